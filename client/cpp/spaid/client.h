@@ -1,0 +1,332 @@
+// The C++ client of spaid: the one header a user includes. No protobuf and no gRPC types; views in,
+// values out.
+//
+//   spaid::Client client({.address = "127.0.0.1:7433"});
+//   spaid::CscView a{n, col_ptr, row_idx, values};                 // your arrays, borrowed
+//   auto solved = client.Solve(a, b, {.engine = spaid::Engine::kStaticSpai, .rtol = 1e-8});
+//   if (!solved.ok()) return Fail(solved.error().message);         // refused, unreachable, …
+//   if (solved->rhs[0].outcome == spaid::Outcome::kConverged) Use(solved->x);
+//
+// Thread-safe: one Client may serve many threads. Calls block; `CallOptions` brings deadline,
+// cancellation and progress. Idempotent calls are tried again on UNAVAILABLE with back-off; a handle
+// that the server evicted is uploaded again where the client still has the arrays.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace spaid {
+
+// Canonical gRPC codes.
+enum class Code {
+  kOk = 0, kCancelled = 1, kUnknown = 2, kInvalidArgument = 3, kDeadlineExceeded = 4, kNotFound = 5,
+  kAlreadyExists = 6, kPermissionDenied = 7, kResourceExhausted = 8, kFailedPrecondition = 9,
+  kAborted = 10, kOutOfRange = 11, kUnimplemented = 12, kInternal = 13, kUnavailable = 14,
+  kDataLoss = 15, kUnauthenticated = 16,
+};
+
+// Why a call failed.
+struct Error {
+  Code code = Code::kUnknown;
+  std::string reason;   // UPPER_SNAKE, stable: "INDEX_OUT_OF_RANGE"; empty if the server gave none
+  std::string message;  // for people: what, where, the cure
+  std::string field;    // the field at fault, where one is
+  std::optional<std::chrono::milliseconds> retry_after;
+  std::vector<std::pair<std::string, std::string>> metadata;  // "index", "limit", "actual", …
+};
+
+template <class T>
+class [[nodiscard]] Expected {
+ public:
+  Expected(T value) : state_(std::move(value)) {}      // NOLINT
+  Expected(Error error) : state_(std::move(error)) {}  // NOLINT
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+  T& operator*() & { return std::get<0>(state_); }
+  const T& operator*() const& { return std::get<0>(state_); }
+  T&& operator*() && { return std::get<0>(std::move(state_)); }
+  T* operator->() { return &std::get<0>(state_); }
+  const T* operator->() const { return &std::get<0>(state_); }
+  const Error& error() const { return std::get<1>(state_); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+// A square matrix, borrowed: column pointers (n + 1), 0-based row indices (nnz), values (nnz).
+// Values may be fp64 or fp32 (set one), or neither: a pattern. With `by_rows` the same arrays are CSR.
+struct CscView {
+  int64_t n = 0;
+  std::span<const int64_t> col_ptr;
+  std::span<const int32_t> row_idx;
+  std::span<const double> values;
+  std::span<const float> values_f32 = {};
+  bool by_rows = false;
+  bool sort_and_sum = false;  // let the server sort indices and sum duplicates
+};
+
+// A matrix in CSC, owned.
+struct CscMatrix {
+  int64_t n = 0;
+  std::vector<int64_t> col_ptr;
+  std::vector<int32_t> row_idx;
+  std::vector<double> values;
+  operator CscView() const { return {.n = n, .col_ptr = col_ptr, .row_idx = row_idx, .values = values}; }
+};
+
+enum class Engine { kAuto, kNone, kJacobi, kStaticSpai };
+enum class LocalSolver { kAuto, kQr, kGram };
+enum class Method { kAuto, kCg, kBicgstab, kGmres };
+enum class Outcome {
+  kConverged, kMaxIterations, kStagnated, kBreakdown, kIndefinite, kNonFinite, kTimeLimit, kCancelled,
+};
+enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
+enum class JobKind { kBuild, kSolve };
+enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
+
+// The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
+std::string_view Name(Engine), Name(LocalSolver), Name(Method), Name(Outcome), Name(JobState),
+    Name(JobKind), Name(Stage);
+
+struct Occurrence { int64_t count = 0, first = -1; };
+
+// See Diagnosis in proto/spaid/v1/matrix.proto; field for field.
+struct Diagnosis {
+  int64_t explicit_zeros = 0;
+  bool structurally_symmetric = false, numerically_symmetric = false;
+  int64_t asymmetry_row = -1, asymmetry_column = -1;
+  double max_asymmetry = 0;
+  Occurrence missing_diagonal, zero_diagonal, negative_diagonal, empty_rows, empty_columns;
+  int64_t structural_rank = -1;
+  Occurrence not_dominant_rows, zero_sum_rows;
+  bool constants_in_null_space = false;
+  Occurrence dense_rows, dense_columns;
+  int64_t max_row_entries = 0, max_column_entries = 0;
+  double min_abs_value = 0, max_abs_value = 0;
+  std::vector<std::string> findings;
+};
+
+struct MatrixInfo {
+  std::string name;   // handle
+  std::string label;
+  int64_t n = 0, nnz = 0, host_bytes = 0;
+  bool pattern_only = false;
+  std::string pattern_digest, value_digest;  // hex
+  std::chrono::system_clock::time_point created;
+  Diagnosis diagnosis;
+};
+
+struct Timings {
+  double upload_ms = 0, queue_ms = 0, plan_ms = 0, build_ms = 0, solve_ms = 0, download_ms = 0,
+         total_ms = 0;
+  int64_t bytes_up = 0, bytes_down = 0;
+  bool rebuild = false, reused = false;
+};
+
+struct PreconditionerSpec {
+  Engine engine = Engine::kStaticSpai;
+  int pattern_power = 1;               // p of (E + |base|)^p
+  std::optional<double> keep_tau;      // threshold pattern
+  std::string pattern_matrix;          // handle of an uploaded pattern
+  bool ensure_row = false, row_match = false;
+  double post_filter = 0;
+  LocalSolver local_solver = LocalSolver::kAuto;
+};
+
+struct Quality {
+  double residual_frobenius = 0;
+  std::vector<double> residual_quantiles;  // at 0, 10, 25, 50, 75, 90, 99, 100 %
+  int64_t worst_column = -1;
+  double density = 0;
+  int64_t gram_columns = 0, qr_columns = 0;
+  Occurrence rescued_columns, rank_deficient_columns, zero_columns, non_finite_columns;
+  double min_scaled_pivot = 0;
+  std::vector<std::string> warnings;
+};
+
+struct PreconditionerInfo {
+  std::string name, matrix;
+  PreconditionerSpec spec;     // resolved
+  std::string choice_reason;   // why AUTO chose it; empty where it was named
+  int64_t n = 0, nnz = 0, host_bytes = 0;
+  Quality quality;
+  Timings build_timings;
+  std::chrono::system_clock::time_point created;
+  std::string device;
+};
+
+struct Residual { int32_t rhs = 0, iteration = 0; double relative_residual = 0; };
+
+struct JobInfo {
+  std::string name;
+  JobKind kind = JobKind::kBuild;
+  JobState state = JobState::kQueued;
+  bool detached = false;
+  std::chrono::system_clock::time_point created;
+  std::optional<std::chrono::system_clock::time_point> started, ended;
+  std::string matrix, preconditioner, device;
+  std::optional<Stage> stage;
+  int64_t done = 0, total = 0;
+  std::optional<Error> error;
+  struct RhsOutcome {
+    Outcome outcome;
+    int64_t iterations = 0;
+    double true_residual = 0, true_relative_residual = 0;
+    std::string detail;
+  };
+  std::vector<RhsOutcome> outcomes;
+  int64_t event_count = 0;
+};
+
+// What a running call reports. One of the parts is set, told by `kind`.
+struct Progress {
+  enum class Kind { kTransfer, kMatrix, kQueued, kStarted, kStage, kResiduals, kQuality, kHeartbeat, kFinished };
+  Kind kind = Kind::kStage;
+  std::string job;              // once known
+  int64_t event_number = 0;     // of job events
+  Stage stage = Stage::kUpload; // kTransfer, kStage
+  int64_t done = 0, total = 0;  // kTransfer: bytes; kStage: units of the stage
+  int64_t queue_position = 0;   // kQueued, kHeartbeat
+  double eta_ms = 0;            // kQueued, kHeartbeat
+  std::string device;           // kStarted
+  std::vector<Residual> residuals;
+  const MatrixInfo* matrix = nullptr;  // kMatrix
+  const Quality* quality = nullptr;    // kQuality
+  const JobInfo* job_info = nullptr;   // kFinished
+};
+
+struct CallOptions {
+  std::optional<std::chrono::milliseconds> timeout;   // gRPC deadline: queue, run and transfer
+  std::optional<std::chrono::milliseconds> max_queue, max_run;
+  std::stop_token stop;                               // cancels the call (and its job, unless detached)
+  std::function<void(const Progress&)> on_progress;   // called on the calling thread
+  bool detach = false;                                // the job survives a dropped call
+};
+
+struct SolveOptions {
+  Engine engine = Engine::kAuto;       // shorthand for spec.engine; ignored where `preconditioner` is set
+  PreconditionerSpec spec = {};        // its engine is replaced by `engine`
+  std::string preconditioner;          // handle: use this one instead
+  Method method = Method::kAuto;
+  double rtol = 1e-8, atol = 0;
+  int64_t max_iterations = 10000, restart = 50;
+  std::span<const double> initial_guess = {};  // n * rhs_count, or empty
+  bool omit_solution = false;
+};
+
+struct SolveResult {
+  std::vector<double> x;   // n * rhs_count, column-major; the best iterate of each
+  struct Rhs : JobInfo::RhsOutcome {
+    std::vector<Residual> history;
+  };
+  std::vector<Rhs> rhs;
+  Method method = Method::kAuto;
+  Engine engine = Engine::kNone;
+  std::string choice_reason;
+  std::string matrix, preconditioner, device, job;
+  double nnz_ratio = 0;
+  std::optional<Quality> quality;
+  Timings timings;
+};
+
+struct BuildResult {
+  PreconditionerInfo preconditioner;
+  Timings timings;
+  std::optional<CscMatrix> m;  // where asked for
+};
+
+struct BuildEstimate {
+  int64_t host_bytes = 0, device_bytes = 0, nnz = 0, download_bytes = 0;
+  double predicted_ms = 0, flops = 0;
+  int64_t n1_max = 0, n2_max = 0;
+  Engine engine = Engine::kNone;
+  std::string choice_reason;
+};
+
+struct DeviceInfo {
+  std::string name, kind, model, uuid, compute_capability;
+  int64_t memory_bytes = 0;
+  int threads = 0;
+  bool in_use = false, healthy = false;
+};
+
+struct ServerInfo {
+  std::string version, cuda_status, tenant;
+  std::chrono::system_clock::time_point started;
+  std::vector<DeviceInfo> devices;
+  std::vector<Engine> engines;
+  std::vector<Method> methods;
+  int64_t max_message_bytes = 0, max_matrix_bytes = 0, matrix_store_bytes = 0,
+          preconditioner_store_bytes = 0, max_queued_jobs = 0, max_rhs_count = 0;
+  int64_t queued = 0, running = 0;
+  double eta_ms = 0;
+  bool draining = false;
+};
+
+struct ClientOptions {
+  std::string address = "127.0.0.1:7433";
+  std::string ca_file, certificate_file, key_file;  // PEM; any set: TLS; the last two: mTLS
+  std::string token;                                // bearer token
+  std::string tenant;                               // believed only by --trust-tenant-header
+  int max_attempts = 4;                             // of idempotent calls
+  bool send_digests = true;                         // ask the server what it has before sending
+  bool send_checksums = true;
+  int64_t chunk_bytes = 1 << 20;                    // 8 .. 3 MiB
+};
+
+class Client {
+ public:
+  explicit Client(ClientOptions options);
+  ~Client();
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+
+  Expected<ServerInfo> GetServerInfo(const CallOptions& call = {});
+
+  Expected<MatrixInfo> Upload(const CscView& a, const std::string& label = "",
+                              const CallOptions& call = {}, Timings* timings = nullptr);
+  Expected<MatrixInfo> GetMatrix(const std::string& name, const CallOptions& call = {});
+  Expected<std::vector<MatrixInfo>> ListMatrices(const CallOptions& call = {});  // all pages
+  std::optional<Error> DeleteMatrix(const std::string& name, const CallOptions& call = {});
+
+  // By handle, or by arrays (uploaded first, or found by digest).
+  Expected<BuildResult> Build(const std::string& matrix, const PreconditionerSpec& spec,
+                              bool fetch_result = false, const CallOptions& call = {});
+  Expected<BuildResult> Build(const CscView& a, const PreconditionerSpec& spec,
+                              bool fetch_result = false, const CallOptions& call = {});
+  Expected<BuildEstimate> Estimate(const std::string& matrix, const PreconditionerSpec& spec,
+                                   const CallOptions& call = {});
+  Expected<PreconditionerInfo> GetPreconditioner(const std::string& name, const CallOptions& = {});
+  Expected<std::vector<PreconditionerInfo>> ListPreconditioners(const CallOptions& = {});
+  std::optional<Error> DeletePreconditioner(const std::string& name, const CallOptions& = {});
+  Expected<CscMatrix> Download(const std::string& preconditioner, const CallOptions& call = {});
+
+  // b: n * rhs_count, column-major.
+  Expected<SolveResult> Solve(const std::string& matrix, std::span<const double> b,
+                              const SolveOptions& options = {}, const CallOptions& call = {});
+  Expected<SolveResult> Solve(const CscView& a, std::span<const double> b,
+                              const SolveOptions& options = {}, const CallOptions& call = {});
+
+  Expected<JobInfo> GetJob(const std::string& name, const CallOptions& call = {});
+  Expected<std::vector<JobInfo>> ListJobs(std::optional<JobState> state = {},
+                                          const CallOptions& call = {});
+  // Reports every event from `first_event` on until the job has ended; reconnects by itself.
+  Expected<JobInfo> Watch(const std::string& name, const CallOptions& call, int64_t first_event = 1);
+  Expected<JobInfo> Cancel(const std::string& name, const CallOptions& call = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace spaid

@@ -1,0 +1,37 @@
+# Settings every room shares. Included by the top level, and by kernels/ when it builds alone.
+include_guard(GLOBAL)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+
+find_program(SPAID_CCACHE ccache)
+if(SPAID_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${SPAID_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${SPAID_CCACHE})
+endif()
+
+set(SPAID_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, comma-separated; empty: none")
+if(SPAID_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SPAID_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=${SPAID_SANITIZE})
+endif()
+
+find_package(Threads REQUIRED)
+
+# Warnings are errors in our code; generated code does not use this.
+function(spaid_our_code target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror>)
+endfunction()

@@ -1,0 +1,122 @@
+// The one face of the numerics: Estimate -> Plan -> Build (or rebuild) -> Solve. The daemon sees this
+// header only; a fake behind the same face serves the daemon's tests.
+//
+//   std::unique_ptr<Engine> engine = MakeCpuEngine();
+//   auto choice = engine->Resolve(spec, a, diagnosis);            // AUTO -> something concrete, and why
+//   auto plan   = engine->MakePlan(choice->spec, a, nullptr, context);
+//   auto built  = engine->Build(**plan, choice->spec, a, context);
+//   auto solved = engine->Solve(a, built->preconditioner.get(), b, {}, options, context);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/base/device.h"
+#include "kernels/base/status.h"
+#include "kernels/krylov/krylov.h"
+#include "kernels/sparse/diagnosis.h"
+#include "kernels/sparse/matrix.h"
+#include "kernels/sparse/validation.h"
+#include "kernels/static_spai/static_spai.h"
+
+namespace spaid::kernels {
+
+enum class EngineKind { kAuto, kNone, kJacobi, kStaticSpai };
+
+struct PreconditionerSpec {
+  EngineKind engine = EngineKind::kAuto;
+  StaticSpaiOptions static_spai;  // read for kStaticSpai only
+};
+
+// A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
+struct ResolvedSpec {
+  PreconditionerSpec spec;
+  std::string reason;  // why AUTO chose so, in words and figures; empty where nothing was AUTO
+};
+
+struct BuildEstimate {
+  int64_t host_bytes = 0;      // upper bound: plan + build + result
+  int64_t device_bytes = 0;    // 0 on the CPU
+  int64_t nnz_m = 0;           // upper bound; exact without keep_tau, row_match and post-filter
+  int64_t download_bytes = 0;  // CSC of M in fp64
+  double predicted_ms = 0;
+  double flops = 0;
+  int64_t n1_max = 0, n2_max = 0;
+};
+
+// What depends on the pattern of A (and of a user pattern) and the spec alone. Immutable.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  virtual int64_t host_bytes() const = 0;
+  // False where the plan read values (keep_tau): it does not serve new values.
+  virtual bool serves_new_values() const = 0;
+};
+
+// Quality figures common to all engines; those an engine cannot know keep their defaults.
+struct Quality : StaticSpaiQuality {
+  std::vector<std::string> warnings;  // for people; one sentence each, with counts and cures
+};
+
+// A finished preconditioner, M explicit. Immutable; thread-safe.
+class Preconditioner {
+ public:
+  virtual ~Preconditioner() = default;
+  virtual EngineKind kind() const = 0;
+  virtual const CscMatrix& matrix() const = 0;  // M in CSC (a diagonal matrix for kJacobi)
+  virtual int64_t host_bytes() const = 0;       // everything it holds, apply layout included
+};
+
+struct BuildResult {
+  std::shared_ptr<const Preconditioner> preconditioner;
+  Quality quality;
+  double build_ms = 0;
+};
+
+// Thread-safe: several plans, builds and solves may run at once.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // What this engine computes on, CPU first.
+  virtual std::vector<DeviceInfo> Devices() const = 0;
+
+  // Refuses what cannot work: INVALID_ARGUMENT for options out of range (field named).
+  virtual Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
+                                       const Diagnosis& diagnosis) const = 0;
+
+  // From the pattern alone, in bounded time and memory.
+  virtual Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const PatternView& a,
+                                         const PatternView* user_pattern,
+                                         const Context& context) const = 0;
+
+  // `spec` resolved, not kNone. Errors as of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL
+  // comes from Build.
+  virtual Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec,
+                                                       const CscView& a,
+                                                       const PatternView* user_pattern,
+                                                       const Context& context) const = 0;
+
+  virtual Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec,
+                                    const CscView& a, const Context& context) const = 0;
+
+  // kAuto: CG where A is numerically symmetric with a positive diagonal and the preconditioner is none
+  // or Jacobi; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG named with an
+  // explicit M), /NOT_SYMMETRIC (CG named, A not numerically symmetric; index: the column).
+  virtual Result<Method> ResolveMethod(Method method, EngineKind kind,
+                                       const Diagnosis& diagnosis) const = 0;
+
+  // `options.method` resolved. `preconditioner` may be null. Shapes and errors as of kernels/krylov.
+  virtual Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
+                                    std::span<const double> b, std::span<const double> x0,
+                                    const SolveOptions& options, const Context& context) const = 0;
+};
+
+std::unique_ptr<Engine> MakeCpuEngine();
+
+}  // namespace spaid::kernels

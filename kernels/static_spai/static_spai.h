@@ -1,0 +1,96 @@
+// Static SPAI: M minimises ‖A M − E‖_F over matrices with a prescribed pattern, one small dense
+// least-squares problem per column (Chu, Wang, Chen, Gao 2023, "GSPAI-Opt"; Grote, Huckle 1997).
+//
+//   Result<StaticSpaiPlan> plan = PlanStaticSpai(a, nullptr, options, context);   // pattern only
+//   Result<StaticSpaiResult> m = BuildStaticSpai(*plan, a, options, context);     // numbers
+//   ... new values, same pattern ...
+//   Result<StaticSpaiResult> m2 = BuildStaticSpai(*plan, a2, options, context);   // values-only rebuild
+//
+// J_k: pattern of column k of M, n2 = |J_k|. I_k: union of the row sets of A(:, j), j in J_k,
+// n1 = |I_k|. Â = A(I_k, J_k).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
+#include "kernels/sparse/matrix.h"
+#include "kernels/sparse/pattern.h"
+
+namespace spaid::kernels {
+
+// How the local problems are solved.
+//   kQr:   Householder QR of Â (n1 x n2).
+//   kGram: Cholesky of the scaled ÂᵀÂ with one corrected step; columns whose scaled pivot falls under
+//          `gram_pivot_limit` are rescued by QR.
+//   kAuto: per column, whichever costs less by the measured model; accuracy as for kGram.
+enum class LocalSolver { kAuto, kQr, kGram };
+
+struct StaticSpaiOptions {
+  PatternOptions pattern;
+  LocalSolver local_solver = LocalSolver::kAuto;
+  double post_filter = 0;           // δ of PostFilter; 0: keep everything
+  double gram_pivot_limit = 1e-10;  // scaled pivot (unit diagonal) under which QR takes over
+};
+
+// Counted figures of a plan; all 64-bit.
+struct StaticSpaiCounts {
+  int64_t n = 0;
+  int64_t nnz_a = 0;
+  int64_t nnz_m = 0;
+  int64_t n1_max = 0, n2_max = 0;
+  int64_t sum_n1 = 0;
+  double qr_flops = 0;      // Σ 2 n1 n2² − (2/3) n2³ + 4 n1 n2
+  double gram_flops = 0;    // sparse accumulation + Σ n2³/3 + corrected step
+  int64_t plan_bytes = 0;   // host bytes the plan holds
+  int64_t build_bytes = 0;  // upper bound on further host bytes of a build, M included
+};
+
+// What depends on the pattern alone; immutable, thread-safe.
+struct StaticSpaiPlan;  // static_spai_plan.h
+
+// Quality of M, from residual columns r_k = A m_k − e_k formed in fp64 after the solve (and after the
+// post-filter where there is one).
+struct StaticSpaiQuality {
+  double residual_frobenius = 0;             // ‖A M − E‖_F
+  std::vector<double> residual_quantiles;    // ‖r_k‖₂ at 0, 10, 25, 50, 75, 90, 99, 100 %
+  int64_t worst_column = -1;
+  double density = 0;                        // nnz(M) / nnz(A)
+  int64_t gram_columns = 0, qr_columns = 0;
+  int64_t rescued_columns = 0, first_rescued = -1;             // Gram -> QR
+  int64_t rank_deficient_columns = 0, first_rank_deficient = -1;
+  int64_t zero_columns = 0, first_zero_column = -1;            // m_k = 0: k not in I_k
+  int64_t non_finite_columns = 0, first_non_finite = -1;       // set to 0 and counted
+  double min_scaled_pivot = 1;
+};
+
+struct StaticSpaiResult {
+  CscMatrix m;  // canonical
+  StaticSpaiQuality quality;
+  Array<double> residual_norms;      // ‖r_k‖₂ per column
+  Array<double> min_scaled_pivots;   // per column; 1 where QR was used from the start
+};
+
+// Symbolic phase. `a` canonical and square; its values are read only for keep_tau. `user_pattern` may
+// be null. Errors: those of BuildPattern; FAILED_PRECONDITION/ZERO_COLUMN where a column of A that some
+// J_k needs has no entry at all.
+Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
+                                                             const PatternView* user_pattern,
+                                                             const StaticSpaiOptions& options,
+                                                             const Context& context);
+const StaticSpaiCounts& Counts(const StaticSpaiPlan& plan);
+
+// Counts without building the plan's index sets, in bounded memory; upper bounds on plan_bytes and
+// build_bytes. Pattern alone: with keep_tau or row_match the bound is that of the full pattern.
+Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternView* user_pattern,
+                                            const StaticSpaiOptions& options,
+                                            const Context& context);
+
+// Numeric phase: `a` must have the plan's pattern (INVALID_ARGUMENT/PLAN_MISMATCH). Progress is
+// reported, and the stop token honoured, per batch of columns. Deterministic for any thread count.
+Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscView& a,
+                                         const StaticSpaiOptions& options, const Context& context);
+
+}  // namespace spaid::kernels
