@@ -1,0 +1,51 @@
+// XXH3-128 digests, as proto/spaid/v1/arrays.proto defines them, and CRC-32 of chunks.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace spaid::server {
+
+// 16 bytes in XXH3's canonical (big-endian) form. All zero: unset (never happens by content, for
+// all practical purposes).
+struct Digest {
+  std::array<uint8_t, 16> bytes{};
+
+  std::string ToBytes() const { return std::string(bytes.begin(), bytes.end()); }
+  std::string ToHex() const;
+  friend bool operator==(const Digest&, const Digest&) = default;
+};
+
+// Streaming XXH3-128, seed 0. Thread-compatible.
+class Digester {
+ public:
+  Digester();
+  ~Digester();
+  Digester(const Digester&) = delete;
+  Digester& operator=(const Digester&) = delete;
+
+  Digester& Update(const void* data, size_t size);
+  template <class T>
+  Digester& Update(std::span<const T> data) {
+    return Update(data.data(), data.size_bytes());
+  }
+  Digest Finish() const;
+
+ private:
+  void* state_;
+};
+
+// Pattern digest: n, nnz (int64), col_ptr (int64), row_idx (int32) of the sorted CSC; value digest:
+// the fp64 bits in that order. Little-endian hosts only (checked at compile time).
+Digest PatternDigest(int64_t n, std::span<const int64_t> col_ptr, std::span<const int32_t> row_idx);
+Digest ValueDigest(std::span<const double> values);
+
+// zlib's CRC-32.
+uint32_t Crc32(std::string_view data);
+
+}  // namespace spaid::server

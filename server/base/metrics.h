@@ -1,0 +1,78 @@
+// Every metric of the daemon, declared once. prometheus-cpp families behind plain functions, so
+// that only metrics.cc pays for its headers. Histograms have fixed buckets; there are no summaries.
+//
+//   Metrics metrics;
+//   metrics.JobEnded("build", "succeeded", queue_seconds, run_seconds);
+//   metrics.OnScrape([&] { metrics.SetStore("matrices", store.Stats()...); });
+//   response.set_content(metrics.Serialize(), Metrics::kContentType);
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace spaid::server {
+
+// Thread-safe.
+class Metrics {
+ public:
+  static constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // Jobs. `kind`: "build", "solve". `state`: "succeeded", "failed", "cancelled". `reason`: of an
+  // error.
+  void JobSubmitted(std::string_view kind);
+  void JobRefused(std::string_view kind, std::string_view reason);
+  void JobEnded(std::string_view kind, std::string_view state, std::string_view reason,
+                double queue_seconds, double run_seconds);
+  void JobShared();  // a build that attached to one in flight
+  void SetQueue(int64_t queued, int64_t running, double eta_seconds);
+
+  // Numerics. `what`: "rescued", "rank_deficient", "zero", "non_finite".
+  void Columns(std::string_view what, int64_t count);
+  void BuildPhase(std::string_view phase, double seconds);  // "plan", "build"
+  void Rebuild();                                           // a build whose plan was cached
+  void Reused();  // a preconditioner that was there already
+  void SolveEnded(std::string_view method, std::string_view outcome, int64_t iterations,
+                  double seconds);
+
+  // Stores and caches; set at scrape time. `store`: "matrices", "preconditioners", "plans".
+  struct StoreFigures {
+    int64_t entries = 0, bytes = 0, limit_bytes = 0, reserved_bytes = 0;
+    int64_t hits = 0, misses = 0, evictions = 0;  // since the start
+  };
+  void SetStore(std::string_view store, const StoreFigures& figures);
+
+  // Wire. `method`: "SolverService/Solve". `code`: "OK", "INVALID_ARGUMENT".
+  void RpcStarted(std::string_view method);
+  void RpcEnded(std::string_view method, std::string_view code, std::string_view reason,
+                double seconds);
+  void BytesReceived(int64_t bytes);
+  void BytesSent(int64_t bytes);
+  void StalledReader();
+  void SetOutgoingBytes(int64_t bytes);  // held for readers, all streams
+  void SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes);
+
+  // Process.
+  void SetBuildInfo(std::string_view version);
+  void SetReady(bool ready);
+  void SetDraining(bool draining);
+  void SetResidentBytes(int64_t bytes);
+
+  // Runs before every Serialize, on its thread: the place to set gauges.
+  void OnScrape(std::function<void()> hook);
+  // Prometheus text format. Runs the hooks first.
+  std::string Serialize() const;
+
+ private:
+  struct Families;
+  std::unique_ptr<Families> families_;
+};
+
+}  // namespace spaid::server

@@ -1,0 +1,81 @@
+// Every machine-readable reason that leaves the daemon, declared once. proto/spaid/v1/README.md
+// lists them for clients. Reasons that the kernels make ("NOT_SQUARE", "BAD_POINTERS", …) pass
+// through server/engine unchanged; those that the server also makes itself are here too.
+#pragma once
+
+#include <string_view>
+
+namespace spaid::server {
+
+inline constexpr std::string_view kErrorDomain = "spaid";
+
+namespace reason {
+
+// INVALID_ARGUMENT: the request.
+inline constexpr std::string_view kUnknownEnum = "UNKNOWN_ENUM";
+inline constexpr std::string_view kMissingField = "MISSING_FIELD";
+inline constexpr std::string_view kBadPageSize = "BAD_PAGE_SIZE";
+inline constexpr std::string_view kBadPageToken = "BAD_PAGE_TOKEN";
+inline constexpr std::string_view kBadLimit = "BAD_LIMIT";  // JobLimits
+inline constexpr std::string_view kBadLabel = "BAD_LABEL";
+inline constexpr std::string_view kBadSize = "BAD_SIZE";  // n, nnz of a header
+inline constexpr std::string_view kUnexpectedMessage = "UNEXPECTED_MESSAGE";
+// INVALID_ARGUMENT: specs and solve options.
+inline constexpr std::string_view kBadPatternPower = "BAD_PATTERN_POWER";
+inline constexpr std::string_view kBadKeepTau = "BAD_KEEP_TAU";
+inline constexpr std::string_view kBadPostFilter = "BAD_POST_FILTER";
+inline constexpr std::string_view kBadTolerance = "BAD_TOLERANCE";
+inline constexpr std::string_view kBadMaxIterations = "BAD_MAX_ITERATIONS";
+inline constexpr std::string_view kBadRestart = "BAD_RESTART";
+inline constexpr std::string_view kBadRhsCount = "BAD_RHS_COUNT";
+inline constexpr std::string_view kRhsLengthMismatch = "RHS_LENGTH_MISMATCH";
+inline constexpr std::string_view kPatternSizeMismatch = "PATTERN_SIZE_MISMATCH";
+inline constexpr std::string_view kPreconditionerSizeMismatch = "PRECONDITIONER_SIZE_MISMATCH";
+inline constexpr std::string_view kNothingToBuild = "NOTHING_TO_BUILD";  // ENGINE_KIND_NONE
+// INVALID_ARGUMENT: matrices and arrays on the wire.
+inline constexpr std::string_view kNotSquare = "NOT_SQUARE";
+inline constexpr std::string_view kNonFiniteValue = "NON_FINITE_VALUE";
+inline constexpr std::string_view kChecksumMismatch = "CHECKSUM_MISMATCH";
+inline constexpr std::string_view kDigestMismatch = "DIGEST_MISMATCH";
+inline constexpr std::string_view kBadDigest = "BAD_DIGEST";
+inline constexpr std::string_view kChunkOutOfOrder = "CHUNK_OUT_OF_ORDER";
+inline constexpr std::string_view kChunkBeyondEnd = "CHUNK_BEYOND_END";
+inline constexpr std::string_view kChunkNotWhole = "CHUNK_NOT_WHOLE";
+inline constexpr std::string_view kArrayIncomplete = "ARRAY_INCOMPLETE";
+// FAILED_PRECONDITION.
+inline constexpr std::string_view kPatternOnly = "PATTERN_ONLY";  // a matrix without values
+inline constexpr std::string_view kPreconditionerNotSpd = "PRECONDITIONER_NOT_SPD";
+inline constexpr std::string_view kNotSymmetric = "NOT_SYMMETRIC";
+// RESOURCE_EXHAUSTED.
+inline constexpr std::string_view kMatrixTooLarge = "MATRIX_TOO_LARGE";
+inline constexpr std::string_view kStoreFull = "STORE_FULL";
+inline constexpr std::string_view kBufferFull = "BUFFER_FULL";
+inline constexpr std::string_view kRhsTooLarge = "RHS_TOO_LARGE";
+inline constexpr std::string_view kBuildTooLarge = "BUILD_TOO_LARGE";
+inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
+inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";
+inline constexpr std::string_view kTooManyStreams = "TOO_MANY_STREAMS";
+// NOT_FOUND.
+inline constexpr std::string_view kHandleUnknown = "HANDLE_UNKNOWN";
+inline constexpr std::string_view kHandleEvicted = "HANDLE_EVICTED";
+// CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, UNAUTHENTICATED, INTERNAL.
+inline constexpr std::string_view kCancelled = "CANCELLED";  // CancelJob
+inline constexpr std::string_view kAbandoned = "ABANDONED";  // the last waiting client left
+inline constexpr std::string_view kStalledReader = "STALLED_READER";
+inline constexpr std::string_view kMaxQueue = "MAX_QUEUE";
+inline constexpr std::string_view kMaxRun = "MAX_RUN";
+inline constexpr std::string_view kDeadline = "DEADLINE";
+inline constexpr std::string_view kDraining = "DRAINING";
+inline constexpr std::string_view kBadToken = "BAD_TOKEN";
+inline constexpr std::string_view kBadTenant = "BAD_TENANT";
+inline constexpr std::string_view kStalledSender = "STALLED_SENDER";
+inline constexpr std::string_view kInternal = "INTERNAL";
+
+// Start-up only (on stderr, never on the wire).
+inline constexpr std::string_view kBadFlag = "BAD_FLAG";
+inline constexpr std::string_view kBadCertificate = "BAD_CERTIFICATE";
+inline constexpr std::string_view kBadTokensFile = "BAD_TOKENS_FILE";
+inline constexpr std::string_view kCannotListen = "CANNOT_LISTEN";
+
+}  // namespace reason
+}  // namespace spaid::server

@@ -1,0 +1,112 @@
+// The numerics as the daemon uses them: absl::Status, jobs, digests, the plan cache. Works over any
+// kernels::Engine, real or fake.
+//
+//   EngineAdapter adapter(*kernels::MakeCpuEngine(), {.threads = 0, .plan_cache_bytes = 1 << 30});
+//   ASSIGN_OR_RETURN(auto a, adapter.Prepare(std::move(raw), kernels::Layout::kCsc, {}));
+//   ASSIGN_OR_RETURN(auto spec, adapter.Resolve(parsed, *a, nullptr));
+//   ASSIGN_OR_RETURN(auto m, adapter.Build(tenant, spec, *a, nullptr, &job));
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/engine/engine.h"
+#include "server/base/clock.h"
+#include "server/engine/convert.h"
+#include "server/engine/entities.h"
+#include "server/store/byte_lru.h"
+
+namespace spaid::server {
+
+class Job;
+class Metrics;
+
+struct EngineAdapterOptions {
+  int threads = 0;  // of one job; 0: all cores
+  int64_t plan_cache_bytes = int64_t{1} << 30;
+  int64_t max_build_bytes = 0;  // upper bound on the estimated host bytes of a build; 0: none
+  const Clock* clock = &RealClock();
+  Metrics* metrics = nullptr;  // borrowed; may be null
+};
+
+struct PrepareOptions {
+  bool sort_and_sum = false;
+  bool pattern_only = false;
+  std::string label;
+};
+
+// A spec on a matrix in which AUTO is decided.
+struct ResolvedBuild {
+  kernels::PreconditionerSpec spec;
+  v1::PreconditionerSpec proto;  // the same, as the wire shows it
+  v1::EngineChoice choice;
+  std::string plan_key;     // pattern, base pattern, spec: what a plan depends on
+  std::string content_key;  // matrix with values, base pattern, spec: what a result depends on
+};
+
+struct BuiltPreconditioner {
+  std::shared_ptr<const kernels::Preconditioner> kernel;
+  kernels::Quality quality;
+  double plan_ms = 0, build_ms = 0;
+  bool rebuild = false;  // the plan came from the cache
+};
+
+// Thread-safe. Blocking calls; those that take a Job report progress to it and stop when it is told
+// to.
+class EngineAdapter {
+ public:
+  // `engine` and what the options borrow outlive the adapter.
+  EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options);
+
+  // Devices that work is placed on, in the order of use.
+  std::vector<kernels::DeviceInfo> Devices() const { return engine_.Devices(); }
+
+  // Validates, converts to canonical CSC, diagnoses, digests. Takes the arrays over. O(nnz) time:
+  // not for a reactor's thread. Errors: kernels/sparse/validation.h, with the fields as they are
+  // named there
+  // ("pointers", "indices", "values" of the header's layout are the caller's to explain).
+  absl::StatusOr<std::shared_ptr<const Matrix>> Prepare(kernels::CscMatrix raw,
+                                                        kernels::Layout layout,
+                                                        const PrepareOptions& options) const;
+
+  // `pattern`: the base pattern's matrix where the spec names one, else null. Errors:
+  // FAILED_PRECONDITION/PATTERN_ONLY (`a` without values, and the spec cannot be decided or built
+  // without), INVALID_ARGUMENT/PATTERN_SIZE_MISMATCH, those of Engine::Resolve. `for_estimate`: a
+  // pattern-only matrix will do.
+  absl::StatusOr<ResolvedBuild> Resolve(const ParsedSpec& spec, const Matrix& a,
+                                        const Matrix* pattern, bool for_estimate = false) const;
+
+  // From the patterns alone. O(nnz)-ish time: not for a reactor's thread. `kNone`: zeros.
+  absl::StatusOr<kernels::BuildEstimate> Estimate(const ResolvedBuild& build, const Matrix& a,
+                                                  const Matrix* pattern) const;
+  // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
+  absl::Status Admit(const kernels::BuildEstimate& estimate) const;
+
+  // Plans (or takes a cached plan of this tenant) and builds. Errors: the kernels'.
+  absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ResolvedBuild& build,
+                                            const Matrix& a, const Matrix* pattern, Job& job) const;
+
+  // Decides kAuto and refuses what cannot work. Errors: Engine::ResolveMethod.
+  absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
+                                                const Matrix& a) const;
+
+  // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty.
+  absl::StatusOr<kernels::SolveResult> Solve(const Matrix& a, const kernels::Preconditioner* m,
+                                             std::span<const double> b, std::span<const double> x0,
+                                             const kernels::SolveOptions& options, Job& job) const;
+
+  ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
+
+ private:
+  const kernels::Engine& engine_;
+  const EngineAdapterOptions options_;
+  mutable ByteLru<kernels::Plan> plans_;
+};
+
+}  // namespace spaid::server

@@ -1,0 +1,69 @@
+// Between the wire's messages and the kernels' structs. Every enum is checked: an unspecified or
+// unknown number is INVALID_ARGUMENT/UNKNOWN_ENUM with the field.
+//
+// `field`: path of the message from the request, for errors ("header.spec").
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/engine/engine.h"
+#include "server/sched/job.h"
+#include "spaid/v1/arrays.pb.h"
+#include "spaid/v1/preconditioner.pb.h"
+#include "spaid/v1/preconditioner_spec.pb.h"
+#include "spaid/v1/solve_types.pb.h"
+#include "spaid/v1/solver.pb.h"
+
+namespace spaid::server {
+
+inline constexpr int kMaxRhsCount = 1024;
+inline constexpr int kMaxPatternPower = 16;
+
+// Code, reason, message, field (with `field_prefix` and a dot before it, where both are there),
+// index.
+absl::Status ToAbsl(const kernels::Status& status, std::string_view field_prefix = {});
+
+// A spec as it was asked for, checked.
+struct ParsedSpec {
+  kernels::PreconditionerSpec spec;
+  std::string pattern_matrix;  // handle of the base pattern; empty: A's own
+};
+
+// Errors: UNKNOWN_ENUM, MISSING_FIELD (no engine: the message is unset), BAD_PATTERN_POWER,
+// BAD_KEEP_TAU, BAD_POST_FILTER. Static SPAI's options are checked for STATIC_SPAI and AUTO, and
+// not read otherwise.
+absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::string_view field);
+// The wire's form of a resolved spec; options appear where the engine reads them.
+v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
+                               const std::string& pattern_matrix);
+
+// What a SolveHeader says of the solve itself.
+struct ParsedSolve {
+  kernels::SolveOptions options;  // method may be kAuto
+  int rhs_count = 1;
+};
+// Errors: UNKNOWN_ENUM, BAD_TOLERANCE, BAD_MAX_ITERATIONS, BAD_RESTART, BAD_RHS_COUNT.
+absl::StatusOr<ParsedSolve> ParseSolve(const v1::SolveHeader& header, std::string_view field);
+
+// Errors: BAD_LIMIT (zero, negative, malformed or over 10 years).
+absl::StatusOr<JobLimits> ParseLimits(const v1::JobLimits& limits, std::string_view field);
+
+absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view field);
+
+v1::EngineKind ToProto(kernels::EngineKind kind);
+v1::Method ToProto(kernels::Method method);
+v1::Outcome ToProto(kernels::Outcome outcome);
+v1::Stage ToProto(kernels::Stage stage);
+v1::Diagnosis ToProto(const kernels::Diagnosis& diagnosis, bool findings);
+v1::BuildQuality ToProto(const kernels::Quality& quality);
+v1::RhsOutcome ToProto(const kernels::RhsResult& result);
+
+// "static-spai", "bicgstab", "max-iterations": the names in logs and metrics.
+std::string_view Name(kernels::EngineKind kind);
+std::string_view Name(kernels::Method method);
+std::string_view Name(kernels::Outcome outcome);
+
+}  // namespace spaid::server

@@ -1,0 +1,136 @@
+// From a request to a job: finds what is there, shares what is being built, queues the rest. What
+// the reactors talk to.
+//
+//   Workbench::BuildRequest request{.tenant = t, .matrix = stored, .spec = header.spec(), ...};
+//   ASSIGN_OR_RETURN(auto ticket, workbench.StartBuild(request));
+//   if (ticket.ready) Reply(*ticket.ready);                       // it existed: no job
+//   else Follow(ticket.job, std::move(ticket.waiter));            // result(): BuildOutcome
+//
+// Calls take O(nnz) time (an estimate is counted): they belong on an executor's thread, not on a
+// reactor's.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/engine/adapter.h"
+#include "server/sched/coalescer.h"
+#include "server/sched/job.h"
+#include "server/sched/job_table.h"
+#include "server/sched/scheduler.h"
+#include "server/store/byte_budget.h"
+#include "spaid/v1/solver.pb.h"
+
+namespace spaid::server {
+
+// What a build's job leaves: Job::result(), to be cast statically where kind() is JOB_KIND_BUILD.
+struct BuildOutcome : JobResult {
+  Stored<Preconditioner> preconditioner;
+};
+
+// What a solve's job leaves.
+struct SolveOutcome : JobResult {
+  kernels::Array<double> x;  // n x rhs_count, column-major
+  // Complete but for the transport's timings (upload_ms, download_ms, total_ms, bytes).
+  v1::SolveDone done;
+  BudgetShare share;  // of right-hand sides, guess and solution
+};
+
+// Thread-safe.
+class Workbench {
+ public:
+  struct Parts {  // borrowed; outlive the workbench and every job
+    const EngineAdapter* adapter = nullptr;
+    MatrixStore* matrices = nullptr;
+    PreconditionerStore* preconditioners = nullptr;
+    Scheduler* scheduler = nullptr;
+    JobTable* jobs = nullptr;
+    const Clock* clock = &RealClock();
+    Metrics* metrics = nullptr;  // may be null
+  };
+
+  // What every job is asked for with.
+  struct Terms {
+    JobLimits limits;                   // a build with limits is shared with nobody
+    std::optional<TimePoint> deadline;  // of the RPC
+    bool detach = false;
+  };
+
+  struct BuildRequest {
+    std::string tenant;
+    Stored<Matrix> matrix;
+    v1::PreconditionerSpec spec;
+    std::string field = "header.spec";  // for errors
+    Terms terms;
+  };
+  struct BuildTicket {
+    std::optional<Stored<Preconditioner>> ready;  // else:
+    std::shared_ptr<Job> job;
+    JobWaiter waiter;
+    bool shared = false;  // somebody else's job; timings.reused
+  };
+
+  struct SolveRequest {
+    std::string tenant;
+    Stored<Matrix> matrix;
+    // Exactly one: a handle's preconditioner, or a spec (ENGINE_KIND_NONE: without).
+    std::optional<Stored<Preconditioner>> preconditioner;
+    std::optional<v1::PreconditionerSpec> spec;
+    ParsedSolve solve;
+    kernels::Array<double> b;   // n x rhs_count
+    kernels::Array<double> x0;  // the same, or empty
+    BudgetShare share;          // what b, x0 and the solution count for; kept until the result dies
+    Terms terms;
+  };
+  struct SolveTicket {
+    std::shared_ptr<Job> job;
+    JobWaiter waiter;
+  };
+
+  struct Estimate {
+    kernels::BuildEstimate figures;
+    v1::EngineChoice choice;
+  };
+
+  explicit Workbench(Parts parts) : parts_(parts) {}
+
+  // Errors: ParseSpec's, Resolve's, BUILD_TOO_LARGE, NOTHING_TO_BUILD (ENGINE_KIND_NONE),
+  // PATTERN_ONLY, NOT_FOUND (the spec's pattern_matrix), QUEUE_FULL, DRAINING. The rest comes as
+  // the job's error.
+  absl::StatusOr<BuildTicket> StartBuild(BuildRequest request);
+
+  // Errors: as of StartBuild, and PRECONDITIONER_SIZE_MISMATCH, PRECONDITIONER_NOT_SPD,
+  // NOT_SYMMETRIC, RHS_LENGTH_MISMATCH.
+  absl::StatusOr<SolveTicket> StartSolve(SolveRequest request);
+
+  absl::StatusOr<Estimate> EstimateBuild(const std::string& tenant, const Matrix& matrix,
+                                         const v1::PreconditionerSpec& spec, std::string field);
+
+ private:
+  // A spec on a matrix, ready to build.
+  struct Prepared {
+    ResolvedBuild build;
+    std::optional<Stored<Matrix>> pattern;
+    kernels::BuildEstimate estimate;
+  };
+  absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
+                                   const v1::PreconditionerSpec& spec, const std::string& field,
+                                   bool for_estimate) const;
+  absl::Status RunSolve(const SolveRequest& request, const Prepared* prepared, Job& job,
+                        const std::string& device, SolveOutcome* outcome) const;
+  // Builds and stores; the work of a build's job, and the first half of a solve's.
+  absl::StatusOr<Stored<Preconditioner>> BuildAndStore(const std::string& tenant,
+                                                       const Stored<Matrix>& a,
+                                                       const Prepared& prepared, Job& job,
+                                                       const std::string& device) const;
+  absl::Status Submit(const std::shared_ptr<Job>& job, const JobEstimate& estimate,
+                      JobWork work) const;
+
+  Parts parts_;
+  JobCoalescer coalescer_;
+};
+
+}  // namespace spaid::server

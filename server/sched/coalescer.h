@@ -1,0 +1,39 @@
+// Identical work in flight is one job: who asks for the same thing attaches to it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "absl/status/statusor.h"
+#include "server/sched/job.h"
+
+namespace spaid::server {
+
+// Thread-safe.
+class JobCoalescer {
+ public:
+  struct Ticket {
+    std::shared_ptr<Job> job;  // null: `existing` said that there is nothing to do
+    JobWaiter waiter;
+    bool shared = false;  // attached to somebody else's job
+  };
+
+  // In this order: attaches to the job in flight under `key`; else, where `existing` answers true
+  // (the result is there already), returns a ticket without a job; else calls `submit`, which
+  // makes, attaches to and submits a job. Requests of one key are served one at a time, so that no
+  // second job comes into being between the looking and the making. Both callbacks run under a
+  // lock: they must not come back here.
+  absl::StatusOr<Ticket> Join(const std::string& key, const Job::AttachOptions& attach,
+                              const std::function<bool()>& existing,
+                              const std::function<absl::StatusOr<Ticket>()>& submit);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<Job>> in_flight_;
+  size_t sweep_at_ = 64;  // entries of dead jobs are swept when the map has doubled
+};
+
+}  // namespace spaid::server

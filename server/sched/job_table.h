@@ -1,0 +1,75 @@
+// Jobs by name, per tenant: the live ones, and the ended ones for a while.
+//
+//   table.Add(job);                                  // before it is submitted
+//   SchedulerOptions{.on_ended = [&](auto& job) { table.Ended(job); }};
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/base/clock.h"
+#include "server/base/paging.h"
+#include "spaid/v1/job.pb.h"
+
+namespace spaid::server {
+
+class Job;
+
+// Ended jobs are kept, newest first, within all three bounds. Live ones are bounded by the
+// scheduler.
+struct JobTableOptions {
+  int64_t max_ended = 1000;
+  int64_t max_ended_bytes = 64 << 20;  // of event logs
+  std::chrono::seconds max_age{3600};
+  const Clock* clock = &RealClock();  // outlives the table
+};
+
+// Thread-safe.
+class JobTable {
+ public:
+  struct Page {
+    std::vector<std::shared_ptr<Job>> jobs;  // newest first
+    std::string next_token;
+  };
+
+  explicit JobTable(JobTableOptions options);
+
+  void Add(const std::shared_ptr<Job>& job);
+  // Starts the retention of a job that has ended. Jobs that were never added are ignored.
+  void Ended(const std::shared_ptr<Job>& job);
+  // Errors: NOT_FOUND/HANDLE_UNKNOWN (also another tenant's, and ended too long ago).
+  absl::StatusOr<std::shared_ptr<Job>> Get(const std::string& tenant, const std::string& name);
+  // `state` unspecified: all. Jobs that change state meanwhile are seen in either.
+  Page List(const std::string& tenant, v1::JobState state, const PageRequest& page);
+  int64_t size() const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<Job> job;
+    uint64_t sequence;
+  };
+  struct EndedEntry {
+    std::string name;
+    TimePoint when;
+    int64_t bytes;
+  };
+  void PruneLocked(std::vector<std::shared_ptr<Job>>* dropped);
+
+  const JobTableOptions options_;
+  mutable std::mutex mutex_;
+  uint64_t next_sequence_ = 1;
+  std::unordered_map<std::string, Entry> by_name_;
+  std::map<std::string, std::map<uint64_t, std::shared_ptr<Job>>> by_tenant_;
+  std::deque<EndedEntry> ended_;  // oldest first
+  int64_t ended_bytes_ = 0;
+};
+
+}  // namespace spaid::server

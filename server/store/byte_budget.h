@@ -1,0 +1,51 @@
+// A number of bytes that several owners share: right-hand sides in flight, outgoing buffers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace spaid::server {
+
+class ByteBudget;
+
+// Bytes taken from a budget; gives them back when it dies. Movable; outlives the budget safely.
+class BudgetShare {
+ public:
+  BudgetShare() = default;
+  ~BudgetShare() { Release(); }
+  BudgetShare(BudgetShare&& other) noexcept;
+  BudgetShare& operator=(BudgetShare&& other) noexcept;
+
+  int64_t bytes() const { return bytes_; }
+  void Release();
+
+ private:
+  friend class ByteBudget;
+  struct State;
+  BudgetShare(std::shared_ptr<State> state, int64_t bytes);
+  std::shared_ptr<State> state_;
+  int64_t bytes_ = 0;
+};
+
+// Thread-safe.
+class ByteBudget {
+ public:
+  // `name` appears in errors ("right-hand sides in flight").
+  ByteBudget(std::string name, int64_t limit);
+
+  // Errors: RESOURCE_EXHAUSTED/BUFFER_FULL with limit and actual: without a retry delay where
+  // `bytes` alone is over the limit, with one where others hold too much of it.
+  absl::StatusOr<BudgetShare> Take(int64_t bytes);
+
+  int64_t used() const;
+  int64_t limit() const;
+
+ private:
+  std::shared_ptr<BudgetShare::State> state_;
+};
+
+}  // namespace spaid::server

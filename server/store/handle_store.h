@@ -1,0 +1,101 @@
+// Immutable things under unguessable handles, per tenant, bounded in bytes.
+//
+//   HandleStore<Matrix> store({.prefix = "matrices/", .what = "matrix",
+//                              .limit_flag = "--matrix-store-bytes", .max_bytes = 8 << 30,
+//                              .too_large_reason = reason::kMatrixTooLarge});
+//   ASSIGN_OR_RETURN(Reservation room, store.Reserve(header_bytes));   // before bytes come
+//   RETURN_IF_ERROR(room.Arrive(chunk_bytes));                         // as they come
+//   ASSIGN_OR_RETURN(auto stored, store.Put(tenant, matrix, bytes, key, std::move(room)));
+//   ASSIGN_OR_RETURN(auto found, store.Get(tenant, stored.handle));    // found.value keeps it in
+//   use
+//
+// In use means: somebody outside the store holds a shared_ptr to the value. Only what is not in use
+// is evicted, least recently used first.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/store/handle_table.h"
+
+namespace spaid::server {
+
+template <class T>
+struct Stored {
+  std::string handle;  // "matrices/3f…"
+  std::shared_ptr<const T> value;
+  bool existed = false;  // Put: the same content was there already, `value` is that one
+};
+
+template <class T>
+struct StoredPage {
+  std::vector<Stored<T>> items;  // newest first
+  std::string next_token;        // empty: the end
+};
+
+// Thread-safe; no call blocks on anything but a short lock.
+template <class T>
+class HandleStore {
+ public:
+  explicit HandleStore(HandleStoreOptions options) : table_(std::move(options)) {}
+
+  // Promises room for `bytes`. Nothing is evicted before bytes arrive (a header alone costs nobody
+  // anything). Errors: RESOURCE_EXHAUSTED/<too_large_reason> (limit and actual) where `bytes` is
+  // over the limit for one item, /STORE_FULL (with a retry delay) where what is in use and promised
+  // leaves too little.
+  absl::StatusOr<Reservation> Reserve(int64_t bytes) { return table_.Reserve(bytes); }
+
+  // Stores `value`, which holds `bytes`, and swaps the reservation (may be empty) for the entry's
+  // own bytes. `key` names the content within the tenant; empty: no lookup by content. Where the
+  // tenant has an entry of this key, that one is returned and `value` dropped. Errors: as of
+  // Reserve.
+  absl::StatusOr<Stored<T>> Put(const std::string& tenant, std::shared_ptr<const T> value,
+                                int64_t bytes, const std::string& key,
+                                Reservation reservation = {}) {
+    auto item = table_.Put(tenant, std::move(value), bytes, key, std::move(reservation));
+    if (!item.ok()) return item.status();
+    return Typed(*std::move(item));
+  }
+
+  // Errors: NOT_FOUND/HANDLE_EVICTED (it was this tenant's, and was dropped for room), else
+  // NOT_FOUND/HANDLE_UNKNOWN (never existed, deleted, or another tenant's: indistinguishable).
+  absl::StatusOr<Stored<T>> Get(const std::string& tenant, const std::string& handle) {
+    auto item = table_.Get(tenant, handle);
+    if (!item.ok()) return item.status();
+    return Typed(*std::move(item));
+  }
+
+  std::optional<Stored<T>> Find(const std::string& tenant, const std::string& key) {
+    auto item = table_.Find(tenant, key);
+    if (!item) return std::nullopt;
+    return Typed(*std::move(item));
+  }
+
+  // The handle is gone at once; the bytes when the last holder lets go. Errors: as of Get.
+  absl::Status Delete(const std::string& tenant, const std::string& handle) {
+    return table_.Delete(tenant, handle);
+  }
+
+  StoredPage<T> List(const std::string& tenant, const PageRequest& page) const {
+    auto untyped = table_.List(tenant, page);
+    StoredPage<T> typed;
+    typed.next_token = std::move(untyped.next_token);
+    for (auto& item : untyped.items) typed.items.push_back(Typed(std::move(item)));
+    return typed;
+  }
+
+  HandleStoreStats stats() const { return table_.stats(); }
+
+ private:
+  static Stored<T> Typed(HandleTable::Item item) {
+    return {std::move(item.handle), std::static_pointer_cast<const T>(std::move(item.value)),
+            item.existed};
+  }
+
+  HandleTable table_;
+};
+
+}  // namespace spaid::server

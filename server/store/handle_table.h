@@ -1,0 +1,94 @@
+// The untyped part of HandleStore: handles, byte accounting, eviction. Use handle_store.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/base/paging.h"
+
+namespace spaid::server {
+
+struct HandleStoreOptions {
+  std::string prefix;          // "matrices/"
+  std::string what;            // "matrix": for error texts
+  std::string limit_flag;      // "--matrix-store-bytes": named as the cure
+  int64_t max_bytes = 0;       // all entries, reservations that arrived, zombies
+  int64_t max_item_bytes = 0;  // one item; 0: max_bytes
+  int64_t max_entries = 100'000;
+  int64_t max_tombstones = 10'000;
+  std::string_view too_large_reason;  // reason::kMatrixTooLarge
+};
+
+struct HandleStoreStats {
+  int64_t entries = 0;
+  int64_t bytes = 0;           // of entries
+  int64_t reserved_bytes = 0;  // promised to uploads in flight
+  int64_t arrived_bytes = 0;   // of those, arrived
+  int64_t zombie_bytes = 0;    // deleted, but still held by somebody
+  int64_t max_bytes = 0;
+  int64_t hits = 0, misses = 0, evictions = 0;
+};
+
+class HandleTable;
+
+// Room in a store for an upload in flight. Given back when it dies. Movable; thread-compatible;
+// outlives the store safely.
+class Reservation {
+ public:
+  Reservation() = default;
+  ~Reservation() { Release(); }
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+
+  // `bytes` more have arrived (memory is really used now): evicts what nobody uses to make room.
+  // Never more in all than was reserved (a broken invariant). Errors: RESOURCE_EXHAUSTED/STORE_FULL
+  // where everything has come into use meanwhile; the reservation stays as it was.
+  absl::Status Arrive(int64_t bytes);
+
+  int64_t bytes() const { return bytes_; }
+  int64_t arrived() const { return arrived_; }
+  void Release();
+
+ private:
+  friend class HandleTable;
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+  int64_t bytes_ = 0, arrived_ = 0;
+};
+
+// Thread-safe.
+class HandleTable {
+ public:
+  struct Item {
+    std::string handle;
+    std::shared_ptr<const void> value;
+    bool existed = false;
+  };
+  struct Page {
+    std::vector<Item> items;
+    std::string next_token;  // empty: the end
+  };
+
+  explicit HandleTable(HandleStoreOptions options);
+  ~HandleTable();
+
+  absl::StatusOr<Reservation> Reserve(int64_t bytes);
+  absl::StatusOr<Item> Put(const std::string& tenant, std::shared_ptr<const void> value,
+                           int64_t bytes, const std::string& key, Reservation reservation);
+  absl::StatusOr<Item> Get(const std::string& tenant, const std::string& handle);
+  std::optional<Item> Find(const std::string& tenant, const std::string& key);
+  absl::Status Delete(const std::string& tenant, const std::string& handle);
+  Page List(const std::string& tenant, const PageRequest& page) const;
+  HandleStoreStats stats() const;
+
+ private:
+  std::shared_ptr<Reservation::Shared> shared_;
+};
+
+}  // namespace spaid::server
