@@ -1,0 +1,452 @@
+#include "client/cli/app.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+namespace spaid::cli {
+namespace {
+
+template <class E>
+using Choice = std::pair<std::string, E>;
+
+// The spelling of each enumerator is the client library's.
+template <class E>
+std::vector<Choice<E>> Choices(std::initializer_list<E> values) {
+  std::vector<Choice<E>> choices;
+  for (const E value : values) choices.emplace_back(std::string(Name(value)), value);
+  return choices;
+}
+
+template <class E>
+CLI::Option* AddChoice(CLI::App* app, const std::string& name, E& value, const std::string& help,
+                       std::initializer_list<E> values) {
+  const auto choices = Choices(values);
+  std::vector<std::string> names;
+  for (const auto& [text, unused] : choices) names.push_back(text);
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [&value, choices](const std::string& text) {
+            for (const auto& [name_of, v] : choices) {
+              if (name_of == text) value = v;
+            }
+          },
+          help)
+      ->check(CLI::IsMember(names))
+      ->default_str(std::string(Name(value)));
+}
+
+// Comparisons that NaN fails, too.
+CLI::Validator Number(const std::string& range, std::function<bool(double)> good) {
+  return CLI::Validator(
+      [range, good = std::move(good)](std::string& text) -> std::string {
+        double value = 0;
+        if (!CLI::detail::lexical_cast(text, value) || !std::isfinite(value) || !good(value)) {
+          return "must be " + range + ", not " + text;
+        }
+        return "";
+      },
+      "");
+}
+
+CLI::Validator Positive() {
+  return Number("a number above 0", [](double v) { return v > 0; });
+}
+CLI::Validator NotNegative() {
+  return Number("a number of at least 0", [](double v) { return v >= 0; });
+}
+CLI::Validator Fraction() {
+  return Number("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
+}
+
+CLI::App* AddCommand(CLI::App& app, Arguments& args, Command command, const std::string& name,
+                     const std::string& help, const std::string& examples) {
+  CLI::App* sub = app.add_subcommand(name, help);
+  sub->footer("Examples:\n" + examples +
+              "\nThe options of `spaidctl --help` (address, TLS, --json, ...) may follow, too.");
+  sub->parse_complete_callback([&args, command] { args.command = command; });
+  return sub;
+}
+
+void AddMatrix(CLI::App* app, MatrixArgs& args) {
+  app->add_option("matrix", args.matrix,
+                  "Matrix Market file (also .gz), gallery:NAME[:SIZE], or the handle matrices/...")
+      ->required()
+      ->type_name("A");
+  app->add_flag("--sum-duplicates", args.sum_duplicates,
+                "Sum entries that the file gives twice, instead of refusing them");
+}
+
+void AddSpai(CLI::App* app, EngineArgs& args, bool with_power) {
+  const std::string group = "Static SPAI";
+  if (with_power) {
+    app->add_option("--pattern-power", args.pattern_power,
+                    "p: M has the pattern of (E + |A|)^p; more is stronger and dearer")
+        ->check(CLI::Range(1, 16))
+        ->type_name("P")
+        ->capture_default_str()
+        ->group(group);
+  }
+  app->add_option("--keep-tau", args.keep_tau,
+                  "Keep only the entries of A above (1 - tau) of their column's largest")
+      ->check(Fraction())
+      ->type_name("TAU")
+      ->group(group);
+  app->add_option("--pattern", args.pattern,
+                  "Start from this pattern instead of A's: file, gallery:... or handle")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_flag("--ensure-row", args.ensure_row,
+                "Add each column's partners in A's row to its pattern")
+      ->group(group);
+  app->add_flag("--row-match", args.row_match,
+                "Permute rows by a maximum matching first (zero diagonals)")
+      ->group(group);
+  app->add_option("--post-filter", args.post_filter,
+                  "Drop entries of M below this part of their column's largest")
+      ->check(Fraction())
+      ->type_name("F")
+      ->capture_default_str()
+      ->group(group);
+  AddChoice(app, "--local-solver", args.local_solver,
+            "How the least-squares problems are solved: qr is the sure one, gram the quick one",
+            {LocalSolver::kAuto, LocalSolver::kQr, LocalSolver::kGram})
+      ->group(group);
+}
+
+void AddEngine(CLI::App* app, EngineArgs& args, std::initializer_list<Engine> engines) {
+  AddChoice(app, "--engine", args.engine, "Preconditioner", engines);
+  AddSpai(app, args, true);
+}
+
+void AddLimits(CLI::App* app, LimitArgs& args) {
+  app->add_option("--max-queue", args.max_queue_s, "Give up after waiting this long in the queue")
+      ->check(Positive())
+      ->type_name("SECONDS");
+  app->add_option("--max-run", args.max_run_s, "Stop the job after running this long")
+      ->check(Positive())
+      ->type_name("SECONDS");
+}
+
+void AddIteration(CLI::App* app, double& rtol, int64_t& max_iterations, int64_t& restart) {
+  app->add_option("--rtol", rtol, "Converged when |b - Ax| <= rtol |b|, recomputed at the end")
+      ->check(Positive())
+      ->type_name("R")
+      ->capture_default_str();
+  app->add_option("--max-iterations", max_iterations, "Give up after so many iterations")
+      ->check(CLI::Range(int64_t{1}, int64_t{2147483647}))
+      ->type_name("K")
+      ->capture_default_str();
+  app->add_option("--restart", restart, "m of GMRES(m)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+      ->type_name("M")
+      ->capture_default_str();
+}
+
+void AddGlobals(CLI::App& app, GlobalArgs& args) {
+  const std::string server = "Server";
+  app.add_option("--address", args.client.address, "Daemon to talk to")
+      ->envname("SPAID_ADDRESS")
+      ->type_name("HOST:PORT")
+      ->capture_default_str()
+      ->group(server);
+  app.add_option("--tls-ca", args.client.ca_file, "Use TLS; trust this authority (PEM)")
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE")
+      ->group(server);
+  auto* certificate = app.add_option("--tls-cert", args.client.certificate_file,
+                                     "Client certificate for mutual TLS (PEM)")
+                          ->check(CLI::ExistingFile)
+                          ->type_name("FILE")
+                          ->group(server);
+  auto* key = app.add_option("--tls-key", args.client.key_file, "Its private key (PEM)")
+                  ->check(CLI::ExistingFile)
+                  ->type_name("FILE")
+                  ->group(server);
+  certificate->needs(key);
+  key->needs(certificate);
+  app.add_option("--token", args.client.token,
+                 "Bearer token; better in the environment, where others do not see it")
+      ->envname("SPAID_TOKEN")
+      ->type_name("TOKEN")
+      ->group(server);
+  app.add_option("--tenant", args.client.tenant,
+                 "Tenant to ask for (a daemon believes it only with --trust-tenant-header)")
+      ->type_name("NAME")
+      ->group(server);
+  app.add_option("--timeout", args.timeout_s,
+                 "Deadline of the whole call: upload, queue, run and download")
+      ->check(Positive())
+      ->type_name("SECONDS")
+      ->group(server);
+  const std::string output = "Output";
+  app.add_flag("--json", args.json, "Exactly one JSON object on stdout, nothing else")->group(output);
+  app.add_flag("-q,--quiet", args.quiet, "No progress")->group(output);
+  app.add_option_function<std::string>(
+         "--color",
+         [&args](const std::string& when) {
+           args.color = when == "always"  ? Color::kAlways
+                        : when == "never" ? Color::kNever
+                                          : Color::kAuto;
+         },
+         "Colours: auto looks at the terminal and NO_COLOR")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->default_str("auto")
+      ->group(output);
+}
+
+void AddSolve(CLI::App& app, Arguments& args) {
+  SolveArgs& s = args.solve;
+  CLI::App* sub = AddCommand(
+      app, args, Command::kSolve, "solve", "Solve A x = b and say honestly how it ended",
+      "  spaidctl solve A.mtx                             b = A*1, engine and method chosen\n"
+      "  spaidctl solve A.mtx.gz --rhs=b.mtx --out=x.mtx  your right-hand side, keep the solution\n"
+      "  spaidctl solve gallery:elasticity:20 --engine=static-spai --pattern-power=2\n"
+      "  spaidctl solve A.mtx --engine=jacobi --method=cg --rtol=1e-10 --json\n"
+      "Exit codes: 0 converged, 3 did not converge (the outcome says why), 1 error, 2 wrong usage.");
+  AddMatrix(sub, s.matrix);
+  sub->add_option("--rhs", s.rhs, "ones: b = A*1; random: b = A*x, x seeded in [-1, 1]; or a file")
+      ->type_name("FILE|ones|random")
+      ->capture_default_str();
+  sub->add_option("--seed", s.seed, "Seed of --rhs=random")->capture_default_str()->type_name("N");
+  sub->add_option("--rhs-count", s.rhs_count, "How many right-hand sides --rhs=random makes")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  AddChoice(sub, "--method", s.method, "Krylov method",
+            {Method::kAuto, Method::kCg, Method::kBicgstab, Method::kGmres});
+  AddIteration(sub, s.rtol, s.max_iterations, s.restart);
+  sub->add_option("--atol", s.atol, "Absolute tolerance: |b - Ax| <= atol is enough, too")
+      ->check(NotNegative())
+      ->type_name("R")
+      ->capture_default_str();
+  sub->add_option("--initial-guess", s.initial_guess, "Start from this x instead of 0")
+      ->type_name("FILE");
+  sub->add_option("--out", s.out, "Write the solution here (also .gz)")->type_name("FILE");
+  sub->add_flag("--history", s.history, "With --json: every residual, too");
+  AddEngine(sub, s.engine, {Engine::kAuto, Engine::kNone, Engine::kJacobi, Engine::kStaticSpai});
+  sub->add_option("--preconditioner", s.preconditioner,
+                  "Use this one (handle preconditioners/...) instead of building")
+      ->type_name("HANDLE")
+      ->excludes("--engine");
+  AddLimits(sub, s.limits);
+  sub->add_flag("--detach", s.detach, "Print the job's name and leave; see watch and jobs")
+      ->excludes("--out");
+}
+
+void AddBuild(CLI::App& app, Arguments& args) {
+  BuildArgs& b = args.build;
+  CLI::App* sub = AddCommand(
+      app, args, Command::kBuild, "build", "Build a preconditioner and keep it on the server",
+      "  spaidctl build A.mtx --engine=static-spai                the handle is on the first line\n"
+      "  spaidctl build A.mtx --pattern-power=2 --precond-out=M.mtx.gz\n"
+      "  spaidctl build gallery:circuit --row-match --local-solver=qr --json");
+  AddMatrix(sub, b.matrix);
+  b.engine.engine = Engine::kStaticSpai;
+  AddEngine(sub, b.engine, {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai});
+  sub->add_option("--precond-out", b.precond_out, "Write M here as Matrix Market (also .gz)")
+      ->type_name("FILE");
+  AddLimits(sub, b.limits);
+  sub->add_flag("--detach", b.detach, "Print the job's name and leave; see watch and jobs")
+      ->excludes("--precond-out");
+}
+
+void AddEstimateAndUpload(CLI::App& app, Arguments& args) {
+  CLI::App* estimate = AddCommand(
+      app, args, Command::kEstimate, "estimate",
+      "Say what a build would cost, from the pattern alone",
+      "  spaidctl estimate A.mtx --pattern-power=2\n"
+      "  spaidctl estimate pattern.mtx --engine=static-spai   a pattern file will do");
+  AddMatrix(estimate, args.estimate.matrix);
+  args.estimate.engine.engine = Engine::kStaticSpai;
+  AddEngine(estimate, args.estimate.engine, {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai});
+
+  CLI::App* upload = AddCommand(
+      app, args, Command::kUpload, "upload", "Store a matrix on the server and diagnose it",
+      "  spaidctl upload A.mtx --label=bridge     then: spaidctl solve matrices/... --rhs=b.mtx\n"
+      "  spaidctl upload P.mtx --pattern-only     a pattern for --pattern=matrices/...");
+  AddMatrix(upload, args.upload.matrix);
+  upload->add_option("--label", args.upload.label, "A name for people")->type_name("TEXT");
+  upload->add_flag("--pattern-only", args.upload.pattern_only, "Send no values");
+}
+
+void AddLists(CLI::App& app, Arguments& args) {
+  CLI::App* matrices = AddCommand(
+      app, args, Command::kMatrices, "matrices", "List, show or delete the matrices on the server",
+      "  spaidctl matrices                          all of them\n"
+      "  spaidctl matrices matrices/...             one, with its diagnosis\n"
+      "  spaidctl matrices matrices/... --delete");
+  auto* matrix = matrices->add_option("name", args.list.name, "Handle of one")->type_name("HANDLE");
+  matrices->add_flag("--delete", args.list.remove, "Delete it")->needs(matrix);
+
+  CLI::App* preconditioners = AddCommand(
+      app, args, Command::kPreconditioners, "preconditioners",
+      "List, show, download or delete the preconditioners on the server",
+      "  spaidctl preconditioners\n"
+      "  spaidctl preconditioners preconditioners/... --download=M.mtx\n"
+      "  spaidctl preconditioners preconditioners/... --delete");
+  auto* name =
+      preconditioners->add_option("name", args.list.name, "Handle of one")->type_name("HANDLE");
+  auto* download = preconditioners
+                       ->add_option("--download", args.list.download,
+                                    "Write M here as Matrix Market (also .gz)")
+                       ->type_name("FILE")
+                       ->needs(name);
+  preconditioners->add_flag("--delete", args.list.remove, "Delete it")
+      ->needs(name)
+      ->excludes(download);
+
+  CLI::App* jobs = AddCommand(app, args, Command::kJobs, "jobs", "List jobs, or show one",
+                              "  spaidctl jobs\n"
+                              "  spaidctl jobs --state=running\n"
+                              "  spaidctl jobs jobs/...");
+  auto* job = jobs->add_option("name", args.list.name, "Name of one")->type_name("JOB");
+  const auto states = Choices({JobState::kQueued, JobState::kRunning, JobState::kSucceeded,
+                               JobState::kFailed, JobState::kCancelled});
+  std::vector<std::string> names;
+  for (const auto& [text, unused] : states) names.push_back(text);
+  jobs->add_option_function<std::string>(
+          "--state",
+          [&args, states](const std::string& text) {
+            for (const auto& [name_of, state] : states) {
+              if (name_of == text) args.list.state = state;
+            }
+          },
+          "Only those in this state")
+      ->check(CLI::IsMember(names))
+      ->excludes(job);
+}
+
+void AddJobControl(CLI::App& app, Arguments& args) {
+  CLI::App* watch = AddCommand(
+      app, args, Command::kWatch, "watch", "Follow a job to its end",
+      "  spaidctl watch jobs/...                  all it did so far, then live\n"
+      "  spaidctl watch jobs/... --first-event=40\n"
+      "Exit codes: 0 the job succeeded (of a solve: converged), 3 the solve did not converge,\n"
+      "1 the job failed or was cancelled. Ctrl-C stops watching, not the job: see cancel.");
+  watch->add_option("job", args.watch.job, "Name of the job")->required()->type_name("JOB");
+  watch->add_option("--first-event", args.watch.first_event, "Start from this event")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 62))
+      ->type_name("N")
+      ->capture_default_str();
+
+  CLI::App* cancel =
+      AddCommand(app, args, Command::kCancel, "cancel", "Stop a queued or running job",
+                 "  spaidctl cancel jobs/...");
+  cancel->add_option("job", args.cancel.job, "Name of the job")->required()->type_name("JOB");
+}
+
+void AddCompare(CLI::App& app, Arguments& args) {
+  CompareArgs& c = args.compare;
+  CLI::App* sub = AddCommand(
+      app, args, Command::kCompare, "compare",
+      "Solve with every engine and method that fits; one table, the best total marked",
+      "  spaidctl compare A.mtx\n"
+      "  spaidctl compare gallery:convdiff:30 --powers=1 --rhs=ones\n"
+      "Exit codes: 0 at least one converged, 3 none did, 1 error, 2 wrong usage.");
+  AddMatrix(sub, c.matrix);
+  sub->add_option("--powers", c.powers, "Pattern powers of static SPAI to try")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 16))
+      ->type_name("P,...")
+      ->default_str("1,2");
+  sub->add_option("--rhs", c.rhs, "ones, random, or a file (as for solve)")
+      ->type_name("FILE|ones|random")
+      ->capture_default_str();
+  sub->add_option("--seed", c.seed, "Seed of --rhs=random")->capture_default_str()->type_name("N");
+  AddIteration(sub, c.rtol, c.max_iterations, c.restart);
+  sub->add_option("--max-setup", c.max_setup_s,
+                  "Leave out what the server predicts to build longer than this")
+      ->check(Positive())
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  AddSpai(sub, c.engine, false);
+  AddLimits(sub, c.limits);
+}
+
+void AddLocal(CLI::App& app, Arguments& args) {
+  AddCommand(app, args, Command::kInfo, "info",
+             "Show the server: version, devices, engines, limits, queue",
+             "  spaidctl info\n  spaidctl --address=gpu7:7433 --tls-ca=ca.pem info --json");
+  CLI::App* gallery = AddCommand(
+      app, args, Command::kGallery, "gallery", "List the test matrices, or write one to a file",
+      "  spaidctl gallery                                   the families\n"
+      "  spaidctl gallery elasticity --size=20 --out=E.mtx.gz\n"
+      "  spaidctl solve gallery:elasticity:20               without a file");
+  auto* family = gallery->add_option("family", args.gallery.family, "Which one")->type_name("NAME");
+  gallery->add_option("--size", args.gallery.size, "Its size (the list says of what)")
+      ->check(CLI::Range(int64_t{1}, int64_t{2147483647}))
+      ->type_name("N")
+      ->needs(family);
+  gallery->add_option("--out", args.gallery.out, "Write it here as Matrix Market (also .gz)")
+      ->type_name("FILE")
+      ->needs(family);
+  CLI::App* completion =
+      AddCommand(app, args, Command::kCompletion, "completion", "Print a shell completion script",
+                 "  spaidctl completion bash > /etc/bash_completion.d/spaidctl\n"
+                 "  spaidctl completion zsh > \"${fpath[1]}/_spaidctl\"\n"
+                 "  spaidctl completion fish > ~/.config/fish/completions/spaidctl.fish");
+  completion->add_option("shell", args.shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+}
+
+}  // namespace
+
+std::unique_ptr<CLI::App> MakeApp(Arguments& args) {
+  auto app = std::make_unique<CLI::App>(
+      "spaidctl talks to spaid, the daemon that builds sparse approximate inverse preconditioners\n"
+      "and solves sparse linear systems.",
+      "spaidctl");
+  app->fallthrough();
+  app->require_subcommand(1, 1);
+  app->set_version_flag("--version", "spaidctl " SPAID_VERSION);
+  app->get_formatter()->column_width(34);
+  app->footer(
+      "Start here:\n"
+      "  spaidctl info                      is the daemon there, and what can it do?\n"
+      "  spaidctl solve gallery:poisson     a first solve without any file\n"
+      "  spaidctl compare A.mtx             which engine and method suit this matrix?\n"
+      "  spaidctl solve --help              each command explains itself\n"
+      "Exit codes: 0 done, 1 error, 2 wrong usage, 3 a solve that did not converge.");
+  AddGlobals(*app, args.global);
+  AddSolve(*app, args);
+  AddBuild(*app, args);
+  AddEstimateAndUpload(*app, args);
+  AddLists(*app, args);
+  AddJobControl(*app, args);
+  AddCompare(*app, args);
+  AddLocal(*app, args);
+  return app;
+}
+
+std::optional<ExitCode> Parse(CLI::App& app, int argc, const char* const* argv) {
+  try {  // CLI11 speaks in exceptions, for --help too
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+      app.exit(error, std::cout, std::cerr);
+      return ExitCode::kOk;
+    }
+    std::string command = "spaidctl";
+    for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
+    const std::span words(argv, static_cast<size_t>(argc));
+    for (const std::string_view word : words) {
+      if (word != "--json") continue;
+      const nlohmann::json object = {
+          {"error", {{"code", "USAGE"}, {"reason", "WRONG_USAGE"}, {"message", error.what()}}}};
+      std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+      break;
+    }
+    std::cerr << "spaidctl: " << error.what() << "\nTry `" << command << " --help`.\n";
+    return ExitCode::kUsage;
+  }
+  return std::nullopt;
+}
+
+}  // namespace spaid::cli

@@ -1,0 +1,140 @@
+// What the command line said, as plain data: app.cc fills it, the commands read it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cpp/spaid/client.h"
+
+namespace spaid::cli {
+
+enum class ExitCode {
+  kOk = 0,
+  kError = 1,
+  kUsage = 2,
+  kNotConverged = 3,  // an honest outcome that is not CONVERGED
+};
+
+enum class Color { kAuto, kAlways, kNever };
+
+struct GlobalArgs {
+  ClientOptions client;
+  std::optional<double> timeout_s;
+  bool json = false;
+  bool quiet = false;
+  Color color = Color::kAuto;
+};
+
+// The engine's options, shared by solve, build, estimate and compare.
+struct EngineArgs {
+  Engine engine = Engine::kAuto;
+  int pattern_power = 1;
+  std::optional<double> keep_tau;
+  std::string pattern;  // file, gallery: or handle of a user's pattern
+  bool ensure_row = false;
+  bool row_match = false;
+  double post_filter = 0;
+  LocalSolver local_solver = LocalSolver::kAuto;
+};
+
+struct MatrixArgs {
+  std::string matrix;  // file, gallery:NAME[:SIZE], or handle matrices/...
+  bool sum_duplicates = false;
+};
+
+struct LimitArgs {
+  std::optional<double> max_queue_s, max_run_s;
+};
+
+struct SolveArgs {
+  MatrixArgs matrix;
+  EngineArgs engine;
+  LimitArgs limits;
+  std::string preconditioner;  // handle
+  std::string rhs = "ones";    // file, ones, random
+  uint64_t seed = 1;
+  int rhs_count = 1;
+  Method method = Method::kAuto;
+  double rtol = 1e-8, atol = 0;
+  int64_t max_iterations = 10000, restart = 50;
+  std::string initial_guess, out;
+  bool history = false;
+  bool detach = false;
+};
+
+struct BuildArgs {
+  MatrixArgs matrix;
+  EngineArgs engine;
+  LimitArgs limits;
+  std::string precond_out;
+  bool detach = false;
+};
+
+struct EstimateArgs {
+  MatrixArgs matrix;
+  EngineArgs engine;
+};
+
+struct UploadArgs {
+  MatrixArgs matrix;
+  std::string label;
+  bool pattern_only = false;
+};
+
+struct ListArgs {
+  std::string name;  // one to show; empty: all
+  bool remove = false;
+  std::string download;          // preconditioners: file for M
+  std::optional<JobState> state;  // jobs
+};
+
+struct WatchArgs {
+  std::string job;
+  int64_t first_event = 1;
+};
+
+struct CancelArgs {
+  std::string job;
+};
+
+struct CompareArgs {
+  MatrixArgs matrix;
+  EngineArgs engine;  // but for the engine and the power
+  LimitArgs limits;
+  std::vector<int> powers = {1, 2};
+  std::string rhs = "random";
+  uint64_t seed = 1;
+  double rtol = 1e-8;
+  int64_t max_iterations = 10000, restart = 50;
+  double max_setup_s = 30;
+};
+
+struct GalleryArgs {
+  std::string family;
+  int64_t size = 0;  // 0: the family's default
+  std::string out;
+};
+
+enum class Command {
+  kSolve, kBuild, kEstimate, kUpload, kMatrices, kPreconditioners, kJobs, kWatch, kCancel, kInfo,
+  kCompare, kGallery, kCompletion,
+};
+
+struct Arguments {
+  GlobalArgs global;
+  Command command = Command::kInfo;
+  SolveArgs solve;
+  BuildArgs build;
+  EstimateArgs estimate;
+  UploadArgs upload;
+  ListArgs list;
+  WatchArgs watch;
+  CancelArgs cancel;
+  CompareArgs compare;
+  GalleryArgs gallery;
+  std::string shell;  // completion
+};
+
+}  // namespace spaid::cli

@@ -1,0 +1,62 @@
+// Checks the lines of a Matrix Market file as they stream by. CHOLMOD, which parses the numbers, takes
+// 0-based indices and lines after the last entry without a word, and names no line when it refuses;
+// this scanner does not, and does.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "client/cpp/spaid/client.h"
+
+namespace spaid::cli {
+
+struct MarketHeader {
+  enum class Layout { kCoordinate, kArray };
+  enum class Field { kReal, kInteger, kComplex, kPattern };
+  enum class Symmetry { kGeneral, kSymmetric, kSkewSymmetric, kHermitian };
+  Layout layout = Layout::kCoordinate;
+  Field field = Field::kReal;
+  Symmetry symmetry = Symmetry::kGeneral;
+  int64_t rows = 0, columns = 0;
+  int64_t entries = 0;  // data lines that must follow
+};
+
+// Feed it every byte of the file in order, then call Finish. Not thread-safe.
+class MarketScanner {
+ public:
+  // `max_bytes`: the file is no longer than this; a header that promises more entries is refused
+  // before anything is allocated for them.
+  MarketScanner(std::string path, int64_t max_bytes)
+      : path_(std::move(path)), max_bytes_(max_bytes) {}
+
+  // Errors stay: after one, later calls give it again. Reasons: NOT_MATRIX_MARKET, BAD_SIZE_LINE,
+  // BAD_ENTRY, INDEX_OUT_OF_RANGE, TOO_MANY_ENTRIES, LINE_TOO_LONG, FILE_TRUNCATED.
+  std::optional<Error> Feed(std::span<const char> bytes);
+  // The file has ended. Reasons: FILE_EMPTY, NOT_MATRIX_MARKET, FILE_TRUNCATED.
+  std::optional<Error> Finish();
+
+  // Set once the size line has been read.
+  const std::optional<MarketHeader>& header() const { return header_; }
+
+ private:
+  std::optional<Error> Line(std::string_view line);
+  std::optional<Error> Banner(std::string_view line);
+  std::optional<Error> SizeLine(std::string_view line);
+  std::optional<Error> Entry(std::string_view line);
+  Error At(std::string reason, std::string text) const;
+
+  std::string path_;
+  int64_t max_bytes_;
+  std::string partial_;  // an unfinished line
+  int64_t line_ = 0;
+  int64_t seen_entries_ = 0;
+  bool have_banner_ = false;
+  MarketHeader draft_;
+  std::optional<MarketHeader> header_;
+  std::optional<Error> error_;
+};
+
+}  // namespace spaid::cli
