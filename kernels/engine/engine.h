@@ -1,11 +1,11 @@
-// The one face of the numerics: Estimate -> Plan -> Build (or rebuild) -> Solve. The daemon sees this
-// header only; a fake behind the same face serves the daemon's tests.
+// The one face of the numerics: Estimate -> Plan -> Build (or rebuild) -> Solve. The daemon sees
+// this header only; a fake behind the same face serves the daemon's tests.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
-//   auto choice = engine->Resolve(spec, a, diagnosis);            // AUTO -> something concrete, and why
-//   auto plan   = engine->MakePlan(choice->spec, a, nullptr, context);
-//   auto built  = engine->Build(**plan, choice->spec, a, context);
-//   auto solved = engine->Solve(a, built->preconditioner.get(), b, {}, options, context);
+//   auto choice = engine->Resolve(spec, a, diagnosis);            // AUTO -> something concrete,
+//   and why auto plan   = engine->MakePlan(choice->spec, a, nullptr, context); auto built  =
+//   engine->Build(**plan, choice->spec, a, context); auto solved = engine->Solve(a,
+//   built->preconditioner.get(), b, {}, options, context);
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ enum class EngineKind { kAuto, kNone, kJacobi, kStaticSpai };
 
 struct PreconditionerSpec {
   EngineKind engine = EngineKind::kAuto;
-  StaticSpaiOptions static_spai;  // read for kStaticSpai only
+  StaticSpaiOptions static_spai;  // read for kStaticSpai, and for kAuto where that chooses it
 };
 
 // A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
@@ -86,32 +86,38 @@ class Engine {
   // What this engine computes on, CPU first.
   virtual std::vector<DeviceInfo> Devices() const = 0;
 
-  // Refuses what cannot work: INVALID_ARGUMENT for options out of range (field named).
+  // kAuto becomes something concrete by a documented rule (resolve.cc); options of engines not
+  // chosen are reset, so that equal builds have equal resolved specs. Errors: INVALID_ARGUMENT for
+  // options out of range (field named); FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern.
   virtual Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
                                        const Diagnosis& diagnosis) const = 0;
 
-  // From the pattern alone, in bounded time and memory.
+  // From the pattern alone, in bounded time and memory; `predicted_ms` is for context.threads.
+  // kAuto: a bound on whatever it may choose. Options are checked as by Resolve.
   virtual Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const PatternView& a,
                                          const PatternView* user_pattern,
                                          const Context& context) const = 0;
 
-  // `spec` resolved, not kNone. Errors as of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL
-  // comes from Build.
+  // `spec` resolved, not kNone (INVALID_ARGUMENT/ENGINE_NOT_RESOLVED, /NOTHING_TO_BUILD). Errors as
+  // of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL comes from Build.
   virtual Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec,
                                                        const CscView& a,
                                                        const PatternView* user_pattern,
                                                        const Context& context) const = 0;
 
+  // Errors: as of BuildStaticSpai and Jacobi; INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for
+  // another kind, size or count of entries; FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone.
   virtual Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec,
                                     const CscView& a, const Context& context) const = 0;
 
-  // kAuto: CG where A is numerically symmetric with a positive diagonal and the preconditioner is none
-  // or Jacobi; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG named with an
-  // explicit M), /NOT_SYMMETRIC (CG named, A not numerically symmetric; index: the column).
+  // kAuto: CG where A is numerically symmetric with a positive diagonal and the preconditioner is
+  // none or Jacobi; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG named
+  // with an explicit M), /NOT_SYMMETRIC (CG named, A not numerically symmetric; index: the column).
   virtual Result<Method> ResolveMethod(Method method, EngineKind kind,
                                        const Diagnosis& diagnosis) const = 0;
 
-  // `options.method` resolved. `preconditioner` may be null. Shapes and errors as of kernels/krylov.
+  // `options.method` resolved. `preconditioner` may be null. Shapes and errors as of
+  // kernels/krylov.
   virtual Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
                                     std::span<const double> b, std::span<const double> x0,
                                     const SolveOptions& options, const Context& context) const = 0;

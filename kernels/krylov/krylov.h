@@ -4,8 +4,8 @@
 //   Result<SolveResult> r = Solve(operators, b, x0, options, context);
 //   if (r->rhs[0].outcome == Outcome::kConverged) use(r->x);
 //
-// A solve that does not converge is not an error: the outcome says how it ended, the best iterate and
-// its recomputed residual come back.
+// A solve that does not converge is not an error: the outcome says how it ended, the best iterate
+// and its recomputed residual come back.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ namespace spaid::kernels {
 enum class Method { kAuto, kCg, kBicgstab, kGmres };
 
 enum class Outcome {
-  kConverged,      // ‖b − A x‖ ≤ max(rtol ‖b‖, atol), recomputed in fp64
+  kConverged,  // ‖b − A x‖ ≤ max(rtol ‖b‖, atol), recomputed in fp64
   kMaxIterations,
-  kStagnated,      // the true residual stopped falling although the recursion went on
-  kBreakdown,      // a denominator of the method vanished
-  kIndefinite,     // CG met pᵀAp ≤ 0 or rᵀMr ≤ 0
+  kStagnated,   // the true residual stopped falling although the recursion went on
+  kBreakdown,   // a denominator of the method vanished
+  kIndefinite,  // CG met pᵀAp ≤ 0 or rᵀMr ≤ 0
   kNonFinite,
   kTimeLimit,
   kCancelled,
@@ -47,8 +47,9 @@ struct SolveOptions {
   Method method = Method::kBicgstab;  // kAuto is resolved by the engine
   double rtol = 1e-8;                 // > 0, or 0 with atol > 0; finite
   double atol = 0;                    // >= 0
-  int64_t max_iterations = 10000;     // >= 1; a BiCGSTAB iteration is two products, counted once
-  int64_t restart = 50;               // m of GMRES(m); >= 1
+  int64_t max_iterations =
+      10000;             // 1 .. 2^31 - 1; a BiCGSTAB iteration is two products, counted once
+  int64_t restart = 50;  // m of GMRES(m); >= 1
 };
 
 struct RhsResult {
@@ -57,7 +58,8 @@ struct RhsResult {
   double true_residual = 0;           // ‖b − A x‖₂, recomputed
   double true_relative_residual = 0;  // the same / ‖b‖₂ (0 for b = 0 and x = 0)
   std::string detail;                 // for people: what happened, where
-  std::vector<ResidualPoint> history; // every iteration, iteration 0 first
+  // Every iteration, iteration 0 first; over 100,000 points every second one goes, and so on.
+  std::vector<ResidualPoint> history;
 };
 
 struct SolveResult {
@@ -68,9 +70,12 @@ struct SolveResult {
 
 // b: n x n_rhs column-major. x0: empty (zero) or n x n_rhs. `m` may be null (no preconditioner).
 // Right-hand sides end one by one; b = 0 gives x = 0, kConverged.
-// Errors: INVALID_ARGUMENT/BAD_TOLERANCE, /BAD_MAX_ITERATIONS, /BAD_RESTART, /RHS_LENGTH_MISMATCH,
-// /NON_FINITE_VALUE (field rhs or initial_guess, first index). A stop is not an error here: outcome
-// kCancelled or kTimeLimit.
+// Results are the same bits for any number of threads.
+// Errors: INVALID_ARGUMENT/BAD_TOLERANCE, /BAD_MAX_ITERATIONS, /BAD_RESTART, /METHOD_NOT_RESOLVED,
+// /PRECONDITIONER_SIZE_MISMATCH, /RHS_LENGTH_MISMATCH, /NON_FINITE_VALUE (field rhs or
+// initial_guess, first index); RESOURCE_EXHAUSTED/BASIS_TOO_LARGE where the basis of GMRES would
+// take over half of the usable memory. A stop is not an error here: outcome kCancelled or
+// kTimeLimit.
 Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
                           std::span<const double> b, std::span<const double> x0,
                           const SolveOptions& options, const Context& context);

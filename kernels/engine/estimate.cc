@@ -1,0 +1,115 @@
+#include <algorithm>
+
+#include "kernels/base/parallel.h"
+#include "kernels/engine/cost.h"
+#include "kernels/engine/cpu_engine.h"
+
+namespace spaid::kernels {
+namespace {
+
+int64_t CscBytes(int64_t n, int64_t nnz) {
+  return (n + 1) * static_cast<int64_t>(sizeof(int64_t)) +
+         nnz * static_cast<int64_t>(sizeof(int32_t) + sizeof(double));
+}
+
+double StreamMs(double bytes, int threads) {
+  const double rate = std::min(kCpuRates.bytes_per_s * threads, kCpuRates.shared_bytes_per_s);
+  return 1e3 * bytes / rate;
+}
+
+BuildEstimate EstimateJacobi(const PatternView& a, int threads) {
+  const int64_t n = a.n_cols;
+  BuildEstimate e;
+  e.nnz_m = n;
+  e.download_bytes = CscBytes(n, n);
+  // M, and the residual norms twice: as they come and sorted.
+  e.host_bytes = static_cast<int64_t>(sizeof(CpuPlan) + sizeof(CpuPreconditioner)) +
+                 CscBytes(n, n) + 2 * n * static_cast<int64_t>(sizeof(double));
+  e.flops = 4.0 * static_cast<double>(a.nnz());
+  e.predicted_ms = StreamMs(static_cast<double>(CscBytes(n, a.nnz()) + e.host_bytes), threads);
+  e.n1_max = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    e.n1_max = std::max(e.n1_max, a.col_ptr[j + 1] - a.col_ptr[j]);
+  }
+  e.n2_max = 1;
+  return e;
+}
+
+Result<BuildEstimate> EstimateSpai(const StaticSpaiOptions& options, const PatternView& a,
+                                   const PatternView* user_pattern, const Context& context) {
+  auto counts = EstimateStaticSpai(a, user_pattern, options, context);
+  if (!counts.ok()) return counts.status();
+  const int threads = ResolveThreads(context.threads);
+  BuildEstimate e;
+  e.nnz_m = counts->nnz_m;
+  e.n1_max = counts->n1_max;
+  e.n2_max = counts->n2_max;
+  e.download_bytes = CscBytes(a.n_cols, e.nnz_m);
+  // The row layout of M and its list of row blocks (at most one a row) come on top of the build.
+  e.host_bytes = static_cast<int64_t>(sizeof(CpuPlan) + sizeof(CpuPreconditioner)) +
+                 counts->plan_bytes + counts->build_bytes + CscBytes(a.n_cols, e.nnz_m) +
+                 2 * (a.n_cols + 2) * static_cast<int64_t>(sizeof(int64_t));
+  const double gram_s = counts->gram_flops / kCpuRates.gram_flops_per_s;
+  const double qr_s = counts->qr_flops / kCpuRates.qr_flops_per_s;
+  bool gram = options.local_solver == LocalSolver::kGram;
+  if (options.local_solver == LocalSolver::kAuto) gram = gram_s <= qr_s;
+  e.flops = gram ? counts->gram_flops : counts->qr_flops;
+  const double moved =
+      static_cast<double>(counts->plan_bytes) + 4.0 * static_cast<double>(e.download_bytes);
+  e.predicted_ms = 1e3 * (gram ? gram_s : qr_s) / threads + StreamMs(moved, threads);
+  return e;
+}
+
+BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
+  BuildEstimate e;
+  e.host_bytes = std::max(x.host_bytes, y.host_bytes);
+  e.device_bytes = std::max(x.device_bytes, y.device_bytes);
+  e.nnz_m = std::max(x.nnz_m, y.nnz_m);
+  e.download_bytes = std::max(x.download_bytes, y.download_bytes);
+  e.predicted_ms = std::max(x.predicted_ms, y.predicted_ms);
+  e.flops = std::max(x.flops, y.flops);
+  e.n1_max = std::max(x.n1_max, y.n1_max);
+  e.n2_max = std::max(x.n2_max, y.n2_max);
+  return e;
+}
+
+// AUTO looks at values, of which an estimate knows nothing: the largest of what it can choose.
+Result<BuildEstimate> EstimateAuto(const PreconditionerSpec& spec, const PatternView& a,
+                                   const PatternView* user_pattern, const Context& context) {
+  BuildEstimate bound = EstimateJacobi(a, ResolveThreads(context.threads));
+  StaticSpaiOptions ensure_row = spec.static_spai, row_match = spec.static_spai;
+  ensure_row.pattern.ensure_row = true;
+  row_match.pattern.row_match = true;
+  for (const StaticSpaiOptions& options : {spec.static_spai, ensure_row, row_match}) {
+    auto estimate = EstimateSpai(options, a, user_pattern, context);
+    if (!estimate.ok()) return estimate.status();
+    bound = Larger(bound, *estimate);
+  }
+  return bound;
+}
+
+}  // namespace
+
+double PredictJacobiIterationMs(int64_t n, int64_t nnz, int threads) {
+  // Two products with A, two with the diagonal, and some twenty passes over vectors.
+  const double bytes =
+      2.0 * static_cast<double>(CscBytes(n, nnz)) + 8.0 * 26.0 * static_cast<double>(n);
+  return StreamMs(bytes, threads);
+}
+
+Result<BuildEstimate> EstimateCpuBuild(const PreconditionerSpec& spec, const PatternView& a,
+                                       const PatternView* user_pattern, const Context& context) {
+  switch (spec.engine) {
+    case EngineKind::kNone:
+      return BuildEstimate{};
+    case EngineKind::kJacobi:
+      return EstimateJacobi(a, ResolveThreads(context.threads));
+    case EngineKind::kStaticSpai:
+      return EstimateSpai(spec.static_spai, a, user_pattern, context);
+    case EngineKind::kAuto:
+      break;
+  }
+  return EstimateAuto(spec, a, user_pattern, context);
+}
+
+}  // namespace spaid::kernels

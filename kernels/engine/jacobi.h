@@ -1,0 +1,23 @@
+// Jacobi: M = diag(1 / a_kk), with the quality figures of any other engine.
+#pragma once
+
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
+#include "kernels/engine/engine.h"
+
+namespace spaid::kernels {
+
+struct JacobiResult {
+  CscMatrix m;  // diagonal
+  Quality quality;
+};
+
+// `a`: square, canonical, with values. O(nnz). Errors: FAILED_PRECONDITION/ZERO_DIAGONAL (index:
+// the first column whose diagonal is zero, not stored, or too small to invert); stop statuses.
+Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context);
+
+// Value of rank ⌊q (n − 1) + 1/2⌋ of the ascending `norms` for q = 0, 10, 25, 50, 75, 90, 99, 100
+// %.
+std::vector<double> ResidualQuantiles(Array<double> norms);
+
+}  // namespace spaid::kernels

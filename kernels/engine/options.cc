@@ -1,0 +1,73 @@
+#include "kernels/engine/options.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace spaid::kernels {
+namespace {
+
+Status Bad(const char* reason, const char* field, const std::string& value, const char* range) {
+  return Status(StatusCode::kInvalidArgument, reason,
+                std::string(field) + " = " + value + " is out of range; give " + range)
+      .At(field);
+}
+
+bool InUnitInterval(double v) { return std::isfinite(v) && v >= 0 && v <= 1; }
+
+Status CheckStaticSpai(const StaticSpaiOptions& options) {
+  const PatternOptions& pattern = options.pattern;
+  if (pattern.power < 1 || pattern.power > kMaxPatternPower) {
+    return Bad("BAD_PATTERN_POWER", "pattern_power", std::to_string(pattern.power), "1 to 16");
+  }
+  if (pattern.keep_tau && !InUnitInterval(*pattern.keep_tau)) {
+    return Bad("BAD_KEEP_TAU", "keep_tau", std::to_string(*pattern.keep_tau),
+               "a finite value in 0 .. 1");
+  }
+  if (pattern.max_nnz < 0) {
+    return Bad("BAD_MAX_NNZ", "max_nnz", std::to_string(pattern.max_nnz),
+               "0 (no limit) or a positive count");
+  }
+  if (!InUnitInterval(options.post_filter)) {
+    return Bad("BAD_POST_FILTER", "post_filter", std::to_string(options.post_filter),
+               "a finite value in 0 .. 1");
+  }
+  if (!InUnitInterval(options.gram_pivot_limit)) {
+    return Bad("BAD_GRAM_PIVOT_LIMIT", "gram_pivot_limit", std::to_string(options.gram_pivot_limit),
+               "a finite value in 0 .. 1");
+  }
+  switch (options.local_solver) {
+    case LocalSolver::kAuto:
+    case LocalSolver::kQr:
+    case LocalSolver::kGram:
+      return {};
+  }
+  return Bad("BAD_LOCAL_SOLVER", "local_solver",
+             std::to_string(static_cast<int>(options.local_solver)), "AUTO, QR or GRAM");
+}
+
+}  // namespace
+
+Status CheckSpec(const PreconditionerSpec& spec) {
+  switch (spec.engine) {
+    case EngineKind::kNone:
+    case EngineKind::kJacobi:
+      return {};
+    case EngineKind::kAuto:
+    case EngineKind::kStaticSpai:
+      return CheckStaticSpai(spec.static_spai);
+  }
+  return Bad("BAD_ENGINE", "engine", std::to_string(static_cast<int>(spec.engine)),
+             "AUTO, NONE, JACOBI or STATIC_SPAI");
+}
+
+Status CheckResolved(const PreconditionerSpec& spec) {
+  if (spec.engine == EngineKind::kAuto) {
+    return Status(StatusCode::kInvalidArgument, "ENGINE_NOT_RESOLVED",
+                  "engine AUTO must be resolved before a plan is made")
+        .At("engine");
+  }
+  return CheckSpec(spec);
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,203 @@
+#include "kernels/krylov/krylov.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <string>
+
+#include "kernels/base/device.h"
+#include "kernels/base/parallel.h"
+#include "kernels/krylov/run.h"
+
+namespace spaid::kernels {
+namespace {
+
+using krylov::Run;
+using krylov::System;
+using krylov::Team;
+
+Status Invalid(std::string reason, std::string message, std::string field, int64_t index = -1) {
+  return Status(StatusCode::kInvalidArgument, std::move(reason), std::move(message))
+      .At(std::move(field), index);
+}
+
+Status CheckFinite(std::span<const double> v, int64_t n, const char* field) {
+  for (size_t i = 0; i < v.size(); ++i) {
+    if (std::isfinite(v[i])) continue;
+    const auto at = static_cast<int64_t>(i);
+    return Invalid("NON_FINITE_VALUE",
+                   std::string(field) + "[" + std::to_string(at) + "] (row " +
+                       std::to_string(at % n) + " of vector " + std::to_string(at / n) +
+                       ") is NaN or infinite; send finite values",
+                   field, at);
+  }
+  return {};
+}
+
+// The basis of GMRES is the one thing here whose size a number in the request decides.
+Status CheckBasis(int64_t n, const SolveOptions& options) {
+  const double m = static_cast<double>(std::min({options.restart, options.max_iterations, n}));
+  const double bytes =
+      (m + 1) * static_cast<double>(n) * sizeof(double) + m * m / 2 * sizeof(double);
+  const double usable = static_cast<double>(UsableMemoryBytes()) / 2;
+  if (bytes <= usable) return {};
+  return Status(StatusCode::kResourceExhausted, "BASIS_TOO_LARGE",
+                "GMRES with restart = " + std::to_string(options.restart) + " needs " +
+                    krylov::Figure(bytes) + " bytes for its basis, allowed are " +
+                    krylov::Figure(usable) + "; lower restart")
+      .At("restart");
+}
+
+Status CheckInput(const LinearOperator& a, const LinearOperator* m, std::span<const double> b,
+                  std::span<const double> x0, const SolveOptions& options) {
+  if (options.method == Method::kAuto) {
+    return Invalid("METHOD_NOT_RESOLVED", "method AUTO must be resolved first", "method");
+  }
+  if (!std::isfinite(options.rtol) || options.rtol < 0 ||
+      (options.rtol == 0 && !(options.atol > 0))) {
+    return Invalid("BAD_TOLERANCE",
+                   "rtol = " + krylov::Figure(options.rtol) +
+                       " is not allowed: give a finite rtol > 0, or rtol = 0 with atol > 0",
+                   "rtol");
+  }
+  if (!std::isfinite(options.atol) || options.atol < 0) {
+    return Invalid(
+        "BAD_TOLERANCE",
+        "atol = " + krylov::Figure(options.atol) + " is not allowed: give a finite atol >= 0",
+        "atol");
+  }
+  if (options.max_iterations < 1 || options.max_iterations > INT32_MAX) {
+    return Invalid(
+        "BAD_MAX_ITERATIONS",
+        "max_iterations = " + std::to_string(options.max_iterations) + " is not in 1 .. 2147483647",
+        "max_iterations");
+  }
+  if (options.restart < 1) {
+    return Invalid("BAD_RESTART",
+                   "restart = " + std::to_string(options.restart) + "; give at least 1", "restart");
+  }
+  const int64_t n = a.n();
+  const auto length = static_cast<int64_t>(b.size());
+  if (n <= 0 || length == 0 || length % n != 0) {
+    return Invalid("RHS_LENGTH_MISMATCH",
+                   "rhs has " + std::to_string(length) +
+                       " values; a multiple of n = " + std::to_string(n) + " is needed",
+                   "rhs");
+  }
+  if (!x0.empty() && x0.size() != b.size()) {
+    return Invalid("RHS_LENGTH_MISMATCH",
+                   "initial_guess has " + std::to_string(x0.size()) + " values, rhs has " +
+                       std::to_string(length) + "; send as many, or none",
+                   "initial_guess");
+  }
+  if (m != nullptr && m->n() != n) {
+    return Invalid("PRECONDITIONER_SIZE_MISMATCH",
+                   "the preconditioner is for n = " + std::to_string(m->n()) +
+                       ", A has n = " + std::to_string(n),
+                   "preconditioner");
+  }
+  if (Status s = CheckFinite(b, n, "rhs"); !s.ok()) return s;
+  if (Status s = CheckFinite(x0, n, "initial_guess"); !s.ok()) return s;
+  if (options.method == Method::kGmres) return CheckBasis(n, options);
+  return {};
+}
+
+void RunMethod(Method method, Run& run) {
+  switch (method) {
+    case Method::kCg:
+      return krylov::RunCg(run);
+    case Method::kBicgstab:
+      return krylov::RunBicgstab(run);
+    case Method::kGmres:
+      return krylov::RunGmres(run);
+    case Method::kAuto:
+      break;  // refused by CheckInput
+  }
+}
+
+// Squares of b must neither overflow nor underflow: beyond these, b is scaled by a power of two,
+// which changes no bit of the iteration's mantissas.
+constexpr double kLargeNorm = 1e100;
+constexpr double kSmallNorm = 1e-100;
+
+void Scale(std::span<double> v, int exponent) {
+  for (double& e : v) e = std::ldexp(e, exponent);
+}
+
+void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
+              std::span<const double> b, std::span<const double> x0, std::span<double> x,
+              const SolveOptions& options, const Context& context, Team* team, RhsResult* out) {
+  const double b_norm = team->Norm(b);
+  if (b_norm == 0) {
+    std::fill(x.begin(), x.end(), 0.0);
+    out->outcome = Outcome::kConverged;
+    out->detail = "the right-hand side is zero, so is the solution";
+    out->history.push_back({rhs, 0, 0.0});
+    if (context.progress != nullptr) context.progress->OnResidual(out->history.back());
+    return;
+  }
+  System system{.a = &a,
+                .m = m,
+                .b = b,
+                .x0 = x0,
+                .x = x,
+                .b_norm = b_norm,
+                .rhs = rhs,
+                .options = &options,
+                .context = &context};
+  system.target = std::max(options.rtol * b_norm, options.atol);
+  Array<double> scaled_b, scaled_x0;
+  int exponent = 0;
+  if (!(b_norm < kLargeNorm && b_norm > kSmallNorm)) {
+    double largest = 0;
+    for (const double v : b) largest = std::max(largest, std::abs(v));
+    exponent = -std::ilogb(largest);
+    scaled_b.assign(b.begin(), b.end());
+    Scale(scaled_b, exponent);
+    system.b = scaled_b;
+    if (!x0.empty()) {
+      scaled_x0.assign(x0.begin(), x0.end());
+      Scale(scaled_x0, exponent);
+      system.x0 = scaled_x0;
+    }
+    system.b_norm = team->Norm(scaled_b);
+    system.target = std::max(options.rtol * system.b_norm, std::ldexp(options.atol, exponent));
+  }
+  if (x0.empty()) {
+    std::fill(x.begin(), x.end(), 0.0);
+  } else {
+    std::copy(system.x0.begin(), system.x0.end(), x.begin());
+  }
+  Run run(system, team, out);
+  RunMethod(options.method, run);
+  run.Conclude();
+  if (exponent != 0) {
+    Scale(x, -exponent);
+    out->true_residual = std::ldexp(out->true_residual, -exponent);
+  }
+}
+
+}  // namespace
+
+Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
+                          std::span<const double> b, std::span<const double> x0,
+                          const SolveOptions& options, const Context& context) {
+  const auto start = std::chrono::steady_clock::now();
+  if (Status s = CheckInput(a, m, b, x0, options); !s.ok()) return s;
+  const auto n = static_cast<size_t>(a.n());
+  const size_t count = b.size() / n;
+  SolveResult result;
+  result.x.resize(b.size());
+  result.rhs.resize(count);
+  Team team(a.n(), ResolveThreads(context.threads));
+  for (size_t k = 0; k < count; ++k) {
+    SolveOne(a, m, static_cast<int32_t>(k), b.subspan(k * n, n),
+             x0.empty() ? x0 : x0.subspan(k * n, n), std::span(result.x).subspan(k * n, n), options,
+             context, &team, &result.rhs[k]);
+  }
+  result.solve_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,109 @@
+#include "kernels/krylov/operators.h"
+
+#include <utility>
+
+#include "kernels/base/parallel.h"
+#include "kernels/krylov/vectors.h"
+#include "kernels/sparse/transpose.h"
+
+namespace spaid::kernels {
+namespace {
+
+// Work (entries + rows) of one block of rows: some 10 µs, large against taking it from the queue.
+constexpr int64_t kBlockWork = 16384;
+// Below this a second thread costs more to wake than it saves.
+constexpr int64_t kSerialWork = 4 * kBlockWork;
+
+double RowProduct(const int32_t* column, const double* value, int64_t count, const double* x) {
+  // Four chains hide the latency of the additions in long rows.
+  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  int64_t p = 0;
+  for (; p + 4 <= count; p += 4) {
+    s0 += value[p] * x[column[p]];
+    s1 += value[p + 1] * x[column[p + 1]];
+    s2 += value[p + 2] * x[column[p + 2]];
+    s3 += value[p + 3] * x[column[p + 3]];
+  }
+  for (; p < count; ++p) s0 += value[p] * x[column[p]];
+  return (s0 + s1) + (s2 + s3);
+}
+
+void MultiplyRows(const CscView& rows, int64_t begin, int64_t end, const double* x, double* y) {
+  const int64_t* ptr = rows.col_ptr.data();
+  const int32_t* column = rows.row_idx.data();
+  const double* value = rows.values.data();
+  for (int64_t i = begin; i < end; ++i) {
+    y[i] = RowProduct(column + ptr[i], value + ptr[i], ptr[i + 1] - ptr[i], x);
+  }
+}
+
+}  // namespace
+
+bool IsExactlySymmetric(const CscView& a) {
+  // Columns are visited in ascending order, so the entries of row i turn up in the order in which
+  // column i stores their mirror images: one cursor per column suffices.
+  Array<int64_t> cursor(a.col_ptr.begin(), a.col_ptr.end() - 1);
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      const int32_t i = a.row_idx[p];
+      const int64_t mirror = cursor[i]++;
+      if (mirror >= a.col_ptr[i + 1] || a.row_idx[mirror] != j || a.values[mirror] != a.values[p]) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+CsrOperator CsrOperator::FromColumns(const CscView& a) {
+  CsrOperator op;
+  if (IsExactlySymmetric(a)) {
+    op.rows_ = a;
+  } else {
+    op.owned_ = Transpose(a);
+    op.rows_ = op.owned_;  // moving a vector keeps its buffer, so the view survives a move of this
+  }
+  int64_t begin_work = 0;
+  op.block_begin_.push_back(0);
+  for (int64_t i = 0; i < op.n(); ++i) {
+    const int64_t work = op.rows_.col_ptr[i + 1] + i + 1;
+    if (work - begin_work >= kBlockWork || i + 1 == op.n()) {
+      op.block_begin_.push_back(i + 1);
+      begin_work = work;
+    }
+  }
+  return op;
+}
+
+void CsrOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
+  if (threads <= 1 || rows_.nnz() + n() < kSerialWork) {
+    MultiplyRows(rows_, 0, n(), x.data(), y.data());
+    return;
+  }
+  const auto blocks = static_cast<int64_t>(block_begin_.size()) - 1;
+  const double* xs = x.data();
+  double* ys = y.data();
+  ParallelFor(blocks, 1, threads, [this, xs, ys](int64_t begin, int64_t end, int) {
+    MultiplyRows(rows_, block_begin_[begin], block_begin_[end], xs, ys);
+  });
+}
+
+int64_t CsrOperator::bytes_per_apply() const {
+  return rows_.nnz() * static_cast<int64_t>(sizeof(double) + sizeof(int32_t)) +
+         n() * static_cast<int64_t>(sizeof(int64_t) + 2 * sizeof(double));
+}
+
+int64_t CsrOperator::host_bytes() const {
+  return owned_.bytes() + static_cast<int64_t>(block_begin_.capacity() * sizeof(int64_t));
+}
+
+void DiagonalOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
+  const double* d = diagonal_.data();
+  const double* xs = x.data();
+  double* ys = y.data();
+  krylov::ForBlocks(n(), threads, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ys[i] = d[i] * xs[i];
+  });
+}
+
+}  // namespace spaid::kernels

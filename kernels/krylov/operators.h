@@ -1,0 +1,58 @@
+// The operators of the Krylov methods: a sparse matrix by rows, and a diagonal.
+//
+//   CsrOperator op = CsrOperator::FromColumns(a);   // a by columns; borrowed where symmetric
+//   op.Apply(x, y, threads);                        // y = A x
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/krylov/krylov.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+// A x with A by rows; each row is summed in a fixed order, so that results do not depend on
+// `threads`. Rows are cut into blocks of equal work (entries + rows). Immutable; thread-safe.
+class CsrOperator final : public LinearOperator {
+ public:
+  // `a`: square, canonical, by columns. Where A = Aᵀ entry by entry, its columns are its rows: the
+  // arrays are borrowed and must outlive this; otherwise they are transposed into an own copy.
+  // O(n + nnz) either way.
+  static CsrOperator FromColumns(const CscView& a);
+
+  CsrOperator(CsrOperator&&) = default;
+  CsrOperator& operator=(CsrOperator&&) = default;
+
+  int64_t n() const override { return rows_.n_cols; }
+  void Apply(std::span<const double> x, std::span<double> y, int threads) const override;
+  int64_t bytes_per_apply() const override;
+  // Bytes this object holds; borrowed arrays do not count.
+  int64_t host_bytes() const;
+  bool borrows() const { return owned_.col_ptr.empty(); }
+
+ private:
+  CsrOperator() = default;
+  CscMatrix owned_;  // by rows; empty where the arrays are borrowed
+  CscView rows_;     // column j of this view is row j of A
+  std::vector<int64_t> block_begin_;
+};
+
+// y_i = d_i x_i. `diagonal` is borrowed. Immutable; thread-safe.
+class DiagonalOperator final : public LinearOperator {
+ public:
+  explicit DiagonalOperator(std::span<const double> diagonal) : diagonal_(diagonal) {}
+  int64_t n() const override { return static_cast<int64_t>(diagonal_.size()); }
+  void Apply(std::span<const double> x, std::span<double> y, int threads) const override;
+  int64_t bytes_per_apply() const override { return 24 * n(); }
+
+ private:
+  std::span<const double> diagonal_;
+};
+
+// True where a_ij == a_ji for every stored entry, pattern included. O(n + nnz), leaves at the first
+// difference. `a`: square, canonical.
+bool IsExactlySymmetric(const CscView& a);
+
+}  // namespace spaid::kernels
