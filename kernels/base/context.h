@@ -3,7 +3,8 @@
 //
 //   StopSource source;
 //   Context context{.stop = source.token(), .threads = 2};
-//   ... engine->Build(plan, a, context) ...   // another thread: source.Request(StopReason::kCancelled)
+//   ... engine->Build(plan, a, context) ...   // another thread:
+//   source.Request(StopReason::kCancelled)
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "kernels/base/status.h"
 
@@ -84,8 +86,8 @@ struct ResidualPoint {
   double relative_residual = 0;
 };
 
-// Receives progress. Called from the computing threads, one call at a time, at a rate bounded by the
-// computation (each batch of columns, each residual check). Must return quickly and not throw.
+// Receives progress. Called from the computing threads, one call at a time, at a rate bounded by
+// the computation (each batch of columns, each residual check). Must return quickly and not throw.
 class ProgressSink {
  public:
   virtual ~ProgressSink() = default;

@@ -1,5 +1,5 @@
-// The devices of this machine. Everything CUDA lives in libspaid_cuda.so, loaded when it is there and a
-// driver answers; else `CudaStatus` says why not.
+// The devices of this machine. Everything CUDA lives in libspaid_cuda.so, loaded when it is there
+// and a driver answers; else `CudaStatus` says why not.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct DeviceInfo {
   std::string uuid;          // "GPU-…" ; empty for the CPU
   int64_t memory_bytes = 0;  // total; for the CPU the cgroup limit where there is one
   int compute_capability_major = 0, compute_capability_minor = 0;
-  int threads = 0;           // CPU: usable cores
+  int threads = 0;  // CPU: usable cores
 };
 
 DeviceInfo CpuDevice();
@@ -28,11 +28,12 @@ struct CudaDevices {
   std::vector<DeviceInfo> devices;
 };
 
-// Loads libspaid_cuda.so (from the folder of the running binary, ../lib of it, then the loader's path)
-// on the first call; later calls answer from memory. Thread-safe.
+// Loads libspaid_cuda.so (from the folder of the running binary, ../lib of it, then the loader's
+// path) on the first call; later calls answer from memory. Thread-safe.
 const CudaDevices& ListCudaDevices();
 
-// Bytes this process may use: the cgroup's limit (v2 or v1) where there is one, else physical memory.
+// Bytes this process may use: the cgroup's limit (v2 or v1) where there is one, else physical
+// memory.
 int64_t UsableMemoryBytes();
 
 }  // namespace spaid::kernels

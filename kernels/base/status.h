@@ -29,7 +29,8 @@ enum class StatusCode {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  // `reason`: UPPER_SNAKE, stable for programs ("NOT_SQUARE"). `message`: for people; says the cure.
+  // `reason`: UPPER_SNAKE, stable for programs ("NOT_SQUARE"). `message`: for people; says the
+  // cure.
   Status(StatusCode code, std::string reason, std::string message)
       : code_(code), reason_(std::move(reason)), message_(std::move(message)) {}
 
@@ -60,14 +61,23 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                                    // NOLINT
-  Result(Status status) : status_(std::move(status)) { assert(!status_.ok()); }    // NOLINT
+  Result(T value) : value_(std::move(value)) {}                                  // NOLINT
+  Result(Status status) : status_(std::move(status)) { assert(!status_.ok()); }  // NOLINT
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  T& value() & { assert(ok()); return *value_; }
-  const T& value() const& { assert(ok()); return *value_; }
-  T&& value() && { assert(ok()); return *std::move(value_); }
+  T& value() & {
+    assert(ok());
+    return *value_;
+  }
+  const T& value() const& {
+    assert(ok());
+    return *value_;
+  }
+  T&& value() && {
+    assert(ok());
+    return *std::move(value_);
+  }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
   T& operator*() & { return value(); }

@@ -15,29 +15,36 @@ struct Occurrence {
   int64_t first = -1;
 };
 
+// A diagnosis must stay cheap beside the transfer of the matrix.
+inline constexpr int64_t kMatchingLimit = 50'000'000;
+
 struct Diagnosis {
   int64_t n = 0;
   int64_t nnz = 0;
   int64_t explicit_zeros = 0;
   bool structurally_symmetric = false;
   bool numerically_symmetric = false;  // |a_ij − a_ji| ≤ 1e-12 max(|a_ij|, |a_ji|) everywhere
-  int64_t asymmetry_row = -1;          // an entry where symmetry breaks first (column-major order)
+  // First place in column-major order where the values, or else only the pattern, are not
+  // symmetric.
+  int64_t asymmetry_row = -1;
   int64_t asymmetry_column = -1;
-  double max_asymmetry = 0;            // max |a_ij − a_ji| / max|a|
-  Occurrence missing_diagonal;         // not stored
-  Occurrence zero_diagonal;            // stored and zero, or not stored
-  Occurrence negative_diagonal;
-  Occurrence empty_rows;               // no stored nonzero value
+  double max_asymmetry = 0;      // max |a_ij − a_ji| / max|a|
+  Occurrence missing_diagonal;   // not stored
+  Occurrence zero_diagonal;      // stored and zero, or not stored
+  Occurrence negative_diagonal;  // of those stored
+  Occurrence empty_rows;         // no stored nonzero value
   Occurrence empty_columns;
-  int64_t structural_rank = -1;        // size of a maximum matching; -1: not computed
-  Occurrence not_dominant_rows;        // |a_ii| < Σ_{j≠i} |a_ij|
-  Occurrence zero_sum_rows;            // |Σ_j a_ij| ≤ 1e-12 Σ_j |a_ij|, row not empty
-  bool constants_in_null_space = false;  // every row sums to zero
-  Occurrence dense_rows;               // over max(64, 10 × mean) entries and over 5 % of n
+  // Size of a maximum matching of the entries that are not zero; -1: not computed, over
+  // kMatchingLimit entries.
+  int64_t structural_rank = -1;
+  Occurrence not_dominant_rows;          // |a_ii| < Σ_{j≠i} |a_ij|
+  Occurrence zero_sum_rows;              // |Σ_j a_ij| ≤ 1e-12 Σ_j |a_ij|, row not empty
+  bool constants_in_null_space = false;  // every row sums to zero (or is empty; A is not 0)
+  Occurrence dense_rows;                 // over max(64, 10 × mean) entries and over 5 % of n
   Occurrence dense_columns;
   int64_t max_row_entries = 0;
   int64_t max_column_entries = 0;
-  double min_abs_value = 0;            // over nonzero values
+  double min_abs_value = 0;  // over nonzero values
   double max_abs_value = 0;
   // One sentence a finding, for people: what it is, what it does to a solve, what helps.
   std::vector<std::string> findings;

@@ -1,17 +1,20 @@
-// Compressed sparse matrices. Pointers and counts are int64, indices int32 and 0-based, values fp64.
+// Compressed sparse matrices. Pointers and counts are int64, indices int32 and 0-based, values
+// fp64.
 //
 //   CscMatrix a = ...;              // owns its arrays
 //   CscView view = a;               // borrows them; cheap to copy
 //   for (int64_t p = view.col_ptr[j]; p < view.col_ptr[j + 1]; ++p) use(view.row_idx[p]);
 //
-// Everything below (unless it says otherwise) wants *canonical* form: col_ptr[0] = 0, non-decreasing,
-// col_ptr[n_cols] = nnz, row indices strictly increasing in each column and in [0, n_rows).
-// `validation.h` checks that and brings other input into this form.
+// Everything below (unless it says otherwise) wants *canonical* form: col_ptr[0] = 0,
+// non-decreasing, col_ptr[n_cols] = nnz, row indices strictly increasing in each column and in [0,
+// n_rows). `validation.h` checks that and brings other input into this form.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace spaid::kernels {
@@ -79,8 +82,8 @@ struct CscMatrix {
 
   int64_t nnz() const { return static_cast<int64_t>(row_idx.size()); }
   int64_t bytes() const {
-    return static_cast<int64_t>(col_ptr.size() * sizeof(int64_t) + row_idx.size() * sizeof(int32_t) +
-                                values.size() * sizeof(double));
+    return static_cast<int64_t>(col_ptr.size() * sizeof(int64_t) +
+                                row_idx.size() * sizeof(int32_t) + values.size() * sizeof(double));
   }
   operator CscView() const {  // NOLINT
     return {{n_rows, n_cols, col_ptr, row_idx}, values};

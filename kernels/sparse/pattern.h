@@ -15,29 +15,39 @@ struct PatternOptions {
   // p of (E + |base|)^p, >= 1.
   int power = 1;
   // Threshold pattern [HybridSPAI]: entry kept where |a_ij| > (1 - τ) max_i |a_ij| of its column,
-  // 0 <= τ <= 1, the diagonal always. Unset: every stored entry of A is in the pattern.
+  // 0 <= τ <= 1, the diagonal always. Unset: every stored entry of A is in the pattern. Not used
+  // with a pattern of the user.
   std::optional<double> keep_tau;
   // J_k grows by {j : a_kj stored}: cures e_k outside the reach of J_k (engines.md section 1).
   bool ensure_row = false;
-  // A maximum-matching row permutation first: column k takes the base pattern of the column matched
-  // to row k, so that M is an approximate inverse of A even where its diagonal is zero.
+  // A maximum-matching row permutation Q of A first (rows and columns that the matching leaves over
+  // are paired in ascending order): the pattern is that of P(Q base) Q, P the power, so that column
+  // k belongs to the column matched to row k and reaches row k even where the diagonal is zero.
   bool row_match = false;
-  // Upper bound on nnz of the result; over it: RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE. 0: none.
+  // Upper bound on nnz of the result; over it: RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE. 0: what the
+  // machine's memory holds.
   int64_t max_nnz = 0;
 };
 
-// `a`: square. `user`: replaces A's pattern as the base; same size; may be null. The power's factor is
-// E + |base| too. Products are counted in 64 bits. Stops through `context`.
-// Errors: INVALID_ARGUMENT/BAD_PATTERN_POWER, /BAD_KEEP_TAU, /PATTERN_SIZE_MISMATCH; stop statuses.
+// `a`: square. `user`: replaces A's pattern as the base; same size; may be null. The power's factor
+// is E + |base| too. Products are counted in 64 bits. Stops through `context`. Errors:
+// INVALID_ARGUMENT/BAD_PATTERN_POWER, /BAD_KEEP_TAU, /PATTERN_SIZE_MISMATCH;
+// RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE; stop statuses.
 Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
+                             const PatternOptions& options, const Context& context);
+
+// nnz of what BuildPattern would return, counted without building it: scratch of O(n) per thread.
+// Pattern alone: keep_tau is checked but not applied, so the count is then an upper bound. Over a
+// set max_nnz the count ends early, with a lower bound over max_nnz. Errors: as BuildPattern.
+Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,
                              const PatternOptions& options, const Context& context);
 
 // Row matched to each column of a maximum bipartite matching of the stored entries
 // (row_of_column[j], -1 where unmatched). Hopcroft-Karp, O(√n nnz).
 Array<int32_t> MaximumMatching(const PatternView& a);
 
-// Drops m_ij with |m_ij| < δ max_i |m_ij| of its column; the diagonal stays. 0 <= δ <= 1; no re-solve.
-// Explicit zeros are dropped for any δ > 0. Returns a new matrix.
+// Drops m_ij with |m_ij| < δ max_i |m_ij| of its column; the diagonal stays. 0 <= δ <= 1; no
+// re-solve. Explicit zeros are dropped for any δ > 0. Returns a new matrix.
 CscMatrix PostFilter(const CscView& m, double delta);
 
 }  // namespace spaid::kernels

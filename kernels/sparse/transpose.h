@@ -5,8 +5,8 @@
 
 namespace spaid::kernels {
 
-// `a` canonical, or with unsorted columns; duplicates stay. The result has sorted columns. It is also
-// `a` in CSR, read by columns.
+// `a` canonical, or with unsorted columns; duplicates stay. The result has sorted columns. It is
+// also `a` in CSR, read by columns.
 CscMatrix Transpose(const CscView& a);
 Pattern Transpose(const PatternView& a);
 

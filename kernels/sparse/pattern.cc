@@ -1,0 +1,368 @@
+#include "kernels/sparse/pattern.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/device.h"
+#include "kernels/base/parallel.h"
+#include "kernels/sparse/transpose.h"
+
+namespace spaid::kernels {
+namespace {
+
+constexpr int64_t kBatch = 256;  // columns; large enough to hide the cost of taking a batch
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+// A set of indices: a bitmap to test, a list to visit and to clear.
+class IndexSet {
+ public:
+  explicit IndexSet(int64_t n) { words_.assign(Z(n / 64 + 1), 0); }
+
+  void Insert(int32_t i) {
+    uint64_t& word = words_[static_cast<size_t>(i) >> 6];
+    const uint64_t bit = uint64_t{1} << (i & 63);
+    if (word & bit) return;
+    word |= bit;
+    list_.push_back(i);
+  }
+  int64_t size() const { return static_cast<int64_t>(list_.size()); }
+  int32_t operator[](int64_t p) const { return list_[Z(p)]; }
+
+  // Writes the indices in ascending order.
+  void Sorted(int32_t* out) const {
+    if (list_.size() < words_.size() / 2) {
+      std::copy(list_.begin(), list_.end(), out);
+      std::sort(out, out + list_.size());
+      return;
+    }
+    for (size_t w = 0; w < words_.size(); ++w) {
+      for (uint64_t bits = words_[w]; bits != 0; bits &= bits - 1) {
+        *out++ = static_cast<int32_t>(w * 64 + static_cast<size_t>(std::countr_zero(bits)));
+      }
+    }
+  }
+  void Clear() {
+    for (const int32_t i : list_) words_[static_cast<size_t>(i) >> 6] = 0;
+    list_.clear();
+  }
+
+ private:
+  Array<uint64_t> words_;
+  Array<int32_t> list_;
+};
+
+Pattern ThresholdPattern(const CscView& a, double tau) {
+  Pattern kept;
+  kept.n_rows = a.n_rows;
+  kept.n_cols = a.n_cols;
+  kept.col_ptr.resize(a.col_ptr.size());
+  kept.col_ptr[0] = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    int64_t q = 0;
+    for (int64_t j = 0; j < a.n_cols; ++j) {
+      const auto rows = a.column(j);
+      const auto values = a.column_values(j);
+      double largest = 0;
+      for (const double v : values) largest = std::max(largest, std::abs(v));
+      const double limit = (1 - tau) * largest;
+      for (size_t p = 0; p < rows.size(); ++p) {
+        if (rows[p] != j && !(std::abs(values[p]) > limit)) continue;
+        if (pass == 1) kept.row_idx[Z(q)] = rows[p];
+        ++q;
+      }
+      kept.col_ptr[Z(j) + 1] = q;
+    }
+    if (pass == 0) kept.row_idx.resize(Z(q));
+  }
+  return kept;
+}
+
+// column_of_row of a maximum matching, made a permutation: the rows and columns that are left over
+// are paired in ascending order.
+Array<int32_t> RowPermutation(const PatternView& a) {
+  const Array<int32_t> row_of_column = MaximumMatching(a);
+  Array<int32_t> column_of_row;
+  column_of_row.assign(Z(a.n_rows), -1);
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    const int32_t i = row_of_column[Z(j)];
+    if (i >= 0) column_of_row[Z(i)] = static_cast<int32_t>(j);
+  }
+  int64_t free_column = 0;
+  for (int64_t i = 0; i < a.n_rows; ++i) {
+    if (column_of_row[Z(i)] >= 0) continue;
+    while (row_of_column[Z(free_column)] >= 0) ++free_column;
+    column_of_row[Z(i)] = static_cast<int32_t>(free_column++);
+  }
+  return column_of_row;
+}
+
+// What the columns of the result are made of.
+struct Recipe {
+  PatternView base;  // canonical
+  int power = 1;
+  const Array<int32_t>* match = nullptr;  // column matched to each row; null: identity
+  std::optional<PatternView> rows_of_a;   // for ensure_row
+
+  // J_k. A breadth-first search of depth `power` from the diagonal: (E + |B|)^p holds (i, k)
+  // exactly where a path of at most p entries leads from k to i. With a matching the graph is that
+  // of the row-permuted matrix, in which entry (i, j) sits in row match[i].
+  void Collect(int64_t k, IndexSet& set) const {
+    set.Insert(match != nullptr ? (*match)[Z(k)] : static_cast<int32_t>(k));
+    int64_t begin = 0;
+    for (int level = 0; level < power && begin < set.size() && set.size() < base.n_rows; ++level) {
+      const int64_t end = set.size();
+      for (int64_t p = begin; p < end; ++p) {
+        for (const int32_t i : base.column(set[p])) {
+          set.Insert(match != nullptr ? (*match)[Z(i)] : i);
+        }
+      }
+      begin = end;
+    }
+    if (rows_of_a.has_value()) {
+      for (const int32_t j : rows_of_a->column(k)) set.Insert(j);
+    }
+  }
+
+  bool trivial() const { return power == 1 && match == nullptr && !rows_of_a; }
+};
+
+Status TooLarge(int64_t at_least, int64_t limit, const std::string& what) {
+  return Status(StatusCode::kResourceExhausted, "PATTERN_TOO_LARGE",
+                "the pattern of the preconditioner would have at least " +
+                    std::to_string(at_least) + " entries, " + what + " " + std::to_string(limit) +
+                    "; use a lower power, a threshold (keep_tau), or raise the limit");
+}
+
+// Everything that a Recipe borrows.
+struct Prepared {
+  std::optional<Pattern> threshold;
+  Array<int32_t> match;
+  Pattern rows_of_a;
+  Recipe recipe;
+};
+
+Status Check(const PatternView& a, const PatternView* user, const PatternOptions& options) {
+  if (options.power < 1) {
+    return Status(StatusCode::kInvalidArgument, "BAD_PATTERN_POWER",
+                  "pattern power is " + std::to_string(options.power) + "; it must be 1 or more")
+        .At("power");
+  }
+  if (options.keep_tau && !(*options.keep_tau >= 0 && *options.keep_tau <= 1)) {
+    return Status(StatusCode::kInvalidArgument, "BAD_KEEP_TAU",
+                  "keep_tau is " + std::to_string(*options.keep_tau) +
+                      "; it must be between 0 (the diagonal only) and 1 (every entry that is not "
+                      "zero)")
+        .At("keep_tau");
+  }
+  if (user != nullptr && (user->n_rows != a.n_rows || user->n_cols != a.n_cols)) {
+    return Status(StatusCode::kInvalidArgument, "PATTERN_SIZE_MISMATCH",
+                  "the given pattern is " + std::to_string(user->n_rows) + " x " +
+                      std::to_string(user->n_cols) + ", the matrix " + std::to_string(a.n_rows) +
+                      " x " + std::to_string(a.n_cols) + "; send a pattern of the matrix' size")
+        .At("user_pattern");
+  }
+  return Status();
+}
+
+// `base` null: A itself.
+void Prepare(const PatternView& a, const PatternView& base, const PatternOptions& options,
+             Prepared& out) {
+  out.recipe.base = base;
+  out.recipe.power = options.power;
+  if (options.row_match) {
+    out.match = RowPermutation(a);
+    out.recipe.match = &out.match;
+  }
+  if (options.ensure_row) {
+    out.rows_of_a = Transpose(a);
+    out.recipe.rows_of_a = out.rows_of_a;
+  }
+}
+
+// Both passes take about as long: each is half of the way that is reported.
+class PassProgress : public ProgressSink {
+ public:
+  PassProgress(ProgressSink* sink, int pass) : sink_(sink), pass_(pass) {}
+  void OnProgress(Stage stage, int64_t done, int64_t total) override {
+    sink_->OnProgress(stage, pass_ * total + done, 2 * total);
+  }
+  void OnResidual(const ResidualPoint& point) override { sink_->OnResidual(point); }
+
+ private:
+  ProgressSink* const sink_;
+  const int64_t pass_;
+};
+
+// Per-worker sets, made by the worker that needs one.
+class Sets {
+ public:
+  Sets(int64_t n, int threads) : n_(n), sets_(Z(ResolveThreads(threads))) {}
+  IndexSet& operator[](int worker) {
+    auto& set = sets_[Z(worker)];
+    if (!set) set.emplace(n_);
+    return *set;
+  }
+
+ private:
+  int64_t n_;
+  std::vector<std::optional<IndexSet>> sets_;
+};
+
+// Entries of every column into counts[k] (n of them; null: only the sum). Stops early over `limit`
+// (0: none): the answer is then a lower bound that is over it.
+Result<int64_t> CountColumns(const Recipe& recipe, int64_t limit, int64_t* counts,
+                             const Context& context, Sets& sets) {
+  std::atomic<int64_t> total{0};
+  const StopReason stopped =
+      ParallelFor(recipe.base.n_cols, kBatch, context, Stage::kPlan,
+                  [&](int64_t begin, int64_t end, int worker) {
+                    int64_t sum = 0;
+                    for (int64_t k = begin; k < end; ++k) {
+                      if (limit > 0 && total.load(std::memory_order_relaxed) + sum > limit) break;
+                      // A column of a large power may take long: the batch is no longer the unit of
+                      // patience.
+                      if (recipe.power > 1 && context.stop.stop_requested()) break;
+                      int64_t count = 0;
+                      if (recipe.trivial()) {
+                        const auto rows = recipe.base.column(k);
+                        const bool diagonal =
+                            std::binary_search(rows.begin(), rows.end(), static_cast<int32_t>(k));
+                        count = static_cast<int64_t>(rows.size()) + (diagonal ? 0 : 1);
+                      } else {
+                        IndexSet& set = sets[worker];
+                        recipe.Collect(k, set);
+                        count = set.size();
+                        set.Clear();
+                      }
+                      if (counts != nullptr) counts[k] = count;
+                      sum += count;
+                    }
+                    total.fetch_add(sum, std::memory_order_relaxed);
+                  });
+  const StopReason reason = stopped != StopReason::kNone ? stopped : context.stop.Poll();
+  if (reason != StopReason::kNone) return StopStatus(reason, "the pattern of the preconditioner");
+  return total.load();
+}
+
+Result<Pattern> Assemble(const Recipe& recipe, int64_t max_nnz, const Context& context) {
+  const int64_t n = recipe.base.n_cols;
+  Pattern out;
+  out.n_rows = recipe.base.n_rows;
+  out.n_cols = n;
+  out.col_ptr.resize(Z(n) + 1);
+  out.col_ptr[0] = 0;
+
+  // Without a limit of the caller the machine sets one: an allocation that cannot succeed is
+  // refused in words.
+  const int64_t fits = UsableMemoryBytes() / static_cast<int64_t>(sizeof(int32_t));
+  const bool own = max_nnz > 0 && max_nnz <= fits;
+  const int64_t limit = own ? max_nnz : fits;
+  Sets sets(recipe.base.n_rows, context.threads);
+  PassProgress first_half(context.progress, 0), second_half(context.progress, 1);
+  Context counting = context, filling = context;
+  if (context.progress != nullptr) {
+    counting.progress = &first_half;
+    filling.progress = &second_half;
+  }
+  const Result<int64_t> nnz = CountColumns(recipe, limit, out.col_ptr.data() + 1, counting, sets);
+  if (!nnz.ok()) return nnz.status();
+  if (*nnz > limit) {
+    return TooLarge(*nnz, limit, own ? "the limit is" : "the memory of this machine holds");
+  }
+  for (size_t k = 0; k < Z(n); ++k) out.col_ptr[k + 1] += out.col_ptr[k];
+  out.row_idx.resize(Z(*nnz));
+
+  const StopReason stopped =
+      ParallelFor(n, kBatch, filling, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
+        for (int64_t k = begin; k < end; ++k) {
+          if (recipe.power > 1 && context.stop.stop_requested()) return;
+          int32_t* to = out.row_idx.data() + out.col_ptr[Z(k)];
+          if (recipe.trivial()) {
+            const auto rows = recipe.base.column(k);
+            const int32_t diagonal = static_cast<int32_t>(k);
+            const auto at = std::lower_bound(rows.begin(), rows.end(), diagonal);
+            to = std::copy(rows.begin(), at, to);
+            if (at == rows.end() || *at != diagonal) *to++ = diagonal;
+            std::copy(at, rows.end(), to);
+            continue;
+          }
+          IndexSet& set = sets[worker];
+          recipe.Collect(k, set);
+          set.Sorted(to);
+          set.Clear();
+        }
+      });
+  const StopReason reason = stopped != StopReason::kNone ? stopped : context.stop.Poll();
+  if (reason != StopReason::kNone) return StopStatus(reason, "the pattern of the preconditioner");
+  return out;
+}
+
+}  // namespace
+
+Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
+                             const PatternOptions& options, const Context& context) {
+  Status status = Check(a, user, options);
+  if (!status.ok()) return status;
+  Prepared prepared;
+  PatternView base = user != nullptr ? *user : static_cast<const PatternView&>(a);
+  if (options.keep_tau && user == nullptr) {
+    prepared.threshold = ThresholdPattern(a, *options.keep_tau);
+    base = *prepared.threshold;
+  }
+  Prepare(a, base, options, prepared);
+  return Assemble(prepared.recipe, options.max_nnz, context);
+}
+
+Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,
+                             const PatternOptions& options, const Context& context) {
+  Status status = Check(a, user, options);
+  if (!status.ok()) return status;
+  Prepared prepared;
+  Prepare(a, user != nullptr ? *user : a, options, prepared);
+  Sets sets(a.n_rows, context.threads);
+  return CountColumns(prepared.recipe, options.max_nnz, nullptr, context, sets);
+}
+
+CscMatrix PostFilter(const CscView& m, double delta) {
+  CscMatrix out;
+  out.n_rows = m.n_rows;
+  out.n_cols = m.n_cols;
+  out.col_ptr.resize(m.col_ptr.size());
+  out.col_ptr[0] = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    int64_t q = 0;
+    for (int64_t j = 0; j < m.n_cols; ++j) {
+      const auto rows = m.column(j);
+      const auto values = m.column_values(j);
+      double largest = 0;
+      for (const double v : values) largest = std::max(largest, std::abs(v));
+      const double limit = delta * largest;
+      for (size_t p = 0; p < rows.size(); ++p) {
+        const double size = std::abs(values[p]);
+        if (rows[p] != j && (size < limit || (size == 0 && delta > 0))) continue;
+        if (pass == 1) {
+          out.row_idx[Z(q)] = rows[p];
+          out.values[Z(q)] = values[p];
+        }
+        ++q;
+      }
+      out.col_ptr[Z(j) + 1] = q;
+    }
+    if (pass == 0) {
+      out.row_idx.resize(Z(q));
+      out.values.resize(Z(q));
+    }
+  }
+  return out;
+}
+
+}  // namespace spaid::kernels

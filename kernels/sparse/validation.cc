@@ -1,0 +1,283 @@
+#include "kernels/sparse/validation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "kernels/sparse/transpose.h"
+
+namespace spaid::kernels {
+namespace {
+
+constexpr int64_t kMaxDimension = std::numeric_limits<int32_t>::max();
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+std::string S(int64_t i) { return std::to_string(i); }
+
+// Names of the arrays and of what they compress, as the sender knows them.
+struct Names {
+  const char* pointers;
+  const char* indices;
+  const char* major;  // what a pointer begins
+  const char* minor;  // what an index names
+};
+constexpr Names kCscNames{"col_ptr", "row_idx", "column", "row"};
+constexpr Names kCsrNames{"row_ptr", "col_idx", "row", "column"};
+
+Status Bad(const char* reason, std::string message) {
+  return Status(StatusCode::kInvalidArgument, reason, std::move(message));
+}
+
+Status CheckDimensions(const CscMatrix& m, bool require_square) {
+  if (m.n_rows <= 0 || m.n_cols <= 0) {
+    const bool rows = m.n_rows <= 0;
+    return Bad("EMPTY_MATRIX", "the matrix is " + S(m.n_rows) + " x " + S(m.n_cols) +
+                                   "; it needs at least one row and one column")
+        .At(rows ? "n_rows" : "n_cols");
+  }
+  if (m.n_rows > kMaxDimension || m.n_cols > kMaxDimension) {
+    const bool rows = m.n_rows > kMaxDimension;
+    return Bad("MATRIX_TOO_LARGE", "the matrix is " + S(m.n_rows) + " x " + S(m.n_cols) +
+                                       "; indices are 32 bits wide, so " + S(kMaxDimension) +
+                                       " rows and columns are the most")
+        .At(rows ? "n_rows" : "n_cols");
+  }
+  if (require_square && m.n_rows != m.n_cols) {
+    return Bad("NOT_SQUARE",
+               "the matrix is " + S(m.n_rows) + " x " + S(m.n_cols) + "; it must be square")
+        .At("n_cols");
+  }
+  return Status();
+}
+
+// Everything that later loops rely on to stay inside the arrays.
+Status CheckPointers(const Array<int64_t>& ptr, int64_t n_major, int64_t nnz, const Names& names) {
+  const int64_t size = static_cast<int64_t>(ptr.size());
+  if (size != n_major + 1) {
+    return Bad("BAD_POINTERS", std::string(names.pointers) + " has " + S(size) +
+                                   " elements; a matrix of " + S(n_major) + " " + names.major +
+                                   "s needs " + S(n_major + 1))
+        .At(names.pointers, std::min(size, n_major + 1));
+  }
+  if (ptr[0] != 0) {
+    return Bad("BAD_POINTERS", std::string(names.pointers) + "[0] is " + S(ptr[0]) +
+                                   "; it must be 0 (indices are 0-based)")
+        .At(names.pointers, 0);
+  }
+  for (int64_t i = 1; i <= n_major; ++i) {
+    if (ptr[Z(i)] < ptr[Z(i - 1)]) {
+      return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(i) + "] is " + S(ptr[Z(i)]) +
+                                     ", less than the " + S(ptr[Z(i - 1)]) +
+                                     " before it; pointers must not decrease")
+          .At(names.pointers, i);
+    }
+    if (ptr[Z(i)] > nnz) {
+      return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(i) + "] is " + S(ptr[Z(i)]) +
+                                     ", but there are only " + S(nnz) + " indices")
+          .At(names.pointers, i);
+    }
+  }
+  if (ptr[Z(n_major)] != nnz) {
+    return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(n_major) + "] is " +
+                                   S(ptr[Z(n_major)]) + ", but there are " + S(nnz) +
+                                   " indices; the last pointer must be their number")
+        .At(names.pointers, n_major);
+  }
+  return Status();
+}
+
+// Range, and, where `strict`, strictly increasing order. `sorted` tells the latter in either case.
+Status CheckIndices(const CscMatrix& m, int64_t n_major, int64_t n_minor, bool strict,
+                    const Names& names, bool& sorted) {
+  sorted = true;
+  for (int64_t j = 0; j < n_major; ++j) {
+    int64_t previous = -1;
+    for (int64_t p = m.col_ptr[Z(j)]; p < m.col_ptr[Z(j + 1)]; ++p) {
+      const int64_t i = m.row_idx[Z(p)];
+      if (i < 0 || i >= n_minor) {
+        return Bad("INDEX_OUT_OF_RANGE",
+                   std::string(names.indices) + "[" + S(p) + "] in " + names.major + " " + S(j) +
+                       " names " + names.minor + " " + S(i) + "; " + names.minor + "s are 0 to " +
+                       S(n_minor - 1) + (i == n_minor ? " (are the indices 1-based?)" : ""))
+            .At(names.indices, p);
+      }
+      if (i <= previous) {
+        if (strict) {
+          const bool twice = i == previous;
+          return Bad(twice ? "DUPLICATE_ENTRY" : "UNSORTED_INDICES",
+                     std::string(names.indices) + "[" + S(p) + "] in " + names.major + " " + S(j) +
+                         " names " + names.minor + " " + S(i) +
+                         (twice ? " a second time"
+                                : " after " + std::string(names.minor) + " " + S(previous)) +
+                         "; send each " + names.major +
+                         " sorted and without duplicates, or ask for "
+                         "sort_and_sum")
+              .At(names.indices, p);
+        }
+        sorted = false;
+      }
+      previous = i;
+    }
+  }
+  return Status();
+}
+
+Status CheckValues(const CscMatrix& m, int64_t n_major, bool pattern_only, const Names& names) {
+  const int64_t size = static_cast<int64_t>(m.values.size());
+  const int64_t expected = pattern_only ? 0 : m.nnz();
+  if (size != expected) {
+    return Bad("BAD_POINTERS", "there are " + S(size) + " values for " + S(m.nnz()) + " indices; " +
+                                   (pattern_only ? "a pattern has none" : "each index needs one"))
+        .At("values", std::min(size, expected));
+  }
+  for (int64_t p = 0; p < size; ++p) {
+    if (std::isfinite(m.values[Z(p)])) continue;
+    const auto after = std::upper_bound(m.col_ptr.begin(), m.col_ptr.begin() + n_major + 1, p);
+    const int64_t j = after - m.col_ptr.begin() - 1;
+    return Bad("NON_FINITE_VALUE", "values[" + S(p) + "] (" + names.major + " " + S(j) + ", " +
+                                       names.minor + " " + S(m.row_idx[Z(p)]) + ") is " +
+                                       (std::isnan(m.values[Z(p)]) ? "NaN" : "infinite") +
+                                       "; every value must be finite")
+        .At("values", p);
+  }
+  return Status();
+}
+
+// Sorts one column of any length in O(n_minor) scratch and sums duplicates in input order.
+class ColumnSorter {
+ public:
+  ColumnSorter(int64_t n_minor, bool pattern_only)
+      : n_minor_(n_minor), pattern_only_(pattern_only) {}
+
+  // Column p0..p1 of `m` goes to position `to` (<= p0) on; returns the end. -1: the sum overflowed
+  // when the entry at `overflow` was added.
+  int64_t Move(CscMatrix& m, int64_t p0, int64_t p1, int64_t to, int64_t& overflow) {
+    // A column longer than there are rows is mostly duplicates: a dense sum costs less, and the
+    // scratch stays O(n_minor) for any input.
+    return p1 - p0 > n_minor_ ? MoveDense(m, p0, p1, to, overflow)
+                              : MoveSorted(m, p0, p1, to, overflow);
+  }
+
+ private:
+  int64_t MoveSorted(CscMatrix& m, int64_t p0, int64_t p1, int64_t to, int64_t& overflow) {
+    keys_.clear();
+    copy_.clear();
+    for (int64_t p = p0; p < p1; ++p) {
+      // Row and place in one key: the order among equal rows stays that of the input.
+      keys_.push_back((static_cast<uint64_t>(m.row_idx[Z(p)]) << 32) |
+                      static_cast<uint64_t>(p - p0));
+      if (!pattern_only_) copy_.push_back(m.values[Z(p)]);
+    }
+    std::sort(keys_.begin(), keys_.end());
+    int64_t first_overflow = -1;
+    const int64_t begin = to;
+    for (const uint64_t key : keys_) {
+      const int32_t i = static_cast<int32_t>(key >> 32);
+      const int64_t at = static_cast<int64_t>(key & 0xffffffffu);
+      const bool same = to > begin && m.row_idx[Z(to - 1)] == i;
+      if (!same) m.row_idx[Z(to++)] = i;
+      if (pattern_only_) continue;
+      double& v = m.values[Z(to - 1)];
+      const bool was_finite = !same || std::isfinite(v);
+      v = same ? v + copy_[Z(at)] : copy_[Z(at)];
+      if (was_finite && !std::isfinite(v) && (first_overflow < 0 || p0 + at < first_overflow)) {
+        first_overflow = p0 + at;
+      }
+    }
+    overflow = first_overflow;
+    return first_overflow < 0 ? to : -1;
+  }
+
+  int64_t MoveDense(CscMatrix& m, int64_t p0, int64_t p1, int64_t to, int64_t& overflow) {
+    if (present_.empty()) {
+      present_.assign(Z(n_minor_), 0);
+      sums_.assign(pattern_only_ ? 0 : Z(n_minor_), 0.0);
+    }
+    for (int64_t p = p0; p < p1; ++p) {
+      const size_t i = static_cast<size_t>(m.row_idx[Z(p)]);
+      if (!pattern_only_) {
+        // Not 0 + v for the first: that would lose the sign of -0.
+        sums_[i] = present_[i] ? sums_[i] + m.values[Z(p)] : m.values[Z(p)];
+        if (!std::isfinite(sums_[i])) {
+          overflow = p;
+          return -1;
+        }
+      }
+      present_[i] = 1;
+    }
+    for (size_t i = 0; i < Z(n_minor_); ++i) {
+      if (!present_[i]) continue;
+      m.row_idx[Z(to)] = static_cast<int32_t>(i);
+      if (!pattern_only_) m.values[Z(to)] = sums_[i];
+      present_[i] = 0;
+      ++to;
+    }
+    return to;
+  }
+
+  const int64_t n_minor_;
+  const bool pattern_only_;
+  Array<uint64_t> keys_;
+  Array<double> copy_;
+  Array<uint8_t> present_;
+  Array<double> sums_;
+};
+
+Status SortAndSum(CscMatrix& m, int64_t n_major, int64_t n_minor, bool pattern_only,
+                  const Names& names) {
+  ColumnSorter sorter(n_minor, pattern_only);
+  int64_t to = 0, p0 = 0;
+  for (int64_t j = 0; j < n_major; ++j) {
+    const int64_t p1 = m.col_ptr[Z(j + 1)];
+    int64_t overflow = -1;
+    to = sorter.Move(m, p0, p1, to, overflow);
+    if (to < 0) {
+      return Bad("NON_FINITE_VALUE", "the duplicates in " + std::string(names.major) + " " + S(j) +
+                                         " sum to more than a double holds: values[" + S(overflow) +
+                                         "] is the first that makes it infinite")
+          .At("values", overflow);
+    }
+    m.col_ptr[Z(j + 1)] = to;
+    p0 = p1;
+  }
+  m.row_idx.resize(Z(to));
+  if (!pattern_only) m.values.resize(Z(to));
+  return Status();
+}
+
+}  // namespace
+
+Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationOptions& options) {
+  const bool csr = layout == Layout::kCsr;
+  const Names& names = csr ? kCsrNames : kCscNames;
+  Status status = CheckDimensions(input, options.require_square);
+  if (!status.ok()) return status;
+  const int64_t n_major = csr ? input.n_rows : input.n_cols;
+  const int64_t n_minor = csr ? input.n_cols : input.n_rows;
+  status = CheckPointers(input.col_ptr, n_major, input.nnz(), names);
+  if (!status.ok()) return status;
+  bool sorted = true;
+  status = CheckIndices(input, n_major, n_minor, !options.sort_and_sum, names, sorted);
+  if (!status.ok()) return status;
+  status = CheckValues(input, n_major, options.pattern_only, names);
+  if (!status.ok()) return status;
+  if (!sorted) {
+    status = SortAndSum(input, n_major, n_minor, options.pattern_only, names);
+    if (!status.ok()) return status;
+  }
+  if (!csr) return input;
+  // Its rows are the columns of the transpose.
+  const PatternView rows{n_minor, n_major, input.col_ptr, input.row_idx};
+  if (options.pattern_only) {
+    Pattern t = Transpose(rows);
+    return CscMatrix{t.n_rows, t.n_cols, std::move(t.col_ptr), std::move(t.row_idx), {}};
+  }
+  return Transpose(CscView{rows, input.values});
+}
+
+}  // namespace spaid::kernels
