@@ -1,0 +1,112 @@
+// Arrays on the wire: cutting borrowed spans into chunks, putting received chunks together,
+// digests. Little-endian hosts only, checked when this is compiled.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "spaid/client.h"
+#include "spaid/v1/arrays.pb.h"
+
+namespace spaid::internal {
+
+static_assert(std::endian::native == std::endian::little, "arrays are sent as they lie in memory");
+
+// What an array to send looks like; the bytes stay the caller's.
+struct OutgoingArray {
+  v1::ArrayKind kind;
+  std::span<const std::byte> bytes;
+  size_t element_size;
+  int64_t count() const { return static_cast<int64_t>(bytes.size() / element_size); }
+};
+
+template <class T>
+OutgoingArray Outgoing(v1::ArrayKind kind, std::span<const T> values) {
+  return {kind, std::as_bytes(values), sizeof(T)};
+}
+
+// Cuts ranges of arrays into chunks, in the order in which they were asked for.
+class ChunkSource {
+ public:
+  ChunkSource(std::vector<OutgoingArray> arrays, int64_t chunk_bytes, bool checksums);
+
+  void WantAll();
+  // False where the range is not inside an array of ours; nothing is queued then.
+  bool Want(v1::ArrayKind kind, int64_t offset, int64_t count);
+  bool Empty() const { return wanted_.empty(); }
+  // Fills `chunk` with the next piece. Precondition: !Empty().
+  void Next(v1::ArrayChunk& chunk);
+  int64_t sent_bytes() const { return sent_bytes_; }    // of the pieces that Next gave out
+  int64_t total_bytes() const { return total_bytes_; }  // of the ranges wanted so far
+
+ private:
+  struct Range {
+    size_t array;
+    int64_t offset, count;
+  };
+  std::vector<OutgoingArray> arrays_;
+  std::deque<Range> wanted_;
+  int64_t chunk_bytes_;
+  bool checksums_;
+  int64_t sent_bytes_ = 0, total_bytes_ = 0;
+};
+
+// Takes one array's chunks, in order. Memory grows with the bytes that came, never with a promise.
+template <class T>
+class ArraySink {
+ public:
+  ArraySink(v1::ArrayKind kind, int64_t count) : kind_(kind), count_(count) {}
+  // Wrong order, wrong size, too much, wrong checksum: the error, and nothing is taken.
+  std::optional<Error> Take(const v1::ArrayChunk& chunk);
+  bool Complete() const { return static_cast<int64_t>(values_.size()) == count_; }
+  int64_t received() const { return static_cast<int64_t>(values_.size()); }
+  v1::ArrayKind kind() const { return kind_; }
+  std::vector<T> Release() { return std::move(values_); }
+
+ private:
+  v1::ArrayKind kind_;
+  int64_t count_;
+  std::vector<T> values_;
+};
+extern template class ArraySink<int64_t>;
+extern template class ArraySink<int32_t>;
+extern template class ArraySink<double>;
+
+// Sizes of the spans against n and each other (SIZE_MISMATCH, with the field); what the entries say
+// is the server's to check.
+std::optional<Error> CheckSpans(const CscView& a);
+
+// A matrix without values. One without entries has none to leave out: it is not a pattern.
+bool IsPattern(const CscView& a);
+
+// Digests as the server will store the matrix. Nothing where the arrays are not a canonical CSC (by
+// rows, unsorted, duplicates, broken pointers): the server would store something else.
+std::optional<v1::MatrixDigest> Digest(const CscView& a);
+
+uint32_t Crc32(std::span<const std::byte> bytes);
+
+// The pieces of M as they arrive on a build's or a download's stream.
+class CscSink {
+ public:
+  static Expected<CscSink> Create(int64_t n, int64_t nnz, v1::ValueType type);
+  std::optional<Error> Take(const v1::ArrayChunk& chunk);
+  // The whole, checked: pointers monotone, indices inside. Leaves the sink empty.
+  Expected<CscMatrix> Finish();
+  int64_t received_bytes() const;
+  int64_t total_bytes() const;
+
+ private:
+  CscSink(int64_t n, int64_t nnz);
+  int64_t n_, nnz_;
+  ArraySink<int64_t> pointers_;
+  ArraySink<int32_t> indices_;
+  ArraySink<double> values_;
+};
+
+}  // namespace spaid::internal

@@ -1,0 +1,51 @@
+// spaid_client_bench: what a client gets out of a daemon. Each command prints one JSON object.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace spaid::bench {
+
+struct UploadBench {
+  std::string address;
+  int64_t megabytes = 256;  // of the matrix's arrays
+  int rounds = 5;           // of bare stream and upload in turn; medians are reported
+  bool checksums = true;
+};
+int RunUpload(const UploadBench& bench);
+
+struct SmallJobs {
+  std::string address;
+  int64_t jobs = 10'000;
+  int threads = 32;
+  int64_t n = 1000;
+  int matrices = 64;  // different ones; more than the daemon's stores hold is a test of eviction
+  std::string engine = "static-spai";
+  int64_t daemon_pid = 0;  // 0: memory is not watched
+};
+int RunSmallJobs(const SmallJobs& bench);
+
+// Serves the bare stream on a free port of 127.0.0.1, writes the address and a newline to stdout,
+// and runs until stdin ends.
+int ServeBareStream();
+
+// A bare stream's server in a process of its own, as the daemon is.
+class BareServer {
+ public:
+  BareServer();  // address() is empty where it could not be started
+  ~BareServer();
+  BareServer(const BareServer&) = delete;
+  BareServer& operator=(const BareServer&) = delete;
+  const std::string& address() const { return address_; }
+
+ private:
+  int pid_ = -1;
+  int stdin_ = -1;
+  std::string address_;
+};
+
+// Sends `bytes` in messages of 1 MiB over one stream; seconds until the server has answered, or a
+// negative number where the stream failed.
+double SendBareStream(const std::string& address, int64_t bytes);
+
+}  // namespace spaid::bench

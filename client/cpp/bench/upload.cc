@@ -1,0 +1,94 @@
+// Upload of one matrix over loopback against a bare stream of as many bytes, in turn.
+#include <spaid/client.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <vector>
+
+#include "client/cpp/bench/bench.h"
+
+namespace spaid::bench {
+namespace {
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// A band of `kBand` entries per column: as many bytes as asked for, cheap to make.
+CscMatrix Band(int64_t bytes) {
+  constexpr int64_t kBand = 27;
+  CscMatrix a;
+  a.n = std::max<int64_t>(2 * kBand, bytes / (8 + 12 * kBand));
+  a.col_ptr.push_back(0);
+  for (int64_t j = 0; j < a.n; ++j) {
+    const int64_t first = std::clamp<int64_t>(j - kBand / 2, 0, a.n - kBand);
+    for (int64_t i = first; i < first + kBand; ++i) {
+      a.row_idx.push_back(static_cast<int32_t>(i));
+      a.values.push_back(i == j ? 2.0 * kBand : -1.0);
+    }
+    a.col_ptr.push_back(static_cast<int64_t>(a.row_idx.size()));
+  }
+  return a;
+}
+
+}  // namespace
+
+int RunUpload(const UploadBench& bench) {
+  const BareServer bare;
+  if (bare.address().empty()) {
+    std::cerr << "error: the bare server could not be started\n";
+    return 1;
+  }
+  CscMatrix a = Band(bench.megabytes << 20);
+  const auto bytes = static_cast<int64_t>(8 * a.col_ptr.size() + 12 * a.row_idx.size());
+  Client client({.address = bench.address, .send_checksums = bench.checksums});
+  std::vector<double> bare_seconds, upload_seconds, server_ms;
+  for (int round = -1; round < bench.rounds; ++round) {  // round -1 warms both up
+    const double seconds = SendBareStream(bare.address(), bytes);
+    if (seconds < 0) return 1;
+    a.values[0] = 100.0 + round;  // new content: the server must not have it
+    Timings timings;
+    const auto start = std::chrono::steady_clock::now();
+    const auto stored = client.Upload(a, "upload benchmark", {}, &timings);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    if (!stored.ok()) {
+      std::cerr << "error: " << stored.error().message << '\n';
+      return 1;
+    }
+    if (timings.bytes_up != bytes) {
+      std::cerr << "error: the server received " << timings.bytes_up << " bytes of " << bytes
+                << "; was the matrix there already?\n";
+      return 1;
+    }
+    if (auto error = client.DeleteMatrix(stored->name)) {
+      std::cerr << "error: " << error->message << '\n';
+      return 1;
+    }
+    if (round < 0) continue;
+    bare_seconds.push_back(seconds);
+    upload_seconds.push_back(elapsed.count());
+    server_ms.push_back(timings.upload_ms);
+  }
+  const double gigabytes = static_cast<double>(bytes) / 1e9;
+  const nlohmann::ordered_json result = {
+      {"benchmark", "upload"},
+      {"bytes", bytes},
+      {"rounds", bench.rounds},
+      {"checksums", bench.checksums},
+      {"bare_gb_per_s", gigabytes / Median(bare_seconds)},
+      {"upload_gb_per_s", gigabytes / Median(upload_seconds)},
+      {"ratio", Median(bare_seconds) / Median(upload_seconds)},
+      {"server_upload_ms", Median(server_ms)},
+      {"bare_seconds", bare_seconds},
+      {"upload_seconds", upload_seconds},
+  };
+  std::cout << result.dump(2) << std::endl;
+  return 0;
+}
+
+}  // namespace spaid::bench

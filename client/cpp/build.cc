@@ -1,0 +1,85 @@
+// Client::Build by handle: header, then job events, then M where it is asked for.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "client/cpp/arrays.h"
+#include "client/cpp/convert.h"
+#include "client/cpp/events.h"
+#include "client/cpp/exchange.h"
+#include "client/cpp/impl.h"
+
+namespace spaid {
+
+using namespace internal;  // NOLINT(build/namespaces): our own, in our own file
+
+Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const PreconditionerSpec& spec,
+                                          bool fetch_result, const Call& call) {
+  Expected<v1::JobLimits> limits = call.Limits();
+  if (!limits.ok()) return limits.error();
+  v1::BuildPreconditionerRequest header_request;
+  v1::BuildHeader& header = *header_request.mutable_header();
+  header.set_matrix(matrix);
+  *header.mutable_spec() = ToProto(spec);
+  header.set_stream_result(fetch_result);
+  header.set_detach(call.options().detach);
+  *header.mutable_limits() = *limits;
+
+  auto once = [&](grpc::ClientContext& context) -> Expected<BuildResult> {
+    JobFollower follower(call);
+    std::optional<CscSink> sink;
+    std::optional<BuildResult> result;
+
+    Exchange<v1::BuildPreconditionerRequest, v1::BuildPreconditionerResponse> exchange(
+        context, [&](grpc::ClientContext* ctx, grpc::CompletionQueue* queue) {
+          return preconditioners->PrepareAsyncBuildPreconditioner(ctx, queue);
+        });
+    auto next = [&](v1::BuildPreconditionerRequest& request) {
+      request = header_request;
+      return Feed::kLast;
+    };
+    auto take = [&](const v1::BuildPreconditionerResponse& response) -> std::optional<Error> {
+      switch (response.event_case()) {
+        case v1::BuildPreconditionerResponse::kJob:
+          follower.Take(response.job());
+          break;
+        case v1::BuildPreconditionerResponse::kResult: {
+          if (sink) return ProtocolViolation("a second header of the result");
+          auto created = CscSink::Create(response.result().n(), response.result().nnz(),
+                                         response.result().value_type());
+          if (!created.ok()) return created.error();
+          sink.emplace(*std::move(created));
+          break;
+        }
+        case v1::BuildPreconditionerResponse::kChunk:
+          if (!sink) return ProtocolViolation("a chunk before the result's header");
+          if (auto error = sink->Take(response.chunk())) return error;
+          call.ReportTransfer(Stage::kDownload, sink->received_bytes(), sink->total_bytes());
+          break;
+        case v1::BuildPreconditionerResponse::kDone:
+          result.emplace();
+          result->preconditioner = FromProto(response.done().preconditioner());
+          result->timings = FromProto(response.done().timings());
+          break;
+        case v1::BuildPreconditionerResponse::kMatrix:
+        case v1::BuildPreconditionerResponse::EVENT_NOT_SET:
+          break;
+      }
+      return std::nullopt;
+    };
+    if (auto error = exchange.Run(options.address, next, take, [] {})) return *std::move(error);
+    if (!result) return ProtocolViolation("a build ended without its result");
+    if (fetch_result) {
+      if (!sink) return ProtocolViolation("the result that was asked for did not come");
+      Expected<CscMatrix> m = sink->Finish();
+      if (!m.ok()) return m.error();
+      result->m = *std::move(m);
+    }
+    return *std::move(result);
+  };
+  // A detached build is still one build when it is asked for twice: the daemon joins them by
+  // content.
+  return Attempt<BuildResult>(call, Repeat::kSafe, once);
+}
+
+}  // namespace spaid

@@ -1,0 +1,37 @@
+// One call of the user: its deadline, its stop token, its listener; shared by all attempts and all
+// streams that serve it.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <stop_token>
+
+#include "spaid/client.h"
+#include "spaid/v1/preconditioner.pb.h"
+
+namespace spaid::internal {
+
+class Call {
+ public:
+  // The deadline starts to run here.
+  explicit Call(const CallOptions& options);
+
+  const CallOptions& options() const { return *options_; }
+  const std::stop_token& stop() const { return options_->stop; }
+  std::optional<std::chrono::system_clock::time_point> deadline() const { return deadline_; }
+  bool WouldPass(std::chrono::milliseconds wait) const;  // the deadline, within `wait` from now
+  Error Stopped() const;
+  Error TimedOut() const;
+
+  void Report(const Progress& progress) const;
+  void ReportTransfer(Stage stage, int64_t done, int64_t total) const;
+
+  // max_queue and max_run; INVALID_ARGUMENT/BAD_OPTION where one is not positive.
+  Expected<v1::JobLimits> Limits() const;
+
+ private:
+  const CallOptions* options_;  // outlives the call: it is the user's argument
+  std::optional<std::chrono::system_clock::time_point> deadline_;
+};
+
+}  // namespace spaid::internal

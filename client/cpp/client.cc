@@ -1,0 +1,261 @@
+// The public face: checks, unary calls, and the calls that begin with arrays.
+#include "spaid/client.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cpp/arrays.h"
+#include "client/cpp/convert.h"
+#include "client/cpp/impl.h"
+
+namespace spaid {
+namespace {
+
+using internal::Call;
+using internal::FromProto;
+using internal::Repeat;
+
+constexpr int kPageSize = 200;
+// Uploads of one matrix in one call: the first, and again each time the server evicted it
+// meanwhile.
+constexpr int kMaxUploads = 3;
+
+bool IsEvicted(const Error& error) {
+  return error.code == Code::kNotFound && error.reason == "HANDLE_EVICTED";
+}
+
+void Add(const Timings& upload, Timings& timings) {
+  timings.upload_ms += upload.upload_ms;
+  timings.bytes_up += upload.bytes_up;
+  timings.total_ms += upload.total_ms;
+}
+
+template <class Message>
+std::optional<Error> ErrorOf(const Expected<Message>& result) {
+  if (result.ok()) return std::nullopt;
+  return result.error();
+}
+
+// All pages of a list. `page(token) -> Expected<Response>`; `add(response)` takes the items.
+template <class Page, class Add>
+std::optional<Error> AllPages(Page page, Add add) {
+  std::string token;
+  do {
+    auto response = page(token);
+    if (!response.ok()) return response.error();
+    add(*response);
+    if (!token.empty() && response->next_page_token() == token) {
+      return internal::ProtocolViolation("a page of a list that leads to itself");
+    }
+    token = response->next_page_token();
+  } while (!token.empty());
+  return std::nullopt;
+}
+
+}  // namespace
+
+Client::Client(ClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Client::~Client() = default;
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+
+Expected<ServerInfo> Client::GetServerInfo(const CallOptions& options) {
+  if (impl_->broken) return *impl_->broken;
+  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->server,
+                               &v1::ServerService::Stub::GetServerInfo, v1::GetServerInfoRequest());
+  if (!response.ok()) return response.error();
+  return FromProto(*response);
+}
+
+Expected<MatrixInfo> Client::Upload(const CscView& a, const std::string& label,
+                                    const CallOptions& options, Timings* timings) {
+  Timings unwanted;
+  return impl_->Upload(a, label, Call(options), timings ? *timings : unwanted);
+}
+
+Expected<MatrixInfo> Client::Impl::GetMatrix(const std::string& name, const Call& call) {
+  if (broken) return *broken;
+  v1::GetMatrixRequest request;
+  request.set_name(name);
+  auto response =
+      Unary(call, Repeat::kSafe, *matrices, &v1::MatrixService::Stub::GetMatrix, request);
+  if (!response.ok()) return response.error();
+  return FromProto(response->matrix());
+}
+
+Expected<MatrixInfo> Client::GetMatrix(const std::string& name, const CallOptions& options) {
+  return impl_->GetMatrix(name, Call(options));
+}
+
+Expected<std::vector<MatrixInfo>> Client::ListMatrices(const CallOptions& options) {
+  if (impl_->broken) return *impl_->broken;
+  const Call call(options);
+  std::vector<MatrixInfo> all;
+  auto error = AllPages(
+      [&](const std::string& token) {
+        v1::ListMatricesRequest request;
+        request.set_page_size(kPageSize);
+        request.set_page_token(token);
+        return impl_->Unary(call, Repeat::kSafe, *impl_->matrices,
+                            &v1::MatrixService::Stub::ListMatrices, request);
+      },
+      [&](const v1::ListMatricesResponse& page) {
+        for (const v1::Matrix& matrix : page.matrices()) all.push_back(FromProto(matrix));
+      });
+  if (error) return *std::move(error);
+  return all;
+}
+
+std::optional<Error> Client::DeleteMatrix(const std::string& name, const CallOptions& options) {
+  if (impl_->broken) return impl_->broken;
+  v1::DeleteMatrixRequest request;
+  request.set_name(name);
+  return ErrorOf(impl_->Unary(Call(options), Repeat::kOnlyIfRefused, *impl_->matrices,
+                              &v1::MatrixService::Stub::DeleteMatrix, request));
+}
+
+Expected<BuildResult> Client::Build(const std::string& matrix, const PreconditionerSpec& spec,
+                                    bool fetch_result, const CallOptions& options) {
+  return impl_->Build(matrix, spec, fetch_result, Call(options));
+}
+
+Expected<BuildResult> Client::Build(const CscView& a, const PreconditionerSpec& spec,
+                                    bool fetch_result, const CallOptions& options) {
+  const Call call(options);
+  for (int upload = 1;; ++upload) {
+    Timings timings;
+    Expected<MatrixInfo> matrix = impl_->Upload(a, "", call, timings);
+    if (!matrix.ok()) return matrix.error();
+    Expected<BuildResult> result = impl_->Build(matrix->name, spec, fetch_result, call);
+    if (result.ok()) Add(timings, result->timings);
+    if (result.ok() || !IsEvicted(result.error()) || upload == kMaxUploads) return result;
+  }
+}
+
+Expected<BuildEstimate> Client::Estimate(const std::string& matrix, const PreconditionerSpec& spec,
+                                         const CallOptions& options) {
+  if (impl_->broken) return *impl_->broken;
+  v1::EstimateBuildRequest request;
+  request.set_matrix(matrix);
+  *request.mutable_spec() = internal::ToProto(spec);
+  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->preconditioners,
+                               &v1::PreconditionerService::Stub::EstimateBuild, request);
+  if (!response.ok()) return response.error();
+  return FromProto(*response);
+}
+
+Expected<PreconditionerInfo> Client::GetPreconditioner(const std::string& name,
+                                                       const CallOptions& options) {
+  if (impl_->broken) return *impl_->broken;
+  v1::GetPreconditionerRequest request;
+  request.set_name(name);
+  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->preconditioners,
+                               &v1::PreconditionerService::Stub::GetPreconditioner, request);
+  if (!response.ok()) return response.error();
+  return FromProto(response->preconditioner());
+}
+
+Expected<std::vector<PreconditionerInfo>> Client::ListPreconditioners(const CallOptions& options) {
+  if (impl_->broken) return *impl_->broken;
+  const Call call(options);
+  std::vector<PreconditionerInfo> all;
+  auto error = AllPages(
+      [&](const std::string& token) {
+        v1::ListPreconditionersRequest request;
+        request.set_page_size(kPageSize);
+        request.set_page_token(token);
+        return impl_->Unary(call, Repeat::kSafe, *impl_->preconditioners,
+                            &v1::PreconditionerService::Stub::ListPreconditioners, request);
+      },
+      [&](const v1::ListPreconditionersResponse& page) {
+        for (const v1::Preconditioner& item : page.preconditioners())
+          all.push_back(FromProto(item));
+      });
+  if (error) return *std::move(error);
+  return all;
+}
+
+std::optional<Error> Client::DeletePreconditioner(const std::string& name,
+                                                  const CallOptions& options) {
+  if (impl_->broken) return impl_->broken;
+  v1::DeletePreconditionerRequest request;
+  request.set_name(name);
+  return ErrorOf(impl_->Unary(Call(options), Repeat::kOnlyIfRefused, *impl_->preconditioners,
+                              &v1::PreconditionerService::Stub::DeletePreconditioner, request));
+}
+
+Expected<CscMatrix> Client::Download(const std::string& preconditioner,
+                                     const CallOptions& options) {
+  return impl_->Download(preconditioner, Call(options));
+}
+
+Expected<SolveResult> Client::Solve(const std::string& matrix, std::span<const double> b,
+                                    const SolveOptions& solve, const CallOptions& options) {
+  const Call call(options);
+  Expected<int64_t> n = impl_->Order(matrix, call);
+  if (!n.ok()) return n.error();
+  return impl_->Solve(matrix, *n, b, solve, call);
+}
+
+Expected<SolveResult> Client::Solve(const CscView& a, std::span<const double> b,
+                                    const SolveOptions& solve, const CallOptions& options) {
+  const Call call(options);
+  for (int upload = 1;; ++upload) {
+    Timings timings;
+    Expected<MatrixInfo> matrix = impl_->Upload(a, "", call, timings);
+    if (!matrix.ok()) return matrix.error();
+    Expected<SolveResult> result = impl_->Solve(matrix->name, a.n, b, solve, call);
+    if (result.ok()) Add(timings, result->timings);
+    if (result.ok() || !IsEvicted(result.error()) || upload == kMaxUploads) return result;
+  }
+}
+
+Expected<JobInfo> Client::GetJob(const std::string& name, const CallOptions& options) {
+  if (impl_->broken) return *impl_->broken;
+  v1::GetJobRequest request;
+  request.set_name(name);
+  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->jobs,
+                               &v1::JobService::Stub::GetJob, request);
+  if (!response.ok()) return response.error();
+  return FromProto(response->job());
+}
+
+Expected<std::vector<JobInfo>> Client::ListJobs(std::optional<JobState> state,
+                                                const CallOptions& options) {
+  if (impl_->broken) return *impl_->broken;
+  const Call call(options);
+  std::vector<JobInfo> all;
+  auto error = AllPages(
+      [&](const std::string& token) {
+        v1::ListJobsRequest request;
+        request.set_page_size(kPageSize);
+        request.set_page_token(token);
+        if (state) request.set_state(internal::ToProto(*state));
+        return impl_->Unary(call, Repeat::kSafe, *impl_->jobs, &v1::JobService::Stub::ListJobs,
+                            request);
+      },
+      [&](const v1::ListJobsResponse& page) {
+        for (const v1::Job& job : page.jobs()) all.push_back(FromProto(job));
+      });
+  if (error) return *std::move(error);
+  return all;
+}
+
+Expected<JobInfo> Client::Watch(const std::string& name, const CallOptions& options,
+                                int64_t first_event) {
+  return impl_->Watch(name, Call(options), first_event);
+}
+
+Expected<JobInfo> Client::Cancel(const std::string& name, const CallOptions& options) {
+  if (impl_->broken) return *impl_->broken;
+  v1::CancelJobRequest request;
+  request.set_name(name);
+  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->jobs,
+                               &v1::JobService::Stub::CancelJob, request);
+  if (!response.ok()) return response.error();
+  return FromProto(response->job());
+}
+
+}  // namespace spaid

@@ -1,0 +1,404 @@
+#include "client/cpp/convert.h"
+
+#include <chrono>
+#include <string>
+
+namespace spaid::internal {
+namespace {
+
+std::chrono::system_clock::time_point Time(const google::protobuf::Timestamp& in) {
+  return std::chrono::system_clock::time_point(
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(
+          std::chrono::seconds(in.seconds()) + std::chrono::nanoseconds(in.nanos())));
+}
+
+std::string Hex(const std::string& bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  hex.reserve(2 * bytes.size());
+  for (const unsigned char byte : bytes) {
+    hex.push_back(kDigits[byte >> 4]);
+    hex.push_back(kDigits[byte & 15]);
+  }
+  return hex;
+}
+
+Occurrence Counted(const v1::Occurrence& in) { return {in.count(), in.count() ? in.first() : -1}; }
+Occurrence Counted(const v1::BuildQuality::Counted& in) {
+  return {in.count(), in.count() ? in.first() : -1};
+}
+
+Diagnosis FromProto(const v1::Diagnosis& in) {
+  Diagnosis out;
+  out.explicit_zeros = in.explicit_zeros();
+  out.structurally_symmetric = in.structurally_symmetric();
+  out.numerically_symmetric = in.numerically_symmetric();
+  out.asymmetry_row = in.asymmetry_row();
+  out.asymmetry_column = in.asymmetry_column();
+  out.max_asymmetry = in.max_asymmetry();
+  out.missing_diagonal = Counted(in.missing_diagonal());
+  out.zero_diagonal = Counted(in.zero_diagonal());
+  out.negative_diagonal = Counted(in.negative_diagonal());
+  out.empty_rows = Counted(in.empty_rows());
+  out.empty_columns = Counted(in.empty_columns());
+  out.structural_rank = in.structural_rank();
+  out.not_dominant_rows = Counted(in.not_dominant_rows());
+  out.zero_sum_rows = Counted(in.zero_sum_rows());
+  out.constants_in_null_space = in.constants_in_null_space();
+  out.dense_rows = Counted(in.dense_rows());
+  out.dense_columns = Counted(in.dense_columns());
+  out.max_row_entries = in.max_row_entries();
+  out.max_column_entries = in.max_column_entries();
+  out.min_abs_value = in.min_abs_value();
+  out.max_abs_value = in.max_abs_value();
+  out.findings.assign(in.findings().begin(), in.findings().end());
+  return out;
+}
+
+LocalSolver FromProto(v1::LocalSolver in) {
+  switch (in) {
+    case v1::LOCAL_SOLVER_QR:
+      return LocalSolver::kQr;
+    case v1::LOCAL_SOLVER_GRAM:
+      return LocalSolver::kGram;
+    default:
+      return LocalSolver::kAuto;
+  }
+}
+
+JobState FromProto(v1::JobState in) {
+  switch (in) {
+    case v1::JOB_STATE_QUEUED:
+      return JobState::kQueued;
+    case v1::JOB_STATE_RUNNING:
+      return JobState::kRunning;
+    case v1::JOB_STATE_SUCCEEDED:
+      return JobState::kSucceeded;
+    case v1::JOB_STATE_CANCELLED:
+      return JobState::kCancelled;
+    default:
+      return JobState::kFailed;
+  }
+}
+
+DeviceInfo FromProto(const v1::Device& in) {
+  DeviceInfo out;
+  out.name = in.name();
+  switch (in.kind()) {
+    case v1::DEVICE_KIND_CPU:
+      out.kind = "cpu";
+      break;
+    case v1::DEVICE_KIND_CUDA:
+      out.kind = "cuda";
+      break;
+    default:
+      out.kind = "unknown";
+  }
+  out.model = in.model();
+  out.uuid = in.uuid();
+  out.compute_capability = in.compute_capability();
+  out.memory_bytes = in.memory_bytes();
+  out.threads = in.threads();
+  out.in_use = in.in_use();
+  out.healthy = in.healthy();
+  return out;
+}
+
+}  // namespace
+
+MatrixInfo FromProto(const v1::Matrix& in) {
+  MatrixInfo out;
+  out.name = in.name();
+  out.label = in.label();
+  out.n = in.n();
+  out.nnz = in.nnz();
+  out.host_bytes = in.host_bytes();
+  out.pattern_only = in.pattern_only();
+  out.pattern_digest = Hex(in.digest().pattern());
+  out.value_digest = Hex(in.digest().values());
+  out.created = Time(in.create_time());
+  out.diagnosis = FromProto(in.diagnosis());
+  return out;
+}
+
+Timings FromProto(const v1::Timings& in) {
+  Timings out;
+  out.upload_ms = in.upload_ms();
+  out.queue_ms = in.queue_ms();
+  out.plan_ms = in.plan_ms();
+  out.build_ms = in.build_ms();
+  out.solve_ms = in.solve_ms();
+  out.download_ms = in.download_ms();
+  out.total_ms = in.total_ms();
+  out.bytes_up = in.bytes_up();
+  out.bytes_down = in.bytes_down();
+  out.rebuild = in.rebuild();
+  out.reused = in.reused();
+  return out;
+}
+
+Quality FromProto(const v1::BuildQuality& in) {
+  Quality out;
+  out.residual_frobenius = in.residual_frobenius();
+  out.residual_quantiles.assign(in.residual_quantiles().begin(), in.residual_quantiles().end());
+  out.worst_column = in.worst_column();
+  out.density = in.density();
+  out.gram_columns = in.gram_columns();
+  out.qr_columns = in.qr_columns();
+  out.rescued_columns = Counted(in.rescued_columns());
+  out.rank_deficient_columns = Counted(in.rank_deficient_columns());
+  out.zero_columns = Counted(in.zero_columns());
+  out.non_finite_columns = Counted(in.non_finite_columns());
+  out.min_scaled_pivot = in.min_scaled_pivot();
+  out.warnings.assign(in.warnings().begin(), in.warnings().end());
+  return out;
+}
+
+PreconditionerSpec FromProto(const v1::PreconditionerSpec& in) {
+  PreconditionerSpec out;
+  out.engine = FromProto(in.engine());
+  const v1::StaticSpaiSpec& spai = in.static_spai();
+  out.pattern_power = spai.pattern_power() == 0 ? 1 : spai.pattern_power();
+  if (spai.has_keep_tau()) out.keep_tau = spai.keep_tau();
+  out.pattern_matrix = spai.pattern_matrix();
+  out.ensure_row = spai.ensure_row();
+  out.row_match = spai.row_match();
+  out.post_filter = spai.post_filter();
+  out.local_solver = FromProto(spai.local_solver());
+  return out;
+}
+
+PreconditionerInfo FromProto(const v1::Preconditioner& in) {
+  PreconditionerInfo out;
+  out.name = in.name();
+  out.matrix = in.matrix();
+  out.spec = FromProto(in.spec());
+  out.choice_reason = in.choice().reason();
+  out.n = in.n();
+  out.nnz = in.nnz();
+  out.host_bytes = in.host_bytes();
+  out.quality = FromProto(in.quality());
+  out.build_timings = FromProto(in.build_timings());
+  out.created = Time(in.create_time());
+  out.device = in.device();
+  return out;
+}
+
+JobInfo::RhsOutcome FromProto(const v1::RhsOutcome& in) {
+  JobInfo::RhsOutcome out;
+  out.outcome = FromProto(in.outcome());
+  out.iterations = in.iterations();
+  out.true_residual = in.true_residual();
+  out.true_relative_residual = in.true_relative_residual();
+  out.detail = in.detail();
+  return out;
+}
+
+Residual FromProto(const v1::Residual& in) {
+  return {in.rhs(), in.iteration(), in.relative_residual()};
+}
+
+JobInfo FromProto(const v1::Job& in) {
+  JobInfo out;
+  out.name = in.name();
+  out.kind = in.kind() == v1::JOB_KIND_SOLVE ? JobKind::kSolve : JobKind::kBuild;
+  out.state = FromProto(in.state());
+  out.detached = in.detached();
+  out.created = Time(in.create_time());
+  if (in.has_start_time()) out.started = Time(in.start_time());
+  if (in.has_end_time()) out.ended = Time(in.end_time());
+  out.matrix = in.matrix();
+  out.preconditioner = in.preconditioner();
+  out.device = in.device();
+  out.stage = FromProto(in.stage());
+  out.done = in.done();
+  out.total = in.total();
+  if (in.has_error()) {
+    Error error;
+    const int code = in.error().code();
+    error.code = code >= 1 && code <= 16 ? static_cast<Code>(code) : Code::kUnknown;
+    error.reason = in.error().reason();
+    error.message = in.error().message();
+    out.error = std::move(error);
+  }
+  for (const v1::RhsOutcome& outcome : in.outcomes()) out.outcomes.push_back(FromProto(outcome));
+  out.event_count = in.event_count();
+  return out;
+}
+
+BuildEstimate FromProto(const v1::EstimateBuildResponse& in) {
+  BuildEstimate out;
+  out.host_bytes = in.host_bytes();
+  out.device_bytes = in.device_bytes();
+  out.nnz = in.nnz();
+  out.download_bytes = in.download_bytes();
+  out.predicted_ms = in.predicted_ms();
+  out.flops = in.flops();
+  out.n1_max = in.n1_max();
+  out.n2_max = in.n2_max();
+  out.engine = FromProto(in.choice().engine());
+  out.choice_reason = in.choice().reason();
+  return out;
+}
+
+ServerInfo FromProto(const v1::GetServerInfoResponse& in) {
+  ServerInfo out;
+  out.version = in.version();
+  out.cuda_status = in.cuda_status();
+  out.tenant = in.tenant();
+  out.started = Time(in.start_time());
+  for (const v1::Device& device : in.devices()) out.devices.push_back(FromProto(device));
+  for (const int engine : in.engines()) {
+    out.engines.push_back(FromProto(static_cast<v1::EngineKind>(engine)));
+  }
+  for (const int method : in.methods()) {
+    out.methods.push_back(FromProto(static_cast<v1::Method>(method)));
+  }
+  out.max_message_bytes = in.limits().max_message_bytes();
+  out.max_matrix_bytes = in.limits().max_matrix_bytes();
+  out.matrix_store_bytes = in.limits().matrix_store_bytes();
+  out.preconditioner_store_bytes = in.limits().preconditioner_store_bytes();
+  out.max_queued_jobs = in.limits().max_queued_jobs();
+  out.max_rhs_count = in.limits().max_rhs_count();
+  out.queued = in.queue().queued();
+  out.running = in.queue().running();
+  out.eta_ms = in.queue().eta_ms();
+  out.draining = in.draining();
+  return out;
+}
+
+Engine FromProto(v1::EngineKind in) {
+  switch (in) {
+    case v1::ENGINE_KIND_AUTO:
+      return Engine::kAuto;
+    case v1::ENGINE_KIND_JACOBI:
+      return Engine::kJacobi;
+    case v1::ENGINE_KIND_STATIC_SPAI:
+      return Engine::kStaticSpai;
+    default:
+      return Engine::kNone;
+  }
+}
+
+Method FromProto(v1::Method in) {
+  switch (in) {
+    case v1::METHOD_CG:
+      return Method::kCg;
+    case v1::METHOD_BICGSTAB:
+      return Method::kBicgstab;
+    case v1::METHOD_GMRES:
+      return Method::kGmres;
+    default:
+      return Method::kAuto;
+  }
+}
+
+Outcome FromProto(v1::Outcome in) {
+  switch (in) {
+    case v1::OUTCOME_CONVERGED:
+      return Outcome::kConverged;
+    case v1::OUTCOME_MAX_ITERATIONS:
+      return Outcome::kMaxIterations;
+    case v1::OUTCOME_STAGNATED:
+      return Outcome::kStagnated;
+    case v1::OUTCOME_INDEFINITE:
+      return Outcome::kIndefinite;
+    case v1::OUTCOME_NON_FINITE:
+      return Outcome::kNonFinite;
+    case v1::OUTCOME_TIME_LIMIT:
+      return Outcome::kTimeLimit;
+    case v1::OUTCOME_CANCELLED:
+      return Outcome::kCancelled;
+    default:
+      return Outcome::kBreakdown;
+  }
+}
+
+std::optional<Stage> FromProto(v1::Stage in) {
+  switch (in) {
+    case v1::STAGE_PLAN:
+      return Stage::kPlan;
+    case v1::STAGE_BUILD:
+      return Stage::kBuild;
+    case v1::STAGE_ASSEMBLE:
+      return Stage::kAssemble;
+    case v1::STAGE_SOLVE:
+      return Stage::kSolve;
+    default:
+      return std::nullopt;
+  }
+}
+
+// A forged enum value goes out as UNSPECIFIED, which the server refuses by name.
+v1::EngineKind ToProto(Engine in) {
+  switch (in) {
+    case Engine::kAuto:
+      return v1::ENGINE_KIND_AUTO;
+    case Engine::kNone:
+      return v1::ENGINE_KIND_NONE;
+    case Engine::kJacobi:
+      return v1::ENGINE_KIND_JACOBI;
+    case Engine::kStaticSpai:
+      return v1::ENGINE_KIND_STATIC_SPAI;
+  }
+  return v1::ENGINE_KIND_UNSPECIFIED;
+}
+
+v1::LocalSolver ToProto(LocalSolver in) {
+  switch (in) {
+    case LocalSolver::kAuto:
+      return v1::LOCAL_SOLVER_AUTO;
+    case LocalSolver::kQr:
+      return v1::LOCAL_SOLVER_QR;
+    case LocalSolver::kGram:
+      return v1::LOCAL_SOLVER_GRAM;
+  }
+  return v1::LOCAL_SOLVER_UNSPECIFIED;
+}
+
+v1::Method ToProto(Method in) {
+  switch (in) {
+    case Method::kAuto:
+      return v1::METHOD_AUTO;
+    case Method::kCg:
+      return v1::METHOD_CG;
+    case Method::kBicgstab:
+      return v1::METHOD_BICGSTAB;
+    case Method::kGmres:
+      return v1::METHOD_GMRES;
+  }
+  return v1::METHOD_UNSPECIFIED;
+}
+
+v1::JobState ToProto(JobState in) {
+  switch (in) {
+    case JobState::kQueued:
+      return v1::JOB_STATE_QUEUED;
+    case JobState::kRunning:
+      return v1::JOB_STATE_RUNNING;
+    case JobState::kSucceeded:
+      return v1::JOB_STATE_SUCCEEDED;
+    case JobState::kFailed:
+      return v1::JOB_STATE_FAILED;
+    case JobState::kCancelled:
+      return v1::JOB_STATE_CANCELLED;
+  }
+  return v1::JOB_STATE_UNSPECIFIED;
+}
+
+v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {
+  v1::PreconditionerSpec out;
+  out.set_engine(ToProto(in.engine));
+  if (in.engine != Engine::kStaticSpai && in.engine != Engine::kAuto) return out;
+  v1::StaticSpaiSpec& spai = *out.mutable_static_spai();
+  spai.set_pattern_power(in.pattern_power);
+  if (in.keep_tau) spai.set_keep_tau(*in.keep_tau);
+  spai.set_pattern_matrix(in.pattern_matrix);
+  spai.set_ensure_row(in.ensure_row);
+  spai.set_row_match(in.row_match);
+  spai.set_post_filter(in.post_filter);
+  spai.set_local_solver(ToProto(in.local_solver));
+  return out;
+}
+
+}  // namespace spaid::internal

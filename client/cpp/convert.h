@@ -1,0 +1,38 @@
+// Between the wire's messages and the structs of client.h. Pure; nothing here can fail: an enum
+// value that this client does not know becomes the closest one named below, as newer servers may
+// send it.
+#pragma once
+
+#include "spaid/client.h"
+#include "spaid/v1/job.pb.h"
+#include "spaid/v1/matrix.pb.h"
+#include "spaid/v1/preconditioner.pb.h"
+#include "spaid/v1/preconditioner_spec.pb.h"
+#include "spaid/v1/server.pb.h"
+#include "spaid/v1/solve_types.pb.h"
+#include "spaid/v1/timings.pb.h"
+
+namespace spaid::internal {
+
+MatrixInfo FromProto(const v1::Matrix& in);
+Timings FromProto(const v1::Timings& in);
+Quality FromProto(const v1::BuildQuality& in);
+PreconditionerSpec FromProto(const v1::PreconditionerSpec& in);
+PreconditionerInfo FromProto(const v1::Preconditioner& in);
+JobInfo FromProto(const v1::Job& in);
+JobInfo::RhsOutcome FromProto(const v1::RhsOutcome& in);
+Residual FromProto(const v1::Residual& in);
+BuildEstimate FromProto(const v1::EstimateBuildResponse& in);
+ServerInfo FromProto(const v1::GetServerInfoResponse& in);
+Engine FromProto(v1::EngineKind in);  // unknown: kNone
+Method FromProto(v1::Method in);      // unknown: kAuto
+Outcome FromProto(v1::Outcome in);    // unknown: kBreakdown, never kConverged
+std::optional<Stage> FromProto(v1::Stage in);
+
+v1::EngineKind ToProto(Engine in);
+v1::LocalSolver ToProto(LocalSolver in);
+v1::Method ToProto(Method in);
+v1::JobState ToProto(JobState in);
+v1::PreconditionerSpec ToProto(const PreconditionerSpec& in);
+
+}  // namespace spaid::internal

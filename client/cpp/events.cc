@@ -1,0 +1,71 @@
+#include "client/cpp/events.h"
+
+#include <algorithm>
+
+#include "client/cpp/convert.h"
+
+namespace spaid::internal {
+
+void JobFollower::Take(const v1::JobEvent& event) {
+  using Kind = Progress::Kind;
+  Progress progress;
+  Quality quality;
+  last_event_ = std::max(last_event_, event.number());
+  progress.event_number = event.number();
+  switch (event.event_case()) {
+    case v1::JobEvent::kQueued:
+      if (!event.queued().job().empty()) job_ = event.queued().job();
+      progress.kind = Kind::kQueued;
+      progress.queue_position = event.queued().position();
+      progress.eta_ms = event.queued().eta_ms();
+      break;
+    case v1::JobEvent::kStarted:
+      progress.kind = Kind::kStarted;
+      progress.device = event.started().device();
+      break;
+    case v1::JobEvent::kProgress: {
+      const std::optional<Stage> stage = FromProto(event.progress().stage());
+      if (!stage) return;  // a stage of a newer server
+      progress.kind = Kind::kStage;
+      progress.stage = *stage;
+      progress.done = event.progress().done();
+      progress.total = event.progress().total();
+      break;
+    }
+    case v1::JobEvent::kResiduals:
+      progress.kind = Kind::kResiduals;
+      for (const v1::Residual& residual : event.residuals().residuals()) {
+        progress.residuals.push_back(FromProto(residual));
+      }
+      residuals_.insert(residuals_.end(), progress.residuals.begin(), progress.residuals.end());
+      break;
+    case v1::JobEvent::kQuality:
+      quality = FromProto(event.quality());
+      progress.kind = Kind::kQuality;
+      progress.quality = &quality;
+      break;
+    case v1::JobEvent::kFinished:
+      finished_ = FromProto(event.finished().job());
+      progress.kind = Kind::kFinished;
+      progress.job_info = &*finished_;
+      break;
+    case v1::JobEvent::kHeartbeat:
+      progress.kind = Kind::kHeartbeat;
+      progress.queue_position = event.heartbeat().position();
+      progress.eta_ms = event.heartbeat().eta_ms();
+      break;
+    case v1::JobEvent::EVENT_NOT_SET:
+      return;  // an event of a newer server
+  }
+  progress.job = job_;
+  call_.Report(progress);
+}
+
+void ReportMatrix(const Call& call, const MatrixInfo& matrix) {
+  Progress progress;
+  progress.kind = Progress::Kind::kMatrix;
+  progress.matrix = &matrix;
+  call.Report(progress);
+}
+
+}  // namespace spaid::internal

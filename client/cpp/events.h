@@ -1,0 +1,39 @@
+// Job events on their way to the user's progress callback.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cpp/call.h"
+#include "spaid/client.h"
+#include "spaid/v1/job.pb.h"
+
+namespace spaid::internal {
+
+// Follows one job on one stream.
+class JobFollower {
+ public:
+  explicit JobFollower(const Call& call, std::string job = {})
+      : call_(call), job_(std::move(job)) {}
+
+  // Reports the event and keeps what later parts need.
+  void Take(const v1::JobEvent& event);
+
+  const std::string& job() const { return job_; }  // empty until the queued event
+  int64_t last_event() const { return last_event_; }
+  const std::optional<JobInfo>& finished() const { return finished_; }
+  std::vector<Residual>& residuals() { return residuals_; }
+
+ private:
+  const Call& call_;
+  std::string job_;
+  int64_t last_event_ = 0;
+  std::optional<JobInfo> finished_;
+  std::vector<Residual> residuals_;
+};
+
+void ReportMatrix(const Call& call, const MatrixInfo& matrix);
+
+}  // namespace spaid::internal

@@ -1,0 +1,103 @@
+// The inside of Client: channel, stubs, and the frame that every call runs in.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "client/cpp/call.h"
+#include "client/cpp/errors.h"
+#include "client/cpp/retry.h"
+#include "spaid/client.h"
+#include "spaid/v1/job.grpc.pb.h"
+#include "spaid/v1/matrix.grpc.pb.h"
+#include "spaid/v1/preconditioner.grpc.pb.h"
+#include "spaid/v1/server.grpc.pb.h"
+#include "spaid/v1/solver.grpc.pb.h"
+
+namespace spaid {
+
+struct Client::Impl {
+  explicit Impl(ClientOptions given);
+
+  using Call = internal::Call;
+  using Repeat = internal::Repeat;
+
+  // Each runs to its end, attempts included, within the call's deadline.
+  Expected<MatrixInfo> Upload(const CscView& a, const std::string& label, const Call& call,
+                              Timings& timings);
+  Expected<BuildResult> Build(const std::string& matrix, const PreconditionerSpec& spec,
+                              bool fetch_result, const Call& call);
+  Expected<SolveResult> Solve(const std::string& matrix, int64_t n, std::span<const double> b,
+                              const SolveOptions& options, const Call& call);
+  Expected<CscMatrix> Download(const std::string& preconditioner, const Call& call);
+  Expected<JobInfo> Watch(const std::string& name, const Call& call, int64_t first_event);
+  Expected<MatrixInfo> GetMatrix(const std::string& name, const Call& call);
+
+  // n of a stored matrix: remembered (a handle is immutable), else asked for.
+  Expected<int64_t> Order(const std::string& matrix, const Call& call);
+  void RememberOrder(const std::string& matrix, int64_t n);
+
+  // Runs `once(context) -> Expected<T>` until it succeeds, may not be repeated, or is out of time.
+  template <class T, class Once>
+  Expected<T> Attempt(const Call& call, Repeat repeat, Once once) {
+    if (broken) return *broken;
+    for (int attempt = 1;; ++attempt) {
+      if (call.stop().stop_requested()) return call.Stopped();
+      if (call.WouldPass(std::chrono::milliseconds(0))) return call.TimedOut();
+      Expected<T> result = [&] {
+        grpc::ClientContext context;
+        Prepare(call, context);
+        std::stop_callback cancel(call.stop(), [&context] { context.TryCancel(); });
+        return once(context);
+      }();
+      if (result.ok()) return result;
+      const Error& error = result.error();
+      if (call.stop().stop_requested() && error.code == Code::kCancelled) return call.Stopped();
+      const auto wait = internal::NextDelay(retry, attempt, error, repeat, internal::Jitter());
+      if (!wait || call.WouldPass(*wait)) return result;
+      if (!internal::SleepUnlessStopped(*wait, call.stop())) return call.Stopped();
+    }
+  }
+
+  template <class Stub, class Request, class Response>
+  Expected<Response> Unary(const Call& call, Repeat repeat, Stub& stub,
+                           grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                        Response*),
+                           const Request& request) {
+    return Attempt<Response>(call, repeat, [&](grpc::ClientContext& context) -> Expected<Response> {
+      Response response;
+      const grpc::Status status = (stub.*method)(&context, request, &response);
+      if (!status.ok()) {
+        return internal::FromStatus(status, options.address);
+      }
+      return response;
+    });
+  }
+
+  void Prepare(const Call& call, grpc::ClientContext& context) const;
+
+  const ClientOptions options;
+  internal::RetryPolicy retry;
+  std::optional<Error> broken;  // options that cannot work: every call says so
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::MatrixService::Stub> matrices;
+  std::unique_ptr<v1::PreconditionerService::Stub> preconditioners;
+  std::unique_ptr<v1::SolverService::Stub> solver;
+  std::unique_ptr<v1::JobService::Stub> jobs;
+  std::unique_ptr<v1::ServerService::Stub> server;
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, int64_t> orders_;  // guarded by mutex_; bounded
+};
+
+}  // namespace spaid

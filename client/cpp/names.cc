@@ -1,0 +1,58 @@
+#include <cstddef>
+#include <string_view>
+
+#include "spaid/client.h"
+
+namespace spaid {
+namespace {
+
+// The value of an enum that a caller forged out of range has no name; it must not read past the
+// table.
+template <size_t kCount, class Enum>
+std::string_view Pick(const std::string_view (&names)[kCount], Enum value) {
+  const auto index = static_cast<size_t>(value);
+  return index < kCount ? names[index] : std::string_view("unknown");
+}
+
+}  // namespace
+
+std::string_view Name(Engine value) {
+  static constexpr std::string_view kNames[] = {"auto", "none", "jacobi", "static-spai"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(LocalSolver value) {
+  static constexpr std::string_view kNames[] = {"auto", "qr", "gram"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(Method value) {
+  static constexpr std::string_view kNames[] = {"auto", "cg", "bicgstab", "gmres"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(Outcome value) {
+  static constexpr std::string_view kNames[] = {"converged",  "max-iterations", "stagnated",
+                                                "breakdown",  "indefinite",     "non-finite",
+                                                "time-limit", "cancelled"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(JobState value) {
+  static constexpr std::string_view kNames[] = {"queued", "running", "succeeded", "failed",
+                                                "cancelled"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(JobKind value) {
+  static constexpr std::string_view kNames[] = {"build", "solve"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(Stage value) {
+  static constexpr std::string_view kNames[] = {"upload",   "plan",  "build",
+                                                "assemble", "solve", "download"};
+  return Pick(kNames, value);
+}
+
+}  // namespace spaid

@@ -1,0 +1,41 @@
+// When to try a failed call again, and the wait before that.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <stop_token>
+
+#include "spaid/client.h"
+
+namespace spaid::internal {
+
+// What doing a call twice would do.
+enum class Repeat {
+  kSafe,           // nothing: reads, uploads, builds, attached solves
+  kOnlyIfRefused,  // harm (a second detached job, a delete that finds nothing): repeat only what
+                   // the server says it refused before it began
+};
+
+struct RetryPolicy {
+  int max_attempts = 4;  // the first included; 1: never again
+  std::chrono::milliseconds first_delay{100};
+  std::chrono::milliseconds max_delay{5000};  // of our own back-off
+  std::chrono::milliseconds max_server_delay{
+      30000};  // a server that asks for more is not waited for
+};
+
+// The wait before attempt `attempt` + 1 (attempts count from 1), or nothing: give up. UNAVAILABLE,
+// and RESOURCE_EXHAUSTED where the server says when to come back. Doubles from first_delay;
+// `jitter` in [0, 1) spreads it over 50 .. 100 % of that; never shorter than the server's retry
+// delay.
+std::optional<std::chrono::milliseconds> NextDelay(const RetryPolicy& policy, int attempt,
+                                                   const Error& error, Repeat repeat,
+                                                   double jitter);
+
+// A number in [0, 1), different in every process and thread.
+double Jitter();
+
+// False where the stop came first.
+bool SleepUnlessStopped(std::chrono::milliseconds delay, const std::stop_token& stop);
+
+}  // namespace spaid::internal

@@ -1,0 +1,166 @@
+// Client::Solve by handle: header, right-hand sides and initial guess up; events, solution,
+// outcomes down.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cpp/arrays.h"
+#include "client/cpp/convert.h"
+#include "client/cpp/events.h"
+#include "client/cpp/exchange.h"
+#include "client/cpp/impl.h"
+
+namespace spaid {
+namespace {
+
+using namespace internal;  // NOLINT(build/namespaces): our own, in our own file
+
+Error WrongLength(const char* field, size_t length, const std::string& wanted) {
+  return MakeError(Code::kInvalidArgument, kSizeMismatch,
+                   std::string(field) + " has " + std::to_string(length) + " elements; " + wanted,
+                   field);
+}
+
+Expected<int32_t> CountRightHandSides(int64_t n, std::span<const double> b,
+                                      std::span<const double> guess) {
+  const auto length = static_cast<int64_t>(b.size());
+  if (length == 0 || length % n != 0 || length / n > 1 << 20) {
+    return WrongLength(
+        "b", b.size(),
+        "n = " + std::to_string(n) + " times the number of right-hand sides is needed");
+  }
+  if (!guess.empty() && guess.size() != b.size()) {
+    return WrongLength("initial_guess", guess.size(),
+                       "as many as b has (" + std::to_string(b.size()) + ") are needed, or none");
+  }
+  return static_cast<int32_t>(length / n);
+}
+
+v1::SolveHeader Header(const std::string& matrix, int32_t rhs_count, const SolveOptions& options,
+                       bool detach, const v1::JobLimits& limits) {
+  v1::SolveHeader header;
+  header.set_matrix(matrix);
+  if (!options.preconditioner.empty()) {
+    header.set_preconditioner(options.preconditioner);
+  } else {
+    PreconditionerSpec spec = options.spec;
+    spec.engine = options.engine;
+    *header.mutable_spec() = ToProto(spec);
+  }
+  header.set_method(ToProto(options.method));
+  header.set_rtol(options.rtol);
+  header.set_atol(options.atol);
+  header.set_max_iterations(options.max_iterations);
+  header.set_restart(options.restart);
+  header.set_rhs_count(rhs_count);
+  header.set_has_initial_guess(!options.initial_guess.empty());
+  header.set_omit_solution(options.omit_solution);
+  header.set_detach(detach);
+  *header.mutable_limits() = limits;
+  return header;
+}
+
+Expected<SolveResult> Assemble(const v1::SolveDone& done, int32_t rhs_count,
+                               const std::vector<Residual>& residuals) {
+  if (done.outcomes_size() != rhs_count) {
+    return ProtocolViolation("as many outcomes as right-hand sides were expected");
+  }
+  SolveResult result;
+  result.rhs.resize(static_cast<size_t>(rhs_count));
+  for (int i = 0; i < rhs_count; ++i) {
+    static_cast<JobInfo::RhsOutcome&>(result.rhs[static_cast<size_t>(i)]) =
+        FromProto(done.outcomes(i));
+  }
+  for (const Residual& residual : residuals) {
+    if (residual.rhs < 0 || residual.rhs >= rhs_count) {
+      return ProtocolViolation("a residual of a right-hand side that was not sent");
+    }
+    result.rhs[static_cast<size_t>(residual.rhs)].history.push_back(residual);
+  }
+  result.method = FromProto(done.method());
+  result.engine = FromProto(done.choice().engine());
+  result.choice_reason = done.choice().reason();
+  result.matrix = done.matrix();
+  result.preconditioner = done.preconditioner();
+  result.device = done.device();
+  result.job = done.job();
+  result.nnz_ratio = done.nnz_ratio();
+  if (done.has_quality()) result.quality = FromProto(done.quality());
+  result.timings = FromProto(done.timings());
+  return result;
+}
+
+}  // namespace
+
+Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
+                                          std::span<const double> b, const SolveOptions& solve,
+                                          const Call& call) {
+  Expected<v1::JobLimits> limits = call.Limits();
+  if (!limits.ok()) return limits.error();
+  Expected<int32_t> rhs_count = CountRightHandSides(n, b, solve.initial_guess);
+  if (!rhs_count.ok()) return rhs_count.error();
+  const v1::SolveHeader header = Header(matrix, *rhs_count, solve, call.options().detach, *limits);
+
+  auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
+    ChunkSource source({Outgoing(v1::ARRAY_KIND_RHS, b),
+                        Outgoing(v1::ARRAY_KIND_INITIAL_GUESS, solve.initial_guess)},
+                       options.chunk_bytes, options.send_checksums);
+    source.WantAll();
+    bool header_sent = false;
+    JobFollower follower(call);
+    ArraySink<double> solution(v1::ARRAY_KIND_SOLUTION, static_cast<int64_t>(b.size()));
+    std::optional<v1::SolveDone> done;
+
+    Exchange<v1::SolveRequest, v1::SolveResponse> exchange(
+        context, [&](grpc::ClientContext* ctx, grpc::CompletionQueue* queue) {
+          return solver->PrepareAsyncSolve(ctx, queue);
+        });
+    auto next = [&](v1::SolveRequest& request) {
+      if (!header_sent) {
+        header_sent = true;
+        *request.mutable_header() = header;
+        return Feed::kMessage;
+      }
+      source.Next(*request.mutable_chunk());  // b is not empty, and kLast follows the last chunk
+      return source.Empty() ? Feed::kLast : Feed::kMessage;
+    };
+    auto take = [&](const v1::SolveResponse& response) -> std::optional<Error> {
+      switch (response.event_case()) {
+        case v1::SolveResponse::kJob:
+          follower.Take(response.job());
+          break;
+        case v1::SolveResponse::kChunk:
+          if (auto error = solution.Take(response.chunk())) return error;
+          call.ReportTransfer(Stage::kDownload, 8 * solution.received(),
+                              8 * static_cast<int64_t>(b.size()));
+          break;
+        case v1::SolveResponse::kDone:
+          done = response.done();
+          break;
+        case v1::SolveResponse::kMatrix:
+        case v1::SolveResponse::EVENT_NOT_SET:
+          break;
+      }
+      return std::nullopt;
+    };
+    auto written = [&] {
+      if (source.sent_bytes() > 0) {
+        call.ReportTransfer(Stage::kUpload, source.sent_bytes(), source.total_bytes());
+      }
+    };
+    if (auto error = exchange.Run(options.address, next, take, written)) return *std::move(error);
+    if (!done) return ProtocolViolation("a solve ended without its outcome");
+    if (!solve.omit_solution && !solution.Complete()) {
+      return ProtocolViolation("the solution ended before all of it had come");
+    }
+    Expected<SolveResult> result = Assemble(*done, *rhs_count, follower.residuals());
+    if (result.ok() && !solve.omit_solution) result->x = solution.Release();
+    return result;
+  };
+  // A second detached solve would be a second job that nobody waits for.
+  return Attempt<SolveResult>(call, call.options().detach ? Repeat::kOnlyIfRefused : Repeat::kSafe,
+                              once);
+}
+
+}  // namespace spaid

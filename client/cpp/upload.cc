@@ -1,0 +1,123 @@
+// Client::Upload: header, the server's answer (have, wait, need), the chunks, the stored matrix.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cpp/arrays.h"
+#include "client/cpp/convert.h"
+#include "client/cpp/events.h"
+#include "client/cpp/exchange.h"
+#include "client/cpp/impl.h"
+
+namespace spaid {
+namespace {
+
+using namespace internal;  // NOLINT(build/namespaces): our own, in our own file
+
+v1::MatrixHeader Header(const CscView& a, const std::string& label, bool send_digests) {
+  v1::MatrixHeader header;
+  header.set_n(a.n);
+  header.set_nnz(static_cast<int64_t>(a.row_idx.size()));
+  header.set_layout(a.by_rows ? v1::LAYOUT_CSR : v1::LAYOUT_CSC);
+  if (IsPattern(a)) {
+    header.set_pattern_only(true);
+  } else {
+    header.set_value_type(a.values_f32.empty() ? v1::VALUE_TYPE_FLOAT64 : v1::VALUE_TYPE_FLOAT32);
+  }
+  header.set_sort_and_sum(a.sort_and_sum);
+  header.set_label(label);
+  if (send_digests) {
+    if (auto digest = Digest(a)) *header.mutable_digest() = *std::move(digest);
+  }
+  return header;
+}
+
+std::vector<OutgoingArray> Arrays(const CscView& a) {
+  std::vector<OutgoingArray> arrays{Outgoing(v1::ARRAY_KIND_POINTERS, a.col_ptr),
+                                    Outgoing(v1::ARRAY_KIND_INDICES, a.row_idx)};
+  if (!a.values.empty()) arrays.push_back(Outgoing(v1::ARRAY_KIND_VALUES, a.values));
+  if (!a.values_f32.empty()) arrays.push_back(Outgoing(v1::ARRAY_KIND_VALUES, a.values_f32));
+  return arrays;
+}
+
+}  // namespace
+
+Expected<MatrixInfo> Client::Impl::Upload(const CscView& a, const std::string& label,
+                                          const Call& call, Timings& timings) {
+  if (broken) return *broken;
+  if (auto error = CheckSpans(a)) return *std::move(error);
+  const v1::MatrixHeader header = Header(a, label, options.send_digests);
+
+  auto once = [&](grpc::ClientContext& context) -> Expected<MatrixInfo> {
+    ChunkSource source(Arrays(a), options.chunk_bytes, options.send_checksums);
+    // Without digests the server has nothing to compare: the chunks follow at once.
+    bool answered = !header.has_digest();
+    if (answered) source.WantAll();
+    bool header_sent = false;
+    std::optional<MatrixInfo> stored;
+
+    Exchange<v1::UploadMatrixRequest, v1::UploadMatrixResponse> exchange(
+        context, [&](grpc::ClientContext* ctx, grpc::CompletionQueue* queue) {
+          return matrices->PrepareAsyncUploadMatrix(ctx, queue);
+        });
+    auto next = [&](v1::UploadMatrixRequest& request) {
+      if (!header_sent) {
+        header_sent = true;
+        *request.mutable_header() = header;
+        return Feed::kMessage;
+      }
+      if (!answered) return Feed::kLater;
+      if (source.Empty()) return Feed::kEnd;
+      source.Next(*request.mutable_chunk());
+      return source.Empty() ? Feed::kLast : Feed::kMessage;
+    };
+    auto take = [&](const v1::UploadMatrixResponse& response) -> std::optional<Error> {
+      switch (response.event_case()) {
+        case v1::UploadMatrixResponse::kHave:
+          answered = true;
+          stored = FromProto(response.have());
+          break;
+        case v1::UploadMatrixResponse::kWait:
+          break;
+        case v1::UploadMatrixResponse::kNeed:
+          if (answered) break;  // everything is on its way already
+          answered = true;
+          for (const v1::UploadNeed::Range& range : response.need().ranges()) {
+            if (!source.Want(range.array(), range.offset(), range.count())) {
+              return ProtocolViolation("it needs a part of an array that the matrix does not have");
+            }
+          }
+          break;
+        case v1::UploadMatrixResponse::kDone:
+          answered = true;
+          stored = FromProto(response.done().matrix());
+          timings = FromProto(response.done().timings());
+          break;
+        case v1::UploadMatrixResponse::EVENT_NOT_SET:
+          break;
+      }
+      return std::nullopt;
+    };
+    auto written = [&] {
+      if (source.sent_bytes() > 0) {
+        call.ReportTransfer(Stage::kUpload, source.sent_bytes(), source.total_bytes());
+      }
+    };
+    if (auto error = exchange.Run(options.address, next, take, written)) return *std::move(error);
+    if (!stored || stored->name.empty()) {
+      return ProtocolViolation("an upload ended without the stored matrix");
+    }
+    if (stored->n != a.n) return ProtocolViolation("another matrix was stored");
+    return *std::move(stored);
+  };
+
+  Expected<MatrixInfo> info = Attempt<MatrixInfo>(call, Repeat::kSafe, once);
+  if (info.ok()) {
+    RememberOrder(info->name, info->n);
+    ReportMatrix(call, *info);
+  }
+  return info;
+}
+
+}  // namespace spaid
