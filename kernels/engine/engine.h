@@ -2,10 +2,10 @@
 // this header only; a fake behind the same face serves the daemon's tests.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
-//   auto choice = engine->Resolve(spec, a, diagnosis);            // AUTO -> something concrete,
-//   and why auto plan   = engine->MakePlan(choice->spec, a, nullptr, context); auto built  =
-//   engine->Build(**plan, choice->spec, a, context); auto solved = engine->Solve(a,
-//   built->preconditioner.get(), b, {}, options, context);
+//   auto choice = engine->Resolve(spec, a, diagnosis);  // AUTO -> something concrete, and why
+//   auto plan = engine->MakePlan(choice->spec, a, nullptr, context);
+//   auto built = engine->Build(**plan, choice->spec, a, context);
+//   auto solved = engine->Solve(a, built->preconditioner.get(), b, {}, options, context);
 #pragma once
 
 #include <cstdint>
