@@ -8,8 +8,8 @@
 //   if (solved->rhs[0].outcome == spaid::Outcome::kConverged) Use(solved->x);
 //
 // Thread-safe: one Client may serve many threads. Calls block; `CallOptions` brings deadline,
-// cancellation and progress. Idempotent calls are tried again on UNAVAILABLE with back-off; a handle
-// that the server evicted is uploaded again where the client still has the arrays.
+// cancellation and progress. Idempotent calls are tried again on UNAVAILABLE with back-off; a
+// handle that the server evicted is uploaded again where the client still has the arrays.
 #pragma once
 
 #include <chrono>
@@ -29,10 +29,23 @@ namespace spaid {
 
 // Canonical gRPC codes.
 enum class Code {
-  kOk = 0, kCancelled = 1, kUnknown = 2, kInvalidArgument = 3, kDeadlineExceeded = 4, kNotFound = 5,
-  kAlreadyExists = 6, kPermissionDenied = 7, kResourceExhausted = 8, kFailedPrecondition = 9,
-  kAborted = 10, kOutOfRange = 11, kUnimplemented = 12, kInternal = 13, kUnavailable = 14,
-  kDataLoss = 15, kUnauthenticated = 16,
+  kOk = 0,
+  kCancelled = 1,
+  kUnknown = 2,
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kNotFound = 5,
+  kAlreadyExists = 6,
+  kPermissionDenied = 7,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kAborted = 10,
+  kOutOfRange = 11,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kUnavailable = 14,
+  kDataLoss = 15,
+  kUnauthenticated = 16,
 };
 
 // Why a call failed.
@@ -64,12 +77,13 @@ class [[nodiscard]] Expected {
 };
 
 // A square matrix, borrowed: column pointers (n + 1), 0-based row indices (nnz), values (nnz).
-// Values may be fp64 or fp32 (set one), or neither: a pattern. With `by_rows` the same arrays are CSR.
+// Values may be fp64 or fp32 (set one), or neither: a pattern. With `by_rows` the same arrays are
+// CSR.
 struct CscView {
   int64_t n = 0;
-  std::span<const int64_t> col_ptr;
-  std::span<const int32_t> row_idx;
-  std::span<const double> values;
+  std::span<const int64_t> col_ptr = {};
+  std::span<const int32_t> row_idx = {};
+  std::span<const double> values = {};
   std::span<const float> values_f32 = {};
   bool by_rows = false;
   bool sort_and_sum = false;  // let the server sort indices and sum duplicates
@@ -78,17 +92,26 @@ struct CscView {
 // A matrix in CSC, owned.
 struct CscMatrix {
   int64_t n = 0;
-  std::vector<int64_t> col_ptr;
-  std::vector<int32_t> row_idx;
-  std::vector<double> values;
-  operator CscView() const { return {.n = n, .col_ptr = col_ptr, .row_idx = row_idx, .values = values}; }
+  std::vector<int64_t> col_ptr = {};
+  std::vector<int32_t> row_idx = {};
+  std::vector<double> values = {};
+  operator CscView() const {
+    return {.n = n, .col_ptr = col_ptr, .row_idx = row_idx, .values = values};
+  }
 };
 
 enum class Engine { kAuto, kNone, kJacobi, kStaticSpai };
 enum class LocalSolver { kAuto, kQr, kGram };
 enum class Method { kAuto, kCg, kBicgstab, kGmres };
 enum class Outcome {
-  kConverged, kMaxIterations, kStagnated, kBreakdown, kIndefinite, kNonFinite, kTimeLimit, kCancelled,
+  kConverged,
+  kMaxIterations,
+  kStagnated,
+  kBreakdown,
+  kIndefinite,
+  kNonFinite,
+  kTimeLimit,
+  kCancelled,
 };
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
 enum class JobKind { kBuild, kSolve };
@@ -98,7 +121,9 @@ enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 std::string_view Name(Engine), Name(LocalSolver), Name(Method), Name(Outcome), Name(JobState),
     Name(JobKind), Name(Stage);
 
-struct Occurrence { int64_t count = 0, first = -1; };
+struct Occurrence {
+  int64_t count = 0, first = -1;
+};
 
 // See Diagnosis in proto/spaid/v1/matrix.proto; field for field.
 struct Diagnosis {
@@ -117,7 +142,7 @@ struct Diagnosis {
 };
 
 struct MatrixInfo {
-  std::string name;   // handle
+  std::string name;  // handle
   std::string label;
   int64_t n = 0, nnz = 0, host_bytes = 0;
   bool pattern_only = false;
@@ -135,9 +160,9 @@ struct Timings {
 
 struct PreconditionerSpec {
   Engine engine = Engine::kStaticSpai;
-  int pattern_power = 1;               // p of (E + |base|)^p
-  std::optional<double> keep_tau;      // threshold pattern
-  std::string pattern_matrix;          // handle of an uploaded pattern
+  int pattern_power = 1;                // p of (E + |base|)^p
+  std::optional<double> keep_tau = {};  // threshold pattern
+  std::string pattern_matrix = {};      // handle of an uploaded pattern
   bool ensure_row = false, row_match = false;
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
@@ -156,8 +181,8 @@ struct Quality {
 
 struct PreconditionerInfo {
   std::string name, matrix;
-  PreconditionerSpec spec;     // resolved
-  std::string choice_reason;   // why AUTO chose it; empty where it was named
+  PreconditionerSpec spec;    // resolved
+  std::string choice_reason;  // why AUTO chose it; empty where it was named
   int64_t n = 0, nnz = 0, host_bytes = 0;
   Quality quality;
   Timings build_timings;
@@ -165,7 +190,10 @@ struct PreconditionerInfo {
   std::string device;
 };
 
-struct Residual { int32_t rhs = 0, iteration = 0; double relative_residual = 0; };
+struct Residual {
+  int32_t rhs = 0, iteration = 0;
+  double relative_residual = 0;
+};
 
 struct JobInfo {
   std::string name;
@@ -190,15 +218,25 @@ struct JobInfo {
 
 // What a running call reports. One of the parts is set, told by `kind`.
 struct Progress {
-  enum class Kind { kTransfer, kMatrix, kQueued, kStarted, kStage, kResiduals, kQuality, kHeartbeat, kFinished };
+  enum class Kind {
+    kTransfer,
+    kMatrix,
+    kQueued,
+    kStarted,
+    kStage,
+    kResiduals,
+    kQuality,
+    kHeartbeat,
+    kFinished
+  };
   Kind kind = Kind::kStage;
-  std::string job;              // once known
-  int64_t event_number = 0;     // of job events
-  Stage stage = Stage::kUpload; // kTransfer, kStage
-  int64_t done = 0, total = 0;  // kTransfer: bytes; kStage: units of the stage
-  int64_t queue_position = 0;   // kQueued, kHeartbeat
-  double eta_ms = 0;            // kQueued, kHeartbeat
-  std::string device;           // kStarted
+  std::string job;               // once known
+  int64_t event_number = 0;      // of job events
+  Stage stage = Stage::kUpload;  // kTransfer, kStage
+  int64_t done = 0, total = 0;   // kTransfer: bytes; kStage: units of the stage
+  int64_t queue_position = 0;    // kQueued, kHeartbeat
+  double eta_ms = 0;             // kQueued, kHeartbeat
+  std::string device;            // kStarted
   std::vector<Residual> residuals;
   const MatrixInfo* matrix = nullptr;  // kMatrix
   const Quality* quality = nullptr;    // kQuality
@@ -206,17 +244,18 @@ struct Progress {
 };
 
 struct CallOptions {
-  std::optional<std::chrono::milliseconds> timeout;   // gRPC deadline: queue, run and transfer
-  std::optional<std::chrono::milliseconds> max_queue, max_run;
-  std::stop_token stop;                               // cancels the call (and its job, unless detached)
-  std::function<void(const Progress&)> on_progress;   // called on the calling thread
-  bool detach = false;                                // the job survives a dropped call
+  std::optional<std::chrono::milliseconds> timeout = {};  // gRPC deadline: queue, run and transfer
+  std::optional<std::chrono::milliseconds> max_queue = {}, max_run = {};
+  std::stop_token stop = {};  // cancels the call (and its job, unless detached)
+  std::function<void(const Progress&)> on_progress = {};  // called on the calling thread
+  bool detach = false;                                    // the job survives a dropped call
 };
 
 struct SolveOptions {
-  Engine engine = Engine::kAuto;       // shorthand for spec.engine; ignored where `preconditioner` is set
-  PreconditionerSpec spec = {};        // its engine is replaced by `engine`
-  std::string preconditioner;          // handle: use this one instead
+  Engine engine =
+      Engine::kAuto;             // shorthand for spec.engine; ignored where `preconditioner` is set
+  PreconditionerSpec spec = {};  // its engine is replaced by `engine`
+  std::string preconditioner = {};  // handle: use this one instead
   Method method = Method::kAuto;
   double rtol = 1e-8, atol = 0;
   int64_t max_iterations = 10000, restart = 50;
@@ -225,7 +264,7 @@ struct SolveOptions {
 };
 
 struct SolveResult {
-  std::vector<double> x;   // n * rhs_count, column-major; the best iterate of each
+  std::vector<double> x;  // n * rhs_count, column-major; the best iterate of each
   struct Rhs : JobInfo::RhsOutcome {
     std::vector<Residual> history;
   };
@@ -275,13 +314,14 @@ struct ServerInfo {
 
 struct ClientOptions {
   std::string address = "127.0.0.1:7433";
-  std::string ca_file, certificate_file, key_file;  // PEM; any set: TLS; the last two: mTLS
-  std::string token;                                // bearer token
-  std::string tenant;                               // believed only by --trust-tenant-header
-  int max_attempts = 4;                             // of idempotent calls
-  bool send_digests = true;                         // ask the server what it has before sending
+  std::string ca_file = {}, certificate_file = {},
+              key_file = {};  // PEM; any set: TLS; the last two: mTLS
+  std::string token = {};     // bearer token
+  std::string tenant = {};    // believed only by --trust-tenant-header
+  int max_attempts = 4;       // of idempotent calls
+  bool send_digests = true;   // ask the server what it has before sending
   bool send_checksums = true;
-  int64_t chunk_bytes = 1 << 20;                    // 8 .. 3 MiB
+  int64_t chunk_bytes = 1 << 20;  // 8 .. 3 MiB
 };
 
 class Client {
@@ -321,7 +361,8 @@ class Client {
   Expected<std::vector<JobInfo>> ListJobs(std::optional<JobState> state = {},
                                           const CallOptions& call = {});
   // Reports every event from `first_event` on until the job has ended; reconnects by itself.
-  Expected<JobInfo> Watch(const std::string& name, const CallOptions& call, int64_t first_event = 1);
+  Expected<JobInfo> Watch(const std::string& name, const CallOptions& call,
+                          int64_t first_event = 1);
   Expected<JobInfo> Cancel(const std::string& name, const CallOptions& call = {});
 
  private:
