@@ -1,0 +1,184 @@
+"""The installed tree: complete, relocatable, small, and a home for a client program.
+
+    package_test.py BUILD_DIRECTORY CMAKE
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+BUILD = pathlib.Path()
+CMAKE = ''
+MEBIBYTE = 1 << 20
+MAX_COMPRESSED_BYTES = 60 * MEBIBYTE
+
+# What a host brings: the loader, glibc, the C++ runtime and the GPU driver.
+OF_THE_HOST = re.compile(
+    r'^(linux-vdso\.so|/lib64/ld-linux|ld-linux|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec)\.so'
+    r'|lib(stdc\+\+|gcc_s)\.so|libcuda\.so)')
+
+CLIENT = """
+#include <spaid/client.h>
+
+#include <cstdio>
+
+int main() {
+  spaid::Client client({.address = "127.0.0.1:1", .max_attempts = 1});
+  spaid::CallOptions call;
+  call.timeout = std::chrono::milliseconds(200);
+  auto info = client.GetServerInfo(call);
+  if (info.ok()) return 2;
+  std::printf("refused with code %d\\n", static_cast<int>(info.error().code));
+  return info.error().message.empty() ? 3 : 0;
+}
+"""
+
+CLIENT_CMAKE = """
+cmake_minimum_required(VERSION 3.25)
+project(a_client LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 20)
+find_package(spaid 0.1 REQUIRED)
+add_executable(a_client a_client.cc)
+target_link_libraries(a_client PRIVATE spaid::client)
+"""
+
+
+def bare_environment():
+    return {'PATH': '/usr/bin:/bin', 'LC_ALL': 'C', 'HOME': '/nonexistent'}
+
+
+def run(*command, **options):
+    result = subprocess.run([str(c) for c in command], text=True, check=False,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    if result.returncode != 0:
+        raise AssertionError(f'{command} ended with {result.returncode}:\n{result.stdout}')
+    return result.stdout
+
+
+def install(component, prefix):
+    run(CMAKE, '--install', BUILD, '--prefix', prefix, '--component', component, '--strip')
+
+
+class PackageTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        first = cls.folder / 'first'
+        install('runtime', first)
+        # What runs below has moved since it was installed.
+        cls.tree = cls.folder / 'moved' / 'spaid'
+        cls.tree.parent.mkdir()
+        shutil.move(first, cls.tree)
+        cls.dev = cls.folder / 'dev'
+        install('dev', cls.dev)
+
+    def elf_files(self):
+        for path in sorted(self.tree.rglob('*')):
+            if path.is_file() and not path.is_symlink():
+                with path.open('rb') as f:
+                    if f.read(4) == b'\x7fELF':
+                        yield path
+
+    def test_runtime_holds_programs_tests_and_benchmarks(self):
+        for name in ('bin/spaid', 'bin/spaidctl', 'share/doc/spaid/LICENSE',
+                     'share/spaid/systemd/spaid.service'):
+            self.assertTrue((self.tree / name).is_file(), name)
+        self.assertGreater(len(list((self.tree / 'libexec/spaid/tests').iterdir())), 5)
+        self.assertGreater(len(list((self.tree / 'libexec/spaid/bench').iterdir())), 0)
+        self.assertFalse((self.tree / 'include').exists(), 'headers belong to dev')
+
+    def test_every_library_is_inside_the_tree_or_of_the_host(self):
+        checked = 0
+        for path in self.elf_files():
+            for line in run('ldd', path, env=bare_environment()).splitlines():
+                name, _, target = line.strip().partition(' => ')
+                self.assertNotIn('not found', target, f'{path}: {line}')
+                if OF_THE_HOST.match(name):
+                    continue
+                target = target.split(' (')[0]
+                self.assertTrue(
+                    pathlib.Path(target).resolve().is_relative_to(self.tree.resolve()),
+                    f'{path.relative_to(self.tree)} takes {name} from {target}')
+                checked += 1
+        self.assertGreater(checked, 100)
+
+    def test_rpaths_name_no_folder_of_the_build_machine(self):
+        for path in self.elf_files():
+            for line in run('readelf', '-d', path).splitlines():
+                if 'RPATH' in line or 'RUNPATH' in line:
+                    value = re.search(r'\[(.*)\]', line).group(1)
+                    for entry in value.split(':'):
+                        self.assertTrue(entry.startswith('$ORIGIN'), f'{path}: {line.strip()}')
+
+    def test_nothing_of_cuda_but_our_own_library(self):
+        names = [p.name for p in (self.tree / 'lib').iterdir()]
+        self.assertEqual([n for n in names if re.match(r'lib(cudart|cublas|cusparse|nv)', n)], [])
+
+    def test_needs_no_newer_glibc_than_2_36(self):
+        newest = (0, 0)
+        for path in self.elf_files():
+            for version in re.findall(r'GLIBC_(\d+)\.(\d+)', run('readelf', '-V', path)):
+                newest = max(newest, tuple(map(int, version)))
+        self.assertGreater(newest, (2, 0))
+        self.assertLessEqual(newest, (2, 36))
+
+    def test_is_small(self):
+        tarball = self.folder / 'runtime.tar.gz'
+        with tarfile.open(tarball, 'w:gz', compresslevel=6) as archive:
+            archive.add(self.tree, 'spaid')
+        size = tarball.stat().st_size
+        print(f'runtime tree: {size / MEBIBYTE:.1f} MiB compressed')
+        self.assertLess(size, MAX_COMPRESSED_BYTES)
+
+    def test_programs_run_from_the_moved_tree(self):
+        env = bare_environment()
+        self.assertIn('0.1.0', run(self.tree / 'bin/spaid', '--version', env=env, cwd='/'))
+        self.assertIn('solve', run(self.tree / 'bin/spaidctl', '--help', env=env, cwd='/'))
+
+    def test_a_test_program_runs_from_the_moved_tree(self):
+        programs = sorted((self.tree / 'libexec/spaid/tests').iterdir())
+        self.assertIn('.', run(programs[0], '--gtest_list_tests', env=bare_environment(), cwd='/'))
+
+    def check_client(self, program):
+        self.assertIn('refused with code', run(program))
+
+    def test_a_client_builds_with_find_package(self):
+        folder = self.folder / 'with_cmake'
+        folder.mkdir()
+        (folder / 'a_client.cc').write_text(CLIENT)
+        (folder / 'CMakeLists.txt').write_text(CLIENT_CMAKE)
+        run(CMAKE, '-S', folder, '-B', folder / 'build', f'-DCMAKE_PREFIX_PATH={self.dev}',
+            '-DCMAKE_BUILD_TYPE=Release')
+        run(CMAKE, '--build', folder / 'build')
+        self.check_client(folder / 'build/a_client')
+
+    def test_a_client_builds_with_pkg_config(self):
+        folder = self.folder / 'with_pkg_config'
+        folder.mkdir()
+        (folder / 'a_client.cc').write_text(CLIENT)
+        env = dict(os.environ, PKG_CONFIG_PATH=str(self.dev / 'lib/pkgconfig'))
+        flags = run('pkg-config', '--cflags', '--libs', 'spaid-client', env=env).split()
+        run('g++', '-std=c++20', folder / 'a_client.cc', '-o', folder / 'a_client', *flags,
+            '-pthread')
+        self.check_client(folder / 'a_client')
+
+    def test_the_dev_tree_names_no_folder_of_the_build_machine(self):
+        for pattern in ('*.cmake', '*.pc', '*.h'):
+            for path in self.dev.rglob(pattern):
+                text = path.read_text()
+                self.assertNotIn(str(BUILD), text, path)
+                self.assertNotIn('/usr/lib/', text, path)
+
+
+if __name__ == '__main__':
+    BUILD, CMAKE = pathlib.Path(sys.argv[1]), sys.argv[2]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
