@@ -42,8 +42,9 @@ struct StaticSpaiCounts {
   int64_t nnz_m = 0;
   int64_t n1_max = 0, n2_max = 0;
   int64_t sum_n1 = 0;
+  // The factor is counted once per group of columns with equal J.
   double qr_flops = 0;      // Σ 2 n1 n2² − (2/3) n2³ + 4 n1 n2
-  double gram_flops = 0;    // sparse accumulation + Σ n2³/3 + corrected step
+  double gram_flops = 0;    // sparse accumulation + Σ n2³/3 + solves and corrected step
   int64_t plan_bytes = 0;   // host bytes the plan holds
   int64_t build_bytes = 0;  // upper bound on further host bytes of a build, M included
 };
@@ -58,8 +59,12 @@ struct StaticSpaiQuality {
   std::vector<double> residual_quantiles;    // ‖r_k‖₂ at 0, 10, 25, 50, 75, 90, 99, 100 %
   int64_t worst_column = -1;
   double density = 0;                        // nnz(M) / nnz(A)
+  // Each column is solved by one of three: Gram path, QR, CGLS (local problems too large for a dense
+  // factor, static_spai_tuning.h).
   int64_t gram_columns = 0, qr_columns = 0;
-  int64_t rescued_columns = 0, first_rescued = -1;             // Gram -> QR
+  int64_t iterative_columns = 0, first_iterative = -1;
+  int64_t not_converged_columns = 0, first_not_converged = -1; // CGLS met its iteration limit
+  int64_t rescued_columns = 0, first_rescued = -1;             // Gram gave up, QR (or CGLS) took over
   int64_t rank_deficient_columns = 0, first_rank_deficient = -1;
   int64_t zero_columns = 0, first_zero_column = -1;            // m_k = 0: k not in I_k
   int64_t non_finite_columns = 0, first_non_finite = -1;       // set to 0 and counted
@@ -74,8 +79,10 @@ struct StaticSpaiResult {
 };
 
 // Symbolic phase. `a` canonical and square; its values are read only for keep_tau. `user_pattern` may
-// be null. Errors: those of BuildPattern; FAILED_PRECONDITION/ZERO_COLUMN where a column of A that some
-// J_k needs has no entry at all.
+// be null. Errors: those of BuildPattern; INVALID_ARGUMENT/NOT_SQUARE, /BAD_POST_FILTER,
+// /BAD_GRAM_PIVOT_LIMIT; FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry at all (each
+// column is in some J_k). A column whose stored values are all zero is no error: the local problems
+// that hold it are rank-deficient, and counted.
 Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
                                                              const PatternView* user_pattern,
                                                              const StaticSpaiOptions& options,

@@ -1,0 +1,69 @@
+// Solves one group of columns of M that share J: the Gram path, Householder QR, or CGLS where the
+// problem is too large for a dense factor.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/base/context.h"
+#include "kernels/dense/simd.h"
+#include "kernels/static_spai/local_problem.h"
+#include "kernels/static_spai/static_spai.h"
+
+namespace spaid::kernels {
+
+// What happened to a column; bits.
+enum ColumnFlag : uint8_t {
+  kColumnGram = 1,           // solved by the Gram path
+  kColumnQr = 2,             // solved by QR, from the start or as a rescue
+  kColumnIterative = 4,      // solved by CGLS
+  kColumnRescued = 8,        // Gram gave it up
+  kColumnRankDeficient = 16,
+  kColumnZero = 32,          // k is not in I
+  kColumnNonFinite = 64,     // set to zero
+  kColumnNotConverged = 128, // CGLS met its limit
+};
+
+struct ColumnOutcome {
+  double residual_norm = 1;
+  double min_scaled_pivot = 1;
+  uint8_t flags = 0;
+};
+
+// Predicted nanoseconds of one group on one thread; `LocalSolver::kAuto` takes the cheaper one.
+double PredictGramNs(const LocalCounts& counts, int64_t n2, int64_t columns);
+double PredictQrNs(const LocalCounts& counts, int64_t n2, int64_t columns);
+
+// One per thread.
+class GroupSolver {
+ public:
+  // For groups of at most these sizes without growing (QR's buffers come with the first QR).
+  GroupSolver(int64_t n, const LocalCounts& largest, int64_t n2_max);
+
+  // values[t] (|J| each, J ascending) receives column targets[t] of M, outcomes[t] how it went. The
+  // stop token is polled by CGLS only; its columns are then worth nothing.
+  void Solve(const CscView& a, const ColumnScales& scales, std::span<const int32_t> columns,
+             std::span<const int32_t> targets, const StaticSpaiOptions& options,
+             const StopToken& stop, std::span<double* const> values,
+             std::span<ColumnOutcome> outcomes);
+
+  // Upper bound on the bytes held after groups of at most these sizes.
+  static int64_t Bytes(int64_t n, const LocalCounts& largest, int64_t n2);
+
+ private:
+  struct Job;  // the arguments of one Solve
+
+  bool SolveGram(const Job& job);
+  void SolveQr(const Job& job, uint8_t flags);
+  void SolveIterative(const Job& job, uint8_t flags);
+  // Stores `width` finished columns from `first` on; x is scaled back, filtered and judged.
+  void Finish(const Job& job, size_t first, int count, int width, double* x, uint8_t flags);
+  // -e_k for `count` targets from `first` on, `width` stored together.
+  double* NegativeUnits(const Job& job, size_t first, int count, int width);
+
+  LocalAssembler assembler_;
+  AlignedBuffer matrix_, upper_, inverse_, scratch_, solution_, gradient_, residual_;
+  Array<int64_t> row_end_, permutation_;
+};
+
+}  // namespace spaid::kernels

@@ -1,0 +1,287 @@
+#include "kernels/static_spai/local_problem.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <mutex>
+
+#include "kernels/base/parallel.h"
+#include "kernels/static_spai/static_spai_tuning.h"
+
+namespace spaid::kernels {
+namespace {
+
+using static_spai_tuning::kLongColumn;
+using static_spai_tuning::kLongFactor;
+
+// Exponent of |x| > 0, by its bits where it is normal.
+int Exponent(double x) {
+  const auto field = static_cast<int>((std::bit_cast<uint64_t>(x) >> 52) & 0x7ff);
+  return field != 0 ? field - 1023 : std::ilogb(x);
+}
+
+// 2^e for -1000 <= e <= 1000.
+double PowerOfTwo(int e) { return std::bit_cast<double>(static_cast<uint64_t>(e + 1023) << 52); }
+
+double ScaleOf(std::span<const double> values) {
+  double largest = 0;
+  for (const double v : values) largest = std::max(largest, std::abs(v));
+  if (largest == 0) return 1;
+  const double coarse = PowerOfTwo(-std::clamp(Exponent(largest), -1000, 1000));
+  double squared = 0;
+  for (const double v : values) squared += (v * coarse) * (v * coarse);
+  const int fine = (Exponent(squared) + 1) / 2;
+  return PowerOfTwo(std::clamp(Exponent(coarse) - fine, -1000, 1000));
+}
+
+// A buffer for scratch: grows without keeping its contents.
+template <class T>
+void Grow(Array<T>& buffer, int64_t n) {
+  if (static_cast<int64_t>(buffer.size()) < n) {
+    Array<T>().swap(buffer);
+    buffer.resize(static_cast<size_t>(n));
+  }
+}
+
+}  // namespace
+
+void DoubleDouble::Add(double x) {
+  const double sum = high_ + x;
+  const double part = sum - high_;
+  low_ += (high_ - (sum - part)) + (x - part);
+  high_ = sum;
+}
+
+void DoubleDouble::AddSquare(double x, double sign) {
+  const double square = x * x;
+  const double error = std::fma(x, x, -square);
+  Add(sign * square);
+  low_ += sign * error;
+}
+
+ColumnScales ScaleColumns(const CscView& a, int threads) {
+  ColumnScales scales;
+  scales.scale.resize(static_cast<size_t>(a.n_cols));
+  std::mutex mutex;
+  ParallelFor(a.n_cols, 4096, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = begin; j < end; ++j) {
+      const std::span<const double> values = a.column_values(j);
+      const double scale = ScaleOf(values);
+      scales.scale[static_cast<size_t>(j)] = scale;
+      if (static_cast<int64_t>(values.size()) > kLongColumn) {
+        ColumnScales::LongColumn column{static_cast<int32_t>(j), {}};
+        for (const double v : values) column.squared_norm.AddSquare(v * scale, 1);
+        const std::lock_guard<std::mutex> lock(mutex);
+        scales.longs.push_back(column);
+      }
+    }
+  });
+  std::sort(scales.longs.begin(), scales.longs.end(),
+            [](const auto& x, const auto& y) { return x.column < y.column; });
+  return scales;
+}
+
+int64_t FindLongColumn(const PatternView& a, std::span<const int32_t> columns) {
+  int64_t total = 0, longest = 0, at = -1;
+  for (size_t q = 0; q < columns.size(); ++q) {
+    const int64_t length = a.col_ptr[columns[q] + 1] - a.col_ptr[columns[q]];
+    total += length;
+    if (length > longest) {
+      longest = length;
+      at = static_cast<int64_t>(q);
+    }
+  }
+  return longest > kLongColumn && longest > kLongFactor * (total - longest) ? at : -1;
+}
+
+LocalCounts LocalCounter::Count(const PatternView& a, std::span<const int32_t> columns) {
+  LocalCounts counts;
+  const int64_t long_at = FindLongColumn(a, columns);
+  rows_.clear();
+  for (size_t q = 0; q < columns.size(); ++q) {
+    if (static_cast<int64_t>(q) == long_at) continue;
+    const std::span<const int32_t> rows = a.column(columns[q]);
+    counts.entries += static_cast<int64_t>(rows.size());
+    for (const int32_t r : rows) {
+      const int32_t seen = visits_[static_cast<size_t>(r)]++;
+      if (seen == 0) rows_.push_back(r);
+      counts.gram_pairs += seen + 1;
+    }
+  }
+  counts.rows = static_cast<int64_t>(rows_.size());
+  counts.n1 = counts.rows;
+  if (long_at >= 0) {
+    const std::span<const int32_t> rows = a.column(columns[static_cast<size_t>(long_at)]);
+    int64_t found = 0;
+    for (const int32_t r : rows_) {
+      if (!std::binary_search(rows.begin(), rows.end(), r)) continue;
+      ++found;
+      counts.gram_pairs += visits_[static_cast<size_t>(r)] + 1;
+    }
+    counts.n1 += static_cast<int64_t>(rows.size()) - found;
+    counts.rows += 1;
+    counts.entries += found + 1;
+    counts.gram_pairs += 1;
+  }
+  for (const int32_t r : rows_) visits_[static_cast<size_t>(r)] = 0;
+  return counts;
+}
+
+int64_t LocalAssembler::Bytes(int64_t n, int64_t entries, int64_t columns, int64_t targets) {
+  const int64_t all_rows = std::min(entries, n) + targets + 1;
+  const int64_t all_entries = entries + all_rows;
+  return n * 4 + all_rows * (4 + 4 + 8) + columns * 16 + all_entries * 24 + targets * 4 + 4096;
+}
+
+void LocalAssembler::Reserve(int64_t entries, int64_t columns, int64_t targets) {
+  const int64_t n = static_cast<int64_t>(marker_.size());
+  const int64_t all_rows = std::min(entries, n) + targets + 1;
+  const int64_t all_entries = entries + all_rows;
+  Grow(rows_, all_rows);
+  Grow(count_, all_rows);
+  Grow(col_begin_, columns);
+  Grow(col_end_, columns);
+  Grow(col_row_, all_entries);
+  Grow(col_value_, all_entries);
+  Grow(row_ptr_, all_rows + 1);
+  Grow(row_col_, all_entries);
+  Grow(row_value_, all_entries);
+  Grow(target_row_, targets);
+}
+
+const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScales& scales,
+                                             std::span<const int32_t> columns,
+                                             std::span<const int32_t> targets) {
+  const int64_t long_at = FindLongColumn(a, columns);
+  const auto n_cols = static_cast<int64_t>(columns.size());
+  int64_t entries = 0;
+  for (int64_t q = 0; q < n_cols; ++q) {
+    const int32_t j = columns[static_cast<size_t>(q)];
+    if (q != long_at) entries += a.col_ptr[j + 1] - a.col_ptr[j];
+  }
+  const int64_t max_rows =
+      std::min(entries, a.n_rows) + static_cast<int64_t>(targets.size()) + 1;
+  Grow(rows_, max_rows);
+  Grow(count_, max_rows);
+  Grow(col_begin_, n_cols);
+  Grow(col_end_, n_cols);
+  Grow(col_row_, entries + max_rows);
+  Grow(col_value_, entries + max_rows);
+  Grow(target_row_, static_cast<int64_t>(targets.size()));
+
+  int32_t n_rows = 0;
+  int64_t position = 0;
+  int32_t* const marker = marker_.data();
+  int32_t* const count = count_.data();
+  for (int64_t q = 0; q < n_cols; ++q) {
+    if (q == long_at) continue;
+    const int32_t j = columns[static_cast<size_t>(q)];
+    const double scale = scales.scale[static_cast<size_t>(j)];
+    col_begin_[static_cast<size_t>(q)] = position;
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      const int32_t r = a.row_idx[static_cast<size_t>(p)];
+      int32_t id = marker[r];
+      if (id < 0) {
+        id = n_rows++;
+        marker[r] = id;
+        rows_[static_cast<size_t>(id)] = r;
+        count[id] = 0;
+      }
+      ++count[id];
+      col_row_[static_cast<size_t>(position)] = id;
+      col_value_[static_cast<size_t>(position)] = a.values[static_cast<size_t>(p)] * scale;
+      ++position;
+    }
+    col_end_[static_cast<size_t>(q)] = position;
+  }
+  for (size_t t = 0; t < targets.size(); ++t) {
+    int32_t id = marker[targets[t]];
+    if (id < 0) {
+      id = n_rows++;
+      marker[targets[t]] = id;
+      rows_[static_cast<size_t>(id)] = targets[t];
+      count[id] = 0;
+    }
+    target_row_[t] = id;
+  }
+  for (int32_t id = 0; id < n_rows; ++id) marker[rows_[static_cast<size_t>(id)]] = -1;
+
+  problem_.n_rows = n_rows;
+  problem_.n_cols = n_cols;
+  problem_.n_entries = position;
+  if (long_at >= 0) AppendLongColumn(a, scales, columns[static_cast<size_t>(long_at)], long_at);
+
+  int64_t pairs = 0;
+  for (int64_t id = 0; id < problem_.n_rows; ++id) {
+    const int64_t c = count[id];
+    pairs += c * (c + 1) / 2;
+  }
+  problem_.gram_pairs = pairs;
+  problem_.col_begin = col_begin_.data();
+  problem_.col_end = col_end_.data();
+  problem_.col_row = col_row_.data();
+  problem_.col_value = col_value_.data();
+  problem_.row_ptr = nullptr;
+  return problem_;
+}
+
+void LocalAssembler::AppendLongColumn(const CscView& a, const ColumnScales& scales, int32_t column,
+                                      int64_t q) {
+  const std::span<const int32_t> rows = a.column(column);
+  const std::span<const double> values = a.column_values(column);
+  const double scale = scales.scale[static_cast<size_t>(column)];
+  DoubleDouble rest = std::lower_bound(scales.longs.begin(), scales.longs.end(), column,
+                                       [](const auto& x, int32_t c) { return x.column < c; })
+                          ->squared_norm;
+  int64_t position = problem_.n_entries;
+  col_begin_[static_cast<size_t>(q)] = position;
+  int64_t found = 0;
+  for (int64_t id = 0; id < problem_.n_rows; ++id) {
+    const auto at = std::lower_bound(rows.begin(), rows.end(), rows_[static_cast<size_t>(id)]);
+    if (at == rows.end() || *at != rows_[static_cast<size_t>(id)]) continue;
+    const double value = values[static_cast<size_t>(at - rows.begin())] * scale;
+    rest.AddSquare(value, -1);
+    ++found;
+    ++count_[static_cast<size_t>(id)];
+    col_row_[static_cast<size_t>(position)] = static_cast<int32_t>(id);
+    col_value_[static_cast<size_t>(position)] = value;
+    ++position;
+  }
+  if (found < static_cast<int64_t>(rows.size())) {
+    const auto id = static_cast<int32_t>(problem_.n_rows++);
+    count_[static_cast<size_t>(id)] = 1;
+    col_row_[static_cast<size_t>(position)] = id;
+    col_value_[static_cast<size_t>(position)] = std::sqrt(std::max(0.0, rest.value()));
+    ++position;
+  }
+  col_end_[static_cast<size_t>(q)] = position;
+  problem_.n_entries = position;
+}
+
+const LocalProblem& LocalAssembler::BuildRows() {
+  Grow(row_ptr_, problem_.n_rows + 1);
+  Grow(row_col_, problem_.n_entries);
+  Grow(row_value_, problem_.n_entries);
+  int64_t* const next = row_ptr_.data();
+  int64_t position = 0;
+  for (int64_t id = 0; id < problem_.n_rows; ++id) {
+    next[id] = position;
+    position += count_[static_cast<size_t>(id)];
+  }
+  for (int64_t q = 0; q < problem_.n_cols; ++q) {
+    for (int64_t p = problem_.col_begin[q]; p < problem_.col_end[q]; ++p) {
+      const int64_t to = next[problem_.col_row[p]]++;
+      row_col_[static_cast<size_t>(to)] = static_cast<int32_t>(q);
+      row_value_[static_cast<size_t>(to)] = problem_.col_value[p];
+    }
+  }
+  // next[id] is now the end of row id, the start of the one after it.
+  for (int64_t id = problem_.n_rows; id > 0; --id) next[id] = next[id - 1];
+  next[0] = 0;
+  problem_.row_ptr = row_ptr_.data();
+  problem_.row_col = row_col_.data();
+  problem_.row_value = row_value_.data();
+  return problem_;
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,118 @@
+// One local least-squares problem of static SPAI in sparse form: Â = A(I, J) D for one column set J,
+// with D a diagonal of powers of two that brings each column's norm near 1 (so that nothing
+// overflows, and no bit of A changes). Columns of M with the same J share one problem.
+//
+// Where one column of J is much longer than all others together (a dense column of A), the rows that
+// only it touches are replaced by a single row of their norm: an orthogonal transformation, so that
+// solution, residual norm and conditioning stay, and the cost does not depend on that column's length.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+// A sum of squares in twice the working precision (Dekker 1971; Ogita, Rump, Oishi 2005).
+class DoubleDouble {
+ public:
+  void Add(double x);
+  void AddSquare(double x, double sign);  // += sign * x²; sign is 1 or -1
+  double value() const { return high_ + low_; }
+
+ private:
+  double high_ = 0, low_ = 0;
+};
+
+// D, and the squared norms of the scaled long columns.
+struct ColumnScales {
+  struct LongColumn {
+    int32_t column;
+    DoubleDouble squared_norm;  // of the scaled column
+  };
+  Array<double> scale;             // n_cols, powers of two
+  std::vector<LongColumn> longs;   // ascending
+};
+ColumnScales ScaleColumns(const CscView& a, int threads);
+
+// Position in `columns` of the column to compress, or -1.
+int64_t FindLongColumn(const PatternView& a, std::span<const int32_t> columns);
+
+// Sizes of a local problem, from the pattern alone.
+struct LocalCounts {
+  int64_t n1 = 0;          // |I|
+  int64_t rows = 0;        // rows after compression; n1 where nothing was compressed
+  int64_t entries = 0;     // of Â, after compression
+  int64_t gram_pairs = 0;  // Σ over rows c (c + 1) / 2: products of the Gram accumulation
+};
+
+// Counts local problems; one per thread.
+class LocalCounter {
+ public:
+  explicit LocalCounter(int64_t n_rows) : visits_(static_cast<size_t>(n_rows), 0) {}
+  LocalCounts Count(const PatternView& a, std::span<const int32_t> columns);
+
+ private:
+  std::vector<int32_t> visits_;  // all zero between calls
+  std::vector<int32_t> rows_;
+};
+
+// Â by rows and by columns. Row numbers are local: in order of first appearance over the columns, so
+// that Â is a staircase. Valid until the next Assemble.
+struct LocalProblem {
+  int64_t n_rows = 0;
+  int64_t n_cols = 0;
+  int64_t n_entries = 0;
+  int64_t gram_pairs = 0;  // as in LocalCounts
+  // By columns: entries [col_begin[q], col_end[q]) of col_row, col_value.
+  const int64_t* col_begin = nullptr;
+  const int64_t* col_end = nullptr;
+  const int32_t* col_row = nullptr;
+  const double* col_value = nullptr;
+  // By rows, columns ascending (only after BuildRows).
+  const int64_t* row_ptr = nullptr;
+  const int32_t* row_col = nullptr;
+  const double* row_value = nullptr;
+};
+
+// Assembles local problems; one per thread. Grows its buffers when a problem needs it.
+class LocalAssembler {
+ public:
+  explicit LocalAssembler(int64_t n_rows) : marker_(static_cast<size_t>(n_rows), -1) {}
+
+  // Makes room for problems of at most these sizes, so that none of them has to.
+  void Reserve(int64_t entries, int64_t columns, int64_t targets);
+
+  // `columns` = J, ascending; `targets`: the rows k whose e_k are the right-hand sides, each an explicit
+  // row of the problem. The result has its column form.
+  const LocalProblem& Assemble(const CscView& a, const ColumnScales& scales,
+                               std::span<const int32_t> columns, std::span<const int32_t> targets);
+  // Adds the row form to the last problem.
+  const LocalProblem& BuildRows();
+
+  // Local row of targets[t]; an empty row where k is not in I.
+  int32_t target_row(size_t t) const { return target_row_[t]; }
+  // False: k is not in I, so that m_k = 0.
+  bool target_reachable(size_t t) const { return count_[static_cast<size_t>(target_row_[t])] > 0; }
+
+  // Upper bound on the bytes held for problems of these sizes.
+  static int64_t Bytes(int64_t n, int64_t entries, int64_t columns, int64_t targets);
+
+ private:
+  void AppendLongColumn(const CscView& a, const ColumnScales& scales, int32_t column, int64_t q);
+
+  LocalProblem problem_;
+  Array<int32_t> marker_;  // local row of a row of A, -1: none; all -1 between calls
+  Array<int32_t> rows_;    // row of A of a local row
+  Array<int32_t> count_;   // entries of a local row
+  Array<int64_t> col_begin_, col_end_;
+  Array<int32_t> col_row_, row_col_;
+  Array<double> col_value_, row_value_;
+  Array<int64_t> row_ptr_;
+  Array<int32_t> target_row_;
+};
+
+}  // namespace spaid::kernels

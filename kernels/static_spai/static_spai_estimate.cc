@@ -1,0 +1,268 @@
+// Counts of a plan before there is one: exact where counting is cheap enough, else bounds by walks in
+// the graph of the pattern.
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/base/parallel.h"
+#include "kernels/sparse/transpose.h"
+#include "kernels/static_spai/static_spai.h"
+#include "kernels/static_spai/static_spai_plan.h"
+#include "kernels/static_spai/static_spai_tuning.h"
+
+namespace spaid::kernels {
+namespace {
+
+// Steps of exact counting (one step: one index looked at) that an estimate may cost; over it, bounds.
+constexpr double kStepBudget = 4e8;
+
+// The rules by which BuildPattern makes J_k, with the full base pattern.
+struct Rules {
+  PatternView a;
+  PatternView base;
+  int power = 1;
+  std::optional<Array<int32_t>> column_of_row;  // row_match
+  std::optional<Pattern> transposed;            // of A, for ensure_row
+  PatternView rows_of_a;                        // a view of it
+
+  int32_t Node(int64_t i) const {
+    return column_of_row ? (*column_of_row)[static_cast<size_t>(i)] : static_cast<int32_t>(i);
+  }
+};
+
+// Upper bounds per column by walks of length `power`: |J_k|, and Σ |A(:, j)| over J_k.
+struct Bounds {
+  Array<double> columns, entries;
+};
+
+Bounds WalkBounds(const Rules& rules) {
+  const auto n = static_cast<size_t>(rules.a.n_cols);
+  const auto cap = static_cast<double>(n), nnz = static_cast<double>(rules.a.nnz());
+  Bounds now, next;
+  now.columns.assign(n, 1);
+  now.entries.resize(n);
+  for (size_t j = 0; j < n; ++j) {
+    now.entries[j] = static_cast<double>(rules.a.col_ptr[j + 1] - rules.a.col_ptr[j]);
+  }
+  const Array<double> lengths = now.entries;
+  next = now;
+  for (int level = 0; level < rules.power; ++level) {
+    for (size_t c = 0; c < n; ++c) {
+      double columns = now.columns[c], entries = now.entries[c];
+      for (const int32_t i : rules.base.column(static_cast<int64_t>(c))) {
+        const auto to = static_cast<size_t>(rules.Node(i));
+        columns += now.columns[to];
+        entries += now.entries[to];
+      }
+      next.columns[c] = std::min(columns, cap);
+      next.entries[c] = std::min(entries, nnz);
+    }
+    std::swap(now, next);
+    if (now.columns == next.columns && now.entries == next.entries) break;
+  }
+  // now[c] belongs to the walk that starts at node c; column k of M starts at Node(k).
+  for (size_t k = 0; k < n; ++k) {
+    const auto start = static_cast<size_t>(rules.Node(static_cast<int64_t>(k)));
+    double columns = now.columns[start], entries = now.entries[start];
+    if (rules.transposed) {
+      for (const int32_t j : rules.rows_of_a.column(static_cast<int64_t>(k))) {
+        columns += 1;
+        entries += lengths[static_cast<size_t>(j)];
+      }
+    }
+    next.columns[k] = std::min(columns, cap);
+    next.entries[k] = std::min(entries, nnz);
+  }
+  return next;
+}
+
+// Where the matching is not perfect, BuildPattern pairs what is left over in its own way: any column may
+// stand for any row then.
+Bounds BoundsWithoutMatching(const Rules& rules) {
+  const auto n = static_cast<size_t>(rules.a.n_cols);
+  double longest = 1, longest_base = 1, longest_row = 0;
+  for (size_t j = 0; j < n; ++j) {
+    longest = std::max(longest, static_cast<double>(rules.a.col_ptr[j + 1] - rules.a.col_ptr[j]));
+    longest_base = std::max(
+        longest_base, static_cast<double>(rules.base.col_ptr[j + 1] - rules.base.col_ptr[j]));
+  }
+  double columns = 1;
+  for (int level = 0; level < rules.power; ++level) {
+    columns = std::min(static_cast<double>(n), columns * (1 + longest_base));
+  }
+  if (rules.transposed) {
+    for (size_t k = 0; k < n; ++k) {
+      longest_row = std::max(longest_row, static_cast<double>(rules.rows_of_a.col_ptr[k + 1] -
+                                                              rules.rows_of_a.col_ptr[k]));
+    }
+  }
+  columns = std::min(static_cast<double>(n), columns + longest_row);
+  Bounds bounds;
+  bounds.columns.assign(n, columns);
+  bounds.entries.assign(n, std::min(static_cast<double>(rules.a.nnz()), columns * longest));
+  return bounds;
+}
+
+struct Totals {
+  int64_t nnz_m = 0, n1_max = 0, n2_max = 0, sum_n1 = 0;
+  double qr_flops = 0, gram_flops = 0;
+  LocalCounts largest;
+
+  void Add(const LocalCounts& counts, int64_t n2) {
+    nnz_m += n2;
+    n1_max = std::max(n1_max, counts.n1);
+    n2_max = std::max(n2_max, n2);
+    sum_n1 += counts.n1;
+    qr_flops += QrFlops(counts, n2, 1);
+    gram_flops += GramFlops(counts, n2, 1);
+    largest.n1 = std::max(largest.n1, counts.n1);
+    largest.rows = std::max(largest.rows, counts.rows);
+    largest.entries = std::max(largest.entries, counts.entries);
+  }
+  void Add(const Totals& other) {
+    nnz_m += other.nnz_m;
+    n1_max = std::max(n1_max, other.n1_max);
+    n2_max = std::max(n2_max, other.n2_max);
+    sum_n1 += other.sum_n1;
+    qr_flops += other.qr_flops;
+    gram_flops += other.gram_flops;
+    largest.n1 = std::max(largest.n1, other.largest.n1);
+    largest.rows = std::max(largest.rows, other.largest.rows);
+    largest.entries = std::max(largest.entries, other.largest.entries);
+  }
+};
+
+// Finds J_k by breadth-first search; one per thread.
+class Explorer {
+ public:
+  explicit Explorer(int64_t n) : counter_(n), seen_(static_cast<size_t>(n), -1) {}
+
+  void Count(const Rules& rules, int64_t k, Totals& totals) {
+    columns_.clear();
+    Visit(k, rules.Node(k));
+    size_t begin = 0;
+    for (int level = 0; level < rules.power; ++level) {
+      const size_t end = columns_.size();
+      for (; begin < end; ++begin) {
+        for (const int32_t i : rules.base.column(columns_[begin])) Visit(k, rules.Node(i));
+      }
+    }
+    if (rules.transposed) {
+      for (const int32_t j : rules.rows_of_a.column(k)) Visit(k, j);
+    }
+    totals.Add(counter_.Count(rules.a, columns_), static_cast<int64_t>(columns_.size()));
+  }
+
+ private:
+  void Visit(int64_t k, int32_t node) {
+    if (seen_[static_cast<size_t>(node)] == k) return;
+    seen_[static_cast<size_t>(node)] = static_cast<int32_t>(k);
+    columns_.push_back(node);
+  }
+
+  LocalCounter counter_;
+  std::vector<int32_t> seen_;  // the last k whose J_k holds the node
+  std::vector<int32_t> columns_;
+};
+
+void AddBounds(const Bounds& bounds, int64_t n, Totals& totals) {
+  for (size_t k = 0; k < bounds.columns.size(); ++k) {
+    LocalCounts counts;
+    counts.entries = static_cast<int64_t>(bounds.entries[k]);
+    counts.n1 = counts.rows = std::min(n, counts.entries);
+    const auto n2 = static_cast<int64_t>(bounds.columns[k]);
+    // Σ c (c + 1) / 2 over rows of c <= n2 entries, `entries` in all.
+    const double pairs = bounds.entries[k] * (bounds.columns[k] + 1) / 2;
+    counts.gram_pairs =
+        static_cast<int64_t>(std::min(pairs, 0.5 * static_cast<double>(INT64_MAX)));
+    totals.Add(counts, n2);
+  }
+}
+
+}  // namespace
+
+Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternView* user_pattern,
+                                            const StaticSpaiOptions& options,
+                                            const Context& context) {
+  if (Status status = CheckOptions(a, options); !status.ok()) return status;
+  if (Status status = CheckColumns(a); !status.ok()) return status;
+  const PatternOptions& pattern = options.pattern;
+  if (pattern.power < 1) {
+    return Status(StatusCode::kInvalidArgument, "BAD_PATTERN_POWER",
+                  "pattern power must be 1 or more")
+        .At("power");
+  }
+  if (user_pattern != nullptr &&
+      (user_pattern->n_rows != a.n_rows || user_pattern->n_cols != a.n_cols)) {
+    return Status(StatusCode::kInvalidArgument, "PATTERN_SIZE_MISMATCH",
+                  "the given pattern does not have the matrix' size")
+        .At("user_pattern");
+  }
+  const int64_t n = a.n_cols;
+  Rules rules{a, user_pattern != nullptr ? *user_pattern : a, pattern.power, {}, {}, {}};
+  if (pattern.ensure_row) {
+    rules.transposed = Transpose(a);
+    rules.rows_of_a = *rules.transposed;
+  }
+  bool matched = true;
+  if (pattern.row_match) {
+    const Array<int32_t> row_of_column = MaximumMatching(a);
+    Array<int32_t> column_of_row(static_cast<size_t>(n));
+    for (size_t j = 0; j < row_of_column.size() && matched; ++j) {
+      matched = row_of_column[j] >= 0;
+      if (matched) column_of_row[static_cast<size_t>(row_of_column[j])] = static_cast<int32_t>(j);
+    }
+    if (matched) rules.column_of_row = std::move(column_of_row);
+  }
+
+  const Bounds bounds = matched ? WalkBounds(rules) : BoundsWithoutMatching(rules);
+  double steps = 0;
+  for (const double e : bounds.entries) steps += e;
+  Totals totals;
+  if (matched && steps <= kStepBudget) {
+    struct Worker {
+      std::unique_ptr<Explorer> explorer;
+      Totals totals;
+    };
+    std::vector<Worker> workers(static_cast<size_t>(ResolveThreads(context.threads)));
+    const StopReason stopped =
+        ParallelFor(n, 1024, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
+          Worker& own = workers[static_cast<size_t>(worker)];
+          if (!own.explorer) own.explorer = std::make_unique<Explorer>(n);
+          for (int64_t k = begin; k < end; ++k) own.explorer->Count(rules, k, own.totals);
+        });
+    if (stopped != StopReason::kNone) return StopStatus(stopped, "estimate of static SPAI");
+    for (const Worker& own : workers) totals.Add(own.totals);
+  } else {
+    AddBounds(bounds, n, totals);
+  }
+  if (pattern.max_nnz > 0) totals.nnz_m = std::min(totals.nnz_m, pattern.max_nnz);
+
+  StaticSpaiCounts counts;
+  counts.n = n;
+  counts.nnz_a = a.nnz();
+  counts.nnz_m = totals.nnz_m;
+  counts.n1_max = totals.n1_max;
+  counts.n2_max = totals.n2_max;
+  counts.sum_n1 = totals.sum_n1;
+  counts.qr_flops = totals.qr_flops;
+  counts.gram_flops = totals.gram_flops;
+  // With a threshold any smaller pattern may come, and compression depends on the pattern: a problem
+  // that is compressed now may not be then.
+  if (pattern.keep_tau) {
+    totals.largest.rows = totals.largest.n1;
+    for (const double e : bounds.entries) {
+      totals.largest.entries = std::max(totals.largest.entries, static_cast<int64_t>(e));
+    }
+  }
+  counts.plan_bytes = PlanBytes(n, counts.nnz_m);
+  counts.build_bytes = BuildBytes(n, counts.nnz_a, counts.nnz_m, totals.largest, counts.n2_max,
+                                  ResolveThreads(context.threads), options.post_filter > 0);
+  return counts;
+}
+
+}  // namespace spaid::kernels

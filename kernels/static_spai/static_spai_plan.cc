@@ -1,0 +1,272 @@
+#include "kernels/static_spai/static_spai_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/parallel.h"
+#include "kernels/static_spai/group_solver.h"
+#include "kernels/static_spai/static_spai_tuning.h"
+
+namespace spaid::kernels {
+namespace {
+
+namespace tuning = static_spai_tuning;
+
+constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15u;
+
+uint64_t Mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * kMultiplier;
+  return hash ^ (hash >> 29);
+}
+
+// Four independent chains: a multiplication need not wait for the one before it.
+template <class T>
+uint64_t HashArray(std::span<const T> values, uint64_t seed) {
+  uint64_t chain[4] = {seed, seed + 1, seed + 2, seed + 3};
+  size_t i = 0;
+  for (; i + 4 <= values.size(); i += 4) {
+    for (size_t c = 0; c < 4; ++c) chain[c] = Mix(chain[c], static_cast<uint64_t>(values[i + c]));
+  }
+  for (; i < values.size(); ++i) chain[0] = Mix(chain[0], static_cast<uint64_t>(values[i]));
+  return Mix(Mix(Mix(Mix(values.size(), chain[0]), chain[1]), chain[2]), chain[3]);
+}
+
+// group[k]: the lowest column with the same J as column k, as far as it shows: columns of a group are
+// looked for inside J_k only (all of them, where patterns have full diagonals).
+Array<int32_t> FindGroups(const PatternView& m, const Context& context, StopReason& stopped) {
+  const int64_t n = m.n_cols;
+  Array<uint64_t> hash(static_cast<size_t>(n));
+  Array<int32_t> group(static_cast<size_t>(n));
+  stopped = ParallelFor(n, 4096, context, Stage::kPlan, [&](int64_t begin, int64_t end, int) {
+    for (int64_t k = begin; k < end; ++k) {
+      hash[static_cast<size_t>(k)] = HashArray(m.column(k), 0);
+    }
+  });
+  if (stopped != StopReason::kNone) return group;
+  stopped = ParallelFor(n, 4096, context, Stage::kPlan, [&](int64_t begin, int64_t end, int) {
+    for (int64_t k = begin; k < end; ++k) {
+      const std::span<const int32_t> j = m.column(k);
+      int32_t found = static_cast<int32_t>(k);
+      for (const int32_t l : j) {
+        if (l >= k) break;
+        if (hash[static_cast<size_t>(l)] != hash[static_cast<size_t>(k)]) continue;
+        if (std::ranges::equal(m.column(l), j)) {
+          found = l;
+          break;
+        }
+      }
+      group[static_cast<size_t>(k)] = found;
+    }
+  });
+  return group;
+}
+
+// Fills members and group_ptr; groups by their lowest column, at most kMaxGroup columns each.
+void SortIntoGroups(const Array<int32_t>& group, StaticSpaiPlan& plan) {
+  const size_t n = group.size();
+  Array<int32_t> next;
+  next.assign(n + 1, 0);
+  for (const int32_t g : group) ++next[static_cast<size_t>(g) + 1];
+  for (size_t k = 0; k < n; ++k) next[k + 1] += next[k];
+  plan.group_ptr.reserve(n + 1);
+  for (size_t k = 0; k < n; ++k) {
+    for (int32_t p = next[k]; p < next[k + 1]; p += tuning::kMaxGroup) plan.group_ptr.push_back(p);
+  }
+  plan.group_ptr.push_back(static_cast<int32_t>(n));
+  plan.members.resize(n);
+  for (size_t k = 0; k < n; ++k) {
+    plan.members[static_cast<size_t>(next[static_cast<size_t>(group[k])]++)] =
+        static_cast<int32_t>(k);
+  }
+}
+
+struct WorkerTotals {
+  std::optional<LocalCounter> counter;
+  LocalCounts largest;
+};
+
+void TakeLargest(const LocalCounts& counts, LocalCounts& largest) {
+  largest.n1 = std::max(largest.n1, counts.n1);
+  largest.rows = std::max(largest.rows, counts.rows);
+  largest.entries = std::max(largest.entries, counts.entries);
+  largest.gram_pairs = std::max(largest.gram_pairs, counts.gram_pairs);
+}
+
+struct GroupFigures {
+  int64_t n1 = 0;
+  double qr_flops = 0, gram_flops = 0;
+  double ns = 0;
+};
+
+void MakeBatches(const Array<GroupFigures>& figures, StaticSpaiPlan& plan) {
+  std::vector<double> work;
+  plan.batch_ptr.push_back(0);
+  double sum = 0;
+  for (size_t g = 0; g < figures.size(); ++g) {
+    // A heavy group is a batch of its own: it shall not delay the stop of those before it.
+    if (sum > 0 && sum + figures[g].ns > tuning::kBatchNs) {
+      plan.batch_ptr.push_back(static_cast<int32_t>(g));
+      work.push_back(sum);
+      sum = 0;
+    }
+    sum += figures[g].ns;
+  }
+  plan.batch_ptr.push_back(static_cast<int32_t>(figures.size()));
+  work.push_back(sum);
+  plan.batch_order.resize(work.size());
+  std::iota(plan.batch_order.begin(), plan.batch_order.end(), 0);
+  // Only what stands out moves to the front; the others stay in order, for the caches' sake.
+  std::stable_partition(plan.batch_order.begin(), plan.batch_order.end(), [&](int32_t b) {
+    return work[static_cast<size_t>(b)] > 2 * tuning::kBatchNs;
+  });
+  const auto heavy = std::find_if(plan.batch_order.begin(), plan.batch_order.end(), [&](int32_t b) {
+    return work[static_cast<size_t>(b)] <= 2 * tuning::kBatchNs;
+  });
+  std::stable_sort(plan.batch_order.begin(), heavy, [&](int32_t x, int32_t y) {
+    return work[static_cast<size_t>(x)] > work[static_cast<size_t>(y)];
+  });
+}
+
+}  // namespace
+
+uint64_t HashPattern(const PatternView& a) {
+  return HashArray(a.row_idx, HashArray(a.col_ptr, static_cast<uint64_t>(a.n_rows)));
+}
+
+Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options) {
+  if (a.n_rows != a.n_cols) {
+    return Status(StatusCode::kInvalidArgument, "NOT_SQUARE",
+                  "an approximate inverse needs a square matrix, this one has " +
+                      std::to_string(a.n_rows) + " rows and " + std::to_string(a.n_cols) +
+                      " columns");
+  }
+  if (!(options.post_filter >= 0 && options.post_filter <= 1)) {
+    return Status(StatusCode::kInvalidArgument, "BAD_POST_FILTER",
+                  "post_filter is " + std::to_string(options.post_filter) +
+                      "; choose 0 (keep everything) to 1")
+        .At("post_filter");
+  }
+  if (!(options.gram_pivot_limit >= 0 && options.gram_pivot_limit < 1)) {
+    return Status(StatusCode::kInvalidArgument, "BAD_GRAM_PIVOT_LIMIT",
+                  "gram_pivot_limit is " + std::to_string(options.gram_pivot_limit) +
+                      "; choose at least 0 and less than 1 (1e-10 serves)")
+        .At("gram_pivot_limit");
+  }
+  return {};
+}
+
+Status CheckColumns(const PatternView& a) {
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    if (a.col_ptr[static_cast<size_t>(j)] == a.col_ptr[static_cast<size_t>(j) + 1]) {
+      return Status(StatusCode::kFailedPrecondition, "ZERO_COLUMN",
+                    "column " + std::to_string(j) +
+                        " of the matrix has no entry, so the matrix is singular and no "
+                        "approximate inverse exists; remove the unknown or give it an equation")
+          .At("column", j);
+    }
+  }
+  return {};
+}
+
+double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
+  const auto m = static_cast<double>(std::max(counts.rows, n2)), n = static_cast<double>(n2);
+  return 2 * m * n * n - 2 * n * n * n / 3 + 4 * m * n * static_cast<double>(columns);
+}
+
+double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
+  const auto n = static_cast<double>(n2), entries = static_cast<double>(counts.entries);
+  return 2 * static_cast<double>(counts.gram_pairs) + n * n * n / 3 +
+         static_cast<double>(columns) * (4 * n * n + 6 * entries);
+}
+
+int64_t PlanBytes(int64_t n, int64_t nnz_m) {
+  // Pattern; members, groups and batches, of which there are at most n each.
+  return (n + 1) * 8 + nnz_m * 4 + 4 * (n + 1) * 4 +
+         static_cast<int64_t>(sizeof(StaticSpaiPlan));
+}
+
+int64_t BuildBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const LocalCounts& largest,
+                   int64_t n2_max, int threads, bool post_filter) {
+  const int64_t m = nnz_m * 12 + (n + 1) * 8;
+  const int64_t columns = n * (8 + 8 + 8 + 1 + 8);  // residuals, pivots, scales, flags, quantiles
+  const int64_t longs = std::min(n, nnz_a / tuning::kLongColumn) * 48;
+  return (post_filter ? 2 * m : m) + columns + longs +
+         threads * GroupSolver::Bytes(n, largest, n2_max) + 4096;
+}
+
+const StaticSpaiCounts& Counts(const StaticSpaiPlan& plan) { return plan.counts; }
+
+Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
+                                                             const PatternView* user_pattern,
+                                                             const StaticSpaiOptions& options,
+                                                             const Context& context) {
+  if (Status status = CheckOptions(a, options); !status.ok()) return status;
+  if (Status status = CheckColumns(a); !status.ok()) return status;
+  Result<Pattern> pattern = BuildPattern(a, user_pattern, options.pattern, context);
+  if (!pattern.ok()) return pattern.status();
+  auto plan = std::make_shared<StaticSpaiPlan>();
+  plan->pattern = *std::move(pattern);
+  const PatternView m = plan->pattern;
+  const int64_t n = m.n_cols;
+  plan->pattern_hash = HashPattern(a);
+
+  StopReason stopped = StopReason::kNone;
+  const Array<int32_t> group = FindGroups(m, context, stopped);
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
+  SortIntoGroups(group, *plan);
+
+  const int threads = ResolveThreads(context.threads);
+  std::vector<WorkerTotals> workers(static_cast<size_t>(threads));
+  Array<GroupFigures> figures(static_cast<size_t>(plan->n_groups()));
+  stopped = ParallelFor(
+      plan->n_groups(), 512, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
+        WorkerTotals& own = workers[static_cast<size_t>(worker)];
+        if (!own.counter) own.counter.emplace(n);
+        for (int64_t g = begin; g < end; ++g) {
+          const std::span<const int32_t> members = plan->group(g);
+          const std::span<const int32_t> j = m.column(members[0]);
+          const LocalCounts counts = own.counter->Count(a, j);
+          TakeLargest(counts, own.largest);
+          const auto n2 = static_cast<int64_t>(j.size());
+          const auto columns = static_cast<int64_t>(members.size());
+          const double gram_ns = PredictGramNs(counts, n2, columns);
+          const double qr_ns = PredictQrNs(counts, n2, columns);
+          GroupFigures& own_figures = figures[static_cast<size_t>(g)];
+          own_figures.n1 = counts.n1;
+          own_figures.qr_flops = QrFlops(counts, n2, columns);
+          own_figures.gram_flops = GramFlops(counts, n2, columns);
+          own_figures.ns = options.local_solver == LocalSolver::kQr     ? qr_ns
+                     : options.local_solver == LocalSolver::kGram ? gram_ns
+                                                                  : std::min(gram_ns, qr_ns);
+        }
+      });
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
+  for (const WorkerTotals& own : workers) TakeLargest(own.largest, plan->largest);
+  MakeBatches(figures, *plan);
+
+  StaticSpaiCounts& counts = plan->counts;
+  counts.n = n;
+  counts.nnz_a = a.nnz();
+  counts.nnz_m = m.nnz();
+  for (int64_t k = 0; k < n; ++k) {
+    counts.n2_max = std::max(counts.n2_max, static_cast<int64_t>(m.column(k).size()));
+  }
+  counts.n1_max = plan->largest.n1;
+  for (int64_t g = 0; g < plan->n_groups(); ++g) {
+    const GroupFigures& of_group = figures[static_cast<size_t>(g)];
+    counts.sum_n1 += of_group.n1 * static_cast<int64_t>(plan->group(g).size());
+    counts.qr_flops += of_group.qr_flops;
+    counts.gram_flops += of_group.gram_flops;
+  }
+  counts.plan_bytes = PlanBytes(n, counts.nnz_m);
+  counts.build_bytes = BuildBytes(n, counts.nnz_a, counts.nnz_m, plan->largest, counts.n2_max,
+                                  threads, options.post_filter > 0);
+  return std::shared_ptr<const StaticSpaiPlan>(std::move(plan));
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,43 @@
+// Measured numbers of static SPAI on the CPU. They steer speed only; none of them changes what is
+// counted or promised. Regenerate with `spaid_bench --benchmark_filter=StaticSpai`.
+#pragma once
+
+#include <cstdint>
+
+namespace spaid::kernels::static_spai_tuning {
+
+// Columns with equal J that are solved together at most: more would leave cores idle at the end.
+inline constexpr int64_t kMaxGroup = 32;
+
+// Predicted work of one batch of columns, nanoseconds: the grain of cancellation and progress.
+inline constexpr double kBatchNs = 200e3;
+
+// A column of A is compressed inside a local problem (local_problem.h) where it is longer than this
+// and than kLongFactor times all the other columns of the problem together.
+inline constexpr int64_t kLongColumn = 256;
+inline constexpr int64_t kLongFactor = 2;
+
+// Over either limit a local problem is too large for a dense factor and is solved by CGLS.
+inline constexpr int64_t kMaxDenseColumns = 2048;
+inline constexpr int64_t kMaxDenseEntries = int64_t{16} << 20;  // of Â: 128 MiB a worker
+
+// CGLS stops at ‖Âᵀr‖ <= tolerance * ‖Âᵀe‖, or after the limit, and says which.
+inline constexpr double kIterativeTolerance = 1e-12;
+inline constexpr int64_t kIterativeLimit = 2000;
+
+// Rows of Â with fewer entries are accumulated one product at a time, others by whole vectors.
+inline constexpr int64_t kVectorRow = 5;
+
+// Cost model, nanoseconds (AMD EPYC with AVX-512, one thread).
+inline constexpr double kGroupNs = 60;         // per group: assembly of an empty problem
+inline constexpr double kEntryNs = 2.2;        // per entry of Â: find I, build Â
+inline constexpr double kGramPairNs = 0.35;    // per product of the Gram accumulation
+inline constexpr double kGramPanelNs = 90;     // per panel of 8 columns: square roots, divisions
+inline constexpr double kGramFlopNs = 0.045;   // per flop of the padded Cholesky
+inline constexpr double kGramColumnNs = 100;   // per right-hand side, fixed
+inline constexpr double kGramSolveNs = 0.35;   // per right-hand side and entry of L, four sweeps
+inline constexpr double kProductNs = 1.6;      // per right-hand side and entry of Â, three products
+inline constexpr double kQrReflectorNs = 45;   // per reflector
+inline constexpr double kQrFlopNs = 0.10;      // per flop
+
+}  // namespace spaid::kernels::static_spai_tuning
