@@ -46,6 +46,7 @@ inline constexpr std::string_view kArrayIncomplete = "ARRAY_INCOMPLETE";
 inline constexpr std::string_view kPatternOnly = "PATTERN_ONLY";  // a matrix without values
 inline constexpr std::string_view kPreconditionerNotSpd = "PRECONDITIONER_NOT_SPD";
 inline constexpr std::string_view kNotSymmetric = "NOT_SYMMETRIC";
+inline constexpr std::string_view kFloat32Overflow = "FLOAT32_OVERFLOW";
 // RESOURCE_EXHAUSTED.
 inline constexpr std::string_view kMatrixTooLarge = "MATRIX_TOO_LARGE";
 inline constexpr std::string_view kStoreFull = "STORE_FULL";

@@ -43,6 +43,8 @@ class JobTable {
   explicit JobTable(JobTableOptions options);
 
   void Add(const std::shared_ptr<Job>& job);
+  // Forgets it: it was refused, and nobody has its name.
+  void Remove(const Job& job);
   // Starts the retention of a job that has ended. Jobs that were never added are ignored.
   void Ended(const std::shared_ptr<Job>& job);
   // Errors: NOT_FOUND/HANDLE_UNKNOWN (also another tenant's, and ended too long ago).
@@ -62,6 +64,7 @@ class JobTable {
     int64_t bytes;
   };
   void PruneLocked(std::vector<std::shared_ptr<Job>>* dropped);
+  void EraseLocked(const std::string& name, std::vector<std::shared_ptr<Job>>* dropped);
 
   const JobTableOptions options_;
   mutable std::mutex mutex_;

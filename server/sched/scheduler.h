@@ -42,7 +42,7 @@ struct SchedulerOptions {
       30'000};                        // Drain: for running work to notice that it must stop
   const Clock* clock = &RealClock();  // outlives the scheduler
   Metrics* metrics = nullptr;         // borrowed; may be null
-  // Runs after a job has ended and the scheduler has forgotten it, on whichever thread ended it.
+  // Runs after a job that was queued has ended, on whichever thread ended it; not for refused ones.
   std::function<void(const std::shared_ptr<Job>&)> on_ended;
 };
 

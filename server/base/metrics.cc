@@ -1,0 +1,230 @@
+#include "server/base/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace spaid::server {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+
+// One set for every duration, 1 ms to 17 min by steps of four: queries can compare any two.
+const Histogram::BucketBoundaries& Seconds() {
+  static const auto* bounds =
+      new Histogram::BucketBoundaries{0.001, 0.004, 0.016, 0.064, 0.25, 1, 4, 16, 64, 256, 1024};
+  return *bounds;
+}
+const Histogram::BucketBoundaries& Iterations() {
+  static const auto* bounds =
+      new Histogram::BucketBoundaries{1, 3, 10, 30, 100, 300, 1000, 3000, 10000};
+  return *bounds;
+}
+
+// Counters that are kept elsewhere: brings `counter` up to `total`.
+void CatchUp(Counter& counter, int64_t total) {
+  const double missing = static_cast<double>(total) - counter.Value();
+  if (missing > 0) counter.Increment(missing);
+}
+
+std::string S(std::string_view v) { return std::string(v); }
+
+}  // namespace
+
+struct Metrics::Families {
+  prometheus::Registry registry;
+
+  Family<Counter>& AddCounter(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  }
+  Family<Gauge>& AddGauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+  }
+  Family<Histogram>& AddHistogram(const char* name, const char* help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+  }
+
+  Family<Counter>& jobs_submitted =
+      AddCounter("spaid_jobs_submitted_total", "Jobs asked for, refused ones included.");
+  Family<Counter>& jobs_refused =
+      AddCounter("spaid_jobs_refused_total", "Jobs refused before they were queued, by reason.");
+  Family<Counter>& jobs_ended =
+      AddCounter("spaid_jobs_ended_total", "Jobs ended, by state and (of errors) reason.");
+  Counter& jobs_shared =
+      AddCounter("spaid_jobs_shared_total", "Builds that joined an identical one in flight.")
+          .Add({});
+  Family<Histogram>& job_queue_seconds =
+      AddHistogram("spaid_job_queue_seconds", "Time of a job from queued to started or ended.");
+  Family<Histogram>& job_run_seconds =
+      AddHistogram("spaid_job_run_seconds", "Time of a job from started to ended.");
+  Gauge& queued = AddGauge("spaid_jobs_queued", "Jobs that wait for a worker.").Add({});
+  Gauge& running = AddGauge("spaid_jobs_running", "Jobs that run.").Add({});
+  Gauge& eta = AddGauge("spaid_queue_eta_seconds", "Estimated wait of a job sent now.").Add({});
+
+  Family<Counter>& columns = AddCounter("spaid_build_columns_total",
+                                        "Columns of M that needed help or are bad: rescued by QR, "
+                                        "rank_deficient, zero, non_finite.");
+  Family<Histogram>& build_phase =
+      AddHistogram("spaid_build_phase_seconds", "Time of the phases of a build.");
+  Counter& rebuilds =
+      AddCounter("spaid_rebuilds_total", "Builds whose plan came from the cache.").Add({});
+  Counter& reused =
+      AddCounter("spaid_preconditioners_reused_total", "Requests served by a finished one.")
+          .Add({});
+  Family<Counter>& solves = AddCounter("spaid_solves_total", "Right-hand sides by outcome.");
+  Family<Histogram>& solve_iterations =
+      AddHistogram("spaid_solve_iterations", "Iterations of a right-hand side.");
+  Family<Histogram>& solve_seconds = AddHistogram("spaid_solve_seconds", "Time of a solve.");
+
+  Family<Gauge>& store_entries = AddGauge("spaid_store_entries", "Entries of a store or cache.");
+  Family<Gauge>& store_bytes = AddGauge("spaid_store_bytes", "Bytes that a store or cache holds.");
+  Family<Gauge>& store_limit = AddGauge("spaid_store_limit_bytes", "Bytes that it may hold.");
+  Family<Gauge>& store_reserved =
+      AddGauge("spaid_store_reserved_bytes", "Bytes promised to uploads in flight.");
+  Family<Counter>& store_hits =
+      AddCounter("spaid_store_hits_total", "Look-ups that found something.");
+  Family<Counter>& store_misses = AddCounter("spaid_store_misses_total", "Look-ups that did not.");
+  Family<Counter>& store_evictions =
+      AddCounter("spaid_store_evictions_total", "Entries dropped for room.");
+
+  Family<Counter>& rpcs_started = AddCounter("spaid_rpcs_started_total", "RPCs begun.");
+  Family<Counter>& rpcs_ended =
+      AddCounter("spaid_rpcs_ended_total", "RPCs ended, by code and reason.");
+  Family<Gauge>& rpcs_live = AddGauge("spaid_rpcs_live", "RPCs in flight.");
+  Family<Histogram>& rpc_seconds = AddHistogram("spaid_rpc_seconds", "Time of an RPC.");
+  Counter& bytes_received =
+      AddCounter("spaid_array_bytes_received_total", "Bytes of arrays received.").Add({});
+  Counter& bytes_sent = AddCounter("spaid_array_bytes_sent_total", "Bytes of arrays sent.").Add({});
+  Counter& stalled =
+      AddCounter("spaid_stalled_readers_total", "Streams cut as nobody read them.").Add({});
+  Gauge& outgoing = AddGauge("spaid_outgoing_bytes", "Bytes held for readers of streams.").Add({});
+  Family<Gauge>& buffer_bytes = AddGauge("spaid_buffer_bytes", "Bytes of a budget in use.");
+  Family<Gauge>& buffer_limit = AddGauge("spaid_buffer_limit_bytes", "Bytes of a budget.");
+
+  Family<Gauge>& build_info =
+      AddGauge("spaid_build_info", "1; the labels say which build this is.");
+  Gauge& ready = AddGauge("spaid_ready", "1 while work is accepted.").Add({});
+  Gauge& draining = AddGauge("spaid_draining", "1 from SIGTERM on.").Add({});
+  Gauge& resident =
+      AddGauge("spaid_resident_memory_bytes", "Resident set size of the daemon.").Add({});
+
+  std::mutex mutex;  // of hooks; and Serialize runs one at a time
+  std::vector<std::function<void()>> hooks;
+};
+
+Metrics::Metrics() : families_(std::make_unique<Families>()) {}
+Metrics::~Metrics() = default;
+
+void Metrics::JobSubmitted(std::string_view kind) {
+  families_->jobs_submitted.Add({{"kind", S(kind)}}).Increment();
+}
+
+void Metrics::JobRefused(std::string_view kind, std::string_view reason) {
+  families_->jobs_refused.Add({{"kind", S(kind)}, {"reason", S(reason)}}).Increment();
+}
+
+void Metrics::JobEnded(std::string_view kind, std::string_view state, std::string_view reason,
+                       double queue_seconds, double run_seconds) {
+  families_->jobs_ended.Add({{"kind", S(kind)}, {"state", S(state)}, {"reason", S(reason)}})
+      .Increment();
+  families_->job_queue_seconds.Add({{"kind", S(kind)}}, Seconds()).Observe(queue_seconds);
+  families_->job_run_seconds.Add({{"kind", S(kind)}}, Seconds()).Observe(run_seconds);
+}
+
+void Metrics::JobShared() { families_->jobs_shared.Increment(); }
+
+void Metrics::SetQueue(int64_t queued, int64_t running, double eta_seconds) {
+  families_->queued.Set(static_cast<double>(queued));
+  families_->running.Set(static_cast<double>(running));
+  families_->eta.Set(eta_seconds);
+}
+
+void Metrics::Columns(std::string_view what, int64_t count) {
+  families_->columns.Add({{"what", S(what)}}).Increment(static_cast<double>(count));
+}
+
+void Metrics::BuildPhase(std::string_view phase, double seconds) {
+  families_->build_phase.Add({{"phase", S(phase)}}, Seconds()).Observe(seconds);
+}
+
+void Metrics::Rebuild() { families_->rebuilds.Increment(); }
+void Metrics::Reused() { families_->reused.Increment(); }
+
+void Metrics::SolveEnded(std::string_view method, std::string_view outcome, int64_t iterations,
+                         double seconds) {
+  families_->solves.Add({{"method", S(method)}, {"outcome", S(outcome)}}).Increment();
+  families_->solve_iterations.Add({{"method", S(method)}}, Iterations())
+      .Observe(static_cast<double>(iterations));
+  families_->solve_seconds.Add({{"method", S(method)}}, Seconds()).Observe(seconds);
+}
+
+void Metrics::SetStore(std::string_view store, const StoreFigures& figures) {
+  const prometheus::Labels labels{{"store", S(store)}};
+  families_->store_entries.Add(labels).Set(static_cast<double>(figures.entries));
+  families_->store_bytes.Add(labels).Set(static_cast<double>(figures.bytes));
+  families_->store_limit.Add(labels).Set(static_cast<double>(figures.limit_bytes));
+  families_->store_reserved.Add(labels).Set(static_cast<double>(figures.reserved_bytes));
+  CatchUp(families_->store_hits.Add(labels), figures.hits);
+  CatchUp(families_->store_misses.Add(labels), figures.misses);
+  CatchUp(families_->store_evictions.Add(labels), figures.evictions);
+}
+
+void Metrics::RpcStarted(std::string_view method) {
+  families_->rpcs_started.Add({{"method", S(method)}}).Increment();
+  families_->rpcs_live.Add({{"method", S(method)}}).Increment();
+}
+
+void Metrics::RpcEnded(std::string_view method, std::string_view code, std::string_view reason,
+                       double seconds) {
+  families_->rpcs_live.Add({{"method", S(method)}}).Decrement();
+  families_->rpcs_ended.Add({{"method", S(method)}, {"code", S(code)}, {"reason", S(reason)}})
+      .Increment();
+  families_->rpc_seconds.Add({{"method", S(method)}}, Seconds()).Observe(seconds);
+}
+
+void Metrics::BytesReceived(int64_t bytes) {
+  families_->bytes_received.Increment(static_cast<double>(bytes));
+}
+void Metrics::BytesSent(int64_t bytes) {
+  families_->bytes_sent.Increment(static_cast<double>(bytes));
+}
+void Metrics::StalledReader() { families_->stalled.Increment(); }
+void Metrics::SetOutgoingBytes(int64_t bytes) {
+  families_->outgoing.Set(static_cast<double>(bytes));
+}
+
+void Metrics::SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes) {
+  families_->buffer_bytes.Add({{"buffer", S(buffer)}}).Set(static_cast<double>(bytes));
+  families_->buffer_limit.Add({{"buffer", S(buffer)}}).Set(static_cast<double>(limit_bytes));
+}
+
+void Metrics::SetBuildInfo(std::string_view version) {
+  families_->build_info.Add({{"version", S(version)}}).Set(1);
+}
+void Metrics::SetReady(bool ready) { families_->ready.Set(ready ? 1 : 0); }
+void Metrics::SetDraining(bool draining) { families_->draining.Set(draining ? 1 : 0); }
+void Metrics::SetResidentBytes(int64_t bytes) {
+  families_->resident.Set(static_cast<double>(bytes));
+}
+
+void Metrics::OnScrape(std::function<void()> hook) {
+  std::lock_guard lock(families_->mutex);
+  families_->hooks.push_back(std::move(hook));
+}
+
+std::string Metrics::Serialize() const {
+  std::lock_guard lock(families_->mutex);
+  for (const auto& hook : families_->hooks) hook();
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,101 @@
+#include "server/sched/job_table.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/status.h"
+#include "server/sched/job.h"
+
+namespace spaid::server {
+
+JobTable::JobTable(JobTableOptions options) : options_(options) {}
+
+void JobTable::Add(const std::shared_ptr<Job>& job) {
+  std::lock_guard lock(mutex_);
+  const uint64_t sequence = next_sequence_++;
+  by_name_[job->name()] = {job, sequence};
+  by_tenant_[job->tenant()][sequence] = job;
+}
+
+void JobTable::EraseLocked(const std::string& name, std::vector<std::shared_ptr<Job>>* dropped) {
+  const auto it = by_name_.find(name);
+  if (it == by_name_.end()) return;
+  const auto tenant = by_tenant_.find(it->second.job->tenant());
+  tenant->second.erase(it->second.sequence);
+  if (tenant->second.empty()) by_tenant_.erase(tenant);
+  dropped->push_back(std::move(it->second.job));
+  by_name_.erase(it);
+}
+
+void JobTable::Remove(const Job& job) {
+  std::vector<std::shared_ptr<Job>> dropped;
+  std::lock_guard lock(mutex_);
+  EraseLocked(job.name(), &dropped);
+}
+
+void JobTable::Ended(const std::shared_ptr<Job>& job) {
+  std::vector<std::shared_ptr<Job>> dropped;  // logs may be large: freed after the lock is gone
+  const int64_t bytes = job->bytes();
+  std::lock_guard lock(mutex_);
+  if (!by_name_.contains(job->name())) return;
+  ended_.push_back({job->name(), options_.clock->Now(), bytes});
+  ended_bytes_ += bytes;
+  PruneLocked(&dropped);
+}
+
+void JobTable::PruneLocked(std::vector<std::shared_ptr<Job>>* dropped) {
+  const TimePoint oldest = options_.clock->Now() - options_.max_age;
+  while (!ended_.empty() &&
+         (static_cast<int64_t>(ended_.size()) > options_.max_ended ||
+          ended_bytes_ > options_.max_ended_bytes || ended_.front().when < oldest)) {
+    EraseLocked(ended_.front().name, dropped);
+    ended_bytes_ -= ended_.front().bytes;
+    ended_.pop_front();
+  }
+}
+
+absl::StatusOr<std::shared_ptr<Job>> JobTable::Get(const std::string& tenant,
+                                                   const std::string& name) {
+  std::vector<std::shared_ptr<Job>> dropped;
+  std::lock_guard lock(mutex_);
+  PruneLocked(&dropped);
+  const auto it = by_name_.find(name);
+  if (it == by_name_.end() || it->second.job->tenant() != tenant) {
+    return MakeError(absl::StatusCode::kNotFound, reason::kHandleUnknown,
+                     absl::StrCat("there is no job '", name,
+                                  "' (it never was, or it ended too long ago to be kept)"))
+        .Meta("handle", name);
+  }
+  return it->second.job;
+}
+
+JobTable::Page JobTable::List(const std::string& tenant, v1::JobState state,
+                              const PageRequest& request) {
+  std::vector<std::shared_ptr<Job>> dropped;
+  std::lock_guard lock(mutex_);
+  PruneLocked(&dropped);
+  Page page;
+  const auto mine = by_tenant_.find(tenant);
+  if (mine == by_tenant_.end()) return page;
+  uint64_t last = 0;
+  auto it = mine->second.lower_bound(request.before);
+  while (it != mine->second.begin()) {
+    --it;
+    if (state != v1::JOB_STATE_UNSPECIFIED && it->second->state() != state) continue;
+    if (static_cast<int32_t>(page.jobs.size()) == request.size) {
+      page.next_token = PageToken(last);
+      break;
+    }
+    page.jobs.push_back(it->second);
+    last = it->first;
+  }
+  return page;
+}
+
+int64_t JobTable::size() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(by_name_.size());
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,460 @@
+#include "server/sched/scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <iterator>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/log.h"
+#include "server/base/metrics.h"
+#include "server/base/status.h"
+#include "server/sched/job.h"
+
+namespace spaid::server {
+namespace {
+
+// Weight of a new measurement of actual over predicted time, in the logarithm: the ratios of one
+// machine scatter by factors.
+constexpr double kRatioWeight = 0.25;
+constexpr double kMinPredictedMs = 0.1;  // under this, the measured ratio is overhead and noise
+constexpr std::chrono::milliseconds kMinRetry{100}, kMaxRetry{60'000};
+
+}  // namespace
+
+// Lock order: this class's, then a job's. Jobs call back without theirs.
+class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
+ public:
+  explicit Core(SchedulerOptions options)
+      : options_(std::move(options)), running_(options_.devices.size()) {}
+
+  void StartThreads() {
+    for (size_t i = 0; i < options_.devices.size(); ++i) {
+      threads_.emplace_back([this, i] { Work(i); });
+    }
+    threads_.emplace_back([this] { KeepTime(); });
+  }
+
+  void StopThreads() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    work_cv_.notify_all();
+    timer_cv_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  absl::Status Submit(std::shared_ptr<Job> job, const JobEstimate& estimate, JobWork work);
+  std::optional<Place> Where(const Job& job) const;
+  Load load() const;
+  void StartDrain(TimePoint deadline);
+  bool Drain(TimePoint deadline);
+  void StopAll();
+
+ private:
+  struct Queued {
+    std::shared_ptr<Job> job;
+    JobEstimate estimate;
+    JobWork work;
+    int64_t told_position;
+  };
+  struct Running {
+    std::shared_ptr<Job> job;  // null: the worker is idle
+    double predicted_ms = 0;
+    TimePoint since;
+    bool told_to_stop = false;
+  };
+  struct News {  // a queue position worth telling
+    std::shared_ptr<Job> job;
+    int64_t position;
+    double eta_ms;
+  };
+
+  TimePoint Now() const { return options_.clock->Now(); }
+  static size_t KindIndex(const Job& job) { return job.kind() == v1::JOB_KIND_SOLVE ? 1 : 0; }
+  double CorrectedMs(const Job& job, double predicted_ms) const {
+    return std::max(predicted_ms, kMinPredictedMs) * ratio_[KindIndex(job)];
+  }
+  bool IdleLocked() const {
+    return queue_.empty() && finishing_ == 0 &&
+           std::none_of(running_.begin(), running_.end(), [](const Running& r) { return r.job; });
+  }
+  double RunningMsLocked() const;
+  double EtaLocked(size_t ahead) const;
+  absl::Status AdmitLocked() const;
+  std::vector<News> MovedUpLocked();
+  void OnStop(const Job* job, StopCause cause);
+  void End(const std::shared_ptr<Job>& job, const absl::Status& status);
+  void Work(size_t worker);
+  absl::Status RunGuarded(const JobWork& work, Job& job, const std::string& device) const;
+  void Learn(const Job& job, double predicted_ms, std::chrono::nanoseconds took);
+  void KeepTime();
+
+  const SchedulerOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable work_cv_, timer_cv_, idle_cv_;
+  std::deque<Queued> queue_;
+  std::vector<Running> running_;
+  int64_t finishing_ = 0;  // jobs that left queue_ or running_ and are being ended
+  bool draining_ = false, stopping_ = false;
+  double ratio_[2] = {1, 1};  // actual / predicted time of builds, of solves
+  bool measured_[2] = {false, false};
+  std::vector<std::thread> threads_;
+};
+
+double Scheduler::Core::RunningMsLocked() const {
+  const TimePoint now = Now();
+  double ms = 0;
+  for (const Running& running : running_) {
+    if (!running.job) continue;
+    ms +=
+        std::max(0.0, CorrectedMs(*running.job, running.predicted_ms) - ToMs(now - running.since));
+  }
+  return ms;
+}
+
+// Time until a job with `ahead` jobs before it starts: the work before it, spread over the workers.
+double Scheduler::Core::EtaLocked(size_t ahead) const {
+  const bool idle =
+      std::any_of(running_.begin(), running_.end(), [](const Running& r) { return !r.job; });
+  if (idle && ahead == 0) return 0;
+  double ms = RunningMsLocked();
+  for (size_t i = 0; i < ahead && i < queue_.size(); ++i) {
+    ms += CorrectedMs(*queue_[i].job, queue_[i].estimate.predicted_ms);
+  }
+  return ms / static_cast<double>(running_.size());
+}
+
+absl::Status Scheduler::Core::AdmitLocked() const {
+  if (draining_) return StopError(StopCause::kDrain);
+  if (static_cast<int64_t>(queue_.size()) < options_.max_queued) return absl::OkStatus();
+  // Half of the backlog: by then half of the queue is free, so that those who were refused do not
+  // come back all at once for a single place.
+  const auto retry =
+      std::clamp(std::chrono::milliseconds(static_cast<int64_t>(EtaLocked(queue_.size()) / 2)),
+                 kMinRetry, kMaxRetry);
+  return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
+                   absl::StrCat("the queue holds ", queue_.size(),
+                                " jobs, which is its limit (--max-queued-jobs); try again in ",
+                                retry.count(), " ms"))
+      .Meta("limit", options_.max_queued)
+      .Retry(retry);
+}
+
+absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, const JobEstimate& estimate,
+                                     JobWork work) {
+  absl::Status refused;
+  int64_t position = 0;
+  double eta_ms = 0;
+  {
+    std::lock_guard lock(mutex_);
+    refused = AdmitLocked();
+    position = static_cast<int64_t>(queue_.size());
+    eta_ms = EtaLocked(queue_.size());
+  }
+  if (options_.metrics) options_.metrics->JobSubmitted(JobKindName(job->kind()));
+  if (refused.ok()) {
+    // Before it is in the queue, so that this is its first event even where a worker takes it at
+    // once.
+    job->ReportQueued(position, eta_ms);
+    job->SetStopListener([core = weak_from_this(), raw = job.get()](StopCause cause) {
+      if (const auto alive = core.lock()) alive->OnStop(raw, cause);
+    });
+    std::lock_guard lock(mutex_);
+    refused = AdmitLocked();
+    if (refused.ok()) queue_.push_back({job, estimate, std::move(work), position});
+  }
+  if (!refused.ok()) {
+    const std::string why = ReasonOf(refused);
+    if (options_.metrics) options_.metrics->JobRefused(JobKindName(job->kind()), why);
+    Log(LogLevel::kWarning, "job_refused",
+        {{"job", job->name()}, {"tenant", job->tenant()}, {"reason", why}});
+    job->Finish(refused);
+    return refused;
+  }
+  Log(LogLevel::kDebug, "job_queued",
+      {{"job", job->name()},
+       {"tenant", job->tenant()},
+       {"kind", JobKindName(job->kind())},
+       {"position", position},
+       {"eta_ms", eta_ms},
+       {"predicted_ms", estimate.predicted_ms}});
+  work_cv_.notify_one();
+  timer_cv_.notify_one();
+  // Told to stop before the listener was set: nobody else takes it from the queue early.
+  if (const StopCause cause = job->stop_cause(); cause != StopCause::kNone)
+    OnStop(job.get(), cause);
+  return absl::OkStatus();
+}
+
+// Takes a job that was told to stop out of the queue and ends it. One that a worker has taken
+// already is the worker's to end.
+void Scheduler::Core::OnStop(const Job* job, StopCause cause) {
+  Queued taken;
+  std::vector<News> news;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = std::find_if(queue_.begin(), queue_.end(),
+                                 [&](const Queued& queued) { return queued.job.get() == job; });
+    if (it == queue_.end()) return;
+    taken = std::move(*it);
+    queue_.erase(it);
+    ++finishing_;
+    news = MovedUpLocked();
+  }
+  taken.work = nullptr;  // what it holds (right-hand sides, matrices) is free before anyone is told
+  End(taken.job, StopError(cause));
+  for (const News& moved : news) moved.job->ReportQueued(moved.position, moved.eta_ms);
+}
+
+// Ends a job that counts in finishing_.
+void Scheduler::Core::End(const std::shared_ptr<Job>& job, const absl::Status& status) {
+  if (job->Finish(status)) {
+    const std::string why = status.ok() ? "" : ReasonOf(status);
+    const double queue_s = ToMs(job->QueueTime()) / 1e3, run_s = ToMs(job->RunTime()) / 1e3;
+    const auto state = JobStateName(job->state());
+    if (options_.metrics) {
+      options_.metrics->JobEnded(JobKindName(job->kind()), state, why, queue_s, run_s);
+    }
+    Log(status.ok() ? LogLevel::kInfo : LogLevel::kWarning, "job_ended",
+        {{"job", job->name()},
+         {"tenant", job->tenant()},
+         {"kind", JobKindName(job->kind())},
+         {"state", state},
+         {"reason", why},
+         {"queue_ms", queue_s * 1e3},
+         {"run_ms", run_s * 1e3},
+         {"matrix", job->matrix()},
+         {"error", std::string(status.message())}});
+    if (options_.on_ended) options_.on_ended(job);
+  }
+  std::lock_guard lock(mutex_);
+  --finishing_;
+  if (IdleLocked()) idle_cv_.notify_all();
+}
+
+// Positions are told again when they have halved: log2(position) events a job, however long the
+// queue.
+std::vector<Scheduler::Core::News> Scheduler::Core::MovedUpLocked() {
+  std::vector<News> news;
+  double ms = RunningMsLocked();
+  for (size_t i = 0; i < queue_.size(); ++i) {
+    const auto position = static_cast<int64_t>(i);
+    if (position <= queue_[i].told_position / 2 && position < queue_[i].told_position) {
+      queue_[i].told_position = position;
+      news.push_back({queue_[i].job, position, ms / static_cast<double>(running_.size())});
+    }
+    ms += CorrectedMs(*queue_[i].job, queue_[i].estimate.predicted_ms);
+  }
+  return news;
+}
+
+absl::Status Scheduler::Core::RunGuarded(const JobWork& work, Job& job,
+                                         const std::string& device) const {
+  // Our own code does not throw, the standard library and its allocator may: one job must not take
+  // the daemon with it.
+  try {
+    return work(job, device);
+  } catch (const std::bad_alloc&) {
+    return MakeError(absl::StatusCode::kResourceExhausted, reason::kOutOfMemory,
+                     "the host ran out of memory during the job; see EstimateBuild for what it "
+                     "takes, and send it when less is running");
+  } catch (const std::exception& error) {
+    return MakeError(absl::StatusCode::kInternal, reason::kInternal,
+                     absl::StrCat("unexpected error in the job: ", error.what()));
+  }
+}
+
+void Scheduler::Core::Learn(const Job& job, double predicted_ms, std::chrono::nanoseconds took) {
+  const size_t kind = KindIndex(job);
+  const double measured =
+      std::clamp(ToMs(took) / std::max(predicted_ms, kMinPredictedMs), 1e-3, 1e3);
+  ratio_[kind] =
+      measured_[kind] ? ratio_[kind] * std::pow(measured / ratio_[kind], kRatioWeight) : measured;
+  measured_[kind] = true;
+}
+
+void Scheduler::Core::Work(size_t worker) {
+  const std::string& device = options_.devices[worker];
+  for (;;) {
+    Queued taken;
+    std::vector<News> news;
+    {
+      std::unique_lock lock(mutex_);
+      work_cv_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      taken = std::move(queue_.front());
+      queue_.pop_front();
+      running_[worker] = {taken.job, taken.estimate.predicted_ms, Now(), false};
+      news = MovedUpLocked();
+    }
+    for (const News& moved : news) moved.job->ReportQueued(moved.position, moved.eta_ms);
+
+    absl::Status status;
+    const bool started = taken.job->Start(device);
+    if (started) {
+      // Under the lock: the timekeeper may be between its look at this job and its wait.
+      { std::lock_guard lock(mutex_); }
+      timer_cv_.notify_one();
+      status = RunGuarded(taken.work, *taken.job, device);
+      taken.job->SetStopHook(nullptr);
+    }
+    const StopCause cause = taken.job->stop_cause();
+    if (!started || (!status.ok() && cause != StopCause::kNone)) status = StopError(cause);
+    taken.work = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      if (started && status.ok() && cause == StopCause::kNone) {
+        Learn(*taken.job, taken.estimate.predicted_ms, taken.job->RunTime());
+      }
+      running_[worker] = {};
+      ++finishing_;
+    }
+    End(taken.job, status);
+  }
+}
+
+void Scheduler::Core::KeepTime() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const TimePoint now = Now();
+    std::optional<TimePoint> next;
+    std::vector<std::pair<std::shared_ptr<Job>, StopCause>> due;
+    const auto consider = [&](const std::shared_ptr<Job>& job, TimePoint when, StopCause cause) {
+      if (when <= now) {
+        due.emplace_back(job, cause);
+        return true;
+      }
+      if (!next || when < *next) next = when;
+      return false;
+    };
+    for (const Queued& queued : queue_) {
+      const Job& job = *queued.job;
+      if (const auto limit = job.limits().max_queue) {
+        if (consider(queued.job, job.created() + *limit, StopCause::kMaxQueue)) continue;
+      }
+      if (const auto deadline = job.deadline()) {
+        consider(queued.job, *deadline, StopCause::kDeadline);
+      }
+    }
+    for (Running& running : running_) {
+      if (!running.job || running.told_to_stop) continue;
+      const auto started = running.job->started();
+      if (const auto limit = running.job->limits().max_run; limit && started) {
+        if (consider(running.job, *started + *limit, StopCause::kMaxRun)) {
+          running.told_to_stop = true;
+          continue;
+        }
+      }
+      if (const auto deadline = running.job->deadline()) {
+        running.told_to_stop = consider(running.job, *deadline, StopCause::kDeadline);
+      }
+    }
+    if (due.empty()) {
+      options_.clock->Wait(timer_cv_, lock, next);
+      continue;
+    }
+    lock.unlock();
+    for (const auto& [job, cause] : due) job->RequestStop(cause);
+    due.clear();
+    lock.lock();
+  }
+}
+
+std::optional<Scheduler::Place> Scheduler::Core::Where(const Job& job) const {
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < queue_.size(); ++i) {
+    if (queue_[i].job.get() == &job) return Place{static_cast<int64_t>(i), EtaLocked(i)};
+  }
+  return std::nullopt;
+}
+
+Scheduler::Load Scheduler::Core::load() const {
+  std::lock_guard lock(mutex_);
+  Load load;
+  load.queued = static_cast<int64_t>(queue_.size());
+  load.running = std::count_if(running_.begin(), running_.end(),
+                               [](const Running& r) { return r.job != nullptr; });
+  load.eta_ms = EtaLocked(queue_.size());
+  load.draining = draining_;
+  return load;
+}
+
+void Scheduler::Core::StartDrain(TimePoint deadline) {
+  std::vector<std::shared_ptr<Job>> late;
+  {
+    std::lock_guard lock(mutex_);
+    draining_ = true;
+    const TimePoint now = Now();
+    double ms = RunningMsLocked();
+    for (const Queued& queued : queue_) {
+      const Milliseconds eta(ms / static_cast<double>(running_.size()));
+      if (deadline <= now || eta >= Milliseconds(deadline - now)) late.push_back(queued.job);
+      ms += CorrectedMs(*queued.job, queued.estimate.predicted_ms);
+    }
+  }
+  for (const auto& job : late) job->RequestStop(StopCause::kDrain);
+}
+
+void Scheduler::Core::StopAll() {
+  std::vector<std::shared_ptr<Job>> jobs;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Queued& queued : queue_) jobs.push_back(queued.job);
+    for (const Running& running : running_) {
+      if (running.job) jobs.push_back(running.job);
+    }
+  }
+  for (const auto& job : jobs) job->RequestStop(StopCause::kDrain);
+}
+
+bool Scheduler::Core::Drain(TimePoint deadline) {
+  StartDrain(deadline);
+  const auto wait_until = [&](TimePoint when) {
+    std::unique_lock lock(mutex_);
+    while (!IdleLocked() && Now() < when) options_.clock->Wait(idle_cv_, lock, when);
+    return IdleLocked();
+  };
+  if (wait_until(deadline)) return true;
+  StopAll();
+  return wait_until(Now() + options_.stop_grace);
+}
+
+Scheduler::Scheduler(SchedulerOptions options) {
+  Metrics* metrics = options.metrics;
+  core_ = std::make_shared<Core>(std::move(options));
+  core_->StartThreads();
+  if (metrics) {
+    metrics->OnScrape([metrics, core = std::weak_ptr<Core>(core_)] {
+      if (const auto alive = core.lock()) {
+        const Load now = alive->load();
+        metrics->SetQueue(now.queued, now.running, now.eta_ms / 1e3);
+        metrics->SetDraining(now.draining);
+      }
+    });
+  }
+}
+
+Scheduler::~Scheduler() {
+  core_->StartDrain(TimePoint::min());
+  core_->StopAll();
+  core_->StopThreads();
+}
+
+absl::Status Scheduler::Submit(std::shared_ptr<Job> job, const JobEstimate& estimate,
+                               JobWork work) {
+  return core_->Submit(std::move(job), estimate, std::move(work));
+}
+std::optional<Scheduler::Place> Scheduler::Where(const Job& job) const { return core_->Where(job); }
+Scheduler::Load Scheduler::load() const { return core_->load(); }
+void Scheduler::StartDrain(TimePoint deadline) { core_->StartDrain(deadline); }
+bool Scheduler::Drain(TimePoint deadline) { return core_->Drain(deadline); }
+
+}  // namespace spaid::server

@@ -1,0 +1,75 @@
+#include "server/store/byte_budget.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/status.h"
+
+namespace spaid::server {
+
+struct BudgetShare::State {
+  State(std::string budget_name, int64_t budget_limit)
+      : name(std::move(budget_name)), limit(budget_limit) {}
+  const std::string name;
+  const int64_t limit;
+  mutable std::mutex mutex;
+  int64_t used = 0;
+};
+
+BudgetShare::BudgetShare(std::shared_ptr<State> state, int64_t bytes)
+    : state_(std::move(state)), bytes_(bytes) {}
+
+BudgetShare::BudgetShare(BudgetShare&& other) noexcept
+    : state_(std::move(other.state_)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+BudgetShare& BudgetShare::operator=(BudgetShare&& other) noexcept {
+  if (this != &other) {
+    Release();
+    state_ = std::move(other.state_);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+void BudgetShare::Release() {
+  if (!state_) return;
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->used -= bytes_;
+  }
+  state_.reset();
+  bytes_ = 0;
+}
+
+ByteBudget::ByteBudget(std::string name, int64_t limit)
+    : state_(std::make_shared<BudgetShare::State>(std::move(name), limit)) {}
+
+absl::StatusOr<BudgetShare> ByteBudget::Take(int64_t bytes) {
+  if (bytes < 0 || bytes > state_->limit) {
+    return MakeError(absl::StatusCode::kResourceExhausted, reason::kBufferFull,
+                     absl::StrCat(bytes, " bytes of ", state_->name, " are asked for, but ",
+                                  state_->limit, " is the limit; send less at once"))
+        .Meta("actual", bytes)
+        .Meta("limit", state_->limit);
+  }
+  std::lock_guard lock(state_->mutex);
+  if (bytes > state_->limit - state_->used) {
+    return MakeError(absl::StatusCode::kResourceExhausted, reason::kBufferFull,
+                     absl::StrCat("others hold ", state_->used, " of ", state_->limit, " bytes of ",
+                                  state_->name, ", so ", bytes, " do not fit now; try again later"))
+        .Meta("actual", bytes)
+        .Meta("limit", state_->limit)
+        .Retry(std::chrono::seconds(1));
+  }
+  state_->used += bytes;
+  return BudgetShare(state_, bytes);
+}
+
+int64_t ByteBudget::used() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->used;
+}
+
+int64_t ByteBudget::limit() const { return state_->limit; }
+
+}  // namespace spaid::server
