@@ -8,6 +8,8 @@
 #include <span>
 #include <utility>
 
+#include "client/cli/gallery.h"
+
 namespace spaid::cli {
 namespace {
 
@@ -54,6 +56,20 @@ CLI::Validator Number(const std::string& range, std::function<bool(double)> good
       "");
 }
 
+CLI::Validator Whole(int64_t low, int64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        int64_t value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+        return "must be a whole number from " + std::to_string(low) + " to " +
+               std::to_string(high) + ", not " + text;
+      },
+      "");
+}
+
+// The help says FILE already.
+CLI::Validator ReadableFile() { return CLI::Validator(CLI::ExistingFile).description(""); }
+
 CLI::Validator Positive() {
   return Number("a number above 0", [](double v) { return v > 0; });
 }
@@ -87,7 +103,7 @@ void AddSpai(CLI::App* app, EngineArgs& args, bool with_power) {
   if (with_power) {
     app->add_option("--pattern-power", args.pattern_power,
                     "p: M has the pattern of (E + |A|)^p; more is stronger and dearer")
-        ->check(CLI::Range(1, 16))
+        ->check(Whole(1, 16))
         ->type_name("P")
         ->capture_default_str()
         ->group(group);
@@ -139,11 +155,11 @@ void AddIteration(CLI::App* app, double& rtol, int64_t& max_iterations, int64_t&
       ->type_name("R")
       ->capture_default_str();
   app->add_option("--max-iterations", max_iterations, "Give up after so many iterations")
-      ->check(CLI::Range(int64_t{1}, int64_t{2147483647}))
+      ->check(Whole(1, 2147483647))
       ->type_name("K")
       ->capture_default_str();
   app->add_option("--restart", restart, "m of GMRES(m)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+      ->check(Whole(1, 1000000))
       ->type_name("M")
       ->capture_default_str();
 }
@@ -156,16 +172,16 @@ void AddGlobals(CLI::App& app, GlobalArgs& args) {
       ->capture_default_str()
       ->group(server);
   app.add_option("--tls-ca", args.client.ca_file, "Use TLS; trust this authority (PEM)")
-      ->check(CLI::ExistingFile)
+      ->check(ReadableFile())
       ->type_name("FILE")
       ->group(server);
   auto* certificate = app.add_option("--tls-cert", args.client.certificate_file,
                                      "Client certificate for mutual TLS (PEM)")
-                          ->check(CLI::ExistingFile)
+                          ->check(ReadableFile())
                           ->type_name("FILE")
                           ->group(server);
   auto* key = app.add_option("--tls-key", args.client.key_file, "Its private key (PEM)")
-                  ->check(CLI::ExistingFile)
+                  ->check(ReadableFile())
                   ->type_name("FILE")
                   ->group(server);
   certificate->needs(key);
@@ -215,7 +231,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
       ->capture_default_str();
   sub->add_option("--seed", s.seed, "Seed of --rhs=random")->capture_default_str()->type_name("N");
   sub->add_option("--rhs-count", s.rhs_count, "How many right-hand sides --rhs=random makes")
-      ->check(CLI::Range(1, 1024))
+      ->check(Whole(1, 1024))
       ->type_name("N")
       ->capture_default_str();
   AddChoice(sub, "--method", s.method, "Krylov method",
@@ -331,7 +347,7 @@ void AddJobControl(CLI::App& app, Arguments& args) {
       "1 the job failed or was cancelled. Ctrl-C stops watching, not the job: see cancel.");
   watch->add_option("job", args.watch.job, "Name of the job")->required()->type_name("JOB");
   watch->add_option("--first-event", args.watch.first_event, "Start from this event")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 62))
+      ->check(Whole(1, int64_t{1} << 62))
       ->type_name("N")
       ->capture_default_str();
 
@@ -352,7 +368,7 @@ void AddCompare(CLI::App& app, Arguments& args) {
   AddMatrix(sub, c.matrix);
   sub->add_option("--powers", c.powers, "Pattern powers of static SPAI to try")
       ->delimiter(',')
-      ->check(CLI::Range(1, 16))
+      ->check(Whole(1, 16))
       ->type_name("P,...")
       ->default_str("1,2");
   sub->add_option("--rhs", c.rhs, "ones, random, or a file (as for solve)")
@@ -378,9 +394,13 @@ void AddLocal(CLI::App& app, Arguments& args) {
       "  spaidctl gallery                                   the families\n"
       "  spaidctl gallery elasticity --size=20 --out=E.mtx.gz\n"
       "  spaidctl solve gallery:elasticity:20               without a file");
-  auto* family = gallery->add_option("family", args.gallery.family, "Which one")->type_name("NAME");
+  std::vector<std::string> families;
+  for (const GalleryFamily& f : GalleryFamilies()) families.emplace_back(f.name);
+  auto* family = gallery->add_option("family", args.gallery.family, "Which one")
+                     ->type_name("NAME")
+                     ->check(CLI::IsMember(families));
   gallery->add_option("--size", args.gallery.size, "Its size (the list says of what)")
-      ->check(CLI::Range(int64_t{1}, int64_t{2147483647}))
+      ->check(Whole(1, 2147483647))
       ->type_name("N")
       ->needs(family);
   gallery->add_option("--out", args.gallery.out, "Write it here as Matrix Market (also .gz)")

@@ -1,0 +1,128 @@
+#include "client/cli/describe.h"
+
+#include "client/cli/session.h"
+
+namespace spaid::cli {
+namespace {
+
+std::string YesNo(bool value) { return value ? "yes" : "no"; }
+
+std::string Symmetry(const Diagnosis& d) {
+  if (d.numerically_symmetric) return "symmetric";
+  if (!d.structurally_symmetric) return "no";
+  std::string text = "pattern only";
+  if (d.asymmetry_row >= 0) {
+    text += ", differs first at (" + std::to_string(d.asymmetry_row) + ", " +
+            std::to_string(d.asymmetry_column) + "), by at most " + FormatResidual(d.max_asymmetry);
+  }
+  return text;
+}
+
+void AddCounted(Facts& facts, const std::string& name, const Occurrence& o, Style style) {
+  if (o.count == 0) return;
+  facts.Add(name, FormatCount(o.count) + " (first: " + std::to_string(o.first) + ")", style);
+}
+
+}  // namespace
+
+std::string Describe(const MatrixInfo& info, bool color) {
+  const Diagnosis& d = info.diagnosis;
+  Facts facts;
+  if (!info.label.empty()) facts.Add("label", info.label);
+  facts.Add("n", FormatCount(info.n));
+  facts.Add("nnz", FormatCount(info.nnz) + (info.pattern_only ? "  (pattern only)" : ""));
+  facts.Add("memory", FormatBytes(info.host_bytes));
+  facts.Add("created", FormatTime(info.created));
+  if (info.pattern_only) {
+    facts.Add("symmetric", YesNo(d.structurally_symmetric) + " (pattern)");
+  } else {
+    facts.Add("symmetric", Symmetry(d));
+    facts.Add("values", FormatResidual(d.min_abs_value) + " to " + FormatResidual(d.max_abs_value) +
+                            " in magnitude" +
+                            (d.explicit_zeros > 0
+                                 ? ", " + FormatCount(d.explicit_zeros) + " explicit zeros"
+                                 : ""));
+  }
+  facts.Add("longest", FormatCount(d.max_row_entries) + " entries in a row, " +
+                           FormatCount(d.max_column_entries) + " in a column");
+  AddCounted(facts, "no diagonal", d.missing_diagonal, Style::kWarn);
+  AddCounted(facts, "zero diagonal", d.zero_diagonal, Style::kWarn);
+  AddCounted(facts, "negative diagonal", d.negative_diagonal, Style::kPlain);
+  AddCounted(facts, "empty rows", d.empty_rows, Style::kBad);
+  AddCounted(facts, "empty columns", d.empty_columns, Style::kBad);
+  AddCounted(facts, "not dominant rows", d.not_dominant_rows, Style::kPlain);
+  AddCounted(facts, "zero-sum rows", d.zero_sum_rows, Style::kPlain);
+  AddCounted(facts, "dense rows", d.dense_rows, Style::kPlain);
+  AddCounted(facts, "dense columns", d.dense_columns, Style::kPlain);
+  if (d.structural_rank >= 0 && d.structural_rank < info.n) {
+    facts.Add("structural rank", FormatCount(d.structural_rank) + " (singular)", Style::kBad);
+  }
+  std::string text = facts.Text(color);
+  for (const std::string& finding : d.findings) text += "  - " + finding + "\n";
+  return text;
+}
+
+std::string Describe(const PreconditionerInfo& info, bool color) {
+  const Quality& q = info.quality;
+  Facts facts;
+  facts.Add("engine", EngineText(info.spec));
+  if (!info.choice_reason.empty()) facts.Add("chosen", info.choice_reason);
+  facts.Add("matrix", info.matrix);
+  facts.Add("n", FormatCount(info.n));
+  facts.Add("nnz", FormatCount(info.nnz) + "  (" + FormatFixed(q.density, 2) + " of nnz(A))");
+  facts.Add("memory", FormatBytes(info.host_bytes));
+  facts.Add("set-up", FormatMs(info.build_timings.plan_ms + info.build_timings.build_ms) +
+                          "  (plan " + FormatMs(info.build_timings.plan_ms) + ", build " +
+                          FormatMs(info.build_timings.build_ms) + ")");
+  facts.Add("device", info.device);
+  facts.Add("|AM - I|", FormatResidual(q.residual_frobenius) + " (Frobenius)");
+  if (q.residual_quantiles.size() == 8) {
+    facts.Add("columns", "median " + FormatResidual(q.residual_quantiles[3]) + ", 99 % below " +
+                             FormatResidual(q.residual_quantiles[6]) + ", worst " +
+                             FormatResidual(q.residual_quantiles[7]) + " (column " +
+                             std::to_string(q.worst_column) + ")");
+  }
+  if (q.gram_columns + q.qr_columns > 0) {
+    facts.Add("solved by", FormatCount(q.gram_columns) + " columns Gram, " +
+                               FormatCount(q.qr_columns) + " QR");
+  }
+  AddCounted(facts, "rescued columns", q.rescued_columns, Style::kPlain);
+  AddCounted(facts, "rank-deficient columns", q.rank_deficient_columns, Style::kWarn);
+  AddCounted(facts, "zero columns", q.zero_columns, Style::kBad);
+  AddCounted(facts, "non-finite columns", q.non_finite_columns, Style::kBad);
+  std::string text = facts.Text(color);
+  for (const std::string& warning : q.warnings) {
+    text += "  " + Styled("warning: ", Style::kWarn, color) + warning + "\n";
+  }
+  return text;
+}
+
+std::string Describe(const JobInfo& job, bool color) {
+  Facts facts;
+  facts.Add("kind", std::string(Name(job.kind)) + (job.detached ? ", detached" : ""));
+  const bool bad = job.state == JobState::kFailed || job.state == JobState::kCancelled;
+  facts.Add("state", std::string(Name(job.state)), bad ? Style::kBad : Style::kPlain);
+  facts.Add("created", FormatTime(job.created));
+  if (job.started) facts.Add("started", FormatTime(*job.started));
+  if (job.ended) facts.Add("ended", FormatTime(*job.ended));
+  facts.Add("matrix", job.matrix);
+  if (!job.preconditioner.empty()) facts.Add("preconditioner", job.preconditioner);
+  if (!job.device.empty()) facts.Add("device", job.device);
+  if (job.stage && job.state == JobState::kRunning) {
+    facts.Add("stage", std::string(Name(*job.stage)) + ", " + FormatCount(job.done) + " of " +
+                           FormatCount(job.total));
+  }
+  for (const auto& o : job.outcomes) {
+    facts.Add("outcome",
+              UpperSnake(Name(o.outcome)) + " after " + FormatCount(o.iterations) +
+                  " iterations, residual " + FormatResidual(o.true_relative_residual) +
+                  (o.detail.empty() ? "" : "; " + o.detail),
+              o.outcome == Outcome::kConverged ? Style::kGood : Style::kBad);
+  }
+  if (job.error) {
+    facts.Add("error", job.error->message + " [" + job.error->reason + "]", Style::kBad);
+  }
+  return facts.Text(color);
+}
+
+}  // namespace spaid::cli

@@ -1,0 +1,16 @@
+// Words for what the server tells, shared by several commands.
+#pragma once
+
+#include <string>
+
+#include "client/cli/output.h"
+#include "client/cpp/spaid/client.h"
+
+namespace spaid::cli {
+
+// The matrix's facts, then its findings.
+std::string Describe(const MatrixInfo& info, bool color);
+std::string Describe(const PreconditionerInfo& info, bool color);
+std::string Describe(const JobInfo& job, bool color);
+
+}  // namespace spaid::cli

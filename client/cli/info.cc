@@ -1,0 +1,69 @@
+// spaidctl info
+#include <nlohmann/json.hpp>
+
+#include "client/cli/commands.h"
+#include "client/cli/interrupt.h"
+#include "client/cli/json.h"
+
+namespace spaid::cli {
+namespace {
+
+template <class E>
+std::string NamesOf(const std::vector<E>& values) {
+  std::string text;
+  for (const E value : values) text += (text.empty() ? "" : ", ") + std::string(Name(value));
+  return text;
+}
+
+std::string Limit(int64_t bytes) { return bytes > 0 ? FormatBytes(bytes) : "none"; }
+
+}  // namespace
+
+ExitCode RunInfo(Session& session) {
+  const Interrupt::Guard guard("stopping");
+  auto info = session.client.GetServerInfo(session.Call());
+  if (!info.ok()) return session.out.Fail(info.error());
+  if (session.out.json()) {
+    nlohmann::json object = ToJson(*info);
+    object["command"] = "info";
+    session.out.PrintJson(object);
+    return session.out.Finish(ExitCode::kOk);
+  }
+  const bool color = session.out.color();
+  Facts facts;
+  facts.Add("version", info->version + (info->draining ? "  (draining: shutting down)" : ""),
+            info->draining ? Style::kWarn : Style::kPlain);
+  facts.Add("up since", FormatTime(info->started));
+  facts.Add("you are", info->tenant);
+  facts.Add("queue", FormatCount(info->running) + " running, " + FormatCount(info->queued) +
+                         " waiting of at most " + FormatCount(info->max_queued_jobs) +
+                         (info->eta_ms > 0 ? "; a new job starts in about " + FormatMs(info->eta_ms)
+                                           : ""));
+  facts.Add("engines", NamesOf(info->engines));
+  facts.Add("methods", NamesOf(info->methods));
+  facts.Add("matrices", "each at most " + Limit(info->max_matrix_bytes) + ", all at most " +
+                            Limit(info->matrix_store_bytes));
+  facts.Add("preconditioners", "all at most " + Limit(info->preconditioner_store_bytes));
+  facts.Add("right-hand sides", "at most " + FormatCount(info->max_rhs_count) + " a solve");
+  facts.Add("CUDA", info->cuda_status);
+  std::string text = facts.Text(color) + "\n";
+  Table devices({{"device", Table::Align::kLeft},
+                 {"kind", Table::Align::kLeft},
+                 {"model", Table::Align::kLeft},
+                 {"memory", Table::Align::kRight},
+                 {"threads", Table::Align::kRight},
+                 {"state", Table::Align::kLeft}});
+  for (const DeviceInfo& d : info->devices) {
+    const char* state = !d.healthy ? "unhealthy" : d.in_use ? "in use" : "not used";
+    devices.Add({{d.name, Style::kBold},
+                 d.kind,
+                 d.model + (d.compute_capability.empty() ? "" : " (" + d.compute_capability + ")"),
+                 FormatBytes(d.memory_bytes),
+                 d.threads > 0 ? std::to_string(d.threads) : "",
+                 {state, d.healthy ? Style::kPlain : Style::kBad}});
+  }
+  session.out.Print(text + devices.Text(color));
+  return session.out.Finish(ExitCode::kOk);
+}
+
+}  // namespace spaid::cli

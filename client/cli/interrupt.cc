@@ -1,0 +1,52 @@
+#include "client/cli/interrupt.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <thread>
+
+namespace spaid::cli {
+namespace {
+
+constexpr int kInterruptedExit = 130;  // what a shell expects after SIGINT
+
+std::atomic<const char*> current_hint = nullptr;
+
+// Never destroyed: the watching thread uses it until the process is gone.
+std::stop_source& Source() {
+  static auto* source = new std::stop_source;
+  return *source;
+}
+
+void Watch(sigset_t signals) {
+  while (true) {
+    int signal = 0;
+    if (sigwait(&signals, &signal) != 0) return;
+    const char* hint = current_hint.load();
+    if (hint == nullptr || Source().stop_requested()) _exit(kInterruptedExit);
+    std::fprintf(stderr, "\nspaidctl: %s; again to leave at once\n", hint);
+    Source().request_stop();
+  }
+}
+
+}  // namespace
+
+void Interrupt::Install() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  Source();
+  std::thread(Watch, signals).detach();
+}
+
+std::stop_token Interrupt::Token() { return Source().get_token(); }
+
+Interrupt::Guard::Guard(const char* hint) { current_hint.store(hint); }
+Interrupt::Guard::~Guard() { current_hint.store(nullptr); }
+
+}  // namespace spaid::cli

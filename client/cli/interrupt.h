@@ -1,0 +1,26 @@
+// Ctrl-C (and SIGTERM) as a stop token.
+#pragma once
+
+#include <stop_token>
+
+namespace spaid::cli {
+
+// While a Guard lives, the first signal asks the running call to stop (its job is cancelled, then) and
+// the second one leaves at once with 130; without a Guard the first one leaves.
+class Interrupt {
+ public:
+  // Call before any other thread starts: the signals are blocked in all later ones.
+  static void Install();
+  static std::stop_token Token();
+
+  class Guard {
+   public:
+    // `hint` is told on stderr at the first signal; it must outlive the guard.
+    explicit Guard(const char* hint);
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+  };
+};
+
+}  // namespace spaid::cli

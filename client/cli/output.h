@@ -1,0 +1,84 @@
+// What the user sees: numbers in words, tables, colours where a terminal shows them, and the one way
+// in which a command ends.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "client/cli/arguments.h"
+
+namespace spaid::cli {
+
+std::string FormatCount(int64_t count);        // 1,234,567
+std::string FormatMs(double milliseconds);     // 0.42 ms, 12.3 ms, 1.24 s, 2 min 03 s
+std::string FormatBytes(int64_t bytes);        // 512 B, 12.3 MB (decimal)
+std::string FormatResidual(double residual);   // 7.3e-09
+std::string FormatFixed(double value, int digits);
+std::string FormatTime(std::chrono::system_clock::time_point time);  // RFC 3339, UTC, seconds
+std::string_view CodeName(Code code);          // "INVALID_ARGUMENT"
+std::string UpperSnake(std::string_view name); // "max-iterations" -> "MAX_ITERATIONS"
+
+enum class Style { kPlain, kBold, kDim, kGood, kBad, kWarn };
+
+// Columns as wide as their widest cell; numbers to the right.
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Cell {
+    Cell(std::string t, Style s = Style::kPlain) : text(std::move(t)), style(s) {}  // NOLINT
+    Cell(const char* t, Style s = Style::kPlain) : text(t), style(s) {}             // NOLINT
+    std::string text;
+    Style style;
+  };
+  explicit Table(std::vector<std::pair<std::string, Align>> columns)
+      : columns_(std::move(columns)) {}
+  void Add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return rows_.empty(); }
+  std::string Text(bool color) const;
+
+ private:
+  std::vector<std::pair<std::string, Align>> columns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+// "  name   value" lines, names aligned.
+class Facts {
+ public:
+  void Add(std::string name, std::string value, Style style = Style::kPlain);
+  std::string Text(bool color) const;
+
+ private:
+  struct Line {
+    std::string name, value;
+    Style style;
+  };
+  std::vector<Line> lines_;
+};
+
+std::string Styled(std::string_view text, Style style, bool color);
+
+// Where a command's words go. With --json only PrintJson and Fail write to stdout.
+class Output {
+ public:
+  explicit Output(const GlobalArgs& args);
+  bool json() const { return json_; }
+  bool color() const { return color_; }  // of stdout
+
+  void Print(std::string_view text) const;  // nothing with --json
+  void PrintJson(const nlohmann::json& object) const;
+  void Note(std::string_view text) const;  // one line on stderr; nothing with --json or --quiet
+  // Tells the error (on stderr; with --json as {"error": ...} on stdout, too).
+  ExitCode Fail(const Error& error) const;
+  // Flushes; kError if stdout could not take everything.
+  ExitCode Finish(ExitCode code) const;
+
+ private:
+  bool json_, quiet_, color_, error_color_;
+};
+
+}  // namespace spaid::cli

@@ -1,0 +1,124 @@
+#include "client/cli/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "client/cli/output.h"
+
+namespace spaid::cli {
+namespace {
+
+constexpr auto kRedraw = std::chrono::milliseconds(80);
+constexpr int kBarWidth = 24;
+
+std::string Bar(double fraction) {
+  const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kBarWidth);
+  return "[" + std::string(full, '#') + std::string(kBarWidth - full, '.') + "]";
+}
+
+int Columns(FILE* stream) {
+  winsize size = {};
+  if (ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 80;
+}
+
+std::string Percent(double fraction) {
+  return std::to_string(static_cast<int>(std::clamp(fraction, 0.0, 1.0) * 100)) + " %";
+}
+
+}  // namespace
+
+ProgressReporter::Mode ProgressReporter::ModeFor(bool silent, FILE* stream) {
+  if (silent) return Mode::kNone;
+  return isatty(fileno(stream)) == 1 ? Mode::kBar : Mode::kLines;
+}
+
+void ProgressReporter::Report(const Progress& p) {
+  if (mode_ == Mode::kNone) return;
+  const double fraction =
+      p.total > 0 ? static_cast<double>(p.done) / static_cast<double>(p.total) : -1;
+  switch (p.kind) {
+    case Progress::Kind::kTransfer: {
+      const std::string name(Name(p.stage));
+      const std::string of = p.total > 0 ? " of " + FormatBytes(p.total) : "";
+      const bool lines = mode_ == Mode::kLines;
+      Show(name, lines ? name + of : name + "  " + FormatBytes(p.done) + of, fraction);
+      break;
+    }
+    case Progress::Kind::kMatrix:
+      if (p.matrix != nullptr) {
+        Show("matrix", "matrix on the server as " + p.matrix->name, -1);
+      }
+      break;
+    case Progress::Kind::kQueued:
+    case Progress::Kind::kHeartbeat:
+      if (p.kind == Progress::Kind::kHeartbeat && p.queue_position == 0) break;
+      Show("queued " + std::to_string(p.queue_position),
+           "queued, " +
+               (p.queue_position == 0 ? std::string("next")
+                                      : FormatCount(p.queue_position) + " ahead") +
+               (p.eta_ms > 0 ? ", starts in about " + FormatMs(p.eta_ms) : ""),
+           -1);
+      break;
+    case Progress::Kind::kStarted:
+      Show("started", "running on " + p.device, -1);
+      break;
+    case Progress::Kind::kStage: {
+      const std::string name(Name(p.stage));
+      const bool solve = p.stage == Stage::kSolve;
+      const char* unit = solve ? " right-hand sides" : " columns";
+      Show(name,
+           mode_ == Mode::kLines
+               ? name + (p.total > 0 ? ", " + FormatCount(p.total) + unit : "")
+               : name + "  " + FormatCount(p.done) + " of " + FormatCount(p.total) + unit,
+           fraction);
+      break;
+    }
+    case Progress::Kind::kResiduals: {
+      if (p.residuals.empty() || mode_ == Mode::kLines) break;
+      const Residual& last = p.residuals.back();
+      double way = -1;
+      if (rtol_ > 0 && rtol_ < 1 && last.relative_residual > 0) {
+        way = std::log(last.relative_residual) / std::log(rtol_);
+      }
+      Show("residual",
+           "solve  iteration " + FormatCount(last.iteration) + ", residual " +
+               FormatResidual(last.relative_residual),
+           way);
+      break;
+    }
+    case Progress::Kind::kQuality:
+    case Progress::Kind::kFinished:
+      break;
+  }
+}
+
+void ProgressReporter::Show(const std::string& key, const std::string& line, double fraction) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool fresh = key != last_key_;
+  last_key_ = key;
+  if (mode_ == Mode::kLines) {
+    if (fresh) std::fprintf(stream_, "%s%s\n", prefix_.c_str(), line.c_str());
+    return;
+  }
+  if (!fresh && now - last_draw_ < kRedraw) return;
+  last_draw_ = now;
+  std::string text = prefix_ + line;
+  if (fraction >= 0) text = Bar(fraction) + " " + Percent(fraction) + "  " + text;
+  text = text.substr(0, static_cast<size_t>(std::max(10, Columns(stream_) - 1)));
+  std::fprintf(stream_, "\r\033[K%s", text.c_str());
+  std::fflush(stream_);
+  drawn_ = true;
+}
+
+void ProgressReporter::Clear() {
+  if (drawn_) std::fprintf(stream_, "\r\033[K");
+  if (drawn_) std::fflush(stream_);
+  drawn_ = false;
+  last_key_.clear();
+}
+
+}  // namespace spaid::cli

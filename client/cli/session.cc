@@ -1,0 +1,149 @@
+#include "client/cli/session.h"
+
+#include <sys/stat.h>
+
+#include <cmath>
+#include <utility>
+
+#include "client/cli/gallery.h"
+#include "client/cli/gallery_families.h"
+#include "client/cli/interrupt.h"
+#include "client/cli/matrix_market.h"
+
+namespace spaid::cli {
+namespace {
+
+constexpr std::string_view kGalleryPrefix = "gallery:";
+constexpr std::string_view kHandlePrefix = "matrices/";
+
+std::optional<std::chrono::milliseconds> Milliseconds(const std::optional<double>& seconds) {
+  if (!seconds) return std::nullopt;
+  // At least one: a limit of 0 would mean none.
+  return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(*seconds * 1000)));
+}
+
+bool FileExists(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0;
+}
+
+}  // namespace
+
+CallOptions Session::Call(const LimitArgs& limits) const {
+  CallOptions call;
+  call.timeout = Milliseconds(args_.timeout_s);
+  call.max_queue = Milliseconds(limits.max_queue_s);
+  call.max_run = Milliseconds(limits.max_run_s);
+  call.stop = Interrupt::Token();
+  return call;
+}
+
+CallOptions Session::Call(const LimitArgs& limits, ProgressReporter& reporter) const {
+  CallOptions call = Call(limits);
+  call.on_progress = [&reporter](const Progress& progress) { reporter.Report(progress); };
+  return call;
+}
+
+ProgressReporter::Mode Session::progress_mode() const {
+  return ProgressReporter::ModeFor(args_.json || args_.quiet, stderr);
+}
+
+Error LocalError(std::string reason, std::string message) {
+  Error error;
+  error.code = Code::kInvalidArgument;
+  error.reason = std::move(reason);
+  error.message = std::move(message);
+  return error;
+}
+
+Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern) {
+  MatrixSource source;
+  source.label = args.matrix;
+  if (args.matrix.starts_with(kHandlePrefix) && !FileExists(args.matrix)) {
+    source.handle = args.matrix;
+    return source;
+  }
+  auto matrix = args.matrix.starts_with(kGalleryPrefix)
+                    ? GenerateFromText(args.matrix.substr(kGalleryPrefix.size()))
+                    : ReadMatrix(args.matrix, {.pattern = pattern,
+                                               .sum_duplicates = args.sum_duplicates});
+  if (!matrix.ok()) return matrix.error();
+  source.local = *std::move(matrix);
+  if (pattern) source.local->values.clear();
+  return source;
+}
+
+Expected<PreconditionerSpec> ResolveSpec(Session& session, const EngineArgs& args) {
+  PreconditionerSpec spec;
+  spec.engine = args.engine;
+  spec.pattern_power = args.pattern_power;
+  spec.keep_tau = args.keep_tau;
+  spec.ensure_row = args.ensure_row;
+  spec.row_match = args.row_match;
+  spec.post_filter = args.post_filter;
+  spec.local_solver = args.local_solver;
+  if (args.pattern.empty()) return spec;
+  auto source = OpenMatrix({.matrix = args.pattern}, true);
+  if (!source.ok()) return source.error();
+  if (!source->local) {
+    spec.pattern_matrix = source->handle;
+    return spec;
+  }
+  const Interrupt::Guard guard("stopping");
+  ProgressReporter reporter(session.progress_mode(), stderr);
+  reporter.SetPrefix("pattern: ");
+  auto uploaded = session.client.Upload(*source->local, args.pattern, session.Call({}, reporter));
+  if (!uploaded.ok()) return uploaded.error();
+  spec.pattern_matrix = uploaded->name;
+  return spec;
+}
+
+std::vector<double> Multiply(const CscMatrix& a, const std::vector<double>& x) {
+  std::vector<double> y(x.size(), 0.0);
+  for (size_t base = 0; base < x.size(); base += static_cast<size_t>(a.n)) {
+    for (int64_t column = 0; column < a.n; ++column) {
+      const double factor = x[base + column];
+      for (int64_t k = a.col_ptr[column]; k < a.col_ptr[column + 1]; ++k) {
+        y[base + a.row_idx[k]] += a.values[k] * factor;
+      }
+    }
+  }
+  return y;
+}
+
+Expected<std::vector<double>> ReadVectorsOf(const std::string& path, int64_t n, const char* what) {
+  auto vectors = ReadVectors(path);
+  if (!vectors.ok()) return vectors.error();
+  if (vectors->rows != n) {
+    return LocalError("RHS_LENGTH", path + ": " + what + " has " + FormatCount(vectors->rows) +
+                                        " rows, the matrix has " + FormatCount(n));
+  }
+  return std::move(vectors->values);
+}
+
+Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
+                                      const RhsChoice& choice) {
+  if (choice.rhs != "ones" && choice.rhs != "random") {
+    return ReadVectorsOf(choice.rhs, n, "the right-hand side");
+  }
+  if (!source.local) {
+    return LocalError("RHS_NEEDS_MATRIX",
+                      "--rhs=" + choice.rhs + " computes b = A x and needs the matrix itself, not "
+                      "its handle; give the file (it is not sent again), or --rhs=FILE");
+  }
+  if (choice.rhs == "ones") {
+    return Multiply(*source.local, std::vector<double>(static_cast<size_t>(n), 1.0));
+  }
+  Uniform uniform(choice.seed);
+  std::vector<double> x(static_cast<size_t>(n * choice.count));
+  for (double& value : x) value = 2 * uniform() - 1;
+  return Multiply(*source.local, x);
+}
+
+std::string EngineText(const PreconditionerSpec& spec) {
+  std::string text(Name(spec.engine));
+  if (spec.engine == Engine::kStaticSpai) text += ", p = " + std::to_string(spec.pattern_power);
+  return text;
+}
+
+}  // namespace spaid::cli

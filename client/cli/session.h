@@ -1,0 +1,69 @@
+// What every command needs: the client, the output, the options of a call, matrices by any name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cli/arguments.h"
+#include "client/cli/output.h"
+#include "client/cli/progress.h"
+#include "client/cpp/spaid/client.h"
+
+namespace spaid::cli {
+
+class Session {
+ public:
+  explicit Session(const GlobalArgs& args) : args_(args), out(args), client(args.client) {}
+
+  // Deadline, limits and Ctrl-C of one call.
+  CallOptions Call(const LimitArgs& limits = {}) const;
+  // The same, with progress shown by `reporter`, which must outlive the call.
+  CallOptions Call(const LimitArgs& limits, ProgressReporter& reporter) const;
+  ProgressReporter::Mode progress_mode() const;
+
+ private:
+  GlobalArgs args_;
+
+ public:
+  Output out;
+  Client client;
+};
+
+// A matrix as the user named it: its arrays (a file, the gallery), or a handle on the server.
+struct MatrixSource {
+  std::string label;
+  std::optional<CscMatrix> local;
+  std::string handle;  // set where `local` is not
+};
+
+// Reads or makes the matrix; a handle is taken as it is. `pattern`: values are not needed.
+Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern);
+
+// The wire's spec. A pattern file is uploaded first.
+Expected<PreconditionerSpec> ResolveSpec(Session& session, const EngineArgs& args);
+
+// A * x for columns of x, column-major.
+std::vector<double> Multiply(const CscMatrix& a, const std::vector<double>& x);
+
+struct RhsChoice {
+  std::string rhs;  // ones, random, or a file
+  uint64_t seed = 1;
+  int count = 1;    // of random
+};
+// Column-major, n rows. Errors: RHS_LENGTH, RHS_NEEDS_MATRIX (ones and random need A's arrays), and a
+// file's.
+Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
+                                      const RhsChoice& choice);
+// A file of vectors of length n. Error: RHS_LENGTH, and a file's.
+Expected<std::vector<double>> ReadVectorsOf(const std::string& path, int64_t n, const char* what);
+
+// "static-spai, p = 2" and the like.
+std::string EngineText(const PreconditionerSpec& spec);
+
+// Makes an error of the command line's own.
+Error LocalError(std::string reason, std::string message);
+
+}  // namespace spaid::cli
