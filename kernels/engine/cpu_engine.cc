@@ -53,6 +53,12 @@ std::vector<std::string> Warnings(const StaticSpaiQuality& q, const StaticSpaiOp
                   " have a rank-deficient local problem: dependent directions were left out; A may "
                   "be singular there, a smaller pattern_power helps if it is not");
   }
+  if (q.not_converged_columns > 0) {
+    out.push_back(
+        Columns(q.not_converged_columns, n, q.first_not_converged) +
+        " have a local problem too large for a dense factor, and its iteration met its limit: "
+        "these columns are less accurate; a smaller pattern_power or keep_tau makes them small");
+  }
   if (q.rescued_columns > 0) {
     out.push_back(Columns(q.rescued_columns, n, q.first_rescued) +
                   " were too ill-conditioned for the Gram path (smallest scaled pivot " +

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/cpu_engine.h"
+#include "kernels/sparse/pattern.h"
 
 namespace spaid::kernels {
 namespace {
@@ -76,11 +78,15 @@ BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
 // AUTO looks at values, of which an estimate knows nothing: the largest of what it can choose.
 Result<BuildEstimate> EstimateAuto(const PreconditionerSpec& spec, const PatternView& a,
                                    const PatternView* user_pattern, const Context& context) {
+  std::vector<StaticSpaiOptions> choices(2, spec.static_spai);
+  choices[1].pattern.ensure_row = true;
+  const Array<int32_t> matched = MaximumMatching(a);
+  if (std::find(matched.begin(), matched.end(), -1) == matched.end()) {
+    choices.push_back(spec.static_spai);
+    choices.back().pattern.row_match = true;
+  }
   BuildEstimate bound = EstimateJacobi(a, ResolveThreads(context.threads));
-  StaticSpaiOptions ensure_row = spec.static_spai, row_match = spec.static_spai;
-  ensure_row.pattern.ensure_row = true;
-  row_match.pattern.row_match = true;
-  for (const StaticSpaiOptions& options : {spec.static_spai, ensure_row, row_match}) {
+  for (const StaticSpaiOptions& options : choices) {
     auto estimate = EstimateSpai(options, a, user_pattern, context);
     if (!estimate.ok()) return estimate.status();
     bound = Larger(bound, *estimate);

@@ -1,0 +1,86 @@
+// Estimates are upper bounds on what the build then does.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/engine/helpers.h"
+
+namespace spaid::kernels::engine_test {
+namespace {
+
+void ExpectBound(const Engine& engine, const PreconditionerSpec& estimated,
+                 const PreconditionerSpec& built_spec, const oracle::NamedMatrix& named) {
+  SCOPED_TRACE(named.name + ", n = " + std::to_string(named.a.n_cols));
+  const auto estimate = engine.Estimate(estimated, named.a.pattern(), nullptr, {});
+  ASSERT_TRUE(estimate.ok()) << estimate.status().message();
+  const auto plan = engine.MakePlan(built_spec, named.a, nullptr, {});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const auto built = engine.Build(**plan, built_spec, named.a, {});
+  if (!built.ok()) {
+    EXPECT_EQ(built.status().reason(), "ZERO_DIAGONAL");
+    return;
+  }
+  const Preconditioner& p = *built->preconditioner;
+  EXPECT_GE(estimate->nnz_m, p.matrix().nnz());
+  EXPECT_GE(estimate->download_bytes, p.matrix().bytes());
+  EXPECT_GE(estimate->host_bytes, (*plan)->host_bytes() + p.host_bytes());
+  EXPECT_EQ(estimate->device_bytes, 0);
+  EXPECT_GT(estimate->predicted_ms, 0);
+  EXPECT_GT(estimate->flops, 0);
+}
+
+TEST(Estimate, BoundsEveryBuildOfTheZoo) {
+  const auto engine = MakeCpuEngine();
+  PreconditionerSpec ensure = Spai(), match = Spai(), tau = Spai(2);
+  ensure.static_spai.pattern.ensure_row = true;
+  match.static_spai.pattern.row_match = true;
+  tau.static_spai.pattern.keep_tau = 0.3;
+  tau.static_spai.post_filter = 0.05;
+  for (const oracle::NamedMatrix& named : oracle::Zoo(17)) {
+    for (const auto& spec :
+         {Spec(EngineKind::kJacobi), Spai(1), Spai(2), Spai(3), ensure, match, tau}) {
+      ExpectBound(*engine, spec, spec, named);
+    }
+  }
+}
+
+TEST(Estimate, OfAutoBoundsWhateverAutoChooses) {
+  const auto engine = MakeCpuEngine();
+  for (const oracle::NamedMatrix& named : oracle::Zoo(23)) {
+    const auto chosen = engine->Resolve(Spec(EngineKind::kAuto), named.a, Diagnose(named.a));
+    ASSERT_TRUE(chosen.ok());
+    ExpectBound(*engine, Spec(EngineKind::kAuto), chosen->spec, named);
+  }
+}
+
+TEST(Estimate, IsExactOnASimplePattern) {
+  const auto engine = MakeCpuEngine();
+  const CscMatrix a = oracle::Laplacian2d(20, 20);
+  const auto estimate = engine->Estimate(Spai(), a.pattern(), nullptr, {});
+  ASSERT_TRUE(estimate.ok());
+  EXPECT_EQ(estimate->nnz_m, a.nnz());
+  EXPECT_EQ(estimate->n2_max, 5);
+  EXPECT_EQ(estimate->n1_max, 13);  // the 5-point star of a 5-point star
+  EXPECT_EQ(estimate->download_bytes, a.bytes());
+}
+
+TEST(Estimate, OfNothingIsNothing) {
+  const auto engine = MakeCpuEngine();
+  const CscMatrix a = oracle::Laplacian2d(5, 5);
+  const auto estimate = engine->Estimate(Spec(EngineKind::kNone), a.pattern(), nullptr, {});
+  ASSERT_TRUE(estimate.ok());
+  EXPECT_EQ(estimate->host_bytes, 0);
+  EXPECT_EQ(estimate->nnz_m, 0);
+}
+
+TEST(Estimate, OfJacobiIsExact) {
+  const auto engine = MakeCpuEngine();
+  const CscMatrix a = oracle::Laplacian2d(5, 5);
+  const auto estimate = engine->Estimate(Spec(EngineKind::kJacobi), a.pattern(), nullptr, {});
+  ASSERT_TRUE(estimate.ok());
+  EXPECT_EQ(estimate->nnz_m, 25);
+  EXPECT_EQ(estimate->download_bytes, 26 * 8 + 25 * 12);
+  EXPECT_EQ(estimate->n2_max, 1);
+  EXPECT_EQ(estimate->n1_max, 5);
+}
+
+}  // namespace
+}  // namespace spaid::kernels::engine_test

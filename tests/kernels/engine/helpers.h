@@ -1,0 +1,74 @@
+// What the engine's tests share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/engine/engine.h"
+#include "kernels/sparse/diagnosis.h"
+#include "tests/oracle/generators.h"
+#include "tests/oracle/oracle.h"
+
+namespace spaid::kernels::engine_test {
+
+using oracle::Vector;
+
+inline PreconditionerSpec Spec(EngineKind kind) { return {.engine = kind, .static_spai = {}}; }
+
+inline PreconditionerSpec Spai(int power = 1) {
+  PreconditionerSpec spec = Spec(EngineKind::kStaticSpai);
+  spec.static_spai.pattern.power = power;
+  return spec;
+}
+
+inline CscMatrix Rows(std::initializer_list<std::initializer_list<double>> rows) {
+  const auto n = static_cast<int64_t>(rows.size());
+  oracle::Dense dense(n, n);
+  int64_t i = 0;
+  for (const auto& row : rows) {
+    int64_t j = 0;
+    for (const double v : row) dense(i, j++) = v;
+    ++i;
+  }
+  return oracle::FromDense(dense);
+}
+
+// Plan and build; expects both to work.
+inline BuildResult MustBuild(const Engine& engine, const PreconditionerSpec& spec, const CscView& a,
+                             const Context& context = {}) {
+  auto plan = engine.MakePlan(spec, a, nullptr, context);
+  EXPECT_TRUE(plan.ok()) << plan.status().reason() << ": " << plan.status().message();
+  if (!plan.ok()) return {};
+  auto built = engine.Build(**plan, spec, a, context);
+  EXPECT_TRUE(built.ok()) << built.status().reason() << ": " << built.status().message();
+  if (!built.ok()) return {};
+  return *std::move(built);
+}
+
+inline Vector Ones(int64_t n) { return Vector(static_cast<size_t>(n), 1.0); }
+
+inline Vector RowSums(const CscView& a) {
+  Vector b(static_cast<size_t>(a.n_rows), 0.0);
+  for (size_t p = 0; p < a.values.size(); ++p) b[a.row_idx[p]] += a.values[p];
+  return b;
+}
+
+inline double TrueRelative(const CscView& a, std::span<const double> x, std::span<const double> b) {
+  std::vector<long double> r(b.begin(), b.end());
+  long double b2 = 0, r2 = 0;
+  for (const long double v : b) b2 += v * v;
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      r[a.row_idx[p]] -= static_cast<long double>(a.values[p]) * x[j];
+    }
+  }
+  for (const long double v : r) r2 += v * v;
+  return static_cast<double>(std::sqrt(r2 / b2));
+}
+
+}  // namespace spaid::kernels::engine_test
