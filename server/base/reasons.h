@@ -43,7 +43,7 @@ inline constexpr std::string_view kChunkBeyondEnd = "CHUNK_BEYOND_END";
 inline constexpr std::string_view kChunkNotWhole = "CHUNK_NOT_WHOLE";
 inline constexpr std::string_view kArrayIncomplete = "ARRAY_INCOMPLETE";
 // FAILED_PRECONDITION.
-inline constexpr std::string_view kPatternOnly = "PATTERN_ONLY";  // a matrix without values
+inline constexpr std::string_view kValuesNeeded = "VALUES_NEEDED";  // a matrix that is a pattern alone
 inline constexpr std::string_view kPreconditionerNotSpd = "PRECONDITIONER_NOT_SPD";
 inline constexpr std::string_view kNotSymmetric = "NOT_SYMMETRIC";
 inline constexpr std::string_view kFloat32Overflow = "FLOAT32_OVERFLOW";
@@ -53,6 +53,7 @@ inline constexpr std::string_view kStoreFull = "STORE_FULL";
 inline constexpr std::string_view kBufferFull = "BUFFER_FULL";
 inline constexpr std::string_view kRhsTooLarge = "RHS_TOO_LARGE";
 inline constexpr std::string_view kBuildTooLarge = "BUILD_TOO_LARGE";
+inline constexpr std::string_view kSolveTooLarge = "SOLVE_TOO_LARGE";
 inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
 inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";
 inline constexpr std::string_view kTooManyStreams = "TOO_MANY_STREAMS";

@@ -76,7 +76,7 @@ class EngineAdapter {
                                                         const PrepareOptions& options) const;
 
   // `pattern`: the base pattern's matrix where the spec names one, else null. Errors:
-  // FAILED_PRECONDITION/PATTERN_ONLY (`a` without values, and the spec cannot be decided or built
+  // FAILED_PRECONDITION/VALUES_NEEDED (`a` without values, and the spec cannot be decided or built
   // without), INVALID_ARGUMENT/PATTERN_SIZE_MISMATCH, those of Engine::Resolve. `for_estimate`: a
   // pattern-only matrix will do.
   absl::StatusOr<ResolvedBuild> Resolve(const ParsedSpec& spec, const Matrix& a,
@@ -86,7 +86,9 @@ class EngineAdapter {
   absl::StatusOr<kernels::BuildEstimate> Estimate(const ResolvedBuild& build, const Matrix& a,
                                                   const Matrix* pattern) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
-  absl::Status Admit(const kernels::BuildEstimate& estimate) const;
+  absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
+  // The same of a solve's work space, SOLVE_TOO_LARGE: the basis of GMRES is what counts.
+  absl::Status AdmitSolve(const Matrix& a, const kernels::SolveOptions& options) const;
 
   // Plans (or takes a cached plan of this tenant) and builds. Errors: the kernels'.
   absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ResolvedBuild& build,

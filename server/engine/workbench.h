@@ -98,7 +98,7 @@ class Workbench {
   explicit Workbench(Parts parts) : parts_(parts) {}
 
   // Errors: ParseSpec's, Resolve's, BUILD_TOO_LARGE, NOTHING_TO_BUILD (ENGINE_KIND_NONE),
-  // PATTERN_ONLY, NOT_FOUND (the spec's pattern_matrix), QUEUE_FULL, DRAINING. The rest comes as
+  // VALUES_NEEDED, NOT_FOUND (the spec's pattern_matrix), QUEUE_FULL, DRAINING. The rest comes as
   // the job's error.
   absl::StatusOr<BuildTicket> StartBuild(BuildRequest request);
 
@@ -116,11 +116,15 @@ class Workbench {
     std::optional<Stored<Matrix>> pattern;
     kernels::BuildEstimate estimate;
   };
+  struct SolveWork {
+    SolveRequest request;
+    std::optional<Prepared> prepared;             // where a spec was given
+    std::optional<Stored<Preconditioner>> found;  // that spec's, there already
+  };
   absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
                                    const v1::PreconditionerSpec& spec, const std::string& field,
                                    bool for_estimate) const;
-  absl::Status RunSolve(const SolveRequest& request, const Prepared* prepared, Job& job,
-                        const std::string& device, SolveOutcome* outcome) const;
+  absl::Status RunSolve(SolveWork& work, Job& job, const std::string& device) const;
   // Builds and stores; the work of a build's job, and the first half of a solve's.
   absl::StatusOr<Stored<Preconditioner>> BuildAndStore(const std::string& tenant,
                                                        const Stored<Matrix>& a,

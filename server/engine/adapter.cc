@@ -1,0 +1,235 @@
+#include "server/engine/adapter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/metrics.h"
+#include "server/base/status.h"
+#include "server/sched/job.h"
+
+namespace spaid::server {
+namespace {
+
+// Bytes of an entry of M in CSC: what max_build_bytes leaves for the pattern, at the very most.
+constexpr int64_t kBytesPerEntry = sizeof(int32_t) + sizeof(double);
+
+// What a computation tells, and is told, of a job.
+class JobBridge : public kernels::ProgressSink {
+ public:
+  JobBridge(Job& job, int threads) : job_(job), threads_(threads) {
+    // The hook owns its part of the stop state: it may outlive this bridge by a moment.
+    job_.SetStopHook([source = source_](StopCause cause) mutable {
+      const bool time = cause == StopCause::kMaxRun || cause == StopCause::kDeadline;
+      source.Request(time ? kernels::StopReason::kTimeLimit : kernels::StopReason::kCancelled);
+    });
+  }
+  ~JobBridge() override { job_.SetStopHook(nullptr); }
+  JobBridge(const JobBridge&) = delete;
+  JobBridge& operator=(const JobBridge&) = delete;
+
+  kernels::Context context() {
+    return {.stop = source_.token(), .progress = this, .threads = threads_};
+  }
+
+  void OnProgress(kernels::Stage stage, int64_t done, int64_t total) override {
+    job_.ReportProgress(ToProto(stage), done, total);
+  }
+  void OnResidual(const kernels::ResidualPoint& point) override {
+    job_.ReportResidual(point.rhs, point.iteration, point.relative_residual);
+  }
+
+ private:
+  Job& job_;
+  const int threads_;
+  kernels::StopSource source_;
+};
+
+// Of a pattern alone: as if every entry were 1, less what that says of values.
+kernels::Diagnosis DiagnosePattern(const kernels::CscMatrix& pattern) {
+  kernels::Array<double> ones;
+  ones.assign(pattern.row_idx.size(), 1.0);
+  kernels::Diagnosis diagnosis = kernels::Diagnose(kernels::CscView{pattern.pattern(), ones});
+  diagnosis.numerically_symmetric = false;
+  diagnosis.max_asymmetry = 0;
+  diagnosis.not_dominant_rows = {};
+  diagnosis.min_abs_value = diagnosis.max_abs_value = 0;
+  return diagnosis;
+}
+
+absl::Status ValuesNeeded(const char* what) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, reason::kValuesNeeded,
+                   absl::StrCat("the matrix is a pattern without values, which ", what,
+                                " needs; upload it with values"));
+}
+
+}  // namespace
+
+EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options)
+    : engine_(engine), options_(options), plans_(options.plan_cache_bytes) {}
+
+absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
+    kernels::CscMatrix raw, kernels::Layout layout, const PrepareOptions& options) const {
+  auto canonical = kernels::Canonicalize(std::move(raw), layout,
+                                         {.sort_and_sum = options.sort_and_sum,
+                                          .require_square = true,
+                                          .pattern_only = options.pattern_only});
+  if (!canonical.ok()) return ToAbsl(canonical.status());
+  auto matrix = std::make_shared<Matrix>();
+  matrix->csc = std::move(canonical).value();
+  const kernels::CscMatrix& csc = matrix->csc;
+  matrix->pattern_only = options.pattern_only;
+  matrix->diagnosis = options.pattern_only ? DiagnosePattern(csc) : kernels::Diagnose(csc);
+  matrix->pattern_digest = PatternDigest(csc.n_cols, csc.col_ptr, csc.row_idx);
+  if (!options.pattern_only) matrix->value_digest = ValueDigest(csc.values);
+  matrix->label = options.label;
+  matrix->created = options_.clock->WallNow();
+  return std::shared_ptr<const Matrix>(std::move(matrix));
+}
+
+absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, const Matrix& a,
+                                                     const Matrix* pattern,
+                                                     bool for_estimate) const {
+  if (pattern && pattern->n() != a.n()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, reason::kPatternSizeMismatch,
+                     absl::StrCat("pattern_matrix is of size ", pattern->n(), ", the matrix of ",
+                                  a.n(), "; they must be equal"))
+        .Field("static_spai.pattern_matrix");
+  }
+  ResolvedBuild build;
+  if (a.pattern_only && for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
+    build.spec = spec.spec;
+    build.choice.set_reason(
+        "AUTO chooses by the values, which are not here; the figures bound whatever it may choose");
+  } else {
+    if (a.pattern_only && !for_estimate) return ValuesNeeded("a build");
+    auto resolved = engine_.Resolve(spec.spec, a.csc, a.diagnosis);
+    if (!resolved.ok()) return ToAbsl(resolved.status());
+    build.spec = resolved->spec;
+    build.choice.set_reason(resolved->reason);
+  }
+  build.choice.set_engine(ToProto(build.spec.engine));
+  // Patterns count by content, not by handle: an upload sent again has another handle.
+  const std::string options = ToProto(build.spec, "").SerializeAsString();
+  const bool reads_pattern = build.spec.engine == kernels::EngineKind::kStaticSpai ||
+                             build.spec.engine == kernels::EngineKind::kAuto;
+  const std::string base =
+      pattern && reads_pattern ? pattern->pattern_digest.ToBytes() : std::string("-");
+  build.proto = ToProto(build.spec, spec.pattern_matrix);
+  build.plan_key = absl::StrCat(a.pattern_digest.ToBytes(), base, "|", options);
+  build.content_key = absl::StrCat(a.ContentKey(), base, "|", options);
+  return build;
+}
+
+absl::StatusOr<kernels::BuildEstimate> EngineAdapter::Estimate(const ResolvedBuild& build,
+                                                               const Matrix& a,
+                                                               const Matrix* pattern) const {
+  if (build.spec.engine == kernels::EngineKind::kNone) return kernels::BuildEstimate{};
+  const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
+  auto estimate = engine_.Estimate(build.spec, a.csc.pattern(), pattern ? &user : nullptr,
+                                   {.stop = {}, .progress = nullptr, .threads = options_.threads});
+  if (!estimate.ok()) return ToAbsl(estimate.status());
+  return *estimate;
+}
+
+absl::Status EngineAdapter::AdmitBuild(const kernels::BuildEstimate& estimate) const {
+  if (options_.max_build_bytes <= 0 || estimate.host_bytes <= options_.max_build_bytes) {
+    return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kResourceExhausted, reason::kBuildTooLarge,
+                   absl::StrCat("the build may take ", estimate.host_bytes,
+                                " bytes of host memory; the limit is ", options_.max_build_bytes,
+                                " (--max-build-bytes); use a lower pattern power, a threshold "
+                                "(keep_tau) or a sparser pattern"))
+      .Meta("actual", estimate.host_bytes)
+      .Meta("limit", options_.max_build_bytes);
+}
+
+absl::Status EngineAdapter::AdmitSolve(const Matrix& a,
+                                       const kernels::SolveOptions& options) const {
+  // Vectors of n beside the answer: the basis of GMRES; eight for the methods of short recurrence.
+  const int64_t vectors = options.method == kernels::Method::kGmres
+                              ? std::min(options.restart, options.max_iterations) + 4
+                              : 8;
+  const double bytes = static_cast<double>(vectors) * static_cast<double>(a.n()) * sizeof(double);
+  if (options_.max_build_bytes <= 0 || bytes <= static_cast<double>(options_.max_build_bytes)) {
+    return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kResourceExhausted, reason::kSolveTooLarge,
+                   absl::StrCat("the solve needs ", vectors, " vectors of ", a.n(),
+                                " numbers, over the limit of ", options_.max_build_bytes,
+                                " bytes (--max-build-bytes); use a shorter restart, or BiCGSTAB"))
+      .Meta("actual", absl::StrCat(bytes))
+      .Meta("limit", options_.max_build_bytes);
+}
+
+absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tenant,
+                                                         const ResolvedBuild& build,
+                                                         const Matrix& a, const Matrix* pattern,
+                                                         Job& job) const {
+  JobBridge bridge(job, options_.threads);
+  BuiltPreconditioner built;
+  kernels::PreconditionerSpec spec = build.spec;
+  if (options_.max_build_bytes > 0) {
+    spec.static_spai.pattern.max_nnz =
+        std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
+  }
+  // A plan is a tenant's own: what another tenant computes must not show in one's timings.
+  const std::string key = absl::StrCat(tenant.size(), ":", tenant, build.plan_key);
+  std::shared_ptr<const kernels::Plan> plan = plans_.Get(key);
+  built.rebuild = plan != nullptr;
+  if (!plan) {
+    const TimePoint start = options_.clock->Now();
+    const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
+    auto made = engine_.MakePlan(spec, a.csc, pattern ? &user : nullptr, bridge.context());
+    if (!made.ok()) return ToAbsl(made.status());
+    plan = std::move(made).value();
+    built.plan_ms = ToMs(options_.clock->Now() - start);
+    if (plan->serves_new_values()) plans_.Put(key, plan, plan->host_bytes());
+  }
+  const TimePoint start = options_.clock->Now();
+  auto result = engine_.Build(*plan, spec, a.csc, bridge.context());
+  if (!result.ok()) return ToAbsl(result.status());
+  built.build_ms = ToMs(options_.clock->Now() - start);
+  built.kernel = std::move(result->preconditioner);
+  built.quality = std::move(result->quality);
+  if (Metrics* metrics = options_.metrics) {
+    if (built.rebuild) {
+      metrics->Rebuild();
+    } else {
+      metrics->BuildPhase("plan", built.plan_ms / 1e3);
+    }
+    metrics->BuildPhase("build", built.build_ms / 1e3);
+    metrics->Columns("rescued", built.quality.rescued_columns);
+    metrics->Columns("rank_deficient", built.quality.rank_deficient_columns);
+    metrics->Columns("zero", built.quality.zero_columns);
+    metrics->Columns("non_finite", built.quality.non_finite_columns);
+  }
+  return built;
+}
+
+absl::StatusOr<kernels::Method> EngineAdapter::ResolveMethod(kernels::Method method,
+                                                             kernels::EngineKind kind,
+                                                             const Matrix& a) const {
+  if (a.pattern_only) return ValuesNeeded("a solve");
+  auto resolved = engine_.ResolveMethod(method, kind, a.diagnosis);
+  if (!resolved.ok()) return ToAbsl(resolved.status(), "header");
+  return *resolved;
+}
+
+absl::StatusOr<kernels::SolveResult> EngineAdapter::Solve(
+    const Matrix& a, const kernels::Preconditioner* m, std::span<const double> b,
+    std::span<const double> x0, const kernels::SolveOptions& options, Job& job) const {
+  JobBridge bridge(job, options_.threads);
+  auto solved = engine_.Solve(a.csc, m, b, x0, options, bridge.context());
+  if (!solved.ok()) return ToAbsl(solved.status());
+  if (Metrics* metrics = options_.metrics) {
+    for (const kernels::RhsResult& rhs : solved->rhs) {
+      metrics->SolveEnded(Name(options.method), Name(rhs.outcome), rhs.iterations,
+                          solved->solve_ms / 1e3);
+    }
+  }
+  return std::move(solved).value();
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,412 @@
+#include "server/engine/convert.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+using absl::StatusCode;
+
+std::string Path(std::string_view prefix, std::string_view name) {
+  if (prefix.empty()) return std::string(name);
+  if (name.empty()) return std::string(prefix);
+  return std::string(prefix) + "." + std::string(name);
+}
+
+ErrorBuilder Bad(std::string_view why, std::string field, const std::string& text) {
+  const std::string message = field + " " + text;
+  return MakeError(StatusCode::kInvalidArgument, why, message).Field(std::move(field));
+}
+
+absl::Status UnknownEnum(std::string field, int number, const char* allowed) {
+  return Bad(reason::kUnknownEnum, std::move(field),
+             absl::StrCat("is ", number, number == 0 ? " (unspecified)" : ", which is unknown here",
+                          "; give one of ", allowed));
+}
+
+bool InUnitInterval(double v) { return std::isfinite(v) && v >= 0 && v <= 1; }
+
+absl::Status ParseStaticSpai(const v1::StaticSpaiSpec& from, const std::string& field,
+                             ParsedSpec* to) {
+  kernels::StaticSpaiOptions& options = to->spec.static_spai;
+  if (from.pattern_power() < 0 || from.pattern_power() > kMaxPatternPower) {
+    return Bad(reason::kBadPatternPower, Path(field, "pattern_power"),
+               absl::StrCat("is ", from.pattern_power(), "; give 1 to ", kMaxPatternPower,
+                            ", or 0 for 1"));
+  }
+  options.pattern.power = from.pattern_power() == 0 ? 1 : from.pattern_power();
+  if (from.has_keep_tau()) {
+    if (!InUnitInterval(from.keep_tau())) {
+      return Bad(reason::kBadKeepTau, Path(field, "keep_tau"),
+                 absl::StrCat("is ", from.keep_tau(), "; give a value in 0 .. 1"));
+    }
+    if (!from.pattern_matrix().empty()) {
+      return Bad(reason::kBadKeepTau, Path(field, "keep_tau"),
+                 "thresholds the pattern of the matrix itself and says nothing of pattern_matrix; "
+                 "set one of them");
+    }
+    options.pattern.keep_tau = from.keep_tau();
+  }
+  to->pattern_matrix = from.pattern_matrix();
+  options.pattern.ensure_row = from.ensure_row();
+  options.pattern.row_match = from.row_match();
+  if (!InUnitInterval(from.post_filter())) {
+    return Bad(reason::kBadPostFilter, Path(field, "post_filter"),
+               absl::StrCat("is ", from.post_filter(), "; give a value in 0 .. 1"));
+  }
+  options.post_filter = from.post_filter();
+  switch (from.local_solver()) {
+    case v1::LOCAL_SOLVER_AUTO:
+      options.local_solver = kernels::LocalSolver::kAuto;
+      break;
+    case v1::LOCAL_SOLVER_QR:
+      options.local_solver = kernels::LocalSolver::kQr;
+      break;
+    case v1::LOCAL_SOLVER_GRAM:
+      options.local_solver = kernels::LocalSolver::kGram;
+      break;
+    default:
+      return UnknownEnum(Path(field, "local_solver"), from.local_solver(), "AUTO, QR, GRAM");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::chrono::nanoseconds> ParseDuration(const google::protobuf::Duration& duration,
+                                                       std::string field) {
+  constexpr int64_t kTenYears = int64_t{10} * 365 * 24 * 3600;
+  const bool positive = duration.seconds() > 0 || (duration.seconds() == 0 && duration.nanos() > 0);
+  if (!positive || duration.seconds() > kTenYears || duration.nanos() < 0 ||
+      duration.nanos() > 999'999'999) {
+    return Bad(reason::kBadLimit, std::move(field),
+               absl::StrCat("is ", duration.seconds(), " s and ", duration.nanos(),
+                            " ns; give a time over 0 and under ten years, or leave it unset"));
+  }
+  return std::chrono::seconds(duration.seconds()) + std::chrono::nanoseconds(duration.nanos());
+}
+
+void Set(const kernels::Occurrence& from, v1::Occurrence* to) {
+  to->set_count(from.count);
+  to->set_first(from.first);
+}
+
+void Set(int64_t count, int64_t first, v1::BuildQuality::Counted* to) {
+  to->set_count(count);
+  to->set_first(first);
+}
+
+}  // namespace
+
+absl::Status ToAbsl(const kernels::Status& status, std::string_view field_prefix) {
+  if (status.ok()) return absl::OkStatus();
+  ErrorBuilder error = MakeError(static_cast<StatusCode>(static_cast<int>(status.code())),
+                                 status.reason(), status.message());
+  if (!status.field().empty()) {
+    error = std::move(error).Field(Path(field_prefix, status.field()));
+  }
+  if (status.index() >= 0) error = std::move(error).Index(status.index());
+  return error;
+}
+
+absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::string_view field) {
+  ParsedSpec parsed;
+  switch (spec.engine()) {
+    case v1::ENGINE_KIND_AUTO:
+      parsed.spec.engine = kernels::EngineKind::kAuto;
+      break;
+    case v1::ENGINE_KIND_NONE:
+      parsed.spec.engine = kernels::EngineKind::kNone;
+      break;
+    case v1::ENGINE_KIND_JACOBI:
+      parsed.spec.engine = kernels::EngineKind::kJacobi;
+      break;
+    case v1::ENGINE_KIND_STATIC_SPAI:
+      parsed.spec.engine = kernels::EngineKind::kStaticSpai;
+      break;
+    default:
+      return UnknownEnum(Path(field, "engine"), spec.engine(), "AUTO, NONE, JACOBI, STATIC_SPAI");
+  }
+  const bool reads_options = parsed.spec.engine == kernels::EngineKind::kStaticSpai ||
+                             parsed.spec.engine == kernels::EngineKind::kAuto;
+  if (reads_options && spec.has_static_spai()) {
+    RETURN_IF_ERROR(ParseStaticSpai(spec.static_spai(), Path(field, "static_spai"), &parsed));
+  }
+  return parsed;
+}
+
+v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
+                               const std::string& pattern_matrix) {
+  v1::PreconditionerSpec proto;
+  proto.set_engine(ToProto(spec.engine));
+  if (spec.engine != kernels::EngineKind::kStaticSpai &&
+      spec.engine != kernels::EngineKind::kAuto) {
+    return proto;
+  }
+  const kernels::StaticSpaiOptions& options = spec.static_spai;
+  auto* to = proto.mutable_static_spai();
+  to->set_pattern_power(options.pattern.power);
+  if (options.pattern.keep_tau) to->set_keep_tau(*options.pattern.keep_tau);
+  to->set_pattern_matrix(pattern_matrix);
+  to->set_ensure_row(options.pattern.ensure_row);
+  to->set_row_match(options.pattern.row_match);
+  to->set_post_filter(options.post_filter);
+  switch (options.local_solver) {
+    case kernels::LocalSolver::kAuto:
+      to->set_local_solver(v1::LOCAL_SOLVER_AUTO);
+      break;
+    case kernels::LocalSolver::kQr:
+      to->set_local_solver(v1::LOCAL_SOLVER_QR);
+      break;
+    case kernels::LocalSolver::kGram:
+      to->set_local_solver(v1::LOCAL_SOLVER_GRAM);
+      break;
+  }
+  return proto;
+}
+
+absl::StatusOr<ParsedSolve> ParseSolve(const v1::SolveHeader& header, std::string_view field) {
+  ParsedSolve parsed;
+  kernels::SolveOptions& options = parsed.options;
+  switch (header.method()) {
+    case v1::METHOD_AUTO:
+      options.method = kernels::Method::kAuto;
+      break;
+    case v1::METHOD_CG:
+      options.method = kernels::Method::kCg;
+      break;
+    case v1::METHOD_BICGSTAB:
+      options.method = kernels::Method::kBicgstab;
+      break;
+    case v1::METHOD_GMRES:
+      options.method = kernels::Method::kGmres;
+      break;
+    default:
+      return UnknownEnum(Path(field, "method"), header.method(), "AUTO, CG, BICGSTAB, GMRES");
+  }
+  if (!std::isfinite(header.atol()) || header.atol() < 0) {
+    return Bad(reason::kBadTolerance, Path(field, "atol"),
+               absl::StrCat("is ", header.atol(), "; give a finite value, 0 or more"));
+  }
+  if (!std::isfinite(header.rtol()) || header.rtol() < 0 ||
+      (header.rtol() == 0 && header.atol() == 0)) {
+    return Bad(reason::kBadTolerance, Path(field, "rtol"),
+               absl::StrCat("is ", header.rtol(),
+                            "; give a finite value over 0 (or 0 together with an atol over 0)"));
+  }
+  options.rtol = header.rtol();
+  options.atol = header.atol();
+  if (header.max_iterations() < 0) {
+    return Bad(reason::kBadMaxIterations, Path(field, "max_iterations"),
+               absl::StrCat("is ", header.max_iterations(), "; give 1 or more, or 0 for 10000"));
+  }
+  options.max_iterations = header.max_iterations() == 0 ? 10000 : header.max_iterations();
+  if (header.restart() < 0) {
+    return Bad(reason::kBadRestart, Path(field, "restart"),
+               absl::StrCat("is ", header.restart(), "; give 1 or more, or 0 for 50"));
+  }
+  options.restart = header.restart() == 0 ? 50 : header.restart();
+  if (header.rhs_count() < 0 || header.rhs_count() > kMaxRhsCount) {
+    return Bad(
+        reason::kBadRhsCount, Path(field, "rhs_count"),
+        absl::StrCat("is ", header.rhs_count(), "; give 1 to ", kMaxRhsCount, ", or 0 for 1"));
+  }
+  parsed.rhs_count = header.rhs_count() == 0 ? 1 : header.rhs_count();
+  return parsed;
+}
+
+absl::StatusOr<JobLimits> ParseLimits(const v1::JobLimits& limits, std::string_view field) {
+  JobLimits parsed;
+  if (limits.has_max_queue()) {
+    ASSIGN_OR_RETURN(parsed.max_queue, ParseDuration(limits.max_queue(), Path(field, "max_queue")));
+  }
+  if (limits.has_max_run()) {
+    ASSIGN_OR_RETURN(parsed.max_run, ParseDuration(limits.max_run(), Path(field, "max_run")));
+  }
+  return parsed;
+}
+
+absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view field) {
+  switch (layout) {
+    case v1::LAYOUT_CSC:
+      return kernels::Layout::kCsc;
+    case v1::LAYOUT_CSR:
+      return kernels::Layout::kCsr;
+    default:
+      return UnknownEnum(std::string(field), layout, "CSC, CSR");
+  }
+}
+
+v1::EngineKind ToProto(kernels::EngineKind kind) {
+  switch (kind) {
+    case kernels::EngineKind::kAuto:
+      return v1::ENGINE_KIND_AUTO;
+    case kernels::EngineKind::kNone:
+      return v1::ENGINE_KIND_NONE;
+    case kernels::EngineKind::kJacobi:
+      return v1::ENGINE_KIND_JACOBI;
+    case kernels::EngineKind::kStaticSpai:
+      return v1::ENGINE_KIND_STATIC_SPAI;
+  }
+  return v1::ENGINE_KIND_UNSPECIFIED;
+}
+
+v1::Method ToProto(kernels::Method method) {
+  switch (method) {
+    case kernels::Method::kAuto:
+      return v1::METHOD_AUTO;
+    case kernels::Method::kCg:
+      return v1::METHOD_CG;
+    case kernels::Method::kBicgstab:
+      return v1::METHOD_BICGSTAB;
+    case kernels::Method::kGmres:
+      return v1::METHOD_GMRES;
+  }
+  return v1::METHOD_UNSPECIFIED;
+}
+
+v1::Outcome ToProto(kernels::Outcome outcome) {
+  switch (outcome) {
+    case kernels::Outcome::kConverged:
+      return v1::OUTCOME_CONVERGED;
+    case kernels::Outcome::kMaxIterations:
+      return v1::OUTCOME_MAX_ITERATIONS;
+    case kernels::Outcome::kStagnated:
+      return v1::OUTCOME_STAGNATED;
+    case kernels::Outcome::kBreakdown:
+      return v1::OUTCOME_BREAKDOWN;
+    case kernels::Outcome::kIndefinite:
+      return v1::OUTCOME_INDEFINITE;
+    case kernels::Outcome::kNonFinite:
+      return v1::OUTCOME_NON_FINITE;
+    case kernels::Outcome::kTimeLimit:
+      return v1::OUTCOME_TIME_LIMIT;
+    case kernels::Outcome::kCancelled:
+      return v1::OUTCOME_CANCELLED;
+  }
+  return v1::OUTCOME_UNSPECIFIED;
+}
+
+v1::Stage ToProto(kernels::Stage stage) {
+  switch (stage) {
+    case kernels::Stage::kPlan:
+      return v1::STAGE_PLAN;
+    case kernels::Stage::kBuild:
+      return v1::STAGE_BUILD;
+    case kernels::Stage::kAssemble:
+      return v1::STAGE_ASSEMBLE;
+    case kernels::Stage::kSolve:
+      return v1::STAGE_SOLVE;
+  }
+  return v1::STAGE_UNSPECIFIED;
+}
+
+v1::Diagnosis ToProto(const kernels::Diagnosis& from, bool findings) {
+  v1::Diagnosis to;
+  to.set_explicit_zeros(from.explicit_zeros);
+  to.set_structurally_symmetric(from.structurally_symmetric);
+  to.set_numerically_symmetric(from.numerically_symmetric);
+  to.set_asymmetry_row(from.asymmetry_row);
+  to.set_asymmetry_column(from.asymmetry_column);
+  to.set_max_asymmetry(from.max_asymmetry);
+  Set(from.missing_diagonal, to.mutable_missing_diagonal());
+  Set(from.zero_diagonal, to.mutable_zero_diagonal());
+  Set(from.negative_diagonal, to.mutable_negative_diagonal());
+  Set(from.empty_rows, to.mutable_empty_rows());
+  Set(from.empty_columns, to.mutable_empty_columns());
+  to.set_structural_rank(from.structural_rank);
+  Set(from.not_dominant_rows, to.mutable_not_dominant_rows());
+  Set(from.zero_sum_rows, to.mutable_zero_sum_rows());
+  to.set_constants_in_null_space(from.constants_in_null_space);
+  Set(from.dense_rows, to.mutable_dense_rows());
+  Set(from.dense_columns, to.mutable_dense_columns());
+  to.set_max_row_entries(from.max_row_entries);
+  to.set_max_column_entries(from.max_column_entries);
+  to.set_min_abs_value(from.min_abs_value);
+  to.set_max_abs_value(from.max_abs_value);
+  if (findings) to.mutable_findings()->Assign(from.findings.begin(), from.findings.end());
+  return to;
+}
+
+v1::BuildQuality ToProto(const kernels::Quality& from) {
+  v1::BuildQuality to;
+  to.set_residual_frobenius(from.residual_frobenius);
+  to.mutable_residual_quantiles()->Assign(from.residual_quantiles.begin(),
+                                          from.residual_quantiles.end());
+  to.set_worst_column(from.worst_column);
+  to.set_density(from.density);
+  to.set_gram_columns(from.gram_columns);
+  to.set_qr_columns(from.qr_columns);
+  Set(from.rescued_columns, from.first_rescued, to.mutable_rescued_columns());
+  Set(from.rank_deficient_columns, from.first_rank_deficient, to.mutable_rank_deficient_columns());
+  Set(from.zero_columns, from.first_zero_column, to.mutable_zero_columns());
+  Set(from.non_finite_columns, from.first_non_finite, to.mutable_non_finite_columns());
+  to.set_min_scaled_pivot(from.min_scaled_pivot);
+  to.mutable_warnings()->Assign(from.warnings.begin(), from.warnings.end());
+  return to;
+}
+
+v1::RhsOutcome ToProto(const kernels::RhsResult& from) {
+  v1::RhsOutcome to;
+  to.set_outcome(ToProto(from.outcome));
+  to.set_iterations(from.iterations);
+  to.set_true_residual(from.true_residual);
+  to.set_true_relative_residual(from.true_relative_residual);
+  to.set_detail(from.detail);
+  return to;
+}
+
+std::string_view Name(kernels::EngineKind kind) {
+  switch (kind) {
+    case kernels::EngineKind::kAuto:
+      return "auto";
+    case kernels::EngineKind::kNone:
+      return "none";
+    case kernels::EngineKind::kJacobi:
+      return "jacobi";
+    case kernels::EngineKind::kStaticSpai:
+      return "static-spai";
+  }
+  return "unknown";
+}
+
+std::string_view Name(kernels::Method method) {
+  switch (method) {
+    case kernels::Method::kAuto:
+      return "auto";
+    case kernels::Method::kCg:
+      return "cg";
+    case kernels::Method::kBicgstab:
+      return "bicgstab";
+    case kernels::Method::kGmres:
+      return "gmres";
+  }
+  return "unknown";
+}
+
+std::string_view Name(kernels::Outcome outcome) {
+  switch (outcome) {
+    case kernels::Outcome::kConverged:
+      return "converged";
+    case kernels::Outcome::kMaxIterations:
+      return "max-iterations";
+    case kernels::Outcome::kStagnated:
+      return "stagnated";
+    case kernels::Outcome::kBreakdown:
+      return "breakdown";
+    case kernels::Outcome::kIndefinite:
+      return "indefinite";
+    case kernels::Outcome::kNonFinite:
+      return "non-finite";
+    case kernels::Outcome::kTimeLimit:
+      return "time-limit";
+    case kernels::Outcome::kCancelled:
+      return "cancelled";
+  }
+  return "unknown";
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,300 @@
+#include "server/engine/workbench.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/metrics.h"
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+// Predicted time of a solve, before any is known of this machine (the scheduler corrects it by what
+// it measures): so many iterations, each moving the matrix and M once through memory.
+constexpr double kGuessedIterations = 100;
+constexpr double kGuessedBytesPerMs = 5e6;
+
+double PredictSolveMs(const Matrix& a, int64_t nnz_m, const ParsedSolve& solve) {
+  const double iterations =
+      std::min(kGuessedIterations, static_cast<double>(solve.options.max_iterations));
+  const double bytes =
+      12.0 * static_cast<double>(a.csc.nnz() + nnz_m) + 80.0 * static_cast<double>(a.n());
+  return iterations * solve.rhs_count * bytes / kGuessedBytesPerMs;
+}
+
+absl::Status CheckLength(size_t got, int64_t n, int rhs_count, const char* field) {
+  const int64_t want = n * rhs_count;
+  if (static_cast<int64_t>(got) == want) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument, reason::kRhsLengthMismatch,
+                   absl::StrCat(field, " holds ", got, " numbers; ", n, " unknowns and ", rhs_count,
+                                " right-hand sides need ", want))
+      .Field(field)
+      .Meta("actual", static_cast<int64_t>(got))
+      .Meta("limit", want);
+}
+
+// Whether a solve was cut short by something that makes its iterate nobody's answer: the caller
+// gets the error instead. A CancelJob and max_run have outcomes of their own.
+bool IsError(StopCause cause, const kernels::SolveResult& solved) {
+  if (cause == StopCause::kNone || cause == StopCause::kCancelled || cause == StopCause::kMaxRun) {
+    return false;
+  }
+  return std::any_of(solved.rhs.begin(), solved.rhs.end(), [](const kernels::RhsResult& rhs) {
+    return rhs.outcome == kernels::Outcome::kCancelled ||
+           rhs.outcome == kernels::Outcome::kTimeLimit;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant, const Matrix& a,
+                                                       const v1::PreconditionerSpec& spec,
+                                                       const std::string& field,
+                                                       bool for_estimate) const {
+  ASSIGN_OR_RETURN(const ParsedSpec parsed, ParseSpec(spec, field));
+  Prepared prepared;
+  if (!parsed.pattern_matrix.empty()) {
+    ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Get(tenant, parsed.pattern_matrix));
+  }
+  const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
+  auto build = parts_.adapter->Resolve(parsed, a, pattern, for_estimate);
+  if (!build.ok()) return WithFieldPrefix(build.status(), field);
+  prepared.build = *std::move(build);
+  auto estimate = parts_.adapter->Estimate(prepared.build, a, pattern);
+  if (!estimate.ok()) return WithFieldPrefix(estimate.status(), field);
+  prepared.estimate = *estimate;
+  return prepared;
+}
+
+absl::Status Workbench::Submit(const std::shared_ptr<Job>& job, const JobEstimate& estimate,
+                               JobWork work) const {
+  parts_.jobs->Add(job);
+  absl::Status status = parts_.scheduler->Submit(job, estimate, std::move(work));
+  if (!status.ok()) parts_.jobs->Remove(*job);
+  return status;
+}
+
+absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::string& tenant,
+                                                                const Stored<Matrix>& a,
+                                                                const Prepared& prepared, Job& job,
+                                                                const std::string& device) const {
+  // What another job has built since this one was asked for.
+  if (auto found = parts_.preconditioners->Find(tenant, prepared.build.content_key)) {
+    job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
+    job.SetPreconditioner(found->handle);
+    job.ReportQuality(ToProto(found->value->quality));
+    if (parts_.metrics) parts_.metrics->Reused();
+    return *std::move(found);
+  }
+  const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
+  ASSIGN_OR_RETURN(BuiltPreconditioner built,
+                   parts_.adapter->Build(tenant, prepared.build, *a.value, pattern, job));
+  job.UpdateTimings([&](v1::Timings& timings) {
+    timings.set_plan_ms(built.plan_ms);
+    timings.set_build_ms(built.build_ms);
+    timings.set_rebuild(built.rebuild);
+  });
+  job.ReportQuality(ToProto(built.quality));
+  auto entry = std::make_shared<Preconditioner>();
+  entry->kernel = std::move(built.kernel);
+  entry->quality = std::move(built.quality);
+  entry->matrix = a.handle;
+  entry->spec = prepared.build.proto;
+  entry->choice = prepared.build.choice;
+  entry->timings = job.timings();
+  entry->device = device;
+  entry->created = parts_.clock->WallNow();
+  entry->nnz_a = a.value->csc.nnz();
+  const int64_t bytes = entry->bytes();
+  ASSIGN_OR_RETURN(
+      Stored<Preconditioner> stored,
+      parts_.preconditioners->Put(tenant, std::move(entry), bytes, prepared.build.content_key));
+  job.SetPreconditioner(stored.handle);
+  return stored;
+}
+
+absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest request) {
+  ASSIGN_OR_RETURN(Prepared made,
+                   Prepare(request.tenant, *request.matrix.value, request.spec, request.field,
+                           /*for_estimate=*/false));
+  if (made.build.spec.engine == kernels::EngineKind::kNone) {
+    return MakeError(absl::StatusCode::kInvalidArgument, reason::kNothingToBuild,
+                     absl::StrCat(request.field,
+                                  ".engine is NONE, which is no preconditioner; "
+                                  "name an engine, or AUTO"))
+        .Field(request.field + ".engine");
+  }
+  const auto prepared = std::make_shared<const Prepared>(std::move(made));
+  const std::string& content = prepared->build.content_key;
+
+  BuildTicket result;
+  const auto existing = [&] {
+    result.ready = parts_.preconditioners->Find(request.tenant, content);
+    return result.ready.has_value();
+  };
+  const Job::AttachOptions attach{.detach = request.terms.detach,
+                                  .deadline = request.terms.deadline};
+  const auto submit = [&]() -> absl::StatusOr<JobCoalescer::Ticket> {
+    RETURN_IF_ERROR(parts_.adapter->AdmitBuild(prepared->estimate));
+    JobCoalescer::Ticket ticket;
+    ticket.job = Job::Create({.tenant = request.tenant,
+                              .kind = v1::JOB_KIND_BUILD,
+                              .matrix = request.matrix.handle,
+                              .preconditioner = {}},
+                             request.terms.limits, *parts_.clock);
+    ticket.waiter = *ticket.job->Attach(attach);
+    RETURN_IF_ERROR(Submit(ticket.job,
+                           {.predicted_ms = prepared->estimate.predicted_ms,
+                            .host_bytes = prepared->estimate.host_bytes,
+                            .device_bytes = prepared->estimate.device_bytes},
+                           [this, tenant = request.tenant, matrix = request.matrix, prepared](
+                               Job& job, const std::string& device) -> absl::Status {
+                             auto outcome = std::make_shared<BuildOutcome>();
+                             ASSIGN_OR_RETURN(
+                                 outcome->preconditioner,
+                                 BuildAndStore(tenant, matrix, *prepared, job, device));
+                             job.SetResult(std::move(outcome));
+                             return absl::OkStatus();
+                           }));
+    return ticket;
+  };
+
+  // Limits are one caller's own: a job that may end by them is not for others to wait on.
+  const bool shareable = !request.terms.limits.max_queue && !request.terms.limits.max_run;
+  JobCoalescer::Ticket ticket;
+  if (shareable) {
+    const std::string key = absl::StrCat(request.tenant.size(), ":", request.tenant, content);
+    ASSIGN_OR_RETURN(ticket, coalescer_.Join(key, attach, existing, submit));
+  } else if (!existing()) {
+    ASSIGN_OR_RETURN(ticket, submit());
+  }
+  if (result.ready && parts_.metrics) parts_.metrics->Reused();
+  if (ticket.shared && parts_.metrics) parts_.metrics->JobShared();
+  result.job = std::move(ticket.job);
+  result.waiter = std::move(ticket.waiter);
+  result.shared = ticket.shared;
+  return result;
+}
+
+absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest request) {
+  const Matrix& a = *request.matrix.value;
+  RETURN_IF_ERROR(CheckLength(request.b.size(), a.n(), request.solve.rhs_count, "rhs"));
+  if (!request.x0.empty()) {
+    RETURN_IF_ERROR(
+        CheckLength(request.x0.size(), a.n(), request.solve.rhs_count, "initial_guess"));
+  }
+  auto work = std::make_shared<SolveWork>();
+  kernels::EngineKind kind = kernels::EngineKind::kNone;
+  JobEstimate estimate;
+  int64_t nnz_m = 0;
+  if (request.preconditioner) {
+    const Preconditioner& m = *request.preconditioner->value;
+    if (m.m().n_cols != a.n()) {
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kPreconditionerSizeMismatch,
+                       absl::StrCat("the preconditioner is of size ", m.m().n_cols,
+                                    ", the matrix of ", a.n(), "; they must be equal"))
+          .Field("header.preconditioner");
+    }
+    kind = m.kernel->kind();
+    nnz_m = m.m().nnz();
+  } else if (request.spec) {
+    ASSIGN_OR_RETURN(work->prepared,
+                     Prepare(request.tenant, a, *request.spec, "header.spec", false));
+    kind = work->prepared->build.spec.engine;
+    nnz_m = work->prepared->estimate.nnz_m;
+    if (kind != kernels::EngineKind::kNone) {
+      // Held from now on, so that it cannot be evicted while this solve waits.
+      work->found = parts_.preconditioners->Find(request.tenant, work->prepared->build.content_key);
+      if (!work->found) {
+        RETURN_IF_ERROR(parts_.adapter->AdmitBuild(work->prepared->estimate));
+        estimate = {.predicted_ms = work->prepared->estimate.predicted_ms,
+                    .host_bytes = work->prepared->estimate.host_bytes,
+                    .device_bytes = work->prepared->estimate.device_bytes};
+      }
+    }
+  } else {
+    return MakeError(absl::StatusCode::kInvalidArgument, reason::kMissingField,
+                     "neither header.preconditioner nor header.spec is set; set one (a spec with "
+                     "engine NONE solves without a preconditioner)")
+        .Field("header.preconditioning");
+  }
+  ASSIGN_OR_RETURN(request.solve.options.method,
+                   parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
+  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, request.solve.options));
+  estimate.predicted_ms += PredictSolveMs(a, nnz_m, request.solve);
+
+  SolveTicket ticket;
+  ticket.job = Job::Create(
+      {.tenant = request.tenant,
+       .kind = v1::JOB_KIND_SOLVE,
+       .matrix = request.matrix.handle,
+       .preconditioner = request.preconditioner ? request.preconditioner->handle : std::string()},
+      request.terms.limits, *parts_.clock);
+  ticket.waiter =
+      *ticket.job->Attach({.detach = request.terms.detach, .deadline = request.terms.deadline});
+  work->request = std::move(request);
+  RETURN_IF_ERROR(Submit(ticket.job, estimate, [this, work](Job& job, const std::string& device) {
+    return RunSolve(*work, job, device);
+  }));
+  return ticket;
+}
+
+absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& device) const {
+  SolveRequest& request = work.request;
+  auto outcome = std::make_shared<SolveOutcome>();
+  v1::SolveDone& done = outcome->done;
+  std::optional<Stored<Preconditioner>> m = request.preconditioner;
+  if (m) {
+    done.mutable_choice()->set_engine(m->value->choice.engine());
+  } else {
+    *done.mutable_choice() = work.prepared->build.choice;
+    if (work.found) {
+      m = work.found;
+      job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
+      job.SetPreconditioner(m->handle);
+      job.ReportQuality(ToProto(m->value->quality));
+      if (parts_.metrics) parts_.metrics->Reused();
+    } else if (work.prepared->build.spec.engine != kernels::EngineKind::kNone) {
+      ASSIGN_OR_RETURN(m,
+                       BuildAndStore(request.tenant, request.matrix, *work.prepared, job, device));
+    }
+  }
+  ASSIGN_OR_RETURN(
+      kernels::SolveResult solved,
+      parts_.adapter->Solve(*request.matrix.value, m ? m->value->kernel.get() : nullptr, request.b,
+                            request.x0, request.solve.options, job));
+  if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
+
+  std::vector<v1::RhsOutcome> outcomes;
+  for (const kernels::RhsResult& rhs : solved.rhs) outcomes.push_back(ToProto(rhs));
+  job.UpdateTimings([&](v1::Timings& timings) { timings.set_solve_ms(solved.solve_ms); });
+  done.mutable_outcomes()->Assign(outcomes.begin(), outcomes.end());
+  done.set_method(ToProto(request.solve.options.method));
+  done.set_matrix(request.matrix.handle);
+  if (m) {
+    const Preconditioner& used = *m->value;
+    done.set_preconditioner(m->handle);
+    done.set_nnz_ratio(static_cast<double>(used.m().nnz()) /
+                       std::max(1.0, static_cast<double>(request.matrix.value->csc.nnz())));
+    *done.mutable_quality() = ToProto(used.quality);
+  }
+  *done.mutable_timings() = job.timings();
+  done.set_device(device);
+  done.set_job(job.name());
+  outcome->x = std::move(solved.x);
+  outcome->share = std::move(request.share);
+  job.SetOutcomes(std::move(outcomes));
+  job.SetResult(std::move(outcome));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Workbench::Estimate> Workbench::EstimateBuild(const std::string& tenant,
+                                                             const Matrix& matrix,
+                                                             const v1::PreconditionerSpec& spec,
+                                                             std::string field) {
+  ASSIGN_OR_RETURN(Prepared prepared, Prepare(tenant, matrix, spec, field, /*for_estimate=*/true));
+  return Estimate{prepared.estimate, prepared.build.choice};
+}
+
+}  // namespace spaid::server
