@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <limits>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include "kernels/sparse/pattern.h"
 #include "kernels/sparse/transpose.h"
@@ -17,8 +17,12 @@ namespace {
 
 constexpr double kSymmetryTolerance = 1e-12;
 constexpr double kZeroSumTolerance = 1e-12;
-// Six decades of values within one matrix: the point from which scaling usually pays.
+// Pairs that differ by less look like one value written with too few digits.
+constexpr double kNoise = 1e-6;
+// Ten decades of values within one matrix: the point from which scaling usually pays.
 constexpr double kWideRange = 1e10;
+// Row sums of larger values are taken of scaled ones: 2^31 of them could overflow.
+constexpr double kHugeValue = 1e290;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
@@ -34,20 +38,24 @@ std::string Number(double v) {
   return text;
 }
 
-// "1 row is", "12 rows are".
+// "1 row is", "12 rows are", "12 entries are".
 std::string Count(const Occurrence& o, const std::string& thing, const char* one,
                   const char* many) {
-  return S(o.count) + " " + thing + (o.count == 1 ? " " : "s ") + (o.count == 1 ? one : many);
+  if (o.count == 1) return "1 " + thing + " " + one;
+  const bool y = thing.back() == 'y';
+  return S(o.count) + " " + (y ? thing.substr(0, thing.size() - 1) + "ies" : thing + "s") + " " +
+         many;
 }
 
 std::string First(const Occurrence& o) { return " (first: " + S(o.first) + ")"; }
 
 // One walk over A and Aᵀ, column by column, as over two sorted lists.
-void CompareWithTranspose(const CscView& a, const CscMatrix& t, Diagnosis& d) {
+// Returns the largest difference of a pair relative to the pair.
+double CompareWithTranspose(const CscView& a, const CscMatrix& t, Diagnosis& d) {
   d.structurally_symmetric = true;
   d.numerically_symmetric = true;
   int64_t structural_row = -1, structural_column = -1;
-  double largest_difference = 0;
+  double largest_relative = 0;
   for (int64_t j = 0; j < a.n_cols; ++j) {
     int64_t p = a.col_ptr[Z(j)], q = t.col_ptr[Z(j)];
     const int64_t p_end = a.col_ptr[Z(j) + 1], q_end = t.col_ptr[Z(j) + 1];
@@ -62,10 +70,13 @@ void CompareWithTranspose(const CscView& a, const CscMatrix& t, Diagnosis& d) {
         structural_row = row;
         structural_column = j;
       }
-      const double difference = std::abs(v - w);
-      largest_difference = std::max(largest_difference, difference);
-      if (difference > kSymmetryTolerance * std::max(std::abs(v), std::abs(w)) &&
-          d.numerically_symmetric) {
+      if (v == w) continue;
+      // Quotients first: the difference of two huge values may overflow.
+      const double size = std::max(std::abs(v), std::abs(w));
+      const double relative = std::abs(v / size - w / size);
+      largest_relative = std::max(largest_relative, relative);
+      d.max_asymmetry = std::max(d.max_asymmetry, relative * (size / d.max_abs_value));
+      if (relative > kSymmetryTolerance && d.numerically_symmetric) {
         d.numerically_symmetric = false;
         d.asymmetry_row = row;
         d.asymmetry_column = j;
@@ -76,8 +87,7 @@ void CompareWithTranspose(const CscView& a, const CscMatrix& t, Diagnosis& d) {
     d.asymmetry_row = structural_row;
     d.asymmetry_column = structural_column;
   }
-  // Scaled before the division: the difference of two huge values may overflow, the quotient not.
-  d.max_asymmetry = d.max_abs_value > 0 ? largest_difference / d.max_abs_value : 0;
+  return largest_relative;
 }
 
 int64_t StructuralRank(const CscView& a, int64_t zeros) {
@@ -104,7 +114,7 @@ int64_t StructuralRank(const CscView& a, int64_t zeros) {
          std::count(row_of_column.begin(), row_of_column.end(), -1);
 }
 
-void Explain(Diagnosis& d) {
+void Explain(double pair_asymmetry, Diagnosis& d) {
   const auto say = [&](std::string sentence) { d.findings.push_back(std::move(sentence)); };
   if (d.empty_rows.count > 0) {
     say(Count(d.empty_rows, "row", "has", "have") + " no nonzero entry" + First(d.empty_rows) +
@@ -149,16 +159,14 @@ void Explain(Diagnosis& d) {
         "definite; "
         "ask for ensure_row or row_match, and use BiCGSTAB or GMRES.");
   }
-  const bool mixed =
-      d.negative_diagonal.count > 0 && d.negative_diagonal.count + d.zero_diagonal.count < d.n;
-  if (mixed) {
+  if (d.negative_diagonal.count > 0 && d.negative_diagonal.count < d.n) {
     say(Count(d.negative_diagonal, "diagonal entry", "is", "are") + " negative" +
         First(d.negative_diagonal) +
-        (d.numerically_symmetric ? ": the matrix is indefinite, CG may break down; use GMRES or "
-                                   "BiCGSTAB."
+        (d.numerically_symmetric ? ": the matrix is not positive definite, CG may break down; use "
+                                   "GMRES or BiCGSTAB."
                                  : ": check the sign of those equations; multiplying a row by -1 "
                                    "changes no solution."));
-  } else if (d.negative_diagonal.count > 0 && d.negative_diagonal.count == d.n) {
+  } else if (d.negative_diagonal.count == d.n) {
     say(std::string("All diagonal entries are negative: the matrix may be negative definite; ") +
         "solve with -A and -b to use CG.");
   }
@@ -169,8 +177,9 @@ void Explain(Diagnosis& d) {
     say("The pattern is symmetric, the values are not (first at row " + S(d.asymmetry_row) +
         ", column " + S(d.asymmetry_column) + "; largest difference " + Number(d.max_asymmetry) +
         " of the largest entry): CG cannot be used" +
-        (d.max_asymmetry < 1e-8 ? "; the difference is small, symmetrise (A + Aᵀ)/2 if it is noise."
-                                : "; use BiCGSTAB or GMRES."));
+        (pair_asymmetry < kNoise
+             ? "; the difference is small, symmetrise (A + Aᵀ)/2 if it is noise."
+             : "; use BiCGSTAB or GMRES."));
   }
   if (d.dense_rows.count > 0) {
     say(Count(d.dense_rows, "row", "is", "are") + " nearly dense" + First(d.dense_rows) +
@@ -218,6 +227,8 @@ Diagnosis Diagnose(const CscView& a) {
   rows.assign(n, Row());
   Array<int64_t> column_entries;
   column_entries.resize(n);
+  for (const double v : a.values) d.max_abs_value = std::max(d.max_abs_value, std::abs(v));
+  const double scale = d.max_abs_value > kHugeValue ? 0x1p-64 : 1;
   for (int64_t j = 0; j < d.n; ++j) {
     const auto indices = a.column(j);
     const auto values = a.column_values(j);
@@ -227,20 +238,19 @@ Diagnosis Diagnose(const CscView& a) {
       const double v = values[p], size = std::abs(v);
       Row& row = rows[static_cast<size_t>(indices[p])];
       ++row.entries;
-      row.sum += v;
+      row.sum += scale * v;
       if (indices[p] == j) {
         stored_diagonal = true;
         diagonal = v;
-        row.diagonal = size;
+        row.diagonal = scale * size;
       } else {
-        row.off_diagonal += size;
+        row.off_diagonal += scale * size;
       }
       if (v == 0) {
         ++d.explicit_zeros;
         continue;
       }
       nonzero = row.nonzero = true;
-      d.max_abs_value = std::max(d.max_abs_value, size);
       smallest = std::min(smallest, size);
     }
     column_entries[Z(j)] = static_cast<int64_t>(indices.size());
@@ -267,9 +277,9 @@ Diagnosis Diagnose(const CscView& a) {
   }
   d.constants_in_null_space =
       d.zero_sum_rows.count > 0 && d.zero_sum_rows.count + d.empty_rows.count == d.n;
-  CompareWithTranspose(a, Transpose(a), d);
+  const double pair_asymmetry = CompareWithTranspose(a, Transpose(a), d);
   d.structural_rank = StructuralRank(a, d.explicit_zeros);
-  Explain(d);
+  Explain(pair_asymmetry, d);
   return d;
 }
 

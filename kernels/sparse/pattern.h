@@ -17,7 +17,7 @@ struct PatternOptions {
   // Threshold pattern [HybridSPAI]: entry kept where |a_ij| > (1 - τ) max_i |a_ij| of its column,
   // 0 <= τ <= 1, the diagonal always. Unset: every stored entry of A is in the pattern. Not used
   // with a pattern of the user.
-  std::optional<double> keep_tau;
+  std::optional<double> keep_tau = std::nullopt;
   // J_k grows by {j : a_kj stored}: cures e_k outside the reach of J_k (engines.md section 1).
   bool ensure_row = false;
   // A maximum-matching row permutation Q of A first (rows and columns that the matching leaves over
