@@ -1,0 +1,107 @@
+// Shared by the tests of static SPAI.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/static_spai/static_spai.h"
+#include "tests/oracle/generators.h"
+#include "tests/oracle/oracle.h"
+
+namespace spaid::kernels {
+
+inline StaticSpaiOptions With(LocalSolver solver, int power = 1) {
+  StaticSpaiOptions options;
+  options.local_solver = solver;
+  options.pattern.power = power;
+  return options;
+}
+
+// Plan and build; a failure is a test failure.
+inline StaticSpaiResult Build(const CscView& a, const PatternView* pattern,
+                              const StaticSpaiOptions& options, int threads = 2) {
+  const Context context{.stop = {}, .progress = nullptr, .threads = threads};
+  auto plan = PlanStaticSpai(a, pattern, options, context);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  if (!plan.ok()) return {};
+  auto result = BuildStaticSpai(**plan, a, options, context);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  if (!result.ok()) return {};
+  return std::move(result).value();
+}
+
+inline StaticSpaiResult Build(const CscView& a, const Pattern& pattern,
+                              const StaticSpaiOptions& options, int threads = 2) {
+  const PatternView view = pattern;
+  return Build(a, &view, options, threads);
+}
+
+// From rows of a small dense matrix; zeros are not stored.
+inline CscMatrix FromRows(std::initializer_list<std::initializer_list<double>> rows) {
+  oracle::Dense dense(static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows.size()));
+  int64_t i = 0;
+  for (const auto& row : rows) {
+    int64_t j = 0;
+    for (const double v : row) dense(i, j++) = v;
+    ++i;
+  }
+  return oracle::FromDense(dense);
+}
+
+inline Pattern FullPattern(int64_t n) {
+  Pattern p;
+  p.n_rows = p.n_cols = n;
+  p.col_ptr.push_back(0);
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t i = 0; i < n; ++i) p.row_idx.push_back(static_cast<int32_t>(i));
+    p.col_ptr.push_back((j + 1) * n);
+  }
+  return p;
+}
+
+inline Pattern DiagonalPattern(int64_t n) {
+  Pattern p;
+  p.n_rows = p.n_cols = n;
+  for (int64_t j = 0; j <= n; ++j) p.col_ptr.push_back(j);
+  for (int64_t j = 0; j < n; ++j) p.row_idx.push_back(static_cast<int32_t>(j));
+  return p;
+}
+
+// The bound that the Gram path owes to QR, for every column.
+inline void ExpectGramAccuracy(const StaticSpaiResult& gram, const StaticSpaiResult& qr,
+                               const std::string& what) {
+  ASSERT_EQ(gram.residual_norms.size(), qr.residual_norms.size());
+  for (size_t k = 0; k < qr.residual_norms.size(); ++k) {
+    ASSERT_LE(gram.residual_norms[k], (1 + 1e-6) * qr.residual_norms[k] + 1e-10)
+        << what << ", column " << k << ", scaled pivot " << gram.min_scaled_pivots[k];
+  }
+}
+
+// ‖A m_k − e_k‖ from the values of M, in plain loops.
+inline std::vector<double> ExplicitResiduals(const CscView& a, const CscView& m) {
+  std::vector<double> norms;
+  std::vector<double> r(static_cast<size_t>(a.n_rows), 0);
+  for (int64_t k = 0; k < m.n_cols; ++k) {
+    std::fill(r.begin(), r.end(), 0.0);
+    r[static_cast<size_t>(k)] = -1;
+    for (int64_t p = m.col_ptr[static_cast<size_t>(k)]; p < m.col_ptr[static_cast<size_t>(k) + 1];
+         ++p) {
+      const int64_t j = m.row_idx[static_cast<size_t>(p)];
+      for (int64_t s = a.col_ptr[static_cast<size_t>(j)];
+           s < a.col_ptr[static_cast<size_t>(j) + 1]; ++s) {
+        r[static_cast<size_t>(a.row_idx[static_cast<size_t>(s)])] +=
+            a.values[static_cast<size_t>(s)] * m.values[static_cast<size_t>(p)];
+      }
+    }
+    norms.push_back(oracle::Norm(r));
+  }
+  return norms;
+}
+
+}  // namespace spaid::kernels
