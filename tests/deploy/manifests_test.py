@@ -7,13 +7,12 @@ daemon may drain fit into the times that Kubernetes and systemd grant, both over
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
+import daemon
 import yaml
 
 ROOT = pathlib.Path()
@@ -38,27 +37,10 @@ def unit_text():
     return (ROOT / 'deploy/systemd/spaid.service').read_text()
 
 
-def start_and_stop(test, arguments):
+def start_and_stop(arguments):
     """Starts the daemon with `arguments`, its ports replaced by free ones of loopback; stops it."""
-    with tempfile.TemporaryDirectory() as folder:
-        port = pathlib.Path(folder, 'port')
-        arguments = [re.sub(r'=0\.0\.0\.0:\d+$', '=127.0.0.1:0', a) for a in arguments]
-        with open(pathlib.Path(folder, 'log'), 'w+') as log:
-            daemon = subprocess.Popen([SPAID, *arguments, f'--port-file={port}'], stdout=log,
-                                      stderr=subprocess.STDOUT)
-            try:
-                give_up = time.monotonic() + 30
-                while not (port.exists() and port.read_text().strip()):
-                    if daemon.poll() is not None or time.monotonic() > give_up:
-                        log.seek(0)
-                        test.fail(f'{arguments}: the daemon does not serve\n{log.read()}')
-                    time.sleep(0.02)
-                daemon.send_signal(signal.SIGTERM)
-                test.assertEqual(daemon.wait(60), 0)
-            finally:
-                if daemon.poll() is None:
-                    daemon.kill()
-                    daemon.wait()
+    with daemon.running(SPAID, [re.sub(r'=0\.0\.0\.0:\d+$', '=127.0.0.1:0', a) for a in arguments]):
+        pass
 
 
 @unittest.skipUnless(shutil.which('kubectl'), 'kubectl is not installed')
@@ -114,8 +96,8 @@ class KustomizeTest(unittest.TestCase):
     def test_the_daemon_takes_the_arguments(self):
         _, _, container = self.render('overlays/cpu')
         # The drain itself is tested where the daemon is; here it need not last.
-        start_and_stop(self, [a.replace('--drain-grace=5s', '--drain-grace=0s')
-                              for a in container['args']])
+        start_and_stop([a.replace('--drain-grace=5s', '--drain-grace=0s')
+                        for a in container['args']])
 
 
 class DockerTest(unittest.TestCase):
@@ -125,7 +107,7 @@ class DockerTest(unittest.TestCase):
 
     def test_the_daemon_takes_the_command(self):
         match = re.search(r'^CMD (\[.*\])$', self.text, re.MULTILINE)
-        start_and_stop(self, [*yaml.safe_load(match.group(1)), '--drain-grace=0s'])
+        start_and_stop([*yaml.safe_load(match.group(1)), '--drain-grace=0s'])
 
     def test_only_our_list_of_packages_is_installed(self):
         stages = re.split(r'^FROM ', self.text, flags=re.MULTILINE)[1:]

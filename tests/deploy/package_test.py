@@ -1,6 +1,6 @@
 """The installed tree: complete, relocatable, small, and a home for a client program.
 
-    package_test.py BUILD_DIRECTORY CMAKE
+    package_test.py ROOT BUILD_DIRECTORY CMAKE
 """
 
 import os
@@ -13,6 +13,9 @@ import tarfile
 import tempfile
 import unittest
 
+import daemon
+
+ROOT = pathlib.Path()
 BUILD = pathlib.Path()
 CMAKE = ''
 MEBIBYTE = 1 << 20
@@ -148,18 +151,24 @@ class PackageTest(unittest.TestCase):
         programs = sorted((self.tree / 'libexec/spaid/tests').iterdir())
         self.assertIn('.', run(programs[0], '--gtest_list_tests', env=bare_environment(), cwd='/'))
 
-    def check_client(self, program):
-        self.assertIn('refused with code', run(program))
-
-    def test_a_client_builds_with_find_package(self):
+    def test_the_client_of_the_readme_solves(self):
+        program = re.search(r'```cpp\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL).group(1)
+        self.assertIn('"127.0.0.1:7433"', program)
         folder = self.folder / 'with_cmake'
         folder.mkdir()
-        (folder / 'a_client.cc').write_text(CLIENT)
         (folder / 'CMakeLists.txt').write_text(CLIENT_CMAKE)
-        run(CMAKE, '-S', folder, '-B', folder / 'build', f'-DCMAKE_PREFIX_PATH={self.dev}',
-            '-DCMAKE_BUILD_TYPE=Release')
-        run(CMAKE, '--build', folder / 'build')
-        self.check_client(folder / 'build/a_client')
+        env = bare_environment()
+        with daemon.running(self.tree / 'bin/spaid',
+                            ['--address=127.0.0.1:0', '--ops-address=', '--drain-grace=0s'],
+                            env=env) as address:
+            (folder / 'a_client.cc').write_text(program.replace('127.0.0.1:7433', address))
+            run(CMAKE, '-S', folder, '-B', folder / 'build', f'-DCMAKE_PREFIX_PATH={self.dev}',
+                '-DCMAKE_BUILD_TYPE=Release')
+            run(CMAKE, '--build', folder / 'build')
+            self.assertEqual(run(folder / 'build/a_client').split(), ['1.000000'] * 3)
+            solved = run(self.tree / 'bin/spaidctl', f'--address={address}', 'solve',
+                         'gallery:poisson:8', '--json', env=env)
+            self.assertIn('"CONVERGED"', solved)
 
     def test_a_client_builds_with_pkg_config(self):
         folder = self.folder / 'with_pkg_config'
@@ -169,7 +178,7 @@ class PackageTest(unittest.TestCase):
         flags = run('pkg-config', '--cflags', '--libs', 'spaid-client', env=env).split()
         run('g++', '-std=c++20', folder / 'a_client.cc', '-o', folder / 'a_client', *flags,
             '-pthread')
-        self.check_client(folder / 'a_client')
+        self.assertIn('refused with code 14', run(folder / 'a_client'))
 
     def test_the_dev_tree_names_no_folder_of_the_build_machine(self):
         for pattern in ('*.cmake', '*.pc', '*.h'):
@@ -180,5 +189,5 @@ class PackageTest(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    BUILD, CMAKE = pathlib.Path(sys.argv[1]), sys.argv[2]
+    ROOT, BUILD, CMAKE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
     unittest.main(argv=sys.argv[:1], verbosity=2)
