@@ -201,7 +201,8 @@ void AddGlobals(CLI::App& app, GlobalArgs& args) {
       ->type_name("SECONDS")
       ->group(server);
   const std::string output = "Output";
-  app.add_flag("--json", args.json, "Exactly one JSON object on stdout, nothing else")->group(output);
+  app.add_flag("--json", args.json, "Exactly one JSON object on stdout, nothing else")
+      ->group(output);
   app.add_flag("-q,--quiet", args.quiet, "No progress")->group(output);
   app.add_option_function<std::string>(
          "--color",
@@ -224,7 +225,8 @@ void AddSolve(CLI::App& app, Arguments& args) {
       "  spaidctl solve A.mtx.gz --rhs=b.mtx --out=x.mtx  your right-hand side, keep the solution\n"
       "  spaidctl solve gallery:elasticity:20 --engine=static-spai --pattern-power=2\n"
       "  spaidctl solve A.mtx --engine=jacobi --method=cg --rtol=1e-10 --json\n"
-      "Exit codes: 0 converged, 3 did not converge (the outcome says why), 1 error, 2 wrong usage.");
+      "Exit codes: 0 converged, 3 did not converge (the outcome says why), 1 error, 2 wrong "
+      "usage.");
   AddMatrix(sub, s.matrix);
   sub->add_option("--rhs", s.rhs, "ones: b = A*1; random: b = A*x, x seeded in [-1, 1]; or a file")
       ->type_name("FILE|ones|random")
@@ -273,11 +275,11 @@ void AddBuild(CLI::App& app, Arguments& args) {
 }
 
 void AddEstimateAndUpload(CLI::App& app, Arguments& args) {
-  CLI::App* estimate = AddCommand(
-      app, args, Command::kEstimate, "estimate",
-      "Say what a build would cost, from the pattern alone",
-      "  spaidctl estimate A.mtx --pattern-power=2\n"
-      "  spaidctl estimate pattern.mtx --engine=static-spai   a pattern file will do");
+  CLI::App* estimate =
+      AddCommand(app, args, Command::kEstimate, "estimate",
+                 "Say what a build would cost, from the pattern alone",
+                 "  spaidctl estimate A.mtx --pattern-power=2\n"
+                 "  spaidctl estimate pattern.mtx --engine=static-spai   a pattern file will do");
   AddMatrix(estimate, args.estimate.matrix);
   args.estimate.engine.engine = Engine::kStaticSpai;
   AddEngine(estimate, args.estimate.engine, {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai});
@@ -300,19 +302,19 @@ void AddLists(CLI::App& app, Arguments& args) {
   auto* matrix = matrices->add_option("name", args.list.name, "Handle of one")->type_name("HANDLE");
   matrices->add_flag("--delete", args.list.remove, "Delete it")->needs(matrix);
 
-  CLI::App* preconditioners = AddCommand(
-      app, args, Command::kPreconditioners, "preconditioners",
-      "List, show, download or delete the preconditioners on the server",
-      "  spaidctl preconditioners\n"
-      "  spaidctl preconditioners preconditioners/... --download=M.mtx\n"
-      "  spaidctl preconditioners preconditioners/... --delete");
+  CLI::App* preconditioners =
+      AddCommand(app, args, Command::kPreconditioners, "preconditioners",
+                 "List, show, download or delete the preconditioners on the server",
+                 "  spaidctl preconditioners\n"
+                 "  spaidctl preconditioners preconditioners/... --download=M.mtx\n"
+                 "  spaidctl preconditioners preconditioners/... --delete");
   auto* name =
       preconditioners->add_option("name", args.list.name, "Handle of one")->type_name("HANDLE");
-  auto* download = preconditioners
-                       ->add_option("--download", args.list.download,
-                                    "Write M here as Matrix Market (also .gz)")
-                       ->type_name("FILE")
-                       ->needs(name);
+  auto* download =
+      preconditioners
+          ->add_option("--download", args.list.download, "Write M here as Matrix Market (also .gz)")
+          ->type_name("FILE")
+          ->needs(name);
   preconditioners->add_flag("--delete", args.list.remove, "Delete it")
       ->needs(name)
       ->excludes(download);
@@ -351,20 +353,19 @@ void AddJobControl(CLI::App& app, Arguments& args) {
       ->type_name("N")
       ->capture_default_str();
 
-  CLI::App* cancel =
-      AddCommand(app, args, Command::kCancel, "cancel", "Stop a queued or running job",
-                 "  spaidctl cancel jobs/...");
+  CLI::App* cancel = AddCommand(app, args, Command::kCancel, "cancel",
+                                "Stop a queued or running job", "  spaidctl cancel jobs/...");
   cancel->add_option("job", args.cancel.job, "Name of the job")->required()->type_name("JOB");
 }
 
 void AddCompare(CLI::App& app, Arguments& args) {
   CompareArgs& c = args.compare;
-  CLI::App* sub = AddCommand(
-      app, args, Command::kCompare, "compare",
-      "Solve with every engine and method that fits; one table, the best total marked",
-      "  spaidctl compare A.mtx\n"
-      "  spaidctl compare gallery:convdiff:30 --powers=1 --rhs=ones\n"
-      "Exit codes: 0 at least one converged, 3 none did, 1 error, 2 wrong usage.");
+  CLI::App* sub =
+      AddCommand(app, args, Command::kCompare, "compare",
+                 "Solve with every engine and method that fits; one table, the best total marked",
+                 "  spaidctl compare A.mtx\n"
+                 "  spaidctl compare gallery:convdiff:30 --powers=1 --rhs=ones\n"
+                 "Exit codes: 0 at least one converged, 3 none did, 1 error, 2 wrong usage.");
   AddMatrix(sub, c.matrix);
   sub->add_option("--powers", c.powers, "Pattern powers of static SPAI to try")
       ->delimiter(',')

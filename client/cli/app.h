@@ -14,7 +14,8 @@ namespace spaid::cli {
 // `arguments` receives what is parsed and must outlive the tree.
 std::unique_ptr<CLI::App> MakeApp(Arguments& arguments);
 
-// Parses; on --help or wrong usage prints what there is to say and gives the exit code to leave with.
+// Parses; on --help or wrong usage prints what there is to say and gives the exit code to leave
+// with.
 std::optional<ExitCode> Parse(CLI::App& app, int argc, const char* const* argv);
 
 }  // namespace spaid::cli

@@ -86,7 +86,7 @@ struct UploadArgs {
 struct ListArgs {
   std::string name;  // one to show; empty: all
   bool remove = false;
-  std::string download;          // preconditioners: file for M
+  std::string download;           // preconditioners: file for M
   std::optional<JobState> state;  // jobs
 };
 
@@ -118,8 +118,19 @@ struct GalleryArgs {
 };
 
 enum class Command {
-  kSolve, kBuild, kEstimate, kUpload, kMatrices, kPreconditioners, kJobs, kWatch, kCancel, kInfo,
-  kCompare, kGallery, kCompletion,
+  kSolve,
+  kBuild,
+  kEstimate,
+  kUpload,
+  kMatrices,
+  kPreconditioners,
+  kJobs,
+  kWatch,
+  kCancel,
+  kInfo,
+  kCompare,
+  kGallery,
+  kCompletion,
 };
 
 struct Arguments {

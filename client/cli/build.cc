@@ -60,8 +60,10 @@ ExitCode RunUpload(Session& session, const UploadArgs& args) {
   if (!source.ok()) return session.out.Fail(source.error());
   if (!source->local) {
     return session.out.Fail(
-        LocalError("ALREADY_UPLOADED", source->handle + " is on the server already; to see it: "
-                                       "spaidctl matrices " + source->handle));
+        LocalError("ALREADY_UPLOADED", source->handle +
+                                           " is on the server already; to see it: "
+                                           "spaidctl matrices " +
+                                           source->handle));
   }
   ProgressReporter reporter(session.progress_mode(), stderr);
   Timings timings;
@@ -99,8 +101,7 @@ ExitCode RunEstimate(Session& session, const EstimateArgs& args) {
   std::string handle = source->handle;
   if (source->local) {
     ProgressReporter reporter(session.progress_mode(), stderr);
-    auto info =
-        session.client.Upload(*source->local, source->label, session.Call({}, reporter));
+    auto info = session.client.Upload(*source->local, source->label, session.Call({}, reporter));
     reporter.Clear();
     if (!info.ok()) return session.out.Fail(info.error());
     handle = info->name;

@@ -14,7 +14,8 @@
 
 namespace spaid::cli {
 
-// Makes the error of a local file: INVALID_ARGUMENT, `reason`, and a text that starts with the file.
+// Makes the error of a local file: INVALID_ARGUMENT, `reason`, and a text that starts with the
+// file.
 Error FileError(std::string_view path, std::string reason, std::string text);
 
 // Reads a file, gunzipping it on the way if it is a gzip file (told by its content, not its name).

@@ -15,16 +15,14 @@ using nlohmann::json;
 // One line of the table.
 struct Row {
   PreconditionerSpec spec;
-  std::optional<Method> method;          // none: the engine itself did not work out
+  std::optional<Method> method;  // none: the engine itself did not work out
   std::optional<SolveResult> solved;
-  std::optional<Error> error;            // refused, by the build or the solve
-  std::string skipped;                   // why it was not tried
+  std::optional<Error> error;  // refused, by the build or the solve
+  std::string skipped;         // why it was not tried
   double setup_ms = 0;
   double nnz_ratio = 0;
 
-  bool converged() const {
-    return solved && solved->rhs.front().outcome == Outcome::kConverged;
-  }
+  bool converged() const { return solved && solved->rhs.front().outcome == Outcome::kConverged; }
   double total_ms() const { return setup_ms + (solved ? solved->timings.solve_ms : 0); }
 };
 
@@ -107,8 +105,8 @@ class Comparison {
     }
     if (spec.engine != Engine::kNone) {
       reporter_.SetPrefix(EngineText(spec) + ": ");
-      auto built = session_.client.Build(matrix_.name, spec, false,
-                                         session_.Call(args_.limits, reporter_));
+      auto built =
+          session_.client.Build(matrix_.name, spec, false, session_.Call(args_.limits, reporter_));
       reporter_.Clear();
       if (!built.ok()) return Refused(std::move(row), built.error());
       const PreconditionerInfo& m = built->preconditioner;
@@ -141,8 +139,8 @@ class Comparison {
     options.restart = args_.restart;
     options.omit_solution = true;
     reporter_.SetPrefix(EngineText(row.spec) + ", " + std::string(Name(*row.method)) + ": ");
-    auto solved = session_.client.Solve(matrix_.name, b_, options,
-                                        session_.Call(args_.limits, reporter_));
+    auto solved =
+        session_.client.Solve(matrix_.name, b_, options, session_.Call(args_.limits, reporter_));
     reporter_.Clear();
     if (!solved.ok()) return Refused(std::move(row), solved.error());
     if (solved->rhs.empty()) {
@@ -171,13 +169,13 @@ class Comparison {
 };
 
 json RowJson(const Row& row) {
-  json object = {{"engine", std::string(Name(row.spec.engine))},
-                 {"pattern_power", row.spec.engine == Engine::kStaticSpai
-                                       ? json(row.spec.pattern_power)
-                                       : json(nullptr)},
-                 {"method", row.method ? json(std::string(Name(*row.method))) : json(nullptr)},
-                 {"setup_ms", row.setup_ms},
-                 {"nnz_ratio", row.nnz_ratio}};
+  json object = {
+      {"engine", std::string(Name(row.spec.engine))},
+      {"pattern_power",
+       row.spec.engine == Engine::kStaticSpai ? json(row.spec.pattern_power) : json(nullptr)},
+      {"method", row.method ? json(std::string(Name(*row.method))) : json(nullptr)},
+      {"setup_ms", row.setup_ms},
+      {"nnz_ratio", row.nnz_ratio}};
   if (!row.skipped.empty()) object["skipped"] = row.skipped;
   if (row.error) object["error"] = ToJson(*row.error);
   if (row.solved) {
@@ -214,7 +212,14 @@ std::string RowsText(const Comparison& comparison, bool color) {
     if (!row.solved) {
       const std::string why =
           row.error ? row.error->reason + ": " + row.error->message : row.skipped;
-      table.Add({EngineText(row.spec), method, "", "", "", "", "", "",
+      table.Add({EngineText(row.spec),
+                 method,
+                 "",
+                 "",
+                 "",
+                 "",
+                 "",
+                 "",
                  {why, row.error ? Style::kBad : Style::kDim}});
       continue;
     }
@@ -223,16 +228,16 @@ std::string RowsText(const Comparison& comparison, bool color) {
     const Style style = is_best ? Style::kGood : Style::kPlain;
     Style outcome_style = style;
     if (!row.converged()) outcome_style = Style::kBad;
-    table.Add({{EngineText(row.spec), style},
-               {method, style},
-               {ratio, style},
-               {setup, style},
-               {FormatCount(rhs.iterations), style},
-               {FormatMs(row.solved->timings.solve_ms), style},
-               {FormatMs(row.total_ms()), style},
-               {FormatResidual(rhs.true_relative_residual), style},
-               {UpperSnake(Name(rhs.outcome)) + (is_best ? "  <- best total" : ""),
-                outcome_style}});
+    table.Add(
+        {{EngineText(row.spec), style},
+         {method, style},
+         {ratio, style},
+         {setup, style},
+         {FormatCount(rhs.iterations), style},
+         {FormatMs(row.solved->timings.solve_ms), style},
+         {FormatMs(row.total_ms()), style},
+         {FormatResidual(rhs.true_relative_residual), style},
+         {UpperSnake(Name(rhs.outcome)) + (is_best ? "  <- best total" : ""), outcome_style}});
   }
   return table.Text(color);
 }

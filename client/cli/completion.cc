@@ -118,11 +118,15 @@ std::string Bash(const std::vector<Word>& globals, const std::vector<CommandWord
       "  fi\n"
       "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
       "    case \"$word\" in\n"
-      "      " + Join(names, "|") + ") command=\"$word\"; break ;;\n"
+      "      " +
+      Join(names, "|") +
+      ") command=\"$word\"; break ;;\n"
       "    esac\n"
       "  done\n"
       "  if [[ $prev == \":\" ]]; then\n"
-      "    COMPREPLY=($(compgen -W \"" + Join(GalleryNames()) + "\" -- \"$cur\"))\n"
+      "    COMPREPLY=($(compgen -W \"" +
+      Join(GalleryNames()) +
+      "\" -- \"$cur\"))\n"
       "    return\n"
       "  fi\n"
       "  case \"$command $prev\" in\n";
@@ -132,9 +136,12 @@ std::string Bash(const std::vector<Word>& globals, const std::vector<CommandWord
   text += BashValues("", globals, true);
   text +=
       "  esac\n"
-      "  local options=\"" + Join(OptionNames(globals)) + "\"\n"
+      "  local options=\"" +
+      Join(OptionNames(globals)) +
+      "\"\n"
       "  case \"$command\" in\n"
-      "    \"\") [[ $cur == -* ]] || options=\"" + Join(names) + "\" ;;\n";
+      "    \"\") [[ $cur == -* ]] || options=\"" +
+      Join(names) + "\" ;;\n";
   for (const CommandWords& command : commands) {
     text += "    " + command.name + ")\n      if [[ $cur == -* ]]; then\n        options+=\" " +
             Join(OptionNames(command.words)) + "\"\n      else\n        options=\"\"\n";

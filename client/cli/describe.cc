@@ -37,11 +37,11 @@ std::string Describe(const MatrixInfo& info, bool color) {
     facts.Add("symmetric", YesNo(d.structurally_symmetric) + " (pattern)");
   } else {
     facts.Add("symmetric", Symmetry(d));
-    facts.Add("values", FormatResidual(d.min_abs_value) + " to " + FormatResidual(d.max_abs_value) +
-                            " in magnitude" +
-                            (d.explicit_zeros > 0
-                                 ? ", " + FormatCount(d.explicit_zeros) + " explicit zeros"
-                                 : ""));
+    facts.Add(
+        "values",
+        FormatResidual(d.min_abs_value) + " to " + FormatResidual(d.max_abs_value) +
+            " in magnitude" +
+            (d.explicit_zeros > 0 ? ", " + FormatCount(d.explicit_zeros) + " explicit zeros" : ""));
   }
   facts.Add("longest", FormatCount(d.max_row_entries) + " entries in a row, " +
                            FormatCount(d.max_column_entries) + " in a column");
@@ -83,8 +83,8 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
                              std::to_string(q.worst_column) + ")");
   }
   if (q.gram_columns + q.qr_columns > 0) {
-    facts.Add("solved by", FormatCount(q.gram_columns) + " columns Gram, " +
-                               FormatCount(q.qr_columns) + " QR");
+    facts.Add("solved by",
+              FormatCount(q.gram_columns) + " columns Gram, " + FormatCount(q.qr_columns) + " QR");
   }
   AddCounted(facts, "rescued columns", q.rescued_columns, Style::kPlain);
   AddCounted(facts, "rank-deficient columns", q.rank_deficient_columns, Style::kWarn);

@@ -16,8 +16,8 @@ CallOptions Detachment::Apply(CallOptions call) {
       matrix_ = progress.matrix->name;
     }
     // A job has all its input when it is queued; before that, leaving would take its input away.
-    const bool queued = progress.kind != Progress::Kind::kTransfer &&
-                        progress.kind != Progress::Kind::kMatrix;
+    const bool queued =
+        progress.kind != Progress::Kind::kTransfer && progress.kind != Progress::Kind::kMatrix;
     if (!queued || progress.job.empty() || !job_.empty()) return;
     job_ = progress.job;
     drop_.request_stop();

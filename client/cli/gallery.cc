@@ -37,12 +37,13 @@ constexpr std::array kEntries = {
     Entry{{"elasticity", "linear elasticity of a clamped cube, Poisson ratio 0.3",
            "nodes an edge; n = 3 (size - 1) size^2", 12, 2, 205, "SPD"},
           [](int64_t nodes) { return Elasticity3d(nodes, 1, 0.3); }},
-    Entry{{"circuit", "circuit with hubs and one-way controlled sources", "n", 20000, 2, 100'000'000,
-           "nonsymmetric, dense rows and columns"},
-          // The measured circuit300k has hubs of up to 700; a small one must leave room for the rest.
-          [](int64_t n) { return Circuit(n, 12, static_cast<int>(std::min<int64_t>(700, n / 4))); }},
-    Entry{{"helmholtz", "Helmholtz, 10 points a wave, on a square", "nodes an edge; n = size^2", 100,
-           1, 20000, "symmetric, indefinite"},
+    Entry{
+        {"circuit", "circuit with hubs and one-way controlled sources", "n", 20000, 2, 100'000'000,
+         "nonsymmetric, dense rows and columns"},
+        // The measured circuit300k has hubs of up to 700; a small one must leave room for the rest.
+        [](int64_t n) { return Circuit(n, 12, static_cast<int>(std::min<int64_t>(700, n / 4))); }},
+    Entry{{"helmholtz", "Helmholtz, 10 points a wave, on a square", "nodes an edge; n = size^2",
+           100, 1, 20000, "symmetric, indefinite"},
           [](int64_t m) { return Helmholtz2d(m, 10); }},
     Entry{{"stokes", "Stokes flow on a staggered grid (saddle point)",
            "cells an edge; n = 3 size^2 - 2 size - 1", 40, 2, 15000,
@@ -54,8 +55,8 @@ constexpr std::array kEntries = {
     Entry{{"graph", "Laplacian of a power-law graph", "n", 20000, 2, 100'000'000,
            "symmetric, singular (constants)"},
           [](int64_t n) { return GraphLaplacian(n); }},
-    Entry{{"badscale", "Poisson on a square, scaled over 12 decades", "nodes an edge; n = size^2", 100,
-           1, 20000, "SPD, badly scaled"},
+    Entry{{"badscale", "Poisson on a square, scaled over 12 decades", "nodes an edge; n = size^2",
+           100, 1, 20000, "SPD, badly scaled"},
           [](int64_t m) { return BadlyScaled2d(m, 12); }},
 };
 
@@ -83,18 +84,18 @@ Expected<CscMatrix> Generate(std::string_view family, int64_t size) {
                                    [&](const Entry& e) { return e.family.name == family; });
   if (entry == kEntries.end()) {
     std::string names;
-    for (const GalleryFamily& f : kFamilies) names += (names.empty() ? "" : ", ") + std::string(f.name);
+    for (const GalleryFamily& f : kFamilies)
+      names += (names.empty() ? "" : ", ") + std::string(f.name);
     return MakeError("GALLERY_UNKNOWN",
                      "the gallery has no \"" + std::string(family) + "\"; it has " + names);
   }
   const GalleryFamily& f = entry->family;
   if (size == 0) size = f.default_size;
   if (size < f.min_size || size > f.max_size) {
-    return MakeError("GALLERY_SIZE", "gallery:" + std::string(family) + " takes sizes from " +
-                                         std::to_string(f.min_size) + " to " +
-                                         std::to_string(f.max_size) + " (" +
-                                         std::string(f.size_meaning) + "), not " +
-                                         std::to_string(size));
+    return MakeError("GALLERY_SIZE",
+                     "gallery:" + std::string(family) + " takes sizes from " +
+                         std::to_string(f.min_size) + " to " + std::to_string(f.max_size) + " (" +
+                         std::string(f.size_meaning) + "), not " + std::to_string(size));
   }
   try {
     return entry->make(size);

@@ -1,11 +1,11 @@
-// Test matrices made from a formula: `spaidctl gallery`, and `gallery:NAME[:SIZE]` wherever a matrix
-// is wanted.
+// Test matrices made from a formula: `spaidctl gallery`, and `gallery:NAME[:SIZE]` wherever a
+// matrix is wanted.
 //
 //   auto a = Generate("elasticity", 20);   // 22,800 unknowns
 //
 // Every matrix is canonical CSC (rows sorted, no duplicates; explicit zeros where the family has
-// them) and the same on every run and machine: pseudo-random families are seeded, and all arithmetic
-// is plain IEEE double in a fixed order. Thread-safe.
+// them) and the same on every run and machine: pseudo-random families are seeded, and all
+// arithmetic is plain IEEE double in a fixed order. Thread-safe.
 #pragma once
 
 #include <cstdint>

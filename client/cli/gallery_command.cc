@@ -29,8 +29,11 @@ ExitCode ListFamilies(const Output& out) {
                {"properties", Table::Align::kLeft},
                {"--size counts", Table::Align::kLeft}});
   for (const GalleryFamily& f : GalleryFamilies()) {
-    table.Add({{std::string(f.name), Style::kBold}, FormatCount(f.default_size),
-               std::string(f.title), std::string(f.properties), std::string(f.size_meaning)});
+    table.Add({{std::string(f.name), Style::kBold},
+               FormatCount(f.default_size),
+               std::string(f.title),
+               std::string(f.properties),
+               std::string(f.size_meaning)});
   }
   out.Print(table.Text(out.color()) +
             "\n  Use one anywhere: spaidctl solve gallery:elasticity:20"

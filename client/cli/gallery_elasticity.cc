@@ -83,8 +83,8 @@ CscMatrix Elasticity3d(int64_t nodes, double young, double poisson) {
               const int self = CornerAt(static_cast<int>(x - ex), static_cast<int>(y - ey),
                                         static_cast<int>(z - ez));
               for (int j = 0; j < 8; ++j) {
-                const int64_t other = ((ez + kZ[j] - z + 1) * 3 + (ey + kY[j] - y + 1)) * 3 +
-                                      (ex + kX[j] - x + 1);
+                const int64_t other =
+                    ((ez + kZ[j] - z + 1) * 3 + (ey + kY[j] - y + 1)) * 3 + (ex + kX[j] - x + 1);
                 for (int a = 0; a < 3; ++a) {
                   for (int b = 0; b < 3; ++b) {
                     local[other * 9 + a * 3 + b] += element[3 * self + a][3 * j + b];

@@ -65,7 +65,8 @@ CscMatrix Elasticity3d(int64_t nodes, double young, double poisson);
 // Conductances over 3 decades on a power-law graph with `hubs` dense rows, one-way controlled
 // sources, weakly diagonally dominant.
 CscMatrix Circuit(int64_t n, int hubs, int hub_degree);
-// Irregular and nonsymmetric: rows of 1 to 60 entries, values over 6 decades, dominant in most rows.
+// Irregular and nonsymmetric: rows of 1 to 60 entries, values over 6 decades, dominant in most
+// rows.
 CscMatrix RandomIrregular(int64_t n);
 // Laplacian of a connected preferential-attachment graph: constants are its null space.
 CscMatrix GraphLaplacian(int64_t n);

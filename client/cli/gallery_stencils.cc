@@ -152,13 +152,16 @@ CscMatrix Helmholtz2d(int64_t m, double points_per_wave) {
 CscMatrix BadlyScaled2d(int64_t m, double decades) {
   Uniform uniform(2024);
   std::vector<double> scale(m * m);
-  // Powers of two, so that the scaling is exact: the matrix is D(−Δ)D to the last bit, and symmetric.
-  for (double& s : scale) s = std::exp2(std::round((uniform() - 0.5) * decades * std::log2(10.0) / 2));
+  // Powers of two, so that the scaling is exact: the matrix is D(−Δ)D to the last bit, and
+  // symmetric.
+  for (double& s : scale)
+    s = std::exp2(std::round((uniform() - 0.5) * decades * std::log2(10.0) / 2));
   return FivePoint(m, 4, scale);
 }
 
 CscMatrix Stokes2d(int64_t m) {
-  // u lives on the m - 1 inner vertical faces of each of m cell rows, v likewise turned, p in cells.
+  // u lives on the m - 1 inner vertical faces of each of m cell rows, v likewise turned, p in
+  // cells.
   const int64_t u_count = (m - 1) * m, v_count = m * (m - 1), p_count = m * m - 1;
   const auto u_at = [&](int64_t x, int64_t y) { return y * (m - 1) + x; };
   const auto v_at = [&](int64_t x, int64_t y) { return u_count + y * m + x; };

@@ -35,10 +35,10 @@ ExitCode RunInfo(Session& session) {
             info->draining ? Style::kWarn : Style::kPlain);
   facts.Add("up since", FormatTime(info->started));
   facts.Add("you are", info->tenant);
-  facts.Add("queue", FormatCount(info->running) + " running, " + FormatCount(info->queued) +
-                         " waiting of at most " + FormatCount(info->max_queued_jobs) +
-                         (info->eta_ms > 0 ? "; a new job starts in about " + FormatMs(info->eta_ms)
-                                           : ""));
+  facts.Add("queue",
+            FormatCount(info->running) + " running, " + FormatCount(info->queued) +
+                " waiting of at most " + FormatCount(info->max_queued_jobs) +
+                (info->eta_ms > 0 ? "; a new job starts in about " + FormatMs(info->eta_ms) : ""));
   facts.Add("engines", NamesOf(info->engines));
   facts.Add("methods", NamesOf(info->methods));
   facts.Add("matrices", "each at most " + Limit(info->max_matrix_bytes) + ", all at most " +

@@ -5,8 +5,8 @@
 
 namespace spaid::cli {
 
-// While a Guard lives, the first signal asks the running call to stop (its job is cancelled, then) and
-// the second one leaves at once with 130; without a Guard the first one leaves.
+// While a Guard lives, the first signal asks the running call to stop (its job is cancelled, then)
+// and the second one leaves at once with 130; without a Guard the first one leaves.
 class Interrupt {
  public:
   // Call before any other thread starts: the signals are blocked in all later ones.

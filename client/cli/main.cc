@@ -14,16 +14,26 @@ namespace {
 ExitCode RunOnServer(const Arguments& args) {
   Session session(args.global);
   switch (args.command) {
-    case Command::kSolve: return RunSolve(session, args.solve);
-    case Command::kBuild: return RunBuild(session, args.build);
-    case Command::kEstimate: return RunEstimate(session, args.estimate);
-    case Command::kUpload: return RunUpload(session, args.upload);
-    case Command::kMatrices: return RunMatrices(session, args.list);
-    case Command::kPreconditioners: return RunPreconditioners(session, args.list);
-    case Command::kJobs: return RunJobs(session, args.list);
-    case Command::kWatch: return RunWatch(session, args.watch);
-    case Command::kCancel: return RunCancel(session, args.cancel);
-    case Command::kCompare: return RunCompare(session, args.compare);
+    case Command::kSolve:
+      return RunSolve(session, args.solve);
+    case Command::kBuild:
+      return RunBuild(session, args.build);
+    case Command::kEstimate:
+      return RunEstimate(session, args.estimate);
+    case Command::kUpload:
+      return RunUpload(session, args.upload);
+    case Command::kMatrices:
+      return RunMatrices(session, args.list);
+    case Command::kPreconditioners:
+      return RunPreconditioners(session, args.list);
+    case Command::kJobs:
+      return RunJobs(session, args.list);
+    case Command::kWatch:
+      return RunWatch(session, args.watch);
+    case Command::kCancel:
+      return RunCancel(session, args.cancel);
+    case Command::kCompare:
+      return RunCompare(session, args.compare);
     case Command::kInfo:
     case Command::kGallery:
     case Command::kCompletion:

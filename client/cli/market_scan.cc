@@ -76,11 +76,11 @@ std::optional<Error> MarketScanner::Feed(std::span<const char> bytes) {
     const std::string_view piece = rest.substr(0, end);
     if (partial_.size() + piece.size() > kMaxLine) {
       ++line_;
-      error_ = line_ == 1
-                   ? FileError(path_, "NOT_MATRIX_MARKET",
-                               "is not a Matrix Market file: its first line must begin with "
-                               "%%MatrixMarket")
-                   : At("LINE_TOO_LONG", "longer than the 1024 characters that Matrix Market allows");
+      error_ = line_ == 1 ? FileError(path_, "NOT_MATRIX_MARKET",
+                                      "is not a Matrix Market file: its first line must begin with "
+                                      "%%MatrixMarket")
+                          : At("LINE_TOO_LONG",
+                               "longer than the 1024 characters that Matrix Market allows");
       return error_;
     }
     if (end == std::string_view::npos) {
@@ -134,12 +134,13 @@ std::optional<Error> MarketScanner::Banner(std::string_view line) {
   if (count == 0 || Lower(raw[0]) != "%%matrixmarket") {
     return FileError(path_, "NOT_MATRIX_MARKET",
                      "is not a Matrix Market file: its first line must begin with %%MatrixMarket, "
-                     "not " + Shown(line));
+                     "not " +
+                         Shown(line));
   }
   if (count != 5 || Lower(raw[1]) != "matrix") {
-    return At("NOT_MATRIX_MARKET",
-              "the banner must read %%MatrixMarket matrix LAYOUT FIELD SYMMETRY, not " +
-                  Shown(line));
+    return At(
+        "NOT_MATRIX_MARKET",
+        "the banner must read %%MatrixMarket matrix LAYOUT FIELD SYMMETRY, not " + Shown(line));
   }
   const std::string layout = Lower(raw[2]), field = Lower(raw[3]), symmetry = Lower(raw[4]);
   if (layout == "coordinate") {
@@ -159,10 +160,11 @@ std::optional<Error> MarketScanner::Banner(std::string_view line) {
   } else if (field == "pattern" && layout == "coordinate") {
     draft_.field = MarketHeader::Field::kPattern;
   } else {
-    return At("NOT_MATRIX_MARKET", "unknown field " + Shown(field) + " of a" +
-                                       (layout == "array" ? "n array" : " coordinate") +
-                                       " file; real, integer, complex and (coordinate only) pattern "
-                                       "are known");
+    return At("NOT_MATRIX_MARKET",
+              "unknown field " + Shown(field) + " of a" +
+                  (layout == "array" ? "n array" : " coordinate") +
+                  " file; real, integer, complex and (coordinate only) pattern "
+                  "are known");
   }
   if (symmetry == "general") {
     draft_.symmetry = MarketHeader::Symmetry::kGeneral;

@@ -1,6 +1,6 @@
-// Checks the lines of a Matrix Market file as they stream by. CHOLMOD, which parses the numbers, takes
-// 0-based indices and lines after the last entry without a word, and names no line when it refuses;
-// this scanner does not, and does.
+// Checks the lines of a Matrix Market file as they stream by. CHOLMOD, which parses the numbers,
+// takes 0-based indices and lines after the last entry without a word, and names no line when it
+// refuses; this scanner does not, and does.
 #pragma once
 
 #include <cstdint>

@@ -140,8 +140,9 @@ std::optional<Error> RefuseField(const std::string& path, const MarketHeader& h,
   using Field = MarketHeader::Field;
   using Symmetry = MarketHeader::Symmetry;
   if (h.symmetry == Symmetry::kHermitian) {
-    return FileError(path, "MATRIX_HERMITIAN",
-                     "is Hermitian, and spaid solves real systems; write a real matrix as symmetric");
+    return FileError(
+        path, "MATRIX_HERMITIAN",
+        "is Hermitian, and spaid solves real systems; write a real matrix as symmetric");
   }
   if (h.field == Field::kComplex) {
     return FileError(path, "MATRIX_COMPLEX",
@@ -149,8 +150,9 @@ std::optional<Error> RefuseField(const std::string& path, const MarketHeader& h,
                      "[Re -Im; Im Re] of twice the size");
   }
   if (h.symmetry == Symmetry::kSkewSymmetric) {
-    return FileError(path, "MATRIX_SKEW_SYMMETRIC",
-                     "is stored skew-symmetric, which is not read; write both triangles as general");
+    return FileError(
+        path, "MATRIX_SKEW_SYMMETRIC",
+        "is stored skew-symmetric, which is not read; write both triangles as general");
   }
   if (h.field == Field::kPattern && !pattern_allowed) {
     return FileError(path, "MATRIX_PATTERN",
@@ -182,8 +184,9 @@ Error DuplicateError(const std::string& path, const cholmod_triplet& t) {
         "entry " + std::to_string(k + 1) + ", (" + std::to_string(row) + ", " +
             std::to_string(column) + "), was given before as entry " +
             std::to_string(at->second + 1) +
-            (mirrored ? ": a symmetric file holds one triangle; drop the other, or declare it general"
-                      : "; correct the file, or ask for the sum with --sum-duplicates"));
+            (mirrored
+                 ? ": a symmetric file holds one triangle; drop the other, or declare it general"
+                 : "; correct the file, or ask for the sum with --sum-duplicates"));
     error.metadata.emplace_back("entry", std::to_string(k + 1));
     return error;
   }
@@ -206,12 +209,12 @@ std::optional<Error> RefuseNonFinite(const std::string& path, const cholmod_trip
   const auto* x = static_cast<const double*>(t.x);
   for (size_t k = 0; k < t.nnz; ++k) {
     if (std::isfinite(x[k])) continue;
-    Error error = FileError(
-        path, "NON_FINITE_VALUE",
-        "entry " + std::to_string(k + 1) + ", (" +
-            std::to_string(static_cast<const int64_t*>(t.i)[k] + 1) + ", " +
-            std::to_string(static_cast<const int64_t*>(t.j)[k] + 1) + "), is " +
-            (std::isnan(x[k]) ? "NaN" : "infinite (or beyond 1.8e308)") + "; correct it");
+    Error error =
+        FileError(path, "NON_FINITE_VALUE",
+                  "entry " + std::to_string(k + 1) + ", (" +
+                      std::to_string(static_cast<const int64_t*>(t.i)[k] + 1) + ", " +
+                      std::to_string(static_cast<const int64_t*>(t.j)[k] + 1) + "), is " +
+                      (std::isnan(x[k]) ? "NaN" : "infinite (or beyond 1.8e308)") + "; correct it");
     error.metadata.emplace_back("entry", std::to_string(k + 1));
     return error;
   }
@@ -221,8 +224,8 @@ std::optional<Error> RefuseNonFinite(const std::string& path, const cholmod_trip
 // Both triangles, rows sorted, as CSC. The triplets must be free of NaN and infinity.
 Expected<CscMatrix> ToCsc(const std::string& path, Cholmod& cholmod, const cholmod_triplet& t,
                           const ReadOptions& options) {
-  const auto triangle = cholmod.Own(
-      cholmod_l_triplet_to_sparse(const_cast<cholmod_triplet*>(&t), 0, cholmod.get()));
+  const auto triangle =
+      cholmod.Own(cholmod_l_triplet_to_sparse(const_cast<cholmod_triplet*>(&t), 0, cholmod.get()));
   if (!triangle) return OutOfMemory(path);
   // CHOLMOD sums duplicates in silence; fewer entries tell.
   const int64_t stored = cholmod_l_nnz(triangle.get(), cholmod.get());
@@ -246,8 +249,8 @@ Expected<CscMatrix> ToCsc(const std::string& path, Cholmod& cholmod, const cholm
     const auto* x = static_cast<const double*>(full->x);
     a.values.assign(x, x + nnz);
     // A sum of duplicates may overflow; single values were checked before.
-    const auto bad = std::find_if(a.values.begin(), a.values.end(),
-                                  [](double v) { return !std::isfinite(v); });
+    const auto bad =
+        std::find_if(a.values.begin(), a.values.end(), [](double v) { return !std::isfinite(v); });
     if (bad != a.values.end()) {
       return FileError(path, "NON_FINITE_VALUE", "the sum of duplicate entries overflows");
     }
@@ -278,8 +281,8 @@ Expected<CscMatrix> ReadMatrix(const std::string& path, const ReadOptions& optio
                          "; a square matrix of at least one row is needed");
   }
   Cholmod cholmod;
-  auto parsed = (*stream)->ParseAll(
-      [&](FILE* file) { return cholmod_l_read_triplet(file, cholmod.get()); });
+  auto parsed =
+      (*stream)->ParseAll([&](FILE* file) { return cholmod_l_read_triplet(file, cholmod.get()); });
   if (!parsed.ok()) return parsed.error();
   const auto triplets = cholmod.Own(*parsed);
   if (h.entries == 0) {
@@ -315,8 +318,8 @@ Expected<Vectors> ReadVectors(const std::string& path) {
   vectors.rows = h.rows;
   vectors.columns = h.columns;
   if (h.layout == MarketHeader::Layout::kArray) {
-    auto parsed = (*stream)->ParseAll(
-        [&](FILE* file) { return cholmod_l_read_dense(file, cholmod.get()); });
+    auto parsed =
+        (*stream)->ParseAll([&](FILE* file) { return cholmod_l_read_dense(file, cholmod.get()); });
     if (!parsed.ok()) return parsed.error();
     const auto dense = cholmod.Own(*parsed);
     if (!dense || dense->xtype != CHOLMOD_REAL || static_cast<int64_t>(dense->nrow) != h.rows ||
@@ -357,8 +360,9 @@ std::optional<Error> WriteMatrix(const std::string& path, const CscView& a) {
   // CHOLMOD would write 1e308 for infinity without a word.
   for (size_t k = 0; k < a.values.size(); ++k) {
     if (!std::isfinite(a.values[k])) {
-      return FileError(path, "NON_FINITE_VALUE",
-                       "was not written: value " + std::to_string(k) + " of the matrix is not finite");
+      return FileError(
+          path, "NON_FINITE_VALUE",
+          "was not written: value " + std::to_string(k) + " of the matrix is not finite");
     }
   }
   auto writer = ByteWriter::Open(path);

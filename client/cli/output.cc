@@ -88,23 +88,40 @@ std::string FormatTime(std::chrono::system_clock::time_point time) {
 
 std::string_view CodeName(Code code) {
   switch (code) {
-    case Code::kOk: return "OK";
-    case Code::kCancelled: return "CANCELLED";
-    case Code::kUnknown: return "UNKNOWN";
-    case Code::kInvalidArgument: return "INVALID_ARGUMENT";
-    case Code::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
-    case Code::kNotFound: return "NOT_FOUND";
-    case Code::kAlreadyExists: return "ALREADY_EXISTS";
-    case Code::kPermissionDenied: return "PERMISSION_DENIED";
-    case Code::kResourceExhausted: return "RESOURCE_EXHAUSTED";
-    case Code::kFailedPrecondition: return "FAILED_PRECONDITION";
-    case Code::kAborted: return "ABORTED";
-    case Code::kOutOfRange: return "OUT_OF_RANGE";
-    case Code::kUnimplemented: return "UNIMPLEMENTED";
-    case Code::kInternal: return "INTERNAL";
-    case Code::kUnavailable: return "UNAVAILABLE";
-    case Code::kDataLoss: return "DATA_LOSS";
-    case Code::kUnauthenticated: return "UNAUTHENTICATED";
+    case Code::kOk:
+      return "OK";
+    case Code::kCancelled:
+      return "CANCELLED";
+    case Code::kUnknown:
+      return "UNKNOWN";
+    case Code::kInvalidArgument:
+      return "INVALID_ARGUMENT";
+    case Code::kDeadlineExceeded:
+      return "DEADLINE_EXCEEDED";
+    case Code::kNotFound:
+      return "NOT_FOUND";
+    case Code::kAlreadyExists:
+      return "ALREADY_EXISTS";
+    case Code::kPermissionDenied:
+      return "PERMISSION_DENIED";
+    case Code::kResourceExhausted:
+      return "RESOURCE_EXHAUSTED";
+    case Code::kFailedPrecondition:
+      return "FAILED_PRECONDITION";
+    case Code::kAborted:
+      return "ABORTED";
+    case Code::kOutOfRange:
+      return "OUT_OF_RANGE";
+    case Code::kUnimplemented:
+      return "UNIMPLEMENTED";
+    case Code::kInternal:
+      return "INTERNAL";
+    case Code::kUnavailable:
+      return "UNAVAILABLE";
+    case Code::kDataLoss:
+      return "DATA_LOSS";
+    case Code::kUnauthenticated:
+      return "UNAUTHENTICATED";
   }
   return "UNKNOWN";
 }
@@ -119,12 +136,23 @@ std::string Styled(std::string_view text, Style style, bool color) {
   if (!color || style == Style::kPlain || text.empty()) return std::string(text);
   const char* code = "";
   switch (style) {
-    case Style::kPlain: break;
-    case Style::kBold: code = "1"; break;
-    case Style::kDim: code = "2"; break;
-    case Style::kGood: code = "1;32"; break;
-    case Style::kBad: code = "1;31"; break;
-    case Style::kWarn: code = "33"; break;
+    case Style::kPlain:
+      break;
+    case Style::kBold:
+      code = "1";
+      break;
+    case Style::kDim:
+      code = "2";
+      break;
+    case Style::kGood:
+      code = "1;32";
+      break;
+    case Style::kBad:
+      code = "1;31";
+      break;
+    case Style::kWarn:
+      code = "33";
+      break;
   }
   return std::string("\033[") + code + "m" + std::string(text) + "\033[0m";
 }
@@ -160,7 +188,8 @@ std::string Table::Text(bool color) const {
   for (const auto& [title, align] : columns_) head.emplace_back(title, Style::kDim);
   add_line([&](size_t c) -> const Cell& { return head[c]; }, head.size());
   for (const auto& row : rows_) {
-    add_line([&](size_t c) -> const Cell& { return row[c]; }, std::min(row.size(), columns_.size()));
+    add_line([&](size_t c) -> const Cell& { return row[c]; },
+             std::min(row.size(), columns_.size()));
   }
   return text;
 }
@@ -175,8 +204,8 @@ std::string Facts::Text(bool color) const {
   std::string text;
   for (const Line& line : lines_) {
     text += "  " + Styled(line.name, Style::kDim, color) +
-            std::string(width - Width(line.name) + 2, ' ') +
-            Styled(line.value, line.style, color) + "\n";
+            std::string(width - Width(line.name) + 2, ' ') + Styled(line.value, line.style, color) +
+            "\n";
   }
   return text;
 }

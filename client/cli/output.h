@@ -1,5 +1,5 @@
-// What the user sees: numbers in words, tables, colours where a terminal shows them, and the one way
-// in which a command ends.
+// What the user sees: numbers in words, tables, colours where a terminal shows them, and the one
+// way in which a command ends.
 #pragma once
 
 #include <chrono>
@@ -14,14 +14,14 @@
 
 namespace spaid::cli {
 
-std::string FormatCount(int64_t count);        // 1,234,567
-std::string FormatMs(double milliseconds);     // 0.42 ms, 12.3 ms, 1.24 s, 2 min 03 s
-std::string FormatBytes(int64_t bytes);        // 512 B, 12.3 MB (decimal)
-std::string FormatResidual(double residual);   // 7.3e-09
+std::string FormatCount(int64_t count);       // 1,234,567
+std::string FormatMs(double milliseconds);    // 0.42 ms, 12.3 ms, 1.24 s, 2 min 03 s
+std::string FormatBytes(int64_t bytes);       // 512 B, 12.3 MB (decimal)
+std::string FormatResidual(double residual);  // 7.3e-09
 std::string FormatFixed(double value, int digits);
 std::string FormatTime(std::chrono::system_clock::time_point time);  // RFC 3339, UTC, seconds
-std::string_view CodeName(Code code);          // "INVALID_ARGUMENT"
-std::string UpperSnake(std::string_view name); // "max-iterations" -> "MAX_ITERATIONS"
+std::string_view CodeName(Code code);                                // "INVALID_ARGUMENT"
+std::string UpperSnake(std::string_view name);  // "max-iterations" -> "MAX_ITERATIONS"
 
 enum class Style { kPlain, kBold, kDim, kGood, kBad, kWarn };
 

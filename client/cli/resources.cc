@@ -67,8 +67,7 @@ ExitCode RunMatrices(Session& session, const ListArgs& args) {
                {"label", Align::kLeft}});
   for (const MatrixInfo& info : *all) {
     table.Add({info.name, FormatCount(info.n), FormatCount(info.nnz), FormatBytes(info.host_bytes),
-               FormatTime(info.created),
-               info.label + (info.pattern_only ? " (pattern)" : "")});
+               FormatTime(info.created), info.label + (info.pattern_only ? " (pattern)" : "")});
   }
   session.out.Print(table.empty() ? "no matrices on the server\n"
                                   : table.Text(session.out.color()));
@@ -154,7 +153,8 @@ ExitCode RunJobs(Session& session, const ListArgs& args) {
     } else if (!job.outcomes.empty()) {
       says = UpperSnake(Name(job.outcomes.front().outcome)) + " after " +
              FormatCount(job.outcomes.front().iterations);
-      if (job.outcomes.size() > 1) says += " (first of " + std::to_string(job.outcomes.size()) + ")";
+      if (job.outcomes.size() > 1)
+        says += " (first of " + std::to_string(job.outcomes.size()) + ")";
     } else if (job.state == JobState::kRunning && job.stage) {
       says = std::string(Name(*job.stage)) + ", " + FormatCount(job.done) + " of " +
              FormatCount(job.total);
@@ -162,8 +162,12 @@ ExitCode RunJobs(Session& session, const ListArgs& args) {
     Style style = Style::kPlain;
     if (job.state == JobState::kFailed || job.state == JobState::kCancelled) style = Style::kBad;
     if (job.state == JobState::kRunning) style = Style::kBold;
-    table.Add({job.name, std::string(Name(job.kind)), {std::string(Name(job.state)), style},
-               FormatTime(job.created), ran, says});
+    table.Add({job.name,
+               std::string(Name(job.kind)),
+               {std::string(Name(job.state)), style},
+               FormatTime(job.created),
+               ran,
+               says});
   }
   session.out.Print(table.empty() ? "no jobs\n" : table.Text(session.out.color()));
   return session.out.Finish(ExitCode::kOk);

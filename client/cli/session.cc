@@ -63,10 +63,10 @@ Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern) {
     source.handle = args.matrix;
     return source;
   }
-  auto matrix = args.matrix.starts_with(kGalleryPrefix)
-                    ? GenerateFromText(args.matrix.substr(kGalleryPrefix.size()))
-                    : ReadMatrix(args.matrix, {.pattern = pattern,
-                                               .sum_duplicates = args.sum_duplicates});
+  auto matrix =
+      args.matrix.starts_with(kGalleryPrefix)
+          ? GenerateFromText(args.matrix.substr(kGalleryPrefix.size()))
+          : ReadMatrix(args.matrix, {.pattern = pattern, .sum_duplicates = args.sum_duplicates});
   if (!matrix.ok()) return matrix.error();
   source.local = *std::move(matrix);
   if (pattern) source.local->values.clear();
@@ -128,8 +128,9 @@ Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
   }
   if (!source.local) {
     return LocalError("RHS_NEEDS_MATRIX",
-                      "--rhs=" + choice.rhs + " computes b = A x and needs the matrix itself, not "
-                      "its handle; give the file (it is not sent again), or --rhs=FILE");
+                      "--rhs=" + choice.rhs +
+                          " computes b = A x and needs the matrix itself, not "
+                          "its handle; give the file (it is not sent again), or --rhs=FILE");
   }
   if (choice.rhs == "ones") {
     return Multiply(*source.local, std::vector<double>(static_cast<size_t>(n), 1.0));

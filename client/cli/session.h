@@ -51,10 +51,10 @@ std::vector<double> Multiply(const CscMatrix& a, const std::vector<double>& x);
 struct RhsChoice {
   std::string rhs;  // ones, random, or a file
   uint64_t seed = 1;
-  int count = 1;    // of random
+  int count = 1;  // of random
 };
-// Column-major, n rows. Errors: RHS_LENGTH, RHS_NEEDS_MATRIX (ones and random need A's arrays), and a
-// file's.
+// Column-major, n rows. Errors: RHS_LENGTH, RHS_NEEDS_MATRIX (ones and random need A's arrays), and
+// a file's.
 Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
                                       const RhsChoice& choice);
 // A file of vectors of length n. Error: RHS_LENGTH, and a file's.

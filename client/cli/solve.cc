@@ -1,154 +1,14 @@
 // spaidctl solve
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "client/cli/commands.h"
 #include "client/cli/detach.h"
 #include "client/cli/interrupt.h"
-#include "client/cli/json.h"
 #include "client/cli/matrix_market.h"
+#include "client/cli/solve_report.h"
 
 namespace spaid::cli {
-namespace {
-
-using nlohmann::json;
-
-// The right-hand side that did worst: not converged before converged, then by residual.
-const SolveResult::Rhs& Worst(const SolveResult& result) {
-  return *std::max_element(result.rhs.begin(), result.rhs.end(), [](const auto& a, const auto& b) {
-    const bool a_failed = a.outcome != Outcome::kConverged;
-    const bool b_failed = b.outcome != Outcome::kConverged;
-    if (a_failed != b_failed) return b_failed;
-    return a.true_relative_residual < b.true_relative_residual;
-  });
-}
-
-int64_t MostIterations(const SolveResult& result) {
-  int64_t most = 0;
-  for (const auto& rhs : result.rhs) most = std::max(most, rhs.iterations);
-  return most;
-}
-
-struct Solved {
-  const SolveArgs& args;
-  const SolveResult& result;
-  int64_t n = 0, nnz = 0;
-  std::optional<MatrixInfo> info;          // fetched where it is needed
-  std::optional<Error> diagnosis_error;    // why it could not be
-};
-
-json SolveJson(const Solved& s) {
-  const SolveResult& r = s.result;
-  const SolveResult::Rhs& worst = Worst(r);
-  json object = {{"command", "solve"},
-                 {"matrix", s.args.matrix.matrix},
-                 {"matrix_handle", r.matrix},
-                 {"n", s.n},
-                 {"nnz", s.nnz},
-                 {"outcome", UpperSnake(Name(worst.outcome))},
-                 {"iterations", MostIterations(r)},
-                 {"true_residual", worst.true_residual},
-                 {"true_relative_residual", worst.true_relative_residual},
-                 {"detail", worst.detail},
-                 {"rtol", s.args.rtol},
-                 {"atol", s.args.atol},
-                 {"engine", std::string(Name(r.engine))},
-                 {"method", std::string(Name(r.method))},
-                 {"choice_reason", r.choice_reason},
-                 {"nnz_ratio", r.nnz_ratio},
-                 {"preconditioner", r.preconditioner},
-                 {"device", r.device},
-                 {"job", r.job}};
-  AddTimings(object, r.timings);
-  json all = json::array();
-  for (const auto& rhs : r.rhs) {
-    json one = ToJson(static_cast<const JobInfo::RhsOutcome&>(rhs));
-    if (s.args.history) {
-      json history = json::array();
-      for (const Residual& at : rhs.history) history.push_back({at.iteration, at.relative_residual});
-      one["history"] = std::move(history);
-    }
-    all.push_back(std::move(one));
-  }
-  object["rhs"] = std::move(all);
-  object["quality"] = r.quality ? ToJson(*r.quality) : json(nullptr);
-  if (s.info) object["findings"] = s.info->diagnosis.findings;
-  if (s.diagnosis_error) object["findings_error"] = ToJson(*s.diagnosis_error);
-  if (!s.args.out.empty()) object["solution_file"] = s.args.out;
-  return object;
-}
-
-std::string SolveText(const Solved& s, bool color) {
-  const SolveResult& r = s.result;
-  const SolveResult::Rhs& worst = Worst(r);
-  const bool converged = worst.outcome == Outcome::kConverged;
-  std::string text = Styled(s.args.matrix.matrix, Style::kBold, color) + "   n " +
-                     FormatCount(s.n) + "   nnz " + FormatCount(s.nnz) + "\n";
-  text += Styled(UpperSnake(Name(worst.outcome)), converged ? Style::kGood : Style::kBad, color) +
-          " after " + FormatCount(MostIterations(r)) + " iterations, |b - Ax| / |b| = " +
-          FormatResidual(worst.true_relative_residual) + " (asked for " +
-          FormatResidual(s.args.rtol) + ")\n";
-  if (!worst.detail.empty()) text += worst.detail + "\n";
-  text += "\n";
-  if (r.rhs.size() > 1) {
-    Table table({{"rhs", Table::Align::kRight},
-                 {"iterations", Table::Align::kRight},
-                 {"residual", Table::Align::kRight},
-                 {"outcome", Table::Align::kLeft}});
-    for (size_t k = 0; k < r.rhs.size(); ++k) {
-      const auto& rhs = r.rhs[k];
-      table.Add({std::to_string(k), FormatCount(rhs.iterations),
-                 FormatResidual(rhs.true_relative_residual),
-                 {UpperSnake(Name(rhs.outcome)),
-                  rhs.outcome == Outcome::kConverged ? Style::kGood : Style::kBad}});
-    }
-    text += table.Text(color) + "\n";
-  }
-  Facts facts;
-  facts.Add("engine", std::string(Name(r.engine)) +
-                          (r.nnz_ratio > 0
-                               ? ", nnz(M) / nnz(A) = " + FormatFixed(r.nnz_ratio, 2)
-                               : ""));
-  if (!r.choice_reason.empty()) facts.Add("chosen", r.choice_reason);
-  facts.Add("method", std::string(Name(r.method)));
-  const Timings& t = r.timings;
-  std::string setup = FormatMs(t.plan_ms + t.build_ms);
-  if (t.reused) {
-    setup += "  (M was there already)";
-  } else if (t.rebuild) {
-    setup += "  (the plan was there already)";
-  } else if (t.plan_ms > 0) {
-    setup += "  (plan " + FormatMs(t.plan_ms) + ", build " + FormatMs(t.build_ms) + ")";
-  }
-  facts.Add("set-up", setup);
-  facts.Add("solve", FormatMs(t.solve_ms));
-  facts.Add("total", FormatMs(t.total_ms) + "  (upload " + FormatMs(t.upload_ms) + ", queue " +
-                         FormatMs(t.queue_ms) + ")");
-  facts.Add("device", r.device);
-  facts.Add("matrix", r.matrix);
-  if (!r.preconditioner.empty()) facts.Add("M", r.preconditioner);
-  if (!s.args.out.empty()) facts.Add("solution", s.args.out);
-  text += facts.Text(color);
-  if (r.quality) {
-    for (const std::string& warning : r.quality->warnings) {
-      text += "  " + Styled("warning: ", Style::kWarn, color) + warning + "\n";
-    }
-  }
-  if (!converged) {
-    text += "\nWhat the matrix says:\n";
-    if (s.diagnosis_error) {
-      text += "  no diagnosis: " + s.diagnosis_error->message + "\n";
-    } else if (s.info && s.info->diagnosis.findings.empty()) {
-      text += "  nothing remarkable; try --pattern-power=2, another --method, or `spaidctl compare`\n";
-    } else if (s.info) {
-      for (const std::string& finding : s.info->diagnosis.findings) text += "  - " + finding + "\n";
-    }
-  }
-  return text;
-}
-
-}  // namespace
 
 ExitCode RunSolve(Session& session, const SolveArgs& args) {
   auto source = OpenMatrix(args.matrix, false);
@@ -171,7 +31,7 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
     if (read->size() != b->size()) {
       return session.out.Fail(LocalError(
           "GUESS_COUNT", args.initial_guess + ": the initial guess needs as many columns as there "
-                         "are right-hand sides"));
+                                              "are right-hand sides"));
     }
     guess = *std::move(read);
   }
@@ -212,15 +72,19 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
     return session.out.Fail(error);
   }
 
-  Solved solved{.args = args, .result = *result, .n = n, .nnz = nnz, .info = std::move(info),
-                .diagnosis_error = {}};
-  const bool converged = Worst(*result).outcome == Outcome::kConverged;
-  if (!converged && !solved.info) {
+  SolveReport report{.args = args,
+                     .result = *result,
+                     .n = n,
+                     .nnz = nnz,
+                     .info = std::move(info),
+                     .diagnosis_error = {}};
+  const bool converged = WorstRhs(*result).outcome == Outcome::kConverged;
+  if (!converged && !report.info) {
     auto fetched = session.client.GetMatrix(result->matrix, session.Call());
     if (fetched.ok()) {
-      solved.info = *std::move(fetched);
+      report.info = *std::move(fetched);
     } else {
-      solved.diagnosis_error = fetched.error();
+      report.diagnosis_error = fetched.error();
     }
   }
   if (!args.out.empty()) {
@@ -228,9 +92,9 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
     if (auto error = WriteVectors(args.out, n, count, result->x)) return session.out.Fail(*error);
   }
   if (session.out.json()) {
-    session.out.PrintJson(SolveJson(solved));
+    session.out.PrintJson(SolveJson(report));
   } else {
-    session.out.Print(SolveText(solved, session.out.color()));
+    session.out.Print(SolveText(report, session.out.color()));
   }
   return session.out.Finish(converged ? ExitCode::kOk : ExitCode::kNotConverged);
 }

@@ -12,9 +12,9 @@ namespace {
 
 ExitCode CodeOf(const JobInfo& job) {
   if (job.state != JobState::kSucceeded) return ExitCode::kError;
-  const bool converged =
-      std::all_of(job.outcomes.begin(), job.outcomes.end(),
-                  [](const auto& o) { return o.outcome == Outcome::kConverged; });
+  const bool converged = std::all_of(job.outcomes.begin(), job.outcomes.end(), [](const auto& o) {
+    return o.outcome == Outcome::kConverged;
+  });
   return converged ? ExitCode::kOk : ExitCode::kNotConverged;
 }
 

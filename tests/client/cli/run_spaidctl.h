@@ -1,0 +1,23 @@
+// Runs the real spaidctl, which lies beside the test program.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace spaid::cli {
+
+struct Finished {
+  int exit_code = -1;  // -1: it did not exit by itself
+  std::string out, err;
+};
+
+// `environment` entries "NAME=VALUE" are added. SPAID_* and NO_COLOR of the test's own are not
+// passed.
+Finished RunSpaidctl(const std::vector<std::string>& args,
+                     const std::vector<std::string>& environment = {});
+std::string SpaidctlPath();
+// Any program, found in PATH, in the same way.
+Finished RunProgram(const std::vector<std::string>& command,
+                    const std::vector<std::string>& environment = {});
+
+}  // namespace spaid::cli
