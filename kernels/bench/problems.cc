@@ -278,7 +278,8 @@ CscMatrix Circuit(int n, int hubs, int hub_degree) {
   for (int i = 0; i < n; ++i) {
     auto& row = rows[static_cast<size_t>(i)];
     row.push_back({i, sum[static_cast<size_t>(i)] * (1 + 0.02 * uniform()) + 0.04});
-    std::sort(row.begin(), row.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+    std::sort(row.begin(), row.end(),
+              [](const auto& x, const auto& y) { return x.first < y.first; });
     for (size_t e = 0; e < row.size();) {
       const int column = row[e].first;
       double value = 0;

@@ -10,21 +10,24 @@
 namespace spaid::kernels::bench {
 
 // −Δ + v·∇ on m³ interior points of the unit cube, 7 points, first-order upwind, h = 1/(m+1),
-// v = convection * (sin πx cos πy, −cos πx sin πy, ½ sin πz). convection = 0: the 7-point Laplacian.
+// v = convection * (sin πx cos πy, −cos πx sin πy, ½ sin πz). convection = 0: the 7-point
+// Laplacian.
 CscMatrix ConvectionDiffusion(int m, double convection);
 
 // 27-point Laplacian on m³ points: centre 26, others −1.
 CscMatrix Laplacian27(int m);
 
-// −∇·(K∇) with bilinear elements on m² points, 9 points; K = rotation by `angle` of diag(1, epsilon).
+// −∇·(K∇) with bilinear elements on m² points, 9 points; K = rotation by `angle` of diag(1,
+// epsilon).
 CscMatrix Anisotropic(int m, double epsilon, double angle);
 
-// Linear elasticity, E = 1, ν = 0.3, trilinear hexahedra of edge 1, `nodes` nodes an edge, face x = 0
-// clamped and removed; 3 unknowns a node, up to 81 entries a column (E80).
+// Linear elasticity, E = 1, ν = 0.3, trilinear hexahedra of edge 1, `nodes` nodes an edge, face x =
+// 0 clamped and removed; 3 unknowns a node, up to 81 entries a column (E80).
 CscMatrix Elasticity(int nodes);
 
 // Circuit-like: conductances over 3 decades on a power-law graph, `hubs` hub columns of about
-// `hub_degree` entries, a fifth of the rows with one-way controlled sources. std::mt19937_64, seed 12345.
+// `hub_degree` entries, a fifth of the rows with one-way controlled sources. std::mt19937_64, seed
+// 12345.
 CscMatrix Circuit(int n, int hubs, int hub_degree);
 
 }  // namespace spaid::kernels::bench

@@ -96,11 +96,11 @@ const bool kRegistered = [] {
         for (const int threads : {1, 2}) {
           const std::string name = std::string("StaticSpai/") + problem.name + "/" + solver_name +
                                    "/" + phase_name + "/threads:" + std::to_string(threads);
-          benchmark::RegisterBenchmark(name.c_str(),
-                                       [&problem, solver = solver, phase = phase,
-                                        threads](benchmark::State& state) {
-                                         Run(state, problem, solver, phase, threads);
-                                       })
+          benchmark::RegisterBenchmark(
+              name.c_str(),
+              [&problem, solver = solver, phase = phase, threads](benchmark::State& state) {
+                Run(state, problem, solver, phase, threads);
+              })
               ->Unit(benchmark::kMillisecond)
               ->UseRealTime();
         }

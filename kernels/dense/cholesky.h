@@ -1,5 +1,5 @@
-// Cholesky factorisation and solves of one small symmetric positive definite matrix, padded to whole
-// vectors. Single-threaded; the caller runs many at once.
+// Cholesky factorisation and solves of one small symmetric positive definite matrix, padded to
+// whole vectors. Single-threaded; the caller runs many at once.
 //
 //   const int64_t np = PadToLanes(n), ld = PaddedLeadingDimension(n);
 //   ... lower triangle of a (np x np, column-major, padding: unit diagonal) ...
@@ -11,10 +11,10 @@
 
 namespace spaid::kernels {
 
-// In place: a = L Lᵀ, lower triangle read and written. `a`: np columns of leading dimension `ld`, np a
-// multiple of 8, 64-byte aligned; padding rows and columns hold the identity. Entries above the
-// diagonal inside the 8 x 8 diagonal blocks must be finite; others are not touched. On return `a`
-// holds the strict lower triangle of L (zeros on and above the diagonal inside the diagonal
+// In place: a = L Lᵀ, lower triangle read and written. `a`: np columns of leading dimension `ld`,
+// np a multiple of 8, 64-byte aligned; padding rows and columns hold the identity. Entries above
+// the diagonal inside the 8 x 8 diagonal blocks must be finite; others are not touched. On return
+// `a` holds the strict lower triangle of L (zeros on and above the diagonal inside the diagonal
 // blocks) and inverse_diagonal[q] = 1 / L_qq (np).
 // Returns the smallest scaled pivot min_q L_qq² / a_qq: 1 for orthogonal columns, 0 for a singular
 // matrix. Stops at the first pivot not over limit * a_qq (a NaN included) and returns max(0, that),
@@ -25,7 +25,8 @@ double CholeskyFactor(int64_t np, int64_t ld, double* a, double* inverse_diagona
 void CholeskySolve(int64_t np, int64_t ld, const double* l, const double* inverse_diagonal,
                    double* x);
 
-// The same for 4 or 8 right-hand sides stored together: x[q * W + w], n <= np rows, 64-byte aligned.
+// The same for 4 or 8 right-hand sides stored together: x[q * W + w], n <= np rows, 64-byte
+// aligned.
 void CholeskySolve4(int64_t n, int64_t ld, const double* l, const double* inverse_diagonal,
                     double* x);
 void CholeskySolve8(int64_t n, int64_t ld, const double* l, const double* inverse_diagonal,

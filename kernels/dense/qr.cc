@@ -66,7 +66,8 @@ SPAID_INLINE bool Eliminate(const QrShape& shape, int64_t j, int64_t end, double
   const double tau = 1 / (norm * std::abs(v[j]));  // 2 / vᵀv, and vᵀv = 2 norm |v_j|
   const int64_t first = j / kLanes, stop = (end + kLanes - 1) / kLanes;
   int64_t c = j + 1;
-  for (; c + 4 <= shape.n_total; c += 4) Reflect<4>(first, stop, shape.ld, v, tau, a + c * shape.ld);
+  for (; c + 4 <= shape.n_total; c += 4)
+    Reflect<4>(first, stop, shape.ld, v, tau, a + c * shape.ld);
   for (; c < shape.n_total; ++c) Reflect<1>(first, stop, shape.ld, v, tau, a + c * shape.ld);
   return true;
 }

@@ -36,6 +36,10 @@ bool TooLargeForQr(int64_t rows, int64_t columns, int64_t targets) {
          PadToLanes(std::max(rows, columns)) * (columns + targets) > tuning::kMaxDenseEntries;
 }
 
+// Zero has residual 1, so a minimum over it is rounding of an ill-conditioned problem. A filtered
+// column may be worse than zero; that is what was asked for.
+constexpr double kWorthlessResidual = 1 + 1e-10;
+
 bool AllFinite(const double* x, int64_t n) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += x[i] * 0.0;  // NaN as soon as one is not finite
@@ -59,8 +63,7 @@ double PredictGramNs(const LocalCounts& counts, int64_t n2, int64_t columns) {
   if (n2 > tuning::kMaxDenseColumns) return 100 * rhs * tuning::kProductNs * entries;
   return tuning::kGroupNs + tuning::kEntryNs * entries +
          tuning::kGramPairNs * static_cast<double>(counts.gram_pairs) +
-         tuning::kGramPanelNs * padded / 8 +
-         tuning::kGramFlopNs * padded * padded * padded / 3 +
+         tuning::kGramPanelNs * padded / 8 + tuning::kGramFlopNs * padded * padded * padded / 3 +
          rhs * (tuning::kGramColumnNs + tuning::kGramSolveNs * padded * padded / 2 +
                 tuning::kProductNs * entries);
 }
@@ -80,14 +83,14 @@ int64_t GroupSolver::Bytes(int64_t n, const LocalCounts& largest, int64_t n2) {
   const int64_t rows = PadToLanes(std::max(largest.rows + targets + 1, n2));
   const int64_t dense_cols = std::min(n2, tuning::kMaxDenseColumns);
   const int64_t gram = PaddedLeadingDimension(dense_cols) * PadToLanes(dense_cols);
-  const int64_t qr = std::min((rows + kLanes) * (dense_cols + targets), 2 * tuning::kMaxDenseEntries);
-  const int64_t doubles = std::max(gram, qr)                      // matrix_
-                          + gram                                 // upper_
-                          + PadToLanes(n2) * (1 + 5 + 8 + 8)     // inverse_, scratch_, x, g
-                          + rows * 8 * 2                         // residual_, CGLS
+  const int64_t qr =
+      std::min((rows + kLanes) * (dense_cols + targets), 2 * tuning::kMaxDenseEntries);
+  const int64_t doubles = std::max(gram, qr)                  // matrix_
+                          + gram                              // upper_
+                          + PadToLanes(n2) * (1 + 5 + 8 + 8)  // inverse_, scratch_, x, g
+                          + rows * 8 * 2                      // residual_, CGLS
                           + 8 * 16;
-  return LocalAssembler::Bytes(n, largest.entries, n2, targets) + doubles * 8 +
-         n2 * 16;
+  return LocalAssembler::Bytes(n, largest.entries, n2, targets) + doubles * 8 + n2 * 16;
 }
 
 GroupSolver::GroupSolver(int64_t n, const LocalCounts& largest, int64_t n2_max) : assembler_(n) {
@@ -135,8 +138,8 @@ double* GroupSolver::NegativeUnits(const Job& job, size_t first, int count, int 
   return r;
 }
 
-// m from B m = Âᵀ e, B = ÂᵀÂ, then one corrected step: m += B⁻¹ Âᵀ (e − Â m). Chu et al. 2023 solve the
-// same problems by QR; the corrected step is that of the semi-normal equations (Björck 1987).
+// m from B m = Âᵀ e, B = ÂᵀÂ, then one corrected step: m += B⁻¹ Âᵀ (e − Â m). Chu et al. 2023 solve
+// the same problems by QR; the corrected step is that of the semi-normal equations (Björck 1987).
 bool GroupSolver::SolveGram(const Job& job) {
   assembler_.BuildRows();
   const LocalProblem& problem = job.problem;
@@ -171,13 +174,22 @@ bool GroupSolver::SolveGram(const Job& job) {
       }
     }
     solve(x);
-    double* r = NegativeUnits(job, static_cast<size_t>(first), here, width);
-    MultiplyAdd(problem, width, x, r);
-    NegativeTransposeMultiply(problem, width, r, g);
-    solve(g);
-    for (int64_t i = 0; i < n2 * width; ++i) x[i] += g[i];
+    const int steps = pivot < tuning::kWeakPivot ? tuning::kWeakPivotSteps : 1;
+    for (int step = 0; step < steps; ++step) {
+      double* r = NegativeUnits(job, static_cast<size_t>(first), here, width);
+      MultiplyAdd(problem, width, x, r);
+      NegativeTransposeMultiply(problem, width, r, g);
+      solve(g);
+      for (int64_t i = 0; i < n2 * width; ++i) x[i] += g[i];
+    }
     if (!AllFinite(x, n2 * width)) return false;
     Finish(job, static_cast<size_t>(first), here, width, x, kColumnGram);
+    for (int w = 0; w < here; ++w) {
+      if (job.outcomes[static_cast<size_t>(first + w)].residual_norm > kWorthlessResidual &&
+          job.options.post_filter == 0) {
+        return false;
+      }
+    }
     first += here;
   }
   return true;
@@ -213,24 +225,34 @@ void GroupSolver::SolveQr(const Job& job, uint8_t flags) {
       dense[(n2 + t) * shape.ld + assembler_.target_row(static_cast<size_t>(t))] = 1;
     }
   };
+  // False where a residual shows that the problem is too close to rank deficiency.
+  const auto finish = [&](int64_t rank, bool last) {
+    for (int64_t t = 0; t < count; ++t) {
+      double* y = dense + (n2 + t) * shape.ld;
+      UpperSolve(rank, shape.ldr, r, y);
+      double* x = solution_.Ensure(PadToLanes(n2));
+      std::fill(x, x + n2, 0.0);
+      for (int64_t q = 0; q < rank; ++q) x[permutation_[static_cast<size_t>(q)]] = y[q];
+      Finish(job, static_cast<size_t>(t), 1, 1, x, flags);
+      if (!last && job.outcomes[static_cast<size_t>(t)].residual_norm > kWorthlessResidual &&
+          job.options.post_filter == 0) {
+        return false;
+      }
+    }
+    return true;
+  };
   fill();
-  const double tolerance = RankTolerance(problem.n_rows, n2);
-  int64_t rank = n2;
+  double tolerance = RankTolerance(problem.n_rows, n2);
   if (HouseholderQr(shape, dense, row_end_.data(), r, tolerance) < 0) {
     for (int64_t q = 0; q < n2; ++q) permutation_[static_cast<size_t>(q)] = q;
-  } else {
-    fill();
-    rank = std::max<int64_t>(0, PivotedQr(shape, dense, r, permutation_.data(), tolerance));
-    if (rank < n2) flags |= kColumnRankDeficient;
+    if (finish(n2, false)) return;
+    tolerance = tuning::kWeakRankTolerance;
   }
-  for (int64_t t = 0; t < count; ++t) {
-    double* y = dense + (n2 + t) * shape.ld;
-    UpperSolve(rank, shape.ldr, r, y);
-    double* x = solution_.Ensure(PadToLanes(n2));
-    std::fill(x, x + n2, 0.0);
-    for (int64_t q = 0; q < rank; ++q) x[permutation_[static_cast<size_t>(q)]] = y[q];
-    Finish(job, static_cast<size_t>(t), 1, 1, x, flags);
-  }
+  fill();
+  const int64_t rank =
+      std::max<int64_t>(0, PivotedQr(shape, dense, r, permutation_.data(), tolerance));
+  if (rank < n2) flags |= kColumnRankDeficient;
+  finish(rank, true);
 }
 
 // CGLS (Hestenes, Stiefel 1952; Björck 1996, algorithm 7.4.1) on the scaled columns.
@@ -251,8 +273,7 @@ void GroupSolver::SolveIterative(const Job& job, uint8_t flags) {
     std::copy(s, s + n2, p);
     double gamma = 0;
     SquaredNorms(n2, 1, s, &gamma);
-    const double target =
-        gamma * tuning::kIterativeTolerance * tuning::kIterativeTolerance;
+    const double target = gamma * tuning::kIterativeTolerance * tuning::kIterativeTolerance;
     bool converged = gamma <= target;
     for (int64_t it = 0; it < tuning::kIterativeLimit && !converged; ++it) {
       if (job.stop.stop_requested()) break;

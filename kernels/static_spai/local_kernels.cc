@@ -10,7 +10,8 @@ namespace spaid::kernels {
 namespace {
 
 // Rank-`Rows` update of b by `Rows` rows of Â with one common pattern: each row is spread over the
-// 8-aligned segments of [0, n_cols) that it touches, zeros between, and multiplied by whole vectors.
+// 8-aligned segments of [0, n_cols) that it touches, zeros between, and multiplied by whole
+// vectors.
 template <int Rows>
 SPAID_INLINE void AddRows(const LocalProblem& problem, int64_t first, int64_t count, int64_t ld,
                           double* b, double* scratch) {
@@ -111,10 +112,18 @@ void AccumulateGram(const LocalProblem& problem, int64_t ld, double* b, double* 
       ++rows;
     }
     switch (rows) {
-      case 1: AddRows<1>(problem, i, count, ld, b, scratch); break;
-      case 2: AddRows<2>(problem, i, count, ld, b, scratch); break;
-      case 3: AddRows<3>(problem, i, count, ld, b, scratch); break;
-      default: AddRows<4>(problem, i, count, ld, b, scratch); break;
+      case 1:
+        AddRows<1>(problem, i, count, ld, b, scratch);
+        break;
+      case 2:
+        AddRows<2>(problem, i, count, ld, b, scratch);
+        break;
+      case 3:
+        AddRows<3>(problem, i, count, ld, b, scratch);
+        break;
+      default:
+        AddRows<4>(problem, i, count, ld, b, scratch);
+        break;
     }
     i += rows;
   }
@@ -137,8 +146,7 @@ void MultiplyAdd(const LocalProblem& problem, int width, const double* x, double
 }
 
 SPAID_HOT_KERNEL
-void NegativeTransposeMultiply(const LocalProblem& problem, int width, const double* r,
-                               double* g) {
+void NegativeTransposeMultiply(const LocalProblem& problem, int width, const double* r, double* g) {
   if (width == 8) {
     MultiplyTransposed<Vec8>(problem, r, g);
   } else if (width == 4) {

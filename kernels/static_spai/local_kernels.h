@@ -1,5 +1,5 @@
-// The inner loops of static SPAI's local solvers, compiled for several instruction sets. Blocks of W
-// right-hand sides are stored together: x[q * W + w].
+// The inner loops of static SPAI's local solvers, compiled for several instruction sets. Blocks of
+// W right-hand sides are stored together: x[q * W + w].
 #pragma once
 
 #include <cstdint>

@@ -159,8 +159,7 @@ const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScale
     const int32_t j = columns[static_cast<size_t>(q)];
     if (q != long_at) entries += a.col_ptr[j + 1] - a.col_ptr[j];
   }
-  const int64_t max_rows =
-      std::min(entries, a.n_rows) + static_cast<int64_t>(targets.size()) + 1;
+  const int64_t max_rows = std::min(entries, a.n_rows) + static_cast<int64_t>(targets.size()) + 1;
   Grow(rows_, max_rows);
   Grow(count_, max_rows);
   Grow(col_begin_, n_cols);

@@ -1,10 +1,11 @@
-// One local least-squares problem of static SPAI in sparse form: Â = A(I, J) D for one column set J,
-// with D a diagonal of powers of two that brings each column's norm near 1 (so that nothing
+// One local least-squares problem of static SPAI in sparse form: Â = A(I, J) D for one column set
+// J, with D a diagonal of powers of two that brings each column's norm near 1 (so that nothing
 // overflows, and no bit of A changes). Columns of M with the same J share one problem.
 //
-// Where one column of J is much longer than all others together (a dense column of A), the rows that
-// only it touches are replaced by a single row of their norm: an orthogonal transformation, so that
-// solution, residual norm and conditioning stay, and the cost does not depend on that column's length.
+// Where one column of J is much longer than all others together (a dense column of A), the rows
+// that only it touches are replaced by a single row of their norm: an orthogonal transformation, so
+// that solution, residual norm and conditioning stay, and the cost does not depend on that column's
+// length.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ struct ColumnScales {
     int32_t column;
     DoubleDouble squared_norm;  // of the scaled column
   };
-  Array<double> scale;             // n_cols, powers of two
-  std::vector<LongColumn> longs;   // ascending
+  Array<double> scale;            // n_cols, powers of two
+  std::vector<LongColumn> longs;  // ascending
 };
 ColumnScales ScaleColumns(const CscView& a, int threads);
 
@@ -60,8 +61,8 @@ class LocalCounter {
   std::vector<int32_t> rows_;
 };
 
-// Â by rows and by columns. Row numbers are local: in order of first appearance over the columns, so
-// that Â is a staircase. Valid until the next Assemble.
+// Â by rows and by columns. Row numbers are local: in order of first appearance over the columns,
+// so that Â is a staircase. Valid until the next Assemble.
 struct LocalProblem {
   int64_t n_rows = 0;
   int64_t n_cols = 0;
@@ -86,8 +87,8 @@ class LocalAssembler {
   // Makes room for problems of at most these sizes, so that none of them has to.
   void Reserve(int64_t entries, int64_t columns, int64_t targets);
 
-  // `columns` = J, ascending; `targets`: the rows k whose e_k are the right-hand sides, each an explicit
-  // row of the problem. The result has its column form.
+  // `columns` = J, ascending; `targets`: the rows k whose e_k are the right-hand sides, each an
+  // explicit row of the problem. The result has its column form.
   const LocalProblem& Assemble(const CscView& a, const ColumnScales& scales,
                                std::span<const int32_t> columns, std::span<const int32_t> targets);
   // Adds the row form to the last problem.

@@ -4,7 +4,8 @@
 //   Result<StaticSpaiPlan> plan = PlanStaticSpai(a, nullptr, options, context);   // pattern only
 //   Result<StaticSpaiResult> m = BuildStaticSpai(*plan, a, options, context);     // numbers
 //   ... new values, same pattern ...
-//   Result<StaticSpaiResult> m2 = BuildStaticSpai(*plan, a2, options, context);   // values-only rebuild
+//   Result<StaticSpaiResult> m2 = BuildStaticSpai(*plan, a2, options, context);   // values-only
+//   rebuild
 //
 // J_k: pattern of column k of M, n2 = |J_k|. I_k: union of the row sets of A(:, j), j in J_k,
 // n1 = |I_k|. Â = A(I_k, J_k).
@@ -23,7 +24,8 @@ namespace spaid::kernels {
 
 // How the local problems are solved.
 //   kQr:   Householder QR of Â (n1 x n2).
-//   kGram: Cholesky of the scaled ÂᵀÂ with one corrected step; columns whose scaled pivot falls under
+//   kGram: Cholesky of the scaled ÂᵀÂ with one corrected step; columns whose scaled pivot falls
+//   under
 //          `gram_pivot_limit` are rescued by QR.
 //   kAuto: per column, whichever costs less by the measured model; accuracy as for kGram.
 enum class LocalSolver { kAuto, kQr, kGram };
@@ -52,37 +54,37 @@ struct StaticSpaiCounts {
 // What depends on the pattern alone; immutable, thread-safe.
 struct StaticSpaiPlan;  // static_spai_plan.h
 
-// Quality of M, from residual columns r_k = A m_k − e_k formed in fp64 after the solve (and after the
-// post-filter where there is one).
+// Quality of M, from residual columns r_k = A m_k − e_k formed in fp64 after the solve (and after
+// the post-filter where there is one).
 struct StaticSpaiQuality {
-  double residual_frobenius = 0;             // ‖A M − E‖_F
-  std::vector<double> residual_quantiles;    // ‖r_k‖₂ at 0, 10, 25, 50, 75, 90, 99, 100 %
+  double residual_frobenius = 0;           // ‖A M − E‖_F
+  std::vector<double> residual_quantiles;  // ‖r_k‖₂ at 0, 10, 25, 50, 75, 90, 99, 100 %
   int64_t worst_column = -1;
-  double density = 0;                        // nnz(M) / nnz(A)
-  // Each column is solved by one of three: Gram path, QR, CGLS (local problems too large for a dense
-  // factor, static_spai_tuning.h).
+  double density = 0;  // nnz(M) / nnz(A)
+  // Each column is solved by one of three: Gram path, QR, CGLS (local problems too large for a
+  // dense factor, static_spai_tuning.h).
   int64_t gram_columns = 0, qr_columns = 0;
   int64_t iterative_columns = 0, first_iterative = -1;
-  int64_t not_converged_columns = 0, first_not_converged = -1; // CGLS met its iteration limit
-  int64_t rescued_columns = 0, first_rescued = -1;             // Gram gave up, QR (or CGLS) took over
+  int64_t not_converged_columns = 0, first_not_converged = -1;  // CGLS met its iteration limit
+  int64_t rescued_columns = 0, first_rescued = -1;  // Gram gave up, QR (or CGLS) took over
   int64_t rank_deficient_columns = 0, first_rank_deficient = -1;
-  int64_t zero_columns = 0, first_zero_column = -1;            // m_k = 0: k not in I_k
-  int64_t non_finite_columns = 0, first_non_finite = -1;       // set to 0 and counted
+  int64_t zero_columns = 0, first_zero_column = -1;       // m_k = 0: k not in I_k
+  int64_t non_finite_columns = 0, first_non_finite = -1;  // set to 0 and counted
   double min_scaled_pivot = 1;
 };
 
 struct StaticSpaiResult {
   CscMatrix m;  // canonical
   StaticSpaiQuality quality;
-  Array<double> residual_norms;      // ‖r_k‖₂ per column
-  Array<double> min_scaled_pivots;   // per column; 1 where QR was used from the start
+  Array<double> residual_norms;     // ‖r_k‖₂ per column
+  Array<double> min_scaled_pivots;  // per column; 1 where QR was used from the start
 };
 
-// Symbolic phase. `a` canonical and square; its values are read only for keep_tau. `user_pattern` may
-// be null. Errors: those of BuildPattern; INVALID_ARGUMENT/NOT_SQUARE, /BAD_POST_FILTER,
-// /BAD_GRAM_PIVOT_LIMIT; FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry at all (each
-// column is in some J_k). A column whose stored values are all zero is no error: the local problems
-// that hold it are rank-deficient, and counted.
+// Symbolic phase. `a` canonical and square; its values are read only for keep_tau. `user_pattern`
+// may be null. Errors: those of BuildPattern; INVALID_ARGUMENT/NOT_SQUARE, /BAD_POST_FILTER,
+// /BAD_GRAM_PIVOT_LIMIT; FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry at all
+// (each column is in some J_k). A column whose stored values are all zero is no error: the local
+// problems that hold it are rank-deficient, and counted.
 Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
                                                              const PatternView* user_pattern,
                                                              const StaticSpaiOptions& options,

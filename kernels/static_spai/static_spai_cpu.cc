@@ -84,8 +84,7 @@ void Summarise(const Array<uint8_t>& flags, int64_t nnz_a, StaticSpaiResult& res
 }  // namespace
 
 Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscView& a,
-                                         const StaticSpaiOptions& options,
-                                         const Context& context) {
+                                         const StaticSpaiOptions& options, const Context& context) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (a.n_cols != plan.counts.n || a.nnz() != plan.counts.nnz_a ||
       HashPattern(a) != plan.pattern_hash) {

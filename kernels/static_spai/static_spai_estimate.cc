@@ -1,5 +1,5 @@
-// Counts of a plan before there is one: exact where counting is cheap enough, else bounds by walks in
-// the graph of the pattern.
+// Counts of a plan before there is one: exact where counting is cheap enough, else bounds by walks
+// in the graph of the pattern.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,8 @@
 namespace spaid::kernels {
 namespace {
 
-// Steps of exact counting (one step: one index looked at) that an estimate may cost; over it, bounds.
+// Steps of exact counting (one step: one index looked at) that an estimate may cost; over it,
+// bounds.
 constexpr double kStepBudget = 4e8;
 
 // The rules by which BuildPattern makes J_k, with the full base pattern.
@@ -80,15 +81,15 @@ Bounds WalkBounds(const Rules& rules) {
   return next;
 }
 
-// Where the matching is not perfect, BuildPattern pairs what is left over in its own way: any column may
-// stand for any row then.
+// Where the matching is not perfect, BuildPattern pairs what is left over in its own way: any
+// column may stand for any row then.
 Bounds BoundsWithoutMatching(const Rules& rules) {
   const auto n = static_cast<size_t>(rules.a.n_cols);
   double longest = 1, longest_base = 1, longest_row = 0;
   for (size_t j = 0; j < n; ++j) {
     longest = std::max(longest, static_cast<double>(rules.a.col_ptr[j + 1] - rules.a.col_ptr[j]));
-    longest_base = std::max(
-        longest_base, static_cast<double>(rules.base.col_ptr[j + 1] - rules.base.col_ptr[j]));
+    longest_base = std::max(longest_base,
+                            static_cast<double>(rules.base.col_ptr[j + 1] - rules.base.col_ptr[j]));
   }
   double columns = 1;
   for (int level = 0; level < rules.power; ++level) {
@@ -177,8 +178,7 @@ void AddBounds(const Bounds& bounds, int64_t n, Totals& totals) {
     const auto n2 = static_cast<int64_t>(bounds.columns[k]);
     // Σ c (c + 1) / 2 over rows of c <= n2 entries, `entries` in all.
     const double pairs = bounds.entries[k] * (bounds.columns[k] + 1) / 2;
-    counts.gram_pairs =
-        static_cast<int64_t>(std::min(pairs, 0.5 * static_cast<double>(INT64_MAX)));
+    counts.gram_pairs = static_cast<int64_t>(std::min(pairs, 0.5 * static_cast<double>(INT64_MAX)));
     totals.Add(counts, n2);
   }
 }
@@ -251,8 +251,8 @@ Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternV
   counts.sum_n1 = totals.sum_n1;
   counts.qr_flops = totals.qr_flops;
   counts.gram_flops = totals.gram_flops;
-  // With a threshold any smaller pattern may come, and compression depends on the pattern: a problem
-  // that is compressed now may not be then.
+  // With a threshold any smaller pattern may come, and compression depends on the pattern: a
+  // problem that is compressed now may not be then.
   if (pattern.keep_tau) {
     totals.largest.rows = totals.largest.n1;
     for (const double e : bounds.entries) {

@@ -36,8 +36,8 @@ uint64_t HashArray(std::span<const T> values, uint64_t seed) {
   return Mix(Mix(Mix(Mix(values.size(), chain[0]), chain[1]), chain[2]), chain[3]);
 }
 
-// group[k]: the lowest column with the same J as column k, as far as it shows: columns of a group are
-// looked for inside J_k only (all of them, where patterns have full diagonals).
+// group[k]: the lowest column with the same J as column k, as far as it shows: columns of a group
+// are looked for inside J_k only (all of them, where patterns have full diagonals).
 Array<int32_t> FindGroups(const PatternView& m, const Context& context, StopReason& stopped) {
   const int64_t n = m.n_cols;
   Array<uint64_t> hash(static_cast<size_t>(n));
@@ -186,8 +186,7 @@ double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
 
 int64_t PlanBytes(int64_t n, int64_t nnz_m) {
   // Pattern; members, groups and batches, of which there are at most n each.
-  return (n + 1) * 8 + nnz_m * 4 + 4 * (n + 1) * 4 +
-         static_cast<int64_t>(sizeof(StaticSpaiPlan));
+  return (n + 1) * 8 + nnz_m * 4 + 4 * (n + 1) * 4 + static_cast<int64_t>(sizeof(StaticSpaiPlan));
 }
 
 int64_t BuildBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const LocalCounts& largest,
@@ -241,8 +240,8 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
           own_figures.qr_flops = QrFlops(counts, n2, columns);
           own_figures.gram_flops = GramFlops(counts, n2, columns);
           own_figures.ns = options.local_solver == LocalSolver::kQr     ? qr_ns
-                     : options.local_solver == LocalSolver::kGram ? gram_ns
-                                                                  : std::min(gram_ns, qr_ns);
+                           : options.local_solver == LocalSolver::kGram ? gram_ns
+                                                                        : std::min(gram_ns, qr_ns);
         }
       });
   if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");

@@ -1,8 +1,8 @@
 // What a static SPAI plan holds. Internal to this room and its tests.
 //
-// The sets I_k are not stored: finding them again costs less than reading them back from memory. What
-// is stored is the pattern of M, which columns share their J (and so one factor), and batches of about
-// equal predicted work.
+// The sets I_k are not stored: finding them again costs less than reading them back from memory.
+// What is stored is the pattern of M, which columns share their J (and so one factor), and batches
+// of about equal predicted work.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,21 @@
 namespace spaid::kernels {
 
 struct StaticSpaiPlan {
-  Pattern pattern;            // of M
-  Array<int32_t> members;     // columns of M, group by group; ascending in a group, all with one J
-  Array<int32_t> group_ptr;   // n_groups + 1, into members
-  Array<int32_t> batch_ptr;   // n_batches + 1, into groups
-  Array<int32_t> batch_order; // batches by falling predicted work; equal ones in order
-  LocalCounts largest;        // the largest of each count over all groups
-  uint64_t pattern_hash = 0;  // of A
+  Pattern pattern;             // of M
+  Array<int32_t> members;      // columns of M, group by group; ascending in a group, all with one J
+  Array<int32_t> group_ptr;    // n_groups + 1, into members
+  Array<int32_t> batch_ptr;    // n_batches + 1, into groups
+  Array<int32_t> batch_order;  // batches by falling predicted work; equal ones in order
+  LocalCounts largest;         // the largest of each count over all groups
+  uint64_t pattern_hash = 0;   // of A
   StaticSpaiCounts counts;
 
   int64_t n_groups() const { return static_cast<int64_t>(group_ptr.size()) - 1; }
   int64_t n_batches() const { return static_cast<int64_t>(batch_ptr.size()) - 1; }
   std::span<const int32_t> group(int64_t g) const {
     const auto begin = static_cast<size_t>(group_ptr[static_cast<size_t>(g)]);
-    return std::span(members).subspan(begin,
-                                      static_cast<size_t>(group_ptr[static_cast<size_t>(g) + 1]) -
-                                          begin);
+    return std::span(members).subspan(
+        begin, static_cast<size_t>(group_ptr[static_cast<size_t>(g) + 1]) - begin);
   }
 };
 
@@ -40,7 +39,8 @@ uint64_t HashPattern(const PatternView& a);
 // INVALID_ARGUMENT/NOT_SQUARE, /BAD_POST_FILTER, /BAD_GRAM_PIVOT_LIMIT.
 Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options);
 
-// FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry: every pattern needs each column.
+// FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry: every pattern needs each
+// column.
 Status CheckColumns(const PatternView& a);
 
 // Flops of one group of `columns` columns with equal J.

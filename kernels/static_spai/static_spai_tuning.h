@@ -17,6 +17,14 @@ inline constexpr double kBatchNs = 200e3;
 inline constexpr int64_t kLongColumn = 256;
 inline constexpr int64_t kLongFactor = 2;
 
+// Under this scaled pivot the Gram path takes more corrected steps: on sherman2, power 2 (pivot
+// 1.7e-10), one step leaves a residual 1.5e-4 too large, two meet the rule.
+inline constexpr double kWeakPivot = 1e-6;
+inline constexpr int kWeakPivotSteps = 3;
+
+// Rank tolerance of the pivoted QR where an unpivoted one gave a residual worse than zero's.
+inline constexpr double kWeakRankTolerance = 1e-12;
+
 // Over either limit a local problem is too large for a dense factor and is solved by CGLS.
 inline constexpr int64_t kMaxDenseColumns = 2048;
 inline constexpr int64_t kMaxDenseEntries = int64_t{16} << 20;  // of Â: 128 MiB a worker
@@ -29,15 +37,15 @@ inline constexpr int64_t kIterativeLimit = 2000;
 inline constexpr int64_t kVectorRow = 5;
 
 // Cost model, nanoseconds (AMD EPYC with AVX-512, one thread).
-inline constexpr double kGroupNs = 60;         // per group: assembly of an empty problem
-inline constexpr double kEntryNs = 2.2;        // per entry of Â: find I, build Â
-inline constexpr double kGramPairNs = 0.35;    // per product of the Gram accumulation
-inline constexpr double kGramPanelNs = 90;     // per panel of 8 columns: square roots, divisions
-inline constexpr double kGramFlopNs = 0.045;   // per flop of the padded Cholesky
-inline constexpr double kGramColumnNs = 100;   // per right-hand side, fixed
-inline constexpr double kGramSolveNs = 0.35;   // per right-hand side and entry of L, four sweeps
-inline constexpr double kProductNs = 1.6;      // per right-hand side and entry of Â, three products
-inline constexpr double kQrReflectorNs = 45;   // per reflector
-inline constexpr double kQrFlopNs = 0.10;      // per flop
+inline constexpr double kGroupNs = 60;        // per group: assembly of an empty problem
+inline constexpr double kEntryNs = 2.2;       // per entry of Â: find I, build Â
+inline constexpr double kGramPairNs = 0.35;   // per product of the Gram accumulation
+inline constexpr double kGramPanelNs = 90;    // per panel of 8 columns: square roots, divisions
+inline constexpr double kGramFlopNs = 0.045;  // per flop of the padded Cholesky
+inline constexpr double kGramColumnNs = 100;  // per right-hand side, fixed
+inline constexpr double kGramSolveNs = 0.35;  // per right-hand side and entry of L, four sweeps
+inline constexpr double kProductNs = 1.6;     // per right-hand side and entry of Â, three products
+inline constexpr double kQrReflectorNs = 45;  // per reflector
+inline constexpr double kQrFlopNs = 0.10;     // per flop
 
 }  // namespace spaid::kernels::static_spai_tuning

@@ -9,8 +9,8 @@
 
 namespace spaid::oracle {
 
-// Real or integer, general or symmetric coordinate files; symmetric ones are expanded. Nothing for any
-// other kind (arrays, complex, pattern) or a broken file.
+// Real or integer, general or symmetric coordinate files; symmetric ones are expanded. Nothing for
+// any other kind (arrays, complex, pattern) or a broken file.
 std::optional<kernels::CscMatrix> ReadMatrixMarket(const std::string& path);
 
 // Paths of all *.mtx and *.mtx.gz of a folder, sorted; none where it does not exist.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,8 +94,8 @@ inline std::vector<double> ExplicitResiduals(const CscView& a, const CscView& m)
     for (int64_t p = m.col_ptr[static_cast<size_t>(k)]; p < m.col_ptr[static_cast<size_t>(k) + 1];
          ++p) {
       const int64_t j = m.row_idx[static_cast<size_t>(p)];
-      for (int64_t s = a.col_ptr[static_cast<size_t>(j)];
-           s < a.col_ptr[static_cast<size_t>(j) + 1]; ++s) {
+      for (int64_t s = a.col_ptr[static_cast<size_t>(j)]; s < a.col_ptr[static_cast<size_t>(j) + 1];
+           ++s) {
         r[static_cast<size_t>(a.row_idx[static_cast<size_t>(s)])] +=
             a.values[static_cast<size_t>(s)] * m.values[static_cast<size_t>(p)];
       }
@@ -102,6 +103,21 @@ inline std::vector<double> ExplicitResiduals(const CscView& a, const CscView& m)
     norms.push_back(oracle::Norm(r));
   }
   return norms;
+}
+
+// 4 ε ‖ |A| |m_k| ‖₂: what the terms of A m_k lose in rounding.
+inline double RoundingOfResidual(const CscView& a, const CscView& m, int64_t k) {
+  std::vector<double> size(static_cast<size_t>(a.n_rows), 0);
+  const auto columns = m.column(k);
+  const auto values = m.column_values(k);
+  for (size_t p = 0; p < columns.size(); ++p) {
+    const auto rows = a.column(columns[p]);
+    const auto entries = a.column_values(columns[p]);
+    for (size_t s = 0; s < rows.size(); ++s) {
+      size[static_cast<size_t>(rows[s])] += std::abs(entries[s] * values[p]);
+    }
+  }
+  return 4 * std::numeric_limits<double>::epsilon() * oracle::Norm(size);
 }
 
 }  // namespace spaid::kernels

@@ -22,10 +22,12 @@ TEST_P(AgainstOracle, ResidualsAreMinimalInEveryColumn) {
       const oracle::Vector expected = oracle::SpaiResiduals(a, oracle::Spai(a, result.m.pattern()));
       const std::vector<double> actual = ExplicitResiduals(entry.a, result.m);
       for (size_t k = 0; k < actual.size(); ++k) {
-        // BadlyScaled holds values of 1e±24: the residual of the reference is itself only as good
-        // as its unscaled arithmetic, so ours may be better, never worse.
-        EXPECT_LE(actual[k], (1 + 1e-6) * expected[k] + 1e-9) << entry.name << " column " << k;
-        EXPECT_NEAR(actual[k], result.residual_norms[k], 1e-9 * (1 + actual[k]))
+        // BadlyScaled has rows of very different size, so that forming A m − e rounds terms much
+        // larger than the sum: no residual is known better than that.
+        const double noise = RoundingOfResidual(entry.a, result.m, static_cast<int64_t>(k));
+        EXPECT_LE(actual[k], (1 + 1e-6) * expected[k] + 1e-9 + noise)
+            << entry.name << " column " << k;
+        EXPECT_NEAR(actual[k], result.residual_norms[k], 1e-9 * (1 + actual[k]) + noise)
             << entry.name << " column " << k;
       }
     }
@@ -35,6 +37,8 @@ TEST_P(AgainstOracle, ResidualsAreMinimalInEveryColumn) {
 TEST_P(AgainstOracle, ValuesAgreeWhereTheProblemIsWellConditioned) {
   const auto [solver, power] = GetParam();
   for (const oracle::NamedMatrix& entry : oracle::Zoo(3)) {
+    // The reference decides on rank without scaling columns, and drops light columns as dependent.
+    if (entry.name.starts_with("badly_scaled")) continue;
     const oracle::Dense a = oracle::ToDense(static_cast<const CscView&>(entry.a));
     const StaticSpaiResult pivots = Build(entry.a, nullptr, With(LocalSolver::kGram, power));
     const StaticSpaiResult result = Build(entry.a, nullptr, With(solver, power));
@@ -48,7 +52,8 @@ TEST_P(AgainstOracle, ValuesAgreeWhereTheProblemIsWellConditioned) {
         size = std::max(size, std::abs(e));
         error = std::max(error, std::abs(result.m.values[static_cast<size_t>(p)] - e));
       }
-      EXPECT_LE(error, 1e-10 * size) << entry.name << " column " << k;
+      // Where e_k is out of reach the reference has rounding for zeros.
+      EXPECT_LE(error, 1e-10 * size + 1e-14) << entry.name << " column " << k;
     }
   }
 }

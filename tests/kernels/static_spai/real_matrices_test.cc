@@ -12,8 +12,8 @@
 namespace spaid::kernels {
 namespace {
 
-// QR beyond this would take minutes; such a matrix is tested at a lower power.
-constexpr double kMaxQrFlops = 30e9;
+// QR beyond this would take long; such a matrix is tested at power 1 only.
+constexpr double kMaxQrFlops = 30e9;  // at power 2
 
 class RealMatrix : public ::testing::TestWithParam<std::string> {};
 
@@ -22,14 +22,13 @@ TEST_P(RealMatrix, GramKeepsUpWithQrInEveryColumn) {
   const std::optional<CscMatrix> a = oracle::ReadMatrixMarket(GetParam());
   if (!a) GTEST_SKIP() << "not a real coordinate matrix";
   if (a->n_rows != a->n_cols) GTEST_SKIP() << "not square";
-  bool compared = false;
   for (const int power : {1, 2}) {
     auto plan = PlanStaticSpai(*a, nullptr, With(LocalSolver::kQr, power), {});
     if (!plan.ok()) {
       EXPECT_EQ(plan.status().reason(), "ZERO_COLUMN") << plan.status().message();
       GTEST_SKIP() << "has an empty column: " << plan.status().message();
     }
-    if (Counts(**plan).qr_flops > kMaxQrFlops) break;
+    if (power > 1 && Counts(**plan).qr_flops > kMaxQrFlops) break;
     const StaticSpaiResult qr = Build(*a, nullptr, With(LocalSolver::kQr, power));
     const StaticSpaiResult gram = Build(*a, nullptr, With(LocalSolver::kGram, power));
     const StaticSpaiResult automatic = Build(*a, nullptr, With(LocalSolver::kAuto, power));
@@ -40,9 +39,7 @@ TEST_P(RealMatrix, GramKeepsUpWithQrInEveryColumn) {
     EXPECT_EQ(gram.quality.not_converged_columns, 0) << what;
     RecordProperty("rescued_power_" + std::to_string(power),
                    static_cast<int>(gram.quality.rescued_columns));
-    compared = true;
   }
-  EXPECT_TRUE(compared) << "too many flops at every power";
 }
 
 std::vector<std::string> Files() {
