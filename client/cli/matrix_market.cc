@@ -44,6 +44,10 @@ class Cholmod {
   cholmod_common common_;
 };
 
+// CHOLMOD reads magnitudes from 1e308 on as infinity, and writes them and infinity as 1e308. NaN
+// fails the comparison.
+bool IsWritable(double value) { return std::fabs(value) < 1e308; }
+
 Error OutOfMemory(const std::string& path) {
   Error error = FileError(path, "OUT_OF_MEMORY", "does not fit into this machine's memory");
   error.code = Code::kResourceExhausted;
@@ -214,7 +218,7 @@ std::optional<Error> RefuseNonFinite(const std::string& path, const cholmod_trip
                   "entry " + std::to_string(k + 1) + ", (" +
                       std::to_string(static_cast<const int64_t*>(t.i)[k] + 1) + ", " +
                       std::to_string(static_cast<const int64_t*>(t.j)[k] + 1) + "), is " +
-                      (std::isnan(x[k]) ? "NaN" : "infinite (or beyond 1.8e308)") + "; correct it");
+                      (std::isnan(x[k]) ? "NaN" : "infinite (or beyond 1e308)") + "; correct it");
     error.metadata.emplace_back("entry", std::to_string(k + 1));
     return error;
   }
@@ -351,18 +355,18 @@ Expected<Vectors> ReadVectors(const std::string& path) {
     if (std::isfinite(vectors.values[k])) continue;
     return FileError(path, "NON_FINITE_VALUE",
                      "row " + std::to_string(k % h.rows + 1) + ", column " +
-                         std::to_string(k / h.rows + 1) + " is not a finite number; correct it");
+                         std::to_string(k / h.rows + 1) +
+                         " is not a finite number below 1e308; correct it");
   }
   return vectors;
 }
 
 std::optional<Error> WriteMatrix(const std::string& path, const CscView& a) {
-  // CHOLMOD would write 1e308 for infinity without a word.
   for (size_t k = 0; k < a.values.size(); ++k) {
-    if (!std::isfinite(a.values[k])) {
-      return FileError(
-          path, "NON_FINITE_VALUE",
-          "was not written: value " + std::to_string(k) + " of the matrix is not finite");
+    if (!IsWritable(a.values[k])) {
+      return FileError(path, "NON_FINITE_VALUE",
+                       "was not written: value " + std::to_string(k) +
+                           " of the matrix is not finite (or beyond 1e308)");
     }
   }
   auto writer = ByteWriter::Open(path);
@@ -390,9 +394,10 @@ std::optional<Error> WriteMatrix(const std::string& path, const CscView& a) {
 std::optional<Error> WriteVectors(const std::string& path, int64_t rows, int64_t columns,
                                   std::span<const double> values) {
   for (size_t k = 0; k < values.size(); ++k) {
-    if (!std::isfinite(values[k])) {
-      return FileError(path, "NON_FINITE_VALUE",
-                       "was not written: element " + std::to_string(k) + " is not finite");
+    if (!IsWritable(values[k])) {
+      return FileError(
+          path, "NON_FINITE_VALUE",
+          "was not written: element " + std::to_string(k) + " is not finite (or beyond 1e308)");
     }
   }
   auto writer = ByteWriter::Open(path);
