@@ -1,0 +1,225 @@
+#include "server/flags.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+
+namespace spaid::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kWrongUsage = 2;
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// Adds a flag for a number of bytes: 1073741824, 512MiB, 8GiB.
+void AddBytes(CLI::App& app, const std::string& name, int64_t* value, const std::string& help) {
+  app.add_option_function<std::string>(
+         name,
+         [value, name](const std::string& text) {
+           const size_t digits = text.find_first_not_of("0123456789");
+           const std::string unit = digits == std::string::npos ? "" : text.substr(digits);
+           int64_t number = 0;
+           int shift = unit.empty()    ? 0
+                       : unit == "KiB" ? 10
+                       : unit == "MiB" ? 20
+                       : unit == "GiB" ? 30
+                       : unit == "TiB" ? 40
+                                       : -1;
+           if (shift < 0 || !absl::SimpleAtoi(text.substr(0, digits), &number) ||
+               number > (INT64_MAX >> shift)) {
+             throw CLI::ValidationError(name, "'" + text + "' is not a number of bytes like "
+                                              "1073741824, 512MiB or 8GiB");
+           }
+           *value = number << shift;
+         },
+         help)
+      ->type_name("BYTES")
+      ->default_str(absl::StrCat(*value / kMiB, "MiB"));
+}
+
+// Adds a flag for a time span: 500ms, 30s, 5m.
+void AddTime(CLI::App& app, const std::string& name, milliseconds* value, const std::string& help,
+             bool zero_allowed) {
+  app.add_option_function<std::string>(
+         name,
+         [value, name, zero_allowed](const std::string& text) {
+           absl::Duration span;
+           if (!absl::ParseDuration(text, &span) || span < absl::ZeroDuration() ||
+               span > absl::Hours(24 * 365) ||
+               (!zero_allowed && span < absl::Milliseconds(1))) {
+             throw CLI::ValidationError(
+                 name, "'" + text + "' is not a time span like 500ms, 30s or 5m" +
+                           (zero_allowed ? "" : ", at least 1ms"));
+           }
+           *value = absl::ToChronoMilliseconds(span);
+         },
+         help)
+      ->type_name("TIME")
+      ->default_str(absl::FormatDuration(absl::FromChrono(*value)));
+}
+
+// Empty where `devices` can be served; else why not. Work is done on the CPU today: GPUs are listed, so
+// that a client sees them, and never asked for in silence.
+std::string CheckDevices(const std::string& devices) {
+  bool cpu = false;
+  for (const absl::string_view device : absl::StrSplit(devices, ',')) {
+    int index = 0;
+    if (device == "auto" || device == "cpu") {
+      cpu = true;
+    } else if (!absl::StartsWith(device, "GPU-") &&
+               !(absl::StartsWith(device, "gpu:") && absl::SimpleAtoi(device.substr(4), &index) &&
+                 index >= 0)) {
+      return absl::StrCat("'", device, "' is no device; use auto, cpu, gpu:INDEX or a UUID (GPU-…)");
+    }
+  }
+  if (!cpu) {
+    return absl::StrCat("'", devices,
+                        "' asks for GPUs alone, and this version computes on the CPU only; add cpu "
+                        "to the list, or use auto");
+  }
+  return "";
+}
+
+int WrongUsage(const std::string& what) {
+  std::fprintf(stderr, "spaid: %s (spaid --help lists the flags)\n", what.c_str());
+  return kWrongUsage;
+}
+
+// What the values together must satisfy; empty: fine.
+std::string CheckTogether(const Flags& flags, int64_t usable_memory) {
+  if (flags.insecure && flags.tls.any()) return "--insecure and --tls-... exclude each other";
+  if (!flags.tls.any() && !flags.insecure && !IsLoopback(flags.address)) {
+    return absl::StrCat("--address=", flags.address,
+                        " is open to other machines and has no TLS; give --tls-cert and --tls-key, "
+                        "or say --insecure if the network is trusted");
+  }
+  const BackendOptions& b = flags.backend;
+  if (b.max_matrix_bytes > b.matrix_store_bytes) {
+    return absl::StrCat("--max-matrix-bytes (", b.max_matrix_bytes,
+                        ") is over --matrix-store-bytes (", b.matrix_store_bytes, ")");
+  }
+  const double total = static_cast<double>(b.matrix_store_bytes) +
+                       static_cast<double>(b.preconditioner_store_bytes) +
+                       static_cast<double>(b.plan_cache_bytes) + static_cast<double>(b.rhs_bytes);
+  if (total > static_cast<double>(usable_memory)) {
+    return absl::StrCat("the byte limits of stores, plan cache and right-hand sides sum to ",
+                        static_cast<int64_t>(total / kMiB), " MiB, and this process may use ",
+                        usable_memory / kMiB, " MiB (its cgroup's limit, or the machine's memory)");
+  }
+  return "";
+}
+
+}  // namespace
+
+ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
+  ParsedFlags parsed;
+  Flags& flags = parsed.flags;
+  BackendOptions& backend = flags.backend;
+  backend.version = SPAID_VERSION;
+  backend.matrix_store_bytes = usable_memory / 4;
+  backend.preconditioner_store_bytes = usable_memory / 4;
+  backend.max_matrix_bytes = usable_memory / 8;
+  backend.plan_cache_bytes = usable_memory / 10;
+  backend.rhs_bytes = usable_memory / 10;
+  backend.max_build_bytes = usable_memory / 2;
+
+  CLI::App app(
+      "spaid: builds sparse approximate inverse preconditioners and solves sparse linear systems for\n"
+      "clients that talk gRPC to it. Byte limits default to shares of the memory that this process\n"
+      "may use (its cgroup's limit, or the machine's).",
+      "spaid");
+  app.set_version_flag("--version", "spaid " SPAID_VERSION);
+  app.set_config("--flagfile", "", "Read flags from FILE, one NAME=VALUE a line, without dashes");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.option_defaults()->always_capture_default();
+  std::string devices = "auto", log_level = "info";
+
+  app.add_option("--address", flags.address, "HOST:PORT to serve gRPC on; port 0 picks a free one");
+  app.add_option("--port-file", flags.port_file,
+                 "Write HOST:PORT into FILE, atomically, once the server serves");
+  app.add_option("--ops-address", flags.ops_address,
+                 "HOST:PORT of /metrics, /healthz and /readyz; empty: off");
+  app.add_flag("--insecure", flags.insecure, "Serve other machines without TLS");
+  app.add_option("--tls-cert", flags.tls.certificate, "PEM certificate chain; files are watched");
+  app.add_option("--tls-key", flags.tls.key, "PEM private key of --tls-cert");
+  app.add_option("--tls-client-ca", flags.tls.client_ca,
+                 "PEM; clients must show a certificate that it signed (mTLS), whose subject is "
+                 "their tenant");
+  app.add_option("--tokens", flags.tokens_file,
+                 "File of lines TOKEN NAME: bearer tokens and the tenants they stand for");
+  app.add_flag("--trust-tenant-header", flags.trust_tenant_header,
+               "Believe the metadata x-spaid-tenant (behind a proxy that sets it)");
+  app.add_option("--devices", devices, "auto, cpu, gpu:INDEX or UUID; several with commas");
+  app.add_option("--threads", backend.threads, "Threads of one job; 0: all cores")
+      ->check(CLI::Range(0, 4096));
+  AddBytes(app, "--matrix-store-bytes", &backend.matrix_store_bytes, "Bytes of stored matrices");
+  AddBytes(app, "--max-matrix-bytes", &backend.max_matrix_bytes, "Bytes of one matrix");
+  AddBytes(app, "--preconditioner-store-bytes", &backend.preconditioner_store_bytes,
+           "Bytes of stored preconditioners");
+  AddBytes(app, "--plan-cache-bytes", &backend.plan_cache_bytes,
+           "Bytes of plans kept for rebuilds with new values");
+  AddBytes(app, "--rhs-bytes", &backend.rhs_bytes,
+           "Bytes of right-hand sides, guesses and solutions in flight");
+  AddBytes(app, "--max-build-bytes", &backend.max_build_bytes,
+           "Bytes that one build may be estimated to take");
+  app.add_option("--max-queued-jobs", backend.max_queued_jobs, "Jobs that may wait")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  AddTime(app, "--max-queue", &backend.max_queue,
+          "Longest wait of a job that names no limit itself; 0s: none", true);
+  AddTime(app, "--max-run", &backend.max_run,
+          "Longest run of any job; 0s: none (builds with a limit are not shared)", true);
+  AddTime(app, "--heartbeat-interval", &backend.heartbeat,
+          "A stream on which nothing happens says so this often", false);
+  AddTime(app, "--stalled-reader-timeout", &backend.streams.stalled_reader,
+          "A stream whose client does not read is cut after this", false);
+  AddTime(app, "--stalled-sender-timeout", &backend.streams.stalled_sender,
+          "A stream whose client stops sending amid its input is ended after this", false);
+  AddTime(app, "--drain-grace", &flags.drain.grace,
+          "After SIGTERM: not ready, but still serving, for this long", true);
+  AddTime(app, "--drain-deadline", &flags.drain.deadline,
+          "Then: running work may finish for this long", true);
+  app.add_option("--log-level", log_level, "debug, info, warning or error");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    parsed.exit_code = app.exit(asked);
+    return parsed;
+  } catch (const CLI::FileError& error) {
+    std::fprintf(stderr, "spaid: --flagfile: %s\n", error.what());
+    parsed.exit_code = 1;
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_code = WrongUsage(error.what());
+    return parsed;
+  }
+
+  std::string wrong = CheckDevices(devices);
+  if (!wrong.empty()) {
+    wrong = "--devices: " + wrong;
+  } else if (!ParseLogLevel(log_level, &flags.log_level)) {
+    wrong = "--log-level: '" + log_level + "' is not debug, info, warning or error";
+  } else {
+    wrong = CheckTogether(flags, usable_memory);
+  }
+  if (!wrong.empty()) parsed.exit_code = WrongUsage(wrong);
+  // A stalled peer is noticed within an eighth of its limit more, a heartbeat is as punctual.
+  StreamLimits& streams = backend.streams;
+  const milliseconds shortest =
+      std::min({streams.stalled_reader, streams.stalled_sender, backend.heartbeat});
+  streams.tick = std::clamp(shortest / 8, milliseconds(5), milliseconds(250));
+  return parsed;
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,39 @@
+// The daemon's flags: declared, explained and checked in one place.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "server/base/log.h"
+#include "server/ops/drain.h"
+#include "server/rpc/backend.h"
+#include "server/rpc/credentials.h"
+
+namespace spaid::server {
+
+struct Flags {
+  std::string address = "127.0.0.1:7433";
+  std::string port_file;
+  std::string ops_address = "127.0.0.1:7434";
+  bool insecure = false;
+  TlsFiles tls;
+  std::string tokens_file;
+  bool trust_tenant_header = false;
+  LogLevel log_level = LogLevel::kInfo;
+  BackendOptions backend;
+  DrainOptions drain;
+};
+
+// What to do with the command line: serve with these flags, or leave at once with an exit code
+// (--help, --version, wrong usage: everything is printed by then).
+struct ParsedFlags {
+  std::optional<int> exit_code;
+  Flags flags;
+};
+
+// `usable_memory`: bytes this process may use; the byte limits' defaults are shares of it.
+ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory);
+
+}  // namespace spaid::server

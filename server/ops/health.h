@@ -1,0 +1,28 @@
+// What the daemon says of its health over grpc.health.v1: each service by its full name, the whole (""),
+// `readiness` (may work be sent here?) and `liveness` (would a restart help?).
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace grpc {
+class HealthCheckServiceInterface;
+}
+
+namespace spaid::server {
+
+// Thread-safe. `service` is borrowed and outlives the board.
+class HealthBoard {
+ public:
+  // Everything NOT_SERVING, but `liveness`.
+  HealthBoard(grpc::HealthCheckServiceInterface* service, std::vector<std::string> services);
+
+  // Readiness, the whole and every service. Liveness stays up: a draining server needs no restart.
+  void SetReady(bool ready);
+
+ private:
+  grpc::HealthCheckServiceInterface* const service_;
+  const std::vector<std::string> services_;
+};
+
+}  // namespace spaid::server

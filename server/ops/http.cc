@@ -1,0 +1,95 @@
+#include "server/ops/http.h"
+
+#include <httplib.h>
+#include <sys/socket.h>
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/metrics.h"
+#include "server/base/reasons.h"
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+constexpr int kThreads = 2;
+constexpr time_t kTimeoutSeconds = 5;  // of a slow or silent client
+constexpr char kText[] = "text/plain; charset=utf-8";
+
+}  // namespace
+
+struct OpsServer::Impl {
+  httplib::Server http;
+  std::string address;
+  std::thread thread;
+};
+
+absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(const std::string& address,
+                                                            const Metrics* metrics,
+                                                            std::function<bool()> ready) {
+  const size_t colon = address.rfind(':');
+  int port = -1;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) {
+    return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadFlag,
+                     absl::StrCat("--ops-address=", address,
+                                  " is not HOST:PORT; empty turns the port off"));
+  }
+  std::string host = address.substr(0, colon);
+  std::string bind_host = host;
+  if (bind_host.size() > 2 && bind_host.front() == '[' && bind_host.back() == ']') {
+    bind_host = bind_host.substr(1, bind_host.size() - 2);
+  }
+
+  auto impl = std::make_unique<Impl>();
+  httplib::Server& http = impl->http;
+  http.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  // The library's default sets SO_REUSEPORT: two daemons would share the port silently.
+  http.set_socket_options([](socket_t socket) {
+    const int on = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  });
+  http.set_read_timeout(kTimeoutSeconds);
+  http.set_write_timeout(kTimeoutSeconds);
+  http.set_payload_max_length(1024);
+  http.Get("/metrics", [metrics](const httplib::Request&, httplib::Response& response) {
+    response.set_content(metrics->Serialize(), Metrics::kContentType);
+  });
+  http.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
+    response.set_content("ok\n", kText);
+  });
+  http.Get("/readyz", [ready = std::move(ready)](const httplib::Request&,
+                                                 httplib::Response& response) {
+    const bool yes = ready();
+    response.status = yes ? 200 : 503;
+    response.set_content(yes ? "ok\n" : "not ready\n", kText);
+  });
+
+  const bool bound = port == 0 ? (port = http.bind_to_any_port(bind_host)) > 0
+                               : http.bind_to_port(bind_host, port);
+  if (!bound) {
+    return MakeError(absl::StatusCode::kUnavailable, reason::kCannotListen,
+                     absl::StrCat("cannot listen on --ops-address=", address,
+                                  ": the port is taken, or the address is not one of this "
+                                  "machine; choose another (port 0 picks a free one)"));
+  }
+  impl->address = absl::StrCat(host, ":", port);
+  impl->thread = std::thread([&http] { http.listen_after_bind(); });
+  // stop() before the loop runs would be lost.
+  while (!http.is_running()) std::this_thread::yield();
+  return std::unique_ptr<OpsServer>(new OpsServer(std::move(impl)));
+}
+
+OpsServer::OpsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+OpsServer::~OpsServer() {
+  impl_->http.stop();
+  impl_->thread.join();
+}
+
+const std::string& OpsServer::address() const { return impl_->address; }
+
+}  // namespace spaid::server

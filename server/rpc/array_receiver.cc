@@ -1,0 +1,295 @@
+#include "server/rpc/array_receiver.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/digest.h"
+#include "server/base/reasons.h"
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
+
+constexpr size_t kMaxLabelBytes = 200;
+constexpr size_t kDigestBytes = 16;
+
+std::string NameOf(v1::ArrayKind kind) {
+  switch (kind) {
+    case v1::ARRAY_KIND_POINTERS:
+      return "pointers";
+    case v1::ARRAY_KIND_INDICES:
+      return "indices";
+    case v1::ARRAY_KIND_VALUES:
+      return "values";
+    case v1::ARRAY_KIND_RHS:
+      return "rhs";
+    case v1::ARRAY_KIND_INITIAL_GUESS:
+      return "initial_guess";
+    default:
+      return absl::StrCat("array ", static_cast<int>(kind));
+  }
+}
+
+ErrorBuilder Bad(std::string_view why, v1::ArrayKind kind, const std::string& what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, why, absl::StrCat(NameOf(kind), ": ", what))
+      .Meta("array", NameOf(kind));
+}
+
+absl::Status BadHeader(std::string_view why, std::string_view field, const char* name,
+                       const std::string& what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, why, absl::StrCat(name, " ", what))
+      .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".", name));
+}
+
+}  // namespace
+
+template <class T>
+absl::Status ArrayReceiver<T>::Add(const v1::ArrayChunk& chunk) {
+  const std::string& bytes = chunk.data();
+  const int64_t element = from_float32_ ? 4 : static_cast<int64_t>(sizeof(T));
+  const auto length = static_cast<int64_t>(bytes.size());
+  if (length == 0 || length % element != 0) {
+    return Bad(reason::kChunkNotWhole, kind_,
+               absl::StrCat("the chunk at element ", chunk.offset(), " has ", length,
+                            " bytes; send a positive multiple of ", element))
+        .Field("chunk.data")
+        .Index(chunk.offset());
+  }
+  if (chunk.offset() != received_) {
+    return Bad(reason::kChunkOutOfOrder, kind_,
+               absl::StrCat("a chunk begins at element ", chunk.offset(), ", but the next one is ",
+                            received_, "; send the chunks of an array in order, each once"))
+        .Field("chunk.offset")
+        .Index(chunk.offset())
+        .Meta("expected", received_);
+  }
+  const int64_t count = length / element;
+  if (count > size_ - received_) {
+    return Bad(reason::kChunkBeyondEnd, kind_,
+               absl::StrCat("the chunk at element ", chunk.offset(), " has ", count,
+                            " elements and the array only ", size_,
+                            "; the header and the arrays must agree"))
+        .Field("chunk.data")
+        .Index(size_)
+        .Meta("size", size_);
+  }
+  if (chunk.has_crc32()) {
+    const uint32_t actual = Crc32(bytes);
+    if (actual != chunk.crc32()) {
+      return Bad(reason::kChecksumMismatch, kind_,
+                 absl::StrCat("the chunk at element ", chunk.offset(), " has CRC-32 ", actual,
+                              " and says ", chunk.crc32(),
+                              "; it was damaged on its way (or the CRC is not zlib's): send it again"))
+          .Field("chunk.crc32")
+          .Index(chunk.offset());
+    }
+  }
+  if (data_.empty()) {
+    try {
+      data_.resize(static_cast<size_t>(size_));
+    } catch (const std::bad_alloc&) {
+      return MakeError(absl::StatusCode::kResourceExhausted, reason::kOutOfMemory,
+                       absl::StrCat("no memory for ", size_, " elements of ", NameOf(kind_),
+                                    "; the server is short of memory, try later"));
+    }
+  }
+  if (from_float32_) {
+    if constexpr (std::is_same_v<T, double>) {
+      T* to = data_.data() + received_;
+      for (int64_t i = 0; i < count; ++i) {
+        float value;
+        std::memcpy(&value, bytes.data() + 4 * i, 4);
+        to[i] = value;
+      }
+    }
+  } else {
+    std::memcpy(data_.data() + received_, bytes.data(), bytes.size());
+  }
+  received_ += count;
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status ArrayReceiver<T>::CheckComplete() const {
+  if (complete()) return absl::OkStatus();
+  return Bad(reason::kArrayIncomplete, kind_,
+             absl::StrCat("the input ended after ", received_, " of ", size_,
+                          " elements; send the rest before the half-close"))
+      .Field("chunk")
+      .Index(received_)
+      .Meta("received", received_)
+      .Meta("size", size_);
+}
+
+template <class T>
+kernels::Array<T> ArrayReceiver<T>::Take() {
+  received_ = 0;
+  return std::move(data_);
+}
+
+template class ArrayReceiver<int64_t>;
+template class ArrayReceiver<int32_t>;
+template class ArrayReceiver<double>;
+
+MatrixReceiver::MatrixReceiver(const v1::MatrixHeader& header)
+    : n_(header.n()),
+      pattern_only_(header.pattern_only()),
+      pointers_(v1::ARRAY_KIND_POINTERS, header.n() + 1),
+      indices_(v1::ARRAY_KIND_INDICES, header.nnz()),
+      values_(v1::ARRAY_KIND_VALUES, header.pattern_only() ? 0 : header.nnz(),
+              header.value_type() == v1::VALUE_TYPE_FLOAT32) {}
+
+bool MatrixReceiver::Takes(v1::ArrayKind kind) {
+  return kind == v1::ARRAY_KIND_POINTERS || kind == v1::ARRAY_KIND_INDICES ||
+         kind == v1::ARRAY_KIND_VALUES;
+}
+
+absl::Status MatrixReceiver::Add(const v1::ArrayChunk& chunk) {
+  switch (chunk.array()) {
+    case v1::ARRAY_KIND_POINTERS:
+      RETURN_IF_ERROR(pointers_.Add(chunk));
+      break;
+    case v1::ARRAY_KIND_INDICES:
+      RETURN_IF_ERROR(indices_.Add(chunk));
+      break;
+    case v1::ARRAY_KIND_VALUES:
+      if (pattern_only_) return UnexpectedArray(chunk, "no values: the header says pattern_only");
+      RETURN_IF_ERROR(values_.Add(chunk));
+      break;
+    default:
+      return UnexpectedArray(chunk, "pointers, indices or values");
+  }
+  bytes_up_ += static_cast<int64_t>(chunk.data().size());
+  return absl::OkStatus();
+}
+
+absl::Status MatrixReceiver::CheckComplete() const {
+  RETURN_IF_ERROR(pointers_.CheckComplete());
+  RETURN_IF_ERROR(indices_.CheckComplete());
+  return values_.CheckComplete();
+}
+
+bool MatrixReceiver::complete() const {
+  return pointers_.complete() && indices_.complete() && values_.complete();
+}
+
+v1::UploadNeed MatrixReceiver::Need() const {
+  v1::UploadNeed need;
+  const auto add = [&need](v1::ArrayKind kind, int64_t from, int64_t size) {
+    if (from == size) return;
+    v1::UploadNeed::Range* range = need.add_ranges();
+    range->set_array(kind);
+    range->set_offset(from);
+    range->set_count(size - from);
+  };
+  add(v1::ARRAY_KIND_POINTERS, pointers_.received(), pointers_.size());
+  add(v1::ARRAY_KIND_INDICES, indices_.received(), indices_.size());
+  add(v1::ARRAY_KIND_VALUES, values_.received(), values_.size());
+  return need;
+}
+
+kernels::CscMatrix MatrixReceiver::Take() {
+  kernels::CscMatrix raw;
+  raw.n_rows = n_;
+  raw.n_cols = n_;
+  raw.col_ptr = pointers_.Take();
+  raw.row_idx = indices_.Take();
+  raw.values = values_.Take();
+  return raw;
+}
+
+absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view field,
+                               int64_t max_matrix_bytes) {
+  if (header.n_columns() != 0 && header.n_columns() != header.n()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, reason::kNotSquare,
+                     absl::StrCat("the matrix is ", header.n(), " x ", header.n_columns(),
+                                  "; it must be square"))
+        .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".n_columns"))
+        .Meta("n", header.n())
+        .Meta("n_columns", header.n_columns());
+  }
+  constexpr int64_t kMaxN = std::numeric_limits<int32_t>::max();
+  if (header.n() < 1 || header.n() > kMaxN) {
+    return BadHeader(reason::kBadSize, field, "n",
+                     absl::StrCat("is ", header.n(), "; it must be 1 .. ", kMaxN));
+  }
+  if (header.nnz() < 0) {
+    return BadHeader(reason::kBadSize, field, "nnz",
+                     absl::StrCat("is ", header.nnz(), "; it must be 0 or more"));
+  }
+  if (header.layout() != v1::LAYOUT_CSC && header.layout() != v1::LAYOUT_CSR) {
+    return BadHeader(reason::kUnknownEnum, field, "layout",
+                     absl::StrCat("is ", static_cast<int>(header.layout()),
+                                  "; send LAYOUT_CSC or LAYOUT_CSR"));
+  }
+  const bool typed = header.value_type() == v1::VALUE_TYPE_FLOAT64 ||
+                     header.value_type() == v1::VALUE_TYPE_FLOAT32;
+  if (!typed && !(header.pattern_only() && header.value_type() == v1::VALUE_TYPE_UNSPECIFIED)) {
+    return BadHeader(reason::kUnknownEnum, field, "value_type",
+                     absl::StrCat("is ", static_cast<int>(header.value_type()),
+                                  "; send VALUE_TYPE_FLOAT64 or VALUE_TYPE_FLOAT32 (unspecified "
+                                  "goes with pattern_only alone)"));
+  }
+  if (header.label().size() > kMaxLabelBytes) {
+    return BadHeader(reason::kBadLabel, field, "label",
+                     absl::StrCat("has ", header.label().size(),
+                                  " bytes; it must have at most 200"));
+  }
+  const auto& digest = header.digest();
+  const bool pattern_ok = digest.pattern().empty() || digest.pattern().size() == kDigestBytes;
+  const bool values_ok =
+      digest.values().empty() ||
+      (digest.values().size() == kDigestBytes && !header.pattern_only() && !digest.pattern().empty());
+  if (!pattern_ok || !values_ok) {
+    return BadHeader(reason::kBadDigest, field, "digest",
+                     "must have 16 bytes for the pattern and 16 for the values (none for a "
+                     "pattern-only matrix), or be left out");
+  }
+  // 8 (n + 1) + 12 nnz without overflow: compare against the limit before multiplying.
+  const int64_t per_entry = header.pattern_only() ? 4 : 12;
+  const int64_t pointer_bytes = 8 * (header.n() + 1);
+  if (pointer_bytes > max_matrix_bytes ||
+      header.nnz() > (max_matrix_bytes - pointer_bytes) / per_entry) {
+    const double actual =
+        static_cast<double>(pointer_bytes) +
+        static_cast<double>(per_entry) * static_cast<double>(header.nnz());
+    const std::string actual_text =
+        header.nnz() <= (std::numeric_limits<int64_t>::max() - pointer_bytes) / per_entry
+            ? absl::StrCat(pointer_bytes + per_entry * header.nnz())
+            : absl::StrCat(actual);
+    return MakeError(absl::StatusCode::kResourceExhausted, reason::kMatrixTooLarge,
+                     absl::StrCat("the matrix (n = ", header.n(), ", nnz = ", header.nnz(),
+                                  ") takes ", actual_text, " bytes and the limit is ",
+                                  max_matrix_bytes,
+                                  "; raise --max-matrix-bytes and --matrix-store-bytes of the "
+                                  "daemon, or send a smaller matrix"))
+        .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".nnz"))
+        .Meta("limit", max_matrix_bytes)
+        .Meta("actual", actual_text);
+  }
+  return absl::OkStatus();
+}
+
+int64_t PromisedBytes(const v1::MatrixHeader& header) {
+  return 8 * (header.n() + 1) + (header.pattern_only() ? 4 : 12) * header.nnz();
+}
+
+absl::Status UnexpectedArray(const v1::ArrayChunk& chunk, std::string_view expected) {
+  const bool known = v1::ArrayKind_IsValid(chunk.array()) &&
+                     chunk.array() != v1::ARRAY_KIND_UNSPECIFIED;
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   known ? reason::kUnexpectedMessage : reason::kUnknownEnum,
+                   absl::StrCat("a chunk of ", NameOf(chunk.array()), " has no place here; expected ",
+                                absl::string_view(expected.data(), expected.size())))
+      .Field("chunk.array");
+}
+
+}  // namespace spaid::server

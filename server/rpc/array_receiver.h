@@ -1,0 +1,88 @@
+// Puts arrays together from chunks that nobody trusts. The receiving array is the final one: a chunk is
+// copied once, from the message into its place (fp32 values are widened on the way).
+//
+//   ArrayReceiver<int32_t> indices(v1::ARRAY_KIND_INDICES, nnz);
+//   RETURN_IF_ERROR(indices.Add(chunk));
+//   RETURN_IF_ERROR(indices.CheckComplete());
+//   Use(indices.Take());
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "server/engine/entities.h"
+#include "spaid/v1/arrays.pb.h"
+#include "spaid/v1/matrix.pb.h"
+
+namespace spaid::server {
+
+// One array of `size` elements of T, arriving in order. Not thread-safe. Its pages are committed as bytes
+// arrive: the allocation is left untouched until then.
+template <class T>
+class ArrayReceiver {
+ public:
+  // `size` >= 0. `from_float32`: T is double and the wire carries float32.
+  ArrayReceiver(v1::ArrayKind kind, int64_t size, bool from_float32 = false)
+      : kind_(kind), size_(size), from_float32_(from_float32) {}
+
+  // Errors, all INVALID_ARGUMENT, with the array, the offset and the cure: CHUNK_NOT_WHOLE (empty, or not
+  // a whole number of elements), CHUNK_OUT_OF_ORDER, CHUNK_BEYOND_END, CHECKSUM_MISMATCH.
+  // RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
+  absl::Status Add(const v1::ArrayChunk& chunk);
+  // INVALID_ARGUMENT/ARRAY_INCOMPLETE where elements are missing.
+  absl::Status CheckComplete() const;
+  bool complete() const { return received_ == size_; }
+  int64_t size() const { return size_; }
+  int64_t received() const { return received_; }
+  // The array, complete; leaves this empty.
+  kernels::Array<T> Take();
+
+ private:
+  v1::ArrayKind kind_;
+  int64_t size_;
+  bool from_float32_;
+  int64_t received_ = 0;
+  kernels::Array<T> data_;
+};
+
+// The arrays of one matrix.
+class MatrixReceiver {
+ public:
+  // `header` was checked by CheckMatrixHeader.
+  explicit MatrixReceiver(const v1::MatrixHeader& header);
+
+  // True for the arrays that belong to a matrix.
+  static bool Takes(v1::ArrayKind kind);
+  // As of ArrayReceiver; UNEXPECTED_MESSAGE for values of a pattern-only matrix.
+  absl::Status Add(const v1::ArrayChunk& chunk);
+  absl::Status CheckComplete() const;
+  bool complete() const;
+  // Array bytes received, as they were on the wire.
+  int64_t bytes_up() const { return bytes_up_; }
+  // What is still to come.
+  v1::UploadNeed Need() const;
+  // The raw matrix: arrays as they came. Leaves this empty.
+  kernels::CscMatrix Take();
+
+ private:
+  int64_t n_;
+  bool pattern_only_;
+  ArrayReceiver<int64_t> pointers_;
+  ArrayReceiver<int32_t> indices_;
+  ArrayReceiver<double> values_;
+  int64_t bytes_up_ = 0;
+};
+
+// Checks what a header says before a byte of it is believed. `field`: "header" or
+// "header.inline_matrix". Errors, INVALID_ARGUMENT: BAD_SIZE, NOT_SQUARE, UNKNOWN_ENUM, BAD_DIGEST,
+// BAD_LABEL; RESOURCE_EXHAUSTED/MATRIX_TOO_LARGE with metadata `limit` and `actual`.
+absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view field,
+                               int64_t max_matrix_bytes);
+// Host bytes of the matrix that `header` (checked) promises.
+int64_t PromisedBytes(const v1::MatrixHeader& header);
+
+// INVALID_ARGUMENT/UNKNOWN_ENUM or /UNEXPECTED_MESSAGE for a chunk of an array that has no place here.
+absl::Status UnexpectedArray(const v1::ArrayChunk& chunk, std::string_view expected);
+
+}  // namespace spaid::server

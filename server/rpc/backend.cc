@@ -1,0 +1,144 @@
+#include "server/rpc/backend.h"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <utility>
+
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/reasons.h"
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kExecutorThreads = 2;
+constexpr size_t kMaxExecutorQueue = 4096;
+constexpr milliseconds kBusyRetry{250};
+constexpr milliseconds kDrainRetry{2'000};
+
+HandleStoreOptions MatrixStoreOptions(const BackendOptions& options) {
+  return {.prefix = "matrices/",
+          .what = "matrix",
+          .limit_flag = "--matrix-store-bytes",
+          .max_bytes = options.matrix_store_bytes,
+          .max_item_bytes = std::min(options.max_matrix_bytes, options.matrix_store_bytes),
+          .too_large_reason = reason::kMatrixTooLarge};
+}
+
+HandleStoreOptions PreconditionerStoreOptions(const BackendOptions& options) {
+  return {.prefix = "preconditioners/",
+          .what = "preconditioner",
+          .limit_flag = "--preconditioner-store-bytes",
+          .max_bytes = options.preconditioner_store_bytes,
+          .too_large_reason = reason::kBuildTooLarge};
+}
+
+Metrics::StoreFigures Figures(const HandleStoreStats& s) {
+  return {.entries = s.entries,
+          .bytes = s.bytes + s.zombie_bytes,
+          .limit_bytes = s.max_bytes,
+          .reserved_bytes = s.reserved_bytes,
+          .hits = s.hits,
+          .misses = s.misses,
+          .evictions = s.evictions};
+}
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return statm ? resident * sysconf(_SC_PAGESIZE) : 0;
+}
+
+}  // namespace
+
+absl::Status DrainingError() {
+  return MakeError(absl::StatusCode::kUnavailable, reason::kDraining,
+                   "the server is shutting down and takes no new work; try again, at another "
+                   "server or when this one is back")
+      .Retry(kDrainRetry);
+}
+
+Backend::Backend(BackendOptions options, const kernels::Engine& engine,
+                 Authenticator authenticator, Metrics* metrics)
+    : options_(std::move(options)),
+      authenticator_(std::move(authenticator)),
+      metrics_(metrics),
+      adapter_(engine, {.threads = options_.threads,
+                        .plan_cache_bytes = options_.plan_cache_bytes,
+                        .max_build_bytes = options_.max_build_bytes,
+                        .metrics = metrics}),
+      matrices_(MatrixStoreOptions(options_)),
+      preconditioners_(PreconditionerStoreOptions(options_)),
+      rhs_budget_("right-hand sides and solutions in flight (--rhs-bytes)", options_.rhs_bytes),
+      jobs_(JobTableOptions{}),
+      streams_(options_.streams),
+      scheduler_({.devices = {"cpu"},
+                  .max_queued = options_.max_queued_jobs,
+                  .metrics = metrics,
+                  .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); }}),
+      workbench_({.adapter = &adapter_,
+                  .matrices = &matrices_,
+                  .preconditioners = &preconditioners_,
+                  .scheduler = &scheduler_,
+                  .jobs = &jobs_,
+                  .metrics = metrics}),
+      executor_(kExecutorThreads, kMaxExecutorQueue) {
+  metrics_->SetBuildInfo(options_.version);
+}
+
+absl::Status Backend::Run(std::function<void()> task) {
+  if (executor_.TryRun(std::move(task))) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
+                   absl::StrCat("the server has ", kMaxExecutorQueue,
+                                " requests to prepare already; try again"))
+      .Retry(kBusyRetry);
+}
+
+absl::Status Backend::CheckServing() const {
+  return refusing_ ? DrainingError() : absl::OkStatus();
+}
+
+absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits, bool detach,
+                                                std::string_view field,
+                                                const grpc::CallbackServerContext& context) const {
+  ASSIGN_OR_RETURN(JobLimits parsed, ParseLimits(limits, field));
+  if (!parsed.max_queue && options_.max_queue.count() > 0) parsed.max_queue = options_.max_queue;
+  if (options_.max_run.count() > 0) {
+    const std::chrono::nanoseconds cap = options_.max_run;
+    parsed.max_run = parsed.max_run ? std::min(*parsed.max_run, cap) : cap;
+  }
+  Workbench::Terms terms{.limits = parsed, .deadline = std::nullopt, .detach = detach};
+  const auto deadline = context.deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) {
+    // Far deadlines of some clients overflow the arithmetic below; ten years are as good as none.
+    const auto left = deadline - std::chrono::system_clock::now();
+    if (left < std::chrono::hours(24 * 3650)) terms.deadline = RealClock().Now() + left;
+  }
+  return terms;
+}
+
+void Backend::SetGauges() {
+  metrics_->SetStore("matrices", Figures(matrices_.stats()));
+  metrics_->SetStore("preconditioners", Figures(preconditioners_.stats()));
+  const auto plans = adapter_.plan_cache();
+  metrics_->SetStore("plans", {.entries = plans.entries,
+                               .bytes = plans.bytes,
+                               .limit_bytes = plans.max_bytes,
+                               .hits = plans.hits,
+                               .misses = plans.misses,
+                               .evictions = plans.evictions});
+  const Scheduler::Load load = scheduler_.load();
+  metrics_->SetQueue(load.queued, load.running, load.eta_ms / 1e3);
+  metrics_->SetBuffers("rhs", rhs_budget_.used(), rhs_budget_.limit());
+  metrics_->SetOutgoingBytes(streams_.outgoing_bytes());
+  metrics_->SetDraining(draining_);
+  metrics_->SetResidentBytes(ResidentBytes());
+}
+
+}  // namespace spaid::server

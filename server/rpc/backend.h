@@ -1,0 +1,112 @@
+// Everything the services share, and the limits they hold clients to.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <grpcpp/server_context.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/base/clock.h"
+#include "server/base/metrics.h"
+#include "server/engine/adapter.h"
+#include "server/engine/entities.h"
+#include "server/engine/workbench.h"
+#include "server/rpc/authentication.h"
+#include "server/rpc/executor.h"
+#include "server/rpc/live_streams.h"
+#include "server/rpc/upload_table.h"
+#include "server/sched/job_table.h"
+#include "server/sched/scheduler.h"
+#include "server/store/byte_budget.h"
+
+namespace spaid::server {
+
+struct BackendOptions {
+  int64_t max_matrix_bytes = int64_t{1} << 30;          // of one matrix, as stored
+  int64_t matrix_store_bytes = int64_t{2} << 30;
+  int64_t preconditioner_store_bytes = int64_t{2} << 30;
+  int64_t plan_cache_bytes = int64_t{1} << 30;
+  int64_t rhs_bytes = int64_t{1} << 30;                 // right-hand sides and solutions in flight
+  int64_t max_build_bytes = 0;                          // estimated bytes of one build; 0: no limit
+  int64_t max_queued_jobs = 1024;
+  std::chrono::milliseconds max_queue{0};               // of a job that names none; 0: none
+  std::chrono::milliseconds max_run{0};                 // upper bound on any job's; 0: none
+  std::chrono::milliseconds heartbeat{5'000};
+  StreamLimits streams;
+  int threads = 0;                                      // of one job; 0: all cores
+  std::string version = "0.0.0";
+  std::string cuda_status;                              // for GetServerInfo
+  std::vector<kernels::DeviceInfo> idle_devices;        // listed, not used
+};
+
+// Built once; thread-safe; outlives the gRPC server.
+class Backend {
+ public:
+  // `engine` and `metrics` are borrowed and outlive the backend.
+  Backend(BackendOptions options, const kernels::Engine& engine, Authenticator authenticator,
+          Metrics* metrics);
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  const BackendOptions& options() const { return options_; }
+  const Authenticator& authenticator() const { return authenticator_; }
+  const EngineAdapter& adapter() const { return adapter_; }
+  MatrixStore& matrices() { return matrices_; }
+  PreconditionerStore& preconditioners() { return preconditioners_; }
+  ByteBudget& rhs_budget() { return rhs_budget_; }
+  JobTable& jobs() { return jobs_; }
+  Scheduler& scheduler() { return scheduler_; }
+  Workbench& workbench() { return workbench_; }
+  UploadTable& uploads() { return uploads_; }
+  LiveStreams& streams() { return streams_; }
+  Metrics& metrics() { return *metrics_; }
+  WallTime start_time() const { return start_time_; }
+
+  // Runs `task` off the reactors' threads. RESOURCE_EXHAUSTED/QUEUE_FULL, with a retry delay.
+  absl::Status Run(std::function<void()> task);
+
+  // From now on calls that bring new work are refused.
+  void Refuse() { refusing_ = true; }
+  // While draining: UNAVAILABLE/DRAINING with a retry delay.
+  absl::Status CheckServing() const;
+  void SetDraining() { draining_ = true; }
+  bool draining() const { return draining_; }
+
+  // What the request's limits, the server's and the call's deadline make together. `field`:
+  // "header.limits". Errors: BAD_LIMIT.
+  absl::StatusOr<Workbench::Terms> Terms(const v1::JobLimits& limits, bool detach,
+                                         std::string_view field,
+                                         const grpc::CallbackServerContext& context) const;
+
+  // Brings the gauges of the metrics up to date: for every scrape.
+  void SetGauges();
+
+ private:
+  const BackendOptions options_;
+  const Authenticator authenticator_;
+  Metrics* const metrics_;
+  const WallTime start_time_ = RealClock().WallNow();
+  std::atomic<bool> refusing_{false}, draining_{false};
+  EngineAdapter adapter_;
+  MatrixStore matrices_;
+  PreconditionerStore preconditioners_;
+  ByteBudget rhs_budget_;
+  JobTable jobs_;
+  UploadTable uploads_;
+  LiveStreams streams_;
+  Scheduler scheduler_;   // stops its workers before what they use goes
+  Workbench workbench_;
+  Executor executor_;     // finishes its tasks first of all
+};
+
+// The error of a call that comes while the server drains.
+absl::Status DrainingError();
+
+}  // namespace spaid::server

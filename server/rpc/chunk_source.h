@@ -1,0 +1,46 @@
+// Cuts arrays of ours into chunks, when the stream asks for the next one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/engine/entities.h"
+#include "spaid/v1/arrays.pb.h"
+
+namespace spaid::server {
+
+// Bytes of one chunk's data.
+inline constexpr int64_t kChunkBytes = int64_t{1} << 20;
+
+// A sequence of arrays, borrowed: `owner` keeps them. Thread-compatible.
+class ChunkSource {
+ public:
+  ChunkSource() = default;
+  // M in CSC: pointers, indices, values (as float32 where `narrow`).
+  static ChunkSource OfMatrix(std::shared_ptr<const void> owner, const kernels::CscMatrix& m,
+                              bool narrow);
+  static ChunkSource OfSolution(std::shared_ptr<const void> owner, std::span<const double> x);
+
+  // Fills the next chunk, with its CRC; false: all is out. Error: FAILED_PRECONDITION/FLOAT32_OVERFLOW
+  // (index: of the value) where a value does not fit the narrow type.
+  absl::StatusOr<bool> Next(v1::ArrayChunk* chunk);
+  int64_t bytes_down() const { return bytes_down_; }
+
+ private:
+  struct Part {
+    v1::ArrayKind kind;
+    const char* data;
+    int64_t count;         // elements
+    int64_t element_bytes;
+    bool narrow;           // doubles, sent as floats
+  };
+  std::shared_ptr<const void> owner_;
+  std::vector<Part> parts_;
+  size_t part_ = 0;
+  int64_t offset_ = 0, bytes_down_ = 0;
+};
+
+}  // namespace spaid::server

@@ -1,0 +1,30 @@
+// Listening with and without TLS. Files are watched: certificates change without a restart.
+#pragma once
+
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace spaid::server {
+
+struct TlsFiles {
+  std::string certificate;  // PEM chain, leaf first; empty: no TLS
+  std::string key;          // PEM
+  std::string client_ca;    // PEM; set: a client must show a certificate signed by it (mTLS)
+
+  bool any() const { return !certificate.empty() || !key.empty() || !client_ca.empty(); }
+};
+
+// Credentials for `files`; plaintext where none is set. Reads the files once, so that a missing,
+// unreadable or broken one, or a key of another certificate, is told now: INVALID_ARGUMENT/
+// BAD_CERTIFICATE with the file and what OpenSSL says.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const TlsFiles& files);
+
+// True for "localhost", 127.0.0.0/8, ::1 and unix: addresses, as they stand in HOST:PORT.
+bool IsLoopback(const std::string& address);
+
+}  // namespace spaid::server

@@ -1,0 +1,57 @@
+// A matrix on its way in: header, chunks, then (off the reactor's thread) validated, diagnosed, hashed
+// and stored. Used by UploadMatrix and by the inline matrices of builds and solves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/engine/entities.h"
+#include "server/rpc/array_receiver.h"
+#include "spaid/v1/matrix.pb.h"
+
+namespace spaid::server {
+
+class Backend;
+
+// Thread-compatible: its stream's mutex guards it until Store, which runs alone.
+class MatrixInput {
+ public:
+  // CheckMatrixHeader with the server's limit. `field`: "header", "header.inline_matrix".
+  static absl::Status Check(const Backend& backend, const v1::MatrixHeader& header,
+                            std::string_view field);
+  // Checks `header` and reserves room in the store. Errors: Check's, the store's.
+  static absl::StatusOr<std::unique_ptr<MatrixInput>> Begin(Backend* backend,
+                                                            const std::string& tenant,
+                                                            const v1::MatrixHeader& header,
+                                                            std::string_view field);
+
+  // Errors: MatrixReceiver::Add's; STORE_FULL.
+  absl::Status Add(const v1::ArrayChunk& chunk);
+  absl::Status CheckComplete() const { return receiver_.CheckComplete(); }
+  v1::UploadNeed Need() const { return receiver_.Need(); }
+  int64_t bytes_up() const { return receiver_.bytes_up(); }
+
+  // Complete input into a stored matrix; leaves this empty. O(nnz) time. Errors: EngineAdapter::Prepare,
+  // INVALID_ARGUMENT/DIGEST_MISMATCH, the store's.
+  absl::StatusOr<Stored<Matrix>> Store();
+
+ private:
+  MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
+              std::string_view field, Reservation reservation);
+
+  Backend* const backend_;
+  const std::string tenant_;
+  const v1::MatrixHeader header_;
+  const std::string field_;
+  Reservation reservation_;
+  MatrixReceiver receiver_;
+};
+
+// What `header`'s digests name within a tenant (HandleStore's key), where they name all of it; else "".
+std::string ContentKeyOf(const v1::MatrixHeader& header);
+
+}  // namespace spaid::server

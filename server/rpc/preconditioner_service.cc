@@ -1,0 +1,298 @@
+#include "server/rpc/preconditioner_service.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "server/rpc/chunk_source.h"
+#include "server/rpc/unary.h"
+#include "server/rpc/work_stream.h"
+
+namespace spaid::server {
+namespace {
+
+// The type of streamed values: FLOAT64 where the client did not say.
+absl::StatusOr<v1::ValueType> ResultType(v1::ValueType asked, std::string field) {
+  switch (asked) {
+    case v1::VALUE_TYPE_UNSPECIFIED:
+      return v1::VALUE_TYPE_FLOAT64;
+    case v1::VALUE_TYPE_FLOAT64:
+    case v1::VALUE_TYPE_FLOAT32:
+      return asked;
+    default:
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
+                       absl::StrCat(field, " is ", static_cast<int>(asked),
+                                    "; send VALUE_TYPE_FLOAT64 or VALUE_TYPE_FLOAT32"))
+          .Field(field);
+  }
+}
+
+// M's header and chunks, in order.
+class Download {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Download(std::shared_ptr<const Preconditioner> preconditioner, v1::ValueType type)
+      : m_(preconditioner->m()), type_(type) {
+    chunks_ = ChunkSource::OfMatrix(std::move(preconditioner), m_,
+                                    type == v1::VALUE_TYPE_FLOAT32);
+  }
+
+  // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message; false: all is out.
+  template <class Response>
+  absl::StatusOr<bool> Next(Response* message, v1::CscHeader* (Response::*header)()) {
+    if (!started_) {
+      started_ = true;
+      start_ = Clock::now();
+      v1::CscHeader* out = (message->*header)();
+      out->set_n(m_.n_cols);
+      out->set_nnz(m_.nnz());
+      out->set_value_type(type_);
+      return true;
+    }
+    return chunks_.Next(message->mutable_chunk());
+  }
+
+  void AddTo(v1::Timings* timings) const {
+    timings->set_download_ms(started_ ? ToMs(Clock::now() - start_) : 0);
+    timings->set_bytes_down(chunks_.bytes_down());
+  }
+
+ private:
+  const kernels::CscMatrix& m_;  // of what chunks_ holds on to
+  const v1::ValueType type_;
+  ChunkSource chunks_;
+  bool started_ = false;
+  Clock::time_point start_{};
+};
+
+class BuildStream final
+    : public WorkStream<v1::BuildPreconditionerRequest, v1::BuildPreconditionerResponse> {
+ public:
+  BuildStream(grpc::CallbackServerContext* context, Backend* backend)
+      : WorkStream(context, "PreconditionerService/BuildPreconditioner", backend) {}
+
+ private:
+  absl::Status TakeHeader(const v1::BuildHeader& header) override {
+    // The spec is checked now, not after an upload of a gigabyte.
+    RETURN_IF_ERROR(ParseSpec(header.spec(), "header.spec"));
+    ASSIGN_OR_RETURN(type_, ResultType(header.result_type(), "header.result_type"));
+    ASSIGN_OR_RETURN(terms_, backend_->Terms(header.limits(), header.detach(), "header.limits",
+                                             *context_));
+    spec_ = header.spec();
+    stream_result_ = header.stream_result();
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeChunk(const v1::ArrayChunk& chunk) override {
+    return UnexpectedArray(chunk, "the arrays of the inline matrix");
+  }
+  bool wants_chunks() const override { return false; }
+  absl::Status CheckComplete() override { return absl::OkStatus(); }
+
+  absl::StatusOr<Started> Submit() override {
+    ASSIGN_OR_RETURN(auto ticket, backend_->workbench().StartBuild({.tenant = tenant(),
+                                                                    .matrix = *matrix_,
+                                                                    .spec = spec_,
+                                                                    .field = "header.spec",
+                                                                    .terms = terms_}));
+    shared_ = ticket.shared || ticket.ready.has_value();
+    if (ticket.ready) {
+      result_ = std::move(ticket.ready);
+      return Started{};
+    }
+    return Started{std::move(ticket.job), std::move(ticket.waiter)};
+  }
+
+  bool NextResult(v1::BuildPreconditionerResponse* message) override {
+    if (!result_) {
+      const auto outcome =
+          std::static_pointer_cast<const BuildOutcome>(feed_.job()->result());
+      result_ = outcome->preconditioner;
+    }
+    if (stream_result_) {
+      if (!download_) download_.emplace(result_->value, type_);
+      auto more = download_->Next(message, &v1::BuildPreconditionerResponse::mutable_result);
+      if (!more.ok()) {
+        EndLocked(more.status());
+        return false;
+      }
+      if (*more) return true;
+    }
+    if (std::exchange(done_, true)) return false;
+    v1::BuildDone* done = message->mutable_done();
+    *done->mutable_preconditioner() = ToProto(*result_);
+    v1::Timings* timings = done->mutable_timings();
+    if (feed_.following()) *timings = feed_.job()->timings();
+    AddTransport(timings);
+    if (download_) download_->AddTo(timings);
+    timings->set_reused(timings->reused() || shared_);
+    EndLocked(absl::OkStatus());
+    return true;
+  }
+
+  v1::PreconditionerSpec spec_;
+  v1::ValueType type_ = v1::VALUE_TYPE_FLOAT64;
+  Workbench::Terms terms_;
+  bool stream_result_ = false, shared_ = false, done_ = false;
+  std::optional<Stored<Preconditioner>> result_;
+  std::optional<Download> download_;
+};
+
+class DownloadStream final : public WriteStream<v1::DownloadPreconditionerResponse> {
+ public:
+  DownloadStream(grpc::CallbackServerContext* context,
+                 const v1::DownloadPreconditionerRequest& request, Backend* backend)
+      : OutStream(context, "PreconditionerService/DownloadPreconditioner", &backend->streams(),
+                  &backend->metrics()),
+        backend_(backend),
+        request_(request) {}
+
+ private:
+  void Start() override {
+    if (absl::Status status = Find(); !status.ok()) EndLocked(std::move(status));
+  }
+
+  absl::Status Find() {
+    ASSIGN_OR_RETURN(const std::string tenant, backend_->authenticator().Tenant(*context_));
+    ASSIGN_OR_RETURN(const v1::ValueType type, ResultType(request_.value_type(), "value_type"));
+    ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(tenant, request_.name()));
+    download_.emplace(std::move(found.value), type);
+    return absl::OkStatus();
+  }
+
+  bool Next(v1::DownloadPreconditionerResponse* message) override {
+    if (!download_ || done_) return false;
+    auto more = download_->Next(message, &v1::DownloadPreconditionerResponse::mutable_header);
+    if (!more.ok()) {
+      EndLocked(more.status());
+      return false;
+    }
+    if (*more) return true;
+    v1::Timings* timings = message->mutable_done();
+    download_->AddTo(timings);
+    timings->set_total_ms(timings->download_ms());
+    done_ = true;
+    EndLocked(absl::OkStatus());
+    return true;
+  }
+
+  Backend* const backend_;
+  const v1::DownloadPreconditionerRequest request_;
+  std::optional<Download> download_;
+  bool done_ = false;
+};
+
+// Counting takes O(nnz) time: on the executor. The reactor owns itself until OnDone.
+class EstimateCall final : public grpc::ServerUnaryReactor {
+ public:
+  explicit EstimateCall(Backend* backend)
+      : scope_("PreconditionerService/EstimateBuild", &backend->metrics()) {}
+
+  static EstimateCall* Start(grpc::CallbackServerContext* context,
+                             const v1::EstimateBuildRequest& request,
+                             v1::EstimateBuildResponse* response, Backend* backend) {
+    auto call = std::make_shared<EstimateCall>(backend);
+    call->self_ = call;
+    const absl::Status status = [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const std::string tenant, backend->authenticator().Tenant(*context));
+      RETURN_IF_ERROR(backend->CheckServing());
+      RETURN_IF_ERROR(ParseSpec(request.spec(), "spec"));
+      ASSIGN_OR_RETURN(auto matrix, backend->matrices().Get(tenant, request.matrix()));
+      // Request and response live as long as the call, which is until Finish.
+      return backend->Run([call, backend, tenant, matrix, &request, response] {
+        call->End(Count(backend, tenant, *matrix.value, request, response));
+      });
+    }();
+    if (!status.ok()) call->End(status);
+    return call.get();  // alive: OnDone cannot come before the handler has returned
+  }
+
+  void OnDone() override { const std::shared_ptr<EstimateCall> last = std::move(self_); }
+
+ private:
+  static absl::Status Count(Backend* backend, const std::string& tenant, const Matrix& matrix,
+                            const v1::EstimateBuildRequest& request,
+                            v1::EstimateBuildResponse* response) {
+    ASSIGN_OR_RETURN(const auto estimate, backend->workbench().EstimateBuild(
+                                              tenant, matrix, request.spec(), "spec"));
+    const kernels::BuildEstimate& f = estimate.figures;
+    response->set_host_bytes(f.host_bytes);
+    response->set_device_bytes(f.device_bytes);
+    response->set_nnz(f.nnz_m);
+    response->set_download_bytes(f.download_bytes);
+    response->set_predicted_ms(f.predicted_ms);
+    response->set_flops(f.flops);
+    response->set_n1_max(f.n1_max);
+    response->set_n2_max(f.n2_max);
+    *response->mutable_choice() = estimate.choice;
+    return absl::OkStatus();
+  }
+
+  void End(const absl::Status& status) {
+    scope_.Ended(status);
+    Finish(ToGrpcStatus(status));
+  }
+
+  RpcScope scope_;
+  std::shared_ptr<EstimateCall> self_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::BuildPreconditionerRequest, v1::BuildPreconditionerResponse>*
+PreconditionerService::BuildPreconditioner(grpc::CallbackServerContext* context) {
+  return Launch(std::make_shared<BuildStream>(context, backend_));
+}
+
+grpc::ServerUnaryReactor* PreconditionerService::EstimateBuild(
+    grpc::CallbackServerContext* context, const v1::EstimateBuildRequest* request,
+    v1::EstimateBuildResponse* response) {
+  return EstimateCall::Start(context, *request, response, backend_);
+}
+
+grpc::ServerUnaryReactor* PreconditionerService::GetPreconditioner(
+    grpc::CallbackServerContext* context, const v1::GetPreconditionerRequest* request,
+    v1::GetPreconditionerResponse* response) {
+  return Unary(context, "PreconditionerService/GetPreconditioner", backend_,
+               [&](const std::string& tenant) -> absl::Status {
+                 ASSIGN_OR_RETURN(const auto found,
+                                  backend_->preconditioners().Get(tenant, request->name()));
+                 *response->mutable_preconditioner() = ToProto(found);
+                 return absl::OkStatus();
+               });
+}
+
+grpc::ServerUnaryReactor* PreconditionerService::ListPreconditioners(
+    grpc::CallbackServerContext* context, const v1::ListPreconditionersRequest* request,
+    v1::ListPreconditionersResponse* response) {
+  return Unary(context, "PreconditionerService/ListPreconditioners", backend_,
+               [&](const std::string& tenant) -> absl::Status {
+                 ASSIGN_OR_RETURN(const PageRequest page,
+                                  ParsePage(request->page_size(), request->page_token()));
+                 auto listed = backend_->preconditioners().List(tenant, page);
+                 for (const auto& item : listed.items) {
+                   *response->add_preconditioners() = ToProto(item);
+                 }
+                 response->set_next_page_token(listed.next_token);
+                 return absl::OkStatus();
+               });
+}
+
+grpc::ServerUnaryReactor* PreconditionerService::DeletePreconditioner(
+    grpc::CallbackServerContext* context, const v1::DeletePreconditionerRequest* request,
+    v1::DeletePreconditionerResponse*) {
+  return Unary(context, "PreconditionerService/DeletePreconditioner", backend_,
+               [&](const std::string& tenant) -> absl::Status {
+                 return backend_->preconditioners().Delete(tenant, request->name());
+               });
+}
+
+grpc::ServerWriteReactor<v1::DownloadPreconditionerResponse>*
+PreconditionerService::DownloadPreconditioner(grpc::CallbackServerContext* context,
+                                              const v1::DownloadPreconditionerRequest* request) {
+  return Launch(std::make_shared<DownloadStream>(context, *request, backend_));
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,58 @@
+// The gRPC server: one port, all services, health and reflection.
+//
+//   Backend backend(...);
+//   ASSIGN_OR_RETURN(auto server, RpcServer::Start({.address = "127.0.0.1:0"}, &backend));
+//   Announce(server->address());
+//   ...
+//   server->Shutdown();
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace grpc {
+class HealthCheckServiceInterface;
+class ServerCredentials;
+}  // namespace grpc
+
+namespace spaid::server {
+
+class Backend;
+
+struct RpcServerOptions {
+  std::string address = "127.0.0.1:7433";  // HOST:PORT; port 0 picks one
+  std::shared_ptr<grpc::ServerCredentials> credentials;
+};
+
+// Thread-safe.
+class RpcServer {
+ public:
+  // Serves on return. `backend` outlives the server. UNAVAILABLE/CANNOT_LISTEN where the address is
+  // taken, not ours or malformed.
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
+                                                          Backend* backend);
+  // Shutdown, if that has not been called.
+  ~RpcServer();
+
+  // HOST:PORT with the port that was picked.
+  const std::string& address() const;
+  // Of grpc.health.v1.
+  grpc::HealthCheckServiceInterface* health();
+  // Full names of the services of spaid.v1.
+  static std::vector<std::string> ServiceNames();
+
+  // Cuts every stream that is still open with UNAVAILABLE/DRAINING, gives their peers `grace` to take
+  // the news, then closes all connections. Blocks until no reactor lives.
+  void Shutdown(std::chrono::milliseconds grace);
+
+ private:
+  struct Impl;
+  explicit RpcServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace spaid::server

@@ -1,0 +1,84 @@
+#include "server/rpc/server_service.h"
+
+#include <chrono>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/unary.h"
+
+namespace spaid::server {
+namespace {
+
+void Set(google::protobuf::Duration* out, std::chrono::milliseconds value) {
+  out->set_seconds(value.count() / 1000);
+  out->set_nanos(static_cast<int32_t>(value.count() % 1000 * 1'000'000));
+}
+
+void Add(v1::GetServerInfoResponse* response, const kernels::DeviceInfo& device, bool in_use,
+         int threads) {
+  v1::Device* out = response->add_devices();
+  const bool cpu = device.backend == kernels::Backend::kCpu;
+  out->set_name(cpu ? "cpu" : absl::StrCat("gpu:", device.index));
+  out->set_kind(cpu ? v1::DEVICE_KIND_CPU : v1::DEVICE_KIND_CUDA);
+  out->set_model(device.name);
+  out->set_uuid(device.uuid);
+  out->set_memory_bytes(device.memory_bytes);
+  if (!cpu) {
+    out->set_compute_capability(
+        absl::StrCat(device.compute_capability_major, ".", device.compute_capability_minor));
+  }
+  out->set_threads(cpu && threads > 0 ? threads : device.threads);
+  out->set_in_use(in_use);
+  out->set_healthy(true);  // a device that does not answer is not listed
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                       const v1::GetServerInfoRequest*,
+                                                       v1::GetServerInfoResponse* response) {
+  return Unary(
+      context, "ServerService/GetServerInfo", backend_,
+      [&](const std::string& tenant) -> absl::Status {
+        const BackendOptions& options = backend_->options();
+        response->set_version(options.version);
+        const auto start = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                               backend_->start_time().time_since_epoch())
+                               .count();
+        response->mutable_start_time()->set_seconds(start / 1'000'000'000);
+        response->mutable_start_time()->set_nanos(static_cast<int32_t>(start % 1'000'000'000));
+        for (const auto& device : backend_->adapter().Devices()) {
+          Add(response, device, /*in_use=*/true, options.threads);
+        }
+        for (const auto& device : options.idle_devices) {
+          Add(response, device, /*in_use=*/false, 0);
+        }
+        response->set_cuda_status(options.cuda_status);
+        for (const auto kind : {v1::ENGINE_KIND_AUTO, v1::ENGINE_KIND_NONE, v1::ENGINE_KIND_JACOBI,
+                                v1::ENGINE_KIND_STATIC_SPAI}) {
+          response->add_engines(kind);
+        }
+        for (const auto method :
+             {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB, v1::METHOD_GMRES}) {
+          response->add_methods(method);
+        }
+        v1::Limits* limits = response->mutable_limits();
+        limits->set_max_message_bytes(kMaxMessageBytes);
+        limits->set_max_matrix_bytes(options.max_matrix_bytes);
+        limits->set_matrix_store_bytes(options.matrix_store_bytes);
+        limits->set_preconditioner_store_bytes(options.preconditioner_store_bytes);
+        limits->set_max_queued_jobs(options.max_queued_jobs);
+        limits->set_max_rhs_count(kMaxRhsCount);
+        Set(limits->mutable_heartbeat_interval(), options.heartbeat);
+        Set(limits->mutable_stalled_reader_timeout(), options.streams.stalled_reader);
+        const Scheduler::Load load = backend_->scheduler().load();
+        response->mutable_queue()->set_queued(load.queued);
+        response->mutable_queue()->set_running(load.running);
+        response->mutable_queue()->set_eta_ms(load.eta_ms);
+        response->set_draining(backend_->draining());
+        response->set_tenant(tenant);
+        return absl::OkStatus();
+      });
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,148 @@
+#include "server/rpc/solver_service.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "server/rpc/array_receiver.h"
+#include "server/rpc/chunk_source.h"
+#include "server/rpc/work_stream.h"
+
+namespace spaid::server {
+namespace {
+
+class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse> {
+ public:
+  SolveStream(grpc::CallbackServerContext* context, Backend* backend)
+      : WorkStream(context, "SolverService/Solve", backend) {}
+
+ private:
+  absl::Status TakeHeader(const v1::SolveHeader& header) override {
+    ASSIGN_OR_RETURN(solve_, ParseSolve(header, "header"));
+    ASSIGN_OR_RETURN(terms_, backend_->Terms(header.limits(), header.detach(), "header.limits",
+                                             *context_));
+    switch (header.preconditioning_case()) {
+      case v1::SolveHeader::kPreconditioner: {
+        ASSIGN_OR_RETURN(preconditioner_,
+                         backend_->preconditioners().Get(tenant(), header.preconditioner()));
+        break;
+      }
+      case v1::SolveHeader::kSpec:
+        RETURN_IF_ERROR(ParseSpec(header.spec(), "header.spec"));
+        spec_ = header.spec();
+        break;
+      default:
+        return MakeError(absl::StatusCode::kInvalidArgument, reason::kMissingField,
+                         "the header says nothing of preconditioning; set `preconditioner`, or "
+                         "`spec` (ENGINE_KIND_NONE for a solve without)")
+            .Field("header.spec");
+    }
+    // n < 2^31 and rhs_count <= 1024: no overflow.
+    const int64_t size = n_locked() * solve_.rhs_count;
+    const int64_t arrays = header.has_initial_guess() ? 3 : 2;  // b, x, and the guess
+    ASSIGN_OR_RETURN(share_, backend_->rhs_budget().Take(arrays * size * 8));
+    b_.emplace(v1::ARRAY_KIND_RHS, size);
+    if (header.has_initial_guess()) x0_.emplace(v1::ARRAY_KIND_INITIAL_GUESS, size);
+    omit_solution_ = header.omit_solution();
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeChunk(const v1::ArrayChunk& chunk) override {
+    backend_->metrics().BytesReceived(static_cast<int64_t>(chunk.data().size()));
+    switch (chunk.array()) {
+      case v1::ARRAY_KIND_RHS:
+        return Add(&*b_, chunk, "rhs");
+      case v1::ARRAY_KIND_INITIAL_GUESS:
+        if (x0_) return Add(&*x0_, chunk, "initial_guess");
+        return UnexpectedArray(chunk, "no initial guess: the header does not announce one");
+      default:
+        return UnexpectedArray(chunk, x0_ ? "rhs or initial_guess" : "rhs");
+    }
+  }
+
+  // Too many elements is a vector of the wrong length, and said so; the rest is the receiver's.
+  absl::Status Add(ArrayReceiver<double>* receiver, const v1::ArrayChunk& chunk, const char* name) {
+    const auto elements = static_cast<int64_t>(chunk.data().size() / 8);
+    if (chunk.offset() == receiver->received() && elements > receiver->size() - chunk.offset()) {
+      return WrongLength(*receiver, name, "at least ", chunk.offset() + elements);
+    }
+    return receiver->Add(chunk);
+  }
+
+  absl::Status WrongLength(const ArrayReceiver<double>& receiver, const char* name,
+                           const char* bound, int64_t actual) const {
+    return MakeError(absl::StatusCode::kInvalidArgument, reason::kRhsLengthMismatch,
+                     absl::StrCat(name, " has ", bound, actual, " elements and must have ",
+                                  receiver.size(), " (n = ", n_locked(), " times rhs_count = ",
+                                  solve_.rhs_count, ")"))
+        .Field(name)
+        .Meta("expected", receiver.size())
+        .Meta("actual", actual);
+  }
+
+  bool wants_chunks() const override { return true; }
+
+  absl::Status CheckComplete() override {
+    if (!b_->complete()) return WrongLength(*b_, "rhs", "", b_->received());
+    if (x0_ && !x0_->complete()) return WrongLength(*x0_, "initial_guess", "", x0_->received());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Started> Submit() override {
+    ASSIGN_OR_RETURN(
+        auto ticket,
+        backend_->workbench().StartSolve({.tenant = tenant(),
+                                          .matrix = *matrix_,
+                                          .preconditioner = std::move(preconditioner_),
+                                          .spec = std::move(spec_),
+                                          .solve = solve_,
+                                          .b = b_->Take(),
+                                          .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
+                                          .share = std::move(share_),
+                                          .terms = terms_}));
+    return Started{std::move(ticket.job), std::move(ticket.waiter)};
+  }
+
+  bool NextResult(v1::SolveResponse* message) override {
+    if (!outcome_) {
+      outcome_ = std::static_pointer_cast<const SolveOutcome>(feed_.job()->result());
+      if (!omit_solution_) solution_ = ChunkSource::OfSolution(outcome_, outcome_->x);
+      download_start_ = Clock::now();
+    }
+    auto more = solution_.Next(message->mutable_chunk());
+    if (!more.ok()) {
+      EndLocked(more.status());
+      return false;
+    }
+    if (*more) return true;
+    if (std::exchange(done_, true)) return false;
+    *message->mutable_done() = outcome_->done;
+    v1::Timings* timings = message->mutable_done()->mutable_timings();
+    AddTransport(timings);
+    if (!omit_solution_) timings->set_download_ms(ToMs(Clock::now() - download_start_));
+    timings->set_bytes_down(solution_.bytes_down());
+    EndLocked(absl::OkStatus());
+    return true;
+  }
+
+  ParsedSolve solve_;
+  Workbench::Terms terms_;
+  std::optional<Stored<Preconditioner>> preconditioner_;
+  std::optional<v1::PreconditionerSpec> spec_;
+  BudgetShare share_;
+  std::optional<ArrayReceiver<double>> b_, x0_;
+  bool omit_solution_ = false, done_ = false;
+  std::shared_ptr<const SolveOutcome> outcome_;
+  ChunkSource solution_;
+  Clock::time_point download_start_{};
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::SolveRequest, v1::SolveResponse>* SolverService::Solve(
+    grpc::CallbackServerContext* context) {
+  return Launch(std::make_shared<SolveStream>(context, backend_));
+}
+
+}  // namespace spaid::server

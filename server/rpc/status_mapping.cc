@@ -1,0 +1,37 @@
+#include "server/rpc/status_mapping.h"
+
+#include <string>
+
+#include "google/rpc/status.pb.h"
+#include "server/base/log.h"
+#include "server/base/reasons.h"
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+// Message and details travel in one trailer block each; gRPC's peers accept 8 KiB of metadata in all.
+constexpr size_t kMaxMessageBytes = 1500;
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  if (ReasonOf(status).empty()) {
+    Log(LogLevel::kError, "error_without_reason", {{"status", status.ToString()}});
+    return ToGrpcStatus(MakeError(absl::StatusCode::kInternal, reason::kInternal,
+                                  "the server failed in a way that it should not: " +
+                                      std::string(status.message())));
+  }
+  google::rpc::Status details = ToRpcStatus(status);
+  if (details.message().size() > kMaxMessageBytes) {
+    size_t end = kMaxMessageBytes;  // not in the middle of a character
+    while (end > 0 && (static_cast<unsigned char>(details.message()[end]) >> 6) == 2) --end;
+    details.mutable_message()->resize(end);
+    details.mutable_message()->append(" …");
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(details.code()), details.message(),
+                      details.SerializeAsString());
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,276 @@
+// What every streaming reactor shares, once: self-ownership until OnDone, one write in flight, Finish
+// exactly once and never with a write in flight, the registry for drain, the cut of a stalled reader.
+//
+// A stream is a state machine under one mutex. A derived class fills messages when it is asked to
+// (`Next`: a pull, so a slow reader holds back its own stream and nothing is queued for it), says
+// `EndLocked` when the last one is out, and is woken by `Pump` when there may be something new. Every
+// virtual below runs with the mutex held; calls named ...Locked want it held. What must not be destroyed
+// under the mutex (a JobWaiter runs other people's callbacks) is handed to `DropLocked`.
+//
+//   class Watch final : public WriteStream<WatchJobResponse> { bool Next(WatchJobResponse* m) override; };
+//   return Launch(std::make_shared<Watch>(...));
+//
+// gRPC keeps using a reactor until OnDone: the stream holds a reference to itself till then. Callbacks
+// from elsewhere (jobs, executor) hold a weak or shared reference, and find a finished stream harmless.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/base/metrics.h"
+#include "server/base/reasons.h"
+#include "server/base/status.h"
+#include "server/rpc/live_streams.h"
+#include "server/rpc/rpc_scope.h"
+#include "server/rpc/status_mapping.h"
+
+namespace spaid::server {
+
+template <class Reactor, class Response>
+class OutStream : public Reactor, public LiveStream {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `method`: "JobService/WatchJob"; static storage. `streams` and `metrics` outlive the stream.
+  OutStream(grpc::CallbackServerContext* context, std::string_view method, LiveStreams* streams,
+            Metrics* metrics)
+      : context_(context), streams_(streams), metrics_(metrics), scope_(method, metrics) {}
+
+  // Takes the self-reference, joins the registry, runs `Start`. Called once, by Launch.
+  void Open(std::shared_ptr<OutStream> self) {
+    streams_->Add(self);
+    Section section(this);
+    self_ = std::move(self);
+    Start();
+    PumpLocked();
+  }
+
+  void OnWriteDone(bool ok) final {
+    Section section(this);
+    SetWritingLocked(false);
+    if (!ok) GoneLocked();
+    PumpLocked();
+  }
+
+  void OnCancel() final {
+    Section section(this);
+    GoneLocked();
+    PumpLocked();
+  }
+
+  void OnDone() final {
+    std::shared_ptr<OutStream> self;
+    {
+      Section section(this);
+      done_ = true;
+      SetWritingLocked(false);
+      Closed();
+      self = std::move(self_);
+    }
+    streams_->Remove(this);
+    // `self` goes last: nothing may touch the object once it is released.
+  }
+
+  void Tick(Clock::time_point now) final {
+    Section section(this);
+    if (done_) return;
+    if (writing_ && !cut_ && now - write_start_ > streams_->limits().stalled_reader) {
+      // Finish could not get through either: only a reset frees the stream.
+      cut_ = true;
+      metrics_->StalledReader();
+      if (!end_ || end_->ok()) {
+        end_ = MakeError(absl::StatusCode::kDeadlineExceeded, reason::kStalledReader,
+                         "the client did not read for too long");
+      }
+      GoneLocked();
+      context_->TryCancel();
+      return;
+    }
+    if (!finished_ && !gone_) {
+      Ticked(now);
+      PumpLocked();
+    }
+  }
+
+  void Cut(const absl::Status& status) final {
+    Section section(this);
+    if (done_ || finished_) return;
+    GoneLocked();
+    end_ = status;
+    PumpLocked();  // with a write in flight: its end, or the server's Shutdown, comes first
+  }
+
+  // There may be something to send. Any thread, mutex not held.
+  void Pump() {
+    Section section(this);
+    PumpLocked();
+  }
+
+ protected:
+  // Holds the mutex; what DropLocked was given dies after it is released.
+  class Section {
+   public:
+    explicit Section(OutStream* stream) : stream_(stream), lock_(stream->mu_) {}
+    ~Section() {
+      std::vector<std::shared_ptr<void>> dropped = std::move(stream_->dropped_);
+      stream_->dropped_.clear();
+      lock_.unlock();
+    }
+    Section(const Section&) = delete;
+    Section& operator=(const Section&) = delete;
+
+   private:
+    OutStream* stream_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  // The call begins.
+  virtual void Start() = 0;
+  // Fills the next message, or returns false: nothing to send now. May call EndLocked.
+  virtual bool Next(Response* message) = 0;
+  // The client is gone (reset, deadline, cut): give up what was for it alone. At most once; not after
+  // the call was finished.
+  virtual void Gone() {}
+  // Every tick of the registry while the call is open.
+  virtual void Ticked(Clock::time_point) {}
+  // After the last callback; drop references to other things here.
+  virtual void Closed() {}
+
+  // The call ends with `status` once `Next` has no more to send (OK), or at once (an error).
+  void EndLocked(absl::Status status) {
+    if (!end_) end_ = std::move(status);
+  }
+  bool ended_locked() const { return end_.has_value() || finished_ || gone_; }
+  template <class T>
+  void DropLocked(T value) {
+    dropped_.push_back(std::make_shared<T>(std::move(value)));
+  }
+
+  void PumpLocked() {
+    if (finished_ || writing_) return;
+    const bool failed = end_.has_value() && !end_->ok();
+    if (!gone_ && !failed) {
+      message_.Clear();
+      if (Next(&message_)) {
+        SetWritingLocked(true);
+        write_start_ = Clock::now();
+        this->StartWrite(&message_);
+        return;
+      }
+    }
+    if (end_.has_value()) {
+      FinishLocked(*end_);
+    } else if (gone_) {
+      FinishLocked(MakeError(absl::StatusCode::kCancelled, reason::kCancelled,
+                             "the client went away"));
+    }
+  }
+
+  std::mutex mu_;
+  grpc::CallbackServerContext* const context_;
+
+ private:
+  void FinishLocked(const absl::Status& status) {
+    finished_ = true;
+    scope_.Ended(status);
+    this->Finish(ToGrpcStatus(status));
+  }
+
+  void GoneLocked() {
+    if (gone_ || finished_) return;
+    gone_ = true;
+    Gone();
+  }
+
+  void SetWritingLocked(bool writing) {
+    if (writing == writing_) return;
+    writing_ = writing;
+    if (writing) write_bytes_ = static_cast<int64_t>(message_.ByteSizeLong());
+    streams_->AddOutgoingBytes(writing ? write_bytes_ : -write_bytes_);
+    if (!writing) metrics_->BytesSent(write_bytes_);
+  }
+
+  LiveStreams* const streams_;
+  Metrics* const metrics_;
+  RpcScope scope_;
+  std::shared_ptr<OutStream> self_;
+  std::vector<std::shared_ptr<void>> dropped_;
+  Response message_;
+  std::optional<absl::Status> end_;
+  Clock::time_point write_start_ = Clock::now();
+  int64_t write_bytes_ = 0;
+  bool writing_ = false, finished_ = false, gone_ = false, cut_ = false, done_ = false;
+
+  template <class Request, class R>
+  friend class BidiStream;
+};
+
+template <class Response>
+using WriteStream = OutStream<grpc::ServerWriteReactor<Response>, Response>;
+
+// The reading half. One read at a time; the next is asked for by ReadLocked only, so a stream that is
+// not ready for more input leaves it to gRPC's flow control.
+template <class Request, class Response>
+class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, Response> {
+ public:
+  using Base = OutStream<grpc::ServerBidiReactor<Request, Response>, Response>;
+  using Base::Base;
+
+  void OnReadDone(bool ok) final {
+    typename Base::Section section(this);
+    reading_ = false;
+    if (!ok) input_over_ = true;
+    if (this->ended_locked()) return;
+    if (ok) {
+      Received(request_);
+    } else {
+      HalfClosed();
+    }
+    this->PumpLocked();
+  }
+
+ protected:
+  // A message. Call ReadLocked for another one. `request` is the reactor's own and reused.
+  virtual void Received(const Request& request) = 0;
+  // No more input will come. (After a reset OnCancel follows.)
+  virtual void HalfClosed() = 0;
+
+  void ReadLocked() {
+    if (reading_ || input_over_ || this->ended_locked()) return;
+    reading_ = true;
+    read_start_ = Base::Clock::now();
+    this->StartRead(&request_);
+  }
+  // Ends the call where the sender has left us waiting longer than allowed.
+  void CheckSenderLocked(typename Base::Clock::time_point now) {
+    if (!reading_ || now - read_start_ <= this->streams_->limits().stalled_sender) return;
+    this->EndLocked(MakeError(absl::StatusCode::kDeadlineExceeded, reason::kStalledSender,
+                              "nothing came for too long in the middle of the input; send the "
+                              "chunks without long pauses, then half-close"));
+  }
+
+ private:
+  Request request_;
+  bool reading_ = false, input_over_ = false;
+  typename Base::Clock::time_point read_start_{};
+};
+
+// Hands the stream to gRPC.
+template <class Stream>
+Stream* Launch(std::shared_ptr<Stream> stream) {
+  Stream* reactor = stream.get();
+  reactor->Open(std::move(stream));
+  return reactor;
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,224 @@
+// What builds and solves share: a header that names or brings a matrix, its chunks, then a job whose
+// events go down, then a result.
+//
+//   header -> (chunks -> half-close -> matrix stored) -> Submit -> events -> NextResult ... -> end
+//
+// Storing the matrix and submitting run on the executor: both may take O(nnz) time.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/backend.h"
+#include "server/rpc/job_feed.h"
+#include "server/rpc/matrix_input.h"
+#include "server/rpc/stream.h"
+
+namespace spaid::server {
+
+// The error of a message that has no place where it came.
+absl::Status UnexpectedMessage(const std::string& what);
+
+template <class Request, class Response>
+class WorkStream : public BidiStream<Request, Response> {
+ public:
+  using Base = BidiStream<Request, Response>;
+  using Header = std::decay_t<decltype(std::declval<Request>().header())>;
+  using Clock = std::chrono::steady_clock;
+
+  WorkStream(grpc::CallbackServerContext* context, std::string_view method, Backend* backend)
+      : Base(context, method, &backend->streams(), &backend->metrics()), backend_(backend) {}
+
+ protected:
+  struct Started {
+    std::shared_ptr<Job> job;  // null: the result is there already
+    JobWaiter waiter;
+  };
+
+  // The derived class' part. Mutex held, but for Submit.
+  // Checks the header but for its source. `source` is set: matrix_ or input_.
+  virtual absl::Status TakeHeader(const Header& header) = 0;
+  // A chunk that is not the matrix's.
+  virtual absl::Status TakeChunk(const v1::ArrayChunk& chunk) = 0;
+  // True where more than the matrix must come before the work can start.
+  virtual bool wants_chunks() const = 0;
+  virtual absl::Status CheckComplete() = 0;
+  // On the executor, without the mutex: nothing else runs on this object's input then.
+  virtual absl::StatusOr<Started> Submit() = 0;
+  // The job has ended well (or there was none). Fills the next message of the result; calls EndLocked
+  // when the last one is out.
+  virtual bool NextResult(Response* message) = 0;
+
+  // --- The state that derived classes use ---
+  const std::string& tenant() const { return tenant_; }
+  int64_t n_locked() const { return n_; }
+  double TotalMs() const { return ToMs(Clock::now() - opened_); }
+  // Timings of the transport: on top of what the job measured.
+  void AddTransport(v1::Timings* timings) const {
+    timings->set_upload_ms(upload_ms_);
+    timings->set_bytes_up(bytes_up_);
+    timings->set_total_ms(TotalMs());
+  }
+
+  Backend* const backend_;
+  std::optional<Stored<Matrix>> matrix_;  // once it is there
+  JobFeed feed_;
+
+ private:
+  void Start() final {
+    auto tenant = backend_->authenticator().Tenant(*this->context_);
+    if (!tenant.ok()) return this->EndLocked(tenant.status());
+    tenant_ = *std::move(tenant);
+    this->ReadLocked();
+  }
+
+  void Received(const Request& request) final {
+    absl::Status status;
+    switch (request.message_case()) {
+      case Request::kHeader:
+        status = got_header_ ? UnexpectedMessage("a second header") : FirstHeader(request.header());
+        break;
+      case Request::kChunk:
+        status = got_header_ ? Chunk(request.chunk()) : UnexpectedMessage("a chunk before the header");
+        break;
+      default:
+        status = UnexpectedMessage("a message that is neither a header nor a chunk");
+    }
+    if (!status.ok()) {
+      LeaveJob();
+      return this->EndLocked(std::move(status));
+    }
+    this->ReadLocked();
+  }
+
+  absl::Status FirstHeader(const Header& header) {
+    got_header_ = true;
+    opened_ = Clock::now();
+    RETURN_IF_ERROR(backend_->CheckServing());
+    switch (header.source_case()) {
+      case Header::kMatrix: {
+        ASSIGN_OR_RETURN(matrix_, backend_->matrices().Get(tenant_, header.matrix()));
+        n_ = matrix_->value->n();
+        break;
+      }
+      case Header::kInlineMatrix: {
+        ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, header.inline_matrix(),
+                                                    "header.inline_matrix"));
+        n_ = header.inline_matrix().n();
+        break;
+      }
+      default:
+        return MakeError(absl::StatusCode::kInvalidArgument, reason::kMissingField,
+                         "the header names no matrix; set `matrix` or `inline_matrix`")
+            .Field("header.matrix");
+    }
+    RETURN_IF_ERROR(TakeHeader(header));
+    if (input_ == nullptr && !wants_chunks()) return Begin();
+    return absl::OkStatus();
+  }
+
+  absl::Status Chunk(const v1::ArrayChunk& chunk) {
+    if (begun_) return UnexpectedMessage("a chunk after the last array was complete");
+    if (bytes_up_ == 0) first_chunk_ = Clock::now();
+    bytes_up_ += static_cast<int64_t>(chunk.data().size());
+    if (input_ != nullptr && MatrixReceiver::Takes(chunk.array())) return input_->Add(chunk);
+    return TakeChunk(chunk);
+  }
+
+  void HalfClosed() final {
+    if (begun_) return;
+    absl::Status status = got_header_ ? absl::OkStatus()
+                                      : UnexpectedMessage("the end of the input before the header");
+    if (status.ok() && input_ != nullptr) status = input_->CheckComplete();
+    if (status.ok()) status = CheckComplete();
+    if (status.ok()) status = Begin();
+    if (!status.ok()) this->EndLocked(std::move(status));
+  }
+
+  // Hands over to the executor.
+  absl::Status Begin() {
+    begun_ = true;
+    auto self = std::static_pointer_cast<WorkStream>(this->shared_from_this());
+    return backend_->Run([self] { self->Work(); });
+  }
+
+  void Work() {
+    if (input_ != nullptr) {
+      auto stored = input_->Store();
+      typename Base::Section section(this);
+      input_.reset();
+      if (!stored.ok()) {
+        this->EndLocked(stored.status());
+        return this->PumpLocked();
+      }
+      matrix_ = *std::move(stored);
+      tell_matrix_ = true;
+      if (this->ended_locked()) return;
+      this->PumpLocked();
+    }
+    {
+      typename Base::Section section(this);
+      if (this->ended_locked()) return;
+      if (bytes_up_ > 0) upload_ms_ = ToMs(Clock::now() - first_chunk_);
+    }
+    auto started = Submit();
+    JobSubscription subscription;
+    if (started.ok() && started->job != nullptr) {
+      std::weak_ptr<LiveStream> weak = this->weak_from_this();
+      subscription = started->job->Subscribe(1, [weak] {
+        if (auto self = weak.lock()) std::static_pointer_cast<WorkStream>(self)->Pump();
+      });
+    }
+    typename Base::Section section(this);
+    if (!started.ok()) {
+      this->EndLocked(started.status());
+    } else if (started->job == nullptr) {
+      ready_ = true;
+    } else {
+      feed_.Follow(started->job, {std::move(started->waiter), std::move(subscription)}, 1);
+      if (this->ended_locked()) LeaveJob();
+    }
+    this->PumpLocked();
+  }
+
+  bool Next(Response* message) final {
+    if (tell_matrix_) {
+      tell_matrix_ = false;
+      *message->mutable_matrix() = ToProto(*matrix_, /*findings=*/true);
+      return true;
+    }
+    if (feed_.following() && !ready_) {
+      if (feed_.Next(backend_->scheduler(), message->mutable_job())) return true;
+      message->Clear();
+      if (!feed_.ended()) return false;
+      if (absl::Status error = feed_.job()->error(); !error.ok() && feed_.job()->result() == nullptr) {
+        this->EndLocked(std::move(error));
+        return false;
+      }
+      ready_ = true;
+    }
+    return ready_ && NextResult(message);
+  }
+
+  void Ticked(Clock::time_point now) final {
+    if (!begun_) this->CheckSenderLocked(now);
+    feed_.Tick(now, backend_->options().heartbeat);
+  }
+
+  void Gone() final { LeaveJob(); }
+  void Closed() final { LeaveJob(); }
+  void LeaveJob() { this->DropLocked(feed_.TakeTies()); }
+
+  std::string tenant_;
+  std::unique_ptr<MatrixInput> input_;
+  int64_t n_ = 0, bytes_up_ = 0;
+  double upload_ms_ = 0;
+  Clock::time_point opened_ = Clock::now(), first_chunk_ = opened_;
+  bool got_header_ = false, begun_ = false, tell_matrix_ = false, ready_ = false;
+};
+
+}  // namespace spaid::server
