@@ -1,0 +1,41 @@
+#include "server/base/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace spaid::server {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(MetricsTest, CountsWhatHappened) {
+  Metrics metrics;
+  metrics.JobSubmitted("build");
+  metrics.JobEnded("build", "failed", "MAX_RUN", 0.5, 2);
+  metrics.RpcStarted("SolverService/Solve");
+  metrics.RpcEnded("SolverService/Solve", "OK", "", 0.01);
+  metrics.SolveEnded("cg", "converged", 42, 0.1);
+  const std::string text = metrics.Serialize();
+  EXPECT_THAT(text, HasSubstr("spaid_jobs_submitted_total{kind=\"build\"} 1"));
+  EXPECT_THAT(text, HasSubstr("state=\"failed\""));
+  EXPECT_THAT(text, HasSubstr("reason=\"MAX_RUN\""));
+  EXPECT_THAT(text, HasSubstr("spaid_rpcs_live{method=\"SolverService/Solve\"} 0"));
+  // A bucket of the fixed set: 42 iterations are over 30 and not over 100.
+  EXPECT_THAT(text, HasSubstr("spaid_solve_iterations_bucket{method=\"cg\",le=\"30\"} 0"));
+  EXPECT_THAT(text, HasSubstr("spaid_solve_iterations_bucket{method=\"cg\",le=\"100\"} 1"));
+}
+
+TEST(MetricsTest, AsksTheStoresWhenItIsScraped) {
+  Metrics metrics;
+  int64_t evictions = 3;
+  metrics.OnScrape(
+      [&] { metrics.SetStore("matrices", {.entries = 2, .bytes = 640, .evictions = evictions}); });
+  EXPECT_THAT(metrics.Serialize(), HasSubstr("spaid_store_evictions_total{store=\"matrices\"} 3"));
+  evictions = 5;
+  const std::string text = metrics.Serialize();
+  EXPECT_THAT(text, HasSubstr("spaid_store_evictions_total{store=\"matrices\"} 5"));
+  EXPECT_THAT(text, HasSubstr("spaid_store_bytes{store=\"matrices\"} 640"));
+}
+
+}  // namespace
+}  // namespace spaid::server

@@ -1,0 +1,49 @@
+#include "server/store/byte_budget.h"
+
+#include <gtest/gtest.h>
+
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+TEST(ByteBudgetTest, SharesComeBack) {
+  ByteBudget budget("right-hand sides", 100);
+  {
+    auto a = budget.Take(60);
+    ASSERT_TRUE(a.ok());
+    BudgetShare moved = *std::move(a);
+    EXPECT_EQ(budget.used(), 60);
+    EXPECT_TRUE(budget.Take(40).ok());
+    moved = BudgetShare();
+    EXPECT_EQ(budget.used(), 0);
+  }
+  EXPECT_EQ(budget.used(), 0);
+}
+
+TEST(ByteBudgetTest, RefusesWithTheNumbers) {
+  ByteBudget budget("right-hand sides", 100);
+  const auto never = budget.Take(101);
+  EXPECT_EQ(ReasonOf(never.status()), "BUFFER_FULL");
+  EXPECT_FALSE(RetryDelayOf(never.status())) << "it will never fit";
+  EXPECT_EQ(MetaOf(never.status(), "limit"), "100");
+  EXPECT_FALSE(budget.Take(-1).ok());
+  const auto share = budget.Take(50);
+  const auto later = budget.Take(51);
+  EXPECT_EQ(later.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryDelayOf(later.status()));
+  EXPECT_EQ(budget.used(), 50);
+}
+
+TEST(ByteBudgetTest, ASharesOutlivesItsBudget) {
+  BudgetShare share;
+  {
+    ByteBudget budget("b", 10);
+    share = *budget.Take(10);
+  }
+  share.Release();
+  EXPECT_EQ(share.bytes(), 0);
+}
+
+}  // namespace
+}  // namespace spaid::server

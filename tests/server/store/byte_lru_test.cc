@@ -1,0 +1,46 @@
+#include "server/store/byte_lru.h"
+
+#include <gtest/gtest.h>
+
+namespace spaid::server {
+namespace {
+
+std::shared_ptr<const int> Int(int v) { return std::make_shared<const int>(v); }
+
+TEST(ByteLruTest, DropsTheLeastRecentlyUsed) {
+  ByteLru<int> cache(10);
+  EXPECT_TRUE(cache.Put("a", Int(1), 4));
+  EXPECT_TRUE(cache.Put("b", Int(2), 4));
+  EXPECT_EQ(*cache.Get("a"), 1);
+  EXPECT_TRUE(cache.Put("c", Int(3), 4));
+  EXPECT_EQ(cache.Get("b"), nullptr);
+  EXPECT_EQ(*cache.Get("a"), 1);
+  EXPECT_EQ(*cache.Get("c"), 3);
+  const auto stats = cache.stats();
+  EXPECT_EQ(stats.bytes, 8);
+  EXPECT_EQ(stats.evictions, 1);
+  EXPECT_EQ(stats.hits, 3);
+  EXPECT_EQ(stats.misses, 1);
+}
+
+TEST(ByteLruTest, DoesNotKeepWhatIsTooLarge) {
+  ByteLru<int> cache(10);
+  cache.Put("a", Int(1), 4);
+  EXPECT_FALSE(cache.Put("b", Int(2), 11));
+  EXPECT_EQ(*cache.Get("a"), 1) << "and drops nothing for it";
+  EXPECT_FALSE(cache.Put("a", Int(3), 11)) << "an old value is not served for a new one";
+  EXPECT_EQ(cache.Get("a"), nullptr);
+  EXPECT_EQ(cache.stats().bytes, 0);
+}
+
+TEST(ByteLruTest, ReplacesAndCountsOnce) {
+  ByteLru<int> cache(10);
+  cache.Put("a", Int(1), 4);
+  cache.Put("a", Int(2), 6);
+  EXPECT_EQ(*cache.Get("a"), 2);
+  EXPECT_EQ(cache.stats().bytes, 6);
+  EXPECT_EQ(cache.stats().entries, 1);
+}
+
+}  // namespace
+}  // namespace spaid::server
