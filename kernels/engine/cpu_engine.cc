@@ -62,7 +62,7 @@ std::vector<std::string> Warnings(const StaticSpaiQuality& q, const StaticSpaiOp
   if (q.rescued_columns > 0) {
     out.push_back(Columns(q.rescued_columns, n, q.first_rescued) +
                   " were too ill-conditioned for the Gram path (smallest scaled pivot " +
-                  std::to_string(q.min_scaled_pivot) +
+                  Figure(q.min_scaled_pivot) +
                   ") and were solved again by QR; local_solver = QR avoids the second try");
   }
   return out;

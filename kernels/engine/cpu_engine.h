@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "kernels/engine/engine.h"
@@ -45,6 +46,8 @@ Result<BuildEstimate> EstimateCpuBuild(const PreconditionerSpec& spec, const Pat
                                        const PatternView* user_pattern, const Context& context);
 // Predicted time of one Jacobi-BiCGSTAB iteration.
 double PredictJacobiIterationMs(int64_t n, int64_t nnz, int threads);
+
+std::string Figure(double value);  // "1.23e-08", for texts
 
 // resolve.cc
 Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& a,

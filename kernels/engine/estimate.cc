@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/cpu_engine.h"
-#include "kernels/sparse/pattern.h"
 
 namespace spaid::kernels {
 namespace {
@@ -51,14 +49,14 @@ Result<BuildEstimate> EstimateSpai(const StaticSpaiOptions& options, const Patte
   e.host_bytes = static_cast<int64_t>(sizeof(CpuPlan) + sizeof(CpuPreconditioner)) +
                  counts->plan_bytes + counts->build_bytes + CscBytes(a.n_cols, e.nnz_m) +
                  2 * (a.n_cols + 2) * static_cast<int64_t>(sizeof(int64_t));
-  const double gram_s = counts->gram_flops / kCpuRates.gram_flops_per_s;
-  const double qr_s = counts->qr_flops / kCpuRates.qr_flops_per_s;
+  const double gram_ns = counts->gram_flops * kCpuRates.gram_flop_ns;
+  const double qr_ns = counts->qr_flops * kCpuRates.qr_flop_ns;
   bool gram = options.local_solver == LocalSolver::kGram;
-  if (options.local_solver == LocalSolver::kAuto) gram = gram_s <= qr_s;
+  if (options.local_solver == LocalSolver::kAuto) gram = gram_ns <= qr_ns;
   e.flops = gram ? counts->gram_flops : counts->qr_flops;
-  const double moved =
-      static_cast<double>(counts->plan_bytes) + 4.0 * static_cast<double>(e.download_bytes);
-  e.predicted_ms = 1e3 * (gram ? gram_s : qr_s) / threads + StreamMs(moved, threads);
+  const double rows_ns = static_cast<double>(counts->sum_n1) * kCpuRates.local_row_ns;
+  e.predicted_ms = 1e-6 * (rows_ns + (gram ? gram_ns : qr_ns)) / threads +
+                   StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);
   return e;
 }
 
@@ -78,15 +76,10 @@ BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
 // AUTO looks at values, of which an estimate knows nothing: the largest of what it can choose.
 Result<BuildEstimate> EstimateAuto(const PreconditionerSpec& spec, const PatternView& a,
                                    const PatternView* user_pattern, const Context& context) {
-  std::vector<StaticSpaiOptions> choices(2, spec.static_spai);
-  choices[1].pattern.ensure_row = true;
-  const Array<int32_t> matched = MaximumMatching(a);
-  if (std::find(matched.begin(), matched.end(), -1) == matched.end()) {
-    choices.push_back(spec.static_spai);
-    choices.back().pattern.row_match = true;
-  }
+  StaticSpaiOptions ensure_row = spec.static_spai;
+  ensure_row.pattern.ensure_row = true;
   BuildEstimate bound = EstimateJacobi(a, ResolveThreads(context.threads));
-  for (const StaticSpaiOptions& options : choices) {
+  for (const StaticSpaiOptions& options : {spec.static_spai, ensure_row}) {
     auto estimate = EstimateSpai(options, a, user_pattern, context);
     if (!estimate.ok()) return estimate.status();
     bound = Larger(bound, *estimate);

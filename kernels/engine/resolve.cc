@@ -18,31 +18,22 @@
 namespace spaid::kernels {
 namespace {
 
-std::string Figure(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
-
 // On the real matrices measured, static SPAI on the pattern of A saves a few hundred iterations
 // where Jacobi needs many, and next to nothing where it needs few.
 constexpr double kIterationsWorth = 300;
 
-Result<ResolvedSpec> ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Diagnosis& d) {
+ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Diagnosis& d) {
   ResolvedSpec out{spec, ""};
   out.spec.engine = EngineKind::kStaticSpai;
-  PatternOptions& pattern = out.spec.static_spai.pattern;
-  out.reason = "static SPAI: " + std::to_string(d.zero_diagonal.count) + " of " +
+  out.spec.static_spai.pattern.ensure_row = true;
+  out.reason = "static SPAI with ensure_row: " + std::to_string(d.zero_diagonal.count) + " of " +
                std::to_string(d.n) + " diagonal entries are zero (first: column " +
-               std::to_string(d.zero_diagonal.first) + "), which Jacobi cannot invert; ";
-  if (d.structural_rank == d.n) {
-    pattern.row_match = true;
-    out.reason += "with row_match, because a row permutation gives A a full diagonal";
-  } else {
-    pattern.ensure_row = true;
-    out.reason += "with ensure_row, because A has structural rank " +
-                  (d.structural_rank >= 0 ? std::to_string(d.structural_rank) : "unknown") +
-                  " of " + std::to_string(d.n) + " and no row permutation gives it a full diagonal";
+               std::to_string(d.zero_diagonal.first) +
+               "), which Jacobi cannot invert, and every column of M must reach its row";
+  if (d.structural_rank >= 0 && d.structural_rank < d.n) {
+    out.reason += "; A has structural rank " + std::to_string(d.structural_rank) + " of " +
+                  std::to_string(d.n) +
+                  ": it is singular, and a solve converges only if b allows it";
   }
   return out;
 }
@@ -81,6 +72,12 @@ Result<ResolvedSpec> ChooseByCost(const PreconditionerSpec& spec, const CscView&
 }
 
 }  // namespace
+
+std::string Figure(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
 
 Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& a,
                                  const Diagnosis& diagnosis) {

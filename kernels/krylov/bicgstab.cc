@@ -78,13 +78,14 @@ class Bicgstab {
                                    BlockDot(shadow, shadow, begin, end),
                                    BlockDot(rs, rs, begin, end)};
     });
+    fresh_ = true;
     rho_ = sums[0];
     shadow_norm_ = std::sqrt(sums[1]);
     r_norm_ = std::sqrt(sums[2]);
   }
 
   Next Broken(const char* what) {
-    detail_ = std::string(what) + " vanished at iteration " + std::to_string(run_.iterations()) +
+    detail_ = std::string(what) + " at iteration " + std::to_string(run_.iterations()) +
               " and restarts do not help; use GMRES or another preconditioner";
     return Next::kBroken;
   }
@@ -109,7 +110,7 @@ class Bicgstab {
   }
 
   Next Step() {
-    if (std::abs(rho_) <= kVanished * shadow_norm_ * r_norm_) return Broken("rho");
+    if (std::abs(rho_) <= kVanished * shadow_norm_ * r_norm_) return Broken("rho vanished");
     Array<double>& p_hat = run_.has_m() ? p_hat_store_ : p_;
     if (run_.has_m()) run_.ApplyM(p_, p_hat);
     run_.ApplyA(p_hat, v_);
@@ -118,9 +119,14 @@ class Bicgstab {
     const auto pv = team_.Sum<2>([=](int64_t begin, int64_t end) {
       return std::array<double, 2>{BlockDot(shadow, v, begin, end), BlockDot(v, v, begin, end)};
     });
-    if (!std::isfinite(pv[0]) || !std::isfinite(pv[1])) return NonFinite("A M p");
+    if (!std::isfinite(pv[0]) || !std::isfinite(pv[1])) {
+      // From p = r, a residual of ordinary size, it is A or M; later it is p that ran away.
+      if (fresh_) return NonFinite("A M r");
+      return Broken("the direction p overflowed");
+    }
+    fresh_ = false;
     if (std::abs(pv[0]) <= kVanished * shadow_norm_ * std::sqrt(pv[1])) {
-      return Broken("the denominator of alpha");
+      return Broken("the denominator of alpha vanished");
     }
     const double alpha = rho_ / pv[0];
 
@@ -143,13 +149,13 @@ class Bicgstab {
     });
     if (!std::isfinite(ts[0]) || !std::isfinite(ts[1])) return NonFinite("A M s");
     if (std::abs(ts[0]) <= kVanished * std::sqrt(ts[1]) * std::sqrt(ss)) {
-      return HalfStep(alpha, p_hat, std::sqrt(ss), "omega");
+      return HalfStep(alpha, p_hat, std::sqrt(ss), "omega vanished");
     }
     const double omega = ts[0] / ts[1];
     return FullStep(alpha, omega, p_hat, s_hat);
   }
 
-  // x takes alpha only; r holds s. `broken`: what vanished after it; null: s is under the target.
+  // x takes alpha only; r holds s. `broken`: what broke after it; null: s is under the target.
   Next HalfStep(double alpha, const Array<double>& p_hat, double s_norm, const char* broken) {
     const double* ph = p_hat.data();
     double* x = x_;
@@ -196,6 +202,10 @@ class Bicgstab {
         })) {
       return Next::kLeave;
     }
+    if (run_.Diverged(r_norm_)) {
+      run_.RestoreBest();
+      return Broken("the residual grew by 1/eps over the best");
+    }
     const double rho_new = sums[1];
     const double beta = (rho_new / rho_) * (alpha / omega);
     if (run_.VerifyDue(r_norm_)) {
@@ -219,6 +229,7 @@ class Bicgstab {
   Array<double> r_, shadow_, p_, v_, t_, p_hat_store_, s_hat_store_;
   double rho_ = 0, shadow_norm_ = 0, r_norm_ = 0;
   int round_ = 0;
+  bool fresh_ = true;  // p is r
   std::string detail_;
 };
 

@@ -173,6 +173,10 @@ Verdict Run::Verify(double norm, std::span<double> scratch, std::span<double> r)
   return Verdict::kRestart;
 }
 
+void Run::RestoreBest() {
+  if (best_norm_ < previous_norm_) std::copy(best_.begin(), best_.end(), system_.x.begin());
+}
+
 bool Run::RestartAfterBreakdown(std::span<double> r, const std::string& detail) {
   const double truth = TrueResidual(system_.x, r);
   last_true_norm_ = truth;

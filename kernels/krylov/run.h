@@ -6,6 +6,7 @@
 // say CONVERGED, from a residual formed as b − A x.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -86,6 +87,14 @@ class Run {
   // Does so. `scratch` receives b − A x; `r` is the recursion's residual, overwritten on a drift.
   Verdict Verify(double norm, std::span<double> scratch, std::span<double> r);
   double last_true_norm() const { return last_true_norm_; }
+
+  // x = the best iterate where one is kept that is better than the last: the way back from a
+  // divergence so large that the recursion can no longer get below what was reached.
+  void RestoreBest();
+  // The recursion's residual has grown by 1/eps over the best: its rounding alone exceeds that.
+  bool Diverged(double norm) const {
+    return norm > std::min(best_norm_, initial_norm_) / std::numeric_limits<double>::epsilon();
+  }
 
   // A denominator vanished: r = b − A x for a fresh start, or false where starting afresh has
   // stopped helping (outcome kBreakdown with `detail`).

@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 ResolvedSpec MustResolve(const PreconditionerSpec& spec, const CscView& a) {
@@ -40,26 +41,24 @@ TEST(Auto, NegativeDiagonalsAreNotForCg) {
   EXPECT_THAT(r.reason, HasSubstr("100 negative diagonal entries"));
 }
 
-TEST(Auto, ZeroDiagonalWithFullStructuralRankIsRowMatched) {
+TEST(Auto, AZeroDiagonalEnsuresRows) {
   const CscMatrix a = Rows({{0, 1, 0}, {0, 0, 2}, {3, 0, 0}});
   const ResolvedSpec r = MustResolve(Spec(EngineKind::kAuto), a);
   EXPECT_EQ(r.spec.engine, EngineKind::kStaticSpai);
-  EXPECT_TRUE(r.spec.static_spai.pattern.row_match);
-  EXPECT_FALSE(r.spec.static_spai.pattern.ensure_row);
+  EXPECT_TRUE(r.spec.static_spai.pattern.ensure_row);
   EXPECT_THAT(r.reason, AllOf(HasSubstr("3 of 3 diagonal entries are zero (first: column 0)"),
-                              HasSubstr("row_match")));
+                              HasSubstr("ensure_row"), Not(HasSubstr("structural rank"))));
   const auto engine = MakeCpuEngine();
   const BuildResult built = MustBuild(*engine, r.spec, a);
   EXPECT_EQ(built.quality.zero_columns, 0);
   EXPECT_LT(built.quality.residual_frobenius, 1e-14) << "M is the inverse permutation, scaled";
 }
 
-TEST(Auto, ZeroDiagonalWithoutAMatchingEnsuresRows) {
+TEST(Auto, SaysWhereAIsStructurallySingular) {
   const CscMatrix a = Rows({{0, 1, 1}, {1, 0, 0}, {1, 0, 0}});  // rows 1 and 2 compete for column 0
   const ResolvedSpec r = MustResolve(Spec(EngineKind::kAuto), a);
   EXPECT_TRUE(r.spec.static_spai.pattern.ensure_row);
-  EXPECT_FALSE(r.spec.static_spai.pattern.row_match);
-  EXPECT_THAT(r.reason, AllOf(HasSubstr("structural rank 2 of 3"), HasSubstr("ensure_row")));
+  EXPECT_THAT(r.reason, AllOf(HasSubstr("structural rank 2 of 3"), HasSubstr("singular")));
 }
 
 TEST(Auto, ABuildThatCostsMoreThanItSavesIsLeftOut) {

@@ -98,6 +98,41 @@ TEST(Bicgstab, ZeroPreconditionerBreaksDown) {
   EXPECT_EQ(r.rhs[0].true_relative_residual, 1);
 }
 
+// The identity, but for one call that multiplies by `factor`: what a run meets whose recursion blew
+// up.
+class Glitch : public LinearOperator {
+ public:
+  Glitch(int call, double factor) : call_(call), factor_(factor) {}
+  int64_t n() const override { return 40; }
+  void Apply(std::span<const double> x, std::span<double> y, int) const override {
+    const double factor = calls_++ == call_ ? factor_ : 1;
+    for (size_t i = 0; i < x.size(); ++i) y[i] = factor * x[i];
+  }
+  int64_t bytes_per_apply() const override { return 640; }
+  int calls() const { return calls_; }
+
+ private:
+  int call_;
+  double factor_;
+  mutable int calls_ = 0;
+};
+
+TEST(Bicgstab, ARunThatBlowsUpGoesOnFromItsBestIterate) {
+  const CscMatrix a = oracle::RandomSpd(40, 4, 2);
+  const CsrOperator op = CsrOperator::FromColumns(a);
+  const Vector b = RandomVector(40, 5);
+  // Call 6 is M p of the fourth iteration: p that overflows; call 7 is M s: x leaves by 1e20.
+  for (const auto& [call, factor] :
+       {std::pair{6, std::numeric_limits<double>::infinity()}, std::pair{7, 1e-20}}) {
+    const Glitch m(call, factor);
+    const auto r = Solve(op, &m, b, {}, Bicgstab(1e-9), {});
+    ASSERT_TRUE(r.ok());
+    EXPECT_GT(m.calls(), call + 2) << "the glitch was not met";
+    EXPECT_EQ(r->rhs[0].outcome, Outcome::kConverged) << call << ": " << r->rhs[0].detail;
+    ExpectHonest(a, b, Bicgstab(1e-9), *r, "glitch");
+  }
+}
+
 TEST(Bicgstab, NonFiniteValuesAreNoticedWhereTheyArise) {
   const CscMatrix a = Diagonal({1, 2});
   const Vector b{1, 1};
@@ -105,7 +140,7 @@ TEST(Bicgstab, NonFiniteValuesAreNoticedWhereTheyArise) {
   const DiagonalOperator m(infinite);
   const SolveResult r = MustSolve(a, &m, b, Bicgstab());
   EXPECT_EQ(r.rhs[0].outcome, Outcome::kNonFinite);
-  EXPECT_THAT(r.rhs[0].detail, HasSubstr("A M p is not finite"));
+  EXPECT_THAT(r.rhs[0].detail, HasSubstr("A M r is not finite"));
   ExpectHonest(a, b, Bicgstab(), r, "infinite M");
 }
 
