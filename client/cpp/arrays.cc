@@ -190,7 +190,7 @@ CscSink::CscSink(int64_t n, int64_t nnz)
       values_(v1::ARRAY_KIND_VALUES, nnz) {}
 
 Expected<CscSink> CscSink::Create(int64_t n, int64_t nnz, v1::ValueType type) {
-  if (n < 1 || n > std::numeric_limits<int32_t>::max() || nnz < 0 || nnz / n > n) {
+  if (n < 1 || n > std::numeric_limits<int32_t>::max() || nnz < 0 || nnz > n * n) {
     return ProtocolViolation("a result of " + std::to_string(n) + " columns and " +
                              std::to_string(nnz) + " entries");
   }

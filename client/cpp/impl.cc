@@ -10,7 +10,7 @@ namespace {
 
 using internal::MakeError;
 
-// Matched to the daemon's: it allows a ping every 10 s. Idle connections are not pinged.
+// Matched to the daemon's: it allows a ping every 20 s. Idle connections are not pinged.
 constexpr int kKeepaliveTimeMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 // A connection that failed is tried again at the pace of our own retries, not gRPC's 1 .. 120 s.

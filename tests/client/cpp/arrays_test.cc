@@ -1,0 +1,253 @@
+#include "client/cpp/arrays.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "client/cpp/errors.h"
+#include "tests/client/cpp/scripted_server.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace spaid::internal {
+namespace {
+
+using spaid::testing::Small;
+
+// The digest of arrays.proto, written down a second time: one buffer, one call.
+std::string Reference(const std::vector<std::pair<const void*, size_t>>& parts) {
+  std::string bytes;
+  for (const auto& [data, size] : parts) bytes.append(static_cast<const char*>(data), size);
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
+  return {reinterpret_cast<const char*>(canonical.digest), 16};
+}
+
+TEST(Digest, IsThatOfTheContract) {
+  const CscMatrix& a = Small();
+  const auto digest = Digest(a);
+  ASSERT_TRUE(digest);
+  const int64_t sizes[] = {3, 7};
+  EXPECT_EQ(digest->pattern(), Reference({{sizes, 16},
+                                          {a.col_ptr.data(), 8 * a.col_ptr.size()},
+                                          {a.row_idx.data(), 4 * a.row_idx.size()}}));
+  EXPECT_EQ(digest->values(), Reference({{a.values.data(), 8 * a.values.size()}}));
+}
+
+TEST(Digest, Fp32IsWidened) {
+  const CscMatrix& a = Small();
+  const std::vector<float> narrow(a.values.begin(), a.values.end());
+  CscView view = a;
+  view.values = {};
+  view.values_f32 = narrow;
+  EXPECT_EQ(Digest(view)->SerializeAsString(), Digest(a)->SerializeAsString());
+}
+
+TEST(Digest, WideningInPiecesIsSeamless) {
+  CscMatrix a{.n = 1000, .col_ptr = {0}, .row_idx = {}, .values = {}};
+  for (int j = 0; j < 1000; ++j) {
+    for (int i = 0; i < 10; ++i) {
+      a.row_idx.push_back(i);
+      a.values.push_back(j * 0.25 + i);
+    }
+    a.col_ptr.push_back(static_cast<int64_t>(a.row_idx.size()));
+  }
+  const std::vector<float> narrow(a.values.begin(), a.values.end());
+  CscView view = a;
+  view.values = {};
+  view.values_f32 = narrow;
+  EXPECT_EQ(Digest(view)->values(), Reference({{a.values.data(), 8 * a.values.size()}}));
+}
+
+TEST(Digest, KeepsTheSignOfZero) {
+  CscMatrix plus = Small(), minus = Small();
+  plus.values[3] = 0.0;
+  minus.values[3] = -0.0;
+  EXPECT_NE(Digest(plus)->values(), Digest(minus)->values());
+  EXPECT_EQ(Digest(plus)->pattern(), Digest(minus)->pattern());
+}
+
+TEST(Digest, OfAPatternHasNoValues) {
+  CscView view = Small();
+  view.values = {};
+  ASSERT_TRUE(IsPattern(view));
+  EXPECT_EQ(Digest(view)->values(), "");
+  EXPECT_EQ(Digest(view)->pattern(), Digest(Small())->pattern());
+}
+
+TEST(Digest, NoneOfWhatTheServerWouldStoreDifferently) {
+  CscView by_rows = Small();
+  by_rows.by_rows = true;
+  EXPECT_FALSE(Digest(by_rows));
+  CscMatrix unsorted = Small();
+  std::swap(unsorted.row_idx[0], unsorted.row_idx[1]);
+  EXPECT_FALSE(Digest(unsorted));
+  CscMatrix duplicate = Small();
+  duplicate.row_idx[1] = 0;
+  EXPECT_FALSE(Digest(duplicate));
+  CscMatrix outside = Small();
+  outside.row_idx[6] = 3;
+  EXPECT_FALSE(Digest(outside));
+  CscMatrix negative = Small();
+  negative.row_idx[0] = -1;
+  EXPECT_FALSE(Digest(negative));
+  for (const int64_t bad : {int64_t{-1}, int64_t{8}, INT64_MAX, INT64_MIN}) {
+    CscMatrix pointers = Small();
+    pointers.col_ptr[1] = bad;
+    EXPECT_FALSE(Digest(pointers)) << bad;
+  }
+  CscMatrix short_end = Small();
+  short_end.col_ptr[3] = 6;
+  EXPECT_FALSE(Digest(short_end));
+  CscMatrix late_start = Small();
+  late_start.col_ptr[0] = 1;
+  EXPECT_FALSE(Digest(late_start));
+}
+
+TEST(Crc32, IsZlibs) {
+  const std::string text = "123456789";
+  EXPECT_EQ(Crc32(std::as_bytes(std::span(text))), 0xCBF43926u);
+  EXPECT_EQ(Crc32(std::as_bytes(std::span(text))),
+            crc32(0, reinterpret_cast<const Bytef*>(text.data()), 9));
+}
+
+TEST(CheckSpans, NamesTheFieldThatDoesNotFit) {
+  EXPECT_FALSE(CheckSpans(Small()));
+  CscMatrix a = Small();
+  a.col_ptr.push_back(7);
+  EXPECT_EQ(CheckSpans(a)->field, "col_ptr");
+  a = Small();
+  a.values.pop_back();
+  EXPECT_EQ(CheckSpans(a)->field, "values");
+  a = Small();
+  a.n = 0;
+  EXPECT_EQ(CheckSpans(a)->field, "n");
+  a.n = int64_t{1} << 31;
+  EXPECT_EQ(CheckSpans(a)->field, "n");
+  const std::vector<float> narrow(7);
+  CscView both = Small();
+  both.values_f32 = narrow;
+  EXPECT_EQ(CheckSpans(both)->field, "values_f32");
+  EXPECT_EQ(CheckSpans(both)->reason, kSizeMismatch);
+  EXPECT_EQ(CheckSpans(both)->code, Code::kInvalidArgument);
+}
+
+TEST(CheckSpans, AMatrixWithoutEntriesIsNoPattern) {
+  const CscMatrix empty{.n = 2, .col_ptr = {0, 0, 0}, .row_idx = {}, .values = {}};
+  EXPECT_FALSE(CheckSpans(empty));
+  EXPECT_FALSE(IsPattern(empty));
+}
+
+TEST(ChunkSource, CutsWithoutGapsAndPutsTogetherAgain) {
+  std::vector<double> values(1000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
+  ChunkSource source({Outgoing(v1::ARRAY_KIND_VALUES, std::span<const double>(values))}, 100, true);
+  source.WantAll();
+  ArraySink<double> sink(v1::ARRAY_KIND_VALUES, 1000);
+  v1::ArrayChunk chunk;
+  int chunks = 0;
+  while (!source.Empty()) {
+    source.Next(chunk);
+    ++chunks;
+    EXPECT_LE(chunk.data().size(), 96u);  // whole elements only
+    EXPECT_EQ(chunk.crc32(), crc32(0, reinterpret_cast<const Bytef*>(chunk.data().data()),
+                                   static_cast<uInt>(chunk.data().size())));
+    ASSERT_FALSE(sink.Take(chunk));
+  }
+  EXPECT_EQ(chunks, 84);
+  EXPECT_EQ(source.sent_bytes(), 8000);
+  EXPECT_EQ(source.total_bytes(), 8000);
+  ASSERT_TRUE(sink.Complete());
+  EXPECT_EQ(sink.Release(), values);
+}
+
+TEST(ChunkSource, SendsTheRangesThatAreWantedAndNoOthers) {
+  const std::vector<int32_t> indices{0, 1, 2, 3, 4, 5};
+  ChunkSource source({Outgoing(v1::ARRAY_KIND_INDICES, std::span<const int32_t>(indices))}, 1024,
+                     false);
+  EXPECT_TRUE(source.Want(v1::ARRAY_KIND_INDICES, 4, 2));
+  EXPECT_FALSE(source.Want(v1::ARRAY_KIND_INDICES, 5, 2));
+  EXPECT_FALSE(source.Want(v1::ARRAY_KIND_INDICES, -1, 2));
+  EXPECT_FALSE(source.Want(v1::ARRAY_KIND_INDICES, 1, INT64_MAX));
+  EXPECT_FALSE(source.Want(v1::ARRAY_KIND_VALUES, 0, 1));
+  v1::ArrayChunk chunk;
+  source.Next(chunk);
+  EXPECT_TRUE(source.Empty());
+  EXPECT_EQ(chunk.offset(), 4);
+  EXPECT_FALSE(chunk.has_crc32());
+  EXPECT_EQ(0, std::memcmp(chunk.data().data(), &indices[4], 8));
+}
+
+v1::ArrayChunk Piece(int64_t offset, const std::string& data,
+                     v1::ArrayKind kind = v1::ARRAY_KIND_VALUES) {
+  v1::ArrayChunk chunk;
+  chunk.set_array(kind);
+  chunk.set_offset(offset);
+  chunk.set_data(data);
+  return chunk;
+}
+
+TEST(ArraySink, RefusesWhatDoesNotFit) {
+  ArraySink<double> sink(v1::ARRAY_KIND_VALUES, 2);
+  EXPECT_EQ(sink.Take(Piece(1, std::string(8, 0)))->reason, kProtocolViolation);
+  EXPECT_EQ(sink.Take(Piece(0, ""))->reason, kProtocolViolation);
+  EXPECT_EQ(sink.Take(Piece(0, std::string(7, 0)))->reason, kProtocolViolation);
+  EXPECT_EQ(sink.Take(Piece(0, std::string(24, 0)))->reason, kProtocolViolation);
+  EXPECT_EQ(sink.Take(Piece(0, std::string(8, 0), v1::ARRAY_KIND_RHS))->reason, kProtocolViolation);
+  v1::ArrayChunk wrong = Piece(0, std::string(8, 1));
+  wrong.set_crc32(1);
+  EXPECT_EQ(sink.Take(wrong)->reason, kChecksumMismatch);
+  EXPECT_EQ(sink.received(), 0);
+  EXPECT_FALSE(sink.Take(Piece(0, std::string(16, 0))));
+  EXPECT_TRUE(sink.Complete());
+}
+
+TEST(ArraySink, APromiseTakesNoMemory) {
+  ArraySink<double> sink(v1::ARRAY_KIND_VALUES, int64_t{1} << 60);
+  EXPECT_FALSE(sink.Take(Piece(0, std::string(8, 0))));
+  EXPECT_FALSE(sink.Complete());
+}
+
+CscSink Filled(std::vector<int64_t> pointers, std::vector<int32_t> indices) {
+  auto sink = CscSink::Create(2, 2, v1::VALUE_TYPE_FLOAT64);
+  const std::vector<double> values{1, 2};
+  ChunkSource source({Outgoing(v1::ARRAY_KIND_POINTERS, std::span<const int64_t>(pointers)),
+                      Outgoing(v1::ARRAY_KIND_INDICES, std::span<const int32_t>(indices)),
+                      Outgoing(v1::ARRAY_KIND_VALUES, std::span<const double>(values))},
+                     1 << 20, true);
+  source.WantAll();
+  v1::ArrayChunk chunk;
+  while (!source.Empty()) {
+    source.Next(chunk);
+    EXPECT_FALSE(sink->Take(chunk));
+  }
+  return *std::move(sink);
+}
+
+TEST(CscSink, ChecksWhatCame) {
+  auto good = Filled({0, 1, 2}, {1, 0}).Finish();
+  ASSERT_TRUE(good.ok());
+  EXPECT_EQ(good->row_idx, (std::vector<int32_t>{1, 0}));
+  EXPECT_EQ(good->values, (std::vector<double>{1, 2}));
+  EXPECT_FALSE(Filled({0, 3, 2}, {1, 0}).Finish().ok());
+  EXPECT_FALSE(Filled({0, 1, 1}, {1, 0}).Finish().ok());
+  EXPECT_FALSE(Filled({0, 1, 2}, {1, 2}).Finish().ok());
+  EXPECT_FALSE(Filled({0, 1, 2}, {-1, 0}).Finish().ok());
+}
+
+TEST(CscSink, RefusesImpossibleHeaders) {
+  EXPECT_FALSE(CscSink::Create(0, 0, v1::VALUE_TYPE_FLOAT64).ok());
+  EXPECT_FALSE(CscSink::Create(2, 5, v1::VALUE_TYPE_FLOAT64).ok());
+  EXPECT_FALSE(CscSink::Create(2, -1, v1::VALUE_TYPE_FLOAT64).ok());
+  EXPECT_FALSE(CscSink::Create(INT64_MAX, 1, v1::VALUE_TYPE_FLOAT64).ok());
+  EXPECT_FALSE(CscSink::Create(2, 2, v1::VALUE_TYPE_FLOAT32).ok());
+  auto unfinished = CscSink::Create(2, 2, v1::VALUE_TYPE_FLOAT64);
+  EXPECT_EQ(unfinished->Finish().error().reason, kProtocolViolation);
+}
+
+}  // namespace
+}  // namespace spaid::internal

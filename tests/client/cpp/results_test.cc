@@ -1,0 +1,246 @@
+// Results as they arrive, whole and broken: a client never hands out what it has not checked.
+#include <gtest/gtest.h>
+#include <spaid/client.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "client/cpp/arrays.h"
+#include "tests/client/cpp/scripted_server.h"
+
+namespace spaid {
+namespace {
+
+using testing::ScriptedServer;
+using testing::Small;
+using BuildStream =
+    grpc::ServerReaderWriter<v1::BuildPreconditionerResponse, v1::BuildPreconditionerRequest>;
+using SolveStream = grpc::ServerReaderWriter<v1::SolveResponse, v1::SolveRequest>;
+using UploadStream = grpc::ServerReaderWriter<v1::UploadMatrixResponse, v1::UploadMatrixRequest>;
+using Download = v1::DownloadPreconditionerResponse;
+
+std::vector<Download> WholeDownload() {
+  std::vector<Download> messages(1);
+  messages[0].mutable_header()->set_n(3);
+  messages[0].mutable_header()->set_nnz(7);
+  messages[0].mutable_header()->set_value_type(v1::VALUE_TYPE_FLOAT64);
+  const CscMatrix& m = Small();
+  internal::ChunkSource source(
+      {internal::Outgoing(v1::ARRAY_KIND_POINTERS, std::span<const int64_t>(m.col_ptr)),
+       internal::Outgoing(v1::ARRAY_KIND_INDICES, std::span<const int32_t>(m.row_idx)),
+       internal::Outgoing(v1::ARRAY_KIND_VALUES, std::span<const double>(m.values))},
+      24, true);
+  source.WantAll();
+  while (!source.Empty()) source.Next(*messages.emplace_back().mutable_chunk());
+  messages.emplace_back().mutable_done();
+  return messages;
+}
+
+Expected<CscMatrix> Fetch(const std::vector<Download>& messages) {
+  ScriptedServer server(
+      {.download = [&](grpc::ServerContext&, const v1::DownloadPreconditionerRequest&,
+                       grpc::ServerWriter<Download>& writer) {
+        for (const Download& message : messages) writer.Write(message);
+        return grpc::Status::OK;
+      }});
+  Client client({.address = server.address()});
+  return client.Download("preconditioners/p");
+}
+
+TEST(Download, IsPutTogether) {
+  const auto m = Fetch(WholeDownload());
+  ASSERT_TRUE(m.ok()) << m.error().message;
+  EXPECT_EQ(m->col_ptr, Small().col_ptr);
+  EXPECT_EQ(m->row_idx, Small().row_idx);
+  EXPECT_EQ(m->values, Small().values);
+}
+
+TEST(Download, AFlippedBitIsFound) {
+  auto messages = WholeDownload();
+  (*messages[3].mutable_chunk()->mutable_data())[5] ^= 0x10;
+  const auto m = Fetch(messages);
+  EXPECT_EQ(m.error().code, Code::kDataLoss);
+  EXPECT_EQ(m.error().reason, "CHECKSUM_MISMATCH");
+}
+
+TEST(Download, MissingSwappedAndSurplusChunksAreFound) {
+  auto missing = WholeDownload();
+  missing.erase(missing.begin() + 2);
+  EXPECT_EQ(Fetch(missing).error().reason, "PROTOCOL_VIOLATION");
+  auto swapped = WholeDownload();
+  std::swap(swapped[1], swapped[2]);
+  EXPECT_EQ(Fetch(swapped).error().reason, "PROTOCOL_VIOLATION");
+  auto surplus = WholeDownload();
+  surplus.insert(surplus.begin() + 2, surplus[1]);
+  EXPECT_EQ(Fetch(surplus).error().reason, "PROTOCOL_VIOLATION");
+  auto headless = WholeDownload();
+  headless.erase(headless.begin());
+  EXPECT_EQ(Fetch(headless).error().reason, "PROTOCOL_VIOLATION");
+  auto two_headed = WholeDownload();
+  two_headed.insert(two_headed.begin(), two_headed[0]);
+  EXPECT_EQ(Fetch(two_headed).error().reason, "PROTOCOL_VIOLATION");
+  auto cut = WholeDownload();
+  cut.resize(4);
+  EXPECT_EQ(Fetch(cut).error().reason, "PROTOCOL_VIOLATION");
+  EXPECT_EQ(Fetch({}).error().reason, "PROTOCOL_VIOLATION");
+}
+
+TEST(Download, AHugePromiseIsRefusedNotAllocated) {
+  auto messages = WholeDownload();
+  messages[0].mutable_header()->set_nnz(int64_t{1} << 62);
+  EXPECT_EQ(Fetch(messages).error().reason, "PROTOCOL_VIOLATION");
+}
+
+Expected<BuildResult> BuildWith(const std::function<void(BuildStream&)>& play, bool fetch) {
+  ScriptedServer server({.build = [&](grpc::ServerContext&, BuildStream& stream) {
+    v1::BuildPreconditionerRequest request;
+    stream.Read(&request);
+    EXPECT_EQ(request.header().stream_result(), fetch);
+    play(stream);
+    return grpc::Status::OK;
+  }});
+  Client client({.address = server.address()});
+  return client.Build("matrices/a", PreconditionerSpec{}, fetch);
+}
+
+TEST(Build, BringsTheMatrixWhereAskedFor) {
+  const auto built = BuildWith(
+      [](BuildStream& stream) {
+        for (const Download& part : WholeDownload()) {
+          v1::BuildPreconditionerResponse response;
+          if (part.has_header()) *response.mutable_result() = part.header();
+          if (part.has_chunk()) *response.mutable_chunk() = part.chunk();
+          if (part.has_done()) {
+            response.mutable_done()->mutable_preconditioner()->set_name("preconditioners/p");
+            response.mutable_done()
+                ->mutable_preconditioner()
+                ->mutable_quality()
+                ->set_residual_frobenius(0.25);
+            response.mutable_done()->mutable_timings()->set_rebuild(true);
+          }
+          stream.Write(response);
+        }
+      },
+      true);
+  ASSERT_TRUE(built.ok()) << built.error().message;
+  ASSERT_TRUE(built->m);
+  EXPECT_EQ(built->m->values, Small().values);
+  EXPECT_EQ(built->preconditioner.quality.residual_frobenius, 0.25);
+  EXPECT_TRUE(built->timings.rebuild);
+}
+
+TEST(Build, WithoutTheResultThatWasAskedForIsAnError) {
+  const auto only_done = [](BuildStream& stream) {
+    v1::BuildPreconditionerResponse response;
+    response.mutable_done()->mutable_preconditioner()->set_name("preconditioners/p");
+    stream.Write(response);
+  };
+  EXPECT_EQ(BuildWith(only_done, true).error().reason, "PROTOCOL_VIOLATION");
+  EXPECT_TRUE(BuildWith(only_done, false).ok());
+  EXPECT_EQ(BuildWith([](BuildStream&) {}, false).error().reason, "PROTOCOL_VIOLATION");
+}
+
+Expected<SolveResult> SolveWith(const std::function<void(SolveStream&)>& play) {
+  ScriptedServer server(
+      {.get_matrix =
+           [](grpc::ServerContext&, const v1::GetMatrixRequest&, v1::GetMatrixResponse& response) {
+             response.mutable_matrix()->set_n(3);
+             return grpc::Status::OK;
+           },
+       .solve =
+           [&](grpc::ServerContext&, SolveStream& stream) {
+             v1::SolveRequest request;
+             while (stream.Read(&request)) {
+             }
+             play(stream);
+             return grpc::Status::OK;
+           }});
+  Client client({.address = server.address()});
+  const std::vector<double> b{1, 2, 3};
+  return client.Solve("matrices/a", b);
+}
+
+v1::SolveResponse Solution(size_t elements) {
+  v1::SolveResponse response;
+  response.mutable_chunk()->set_array(v1::ARRAY_KIND_SOLUTION);
+  response.mutable_chunk()->set_data(std::string(8 * elements, 0));
+  return response;
+}
+
+v1::SolveResponse DoneWith(int outcomes) {
+  v1::SolveResponse response;
+  response.mutable_done();
+  for (int i = 0; i < outcomes; ++i) {
+    response.mutable_done()->add_outcomes()->set_outcome(v1::OUTCOME_CONVERGED);
+  }
+  return response;
+}
+
+TEST(SolveResults, AreCheckedBeforeTheyAreBelieved) {
+  const auto whole = SolveWith([](SolveStream& stream) {
+    stream.Write(Solution(3));
+    stream.Write(DoneWith(1));
+  });
+  EXPECT_TRUE(whole.ok());
+  const auto short_x = SolveWith([](SolveStream& stream) {
+    stream.Write(Solution(2));
+    stream.Write(DoneWith(1));
+  });
+  EXPECT_EQ(short_x.error().reason, "PROTOCOL_VIOLATION");
+  const auto long_x = SolveWith([](SolveStream& stream) { stream.Write(Solution(4)); });
+  EXPECT_EQ(long_x.error().reason, "PROTOCOL_VIOLATION");
+  const auto outcomes = SolveWith([](SolveStream& stream) {
+    stream.Write(Solution(3));
+    stream.Write(DoneWith(2));
+  });
+  EXPECT_EQ(outcomes.error().reason, "PROTOCOL_VIOLATION");
+  const auto no_end = SolveWith([](SolveStream& stream) { stream.Write(Solution(3)); });
+  EXPECT_EQ(no_end.error().reason, "PROTOCOL_VIOLATION");
+  const auto stray = SolveWith([](SolveStream& stream) {
+    v1::SolveResponse response;
+    response.mutable_job()->mutable_residuals()->add_residuals()->set_rhs(1);
+    stream.Write(response);
+    stream.Write(Solution(3));
+    stream.Write(DoneWith(1));
+  });
+  EXPECT_EQ(stray.error().reason, "PROTOCOL_VIOLATION");
+}
+
+TEST(SolveResults, AnOutcomeOfANewerServerIsNotConverged) {
+  const auto solved = SolveWith([](SolveStream& stream) {
+    stream.Write(Solution(3));
+    v1::SolveResponse response = DoneWith(1);
+    response.mutable_done()->mutable_outcomes(0)->set_outcome(static_cast<v1::Outcome>(77));
+    stream.Write(response);
+  });
+  ASSERT_TRUE(solved.ok());
+  EXPECT_NE(solved->rhs[0].outcome, Outcome::kConverged);
+}
+
+Expected<MatrixInfo> UploadWith(const v1::UploadMatrixResponse& answer) {
+  ScriptedServer server({.upload = [&](grpc::ServerContext&, UploadStream& stream) {
+    v1::UploadMatrixRequest request;
+    stream.Read(&request);
+    stream.Write(answer);
+    while (stream.Read(&request)) {
+    }
+    return grpc::Status::OK;
+  }});
+  Client client({.address = server.address()});
+  return client.Upload(Small());
+}
+
+TEST(Upload, BrokenAnswersAreErrors) {
+  EXPECT_EQ(UploadWith(testing::Need(v1::ARRAY_KIND_VALUES, 5, 3)).error().reason,
+            "PROTOCOL_VIOLATION");
+  EXPECT_EQ(UploadWith(testing::Need(v1::ARRAY_KIND_RHS, 0, 1)).error().reason,
+            "PROTOCOL_VIOLATION");
+  EXPECT_EQ(UploadWith(testing::Need(v1::ARRAY_KIND_VALUES, 0, 7)).error().reason,
+            "PROTOCOL_VIOLATION");  // the end came without the matrix
+  EXPECT_EQ(UploadWith(testing::Done("matrices/x", 4)).error().reason, "PROTOCOL_VIOLATION");
+  EXPECT_TRUE(UploadWith(testing::Done("matrices/x", 3)).ok());
+}
+
+}  // namespace
+}  // namespace spaid
