@@ -30,8 +30,14 @@ class JobCoalescer {
                               const std::function<bool()>& existing,
                               const std::function<absl::StatusOr<Ticket>()>& submit);
 
+  // Keys remembered: those in flight, and some of the past.
+  size_t size() const {
+    std::lock_guard lock(mutex_);
+    return in_flight_.size();
+  }
+
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::unordered_map<std::string, std::weak_ptr<Job>> in_flight_;
   size_t sweep_at_ = 64;  // entries of dead jobs are swept when the map has doubled
 };

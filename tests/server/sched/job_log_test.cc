@@ -1,0 +1,125 @@
+#include "server/sched/job_log.h"
+
+#include <gtest/gtest.h>
+
+namespace spaid::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+class JobLogTest : public testing::Test {
+ protected:
+  JobLog Make(JobLogOptions options = {}) {
+    return JobLog(clock_.WallNow(), clock_.Now(), options);
+  }
+  TimePoint Now() const { return clock_.Now(); }
+
+  FakeClock clock_;
+};
+
+TEST_F(JobLogTest, ProgressIsAtMostAPercentEach) {
+  JobLog log = Make();
+  for (int64_t i = 0; i <= 100'000; ++i) {
+    clock_.Advance(milliseconds(1));
+    log.Progress(Now(), v1::STAGE_BUILD, i, 100'000);
+  }
+  EXPECT_EQ(log.size(), 101);
+  EXPECT_EQ(log.Get(1).progress().done(), 0);
+  EXPECT_EQ(log.Get(101).progress().done(), 100'000);
+}
+
+TEST_F(JobLogTest, FastProgressIsThinnedButTheEndIsTold) {
+  JobLog log = Make();
+  for (int64_t i = 0; i <= 1000; ++i) log.Progress(Now(), v1::STAGE_BUILD, i, 1000);
+  EXPECT_EQ(log.size(), 2);
+  EXPECT_EQ(log.Get(2).progress().done(), 1000);
+  // Late reports of an earlier stage add nothing, however often stages alternate.
+  EXPECT_FALSE(log.Progress(Now(), v1::STAGE_PLAN, 1, 2));
+  EXPECT_TRUE(log.Progress(Now(), v1::STAGE_SOLVE, 0, 1));
+}
+
+TEST_F(JobLogTest, ResidualsComeInBatches) {
+  JobLog log = Make();
+  clock_.Advance(milliseconds(100));
+  EXPECT_TRUE(log.Residual(Now(), 0, 0, 1.0)) << "due at once: nothing was told for 100 ms";
+  for (int i = 1; i <= 9; ++i) {
+    clock_.Advance(milliseconds(10));
+    EXPECT_FALSE(log.Residual(Now(), 0, i, 1.0 / i)) << i;
+  }
+  clock_.Advance(milliseconds(10));
+  EXPECT_TRUE(log.Residual(Now(), 0, 10, 0.1));
+  ASSERT_EQ(log.size(), 2);
+  EXPECT_EQ(log.Get(1).residuals().residuals_size(), 1);
+  ASSERT_EQ(log.Get(2).residuals().residuals_size(), 10);
+  EXPECT_EQ(log.Get(2).residuals().residuals(0).iteration(), 1);
+  EXPECT_EQ(log.Get(2).residuals().residuals(9).relative_residual(), 0.1);
+  EXPECT_EQ(log.Get(2).residuals().stride(), 0);
+}
+
+TEST_F(JobLogTest, ABatchIsBoundedInPoints) {
+  JobLog log = Make({.batch_points = 4});
+  for (int i = 0; i < 9; ++i) log.Residual(Now(), 0, i, 1);
+  EXPECT_EQ(log.size(), 2);
+  EXPECT_FALSE(log.Flush(Now(), /*only_if_due=*/true));
+  EXPECT_TRUE(log.Flush(Now(), /*only_if_due=*/false));
+  EXPECT_EQ(log.Get(3).residuals().residuals_size(), 1);
+  EXPECT_FALSE(log.Flush(Now(), /*only_if_due=*/false));
+}
+
+TEST_F(JobLogTest, OtherEventsComeBehindTheResidualsBeforeThem) {
+  JobLog log = Make();
+  log.Residual(Now(), 0, 0, 1);
+  v1::JobEvent finished;
+  finished.mutable_finished();
+  log.Add(Now(), finished);
+  ASSERT_EQ(log.size(), 2);
+  EXPECT_TRUE(log.Get(1).has_residuals());
+  EXPECT_TRUE(log.Get(2).has_finished());
+  EXPECT_EQ(log.Get(2).number(), 2);
+}
+
+TEST_F(JobLogTest, ALongHistoryIsThinnedEvenlyAndSaysSo) {
+  JobLog log = Make({.max_points = 1000, .batch_points = 100});
+  for (int i = 0; i < 10'000; ++i) log.Residual(Now(), 0, i, 1.0);
+  log.Flush(Now(), false);
+  std::vector<int> iterations;
+  for (int64_t e = 1; e <= log.size(); ++e) {
+    const v1::JobEvent event = log.Get(e);
+    EXPECT_EQ(event.number(), e);
+    EXPECT_EQ(event.residuals().stride(), 16);
+    for (const auto& r : event.residuals().residuals()) iterations.push_back(r.iteration());
+  }
+  ASSERT_EQ(iterations.size(), 625u);  // 0, 16, 32, …
+  for (size_t i = 0; i < iterations.size(); ++i) {
+    EXPECT_EQ(iterations[i], static_cast<int>(16 * i));
+  }
+  EXPECT_LT(log.bytes(), 200'000);
+}
+
+TEST_F(JobLogTest, TheNumberOfEventsGrowsWithTheLogarithmOfTime) {
+  JobLog log = Make();
+  int iteration = 0;
+  const auto run = [&](std::chrono::seconds time) {
+    for (int64_t i = 0; i < time.count(); ++i) {
+      clock_.Advance(std::chrono::seconds(1));
+      log.Residual(Now(), 0, iteration++, 1);
+    }
+  };
+  run(std::chrono::hours(1));
+  const int64_t hour = log.size();
+  run(std::chrono::hours(23));
+  EXPECT_LT(log.size(), 3 * hour);
+}
+
+TEST_F(JobLogTest, EventsHaveTheTimeOfTheClock) {
+  JobLog log = Make();
+  const auto start =
+      std::chrono::duration_cast<std::chrono::seconds>(clock_.WallNow().time_since_epoch());
+  clock_.Advance(milliseconds(2500));
+  log.Progress(Now(), v1::STAGE_BUILD, 1, 2);
+  EXPECT_EQ(log.Get(1).time().seconds(), start.count() + 2);
+  EXPECT_EQ(log.Get(1).time().nanos(), 500'000'000);
+}
+
+}  // namespace
+}  // namespace spaid::server

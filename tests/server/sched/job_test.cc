@@ -1,0 +1,252 @@
+#include "server/sched/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Answer : JobResult {
+  explicit Answer(bool* alive) : alive_(alive) { *alive_ = true; }
+  ~Answer() override { *alive_ = false; }
+  bool* alive_;
+};
+
+class JobTest : public testing::Test {
+ protected:
+  std::shared_ptr<Job> Make(v1::JobKind kind = v1::JOB_KIND_BUILD) {
+    return Job::Create({.tenant = "t", .kind = kind, .matrix = "matrices/1", .preconditioner = {}},
+                       {}, clock_);
+  }
+  FakeClock clock_;
+};
+
+TEST_F(JobTest, ALifeInEvents) {
+  auto job = Make();
+  int news = 0;
+  auto subscription = job->Subscribe(1, [&] { ++news; });
+  EXPECT_EQ(news, 0);
+  job->ReportQueued(2, 30);
+  clock_.Advance(milliseconds(40));
+  EXPECT_TRUE(job->Start("cpu"));
+  job->ReportProgress(v1::STAGE_BUILD, 5, 10);
+  v1::BuildQuality quality;
+  quality.set_density(2);
+  job->ReportQuality(quality);
+  job->SetPreconditioner("preconditioners/9");
+  clock_.Advance(milliseconds(60));
+  EXPECT_TRUE(job->Finish(absl::OkStatus()));
+  EXPECT_EQ(news, 5);
+
+  const JobEvents all = job->Read(0, 100);
+  ASSERT_EQ(all.events.size(), 5u);
+  EXPECT_TRUE(all.end);
+  EXPECT_EQ(all.next, 6);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(all.events[i].number(), static_cast<int64_t>(i) + 1);
+  EXPECT_EQ(all.events[0].queued().position(), 2);
+  EXPECT_EQ(all.events[0].queued().job(), job->name());
+  EXPECT_EQ(all.events[1].started().device(), "cpu");
+  EXPECT_EQ(all.events[1].started().queue_ms(), 40);
+  EXPECT_EQ(all.events[2].progress().done(), 5);
+  EXPECT_EQ(all.events[3].quality().density(), 2);
+  const v1::JobFinished& finished = all.events[4].finished();
+  EXPECT_EQ(finished.job().state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(finished.job().preconditioner(), "preconditioners/9");
+  EXPECT_EQ(finished.job().event_count(), 5);
+  EXPECT_EQ(finished.timings().total_ms(), 100);
+  EXPECT_EQ(job->Snapshot().SerializeAsString(), finished.job().SerializeAsString());
+}
+
+TEST_F(JobTest, ReadsInPiecesFromAnyNumber) {
+  auto job = Make();
+  job->ReportQueued(0, 0);
+  job->Start("cpu");
+  JobEvents part = job->Read(1, 1);
+  EXPECT_EQ(part.events.size(), 1u);
+  EXPECT_FALSE(part.end);
+  part = job->Read(part.next, 10);
+  EXPECT_EQ(part.events[0].number(), 2);
+  EXPECT_TRUE(job->Read(3, 10).events.empty());
+  job->Finish(absl::OkStatus());
+  EXPECT_TRUE(job->Read(3, 10).end);
+  EXPECT_TRUE(job->Read(99, 10).end) << "past the end is the end, not a wait for ever";
+}
+
+TEST_F(JobTest, ALateSubscriberIsToldAtOnce) {
+  auto job = Make();
+  job->ReportQueued(0, 0);
+  int news = 0;
+  auto one = job->Subscribe(1, [&] { ++news; });
+  EXPECT_EQ(news, 1);
+  auto two = job->Subscribe(2, [&] { news += 10; });
+  EXPECT_EQ(news, 1) << "nothing from 2 on yet";
+  one.Cancel();
+  job->Start("cpu");
+  EXPECT_EQ(news, 11);
+}
+
+TEST_F(JobTest, ACallbackMayUseTheJob) {
+  auto job = Make();
+  std::vector<int64_t> read;
+  int64_t next = 1;
+  auto subscription = job->Subscribe(1, [&] {
+    JobEvents events = job->Read(next, 10);
+    next = events.next;
+    for (const auto& event : events.events) read.push_back(event.number());
+  });
+  job->ReportQueued(0, 0);
+  job->Start("cpu");
+  job->Finish(absl::OkStatus());
+  EXPECT_THAT(read, testing::ElementsAre(1, 2, 3));
+}
+
+TEST_F(JobTest, TheLastWaiterLeavingStopsIt) {
+  auto job = Make();
+  StopCause told = StopCause::kNone;
+  job->Start("cpu");
+  job->SetStopHook([&](StopCause cause) { told = cause; });
+  auto a = job->Attach({}), b = job->Attach({});
+  a.reset();
+  EXPECT_EQ(told, StopCause::kNone);
+  b.reset();
+  EXPECT_EQ(told, StopCause::kAbandoned);
+  EXPECT_FALSE(job->Attach({})) << "nobody joins a job that is being abandoned";
+  EXPECT_FALSE(job->RequestStop(StopCause::kCancelled)) << "the first cause stays";
+  job->Finish(StopError(job->stop_cause()));
+  EXPECT_EQ(job->state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(job->Snapshot().error().reason(), "ABANDONED");
+}
+
+TEST_F(JobTest, ADetachedJobGoesOn) {
+  auto job = Make();
+  auto a = job->Attach({.detach = false, .deadline = {}});
+  auto b = job->Attach({.detach = true, .deadline = {}});
+  b.reset();
+  a.reset();
+  EXPECT_EQ(job->stop_cause(), StopCause::kNone);
+  EXPECT_TRUE(job->Start("cpu"));
+}
+
+TEST_F(JobTest, AHookSetAfterTheStopIsCalledAtOnce) {
+  auto job = Make();
+  job->Start("cpu");
+  job->RequestStop(StopCause::kMaxRun);
+  StopCause told = StopCause::kNone;
+  job->SetStopHook([&](StopCause cause) { told = cause; });
+  EXPECT_EQ(told, StopCause::kMaxRun);
+}
+
+TEST_F(JobTest, StopBeforeStartMeansNoStart) {
+  auto job = Make();
+  EXPECT_TRUE(job->RequestStop(StopCause::kCancelled));
+  EXPECT_FALSE(job->Start("cpu"));
+  EXPECT_TRUE(job->Finish(StopError(StopCause::kCancelled)));
+  EXPECT_FALSE(job->Finish(absl::OkStatus())) << "it ended before";
+  EXPECT_FALSE(job->RequestStop(StopCause::kCancelled));
+  EXPECT_EQ(job->state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_FALSE(job->Snapshot().has_start_time());
+}
+
+TEST_F(JobTest, TheDeadlineIsThatOfTheMostPatient) {
+  auto job = Make();
+  const TimePoint soon = clock_.Now() + milliseconds(10), late = clock_.Now() + milliseconds(20);
+  auto a = job->Attach({.detach = false, .deadline = late});
+  auto b = job->Attach({.detach = false, .deadline = soon});
+  EXPECT_EQ(job->deadline(), late);
+  auto c = job->Attach({});
+  EXPECT_FALSE(job->deadline());
+}
+
+TEST_F(JobTest, TheResultLivesAsLongAsSomebodyWaits) {
+  bool alive = false;
+  auto job = Make();
+  auto waiter = job->Attach({});
+  job->Start("cpu");
+  job->SetResult(std::make_shared<Answer>(&alive));
+  EXPECT_FALSE(job->result()) << "not before the end";
+  job->Finish(absl::OkStatus());
+  EXPECT_TRUE(job->result());
+  waiter->Leave();
+  EXPECT_FALSE(alive);
+  EXPECT_FALSE(job->result());
+
+  auto detached = Make();
+  detached->Attach({.detach = true, .deadline = {}})->Leave();
+  detached->Start("cpu");
+  detached->SetResult(std::make_shared<Answer>(&alive));
+  detached->Finish(absl::OkStatus());
+  EXPECT_FALSE(alive) << "nobody waits, nothing is kept";
+}
+
+TEST_F(JobTest, ACancelledSolveKeepsItsOutcomes) {
+  auto job = Make(v1::JOB_KIND_SOLVE);
+  job->Start("cpu");
+  job->RequestStop(StopCause::kCancelled);
+  v1::RhsOutcome outcome;
+  outcome.set_outcome(v1::OUTCOME_CANCELLED);
+  job->SetOutcomes({outcome});
+  job->Finish(absl::OkStatus());
+  EXPECT_EQ(job->state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_FALSE(job->Snapshot().has_error());
+  EXPECT_EQ(job->Snapshot().outcomes_size(), 1);
+}
+
+TEST_F(JobTest, ASolveThatConvergedInSpiteOfTheStopSucceeded) {
+  auto job = Make(v1::JOB_KIND_SOLVE);
+  job->Start("cpu");
+  job->RequestStop(StopCause::kCancelled);
+  v1::RhsOutcome outcome;
+  outcome.set_outcome(v1::OUTCOME_CONVERGED);
+  job->SetOutcomes({outcome});
+  job->Finish(absl::OkStatus());
+  EXPECT_EQ(job->state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(JobTest, ResidualsThatWaitedAreShownToWhoLooks) {
+  auto job = Make(v1::JOB_KIND_SOLVE);
+  job->Start("cpu");
+  job->ReportResidual(0, 0, 1.0);
+  EXPECT_EQ(job->Read(2, 10).events.size(), 0u);
+  clock_.Advance(milliseconds(100));
+  ASSERT_EQ(job->Read(2, 10).events.size(), 1u);
+  EXPECT_EQ(job->Read(2, 10).events[0].residuals().residuals_size(), 1);
+}
+
+TEST_F(JobTest, NothingIsReportedAfterTheEnd) {
+  auto job = Make();
+  job->Start("cpu");
+  job->Finish(absl::OkStatus());
+  const int64_t count = job->Snapshot().event_count();
+  job->ReportProgress(v1::STAGE_BUILD, 1, 2);
+  job->ReportResidual(0, 0, 1);
+  job->ReportQueued(0, 0);
+  job->ReportQuality({});
+  EXPECT_EQ(job->Snapshot().event_count(), count);
+}
+
+TEST_F(JobTest, TheHeartbeatHasNoNumber) {
+  auto job = Make();
+  v1::JobEvent beat = job->Heartbeat(3, 120);
+  EXPECT_EQ(beat.number(), 0);
+  EXPECT_EQ(beat.heartbeat().position(), 3);
+  EXPECT_EQ(beat.heartbeat().state(), v1::JOB_STATE_QUEUED);
+  job->Start("cpu");
+  EXPECT_EQ(job->Heartbeat(3, 120).heartbeat().position(), 0);
+}
+
+TEST(StopErrorTest, EveryCauseHasItsReason) {
+  const std::pair<StopCause, const char*> expected[] = {
+      {StopCause::kCancelled, "CANCELLED"}, {StopCause::kAbandoned, "ABANDONED"},
+      {StopCause::kMaxQueue, "MAX_QUEUE"},  {StopCause::kMaxRun, "MAX_RUN"},
+      {StopCause::kDeadline, "DEADLINE"},   {StopCause::kDrain, "DRAINING"}};
+  for (const auto& [cause, why] : expected) EXPECT_EQ(ReasonOf(StopError(cause)), why);
+  EXPECT_TRUE(StopError(StopCause::kNone).ok());
+  EXPECT_TRUE(RetryDelayOf(StopError(StopCause::kDrain)));
+}
+
+}  // namespace
+}  // namespace spaid::server
