@@ -5,9 +5,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
-
-#include "kernels/sparse/matrix.h"
+#include <memory>
 
 // The loader resolves the choice before a sanitizer's run-time is up, so sanitizer builds define
 // SPAID_NO_MULTIVERSIONING (kernels/dense/CMakeLists.txt).
@@ -45,16 +43,16 @@ class AlignedBuffer {
   // At least `n` doubles, all of them writable.
   double* Ensure(int64_t n) {
     if (n > size_) {
-      Array<double>().swap(storage_);  // release first: old and new need not coexist
-      storage_.resize(static_cast<size_t>(n + kLanes));
+      storage_.reset();  // first: old and new need not coexist
+      storage_ = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(n + kLanes));
       size_ = n;
     }
-    const auto address = reinterpret_cast<uintptr_t>(storage_.data());
+    const auto address = reinterpret_cast<uintptr_t>(storage_.get());
     return reinterpret_cast<double*>((address + 63) & ~uintptr_t{63});
   }
 
  private:
-  Array<double> storage_;
+  std::unique_ptr<double[]> storage_;
   int64_t size_ = 0;
 };
 
