@@ -36,15 +36,15 @@ def skip_reason(case):
 def main(path):
     failed, skipped = [], {}
     for case in ElementTree.parse(path).getroot().iter('testcase'):
-        if case.find('failure') is not None or case.get('status') == 'fail':
-            failed.append(case)
-        elif case.find('skipped') is not None or case.get('status') in ('notrun', 'disabled'):
+        skip = case.find('skipped')
+        if case.get('status') == 'disabled' or (
+                skip is not None and skip.get('message', '').startswith('SKIP_')):
             skipped.setdefault(skip_reason(case), []).append(case.get('name'))
+        elif case.get('status') != 'run':  # failed, or could not be started at all
+            failed.append(case)
 
     for case in failed:
-        failure = case.find('failure')
-        why = failure.get('message', '') if failure is not None else ''
-        print(f'--- FAILED: {case.get("name")} {f"({why})" if why else ""}')
+        print(f'--- FAILED: {case.get("name")} after {float(case.get("time", 0)):.1f} s')
         print(output_of(case))
     for reason, names in sorted(skipped.items()):
         print(f'skipped ({len(names)}): {reason}')

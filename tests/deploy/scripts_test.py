@@ -118,14 +118,21 @@ class ReportTest(unittest.TestCase):
 
     def test_failed_tests_show_their_output(self):
         out = self.report('''
-            <testcase name="B" status="fail"><failure message="Timeout"/>
+            <testcase name="B" status="fail" time="2.5"><failure message=""/>
             <system-out>x.cc:3: Failure</system-out></testcase>''')
-        self.assertIn('FAILED: B (Timeout)', out)
+        self.assertIn('FAILED: B after 2.5 s', out)
         self.assertIn('x.cc:3: Failure', out)
+
+    def test_a_program_that_is_not_there_is_a_failure(self):
+        out = self.report('''
+            <testcase name="E" status="notrun"><skipped message="Unable to find executable"/>
+            <system-out>Unable to find executable: e</system-out></testcase>''')
+        self.assertIn('FAILED: E', out)
+        self.assertNotIn('skipped', out)
 
     def test_skipped_tests_are_grouped_by_their_reason(self):
         out = self.report('''
-            <testcase name="C" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION"/>
+            <testcase name="C" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
             <system-out>[ RUN ] C
             /a/x.cc:7: Skipped
             no GPU here
