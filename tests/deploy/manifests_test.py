@@ -127,7 +127,7 @@ class SystemdTest(unittest.TestCase):
         defaults = subprocess.run([SPAID, '--help'], capture_output=True, text=True, check=True)
         total = 0
         for name in ('drain-grace', 'drain-deadline'):
-            match = re.search(rf'--{name}\b.*?\[(\w+)\]', defaults.stdout, re.DOTALL)
+            match = re.search(rf'--{name} TIME=(\w+)', defaults.stdout)
             self.assertIsNotNone(match, f'--help tells no default of --{name}')
             total += seconds(match.group(1))
         self.assertGreater(int(stop.group(1)), total)
