@@ -1,0 +1,280 @@
+// spaidctl against the real daemon: what it prints, its JSON, its exit codes, Ctrl-C.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spaid/client.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "client/cli/gallery.h"
+#include "client/cli/matrix_market.h"
+#include "tests/client/cli/run_spaidctl.h"
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/problems.h"
+
+extern char** environ;
+
+namespace spaid::e2e {
+namespace {
+
+using cli::Finished;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+class Cli : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { daemon_ = new Daemon(); }
+  static void TearDownTestSuite() {
+    delete daemon_;
+    daemon_ = nullptr;
+  }
+  void SetUp() override { ASSERT_TRUE(daemon_->serving()) << daemon_->log(); }
+
+  static Finished Run(std::vector<std::string> args) {
+    args.insert(args.begin(), "--address=" + daemon_->address());
+    return cli::RunSpaidctl(args);
+  }
+  // Exactly one object on stdout, nothing on stderr.
+  static json RunJson(std::vector<std::string> args, int exit_code = 0) {
+    args.insert(args.begin(), "--json");
+    const Finished finished = Run(args);
+    EXPECT_EQ(finished.exit_code, exit_code) << finished.out << finished.err;
+    if (exit_code == 0) EXPECT_THAT(finished.err, IsEmpty());
+    return json::parse(finished.out);
+  }
+  // A solve that runs for long unless it is told to stop: thousands of iterations, half a million
+  // rows.
+  static std::vector<std::string> EndlessSolve() {
+    return {"solve",       "gallery:aniso:700", "--engine=none",
+            "--method=cg", "--rtol=1e-300",     "--max-iterations=2147483647"};
+  }
+  static std::string DetachEndless() {
+    std::vector<std::string> args = EndlessSolve();
+    args.emplace_back("--detach");
+    return RunJson(args).at("job");
+  }
+  TempDir folder_;
+  static Daemon* daemon_;
+};
+Daemon* Cli::daemon_ = nullptr;
+
+TEST_F(Cli, SolvesAFileAndWritesTheSolution) {
+  const CscMatrix a = ConvectionDiffusion(30, 20, 0.5);
+  const std::vector<double> b = SmoothRhs(a);
+  const std::string a_file = folder_ / "A.mtx.gz", b_file = folder_ / "b.mtx",
+                    x_file = folder_ / "x.mtx";
+  ASSERT_FALSE(cli::WriteMatrix(a_file, a));
+  ASSERT_FALSE(cli::WriteVectors(b_file, a.n, 1, b));
+  const json object = RunJson({"solve", a_file, "--rhs=" + b_file, "--engine=static-spai",
+                               "--method=bicgstab", "--rtol=1e-9", "--out=" + x_file});
+  EXPECT_EQ(object.at("outcome"), "CONVERGED");
+  EXPECT_EQ(object.at("engine"), "static-spai");
+  EXPECT_EQ(object.at("method"), "bicgstab");
+  EXPECT_EQ(object.at("device"), "cpu");
+  EXPECT_EQ(object.at("n"), a.n);
+  EXPECT_EQ(object.at("nnz"), a.col_ptr.back());
+  EXPECT_GT(object.at("iterations"), 0);
+  EXPECT_LE(object.at("true_relative_residual"), 1e-9);
+  EXPECT_GT(object.at("setup_ms"), 0);
+  EXPECT_GT(object.at("solve_ms"), 0);
+  EXPECT_GE(object.at("total_ms").get<double>(), object.at("solve_ms").get<double>());
+  EXPECT_NEAR(object.at("nnz_ratio").get<double>(), 1, 1e-12);
+  const auto x = cli::ReadVectors(x_file);
+  ASSERT_TRUE(x.ok()) << x.error().message;
+  EXPECT_LE(RelativeResidual(a, x->values, b), 1.001e-9);
+}
+
+TEST_F(Cli, SolveSpeaksToPeople) {
+  const Finished finished = Run({"solve", "gallery:poisson:10", "--rhs=random", "--rhs-count=2"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.out, HasSubstr("CONVERGED after "));
+  EXPECT_THAT(finished.out, HasSubstr("n 1,000   nnz 6,400"));
+  EXPECT_THAT(finished.out, HasSubstr("chosen"));  // AUTO says why
+  EXPECT_THAT(finished.out, ::testing::Not(HasSubstr("\033")));
+  EXPECT_THAT(finished.err, HasSubstr("running on cpu\n"));  // plain progress lines in a pipe
+  EXPECT_THAT(Run({"-q", "solve", "gallery:poisson:10"}).err, IsEmpty());
+}
+
+TEST_F(Cli, ExitCodeThreeIsAnHonestOutcome) {
+  const json object = RunJson(
+      {"solve", "gallery:aniso:60", "--engine=none", "--method=bicgstab", "--max-iterations=3"}, 3);
+  EXPECT_EQ(object.at("outcome"), "MAX_ITERATIONS");
+  EXPECT_GT(object.at("true_relative_residual"), 1e-8);
+  EXPECT_TRUE(object.contains("findings"));
+  const Finished text = Run({"solve", "gallery:graph:300", "--rhs=random", "--engine=none",
+                             "--method=bicgstab", "--max-iterations=2"});
+  EXPECT_EQ(text.exit_code, 3);
+  EXPECT_THAT(text.out, HasSubstr("What the matrix says:\n  - "));
+}
+
+TEST_F(Cli, RefusalsOfTheServerAreErrors) {
+  const Finished finished =
+      Run({"solve", "gallery:poisson:8", "--engine=static-spai", "--method=cg"});
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT(finished.err, HasSubstr("PRECONDITIONER_NOT_SPD"));
+  EXPECT_EQ(RunJson({"matrices", "matrices/unknown"}, 1).at("error").at("reason"),
+            "HANDLE_UNKNOWN");
+  EXPECT_EQ(RunJson({"watch", "jobs/unknown"}, 1).at("error").at("code"), "NOT_FOUND");
+}
+
+TEST_F(Cli, BuildKeepsMAndSolveTakesItByHandle) {
+  const std::string m_file = folder_ / "M.mtx";
+  const json built = RunJson({"build", "gallery:convdiff:12", "--pattern-power=2",
+                              "--local-solver=qr", "--precond-out=" + m_file});
+  const std::string name = built.at("preconditioner");
+  EXPECT_THAT(name, StartsWith("preconditioners/"));
+  EXPECT_EQ(built.at("spec").at("pattern_power"), 2);
+  const auto a = cli::Generate("convdiff", 12);
+  const auto m = cli::ReadMatrix(m_file);
+  ASSERT_TRUE(m.ok()) << m.error().message;
+  EXPECT_NEAR(InverseResidual(*a, *m), built.at("quality").at("residual_frobenius").get<double>(),
+              1e-9);
+
+  const json solved = RunJson({"solve", "gallery:convdiff:12", "--preconditioner=" + name});
+  EXPECT_EQ(solved.at("preconditioner"), name);
+
+  // By the matrix's handle, with b from a file.
+  const std::string b_file = folder_ / "b.mtx";
+  ASSERT_FALSE(cli::WriteVectors(b_file, a->n, 1, std::vector<double>(a->n, 1.0)));
+  const std::string matrix = built.at("matrix");
+  EXPECT_EQ(RunJson({"solve", matrix, "--rhs=" + b_file}).at("n"), a->n);
+  EXPECT_EQ(RunJson({"solve", matrix}, 1).at("error").at("reason"), "RHS_NEEDS_MATRIX");
+
+  const json listed = RunJson({"preconditioners"});
+  EXPECT_THAT(listed.dump(), HasSubstr(name));
+  const std::string again = folder_ / "M2.mtx.gz";
+  EXPECT_EQ(RunJson({"preconditioners", name, "--download=" + again}).at("n"), a->n);
+  EXPECT_EQ(cli::ReadMatrix(again)->values, m->values);
+  EXPECT_EQ(RunJson({"preconditioners", name, "--delete"}).at("deleted"), name);
+  EXPECT_EQ(RunJson({"preconditioners", name}, 1).at("error").at("code"), "NOT_FOUND");
+}
+
+TEST_F(Cli, UploadEstimateListAndDelete) {
+  const std::string pattern = folder_ / "P.mtx";
+  std::ofstream(pattern) << "%%MatrixMarket matrix coordinate pattern symmetric\n"
+                            "3 3 5\n1 1\n2 2\n3 3\n2 1\n3 2\n";
+  const json uploaded = RunJson({"upload", pattern, "--pattern-only", "--label=path"});
+  EXPECT_TRUE(uploaded.at("pattern_only"));
+  EXPECT_EQ(uploaded.at("nnz"), 7);
+  const json estimate = RunJson({"estimate", pattern, "--pattern-power=2"});
+  EXPECT_GE(estimate.at("nnz"), 9);
+  EXPECT_GT(estimate.at("host_bytes"), 0);
+  // The pattern as the base of a build on a matrix with values.
+  const std::string a_file = folder_ / "A.mtx";
+  std::ofstream(a_file) << "%%MatrixMarket matrix coordinate real general\n"
+                           "3 3 3\n1 1 2\n2 2 4\n3 3 8\n";
+  EXPECT_EQ(RunJson({"build", a_file, "--pattern=" + pattern}).at("nnz"), 7);
+
+  const std::string name = uploaded.at("name");
+  EXPECT_THAT(Run({"matrices"}).out, HasSubstr(name));
+  EXPECT_THAT(Run({"matrices", name}).out, HasSubstr("pattern only"));
+  EXPECT_EQ(RunJson({"matrices", name, "--delete"}).at("deleted"), name);
+  EXPECT_EQ(RunJson({"matrices", name}, 1).at("error").at("code"), "NOT_FOUND");
+}
+
+TEST_F(Cli, InfoShowsTheServer) {
+  const json info = RunJson({"info"});
+  EXPECT_THAT(info.at("engines").dump(), HasSubstr("static-spai"));
+  const Finished text = Run({"info"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.out, HasSubstr(info.at("version").get<std::string>()));
+  EXPECT_THAT(text.out, HasSubstr("cpu"));
+}
+
+TEST_F(Cli, DetachedJobIsWatchedAndCancelled) {
+  const std::string job = DetachEndless();
+  EXPECT_THAT(job, StartsWith("jobs/"));
+  EXPECT_THAT(RunJson({"jobs"}).dump(), HasSubstr(job));
+  EXPECT_THAT(RunJson({"jobs", job}).at("state"), ::testing::AnyOf("queued", "running"));
+  EXPECT_EQ(RunJson({"cancel", job}).at("job"), job);
+  const json ended = RunJson({"watch", job}, 1);
+  EXPECT_EQ(ended.at("state"), "cancelled");
+}
+
+TEST_F(Cli, WatchGivesTheOutcomesExitCode) {
+  const std::string good = RunJson({"solve", "gallery:poisson:8", "--detach"}).at("job");
+  const json converged = RunJson({"watch", good});
+  EXPECT_EQ(converged.at("outcomes").at(0).at("outcome"), "CONVERGED");
+  const std::string bad = RunJson({"solve", "gallery:aniso:60", "--engine=none", "--detach",
+                                   "--method=bicgstab", "--max-iterations=2"})
+                              .at("job");
+  EXPECT_EQ(RunJson({"watch", bad}, 3).at("outcomes").at(0).at("outcome"), "MAX_ITERATIONS");
+}
+
+TEST_F(Cli, CompareMarksTheBest) {
+  const json table = RunJson({"compare", "gallery:poisson:12", "--powers=1"});
+  ASSERT_TRUE(table.at("best").is_number());
+  std::vector<std::string> pairs;
+  double best_total = INFINITY;
+  for (const json& row : table.at("rows")) {
+    pairs.push_back(row.at("engine").get<std::string>() + "/" +
+                    row.at("method").get<std::string>());
+    ASSERT_EQ(row.at("outcome"), "CONVERGED") << row.dump();
+    best_total = std::min(best_total, row.at("total_ms").get<double>());
+  }
+  EXPECT_THAT(pairs, ::testing::UnorderedElementsAre("none/cg", "none/bicgstab", "none/gmres",
+                                                     "jacobi/cg", "jacobi/bicgstab", "jacobi/gmres",
+                                                     "static-spai/bicgstab", "static-spai/gmres"));
+  EXPECT_EQ(table.at("rows").at(table.at("best").get<size_t>()).at("total_ms"), best_total);
+  const Finished text = Run({"compare", "gallery:convdiff:6", "--powers=1,2"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("<- best total"));
+  EXPECT_THAT(text.out, HasSubstr("static-spai, p = 2"));
+  // CG does not fit a nonsymmetric matrix.
+  EXPECT_THAT(text.out, ::testing::Not(HasSubstr(" cg ")));
+  // What is predicted to take too long is left out, and said to be.
+  EXPECT_THAT(Run({"compare", "gallery:poisson:12", "--max-setup=1e-6"}).out,
+              HasSubstr("left out: set-up predicted"));
+  EXPECT_EQ(Run({"compare", "gallery:aniso:40", "--powers=1", "--max-iterations=1"}).exit_code, 3);
+}
+
+TEST_F(Cli, CtrlCCancelsTheJob) {
+  std::vector<std::string> words = {cli::SpaidctlPath(), "--address=" + daemon_->address()};
+  for (const std::string& word : EndlessSolve()) words.push_back(word);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  // Its progress lines tell when the solve runs.
+  int progress[2];
+  ASSERT_EQ(pipe2(progress, O_CLOEXEC), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, progress[1], 2);
+  pid_t child = 0;
+  ASSERT_EQ(posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(progress[1]);
+  std::string said;
+  char c = 0;
+  while (said.find("running on") == std::string::npos && read(progress[0], &c, 1) == 1) said += c;
+  ASSERT_THAT(said, HasSubstr("running on"));
+  kill(child, SIGINT);
+  while (read(progress[0], &c, 1) == 1) said += c;
+  close(progress[0]);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_THAT(said, HasSubstr("cancelling the job"));
+  // 1 where the call was cut, 3 where the job's CANCELLED outcome still came.
+  EXPECT_THAT(WEXITSTATUS(status), ::testing::AnyOf(1, 3));
+  const json jobs = RunJson({"jobs"});
+  const std::string last = jobs.at("jobs").at(0).at("job");
+  const Finished watched = Run({"--json", "watch", last});
+  EXPECT_THAT(json::parse(watched.out).dump(),
+              ::testing::AnyOf(HasSubstr("cancelled"), HasSubstr("CANCELLED")));
+}
+
+}  // namespace
+}  // namespace spaid::e2e

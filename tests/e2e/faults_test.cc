@@ -1,0 +1,278 @@
+// Things that break around a daemon: clients that die, signals, memory, ports, files.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spaid/client.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "client/cpp/errors.h"
+#include "spaid/v1/matrix.grpc.pb.h"
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/problems.h"
+
+namespace spaid::e2e {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+constexpr char kVictimAddress[] = "SPAID_E2E_VICTIM_ADDRESS";
+constexpr char kVictimMode[] = "SPAID_E2E_VICTIM_MODE";
+
+// Tries until it holds or half a minute has passed.
+template <class Condition>
+bool Eventually(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+  }
+  return true;
+}
+
+// This program again, as the client that dies in the middle of what it does.
+int RunVictim(const std::string& address, const std::string& mode) {
+  Client client({.address = address, .chunk_bytes = 64 << 10});
+  if (mode == "upload") {
+    (void)client.Upload(Band(16 << 20), "", {.on_progress = [](const Progress& progress) {
+                          if (progress.done > progress.total / 2) kill(getpid(), SIGKILL);
+                        }});
+  } else {
+    (void)client.Build(ConvectionDiffusion(120, 110, 0.3),
+                       {.pattern_power = 4, .local_solver = LocalSolver::kQr}, false,
+                       {.on_progress = [](const Progress& progress) {
+                         if (progress.kind == Progress::Kind::kStarted) kill(getpid(), SIGKILL);
+                       }});
+  }
+  return 1;  // it was meant to die
+}
+
+Ran RunVictimProgram(const Daemon& daemon, const std::string& mode) {
+  setenv(kVictimAddress, daemon.address().c_str(), 1);
+  setenv(kVictimMode, mode.c_str(), 1);
+  const Ran ran = RunProgram({std::filesystem::read_symlink("/proc/self/exe").string()});
+  unsetenv(kVictimAddress);
+  unsetenv(kVictimMode);
+  return ran;
+}
+
+TEST(ClientKilled, MidUploadGivesItsBytesBack) {
+  // Room for one matrix of 16 MiB and a little: while the dead client's bytes are held, no other
+  // fits.
+  Daemon daemon({"--matrix-store-bytes=20000000", "--max-matrix-bytes=18000000"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const Ran victim = RunVictimProgram(daemon, "upload");
+  ASSERT_EQ(victim.status, -SIGKILL) << victim.output;
+  Client client({.address = daemon.address()});
+  CscMatrix a = Band(16 << 20);
+  a.values[0] = 99;  // not what the victim was sending
+  Error last;
+  EXPECT_TRUE(Eventually([&] {
+    const auto stored = client.Upload(a);
+    if (!stored.ok()) last = stored.error();
+    return stored.ok();
+  })) << last.reason
+      << " " << last.message;
+}
+
+TEST(ClientKilled, MidBuildCancelsItsJob) {
+  Daemon daemon;
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const Ran victim = RunVictimProgram(daemon, "build");
+  ASSERT_EQ(victim.status, -SIGKILL) << victim.output;
+  Client client({.address = daemon.address()});
+  const auto jobs = client.ListJobs();
+  ASSERT_TRUE(jobs.ok()) << jobs.error().message;
+  ASSERT_EQ(jobs->size(), 1u);
+  const auto ended = client.Watch(jobs->front().name, {});
+  ASSERT_TRUE(ended.ok()) << ended.error().message;
+  EXPECT_EQ(ended->state, JobState::kCancelled);
+}
+
+// Long enough to be running when the signal comes.
+const PreconditionerSpec kLongBuild{.pattern_power = 4, .local_solver = LocalSolver::kQr};
+
+TEST(Drain, FinishesRunningWorkAndExitsWithZero) {
+  Daemon daemon({"--drain-grace=0s", "--drain-deadline=60s"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const CscMatrix a = ConvectionDiffusion(70, 70, 0.25);
+  Client client({.address = daemon.address()});
+  bool signalled = false;
+  const auto built =
+      client.Build(a, kLongBuild, true, {.on_progress = [&](const Progress& progress) {
+                     if (progress.kind == Progress::Kind::kStarted && !signalled) {
+                       signalled = true;
+                       daemon.Signal(SIGTERM);
+                     }
+                   }});
+  ASSERT_TRUE(signalled);
+  ASSERT_TRUE(built.ok()) << built.error().message << "\n" << daemon.log();
+  EXPECT_NEAR(InverseResidual(a, *built->m), built->preconditioner.quality.residual_frobenius,
+              1e-9);
+  EXPECT_EQ(daemon.WaitForExit(), 0) << daemon.log();
+}
+
+TEST(Drain, RefusesNewWorkWithARetryHint) {
+  Daemon daemon({"--drain-grace=0s", "--drain-deadline=60s"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const CscMatrix a = ConvectionDiffusion(80, 75, 0.25);
+  Client client({.address = daemon.address()});
+  Client other({.address = daemon.address(), .max_attempts = 1});
+  const auto small = other.Upload(Poisson(5, 5));
+  ASSERT_TRUE(small.ok());
+  bool signalled = false;
+  Error refusal;
+  const auto built =
+      client.Build(a, kLongBuild, false, {.on_progress = [&](const Progress& progress) {
+                     if (progress.kind != Progress::Kind::kStarted || signalled) {
+                       return;
+                     }
+                     signalled = true;
+                     daemon.Signal(SIGTERM);
+                     EXPECT_TRUE(Eventually([&] {
+                       const auto late = other.Build(small->name, PreconditionerSpec{});
+                       if (!late.ok()) refusal = late.error();
+                       return !late.ok();
+                     }));
+                   }});
+  ASSERT_TRUE(built.ok()) << built.error().message << "\n" << daemon.log();
+  EXPECT_EQ(refusal.code, Code::kUnavailable);
+  EXPECT_EQ(refusal.reason, "DRAINING") << refusal.message;
+  EXPECT_TRUE(refusal.retry_after.has_value());
+  EXPECT_EQ(daemon.WaitForExit(), 0) << daemon.log();
+}
+
+TEST(Drain, TheDeadlineEndsWhatDoesNotFinish) {
+  Daemon daemon({"--drain-grace=0s", "--drain-deadline=200ms"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const CscMatrix a = ConvectionDiffusion(200, 200, 0.25);
+  Client client({.address = daemon.address(), .max_attempts = 1});
+  bool signalled = false;
+  const auto built =
+      client.Build(a, kLongBuild, false, {.on_progress = [&](const Progress& progress) {
+                     if (progress.kind == Progress::Kind::kStarted && !signalled) {
+                       signalled = true;
+                       daemon.Signal(SIGTERM);
+                     }
+                   }});
+  EXPECT_TRUE(signalled);
+  EXPECT_FALSE(built.ok());
+  EXPECT_EQ(daemon.WaitForExit(), 0) << daemon.log();
+}
+
+TEST(Drain, AnIdleDaemonGoesAtOnceAndTakesItsPortFileWithIt) {
+  Daemon daemon({"--drain-grace=0s"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.WaitForExit(seconds(20)), 0) << daemon.log();
+}
+
+TEST(Memory, OfAnUploadIsTheMatrixAndLittleMore) {
+  Daemon daemon;
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  Client client({.address = daemon.address()});
+  ASSERT_TRUE(client.Upload(Band(1 << 20)).ok());  // the first of everything
+  const int64_t before = daemon.ResidentBytes();
+  const CscMatrix a = Band(192 << 20);
+  const auto stored = client.Upload(a);
+  ASSERT_TRUE(stored.ok()) << stored.error().message;
+  const double ratio =
+      static_cast<double>(daemon.PeakResidentBytes() - before) / static_cast<double>(ArrayBytes(a));
+  RecordProperty("peak_over_matrix", std::to_string(ratio));
+  std::printf("peak memory of an upload: %.3f x the matrix\n", ratio);
+  EXPECT_GT(ratio, 0.9);  // it is there at all
+  EXPECT_LE(ratio, 1.3);
+}
+
+TEST(Start, APortThatIsTakenIsSaid) {
+  Daemon first;
+  ASSERT_TRUE(first.serving()) << first.log();
+  Daemon second({}, first.address().c_str());
+  EXPECT_FALSE(second.serving());
+  EXPECT_NE(second.WaitForExit(), 0);
+  EXPECT_THAT(second.log(), HasSubstr(first.address()));
+  EXPECT_THAT(second.log(), HasSubstr("taken"));
+  Client client({.address = first.address()});
+  EXPECT_TRUE(client.GetServerInfo().ok());
+}
+
+TEST(Start, OtherMachinesAreServedOnlyWithTlsOrOnPurpose) {
+  Daemon refused({}, "0.0.0.0:0");
+  EXPECT_FALSE(refused.serving());
+  EXPECT_NE(refused.WaitForExit(), 0);
+  EXPECT_THAT(refused.log(), HasSubstr("--insecure"));
+  Daemon on_purpose({"--insecure"}, "0.0.0.0:0");
+  EXPECT_TRUE(on_purpose.serving()) << on_purpose.log();
+}
+
+TEST(Start, AnUnreadableCertificateIsSaid) {
+  Daemon daemon({"--tls-cert=/nonexistent/cert.pem", "--tls-key=/nonexistent/key.pem"});
+  EXPECT_FALSE(daemon.serving());
+  EXPECT_NE(daemon.WaitForExit(), 0);
+  EXPECT_THAT(daemon.log(), HasSubstr("/nonexistent/cert.pem"));
+}
+
+TEST(Start, WrongUsageIsToldFromFailure) {
+  Daemon daemon({"--no-such-flag"});
+  EXPECT_FALSE(daemon.serving());
+  EXPECT_EQ(daemon.WaitForExit(), 2);
+  EXPECT_THAT(daemon.log(), HasSubstr("no-such-flag"));
+}
+
+TEST(Garbage, OnThePortHarmsNobody) {
+  Daemon daemon;
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const int port = std::stoi(daemon.address().substr(daemon.address().rfind(':') + 1));
+  for (const std::string bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(4096, '\0'),
+        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff")}) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_GT(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+    close(fd);
+  }
+  Client client({.address = daemon.address()});
+  EXPECT_TRUE(client.GetServerInfo().ok());
+}
+
+TEST(Restart, AnIdempotentCallOutlivesTheDaemon) {
+  auto first = std::make_unique<Daemon>();
+  ASSERT_TRUE(first->serving()) << first->log();
+  const std::string address = first->address();
+  Client client({.address = address, .max_attempts = 10});
+  ASSERT_TRUE(client.GetServerInfo().ok());
+  first.reset();  // SIGKILL
+  auto waiting = std::async(std::launch::async, [&] { return client.GetServerInfo(); });
+  Daemon second({}, address.c_str());
+  ASSERT_TRUE(second.serving()) << second.log();
+  const auto info = waiting.get();
+  EXPECT_TRUE(info.ok()) << info.error().message;
+}
+
+}  // namespace
+}  // namespace spaid::e2e
+
+int main(int argc, char** argv) {
+  if (const char* address = std::getenv(spaid::e2e::kVictimAddress)) {
+    const char* mode = std::getenv(spaid::e2e::kVictimMode);
+    return spaid::e2e::RunVictim(address, mode ? mode : "");
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,170 @@
+// TLS, mutual TLS and tokens with certificates made here by openssl's program.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spaid/client.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/problems.h"
+
+namespace spaid::e2e {
+namespace {
+
+using ::testing::HasSubstr;
+
+void OpenSsl(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "openssl");
+  const Ran ran = RunProgram(arguments);
+  ASSERT_EQ(ran.status, 0) << ran.output;
+}
+
+// A certificate authority and what it signs, as PEM files of one folder.
+class Authority {
+ public:
+  Authority(const TempDir& folder, std::string name) : folder_(folder), name_(std::move(name)) {
+    OpenSsl({"req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+             "-days", "2", "-subj", "/CN=" + name_, "-keyout", Path(name_ + ".key"), "-out", ca()});
+  }
+  // NAME.pem and NAME.key, for 127.0.0.1.
+  void Sign(const std::string& file, const std::string& subject) const {
+    OpenSsl({"req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
+             "/CN=" + subject, "-keyout", Path(file + ".key"), "-out", Path(file + ".csr")});
+    std::ofstream(Path("san")) << "subjectAltName=IP:127.0.0.1,DNS:localhost\n";
+    OpenSsl({"x509", "-req", "-in", Path(file + ".csr"), "-CA", ca(), "-CAkey",
+             Path(name_ + ".key"), "-CAcreateserial", "-days", "2", "-extfile", Path("san"), "-out",
+             Path(file + ".pem")});
+  }
+  std::string ca() const { return Path(name_ + ".pem"); }
+  std::string Path(const std::string& file) const { return (folder_ / file).string(); }
+
+ private:
+  const TempDir& folder_;
+  std::string name_;
+};
+
+class Tls : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (RunProgram({"openssl", "version"}).status != 0) {
+      GTEST_SKIP() << "no openssl program to make certificates with";
+    }
+  }
+  std::vector<std::string> ServerFlags() const {
+    return {"--tls-cert=" + (folder_ / "server.pem").string(),
+            "--tls-key=" + (folder_ / "server.key").string()};
+  }
+  const TempDir folder_;
+};
+
+TEST_F(Tls, WorksBothWaysAndKeepsStrangersOut) {
+  const Authority ca(folder_, "ca"), stranger(folder_, "stranger");
+  ca.Sign("server", "spaid server");
+  Daemon daemon(ServerFlags());
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+
+  Client client({.address = daemon.address(), .ca_file = ca.ca()});
+  const CscMatrix a = ConvectionDiffusion(20, 20, 0.5);
+  const std::vector<double> b = SmoothRhs(a);
+  const auto solved = client.Solve(a, b);
+  ASSERT_TRUE(solved.ok()) << solved.error().message;
+  EXPECT_LE(RelativeResidual(a, solved->x, b), 1.001e-8);
+
+  Client distrustful({.address = daemon.address(), .ca_file = stranger.ca(), .max_attempts = 1});
+  EXPECT_EQ(distrustful.GetServerInfo().error().code, Code::kUnavailable);
+  Client plaintext({.address = daemon.address(), .max_attempts = 1});
+  const Error refused = plaintext.GetServerInfo().error();
+  EXPECT_EQ(refused.code, Code::kUnavailable);
+  EXPECT_THAT(refused.message, HasSubstr(daemon.address()));
+  EXPECT_TRUE(client.GetServerInfo().ok());
+}
+
+TEST_F(Tls, MutualTlsNamesTheTenant) {
+  const Authority ca(folder_, "ca"), stranger(folder_, "stranger");
+  ca.Sign("server", "spaid server");
+  ca.Sign("blue", "blue");
+  ca.Sign("red", "red");
+  stranger.Sign("eve", "blue");
+  std::vector<std::string> flags = ServerFlags();
+  flags.push_back("--tls-client-ca=" + ca.ca());
+  Daemon daemon(flags);
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const auto as = [&](const std::string& name) {
+    return Client({.address = daemon.address(),
+                   .ca_file = ca.ca(),
+                   .certificate_file = ca.Path(name + ".pem"),
+                   .key_file = ca.Path(name + ".key"),
+                   .max_attempts = 1});
+  };
+  Client blue = as("blue"), red = as("red");
+  const auto info = blue.GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  EXPECT_THAT(info->tenant, HasSubstr("blue"));
+  const auto matrix = blue.Upload(Poisson(4, 4));
+  ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+  EXPECT_EQ(red.GetMatrix(matrix->name).error().reason, "HANDLE_UNKNOWN");
+
+  EXPECT_FALSE(as("eve").GetServerInfo().ok());  // signed by somebody else
+  Client nobody({.address = daemon.address(), .ca_file = ca.ca(), .max_attempts = 1});
+  EXPECT_FALSE(nobody.GetServerInfo().ok());
+}
+
+TEST_F(Tls, TokensNameTheTenant) {
+  const Authority ca(folder_, "ca");
+  ca.Sign("server", "spaid server");
+  const std::string tokens = (folder_ / "tokens").string();
+  std::ofstream(tokens) << "secret-of-blue-0123456789 blue\nsecret-of-red-0123456789 red\n";
+  std::filesystem::permissions(tokens, std::filesystem::perms::owner_read);
+  std::vector<std::string> flags = ServerFlags();
+  flags.push_back("--tokens=" + tokens);
+  Daemon daemon(flags);
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const auto with = [&](const std::string& token) {
+    return Client({.address = daemon.address(), .ca_file = ca.ca(), .token = token});
+  };
+  const auto info = with("secret-of-blue-0123456789").GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  EXPECT_EQ(info->tenant, "blue");
+  const Error wrong = with("secret-of-nobody").GetServerInfo().error();
+  EXPECT_EQ(wrong.code, Code::kUnauthenticated);
+  EXPECT_EQ(wrong.reason, "BAD_TOKEN");
+}
+
+TEST_F(Tls, ACertificateIsReplacedWithoutARestart) {
+  const Authority old_ca(folder_, "old"), new_ca(folder_, "new");
+  old_ca.Sign("server", "spaid server");
+  Daemon daemon(ServerFlags());
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  ASSERT_TRUE(Client({.address = daemon.address(), .ca_file = old_ca.ca()}).GetServerInfo().ok());
+
+  new_ca.Sign("next", "spaid server");
+  std::filesystem::rename(folder_ / "next.key", folder_ / "server.key");
+  std::filesystem::rename(folder_ / "next.pem", folder_ / "server.pem");
+  // The daemon looks at the files from time to time; each try is a new connection.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  bool replaced = false;
+  while (!replaced && std::chrono::steady_clock::now() < end) {
+    replaced = Client({.address = daemon.address(), .ca_file = new_ca.ca()}).GetServerInfo().ok();
+  }
+  EXPECT_TRUE(replaced) << daemon.log();
+  EXPECT_FALSE(Client({.address = daemon.address(), .ca_file = old_ca.ca(), .max_attempts = 1})
+                   .GetServerInfo()
+                   .ok());
+}
+
+TEST_F(Tls, ABrokenCertificateIsSaidAtTheStart) {
+  const Authority ca(folder_, "ca");
+  ca.Sign("server", "spaid server");
+  std::ofstream(folder_ / "server.pem") << "not a certificate\n";
+  Daemon daemon(ServerFlags());
+  EXPECT_FALSE(daemon.serving());
+  EXPECT_NE(daemon.WaitForExit(), 0);
+  EXPECT_THAT(daemon.log(), HasSubstr("server.pem"));
+}
+
+}  // namespace
+}  // namespace spaid::e2e
