@@ -114,7 +114,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
 bool IsLoopback(const std::string& address) {
   if (absl::StartsWith(address, "unix:") || absl::StartsWith(address, "unix-abstract:")) return true;
   const absl::string_view host = absl::string_view(address).substr(0, address.rfind(':'));
-  return host == "localhost" || absl::StartsWith(host, "127.") || host == "[::1]";
+  // Digits and dots only: 127.evil.example is a name like any other.
+  const bool numeric = host.find_first_not_of("0123456789.") == absl::string_view::npos;
+  return host == "localhost" || (numeric && absl::StartsWith(host, "127.")) || host == "[::1]";
 }
 
 }  // namespace spaid::server

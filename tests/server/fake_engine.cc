@@ -1,0 +1,244 @@
+#include "tests/server/fake_engine.h"
+
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace spaid::server {
+namespace {
+
+using kernels::Result;
+using kernels::Status;
+using kernels::StatusCode;
+
+class FakePlan : public kernels::Plan {
+ public:
+  explicit FakePlan(bool serves_new_values) : serves_new_values_(serves_new_values) {}
+  int64_t host_bytes() const override { return 64; }
+  bool serves_new_values() const override { return serves_new_values_; }
+
+ private:
+  bool serves_new_values_;
+};
+
+class FakePreconditioner : public kernels::Preconditioner {
+ public:
+  FakePreconditioner(kernels::EngineKind kind, kernels::CscMatrix m)
+      : kind_(kind), m_(std::move(m)) {}
+  kernels::EngineKind kind() const override { return kind_; }
+  const kernels::CscMatrix& matrix() const override { return m_; }
+  int64_t host_bytes() const override { return m_.bytes(); }
+
+ private:
+  kernels::EngineKind kind_;
+  kernels::CscMatrix m_;
+};
+
+double Diagonal(const kernels::CscView& a, int64_t j) {
+  for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+    if (a.row_idx[p] == j) return a.values[p];
+  }
+  return 0;
+}
+
+double Norm(std::span<const double> v) {
+  double sum = 0;
+  for (const double x : v) sum += x * x;
+  return std::sqrt(sum);
+}
+
+}  // namespace
+
+void FakeEngine::HoldBuilds() {
+  std::lock_guard lock(mu_);
+  hold_builds_ = true;
+}
+void FakeEngine::HoldSolves() {
+  std::lock_guard lock(mu_);
+  hold_solves_ = true;
+}
+void FakeEngine::Release() {
+  {
+    std::lock_guard lock(mu_);
+    hold_builds_ = hold_solves_ = false;
+  }
+  changed_.notify_all();
+}
+void FakeEngine::WaitFor(const int64_t& counter, int64_t count) const {
+  std::unique_lock lock(mu_);
+  changed_.wait(lock, [&] { return counter >= count; });
+}
+void FakeEngine::WaitForBuilds(int64_t count) { WaitFor(builds_, count); }
+void FakeEngine::WaitForSolves(int64_t count) { WaitFor(solves_, count); }
+int64_t FakeEngine::builds() const {
+  std::lock_guard lock(mu_);
+  return builds_;
+}
+int64_t FakeEngine::solves() const {
+  std::lock_guard lock(mu_);
+  return solves_;
+}
+int64_t FakeEngine::plans() const {
+  std::lock_guard lock(mu_);
+  return plans_;
+}
+void FakeEngine::FailBuilds(Status status) {
+  std::lock_guard lock(mu_);
+  fail_builds_ = std::move(status);
+}
+void FakeEngine::SetPredictedMs(double ms) {
+  std::lock_guard lock(mu_);
+  predicted_ms_ = ms;
+}
+void FakeEngine::SetResiduals(int count) {
+  std::lock_guard lock(mu_);
+  residuals_ = count;
+}
+
+kernels::StopReason FakeEngine::WaitWhile(const bool& held, const kernels::StopToken& stop) const {
+  std::unique_lock lock(mu_);
+  changed_.notify_all();
+  while (held && !stop.stop_requested()) {
+    // A stop token cannot be waited on: looked at as often as an engine's loop would.
+    changed_.wait_for(lock, std::chrono::milliseconds(1));
+  }
+  return stop.Poll();
+}
+
+std::vector<kernels::DeviceInfo> FakeEngine::Devices() const {
+  kernels::DeviceInfo cpu;
+  cpu.name = "fake CPU";
+  cpu.threads = 1;
+  return {cpu};
+}
+
+Result<kernels::ResolvedSpec> FakeEngine::Resolve(const kernels::PreconditionerSpec& spec,
+                                                  const kernels::CscView&,
+                                                  const kernels::Diagnosis&) const {
+  kernels::ResolvedSpec resolved{spec, ""};
+  if (spec.engine == kernels::EngineKind::kAuto) {
+    resolved.spec.engine = kernels::EngineKind::kJacobi;
+    resolved.reason = "the fake always takes Jacobi";
+  }
+  return resolved;
+}
+
+Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::PreconditionerSpec&,
+                                                    const kernels::PatternView& a,
+                                                    const kernels::PatternView*,
+                                                    const kernels::Context&) const {
+  std::lock_guard lock(mu_);
+  kernels::BuildEstimate estimate;
+  estimate.nnz_m = a.n_cols;
+  estimate.host_bytes = 64 + 20 * a.n_cols + 8;
+  estimate.download_bytes = 20 * a.n_cols + 8;
+  estimate.predicted_ms = predicted_ms_;
+  estimate.n1_max = estimate.n2_max = 1;
+  return estimate;
+}
+
+Result<std::shared_ptr<const kernels::Plan>> FakeEngine::MakePlan(
+    const kernels::PreconditionerSpec& spec, const kernels::CscView&, const kernels::PatternView*,
+    const kernels::Context&) const {
+  std::lock_guard lock(mu_);
+  ++plans_;
+  return std::shared_ptr<const kernels::Plan>(
+      std::make_shared<FakePlan>(!spec.static_spai.pattern.keep_tau.has_value()));
+}
+
+Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan&,
+                                               const kernels::PreconditionerSpec& spec,
+                                               const kernels::CscView& a,
+                                               const kernels::Context& context) const {
+  {
+    std::lock_guard lock(mu_);
+    ++builds_;
+  }
+  const int64_t n = a.n_cols;
+  if (context.progress) context.progress->OnProgress(kernels::Stage::kBuild, 0, n);
+  const kernels::StopReason stop = WaitWhile(hold_builds_, context.stop);
+  if (stop != kernels::StopReason::kNone) return kernels::StopStatus(stop, "the fake build");
+  {
+    std::lock_guard lock(mu_);
+    if (!fail_builds_.ok()) return fail_builds_;
+  }
+  kernels::CscMatrix m;
+  m.n_rows = m.n_cols = n;
+  m.col_ptr.resize(static_cast<size_t>(n) + 1);
+  m.row_idx.resize(static_cast<size_t>(n));
+  m.values.resize(static_cast<size_t>(n));
+  for (int64_t j = 0; j < n; ++j) {
+    const double d = Diagonal(a, j);
+    m.col_ptr[static_cast<size_t>(j)] = j;
+    m.row_idx[static_cast<size_t>(j)] = static_cast<int32_t>(j);
+    m.values[static_cast<size_t>(j)] = d != 0 ? 1 / d : 1;
+  }
+  m.col_ptr[static_cast<size_t>(n)] = n;
+  if (context.progress) context.progress->OnProgress(kernels::Stage::kBuild, n, n);
+  kernels::BuildResult result;
+  result.preconditioner = std::make_shared<FakePreconditioner>(spec.engine, std::move(m));
+  result.quality.density = 1;
+  result.build_ms = 1;
+  return result;
+}
+
+Result<kernels::Method> FakeEngine::ResolveMethod(kernels::Method method, kernels::EngineKind kind,
+                                                  const kernels::Diagnosis&) const {
+  if (method == kernels::Method::kAuto) return kernels::Method::kBicgstab;
+  if (method == kernels::Method::kCg && kind == kernels::EngineKind::kStaticSpai) {
+    return Status(StatusCode::kFailedPrecondition, "PRECONDITIONER_NOT_SPD",
+                  "CG needs a symmetric positive definite preconditioner, and an explicit M is "
+                  "none; use BiCGSTAB or GMRES")
+        .At("method");
+  }
+  return method;
+}
+
+Result<kernels::SolveResult> FakeEngine::Solve(const kernels::CscView& a,
+                                               const kernels::Preconditioner*,
+                                               std::span<const double> b, std::span<const double>,
+                                               const kernels::SolveOptions& options,
+                                               const kernels::Context& context) const {
+  int residuals = 0;
+  {
+    std::lock_guard lock(mu_);
+    ++solves_;
+    residuals = residuals_;
+  }
+  const int64_t n = a.n_cols;
+  const int64_t count = static_cast<int64_t>(b.size()) / n;
+  if (context.progress) {
+    for (int64_t r = 0; r < count; ++r) {
+      for (int i = 0; i < residuals; ++i) {
+        context.progress->OnResidual({static_cast<int32_t>(r), i, std::pow(10.0, -i)});
+      }
+    }
+  }
+  const kernels::StopReason stop = WaitWhile(hold_solves_, context.stop);
+  kernels::SolveResult result;
+  result.x.resize(b.size());
+  for (int64_t r = 0; r < count; ++r) {
+    kernels::RhsResult rhs;
+    for (int64_t j = 0; j < n; ++j) {
+      const double d = Diagonal(a, j);
+      const auto k = static_cast<size_t>(r * n + j);
+      result.x[k] = stop == kernels::StopReason::kNone && d != 0 ? b[k] / d : 0;
+    }
+    const auto column = b.subspan(static_cast<size_t>(r * n), static_cast<size_t>(n));
+    if (stop == kernels::StopReason::kNone) {
+      rhs.outcome = kernels::Outcome::kConverged;
+      rhs.iterations = residuals;
+    } else {
+      rhs.outcome = stop == kernels::StopReason::kTimeLimit ? kernels::Outcome::kTimeLimit
+                                                            : kernels::Outcome::kCancelled;
+      rhs.true_residual = Norm(column);
+      rhs.true_relative_residual = 1;
+    }
+    result.rhs.push_back(std::move(rhs));
+  }
+  result.solve_ms = options.max_iterations > 0 ? 1 : 0;
+  return result;
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,79 @@
+// The numerics behind the daemon, without numerics: a diagonal M, solves of diagonal systems, and holds,
+// so that a test decides when a build or a solve goes on. Honours stop tokens as the real engine does.
+//
+//   FakeEngine engine;
+//   engine.HoldBuilds();
+//   ... ask the server for a build ...
+//   engine.WaitForBuilds(1);          // it runs, and is held
+//   ... cancel it, or engine.Release() ...
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "kernels/engine/engine.h"
+
+namespace spaid::server {
+
+// Thread-safe.
+class FakeEngine : public kernels::Engine {
+ public:
+  // Builds (solves) that begin from now on wait for Release, a stop, or the end of the engine's life.
+  void HoldBuilds();
+  void HoldSolves();
+  void Release();
+  // Until `count` builds (solves) have begun in all.
+  void WaitForBuilds(int64_t count);
+  void WaitForSolves(int64_t count);
+  int64_t builds() const;
+  int64_t solves() const;
+  int64_t plans() const;
+  // The next builds fail with this.
+  void FailBuilds(kernels::Status status);
+  // What estimates say of every build.
+  void SetPredictedMs(double ms);
+  // Residuals that each solve reports per right-hand side (default 3).
+  void SetResiduals(int count);
+
+  std::vector<kernels::DeviceInfo> Devices() const override;
+  kernels::Result<kernels::ResolvedSpec> Resolve(const kernels::PreconditionerSpec& spec,
+                                                 const kernels::CscView& a,
+                                                 const kernels::Diagnosis& diagnosis) const override;
+  kernels::Result<kernels::BuildEstimate> Estimate(const kernels::PreconditionerSpec& spec,
+                                                   const kernels::PatternView& a,
+                                                   const kernels::PatternView* user_pattern,
+                                                   const kernels::Context& context) const override;
+  kernels::Result<std::shared_ptr<const kernels::Plan>> MakePlan(
+      const kernels::PreconditionerSpec& spec, const kernels::CscView& a,
+      const kernels::PatternView* user_pattern, const kernels::Context& context) const override;
+  kernels::Result<kernels::BuildResult> Build(const kernels::Plan& plan,
+                                              const kernels::PreconditionerSpec& spec,
+                                              const kernels::CscView& a,
+                                              const kernels::Context& context) const override;
+  kernels::Result<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
+                                                 const kernels::Diagnosis& diagnosis) const override;
+  kernels::Result<kernels::SolveResult> Solve(const kernels::CscView& a,
+                                              const kernels::Preconditioner* preconditioner,
+                                              std::span<const double> b, std::span<const double> x0,
+                                              const kernels::SolveOptions& options,
+                                              const kernels::Context& context) const override;
+
+ private:
+  // Until nothing holds, or `stop` stops; what it says.
+  kernels::StopReason WaitWhile(const bool& held, const kernels::StopToken& stop) const;
+  void WaitFor(const int64_t& counter, int64_t count) const;
+
+  mutable std::mutex mu_;
+  mutable std::condition_variable changed_;
+  bool hold_builds_ = false, hold_solves_ = false;
+  mutable int64_t builds_ = 0, solves_ = 0, plans_ = 0;
+  kernels::Status fail_builds_;
+  double predicted_ms_ = 10;
+  int residuals_ = 3;
+};
+
+}  // namespace spaid::server

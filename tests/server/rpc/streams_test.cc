@@ -1,0 +1,196 @@
+// Peers that misbehave on the wire: they do not read, they do not send, they vanish.
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tests/server/rpc/harness.h"
+
+namespace spaid::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A chunk and the message around it.
+constexpr int64_t kMessageBound = (1 << 20) + 256;
+
+std::string StoreInChunks(Harness& h) {
+  const Csc a = DiagonalMatrix(400'000);
+  UploadCall call = OpenUpload(h);
+  call.Head(HeaderOf(a));
+  for (int64_t k = 0; k < a.n; k += 100'000) {
+    const int64_t end = k + 100'000 + (k == 300'000 ? 1 : 0);  // one pointer more at the end
+    call.Chunk(ChunkOf(v1::ARRAY_KIND_POINTERS, k,
+                       std::vector<int64_t>(a.pointers.begin() + k, a.pointers.begin() + end)));
+    call.Chunk(ChunkOf(v1::ARRAY_KIND_INDICES, k,
+                       std::vector<int32_t>(a.indices.begin() + k, a.indices.begin() + k + 100'000)));
+    call.Chunk(ChunkOf(v1::ARRAY_KIND_VALUES, k,
+                       std::vector<double>(a.values.begin() + k, a.values.begin() + k + 100'000)));
+  }
+  std::vector<v1::UploadMatrixResponse> events;
+  const grpc::Status status = call.Done().Finish(&events);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return events.back().done().matrix().name();
+}
+
+// A stored preconditioner of 8 MB: far more than any window on the way.
+std::string StoreLarge(Harness& h) {
+  const std::string matrix = StoreInChunks(h);
+  BuildCall call = OpenBuild(h);
+  std::vector<v1::BuildPreconditionerResponse> events;
+  const grpc::Status status = call.Head(BuildOf(matrix, Jacobi())).Done().Finish(&events);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return events.back().done().preconditioner().name();
+}
+
+Harness::Options Large() {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.backend.max_matrix_bytes = options.backend.matrix_store_bytes = 64 << 20;
+  options.backend.preconditioner_store_bytes = 64 << 20;
+  return options;
+}
+
+std::string Metric(const Harness& h, const std::string& name) {
+  const std::string text = h.metrics.Serialize();
+  const size_t at = text.find("\n" + name + " ");
+  if (at == std::string::npos) return "";
+  const size_t begin = at + name.size() + 2;
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+TEST(BlackHoleReader, IsCutAndHoldsOneMessageAtTheMost) {
+  Harness::Options options = Large();
+  options.backend.streams.stalled_reader = milliseconds(400);
+  Harness h(options);
+  const std::string name = StoreLarge(h);
+
+  const auto channel = h.NewChannel();
+  const auto stub = v1::PreconditionerService::NewStub(channel);
+  auto context = Context();
+  v1::DownloadPreconditionerRequest request;
+  request.set_name(name);
+  auto stream = stub->DownloadPreconditioner(context.get(), request);
+  // It reads nothing; meanwhile others live on, and what waits for it is one message.
+  while (h.backend->streams().outgoing_bytes() == 0) std::this_thread::yield();
+  EXPECT_LE(h.backend->streams().outgoing_bytes(), kMessageBound);
+  h.ExpectLives();
+  EXPECT_LE(h.backend->streams().outgoing_bytes(), kMessageBound);
+  ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
+  EXPECT_EQ(h.backend->streams().outgoing_bytes(), 0);
+  EXPECT_EQ(Metric(h, "spaid_stalled_readers_total"), "1");
+
+  v1::DownloadPreconditionerResponse response;
+  while (stream->Read(&response)) {
+  }
+  EXPECT_FALSE(stream->Finish().ok());
+  // The result is still there.
+  auto again = Context();
+  auto good = stub->DownloadPreconditioner(again.get(), request);
+  int64_t bytes = 0;
+  while (good->Read(&response)) bytes += static_cast<int64_t>(response.chunk().data().size());
+  EXPECT_TRUE(good->Finish().ok());
+  EXPECT_EQ(bytes, 400'001 * 8 + 400'000 * 12);
+}
+
+TEST(BlackHoleReader, OfASolveLosesItsJobOnlyIfNotDetached) {
+  Harness::Options options = Large();
+  options.backend.streams.stalled_reader = milliseconds(300);
+  Harness h(options);
+  const std::string matrix = StoreInChunks(h);
+  const std::vector<double> b(100'000, 1.0);
+  SolveCall call = OpenSolve(h);
+  v1::SolveHeader header = SolveOf(matrix, None());
+  header.set_detach(true);
+  call.Head(header);
+  for (int64_t k = 0; k < 4; ++k) call.Chunk(ChunkOf(v1::ARRAY_KIND_RHS, k * 100'000, b));
+  call.Done();
+  const std::string job = JobName(call);
+  ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
+  EXPECT_FALSE(call.Finish().ok());
+  EXPECT_EQ(WaitEnded(h, job).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST(StalledSender, IsToldAndItsRoomIsGivenBack) {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.backend.streams.stalled_sender = milliseconds(100);
+  Harness h(options);
+  UploadCall call = OpenUpload(h);
+  call.Head(HeaderOf(DiagonalMatrix(3)));
+  EXPECT_RPC_ERROR(call.Finish(), DEADLINE_EXCEEDED, "STALLED_SENDER", "without long pauses");
+  ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
+  EXPECT_EQ(h.backend->matrices().stats().reserved_bytes, 0);
+  // Silence that the server itself imposes is no stall: a running solve.
+  h.engine.HoldSolves();
+  SolveCall solve = OpenSolve(h);
+  solve.Head(SolveOf(h.Store(DiagonalMatrix(2)), None()))
+      .Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{1, 2}))
+      .Done();
+  WaitStarted(solve);
+  const auto until = std::chrono::steady_clock::now() + milliseconds(300);
+  EXPECT_FALSE(h.backend->streams().WaitEmpty(until));
+  h.engine.Release();
+  EXPECT_TRUE(solve.Finish().ok());
+}
+
+TEST(Peers, AVanishedConnectionCancelsItsJob) {
+  Harness h;
+  h.engine.HoldBuilds();
+  const std::string matrix = h.Store(DiagonalMatrix(3));
+  std::string job;
+  {
+    const auto channel = h.NewChannel();
+    const auto stub = v1::PreconditionerService::NewStub(channel);
+    BuildCall call(Context(), &v1::PreconditionerService::Stub::BuildPreconditioner, *stub);
+    call.Head(BuildOf(matrix, Jacobi()));
+    job = JobName(call);
+    call.Cancel();
+  }
+  EXPECT_EQ(WaitEnded(h, job).state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST(Peers, MessagesOverTheLimitAreRefused) {
+  Harness h;
+  UploadCall call = OpenUpload(h);
+  v1::ArrayChunk chunk;
+  chunk.set_array(v1::ARRAY_KIND_VALUES);
+  chunk.set_data(std::string(5 << 20, 'x'));
+  call.Head(HeaderOf(DiagonalMatrix(3))).Chunk(chunk).Done();
+  EXPECT_FALSE(call.Finish().ok());
+  h.ExpectLives();
+}
+
+TEST(Peers, ManyAtOnceUnderTheStress) {
+  Harness h;
+  const std::string matrix = h.Store(DiagonalMatrix(3, 2));
+  std::vector<std::thread> clients;
+  std::atomic<int> converged{0};
+  for (int t = 0; t < 8; ++t) {
+    clients.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        SolveCall call = OpenSolve(h);
+        call.Head(SolveOf(matrix, Jacobi()))
+            .Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{2, 3, 4}));
+        if ((i + t) % 5 == 0) {  // some vanish in the middle
+          call.Cancel();
+          (void)call.Finish();
+          continue;
+        }
+        std::vector<v1::SolveResponse> events;
+        const grpc::Status status = call.Done().Finish(&events);
+        if (status.ok() && events.back().done().outcomes(0).outcome() == v1::OUTCOME_CONVERGED) {
+          ++converged;
+        } else {
+          ADD_FAILURE() << status.error_message();
+        }
+      }
+    });
+  }
+  for (auto& client : clients) client.join();
+  EXPECT_EQ(converged, 8 * 16);
+  ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
+  EXPECT_EQ(h.backend->rhs_budget().used(), 0);
+}
+
+}  // namespace
+}  // namespace spaid::server

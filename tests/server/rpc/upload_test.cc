@@ -1,0 +1,166 @@
+// have / wait / need, layouts and types, timings.
+#include <string>
+
+#include "server/base/digest.h"
+#include "tests/server/rpc/harness.h"
+
+namespace spaid::server {
+namespace {
+
+v1::MatrixHeader WithDigests(const Csc& a) {
+  v1::MatrixHeader header = HeaderOf(a);
+  header.mutable_digest()->set_pattern(PatternDigest(a.n, a.pointers, a.indices).ToBytes());
+  header.mutable_digest()->set_values(ValueDigest(a.values).ToBytes());
+  return header;
+}
+
+TEST(Upload, NeedNamesEveryArrayAndDoneDescribesTheMatrix) {
+  Harness h;
+  const Csc a = DiagonalMatrix(4);
+  const Uploaded uploaded = h.Upload(HeaderOf(a), ChunksOf(a));
+  ASSERT_TRUE(uploaded.status.ok()) << uploaded.status.error_message();
+  ASSERT_EQ(uploaded.events.size(), 2u);
+  ASSERT_EQ(uploaded.events[0].need().ranges_size(), 3);
+  EXPECT_EQ(uploaded.events[0].need().ranges(0).count(), 5);
+  EXPECT_EQ(uploaded.events[0].need().ranges(2).array(), v1::ARRAY_KIND_VALUES);
+  EXPECT_EQ(uploaded.matrix.n(), 4);
+  EXPECT_EQ(uploaded.matrix.name().rfind("matrices/", 0), 0u);
+  EXPECT_TRUE(uploaded.matrix.diagnosis().numerically_symmetric());
+  EXPECT_EQ(uploaded.matrix.digest().values(), ValueDigest(a.values).ToBytes());
+  EXPECT_EQ(uploaded.events[1].done().timings().bytes_up(), 5 * 8 + 4 * 4 + 4 * 8);
+  EXPECT_GT(uploaded.events[1].done().timings().upload_ms(), 0);
+}
+
+TEST(Upload, KnownContentNeedNotBeSent) {
+  Harness h;
+  const Csc a = DiagonalMatrix(4);
+  const std::string handle = h.Store(a);
+  const Uploaded again = h.Upload(WithDigests(a), {});
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  ASSERT_EQ(again.events.size(), 2u);
+  EXPECT_EQ(again.events[0].have().name(), handle);
+  EXPECT_EQ(again.matrix.name(), handle);
+  // Without digests the bytes come again, and are the same matrix.
+  EXPECT_EQ(h.Store(a), handle);
+}
+
+TEST(Upload, ContentOnItsWayIsWaitedFor) {
+  Harness h;
+  const Csc a = DiagonalMatrix(4);
+  UploadCall first = OpenUpload(h);
+  first.Head(WithDigests(a));
+  v1::UploadMatrixResponse response;
+  ASSERT_TRUE(first.Read(&response));
+  ASSERT_TRUE(response.has_need());
+  UploadCall second = OpenUpload(h);
+  second.Head(WithDigests(a));
+  ASSERT_TRUE(second.Read(&response));
+  ASSERT_TRUE(response.has_wait()) << response.DebugString();
+  for (const auto& chunk : ChunksOf(a)) first.Chunk(chunk);
+  EXPECT_TRUE(first.Done().Finish().ok());
+  ASSERT_TRUE(second.Read(&response));
+  ASSERT_TRUE(response.has_have()) << response.DebugString();
+  EXPECT_TRUE(second.Done().Finish().ok());
+}
+
+TEST(Upload, AWaiterTakesOverWhenTheFirstGivesUp) {
+  Harness h;
+  const Csc a = DiagonalMatrix(4);
+  UploadCall first = OpenUpload(h);
+  first.Head(WithDigests(a));
+  v1::UploadMatrixResponse response;
+  ASSERT_TRUE(first.Read(&response));
+  UploadCall second = OpenUpload(h);
+  second.Head(WithDigests(a));
+  ASSERT_TRUE(second.Read(&response));
+  ASSERT_TRUE(response.has_wait());
+  first.Cancel();
+  ASSERT_TRUE(second.Read(&response));
+  ASSERT_TRUE(response.has_need()) << response.DebugString();
+  for (const auto& chunk : ChunksOf(a)) second.Chunk(chunk);
+  EXPECT_TRUE(second.Done().Finish().ok());
+  EXPECT_FALSE(first.Finish().ok());
+}
+
+TEST(Upload, RowsAndFloat32AreConverted) {
+  Harness h;
+  // [1 2; 0 4] by rows, in float32.
+  v1::MatrixHeader header;
+  header.set_n(2);
+  header.set_nnz(3);
+  header.set_layout(v1::LAYOUT_CSR);
+  header.set_value_type(v1::VALUE_TYPE_FLOAT32);
+  const Uploaded uploaded =
+      h.Upload(header, {ChunkOf(v1::ARRAY_KIND_VALUES, 0, std::vector<float>{1, 2, 4}),
+                        ChunkOf(v1::ARRAY_KIND_INDICES, 0, std::vector<int32_t>{0, 1, 1}),
+                        ChunkOf(v1::ARRAY_KIND_POINTERS, 0, std::vector<int64_t>{0, 2, 3})});
+  ASSERT_TRUE(uploaded.status.ok()) << uploaded.status.error_message();
+  EXPECT_EQ(uploaded.matrix.digest().values(),
+            ValueDigest(std::vector<double>{1, 2, 4}).ToBytes());
+  EXPECT_EQ(uploaded.matrix.digest().pattern(),
+            PatternDigest(2, std::vector<int64_t>{0, 1, 3}, std::vector<int32_t>{0, 0, 1}).ToBytes());
+}
+
+TEST(Upload, ManyChunksInterleaved) {
+  Harness h;
+  const Csc a = DiagonalMatrix(1000);
+  UploadCall call = OpenUpload(h);
+  call.Head(HeaderOf(a)).Chunk(ChunkOf(v1::ARRAY_KIND_POINTERS, 0, a.pointers));
+  for (int64_t k = 0; k < 1000; k += 125) {
+    call.Chunk(ChunkOf(v1::ARRAY_KIND_VALUES, k,
+                       std::vector<double>(a.values.begin() + k, a.values.begin() + k + 125)));
+    call.Chunk(ChunkOf(v1::ARRAY_KIND_INDICES, k,
+                       std::vector<int32_t>(a.indices.begin() + k, a.indices.begin() + k + 125)));
+  }
+  std::vector<v1::UploadMatrixResponse> events;
+  ASSERT_TRUE(call.Done().Finish(&events).ok());
+  EXPECT_EQ(events.back().done().matrix().digest().values(), ValueDigest(a.values).ToBytes());
+}
+
+TEST(Upload, APatternWithoutValuesServesAsAnEstimateAndNotAsAMatrix) {
+  Harness h;
+  const Csc a = DiagonalMatrix(4);
+  v1::MatrixHeader header = HeaderOf(a);
+  header.set_pattern_only(true);
+  header.clear_value_type();
+  std::vector<v1::ArrayChunk> chunks = ChunksOf(a);
+  chunks.pop_back();
+  const Uploaded uploaded = h.Upload(header, chunks);
+  ASSERT_TRUE(uploaded.status.ok()) << uploaded.status.error_message();
+  EXPECT_TRUE(uploaded.matrix.pattern_only());
+
+  auto context = Context();
+  v1::EstimateBuildRequest request;
+  request.set_matrix(uploaded.matrix.name());
+  *request.mutable_spec() = Jacobi();
+  v1::EstimateBuildResponse estimate;
+  const grpc::Status status = h.preconditioners->EstimateBuild(context.get(), request, &estimate);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(estimate.nnz(), 4);
+  EXPECT_EQ(estimate.choice().engine(), v1::ENGINE_KIND_JACOBI);
+
+  BuildCall build = OpenBuild(h);
+  build.Head(BuildOf(uploaded.matrix.name(), Jacobi())).Done();
+  EXPECT_EQ(build.Finish().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  chunks.push_back(ChunkOf(v1::ARRAY_KIND_VALUES, 0, a.values));
+  EXPECT_RPC_ERROR(h.Upload(header, chunks).status, INVALID_ARGUMENT, "UNEXPECTED_MESSAGE",
+                   "pattern_only");
+}
+
+TEST(Upload, AFullStoreEvictsWhatNobodyUsesAndSaysSoLater) {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.backend.matrix_store_bytes = options.backend.max_matrix_bytes = 64 << 10;
+  Harness h(options);
+  const std::string first = h.Store(DiagonalMatrix(1500, 1));
+  const std::string second = h.Store(DiagonalMatrix(1500, 2));
+  const std::string third = h.Store(DiagonalMatrix(1500, 3));
+  BuildCall call = OpenBuild(h);
+  call.Head(BuildOf(first, Jacobi())).Done();
+  EXPECT_RPC_ERROR(call.Finish(), NOT_FOUND, "HANDLE_EVICTED", first);
+  BuildCall good = OpenBuild(h);
+  good.Head(BuildOf(third, Jacobi())).Done();
+  EXPECT_TRUE(good.Finish().ok());
+}
+
+}  // namespace
+}  // namespace spaid::server
