@@ -1,12 +1,13 @@
-// Times hypre's approximate inverses on a matrix file, one JSON object a run on standard output: the
-// yardstick of compare_cpu.py. Not part of the build: compare_cpu.py compiles it with mpicxx where
-// libhypre-dev is installed.
+// Times hypre's approximate inverses on a matrix file, one JSON object a run on standard output:
+// the yardstick of compare_cpu.py. Not part of the build: compare_cpu.py compiles it with mpicxx
+// where libhypre-dev is installed.
 //
 //   mpirun -n 2 hypre_bench A.bin parasails-spai [runs]
 //
 // A.bin: int64 n, int64 nnz, int32 row_ptr[n + 1], int32 col_idx[nnz], double values[nnz].
 // Peers: parasails-spai (static SPAI, pattern of A, BiCGSTAB), parasails-fsai (static FSAI, CG),
-// fsai (adaptive FSAI, defaults, CG). b = A·1, x0 = 0, relative residual 1e-7, at most 10000 iterations.
+// fsai (adaptive FSAI, defaults, CG). b = A·1, x0 = 0, relative residual 1e-7, at most 10000
+// iterations.
 #include <HYPRE.h>
 #include <HYPRE_krylov.h>
 #include <HYPRE_parcsr_ls.h>
@@ -181,10 +182,11 @@ int main(int argc, char** argv) {
     peer == "fsai" ? HYPRE_FSAIDestroy(m) : HYPRE_ParaSailsDestroy(m);
   }
   if (rank == 0) {
-    printf("{\"peer\": \"%s\", \"ranks\": %d, \"n\": %lld, \"setup_ms\": %.3f, \"solve_ms\": %.3f, "
-           "\"iterations\": %d, \"true_relative_residual\": %.3e}\n",
-           peer.c_str(), ranks, static_cast<long long>(a.n), Median(setup), Median(solve),
-           static_cast<int>(iterations), residual);
+    printf(
+        "{\"peer\": \"%s\", \"ranks\": %d, \"n\": %lld, \"setup_ms\": %.3f, \"solve_ms\": %.3f, "
+        "\"iterations\": %d, \"true_relative_residual\": %.3e}\n",
+        peer.c_str(), ranks, static_cast<long long>(a.n), Median(setup), Median(solve),
+        static_cast<int>(iterations), residual);
   }
   HYPRE_IJMatrixDestroy(ij);
   HYPRE_IJVectorDestroy(ones);
