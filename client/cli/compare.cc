@@ -104,7 +104,7 @@ class Comparison {
       }
     }
     if (spec.engine != Engine::kNone) {
-      reporter_.SetPrefix(EngineText(spec) + ": ");
+      Announce(EngineText(spec));
       auto built =
           session_.client.Build(matrix_.name, spec, false, session_.Call(args_.limits, reporter_));
       reporter_.Clear();
@@ -138,7 +138,7 @@ class Comparison {
     options.max_iterations = args_.max_iterations;
     options.restart = args_.restart;
     options.omit_solution = true;
-    reporter_.SetPrefix(EngineText(row.spec) + ", " + std::string(Name(*row.method)) + ": ");
+    Announce(EngineText(row.spec) + ", " + std::string(Name(*row.method)));
     auto solved =
         session_.client.Solve(matrix_.name, b_, options, session_.Call(args_.limits, reporter_));
     reporter_.Clear();
@@ -151,6 +151,12 @@ class Comparison {
     row.solved = *std::move(solved);
     rows_.push_back(std::move(row));
     return std::nullopt;
+  }
+
+  // One line for each step in a pipe; on a terminal the bar says it.
+  void Announce(const std::string& step) {
+    reporter_.SetPrefix(step + ": ");
+    if (session_.progress_mode() == ProgressReporter::Mode::kLines) session_.out.Note(step);
   }
 
   std::optional<Error> Refused(Row row, const Error& error) {
@@ -266,7 +272,10 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
   }
   source->local.reset();  // the server has it; the arrays are not needed any more
 
-  Comparison comparison(session, args, *matrix, *std::move(b), reporter);
+  const bool bar = session.progress_mode() == ProgressReporter::Mode::kBar;
+  ProgressReporter steps(bar ? ProgressReporter::Mode::kBar : ProgressReporter::Mode::kNone, stderr,
+                         args.rtol);
+  Comparison comparison(session, args, *matrix, *std::move(b), steps);
   if (auto error = comparison.Run(*spec, *server)) return session.out.Fail(*error);
 
   const int best = comparison.Best();

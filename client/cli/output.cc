@@ -40,12 +40,14 @@ size_t Width(std::string_view text) {
 }  // namespace
 
 std::string FormatCount(int64_t count) {
-  std::string digits = std::to_string(count);
-  const ptrdiff_t first = count < 0 ? 1 : 0;
-  for (ptrdiff_t at = static_cast<ptrdiff_t>(digits.size()) - 3; at > first; at -= 3) {
-    digits.insert(static_cast<size_t>(at), ",");
+  const std::string digits = std::to_string(count);
+  std::string text;
+  for (size_t at = 0; at < digits.size(); ++at) {
+    const bool group_starts = at > 0 && (digits.size() - at) % 3 == 0;
+    if (group_starts && digits[at - 1] != '-') text.push_back(',');
+    text.push_back(digits[at]);
   }
-  return digits;
+  return text;
 }
 
 std::string FormatFixed(double value, int digits) { return Printf("%.*f", value, digits); }

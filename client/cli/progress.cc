@@ -11,12 +11,17 @@
 namespace spaid::cli {
 namespace {
 
+constexpr int64_t kWorthALine = 1'000'000;  // bytes; smaller transfers are over before one reads it
 constexpr auto kRedraw = std::chrono::milliseconds(80);
-constexpr int kBarWidth = 24;
+constexpr size_t kBarWidth = 24;
 
 std::string Bar(double fraction) {
-  const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kBarWidth);
-  return "[" + std::string(full, '#') + std::string(kBarWidth - full, '.') + "]";
+  const auto full = static_cast<size_t>(std::clamp(fraction, 0.0, 1.0) * kBarWidth);
+  std::string bar(kBarWidth + 2, '.');
+  bar.front() = '[';
+  bar.back() = ']';
+  std::fill_n(bar.begin() + 1, full, '#');
+  return bar;
 }
 
 int Columns(FILE* stream) {
@@ -45,6 +50,7 @@ void ProgressReporter::Report(const Progress& p) {
       const std::string name(Name(p.stage));
       const std::string of = p.total > 0 ? " of " + FormatBytes(p.total) : "";
       const bool lines = mode_ == Mode::kLines;
+      if (lines && p.total < kWorthALine) break;
       Show(name, lines ? name + of : name + "  " + FormatBytes(p.done) + of, fraction);
       break;
     }
@@ -55,7 +61,8 @@ void ProgressReporter::Report(const Progress& p) {
       break;
     case Progress::Kind::kQueued:
     case Progress::Kind::kHeartbeat:
-      if (p.kind == Progress::Kind::kHeartbeat && p.queue_position == 0) break;
+      if (p.queue_position == 0 && (mode_ == Mode::kLines || p.kind != Progress::Kind::kQueued))
+        break;
       Show("queued " + std::to_string(p.queue_position),
            "queued, " +
                (p.queue_position == 0 ? std::string("next")

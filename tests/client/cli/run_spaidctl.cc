@@ -16,7 +16,10 @@ extern char** environ;
 namespace spaid::cli {
 
 std::string SpaidctlPath() {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "spaidctl").string();
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const auto beside = folder / "spaidctl";
+  if (std::filesystem::exists(beside)) return beside.string();
+  return (folder / "../../../bin/spaidctl").lexically_normal().string();
 }
 
 Finished RunProgram(const std::vector<std::string>& command,

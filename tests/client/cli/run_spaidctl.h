@@ -1,4 +1,5 @@
-// Runs the real spaidctl, which lies beside the test program.
+// Runs the real spaidctl: the one beside the test program, or in ../../../bin as `cmake --install`
+// lays them out.
 #pragma once
 
 #include <string>
