@@ -1,7 +1,7 @@
 // CG, BiCGSTAB and GMRES(m), right-preconditioned (CG symmetric), fp64.
 //
 //   SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-8};
-//   Result<SolveResult> r = Solve(operators, b, x0, options, context);
+//   Result<SolveResult> r = Solve(a, &m, b, x0, options, context);
 //   if (r->rhs[0].outcome == Outcome::kConverged) use(r->x);
 //
 // A solve that does not converge is not an error: the outcome says how it ended, the best iterate
