@@ -50,7 +50,9 @@ class Cli : public ::testing::Test {
     args.insert(args.begin(), "--json");
     const Finished finished = Run(args);
     EXPECT_EQ(finished.exit_code, exit_code) << finished.out << finished.err;
-    if (exit_code == 0) EXPECT_THAT(finished.err, IsEmpty());
+    if (exit_code == 0) {
+      EXPECT_THAT(finished.err, IsEmpty());
+    }
     return json::parse(finished.out);
   }
   // A solve that runs for long unless it is told to stop: thousands of iterations, half a million

@@ -94,21 +94,39 @@ class ProgressTest : public testing::Test {
     text.resize(std::fread(text.data(), 1, text.size(), stream_));
     return text;
   }
+  static Progress Event(Progress::Kind kind, Stage stage = Stage::kUpload, int64_t done = 0,
+                        int64_t total = 0) {
+    Progress progress;
+    progress.kind = kind;
+    progress.stage = stage;
+    progress.done = done;
+    progress.total = total;
+    return progress;
+  }
+  static Progress Residuals() {
+    Progress progress = Event(Progress::Kind::kResiduals);
+    progress.residuals = {{0, 12, 1e-5}};
+    return progress;
+  }
   static void ReportAll(ProgressReporter& reporter) {
-    for (int64_t done = 0; done <= 1000; done += 100) {
-      reporter.Report({.kind = Progress::Kind::kTransfer,
-                       .stage = Stage::kUpload,
-                       .done = done * 1000,
-                       .total = 1'000'000});
+    reporter.Report(Event(Progress::Kind::kTransfer, Stage::kUpload, 10, 10));  // too small to tell
+    reporter.Clear();
+    for (int64_t done = 0; done <= 2'000'000; done += 200'000) {
+      reporter.Report(Event(Progress::Kind::kTransfer, Stage::kUpload, done, 2'000'000));
     }
-    reporter.Report(
-        {.kind = Progress::Kind::kQueued, .job = "jobs/1", .queue_position = 2, .eta_ms = 1500});
-    reporter.Report({.kind = Progress::Kind::kStarted, .device = "cpu"});
+    Progress queued = Event(Progress::Kind::kQueued);
+    queued.queue_position = 2;
+    queued.eta_ms = 1500;
+    reporter.Report(queued);
+    queued.queue_position = 0;
+    reporter.Report(queued);
+    Progress started = Event(Progress::Kind::kStarted);
+    started.device = "cpu";
+    reporter.Report(started);
     for (int64_t done = 0; done <= 1000; done += 10) {
-      reporter.Report(
-          {.kind = Progress::Kind::kStage, .stage = Stage::kBuild, .done = done, .total = 1000});
+      reporter.Report(Event(Progress::Kind::kStage, Stage::kBuild, done, 1000));
     }
-    reporter.Report({.kind = Progress::Kind::kResiduals, .residuals = {{0, 12, 1e-4}}});
+    reporter.Report(Residuals());
   }
   FILE* stream_ = std::tmpfile();
 };
@@ -120,7 +138,7 @@ TEST_F(ProgressTest, SaysEachStepOnceInAPipe) {
     ReportAll(reporter);
   }
   EXPECT_EQ(Shown(),
-            "upload of 1.00 MB\n"
+            "upload of 2.00 MB\n"
             "queued, 2 ahead, starts in about 1.50 s\n"
             "running on cpu\n"
             "build, 1,000 columns\n");
@@ -128,10 +146,10 @@ TEST_F(ProgressTest, SaysEachStepOnceInAPipe) {
 
 TEST_F(ProgressTest, DrawsABarAndTakesItAway) {
   ProgressReporter reporter(ProgressReporter::Mode::kBar, stream_, 1e-8);
-  reporter.Report({.kind = Progress::Kind::kResiduals, .residuals = {{0, 12, 1e-4}}});
-  // Half the decades to 1e-8.
-  EXPECT_THAT(Shown(), HasSubstr("[############............] 50 %  solve  iteration 12, residual "
-                                 "1.0e-04"));
+  reporter.Report(Residuals());
+  // Five of eight decades.
+  EXPECT_THAT(Shown(), HasSubstr("[###############.........] 62 %  solve  iteration 12, residual "
+                                 "1.0e-05"));
   EXPECT_THAT(Shown(), Not(HasSubstr("\n")));
   reporter.Clear();
   EXPECT_TRUE(Shown().ends_with("\r\033[K"));
