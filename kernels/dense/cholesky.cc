@@ -104,6 +104,12 @@ double CholeskyFactor(int64_t np, int64_t ld, double* a, double* inverse_diagona
       *reinterpret_cast<Vec8*>(a + (first + c) * ld + first) = column;
       for (int d = c + 1; d < 8; ++d) acc[d][0] -= column * column[d];
     }
+    // Mirror the diagonal block: backward substitution then reads rows of L as columns.
+    for (int c = 1; c < 8; ++c) {
+      for (int b = 0; b < c; ++b) {
+        a[(first + c) * ld + first + b] = a[(first + b) * ld + first + c];
+      }
+    }
     int64_t segment = p + 1;
     for (; segment + 1 < panels; segment += 2) SolvePanel<2>(p, segment, ld, inverse, a);
     if (segment < panels) SolvePanel<1>(p, segment, ld, inverse, a);
@@ -111,23 +117,58 @@ double CholeskyFactor(int64_t np, int64_t ld, double* a, double* inverse_diagona
   return smallest;
 }
 
+// A panel's part of x stays in a register: eight scalar stores followed by a vector load would
+// stall.
 SPAID_HOT_KERNEL
 void CholeskySolve(int64_t np, int64_t ld, const double* l, const double* inverse_diagonal,
                    double* x) {
   auto* y = reinterpret_cast<Vec8*>(x);
-  const int64_t segments = np / kLanes;
-  for (int64_t j = 0; j < np; ++j) {
-    const double t = x[j] *= inverse_diagonal[j];
-    const auto* column = reinterpret_cast<const Vec8*>(l + j * ld);
-    for (int64_t s = j / kLanes; s < segments; ++s) y[s] -= column[s] * t;
+  const int64_t panels = np / kLanes;
+  for (int64_t p = 0; p < panels; ++p) {
+    const double* columns = l + p * kLanes * ld;
+    const double* inverse = inverse_diagonal + p * kLanes;
+    Vec8 rest = y[p], solved = {};
+#pragma GCC unroll 8
+    for (int c = 0; c < 8; ++c) {
+      const double t = rest[c] * inverse[c];
+      solved[c] = t;
+      rest -= reinterpret_cast<const Vec8*>(columns + c * ld)[p] * t;
+    }
+    y[p] = solved;
+    for (int64_t s = p + 1; s < panels; ++s) {
+      Vec8 sum = y[s];
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; ++c) {
+        sum -= reinterpret_cast<const Vec8*>(columns + c * ld)[s] * solved[c];
+      }
+      y[s] = sum;
+    }
   }
-  for (int64_t j = np - 1; j >= 0; --j) {
-    const auto* column = reinterpret_cast<const Vec8*>(l + j * ld);
-    Vec8 sum = {};
-    for (int64_t s = j / kLanes; s < segments; ++s) sum += column[s] * y[s];
-    const double dot =
-        ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
-    x[j] = (x[j] - dot) * inverse_diagonal[j];
+  for (int64_t p = panels - 1; p >= 0; --p) {
+    const double* columns = l + p * kLanes * ld;
+    const double* inverse = inverse_diagonal + p * kLanes;
+    Vec8 rest = y[p], solved = {};
+    if (p + 1 < panels) {
+      Vec8 dot[8] = {};
+      for (int64_t s = p + 1; s < panels; ++s) {
+#pragma GCC unroll 8
+        for (int c = 0; c < 8; ++c) {
+          dot[c] += reinterpret_cast<const Vec8*>(columns + c * ld)[s] * y[s];
+        }
+      }
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; ++c) {
+        const Vec8& d = dot[c];
+        rest[c] -= ((d[0] + d[4]) + (d[2] + d[6])) + ((d[1] + d[5]) + (d[3] + d[7]));
+      }
+    }
+#pragma GCC unroll 8
+    for (int c = 7; c >= 0; --c) {
+      const double t = rest[c] * inverse[c];
+      solved[c] = t;
+      rest -= reinterpret_cast<const Vec8*>(columns + c * ld)[p] * t;
+    }
+    y[p] = solved;
   }
 }
 

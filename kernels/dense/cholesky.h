@@ -14,8 +14,8 @@ namespace spaid::kernels {
 // In place: a = L Lᵀ, lower triangle read and written. `a`: np columns of leading dimension `ld`,
 // np a multiple of 8, 64-byte aligned; padding rows and columns hold the identity. Entries above
 // the diagonal inside the 8 x 8 diagonal blocks must be finite; others are not touched. On return
-// `a` holds the strict lower triangle of L (zeros on and above the diagonal inside the diagonal
-// blocks) and inverse_diagonal[q] = 1 / L_qq (np).
+// `a` holds the strict lower triangle of L, mirrored inside the diagonal blocks (zeros on the
+// diagonal), and inverse_diagonal[q] = 1 / L_qq (np).
 // Returns the smallest scaled pivot min_q L_qq² / a_qq: 1 for orthogonal columns, 0 for a singular
 // matrix. Stops at the first pivot not over limit * a_qq (a NaN included) and returns max(0, that),
 // 0 for NaN: then `a` is not a factor.

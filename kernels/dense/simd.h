@@ -47,6 +47,10 @@ class AlignedBuffer {
       storage_ = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(n + kLanes));
       size_ = n;
     }
+    return data();
+  }
+  // What the last Ensure() returned.
+  double* data() const {
     const auto address = reinterpret_cast<uintptr_t>(storage_.get());
     return reinterpret_cast<double*>((address + 63) & ~uintptr_t{63});
   }

@@ -89,7 +89,7 @@ int64_t GroupSolver::Bytes(int64_t n, const LocalCounts& largest, int64_t n2) {
                           + gram                              // upper_
                           + PadToLanes(n2) * (1 + 5 + 8 + 8)  // inverse_, scratch_, x, g
                           + rows * 8 * 2                      // residual_, CGLS
-                          + 8 * 16;
+                          + tuning::kSmallEntries + 8 * 16;
   return LocalAssembler::Bytes(n, largest.entries, n2, targets) + doubles * 8 + n2 * 16;
 }
 
@@ -100,6 +100,7 @@ GroupSolver::GroupSolver(int64_t n, const LocalCounts& largest, int64_t n2_max) 
     matrix_.Ensure(np * PaddedLeadingDimension(n2_max));
     scratch_.Ensure(GramScratch(n2_max));
   }
+  dense_rows_.Ensure(tuning::kSmallEntries);
   inverse_.Ensure(np);
   solution_.Ensure(np * 8);
   gradient_.Ensure(np * 8);
@@ -107,10 +108,11 @@ GroupSolver::GroupSolver(int64_t n, const LocalCounts& largest, int64_t n2_max) 
 }
 
 void GroupSolver::Solve(const CscView& a, const ColumnScales& scales,
-                        std::span<const int32_t> columns, std::span<const int32_t> targets,
-                        const StaticSpaiOptions& options, const StopToken& stop,
-                        std::span<double* const> values, std::span<ColumnOutcome> outcomes) {
-  const LocalProblem& problem = assembler_.Assemble(a, scales, columns, targets);
+                        std::span<const uint8_t> equal_columns, std::span<const int32_t> columns,
+                        std::span<const int32_t> targets, const StaticSpaiOptions& options,
+                        const StopToken& stop, std::span<double* const> values,
+                        std::span<ColumnOutcome> outcomes) {
+  const LocalProblem& problem = assembler_.Assemble(a, scales, equal_columns, columns, targets);
   const Job job{scales, problem, columns, targets, options, stop, values, outcomes};
   const int64_t n2 = problem.n_cols;
   const auto count = static_cast<int64_t>(targets.size());
@@ -141,13 +143,19 @@ double* GroupSolver::NegativeUnits(const Job& job, size_t first, int count, int 
 // m from B m = Âᵀ e, B = ÂᵀÂ, then one corrected step: m += B⁻¹ Âᵀ (e − Â m). Chu et al. 2023 solve
 // the same problems by QR; the corrected step is that of the semi-normal equations (Björck 1987).
 bool GroupSolver::SolveGram(const Job& job) {
-  assembler_.BuildRows();
   const LocalProblem& problem = job.problem;
   const int64_t n2 = problem.n_cols, np = PadToLanes(n2), ld = PaddedLeadingDimension(n2);
+  small_ = job.targets.size() == 1 && np <= tuning::kSmallColumns &&
+           np * problem.n_rows <= tuning::kSmallEntries;
   double* b = matrix_.Ensure(np * ld);
   double* inverse = inverse_.Ensure(np);
-  std::fill(b, b + np * ld, 0.0);
-  AccumulateGram(problem, ld, b, scratch_.Ensure(GramScratch(n2)));
+  if (small_) {
+    SmallGram(problem, ld, b, dense_rows_.Ensure(tuning::kSmallEntries));
+  } else {
+    assembler_.BuildRows();
+    std::fill(b, b + np * ld, 0.0);
+    AccumulateGram(problem, ld, b, scratch_.Ensure(GramScratch(n2)));
+  }
   for (int64_t q = n2; q < np; ++q) b[q * ld + q] = 1;
   const double limit = job.options.gram_pivot_limit;
   const double pivot = CholeskyFactor(np, ld, b, inverse, limit);
@@ -168,12 +176,16 @@ bool GroupSolver::SolveGram(const Job& job) {
     std::fill(x, x + np * width, 0.0);
     std::fill(g + n2 * width, g + np * width, 0.0);
     for (int w = 0; w < here; ++w) {
-      const int32_t row = assembler_.target_row(static_cast<size_t>(first + w));
-      for (int64_t p = problem.row_ptr[row]; p < problem.row_ptr[row + 1]; ++p) {
-        x[int64_t{problem.row_col[p]} * width + w] = problem.row_value[p];
-      }
+      GatherTargetRow(job, static_cast<size_t>(first + w), width, w, x);
     }
     solve(x);
+    if (pivot >= tuning::kStrongPivot && job.options.post_filter == 0 && AllFinite(x, n2 * width)) {
+      Finish(job, static_cast<size_t>(first), here, width, x, kColumnGram);
+      if (AtMinimum(job, static_cast<size_t>(first), here, width, x)) {
+        first += here;
+        continue;
+      }
+    }
     const int steps = pivot < tuning::kWeakPivot ? tuning::kWeakPivotSteps : 1;
     for (int step = 0; step < steps; ++step) {
       double* r = NegativeUnits(job, static_cast<size_t>(first), here, width);
@@ -191,6 +203,42 @@ bool GroupSolver::SolveGram(const Job& job) {
       }
     }
     first += here;
+  }
+  return true;
+}
+
+void GroupSolver::GatherTargetRow(const Job& job, size_t t, int width, int w, double* x) const {
+  const LocalProblem& problem = job.problem;
+  const int32_t row = assembler_.target_row(t);
+  if (small_) {
+    const double* values = dense_rows_.data() + row * PadToLanes(problem.n_cols);
+    std::copy(values, values + problem.n_cols, x);
+    return;
+  }
+  for (int64_t p = problem.row_ptr[row]; p < problem.row_ptr[row + 1]; ++p) {
+    x[int64_t{problem.row_col[p]} * width + w] = problem.row_value[p];
+  }
+}
+
+// At the minimum ‖r‖² = 1 − (Âm)_k; off it by δ the two differ by bᵀδ + ‖Âδ‖², b = Âᵀe: by the
+// error itself, where ‖r‖ would show its square only.
+bool GroupSolver::AtMinimum(const Job& job, size_t first, int count, int width,
+                            const double* x) const {
+  const LocalProblem& problem = job.problem;
+  for (int w = 0; w < count; ++w) {
+    const size_t t = first + static_cast<size_t>(w);
+    const int32_t row = assembler_.target_row(t);
+    double fit = 0;
+    if (small_) {
+      const double* values = dense_rows_.data() + row * PadToLanes(problem.n_cols);
+      for (int64_t q = 0; q < problem.n_cols; ++q) fit += values[q] * x[q];
+    } else {
+      for (int64_t p = problem.row_ptr[row]; p < problem.row_ptr[row + 1]; ++p) {
+        fit += problem.row_value[p] * x[int64_t{problem.row_col[p]} * width + w];
+      }
+    }
+    const double norm = job.outcomes[t].residual_norm;
+    if (!(std::abs(norm * norm - (1 - fit)) <= tuning::kMinimumTolerance)) return false;
   }
   return true;
 }

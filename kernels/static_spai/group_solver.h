@@ -42,10 +42,10 @@ class GroupSolver {
 
   // values[t] (|J| each, J ascending) receives column targets[t] of M, outcomes[t] how it went. The
   // stop token is polled by CGLS only; its columns are then worth nothing.
-  void Solve(const CscView& a, const ColumnScales& scales, std::span<const int32_t> columns,
-             std::span<const int32_t> targets, const StaticSpaiOptions& options,
-             const StopToken& stop, std::span<double* const> values,
-             std::span<ColumnOutcome> outcomes);
+  void Solve(const CscView& a, const ColumnScales& scales, std::span<const uint8_t> equal_columns,
+             std::span<const int32_t> columns, std::span<const int32_t> targets,
+             const StaticSpaiOptions& options, const StopToken& stop,
+             std::span<double* const> values, std::span<ColumnOutcome> outcomes);
 
   // Upper bound on the bytes held after groups of at most these sizes.
   static int64_t Bytes(int64_t n, const LocalCounts& largest, int64_t n2);
@@ -54,6 +54,9 @@ class GroupSolver {
   struct Job;  // the arguments of one Solve
 
   bool SolveGram(const Job& job);
+  // The row of Âᵀ's right-hand sides: column t of `width` stored together gets Âᵀ e.
+  void GatherTargetRow(const Job& job, size_t t, int width, int w, double* x) const;
+  bool AtMinimum(const Job& job, size_t first, int count, int width, const double* x) const;
   void SolveQr(const Job& job, uint8_t flags);
   void SolveIterative(const Job& job, uint8_t flags);
   // Stores `width` finished columns from `first` on; x is scaled back, filtered and judged.
@@ -61,8 +64,9 @@ class GroupSolver {
   // -e_k for `count` targets from `first` on, `width` stored together.
   double* NegativeUnits(const Job& job, size_t first, int count, int width);
 
+  bool small_ = false;  // the last Gram matrix came from dense_rows_, not from the row form
   LocalAssembler assembler_;
-  AlignedBuffer matrix_, upper_, inverse_, scratch_, solution_, gradient_, residual_;
+  AlignedBuffer matrix_, upper_, inverse_, scratch_, dense_rows_, solution_, gradient_, residual_;
   Array<int64_t> row_end_, permutation_;
 };
 

@@ -9,6 +9,30 @@
 namespace spaid::kernels {
 namespace {
 
+constexpr int kColumnsAtOnce = 4;
+
+template <int Rows, int Columns>
+SPAID_INLINE void AddToColumns(const int32_t* columns, const double* const (&values)[Rows],
+                               int64_t entry, int64_t ld, double* b, const Vec8* spread,
+                               const int32_t* segment, int64_t from, int64_t segments) {
+  Vec8* target[Columns];
+  double factor[Columns][Rows];
+  for (int c = 0; c < Columns; ++c) {
+    target[c] = reinterpret_cast<Vec8*>(b + columns[c] * ld);
+    for (int r = 0; r < Rows; ++r) factor[c][r] = values[r][entry + c];
+  }
+  for (int64_t s = from; s < segments; ++s) {
+    const int32_t at = segment[s];
+    Vec8 sum[Columns];
+    for (int c = 0; c < Columns; ++c) sum[c] = target[c][at];
+    for (int r = 0; r < Rows; ++r) {
+      const Vec8 row = spread[s * Rows + r];
+      for (int c = 0; c < Columns; ++c) sum[c] += row * factor[c][r];
+    }
+    for (int c = 0; c < Columns; ++c) target[c][at] = sum[c];
+  }
+}
+
 // Rank-`Rows` update of b by `Rows` rows of Â with one common pattern: each row is spread over the
 // 8-aligned segments of [0, n_cols) that it touches, zeros between, and multiplied by whole
 // vectors.
@@ -32,15 +56,54 @@ SPAID_INLINE void AddRows(const LocalProblem& problem, int64_t first, int64_t co
     double* lane = scratch + (segments - 1) * Rows * kLanes + columns[e] % kLanes;
     for (int r = 0; r < Rows; ++r) lane[r * kLanes] = values[r][e];
   }
-  int64_t from = 0;
-  for (int64_t e = 0; e < count; ++e) {
-    if (segment[from] != columns[e] / kLanes) ++from;
-    auto* target = reinterpret_cast<Vec8*>(b + columns[e] * ld);
-    for (int64_t s = from; s < segments; ++s) {
-      Vec8 sum = target[segment[s]];
-      for (int r = 0; r < Rows; ++r) sum += spread[s * Rows + r] * values[r][e];
-      target[segment[s]] = sum;
+  // Several columns of b at once share the loads of the spread rows. They start at the segment of
+  // the first: what the others get above their diagonal block is never read.
+  int64_t from = 0, e = 0;
+  const auto advance = [&] {
+    while (segment[from] != columns[e] / kLanes) ++from;
+  };
+  for (; e + kColumnsAtOnce <= count; e += kColumnsAtOnce) {
+    advance();
+    AddToColumns<Rows, kColumnsAtOnce>(columns + e, values, e, ld, b, spread, segment, from,
+                                       segments);
+  }
+  for (; e < count; ++e) {
+    advance();
+    AddToColumns<Rows, 1>(columns + e, values, e, ld, b, spread, segment, from, segments);
+  }
+}
+
+template <int Segments>
+SPAID_INLINE void GramOfDenseRows(const LocalProblem& problem, int64_t ld, double* b,
+                                  double* rows) {
+  constexpr int64_t kStride = Segments * kLanes;
+  std::fill(rows, rows + problem.n_rows * kStride, 0.0);
+  for (int64_t q = 0; q < problem.n_cols; ++q) {
+    for (int64_t p = problem.col_begin[q]; p < problem.col_end[q]; ++p) {
+      rows[problem.col_row[p] * kStride + q] = problem.col_value[p];
     }
+  }
+  for (int64_t q = 0; q < problem.n_cols; ++q) {
+    Vec8 even[Segments] = {}, odd[Segments] = {};
+    int64_t p = problem.col_begin[q];
+    const int64_t end = problem.col_end[q];
+    for (; p + 1 < end; p += 2) {
+      const auto* row0 = reinterpret_cast<const Vec8*>(rows + problem.col_row[p] * kStride);
+      const auto* row1 = reinterpret_cast<const Vec8*>(rows + problem.col_row[p + 1] * kStride);
+      for (int s = 0; s < Segments; ++s) {
+        even[s] += row0[s] * problem.col_value[p];
+        odd[s] += row1[s] * problem.col_value[p + 1];
+      }
+    }
+    if (p < end) {
+      const auto* row = reinterpret_cast<const Vec8*>(rows + problem.col_row[p] * kStride);
+      for (int s = 0; s < Segments; ++s) even[s] += row[s] * problem.col_value[p];
+    }
+    auto* column = reinterpret_cast<Vec8*>(b + q * ld);
+    for (int s = 0; s < Segments; ++s) column[s] = even[s] + odd[s];
+  }
+  for (int64_t q = problem.n_cols; q < kStride; ++q) {
+    std::fill(b + q * ld, b + q * ld + kStride, 0.0);
   }
 }
 
@@ -126,6 +189,20 @@ void AccumulateGram(const LocalProblem& problem, int64_t ld, double* b, double* 
         break;
     }
     i += rows;
+  }
+}
+
+SPAID_HOT_KERNEL
+void SmallGram(const LocalProblem& problem, int64_t ld, double* b, double* rows) {
+  switch (PadToLanes(problem.n_cols) / kLanes) {
+    case 1:
+      return GramOfDenseRows<1>(problem, ld, b, rows);
+    case 2:
+      return GramOfDenseRows<2>(problem, ld, b, rows);
+    case 3:
+      return GramOfDenseRows<3>(problem, ld, b, rows);
+    default:
+      return GramOfDenseRows<4>(problem, ld, b, rows);
   }
 }
 

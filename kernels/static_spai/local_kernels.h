@@ -14,6 +14,11 @@ namespace spaid::kernels {
 void AccumulateGram(const LocalProblem& problem, int64_t ld, double* b, double* scratch);
 int64_t GramScratch(int64_t n_cols);
 
+// b = ÂᵀÂ (lower triangle) for n_cols <= 32, from dense rows: `rows` (n_rows x PadToLanes(n_cols),
+// row-major, 64-byte aligned) receives Â. Columns of `b` from n_cols to PadToLanes(n_cols) become
+// zero. Needs the column form only.
+void SmallGram(const LocalProblem& problem, int64_t ld, double* b, double* rows);
+
 // r += Â x for W right-hand sides, W in {1, 4, 8}; by columns for W = 1, else by rows.
 void MultiplyAdd(const LocalProblem& problem, int width, const double* x, double* r);
 

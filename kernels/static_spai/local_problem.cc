@@ -43,6 +43,19 @@ void Grow(Array<T>& buffer, int64_t n) {
   }
 }
 
+// How many of `columns` from q on have the rows of column q; not past `stop`, at most kMaxRun.
+constexpr int64_t kMaxRun = 8;
+int64_t EqualRun(std::span<const uint8_t> equal_columns, std::span<const int32_t> columns,
+                 int64_t q, int64_t stop) {
+  const int32_t first = columns[static_cast<size_t>(q)];
+  int64_t run = 1;
+  while (run < kMaxRun && q + run < stop && columns[static_cast<size_t>(q + run)] == first + run &&
+         equal_columns[static_cast<size_t>(first + run)] != 0) {
+    ++run;
+  }
+  return run;
+}
+
 }  // namespace
 
 void DoubleDouble::Add(double x) {
@@ -81,6 +94,16 @@ ColumnScales ScaleColumns(const CscView& a, int threads) {
   return scales;
 }
 
+Array<uint8_t> FindEqualColumns(const PatternView& a, int threads) {
+  Array<uint8_t> equal(static_cast<size_t>(a.n_cols));
+  ParallelFor(a.n_cols, 4096, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = begin; j < end; ++j) {
+      equal[static_cast<size_t>(j)] = j > 0 && std::ranges::equal(a.column(j - 1), a.column(j));
+    }
+  });
+  return equal;
+}
+
 int64_t FindLongColumn(const PatternView& a, std::span<const int32_t> columns) {
   int64_t total = 0, longest = 0, at = -1;
   for (size_t q = 0; q < columns.size(); ++q) {
@@ -94,19 +117,28 @@ int64_t FindLongColumn(const PatternView& a, std::span<const int32_t> columns) {
   return longest > kLongColumn && longest > kLongFactor * (total - longest) ? at : -1;
 }
 
-LocalCounts LocalCounter::Count(const PatternView& a, std::span<const int32_t> columns) {
+LocalCounts LocalCounter::Count(const PatternView& a, std::span<const uint8_t> equal_columns,
+                                std::span<const int32_t> columns) {
   LocalCounts counts;
   const int64_t long_at = FindLongColumn(a, columns);
   rows_.clear();
-  for (size_t q = 0; q < columns.size(); ++q) {
-    if (static_cast<int64_t>(q) == long_at) continue;
-    const std::span<const int32_t> rows = a.column(columns[q]);
-    counts.entries += static_cast<int64_t>(rows.size());
+  const auto n_cols = static_cast<int64_t>(columns.size());
+  for (int64_t q = 0, run = 1; q < n_cols; q += run) {
+    run = 1;
+    if (q == long_at) continue;
+    run = EqualRun(equal_columns, columns, q, q < long_at ? long_at : n_cols);
+    const std::span<const int32_t> rows = a.column(columns[static_cast<size_t>(q)]);
+    counts.entries += run * static_cast<int64_t>(rows.size());
+    int64_t seen_before = 0;
     for (const int32_t r : rows) {
-      const int32_t seen = visits_[static_cast<size_t>(r)]++;
+      const int32_t seen = visits_[static_cast<size_t>(r)];
+      visits_[static_cast<size_t>(r)] = seen + static_cast<int32_t>(run);
       if (seen == 0) rows_.push_back(r);
-      counts.gram_pairs += seen + 1;
+      seen_before += seen;
     }
+    // Σ over rows of (seen + 1) + ... + (seen + run).
+    counts.gram_pairs +=
+        run * seen_before + static_cast<int64_t>(rows.size()) * (run * (run + 1) / 2);
   }
   counts.rows = static_cast<int64_t>(rows_.size());
   counts.n1 = counts.rows;
@@ -130,7 +162,7 @@ LocalCounts LocalCounter::Count(const PatternView& a, std::span<const int32_t> c
 int64_t LocalAssembler::Bytes(int64_t n, int64_t entries, int64_t columns, int64_t targets) {
   const int64_t all_rows = std::min(entries, n) + targets + 1;
   const int64_t all_entries = entries + all_rows;
-  return n * 4 + all_rows * (4 + 4 + 8) + columns * 16 + all_entries * 24 + targets * 4 + 4096;
+  return n * 4 + all_rows * (4 + 4 + 8) + columns * 20 + all_entries * 24 + targets * 4 + 4096;
 }
 
 void LocalAssembler::Reserve(int64_t entries, int64_t columns, int64_t targets) {
@@ -141,6 +173,7 @@ void LocalAssembler::Reserve(int64_t entries, int64_t columns, int64_t targets) 
   Grow(count_, all_rows);
   Grow(col_begin_, columns);
   Grow(col_end_, columns);
+  Grow(run_, columns);
   Grow(col_row_, all_entries);
   Grow(col_value_, all_entries);
   Grow(row_ptr_, all_rows + 1);
@@ -150,6 +183,7 @@ void LocalAssembler::Reserve(int64_t entries, int64_t columns, int64_t targets) 
 }
 
 const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScales& scales,
+                                             std::span<const uint8_t> equal_columns,
                                              std::span<const int32_t> columns,
                                              std::span<const int32_t> targets) {
   const int64_t long_at = FindLongColumn(a, columns);
@@ -164,6 +198,7 @@ const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScale
   Grow(count_, max_rows);
   Grow(col_begin_, n_cols);
   Grow(col_end_, n_cols);
+  Grow(run_, n_cols);
   Grow(col_row_, entries + max_rows);
   Grow(col_value_, entries + max_rows);
   Grow(target_row_, static_cast<int64_t>(targets.size()));
@@ -172,10 +207,15 @@ const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScale
   int64_t position = 0;
   int32_t* const marker = marker_.data();
   int32_t* const count = count_.data();
-  for (int64_t q = 0; q < n_cols; ++q) {
+  for (int64_t q = 0, run = 1; q < n_cols; q += run) {
+    run = 1;
+    run_[static_cast<size_t>(q)] = 1;
     if (q == long_at) continue;
+    run = EqualRun(equal_columns, columns, q, q < long_at ? long_at : n_cols);
+    run_[static_cast<size_t>(q)] = static_cast<int32_t>(run);
     const int32_t j = columns[static_cast<size_t>(q)];
     const double scale = scales.scale[static_cast<size_t>(j)];
+    const int64_t begin = position;
     col_begin_[static_cast<size_t>(q)] = position;
     for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
       const int32_t r = a.row_idx[static_cast<size_t>(p)];
@@ -186,12 +226,25 @@ const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScale
         rows_[static_cast<size_t>(id)] = r;
         count[id] = 0;
       }
-      ++count[id];
+      count[id] += static_cast<int32_t>(run);
       col_row_[static_cast<size_t>(position)] = id;
       col_value_[static_cast<size_t>(position)] = a.values[static_cast<size_t>(p)] * scale;
       ++position;
     }
     col_end_[static_cast<size_t>(q)] = position;
+    const int64_t length = position - begin;
+    for (int64_t i = 1; i < run; ++i) {
+      const int32_t same = columns[static_cast<size_t>(q + i)];
+      const double own_scale = scales.scale[static_cast<size_t>(same)];
+      const double* values = a.values.data() + a.col_ptr[static_cast<size_t>(same)];
+      col_begin_[static_cast<size_t>(q + i)] = position;
+      std::copy_n(col_row_.data() + begin, length, col_row_.data() + position);
+      for (int64_t e = 0; e < length; ++e) {
+        col_value_[static_cast<size_t>(position + e)] = values[e] * own_scale;
+      }
+      position += length;
+      col_end_[static_cast<size_t>(q + i)] = position;
+    }
   }
   for (size_t t = 0; t < targets.size(); ++t) {
     int32_t id = marker[targets[t]];
@@ -267,11 +320,19 @@ const LocalProblem& LocalAssembler::BuildRows() {
     next[id] = position;
     position += count_[static_cast<size_t>(id)];
   }
-  for (int64_t q = 0; q < problem_.n_cols; ++q) {
-    for (int64_t p = problem_.col_begin[q]; p < problem_.col_end[q]; ++p) {
-      const int64_t to = next[problem_.col_row[p]]++;
-      row_col_[static_cast<size_t>(to)] = static_cast<int32_t>(q);
-      row_value_[static_cast<size_t>(to)] = problem_.col_value[p];
+  for (int64_t q = 0, run = 1; q < problem_.n_cols; q += run) {
+    run = run_[static_cast<size_t>(q)];
+    const int64_t length = problem_.col_end[q] - problem_.col_begin[q];
+    const int32_t* rows = problem_.col_row + problem_.col_begin[q];
+    const double* values = problem_.col_value + problem_.col_begin[q];
+    for (int64_t e = 0; e < length; ++e) {
+      const int64_t to = next[rows[e]];
+      next[rows[e]] = to + run;
+      // The columns of a run follow each other in memory.
+      for (int64_t i = 0; i < run; ++i) {
+        row_col_[static_cast<size_t>(to + i)] = static_cast<int32_t>(q + i);
+        row_value_[static_cast<size_t>(to + i)] = values[i * length + e];
+      }
     }
   }
   // next[id] is now the end of row id, the start of the one after it.

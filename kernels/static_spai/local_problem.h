@@ -39,6 +39,10 @@ struct ColumnScales {
 };
 ColumnScales ScaleColumns(const CscView& a, int threads);
 
+// [j] is 1 where column j of A has the rows of column j − 1 (the unknowns of one node, say), else
+// 0.
+Array<uint8_t> FindEqualColumns(const PatternView& a, int threads);
+
 // Position in `columns` of the column to compress, or -1.
 int64_t FindLongColumn(const PatternView& a, std::span<const int32_t> columns);
 
@@ -54,7 +58,8 @@ struct LocalCounts {
 class LocalCounter {
  public:
   explicit LocalCounter(int64_t n_rows) : visits_(static_cast<size_t>(n_rows), 0) {}
-  LocalCounts Count(const PatternView& a, std::span<const int32_t> columns);
+  LocalCounts Count(const PatternView& a, std::span<const uint8_t> equal_columns,
+                    std::span<const int32_t> columns);
 
  private:
   std::vector<int32_t> visits_;  // all zero between calls
@@ -90,6 +95,7 @@ class LocalAssembler {
   // `columns` = J, ascending; `targets`: the rows k whose e_k are the right-hand sides, each an
   // explicit row of the problem. The result has its column form.
   const LocalProblem& Assemble(const CscView& a, const ColumnScales& scales,
+                               std::span<const uint8_t> equal_columns,
                                std::span<const int32_t> columns, std::span<const int32_t> targets);
   // Adds the row form to the last problem.
   const LocalProblem& BuildRows();
@@ -109,6 +115,7 @@ class LocalAssembler {
   Array<int32_t> marker_;  // local row of a row of A, -1: none; all -1 between calls
   Array<int32_t> rows_;    // row of A of a local row
   Array<int32_t> count_;   // entries of a local row
+  Array<int32_t> run_;     // at the first column of a run of columns with equal rows: its length
   Array<int64_t> col_begin_, col_end_;
   Array<int32_t> col_row_, row_col_;
   Array<double> col_value_, row_value_;

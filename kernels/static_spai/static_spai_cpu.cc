@@ -123,8 +123,8 @@ Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscVi
           values[t] = result.m.values.data() + pattern.col_ptr[static_cast<size_t>(members[t])];
           outcomes[t] = {};
         }
-        solver->Solve(a, scales, pattern.column(members[0]), members, options, context.stop,
-                      {values, members.size()}, {outcomes, members.size()});
+        solver->Solve(a, scales, plan.equal_columns, pattern.column(members[0]), members, options,
+                      context.stop, {values, members.size()}, {outcomes, members.size()});
         for (size_t t = 0; t < members.size(); ++t) {
           const auto k = static_cast<size_t>(members[t]);
           result.residual_norms[k] = outcomes[t].residual_norm;

@@ -26,6 +26,7 @@ struct Rules {
   PatternView a;
   PatternView base;
   int power = 1;
+  Array<uint8_t> equal_columns;                 // FindEqualColumns
   std::optional<Array<int32_t>> column_of_row;  // row_match
   std::optional<Pattern> transposed;            // of A, for ensure_row
   PatternView rows_of_a;                        // a view of it
@@ -155,7 +156,8 @@ class Explorer {
     if (rules.transposed) {
       for (const int32_t j : rules.rows_of_a.column(k)) Visit(k, j);
     }
-    totals.Add(counter_.Count(rules.a, columns_), static_cast<int64_t>(columns_.size()));
+    totals.Add(counter_.Count(rules.a, rules.equal_columns, columns_),
+               static_cast<int64_t>(columns_.size()));
   }
 
  private:
@@ -203,7 +205,8 @@ Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternV
         .At("user_pattern");
   }
   const int64_t n = a.n_cols;
-  Rules rules{a, user_pattern != nullptr ? *user_pattern : a, pattern.power, {}, {}, {}};
+  Rules rules{a, user_pattern != nullptr ? *user_pattern : a, pattern.power, {}, {}, {}, {}};
+  rules.equal_columns = FindEqualColumns(a, context.threads);
   if (pattern.ensure_row) {
     rules.transposed = Transpose(a);
     rules.rows_of_a = *rules.transposed;

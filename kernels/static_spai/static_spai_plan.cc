@@ -186,7 +186,8 @@ double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
 
 int64_t PlanBytes(int64_t n, int64_t nnz_m) {
   // Pattern; members, groups and batches, of which there are at most n each.
-  return (n + 1) * 8 + nnz_m * 4 + 4 * (n + 1) * 4 + static_cast<int64_t>(sizeof(StaticSpaiPlan));
+  return (n + 1) * 8 + nnz_m * 4 + 4 * (n + 1) * 4 + n +
+         static_cast<int64_t>(sizeof(StaticSpaiPlan));
 }
 
 int64_t BuildBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const LocalCounts& largest,
@@ -213,6 +214,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
   const PatternView m = plan->pattern;
   const int64_t n = m.n_cols;
   plan->pattern_hash = HashPattern(a);
+  plan->equal_columns = FindEqualColumns(a, context.threads);
 
   StopReason stopped = StopReason::kNone;
   const Array<int32_t> group = FindGroups(m, context, stopped);
@@ -229,7 +231,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
         for (int64_t g = begin; g < end; ++g) {
           const std::span<const int32_t> members = plan->group(g);
           const std::span<const int32_t> j = m.column(members[0]);
-          const LocalCounts counts = own.counter->Count(a, j);
+          const LocalCounts counts = own.counter->Count(a, plan->equal_columns, j);
           TakeLargest(counts, own.largest);
           const auto n2 = static_cast<int64_t>(j.size());
           const auto columns = static_cast<int64_t>(members.size());

@@ -20,8 +20,9 @@ struct StaticSpaiPlan {
   Array<int32_t> group_ptr;    // n_groups + 1, into members
   Array<int32_t> batch_ptr;    // n_batches + 1, into groups
   Array<int32_t> batch_order;  // batches by falling predicted work; equal ones in order
-  LocalCounts largest;         // the largest of each count over all groups
-  uint64_t pattern_hash = 0;   // of A
+  Array<uint8_t> equal_columns;  // of A: FindEqualColumns
+  LocalCounts largest;           // the largest of each count over all groups
+  uint64_t pattern_hash = 0;     // of A
   StaticSpaiCounts counts;
 
   int64_t n_groups() const { return static_cast<int64_t>(group_ptr.size()) - 1; }

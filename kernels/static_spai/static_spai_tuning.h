@@ -22,6 +22,11 @@ inline constexpr int64_t kLongFactor = 2;
 inline constexpr double kWeakPivot = 1e-6;
 inline constexpr int kWeakPivotSteps = 3;
 
+// From this scaled pivot on the corrected step is left out where the solution proves to be at the
+// minimum already, to this tolerance in ‖r‖².
+inline constexpr double kStrongPivot = 1e-2;
+inline constexpr double kMinimumTolerance = 1e-13;
+
 // Rank tolerance of the pivoted QR where an unpivoted one gave a residual worse than zero's.
 inline constexpr double kWeakRankTolerance = 1e-12;
 
@@ -32,6 +37,11 @@ inline constexpr int64_t kMaxDenseEntries = int64_t{16} << 20;  // of Â: 128 Mi
 // CGLS stops at ‖Âᵀr‖ <= tolerance * ‖Âᵀe‖, or after the limit, and says which.
 inline constexpr double kIterativeTolerance = 1e-12;
 inline constexpr int64_t kIterativeLimit = 2000;
+
+// Up to these sizes Â is spread into dense rows (they stay in the first-level cache) and the Gram
+// matrix formed from them without a row form.
+inline constexpr int64_t kSmallColumns = 32;
+inline constexpr int64_t kSmallEntries = 8192;
 
 // Rows of Â with fewer entries are accumulated one product at a time, others by whole vectors.
 inline constexpr int64_t kVectorRow = 5;
