@@ -159,7 +159,7 @@ class PackageTest(unittest.TestCase):
         (folder / 'CMakeLists.txt').write_text(CLIENT_CMAKE)
         env = bare_environment()
         with daemon.running(self.tree / 'bin/spaid',
-                            ['--address=127.0.0.1:0', '--ops-address=', '--drain-grace=0s'],
+                            ['--address=127.0.0.1:0', '--ops-address=127.0.0.1:0', '--drain-grace=0s'],
                             env=env) as address:
             (folder / 'a_client.cc').write_text(program.replace('127.0.0.1:7433', address))
             run(CMAKE, '-S', folder, '-B', folder / 'build', f'-DCMAKE_PREFIX_PATH={self.dev}',
