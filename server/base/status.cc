@@ -25,26 +25,26 @@ std::optional<Message> Payload(const absl::Status& status, const char* url) {
 
 }  // namespace
 
-ErrorBuilder&& ErrorBuilder::Field(std::string field) && {
+ErrorBuilder ErrorBuilder::Field(std::string field) && {
   field_ = std::move(field);
   return std::move(*this);
 }
 
-ErrorBuilder&& ErrorBuilder::Index(int64_t index) && {
+ErrorBuilder ErrorBuilder::Index(int64_t index) && {
   return std::move(*this).Meta("index", index);
 }
 
-ErrorBuilder&& ErrorBuilder::Retry(std::chrono::milliseconds delay) && {
+ErrorBuilder ErrorBuilder::Retry(std::chrono::milliseconds delay) && {
   retry_ = delay;
   return std::move(*this);
 }
 
-ErrorBuilder&& ErrorBuilder::Meta(std::string key, std::string value) && {
+ErrorBuilder ErrorBuilder::Meta(std::string key, std::string value) && {
   metadata_.emplace_back(std::move(key), std::move(value));
   return std::move(*this);
 }
 
-ErrorBuilder&& ErrorBuilder::Meta(std::string key, int64_t value) && {
+ErrorBuilder ErrorBuilder::Meta(std::string key, int64_t value) && {
   return std::move(*this).Meta(std::move(key), std::to_string(value));
 }
 

@@ -27,21 +27,22 @@ class Status;
 
 namespace spaid::server {
 
-// Collects an error; converts to absl::Status and to any absl::StatusOr<T>. Value type.
+// Collects an error; converts to absl::Status and to any absl::StatusOr<T>. Value type: each step
+// hands the builder on by value, so that `error = std::move(error).Field(f)` is sound too.
 class ErrorBuilder {
  public:
   ErrorBuilder(absl::StatusCode code, std::string_view reason, std::string message)
       : code_(code), reason_(reason), message_(std::move(message)) {}
 
   // The request field at fault, as a path from the request: "header.nnz".
-  ErrorBuilder&& Field(std::string field) &&;
+  ErrorBuilder Field(std::string field) &&;
   // 0-based first bad element; also sent as metadata "index".
-  ErrorBuilder&& Index(int64_t index) &&;
+  ErrorBuilder Index(int64_t index) &&;
   // When trying again makes sense (RetryInfo).
-  ErrorBuilder&& Retry(std::chrono::milliseconds delay) &&;
+  ErrorBuilder Retry(std::chrono::milliseconds delay) &&;
   // Anything else a program may want: "limit", "actual".
-  ErrorBuilder&& Meta(std::string key, std::string value) &&;
-  ErrorBuilder&& Meta(std::string key, int64_t value) &&;
+  ErrorBuilder Meta(std::string key, std::string value) &&;
+  ErrorBuilder Meta(std::string key, int64_t value) &&;
 
   operator absl::Status() const { return Build(); }  // NOLINT
   template <class T>

@@ -65,6 +65,16 @@ TEST(StatusTest, BecomesGoogleRpcStatus) {
   EXPECT_EQ(bad.field_violations(0).field(), "values");
 }
 
+TEST(StatusTest, BuildsInSteps) {
+  ErrorBuilder error = MakeError(StatusCode::kNotFound, reason::kHandleUnknown, "none");
+  error = std::move(error).Field("header.matrix");
+  error = std::move(error).Index(4).Meta("k", "v");
+  const absl::Status status = error;
+  EXPECT_EQ(ReasonOf(status), "HANDLE_UNKNOWN");
+  EXPECT_EQ(FieldOf(status), "header.matrix");
+  EXPECT_EQ(MetaOf(status, "index"), "4");
+}
+
 absl::StatusOr<int> Half(int v) {
   if (v % 2) return MakeError(StatusCode::kInvalidArgument, "ODD", "odd");
   return v / 2;

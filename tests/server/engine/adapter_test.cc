@@ -1,0 +1,241 @@
+#include "server/engine/adapter.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "server/base/status.h"
+#include "server/sched/job.h"
+#include "tests/server/engine/matrices.h"
+#include "tests/server/fake_engine.h"
+
+namespace spaid::server {
+namespace {
+
+class AdapterTest : public testing::Test {
+ protected:
+  std::shared_ptr<const Matrix> Prepare(kernels::CscMatrix raw, PrepareOptions options = {},
+                                        kernels::Layout layout = kernels::Layout::kCsc) {
+    auto matrix = adapter_.Prepare(std::move(raw), layout, options);
+    EXPECT_TRUE(matrix.ok()) << matrix.status();
+    return *matrix;
+  }
+  static ParsedSpec Spec(kernels::EngineKind kind) {
+    ParsedSpec spec;
+    spec.spec.engine = kind;
+    return spec;
+  }
+  std::shared_ptr<Job> RunningJob() {
+    auto job =
+        Job::Create({.tenant = "t", .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}},
+                    {}, RealClock());
+    job->Start("cpu");
+    return job;
+  }
+  absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ParsedSpec& spec,
+                                            const Matrix& a) {
+    auto resolved = adapter_.Resolve(spec, a, nullptr);
+    if (!resolved.ok()) return resolved.status();
+    return adapter_.Build(tenant, *resolved, a, nullptr, *RunningJob());
+  }
+
+  FakeEngine engine_;
+  EngineAdapter adapter_{engine_, {.threads = 1, .plan_cache_bytes = 1 << 20}};
+};
+
+TEST_F(AdapterTest, PreparesWithDigestsAndDiagnosis) {
+  auto a = Prepare(Upper(), {.sort_and_sum = false, .pattern_only = false, .label = "mine"});
+  EXPECT_EQ(a->n(), 2);
+  EXPECT_EQ(a->label, "mine");
+  EXPECT_EQ(a->pattern_digest, PatternDigest(2, a->csc.col_ptr, a->csc.row_idx));
+  EXPECT_EQ(*a->value_digest, ValueDigest(a->csc.values));
+  EXPECT_FALSE(a->diagnosis.structurally_symmetric);
+  const v1::Matrix proto = ToProto(Stored<Matrix>{"matrices/1", a}, true);
+  EXPECT_EQ(proto.nnz(), 3);
+  EXPECT_EQ(proto.digest().pattern().size(), 16u);
+  EXPECT_GT(proto.diagnosis().findings_size(), 0);
+  EXPECT_EQ(ToProto(Stored<Matrix>{"matrices/1", a}, false).diagnosis().findings_size(), 0);
+}
+
+TEST_F(AdapterTest, RowsAndColumnsOfTheSameMatrixAreTheSameContent) {
+  kernels::CscMatrix rows;  // [4 1; 0 3] by rows
+  rows.n_rows = rows.n_cols = 2;
+  rows.col_ptr.assign({0, 2, 3});
+  rows.row_idx.assign({0, 1, 1});
+  rows.values.assign({4, 1, 3});
+  EXPECT_EQ(Prepare(rows, {}, kernels::Layout::kCsr)->ContentKey(), Prepare(Upper())->ContentKey());
+}
+
+TEST_F(AdapterTest, APatternHasStructureOnly) {
+  kernels::CscMatrix pattern = Upper();
+  pattern.values.clear();
+  auto a = Prepare(pattern, {.sort_and_sum = false, .pattern_only = true, .label = {}});
+  EXPECT_TRUE(a->pattern_only);
+  EXPECT_FALSE(a->value_digest);
+  EXPECT_EQ(a->pattern_digest, Prepare(Upper())->pattern_digest);
+  EXPECT_EQ(a->diagnosis.max_abs_value, 0);
+  EXPECT_EQ(a->diagnosis.not_dominant_rows.count, 0);
+  EXPECT_EQ(a->diagnosis.missing_diagonal.count, 0);
+  EXPECT_FALSE(a->diagnosis.structurally_symmetric);
+  // It can be estimated, not built or solved with.
+  EXPECT_EQ(ReasonOf(adapter_.Resolve(Spec(kernels::EngineKind::kJacobi), *a, nullptr).status()),
+            "VALUES_NEEDED");
+  EXPECT_EQ(
+      ReasonOf(adapter_.ResolveMethod(kernels::Method::kBicgstab, kernels::EngineKind::kNone, *a)
+                   .status()),
+      "VALUES_NEEDED");
+  auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kAuto), *a, nullptr, true);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->choice.engine(), v1::ENGINE_KIND_AUTO);
+  EXPECT_NE(resolved->choice.reason(), "");
+  EXPECT_EQ(adapter_.Estimate(*resolved, *a, nullptr)->nnz_m, 2);
+}
+
+TEST_F(AdapterTest, RefusesBrokenMatricesWithThePlace) {
+  kernels::CscMatrix out_of_range = Upper();
+  out_of_range.row_idx[2] = 7;
+  auto refused = adapter_.Prepare(out_of_range, kernels::Layout::kCsc, {});
+  EXPECT_EQ(ReasonOf(refused.status()), "INDEX_OUT_OF_RANGE");
+  EXPECT_EQ(MetaOf(refused.status(), "index"), "2");
+  EXPECT_EQ(FieldOf(refused.status()), "row_idx");
+
+  kernels::CscMatrix nan = Upper();
+  nan.values[1] = std::numeric_limits<double>::quiet_NaN();
+  refused = adapter_.Prepare(nan, kernels::Layout::kCsc, {});
+  EXPECT_EQ(ReasonOf(refused.status()), "NON_FINITE_VALUE");
+  EXPECT_EQ(MetaOf(refused.status(), "index"), "1");
+
+  kernels::CscMatrix wide = Upper();
+  wide.n_rows = 3;
+  EXPECT_EQ(ReasonOf(adapter_.Prepare(wide, kernels::Layout::kCsc, {}).status()), "NOT_SQUARE");
+
+  kernels::CscMatrix unsorted = Upper();
+  std::swap(unsorted.row_idx[1], unsorted.row_idx[2]);
+  EXPECT_EQ(ReasonOf(adapter_.Prepare(unsorted, kernels::Layout::kCsc, {}).status()),
+            "UNSORTED_INDICES");
+  EXPECT_TRUE(adapter_
+                  .Prepare(unsorted, kernels::Layout::kCsc,
+                           {.sort_and_sum = true, .pattern_only = false, .label = {}})
+                  .ok());
+}
+
+TEST_F(AdapterTest, SaysWhatAutoChose) {
+  auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kAuto), *Prepare(Upper()), nullptr);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->choice.engine(), v1::ENGINE_KIND_JACOBI);
+  EXPECT_EQ(resolved->choice.reason(), "the fake always takes Jacobi");
+  EXPECT_EQ(resolved->proto.engine(), v1::ENGINE_KIND_JACOBI);
+}
+
+TEST_F(AdapterTest, APatternOfAnotherSizeIsRefused) {
+  auto a = Prepare(Upper()), pattern = Prepare(Diagonal(3));
+  auto refused = adapter_.Resolve(Spec(kernels::EngineKind::kStaticSpai), *a, pattern.get());
+  EXPECT_EQ(ReasonOf(refused.status()), "PATTERN_SIZE_MISMATCH");
+}
+
+TEST_F(AdapterTest, KeysFollowWhatTheyStandFor) {
+  auto a = Prepare(Diagonal(2)), scaled = Prepare(Diagonal(2, 5)), other = Prepare(Upper());
+  ParsedSpec spec = Spec(kernels::EngineKind::kStaticSpai);
+  auto key = [&](const ParsedSpec& s, const Matrix& m, const Matrix* pattern = nullptr) {
+    return *adapter_.Resolve(s, m, pattern);
+  };
+  EXPECT_EQ(key(spec, *a).plan_key, key(spec, *scaled).plan_key) << "values do not matter";
+  EXPECT_NE(key(spec, *a).content_key, key(spec, *scaled).content_key);
+  EXPECT_NE(key(spec, *a).plan_key, key(spec, *other).plan_key);
+  EXPECT_NE(key(spec, *a).plan_key, key(spec, *a, other.get()).plan_key);
+  ParsedSpec named = spec;
+  named.pattern_matrix = "matrices/1";
+  ParsedSpec renamed = spec;
+  renamed.pattern_matrix = "matrices/2";
+  EXPECT_EQ(key(named, *a, other.get()).content_key, key(renamed, *a, other.get()).content_key)
+      << "patterns count by content";
+  ParsedSpec power = spec;
+  power.spec.static_spai.pattern.power = 2;
+  EXPECT_NE(key(spec, *a).plan_key, key(power, *a).plan_key);
+  EXPECT_NE(key(spec, *a).plan_key, key(Spec(kernels::EngineKind::kJacobi), *a).plan_key);
+}
+
+TEST_F(AdapterTest, NewValuesAreARebuild) {
+  const ParsedSpec spec = Spec(kernels::EngineKind::kStaticSpai);
+  auto first = Build("t", spec, *Prepare(Diagonal(3)));
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_FALSE(first->rebuild);
+  auto second = Build("t", spec, *Prepare(Diagonal(3, 2)));
+  EXPECT_TRUE(second->rebuild);
+  EXPECT_EQ(second->plan_ms, 0);
+  EXPECT_EQ(engine_.plans(), 1);
+  EXPECT_EQ(engine_.builds(), 2);
+  EXPECT_EQ(second->kernel->matrix().values[0], 0.5) << "of the new values";
+  // Another tenant's plan is its own.
+  EXPECT_FALSE(Build("u", spec, *Prepare(Diagonal(3)))->rebuild);
+  EXPECT_EQ(adapter_.plan_cache().entries, 2);
+  EXPECT_EQ(adapter_.plan_cache().hits, 1);
+}
+
+TEST_F(AdapterTest, APlanThatReadValuesIsNotKept) {
+  ParsedSpec spec = Spec(kernels::EngineKind::kStaticSpai);
+  spec.spec.static_spai.pattern.keep_tau = 0.5;
+  ASSERT_TRUE(Build("t", spec, *Prepare(Diagonal(3))).ok());
+  EXPECT_FALSE(Build("t", spec, *Prepare(Diagonal(3, 2)))->rebuild);
+  EXPECT_EQ(engine_.plans(), 2);
+  EXPECT_EQ(adapter_.plan_cache().entries, 0);
+}
+
+TEST_F(AdapterTest, AFailedBuildSaysWhy) {
+  engine_.FailBuilds(
+      kernels::Status(kernels::StatusCode::kFailedPrecondition, "ZERO_DIAGONAL", "a(1, 1) is 0")
+          .At("values", 1));
+  const auto built = Build("t", Spec(kernels::EngineKind::kJacobi), *Prepare(Diagonal(3)));
+  EXPECT_EQ(ReasonOf(built.status()), "ZERO_DIAGONAL");
+  EXPECT_EQ(MetaOf(built.status(), "index"), "1");
+}
+
+TEST_F(AdapterTest, AStoppedJobStopsItsBuild) {
+  auto a = Prepare(Diagonal(3));
+  auto job = RunningJob();
+  auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kJacobi), *a, nullptr);
+  engine_.HoldBuilds();
+  job->RequestStop(StopCause::kMaxRun);  // before the build has even begun
+  const auto built = adapter_.Build("t", *resolved, *a, nullptr, *job);
+  EXPECT_EQ(built.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(AdapterTest, ProgressAndResidualsReachTheJob) {
+  auto a = Prepare(Diagonal(3));
+  auto job = RunningJob();
+  auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kJacobi), *a, nullptr);
+  ASSERT_TRUE(adapter_.Build("t", *resolved, *a, nullptr, *job).ok());
+  const std::vector<double> b{1, 2, 3};
+  auto solved = adapter_.Solve(*a, nullptr, b, {}, {}, *job);
+  ASSERT_TRUE(solved.ok());
+  EXPECT_EQ(solved->x[2], 1);
+  job->Finish(absl::OkStatus());
+  int progress = 0, residuals = 0;
+  for (const auto& event : job->Read(1, 100).events) {
+    progress += event.has_progress();
+    residuals += event.residuals().residuals_size();
+  }
+  EXPECT_EQ(progress, 2);
+  EXPECT_EQ(residuals, 3);
+}
+
+TEST_F(AdapterTest, RefusesWhatIsTooLarge) {
+  EngineAdapter small(engine_, {.threads = 1, .max_build_bytes = 1000});
+  kernels::BuildEstimate estimate;
+  estimate.host_bytes = 1000;
+  EXPECT_TRUE(small.AdmitBuild(estimate).ok());
+  estimate.host_bytes = 1001;
+  EXPECT_EQ(ReasonOf(small.AdmitBuild(estimate)), "BUILD_TOO_LARGE");
+  EXPECT_EQ(MetaOf(small.AdmitBuild(estimate), "actual"), "1001");
+  EXPECT_TRUE(adapter_.AdmitBuild(estimate).ok()) << "no limit";
+  auto a = Prepare(Diagonal(10));
+  kernels::SolveOptions options;
+  EXPECT_TRUE(small.AdmitSolve(*a, options).ok());
+  options.method = kernels::Method::kGmres;
+  EXPECT_EQ(ReasonOf(small.AdmitSolve(*a, options)), "SOLVE_TOO_LARGE");
+  options.max_iterations = 5;
+  EXPECT_TRUE(small.AdmitSolve(*a, options).ok()) << "the basis never grows longer";
+}
+
+}  // namespace
+}  // namespace spaid::server

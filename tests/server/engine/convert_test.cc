@@ -1,0 +1,265 @@
+#include "server/engine/convert.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+v1::PreconditionerSpec Spai() {
+  v1::PreconditionerSpec spec;
+  spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
+  spec.mutable_static_spai()->set_local_solver(v1::LOCAL_SOLVER_AUTO);
+  return spec;
+}
+
+TEST(ParseSpecTest, ReadsEveryOption) {
+  v1::PreconditionerSpec spec = Spai();
+  auto* o = spec.mutable_static_spai();
+  o->set_pattern_power(3);
+  o->set_keep_tau(0.25);
+  o->set_ensure_row(true);
+  o->set_row_match(true);
+  o->set_post_filter(0.1);
+  o->set_local_solver(v1::LOCAL_SOLVER_GRAM);
+  auto parsed = ParseSpec(spec, "spec");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const kernels::StaticSpaiOptions& k = parsed->spec.static_spai;
+  EXPECT_EQ(parsed->spec.engine, kernels::EngineKind::kStaticSpai);
+  EXPECT_EQ(k.pattern.power, 3);
+  EXPECT_EQ(k.pattern.keep_tau, 0.25);
+  EXPECT_TRUE(k.pattern.ensure_row);
+  EXPECT_TRUE(k.pattern.row_match);
+  EXPECT_EQ(k.post_filter, 0.1);
+  EXPECT_EQ(k.local_solver, kernels::LocalSolver::kGram);
+  EXPECT_EQ(ToProto(parsed->spec, "").SerializeAsString(), spec.SerializeAsString());
+}
+
+TEST(ParseSpecTest, DefaultsAreSaid) {
+  v1::PreconditionerSpec spec;
+  spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
+  auto parsed = ParseSpec(spec, "spec");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->spec.static_spai.pattern.power, 1);
+  EXPECT_EQ(parsed->spec.static_spai.local_solver, kernels::LocalSolver::kAuto);
+  EXPECT_EQ(ParseSpec(Spai(), "spec")->spec.static_spai.pattern.power, 1) << "0 means 1";
+  v1::PreconditionerSpec user = Spai();
+  user.mutable_static_spai()->set_pattern_matrix("matrices/7");
+  EXPECT_EQ(ParseSpec(user, "spec")->pattern_matrix, "matrices/7");
+}
+
+struct BadSpec {
+  const char* name;
+  void (*break_it)(v1::PreconditionerSpec&);
+  const char* reason;
+  const char* field;
+};
+
+class BadSpecTest : public testing::TestWithParam<BadSpec> {};
+
+TEST_P(BadSpecTest, IsRefusedWithItsField) {
+  v1::PreconditionerSpec spec = Spai();
+  GetParam().break_it(spec);
+  const absl::Status status = ParseSpec(spec, "header.spec").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), GetParam().reason);
+  EXPECT_EQ(FieldOf(status), GetParam().field);
+  // AUTO reads the options too; Jacobi does not.
+  if (spec.engine() != v1::ENGINE_KIND_STATIC_SPAI) return;
+  spec.set_engine(v1::ENGINE_KIND_AUTO);
+  EXPECT_EQ(ReasonOf(ParseSpec(spec, "header.spec").status()), GetParam().reason);
+  spec.set_engine(v1::ENGINE_KIND_JACOBI);
+  EXPECT_TRUE(ParseSpec(spec, "header.spec").ok());
+}
+
+using Spec = v1::PreconditionerSpec;
+INSTANTIATE_TEST_SUITE_P(
+    All, BadSpecTest,
+    testing::Values(
+        BadSpec{"NoEngine", [](Spec& s) { s.set_engine(v1::ENGINE_KIND_UNSPECIFIED); },
+                "UNKNOWN_ENUM", "header.spec.engine"},
+        BadSpec{"UnknownEngine", [](Spec& s) { s.set_engine(static_cast<v1::EngineKind>(99)); },
+                "UNKNOWN_ENUM", "header.spec.engine"},
+        BadSpec{"NoSolver",
+                [](Spec& s) {
+                  s.mutable_static_spai()->set_local_solver(v1::LOCAL_SOLVER_UNSPECIFIED);
+                },
+                "UNKNOWN_ENUM", "header.spec.static_spai.local_solver"},
+        BadSpec{"UnknownSolver",
+                [](Spec& s) {
+                  s.mutable_static_spai()->set_local_solver(static_cast<v1::LocalSolver>(-4));
+                },
+                "UNKNOWN_ENUM", "header.spec.static_spai.local_solver"},
+        BadSpec{"NegativePower", [](Spec& s) { s.mutable_static_spai()->set_pattern_power(-1); },
+                "BAD_PATTERN_POWER", "header.spec.static_spai.pattern_power"},
+        BadSpec{"HugePower", [](Spec& s) { s.mutable_static_spai()->set_pattern_power(17); },
+                "BAD_PATTERN_POWER", "header.spec.static_spai.pattern_power"},
+        BadSpec{"NegativeTau", [](Spec& s) { s.mutable_static_spai()->set_keep_tau(-0.1); },
+                "BAD_KEEP_TAU", "header.spec.static_spai.keep_tau"},
+        BadSpec{"TauOverOne", [](Spec& s) { s.mutable_static_spai()->set_keep_tau(1.1); },
+                "BAD_KEEP_TAU", "header.spec.static_spai.keep_tau"},
+        BadSpec{"NanTau", [](Spec& s) { s.mutable_static_spai()->set_keep_tau(kNan); },
+                "BAD_KEEP_TAU", "header.spec.static_spai.keep_tau"},
+        BadSpec{"TauAndPattern",
+                [](Spec& s) {
+                  s.mutable_static_spai()->set_keep_tau(0.5);
+                  s.mutable_static_spai()->set_pattern_matrix("matrices/1");
+                },
+                "BAD_KEEP_TAU", "header.spec.static_spai.keep_tau"},
+        BadSpec{"NegativeFilter", [](Spec& s) { s.mutable_static_spai()->set_post_filter(-1); },
+                "BAD_POST_FILTER", "header.spec.static_spai.post_filter"},
+        BadSpec{"NanFilter", [](Spec& s) { s.mutable_static_spai()->set_post_filter(kNan); },
+                "BAD_POST_FILTER", "header.spec.static_spai.post_filter"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+v1::SolveHeader Header() {
+  v1::SolveHeader header;
+  header.set_method(v1::METHOD_GMRES);
+  header.set_rtol(1e-8);
+  return header;
+}
+
+TEST(ParseSolveTest, ReadsAndDefaults) {
+  auto parsed = ParseSolve(Header(), "header");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->options.method, kernels::Method::kGmres);
+  EXPECT_EQ(parsed->options.rtol, 1e-8);
+  EXPECT_EQ(parsed->options.max_iterations, 10000);
+  EXPECT_EQ(parsed->options.restart, 50);
+  EXPECT_EQ(parsed->rhs_count, 1);
+  v1::SolveHeader absolute = Header();
+  absolute.set_rtol(0);
+  absolute.set_atol(1e-3);
+  absolute.set_rhs_count(1024);
+  EXPECT_EQ(ParseSolve(absolute, "header")->rhs_count, 1024);
+}
+
+struct BadHeader {
+  const char* name;
+  void (*break_it)(v1::SolveHeader&);
+  const char* reason;
+  const char* field;
+};
+
+class BadHeaderTest : public testing::TestWithParam<BadHeader> {};
+
+TEST_P(BadHeaderTest, IsRefusedWithItsField) {
+  v1::SolveHeader header = Header();
+  GetParam().break_it(header);
+  const absl::Status status = ParseSolve(header, "header").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), GetParam().reason);
+  EXPECT_EQ(FieldOf(status), GetParam().field);
+}
+
+using H = v1::SolveHeader;
+INSTANTIATE_TEST_SUITE_P(
+    All, BadHeaderTest,
+    testing::Values(
+        BadHeader{"NoMethod", [](H& h) { h.set_method(v1::METHOD_UNSPECIFIED); }, "UNKNOWN_ENUM",
+                  "header.method"},
+        BadHeader{"UnknownMethod", [](H& h) { h.set_method(static_cast<v1::Method>(77)); },
+                  "UNKNOWN_ENUM", "header.method"},
+        BadHeader{"ZeroRtol", [](H& h) { h.set_rtol(0); }, "BAD_TOLERANCE", "header.rtol"},
+        BadHeader{"NegativeRtol", [](H& h) { h.set_rtol(-1e-8); }, "BAD_TOLERANCE", "header.rtol"},
+        BadHeader{"NegativeRtolWithAtol",
+                  [](H& h) {
+                    h.set_rtol(-1);
+                    h.set_atol(1);
+                  },
+                  "BAD_TOLERANCE", "header.rtol"},
+        BadHeader{"NanRtol", [](H& h) { h.set_rtol(kNan); }, "BAD_TOLERANCE", "header.rtol"},
+        BadHeader{"InfiniteRtol", [](H& h) { h.set_rtol(kInf); }, "BAD_TOLERANCE", "header.rtol"},
+        BadHeader{"NegativeAtol", [](H& h) { h.set_atol(-1); }, "BAD_TOLERANCE", "header.atol"},
+        BadHeader{"NanAtol", [](H& h) { h.set_atol(kNan); }, "BAD_TOLERANCE", "header.atol"},
+        BadHeader{"NegativeIterations", [](H& h) { h.set_max_iterations(-1); },
+                  "BAD_MAX_ITERATIONS", "header.max_iterations"},
+        BadHeader{"NegativeRestart", [](H& h) { h.set_restart(-1); }, "BAD_RESTART",
+                  "header.restart"},
+        BadHeader{"NegativeCount", [](H& h) { h.set_rhs_count(-1); }, "BAD_RHS_COUNT",
+                  "header.rhs_count"},
+        BadHeader{"HugeCount", [](H& h) { h.set_rhs_count(1025); }, "BAD_RHS_COUNT",
+                  "header.rhs_count"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(ParseLimitsTest, TakesTimesOverZeroOnly) {
+  v1::JobLimits limits;
+  EXPECT_FALSE(ParseLimits(limits, "limits")->max_queue);
+  limits.mutable_max_queue()->set_seconds(2);
+  limits.mutable_max_run()->set_nanos(500);
+  EXPECT_EQ(*ParseLimits(limits, "limits")->max_queue, std::chrono::seconds(2));
+  EXPECT_EQ(*ParseLimits(limits, "limits")->max_run, std::chrono::nanoseconds(500));
+  const std::pair<int64_t, int32_t> bad[] = {
+      {0, 0}, {-1, 0}, {0, -1}, {1, -5}, {1, 1'000'000'000}, {int64_t{1} << 60, 0}};
+  for (const auto& [seconds, nanos] : bad) {
+    v1::JobLimits wrong;
+    wrong.mutable_max_run()->set_seconds(seconds);
+    wrong.mutable_max_run()->set_nanos(nanos);
+    const absl::Status status = ParseLimits(wrong, "header.limits").status();
+    EXPECT_EQ(ReasonOf(status), "BAD_LIMIT") << seconds << " " << nanos;
+    EXPECT_EQ(FieldOf(status), "header.limits.max_run");
+  }
+}
+
+TEST(ParseLayoutTest, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(*ParseLayout(v1::LAYOUT_CSR, "l"), kernels::Layout::kCsr);
+  EXPECT_EQ(*ParseLayout(v1::LAYOUT_CSC, "l"), kernels::Layout::kCsc);
+  for (const int v : {0, 9}) {
+    const absl::Status status = ParseLayout(static_cast<v1::Layout>(v), "header.layout").status();
+    EXPECT_EQ(ReasonOf(status), "UNKNOWN_ENUM");
+    EXPECT_EQ(FieldOf(status), "header.layout");
+  }
+}
+
+TEST(ToAbslTest, KeepsEverything) {
+  const absl::Status status =
+      ToAbsl(kernels::Status(kernels::StatusCode::kFailedPrecondition, "ZERO_COLUMN", "column 3")
+                 .At("col_ptr", 3),
+             "header.inline_matrix");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(status), "ZERO_COLUMN");
+  EXPECT_EQ(FieldOf(status), "header.inline_matrix.col_ptr");
+  EXPECT_EQ(MetaOf(status, "index"), "3");
+  EXPECT_TRUE(ToAbsl(kernels::Status()).ok());
+}
+
+TEST(ToProtoTest, EveryEnumHasItsNumber) {
+  for (const auto o :
+       {kernels::Outcome::kConverged, kernels::Outcome::kMaxIterations,
+        kernels::Outcome::kStagnated, kernels::Outcome::kBreakdown, kernels::Outcome::kIndefinite,
+        kernels::Outcome::kNonFinite, kernels::Outcome::kTimeLimit, kernels::Outcome::kCancelled}) {
+    // The wire's names are the kernels', in capitals.
+    std::string name = "OUTCOME_";
+    for (const char c : Name(o)) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    EXPECT_EQ(v1::Outcome_Name(ToProto(o)), name);
+  }
+  for (const auto m : {kernels::Method::kAuto, kernels::Method::kCg, kernels::Method::kBicgstab,
+                       kernels::Method::kGmres}) {
+    EXPECT_NE(ToProto(m), v1::METHOD_UNSPECIFIED);
+  }
+  EXPECT_EQ(ToProto(kernels::Stage::kAssemble), v1::STAGE_ASSEMBLE);
+}
+
+TEST(ToProtoTest, QualityKeepsCountsAndPlaces) {
+  kernels::Quality quality;
+  quality.rescued_columns = 4;
+  quality.first_rescued = 17;
+  quality.residual_quantiles = {0, 1};
+  quality.warnings = {"w"};
+  const v1::BuildQuality proto = ToProto(quality);
+  EXPECT_EQ(proto.rescued_columns().count(), 4);
+  EXPECT_EQ(proto.rescued_columns().first(), 17);
+  EXPECT_EQ(proto.zero_columns().first(), -1);
+  EXPECT_EQ(proto.residual_quantiles_size(), 2);
+  EXPECT_EQ(proto.warnings(0), "w");
+}
+
+}  // namespace
+}  // namespace spaid::server

@@ -1,0 +1,399 @@
+#include "server/engine/workbench.h"
+
+#include <gtest/gtest.h>
+
+#include "server/base/log.h"
+#include "server/base/metrics.h"
+#include "server/base/status.h"
+#include "tests/server/engine/matrices.h"
+#include "tests/server/fake_engine.h"
+#include "tests/server/sched/gate.h"
+
+namespace spaid::server {
+namespace {
+
+class WorkbenchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    SetLogSink([](LogLevel, const std::string&) {});
+    Make();
+  }
+  void TearDown() override {
+    scheduler_.reset();
+    SetLogSink(nullptr);
+  }
+  void Make(int64_t max_queued = 10, int64_t max_build_bytes = 0) {
+    scheduler_.reset();
+    adapter_ = std::make_unique<EngineAdapter>(
+        engine_, EngineAdapterOptions{.threads = 1, .max_build_bytes = max_build_bytes});
+    SchedulerOptions options;
+    options.max_queued = max_queued;
+    options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); };
+    scheduler_ = std::make_unique<Scheduler>(options);
+    bench_ = std::make_unique<Workbench>(Workbench::Parts{.adapter = adapter_.get(),
+                                                          .matrices = &matrices_,
+                                                          .preconditioners = &preconditioners_,
+                                                          .scheduler = scheduler_.get(),
+                                                          .jobs = &jobs_,
+                                                          .metrics = &metrics_});
+  }
+  Stored<Matrix> Put(kernels::CscMatrix raw, bool pattern_only = false,
+                     const std::string& tenant = "t") {
+    if (pattern_only) raw.values.clear();
+    auto matrix =
+        *adapter_->Prepare(std::move(raw), kernels::Layout::kCsc,
+                           {.sort_and_sum = false, .pattern_only = pattern_only, .label = {}});
+    return *matrices_.Put(tenant, matrix, matrix->bytes(), matrix->ContentKey());
+  }
+  static v1::PreconditionerSpec Spec(v1::EngineKind kind = v1::ENGINE_KIND_STATIC_SPAI) {
+    v1::PreconditionerSpec spec;
+    spec.set_engine(kind);
+    return spec;
+  }
+  absl::StatusOr<Workbench::BuildTicket> StartBuild(const Stored<Matrix>& a,
+                                                    v1::PreconditionerSpec spec = Spec(),
+                                                    Workbench::Terms terms = {},
+                                                    const std::string& tenant = "t") {
+    return bench_->StartBuild({.tenant = tenant,
+                               .matrix = a,
+                               .spec = std::move(spec),
+                               .field = "header.spec",
+                               .terms = terms});
+  }
+  Workbench::SolveRequest Solve(const Stored<Matrix>& a) {
+    Workbench::SolveRequest request;
+    request.tenant = "t";
+    request.matrix = a;
+    request.spec = Spec(v1::ENGINE_KIND_NONE);
+    request.b.assign(static_cast<size_t>(a.value->n()), 6.0);
+    return request;
+  }
+  static std::shared_ptr<const BuildOutcome> Built(const Workbench::BuildTicket& ticket) {
+    AwaitEnd(ticket.job);
+    EXPECT_TRUE(ticket.job->error().ok()) << ticket.job->error();
+    return std::static_pointer_cast<const BuildOutcome>(ticket.job->result());
+  }
+  static std::shared_ptr<const SolveOutcome> Solved(const Workbench::SolveTicket& ticket) {
+    AwaitEnd(ticket.job);
+    EXPECT_TRUE(ticket.job->error().ok()) << ticket.job->error();
+    return std::static_pointer_cast<const SolveOutcome>(ticket.job->result());
+  }
+
+  FakeEngine engine_;
+  Metrics metrics_;
+  MatrixStore matrices_{{.prefix = "matrices/",
+                         .what = "matrix",
+                         .limit_flag = "--matrix-store-bytes",
+                         .max_bytes = 1 << 20,
+                         .too_large_reason = reason::kMatrixTooLarge}};
+  PreconditionerStore preconditioners_{{.prefix = "preconditioners/",
+                                        .what = "preconditioner",
+                                        .limit_flag = "--preconditioner-store-bytes",
+                                        .max_bytes = 1 << 20,
+                                        .too_large_reason = reason::kBuildTooLarge}};
+  JobTable jobs_{JobTableOptions{}};
+  std::unique_ptr<EngineAdapter> adapter_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Workbench> bench_;
+};
+
+TEST_F(WorkbenchTest, BuildsStoresAndFindsAgain) {
+  auto a = Put(Diagonal(4));
+  auto ticket = StartBuild(a);
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  ASSERT_TRUE(ticket->job);
+  auto outcome = Built(*ticket);
+  const v1::Preconditioner proto = ToProto(outcome->preconditioner);
+  EXPECT_EQ(proto.matrix(), a.handle);
+  EXPECT_EQ(proto.nnz(), 4);
+  EXPECT_EQ(proto.device(), "cpu");
+  EXPECT_EQ(proto.choice().engine(), v1::ENGINE_KIND_STATIC_SPAI);
+  EXPECT_EQ(proto.spec().static_spai().pattern_power(), 1) << "resolved, with its defaults";
+  EXPECT_EQ(ticket->job->Snapshot().preconditioner(), proto.name());
+  EXPECT_TRUE(jobs_.Get("t", ticket->job->name()).ok());
+
+  auto again = StartBuild(a);
+  ASSERT_TRUE(again->ready);
+  EXPECT_EQ(again->ready->handle, proto.name());
+  EXPECT_FALSE(again->job);
+  EXPECT_EQ(engine_.builds(), 1);
+  // Of another tenant, of other values, of another spec: another one.
+  EXPECT_FALSE(StartBuild(Put(Diagonal(4), false, "u"), Spec(), {}, "u")->ready);
+  EXPECT_FALSE(StartBuild(Put(Diagonal(4, 2)))->ready);
+  EXPECT_FALSE(StartBuild(a, Spec(v1::ENGINE_KIND_JACOBI))->ready);
+}
+
+TEST_F(WorkbenchTest, IdenticalBuildsInFlightAreOne) {
+  auto a = Put(Diagonal(4));
+  engine_.HoldBuilds();
+  auto first = StartBuild(a), second = StartBuild(a);
+  engine_.WaitForBuilds(1);
+  EXPECT_EQ(first->job, second->job);
+  EXPECT_FALSE(first->shared);
+  EXPECT_TRUE(second->shared);
+  first->waiter.Leave();
+  EXPECT_EQ(second->job->stop_cause(), StopCause::kNone);
+  engine_.Release();
+  EXPECT_TRUE(Built(*second));
+  EXPECT_EQ(engine_.builds(), 1);
+}
+
+TEST_F(WorkbenchTest, TheLastWaiterLeavingCancelsTheBuild) {
+  auto a = Put(Diagonal(4));
+  engine_.HoldBuilds();
+  auto first = StartBuild(a), second = StartBuild(a);
+  engine_.WaitForBuilds(1);
+  auto job = first->job;
+  first->waiter.Leave();
+  second->waiter.Leave();
+  AwaitEnd(job);
+  EXPECT_EQ(ReasonOf(job->error()), "ABANDONED");
+  engine_.Release();
+  // And the next request builds anew.
+  EXPECT_TRUE(Built(*StartBuild(a)));
+}
+
+TEST_F(WorkbenchTest, ABuildWithLimitsIsNotShared) {
+  auto a = Put(Diagonal(4));
+  engine_.HoldBuilds();
+  Workbench::Terms limited;
+  limited.limits.max_run = std::chrono::hours(1);
+  auto first = StartBuild(a), second = StartBuild(a, Spec(), limited);
+  EXPECT_NE(first->job, second->job);
+  engine_.Release();
+  auto one = Built(*first), two = Built(*second);
+  EXPECT_EQ(one->preconditioner.handle, two->preconditioner.handle);
+  EXPECT_EQ(engine_.builds(), 1) << "the second found it when its turn came";
+  EXPECT_TRUE(second->job->timings().reused());
+}
+
+TEST_F(WorkbenchTest, NewValuesOnTheSamePatternAreARebuild) {
+  auto first = StartBuild(Put(Diagonal(4)));
+  EXPECT_FALSE(Built(*first)->preconditioner.value->timings.rebuild());
+  auto second = StartBuild(Put(Diagonal(4, 3)));
+  EXPECT_TRUE(Built(*second)->preconditioner.value->timings.rebuild());
+  EXPECT_EQ(engine_.plans(), 1);
+}
+
+TEST_F(WorkbenchTest, RefusesBuilds) {
+  auto a = Put(Diagonal(4));
+  EXPECT_EQ(ReasonOf(StartBuild(a, Spec(v1::ENGINE_KIND_NONE)).status()), "NOTHING_TO_BUILD");
+  EXPECT_EQ(ReasonOf(StartBuild(a, Spec(v1::ENGINE_KIND_UNSPECIFIED)).status()), "UNKNOWN_ENUM");
+  EXPECT_EQ(ReasonOf(StartBuild(Put(Diagonal(5), true)).status()), "VALUES_NEEDED");
+  v1::PreconditionerSpec spec = Spec();
+  spec.mutable_static_spai()->set_local_solver(v1::LOCAL_SOLVER_AUTO);
+  spec.mutable_static_spai()->set_pattern_matrix("matrices/none");
+  EXPECT_EQ(ReasonOf(StartBuild(a, spec).status()), "HANDLE_UNKNOWN");
+  spec.mutable_static_spai()->set_pattern_matrix(Put(Diagonal(5), true).handle);
+  const absl::Status mismatch = StartBuild(a, spec).status();
+  EXPECT_EQ(ReasonOf(mismatch), "PATTERN_SIZE_MISMATCH");
+  EXPECT_EQ(FieldOf(mismatch), "header.spec.static_spai.pattern_matrix");
+  EXPECT_EQ(jobs_.size(), 0) << "no job came of any";
+  Make(10, /*max_build_bytes=*/100);
+  EXPECT_EQ(ReasonOf(StartBuild(a).status()), "BUILD_TOO_LARGE");
+}
+
+TEST_F(WorkbenchTest, AFullQueueLeavesNoTrace) {
+  Make(/*max_queued=*/1);
+  engine_.HoldBuilds();
+  auto running = StartBuild(Put(Diagonal(3)));
+  engine_.WaitForBuilds(1);
+  auto queued = StartBuild(Put(Diagonal(4)));
+  const absl::Status refused = StartBuild(Put(Diagonal(5))).status();
+  EXPECT_EQ(ReasonOf(refused), "QUEUE_FULL");
+  EXPECT_TRUE(RetryDelayOf(refused));
+  EXPECT_EQ(jobs_.size(), 2);
+  engine_.Release();
+  EXPECT_TRUE(Built(*queued));
+}
+
+TEST_F(WorkbenchTest, AFailedBuildIsTheJobsErrorAndIsNotKept) {
+  engine_.FailBuilds(kernels::Status(kernels::StatusCode::kFailedPrecondition, "ZERO_COLUMN",
+                                     "column 2 is empty"));
+  auto a = Put(Diagonal(4));
+  auto ticket = StartBuild(a);
+  AwaitEnd(ticket->job);
+  EXPECT_EQ(ReasonOf(ticket->job->error()), "ZERO_COLUMN");
+  EXPECT_FALSE(ticket->job->result());
+  engine_.FailBuilds({});
+  EXPECT_TRUE(Built(*StartBuild(a)));
+}
+
+TEST_F(WorkbenchTest, SolvesWithoutAPreconditioner) {
+  auto ticket = bench_->StartSolve(Solve(Put(Diagonal(3))));
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  auto outcome = Solved(*ticket);
+  EXPECT_EQ(outcome->x, (kernels::Array<double>{6, 3, 2}));
+  EXPECT_EQ(outcome->done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  EXPECT_EQ(outcome->done.method(), v1::METHOD_BICGSTAB) << "resolved";
+  EXPECT_EQ(outcome->done.preconditioner(), "");
+  EXPECT_EQ(outcome->done.nnz_ratio(), 0);
+  EXPECT_EQ(outcome->done.choice().engine(), v1::ENGINE_KIND_NONE);
+  EXPECT_EQ(outcome->done.job(), ticket->job->name());
+  EXPECT_EQ(ticket->job->Snapshot().outcomes_size(), 1);
+}
+
+TEST_F(WorkbenchTest, ASolveBuildsWhatItsSpecSaysAndKeepsIt) {
+  auto a = Put(Diagonal(3));
+  auto request = Solve(a);
+  request.spec = Spec();
+  auto first = bench_->StartSolve(std::move(request));
+  auto outcome = Solved(*first);
+  EXPECT_NE(outcome->done.preconditioner(), "");
+  EXPECT_EQ(outcome->done.nnz_ratio(), 1);
+  EXPECT_TRUE(outcome->done.has_quality());
+  EXPECT_FALSE(outcome->done.timings().reused());
+  EXPECT_EQ(StartBuild(a)->ready->handle, outcome->done.preconditioner());
+
+  request = Solve(a);
+  request.spec = Spec();
+  auto second = Solved(*bench_->StartSolve(std::move(request)));
+  EXPECT_EQ(second->done.preconditioner(), outcome->done.preconditioner());
+  EXPECT_TRUE(second->done.timings().reused());
+  EXPECT_EQ(engine_.builds(), 1);
+}
+
+TEST_F(WorkbenchTest, AnOldPreconditionerServesNewValues) {
+  auto ticket = StartBuild(Put(Diagonal(3)));
+  auto built = Built(*ticket);
+  auto request = Solve(Put(Diagonal(3, 2)));
+  request.spec.reset();
+  request.preconditioner = built->preconditioner;
+  auto outcome = Solved(*bench_->StartSolve(std::move(request)));
+  EXPECT_EQ(outcome->done.preconditioner(), built->preconditioner.handle);
+  EXPECT_EQ(engine_.builds(), 1);
+}
+
+TEST_F(WorkbenchTest, RefusesSolves) {
+  auto a = Put(Diagonal(3));
+  auto request = Solve(a);
+  request.b.resize(2);
+  EXPECT_EQ(ReasonOf(bench_->StartSolve(std::move(request)).status()), "RHS_LENGTH_MISMATCH");
+  request = Solve(a);
+  request.x0.resize(4);
+  const absl::Status guess = bench_->StartSolve(std::move(request)).status();
+  EXPECT_EQ(ReasonOf(guess), "RHS_LENGTH_MISMATCH");
+  EXPECT_EQ(FieldOf(guess), "initial_guess");
+  request = Solve(a);
+  request.spec.reset();
+  EXPECT_EQ(ReasonOf(bench_->StartSolve(std::move(request)).status()), "MISSING_FIELD");
+  request = Solve(a);
+  request.spec = Spec();
+  request.solve.options.method = kernels::Method::kCg;
+  const absl::Status cg = bench_->StartSolve(std::move(request)).status();
+  EXPECT_EQ(ReasonOf(cg), "PRECONDITIONER_NOT_SPD");
+  EXPECT_EQ(FieldOf(cg), "header.method");
+  EXPECT_EQ(ReasonOf(bench_->StartSolve(Solve(Put(Diagonal(4), true))).status()), "VALUES_NEEDED");
+  auto other = StartBuild(Put(Diagonal(5)));
+  auto built = Built(*other);
+  request = Solve(a);
+  request.spec.reset();
+  request.preconditioner = built->preconditioner;
+  EXPECT_EQ(ReasonOf(bench_->StartSolve(std::move(request)).status()),
+            "PRECONDITIONER_SIZE_MISMATCH");
+}
+
+TEST_F(WorkbenchTest, ACancelledSolveLeavesItsIterate) {
+  engine_.HoldSolves();
+  auto ticket = bench_->StartSolve(Solve(Put(Diagonal(3))));
+  engine_.WaitForSolves(1);
+  ticket->job->RequestStop(StopCause::kCancelled);
+  auto outcome = Solved(*ticket);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->done.outcomes(0).outcome(), v1::OUTCOME_CANCELLED);
+  EXPECT_EQ(ticket->job->state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(WorkbenchTest, MaxRunIsAnOutcomeOfASolve) {
+  engine_.HoldSolves();
+  auto request = Solve(Put(Diagonal(3)));
+  request.terms.limits.max_run = std::chrono::milliseconds(5);
+  auto ticket = bench_->StartSolve(std::move(request));
+  auto outcome = Solved(*ticket);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->done.outcomes(0).outcome(), v1::OUTCOME_TIME_LIMIT);
+  EXPECT_EQ(ticket->job->state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(WorkbenchTest, MaxRunIsAnErrorOfABuild) {
+  engine_.HoldBuilds();
+  Workbench::Terms terms;
+  terms.limits.max_run = std::chrono::milliseconds(5);
+  auto ticket = StartBuild(Put(Diagonal(3)), Spec(), terms);
+  AwaitEnd(ticket->job);
+  EXPECT_EQ(ReasonOf(ticket->job->error()), "MAX_RUN");
+}
+
+TEST_F(WorkbenchTest, ADrainedSolveIsAnErrorToSendElsewhere) {
+  engine_.HoldSolves();
+  auto ticket = bench_->StartSolve(Solve(Put(Diagonal(3))));
+  engine_.WaitForSolves(1);
+  EXPECT_TRUE(scheduler_->Drain(RealClock().Now()));
+  EXPECT_EQ(ticket->job->error().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(ticket->job->error()), "DRAINING");
+}
+
+TEST_F(WorkbenchTest, WhatAJobUsesIsNotEvicted) {
+  engine_.HoldSolves();
+  auto a = Put(Diagonal(3));
+  const std::string handle = a.handle;
+  auto ticket = bench_->StartSolve(Solve(a));
+  a = {};
+  engine_.WaitForSolves(1);
+  ASSERT_TRUE(matrices_.Delete("t", handle).ok());
+  EXPECT_GT(matrices_.stats().zombie_bytes, 0);
+  engine_.Release();
+  EXPECT_EQ(Solved(*ticket)->done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  EXPECT_TRUE(scheduler_->Drain(RealClock().Now() + std::chrono::seconds(60)));
+  EXPECT_EQ(matrices_.stats().zombie_bytes, 0);
+}
+
+TEST_F(WorkbenchTest, TheSolutionsBytesAreCountedUntilItIsGone) {
+  ByteBudget budget("right-hand sides in flight", 1000);
+  auto request = Solve(Put(Diagonal(3)));
+  request.share = *budget.Take(48);
+  auto ticket = bench_->StartSolve(std::move(request));
+  {
+    auto outcome = Solved(*ticket);
+    EXPECT_EQ(budget.used(), 48);
+  }
+  ticket->waiter.Leave();
+  EXPECT_EQ(budget.used(), 0);
+}
+
+TEST_F(WorkbenchTest, EstimatesAPattern) {
+  auto pattern = Put(Diagonal(6), true);
+  engine_.SetPredictedMs(42);
+  auto estimate = bench_->EstimateBuild("t", *pattern.value, Spec(v1::ENGINE_KIND_AUTO), "spec");
+  ASSERT_TRUE(estimate.ok());
+  EXPECT_EQ(estimate->figures.predicted_ms, 42);
+  EXPECT_EQ(estimate->figures.nnz_m, 6);
+  EXPECT_EQ(ReasonOf(bench_->EstimateBuild("t", *pattern.value, {}, "spec").status()),
+            "UNKNOWN_ENUM");
+  EXPECT_EQ(jobs_.size(), 0);
+}
+
+TEST_F(WorkbenchTest, WorksOverTheRealEngine) {
+  auto real = kernels::MakeCpuEngine();
+  scheduler_.reset();
+  EngineAdapter adapter(*real, {.threads = 1});
+  SchedulerOptions options;
+  Scheduler scheduler(options);
+  Workbench bench({.adapter = &adapter,
+                   .matrices = &matrices_,
+                   .preconditioners = &preconditioners_,
+                   .scheduler = &scheduler,
+                   .jobs = &jobs_});
+  auto request = Solve(Put(Upper()));
+  request.spec = Spec();
+  request.solve.options.method = kernels::Method::kGmres;
+  auto outcome = Solved(*bench.StartSolve(std::move(request)));
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  // [4 1; 0 3] x = (6, 6): x = (1, 2).
+  EXPECT_NEAR(outcome->x[0], 1, 1e-6);
+  EXPECT_NEAR(outcome->x[1], 2, 1e-6);
+}
+
+}  // namespace
+}  // namespace spaid::server
