@@ -43,7 +43,7 @@ inline constexpr std::string_view kChunkBeyondEnd = "CHUNK_BEYOND_END";
 inline constexpr std::string_view kChunkNotWhole = "CHUNK_NOT_WHOLE";
 inline constexpr std::string_view kArrayIncomplete = "ARRAY_INCOMPLETE";
 // FAILED_PRECONDITION.
-inline constexpr std::string_view kValuesNeeded = "VALUES_NEEDED";  // a matrix that is a pattern alone
+inline constexpr std::string_view kValuesNeeded = "VALUES_NEEDED";  // it is a pattern alone
 inline constexpr std::string_view kPreconditionerNotSpd = "PRECONDITIONER_NOT_SPD";
 inline constexpr std::string_view kNotSymmetric = "NOT_SYMMETRIC";
 inline constexpr std::string_view kFloat32Overflow = "FLOAT32_OVERFLOW";
