@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/sparse/pattern.h"
 #include "kernels/sparse/transpose.h"
@@ -16,6 +17,9 @@ namespace spaid::kernels {
 namespace {
 
 constexpr double kSymmetryTolerance = 1e-12;
+// What the assembly of a matrix may leave of an entry that is zero in theory: a few roundings of
+// the size of the diagonal entries beside it.
+constexpr double kAssemblyNoise = 8 * std::numeric_limits<double>::epsilon();
 constexpr double kZeroSumTolerance = 1e-12;
 // Pairs that differ by less look like one value written with too few digits.
 constexpr double kNoise = 1e-6;
@@ -52,6 +56,12 @@ std::string First(const Occurrence& o) { return " (first: " + S(o.first) + ")"; 
 // One walk over A and Aᵀ, column by column, as over two sorted lists.
 // Returns the largest difference of a pair relative to the pair.
 double CompareWithTranspose(const CscView& a, const CscMatrix& t, Diagnosis& d) {
+  std::vector<double> root_of_diagonal(Z(a.n_cols));
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[Z(j)]; p < a.col_ptr[Z(j) + 1]; ++p) {
+      if (a.row_idx[Z(p)] == j) root_of_diagonal[Z(j)] = std::sqrt(std::abs(a.values[Z(p)]));
+    }
+  }
   d.structurally_symmetric = true;
   d.numerically_symmetric = true;
   int64_t structural_row = -1, structural_column = -1;
@@ -76,7 +86,8 @@ double CompareWithTranspose(const CscView& a, const CscMatrix& t, Diagnosis& d) 
       const double relative = std::abs(v / size - w / size);
       largest_relative = std::max(largest_relative, relative);
       d.max_asymmetry = std::max(d.max_asymmetry, relative * (size / d.max_abs_value));
-      if (relative > kSymmetryTolerance && d.numerically_symmetric) {
+      const double noise = kAssemblyNoise * root_of_diagonal[Z(row)] * root_of_diagonal[Z(j)];
+      if (relative > kSymmetryTolerance && relative * size > noise && d.numerically_symmetric) {
         d.numerically_symmetric = false;
         d.asymmetry_row = row;
         d.asymmetry_column = j;

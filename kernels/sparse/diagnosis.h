@@ -23,7 +23,10 @@ struct Diagnosis {
   int64_t nnz = 0;
   int64_t explicit_zeros = 0;
   bool structurally_symmetric = false;
-  bool numerically_symmetric = false;  // |a_ij − a_ji| ≤ 1e-12 max(|a_ij|, |a_ji|) everywhere
+  // Everywhere |a_ij − a_ji| ≤ 1e-12 max(|a_ij|, |a_ji|), or ≤ 8 ε √|a_ii a_jj|: what rounding
+  // leaves where a symmetric matrix is assembled. The second does not change where A is scaled to D
+  // A D.
+  bool numerically_symmetric = false;
   // First place in column-major order where the values, or else only the pattern, are not
   // symmetric.
   int64_t asymmetry_row = -1;
