@@ -74,6 +74,7 @@ double PredictQrNs(const LocalCounts& counts, int64_t n2, int64_t columns) {
   const auto entries = static_cast<double>(counts.entries);
   if (TooLargeForQr(counts.rows, n2, columns)) return 100 * rhs * tuning::kProductNs * entries;
   return tuning::kGroupNs + tuning::kEntryNs * entries + tuning::kQrReflectorNs * n +
+         tuning::kQrUpdateNs * n * (n / 2 + rhs) +
          tuning::kQrFlopNs * (2 * m * n * n - 2 * n * n * n / 3 + 4 * m * n * rhs) +
          rhs * tuning::kProductNs * entries / 3;
 }

@@ -54,8 +54,9 @@ class GroupSolver {
   struct Job;  // the arguments of one Solve
 
   bool SolveGram(const Job& job);
-  // The row of Âᵀ's right-hand sides: column t of `width` stored together gets Âᵀ e.
+  // x[q * width + w] = (Âᵀ e)_q, e the right-hand side of target t; x is zero elsewhere before.
   void GatherTargetRow(const Job& job, size_t t, int width, int w, double* x) const;
+  // Whether `count` finished columns from `first` on need no corrected step.
   bool AtMinimum(const Job& job, size_t first, int count, int width, const double* x) const;
   void SolveQr(const Job& job, uint8_t flags);
   void SolveIterative(const Job& job, uint8_t flags);

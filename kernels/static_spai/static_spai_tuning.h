@@ -46,16 +46,18 @@ inline constexpr int64_t kSmallEntries = 8192;
 // Rows of Â with fewer entries are accumulated one product at a time, others by whole vectors.
 inline constexpr int64_t kVectorRow = 5;
 
-// Cost model, nanoseconds (AMD EPYC with AVX-512, one thread).
+// Cost model, nanoseconds (AMD EPYC with AVX-512, one thread; fitted to P7, aniso, P27, E80: within
+// 25 %).
 inline constexpr double kGroupNs = 60;        // per group: assembly of an empty problem
 inline constexpr double kEntryNs = 2.2;       // per entry of Â: find I, build Â
-inline constexpr double kGramPairNs = 0.35;   // per product of the Gram accumulation
-inline constexpr double kGramPanelNs = 90;    // per panel of 8 columns: square roots, divisions
-inline constexpr double kGramFlopNs = 0.045;  // per flop of the padded Cholesky
+inline constexpr double kGramPairNs = 0.12;   // per product of the Gram accumulation
+inline constexpr double kGramPanelNs = 130;   // per panel of 8 columns: square roots, divisions
+inline constexpr double kGramFlopNs = 0.015;  // per flop of the padded Cholesky
 inline constexpr double kGramColumnNs = 100;  // per right-hand side, fixed
-inline constexpr double kGramSolveNs = 0.35;  // per right-hand side and entry of L, four sweeps
-inline constexpr double kProductNs = 1.6;     // per right-hand side and entry of Â, three products
-inline constexpr double kQrReflectorNs = 45;  // per reflector
-inline constexpr double kQrFlopNs = 0.10;     // per flop
+inline constexpr double kGramSolveNs = 0.15;  // per right-hand side and entry of L
+inline constexpr double kProductNs = 0.8;     // per right-hand side and entry of Â
+inline constexpr double kQrReflectorNs = 60;  // per reflector
+inline constexpr double kQrUpdateNs = 2.5;    // per reflector and column that it is applied to
+inline constexpr double kQrFlopNs = 0.022;    // per flop
 
 }  // namespace spaid::kernels::static_spai_tuning
