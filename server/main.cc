@@ -23,6 +23,7 @@
 #include "server/ops/signals.h"
 #include "server/ops/watchdog.h"
 #include "server/rpc/backend.h"
+#include "server/rpc/grpc_log.h"
 #include "server/rpc/server.h"
 
 namespace spaid::server {
@@ -72,6 +73,7 @@ absl::Status Serve(Flags flags, ShutdownSignals& signals) {
     ASSIGN_OR_RETURN(ops, OpsServer::Start(flags.ops_address, &metrics,
                                            [&backend] { return !backend.draining(); }));
   }
+  RouteGrpcLog(LogLevel::kWarning);
   health.SetReady(true);
   metrics.SetReady(true);
   Log(LogLevel::kInfo, "serving",
@@ -127,6 +129,7 @@ int main(int argc, char** argv) {
   const ParsedFlags parsed = ParseFlags(argc, argv, spaid::kernels::UsableMemoryBytes());
   if (parsed.exit_code) return *parsed.exit_code;
   SetLogLevel(parsed.flags.log_level);
+  RouteGrpcLog(LogLevel::kDebug);
   ShutdownSignals signals;  // before any thread starts
   if (const absl::Status status = Serve(parsed.flags, signals); !status.ok()) {
     std::fprintf(stderr, "spaid: %s\n", std::string(status.message()).c_str());

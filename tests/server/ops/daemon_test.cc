@@ -33,7 +33,7 @@ std::string Drain(int fd) {
 }
 
 // Runs the daemon; sends SIGTERM once `until` stands on its standard error (empty: never).
-Ran Run(std::vector<std::string> arguments, const std::string& until = "") {
+Ran RunDaemon(std::vector<std::string> arguments, const std::string& until = "") {
   std::array<int, 2> out{}, err{};
   EXPECT_EQ(pipe(out.data()), 0);
   EXPECT_EQ(pipe(err.data()), 0);
@@ -73,10 +73,10 @@ Ran Run(std::vector<std::string> arguments, const std::string& until = "") {
 int64_t Lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
 TEST(Daemon, VersionAndHelp) {
-  const Ran version = Run({"--version"});
+  const Ran version = RunDaemon({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_EQ(version.out.rfind("spaid ", 0), 0u) << version.out;
-  const Ran help = Run({"--help"});
+  const Ran help = RunDaemon({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   for (const char* flag : {"--address", "--port-file", "--ops-address", "--tls-cert", "--tokens",
                            "--drain-grace", "--flagfile", "--matrix-store-bytes"}) {
@@ -100,13 +100,13 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
       {"--address=127.0.0.1:0", "--insecure", "--tls-cert=x", "--tls-key=y"},
   };
   for (const auto& arguments : wrong) {
-    const Ran ran = Run(arguments);
+    const Ran ran = RunDaemon(arguments);
     EXPECT_EQ(ran.exit_code, 2) << arguments[0] << "\n" << ran.err;
     EXPECT_EQ(Lines(ran.err), 1) << ran.err;
     EXPECT_EQ(ran.err.rfind("spaid: ", 0), 0u) << ran.err;
   }
-  EXPECT_NE(Run({"--address=0.0.0.0:0"}).err.find("--insecure"), std::string::npos);
-  EXPECT_NE(Run({"--devices=gpu:0"}).err.find("CPU"), std::string::npos);
+  EXPECT_NE(RunDaemon({"--address=0.0.0.0:0"}).err.find("--insecure"), std::string::npos);
+  EXPECT_NE(RunDaemon({"--devices=gpu:0"}).err.find("CPU"), std::string::npos);
 }
 
 TEST(Daemon, WhatCannotBeServedIsOneLineAndExit1) {
@@ -132,13 +132,13 @@ TEST(Daemon, WhatCannotBeServedIsOneLineAndExit1) {
       {"--flagfile=/nonexistent/flags"},
   };
   for (const auto& arguments : wrong) {
-    const Ran ran = Run(arguments);
+    const Ran ran = RunDaemon(arguments);
     EXPECT_EQ(ran.exit_code, 1) << arguments.back() << "\n" << ran.err;
     const size_t last = ran.err.rfind("spaid: ");
     ASSERT_NE(last, std::string::npos) << ran.err;
     EXPECT_EQ(Lines(ran.err.substr(last)), 1) << ran.err;
   }
-  EXPECT_NE(Run(wrong[0]).err.find(taken), std::string::npos);
+  EXPECT_NE(RunDaemon(wrong[0]).err.find(taken), std::string::npos);
   close(fd);
   std::remove(garbage.c_str());
 }
@@ -148,7 +148,7 @@ TEST(Daemon, ServesWritesItsPortFileDrainsAndExits0) {
   const std::string flags = testing::TempDir() + "flags." + std::to_string(getpid());
   std::ofstream(flags) << "address=127.0.0.1:0\nops-address=127.0.0.1:0\ndrain-grace=0s\n"
                        << "port-file=" << port_file << "\n";
-  const Ran ran = Run({"--flagfile=" + flags}, "plaintext");
+  const Ran ran = RunDaemon({"--flagfile=" + flags}, "plaintext");
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_NE(ran.err.find("serving"), std::string::npos);
   EXPECT_NE(ran.err.find("drain_end"), std::string::npos);

@@ -130,7 +130,8 @@ FileDescriptorSet Golden() {
 FileDescriptorSet Compiled() {
   FileDescriptorSet set;
   const auto* pool = google::protobuf::DescriptorPool::generated_pool();
-  for (const auto& file : Golden().file()) {
+  const FileDescriptorSet golden = Golden();
+  for (const auto& file : golden.file()) {
     if (const auto* found = pool->FindFileByName(file.name())) found->CopyTo(set.add_file());
   }
   return set;

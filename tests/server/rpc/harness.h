@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/rpc/backend.h"
+#include "server/rpc/credentials.h"
 #include "server/rpc/server.h"
 #include "spaid/v1/job.grpc.pb.h"
 #include "spaid/v1/matrix.grpc.pb.h"
@@ -79,10 +81,10 @@ struct Uploaded {
 class Harness {
  public:
   struct Options {
-    BackendOptions backend;
-    std::string tokens;  // content of a tokens file
+    BackendOptions backend = {};
+    std::string tokens = {};  // content of a tokens file
     bool trust_tenant_header = false;
-    TlsFiles tls;
+    TlsFiles tls = {};
   };
   static BackendOptions SmallBackend();
 
