@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -149,7 +151,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.add_option("--port-file", flags.port_file,
                  "Write HOST:PORT into FILE, atomically, once the server serves");
   app.add_option("--ops-address", flags.ops_address,
-                 "HOST:PORT of /metrics, /healthz and /readyz; empty: off");
+                 "HOST:PORT of /metrics, /healthz and /readyz; off (or empty): none");
   app.add_flag("--insecure", flags.insecure, "Serve other machines without TLS");
   app.add_option("--tls-cert", flags.tls.certificate, "PEM certificate chain; files are watched");
   app.add_option("--tls-key", flags.tls.key, "PEM private key of --tls-cert");
@@ -191,8 +193,23 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
           "Then: running work may finish for this long", true);
   app.add_option("--log-level", log_level, "debug, info, warning or error");
 
+  // CLI11 takes `--name=` for a name whose value is the next word. Here it means the empty value, which
+  // --ops-address alone has a use for.
+  std::vector<std::string> words;  // as CLI11 wants them: the last one first
+  for (int i = argc - 1; i > 0; --i) {
+    const std::string word = argv[i];
+    if (word == "--ops-address=") {
+      words.emplace_back("--ops-address=off");
+    } else if (word.size() > 3 && absl::StartsWith(word, "--") && word.back() == '=' &&
+               word.find('=') == word.size() - 1) {
+      parsed.exit_code = WrongUsage(word + " has no value");
+      return parsed;
+    } else {
+      words.push_back(word);
+    }
+  }
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
   } catch (const CLI::Success& asked) {  // --help, --version
     parsed.exit_code = app.exit(asked);
     return parsed;
@@ -205,6 +222,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
     return parsed;
   }
 
+  if (flags.ops_address == "off") flags.ops_address.clear();
   std::string wrong = CheckDevices(devices);
   if (!wrong.empty()) {
     wrong = "--devices: " + wrong;

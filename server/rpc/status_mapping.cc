@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/base/log.h"
 #include "server/base/reasons.h"
@@ -13,6 +14,14 @@ namespace {
 // Message and details travel in one trailer block each; gRPC's peers accept 8 KiB of metadata in all.
 constexpr size_t kMaxMessageBytes = 1500;
 
+void Shorten(std::string* text) {
+  if (text->size() <= kMaxMessageBytes) return;
+  size_t end = kMaxMessageBytes;  // not in the middle of a character
+  while (end > 0 && (static_cast<unsigned char>((*text)[end]) >> 6) == 2) --end;
+  text->resize(end);
+  text->append(" …");
+}
+
 }  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
@@ -23,12 +32,18 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
                                   "the server failed in a way that it should not: " +
                                       std::string(status.message())));
   }
+  // A field violation repeats the message.
   google::rpc::Status details = ToRpcStatus(status);
   if (details.message().size() > kMaxMessageBytes) {
-    size_t end = kMaxMessageBytes;  // not in the middle of a character
-    while (end > 0 && (static_cast<unsigned char>(details.message()[end]) >> 6) == 2) --end;
-    details.mutable_message()->resize(end);
-    details.mutable_message()->append(" …");
+    Shorten(details.mutable_message());
+    for (google::protobuf::Any& any : *details.mutable_details()) {
+      google::rpc::BadRequest bad;
+      if (!any.UnpackTo(&bad)) continue;
+      for (auto& violation : *bad.mutable_field_violations()) {
+        Shorten(violation.mutable_description());
+      }
+      any.PackFrom(bad);
+    }
   }
   return grpc::Status(static_cast<grpc::StatusCode>(details.code()), details.message(),
                       details.SerializeAsString());

@@ -77,9 +77,12 @@ class OutStream : public Reactor, public LiveStream {
       Closed();
       self = std::move(self_);
     }
-    streams_->Remove(this);
     // `self` goes last: nothing may touch the object once it is released.
   }
+
+  // Leaves the registry here, when all that the derived class held is gone: a drain that finds no stream
+  // finds no reservation and no executor's task of one either.
+  ~OutStream() override { streams_->Remove(this); }
 
   void Tick(Clock::time_point now) final {
     Section section(this);

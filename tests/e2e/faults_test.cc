@@ -235,7 +235,7 @@ TEST(Garbage, OnThePortHarmsNobody) {
   Daemon daemon;
   ASSERT_TRUE(daemon.serving()) << daemon.log();
   const int port = std::stoi(daemon.address().substr(daemon.address().rfind(':') + 1));
-  for (const std::string bytes :
+  for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(4096, '\0'),
         std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff")}) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -146,7 +146,7 @@ def run(options):
                           server_pb2_grpc, solve_types_pb2, solver_pb2, solver_pb2_grpc)
 
     def reason_of(error):
-        """(code, reason, metadata) out of the trailer grpc-status-details-bin."""
+        """(code, reason, text) out of the trailer grpc-status-details-bin."""
         details = dict(error.trailing_metadata()).get('grpc-status-details-bin')
         check(details is not None, f'no details in the trailer of: {error}')
         status = status_pb2.Status.FromString(details)
@@ -155,7 +155,7 @@ def run(options):
         for detail in status.details:
             if detail.type_url.endswith('google.rpc.ErrorInfo'):
                 info = error_details_pb2.ErrorInfo.FromString(detail.value)
-                return error.code(), info.reason, dict(info.metadata)
+                return error.code(), info.reason, status.message
         raise AssertionError(f'no ErrorInfo in {status}')
 
     def refused(call):
@@ -275,18 +275,19 @@ def run(options):
             check(found <= 1.001e-10, f'SciPy finds a relative residual of {found}')
 
         # Errors, from the trailer alone.
-        code, reason, _ = refused(lambda: matrices.GetMatrix(
+        code, reason, text = refused(lambda: matrices.GetMatrix(
             matrix_pb2.GetMatrixRequest(name='matrices/nobody')))
-        check((code, reason) == (grpc.StatusCode.NOT_FOUND, 'HANDLE_UNKNOWN'), (code, reason))
-        code, reason, _ = refused(lambda: upload(matrices, a, break_crc=True))
+        check((code, reason) == (grpc.StatusCode.NOT_FOUND, 'HANDLE_UNKNOWN'),
+              (code, reason, text))
+        code, reason, text = refused(lambda: upload(matrices, a, break_crc=True))
         check((code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, 'CHECKSUM_MISMATCH'),
-              (code, reason))
+              (code, reason, text))
         bad = a.copy()
         bad.indices = bad.indices.copy()
         bad.indices[0] = n
-        code, reason, _ = refused(lambda: upload(matrices, bad))
+        code, reason, text = refused(lambda: upload(matrices, bad))
         check((code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, 'INDEX_OUT_OF_RANGE'),
-              (code, reason))
+              (code, reason, text))
 
         status = daemon.stop()
         check(status == 0, f'the daemon ended with {status}:\n' + daemon.text())

@@ -90,11 +90,11 @@ INSTANTIATE_TEST_SUITE_P(EngineAndMethod, EveryPair,
                                            Pair{Engine::kStaticSpai, Method::kBicgstab, false},
                                            Pair{Engine::kStaticSpai, Method::kBicgstab, true},
                                            Pair{Engine::kStaticSpai, Method::kGmres, false}),
-                         [](const auto& info) {
+                         [](const auto& instance) {
                            std::string name =
-                               std::string(Name(info.param.engine)) + "_" +
-                               std::string(Name(info.param.method)) +
-                               (info.param.symmetric ? "_symmetric" : "_nonsymmetric");
+                               std::string(Name(instance.param.engine)) + "_" +
+                               std::string(Name(instance.param.method)) +
+                               (instance.param.symmetric ? "_symmetric" : "_nonsymmetric");
                            std::erase(name, '-');
                            return name;
                          });

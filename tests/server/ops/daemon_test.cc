@@ -94,6 +94,7 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
       {"--devices=abacus"},
       {"--devices=gpu:0"},
       {"--max-queued-jobs=0"},
+      {"--tokens=", "--address=127.0.0.1:0"},
       {"--matrix-store-bytes=8000000GiB"},
       {"--max-matrix-bytes=2GiB", "--matrix-store-bytes=1GiB"},
       {"--address=0.0.0.0:0"},

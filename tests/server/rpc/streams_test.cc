@@ -102,8 +102,9 @@ TEST(BlackHoleReader, OfASolveLosesItsJobOnlyIfNotDetached) {
   SolveCall call = OpenSolve(h);
   v1::SolveHeader header = SolveOf(matrix, None());
   header.set_detach(true);
+  header.set_rhs_count(8);  // 26 MB of solution
   call.Head(header);
-  for (int64_t k = 0; k < 4; ++k) call.Chunk(ChunkOf(v1::ARRAY_KIND_RHS, k * 100'000, b));
+  for (int64_t k = 0; k < 32; ++k) call.Chunk(ChunkOf(v1::ARRAY_KIND_RHS, k * 100'000, b));
   call.Done();
   const std::string job = JobName(call);
   ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
