@@ -86,6 +86,8 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
     facts.Add("solved by",
               FormatCount(q.gram_columns) + " columns Gram, " + FormatCount(q.qr_columns) + " QR");
   }
+  AddCounted(facts, "iterative columns", q.iterative_columns, Style::kPlain);
+  AddCounted(facts, "not converged columns", q.not_converged_columns, Style::kWarn);
   AddCounted(facts, "rescued columns", q.rescued_columns, Style::kPlain);
   AddCounted(facts, "rank-deficient columns", q.rank_deficient_columns, Style::kWarn);
   AddCounted(facts, "zero columns", q.zero_columns, Style::kBad);

@@ -80,6 +80,8 @@ json ToJson(const Quality& q) {
           {"density", q.density},
           {"gram_columns", q.gram_columns},
           {"qr_columns", q.qr_columns},
+          {"iterative_columns", ToJson(q.iterative_columns)},
+          {"not_converged_columns", ToJson(q.not_converged_columns)},
           {"rescued_columns", ToJson(q.rescued_columns)},
           {"rank_deficient_columns", ToJson(q.rank_deficient_columns)},
           {"zero_columns", ToJson(q.zero_columns)},

@@ -145,6 +145,8 @@ Quality FromProto(const v1::BuildQuality& in) {
   out.density = in.density();
   out.gram_columns = in.gram_columns();
   out.qr_columns = in.qr_columns();
+  out.iterative_columns = Counted(in.iterative_columns());
+  out.not_converged_columns = Counted(in.not_converged_columns());
   out.rescued_columns = Counted(in.rescued_columns());
   out.rank_deficient_columns = Counted(in.rank_deficient_columns());
   out.zero_columns = Counted(in.zero_columns());

@@ -97,7 +97,7 @@ class ProgressSink {
 };
 
 struct Context {
-  StopToken stop;
+  StopToken stop = {};
   ProgressSink* progress = nullptr;  // borrowed; may be null
   int threads = 0;                   // 0: all cores
 };

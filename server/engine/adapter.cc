@@ -200,6 +200,8 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
       metrics->BuildPhase("plan", built.plan_ms / 1e3);
     }
     metrics->BuildPhase("build", built.build_ms / 1e3);
+    metrics->Columns("iterative", built.quality.iterative_columns);
+    metrics->Columns("not_converged", built.quality.not_converged_columns);
     metrics->Columns("rescued", built.quality.rescued_columns);
     metrics->Columns("rank_deficient", built.quality.rank_deficient_columns);
     metrics->Columns("zero", built.quality.zero_columns);

@@ -340,6 +340,8 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
   to.set_density(from.density);
   to.set_gram_columns(from.gram_columns);
   to.set_qr_columns(from.qr_columns);
+  Set(from.iterative_columns, from.first_iterative, to.mutable_iterative_columns());
+  Set(from.not_converged_columns, from.first_not_converged, to.mutable_not_converged_columns());
   Set(from.rescued_columns, from.first_rescued, to.mutable_rescued_columns());
   Set(from.rank_deficient_columns, from.first_rank_deficient, to.mutable_rank_deficient_columns());
   Set(from.zero_columns, from.first_zero_column, to.mutable_zero_columns());

@@ -174,6 +174,8 @@ struct Quality {
   int64_t worst_column = -1;
   double density = 0;
   int64_t gram_columns = 0, qr_columns = 0;
+  Occurrence iterative_columns;      // too large for a dense factor: solved by CGLS
+  Occurrence not_converged_columns;  // of these, stopped at the iteration limit
   Occurrence rescued_columns, rank_deficient_columns, zero_columns, non_finite_columns;
   double min_scaled_pivot = 0;
   std::vector<std::string> warnings;

@@ -5,8 +5,9 @@
       [--runs=5] [--out=result.json] [MATRIX...]
 
 Needs libhypre-dev, libopenmpi-dev, openmpi-bin and python3-scipy. hypre runs as two MPI ranks, the daemon
-with the threads it was started with. A MATRIX is gallery:NAME:SIZE or a Matrix Market file. Runs of the
-two alternate; the table shows medians. b = A·1, relative residual 1e-7, at most 10000 iterations.
+with the threads it was started with; start it with --plan-cache-bytes=0, so that every build is whole.
+A MATRIX is gallery:NAME:SIZE or a Matrix Market file. Runs of the two alternate; the table shows medians.
+b = A·1, relative residual 1e-7, at most 10000 iterations.
 """
 import argparse
 import gzip
@@ -63,10 +64,10 @@ def run_peer(binary, path, peer):
 
 def run_spaid(spaidctl, address, matrix, engine, method):
     # Each run shall build anew: what the daemon keeps is deleted first.
-    listed = json.loads(subprocess.run([spaidctl, f"--address={address}", "preconditioners", "--json"],
-                                       capture_output=True, text=True, check=True).stdout)
-    for item in listed.get("preconditioners", []):
-        subprocess.run([spaidctl, f"--address={address}", "preconditioners", "delete", item["name"]],
+    listed = subprocess.run([spaidctl, f"--address={address}", "preconditioners", "--json"],
+                            capture_output=True, text=True, check=True)
+    for item in json.loads(listed.stdout)["preconditioners"]:
+        subprocess.run([spaidctl, f"--address={address}", "preconditioners", item["name"], "--delete"],
                        capture_output=True, check=True)
     done = subprocess.run([spaidctl, f"--address={address}", "solve", matrix, f"--engine={engine}",
                            f"--method={method}", "--rtol=1e-7", "--max-iterations=10000", "--json"],
