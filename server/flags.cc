@@ -3,7 +3,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -40,8 +39,9 @@ void AddBytes(CLI::App& app, const std::string& name, int64_t* value, const std:
                                        : -1;
            if (shift < 0 || !absl::SimpleAtoi(text.substr(0, digits), &number) ||
                number > (INT64_MAX >> shift)) {
-             throw CLI::ValidationError(name, "'" + text + "' is not a number of bytes like "
-                                              "1073741824, 512MiB or 8GiB");
+             throw CLI::ValidationError(name, "'" + text +
+                                                  "' is not a number of bytes like "
+                                                  "1073741824, 512MiB or 8GiB");
            }
            *value = number << shift;
          },
@@ -58,11 +58,10 @@ void AddTime(CLI::App& app, const std::string& name, milliseconds* value, const 
          [value, name, zero_allowed](const std::string& text) {
            absl::Duration span;
            if (!absl::ParseDuration(text, &span) || span < absl::ZeroDuration() ||
-               span > absl::Hours(24 * 365) ||
-               (!zero_allowed && span < absl::Milliseconds(1))) {
-             throw CLI::ValidationError(
-                 name, "'" + text + "' is not a time span like 500ms, 30s or 5m" +
-                           (zero_allowed ? "" : ", at least 1ms"));
+               span > absl::Hours(24 * 365) || (!zero_allowed && span < absl::Milliseconds(1))) {
+             throw CLI::ValidationError(name, "'" + text +
+                                                  "' is not a time span like 500ms, 30s or 5m" +
+                                                  (zero_allowed ? "" : ", at least 1ms"));
            }
            *value = absl::ToChronoMilliseconds(span);
          },
@@ -71,8 +70,8 @@ void AddTime(CLI::App& app, const std::string& name, milliseconds* value, const 
       ->default_str(absl::FormatDuration(absl::FromChrono(*value)));
 }
 
-// Empty where `devices` can be served; else why not. Work is done on the CPU today: GPUs are listed, so
-// that a client sees them, and never asked for in silence.
+// Empty where `devices` can be served; else why not. Work is done on the CPU today: GPUs are
+// listed, so that a client sees them, and never asked for in silence.
 std::string CheckDevices(const std::string& devices) {
   bool cpu = false;
   for (const absl::string_view device : absl::StrSplit(devices, ',')) {
@@ -82,7 +81,8 @@ std::string CheckDevices(const std::string& devices) {
     } else if (!absl::StartsWith(device, "GPU-") &&
                !(absl::StartsWith(device, "gpu:") && absl::SimpleAtoi(device.substr(4), &index) &&
                  index >= 0)) {
-      return absl::StrCat("'", device, "' is no device; use auto, cpu, gpu:INDEX or a UUID (GPU-…)");
+      return absl::StrCat("'", device,
+                          "' is no device; use auto, cpu, gpu:INDEX or a UUID (GPU-…)");
     }
   }
   if (!cpu) {
@@ -137,8 +137,10 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   backend.max_build_bytes = usable_memory / 2;
 
   CLI::App app(
-      "spaid: builds sparse approximate inverse preconditioners and solves sparse linear systems for\n"
-      "clients that talk gRPC to it. Byte limits default to shares of the memory that this process\n"
+      "spaid: builds sparse approximate inverse preconditioners and solves sparse linear systems "
+      "for\n"
+      "clients that talk gRPC to it. Byte limits default to shares of the memory that this "
+      "process\n"
       "may use (its cgroup's limit, or the machine's).",
       "spaid");
   app.set_version_flag("--version", "spaid " SPAID_VERSION);
@@ -193,7 +195,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
           "Then: running work may finish for this long", true);
   app.add_option("--log-level", log_level, "debug, info, warning or error");
 
-  // CLI11 takes `--name=` for a name whose value is the next word. Here it means the empty value, which
+  // CLI11 takes `--name=` for a name whose value is the next word. Here it means the empty value,
+  // which
   // --ops-address alone has a use for.
   std::vector<std::string> words;  // as CLI11 wants them: the last one first
   for (int i = argc - 1; i > 0; --i) {

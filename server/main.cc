@@ -65,8 +65,9 @@ absl::Status Serve(Flags flags, ShutdownSignals& signals) {
   Backend backend(flags.backend, *engine,
                   Authenticator(std::move(tokens), flags.trust_tenant_header), &metrics);
   metrics.OnScrape([&backend] { backend.SetGauges(); });
-  ASSIGN_OR_RETURN(auto server,
-                   RpcServer::Start({.address = flags.address, .credentials = credentials}, &backend));
+  ASSIGN_OR_RETURN(
+      auto server,
+      RpcServer::Start({.address = flags.address, .credentials = credentials}, &backend));
   HealthBoard health(server->health(), RpcServer::ServiceNames());
   std::unique_ptr<OpsServer> ops;  // dies before what its scrapes read
   if (!flags.ops_address.empty()) {

@@ -30,9 +30,7 @@ ErrorBuilder ErrorBuilder::Field(std::string field) && {
   return std::move(*this);
 }
 
-ErrorBuilder ErrorBuilder::Index(int64_t index) && {
-  return std::move(*this).Meta("index", index);
-}
+ErrorBuilder ErrorBuilder::Index(int64_t index) && { return std::move(*this).Meta("index", index); }
 
 ErrorBuilder ErrorBuilder::Retry(std::chrono::milliseconds delay) && {
   retry_ = delay;

@@ -1,6 +1,6 @@
 // A shutdown that loses nothing that can be kept: not ready first, still serving for the grace time
-// (load balancers take that long to look), then no new work, running work finished up to the deadline,
-// every stream ended.
+// (load balancers take that long to look), then no new work, running work finished up to the
+// deadline, every stream ended.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// What the daemon says of its health over grpc.health.v1: each service by its full name, the whole (""),
-// `readiness` (may work be sent here?) and `liveness` (would a restart help?).
+// What the daemon says of its health over grpc.health.v1: each service by its full name, the whole
+// (""), `readiness` (may work be sent here?) and `liveness` (would a restart help?).
 #pragma once
 
 #include <string>

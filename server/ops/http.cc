@@ -34,9 +34,9 @@ absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(const std::string& a
   int port = -1;
   if (colon == std::string::npos || colon == 0 ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) {
-    return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadFlag,
-                     absl::StrCat("--ops-address=", address,
-                                  " is not HOST:PORT; empty turns the port off"));
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, reason::kBadFlag,
+        absl::StrCat("--ops-address=", address, " is not HOST:PORT; empty turns the port off"));
   }
   std::string host = address.substr(0, colon);
   std::string bind_host = host;
@@ -61,12 +61,12 @@ absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(const std::string& a
   http.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
     response.set_content("ok\n", kText);
   });
-  http.Get("/readyz", [ready = std::move(ready)](const httplib::Request&,
-                                                 httplib::Response& response) {
-    const bool yes = ready();
-    response.status = yes ? 200 : 503;
-    response.set_content(yes ? "ok\n" : "not ready\n", kText);
-  });
+  http.Get("/readyz",
+           [ready = std::move(ready)](const httplib::Request&, httplib::Response& response) {
+             const bool yes = ready();
+             response.status = yes ? 200 : 503;
+             response.set_content(yes ? "ok\n" : "not ready\n", kText);
+           });
 
   const bool bound = port == 0 ? (port = http.bind_to_any_port(bind_host)) > 0
                                : http.bind_to_port(bind_host, port);

@@ -15,8 +15,8 @@ class Metrics;
 // Serves on its own threads until it dies. Thread-safe.
 class OpsServer {
  public:
-  // `address`: HOST:PORT, port 0 picks one. `metrics` outlives the server; `ready` is called from its
-  // threads. INVALID_ARGUMENT/BAD_FLAG for a malformed address, UNAVAILABLE/CANNOT_LISTEN.
+  // `address`: HOST:PORT, port 0 picks one. `metrics` outlives the server; `ready` is called from
+  // its threads. INVALID_ARGUMENT/BAD_FLAG for a malformed address, UNAVAILABLE/CANNOT_LISTEN.
   static absl::StatusOr<std::unique_ptr<OpsServer>> Start(const std::string& address,
                                                           const Metrics* metrics,
                                                           std::function<bool()> ready);

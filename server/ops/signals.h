@@ -4,9 +4,8 @@
 //   signals.Wait();                   // -> "SIGTERM"
 #pragma once
 
-#include <csignal>
-
 #include <chrono>
+#include <csignal>
 #include <string>
 
 namespace spaid::server {

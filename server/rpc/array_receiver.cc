@@ -85,9 +85,10 @@ absl::Status ArrayReceiver<T>::Add(const v1::ArrayChunk& chunk) {
     const uint32_t actual = Crc32(bytes);
     if (actual != chunk.crc32()) {
       return Bad(reason::kChecksumMismatch, kind_,
-                 absl::StrCat("the chunk at element ", chunk.offset(), " has CRC-32 ", actual,
-                              " and says ", chunk.crc32(),
-                              "; it was damaged on its way (or the CRC is not zlib's): send it again"))
+                 absl::StrCat(
+                     "the chunk at element ", chunk.offset(), " has CRC-32 ", actual, " and says ",
+                     chunk.crc32(),
+                     "; it was damaged on its way (or the CRC is not zlib's): send it again"))
           .Field("chunk.crc32")
           .Index(chunk.offset());
     }
@@ -226,9 +227,9 @@ absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view 
                      absl::StrCat("is ", header.nnz(), "; it must be 0 or more"));
   }
   if (header.layout() != v1::LAYOUT_CSC && header.layout() != v1::LAYOUT_CSR) {
-    return BadHeader(reason::kUnknownEnum, field, "layout",
-                     absl::StrCat("is ", static_cast<int>(header.layout()),
-                                  "; send LAYOUT_CSC or LAYOUT_CSR"));
+    return BadHeader(
+        reason::kUnknownEnum, field, "layout",
+        absl::StrCat("is ", static_cast<int>(header.layout()), "; send LAYOUT_CSC or LAYOUT_CSR"));
   }
   const bool typed = header.value_type() == v1::VALUE_TYPE_FLOAT64 ||
                      header.value_type() == v1::VALUE_TYPE_FLOAT32;
@@ -239,15 +240,15 @@ absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view 
                                   "goes with pattern_only alone)"));
   }
   if (header.label().size() > kMaxLabelBytes) {
-    return BadHeader(reason::kBadLabel, field, "label",
-                     absl::StrCat("has ", header.label().size(),
-                                  " bytes; it must have at most 200"));
+    return BadHeader(
+        reason::kBadLabel, field, "label",
+        absl::StrCat("has ", header.label().size(), " bytes; it must have at most 200"));
   }
   const auto& digest = header.digest();
   const bool pattern_ok = digest.pattern().empty() || digest.pattern().size() == kDigestBytes;
   const bool values_ok =
-      digest.values().empty() ||
-      (digest.values().size() == kDigestBytes && !header.pattern_only() && !digest.pattern().empty());
+      digest.values().empty() || (digest.values().size() == kDigestBytes &&
+                                  !header.pattern_only() && !digest.pattern().empty());
   if (!pattern_ok || !values_ok) {
     return BadHeader(reason::kBadDigest, field, "digest",
                      "must have 16 bytes for the pattern and 16 for the values (none for a "
@@ -258,19 +259,18 @@ absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view 
   const int64_t pointer_bytes = 8 * (header.n() + 1);
   if (pointer_bytes > max_matrix_bytes ||
       header.nnz() > (max_matrix_bytes - pointer_bytes) / per_entry) {
-    const double actual =
-        static_cast<double>(pointer_bytes) +
-        static_cast<double>(per_entry) * static_cast<double>(header.nnz());
+    const double actual = static_cast<double>(pointer_bytes) +
+                          static_cast<double>(per_entry) * static_cast<double>(header.nnz());
     const std::string actual_text =
         header.nnz() <= (std::numeric_limits<int64_t>::max() - pointer_bytes) / per_entry
             ? absl::StrCat(pointer_bytes + per_entry * header.nnz())
             : absl::StrCat(actual);
-    return MakeError(absl::StatusCode::kResourceExhausted, reason::kMatrixTooLarge,
-                     absl::StrCat("the matrix (n = ", header.n(), ", nnz = ", header.nnz(),
-                                  ") takes ", actual_text, " bytes and the limit is ",
-                                  max_matrix_bytes,
-                                  "; raise --max-matrix-bytes and --matrix-store-bytes of the "
-                                  "daemon, or send a smaller matrix"))
+    return MakeError(
+               absl::StatusCode::kResourceExhausted, reason::kMatrixTooLarge,
+               absl::StrCat("the matrix (n = ", header.n(), ", nnz = ", header.nnz(), ") takes ",
+                            actual_text, " bytes and the limit is ", max_matrix_bytes,
+                            "; raise --max-matrix-bytes and --matrix-store-bytes of the "
+                            "daemon, or send a smaller matrix"))
         .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".nnz"))
         .Meta("limit", max_matrix_bytes)
         .Meta("actual", actual_text);
@@ -283,12 +283,13 @@ int64_t PromisedBytes(const v1::MatrixHeader& header) {
 }
 
 absl::Status UnexpectedArray(const v1::ArrayChunk& chunk, std::string_view expected) {
-  const bool known = v1::ArrayKind_IsValid(chunk.array()) &&
-                     chunk.array() != v1::ARRAY_KIND_UNSPECIFIED;
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   known ? reason::kUnexpectedMessage : reason::kUnknownEnum,
-                   absl::StrCat("a chunk of ", NameOf(chunk.array()), " has no place here; expected ",
-                                absl::string_view(expected.data(), expected.size())))
+  const bool known =
+      v1::ArrayKind_IsValid(chunk.array()) && chunk.array() != v1::ARRAY_KIND_UNSPECIFIED;
+  return MakeError(
+             absl::StatusCode::kInvalidArgument,
+             known ? reason::kUnexpectedMessage : reason::kUnknownEnum,
+             absl::StrCat("a chunk of ", NameOf(chunk.array()), " has no place here; expected ",
+                          absl::string_view(expected.data(), expected.size())))
       .Field("chunk.array");
 }
 

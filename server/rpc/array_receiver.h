@@ -1,5 +1,5 @@
-// Puts arrays together from chunks that nobody trusts. The receiving array is the final one: a chunk is
-// copied once, from the message into its place (fp32 values are widened on the way).
+// Puts arrays together from chunks that nobody trusts. The receiving array is the final one: a
+// chunk is copied once, from the message into its place (fp32 values are widened on the way).
 //
 //   ArrayReceiver<int32_t> indices(v1::ARRAY_KIND_INDICES, nnz);
 //   RETURN_IF_ERROR(indices.Add(chunk));
@@ -17,8 +17,8 @@
 
 namespace spaid::server {
 
-// One array of `size` elements of T, arriving in order. Not thread-safe. Its pages are committed as bytes
-// arrive: the allocation is left untouched until then.
+// One array of `size` elements of T, arriving in order. Not thread-safe. Its pages are committed as
+// bytes arrive: the allocation is left untouched until then.
 template <class T>
 class ArrayReceiver {
  public:
@@ -26,8 +26,8 @@ class ArrayReceiver {
   ArrayReceiver(v1::ArrayKind kind, int64_t size, bool from_float32 = false)
       : kind_(kind), size_(size), from_float32_(from_float32) {}
 
-  // Errors, all INVALID_ARGUMENT, with the array, the offset and the cure: CHUNK_NOT_WHOLE (empty, or not
-  // a whole number of elements), CHUNK_OUT_OF_ORDER, CHUNK_BEYOND_END, CHECKSUM_MISMATCH.
+  // Errors, all INVALID_ARGUMENT, with the array, the offset and the cure: CHUNK_NOT_WHOLE (empty,
+  // or not a whole number of elements), CHUNK_OUT_OF_ORDER, CHUNK_BEYOND_END, CHECKSUM_MISMATCH.
   // RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
   absl::Status Add(const v1::ArrayChunk& chunk);
   // INVALID_ARGUMENT/ARRAY_INCOMPLETE where elements are missing.
@@ -82,7 +82,8 @@ absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view 
 // Host bytes of the matrix that `header` (checked) promises.
 int64_t PromisedBytes(const v1::MatrixHeader& header);
 
-// INVALID_ARGUMENT/UNKNOWN_ENUM or /UNEXPECTED_MESSAGE for a chunk of an array that has no place here.
+// INVALID_ARGUMENT/UNKNOWN_ENUM or /UNEXPECTED_MESSAGE for a chunk of an array that has no place
+// here.
 absl::Status UnexpectedArray(const v1::ArrayChunk& chunk, std::string_view expected);
 
 }  // namespace spaid::server

@@ -23,10 +23,10 @@ constexpr size_t kMinTokenBytes = 16;
 constexpr size_t kMaxNameBytes = 200;
 
 absl::Status BadLine(size_t line, std::string_view what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadTokensFile,
-                   absl::StrCat("line ", line, " of the tokens file: ",
-                                absl::string_view(what.data(), what.size()),
-                                "; a line is TOKEN NAME"));
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, reason::kBadTokensFile,
+      absl::StrCat("line ", line, " of the tokens file: ",
+                   absl::string_view(what.data(), what.size()), "; a line is TOKEN NAME"));
 }
 
 bool EqualInConstantTime(std::string_view a, std::string_view b) {

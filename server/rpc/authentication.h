@@ -1,6 +1,6 @@
-// Who calls. Everything a client owns belongs to its tenant: the subject of its mTLS certificate; else
-// the name of its bearer token; else (where the operator trusts it) the metadata x-spaid-tenant; else
-// "default".
+// Who calls. Everything a client owns belongs to its tenant: the subject of its mTLS certificate;
+// else the name of its bearer token; else (where the operator trusts it) the metadata
+// x-spaid-tenant; else "default".
 #pragma once
 
 #include <grpcpp/server_context.h>

@@ -1,11 +1,11 @@
 #include "server/rpc/backend.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <functional>
 #include <utility>
-
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/reasons.h"
@@ -64,8 +64,8 @@ absl::Status DrainingError() {
       .Retry(kDrainRetry);
 }
 
-Backend::Backend(BackendOptions options, const kernels::Engine& engine,
-                 Authenticator authenticator, Metrics* metrics)
+Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenticator authenticator,
+                 Metrics* metrics)
     : options_(std::move(options)),
       authenticator_(std::move(authenticator)),
       metrics_(metrics),

@@ -1,6 +1,8 @@
 // Everything the services share, and the limits they hold clients to.
 #pragma once
 
+#include <grpcpp/server_context.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -8,8 +10,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <grpcpp/server_context.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,21 +29,21 @@
 namespace spaid::server {
 
 struct BackendOptions {
-  int64_t max_matrix_bytes = int64_t{1} << 30;          // of one matrix, as stored
+  int64_t max_matrix_bytes = int64_t{1} << 30;  // of one matrix, as stored
   int64_t matrix_store_bytes = int64_t{2} << 30;
   int64_t preconditioner_store_bytes = int64_t{2} << 30;
   int64_t plan_cache_bytes = int64_t{1} << 30;
-  int64_t rhs_bytes = int64_t{1} << 30;                 // right-hand sides and solutions in flight
-  int64_t max_build_bytes = 0;                          // estimated bytes of one build; 0: no limit
+  int64_t rhs_bytes = int64_t{1} << 30;  // right-hand sides and solutions in flight
+  int64_t max_build_bytes = 0;           // estimated bytes of one build; 0: no limit
   int64_t max_queued_jobs = 1024;
-  std::chrono::milliseconds max_queue{0};               // of a job that names none; 0: none
-  std::chrono::milliseconds max_run{0};                 // upper bound on any job's; 0: none
+  std::chrono::milliseconds max_queue{0};  // of a job that names none; 0: none
+  std::chrono::milliseconds max_run{0};    // upper bound on any job's; 0: none
   std::chrono::milliseconds heartbeat{5'000};
   StreamLimits streams;
-  int threads = 0;                                      // of one job; 0: all cores
+  int threads = 0;  // of one job; 0: all cores
   std::string version = "0.0.0";
-  std::string cuda_status;                              // for GetServerInfo
-  std::vector<kernels::DeviceInfo> idle_devices;        // listed, not used
+  std::string cuda_status;                        // for GetServerInfo
+  std::vector<kernels::DeviceInfo> idle_devices;  // listed, not used
 };
 
 // Built once; thread-safe; outlives the gRPC server.
@@ -101,9 +101,9 @@ class Backend {
   JobTable jobs_;
   UploadTable uploads_;
   LiveStreams streams_;
-  Scheduler scheduler_;   // stops its workers before what they use goes
+  Scheduler scheduler_;  // stops its workers before what they use goes
   Workbench workbench_;
-  Executor executor_;     // finishes its tasks first of all
+  Executor executor_;  // finishes its tasks first of all
 };
 
 // The error of a call that comes while the server drains.

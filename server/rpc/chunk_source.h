@@ -24,8 +24,9 @@ class ChunkSource {
                               bool narrow);
   static ChunkSource OfSolution(std::shared_ptr<const void> owner, std::span<const double> x);
 
-  // Fills the next chunk, with its CRC; false: all is out. Error: FAILED_PRECONDITION/FLOAT32_OVERFLOW
-  // (index: of the value) where a value does not fit the narrow type.
+  // Fills the next chunk, with its CRC; false: all is out. Error:
+  // FAILED_PRECONDITION/FLOAT32_OVERFLOW (index: of the value) where a value does not fit the
+  // narrow type.
   absl::StatusOr<bool> Next(v1::ArrayChunk* chunk);
   int64_t bytes_down() const { return bytes_down_; }
 
@@ -33,9 +34,9 @@ class ChunkSource {
   struct Part {
     v1::ArrayKind kind;
     const char* data;
-    int64_t count;         // elements
+    int64_t count;  // elements
     int64_t element_bytes;
-    bool narrow;           // doubles, sent as floats
+    bool narrow;  // doubles, sent as floats
   };
   std::shared_ptr<const void> owner_;
   std::vector<Part> parts_;

@@ -112,7 +112,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
 }
 
 bool IsLoopback(const std::string& address) {
-  if (absl::StartsWith(address, "unix:") || absl::StartsWith(address, "unix-abstract:")) return true;
+  if (absl::StartsWith(address, "unix:") || absl::StartsWith(address, "unix-abstract:"))
+    return true;
   const absl::string_view host = absl::string_view(address).substr(0, address.rfind(':'));
   // Digits and dots only: 127.evil.example is a name like any other.
   const bool numeric = host.find_first_not_of("0123456789.") == absl::string_view::npos;

@@ -1,4 +1,5 @@
-// A job's events as a stream reads them: one at a time, each once, a heartbeat where nothing happens.
+// A job's events as a stream reads them: one at a time, each once, a heartbeat where nothing
+// happens.
 #pragma once
 
 #include <chrono>
@@ -13,8 +14,8 @@ namespace spaid::server {
 
 class Scheduler;
 
-// Thread-compatible: its stream's mutex guards it. Hold on to what `Take...` returns until the mutex is
-// released: letting a waiter go runs other streams' callbacks.
+// Thread-compatible: its stream's mutex guards it. Hold on to what `Take...` returns until the
+// mutex is released: letting a waiter go runs other streams' callbacks.
 class JobFeed {
  public:
   using Clock = std::chrono::steady_clock;

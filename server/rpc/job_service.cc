@@ -21,7 +21,8 @@ class WatchStream final : public WriteStream<v1::WatchJobResponse> {
         backend_(backend),
         request_(request) {}
 
-  // Once, after Launch and before the handler returns, the mutex not held: subscribing may call back.
+  // Once, after Launch and before the handler returns, the mutex not held: subscribing may call
+  // back.
   void Subscribe() {
     std::shared_ptr<Job> job;
     {
@@ -89,21 +90,21 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
 grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
                                                const v1::ListJobsRequest* request,
                                                v1::ListJobsResponse* response) {
-  return Unary(
-      context, "JobService/ListJobs", backend_, [&](const std::string& tenant) -> absl::Status {
-        if (!v1::JobState_IsValid(request->state())) {
-          return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
-                           absl::StrCat("state is ", static_cast<int>(request->state()),
-                                        "; leave it out to list jobs of every state"))
-              .Field("state");
-        }
-        ASSIGN_OR_RETURN(const PageRequest page,
-                         ParsePage(request->page_size(), request->page_token()));
-        const auto listed = backend_->jobs().List(tenant, request->state(), page);
-        for (const auto& job : listed.jobs) *response->add_jobs() = job->Snapshot();
-        response->set_next_page_token(listed.next_token);
-        return absl::OkStatus();
-      });
+  return Unary(context, "JobService/ListJobs", backend_,
+               [&](const std::string& tenant) -> absl::Status {
+                 if (!v1::JobState_IsValid(request->state())) {
+                   return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
+                                    absl::StrCat("state is ", static_cast<int>(request->state()),
+                                                 "; leave it out to list jobs of every state"))
+                       .Field("state");
+                 }
+                 ASSIGN_OR_RETURN(const PageRequest page,
+                                  ParsePage(request->page_size(), request->page_token()));
+                 const auto listed = backend_->jobs().List(tenant, request->state(), page);
+                 for (const auto& job : listed.jobs) *response->add_jobs() = job->Snapshot();
+                 response->set_next_page_token(listed.next_token);
+                 return absl::OkStatus();
+               });
 }
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(

@@ -1,6 +1,6 @@
-// Every streaming call that is open, in one place: so that a drain can finish each of them before the
-// server shuts down (gRPC's Shutdown never returns with a live reactor), and so that one clock ticks
-// for all of them (heartbeats, stalled peers).
+// Every streaming call that is open, in one place: so that a drain can finish each of them before
+// the server shuts down (gRPC's Shutdown never returns with a live reactor), and so that one clock
+// ticks for all of them (heartbeats, stalled peers).
 //
 //   LiveStreams streams({.tick = 50ms, .stalled_reader = 60s, .stalled_sender = 60s});
 //   streams.Add(stream);                          // the stream removes itself when it is done
@@ -21,8 +21,8 @@
 
 namespace spaid::server {
 
-// What the registry asks of a stream. Both calls may come from any thread, also after the stream has
-// finished (then they do nothing).
+// What the registry asks of a stream. Both calls may come from any thread, also after the stream
+// has finished (then they do nothing).
 class LiveStream : public std::enable_shared_from_this<LiveStream> {
  public:
   virtual ~LiveStream() = default;

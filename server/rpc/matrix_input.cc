@@ -70,8 +70,8 @@ absl::Status MatrixInput::Add(const v1::ArrayChunk& chunk) {
   const auto bytes = static_cast<int64_t>(chunk.data().size());
   backend_->metrics().BytesReceived(bytes);
   // Room first: the receiver commits the memory. A chunk that it would refuse is not counted.
-  const bool widened = chunk.array() == v1::ARRAY_KIND_VALUES &&
-                       header_.value_type() == v1::VALUE_TYPE_FLOAT32;
+  const bool widened =
+      chunk.array() == v1::ARRAY_KIND_VALUES && header_.value_type() == v1::VALUE_TYPE_FLOAT32;
   const int64_t stored = widened ? 2 * bytes : bytes;
   if (MatrixReceiver::Takes(chunk.array()) &&
       stored <= reservation_.bytes() - reservation_.arrived()) {

@@ -1,5 +1,5 @@
-// A matrix on its way in: header, chunks, then (off the reactor's thread) validated, diagnosed, hashed
-// and stored. Used by UploadMatrix and by the inline matrices of builds and solves.
+// A matrix on its way in: header, chunks, then (off the reactor's thread) validated, diagnosed,
+// hashed and stored. Used by UploadMatrix and by the inline matrices of builds and solves.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class MatrixInput {
   v1::UploadNeed Need() const { return receiver_.Need(); }
   int64_t bytes_up() const { return receiver_.bytes_up(); }
 
-  // Complete input into a stored matrix; leaves this empty. O(nnz) time. Errors: EngineAdapter::Prepare,
-  // INVALID_ARGUMENT/DIGEST_MISMATCH, the store's.
+  // Complete input into a stored matrix; leaves this empty. O(nnz) time. Errors:
+  // EngineAdapter::Prepare, INVALID_ARGUMENT/DIGEST_MISMATCH, the store's.
   absl::StatusOr<Stored<Matrix>> Store();
 
  private:
@@ -51,7 +51,8 @@ class MatrixInput {
   MatrixReceiver receiver_;
 };
 
-// What `header`'s digests name within a tenant (HandleStore's key), where they name all of it; else "".
+// What `header`'s digests name within a tenant (HandleStore's key), where they name all of it; else
+// "".
 std::string ContentKeyOf(const v1::MatrixHeader& header);
 
 }  // namespace spaid::server

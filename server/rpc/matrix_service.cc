@@ -75,7 +75,8 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     return absl::OkStatus();
   }
 
-  // Is the content here, is it on its way, or must it be sent? Room is reserved in the last case only.
+  // Is the content here, is it on its way, or must it be sent? Room is reserved in the last case
+  // only.
   absl::Status LookLocked() {
     if (!content_key_.empty()) {
       if (FindLocked()) return absl::OkStatus();
@@ -165,9 +166,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     return true;
   }
 
-  void Ticked(Clock::time_point now) override {
-    CheckSenderLocked(now);
-  }
+  void Ticked(Clock::time_point now) override { CheckSenderLocked(now); }
   void Closed() override { DropLocked(std::move(turn_)); }
 
   Backend* const backend_;
@@ -191,13 +190,12 @@ MatrixService::UploadMatrix(grpc::CallbackServerContext* context) {
 grpc::ServerUnaryReactor* MatrixService::GetMatrix(grpc::CallbackServerContext* context,
                                                    const v1::GetMatrixRequest* request,
                                                    v1::GetMatrixResponse* response) {
-  return Unary(context, "MatrixService/GetMatrix", backend_,
-               [&](const std::string& tenant) -> absl::Status {
-                 ASSIGN_OR_RETURN(const auto found,
-                                  backend_->matrices().Get(tenant, request->name()));
-                 *response->mutable_matrix() = ToProto(found, /*findings=*/true);
-                 return absl::OkStatus();
-               });
+  return Unary(
+      context, "MatrixService/GetMatrix", backend_, [&](const std::string& tenant) -> absl::Status {
+        ASSIGN_OR_RETURN(const auto found, backend_->matrices().Get(tenant, request->name()));
+        *response->mutable_matrix() = ToProto(found, /*findings=*/true);
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* MatrixService::ListMatrices(grpc::CallbackServerContext* context,

@@ -35,8 +35,7 @@ class Download {
 
   Download(std::shared_ptr<const Preconditioner> preconditioner, v1::ValueType type)
       : m_(preconditioner->m()), type_(type) {
-    chunks_ = ChunkSource::OfMatrix(std::move(preconditioner), m_,
-                                    type == v1::VALUE_TYPE_FLOAT32);
+    chunks_ = ChunkSource::OfMatrix(std::move(preconditioner), m_, type == v1::VALUE_TYPE_FLOAT32);
   }
 
   // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message; false: all is out.
@@ -78,8 +77,8 @@ class BuildStream final
     // The spec is checked now, not after an upload of a gigabyte.
     RETURN_IF_ERROR(ParseSpec(header.spec(), "header.spec"));
     ASSIGN_OR_RETURN(type_, ResultType(header.result_type(), "header.result_type"));
-    ASSIGN_OR_RETURN(terms_, backend_->Terms(header.limits(), header.detach(), "header.limits",
-                                             *context_));
+    ASSIGN_OR_RETURN(terms_,
+                     backend_->Terms(header.limits(), header.detach(), "header.limits", *context_));
     spec_ = header.spec();
     stream_result_ = header.stream_result();
     return absl::OkStatus();
@@ -107,8 +106,7 @@ class BuildStream final
 
   bool NextResult(v1::BuildPreconditionerResponse* message) override {
     if (!result_) {
-      const auto outcome =
-          std::static_pointer_cast<const BuildOutcome>(feed_.job()->result());
+      const auto outcome = std::static_pointer_cast<const BuildOutcome>(feed_.job()->result());
       result_ = outcome->preconditioner;
     }
     if (stream_result_) {
@@ -215,8 +213,8 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
   static absl::Status Count(Backend* backend, const std::string& tenant, const Matrix& matrix,
                             const v1::EstimateBuildRequest& request,
                             v1::EstimateBuildResponse* response) {
-    ASSIGN_OR_RETURN(const auto estimate, backend->workbench().EstimateBuild(
-                                              tenant, matrix, request.spec(), "spec"));
+    ASSIGN_OR_RETURN(const auto estimate,
+                     backend->workbench().EstimateBuild(tenant, matrix, request.spec(), "spec"));
     const kernels::BuildEstimate& f = estimate.figures;
     response->set_host_bytes(f.host_bytes);
     response->set_device_bytes(f.device_bytes);

@@ -24,8 +24,8 @@ namespace {
 
 // Matched by the client library, and in proto/spaid/v1/README.md for foreign clients: a client may
 // ping every 20 s or more, also without a call open; the server pings an idle peer every 30 s and
-// drops it where no answer comes in 20 s (a vanished peer never acknowledges a write, and its stream
-// would live for ever).
+// drops it where no answer comes in 20 s (a vanished peer never acknowledges a write, and its
+// stream would live for ever).
 constexpr int kServerPingMs = 30'000;
 constexpr int kServerPingTimeoutMs = 20'000;
 constexpr int kMinClientPingMs = 15'000;  // some slack under the 20 s that clients are told

@@ -45,8 +45,8 @@ class RpcServer {
   // Full names of the services of spaid.v1.
   static std::vector<std::string> ServiceNames();
 
-  // Cuts every stream that is still open with UNAVAILABLE/DRAINING, gives their peers `grace` to take
-  // the news, then closes all connections. Blocks until no reactor lives.
+  // Cuts every stream that is still open with UNAVAILABLE/DRAINING, gives their peers `grace` to
+  // take the news, then closes all connections. Blocks until no reactor lives.
   void Shutdown(std::chrono::milliseconds grace);
 
  private:

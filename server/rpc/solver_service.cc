@@ -20,8 +20,8 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
  private:
   absl::Status TakeHeader(const v1::SolveHeader& header) override {
     ASSIGN_OR_RETURN(solve_, ParseSolve(header, "header"));
-    ASSIGN_OR_RETURN(terms_, backend_->Terms(header.limits(), header.detach(), "header.limits",
-                                             *context_));
+    ASSIGN_OR_RETURN(terms_,
+                     backend_->Terms(header.limits(), header.detach(), "header.limits", *context_));
     switch (header.preconditioning_case()) {
       case v1::SolveHeader::kPreconditioner: {
         ASSIGN_OR_RETURN(preconditioner_,
@@ -74,8 +74,8 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
                            const char* bound, int64_t actual) const {
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kRhsLengthMismatch,
                      absl::StrCat(name, " has ", bound, actual, " elements and must have ",
-                                  receiver.size(), " (n = ", n_locked(), " times rhs_count = ",
-                                  solve_.rhs_count, ")"))
+                                  receiver.size(), " (n = ", n_locked(),
+                                  " times rhs_count = ", solve_.rhs_count, ")"))
         .Field(name)
         .Meta("expected", receiver.size())
         .Meta("actual", actual);
@@ -90,17 +90,16 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   }
 
   absl::StatusOr<Started> Submit() override {
-    ASSIGN_OR_RETURN(
-        auto ticket,
-        backend_->workbench().StartSolve({.tenant = tenant(),
-                                          .matrix = *matrix_,
-                                          .preconditioner = std::move(preconditioner_),
-                                          .spec = std::move(spec_),
-                                          .solve = solve_,
-                                          .b = b_->Take(),
-                                          .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
-                                          .share = std::move(share_),
-                                          .terms = terms_}));
+    ASSIGN_OR_RETURN(auto ticket, backend_->workbench().StartSolve(
+                                      {.tenant = tenant(),
+                                       .matrix = *matrix_,
+                                       .preconditioner = std::move(preconditioner_),
+                                       .spec = std::move(spec_),
+                                       .solve = solve_,
+                                       .b = b_->Take(),
+                                       .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
+                                       .share = std::move(share_),
+                                       .terms = terms_}));
     return Started{std::move(ticket.job), std::move(ticket.waiter)};
   }
 

@@ -11,8 +11,9 @@
 namespace spaid::server {
 namespace {
 
-// Message and details travel in one trailer block each; gRPC's peers accept 8 KiB of metadata in all.
-constexpr size_t kMaxMessageBytes = 1500;
+// Message and details travel in one trailer block each; gRPC's peers accept 8 KiB of metadata in
+// all.
+constexpr size_t kMaxMessageBytes = 1200;
 
 void Shorten(std::string* text) {
   if (text->size() <= kMaxMessageBytes) return;
@@ -28,9 +29,9 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   if (ReasonOf(status).empty()) {
     Log(LogLevel::kError, "error_without_reason", {{"status", status.ToString()}});
-    return ToGrpcStatus(MakeError(absl::StatusCode::kInternal, reason::kInternal,
-                                  "the server failed in a way that it should not: " +
-                                      std::string(status.message())));
+    return ToGrpcStatus(MakeError(
+        absl::StatusCode::kInternal, reason::kInternal,
+        "the server failed in a way that it should not: " + std::string(status.message())));
   }
   // A field violation repeats the message.
   google::rpc::Status details = ToRpcStatus(status);

@@ -7,8 +7,9 @@
 
 namespace spaid::server {
 
-// Codes are the same numbers. A very long message is shortened (trailers are limited to 8 KiB); an error
-// without a reason goes out as INTERNAL with one, and is logged: every error that leaves has a reason.
+// Codes are the same numbers. A very long message is shortened (trailers are limited to 8 KiB); an
+// error without a reason goes out as INTERNAL with one, and is logged: every error that leaves has
+// a reason.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace spaid::server

@@ -1,17 +1,20 @@
-// What every streaming reactor shares, once: self-ownership until OnDone, one write in flight, Finish
-// exactly once and never with a write in flight, the registry for drain, the cut of a stalled reader.
+// What every streaming reactor shares, once: self-ownership until OnDone, one write in flight,
+// Finish exactly once and never with a write in flight, the registry for drain, the cut of a
+// stalled reader.
 //
 // A stream is a state machine under one mutex. A derived class fills messages when it is asked to
 // (`Next`: a pull, so a slow reader holds back its own stream and nothing is queued for it), says
-// `EndLocked` when the last one is out, and is woken by `Pump` when there may be something new. Every
-// virtual below runs with the mutex held; calls named ...Locked want it held. What must not be destroyed
-// under the mutex (a JobWaiter runs other people's callbacks) is handed to `DropLocked`.
+// `EndLocked` when the last one is out, and is woken by `Pump` when there may be something new.
+// Every virtual below runs with the mutex held; calls named ...Locked want it held. What must not
+// be destroyed under the mutex (a JobWaiter runs other people's callbacks) is handed to
+// `DropLocked`.
 //
-//   class Watch final : public WriteStream<WatchJobResponse> { bool Next(WatchJobResponse* m) override; };
-//   return Launch(std::make_shared<Watch>(...));
+//   class Watch final : public WriteStream<WatchJobResponse> { bool Next(WatchJobResponse* m)
+//   override; }; return Launch(std::make_shared<Watch>(...));
 //
-// gRPC keeps using a reactor until OnDone: the stream holds a reference to itself till then. Callbacks
-// from elsewhere (jobs, executor) hold a weak or shared reference, and find a finished stream harmless.
+// gRPC keeps using a reactor until OnDone: the stream holds a reference to itself till then.
+// Callbacks from elsewhere (jobs, executor) hold a weak or shared reference, and find a finished
+// stream harmless.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -80,8 +83,8 @@ class OutStream : public Reactor, public LiveStream {
     // `self` goes last: nothing may touch the object once it is released.
   }
 
-  // Leaves the registry here, when all that the derived class held is gone: a drain that finds no stream
-  // finds no reservation and no executor's task of one either.
+  // Leaves the registry here, when all that the derived class held is gone: a drain that finds no
+  // stream finds no reservation and no executor's task of one either.
   ~OutStream() override { streams_->Remove(this); }
 
   void Tick(Clock::time_point now) final {
@@ -141,8 +144,8 @@ class OutStream : public Reactor, public LiveStream {
   virtual void Start() = 0;
   // Fills the next message, or returns false: nothing to send now. May call EndLocked.
   virtual bool Next(Response* message) = 0;
-  // The client is gone (reset, deadline, cut): give up what was for it alone. At most once; not after
-  // the call was finished.
+  // The client is gone (reset, deadline, cut): give up what was for it alone. At most once; not
+  // after the call was finished.
   virtual void Gone() {}
   // Every tick of the registry while the call is open.
   virtual void Ticked(Clock::time_point) {}
@@ -174,8 +177,8 @@ class OutStream : public Reactor, public LiveStream {
     if (end_.has_value()) {
       FinishLocked(*end_);
     } else if (gone_) {
-      FinishLocked(MakeError(absl::StatusCode::kCancelled, reason::kCancelled,
-                             "the client went away"));
+      FinishLocked(
+          MakeError(absl::StatusCode::kCancelled, reason::kCancelled, "the client went away"));
     }
   }
 
@@ -221,8 +224,8 @@ class OutStream : public Reactor, public LiveStream {
 template <class Response>
 using WriteStream = OutStream<grpc::ServerWriteReactor<Response>, Response>;
 
-// The reading half. One read at a time; the next is asked for by ReadLocked only, so a stream that is
-// not ready for more input leaves it to gRPC's flow control.
+// The reading half. One read at a time; the next is asked for by ReadLocked only, so a stream that
+// is not ready for more input leaves it to gRPC's flow control.
 template <class Request, class Response>
 class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, Response> {
  public:

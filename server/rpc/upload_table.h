@@ -10,8 +10,8 @@
 
 namespace spaid::server {
 
-// Uploads in flight by (tenant, content key). Thread-safe; waiters are woken without a lock held, on the
-// thread that ends the leader's turn.
+// Uploads in flight by (tenant, content key). Thread-safe; waiters are woken without a lock held,
+// on the thread that ends the leader's turn.
 class UploadTable {
  public:
   class Waiter {
@@ -39,8 +39,8 @@ class UploadTable {
     std::string key_;
   };
 
-  // The turn, where nobody is sending `key` within the tenant; else nothing, and `waiter` is woken once
-  // (unless it is gone by then).
+  // The turn, where nobody is sending `key` within the tenant; else nothing, and `waiter` is woken
+  // once (unless it is gone by then).
   Turn Enter(const std::string& tenant, const std::string& content_key,
              std::weak_ptr<Waiter> waiter);
 

@@ -1,5 +1,5 @@
-// What builds and solves share: a header that names or brings a matrix, its chunks, then a job whose
-// events go down, then a result.
+// What builds and solves share: a header that names or brings a matrix, its chunks, then a job
+// whose events go down, then a result.
 //
 //   header -> (chunks -> half-close -> matrix stored) -> Submit -> events -> NextResult ... -> end
 //
@@ -49,8 +49,8 @@ class WorkStream : public BidiStream<Request, Response> {
   virtual absl::Status CheckComplete() = 0;
   // On the executor, without the mutex: nothing else runs on this object's input then.
   virtual absl::StatusOr<Started> Submit() = 0;
-  // The job has ended well (or there was none). Fills the next message of the result; calls EndLocked
-  // when the last one is out.
+  // The job has ended well (or there was none). Fills the next message of the result; calls
+  // EndLocked when the last one is out.
   virtual bool NextResult(Response* message) = 0;
 
   // --- The state that derived classes use ---
@@ -83,7 +83,8 @@ class WorkStream : public BidiStream<Request, Response> {
         status = got_header_ ? UnexpectedMessage("a second header") : FirstHeader(request.header());
         break;
       case Request::kChunk:
-        status = got_header_ ? Chunk(request.chunk()) : UnexpectedMessage("a chunk before the header");
+        status =
+            got_header_ ? Chunk(request.chunk()) : UnexpectedMessage("a chunk before the header");
         break;
       default:
         status = UnexpectedMessage("a message that is neither a header nor a chunk");
@@ -195,7 +196,8 @@ class WorkStream : public BidiStream<Request, Response> {
       if (feed_.Next(backend_->scheduler(), message->mutable_job())) return true;
       message->Clear();
       if (!feed_.ended()) return false;
-      if (absl::Status error = feed_.job()->error(); !error.ok() && feed_.job()->result() == nullptr) {
+      if (absl::Status error = feed_.job()->error();
+          !error.ok() && feed_.job()->result() == nullptr) {
         this->EndLocked(std::move(error));
         return false;
       }

@@ -103,6 +103,7 @@ TEST(ClientKilled, MidBuildCancelsItsJob) {
 
 // Long enough to be running when the signal comes.
 const PreconditionerSpec kLongBuild{.pattern_power = 4, .local_solver = LocalSolver::kQr};
+const PreconditionerSpec kEndlessBuild{.pattern_power = 10, .local_solver = LocalSolver::kQr};
 
 TEST(Drain, FinishesRunningWorkAndExitsWithZero) {
   Daemon daemon({"--drain-grace=0s", "--drain-deadline=60s"});
@@ -157,11 +158,11 @@ TEST(Drain, RefusesNewWorkWithARetryHint) {
 TEST(Drain, TheDeadlineEndsWhatDoesNotFinish) {
   Daemon daemon({"--drain-grace=0s", "--drain-deadline=200ms"});
   ASSERT_TRUE(daemon.serving()) << daemon.log();
-  const CscMatrix a = ConvectionDiffusion(200, 200, 0.25);
+  const CscMatrix a = ConvectionDiffusion(100, 100, 0.25);
   Client client({.address = daemon.address(), .max_attempts = 1});
   bool signalled = false;
   const auto built =
-      client.Build(a, kLongBuild, false, {.on_progress = [&](const Progress& progress) {
+      client.Build(a, kEndlessBuild, false, {.on_progress = [&](const Progress& progress) {
                      if (progress.kind == Progress::Kind::kStarted && !signalled) {
                        signalled = true;
                        daemon.Signal(SIGTERM);

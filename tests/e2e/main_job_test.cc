@@ -326,6 +326,8 @@ TEST_F(MainJob, TheSameBuildFromManyIsOneBuild) {
 
 // Long enough to be met running; short enough to be waited for.
 const PreconditionerSpec kLongBuild{.pattern_power = 4, .local_solver = LocalSolver::kQr};
+// Minutes: to be stopped.
+const PreconditionerSpec kEndlessBuild{.pattern_power = 10, .local_solver = LocalSolver::kQr};
 
 TEST_F(MainJob, ADetachedJobOutlivesItsClientAndCanBeWatched) {
   const CscMatrix a = ConvectionDiffusion(70, 70, 0.15);
@@ -365,7 +367,7 @@ TEST_F(MainJob, AJobCanBeCancelledFromElsewhere) {
   const CscMatrix a = ConvectionDiffusion(90, 80, 0.45);
   Client client(Options()), other(Options());
   const auto built =
-      client.Build(a, kLongBuild, false, {.on_progress = [&](const Progress& progress) {
+      client.Build(a, kEndlessBuild, false, {.on_progress = [&](const Progress& progress) {
                      if (progress.kind == Progress::Kind::kStarted) {
                        EXPECT_TRUE(other.Cancel(progress.job).ok());
                      }
@@ -381,7 +383,7 @@ TEST_F(MainJob, ADroppedClientsJobIsCancelled) {
   std::stop_source stop;
   std::string job;
   const auto left =
-      client.Build(a, kLongBuild, false,
+      client.Build(a, kEndlessBuild, false,
                    {.stop = stop.get_token(), .on_progress = [&](const Progress& progress) {
                       if (progress.kind == Progress::Kind::kStarted) {
                         job = progress.job;
@@ -401,12 +403,12 @@ TEST_F(MainJob, DeadlinesReachTheInnermostLoop) {
   const auto matrix = client.Upload(a);
   ASSERT_TRUE(matrix.ok());
   const auto max_run =
-      client.Build(matrix->name, kLongBuild, false, {.max_run = std::chrono::milliseconds(20)});
+      client.Build(matrix->name, kEndlessBuild, false, {.max_run = std::chrono::milliseconds(20)});
   ASSERT_FALSE(max_run.ok());
   EXPECT_EQ(max_run.error().code, Code::kDeadlineExceeded);
   EXPECT_EQ(max_run.error().reason, "MAX_RUN");
   const auto timeout =
-      client.Build(matrix->name, kLongBuild, false, {.timeout = std::chrono::milliseconds(100)});
+      client.Build(matrix->name, kEndlessBuild, false, {.timeout = std::chrono::milliseconds(100)});
   ASSERT_FALSE(timeout.ok());
   EXPECT_EQ(timeout.error().code, Code::kDeadlineExceeded);
 }

@@ -1,5 +1,6 @@
-// The numerics behind the daemon, without numerics: a diagonal M, solves of diagonal systems, and holds,
-// so that a test decides when a build or a solve goes on. Honours stop tokens as the real engine does.
+// The numerics behind the daemon, without numerics: a diagonal M, solves of diagonal systems, and
+// holds, so that a test decides when a build or a solve goes on. Honours stop tokens as the real
+// engine does.
 //
 //   FakeEngine engine;
 //   engine.HoldBuilds();
@@ -22,7 +23,8 @@ namespace spaid::server {
 // Thread-safe.
 class FakeEngine : public kernels::Engine {
  public:
-  // Builds (solves) that begin from now on wait for Release, a stop, or the end of the engine's life.
+  // Builds (solves) that begin from now on wait for Release, a stop, or the end of the engine's
+  // life.
   void HoldBuilds();
   void HoldSolves();
   void Release();
@@ -40,9 +42,9 @@ class FakeEngine : public kernels::Engine {
   void SetResiduals(int count);
 
   std::vector<kernels::DeviceInfo> Devices() const override;
-  kernels::Result<kernels::ResolvedSpec> Resolve(const kernels::PreconditionerSpec& spec,
-                                                 const kernels::CscView& a,
-                                                 const kernels::Diagnosis& diagnosis) const override;
+  kernels::Result<kernels::ResolvedSpec> Resolve(
+      const kernels::PreconditionerSpec& spec, const kernels::CscView& a,
+      const kernels::Diagnosis& diagnosis) const override;
   kernels::Result<kernels::BuildEstimate> Estimate(const kernels::PreconditionerSpec& spec,
                                                    const kernels::PatternView& a,
                                                    const kernels::PatternView* user_pattern,
@@ -54,8 +56,9 @@ class FakeEngine : public kernels::Engine {
                                               const kernels::PreconditionerSpec& spec,
                                               const kernels::CscView& a,
                                               const kernels::Context& context) const override;
-  kernels::Result<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
-                                                 const kernels::Diagnosis& diagnosis) const override;
+  kernels::Result<kernels::Method> ResolveMethod(
+      kernels::Method method, kernels::EngineKind kind,
+      const kernels::Diagnosis& diagnosis) const override;
   kernels::Result<kernels::SolveResult> Solve(const kernels::CscView& a,
                                               const kernels::Preconditioner* preconditioner,
                                               std::span<const double> b, std::span<const double> x0,

@@ -1,7 +1,7 @@
 // The program itself: its flags, its refusals, its exit codes. (Its work is tested in tests/e2e.)
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -126,7 +126,8 @@ TEST(Daemon, WhatCannotBeServedIsOneLineAndExit1) {
   const std::vector<std::vector<std::string>> wrong = {
       {"--address=" + taken, "--ops-address="},
       {"--address=127.0.0.1:0", "--ops-address=" + taken},
-      {"--address=127.0.0.1:0", "--ops-address=", "--tls-cert=/nonexistent", "--tls-key=" + garbage},
+      {"--address=127.0.0.1:0", "--ops-address=", "--tls-cert=/nonexistent",
+       "--tls-key=" + garbage},
       {"--address=127.0.0.1:0", "--ops-address=", "--tls-cert=" + garbage, "--tls-key=" + garbage},
       {"--address=127.0.0.1:0", "--ops-address=", "--tokens=/nonexistent"},
       {"--address=127.0.0.1:0", "--ops-address=", "--port-file=/nonexistent/port"},

@@ -43,9 +43,9 @@ TEST(HealthBoard, ReadinessFollowsLivenessStays) {
   EXPECT_EQ(Check(h.channel, "liveness"), 1);
   EXPECT_EQ(Check(h.channel, "readiness"), 2);
   board.SetReady(true);
-  for (const char* name : {"", "readiness", "liveness", "spaid.v1.SolverService",
-                           "spaid.v1.MatrixService", "spaid.v1.PreconditionerService",
-                           "spaid.v1.JobService", "spaid.v1.ServerService"}) {
+  for (const char* name :
+       {"", "readiness", "liveness", "spaid.v1.SolverService", "spaid.v1.MatrixService",
+        "spaid.v1.PreconditionerService", "spaid.v1.JobService", "spaid.v1.ServerService"}) {
     EXPECT_EQ(Check(h.channel, name), 1) << name;
   }
   EXPECT_EQ(Check(h.channel, "nobody"), -1);

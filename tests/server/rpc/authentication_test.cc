@@ -1,4 +1,6 @@
 // Tenants: what is whose, and who says so.
+#include "server/rpc/authentication.h"
+
 #include <unistd.h>
 
 #include <cstdio>
@@ -6,7 +8,6 @@
 #include <string>
 
 #include "server/base/status.h"
-#include "server/rpc/authentication.h"
 #include "server/rpc/credentials.h"
 #include "tests/server/rpc/harness.h"
 
@@ -53,9 +54,10 @@ TEST(Tokens, WithoutAFileATokenIsRefusedNotIgnored) {
 }
 
 TEST(Tokens, BadFilesNameTheLineAndNotTheToken) {
-  for (const std::string text :
-       {"short name\n", "long-enough-token-0123\n", "", "# nothing\n",
-        "twice-the-token-01234 a\ntwice-the-token-01234 b\n", "tok\x01" "en-0123456789012345 a\n"}) {
+  for (const std::string text : {"short name\n", "long-enough-token-0123\n", "", "# nothing\n",
+                                 "twice-the-token-01234 a\ntwice-the-token-01234 b\n",
+                                 "tok\x01"
+                                 "en-0123456789012345 a\n"}) {
     const auto tokens = Tokens::Parse(text);
     ASSERT_FALSE(tokens.ok()) << text;
     EXPECT_EQ(ReasonOf(tokens.status()), "BAD_TOKENS_FILE");
@@ -107,7 +109,8 @@ TEST(Tenants, SeeNothingOfEachOther) {
 }
 
 TEST(Loopback, IsToldFromTheRest) {
-  for (const char* yes : {"localhost:1", "127.0.0.1:0", "127.8.8.8:7433", "[::1]:9", "unix:/tmp/x"}) {
+  for (const char* yes :
+       {"localhost:1", "127.0.0.1:0", "127.8.8.8:7433", "[::1]:9", "unix:/tmp/x"}) {
     EXPECT_TRUE(IsLoopback(yes)) << yes;
   }
   for (const char* no : {"0.0.0.0:1", "[::]:1", "192.168.0.1:2", "localhost.example:1", ":7433",

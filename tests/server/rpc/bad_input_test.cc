@@ -192,8 +192,8 @@ TEST_F(BadInput, UploadCutInTheMiddleLeavesNothing) {
     call.Cancel();
     EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
-  ASSERT_TRUE(h_.backend->streams().WaitEmpty(std::chrono::steady_clock::now() +
-                                              std::chrono::seconds(30)));
+  ASSERT_TRUE(
+      h_.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(30)));
   EXPECT_EQ(h_.backend->matrices().stats().reserved_bytes, 0);
 }
 

@@ -110,9 +110,9 @@ Harness::Harness(Options options) {
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     tokens = *std::move(parsed);
   }
-  backend = std::make_unique<Backend>(
-      options.backend, engine, Authenticator(std::move(tokens), options.trust_tenant_header),
-      &metrics);
+  backend = std::make_unique<Backend>(options.backend, engine,
+                                      Authenticator(std::move(tokens), options.trust_tenant_header),
+                                      &metrics);
   auto credentials = MakeServerCredentials(options.tls);
   EXPECT_TRUE(credentials.ok()) << credentials.status();
   auto started =

@@ -36,12 +36,12 @@ struct ErrorView {
 ErrorView Decode(const grpc::Status& status);
 
 // Code, reason, and a text that says what a person needs (`text` is part of it).
-#define EXPECT_RPC_ERROR(status, expected_code, expected_reason, text)                          \
-  do {                                                                                          \
-    const ::spaid::server::ErrorView error_view = ::spaid::server::Decode(status);              \
-    EXPECT_EQ(error_view.code, grpc::StatusCode::expected_code) << error_view.message;          \
-    EXPECT_EQ(error_view.reason, expected_reason) << error_view.message;                        \
-    EXPECT_NE(error_view.message.find(text), std::string::npos) << error_view.message;          \
+#define EXPECT_RPC_ERROR(status, expected_code, expected_reason, text)                 \
+  do {                                                                                 \
+    const ::spaid::server::ErrorView error_view = ::spaid::server::Decode(status);     \
+    EXPECT_EQ(error_view.code, grpc::StatusCode::expected_code) << error_view.message; \
+    EXPECT_EQ(error_view.reason, expected_reason) << error_view.message;               \
+    EXPECT_NE(error_view.message.find(text), std::string::npos) << error_view.message; \
   } while (false)
 
 // A square matrix in CSC as a client has it.
@@ -174,8 +174,7 @@ class Call {
 using BuildCall = Call<v1::PreconditionerService::Stub, v1::BuildPreconditionerRequest,
                        v1::BuildPreconditionerResponse>;
 using SolveCall = Call<v1::SolverService::Stub, v1::SolveRequest, v1::SolveResponse>;
-using UploadCall =
-    Call<v1::MatrixService::Stub, v1::UploadMatrixRequest, v1::UploadMatrixResponse>;
+using UploadCall = Call<v1::MatrixService::Stub, v1::UploadMatrixRequest, v1::UploadMatrixResponse>;
 
 BuildCall OpenBuild(Harness& h, const std::string& tenant = "");
 SolveCall OpenSolve(Harness& h, const std::string& tenant = "");
@@ -188,7 +187,8 @@ v1::SolveHeader SolveOf(const std::string& matrix, const v1::PreconditionerSpec&
 // Reads until the job has a name, or runs.
 template <class AnyCall>
 std::string JobName(AnyCall& call) {
-  const auto event = call.ReadUntil([](const auto& r) { return r.has_job() && r.job().has_queued(); });
+  const auto event =
+      call.ReadUntil([](const auto& r) { return r.has_job() && r.job().has_queued(); });
   return event.job().queued().job();
 }
 template <class AnyCall>

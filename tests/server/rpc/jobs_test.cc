@@ -135,8 +135,7 @@ TEST(Build, ADetachedJobSurvivesItsStream) {
   h.engine.WaitForBuilds(1);
   call.Cancel();
   EXPECT_FALSE(call.Finish().ok());
-  ASSERT_TRUE(
-      h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
+  ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
   EXPECT_EQ(GetJob(h, job).state(), v1::JOB_STATE_RUNNING);
   h.engine.Release();
   const v1::Job ended = WaitEnded(h, job);

@@ -58,7 +58,8 @@ TEST(Preconditioners, GetListDownloadDelete) {
   Harness h;
   BuildCall call = OpenBuild(h);
   std::vector<v1::BuildPreconditionerResponse> events;
-  ASSERT_TRUE(call.Head(BuildOf(h.Store(DiagonalMatrix(3, 2)), Jacobi())).Done().Finish(&events).ok());
+  ASSERT_TRUE(
+      call.Head(BuildOf(h.Store(DiagonalMatrix(3, 2)), Jacobi())).Done().Finish(&events).ok());
   const std::string name = events.back().done().preconditioner().name();
   {
     auto context = Context();
@@ -140,9 +141,9 @@ TEST(GetServerInfo, SaysWhatIsServed) {
 
 TEST(RpcServer, APortThatIsTakenIsRefused) {
   Harness h;
-  const auto second = RpcServer::Start({.address = h.server->address(),
-                                        .credentials = grpc::InsecureServerCredentials()},
-                                       h.backend.get());
+  const auto second = RpcServer::Start(
+      {.address = h.server->address(), .credentials = grpc::InsecureServerCredentials()},
+      h.backend.get());
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(ReasonOf(second.status()), "CANNOT_LISTEN");
   EXPECT_NE(second.status().message().find(h.server->address()), absl::string_view::npos);

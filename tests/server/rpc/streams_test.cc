@@ -23,8 +23,9 @@ std::string StoreInChunks(Harness& h) {
     const int64_t end = k + 100'000 + (k == 300'000 ? 1 : 0);  // one pointer more at the end
     call.Chunk(ChunkOf(v1::ARRAY_KIND_POINTERS, k,
                        std::vector<int64_t>(a.pointers.begin() + k, a.pointers.begin() + end)));
-    call.Chunk(ChunkOf(v1::ARRAY_KIND_INDICES, k,
-                       std::vector<int32_t>(a.indices.begin() + k, a.indices.begin() + k + 100'000)));
+    call.Chunk(
+        ChunkOf(v1::ARRAY_KIND_INDICES, k,
+                std::vector<int32_t>(a.indices.begin() + k, a.indices.begin() + k + 100'000)));
     call.Chunk(ChunkOf(v1::ARRAY_KIND_VALUES, k,
                        std::vector<double>(a.values.begin() + k, a.values.begin() + k + 100'000)));
   }

@@ -95,10 +95,10 @@ TEST(Upload, RowsAndFloat32AreConverted) {
                         ChunkOf(v1::ARRAY_KIND_INDICES, 0, std::vector<int32_t>{0, 1, 1}),
                         ChunkOf(v1::ARRAY_KIND_POINTERS, 0, std::vector<int64_t>{0, 2, 3})});
   ASSERT_TRUE(uploaded.status.ok()) << uploaded.status.error_message();
-  EXPECT_EQ(uploaded.matrix.digest().values(),
-            ValueDigest(std::vector<double>{1, 2, 4}).ToBytes());
-  EXPECT_EQ(uploaded.matrix.digest().pattern(),
-            PatternDigest(2, std::vector<int64_t>{0, 1, 3}, std::vector<int32_t>{0, 0, 1}).ToBytes());
+  EXPECT_EQ(uploaded.matrix.digest().values(), ValueDigest(std::vector<double>{1, 2, 4}).ToBytes());
+  EXPECT_EQ(
+      uploaded.matrix.digest().pattern(),
+      PatternDigest(2, std::vector<int64_t>{0, 1, 3}, std::vector<int32_t>{0, 0, 1}).ToBytes());
 }
 
 TEST(Upload, ManyChunksInterleaved) {
