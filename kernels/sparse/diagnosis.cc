@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "kernels/sparse/pattern.h"
-#include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
 namespace {
@@ -53,55 +52,98 @@ std::string Count(const Occurrence& o, const std::string& thing, const char* one
 
 std::string First(const Occurrence& o) { return " (first: " + S(o.first) + ")"; }
 
-// One walk over A and Aᵀ, column by column, as over two sorted lists.
-// Returns the largest difference of a pair relative to the pair.
-double CompareWithTranspose(const CscView& a, const CscMatrix& t, Diagnosis& d) {
-  std::vector<double> root_of_diagonal(Z(a.n_cols));
-  for (int64_t j = 0; j < a.n_cols; ++j) {
-    for (int64_t p = a.col_ptr[Z(j)]; p < a.col_ptr[Z(j) + 1]; ++p) {
-      if (a.row_idx[Z(p)] == j) root_of_diagonal[Z(j)] = std::sqrt(std::abs(a.values[Z(p)]));
-    }
-  }
-  d.structurally_symmetric = true;
-  d.numerically_symmetric = true;
-  int64_t structural_row = -1, structural_column = -1;
-  double largest_relative = 0;
-  for (int64_t j = 0; j < a.n_cols; ++j) {
-    int64_t p = a.col_ptr[Z(j)], q = t.col_ptr[Z(j)];
-    const int64_t p_end = a.col_ptr[Z(j) + 1], q_end = t.col_ptr[Z(j) + 1];
-    while (p < p_end || q < q_end) {
-      const int64_t i = p < p_end ? int64_t{a.row_idx[Z(p)]} : a.n_rows;
-      const int64_t k = q < q_end ? int64_t{t.row_idx[Z(q)]} : a.n_rows;
-      const int64_t row = std::min(i, k);
-      const double v = i == row ? a.values[Z(p++)] : 0;
-      const double w = k == row ? t.values[Z(q++)] : 0;
-      if (i != k && d.structurally_symmetric) {
-        d.structurally_symmetric = false;
-        structural_row = row;
-        structural_column = j;
-      }
-      if (v == w) continue;
-      // Quotients first: the difference of two huge values may overflow.
-      const double size = std::max(std::abs(v), std::abs(w));
-      const double relative = std::abs(v / size - w / size);
-      largest_relative = std::max(largest_relative, relative);
-      d.max_asymmetry = std::max(d.max_asymmetry, relative * (size / d.max_abs_value));
-      const double noise = kAssemblyNoise * root_of_diagonal[Z(row)] * root_of_diagonal[Z(j)];
-      if (relative > kSymmetryTolerance && relative * size > noise && d.numerically_symmetric) {
-        d.numerically_symmetric = false;
-        d.asymmetry_row = row;
-        d.asymmetry_column = j;
-      }
-    }
-  }
-  if (d.numerically_symmetric && !d.structurally_symmetric) {
-    d.asymmetry_row = structural_row;
-    d.asymmetry_column = structural_column;
-  }
-  return largest_relative;
+double DiagonalOf(const CscView& a, int64_t j) {
+  const auto rows = a.column(j);
+  const auto found = std::lower_bound(rows.begin(), rows.end(), j);
+  return found == rows.end() || *found != j ? 0 : a.column_values(j)[Z(found - rows.begin())];
 }
 
-int64_t StructuralRank(const CscView& a, int64_t zeros) {
+// Meets each pair (a_ij, a_ji), i > j, once, without a copy of A: `next[i]` is the first entry of
+// column i above the diagonal whose mirror has not been met. Columns come in ascending order, so
+// what stands before row j there has none.
+class SymmetryWalk {
+ public:
+  SymmetryWalk(const CscView& a, Diagnosis& d) : a_(a), d_(d) {}
+
+  // Returns the largest difference of a pair relative to the pair.
+  double Run() {
+    d_.structurally_symmetric = true;
+    d_.numerically_symmetric = true;
+    next_.assign(a_.col_ptr.begin(), a_.col_ptr.end() - 1);
+    for (int64_t j = 0; j < a_.n_cols; ++j) {
+      SkipLonely(j, j);
+      const int64_t end = a_.col_ptr[Z(j) + 1];
+      for (int64_t p = next_[Z(j)]; p < end; ++p) {
+        const int64_t i = a_.row_idx[Z(p)];
+        if (i == j) continue;
+        SkipLonely(i, j);
+        const int64_t q = next_[Z(i)];
+        if (q < a_.col_ptr[Z(i) + 1] && a_.row_idx[Z(q)] == j) {
+          ++next_[Z(i)];
+          Differ(i, j, a_.values[Z(p)], a_.values[Z(q)]);
+        } else {
+          Lonely(i, j);
+          Differ(i, j, a_.values[Z(p)], 0);
+        }
+      }
+    }
+    if (d_.numerically_symmetric) {
+      d_.asymmetry_row = structure_.row;
+      d_.asymmetry_column = structure_.column;
+    } else {
+      d_.asymmetry_row = values_.row;
+      d_.asymmetry_column = values_.column;
+    }
+    return largest_relative_;
+  }
+
+ private:
+  // The first in column-major order of those met so far.
+  struct First {
+    bool After(int64_t i, int64_t j) const {
+      return column < 0 || column > j || (column == j && row > i);
+    }
+    int64_t row = -1, column = -1;
+  };
+
+  // The entries of column i above row `row` have no mirror.
+  void SkipLonely(int64_t i, int64_t row) {
+    int64_t& q = next_[Z(i)];
+    for (; q < a_.col_ptr[Z(i) + 1] && a_.row_idx[Z(q)] < row; ++q) {
+      Lonely(i, a_.row_idx[Z(q)]);
+      Differ(i, a_.row_idx[Z(q)], 0, a_.values[Z(q)]);
+    }
+  }
+
+  void Lonely(int64_t i, int64_t j) {
+    d_.structurally_symmetric = false;
+    if (structure_.After(i, j)) structure_ = {i, j};
+  }
+
+  void Differ(int64_t i, int64_t j, double v, double w) {
+    if (v == w) return;
+    // Quotients first: the difference of two huge values may overflow.
+    const double size = std::max(std::abs(v), std::abs(w));
+    const double relative = std::abs(v / size - w / size);
+    largest_relative_ = std::max(largest_relative_, relative);
+    d_.max_asymmetry = std::max(d_.max_asymmetry, relative * (size / d_.max_abs_value));
+    if (relative <= kSymmetryTolerance || !values_.After(i, j)) return;
+    const double noise = kAssemblyNoise * std::sqrt(std::abs(DiagonalOf(a_, i))) *
+                         std::sqrt(std::abs(DiagonalOf(a_, j)));
+    if (relative * size <= noise) return;
+    d_.numerically_symmetric = false;
+    values_ = {i, j};
+  }
+
+  const CscView& a_;
+  Diagnosis& d_;
+  Array<int64_t> next_;
+  First structure_, values_;
+  double largest_relative_ = 0;
+};
+
+int64_t StructuralRank(const CscView& a, int64_t zeros, bool full_diagonal) {
+  if (full_diagonal) return a.n_cols;  // it is a matching
   if (a.nnz() > kMatchingLimit) return -1;
   Pattern nonzero;
   PatternView view = a;
@@ -192,6 +234,10 @@ void Explain(double pair_asymmetry, Diagnosis& d) {
              ? "; the difference is small, symmetrise (A + Aᵀ)/2 if it is noise."
              : "; use BiCGSTAB or GMRES."));
   }
+  if (d.not_dominant_rows.count == d.n) {
+    say("No row is diagonally dominant: Jacobi alone may not help; a sparse approximate inverse "
+        "does not need dominance.");
+  }
   if (d.dense_rows.count > 0) {
     say(Count(d.dense_rows, "row", "is", "are") + " nearly dense" + First(d.dense_rows) +
         ", the longest with " + S(d.max_row_entries) +
@@ -221,75 +267,95 @@ void Explain(double pair_asymmetry, Diagnosis& d) {
   }
 }
 
+// Over this many entries a row or column is called dense.
+double DenseFrom(const Diagnosis& d) {
+  const double mean = static_cast<double>(d.nnz) / static_cast<double>(d.n);
+  return std::max({64.0, 10 * mean, 0.05 * static_cast<double>(d.n)});
+}
+
+void LookAtColumns(const CscView& a, Diagnosis& d) {
+  double smallest = std::numeric_limits<double>::infinity();
+  const double dense = DenseFrom(d);
+  for (int64_t j = 0; j < d.n; ++j) {
+    bool nonzero = false, stored_diagonal = false;
+    double diagonal = 0;
+    const auto rows = a.column(j);
+    const auto values = a.column_values(j);
+    for (size_t p = 0; p < rows.size(); ++p) {
+      if (rows[p] == j) {
+        stored_diagonal = true;
+        diagonal = values[p];
+      }
+      if (values[p] == 0) {
+        ++d.explicit_zeros;
+        continue;
+      }
+      nonzero = true;
+      smallest = std::min(smallest, std::abs(values[p]));
+    }
+    if (!nonzero) Note(d.empty_columns, j);
+    if (!stored_diagonal) Note(d.missing_diagonal, j);
+    if (diagonal == 0) Note(d.zero_diagonal, j);
+    if (diagonal < 0) Note(d.negative_diagonal, j);
+    const auto entries = static_cast<int64_t>(rows.size());
+    d.max_column_entries = std::max(d.max_column_entries, entries);
+    if (static_cast<double>(entries) > dense) Note(d.dense_columns, j);
+  }
+  d.min_abs_value = std::isfinite(smallest) ? smallest : 0;
+}
+
+void LookAtRows(const CscView& a, Diagnosis& d) {
+  const double scale = d.max_abs_value > kHugeValue ? 0x1p-64 : 1;
+  Array<double> sums, off_diagonals;  // off_diagonals: of the absolute values
+  Array<int32_t> entries;             // −1 − entries where all of them are zero
+  sums.assign(Z(d.n), 0);
+  off_diagonals.assign(Z(d.n), 0);
+  entries.assign(Z(d.n), -1);
+  for (int64_t j = 0; j < d.n; ++j) {
+    const auto rows = a.column(j);
+    const auto values = a.column_values(j);
+    for (size_t p = 0; p < rows.size(); ++p) {
+      const auto i = static_cast<size_t>(rows[p]);
+      const double v = scale * values[p];
+      sums[i] += v;
+      if (rows[p] != j) off_diagonals[i] += std::abs(v);
+      if (values[p] == 0) {
+        entries[i] += entries[i] < 0 ? -1 : 1;
+      } else {
+        entries[i] = entries[i] < 0 ? -entries[i] : entries[i] + 1;
+      }
+    }
+  }
+  const double dense = DenseFrom(d);
+  for (int64_t i = 0; i < d.n; ++i) {
+    const bool nonzero = entries[Z(i)] >= 0;
+    const int64_t stored = nonzero ? entries[Z(i)] : -1 - int64_t{entries[Z(i)]};
+    const double diagonal = scale * std::abs(DiagonalOf(a, i));
+    const double off_diagonal = off_diagonals[Z(i)];
+    d.max_row_entries = std::max(d.max_row_entries, stored);
+    if (!nonzero) {
+      Note(d.empty_rows, i);
+    } else if (std::abs(sums[Z(i)]) <= kZeroSumTolerance * (off_diagonal + diagonal)) {
+      Note(d.zero_sum_rows, i);
+    }
+    if (diagonal < off_diagonal) Note(d.not_dominant_rows, i);
+    if (static_cast<double>(stored) > dense) Note(d.dense_rows, i);
+  }
+  d.constants_in_null_space =
+      d.zero_sum_rows.count > 0 && d.zero_sum_rows.count + d.empty_rows.count == d.n;
+}
+
 }  // namespace
 
 Diagnosis Diagnose(const CscView& a) {
   Diagnosis d;
   d.n = a.n_cols;
   d.nnz = a.nnz();
-  const size_t n = Z(d.n);
-  double smallest = std::numeric_limits<double>::infinity();
-  struct Row {
-    double sum = 0, off_diagonal = 0, diagonal = 0;
-    int64_t entries = 0;
-    bool nonzero = false;
-  };
-  Array<Row> rows;
-  rows.assign(n, Row());
-  Array<int64_t> column_entries;
-  column_entries.resize(n);
   for (const double v : a.values) d.max_abs_value = std::max(d.max_abs_value, std::abs(v));
-  const double scale = d.max_abs_value > kHugeValue ? 0x1p-64 : 1;
-  for (int64_t j = 0; j < d.n; ++j) {
-    const auto indices = a.column(j);
-    const auto values = a.column_values(j);
-    bool nonzero = false, stored_diagonal = false;
-    double diagonal = 0;
-    for (size_t p = 0; p < indices.size(); ++p) {
-      const double v = values[p], size = std::abs(v);
-      Row& row = rows[static_cast<size_t>(indices[p])];
-      ++row.entries;
-      row.sum += scale * v;
-      if (indices[p] == j) {
-        stored_diagonal = true;
-        diagonal = v;
-        row.diagonal = scale * size;
-      } else {
-        row.off_diagonal += scale * size;
-      }
-      if (v == 0) {
-        ++d.explicit_zeros;
-        continue;
-      }
-      nonzero = row.nonzero = true;
-      smallest = std::min(smallest, size);
-    }
-    column_entries[Z(j)] = static_cast<int64_t>(indices.size());
-    if (!nonzero) Note(d.empty_columns, j);
-    if (!stored_diagonal) Note(d.missing_diagonal, j);
-    if (diagonal == 0) Note(d.zero_diagonal, j);
-    if (diagonal < 0) Note(d.negative_diagonal, j);
-    d.max_column_entries = std::max(d.max_column_entries, column_entries[Z(j)]);
-  }
-  d.min_abs_value = std::isfinite(smallest) ? smallest : 0;
-  const double mean = static_cast<double>(d.nnz) / static_cast<double>(d.n);
-  const double dense = std::max({64.0, 10 * mean, 0.05 * static_cast<double>(d.n)});
-  for (int64_t i = 0; i < d.n; ++i) {
-    const Row& row = rows[Z(i)];
-    d.max_row_entries = std::max(d.max_row_entries, row.entries);
-    if (!row.nonzero) {
-      Note(d.empty_rows, i);
-    } else if (std::abs(row.sum) <= kZeroSumTolerance * (row.off_diagonal + row.diagonal)) {
-      Note(d.zero_sum_rows, i);
-    }
-    if (row.diagonal < row.off_diagonal) Note(d.not_dominant_rows, i);
-    if (static_cast<double>(row.entries) > dense) Note(d.dense_rows, i);
-    if (static_cast<double>(column_entries[Z(i)]) > dense) Note(d.dense_columns, i);
-  }
-  d.constants_in_null_space =
-      d.zero_sum_rows.count > 0 && d.zero_sum_rows.count + d.empty_rows.count == d.n;
-  const double pair_asymmetry = CompareWithTranspose(a, Transpose(a), d);
-  d.structural_rank = StructuralRank(a, d.explicit_zeros);
+  LookAtColumns(a, d);
+  LookAtRows(a, d);
+  const double pair_asymmetry = SymmetryWalk(a, d).Run();
+  d.structural_rank = StructuralRank(a, d.explicit_zeros, d.zero_diagonal.count == 0);
   Explain(pair_asymmetry, d);
   return d;
 }

@@ -53,7 +53,9 @@ struct Diagnosis {
   std::vector<std::string> findings;
 };
 
-// Square canonical `a`. O(nnz) time, O(n + nnz) scratch. Thread-safe.
+// Square canonical `a`. O(nnz) time and at most 20 n bytes of scratch where the diagonal is full;
+// else, for the structural rank, O(√n nnz) and 28 n bytes, with explicit zeros 4 nnz more.
+// Thread-safe.
 Diagnosis Diagnose(const CscView& a);
 
 }  // namespace spaid::kernels

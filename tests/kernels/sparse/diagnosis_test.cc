@@ -188,8 +188,10 @@ TEST(DiagnosisTest, EqualsTheDenseReference) {
     const Diagnosis d = Diagnose(a);
     const int64_t n = a.n_cols;
     const oracle::Dense v = oracle::ToDense(CscView(a)), s = oracle::ToDense(a.pattern());
-    int64_t missing = 0, zero = 0, not_dominant = 0, empty_rows = 0;
+    int64_t missing = 0, zero = 0, not_dominant = 0, empty_rows = 0, longest = 0;
     bool structural = true, numerical = true;
+    // In column-major order below the diagonal: the first pair that differs.
+    int64_t pattern_row = -1, pattern_column = -1, value_row = -1, value_column = -1;
     double difference = 0, largest = 0;
     for (int64_t i = 0; i < n; ++i) {
       missing += s(i, i) == 0;
@@ -210,6 +212,25 @@ TEST(DiagnosisTest, EqualsTheDenseReference) {
       not_dominant += std::abs(v(i, i)) < off;
       empty_rows += empty;
     }
+    for (int64_t j = n - 1; j >= 0; --j) {
+      for (int64_t i = n - 1; i > j; --i) {
+        if (s(i, j) != s(j, i)) pattern_row = i, pattern_column = j;
+        const double gap = std::abs(v(i, j) - v(j, i));
+        const double noise = 8 * std::numeric_limits<double>::epsilon() *
+                             std::sqrt(std::abs(v(i, i))) * std::sqrt(std::abs(v(j, j)));
+        if (gap > std::max(1e-12 * std::max(std::abs(v(i, j)), std::abs(v(j, i))), noise)) {
+          value_row = i, value_column = j;
+        }
+      }
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t entries = 0;
+      for (int64_t j = 0; j < n; ++j) entries += s(i, j) != 0;
+      longest = std::max(longest, entries);
+    }
+    EXPECT_EQ(d.max_row_entries, longest);
+    EXPECT_EQ(d.asymmetry_row, numerical ? pattern_row : value_row);
+    EXPECT_EQ(d.asymmetry_column, numerical ? pattern_column : value_column);
     EXPECT_EQ(d.missing_diagonal.count, missing);
     EXPECT_EQ(d.zero_diagonal.count, zero);
     EXPECT_EQ(d.not_dominant_rows.count, not_dominant);
