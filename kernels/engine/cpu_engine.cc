@@ -73,8 +73,9 @@ class CpuEngine final : public Engine {
   std::vector<DeviceInfo> Devices() const override { return {CpuDevice()}; }
 
   Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
-                               const Diagnosis& diagnosis) const override {
-    return ResolveSpec(spec, a, diagnosis);
+                               const Diagnosis& diagnosis, const PatternView* user_pattern,
+                               const Context& context) const override {
+    return ResolveSpec(spec, a, diagnosis, user_pattern, context);
   }
 
   Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const PatternView& a,

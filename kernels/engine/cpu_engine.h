@@ -51,7 +51,10 @@ std::string Figure(double value);  // "1.23e-08", for texts
 
 // resolve.cc
 Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& a,
-                                 const Diagnosis& diagnosis);
+                                 const Diagnosis& diagnosis, const PatternView* user_pattern,
+                                 const Context& context);
+// The first column that stores no entry; -1 where all do. O(n).
+int64_t FirstEmptyColumn(const PatternView& a);
 Result<Method> ResolveSolveMethod(Method method, EngineKind kind, const Diagnosis& diagnosis);
 // FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD.
 Status PreconditionerNotSpd();

@@ -2,7 +2,7 @@
 // this header only; a fake behind the same face serves the daemon's tests.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
-//   auto choice = engine->Resolve(spec, a, diagnosis);  // AUTO -> something concrete, and why
+//   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
 //   auto plan = engine->MakePlan(choice->spec, a, nullptr, context);
 //   auto built = engine->Build(**plan, choice->spec, a, context);
 //   auto solved = engine->Solve(a, built->preconditioner.get(), b, {}, options, context);
@@ -86,14 +86,19 @@ class Engine {
   // What this engine computes on, CPU first.
   virtual std::vector<DeviceInfo> Devices() const = 0;
 
-  // kAuto becomes something concrete by a documented rule (resolve.cc); options of engines not
-  // chosen are reset, so that equal builds have equal resolved specs. Errors: INVALID_ARGUMENT for
-  // options out of range (field named); FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern.
+  // kAuto becomes something concrete by a documented rule (resolve.cc), which can be built; kNone
+  // where nothing can (a column of A stores no entry). Options of engines not chosen are reset, so
+  // that equal builds have equal resolved specs; where that drops what the caller of kAuto gave,
+  // `user_pattern` (may be null) included, the reason says so. Costs are predicted for
+  // context.threads. Errors: INVALID_ARGUMENT for options out of range (field named);
+  // FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern; kAuto also those of Estimate.
   virtual Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
-                                       const Diagnosis& diagnosis) const = 0;
+                                       const Diagnosis& diagnosis, const PatternView* user_pattern,
+                                       const Context& context) const = 0;
 
   // From the pattern alone, in bounded time and memory; `predicted_ms` is for context.threads.
-  // kAuto: a bound on whatever it may choose. Options are checked as by Resolve.
+  // kAuto: a bound on whatever it may choose (zeros where that is nothing). Options are checked as
+  // by Resolve. Errors besides: those of EstimateStaticSpai; stop statuses.
   virtual Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const PatternView& a,
                                          const PatternView* user_pattern,
                                          const Context& context) const = 0;

@@ -76,6 +76,7 @@ BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
 // AUTO looks at values, of which an estimate knows nothing: the largest of what it can choose.
 Result<BuildEstimate> EstimateAuto(const PreconditionerSpec& spec, const PatternView& a,
                                    const PatternView* user_pattern, const Context& context) {
+  if (FirstEmptyColumn(a) >= 0) return BuildEstimate{};  // AUTO is NONE there
   StaticSpaiOptions ensure_row = spec.static_spai;
   ensure_row.pattern.ensure_row = true;
   BuildEstimate bound = EstimateJacobi(a, ResolveThreads(context.threads));

@@ -38,6 +38,14 @@ double ResidualNorm(const CscView& a, int64_t k, double m) {
 
 }  // namespace
 
+Occurrence UninvertibleDiagonal(const CscView& a) {
+  Occurrence found;
+  for (int64_t k = 0; k < a.n_cols; ++k) {
+    if (!std::isfinite(1 / DiagonalOf(a, k)) && found.count++ == 0) found.first = k;
+  }
+  return found;
+}
+
 std::vector<double> ResidualQuantiles(Array<double> norms) {
   std::vector<double> out;
   if (norms.empty()) return out;

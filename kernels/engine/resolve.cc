@@ -1,18 +1,24 @@
 // What AUTO chooses. A first rule, from the diagnosis and counted costs alone; it knows nothing of
 // how fast a method will converge:
-//   1. zero diagonal entries: Jacobi cannot be built. Static SPAI, with a row matching where A has
-//   full
-//      structural rank, else with ensure_row, so that no column of M is zero for want of a pattern.
-//   2. symmetric with a positive diagonal: Jacobi. It keeps CG, which an explicit M does not.
-//   3. otherwise static SPAI, unless its predicted build takes longer than kIterationsWorth
-//   iterations
-//      of Jacobi-BiCGSTAB, or its bound on memory is over half of what is usable: then Jacobi.
+//   1. a column that stores nothing: none. No pattern of M can avoid that column of A, so static
+//      SPAI has no plan, and Jacobi has no diagonal entry there.
+//   2. zero diagonal entries, or some too small to invert: Jacobi cannot be built. Static SPAI with
+//      ensure_row, so that no column of M is zero for want of a pattern. Whether A has full
+//      structural rank is said, and changes nothing.
+//   3. symmetric with a positive diagonal: Jacobi. It keeps CG, which an explicit M does not.
+//   4. otherwise static SPAI, unless its predicted build takes longer than kIterationsWorth
+//      iterations of Jacobi-BiCGSTAB, or its bound on memory is over half of what is usable: then
+//      Jacobi.
+// Costs are those of the pattern that the build would use (the user's where there is one), on the
+// threads of the context.
 #include <cstdio>
+#include <limits>
 #include <string>
 
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cpu_engine.h"
+#include "kernels/engine/jacobi.h"
 #include "kernels/engine/options.h"
 
 namespace spaid::kernels {
@@ -22,13 +28,45 @@ namespace {
 // where Jacobi needs many, and next to nothing where it needs few.
 constexpr double kIterationsWorth = 300;
 
-ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Diagnosis& d) {
+// What the caller asked for that the choice does not use: a clause for the reason, or nothing.
+std::string Dropped(const PreconditionerSpec& spec, const PatternView* user_pattern) {
+  const StaticSpaiOptions& given = spec.static_spai;
+  const StaticSpaiOptions standard;
+  std::string names;
+  const auto drop = [&names](bool changed, const char* name) {
+    if (changed) names += (names.empty() ? "" : ", ") + std::string(name);
+  };
+  drop(user_pattern != nullptr, "pattern_matrix");
+  drop(given.pattern.power != standard.pattern.power, "pattern_power");
+  drop(given.pattern.keep_tau.has_value(), "keep_tau");
+  drop(given.pattern.ensure_row, "ensure_row");
+  drop(given.pattern.row_match, "row_match");
+  drop(given.post_filter != standard.post_filter, "post_filter");
+  drop(given.local_solver != standard.local_solver, "local_solver");
+  drop(given.gram_pivot_limit != standard.gram_pivot_limit, "gram_pivot_limit");
+  if (names.empty()) return names;
+  return "; not used, as it is for static SPAI alone: " + names;
+}
+
+ResolvedSpec None(const PreconditionerSpec& spec, const PatternView* user_pattern,
+                  int64_t empty_column) {
+  return {PreconditionerSpec{.engine = EngineKind::kNone, .static_spai = {}},
+          "none: column " + std::to_string(empty_column) +
+              " of A stores no entry, which neither Jacobi nor static SPAI can invert; A is "
+              "singular, and a solve converges only if b allows it" +
+              Dropped(spec, user_pattern)};
+}
+
+// `uninvertible`: diagonal entries that Jacobi cannot divide by, at least one.
+ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Diagnosis& d,
+                                   const Occurrence& uninvertible) {
   ResolvedSpec out{spec, ""};
   out.spec.engine = EngineKind::kStaticSpai;
   out.spec.static_spai.pattern.ensure_row = true;
-  out.reason = "static SPAI with ensure_row: " + std::to_string(d.zero_diagonal.count) + " of " +
-               std::to_string(d.n) + " diagonal entries are zero (first: column " +
-               std::to_string(d.zero_diagonal.first) +
+  out.reason = "static SPAI with ensure_row: " + std::to_string(uninvertible.count) + " of " +
+               std::to_string(d.n) + " diagonal entries are zero" +
+               (uninvertible.count > d.zero_diagonal.count ? " or too small to invert" : "") +
+               " (first: column " + std::to_string(uninvertible.first) +
                "), which Jacobi cannot invert, and every column of M must reach its row";
   if (d.structural_rank >= 0 && d.structural_rank < d.n) {
     out.reason += "; A has structural rank " + std::to_string(d.structural_rank) + " of " +
@@ -38,34 +76,39 @@ ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Diagnos
   return out;
 }
 
-ResolvedSpec Jacobi(std::string reason) {
+ResolvedSpec Jacobi(const PreconditionerSpec& spec, const PatternView* user_pattern,
+                    const std::string& reason) {
   return {PreconditionerSpec{.engine = EngineKind::kJacobi, .static_spai = {}},
-          "Jacobi: " + std::move(reason)};
+          "Jacobi: " + reason + Dropped(spec, user_pattern)};
 }
 
 Result<ResolvedSpec> ChooseByCost(const PreconditionerSpec& spec, const CscView& a,
-                                  const Diagnosis& d) {
+                                  const Diagnosis& d, const PatternView* user_pattern,
+                                  const Context& context) {
   ResolvedSpec out{spec, ""};
   out.spec.engine = EngineKind::kStaticSpai;
-  auto estimate = EstimateCpuBuild(out.spec, a, nullptr, Context{});
+  auto estimate = EstimateCpuBuild(out.spec, a, user_pattern, context);
   if (!estimate.ok()) return estimate.status();
-  const double iteration_ms = PredictJacobiIterationMs(d.n, d.nnz, ResolveThreads(0));
+  const double iteration_ms = PredictJacobiIterationMs(d.n, d.nnz, ResolveThreads(context.threads));
   const double worth_ms = kIterationsWorth * iteration_ms;
   const std::string what =
       d.numerically_symmetric
           ? "A is symmetric with " + std::to_string(d.negative_diagonal.count) +
                 " negative diagonal entries"
           : "A is not symmetric (first at column " + std::to_string(d.asymmetry_column) + ")";
-  const std::string cost = "its build is predicted at " + Figure(estimate->predicted_ms) +
-                           " ms and " + Figure(static_cast<double>(estimate->host_bytes)) +
-                           " bytes, " + Figure(kIterationsWorth) + " iterations with Jacobi at " +
-                           Figure(worth_ms) + " ms";
+  const std::string cost =
+      "its build " + std::string(user_pattern != nullptr ? "on the given pattern " : "") +
+      "is predicted at " + Figure(estimate->predicted_ms) + " ms and " +
+      Figure(static_cast<double>(estimate->host_bytes)) + " bytes, " + Figure(kIterationsWorth) +
+      " iterations with Jacobi at " + Figure(worth_ms) + " ms";
   const int64_t usable = UsableMemoryBytes() / 2;
   if (estimate->host_bytes > usable) {
-    return Jacobi(what + ", but static SPAI may need more than half of the usable memory: " + cost);
+    return Jacobi(spec, user_pattern,
+                  what + ", but static SPAI may need more than half of the usable memory: " + cost);
   }
   if (estimate->predicted_ms > worth_ms) {
-    return Jacobi(what + ", but static SPAI costs more than it is likely to save: " + cost);
+    return Jacobi(spec, user_pattern,
+                  what + ", but static SPAI costs more than it is likely to save: " + cost);
   }
   out.reason = "static SPAI: " + what + ", and " + cost;
   return out;
@@ -79,8 +122,16 @@ std::string Figure(double value) {
   return text;
 }
 
+int64_t FirstEmptyColumn(const PatternView& a) {
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    if (a.col_ptr[j] == a.col_ptr[j + 1]) return j;
+  }
+  return -1;
+}
+
 Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& a,
-                                 const Diagnosis& diagnosis) {
+                                 const Diagnosis& diagnosis, const PatternView* user_pattern,
+                                 const Context& context) {
   if (Status s = CheckSpec(spec); !s.ok()) return s;
   switch (spec.engine) {
     case EngineKind::kNone:
@@ -98,12 +149,21 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
                   "engine or send values")
         .At("engine");
   }
-  if (diagnosis.zero_diagonal.count > 0) return ChooseForZeroDiagonal(spec, diagnosis);
-  if (diagnosis.numerically_symmetric && diagnosis.negative_diagonal.count == 0) {
-    return Jacobi("A is symmetric with a positive diagonal (n = " + std::to_string(diagnosis.n) +
-                  "), so that CG applies, which an explicit M would rule out");
+  if (const int64_t empty = FirstEmptyColumn(a); empty >= 0) {
+    return None(spec, user_pattern, empty);
   }
-  return ChooseByCost(spec, a, diagnosis);
+  Occurrence uninvertible = diagnosis.zero_diagonal;
+  // Only a subnormal number has no reciprocal.
+  if (diagnosis.min_abs_value < std::numeric_limits<double>::min()) {
+    uninvertible = UninvertibleDiagonal(a);
+  }
+  if (uninvertible.count > 0) return ChooseForZeroDiagonal(spec, diagnosis, uninvertible);
+  if (diagnosis.numerically_symmetric && diagnosis.negative_diagonal.count == 0) {
+    return Jacobi(spec, user_pattern,
+                  "A is symmetric with a positive diagonal (n = " + std::to_string(diagnosis.n) +
+                      "), so that CG applies, which an explicit M would rule out");
+  }
+  return ChooseByCost(spec, a, diagnosis, user_pattern, context);
 }
 
 Status PreconditionerNotSpd() {

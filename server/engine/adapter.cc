@@ -103,7 +103,9 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
         "AUTO chooses by the values, which are not here; the figures bound whatever it may choose");
   } else {
     if (a.pattern_only && !for_estimate) return ValuesNeeded("a build");
-    auto resolved = engine_.Resolve(spec.spec, a.csc, a.diagnosis);
+    const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
+    auto resolved = engine_.Resolve(spec.spec, a.csc, a.diagnosis, pattern ? &user : nullptr,
+                                    {.stop = {}, .progress = nullptr, .threads = options_.threads});
     if (!resolved.ok()) return ToAbsl(resolved.status());
     build.spec = resolved->spec;
     build.choice.set_reason(resolved->reason);

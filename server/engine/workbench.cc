@@ -119,10 +119,13 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
                    Prepare(request.tenant, *request.matrix.value, request.spec, request.field,
                            /*for_estimate=*/false));
   if (made.build.spec.engine == kernels::EngineKind::kNone) {
+    const std::string& why = made.build.choice.reason();
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kNothingToBuild,
-                     absl::StrCat(request.field,
-                                  ".engine is NONE, which is no preconditioner; "
-                                  "name an engine, or AUTO"))
+                     why.empty() ? absl::StrCat(request.field,
+                                                ".engine is NONE, which is no preconditioner; "
+                                                "name an engine, or AUTO")
+                                 : absl::StrCat("AUTO chose NONE, which is no preconditioner (",
+                                                why, "); solve without one, or repair the matrix"))
         .Field(request.field + ".engine");
   }
   const auto prepared = std::make_shared<const Prepared>(std::move(made));

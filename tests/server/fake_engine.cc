@@ -91,6 +91,18 @@ void FakeEngine::SetPredictedMs(double ms) {
   std::lock_guard lock(mu_);
   predicted_ms_ = ms;
 }
+void FakeEngine::SetAutoChoice(kernels::EngineKind kind) {
+  std::lock_guard lock(mu_);
+  auto_choice_ = kind;
+}
+int FakeEngine::resolve_threads() const {
+  std::lock_guard lock(mu_);
+  return resolve_threads_;
+}
+bool FakeEngine::resolve_had_pattern() const {
+  std::lock_guard lock(mu_);
+  return resolve_had_pattern_;
+}
 void FakeEngine::SetResiduals(int count) {
   std::lock_guard lock(mu_);
   residuals_ = count;
@@ -115,11 +127,17 @@ std::vector<kernels::DeviceInfo> FakeEngine::Devices() const {
 
 Result<kernels::ResolvedSpec> FakeEngine::Resolve(const kernels::PreconditionerSpec& spec,
                                                   const kernels::CscView&,
-                                                  const kernels::Diagnosis&) const {
+                                                  const kernels::Diagnosis&,
+                                                  const kernels::PatternView* user_pattern,
+                                                  const kernels::Context& context) const {
+  std::lock_guard lock(mu_);
+  resolve_threads_ = context.threads;
+  resolve_had_pattern_ = user_pattern != nullptr;
   kernels::ResolvedSpec resolved{spec, ""};
   if (spec.engine == kernels::EngineKind::kAuto) {
-    resolved.spec.engine = kernels::EngineKind::kJacobi;
-    resolved.reason = "the fake always takes Jacobi";
+    resolved.spec.engine = auto_choice_;
+    resolved.reason = auto_choice_ == kernels::EngineKind::kJacobi ? "the fake always takes Jacobi"
+                                                                   : "the fake was told so";
   }
   return resolved;
 }

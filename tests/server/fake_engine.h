@@ -38,13 +38,20 @@ class FakeEngine : public kernels::Engine {
   void FailBuilds(kernels::Status status);
   // What estimates say of every build.
   void SetPredictedMs(double ms);
+  // What `Resolve` makes of AUTO (default JACOBI).
+  void SetAutoChoice(kernels::EngineKind kind);
+  // Threads of the last Resolve, and whether it was given a pattern.
+  int resolve_threads() const;
+  bool resolve_had_pattern() const;
   // Residuals that each solve reports per right-hand side (default 3).
   void SetResiduals(int count);
 
   std::vector<kernels::DeviceInfo> Devices() const override;
-  kernels::Result<kernels::ResolvedSpec> Resolve(
-      const kernels::PreconditionerSpec& spec, const kernels::CscView& a,
-      const kernels::Diagnosis& diagnosis) const override;
+  kernels::Result<kernels::ResolvedSpec> Resolve(const kernels::PreconditionerSpec& spec,
+                                                 const kernels::CscView& a,
+                                                 const kernels::Diagnosis& diagnosis,
+                                                 const kernels::PatternView* user_pattern,
+                                                 const kernels::Context& context) const override;
   kernels::Result<kernels::BuildEstimate> Estimate(const kernels::PreconditionerSpec& spec,
                                                    const kernels::PatternView& a,
                                                    const kernels::PatternView* user_pattern,
@@ -76,6 +83,9 @@ class FakeEngine : public kernels::Engine {
   mutable int64_t builds_ = 0, solves_ = 0, plans_ = 0;
   kernels::Status fail_builds_;
   double predicted_ms_ = 10;
+  kernels::EngineKind auto_choice_ = kernels::EngineKind::kJacobi;
+  mutable int resolve_threads_ = 0;
+  mutable bool resolve_had_pattern_ = false;
   int residuals_ = 3;
 };
 

@@ -12,8 +12,10 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-ResolvedSpec MustResolve(const PreconditionerSpec& spec, const CscView& a) {
-  const auto resolved = MakeCpuEngine()->Resolve(spec, a, Diagnose(a));
+ResolvedSpec MustResolve(const PreconditionerSpec& spec, const CscView& a,
+                         const PatternView* user_pattern = nullptr, int threads = 0) {
+  const Context context{.stop = {}, .progress = nullptr, .threads = threads};
+  const auto resolved = MakeCpuEngine()->Resolve(spec, a, Diagnose(a), user_pattern, context);
   EXPECT_TRUE(resolved.ok()) << resolved.status().message();
   return resolved.ok() ? *resolved : ResolvedSpec{};
 }
@@ -61,17 +63,101 @@ TEST(Auto, SaysWhereAIsStructurallySingular) {
   EXPECT_THAT(r.reason, AllOf(HasSubstr("structural rank 2 of 3"), HasSubstr("singular")));
 }
 
+TEST(Auto, AColumnThatStoresNothingLeavesNothingToBuild) {
+  const CscMatrix a = Rows({{1, 0, 2}, {0, 0, 3}, {4, 0, 5}});  // column 1 is empty
+  PreconditionerSpec spec = Spec(EngineKind::kAuto);
+  spec.static_spai.pattern.power = 2;
+  const ResolvedSpec r = MustResolve(spec, a);
+  EXPECT_EQ(r.spec.engine, EngineKind::kNone);
+  EXPECT_EQ(r.spec.static_spai.pattern.power, 1) << "options of engines not chosen are reset";
+  EXPECT_THAT(r.reason, AllOf(StartsWith("none: column 1 of A stores no entry"),
+                              HasSubstr("singular"), HasSubstr("pattern_power")));
+  const auto engine = MakeCpuEngine();
+  const auto estimate = engine->Estimate(spec, a.pattern(), nullptr, {});
+  ASSERT_TRUE(estimate.ok()) << estimate.status().message();
+  EXPECT_EQ(estimate->nnz_m, 0);
+  EXPECT_EQ(estimate->host_bytes, 0);
+  // A column of stored zeros is one that static SPAI can plan with.
+  CscMatrix zeros = Rows({{1, 1, 2}, {0, 0, 3}, {4, 0, 5}});
+  zeros.values[2] = 0;
+  const ResolvedSpec built = MustResolve(Spec(EngineKind::kAuto), zeros);
+  EXPECT_EQ(built.spec.engine, EngineKind::kStaticSpai);
+  MustBuild(*engine, built.spec, zeros);
+}
+
+TEST(Auto, ADiagonalTooSmallToInvertIsNotForJacobi) {
+  CscMatrix a = oracle::Laplacian2d(3, 3);
+  for (double& v : a.values) v *= 1e-310;  // symmetric and positive, but 1 / 4e-310 overflows
+  const ResolvedSpec r = MustResolve(Spec(EngineKind::kAuto), a);
+  EXPECT_EQ(r.spec.engine, EngineKind::kStaticSpai);
+  EXPECT_THAT(r.reason, HasSubstr("9 of 9 diagonal entries are zero or too small to invert "
+                                  "(first: column 0)"));
+  MustBuild(*MakeCpuEngine(), r.spec, a);
+}
+
+TEST(Auto, SaysWhichOptionsItDrops) {
+  PreconditionerSpec spec = Spec(EngineKind::kAuto);
+  const CscMatrix a = oracle::Laplacian2d(6, 6);
+  EXPECT_THAT(MustResolve(spec, a).reason, Not(HasSubstr("not used")));
+  const PatternView user = a.pattern();
+  EXPECT_THAT(MustResolve(spec, a, &user).reason,
+              HasSubstr("; not used, as it is for static SPAI alone: pattern_matrix"));
+  spec.static_spai.pattern.keep_tau = 0.5;
+  spec.static_spai.pattern.row_match = true;
+  spec.static_spai.pattern.ensure_row = true;
+  spec.static_spai.post_filter = 0.1;
+  spec.static_spai.local_solver = LocalSolver::kQr;
+  spec.static_spai.gram_pivot_limit = 1e-8;
+  const ResolvedSpec r = MustResolve(spec, a);
+  EXPECT_EQ(r.spec.engine, EngineKind::kJacobi);
+  EXPECT_THAT(r.reason, HasSubstr(": keep_tau, ensure_row, row_match, post_filter, local_solver, "
+                                  "gram_pivot_limit"));
+}
+
+// 1600 local problems of some 85 columns: 0.2 s on one thread, against a few hundred cheap
+// iterations.
+PreconditionerSpec CostlyAuto() {
+  PreconditionerSpec spec = Spec(EngineKind::kAuto);
+  spec.static_spai.pattern.power = 6;
+  return spec;
+}
+
 TEST(Auto, ABuildThatCostsMoreThanItSavesIsLeftOut) {
-  // Dense: 400 local problems of 400 x 400 against iterations of 160,000 entries.
-  oracle::Random random(3);
-  oracle::Dense dense(400, 400);
-  for (int64_t j = 0; j < 400; ++j) {
-    for (int64_t i = 0; i < 400; ++i) dense(i, j) = random.Uniform(-1, 1) + (i == j ? 400 : 0);
-  }
-  const ResolvedSpec r = MustResolve(Spec(EngineKind::kAuto), oracle::FromDense(dense));
+  const CscMatrix a = oracle::ConvectionDiffusion(40, 40, 1.0);
+  const ResolvedSpec r = MustResolve(CostlyAuto(), a, nullptr, 1);
   EXPECT_EQ(r.spec.engine, EngineKind::kJacobi);
   EXPECT_THAT(r.reason, AllOf(HasSubstr("costs more than it is likely to save"),
-                              HasSubstr("iterations with Jacobi at")));
+                              HasSubstr("iterations with Jacobi at"),
+                              HasSubstr("not used, as it is for static SPAI alone: "
+                                        "pattern_power")));
+}
+
+TEST(Auto, CostsAreThoseOfTheThreadsOfTheContext) {
+  // Local problems share nothing and scale; iterations wait for memory and do not.
+  const CscMatrix a = oracle::ConvectionDiffusion(40, 40, 1.0);
+  EXPECT_EQ(MustResolve(CostlyAuto(), a, nullptr, 1).spec.engine, EngineKind::kJacobi);
+  EXPECT_EQ(MustResolve(CostlyAuto(), a, nullptr, 256).spec.engine, EngineKind::kStaticSpai);
+}
+
+TEST(Auto, CostsAreThoseOfTheGivenPattern) {
+  const CscMatrix a = oracle::ConvectionDiffusion(40, 40, 1.0);
+  Pattern diagonal;
+  diagonal.n_rows = diagonal.n_cols = a.n_cols;
+  for (int64_t k = 0; k <= a.n_cols; ++k) diagonal.col_ptr.push_back(k);
+  for (int32_t k = 0; k < a.n_cols; ++k) diagonal.row_idx.push_back(k);
+  const PatternView user = diagonal;
+  const ResolvedSpec r = MustResolve(CostlyAuto(), a, &user, 1);
+  EXPECT_EQ(r.spec.engine, EngineKind::kStaticSpai) << "a power of the diagonal is cheap";
+  EXPECT_THAT(r.reason, HasSubstr("its build on the given pattern is predicted at"));
+}
+
+TEST(Auto, AStopReachesTheCount) {
+  StopSource cancel;
+  cancel.Request(StopReason::kCancelled);
+  const CscMatrix a = oracle::ConvectionDiffusion(40, 40, 1.0);
+  const auto stopped = MakeCpuEngine()->Resolve(CostlyAuto(), a, Diagnose(a), nullptr,
+                                                {.stop = cancel.token(), .progress = nullptr});
+  EXPECT_EQ(stopped.status().code(), StatusCode::kCancelled);
 }
 
 TEST(Auto, KeepsTheOptionsOfWhatItChooses) {

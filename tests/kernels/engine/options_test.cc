@@ -18,7 +18,7 @@ class Options : public ::testing::Test {
  protected:
   void ExpectRefused(const PreconditionerSpec& spec, const std::string& reason,
                      const std::string& field) {
-    const auto resolved = engine_->Resolve(spec, a_, Diagnose(a_));
+    const auto resolved = engine_->Resolve(spec, a_, Diagnose(a_), nullptr, {});
     ASSERT_FALSE(resolved.ok()) << reason;
     EXPECT_EQ(resolved.status().code(), StatusCode::kInvalidArgument) << reason;
     EXPECT_EQ(resolved.status().reason(), reason);
@@ -69,7 +69,7 @@ TEST_F(Options, LimitsOfTheRangesAreAllowed) {
   for (const double v : {0.0, 1.0}) {
     spec.static_spai.pattern.keep_tau = v;
     spec.static_spai.post_filter = v;
-    const auto resolved = engine_->Resolve(spec, a_, Diagnose(a_));
+    const auto resolved = engine_->Resolve(spec, a_, Diagnose(a_), nullptr, {});
     ASSERT_TRUE(resolved.ok()) << resolved.status().message();
     EXPECT_EQ(resolved->spec.static_spai.pattern.power, 16);
     EXPECT_EQ(resolved->reason, "") << "nothing was AUTO";
@@ -79,7 +79,7 @@ TEST_F(Options, LimitsOfTheRangesAreAllowed) {
 TEST_F(Options, OfEnginesThatDoNotReadThemAreDropped) {
   PreconditionerSpec spec = Spai(5);
   spec.engine = EngineKind::kJacobi;
-  const auto resolved = engine_->Resolve(spec, a_, Diagnose(a_));
+  const auto resolved = engine_->Resolve(spec, a_, Diagnose(a_), nullptr, {});
   ASSERT_TRUE(resolved.ok());
   EXPECT_EQ(resolved->spec.engine, EngineKind::kJacobi);
   EXPECT_EQ(resolved->spec.static_spai.pattern.power, 1);
@@ -124,7 +124,7 @@ TEST_F(Options, APatternAloneCannotBeBuiltSolvedOrJudged) {
   EXPECT_EQ(status.reason(), "VALUES_NEEDED");
   status = engine_->Solve(pattern, nullptr, Ones(20), {}, {}, {}).status();
   EXPECT_EQ(status.reason(), "VALUES_NEEDED");
-  status = engine_->Resolve(Spec(EngineKind::kAuto), pattern, Diagnosis{}).status();
+  status = engine_->Resolve(Spec(EngineKind::kAuto), pattern, Diagnosis{}, nullptr, {}).status();
   EXPECT_EQ(status.reason(), "VALUES_NEEDED");
 }
 

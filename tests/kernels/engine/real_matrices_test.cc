@@ -49,7 +49,7 @@ TEST(RealMatrices, OutcomesAreHonestAndAutoCanBeBuilt) {
   for (const auto& [name, a] : matrices) {
     const Diagnosis diagnosis = Diagnose(a);
     const Vector b = SmoothRhs(a);
-    const auto chosen = engine->Resolve(Spec(EngineKind::kAuto), a, diagnosis);
+    const auto chosen = engine->Resolve(Spec(EngineKind::kAuto), a, diagnosis, nullptr, {});
     ASSERT_TRUE(chosen.ok()) << name << ": " << chosen.status().message();
     EXPECT_FALSE(chosen->reason.empty()) << name;
     for (const PreconditionerSpec& spec :

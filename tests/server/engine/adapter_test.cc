@@ -127,6 +127,15 @@ TEST_F(AdapterTest, SaysWhatAutoChose) {
   EXPECT_EQ(resolved->proto.engine(), v1::ENGINE_KIND_JACOBI);
 }
 
+TEST_F(AdapterTest, AutoKnowsThePatternAndTheThreads) {
+  auto a = Prepare(Upper()), pattern = Prepare(Diagonal(2));
+  ASSERT_TRUE(adapter_.Resolve(Spec(kernels::EngineKind::kAuto), *a, pattern.get()).ok());
+  EXPECT_TRUE(engine_.resolve_had_pattern());
+  EXPECT_EQ(engine_.resolve_threads(), 1) << "those of one job, not all cores";
+  ASSERT_TRUE(adapter_.Resolve(Spec(kernels::EngineKind::kAuto), *a, nullptr).ok());
+  EXPECT_FALSE(engine_.resolve_had_pattern());
+}
+
 TEST_F(AdapterTest, APatternOfAnotherSizeIsRefused) {
   auto a = Prepare(Upper()), pattern = Prepare(Diagonal(3));
   auto refused = adapter_.Resolve(Spec(kernels::EngineKind::kStaticSpai), *a, pattern.get());

@@ -175,6 +175,14 @@ TEST_F(WorkbenchTest, NewValuesOnTheSamePatternAreARebuild) {
   EXPECT_EQ(engine_.plans(), 1);
 }
 
+TEST_F(WorkbenchTest, SaysWhyAutoFoundNothingToBuild) {
+  engine_.SetAutoChoice(kernels::EngineKind::kNone);
+  const absl::Status status = StartBuild(Put(Diagonal(4)), Spec(v1::ENGINE_KIND_AUTO)).status();
+  EXPECT_EQ(ReasonOf(status), "NOTHING_TO_BUILD");
+  EXPECT_NE(status.message().find("AUTO chose NONE"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("the fake was told so"), std::string::npos) << status;
+}
+
 TEST_F(WorkbenchTest, RefusesBuilds) {
   auto a = Put(Diagonal(4));
   EXPECT_EQ(ReasonOf(StartBuild(a, Spec(v1::ENGINE_KIND_NONE)).status()), "NOTHING_TO_BUILD");
