@@ -115,13 +115,77 @@ void RunMethod(Method method, Run& run) {
   }
 }
 
-// Squares of b must neither overflow nor underflow: beyond these, b is scaled by a power of two,
-// which changes no bit of the iteration's mantissas.
+// Squares of b must neither overflow nor underflow: beyond these, b and x0 are scaled by a power of
+// two, which changes no bit of the iteration's mantissas.
 constexpr double kLargeNorm = 1e100;
 constexpr double kSmallNorm = 1e-100;
+// No element of x0 is scaled past 2^kMaxGuessExponent, so that its residual and the squares of that
+// stay finite: a b that is tiny against x0 stays tiny.
+constexpr int kMaxGuessExponent = 300;
 
-void Scale(std::span<double> v, int exponent) {
-  for (double& e : v) e = std::ldexp(e, exponent);
+double LargestMagnitude(std::span<const double> v) {
+  double largest = 0;
+  for (const double e : v) largest = std::max(largest, std::abs(e));
+  return largest;
+}
+
+// The power of two that b and x0 are scaled by; b is not zero.
+int ScaleExponent(double b_norm, std::span<const double> b, std::span<const double> x0) {
+  if (b_norm < kLargeNorm && b_norm > kSmallNorm) return 0;
+  int exponent = -std::ilogb(LargestMagnitude(b));
+  const double guess = LargestMagnitude(x0);
+  if (guess == 0) return exponent;
+  const int room = kMaxGuessExponent - std::ilogb(guess);
+  return exponent > 0 ? std::clamp(room, 0, exponent) : std::min(room, exponent);
+}
+
+Array<double> Scaled(std::span<const double> v, int exponent) {
+  Array<double> scaled(v.size());
+  for (size_t i = 0; i < v.size(); ++i) scaled[i] = std::ldexp(v[i], exponent);
+  return scaled;
+}
+
+// Takes the result of the scaled system back to the scale of `b`, and holds it against that: what
+// was scaled out of the range of fp64 makes no solution. `scaled` is the system that was solved.
+void Unscale(const System& scaled, int exponent, std::span<const double> b,
+             std::span<const double> x0, Team* team, RhsResult* out) {
+  const std::span<double> x = scaled.x;
+  bool finite = true;
+  for (size_t i = 0; i < x.size(); ++i) {
+    // The scaled guess may have lost bits, or all of them: what is untouched is the guess itself.
+    const bool untouched = x0.empty() ? x[i] == 0 : x[i] == scaled.x0[i];
+    x[i] = untouched ? (x0.empty() ? 0 : x0[i]) : std::ldexp(x[i], -exponent);
+    finite = finite && std::isfinite(x[i]);
+  }
+  if (!finite) {
+    out->outcome = Outcome::kNonFinite;
+    out->detail =
+        "the solution, or what was reached of it, exceeds the range of fp64; rescale the "
+        "right-hand side, or A";
+    if (x0.empty()) {
+      std::fill(x.begin(), x.end(), 0.0);
+    } else {
+      std::copy(x0.begin(), x0.end(), x.begin());
+    }
+  }
+  Array<double> r(x.size());
+  scaled.a->Apply(x, r, team->threads());
+  for (size_t i = 0; i < r.size(); ++i) r[i] = b[i] - r[i];
+  const double norm = team->Norm(r);
+  if (!std::isfinite(norm) && finite) {
+    // Products that overflow at this scale only: the scaled residual is the better figure.
+    out->true_residual = std::ldexp(out->true_residual, -exponent);
+    return;
+  }
+  out->true_residual = norm;
+  const double scaled_norm = std::ldexp(norm, exponent);
+  out->true_relative_residual = scaled_norm / scaled.b_norm;
+  if (out->outcome == Outcome::kConverged && !(scaled_norm <= scaled.target)) {
+    out->outcome = Outcome::kStagnated;
+    out->detail =
+        "the solution holds numbers under the range of fp64, whose rounding is larger than the "
+        "tolerance; rescale the right-hand side, or A";
+  }
 }
 
 void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
@@ -147,19 +211,12 @@ void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
                 .context = &context};
   system.target = std::max(options.rtol * b_norm, options.atol);
   Array<double> scaled_b, scaled_x0;
-  int exponent = 0;
-  if (!(b_norm < kLargeNorm && b_norm > kSmallNorm)) {
-    double largest = 0;
-    for (const double v : b) largest = std::max(largest, std::abs(v));
-    exponent = -std::ilogb(largest);
-    scaled_b.assign(b.begin(), b.end());
-    Scale(scaled_b, exponent);
+  const int exponent = ScaleExponent(b_norm, b, x0);
+  if (exponent != 0) {
+    scaled_b = Scaled(b, exponent);
+    scaled_x0 = Scaled(x0, exponent);
     system.b = scaled_b;
-    if (!x0.empty()) {
-      scaled_x0.assign(x0.begin(), x0.end());
-      Scale(scaled_x0, exponent);
-      system.x0 = scaled_x0;
-    }
+    system.x0 = scaled_x0;
     system.b_norm = team->Norm(scaled_b);
     system.target = std::max(options.rtol * system.b_norm, std::ldexp(options.atol, exponent));
   }
@@ -171,10 +228,7 @@ void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
   Run run(system, team, out);
   RunMethod(options.method, run);
   run.Conclude();
-  if (exponent != 0) {
-    Scale(x, -exponent);
-    out->true_residual = std::ldexp(out->true_residual, -exponent);
-  }
+  if (exponent != 0) Unscale(system, exponent, b, x0, team, out);
 }
 
 }  // namespace

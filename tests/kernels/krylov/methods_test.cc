@@ -192,6 +192,48 @@ TEST_P(EveryMethod, AtolIsALimitOfItsOwn) {
   EXPECT_EQ(same.rhs[0].iterations, r.rhs[0].iterations);
 }
 
+TEST_P(EveryMethod, AGuessFarAboveATinyRightHandSideSurvives) {
+  const CscMatrix a = Diagonal({2, 4});
+  const Vector b{1e-300, 1e-300}, x0{1e9, 1};
+  const SolveResult r = MustSolve(a, nullptr, b, Options(1e-8), x0);
+  const RhsResult& rhs = r.rhs[0];
+  EXPECT_NE(rhs.outcome, Outcome::kNonFinite) << rhs.detail;
+  ASSERT_TRUE(std::isfinite(r.x[0]) && std::isfinite(r.x[1])) << r.x[0] << ", " << r.x[1];
+  EXPECT_TRUE(std::isfinite(rhs.true_residual));
+  EXPECT_LE(std::abs(r.x[0]), 1e-6) << "the guess is far off, and the first steps leave it";
+  EXPECT_NEAR(rhs.true_residual, ResidualNorm(a, r.x, b), 1e-10 * rhs.true_residual);
+}
+
+TEST_P(EveryMethod, AGuessThatIsKeptIsKeptToTheBit) {
+  // Scaled to b's size, the second element is under the range of fp64.
+  const CscMatrix a = Diagonal({1, 1});
+  const Vector b{1e300, 0}, x0{1e300, 1e-300};
+  const SolveResult r = MustSolve(a, nullptr, b, Options(1e-8), x0);
+  EXPECT_EQ(r.rhs[0].outcome, Outcome::kConverged) << r.rhs[0].detail;
+  EXPECT_EQ(r.rhs[0].iterations, 0);
+  EXPECT_EQ(r.x[0], 1e300);
+  EXPECT_EQ(r.x[1], 1e-300);
+}
+
+TEST_P(EveryMethod, ASolutionOutsideFp64IsNoSuccess) {
+  const CscMatrix tiny = Diagonal({1e-20, 1e-20});
+  const Vector huge_b{1e300, 2e300};
+  const SolveResult over = MustSolve(tiny, nullptr, huge_b, Options(1e-8));
+  EXPECT_EQ(over.rhs[0].outcome, Outcome::kNonFinite) << over.rhs[0].detail;
+  EXPECT_EQ(over.x[0], 0);
+  EXPECT_EQ(over.x[1], 0);
+  EXPECT_NEAR(over.rhs[0].true_relative_residual, 1, 1e-14) << "that of x = 0, which is returned";
+  EXPECT_THAT(over.rhs[0].detail, ::testing::HasSubstr("exceeds the range"));
+
+  const CscMatrix large = Diagonal({3e22, 7e22});
+  const Vector tiny_b{1e-300, 1e-300};  // x is about 3e-323: one bit or two
+  const SolveResult under = MustSolve(large, nullptr, tiny_b, Options(1e-8));
+  EXPECT_EQ(under.rhs[0].outcome, Outcome::kStagnated) << under.rhs[0].detail;
+  EXPECT_GT(under.rhs[0].true_relative_residual, 1e-6);
+  EXPECT_NEAR(under.rhs[0].true_residual, ResidualNorm(large, under.x, tiny_b), 1e-308);
+  EXPECT_THAT(under.rhs[0].detail, ::testing::HasSubstr("under the range"));
+}
+
 TEST_P(EveryMethod, TheScaleOfTheRightHandSideDoesNotMatter) {
   const CscMatrix a = oracle::RandomSpd(50, 5, 8);
   const Vector b = RandomVector(50, 9);
