@@ -12,8 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "server/base/address.h"
 
 namespace spaid::server {
 namespace {
@@ -70,27 +70,12 @@ void AddTime(CLI::App& app, const std::string& name, milliseconds* value, const 
       ->default_str(absl::FormatDuration(absl::FromChrono(*value)));
 }
 
-// Empty where `devices` can be served; else why not. Work is done on the CPU today: GPUs are
-// listed, so that a client sees them, and never asked for in silence.
+// Empty where `devices` can be served; else why not. GPUs are listed, so that a client sees them,
+// and never asked for in silence.
 std::string CheckDevices(const std::string& devices) {
-  bool cpu = false;
-  for (const absl::string_view device : absl::StrSplit(devices, ',')) {
-    int index = 0;
-    if (device == "auto" || device == "cpu") {
-      cpu = true;
-    } else if (!absl::StartsWith(device, "GPU-") &&
-               !(absl::StartsWith(device, "gpu:") && absl::SimpleAtoi(device.substr(4), &index) &&
-                 index >= 0)) {
-      return absl::StrCat("'", device,
-                          "' is no device; use auto, cpu, gpu:INDEX or a UUID (GPU-…)");
-    }
-  }
-  if (!cpu) {
-    return absl::StrCat("'", devices,
-                        "' asks for GPUs alone, and this version computes on the CPU only; add cpu "
-                        "to the list, or use auto");
-  }
-  return "";
+  if (devices == "auto" || devices == "cpu") return "";
+  return absl::StrCat("'", devices,
+                      "' cannot be served: this version computes on the CPU only; use cpu or auto");
 }
 
 int WrongUsage(const std::string& what) {
@@ -100,11 +85,25 @@ int WrongUsage(const std::string& what) {
 
 // What the values together must satisfy; empty: fine.
 std::string CheckTogether(const Flags& flags, int64_t usable_memory) {
+  if (!absl::StartsWith(flags.address, "unix") && !ParseHostPort(flags.address)) {
+    return absl::StrCat("--address=", flags.address,
+                        " is not HOST:PORT like 127.0.0.1:7433 or [::1]:0");
+  }
+  if (!flags.ops_address.empty() && !ParseHostPort(flags.ops_address)) {
+    return absl::StrCat("--ops-address=", flags.ops_address,
+                        " is not HOST:PORT like 127.0.0.1:7434; off turns it off");
+  }
   if (flags.insecure && flags.tls.any()) return "--insecure and --tls-... exclude each other";
   if (!flags.tls.any() && !flags.insecure && !IsLoopback(flags.address)) {
     return absl::StrCat("--address=", flags.address,
                         " is open to other machines and has no TLS; give --tls-cert and --tls-key, "
                         "or say --insecure if the network is trusted");
+  }
+  if (!flags.ops_address.empty() && !flags.ops_insecure && !flags.insecure &&
+      !IsLoopback(flags.ops_address)) {
+    return absl::StrCat("--ops-address=", flags.ops_address,
+                        " is open to other machines and plain HTTP; say --ops-insecure if the "
+                        "network is trusted");
   }
   const BackendOptions& b = flags.backend;
   if (b.max_matrix_bytes > b.matrix_store_bytes) {
@@ -113,11 +112,13 @@ std::string CheckTogether(const Flags& flags, int64_t usable_memory) {
   }
   const double total = static_cast<double>(b.matrix_store_bytes) +
                        static_cast<double>(b.preconditioner_store_bytes) +
-                       static_cast<double>(b.plan_cache_bytes) + static_cast<double>(b.rhs_bytes);
+                       static_cast<double>(b.plan_cache_bytes) + static_cast<double>(b.rhs_bytes) +
+                       static_cast<double>(b.max_build_bytes);
   if (total > static_cast<double>(usable_memory)) {
-    return absl::StrCat("the byte limits of stores, plan cache and right-hand sides sum to ",
-                        static_cast<int64_t>(total / kMiB), " MiB, and this process may use ",
-                        usable_memory / kMiB, " MiB (its cgroup's limit, or the machine's memory)");
+    return absl::StrCat(
+        "the byte limits of stores, plan cache, right-hand sides and a build sum to ",
+        static_cast<int64_t>(total / kMiB), " MiB, and this process may use ", usable_memory / kMiB,
+        " MiB (its cgroup's limit, or the machine's memory)");
   }
   return "";
 }
@@ -129,19 +130,18 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   Flags& flags = parsed.flags;
   BackendOptions& backend = flags.backend;
   backend.version = SPAID_VERSION;
+  // 0.9 in all: what is left is for the second copy that an upload by rows or out of order needs.
   backend.matrix_store_bytes = usable_memory / 4;
-  backend.preconditioner_store_bytes = usable_memory / 4;
-  backend.max_matrix_bytes = usable_memory / 8;
+  backend.preconditioner_store_bytes = usable_memory / 5;
+  backend.max_matrix_bytes = usable_memory / 10;
   backend.plan_cache_bytes = usable_memory / 10;
   backend.rhs_bytes = usable_memory / 10;
-  backend.max_build_bytes = usable_memory / 2;
+  backend.max_build_bytes = usable_memory / 4;
 
   CLI::App app(
-      "spaid: builds sparse approximate inverse preconditioners and solves sparse linear systems "
-      "for\n"
-      "clients that talk gRPC to it. Byte limits default to shares of the memory that this "
-      "process\n"
-      "may use (its cgroup's limit, or the machine's).",
+      "spaid: builds sparse approximate inverse preconditioners and solves sparse linear\n"
+      "systems for clients that talk gRPC to it. Byte limits default to shares of the memory\n"
+      "that this process may use (its cgroup's limit, or the machine's).",
       "spaid");
   app.set_version_flag("--version", "spaid " SPAID_VERSION);
   app.set_config("--flagfile", "", "Read flags from FILE, one NAME=VALUE a line, without dashes");
@@ -155,6 +155,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.add_option("--ops-address", flags.ops_address,
                  "HOST:PORT of /metrics, /healthz and /readyz; off (or empty): none");
   app.add_flag("--insecure", flags.insecure, "Serve other machines without TLS");
+  app.add_flag("--ops-insecure", flags.ops_insecure,
+               "Serve --ops-address, which is plain HTTP, to other machines");
   app.add_option("--tls-cert", flags.tls.certificate, "PEM certificate chain; files are watched");
   app.add_option("--tls-key", flags.tls.key, "PEM private key of --tls-cert");
   app.add_option("--tls-client-ca", flags.tls.client_ca,
@@ -164,7 +166,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
                  "File of lines TOKEN NAME: bearer tokens and the tenants they stand for");
   app.add_flag("--trust-tenant-header", flags.trust_tenant_header,
                "Believe the metadata x-spaid-tenant (behind a proxy that sets it)");
-  app.add_option("--devices", devices, "auto, cpu, gpu:INDEX or UUID; several with commas");
+  app.add_option("--devices", devices, "auto or cpu: this version computes on the CPU");
   app.add_option("--threads", backend.threads, "Threads of one job; 0: all cores")
       ->check(CLI::Range(0, 4096));
   AddBytes(app, "--matrix-store-bytes", &backend.matrix_store_bytes, "Bytes of stored matrices");
@@ -196,8 +198,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.add_option("--log-level", log_level, "debug, info, warning or error");
 
   // CLI11 takes `--name=` for a name whose value is the next word. Here it means the empty value,
-  // which
-  // --ops-address alone has a use for.
+  // which --ops-address alone has a use for.
   std::vector<std::string> words;  // as CLI11 wants them: the last one first
   for (int i = argc - 1; i > 0; --i) {
     const std::string word = argv[i];

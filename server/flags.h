@@ -18,6 +18,7 @@ struct Flags {
   std::string port_file;
   std::string ops_address = "127.0.0.1:7434";
   bool insecure = false;
+  bool ops_insecure = false;
   TlsFiles tls;
   std::string tokens_file;
   bool trust_tenant_header = false;

@@ -133,7 +133,8 @@ int main(int argc, char** argv) {
   RouteGrpcLog(LogLevel::kDebug);
   ShutdownSignals signals;  // before any thread starts
   if (const absl::Status status = Serve(parsed.flags, signals); !status.ok()) {
-    std::fprintf(stderr, "spaid: %s\n", std::string(status.message()).c_str());
+    std::fprintf(stderr, "spaid: [%s] %s\n", ReasonOf(status).c_str(),
+                 std::string(status.message()).c_str());
     return 1;
   }
   return 0;

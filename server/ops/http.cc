@@ -3,11 +3,12 @@
 #include <httplib.h>
 #include <sys/socket.h>
 
+#include <optional>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/address.h"
 #include "server/base/metrics.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
@@ -15,7 +16,7 @@
 namespace spaid::server {
 namespace {
 
-constexpr int kThreads = 2;
+constexpr int kThreads = 4;
 constexpr time_t kTimeoutSeconds = 5;  // of a slow or silent client
 constexpr char kText[] = "text/plain; charset=utf-8";
 
@@ -30,16 +31,14 @@ struct OpsServer::Impl {
 absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(const std::string& address,
                                                             const Metrics* metrics,
                                                             std::function<bool()> ready) {
-  const size_t colon = address.rfind(':');
-  int port = -1;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) {
+  const std::optional<HostPort> parsed = ParseHostPort(address);
+  if (!parsed) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, reason::kBadFlag,
         absl::StrCat("--ops-address=", address, " is not HOST:PORT; empty turns the port off"));
   }
-  std::string host = address.substr(0, colon);
-  std::string bind_host = host;
+  int port = parsed->port;
+  std::string bind_host = parsed->host;
   if (bind_host.size() > 2 && bind_host.front() == '[' && bind_host.back() == ']') {
     bind_host = bind_host.substr(1, bind_host.size() - 2);
   }
@@ -52,6 +51,8 @@ absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(const std::string& a
     const int on = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   });
+  // A connection that is kept open keeps a thread: one question each.
+  http.set_keep_alive_max_count(1);
   http.set_read_timeout(kTimeoutSeconds);
   http.set_write_timeout(kTimeoutSeconds);
   http.set_payload_max_length(1024);
@@ -76,7 +77,7 @@ absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(const std::string& a
                                   ": the port is taken, or the address is not one of this "
                                   "machine; choose another (port 0 picks a free one)"));
   }
-  impl->address = absl::StrCat(host, ":", port);
+  impl->address = absl::StrCat(parsed->host, ":", port);
   impl->thread = std::thread([&http] { http.listen_after_bind(); });
   // stop() before the loop runs would be lost.
   while (!http.is_running()) std::this_thread::yield();

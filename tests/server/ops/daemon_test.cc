@@ -93,6 +93,12 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
       {"--log-level=loud"},
       {"--devices=abacus"},
       {"--devices=gpu:0"},
+      {"--devices=gpu:77,cpu"},
+      {"--address=localhost"},
+      {"--address=localhost:http"},
+      {"--address=127.0.0.1:0", "--ops-address=localhost"},
+      {"--address=127.0.0.1:0", "--ops-address=0.0.0.0:0"},
+      {"--max-build-bytes=7000000GiB"},
       {"--max-queued-jobs=0"},
       {"--tokens=", "--address=127.0.0.1:0"},
       {"--matrix-store-bytes=8000000GiB"},
@@ -107,6 +113,7 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
     EXPECT_EQ(ran.err.rfind("spaid: ", 0), 0u) << ran.err;
   }
   EXPECT_NE(RunDaemon({"--address=0.0.0.0:0"}).err.find("--insecure"), std::string::npos);
+  EXPECT_NE(RunDaemon({"--ops-address=0.0.0.0:0"}).err.find("--ops-insecure"), std::string::npos);
   EXPECT_NE(RunDaemon({"--devices=gpu:0"}).err.find("CPU"), std::string::npos);
 }
 
