@@ -93,7 +93,9 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       }
     }
     ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, header_, "header"));
-    say_need_ = true;
+    // Said from a copy: by the time that a slow reader takes it, all may have been sent and input_
+    // be the executor's.
+    need_ = input_->Need();
     ReadLocked();
     return absl::OkStatus();
   }
@@ -149,8 +151,8 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       message->mutable_wait();
       return true;
     }
-    if (std::exchange(say_need_, false)) {
-      *message->mutable_need() = input_->Need();
+    if (need_) {
+      *message->mutable_need() = *std::exchange(need_, std::nullopt);
       return true;
     }
     if (!have_ || done_) return false;
@@ -177,7 +179,8 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   std::optional<Stored<Matrix>> have_;
   v1::Timings timings_;
   Clock::time_point opened_{}, first_chunk_{};
-  bool say_have_ = false, say_wait_ = false, say_need_ = false, got_header_ = false, done_ = false;
+  std::optional<v1::UploadNeed> need_;  // to be said
+  bool say_have_ = false, say_wait_ = false, got_header_ = false, done_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // have / wait / need, layouts and types, timings.
 #include <string>
+#include <thread>
 
 #include "server/base/digest.h"
 #include "tests/server/rpc/harness.h"
@@ -80,6 +81,40 @@ TEST(Upload, AWaiterTakesOverWhenTheFirstGivesUp) {
   for (const auto& chunk : ChunksOf(a)) second.Chunk(chunk);
   EXPECT_TRUE(second.Done().Finish().ok());
   EXPECT_FALSE(first.Finish().ok());
+}
+
+// `wait` cannot get out, so `need` is due only when the input is complete and being stored.
+TEST(Upload, AWaiterThatReadsNothingBeforeItHasSentAllIsServed) {
+  Harness h;
+  const Csc a = DiagonalMatrix(4);
+  UploadCall first = OpenUpload(h);
+  first.Head(WithDigests(a));
+  v1::UploadMatrixResponse response;
+  ASSERT_TRUE(first.Read(&response));
+  ASSERT_TRUE(response.has_need());
+
+  grpc::ChannelArguments narrow;  // windows of less than a message
+  narrow.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 5);
+  narrow.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto channel = h.NewChannel(narrow);
+  const auto stub = v1::MatrixService::NewStub(channel);
+  UploadCall second(Context(), &v1::MatrixService::Stub::UploadMatrix, *stub);
+  second.Head(WithDigests(a));
+  while (h.backend->streams().outgoing_bytes() == 0) std::this_thread::yield();
+  first.Cancel();
+  EXPECT_FALSE(first.Finish().ok());
+  for (const auto& chunk : ChunksOf(a)) second.Chunk(chunk);
+  second.Done();
+  while (h.backend->matrices().stats().entries == 0) std::this_thread::yield();
+  EXPECT_GT(h.backend->streams().outgoing_bytes(), 0) << "`wait` was to be stuck";
+
+  std::vector<v1::UploadMatrixResponse> events;
+  const grpc::Status status = second.Finish(&events);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_TRUE(events[0].has_wait());
+  EXPECT_EQ(events[1].need().ranges_size(), 3);
+  EXPECT_EQ(events[2].done().matrix().n(), 4);
 }
 
 TEST(Upload, RowsAndFloat32AreConverted) {
