@@ -27,6 +27,26 @@ Status PlanMismatch(const std::string& what) {
       .At("plan");
 }
 
+// What of the options decides which pattern a plan has: a limit that it met is of no matter.
+PatternOptions Shape(PatternOptions options) {
+  options.max_nnz = 0;
+  return options;
+}
+
+// "pattern_power 2 (not 1), keep_tau": what differs.
+std::string Differences(const PatternOptions& plan, const PatternOptions& spec) {
+  std::string out;
+  const auto add = [&out](bool differs, const std::string& what) {
+    if (differs) out += (out.empty() ? "" : ", ") + what;
+  };
+  add(plan.power != spec.power,
+      "pattern_power " + std::to_string(plan.power) + " (not " + std::to_string(spec.power) + ")");
+  add(plan.keep_tau != spec.keep_tau, "another keep_tau");
+  add(plan.ensure_row != spec.ensure_row, "another ensure_row");
+  add(plan.row_match != spec.row_match, "another row_match");
+  return out;
+}
+
 std::string Columns(int64_t count, int64_t n, int64_t first) {
   return std::to_string(count) + " of " + std::to_string(n) + " columns (first " +
          std::to_string(first) + ")";
@@ -103,6 +123,7 @@ class CpuEngine final : public Engine {
         auto made = PlanStaticSpai(a, user_pattern, spec.static_spai, context);
         if (!made.ok()) return made.status();
         plan->static_spai = std::move(*made);
+        plan->pattern = Shape(spec.static_spai.pattern);
         plan->reads_values = spec.static_spai.pattern.keep_tau.has_value();
         break;
       }
@@ -126,6 +147,10 @@ class CpuEngine final : public Engine {
       return Status(StatusCode::kFailedPrecondition, "VALUES_NEEDED",
                     "the matrix holds a pattern only; a build needs its values")
           .At("values");
+    }
+    if (const PatternOptions shape = Shape(spec.static_spai.pattern);
+        spec.engine == EngineKind::kStaticSpai && !(mine->pattern == shape)) {
+      return PlanMismatch("the plan is for " + Differences(mine->pattern, shape));
     }
     BuildResult result;
     CscMatrix m;

@@ -16,6 +16,7 @@ struct CpuPlan final : Plan {
   int64_t n = 0;
   int64_t nnz = 0;
   bool reads_values = false;
+  PatternOptions pattern;                             // kStaticSpai only; max_nnz is not kept
   std::shared_ptr<const StaticSpaiPlan> static_spai;  // kStaticSpai only
 
   int64_t host_bytes() const override;

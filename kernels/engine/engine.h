@@ -111,7 +111,9 @@ class Engine {
                                                        const Context& context) const = 0;
 
   // Errors: as of BuildStaticSpai and Jacobi; INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for
-  // another kind, size or count of entries; FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone.
+  // another kind, size or pattern, or for other pattern options (max_nnz aside: the plan met its
+  // own). Of a user pattern the plan's counts. FAILED_PRECONDITION/VALUES_NEEDED for a pattern
+  // alone.
   virtual Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec,
                                     const CscView& a, const Context& context) const = 0;
 

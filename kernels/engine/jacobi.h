@@ -16,7 +16,7 @@ struct JacobiResult {
 // the first column whose diagonal is zero, not stored, or too small to invert); stop statuses.
 Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context);
 
-// Diagonal entries of square canonical `a` that BuildJacobi would refuse. O(n log nnz / n).
+// Diagonal entries of square canonical `a` that BuildJacobi would refuse: a binary search a column.
 Occurrence UninvertibleDiagonal(const CscView& a);
 
 // Value of rank ⌊q (n − 1) + 1/2⌋ of the ascending `norms` for q = 0, 10, 25, 50, 75, 90, 99, 100

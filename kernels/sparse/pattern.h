@@ -27,6 +27,8 @@ struct PatternOptions {
   // Upper bound on nnz of the result; over it: RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE. 0: what the
   // machine's memory holds.
   int64_t max_nnz = 0;
+
+  bool operator==(const PatternOptions&) const = default;
 };
 
 // `a`: square. `user`: replaces A's pattern as the base; same size; may be null. The power's factor
