@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels/static_spai/static_spai_plan.h"
+
 namespace spaid::kernels {
 namespace {
 
@@ -28,14 +30,8 @@ Status CheckStaticSpai(const StaticSpaiOptions& options) {
     return Bad("BAD_MAX_NNZ", "max_nnz", std::to_string(pattern.max_nnz),
                "0 (no limit) or a positive count");
   }
-  if (!InUnitInterval(options.post_filter)) {
-    return Bad("BAD_POST_FILTER", "post_filter", std::to_string(options.post_filter),
-               "a finite value in 0 .. 1");
-  }
-  if (!InUnitInterval(options.gram_pivot_limit)) {
-    return Bad("BAD_GRAM_PIVOT_LIMIT", "gram_pivot_limit", std::to_string(options.gram_pivot_limit),
-               "a finite value in 0 .. 1");
-  }
+  // Of the rest static SPAI is the judge, so that what passes here is not refused by the plan.
+  if (Status status = CheckOptions(PatternView{}, options); !status.ok()) return status;
   switch (options.local_solver) {
     case LocalSolver::kAuto:
     case LocalSolver::kQr:

@@ -55,6 +55,9 @@ TEST_F(Options, OutOfRange) {
       ExpectRefused(spec, "BAD_GRAM_PIVOT_LIMIT", "gram_pivot_limit");
     }
     PreconditionerSpec spec = Spec(kind);
+    spec.static_spai.gram_pivot_limit = 1;  // a scaled pivot is never over 1: nothing would pass
+    ExpectRefused(spec, "BAD_GRAM_PIVOT_LIMIT", "gram_pivot_limit");
+    spec = Spec(kind);
     spec.static_spai.pattern.max_nnz = -1;
     ExpectRefused(spec, "BAD_MAX_NNZ", "max_nnz");
     spec = Spec(kind);
@@ -73,6 +76,9 @@ TEST_F(Options, LimitsOfTheRangesAreAllowed) {
     ASSERT_TRUE(resolved.ok()) << resolved.status().message();
     EXPECT_EQ(resolved->spec.static_spai.pattern.power, 16);
     EXPECT_EQ(resolved->reason, "") << "nothing was AUTO";
+    const auto plan = engine_->MakePlan(resolved->spec, a_, nullptr, {});
+    EXPECT_TRUE(plan.ok()) << "what Resolve lets through can be planned: "
+                           << plan.status().message();
   }
 }
 
@@ -111,6 +117,37 @@ TEST_F(Options, APlanServesItsOwnKindAndSizeOnly) {
   status = engine_->Build(ForeignPlan(), Spec(EngineKind::kJacobi), a_, {}).status();
   EXPECT_EQ(status.reason(), "PLAN_MISMATCH");
   EXPECT_THAT(status.message(), HasSubstr("another engine"));
+}
+
+TEST_F(Options, APlanServesItsOwnPatternOptionsOnly) {
+  const auto plan = engine_->MakePlan(Spai(2), a_, nullptr, {});
+  ASSERT_TRUE(plan.ok());
+  const auto mismatch = [&](const PreconditionerSpec& spec, const char* what) {
+    const Status status = engine_->Build(**plan, spec, a_, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << what;
+    EXPECT_EQ(status.reason(), "PLAN_MISMATCH") << what;
+    EXPECT_THAT(status.message(), HasSubstr(what));
+  };
+  mismatch(Spai(1), "pattern_power 2 (not 1)");
+  PreconditionerSpec spec = Spai(2);
+  spec.static_spai.pattern.keep_tau = 0.5;
+  mismatch(spec, "keep_tau");
+  spec = Spai(2);
+  spec.static_spai.pattern.ensure_row = true;
+  mismatch(spec, "ensure_row");
+  spec = Spai(2);
+  spec.static_spai.pattern.row_match = true;
+  mismatch(spec, "row_match");
+  // What the plan does not depend on may change.
+  spec = Spai(2);
+  spec.static_spai.post_filter = 0.1;
+  spec.static_spai.local_solver = LocalSolver::kQr;
+  spec.static_spai.pattern.max_nnz = 1 << 20;
+  EXPECT_TRUE(engine_->Build(**plan, spec, a_, {}).ok());
+  // Another matrix of this size and count of entries.
+  CscMatrix other = a_;
+  std::swap(other.row_idx[0], other.row_idx[1]);  // not canonical, but it must not get that far
+  EXPECT_EQ(engine_->Build(**plan, Spai(2), other, {}).status().reason(), "PLAN_MISMATCH");
 }
 
 TEST_F(Options, APatternAloneCannotBeBuiltSolvedOrJudged) {
