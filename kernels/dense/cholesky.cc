@@ -80,9 +80,10 @@ SPAID_INLINE void SolveBlock(int64_t n, int64_t ld, const double* l, const doubl
 }  // namespace
 
 SPAID_HOT_KERNEL
-double CholeskyFactor(int64_t np, int64_t ld, double* a, double* inverse_diagonal, double limit) {
+double CholeskyFactor(int64_t np, int64_t ld, double* a, double* inverse_diagonal, double limit,
+                      double* scaled_determinant) {
   const int64_t panels = np / kLanes;
-  double smallest = 1;
+  double smallest = 1, product = 1;
   for (int64_t p = 0; p < panels; ++p) {
     const int64_t first = p * kLanes;
     double* inverse = inverse_diagonal + first;
@@ -98,6 +99,7 @@ double CholeskyFactor(int64_t np, int64_t ld, double* a, double* inverse_diagona
       }
       const double scaled = pivot / original[c];
       if (scaled < smallest) smallest = scaled;
+      product *= scaled;
       inverse[c] = 1 / std::sqrt(pivot);
       const Mask8 below = kLaneIndex > static_cast<int64_t>(c);
       const Vec8 column = below ? acc[c][0] * inverse[c] : Vec8{};
@@ -114,6 +116,7 @@ double CholeskyFactor(int64_t np, int64_t ld, double* a, double* inverse_diagona
     for (; segment + 1 < panels; segment += 2) SolvePanel<2>(p, segment, ld, inverse, a);
     if (segment < panels) SolvePanel<1>(p, segment, ld, inverse, a);
   }
+  if (scaled_determinant != nullptr) *scaled_determinant = product;
   return smallest;
 }
 

@@ -18,8 +18,13 @@ namespace spaid::kernels {
 // diagonal), and inverse_diagonal[q] = 1 / L_qq (np).
 // Returns the smallest scaled pivot min_q L_qq² / a_qq: 1 for orthogonal columns, 0 for a singular
 // matrix. Stops at the first pivot not over limit * a_qq (a NaN included) and returns max(0, that),
-// 0 for NaN: then `a` is not a factor.
-double CholeskyFactor(int64_t np, int64_t ld, double* a, double* inverse_diagonal, double limit);
+// 0 for NaN: then `a` is not a factor. `scaled_determinant` (may be null) receives the product of
+// the scaled pivots of a complete factor, that is det of `a` scaled to unit diagonal. The smallest
+// eigenvalue of that matrix is at least det / e (the others have the product of n - 1 numbers of
+// sum n at most, (n / (n - 1))^(n - 1) < e); a smallest pivot alone bounds nothing of use (Kahan's
+// matrix).
+double CholeskyFactor(int64_t np, int64_t ld, double* a, double* inverse_diagonal, double limit,
+                      double* scaled_determinant = nullptr);
 
 // x := (L Lᵀ)⁻¹ x for one right-hand side: np, 64-byte aligned, padding finite.
 void CholeskySolve(int64_t np, int64_t ld, const double* l, const double* inverse_diagonal,

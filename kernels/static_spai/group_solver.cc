@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/dense/cholesky.h"
 #include "kernels/dense/qr.h"
@@ -36,8 +37,7 @@ bool TooLargeForQr(int64_t rows, int64_t columns, int64_t targets) {
          PadToLanes(std::max(rows, columns)) * (columns + targets) > tuning::kMaxDenseEntries;
 }
 
-// Zero has residual 1, so a minimum over it is rounding of an ill-conditioned problem. A filtered
-// column may be worse than zero; that is what was asked for.
+// Zero has residual 1, so a minimum over it is rounding of an ill-conditioned problem.
 constexpr double kWorthlessResidual = 1 + 1e-10;
 
 bool AllFinite(const double* x, int64_t n) {
@@ -86,10 +86,10 @@ int64_t GroupSolver::Bytes(int64_t n, const LocalCounts& largest, int64_t n2) {
   const int64_t gram = PaddedLeadingDimension(dense_cols) * PadToLanes(dense_cols);
   const int64_t qr =
       std::min((rows + kLanes) * (dense_cols + targets), 2 * tuning::kMaxDenseEntries);
-  const int64_t doubles = std::max(gram, qr)                  // matrix_
-                          + gram                              // upper_
-                          + PadToLanes(n2) * (1 + 5 + 8 + 8)  // inverse_, scratch_, x, g
-                          + rows * 8 * 2                      // residual_, CGLS
+  const int64_t doubles = std::max(gram, qr)                   // matrix_
+                          + gram                               // upper_
+                          + PadToLanes(n2) * (1 + 5 + 8 + 16)  // inverse_, scratch_, x, g
+                          + rows * 8 * 2                       // residual_, CGLS
                           + tuning::kSmallEntries + 8 * 16;
   return LocalAssembler::Bytes(n, largest.entries, n2, targets) + doubles * 8 + n2 * 16;
 }
@@ -104,7 +104,7 @@ GroupSolver::GroupSolver(int64_t n, const LocalCounts& largest, int64_t n2_max) 
   dense_rows_.Ensure(tuning::kSmallEntries);
   inverse_.Ensure(np);
   solution_.Ensure(np * 8);
-  gradient_.Ensure(np * 8);
+  gradient_.Ensure(2 * np * 8);
   residual_.Ensure(PadToLanes((largest.rows + tuning::kMaxGroup + 1) * 8));
 }
 
@@ -141,7 +141,7 @@ double* GroupSolver::NegativeUnits(const Job& job, size_t first, int count, int 
   return r;
 }
 
-// m from B m = Âᵀ e, B = ÂᵀÂ, then one corrected step: m += B⁻¹ Âᵀ (e − Â m). Chu et al. 2023 solve
+// m from B m = Âᵀ e, B = ÂᵀÂ, then corrected steps: m += B⁻¹ Âᵀ (e − Â m). Chu et al. 2023 solve
 // the same problems by QR; the corrected step is that of the semi-normal equations (Björck 1987).
 bool GroupSolver::SolveGram(const Job& job) {
   const LocalProblem& problem = job.problem;
@@ -159,53 +159,115 @@ bool GroupSolver::SolveGram(const Job& job) {
   }
   for (int64_t q = n2; q < np; ++q) b[q * ld + q] = 1;
   const double limit = job.options.gram_pivot_limit;
-  const double pivot = CholeskyFactor(np, ld, b, inverse, limit);
+  double determinant = 0;
+  const double pivot = CholeskyFactor(np, ld, b, inverse, limit, &determinant);
   for (ColumnOutcome& outcome : job.outcomes) outcome.min_scaled_pivot = pivot;
   if (!(pivot > limit)) return false;
+  const double eigenvalue = SmallestEigenvalue(n2, determinant);
+  if (!(eigenvalue >=
+        std::max(tuning::kLeastEigenvalue, tuning::kLeastRoundings * static_cast<double>(n2) *
+                                               std::numeric_limits<double>::epsilon()))) {
+    return false;
+  }
+  const bool weak = eigenvalue < tuning::kGoodEigenvalue;
 
   const auto count = static_cast<int>(job.targets.size());
   for (int first = 0; first < count;) {
     const int width = count - first == 1 ? 1 : count - first <= 4 ? 4 : 8;
     const int here = std::min(width, count - first);
+    const auto at = static_cast<size_t>(first);
     const auto solve = [&](double* x) {
       if (width == 8) return CholeskySolve8(n2, ld, b, inverse, x);
       if (width == 4) return CholeskySolve4(n2, ld, b, inverse, x);
       CholeskySolve(np, ld, b, inverse, x);
     };
     double* x = solution_.Ensure(np * width);
-    double* g = gradient_.Ensure(np * width);
+    double* g = gradient_.Ensure(2 * np * width);  // the second half: Correct
     std::fill(x, x + np * width, 0.0);
     std::fill(g + n2 * width, g + np * width, 0.0);
     for (int w = 0; w < here; ++w) {
-      GatherTargetRow(job, static_cast<size_t>(first + w), width, w, x);
+      GatherTargetRow(job, at + static_cast<size_t>(w), width, w, x);
     }
     solve(x);
-    if (pivot >= tuning::kStrongPivot && job.options.post_filter == 0 && AllFinite(x, n2 * width)) {
-      Finish(job, static_cast<size_t>(first), here, width, x, kColumnGram);
-      if (AtMinimum(job, static_cast<size_t>(first), here, width, x)) {
-        first += here;
-        continue;
-      }
+    bool done = false;
+    if (pivot >= tuning::kStrongPivot && !weak && AllFinite(x, n2 * width)) {
+      Store(job, at, here, width, x, kColumnGram);
+      done = AtMinimum(job, at, here, width, x);
     }
-    const int steps = pivot < tuning::kWeakPivot ? tuning::kWeakPivotSteps : 1;
-    for (int step = 0; step < steps; ++step) {
-      double* r = NegativeUnits(job, static_cast<size_t>(first), here, width);
-      MultiplyAdd(problem, width, x, r);
-      NegativeTransposeMultiply(problem, width, r, g);
-      solve(g);
-      for (int64_t i = 0; i < n2 * width; ++i) x[i] += g[i];
+    if (!done) {
+      if (!Correct(job, at, here, width, weak, solve, x, g)) return false;
+      Store(job, at, here, width, x, kColumnGram);
+      if (!Worthy(job, at, here)) return false;
     }
-    if (!AllFinite(x, n2 * width)) return false;
-    Finish(job, static_cast<size_t>(first), here, width, x, kColumnGram);
-    for (int w = 0; w < here; ++w) {
-      if (job.outcomes[static_cast<size_t>(first + w)].residual_norm > kWorthlessResidual &&
-          job.options.post_filter == 0) {
-        return false;
-      }
-    }
+    Filter(job, at, here, width, x);
     first += here;
   }
   return true;
+}
+
+double GroupSolver::SmallestEigenvalue(int64_t n2, double scaled_determinant) {
+  // A bound that costs nothing and serves small and well-conditioned problems (cholesky.h).
+  const double bound = scaled_determinant / 3;
+  if (bound >= tuning::kGoodEigenvalue) return bound;
+  const int64_t np = PadToLanes(n2), ld = PaddedLeadingDimension(n2);
+  double* z = gradient_.Ensure(np);
+  // Signs without a pattern that an eigenvector could be orthogonal to. ‖B⁻¹z‖ is 1/λ times the
+  // eigenvector's share of z, which is about 1.
+  uint64_t state = 0x9e3779b97f4a7c15u;
+  for (int64_t q = 0; q < np; ++q) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    z[q] = q >= n2 ? 0.0 : (state >> 32 & 1) != 0 ? 1.0 : -1.0;
+  }
+  const auto step = [&] {  // one of inverse iteration; returns how much z grew
+    double before = 0, after = 0;
+    SquaredNorms(np, 1, z, &before);
+    CholeskySolve(np, ld, matrix_.data(), inverse_.data(), z);
+    SquaredNorms(np, 1, z, &after);
+    const double norm = std::sqrt(after);
+    for (int64_t q = 0; q < np; ++q) z[q] /= norm;
+    return std::make_pair(norm, norm / std::sqrt(before));
+  };
+  // A factor 10 for the eigenvector's share of z being small.
+  const double first = step().first;
+  if (10 * first * tuning::kGoodEigenvalue <= 1) return 1 / (10 * first);
+  step();
+  return 1 / step().second;  // NaN and infinity end as no eigenvalue at all
+}
+
+// Where the problem is weak the steps go on until one changes ‖r‖ by less than the accuracy rule
+// allows (Â δ is orthogonal to what remains, so that ‖r‖² falls by ‖Âδ‖² = gᵀδ; the step was taken
+// then, and the next one would be smaller still).
+template <class Substitute>
+bool GroupSolver::Correct(const Job& job, size_t first, int here, int width, bool weak,
+                          const Substitute& solve, double* x, double* g) {
+  const int64_t n2 = job.problem.n_cols, size = n2 * width;
+  const int steps = weak ? tuning::kWeakSteps : 1;
+  for (int step = 0; step < steps; ++step) {
+    double* r = NegativeUnits(job, first, here, width);
+    MultiplyAdd(job.problem, width, x, r);
+    NegativeTransposeMultiply(job.problem, width, r, g);
+    double squared[8], change[8] = {};
+    if (weak) {
+      SquaredNorms(job.problem.n_rows, width, r, squared);
+      double* before = gradient_.data() + PadToLanes(n2) * width;
+      std::copy(g, g + size, before);
+    }
+    solve(g);
+    for (int64_t i = 0; i < size; ++i) x[i] += g[i];
+    if (!weak) break;
+    const double* before = gradient_.data() + PadToLanes(n2) * width;
+    for (int64_t i = 0; i < size; ++i) change[i % width] += g[i] * before[i];
+    bool small = true;
+    for (int w = 0; w < here; ++w) {
+      const double norm = std::sqrt(std::max(0.0, squared[w] - change[w]));
+      small &= change[w] <= tuning::kStepShare * norm * norm + tuning::kStepNorm * norm;
+    }
+    if (small) break;
+    if (step + 1 == steps) return false;
+  }
+  return AllFinite(x, size);
 }
 
 void GroupSolver::GatherTargetRow(const Job& job, size_t t, int width, int w, double* x) const {
@@ -282,11 +344,9 @@ void GroupSolver::SolveQr(const Job& job, uint8_t flags) {
       double* x = solution_.Ensure(PadToLanes(n2));
       std::fill(x, x + n2, 0.0);
       for (int64_t q = 0; q < rank; ++q) x[permutation_[static_cast<size_t>(q)]] = y[q];
-      Finish(job, static_cast<size_t>(t), 1, 1, x, flags);
-      if (!last && job.outcomes[static_cast<size_t>(t)].residual_norm > kWorthlessResidual &&
-          job.options.post_filter == 0) {
-        return false;
-      }
+      Store(job, static_cast<size_t>(t), 1, 1, x, flags);
+      if (!last && !Worthy(job, static_cast<size_t>(t), 1)) return false;
+      Filter(job, static_cast<size_t>(t), 1, 1, x);
     }
     return true;
   };
@@ -342,43 +402,69 @@ void GroupSolver::SolveIterative(const Job& job, uint8_t flags) {
       gamma = next;
       converged = gamma <= target;
     }
-    Finish(job, t, 1, 1, x, converged ? flags : flags | kColumnNotConverged);
+    Store(job, t, 1, 1, x, converged ? flags : flags | kColumnNotConverged);
+    Filter(job, t, 1, 1, x);
   }
 }
 
-void GroupSolver::Finish(const Job& job, size_t first, int count, int width, double* x,
-                         uint8_t flags) {
-  const LocalProblem& problem = job.problem;
-  const auto n2 = static_cast<size_t>(problem.n_cols);
+void GroupSolver::Residuals(const Job& job, size_t first, int count, int width, const double* x,
+                            double* squared) {
+  double* r = NegativeUnits(job, first, count, width);
+  MultiplyAdd(job.problem, width, x, r);
+  SquaredNorms(job.problem.n_rows, width, r, squared);
+}
+
+void GroupSolver::Store(const Job& job, size_t first, int count, int width, const double* x,
+                        uint8_t flags) {
+  const auto n2 = static_cast<size_t>(job.problem.n_cols);
   for (int w = 0; w < count; ++w) {
-    const size_t t = first + static_cast<size_t>(w);
-    double* m = job.values[t];
+    double* m = job.values[first + static_cast<size_t>(w)];
     for (size_t q = 0; q < n2; ++q) {
       m[q] = x[q * static_cast<size_t>(width) + static_cast<size_t>(w)] *
              job.scales.scale[static_cast<size_t>(job.columns[q])];
     }
-    if (job.options.post_filter > 0) {
-      FilterColumn(job.columns, job.targets[t], job.options.post_filter, m);
-      for (size_t q = 0; q < n2; ++q) {
-        if (m[q] == 0) x[q * static_cast<size_t>(width) + static_cast<size_t>(w)] = 0;
-      }
-    }
   }
-  double* r = NegativeUnits(job, first, count, width);
-  MultiplyAdd(problem, width, x, r);
   double squared[8];
-  SquaredNorms(problem.n_rows, width, r, squared);
+  Residuals(job, first, count, width, x, squared);
   for (int w = 0; w < count; ++w) {
     const size_t t = first + static_cast<size_t>(w);
     ColumnOutcome& outcome = job.outcomes[t];
     outcome.flags = flags;
     outcome.residual_norm = std::sqrt(squared[w]);
     if (!assembler_.target_reachable(t)) outcome.flags |= kColumnZero;
-    if (!std::isfinite(outcome.residual_norm) || !AllFinite(job.values[t], problem.n_cols)) {
+    if (!std::isfinite(outcome.residual_norm) || !AllFinite(job.values[t], job.problem.n_cols)) {
       std::fill(job.values[t], job.values[t] + n2, 0.0);
       outcome.residual_norm = 1;
       outcome.flags |= kColumnNonFinite;
     }
+  }
+}
+
+bool GroupSolver::Worthy(const Job& job, size_t first, int count) const {
+  for (int w = 0; w < count; ++w) {
+    if (job.outcomes[first + static_cast<size_t>(w)].residual_norm > kWorthlessResidual) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void GroupSolver::Filter(const Job& job, size_t first, int count, int width, double* x) {
+  if (!(job.options.post_filter > 0)) return;
+  const auto n2 = static_cast<size_t>(job.problem.n_cols);
+  for (int w = 0; w < count; ++w) {
+    const size_t t = first + static_cast<size_t>(w);
+    FilterColumn(job.columns, job.targets[t], job.options.post_filter, job.values[t]);
+    for (size_t q = 0; q < n2; ++q) {
+      if (job.values[t][q] == 0) x[q * static_cast<size_t>(width) + static_cast<size_t>(w)] = 0;
+    }
+  }
+  double squared[8];
+  Residuals(job, first, count, width, x, squared);
+  for (int w = 0; w < count; ++w) {
+    ColumnOutcome& outcome = job.outcomes[first + static_cast<size_t>(w)];
+    // A column that was set to zero has residual 1 already.
+    if ((outcome.flags & kColumnNonFinite) == 0) outcome.residual_norm = std::sqrt(squared[w]);
   }
 }
 

@@ -53,15 +53,31 @@ class GroupSolver {
  private:
   struct Job;  // the arguments of one Solve
 
+  // False: the Gram matrix is too ill-conditioned for some of the columns.
   bool SolveGram(const Job& job);
+  // Of the last factor, whose scaled determinant is given: at most about the smallest eigenvalue of
+  // the scaled Gram matrix where that is under kGoodEigenvalue, else anything over that.
+  double SmallestEigenvalue(int64_t n2, double scaled_determinant);
+  // Corrected steps for `here` columns from `first` on until they suffice; false: they do not.
+  template <class Substitute>
+  bool Correct(const Job& job, size_t first, int here, int width, bool weak,
+               const Substitute& solve, double* x, double* g);
   // x[q * width + w] = (Âᵀ e)_q, e the right-hand side of target t; x is zero elsewhere before.
   void GatherTargetRow(const Job& job, size_t t, int width, int w, double* x) const;
   // Whether `count` finished columns from `first` on need no corrected step.
   bool AtMinimum(const Job& job, size_t first, int count, int width, const double* x) const;
   void SolveQr(const Job& job, uint8_t flags);
   void SolveIterative(const Job& job, uint8_t flags);
-  // Stores `width` finished columns from `first` on; x is scaled back, filtered and judged.
-  void Finish(const Job& job, size_t first, int count, int width, double* x, uint8_t flags);
+  // Stores `count` solved columns from `first` on, scaled back, with their residuals. The
+  // post-filter comes later (Filter), so that what it drops is never taken for a bad solution.
+  void Store(const Job& job, size_t first, int count, int width, const double* x, uint8_t flags);
+  // Whether the stored columns are better than zero's: no minimum has a larger residual.
+  bool Worthy(const Job& job, size_t first, int count) const;
+  // Applies the post-filter to stored columns, and forms their residuals anew.
+  void Filter(const Job& job, size_t first, int count, int width, double* x);
+  // ‖Â x − e‖² of `count` columns from `first` on.
+  void Residuals(const Job& job, size_t first, int count, int width, const double* x,
+                 double* squared);
   // -e_k for `count` targets from `first` on, `width` stored together.
   double* NegativeUnits(const Job& job, size_t first, int count, int width);
 

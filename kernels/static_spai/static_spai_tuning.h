@@ -17,13 +17,23 @@ inline constexpr double kBatchNs = 200e3;
 inline constexpr int64_t kLongColumn = 256;
 inline constexpr int64_t kLongFactor = 2;
 
-// Under this scaled pivot the Gram path takes more corrected steps: on sherman2, power 2 (pivot
-// 1.7e-10), one step leaves a residual 1.5e-4 too large, two meet the rule.
-inline constexpr double kWeakPivot = 1e-6;
-inline constexpr int kWeakPivotSteps = 3;
+// Conditioning of the scaled Gram matrix, as its smallest eigenvalue (the largest is at most n2).
+// Rounding moves that by about 1e-15, and each corrected step leaves that share of the error: from
+// kGoodEigenvalue on, one step meets any demand. Under it steps go on, kWeakSteps at most, until a
+// step shows that the one before it was enough; under kLeastEigenvalue (or this many roundings per
+// column, where that is more) the factor says nothing about the matrix and QR takes over. sherman2,
+// power 2: 1.7e-10; one step leaves a residual 1.5e-4 too large, two meet the rule.
+inline constexpr double kGoodEigenvalue = 1e-6;
+inline constexpr int kWeakSteps = 4;
+inline constexpr double kLeastEigenvalue = 1e-12;
+inline constexpr double kLeastRoundings = 64;
+// A step is small where it lowers ‖r‖² by at most kStepShare ‖r‖² + kStepNorm ‖r‖: within what the
+// rule ‖r‖ <= (1 + 1e-6) ‖r_QR‖ + 1e-10 allows.
+inline constexpr double kStepShare = 1e-6;
+inline constexpr double kStepNorm = 1e-10;
 
-// From this scaled pivot on the corrected step is left out where the solution proves to be at the
-// minimum already, to this tolerance in ‖r‖².
+// From this scaled pivot on (and with a good eigenvalue) the corrected step is left out where the
+// solution proves to be at the minimum already, to this tolerance in ‖r‖².
 inline constexpr double kStrongPivot = 1e-2;
 inline constexpr double kMinimumTolerance = 1e-13;
 

@@ -51,7 +51,9 @@ TEST(Cholesky, TwoByTwoByHand) {
   oracle::Dense dense(2, 2);
   dense.a = {4, 2, 2, 10};
   Padded p(dense);
-  EXPECT_DOUBLE_EQ(CholeskyFactor(p.np, p.ld, p.a, p.inverse, 1e-10), 0.9);
+  double determinant = 0;
+  EXPECT_DOUBLE_EQ(CholeskyFactor(p.np, p.ld, p.a, p.inverse, 1e-10, &determinant), 0.9);
+  EXPECT_DOUBLE_EQ(determinant, 36.0 / 40);  // of the matrix over that of its diagonal
   EXPECT_DOUBLE_EQ(p.inverse[0], 0.5);
   EXPECT_DOUBLE_EQ(p.inverse[1], 1.0 / 3);
   EXPECT_DOUBLE_EQ(p.a[1], 1);

@@ -74,16 +74,6 @@ inline Pattern DiagonalPattern(int64_t n) {
   return p;
 }
 
-// The bound that the Gram path owes to QR, for every column.
-inline void ExpectGramAccuracy(const StaticSpaiResult& gram, const StaticSpaiResult& qr,
-                               const std::string& what) {
-  ASSERT_EQ(gram.residual_norms.size(), qr.residual_norms.size());
-  for (size_t k = 0; k < qr.residual_norms.size(); ++k) {
-    ASSERT_LE(gram.residual_norms[k], (1 + 1e-6) * qr.residual_norms[k] + 1e-10)
-        << what << ", column " << k << ", scaled pivot " << gram.min_scaled_pivots[k];
-  }
-}
-
 // ‖A m_k − e_k‖ from the values of M, in plain loops.
 inline std::vector<double> ExplicitResiduals(const CscView& a, const CscView& m) {
   std::vector<double> norms;
@@ -118,6 +108,61 @@ inline double RoundingOfResidual(const CscView& a, const CscView& m, int64_t k) 
     }
   }
   return 4 * std::numeric_limits<double>::epsilon() * oracle::Norm(size);
+}
+
+// The bound that the Gram path owes to QR, for every column, by residuals formed here.
+inline void ExpectGramAccuracy(const CscView& a, const StaticSpaiResult& gram,
+                               const StaticSpaiResult& qr, const std::string& what) {
+  ASSERT_EQ(gram.residual_norms.size(), qr.residual_norms.size());
+  const std::vector<double> of_gram = ExplicitResiduals(a, gram.m);
+  const std::vector<double> of_qr = ExplicitResiduals(a, qr.m);
+  for (size_t k = 0; k < of_qr.size(); ++k) {
+    const auto column = static_cast<int64_t>(k);
+    // What A m − e itself rounds is no error of either solver.
+    const double noise =
+        RoundingOfResidual(a, gram.m, column) + RoundingOfResidual(a, qr.m, column);
+    ASSERT_LE(of_gram[k], (1 + 1e-6) * of_qr[k] + 1e-10 + noise)
+        << what << ", column " << k << ", scaled pivot " << gram.min_scaled_pivots[k];
+  }
+}
+
+// Kahan's matrix diag(1, s, s², ...) (E − c strictly_upper), s = sin θ, c = cos θ, times a random
+// orthogonal matrix from the left: unit columns, moderate pivots, a condition number that grows
+// like (1 + c)^n / s^n (Kahan 1966).
+inline CscMatrix OrthogonalKahan(int64_t n, double theta, uint64_t seed) {
+  oracle::Dense a(n, n);
+  double power = 1;
+  for (int64_t i = 0; i < n; ++i, power *= std::sin(theta)) {
+    for (int64_t j = i; j < n; ++j) a(i, j) = i == j ? power : -std::cos(theta) * power;
+  }
+  oracle::Random random(seed);
+  for (int64_t reflector = 0; reflector < n; ++reflector) {
+    oracle::Vector v(static_cast<size_t>(n));
+    for (double& x : v) x = random.Uniform(-1, 1);
+    const double norm = oracle::Norm(v);
+    for (int64_t j = 0; j < n; ++j) {
+      double dot = 0;
+      for (int64_t i = 0; i < n; ++i) dot += v[static_cast<size_t>(i)] * a(i, j);
+      for (int64_t i = 0; i < n; ++i) {
+        a(i, j) -= 2 * dot / (norm * norm) * v[static_cast<size_t>(i)];
+      }
+    }
+  }
+  return oracle::FromDense(a);
+}
+
+// The first `full` columns full, the others with their diagonal only.
+inline Pattern FullColumnsThenDiagonal(int64_t n, int64_t full) {
+  Pattern p;
+  p.n_rows = p.n_cols = n;
+  p.col_ptr.push_back(0);
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t i = 0; i < n; ++i) {
+      if (j < full || i == j) p.row_idx.push_back(static_cast<int32_t>(i));
+    }
+    p.col_ptr.push_back(static_cast<int64_t>(p.row_idx.size()));
+  }
+  return p;
 }
 
 }  // namespace spaid::kernels

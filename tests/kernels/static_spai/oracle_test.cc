@@ -64,8 +64,10 @@ TEST(StaticSpaiAccuracy, GramKeepsUpWithQrInEveryColumn) {
       for (const int power : {1, 2, 3}) {
         const StaticSpaiResult qr = Build(entry.a, nullptr, With(LocalSolver::kQr, power));
         const std::string what = entry.name + ", power " + std::to_string(power);
-        ExpectGramAccuracy(Build(entry.a, nullptr, With(LocalSolver::kGram, power)), qr, what);
-        ExpectGramAccuracy(Build(entry.a, nullptr, With(LocalSolver::kAuto, power)), qr, what);
+        ExpectGramAccuracy(entry.a, Build(entry.a, nullptr, With(LocalSolver::kGram, power)), qr,
+                           what);
+        ExpectGramAccuracy(entry.a, Build(entry.a, nullptr, With(LocalSolver::kAuto, power)), qr,
+                           what);
       }
     }
   }
@@ -79,13 +81,51 @@ TEST(StaticSpaiAccuracy, GramKeepsUpWithQrAtEveryPivot) {
     for (const int power : {1, 2}) {
       const StaticSpaiResult qr = Build(a, nullptr, With(LocalSolver::kQr, power));
       const StaticSpaiResult gram = Build(a, nullptr, With(LocalSolver::kGram, power));
-      ExpectGramAccuracy(gram, qr, "angle " + std::to_string(angle));
+      ExpectGramAccuracy(a, gram, qr, "angle " + std::to_string(angle));
       if (angle < 1e-6) {
         EXPECT_GT(gram.quality.rescued_columns, 0);
       } else if (angle > 1e-2) {
         EXPECT_EQ(gram.quality.rescued_columns, 0);
       }
     }
+  }
+}
+
+// Matrices whose smallest pivot hides their condition number.
+TEST(StaticSpaiAccuracy, GramKeepsUpWithQrOnKahanMatrices) {
+  for (const auto& [n, theta] : {std::pair{8, 0.3},
+                                 {12, 0.5},
+                                 {24, 0.8},
+                                 {24, 1.1},
+                                 {40, 0.9},
+                                 {28, 1.0},
+                                 {48, 1.2},
+                                 {48, 1.4},
+                                 {90, 1.2},
+                                 {16, 1.0}}) {
+    for (const uint64_t seed : {1, 2, 3}) {
+      const CscMatrix a = OrthogonalKahan(n, theta, seed);
+      // One column alone, several that share a factor, all of them.
+      for (const int64_t full : {1, 3, n}) {
+        const Pattern pattern = FullColumnsThenDiagonal(n, full);
+        const StaticSpaiResult qr = Build(a, pattern, With(LocalSolver::kQr));
+        for (const LocalSolver solver : {LocalSolver::kGram, LocalSolver::kAuto}) {
+          ExpectGramAccuracy(a, Build(a, pattern, With(solver)), qr,
+                             "Kahan " + std::to_string(n) + ", theta " + std::to_string(theta) +
+                                 ", full columns " + std::to_string(full));
+        }
+      }
+    }
+  }
+}
+
+// A good condition number needs no rescue, however small the determinant is.
+TEST(StaticSpaiAccuracy, GramRescuesNoColumnOfAWellConditionedMatrix) {
+  const CscMatrix a = oracle::Laplacian2d(12, 12);
+  for (const int power : {1, 2, 3, 4, 5}) {
+    const StaticSpaiResult gram = Build(a, nullptr, With(LocalSolver::kGram, power));
+    EXPECT_EQ(gram.quality.rescued_columns, 0) << power;
+    EXPECT_EQ(gram.quality.gram_columns, 144) << power;
   }
 }
 

@@ -33,8 +33,8 @@ TEST_P(RealMatrix, GramKeepsUpWithQrInEveryColumn) {
     const StaticSpaiResult gram = Build(*a, nullptr, With(LocalSolver::kGram, power));
     const StaticSpaiResult automatic = Build(*a, nullptr, With(LocalSolver::kAuto, power));
     const std::string what = GetParam() + ", power " + std::to_string(power);
-    ExpectGramAccuracy(gram, qr, what);
-    ExpectGramAccuracy(automatic, qr, what);
+    ExpectGramAccuracy(*a, gram, qr, what);
+    ExpectGramAccuracy(*a, automatic, qr, what);
     EXPECT_EQ(qr.quality.zero_columns, gram.quality.zero_columns) << what;
     EXPECT_EQ(gram.quality.not_converged_columns, 0) << what;
     RecordProperty("rescued_power_" + std::to_string(power),

@@ -111,6 +111,39 @@ TEST(StaticSpaiRobust, InverseThatDoesNotFitIsSetToZeroAndCounted) {
   }
 }
 
+// The judgement that sends a column to QR looks at the solution, not at what the filter left of it:
+// a filter must neither keep a worthless solution nor send a good one away.
+TEST(StaticSpaiRobust, PostFilterChangesNeitherSolverNorSolution) {
+  std::vector<CscMatrix> matrices;
+  for (const oracle::NamedMatrix& entry : oracle::Zoo(24)) matrices.push_back(entry.a);
+  for (const double theta : {0.5, 0.8, 1.0}) matrices.push_back(OrthogonalKahan(24, theta, 25));
+  int64_t rescued = 0, worse_than_zero = 0;
+  for (const CscMatrix& a : matrices) {
+    for (const LocalSolver solver : {LocalSolver::kGram, LocalSolver::kQr}) {
+      StaticSpaiOptions options = With(solver, 2);
+      const StaticSpaiResult whole = Build(a, nullptr, options);
+      options.post_filter = 0.3;
+      const StaticSpaiResult filtered = Build(a, nullptr, options);
+      EXPECT_EQ(whole.quality.rescued_columns, filtered.quality.rescued_columns);
+      EXPECT_EQ(whole.quality.rank_deficient_columns, filtered.quality.rank_deficient_columns);
+      const CscMatrix expected = PostFilter(whole.m, 0.3);
+      EXPECT_EQ(expected.row_idx, filtered.m.row_idx);
+      EXPECT_EQ(expected.values, filtered.m.values);
+      const std::vector<double> norms = ExplicitResiduals(a, filtered.m);
+      for (size_t k = 0; k < norms.size(); ++k) {
+        EXPECT_NEAR(
+            norms[k], filtered.residual_norms[k],
+            1e-12 * (1 + norms[k]) + RoundingOfResidual(a, filtered.m, static_cast<int64_t>(k)));
+        worse_than_zero += norms[k] > 1.01;
+      }
+      rescued += filtered.quality.rescued_columns;
+    }
+  }
+  // Both kinds of column were there.
+  EXPECT_GT(rescued, 0);
+  EXPECT_GT(worse_than_zero, 0);
+}
+
 // With one column much longer than the others its lonely rows are merged: nothing may change.
 TEST(StaticSpaiRobust, LongColumnAgreesWithTheOracle) {
   const int64_t n = 400;
