@@ -1,12 +1,23 @@
 // Transposes by counting sort: O(nnz + n), sorted output.
+//
+//   Result<CscMatrix> t = Transpose(a, context);
 #pragma once
 
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels {
 
-// `a` canonical, or with unsorted columns; duplicates stay. The result has sorted columns. It is
-// also `a` in CSR, read by columns.
+// `a` canonical, or with unsorted columns; duplicates stay, in their order. The result has sorted
+// columns. It is also `a` in CSR, read by columns. Runs on context.threads; the result is the same
+// for any number. Scratch: a counter for each row, of 4 bytes (8 from 2^31 entries on), and as many
+// again for each further thread that takes part, in all no more than a counter for each entry.
+// Reports no progress. Thread-safe. Errors: stop statuses.
+Result<CscMatrix> Transpose(const CscView& a, const Context& context);
+Result<Pattern> Transpose(const PatternView& a, const Context& context);
+
+// The same on the calling thread, without a stop.
 CscMatrix Transpose(const CscView& a);
 Pattern Transpose(const PatternView& a);
 

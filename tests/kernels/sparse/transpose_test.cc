@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "tests/kernels/sparse/matrices.h"
 #include "tests/oracle/generators.h"
 #include "tests/oracle/oracle.h"
@@ -49,6 +52,51 @@ TEST(TransposeTest, EqualsTheOracleAndTwiceIsTheInput) {
     EXPECT_EQ(p.col_ptr, t.col_ptr);
     EXPECT_EQ(p.row_idx, t.row_idx);
   }
+}
+
+TEST(TransposeTest, ThreadsDoNotChangeAnEntry) {
+  // Large enough for several parts, with empty columns, one that is most of the matrix, duplicates
+  // and unsorted rows.
+  const int64_t n_rows = 3000, n_cols = 9000;
+  oracle::Random random(7);
+  CscMatrix a;
+  a.n_rows = n_rows;
+  a.n_cols = n_cols;
+  a.col_ptr.push_back(0);
+  for (int64_t j = 0; j < n_cols; ++j) {
+    const int64_t count = j == 4000 ? 300'000 : j % 10 == 3 ? 0 : 1 + random.Below(80);
+    for (int64_t k = 0; k < count; ++k) {
+      a.row_idx.push_back(static_cast<int32_t>(random.Below(n_rows)));
+      a.values.push_back(static_cast<double>(a.nnz()));
+    }
+    a.col_ptr.push_back(a.nnz());
+  }
+  const CscMatrix serial = Transpose(a);
+  for (const int threads : {2, 3, 8, 64}) {
+    const auto t = Transpose(a, Context{.stop = {}, .progress = nullptr, .threads = threads});
+    ASSERT_TRUE(t.ok());
+    EXPECT_EQ(t->col_ptr, serial.col_ptr) << threads;
+    EXPECT_EQ(t->row_idx, serial.row_idx) << threads;
+    EXPECT_EQ(t->values, serial.values) << threads;
+    const auto p =
+        Transpose(a.pattern(), Context{.stop = {}, .progress = nullptr, .threads = threads});
+    ASSERT_TRUE(p.ok());
+    EXPECT_EQ(p->row_idx, serial.row_idx) << threads;
+  }
+  EXPECT_TRUE(std::is_sorted(serial.row_idx.begin(), serial.row_idx.begin() + serial.col_ptr[1]));
+  EXPECT_EQ(
+      static_cast<int64_t>(std::set<double>(serial.values.begin(), serial.values.end()).size()),
+      a.nnz())
+      << "every entry once";
+}
+
+TEST(TransposeTest, Stops) {
+  StopSource cancel;
+  cancel.Request(StopReason::kCancelled);
+  const CscMatrix a = oracle::Laplacian2d(20, 20);
+  const Context context{.stop = cancel.token(), .progress = nullptr, .threads = 2};
+  EXPECT_EQ(Transpose(a, context).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(Transpose(a.pattern(), context).status().code(), StatusCode::kCancelled);
 }
 
 }  // namespace
