@@ -1,6 +1,7 @@
 // The public face: checks, unary calls, and the calls that begin with arrays.
 #include "spaid/client.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,8 +23,11 @@ constexpr int kPageSize = 200;
 // meanwhile.
 constexpr int kMaxUploads = 3;
 
-bool IsEvicted(const Error& error) {
-  return error.code == Code::kNotFound && error.reason == "HANDLE_EVICTED";
+// The matrix gave way to others; not, say, the preconditioner that the call names, too.
+bool IsEvicted(const Error& error, const std::string& handle) {
+  return error.code == Code::kNotFound && error.reason == "HANDLE_EVICTED" &&
+         std::find(error.metadata.begin(), error.metadata.end(),
+                   std::pair<std::string, std::string>("handle", handle)) != error.metadata.end();
 }
 
 void Add(const Timings& upload, Timings& timings) {
@@ -130,7 +134,8 @@ Expected<BuildResult> Client::Build(const CscView& a, const PreconditionerSpec& 
     if (!matrix.ok()) return matrix.error();
     Expected<BuildResult> result = impl_->Build(matrix->name, spec, fetch_result, call);
     if (result.ok()) Add(timings, result->timings);
-    if (result.ok() || !IsEvicted(result.error()) || upload == kMaxUploads) return result;
+    if (result.ok() || !IsEvicted(result.error(), matrix->name) || upload == kMaxUploads)
+      return result;
   }
 }
 
@@ -208,7 +213,8 @@ Expected<SolveResult> Client::Solve(const CscView& a, std::span<const double> b,
     if (!matrix.ok()) return matrix.error();
     Expected<SolveResult> result = impl_->Solve(matrix->name, a.n, b, solve, call);
     if (result.ok()) Add(timings, result->timings);
-    if (result.ok() || !IsEvicted(result.error()) || upload == kMaxUploads) return result;
+    if (result.ok() || !IsEvicted(result.error(), matrix->name) || upload == kMaxUploads)
+      return result;
   }
 }
 

@@ -97,8 +97,8 @@ Error FromStatus(const grpc::Status& status, std::string_view address) {
       break;
     case Code::kResourceExhausted:
       if (Contains(text, "larger than max")) {
-        error.message =
-            "a message was too large: " + text + "; set chunk_bytes to 1 MiB or less on both sides";
+        error.message = "a message was too large: " + text +
+                        "; of an upload or a solve: set chunk_bytes to 1 MiB or less";
       }
       break;
     default:

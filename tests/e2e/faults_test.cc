@@ -21,6 +21,7 @@
 #include "spaid/v1/matrix.grpc.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/problems.h"
+#include "tests/server/ops/health_check.h"
 
 namespace spaid::e2e {
 namespace {
@@ -171,6 +172,25 @@ TEST(Drain, TheDeadlineEndsWhatDoesNotFinish) {
   EXPECT_TRUE(signalled);
   EXPECT_FALSE(built.ok());
   EXPECT_EQ(daemon.WaitForExit(), 0) << daemon.log();
+}
+
+// What a load balancer and Kubernetes see of it: not ready, still serving; a second signal hurries.
+TEST(Drain, IsNotReadyAndStillServesDuringItsGrace) {
+  Daemon daemon({"--drain-grace=600s"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const auto channel = grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials());
+  EXPECT_EQ(testing::Check(channel, "readiness"), 1);
+  daemon.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return testing::Check(channel, "readiness") == 2; }));
+  EXPECT_EQ(testing::Check(channel, "liveness"), 1);
+  Client client({.address = daemon.address(), .max_attempts = 1});
+  const auto built = client.Build(Poisson(6, 5), PreconditionerSpec{});
+  EXPECT_TRUE(built.ok()) << built.error().message;
+  const auto info = client.GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  EXPECT_TRUE(info->draining);
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.WaitForExit(seconds(60)), 0) << daemon.log();
 }
 
 TEST(Drain, AnIdleDaemonGoesAtOnceAndTakesItsPortFileWithIt) {

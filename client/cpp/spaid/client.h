@@ -58,6 +58,8 @@ struct Error {
   std::vector<std::pair<std::string, std::string>> metadata;  // "index", "limit", "actual", …
 };
 
+// A value or an Error. Taking the value of one that is not ok(), or the error of one that is,
+// throws std::bad_variant_access.
 template <class T>
 class [[nodiscard]] Expected {
  public:
@@ -121,6 +123,7 @@ enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 std::string_view Name(Engine), Name(LocalSolver), Name(Method), Name(Outcome), Name(JobState),
     Name(JobKind), Name(Stage);
 
+// How often something is there, and the first index (0-based; -1: nowhere).
 struct Occurrence {
   int64_t count = 0, first = -1;
 };
@@ -151,6 +154,8 @@ struct MatrixInfo {
   Diagnosis diagnosis;
 };
 
+// Milliseconds by the server's clock, and bytes of arrays. `rebuild`: an old plan served new
+// values; `reused`: the answer was there already.
 struct Timings {
   double upload_ms = 0, queue_ms = 0, plan_ms = 0, build_ms = 0, solve_ms = 0, download_ms = 0,
          total_ms = 0;
@@ -245,6 +250,8 @@ struct Progress {
   const JobInfo* job_info = nullptr;   // kFinished
 };
 
+// For any call. What does not apply to a call is ignored by it (`detach` by all but builds and
+// solves).
 struct CallOptions {
   std::optional<std::chrono::milliseconds> timeout = {};  // gRPC deadline: queue, run and transfer
   std::optional<std::chrono::milliseconds> max_queue = {}, max_run = {};
@@ -326,8 +333,12 @@ struct ClientOptions {
   int64_t chunk_bytes = 1 << 20;  // 8 .. 3 MiB
 };
 
+// A connection to one daemon. Thread-safe; moving is not. Never throws on a failed call: every call
+// returns the Error that the server gave (its reasons: proto/spaid/v1/README.md), or one of the
+// client's own: UNREACHABLE, CONNECTION_LOST, TIMEOUT, STOP_REQUESTED, SIZE_MISMATCH, BAD_OPTION,
 class Client {
  public:
+  // Connects with the first call. Files that cannot be read are an Error of every call.
   explicit Client(ClientOptions options);
   ~Client();
   Client(Client&&) noexcept;
@@ -335,25 +346,36 @@ class Client {
 
   Expected<ServerInfo> GetServerInfo(const CallOptions& call = {});
 
+  // Stores A, or finds it by its digests without sending it; the handle is `name`. `label`: at most
+  // 256 bytes, for people; that of a matrix that was there already stays. Reads the arrays twice
+  // (digests, chunks), copies none. Refused: what is not a square canonical matrix, with the first
+  // place (`error().metadata` has "index"); RESOURCE_EXHAUSTED over the server's limits.
   Expected<MatrixInfo> Upload(const CscView& a, const std::string& label = "",
                               const CallOptions& call = {}, Timings* timings = nullptr);
+  // NOT_FOUND: HANDLE_UNKNOWN or HANDLE_EVICTED, here and wherever a handle is named.
   Expected<MatrixInfo> GetMatrix(const std::string& name, const CallOptions& call = {});
   Expected<std::vector<MatrixInfo>> ListMatrices(const CallOptions& call = {});  // all pages
+  // Work that uses it keeps it until it is done.
   std::optional<Error> DeleteMatrix(const std::string& name, const CallOptions& call = {});
 
-  // By handle, or by arrays (uploaded first, or found by digest).
+  // Builds M for the matrix, by handle, or by arrays (uploaded first, or found by digest; again
+  // where the server evicts it in between). With `fetch_result`, M itself is downloaded, too. A
+  // second build of the same matrix and spec is answered from the store (`timings.reused`).
   Expected<BuildResult> Build(const std::string& matrix, const PreconditionerSpec& spec,
                               bool fetch_result = false, const CallOptions& call = {});
   Expected<BuildResult> Build(const CscView& a, const PreconditionerSpec& spec,
                               bool fetch_result = false, const CallOptions& call = {});
+  // What that build would take, from the pattern alone.
   Expected<BuildEstimate> Estimate(const std::string& matrix, const PreconditionerSpec& spec,
                                    const CallOptions& call = {});
   Expected<PreconditionerInfo> GetPreconditioner(const std::string& name, const CallOptions& = {});
   Expected<std::vector<PreconditionerInfo>> ListPreconditioners(const CallOptions& = {});
   std::optional<Error> DeletePreconditioner(const std::string& name, const CallOptions& = {});
+  // M in CSC, sorted.
   Expected<CscMatrix> Download(const std::string& preconditioner, const CallOptions& call = {});
 
-  // b: n * rhs_count, column-major.
+  // Solves A X = B. b: n × rhs_count, column-major, rhs_count = b.size() / n. An outcome other than
+  // converged is no Error: look at `rhs[k].outcome`. Errors: RHS_LENGTH_MISMATCH, BAD_TOLERANCE, …
   Expected<SolveResult> Solve(const std::string& matrix, std::span<const double> b,
                               const SolveOptions& options = {}, const CallOptions& call = {});
   Expected<SolveResult> Solve(const CscView& a, std::span<const double> b,

@@ -373,9 +373,7 @@ TEST(Solve, UploadsAgainWhatWasEvicted) {
              return grpc::Status::OK;
            },
        .solve = [&](grpc::ServerContext& context, SolveStream& stream) -> grpc::Status {
-         if (++solves == 1) {
-           return testing::Refusal(grpc::StatusCode::NOT_FOUND, "HANDLE_EVICTED", "evicted");
-         }
+         if (++solves == 1) return testing::Evicted("matrices/1");
          return keep(context, stream);
        }});
   Client client({.address = server.address()});
@@ -385,6 +383,25 @@ TEST(Solve, UploadsAgainWhatWasEvicted) {
   EXPECT_EQ(uploads, 2);
   EXPECT_EQ(books.headers[0].matrix(), "matrices/2");
   EXPECT_EQ(solved->timings.bytes_up, 1234);  // of the upload
+}
+
+TEST(Solve, AnEvictedPreconditionerIsNotHealedByUploading) {
+  std::atomic<int> uploads = 0;
+  ScriptedServer server(
+      {.upload =
+           [&](grpc::ServerContext&, UploadStream& stream) {
+             ++uploads;
+             stream.Write(Done("matrices/1", 3));
+             return grpc::Status::OK;
+           },
+       .solve = [&](grpc::ServerContext&,
+                    SolveStream&) { return testing::Evicted("preconditioners/1"); }});
+  Client client({.address = server.address()});
+  const std::vector<double> b{1, 2, 3};
+  const auto solved = client.Solve(Small(), b, {.preconditioner = "preconditioners/1"});
+  ASSERT_FALSE(solved.ok());
+  EXPECT_EQ(solved.error().reason, "HANDLE_EVICTED");
+  EXPECT_EQ(uploads, 1);
 }
 
 TEST(Solve, AnUnknownHandleIsNotUploadedAgain) {

@@ -139,6 +139,17 @@ grpc::Status Refusal(grpc::StatusCode code, const std::string& reason, const std
   return {code, message, status.SerializeAsString()};
 }
 
+grpc::Status Evicted(const std::string& handle) {
+  google::rpc::Status status;
+  status.set_code(grpc::StatusCode::NOT_FOUND);
+  status.set_message(handle + " gave way to others");
+  google::rpc::ErrorInfo info;
+  info.set_reason("HANDLE_EVICTED");
+  (*info.mutable_metadata())["handle"] = handle;
+  status.add_details()->PackFrom(info);
+  return {grpc::StatusCode::NOT_FOUND, status.message(), status.SerializeAsString()};
+}
+
 v1::UploadMatrixResponse Need(v1::ArrayKind kind, int64_t offset, int64_t count) {
   v1::UploadMatrixResponse response;
   v1::UploadNeed::Range& range = *response.mutable_need()->add_ranges();

@@ -57,6 +57,8 @@ grpc::Status Refusal(grpc::StatusCode code, const std::string& reason, const std
                      const std::string& field = "",
                      std::optional<std::chrono::milliseconds> retry_after = {});
 
+grpc::Status Evicted(const std::string& handle);
+
 v1::UploadMatrixResponse Need(v1::ArrayKind kind, int64_t offset, int64_t count);
 v1::UploadMatrixResponse Done(const std::string& name, int64_t n);
 
