@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,8 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr int64_t kBatch = 256;  // columns; large enough to hide the cost of taking a batch
+constexpr int64_t kBatch = 256;       // columns; large enough to hide the cost of taking a batch
+constexpr int64_t kCopyBatch = 4096;  // columns of a plain copy
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
@@ -60,36 +62,71 @@ class IndexSet {
   Array<int32_t> list_;
 };
 
-Pattern ThresholdPattern(const CscView& a, double tau) {
-  Pattern kept;
-  kept.n_rows = a.n_rows;
-  kept.n_cols = a.n_cols;
-  kept.col_ptr.resize(a.col_ptr.size());
-  kept.col_ptr[0] = 0;
-  for (int pass = 0; pass < 2; ++pass) {
-    int64_t q = 0;
-    for (int64_t j = 0; j < a.n_cols; ++j) {
-      const auto rows = a.column(j);
-      const auto values = a.column_values(j);
-      double largest = 0;
-      for (const double v : values) largest = std::max(largest, std::abs(v));
-      const double limit = (1 - tau) * largest;
-      for (size_t p = 0; p < rows.size(); ++p) {
-        if (rows[p] != j && !(std::abs(values[p]) > limit)) continue;
-        if (pass == 1) kept.row_idx[Z(q)] = rows[p];
-        ++q;
-      }
-      kept.col_ptr[Z(j) + 1] = q;
+double LargestMagnitude(std::span<const double> values) {
+  double largest = 0;
+  for (const double v : values) largest = std::max(largest, std::abs(v));
+  return largest;
+}
+
+// Copies what keep(j, row, value, largest) keeps of each column, largest being max |value| of the
+// column: counts, sums, then fills; values too where Out has them.
+template <class Out, class Keep>
+StopReason CopyKept(const CscView& a, const Context& with_progress, const Keep& keep, Out& out) {
+  constexpr bool kValues = requires { out.values; };
+  Context context = with_progress;
+  context.progress = nullptr;  // a step of something else
+  out.n_rows = a.n_rows;
+  out.n_cols = a.n_cols;
+  out.col_ptr.resize(a.col_ptr.size());
+  out.col_ptr[0] = 0;
+  // use(p) for each entry of column j that is kept, in order.
+  const auto visit = [&](int64_t j, const auto& use) {
+    const double largest = LargestMagnitude(a.column_values(j));
+    for (int64_t p = a.col_ptr[Z(j)]; p < a.col_ptr[Z(j) + 1]; ++p) {
+      if (keep(j, a.row_idx[Z(p)], a.values[Z(p)], largest)) use(p);
     }
-    if (pass == 0) kept.row_idx.resize(Z(q));
-  }
-  return kept;
+  };
+  StopReason stopped = ParallelFor(a.n_cols, kCopyBatch, context, Stage::kPlan,
+                                   [&](int64_t begin, int64_t end, int) {
+                                     for (int64_t j = begin; j < end; ++j) {
+                                       int64_t count = 0;
+                                       visit(j, [&](int64_t) { ++count; });
+                                       out.col_ptr[Z(j) + 1] = count;
+                                     }
+                                   });
+  if (stopped != StopReason::kNone) return stopped;
+  for (int64_t j = 0; j < a.n_cols; ++j) out.col_ptr[Z(j) + 1] += out.col_ptr[Z(j)];
+  const size_t nnz = Z(out.col_ptr[Z(a.n_cols)]);
+  out.row_idx.resize(nnz);
+  if constexpr (kValues) out.values.resize(nnz);
+  return ParallelFor(a.n_cols, kCopyBatch, context, Stage::kPlan,
+                     [&](int64_t begin, int64_t end, int) {
+                       for (int64_t j = begin; j < end; ++j) {
+                         int64_t q = out.col_ptr[Z(j)];
+                         visit(j, [&](int64_t p) {
+                           out.row_idx[Z(q)] = a.row_idx[Z(p)];
+                           if constexpr (kValues) out.values[Z(q)] = a.values[Z(p)];
+                           ++q;
+                         });
+                       }
+                     });
+}
+
+StopReason ThresholdPattern(const CscView& a, double tau, const Context& context, Pattern& kept) {
+  return CopyKept(
+      a, context,
+      [tau](int64_t j, int32_t i, double v, double largest) {
+        return i == j || std::abs(v) > (1 - tau) * largest;
+      },
+      kept);
 }
 
 // column_of_row of a maximum matching, made a permutation: the rows and columns that are left over
 // are paired in ascending order.
-Array<int32_t> RowPermutation(const PatternView& a) {
-  const Array<int32_t> row_of_column = MaximumMatching(a);
+Result<Array<int32_t>> RowPermutation(const PatternView& a, const Context& context) {
+  const Result<Array<int32_t>> matched = MaximumMatching(a, context);
+  if (!matched.ok()) return matched.status();
+  const Array<int32_t>& row_of_column = *matched;
   Array<int32_t> column_of_row;
   column_of_row.assign(Z(a.n_rows), -1);
   for (int64_t j = 0; j < a.n_cols; ++j) {
@@ -174,18 +211,23 @@ Status Check(const PatternView& a, const PatternView* user, const PatternOptions
 }
 
 // `base` null: A itself.
-void Prepare(const PatternView& a, const PatternView& base, const PatternOptions& options,
-             Prepared& out) {
+Status Prepare(const PatternView& a, const PatternView& base, const PatternOptions& options,
+               const Context& context, Prepared& out) {
   out.recipe.base = base;
   out.recipe.power = options.power;
   if (options.row_match) {
-    out.match = RowPermutation(a);
+    auto match = RowPermutation(a, context);
+    if (!match.ok()) return match.status();
+    out.match = *std::move(match);
     out.recipe.match = &out.match;
   }
   if (options.ensure_row) {
-    out.rows_of_a = Transpose(a);
+    auto rows = Transpose(a, context);
+    if (!rows.ok()) return rows.status();
+    out.rows_of_a = *std::move(rows);
     out.recipe.rows_of_a = out.rows_of_a;
   }
+  return {};
 }
 
 // Both passes take about as long: each is half of the way that is reported.
@@ -261,9 +303,9 @@ Result<Pattern> Assemble(const Recipe& recipe, int64_t max_nnz, const Context& c
   out.col_ptr.resize(Z(n) + 1);
   out.col_ptr[0] = 0;
 
-  // Without a limit of the caller the machine sets one: an allocation that cannot succeed is
-  // refused in words.
-  const int64_t fits = UsableMemoryBytes() / static_cast<int64_t>(sizeof(int32_t));
+  // Without a limit of the caller the machine sets one: what could not be built is refused in
+  // words, before it is allocated.
+  const int64_t fits = UsableMemoryBytes() / kBytesPerPatternEntry;
   const bool own = max_nnz > 0 && max_nnz <= fits;
   const int64_t limit = own ? max_nnz : fits;
   Sets sets(recipe.base.n_rows, context.threads);
@@ -315,10 +357,13 @@ Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
   Prepared prepared;
   PatternView base = user != nullptr ? *user : static_cast<const PatternView&>(a);
   if (options.keep_tau && user == nullptr) {
-    prepared.threshold = ThresholdPattern(a, *options.keep_tau);
+    const StopReason stopped =
+        ThresholdPattern(a, *options.keep_tau, context, prepared.threshold.emplace());
+    if (stopped != StopReason::kNone) return StopStatus(stopped, "the threshold pattern");
     base = *prepared.threshold;
   }
-  Prepare(a, base, options, prepared);
+  status = Prepare(a, base, options, context, prepared);
+  if (!status.ok()) return status;
   return Assemble(prepared.recipe, options.max_nnz, context);
 }
 
@@ -327,42 +372,28 @@ Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,
   Status status = Check(a, user, options);
   if (!status.ok()) return status;
   Prepared prepared;
-  Prepare(a, user != nullptr ? *user : a, options, prepared);
+  status = Prepare(a, user != nullptr ? *user : a, options, context, prepared);
+  if (!status.ok()) return status;
   Sets sets(a.n_rows, context.threads);
   return CountColumns(prepared.recipe, options.max_nnz, nullptr, context, sets);
 }
 
-CscMatrix PostFilter(const CscView& m, double delta) {
+Result<CscMatrix> PostFilter(const CscView& m, double delta, const Context& context) {
   CscMatrix out;
-  out.n_rows = m.n_rows;
-  out.n_cols = m.n_cols;
-  out.col_ptr.resize(m.col_ptr.size());
-  out.col_ptr[0] = 0;
-  for (int pass = 0; pass < 2; ++pass) {
-    int64_t q = 0;
-    for (int64_t j = 0; j < m.n_cols; ++j) {
-      const auto rows = m.column(j);
-      const auto values = m.column_values(j);
-      double largest = 0;
-      for (const double v : values) largest = std::max(largest, std::abs(v));
-      const double limit = delta * largest;
-      for (size_t p = 0; p < rows.size(); ++p) {
-        const double size = std::abs(values[p]);
-        if (rows[p] != j && (size < limit || (size == 0 && delta > 0))) continue;
-        if (pass == 1) {
-          out.row_idx[Z(q)] = rows[p];
-          out.values[Z(q)] = values[p];
-        }
-        ++q;
-      }
-      out.col_ptr[Z(j) + 1] = q;
-    }
-    if (pass == 0) {
-      out.row_idx.resize(Z(q));
-      out.values.resize(Z(q));
-    }
-  }
+  const StopReason stopped = CopyKept(
+      m, context,
+      [delta](int64_t j, int32_t i, double v, double largest) {
+        // Neither comparison is true of a NaN, which stays.
+        const double size = std::abs(v);
+        return i == j || !(size < delta * largest || (size == 0 && delta > 0));
+      },
+      out);
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "the post-filter");
   return out;
+}
+
+CscMatrix PostFilter(const CscView& m, double delta) {
+  return *PostFilter(m, delta, Context{.stop = {}, .progress = nullptr, .threads = 1});
 }
 
 }  // namespace spaid::kernels

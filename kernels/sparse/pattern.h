@@ -9,6 +9,10 @@
 
 namespace spaid::kernels {
 
+// Host bytes that an entry of the pattern costs until M can be applied: the index here (4), M by
+// columns (12), M by rows (12), and what is left for vectors and rounding (4).
+inline constexpr int64_t kBytesPerPatternEntry = 32;
+
 // How the pattern of M comes from A: base (A itself, its threshold pattern, or `user`), then the
 // row matching, then the power, then ensure_row.
 struct PatternOptions {
@@ -24,8 +28,8 @@ struct PatternOptions {
   // are paired in ascending order): the pattern is that of P(Q base) Q, P the power, so that column
   // k belongs to the column matched to row k and reaches row k even where the diagonal is zero.
   bool row_match = false;
-  // Upper bound on nnz of the result; over it: RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE. 0: what the
-  // machine's memory holds.
+  // Upper bound on nnz of the result; over it: RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE. 0: as many
+  // entries as the machine's memory holds at kBytesPerPatternEntry; a larger bound counts as 0.
   int64_t max_nnz = 0;
 
   bool operator==(const PatternOptions&) const = default;
@@ -45,11 +49,17 @@ Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,
                              const PatternOptions& options, const Context& context);
 
 // Row matched to each column of a maximum bipartite matching of the stored entries
-// (row_of_column[j], -1 where unmatched). Hopcroft-Karp, O(√n nnz).
+// (row_of_column[j], -1 where unmatched). Hopcroft-Karp, O(√n nnz), one thread, 24 n bytes of
+// scratch. Errors: stop statuses.
+Result<Array<int32_t>> MaximumMatching(const PatternView& a, const Context& context);
+// The same without a stop.
 Array<int32_t> MaximumMatching(const PatternView& a);
 
 // Drops m_ij with |m_ij| < δ max_i |m_ij| of its column; the diagonal stays. 0 <= δ <= 1; no
-// re-solve. Explicit zeros are dropped for any δ > 0. Returns a new matrix.
+// re-solve. Explicit zeros are dropped for any δ > 0. Returns a new matrix, the same for any number
+// of threads; reports no progress. Errors: stop statuses.
+Result<CscMatrix> PostFilter(const CscView& m, double delta, const Context& context);
+// The same on the calling thread, without a stop.
 CscMatrix PostFilter(const CscView& m, double delta);
 
 }  // namespace spaid::kernels

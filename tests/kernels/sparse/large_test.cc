@@ -1,8 +1,11 @@
 // Symbolic products with more than 2^31 entries: counted, never stored.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
+#include <string>
 
+#include "kernels/base/device.h"
 #include "kernels/sparse/pattern.h"
 #include "tests/oracle/generators.h"
 
@@ -30,6 +33,18 @@ TEST(LargePatternTest, ALimitRefusesBeforeAnythingIsAllocated) {
   ASSERT_TRUE(count.ok());
   EXPECT_GT(*count, 10'000'000);
   EXPECT_LT(*count, kEntries);
+}
+
+TEST(LargePatternTest, TheMachineSetsTheLimitWhereTheCallerDoesNot) {
+  // Its indices alone would fit (4 of the 32 bytes an entry); M and its rows would not.
+  const int64_t fits = UsableMemoryBytes() / kBytesPerPatternEntry;
+  const auto n = static_cast<int64_t>(std::sqrt(static_cast<double>(fits))) + 2;
+  const CscMatrix a = oracle::Arrow(n);
+  const Status status = BuildPattern(a, nullptr, {.power = 2}, {}).status();
+  EXPECT_EQ(status.reason(), "PATTERN_TOO_LARGE") << n;
+  EXPECT_NE(status.message().find("the memory of this machine holds " + std::to_string(fits)),
+            std::string::npos)
+      << status.message();
 }
 
 }  // namespace

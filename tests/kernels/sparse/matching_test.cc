@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -81,6 +82,31 @@ TEST(MatchingTest, LongPathWithoutRecursion) {
   a.row_idx.push_back(0);
   a.col_ptr.push_back(a.nnz());
   EXPECT_EQ(CheckedSize(a.pattern()), n);
+}
+
+TEST(MatchingTest, Stops) {
+  const int64_t n = 300'000;
+  CscMatrix a;
+  a.n_rows = a.n_cols = n;
+  a.col_ptr.push_back(0);
+  for (int64_t j = 0; j < n; ++j) {
+    a.row_idx.push_back(static_cast<int32_t>(j));
+    if (j + 1 < n) a.row_idx.push_back(static_cast<int32_t>(j + 1));
+    a.col_ptr.push_back(a.nnz());
+  }
+  StopSource cancel;
+  cancel.Request(StopReason::kCancelled);
+  const auto cancelled =
+      MaximumMatching(a.pattern(), Context{.stop = cancel.token(), .progress = nullptr});
+  EXPECT_EQ(cancelled.status().code(), StatusCode::kCancelled);
+  StopSource late;
+  late.SetTimeLimit(std::chrono::steady_clock::now() - std::chrono::seconds(1));
+  const auto timed =
+      MaximumMatching(a.pattern(), Context{.stop = late.token(), .progress = nullptr});
+  EXPECT_EQ(timed.status().code(), StatusCode::kDeadlineExceeded);
+  const auto whole = MaximumMatching(a.pattern(), Context{});
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(*whole, MaximumMatching(a.pattern()));
 }
 
 TEST(MatchingTest, SizeEqualsTheObviousAlgorithm) {

@@ -69,5 +69,25 @@ TEST(PostFilterTest, LargerShareNeverKeepsMore) {
   }
 }
 
+TEST(PostFilterTest, ThreadsDoNotChangeAnEntry) {
+  const CscMatrix a = oracle::ConvectionDiffusion(120, 110, 0.7);  // several batches of columns
+  const CscMatrix serial = PostFilter(a, 0.3);
+  ASSERT_LT(serial.nnz(), a.nnz());
+  for (const int threads : {1, 2, 5}) {
+    const auto m = PostFilter(a, 0.3, Context{.stop = {}, .progress = nullptr, .threads = threads});
+    ASSERT_TRUE(m.ok());
+    EXPECT_EQ(m->col_ptr, serial.col_ptr);
+    EXPECT_EQ(m->row_idx, serial.row_idx);
+    EXPECT_EQ(m->values, serial.values);
+  }
+}
+
+TEST(PostFilterTest, Stops) {
+  StopSource cancel;
+  cancel.Request(StopReason::kCancelled);
+  const Context context{.stop = cancel.token(), .progress = nullptr, .threads = 1};
+  EXPECT_EQ(PostFilter(Sample(), 0.5, context).status().code(), StatusCode::kCancelled);
+}
+
 }  // namespace
 }  // namespace spaid::kernels
