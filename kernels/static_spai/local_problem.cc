@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <mutex>
 
 #include "kernels/base/parallel.h"
-#include "kernels/static_spai/static_spai_tuning.h"
 
 namespace spaid::kernels {
 namespace {
-
-using static_spai_tuning::kLongColumn;
-using static_spai_tuning::kLongFactor;
 
 // Exponent of |x| > 0, by its bits where it is normal.
 int Exponent(double x) {
@@ -58,39 +53,15 @@ int64_t EqualRun(std::span<const uint8_t> equal_columns, std::span<const int32_t
 
 }  // namespace
 
-void DoubleDouble::Add(double x) {
-  const double sum = high_ + x;
-  const double part = sum - high_;
-  low_ += (high_ - (sum - part)) + (x - part);
-  high_ = sum;
-}
-
-void DoubleDouble::AddSquare(double x, double sign) {
-  const double square = x * x;
-  const double error = std::fma(x, x, -square);
-  Add(sign * square);
-  low_ += sign * error;
-}
-
-ColumnScales ScaleColumns(const CscView& a, int threads) {
+ColumnScales ScaleColumns(const CscView& a, std::span<const LongPair> pairs, int threads) {
   ColumnScales scales;
   scales.scale.resize(static_cast<size_t>(a.n_cols));
-  std::mutex mutex;
   ParallelFor(a.n_cols, 4096, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
-      const std::span<const double> values = a.column_values(j);
-      const double scale = ScaleOf(values);
-      scales.scale[static_cast<size_t>(j)] = scale;
-      if (static_cast<int64_t>(values.size()) > kLongColumn) {
-        ColumnScales::LongColumn column{static_cast<int32_t>(j), {}};
-        for (const double v : values) column.squared_norm.AddSquare(v * scale, 1);
-        const std::lock_guard<std::mutex> lock(mutex);
-        scales.longs.push_back(column);
-      }
+      scales.scale[static_cast<size_t>(j)] = ScaleOf(a.column_values(j));
     }
   });
-  std::sort(scales.longs.begin(), scales.longs.end(),
-            [](const auto& x, const auto& y) { return x.column < y.column; });
+  scales.dots = LongDots(a, scales.scale, pairs, threads);
   return scales;
 }
 
@@ -104,29 +75,21 @@ Array<uint8_t> FindEqualColumns(const PatternView& a, int threads) {
   return equal;
 }
 
-int64_t FindLongColumn(const PatternView& a, std::span<const int32_t> columns) {
-  int64_t total = 0, longest = 0, at = -1;
-  for (size_t q = 0; q < columns.size(); ++q) {
-    const int64_t length = a.col_ptr[columns[q] + 1] - a.col_ptr[columns[q]];
-    total += length;
-    if (length > longest) {
-      longest = length;
-      at = static_cast<int64_t>(q);
-    }
-  }
-  return longest > kLongColumn && longest > kLongFactor * (total - longest) ? at : -1;
-}
-
 LocalCounts LocalCounter::Count(const PatternView& a, std::span<const uint8_t> equal_columns,
                                 std::span<const int32_t> columns) {
   LocalCounts counts;
-  const int64_t long_at = FindLongColumn(a, columns);
+  longs_ = FindLongColumns(a, columns);
   rows_.clear();
   const auto n_cols = static_cast<int64_t>(columns.size());
+  int next_long = 0;
   for (int64_t q = 0, run = 1; q < n_cols; q += run) {
+    const int64_t stop = next_long < longs_.count ? longs_.at[next_long] : n_cols;
     run = 1;
-    if (q == long_at) continue;
-    run = EqualRun(equal_columns, columns, q, q < long_at ? long_at : n_cols);
+    if (q == stop) {
+      ++next_long;
+      continue;
+    }
+    run = EqualRun(equal_columns, columns, q, stop);
     const std::span<const int32_t> rows = a.column(columns[static_cast<size_t>(q)]);
     counts.entries += run * static_cast<int64_t>(rows.size());
     int64_t seen_before = 0;
@@ -142,32 +105,39 @@ LocalCounts LocalCounter::Count(const PatternView& a, std::span<const uint8_t> e
   }
   counts.rows = static_cast<int64_t>(rows_.size());
   counts.n1 = counts.rows;
-  if (long_at >= 0) {
-    const std::span<const int32_t> rows = a.column(columns[static_cast<size_t>(long_at)]);
-    int64_t found = 0;
+  if (longs_.count > 0) {
+    const int64_t t = longs_.count;
+    int64_t touched = 0;  // rows of both kinds of columns
     for (const int32_t r : rows_) {
-      if (!std::binary_search(rows.begin(), rows.end(), r)) continue;
-      ++found;
-      counts.gram_pairs += visits_[static_cast<size_t>(r)] + 1;
+      int64_t found = 0;
+      for (int i = 0; i < longs_.count; ++i) {
+        const auto rows = a.column(columns[static_cast<size_t>(longs_.at[i])]);
+        found += std::binary_search(rows.begin(), rows.end(), r);
+      }
+      touched += found > 0;
+      counts.entries += found;
+      counts.gram_pairs += visits_[static_cast<size_t>(r)] * found + found * (found + 1) / 2;
     }
-    counts.n1 += static_cast<int64_t>(rows.size()) - found;
-    counts.rows += 1;
-    counts.entries += found + 1;
-    counts.gram_pairs += 1;
+    counts.n1 += unions_.Get(a, longs_, columns) - touched;
+    counts.rows += t;
+    for (int64_t length = 1; length <= t; ++length) {  // rows of the triangle
+      counts.entries += length;
+      counts.gram_pairs += length * (length + 1) / 2;
+    }
   }
   for (const int32_t r : rows_) visits_[static_cast<size_t>(r)] = 0;
   return counts;
 }
 
 int64_t LocalAssembler::Bytes(int64_t n, int64_t entries, int64_t columns, int64_t targets) {
-  const int64_t all_rows = std::min(entries, n) + targets + 1;
+  const int64_t all_rows = std::min(entries, n) + targets + kMaxLongColumns;
   const int64_t all_entries = entries + all_rows;
   return n * 4 + all_rows * (4 + 4 + 8) + columns * 20 + all_entries * 24 + targets * 4 + 4096;
 }
 
 void LocalAssembler::Reserve(int64_t entries, int64_t columns, int64_t targets) {
   const int64_t n = static_cast<int64_t>(marker_.size());
-  const int64_t all_rows = std::min(entries, n) + targets + 1;
+  const int64_t all_rows = std::min(entries, n) + targets + kMaxLongColumns;
   const int64_t all_entries = entries + all_rows;
   Grow(rows_, all_rows);
   Grow(count_, all_rows);
@@ -186,14 +156,16 @@ const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScale
                                              std::span<const uint8_t> equal_columns,
                                              std::span<const int32_t> columns,
                                              std::span<const int32_t> targets) {
-  const int64_t long_at = FindLongColumn(a, columns);
+  const LongColumns longs = FindLongColumns(a, columns);
   const auto n_cols = static_cast<int64_t>(columns.size());
-  int64_t entries = 0;
-  for (int64_t q = 0; q < n_cols; ++q) {
-    const int32_t j = columns[static_cast<size_t>(q)];
-    if (q != long_at) entries += a.col_ptr[j + 1] - a.col_ptr[j];
+  int64_t entries = 0;  // of the other columns
+  for (const int32_t j : columns) entries += a.col_ptr[j + 1] - a.col_ptr[j];
+  for (int i = 0; i < longs.count; ++i) {
+    const int32_t j = columns[static_cast<size_t>(longs.at[i])];
+    entries -= a.col_ptr[j + 1] - a.col_ptr[j];
   }
-  const int64_t max_rows = std::min(entries, a.n_rows) + static_cast<int64_t>(targets.size()) + 1;
+  const int64_t max_rows =
+      std::min(entries, a.n_rows) + static_cast<int64_t>(targets.size()) + kMaxLongColumns;
   Grow(rows_, max_rows);
   Grow(count_, max_rows);
   Grow(col_begin_, n_cols);
@@ -207,11 +179,16 @@ const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScale
   int64_t position = 0;
   int32_t* const marker = marker_.data();
   int32_t* const count = count_.data();
+  int next_long = 0;
   for (int64_t q = 0, run = 1; q < n_cols; q += run) {
+    const int64_t stop = next_long < longs.count ? longs.at[next_long] : n_cols;
     run = 1;
     run_[static_cast<size_t>(q)] = 1;
-    if (q == long_at) continue;
-    run = EqualRun(equal_columns, columns, q, q < long_at ? long_at : n_cols);
+    if (q == stop) {
+      ++next_long;
+      continue;
+    }
+    run = EqualRun(equal_columns, columns, q, stop);
     run_[static_cast<size_t>(q)] = static_cast<int32_t>(run);
     const int32_t j = columns[static_cast<size_t>(q)];
     const double scale = scales.scale[static_cast<size_t>(j)];
@@ -261,7 +238,7 @@ const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScale
   problem_.n_rows = n_rows;
   problem_.n_cols = n_cols;
   problem_.n_entries = position;
-  if (long_at >= 0) AppendLongColumn(a, scales, columns[static_cast<size_t>(long_at)], long_at);
+  if (longs.count > 0) AppendLongColumns(a, scales, longs, columns);
 
   int64_t pairs = 0;
   for (int64_t id = 0; id < problem_.n_rows; ++id) {
@@ -277,36 +254,78 @@ const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScale
   return problem_;
 }
 
-void LocalAssembler::AppendLongColumn(const CscView& a, const ColumnScales& scales, int32_t column,
-                                      int64_t q) {
-  const std::span<const int32_t> rows = a.column(column);
-  const std::span<const double> values = a.column_values(column);
-  const double scale = scales.scale[static_cast<size_t>(column)];
-  DoubleDouble rest = std::lower_bound(scales.longs.begin(), scales.longs.end(), column,
-                                       [](const auto& x, int32_t c) { return x.column < c; })
-                          ->squared_norm;
+void LocalAssembler::AppendLongColumns(const CscView& a, const ColumnScales& scales,
+                                       const LongColumns& longs, std::span<const int32_t> columns) {
+  const int count = longs.count;
+  const int64_t explicit_rows = problem_.n_rows;
+  DoubleDouble gram[kMaxLongColumns * kMaxLongColumns];
+  double full[kMaxLongColumns], triangle[kMaxLongColumns * kMaxLongColumns];
+  const auto column = [&](int i) { return columns[static_cast<size_t>(longs.at[i])]; };
+  for (int i = 0; i < count; ++i) {
+    for (int j = i; j < count; ++j) {
+      const LongPair pair{column(i), column(j)};
+      gram[i * count + j] =
+          std::lower_bound(scales.dots.begin(), scales.dots.end(), pair,
+                           [](const LongDot& x, const LongPair& y) { return x.pair < y; })
+              ->value;
+    }
+    full[i] = gram[i * count + i].value();
+  }
+  // Reserve() made room for all of it; a caller that did not pays for growth here.
   int64_t position = problem_.n_entries;
-  col_begin_[static_cast<size_t>(q)] = position;
-  int64_t found = 0;
-  for (int64_t id = 0; id < problem_.n_rows; ++id) {
-    const auto at = std::lower_bound(rows.begin(), rows.end(), rows_[static_cast<size_t>(id)]);
-    if (at == rows.end() || *at != rows_[static_cast<size_t>(id)]) continue;
-    const double value = values[static_cast<size_t>(at - rows.begin())] * scale;
-    rest.AddSquare(value, -1);
-    ++found;
-    ++count_[static_cast<size_t>(id)];
-    col_row_[static_cast<size_t>(position)] = static_cast<int32_t>(id);
+  const auto append = [&](int32_t row, double value) {
+    if (position == static_cast<int64_t>(col_row_.size())) {
+      col_row_.resize(col_row_.size() * 2 + 64);
+      col_value_.resize(col_row_.size());
+    }
+    col_row_[static_cast<size_t>(position)] = row;
     col_value_[static_cast<size_t>(position)] = value;
+    ++count_[static_cast<size_t>(row)];
     ++position;
+  };
+  for (int i = 0; i < count; ++i) {
+    const std::span<const int32_t> rows = a.column(column(i));
+    const std::span<const double> values = a.column_values(column(i));
+    const double scale = scales.scale[static_cast<size_t>(column(i))];
+    const auto q = static_cast<size_t>(longs.at[i]);
+    col_begin_[q] = position;
+    for (int64_t id = 0; id < explicit_rows; ++id) {
+      const int32_t row = rows_[static_cast<size_t>(id)];
+      const auto at = std::lower_bound(rows.begin(), rows.end(), row);
+      if (at == rows.end() || *at != row) continue;
+      append(static_cast<int32_t>(id), values[static_cast<size_t>(at - rows.begin())] * scale);
+    }
+    col_end_[q] = position;
+    for (int j = 0; j <= i; ++j) {  // the explicit rows' share of the dot products
+      const auto other = static_cast<size_t>(longs.at[j]);
+      for (int64_t p = col_begin_[q], s = col_begin_[other];
+           p < col_end_[q] && s < col_end_[other];) {
+        const int32_t row0 = col_row_[static_cast<size_t>(p)];
+        const int32_t row1 = col_row_[static_cast<size_t>(s)];
+        if (row0 == row1) {
+          gram[j * count + i].AddProduct(col_value_[static_cast<size_t>(p)],
+                                         col_value_[static_cast<size_t>(s)], -1);
+        }
+        p += row0 <= row1;
+        s += row1 <= row0;
+      }
+    }
+    // Its column of the triangle, whose values come last.
+    for (int j = 0; j <= i; ++j) {
+      const auto row = static_cast<size_t>(explicit_rows + j);
+      if (j == i) count_[row] = 0;
+      append(static_cast<int32_t>(row), 0);
+    }
   }
-  if (found < static_cast<int64_t>(rows.size())) {
-    const auto id = static_cast<int32_t>(problem_.n_rows++);
-    count_[static_cast<size_t>(id)] = 1;
-    col_row_[static_cast<size_t>(position)] = id;
-    col_value_[static_cast<size_t>(position)] = std::sqrt(std::max(0.0, rest.value()));
-    ++position;
+  LongTriangle(count, gram, full, triangle);
+  for (int i = 0; i < count; ++i) {
+    const auto q = static_cast<size_t>(longs.at[i]);
+    for (int j = 0; j <= i; ++j) {
+      col_value_[static_cast<size_t>(col_end_[q] + j)] = triangle[j * count + i];
+    }
+    col_end_[q] += i + 1;
   }
-  col_end_[static_cast<size_t>(q)] = position;
+  problem_.n_rows = explicit_rows + count;
   problem_.n_entries = position;
 }
 

@@ -2,10 +2,8 @@
 // J, with D a diagonal of powers of two that brings each column's norm near 1 (so that nothing
 // overflows, and no bit of A changes). Columns of M with the same J share one problem.
 //
-// Where one column of J is much longer than all others together (a dense column of A), the rows
-// that only it touches are replaced by a single row of their norm: an orthogonal transformation, so
-// that solution, residual norm and conditioning stay, and the cost does not depend on that column's
-// length.
+// Where some columns of J are much longer than all others together (dense columns of A), they are
+// compressed: long_columns.h.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +12,20 @@
 
 #include "kernels/base/context.h"
 #include "kernels/sparse/matrix.h"
+#include "kernels/static_spai/long_columns.h"
 
 namespace spaid::kernels {
 
-// A sum of squares in twice the working precision (Dekker 1971; Ogita, Rump, Oishi 2005).
-class DoubleDouble {
- public:
-  void Add(double x);
-  void AddSquare(double x, double sign);  // += sign * x²; sign is 1 or -1
-  double value() const { return high_ + low_; }
-
- private:
-  double high_ = 0, low_ = 0;
-};
-
-// D, and the squared norms of the scaled long columns.
+// D, and the dot products of the scaled long columns.
 struct ColumnScales {
-  struct LongColumn {
-    int32_t column;
-    DoubleDouble squared_norm;  // of the scaled column
-  };
-  Array<double> scale;            // n_cols, powers of two
-  std::vector<LongColumn> longs;  // ascending
+  Array<double> scale;  // n_cols, powers of two
+  Array<LongDot> dots;  // ascending by pair
 };
-ColumnScales ScaleColumns(const CscView& a, int threads);
+ColumnScales ScaleColumns(const CscView& a, std::span<const LongPair> pairs, int threads);
 
 // [j] is 1 where column j of A has the rows of column j − 1 (the unknowns of one node, say), else
 // 0.
 Array<uint8_t> FindEqualColumns(const PatternView& a, int threads);
-
-// Position in `columns` of the column to compress, or -1.
-int64_t FindLongColumn(const PatternView& a, std::span<const int32_t> columns);
 
 // Sizes of a local problem, from the pattern alone.
 struct LocalCounts {
@@ -60,8 +41,12 @@ class LocalCounter {
   explicit LocalCounter(int64_t n_rows) : visits_(static_cast<size_t>(n_rows), 0) {}
   LocalCounts Count(const PatternView& a, std::span<const uint8_t> equal_columns,
                     std::span<const int32_t> columns);
+  // The compressed columns of the last problem.
+  const LongColumns& longs() const { return longs_; }
 
  private:
+  LongColumns longs_;
+  UnionSizes unions_;
   std::vector<int32_t> visits_;  // all zero between calls
   std::vector<int32_t> rows_;
 };
@@ -109,7 +94,9 @@ class LocalAssembler {
   static int64_t Bytes(int64_t n, int64_t entries, int64_t columns, int64_t targets);
 
  private:
-  void AppendLongColumn(const CscView& a, const ColumnScales& scales, int32_t column, int64_t q);
+  // The long columns: their entries in the rows that there are, then the triangle of the others.
+  void AppendLongColumns(const CscView& a, const ColumnScales& scales, const LongColumns& longs,
+                         std::span<const int32_t> columns);
 
   LocalProblem problem_;
   Array<int32_t> marker_;  // local row of a row of A, -1: none; all -1 between calls

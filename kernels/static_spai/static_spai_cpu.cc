@@ -94,7 +94,7 @@ Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscVi
   }
   const int64_t n = a.n_cols;
   const PatternView pattern = plan.pattern;
-  const ColumnScales scales = ScaleColumns(a, context.threads);
+  const ColumnScales scales = ScaleColumns(a, plan.long_pairs, context.threads);
   StaticSpaiResult result;
   result.m.n_rows = result.m.n_cols = n;
   result.m.col_ptr = plan.pattern.col_ptr;

@@ -262,8 +262,9 @@ Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternV
       totals.largest.entries = std::max(totals.largest.entries, static_cast<int64_t>(e));
     }
   }
-  counts.plan_bytes = PlanBytes(n, counts.nnz_m);
-  counts.build_bytes = BuildBytes(n, counts.nnz_a, counts.nnz_m, totals.largest, counts.n2_max,
+  const int64_t pairs = MaxLongPairs(a);
+  counts.plan_bytes = PlanBytes(n, counts.nnz_m, pairs);
+  counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, totals.largest, counts.n2_max,
                                   ResolveThreads(context.threads), options.post_filter > 0);
   return counts;
 }

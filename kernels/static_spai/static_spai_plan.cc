@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -184,19 +185,36 @@ double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
          static_cast<double>(columns) * (4 * n * n + 6 * entries);
 }
 
-int64_t PlanBytes(int64_t n, int64_t nnz_m) {
-  // Pattern; members, groups and batches, of which there are at most n each.
-  return (n + 1) * 8 + nnz_m * 4 + 4 * (n + 1) * 4 + n +
-         static_cast<int64_t>(sizeof(StaticSpaiPlan));
+namespace {
+
+// Of numbers >= 0; what does not fit is INT64_MAX.
+int64_t Times(int64_t x, int64_t y) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(x, y, &product) ? INT64_MAX : product;
 }
 
-int64_t BuildBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const LocalCounts& largest,
+int64_t Sum(std::initializer_list<int64_t> terms) {
+  int64_t sum = 0;
+  for (const int64_t term : terms) {
+    if (__builtin_add_overflow(sum, term, &sum)) return INT64_MAX;
+  }
+  return sum;
+}
+
+}  // namespace
+
+int64_t PlanBytes(int64_t n, int64_t nnz_m, int64_t long_pairs) {
+  // Pattern; members, groups and batches, of which there are at most n each.
+  return Sum({(n + 1) * 8, Times(nnz_m, 4), 4 * (n + 1) * 4, n, Times(long_pairs, sizeof(LongPair)),
+              sizeof(StaticSpaiPlan)});
+}
+
+int64_t BuildBytes(int64_t n, int64_t nnz_m, int64_t long_pairs, const LocalCounts& largest,
                    int64_t n2_max, int threads, bool post_filter) {
-  const int64_t m = nnz_m * 12 + (n + 1) * 8;
+  const int64_t m = Sum({Times(nnz_m, 12), (n + 1) * 8});
   const int64_t columns = n * (8 + 8 + 8 + 1 + 8);  // residuals, pivots, scales, flags, quantiles
-  const int64_t longs = std::min(n, nnz_a / tuning::kLongColumn) * 48;
-  return (post_filter ? 2 * m : m) + columns + longs +
-         threads * GroupSolver::Bytes(n, largest, n2_max) + 4096;
+  return Sum({m, post_filter ? m : 0, columns, Times(long_pairs, sizeof(LongDot)),
+              Times(threads, GroupSolver::Bytes(n, largest, n2_max)), 4096});
 }
 
 const StaticSpaiCounts& Counts(const StaticSpaiPlan& plan) { return plan.counts; }
@@ -223,6 +241,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
 
   const int threads = ResolveThreads(context.threads);
   std::vector<WorkerTotals> workers(static_cast<size_t>(threads));
+  std::vector<LongPairs> long_pairs(static_cast<size_t>(threads));
   Array<GroupFigures> figures(static_cast<size_t>(plan->n_groups()));
   stopped = ParallelFor(
       plan->n_groups(), 512, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
@@ -233,6 +252,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
           const std::span<const int32_t> j = m.column(members[0]);
           const LocalCounts counts = own.counter->Count(a, plan->equal_columns, j);
           TakeLargest(counts, own.largest);
+          long_pairs[static_cast<size_t>(worker)].Add(own.counter->longs(), j);
           const auto n2 = static_cast<int64_t>(j.size());
           const auto columns = static_cast<int64_t>(members.size());
           const double gram_ns = PredictGramNs(counts, n2, columns);
@@ -248,6 +268,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
       });
   if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
   for (const WorkerTotals& own : workers) TakeLargest(own.largest, plan->largest);
+  plan->long_pairs = LongPairs::Merge(long_pairs);
   MakeBatches(figures, *plan);
 
   StaticSpaiCounts& counts = plan->counts;
@@ -264,9 +285,10 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
     counts.qr_flops += of_group.qr_flops;
     counts.gram_flops += of_group.gram_flops;
   }
-  counts.plan_bytes = PlanBytes(n, counts.nnz_m);
-  counts.build_bytes = BuildBytes(n, counts.nnz_a, counts.nnz_m, plan->largest, counts.n2_max,
-                                  threads, options.post_filter > 0);
+  const auto pairs = static_cast<int64_t>(plan->long_pairs.size());
+  counts.plan_bytes = PlanBytes(n, counts.nnz_m, pairs);
+  counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, plan->largest, counts.n2_max, threads,
+                                  options.post_filter > 0);
   return std::shared_ptr<const StaticSpaiPlan>(std::move(plan));
 }
 

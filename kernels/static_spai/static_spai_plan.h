@@ -21,6 +21,7 @@ struct StaticSpaiPlan {
   Array<int32_t> batch_ptr;    // n_batches + 1, into groups
   Array<int32_t> batch_order;  // batches by falling predicted work; equal ones in order
   Array<uint8_t> equal_columns;  // of A: FindEqualColumns
+  Array<LongPair> long_pairs;    // ascending: the pairs of columns whose dot products a build needs
   LocalCounts largest;           // the largest of each count over all groups
   uint64_t pattern_hash = 0;     // of A
   StaticSpaiCounts counts;
@@ -48,9 +49,10 @@ Status CheckColumns(const PatternView& a);
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns);
 double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns);
 
-// Bytes of a plan (at most) and of a build on `threads` threads (an upper bound).
-int64_t PlanBytes(int64_t n, int64_t nnz_m);
-int64_t BuildBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const LocalCounts& largest,
+// Bytes of a plan (at most) and of a build on `threads` threads (an upper bound). INT64_MAX where
+// that many cannot be counted.
+int64_t PlanBytes(int64_t n, int64_t nnz_m, int64_t long_pairs);
+int64_t BuildBytes(int64_t n, int64_t nnz_m, int64_t long_pairs, const LocalCounts& largest,
                    int64_t n2_max, int threads, bool post_filter);
 
 }  // namespace spaid::kernels
