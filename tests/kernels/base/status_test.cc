@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/context.h"
 
@@ -42,6 +43,16 @@ TEST(StatusTest, StopStatusNamesReasonAndWork) {
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(late.reason(), "TIME_LIMIT");
   EXPECT_EQ(StopStatus(StopReason::kNone, "x").code(), StatusCode::kInternal);
+}
+
+TEST(ResultTest, ATemporaryGivesItsValueAway) {
+  const auto make = [] { return Result<std::unique_ptr<int>>(std::make_unique<int>(7)); };
+  const std::unique_ptr<int> taken = *make();  // no copy: there is none
+  EXPECT_EQ(*taken, 7);
+  Result<std::vector<int>> kept(std::vector<int>(1000, 3));
+  const int* data = kept->data();
+  const std::vector<int> moved = *std::move(kept);
+  EXPECT_EQ(moved.data(), data);
 }
 
 TEST(StopTokenTest, FirstReasonWinsAndDefaultNeverStops) {
