@@ -174,7 +174,9 @@ class CpuEngine final : public Engine {
         break;
       }
     }
-    result.preconditioner = std::make_shared<CpuPreconditioner>(spec.engine, std::move(m));
+    auto made = CpuPreconditioner::Make(spec.engine, std::move(m), context);
+    if (!made.ok()) return made.status();
+    result.preconditioner = *std::move(made);
     result.build_ms = MsSince(start);
     return result;
   }
@@ -206,7 +208,11 @@ class CpuEngine final : public Engine {
                     "the matrix holds a pattern only; a solve needs its values")
           .At("values");
     }
-    const CsrOperator op = CsrOperator::FromColumns(a);
+    const auto rows = CsrOperator::FromColumns(a, context);
+    // Only a stop keeps the rows from being made. It is an outcome like any other, with the
+    // residual of the initial guess, for which the columns will do.
+    const ColumnOperator columns(a);
+    const LinearOperator& op = rows.ok() ? static_cast<const LinearOperator&>(*rows) : columns;
     auto solved = kernels::Solve(op, m, b, x0, options, context);
     if (solved.ok()) solved->solve_ms = MsSince(start);  // the row layout of A included
     return solved;
@@ -220,13 +226,19 @@ int64_t CpuPlan::host_bytes() const {
   return static_spai ? own + Counts(*static_spai).plan_bytes : own;
 }
 
-CpuPreconditioner::CpuPreconditioner(EngineKind kind, CscMatrix m)
-    : kind_(kind), matrix_(std::move(m)) {
-  if (kind_ == EngineKind::kJacobi) {
-    diagonal_.emplace(matrix_.values);
+Result<std::shared_ptr<const CpuPreconditioner>> CpuPreconditioner::Make(EngineKind kind,
+                                                                         CscMatrix m,
+                                                                         const Context& context) {
+  std::shared_ptr<CpuPreconditioner> made(new CpuPreconditioner(kind, std::move(m)));
+  // The layouts borrow from matrix_, which moves no more.
+  if (kind == EngineKind::kJacobi) {
+    made->diagonal_.emplace(made->matrix_.values);
   } else {
-    rows_.emplace(CsrOperator::FromColumns(matrix_));
+    auto rows = CsrOperator::FromColumns(made->matrix_, context);
+    if (!rows.ok()) return rows.status();
+    made->rows_.emplace(*std::move(rows));
   }
+  return std::shared_ptr<const CpuPreconditioner>(std::move(made));
 }
 
 const LinearOperator& CpuPreconditioner::apply() const {

@@ -26,7 +26,9 @@ struct CpuPlan final : Plan {
 // M by columns as clients download it, and the layout that products want, made once.
 class CpuPreconditioner final : public Preconditioner {
  public:
-  CpuPreconditioner(EngineKind kind, CscMatrix m);
+  // Errors: stop statuses (the layout of an explicit M takes about a tenth of its build).
+  static Result<std::shared_ptr<const CpuPreconditioner>> Make(EngineKind kind, CscMatrix m,
+                                                               const Context& context);
   CpuPreconditioner(const CpuPreconditioner&) = delete;
   CpuPreconditioner& operator=(const CpuPreconditioner&) = delete;
 
@@ -36,6 +38,8 @@ class CpuPreconditioner final : public Preconditioner {
   const LinearOperator& apply() const;
 
  private:
+  CpuPreconditioner(EngineKind kind, CscMatrix m) : kind_(kind), matrix_(std::move(m)) {}
+
   EngineKind kind_;
   CscMatrix matrix_;
   std::optional<CsrOperator> rows_;           // explicit M

@@ -51,11 +51,11 @@ class Gmres {
   // w -= h_0 v_0 + ... + h_k v_k by modified Gram-Schmidt; adds to `h`, returns ‖w‖. One pass
   // through memory per vector: each subtraction also forms the next dot product.
   double Orthogonalise(int64_t k, double* w, std::vector<double>& h) {
-    double dot = team_.Dot({w, n_}, basis_[0]);
+    double dot = team_.Dot({w, n_}, Basis(0));
     for (int64_t i = 0; i <= k; ++i) {
       h[i] += dot;
-      const double* vi = basis_[i].data();
-      const double* next = i < k ? basis_[i + 1].data() : w;
+      const double* vi = Basis(i).data();
+      const double* next = i < k ? Basis(i + 1).data() : w;
       const double factor = dot;
       dot = team_.Sum<1>([=](int64_t begin, int64_t end) {
         for (int64_t e = begin; e < end; ++e) w[e] -= factor * vi[e];
@@ -65,10 +65,8 @@ class Gmres {
     return std::sqrt(dot);
   }
 
-  std::span<double> Basis(int64_t k) {
-    if (static_cast<int64_t>(basis_.size()) <= k) basis_.emplace_back(n_);
-    return basis_[k];
-  }
+  // Of the team: right-hand sides share it one after the other.
+  std::span<double> Basis(int64_t k) { return team_.Basis(static_cast<size_t>(k)); }
 
   void ScaleInto(const double* from, double divisor, double* to) const {
     team_.For([=](int64_t begin, int64_t end) {
@@ -87,16 +85,15 @@ class Gmres {
       // The first iteration of a cycle was asked for by the caller.
       if (cycle.columns > 0 && !run_.MayIterate()) break;
       const int64_t k = cycle.columns;
-      Basis(k + 1);
-      std::span<const double> z = basis_[k];
+      std::span<const double> z = Basis(k);
       if (run_.has_m()) {
-        run_.ApplyM(basis_[k], z_);
+        run_.ApplyM(Basis(k), z_);
         z = z_;
       }
-      double* w = basis_[k + 1].data();
-      run_.ApplyA(z, basis_[k + 1]);
+      double* w = Basis(k + 1).data();
+      run_.ApplyA(z, Basis(k + 1));
       std::vector<double> h(static_cast<size_t>(k) + 2, 0.0);
-      const double before = team_.Norm(basis_[k + 1]);
+      const double before = team_.Norm(Basis(k + 1));
       double after = Orthogonalise(k, w, h);
       if (after < kReorthogonalise * before) after = Orthogonalise(k, w, h);
       if (!std::isfinite(before) || !std::isfinite(after)) {
@@ -158,11 +155,13 @@ class Gmres {
       y[j] /= hessenberg_[j][j];
       for (int64_t i = 0; i < j; ++i) y[i] -= hessenberg_[j][i] * y[j];
     }
+    std::vector<const double*> basis;
+    for (int64_t j = 0; j < columns; ++j) basis.push_back(Basis(j).data());
     double* u = u_.data();
-    team_.For([this, u, columns, &y](int64_t begin, int64_t end) {
+    team_.For([u, columns, &basis, &y](int64_t begin, int64_t end) {
       std::fill(u + begin, u + end, 0.0);
       for (int64_t j = 0; j < columns; ++j) {
-        const double* vj = basis_[j].data();
+        const double* vj = basis[j];
         for (int64_t i = begin; i < end; ++i) u[i] += y[j] * vj[i];
       }
     });
@@ -207,7 +206,6 @@ class Gmres {
   size_t n_;
   int64_t restart_;
   Array<double> r_, u_, z_;
-  std::vector<Array<double>> basis_;
   std::vector<std::vector<double>> hessenberg_;  // R by columns, after the rotations
   std::vector<std::pair<double, double>> rotations_;
   std::vector<double> g_;

@@ -32,7 +32,7 @@ enum class Outcome {
   kCancelled,
 };
 
-// A square operator that multiplies blocks of vectors. Thread-safe.
+// A square operator that multiplies one vector at a time. Thread-safe.
 class LinearOperator {
  public:
   virtual ~LinearOperator() = default;
@@ -69,7 +69,8 @@ struct SolveResult {
 };
 
 // b: n x n_rhs column-major. x0: empty (zero) or n x n_rhs. `m` may be null (no preconditioner).
-// Right-hand sides end one by one; b = 0 gives x = 0, kConverged.
+// Right-hand sides are solved one after the other; b = 0 gives x = 0, kConverged. Beside the result
+// a solve takes some ten vectors of n, GMRES restart + 6, once for all right-hand sides.
 // Results are the same bits for any number of threads.
 // Errors: INVALID_ARGUMENT/BAD_TOLERANCE, /BAD_MAX_ITERATIONS, /BAD_RESTART, /METHOD_NOT_RESOLVED,
 // /PRECONDITIONER_SIZE_MISMATCH, /RHS_LENGTH_MISMATCH, /NON_FINITE_VALUE (field rhs or

@@ -1,5 +1,7 @@
 #include "kernels/krylov/operators.h"
 
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "kernels/base/parallel.h"
@@ -13,6 +15,8 @@ namespace {
 constexpr int64_t kBlockWork = 16384;
 // Below this a second thread costs more to wake than it saves.
 constexpr int64_t kSerialWork = 4 * kBlockWork;
+// Columns of the test for symmetry that one thread takes at a time.
+constexpr int64_t kSymmetryColumns = 2048;
 
 double RowProduct(const int32_t* column, const double* value, int64_t count, const double* x) {
   // Four chains hide the latency of the additions in long rows.
@@ -39,28 +43,55 @@ void MultiplyRows(const CscView& rows, int64_t begin, int64_t end, const double*
 
 }  // namespace
 
-bool IsExactlySymmetric(const CscView& a) {
-  // Columns are visited in ascending order, so the entries of row i turn up in the order in which
-  // column i stores their mirror images: one cursor per column suffices.
-  Array<int64_t> cursor(a.col_ptr.begin(), a.col_ptr.end() - 1);
-  for (int64_t j = 0; j < a.n_cols; ++j) {
-    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
-      const int32_t i = a.row_idx[p];
-      const int64_t mirror = cursor[i]++;
-      if (mirror >= a.col_ptr[i + 1] || a.row_idx[mirror] != j || a.values[mirror] != a.values[p]) {
-        return false;
-      }
-    }
-  }
-  return true;
+Result<bool> IsExactlySymmetric(const CscView& a, const Context& with_progress) {
+  Context context = with_progress;
+  context.progress = nullptr;  // a step of something else
+  // Each entry under the diagonal has an equal one above it, and there are no others: mirrors of
+  // different entries differ, so equal counts say the rest.
+  std::atomic<bool> differs{false};
+  std::atomic<int64_t> below{0}, above{0};
+  const StopReason stopped = ParallelFor(
+      a.n_cols, kSymmetryColumns, context, Stage::kPlan, [&](int64_t begin, int64_t end, int) {
+        if (differs.load(std::memory_order_relaxed)) return;
+        int64_t own_below = 0, own_above = 0;
+        for (int64_t j = begin; j < end; ++j) {
+          const auto rows = a.column(j);
+          const auto values = a.column_values(j);
+          for (size_t p = 0; p < rows.size(); ++p) {
+            const int64_t i = rows[p];
+            if (i < j) ++own_above;
+            if (i <= j) continue;
+            ++own_below;
+            const auto row = a.column(i);
+            const auto at = std::lower_bound(row.begin(), row.end(), static_cast<int32_t>(j));
+            if (at == row.end() || *at != j ||
+                a.column_values(i)[static_cast<size_t>(at - row.begin())] != values[p]) {
+              differs.store(true, std::memory_order_relaxed);
+              return;
+            }
+          }
+        }
+        below.fetch_add(own_below, std::memory_order_relaxed);
+        above.fetch_add(own_above, std::memory_order_relaxed);
+      });
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "the test for symmetry");
+  return !differs && below == above;
 }
 
 CsrOperator CsrOperator::FromColumns(const CscView& a) {
+  return *FromColumns(a, Context{.stop = {}, .progress = nullptr, .threads = 1});
+}
+
+Result<CsrOperator> CsrOperator::FromColumns(const CscView& a, const Context& context) {
   CsrOperator op;
-  if (IsExactlySymmetric(a)) {
+  const Result<bool> symmetric = IsExactlySymmetric(a, context);
+  if (!symmetric.ok()) return symmetric.status();
+  if (*symmetric) {
     op.rows_ = a;
   } else {
-    op.owned_ = Transpose(a);
+    auto rows = Transpose(a, context);
+    if (!rows.ok()) return rows.status();
+    op.owned_ = *std::move(rows);
     op.rows_ = op.owned_;  // moving a vector keeps its buffer, so the view survives a move of this
   }
   int64_t begin_work = 0;
@@ -72,7 +103,7 @@ CsrOperator CsrOperator::FromColumns(const CscView& a) {
       begin_work = work;
     }
   }
-  return op;
+  return Result<CsrOperator>(std::move(op));
 }
 
 void CsrOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
@@ -104,6 +135,20 @@ void DiagonalOperator::Apply(std::span<const double> x, std::span<double> y, int
   krylov::ForBlocks(n(), threads, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) ys[i] = d[i] * xs[i];
   });
+}
+
+void ColumnOperator::Apply(std::span<const double> x, std::span<double> y, int) const {
+  std::fill(y.begin(), y.end(), 0.0);
+  for (int64_t j = 0; j < n(); ++j) {
+    for (int64_t p = a_.col_ptr[j]; p < a_.col_ptr[j + 1]; ++p) {
+      y[a_.row_idx[p]] += a_.values[p] * x[j];
+    }
+  }
+}
+
+int64_t ColumnOperator::bytes_per_apply() const {
+  return a_.nnz() * static_cast<int64_t>(sizeof(double) + sizeof(int32_t)) +
+         n() * static_cast<int64_t>(sizeof(int64_t) + 2 * sizeof(double));
 }
 
 }  // namespace spaid::kernels

@@ -1,7 +1,7 @@
 // The operators of the Krylov methods: a sparse matrix by rows, and a diagonal.
 //
-//   CsrOperator op = CsrOperator::FromColumns(a);   // a by columns; borrowed where symmetric
-//   op.Apply(x, y, threads);                        // y = A x
+//   auto op = CsrOperator::FromColumns(a, context);  // a by columns; borrowed where symmetric
+//   op->Apply(x, y, threads);                        // y = A x
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,11 @@ namespace spaid::kernels {
 class CsrOperator final : public LinearOperator {
  public:
   // `a`: square, canonical, by columns. Where A = Aᵀ entry by entry, its columns are its rows: the
-  // arrays are borrowed and must outlive this; otherwise they are transposed into an own copy.
-  // O(n + nnz) either way.
+  // arrays are borrowed and must outlive this; otherwise they are transposed into an own copy
+  // (scratch: kernels/sparse/transpose.h). Runs on context.threads, with the same result for any
+  // number. Errors: stop statuses.
+  static Result<CsrOperator> FromColumns(const CscView& a, const Context& context);
+  // The same on the calling thread, without a stop.
   static CsrOperator FromColumns(const CscView& a);
 
   CsrOperator(CsrOperator&&) = default;
@@ -51,8 +54,22 @@ class DiagonalOperator final : public LinearOperator {
   std::span<const double> diagonal_;
 };
 
-// True where a_ij == a_ji for every stored entry, pattern included. O(n + nnz), leaves at the first
-// difference. `a`: square, canonical.
-bool IsExactlySymmetric(const CscView& a);
+// y = A x with A by columns as they are, on one thread: for a product or two, where rows are not
+// worth making. `a` is borrowed: square, canonical. Immutable; thread-safe.
+class ColumnOperator final : public LinearOperator {
+ public:
+  explicit ColumnOperator(const CscView& a) : a_(a) {}
+  int64_t n() const override { return a_.n_cols; }
+  void Apply(std::span<const double> x, std::span<double> y, int threads) const override;
+  int64_t bytes_per_apply() const override;
+
+ private:
+  CscView a_;
+};
+
+// True where a_ij == a_ji for every stored entry, pattern included. `a`: square, canonical. A
+// binary search for each entry under the diagonal, on context.threads; leaves soon after a
+// difference. Errors: stop statuses.
+Result<bool> IsExactlySymmetric(const CscView& a, const Context& context);
 
 }  // namespace spaid::kernels

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/sparse/matrix.h"
@@ -82,10 +83,18 @@ class Team {
   // ‖x‖₂ without overflow or underflow of the squares. Not finite where an element is not.
   double Norm(std::span<const double> x);
 
+  // Vector k of a basis, n long, uninitialised when new. Its memory stays until the solve ends, so
+  // that the next right-hand side finds its pages touched.
+  std::span<double> Basis(size_t k) {
+    while (basis_.size() <= k) basis_.emplace_back(static_cast<size_t>(n_));
+    return basis_[k];
+  }
+
  private:
   int64_t n_;
   int threads_;
   Array<double> partial_;
+  std::vector<Array<double>> basis_;
 };
 
 }  // namespace spaid::kernels::krylov

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/engine/cpu_engine.h"
 #include "tests/kernels/engine/helpers.h"
 
 namespace spaid::kernels::engine_test {
@@ -201,6 +202,48 @@ TEST(Build, StopsAreErrorsOfTheBuild) {
     context.stop = late.token();
     EXPECT_EQ(engine->Build(**plan, spec, a, context).status().code(),
               StatusCode::kDeadlineExceeded);
+  }
+}
+
+TEST(Build, AStopReachesTheLayoutOfM) {
+  StopSource cancel;
+  cancel.Request(StopReason::kCancelled);
+  const Context context{.stop = cancel.token(), .progress = nullptr, .threads = 1};
+  const CscMatrix m = oracle::ConvectionDiffusion(9, 8, 0.5);
+  const auto made = CpuPreconditioner::Make(EngineKind::kStaticSpai, m, context);
+  EXPECT_EQ(made.status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(CpuPreconditioner::Make(EngineKind::kStaticSpai, m, {}).ok());
+}
+
+TEST(Solve, AStopBeforeTheFirstIterationIsAnOutcome) {
+  const auto engine = MakeCpuEngine();
+  const CscMatrix a = oracle::ConvectionDiffusion(9, 8, 0.5);
+  const Vector b = RowSums(a), x0(b.size(), 0.25);
+  StopSource cancel;
+  cancel.Request(StopReason::kCancelled);
+  const Context context{.stop = cancel.token(), .progress = nullptr, .threads = 2};
+  const auto r = engine->Solve(a, nullptr, b, x0, {}, context);
+  ASSERT_TRUE(r.ok()) << r.status().message();
+  EXPECT_EQ(r->rhs[0].outcome, Outcome::kCancelled);
+  EXPECT_EQ(r->rhs[0].iterations, 0);
+  EXPECT_THAT(r->x, ::testing::Each(0.25));
+  EXPECT_NEAR(r->rhs[0].true_relative_residual, 0.75, 1e-14) << "A x0 = b / 4";
+}
+
+TEST(Solve, ThreadsDoNotChangeABit) {
+  const auto engine = MakeCpuEngine();
+  const CscMatrix a = oracle::ConvectionDiffusion(220, 200, 0.5);  // transposed in several parts
+  const Vector b = RowSums(a);
+  Array<double> serial;
+  for (const int threads : {1, 2, 5}) {
+    const Context context{.stop = {}, .progress = nullptr, .threads = threads};
+    const BuildResult built = MustBuild(*engine, Spai(), a, context);
+    SolveOptions options;
+    options.max_iterations = 15;
+    const auto r = engine->Solve(a, built.preconditioner.get(), b, {}, options, context);
+    ASSERT_TRUE(r.ok());
+    if (threads == 1) serial = r->x;
+    EXPECT_EQ(r->x, serial) << threads;
   }
 }
 

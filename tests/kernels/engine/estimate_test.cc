@@ -45,7 +45,8 @@ TEST(Estimate, BoundsEveryBuildOfTheZoo) {
 TEST(Estimate, OfAutoBoundsWhateverAutoChooses) {
   const auto engine = MakeCpuEngine();
   for (const oracle::NamedMatrix& named : oracle::Zoo(23)) {
-    const auto chosen = engine->Resolve(Spec(EngineKind::kAuto), named.a, Diagnose(named.a), nullptr, {});
+    const auto chosen =
+        engine->Resolve(Spec(EngineKind::kAuto), named.a, Diagnose(named.a), nullptr, {});
     ASSERT_TRUE(chosen.ok());
     ExpectBound(*engine, Spec(EngineKind::kAuto), chosen->spec, named);
   }

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "kernels/krylov/krylov.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/krylov/run.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/oracle/generators.h"
 
@@ -144,6 +147,42 @@ TEST(Gmres, ABasisBeyondMemoryIsRefused) {
   EXPECT_EQ(r.status().field(), "restart");
   options.restart = 2;
   EXPECT_TRUE(Solve(a, nullptr, ones, {}, options, {}).ok());
+}
+
+TEST(Gmres, RightHandSidesShareOneBasis) {
+  const CscMatrix a = oracle::ConvectionDiffusion(12, 10, 1.0);
+  const CsrOperator op = CsrOperator::FromColumns(a);
+  const SolveOptions options = Gmres(1e-10, 20);
+  const Context context;
+  krylov::Team team(a.n_cols, 1);
+  const auto solve = [&](uint64_t seed) {
+    const Vector b = RandomVector(a.n_cols, seed);
+    Vector x(b.size(), 0.0);
+    RhsResult out;
+    const krylov::System system{.a = &op,
+                                .m = nullptr,
+                                .b = b,
+                                .x0 = {},
+                                .x = x,
+                                .b_norm = Norm(b),
+                                .target = 1e-10 * Norm(b),
+                                .rhs = 0,
+                                .options = &options,
+                                .context = &context};
+    krylov::Run run(system, &team, &out);
+    krylov::RunGmres(run);
+    run.Conclude();
+    EXPECT_EQ(out.outcome, Outcome::kConverged) << out.detail;
+    return x;
+  };
+  solve(1);
+  std::vector<const double*> vectors;
+  for (size_t k = 0; k <= 20; ++k) vectors.push_back(team.Basis(k).data());
+  const Vector second = solve(2);
+  for (size_t k = 0; k <= 20; ++k) EXPECT_EQ(team.Basis(k).data(), vectors[k]) << k;
+  krylov::Team fresh(a.n_cols, 1);
+  std::swap(team, fresh);
+  EXPECT_EQ(solve(2), second) << "what the first left behind is not read";
 }
 
 }  // namespace

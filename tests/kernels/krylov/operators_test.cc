@@ -16,15 +16,24 @@ Vector Apply(const LinearOperator& op, const Vector& x, int threads) {
   return y;
 }
 
+bool Symmetric(const CscView& a, int threads = 1) {
+  const auto symmetric =
+      IsExactlySymmetric(a, Context{.stop = {}, .progress = nullptr, .threads = threads});
+  EXPECT_TRUE(symmetric.ok());
+  return symmetric.ok() && *symmetric;
+}
+
 TEST(Operators, ProductsEqualTheDenseOnes) {
   for (const oracle::NamedMatrix& named : oracle::Zoo(5)) {
     const Vector x = RandomVector(named.a.n_cols, 9);
     const Vector y = Apply(CsrOperator::FromColumns(named.a), x, 1);
+    const Vector by_columns = Apply(ColumnOperator(named.a), x, 1);
     const Vector expected = Product(named.a, x);
     double scale = 0;
     for (const double v : expected) scale = std::max(scale, std::abs(v));
     for (size_t i = 0; i < y.size(); ++i) {
       EXPECT_NEAR(y[i], expected[i], 1e-13 * (scale + 1)) << named.name << " row " << i;
+      EXPECT_NEAR(by_columns[i], expected[i], 1e-13 * (scale + 1)) << named.name << " row " << i;
     }
   }
 }
@@ -39,25 +48,55 @@ TEST(Operators, ThreadsDoNotChangeABit) {
 
 TEST(Operators, SymmetricMatricesAreBorrowedOthersCopied) {
   const CscMatrix symmetric = oracle::Laplacian2d(9, 7);
-  EXPECT_TRUE(IsExactlySymmetric(symmetric));
+  EXPECT_TRUE(Symmetric(symmetric));
   const CsrOperator borrowed = CsrOperator::FromColumns(symmetric);
   EXPECT_TRUE(borrowed.borrows());
   EXPECT_LT(borrowed.host_bytes(), 1024);
 
   const CscMatrix upwind = oracle::ConvectionDiffusion(9, 7, 1.0);
-  EXPECT_FALSE(IsExactlySymmetric(upwind));
+  EXPECT_FALSE(Symmetric(upwind));
   const CsrOperator owned = CsrOperator::FromColumns(upwind);
   EXPECT_FALSE(owned.borrows());
   EXPECT_GE(owned.host_bytes(), upwind.bytes());
 }
 
 TEST(Operators, SymmetryIsAskedOfEveryEntry) {
-  EXPECT_TRUE(IsExactlySymmetric(Rows({{1, 2, 0}, {2, 0, 5}, {0, 5, 3}})));
-  EXPECT_FALSE(IsExactlySymmetric(Rows({{1, 2, 0}, {2, 0, 5}, {0, 5.0000000000000009, 3}})));
-  EXPECT_FALSE(IsExactlySymmetric(Rows({{1, 2, 0}, {2, 0, 0}, {0, 5, 3}})));  // stored below only
-  EXPECT_FALSE(IsExactlySymmetric(Rows({{1, 2, 7}, {2, 0, 5}, {0, 5, 3}})));  // stored above only
-  EXPECT_FALSE(IsExactlySymmetric(CyclicShift(3)));
-  EXPECT_TRUE(IsExactlySymmetric(CyclicShift(2)));
+  EXPECT_TRUE(Symmetric(Rows({{1, 2, 0}, {2, 0, 5}, {0, 5, 3}})));
+  EXPECT_FALSE(Symmetric(Rows({{1, 2, 0}, {2, 0, 5}, {0, 5.0000000000000009, 3}})));
+  EXPECT_FALSE(Symmetric(Rows({{1, 2, 0}, {2, 0, 0}, {0, 5, 3}})));  // stored below only
+  EXPECT_FALSE(Symmetric(Rows({{1, 2, 7}, {2, 0, 5}, {0, 5, 3}})));  // stored above only
+  EXPECT_FALSE(Symmetric(CyclicShift(3)));
+  EXPECT_TRUE(Symmetric(CyclicShift(2)));
+}
+
+TEST(Operators, SymmetryOfALargeMatrixIsTheSameOnEveryThread) {
+  CscMatrix a = oracle::Laplacian2d(100, 90);  // several batches of columns
+  for (const int threads : {1, 3}) EXPECT_TRUE(Symmetric(a, threads)) << threads;
+  a.values.back() *= 2;  // the diagonal is its own mirror
+  for (const int threads : {1, 3}) EXPECT_TRUE(Symmetric(a, threads)) << threads;
+  a.values[a.values.size() - 2] *= 2;  // the last entry above the diagonal
+  for (const int threads : {1, 3}) EXPECT_FALSE(Symmetric(a, threads)) << threads;
+}
+
+TEST(Operators, RowsAreTheSameFromAnyNumberOfThreads) {
+  const CscMatrix a = oracle::ConvectionDiffusion(300, 250, 1.5);  // several parts
+  const Vector x = RandomVector(a.n_cols, 2);
+  const Vector serial = Apply(CsrOperator::FromColumns(a), x, 1);
+  for (const int threads : {2, 5}) {
+    const auto op =
+        CsrOperator::FromColumns(a, Context{.stop = {}, .progress = nullptr, .threads = threads});
+    ASSERT_TRUE(op.ok());
+    EXPECT_EQ(Apply(*op, x, 1), serial) << threads;
+  }
+}
+
+TEST(Operators, RowsStopWhenTold) {
+  StopSource cancel;
+  cancel.Request(StopReason::kCancelled);
+  const Context context{.stop = cancel.token(), .progress = nullptr, .threads = 2};
+  const CscMatrix a = oracle::ConvectionDiffusion(9, 7, 1.0);
+  EXPECT_EQ(CsrOperator::FromColumns(a, context).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(IsExactlySymmetric(a, context).status().code(), StatusCode::kCancelled);
 }
 
 TEST(Operators, AMovedOperatorStillMultiplies) {
@@ -77,6 +116,7 @@ TEST(Operators, EmptyRowsGiveZero) {
 TEST(Operators, BytesCountEveryArrayOnce) {
   // 3 entries of 12 bytes, 2 rows of a pointer, an x and a y.
   EXPECT_EQ(CsrOperator::FromColumns(Rows({{1, 2}, {0, 3}})).bytes_per_apply(), 3 * 12 + 2 * 24);
+  EXPECT_EQ(ColumnOperator(Rows({{1, 2}, {0, 3}})).bytes_per_apply(), 3 * 12 + 2 * 24);
   const Vector d{1, 2, 3};
   EXPECT_EQ(DiagonalOperator(d).bytes_per_apply(), 72);
 }
