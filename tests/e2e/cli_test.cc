@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -128,6 +129,29 @@ TEST_F(Cli, RefusalsOfTheServerAreErrors) {
   EXPECT_EQ(RunJson({"matrices", "matrices/unknown"}, 1).at("error").at("reason"),
             "HANDLE_UNKNOWN");
   EXPECT_EQ(RunJson({"watch", "jobs/unknown"}, 1).at("error").at("code"), "NOT_FOUND");
+}
+
+TEST_F(Cli, FilesThatCannotBeSolvedAreErrorsWithTheirReason) {
+  const std::string head = "%%MatrixMarket matrix coordinate ";
+  const std::vector<std::array<std::string, 2>> files = {
+      {"MATRIX_COMPLEX", head + "complex general\n1 1 1\n1 1 1.0 0.5\n"},
+      {"MATRIX_PATTERN", head + "pattern general\n1 1 1\n1 1\n"},
+      {"MATRIX_SKEW_SYMMETRIC", head + "real skew-symmetric\n2 2 1\n2 1 1.0\n"},
+      {"FILE_TRUNCATED", head + "real general\n2 2 2\n1 1 1.0\n"},
+      {"NOT_MATRIX_MARKET", "1 1 1\n1 1 1.0\n"},
+      {"NOT_SQUARE", head + "real general\n2 3 2\n1 1 1.0\n2 2 1.0\n"}};
+  for (const auto& [reason, text] : files) {
+    const std::string file = folder_ / (reason + ".mtx");
+    std::ofstream(file) << text;
+    const json error = RunJson({"solve", file}, 1).at("error");
+    EXPECT_EQ(error.at("reason"), reason) << error;
+    EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(file));
+    const Finished said = Run({"solve", file});
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_THAT(said.err, HasSubstr(reason));
+    EXPECT_THAT(said.out, IsEmpty());
+  }
+  EXPECT_EQ(Run({"info"}).exit_code, 0);
 }
 
 TEST_F(Cli, BuildKeepsMAndSolveTakesItByHandle) {
