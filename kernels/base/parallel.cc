@@ -8,6 +8,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <system_error>
@@ -87,7 +88,11 @@ struct Task {
   std::mutex progress_mutex;
   int64_t done = 0;  // guarded by progress_mutex
 
-  // noexcept: a body that throws ends the process here rather than leave helpers in a dead frame.
+  std::mutex error_mutex;
+  std::exception_ptr error;  // the first that a batch threw; guarded by error_mutex
+
+  // What the body throws (for want of memory, say) ends the loop and waits for the caller: a pool
+  // thread has nobody to throw to.
   void Run(int worker) noexcept {
     while (stopped.load(std::memory_order_relaxed) == 0) {
       if (stop != nullptr) {
@@ -104,7 +109,14 @@ struct Task {
       if (i >= batches) return;
       const int64_t begin = i * batch;
       const int64_t end = n - begin <= batch ? n : begin + batch;
-      (*body)(begin, end, worker);
+      try {
+        (*body)(begin, end, worker);
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(error_mutex);
+        if (!error) error = std::current_exception();
+        next.store(batches);
+        return;
+      }
       if (progress != nullptr) {
         std::lock_guard<std::mutex> lock(progress_mutex);
         done += end - begin;
@@ -220,6 +232,7 @@ StopReason Execute(Task& task, int threads) {
   } else {
     Pool::Get().Run(task);
   }
+  if (task.error) std::rethrow_exception(task.error);
   return static_cast<StopReason>(task.stopped.load());
 }
 

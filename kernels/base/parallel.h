@@ -14,8 +14,9 @@ int ResolveThreads(int threads);
 // Runs body(begin, end, worker) over [0, n) in batches of `batch`, on `threads` threads of a
 // process-wide pool (the caller is one of them; worker < threads). Each batch is taken once; which
 // worker takes it is not defined. Polls `stop` before each batch and returns its reason (kNone: all
-// done). After a batch, worker 0's thread or any other (one at a time) reports progress. body must
-// not throw.
+// done). After a batch, worker 0's thread or any other (one at a time) reports progress. Where body
+// throws, no further batch is begun, and the first exception is thrown here once all workers have
+// left.
 StopReason ParallelFor(int64_t n, int64_t batch, const Context& context, Stage stage,
                        const std::function<void(int64_t begin, int64_t end, int worker)>& body);
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/base/parallel.h"
+#include "kernels/static_spai/residual_quantiles.h"
 
 namespace spaid::kernels {
 namespace {
@@ -44,17 +45,6 @@ Occurrence UninvertibleDiagonal(const CscView& a) {
     if (!std::isfinite(1 / DiagonalOf(a, k)) && found.count++ == 0) found.first = k;
   }
   return found;
-}
-
-std::vector<double> ResidualQuantiles(Array<double> norms) {
-  std::vector<double> out;
-  if (norms.empty()) return out;
-  std::sort(norms.begin(), norms.end());
-  const auto last = static_cast<double>(norms.size() - 1);
-  for (const double q : {0.0, 0.10, 0.25, 0.50, 0.75, 0.90, 0.99, 1.0}) {
-    out.push_back(norms[static_cast<size_t>(std::floor(q * last + 0.5))]);
-  }
-  return out;
 }
 
 Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context) {

@@ -19,8 +19,4 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context);
 // Diagonal entries of square canonical `a` that BuildJacobi would refuse: a binary search a column.
 Occurrence UninvertibleDiagonal(const CscView& a);
 
-// Value of rank ⌊q (n − 1) + 1/2⌋ of the ascending `norms` for q = 0, 10, 25, 50, 75, 90, 99, 100
-// %.
-std::vector<double> ResidualQuantiles(Array<double> norms);
-
 }  // namespace spaid::kernels

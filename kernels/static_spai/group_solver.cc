@@ -108,7 +108,7 @@ GroupSolver::GroupSolver(int64_t n, const LocalCounts& largest, int64_t n2_max) 
   residual_.Ensure(PadToLanes((largest.rows + tuning::kMaxGroup + 1) * 8));
 }
 
-void GroupSolver::Solve(const CscView& a, const ColumnScales& scales,
+bool GroupSolver::Solve(const CscView& a, const ColumnScales& scales,
                         std::span<const uint8_t> equal_columns, std::span<const int32_t> columns,
                         std::span<const int32_t> targets, const StaticSpaiOptions& options,
                         const StopToken& stop, std::span<double* const> values,
@@ -117,6 +117,7 @@ void GroupSolver::Solve(const CscView& a, const ColumnScales& scales,
   const Job job{scales, problem, columns, targets, options, stop, values, outcomes};
   const int64_t n2 = problem.n_cols;
   const auto count = static_cast<int64_t>(targets.size());
+  stopped_ = false;
   bool gram = options.local_solver != LocalSolver::kQr;
   if (options.local_solver == LocalSolver::kAuto) {
     const LocalCounts counts{0, problem.n_rows, problem.n_entries, problem.gram_pairs};
@@ -129,6 +130,7 @@ void GroupSolver::Solve(const CscView& a, const ColumnScales& scales,
   } else if (!SolveGram(job)) {
     SolveQr(job, kColumnRescued);
   }
+  return !stopped_;
 }
 
 double* GroupSolver::NegativeUnits(const Job& job, size_t first, int count, int width) {
@@ -385,7 +387,10 @@ void GroupSolver::SolveIterative(const Job& job, uint8_t flags) {
     const double target = gamma * tuning::kIterativeTolerance * tuning::kIterativeTolerance;
     bool converged = gamma <= target;
     for (int64_t it = 0; it < tuning::kIterativeLimit && !converged; ++it) {
-      if (job.stop.stop_requested()) break;
+      if (job.stop.stop_requested()) {
+        stopped_ = true;
+        return;
+      }
       std::fill(q, q + rows, 0.0);
       MultiplyAdd(problem, 1, p, q);
       double curvature = 0;

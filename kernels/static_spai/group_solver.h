@@ -40,9 +40,9 @@ class GroupSolver {
   // For groups of at most these sizes without growing (QR's buffers come with the first QR).
   GroupSolver(int64_t n, const LocalCounts& largest, int64_t n2_max);
 
-  // values[t] (|J| each, J ascending) receives column targets[t] of M, outcomes[t] how it went. The
-  // stop token is polled by CGLS only; its columns are then worth nothing.
-  void Solve(const CscView& a, const ColumnScales& scales, std::span<const uint8_t> equal_columns,
+  // values[t] (|J| each, J ascending) receives column targets[t] of M, outcomes[t] how it went.
+  // False: the stop token, which only CGLS polls, cut it short, and the columns are worth nothing.
+  bool Solve(const CscView& a, const ColumnScales& scales, std::span<const uint8_t> equal_columns,
              std::span<const int32_t> columns, std::span<const int32_t> targets,
              const StaticSpaiOptions& options, const StopToken& stop,
              std::span<double* const> values, std::span<ColumnOutcome> outcomes);
@@ -81,7 +81,8 @@ class GroupSolver {
   // -e_k for `count` targets from `first` on, `width` stored together.
   double* NegativeUnits(const Job& job, size_t first, int count, int width);
 
-  bool small_ = false;  // the last Gram matrix came from dense_rows_, not from the row form
+  bool stopped_ = false;  // CGLS was cut short
+  bool small_ = false;    // the last Gram matrix came from dense_rows_, not from the row form
   LocalAssembler assembler_;
   AlignedBuffer matrix_, upper_, inverse_, scratch_, dense_rows_, solution_, gradient_, residual_;
   Array<int64_t> row_end_, permutation_;

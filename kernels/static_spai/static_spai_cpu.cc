@@ -1,13 +1,16 @@
 // The numeric phase on the CPU.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/static_spai/group_solver.h"
+#include "kernels/static_spai/residual_quantiles.h"
 #include "kernels/static_spai/static_spai.h"
 #include "kernels/static_spai/static_spai_plan.h"
 #include "kernels/static_spai/static_spai_tuning.h"
@@ -37,23 +40,6 @@ void Note(int64_t k, int64_t& count, int64_t& first) {
   if (count++ == 0) first = k;
 }
 
-// Values at 0, 10, 25, 50, 75, 90, 99, 100 % of the sorted norms, by partial sorts.
-std::vector<double> Quantiles(const Array<double>& norms) {
-  constexpr double kShares[] = {0, 0.10, 0.25, 0.50, 0.75, 0.90, 0.99, 1};
-  Array<double> sorted = norms;
-  std::vector<double> quantiles;
-  auto from = sorted.begin();
-  for (const double share : kShares) {
-    const auto at =
-        sorted.begin() +
-        static_cast<int64_t>(std::floor(share * static_cast<double>(sorted.size() - 1)));
-    if (at >= from) std::nth_element(from, at, sorted.end());
-    quantiles.push_back(*at);
-    from = std::max(from, at);
-  }
-  return quantiles;
-}
-
 void Summarise(const Array<uint8_t>& flags, int64_t nnz_a, StaticSpaiResult& result) {
   StaticSpaiQuality& q = result.quality;
   double squares = 0, worst = -1;
@@ -77,14 +63,12 @@ void Summarise(const Array<uint8_t>& flags, int64_t nnz_a, StaticSpaiResult& res
     if (f & kColumnNotConverged) Note(k, q.not_converged_columns, q.first_not_converged);
   }
   q.residual_frobenius = std::sqrt(squares);
-  q.residual_quantiles = Quantiles(result.residual_norms);
+  q.residual_quantiles = ResidualQuantiles(result.residual_norms);
   q.density = static_cast<double>(result.m.nnz()) / static_cast<double>(nnz_a);
 }
 
-}  // namespace
-
-Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscView& a,
-                                         const StaticSpaiOptions& options, const Context& context) {
+Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
+                                const StaticSpaiOptions& options, const Context& context) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (a.n_cols != plan.counts.n || a.nnz() != plan.counts.nnz_a ||
       HashPattern(a) != plan.pattern_hash) {
@@ -109,6 +93,7 @@ Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscVi
   ColumnProgress progress(context.progress, n);
   Context quiet = context;  // ParallelFor would count batches
   quiet.progress = nullptr;
+  std::atomic<bool> cut_short = false;
   const auto run = [&](int64_t begin, int64_t end, int worker) {
     std::unique_ptr<GroupSolver>& solver = solvers[static_cast<size_t>(worker)];
     if (!solver) solver = std::make_unique<GroupSolver>(n, plan.largest, plan.counts.n2_max);
@@ -123,8 +108,13 @@ Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscVi
           values[t] = result.m.values.data() + pattern.col_ptr[static_cast<size_t>(members[t])];
           outcomes[t] = {};
         }
-        solver->Solve(a, scales, plan.equal_columns, pattern.column(members[0]), members, options,
-                      context.stop, {values, members.size()}, {outcomes, members.size()});
+        const bool solved = solver->Solve(a, scales, plan.equal_columns, pattern.column(members[0]),
+                                          members, options, context.stop, {values, members.size()},
+                                          {outcomes, members.size()});
+        if (!solved) {
+          cut_short.store(true, std::memory_order_relaxed);
+          return;
+        }
         for (size_t t = 0; t < members.size(); ++t) {
           const auto k = static_cast<size_t>(members[t]);
           result.residual_norms[k] = outcomes[t].residual_norm;
@@ -137,12 +127,25 @@ Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscVi
     }
   };
   const StopReason stopped = ParallelFor(plan.n_batches(), 1, quiet, Stage::kBuild, run);
-  // CGLS may have been cut short in the last batch.
-  const StopReason reason = stopped != StopReason::kNone ? stopped : context.stop.Poll();
-  if (reason != StopReason::kNone) return StopStatus(reason, "build of static SPAI");
-  if (options.post_filter > 0) result.m = PostFilter(result.m, options.post_filter);
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "build of static SPAI");
+  // A stop that comes when all columns are solved is too late to throw them away.
+  if (cut_short) return StopStatus(context.stop.Poll(), "build of static SPAI");
+  if (options.post_filter > 0) {
+    Result<CscMatrix> filtered =
+        PostFilter(result.m, options.post_filter,
+                   Context{.stop = {}, .progress = nullptr, .threads = context.threads});
+    if (!filtered.ok()) return filtered.status();
+    result.m = std::move(filtered).value();
+  }
   Summarise(flags, a.nnz(), result);
   return result;
+}
+
+}  // namespace
+
+Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscView& a,
+                                         const StaticSpaiOptions& options, const Context& context) {
+  return GuardMemory("build of static SPAI", [&] { return BuildM(plan, a, options, context); });
 }
 
 }  // namespace spaid::kernels

@@ -185,11 +185,8 @@ void AddBounds(const Bounds& bounds, int64_t n, Totals& totals) {
   }
 }
 
-}  // namespace
-
-Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternView* user_pattern,
-                                            const StaticSpaiOptions& options,
-                                            const Context& context) {
+Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_pattern,
+                                  const StaticSpaiOptions& options, const Context& context) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (Status status = CheckColumns(a); !status.ok()) return status;
   const PatternOptions& pattern = options.pattern;
@@ -267,6 +264,15 @@ Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternV
   counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, totals.largest, counts.n2_max,
                                   ResolveThreads(context.threads), options.post_filter > 0);
   return counts;
+}
+
+}  // namespace
+
+Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternView* user_pattern,
+                                            const StaticSpaiOptions& options,
+                                            const Context& context) {
+  return GuardMemory("estimate of static SPAI",
+                     [&] { return Estimate(a, user_pattern, options, context); });
 }
 
 }  // namespace spaid::kernels

@@ -18,6 +18,37 @@ namespace {
 
 namespace tuning = static_spai_tuning;
 
+// One rising count over the steps of a plan, in columns of M: the share of each step is about that
+// of its time.
+class PlanProgress : public ProgressSink {
+ public:
+  PlanProgress(ProgressSink* sink, int64_t n) : sink_(sink), n_(n) {}
+  // The next step takes the plan from where the last one ended to `share`.
+  void NextStep(double share) {
+    from_ = to_;
+    to_ = share;
+  }
+  void OnProgress(Stage, int64_t done, int64_t total) override {
+    const double part = static_cast<double>(done) / static_cast<double>(total);
+    const auto columns =
+        done >= total && to_ == 1
+            ? n_
+            : static_cast<int64_t>(static_cast<double>(n_) * (from_ + (to_ - from_) * part));
+    if (columns <= last_) return;  // a step of several passes begins again
+    last_ = columns;
+    sink_->OnProgress(Stage::kPlan, columns, n_);
+  }
+  void OnResidual(const ResidualPoint&) override {}
+
+ private:
+  ProgressSink* const sink_;
+  const int64_t n_;
+  double from_ = 0, to_ = 0;
+  int64_t last_ = 0;
+};
+
+constexpr double kPatternShare = 0.3, kHashShare = 0.35, kGroupShare = 0.5;
+
 constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15u;
 
 uint64_t Mix(uint64_t hash, uint64_t word) {
@@ -39,7 +70,8 @@ uint64_t HashArray(std::span<const T> values, uint64_t seed) {
 
 // group[k]: the lowest column with the same J as column k, as far as it shows: columns of a group
 // are looked for inside J_k only (all of them, where patterns have full diagonals).
-Array<int32_t> FindGroups(const PatternView& m, const Context& context, StopReason& stopped) {
+Array<int32_t> FindGroups(const PatternView& m, const Context& context, PlanProgress& progress,
+                          StopReason& stopped) {
   const int64_t n = m.n_cols;
   Array<uint64_t> hash(static_cast<size_t>(n));
   Array<int32_t> group(static_cast<size_t>(n));
@@ -49,6 +81,7 @@ Array<int32_t> FindGroups(const PatternView& m, const Context& context, StopReas
     }
   });
   if (stopped != StopReason::kNone) return group;
+  progress.NextStep(kGroupShare);
   stopped = ParallelFor(n, 4096, context, Stage::kPlan, [&](int64_t begin, int64_t end, int) {
     for (int64_t k = begin; k < end; ++k) {
       const std::span<const int32_t> j = m.column(k);
@@ -174,6 +207,13 @@ Status CheckColumns(const PatternView& a) {
   return {};
 }
 
+Status OutOfMemory(std::string_view what) {
+  return Status(StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
+                "the " + std::string(what) +
+                    " took more memory than there is; choose a smaller pattern or fewer threads, "
+                    "or wait until other work is done");
+}
+
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
   const auto m = static_cast<double>(std::max(counts.rows, n2)), n = static_cast<double>(n2);
   return 2 * m * n * n - 2 * n * n * n / 3 + 4 * m * n * static_cast<double>(columns);
@@ -219,12 +259,18 @@ int64_t BuildBytes(int64_t n, int64_t nnz_m, int64_t long_pairs, const LocalCoun
 
 const StaticSpaiCounts& Counts(const StaticSpaiPlan& plan) { return plan.counts; }
 
-Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
-                                                             const PatternView* user_pattern,
-                                                             const StaticSpaiOptions& options,
-                                                             const Context& context) {
+namespace {
+
+Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
+                                                       const PatternView* user_pattern,
+                                                       const StaticSpaiOptions& options,
+                                                       const Context& caller) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (Status status = CheckColumns(a); !status.ok()) return status;
+  PlanProgress progress(caller.progress, a.n_cols);
+  Context context = caller;
+  if (caller.progress != nullptr) context.progress = &progress;
+  progress.NextStep(kPatternShare);
   Result<Pattern> pattern = BuildPattern(a, user_pattern, options.pattern, context);
   if (!pattern.ok()) return pattern.status();
   auto plan = std::make_shared<StaticSpaiPlan>();
@@ -235,10 +281,12 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
   plan->equal_columns = FindEqualColumns(a, context.threads);
 
   StopReason stopped = StopReason::kNone;
-  const Array<int32_t> group = FindGroups(m, context, stopped);
+  progress.NextStep(kHashShare);
+  const Array<int32_t> group = FindGroups(m, context, progress, stopped);
   if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
   SortIntoGroups(group, *plan);
 
+  progress.NextStep(1);
   const int threads = ResolveThreads(context.threads);
   std::vector<WorkerTotals> workers(static_cast<size_t>(threads));
   std::vector<LongPairs> long_pairs(static_cast<size_t>(threads));
@@ -290,6 +338,16 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
   counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, plan->largest, counts.n2_max, threads,
                                   options.post_filter > 0);
   return std::shared_ptr<const StaticSpaiPlan>(std::move(plan));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
+                                                             const PatternView* user_pattern,
+                                                             const StaticSpaiOptions& options,
+                                                             const Context& context) {
+  return GuardMemory("plan of static SPAI",
+                     [&] { return MakePlan(a, user_pattern, options, context); });
 }
 
 }  // namespace spaid::kernels

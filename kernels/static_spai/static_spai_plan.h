@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <span>
+#include <string_view>
 
 #include "kernels/sparse/matrix.h"
 #include "kernels/static_spai/local_problem.h"
@@ -44,6 +46,19 @@ Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options);
 // FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry: every pattern needs each
 // column.
 Status CheckColumns(const PatternView& a);
+
+// RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
+Status OutOfMemory(std::string_view what);
+
+// compute(), which may run out of memory: its Result, or OutOfMemory(what).
+template <class Compute>
+auto GuardMemory(std::string_view what, const Compute& compute) -> decltype(compute()) {
+  try {
+    return compute();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(what);
+  }
+}
 
 // Flops of one group of `columns` columns with equal J.
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns);

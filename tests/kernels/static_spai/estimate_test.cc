@@ -12,8 +12,12 @@ namespace {
 
 // Bytes in use and their peak, over all threads of this program.
 std::atomic<int64_t> g_live{0}, g_peak{0};
+// More than this is not to be had, except in small pieces.
+std::atomic<int64_t> g_limit{INT64_MAX};
+constexpr size_t kSmallPiece = 1024;
 
 void* Allocate(size_t size, size_t alignment) {
+  if (size > kSmallPiece && g_live + static_cast<int64_t>(size) > g_limit) throw std::bad_alloc();
   void* p = alignment <= alignof(std::max_align_t) ? std::malloc(size)
                                                    : std::aligned_alloc(alignment, size);
   if (p == nullptr) throw std::bad_alloc();
@@ -125,6 +129,35 @@ TEST(StaticSpaiEstimate, BuildsTakeNoMoreMemoryThanSaid) {
             << a.n_cols << " " << static_cast<int>(solver) << " " << filter;
       }
     }
+  }
+}
+
+// Wherever memory runs out, in whichever thread: a status, and the process lives on.
+TEST(StaticSpaiMemory, RunningOutIsAStatus) {
+  const CscMatrix a = oracle::DenseRowAndColumn(600, 36);
+  const Context context{.stop = {}, .progress = nullptr, .threads = 3};
+  for (const LocalSolver solver : {LocalSolver::kGram, LocalSolver::kQr}) {
+    StaticSpaiOptions options = With(solver);
+    options.post_filter = 0.01;
+    auto plan = PlanStaticSpai(a, nullptr, options, context);
+    ASSERT_TRUE(plan.ok());
+    const auto run_out = [&](const auto& compute) {
+      int failures = 0;
+      for (int64_t room = 0;; room = room * 5 / 4 + 2048) {
+        g_limit = g_live + room;
+        const Status status = compute();
+        g_limit = INT64_MAX;
+        if (status.ok()) break;
+        EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+        EXPECT_EQ(status.reason(), "OUT_OF_MEMORY");
+        ++failures;
+      }
+      EXPECT_GT(failures, 3);
+    };
+    const auto status_of = [](const auto& r) { return r.ok() ? Status() : r.status(); };
+    run_out([&] { return status_of(BuildStaticSpai(**plan, a, options, context)); });
+    run_out([&] { return status_of(PlanStaticSpai(a, nullptr, options, context)); });
+    run_out([&] { return status_of(EstimateStaticSpai(a, nullptr, options, context)); });
   }
 }
 
