@@ -2,6 +2,7 @@
 // folder SPAID_MATRICES; skipped where there is none.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -27,7 +28,11 @@ struct Named {
   CscMatrix a;
 };
 
-std::vector<Named> Matrices(int64_t max_nnz) {
+// Everything in the folder that is square and not too large for a test; what is left out is named,
+// with the reason.
+constexpr int64_t kMaxNnz = 2'000'000;
+
+std::vector<Named> Matrices() {
   std::vector<Named> out;
   const char* folder = std::getenv("SPAID_MATRICES");
   if (folder == nullptr) return out;
@@ -35,14 +40,28 @@ std::vector<Named> Matrices(int64_t max_nnz) {
     std::string name = path.substr(path.rfind('/') + 1);
     name = name.substr(0, name.find('.'));
     auto a = oracle::ReadMatrixMarket(path);
-    if (!a || a->n_rows != a->n_cols || a->nnz() > max_nnz) continue;  // *_rhs1 are no matrices
-    out.push_back({name, *std::move(a)});
+    std::string why;
+    if (!a) {
+      why = "not a matrix that the reader of the tests knows";
+    } else if (a->n_rows != a->n_cols) {
+      why = std::to_string(a->n_rows) + " x " + std::to_string(a->n_cols) + ", not square";
+    } else if (a->nnz() > kMaxNnz) {
+      why = std::to_string(a->nnz()) + " entries, over " + std::to_string(kMaxNnz);
+    }
+    if (why.empty()) {
+      out.push_back({name, *std::move(a)});
+    } else {
+      std::printf("left out: %s (%s)\n", name.c_str(), why.c_str());
+    }
   }
   return out;
 }
 
+// Enough for most of them to converge; where it is not, the outcome must say so.
+constexpr int64_t kMaxIterations = 400;
+
 TEST(RealMatrices, OutcomesAreHonestAndAutoCanBeBuilt) {
-  const std::vector<Named> matrices = Matrices(160000);
+  const std::vector<Named> matrices = Matrices();
   if (matrices.empty()) GTEST_SKIP() << "SPAID_MATRICES names no folder with matrices";
   const auto engine = MakeCpuEngine();
   int converged = 0, solves = 0;
@@ -82,7 +101,7 @@ TEST(RealMatrices, OutcomesAreHonestAndAutoCanBeBuilt) {
           continue;
         }
         SolveOptions options{.method = *resolved, .rtol = 1e-8};
-        options.max_iterations = 400;
+        options.max_iterations = kMaxIterations;
         const auto r = engine->Solve(a, m.get(), b, {}, options, {});
         ASSERT_TRUE(r.ok()) << r.status().message();
         const RhsResult& rhs = r->rhs[0];
@@ -100,8 +119,10 @@ TEST(RealMatrices, OutcomesAreHonestAndAutoCanBeBuilt) {
       }
     }
   }
+  std::printf("%d of %d solves of %zu matrices converged within %d iterations\n", converged, solves,
+              matrices.size(), static_cast<int>(kMaxIterations));
   EXPECT_GT(solves, 0);
-  EXPECT_GT(converged, 0);
+  EXPECT_GT(converged, solves / 4) << "the test shows little where next to nothing converges";
 }
 
 }  // namespace
