@@ -92,8 +92,9 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
   metrics_->SetBuildInfo(options_.version);
 }
 
-absl::Status Backend::Run(std::function<void()> task) {
-  if (executor_.TryRun(std::move(task))) return absl::OkStatus();
+absl::Status Backend::Run(std::function<void()> task,
+                          std::function<void(const absl::Status&)> failed) {
+  if (executor_.TryRun(std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("the server has ", kMaxExecutorQueue,
                                 " requests to prepare already; try again"))

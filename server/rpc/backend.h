@@ -69,8 +69,9 @@ class Backend {
   Metrics& metrics() { return *metrics_; }
   WallTime start_time() const { return start_time_; }
 
-  // Runs `task` off the reactors' threads. RESOURCE_EXHAUSTED/QUEUE_FULL, with a retry delay.
-  absl::Status Run(std::function<void()> task);
+  // Runs `task` off the reactors' threads; `failed` where it throws. RESOURCE_EXHAUSTED/QUEUE_FULL,
+  // with a retry delay, where too many wait.
+  absl::Status Run(std::function<void()> task, std::function<void(const absl::Status&)> failed);
 
   // From now on calls that bring new work are refused.
   void Refuse() { refusing_ = true; }

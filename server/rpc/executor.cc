@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/base/guard.h"
+
 namespace spaid::server {
 
 Executor::Executor(int threads, size_t max_queued) : max_queued_(max_queued) {
@@ -18,14 +20,19 @@ Executor::~Executor() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool Executor::TryRun(std::function<void()> task) {
+bool Executor::TryRun(std::function<void()> task, std::function<void(const absl::Status&)> failed) {
   {
     std::lock_guard lock(mu_);
     if (stop_ || queue_.size() >= max_queued_) return false;
-    queue_.push_back(std::move(task));
+    queue_.push_back({std::move(task), std::move(failed)});
   }
   ready_.notify_one();
   return true;
+}
+
+int64_t Executor::queued() const {
+  std::lock_guard lock(mu_);
+  return static_cast<int64_t>(queue_.size());
 }
 
 void Executor::Work() {
@@ -33,11 +40,15 @@ void Executor::Work() {
   while (true) {
     ready_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) return;  // stopping, and nothing is left
-    std::function<void()> task = std::move(queue_.front());
+    Task task = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    task();
-    task = nullptr;  // what it captured dies outside the lock
+    const absl::Status status = Guarded("the preparation of the request", [&] {
+      task.run();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) task.failed(status);
+    task = {};  // what it captured dies outside the lock
     lock.lock();
   }
 }

@@ -2,16 +2,19 @@
 // diagnosing and hashing a matrix that has arrived, counting the cost of a build.
 //
 //   Executor executor(2, 256);
-//   if (!executor.TryRun([=] { ... })) return Busy();
+//   if (!executor.TryRun([=] { ... }, [=](const absl::Status& error) { ... })) return Busy();
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace spaid::server {
 
@@ -23,16 +26,23 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // False, and `task` is not run, when `max_queued` tasks wait already.
-  [[nodiscard]] bool TryRun(std::function<void()> task);
+  // False, and nothing is run, when `max_queued` tasks wait already. `failed` runs, on the task's
+  // thread, where `task` throws (Guarded).
+  [[nodiscard]] bool TryRun(std::function<void()> task,
+                            std::function<void(const absl::Status&)> failed);
+  int64_t queued() const;
 
  private:
+  struct Task {
+    std::function<void()> run;
+    std::function<void(const absl::Status&)> failed;
+  };
   void Work();
 
   const size_t max_queued_;
-  std::mutex mu_;
+  mutable std::mutex mu_;
   std::condition_variable ready_;
-  std::deque<std::function<void()>> queue_;
+  std::deque<Task> queue_;
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

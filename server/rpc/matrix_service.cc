@@ -113,7 +113,8 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
                               : input_->CheckComplete();
     if (status.ok()) {
       auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
-      status = backend_->Run([self] { self->Store(); });
+      status = backend_->Run([self] { self->Store(); },
+                             [self](const absl::Status& error) { self->StoreFailed(error); });
     }
     if (!status.ok()) EndLocked(std::move(status));
   }
@@ -143,6 +144,13 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     } else {
       EndLocked(stored.status());
     }
+    PumpLocked();
+  }
+
+  void StoreFailed(const absl::Status& error) {
+    Section section(this);
+    input_.reset();
+    EndLocked(error);
     PumpLocked();
   }
 

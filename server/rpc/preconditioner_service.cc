@@ -199,9 +199,11 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
       RETURN_IF_ERROR(ParseSpec(request.spec(), "spec"));
       ASSIGN_OR_RETURN(auto matrix, backend->matrices().Get(tenant, request.matrix()));
       // Request and response live as long as the call, which is until Finish.
-      return backend->Run([call, backend, tenant, matrix, &request, response] {
-        call->End(Count(backend, tenant, *matrix.value, request, response));
-      });
+      return backend->Run(
+          [call, backend, tenant, matrix, &request, response] {
+            call->End(Count(backend, tenant, *matrix.value, request, response));
+          },
+          [call](const absl::Status& error) { call->End(error); });
     }();
     if (!status.ok()) call->End(status);
     return call.get();  // alive: OnDone cannot come before the handler has returned

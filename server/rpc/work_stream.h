@@ -144,7 +144,8 @@ class WorkStream : public BidiStream<Request, Response> {
   absl::Status Begin() {
     begun_ = true;
     auto self = std::static_pointer_cast<WorkStream>(this->shared_from_this());
-    return backend_->Run([self] { self->Work(); });
+    return backend_->Run([self] { self->Work(); },
+                         [self](const absl::Status& error) { self->WorkFailed(error); });
   }
 
   void Work() {
@@ -183,6 +184,14 @@ class WorkStream : public BidiStream<Request, Response> {
       feed_.Follow(started->job, {std::move(started->waiter), std::move(subscription)}, 1);
       if (this->ended_locked()) LeaveJob();
     }
+    this->PumpLocked();
+  }
+
+  void WorkFailed(const absl::Status& error) {
+    typename Base::Section section(this);
+    input_.reset();
+    LeaveJob();
+    this->EndLocked(error);
     this->PumpLocked();
   }
 

@@ -4,14 +4,13 @@
 #include <cmath>
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <iterator>
 #include <mutex>
-#include <new>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/guard.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
@@ -93,7 +92,6 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   void OnStop(const Job* job, StopCause cause);
   void End(const std::shared_ptr<Job>& job, const absl::Status& status);
   void Work(size_t worker);
-  absl::Status RunGuarded(const JobWork& work, Job& job, const std::string& device) const;
   void Learn(const Job& job, double predicted_ms, std::chrono::nanoseconds took);
   void KeepTime();
 
@@ -256,22 +254,6 @@ std::vector<Scheduler::Core::News> Scheduler::Core::MovedUpLocked() {
   return news;
 }
 
-absl::Status Scheduler::Core::RunGuarded(const JobWork& work, Job& job,
-                                         const std::string& device) const {
-  // Our own code does not throw, the standard library and its allocator may: one job must not take
-  // the daemon with it.
-  try {
-    return work(job, device);
-  } catch (const std::bad_alloc&) {
-    return MakeError(absl::StatusCode::kResourceExhausted, reason::kOutOfMemory,
-                     "the host ran out of memory during the job; see EstimateBuild for what it "
-                     "takes, and send it when less is running");
-  } catch (const std::exception& error) {
-    return MakeError(absl::StatusCode::kInternal, reason::kInternal,
-                     absl::StrCat("unexpected error in the job: ", error.what()));
-  }
-}
-
 void Scheduler::Core::Learn(const Job& job, double predicted_ms, std::chrono::nanoseconds took) {
   const size_t kind = KindIndex(job);
   const double measured =
@@ -303,7 +285,7 @@ void Scheduler::Core::Work(size_t worker) {
       // Under the lock: the timekeeper may be between its look at this job and its wait.
       { std::lock_guard lock(mutex_); }
       timer_cv_.notify_one();
-      status = RunGuarded(taken.work, *taken.job, device);
+      status = Guarded("the job", [&] { return taken.work(*taken.job, device); });
       taken.job->SetStopHook(nullptr);
     }
     const StopCause cause = taken.job->stop_cause();

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -87,6 +89,10 @@ void FakeEngine::FailBuilds(Status status) {
   std::lock_guard lock(mu_);
   fail_builds_ = std::move(status);
 }
+void FakeEngine::ThrowFromEstimates(std::optional<std::string> what) {
+  std::lock_guard lock(mu_);
+  throw_from_estimates_ = std::move(what);
+}
 void FakeEngine::SetPredictedMs(double ms) {
   std::lock_guard lock(mu_);
   predicted_ms_ = ms;
@@ -147,6 +153,10 @@ Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::Preconditione
                                                     const kernels::PatternView*,
                                                     const kernels::Context&) const {
   std::lock_guard lock(mu_);
+  if (throw_from_estimates_) {
+    if (*throw_from_estimates_ == "bad_alloc") throw std::bad_alloc();
+    throw std::runtime_error(*throw_from_estimates_);
+  }
   kernels::BuildEstimate estimate;
   estimate.nnz_m = a.n_cols;
   estimate.host_bytes = 64 + 20 * a.n_cols + 8;

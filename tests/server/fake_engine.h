@@ -13,7 +13,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/engine/engine.h"
@@ -36,6 +38,8 @@ class FakeEngine : public kernels::Engine {
   int64_t plans() const;
   // The next builds fail with this.
   void FailBuilds(kernels::Status status);
+  // The next estimates throw: bad_alloc, or a runtime_error of this text.
+  void ThrowFromEstimates(std::optional<std::string> what);
   // What estimates say of every build.
   void SetPredictedMs(double ms);
   // What `Resolve` makes of AUTO (default JACOBI).
@@ -82,6 +86,7 @@ class FakeEngine : public kernels::Engine {
   bool hold_builds_ = false, hold_solves_ = false;
   mutable int64_t builds_ = 0, solves_ = 0, plans_ = 0;
   kernels::Status fail_builds_;
+  std::optional<std::string> throw_from_estimates_;
   double predicted_ms_ = 10;
   kernels::EngineKind auto_choice_ = kernels::EngineKind::kJacobi;
   mutable int resolve_threads_ = 0;

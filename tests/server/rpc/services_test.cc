@@ -123,6 +123,39 @@ TEST(EstimateBuild, RefusesWhatABuildWould) {
                    "HANDLE_UNKNOWN", "matrices/none");
 }
 
+TEST(Preparation, WhatItThrowsIsTheCallsError) {
+  Harness h;
+  const std::string matrix = h.Store(DiagonalMatrix(3));
+  for (const auto& [thrown, code, reason] :
+       {std::tuple("bad_alloc", grpc::StatusCode::RESOURCE_EXHAUSTED, "OUT_OF_MEMORY"),
+        std::tuple("oops", grpc::StatusCode::INTERNAL, "INTERNAL")}) {
+    h.engine.ThrowFromEstimates(thrown);
+    auto context = Context();
+    v1::EstimateBuildRequest request;
+    request.set_matrix(matrix);
+    *request.mutable_spec() = Jacobi();
+    v1::EstimateBuildResponse response;
+    BuildCall build = OpenBuild(h);
+    build.Head(BuildOf(matrix, Jacobi())).Done();
+    SolveCall solve = OpenSolve(h);
+    solve.Head(SolveOf(matrix, Jacobi()))
+        .Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{1, 2, 3}))
+        .Done();
+    for (const grpc::Status& status :
+         {h.preconditioners->EstimateBuild(context.get(), request, &response), build.Finish(),
+          solve.Finish()}) {
+      EXPECT_EQ(Decode(status).code, code);
+      EXPECT_EQ(Decode(status).reason, reason);
+    }
+  }
+  h.engine.ThrowFromEstimates(std::nullopt);
+  ASSERT_TRUE(
+      h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(30)));
+  EXPECT_EQ(h.backend->rhs_budget().used(), 0);
+  EXPECT_EQ(h.backend->jobs().size(), 0);
+  h.ExpectLives();
+}
+
 TEST(GetServerInfo, SaysWhatIsServed) {
   Harness h;
   auto context = Context();
