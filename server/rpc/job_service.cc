@@ -7,11 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/rpc/job_feed.h"
+#include "server/rpc/server_service.h"
 #include "server/rpc/stream.h"
 #include "server/rpc/unary.h"
 
 namespace spaid::server {
 namespace {
+
+// Of a page of jobs: well under what a message may have.
+constexpr size_t kMaxListBytes = kMaxMessageBytes / 2;
+constexpr size_t kListOverhead = 8;  // of an item, at the most
 
 class WatchStream final : public WriteStream<v1::WatchJobResponse> {
  public:
@@ -101,8 +106,17 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
                  ASSIGN_OR_RETURN(const PageRequest page,
                                   ParsePage(request->page_size(), request->page_token()));
                  const auto listed = backend_->jobs().List(tenant, request->state(), page);
-                 for (const auto& job : listed.jobs) *response->add_jobs() = job->Snapshot();
                  response->set_next_page_token(listed.next_token);
+                 size_t bytes = 0;
+                 for (size_t i = 0; i < listed.jobs.size(); ++i) {
+                   v1::Job job = listed.jobs[i]->Snapshot(/*brief=*/true);
+                   bytes += job.ByteSizeLong() + kListOverhead;
+                   if (i > 0 && bytes > kMaxListBytes) {
+                     response->set_next_page_token(listed.tokens[i - 1]);
+                     break;
+                   }
+                   *response->add_jobs() = std::move(job);
+                 }
                  return absl::OkStatus();
                });
 }

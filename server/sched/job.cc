@@ -250,7 +250,7 @@ v1::JobEvent Job::Heartbeat(int64_t position, double eta_ms) const {
   return event;
 }
 
-v1::Job Job::SnapshotLocked() const {
+v1::Job Job::SnapshotLocked(bool brief) const {
   v1::Job job;
   job.set_name(name_);
   job.set_kind(description_.kind);
@@ -270,14 +270,22 @@ v1::Job Job::SnapshotLocked() const {
     job.mutable_error()->set_reason(ReasonOf(error_));
     job.mutable_error()->set_message(std::string(error_.message()));
   }
-  job.mutable_outcomes()->Assign(outcomes_.begin(), outcomes_.end());
+  job.set_outcome_count(static_cast<int64_t>(outcomes_.size()));
+  if (!brief) {
+    job.mutable_outcomes()->Assign(outcomes_.begin(), outcomes_.end());
+  } else if (!outcomes_.empty()) {
+    const auto failed = std::find_if(
+        outcomes_.begin(), outcomes_.end(),
+        [](const v1::RhsOutcome& outcome) { return outcome.outcome() != v1::OUTCOME_CONVERGED; });
+    *job.add_outcomes() = failed != outcomes_.end() ? *failed : outcomes_.front();
+  }
   job.set_event_count(log_.size());
   return job;
 }
 
-v1::Job Job::Snapshot() const {
+v1::Job Job::Snapshot(bool brief) const {
   std::lock_guard lock(mutex_);
-  return SnapshotLocked();
+  return SnapshotLocked(brief);
 }
 
 v1::JobState Job::state() const {
@@ -433,7 +441,7 @@ bool Job::Finish(const absl::Status& status) {
     log_.Flush(*ended_, /*only_if_due=*/false);
     v1::JobEvent event;
     auto* finished = event.mutable_finished();
-    *finished->mutable_job() = SnapshotLocked();
+    *finished->mutable_job() = SnapshotLocked(/*brief=*/false);
     finished->mutable_job()->set_event_count(log_.size() + 1);
     *finished->mutable_timings() = timings_;
     log_.Add(*ended_, std::move(event));

@@ -137,8 +137,8 @@ class Job : public std::enable_shared_from_this<Job> {
   // An event without a number that says how things stand. `position` and `eta_ms` are the caller's
   // (Scheduler::Where).
   v1::JobEvent Heartbeat(int64_t position, double eta_ms) const;
-  // The job as GetJob shows it.
-  v1::Job Snapshot() const;
+  // The job as GetJob shows it; `brief`: as ListJobs does, with one outcome of up to 1024.
+  v1::Job Snapshot(bool brief = false) const;
   v1::JobState state() const;
   bool ended() const;
   // Why it failed or was cancelled; OK while it has not ended, or when it succeeded.
@@ -191,7 +191,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void LeaveOne();
   void Unsubscribe(uint64_t id);
   Callbacks NewsLocked() const;
-  v1::Job SnapshotLocked() const;
+  v1::Job SnapshotLocked(bool brief) const;
   bool EndedLocked() const;
 
   const std::string name_;

@@ -78,17 +78,16 @@ JobTable::Page JobTable::List(const std::string& tenant, v1::JobState state,
   Page page;
   const auto mine = by_tenant_.find(tenant);
   if (mine == by_tenant_.end()) return page;
-  uint64_t last = 0;
   auto it = mine->second.lower_bound(request.before);
   while (it != mine->second.begin()) {
     --it;
     if (state != v1::JOB_STATE_UNSPECIFIED && it->second->state() != state) continue;
     if (static_cast<int32_t>(page.jobs.size()) == request.size) {
-      page.next_token = PageToken(last);
+      page.next_token = page.tokens.back();
       break;
     }
     page.jobs.push_back(it->second);
-    last = it->first;
+    page.tokens.push_back(PageToken(it->first));
   }
   return page;
 }

@@ -37,6 +37,7 @@ class JobTable {
  public:
   struct Page {
     std::vector<std::shared_ptr<Job>> jobs;  // newest first
+    std::vector<std::string> tokens;         // of each: the page that begins after it
     std::string next_token;
   };
 

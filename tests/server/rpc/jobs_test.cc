@@ -1,5 +1,6 @@
 // Builds and solves as jobs: queue, events, sharing, cancellation, detachment, limits, drain.
 #include <chrono>
+#include <set>
 #include <string>
 
 #include "tests/server/rpc/harness.h"
@@ -304,6 +305,49 @@ TEST(Solve, AMatrixDeletedMeanwhileStaysInUse) {
   ASSERT_TRUE(call.Finish(&events).ok());
   EXPECT_EQ(events.back().done().outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
   EXPECT_EQ(h.backend->matrices().stats().entries, 0);
+}
+
+// Ended solves of 1024 right-hand sides each, which is more than a message holds.
+TEST(ListJobs, FitsAMessageWhateverTheJobs) {
+  Harness h;
+  v1::RhsOutcome outcome;
+  outcome.set_outcome(v1::OUTCOME_MAX_ITERATIONS);
+  outcome.set_detail(std::string(100, 'd'));
+  std::string name;
+  for (int i = 0; i < 60; ++i) {
+    auto job = Job::Create(
+        {.tenant = "default", .kind = v1::JOB_KIND_SOLVE, .matrix = {}, .preconditioner = {}}, {},
+        RealClock());
+    h.backend->jobs().Add(job);
+    job->Start("cpu");
+    std::vector<v1::RhsOutcome> outcomes(1024, outcome);
+    outcomes.front().set_outcome(v1::OUTCOME_CONVERGED);
+    job->SetOutcomes(std::move(outcomes));
+    // Half of them with an error text that makes the list too long even so.
+    job->Finish(i % 2 ? absl::InternalError(std::string(200'000, 'e')) : absl::OkStatus());
+    name = job->name();
+  }
+  std::set<std::string> seen;
+  v1::ListJobsRequest request;
+  request.set_page_size(1000);
+  int pages = 0;
+  do {
+    auto context = Context();
+    v1::ListJobsResponse response;
+    const grpc::Status status = h.jobs->ListJobs(context.get(), request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    for (const v1::Job& job : response.jobs()) {
+      ASSERT_EQ(job.outcomes_size(), 1);
+      EXPECT_EQ(job.outcomes(0).outcome(), v1::OUTCOME_MAX_ITERATIONS);
+      EXPECT_EQ(job.outcome_count(), 1024);
+      EXPECT_TRUE(seen.insert(job.name()).second) << "twice: " << job.name();
+    }
+    request.set_page_token(response.next_page_token());
+    ++pages;
+  } while (!request.page_token().empty());
+  EXPECT_EQ(seen.size(), 60u);
+  EXPECT_GE(pages, 3);
+  EXPECT_EQ(GetJob(h, name).outcomes_size(), 1024);
 }
 
 TEST(WatchJob, ReopensFromAnEventNumberWithoutGaps) {
