@@ -181,6 +181,10 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
            "Bytes that one build may be estimated to take");
   app.add_option("--max-queued-jobs", backend.max_queued_jobs, "Jobs that may wait")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  app.add_option("--max-streams", backend.streams.max_streams, "Streams that may be open at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  AddBytes(app, "--ended-job-bytes", &backend.ended_job_bytes,
+           "Bytes of events and outcomes kept of ended jobs");
   AddTime(app, "--max-queue", &backend.max_queue,
           "Longest wait of a job that names no limit itself; 0s: none", true);
   AddTime(app, "--max-run", &backend.max_run,

@@ -70,9 +70,11 @@ struct Metrics::Families {
   Gauge& running = AddGauge("spaid_jobs_running", "Jobs that run.").Add({});
   Gauge& eta = AddGauge("spaid_queue_eta_seconds", "Estimated wait of a job sent now.").Add({});
 
-  Family<Counter>& columns = AddCounter("spaid_build_columns_total",
-                                        "Columns of M that needed help or are bad: rescued by QR, "
-                                        "rank_deficient, zero, non_finite.");
+  Family<Counter>& columns =
+      AddCounter("spaid_build_columns_total",
+                 "Columns of M by what became of them: solved iteratively, of "
+                 "these not_converged, rescued by QR, rank_deficient, "
+                 "zero, non_finite.");
   Family<Histogram>& build_phase =
       AddHistogram("spaid_build_phase_seconds", "Time of the phases of a build.");
   Counter& rebuilds =
@@ -107,6 +109,12 @@ struct Metrics::Families {
   Counter& stalled =
       AddCounter("spaid_stalled_readers_total", "Streams cut as nobody read them.").Add({});
   Gauge& outgoing = AddGauge("spaid_outgoing_bytes", "Bytes held for readers of streams.").Add({});
+  Gauge& streams_open = AddGauge("spaid_streams_open", "Streams open.").Add({});
+  Gauge& streams_limit = AddGauge("spaid_streams_limit", "Streams that may be open.").Add({});
+  Gauge& preparing =
+      AddGauge("spaid_preparing_queued", "Requests that wait to be validated or estimated.")
+          .Add({});
+  Gauge& preparing_limit = AddGauge("spaid_preparing_limit", "Requests that may wait so.").Add({});
   Family<Gauge>& buffer_bytes = AddGauge("spaid_buffer_bytes", "Bytes of a budget in use.");
   Family<Gauge>& buffer_limit = AddGauge("spaid_buffer_limit_bytes", "Bytes of a budget.");
 
@@ -200,6 +208,15 @@ void Metrics::BytesSent(int64_t bytes) {
 void Metrics::StalledReader() { families_->stalled.Increment(); }
 void Metrics::SetOutgoingBytes(int64_t bytes) {
   families_->outgoing.Set(static_cast<double>(bytes));
+}
+
+void Metrics::SetStreams(int64_t open, int64_t limit) {
+  families_->streams_open.Set(static_cast<double>(open));
+  families_->streams_limit.Set(static_cast<double>(limit));
+}
+void Metrics::SetPreparing(int64_t queued, int64_t limit) {
+  families_->preparing.Set(static_cast<double>(queued));
+  families_->preparing_limit.Set(static_cast<double>(limit));
 }
 
 void Metrics::SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes) {

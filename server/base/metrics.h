@@ -34,7 +34,8 @@ class Metrics {
   void JobShared();  // a build that attached to one in flight
   void SetQueue(int64_t queued, int64_t running, double eta_seconds);
 
-  // Numerics. `what`: "rescued", "rank_deficient", "zero", "non_finite".
+  // Numerics. `what`: "iterative", "not_converged", "rescued", "rank_deficient", "zero",
+  // "non_finite".
   void Columns(std::string_view what, int64_t count);
   void BuildPhase(std::string_view phase, double seconds);  // "plan", "build"
   void Rebuild();                                           // a build whose plan was cached
@@ -57,6 +58,8 @@ class Metrics {
   void BytesSent(int64_t bytes);
   void StalledReader();
   void SetOutgoingBytes(int64_t bytes);  // held for readers, all streams
+  void SetStreams(int64_t open, int64_t limit);
+  void SetPreparing(int64_t queued, int64_t limit);  // requests that wait for the executor
   void SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes);
 
   // Process.

@@ -76,7 +76,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       matrices_(MatrixStoreOptions(options_)),
       preconditioners_(PreconditionerStoreOptions(options_)),
       rhs_budget_("right-hand sides and solutions in flight (--rhs-bytes)", options_.rhs_bytes),
-      jobs_(JobTableOptions{}),
+      jobs_({.max_ended_bytes = options_.ended_job_bytes}),
       streams_(options_.streams),
       scheduler_({.devices = {"cpu"},
                   .max_queued = options_.max_queued_jobs,
@@ -137,6 +137,9 @@ void Backend::SetGauges() {
   const Scheduler::Load load = scheduler_.load();
   metrics_->SetQueue(load.queued, load.running, load.eta_ms / 1e3);
   metrics_->SetBuffers("rhs", rhs_budget_.used(), rhs_budget_.limit());
+  metrics_->SetBuffers("ended_jobs", jobs_.ended_bytes(), options_.ended_job_bytes);
+  metrics_->SetStreams(streams_.size(), options_.streams.max_streams);
+  metrics_->SetPreparing(executor_.queued(), kMaxExecutorQueue);
   metrics_->SetOutgoingBytes(streams_.outgoing_bytes());
   metrics_->SetDraining(draining_);
   metrics_->SetResidentBytes(ResidentBytes());

@@ -36,6 +36,7 @@ struct BackendOptions {
   int64_t rhs_bytes = int64_t{1} << 30;  // right-hand sides and solutions in flight
   int64_t max_build_bytes = 0;           // estimated bytes of one build; 0: no limit
   int64_t max_queued_jobs = 1024;
+  int64_t ended_job_bytes = 64 << 20;      // logs and outcomes of ended jobs
   std::chrono::milliseconds max_queue{0};  // of a job that names none; 0: none
   std::chrono::milliseconds max_run{0};    // upper bound on any job's; 0: none
   std::chrono::milliseconds heartbeat{5'000};

@@ -3,10 +3,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "server/base/reasons.h"
+#include "server/base/status.h"
+
 namespace spaid::server {
 namespace {
 
 using Map = std::unordered_map<const LiveStream*, std::weak_ptr<LiveStream>>;
+
+constexpr std::chrono::seconds kBusyRetry{1};
 
 std::vector<std::shared_ptr<LiveStream>> Alive(const Map& streams) {
   std::vector<std::shared_ptr<LiveStream>> alive;
@@ -30,10 +36,19 @@ LiveStreams::~LiveStreams() {
   ticker_.join();
 }
 
-void LiveStreams::Add(std::shared_ptr<LiveStream> stream) {
+absl::Status LiveStreams::Add(std::shared_ptr<LiveStream> stream) {
   const LiveStream* key = stream.get();
   std::lock_guard lock(mu_);
+  if (static_cast<int64_t>(streams_.size()) >= limits_.max_streams) {
+    return MakeError(absl::StatusCode::kResourceExhausted, reason::kTooManyStreams,
+                     absl::StrCat("the server has ", limits_.max_streams,
+                                  " streams open, which is its limit (--max-streams); try again "
+                                  "when some have ended"))
+        .Meta("limit", limits_.max_streams)
+        .Retry(kBusyRetry);
+  }
   streams_.emplace(key, std::move(stream));
+  return absl::OkStatus();
 }
 
 void LiveStreams::Remove(const LiveStream* stream) {

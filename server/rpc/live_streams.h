@@ -36,6 +36,7 @@ struct StreamLimits {
   std::chrono::milliseconds tick{250};               // how often the streams are looked at; > 0
   std::chrono::milliseconds stalled_reader{60'000};  // a message does not get through
   std::chrono::milliseconds stalled_sender{60'000};  // input that is due does not come
+  int64_t max_streams = 1024;                        // open at once
 };
 
 // Thread-safe.
@@ -46,8 +47,9 @@ class LiveStreams {
   LiveStreams(const LiveStreams&) = delete;
   LiveStreams& operator=(const LiveStreams&) = delete;
 
-  void Add(std::shared_ptr<LiveStream> stream);
-  void Remove(const LiveStream* stream);
+  // RESOURCE_EXHAUSTED/TOO_MANY_STREAMS, with a retry delay, where max_streams are open.
+  absl::Status Add(std::shared_ptr<LiveStream> stream);
+  void Remove(const LiveStream* stream);  // one that was refused, too
   int64_t size() const;
   const StreamLimits& limits() const { return limits_; }
 

@@ -51,10 +51,14 @@ class OutStream : public Reactor, public LiveStream {
 
   // Takes the self-reference, joins the registry, runs `Start`. Called once, by Launch.
   void Open(std::shared_ptr<OutStream> self) {
-    streams_->Add(self);
+    absl::Status room = streams_->Add(self);
     Section section(this);
     self_ = std::move(self);
-    Start();
+    if (room.ok()) {
+      Start();
+    } else {
+      EndLocked(std::move(room));
+    }
     PumpLocked();
   }
 

@@ -320,7 +320,11 @@ std::shared_ptr<const JobResult> Job::result() const {
 
 int64_t Job::bytes() const {
   std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(sizeof(Job)) + log_.bytes();
+  size_t bytes = sizeof(Job) + outcomes_.capacity() * sizeof(v1::RhsOutcome);
+  for (const v1::RhsOutcome& outcome : outcomes_) {
+    bytes += outcome.SpaceUsedLong() - sizeof(v1::RhsOutcome);
+  }
+  return static_cast<int64_t>(bytes) + log_.bytes();
 }
 
 // --- What the work reports ---

@@ -147,7 +147,7 @@ class Job : public std::enable_shared_from_this<Job> {
   v1::Timings timings() const;
   // What the work left; null before the end, on failure, and after the last waiter left.
   std::shared_ptr<const JobResult> result() const;
-  // Bytes that the log holds. For retention.
+  // Bytes that log and outcomes hold. For retention.
   int64_t bytes() const;
 
   // --- Stopping ---

@@ -92,6 +92,11 @@ JobTable::Page JobTable::List(const std::string& tenant, v1::JobState state,
   return page;
 }
 
+int64_t JobTable::ended_bytes() const {
+  std::lock_guard lock(mutex_);
+  return ended_bytes_;
+}
+
 int64_t JobTable::size() const {
   std::lock_guard lock(mutex_);
   return static_cast<int64_t>(by_name_.size());

@@ -27,7 +27,7 @@ class Job;
 // scheduler.
 struct JobTableOptions {
   int64_t max_ended = 1000;
-  int64_t max_ended_bytes = 64 << 20;  // of event logs
+  int64_t max_ended_bytes = 64 << 20;  // of event logs and outcomes
   std::chrono::seconds max_age{3600};
   const Clock* clock = &RealClock();  // outlives the table
 };
@@ -53,6 +53,7 @@ class JobTable {
   // `state` unspecified: all. Jobs that change state meanwhile are seen in either.
   Page List(const std::string& tenant, v1::JobState state, const PageRequest& page);
   int64_t size() const;
+  int64_t ended_bytes() const;  // of the ended jobs that are kept
 
  private:
   struct Entry {

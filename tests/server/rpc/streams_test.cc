@@ -162,6 +162,35 @@ TEST(Peers, MessagesOverTheLimitAreRefused) {
   h.ExpectLives();
 }
 
+TEST(Peers, TooManyStreamsAreToldToComeBack) {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.backend.streams.max_streams = 2;
+  Harness h(options);
+  UploadCall first = OpenUpload(h), second = OpenUpload(h);
+  v1::UploadMatrixResponse response;
+  for (UploadCall* call : {&first, &second}) {
+    call->Head(HeaderOf(DiagonalMatrix(3)));
+    ASSERT_TRUE(call->Read(&response));
+  }
+  h.backend->SetGauges();
+  EXPECT_EQ(Metric(h, "spaid_streams_open"), "2");
+  EXPECT_EQ(Metric(h, "spaid_streams_limit"), "2");
+  SolveCall third = OpenSolve(h);
+  const grpc::Status status = third.Finish();
+  EXPECT_RPC_ERROR(status, RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS", "--max-streams");
+  EXPECT_TRUE(Decode(status).retry_ms.has_value());
+  // Plain calls are answered even so, and a place that is given back is taken.
+  auto context = Context();
+  v1::ListJobsResponse listed;
+  EXPECT_TRUE(h.jobs->ListJobs(context.get(), {}, &listed).ok());
+  first.Cancel();
+  second.Cancel();
+  EXPECT_FALSE(first.Finish().ok());
+  EXPECT_FALSE(second.Finish().ok());
+  ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
+  h.ExpectLives();
+}
+
 TEST(Peers, ManyAtOnceUnderTheStress) {
   Harness h;
   const std::string matrix = h.Store(DiagonalMatrix(3, 2));

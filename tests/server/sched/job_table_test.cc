@@ -71,6 +71,23 @@ TEST_F(JobTableTest, KeepsEndedJobsByBytes) {
   EXPECT_EQ(table.size(), 0) << "oldest first, until the bound holds";
 }
 
+TEST_F(JobTableTest, CountsTheOutcomesOfAJob) {
+  JobTable table({.clock = &clock_});
+  Ended(table);
+  const int64_t before = table.ended_bytes();
+  auto job = Make();
+  table.Add(job);
+  job->Start("cpu");
+  const int64_t live = job->bytes();
+  v1::RhsOutcome outcome;
+  outcome.set_detail(std::string(1000, 'd'));
+  job->SetOutcomes(std::vector<v1::RhsOutcome>(100, outcome));
+  EXPECT_GE(job->bytes() - live, 100'000);
+  job->Finish(absl::OkStatus());
+  table.Ended(job);
+  EXPECT_GE(table.ended_bytes() - before, 200'000) << "and those of its finished event";
+}
+
 TEST_F(JobTableTest, ARemovedJobThatEndsIsIgnored) {
   JobTable table({.clock = &clock_});
   auto job = Make();
