@@ -57,6 +57,12 @@ kernels::Diagnosis DiagnosePattern(const kernels::CscMatrix& pattern) {
   return diagnosis;
 }
 
+absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
+  const kernels::StopReason reason = stop.Poll();
+  if (reason == kernels::StopReason::kNone) return absl::OkStatus();
+  return ToAbsl(kernels::StopStatus(reason, what));
+}
+
 absl::Status ValuesNeeded(const char* what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason::kValuesNeeded,
                    absl::StrCat("the matrix is a pattern without values, which ", what,
@@ -70,16 +76,20 @@ EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions
 
 absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
     kernels::CscMatrix raw, kernels::Layout layout, const PrepareOptions& options) const {
+  constexpr char kWhat[] = "the validation of the matrix";
+  RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
   auto canonical = kernels::Canonicalize(std::move(raw), layout,
                                          {.sort_and_sum = options.sort_and_sum,
                                           .require_square = true,
                                           .pattern_only = options.pattern_only});
   if (!canonical.ok()) return ToAbsl(canonical.status());
+  RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
   auto matrix = std::make_shared<Matrix>();
   matrix->csc = std::move(canonical).value();
   const kernels::CscMatrix& csc = matrix->csc;
   matrix->pattern_only = options.pattern_only;
   matrix->diagnosis = options.pattern_only ? DiagnosePattern(csc) : kernels::Diagnose(csc);
+  RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
   matrix->pattern_digest = PatternDigest(csc.n_cols, csc.col_ptr, csc.row_idx);
   if (!options.pattern_only) matrix->value_digest = ValueDigest(csc.values);
   matrix->label = options.label;
@@ -88,8 +98,8 @@ absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
 }
 
 absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, const Matrix& a,
-                                                     const Matrix* pattern,
-                                                     bool for_estimate) const {
+                                                     const Matrix* pattern, bool for_estimate,
+                                                     kernels::StopToken stop) const {
   if (pattern && pattern->n() != a.n()) {
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kPatternSizeMismatch,
                      absl::StrCat("pattern_matrix is of size ", pattern->n(), ", the matrix of ",
@@ -104,8 +114,9 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
   } else {
     if (a.pattern_only && !for_estimate) return ValuesNeeded("a build");
     const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
-    auto resolved = engine_.Resolve(spec.spec, a.csc, a.diagnosis, pattern ? &user : nullptr,
-                                    {.stop = {}, .progress = nullptr, .threads = options_.threads});
+    auto resolved =
+        engine_.Resolve(spec.spec, a.csc, a.diagnosis, pattern ? &user : nullptr,
+                        {.stop = stop, .progress = nullptr, .threads = options_.threads});
     if (!resolved.ok()) return ToAbsl(resolved.status());
     build.spec = resolved->spec;
     build.choice.set_reason(resolved->reason);
@@ -125,11 +136,13 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
 
 absl::StatusOr<kernels::BuildEstimate> EngineAdapter::Estimate(const ResolvedBuild& build,
                                                                const Matrix& a,
-                                                               const Matrix* pattern) const {
+                                                               const Matrix* pattern,
+                                                               kernels::StopToken stop) const {
   if (build.spec.engine == kernels::EngineKind::kNone) return kernels::BuildEstimate{};
   const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
-  auto estimate = engine_.Estimate(build.spec, a.csc.pattern(), pattern ? &user : nullptr,
-                                   {.stop = {}, .progress = nullptr, .threads = options_.threads});
+  auto estimate =
+      engine_.Estimate(build.spec, a.csc.pattern(), pattern ? &user : nullptr,
+                       {.stop = stop, .progress = nullptr, .threads = options_.threads});
   if (!estimate.ok()) return ToAbsl(estimate.status());
   return *estimate;
 }

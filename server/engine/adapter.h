@@ -39,6 +39,7 @@ struct PrepareOptions {
   bool sort_and_sum = false;
   bool pattern_only = false;
   std::string label;
+  kernels::StopToken stop = {};  // looked at between the passes over the arrays
 };
 
 // A spec on a matrix in which AUTO is decided.
@@ -70,7 +71,8 @@ class EngineAdapter {
   // Validates, converts to canonical CSC, diagnoses, digests. Takes the arrays over. O(nnz) time:
   // not for a reactor's thread. Errors: kernels/sparse/validation.h, with the fields as they are
   // named there
-  // ("pointers", "indices", "values" of the header's layout are the caller's to explain).
+  // ("pointers", "indices", "values" of the header's layout are the caller's to explain); of a stop
+  // CANCELLED or DEADLINE_EXCEEDED.
   absl::StatusOr<std::shared_ptr<const Matrix>> Prepare(kernels::CscMatrix raw,
                                                         kernels::Layout layout,
                                                         const PrepareOptions& options) const;
@@ -80,11 +82,14 @@ class EngineAdapter {
   // without), INVALID_ARGUMENT/PATTERN_SIZE_MISMATCH, those of Engine::Resolve. `for_estimate`: a
   // pattern-only matrix will do.
   absl::StatusOr<ResolvedBuild> Resolve(const ParsedSpec& spec, const Matrix& a,
-                                        const Matrix* pattern, bool for_estimate = false) const;
+                                        const Matrix* pattern, bool for_estimate = false,
+                                        kernels::StopToken stop = {}) const;
 
-  // From the patterns alone. O(nnz)-ish time: not for a reactor's thread. `kNone`: zeros.
+  // From the patterns alone. O(nnz)-ish time: not for a reactor's thread. `kNone`: zeros. Errors:
+  // the kernels', those of a stop among them.
   absl::StatusOr<kernels::BuildEstimate> Estimate(const ResolvedBuild& build, const Matrix& a,
-                                                  const Matrix* pattern) const;
+                                                  const Matrix* pattern,
+                                                  kernels::StopToken stop = {}) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
   // The same of a solve's work space, SOLVE_TOO_LARGE: the basis of GMRES is what counts.

@@ -50,18 +50,18 @@ bool IsError(StopCause cause, const kernels::SolveResult& solved) {
 
 absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant, const Matrix& a,
                                                        const v1::PreconditionerSpec& spec,
-                                                       const std::string& field,
-                                                       bool for_estimate) const {
+                                                       const std::string& field, bool for_estimate,
+                                                       const kernels::StopToken& stop) const {
   ASSIGN_OR_RETURN(const ParsedSpec parsed, ParseSpec(spec, field));
   Prepared prepared;
   if (!parsed.pattern_matrix.empty()) {
     ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Get(tenant, parsed.pattern_matrix));
   }
   const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
-  auto build = parts_.adapter->Resolve(parsed, a, pattern, for_estimate);
+  auto build = parts_.adapter->Resolve(parsed, a, pattern, for_estimate, stop);
   if (!build.ok()) return WithFieldPrefix(build.status(), field);
   prepared.build = *std::move(build);
-  auto estimate = parts_.adapter->Estimate(prepared.build, a, pattern);
+  auto estimate = parts_.adapter->Estimate(prepared.build, a, pattern, stop);
   if (!estimate.ok()) return WithFieldPrefix(estimate.status(), field);
   prepared.estimate = *estimate;
   return prepared;
@@ -117,7 +117,7 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
 absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest request) {
   ASSIGN_OR_RETURN(Prepared made,
                    Prepare(request.tenant, *request.matrix.value, request.spec, request.field,
-                           /*for_estimate=*/false));
+                           /*for_estimate=*/false, request.stop));
   if (made.build.spec.engine == kernels::EngineKind::kNone) {
     const std::string& why = made.build.choice.reason();
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kNothingToBuild,
@@ -202,8 +202,8 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
     kind = m.kernel->kind();
     nnz_m = m.m().nnz();
   } else if (request.spec) {
-    ASSIGN_OR_RETURN(work->prepared,
-                     Prepare(request.tenant, a, *request.spec, "header.spec", false));
+    ASSIGN_OR_RETURN(work->prepared, Prepare(request.tenant, a, *request.spec, "header.spec",
+                                             /*for_estimate=*/false, request.stop));
     kind = work->prepared->build.spec.engine;
     nnz_m = work->prepared->estimate.nnz_m;
     if (kind != kernels::EngineKind::kNone) {
@@ -295,8 +295,10 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
 absl::StatusOr<Workbench::Estimate> Workbench::EstimateBuild(const std::string& tenant,
                                                              const Matrix& matrix,
                                                              const v1::PreconditionerSpec& spec,
-                                                             std::string field) {
-  ASSIGN_OR_RETURN(Prepared prepared, Prepare(tenant, matrix, spec, field, /*for_estimate=*/true));
+                                                             std::string field,
+                                                             kernels::StopToken stop) {
+  ASSIGN_OR_RETURN(Prepared prepared,
+                   Prepare(tenant, matrix, spec, field, /*for_estimate=*/true, stop));
   return Estimate{prepared.estimate, prepared.build.choice};
 }
 

@@ -65,6 +65,7 @@ class Workbench {
     v1::PreconditionerSpec spec;
     std::string field = "header.spec";  // for errors
     Terms terms;
+    kernels::StopToken stop = {};  // of the preparation; the job is stopped by its waiters' leaving
   };
   struct BuildTicket {
     std::optional<Stored<Preconditioner>> ready;  // else:
@@ -84,6 +85,7 @@ class Workbench {
     kernels::Array<double> x0;  // the same, or empty
     BudgetShare share;          // what b, x0 and the solution count for; kept until the result dies
     Terms terms;
+    kernels::StopToken stop = {};  // of the preparation
   };
   struct SolveTicket {
     std::shared_ptr<Job> job;
@@ -107,7 +109,8 @@ class Workbench {
   absl::StatusOr<SolveTicket> StartSolve(SolveRequest request);
 
   absl::StatusOr<Estimate> EstimateBuild(const std::string& tenant, const Matrix& matrix,
-                                         const v1::PreconditionerSpec& spec, std::string field);
+                                         const v1::PreconditionerSpec& spec, std::string field,
+                                         kernels::StopToken stop = {});
 
  private:
   // A spec on a matrix, ready to build.
@@ -123,7 +126,7 @@ class Workbench {
   };
   absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
                                    const v1::PreconditionerSpec& spec, const std::string& field,
-                                   bool for_estimate) const;
+                                   bool for_estimate, const kernels::StopToken& stop) const;
   absl::Status RunSolve(SolveWork& work, Job& job, const std::string& device) const;
   // Builds and stores; the work of a build's job, and the first half of a solve's.
   absl::StatusOr<Stored<Preconditioner>> BuildAndStore(const std::string& tenant,

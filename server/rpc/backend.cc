@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kExecutorThreads = 2;
+constexpr int kExecutorThreads = 2;  // of each lane
 constexpr size_t kMaxExecutorQueue = 4096;
 constexpr milliseconds kBusyRetry{250};
 constexpr milliseconds kDrainRetry{2'000};
@@ -88,13 +88,15 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                   .scheduler = &scheduler_,
                   .jobs = &jobs_,
                   .metrics = metrics}),
-      executor_(kExecutorThreads, kMaxExecutorQueue) {
+      storing_(kExecutorThreads, kMaxExecutorQueue),
+      counting_(kExecutorThreads, kMaxExecutorQueue) {
   metrics_->SetBuildInfo(options_.version);
 }
 
-absl::Status Backend::Run(std::function<void()> task,
+absl::Status Backend::Run(Lane lane, std::function<void()> task,
                           std::function<void(const absl::Status&)> failed) {
-  if (executor_.TryRun(std::move(task), std::move(failed))) return absl::OkStatus();
+  Executor& executor = lane == Lane::kStore ? storing_ : counting_;
+  if (executor.TryRun(std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("the server has ", kMaxExecutorQueue,
                                 " requests to prepare already; try again"))
@@ -139,7 +141,7 @@ void Backend::SetGauges() {
   metrics_->SetBuffers("rhs", rhs_budget_.used(), rhs_budget_.limit());
   metrics_->SetBuffers("ended_jobs", jobs_.ended_bytes(), options_.ended_job_bytes);
   metrics_->SetStreams(streams_.size(), options_.streams.max_streams);
-  metrics_->SetPreparing(executor_.queued(), kMaxExecutorQueue);
+  metrics_->SetPreparing(storing_.queued() + counting_.queued(), 2 * kMaxExecutorQueue);
   metrics_->SetOutgoingBytes(streams_.outgoing_bytes());
   metrics_->SetDraining(draining_);
   metrics_->SetResidentBytes(ResidentBytes());

@@ -70,9 +70,13 @@ class Backend {
   Metrics& metrics() { return *metrics_; }
   WallTime start_time() const { return start_time_; }
 
-  // Runs `task` off the reactors' threads; `failed` where it throws. RESOURCE_EXHAUSTED/QUEUE_FULL,
+  // What runs off the reactors' threads, in two lanes, so that estimates, which may take long, do
+  // not hold up the uploads of others.
+  enum class Lane { kStore, kCount };
+  // Runs `task` so; `failed` where it throws. RESOURCE_EXHAUSTED/QUEUE_FULL,
   // with a retry delay, where too many wait.
-  absl::Status Run(std::function<void()> task, std::function<void(const absl::Status&)> failed);
+  absl::Status Run(Lane lane, std::function<void()> task,
+                   std::function<void(const absl::Status&)> failed);
 
   // From now on calls that bring new work are refused.
   void Refuse() { refusing_ = true; }
@@ -105,7 +109,7 @@ class Backend {
   LiveStreams streams_;
   Scheduler scheduler_;  // stops its workers before what they use goes
   Workbench workbench_;
-  Executor executor_;  // finishes its tasks first of all
+  Executor storing_, counting_;  // finish their tasks first of all
 };
 
 // The error of a call that comes while the server drains.

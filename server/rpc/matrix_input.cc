@@ -80,13 +80,14 @@ absl::Status MatrixInput::Add(const v1::ArrayChunk& chunk) {
   return receiver_.Add(chunk);
 }
 
-absl::StatusOr<Stored<Matrix>> MatrixInput::Store() {
+absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   ASSIGN_OR_RETURN(const kernels::Layout layout, ParseLayout(header_.layout(), field_));
   ASSIGN_OR_RETURN(std::shared_ptr<const Matrix> matrix,
                    backend_->adapter().Prepare(receiver_.Take(), layout,
                                                {.sort_and_sum = header_.sort_and_sum(),
                                                 .pattern_only = header_.pattern_only(),
-                                                .label = header_.label()}));
+                                                .label = header_.label(),
+                                                .stop = std::move(stop)}));
   RETURN_IF_ERROR(
       CheckDigest(header_.digest().pattern(), matrix->pattern_digest, "pattern", field_));
   if (matrix->value_digest) {

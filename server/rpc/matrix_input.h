@@ -35,9 +35,9 @@ class MatrixInput {
   v1::UploadNeed Need() const { return receiver_.Need(); }
   int64_t bytes_up() const { return receiver_.bytes_up(); }
 
-  // Complete input into a stored matrix; leaves this empty. O(nnz) time. Errors:
-  // EngineAdapter::Prepare, INVALID_ARGUMENT/DIGEST_MISMATCH, the store's.
-  absl::StatusOr<Stored<Matrix>> Store();
+  // Complete input into a stored matrix; leaves this empty. O(nnz) time; ends early at a stop.
+  // Errors: EngineAdapter::Prepare, INVALID_ARGUMENT/DIGEST_MISMATCH, the store's.
+  absl::StatusOr<Stored<Matrix>> Store(kernels::StopToken stop);
 
  private:
   MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,

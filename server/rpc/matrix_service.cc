@@ -113,8 +113,9 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
                               : input_->CheckComplete();
     if (status.ok()) {
       auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
-      status = backend_->Run([self] { self->Store(); },
-                             [self](const absl::Status& error) { self->StoreFailed(error); });
+      status = backend_->Run(
+          Backend::Lane::kStore, [self] { self->Store(); },
+          [self](const absl::Status& error) { self->StoreFailed(error); });
     }
     if (!status.ok()) EndLocked(std::move(status));
   }
@@ -127,7 +128,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       turn = std::move(turn_);
     }
     const int64_t bytes_up = input_->bytes_up();
-    auto stored = input_->Store();
+    auto stored = input_->Store(stop_.token());
     Section section(this);
     input_.reset();
     if (stored.ok()) {
@@ -177,12 +178,14 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   }
 
   void Ticked(Clock::time_point now) override { CheckSenderLocked(now); }
+  void Gone() override { stop_.Request(kernels::StopReason::kCancelled); }
   void Closed() override { DropLocked(std::move(turn_)); }
 
   Backend* const backend_;
   std::string tenant_, content_key_;
   v1::MatrixHeader header_;
   std::unique_ptr<MatrixInput> input_;
+  kernels::StopSource stop_;  // of the validation
   UploadTable::Turn turn_;
   std::optional<Stored<Matrix>> have_;
   v1::Timings timings_;

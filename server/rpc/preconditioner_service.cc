@@ -95,7 +95,8 @@ class BuildStream final
                                                                     .matrix = *matrix_,
                                                                     .spec = spec_,
                                                                     .field = "header.spec",
-                                                                    .terms = terms_}));
+                                                                    .terms = terms_,
+                                                                    .stop = stop()}));
     shared_ = ticket.shared || ticket.ready.has_value();
     if (ticket.ready) {
       result_ = std::move(ticket.ready);
@@ -200,8 +201,10 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
       ASSIGN_OR_RETURN(auto matrix, backend->matrices().Get(tenant, request.matrix()));
       // Request and response live as long as the call, which is until Finish.
       return backend->Run(
+          Backend::Lane::kCount,
           [call, backend, tenant, matrix, &request, response] {
-            call->End(Count(backend, tenant, *matrix.value, request, response));
+            call->End(
+                Count(backend, tenant, *matrix.value, request, call->stop_.token(), response));
           },
           [call](const absl::Status& error) { call->End(error); });
     }();
@@ -209,14 +212,16 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
     return call.get();  // alive: OnDone cannot come before the handler has returned
   }
 
+  // The client has gone, its deadline has passed, or the server closes.
+  void OnCancel() override { stop_.Request(kernels::StopReason::kCancelled); }
   void OnDone() override { const std::shared_ptr<EstimateCall> last = std::move(self_); }
 
  private:
   static absl::Status Count(Backend* backend, const std::string& tenant, const Matrix& matrix,
-                            const v1::EstimateBuildRequest& request,
+                            const v1::EstimateBuildRequest& request, kernels::StopToken stop,
                             v1::EstimateBuildResponse* response) {
-    ASSIGN_OR_RETURN(const auto estimate,
-                     backend->workbench().EstimateBuild(tenant, matrix, request.spec(), "spec"));
+    ASSIGN_OR_RETURN(const auto estimate, backend->workbench().EstimateBuild(
+                                              tenant, matrix, request.spec(), "spec", stop));
     const kernels::BuildEstimate& f = estimate.figures;
     response->set_host_bytes(f.host_bytes);
     response->set_device_bytes(f.device_bytes);
@@ -236,6 +241,7 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
   }
 
   RpcScope scope_;
+  kernels::StopSource stop_;
   std::shared_ptr<EstimateCall> self_;
 };
 

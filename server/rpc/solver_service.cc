@@ -99,7 +99,8 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
                                        .b = b_->Take(),
                                        .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
                                        .share = std::move(share_),
-                                       .terms = terms_}));
+                                       .terms = terms_,
+                                       .stop = stop()}));
     return Started{std::move(ticket.job), std::move(ticket.waiter)};
   }
 

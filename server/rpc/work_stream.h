@@ -3,7 +3,8 @@
 //
 //   header -> (chunks -> half-close -> matrix stored) -> Submit -> events -> NextResult ... -> end
 //
-// Storing the matrix and submitting run on the executor: both may take O(nnz) time.
+// Storing the matrix and submitting (an estimate is counted) run on executors: both may take
+// O(nnz) time, and end early when the client has gone.
 #pragma once
 
 #include <chrono>
@@ -63,6 +64,8 @@ class WorkStream : public BidiStream<Request, Response> {
     timings->set_bytes_up(bytes_up_);
     timings->set_total_ms(TotalMs());
   }
+
+  kernels::StopToken stop() const { return stop_.token(); }
 
   Backend* const backend_;
   std::optional<Stored<Matrix>> matrix_;  // once it is there
@@ -140,28 +143,34 @@ class WorkStream : public BidiStream<Request, Response> {
     if (!status.ok()) this->EndLocked(std::move(status));
   }
 
-  // Hands over to the executor.
+  // Hands over to an executor: to store the input, or, when that is done, to submit.
   absl::Status Begin() {
     begun_ = true;
     auto self = std::static_pointer_cast<WorkStream>(this->shared_from_this());
-    return backend_->Run([self] { self->Work(); },
-                         [self](const absl::Status& error) { self->WorkFailed(error); });
+    const auto failed = [self](const absl::Status& error) { self->WorkFailed(error); };
+    if (input_ == nullptr) {
+      return backend_->Run(
+          Backend::Lane::kCount, [self] { self->Work(); }, failed);
+    }
+    return backend_->Run(
+        Backend::Lane::kStore, [self] { self->Store(); }, failed);
+  }
+
+  void Store() {
+    auto stored = input_->Store(stop_.token());
+    typename Base::Section section(this);
+    input_.reset();
+    absl::Status status = stored.status();
+    if (status.ok()) {
+      matrix_ = *std::move(stored);
+      tell_matrix_ = true;
+      if (!this->ended_locked()) status = Begin();
+    }
+    if (!status.ok()) this->EndLocked(std::move(status));
+    this->PumpLocked();
   }
 
   void Work() {
-    if (input_ != nullptr) {
-      auto stored = input_->Store();
-      typename Base::Section section(this);
-      input_.reset();
-      if (!stored.ok()) {
-        this->EndLocked(stored.status());
-        return this->PumpLocked();
-      }
-      matrix_ = *std::move(stored);
-      tell_matrix_ = true;
-      if (this->ended_locked()) return;
-      this->PumpLocked();
-    }
     {
       typename Base::Section section(this);
       if (this->ended_locked()) return;
@@ -220,11 +229,15 @@ class WorkStream : public BidiStream<Request, Response> {
     feed_.Tick(now, backend_->options().heartbeat);
   }
 
-  void Gone() final { LeaveJob(); }
+  void Gone() final {
+    stop_.Request(kernels::StopReason::kCancelled);
+    LeaveJob();
+  }
   void Closed() final { LeaveJob(); }
   void LeaveJob() { this->DropLocked(feed_.TakeTies()); }
 
   std::string tenant_;
+  kernels::StopSource stop_;  // of what runs before there is a job
   std::unique_ptr<MatrixInput> input_;
   int64_t n_ = 0, bytes_up_ = 0;
   double upload_ms_ = 0;

@@ -60,10 +60,14 @@ void FakeEngine::HoldSolves() {
   std::lock_guard lock(mu_);
   hold_solves_ = true;
 }
+void FakeEngine::HoldEstimates() {
+  std::lock_guard lock(mu_);
+  hold_estimates_ = true;
+}
 void FakeEngine::Release() {
   {
     std::lock_guard lock(mu_);
-    hold_builds_ = hold_solves_ = false;
+    hold_builds_ = hold_solves_ = hold_estimates_ = false;
   }
   changed_.notify_all();
 }
@@ -73,6 +77,7 @@ void FakeEngine::WaitFor(const int64_t& counter, int64_t count) const {
 }
 void FakeEngine::WaitForBuilds(int64_t count) { WaitFor(builds_, count); }
 void FakeEngine::WaitForSolves(int64_t count) { WaitFor(solves_, count); }
+void FakeEngine::WaitForEstimates(int64_t count) { WaitFor(estimates_, count); }
 int64_t FakeEngine::builds() const {
   std::lock_guard lock(mu_);
   return builds_;
@@ -151,7 +156,13 @@ Result<kernels::ResolvedSpec> FakeEngine::Resolve(const kernels::PreconditionerS
 Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::PreconditionerSpec&,
                                                     const kernels::PatternView& a,
                                                     const kernels::PatternView*,
-                                                    const kernels::Context&) const {
+                                                    const kernels::Context& context) const {
+  {
+    std::lock_guard lock(mu_);
+    ++estimates_;
+  }
+  const kernels::StopReason stop = WaitWhile(hold_estimates_, context.stop);
+  if (stop != kernels::StopReason::kNone) return kernels::StopStatus(stop, "the fake estimate");
   std::lock_guard lock(mu_);
   if (throw_from_estimates_) {
     if (*throw_from_estimates_ == "bad_alloc") throw std::bad_alloc();

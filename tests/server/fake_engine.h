@@ -25,14 +25,16 @@ namespace spaid::server {
 // Thread-safe.
 class FakeEngine : public kernels::Engine {
  public:
-  // Builds (solves) that begin from now on wait for Release, a stop, or the end of the engine's
-  // life.
+  // Builds (solves, estimates) that begin from now on wait for Release, a stop, or the end of the
+  // engine's life.
   void HoldBuilds();
   void HoldSolves();
+  void HoldEstimates();
   void Release();
   // Until `count` builds (solves) have begun in all.
   void WaitForBuilds(int64_t count);
   void WaitForSolves(int64_t count);
+  void WaitForEstimates(int64_t count);
   int64_t builds() const;
   int64_t solves() const;
   int64_t plans() const;
@@ -83,8 +85,8 @@ class FakeEngine : public kernels::Engine {
 
   mutable std::mutex mu_;
   mutable std::condition_variable changed_;
-  bool hold_builds_ = false, hold_solves_ = false;
-  mutable int64_t builds_ = 0, solves_ = 0, plans_ = 0;
+  bool hold_builds_ = false, hold_solves_ = false, hold_estimates_ = false;
+  mutable int64_t builds_ = 0, solves_ = 0, plans_ = 0, estimates_ = 0;
   kernels::Status fail_builds_;
   std::optional<std::string> throw_from_estimates_;
   double predicted_ms_ = 10;

@@ -119,6 +119,15 @@ TEST_F(AdapterTest, RefusesBrokenMatricesWithThePlace) {
                   .ok());
 }
 
+TEST_F(AdapterTest, AStopEndsThePreparation) {
+  kernels::StopSource stop;
+  stop.Request(kernels::StopReason::kCancelled);
+  PrepareOptions options;
+  options.stop = stop.token();
+  EXPECT_EQ(adapter_.Prepare(Upper(), kernels::Layout::kCsc, options).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
 TEST_F(AdapterTest, SaysWhatAutoChose) {
   auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kAuto), *Prepare(Upper()), nullptr);
   ASSERT_TRUE(resolved.ok());

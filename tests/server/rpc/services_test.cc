@@ -4,6 +4,8 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <thread>
+#include <tuple>
 
 #include "server/base/status.h"
 #include "server/rpc/chunk_source.h"
@@ -121,6 +123,44 @@ TEST(EstimateBuild, RefusesWhatABuildWould) {
   context = Context();
   EXPECT_RPC_ERROR(h.preconditioners->EstimateBuild(context.get(), request, &response), NOT_FOUND,
                    "HANDLE_UNKNOWN", "matrices/none");
+}
+
+// More estimates than there are threads, all held: an upload passes them, and each ends when its
+// client has gone.
+TEST(Preparation, EstimatesHoldUpNoUploadAndStopWhenNobodyWaits) {
+  Harness h;
+  const std::string matrix = h.Store(DiagonalMatrix(3));
+  h.engine.HoldEstimates();
+  SolveCall solve = OpenSolve(h);
+  solve.Head(SolveOf(matrix, Jacobi()))
+      .Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{1, 2, 3}))
+      .Done();
+  h.engine.WaitForEstimates(1);
+  auto context = Context();
+  std::thread estimating([&] {
+    v1::EstimateBuildRequest request;
+    request.set_matrix(matrix);
+    *request.mutable_spec() = Jacobi();
+    v1::EstimateBuildResponse response;
+    EXPECT_EQ(h.preconditioners->EstimateBuild(context.get(), request, &response).error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  h.engine.WaitForEstimates(2);
+  BuildCall build = OpenBuild(h);
+  build.Head(BuildOf(matrix, Jacobi())).Done();
+
+  EXPECT_NE(h.Store(DiagonalMatrix(4)), "");
+  solve.Cancel();
+  context->TryCancel();
+  EXPECT_FALSE(solve.Finish().ok());
+  estimating.join();
+  h.engine.WaitForEstimates(3);  // a thread is free: the estimate was stopped
+  build.Cancel();
+  EXPECT_FALSE(build.Finish().ok());
+  EXPECT_TRUE(
+      h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(30)));
+  EXPECT_EQ(h.backend->jobs().size(), 0);
+  h.ExpectLives();
 }
 
 TEST(Preparation, WhatItThrowsIsTheCallsError) {
