@@ -41,7 +41,18 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     // n < 2^31 and rhs_count <= 1024: no overflow.
     const int64_t size = n_locked() * solve_.rhs_count;
     const int64_t arrays = header.has_initial_guess() ? 3 : 2;  // b, x, and the guess
-    ASSIGN_OR_RETURN(share_, backend_->rhs_budget().Take(arrays * size * 8));
+    const int64_t bytes = arrays * size * 8;
+    if (const int64_t limit = backend_->rhs_budget().limit(); bytes > limit) {
+      return MakeError(
+                 absl::StatusCode::kResourceExhausted, reason::kRhsTooLarge,
+                 absl::StrCat(solve_.rhs_count, " right-hand sides of ", n_locked(),
+                              " numbers, with guess and solution, take ", bytes,
+                              " bytes; the limit is ", limit, " (--rhs-bytes); send fewer at once"))
+          .Field("header.rhs_count")
+          .Meta("actual", bytes)
+          .Meta("limit", limit);
+    }
+    ASSIGN_OR_RETURN(share_, backend_->rhs_budget().Take(bytes));
     b_.emplace(v1::ARRAY_KIND_RHS, size);
     if (header.has_initial_guess()) x0_.emplace(v1::ARRAY_KIND_INITIAL_GUESS, size);
     omit_solution_ = header.omit_solution();

@@ -312,6 +312,17 @@ TEST_F(BadInput, CgWithAnExplicitM) {
   EXPECT_RPC_ERROR(SolveStatus(header), FAILED_PRECONDITION, "PRECONDITIONER_NOT_SPD", "BiCGSTAB");
 }
 
+TEST_F(BadInput, RightHandSidesThatNeverFit) {
+  v1::SolveHeader header = SolveOf(h_.Store(DiagonalMatrix(10'000)), None());
+  header.set_rhs_count(1000);
+  const grpc::Status status = SolveStatus(header);
+  EXPECT_RPC_ERROR(status, RESOURCE_EXHAUSTED, "RHS_TOO_LARGE", "--rhs-bytes");
+  EXPECT_EQ(Decode(status).field, "header.rhs_count");
+  EXPECT_EQ(Decode(status).metadata["actual"], "160000000");
+  EXPECT_EQ(Decode(status).metadata["limit"], std::to_string(64 << 20));
+  EXPECT_FALSE(Decode(status).retry_ms.has_value());
+}
+
 TEST_F(BadInput, LimitsThatCannotBe) {
   v1::BuildHeader header = BuildOf(h_.Store(a_), Jacobi());
   header.mutable_limits()->mutable_max_run()->set_seconds(-1);
