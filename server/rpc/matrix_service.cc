@@ -103,6 +103,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   bool FindLocked() {
     have_ = backend_->matrices().Find(tenant_, content_key_);
     say_have_ = have_.has_value();
+    timings_.set_reused(say_have_);
     return say_have_;
   }
 
@@ -135,6 +136,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       have_ = *std::move(stored);
       timings_.set_upload_ms(ToMs(Clock::now() - first_chunk_));
       timings_.set_bytes_up(bytes_up);
+      timings_.set_reused(have_->existed);
       Log(LogLevel::kInfo, "matrix_stored",
           {{"matrix", have_->handle},
            {"tenant", tenant_},

@@ -30,6 +30,7 @@ TEST(Upload, NeedNamesEveryArrayAndDoneDescribesTheMatrix) {
   EXPECT_EQ(uploaded.matrix.digest().values(), ValueDigest(a.values).ToBytes());
   EXPECT_EQ(uploaded.events[1].done().timings().bytes_up(), 5 * 8 + 4 * 4 + 4 * 8);
   EXPECT_GT(uploaded.events[1].done().timings().upload_ms(), 0);
+  EXPECT_FALSE(uploaded.events[1].done().timings().reused());
 }
 
 TEST(Upload, KnownContentNeedNotBeSent) {
@@ -41,8 +42,11 @@ TEST(Upload, KnownContentNeedNotBeSent) {
   ASSERT_EQ(again.events.size(), 2u);
   EXPECT_EQ(again.events[0].have().name(), handle);
   EXPECT_EQ(again.matrix.name(), handle);
+  EXPECT_TRUE(again.events[1].done().timings().reused());
   // Without digests the bytes come again, and are the same matrix.
-  EXPECT_EQ(h.Store(a), handle);
+  const Uploaded third = h.Upload(HeaderOf(a), ChunksOf(a));
+  EXPECT_EQ(third.matrix.name(), handle);
+  EXPECT_TRUE(third.events[1].done().timings().reused());
 }
 
 TEST(Upload, ContentOnItsWayIsWaitedFor) {
