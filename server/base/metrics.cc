@@ -91,7 +91,7 @@ struct Metrics::Families {
   Family<Gauge>& store_bytes = AddGauge("spaid_store_bytes", "Bytes that a store or cache holds.");
   Family<Gauge>& store_limit = AddGauge("spaid_store_limit_bytes", "Bytes that it may hold.");
   Family<Gauge>& store_reserved =
-      AddGauge("spaid_store_reserved_bytes", "Bytes promised to uploads in flight.");
+      AddGauge("spaid_store_reserved_bytes", "Bytes announced by uploads in flight.");
   Family<Counter>& store_hits =
       AddCounter("spaid_store_hits_total", "Look-ups that found something.");
   Family<Counter>& store_misses = AddCounter("spaid_store_misses_total", "Look-ups that did not.");

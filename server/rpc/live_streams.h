@@ -31,12 +31,17 @@ class LiveStream : public std::enable_shared_from_this<LiveStream> {
   virtual void Cut(const absl::Status& status) = 0;
 };
 
+// Bytes of messages a second, below which a sender holds its place for nothing.
+inline constexpr double kMinSenderRate = 1024;
+
 // How long a peer may leave its stream alone before it is cut.
 struct StreamLimits {
   std::chrono::milliseconds tick{250};               // how often the streams are looked at; > 0
   std::chrono::milliseconds stalled_reader{60'000};  // a message does not get through
-  std::chrono::milliseconds stalled_sender{60'000};  // input that is due does not come
-  int64_t max_streams = 1024;                        // open at once
+  // Input that is due does not come; or over that much of waiting comes at less than
+  // kMinSenderRate.
+  std::chrono::milliseconds stalled_sender{60'000};
+  int64_t max_streams = 1024;  // open at once
 };
 
 // Thread-safe.

@@ -52,7 +52,8 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
           .Meta("actual", bytes)
           .Meta("limit", limit);
     }
-    ASSIGN_OR_RETURN(share_, backend_->rhs_budget().Take(bytes));
+    // Taken as chunks arrive: a header alone costs nobody anything.
+    ASSIGN_OR_RETURN(share_, backend_->rhs_budget().Take(0));
     b_.emplace(v1::ARRAY_KIND_RHS, size);
     if (header.has_initial_guess()) x0_.emplace(v1::ARRAY_KIND_INITIAL_GUESS, size);
     omit_solution_ = header.omit_solution();
@@ -63,9 +64,9 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     backend_->metrics().BytesReceived(static_cast<int64_t>(chunk.data().size()));
     switch (chunk.array()) {
       case v1::ARRAY_KIND_RHS:
-        return Add(&*b_, chunk, "rhs");
+        return Add(&*b_, chunk, "rhs", /*copies=*/2);  // the solution will be as large
       case v1::ARRAY_KIND_INITIAL_GUESS:
-        if (x0_) return Add(&*x0_, chunk, "initial_guess");
+        if (x0_) return Add(&*x0_, chunk, "initial_guess", /*copies=*/1);
         return UnexpectedArray(chunk, "no initial guess: the header does not announce one");
       default:
         return UnexpectedArray(chunk, x0_ ? "rhs or initial_guess" : "rhs");
@@ -73,10 +74,15 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   }
 
   // Too many elements is a vector of the wrong length, and said so; the rest is the receiver's.
-  absl::Status Add(ArrayReceiver<double>* receiver, const v1::ArrayChunk& chunk, const char* name) {
+  // `copies`: of the chunk's bytes, that are taken from the budget.
+  absl::Status Add(ArrayReceiver<double>* receiver, const v1::ArrayChunk& chunk, const char* name,
+                   int64_t copies) {
     const auto elements = static_cast<int64_t>(chunk.data().size() / 8);
     if (chunk.offset() == receiver->received() && elements > receiver->size() - chunk.offset()) {
       return WrongLength(*receiver, name, "at least ", chunk.offset() + elements);
+    }
+    if (elements <= receiver->size() - receiver->received()) {
+      RETURN_IF_ERROR(share_.Grow(copies * 8 * elements));  // room first
     }
     return receiver->Add(chunk);
   }

@@ -239,6 +239,8 @@ class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, 
   void OnReadDone(bool ok) final {
     typename Base::Section section(this);
     reading_ = false;
+    waited_ += Base::Clock::now() - read_start_;
+    if (ok) waited_bytes_ += static_cast<double>(request_.ByteSizeLong());
     if (!ok) input_over_ = true;
     if (this->ended_locked()) return;
     if (ok) {
@@ -261,18 +263,27 @@ class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, 
     read_start_ = Base::Clock::now();
     this->StartRead(&request_);
   }
-  // Ends the call where the sender has left us waiting longer than allowed.
+  // Ends the call where the sender has left us waiting longer than allowed: at once, or in pieces
+  // with next to nothing between them.
   void CheckSenderLocked(typename Base::Clock::time_point now) {
-    if (!reading_ || now - read_start_ <= this->streams_->limits().stalled_sender) return;
+    const auto limit = this->streams_->limits().stalled_sender;
+    if (!reading_ || waited_ + (now - read_start_) <= limit) return;
+    const bool trickle =
+        waited_bytes_ < kMinSenderRate * std::chrono::duration<double>(limit).count();
+    waited_bytes_ = 0;
+    waited_ = -(now - read_start_);  // the next span begins here
+    if (!trickle && now - read_start_ <= limit) return;
     this->EndLocked(MakeError(absl::StatusCode::kDeadlineExceeded, reason::kStalledSender,
-                              "nothing came for too long in the middle of the input; send the "
-                              "chunks without long pauses, then half-close"));
+                              "nothing, or next to nothing, came for too long in the middle of "
+                              "the input; send the chunks without long pauses, then half-close"));
   }
 
  private:
   Request request_;
   bool reading_ = false, input_over_ = false;
   typename Base::Clock::time_point read_start_{};
+  typename Base::Clock::duration waited_{0};  // in this span, without the read in flight
+  double waited_bytes_ = 0;                   // that came in this span
 };
 
 // Hands the stream to gRPC.

@@ -41,28 +41,37 @@ void BudgetShare::Release() {
   bytes_ = 0;
 }
 
-ByteBudget::ByteBudget(std::string name, int64_t limit)
-    : state_(std::make_shared<BudgetShare::State>(std::move(name), limit)) {}
-
-absl::StatusOr<BudgetShare> ByteBudget::Take(int64_t bytes) {
-  if (bytes < 0 || bytes > state_->limit) {
-    return MakeError(absl::StatusCode::kResourceExhausted, reason::kBufferFull,
-                     absl::StrCat(bytes, " bytes of ", state_->name, " are asked for, but ",
-                                  state_->limit, " is the limit; send less at once"))
-        .Meta("actual", bytes)
+absl::Status BudgetShare::Grow(int64_t bytes) {
+  if (bytes < 0 || bytes > state_->limit - bytes_) {
+    return MakeError(
+               absl::StatusCode::kResourceExhausted, reason::kBufferFull,
+               absl::StrCat(bytes_ + bytes, " bytes of ", state_->name, " are asked for, but ",
+                            state_->limit, " is the limit; send less at once"))
+        .Meta("actual", bytes_ + bytes)
         .Meta("limit", state_->limit);
   }
   std::lock_guard lock(state_->mutex);
   if (bytes > state_->limit - state_->used) {
-    return MakeError(absl::StatusCode::kResourceExhausted, reason::kBufferFull,
-                     absl::StrCat("others hold ", state_->used, " of ", state_->limit, " bytes of ",
-                                  state_->name, ", so ", bytes, " do not fit now; try again later"))
-        .Meta("actual", bytes)
+    return MakeError(
+               absl::StatusCode::kResourceExhausted, reason::kBufferFull,
+               absl::StrCat(state_->used, " of ", state_->limit, " bytes of ", state_->name,
+                            " are in use, so ", bytes, " more do not fit now; try again later"))
+        .Meta("actual", bytes_ + bytes)
         .Meta("limit", state_->limit)
         .Retry(std::chrono::seconds(1));
   }
   state_->used += bytes;
-  return BudgetShare(state_, bytes);
+  bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+ByteBudget::ByteBudget(std::string name, int64_t limit)
+    : state_(std::make_shared<BudgetShare::State>(std::move(name), limit)) {}
+
+absl::StatusOr<BudgetShare> ByteBudget::Take(int64_t bytes) {
+  BudgetShare share(state_, 0);
+  RETURN_IF_ERROR(share.Grow(bytes));
+  return share;
 }
 
 int64_t ByteBudget::used() const {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace spaid::server {
@@ -20,6 +21,9 @@ class BudgetShare {
   BudgetShare(BudgetShare&& other) noexcept;
   BudgetShare& operator=(BudgetShare&& other) noexcept;
 
+  // `bytes` more from the same budget (of one that is not empty). Errors: as of ByteBudget::Take;
+  // the share stays as it was.
+  absl::Status Grow(int64_t bytes);
   int64_t bytes() const { return bytes_; }
   void Release();
 
@@ -38,7 +42,8 @@ class ByteBudget {
   ByteBudget(std::string name, int64_t limit);
 
   // Errors: RESOURCE_EXHAUSTED/BUFFER_FULL with limit and actual: without a retry delay where
-  // `bytes` alone is over the limit, with one where others hold too much of it.
+  // a share of `bytes` is over the limit, with one where others hold too much of it. 0 is always
+  // there: a share to grow.
   absl::StatusOr<BudgetShare> Take(int64_t bytes);
 
   int64_t used() const;

@@ -42,9 +42,11 @@ class HandleStore {
  public:
   explicit HandleStore(HandleStoreOptions options) : table_(std::move(options)) {}
 
-  // Promises room for `bytes`. Nothing is evicted before bytes arrive (a header alone costs nobody
-  // anything). Errors: RESOURCE_EXHAUSTED/<too_large_reason> (limit and actual) where `bytes` is
-  // over the limit for one item, /STORE_FULL (with a retry delay) where what is in use and promised
+  // Says that `bytes` will come. They are taken, and others evicted for them, as they arrive
+  // (Reservation::Arrive): a promise alone costs nobody anything, so that promises in flight may
+  // sum to more than there is room for; who comes too late then gets STORE_FULL from Arrive.
+  // Errors: RESOURCE_EXHAUSTED/<too_large_reason> (limit and actual) where `bytes` is over the
+  // limit for one item, /STORE_FULL (with a retry delay) where what is in use and has arrived
   // leaves too little.
   absl::StatusOr<Reservation> Reserve(int64_t bytes) { return table_.Reserve(bytes); }
 

@@ -53,9 +53,10 @@ struct Reservation::Shared {
     });
   }
 
-  // Whether `bytes` more could be promised if all that nobody uses were dropped.
-  bool CanPromise(int64_t bytes) {
-    const int64_t room = options.max_bytes - reserved - zombie_bytes - bytes;
+  // Whether `bytes` more would fit if all that nobody uses were dropped. Promises to others count
+  // for what has arrived of them: headers alone shut nobody out.
+  bool CanFit(int64_t bytes) {
+    const int64_t room = options.max_bytes - arrived - zombie_bytes - bytes;
     if (entry_bytes <= room) return true;  // nothing need be dropped
     int64_t in_use = 0;
     for (const Entry& entry : order) {
@@ -120,8 +121,8 @@ struct Reservation::Shared {
   absl::Status Full(int64_t bytes) const {
     return MakeError(absl::StatusCode::kResourceExhausted, reason::kStoreFull,
                      absl::StrCat("no room for ", bytes, " bytes: what the ", options.what,
-                                  " store holds is in use or promised to uploads in flight (limit ",
-                                  options.max_bytes, " bytes, ", options.max_entries,
+                                  " store holds is in use or arriving (limit ", options.max_bytes,
+                                  " bytes, ", options.max_entries,
                                   " entries); try again when jobs have ended, or raise ",
                                   options.limit_flag))
         .Meta("actual", bytes)
@@ -208,7 +209,7 @@ absl::StatusOr<Reservation> HandleTable::Reserve(int64_t bytes) {
   RETURN_IF_ERROR(shared_->CheckItem(bytes));
   std::lock_guard lock(shared_->mutex);
   shared_->BuryZombies();
-  if (!shared_->CanPromise(bytes)) return shared_->Full(bytes);
+  if (!shared_->CanFit(bytes)) return shared_->Full(bytes);
   shared_->reserved += bytes;
   Reservation reservation;
   reservation.shared_ = shared_;
@@ -239,7 +240,7 @@ absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
     }
   }
   shared_->BuryZombies();
-  if (!shared_->CanPromise(bytes) || !shared_->MakeRoom(bytes, 1, &dropped)) {
+  if (!shared_->CanFit(bytes) || !shared_->MakeRoom(bytes, 1, &dropped)) {
     return shared_->Full(bytes);
   }
   shared_->order.push_front({tenant, shared_->options.prefix + RandomId(), key, std::move(value),

@@ -28,7 +28,7 @@ struct HandleStoreOptions {
 struct HandleStoreStats {
   int64_t entries = 0;
   int64_t bytes = 0;           // of entries
-  int64_t reserved_bytes = 0;  // promised to uploads in flight
+  int64_t reserved_bytes = 0;  // announced by uploads in flight
   int64_t arrived_bytes = 0;   // of those, arrived
   int64_t zombie_bytes = 0;    // deleted, but still held by somebody
   int64_t max_bytes = 0;

@@ -135,6 +135,65 @@ TEST(StalledSender, IsToldAndItsRoomIsGivenBack) {
   EXPECT_TRUE(solve.Finish().ok());
 }
 
+// An element at a time, each well within the limit.
+TEST(StalledSender, IsNotPacifiedByATrickle) {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.backend.streams.stalled_sender = milliseconds(200);
+  Harness h(options);
+  const auto channel = h.NewChannel();
+  const auto stub = v1::MatrixService::NewStub(channel);
+  auto context = Context();
+  auto stream = stub->UploadMatrix(context.get());
+  v1::UploadMatrixRequest request;
+  *request.mutable_header() = HeaderOf(DiagonalMatrix(50'000));
+  ASSERT_TRUE(stream->Write(request));
+  std::thread reader([&] {
+    v1::UploadMatrixResponse response;
+    while (stream->Read(&response)) {
+    }
+  });
+  int64_t sent = 0;
+  do {
+    std::this_thread::sleep_for(milliseconds(20));  // what is tested: a slow sender
+    *request.mutable_chunk() = ChunkOf(v1::ARRAY_KIND_POINTERS, sent, std::vector<int64_t>{sent});
+    ++sent;
+  } while (stream->Write(request) && sent < 500);
+  reader.join();
+  EXPECT_LT(sent, 500);
+  EXPECT_RPC_ERROR(stream->Finish(), DEADLINE_EXCEEDED, "STALLED_SENDER", "next to nothing");
+}
+
+// Headers that announce all that fits, and nothing behind them.
+TEST(Promises, ShutNobodyOut) {
+  Harness h;
+  v1::MatrixHeader large = HeaderOf(DiagonalMatrix(3));
+  large.set_nnz(80'000);
+  std::vector<UploadCall> uploads;
+  for (int i = 0; i < 8; ++i) {
+    uploads.push_back(OpenUpload(h));
+    uploads.back().Head(large);
+    v1::UploadMatrixResponse response;
+    ASSERT_TRUE(uploads.back().Read(&response));
+  }
+  EXPECT_GT(h.backend->matrices().stats().reserved_bytes, 4 << 20) << "more than the store holds";
+  const std::string matrix = h.Store(DiagonalMatrix(10'000));
+  v1::SolveHeader header = SolveOf(matrix, None());
+  header.set_rhs_count(400);  // 64 MB with the solution: all that there is
+  SolveCall solve = OpenSolve(h);
+  solve.Head(header).Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>(1000)));
+  while (h.backend->rhs_budget().used() == 0) std::this_thread::yield();
+  EXPECT_EQ(h.backend->rhs_budget().used(), 2 * 8000);
+  h.ExpectLives();
+  for (UploadCall& upload : uploads) {
+    upload.Cancel();
+    EXPECT_FALSE(upload.Finish().ok());
+  }
+  solve.Cancel();
+  EXPECT_FALSE(solve.Finish().ok());
+  ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
+  EXPECT_EQ(h.backend->rhs_budget().used(), 0);
+}
+
 TEST(Peers, AVanishedConnectionCancelsItsJob) {
   Harness h;
   h.engine.HoldBuilds();

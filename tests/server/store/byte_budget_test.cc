@@ -35,6 +35,24 @@ TEST(ByteBudgetTest, RefusesWithTheNumbers) {
   EXPECT_EQ(budget.used(), 50);
 }
 
+TEST(ByteBudgetTest, AShareGrows) {
+  ByteBudget budget("right-hand sides", 100);
+  auto share = budget.Take(0);
+  ASSERT_TRUE(share.ok());
+  EXPECT_TRUE(share->Grow(60).ok());
+  EXPECT_TRUE(share->Grow(40).ok());
+  EXPECT_EQ(budget.used(), 100);
+  EXPECT_EQ(share->bytes(), 100);
+  const absl::Status never = share->Grow(1);
+  EXPECT_EQ(ReasonOf(never), "BUFFER_FULL");
+  EXPECT_FALSE(RetryDelayOf(never)) << "one share of 101 never fits";
+  auto other = budget.Take(0);
+  EXPECT_TRUE(RetryDelayOf(other->Grow(1)));
+  share->Release();
+  EXPECT_EQ(budget.used(), 0);
+  EXPECT_TRUE(other->Grow(1).ok());
+}
+
 TEST(ByteBudgetTest, ASharesOutlivesItsBudget) {
   BudgetShare share;
   {

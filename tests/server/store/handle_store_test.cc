@@ -151,12 +151,19 @@ TEST(HandleStoreTest, AReservationEvictsOnlyAsBytesArrive) {
   EXPECT_EQ(store.stats().bytes, 85);
 }
 
-TEST(HandleStoreTest, PromisedRoomIsNotGivenTwice) {
+TEST(HandleStoreTest, APromiseAloneShutsNobodyOut) {
   Store store(Options(100));
-  auto room = store.Reserve(60);
+  auto idle = store.Reserve(100);
+  ASSERT_TRUE(idle.ok());
+  auto room = store.Reserve(100);
+  ASSERT_TRUE(room.ok());
+  EXPECT_EQ(store.stats().reserved_bytes, 200);
+  EXPECT_TRUE(room->Arrive(60).ok());
+  EXPECT_EQ(ReasonOf(idle->Arrive(41)), "STORE_FULL") << "what has arrived is not given twice";
   EXPECT_EQ(ReasonOf(store.Reserve(41).status()), "STORE_FULL");
   EXPECT_EQ(ReasonOf(store.Put("t", Text("a"), 41, "a").status()), "STORE_FULL");
-  *room = Reservation();  // the stream was cut
+  EXPECT_TRUE(store.Put("t", Text("b"), 60, "b", *std::move(room)).ok());
+  *idle = Reservation();  // the stream was cut
   EXPECT_EQ(store.stats().reserved_bytes, 0);
   EXPECT_TRUE(store.Reserve(100).ok());
 }
