@@ -245,6 +245,8 @@ class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, 
     if (this->ended_locked()) return;
     if (ok) {
       Received(request_);
+    } else if (this->context_->IsCancelled()) {
+      this->GoneLocked();  // OnCancel is on its way
     } else {
       HalfClosed();
     }
@@ -254,7 +256,9 @@ class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, 
  protected:
   // A message. Call ReadLocked for another one. `request` is the reactor's own and reused.
   virtual void Received(const Request& request) = 0;
-  // No more input will come. (After a reset OnCancel follows.)
+  // No more input will come. Where a reset was the reason, and gRPC has not noticed yet, OnCancel
+  // follows at once: work that a reset shall not begin asks IsCancelled again when it is off this
+  // thread.
   virtual void HalfClosed() = 0;
 
   void ReadLocked() {

@@ -173,7 +173,9 @@ class WorkStream : public BidiStream<Request, Response> {
   void Work() {
     {
       typename Base::Section section(this);
-      if (this->ended_locked()) return;
+      // A reset right behind complete input looks like a half-close at first, and a detached job
+      // would run for nobody.
+      if (this->ended_locked() || this->context_->IsCancelled()) return;
       if (bytes_up_ > 0) upload_ms_ = ToMs(Clock::now() - first_chunk_);
     }
     auto started = Submit();

@@ -210,6 +210,23 @@ TEST(Peers, AVanishedConnectionCancelsItsJob) {
   EXPECT_EQ(WaitEnded(h, job).state(), v1::JOB_STATE_CANCELLED);
 }
 
+// The input was complete, but nobody said so.
+TEST(Peers, AResetIsNoHalfClose) {
+  Harness h;
+  v1::SolveHeader header = SolveOf(h.Store(DiagonalMatrix(2)), None());
+  header.set_detach(true);
+  for (int i = 0; i < 50; ++i) {
+    SolveCall call = OpenSolve(h);
+    call.Head(header).Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{1, 2}));
+    while (h.backend->rhs_budget().used() < 32) std::this_thread::yield();
+    call.Cancel();
+    EXPECT_FALSE(call.Finish().ok());
+    ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
+    ASSERT_EQ(h.backend->rhs_budget().used(), 0);
+  }
+  EXPECT_EQ(h.backend->jobs().size(), 0);
+}
+
 TEST(Peers, MessagesOverTheLimitAreRefused) {
   Harness h;
   UploadCall call = OpenUpload(h);
