@@ -23,11 +23,7 @@ namespace spaid::server {
 namespace {
 
 // Matched by the client library, and in proto/spaid/v1/README.md for foreign clients: a client may
-// ping every 20 s or more, also without a call open; the server pings an idle peer every 30 s and
-// drops it where no answer comes in 20 s (a vanished peer never acknowledges a write, and its
-// stream would live for ever).
-constexpr int kServerPingMs = 30'000;
-constexpr int kServerPingTimeoutMs = 20'000;
+// ping every 20 s or more, also without a call open.
 constexpr int kMinClientPingMs = 15'000;  // some slack under the 20 s that clients are told
 
 }  // namespace
@@ -63,8 +59,10 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Two daemons on one port would share its clients silently.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kServerPingMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerPingTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             static_cast<int>(options.keepalive_time.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             static_cast<int>(options.keepalive_timeout.count()));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

@@ -26,6 +26,11 @@ class Backend;
 struct RpcServerOptions {
   std::string address = "127.0.0.1:7433";  // HOST:PORT; port 0 picks one
   std::shared_ptr<grpc::ServerCredentials> credentials;
+  // An idle connection is asked for a sign of life after so long, and dropped where none comes in
+  // time: a vanished peer never acknowledges a write, and its stream would live for ever. Clients
+  // are told these (proto/spaid/v1/README.md).
+  std::chrono::milliseconds keepalive_time{30'000};
+  std::chrono::milliseconds keepalive_timeout{20'000};
 };
 
 // Thread-safe.

@@ -115,8 +115,9 @@ Harness::Harness(Options options) {
                                       &metrics);
   auto credentials = MakeServerCredentials(options.tls);
   EXPECT_TRUE(credentials.ok()) << credentials.status();
-  auto started =
-      RpcServer::Start({.address = "127.0.0.1:0", .credentials = *credentials}, backend.get());
+  options.server.address = "127.0.0.1:0";
+  options.server.credentials = *credentials;
+  auto started = RpcServer::Start(options.server, backend.get());
   EXPECT_TRUE(started.ok()) << started.status();
   server = *std::move(started);
   channel = NewChannel();
@@ -132,10 +133,11 @@ Harness::~Harness() {
   if (server != nullptr) server->Shutdown(std::chrono::milliseconds(2000));
 }
 
-std::shared_ptr<grpc::Channel> Harness::NewChannel(grpc::ChannelArguments arguments) {
+std::shared_ptr<grpc::Channel> Harness::NewChannel(grpc::ChannelArguments arguments,
+                                                   const std::string& address) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(server->address(), grpc::InsecureChannelCredentials(),
-                                   arguments);
+  return grpc::CreateCustomChannel(address.empty() ? server->address() : address,
+                                   grpc::InsecureChannelCredentials(), arguments);
 }
 
 std::unique_ptr<grpc::ClientContext> Context(const std::string& tenant) {

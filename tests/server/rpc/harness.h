@@ -85,6 +85,7 @@ class Harness {
     std::string tokens = {};  // content of a tokens file
     bool trust_tenant_header = false;
     TlsFiles tls = {};
+    RpcServerOptions server = {};  // but for address and credentials
   };
   static BackendOptions SmallBackend();
 
@@ -93,7 +94,8 @@ class Harness {
   ~Harness();
 
   // A connection of its own (never shared), as `tenant` where that is trusted.
-  std::shared_ptr<grpc::Channel> NewChannel(grpc::ChannelArguments arguments = {});
+  std::shared_ptr<grpc::Channel> NewChannel(grpc::ChannelArguments arguments = {},
+                                            const std::string& address = "");
 
   Uploaded Upload(const v1::MatrixHeader& header, const std::vector<v1::ArrayChunk>& chunks,
                   const std::string& tenant = "");

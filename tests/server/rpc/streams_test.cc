@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/server/rpc/harness.h"
+#include "tests/server/rpc/proxy.h"
 
 namespace spaid::server {
 namespace {
@@ -194,7 +195,7 @@ TEST(Promises, ShutNobodyOut) {
   EXPECT_EQ(h.backend->rhs_budget().used(), 0);
 }
 
-TEST(Peers, AVanishedConnectionCancelsItsJob) {
+TEST(Peers, AResetCancelsItsJob) {
   Harness h;
   h.engine.HoldBuilds();
   const std::string matrix = h.Store(DiagonalMatrix(3));
@@ -208,6 +209,29 @@ TEST(Peers, AVanishedConnectionCancelsItsJob) {
     call.Cancel();
   }
   EXPECT_EQ(WaitEnded(h, job).state(), v1::JOB_STATE_CANCELLED);
+}
+
+// No reset and no FIN: only keepalive can tell.
+TEST(Peers, AVanishedConnectionCancelsItsJob) {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.server.keepalive_time = milliseconds(100);
+  options.server.keepalive_timeout = milliseconds(200);
+  Harness h(options);
+  h.engine.HoldBuilds();
+  const std::string matrix = h.Store(DiagonalMatrix(3));
+  Proxy proxy(h.server->address());
+  const auto channel = h.NewChannel({}, proxy.address());
+  const auto stub = v1::PreconditionerService::NewStub(channel);
+  BuildCall call(Context(), &v1::PreconditionerService::Stub::BuildPreconditioner, *stub);
+  call.Head(BuildOf(matrix, Jacobi())).Done();
+  const std::string job = JobName(call);
+  WaitStarted(call);
+  proxy.Freeze();
+  const v1::Job ended = WaitEnded(h, job);
+  EXPECT_EQ(ended.state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(ended.error().reason(), "ABANDONED");
+  call.Cancel();
+  EXPECT_FALSE(call.Finish().ok());
 }
 
 // The input was complete, but nobody said so.
