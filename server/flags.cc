@@ -187,8 +187,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
            "Bytes of events and outcomes kept of ended jobs");
   AddTime(app, "--max-queue", &backend.max_queue,
           "Longest wait of a job that names no limit itself; 0s: none", true);
-  AddTime(app, "--max-run", &backend.max_run,
-          "Longest run of any job; 0s: none (builds with a limit are not shared)", true);
+  AddTime(app, "--max-run", &backend.max_run, "Longest run of any job; 0s: none", true);
   AddTime(app, "--heartbeat-interval", &backend.heartbeat,
           "A stream on which nothing happens says so this often", false);
   AddTime(app, "--stalled-reader-timeout", &backend.streams.stalled_reader,

@@ -163,8 +163,9 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
     return ticket;
   };
 
-  // Limits are one caller's own: a job that may end by them is not for others to wait on.
-  const bool shareable = !request.terms.limits.max_queue && !request.terms.limits.max_run;
+  // A job that may end by one caller's own limits is not for others to wait on; the server's are
+  // everybody's.
+  const bool shareable = !request.terms.own_limits;
   JobCoalescer::Ticket ticket;
   if (shareable) {
     const std::string key = absl::StrCat(request.tenant.size(), ":", request.tenant, content);

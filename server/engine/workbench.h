@@ -54,7 +54,8 @@ class Workbench {
 
   // What every job is asked for with.
   struct Terms {
-    JobLimits limits;                   // a build with limits is shared with nobody
+    JobLimits limits;                   // the request's own and the server's, the stricter of each
+    bool own_limits = false;            // the request names some: its build is shared with nobody
     std::optional<TimePoint> deadline;  // of the RPC
     bool detach = false;
   };

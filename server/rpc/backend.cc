@@ -111,12 +111,14 @@ absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits, boo
                                                 std::string_view field,
                                                 const grpc::CallbackServerContext& context) const {
   ASSIGN_OR_RETURN(JobLimits parsed, ParseLimits(limits, field));
+  const bool own_limits = parsed.max_queue || parsed.max_run;
   if (!parsed.max_queue && options_.max_queue.count() > 0) parsed.max_queue = options_.max_queue;
   if (options_.max_run.count() > 0) {
     const std::chrono::nanoseconds cap = options_.max_run;
     parsed.max_run = parsed.max_run ? std::min(*parsed.max_run, cap) : cap;
   }
-  Workbench::Terms terms{.limits = parsed, .deadline = std::nullopt, .detach = detach};
+  Workbench::Terms terms{
+      .limits = parsed, .own_limits = own_limits, .deadline = std::nullopt, .detach = detach};
   const auto deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     // Far deadlines of some clients overflow the arithmetic below; ten years are as good as none.

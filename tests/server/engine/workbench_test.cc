@@ -158,6 +158,7 @@ TEST_F(WorkbenchTest, ABuildWithLimitsIsNotShared) {
   engine_.HoldBuilds();
   Workbench::Terms limited;
   limited.limits.max_run = std::chrono::hours(1);
+  limited.own_limits = true;
   auto first = StartBuild(a), second = StartBuild(a, Spec(), limited);
   EXPECT_NE(first->job, second->job);
   engine_.Release();

@@ -111,6 +111,25 @@ TEST(Build, IdenticalBuildsInFlightAreOneAndOutliveTheFirstCaller) {
   EXPECT_EQ(h.engine.builds(), 1);
 }
 
+TEST(Build, TheServersOwnLimitsDoNotKeepBuildsApart) {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.backend.max_queue = options.backend.max_run = std::chrono::hours(1);
+  Harness h(options);
+  const std::string matrix = h.Store(DiagonalMatrix(3));
+  h.engine.HoldBuilds();
+  BuildCall first = OpenBuild(h), second = OpenBuild(h), own = OpenBuild(h);
+  first.Head(BuildOf(matrix, Jacobi())).Done();
+  const std::string job = JobName(first);
+  second.Head(BuildOf(matrix, Jacobi())).Done();
+  EXPECT_EQ(JobName(second), job);
+  v1::BuildHeader limited = BuildOf(matrix, Jacobi());
+  limited.mutable_limits()->mutable_max_run()->set_seconds(60);
+  own.Head(limited).Done();
+  EXPECT_NE(JobName(own), job);
+  h.engine.Release();
+  for (BuildCall* call : {&first, &second, &own}) EXPECT_TRUE(call->Finish().ok());
+}
+
 TEST(Build, ADroppedStreamCancelsItsJob) {
   Harness h;
   h.engine.HoldBuilds();
