@@ -160,6 +160,20 @@ absl::Status EngineAdapter::AdmitBuild(const kernels::BuildEstimate& estimate) c
       .Meta("limit", options_.max_build_bytes);
 }
 
+absl::Status EngineAdapter::AdmitResult(const kernels::BuildEstimate& estimate) const {
+  if (options_.max_result_bytes <= 0 || estimate.download_bytes <= options_.max_result_bytes) {
+    return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kResourceExhausted, reason::kBuildTooLarge,
+                   absl::StrCat("the preconditioner may take ", estimate.download_bytes,
+                                " bytes and could not be stored; the limit is ",
+                                options_.max_result_bytes,
+                                " (--preconditioner-store-bytes); use a lower pattern power, a "
+                                "threshold (keep_tau) or a sparser pattern"))
+      .Meta("actual", estimate.download_bytes)
+      .Meta("limit", options_.max_result_bytes);
+}
+
 absl::Status EngineAdapter::AdmitSolve(const Matrix& a,
                                        const kernels::SolveOptions& options) const {
   // Vectors of n beside the answer: the basis of GMRES; eight for the methods of short recurrence.

@@ -30,7 +30,8 @@ class Metrics;
 struct EngineAdapterOptions {
   int threads = 0;  // of one job; 0: all cores
   int64_t plan_cache_bytes = int64_t{1} << 30;
-  int64_t max_build_bytes = 0;  // upper bound on the estimated host bytes of a build; 0: none
+  int64_t max_build_bytes = 0;   // upper bound on the estimated host bytes of a build; 0: none
+  int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
   const Clock* clock = &RealClock();
   Metrics* metrics = nullptr;  // borrowed; may be null
 };
@@ -92,6 +93,8 @@ class EngineAdapter {
                                                   kernels::StopToken stop = {}) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
+  // The same where M could not be stored afterwards: over max_result_bytes.
+  absl::Status AdmitResult(const kernels::BuildEstimate& estimate) const;
   // The same of a solve's work space, SOLVE_TOO_LARGE: the basis of GMRES is what counts.
   absl::Status AdmitSolve(const Matrix& a, const kernels::SolveOptions& options) const;
 

@@ -77,7 +77,8 @@ absl::Status Workbench::Submit(const std::shared_ptr<Job>& job, const JobEstimat
 
 absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::string& tenant,
                                                                 const Stored<Matrix>& a,
-                                                                const Prepared& prepared, Job& job,
+                                                                const Prepared& prepared,
+                                                                bool must_store, Job& job,
                                                                 const std::string& device) const {
   // What another job has built since this one was asked for.
   if (auto found = parts_.preconditioners->Find(tenant, prepared.build.content_key)) {
@@ -95,7 +96,6 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
     timings.set_build_ms(built.build_ms);
     timings.set_rebuild(built.rebuild);
   });
-  job.ReportQuality(ToProto(built.quality));
   auto entry = std::make_shared<Preconditioner>();
   entry->kernel = std::move(built.kernel);
   entry->quality = std::move(built.quality);
@@ -107,11 +107,20 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
   entry->created = parts_.clock->WallNow();
   entry->nnz_a = a.value->csc.nnz();
   const int64_t bytes = entry->bytes();
-  ASSIGN_OR_RETURN(
-      Stored<Preconditioner> stored,
-      parts_.preconditioners->Put(tenant, std::move(entry), bytes, prepared.build.content_key));
-  job.SetPreconditioner(stored.handle);
-  return stored;
+  auto stored = parts_.preconditioners->Put(tenant, entry, bytes, prepared.build.content_key);
+  if (stored.ok()) {
+    job.SetPreconditioner(stored->handle);
+    job.ReportQuality(ToProto(stored->value->quality));
+    return stored;
+  }
+  if (must_store) {
+    job.ReportQuality(ToProto(entry->quality));
+    return stored.status();
+  }
+  entry->quality.warnings.push_back(absl::StrCat(
+      "the preconditioner serves this solve only, it was not kept: ", stored.status().message()));
+  job.ReportQuality(ToProto(entry->quality));
+  return Stored<Preconditioner>{.handle = "", .value = std::move(entry), .existed = false};
 }
 
 absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest request) {
@@ -140,6 +149,7 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
                                   .deadline = request.terms.deadline};
   const auto submit = [&]() -> absl::StatusOr<JobCoalescer::Ticket> {
     RETURN_IF_ERROR(parts_.adapter->AdmitBuild(prepared->estimate));
+    RETURN_IF_ERROR(parts_.adapter->AdmitResult(prepared->estimate));
     JobCoalescer::Ticket ticket;
     ticket.job = Job::Create({.tenant = request.tenant,
                               .kind = v1::JOB_KIND_BUILD,
@@ -154,9 +164,9 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
                            [this, tenant = request.tenant, matrix = request.matrix, prepared](
                                Job& job, const std::string& device) -> absl::Status {
                              auto outcome = std::make_shared<BuildOutcome>();
-                             ASSIGN_OR_RETURN(
-                                 outcome->preconditioner,
-                                 BuildAndStore(tenant, matrix, *prepared, job, device));
+                             ASSIGN_OR_RETURN(outcome->preconditioner,
+                                              BuildAndStore(tenant, matrix, *prepared,
+                                                            /*must_store=*/true, job, device));
                              job.SetResult(std::move(outcome));
                              return absl::OkStatus();
                            }));
@@ -260,8 +270,8 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
       job.ReportQuality(ToProto(m->value->quality));
       if (parts_.metrics) parts_.metrics->Reused();
     } else if (work.prepared->build.spec.engine != kernels::EngineKind::kNone) {
-      ASSIGN_OR_RETURN(m,
-                       BuildAndStore(request.tenant, request.matrix, *work.prepared, job, device));
+      ASSIGN_OR_RETURN(m, BuildAndStore(request.tenant, request.matrix, *work.prepared,
+                                        /*must_store=*/false, job, device));
     }
   }
   ASSIGN_OR_RETURN(

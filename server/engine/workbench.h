@@ -129,11 +129,12 @@ class Workbench {
                                    const v1::PreconditionerSpec& spec, const std::string& field,
                                    bool for_estimate, const kernels::StopToken& stop) const;
   absl::Status RunSolve(SolveWork& work, Job& job, const std::string& device) const;
-  // Builds and stores; the work of a build's job, and the first half of a solve's.
+  // Builds and stores; the work of a build's job, and the first half of a solve's. `must_store`
+  // false: where the store has no room, the result comes without a handle, and its quality warns.
   absl::StatusOr<Stored<Preconditioner>> BuildAndStore(const std::string& tenant,
                                                        const Stored<Matrix>& a,
-                                                       const Prepared& prepared, Job& job,
-                                                       const std::string& device) const;
+                                                       const Prepared& prepared, bool must_store,
+                                                       Job& job, const std::string& device) const;
   absl::Status Submit(const std::shared_ptr<Job>& job, const JobEstimate& estimate,
                       JobWork work) const;
 

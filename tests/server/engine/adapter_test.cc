@@ -246,6 +246,14 @@ TEST_F(AdapterTest, RefusesWhatIsTooLarge) {
   EXPECT_EQ(ReasonOf(small.AdmitBuild(estimate)), "BUILD_TOO_LARGE");
   EXPECT_EQ(MetaOf(small.AdmitBuild(estimate), "actual"), "1001");
   EXPECT_TRUE(adapter_.AdmitBuild(estimate).ok()) << "no limit";
+  EngineAdapter narrow(engine_, {.threads = 1, .max_result_bytes = 500});
+  estimate.download_bytes = 500;
+  EXPECT_TRUE(narrow.AdmitResult(estimate).ok());
+  estimate.download_bytes = 501;
+  EXPECT_EQ(ReasonOf(narrow.AdmitResult(estimate)), "BUILD_TOO_LARGE");
+  EXPECT_NE(narrow.AdmitResult(estimate).message().find("--preconditioner-store-bytes"),
+            absl::string_view::npos);
+  EXPECT_TRUE(adapter_.AdmitResult(estimate).ok()) << "no limit";
   auto a = Prepare(Diagonal(10));
   kernels::SolveOptions options;
   EXPECT_TRUE(small.AdmitSolve(*a, options).ok());

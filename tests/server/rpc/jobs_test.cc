@@ -130,6 +130,33 @@ TEST(Build, TheServersOwnLimitsDoNotKeepBuildsApart) {
   for (BuildCall* call : {&first, &second, &own}) EXPECT_TRUE(call->Finish().ok());
 }
 
+// M takes 20 n + 8 bytes and some.
+TEST(Build, WhatCouldNotBeStoredIsRefusedBeforeItIsQueued) {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.backend.preconditioner_store_bytes = 20'000;
+  Harness h(options);
+  const std::string matrix = h.Store(DiagonalMatrix(2000));
+  BuildCall build = OpenBuild(h);
+  build.Head(BuildOf(matrix, Jacobi())).Done();
+  EXPECT_RPC_ERROR(build.Finish(), RESOURCE_EXHAUSTED, "BUILD_TOO_LARGE",
+                   "--preconditioner-store-bytes");
+  EXPECT_EQ(h.engine.builds(), 0);
+  EXPECT_EQ(h.backend->jobs().size(), 0);
+  // A solve needs its M, not the store.
+  SolveCall solve = OpenSolve(h);
+  solve.Head(SolveOf(matrix, Jacobi())).Chunk(Rhs(std::vector<double>(2000, 1.0))).Done();
+  std::vector<v1::SolveResponse> events;
+  const grpc::Status status = solve.Finish(&events);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::SolveDone& done = events.back().done();
+  EXPECT_EQ(done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  EXPECT_EQ(done.preconditioner(), "");
+  EXPECT_EQ(done.nnz_ratio(), 1);
+  ASSERT_EQ(done.quality().warnings_size(), 1);
+  EXPECT_NE(done.quality().warnings(0).find("was not kept"), std::string::npos);
+  EXPECT_EQ(h.backend->preconditioners().stats().entries, 0);
+}
+
 TEST(Build, ADroppedStreamCancelsItsJob) {
   Harness h;
   h.engine.HoldBuilds();
