@@ -31,6 +31,7 @@ inline constexpr std::string_view kBadRhsCount = "BAD_RHS_COUNT";
 inline constexpr std::string_view kRhsLengthMismatch = "RHS_LENGTH_MISMATCH";
 inline constexpr std::string_view kPatternSizeMismatch = "PATTERN_SIZE_MISMATCH";
 inline constexpr std::string_view kPreconditionerSizeMismatch = "PRECONDITIONER_SIZE_MISMATCH";
+inline constexpr std::string_view kNotASolve = "NOT_A_SOLVE";            // a build has no solution
 inline constexpr std::string_view kNothingToBuild = "NOTHING_TO_BUILD";  // ENGINE_KIND_NONE
 // INVALID_ARGUMENT: matrices and arrays on the wire.
 inline constexpr std::string_view kNotSquare = "NOT_SQUARE";
@@ -60,6 +61,7 @@ inline constexpr std::string_view kTooManyStreams = "TOO_MANY_STREAMS";
 // NOT_FOUND.
 inline constexpr std::string_view kHandleUnknown = "HANDLE_UNKNOWN";
 inline constexpr std::string_view kHandleEvicted = "HANDLE_EVICTED";
+inline constexpr std::string_view kSolutionGone = "SOLUTION_GONE";
 // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, UNAUTHENTICATED, INTERNAL.
 inline constexpr std::string_view kCancelled = "CANCELLED";  // CancelJob
 inline constexpr std::string_view kAbandoned = "ABANDONED";  // the last waiting client left

@@ -37,6 +37,7 @@ struct SolveOutcome : JobResult {
   // Complete but for the transport's timings (upload_ms, download_ms, total_ms, bytes).
   v1::SolveDone done;
   BudgetShare share;  // of right-hand sides, guess and solution
+  int64_t bytes() const override { return share.bytes(); }
 };
 
 // Thread-safe.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/rpc/chunk_source.h"
 #include "server/rpc/job_feed.h"
 #include "server/rpc/server_service.h"
 #include "server/rpc/stream.h"
@@ -59,13 +60,56 @@ class WatchStream final : public WriteStream<v1::WatchJobResponse> {
                                     "; events are numbered from 1 (0 means 1)"))
           .Field("first_event");
     }
-    return backend_->jobs().Get(tenant, request_.name());
+    ASSIGN_OR_RETURN(auto job, backend_->jobs().Get(tenant, request_.name()));
+    if (request_.with_solution() && job->kind() != v1::JOB_KIND_SOLVE) {
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kNotASolve,
+                       absl::StrCat(request_.name(),
+                                    " is a build and has no solution; its result is under its "
+                                    "preconditioner's handle"))
+          .Field("with_solution");
+    }
+    return job;
   }
 
   bool Next(v1::WatchJobResponse* message) override {
-    if (feed_.Next(backend_->scheduler(), message->mutable_event())) return true;
+    if (feed_.Next(backend_->scheduler(), message->mutable_event())) {
+      HoldSolution();
+      return true;
+    }
     message->Clear();
-    if (feed_.ended()) EndLocked(absl::OkStatus());
+    if (!feed_.ended()) return false;
+    if (request_.with_solution() && feed_.job()->error().ok()) return NextOfSolution(message);
+    EndLocked(absl::OkStatus());
+    return false;
+  }
+
+  // From the job's end on nobody drops what this stream will send.
+  void HoldSolution() {
+    if (!request_.with_solution() || outcome_ != nullptr) return;
+    outcome_ = std::static_pointer_cast<const SolveOutcome>(feed_.job()->result());
+    if (outcome_ != nullptr) solution_ = ChunkSource::OfSolution(outcome_, outcome_->x);
+  }
+
+  bool NextOfSolution(v1::WatchJobResponse* message) {
+    HoldSolution();
+    if (outcome_ == nullptr) {
+      EndLocked(MakeError(absl::StatusCode::kNotFound, reason::kSolutionGone,
+                          absl::StrCat("the solution of ", request_.name(),
+                                       " is not kept any more: its own stream took it, or its room "
+                                       "was needed; solve again, with detach where it is to be "
+                                       "fetched later"))
+                    .Meta("handle", request_.name()));
+      return false;
+    }
+    if (!std::exchange(told_size_, true)) {
+      const int32_t count = outcome_->done.outcomes_size();
+      message->mutable_solution()->set_rhs_count(count);
+      message->mutable_solution()->set_n(static_cast<int64_t>(outcome_->x.size()) / count);
+      return true;
+    }
+    const auto more = solution_.Next(message->mutable_chunk());
+    if (more.ok() && *more) return true;
+    EndLocked(more.status());
     return false;
   }
 
@@ -77,6 +121,9 @@ class WatchStream final : public WriteStream<v1::WatchJobResponse> {
   const v1::WatchJobRequest request_;
   std::shared_ptr<Job> job_;
   JobFeed feed_;
+  std::shared_ptr<const SolveOutcome> outcome_;
+  ChunkSource solution_;
+  bool told_size_ = false;
 };
 
 }  // namespace

@@ -139,6 +139,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     AddTransport(timings);
     if (!omit_solution_) timings->set_download_ms(ToMs(Clock::now() - download_start_));
     timings->set_bytes_down(solution_.bytes_down());
+    feed_.job()->Delivered();
     EndLocked(absl::OkStatus());
     return true;
   }

@@ -158,7 +158,7 @@ void Job::LeaveOne() {
     std::lock_guard lock(mutex_);
     if (--waiters_ > 0) return;
     if (EndedLocked()) {
-      result = std::move(result_);
+      if (!KeepsResultLocked()) result = std::move(result_);
       return;
     }
     // Told to stop in the same breath: nobody can attach to a job that is about to be abandoned.
@@ -318,6 +318,22 @@ std::shared_ptr<const JobResult> Job::result() const {
   return EndedLocked() ? result_ : nullptr;
 }
 
+// A build's result is under its handle, and would be held in the store by a job that keeps it.
+bool Job::KeepsResultLocked() const {
+  return description_.kind == v1::JOB_KIND_SOLVE && (detached_ || !delivered_);
+}
+
+void Job::Delivered() {
+  std::lock_guard lock(mutex_);
+  delivered_ = true;
+}
+
+std::shared_ptr<const JobResult> Job::DropResult() {
+  std::lock_guard lock(mutex_);
+  if (!EndedLocked() || waiters_ > 0 || result_.use_count() > 1) return nullptr;
+  return std::move(result_);
+}
+
 int64_t Job::bytes() const {
   std::lock_guard lock(mutex_);
   size_t bytes = sizeof(Job) + outcomes_.capacity() * sizeof(v1::RhsOutcome);
@@ -449,7 +465,7 @@ bool Job::Finish(const absl::Status& status) {
     finished->mutable_job()->set_event_count(log_.size() + 1);
     *finished->mutable_timings() = timings_;
     log_.Add(*ended_, std::move(event));
-    if (waiters_ == 0 || !status.ok()) result = std::move(result_);
+    if (!status.ok() || (waiters_ == 0 && !KeepsResultLocked())) result = std::move(result_);
     listener = std::move(stop_listener_);
     hook = std::move(stop_hook_);
     stop_listener_ = stop_hook_ = nullptr;

@@ -63,11 +63,12 @@ struct JobDescription {
 class JobResult {
  public:
   virtual ~JobResult() = default;
+  virtual int64_t bytes() const { return 0; }  // of the budget of right-hand sides
 };
 
 // Somebody wants the job. When the last of these dies, an unfinished job that is not detached is
-// stopped (kAbandoned), and the result of an ended one is let go. Movable; may outlive everything
-// else.
+// stopped (kAbandoned), and the result of an ended one is let go, but for a solve's that is kept
+// for WatchJob (Job::Delivered). Movable; may outlive everything else.
 class JobWaiter {
  public:
   JobWaiter() = default;
@@ -145,8 +146,14 @@ class Job : public std::enable_shared_from_this<Job> {
   absl::Status error() const;
   StopCause stop_cause() const;
   v1::Timings timings() const;
-  // What the work left; null before the end, on failure, and after the last waiter left.
+  // What the work left; null before the end, on failure, and once it was let go.
   std::shared_ptr<const JobResult> result() const;
+  // The stream that asked for the job has given out its whole result. Until then a solve's is kept
+  // beyond the last waiter; of a detached job it is kept even so.
+  void Delivered();
+  // Lets go of a result that is kept for nobody in particular. Null where there is none, or where
+  // a waiter or a reader holds it.
+  std::shared_ptr<const JobResult> DropResult();
   // Bytes that log and outcomes hold. For retention.
   int64_t bytes() const;
 
@@ -193,6 +200,7 @@ class Job : public std::enable_shared_from_this<Job> {
   Callbacks NewsLocked() const;
   v1::Job SnapshotLocked(bool brief) const;
   bool EndedLocked() const;
+  bool KeepsResultLocked() const;
 
   const std::string name_;
   const JobDescription description_;
@@ -216,7 +224,8 @@ class Job : public std::enable_shared_from_this<Job> {
   mutable JobLog log_;  // reading may close a batch of residuals
 
   int64_t waiters_ = 0;
-  bool detached_ = false, patient_ = false;  // patient: some waiter has no deadline
+  bool detached_ = false, delivered_ = false;
+  bool patient_ = false;  // some waiter has no deadline
   std::optional<TimePoint> deadline_;
   std::function<void(StopCause)> stop_listener_, stop_hook_;
 

@@ -55,6 +55,20 @@ void JobTable::PruneLocked(std::vector<std::shared_ptr<Job>>* dropped) {
   }
 }
 
+void JobTable::DropResults(int64_t bytes) {
+  std::vector<std::shared_ptr<const JobResult>> dropped;  // large: freed after the lock is gone
+  std::lock_guard lock(mutex_);
+  for (const EndedEntry& entry : ended_) {
+    if (bytes <= 0) break;
+    const auto it = by_name_.find(entry.name);
+    if (it == by_name_.end()) continue;
+    if (auto result = it->second.job->DropResult()) {
+      bytes -= result->bytes();
+      dropped.push_back(std::move(result));
+    }
+  }
+}
+
 absl::StatusOr<std::shared_ptr<Job>> JobTable::Get(const std::string& tenant,
                                                    const std::string& name) {
   std::vector<std::shared_ptr<Job>> dropped;

@@ -52,6 +52,9 @@ class JobTable {
   absl::StatusOr<std::shared_ptr<Job>> Get(const std::string& tenant, const std::string& name);
   // `state` unspecified: all. Jobs that change state meanwhile are seen in either.
   Page List(const std::string& tenant, v1::JobState state, const PageRequest& page);
+  // Lets go of kept results, of the jobs that ended first, until `bytes` of them are free or none
+  // is left.
+  void DropResults(int64_t bytes);
   int64_t size() const;
   int64_t ended_bytes() const;  // of the ended jobs that are kept
 

@@ -8,12 +8,20 @@
 namespace spaid::server {
 
 struct BudgetShare::State {
-  State(std::string budget_name, int64_t budget_limit)
-      : name(std::move(budget_name)), limit(budget_limit) {}
+  State(std::string budget_name, int64_t budget_limit, std::function<void(int64_t)> room)
+      : name(std::move(budget_name)), limit(budget_limit), make_room(std::move(room)) {}
+  // 0: taken; else how much is missing.
+  int64_t TryTake(int64_t bytes) {
+    std::lock_guard lock(mutex);
+    if (bytes > limit - used) return bytes - (limit - used);
+    used += bytes;
+    return 0;
+  }
   const std::string name;
   const int64_t limit;
   mutable std::mutex mutex;
   int64_t used = 0;
+  std::function<void(int64_t)> make_room;  // guarded by mutex
 };
 
 BudgetShare::BudgetShare(std::shared_ptr<State> state, int64_t bytes)
@@ -50,23 +58,38 @@ absl::Status BudgetShare::Grow(int64_t bytes) {
         .Meta("actual", bytes_ + bytes)
         .Meta("limit", state_->limit);
   }
-  std::lock_guard lock(state_->mutex);
-  if (bytes > state_->limit - state_->used) {
-    return MakeError(
-               absl::StatusCode::kResourceExhausted, reason::kBufferFull,
-               absl::StrCat(state_->used, " of ", state_->limit, " bytes of ", state_->name,
-                            " are in use, so ", bytes, " more do not fit now; try again later"))
+  int64_t missing = state_->TryTake(bytes);
+  if (missing > 0) {
+    std::function<void(int64_t)> make_room;
+    {
+      std::lock_guard lock(state_->mutex);
+      make_room = state_->make_room;
+    }
+    if (make_room) {
+      make_room(missing);
+      missing = state_->TryTake(bytes);
+    }
+  }
+  if (missing > 0) {
+    return MakeError(absl::StatusCode::kResourceExhausted, reason::kBufferFull,
+                     absl::StrCat(state_->limit, " bytes of ", state_->name,
+                                  " are the limit, and so many are in use that ", bytes,
+                                  " more do not fit now; try again later"))
         .Meta("actual", bytes_ + bytes)
         .Meta("limit", state_->limit)
         .Retry(std::chrono::seconds(1));
   }
-  state_->used += bytes;
   bytes_ += bytes;
   return absl::OkStatus();
 }
 
-ByteBudget::ByteBudget(std::string name, int64_t limit)
-    : state_(std::make_shared<BudgetShare::State>(std::move(name), limit)) {}
+ByteBudget::ByteBudget(std::string name, int64_t limit, std::function<void(int64_t)> make_room)
+    : state_(std::make_shared<BudgetShare::State>(std::move(name), limit, std::move(make_room))) {}
+
+ByteBudget::~ByteBudget() {
+  std::lock_guard lock(state_->mutex);
+  state_->make_room = nullptr;
+}
 
 absl::StatusOr<BudgetShare> ByteBudget::Take(int64_t bytes) {
   BudgetShare share(state_, 0);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,8 +39,11 @@ class BudgetShare {
 // Thread-safe.
 class ByteBudget {
  public:
-  // `name` appears in errors ("right-hand sides in flight").
-  ByteBudget(std::string name, int64_t limit);
+  // `name` appears in errors ("right-hand sides in flight"). `make_room`, where set, is asked to
+  // free that many bytes (by letting go of shares) before a request is refused that others leave no
+  // room for; it runs on the asking thread, without a lock held, and not after the budget has died.
+  ByteBudget(std::string name, int64_t limit, std::function<void(int64_t missing)> make_room = {});
+  ~ByteBudget();
 
   // Errors: RESOURCE_EXHAUSTED/BUFFER_FULL with limit and actual: without a retry delay where
   // a share of `bytes` is over the limit, with one where others hold too much of it. 0 is always

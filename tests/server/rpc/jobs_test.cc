@@ -1,5 +1,7 @@
 // Builds and solves as jobs: queue, events, sharing, cancellation, detachment, limits, drain.
 #include <chrono>
+#include <cstring>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -426,6 +428,106 @@ TEST(WatchJob, ReopensFromAnEventNumberWithoutGaps) {
   v1::WatchJobResponse response;
   EXPECT_FALSE(stream->Read(&response));
   EXPECT_RPC_ERROR(stream->Finish(), INVALID_ARGUMENT, "BAD_LIMIT", "-1");
+}
+
+struct Watched {
+  grpc::Status status;
+  v1::Job job;
+  std::optional<v1::SolutionHeader> size;
+  std::vector<double> x;
+};
+Watched WatchWithSolution(Harness& h, const std::string& job, const std::string& tenant = "") {
+  Watched watched;
+  auto context = Context(tenant);
+  v1::WatchJobRequest request;
+  request.set_name(job);
+  request.set_with_solution(true);
+  auto stream = h.jobs->WatchJob(context.get(), request);
+  v1::WatchJobResponse response;
+  while (stream->Read(&response)) {
+    if (response.event().has_finished()) watched.job = response.event().finished().job();
+    if (response.has_solution()) watched.size = response.solution();
+    if (response.has_chunk()) {
+      EXPECT_TRUE(watched.size.has_value());
+      EXPECT_EQ(response.chunk().array(), v1::ARRAY_KIND_SOLUTION);
+      EXPECT_EQ(response.chunk().offset(), static_cast<int64_t>(watched.x.size()));
+      EXPECT_TRUE(response.chunk().has_crc32());
+      const std::string& data = response.chunk().data();
+      watched.x.resize(watched.x.size() + data.size() / 8);
+      std::memcpy(&*(watched.x.end() - static_cast<std::ptrdiff_t>(data.size() / 8)), data.data(),
+                  data.size());
+    }
+  }
+  watched.status = stream->Finish();
+  return watched;
+}
+
+TEST(WatchJob, BringsTheSolutionOfADetachedJob) {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.backend.rhs_bytes = 200;
+  Harness h(options);
+  h.engine.HoldSolves();
+  SolveCall call = OpenSolve(h);
+  v1::SolveHeader header = SolveOf(h.Store(DiagonalMatrix(2, 2)), None());
+  header.set_detach(true);
+  header.set_rhs_count(2);
+  call.Head(header).Chunk(Rhs({2, 3, 4, 6})).Done();
+  const std::string job = JobName(call);
+  call.Cancel();
+  EXPECT_FALSE(call.Finish().ok());
+  h.engine.Release();
+  for (int time = 0; time < 2; ++time) {  // any number of times
+    const Watched watched = WatchWithSolution(h, job);
+    ASSERT_TRUE(watched.status.ok()) << watched.status.error_message();
+    EXPECT_EQ(watched.job.state(), v1::JOB_STATE_SUCCEEDED);
+    ASSERT_TRUE(watched.size.has_value());
+    EXPECT_EQ(watched.size->n(), 2);
+    EXPECT_EQ(watched.size->rhs_count(), 2);
+    EXPECT_EQ(watched.x, (std::vector<double>{1, 1, 2, 2}));
+  }
+  // Events alone, as before, where nobody asks.
+  EXPECT_EQ(WaitEnded(h, job).name(), job);
+  EXPECT_EQ(h.backend->rhs_budget().used(), 64);
+  // Its room is needed: another solve of 160 of the 200 bytes.
+  header.set_rhs_count(5);
+  SolveCall other = OpenSolve(h);
+  other.Head(header).Chunk(Rhs(std::vector<double>(10, 6.0))).Done();
+  const grpc::Status status = other.Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  const Watched late = WatchWithSolution(h, job);
+  EXPECT_RPC_ERROR(late.status, NOT_FOUND, "SOLUTION_GONE", "solve again");
+  EXPECT_EQ(late.job.name(), job) << "its events are still there";
+}
+
+TEST(WatchJob, HasNoSolutionOfOthers) {
+  Harness h;
+  const std::string matrix = h.Store(DiagonalMatrix(2, 2));
+  SolveCall solve = OpenSolve(h);
+  solve.Head(SolveOf(matrix, None())).Chunk(Rhs({2, 3})).Done();
+  const std::string delivered = JobName(solve);
+  ASSERT_TRUE(solve.Finish().ok());
+  ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
+  EXPECT_RPC_ERROR(WatchWithSolution(h, delivered).status, NOT_FOUND, "SOLUTION_GONE", "stream");
+  EXPECT_EQ(h.backend->rhs_budget().used(), 0);
+
+  BuildCall build = OpenBuild(h);
+  build.Head(BuildOf(matrix, Jacobi())).Done();
+  const std::string built = JobName(build);
+  ASSERT_TRUE(build.Finish().ok());
+  const grpc::Status status = WatchWithSolution(h, built).status;
+  EXPECT_RPC_ERROR(status, INVALID_ARGUMENT, "NOT_A_SOLVE", "preconditioner");
+  EXPECT_EQ(Decode(status).field, "with_solution");
+
+  h.engine.FailBuilds(kernels::Status(kernels::StatusCode::kFailedPrecondition, "ZERO_DIAGONAL",
+                                      "the diagonal is zero at 2"));
+  SolveCall failing = OpenSolve(h);
+  failing.Head(SolveOf(h.Store(DiagonalMatrix(2, 7)), Jacobi())).Chunk(Rhs({2, 3})).Done();
+  const std::string failed = JobName(failing);
+  EXPECT_FALSE(failing.Finish().ok());
+  const Watched watched = WatchWithSolution(h, failed);
+  EXPECT_TRUE(watched.status.ok());
+  EXPECT_EQ(watched.job.error().reason(), "ZERO_DIAGONAL");
+  EXPECT_FALSE(watched.size.has_value());
 }
 
 TEST(WatchJob, FollowsALiveJobAndHeartbeats) {

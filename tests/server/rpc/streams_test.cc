@@ -95,7 +95,7 @@ TEST(BlackHoleReader, IsCutAndHoldsOneMessageAtTheMost) {
   EXPECT_EQ(bytes, 400'001 * 8 + 400'000 * 12);
 }
 
-TEST(BlackHoleReader, OfASolveLosesItsJobOnlyIfNotDetached) {
+TEST(BlackHoleReader, OfASolveCanFetchTheSolutionLater) {
   Harness::Options options = Large();
   options.backend.streams.stalled_reader = milliseconds(1500);
   Harness h(options);
@@ -103,7 +103,6 @@ TEST(BlackHoleReader, OfASolveLosesItsJobOnlyIfNotDetached) {
   const std::vector<double> b(100'000, 1.0);
   SolveCall call = OpenSolve(h);
   v1::SolveHeader header = SolveOf(matrix, None());
-  header.set_detach(true);
   header.set_rhs_count(8);  // 26 MB of solution
   call.Head(header);
   for (int64_t k = 0; k < 32; ++k) call.Chunk(ChunkOf(v1::ARRAY_KIND_RHS, k * 100'000, b));
@@ -112,6 +111,17 @@ TEST(BlackHoleReader, OfASolveLosesItsJobOnlyIfNotDetached) {
   ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
   EXPECT_FALSE(call.Finish().ok());
   EXPECT_EQ(WaitEnded(h, job).state(), v1::JOB_STATE_SUCCEEDED);
+  // What was not read then can be read now.
+  auto context = Context();
+  v1::WatchJobRequest request;
+  request.set_name(job);
+  request.set_with_solution(true);
+  auto stream = h.jobs->WatchJob(context.get(), request);
+  v1::WatchJobResponse response;
+  size_t bytes = 0;
+  while (stream->Read(&response)) bytes += response.chunk().data().size();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(bytes, size_t{8} * 8 * 400'000);
 }
 
 TEST(StalledSender, IsToldAndItsRoomIsGivenBack) {

@@ -182,6 +182,36 @@ TEST_F(JobTest, TheResultLivesAsLongAsSomebodyWaits) {
   EXPECT_FALSE(alive) << "nobody waits, nothing is kept";
 }
 
+TEST_F(JobTest, ASolvesResultIsKeptUntilItIsDeliveredOrDropped) {
+  bool alive = false;
+  for (const bool detach : {false, true}) {
+    auto job = Make(v1::JOB_KIND_SOLVE);
+    auto waiter = job->Attach({.detach = detach, .deadline = {}});
+    job->Start("cpu");
+    job->SetResult(std::make_shared<Answer>(&alive));
+    EXPECT_FALSE(job->DropResult()) << "not before the end";
+    job->Finish(absl::OkStatus());
+    EXPECT_FALSE(job->DropResult()) << "somebody waits for it";
+    waiter->Leave();
+    EXPECT_TRUE(alive);
+    {
+      auto reader = job->result();
+      EXPECT_FALSE(job->DropResult()) << "somebody reads it";
+    }
+    EXPECT_TRUE(job->DropResult());
+    EXPECT_FALSE(alive);
+    EXPECT_FALSE(job->DropResult());
+  }
+  auto delivered = Make(v1::JOB_KIND_SOLVE);
+  auto waiter = delivered->Attach({});
+  delivered->Start("cpu");
+  delivered->SetResult(std::make_shared<Answer>(&alive));
+  delivered->Finish(absl::OkStatus());
+  delivered->Delivered();
+  waiter->Leave();
+  EXPECT_FALSE(alive);
+}
+
 TEST_F(JobTest, ACancelledSolveKeepsItsOutcomes) {
   auto job = Make(v1::JOB_KIND_SOLVE);
   job->Start("cpu");

@@ -53,6 +53,22 @@ TEST(ByteBudgetTest, AShareGrows) {
   EXPECT_TRUE(other->Grow(1).ok());
 }
 
+TEST(ByteBudgetTest, AsksForRoomBeforeItRefuses) {
+  BudgetShare kept;
+  int64_t asked = 0;
+  ByteBudget budget("right-hand sides", 100, [&](int64_t missing) {
+    asked = missing;
+    kept.Release();
+  });
+  kept = *budget.Take(70);
+  EXPECT_TRUE(budget.Take(30).ok());
+  EXPECT_EQ(asked, 0);
+  auto share = budget.Take(60);
+  EXPECT_TRUE(share.ok());
+  EXPECT_EQ(asked, 30);
+  EXPECT_EQ(ReasonOf(budget.Take(41).status()), "BUFFER_FULL");
+}
+
 TEST(ByteBudgetTest, ASharesOutlivesItsBudget) {
   BudgetShare share;
   {
