@@ -227,10 +227,19 @@ TEST(ParallelForTest, AStopAfterTheLastBatchIsNoStop) {
             StopReason::kNone);
 }
 
-TEST(ParallelForDeathTest, AThrowingBodyEndsTheProcess) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH(
-      ParallelFor(10, 1, 2, [](int64_t, int64_t, int) { throw std::runtime_error("boom"); }), "");
+TEST(ParallelForTest, WhatABatchThrowsReachesTheCallerAndEndsTheLoop) {
+  for (const int threads : {1, 2, 8}) {
+    std::atomic<int> batches{0};
+    const auto body = [&](int64_t begin, int64_t, int) {
+      ++batches;
+      if (begin == 3) throw std::runtime_error("boom");
+    };
+    EXPECT_THROW(ParallelFor(100000, 1, threads, body), std::runtime_error);
+    EXPECT_LT(batches, 100000);
+    batches = 0;
+    ParallelFor(3, 1, threads, body);  // the pool works on
+    EXPECT_EQ(batches, 3);
+  }
 }
 
 }  // namespace

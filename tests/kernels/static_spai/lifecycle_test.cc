@@ -1,12 +1,9 @@
 // What a caller sees of a build besides numbers: progress, stops, counted figures, the choice of
 // the local solver.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <memory>
-#include <stdexcept>
 
-#include "kernels/base/parallel.h"
 #include "kernels/static_spai/group_solver.h"
 #include "kernels/static_spai/residual_quantiles.h"
 #include "kernels/static_spai/static_spai_plan.h"
@@ -180,21 +177,6 @@ TEST(Quality, NamesTheWorstColumn) {
   EXPECT_NEAR(result.quality.residual_quantiles[7], std::sqrt(25.0 / 26), 1e-15);
   EXPECT_NEAR(result.quality.residual_quantiles[3], std::sqrt(0.5), 1e-15);  // rank 2 of 0..3
   EXPECT_NEAR(result.quality.residual_quantiles[2], std::sqrt(0.2), 1e-15);
-}
-
-TEST(Parallel, WhatABatchThrowsReachesTheCaller) {
-  for (const int threads : {1, 2, 8}) {
-    std::atomic<int> batches = 0;
-    const auto body = [&](int64_t begin, int64_t, int) {
-      ++batches;
-      if (begin == 3) throw std::runtime_error("batch");
-    };
-    EXPECT_THROW(ParallelFor(100000, 1, threads, body), std::runtime_error);
-    EXPECT_LT(batches, 100000);
-    batches = 100;
-    ParallelFor(3, 1, threads, body);  // and the pool works on
-    EXPECT_EQ(batches, 103);
-  }
 }
 
 }  // namespace
