@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
@@ -10,6 +11,12 @@ namespace {
 int64_t CscBytes(int64_t n, int64_t nnz) {
   return (n + 1) * static_cast<int64_t>(sizeof(int64_t)) +
          nnz * static_cast<int64_t>(sizeof(int32_t) + sizeof(double));
+}
+
+// The counters of the transpose that makes the rows of M, at the most (transpose.h).
+int64_t RowScratchBytes(int64_t n, int64_t nnz) {
+  const auto counter = static_cast<int64_t>(nnz <= INT32_MAX ? sizeof(int32_t) : sizeof(int64_t));
+  return counter * std::max(n, nnz);
 }
 
 double StreamMs(double bytes, int threads) {
@@ -48,14 +55,13 @@ Result<BuildEstimate> EstimateSpai(const StaticSpaiOptions& options, const Patte
   // The row layout of M and its list of row blocks (at most one a row) come on top of the build.
   e.host_bytes = static_cast<int64_t>(sizeof(CpuPlan) + sizeof(CpuPreconditioner)) +
                  counts->plan_bytes + counts->build_bytes + CscBytes(a.n_cols, e.nnz_m) +
-                 2 * (a.n_cols + 2) * static_cast<int64_t>(sizeof(int64_t));
-  const double gram_ns = counts->gram_flops * kCpuRates.gram_flop_ns;
-  const double qr_ns = counts->qr_flops * kCpuRates.qr_flop_ns;
-  bool gram = options.local_solver == LocalSolver::kGram;
-  if (options.local_solver == LocalSolver::kAuto) gram = gram_ns <= qr_ns;
-  e.flops = gram ? counts->gram_flops : counts->qr_flops;
-  const double rows_ns = static_cast<double>(counts->sum_n1) * kCpuRates.local_row_ns;
-  e.predicted_ms = 1e-6 * (rows_ns + (gram ? gram_ns : qr_ns)) / threads +
+                 2 * (a.n_cols + 2) * static_cast<int64_t>(sizeof(int64_t)) +
+                 RowScratchBytes(a.n_cols, e.nnz_m);
+  e.flops = options.local_solver == LocalSolver::kQr ? counts->qr_flops
+            : options.local_solver == LocalSolver::kGram
+                ? counts->gram_flops
+                : std::min(counts->gram_flops, counts->qr_flops);
+  e.predicted_ms = 1e-6 * counts->predicted_ns / threads +
                    StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);
   return e;
 }

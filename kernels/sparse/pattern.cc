@@ -350,6 +350,10 @@ Result<Pattern> Assemble(const Recipe& recipe, int64_t max_nnz, const Context& c
 
 }  // namespace
 
+Status CheckPattern(const PatternView& a, const PatternView* user, const PatternOptions& options) {
+  return Check(a, user, options);
+}
+
 Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
                              const PatternOptions& options, const Context& context) {
   Status status = Check(a, user, options);

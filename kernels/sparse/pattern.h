@@ -35,6 +35,9 @@ struct PatternOptions {
   bool operator==(const PatternOptions&) const = default;
 };
 
+// The errors of the arguments that BuildPattern names, without building anything.
+Status CheckPattern(const PatternView& a, const PatternView* user, const PatternOptions& options);
+
 // `a`: square. `user`: replaces A's pattern as the base; same size; may be null. The power's factor
 // is E + |base| too. Products are counted in 64 bits. Stops through `context`. Errors:
 // INVALID_ARGUMENT/BAD_PATTERN_POWER, /BAD_KEEP_TAU, /PATTERN_SIZE_MISMATCH;

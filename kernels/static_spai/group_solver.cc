@@ -79,6 +79,18 @@ double PredictQrNs(const LocalCounts& counts, int64_t n2, int64_t columns) {
          rhs * tuning::kProductNs * entries / 3;
 }
 
+double PredictNs(LocalSolver solver, const LocalCounts& counts, int64_t n2, int64_t columns) {
+  if (solver == LocalSolver::kQr) return PredictQrNs(counts, n2, columns);
+  const double gram = PredictGramNs(counts, n2, columns);
+  return solver == LocalSolver::kGram ? gram : std::min(gram, PredictQrNs(counts, n2, columns));
+}
+
+double PredictPlanNs(const LocalCounts& counts, int64_t n2, int64_t columns) {
+  return static_cast<double>(columns) *
+             (tuning::kPlanColumnNs + tuning::kPlanIndexNs * static_cast<double>(n2)) +
+         tuning::kPlanEntryNs * static_cast<double>(counts.entries);
+}
+
 int64_t GroupSolver::Bytes(int64_t n, const LocalCounts& largest, int64_t n2) {
   const int64_t targets = tuning::kMaxGroup;
   const int64_t rows = PadToLanes(std::max(largest.rows + targets + 1, n2));

@@ -33,6 +33,10 @@ struct ColumnOutcome {
 // Predicted nanoseconds of one group on one thread; `LocalSolver::kAuto` takes the cheaper one.
 double PredictGramNs(const LocalCounts& counts, int64_t n2, int64_t columns);
 double PredictQrNs(const LocalCounts& counts, int64_t n2, int64_t columns);
+// Of the one that `solver` takes.
+double PredictNs(LocalSolver solver, const LocalCounts& counts, int64_t n2, int64_t columns);
+// The group's share of the plan.
+double PredictPlanNs(const LocalCounts& counts, int64_t n2, int64_t columns);
 
 // One per thread.
 class GroupSolver {

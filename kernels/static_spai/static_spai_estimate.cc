@@ -2,14 +2,18 @@
 // in the graph of the pattern.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/sparse/pattern.h"
 #include "kernels/sparse/transpose.h"
+#include "kernels/static_spai/group_solver.h"
 #include "kernels/static_spai/static_spai.h"
 #include "kernels/static_spai/static_spai_plan.h"
 #include "kernels/static_spai/static_spai_tuning.h"
@@ -20,6 +24,13 @@ namespace {
 // Steps of exact counting (one step: one index looked at) that an estimate may cost; over it,
 // bounds.
 constexpr double kStepBudget = 4e8;
+
+// Times are predicted from so many columns at most, and so many steps.
+constexpr int64_t kSampleColumns = 1024;
+constexpr int64_t kSampleSteps = 20'000'000;
+// Columns whose weight is over kHeavy times the mean are looked at one by one, the heaviest first.
+constexpr double kHeavy = 16;
+constexpr size_t kHeavyColumns = 64;
 
 // The rules by which BuildPattern makes J_k, with the full base pattern.
 struct Rules {
@@ -57,6 +68,7 @@ Bounds WalkBounds(const Rules& rules) {
       double columns = now.columns[c], entries = now.entries[c];
       for (const int32_t i : rules.base.column(static_cast<int64_t>(c))) {
         const auto to = static_cast<size_t>(rules.Node(i));
+        if (to == c) continue;  // counted already
         columns += now.columns[to];
         entries += now.entries[to];
       }
@@ -144,6 +156,20 @@ class Explorer {
   explicit Explorer(int64_t n) : counter_(n), seen_(static_cast<size_t>(n), -1) {}
 
   void Count(const Rules& rules, int64_t k, Totals& totals) {
+    const LocalCounts counts = Find(rules, k);
+    totals.Add(counts, n2());
+  }
+
+  // |J_k| of the last column.
+  int64_t n2() const { return static_cast<int64_t>(columns_.size()); }
+  // Entries of A in the columns J_k: the steps that counting the last column took, about.
+  int64_t Steps(const Rules& rules) const {
+    int64_t steps = n2();
+    for (const int32_t j : columns_) steps += rules.a.col_ptr[j + 1] - rules.a.col_ptr[j];
+    return steps;
+  }
+
+  LocalCounts Find(const Rules& rules, int64_t k) {
     columns_.clear();
     Visit(k, rules.Node(k));
     size_t begin = 0;
@@ -156,8 +182,7 @@ class Explorer {
     if (rules.transposed) {
       for (const int32_t j : rules.rows_of_a.column(k)) Visit(k, j);
     }
-    totals.Add(counter_.Count(rules.a, rules.equal_columns, columns_),
-               static_cast<int64_t>(columns_.size()));
+    return counter_.Count(rules.a, rules.equal_columns, columns_);
   }
 
  private:
@@ -185,22 +210,88 @@ void AddBounds(const Bounds& bounds, int64_t n, Totals& totals) {
   }
 }
 
+// Columns that share J_k, kMaxGroup at most: those in the base pattern's column k that are equal to
+// it have the same neighbourhoods of any depth.
+int64_t GroupSize(const Rules& rules, int64_t k) {
+  if (rules.transposed || rules.column_of_row) return 1;
+  const std::span<const int32_t> own = rules.base.column(k);
+  if (!std::binary_search(own.begin(), own.end(), static_cast<int32_t>(k))) return 1;
+  int64_t size = 0;
+  for (const int32_t l : own) {
+    if (size < static_spai_tuning::kMaxGroup && std::ranges::equal(rules.base.column(l), own)) {
+      ++size;
+    }
+  }
+  return size;
+}
+
+// Plan and build, on one thread. The same columns whenever it is called.
+double PredictTotalNs(const Rules& rules, const Bounds& bounds, LocalSolver solver,
+                      const StopToken& stop) {
+  const int64_t n = rules.a.n_cols;
+  Explorer explorer(n);
+  const auto column_ns = [&](int64_t k) {
+    const LocalCounts counts = explorer.Find(rules, k);
+    const int64_t columns = GroupSize(rules, k);
+    return (PredictNs(solver, counts, explorer.n2(), columns) +
+            PredictPlanNs(counts, explorer.n2(), columns)) /
+           static_cast<double>(columns);
+  };
+
+  // Grows with the costs of all solvers, no more.
+  const auto weight = [&](int64_t k) {
+    return bounds.columns[static_cast<size_t>(k)] * bounds.entries[static_cast<size_t>(k)];
+  };
+  double mean = 0;
+  for (int64_t k = 0; k < n; ++k) mean += weight(k) / static_cast<double>(n);
+  std::vector<int64_t> heavy;
+  for (int64_t k = 0; k < n; ++k) {
+    if (weight(k) > kHeavy * mean) heavy.push_back(k);
+  }
+  const size_t kept = std::min(heavy.size(), kHeavyColumns);
+  std::partial_sort(
+      heavy.begin(), heavy.begin() + static_cast<int64_t>(kept), heavy.end(),
+      [&](int64_t x, int64_t y) { return weight(x) != weight(y) ? weight(x) > weight(y) : x < y; });
+  heavy.resize(kept);
+  double total = 0;
+  int64_t steps = 0, looked_at = 0;
+  for (const int64_t k : heavy) {
+    if (steps > kSampleSteps || stop.stop_requested()) break;
+    total += column_ns(k);
+    steps += explorer.Steps(rules);
+    ++looked_at;
+  }
+  heavy.resize(static_cast<size_t>(looked_at));  // the others belong to the sample
+  std::sort(heavy.begin(), heavy.end());
+
+  // The rest by a sequence of which each beginning covers all columns evenly (golden ratio).
+  const int64_t rest = n - looked_at;
+  if (rest == 0) return total;
+  const int64_t wanted = std::min(n, kSampleColumns);
+  double sum = 0;
+  int64_t sampled = 0;
+  steps = 0;
+  for (int64_t i = 0; i < wanted && steps <= kSampleSteps && !stop.stop_requested(); ++i) {
+    const double at = (static_cast<double>(i) + 0.5) * 0.6180339887498949;
+    const int64_t k =
+        n <= kSampleColumns
+            ? i
+            : std::min(n - 1, static_cast<int64_t>((at - std::floor(at)) * static_cast<double>(n)));
+    if (std::binary_search(heavy.begin(), heavy.end(), k)) continue;
+    sum += column_ns(k);
+    steps += explorer.Steps(rules);
+    ++sampled;
+  }
+  return sampled > 0 ? total + sum / static_cast<double>(sampled) * static_cast<double>(rest)
+                     : total;
+}
+
 Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_pattern,
                                   const StaticSpaiOptions& options, const Context& context) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (Status status = CheckColumns(a); !status.ok()) return status;
   const PatternOptions& pattern = options.pattern;
-  if (pattern.power < 1) {
-    return Status(StatusCode::kInvalidArgument, "BAD_PATTERN_POWER",
-                  "pattern power must be 1 or more")
-        .At("power");
-  }
-  if (user_pattern != nullptr &&
-      (user_pattern->n_rows != a.n_rows || user_pattern->n_cols != a.n_cols)) {
-    return Status(StatusCode::kInvalidArgument, "PATTERN_SIZE_MISMATCH",
-                  "the given pattern does not have the matrix' size")
-        .At("user_pattern");
-  }
+  if (Status status = CheckPattern(a, user_pattern, pattern); !status.ok()) return status;
   const int64_t n = a.n_cols;
   Rules rules{a, user_pattern != nullptr ? *user_pattern : a, pattern.power, {}, {}, {}, {}};
   rules.equal_columns = FindEqualColumns(a, context.threads);
@@ -239,6 +330,15 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
     for (const Worker& own : workers) totals.Add(own.totals);
   } else {
     AddBounds(bounds, n, totals);
+    double indices = 0;
+    for (const double c : bounds.columns) indices += c;
+    if (indices <= kStepBudget) {  // M's own size is the figure that matters most
+      Context quiet = context;
+      quiet.progress = nullptr;
+      const Result<int64_t> nnz = CountPattern(a, user_pattern, pattern, quiet);
+      if (!nnz.ok()) return nnz.status();
+      totals.nnz_m = *nnz;
+    }
   }
   if (pattern.max_nnz > 0) totals.nnz_m = std::min(totals.nnz_m, pattern.max_nnz);
 
@@ -251,6 +351,10 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   counts.sum_n1 = totals.sum_n1;
   counts.qr_flops = totals.qr_flops;
   counts.gram_flops = totals.gram_flops;
+  counts.predicted_ns = PredictTotalNs(rules, bounds, options.local_solver, context.stop);
+  if (const StopReason reason = context.stop.Poll(); reason != StopReason::kNone) {
+    return StopStatus(reason, "estimate of static SPAI");
+  }
   // With a threshold any smaller pattern may come, and compression depends on the pattern: a
   // problem that is compressed now may not be then.
   if (pattern.keep_tau) {

@@ -134,7 +134,8 @@ void TakeLargest(const LocalCounts& counts, LocalCounts& largest) {
 struct GroupFigures {
   int64_t n1 = 0;
   double qr_flops = 0, gram_flops = 0;
-  double ns = 0;
+  double ns = 0;  // of the build
+  double plan_ns = 0;
 };
 
 void MakeBatches(const Array<GroupFigures>& figures, StaticSpaiPlan& plan) {
@@ -303,15 +304,12 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
           long_pairs[static_cast<size_t>(worker)].Add(own.counter->longs(), j);
           const auto n2 = static_cast<int64_t>(j.size());
           const auto columns = static_cast<int64_t>(members.size());
-          const double gram_ns = PredictGramNs(counts, n2, columns);
-          const double qr_ns = PredictQrNs(counts, n2, columns);
           GroupFigures& own_figures = figures[static_cast<size_t>(g)];
           own_figures.n1 = counts.n1;
           own_figures.qr_flops = QrFlops(counts, n2, columns);
           own_figures.gram_flops = GramFlops(counts, n2, columns);
-          own_figures.ns = options.local_solver == LocalSolver::kQr     ? qr_ns
-                           : options.local_solver == LocalSolver::kGram ? gram_ns
-                                                                        : std::min(gram_ns, qr_ns);
+          own_figures.ns = PredictNs(options.local_solver, counts, n2, columns);
+          own_figures.plan_ns = PredictPlanNs(counts, n2, columns);
         }
       });
   if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
@@ -330,6 +328,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
   for (int64_t g = 0; g < plan->n_groups(); ++g) {
     const GroupFigures& of_group = figures[static_cast<size_t>(g)];
     counts.sum_n1 += of_group.n1 * static_cast<int64_t>(plan->group(g).size());
+    counts.predicted_ns += of_group.ns + of_group.plan_ns;
     counts.qr_flops += of_group.qr_flops;
     counts.gram_flops += of_group.gram_flops;
   }

@@ -58,6 +58,9 @@ inline constexpr int64_t kVectorRow = 5;
 
 // Cost model, nanoseconds (AMD EPYC with AVX-512, one thread; fitted to P7, aniso, P27, E80: within
 // 25 %).
+inline constexpr double kPlanColumnNs = 60;   // plan, per column of M: hash, group, figures
+inline constexpr double kPlanIndexNs = 4;     // plan, per entry of M
+inline constexpr double kPlanEntryNs = 0.6;   // plan, per entry of A that a group's J names
 inline constexpr double kGroupNs = 60;        // per group: assembly of an empty problem
 inline constexpr double kEntryNs = 2.2;       // per entry of Â: find I, build Â
 inline constexpr double kGramPairNs = 0.12;   // per product of the Gram accumulation

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "kernels/static_spai/static_spai_plan.h"
 #include "tests/kernels/static_spai/helpers.h"
 
 namespace {
@@ -130,6 +131,69 @@ TEST(StaticSpaiEstimate, BuildsTakeNoMoreMemoryThanSaid) {
       }
     }
   }
+}
+
+// The prediction of an estimate is that of the plan, which knows every group of columns.
+TEST(StaticSpaiEstimate, PredictsTheTimeOfThePlanFromASample) {
+  // Three unknowns a node: columns that share J.
+  const CscMatrix scalar = oracle::Laplacian2d(40, 40);
+  CscMatrix nodes;
+  nodes.n_rows = nodes.n_cols = 3 * scalar.n_cols;
+  nodes.col_ptr.push_back(0);
+  for (int64_t j = 0; j < nodes.n_cols; ++j) {
+    for (const int32_t i : CscView(scalar).column(j / 3)) {
+      for (int32_t c = 0; c < 3; ++c) {
+        nodes.row_idx.push_back(3 * i + c);
+        nodes.values.push_back(3 * i + c == j ? 20 : -1);
+      }
+    }
+    nodes.col_ptr.push_back(static_cast<int64_t>(nodes.row_idx.size()));
+  }
+  const CscMatrix dense = OrthogonalKahan(400, 1.5, 37);
+  const CscMatrix irregular = oracle::RandomIrregular(20000, 6, 38);
+  struct Case {
+    const char* name;
+    const CscMatrix* a;
+    int power;
+    double factor;
+  };
+  const CscMatrix grid = oracle::Laplacian2d(150, 150), arrow = oracle::Arrow(30000);
+  // 5e8 steps by the walk bound, over the budget of exact counting.
+  const CscMatrix large = oracle::Laplacian2d(400, 400);
+  for (const Case& c : {Case{"grid", &grid, 1, 1.02},
+                        {"grid", &grid, 2, 1.05},
+                        {"nodes", &nodes, 1, 1.05},
+                        {"nodes", &nodes, 2, 1.1},
+                        {"dense", &dense, 1, 1.05},
+                        {"irregular", &irregular, 1, 1.2},
+                        {"irregular", &irregular, 2, 1.3},
+                        {"arrow", &arrow, 1, 1.1},
+                        {"large", &large, 4, 1.05}}) {
+    for (const LocalSolver solver : {LocalSolver::kAuto, LocalSolver::kQr}) {
+      if (c.a == &large && solver == LocalSolver::kQr) continue;  // one plan of that size will do
+      const StaticSpaiOptions options = With(solver, c.power);
+      auto estimate = EstimateStaticSpai(c.a->pattern(), nullptr, options, {});
+      ASSERT_TRUE(estimate.ok());
+      auto plan = PlanStaticSpai(*c.a, nullptr, options, {});
+      ASSERT_TRUE(plan.ok());
+      const double predicted = Counts(**plan).predicted_ns;
+      EXPECT_GT(predicted, 0);
+      EXPECT_LE(estimate->predicted_ns, predicted * c.factor) << c.name << c.power;
+      EXPECT_GE(estimate->predicted_ns, predicted / c.factor) << c.name << c.power;
+      EXPECT_EQ(estimate->nnz_m, Counts(**plan).nnz_m) << c.name << c.power;
+    }
+  }
+}
+
+TEST(StaticSpaiEstimate, BytesBeyondCountingAreTheMost) {
+  LocalCounts largest;
+  largest.rows = largest.n1 = largest.entries = 1000;
+  EXPECT_EQ(BuildBytes(1000, INT64_MAX / 8, 0, largest, 10, 2, true), INT64_MAX);
+  EXPECT_EQ(BuildBytes(1000, INT64_MAX / 13, 0, largest, 10, 2, true), INT64_MAX);  // M twice
+  EXPECT_EQ(BuildBytes(1000, 1000, INT64_MAX / 2, largest, 10, 2, false), INT64_MAX);
+  EXPECT_LT(BuildBytes(1000, 1000, 0, largest, 10, 2, true), 100'000'000);
+  EXPECT_EQ(PlanBytes(1000, INT64_MAX / 2, 0), INT64_MAX);
+  EXPECT_LT(PlanBytes(1000, 1000, 0), 100'000);
 }
 
 // Wherever memory runs out, in whichever thread: a status, and the process lives on.
