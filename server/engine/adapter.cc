@@ -174,21 +174,28 @@ absl::Status EngineAdapter::AdmitResult(const kernels::BuildEstimate& estimate) 
       .Meta("limit", options_.max_result_bytes);
 }
 
-absl::Status EngineAdapter::AdmitSolve(const Matrix& a,
+absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t n_rhs,
                                        const kernels::SolveOptions& options) const {
-  // Vectors of n beside the answer: the basis of GMRES; eight for the methods of short recurrence.
+  // Right-hand sides are solved one after the other. Vectors of n beside the answers: the basis of
+  // GMRES; eight for the methods of short recurrence.
   const int64_t vectors = options.method == kernels::Method::kGmres
-                              ? std::min(options.restart, options.max_iterations) + 4
+                              ? std::min({options.restart, options.max_iterations, a.n()}) + 4
                               : 8;
-  const double bytes = static_cast<double>(vectors) * static_cast<double>(a.n()) * sizeof(double);
+  const auto n = static_cast<double>(a.n());
+  const double rows = static_cast<double>(a.csc.nnz()) * kBytesPerEntry + 8 * (n + 1);
+  const double bytes = (static_cast<double>(vectors) + static_cast<double>(n_rhs)) * n * 8 + rows;
   if (options_.max_build_bytes <= 0 || bytes <= static_cast<double>(options_.max_build_bytes)) {
     return absl::OkStatus();
   }
+  const auto actual = static_cast<int64_t>(std::min(bytes, 9e18));
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kSolveTooLarge,
                    absl::StrCat("the solve needs ", vectors, " vectors of ", a.n(),
-                                " numbers, over the limit of ", options_.max_build_bytes,
-                                " bytes (--max-build-bytes); use a shorter restart, or BiCGSTAB"))
-      .Meta("actual", absl::StrCat(bytes))
+                                " numbers, as many as there are right-hand sides (", n_rhs,
+                                ") and the rows of the matrix, in all ", actual,
+                                " bytes, over the limit of ", options_.max_build_bytes,
+                                " (--max-build-bytes); use a shorter restart or BiCGSTAB, or send "
+                                "fewer right-hand sides at a time"))
+      .Meta("actual", actual)
       .Meta("limit", options_.max_build_bytes);
 }
 

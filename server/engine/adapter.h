@@ -95,8 +95,10 @@ class EngineAdapter {
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
   // The same where M could not be stored afterwards: over max_result_bytes.
   absl::Status AdmitResult(const kernels::BuildEstimate& estimate) const;
-  // The same of a solve's work space, SOLVE_TOO_LARGE: the basis of GMRES is what counts.
-  absl::Status AdmitSolve(const Matrix& a, const kernels::SolveOptions& options) const;
+  // The same of what a solve of `n_rhs` right-hand sides takes: its vectors (the basis of GMRES is
+  // what counts), the rows of A, the answers. SOLVE_TOO_LARGE.
+  absl::Status AdmitSolve(const Matrix& a, int64_t n_rhs,
+                          const kernels::SolveOptions& options) const;
 
   // Plans (or takes a cached plan of this tenant) and builds. Errors: the kernels'.
   absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ResolvedBuild& build,

@@ -235,7 +235,8 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   }
   ASSIGN_OR_RETURN(request.solve.options.method,
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
-  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, request.solve.options));
+  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, static_cast<int64_t>(request.b.size()) / a.n(),
+                                             request.solve.options));
   estimate.predicted_ms += PredictSolveMs(a, nnz_m, request.solve);
 
   SolveTicket ticket;

@@ -254,13 +254,17 @@ TEST_F(AdapterTest, RefusesWhatIsTooLarge) {
   EXPECT_NE(narrow.AdmitResult(estimate).message().find("--preconditioner-store-bytes"),
             absl::string_view::npos);
   EXPECT_TRUE(adapter_.AdmitResult(estimate).ok()) << "no limit";
+  // Eight vectors of ten numbers (640 bytes), the rows (10 entries of 12 bytes, 11 pointers).
   auto a = Prepare(Diagonal(10));
   kernels::SolveOptions options;
-  EXPECT_TRUE(small.AdmitSolve(*a, options).ok());
+  EXPECT_TRUE(small.AdmitSolve(*a, 1, options).ok()) << "928 bytes";
+  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 2, options), "actual"), "1008");
+  EXPECT_EQ(ReasonOf(small.AdmitSolve(*a, 2, options)), "SOLVE_TOO_LARGE");
   options.method = kernels::Method::kGmres;
-  EXPECT_EQ(ReasonOf(small.AdmitSolve(*a, options)), "SOLVE_TOO_LARGE");
-  options.max_iterations = 5;
-  EXPECT_TRUE(small.AdmitSolve(*a, options).ok()) << "the basis never grows longer";
+  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 1, options), "actual"), "1408")
+      << "n vectors hold every Krylov space of n unknowns";
+  options.max_iterations = 4;
+  EXPECT_TRUE(small.AdmitSolve(*a, 1, options).ok()) << "the basis never grows longer";
 }
 
 }  // namespace
