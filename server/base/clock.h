@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -47,6 +48,15 @@ class FakeClock : public Clock {
   std::chrono::nanoseconds elapsed_{0};
   mutable std::vector<Waiter> waiters_;
 };
+
+// Seconds and nanoseconds since 1970 into a google.protobuf.Timestamp.
+template <class Timestamp>
+void SetTime(WallTime when, Timestamp* timestamp) {
+  const auto ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
+  timestamp->set_seconds(ns / 1'000'000'000);
+  timestamp->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
+}
 
 inline double ToMs(std::chrono::nanoseconds d) { return Milliseconds(d).count(); }
 

@@ -35,7 +35,6 @@ inline constexpr std::string_view kNotASolve = "NOT_A_SOLVE";            // a bu
 inline constexpr std::string_view kNothingToBuild = "NOTHING_TO_BUILD";  // ENGINE_KIND_NONE
 // INVALID_ARGUMENT: matrices and arrays on the wire.
 inline constexpr std::string_view kNotSquare = "NOT_SQUARE";
-inline constexpr std::string_view kNonFiniteValue = "NON_FINITE_VALUE";
 inline constexpr std::string_view kChecksumMismatch = "CHECKSUM_MISMATCH";
 inline constexpr std::string_view kDigestMismatch = "DIGEST_MISMATCH";
 inline constexpr std::string_view kBadDigest = "BAD_DIGEST";
@@ -45,8 +44,6 @@ inline constexpr std::string_view kChunkNotWhole = "CHUNK_NOT_WHOLE";
 inline constexpr std::string_view kArrayIncomplete = "ARRAY_INCOMPLETE";
 // FAILED_PRECONDITION.
 inline constexpr std::string_view kValuesNeeded = "VALUES_NEEDED";  // it is a pattern alone
-inline constexpr std::string_view kPreconditionerNotSpd = "PRECONDITIONER_NOT_SPD";
-inline constexpr std::string_view kNotSymmetric = "NOT_SYMMETRIC";
 inline constexpr std::string_view kFloat32Overflow = "FLOAT32_OVERFLOW";
 // RESOURCE_EXHAUSTED.
 inline constexpr std::string_view kMatrixTooLarge = "MATRIX_TOO_LARGE";

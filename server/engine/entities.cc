@@ -3,16 +3,6 @@
 #include "server/engine/convert.h"
 
 namespace spaid::server {
-namespace {
-
-void SetTime(WallTime when, google::protobuf::Timestamp* timestamp) {
-  const auto ns =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
-  timestamp->set_seconds(ns / 1'000'000'000);
-  timestamp->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
-}
-
-}  // namespace
 
 std::string Matrix::ContentKey(const Digest& pattern, const std::optional<Digest>& values) {
   return pattern.ToBytes() + (values ? values->ToBytes() : std::string());

@@ -105,6 +105,11 @@ absl::Status Backend::Run(Lane lane, std::function<void()> task,
       .Retry(kBusyRetry);
 }
 
+void Backend::Refuse() {
+  refusing_ = true;
+  streams_.CutIdle(DrainingError());
+}
+
 absl::Status Backend::CheckServing() const {
   return refusing_ ? DrainingError() : absl::OkStatus();
 }

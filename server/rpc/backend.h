@@ -78,8 +78,9 @@ class Backend {
   absl::Status Run(Lane lane, std::function<void()> task,
                    std::function<void(const absl::Status&)> failed);
 
-  // From now on calls that bring new work are refused.
-  void Refuse() { refusing_ = true; }
+  // From now on calls that bring new work are refused; streams that have not said what they want
+  // end so at once.
+  void Refuse();
   // While draining: UNAVAILABLE/DRAINING with a retry delay.
   absl::Status CheckServing() const;
   void SetDraining() { draining_ = true; }

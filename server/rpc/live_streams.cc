@@ -64,13 +64,17 @@ int64_t LiveStreams::size() const {
   return static_cast<int64_t>(streams_.size());
 }
 
+std::vector<std::shared_ptr<LiveStream>> LiveStreams::Alive() const {
+  std::lock_guard lock(mu_);
+  return server::Alive(streams_);
+}
+
 void LiveStreams::CutAll(const absl::Status& status) {
-  std::vector<std::shared_ptr<LiveStream>> alive;
-  {
-    std::lock_guard lock(mu_);
-    alive = Alive(streams_);
-  }
-  for (const auto& stream : alive) stream->Cut(status);
+  for (const auto& stream : Alive()) stream->Cut(status);
+}
+
+void LiveStreams::CutIdle(const absl::Status& status) {
+  for (const auto& stream : Alive()) stream->CutIdle(status);
 }
 
 bool LiveStreams::WaitEmpty(std::chrono::steady_clock::time_point deadline) {
@@ -82,7 +86,7 @@ void LiveStreams::Run() {
   std::unique_lock lock(mu_);
   auto next = std::chrono::steady_clock::now() + limits_.tick;
   while (!changed_.wait_until(lock, next, [this] { return stop_; })) {
-    std::vector<std::shared_ptr<LiveStream>> alive = Alive(streams_);
+    std::vector<std::shared_ptr<LiveStream>> alive = server::Alive(streams_);
     lock.unlock();
     const auto now = std::chrono::steady_clock::now();
     for (const auto& stream : alive) stream->Tick(now);

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -29,6 +30,8 @@ class LiveStream : public std::enable_shared_from_this<LiveStream> {
   virtual void Tick(std::chrono::steady_clock::time_point now) = 0;
   // Ends the call with `status`, whatever it is doing.
   virtual void Cut(const absl::Status& status) = 0;
+  // The same, where the client has asked for nothing yet.
+  virtual void CutIdle(const absl::Status& status) = 0;
 };
 
 // Bytes of messages a second, below which a sender holds its place for nothing.
@@ -63,11 +66,13 @@ class LiveStreams {
   int64_t outgoing_bytes() const { return outgoing_bytes_; }
 
   void CutAll(const absl::Status& status);
+  void CutIdle(const absl::Status& status);
   // True once no stream is open; false if some still are at `deadline`.
   bool WaitEmpty(std::chrono::steady_clock::time_point deadline);
 
  private:
   void Run();
+  std::vector<std::shared_ptr<LiveStream>> Alive() const;
 
   const StreamLimits limits_;
   std::atomic<int64_t> outgoing_bytes_{0};

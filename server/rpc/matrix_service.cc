@@ -36,8 +36,12 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     auto tenant = backend_->authenticator().Tenant(*context_);
     if (!tenant.ok()) return EndLocked(tenant.status());
     tenant_ = *std::move(tenant);
+    if (absl::Status status = backend_->CheckServing(); !status.ok()) {
+      return EndLocked(std::move(status));
+    }
     ReadLocked();
   }
+  bool Idle() const override { return !got_header_; }
 
   void Received(const v1::UploadMatrixRequest& request) override {
     absl::Status status;

@@ -37,48 +37,43 @@ void Add(v1::GetServerInfoResponse* response, const kernels::DeviceInfo& device,
 grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,
                                                        const v1::GetServerInfoRequest*,
                                                        v1::GetServerInfoResponse* response) {
-  return Unary(
-      context, "ServerService/GetServerInfo", backend_,
-      [&](const std::string& tenant) -> absl::Status {
-        const BackendOptions& options = backend_->options();
-        response->set_version(options.version);
-        const auto start = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                               backend_->start_time().time_since_epoch())
-                               .count();
-        response->mutable_start_time()->set_seconds(start / 1'000'000'000);
-        response->mutable_start_time()->set_nanos(static_cast<int32_t>(start % 1'000'000'000));
-        for (const auto& device : backend_->adapter().Devices()) {
-          Add(response, device, /*in_use=*/true, options.threads);
-        }
-        for (const auto& device : options.idle_devices) {
-          Add(response, device, /*in_use=*/false, 0);
-        }
-        response->set_cuda_status(options.cuda_status);
-        for (const auto kind : {v1::ENGINE_KIND_AUTO, v1::ENGINE_KIND_NONE, v1::ENGINE_KIND_JACOBI,
-                                v1::ENGINE_KIND_STATIC_SPAI}) {
-          response->add_engines(kind);
-        }
-        for (const auto method :
-             {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB, v1::METHOD_GMRES}) {
-          response->add_methods(method);
-        }
-        v1::Limits* limits = response->mutable_limits();
-        limits->set_max_message_bytes(kMaxMessageBytes);
-        limits->set_max_matrix_bytes(options.max_matrix_bytes);
-        limits->set_matrix_store_bytes(options.matrix_store_bytes);
-        limits->set_preconditioner_store_bytes(options.preconditioner_store_bytes);
-        limits->set_max_queued_jobs(options.max_queued_jobs);
-        limits->set_max_rhs_count(kMaxRhsCount);
-        Set(limits->mutable_heartbeat_interval(), options.heartbeat);
-        Set(limits->mutable_stalled_reader_timeout(), options.streams.stalled_reader);
-        const Scheduler::Load load = backend_->scheduler().load();
-        response->mutable_queue()->set_queued(load.queued);
-        response->mutable_queue()->set_running(load.running);
-        response->mutable_queue()->set_eta_ms(load.eta_ms);
-        response->set_draining(backend_->draining());
-        response->set_tenant(tenant);
-        return absl::OkStatus();
-      });
+  return Unary(context, "ServerService/GetServerInfo", backend_,
+               [&](const std::string& tenant) -> absl::Status {
+                 const BackendOptions& options = backend_->options();
+                 response->set_version(options.version);
+                 SetTime(backend_->start_time(), response->mutable_start_time());
+                 for (const auto& device : backend_->adapter().Devices()) {
+                   Add(response, device, /*in_use=*/true, options.threads);
+                 }
+                 for (const auto& device : options.idle_devices) {
+                   Add(response, device, /*in_use=*/false, 0);
+                 }
+                 response->set_cuda_status(options.cuda_status);
+                 for (const auto kind : {v1::ENGINE_KIND_AUTO, v1::ENGINE_KIND_NONE,
+                                         v1::ENGINE_KIND_JACOBI, v1::ENGINE_KIND_STATIC_SPAI}) {
+                   response->add_engines(kind);
+                 }
+                 for (const auto method :
+                      {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB, v1::METHOD_GMRES}) {
+                   response->add_methods(method);
+                 }
+                 v1::Limits* limits = response->mutable_limits();
+                 limits->set_max_message_bytes(kMaxMessageBytes);
+                 limits->set_max_matrix_bytes(options.max_matrix_bytes);
+                 limits->set_matrix_store_bytes(options.matrix_store_bytes);
+                 limits->set_preconditioner_store_bytes(options.preconditioner_store_bytes);
+                 limits->set_max_queued_jobs(options.max_queued_jobs);
+                 limits->set_max_rhs_count(kMaxRhsCount);
+                 Set(limits->mutable_heartbeat_interval(), options.heartbeat);
+                 Set(limits->mutable_stalled_reader_timeout(), options.streams.stalled_reader);
+                 const Scheduler::Load load = backend_->scheduler().load();
+                 response->mutable_queue()->set_queued(load.queued);
+                 response->mutable_queue()->set_running(load.running);
+                 response->mutable_queue()->set_eta_ms(load.eta_ms);
+                 response->set_draining(backend_->draining());
+                 response->set_tenant(tenant);
+                 return absl::OkStatus();
+               });
 }
 
 }  // namespace spaid::server

@@ -120,6 +120,13 @@ class OutStream : public Reactor, public LiveStream {
     PumpLocked();  // with a write in flight: its end, or the server's Shutdown, comes first
   }
 
+  void CutIdle(const absl::Status& status) final {
+    Section section(this);
+    if (done_ || finished_ || !Idle()) return;
+    EndLocked(status);
+    PumpLocked();
+  }
+
   // There may be something to send. Any thread, mutex not held.
   void Pump() {
     Section section(this);
@@ -151,6 +158,8 @@ class OutStream : public Reactor, public LiveStream {
   // The client is gone (reset, deadline, cut): give up what was for it alone. At most once; not
   // after the call was finished.
   virtual void Gone() {}
+  // The client has asked for nothing yet.
+  virtual bool Idle() const { return false; }
   // Every tick of the registry while the call is open.
   virtual void Ticked(Clock::time_point) {}
   // After the last callback; drop references to other things here.

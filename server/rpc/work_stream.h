@@ -76,8 +76,12 @@ class WorkStream : public BidiStream<Request, Response> {
     auto tenant = backend_->authenticator().Tenant(*this->context_);
     if (!tenant.ok()) return this->EndLocked(tenant.status());
     tenant_ = *std::move(tenant);
+    if (absl::Status status = backend_->CheckServing(); !status.ok()) {
+      return this->EndLocked(std::move(status));
+    }
     this->ReadLocked();
   }
+  bool Idle() const final { return !got_header_; }
 
   void Received(const Request& request) final {
     absl::Status status;

@@ -9,13 +9,6 @@
 namespace spaid::server {
 namespace {
 
-void SetTime(WallTime when, google::protobuf::Timestamp* timestamp) {
-  const auto ns =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
-  timestamp->set_seconds(ns / 1'000'000'000);
-  timestamp->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
-}
-
 void Tell(const std::vector<std::shared_ptr<const std::function<void()>>>& watchers) {
   for (const auto& on_news : watchers) (*on_news)();
 }

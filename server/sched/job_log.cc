@@ -10,13 +10,6 @@ namespace {
 // 1000 (1 + ln(t / 100)) residual events once it is older than 100 seconds.
 constexpr int kBatchesOfAge = 1000;
 
-void SetTime(WallTime when, google::protobuf::Timestamp* timestamp) {
-  const auto ns =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
-  timestamp->set_seconds(ns / 1'000'000'000);
-  timestamp->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
-}
-
 }  // namespace
 
 JobLog::JobLog(WallTime created_wall, TimePoint created, JobLogOptions options)

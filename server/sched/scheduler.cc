@@ -410,18 +410,8 @@ bool Scheduler::Core::Drain(TimePoint deadline) {
 }
 
 Scheduler::Scheduler(SchedulerOptions options) {
-  Metrics* metrics = options.metrics;
   core_ = std::make_shared<Core>(std::move(options));
   core_->StartThreads();
-  if (metrics) {
-    metrics->OnScrape([metrics, core = std::weak_ptr<Core>(core_)] {
-      if (const auto alive = core.lock()) {
-        const Load now = alive->load();
-        metrics->SetQueue(now.queued, now.running, now.eta_ms / 1e3);
-        metrics->SetDraining(now.draining);
-      }
-    });
-  }
 }
 
 Scheduler::~Scheduler() {

@@ -11,7 +11,7 @@ namespace {
 using absl::StatusCode;
 
 absl::Status Sample() {
-  return MakeError(StatusCode::kInvalidArgument, reason::kNonFiniteValue, "values[7] is NaN")
+  return MakeError(StatusCode::kInvalidArgument, "NON_FINITE_VALUE", "values[7] is NaN")
       .Field("values")
       .Index(7)
       .Meta("limit", 12)

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "tests/server/rpc/harness.h"
 
@@ -580,6 +581,19 @@ TEST(Draining, RefusesNewWorkFinishesWhatRuns) {
   h.engine.Release();
   EXPECT_TRUE(running.Finish().ok());
   EXPECT_TRUE(h.backend->scheduler().Drain(std::chrono::steady_clock::now() + seconds(30)));
+}
+
+TEST(Draining, AStreamThatHasAskedForNothingEndsAtOnce) {
+  Harness h;
+  SolveCall solve = OpenSolve(h);
+  UploadCall upload = OpenUpload(h);
+  while (h.backend->streams().size() < 2) std::this_thread::yield();
+  h.backend->Refuse();
+  EXPECT_RPC_ERROR(solve.Finish(), UNAVAILABLE, "DRAINING", "");
+  EXPECT_RPC_ERROR(upload.Finish(), UNAVAILABLE, "DRAINING", "");
+  // One that comes later need not say what it wants either.
+  BuildCall late = OpenBuild(h);
+  EXPECT_RPC_ERROR(late.Finish(), UNAVAILABLE, "DRAINING", "");
 }
 
 TEST(Draining, AtTheDeadlineEveryStreamIsTold) {
