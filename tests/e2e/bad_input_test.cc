@@ -134,7 +134,9 @@ TEST_F(BadInput, UnsortedAndDuplicateUnlessAsked) {
   CscMatrix unsorted = Poisson(3, 3);
   std::swap(unsorted.row_idx[0], unsorted.row_idx[1]);
   const auto refused = client_.Upload(unsorted);
+  ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(refused.error().reason, "UNSORTED_INDICES");
   EXPECT_THAT(refused.error().message, HasSubstr("column 0"));
   CscMatrix duplicate = Poisson(3, 3);
   duplicate.row_idx[1] = duplicate.row_idx[0];

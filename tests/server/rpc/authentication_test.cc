@@ -135,5 +135,80 @@ TEST(Credentials, BadFilesAreNamed) {
   std::remove(garbage.c_str());
 }
 
+TEST(Tenants, HandlesOfAnotherTenantMeanNothing) {
+  Harness h({.backend = Harness::SmallBackend(), .trust_tenant_header = true});
+  const std::string matrix = h.Store(DiagonalMatrix(3, 2), "alice");
+  h.engine.HoldSolves();
+  BuildCall build = OpenBuild(h, "alice");
+  std::vector<v1::BuildPreconditionerResponse> built;
+  ASSERT_TRUE(build.Head(BuildOf(matrix, Jacobi())).Done().Finish(&built).ok());
+  const std::string preconditioner = built.back().done().preconditioner().name();
+  SolveCall running = OpenSolve(h, "alice");
+  const v1::ArrayChunk rhs = ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{1, 2, 3});
+  running.Head(SolveOf(matrix, None())).Chunk(rhs).Done();
+  const std::string job = JobName(running);
+
+  const auto unknown = [](const grpc::Status& status, const std::string& handle) {
+    EXPECT_RPC_ERROR(status, NOT_FOUND, "HANDLE_UNKNOWN", handle);
+  };
+  const auto call = [](auto& stub, auto method, auto request, auto response,
+                       const std::string& handle) {
+    request.set_name(handle);
+    auto context = Context("bob");
+    return (stub.*method)(context.get(), request, &response);
+  };
+  {
+    SolveCall solve = OpenSolve(h, "bob");
+    solve.Head(SolveOf(matrix, None())).Chunk(rhs).Done();
+    unknown(solve.Finish(), matrix);
+  }
+  {
+    v1::SolveHeader header = SolveOf(h.Store(DiagonalMatrix(3, 2), "bob"), None());
+    header.set_preconditioner(preconditioner);
+    SolveCall solve = OpenSolve(h, "bob");
+    solve.Head(header).Chunk(rhs).Done();
+    unknown(solve.Finish(), preconditioner);
+  }
+  {
+    BuildCall theirs = OpenBuild(h, "bob");
+    theirs.Head(BuildOf(matrix, Jacobi())).Done();
+    unknown(theirs.Finish(), matrix);
+  }
+  unknown(call(*h.matrices, &v1::MatrixService::Stub::DeleteMatrix, v1::DeleteMatrixRequest(),
+               v1::DeleteMatrixResponse(), matrix),
+          matrix);
+  unknown(
+      call(*h.preconditioners, &v1::PreconditionerService::Stub::DeletePreconditioner,
+           v1::DeletePreconditionerRequest(), v1::DeletePreconditionerResponse(), preconditioner),
+      preconditioner);
+  unknown(
+      call(*h.jobs, &v1::JobService::Stub::GetJob, v1::GetJobRequest(), v1::GetJobResponse(), job),
+      job);
+  unknown(call(*h.jobs, &v1::JobService::Stub::CancelJob, v1::CancelJobRequest(),
+               v1::CancelJobResponse(), job),
+          job);
+  {
+    auto context = Context("bob");
+    v1::DownloadPreconditionerRequest request;
+    request.set_name(preconditioner);
+    auto stream = h.preconditioners->DownloadPreconditioner(context.get(), request);
+    v1::DownloadPreconditionerResponse response;
+    EXPECT_FALSE(stream->Read(&response));
+    unknown(stream->Finish(), preconditioner);
+  }
+  {
+    auto context = Context("bob");
+    v1::WatchJobRequest request;
+    request.set_name(job);
+    request.set_with_solution(true);
+    auto stream = h.jobs->WatchJob(context.get(), request);
+    v1::WatchJobResponse response;
+    EXPECT_FALSE(stream->Read(&response));
+    unknown(stream->Finish(), job);
+  }
+  h.engine.Release();
+  EXPECT_TRUE(running.Finish().ok()) << "nobody cancelled it";
+}
+
 }  // namespace
 }  // namespace spaid::server

@@ -177,9 +177,25 @@ TEST_F(BadInput, MatrixOverTheLimitSaysBothNumbers) {
   v1::MatrixHeader header = HeaderOf(a_);
   header.set_nnz(100'000);
   const grpc::Status status = UploadStatus(header, {});
-  EXPECT_RPC_ERROR(status, RESOURCE_EXHAUSTED, "MATRIX_TOO_LARGE", "1200032");
+  EXPECT_RPC_ERROR(status, RESOURCE_EXHAUSTED, "MATRIX_TOO_LARGE",
+                   "bytes and the limit is 1048576");
   EXPECT_EQ(Decode(status).metadata["limit"], "1048576");
-  EXPECT_EQ(Decode(status).metadata["actual"], "1200032");
+  const int64_t actual = std::stoll(Decode(status).metadata["actual"]);
+  EXPECT_EQ(actual, 1200032 + static_cast<int64_t>(sizeof(Matrix)));
+}
+
+// The limit is of what is stored: told by the header, not when all has been sent.
+TEST_F(BadInput, AMatrixAtTheLimitIsAcceptedOrRefusedByItsHeader) {
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  const Csc a = DiagonalMatrix(1000);
+  const int64_t bytes = 8 * 1001 + 12 * 1000 + static_cast<int64_t>(sizeof(Matrix));
+  options.backend.max_matrix_bytes = bytes;
+  Harness h(options);
+  EXPECT_NE(h.Store(a), "");
+  v1::MatrixHeader header = HeaderOf(a);
+  header.set_label("x");
+  EXPECT_RPC_ERROR(h.Upload(header, {}).status, RESOURCE_EXHAUSTED, "MATRIX_TOO_LARGE",
+                   std::to_string(bytes + 1));
 }
 
 TEST_F(BadInput, UploadCutInTheMiddleLeavesNothing) {
@@ -310,6 +326,21 @@ TEST_F(BadInput, CgWithAnExplicitM) {
   v1::SolveHeader header = SolveOf(h_.Store(a_), StaticSpai());
   header.set_method(v1::METHOD_CG);
   EXPECT_RPC_ERROR(SolveStatus(header), FAILED_PRECONDITION, "PRECONDITIONER_NOT_SPD", "BiCGSTAB");
+}
+
+TEST_F(BadInput, CgWithAnExplicitMByItsHandle) {
+  const std::string matrix = h_.Store(a_);
+  BuildCall build = OpenBuild(h_);
+  std::vector<v1::BuildPreconditionerResponse> events;
+  ASSERT_TRUE(build.Head(BuildOf(matrix, StaticSpai())).Done().Finish(&events).ok());
+  v1::SolveHeader header = SolveOf(matrix, None());
+  header.set_preconditioner(events.back().done().preconditioner().name());
+  header.set_method(v1::METHOD_CG);
+  const grpc::Status status = SolveStatus(header);
+  EXPECT_RPC_ERROR(status, FAILED_PRECONDITION, "PRECONDITIONER_NOT_SPD", "BiCGSTAB");
+  EXPECT_EQ(Decode(status).field, "header.method");
+  header.set_method(v1::METHOD_BICGSTAB);
+  EXPECT_TRUE(SolveStatus(header).ok());
 }
 
 TEST_F(BadInput, RightHandSidesThatNeverFit) {
