@@ -345,6 +345,7 @@ void AddJobControl(CLI::App& app, Arguments& args) {
       app, args, Command::kWatch, "watch", "Follow a job to its end",
       "  spaidctl watch jobs/...                  all it did so far, then live\n"
       "  spaidctl watch jobs/... --first-event=40\n"
+      "  spaidctl watch jobs/... --out=x.mtx      and fetch what a detached solve found\n"
       "Exit codes: 0 the job succeeded (of a solve: converged), 3 the solve did not converge,\n"
       "1 the job failed or was cancelled. Ctrl-C stops watching, not the job: see cancel.");
   watch->add_option("job", args.watch.job, "Name of the job")->required()->type_name("JOB");
@@ -352,6 +353,9 @@ void AddJobControl(CLI::App& app, Arguments& args) {
       ->check(Whole(1, int64_t{1} << 62))
       ->type_name("N")
       ->capture_default_str();
+
+  watch->add_option("--out", args.watch.out, "Write the solution to this Matrix Market file")
+      ->type_name("FILE");
 
   CLI::App* cancel = AddCommand(app, args, Command::kCancel, "cancel",
                                 "Stop a queued or running job", "  spaidctl cancel jobs/...");

@@ -92,6 +92,7 @@ struct ListArgs {
 
 struct WatchArgs {
   std::string job;
+  std::string out;  // file for the solution
   int64_t first_event = 1;
 };
 

@@ -148,6 +148,7 @@ json ToJson(const JobInfo& job) {
           {"total", job.total},
           {"error", job.error ? ToJson(*job.error) : json(nullptr)},
           {"outcomes", std::move(outcomes)},
+          {"outcome_count", job.outcome_count},
           {"event_count", job.event_count}};
 }
 

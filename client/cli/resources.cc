@@ -153,8 +153,7 @@ ExitCode RunJobs(Session& session, const ListArgs& args) {
     } else if (!job.outcomes.empty()) {
       says = UpperSnake(Name(job.outcomes.front().outcome)) + " after " +
              FormatCount(job.outcomes.front().iterations);
-      if (job.outcomes.size() > 1)
-        says += " (first of " + std::to_string(job.outcomes.size()) + ")";
+      if (job.outcome_count > 1) says += " (one of " + std::to_string(job.outcome_count) + ")";
     } else if (job.state == JobState::kRunning && job.stage) {
       says = std::string(Name(*job.stage)) + ", " + FormatCount(job.done) + " of " +
              FormatCount(job.total);

@@ -6,6 +6,7 @@
 #include "client/cli/describe.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
+#include "client/cli/matrix_market.h"
 
 namespace spaid::cli {
 namespace {
@@ -31,12 +32,19 @@ ExitCode Show(const Session& session, const JobInfo& job, ExitCode code) {
 
 ExitCode RunWatch(Session& session, const WatchArgs& args) {
   ProgressReporter reporter(session.progress_mode(), stderr);
+  Solution solution;
   auto job = [&] {
     const Interrupt::Guard guard("no longer watching; the job goes on");
-    return session.client.Watch(args.job, session.Call({}, reporter), args.first_event);
+    return session.client.Watch(args.job, session.Call({}, reporter), args.first_event,
+                                args.out.empty() ? nullptr : &solution);
   }();
   reporter.Clear();
   if (!job.ok()) return session.out.Fail(job.error());
+  if (solution.rhs_count > 0) {
+    if (auto error = WriteVectors(args.out, solution.n, solution.rhs_count, solution.x)) {
+      return session.out.Fail(*error);
+    }
+  }
   return Show(session, *job, CodeOf(*job));
 }
 

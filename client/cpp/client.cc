@@ -250,8 +250,8 @@ Expected<std::vector<JobInfo>> Client::ListJobs(std::optional<JobState> state,
 }
 
 Expected<JobInfo> Client::Watch(const std::string& name, const CallOptions& options,
-                                int64_t first_event) {
-  return impl_->Watch(name, Call(options), first_event);
+                                int64_t first_event, Solution* solution) {
+  return impl_->Watch(name, Call(options), first_event, solution);
 }
 
 Expected<JobInfo> Client::Cancel(const std::string& name, const CallOptions& options) {

@@ -224,6 +224,7 @@ JobInfo FromProto(const v1::Job& in) {
     out.error = std::move(error);
   }
   for (const v1::RhsOutcome& outcome : in.outcomes()) out.outcomes.push_back(FromProto(outcome));
+  out.outcome_count = in.outcome_count();
   out.event_count = in.event_count();
   return out;
 }

@@ -39,7 +39,8 @@ struct Client::Impl {
   Expected<SolveResult> Solve(const std::string& matrix, int64_t n, std::span<const double> b,
                               const SolveOptions& options, const Call& call);
   Expected<CscMatrix> Download(const std::string& preconditioner, const Call& call);
-  Expected<JobInfo> Watch(const std::string& name, const Call& call, int64_t first_event);
+  Expected<JobInfo> Watch(const std::string& name, const Call& call, int64_t first_event,
+                          Solution* solution);
   Expected<MatrixInfo> GetMatrix(const std::string& name, const Call& call);
 
   // n of a stored matrix: remembered (a handle is immutable), else asked for.

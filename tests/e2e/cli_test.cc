@@ -238,6 +238,18 @@ TEST_F(Cli, WatchGivesTheOutcomesExitCode) {
   EXPECT_EQ(RunJson({"watch", bad}, 3).at("outcomes").at(0).at("outcome"), "MAX_ITERATIONS");
 }
 
+TEST_F(Cli, WatchFetchesWhatADetachedSolveFound) {
+  const std::string x_file = folder_ / "x.mtx";
+  const std::string job =
+      RunJson({"solve", "gallery:poisson:8", "--rhs=ones", "--rtol=1e-10", "--detach"}).at("job");
+  RunJson({"watch", job, "--out=" + x_file});
+  const auto x = cli::ReadVectors(x_file);
+  ASSERT_TRUE(x.ok()) << x.error().message;
+  EXPECT_EQ(x->rows, 512);
+  EXPECT_EQ(x->columns, 1);
+  for (const double value : x->values) EXPECT_NEAR(value, 1, 1e-6);
+}
+
 TEST_F(Cli, CompareMarksTheBest) {
   const json table = RunJson({"compare", "gallery:poisson:12", "--powers=1"});
   ASSERT_TRUE(table.at("best").is_number());

@@ -219,7 +219,8 @@ struct JobInfo {
     double true_residual = 0, true_relative_residual = 0;
     std::string detail;
   };
-  std::vector<RhsOutcome> outcomes;
+  std::vector<RhsOutcome> outcomes;  // of ListJobs: the first that did not converge, or the first
+  int64_t outcome_count = 0;         // of an ended solve: its right-hand sides
   int64_t event_count = 0;
 };
 
@@ -285,6 +286,13 @@ struct SolveResult {
   double nnz_ratio = 0;
   std::optional<Quality> quality;
   Timings timings;
+};
+
+// What a solve left, as Client::Watch brings it.
+struct Solution {
+  int64_t n = 0;
+  int32_t rhs_count = 0;  // 0: the job failed and has none
+  std::vector<double> x;  // n * rhs_count, column-major; the best iterate of each
 };
 
 struct BuildResult {
@@ -385,8 +393,10 @@ class Client {
   Expected<std::vector<JobInfo>> ListJobs(std::optional<JobState> state = {},
                                           const CallOptions& call = {});
   // Reports every event from `first_event` on until the job has ended; reconnects by itself.
-  Expected<JobInfo> Watch(const std::string& name, const CallOptions& call,
-                          int64_t first_event = 1);
+  // `solution`, where set: takes what a detached solve left, or one whose call broke (errors:
+  // NOT_A_SOLVE; SOLUTION_GONE where the server did not keep it).
+  Expected<JobInfo> Watch(const std::string& name, const CallOptions& call, int64_t first_event = 1,
+                          Solution* solution = nullptr);
   Expected<JobInfo> Cancel(const std::string& name, const CallOptions& call = {});
 
  private:

@@ -462,5 +462,46 @@ TEST(Watch, GoesOnBehindTheLastEventAfterABrokenConnection) {
   EXPECT_THAT(seen, ElementsAre(1, 2, 3));
 }
 
+// The connection breaks amid the solution: the events are not told again, the solution comes whole.
+TEST(Watch, BringsTheSolutionWhereAsked) {
+  const std::vector<double> x{1, 2, 3, 4};
+  int calls = 0;
+  ScriptedServer server({.watch = [&](grpc::ServerContext&, const v1::WatchJobRequest& request,
+                                      grpc::ServerWriter<v1::WatchJobResponse>& writer) {
+    v1::WatchJobResponse response;
+    if (request.first_event() <= 1) {
+      response.mutable_event()->set_number(1);
+      response.mutable_event()->mutable_finished()->mutable_job()->set_state(
+          v1::JOB_STATE_SUCCEEDED);
+      writer.Write(response);
+    }
+    if (!request.with_solution()) return grpc::Status::OK;
+    response.Clear();
+    response.mutable_solution()->set_n(2);
+    response.mutable_solution()->set_rhs_count(2);
+    writer.Write(response);
+    for (int64_t k = 0; k < 4; k += 2) {
+      response.Clear();
+      response.mutable_chunk()->set_array(v1::ARRAY_KIND_SOLUTION);
+      response.mutable_chunk()->set_offset(k);
+      response.mutable_chunk()->set_data(std::string(reinterpret_cast<const char*>(&x[k]), 16));
+      writer.Write(response);
+      if (++calls == 1) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "Socket closed");
+    }
+    return grpc::Status::OK;
+  }});
+  Client client({.address = server.address()});
+  int events = 0;
+  Solution solution;
+  const auto job =
+      client.Watch("jobs/1", {.on_progress = [&](const Progress&) { ++events; }}, 1, &solution);
+  ASSERT_TRUE(job.ok()) << job.error().message;
+  EXPECT_EQ(events, 1);
+  EXPECT_EQ(solution.n, 2);
+  EXPECT_EQ(solution.rhs_count, 2);
+  EXPECT_EQ(solution.x, x);
+  EXPECT_TRUE(client.Watch("jobs/1", {}).ok());
+}
+
 }  // namespace
 }  // namespace spaid
