@@ -196,8 +196,9 @@ void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
     std::fill(x.begin(), x.end(), 0.0);
     out->outcome = Outcome::kConverged;
     out->detail = "the right-hand side is zero, so is the solution";
-    out->history.push_back({rhs, 0, 0.0});
-    if (context.progress != nullptr) context.progress->OnResidual(out->history.back());
+    const ResidualPoint point{rhs, 0, 0.0};
+    if (options.keep_history) out->history.push_back(point);
+    if (context.progress != nullptr) context.progress->OnResidual(point);
     return;
   }
   System system{.a = &a,

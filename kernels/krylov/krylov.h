@@ -48,8 +48,9 @@ struct SolveOptions {
   double rtol = 1e-8;                 // > 0, or 0 with atol > 0; finite
   double atol = 0;                    // >= 0
   int64_t max_iterations =
-      10000;             // 1 .. 2^31 - 1; a BiCGSTAB iteration is two products, counted once
-  int64_t restart = 50;  // m of GMRES(m); >= 1
+      10000;                 // 1 .. 2^31 - 1; a BiCGSTAB iteration is two products, counted once
+  int64_t restart = 50;      // m of GMRES(m); >= 1
+  bool keep_history = true;  // false: residuals go to the progress sink alone
 };
 
 struct RhsResult {
@@ -58,7 +59,8 @@ struct RhsResult {
   double true_residual = 0;           // ‖b − A x‖₂, recomputed
   double true_relative_residual = 0;  // the same / ‖b‖₂ (0 for b = 0 and x = 0)
   std::string detail;                 // for people: what happened, where
-  // Every iteration, iteration 0 first; over 100,000 points every second one goes, and so on.
+  // With keep_history: every iteration, iteration 0 first; over 100,000 points every second one
+  // goes, and so on.
   std::vector<ResidualPoint> history;
 };
 

@@ -104,7 +104,7 @@ bool Run::MayIterate() {
 void Run::Report(double norm) {
   const ResidualPoint point{system_.rhs, static_cast<int32_t>(out_.iterations),
                             system_.b_norm > 0 ? norm / system_.b_norm : norm};
-  if (out_.iterations % history_stride_ == 0) {
+  if (system_.options->keep_history && out_.iterations % history_stride_ == 0) {
     if (out_.history.size() >= kMaxHistory) {
       size_t kept = 0;
       for (size_t i = 0; i < out_.history.size(); i += 2) out_.history[kept++] = out_.history[i];

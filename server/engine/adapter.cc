@@ -259,7 +259,11 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::Solve(
     const Matrix& a, const kernels::Preconditioner* m, std::span<const double> b,
     std::span<const double> x0, const kernels::SolveOptions& options, Job& job) const {
   JobBridge bridge(job, options_.threads);
-  auto solved = engine_.Solve(a.csc, m, b, x0, options, bridge.context());
+  // Residuals reach the job as they come; kept a second time they would take memory that no budget
+  // counts.
+  kernels::SolveOptions without_history = options;
+  without_history.keep_history = false;
+  auto solved = engine_.Solve(a.csc, m, b, x0, without_history, bridge.context());
   if (!solved.ok()) return ToAbsl(solved.status());
   if (Metrics* metrics = options_.metrics) {
     for (const kernels::RhsResult& rhs : solved->rhs) {

@@ -237,6 +237,24 @@ TEST_F(AdapterTest, ProgressAndResidualsReachTheJob) {
   EXPECT_EQ(residuals, 3);
 }
 
+TEST_F(AdapterTest, ResidualsAreTheJobsAlone) {
+  const auto engine = kernels::MakeCpuEngine();
+  EngineAdapter adapter(*engine, {.threads = 1});
+  const std::vector<double> b{6, 6, 0, 0};  // the second right-hand side is zero
+  kernels::SolveOptions options;
+  options.method = kernels::Method::kGmres;
+  auto job = RunningJob();
+  auto solved = adapter.Solve(*Prepare(Upper()), nullptr, b, {}, options, *job);
+  ASSERT_TRUE(solved.ok()) << solved.status();
+  for (const kernels::RhsResult& rhs : solved->rhs) EXPECT_TRUE(rhs.history.empty());
+  job->Finish(absl::OkStatus());
+  int residuals = 0;
+  for (const auto& event : job->Read(1, 100).events) {
+    residuals += event.residuals().residuals_size();
+  }
+  EXPECT_GE(residuals, 3) << "of the first two or more, of the second one";
+}
+
 TEST_F(AdapterTest, RefusesWhatIsTooLarge) {
   EngineAdapter small(engine_, {.threads = 1, .max_build_bytes = 1000});
   kernels::BuildEstimate estimate;
