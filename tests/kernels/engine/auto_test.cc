@@ -114,8 +114,8 @@ TEST(Auto, SaysWhichOptionsItDrops) {
                                   "gram_pivot_limit"));
 }
 
-// 1600 local problems of some 200 columns, against iterations that stay in the caches: on one thread
-// the build takes as long as thousands of them.
+// 1600 local problems of some 200 columns, against iterations that stay in the caches: on one
+// thread the build takes as long as thousands of them.
 PreconditionerSpec CostlyAuto() {
   PreconditionerSpec spec = Spec(EngineKind::kAuto);
   spec.static_spai.pattern.power = 10;
