@@ -2,6 +2,7 @@
 // in the graph of the pattern.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -225,9 +226,14 @@ int64_t GroupSize(const Rules& rules, int64_t k) {
   return size;
 }
 
-// Plan and build, on one thread. The same columns whenever it is called.
-double PredictTotalNs(const Rules& rules, const Bounds& bounds, LocalSolver solver,
-                      const StopToken& stop) {
+// From a sample, the same whenever it is taken.
+struct Prediction {
+  double ns = 0;     // of plan and build on one thread
+  double steps = 0;  // of counting every column
+};
+
+Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver solver,
+                         const StopToken& stop) {
   const int64_t n = rules.a.n_cols;
   Explorer explorer(n);
   const auto column_ns = [&](int64_t k) {
@@ -253,14 +259,15 @@ double PredictTotalNs(const Rules& rules, const Bounds& bounds, LocalSolver solv
       heavy.begin(), heavy.begin() + static_cast<int64_t>(kept), heavy.end(),
       [&](int64_t x, int64_t y) { return weight(x) != weight(y) ? weight(x) > weight(y) : x < y; });
   heavy.resize(kept);
-  double total = 0;
+  Prediction total;
   int64_t steps = 0, looked_at = 0;
   for (const int64_t k : heavy) {
     if (steps > kSampleSteps || stop.stop_requested()) break;
-    total += column_ns(k);
+    total.ns += column_ns(k);
     steps += explorer.Steps(rules);
     ++looked_at;
   }
+  total.steps = static_cast<double>(steps);
   heavy.resize(static_cast<size_t>(looked_at));  // the others belong to the sample
   std::sort(heavy.begin(), heavy.end());
 
@@ -282,8 +289,41 @@ double PredictTotalNs(const Rules& rules, const Bounds& bounds, LocalSolver solv
     steps += explorer.Steps(rules);
     ++sampled;
   }
-  return sampled > 0 ? total + sum / static_cast<double>(sampled) * static_cast<double>(rest)
-                     : total;
+  if (sampled > 0) {
+    const double times = static_cast<double>(rest) / static_cast<double>(sampled);
+    total.ns += times * sum;
+    total.steps += times * static_cast<double>(steps);
+  }
+  return total;
+}
+
+// Every column; nullopt where that takes more than kStepBudget steps (which columns were looked at
+// by then depends on the threads, whether it does not).
+Result<std::optional<Totals>> CountAll(const Rules& rules, const Context& context) {
+  const int64_t n = rules.a.n_cols;
+  struct Worker {
+    std::unique_ptr<Explorer> explorer;
+    Totals totals;
+  };
+  std::vector<Worker> workers(static_cast<size_t>(ResolveThreads(context.threads)));
+  std::atomic<int64_t> steps = 0;
+  const StopReason stopped =
+      ParallelFor(n, 256, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
+        if (static_cast<double>(steps.load(std::memory_order_relaxed)) > kStepBudget) return;
+        Worker& own = workers[static_cast<size_t>(worker)];
+        if (!own.explorer) own.explorer = std::make_unique<Explorer>(n);
+        int64_t taken = 0;
+        for (int64_t k = begin; k < end; ++k) {
+          own.explorer->Count(rules, k, own.totals);
+          taken += own.explorer->Steps(rules);
+        }
+        steps.fetch_add(taken, std::memory_order_relaxed);
+      });
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "estimate of static SPAI");
+  if (static_cast<double>(steps.load()) > kStepBudget) return std::optional<Totals>();
+  Totals totals;
+  for (const Worker& own : workers) totals.Add(own.totals);
+  return std::optional<Totals>(totals);
 }
 
 Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_pattern,
@@ -296,12 +336,16 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   Rules rules{a, user_pattern != nullptr ? *user_pattern : a, pattern.power, {}, {}, {}, {}};
   rules.equal_columns = FindEqualColumns(a, context.threads);
   if (pattern.ensure_row) {
-    rules.transposed = Transpose(a);
+    Result<Pattern> transposed = Transpose(a, context);
+    if (!transposed.ok()) return transposed.status();
+    rules.transposed = *std::move(transposed);
     rules.rows_of_a = *rules.transposed;
   }
   bool matched = true;
   if (pattern.row_match) {
-    const Array<int32_t> row_of_column = MaximumMatching(a);
+    const Result<Array<int32_t>> matching = MaximumMatching(a, context);
+    if (!matching.ok()) return matching.status();
+    const Array<int32_t>& row_of_column = *matching;
     Array<int32_t> column_of_row(static_cast<size_t>(n));
     for (size_t j = 0; j < row_of_column.size() && matched; ++j) {
       matched = row_of_column[j] >= 0;
@@ -311,34 +355,27 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   }
 
   const Bounds bounds = matched ? WalkBounds(rules) : BoundsWithoutMatching(rules);
-  double steps = 0;
-  for (const double e : bounds.entries) steps += e;
+  const Prediction prediction = PredictTotals(rules, bounds, options.local_solver, context.stop);
+  std::optional<Totals> counted;
+  if (matched && prediction.steps <= 2 * kStepBudget) {
+    Result<std::optional<Totals>> result = CountAll(rules, context);
+    if (!result.ok()) return result.status();
+    counted = *result;
+  }
   Totals totals;
-  if (matched && steps <= kStepBudget) {
-    struct Worker {
-      std::unique_ptr<Explorer> explorer;
-      Totals totals;
-    };
-    std::vector<Worker> workers(static_cast<size_t>(ResolveThreads(context.threads)));
-    const StopReason stopped =
-        ParallelFor(n, 1024, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
-          Worker& own = workers[static_cast<size_t>(worker)];
-          if (!own.explorer) own.explorer = std::make_unique<Explorer>(n);
-          for (int64_t k = begin; k < end; ++k) own.explorer->Count(rules, k, own.totals);
-        });
-    if (stopped != StopReason::kNone) return StopStatus(stopped, "estimate of static SPAI");
-    for (const Worker& own : workers) totals.Add(own.totals);
+  if (counted) {
+    totals = *counted;
   } else {
     AddBounds(bounds, n, totals);
-    double indices = 0;
-    for (const double c : bounds.columns) indices += c;
-    if (indices <= kStepBudget) {  // M's own size is the figure that matters most
-      Context quiet = context;
-      quiet.progress = nullptr;
-      const Result<int64_t> nnz = CountPattern(a, user_pattern, pattern, quiet);
-      if (!nnz.ok()) return nnz.status();
-      totals.nnz_m = *nnz;
-    }
+    // M's own size is the figure that matters most, and cheaper to count.
+    Context quiet = context;
+    quiet.progress = nullptr;
+    PatternOptions limited = pattern;
+    const auto budget = static_cast<int64_t>(kStepBudget);
+    limited.max_nnz = pattern.max_nnz > 0 ? std::min(pattern.max_nnz, budget) : budget;
+    const Result<int64_t> nnz = CountPattern(a, user_pattern, limited, quiet);
+    if (!nnz.ok()) return nnz.status();
+    if (*nnz <= limited.max_nnz) totals.nnz_m = *nnz;
   }
   if (pattern.max_nnz > 0) totals.nnz_m = std::min(totals.nnz_m, pattern.max_nnz);
 
@@ -351,7 +388,7 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   counts.sum_n1 = totals.sum_n1;
   counts.qr_flops = totals.qr_flops;
   counts.gram_flops = totals.gram_flops;
-  counts.predicted_ns = PredictTotalNs(rules, bounds, options.local_solver, context.stop);
+  counts.predicted_ns = prediction.ns;
   if (const StopReason reason = context.stop.Poll(); reason != StopReason::kNone) {
     return StopStatus(reason, "estimate of static SPAI");
   }
