@@ -132,6 +132,9 @@ int main(int argc, char** argv) {
     const double t0 = MPI_Wtime();
     if (peer == "fsai") {
       HYPRE_FSAICreate(&m);
+      // One application an iteration: by default it iterates by itself.
+      Check(HYPRE_FSAISetMaxIterations(m, 1), "FSAI options");
+      Check(HYPRE_FSAISetTolerance(m, 0), "FSAI options");
       Check(HYPRE_FSAISetup(m, matrix, Par(b), Par(x)), "FSAI set-up");
     } else {
       HYPRE_ParaSailsCreate(MPI_COMM_WORLD, &m);

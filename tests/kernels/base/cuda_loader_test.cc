@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -13,8 +14,16 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// A stand-in for libspaid_cuda.so: beside this program, or in ../lib of a build tree.
+std::string FakeCuda(const std::string& name) {
+  const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::string file = "libfake_cuda_" + name + ".so";
+  const auto beside = here / file;
+  return std::filesystem::exists(beside) ? beside.string() : (here / "../lib" / file).string();
+}
+
 TEST(CudaLoaderTest, ListsMoreDevicesThanTheFirstGuess) {
-  const CudaDevices cuda = LoadCudaDevices({"/nonexistent/libspaid_cuda.so", FAKE_CUDA_DEVICES});
+  const CudaDevices cuda = LoadCudaDevices({"/nonexistent/libspaid_cuda.so", FakeCuda("devices")});
   ASSERT_TRUE(cuda.available) << cuda.status;
   EXPECT_EQ(cuda.status, "20 devices, driver 13.1, runtime 13.0");
   ASSERT_EQ(cuda.devices.size(), 20u);
@@ -39,19 +48,19 @@ TEST(CudaLoaderTest, NotFoundNamesEveryPlace) {
 
 TEST(CudaLoaderTest, SaysWhatAnswersWrong) {
   const struct {
-    const char* path;
+    std::string path;
     const char* why;
   } cases[] = {
-      {FAKE_CUDA_NO_DRIVER, "no NVIDIA driver answers (cudaSomething: fake words)"},
-      {FAKE_CUDA_OLD_DRIVER, "the NVIDIA driver is for CUDA 11.4"},
-      {FAKE_CUDA_NO_DEVICE, "no CUDA device is visible"},
-      {FAKE_CUDA_BROKEN, "CUDA does not work here: cudaSomething: fake words"},
-      {FAKE_CUDA_OLD_ABI, "has interface version 2, this program needs 1"},
-      {FAKE_CUDA_NOT_OURS, "has no symbol spaid_cuda_interface"},
+      {FakeCuda("no_driver"), "no NVIDIA driver answers (cudaSomething: fake words)"},
+      {FakeCuda("old_driver"), "the NVIDIA driver is for CUDA 11.4"},
+      {FakeCuda("no_device"), "no CUDA device is visible"},
+      {FakeCuda("broken"), "CUDA does not work here: cudaSomething: fake words"},
+      {FakeCuda("old_abi"), "has interface version 2, this program needs 1"},
+      {FakeCuda("not_ours"), "has no symbol spaid_cuda_interface"},
   };
   for (const auto& c : cases) {
     // A good library behind the bad one must not hide that the installation is broken.
-    const CudaDevices cuda = LoadCudaDevices({c.path, FAKE_CUDA_DEVICES});
+    const CudaDevices cuda = LoadCudaDevices({c.path, FakeCuda("devices")});
     EXPECT_FALSE(cuda.available) << c.path;
     EXPECT_TRUE(cuda.devices.empty()) << c.path;
     EXPECT_THAT(cuda.status, HasSubstr(c.why)) << c.path;

@@ -130,7 +130,8 @@ TEST_P(Wide, AgreesWithTheOracle) {
       EXPECT_NEAR(result.residual_norms[at], norms[at], 1e-13 + noise) << k;
       if (k % 40 != 0 && k < n - t) continue;  // the oracle is slow
       std::vector<int64_t> j_set;
-      for (const int32_t i : CscView(result.m).column(k)) j_set.push_back(i);
+      const CscView built = result.m;
+      for (const int32_t i : built.column(k)) j_set.push_back(i);
       const oracle::Vector m = oracle::SpaiColumn(dense, k, j_set);
       oracle::Vector e(static_cast<size_t>(n), 0);
       e[at] = 1;

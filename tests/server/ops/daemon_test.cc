@@ -1,4 +1,6 @@
 // The program itself: its flags, its refusals, its exit codes. (Its work is tested in tests/e2e.)
+#include "tests/e2e/daemon.h"
+
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -42,7 +44,7 @@ Ran RunDaemon(std::vector<std::string> arguments, const std::string& until = "")
     dup2(out[1], 1);
     dup2(err[1], 2);
     for (const int fd : {out[0], out[1], err[0], err[1]}) close(fd);
-    std::string program = SPAID_PROGRAM;
+    std::string program = spaid::e2e::DaemonProgram();
     std::vector<char*> argv{program.data()};
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);

@@ -9,11 +9,10 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "golden.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "spaid/v1/job.pb.h"
@@ -124,10 +123,8 @@ std::vector<std::string> Incompatibilities(const FileDescriptorSet& old,
 }
 
 FileDescriptorSet Golden() {
-  std::ifstream in(SPAID_GOLDEN);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
   FileDescriptorSet set;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &set)) << SPAID_GOLDEN;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kGolden, &set));
   return set;
 }
 
@@ -183,7 +180,7 @@ TEST_F(WireContract, IsCompatibleWithWhatWasPublished) {
 TEST_F(WireContract, TheSnapshotHasAllThatIsServed) {
   std::string missing;
   for (const std::string& line : Incompatibilities(Compiled(), golden_)) missing += line + "\n";
-  EXPECT_EQ(missing, "") << "add it to " << SPAID_GOLDEN;
+  EXPECT_EQ(missing, "") << "add it to proto/golden";
 }
 
 // That the test can fail.
