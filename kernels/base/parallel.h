@@ -1,12 +1,17 @@
 // Threads for the CPU backend: a fixed team per call, work taken in batches from a shared counter.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
 #include "kernels/base/context.h"
 
 namespace spaid::kernels {
+
+// What one thread writes all the time stands this far from what another does (two cache lines: they
+// are fetched in pairs).
+inline constexpr size_t kApart = 128;
 
 // `threads` of a Context, resolved: at least 1, at most the usable cores where 0.
 int ResolveThreads(int threads);

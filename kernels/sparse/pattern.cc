@@ -25,7 +25,7 @@ constexpr int64_t kCopyBatch = 4096;  // columns of a plain copy
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
 // A set of indices: a bitmap to test, a list to visit and to clear.
-class IndexSet {
+class alignas(kApart) IndexSet {
  public:
   explicit IndexSet(int64_t n) { words_.assign(Z(n / 64 + 1), 0); }
 

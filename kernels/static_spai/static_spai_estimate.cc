@@ -301,7 +301,7 @@ Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver s
 // by then depends on the threads, whether it does not).
 Result<std::optional<Totals>> CountAll(const Rules& rules, const Context& context) {
   const int64_t n = rules.a.n_cols;
-  struct Worker {
+  struct alignas(kApart) Worker {
     std::unique_ptr<Explorer> explorer;
     Totals totals;
   };

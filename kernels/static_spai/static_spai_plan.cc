@@ -119,9 +119,10 @@ void SortIntoGroups(const Array<int32_t>& group, StaticSpaiPlan& plan) {
   }
 }
 
-struct WorkerTotals {
+struct alignas(kApart) WorkerTotals {
   std::optional<LocalCounter> counter;
   LocalCounts largest;
+  LongPairs long_pairs;
 };
 
 void TakeLargest(const LocalCounts& counts, LocalCounts& largest) {
@@ -290,7 +291,6 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
   progress.NextStep(1);
   const int threads = ResolveThreads(context.threads);
   std::vector<WorkerTotals> workers(static_cast<size_t>(threads));
-  std::vector<LongPairs> long_pairs(static_cast<size_t>(threads));
   Array<GroupFigures> figures(static_cast<size_t>(plan->n_groups()));
   stopped = ParallelFor(
       plan->n_groups(), 512, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
@@ -301,7 +301,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
           const std::span<const int32_t> j = m.column(members[0]);
           const LocalCounts counts = own.counter->Count(a, plan->equal_columns, j);
           TakeLargest(counts, own.largest);
-          long_pairs[static_cast<size_t>(worker)].Add(own.counter->longs(), j);
+          own.long_pairs.Add(own.counter->longs(), j);
           const auto n2 = static_cast<int64_t>(j.size());
           const auto columns = static_cast<int64_t>(members.size());
           GroupFigures& own_figures = figures[static_cast<size_t>(g)];
@@ -313,7 +313,11 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
         }
       });
   if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
-  for (const WorkerTotals& own : workers) TakeLargest(own.largest, plan->largest);
+  std::vector<LongPairs> long_pairs;
+  for (WorkerTotals& own : workers) {
+    TakeLargest(own.largest, plan->largest);
+    long_pairs.push_back(std::move(own.long_pairs));
+  }
   plan->long_pairs = LongPairs::Merge(long_pairs);
   MakeBatches(figures, *plan);
 
