@@ -90,7 +90,7 @@ def main():
                                              f'--max-run={args.max_run}', *flags)
         for method, engine in COLUMNS:
             row['solves'][f'{method} {engine}'] = call(
-                args, 'solve', matrix['name'], f'--rhs={args.rhs}', f'--method={method}',
+                args, 'solve', path, f'--rhs={args.rhs}', f'--method={method}',
                 '--rtol=1e-8', '--max-iterations=5000', '--restart=50',
                 f'--max-run={args.max_run}', *ENGINES[engine])
         print(name, file=sys.stderr, flush=True)

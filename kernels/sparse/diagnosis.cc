@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/parallel.h"
 #include "kernels/sparse/pattern.h"
 
 namespace spaid::kernels {
@@ -69,15 +70,15 @@ class SymmetryWalk {
   double Run() {
     d_.structurally_symmetric = true;
     d_.numerically_symmetric = true;
-    next_.assign(a_.col_ptr.begin(), a_.col_ptr.end() - 1);
+    next_.assign(Z(a_.n_cols), 0);
     for (int64_t j = 0; j < a_.n_cols; ++j) {
       SkipLonely(j, j);
       const int64_t end = a_.col_ptr[Z(j) + 1];
-      for (int64_t p = next_[Z(j)]; p < end; ++p) {
+      for (int64_t p = Next(j); p < end; ++p) {
         const int64_t i = a_.row_idx[Z(p)];
         if (i == j) continue;
         SkipLonely(i, j);
-        const int64_t q = next_[Z(i)];
+        const int64_t q = Next(i);
         if (q < a_.col_ptr[Z(i) + 1] && a_.row_idx[Z(q)] == j) {
           ++next_[Z(i)];
           Differ(i, j, a_.values[Z(p)], a_.values[Z(q)]);
@@ -106,12 +107,14 @@ class SymmetryWalk {
     int64_t row = -1, column = -1;
   };
 
+  int64_t Next(int64_t i) const { return a_.col_ptr[Z(i)] + next_[Z(i)]; }
+
   // The entries of column i above row `row` have no mirror.
   void SkipLonely(int64_t i, int64_t row) {
-    int64_t& q = next_[Z(i)];
-    for (; q < a_.col_ptr[Z(i) + 1] && a_.row_idx[Z(q)] < row; ++q) {
+    for (int64_t q = Next(i); q < a_.col_ptr[Z(i) + 1] && a_.row_idx[Z(q)] < row; ++q) {
       Lonely(i, a_.row_idx[Z(q)]);
       Differ(i, a_.row_idx[Z(q)], 0, a_.values[Z(q)]);
+      ++next_[Z(i)];
     }
   }
 
@@ -137,7 +140,7 @@ class SymmetryWalk {
 
   const CscView& a_;
   Diagnosis& d_;
-  Array<int64_t> next_;
+  Array<int32_t> next_;  // counted from the column's first entry
   First structure_, values_;
   double largest_relative_ = 0;
 };
@@ -347,14 +350,20 @@ void LookAtRows(const CscView& a, Diagnosis& d) {
 
 }  // namespace
 
-Diagnosis Diagnose(const CscView& a) {
+Diagnosis Diagnose(const CscView& a, int threads) {
   Diagnosis d;
   d.n = a.n_cols;
   d.nnz = a.nnz();
   for (const double v : a.values) d.max_abs_value = std::max(d.max_abs_value, std::abs(v));
-  LookAtColumns(a, d);
-  LookAtRows(a, d);
-  const double pair_asymmetry = SymmetryWalk(a, d).Run();
+  // Each writes fields of its own; the longest goes first.
+  double pair_asymmetry = 0;
+  ParallelFor(3, 1, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t look = begin; look < end; ++look) {
+      if (look == 0) pair_asymmetry = SymmetryWalk(a, d).Run();
+      if (look == 1) LookAtRows(a, d);
+      if (look == 2) LookAtColumns(a, d);
+    }
+  });
   d.structural_rank = StructuralRank(a, d.explicit_zeros, d.zero_diagonal.count == 0);
   Explain(pair_asymmetry, d);
   return d;

@@ -10,6 +10,7 @@
 // n_rows). `validation.h` checks that and brings other input into this form.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -17,16 +18,27 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/memory.h"
+
 namespace spaid::kernels {
 
 // std::vector that leaves new elements uninitialised, so that a large array that is about to be
-// overwritten touches each page once.
+// overwritten touches each page once; large ones stand on huge pages.
 template <class T>
 struct DefaultInitAllocator : std::allocator<T> {
   template <class U>
   struct rebind {
     using other = DefaultInitAllocator<U>;
   };
+  T* allocate(size_t n) {
+    if (n < kLargeBytes / sizeof(T)) return std::allocator<T>::allocate(n);
+    if (n > static_cast<size_t>(PTRDIFF_MAX) / sizeof(T)) throw std::bad_array_new_length();
+    return static_cast<T*>(AllocateLarge(n * sizeof(T)));
+  }
+  void deallocate(T* p, size_t n) {
+    if (n < kLargeBytes / sizeof(T)) return std::allocator<T>::deallocate(p, n);
+    FreeLarge(p);
+  }
   template <class U>
   void construct(U* p) {
     ::new (static_cast<void*>(p)) U;

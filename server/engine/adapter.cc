@@ -88,7 +88,8 @@ absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
   matrix->csc = std::move(canonical).value();
   const kernels::CscMatrix& csc = matrix->csc;
   matrix->pattern_only = options.pattern_only;
-  matrix->diagnosis = options.pattern_only ? DiagnosePattern(csc) : kernels::Diagnose(csc);
+  matrix->diagnosis =
+      options.pattern_only ? DiagnosePattern(csc) : kernels::Diagnose(csc, options_.threads);
   RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
   matrix->pattern_digest = PatternDigest(csc.n_cols, csc.col_ptr, csc.row_idx);
   if (!options.pattern_only) matrix->value_digest = ValueDigest(csc.values);

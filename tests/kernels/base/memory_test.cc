@@ -1,0 +1,28 @@
+#include "kernels/base/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
+
+namespace spaid::kernels {
+namespace {
+
+TEST(LargeMemory, IsAlignedWritableAndFreed) {
+  for (const size_t bytes : {kLargeBytes, kLargeBytes + 1, 3 * kLargeBytes - 7}) {
+    void* memory = AllocateLarge(bytes);
+    ASSERT_NE(memory, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % (size_t{2} << 20), 0u);
+    std::memset(memory, 1, bytes);
+    FreeLarge(memory);
+  }
+}
+
+TEST(LargeMemory, WhatThereIsNotThrows) {
+  EXPECT_THROW(AllocateLarge(std::numeric_limits<size_t>::max() / 4), std::bad_alloc);
+}
+
+}  // namespace
+}  // namespace spaid::kernels
