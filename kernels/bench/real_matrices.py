@@ -65,15 +65,61 @@ def table(header, rows):
     print(flush=True)
 
 
+def is_hard(row):
+    """Singular, indefinite or without a diagonal: what a user must be told about."""
+    d = row['upload']['diagnosis']
+    counted = ('missing_diagonal', 'zero_diagonal', 'empty_rows', 'empty_columns')
+    build = row['builds']['SPAI p1']
+    return ('error' in build or build['quality']['warnings'] or
+            any(d[key]['count'] for key in counted) or d['constants_in_null_space'] or
+            -1 < d['structural_rank'] < row['upload']['n'] or
+            row['solves']['cg none'].get('outcome') == 'INDEFINITE')
+
+
+def clause(sentence):
+    """What it is, without what it does and what helps: up to the first colon that is in no bracket."""
+    depth = 0
+    for at, char in enumerate(sentence):
+        depth += (char == '(') - (char == ')')
+        if depth == 0 and sentence.startswith(': ', at):
+            return sentence[:at]
+    return sentence.rstrip('.')
+
+
+def print_tables(results):
+    table(['matrix', 'n', 'nnz'] + [f'{e}, {m}' for m, e in COLUMNS],
+          [[r['matrix'], r['upload']['n'], r['upload']['nnz']] +
+           [cell(r['solves'][f'{m} {e}']) for m, e in COLUMNS]
+           for r in results if 'error' not in r['upload']])
+    rows = []
+    for r in results:
+        if 'error' in r['upload']:
+            rows.append([r['matrix'], r['upload']['error']['message'], '', '', ''])
+        elif is_hard(r):
+            build = r['builds']['SPAI p1']
+            warnings = ([build['error']['message']] if 'error' in build else
+                        [clause(w) for w in build['quality']['warnings']])
+            rows.append([r['matrix'],
+                         '; '.join(clause(f) for f in r['upload']['diagnosis']['findings']),
+                         '; '.join(warnings) or 'nothing', say(r['solves']['cg none']),
+                         say(r['solves']['bicgstab SPAI p1'])])
+    table(['matrix', 'the diagnosis says', 'the build of SPAI p1 warns', 'CG, no preconditioner',
+           'BiCGSTAB, SPAI p1'], rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--address', required=True)
+    parser.add_argument('--address')
     parser.add_argument('--spaidctl', default='build/release/bin/spaidctl')
     parser.add_argument('--rhs', default='ones')
     parser.add_argument('--max-run', default='60')
     parser.add_argument('--out')
-    parser.add_argument('folder')
+    parser.add_argument('folder', help='or a result.json of an earlier run, to print its tables')
     args = parser.parse_args()
+    if args.folder.endswith('.json'):
+        with open(args.folder) as file:
+            print_tables(json.load(file))
+        return
     results = []
     for path in sorted(glob.glob(os.path.join(args.folder, '*.mtx*'))):
         name = os.path.basename(path).split('.')[0]
@@ -95,23 +141,7 @@ def main():
                 f'--max-run={args.max_run}', *ENGINES[engine])
         print(name, file=sys.stderr, flush=True)
 
-    table(['matrix', 'n', 'nnz'] + [f'{e}, {m}' for m, e in COLUMNS],
-          [[r['matrix'], r['upload']['n'], r['upload']['nnz']] +
-           [cell(r['solves'][f'{m} {e}']) for m, e in COLUMNS]
-           for r in results if 'error' not in r['upload']])
-    rows = []
-    for r in results:
-        if 'error' in r['upload']:
-            rows.append([r['matrix'], r['upload']['error']['message'], '', ''])
-            continue
-        findings = r['upload']['diagnosis']['findings']
-        build = r['builds']['SPAI p1']
-        warnings = ([build['error']['message']] if 'error' in build else
-                    build['quality']['warnings'])
-        if findings or warnings:
-            rows.append([r['matrix'], '; '.join(findings), '; '.join(warnings) or 'nothing',
-                         say(r['solves']['bicgstab SPAI p1'])])
-    table(['matrix', 'diagnosis', 'static SPAI, p = 1', 'BiCGSTAB with it'], rows)
+    print_tables(results)
     if args.out:
         with open(args.out, 'w') as out:
             json.dump(results, out, indent=1)

@@ -201,6 +201,9 @@ TEST(Drain, AnIdleDaemonGoesAtOnceAndTakesItsPortFileWithIt) {
 }
 
 TEST(Memory, OfAnUploadIsTheMatrixAndLittleMore) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow and quarantine are memory, too";
+#endif
   Daemon daemon;
   ASSERT_TRUE(daemon.serving()) << daemon.log();
   Client client({.address = daemon.address()});
