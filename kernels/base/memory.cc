@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <cstdlib>
 #include <new>
 
 namespace spaid::kernels {
@@ -13,8 +12,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 }  // namespace
 
 void* AllocateLarge(size_t bytes) {
-  void* memory = nullptr;
-  if (posix_memalign(&memory, kHugePage, bytes) != 0) throw std::bad_alloc();
+  void* memory = ::operator new(bytes, std::align_val_t(kHugePage));
   // Whole pages only: what follows the array may be another's. Refused where there are no huge
   // pages, which is no error.
   const size_t whole = bytes / kHugePage * kHugePage;
@@ -22,6 +20,6 @@ void* AllocateLarge(size_t bytes) {
   return memory;
 }
 
-void FreeLarge(void* memory) noexcept { std::free(memory); }
+void FreeLarge(void* memory) noexcept { ::operator delete(memory, std::align_val_t(kHugePage)); }
 
 }  // namespace spaid::kernels

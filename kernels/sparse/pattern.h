@@ -22,7 +22,7 @@ struct PatternOptions {
   // 0 <= τ <= 1, the diagonal always. Unset: every stored entry of A is in the pattern. Not used
   // with a pattern of the user.
   std::optional<double> keep_tau = std::nullopt;
-  // J_k grows by {j : a_kj stored}: cures e_k outside the reach of J_k (engines.md section 1).
+  // J_k grows by {j : a_kj stored}: cures e_k outside the reach of J_k.
   bool ensure_row = false;
   // A maximum-matching row permutation Q of A first (rows and columns that the matching leaves over
   // are paired in ascending order): the pattern is that of P(Q base) Q, P the power, so that column

@@ -234,8 +234,8 @@ TEST(ParallelForTest, WhatABatchThrowsReachesTheCallerAndEndsTheLoop) {
       ++batches;
       if (begin == 3) throw std::runtime_error("boom");
     };
-    EXPECT_THROW(ParallelFor(100000, 1, threads, body), std::runtime_error);
-    EXPECT_LT(batches, 100000);
+    // Years of batches: it returns because the loop ends.
+    EXPECT_THROW(ParallelFor(int64_t{1} << 60, 1, threads, body), std::runtime_error);
     batches = 0;
     ParallelFor(3, 1, threads, body);  // the pool works on
     EXPECT_EQ(batches, 3);

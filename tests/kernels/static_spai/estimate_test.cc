@@ -19,8 +19,12 @@ constexpr size_t kSmallPiece = 1024;
 
 void* Allocate(size_t size, size_t alignment) {
   if (size > kSmallPiece && g_live + static_cast<int64_t>(size) > g_limit) throw std::bad_alloc();
-  void* p = alignment <= alignof(std::max_align_t) ? std::malloc(size)
-                                                   : std::aligned_alloc(alignment, size);
+  void* p = nullptr;
+  if (alignment <= alignof(std::max_align_t)) {
+    p = std::malloc(size);
+  } else if (posix_memalign(&p, alignment, size) != 0) {
+    p = nullptr;
+  }
   if (p == nullptr) throw std::bad_alloc();
   const int64_t live = g_live += static_cast<int64_t>(malloc_usable_size(p));
   int64_t peak = g_peak;
@@ -37,8 +41,20 @@ void Release(void* p) noexcept {
 }  // namespace
 
 void* operator new(size_t size) { return Allocate(size, 1); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {  // std::stable_partition's buffer
+  try {
+    return Allocate(size, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* p) noexcept { Release(p); }
 void operator delete(void* p, size_t) noexcept { Release(p); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  return Allocate(size, static_cast<size_t>(alignment));
+}
+void operator delete(void* p, std::align_val_t) noexcept { Release(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { Release(p); }
 
 namespace spaid::kernels {
 namespace {
