@@ -489,7 +489,8 @@ TEST(WatchJob, BringsTheSolutionOfADetachedJob) {
   // Events alone, as before, where nobody asks.
   EXPECT_EQ(WaitEnded(h, job).name(), job);
   EXPECT_EQ(h.backend->rhs_budget().used(), 64);
-  // Its room is needed: another solve of 160 of the 200 bytes.
+  // Its room is needed, and no stream of before holds it: another solve of 160 of the 200 bytes.
+  ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
   header.set_rhs_count(5);
   SolveCall other = OpenSolve(h);
   other.Head(header).Chunk(Rhs(std::vector<double>(10, 6.0))).Done();
