@@ -7,6 +7,7 @@
 
 #include "kernels/dense/cholesky.h"
 #include "kernels/dense/qr.h"
+#include "kernels/static_spai/gram_checks.h"
 #include "kernels/static_spai/local_kernels.h"
 #include "kernels/static_spai/static_spai_tuning.h"
 
@@ -37,22 +38,10 @@ bool TooLargeForQr(int64_t rows, int64_t columns, int64_t targets) {
          PadToLanes(std::max(rows, columns)) * (columns + targets) > tuning::kMaxDenseEntries;
 }
 
-// Zero has residual 1, so a minimum over it is rounding of an ill-conditioned problem.
-constexpr double kWorthlessResidual = 1 + 1e-10;
-
 bool AllFinite(const double* x, int64_t n) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += x[i] * 0.0;  // NaN as soon as one is not finite
   return sum == 0;
-}
-
-// Zeroes |m_q| < δ max|m| except at the diagonal, as PostFilter drops them.
-void FilterColumn(std::span<const int32_t> columns, int32_t diagonal, double delta, double* m) {
-  double largest = 0;
-  for (size_t q = 0; q < columns.size(); ++q) largest = std::max(largest, std::abs(m[q]));
-  for (size_t q = 0; q < columns.size(); ++q) {
-    if (std::abs(m[q]) < delta * largest && columns[q] != diagonal) m[q] = 0;
-  }
 }
 
 }  // namespace
@@ -86,9 +75,13 @@ double PredictNs(LocalSolver solver, const LocalCounts& counts, int64_t n2, int6
 }
 
 double PredictPlanNs(const LocalCounts& counts, int64_t n2, int64_t columns) {
-  return static_cast<double>(columns) *
-             (tuning::kPlanColumnNs + tuning::kPlanIndexNs * static_cast<double>(n2)) +
+  return PredictSharedPlanNs(n2, columns) +
          tuning::kPlanEntryNs * static_cast<double>(counts.entries);
+}
+
+double PredictSharedPlanNs(int64_t n2, int64_t columns) {
+  return static_cast<double>(columns) *
+         (tuning::kPlanColumnNs + tuning::kPlanIndexNs * static_cast<double>(n2));
 }
 
 int64_t GroupSolver::Bytes(int64_t n, const LocalCounts& largest, int64_t n2) {
@@ -225,15 +218,8 @@ double GroupSolver::SmallestEigenvalue(int64_t n2, double scaled_determinant) {
   if (bound >= tuning::kGoodEigenvalue) return bound;
   const int64_t np = PadToLanes(n2), ld = PaddedLeadingDimension(n2);
   double* z = gradient_.Ensure(np);
-  // Signs without a pattern that an eigenvector could be orthogonal to. ‖B⁻¹z‖ is 1/λ times the
-  // eigenvector's share of z, which is about 1.
-  uint64_t state = 0x9e3779b97f4a7c15u;
-  for (int64_t q = 0; q < np; ++q) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    z[q] = q >= n2 ? 0.0 : (state >> 32 & 1) != 0 ? 1.0 : -1.0;
-  }
+  StartSigns signs;
+  for (int64_t q = 0; q < np; ++q) z[q] = q < n2 ? signs.Next() : 0.0;
   const auto step = [&] {  // one of inverse iteration; returns how much z grew
     double before = 0, after = 0;
     SquaredNorms(np, 1, z, &before);
@@ -243,9 +229,8 @@ double GroupSolver::SmallestEigenvalue(int64_t n2, double scaled_determinant) {
     for (int64_t q = 0; q < np; ++q) z[q] /= norm;
     return std::make_pair(norm, norm / std::sqrt(before));
   };
-  // A factor 10 for the eigenvector's share of z being small.
-  const double first = step().first;
-  if (10 * first * tuning::kGoodEigenvalue <= 1) return 1 / (10 * first);
+  const double first = kStartShare * step().first;
+  if (first * tuning::kGoodEigenvalue <= 1) return 1 / first;
   step();
   return 1 / step().second;  // NaN and infinity end as no eigenvalue at all
 }

@@ -37,6 +37,8 @@ double PredictQrNs(const LocalCounts& counts, int64_t n2, int64_t columns);
 double PredictNs(LocalSolver solver, const LocalCounts& counts, int64_t n2, int64_t columns);
 // The group's share of the plan.
 double PredictPlanNs(const LocalCounts& counts, int64_t n2, int64_t columns);
+// The same where the group is a shifted copy of another.
+double PredictSharedPlanNs(int64_t n2, int64_t columns);
 
 // One per thread.
 class GroupSolver {

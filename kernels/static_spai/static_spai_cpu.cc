@@ -1,6 +1,7 @@
 // The numeric phase on the CPU.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/static_spai/group_solver.h"
+#include "kernels/static_spai/lane_solver.h"
 #include "kernels/static_spai/residual_quantiles.h"
 #include "kernels/static_spai/static_spai.h"
 #include "kernels/static_spai/static_spai_plan.h"
@@ -67,6 +69,130 @@ void Summarise(const Array<uint8_t>& flags, int64_t nnz_a, StaticSpaiResult& res
   q.density = static_cast<double>(result.m.nnz()) / static_cast<double>(nnz_a);
 }
 
+// What the workers of one build share.
+struct Task {
+  const StaticSpaiPlan& plan;
+  const CscView& a;
+  const ColumnScales& scales;
+  const StaticSpaiOptions& options;
+  const StopToken& stop;
+  StaticSpaiResult& result;
+  Array<uint8_t>& flags;
+};
+
+// Solves batches; one per thread. The groups of a batch that share a stencil are collected and
+// solved eight at a time, in an order that depends on the plan alone.
+class Worker {
+ public:
+  explicit Worker(const Task& task)
+      : task_(task),
+        pattern_(task.plan.pattern),
+        groups_(task.plan.groups()),
+        group_solver_(task.a.n_cols, task.plan.largest, task.plan.counts.n2_max),
+        waiting_(task.plan.stencils.size()) {}
+
+  // The number of columns; -1: cut short by the stop token.
+  int64_t SolveBatch(int32_t batch) {
+    const StaticSpaiPlan& plan = task_.plan;
+    int64_t columns = 0;
+    const auto b = static_cast<size_t>(batch);
+    for (int64_t g = plan.batch_ptr[b]; g < plan.batch_ptr[b + 1]; ++g) {
+      columns += static_cast<int64_t>(groups_.group(g).size());
+      const int32_t stencil = plan.stencil_of[static_cast<size_t>(g)];
+      if (stencil < 0) {
+        if (!SolveAlone(g)) return -1;
+        continue;
+      }
+      Waiting& waiting = waiting_[static_cast<size_t>(stencil)];
+      if (waiting.count == 0) touched_.push_back(stencil);
+      waiting.groups[waiting.count++] = static_cast<int32_t>(g);
+      if (waiting.count == kLaneGroups && !SolveWaiting(stencil)) return -1;
+    }
+    for (const int32_t stencil : touched_) {
+      if (waiting_[static_cast<size_t>(stencil)].count > 0 && !SolveWaiting(stencil)) return -1;
+    }
+    touched_.clear();
+    return columns;
+  }
+
+ private:
+  static constexpr size_t kMaxGroup = static_spai_tuning::kMaxGroup;
+
+  struct Waiting {  // groups of one stencil
+    std::array<int32_t, kLaneGroups> groups;
+    size_t count = 0;
+  };
+  struct Columns {  // of one group: where they go, and what is said of them
+    std::array<double*, kMaxGroup> values;
+    std::array<ColumnOutcome, kMaxGroup> outcomes;
+  };
+
+  void Prepare(std::span<const int32_t> members, Columns& columns) const {
+    for (size_t t = 0; t < members.size(); ++t) {
+      columns.values[t] =
+          task_.result.m.values.data() + pattern_.col_ptr[static_cast<size_t>(members[t])];
+      columns.outcomes[t] = {};
+    }
+  }
+
+  void Keep(std::span<const int32_t> members, const Columns& columns) const {
+    for (size_t t = 0; t < members.size(); ++t) {
+      const auto k = static_cast<size_t>(members[t]);
+      task_.result.residual_norms[k] = columns.outcomes[t].residual_norm;
+      task_.result.min_scaled_pivots[k] = columns.outcomes[t].min_scaled_pivot;
+      task_.flags[k] = columns.outcomes[t].flags;
+    }
+  }
+
+  bool SolveAlone(int64_t g) {
+    const std::span<const int32_t> members = groups_.group(g);
+    Columns& columns = columns_[0];
+    Prepare(members, columns);
+    if (!group_solver_.Solve(task_.a, task_.scales, task_.plan.equal_columns, groups_.columns(g),
+                             members, task_.options, task_.stop,
+                             {columns.values.data(), members.size()},
+                             {columns.outcomes.data(), members.size()})) {
+      return false;
+    }
+    Keep(members, columns);
+    return true;
+  }
+
+  bool SolveWaiting(int32_t stencil) {
+    Waiting& waiting = waiting_[static_cast<size_t>(stencil)];
+    const size_t count = std::exchange(waiting.count, 0);
+    std::array<LaneSolver::Group, kLaneGroups> lanes;
+    for (size_t w = 0; w < count; ++w) {
+      const int64_t g = waiting.groups[w];
+      const std::span<const int32_t> members = groups_.group(g);
+      Prepare(members, columns_[w]);
+      lanes[w] = {groups_.columns(g),
+                  members,
+                  {columns_[w].values.data(), members.size()},
+                  {columns_[w].outcomes.data(), members.size()}};
+    }
+    const std::array<bool, kLaneGroups> solved =
+        lane_solver_.Solve(task_.a, task_.scales, task_.plan.stencils[static_cast<size_t>(stencil)],
+                           task_.options, {lanes.data(), count});
+    for (size_t w = 0; w < count; ++w) {
+      if (solved[w]) Keep(lanes[w].targets, columns_[w]);
+    }
+    for (size_t w = 0; w < count; ++w) {
+      if (!solved[w] && !SolveAlone(waiting.groups[w])) return false;
+    }
+    return true;
+  }
+
+  const Task& task_;
+  const PatternView pattern_;
+  const GroupsView groups_;
+  GroupSolver group_solver_;
+  LaneSolver lane_solver_;
+  std::vector<Waiting> waiting_;  // by stencil
+  std::vector<int32_t> touched_;  // stencils of the batch
+  std::array<Columns, kLaneGroups> columns_;
+};
+
 Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
                                 const StaticSpaiOptions& options, const Context& context) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
@@ -77,7 +203,6 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
                   "for this matrix");
   }
   const int64_t n = a.n_cols;
-  const PatternView pattern = plan.pattern;
   const ColumnScales scales = ScaleColumns(a, plan.long_pairs, context.threads);
   StaticSpaiResult result;
   result.m.n_rows = result.m.n_cols = n;
@@ -88,40 +213,21 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
   result.min_scaled_pivots.resize(static_cast<size_t>(n));
   Array<uint8_t> flags(static_cast<size_t>(n));
 
-  std::vector<std::unique_ptr<GroupSolver>> solvers(
+  std::vector<std::unique_ptr<Worker>> workers(
       static_cast<size_t>(ResolveThreads(context.threads)));
   ColumnProgress progress(context.progress, n);
   Context quiet = context;  // ParallelFor would count batches
   quiet.progress = nullptr;
   std::atomic<bool> cut_short = false;
-  const auto run = [&](int64_t begin, int64_t end, int worker) {
-    std::unique_ptr<GroupSolver>& solver = solvers[static_cast<size_t>(worker)];
-    if (!solver) solver = std::make_unique<GroupSolver>(n, plan.largest, plan.counts.n2_max);
-    double* values[static_spai_tuning::kMaxGroup];
-    ColumnOutcome outcomes[static_spai_tuning::kMaxGroup];
+  const Task task{plan, a, scales, options, context.stop, result, flags};
+  const auto run = [&](int64_t begin, int64_t end, int w) {
+    std::unique_ptr<Worker>& worker = workers[static_cast<size_t>(w)];
+    if (!worker) worker = std::make_unique<Worker>(task);
     for (int64_t i = begin; i < end; ++i) {
-      const auto batch = static_cast<size_t>(plan.batch_order[static_cast<size_t>(i)]);
-      int64_t columns = 0;
-      for (int64_t g = plan.batch_ptr[batch]; g < plan.batch_ptr[batch + 1]; ++g) {
-        const std::span<const int32_t> members = plan.group(g);
-        for (size_t t = 0; t < members.size(); ++t) {
-          values[t] = result.m.values.data() + pattern.col_ptr[static_cast<size_t>(members[t])];
-          outcomes[t] = {};
-        }
-        const bool solved = solver->Solve(a, scales, plan.equal_columns, pattern.column(members[0]),
-                                          members, options, context.stop, {values, members.size()},
-                                          {outcomes, members.size()});
-        if (!solved) {
-          cut_short.store(true, std::memory_order_relaxed);
-          return;
-        }
-        for (size_t t = 0; t < members.size(); ++t) {
-          const auto k = static_cast<size_t>(members[t]);
-          result.residual_norms[k] = outcomes[t].residual_norm;
-          result.min_scaled_pivots[k] = outcomes[t].min_scaled_pivot;
-          flags[k] = outcomes[t].flags;
-        }
-        columns += static_cast<int64_t>(members.size());
+      const int64_t columns = worker->SolveBatch(plan.batch_order[static_cast<size_t>(i)]);
+      if (columns < 0) {
+        cut_short.store(true, std::memory_order_relaxed);
+        return;
       }
       progress.Add(columns);
     }

@@ -4,13 +4,15 @@
 #include <cmath>
 #include <initializer_list>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/static_spai/group_solver.h"
+#include "kernels/static_spai/group_survey.h"
+#include "kernels/static_spai/hash.h"
+#include "kernels/static_spai/lane_solver.h"
 #include "kernels/static_spai/static_spai_tuning.h"
 
 namespace spaid::kernels {
@@ -48,25 +50,6 @@ class PlanProgress : public ProgressSink {
 };
 
 constexpr double kPatternShare = 0.3, kHashShare = 0.35, kGroupShare = 0.5;
-
-constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15u;
-
-uint64_t Mix(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * kMultiplier;
-  return hash ^ (hash >> 29);
-}
-
-// Four independent chains: a multiplication need not wait for the one before it.
-template <class T>
-uint64_t HashArray(std::span<const T> values, uint64_t seed) {
-  uint64_t chain[4] = {seed, seed + 1, seed + 2, seed + 3};
-  size_t i = 0;
-  for (; i + 4 <= values.size(); i += 4) {
-    for (size_t c = 0; c < 4; ++c) chain[c] = Mix(chain[c], static_cast<uint64_t>(values[i + c]));
-  }
-  for (; i < values.size(); ++i) chain[0] = Mix(chain[0], static_cast<uint64_t>(values[i]));
-  return Mix(Mix(Mix(Mix(values.size(), chain[0]), chain[1]), chain[2]), chain[3]);
-}
 
 // group[k]: the lowest column with the same J as column k, as far as it shows: columns of a group
 // are looked for inside J_k only (all of them, where patterns have full diagonals).
@@ -118,26 +101,6 @@ void SortIntoGroups(const Array<int32_t>& group, StaticSpaiPlan& plan) {
         static_cast<int32_t>(k);
   }
 }
-
-struct alignas(kApart) WorkerTotals {
-  std::optional<LocalCounter> counter;
-  LocalCounts largest;
-  LongPairs long_pairs;
-};
-
-void TakeLargest(const LocalCounts& counts, LocalCounts& largest) {
-  largest.n1 = std::max(largest.n1, counts.n1);
-  largest.rows = std::max(largest.rows, counts.rows);
-  largest.entries = std::max(largest.entries, counts.entries);
-  largest.gram_pairs = std::max(largest.gram_pairs, counts.gram_pairs);
-}
-
-struct GroupFigures {
-  int64_t n1 = 0;
-  double qr_flops = 0, gram_flops = 0;
-  double ns = 0;  // of the build
-  double plan_ns = 0;
-};
 
 void MakeBatches(const Array<GroupFigures>& figures, StaticSpaiPlan& plan) {
   std::vector<double> work;
@@ -246,17 +209,21 @@ int64_t Sum(std::initializer_list<int64_t> terms) {
 }  // namespace
 
 int64_t PlanBytes(int64_t n, int64_t nnz_m, int64_t long_pairs) {
-  // Pattern; members, groups and batches, of which there are at most n each.
-  return Sum({(n + 1) * 8, Times(nnz_m, 4), 4 * (n + 1) * 4, n, Times(long_pairs, sizeof(LongPair)),
-              sizeof(StaticSpaiPlan)});
+  // Pattern; members, groups, their stencils and batches, of which there are at most n each; the
+  // stencils: at most 32 bytes an entry, and no more of them than share groups.
+  return Sum({(n + 1) * 8, Times(nnz_m, 4), 5 * (n + 1) * 4, n, Times(long_pairs, sizeof(LongPair)),
+              Times(MaxStencilEntries(nnz_m), 32),
+              n / tuning::kMinShared * int64_t{sizeof(Stencil)}, sizeof(StaticSpaiPlan)});
 }
 
 int64_t BuildBytes(int64_t n, int64_t nnz_m, int64_t long_pairs, const LocalCounts& largest,
                    int64_t n2_max, int threads, bool post_filter) {
   const int64_t m = Sum({Times(nnz_m, 12), (n + 1) * 8});
   const int64_t columns = n * (8 + 8 + 8 + 1 + 8);  // residuals, pivots, scales, flags, quantiles
-  return Sum({m, post_filter ? m : 0, columns, Times(long_pairs, sizeof(LongDot)),
-              Times(threads, GroupSolver::Bytes(n, largest, n2_max)), 4096});
+  return Sum(
+      {m, post_filter ? m : 0, columns, Times(long_pairs, sizeof(LongDot)),
+       Times(threads, GroupSolver::Bytes(n, largest, n2_max) + LaneSolver::Bytes(largest, n2_max)),
+       4096});
 }
 
 const StaticSpaiCounts& Counts(const StaticSpaiPlan& plan) { return plan.counts; }
@@ -290,36 +257,10 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
 
   progress.NextStep(1);
   const int threads = ResolveThreads(context.threads);
-  std::vector<WorkerTotals> workers(static_cast<size_t>(threads));
-  Array<GroupFigures> figures(static_cast<size_t>(plan->n_groups()));
-  stopped = ParallelFor(
-      plan->n_groups(), 512, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
-        WorkerTotals& own = workers[static_cast<size_t>(worker)];
-        if (!own.counter) own.counter.emplace(n);
-        for (int64_t g = begin; g < end; ++g) {
-          const std::span<const int32_t> members = plan->group(g);
-          const std::span<const int32_t> j = m.column(members[0]);
-          const LocalCounts counts = own.counter->Count(a, plan->equal_columns, j);
-          TakeLargest(counts, own.largest);
-          own.long_pairs.Add(own.counter->longs(), j);
-          const auto n2 = static_cast<int64_t>(j.size());
-          const auto columns = static_cast<int64_t>(members.size());
-          GroupFigures& own_figures = figures[static_cast<size_t>(g)];
-          own_figures.n1 = counts.n1;
-          own_figures.qr_flops = QrFlops(counts, n2, columns);
-          own_figures.gram_flops = GramFlops(counts, n2, columns);
-          own_figures.ns = PredictNs(options.local_solver, counts, n2, columns);
-          own_figures.plan_ns = PredictPlanNs(counts, n2, columns);
-        }
-      });
+  GroupSurvey survey(a, options, threads, *plan);
+  stopped = survey.Run(context);
   if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
-  std::vector<LongPairs> long_pairs;
-  for (WorkerTotals& own : workers) {
-    TakeLargest(own.largest, plan->largest);
-    long_pairs.push_back(std::move(own.long_pairs));
-  }
-  plan->long_pairs = LongPairs::Merge(long_pairs);
-  MakeBatches(figures, *plan);
+  MakeBatches(survey.figures(), *plan);
 
   StaticSpaiCounts& counts = plan->counts;
   counts.n = n;
@@ -329,9 +270,10 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
     counts.n2_max = std::max(counts.n2_max, static_cast<int64_t>(m.column(k).size()));
   }
   counts.n1_max = plan->largest.n1;
-  for (int64_t g = 0; g < plan->n_groups(); ++g) {
-    const GroupFigures& of_group = figures[static_cast<size_t>(g)];
-    counts.sum_n1 += of_group.n1 * static_cast<int64_t>(plan->group(g).size());
+  const GroupsView groups = plan->groups();
+  for (int64_t g = 0; g < groups.size(); ++g) {
+    const GroupFigures& of_group = survey.figures()[static_cast<size_t>(g)];
+    counts.sum_n1 += of_group.n1 * static_cast<int64_t>(groups.group(g).size());
     counts.predicted_ns += of_group.ns + of_group.plan_ns;
     counts.qr_flops += of_group.qr_flops;
     counts.gram_flops += of_group.gram_flops;

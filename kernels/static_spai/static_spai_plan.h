@@ -1,40 +1,38 @@
 // What a static SPAI plan holds. Internal to this room and its tests.
 //
-// The sets I_k are not stored: finding them again costs less than reading them back from memory.
-// What is stored is the pattern of M, which columns share their J (and so one factor), and batches
-// of about equal predicted work.
+// The sets I_k are stored once for all columns that share a stencil; elsewhere finding them again
+// costs less than reading them back from memory. Beside them: the pattern of M, which columns share
+// their J (and so one factor), and batches of about equal predicted work.
 #pragma once
 
 #include <cstdint>
 #include <new>
-#include <span>
 #include <string_view>
+#include <vector>
 
 #include "kernels/sparse/matrix.h"
 #include "kernels/static_spai/local_problem.h"
 #include "kernels/static_spai/static_spai.h"
+#include "kernels/static_spai/stencil.h"
 
 namespace spaid::kernels {
 
 struct StaticSpaiPlan {
-  Pattern pattern;             // of M
-  Array<int32_t> members;      // columns of M, group by group; ascending in a group, all with one J
-  Array<int32_t> group_ptr;    // n_groups + 1, into members
-  Array<int32_t> batch_ptr;    // n_batches + 1, into groups
-  Array<int32_t> batch_order;  // batches by falling predicted work; equal ones in order
+  Pattern pattern;           // of M
+  Array<int32_t> members;    // columns of M, group by group; ascending in a group, all with one J
+  Array<int32_t> group_ptr;  // n_groups + 1, into members
+  std::vector<Stencil> stencils;
+  Array<int32_t> stencil_of;     // of each group, -1: none
+  Array<int32_t> batch_ptr;      // n_batches + 1, into groups
+  Array<int32_t> batch_order;    // batches by falling predicted work; equal ones in order
   Array<uint8_t> equal_columns;  // of A: FindEqualColumns
   Array<LongPair> long_pairs;    // ascending: the pairs of columns whose dot products a build needs
   LocalCounts largest;           // the largest of each count over all groups
   uint64_t pattern_hash = 0;     // of A
   StaticSpaiCounts counts;
 
-  int64_t n_groups() const { return static_cast<int64_t>(group_ptr.size()) - 1; }
   int64_t n_batches() const { return static_cast<int64_t>(batch_ptr.size()) - 1; }
-  std::span<const int32_t> group(int64_t g) const {
-    const auto begin = static_cast<size_t>(group_ptr[static_cast<size_t>(g)]);
-    return std::span(members).subspan(
-        begin, static_cast<size_t>(group_ptr[static_cast<size_t>(g) + 1]) - begin);
-  }
+  GroupsView groups() const { return {pattern, members, group_ptr}; }
 };
 
 // Of the structure of A; not cryptographic.
@@ -63,6 +61,9 @@ auto GuardMemory(std::string_view what, const Compute& compute) -> decltype(comp
 // Flops of one group of `columns` columns with equal J.
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns);
 double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns);
+
+// Entries of all stencils of a plan, at most.
+constexpr int64_t MaxStencilEntries(int64_t nnz_m) { return nnz_m / 8; }
 
 // Bytes of a plan (at most) and of a build on `threads` threads (an upper bound). INT64_MAX where
 // that many cannot be counted.

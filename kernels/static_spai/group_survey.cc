@@ -1,0 +1,138 @@
+#include "kernels/static_spai/group_survey.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "kernels/static_spai/group_solver.h"
+#include "kernels/static_spai/lane_solver.h"
+#include "kernels/static_spai/static_spai_tuning.h"
+
+namespace spaid::kernels {
+namespace {
+
+namespace tuning = static_spai_tuning;
+
+void TakeLargest(const LocalCounts& counts, LocalCounts& largest) {
+  largest.n1 = std::max(largest.n1, counts.n1);
+  largest.rows = std::max(largest.rows, counts.rows);
+  largest.entries = std::max(largest.entries, counts.entries);
+  largest.gram_pairs = std::max(largest.gram_pairs, counts.gram_pairs);
+}
+
+}  // namespace
+
+GroupSurvey::GroupSurvey(const CscView& a, const StaticSpaiOptions& options, int threads,
+                         StaticSpaiPlan& plan)
+    : a_(a),
+      options_(options),
+      threads_(threads),
+      plan_(plan),
+      groups_(plan.groups()),
+      workers_(static_cast<size_t>(threads)),
+      figures_(static_cast<size_t>(groups_.size())) {}
+
+StopReason GroupSurvey::Run(const Context& context) {
+  classes_ = ClassifyGroups(groups_, ClassifyColumns(a_, threads_), threads_);
+  of_class_.resize(static_cast<size_t>(classes_.size()));
+  ParallelFor(classes_.size(), 1, threads_, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t c = begin; c < end; ++c) SurveyClass(static_cast<size_t>(c), worker);
+  });
+  MakeStencils();
+  plan_.stencil_of.resize(static_cast<size_t>(groups_.size()));
+  const StopReason stopped = ParallelFor(
+      groups_.size(), 512, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto g = static_cast<size_t>(i);
+          const int32_t c = classes_.of[g];
+          if (c >= 0 && of_class_[static_cast<size_t>(c)].shared) {
+            plan_.stencil_of[g] = of_class_[static_cast<size_t>(c)].stencil;
+            figures_[g] = of_class_[static_cast<size_t>(c)].figures;
+          } else {
+            plan_.stencil_of[g] = -1;
+            figures_[g] = Figures(i, Count(i, worker));
+          }
+        }
+      });
+  std::vector<LongPairs> long_pairs;
+  for (Worker& own : workers_) {
+    TakeLargest(own.largest, plan_.largest);
+    long_pairs.push_back(std::move(own.long_pairs));
+  }
+  plan_.long_pairs = LongPairs::Merge(long_pairs);
+  return stopped;
+}
+
+LocalCounts GroupSurvey::Count(int64_t g, int worker) {
+  Worker& own = workers_[static_cast<size_t>(worker)];
+  if (!own.counter) own.counter.emplace(a_.n_cols);
+  const std::span<const int32_t> j = groups_.columns(g);
+  const LocalCounts counts = own.counter->Count(a_, plan_.equal_columns, j);
+  own.long_pairs.Add(own.counter->longs(), j);
+  TakeLargest(counts, own.largest);
+  return counts;
+}
+
+GroupFigures GroupSurvey::Figures(int64_t g, const LocalCounts& counts) const {
+  GroupFigures figures;
+  figures.n1 = counts.n1;
+  figures.qr_flops = QrFlops(counts, n2(g), width(g));
+  figures.gram_flops = GramFlops(counts, n2(g), width(g));
+  figures.ns = PredictNs(options_.local_solver, counts, n2(g), width(g));
+  figures.plan_ns = PredictPlanNs(counts, n2(g), width(g));
+  return figures;
+}
+
+void GroupSurvey::SurveyClass(size_t c, int worker) {
+  if (classes_.uses[c] < tuning::kMinShared) return;
+  const int64_t g = classes_.first[c];
+  OfClass& own = of_class_[c];
+  own.counts = Count(g, worker);
+  // What is left of a compressed column depends on its values elsewhere: not the same for all.
+  own.shared = workers_[static_cast<size_t>(worker)].counter->longs().count == 0;
+  if (!own.shared) return;
+  own.figures = Figures(g, own.counts);
+  own.figures.plan_ns = PredictSharedPlanNs(n2(g), width(g));
+  own.lane_ns = PredictLaneNs(own.counts, n2(g), width(g));
+  own.lanes = WorthLanes(g, own);
+}
+
+bool GroupSurvey::WorthLanes(int64_t g, const OfClass& own) const {
+  if (options_.local_solver == LocalSolver::kQr || !FitsLanes(own.counts, n2(g))) return false;
+  if (options_.local_solver == LocalSolver::kAuto && own.lane_ns > own.figures.ns) return false;
+  return std::ranges::all_of(groups_.group(g), [&](int32_t k) {  // k in I
+    return std::ranges::any_of(
+        groups_.columns(g), [&](int32_t j) { return std::ranges::binary_search(a_.column(j), k); });
+  });
+}
+
+// Of the classes that save most, as many as fit the stencils' share of the plan.
+void GroupSurvey::MakeStencils() {
+  std::vector<size_t> chosen;
+  for (size_t c = 0; c < of_class_.size(); ++c) {
+    if (of_class_[c].lanes) chosen.push_back(c);
+  }
+  std::ranges::stable_sort(chosen, std::ranges::greater(), [&](size_t c) {
+    return classes_.uses[c] * (of_class_[c].figures.ns - of_class_[c].lane_ns);
+  });
+  int64_t entries = 0;
+  std::erase_if(chosen, [&](size_t c) {
+    const int64_t more = entries + of_class_[c].counts.entries;
+    if (more > MaxStencilEntries(groups_.m.nnz())) return true;
+    entries = more;
+    return false;
+  });
+  plan_.stencils.resize(chosen.size());
+  const auto make = [&](int64_t begin, int64_t end, int) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const int64_t g = classes_.first[chosen[i]];
+      plan_.stencils[i] = MakeStencil(a_, groups_.columns(g), groups_.group(g));
+      OfClass& own = of_class_[chosen[i]];
+      own.stencil = static_cast<int32_t>(i);
+      own.figures.ns = own.lane_ns;
+    }
+  };
+  ParallelFor(static_cast<int64_t>(chosen.size()), 1, threads_, make);
+}
+
+}  // namespace spaid::kernels

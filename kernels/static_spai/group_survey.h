@@ -1,0 +1,68 @@
+// Counts what the local problems of a plan are, group by group. Internal to this room.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/base/parallel.h"
+#include "kernels/static_spai/static_spai_plan.h"
+#include "kernels/static_spai/stencil.h"
+
+namespace spaid::kernels {
+
+struct GroupFigures {
+  int64_t n1 = 0;
+  double qr_flops = 0, gram_flops = 0;
+  double ns = 0;  // of the build
+  double plan_ns = 0;
+};
+
+// Counts all groups, once where they are shifted copies of one another, and makes stencils of
+// those. Reads the pattern, groups and equal_columns of the plan; fills stencils, stencil_of,
+// largest and long_pairs.
+class GroupSurvey {
+ public:
+  GroupSurvey(const CscView& a, const StaticSpaiOptions& options, int threads,
+              StaticSpaiPlan& plan);
+  StopReason Run(const Context& context);
+
+  const Array<GroupFigures>& figures() const { return figures_; }
+
+ private:
+  struct alignas(kApart) Worker {
+    std::optional<LocalCounter> counter;
+    LocalCounts largest;
+    LongPairs long_pairs;
+  };
+  struct OfClass {
+    bool shared = false;  // its groups are counted once
+    LocalCounts counts;
+    GroupFigures figures;
+    bool lanes = false;  // worth a stencil
+    double lane_ns = 0;
+    int32_t stencil = -1;
+  };
+
+  int64_t n2(int64_t g) const { return static_cast<int64_t>(groups_.columns(g).size()); }
+  int64_t width(int64_t g) const { return static_cast<int64_t>(groups_.group(g).size()); }
+
+  LocalCounts Count(int64_t g, int worker);
+  GroupFigures Figures(int64_t g, const LocalCounts& counts) const;
+  void SurveyClass(size_t c, int worker);
+  bool WorthLanes(int64_t g, const OfClass& own) const;
+  void MakeStencils();
+
+  const CscView& a_;
+  const StaticSpaiOptions& options_;
+  const int threads_;
+  StaticSpaiPlan& plan_;
+  const GroupsView groups_;
+  std::vector<Worker> workers_;
+  Array<GroupFigures> figures_;
+  ShiftClasses classes_;
+  std::vector<OfClass> of_class_;
+};
+
+}  // namespace spaid::kernels

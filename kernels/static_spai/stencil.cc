@@ -1,0 +1,169 @@
+#include "kernels/static_spai/stencil.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/base/parallel.h"
+#include "kernels/static_spai/hash.h"
+#include "kernels/static_spai/static_spai_tuning.h"
+
+namespace spaid::kernels {
+namespace {
+
+namespace tuning = static_spai_tuning;
+
+constexpr uint64_t kNoClass = 0;  // a hash that puts a member in no class
+
+// Classes by hash(i), confirmed by equal(i, first of the class); a member that only shares its hash
+// is in none.
+template <class Hash, class Equal>
+ShiftClasses Classify(int64_t n, int threads, const Hash& hash, const Equal& equal) {
+  constexpr int64_t kBatch = 4096;
+  Array<uint64_t> hashes(static_cast<size_t>(n));
+  ParallelFor(n, kBatch, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) hashes[static_cast<size_t>(i)] = hash(i);
+  });
+  // Open addressing, at most half full. What comes when it is has no class: a matrix without
+  // repetition shall not pay for a table of its columns.
+  struct Slot {
+    uint64_t hash = kNoClass;
+    int32_t id = -1;
+  };
+  constexpr uint64_t kSlots = 2 * tuning::kMaxClasses;
+  std::vector<Slot> table(kSlots);
+  ShiftClasses classes;
+  classes.of.resize(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t own = hashes[static_cast<size_t>(i)];
+    int32_t& id = classes.of[static_cast<size_t>(i)];
+    id = -1;
+    if (own == kNoClass) continue;
+    uint64_t at = own % kSlots;
+    while (table[at].hash != kNoClass && table[at].hash != own) at = (at + 1) % kSlots;
+    if (table[at].hash == kNoClass) {
+      if (classes.size() == tuning::kMaxClasses) continue;
+      table[at] = {own, static_cast<int32_t>(classes.size())};
+      classes.first.push_back(static_cast<int32_t>(i));
+      classes.uses.push_back(0);
+    }
+    id = table[at].id;
+    ++classes.uses[static_cast<size_t>(id)];
+  }
+  ParallelFor(n, kBatch, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      int32_t& id = classes.of[static_cast<size_t>(i)];
+      if (id < 0) continue;
+      const auto c = static_cast<size_t>(id);
+      if (classes.uses[c] < tuning::kMinShared || !equal(i, classes.first[c])) id = -1;
+    }
+  });
+  return classes;
+}
+
+// Whether x and y, less their origins, are equal.
+bool EqualShifted(std::span<const int32_t> x, int64_t x0, std::span<const int32_t> y, int64_t y0) {
+  if (x.size() != y.size()) return false;
+  const auto shift = static_cast<int32_t>(x0 - y0);
+  bool same = true;  // no early exit: nearly all are, and the loop is vectorised
+  for (size_t i = 0; i < x.size(); ++i) same &= x[i] - y[i] == shift;
+  return same;
+}
+
+}  // namespace
+
+ShiftClasses ClassifyColumns(const PatternView& a, int threads) {
+  return Classify(
+      a.n_cols, threads,
+      [&](int64_t j) {
+        return HashArray(a.column(j), 0, static_cast<int32_t>(j)) | 1;  // never kNoClass
+      },
+      [&](int64_t j, int64_t l) { return EqualShifted(a.column(j), j, a.column(l), l); });
+}
+
+ShiftClasses ClassifyGroups(const GroupsView& groups, const ShiftClasses& columns_of_a,
+                            int threads) {
+  const auto class_of = [&](int32_t j) { return columns_of_a.of[static_cast<size_t>(j)]; };
+  return Classify(
+      groups.size(), threads,
+      [&](int64_t g) -> uint64_t {
+        const std::span<const int32_t> members = groups.group(g), columns = groups.columns(g);
+        uint64_t hash = HashArray(members, HashArray(columns, 0, members[0]), members[0]);
+        for (const int32_t j : columns) {
+          const int32_t c = class_of(j);
+          if (c < 0) return kNoClass;
+          hash = HashMix(hash, static_cast<uint64_t>(c));
+        }
+        return hash | 1;
+      },
+      [&](int64_t g, int64_t h) {
+        const std::span<const int32_t> x = groups.columns(g), y = groups.columns(h);
+        const int32_t x0 = groups.group(g)[0], y0 = groups.group(h)[0];
+        if (!EqualShifted(groups.group(g), x0, groups.group(h), y0)) return false;
+        if (!EqualShifted(x, x0, y, y0)) return false;
+        return std::ranges::equal(x, y, [&](int32_t i, int32_t j) {
+          return class_of(i) == class_of(j) && class_of(i) >= 0;
+        });
+      });
+}
+
+Stencil MakeStencil(const PatternView& a, std::span<const int32_t> columns,
+                    std::span<const int32_t> targets) {
+  Stencil stencil;
+  stencil.n_cols = static_cast<int64_t>(columns.size());
+  std::vector<int32_t> rows;  // I
+  for (const int32_t j : columns) {
+    const std::span<const int32_t> column = a.column(j);
+    stencil.lengths.push_back(static_cast<int32_t>(column.size()));
+    rows.insert(rows.end(), column.begin(), column.end());
+  }
+  stencil.n_entries = static_cast<int64_t>(rows.size());
+  std::ranges::sort(rows);
+  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  const auto local = [&](int32_t row) {
+    return static_cast<int32_t>(std::ranges::lower_bound(rows, row) - rows.begin());
+  };
+  std::vector<int32_t> local_rows;  // of the entries, column by column
+  std::vector<std::vector<int32_t>> columns_of(rows.size());
+  for (size_t q = 0; q < columns.size(); ++q) {
+    for (const int32_t row : a.column(columns[q])) {
+      local_rows.push_back(local(row));
+      columns_of[static_cast<size_t>(local_rows.back())].push_back(static_cast<int32_t>(q));
+    }
+  }
+  std::vector<int32_t> order(rows.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int32_t row) -> const std::vector<int32_t>& {
+    return columns_of[static_cast<size_t>(row)];
+  });
+
+  std::vector<Stencil::Target> place(rows.size());
+  int32_t begin = 0;
+  for (size_t first = 0; first < order.size();) {
+    const std::vector<int32_t>& own = columns_of[static_cast<size_t>(order[first])];
+    Stencil::Run run;
+    run.count = static_cast<int32_t>(own.size());
+    run.columns = static_cast<int32_t>(stencil.run_columns.size());
+    run.begin = begin;
+    while (run.rows < Stencil::kMaxRows && first < order.size() &&
+           columns_of[static_cast<size_t>(order[first])] == own) {
+      place[static_cast<size_t>(order[first++])] = {static_cast<int32_t>(stencil.runs.size()),
+                                                    run.rows++};
+    }
+    begin += run.rows * run.count;
+    stencil.runs.push_back(run);
+    stencil.run_columns.insert(stencil.run_columns.end(), own.begin(), own.end());
+  }
+  std::vector<int32_t> next(rows.size(), 0);
+  for (const int32_t row : local_rows) {
+    const auto [run, r] = place[static_cast<size_t>(row)];
+    const Stencil::Run& of = stencil.runs[static_cast<size_t>(run)];
+    stencil.places.push_back(of.begin + next[static_cast<size_t>(row)]++ * of.rows + r);
+  }
+  for (const int32_t target : targets) {
+    stencil.targets.push_back(place[static_cast<size_t>(local(target))]);
+    stencil.runs[static_cast<size_t>(stencil.targets.back().run)].has_target = 1;
+  }
+  return stencil;
+}
+
+}  // namespace spaid::kernels
