@@ -210,9 +210,9 @@ int64_t Sum(std::initializer_list<int64_t> terms) {
 
 int64_t PlanBytes(int64_t n, int64_t nnz_m, int64_t long_pairs) {
   // Pattern; members, groups, their stencils and batches, of which there are at most n each; the
-  // stencils: at most 32 bytes an entry, and no more of them than share groups.
+  // stencils: at most 48 bytes an entry, and no more of them than share groups.
   return Sum({(n + 1) * 8, Times(nnz_m, 4), 5 * (n + 1) * 4, n, Times(long_pairs, sizeof(LongPair)),
-              Times(MaxStencilEntries(nnz_m), 32),
+              Times(MaxStencilEntries(nnz_m), 48),
               n / tuning::kMinShared * int64_t{sizeof(Stencil)}, sizeof(StaticSpaiPlan)});
 }
 

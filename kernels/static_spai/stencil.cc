@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "kernels/base/parallel.h"
 #include "kernels/static_spai/hash.h"
@@ -67,6 +68,52 @@ bool EqualShifted(std::span<const int32_t> x, int64_t x0, std::span<const int32_
   bool same = true;  // no early exit: nearly all are, and the loop is vectorised
   for (size_t i = 0; i < x.size(); ++i) same &= x[i] - y[i] == shift;
   return same;
+}
+
+// Fills block_begin, pair_begin and pairs where blocks are wide enough to pay.
+void AddBlocks(const PatternView& a, std::span<const int32_t> columns, Stencil& stencil) {
+  std::vector<int32_t> begin{0}, block_of(columns.size(), 0);
+  for (size_t q = 1; q < columns.size(); ++q) {
+    const auto at = static_cast<int32_t>(q);
+    if (at - begin.back() == Stencil::kMaxBlock ||
+        !std::ranges::equal(a.column(columns[q]), a.column(columns[q - 1]))) {
+      begin.push_back(at);
+    }
+    block_of[q] = static_cast<int32_t>(begin.size()) - 1;
+  }
+  const size_t blocks = begin.size(), tiles = blocks * (blocks + 1) / 2;
+  begin.push_back(static_cast<int32_t>(columns.size()));
+  if (2 * blocks > columns.size()) return;
+
+  // A run has all columns of a block or none.
+  const auto for_each_pair = [&](const auto& use) {
+    for (const Stencil::Run& run : stencil.runs) {
+      const auto block_at = [&](int32_t i) {
+        return block_of[static_cast<size_t>(
+            stencil.run_columns[static_cast<size_t>(run.columns + i)])];
+      };
+      const auto width = [&](int32_t block) {
+        return begin[static_cast<size_t>(block) + 1] - begin[static_cast<size_t>(block)];
+      };
+      for (int32_t i = 0; i < run.count; i += width(block_at(i))) {
+        const auto left = static_cast<size_t>(block_at(i));
+        for (int32_t j = 0; j <= i; j += width(block_at(j))) {
+          use(left * (left + 1) / 2 + static_cast<size_t>(block_at(j)),
+              Stencil::BlockPair{run.begin + i * run.rows, run.begin + j * run.rows, run.rows});
+        }
+      }
+    }
+  };
+  std::vector<int32_t> next(tiles + 1, 0);
+  for_each_pair([&](size_t tile, const Stencil::BlockPair&) { ++next[tile + 1]; });
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  if (next.back() + static_cast<int64_t>(tiles) > stencil.n_entries) return;
+  stencil.pair_begin = next;
+  stencil.pairs.resize(static_cast<size_t>(next.back()));
+  for_each_pair([&](size_t tile, const Stencil::BlockPair& pair) {
+    stencil.pairs[static_cast<size_t>(next[tile]++)] = pair;
+  });
+  stencil.block_begin = std::move(begin);
 }
 
 }  // namespace
@@ -159,6 +206,7 @@ Stencil MakeStencil(const PatternView& a, std::span<const int32_t> columns,
     const Stencil::Run& of = stencil.runs[static_cast<size_t>(run)];
     stencil.places.push_back(of.begin + next[static_cast<size_t>(row)]++ * of.rows + r);
   }
+  AddBlocks(a, columns, stencil);
   for (const int32_t target : targets) {
     stencil.targets.push_back(place[static_cast<size_t>(local(target))]);
     stencil.runs[static_cast<size_t>(stencil.targets.back().run)].has_target = 1;

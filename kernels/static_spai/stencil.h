@@ -46,8 +46,8 @@ ShiftClasses ClassifyGroups(const GroupsView& groups, const ShiftClasses& column
                             int threads);
 
 // The structure of a local problem, laid out for products by rows. Rows of Â with the same columns
-// stand together in runs of at most kMaxRows; the values of a run are stored column by column:
-// [begin + i * rows + r] is row r at its i-th column.
+// stand together in runs of at most kMaxRows; [begin + i * rows + r] is the value of row r at its
+// i-th column.
 struct Stencil {
   static constexpr int kMaxRows = 4;
   struct Run {
@@ -69,6 +69,18 @@ struct Stencil {
   std::vector<Run> runs;
   std::vector<int32_t> run_columns;  // local, ascending in each run
   std::vector<Target> targets;
+
+  // Where most columns of Â have the rows of their neighbours (the unknowns of one node): blocks of
+  // such columns, [block_begin[i], block_begin[i + 1]), at most kMaxBlock each, and for each pair
+  // of blocks (i, j), j <= i, at i (i + 1) / 2 + j, the runs that both are in. Empty elsewhere.
+  static constexpr int kMaxBlock = 3;
+  struct BlockPair {
+    int32_t left = 0, right = 0;  // where the values of block i and of block j begin
+    int32_t rows = 0;
+  };
+  std::vector<int32_t> block_begin;
+  std::vector<int32_t> pair_begin;
+  std::vector<BlockPair> pairs;
 };
 
 // Of the local problem of `columns` = J with `targets`, which must have no compressed columns and
