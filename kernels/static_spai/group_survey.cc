@@ -22,6 +22,15 @@ void TakeLargest(const LocalCounts& counts, LocalCounts& largest) {
 
 }  // namespace
 
+void GroupFigures::Add(const GroupFigures& other) {
+  sum_n1 += other.sum_n1;
+  n2_max = std::max(n2_max, other.n2_max);
+  qr_flops += other.qr_flops;
+  gram_flops += other.gram_flops;
+  build_ns += other.build_ns;
+  plan_ns += other.plan_ns;
+}
+
 GroupSurvey::GroupSurvey(const CscView& a, const StaticSpaiOptions& options, int threads,
                          StaticSpaiPlan& plan)
     : a_(a),
@@ -30,7 +39,7 @@ GroupSurvey::GroupSurvey(const CscView& a, const StaticSpaiOptions& options, int
       plan_(plan),
       groups_(plan.groups()),
       workers_(static_cast<size_t>(threads)),
-      figures_(static_cast<size_t>(groups_.size())) {}
+      build_ns_(static_cast<size_t>(groups_.size())) {}
 
 StopReason GroupSurvey::Run(const Context& context) {
   classes_ = ClassifyGroups(groups_, ClassifyColumns(a_, threads_), threads_);
@@ -40,20 +49,24 @@ StopReason GroupSurvey::Run(const Context& context) {
   });
   MakeStencils();
   plan_.stencil_of.resize(static_cast<size_t>(groups_.size()));
+  constexpr int64_t kBatch = 512;
+  std::vector<GroupFigures> sums(static_cast<size_t>((groups_.size() + kBatch - 1) / kBatch));
   const StopReason stopped = ParallelFor(
-      groups_.size(), 512, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
+      groups_.size(), kBatch, context, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
+        GroupFigures sum;
         for (int64_t i = begin; i < end; ++i) {
           const auto g = static_cast<size_t>(i);
           const int32_t c = classes_.of[g];
-          if (c >= 0 && of_class_[static_cast<size_t>(c)].shared) {
-            plan_.stencil_of[g] = of_class_[static_cast<size_t>(c)].stencil;
-            figures_[g] = of_class_[static_cast<size_t>(c)].figures;
-          } else {
-            plan_.stencil_of[g] = -1;
-            figures_[g] = Figures(i, Count(i, worker));
-          }
+          const bool shared = c >= 0 && of_class_[static_cast<size_t>(c)].shared;
+          const OfClass* const own = shared ? &of_class_[static_cast<size_t>(c)] : nullptr;
+          const GroupFigures figures = shared ? own->figures : Figures(i, Count(i, worker));
+          plan_.stencil_of[g] = shared ? own->stencil : -1;
+          build_ns_[g] = static_cast<float>(figures.build_ns);
+          sum.Add(figures);
         }
+        sums[static_cast<size_t>(begin / kBatch)] = sum;
       });
+  for (const GroupFigures& sum : sums) totals_.Add(sum);
   std::vector<LongPairs> long_pairs;
   for (Worker& own : workers_) {
     TakeLargest(own.largest, plan_.largest);
@@ -75,10 +88,11 @@ LocalCounts GroupSurvey::Count(int64_t g, int worker) {
 
 GroupFigures GroupSurvey::Figures(int64_t g, const LocalCounts& counts) const {
   GroupFigures figures;
-  figures.n1 = counts.n1;
+  figures.sum_n1 = counts.n1 * width(g);
+  figures.n2_max = n2(g);
   figures.qr_flops = QrFlops(counts, n2(g), width(g));
   figures.gram_flops = GramFlops(counts, n2(g), width(g));
-  figures.ns = PredictNs(options_.local_solver, counts, n2(g), width(g));
+  figures.build_ns = PredictNs(options_.local_solver, counts, n2(g), width(g));
   figures.plan_ns = PredictPlanNs(counts, n2(g), width(g));
   return figures;
 }
@@ -99,7 +113,8 @@ void GroupSurvey::SurveyClass(size_t c, int worker) {
 
 bool GroupSurvey::WorthLanes(int64_t g, const OfClass& own) const {
   if (options_.local_solver == LocalSolver::kQr || !FitsLanes(own.counts, n2(g))) return false;
-  if (options_.local_solver == LocalSolver::kAuto && own.lane_ns > own.figures.ns) return false;
+  if (options_.local_solver == LocalSolver::kAuto && own.lane_ns > own.figures.build_ns)
+    return false;
   return std::ranges::all_of(groups_.group(g), [&](int32_t k) {  // k in I
     return std::ranges::any_of(
         groups_.columns(g), [&](int32_t j) { return std::ranges::binary_search(a_.column(j), k); });
@@ -113,7 +128,7 @@ void GroupSurvey::MakeStencils() {
     if (of_class_[c].lanes) chosen.push_back(c);
   }
   std::ranges::stable_sort(chosen, std::ranges::greater(), [&](size_t c) {
-    return classes_.uses[c] * (of_class_[c].figures.ns - of_class_[c].lane_ns);
+    return classes_.uses[c] * (of_class_[c].figures.build_ns - of_class_[c].lane_ns);
   });
   int64_t entries = 0;
   std::erase_if(chosen, [&](size_t c) {
@@ -129,7 +144,7 @@ void GroupSurvey::MakeStencils() {
       plan_.stencils[i] = MakeStencil(a_, groups_.columns(g), groups_.group(g));
       OfClass& own = of_class_[chosen[i]];
       own.stencil = static_cast<int32_t>(i);
-      own.figures.ns = own.lane_ns;
+      own.figures.build_ns = own.lane_ns;
     }
   };
   ParallelFor(static_cast<int64_t>(chosen.size()), 1, threads_, make);

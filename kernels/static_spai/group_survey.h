@@ -12,11 +12,13 @@
 
 namespace spaid::kernels {
 
+// Of a group, or summed over several.
 struct GroupFigures {
-  int64_t n1 = 0;
+  int64_t sum_n1 = 0, n2_max = 0;
   double qr_flops = 0, gram_flops = 0;
-  double ns = 0;  // of the build
-  double plan_ns = 0;
+  double build_ns = 0, plan_ns = 0;
+
+  void Add(const GroupFigures& other);
 };
 
 // Counts all groups, once where they are shifted copies of one another, and makes stencils of
@@ -28,7 +30,10 @@ class GroupSurvey {
               StaticSpaiPlan& plan);
   StopReason Run(const Context& context);
 
-  const Array<GroupFigures>& figures() const { return figures_; }
+  // Predicted nanoseconds of the build of each group.
+  const Array<float>& build_ns() const { return build_ns_; }
+  // Over all groups; the same for any number of threads.
+  const GroupFigures& totals() const { return totals_; }
 
  private:
   struct alignas(kApart) Worker {
@@ -60,7 +65,8 @@ class GroupSurvey {
   StaticSpaiPlan& plan_;
   const GroupsView groups_;
   std::vector<Worker> workers_;
-  Array<GroupFigures> figures_;
+  Array<float> build_ns_;
+  GroupFigures totals_;
   ShiftClasses classes_;
   std::vector<OfClass> of_class_;
 };

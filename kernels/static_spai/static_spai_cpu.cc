@@ -38,35 +38,93 @@ class ColumnProgress {
   int64_t done_ = 0;
 };
 
-void Note(int64_t k, int64_t& count, int64_t& first) {
-  if (count++ == 0) first = k;
-}
+// A flagged kind of columns: how many, and the first.
+struct Tally {
+  int64_t StaticSpaiQuality::*count;
+  int64_t StaticSpaiQuality::*first;  // null: not told
+  uint8_t flag;
+};
+constexpr Tally kTallies[] = {
+    {&StaticSpaiQuality::gram_columns, nullptr, kColumnGram},
+    {&StaticSpaiQuality::qr_columns, nullptr, kColumnQr},
+    {&StaticSpaiQuality::iterative_columns, &StaticSpaiQuality::first_iterative, kColumnIterative},
+    {&StaticSpaiQuality::rescued_columns, &StaticSpaiQuality::first_rescued, kColumnRescued},
+    {&StaticSpaiQuality::rank_deficient_columns, &StaticSpaiQuality::first_rank_deficient,
+     kColumnRankDeficient},
+    {&StaticSpaiQuality::zero_columns, &StaticSpaiQuality::first_zero_column, kColumnZero},
+    {&StaticSpaiQuality::non_finite_columns, &StaticSpaiQuality::first_non_finite,
+     kColumnNonFinite},
+    {&StaticSpaiQuality::not_converged_columns, &StaticSpaiQuality::first_not_converged,
+     kColumnNotConverged},
+};
 
-void Summarise(const Array<uint8_t>& flags, int64_t nnz_a, StaticSpaiResult& result) {
-  StaticSpaiQuality& q = result.quality;
+// The quality of columns [begin, end).
+struct PartSummary {
+  StaticSpaiQuality quality;
   double squares = 0, worst = -1;
-  for (size_t i = 0; i < flags.size(); ++i) {
-    const auto k = static_cast<int64_t>(i);
-    const uint8_t f = flags[i];
-    const double norm = result.residual_norms[i];
+
+  void Add(int64_t k, double norm, double pivot, uint8_t flags) {
     squares += norm * norm;
     if (norm > worst) {
       worst = norm;
-      q.worst_column = k;
+      quality.worst_column = k;
     }
-    q.min_scaled_pivot = std::min(q.min_scaled_pivot, result.min_scaled_pivots[i]);
-    if (f & kColumnGram) ++q.gram_columns;
-    if (f & kColumnQr) ++q.qr_columns;
-    if (f & kColumnIterative) Note(k, q.iterative_columns, q.first_iterative);
-    if (f & kColumnRescued) Note(k, q.rescued_columns, q.first_rescued);
-    if (f & kColumnRankDeficient) Note(k, q.rank_deficient_columns, q.first_rank_deficient);
-    if (f & kColumnZero) Note(k, q.zero_columns, q.first_zero_column);
-    if (f & kColumnNonFinite) Note(k, q.non_finite_columns, q.first_non_finite);
-    if (f & kColumnNotConverged) Note(k, q.not_converged_columns, q.first_not_converged);
+    quality.min_scaled_pivot = std::min(quality.min_scaled_pivot, pivot);
+    for (const Tally& tally : kTallies) {
+      if ((flags & tally.flag) == 0) continue;
+      if (quality.*tally.count == 0 && tally.first != nullptr) quality.*tally.first = k;
+      ++(quality.*tally.count);
+    }
   }
-  q.residual_frobenius = std::sqrt(squares);
-  q.residual_quantiles = ResidualQuantiles(result.residual_norms);
-  q.density = static_cast<double>(result.m.nnz()) / static_cast<double>(nnz_a);
+  // Of later columns.
+  void Add(const PartSummary& later) {
+    squares += later.squares;
+    if (later.worst > worst) {
+      worst = later.worst;
+      quality.worst_column = later.quality.worst_column;
+    }
+    quality.min_scaled_pivot = std::min(quality.min_scaled_pivot, later.quality.min_scaled_pivot);
+    for (const Tally& tally : kTallies) {
+      if (quality.*tally.count == 0 && tally.first != nullptr) {
+        quality.*tally.first = later.quality.*tally.first;
+      }
+      quality.*tally.count += later.quality.*tally.count;
+    }
+  }
+};
+
+void Summarise(const Array<uint8_t>& flags, int64_t nnz_a, int threads, StaticSpaiResult& result) {
+  const auto n = static_cast<int64_t>(flags.size());
+  constexpr int64_t kPart = 8192;
+  std::vector<PartSummary> parts(static_cast<size_t>((n + kPart - 1) / kPart));
+  ParallelFor(n, kPart, threads, [&](int64_t begin, int64_t end, int) {
+    PartSummary part;
+    for (int64_t k = begin; k < end; ++k) {
+      const auto i = static_cast<size_t>(k);
+      part.Add(k, result.residual_norms[i], result.min_scaled_pivots[i], flags[i]);
+    }
+    parts[static_cast<size_t>(begin / kPart)] = part;
+  });
+  PartSummary all;
+  for (const PartSummary& part : parts) all.Add(part);
+  result.quality = std::move(all.quality);
+  result.quality.residual_frobenius = std::sqrt(all.squares);
+  result.quality.residual_quantiles = ResidualQuantiles(result.residual_norms);
+  result.quality.density = static_cast<double>(result.m.nnz()) / static_cast<double>(nnz_a);
+}
+
+// The pattern of M, its values to come.
+CscMatrix EmptyM(const Pattern& pattern, int threads) {
+  CscMatrix m;
+  m.n_rows = m.n_cols = pattern.n_cols;
+  m.col_ptr = pattern.col_ptr;
+  m.row_idx.resize(pattern.row_idx.size());
+  m.values.resize(pattern.row_idx.size());
+  ParallelFor(m.nnz(), int64_t{1} << 18, threads, [&](int64_t begin, int64_t end, int) {
+    std::copy(pattern.row_idx.begin() + begin, pattern.row_idx.begin() + end,
+              m.row_idx.begin() + begin);
+  });
+  return m;
 }
 
 // What the workers of one build share.
@@ -197,7 +255,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
                                 const StaticSpaiOptions& options, const Context& context) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (a.n_cols != plan.counts.n || a.nnz() != plan.counts.nnz_a ||
-      HashPattern(a) != plan.pattern_hash) {
+      HashPattern(a, context.threads) != plan.pattern_hash) {
     return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
                   "the matrix does not have the pattern that the plan was made for; make a plan "
                   "for this matrix");
@@ -205,10 +263,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
   const int64_t n = a.n_cols;
   const ColumnScales scales = ScaleColumns(a, plan.long_pairs, context.threads);
   StaticSpaiResult result;
-  result.m.n_rows = result.m.n_cols = n;
-  result.m.col_ptr = plan.pattern.col_ptr;
-  result.m.row_idx = plan.pattern.row_idx;
-  result.m.values.resize(plan.pattern.row_idx.size());
+  result.m = EmptyM(plan.pattern, context.threads);
   result.residual_norms.resize(static_cast<size_t>(n));
   result.min_scaled_pivots.resize(static_cast<size_t>(n));
   Array<uint8_t> flags(static_cast<size_t>(n));
@@ -243,7 +298,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
     if (!filtered.ok()) return filtered.status();
     result.m = std::move(filtered).value();
   }
-  Summarise(flags, a.nnz(), result);
+  Summarise(flags, a.nnz(), context.threads, result);
   return result;
 }
 

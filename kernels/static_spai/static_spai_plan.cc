@@ -102,20 +102,21 @@ void SortIntoGroups(const Array<int32_t>& group, StaticSpaiPlan& plan) {
   }
 }
 
-void MakeBatches(const Array<GroupFigures>& figures, StaticSpaiPlan& plan) {
+// `ns`: predicted for each group.
+void MakeBatches(const Array<float>& ns, StaticSpaiPlan& plan) {
   std::vector<double> work;
   plan.batch_ptr.push_back(0);
   double sum = 0;
-  for (size_t g = 0; g < figures.size(); ++g) {
+  for (size_t g = 0; g < ns.size(); ++g) {
     // A heavy group is a batch of its own: it shall not delay the stop of those before it.
-    if (sum > 0 && sum + figures[g].ns > tuning::kBatchNs) {
+    if (sum > 0 && sum + double{ns[g]} > tuning::kBatchNs) {
       plan.batch_ptr.push_back(static_cast<int32_t>(g));
       work.push_back(sum);
       sum = 0;
     }
-    sum += figures[g].ns;
+    sum += double{ns[g]};
   }
-  plan.batch_ptr.push_back(static_cast<int32_t>(figures.size()));
+  plan.batch_ptr.push_back(static_cast<int32_t>(ns.size()));
   work.push_back(sum);
   plan.batch_order.resize(work.size());
   std::iota(plan.batch_order.begin(), plan.batch_order.end(), 0);
@@ -133,8 +134,22 @@ void MakeBatches(const Array<GroupFigures>& figures, StaticSpaiPlan& plan) {
 
 }  // namespace
 
-uint64_t HashPattern(const PatternView& a) {
-  return HashArray(a.row_idx, HashArray(a.col_ptr, static_cast<uint64_t>(a.n_rows)));
+uint64_t HashPattern(const PatternView& a, int threads) {
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  const int64_t pointers = (a.n_cols + kPiece) / kPiece;  // pieces of col_ptr
+  const int64_t pieces = pointers + (a.nnz() + kPiece - 1) / kPiece;
+  Array<uint64_t> hashes(static_cast<size_t>(pieces));
+  const auto piece = [](auto array, int64_t i) {
+    const auto begin = static_cast<size_t>(i * kPiece);
+    return array.subspan(begin, std::min(static_cast<size_t>(kPiece), array.size() - begin));
+  };
+  ParallelFor(pieces, 1, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      hashes[static_cast<size_t>(i)] = i < pointers ? HashArray(piece(a.col_ptr, i), 0)
+                                                    : HashArray(piece(a.row_idx, i - pointers), 0);
+    }
+  });
+  return HashArray(std::span<const uint64_t>(hashes), static_cast<uint64_t>(a.n_rows));
 }
 
 Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options) {
@@ -246,7 +261,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
   plan->pattern = *std::move(pattern);
   const PatternView m = plan->pattern;
   const int64_t n = m.n_cols;
-  plan->pattern_hash = HashPattern(a);
+  plan->pattern_hash = HashPattern(a, context.threads);
   plan->equal_columns = FindEqualColumns(a, context.threads);
 
   StopReason stopped = StopReason::kNone;
@@ -260,24 +275,18 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
   GroupSurvey survey(a, options, threads, *plan);
   stopped = survey.Run(context);
   if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
-  MakeBatches(survey.figures(), *plan);
+  MakeBatches(survey.build_ns(), *plan);
 
   StaticSpaiCounts& counts = plan->counts;
   counts.n = n;
   counts.nnz_a = a.nnz();
   counts.nnz_m = m.nnz();
-  for (int64_t k = 0; k < n; ++k) {
-    counts.n2_max = std::max(counts.n2_max, static_cast<int64_t>(m.column(k).size()));
-  }
   counts.n1_max = plan->largest.n1;
-  const GroupsView groups = plan->groups();
-  for (int64_t g = 0; g < groups.size(); ++g) {
-    const GroupFigures& of_group = survey.figures()[static_cast<size_t>(g)];
-    counts.sum_n1 += of_group.n1 * static_cast<int64_t>(groups.group(g).size());
-    counts.predicted_ns += of_group.ns + of_group.plan_ns;
-    counts.qr_flops += of_group.qr_flops;
-    counts.gram_flops += of_group.gram_flops;
-  }
+  counts.n2_max = survey.totals().n2_max;
+  counts.sum_n1 = survey.totals().sum_n1;
+  counts.predicted_ns = survey.totals().build_ns + survey.totals().plan_ns;
+  counts.qr_flops = survey.totals().qr_flops;
+  counts.gram_flops = survey.totals().gram_flops;
   const auto pairs = static_cast<int64_t>(plan->long_pairs.size());
   counts.plan_bytes = PlanBytes(n, counts.nnz_m, pairs);
   counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, plan->largest, counts.n2_max, threads,

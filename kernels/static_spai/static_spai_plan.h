@@ -36,7 +36,7 @@ struct StaticSpaiPlan {
 };
 
 // Of the structure of A; not cryptographic.
-uint64_t HashPattern(const PatternView& a);
+uint64_t HashPattern(const PatternView& a, int threads);
 
 // INVALID_ARGUMENT/NOT_SQUARE, /BAD_POST_FILTER, /BAD_GRAM_PIVOT_LIMIT.
 Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options);

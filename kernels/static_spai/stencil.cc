@@ -34,9 +34,16 @@ ShiftClasses Classify(int64_t n, int threads, const Hash& hash, const Equal& equ
   std::vector<Slot> table(kSlots);
   ShiftClasses classes;
   classes.of.resize(static_cast<size_t>(n));
+  uint64_t last = kNoClass;  // neighbours are alike
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t own = hashes[static_cast<size_t>(i)];
     int32_t& id = classes.of[static_cast<size_t>(i)];
+    if (own == last && i > 0) {
+      id = classes.of[static_cast<size_t>(i) - 1];
+      if (id >= 0) ++classes.uses[static_cast<size_t>(id)];
+      continue;
+    }
+    last = own;
     id = -1;
     if (own == kNoClass) continue;
     uint64_t at = own % kSlots;
