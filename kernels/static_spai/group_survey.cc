@@ -108,14 +108,11 @@ void GroupSurvey::SurveyClass(size_t c, int worker) {
   own.figures = Figures(g, own.counts);
   own.figures.plan_ns = PredictSharedPlanNs(n2(g), width(g));
   own.lane_ns = PredictLaneNs(own.counts, n2(g), width(g));
-  own.lanes = WorthLanes(g, own);
+  own.lanes = PrefersLanes(options_.local_solver, own.counts, n2(g), width(g)) && ReachesTargets(g);
 }
 
-bool GroupSurvey::WorthLanes(int64_t g, const OfClass& own) const {
-  if (options_.local_solver == LocalSolver::kQr || !FitsLanes(own.counts, n2(g))) return false;
-  if (options_.local_solver == LocalSolver::kAuto && own.lane_ns > own.figures.build_ns)
-    return false;
-  return std::ranges::all_of(groups_.group(g), [&](int32_t k) {  // k in I
+bool GroupSurvey::ReachesTargets(int64_t g) const {
+  return std::ranges::all_of(groups_.group(g), [&](int32_t k) {
     return std::ranges::any_of(
         groups_.columns(g), [&](int32_t j) { return std::ranges::binary_search(a_.column(j), k); });
   });

@@ -56,7 +56,7 @@ class GroupSurvey {
   LocalCounts Count(int64_t g, int worker);
   GroupFigures Figures(int64_t g, const LocalCounts& counts) const;
   void SurveyClass(size_t c, int worker);
-  bool WorthLanes(int64_t g, const OfClass& own) const;
+  bool ReachesTargets(int64_t g) const;  // k in I, for each column of the group
   void MakeStencils();
 
   const CscView& a_;

@@ -46,9 +46,13 @@ double PredictLaneNs(const LocalCounts& counts, int64_t n2, int64_t columns) {
                 tuning::kLaneProductNs * entries);
 }
 
-bool FitsLanes(const LocalCounts& counts, int64_t n2) {
-  return n2 <= tuning::kMaxLaneColumns &&
-         counts.entries + PackedSize(n2) <= tuning::kMaxLaneVectors;
+bool PrefersLanes(LocalSolver solver, const LocalCounts& counts, int64_t n2, int64_t columns) {
+  if (solver == LocalSolver::kQr || n2 > tuning::kMaxLaneColumns ||
+      counts.entries + PackedSize(n2) > tuning::kMaxLaneVectors) {
+    return false;
+  }
+  return solver == LocalSolver::kGram ||
+         PredictLaneNs(counts, n2, columns) <= PredictNs(solver, counts, n2, columns);
 }
 
 int64_t LaneSolver::Bytes(const LocalCounts& largest, int64_t n2) {

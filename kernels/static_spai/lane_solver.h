@@ -17,8 +17,9 @@ inline constexpr int kLaneGroups = 8;
 // Predicted nanoseconds of one group on one thread, where the other lanes are taken as well.
 double PredictLaneNs(const LocalCounts& counts, int64_t n2, int64_t columns);
 
-// Whether problems of these sizes fit the cache eight at a time.
-bool FitsLanes(const LocalCounts& counts, int64_t n2);
+// Whether `solver` takes lanes for groups of these sizes that share a stencil: eight of them must
+// fit the cache, and `LocalSolver::kAuto` wants it to pay.
+bool PrefersLanes(LocalSolver solver, const LocalCounts& counts, int64_t n2, int64_t columns);
 
 // One per thread.
 class LaneSolver {

@@ -15,6 +15,8 @@
 #include "kernels/sparse/pattern.h"
 #include "kernels/sparse/transpose.h"
 #include "kernels/static_spai/group_solver.h"
+#include "kernels/static_spai/hash.h"
+#include "kernels/static_spai/lane_solver.h"
 #include "kernels/static_spai/static_spai.h"
 #include "kernels/static_spai/static_spai_plan.h"
 #include "kernels/static_spai/static_spai_tuning.h"
@@ -170,6 +172,14 @@ class Explorer {
     return steps;
   }
 
+  // Of the last column, k: equal for columns whose local problems are shifted copies.
+  uint64_t StructureHash(const Rules& rules, int64_t k) const {
+    const auto origin = static_cast<int32_t>(k);
+    uint64_t hash = HashArray(std::span<const int32_t>(columns_), 0, origin);
+    for (const int32_t j : columns_) hash = HashArray(rules.a.column(j), hash, origin);
+    return hash;
+  }
+
   LocalCounts Find(const Rules& rules, int64_t k) {
     columns_.clear();
     Visit(k, rules.Node(k));
@@ -236,12 +246,20 @@ Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver s
                          const StopToken& stop) {
   const int64_t n = rules.a.n_cols;
   Explorer explorer(n);
-  const auto column_ns = [&](int64_t k) {
+  struct Sample {
+    uint64_t structure;
+    double alone_ns, shared_ns;
+  };
+  const auto look_at = [&](int64_t k) {
     const LocalCounts counts = explorer.Find(rules, k);
-    const int64_t columns = GroupSize(rules, k);
-    return (PredictNs(solver, counts, explorer.n2(), columns) +
-            PredictPlanNs(counts, explorer.n2(), columns)) /
-           static_cast<double>(columns);
+    const int64_t columns = GroupSize(rules, k), n2 = explorer.n2();
+    const double alone = PredictNs(solver, counts, n2, columns);
+    const double shared =
+        PrefersLanes(solver, counts, n2, columns) ? PredictLaneNs(counts, n2, columns) : alone;
+    const auto width = static_cast<double>(columns);
+    return Sample{explorer.StructureHash(rules, k),
+                  (alone + PredictPlanNs(counts, n2, columns)) / width,
+                  (shared + PredictSharedPlanNs(n2, columns)) / width};
   };
 
   // Grows with the costs of all solvers, no more.
@@ -263,7 +281,7 @@ Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver s
   int64_t steps = 0, looked_at = 0;
   for (const int64_t k : heavy) {
     if (steps > kSampleSteps || stop.stop_requested()) break;
-    total.ns += column_ns(k);
+    total.ns += look_at(k).alone_ns;
     steps += explorer.Steps(rules);
     ++looked_at;
   }
@@ -275,8 +293,7 @@ Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver s
   const int64_t rest = n - looked_at;
   if (rest == 0) return total;
   const int64_t wanted = std::min(n, kSampleColumns);
-  double sum = 0;
-  int64_t sampled = 0;
+  std::vector<Sample> samples;
   steps = 0;
   for (int64_t i = 0; i < wanted && steps <= kSampleSteps && !stop.stop_requested(); ++i) {
     const double at = (static_cast<double>(i) + 0.5) * 0.6180339887498949;
@@ -285,12 +302,21 @@ Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver s
             ? i
             : std::min(n - 1, static_cast<int64_t>((at - std::floor(at)) * static_cast<double>(n)));
     if (std::binary_search(heavy.begin(), heavy.end(), k)) continue;
-    sum += column_ns(k);
+    samples.push_back(look_at(k));
     steps += explorer.Steps(rules);
-    ++sampled;
   }
-  if (sampled > 0) {
-    const double times = static_cast<double>(rest) / static_cast<double>(sampled);
+  if (!samples.empty()) {
+    const double times = static_cast<double>(rest) / static_cast<double>(samples.size());
+    // So many samples of one structure stand for kMinShared columns; a single one shows nothing.
+    const double enough =
+        std::max(2.0, static_cast<double>(static_spai_tuning::kMinShared) / times);
+    std::ranges::stable_sort(samples, {}, &Sample::structure);
+    double sum = 0;
+    for (size_t i = 0, end = 0; i < samples.size(); i = end) {
+      while (end < samples.size() && samples[end].structure == samples[i].structure) ++end;
+      const bool shared = static_cast<double>(end - i) >= enough;
+      for (size_t s = i; s < end; ++s) sum += shared ? samples[s].shared_ns : samples[s].alone_ns;
+    }
     total.ns += times * sum;
     total.steps += times * static_cast<double>(steps);
   }

@@ -107,14 +107,20 @@ void MakeBatches(const Array<float>& ns, StaticSpaiPlan& plan) {
   std::vector<double> work;
   plan.batch_ptr.push_back(0);
   double sum = 0;
+  int64_t in_lanes = 0;
   for (size_t g = 0; g < ns.size(); ++g) {
+    const double own = ns[g];
+    const double limit =
+        in_lanes > 0 && in_lanes < tuning::kLaneBatch ? tuning::kLaneBatchNs : tuning::kBatchNs;
     // A heavy group is a batch of its own: it shall not delay the stop of those before it.
-    if (sum > 0 && sum + double{ns[g]} > tuning::kBatchNs) {
+    if (sum > 0 && sum + own > limit) {
       plan.batch_ptr.push_back(static_cast<int32_t>(g));
       work.push_back(sum);
       sum = 0;
+      in_lanes = 0;
     }
-    sum += double{ns[g]};
+    sum += own;
+    in_lanes += plan.stencil_of[g] >= 0;
   }
   plan.batch_ptr.push_back(static_cast<int32_t>(ns.size()));
   work.push_back(sum);
@@ -122,10 +128,10 @@ void MakeBatches(const Array<float>& ns, StaticSpaiPlan& plan) {
   std::iota(plan.batch_order.begin(), plan.batch_order.end(), 0);
   // Only what stands out moves to the front; the others stay in order, for the caches' sake.
   std::stable_partition(plan.batch_order.begin(), plan.batch_order.end(), [&](int32_t b) {
-    return work[static_cast<size_t>(b)] > 2 * tuning::kBatchNs;
+    return work[static_cast<size_t>(b)] > 2 * tuning::kLaneBatchNs;
   });
   const auto heavy = std::find_if(plan.batch_order.begin(), plan.batch_order.end(), [&](int32_t b) {
-    return work[static_cast<size_t>(b)] <= 2 * tuning::kBatchNs;
+    return work[static_cast<size_t>(b)] <= 2 * tuning::kLaneBatchNs;
   });
   std::stable_sort(plan.batch_order.begin(), heavy, [&](int32_t x, int32_t y) {
     return work[static_cast<size_t>(x)] > work[static_cast<size_t>(y)];

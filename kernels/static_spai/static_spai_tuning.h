@@ -9,9 +9,12 @@ namespace spaid::kernels::static_spai_tuning {
 // Columns with equal J that are solved together at most: more would leave cores idle at the end.
 inline constexpr int64_t kMaxGroup = 32;
 
-// Predicted work of one batch of columns, nanoseconds: the grain of cancellation and progress, and
-// of collecting groups of one stencil: in smaller ones many lanes would stay empty.
-inline constexpr double kBatchNs = 1e6;
+// Predicted work of one batch of columns, nanoseconds: the grain of cancellation and progress.
+// Groups that share stencils are collected within a batch, so that it is made larger, up to
+// kLaneBatchNs, for kLaneBatch of them: in a smaller one many lanes would stay empty.
+inline constexpr double kBatchNs = 200e3;
+inline constexpr double kLaneBatchNs = 1e6;
+inline constexpr int64_t kLaneBatch = 128;
 
 // A column of A is compressed inside a local problem (local_problem.h) where it is longer than this
 // and than kLongFactor times all the other columns of the problem together.

@@ -194,7 +194,7 @@ class StopAfterFirst : public ProgressSink {
 };
 
 TEST(StaticSpaiStop, CancelledAfterTheFirstBatch) {
-  const CscMatrix a = oracle::Laplacian2d(150, 150);
+  const CscMatrix a = oracle::Laplacian2d(400, 400);
   auto plan = PlanStaticSpai(a, nullptr, {}, {});
   ASSERT_TRUE(plan.ok());
   StopSource source;
@@ -209,7 +209,7 @@ TEST(StaticSpaiStop, CancelledAfterTheFirstBatch) {
 }
 
 TEST(StaticSpaiStop, ProgressCountsColumnsUpToAll) {
-  const CscMatrix a = oracle::Laplacian2d(60, 60);
+  const CscMatrix a = oracle::Laplacian2d(150, 150);
   auto plan = PlanStaticSpai(a, nullptr, {}, {});
   ASSERT_TRUE(plan.ok());
   StopAfterFirst sink(nullptr);
