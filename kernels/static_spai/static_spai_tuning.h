@@ -71,27 +71,27 @@ inline constexpr int64_t kVectorRow = 5;
 
 // Cost model, nanoseconds (AMD EPYC with AVX-512, one thread; fitted to P7, aniso, P27, E80: within
 // 25 %).
-inline constexpr double kPlanColumnNs = 60;    // plan, per column of M: hash, group, figures
-inline constexpr double kPlanIndexNs = 4;      // plan, per entry of M
-inline constexpr double kPlanEntryNs = 0.6;    // plan, per entry of A that a group's J names
-inline constexpr double kGroupNs = 60;         // per group: assembly of an empty problem
-inline constexpr double kEntryNs = 2.2;        // per entry of Â: find I, build Â
-inline constexpr double kGramPairNs = 0.12;    // per product of the Gram accumulation
-inline constexpr double kGramPanelNs = 130;    // per panel of 8 columns: square roots, divisions
-inline constexpr double kGramFlopNs = 0.015;   // per flop of the padded Cholesky
-inline constexpr double kGramColumnNs = 100;   // per right-hand side, fixed
-inline constexpr double kGramSolveNs = 0.15;   // per right-hand side and entry of L
-inline constexpr double kProductNs = 0.8;      // per right-hand side and entry of Â
-inline constexpr double kLaneGroupNs = 10;     // in lanes: per group, fixed
-inline constexpr double kLaneEntryNs = 0.5;    // per entry of Â
-inline constexpr double kLanePairNs = 0.06;    // per product of the Gram accumulation
-inline constexpr double kLaneFlopNs = 0.02;    // per flop of the Cholesky
-inline constexpr double kLanePivotNs = 2;      // per column of J: square root, division
-inline constexpr double kLaneColumnNs = 15;    // per right-hand side, fixed
-inline constexpr double kLaneSolveNs = 0.1;    // per right-hand side and entry of L and Lᵀ
-inline constexpr double kLaneProductNs = 0.1;  // per right-hand side and entry of Â
-inline constexpr double kQrReflectorNs = 60;   // per reflector
-inline constexpr double kQrUpdateNs = 2.5;     // per reflector and column that it is applied to
-inline constexpr double kQrFlopNs = 0.022;     // per flop
+inline constexpr double kPlanColumnNs = 60;     // plan, per column of M: hash, group, figures
+inline constexpr double kPlanIndexNs = 4;       // plan, per entry of M
+inline constexpr double kPlanEntryNs = 0.6;     // plan, per entry of A that a group's J names
+inline constexpr double kGroupNs = 60;          // per group: assembly of an empty problem
+inline constexpr double kEntryNs = 2.2;         // per entry of Â: find I, build Â
+inline constexpr double kGramPairNs = 0.12;     // per product of the Gram accumulation
+inline constexpr double kGramPanelNs = 130;     // per panel of 8 columns: square roots, divisions
+inline constexpr double kGramFlopNs = 0.015;    // per flop of the padded Cholesky
+inline constexpr double kGramColumnNs = 100;    // per right-hand side, fixed
+inline constexpr double kGramSolveNs = 0.15;    // per right-hand side and entry of L
+inline constexpr double kProductNs = 0.8;       // per right-hand side and entry of Â
+inline constexpr double kLaneGroupNs = 70;      // in lanes: per group, fixed
+inline constexpr double kLaneEntryNs = 0.2;     // per entry of Â
+inline constexpr double kLanePairNs = 0.07;     // per product of the Gram accumulation
+inline constexpr double kLaneFlopNs = 0.015;    // per flop of the Cholesky
+inline constexpr double kLanePivotNs = 4;       // per column of J: square root, division
+inline constexpr double kLaneColumnNs = 20;     // per right-hand side, fixed
+inline constexpr double kLaneSolveNs = 0.05;    // per right-hand side and entry of L and Lᵀ
+inline constexpr double kLaneProductNs = 0.05;  // per right-hand side and entry of Â
+inline constexpr double kQrReflectorNs = 60;    // per reflector
+inline constexpr double kQrUpdateNs = 2.5;      // per reflector and column that it is applied to
+inline constexpr double kQrFlopNs = 0.022;      // per flop
 
 }  // namespace spaid::kernels::static_spai_tuning

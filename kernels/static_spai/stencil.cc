@@ -141,12 +141,14 @@ ShiftClasses ClassifyGroups(const GroupsView& groups, const ShiftClasses& column
       groups.size(), threads,
       [&](int64_t g) -> uint64_t {
         const std::span<const int32_t> members = groups.group(g), columns = groups.columns(g);
-        uint64_t hash = HashArray(members, HashArray(columns, 0, members[0]), members[0]);
-        for (const int32_t j : columns) {
-          const int32_t c = class_of(j);
+        uint64_t of_classes = 0;  // a sum: no term waits for the one before it
+        for (size_t q = 0; q < columns.size(); ++q) {
+          const int32_t c = class_of(columns[q]);
           if (c < 0) return kNoClass;
-          hash = HashMix(hash, static_cast<uint64_t>(c));
+          of_classes += HashMix(static_cast<uint64_t>(c), q << 32);
         }
+        const uint64_t hash =
+            HashArray(members, HashArray(columns, of_classes, members[0]), members[0]);
         return hash | 1;
       },
       [&](int64_t g, int64_t h) {
