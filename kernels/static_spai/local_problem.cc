@@ -79,7 +79,8 @@ LocalCounts LocalCounter::Count(const PatternView& a, std::span<const uint8_t> e
                                 std::span<const int32_t> columns) {
   LocalCounts counts;
   longs_ = FindLongColumns(a, columns);
-  rows_.clear();
+  int32_t* const found_rows = rows_.data();
+  int64_t n_rows = 0;
   const auto n_cols = static_cast<int64_t>(columns.size());
   int next_long = 0;
   for (int64_t q = 0, run = 1; q < n_cols; q += run) {
@@ -96,19 +97,21 @@ LocalCounts LocalCounter::Count(const PatternView& a, std::span<const uint8_t> e
     for (const int32_t r : rows) {
       const int32_t seen = visits_[static_cast<size_t>(r)];
       visits_[static_cast<size_t>(r)] = seen + static_cast<int32_t>(run);
-      if (seen == 0) rows_.push_back(r);
+      found_rows[n_rows] = r;
+      n_rows += seen == 0;  // without a branch: it cannot be predicted
       seen_before += seen;
     }
     // Σ over rows of (seen + 1) + ... + (seen + run).
     counts.gram_pairs +=
         run * seen_before + static_cast<int64_t>(rows.size()) * (run * (run + 1) / 2);
   }
-  counts.rows = static_cast<int64_t>(rows_.size());
+  counts.rows = n_rows;
+  const std::span<const int32_t> all_rows(found_rows, static_cast<size_t>(n_rows));
   counts.n1 = counts.rows;
   if (longs_.count > 0) {
     const int64_t t = longs_.count;
     int64_t touched = 0;  // rows of both kinds of columns
-    for (const int32_t r : rows_) {
+    for (const int32_t r : all_rows) {
       int64_t found = 0;
       for (int i = 0; i < longs_.count; ++i) {
         const auto rows = a.column(columns[static_cast<size_t>(longs_.at[i])]);
@@ -125,7 +128,7 @@ LocalCounts LocalCounter::Count(const PatternView& a, std::span<const uint8_t> e
       counts.gram_pairs += length * (length + 1) / 2;
     }
   }
-  for (const int32_t r : rows_) visits_[static_cast<size_t>(r)] = 0;
+  for (const int32_t r : all_rows) visits_[static_cast<size_t>(r)] = 0;
   return counts;
 }
 

@@ -38,7 +38,8 @@ struct LocalCounts {
 // Counts local problems; one per thread.
 class LocalCounter {
  public:
-  explicit LocalCounter(int64_t n_rows) : visits_(static_cast<size_t>(n_rows), 0) {}
+  explicit LocalCounter(int64_t n_rows)
+      : visits_(static_cast<size_t>(n_rows), 0), rows_(static_cast<size_t>(n_rows) + 1) {}
   LocalCounts Count(const PatternView& a, std::span<const uint8_t> equal_columns,
                     std::span<const int32_t> columns);
   // The compressed columns of the last problem.
@@ -48,7 +49,7 @@ class LocalCounter {
   LongColumns longs_;
   UnionSizes unions_;
   std::vector<int32_t> visits_;  // all zero between calls
-  std::vector<int32_t> rows_;
+  Array<int32_t> rows_;          // of the last problem; one more than there can be
 };
 
 // Â by rows and by columns. Row numbers are local: in order of first appearance over the columns,
