@@ -9,6 +9,10 @@
 //
 // J_k: pattern of column k of M, n2 = |J_k|. I_k: union of the row sets of A(:, j), j in J_k,
 // n1 = |I_k|. Â = A(I_k, J_k).
+//
+// Columns with equal J are a group and share a factor (group_solver.h). Groups whose local problems
+// are shifted copies of one another share a stencil, and are solved eight at a time, one in each
+// lane of a vector (stencil.h, lane_solver.h).
 #pragma once
 
 #include <cstdint>
