@@ -42,7 +42,15 @@ GroupSurvey::GroupSurvey(const CscView& a, const StaticSpaiOptions& options, int
       build_ns_(static_cast<size_t>(groups_.size())) {}
 
 StopReason GroupSurvey::Run(const Context& context) {
-  classes_ = ClassifyGroups(groups_, ClassifyColumns(a_, threads_), threads_);
+  ShiftClasses columns;
+  if (const StopReason reason = ClassifyColumns(a_, context, columns);
+      reason != StopReason::kNone) {
+    return reason;
+  }
+  if (const StopReason reason = ClassifyGroups(groups_, columns, context, classes_);
+      reason != StopReason::kNone) {
+    return reason;
+  }
   of_class_.resize(static_cast<size_t>(classes_.size()));
   ParallelFor(classes_.size(), 1, threads_, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t c = begin; c < end; ++c) SurveyClass(static_cast<size_t>(c), worker);

@@ -18,12 +18,17 @@ constexpr uint64_t kNoClass = 0;  // a hash that puts a member in no class
 // Classes by hash(i), confirmed by equal(i, first of the class); a member that only shares its hash
 // is in none.
 template <class Hash, class Equal>
-ShiftClasses Classify(int64_t n, int threads, const Hash& hash, const Equal& equal) {
+StopReason Classify(int64_t n, const Context& context, const Hash& hash, const Equal& equal,
+                    ShiftClasses& classes) {
   constexpr int64_t kBatch = 4096;
+  Context quiet = context;  // what is counted here is no progress that a user knows
+  quiet.progress = nullptr;
   Array<uint64_t> hashes(static_cast<size_t>(n));
-  ParallelFor(n, kBatch, threads, [&](int64_t begin, int64_t end, int) {
+  const auto fill = [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) hashes[static_cast<size_t>(i)] = hash(i);
-  });
+  };
+  const StopReason stopped = ParallelFor(n, kBatch, quiet, Stage::kPlan, fill);
+  if (stopped != StopReason::kNone) return stopped;
   // Open addressing, at most half full. What comes when it is has no class: a matrix without
   // repetition shall not pay for a table of its columns.
   struct Slot {
@@ -32,7 +37,6 @@ ShiftClasses Classify(int64_t n, int threads, const Hash& hash, const Equal& equ
   };
   constexpr uint64_t kSlots = 2 * tuning::kMaxClasses;
   std::vector<Slot> table(kSlots);
-  ShiftClasses classes;
   classes.of.resize(static_cast<size_t>(n));
   uint64_t last = kNoClass;  // neighbours are alike
   for (int64_t i = 0; i < n; ++i) {
@@ -57,7 +61,7 @@ ShiftClasses Classify(int64_t n, int threads, const Hash& hash, const Equal& equ
     id = table[at].id;
     ++classes.uses[static_cast<size_t>(id)];
   }
-  ParallelFor(n, kBatch, threads, [&](int64_t begin, int64_t end, int) {
+  return ParallelFor(n, kBatch, quiet, Stage::kPlan, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       int32_t& id = classes.of[static_cast<size_t>(i)];
       if (id < 0) continue;
@@ -65,7 +69,6 @@ ShiftClasses Classify(int64_t n, int threads, const Hash& hash, const Equal& equ
       if (classes.uses[c] < tuning::kMinShared || !equal(i, classes.first[c])) id = -1;
     }
   });
-  return classes;
 }
 
 // Whether x and y, less their origins, are equal.
@@ -125,20 +128,20 @@ void AddBlocks(const PatternView& a, std::span<const int32_t> columns, Stencil& 
 
 }  // namespace
 
-ShiftClasses ClassifyColumns(const PatternView& a, int threads) {
+StopReason ClassifyColumns(const PatternView& a, const Context& context, ShiftClasses& classes) {
   return Classify(
-      a.n_cols, threads,
+      a.n_cols, context,
       [&](int64_t j) {
         return HashArray(a.column(j), 0, static_cast<int32_t>(j)) | 1;  // never kNoClass
       },
-      [&](int64_t j, int64_t l) { return EqualShifted(a.column(j), j, a.column(l), l); });
+      [&](int64_t j, int64_t l) { return EqualShifted(a.column(j), j, a.column(l), l); }, classes);
 }
 
-ShiftClasses ClassifyGroups(const GroupsView& groups, const ShiftClasses& columns_of_a,
-                            int threads) {
+StopReason ClassifyGroups(const GroupsView& groups, const ShiftClasses& columns_of_a,
+                          const Context& context, ShiftClasses& classes) {
   const auto class_of = [&](int32_t j) { return columns_of_a.of[static_cast<size_t>(j)]; };
   return Classify(
-      groups.size(), threads,
+      groups.size(), context,
       [&](int64_t g) -> uint64_t {
         const std::span<const int32_t> members = groups.group(g), columns = groups.columns(g);
         uint64_t of_classes = 0;  // a sum: no term waits for the one before it
@@ -159,7 +162,8 @@ ShiftClasses ClassifyGroups(const GroupsView& groups, const ShiftClasses& column
         return std::ranges::equal(x, y, [&](int32_t i, int32_t j) {
           return class_of(i) == class_of(j) && class_of(i) >= 0;
         });
-      });
+      },
+      classes);
 }
 
 Stencil MakeStencil(const PatternView& a, std::span<const int32_t> columns,

@@ -23,7 +23,8 @@ struct ShiftClasses {
 };
 
 // Of the columns of `a`: j and l are equal where the row sets, less j and less l, are.
-ShiftClasses ClassifyColumns(const PatternView& a, int threads);
+// Both poll the stop token of the context, and return its reason.
+StopReason ClassifyColumns(const PatternView& a, const Context& context, ShiftClasses& classes);
 
 // Groups of columns of M that share their J: group g holds members[group_ptr[g]] and following.
 struct GroupsView {
@@ -42,8 +43,8 @@ struct GroupsView {
 
 // Groups whose members, J and columns A(:, j) are equal up to a shift: their local problems have
 // one structure.
-ShiftClasses ClassifyGroups(const GroupsView& groups, const ShiftClasses& columns_of_a,
-                            int threads);
+StopReason ClassifyGroups(const GroupsView& groups, const ShiftClasses& columns_of_a,
+                          const Context& context, ShiftClasses& classes);
 
 // The structure of a local problem, laid out for products by rows. Rows of Â with the same columns
 // stand together in runs of at most kMaxRows; [begin + i * rows + r] is the value of row r at its

@@ -138,7 +138,8 @@ TEST(Stencil, BlocksOfATridiagonalMatrixWithTwoUnknownsANode) {
 
 TEST(Stencil, ClassesAreOfColumnsEqualUpToAShift) {
   const CscMatrix a = Grid(100, 1, 1, false, 1, 1);
-  const ShiftClasses classes = ClassifyColumns(a, 2);
+  ShiftClasses classes;
+  ASSERT_EQ(ClassifyColumns(a.pattern(), {}, classes), StopReason::kNone);
   EXPECT_EQ(classes.of[0], -1);  // there are too few like it
   EXPECT_EQ(classes.of[99], -1);
   EXPECT_GE(classes.of[1], 0);
@@ -149,6 +150,18 @@ TEST(Stencil, ClassesAreOfColumnsEqualUpToAShift) {
   EXPECT_EQ(plan->stencils.size(), 1u);
   EXPECT_EQ(Share(*Plan(Scattered(a), With(LocalSolver::kGram))), 0);
   EXPECT_EQ(Share(*Plan(a, With(LocalSolver::kQr))), 0);
+}
+
+TEST(Stencil, ClassificationStops) {
+  const CscMatrix a = Grid(100, 1, 1, false, 1, 1);
+  StopSource source;
+  source.Request(StopReason::kCancelled);
+  const Context stopped{.stop = source.token(), .progress = nullptr, .threads = 2};
+  ShiftClasses columns, classes;
+  EXPECT_EQ(ClassifyColumns(a.pattern(), stopped, columns), StopReason::kCancelled);
+  ASSERT_EQ(ClassifyColumns(a.pattern(), {}, columns), StopReason::kNone);
+  const auto plan = Plan(a, With(LocalSolver::kGram));
+  EXPECT_EQ(ClassifyGroups(plan->groups(), columns, stopped, classes), StopReason::kCancelled);
 }
 
 TEST(Stencil, NoClassForWhatIsRare) {
@@ -179,7 +192,9 @@ TEST(Stencil, ManyKindsOfColumns) {
   }
   const auto plan = Plan(a, With(LocalSolver::kGram));
   EXPECT_EQ(Share(*plan), 0);
-  EXPECT_LE(ClassifyColumns(a, 2).size(), tuning::kMaxClasses);
+  ShiftClasses classes;
+  ASSERT_EQ(ClassifyColumns(a.pattern(), {}, classes), StopReason::kNone);
+  EXPECT_EQ(classes.size(), tuning::kMaxClasses);
 }
 
 struct LaneCase {
@@ -285,21 +300,25 @@ TEST(Lanes, LeaveHardProblemsToTheSolverOfOneGroup) {
     return a.values.data() + a.col_ptr[static_cast<size_t>(j)];
   };
   // Block 5: two equal columns. Block 9: two columns at angle 1e-7. Block 14: a column of zeros.
+  // Block 20, later: not finite.
   std::copy_n(column(20), 4, column(21));
   for (int i = 0; i < 4; ++i) column(37)[i] = column(36)[i] * (i == 0 ? 1 + 1e-7 : 1);
   std::fill_n(column(57), 4, 0.0);
   const StaticSpaiOptions options = With(LocalSolver::kGram);
   EXPECT_EQ(Share(*Plan(a, options)), 1);
+  ExpectGramAccuracy(a, Build(a, nullptr, options), Build(a, nullptr, With(LocalSolver::kQr)),
+                     "blocks");
+  *column(82) = std::numeric_limits<double>::infinity();
   const StaticSpaiResult result = Build(a, nullptr, options);
-  const StaticSpaiResult qr = Build(a, nullptr, With(LocalSolver::kQr));
   const StaticSpaiResult undisturbed = Build(easy, nullptr, options);
-  ExpectGramAccuracy(a, result, qr, "blocks");
-  EXPECT_EQ(result.quality.rescued_columns, 12);
+  EXPECT_EQ(result.quality.rescued_columns, 16);
+  EXPECT_EQ(result.quality.non_finite_columns, 4);
+  EXPECT_EQ(result.quality.first_non_finite, 80);
   EXPECT_EQ(result.quality.first_rescued, 20);
-  EXPECT_EQ(result.quality.rank_deficient_columns, 8);
+  EXPECT_EQ(result.quality.rank_deficient_columns, 12);
   for (int64_t k = 0; k < a.n_cols; ++k) {
     const int64_t block = k / 4;
-    if (block == 5 || block == 9 || block == 14) continue;
+    if (block == 5 || block == 9 || block == 14 || block == 20) continue;
     const auto values = CscView(result.m).column_values(k);
     EXPECT_TRUE(std::ranges::equal(values, CscView(undisturbed.m).column_values(k))) << k;
   }
