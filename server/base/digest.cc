@@ -1,7 +1,11 @@
 #include "server/base/digest.h"
 
-#include <libdeflate.h>
+#include <isa-l/crc.h>
 #include <xxhash.h>
+#if defined(__x86_64__)
+// After xxhash.h: from here on, XXH3_128bits_update chooses AVX2 or AVX-512 where the CPU has it.
+#include <xxh_x86dispatch.h>
+#endif
 
 #include <bit>
 #include <cstdlib>
@@ -28,32 +32,35 @@ XXH3_state_t* State(void* state) { return static_cast<XXH3_state_t*>(state); }
 
 Digester::Digester() : state_(XXH3_createState()) {
   if (state_ == nullptr) throw std::bad_alloc();
-  XXH3_128bits_reset(State(state_));
+  XXH3_128bits_reset(State(state_.get()));
 }
 
-Digester::~Digester() { XXH3_freeState(State(state_)); }
+void Digester::Free::operator()(void* state) const { XXH3_freeState(State(state)); }
 
 Digester& Digester::Update(const void* data, size_t size) {
   // XXH3 wants a pointer even for nothing.
-  if (size > 0) XXH3_128bits_update(State(state_), data, size);
+  if (size > 0) XXH3_128bits_update(State(state_.get()), data, size);
   return *this;
 }
 
 Digest Digester::Finish() const {
   XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(State(state_)));
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(State(state_.get())));
   Digest digest;
   static_assert(sizeof(canonical.digest) == sizeof(digest.bytes));
   for (size_t i = 0; i < digest.bytes.size(); ++i) digest.bytes[i] = canonical.digest[i];
   return digest;
 }
 
+Digester PatternDigester(int64_t n, int64_t nnz) {
+  Digester digester;
+  digester.Update(&n, sizeof(n)).Update(&nnz, sizeof(nnz));
+  return digester;
+}
+
 Digest PatternDigest(int64_t n, std::span<const int64_t> col_ptr,
                      std::span<const int32_t> row_idx) {
-  const auto nnz = static_cast<int64_t>(row_idx.size());
-  return Digester()
-      .Update(&n, sizeof(n))
-      .Update(&nnz, sizeof(nnz))
+  return PatternDigester(n, static_cast<int64_t>(row_idx.size()))
       .Update(col_ptr)
       .Update(row_idx)
       .Finish();
@@ -61,6 +68,8 @@ Digest PatternDigest(int64_t n, std::span<const int64_t> col_ptr,
 
 Digest ValueDigest(std::span<const double> values) { return Digester().Update(values).Finish(); }
 
-uint32_t Crc32(std::string_view data) { return libdeflate_crc32(0, data.data(), data.size()); }
+uint32_t Crc32(std::string_view data, uint32_t crc) {
+  return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(data.data()), data.size());
+}
 
 }  // namespace spaid::server

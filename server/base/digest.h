@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,9 +26,6 @@ struct Digest {
 class Digester {
  public:
   Digester();
-  ~Digester();
-  Digester(const Digester&) = delete;
-  Digester& operator=(const Digester&) = delete;
 
   Digester& Update(const void* data, size_t size);
   template <class T>
@@ -37,15 +35,25 @@ class Digester {
   Digest Finish() const;
 
  private:
-  void* state_;
+  struct Free {
+    void operator()(void* state) const;
+  };
+  std::unique_ptr<void, Free> state_;
+};
+
+// Digests of a matrix's arrays, where they are known already.
+struct ArrayDigests {
+  std::optional<Digest> pattern, values;
 };
 
 // Pattern digest: n, nnz (int64), col_ptr (int64), row_idx (int32) of the sorted CSC; value digest:
 // the fp64 bits in that order. Little-endian hosts only (checked at compile time).
 Digest PatternDigest(int64_t n, std::span<const int64_t> col_ptr, std::span<const int32_t> row_idx);
 Digest ValueDigest(std::span<const double> values);
+// For col_ptr and row_idx in pieces, in that order.
+Digester PatternDigester(int64_t n, int64_t nnz);
 
-// zlib's CRC-32.
-uint32_t Crc32(std::string_view data);
+// zlib's CRC-32; `crc`: of what stands before `data`.
+uint32_t Crc32(std::string_view data, uint32_t crc = 0);
 
 }  // namespace spaid::server

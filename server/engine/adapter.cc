@@ -91,8 +91,15 @@ absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
   matrix->diagnosis =
       options.pattern_only ? DiagnosePattern(csc) : kernels::Diagnose(csc, options_.threads);
   RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
-  matrix->pattern_digest = PatternDigest(csc.n_cols, csc.col_ptr, csc.row_idx);
-  if (!options.pattern_only) matrix->value_digest = ValueDigest(csc.values);
+  // Columns that need not be sorted are stored as they came.
+  const bool as_they_came = layout == kernels::Layout::kCsc && !options.sort_and_sum;
+  matrix->pattern_digest = as_they_came && options.digests.pattern
+                               ? *options.digests.pattern
+                               : PatternDigest(csc.n_cols, csc.col_ptr, csc.row_idx);
+  if (!options.pattern_only) {
+    matrix->value_digest =
+        as_they_came && options.digests.values ? *options.digests.values : ValueDigest(csc.values);
+  }
   matrix->label = options.label;
   matrix->created = options_.clock->WallNow();
   return std::shared_ptr<const Matrix>(std::move(matrix));

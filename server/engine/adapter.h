@@ -39,6 +39,7 @@ struct EngineAdapterOptions {
 struct PrepareOptions {
   bool sort_and_sum = false;
   bool pattern_only = false;
+  ArrayDigests digests = {};  // of `raw`, where they are known
   std::string label;
   kernels::StopToken stop = {};  // looked at between the passes over the arrays
 };

@@ -49,50 +49,63 @@ absl::Status BadHeader(std::string_view why, std::string_view field, const char*
       .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".", name));
 }
 
+// Returns the CRC-32 of the whole, or 0 where nobody asks for it: taken piece by piece, while each
+// is in the cache.
+uint32_t CopyPieces(const ChunkView& chunk, char* to) {
+  uint32_t crc = 0;
+  for (const std::string_view piece : chunk.pieces) {
+    std::memcpy(to, piece.data(), piece.size());
+    if (chunk.crc32) crc = Crc32({to, piece.size()}, crc);
+    to += piece.size();
+  }
+  return crc;
+}
+
+template <class T>
+void Widen(const char* from, int64_t count, T* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    float value;
+    std::memcpy(&value, from + 4 * i, 4);
+    to[i] = static_cast<T>(value);
+  }
+}
+
 }  // namespace
 
 template <class T>
-absl::Status ArrayReceiver<T>::Add(const v1::ArrayChunk& chunk) {
-  const std::string& bytes = chunk.data();
+absl::Status ArrayReceiver<T>::Check(const ChunkView& chunk) const {
   const int64_t element = from_float32_ ? 4 : static_cast<int64_t>(sizeof(T));
-  const auto length = static_cast<int64_t>(bytes.size());
-  if (length == 0 || length % element != 0) {
+  if (chunk.bytes == 0 || chunk.bytes % element != 0) {
     return Bad(reason::kChunkNotWhole, kind_,
-               absl::StrCat("the chunk at element ", chunk.offset(), " has ", length,
+               absl::StrCat("the chunk at element ", chunk.offset, " has ", chunk.bytes,
                             " bytes; send a positive multiple of ", element))
         .Field("chunk.data")
-        .Index(chunk.offset());
+        .Index(chunk.offset);
   }
-  if (chunk.offset() != received_) {
+  if (chunk.offset != received_) {
     return Bad(reason::kChunkOutOfOrder, kind_,
-               absl::StrCat("a chunk begins at element ", chunk.offset(), ", but the next one is ",
+               absl::StrCat("a chunk begins at element ", chunk.offset, ", but the next one is ",
                             received_, "; send the chunks of an array in order, each once"))
         .Field("chunk.offset")
-        .Index(chunk.offset())
+        .Index(chunk.offset)
         .Meta("expected", received_);
   }
-  const int64_t count = length / element;
+  const int64_t count = chunk.bytes / element;
   if (count > size_ - received_) {
     return Bad(reason::kChunkBeyondEnd, kind_,
-               absl::StrCat("the chunk at element ", chunk.offset(), " has ", count,
+               absl::StrCat("the chunk at element ", chunk.offset, " has ", count,
                             " elements and the array only ", size_,
                             "; the header and the arrays must agree"))
         .Field("chunk.data")
         .Index(size_)
         .Meta("size", size_);
   }
-  if (chunk.has_crc32()) {
-    const uint32_t actual = Crc32(bytes);
-    if (actual != chunk.crc32()) {
-      return Bad(reason::kChecksumMismatch, kind_,
-                 absl::StrCat(
-                     "the chunk at element ", chunk.offset(), " has CRC-32 ", actual, " and says ",
-                     chunk.crc32(),
-                     "; it was damaged on its way (or the CRC is not zlib's): send it again"))
-          .Field("chunk.crc32")
-          .Index(chunk.offset());
-    }
-  }
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status ArrayReceiver<T>::Add(const ChunkView& chunk) {
+  RETURN_IF_ERROR(Check(chunk));
   if (data_.empty()) {
     try {
       data_.resize(static_cast<size_t>(size_));
@@ -102,18 +115,29 @@ absl::Status ArrayReceiver<T>::Add(const v1::ArrayChunk& chunk) {
                                     "; the server is short of memory, try later"));
     }
   }
+  // Into its place at once, and checked there: a chunk that is refused now stands beyond the
+  // elements that count as received.
+  uint32_t crc = 0;
+  int64_t count = 0;
   if (from_float32_) {
-    if constexpr (std::is_same_v<T, double>) {
-      T* to = data_.data() + received_;
-      for (int64_t i = 0; i < count; ++i) {
-        float value;
-        std::memcpy(&value, bytes.data() + 4 * i, 4);
-        to[i] = value;
-      }
-    }
+    narrow_.resize(static_cast<size_t>(chunk.bytes));
+    crc = CopyPieces(chunk, narrow_.data());
+    count = chunk.bytes / 4;
+    Widen(narrow_.data(), count, data_.data() + received_);
   } else {
-    std::memcpy(data_.data() + received_, bytes.data(), bytes.size());
+    crc = CopyPieces(chunk, reinterpret_cast<char*>(data_.data() + received_));
+    count = chunk.bytes / static_cast<int64_t>(sizeof(T));
   }
+  if (chunk.crc32 && crc != *chunk.crc32) {
+    return Bad(reason::kChecksumMismatch, kind_,
+               absl::StrCat(
+                   "the chunk at element ", chunk.offset, " has CRC-32 ", crc, " and says ",
+                   *chunk.crc32,
+                   "; it was damaged on its way (or the CRC is not zlib's): send it again"))
+        .Field("chunk.crc32")
+        .Index(chunk.offset);
+  }
+  newest_ = received_;
   received_ += count;
   return absl::OkStatus();
 }
@@ -146,30 +170,42 @@ MatrixReceiver::MatrixReceiver(const v1::MatrixHeader& header)
       pointers_(v1::ARRAY_KIND_POINTERS, header.n() + 1),
       indices_(v1::ARRAY_KIND_INDICES, header.nnz()),
       values_(v1::ARRAY_KIND_VALUES, header.pattern_only() ? 0 : header.nnz(),
-              header.value_type() == v1::VALUE_TYPE_FLOAT32) {}
+              header.value_type() == v1::VALUE_TYPE_FLOAT32),
+      pattern_digester_(PatternDigester(header.n(), header.nnz())) {}
 
 bool MatrixReceiver::Takes(v1::ArrayKind kind) {
   return kind == v1::ARRAY_KIND_POINTERS || kind == v1::ARRAY_KIND_INDICES ||
          kind == v1::ARRAY_KIND_VALUES;
 }
 
-absl::Status MatrixReceiver::Add(const v1::ArrayChunk& chunk) {
-  switch (chunk.array()) {
+absl::Status MatrixReceiver::Add(const ChunkView& chunk) {
+  switch (chunk.array) {
     case v1::ARRAY_KIND_POINTERS:
       RETURN_IF_ERROR(pointers_.Add(chunk));
+      pattern_digester_.Update(pointers_.newest());
       break;
     case v1::ARRAY_KIND_INDICES:
       RETURN_IF_ERROR(indices_.Add(chunk));
+      pattern_in_order_ = pattern_in_order_ && pointers_.complete();
+      if (pattern_in_order_) pattern_digester_.Update(indices_.newest());
       break;
     case v1::ARRAY_KIND_VALUES:
       if (pattern_only_) return UnexpectedArray(chunk, "no values: the header says pattern_only");
       RETURN_IF_ERROR(values_.Add(chunk));
+      value_digester_.Update(values_.newest());
       break;
     default:
       return UnexpectedArray(chunk, "pointers, indices or values");
   }
-  bytes_up_ += static_cast<int64_t>(chunk.data().size());
+  bytes_up_ += chunk.bytes;
   return absl::OkStatus();
+}
+
+ArrayDigests MatrixReceiver::Digests() const {
+  ArrayDigests digests;
+  if (pattern_in_order_) digests.pattern = pattern_digester_.Finish();
+  if (!pattern_only_) digests.values = value_digester_.Finish();
+  return digests;
 }
 
 absl::Status MatrixReceiver::CheckComplete() const {
@@ -284,14 +320,13 @@ int64_t PromisedBytes(const v1::MatrixHeader& header) {
   return 8 * (header.n() + 1) + (header.pattern_only() ? 4 : 12) * header.nnz();
 }
 
-absl::Status UnexpectedArray(const v1::ArrayChunk& chunk, std::string_view expected) {
+absl::Status UnexpectedArray(const ChunkView& chunk, std::string_view expected) {
   const bool known =
-      v1::ArrayKind_IsValid(chunk.array()) && chunk.array() != v1::ARRAY_KIND_UNSPECIFIED;
-  return MakeError(
-             absl::StatusCode::kInvalidArgument,
-             known ? reason::kUnexpectedMessage : reason::kUnknownEnum,
-             absl::StrCat("a chunk of ", NameOf(chunk.array()), " has no place here; expected ",
-                          absl::string_view(expected.data(), expected.size())))
+      v1::ArrayKind_IsValid(chunk.array) && chunk.array != v1::ARRAY_KIND_UNSPECIFIED;
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   known ? reason::kUnexpectedMessage : reason::kUnknownEnum,
+                   absl::StrCat("a chunk of ", NameOf(chunk.array), " has no place here; expected ",
+                                absl::string_view(expected.data(), expected.size())))
       .Field("chunk.array");
 }
 

@@ -8,10 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/engine/entities.h"
+#include "server/rpc/chunk_view.h"
 #include "spaid/v1/arrays.pb.h"
 #include "spaid/v1/matrix.pb.h"
 
@@ -29,7 +32,13 @@ class ArrayReceiver {
   // Errors, all INVALID_ARGUMENT, with the array, the offset and the cure: CHUNK_NOT_WHOLE (empty,
   // or not a whole number of elements), CHUNK_OUT_OF_ORDER, CHUNK_BEYOND_END, CHECKSUM_MISMATCH.
   // RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
-  absl::Status Add(const v1::ArrayChunk& chunk);
+  // An error changes nothing.
+  absl::Status Add(const ChunkView& chunk);
+  // The elements of the chunk that was added last.
+  std::span<const T> newest() const {
+    return std::span(data_).subspan(static_cast<size_t>(newest_),
+                                    static_cast<size_t>(received_ - newest_));
+  }
   // INVALID_ARGUMENT/ARRAY_INCOMPLETE where elements are missing.
   absl::Status CheckComplete() const;
   bool complete() const { return received_ == size_; }
@@ -39,10 +48,13 @@ class ArrayReceiver {
   kernels::Array<T> Take();
 
  private:
+  absl::Status Check(const ChunkView& chunk) const;
+
   v1::ArrayKind kind_;
   int64_t size_;
   bool from_float32_;
-  int64_t received_ = 0;
+  int64_t received_ = 0, newest_ = 0;
+  std::vector<char> narrow_;  // a chunk of float32, whose pieces may end within an element
   kernels::Array<T> data_;
 };
 
@@ -55,13 +67,16 @@ class MatrixReceiver {
   // True for the arrays that belong to a matrix.
   static bool Takes(v1::ArrayKind kind);
   // As of ArrayReceiver; UNEXPECTED_MESSAGE for values of a pattern-only matrix.
-  absl::Status Add(const v1::ArrayChunk& chunk);
+  absl::Status Add(const ChunkView& chunk);
   absl::Status CheckComplete() const;
   bool complete() const;
   // Array bytes received, as they were on the wire.
   int64_t bytes_up() const { return bytes_up_; }
   // What is still to come.
   v1::UploadNeed Need() const;
+  // Of the arrays as they came, once they are complete; taken as they come, for the chunks are in
+  // the cache then. No pattern digest where indices came before the last pointer.
+  ArrayDigests Digests() const;
   // The raw matrix: arrays as they came. Leaves this empty.
   kernels::CscMatrix Take();
 
@@ -71,6 +86,8 @@ class MatrixReceiver {
   ArrayReceiver<int64_t> pointers_;
   ArrayReceiver<int32_t> indices_;
   ArrayReceiver<double> values_;
+  Digester pattern_digester_, value_digester_;
+  bool pattern_in_order_ = true;
   int64_t bytes_up_ = 0;
 };
 
@@ -84,6 +101,6 @@ int64_t PromisedBytes(const v1::MatrixHeader& header);
 
 // INVALID_ARGUMENT/UNKNOWN_ENUM or /UNEXPECTED_MESSAGE for a chunk of an array that has no place
 // here.
-absl::Status UnexpectedArray(const v1::ArrayChunk& chunk, std::string_view expected);
+absl::Status UnexpectedArray(const ChunkView& chunk, std::string_view expected);
 
 }  // namespace spaid::server

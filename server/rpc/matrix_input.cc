@@ -66,14 +66,13 @@ MatrixInput::MatrixInput(Backend* backend, std::string tenant, const v1::MatrixH
       reservation_(std::move(reservation)),
       receiver_(header_) {}
 
-absl::Status MatrixInput::Add(const v1::ArrayChunk& chunk) {
-  const auto bytes = static_cast<int64_t>(chunk.data().size());
-  backend_->metrics().BytesReceived(bytes);
+absl::Status MatrixInput::Add(const ChunkView& chunk) {
+  backend_->metrics().BytesReceived(chunk.bytes);
   // Room first: the receiver commits the memory. A chunk that it would refuse is not counted.
   const bool widened =
-      chunk.array() == v1::ARRAY_KIND_VALUES && header_.value_type() == v1::VALUE_TYPE_FLOAT32;
-  const int64_t stored = widened ? 2 * bytes : bytes;
-  if (MatrixReceiver::Takes(chunk.array()) &&
+      chunk.array == v1::ARRAY_KIND_VALUES && header_.value_type() == v1::VALUE_TYPE_FLOAT32;
+  const int64_t stored = widened ? 2 * chunk.bytes : chunk.bytes;
+  if (MatrixReceiver::Takes(chunk.array) &&
       stored <= reservation_.bytes() - reservation_.arrived()) {
     RETURN_IF_ERROR(reservation_.Arrive(stored));
   }
@@ -82,10 +81,12 @@ absl::Status MatrixInput::Add(const v1::ArrayChunk& chunk) {
 
 absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   ASSIGN_OR_RETURN(const kernels::Layout layout, ParseLayout(header_.layout(), field_));
+  const ArrayDigests digests = receiver_.Digests();
   ASSIGN_OR_RETURN(std::shared_ptr<const Matrix> matrix,
                    backend_->adapter().Prepare(receiver_.Take(), layout,
                                                {.sort_and_sum = header_.sort_and_sum(),
                                                 .pattern_only = header_.pattern_only(),
+                                                .digests = digests,
                                                 .label = header_.label(),
                                                 .stop = std::move(stop)}));
   RETURN_IF_ERROR(

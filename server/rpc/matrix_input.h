@@ -30,7 +30,7 @@ class MatrixInput {
                                                             std::string_view field);
 
   // Errors: MatrixReceiver::Add's; STORE_FULL.
-  absl::Status Add(const v1::ArrayChunk& chunk);
+  absl::Status Add(const ChunkView& chunk);
   absl::Status CheckComplete() const { return receiver_.CheckComplete(); }
   v1::UploadNeed Need() const { return receiver_.Need(); }
   int64_t bytes_up() const { return receiver_.bytes_up(); }

@@ -7,7 +7,6 @@
 
 #include "server/base/log.h"
 #include "server/rpc/matrix_input.h"
-#include "server/rpc/stream.h"
 #include "server/rpc/unary.h"
 #include "server/rpc/work_stream.h"
 
@@ -54,19 +53,20 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
         status = TakeHeader(request.header());
         if (status.ok()) status = LookLocked();
         break;
-      case v1::UploadMatrixRequest::kChunk:
-        if (input_ == nullptr) {
-          status = UnexpectedMessage("a chunk before the header (or before `need`)");
-          break;
-        }
-        if (input_->bytes_up() == 0) first_chunk_ = Clock::now();
-        status = input_->Add(request.chunk());
-        if (status.ok()) ReadLocked();
-        break;
       default:
         status = UnexpectedMessage("a message that is neither a header nor a chunk");
     }
     if (!status.ok()) EndLocked(std::move(status));
+  }
+
+  void ReceivedChunk(const ChunkView& chunk) override {
+    if (input_ == nullptr) {
+      return EndLocked(UnexpectedMessage("a chunk before the header (or before `need`)"));
+    }
+    if (input_->bytes_up() == 0) first_chunk_ = Clock::now();
+    absl::Status status = input_->Add(chunk);
+    if (!status.ok()) return EndLocked(std::move(status));
+    ReadLocked();
   }
 
   absl::Status TakeHeader(const v1::MatrixHeader& header) {
@@ -202,8 +202,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::UploadMatrixRequest, v1::UploadMatrixResponse>*
-MatrixService::UploadMatrix(grpc::CallbackServerContext* context) {
+RawBidiReactor* MatrixService::UploadMatrix(grpc::CallbackServerContext* context) {
   return Launch(std::make_shared<UploadStream>(context, backend_));
 }
 

@@ -84,7 +84,7 @@ class BuildStream final
     return absl::OkStatus();
   }
 
-  absl::Status TakeChunk(const v1::ArrayChunk& chunk) override {
+  absl::Status TakeChunk(const ChunkView& chunk) override {
     return UnexpectedArray(chunk, "the arrays of the inline matrix");
   }
   bool wants_chunks() const override { return false; }
@@ -247,8 +247,7 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::BuildPreconditionerRequest, v1::BuildPreconditionerResponse>*
-PreconditionerService::BuildPreconditioner(grpc::CallbackServerContext* context) {
+RawBidiReactor* PreconditionerService::BuildPreconditioner(grpc::CallbackServerContext* context) {
   return Launch(std::make_shared<BuildStream>(context, backend_));
 }
 

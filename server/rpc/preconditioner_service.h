@@ -2,16 +2,26 @@
 #pragma once
 
 #include "server/rpc/backend.h"
+#include "server/rpc/stream.h"
 #include "spaid/v1/preconditioner.grpc.pb.h"
 
 namespace spaid::server {
 
-class PreconditionerService final : public v1::PreconditionerService::CallbackService {
+// As MatrixServiceBase, for the inline matrices of builds.
+using PreconditionerServiceBase =
+    v1::PreconditionerService::WithRawCallbackMethod_BuildPreconditioner<
+        v1::PreconditionerService::WithCallbackMethod_EstimateBuild<
+            v1::PreconditionerService::WithCallbackMethod_GetPreconditioner<
+                v1::PreconditionerService::WithCallbackMethod_ListPreconditioners<
+                    v1::PreconditionerService::WithCallbackMethod_DeletePreconditioner<
+                        v1::PreconditionerService::WithCallbackMethod_DownloadPreconditioner<
+                            v1::PreconditionerService::Service>>>>>>;
+
+class PreconditionerService final : public PreconditionerServiceBase {
  public:
   explicit PreconditionerService(Backend* backend) : backend_(backend) {}
 
-  grpc::ServerBidiReactor<v1::BuildPreconditionerRequest, v1::BuildPreconditionerResponse>*
-  BuildPreconditioner(grpc::CallbackServerContext* context) override;
+  RawBidiReactor* BuildPreconditioner(grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* EstimateBuild(grpc::CallbackServerContext* context,
                                           const v1::EstimateBuildRequest* request,
                                           v1::EstimateBuildResponse* response) override;

@@ -60,9 +60,9 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     return absl::OkStatus();
   }
 
-  absl::Status TakeChunk(const v1::ArrayChunk& chunk) override {
-    backend_->metrics().BytesReceived(static_cast<int64_t>(chunk.data().size()));
-    switch (chunk.array()) {
+  absl::Status TakeChunk(const ChunkView& chunk) override {
+    backend_->metrics().BytesReceived(chunk.bytes);
+    switch (chunk.array) {
       case v1::ARRAY_KIND_RHS:
         return Add(&*b_, chunk, "rhs", /*copies=*/2);  // the solution will be as large
       case v1::ARRAY_KIND_INITIAL_GUESS:
@@ -75,11 +75,11 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
 
   // Too many elements is a vector of the wrong length, and said so; the rest is the receiver's.
   // `copies`: of the chunk's bytes, that are taken from the budget.
-  absl::Status Add(ArrayReceiver<double>* receiver, const v1::ArrayChunk& chunk, const char* name,
+  absl::Status Add(ArrayReceiver<double>* receiver, const ChunkView& chunk, const char* name,
                    int64_t copies) {
-    const auto elements = static_cast<int64_t>(chunk.data().size() / 8);
-    if (chunk.offset() == receiver->received() && elements > receiver->size() - chunk.offset()) {
-      return WrongLength(*receiver, name, "at least ", chunk.offset() + elements);
+    const int64_t elements = chunk.bytes / 8;
+    if (chunk.offset == receiver->received() && elements > receiver->size() - chunk.offset) {
+      return WrongLength(*receiver, name, "at least ", chunk.offset + elements);
     }
     if (elements <= receiver->size() - receiver->received()) {
       RETURN_IF_ERROR(share_.Grow(copies * 8 * elements));  // room first
@@ -158,8 +158,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::SolveRequest, v1::SolveResponse>* SolverService::Solve(
-    grpc::CallbackServerContext* context) {
+RawBidiReactor* SolverService::Solve(grpc::CallbackServerContext* context) {
   return Launch(std::make_shared<SolveStream>(context, backend_));
 }
 

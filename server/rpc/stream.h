@@ -17,15 +17,17 @@
 // stream harmless.
 #pragma once
 
-#include <grpcpp/server_context.h>
+#include <grpcpp/grpcpp.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,11 +35,15 @@
 #include "server/base/metrics.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
+#include "server/rpc/chunk_view.h"
 #include "server/rpc/live_streams.h"
 #include "server/rpc/rpc_scope.h"
 #include "server/rpc/status_mapping.h"
 
 namespace spaid::server {
+
+// Of methods whose requests bring arrays: these are taken out of gRPC's buffers (ChunkView).
+using RawBidiReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 template <class Reactor, class Response>
 class OutStream : public Reactor, public LiveStream {
@@ -183,7 +189,7 @@ class OutStream : public Reactor, public LiveStream {
       if (Next(&message_)) {
         SetWritingLocked(true);
         write_start_ = Clock::now();
-        this->StartWrite(&message_);
+        StartWriteLocked();
         return;
       }
     }
@@ -199,6 +205,20 @@ class OutStream : public Reactor, public LiveStream {
   grpc::CallbackServerContext* const context_;
 
  private:
+  void StartWriteLocked() {
+    if constexpr (std::is_base_of_v<RawBidiReactor, Reactor>) {
+      bool own = false;
+      wire_.Clear();
+      // As gRPC does with a message: what is not initialised or over 2 GiB is a mistake of ours.
+      if (!grpc::SerializationTraits<Response>::Serialize(message_, &wire_, &own).ok()) {
+        std::abort();
+      }
+      this->StartWrite(&wire_);
+    } else {
+      this->StartWrite(&message_);
+    }
+  }
+
   void FinishLocked(const absl::Status& status) {
     finished_ = true;
     scope_.Ended(status);
@@ -225,6 +245,7 @@ class OutStream : public Reactor, public LiveStream {
   std::shared_ptr<OutStream> self_;
   std::vector<std::shared_ptr<void>> dropped_;
   Response message_;
+  grpc::ByteBuffer wire_;  // `message_` on its way, where the reactor is raw
   std::optional<absl::Status> end_;
   Clock::time_point write_start_ = Clock::now();
   int64_t write_bytes_ = 0;
@@ -237,23 +258,24 @@ class OutStream : public Reactor, public LiveStream {
 template <class Response>
 using WriteStream = OutStream<grpc::ServerWriteReactor<Response>, Response>;
 
-// The reading half. One read at a time; the next is asked for by ReadLocked only, so a stream that
-// is not ready for more input leaves it to gRPC's flow control.
+// The reading half, of requests that are a chunk of an array or something else. One read at a time;
+// the next is asked for by ReadLocked only, so a stream that is not ready for more input leaves it
+// to gRPC's flow control.
 template <class Request, class Response>
-class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, Response> {
+class BidiStream : public OutStream<RawBidiReactor, Response> {
  public:
-  using Base = OutStream<grpc::ServerBidiReactor<Request, Response>, Response>;
+  using Base = OutStream<RawBidiReactor, Response>;
   using Base::Base;
 
   void OnReadDone(bool ok) final {
     typename Base::Section section(this);
     reading_ = false;
     waited_ += Base::Clock::now() - read_start_;
-    if (ok) waited_bytes_ += static_cast<double>(request_.ByteSizeLong());
+    if (ok) waited_bytes_ += static_cast<double>(wire_.Length());
     if (!ok) input_over_ = true;
     if (this->ended_locked()) return;
     if (ok) {
-      Received(request_);
+      Dispatch();
     } else if (this->context_->IsCancelled()) {
       this->GoneLocked();  // OnCancel is on its way
     } else {
@@ -263,8 +285,10 @@ class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, 
   }
 
  protected:
-  // A message. Call ReadLocked for another one. `request` is the reactor's own and reused.
+  // A message that is no chunk, or one that is. Call ReadLocked for another one. Both are the
+  // reactor's own and reused.
   virtual void Received(const Request& request) = 0;
+  virtual void ReceivedChunk(const ChunkView& chunk) = 0;
   // No more input will come. Where a reset was the reason, and gRPC has not noticed yet, OnCancel
   // follows at once: work that a reset shall not begin asks IsCancelled again when it is off this
   // thread.
@@ -274,7 +298,7 @@ class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, 
     if (reading_ || input_over_ || this->ended_locked()) return;
     reading_ = true;
     read_start_ = Base::Clock::now();
-    this->StartRead(&request_);
+    this->StartRead(&wire_);
   }
   // Ends the call where the sender has left us waiting longer than allowed: at once, or in pieces
   // with next to nothing between them.
@@ -292,6 +316,19 @@ class BidiStream : public OutStream<grpc::ServerBidiReactor<Request, Response>, 
   }
 
  private:
+  void Dispatch() {
+    if (ReadChunk(&wire_, Request::kChunkFieldNumber, &chunk_)) return ReceivedChunk(chunk_);
+    if (!grpc::SerializationTraits<Request>::Deserialize(&wire_, &request_).ok()) {
+      return this->EndLocked(
+          MakeError(absl::StatusCode::kInvalidArgument, reason::kUnexpectedMessage,
+                    "a message that cannot be parsed; it must be of the method's request type"));
+    }
+    if (request_.has_chunk()) return ReceivedChunk(request_.chunk());
+    Received(request_);
+  }
+
+  grpc::ByteBuffer wire_;
+  ChunkView chunk_;  // of wire_
   Request request_;
   bool reading_ = false, input_over_ = false;
   typename Base::Clock::time_point read_start_{};

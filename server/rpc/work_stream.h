@@ -44,7 +44,7 @@ class WorkStream : public BidiStream<Request, Response> {
   // Checks the header but for its source. `source` is set: matrix_ or input_.
   virtual absl::Status TakeHeader(const Header& header) = 0;
   // A chunk that is not the matrix's.
-  virtual absl::Status TakeChunk(const v1::ArrayChunk& chunk) = 0;
+  virtual absl::Status TakeChunk(const ChunkView& chunk) = 0;
   // True where more than the matrix must come before the work can start.
   virtual bool wants_chunks() const = 0;
   virtual absl::Status CheckComplete() = 0;
@@ -84,18 +84,17 @@ class WorkStream : public BidiStream<Request, Response> {
   bool Idle() const final { return !got_header_; }
 
   void Received(const Request& request) final {
-    absl::Status status;
-    switch (request.message_case()) {
-      case Request::kHeader:
-        status = got_header_ ? UnexpectedMessage("a second header") : FirstHeader(request.header());
-        break;
-      case Request::kChunk:
-        status =
-            got_header_ ? Chunk(request.chunk()) : UnexpectedMessage("a chunk before the header");
-        break;
-      default:
-        status = UnexpectedMessage("a message that is neither a header nor a chunk");
+    if (request.message_case() != Request::kHeader) {
+      return Took(UnexpectedMessage("a message that is neither a header nor a chunk"));
     }
+    Took(got_header_ ? UnexpectedMessage("a second header") : FirstHeader(request.header()));
+  }
+
+  void ReceivedChunk(const ChunkView& chunk) final {
+    Took(got_header_ ? Chunk(chunk) : UnexpectedMessage("a chunk before the header"));
+  }
+
+  void Took(absl::Status status) {
     if (!status.ok()) {
       LeaveJob();
       return this->EndLocked(std::move(status));
@@ -129,11 +128,11 @@ class WorkStream : public BidiStream<Request, Response> {
     return absl::OkStatus();
   }
 
-  absl::Status Chunk(const v1::ArrayChunk& chunk) {
+  absl::Status Chunk(const ChunkView& chunk) {
     if (begun_) return UnexpectedMessage("a chunk after the last array was complete");
     if (bytes_up_ == 0) first_chunk_ = Clock::now();
-    bytes_up_ += static_cast<int64_t>(chunk.data().size());
-    if (input_ != nullptr && MatrixReceiver::Takes(chunk.array())) return input_->Add(chunk);
+    bytes_up_ += chunk.bytes;
+    if (input_ != nullptr && MatrixReceiver::Takes(chunk.array)) return input_->Add(chunk);
     return TakeChunk(chunk);
   }
 

@@ -1,0 +1,38 @@
+// A chunk of an array as it lies in the message that brought it: gRPC's own buffers, not copied
+// into a protobuf first. Large arrays pass through here, so each copy of them counts.
+//
+//   ChunkView chunk;
+//   if (ReadChunk(&message, v1::UploadMatrixRequest::kChunkFieldNumber, &chunk)) {
+//     for (std::string_view piece : chunk.pieces) Use(piece);  // while `message` lives
+//   }
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "spaid/v1/arrays.pb.h"
+
+namespace spaid::server {
+
+// v1::ArrayChunk, its data borrowed in pieces.
+struct ChunkView {
+  ChunkView() = default;
+  ChunkView(const v1::ArrayChunk& chunk);  // NOLINT(google-explicit-constructor): a view of it
+
+  v1::ArrayKind array = v1::ARRAY_KIND_UNSPECIFIED;
+  int64_t offset = 0;
+  std::optional<uint32_t> crc32;
+  std::vector<std::string_view> pieces;  // none is empty
+  int64_t bytes = 0;                     // of all pieces
+};
+
+// Reads a serialized message that is one ArrayChunk in the field `field` and nothing else, each
+// field of it once at most: what every client sends. False for any other message, be it of another
+// form or no message at all: that is protobuf's to parse. `message` is not changed.
+bool ReadChunk(grpc::ByteBuffer* message, int field, ChunkView* chunk);
+
+}  // namespace spaid::server
