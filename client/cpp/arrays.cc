@@ -1,16 +1,22 @@
 #include "client/cpp/arrays.h"
 
-#include <libdeflate.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <isa-l/crc.h>
+#include <xxhash.h>
+#if defined(__x86_64__)
+// After xxhash.h: from here on, XXH3_128bits_update chooses AVX2 or AVX-512 where the CPU has it.
+#include <xxh_x86dispatch.h>
+#endif
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 #include <string>
 #include <utility>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "client/cpp/errors.h"
 
@@ -23,18 +29,24 @@ constexpr int64_t kTrustedReserveBytes = int64_t{64} << 20;
 
 class Hasher {
  public:
-  Hasher() { XXH3_128bits_reset(&state_); }
+  Hasher() : state_(XXH3_createState()) {
+    if (state_ == nullptr) throw std::bad_alloc();
+    XXH3_128bits_reset(state_.get());
+  }
   void Add(std::span<const std::byte> bytes) {
-    XXH3_128bits_update(&state_, bytes.data(), bytes.size());
+    if (!bytes.empty()) XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
   }
   std::string Finish() const {
     XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state_));
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_.get()));
     return {reinterpret_cast<const char*>(canonical.digest), sizeof(canonical.digest)};
   }
 
  private:
-  alignas(64) XXH3_state_t state_;
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
 bool IsCanonicalCsc(const CscView& a) {
@@ -53,6 +65,15 @@ bool IsCanonicalCsc(const CscView& a) {
     }
   }
   return true;
+}
+
+// The tag and the length of a field of `size` bytes.
+void AppendLength(int field, size_t size, std::string& message) {
+  constexpr uint32_t kLengthDelimited = 2;
+  google::protobuf::io::StringOutputStream stream(&message);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.WriteTag(static_cast<uint32_t>(field) << 3 | kLengthDelimited);
+  out.WriteVarint32(static_cast<uint32_t>(size));
 }
 
 Error Mismatch(std::string field, const std::string& what) {
@@ -81,22 +102,36 @@ bool ChunkSource::Want(v1::ArrayKind kind, int64_t offset, int64_t count) {
   return true;
 }
 
-void ChunkSource::Next(v1::ArrayChunk& chunk) {
+grpc::ByteBuffer ChunkSource::Next(int field) {
   Range& range = wanted_.front();
   const OutgoingArray& array = arrays_[range.array];
   const auto element = static_cast<int64_t>(array.element_size);
   const int64_t count = std::min(range.count, chunk_bytes_ / element);
   const auto bytes = array.bytes.subspan(static_cast<size_t>(range.offset * element),
                                          static_cast<size_t>(count * element));
-  chunk.set_array(array.kind);
-  chunk.set_offset(range.offset);
-  // assign() keeps the string's storage from chunk to chunk.
-  chunk.mutable_data()->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (checksums_) chunk.set_crc32(Crc32(bytes));
+  uint32_t crc = 0;
+  const grpc::Slice data = buffers_.Copy(bytes, [&](std::span<const std::byte> piece) {
+    if (checksums_) crc = Crc32(piece, crc);
+  });
+  // Serialized messages behind one another are one message: what stands before and behind the data
+  // is protobuf's own work.
+  v1::ArrayChunk before, behind;
+  before.set_array(array.kind);
+  before.set_offset(range.offset);
+  if (checksums_) behind.set_crc32(crc);
+  std::string head = before.SerializeAsString();
+  AppendLength(v1::ArrayChunk::kDataFieldNumber, data.size(), head);
+  const std::string tail = behind.SerializeAsString();
+  std::string message;
+  AppendLength(field, head.size() + data.size() + tail.size(), message);
+  message += head;
+  const std::array<grpc::Slice, 3> slices{grpc::Slice(message), data, grpc::Slice(tail)};
+
   sent_bytes_ += static_cast<int64_t>(bytes.size());
   range.offset += count;
   range.count -= count;
   if (range.count == 0) wanted_.pop_front();
+  return grpc::ByteBuffer(slices.data(), tail.empty() ? 2 : 3);
 }
 
 template <class T>
@@ -178,8 +213,8 @@ std::optional<v1::MatrixDigest> Digest(const CscView& a) {
   return digest;
 }
 
-uint32_t Crc32(std::span<const std::byte> bytes) {
-  return libdeflate_crc32(0, bytes.data(), bytes.size());
+uint32_t Crc32(std::span<const std::byte> bytes, uint32_t crc) {
+  return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 }
 
 CscSink::CscSink(int64_t n, int64_t nnz)

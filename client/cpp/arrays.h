@@ -1,6 +1,8 @@
-// Arrays on the wire: cutting borrowed spans into chunks, putting received chunks together,
+// Arrays on the wire: cutting borrowed spans into messages, putting received chunks together,
 // digests. Little-endian hosts only, checked when this is compiled.
 #pragma once
+
+#include <grpcpp/support/byte_buffer.h>
 
 #include <bit>
 #include <cstddef>
@@ -11,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "client/cpp/buffer_pool.h"
 #include "spaid/client.h"
 #include "spaid/v1/arrays.pb.h"
 
@@ -40,8 +43,9 @@ class ChunkSource {
   // False where the range is not inside an array of ours; nothing is queued then.
   bool Want(v1::ArrayKind kind, int64_t offset, int64_t count);
   bool Empty() const { return wanted_.empty(); }
-  // Fills `chunk` with the next piece. Precondition: !Empty().
-  void Next(v1::ArrayChunk& chunk);
+  // The next piece, as a message that has an ArrayChunk in the field `field` and nothing else.
+  // Precondition: !Empty().
+  grpc::ByteBuffer Next(int field);
   int64_t sent_bytes() const { return sent_bytes_; }    // of the pieces that Next gave out
   int64_t total_bytes() const { return total_bytes_; }  // of the ranges wanted so far
 
@@ -54,6 +58,7 @@ class ChunkSource {
   std::deque<Range> wanted_;
   int64_t chunk_bytes_;
   bool checksums_;
+  BufferPool buffers_;
   int64_t sent_bytes_ = 0, total_bytes_ = 0;
 };
 
@@ -89,7 +94,8 @@ bool IsPattern(const CscView& a);
 // rows, unsorted, duplicates, broken pointers): the server would store something else.
 std::optional<v1::MatrixDigest> Digest(const CscView& a);
 
-uint32_t Crc32(std::span<const std::byte> bytes);
+// zlib's; `crc`: of what stands before `bytes`.
+uint32_t Crc32(std::span<const std::byte> bytes, uint32_t crc = 0);
 
 // The pieces of M as they arrive on a build's or a download's stream.
 class CscSink {

@@ -30,12 +30,10 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
     std::optional<CscSink> sink;
     std::optional<BuildResult> result;
 
-    Exchange<v1::BuildPreconditionerRequest, v1::BuildPreconditionerResponse> exchange(
-        context, [&](grpc::ClientContext* ctx, grpc::CompletionQueue* queue) {
-          return preconditioners->PrepareAsyncBuildPreconditioner(ctx, queue);
-        });
-    auto next = [&](v1::BuildPreconditionerRequest& request) {
-      request = header_request;
+    Exchange<v1::BuildPreconditionerResponse> exchange(
+        context, channel, "/spaid.v1.PreconditionerService/BuildPreconditioner");
+    auto next = [&](grpc::ByteBuffer& request) {
+      request = Serialized(header_request);
       return Feed::kLast;
     };
     auto take = [&](const v1::BuildPreconditionerResponse& response) -> std::optional<Error> {

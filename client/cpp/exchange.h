@@ -1,11 +1,14 @@
 // One bidirectional stream, driven by the calling thread alone through its own completion queue:
 // reads and writes are both in flight, so a refusal is seen while an upload is still going on,
-// callbacks run on the caller's thread, and no thread is made.
+// callbacks run on the caller's thread, and no thread is made. Requests are handed over serialized,
+// so that arrays go into them without a protobuf between.
 #pragma once
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,15 +27,22 @@ enum class Feed {
   kEnd,      // no more
 };
 
-template <class Request, class Response>
+template <class Request>
+grpc::ByteBuffer Serialized(const Request& request) {
+  grpc::ByteBuffer buffer;
+  bool own = false;
+  // As gRPC does: what cannot be serialized is a mistake of ours.
+  if (!grpc::SerializationTraits<Request>::Serialize(request, &buffer, &own).ok()) std::abort();
+  return buffer;
+}
+
+template <class Response>
 class Exchange {
  public:
-  using Stream = grpc::ClientAsyncReaderWriter<Request, Response>;
-
-  // `prepare(context, queue)` gives the stream (a stub's PrepareAsync…).
-  template <class Prepare>
-  Exchange(grpc::ClientContext& context, Prepare prepare)
-      : context_(context), stream_(prepare(&context, &queue_)) {}
+  // `method`: "/spaid.v1.MatrixService/UploadMatrix".
+  Exchange(grpc::ClientContext& context, const std::shared_ptr<grpc::Channel>& channel,
+           const std::string& method)
+      : context_(context), stream_(Stub(channel).PrepareCall(&context, method, &queue_)) {}
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
@@ -46,9 +56,10 @@ class Exchange {
     }
   }
 
-  // Runs to the end. `next(request) -> Feed`; `take(response) -> std::optional<Error>`, whose error
-  // cancels the stream and is returned; `written()` runs after each request has been handed to the
-  // transport. Returns nothing where the server ended with OK.
+  // Runs to the end. `next(request) -> Feed`, whose request is a grpc::ByteBuffer; `take(response)
+  // -> std::optional<Error>`, whose error cancels the stream and is returned; `written()` runs
+  // after each request has been handed to the transport. Returns nothing where the server ended
+  // with OK.
   template <class Next, class Take, class Written>
   std::optional<Error> Run(const std::string& address, Next next, Take take, Written written) {
     std::optional<Error> own;  // the error that `take` found
@@ -118,6 +129,8 @@ class Exchange {
   }
 
  private:
+  using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, Response>;
+  using Stream = grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, Response>;
   enum Operation : intptr_t { kStart = 1, kRead, kWrite, kClose, kFinish };
   struct Done {
     Operation what;
@@ -135,8 +148,9 @@ class Exchange {
   }
 
   grpc::ClientContext& context_;
-  Request request_;    // members, not locals of Run: a read in flight writes into one of them until
-  Response response_;  // the destructor has drained the queue
+  grpc::ByteBuffer
+      request_;        // members, not locals of Run: a read in flight writes into one of them
+  Response response_;  // until the destructor has drained the queue
   grpc::CompletionQueue queue_;
   std::unique_ptr<Stream> stream_;
   int in_flight_ = 0;

@@ -100,7 +100,9 @@ Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
   if (!limits.ok()) return limits.error();
   Expected<int32_t> rhs_count = CountRightHandSides(n, b, solve.initial_guess);
   if (!rhs_count.ok()) return rhs_count.error();
-  const v1::SolveHeader header = Header(matrix, *rhs_count, solve, call.options().detach, *limits);
+  v1::SolveRequest header_request;
+  *header_request.mutable_header() =
+      Header(matrix, *rhs_count, solve, call.options().detach, *limits);
 
   auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
     ChunkSource source({Outgoing(v1::ARRAY_KIND_RHS, b),
@@ -112,17 +114,15 @@ Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
     ArraySink<double> solution(v1::ARRAY_KIND_SOLUTION, static_cast<int64_t>(b.size()));
     std::optional<v1::SolveDone> done;
 
-    Exchange<v1::SolveRequest, v1::SolveResponse> exchange(
-        context, [&](grpc::ClientContext* ctx, grpc::CompletionQueue* queue) {
-          return solver->PrepareAsyncSolve(ctx, queue);
-        });
-    auto next = [&](v1::SolveRequest& request) {
+    Exchange<v1::SolveResponse> exchange(context, channel, "/spaid.v1.SolverService/Solve");
+    auto next = [&](grpc::ByteBuffer& request) {
       if (!header_sent) {
         header_sent = true;
-        *request.mutable_header() = header;
+        request = Serialized(header_request);
         return Feed::kMessage;
       }
-      source.Next(*request.mutable_chunk());  // b is not empty, and kLast follows the last chunk
+      // b is not empty, and kLast follows the last chunk.
+      request = source.Next(v1::SolveRequest::kChunkFieldNumber);
       return source.Empty() ? Feed::kLast : Feed::kMessage;
     };
     auto take = [&](const v1::SolveResponse& response) -> std::optional<Error> {

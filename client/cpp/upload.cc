@@ -47,29 +47,28 @@ Expected<MatrixInfo> Client::Impl::Upload(const CscView& a, const std::string& l
                                           const Call& call, Timings& timings) {
   if (broken) return *broken;
   if (auto error = CheckSpans(a)) return *std::move(error);
-  const v1::MatrixHeader header = Header(a, label, options.send_digests);
+  v1::UploadMatrixRequest header_request;
+  *header_request.mutable_header() = Header(a, label, options.send_digests);
 
   auto once = [&](grpc::ClientContext& context) -> Expected<MatrixInfo> {
     ChunkSource source(Arrays(a), options.chunk_bytes, options.send_checksums);
     // Without digests the server has nothing to compare: the chunks follow at once.
-    bool answered = !header.has_digest();
+    bool answered = !header_request.header().has_digest();
     if (answered) source.WantAll();
     bool header_sent = false;
     std::optional<MatrixInfo> stored;
 
-    Exchange<v1::UploadMatrixRequest, v1::UploadMatrixResponse> exchange(
-        context, [&](grpc::ClientContext* ctx, grpc::CompletionQueue* queue) {
-          return matrices->PrepareAsyncUploadMatrix(ctx, queue);
-        });
-    auto next = [&](v1::UploadMatrixRequest& request) {
+    Exchange<v1::UploadMatrixResponse> exchange(context, channel,
+                                                "/spaid.v1.MatrixService/UploadMatrix");
+    auto next = [&](grpc::ByteBuffer& request) {
       if (!header_sent) {
         header_sent = true;
-        *request.mutable_header() = header;
+        request = Serialized(header_request);
         return Feed::kMessage;
       }
       if (!answered) return Feed::kLater;
       if (source.Empty()) return Feed::kEnd;
-      source.Next(*request.mutable_chunk());
+      request = source.Next(v1::UploadMatrixRequest::kChunkFieldNumber);
       return source.Empty() ? Feed::kLast : Feed::kMessage;
     };
     auto take = [&](const v1::UploadMatrixResponse& response) -> std::optional<Error> {
