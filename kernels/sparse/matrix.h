@@ -37,7 +37,7 @@ struct DefaultInitAllocator : std::allocator<T> {
   }
   void deallocate(T* p, size_t n) {
     if (n < kLargeBytes / sizeof(T)) return std::allocator<T>::deallocate(p, n);
-    FreeLarge(p);
+    FreeLarge(p, n * sizeof(T));
   }
   template <class U>
   void construct(U* p) {

@@ -124,6 +124,9 @@ struct Metrics::Families {
   Gauge& draining = AddGauge("spaid_draining", "1 from SIGTERM on.").Add({});
   Gauge& resident =
       AddGauge("spaid_resident_memory_bytes", "Resident set size of the daemon.").Add({});
+  Gauge& freed = AddGauge("spaid_freed_array_bytes",
+                          "Memory of freed arrays that is kept a few seconds for the next ones.")
+                     .Add({});
 
   std::mutex mutex;  // of hooks; and Serialize runs one at a time
   std::vector<std::function<void()>> hooks;
@@ -229,6 +232,10 @@ void Metrics::SetBuildInfo(std::string_view version) {
 }
 void Metrics::SetReady(bool ready) { families_->ready.Set(ready ? 1 : 0); }
 void Metrics::SetDraining(bool draining) { families_->draining.Set(draining ? 1 : 0); }
+void Metrics::SetFreedArrayBytes(int64_t bytes) {
+  families_->freed.Set(static_cast<double>(bytes));
+}
+
 void Metrics::SetResidentBytes(int64_t bytes) {
   families_->resident.Set(static_cast<double>(bytes));
 }

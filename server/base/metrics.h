@@ -67,6 +67,7 @@ class Metrics {
   void SetReady(bool ready);
   void SetDraining(bool draining);
   void SetResidentBytes(int64_t bytes);
+  void SetFreedArrayBytes(int64_t bytes);
 
   // Runs before every Serialize, on its thread: the place to set gauges.
   void OnScrape(std::function<void()> hook);

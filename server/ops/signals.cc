@@ -13,14 +13,19 @@ ShutdownSignals::ShutdownSignals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-std::string ShutdownSignals::Wait() {
-  int signal = 0;
-  while (sigwait(&set_, &signal) != 0) {
+std::string ShutdownSignals::Wait(std::chrono::milliseconds every,
+                                  const std::function<void()>& meanwhile) {
+  while (true) {
+    if (const int signal = Take(every); signal != 0) {
+      return signal == SIGTERM ? "SIGTERM" : "SIGINT";
+    }
+    meanwhile();
   }
-  return signal == SIGTERM ? "SIGTERM" : "SIGINT";
 }
 
-bool ShutdownSignals::WaitFor(std::chrono::milliseconds timeout) {
+bool ShutdownSignals::WaitFor(std::chrono::milliseconds timeout) { return Take(timeout) != 0; }
+
+int ShutdownSignals::Take(std::chrono::milliseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   while (true) {
     auto left = until - std::chrono::steady_clock::now();
@@ -28,8 +33,9 @@ bool ShutdownSignals::WaitFor(std::chrono::milliseconds timeout) {
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
     const timespec spec{.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
                         .tv_nsec = ns % 1'000'000'000};
-    if (sigtimedwait(&set_, nullptr, &spec) >= 0) return true;
-    if (errno != EINTR) return false;
+    const int signal = sigtimedwait(&set_, nullptr, &spec);
+    if (signal > 0) return signal;
+    if (errno != EINTR) return 0;
   }
 }
 

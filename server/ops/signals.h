@@ -1,11 +1,12 @@
 // SIGTERM and SIGINT as something to wait for, on a thread of one's choice.
 //
 //   ShutdownSignals signals;          // before any other thread starts: they inherit the mask
-//   signals.Wait();                   // -> "SIGTERM"
+//   signals.Wait(1s, [] { ... });     // -> "SIGTERM"
 #pragma once
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <string>
 
 namespace spaid::server {
@@ -15,12 +16,15 @@ class ShutdownSignals {
   // Blocks both in this thread and those it starts from now on, and ignores SIGPIPE.
   ShutdownSignals();
 
-  // Until one comes; its name.
-  std::string Wait();
+  // Until one comes; its name. Runs `meanwhile` each `every` till then.
+  std::string Wait(std::chrono::milliseconds every, const std::function<void()>& meanwhile);
   // At most `timeout`; false: none came.
   bool WaitFor(std::chrono::milliseconds timeout);
 
  private:
+  // The signal's number; 0: none came.
+  int Take(std::chrono::milliseconds timeout);
+
   sigset_t set_;
 };
 

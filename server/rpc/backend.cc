@@ -154,6 +154,7 @@ void Backend::SetGauges() {
   metrics_->SetOutgoingBytes(streams_.outgoing_bytes());
   metrics_->SetDraining(draining_);
   metrics_->SetResidentBytes(ResidentBytes());
+  metrics_->SetFreedArrayBytes(static_cast<int64_t>(kernels::FreedLargeBytes()));
 }
 
 }  // namespace spaid::server
