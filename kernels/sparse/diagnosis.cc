@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <limits>
+#include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,44 +62,84 @@ double DiagonalOf(const CscView& a, int64_t j) {
   return found == rows.end() || *found != j ? 0 : a.column_values(j)[Z(found - rows.begin())];
 }
 
-// Meets each pair (a_ij, a_ji), i > j, once, without a copy of A: `next[i]` is the first entry of
-// column i above the diagonal whose mirror has not been met. Columns come in ascending order, so
-// what stands before row j there has none.
+// Columns ahead of their use: the time that memory takes to answer.
+constexpr int64_t kAhead = 8;
+
+// Inlined by force: g++ takes a function that only prefetches for one without effect.
+__attribute__((always_inline)) inline void PrefetchColumn(const CscView& a, int64_t j) {
+  constexpr int64_t kMaxEntries = 64;  // the processor follows a longer column by itself
+  j = std::min(j, a.n_cols - 1);
+  const int64_t begin = a.col_ptr[Z(j)];
+  const int64_t end = std::min(a.col_ptr[Z(j) + 1], begin + kMaxEntries);
+  for (int64_t p = begin; p < end; p += 8) __builtin_prefetch(&a.values[Z(p)]);
+  for (int64_t p = begin; p < end; p += 16) __builtin_prefetch(&a.row_idx[Z(p)]);
+}
+
+// Meets each pair (a_ij, a_ji), i > j, of the columns j in [begin, end) once, without a copy of A:
+// `next[i]` is the first entry of column i above the diagonal, not above row `begin`, whose mirror
+// has not been met. Columns come in ascending order, so what stands before row j there has none.
+// Ranges of columns are independent of one another, and what they find can be put together in any
+// order. Mirrors are read an entry here and an entry there, an order that no hardware foresees:
+// those of a column reach as far as its last row, and the columns behind that one are fetched
+// ahead.
 class SymmetryWalk {
  public:
-  SymmetryWalk(const CscView& a, Diagnosis& d) : a_(a), d_(d) {}
+  SymmetryWalk(const CscView& a, double max_abs_value, int64_t begin, int64_t end)
+      : a_(a), max_abs_value_(max_abs_value), begin_(begin), end_(end) {}
 
-  // Returns the largest difference of a pair relative to the pair.
-  double Run() {
-    d_.structurally_symmetric = true;
-    d_.numerically_symmetric = true;
-    next_.assign(Z(a_.n_cols), 0);
-    for (int64_t j = 0; j < a_.n_cols; ++j) {
-      SkipLonely(j, j);
-      const int64_t end = a_.col_ptr[Z(j) + 1];
-      for (int64_t p = Next(j); p < end; ++p) {
-        const int64_t i = a_.row_idx[Z(p)];
-        if (i == j) continue;
-        SkipLonely(i, j);
-        const int64_t q = Next(i);
-        if (q < a_.col_ptr[Z(i) + 1] && a_.row_idx[Z(q)] == j) {
-          ++next_[Z(i)];
-          Differ(i, j, a_.values[Z(p)], a_.values[Z(q)]);
+  void Run() {
+    const int64_t* const col_ptr = a_.col_ptr.data();
+    const int32_t* const row_idx = a_.row_idx.data();
+    const double* const values = a_.values.data();
+    next_.assign(Z(a_.n_cols - begin_), 0);
+    int32_t* const next = next_.data() - begin_;
+    if (begin_ > 0) SkipRowsBefore(begin_, next);
+    for (int64_t j = begin_; j < end_; ++j) {
+      SkipLonely(j, j, next[j]);
+      const int64_t column_end = col_ptr[j + 1];
+      if (column_end > col_ptr[j]) PrefetchColumn(a_, row_idx[column_end - 1] + kAhead);
+      int64_t p = col_ptr[j] + next[j];
+      if (p < column_end && row_idx[p] == j) ++p;
+      for (; p < column_end; ++p) {
+        const int64_t i = row_idx[p];
+        const int64_t i_end = col_ptr[i + 1];
+        int64_t q = col_ptr[i] + next[i];
+        if (q < i_end && row_idx[q] < j) {
+          SkipLonely(i, j, next[i]);
+          q = col_ptr[i] + next[i];
+        }
+        if (q < i_end && row_idx[q] == j) {
+          ++next[i];
+          if (values[p] != values[q]) Differ(i, j, values[p], values[q]);
         } else {
-          Lonely(i, j);
-          Differ(i, j, a_.values[Z(p)], 0);
+          Lonely(i, j, values[p]);
         }
       }
     }
-    if (d_.numerically_symmetric) {
-      d_.asymmetry_row = structure_.row;
-      d_.asymmetry_column = structure_.column;
-    } else {
-      d_.asymmetry_row = values_.row;
-      d_.asymmetry_column = values_.column;
-    }
-    return largest_relative_;
+    // What later columns have above the range's end, they have without a mirror.
+    for (int64_t i = end_; i < a_.n_cols; ++i) SkipLonely(i, end_, next[i]);
   }
+
+  // Of a column of the range: the first entry on or below the diagonal.
+  int64_t FromDiagonal(int64_t j) const { return a_.col_ptr[Z(j)] + next_[Z(j - begin_)]; }
+
+  // What both have found.
+  void Add(const SymmetryWalk& other) {
+    structure_.Meet(other.structure_);
+    values_.Meet(other.values_);
+    max_asymmetry_ = std::max(max_asymmetry_, other.max_asymmetry_);
+    largest_relative_ = std::max(largest_relative_, other.largest_relative_);
+  }
+  void Tell(Diagnosis& d) const {
+    d.structurally_symmetric = structure_.column < 0;
+    d.numerically_symmetric = values_.column < 0;
+    const First& first = d.numerically_symmetric ? structure_ : values_;
+    d.asymmetry_row = first.row;
+    d.asymmetry_column = first.column;
+    d.max_asymmetry = max_asymmetry_;
+  }
+  // The largest difference of a pair relative to the pair.
+  double largest_relative() const { return largest_relative_; }
 
  private:
   // The first in column-major order of those met so far.
@@ -104,45 +147,52 @@ class SymmetryWalk {
     bool After(int64_t i, int64_t j) const {
       return column < 0 || column > j || (column == j && row > i);
     }
+    void Meet(const First& other) {
+      if (other.column >= 0 && After(other.row, other.column)) *this = other;
+    }
     int64_t row = -1, column = -1;
   };
 
-  int64_t Next(int64_t i) const { return a_.col_ptr[Z(i)] + next_[Z(i)]; }
-
-  // The entries of column i above row `row` have no mirror.
-  void SkipLonely(int64_t i, int64_t row) {
-    for (int64_t q = Next(i); q < a_.col_ptr[Z(i) + 1] && a_.row_idx[Z(q)] < row; ++q) {
-      Lonely(i, a_.row_idx[Z(q)]);
-      Differ(i, a_.row_idx[Z(q)], 0, a_.values[Z(q)]);
-      ++next_[Z(i)];
+  void SkipRowsBefore(int64_t row, int32_t* next) const {
+    for (int64_t i = begin_; i < a_.n_cols; ++i) {
+      const auto rows = a_.column(i);
+      next[i] =
+          static_cast<int32_t>(std::lower_bound(rows.begin(), rows.end(), row) - rows.begin());
     }
   }
 
-  void Lonely(int64_t i, int64_t j) {
-    d_.structurally_symmetric = false;
+  // The entries of column i above row `row`, from `next` on, have no mirror.
+  void SkipLonely(int64_t i, int64_t row, int32_t& next) {
+    const auto rows = a_.column(i);
+    for (; Z(next) < rows.size() && rows[Z(next)] < row; ++next) {
+      Lonely(i, rows[Z(next)], a_.column_values(i)[Z(next)]);
+    }
+  }
+
+  void Lonely(int64_t i, int64_t j, double v) {
     if (structure_.After(i, j)) structure_ = {i, j};
+    if (v != 0) Differ(i, j, v, 0);
   }
 
   void Differ(int64_t i, int64_t j, double v, double w) {
-    if (v == w) return;
     // Quotients first: the difference of two huge values may overflow.
     const double size = std::max(std::abs(v), std::abs(w));
     const double relative = std::abs(v / size - w / size);
     largest_relative_ = std::max(largest_relative_, relative);
-    d_.max_asymmetry = std::max(d_.max_asymmetry, relative * (size / d_.max_abs_value));
+    max_asymmetry_ = std::max(max_asymmetry_, relative * (size / max_abs_value_));
     if (relative <= kSymmetryTolerance || !values_.After(i, j)) return;
     const double noise = kAssemblyNoise * std::sqrt(std::abs(DiagonalOf(a_, i))) *
                          std::sqrt(std::abs(DiagonalOf(a_, j)));
     if (relative * size <= noise) return;
-    d_.numerically_symmetric = false;
     values_ = {i, j};
   }
 
-  const CscView& a_;
-  Diagnosis& d_;
-  Array<int32_t> next_;  // counted from the column's first entry
+  const CscView a_;
+  const double max_abs_value_;
+  const int64_t begin_, end_;
+  Array<int32_t> next_;  // of the columns from begin_ on; counted from the column's first entry
   First structure_, values_;
-  double largest_relative_ = 0;
+  double max_asymmetry_ = 0, largest_relative_ = 0;
 };
 
 int64_t StructuralRank(const CscView& a, int64_t zeros, bool full_diagonal) {
@@ -276,76 +326,148 @@ double DenseFrom(const Diagnosis& d) {
   return std::max({64.0, 10 * mean, 0.05 * static_cast<double>(d.n)});
 }
 
-void LookAtColumns(const CscView& a, Diagnosis& d) {
+// Largest and smallest absolute value of those that are not zero, and how many are zero.
+struct ValueRange {
+  double largest = 0;
   double smallest = std::numeric_limits<double>::infinity();
-  const double dense = DenseFrom(d);
-  for (int64_t j = 0; j < d.n; ++j) {
-    bool nonzero = false, stored_diagonal = false;
-    double diagonal = 0;
-    const auto rows = a.column(j);
-    const auto values = a.column_values(j);
-    for (size_t p = 0; p < rows.size(); ++p) {
-      if (rows[p] == j) {
-        stored_diagonal = true;
-        diagonal = values[p];
-      }
-      if (values[p] == 0) {
-        ++d.explicit_zeros;
-        continue;
-      }
-      nonzero = true;
-      smallest = std::min(smallest, std::abs(values[p]));
-    }
-    if (!nonzero) Note(d.empty_columns, j);
-    if (!stored_diagonal) Note(d.missing_diagonal, j);
-    if (diagonal == 0) Note(d.zero_diagonal, j);
-    if (diagonal < 0) Note(d.negative_diagonal, j);
-    const auto entries = static_cast<int64_t>(rows.size());
-    d.max_column_entries = std::max(d.max_column_entries, entries);
-    if (static_cast<double>(entries) > dense) Note(d.dense_columns, j);
+  int64_t zeros = 0;
+
+  void Add(const ValueRange& other) {
+    largest = std::max(largest, other.largest);
+    smallest = std::min(smallest, other.smallest);
+    zeros += other.zeros;
   }
-  d.min_abs_value = std::isfinite(smallest) ? smallest : 0;
+};
+
+ValueRange RangeOf(std::span<const double> values) {
+  typedef double Vec __attribute__((vector_size(16)));
+  typedef int64_t Mask __attribute__((vector_size(16)));
+  constexpr size_t kWidth = 2, kVectors = 4;  // as many at once as hide an addition's latency
+  const Vec infinity = Vec{} + std::numeric_limits<double>::infinity();
+  const Mask no_sign = Mask{} + std::numeric_limits<int64_t>::max();
+  Vec largest[kVectors] = {}, smallest[kVectors];
+  Mask zeros[kVectors] = {};
+  std::fill(smallest, smallest + kVectors, infinity);
+  constexpr size_t kStep = kWidth * kVectors;
+  const size_t whole = values.size() / kStep * kStep;
+  for (size_t p = 0; p < whole; p += kStep) {
+    for (size_t l = 0; l < kVectors; ++l) {
+      Mask bits;
+      std::memcpy(&bits, &values[p + kWidth * l], sizeof(bits));
+      const Vec v = (Vec)(bits & no_sign);
+      const Mask zero = v == Vec{};
+      const Vec nonzero = (Vec)((Mask)v | (zero & (Mask)infinity));
+      largest[l] = v > largest[l] ? v : largest[l];
+      smallest[l] = nonzero < smallest[l] ? nonzero : smallest[l];
+      zeros[l] -= zero;
+    }
+  }
+  ValueRange range;
+  for (size_t l = 0; l < kVectors; ++l) {
+    for (size_t k = 0; k < kWidth; ++k) range.Add({largest[l][k], smallest[l][k], zeros[l][k]});
+  }
+  for (size_t p = whole; p < values.size(); ++p) {
+    const double v = std::abs(values[p]);
+    range.Add({v, v == 0 ? infinity[0] : v, v == 0 ? 1 : 0});
+  }
+  return range;
 }
 
-void LookAtRows(const CscView& a, Diagnosis& d) {
-  const double scale = d.max_abs_value > kHugeValue ? 0x1p-64 : 1;
-  Array<double> sums, off_diagonals;  // off_diagonals: of the absolute values
-  Array<int32_t> entries;             // −1 − entries where all of them are zero
-  sums.assign(Z(d.n), 0);
-  off_diagonals.assign(Z(d.n), 0);
-  entries.assign(Z(d.n), -1);
-  for (int64_t j = 0; j < d.n; ++j) {
-    const auto rows = a.column(j);
-    const auto values = a.column_values(j);
-    for (size_t p = 0; p < rows.size(); ++p) {
-      const auto i = static_cast<size_t>(rows[p]);
-      const double v = scale * values[p];
-      sums[i] += v;
-      if (rows[p] != j) off_diagonals[i] += std::abs(v);
-      if (values[p] == 0) {
-        entries[i] += entries[i] < 0 ? -1 : 1;
-      } else {
-        entries[i] = entries[i] < 0 ? -entries[i] : entries[i] + 1;
+// Of one row, scaled. Sums in the order of the columns.
+struct RowSum {
+  double all = 0;
+  double off_diagonal = 0;  // of absolute values
+};
+
+template <bool kScaled>
+void AddRows(const CscView& a, double scale, RowSum* sums, int32_t* entries) {
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    const int64_t end = a.col_ptr[Z(j) + 1];
+    for (int64_t p = a.col_ptr[Z(j)]; p < end; ++p) {
+      const int32_t i = a.row_idx[Z(p)];
+      double v = a.values[Z(p)];
+      double size = std::abs(v);
+      if (kScaled) {
+        v *= scale;
+        // What is not zero stays so.
+        if (size != 0) size = std::max(scale * size, std::numeric_limits<double>::denorm_min());
       }
+      sums[i].all += v;
+      sums[i].off_diagonal += i == j ? 0 : size;
+      ++entries[i];
     }
   }
-  const double dense = DenseFrom(d);
-  for (int64_t i = 0; i < d.n; ++i) {
-    const bool nonzero = entries[Z(i)] >= 0;
-    const int64_t stored = nonzero ? entries[Z(i)] : -1 - int64_t{entries[Z(i)]};
-    const double diagonal = scale * std::abs(DiagonalOf(a, i));
-    const double off_diagonal = off_diagonals[Z(i)];
-    d.max_row_entries = std::max(d.max_row_entries, stored);
-    if (!nonzero) {
+}
+
+// What is to be found in rows: one scan in the order of storage, then one by rows.
+class RowLook {
+ public:
+  explicit RowLook(const CscView& a, double max_abs_value)
+      : a_(a), scale_(max_abs_value > kHugeValue ? 0x1p-64 : 1) {}
+
+  void Scan() {
+    sums_.assign(Z(a_.n_cols), {});
+    entries_.assign(Z(a_.n_cols), 0);
+    if (scale_ == 1) {
+      AddRows<false>(a_, 1, sums_.data(), entries_.data());
+    } else {
+      AddRows<true>(a_, scale_, sums_.data(), entries_.data());
+    }
+  }
+
+  // `diagonal`: a_ii, 0 where it is not stored.
+  void Tell(int64_t i, double diagonal, double dense, Diagnosis& d) const {
+    const RowSum& sum = sums_[Z(i)];
+    const int64_t entries = entries_[Z(i)];
+    const double size = scale_ * std::abs(diagonal);
+    d.max_row_entries = std::max(d.max_row_entries, entries);
+    if (sum.off_diagonal == 0 && diagonal == 0) {
       Note(d.empty_rows, i);
-    } else if (std::abs(sums[Z(i)]) <= kZeroSumTolerance * (off_diagonal + diagonal)) {
+    } else if (std::abs(sum.all) <= kZeroSumTolerance * (sum.off_diagonal + size)) {
       Note(d.zero_sum_rows, i);
     }
-    if (diagonal < off_diagonal) Note(d.not_dominant_rows, i);
-    if (static_cast<double>(stored) > dense) Note(d.dense_rows, i);
+    if (size < sum.off_diagonal) Note(d.not_dominant_rows, i);
+    if (static_cast<double>(entries) > dense) Note(d.dense_rows, i);
   }
-  d.constants_in_null_space =
-      d.zero_sum_rows.count > 0 && d.zero_sum_rows.count + d.empty_rows.count == d.n;
+
+ private:
+  const CscView a_;
+  const double scale_;
+  Array<RowSum> sums_;
+  Array<int32_t> entries_;
+};
+
+// `from_diagonal`: the column's first entry on or below the diagonal. Returns a_jj, or 0.
+double LookAtColumn(const CscView& a, int64_t j, int64_t from_diagonal, double dense,
+                    Diagnosis& d) {
+  const bool stored = from_diagonal < a.col_ptr[Z(j) + 1] && a.row_idx[Z(from_diagonal)] == j;
+  const double diagonal = stored ? a.values[Z(from_diagonal)] : 0;
+  const auto values = a.column_values(j);
+  // Where no value is zero, no value need be looked at.
+  const bool empty = d.explicit_zeros == 0 ? values.empty()
+                                           : std::all_of(values.begin(), values.end(),
+                                                         [](double v) { return v == 0; });
+  if (empty) Note(d.empty_columns, j);
+  if (!stored) Note(d.missing_diagonal, j);
+  if (diagonal == 0) Note(d.zero_diagonal, j);
+  if (diagonal < 0) Note(d.negative_diagonal, j);
+  const auto entries = static_cast<int64_t>(values.size());
+  d.max_column_entries = std::max(d.max_column_entries, entries);
+  if (static_cast<double>(entries) > dense) Note(d.dense_columns, j);
+  return diagonal;
+}
+
+ValueRange RangeOf(std::span<const double> values, int threads) {
+  constexpr int64_t kBatch = 1 << 20;
+  const auto size = static_cast<int64_t>(values.size());
+  std::mutex mutex;
+  ValueRange range;
+  ParallelFor(size, kBatch, threads, [&](int64_t begin, int64_t end, int) {
+    const ValueRange part = RangeOf(values.subspan(Z(begin), Z(end - begin)));
+    const std::lock_guard lock(mutex);
+    range.Add(part);
+  });
+  return range;
 }
 
 }  // namespace
@@ -354,18 +476,40 @@ Diagnosis Diagnose(const CscView& a, int threads) {
   Diagnosis d;
   d.n = a.n_cols;
   d.nnz = a.nnz();
-  for (const double v : a.values) d.max_abs_value = std::max(d.max_abs_value, std::abs(v));
-  // Each writes fields of its own; the longest goes first.
-  double pair_asymmetry = 0;
+  const ValueRange range = RangeOf(a.values, threads);
+  d.max_abs_value = range.largest;
+  d.min_abs_value = std::isfinite(range.smallest) ? range.smallest : 0;
+  d.explicit_zeros = range.zeros;
+
+  // The two scans of everything that are left, the longer one in two parts.
+  const int64_t middle = d.n / 2;
+  SymmetryWalk walk(a, d.max_abs_value, 0, middle);
+  SymmetryWalk second_walk(a, d.max_abs_value, middle, d.n);
+  RowLook rows(a, d.max_abs_value);
   ParallelFor(3, 1, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t look = begin; look < end; ++look) {
-      if (look == 0) pair_asymmetry = SymmetryWalk(a, d).Run();
-      if (look == 1) LookAtRows(a, d);
-      if (look == 2) LookAtColumns(a, d);
+      if (look == 0) rows.Scan();
+      if (look == 1) walk.Run();
+      if (look == 2) second_walk.Run();
     }
   });
+
+  const double dense = DenseFrom(d);
+  const auto from_diagonal = [&](int64_t j) {
+    return (j < middle ? walk : second_walk).FromDiagonal(j);
+  };
+  for (int64_t j = 0; j < d.n; ++j) {
+    const auto soon = Z(std::min(from_diagonal(std::min(j + kAhead, d.n - 1)), d.nnz));
+    __builtin_prefetch(a.row_idx.data() + soon);
+    __builtin_prefetch(a.values.data() + soon);
+    rows.Tell(j, LookAtColumn(a, j, from_diagonal(j), dense, d), dense, d);
+  }
+  d.constants_in_null_space =
+      d.zero_sum_rows.count > 0 && d.zero_sum_rows.count + d.empty_rows.count == d.n;
+  walk.Add(second_walk);
+  walk.Tell(d);
   d.structural_rank = StructuralRank(a, d.explicit_zeros, d.zero_diagonal.count == 0);
-  Explain(pair_asymmetry, d);
+  Explain(walk.largest_relative(), d);
   return d;
 }
 
