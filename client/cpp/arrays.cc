@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <future>
 #include <limits>
 #include <memory>
 #include <new>
@@ -49,22 +50,30 @@ class Hasher {
   std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
+// Without a branch for each entry: rows are in range, and a row that is not below the one before it
+// begins a column.
 bool IsCanonicalCsc(const CscView& a) {
   if (a.by_rows || a.col_ptr.front() != 0) return false;
   const auto nnz = static_cast<int64_t>(a.row_idx.size());
-  if (a.col_ptr.back() != nnz) return false;
-  for (int64_t j = 0; j < a.n; ++j) {
-    const int64_t begin = a.col_ptr[j];
-    const int64_t end = a.col_ptr[j + 1];
-    if (begin < 0 || end < begin || end > nnz) return false;
-    int64_t above = -1;
-    for (int64_t k = begin; k < end; ++k) {
-      const int64_t row = a.row_idx[k];
-      if (row <= above || row >= a.n) return false;
-      above = row;
+  if (a.col_ptr.back() != nnz || !std::is_sorted(a.col_ptr.begin(), a.col_ptr.end())) return false;
+  const int32_t* const rows = a.row_idx.data();
+  const auto last = static_cast<uint32_t>(a.n - 1);
+  const auto beyond = [last](int32_t row) {  // the sign bit: below 0 or above the last
+    return static_cast<uint32_t>(row) | (last - static_cast<uint32_t>(row));
+  };
+  uint32_t outside = nnz > 0 ? beyond(rows[0]) : 0;
+  int64_t steps_back = 0, before = 0;
+  for (int64_t p = 1; p < nnz; ++p) {
+    outside |= beyond(rows[p]);
+    steps_back += rows[p] <= rows[p - 1] ? 1 : 0;
+  }
+  for (const int64_t begin : a.col_ptr) {
+    if (begin > before && begin < nnz) {
+      steps_back -= rows[begin] <= rows[begin - 1] ? 1 : 0;
+      before = begin;
     }
   }
-  return true;
+  return outside >> 31 == 0 && steps_back == 0;
 }
 
 // The tag and the length of a field of `size` bytes.
@@ -189,17 +198,18 @@ bool IsPattern(const CscView& a) {
   return a.values.empty() && a.values_f32.empty() && !a.row_idx.empty();
 }
 
-std::optional<v1::MatrixDigest> Digest(const CscView& a) {
-  if (!IsCanonicalCsc(a)) return std::nullopt;
-  v1::MatrixDigest digest;
+namespace {
+
+std::string PatternDigest(const CscView& a) {
   Hasher pattern;
   const std::array<int64_t, 2> sizes{a.n, static_cast<int64_t>(a.row_idx.size())};
   pattern.Add(std::as_bytes(std::span(sizes)));
   pattern.Add(std::as_bytes(a.col_ptr));
   pattern.Add(std::as_bytes(a.row_idx));
-  digest.set_pattern(pattern.Finish());
-  if (IsPattern(a)) return digest;
+  return pattern.Finish();
+}
 
+std::string ValueDigest(const CscView& a) {
   Hasher values;
   values.Add(std::as_bytes(a.values));
   // fp32 is stored as fp64: widened in pieces, so that no second copy of the matrix is made.
@@ -209,7 +219,25 @@ std::optional<v1::MatrixDigest> Digest(const CscView& a) {
     std::copy(piece.begin(), piece.end(), wide.begin());
     values.Add(std::as_bytes(std::span(wide).first(piece.size())));
   }
-  digest.set_values(values.Finish());
+  return values.Finish();
+}
+
+}  // namespace
+
+std::optional<v1::MatrixDigest> Digest(const CscView& a) {
+  // The server waits for this: of a large matrix, two threads look at it.
+  constexpr size_t kLargeEntries = 1 << 20;
+  const bool large = a.row_idx.size() >= kLargeEntries;
+  std::future<std::string> values;  // nothing is begun for a pattern
+  if (!IsPattern(a)) {
+    // Both: here, where no thread can be had.
+    const auto policy = large ? std::launch::async | std::launch::deferred : std::launch::deferred;
+    values = std::async(policy, ValueDigest, a);
+  }
+  if (!IsCanonicalCsc(a)) return std::nullopt;
+  v1::MatrixDigest digest;
+  digest.set_pattern(PatternDigest(a));
+  if (values.valid()) digest.set_values(values.get());
   return digest;
 }
 

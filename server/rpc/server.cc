@@ -57,6 +57,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   builder.RegisterService(&impl->jobs);
   builder.RegisterService(&impl->info);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  for (const char* n : {"GRPC_ARG_HTTP2_MAX_FRAME_SIZE=grpc.http2.max_frame_size", "LOOK=grpc.http2.lookahead_bytes", "RCH=grpc.experimental.tcp_read_chunk_size", "RMIN=grpc.experimental.tcp_min_read_chunk_size","BDP=grpc.http2.bdp_probe", "RMAX=grpc.experimental.tcp_max_read_chunk_size"}) {
+    std::string t(n); auto e = t.find('='); if (const char* v = getenv(t.substr(0,e).c_str())) builder.AddChannelArgument(t.substr(e+1), atoi(v));
+  }
   // Two daemons on one port would share its clients silently.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,

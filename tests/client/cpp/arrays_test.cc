@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cpp/buffer_pool.h"
 #include "client/cpp/errors.h"
 #include "tests/client/cpp/scripted_server.h"
 
@@ -16,6 +17,7 @@
 namespace spaid::internal {
 namespace {
 
+using spaid::testing::NextChunk;
 using spaid::testing::Small;
 
 // The digest of arrays.proto, written down a second time: one buffer, one call.
@@ -61,6 +63,26 @@ TEST(Digest, WideningInPiecesIsSeamless) {
   view.values = {};
   view.values_f32 = narrow;
   EXPECT_EQ(Digest(view)->values(), Reference({{a.values.data(), 8 * a.values.size()}}));
+}
+
+TEST(Digest, OfALargeMatrixIsThatOfTheContract) {  // two threads share the work
+  CscMatrix a{.n = 1 << 19, .col_ptr = {0}, .row_idx = {}, .values = {}};
+  for (int j = 0; j < 1 << 19; ++j) {
+    for (int i = j % 3; i < j % 3 + 3; ++i) {
+      a.row_idx.push_back(i);
+      a.values.push_back(j - 0.5 * i);
+    }
+    a.col_ptr.push_back(static_cast<int64_t>(a.row_idx.size()));
+  }
+  const auto digest = Digest(a);
+  ASSERT_TRUE(digest);
+  const int64_t sizes[] = {a.n, static_cast<int64_t>(a.row_idx.size())};
+  EXPECT_EQ(digest->pattern(), Reference({{sizes, 16},
+                                          {a.col_ptr.data(), 8 * a.col_ptr.size()},
+                                          {a.row_idx.data(), 4 * a.row_idx.size()}}));
+  EXPECT_EQ(digest->values(), Reference({{a.values.data(), 8 * a.values.size()}}));
+  std::swap(a.row_idx[1'000'000], a.row_idx[1'000'001]);
+  EXPECT_FALSE(Digest(a));
 }
 
 TEST(Digest, KeepsTheSignOfZero) {
@@ -148,10 +170,9 @@ TEST(ChunkSource, CutsWithoutGapsAndPutsTogetherAgain) {
   ChunkSource source({Outgoing(v1::ARRAY_KIND_VALUES, std::span<const double>(values))}, 100, true);
   source.WantAll();
   ArraySink<double> sink(v1::ARRAY_KIND_VALUES, 1000);
-  v1::ArrayChunk chunk;
   int chunks = 0;
   while (!source.Empty()) {
-    source.Next(chunk);
+    const v1::ArrayChunk chunk = NextChunk(source);
     ++chunks;
     EXPECT_LE(chunk.data().size(), 96u);  // whole elements only
     EXPECT_EQ(chunk.crc32(), crc32(0, reinterpret_cast<const Bytef*>(chunk.data().data()),
@@ -165,6 +186,63 @@ TEST(ChunkSource, CutsWithoutGapsAndPutsTogetherAgain) {
   EXPECT_EQ(sink.Release(), values);
 }
 
+// The message is put together by hand around the data: byte for byte what protobuf would make.
+TEST(ChunkSource, WritesWhatProtobufWrites) {
+  std::vector<double> values(50'000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) / 7;
+  for (const bool checksums : {false, true}) {
+    ChunkSource source({Outgoing(v1::ARRAY_KIND_VALUES, std::span<const double>(values))}, 100'000,
+                       checksums);
+    source.WantAll();
+    for (int64_t offset = 0; !source.Empty(); offset += 12'500) {
+      grpc::ByteBuffer message = source.Next(v1::UploadMatrixRequest::kChunkFieldNumber);
+      grpc::Slice bytes;
+      ASSERT_TRUE(message.DumpToSingleSlice(&bytes).ok());
+      v1::UploadMatrixRequest expected;
+      v1::ArrayChunk& chunk = *expected.mutable_chunk();
+      chunk.set_array(v1::ARRAY_KIND_VALUES);
+      chunk.set_offset(offset);
+      chunk.set_data(&values[static_cast<size_t>(offset)], 100'000);
+      if (checksums) {
+        chunk.set_crc32(static_cast<uint32_t>(
+            crc32(0, reinterpret_cast<const Bytef*>(chunk.data().data()), 100'000)));
+      }
+      EXPECT_TRUE(std::string(bytes.begin(), bytes.end()) == expected.SerializeAsString())
+          << offset;
+    }
+  }
+}
+
+TEST(BufferPool, ABufferMayOutliveItsPool) {
+  const std::string text(200'000, 'x');
+  grpc::Slice slice;
+  {
+    BufferPool pool;
+    std::string seen;
+    slice = pool.Copy(std::as_bytes(std::span(text)), [&](std::span<const std::byte> piece) {
+      seen.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    });
+    EXPECT_EQ(seen, text);
+  }
+  EXPECT_TRUE(std::string(slice.begin(), slice.end()) == text);
+}
+
+TEST(BufferPool, ABufferIsFilledAgainOnceItIsFree) {
+  const std::string first(1000, 'a'), second(1000, 'b'), longer(1001, 'c');
+  const auto nothing = [](std::span<const std::byte>) {};
+  BufferPool pool;
+  grpc::Slice a = pool.Copy(std::as_bytes(std::span(first)), nothing);
+  const grpc::Slice b = pool.Copy(std::as_bytes(std::span(second)), nothing);
+  EXPECT_NE(a.begin(), b.begin());
+  const uint8_t* const memory = a.begin();
+  a = grpc::Slice();  // gRPC lets go of it
+  a = pool.Copy(std::as_bytes(std::span(second)), nothing);
+  EXPECT_EQ(a.begin(), memory);
+  const grpc::Slice c = pool.Copy(std::as_bytes(std::span(longer)), nothing);
+  EXPECT_TRUE(std::string(c.begin(), c.end()) == longer);
+  EXPECT_TRUE(std::string(b.begin(), b.end()) == second);
+}
+
 TEST(ChunkSource, SendsTheRangesThatAreWantedAndNoOthers) {
   const std::vector<int32_t> indices{0, 1, 2, 3, 4, 5};
   ChunkSource source({Outgoing(v1::ARRAY_KIND_INDICES, std::span<const int32_t>(indices))}, 1024,
@@ -174,8 +252,7 @@ TEST(ChunkSource, SendsTheRangesThatAreWantedAndNoOthers) {
   EXPECT_FALSE(source.Want(v1::ARRAY_KIND_INDICES, -1, 2));
   EXPECT_FALSE(source.Want(v1::ARRAY_KIND_INDICES, 1, INT64_MAX));
   EXPECT_FALSE(source.Want(v1::ARRAY_KIND_VALUES, 0, 1));
-  v1::ArrayChunk chunk;
-  source.Next(chunk);
+  const v1::ArrayChunk chunk = NextChunk(source);
   EXPECT_TRUE(source.Empty());
   EXPECT_EQ(chunk.offset(), 4);
   EXPECT_FALSE(chunk.has_crc32());
@@ -220,11 +297,7 @@ CscSink Filled(std::vector<int64_t> pointers, std::vector<int32_t> indices) {
                       Outgoing(v1::ARRAY_KIND_VALUES, std::span<const double>(values))},
                      1 << 20, true);
   source.WantAll();
-  v1::ArrayChunk chunk;
-  while (!source.Empty()) {
-    source.Next(chunk);
-    EXPECT_FALSE(sink->Take(chunk));
-  }
+  while (!source.Empty()) EXPECT_FALSE(sink->Take(NextChunk(source)));
   return *std::move(sink);
 }
 

@@ -32,7 +32,9 @@ std::vector<Download> WholeDownload() {
        internal::Outgoing(v1::ARRAY_KIND_VALUES, std::span<const double>(m.values))},
       24, true);
   source.WantAll();
-  while (!source.Empty()) source.Next(*messages.emplace_back().mutable_chunk());
+  while (!source.Empty()) {
+    *messages.emplace_back().mutable_chunk() = testing::NextChunk(source);
+  }
   messages.emplace_back().mutable_done();
   return messages;
 }

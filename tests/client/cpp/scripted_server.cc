@@ -1,5 +1,6 @@
 #include "tests/client/cpp/scripted_server.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "google/rpc/error_details.pb.h"
@@ -173,6 +174,15 @@ const CscMatrix& Small() {
                            .row_idx = {0, 1, 0, 1, 2, 1, 2},
                            .values = {4, -1, -1, 4, -1, -1, 4}};
   return a;
+}
+
+v1::ArrayChunk NextChunk(internal::ChunkSource& source) {
+  grpc::ByteBuffer message = source.Next(v1::UploadMatrixRequest::kChunkFieldNumber);
+  v1::UploadMatrixRequest request;
+  if (!grpc::SerializationTraits<v1::UploadMatrixRequest>::Deserialize(&message, &request).ok()) {
+    std::abort();
+  }
+  return request.chunk();
 }
 
 }  // namespace spaid::testing

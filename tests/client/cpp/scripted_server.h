@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "client/cpp/arrays.h"
 #include "spaid/client.h"
 #include "spaid/v1/job.grpc.pb.h"
 #include "spaid/v1/matrix.grpc.pb.h"
@@ -64,5 +65,8 @@ v1::UploadMatrixResponse Done(const std::string& name, int64_t n);
 
 // [ 4 -1  0 ; -1 4 -1 ; 0 -1 4 ]
 const CscMatrix& Small();
+
+// What protobuf reads out of the source's next message.
+v1::ArrayChunk NextChunk(internal::ChunkSource& source);
 
 }  // namespace spaid::testing
