@@ -457,8 +457,22 @@ double LookAtColumn(const CscView& a, int64_t j, int64_t from_diagonal, double d
   return diagonal;
 }
 
+// To what is known of the columns and rows before.
+void AddColumns(const Diagnosis& later, Diagnosis& d) {
+  for (Occurrence Diagnosis::*field :
+       {&Diagnosis::missing_diagonal, &Diagnosis::zero_diagonal, &Diagnosis::negative_diagonal,
+        &Diagnosis::empty_rows, &Diagnosis::empty_columns, &Diagnosis::not_dominant_rows,
+        &Diagnosis::zero_sum_rows, &Diagnosis::dense_rows, &Diagnosis::dense_columns}) {
+    Occurrence& o = d.*field;
+    if (o.count == 0) o.first = (later.*field).first;
+    o.count += (later.*field).count;
+  }
+  d.max_row_entries = std::max(d.max_row_entries, later.max_row_entries);
+  d.max_column_entries = std::max(d.max_column_entries, later.max_column_entries);
+}
+
 ValueRange RangeOf(std::span<const double> values, int threads) {
-  constexpr int64_t kBatch = 1 << 20;
+  constexpr int64_t kBatch = 1 << 18;
   const auto size = static_cast<int64_t>(values.size());
   std::mutex mutex;
   ValueRange range;
@@ -494,16 +508,22 @@ Diagnosis Diagnose(const CscView& a, int threads) {
     }
   });
 
-  const double dense = DenseFrom(d);
-  const auto from_diagonal = [&](int64_t j) {
-    return (j < middle ? walk : second_walk).FromDiagonal(j);
+  // Row and column j are told together, each half by itself, too.
+  const auto tell = [&](const SymmetryWalk& half, int64_t begin, int64_t end, Diagnosis& part) {
+    const double dense = DenseFrom(d);
+    for (int64_t j = begin; j < end; ++j) {
+      const auto soon = Z(std::min(half.FromDiagonal(std::min(j + kAhead, end - 1)), d.nnz));
+      __builtin_prefetch(a.row_idx.data() + soon);
+      __builtin_prefetch(a.values.data() + soon);
+      rows.Tell(j, LookAtColumn(a, j, half.FromDiagonal(j), dense, part), dense, part);
+    }
   };
-  for (int64_t j = 0; j < d.n; ++j) {
-    const auto soon = Z(std::min(from_diagonal(std::min(j + kAhead, d.n - 1)), d.nnz));
-    __builtin_prefetch(a.row_idx.data() + soon);
-    __builtin_prefetch(a.values.data() + soon);
-    rows.Tell(j, LookAtColumn(a, j, from_diagonal(j), dense, d), dense, d);
-  }
+  Diagnosis second = d;
+  ParallelFor(2, 1, threads, [&](int64_t begin, int64_t end, int) {
+    if (begin == 0) tell(walk, 0, middle, d);
+    if (end == 2) tell(second_walk, middle, d.n, second);
+  });
+  AddColumns(second, d);
   d.constants_in_null_space =
       d.zero_sum_rows.count > 0 && d.zero_sum_rows.count + d.empty_rows.count == d.n;
   walk.Add(second_walk);

@@ -53,9 +53,9 @@ struct Diagnosis {
   std::vector<std::string> findings;
 };
 
-// Square canonical `a`; `threads` as in Context, three help at most. O(nnz) time and at most 24 n
-// bytes of scratch where the diagonal is full; else, for the structural rank, O(√n nnz) and 28 n
-// bytes, with explicit zeros 4 nnz more. Thread-safe.
+// Square canonical `a`; `threads` as in Context, three help at most with most of it. O(nnz) time
+// and at most 26 n bytes of scratch where the diagonal is full; else, for the structural rank, O(√n
+// nnz) and 28 n bytes, with explicit zeros 4 nnz more. Thread-safe.
 Diagnosis Diagnose(const CscView& a, int threads = 1);
 
 }  // namespace spaid::kernels

@@ -16,6 +16,7 @@ struct ValidationOptions {
   bool require_square = true;
   // There are no values: `values` is empty and stays so.
   bool pattern_only = false;
+  int threads = 1;  // as in Context; for the checks
 };
 
 // Validates `input` (arrays as they came off the wire: by columns, or, for kCsr, by rows: then

@@ -81,7 +81,8 @@ absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
   auto canonical = kernels::Canonicalize(std::move(raw), layout,
                                          {.sort_and_sum = options.sort_and_sum,
                                           .require_square = true,
-                                          .pattern_only = options.pattern_only});
+                                          .pattern_only = options.pattern_only,
+                                          .threads = options_.threads});
   if (!canonical.ok()) return ToAbsl(canonical.status());
   RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
   auto matrix = std::make_shared<Matrix>();

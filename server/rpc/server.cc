@@ -26,6 +26,9 @@ namespace {
 // ping every 20 s or more, also without a call open.
 constexpr int kMinClientPingMs = 15'000;  // some slack under the 20 s that clients are told
 
+constexpr int kFrameBytes = 1 << 20;
+constexpr int kLookaheadBytes = 4 << 20;  // of a stream that nobody reads, at most
+
 }  // namespace
 
 struct RpcServer::Impl {
@@ -57,9 +60,11 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   builder.RegisterService(&impl->jobs);
   builder.RegisterService(&impl->info);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  for (const char* n : {"GRPC_ARG_HTTP2_MAX_FRAME_SIZE=grpc.http2.max_frame_size", "LOOK=grpc.http2.lookahead_bytes", "RCH=grpc.experimental.tcp_read_chunk_size", "RMIN=grpc.experimental.tcp_min_read_chunk_size","BDP=grpc.http2.bdp_probe", "RMAX=grpc.experimental.tcp_max_read_chunk_size"}) {
-    std::string t(n); auto e = t.find('='); if (const char* v = getenv(t.substr(0,e).c_str())) builder.AddChannelArgument(t.substr(e+1), atoi(v));
-  }
+  // Arrays come in messages of about 1 MiB: one frame each, and while one is taken the next few may
+  // be on their way. Fixed: probing for the bandwidth would begin anew with every connection.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Two daemons on one port would share its clients silently.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
