@@ -63,9 +63,15 @@ bool IsCanonicalCsc(const CscView& a) {
   };
   uint32_t outside = nnz > 0 ? beyond(rows[0]) : 0;
   int64_t steps_back = 0, before = 0;
-  for (int64_t p = 1; p < nnz; ++p) {
-    outside |= beyond(rows[p]);
-    steps_back += rows[p] <= rows[p - 1] ? 1 : 0;
+  constexpr int64_t kBlock = 1 << 12;  // its steps are counted in 32 bits, as wide as the rows
+  for (int64_t begin = 1; begin < nnz; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, nnz);
+    int32_t in_block = 0;
+    for (int64_t p = begin; p < end; ++p) {
+      outside |= beyond(rows[p]);
+      in_block += rows[p] <= rows[p - 1] ? 1 : 0;
+    }
+    steps_back += in_block;
   }
   for (const int64_t begin : a.col_ptr) {
     if (begin > before && begin < nnz) {
