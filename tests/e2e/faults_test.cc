@@ -220,6 +220,27 @@ TEST(Memory, OfAnUploadIsTheMatrixAndLittleMore) {
   EXPECT_LE(ratio, 1.3);
 }
 
+TEST(Memory, OfADeletedMatrixServesTheNextOneAndThenGoesBack) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow and quarantine are memory, too";
+#endif
+  Daemon daemon;
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  Client client({.address = daemon.address()});
+  ASSERT_TRUE(client.Upload(Band(1 << 20)).ok());  // the first of everything
+  const int64_t before = daemon.ResidentBytes();
+  for (const int64_t bytes : {int64_t{96} << 20, int64_t{96} << 20, int64_t{64} << 20}) {
+    const auto stored = client.Upload(Band(bytes));
+    ASSERT_TRUE(stored.ok()) << stored.error().message;
+    ASSERT_FALSE(client.DeleteMatrix(stored->name));
+  }
+  // Three matrices, one after the other, took no more than the largest.
+  const double largest = 96 << 20;
+  EXPECT_LE(static_cast<double>(daemon.PeakResidentBytes() - before) / largest, 1.3);
+  // It goes back after five seconds, but for what malloc keeps for messages.
+  EXPECT_TRUE(Eventually([&] { return daemon.ResidentBytes() - before < (32 << 20); }));
+}
+
 TEST(Start, APortThatIsTakenIsSaid) {
   Daemon first;
   ASSERT_TRUE(first.serving()) << first.log();
