@@ -109,8 +109,8 @@ Freed& TheFreed() {
 
 void* AllocateLarge(size_t bytes) {
   const size_t capacity = Capacity(bytes);
-  if (void* memory = TheFreed().Take(capacity)) return memory;
-  void* memory = ::operator new(capacity, std::align_val_t(kHugePage));
+  void* memory = TheFreed().Take(capacity);
+  if (memory == nullptr) memory = ::operator new(capacity, std::align_val_t(kHugePage));
   // Whole pages of the array only: the rest of its capacity shall not be committed. Refused where
   // there are no huge pages, which is no error.
   const size_t whole = bytes / kHugePage * kHugePage;

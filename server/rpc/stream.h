@@ -208,12 +208,12 @@ class OutStream : public Reactor, public LiveStream {
   void StartWriteLocked() {
     if constexpr (std::is_base_of_v<RawBidiReactor, Reactor>) {
       bool own = false;
-      wire_.Clear();
+      outgoing_.Clear();
       // As gRPC does with a message: what is not initialised or over 2 GiB is a mistake of ours.
-      if (!grpc::SerializationTraits<Response>::Serialize(message_, &wire_, &own).ok()) {
+      if (!grpc::SerializationTraits<Response>::Serialize(message_, &outgoing_, &own).ok()) {
         std::abort();
       }
-      this->StartWrite(&wire_);
+      this->StartWrite(&outgoing_);
     } else {
       this->StartWrite(&message_);
     }
@@ -245,7 +245,7 @@ class OutStream : public Reactor, public LiveStream {
   std::shared_ptr<OutStream> self_;
   std::vector<std::shared_ptr<void>> dropped_;
   Response message_;
-  grpc::ByteBuffer wire_;  // `message_` on its way, where the reactor is raw
+  grpc::ByteBuffer outgoing_;  // `message_` on its way, where the reactor is raw
   std::optional<absl::Status> end_;
   Clock::time_point write_start_ = Clock::now();
   int64_t write_bytes_ = 0;
@@ -271,7 +271,7 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
     typename Base::Section section(this);
     reading_ = false;
     waited_ += Base::Clock::now() - read_start_;
-    if (ok) waited_bytes_ += static_cast<double>(wire_.Length());
+    if (ok) waited_bytes_ += static_cast<double>(incoming_.Length());
     if (!ok) input_over_ = true;
     if (this->ended_locked()) return;
     if (ok) {
@@ -285,8 +285,8 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
   }
 
  protected:
-  // A message that is no chunk, or one that is. Call ReadLocked for another one. Both are the
-  // reactor's own and reused.
+  // A message that is no chunk, or one that is. Call ReadLocked for another one, and touch neither
+  // after that: gRPC fills their memory anew.
   virtual void Received(const Request& request) = 0;
   virtual void ReceivedChunk(const ChunkView& chunk) = 0;
   // No more input will come. Where a reset was the reason, and gRPC has not noticed yet, OnCancel
@@ -298,7 +298,7 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
     if (reading_ || input_over_ || this->ended_locked()) return;
     reading_ = true;
     read_start_ = Base::Clock::now();
-    this->StartRead(&wire_);
+    this->StartRead(&incoming_);
   }
   // Ends the call where the sender has left us waiting longer than allowed: at once, or in pieces
   // with next to nothing between them.
@@ -317,8 +317,8 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
 
  private:
   void Dispatch() {
-    if (ReadChunk(&wire_, Request::kChunkFieldNumber, &chunk_)) return ReceivedChunk(chunk_);
-    if (!grpc::SerializationTraits<Request>::Deserialize(&wire_, &request_).ok()) {
+    if (ReadChunk(&incoming_, Request::kChunkFieldNumber, &chunk_)) return ReceivedChunk(chunk_);
+    if (!grpc::SerializationTraits<Request>::Deserialize(&incoming_, &request_).ok()) {
       return this->EndLocked(
           MakeError(absl::StatusCode::kInvalidArgument, reason::kUnexpectedMessage,
                     "a message that cannot be parsed; it must be of the method's request type"));
@@ -327,8 +327,8 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
     Received(request_);
   }
 
-  grpc::ByteBuffer wire_;
-  ChunkView chunk_;  // of wire_
+  grpc::ByteBuffer incoming_;
+  ChunkView chunk_;  // of incoming_
   Request request_;
   bool reading_ = false, input_over_ = false;
   typename Base::Clock::time_point read_start_{};
