@@ -1,5 +1,4 @@
 // spaid: flags -> wiring -> wait for a signal -> drain.
-#include <malloc.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,10 +32,6 @@ namespace {
 // For open streams to take the news of their end, and for the last stuck ones.
 constexpr std::chrono::seconds kShutdownGrace{2};
 constexpr std::chrono::seconds kShutdownLimit{30};
-// What malloc keeps for the next messages; it would return and fetch the pages of every one. Larger
-// pieces are mapped, and unmapped when they are freed.
-constexpr int kKeepHeapBytes = 16 << 20;
-constexpr int kMapFromBytes = 4 << 20;
 // The memory of large arrays waits this long for others of their size: a client that sends or
 // builds in a loop finds it again. The step is how late it may go.
 constexpr std::chrono::seconds kKeepFreedFor{5};
@@ -58,9 +53,7 @@ absl::Status WritePortFile(const std::string& file, const std::string& address) 
 }
 
 absl::Status Serve(Flags flags, ShutdownSignals& signals) {
-  mallopt(M_TRIM_THRESHOLD, kKeepHeapBytes);
-  mallopt(M_MMAP_THRESHOLD, kMapFromBytes);
-  kernels::KeepFreedLarge();
+  kernels::KeepFreedMemory();
   const kernels::CudaDevices& cuda = kernels::ListCudaDevices();
   flags.backend.cuda_status = cuda.status;
   flags.backend.idle_devices = cuda.devices;

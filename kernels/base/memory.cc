@@ -1,5 +1,6 @@
 #include "kernels/base/memory.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -13,6 +14,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHugePage = size_t{2} << 20;
+
+// What malloc keeps; it would return and fetch the pages of every message. Larger pieces
+// are mapped, and unmapped when they are freed.
+constexpr int kKeepHeapBytes = 16 << 20;
+constexpr int kMapFromBytes = int{kLargeBytes};
 
 // What is allocated for `bytes`: whole huge pages, in eight steps from one power of two to the
 // next, so that arrays of about the same length can follow one another. Untouched, the rest costs
@@ -120,7 +126,11 @@ void* AllocateLarge(size_t bytes) {
 
 void FreeLarge(void* memory, size_t bytes) noexcept { TheFreed().Put(memory, Capacity(bytes)); }
 
-void KeepFreedLarge() { TheFreed().Keep(); }
+void KeepFreedMemory() {
+  mallopt(M_TRIM_THRESHOLD, kKeepHeapBytes);
+  mallopt(M_MMAP_THRESHOLD, kMapFromBytes);
+  TheFreed().Keep();
+}
 
 void ReleaseFreedLarge(Clock::duration age) { TheFreed().ReleaseBefore(Clock::now() - age); }
 

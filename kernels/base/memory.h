@@ -16,13 +16,14 @@ inline constexpr size_t kLargeBytes = size_t{4} << 20;
 // Thread-safe.
 void* AllocateLarge(size_t bytes);
 // `bytes`: as it was allocated. Kept for the next allocation of about this size (sizes go up in
-// steps of an eighth) where KeepFreedLarge asked for it.
+// steps of an eighth) where KeepFreedMemory asked for it.
 void FreeLarge(void* memory, size_t bytes) noexcept;
 
-// From now on what is freed is kept, until ReleaseFreedLarge. Keeping never makes a process larger
-// than it was before: an allocation that finds none of its size first gives back as much of what is
-// kept. Off at first. Thread-safe.
-void KeepFreedLarge();
+// From now on what is freed is kept: large arrays until ReleaseFreedLarge, and of smaller pieces
+// some megabytes by malloc. Keeping large arrays never makes a process larger than it was before:
+// an allocation that finds none of its size first gives back as much of what is kept. Off at first.
+// Thread-safe.
+void KeepFreedMemory();
 // Gives back what has been kept for longer than `age`.
 void ReleaseFreedLarge(std::chrono::steady_clock::duration age);
 size_t FreedLargeBytes();

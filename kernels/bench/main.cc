@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/base/device.h"
+#include "kernels/base/memory.h"
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
@@ -12,6 +13,7 @@ int main(int argc, char** argv) {
   const spaid::kernels::DeviceInfo cpu = spaid::kernels::CpuDevice();
   benchmark::AddCustomContext("device", cpu.name);
   benchmark::AddCustomContext("device_threads", std::to_string(cpu.threads));
+  spaid::kernels::KeepFreedMemory();  // as the daemon does
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -109,7 +109,7 @@ void Summarise(const Array<uint8_t>& flags, int64_t nnz_a, int threads, StaticSp
   for (const PartSummary& part : parts) all.Add(part);
   result.quality = std::move(all.quality);
   result.quality.residual_frobenius = std::sqrt(all.squares);
-  result.quality.residual_quantiles = ResidualQuantiles(result.residual_norms);
+  result.quality.residual_quantiles = ResidualQuantiles(result.residual_norms, threads);
   result.quality.density = static_cast<double>(result.m.nnz()) / static_cast<double>(nnz_a);
 }
 

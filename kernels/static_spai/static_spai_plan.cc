@@ -104,13 +104,12 @@ void SortIntoGroups(const Array<int32_t>& group, StaticSpaiPlan& plan) {
 
 // `ns`: predicted for each group.
 void MakeBatches(const Array<float>& ns, StaticSpaiPlan& plan) {
-  std::vector<double> work;
+  std::vector<int64_t> work;  // whole nanoseconds: sums of integers need not wait for each other
   plan.batch_ptr.push_back(0);
-  double sum = 0;
-  int64_t in_lanes = 0;
+  int64_t sum = 0, in_lanes = 0;
   for (size_t g = 0; g < ns.size(); ++g) {
-    const double own = ns[g];
-    const double limit =
+    const auto own = static_cast<int64_t>(ns[g]);
+    const int64_t limit =
         in_lanes > 0 && in_lanes < tuning::kLaneBatch ? tuning::kLaneBatchNs : tuning::kBatchNs;
     // A heavy group is a batch of its own: it shall not delay the stop of those before it.
     if (sum > 0 && sum + own > limit) {

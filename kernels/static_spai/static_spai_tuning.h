@@ -12,8 +12,8 @@ inline constexpr int64_t kMaxGroup = 32;
 // Predicted work of one batch of columns, nanoseconds: the grain of cancellation and progress.
 // Groups that share stencils are collected within a batch, so that it is made larger, up to
 // kLaneBatchNs, for kLaneBatch of them: in a smaller one many lanes would stay empty.
-inline constexpr double kBatchNs = 200e3;
-inline constexpr double kLaneBatchNs = 1e6;
+inline constexpr int64_t kBatchNs = 200'000;
+inline constexpr int64_t kLaneBatchNs = 1'000'000;
 inline constexpr int64_t kLaneBatch = 128;
 
 // A column of A is compressed inside a local problem (local_problem.h) where it is longer than this

@@ -32,7 +32,7 @@ TEST(LargeMemory, WhatThereIsNotThrows) {
 // Keeping cannot be switched off: what follows it in this program keeps, too.
 TEST(LargeMemory, WhatIsFreedServesTheNextOfItsSize) {
   using std::chrono::hours;
-  KeepFreedLarge();
+  KeepFreedMemory();
   const size_t bytes = 5 * kLargeBytes;
   void* first = AllocateLarge(bytes);
   FreeLarge(first, bytes);
@@ -50,7 +50,7 @@ TEST(LargeMemory, WhatIsFreedServesTheNextOfItsSize) {
 }
 
 TEST(LargeMemory, KeepingMakesNoProcessLarger) {
-  KeepFreedLarge();
+  KeepFreedMemory();
   const size_t small = 2 * kLargeBytes, large = 3 * kLargeBytes;
   std::array<void*, 4> blocks;
   for (void*& block : blocks) block = AllocateLarge(small);

@@ -163,10 +163,10 @@ TEST(AutoSolver, TakesGramForElementsAndQrForAFullSquare) {
 TEST(Quantiles, NearestRankByHand) {
   const Array<double> norms = {7, 3, 9, 1, 5, 0, 8, 2, 6, 4};
   // Ranks 9 q + 1/2: 0.5, 1.4, 2.75, 5, 7.25, 8.6, 9.41, 9.5.
-  EXPECT_EQ(ResidualQuantiles(norms), (std::vector<double>{0, 1, 2, 5, 7, 8, 9, 9}));
-  EXPECT_EQ(ResidualQuantiles({4}), std::vector<double>(8, 4));
-  EXPECT_EQ(ResidualQuantiles({4, 2}), (std::vector<double>{2, 2, 2, 4, 4, 4, 4, 4}));
-  EXPECT_TRUE(ResidualQuantiles({}).empty());
+  EXPECT_EQ(ResidualQuantiles(norms, 2), (std::vector<double>{0, 1, 2, 5, 7, 8, 9, 9}));
+  EXPECT_EQ(ResidualQuantiles({4}, 2), std::vector<double>(8, 4));
+  EXPECT_EQ(ResidualQuantiles({4, 2}, 1), (std::vector<double>{2, 2, 2, 4, 4, 4, 4, 4}));
+  EXPECT_TRUE(ResidualQuantiles({}, 2).empty());
 }
 
 TEST(Quality, NamesTheWorstColumn) {
