@@ -117,13 +117,17 @@ void Summarise(const Array<uint8_t>& flags, int64_t nnz_a, int threads, StaticSp
 CscMatrix EmptyM(const Pattern& pattern, int threads) {
   CscMatrix m;
   m.n_rows = m.n_cols = pattern.n_cols;
-  m.col_ptr = pattern.col_ptr;
+  m.col_ptr.resize(pattern.col_ptr.size());
   m.row_idx.resize(pattern.row_idx.size());
   m.values.resize(pattern.row_idx.size());
-  ParallelFor(m.nnz(), int64_t{1} << 18, threads, [&](int64_t begin, int64_t end, int) {
-    std::copy(pattern.row_idx.begin() + begin, pattern.row_idx.begin() + end,
-              m.row_idx.begin() + begin);
-  });
+  const auto copy = [threads](const auto& from, auto& to) {
+    const auto size = static_cast<int64_t>(from.size());
+    ParallelFor(size, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
+      std::copy(from.begin() + begin, from.begin() + end, to.begin() + begin);
+    });
+  };
+  copy(pattern.col_ptr, m.col_ptr);
+  copy(pattern.row_idx, m.row_idx);
   return m;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/static_spai/static_spai_plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <initializer_list>
 #include <numeric>
@@ -52,9 +53,10 @@ class PlanProgress : public ProgressSink {
 constexpr double kPatternShare = 0.3, kHashShare = 0.35, kGroupShare = 0.5;
 
 // group[k]: the lowest column with the same J as column k, as far as it shows: columns of a group
-// are looked for inside J_k only (all of them, where patterns have full diagonals).
+// are looked for inside J_k only (all of them, where patterns have full diagonals). `shared`:
+// whether any group has several.
 Array<int32_t> FindGroups(const PatternView& m, const Context& context, PlanProgress& progress,
-                          StopReason& stopped) {
+                          std::atomic<bool>& shared, StopReason& stopped) {
   const int64_t n = m.n_cols;
   Array<uint64_t> hash(static_cast<size_t>(n));
   Array<int32_t> group(static_cast<size_t>(n));
@@ -74,6 +76,7 @@ Array<int32_t> FindGroups(const PatternView& m, const Context& context, PlanProg
         if (hash[static_cast<size_t>(l)] != hash[static_cast<size_t>(k)]) continue;
         if (std::ranges::equal(m.column(l), j)) {
           found = l;
+          shared.store(true, std::memory_order_relaxed);
           break;
         }
       }
@@ -84,8 +87,20 @@ Array<int32_t> FindGroups(const PatternView& m, const Context& context, PlanProg
 }
 
 // Fills members and group_ptr; groups by their lowest column, at most kMaxGroup columns each.
-void SortIntoGroups(const Array<int32_t>& group, StaticSpaiPlan& plan) {
+void SortIntoGroups(const Array<int32_t>& group, bool shared, int threads, StaticSpaiPlan& plan) {
   const size_t n = group.size();
+  plan.members.resize(n);
+  if (!shared) {
+    plan.group_ptr.resize(n + 1);
+    plan.group_ptr[n] = static_cast<int32_t>(n);
+    ParallelFor(static_cast<int64_t>(n), 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
+      std::iota(plan.members.begin() + begin, plan.members.begin() + end,
+                static_cast<int32_t>(begin));
+      std::iota(plan.group_ptr.begin() + begin, plan.group_ptr.begin() + end,
+                static_cast<int32_t>(begin));
+    });
+    return;
+  }
   Array<int32_t> next;
   next.assign(n + 1, 0);
   for (const int32_t g : group) ++next[static_cast<size_t>(g) + 1];
@@ -95,7 +110,6 @@ void SortIntoGroups(const Array<int32_t>& group, StaticSpaiPlan& plan) {
     for (int32_t p = next[k]; p < next[k + 1]; p += tuning::kMaxGroup) plan.group_ptr.push_back(p);
   }
   plan.group_ptr.push_back(static_cast<int32_t>(n));
-  plan.members.resize(n);
   for (size_t k = 0; k < n; ++k) {
     plan.members[static_cast<size_t>(next[static_cast<size_t>(group[k])]++)] =
         static_cast<int32_t>(k);
@@ -271,9 +285,10 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
 
   StopReason stopped = StopReason::kNone;
   progress.NextStep(kHashShare);
-  const Array<int32_t> group = FindGroups(m, context, progress, stopped);
+  std::atomic<bool> shared = false;
+  const Array<int32_t> group = FindGroups(m, context, progress, shared, stopped);
   if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
-  SortIntoGroups(group, *plan);
+  SortIntoGroups(group, shared, context.threads, *plan);
 
   progress.NextStep(1);
   const int threads = ResolveThreads(context.threads);

@@ -15,58 +15,78 @@ namespace tuning = static_spai_tuning;
 
 constexpr uint64_t kNoClass = 0;  // a hash that puts a member in no class
 
-// Classes by hash(i), confirmed by equal(i, first of the class); a member that only shares its hash
-// is in none.
-template <class Hash, class Equal>
-StopReason Classify(int64_t n, const Context& context, const Hash& hash, const Equal& equal,
-                    ShiftClasses& classes) {
-  constexpr int64_t kBatch = 4096;
-  Context quiet = context;  // what is counted here is no progress that a user knows
-  quiet.progress = nullptr;
-  Array<uint64_t> hashes(static_cast<size_t>(n));
-  const auto fill = [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) hashes[static_cast<size_t>(i)] = hash(i);
-  };
-  const StopReason stopped = ParallelFor(n, kBatch, quiet, Stage::kPlan, fill);
-  if (stopped != StopReason::kNone) return stopped;
-  // Open addressing, at most half full. What comes when it is has no class: a matrix without
-  // repetition shall not pay for a table of its columns.
+// Members [begin, ...) of one hash, up to the next run.
+struct HashRun {
+  uint64_t hash;
+  int32_t begin;
+  int32_t id = -1;
+};
+
+// The classes of `runs`, all of `n` members, by open addressing. The table is at most half full;
+// what comes when it is has no class: a matrix without repetition shall not pay for a table of its
+// columns.
+void NameClasses(int64_t n, std::vector<std::vector<HashRun>>& runs, ShiftClasses& classes) {
   struct Slot {
     uint64_t hash = kNoClass;
     int32_t id = -1;
   };
   constexpr uint64_t kSlots = 2 * tuning::kMaxClasses;
   std::vector<Slot> table(kSlots);
-  classes.of.resize(static_cast<size_t>(n));
-  uint64_t last = kNoClass;  // neighbours are alike
-  for (int64_t i = 0; i < n; ++i) {
-    const uint64_t own = hashes[static_cast<size_t>(i)];
-    int32_t& id = classes.of[static_cast<size_t>(i)];
-    if (own == last && i > 0) {
-      id = classes.of[static_cast<size_t>(i) - 1];
-      if (id >= 0) ++classes.uses[static_cast<size_t>(id)];
-      continue;
+  HashRun* last = nullptr;
+  const auto end_last = [&](int64_t end) {
+    if (last != nullptr && last->id >= 0) {
+      classes.uses[static_cast<size_t>(last->id)] += static_cast<int32_t>(end - last->begin);
     }
-    last = own;
-    id = -1;
-    if (own == kNoClass) continue;
-    uint64_t at = own % kSlots;
-    while (table[at].hash != kNoClass && table[at].hash != own) at = (at + 1) % kSlots;
-    if (table[at].hash == kNoClass) {
-      if (classes.size() == tuning::kMaxClasses) continue;
-      table[at] = {own, static_cast<int32_t>(classes.size())};
-      classes.first.push_back(static_cast<int32_t>(i));
-      classes.uses.push_back(0);
+  };
+  for (std::vector<HashRun>& part : runs) {
+    for (HashRun& run : part) {
+      end_last(run.begin);
+      last = &run;
+      if (run.hash == kNoClass) continue;
+      uint64_t at = run.hash % kSlots;
+      while (table[at].hash != kNoClass && table[at].hash != run.hash) at = (at + 1) % kSlots;
+      if (table[at].hash == kNoClass) {
+        if (classes.size() == tuning::kMaxClasses) continue;
+        table[at] = {run.hash, static_cast<int32_t>(classes.size())};
+        classes.first.push_back(run.begin);
+        classes.uses.push_back(0);
+      }
+      run.id = table[at].id;
     }
-    id = table[at].id;
-    ++classes.uses[static_cast<size_t>(id)];
   }
-  return ParallelFor(n, kBatch, quiet, Stage::kPlan, [&](int64_t begin, int64_t end, int) {
+  end_last(n);
+}
+
+// Classes by hash(i), confirmed by equal(i, first of the class); a member that only shares its hash
+// is in none. Neighbours are alike, so that runs of them are looked up.
+template <class Hash, class Equal>
+StopReason Classify(int64_t n, const Context& context, const Hash& hash, const Equal& equal,
+                    ShiftClasses& classes) {
+  constexpr int64_t kBatch = 4096;
+  Context quiet = context;  // what is counted here is no progress that a user knows
+  quiet.progress = nullptr;
+  std::vector<std::vector<HashRun>> runs(static_cast<size_t>((n + kBatch - 1) / kBatch));
+  const auto find_runs = [&](int64_t begin, int64_t end, int) {
+    std::vector<HashRun>& own = runs[static_cast<size_t>(begin / kBatch)];
     for (int64_t i = begin; i < end; ++i) {
-      int32_t& id = classes.of[static_cast<size_t>(i)];
-      if (id < 0) continue;
-      const auto c = static_cast<size_t>(id);
-      if (classes.uses[c] < tuning::kMinShared || !equal(i, classes.first[c])) id = -1;
+      const uint64_t of_i = hash(i);
+      if (own.empty() || own.back().hash != of_i) own.push_back({of_i, static_cast<int32_t>(i)});
+    }
+  };
+  const StopReason stopped = ParallelFor(n, kBatch, quiet, Stage::kPlan, find_runs);
+  if (stopped != StopReason::kNone) return stopped;
+  NameClasses(n, runs, classes);
+  classes.of.resize(static_cast<size_t>(n));
+  return ParallelFor(n, kBatch, quiet, Stage::kPlan, [&](int64_t begin, int64_t end, int) {
+    const std::vector<HashRun>& own = runs[static_cast<size_t>(begin / kBatch)];
+    for (size_t r = 0; r < own.size(); ++r) {
+      const auto c = static_cast<size_t>(own[r].id);
+      const bool shared = own[r].id >= 0 && classes.uses[c] >= tuning::kMinShared;
+      const int64_t next = r + 1 < own.size() ? own[r + 1].begin : end;
+      for (int64_t i = own[r].begin; i < next; ++i) {
+        const bool member = shared && equal(i, classes.first[c]);
+        classes.of[static_cast<size_t>(i)] = member ? own[r].id : -1;
+      }
     }
   });
 }
