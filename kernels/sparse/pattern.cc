@@ -320,7 +320,8 @@ Result<Pattern> Assemble(const Recipe& recipe, int64_t max_nnz, const Context& c
   if (*nnz > limit) {
     return TooLarge(*nnz, limit, own ? "the limit is" : "the memory of this machine holds");
   }
-  for (size_t k = 0; k < Z(n); ++k) out.col_ptr[k + 1] += out.col_ptr[k];
+  int64_t before = 0;  // kept in a register: no sum waits for a store
+  for (size_t k = 1; k <= Z(n); ++k) out.col_ptr[k] = before += out.col_ptr[k];
   out.row_idx.resize(Z(*nnz));
 
   const StopReason stopped =
