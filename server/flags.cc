@@ -185,6 +185,9 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   AddBytes(app, "--ended-job-bytes", &backend.ended_job_bytes,
            "Bytes of events and outcomes kept of ended jobs");
+  AddTime(app, "--keep-freed-memory", &flags.keep_freed,
+          "Memory of a freed array of 4 MiB or more waits this long for the next of its size",
+          true);
   AddTime(app, "--max-queue", &backend.max_queue,
           "Longest wait of a job that names no limit itself; 0s: none", true);
   AddTime(app, "--max-run", &backend.max_run, "Longest run of any job; 0s: none", true);

@@ -23,6 +23,9 @@ struct Flags {
   std::string tokens_file;
   bool trust_tenant_header = false;
   LogLevel log_level = LogLevel::kInfo;
+  // The memory of large arrays waits this long for others of their size: a client that sends or
+  // builds in a loop finds it again.
+  std::chrono::milliseconds keep_freed{5000};
   BackendOptions backend;
   DrainOptions drain;
 };

@@ -32,9 +32,7 @@ namespace {
 // For open streams to take the news of their end, and for the last stuck ones.
 constexpr std::chrono::seconds kShutdownGrace{2};
 constexpr std::chrono::seconds kShutdownLimit{30};
-// The memory of large arrays waits this long for others of their size: a client that sends or
-// builds in a loop finds it again. The step is how late it may go.
-constexpr std::chrono::seconds kKeepFreedFor{5};
+// How late freed memory may go back.
 constexpr std::chrono::seconds kReleaseEvery{1};
 
 // Written beside and renamed: a reader sees the whole address or no file.
@@ -53,7 +51,7 @@ absl::Status WritePortFile(const std::string& file, const std::string& address) 
 }
 
 absl::Status Serve(Flags flags, ShutdownSignals& signals) {
-  kernels::KeepFreedMemory();
+  if (flags.keep_freed.count() > 0) kernels::KeepFreedMemory();
   const kernels::CudaDevices& cuda = kernels::ListCudaDevices();
   flags.backend.cuda_status = cuda.status;
   flags.backend.idle_devices = cuda.devices;
@@ -100,7 +98,7 @@ absl::Status Serve(Flags flags, ShutdownSignals& signals) {
   if (!flags.port_file.empty()) RETURN_IF_ERROR(WritePortFile(flags.port_file, server->address()));
 
   const std::string signal =
-      signals.Wait(kReleaseEvery, [] { kernels::ReleaseFreedLarge(kKeepFreedFor); });
+      signals.Wait(kReleaseEvery, [&flags] { kernels::ReleaseFreedLarge(flags.keep_freed); });
   Log(LogLevel::kInfo, "signal", {{"signal", signal}});
   const auto not_ready = [&] {
     backend.SetDraining();

@@ -241,6 +241,23 @@ TEST(Memory, OfADeletedMatrixServesTheNextOneAndThenGoesBack) {
   EXPECT_TRUE(Eventually([&] { return daemon.ResidentBytes() - before < (32 << 20); }));
 }
 
+TEST(Memory, NothingFreedIsKeptWhereNobodyWantsIt) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow and quarantine are memory, too";
+#endif
+  Daemon daemon({"--keep-freed-memory=0s"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  Client client({.address = daemon.address()});
+  ASSERT_TRUE(client.Upload(Band(1 << 20)).ok());  // the first of everything
+  const int64_t before = daemon.ResidentBytes();
+  const auto stored = client.Upload(Band(96 << 20));
+  ASSERT_TRUE(stored.ok()) << stored.error().message;
+  const auto deleted = std::chrono::steady_clock::now();
+  ASSERT_FALSE(client.DeleteMatrix(stored->name));
+  EXPECT_TRUE(Eventually([&] { return daemon.ResidentBytes() - before < (32 << 20); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - deleted, seconds(4));
+}
+
 TEST(Start, APortThatIsTakenIsSaid) {
   Daemon first;
   ASSERT_TRUE(first.serving()) << first.log();
