@@ -2,6 +2,7 @@
 // in the graph of the pattern.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -156,7 +157,9 @@ struct Totals {
 // Finds J_k by breadth-first search; one per thread.
 class Explorer {
  public:
-  explicit Explorer(int64_t n) : counter_(n), seen_(static_cast<size_t>(n), -1) {}
+  explicit Explorer(int64_t n) : counter_(n), seen_(static_cast<size_t>(n), -1) {
+    hash_owner_.fill(-1);
+  }
 
   void Count(const Rules& rules, int64_t k, Totals& totals) {
     const LocalCounts counts = Find(rules, k);
@@ -173,10 +176,17 @@ class Explorer {
   }
 
   // Of the last column, k: equal for columns whose local problems are shifted copies.
-  uint64_t StructureHash(const Rules& rules, int64_t k) const {
-    const auto origin = static_cast<int32_t>(k);
-    uint64_t hash = HashArray(std::span<const int32_t>(columns_), 0, origin);
-    for (const int32_t j : columns_) hash = HashArray(rules.a.column(j), hash, origin);
+  uint64_t StructureHash(const Rules& rules, int64_t k) {
+    // Another seed than the columns': J is often a column of A, and the two would cancel out.
+    uint64_t hash = HashArray(std::span<const int32_t>(columns_), 1, static_cast<int32_t>(k));
+    for (const int32_t j : columns_) {
+      uint64_t& own = column_hash_[static_cast<size_t>(j) % kHashes];  // of a column that has it
+      if (hash_owner_[static_cast<size_t>(j) % kHashes] != j) {
+        hash_owner_[static_cast<size_t>(j) % kHashes] = j;
+        own = HashArray(rules.a.column(j), 0, j);
+      }
+      hash = HashMix(hash, own);
+    }
     return hash;
   }
 
@@ -204,6 +214,9 @@ class Explorer {
   }
 
   LocalCounter counter_;
+  static constexpr size_t kHashes = 1024;  // neighbours share columns: most are met again soon
+  std::array<uint64_t, kHashes> column_hash_;
+  std::array<int32_t, kHashes> hash_owner_;
   std::vector<int32_t> seen_;  // the last k whose J_k holds the node
   std::vector<int32_t> columns_;
 };
@@ -238,8 +251,9 @@ int64_t GroupSize(const Rules& rules, int64_t k) {
 
 // From a sample, the same whenever it is taken.
 struct Prediction {
-  double ns = 0;     // of plan and build on one thread
-  double steps = 0;  // of counting every column
+  double ns = 0;                 // of plan and build on one thread
+  double steps = 0;              // of counting every column
+  std::optional<Totals> totals;  // where the sample was every column
 };
 
 Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver solver,
@@ -250,9 +264,11 @@ Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver s
     uint64_t structure;
     double alone_ns, shared_ns;
   };
+  Totals totals;
   const auto look_at = [&](int64_t k) {
     const LocalCounts counts = explorer.Find(rules, k);
     const int64_t columns = GroupSize(rules, k), n2 = explorer.n2();
+    totals.Add(counts, n2);
     const double alone = PredictNs(solver, counts, n2, columns);
     const double shared =
         PrefersLanes(solver, counts, n2, columns) ? PredictLaneNs(counts, n2, columns) : alone;
@@ -291,7 +307,10 @@ Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver s
 
   // The rest by a sequence of which each beginning covers all columns evenly (golden ratio).
   const int64_t rest = n - looked_at;
-  if (rest == 0) return total;
+  if (rest == 0) {
+    total.totals = totals;
+    return total;
+  }
   const int64_t wanted = std::min(n, kSampleColumns);
   std::vector<Sample> samples;
   steps = 0;
@@ -305,6 +324,7 @@ Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver s
     samples.push_back(look_at(k));
     steps += explorer.Steps(rules);
   }
+  if (static_cast<int64_t>(samples.size()) == rest) total.totals = totals;
   if (!samples.empty()) {
     const double times = static_cast<double>(rest) / static_cast<double>(samples.size());
     // So many samples of one structure stand for kMinShared columns; a single one shows nothing.
@@ -382,8 +402,8 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
 
   const Bounds bounds = matched ? WalkBounds(rules) : BoundsWithoutMatching(rules);
   const Prediction prediction = PredictTotals(rules, bounds, options.local_solver, context.stop);
-  std::optional<Totals> counted;
-  if (matched && prediction.steps <= 2 * kStepBudget) {
+  std::optional<Totals> counted = matched ? prediction.totals : std::nullopt;
+  if (matched && !counted && prediction.steps <= 2 * kStepBudget) {
     Result<std::optional<Totals>> result = CountAll(rules, context);
     if (!result.ok()) return result.status();
     counted = *result;
