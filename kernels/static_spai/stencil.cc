@@ -244,6 +244,12 @@ Stencil MakeStencil(const PatternView& a, std::span<const int32_t> columns,
     stencil.targets.push_back(place[static_cast<size_t>(local(target))]);
     stencil.runs[static_cast<size_t>(stencil.targets.back().run)].has_target = 1;
   }
+  // A plan promises its bytes (PlanBytes), and keeps them for long.
+  stencil.lengths.shrink_to_fit();
+  stencil.places.shrink_to_fit();
+  stencil.runs.shrink_to_fit();
+  stencil.run_columns.shrink_to_fit();
+  stencil.block_begin.shrink_to_fit();
   return stencil;
 }
 

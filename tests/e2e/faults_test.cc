@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -200,61 +201,61 @@ TEST(Drain, AnIdleDaemonGoesAtOnceAndTakesItsPortFileWithIt) {
   EXPECT_EQ(daemon.WaitForExit(seconds(20)), 0) << daemon.log();
 }
 
-TEST(Memory, OfAnUploadIsTheMatrixAndLittleMore) {
+// A daemon that has served everything once, and what it holds then.
+class Memory : public ::testing::Test {
+ protected:
+  void SetUp() override {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's shadow and quarantine are memory, too";
+    GTEST_SKIP() << "a sanitizer's shadow and quarantine are memory, too";
 #endif
-  Daemon daemon;
-  ASSERT_TRUE(daemon.serving()) << daemon.log();
-  Client client({.address = daemon.address()});
-  ASSERT_TRUE(client.Upload(Band(1 << 20)).ok());  // the first of everything
-  const int64_t before = daemon.ResidentBytes();
+  }
+  void Serve(const std::vector<std::string>& flags) {
+    daemon.emplace(flags);
+    ASSERT_TRUE(daemon->serving()) << daemon->log();
+    client.emplace(ClientOptions{.address = daemon->address()});
+    ASSERT_TRUE(client->Upload(Band(1 << 20)).ok());
+    before = daemon->ResidentBytes();
+  }
+
+  std::optional<Daemon> daemon;
+  std::optional<Client> client;
+  int64_t before = 0;
+};
+
+TEST_F(Memory, OfAnUploadIsTheMatrixAndLittleMore) {
+  ASSERT_NO_FATAL_FAILURE(Serve({}));
   const CscMatrix a = Band(192 << 20);
-  const auto stored = client.Upload(a);
+  const auto stored = client->Upload(a);
   ASSERT_TRUE(stored.ok()) << stored.error().message;
-  const double ratio =
-      static_cast<double>(daemon.PeakResidentBytes() - before) / static_cast<double>(ArrayBytes(a));
+  const double ratio = static_cast<double>(daemon->PeakResidentBytes() - before) /
+                       static_cast<double>(ArrayBytes(a));
   RecordProperty("peak_over_matrix", std::to_string(ratio));
   std::printf("peak memory of an upload: %.3f x the matrix\n", ratio);
   EXPECT_GT(ratio, 0.9);  // it is there at all
   EXPECT_LE(ratio, 1.3);
 }
 
-TEST(Memory, OfADeletedMatrixServesTheNextOneAndThenGoesBack) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's shadow and quarantine are memory, too";
-#endif
-  Daemon daemon;
-  ASSERT_TRUE(daemon.serving()) << daemon.log();
-  Client client({.address = daemon.address()});
-  ASSERT_TRUE(client.Upload(Band(1 << 20)).ok());  // the first of everything
-  const int64_t before = daemon.ResidentBytes();
+TEST_F(Memory, OfADeletedMatrixServesTheNextOneAndThenGoesBack) {
+  ASSERT_NO_FATAL_FAILURE(Serve({}));
   for (const int64_t bytes : {int64_t{96} << 20, int64_t{96} << 20, int64_t{64} << 20}) {
-    const auto stored = client.Upload(Band(bytes));
+    const auto stored = client->Upload(Band(bytes));
     ASSERT_TRUE(stored.ok()) << stored.error().message;
-    ASSERT_FALSE(client.DeleteMatrix(stored->name));
+    ASSERT_FALSE(client->DeleteMatrix(stored->name));
   }
   // Three matrices, one after the other, took no more than the largest.
   const double largest = 96 << 20;
-  EXPECT_LE(static_cast<double>(daemon.PeakResidentBytes() - before) / largest, 1.3);
+  EXPECT_LE(static_cast<double>(daemon->PeakResidentBytes() - before) / largest, 1.3);
   // It goes back after five seconds, but for what malloc keeps for messages.
-  EXPECT_TRUE(Eventually([&] { return daemon.ResidentBytes() - before < (32 << 20); }));
+  EXPECT_TRUE(Eventually([&] { return daemon->ResidentBytes() - before < (32 << 20); }));
 }
 
-TEST(Memory, NothingFreedIsKeptWhereNobodyWantsIt) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's shadow and quarantine are memory, too";
-#endif
-  Daemon daemon({"--keep-freed-memory=0s"});
-  ASSERT_TRUE(daemon.serving()) << daemon.log();
-  Client client({.address = daemon.address()});
-  ASSERT_TRUE(client.Upload(Band(1 << 20)).ok());  // the first of everything
-  const int64_t before = daemon.ResidentBytes();
-  const auto stored = client.Upload(Band(96 << 20));
+TEST_F(Memory, NothingFreedIsKeptWhereNobodyWantsIt) {
+  ASSERT_NO_FATAL_FAILURE(Serve({"--keep-freed-memory=0s"}));
+  const auto stored = client->Upload(Band(96 << 20));
   ASSERT_TRUE(stored.ok()) << stored.error().message;
   const auto deleted = std::chrono::steady_clock::now();
-  ASSERT_FALSE(client.DeleteMatrix(stored->name));
-  EXPECT_TRUE(Eventually([&] { return daemon.ResidentBytes() - before < (32 << 20); }));
+  ASSERT_FALSE(client->DeleteMatrix(stored->name));
+  EXPECT_TRUE(Eventually([&] { return daemon->ResidentBytes() - before < (32 << 20); }));
   EXPECT_LT(std::chrono::steady_clock::now() - deleted, seconds(4));
 }
 
