@@ -121,7 +121,7 @@ void MakeBatches(const Array<float>& ns, StaticSpaiPlan& plan) {
   std::vector<int64_t> work;  // whole nanoseconds: sums of integers need not wait for each other
   plan.batch_ptr.push_back(0);
   int64_t sum = 0, in_lanes = 0;
-  for (size_t g = 0; g < ns.size(); ++g) {
+  const auto add = [&](size_t g) {
     const auto own = static_cast<int64_t>(ns[g]);
     const int64_t limit =
         in_lanes > 0 && in_lanes < tuning::kLaneBatch ? tuning::kLaneBatchNs : tuning::kBatchNs;
@@ -134,6 +134,24 @@ void MakeBatches(const Array<float>& ns, StaticSpaiPlan& plan) {
     }
     sum += own;
     in_lanes += plan.stencil_of[g] >= 0;
+  };
+  // No thread helps here: groups that fit together whatever the limit are added together.
+  constexpr size_t kTogether = 16;
+  static_assert(tuning::kBatchNs <= tuning::kLaneBatchNs);
+  for (size_t g = 0; g < ns.size();) {
+    const size_t end = std::min(g + kTogether, ns.size());
+    int64_t all = 0, all_in_lanes = 0;
+    for (size_t i = g; i < end; ++i) {
+      all += static_cast<int64_t>(ns[i]);
+      all_in_lanes += plan.stencil_of[i] >= 0;
+    }
+    if (sum + all <= tuning::kBatchNs) {
+      sum += all;
+      in_lanes += all_in_lanes;
+      g = end;
+    } else {
+      while (g < end) add(g++);
+    }
   }
   plan.batch_ptr.push_back(static_cast<int32_t>(ns.size()));
   work.push_back(sum);
