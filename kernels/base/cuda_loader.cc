@@ -57,6 +57,7 @@ CudaDevices Ask(const std::string& path, const SpaidCudaInterface& interface) {
   }
   CudaDevices devices;
   devices.available = true;
+  devices.interface = &interface;
   for (int32_t i = 0; i < count && i < static_cast<int32_t>(found.size()); ++i) {
     const SpaidCudaDevice& d = found[static_cast<size_t>(i)];
     DeviceInfo info;

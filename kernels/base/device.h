@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+struct SpaidCudaInterface;
+
 namespace spaid::kernels {
 
 enum class Backend { kCpu, kCuda };
@@ -26,6 +28,8 @@ struct CudaDevices {
   bool available = false;
   std::string status;  // "2 devices, driver 13.0", or why there is none
   std::vector<DeviceInfo> devices;
+  // Of the loaded library; null where it is not available. Lives as long as the process.
+  const SpaidCudaInterface* interface = nullptr;
 };
 
 // Loads libspaid_cuda.so (from the folder of the running binary, ../lib of it, then the loader's

@@ -13,6 +13,9 @@ int main(int argc, char** argv) {
   const spaid::kernels::DeviceInfo cpu = spaid::kernels::CpuDevice();
   benchmark::AddCustomContext("device", cpu.name);
   benchmark::AddCustomContext("device_threads", std::to_string(cpu.threads));
+  const spaid::kernels::CudaDevices& cuda = spaid::kernels::ListCudaDevices();
+  benchmark::AddCustomContext("cuda", cuda.status);
+  if (cuda.available) benchmark::AddCustomContext("cuda_device", cuda.devices[0].name);
   spaid::kernels::KeepFreedMemory();  // as the daemon does
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

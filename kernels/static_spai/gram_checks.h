@@ -8,9 +8,6 @@
 
 namespace spaid::kernels {
 
-// Zero has residual 1, so a minimum over it is rounding of an ill-conditioned problem.
-inline constexpr double kWorthlessResidual = 1 + 1e-10;
-
 // Where inverse iteration starts: signs without a pattern that an eigenvector could be orthogonal
 // to. ‖B⁻¹z‖ is 1/λ times the eigenvector's share of z, which is about 1.
 class StartSigns {
@@ -25,9 +22,6 @@ class StartSigns {
  private:
   uint64_t state_ = 0x9e3779b97f4a7c15u;
 };
-
-// A factor for the eigenvector's share of z being small after one step.
-inline constexpr double kStartShare = 10;
 
 // Zeroes |m_q| < δ max|m| except at the diagonal, as PostFilter drops them.
 inline void FilterColumn(std::span<const int32_t> columns, int32_t diagonal, double delta,

@@ -229,7 +229,7 @@ double GroupSolver::SmallestEigenvalue(int64_t n2, double scaled_determinant) {
     for (int64_t q = 0; q < np; ++q) z[q] /= norm;
     return std::make_pair(norm, norm / std::sqrt(before));
   };
-  const double first = kStartShare * step().first;
+  const double first = tuning::kStartShare * step().first;
   if (first * tuning::kGoodEigenvalue <= 1) return 1 / first;
   step();
   return 1 / step().second;  // NaN and infinity end as no eigenvalue at all
@@ -444,7 +444,7 @@ void GroupSolver::Store(const Job& job, size_t first, int count, int width, cons
 
 bool GroupSolver::Worthy(const Job& job, size_t first, int count) const {
   for (int w = 0; w < count; ++w) {
-    if (job.outcomes[first + static_cast<size_t>(w)].residual_norm > kWorthlessResidual) {
+    if (job.outcomes[first + static_cast<size_t>(w)].residual_norm > tuning::kWorthlessResidual) {
       return false;
     }
   }

@@ -7,22 +7,11 @@
 
 #include "kernels/base/context.h"
 #include "kernels/dense/simd.h"
+#include "kernels/static_spai/column_flags.h"
 #include "kernels/static_spai/local_problem.h"
 #include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
-
-// What happened to a column; bits.
-enum ColumnFlag : uint8_t {
-  kColumnGram = 1,       // solved by the Gram path
-  kColumnQr = 2,         // solved by QR, from the start or as a rescue
-  kColumnIterative = 4,  // solved by CGLS
-  kColumnRescued = 8,    // Gram gave it up
-  kColumnRankDeficient = 16,
-  kColumnZero = 32,           // k is not in I
-  kColumnNonFinite = 64,      // set to zero
-  kColumnNotConverged = 128,  // CGLS met its limit
-};
 
 struct ColumnOutcome {
   double residual_norm = 1;

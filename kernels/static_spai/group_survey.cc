@@ -13,13 +13,6 @@ namespace {
 
 namespace tuning = static_spai_tuning;
 
-void TakeLargest(const LocalCounts& counts, LocalCounts& largest) {
-  largest.n1 = std::max(largest.n1, counts.n1);
-  largest.rows = std::max(largest.rows, counts.rows);
-  largest.entries = std::max(largest.entries, counts.entries);
-  largest.gram_pairs = std::max(largest.gram_pairs, counts.gram_pairs);
-}
-
 }  // namespace
 
 void GroupFigures::Add(const GroupFigures& other) {
@@ -77,7 +70,7 @@ StopReason GroupSurvey::Run(const Context& context) {
   for (const GroupFigures& sum : sums) totals_.Add(sum);
   std::vector<LongPairs> long_pairs;
   for (Worker& own : workers_) {
-    TakeLargest(own.largest, plan_.largest);
+    plan_.largest.TakeLargest(own.largest);
     long_pairs.push_back(std::move(own.long_pairs));
   }
   plan_.long_pairs = LongPairs::Merge(long_pairs);
@@ -90,7 +83,7 @@ LocalCounts GroupSurvey::Count(int64_t g, int worker) {
   const std::span<const int32_t> j = groups_.columns(g);
   const LocalCounts counts = own.counter->Count(a_, plan_.equal_columns, j);
   own.long_pairs.Add(own.counter->longs(), j);
-  TakeLargest(counts, own.largest);
+  own.largest.TakeLargest(counts);
   return counts;
 }
 

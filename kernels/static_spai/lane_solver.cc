@@ -117,7 +117,7 @@ Mask8 LaneSolver::WellConditioned(Mask8 lanes, int64_t n2, Vec8 determinant) {
     for (int64_t q = 0; q < n2; ++q) z[q] /= norm;
     return norm;
   };
-  good |= kStartShare * step() * tuning::kGoodEigenvalue <= 1.0;
+  good |= tuning::kStartShare * step() * tuning::kGoodEigenvalue <= 1.0;
   if (None(lanes & ~good)) return lanes;
   step();
   good |= step() * tuning::kGoodEigenvalue <= 1.0;
@@ -180,7 +180,7 @@ Mask8 LaneSolver::Store(const Job& job, int first, int width, const Vec8* x, con
       outcome.flags = kColumnGram;
       outcome.min_scaled_pivot = job.pivot[lane];
       outcome.residual_norm = std::sqrt(squared[t][lane]);
-      fine &= check == 0 && outcome.residual_norm <= kWorthlessResidual;
+      fine &= check == 0 && outcome.residual_norm <= tuning::kWorthlessResidual;
     }
     if (fine) good[lane] = -1;
   }

@@ -53,6 +53,13 @@ int64_t EqualRun(std::span<const uint8_t> equal_columns, std::span<const int32_t
 
 }  // namespace
 
+void LocalCounts::TakeLargest(const LocalCounts& other) {
+  n1 = std::max(n1, other.n1);
+  rows = std::max(rows, other.rows);
+  entries = std::max(entries, other.entries);
+  gram_pairs = std::max(gram_pairs, other.gram_pairs);
+}
+
 ColumnScales ScaleColumns(const CscView& a, std::span<const LongPair> pairs, int threads) {
   ColumnScales scales;
   scales.scale.resize(static_cast<size_t>(a.n_cols));

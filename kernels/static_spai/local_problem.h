@@ -33,6 +33,9 @@ struct LocalCounts {
   int64_t rows = 0;        // rows after compression; n1 where nothing was compressed
   int64_t entries = 0;     // of Â, after compression
   int64_t gram_pairs = 0;  // Σ over rows c (c + 1) / 2: products of the Gram accumulation
+
+  // The larger of each.
+  void TakeLargest(const LocalCounts& other);
 };
 
 // Counts local problems; one per thread.

@@ -41,6 +41,12 @@ inline constexpr double kStepNorm = 1e-10;
 inline constexpr double kStrongPivot = 1e-2;
 inline constexpr double kMinimumTolerance = 1e-13;
 
+// Zero has residual 1, so a minimum over it is rounding of an ill-conditioned problem.
+inline constexpr double kWorthlessResidual = 1 + 1e-10;
+
+// A factor for the eigenvector's share of z being small after one step.
+inline constexpr double kStartShare = 10;
+
 // Rank tolerance of the pivoted QR where an unpivoted one gave a residual worse than zero's.
 inline constexpr double kWeakRankTolerance = 1e-12;
 

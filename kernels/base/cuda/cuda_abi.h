@@ -1,5 +1,9 @@
 // The C interface between the programs and libspaid_cuda.so. Plain C types only: the two sides may
 // be built by different compilers. Any change of this file raises kSpaidCudaAbiVersion.
+//
+// Objects are made by the library and given back to it. Those of one context may be used by one
+// thread at a time; list_devices is thread-safe. Every function that returns a SpaidCudaResult
+// writes a text for people into `message` where that is not kSpaidCudaOk.
 #pragma once
 
 #include <stddef.h>
@@ -7,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 1 };
+enum { kSpaidCudaAbiVersion = 2 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -22,18 +26,94 @@ enum SpaidCudaResult {
   kSpaidCudaOk = 0,
   kSpaidCudaNoDriver = 1,  // no driver, or one that is older than the runtime needs
   kSpaidCudaNoDevice = 2,
-  kSpaidCudaError = 3,  // `message` has CUDA's own words
+  kSpaidCudaError = 3,         // `message` has CUDA's own words
+  kSpaidCudaOutOfMemory = 4,   // of the context's limit, or of the device
+  kSpaidCudaDeviceLost = 5,    // an error after which the device answers nothing more
+  kSpaidCudaStopped = 6,       // the progress callback asked for it
+  kSpaidCudaPlanMismatch = 7,  // the matrix has not the plan's pattern
+};
+
+typedef struct SpaidCudaContext SpaidCudaContext;  // a device, with its stream and memory
+typedef struct SpaidCudaMatrix SpaidCudaMatrix;
+typedef struct SpaidCudaPlan SpaidCudaPlan;
+typedef struct SpaidCudaM SpaidCudaM;  // a built preconditioner
+
+// A canonical square CSC matrix on the host.
+struct SpaidCudaCsc {
+  int64_t n;
+  int64_t nnz;
+  const int64_t* col_ptr;  // n + 1
+  const int32_t* row_idx;  // nnz
+  const double* values;    // nnz; null: a pattern
+};
+
+struct SpaidCudaPlanInfo {
+  int64_t nnz_m;
+  int64_t groups;        // of columns with equal J
+  int64_t structures;    // kinds of local problems
+  int64_t host_groups;   // too large for the Gram kernels: left to the host
+  int64_t device_bytes;  // that the plan holds
+  int64_t peak_bytes;    // of the context while it was made
+  double ms;             // by the device's clock
+};
+
+struct SpaidCudaBuildOptions {
+  double pivot_limit;  // scaled pivot at or under which a group is left to the host
+  double post_filter;  // small entries of M become zeros
+  // Called between waves of groups; may be null. Not 0: stop.
+  int32_t (*progress)(void* caller, int64_t done, int64_t total);
+  void* caller;
+};
+
+struct SpaidCudaBuildInfo {
+  double ms;  // by the device's clock
+  int64_t peak_bytes;
 };
 
 struct SpaidCudaInterface {
   uint32_t abi_version;  // kSpaidCudaAbiVersion of the library's build
   uint32_t struct_size;  // sizeof(SpaidCudaInterface) of the library's build
-  // Writes at most `capacity` devices, their true number into `count`, CUDA versions as 1000 major
-  // + 10 minor (driver_version 0: no driver), and on failure a text into `message`. Returns a
-  // SpaidCudaResult. Thread-safe.
+  // Writes at most `capacity` devices, their true number into `count`, and CUDA versions as 1000
+  // major + 10 minor (driver_version 0: no driver).
   int32_t (*list_devices)(struct SpaidCudaDevice* devices, int32_t capacity, int32_t* count,
                           int32_t* driver_version, int32_t* runtime_version, char* message,
                           size_t message_size);
+
+  // `memory_limit`: bytes that all objects of the context may take together; 0: the whole device.
+  int32_t (*open_context)(int32_t ordinal, int64_t memory_limit, SpaidCudaContext** context,
+                          char* message, size_t message_size);
+  void (*close_context)(SpaidCudaContext* context);  // its objects must be gone
+  int64_t (*used_bytes)(const SpaidCudaContext* context);
+  // A small piece of work, waited for: whether the device still answers.
+  int32_t (*probe)(SpaidCudaContext* context, char* message, size_t message_size);
+
+  int32_t (*upload_matrix)(SpaidCudaContext* context, const struct SpaidCudaCsc* csc,
+                           SpaidCudaMatrix** matrix, char* message, size_t message_size);
+  // New values (nnz of them) for a matrix whose pattern stays.
+  int32_t (*upload_values)(SpaidCudaMatrix* matrix, const double* values, char* message,
+                           size_t message_size);
+  void (*free_matrix)(SpaidCudaMatrix* matrix);
+
+  // The plan of static SPAI. `pattern` of M; null: that of E + |A| where keep_tau < 0, else A's
+  // threshold pattern, which reads values. Every column of A must have an entry.
+  int32_t (*plan_static_spai)(SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* pattern,
+                              double keep_tau, SpaidCudaPlan** plan,
+                              struct SpaidCudaPlanInfo* info, char* message, size_t message_size);
+  void (*free_plan)(SpaidCudaPlan* plan);
+  // n + 1 pointers and nnz_m rows of the pattern of M.
+  int32_t (*download_pattern)(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx,
+                              char* message, size_t message_size);
+
+  int32_t (*build_static_spai)(const SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
+                               const struct SpaidCudaBuildOptions* options, SpaidCudaM** m,
+                               struct SpaidCudaBuildInfo* info, char* message,
+                               size_t message_size);
+  void (*free_m)(SpaidCudaM* m);
+  // nnz_m values in the plan's pattern, and for each of the n columns ‖A m_k − e_k‖₂, the smallest
+  // scaled pivot, and flags (ColumnFlag); 0: the column is left to the host, its other figures are
+  // worth nothing.
+  int32_t (*download_m)(const SpaidCudaM* m, double* values, double* residual_norms,
+                        double* pivots, uint8_t* flags, char* message, size_t message_size);
 };
 
 // The one symbol of the library: SPAID_CUDA_ENTRY_POINT. The result lives as long as the library.

@@ -1,4 +1,5 @@
-// Device listing, and the entry point of libspaid_cuda.so.
+#include "kernels/base/cuda/devices_cuda.h"
+
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 
 #include "kernels/base/cuda/cuda_abi.h"
 
+namespace spaid::cuda {
 namespace {
 
 void Say(char* message, size_t size, const char* call, cudaError_t error) {
@@ -34,6 +36,8 @@ void FormatUuid(const cudaUUID_t& uuid, char* out, size_t size) {
                 b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
                 b[14], b[15]);
 }
+
+}  // namespace
 
 int32_t ListDevices(SpaidCudaDevice* devices, int32_t capacity, int32_t* count,
                     int32_t* driver_version, int32_t* runtime_version, char* message,
@@ -78,11 +82,4 @@ int32_t ListDevices(SpaidCudaDevice* devices, int32_t capacity, int32_t* count,
   return kSpaidCudaOk;
 }
 
-}  // namespace
-
-extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spaid_cuda_interface() {
-  static const SpaidCudaInterface interface {
-    kSpaidCudaAbiVersion, sizeof(SpaidCudaInterface), &ListDevices
-  };
-  return &interface;
-}
+}  // namespace spaid::cuda

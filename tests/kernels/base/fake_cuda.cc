@@ -33,7 +33,12 @@ int32_t List(SpaidCudaDevice* devices, int32_t capacity, int32_t* count, int32_t
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spaid_cuda_interface() {
-  static const SpaidCudaInterface table{kSpaidCudaAbiVersion + FAKE_ABI_OFFSET,
-                                        sizeof(SpaidCudaInterface), &List};
+  static const SpaidCudaInterface table = [] {
+    SpaidCudaInterface fake{};  // lists devices, and can do nothing with them
+    fake.abi_version = kSpaidCudaAbiVersion + FAKE_ABI_OFFSET;
+    fake.struct_size = sizeof(SpaidCudaInterface);
+    fake.list_devices = &List;
+    return fake;
+  }();
   return &table;
 }

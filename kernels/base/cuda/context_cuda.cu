@@ -1,0 +1,109 @@
+#include <cstdio>
+
+#include "kernels/base/cuda/context_cuda.h"
+
+namespace spaid::cuda {
+namespace {
+
+// After these the process' context on the device is gone: every later call fails too.
+bool Sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorContextIsDestroyed:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // what is reported here shall not be found by the next check
+  const SpaidCudaResult result = Sticky(error)                         ? kSpaidCudaDeviceLost
+                                 : error == cudaErrorMemoryAllocation ? kSpaidCudaOutOfMemory
+                                                                      : kSpaidCudaError;
+  throw Failure(result, std::string(what) + ": " + cudaGetErrorString(error) + " (" +
+                            cudaGetErrorName(error) + ")");
+}
+
+void CheckLaunch(const char* kernel) { Check(cudaGetLastError(), kernel); }
+
+Arena::Arena(int ordinal, cudaStream_t stream, int64_t limit) : stream_(stream), limit_(limit) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = ordinal;
+  Check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
+  uint64_t keep = UINT64_MAX;
+  Check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep),
+        "cudaMemPoolSetAttribute");
+}
+
+Arena::~Arena() {
+  if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
+}
+
+void* Arena::Allocate(int64_t bytes) {
+  const int64_t rounded = Rounded(bytes);
+  if (rounded > limit_ - used_) {
+    throw Failure(kSpaidCudaOutOfMemory,
+                  "device memory: " + std::to_string(rounded) + " bytes more than the " +
+                      std::to_string(used_) + " in use do not fit the limit of " +
+                      std::to_string(limit_));
+  }
+  void* memory = nullptr;
+  Check(cudaMallocFromPoolAsync(&memory, static_cast<size_t>(rounded), pool_, stream_),
+        "cudaMallocFromPoolAsync");
+  used_ += rounded;
+  peak_ = used_ > peak_ ? used_ : peak_;
+  return memory;
+}
+
+void Arena::Free(void* memory, int64_t bytes) noexcept {
+  cudaFreeAsync(memory, stream_);
+  used_ -= Rounded(bytes);
+}
+
+Context::Context(int device, int64_t memory_limit) : ordinal(device) {
+  Enter();
+  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute");
+  if (memory_limit <= 0) {
+    size_t free = 0, total = 0;
+    Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    memory_limit = static_cast<int64_t>(total);
+  }
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  try {
+    arena = new Arena(device, stream, memory_limit);
+  } catch (...) {
+    cudaStreamDestroy(stream);
+    throw;
+  }
+}
+
+Context::~Context() {
+  cudaSetDevice(ordinal);
+  cudaStreamSynchronize(stream);
+  delete arena;
+  cudaStreamDestroy(stream);
+}
+
+void Context::Enter() const { Check(cudaSetDevice(ordinal), "cudaSetDevice"); }
+
+void Context::Synchronize() const { Check(cudaStreamSynchronize(stream), "the device's work"); }
+
+}  // namespace spaid::cuda

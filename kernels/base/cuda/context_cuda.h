@@ -1,0 +1,135 @@
+// What everything in libspaid_cuda.so works with: one device, its stream, and its memory under a
+// limit.
+//
+// Errors travel inside the library as one exception, Failure, which the C interface (interface.cu)
+// alone catches: every CUDA call and every launch is checked, and a check that had to be passed on
+// by hand through each of them would hide the numerics.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "kernels/base/cuda/cuda_abi.h"
+
+namespace spaid::cuda {
+
+class Failure : public std::exception {
+ public:
+  Failure(SpaidCudaResult result, std::string message)
+      : result_(result), message_(std::move(message)) {}
+  SpaidCudaResult result() const { return result_; }
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  SpaidCudaResult result_;
+  std::string message_;
+};
+
+// Throws Failure, with CUDA's words and `what`, unless `error` is cudaSuccess. Errors after which a
+// device answers nothing more become kSpaidCudaDeviceLost.
+void Check(cudaError_t error, const char* what);
+// The same for the launch before.
+void CheckLaunch(const char* kernel);
+
+// Memory of one device, taken from a pool of the driver that keeps what is freed: once warm, no
+// call reaches the device's allocator. Stream-ordered: what is freed may be reused by later work of
+// the stream. Not thread-safe.
+class Arena {
+ public:
+  // `limit`: bytes at once at most; every block counts as a multiple of kGrain.
+  Arena(int ordinal, cudaStream_t stream, int64_t limit);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Throws kSpaidCudaOutOfMemory where the limit or the device has no room for it.
+  void* Allocate(int64_t bytes);
+  void Free(void* memory, int64_t bytes) noexcept;
+
+  int64_t limit() const { return limit_; }
+  int64_t used() const { return used_; }
+  int64_t peak() const { return peak_; }
+  void ResetPeak() { peak_ = used_; }
+
+  static constexpr int64_t kGrain = 256;
+  static constexpr int64_t Rounded(int64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
+
+ private:
+  cudaStream_t stream_;
+  cudaMemPool_t pool_ = nullptr;
+  int64_t limit_, used_ = 0, peak_ = 0;
+};
+
+struct Context {
+  Context(int ordinal, int64_t memory_limit);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // Makes the device current for the calling thread. Every entry of the C interface begins so.
+  void Enter() const;
+  void Synchronize() const;
+
+  const int ordinal;
+  int multiprocessors = 0;
+  cudaStream_t stream = nullptr;
+  Arena* arena = nullptr;  // owned; after the stream
+};
+
+// `size` elements of T on the device, uninitialised.
+template <class T>
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Context& context, int64_t size) : context_(&context), size_(size) {
+    if (size > 0) {
+      data_ = static_cast<T*>(context.arena->Allocate(size * static_cast<int64_t>(sizeof(T))));
+    }
+  }
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_ != nullptr) {
+      context_->arena->Free(data_, size_ * static_cast<int64_t>(sizeof(T)));
+    }
+  }
+
+  T* get() const { return data_; }
+  int64_t size() const { return size_; }
+
+  void Fill(int byte) const {
+    if (size_ == 0) return;
+    Check(cudaMemsetAsync(data_, byte, static_cast<size_t>(size_) * sizeof(T), context_->stream),
+          "cudaMemsetAsync");
+  }
+  // From or to the host; the host's memory must stay until the stream has been waited for.
+  void CopyIn(const T* from, int64_t count) const {
+    if (count == 0) return;
+    Check(cudaMemcpyAsync(data_, from, static_cast<size_t>(count) * sizeof(T),
+                          cudaMemcpyHostToDevice, context_->stream),
+          "copy to the device");
+  }
+  void CopyOut(T* to, int64_t count, int64_t offset = 0) const {
+    if (count == 0) return;
+    Check(cudaMemcpyAsync(to, data_ + offset, static_cast<size_t>(count) * sizeof(T),
+                          cudaMemcpyDeviceToHost, context_->stream),
+          "copy from the device");
+  }
+
+ private:
+  Context* context_ = nullptr;
+  T* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace spaid::cuda

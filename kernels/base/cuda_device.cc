@@ -1,0 +1,59 @@
+#include "kernels/base/cuda_device.h"
+
+#include <string>
+
+namespace spaid::kernels {
+
+Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info,
+                                                     int64_t memory_limit) {
+  const CudaDevices& cuda = ListCudaDevices();
+  if (cuda.interface == nullptr) {
+    return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE", cuda.status);
+  }
+  const int64_t limit = memory_limit > 0 ? memory_limit : info.memory_bytes;
+  std::shared_ptr<CudaDevice> device(new CudaDevice(info, limit, *cuda.interface));
+  char message[kCudaMessageBytes] = "";
+  const int32_t result =
+      cuda.interface->open_context(info.index, limit, &device->context_, message, sizeof(message));
+  if (result != kSpaidCudaOk) {
+    return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE",
+                  info.name + " (" + info.uuid + ") cannot be used: " + message);
+  }
+  return device;
+}
+
+CudaDevice::~CudaDevice() {
+  if (context_ != nullptr) api_.close_context(context_);
+}
+
+Status CudaDevice::Failed(int32_t result, const char* message) {
+  const std::string where = info_.name + " (" + info_.uuid + "): ";
+  switch (result) {
+    case kSpaidCudaOutOfMemory:
+      return Status(StatusCode::kResourceExhausted, "DEVICE_OUT_OF_MEMORY",
+                    where + message +
+                        "; choose a smaller pattern, or raise --device-memory if it is lower than "
+                        "what the device has");
+    case kSpaidCudaDeviceLost:
+      lost_ = true;
+      return Status(StatusCode::kUnavailable, "DEVICE_LOST",
+                    where + message +
+                        "; the device takes no more work in this process: send the request again "
+                        "to another one, and restart this one");
+    case kSpaidCudaPlanMismatch:
+      return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
+                    std::string(message) + "; make a plan for this matrix")
+          .At("plan");
+    default:
+      return Status(StatusCode::kInternal, "CUDA_ERROR", where + message);
+  }
+}
+
+Status CudaDevice::Probe() {
+  const auto lock = Lock();
+  char message[kCudaMessageBytes] = "";
+  const int32_t result = api_.probe(context_, message, sizeof(message));
+  return result == kSpaidCudaOk ? Status() : Failed(result, message);
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,60 @@
+// A CUDA device that is in use: its context in libspaid_cuda.so, under a memory limit.
+//
+//   Result<std::shared_ptr<CudaDevice>> gpu = CudaDevice::Open(ListCudaDevices().devices[0], 0);
+//   if (gpu.ok()) ... PlanStaticSpaiCuda(*gpu, ...) ...
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/device.h"
+#include "kernels/base/status.h"
+
+namespace spaid::kernels {
+
+class CudaDevice {
+ public:
+  // `memory_limit`: bytes that everything on the device may take together; 0: all of it. Errors:
+  // UNAVAILABLE/DEVICE_UNAVAILABLE.
+  static Result<std::shared_ptr<CudaDevice>> Open(const DeviceInfo& info, int64_t memory_limit);
+  ~CudaDevice();
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const DeviceInfo& info() const { return info_; }
+  int64_t memory_limit() const { return memory_limit_; }
+  const SpaidCudaInterface& api() const { return api_; }
+  SpaidCudaContext* context() const { return context_; }
+
+  // One computation at a time; held for every call that takes the context or what was made with it.
+  std::unique_lock<std::mutex> Lock() { return std::unique_lock(mutex_); }
+
+  // The status of a result of the C interface other than kSpaidCudaOk: RESOURCE_EXHAUSTED/
+  // DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST (and the device is lost from then on),
+  // INVALID_ARGUMENT/PLAN_MISMATCH, INTERNAL/CUDA_ERROR.
+  Status Failed(int32_t result, const char* message);
+  // An error came after which the device answers nothing: it stays so.
+  bool lost() const { return lost_.load(); }
+  // Does a small piece of work on the device.
+  Status Probe();
+
+ private:
+  CudaDevice(const DeviceInfo& info, int64_t memory_limit, const SpaidCudaInterface& api)
+      : info_(info), memory_limit_(memory_limit), api_(api) {}
+
+  const DeviceInfo info_;
+  const int64_t memory_limit_;
+  const SpaidCudaInterface& api_;
+  SpaidCudaContext* context_ = nullptr;
+  std::mutex mutex_;
+  std::atomic<bool> lost_{false};
+};
+
+// Texts of the C interface are no longer than this.
+inline constexpr size_t kCudaMessageBytes = 512;
+
+}  // namespace spaid::kernels

@@ -1,0 +1,116 @@
+// Static SPAI on the first CUDA device, matrix and M resident there: plan, build (plan and
+// numbers), rebuild, by the device's clock. Nothing is registered where there is no device.
+
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <numbers>
+#include <string>
+
+#include "kernels/base/cuda_device.h"
+#include "kernels/bench/problems.h"
+
+namespace spaid::kernels::bench {
+namespace {
+
+struct Problem {
+  const char* name;
+  CscMatrix (*make)();
+};
+
+constexpr Problem kProblems[] = {
+    {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
+    {"P27_100", [] { return Laplacian27(100); }},
+    {"E80_60", [] { return Elasticity(60); }},
+    {"E80_40", [] { return Elasticity(40); }},
+    {"convdiff_100", [] { return ConvectionDiffusion(100, 400); }},
+    {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }},
+    {"circuit_300k", [] { return Circuit(300000, 12, 700); }},
+};
+
+void OrDie(int32_t result, const char* message) {
+  if (result == kSpaidCudaOk) return;
+  std::fprintf(stderr, "spaid_bench: %s\n", message);
+  std::exit(1);
+}
+
+enum class Phase { kPlan, kBuild, kRebuild };
+
+void Run(benchmark::State& state, const Problem& problem, Phase phase) {
+  static const std::shared_ptr<CudaDevice> device = [] {
+    auto opened = CudaDevice::Open(ListCudaDevices().devices[0], 0);
+    if (!opened.ok()) OrDie(kSpaidCudaError, opened.status().message().c_str());
+    return *opened;
+  }();
+  const CscMatrix a = problem.make();
+  const SpaidCudaInterface& api = device->api();
+  char message[kCudaMessageBytes] = "";
+  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+  SpaidCudaMatrix* matrix = nullptr;
+  OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
+  const SpaidCudaBuildOptions options{1e-10, 0, nullptr, nullptr};
+  SpaidCudaPlan* plan = nullptr;
+  SpaidCudaPlanInfo plan_info{};
+  SpaidCudaBuildInfo build_info{};
+  int64_t peak = 0;
+  const auto make_plan = [&] {
+    if (plan != nullptr) api.free_plan(plan);
+    OrDie(api.plan_static_spai(matrix, nullptr, -1, &plan, &plan_info, message, sizeof(message)),
+          message);
+    return plan_info.ms;
+  };
+  const auto build = [&] {
+    SpaidCudaM* m = nullptr;
+    OrDie(api.build_static_spai(plan, matrix, &options, &m, &build_info, message, sizeof(message)),
+          message);
+    api.free_m(m);
+    return build_info.ms;
+  };
+  for (int warm = 0; warm < 2; ++warm) {
+    make_plan();
+    build();
+  }
+  for (auto _ : state) {
+    double ms = 0;
+    if (phase != Phase::kRebuild) ms += make_plan();
+    if (phase != Phase::kPlan) ms += build();
+    state.SetIterationTime(ms * 1e-3);
+    peak = std::max({peak, plan_info.peak_bytes, build_info.peak_bytes});
+  }
+  // What must move at the least: A in, M out.
+  const double bytes = 12.0 * static_cast<double>(a.nnz() + plan_info.nnz_m);
+  state.counters["n"] = static_cast<double>(a.n_cols);
+  state.counters["nnz"] = static_cast<double>(a.nnz());
+  state.counters["groups"] = static_cast<double>(plan_info.groups);
+  state.counters["structures"] = static_cast<double>(plan_info.structures);
+  state.counters["host_groups"] = static_cast<double>(plan_info.host_groups);
+  state.counters["device_peak_bytes"] = static_cast<double>(peak);
+  state.counters["floor_bytes"] = bytes;
+  api.free_plan(plan);
+  api.free_matrix(matrix);
+}
+
+const bool kRegistered = [] {
+  if (!ListCudaDevices().available) return false;
+  constexpr std::pair<const char*, Phase> kPhases[] = {
+      {"plan", Phase::kPlan}, {"build", Phase::kBuild}, {"rebuild", Phase::kRebuild}};
+  for (const Problem& problem : kProblems) {
+    for (const auto& [phase_name, phase] : kPhases) {
+      const std::string name =
+          std::string("StaticSpaiCuda/") + problem.name + "/gram/" + phase_name;
+      benchmark::RegisterBenchmark(
+          name.c_str(),
+          [&problem, phase = phase](benchmark::State& state) { Run(state, problem, phase); })
+          ->Unit(benchmark::kMillisecond)
+          ->UseManualTime()
+          ->Iterations(9);
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace spaid::kernels::bench

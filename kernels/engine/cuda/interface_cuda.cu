@@ -1,0 +1,207 @@
+// The C interface of libspaid_cuda.so: the only place that catches the library's Failure.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <optional>
+
+#include "kernels/base/cuda/context_cuda.h"
+#include "kernels/base/cuda/devices_cuda.h"
+#include "kernels/sparse/cuda/matrix_cuda.h"
+#include "kernels/static_spai/cuda/build_cuda.h"
+#include "kernels/static_spai/cuda/plan_cuda.h"
+
+using spaid::cuda::Check;
+using spaid::cuda::Context;
+using spaid::cuda::Failure;
+
+struct SpaidCudaContext {
+  Context context;
+};
+struct SpaidCudaMatrix {
+  Context& context;
+  spaid::cuda::Matrix matrix;
+};
+struct SpaidCudaPlan {
+  Context& context;
+  spaid::cuda::StaticSpaiPlan plan;
+};
+struct SpaidCudaM {
+  Context& context;
+  spaid::cuda::StaticSpaiResult result;
+};
+
+namespace {
+
+template <class Work>
+int32_t Guard(char* message, size_t size, const Work& work) {
+  const auto say = [&](const char* text) {
+    if (message != nullptr && size > 0) std::snprintf(message, size, "%s", text);
+  };
+  try {
+    work();
+    return kSpaidCudaOk;
+  } catch (const Failure& failure) {
+    say(failure.what());
+    return failure.result();
+  } catch (const std::bad_alloc&) {
+    say("out of host memory");
+    return kSpaidCudaOutOfMemory;
+  }
+}
+
+// Milliseconds between its making and Stop(), by the device's clock.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const Context& context) : stream_(context.stream) {
+    Check(cudaEventCreate(&begin_), "cudaEventCreate");
+    Check(cudaEventCreate(&end_), "cudaEventCreate");
+    Check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+  }
+  ~Stopwatch() {
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (end_ != nullptr) cudaEventDestroy(end_);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  double Stop() {
+    float ms = 0;
+    Check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+    Check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    Check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
+    return ms;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+int32_t OpenContext(int32_t ordinal, int64_t memory_limit, SpaidCudaContext** context,
+                    char* message, size_t size) {
+  return Guard(message, size,
+               [&] { *context = new SpaidCudaContext{Context(ordinal, memory_limit)}; });
+}
+
+void CloseContext(SpaidCudaContext* context) { delete context; }
+
+int64_t UsedBytes(const SpaidCudaContext* context) { return context->context.arena->used(); }
+
+int32_t Probe(SpaidCudaContext* context, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    context->context.Enter();
+    const spaid::cuda::Buffer<int32_t> word(context->context, 1);
+    word.Fill(1);
+    int32_t back = 0;
+    word.CopyOut(&back, 1);
+    context->context.Synchronize();
+    if (back != 0x01010101) throw Failure(kSpaidCudaDeviceLost, "the device returns wrong data");
+  });
+}
+
+int32_t UploadMatrix(SpaidCudaContext* context, const SpaidCudaCsc* csc, SpaidCudaMatrix** matrix,
+                     char* message, size_t size) {
+  return Guard(message, size, [&] {
+    context->context.Enter();
+    *matrix = new SpaidCudaMatrix{context->context,
+                                  spaid::cuda::UploadMatrix(context->context, *csc)};
+  });
+}
+
+int32_t UploadValues(SpaidCudaMatrix* matrix, const double* values, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    matrix->context.Enter();
+    spaid::cuda::UploadValues(matrix->context, values, matrix->matrix);
+  });
+}
+
+void FreeMatrix(SpaidCudaMatrix* matrix) { delete matrix; }
+
+int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* pattern, double keep_tau,
+             SpaidCudaPlan** plan, SpaidCudaPlanInfo* info, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    Context& context = matrix->context;
+    context.Enter();
+    context.arena->ResetPeak();
+    Stopwatch watch(context);
+    auto made = std::make_unique<SpaidCudaPlan>(SpaidCudaPlan{
+        context, spaid::cuda::MakePlan(context, matrix->matrix, pattern, keep_tau)});
+    info->ms = watch.Stop();
+    const spaid::cuda::StaticSpaiPlan& own = made->plan;
+    info->nnz_m = own.nnz_m;
+    info->groups = own.n_groups;
+    info->structures = own.n_structures;
+    info->host_groups =
+        own.class_begin[spaid::cuda::kClasses] - own.class_begin[spaid::cuda::kHostClass];
+    info->device_bytes = own.device_bytes();
+    info->peak_bytes = context.arena->peak();
+    *plan = made.release();
+  });
+}
+
+void FreePlan(SpaidCudaPlan* plan) { delete plan; }
+
+int32_t DownloadPattern(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx,
+                        char* message, size_t size) {
+  return Guard(message, size, [&] {
+    plan->context.Enter();
+    plan->plan.m_ptr.CopyOut(col_ptr, plan->plan.n + 1);
+    plan->plan.m_idx.CopyOut(row_idx, plan->plan.nnz_m);
+    plan->context.Synchronize();
+  });
+}
+
+int32_t Build(const SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
+              const SpaidCudaBuildOptions* options, SpaidCudaM** m, SpaidCudaBuildInfo* info,
+              char* message, size_t size) {
+  return Guard(message, size, [&] {
+    Context& context = plan->context;
+    context.Enter();
+    context.arena->ResetPeak();
+    Stopwatch watch(context);
+    auto made = std::make_unique<SpaidCudaM>(SpaidCudaM{
+        context, spaid::cuda::Build(context, plan->plan, matrix->matrix, *options)});
+    info->ms = watch.Stop();
+    info->peak_bytes = context.arena->peak();
+    *m = made.release();
+  });
+}
+
+void FreeM(SpaidCudaM* m) { delete m; }
+
+int32_t DownloadM(const SpaidCudaM* m, double* values, double* residual_norms, double* pivots,
+                  uint8_t* flags, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    m->context.Enter();
+    const spaid::cuda::StaticSpaiResult& result = m->result;
+    result.values.CopyOut(values, result.values.size());
+    result.residual_norms.CopyOut(residual_norms, result.residual_norms.size());
+    result.pivots.CopyOut(pivots, result.pivots.size());
+    result.flags.CopyOut(flags, result.flags.size());
+    m->context.Synchronize();
+  });
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spaid_cuda_interface() {
+  static const SpaidCudaInterface interface = {
+      kSpaidCudaAbiVersion,
+      sizeof(SpaidCudaInterface),
+      &spaid::cuda::ListDevices,
+      &OpenContext,
+      &CloseContext,
+      &UsedBytes,
+      &Probe,
+      &UploadMatrix,
+      &UploadValues,
+      &FreeMatrix,
+      &Plan,
+      &FreePlan,
+      &DownloadPattern,
+      &Build,
+      &FreeM,
+      &DownloadM,
+  };
+  return &interface;
+}

@@ -1,0 +1,128 @@
+#include "kernels/static_spai/cuda/build_cuda.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/static_spai/cuda/gram_cuda.h"
+
+namespace spaid::cuda {
+namespace {
+
+// Groups of one wave, the grain of cancellation and progress: some milliseconds of work.
+constexpr int32_t kWarpWave = 1 << 20;
+constexpr int32_t kBlockWave = 1 << 16;
+constexpr int kLanes = 8;  // that sum one column
+
+// As ScaleOf (kernels/static_spai/local_problem.cc): the power of two that brings the norm of a
+// column near 1; 1 for a column of zeros.
+__global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const double* values,
+                                   double* scale) {
+  const int64_t j = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kLanes;
+  double largest = 0;
+  if (j < n) {
+    for (int64_t p = col_ptr[j] + threadIdx.x % kLanes; p < col_ptr[j + 1]; p += kLanes) {
+      largest = fmax(largest, fabs(values[p]));
+    }
+  }
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    largest = fmax(largest, __shfl_xor_sync(~0u, largest, step, kLanes));
+  }
+  int exponent = 0;
+  frexp(largest, &exponent);
+  // Scaled first, so that no square overflows.
+  const double unit = largest > 0 ? ldexp(1.0, -exponent) : 1;
+  double sum = 0;
+  if (j < n) {
+    for (int64_t p = col_ptr[j] + threadIdx.x % kLanes; p < col_ptr[j + 1]; p += kLanes) {
+      const double v = values[p] * unit;
+      sum += v * v;
+    }
+  }
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(~0u, sum, step, kLanes);
+  }
+  int norm = 0;
+  frexp(sqrt(sum), &norm);
+  if (j < n && threadIdx.x % kLanes == 0) {
+    scale[j] = largest > 0 ? ldexp(1.0, min(1023, -exponent - norm)) : 1;
+  }
+}
+
+struct Wave {
+  int size_class;
+  int32_t begin, count;
+};
+
+std::vector<Wave> Waves(const StaticSpaiPlan& plan) {
+  std::vector<Wave> waves;
+  for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first
+    const int32_t grain = c < 2 * kWarpSizes ? kWarpWave : kBlockWave;
+    for (int32_t at = plan.class_begin[c]; at < plan.class_begin[c + 1]; at += grain) {
+      waves.push_back({c, at, std::min(grain, plan.class_begin[c + 1] - at)});
+    }
+  }
+  return waves;
+}
+
+}  // namespace
+
+StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
+                       const SpaidCudaBuildOptions& options) {
+  if (a.pattern_hash != plan.pattern_hash || a.n != plan.n || a.nnz != plan.nnz_a) {
+    throw Failure(kSpaidCudaPlanMismatch, "the matrix does not have the plan's pattern");
+  }
+  StaticSpaiResult result;
+  result.values = Buffer<double>(context, plan.nnz_m);
+  result.residual_norms = Buffer<double>(context, plan.n);
+  result.pivots = Buffer<double>(context, plan.n);
+  result.flags = Buffer<uint8_t>(context, plan.n);
+  result.flags.Fill(0);
+  const Buffer<double> scale(context, plan.n);
+  ScaleColumnsKernel<<<static_cast<int>((plan.n * kLanes + 255) / 256), 256, 0, context.stream>>>(
+      plan.n, a.col_ptr.get(), a.values.get(), scale.get());
+  CheckLaunch("ScaleColumnsKernel");
+
+  const std::vector<Wave> waves = Waves(plan);
+  const Buffer<int32_t> queues(context, static_cast<int64_t>(waves.size()));
+  queues.Fill(0);
+  int32_t done = 0;
+  for (size_t w = 0; w < waves.size(); ++w) {
+    const Wave& wave = waves[w];
+    GramArgs args{};
+    args.a_ptr = a.col_ptr.get();
+    args.a_values = a.values.get();
+    args.scale = scale.get();
+    args.m_ptr = plan.m_ptr.get();
+    args.m_idx = plan.m_idx.get();
+    args.members = plan.members.get();
+    args.group_ptr = plan.group_ptr.get();
+    args.structure_of = plan.structure_of.get();
+    args.structures = plan.structures.get();
+    args.tables = plan.tables.get();
+    args.groups = plan.order.get() + wave.begin;
+    args.count = wave.count;
+    args.next = queues.get() + w;
+    args.pivot_limit = options.pivot_limit;
+    args.post_filter = options.post_filter;
+    args.m_values = result.values.get();
+    args.residual_norms = result.residual_norms.get();
+    args.pivots = result.pivots.get();
+    args.flags = result.flags.get();
+    if (wave.size_class < 2 * kWarpSizes) {
+      LaunchWarpGram(context, wave.size_class / 2 + 1, wave.size_class % 2 != 0, args);
+    } else {
+      LaunchBlockGram(context, BlockSize(wave.size_class - 2 * kWarpSizes) / 8, args);
+    }
+    done += wave.count;
+    const bool full = wave.count == kWarpWave || wave.count == kBlockWave;
+    if (!full || options.progress == nullptr) continue;
+    context.Synchronize();
+    if (options.progress(options.caller, done, plan.n_groups) != 0) {
+      throw Failure(kSpaidCudaStopped, "stopped");
+    }
+  }
+  context.Synchronize();
+  return result;
+}
+
+}  // namespace spaid::cuda

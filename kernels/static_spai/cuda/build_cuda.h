@@ -1,0 +1,21 @@
+// The numeric phase of static SPAI on a device.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/static_spai/cuda/plan_cuda.h"
+
+namespace spaid::cuda {
+
+struct StaticSpaiResult {
+  Buffer<double> values;  // of M, in the plan's pattern; zero in columns without a flag
+  Buffer<double> residual_norms, pivots;
+  Buffer<uint8_t> flags;  // ColumnFlag; 0: left to the host
+};
+
+// `a` has the plan's pattern, and values. Waits for the device. Polls `options.stopped` between
+// waves of groups: kSpaidCudaStopped.
+StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
+                       const SpaidCudaBuildOptions& options);
+
+}  // namespace spaid::cuda

@@ -1,0 +1,520 @@
+// One block of four warps a group, 32 < |J| <= 128: the lower tiles of the Gram matrix stand in
+// shared memory and become those of its factor. Each warp substitutes for one right-hand side.
+#include <algorithm>
+#include <string>
+
+#include "kernels/static_spai/cuda/tiles_cuda.h"
+
+namespace spaid::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = 32 * kWarps;
+static_assert(kMaxWidth <= kWarps);
+
+__host__ __device__ constexpr int TileIndex(int i, int j) { return i * (i + 1) / 2 + j; }
+
+template <int kTiles>
+struct alignas(16) BlockMemory {
+  static constexpr int kSize = 8 * kTiles;
+  static constexpr int kLower = kTiles * (kTiles + 1) / 2;
+  double chunk[kChunkRows * kSize];  // of Â, ChunkPlace
+  double tiles[kLower * 64];         // lower tiles, TileIndex; each row by row
+  double inverses[kTiles * 64];      // of the factor's diagonal tiles, row by row
+  double x[kMaxWidth][kSize], step[kMaxWidth][kSize], rhs[kMaxWidth][kSize];
+  double diagonal[kSize];  // of the Gram matrix
+  double scale[kSize];
+  int64_t base[kSize];  // where the columns J begin in A
+  double sums[kWarps][kMaxWidth];
+  double pivot, determinant;
+  uint32_t target[kMaxWidth];
+  int32_t group;
+  int fine;
+};
+
+template <int kTiles>
+class BlockGroup {
+ public:
+  using Memory = BlockMemory<kTiles>;
+  static constexpr int kSize = Memory::kSize;
+
+  __device__ BlockGroup(const GramArgs& args, int32_t g, Memory& memory)
+      : args_(args),
+        group_(args, g),
+        memory_(memory),
+        thread_(static_cast<int>(threadIdx.x)),
+        warp_(thread_ / 32),
+        lane_(thread_ % 32) {}
+
+  __device__ void Solve() {
+    Prepare();
+    switch (warp_) {  // each warp's tiles are registers with names of their own
+      case 0:
+        FormGram<0>();
+        break;
+      case 1:
+        FormGram<1>();
+        break;
+      case 2:
+        FormGram<2>();
+        break;
+      default:
+        FormGram<3>();
+    }
+    __syncthreads();
+    if (!Factor() || !WellConditioned()) return;
+    if (warp_ < group_.width) {
+      double* const x = memory_.x[warp_];
+      for (int a = lane_; a < kSize; a += 32) x[a] = memory_.rhs[warp_][a];
+      __syncwarp();
+      Substitute(x);
+    }
+    double squared[kMaxWidth];
+    Residuals(squared);
+    if (!AtMinimum(squared)) {
+      Gradient();
+      if (warp_ < group_.width) {
+        Substitute(memory_.step[warp_]);
+        for (int a = lane_; a < kSize; a += 32) memory_.x[warp_][a] += memory_.step[warp_][a];
+      }
+      Residuals(squared);
+    }
+    Store(squared);
+  }
+
+ private:
+  __device__ void Prepare() {
+    for (int a = thread_; a < kSize; a += kThreads) {
+      const bool own = a < group_.n2;
+      const int32_t j = own ? group_.j[a] : 0;
+      memory_.base[a] = own ? args_.a_ptr[j] : 0;
+      memory_.scale[a] = own ? args_.scale[j] : 0;
+      for (int t = 0; t < kMaxWidth; ++t) memory_.x[t][a] = memory_.rhs[t][a] = 0;
+    }
+    if (thread_ < kMaxWidth) {
+      memory_.target[thread_] = thread_ < group_.width ? group_.targets[thread_] : kNoRow;
+    }
+    if (thread_ == 0) memory_.fine = 1;
+    __syncthreads();
+  }
+
+  __device__ void LoadChunk(int c) {
+    __syncthreads();
+    auto* const zero = reinterpret_cast<double2*>(memory_.chunk);
+    for (int i = thread_; i < kChunkRows * kSize / 2; i += kThreads) zero[i] = {0, 0};
+    __syncthreads();
+    const uint32_t end = group_.starts[c + 1];
+#pragma unroll 4
+    for (uint32_t e = group_.starts[c] + static_cast<uint32_t>(thread_); e < end; e += kThreads) {
+      const uint32_t word = __ldg(&group_.list[e]);
+      const uint32_t a = word >> 5 & 127, r = word & 31;
+      memory_.chunk[ChunkPlace(kTiles, r, a)] =
+          __ldg(&args_.a_values[memory_.base[a] + (word >> 12)]) * memory_.scale[a];
+    }
+    __syncthreads();
+  }
+
+  // The lower tiles whose index is kWarp modulo kWarps.
+  template <int kWarp>
+  __device__ void FormGram() {
+    constexpr int kOwn = (Memory::kLower + kWarps - 1) / kWarps;
+    double sums[kOwn][2] = {};
+    for (int c = 0; c < group_.chunks; ++c) {
+      LoadChunk(c);
+      const int rows = min(kChunkRows, group_.n1 - c * kChunkRows);
+#pragma unroll 1
+      for (int r = 0; r < rows; r += 4) {
+        double v[kTiles];
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) v[t] = memory_.chunk[(r / 4 * kTiles + t) * 32 + lane_];
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+          for (int j = 0; j <= i; ++j) {
+            constexpr int kEvery = kWarps;
+            if (TileIndex(i, j) % kEvery == kWarp) {
+              MultiplyTiles(v[i], v[j], sums[TileIndex(i, j) / kEvery][0],
+                            sums[TileIndex(i, j) / kEvery][1]);
+            }
+          }
+        }
+      }
+      for (int t = 0; t < kMaxWidth; ++t) {  // Âᵀe_k is a row of Â
+        const uint32_t target = memory_.target[t];
+        if (target / kChunkRows != static_cast<uint32_t>(c)) continue;
+        for (int a = thread_; a < kSize; a += kThreads) {
+          memory_.rhs[t][a] = memory_.chunk[ChunkPlace(kTiles, target % kChunkRows,
+                                                       static_cast<uint32_t>(a))];
+        }
+      }
+    }
+    const int at = lane_ / 4 * 8 + 2 * (lane_ % 4);
+#pragma unroll
+    for (int tile = kWarp, own = 0; tile < Memory::kLower; tile += kWarps, ++own) {
+      *reinterpret_cast<double2*>(&memory_.tiles[tile * 64 + at]) = {sums[own][0], sums[own][1]};
+    }
+  }
+
+  // Blocked right-looking Cholesky by tiles. False where a scaled pivot is not over the limit.
+  __device__ bool Factor() {
+    for (int a = thread_; a < kSize; a += kThreads) {
+      memory_.diagonal[a] = memory_.tiles[TileIndex(a / 8, a / 8) * 64 + a % 8 * 9];
+    }
+    __syncthreads();
+    double lowest = 1, determinant = 1;  // of warp 0
+    const int tiles = (group_.n2 + 7) / 8;
+    for (int k = 0; k < tiles; ++k) {
+      if (warp_ == 0) FactorDiagonal(k, lowest, determinant);
+      __syncthreads();
+      if (memory_.fine == 0) return false;
+      for (int i = k + 1 + warp_; i < tiles; i += kWarps) ScalePanel(i, k);
+      __syncthreads();
+      // Tiles (i, j), k < j <= i, one after the other.
+      const int left = tiles - k - 1;
+      int i = k + 1, j = k + 1 + warp_;
+      for (int tile = warp_; tile < left * (left + 1) / 2; tile += kWarps) {
+        while (j > i) {
+          j -= i - k;
+          ++i;
+        }
+        UpdateTile(i, j, k);
+        j += kWarps;
+      }
+      __syncthreads();
+    }
+    if (thread_ == 0) {
+      memory_.pivot = lowest;
+      memory_.determinant = determinant;
+    }
+    __syncthreads();
+    return true;
+  }
+
+  // One warp; its four teams of eight lanes do the same. Lane r has row r of the tile.
+  __device__ void FactorDiagonal(int k, double& lowest, double& determinant) {
+    double* const tile = &memory_.tiles[TileIndex(k, k) * 64];
+    const int r = lane_ & 7;
+    double row[8], inverses[8];
+#pragma unroll
+    for (int c = 0; c < 8; ++c) row[c] = tile[r * 8 + c];
+    bool fine = true;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const bool real = 8 * k + j < group_.n2;
+      const double pivot = real ? __shfl_sync(kAllLanes, row[j], j, 8) : 1;
+      const double whole = real ? memory_.diagonal[8 * k + j] : 1;
+      fine = fine && pivot > args_.pivot_limit * whole;
+      const double inverse = rsqrt(pivot);
+      lowest = fmin(lowest, pivot / whole);
+      determinant *= pivot / whole;
+      inverses[j] = inverse;
+      row[j] = r > j ? row[j] * inverse : r == j ? pivot * inverse : 0;
+#pragma unroll
+      for (int c = j + 1; c < 8; ++c) {
+        row[c] -= row[j] * __shfl_sync(kAllLanes, row[j], c, 8);
+      }
+    }
+    // Column r of the inverse: L z = e_r.
+    double z[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      double sum = i == r ? 1 : 0;
+#pragma unroll
+      for (int c = 0; c < i; ++c) sum -= __shfl_sync(kAllLanes, row[c], i, 8) * z[c];
+      z[i] = sum * inverses[i];
+    }
+    if (lane_ < 8) {
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        tile[r * 8 + c] = c <= r ? row[c] : 0;
+        memory_.inverses[k * 64 + c * 8 + r] = z[c];
+      }
+    }
+    if (lane_ == 0 && !fine) memory_.fine = 0;
+  }
+
+  // L_ik = B_ik L_kk⁻ᵀ.
+  __device__ void ScalePanel(int i, int k) {
+    double* const tile = &memory_.tiles[TileIndex(i, k) * 64];
+    const double* const inverse = &memory_.inverses[k * 64];
+    const int at = lane_ / 4 * 8 + lane_ % 4;
+    double c0 = 0, c1 = 0;
+    const double a0 = tile[at], a1 = tile[at + 4];
+    MultiplyTiles(a0, inverse[at], c0, c1);
+    MultiplyTiles(a1, inverse[at + 4], c0, c1);
+    __syncwarp();
+    *reinterpret_cast<double2*>(&tile[lane_ / 4 * 8 + 2 * (lane_ % 4)]) = {c0, c1};
+  }
+
+  // B_ij −= L_ik L_jkᵀ.
+  __device__ void UpdateTile(int i, int j, int k) {
+    const double* const left = &memory_.tiles[TileIndex(i, k) * 64];
+    const double* const right = &memory_.tiles[TileIndex(j, k) * 64];
+    auto* const sum = reinterpret_cast<double2*>(
+        &memory_.tiles[TileIndex(i, j) * 64 + lane_ / 4 * 8 + 2 * (lane_ % 4)]);
+    const int at = lane_ / 4 * 8 + lane_ % 4;
+    double2 c = *sum;
+    MultiplyTiles(-left[at], right[at], c.x, c.y);
+    MultiplyTiles(-left[at + 4], right[at + 4], c.x, c.y);
+    *sum = c;
+  }
+
+  // x := (L Lᵀ)⁻¹ x by one warp; x in shared memory, zero beyond |J|.
+  __device__ void Substitute(double* x) const {
+    const int tiles = (group_.n2 + 7) / 8;
+    const int r = lane_ & 7, part = lane_ / 8;  // a part has two of the eight columns
+    for (int k = 0; k < tiles; ++k) {
+      const double* const inverse = &memory_.inverses[k * 64 + r * 8 + 2 * part];
+      double y = inverse[0] * x[8 * k + 2 * part] + inverse[1] * x[8 * k + 2 * part + 1];
+      y += __shfl_xor_sync(kAllLanes, y, 8);
+      y += __shfl_xor_sync(kAllLanes, y, 16);
+      if (lane_ < 8) x[8 * k + r] = y;
+      __syncwarp();
+      for (int row = 8 * (k + 1) + lane_; row < 8 * tiles; row += 32) {
+        const double* const l = &memory_.tiles[TileIndex(row / 8, k) * 64 + row % 8 * 8];
+        double sum = x[row];
+#pragma unroll
+        for (int c = 0; c < 8; ++c) sum -= l[c] * x[8 * k + c];
+        x[row] = sum;
+      }
+      __syncwarp();
+    }
+    for (int k = tiles - 1; k >= 0; --k) {
+      const double* const inverse = &memory_.inverses[k * 64 + 2 * part * 8 + r];
+      double y = inverse[0] * x[8 * k + 2 * part] + inverse[8] * x[8 * k + 2 * part + 1];
+      y += __shfl_xor_sync(kAllLanes, y, 8);
+      y += __shfl_xor_sync(kAllLanes, y, 16);
+      if (lane_ < 8) x[8 * k + r] = y;
+      __syncwarp();
+      for (int column = lane_; column < 8 * k; column += 32) {
+        const double* const l = &memory_.tiles[TileIndex(k, column / 8) * 64 + column % 8];
+        double sum = x[column];
+#pragma unroll
+        for (int c = 0; c < 8; ++c) sum -= l[c * 8] * x[8 * k + c];
+        x[column] = sum;
+      }
+      __syncwarp();
+    }
+  }
+
+  // As LaneSolver::WellConditioned (kernels/static_spai/lane_solver.cc).
+  __device__ bool WellConditioned() {
+    if (memory_.determinant / 3 >= checks::kGoodEigenvalue) return true;
+    if (warp_ == 0) {
+      double* const z = memory_.step[0];
+      for (int a = lane_; a < kSize; a += 32) z[a] = a < group_.n2 ? StartSign(a) : 0.0;
+      __syncwarp();
+      const auto step = [&] {
+        Substitute(z);
+        double sum = 0;
+        for (int a = lane_; a < kSize; a += 32) sum += z[a] * z[a];
+        const double norm = sqrt(WarpSum(sum));
+        for (int a = lane_; a < kSize; a += 32) z[a] /= norm;
+        __syncwarp();
+        return norm;
+      };
+      bool good = checks::kStartShare * step() * checks::kGoodEigenvalue <= 1;
+      if (!good) {
+        step();
+        good = step() * checks::kGoodEigenvalue <= 1;
+      }
+      if (lane_ == 0) memory_.fine = good ? 1 : 0;
+    }
+    __syncthreads();
+    return memory_.fine != 0;
+  }
+
+  // Calls use(v, residual) as WarpGroup::ForResiduals does; a warp has every fourth four rows.
+  template <class Use>
+  __device__ void ForResiduals(const Use& use) {
+    for (int c = 0; c < group_.chunks; ++c) {
+      LoadChunk(c);
+      const int rows = min(kChunkRows, group_.n1 - c * kChunkRows);
+#pragma unroll 1
+      for (int r = 4 * warp_; r < rows; r += 4 * kWarps) {
+        double v[kTiles], residual[kMaxWidth] = {};
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          v[i] = memory_.chunk[(r / 4 * kTiles + i) * 32 + lane_];
+#pragma unroll
+          for (int t = 0; t < kMaxWidth; ++t) {
+            if (t < group_.width) residual[t] += v[i] * memory_.x[t][8 * i + lane_ / 4];
+          }
+        }
+        const auto row = static_cast<uint32_t>(c * kChunkRows + r + (lane_ & 3));
+#pragma unroll
+        for (int t = 0; t < kMaxWidth; ++t) {
+          if (t >= group_.width) continue;
+#pragma unroll
+          for (int step = 4; step < 32; step *= 2) {
+            residual[t] += __shfl_xor_sync(kAllLanes, residual[t], step);
+          }
+          if (memory_.target[t] == row) residual[t] -= 1;
+        }
+        use(v, residual);
+      }
+    }
+  }
+
+  // ‖Âx − e‖², the same in all threads.
+  __device__ void Residuals(double (&squared)[kMaxWidth]) {
+    for (int t = 0; t < kMaxWidth; ++t) squared[t] = 0;
+    ForResiduals([&](const double*, const double* residual) {
+#pragma unroll
+      for (int t = 0; t < kMaxWidth; ++t) squared[t] += residual[t] * residual[t];
+    });
+    __syncthreads();
+#pragma unroll
+    for (int t = 0; t < kMaxWidth; ++t) {
+      squared[t] += __shfl_xor_sync(kAllLanes, squared[t], 1);
+      squared[t] += __shfl_xor_sync(kAllLanes, squared[t], 2);
+      if (lane_ == 0) memory_.sums[warp_][t] = squared[t];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int t = 0; t < kMaxWidth; ++t) {
+      squared[t] = 0;
+      for (int w = 0; w < kWarps; ++w) squared[t] += memory_.sums[w][t];
+      // A row that Â has not.
+      if (t < group_.width && memory_.target[t] == kNoRow) squared[t] += 1;
+    }
+  }
+
+  // step[t] = Âᵀ(e − Âx), in two halves of the columns: the sums are many registers.
+  __device__ void Gradient() {
+    // The chunks' order is fixed, the warps' parts are added in order: the result is, too.
+    double* const parts = memory_.chunk;  // free after the last row: kWarps x kSize
+    for (int t = 0; t < group_.width; ++t) {
+      double sums[kTiles] = {};
+      ForResiduals([&](const double* v, const double* residual) {
+        double own = 0;
+#pragma unroll
+        for (int other = 0; other < kMaxWidth; ++other) own = other == t ? residual[other] : own;
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) sums[i] -= v[i] * own;
+      });
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        sums[i] += __shfl_xor_sync(kAllLanes, sums[i], 1);
+        sums[i] += __shfl_xor_sync(kAllLanes, sums[i], 2);
+        if (lane_ % 4 == 0) parts[warp_ * kSize + 8 * i + lane_ / 4] = sums[i];
+      }
+      __syncthreads();
+      for (int a = thread_; a < kSize; a += kThreads) {
+        double sum = 0;
+        for (int w = 0; w < kWarps; ++w) sum += parts[w * kSize + a];
+        memory_.step[t][a] = sum;
+      }
+    }
+    __syncthreads();
+  }
+
+  // At the minimum ‖r‖² = 1 − (Âx)_k (GroupSolver::AtMinimum).
+  __device__ bool AtMinimum(const double (&squared)[kMaxWidth]) {
+    bool done = memory_.pivot >= checks::kStrongPivot;
+    if (!done) return false;
+    for (int t = 0; t < group_.width; ++t) {
+      double fit = 0;
+      for (int a = lane_; a < kSize; a += 32) fit += memory_.rhs[t][a] * memory_.x[t][a];
+      fit = WarpSum(fit);
+      done = done && fabs(squared[t] - (1 - fit)) <= checks::kMinimumTolerance;
+    }
+    return done;
+  }
+
+  // Leaves the columns to the host where one is not finite or worse than zero.
+  __device__ void Store(double (&squared)[kMaxWidth]) {
+    bool fine = true;
+    for (int t = 0; t < group_.width; ++t) {
+      for (int a = thread_; a < group_.n2; a += kThreads) {
+        fine = fine && isfinite(memory_.x[t][a] * memory_.scale[a]);
+      }
+      fine = fine && sqrt(squared[t]) <= checks::kWorthlessResidual;
+    }
+    if (__syncthreads_and(fine ? 1 : 0) == 0) return;
+    if (args_.post_filter > 0) {
+      if (warp_ < group_.width) Filter(warp_);
+      Residuals(squared);
+    }
+    for (int t = 0; t < group_.width; ++t) {
+      const int32_t k = group_.members[t];
+      for (int a = thread_; a < group_.n2; a += kThreads) {
+        args_.m_values[args_.m_ptr[k] + a] = memory_.x[t][a] * memory_.scale[a];
+      }
+      if (thread_ == 0) {
+        args_.residual_norms[k] = sqrt(squared[t]);
+        args_.pivots[k] = memory_.pivot;
+        args_.flags[k] =
+            kernels::kColumnGram | (memory_.target[t] == kNoRow ? kernels::kColumnZero : 0);
+      }
+    }
+  }
+
+  __device__ void Filter(int t) {
+    double largest = 0;
+    for (int a = lane_; a < group_.n2; a += 32) {
+      largest = fmax(largest, fabs(memory_.x[t][a] * memory_.scale[a]));
+    }
+    largest = WarpMax(largest);
+    for (int a = lane_; a < group_.n2; a += 32) {
+      const double size = fabs(memory_.x[t][a] * memory_.scale[a]);
+      if (size < args_.post_filter * largest && group_.j[a] != group_.members[t]) {
+        memory_.x[t][a] = 0;
+      }
+    }
+    __syncwarp();
+  }
+
+  const GramArgs& args_;
+  const LocalGroup group_;
+  Memory& memory_;
+  const int thread_, warp_, lane_;
+};
+
+template <int kTiles>
+__global__ void __launch_bounds__(kThreads) BlockGramKernel(GramArgs args) {
+  extern __shared__ char bytes[];
+  auto& memory = *reinterpret_cast<BlockMemory<kTiles>*>(bytes);
+  for (;;) {
+    if (threadIdx.x == 0) memory.group = atomicAdd(args.next, 1);
+    __syncthreads();
+    const int32_t i = memory.group;
+    if (i >= args.count) return;
+    BlockGroup<kTiles>(args, args.groups[i], memory).Solve();
+    __syncthreads();
+  }
+}
+
+template <int kTiles>
+void Launch(const Context& context, const GramArgs& args) {
+  constexpr int kShared = static_cast<int>(sizeof(BlockMemory<kTiles>));
+  const auto kernel = BlockGramKernel<kTiles>;
+  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+        "cudaFuncSetAttribute");
+  int blocks = 0;
+  Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, kShared),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  kernel<<<std::min(blocks * context.multiprocessors, args.count), kThreads, kShared,
+           context.stream>>>(args);
+  CheckLaunch("BlockGramKernel");
+}
+
+}  // namespace
+
+void LaunchBlockGram(const Context& context, int tiles, const GramArgs& args) {
+  switch (tiles) {
+    case 6:
+      return Launch<6>(context, args);
+    case 8:
+      return Launch<8>(context, args);
+    case 11:
+      return Launch<11>(context, args);
+    case 16:
+      return Launch<16>(context, args);
+    default:
+      throw Failure(kSpaidCudaError, "no block kernel for " + std::to_string(tiles) + " tiles");
+  }
+}
+
+}  // namespace spaid::cuda

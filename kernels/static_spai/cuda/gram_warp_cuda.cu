@@ -1,0 +1,382 @@
+// One warp a group, |J| <= 32: lane a holds row a of the Gram matrix and of its factor in registers.
+#include <algorithm>
+#include <string>
+
+#include "kernels/static_spai/cuda/tiles_cuda.h"
+
+namespace spaid::cuda {
+namespace {
+
+constexpr int kWarps = 4;  // in a block
+constexpr int kTake = 8;   // groups taken from the queue at once
+
+template <int kTiles>
+struct alignas(16) WarpMemory {
+  static constexpr int kSize = 8 * kTiles;
+  static constexpr int kLd = kSize + 2;  // even: two at a time can be read
+  double chunk[kChunkRows * kSize];      // of Â, ChunkPlace
+  double factor[kSize * kLd];            // column j from j * kLd on
+  int64_t base[kSize];                   // where the columns J begin in A
+  double scale[kSize];
+};
+
+// The solution of one group, kWidth right-hand sides side by side (those beyond the group's are
+// zero). Lane a of every vector belongs to column J[a].
+template <int kTiles, int kWidth>
+class WarpGroup {
+ public:
+  using Memory = WarpMemory<kTiles>;
+  static constexpr int kSize = Memory::kSize, kLd = Memory::kLd;
+
+  __device__ WarpGroup(const GramArgs& args, int32_t g, Memory& memory)
+      : args_(args), group_(args, g), memory_(memory), lane_(static_cast<int>(threadIdx.x % 32)) {}
+
+  __device__ void Solve() {
+    Prepare();
+    FormGram();
+    if (!Factor() || !WellConditioned()) return;
+    double x[kWidth], squared[kWidth];
+    for (int t = 0; t < kWidth; ++t) x[t] = rhs_[t];
+    Substitute(x);
+    Residuals(x, squared);
+    if (!AtMinimum(x, squared)) {
+      double g[kWidth];
+      Gradient(x, g);
+      Substitute(g);
+      for (int t = 0; t < kWidth; ++t) x[t] += g[t];
+      Residuals(x, squared);
+    }
+    Store(x, squared);
+  }
+
+ private:
+  __device__ void Prepare() {
+    if (lane_ < kSize) {
+      const bool own = lane_ < group_.n2;
+      const int32_t j = own ? group_.j[lane_] : 0;
+      memory_.base[lane_] = own ? args_.a_ptr[j] : 0;
+      memory_.scale[lane_] = own ? args_.scale[j] : 0;
+    }
+    for (int t = 0; t < kWidth; ++t) {
+      target_[t] = t < group_.width ? group_.targets[t] : kNoRow;
+      rhs_[t] = 0;
+    }
+    __syncwarp();
+  }
+
+  __device__ void LoadChunk(int c) {
+    __syncwarp();
+    auto* const zero = reinterpret_cast<double2*>(memory_.chunk);
+    for (int i = lane_; i < kChunkRows * kSize / 2; i += 32) zero[i] = {0, 0};
+    __syncwarp();
+    const uint32_t end = group_.starts[c + 1];
+#pragma unroll 4
+    for (uint32_t e = group_.starts[c] + static_cast<uint32_t>(lane_); e < end; e += 32) {
+      const uint32_t word = __ldg(&group_.list[e]);
+      const uint32_t a = word >> 5 & 127, r = word & 31;
+      memory_.chunk[ChunkPlace(kTiles, r, a)] =
+          __ldg(&args_.a_values[memory_.base[a] + (word >> 12)]) * memory_.scale[a];
+    }
+    __syncwarp();
+  }
+
+  // Calls use(v, row) for four rows of Â at a time: v[t] is this lane's element of tile t, in
+  // column 8 t + lane / 4, and row = the row of I, that of lane % 4.
+  template <class Use>
+  __device__ void ForRows(bool first_time, const Use& use) {
+    for (int c = 0; c < group_.chunks; ++c) {
+      // One chunk alone is still there.
+      if (first_time || group_.chunks > 1) LoadChunk(c);
+      const int begin = c * kChunkRows;
+#pragma unroll 1
+      for (int r = 0; r < kChunkRows && begin + r < group_.n1; r += 4) {
+        double v[kTiles];
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          v[t] = memory_.chunk[(r / 4 * kTiles + t) * 32 + lane_];
+        }
+        use(v, begin + r + (lane_ & 3));
+      }
+      if (first_time) TakeTargets(c);
+    }
+  }
+
+  // Âᵀe_k is a row of Â.
+  __device__ void TakeTargets(int c) {
+    for (int t = 0; t < kWidth; ++t) {
+      if (target_[t] / kChunkRows == static_cast<uint32_t>(c) && lane_ < kSize) {
+        rhs_[t] = memory_.chunk[ChunkPlace(kTiles, target_[t] % kChunkRows,
+                                           static_cast<uint32_t>(lane_))];
+      }
+    }
+  }
+
+  __device__ void FormGram() {
+    double sums[kTiles * (kTiles + 1) / 2][2] = {};
+    ForRows(true, [&](const double* v, int) {
+      int tile = 0;
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int j = 0; j <= i; ++j, ++tile) {
+          MultiplyTiles(v[i], v[j], sums[tile][0], sums[tile][1]);
+        }
+      }
+    });
+    const int r = lane_ / 4, q = 2 * (lane_ % 4);
+    int tile = 0;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j <= i; ++j, ++tile) {
+        memory_.factor[(8 * j + q) * kLd + 8 * i + r] = sums[tile][0];
+        memory_.factor[(8 * j + q + 1) * kLd + 8 * i + r] = sums[tile][1];
+      }
+    }
+    __syncwarp();
+  }
+
+  // Right-looking Cholesky. False where a scaled pivot is not over the limit.
+  __device__ bool Factor() {
+    const int row = min(lane_, kSize - 1);
+    const double diagonal = memory_.factor[row * kLd + row];
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) row_[j] = memory_.factor[j * kLd + row];
+    __syncwarp();
+    bool fine = true;
+    double ratio = 1;
+    inverse_ = 1;
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      if (j < group_.n2 && fine) {
+        const double pivot = __shfl_sync(kAllLanes, row_[j], j);
+        const double whole = __shfl_sync(kAllLanes, diagonal, j);
+        fine = pivot > args_.pivot_limit * whole;
+        const double inverse = rsqrt(pivot);
+        if (lane_ == j) {
+          inverse_ = inverse;
+          ratio = pivot / whole;
+        }
+        row_[j] *= inverse;
+        if (lane_ < kSize) memory_.factor[j * kLd + lane_] = row_[j];
+        __syncwarp();
+#pragma unroll
+        for (int c = j + 1; c < kSize; ++c) row_[c] -= row_[j] * memory_.factor[j * kLd + c];
+      }
+    }
+    pivot_ = WarpMin(ratio);
+    determinant_ = WarpProduct(ratio);
+    __syncwarp();
+    return fine;
+  }
+
+  // x := (L Lᵀ)⁻¹ x.
+  template <int kCount>
+  __device__ void Substitute(double (&x)[kCount]) {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      if (j < group_.n2) {
+#pragma unroll
+        for (int t = 0; t < kCount; ++t) {
+          const double y = __shfl_sync(kAllLanes, x[t] * inverse_, j);
+          x[t] = lane_ == j ? y : lane_ > j ? x[t] - row_[j] * y : x[t];
+        }
+      }
+    }
+    const int column = min(lane_, kSize - 1);
+#pragma unroll 1
+    for (int j = group_.n2 - 1; j >= 0; --j) {
+      const double l = memory_.factor[column * kLd + j];
+#pragma unroll
+      for (int t = 0; t < kCount; ++t) {
+        const double y = __shfl_sync(kAllLanes, x[t] * inverse_, j);
+        x[t] = lane_ == j ? y : lane_ < j ? x[t] - l * y : x[t];
+      }
+    }
+  }
+
+  // As LaneSolver::WellConditioned (kernels/static_spai/lane_solver.cc).
+  __device__ bool WellConditioned() {
+    if (determinant_ / 3 >= checks::kGoodEigenvalue) return true;
+    double z[1] = {lane_ < group_.n2 ? StartSign(lane_) : 0.0};
+    const auto step = [&] {
+      Substitute(z);
+      const double norm = sqrt(WarpSum(z[0] * z[0]));
+      z[0] /= norm;
+      return norm;
+    };
+    if (checks::kStartShare * step() * checks::kGoodEigenvalue <= 1) return true;
+    step();
+    return step() * checks::kGoodEigenvalue <= 1;
+  }
+
+  // Calls use(v, residual): residual[t] of the lane's row, the same in all lanes of the row.
+  template <class Use>
+  __device__ void ForResiduals(const double (&x)[kWidth], const Use& use) {
+    double own[kWidth][kTiles];  // x of the lane's columns
+    for (int t = 0; t < kWidth; ++t) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        own[t][i] = __shfl_sync(kAllLanes, x[t], 8 * i + lane_ / 4);
+      }
+    }
+    ForRows(false, [&](const double* v, int row) {
+      double residual[kWidth] = {};
+#pragma unroll
+      for (int t = 0; t < kWidth; ++t) {
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) residual[t] += v[i] * own[t][i];
+#pragma unroll
+        for (int step = 4; step < 32; step *= 2) {
+          residual[t] += __shfl_xor_sync(kAllLanes, residual[t], step);
+        }
+        if (target_[t] == static_cast<uint32_t>(row)) residual[t] -= 1;
+      }
+      use(v, residual);
+    });
+  }
+
+  // ‖Âx − e‖².
+  __device__ void Residuals(const double (&x)[kWidth], double (&squared)[kWidth]) {
+    for (int t = 0; t < kWidth; ++t) squared[t] = 0;
+    ForResiduals(x, [&](const double*, const double* residual) {
+      for (int t = 0; t < kWidth; ++t) squared[t] += residual[t] * residual[t];
+    });
+    for (int t = 0; t < kWidth; ++t) {
+      squared[t] += __shfl_xor_sync(kAllLanes, squared[t], 1);
+      squared[t] += __shfl_xor_sync(kAllLanes, squared[t], 2);
+      if (t < group_.width && target_[t] == kNoRow) squared[t] += 1;  // a row that Â has not
+    }
+  }
+
+  // Âᵀ(e − Âx).
+  __device__ void Gradient(const double (&x)[kWidth], double (&g)[kWidth]) {
+    double sums[kWidth][kTiles] = {};
+    ForResiduals(x, [&](const double* v, const double* residual) {
+#pragma unroll
+      for (int t = 0; t < kWidth; ++t) {
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) sums[t][i] -= v[i] * residual[t];
+      }
+    });
+    for (int t = 0; t < kWidth; ++t) {
+      g[t] = 0;
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        double sum = sums[t][i];
+        sum += __shfl_xor_sync(kAllLanes, sum, 1);
+        sum += __shfl_xor_sync(kAllLanes, sum, 2);
+        const double own = __shfl_sync(kAllLanes, sum, (lane_ & 7) * 4);
+        if (lane_ / 8 == i) g[t] = own;
+      }
+    }
+  }
+
+  // At the minimum ‖r‖² = 1 − (Âx)_k (GroupSolver::AtMinimum).
+  __device__ bool AtMinimum(const double (&x)[kWidth], const double (&squared)[kWidth]) const {
+    bool done = pivot_ >= checks::kStrongPivot;
+    for (int t = 0; t < kWidth; ++t) {
+      const double fit = WarpSum(rhs_[t] * x[t]);
+      done = done && (t >= group_.width ||
+                      fabs(squared[t] - (1 - fit)) <= checks::kMinimumTolerance);
+    }
+    return done;
+  }
+
+  // Leaves the columns to the host where one is not finite or worse than zero.
+  __device__ void Store(double (&x)[kWidth], double (&squared)[kWidth]) {
+    double m[kWidth];
+    const bool own = lane_ < group_.n2;
+    for (int t = 0; t < kWidth; ++t) {
+      m[t] = own ? x[t] * memory_.scale[lane_] : 0;
+      const bool fine = isfinite(m[t]) && sqrt(squared[t]) <= checks::kWorthlessResidual;
+      if (t < group_.width && !__all_sync(kAllLanes, fine)) return;
+    }
+    if (args_.post_filter > 0) {
+      for (int t = 0; t < kWidth; ++t) {
+        const bool diagonal = own && t < group_.width && group_.j[lane_] == group_.members[t];
+        const double largest = WarpMax(fabs(m[t]));
+        if (fabs(m[t]) < args_.post_filter * largest && !diagonal) m[t] = x[t] = 0;
+      }
+      Residuals(x, squared);
+    }
+    for (int t = 0; t < group_.width && t < kWidth; ++t) {
+      const int32_t k = group_.members[t];
+      if (own) args_.m_values[args_.m_ptr[k] + lane_] = m[t];
+      if (lane_ == 0) {
+        args_.residual_norms[k] = sqrt(squared[t]);
+        args_.pivots[k] = pivot_;
+        args_.flags[k] =
+            kernels::kColumnGram | (target_[t] == kNoRow ? kernels::kColumnZero : 0);
+      }
+    }
+  }
+
+  const GramArgs& args_;
+  const LocalGroup group_;
+  Memory& memory_;
+  const int lane_;
+  uint32_t target_[kWidth];
+  double rhs_[kWidth];   // Âᵀe
+  double row_[kSize];    // of L: lane a has row a
+  double inverse_ = 1;   // 1 / L_aa
+  double pivot_ = 1, determinant_ = 1;
+};
+
+template <int kTiles, int kWidth>
+__global__ void __launch_bounds__(32 * kWarps) WarpGramKernel(GramArgs args) {
+  extern __shared__ char memory[];
+  auto& own = reinterpret_cast<WarpMemory<kTiles>*>(memory)[threadIdx.x / 32];
+  for (;;) {
+    int32_t first = 0;
+    if (threadIdx.x % 32 == 0) first = atomicAdd(args.next, kTake);
+    first = __shfl_sync(kAllLanes, first, 0);
+    if (first >= args.count) return;
+    for (int32_t i = first; i < min(first + kTake, args.count); ++i) {
+      WarpGroup<kTiles, kWidth>(args, args.groups[i], own).Solve();
+      __syncwarp();
+    }
+  }
+}
+
+template <int kTiles, int kWidth>
+void Launch(const Context& context, const GramArgs& args) {
+  constexpr int kShared = kWarps * static_cast<int>(sizeof(WarpMemory<kTiles>));
+  const auto kernel = WarpGramKernel<kTiles, kWidth>;
+  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+        "cudaFuncSetAttribute");
+  int blocks = 0;
+  Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32 * kWarps, kShared),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  const int needed = (args.count + kWarps - 1) / kWarps;
+  kernel<<<std::min(blocks * context.multiprocessors, needed), 32 * kWarps, kShared,
+           context.stream>>>(args);
+  CheckLaunch("WarpGramKernel");
+}
+
+}  // namespace
+
+void LaunchWarpGram(const Context& context, int tiles, bool wide, const GramArgs& args) {
+  switch (2 * tiles + (wide ? 1 : 0)) {
+    case 2:
+      return Launch<1, 1>(context, args);
+    case 3:
+      return Launch<1, kMaxWidth>(context, args);
+    case 4:
+      return Launch<2, 1>(context, args);
+    case 5:
+      return Launch<2, kMaxWidth>(context, args);
+    case 6:
+      return Launch<3, 1>(context, args);
+    case 7:
+      return Launch<3, kMaxWidth>(context, args);
+    case 8:
+      return Launch<4, 1>(context, args);
+    case 9:
+      return Launch<4, kMaxWidth>(context, args);
+    default:
+      throw Failure(kSpaidCudaError, "no warp kernel for " + std::to_string(tiles) + " tiles");
+  }
+}
+
+}  // namespace spaid::cuda

@@ -1,0 +1,477 @@
+#include <algorithm>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+
+#include "kernels/base/cuda/hash_cuda.h"
+#include "kernels/static_spai/cuda/plan_cuda.h"
+
+namespace spaid::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kTeam = 8;  // lanes that look at one column or group together
+
+int Blocks(int64_t threads) { return static_cast<int>((threads + kThreads - 1) / kThreads); }
+
+__device__ int64_t Thread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+
+template <class T>
+__device__ T TeamSum(T value) {
+  for (int step = kTeam / 2; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step, kTeam);
+  return value;
+}
+
+__device__ bool TeamAll(bool value) {
+  const unsigned team = 0xffu << (threadIdx.x % 32 / kTeam * kTeam);
+  return (__ballot_sync(~0u, value) & team) == team;
+}
+
+// --- The pattern of M ---
+
+struct Keep {
+  const double* values;  // null: everything
+  double tau;
+};
+
+// Entries of column j that the pattern keeps, in order, and the diagonal, to `use`.
+template <class Use>
+__device__ void ForKept(const PatternRef& a, const Keep& keep, int64_t j, const Use& use) {
+  const int64_t begin = a.col_ptr[j], end = a.col_ptr[j + 1];
+  double bound = -1;
+  if (keep.values != nullptr) {
+    double largest = 0;
+    for (int64_t p = begin; p < end; ++p) largest = fmax(largest, fabs(keep.values[p]));
+    bound = (1 - keep.tau) * largest;
+  }
+  bool diagonal = false;
+  for (int64_t p = begin; p < end; ++p) {
+    const int32_t i = a.row_idx[p];
+    if (i >= j && !diagonal) {
+      use(static_cast<int32_t>(j));
+      diagonal = true;
+    }
+    if (i != j && (keep.values == nullptr || fabs(keep.values[p]) > bound)) use(i);
+  }
+  if (!diagonal) use(static_cast<int32_t>(j));
+}
+
+__global__ void CountKeptKernel(PatternRef a, Keep keep, int64_t* counts) {
+  const int64_t j = Thread();
+  if (j > a.n) return;
+  int64_t count = 0;
+  if (j < a.n) ForKept(a, keep, j, [&](int32_t) { ++count; });
+  counts[j] = count;
+}
+
+__global__ void FillKeptKernel(PatternRef a, Keep keep, const int64_t* m_ptr, int32_t* m_idx) {
+  const int64_t j = Thread();
+  if (j >= a.n) return;
+  int32_t* to = m_idx + m_ptr[j];
+  ForKept(a, keep, j, [&](int32_t i) { *to++ = i; });
+}
+
+// --- Hashes of lists, and classes of equal ones ---
+
+// Of the rows of each column, less the column where `shifted`.
+__global__ void HashColumnsKernel(PatternRef a, bool shifted, uint64_t* hashes) {
+  const int64_t j = Thread() / kTeam;
+  uint64_t sum = 0;
+  if (j < a.n) {
+    const int64_t begin = a.col_ptr[j], end = a.col_ptr[j + 1];
+    const int32_t origin = shifted ? static_cast<int32_t>(j) : 0;
+    for (int64_t p = begin + threadIdx.x % kTeam; p < end; p += kTeam) {
+      sum += HashAt(static_cast<uint64_t>(p - begin), static_cast<uint64_t>(a.row_idx[p] - origin));
+    }
+  }
+  sum = TeamSum(sum);
+  if (j < a.n && threadIdx.x % kTeam == 0) hashes[j] = sum | 1;  // 0 is an empty slot
+}
+
+// Enters each member's hash; slot[i] is where it stands, first[slot] the lowest member there.
+__global__ void EnterKernel(int64_t n, const uint64_t* hashes, uint64_t mask,
+                            unsigned long long* keys, int32_t* first, int32_t* slot) {
+  const int64_t i = Thread();
+  if (i >= n) return;
+  const unsigned long long hash = hashes[i];
+  uint64_t at = (hash >> 20) & mask;
+  for (;;) {
+    // A plain look first: nearly all members find theirs there, and atomics on one word queue up.
+    unsigned long long key = *const_cast<volatile unsigned long long*>(&keys[at]);
+    if (key == 0) key = atomicCAS(&keys[at], 0ull, hash);
+    if (key == 0 || key == hash) break;
+    at = (at + 1) & mask;
+  }
+  const auto own = static_cast<int32_t>(i);
+  if (*const_cast<volatile int32_t*>(&first[at]) > own) atomicMin(&first[at], own);
+  slot[i] = static_cast<int32_t>(at);
+}
+
+// A hash table of at most `n` members.
+class Classes {
+ public:
+  Classes(Context& context, int64_t n) : context_(context), slots_(1) {
+    while (slots_ < 2 * n) slots_ *= 2;
+    keys_ = Buffer<unsigned long long>(context, slots_);
+    first_ = Buffer<int32_t>(context, slots_);
+    slot_ = Buffer<int32_t>(context, n);
+  }
+  void Enter(const Buffer<uint64_t>& hashes, int64_t n) {
+    keys_.Fill(0);
+    first_.Fill(0x7f);
+    EnterKernel<<<Blocks(n), kThreads, 0, context_.stream>>>(
+        n, hashes.get(), static_cast<uint64_t>(slots_ - 1), keys_.get(), first_.get(),
+        slot_.get());
+    CheckLaunch("EnterKernel");
+  }
+  const int32_t* first() const { return first_.get(); }
+  const int32_t* slot() const { return slot_.get(); }
+
+ private:
+  Context& context_;
+  int64_t slots_;
+  Buffer<unsigned long long> keys_;
+  Buffer<int32_t> first_, slot_;
+};
+
+// class_of[j]: the lowest column with the rows of column j, shifted; j itself where a hash lied.
+__global__ void ConfirmColumnsKernel(PatternRef a, const int32_t* first, const int32_t* slot,
+                                     int32_t* class_of) {
+  const int64_t j = Thread() / kTeam;
+  bool same = true;
+  int32_t other = 0;
+  if (j < a.n) {
+    other = first[slot[j]];
+    const int64_t begin = a.col_ptr[j], count = a.col_ptr[j + 1] - begin;
+    const int64_t begin_other = a.col_ptr[other];
+    same = count == a.col_ptr[other + 1] - begin_other;
+    const int32_t shift = static_cast<int32_t>(j) - other;
+    for (int64_t i = threadIdx.x % kTeam; same && i < count; i += kTeam) {
+      same = a.row_idx[begin + i] - a.row_idx[begin_other + i] == shift;
+    }
+  }
+  same = TeamAll(same);
+  if (j < a.n && threadIdx.x % kTeam == 0) class_of[j] = same ? other : static_cast<int32_t>(j);
+}
+
+// --- Groups of columns with equal J ---
+
+// leader[k]: the lowest column with J_k, looked for inside J_k.
+__global__ void FindLeadersKernel(PatternRef m, const uint64_t* hashes, int32_t* leader) {
+  const int64_t k = Thread();
+  if (k >= m.n) return;
+  const int64_t begin = m.col_ptr[k], count = m.col_ptr[k + 1] - begin;
+  int32_t found = static_cast<int32_t>(k);
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t l = m.row_idx[begin + i];
+    if (l >= k) break;
+    if (hashes[l] != hashes[k]) continue;
+    const int64_t begin_l = m.col_ptr[l];
+    bool same = m.col_ptr[l + 1] - begin_l == count;
+    for (int64_t q = 0; same && q < count; ++q) {
+      same = m.row_idx[begin_l + q] == m.row_idx[begin + q];
+    }
+    if (same) {
+      found = l;
+      break;
+    }
+  }
+  leader[k] = found;
+}
+
+// rank[k]: how many columns before k share its J; head[k]: whether a group of kMaxWidth begins
+// with k.
+__global__ void RankKernel(PatternRef m, const int32_t* leader, int32_t* rank, int32_t* head) {
+  const int64_t k = Thread();
+  if (k > m.n) return;
+  int32_t before = 0;
+  if (k < m.n && leader[k] != k) {
+    for (int64_t p = m.col_ptr[k]; p < m.col_ptr[k + 1]; ++p) {
+      const int32_t l = m.row_idx[p];
+      if (l >= k) break;
+      before += leader[l] == leader[k] ? 1 : 0;
+    }
+  }
+  if (k < m.n) rank[k] = before;
+  head[k] = k < m.n && before % kMaxWidth == 0 ? 1 : 0;
+}
+
+// group[k] of every column, from group_of_head (the scan of head).
+__global__ void NameGroupsKernel(PatternRef m, const int32_t* leader, const int32_t* rank,
+                                 const int32_t* group_of_head, int32_t* group, int32_t* width) {
+  const int64_t k = Thread();
+  if (k >= m.n) return;
+  int64_t head = k;
+  if (rank[k] % kMaxWidth != 0) {
+    for (int64_t p = m.col_ptr[k]; p < m.col_ptr[k + 1]; ++p) {
+      const int32_t l = m.row_idx[p];
+      if (leader[l] == leader[k] && rank[l] == rank[k] / kMaxWidth * kMaxWidth) {
+        head = l;
+        break;
+      }
+    }
+  }
+  group[k] = group_of_head[head];
+  atomicAdd(&width[group[k]], 1);
+}
+
+__global__ void FillMembersKernel(int64_t n, const int32_t* group, const int32_t* rank,
+                                  const int32_t* group_ptr, int32_t* members) {
+  const int64_t k = Thread();
+  if (k < n) members[group_ptr[group[k]] + rank[k] % kMaxWidth] = static_cast<int32_t>(k);
+}
+
+// --- Groups whose local problems are shifted copies ---
+
+struct GroupRef {
+  PatternRef m;
+  const int32_t* members;
+  const int32_t* group_ptr;
+  const int32_t* class_of;  // of the columns of A
+};
+
+__global__ void HashGroupsKernel(GroupRef groups, int32_t n_groups, uint64_t* hashes) {
+  const int64_t g = Thread() / kTeam;
+  uint64_t sum = 0;
+  if (g < n_groups) {
+    const int32_t begin = groups.group_ptr[g], end = groups.group_ptr[g + 1];
+    const int32_t origin = groups.members[begin];
+    const int64_t first = groups.m.col_ptr[origin];
+    const int64_t count = groups.m.col_ptr[origin + 1] - first;
+    for (int64_t q = threadIdx.x % kTeam; q < count; q += kTeam) {
+      const int32_t j = groups.m.row_idx[first + q];
+      sum += HashAt(static_cast<uint64_t>(2 * q), static_cast<uint64_t>(j - origin)) +
+             HashAt(static_cast<uint64_t>(2 * q + 1),
+                    static_cast<uint64_t>(groups.class_of[j]));
+    }
+    for (int32_t t = begin + 1 + static_cast<int32_t>(threadIdx.x % kTeam); t < end; t += kTeam) {
+      sum += HashAt((uint64_t{1} << 40) + static_cast<uint64_t>(t - begin),
+                    static_cast<uint64_t>(groups.members[t] - origin));
+    }
+  }
+  sum = TeamSum(sum);
+  if (g < n_groups && threadIdx.x % kTeam == 0) hashes[g] = sum | 1;
+}
+
+// copy_of[g]: the lowest group that g is a shifted copy of; is_first[g]: whether that is g.
+__global__ void ConfirmGroupsKernel(GroupRef groups, int32_t n_groups, const int32_t* first,
+                                    const int32_t* slot, int32_t* copy_of, int32_t* is_first) {
+  const int64_t g = Thread() / kTeam;
+  bool same = true;
+  int32_t other = 0;
+  if (g < n_groups) {
+    other = first[slot[g]];
+    const int32_t begin = groups.group_ptr[g], width = groups.group_ptr[g + 1] - begin;
+    const int32_t begin_o = groups.group_ptr[other];
+    same = width == groups.group_ptr[other + 1] - begin_o;
+    const int32_t k = groups.members[begin], k_o = groups.members[begin_o], shift = k - k_o;
+    const int64_t at = groups.m.col_ptr[k], count = groups.m.col_ptr[k + 1] - at;
+    const int64_t at_o = groups.m.col_ptr[k_o];
+    same = same && count == groups.m.col_ptr[k_o + 1] - at_o;
+    for (int32_t t = 0; same && t < width; ++t) {
+      same = groups.members[begin + t] - groups.members[begin_o + t] == shift;
+    }
+    for (int64_t q = threadIdx.x % kTeam; same && q < count; q += kTeam) {
+      const int32_t j = groups.m.row_idx[at + q], j_o = groups.m.row_idx[at_o + q];
+      same = j - j_o == shift && groups.class_of[j] == groups.class_of[j_o];
+    }
+  }
+  same = TeamAll(same);
+  if (threadIdx.x % kTeam != 0) return;
+  if (g < n_groups) copy_of[g] = same ? other : static_cast<int32_t>(g);
+  if (g <= n_groups) is_first[g] = g < n_groups && (!same || other == g) ? 1 : 0;
+}
+
+__global__ void NameStructuresKernel(int32_t n_groups, const int32_t* copy_of,
+                                     const int32_t* is_first, const int32_t* number,
+                                     int32_t* structure_of, int32_t* representative) {
+  const int64_t g = Thread();
+  if (g >= n_groups) return;
+  structure_of[g] = number[copy_of[g]];
+  if (is_first[g] != 0) representative[number[g]] = static_cast<int32_t>(g);
+}
+
+__device__ int ClassOf(int64_t n2, int32_t width, const Structure& structure) {
+  if (structure.chunks == 0 || n2 > kMaxColumns) return kHostClass;
+  if (n2 <= 8 * kWarpSizes) return 2 * static_cast<int>((n2 - 1) / 8) + (width > 1 ? 1 : 0);
+  int size = 0;
+  while (n2 > BlockSize(size)) ++size;
+  return 2 * kWarpSizes + size;
+}
+
+__global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t* structure_of,
+                               const Structure* structures, uint8_t* classes, int32_t* ids,
+                               int32_t* counts) {
+  __shared__ int32_t own[kClasses];
+  if (threadIdx.x < kClasses) own[threadIdx.x] = 0;
+  __syncthreads();
+  const int64_t g = Thread();
+  if (g < n_groups) {
+    const int32_t begin = groups.group_ptr[g], width = groups.group_ptr[g + 1] - begin;
+    const int32_t k = groups.members[begin];
+    const int64_t n2 = groups.m.col_ptr[k + 1] - groups.m.col_ptr[k];
+    const int c = ClassOf(n2, width, structures[structure_of[g]]);
+    classes[g] = static_cast<uint8_t>(c);
+    ids[g] = static_cast<int32_t>(g);
+    atomicAdd(&own[c], 1);
+  }
+  __syncthreads();
+  if (threadIdx.x < kClasses && own[threadIdx.x] > 0) {
+    atomicAdd(&counts[threadIdx.x], own[threadIdx.x]);
+  }
+}
+
+// Exclusive sums in place.
+template <class T>
+void Scan(Context& context, const Buffer<T>& values, int64_t count) {
+  size_t bytes = 0;
+  Check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, values.get(), values.get(), count,
+                                      context.stream),
+        "cub::DeviceScan");
+  const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
+  Check(cub::DeviceScan::ExclusiveSum(scratch.get(), bytes, values.get(), values.get(), count,
+                                      context.stream),
+        "cub::DeviceScan");
+}
+
+template <class T>
+T Read(Context& context, const Buffer<T>& buffer, int64_t index) {
+  T value{};
+  buffer.CopyOut(&value, 1, index);
+  context.Synchronize();
+  return value;
+}
+
+void MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user, double tau,
+                 StaticSpaiPlan& plan) {
+  plan.m_ptr = Buffer<int64_t>(context, a.n + 1);
+  if (user != nullptr) {
+    plan.nnz_m = user->nnz;
+    plan.m_idx = Buffer<int32_t>(context, user->nnz);
+    plan.m_ptr.CopyIn(user->col_ptr, a.n + 1);
+    plan.m_idx.CopyIn(user->row_idx, user->nnz);
+    return;
+  }
+  const Keep keep{tau >= 0 ? a.values.get() : nullptr, tau};
+  CountKeptKernel<<<Blocks(a.n + 1), kThreads, 0, context.stream>>>(a.pattern(), keep,
+                                                                    plan.m_ptr.get());
+  CheckLaunch("CountKeptKernel");
+  Scan(context, plan.m_ptr, a.n + 1);
+  plan.nnz_m = Read(context, plan.m_ptr, a.n);
+  plan.m_idx = Buffer<int32_t>(context, plan.nnz_m);
+  FillKeptKernel<<<Blocks(a.n), kThreads, 0, context.stream>>>(a.pattern(), keep, plan.m_ptr.get(),
+                                                               plan.m_idx.get());
+  CheckLaunch("FillKeptKernel");
+}
+
+void MakeGroups(Context& context, StaticSpaiPlan& plan) {
+  const int64_t n = plan.n;
+  const PatternRef m = plan.pattern();
+  Buffer<uint64_t> hashes(context, n);
+  HashColumnsKernel<<<Blocks(n * kTeam), kThreads, 0, context.stream>>>(m, false, hashes.get());
+  CheckLaunch("HashColumnsKernel");
+  const Buffer<int32_t> leader(context, n), rank(context, n), head(context, n + 1);
+  FindLeadersKernel<<<Blocks(n), kThreads, 0, context.stream>>>(m, hashes.get(), leader.get());
+  CheckLaunch("FindLeadersKernel");
+  RankKernel<<<Blocks(n + 1), kThreads, 0, context.stream>>>(m, leader.get(), rank.get(),
+                                                             head.get());
+  CheckLaunch("RankKernel");
+  Scan(context, head, n + 1);
+  plan.n_groups = Read(context, head, n);
+  const Buffer<int32_t> group(context, n);
+  plan.group_ptr = Buffer<int32_t>(context, plan.n_groups + 1);
+  plan.members = Buffer<int32_t>(context, n);
+  plan.group_ptr.Fill(0);
+  NameGroupsKernel<<<Blocks(n), kThreads, 0, context.stream>>>(
+      m, leader.get(), rank.get(), head.get(), group.get(), plan.group_ptr.get());
+  CheckLaunch("NameGroupsKernel");
+  Scan(context, plan.group_ptr, plan.n_groups + 1);
+  FillMembersKernel<<<Blocks(n), kThreads, 0, context.stream>>>(
+      n, group.get(), rank.get(), plan.group_ptr.get(), plan.members.get());
+  CheckLaunch("FillMembersKernel");
+}
+
+}  // namespace
+
+StaticSpaiPlan MakePlan(Context& context, const Matrix& a, const SpaidCudaCsc* user, double tau) {
+  StaticSpaiPlan plan;
+  plan.n = a.n;
+  plan.nnz_a = a.nnz;
+  plan.pattern_hash = a.pattern_hash;
+  MakePattern(context, a, user, tau, plan);
+  MakeGroups(context, plan);
+
+  const int64_t n = plan.n, n_groups = plan.n_groups;
+  const Buffer<int32_t> class_of(context, n);
+  {
+    const Buffer<uint64_t> hashes(context, n);
+    HashColumnsKernel<<<Blocks(n * kTeam), kThreads, 0, context.stream>>>(a.pattern(), true,
+                                                                          hashes.get());
+    CheckLaunch("HashColumnsKernel");
+    Classes classes(context, n);
+    classes.Enter(hashes, n);
+    ConfirmColumnsKernel<<<Blocks(n * kTeam), kThreads, 0, context.stream>>>(
+        a.pattern(), classes.first(), classes.slot(), class_of.get());
+    CheckLaunch("ConfirmColumnsKernel");
+  }
+  const GroupRef groups{plan.pattern(), plan.members.get(), plan.group_ptr.get(), class_of.get()};
+  const Buffer<int32_t> number(context, n_groups + 1), is_first(context, n_groups + 1),
+      copy_of(context, n_groups);
+  {
+    const Buffer<uint64_t> hashes(context, n_groups);
+    HashGroupsKernel<<<Blocks(n_groups * kTeam), kThreads, 0, context.stream>>>(
+        groups, plan.n_groups, hashes.get());
+    CheckLaunch("HashGroupsKernel");
+    Classes classes(context, n_groups);
+    classes.Enter(hashes, n_groups);
+    ConfirmGroupsKernel<<<Blocks((n_groups + 1) * kTeam), kThreads, 0, context.stream>>>(
+        groups, plan.n_groups, classes.first(), classes.slot(), copy_of.get(), is_first.get());
+    CheckLaunch("ConfirmGroupsKernel");
+  }
+  Check(cudaMemcpyAsync(number.get(), is_first.get(),
+                        static_cast<size_t>(n_groups + 1) * sizeof(int32_t),
+                        cudaMemcpyDeviceToDevice, context.stream),
+        "cudaMemcpyAsync");
+  Scan(context, number, n_groups + 1);
+  plan.n_structures = Read(context, number, n_groups);
+  plan.structure_of = Buffer<int32_t>(context, n_groups);
+  plan.structures = Buffer<Structure>(context, plan.n_structures);
+  const Buffer<int32_t> representative(context, plan.n_structures);
+  NameStructuresKernel<<<Blocks(n_groups), kThreads, 0, context.stream>>>(
+      plan.n_groups, copy_of.get(), is_first.get(), number.get(), plan.structure_of.get(),
+      representative.get());
+  CheckLaunch("NameStructuresKernel");
+  MakeTables(context, a, representative.get(), plan);
+
+  const Buffer<uint8_t> classes(context, n_groups), sorted(context, n_groups);
+  const Buffer<int32_t> ids(context, n_groups), counts(context, kClasses);
+  plan.order = Buffer<int32_t>(context, n_groups);
+  counts.Fill(0);
+  ClassifyKernel<<<Blocks(n_groups), kThreads, 0, context.stream>>>(
+      groups, plan.n_groups, plan.structure_of.get(), plan.structures.get(), classes.get(),
+      ids.get(), counts.get());
+  CheckLaunch("ClassifyKernel");
+  size_t bytes = 0;
+  const auto sort = [&](void* scratch) {  // stable: groups of a class stay in order
+    Check(cub::DeviceRadixSort::SortPairs(scratch, bytes, classes.get(), sorted.get(), ids.get(),
+                                          plan.order.get(), plan.n_groups, 0, 4, context.stream),
+          "cub::DeviceRadixSort");
+  };
+  sort(nullptr);
+  const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
+  sort(scratch.get());
+  int32_t in_class[kClasses];
+  counts.CopyOut(in_class, kClasses);
+  context.Synchronize();
+  for (int c = 0; c < kClasses; ++c) plan.class_begin[c + 1] = plan.class_begin[c] + in_class[c];
+  return plan;
+}
+
+int64_t StaticSpaiPlan::device_bytes() const {
+  const auto bytes = [](const auto& buffer) {
+    return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
+  };
+  return bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) + bytes(structure_of) +
+         bytes(structures) + bytes(tables) + bytes(order);
+}
+
+}  // namespace spaid::cuda

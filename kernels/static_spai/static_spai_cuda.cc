@@ -1,0 +1,248 @@
+#include "kernels/static_spai/static_spai_cuda.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "kernels/static_spai/column_flags.h"
+#include "kernels/static_spai/host_columns.h"
+#include "kernels/static_spai/quality.h"
+#include "kernels/static_spai/static_spai_plan.h"
+
+namespace spaid::kernels {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// An object of the C interface; freed with the device's lock held.
+template <class T>
+class Handle {
+ public:
+  Handle(std::shared_ptr<CudaDevice> device, void (*SpaidCudaInterface::*free)(T*))
+      : device_(std::move(device)), free_(free) {}
+  ~Handle() {
+    if (object == nullptr) return;
+    const auto lock = locked ? std::unique_lock<std::mutex>() : device_->Lock();
+    (device_->api().*free_)(object);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  T* object = nullptr;
+  bool locked = false;  // the owner's scope holds the lock
+
+ private:
+  std::shared_ptr<CudaDevice> device_;
+  void (*SpaidCudaInterface::*free_)(T*);
+};
+
+SpaidCudaCsc Csc(const PatternView& a, const double* values) {
+  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), values};
+}
+
+// Whether the device makes the pattern of M itself.
+bool OnDevice(const PatternView* user_pattern, const PatternOptions& options) {
+  return user_pattern == nullptr && options.power == 1 && !options.ensure_row &&
+         !options.row_match && options.max_nnz == 0;
+}
+
+}  // namespace
+
+class StaticSpaiCudaPlan {
+ public:
+  explicit StaticSpaiCudaPlan(const std::shared_ptr<CudaDevice>& on)
+      : device(on),
+        matrix(on, &SpaidCudaInterface::free_matrix),
+        plan(on, &SpaidCudaInterface::free_plan) {}
+
+  const std::shared_ptr<CudaDevice> device;
+  Handle<SpaidCudaMatrix> matrix;
+  Handle<SpaidCudaPlan> plan;  // goes before the matrix
+  Pattern pattern;             // of M
+  uint64_t pattern_hash = 0;   // of A
+  int64_t nnz_a = 0;
+  SpaidCudaPlanInfo info{};
+};
+
+int64_t DeviceBytes(const StaticSpaiCudaPlan& plan) {
+  return plan.info.device_bytes + 20 * plan.nnz_a + 8 * plan.pattern.n_cols;
+}
+
+int64_t HostBytes(const StaticSpaiCudaPlan& plan) {
+  return static_cast<int64_t>(sizeof(plan)) + 4 * plan.pattern.nnz() +
+         8 * (plan.pattern.n_cols + 1);
+}
+
+namespace {
+
+Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
+    const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
+    const StaticSpaiOptions& options, const Context& context, StaticSpaiCudaTimings& timings) {
+  if (Status status = CheckOptions(a, options); !status.ok()) return status;
+  if (Status status = CheckColumns(a); !status.ok()) return status;
+  if (Status status = CheckPattern(a, user_pattern, options.pattern); !status.ok()) return status;
+  auto plan = std::make_shared<StaticSpaiCudaPlan>(device);
+  plan->pattern_hash = HashPattern(a, context.threads);
+  plan->nnz_a = a.nnz();
+  const bool on_device = OnDevice(user_pattern, options.pattern);
+  if (!on_device) {
+    auto pattern = BuildPattern(a, user_pattern, options.pattern, context);
+    if (!pattern.ok()) return pattern.status();
+    plan->pattern = *std::move(pattern);
+  }
+  if (const StopReason reason = context.stop.Poll(); reason != StopReason::kNone) {
+    return StopStatus(reason, "plan of static SPAI");
+  }
+  const SpaidCudaInterface& api = device->api();
+  char message[kCudaMessageBytes] = "";
+  const auto lock = device->Lock();
+  auto start = Clock::now();
+  const SpaidCudaCsc csc = Csc(a, a.values.empty() ? nullptr : a.values.data());
+  int32_t result = api.upload_matrix(device->context(), &csc, &plan->matrix.object, message,
+                                     sizeof(message));
+  timings.host_to_device_ms += MsSince(start);
+  if (result == kSpaidCudaOk) {
+    const SpaidCudaCsc pattern = Csc(plan->pattern, nullptr);
+    result = api.plan_static_spai(plan->matrix.object, on_device ? nullptr : &pattern,
+                                  options.pattern.keep_tau.value_or(-1), &plan->plan.object,
+                                  &plan->info, message, sizeof(message));
+  }
+  if (result == kSpaidCudaOk && on_device) {
+    start = Clock::now();
+    plan->pattern.n_rows = plan->pattern.n_cols = a.n_cols;
+    plan->pattern.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
+    plan->pattern.row_idx.resize(static_cast<size_t>(plan->info.nnz_m));
+    result = api.download_pattern(plan->plan.object, plan->pattern.col_ptr.data(),
+                                  plan->pattern.row_idx.data(), message, sizeof(message));
+    timings.device_to_host_ms += MsSince(start);
+  }
+  if (result != kSpaidCudaOk) {
+    plan->matrix.locked = plan->plan.locked = true;  // freed here and now
+    return device->Failed(result, message);
+  }
+  timings.device_plan_ms += plan->info.ms;
+  timings.device_bytes = std::max(timings.device_bytes, plan->info.peak_bytes);
+  return std::shared_ptr<const StaticSpaiCudaPlan>(std::move(plan));
+}
+
+// What the device's waves tell, and are told.
+struct Progress {
+  const Context& context;
+  int64_t n;
+
+  static int32_t Report(void* caller, int64_t done, int64_t total) {
+    const auto& own = *static_cast<const Progress*>(caller);
+    if (own.context.progress != nullptr && total > 0) {
+      const double share = static_cast<double>(done) / static_cast<double>(total);
+      own.context.progress->OnProgress(
+          Stage::kBuild, static_cast<int64_t>(share * static_cast<double>(own.n)), own.n);
+    }
+    return own.context.stop.stop_requested() ? 1 : 0;
+  }
+};
+
+// Fills values, norms, pivots and flags of `result`.
+Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
+                   const StaticSpaiOptions& options, const Context& context,
+                   StaticSpaiCudaTimings& timings, StaticSpaiResult& result,
+                   Array<uint8_t>& flags) {
+  CudaDevice& device = *plan.device;
+  const SpaidCudaInterface& api = device.api();
+  char message[kCudaMessageBytes] = "";
+  Progress progress{context, a.n_cols};
+  const SpaidCudaBuildOptions build_options{options.gram_pivot_limit, options.post_filter,
+                                            &Progress::Report, &progress};
+  SpaidCudaBuildInfo info{};
+  const auto lock = device.Lock();
+  Handle<SpaidCudaM> m(plan.device, &SpaidCudaInterface::free_m);
+  m.locked = true;
+  auto start = Clock::now();
+  int32_t done =
+      api.upload_values(plan.matrix.object, a.values.data(), message, sizeof(message));
+  timings.host_to_device_ms += MsSince(start);
+  if (done == kSpaidCudaOk) {
+    done = api.build_static_spai(plan.plan.object, plan.matrix.object, &build_options, &m.object,
+                                 &info, message, sizeof(message));
+  }
+  if (done == kSpaidCudaStopped) return StopStatus(context.stop.Poll(), "build of static SPAI");
+  if (done == kSpaidCudaOk) {
+    timings.device_build_ms += info.ms;
+    timings.device_bytes = std::max(timings.device_bytes, info.peak_bytes);
+    start = Clock::now();
+    done = api.download_m(m.object, result.m.values.data(), result.residual_norms.data(),
+                          result.min_scaled_pivots.data(), flags.data(), message, sizeof(message));
+    timings.device_to_host_ms += MsSince(start);
+  }
+  return done == kSpaidCudaOk ? Status() : device.Failed(done, message);
+}
+
+Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a,
+                                const StaticSpaiOptions& options, const Context& context,
+                                StaticSpaiCudaTimings& timings) {
+  if (Status status = CheckOptions(a, options); !status.ok()) return status;
+  if (a.n_cols != plan.pattern.n_cols || a.nnz() != plan.nnz_a ||
+      HashPattern(a, context.threads) != plan.pattern_hash) {
+    return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
+                  "the matrix does not have the pattern that the plan was made for; make a plan "
+                  "for this matrix");
+  }
+  const auto n = static_cast<size_t>(a.n_cols);
+  StaticSpaiResult result;
+  result.m.n_rows = result.m.n_cols = a.n_cols;
+  result.m.col_ptr = plan.pattern.col_ptr;
+  result.m.row_idx = plan.pattern.row_idx;
+  result.m.values.resize(result.m.row_idx.size());
+  result.residual_norms.resize(n);
+  result.min_scaled_pivots.resize(n);
+  Array<uint8_t> flags;
+  flags.assign(n, 0);
+  if (options.local_solver != LocalSolver::kQr) {
+    if (Status s = RunOnDevice(plan, a, options, context, timings, result, flags); !s.ok()) {
+      return s;
+    }
+  }
+  const auto start = Clock::now();
+  timings.host_columns = std::count(flags.begin(), flags.end(), 0);
+  if (const StopReason stopped = SolveLeftColumns(a, options, context, result, flags);
+      stopped != StopReason::kNone) {
+    return StopStatus(stopped, "build of static SPAI");
+  }
+  timings.host_solve_ms += MsSince(start);
+  if (options.post_filter > 0) {
+    auto filtered = PostFilter(
+        result.m, options.post_filter,
+        Context{.stop = {}, .progress = nullptr, .threads = context.threads});
+    if (!filtered.ok()) return filtered.status();
+    result.m = std::move(filtered).value();
+  }
+  Summarise(flags, a.nnz(), context.threads, result);
+  return result;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
+    const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
+    const StaticSpaiOptions& options, const Context& context, StaticSpaiCudaTimings* timings) {
+  StaticSpaiCudaTimings own;
+  return GuardMemory("plan of static SPAI", [&] {
+    return MakePlan(device, a, user_pattern, options, context, timings != nullptr ? *timings : own);
+  });
+}
+
+Result<StaticSpaiResult> BuildStaticSpaiCuda(const StaticSpaiCudaPlan& plan, const CscView& a,
+                                             const StaticSpaiOptions& options,
+                                             const Context& context,
+                                             StaticSpaiCudaTimings* timings) {
+  StaticSpaiCudaTimings own;
+  return GuardMemory("build of static SPAI", [&] {
+    return BuildM(plan, a, options, context, timings != nullptr ? *timings : own);
+  });
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,48 @@
+// Static SPAI on a CUDA device: the same plan, build and rebuild as static_spai.h, and the same
+// results. Patterns of powers, matchings and rows are made on the host. Local problems that the
+// device's Gram kernels do not take (too large, too ill-conditioned), and all of them where the
+// options ask for QR, are solved on the host; StaticSpaiCudaTimings counts them.
+//
+//   auto plan = PlanStaticSpaiCuda(device, a, nullptr, options, context);
+//   auto result = BuildStaticSpaiCuda(**plan, a, options, context);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/base/cuda_device.h"
+#include "kernels/static_spai/static_spai.h"
+
+namespace spaid::kernels {
+
+// Milliseconds by the host's clock unless said otherwise.
+struct StaticSpaiCudaTimings {
+  double host_to_device_ms = 0;
+  double device_plan_ms = 0;   // by the device's clock
+  double device_build_ms = 0;  // by the device's clock
+  double device_to_host_ms = 0;
+  double host_solve_ms = 0;  // of what was left to the host
+  int64_t host_columns = 0;
+  int64_t device_bytes = 0;  // at once, at most, over plan and build
+};
+
+// What depends on the pattern alone, on the device; with the matrix, whose values each build
+// replaces. Immutable but for those: builds of one device take turns. Thread-safe.
+class StaticSpaiCudaPlan;
+
+// As PlanStaticSpai. Errors besides: those of CudaDevice::Failed.
+Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
+    const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
+    const StaticSpaiOptions& options, const Context& context,
+    StaticSpaiCudaTimings* timings = nullptr);
+
+int64_t DeviceBytes(const StaticSpaiCudaPlan& plan);  // held
+int64_t HostBytes(const StaticSpaiCudaPlan& plan);
+
+// As BuildStaticSpai. Errors besides: those of CudaDevice::Failed.
+Result<StaticSpaiResult> BuildStaticSpaiCuda(const StaticSpaiCudaPlan& plan, const CscView& a,
+                                             const StaticSpaiOptions& options,
+                                             const Context& context,
+                                             StaticSpaiCudaTimings* timings = nullptr);
+
+}  // namespace spaid::kernels

@@ -1,0 +1,259 @@
+// Static SPAI on a CUDA device against the CPU and against the definition. Skipped, with the
+// reason, where there is no device.
+#include <numbers>
+
+#include "kernels/bench/problems.h"
+#include "kernels/static_spai/static_spai_cuda.h"
+#include "tests/kernels/static_spai/helpers.h"
+
+namespace spaid::kernels {
+namespace {
+
+std::shared_ptr<CudaDevice> OpenDevice(int64_t memory_limit = 0) {
+  const CudaDevices& cuda = ListCudaDevices();
+  if (!cuda.available) return nullptr;
+  auto device = CudaDevice::Open(cuda.devices[0], memory_limit);
+  EXPECT_TRUE(device.ok()) << device.status().message();
+  return device.ok() ? *device : nullptr;
+}
+
+class GpuStaticSpai : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const CudaDevices& cuda = ListCudaDevices();
+    if (!cuda.available) GTEST_SKIP() << cuda.status;
+    static const std::shared_ptr<CudaDevice> device = OpenDevice();
+    ASSERT_NE(device, nullptr);
+    device_ = device;
+  }
+
+  StaticSpaiResult BuildOnDevice(const CscView& a, const PatternView* pattern,
+                                 const StaticSpaiOptions& options) {
+    timings_ = {};
+    auto plan = PlanStaticSpaiCuda(device_, a, pattern, options, {}, &timings_);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    if (!plan.ok()) return {};
+    auto result = BuildStaticSpaiCuda(**plan, a, options, {}, &timings_);
+    EXPECT_TRUE(result.ok()) << result.status().message();
+    if (!result.ok()) return {};
+    return std::move(result).value();
+  }
+
+  // Same pattern; residuals that keep up with QR; reported ones that are true; values to 1e-10
+  // where the local problem is well-conditioned.
+  void ExpectEqual(const CscView& a, const PatternView* pattern, const StaticSpaiOptions& options,
+                   const std::string& what) {
+    const StaticSpaiResult gpu = BuildOnDevice(a, pattern, options);
+    const StaticSpaiResult cpu = Build(a, pattern, options);
+    StaticSpaiOptions by_qr = options;
+    by_qr.local_solver = LocalSolver::kQr;
+    const StaticSpaiResult qr = Build(a, pattern, by_qr);
+    ASSERT_EQ(gpu.m.col_ptr, cpu.m.col_ptr) << what;
+    ASSERT_EQ(gpu.m.row_idx, cpu.m.row_idx) << what;
+    if (options.post_filter == 0) ExpectGramAccuracy(a, gpu, qr, what);
+    const std::vector<double> residuals = ExplicitResiduals(a, gpu.m);
+    const std::vector<double> rounding = RoundingOfResiduals(a, gpu.m);
+    for (int64_t k = 0; k < a.n_cols; ++k) {
+      const auto i = static_cast<size_t>(k);
+      ASSERT_NEAR(gpu.residual_norms[i], residuals[i], 1e-9 * (1 + residuals[i]) + rounding[i])
+          << what << ", column " << k;
+      if (cpu.min_scaled_pivots[i] < 1e-4 || qr.quality.rank_deficient_columns > 0) continue;
+      const auto x = gpu.m.pattern().n_cols > 0 ? CscView(gpu.m).column_values(k)
+                                                : std::span<const double>();
+      const auto y = CscView(cpu.m).column_values(k);
+      double size = 0, error = 0;
+      for (size_t p = 0; p < x.size(); ++p) {
+        size = std::max(size, std::abs(y[p]));
+        error = std::max(error, std::abs(x[p] - y[p]));
+      }
+      ASSERT_LE(error, 1e-10 * size + 1e-14) << what << ", column " << k;
+    }
+    EXPECT_EQ(gpu.quality.zero_columns, cpu.quality.zero_columns) << what;
+    EXPECT_EQ(gpu.quality.first_zero_column, cpu.quality.first_zero_column) << what;
+    EXPECT_EQ(gpu.quality.rank_deficient_columns, cpu.quality.rank_deficient_columns) << what;
+    EXPECT_EQ(gpu.quality.non_finite_columns, cpu.quality.non_finite_columns) << what;
+  }
+
+  std::shared_ptr<CudaDevice> device_;
+  StaticSpaiCudaTimings timings_;
+};
+
+TEST_F(GpuStaticSpai, HandCheckable) {
+  // [2 1; 0 4]: full pattern, the inverse.
+  const CscMatrix a = FromRows({{2, 1}, {0, 4}});
+  const Pattern full = FullPattern(2);
+  const PatternView view = full;
+  const StaticSpaiResult m = BuildOnDevice(a, &view, With(LocalSolver::kGram));
+  ASSERT_EQ(m.m.values.size(), 4u);
+  EXPECT_NEAR(m.m.values[0], 0.5, 1e-15);
+  EXPECT_NEAR(m.m.values[1], 0, 1e-15);
+  EXPECT_NEAR(m.m.values[2], -0.125, 1e-15);
+  EXPECT_NEAR(m.m.values[3], 0.25, 1e-15);
+  EXPECT_EQ(timings_.host_columns, 0);
+
+  const CscMatrix one = FromRows({{-4}});
+  const StaticSpaiResult inverse = BuildOnDevice(one, nullptr, {});
+  EXPECT_EQ(inverse.m.values, Array<double>{-0.25});
+  EXPECT_EQ(inverse.residual_norms, Array<double>{0});
+}
+
+TEST_F(GpuStaticSpai, DiagonalPatternIsScaledJacobi) {
+  const CscMatrix a = oracle::RandomIrregular(300, 6, 1);
+  const Pattern diagonal = DiagonalPattern(300);
+  const PatternView view = diagonal;
+  const StaticSpaiResult m = BuildOnDevice(a, &view, With(LocalSolver::kGram));
+  for (int64_t k = 0; k < 300; ++k) {
+    const auto values = CscView(a).column_values(k);
+    const auto rows = CscView(a).column(k);
+    double squared = 0, diag = 0;
+    for (size_t p = 0; p < rows.size(); ++p) {
+      squared += values[p] * values[p];
+      if (rows[p] == k) diag = values[p];
+    }
+    EXPECT_NEAR(m.m.values[static_cast<size_t>(k)], diag / squared, 1e-14 * std::abs(diag) / squared);
+  }
+}
+
+TEST_F(GpuStaticSpai, EqualsTheCpuOnTheZoo) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    for (const oracle::NamedMatrix& entry : oracle::Zoo(seed)) {
+      for (const int power : {1, 2, 3}) {
+        ExpectEqual(entry.a, nullptr, With(LocalSolver::kGram, power),
+                    entry.name + ", power " + std::to_string(power));
+      }
+    }
+  }
+}
+
+TEST_F(GpuStaticSpai, EqualsTheCpuOnTheGallery) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    int power;
+  };
+  const Case cases[] = {
+      {"P7_20", bench::ConvectionDiffusion(20, 0), 1},
+      {"P7_12", bench::ConvectionDiffusion(12, 0), 3},
+      {"convdiff_20", bench::ConvectionDiffusion(20, 400), 2},
+      {"P27_16", bench::Laplacian27(16), 1},
+      {"P27_8", bench::Laplacian27(8), 2},
+      {"aniso_60", bench::Anisotropic(60, 1e-3, std::numbers::pi / 8), 2},
+      {"elasticity_9", bench::Elasticity(9), 1},
+      {"elasticity_4", bench::Elasticity(4), 2},
+      {"circuit_8k", bench::Circuit(8000, 12, 300), 1},
+  };
+  for (const Case& c : cases) ExpectEqual(c.a, nullptr, With(LocalSolver::kAuto, c.power), c.name);
+}
+
+TEST_F(GpuStaticSpai, PatternsAndFilters) {
+  const CscMatrix a = oracle::RandomIrregular(400, 7, 5);
+  for (const double tau : {0.0, 0.3, 0.9, 1.0}) {
+    StaticSpaiOptions options = With(LocalSolver::kGram);
+    options.pattern.keep_tau = tau;
+    ExpectEqual(a, nullptr, options, "tau " + std::to_string(tau));
+    options.pattern.power = 2;
+    ExpectEqual(a, nullptr, options, "power 2, tau " + std::to_string(tau));
+  }
+  const CscMatrix b = oracle::ZeroDiagonal(200, 3);
+  StaticSpaiOptions options = With(LocalSolver::kGram);
+  ExpectEqual(b, nullptr, options, "zero diagonal");
+  options.pattern.ensure_row = true;
+  ExpectEqual(b, nullptr, options, "ensure_row");
+  options.pattern.ensure_row = false;
+  options.pattern.row_match = true;
+  ExpectEqual(b, nullptr, options, "row_match");
+  options = With(LocalSolver::kGram);
+  options.post_filter = 0.05;
+  ExpectEqual(a, nullptr, options, "post-filter");
+}
+
+TEST_F(GpuStaticSpai, ColumnsThatShareTheirPattern) {
+  // Groups wider than the device's, in sizes around its tiles; the last ones go to the host.
+  for (const int64_t n : {1, 2, 5, 8, 9, 16, 24, 31, 32, 33, 48, 49, 64, 88, 89, 127, 128, 129}) {
+    const CscMatrix a = oracle::RandomIrregular(n, 5, static_cast<uint64_t>(n));
+    const Pattern full = FullPattern(n);
+    const PatternView view = full;
+    ExpectEqual(a, &view, With(LocalSolver::kGram), "full pattern of " + std::to_string(n));
+    EXPECT_EQ(timings_.host_columns, n <= 128 ? 0 : n) << n;
+  }
+}
+
+TEST_F(GpuStaticSpai, IllConditionedColumnsAreRescued) {
+  for (double angle = 1; angle > 1e-9; angle *= 0.1) {
+    const CscMatrix a = FromRows({{1, 1, 0}, {0, angle, 0}, {0, 0, 1}});
+    const Pattern full = FullPattern(3);
+    const PatternView view = full;
+    ExpectEqual(a, &view, With(LocalSolver::kGram), "angle " + std::to_string(angle));
+  }
+  for (const double theta : {1.2, 0.9, 0.6}) {
+    const CscMatrix a = OrthogonalKahan(40, theta, 1);
+    const Pattern full = FullPattern(40);
+    const PatternView view = full;
+    ExpectEqual(a, &view, With(LocalSolver::kGram), "Kahan " + std::to_string(theta));
+  }
+}
+
+TEST_F(GpuStaticSpai, DenseRowsAndColumns) {
+  ExpectEqual(oracle::Arrow(3000), nullptr, With(LocalSolver::kAuto), "arrow");
+  ExpectEqual(oracle::DenseRowAndColumn(2500, 1), nullptr, With(LocalSolver::kAuto),
+              "dense row and column");
+}
+
+TEST_F(GpuStaticSpai, ARebuildTakesNewValues) {
+  CscMatrix a = bench::Elasticity(6);
+  auto plan = PlanStaticSpaiCuda(device_, a, nullptr, {}, {});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  auto first = BuildStaticSpaiCuda(**plan, a, {}, {});
+  ASSERT_TRUE(first.ok());
+  for (double& v : a.values) v *= 2;
+  auto second = BuildStaticSpaiCuda(**plan, a, {}, {});
+  ASSERT_TRUE(second.ok());
+  for (size_t p = 0; p < a.values.size(); ++p) {
+    ASSERT_EQ(second->m.values[p], first->m.values[p] / 2);  // powers of two change no rounding
+  }
+  auto again = BuildStaticSpaiCuda(**plan, a, {}, {});
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->m.values, second->m.values);  // bit for bit
+  EXPECT_EQ(again->residual_norms, second->residual_norms);
+
+  const CscMatrix other = bench::Elasticity(5);
+  auto mismatch = BuildStaticSpaiCuda(**plan, other, {}, {});
+  ASSERT_FALSE(mismatch.ok());
+  EXPECT_EQ(mismatch.status().reason(), "PLAN_MISMATCH");
+}
+
+TEST_F(GpuStaticSpai, ErrorsOfTheInput) {
+  CscMatrix a = FromRows({{1, 0, 2}, {0, 0, 3}, {4, 0, 5}});
+  auto plan = PlanStaticSpaiCuda(device_, a, nullptr, {}, {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().reason(), "ZERO_COLUMN");
+  StaticSpaiOptions options;
+  options.post_filter = 2;
+  plan = PlanStaticSpaiCuda(device_, oracle::Arrow(5), nullptr, options, {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().reason(), "BAD_POST_FILTER");
+}
+
+TEST_F(GpuStaticSpai, TheMemoryLimitIsHeld) {
+  const CscMatrix a = bench::Laplacian27(20);
+  const auto small = OpenDevice(1 << 20);
+  ASSERT_NE(small, nullptr);
+  auto plan = PlanStaticSpaiCuda(small, a, nullptr, {}, {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().reason(), "DEVICE_OUT_OF_MEMORY");
+  EXPECT_FALSE(small->lost());
+  EXPECT_EQ(small->api().used_bytes(small->context()), 0);
+  EXPECT_TRUE(small->Probe().ok());
+}
+
+TEST_F(GpuStaticSpai, AStopIsHonoured) {
+  StopSource source;
+  source.Request(StopReason::kCancelled);
+  const CscMatrix a = oracle::Arrow(50);
+  auto plan = PlanStaticSpaiCuda(device_, a, nullptr, {}, {.stop = source.token()});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace spaid::kernels
