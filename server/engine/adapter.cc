@@ -4,8 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/engine/cost.h"
+#include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
+#include "server/engine/devices.h"
 #include "server/sched/job.h"
 
 namespace spaid::server {
@@ -28,8 +32,8 @@ class JobBridge : public kernels::ProgressSink {
   JobBridge(const JobBridge&) = delete;
   JobBridge& operator=(const JobBridge&) = delete;
 
-  kernels::Context context() {
-    return {.stop = source_.token(), .progress = this, .threads = threads_};
+  kernels::Context context(int device = 0) {
+    return {.stop = source_.token(), .progress = this, .threads = threads_, .device = device};
   }
 
   void OnProgress(kernels::Stage stage, int64_t done, int64_t total) override {
@@ -63,6 +67,21 @@ absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
   return ToAbsl(kernels::StopStatus(reason, what));
 }
 
+std::vector<std::string> NamesOf(const std::vector<kernels::DeviceInfo>& devices) {
+  std::vector<std::string> names;
+  for (const kernels::DeviceInfo& device : devices) names.push_back(DeviceName(device));
+  return names;
+}
+
+// Of each device, what cached plans may keep of it.
+std::vector<int64_t> PlanBytes(const kernels::Engine& engine, size_t devices) {
+  std::vector<int64_t> bytes;
+  for (size_t d = 0; d < devices; ++d) {
+    bytes.push_back(engine.State(static_cast<int>(d)).limit_bytes / 2);
+  }
+  return bytes;
+}
+
 absl::Status ValuesNeeded(const char* what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason::kValuesNeeded,
                    absl::StrCat("the matrix is a pattern without values, which ", what,
@@ -72,7 +91,17 @@ absl::Status ValuesNeeded(const char* what) {
 }  // namespace
 
 EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options)
-    : engine_(engine), options_(options), plans_(options.plan_cache_bytes) {}
+    : engine_(engine),
+      options_(options),
+      devices_(engine.Devices()),
+      names_(NamesOf(devices_)),
+      plans_(options.plan_cache_bytes, PlanBytes(engine, devices_.size())) {}
+
+absl::Status EngineAdapter::Probe(size_t device) const {
+  return ToAbsl(engine_.Probe(static_cast<int>(device)));
+}
+
+void EngineAdapter::DropPlans(size_t device) const { plans_.DropPool(device); }
 
 absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
     kernels::CscMatrix raw, kernels::Layout layout, const PrepareOptions& options) const {
@@ -156,6 +185,79 @@ absl::StatusOr<kernels::BuildEstimate> EngineAdapter::Estimate(const ResolvedBui
   return *estimate;
 }
 
+Placement EngineAdapter::PlaceHostWork() const {
+  Placement placement;
+  if (devices_[0].backend == kernels::Backend::kCpu) placement.devices = DeviceBit(0);
+  return placement;
+}
+
+absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
+                                               const kernels::BuildEstimate& estimate) const {
+  const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
+  const size_t first_gpu = has_cpu ? 1 : 0;
+  const kernels::EngineKind kind = build.spec.engine;
+  const bool static_spai =
+      kind == kernels::EngineKind::kStaticSpai || kind == kernels::EngineKind::kAuto;
+  if (first_gpu == devices_.size() || !static_spai) return PlaceHostWork();
+
+  Placement gpu{.devices = 0, .fallback = has_cpu ? DeviceBit(0) : 0, .on_gpu = true, .why = ""};
+  std::string names, lost;
+  int64_t limit = 0;
+  for (size_t d = first_gpu; d < devices_.size(); ++d) {
+    const kernels::DeviceState state = engine_.State(static_cast<int>(d));
+    if (state.lost) {
+      absl::StrAppend(&lost, lost.empty() ? "" : ", ", names_[d]);
+      continue;
+    }
+    limit = std::max(limit, state.limit_bytes);
+    if (estimate.device_bytes > state.limit_bytes) continue;
+    gpu.devices |= DeviceBit(d);
+    absl::StrAppend(&names, names.empty() ? "" : " or ", names_[d]);
+  }
+  const bool too_large = gpu.devices == 0 && limit > 0;
+  if (!has_cpu) {
+    if (too_large) {
+      return MakeError(absl::StatusCode::kResourceExhausted, reason::kBuildTooLarge,
+                       absl::StrCat("the build may take ", estimate.device_bytes,
+                                    " bytes of device memory; the limit is ", limit,
+                                    " (--device-memory); use a lower pattern power, a threshold "
+                                    "(keep_tau) or a sparser pattern, or have cpu among the "
+                                    "server's --devices"))
+          .Meta("actual", estimate.device_bytes)
+          .Meta("limit", limit);
+    }
+    if (gpu.devices == 0) {
+      return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost,
+                       absl::StrCat(lost,
+                                    " has failed, and the server has no other device: send "
+                                    "the request to another server, and restart this one"));
+    }
+    return gpu;
+  }
+  const Placement cpu{.devices = DeviceBit(0), .fallback = 0, .on_gpu = false, .why = ""};
+  const auto on_cpu = [&cpu](const std::string& why) {
+    Placement placement = cpu;
+    placement.why = absl::StrCat("cpu: ", why);
+    return placement;
+  };
+  const std::string predicted = absl::StrFormat("%.3g ms", estimate.predicted_ms);
+  if (build.spec.static_spai.local_solver == kernels::LocalSolver::kQr) {
+    return on_cpu("local_solver = QR has no kernels on a GPU");
+  }
+  if (estimate.predicted_ms <= kernels::kGpuWorthMs) {
+    return on_cpu(absl::StrFormat("predicted at %s there; a GPU pays from %g ms on", predicted,
+                                  kernels::kGpuWorthMs));
+  }
+  if (too_large) {
+    return on_cpu(absl::StrCat("the build may take ", estimate.device_bytes,
+                               " bytes of device memory, over the limit of ", limit,
+                               " (--device-memory)"));
+  }
+  if (gpu.devices == 0) return on_cpu(absl::StrCat(lost, " has failed"));
+  gpu.why = absl::StrCat(names, ": predicted at ", predicted, " on the CPU");
+  return gpu;
+}
+
 absl::Status EngineAdapter::AdmitBuild(const kernels::BuildEstimate& estimate) const {
   if (options_.max_build_bytes <= 0 || estimate.host_bytes <= options_.max_build_bytes) {
     return absl::OkStatus();
@@ -208,34 +310,74 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t n_rhs,
       .Meta("limit", options_.max_build_bytes);
 }
 
+absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
+    const kernels::PreconditionerSpec& spec, const std::string& key, const Matrix& a,
+    const Matrix* pattern, const kernels::Context& context,
+    std::shared_ptr<const kernels::Plan>* plan, BuiltPreconditioner* built) const {
+  if (!*plan) {
+    const TimePoint start = options_.clock->Now();
+    const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
+    auto made = engine_.MakePlan(spec, a.csc, pattern ? &user : nullptr, context);
+    if (!made.ok()) return ToAbsl(made.status());
+    *plan = std::move(made).value();
+    const kernels::DeviceTimings timings = (*plan)->timings();
+    const double copies = timings.host_to_device_ms + timings.device_to_host_ms;
+    built->plan_ms = std::max(0.0, ToMs(options_.clock->Now() - start) - copies);
+    built->host_to_device_ms = timings.host_to_device_ms;
+    built->device_to_host_ms = timings.device_to_host_ms;
+    if ((*plan)->serves_new_values()) {
+      plans_.Put(key, *plan, (*plan)->host_bytes(), static_cast<size_t>(context.device),
+                 (*plan)->device_bytes());
+    }
+  }
+  const TimePoint start = options_.clock->Now();
+  auto result = engine_.Build(**plan, spec, a.csc, context);
+  if (!result.ok()) return ToAbsl(result.status());
+  const kernels::DeviceTimings& timings = result->timings;
+  const double others = timings.host_to_device_ms + timings.device_to_host_ms + timings.assemble_ms;
+  built->build_ms = std::max(0.0, ToMs(options_.clock->Now() - start) - others);
+  built->assemble_ms = timings.assemble_ms;
+  built->host_to_device_ms += timings.host_to_device_ms;
+  built->device_to_host_ms += timings.device_to_host_ms;
+  return std::move(result).value();
+}
+
 absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tenant,
                                                          const ResolvedBuild& build,
                                                          const Matrix& a, const Matrix* pattern,
+                                                         const std::string& device,
                                                          Job& job) const {
+  const auto named = std::find(names_.begin(), names_.end(), device);
+  if (named == names_.end()) {
+    return MakeError(absl::StatusCode::kInternal, reason::kInternal,
+                     absl::StrCat("a build for '", device, "', which is no device here"));
+  }
+  const auto index = static_cast<size_t>(named - names_.begin());
   JobBridge bridge(job, options_.threads);
-  BuiltPreconditioner built;
+  const kernels::Context context = bridge.context(static_cast<int>(index));
   kernels::PreconditionerSpec spec = build.spec;
   if (options_.max_build_bytes > 0) {
     spec.static_spai.pattern.max_nnz =
         std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
   }
-  // A plan is a tenant's own: what another tenant computes must not show in one's timings.
-  const std::string key = absl::StrCat(tenant.size(), ":", tenant, build.plan_key);
+  // A plan is a device's, and a tenant's own: what another tenant computes must not show in one's
+  // timings.
+  const std::string key = absl::StrCat(device, "|", tenant.size(), ":", tenant, build.plan_key);
   std::shared_ptr<const kernels::Plan> plan = plans_.Get(key);
+  BuiltPreconditioner built;
   built.rebuild = plan != nullptr;
-  if (!plan) {
-    const TimePoint start = options_.clock->Now();
-    const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
-    auto made = engine_.MakePlan(spec, a.csc, pattern ? &user : nullptr, bridge.context());
-    if (!made.ok()) return ToAbsl(made.status());
-    plan = std::move(made).value();
-    built.plan_ms = ToMs(options_.clock->Now() - start);
-    if (plan->serves_new_values()) plans_.Put(key, plan, plan->host_bytes());
+  auto result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
+  if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
+    // Plans are kept for speed alone.
+    const int64_t dropped = plans_.DropPool(index);
+    Log(LogLevel::kWarning, "device_out_of_memory",
+        {{"device", device},
+         {"job", job.name()},
+         {"plans_dropped", dropped},
+         {"error", std::string(result.status().message())}});
+    result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   }
-  const TimePoint start = options_.clock->Now();
-  auto result = engine_.Build(*plan, spec, a.csc, bridge.context());
-  if (!result.ok()) return ToAbsl(result.status());
-  built.build_ms = ToMs(options_.clock->Now() - start);
+  if (!result.ok()) return result.status();
   built.kernel = std::move(result->preconditioner);
   built.quality = std::move(result->quality);
   if (Metrics* metrics = options_.metrics) {
@@ -245,6 +387,12 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
       metrics->BuildPhase("plan", built.plan_ms / 1e3);
     }
     metrics->BuildPhase("build", built.build_ms / 1e3);
+    metrics->BuildPhase("assemble", built.assemble_ms / 1e3);
+    if (devices_[index].backend == kernels::Backend::kCuda) {
+      metrics->BuildPhase("host_to_device", built.host_to_device_ms / 1e3);
+      metrics->BuildPhase("device_to_host", built.device_to_host_ms / 1e3);
+      metrics->Columns("left_to_host", result->timings.host_columns);
+    }
     metrics->Columns("iterative", built.quality.iterative_columns);
     metrics->Columns("not_converged", built.quality.not_converged_columns);
     metrics->Columns("rescued", built.quality.rescued_columns);

@@ -73,7 +73,7 @@ TEST(ShutdownSignals, AreWaitedFor) {
   ShutdownSignals signals;
   EXPECT_FALSE(signals.WaitFor(milliseconds(0)));
   kill(getpid(), SIGTERM);
-  EXPECT_EQ(signals.Wait(milliseconds(10'000), [] {}), "SIGTERM");
+  EXPECT_EQ(signals.Wait(milliseconds(10'000), [] { return true; }), "SIGTERM");
   kill(getpid(), SIGINT);
   EXPECT_TRUE(signals.WaitFor(milliseconds(10'000)));
 }
