@@ -143,7 +143,9 @@ class DevicesEngine final : public Engine {
                                  const PatternView* user_pattern,
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
-    return EstimateBuild(spec, a, user_pattern, context);
+    auto estimate = EstimateBuild(spec, a, user_pattern, context);
+    if (estimate.ok() && gpus_.empty()) estimate->device_bytes = 0;
+    return estimate;
   }
 
   Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,

@@ -57,6 +57,7 @@ Result<BuildEstimate> EstimateSpai(const StaticSpaiOptions& options, const Patte
                  counts->plan_bytes + counts->build_bytes + CscBytes(a.n_cols, e.nnz_m) +
                  2 * (a.n_cols + 2) * static_cast<int64_t>(sizeof(int64_t)) +
                  RowScratchBytes(a.n_cols, e.nnz_m);
+  e.device_bytes = counts->device_bytes;
   e.flops = options.local_solver == LocalSolver::kQr ? counts->qr_flops
             : options.local_solver == LocalSolver::kGram
                 ? counts->gram_flops

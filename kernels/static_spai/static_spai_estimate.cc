@@ -372,6 +372,32 @@ Result<std::optional<Totals>> CountAll(const Rules& rules, const Context& contex
   return std::optional<Totals>(totals);
 }
 
+// Entries of a local problem that the device makes a table for, at the most, and words of the table
+// besides those of entries and their chunks (kernels/static_spai/cuda/plan_cuda.h).
+constexpr double kDeviceEntries = 16384;
+constexpr double kChunkRows = 32;
+
+// What kernels/static_spai/cuda allocates at once, as if each column were a group and a structure
+// of its own. Blocks are rounded up, and sorts and sums want some scratch: kSlack.
+int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds) {
+  constexpr double kSlack = 4 << 20;
+  const auto n = static_cast<double>(counts.n), nnz_a = static_cast<double>(counts.nnz_a),
+             nnz_m = static_cast<double>(counts.nnz_m);
+  double words = 0;
+  for (const double entries : bounds.entries) {
+    const double kept = std::min(entries, kDeviceEntries);
+    words += kept + std::ceil(kept / kChunkRows) + 2;  // one of them for the column's own place
+  }
+  const double matrix = 12 * nnz_a + 8 * n;
+  // m_ptr, members, group_ptr, structure_of, structures, order; m_idx; tables.
+  const double plan = (8 + 4 + 4 + 4 + 24 + 4) * n + 4 * nnz_m + 4 * words;
+  // While equal groups are looked for: three names of each, hashes, and a table of up to 4 n slots.
+  const double planning = (16 + 8 + 4 * 12 + 4 + 8) * n;
+  const double building = 8 * nnz_m + (3 * 8 + 1 + 8) * n;
+  const double bytes = matrix + plan + std::max(planning, building) + kSlack;
+  return bytes < 9e18 ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
+}
+
 Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_pattern,
                                   const StaticSpaiOptions& options, const Context& context) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
@@ -450,6 +476,7 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   counts.plan_bytes = PlanBytes(n, counts.nnz_m, pairs);
   counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, totals.largest, counts.n2_max,
                                   ResolveThreads(context.threads), options.post_filter > 0);
+  counts.device_bytes = DeviceBytes(counts, bounds);
   return counts;
 }
 
