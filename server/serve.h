@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/engine/engine.h"
+#include "server/engine/devices.h"
 #include "server/flags.h"
 #include "server/ops/signals.h"
 
