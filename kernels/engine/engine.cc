@@ -109,6 +109,16 @@ void Add(const StaticSpaiCudaTimings& from, DeviceTimings* to) {
   to->host_columns += from.host_columns;
 }
 
+// Without a limit on nnz(M) that E + |A| cannot meet: patterns without one the device makes itself.
+StaticSpaiOptions WithoutIdleLimit(StaticSpaiOptions options, const CscView& a,
+                                   const PatternView* user_pattern) {
+  PatternOptions& pattern = options.pattern;
+  const bool plain =
+      user_pattern == nullptr && pattern.power == 1 && !pattern.ensure_row && !pattern.row_match;
+  if (plain && pattern.max_nnz >= a.nnz() + a.n_cols) pattern.max_nnz = 0;
+  return options;
+}
+
 class DevicesEngine final : public Engine {
  public:
   DevicesEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus)
@@ -167,7 +177,9 @@ class DevicesEngine final : public Engine {
       case EngineKind::kStaticSpai: {
         if (const auto gpu = Gpu(context.device)) {
           StaticSpaiCudaTimings timings;
-          auto made = PlanStaticSpaiCuda(gpu, a, user_pattern, spec.static_spai, context, &timings);
+          auto made = PlanStaticSpaiCuda(gpu, a, user_pattern,
+                                         WithoutIdleLimit(spec.static_spai, a, user_pattern),
+                                         context, &timings);
           if (!made.ok()) return made.status();
           plan->static_spai_cuda = std::move(*made);
           Add(timings, &plan->made_in);

@@ -183,7 +183,7 @@ int64_t Scheduler::Core::PositionLocked(size_t ahead, DeviceMask devices) const 
       [&](const Queued& queued) { return (queued.estimate.devices & devices & healthy_) != 0; });
 }
 
-// Leaves in `estimate` the devices that work.
+// Moves `estimate` to its fallback where its devices are lost.
 absl::Status Scheduler::Core::AdmitLocked(JobEstimate* estimate) const {
   if (draining_) return StopError(StopCause::kDrain);
   if ((estimate->devices & healthy_) == 0) {
@@ -355,8 +355,8 @@ bool Scheduler::Core::AwaitJobLocked(size_t worker, std::unique_lock<std::mutex>
     const bool looks = options_.probe && lost_[worker].ok();
     if (looks && Now() >= look) {
       lock.unlock();
-      const absl::Status status = options_.probe(worker);
-      if (!status.ok()) Lose(worker, status);
+      const absl::Status status = Guarded("the probe", [&] { return options_.probe(worker); });
+      if (ReasonOf(status) == reason::kDeviceLost) Lose(worker, status);
       lock.lock();
       look = Now() + options_.probe_every;
       continue;

@@ -57,7 +57,7 @@ struct SchedulerOptions {
   // Runs after a job that was queued has ended, on whichever thread ended it; not for refused ones.
   std::function<void(const std::shared_ptr<Job>&)> on_ended;
   // A look at the device of a worker that has been idle for `probe_every`, on that worker's thread:
-  // an error loses the device. Empty: nobody looks.
+  // UNAVAILABLE/DEVICE_LOST loses the device. Empty: nobody looks.
   std::function<absl::Status(size_t device)> probe;
   std::chrono::milliseconds probe_every{10'000};
   // Runs once for each device that is lost, before the jobs that it costs end.

@@ -43,7 +43,7 @@ TEST_F(Gpu, BuildsRebuildsAndSolves) {
   EXPECT_TRUE(info->devices[0].healthy);
   EXPECT_EQ(info->devices[0].memory_limit_bytes, int64_t{2} << 30);
 
-  CscMatrix a = ConvectionDiffusion(200, 180, 0.3);
+  CscMatrix a = ConvectionDiffusion(120, 100, 0.3);
   const auto first = client.Build(a, PreconditionerSpec{}, true);
   ASSERT_TRUE(first.ok()) << first.error().message;
   EXPECT_EQ(first->preconditioner.device, "gpu:0");
@@ -77,7 +77,7 @@ TEST_F(Gpu, BuildsRebuildsAndSolves) {
 }
 
 TEST_F(Gpu, SmallBuildsStayOnTheCpu) {
-  Daemon daemon;  // --devices=auto
+  Daemon daemon({"--threads=1"});  // --devices=auto; predictions are for its threads
   ASSERT_TRUE(daemon.serving()) << daemon.log();
   Client client({.address = daemon.address()});
   const auto small = client.Build(ConvectionDiffusion(8, 8, 0.3), PreconditionerSpec{});
