@@ -24,7 +24,8 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int
 }
 
 CudaDevice::~CudaDevice() {
-  if (context_ != nullptr) api_.close_context(context_);
+  // A lost device may not even answer that: what is left of its context goes with the process.
+  if (context_ != nullptr && !lost_) api_.close_context(context_);
 }
 
 Status CudaDevice::Failed(int32_t result, const char* message) {

@@ -218,6 +218,28 @@ TEST_F(SolveReportTest, JsonHasTheKeysThatScriptsRelyOn) {
   EXPECT_FALSE(object.contains("findings"));
 }
 
+TEST_F(SolveReportTest, SplitsTheSetUpOfADevice) {
+  EXPECT_THAT(SolveText(Report(), false), Not(HasSubstr("to the device")));
+  EXPECT_THAT(SolveText(Report(), false), Not(HasSubstr("placed")));
+  result_.device = "gpu:0";
+  result_.placement = "gpu:0: predicted at 900 ms on the CPU";
+  result_.timings.host_to_device_ms = 4;
+  result_.timings.device_to_host_ms = 5;
+  result_.timings.assemble_ms = 1;
+  const nlohmann::json object = SolveJson(Report());
+  EXPECT_EQ(object.at("setup_ms"), 50);
+  EXPECT_EQ(object.at("host_to_device_ms"), 4);
+  EXPECT_EQ(object.at("device_to_host_ms"), 5);
+  EXPECT_EQ(object.at("assemble_ms"), 1);
+  EXPECT_EQ(object.at("placement"), result_.placement);
+  const std::string text = SolveText(Report(), false);
+  EXPECT_THAT(text, HasSubstr(FormatMs(50) + "  (plan " + FormatMs(10)));
+  EXPECT_THAT(text, HasSubstr("to the device " + FormatMs(4) + ", back " + FormatMs(5) + ")"));
+  EXPECT_THAT(text, HasSubstr("on the CPU"));
+  result_.timings.rebuild = true;
+  EXPECT_THAT(SolveText(Report(), false), HasSubstr("by an old plan"));
+}
+
 TEST_F(SolveReportTest, SpeaksOfTheWorstRightHandSide) {
   AddRhs(Outcome::kMaxIterations, 30, 1e-3);
   AddRhs(Outcome::kConverged, 99, 9e-9);
