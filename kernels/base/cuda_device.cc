@@ -4,8 +4,7 @@
 
 namespace spaid::kernels {
 
-Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info,
-                                                     int64_t memory_limit) {
+Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int64_t memory_limit) {
   const CudaDevices& cuda = ListCudaDevices();
   if (cuda.interface == nullptr) {
     return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE", cuda.status);

@@ -14,8 +14,8 @@ namespace spaid::cuda {
 // What a Gram kernel reads and writes, by column of M.
 struct GramArgs {
   const int64_t* a_ptr;
-  const double* a_values;
-  const double* scale;  // of the columns of A: powers of two that bring their norms near 1
+  const double* a_values;  // each column times its scale
+  const double* scale;     // of the columns of A: powers of two that bring their norms near 1
   const int64_t* m_ptr;
   const int32_t* m_idx;
   const int32_t* members;

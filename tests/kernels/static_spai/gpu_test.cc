@@ -58,8 +58,8 @@ class GpuStaticSpai : public ::testing::Test {
       ASSERT_NEAR(gpu.residual_norms[i], residuals[i], 1e-9 * (1 + residuals[i]) + rounding[i])
           << what << ", column " << k;
       if (cpu.min_scaled_pivots[i] < 1e-4 || qr.quality.rank_deficient_columns > 0) continue;
-      const auto x = gpu.m.pattern().n_cols > 0 ? CscView(gpu.m).column_values(k)
-                                                : std::span<const double>();
+      const auto x =
+          gpu.m.pattern().n_cols > 0 ? CscView(gpu.m).column_values(k) : std::span<const double>();
       const auto y = CscView(cpu.m).column_values(k);
       double size = 0, error = 0;
       for (size_t p = 0; p < x.size(); ++p) {
@@ -110,7 +110,8 @@ TEST_F(GpuStaticSpai, DiagonalPatternIsScaledJacobi) {
       squared += values[p] * values[p];
       if (rows[p] == k) diag = values[p];
     }
-    EXPECT_NEAR(m.m.values[static_cast<size_t>(k)], diag / squared, 1e-14 * std::abs(diag) / squared);
+    EXPECT_NEAR(m.m.values[static_cast<size_t>(k)], diag / squared,
+                1e-14 * std::abs(diag) / squared);
   }
 }
 
