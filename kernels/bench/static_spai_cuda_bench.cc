@@ -1,8 +1,10 @@
 // Static SPAI on the first CUDA device, matrix and M resident there: plan, build (plan and
-// numbers), rebuild, by the device's clock. Nothing is registered where there is no device.
+// numbers), rebuild, by the device's clock; and the whole from host to host. Nothing is registered
+// where there is no device.
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -12,6 +14,7 @@
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/problems.h"
+#include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -39,12 +42,47 @@ void OrDie(int32_t result, const char* message) {
 
 enum class Phase { kPlan, kBuild, kRebuild };
 
-void Run(benchmark::State& state, const Problem& problem, Phase phase) {
+const std::shared_ptr<CudaDevice>& Device() {
   static const std::shared_ptr<CudaDevice> device = [] {
     auto opened = CudaDevice::Open(ListCudaDevices().devices[0], 0);
     if (!opened.ok()) OrDie(kSpaidCudaError, opened.status().message().c_str());
     return *opened;
   }();
+  return device;
+}
+
+// From A on the host to M there, by the host's clock: transfers, and what is left to the host.
+void RunWhole(benchmark::State& state, const Problem& problem) {
+  const CscMatrix a = problem.make();
+  StaticSpaiCudaTimings timings, sums;
+  const auto whole = [&] {
+    timings = {};
+    auto plan = PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}, &timings);
+    if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
+    auto m = BuildStaticSpaiCuda(**plan, a, {}, {}, &timings);
+    if (!m.ok()) OrDie(kSpaidCudaError, m.status().message().c_str());
+    sums.host_to_device_ms += timings.host_to_device_ms;
+    sums.device_plan_ms += timings.device_plan_ms;
+    sums.device_build_ms += timings.device_build_ms;
+    sums.device_to_host_ms += timings.device_to_host_ms;
+    sums.host_solve_ms += timings.host_solve_ms;
+  };
+  whole();
+  sums = {};
+  for (auto _ : state) whole();
+  const auto mean = [&](double sum) {
+    return benchmark::Counter(sum, benchmark::Counter::kAvgIterations);
+  };
+  state.counters["host_to_device_ms"] = mean(sums.host_to_device_ms);
+  state.counters["device_plan_ms"] = mean(sums.device_plan_ms);
+  state.counters["device_build_ms"] = mean(sums.device_build_ms);
+  state.counters["device_to_host_ms"] = mean(sums.device_to_host_ms);
+  state.counters["host_solve_ms"] = mean(sums.host_solve_ms);
+  state.counters["host_columns"] = static_cast<double>(timings.host_columns);
+}
+
+void Run(benchmark::State& state, const Problem& problem, Phase phase) {
+  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix a = problem.make();
   const SpaidCudaInterface& api = device->api();
   char message[kCudaMessageBytes] = "";
@@ -108,6 +146,12 @@ const bool kRegistered = [] {
           ->UseManualTime()
           ->Iterations(9);
     }
+    benchmark::RegisterBenchmark(
+        (std::string("StaticSpaiCuda/") + problem.name + "/gram/whole").c_str(),
+        [&problem](benchmark::State& state) { RunWhole(state, problem); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime()
+        ->Iterations(5);
   }
   return true;
 }();

@@ -354,6 +354,7 @@ class BlockGroup {
       double y = inverse[0] * x[8 * k + 2 * part] + inverse[1] * x[8 * k + 2 * part + 1];
       y += __shfl_xor_sync(kAllLanes, y, 8);
       y += __shfl_xor_sync(kAllLanes, y, 16);
+      __syncwarp();
       if (lane_ < 8) x[8 * k + r] = y;
       __syncwarp();
       for (int row = 8 * (k + 1) + lane_; row < 8 * tiles; row += 32) {
@@ -370,6 +371,7 @@ class BlockGroup {
       double y = inverse[0] * x[8 * k + 2 * part] + inverse[8] * x[8 * k + 2 * part + 1];
       y += __shfl_xor_sync(kAllLanes, y, 8);
       y += __shfl_xor_sync(kAllLanes, y, 16);
+      __syncwarp();
       if (lane_ < 8) x[8 * k + r] = y;
       __syncwarp();
       for (int column = lane_; column < 8 * k; column += 32) {
