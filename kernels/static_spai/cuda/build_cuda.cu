@@ -11,6 +11,7 @@ namespace {
 // Groups of one wave, the grain of cancellation and progress: some milliseconds of work.
 constexpr int32_t kWarpWave = 1 << 20;
 constexpr int32_t kBlockWave = 1 << 16;
+constexpr int32_t kLargeWave = 1 << 10;
 constexpr int kTeam = 8;  // threads that sum one column
 
 // 2^e for -1022 <= e <= 1023.
@@ -59,7 +60,9 @@ struct Wave {
 std::vector<Wave> Waves(const StaticSpaiPlan& plan) {
   std::vector<Wave> waves;
   for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first
-    const int32_t grain = c < 2 * kWarpSizes ? kWarpWave : kBlockWave;
+    const int32_t grain = c < 2 * kWarpSizes ? kWarpWave
+                          : c < kLargeClass  ? kBlockWave
+                                             : kLargeWave;
     for (int32_t at = plan.class_begin[c]; at < plan.class_begin[c + 1]; at += grain) {
       waves.push_back({c, at, std::min(grain, plan.class_begin[c + 1] - at)});
     }
@@ -112,13 +115,16 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
     args.groups = plan.order.get() + wave.begin;
     args.count = wave.count;
     args.next = queues.get() + w;
-    if (wave.size_class < 2 * kWarpSizes) {
+    if (wave.size_class == kLargeClass) {
+      LaunchLargeGram(context, plan.large, a.row_idx.get(), plan.n, args);
+    } else if (wave.size_class < 2 * kWarpSizes) {
       LaunchWarpGram(context, wave.size_class / 2 + 1, wave.size_class % 2 != 0, args);
     } else {
       LaunchBlockGram(context, BlockSize(wave.size_class - 2 * kWarpSizes) / 8, args);
     }
     done += wave.count;
-    const bool full = wave.count == kWarpWave || wave.count == kBlockWave;
+    const bool full =
+        wave.count == kWarpWave || wave.count == kBlockWave || wave.count == kLargeWave;
     if (!full || options.progress == nullptr) continue;
     context.Synchronize();
     if (options.progress(options.caller, done, plan.n_groups) != 0) {

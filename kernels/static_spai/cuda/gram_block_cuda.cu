@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/static_spai/cuda/tiles_cuda.h"
+#include "kernels/static_spai/cuda/tile_factor_cuda.h"
 
 namespace spaid::cuda {
 namespace {
@@ -14,8 +14,6 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 static_assert(kWarps == 4, "ForOwnWarp");
 static_assert(kMaxWidth <= kWarps);
-
-__host__ __device__ constexpr int TileIndex(int i, int j) { return i * (i + 1) / 2 + j; }
 
 // The warp whose registers hold row i of the tiles of the Gram matrix: to and fro from the longest
 // row on, so that all have about as many tiles.
@@ -53,10 +51,9 @@ struct alignas(16) BlockMemory {
   double scale[kSize];
   const double* from[kSize];  // the values of the columns J
   double sums[kWarps][kMaxWidth];
-  double pivot, determinant;
+  FactorFacts factor;
   uint32_t target[kMaxWidth];
   int32_t group;
-  int fine;
 };
 
 template <int kTiles>
@@ -76,21 +73,22 @@ class BlockGroup {
   __device__ void Solve() {
     Prepare();
     FormGram();
-    if (!Factor() || !WellConditioned()) return;
+    const TileFactor<kWarps> factor = Factored();
+    if (!factor.Factor() || !factor.WellConditioned(memory_.step[0])) return;
     if (warp_ < group_.width) {
       double* const x = memory_.x[warp_];
       for (int a = lane_; a < kSize; a += 32) x[a] = memory_.rhs[warp_][a];
       __syncwarp();
-      Substitute(x);
+      factor.Substitute(x);
     }
     double squared[kMaxWidth];
     Residuals(squared);
     if (!AtMinimum(squared)) {
       Gradient();
       FormGram();  // the chunks have taken the factor's place
-      Factor();
+      factor.Factor();
       if (warp_ < group_.width) {
-        Substitute(memory_.step[warp_]);
+        factor.Substitute(memory_.step[warp_]);
         for (int a = lane_; a < kSize; a += 32) memory_.x[warp_][a] += memory_.step[warp_][a];
       }
       Residuals(squared);
@@ -110,7 +108,6 @@ class BlockGroup {
     if (thread_ < kMaxWidth) {
       memory_.target[thread_] = thread_ < group_.width ? group_.targets[thread_] : kNoRow;
     }
-    if (thread_ == 0) memory_.fine = 1;
     __syncthreads();
   }
 
@@ -229,187 +226,9 @@ class BlockGroup {
     (..., StoreRow<kWarp, kRows>(at, sums));
   }
 
-  // Blocked right-looking Cholesky by tiles. False where a scaled pivot is not over the limit.
-  __device__ bool Factor() {
-    for (int a = thread_; a < kSize; a += kThreads) {
-      memory_.diagonal[a] = memory_.tiles[TileIndex(a / 8, a / 8) * 64 + a % 8 * 9];
-    }
-    __syncthreads();
-    double lowest = 1, determinant = 1;  // of warp 0
-    const int tiles = (group_.n2 + 7) / 8;
-    if (warp_ == 0) FactorDiagonal(0, lowest, determinant);
-    __syncthreads();
-    for (int k = 0; k < tiles && memory_.fine != 0; ++k) {
-      for (int i = k + 1 + warp_; i < tiles; i += kWarps) ScalePanel(i, k);
-      __syncthreads();
-      // Tiles (i, j), k < j <= i, one after the other. Warp 0 takes the first alone, and with it
-      // the next diagonal, which all would wait for.
-      if (warp_ == 0) {
-        if (k + 1 < tiles) {
-          UpdateTile(k + 1, k + 1, k);
-          __syncwarp();
-          FactorDiagonal(k + 1, lowest, determinant);
-        }
-      } else {
-        const int left = tiles - k - 1;
-        int i = k + 1, j = k + 1 + warp_;
-        for (int tile = warp_; tile < left * (left + 1) / 2; tile += kWarps - 1) {
-          while (j > i) {
-            j -= i - k;
-            ++i;
-          }
-          UpdateTile(i, j, k);
-          j += kWarps - 1;
-        }
-      }
-      __syncthreads();
-    }
-    if (memory_.fine == 0) return false;
-    if (thread_ == 0) {
-      memory_.pivot = lowest;
-      memory_.determinant = determinant;
-    }
-    __syncthreads();
-    return true;
-  }
-
-  // One warp. Every lane factors the whole tile: nothing is waited for but the arithmetic. Lane r
-  // then makes column r of the inverse.
-  __device__ void FactorDiagonal(int k, double& lowest, double& determinant) {
-    double* const tile = &memory_.tiles[TileIndex(k, k) * 64];
-    double l[8][8], inverses[8];
-#pragma unroll
-    for (int r = 0; r < 8; ++r) {
-#pragma unroll
-      for (int c = 0; c <= r; ++c) l[r][c] = tile[r * 8 + c];
-    }
-    bool fine = true;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const bool real = 8 * k + j < group_.n2;
-      const double pivot = real ? l[j][j] : 1;
-      const double whole = real ? memory_.diagonal[8 * k + j] : 1;
-      fine = fine && pivot > args_.pivot_limit * whole;
-      inverses[j] = rsqrt(pivot);
-      const double ratio = pivot / whole;
-      lowest = fmin(lowest, ratio);
-      determinant *= ratio;
-#pragma unroll
-      for (int r = j + 1; r < 8; ++r) l[r][j] *= inverses[j];
-#pragma unroll
-      for (int c = j + 1; c < 8; ++c) {
-#pragma unroll
-        for (int r = c; r < 8; ++r) l[r][c] -= l[r][j] * l[c][j];
-      }
-    }
-    const int column = lane_ & 7;
-    double z[8];  // L z = e_column
-#pragma unroll
-    for (int r = 0; r < 8; ++r) {
-      double sum = r == column ? 1 : 0;
-#pragma unroll
-      for (int c = 0; c < r; ++c) sum -= l[r][c] * z[c];
-      z[r] = sum * inverses[r];
-    }
-    __syncwarp();
-    if (lane_ < 8) {
-#pragma unroll
-      for (int r = 0; r < 8; ++r) tile[r * 8 + column] = z[r];
-    }
-    if (lane_ == 0 && !fine) memory_.fine = 0;
-  }
-
-  // L_ik = B_ik L_kk⁻ᵀ.
-  __device__ void ScalePanel(int i, int k) {
-    double* const tile = &memory_.tiles[TileIndex(i, k) * 64];
-    const double* const inverse = &memory_.tiles[TileIndex(k, k) * 64];
-    const int at = lane_ / 4 * 8 + lane_ % 4;
-    double c0 = 0, c1 = 0;
-    const double a0 = tile[at], a1 = tile[at + 4];
-    MultiplyTiles(a0, inverse[at], c0, c1);
-    MultiplyTiles(a1, inverse[at + 4], c0, c1);
-    __syncwarp();
-    *reinterpret_cast<double2*>(&tile[lane_ / 4 * 8 + 2 * (lane_ % 4)]) = {c0, c1};
-  }
-
-  // B_ij −= L_ik L_jkᵀ.
-  __device__ void UpdateTile(int i, int j, int k) {
-    const double* const left = &memory_.tiles[TileIndex(i, k) * 64];
-    const double* const right = &memory_.tiles[TileIndex(j, k) * 64];
-    auto* const sum = reinterpret_cast<double2*>(
-        &memory_.tiles[TileIndex(i, j) * 64 + lane_ / 4 * 8 + 2 * (lane_ % 4)]);
-    const int at = lane_ / 4 * 8 + lane_ % 4;
-    double2 c = *sum;
-    MultiplyTiles(-left[at], right[at], c.x, c.y);
-    MultiplyTiles(-left[at + 4], right[at + 4], c.x, c.y);
-    *sum = c;
-  }
-
-  // x := (L Lᵀ)⁻¹ x by one warp; x in shared memory, zero beyond |J|.
-  __device__ void Substitute(double* x) const {
-    const int tiles = (group_.n2 + 7) / 8;
-    const int r = lane_ & 7, part = lane_ / 8;  // a part has two of the eight columns
-    for (int k = 0; k < tiles; ++k) {
-      const double* const inverse = &memory_.tiles[TileIndex(k, k) * 64 + r * 8 + 2 * part];
-      double y = inverse[0] * x[8 * k + 2 * part] + inverse[1] * x[8 * k + 2 * part + 1];
-      y += __shfl_xor_sync(kAllLanes, y, 8);
-      y += __shfl_xor_sync(kAllLanes, y, 16);
-      __syncwarp();
-      if (lane_ < 8) x[8 * k + r] = y;
-      __syncwarp();
-      for (int row = 8 * (k + 1) + lane_; row < 8 * tiles; row += 32) {
-        const double* const l = &memory_.tiles[TileIndex(row / 8, k) * 64 + row % 8 * 8];
-        double sum = x[row];
-#pragma unroll
-        for (int c = 0; c < 8; ++c) sum -= l[c] * x[8 * k + c];
-        x[row] = sum;
-      }
-      __syncwarp();
-    }
-    for (int k = tiles - 1; k >= 0; --k) {
-      const double* const inverse = &memory_.tiles[TileIndex(k, k) * 64 + 2 * part * 8 + r];
-      double y = inverse[0] * x[8 * k + 2 * part] + inverse[8] * x[8 * k + 2 * part + 1];
-      y += __shfl_xor_sync(kAllLanes, y, 8);
-      y += __shfl_xor_sync(kAllLanes, y, 16);
-      __syncwarp();
-      if (lane_ < 8) x[8 * k + r] = y;
-      __syncwarp();
-      for (int column = lane_; column < 8 * k; column += 32) {
-        const double* const l = &memory_.tiles[TileIndex(k, column / 8) * 64 + column % 8];
-        double sum = x[column];
-#pragma unroll
-        for (int c = 0; c < 8; ++c) sum -= l[c * 8] * x[8 * k + c];
-        x[column] = sum;
-      }
-      __syncwarp();
-    }
-  }
-
-  // As LaneSolver::WellConditioned (kernels/static_spai/lane_solver.cc).
-  __device__ bool WellConditioned() {
-    if (memory_.determinant / 3 >= checks::kGoodEigenvalue) return true;
-    if (warp_ == 0) {
-      double* const z = memory_.step[0];
-      for (int a = lane_; a < kSize; a += 32) z[a] = a < group_.n2 ? StartSign(a) : 0.0;
-      __syncwarp();
-      const auto step = [&] {
-        Substitute(z);
-        double sum = 0;
-        for (int a = lane_; a < kSize; a += 32) sum += z[a] * z[a];
-        const double norm = sqrt(WarpSum(sum));
-        for (int a = lane_; a < kSize; a += 32) z[a] /= norm;
-        __syncwarp();
-        return norm;
-      };
-      bool good = checks::kStartShare * step() * checks::kGoodEigenvalue <= 1;
-      if (!good) {
-        step();
-        good = step() * checks::kGoodEigenvalue <= 1;
-      }
-      if (lane_ == 0) memory_.fine = good ? 1 : 0;
-    }
-    __syncthreads();
-    return memory_.fine != 0;
+  // The factor in `tiles`.
+  __device__ TileFactor<kWarps> Factored() {
+    return {memory_.tiles, memory_.diagonal, group_.n2, args_.pivot_limit, memory_.factor};
   }
 
   // Calls use(v, residual) as WarpGroup::ForResiduals does; a warp has every fourth four rows.
@@ -533,7 +352,7 @@ class BlockGroup {
 
   // At the minimum ‖r‖² = 1 − (Âx)_k (GroupSolver::AtMinimum).
   __device__ bool AtMinimum(const double (&squared)[kMaxWidth]) {
-    bool done = memory_.pivot >= checks::kStrongPivot;
+    bool done = memory_.factor.pivot >= checks::kStrongPivot;
     if (!done) return false;
     for (int t = 0; t < group_.width; ++t) {
       double fit = 0;
@@ -565,7 +384,7 @@ class BlockGroup {
       }
       if (thread_ == 0) {
         args_.residual_norms[k] = sqrt(squared[t]);
-        args_.pivots[k] = memory_.pivot;
+        args_.pivots[k] = memory_.factor.pivot;
         args_.flags[k] =
             kernels::kColumnGram | (memory_.target[t] == kNoRow ? kernels::kColumnZero : 0);
       }

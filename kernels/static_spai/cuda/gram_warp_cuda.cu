@@ -88,7 +88,7 @@ class WarpGroup {
   // Calls use(v, row) for four rows of Â at a time: v[t] is this lane's element of tile t, in
   // column 8 t + lane / 4, and row = the row of I, that of lane % 4.
   template <class Use>
-  __device__ void ForRows(bool first_time, const Use& use) {
+  __device__ void ForRows(bool take_targets, const Use& use) {
     Pipe pipe = OpenPipe();
 #pragma unroll 1
     for (int c = 0; c < group_.chunks; ++c) {
@@ -103,7 +103,7 @@ class WarpGroup {
         }
         use(v, begin + r + (lane_ & 3));
       }
-      if (first_time) TakeTargets(c);
+      if (take_targets) TakeTargets(c);
     }
   }
 

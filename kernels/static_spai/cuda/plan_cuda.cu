@@ -312,7 +312,11 @@ __global__ void NameStructuresKernel(int32_t n_groups, const int32_t* copy_of,
 }
 
 __device__ int ClassOf(int64_t n2, int32_t width, const Structure& structure) {
-  if (structure.chunks == 0 || n2 > kMaxColumns) return kHostClass;
+  if (structure.chunks == 0 || n2 > kMaxColumns) {
+    const bool large =
+        n2 > 0 && n2 <= kMaxLargeColumns && structure.all_entries <= kMaxLargeEntries;
+    return large ? kLargeClass : kHostClass;
+  }
   if (n2 <= 8 * kWarpSizes) return 2 * static_cast<int>((n2 - 1) / 8) + (width > 1 ? 1 : 0);
   int size = 0;
   while (n2 > BlockSize(size)) ++size;
@@ -386,7 +390,7 @@ __global__ void PickKernel(const int32_t* from, const LaneSizes* sizes, int32_t*
 __global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t* structure_of,
                                const Structure* structures, const int32_t* lane,
                                int32_t lane_structures, uint32_t* keys, int32_t* ids,
-                               int32_t* counts) {
+                               int32_t* counts, LargestLocal* large) {
   __shared__ int32_t own[kClasses];
   if (threadIdx.x < kClasses) own[threadIdx.x] = 0;
   __syncthreads();
@@ -403,6 +407,11 @@ __global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t*
       const int c = ClassOf(n2, width, structures[s]);
       keys[g] = static_cast<uint32_t>(lane_structures + c);
       atomicAdd(&own[c], 1);
+      if (c == kLargeClass) {
+        atomicMax(reinterpret_cast<long long*>(&large->n2), static_cast<long long>(n2));
+        atomicMax(reinterpret_cast<long long*>(&large->entries),
+                  static_cast<long long>(structures[s].all_entries));
+      }
     }
   }
   __syncthreads();
@@ -560,16 +569,19 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
   MakeLaneTables(context, a, by_size.get(), representative, plan);
 
   const Buffer<uint32_t> keys(context, n_groups), sorted(context, n_groups);
+  const Buffer<LargestLocal> large(context, 1);
+  large.Fill(0);
   plan.order = Buffer<int32_t>(context, n_groups);
   ClassifyKernel<<<Blocks(n_groups), kThreads, 0, context.stream>>>(
       groups, n_groups, plan.structure_of.get(), plan.structures.get(), lane.get(), lanes,
-      keys.get(), ids.get(), counts.get());
+      keys.get(), ids.get(), counts.get(), large.get());
   CheckLaunch("ClassifyKernel");
   int bits = 1;
   while ((int64_t{1} << bits) < int64_t{lanes} + kClasses) ++bits;
   Sort(context, keys, sorted, ids, plan.order, n_groups, bits);
   int32_t in_class[kClasses];
   counts.CopyOut(in_class, kClasses);
+  large.CopyOut(&plan.large, 1);
   task_begin.CopyOut(plan.lane_task_begin, kMaxLaneColumns + 2);
   plan.lane_begin.CopyOut(&plan.class_begin[0], 1, lanes);
   context.Synchronize();

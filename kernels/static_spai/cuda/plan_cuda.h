@@ -23,13 +23,18 @@ inline constexpr int kMaxColumns = 128;
 inline constexpr int kMaxEntries = 16384;
 
 // Groups by the kernel that solves them: |J| <= 8, 16, 24, 32 by a warp, alone or with several
-// right-hand sides, <= 48, 64, 88, 128 by a block; the last class is left to the host.
+// right-hand sides, <= 48, 64, 88, 128 by a block; what those do not take by a block in global
+// memory; the last class is left to the host.
 inline constexpr int kWarpSizes = 4;
 __host__ __device__ constexpr int BlockSize(int i) {
   return i == 0 ? 48 : i == 1 ? 64 : i == 2 ? 88 : 128;
 }
-inline constexpr int kClasses = 2 * kWarpSizes + 4 + 1;
+inline constexpr int kClasses = 2 * kWarpSizes + 4 + 2;
+inline constexpr int kLargeClass = kClasses - 2;
 inline constexpr int kHostClass = kClasses - 1;
+// |J|, and entries of Â, of what is solved in global memory.
+inline constexpr int kMaxLargeColumns = 2048;
+inline constexpr int64_t kMaxLargeEntries = int64_t{1} << 22;
 
 // 8 x 8 tiles that the kernel of a group with |J| = n2 has room for in each direction.
 __host__ __device__ constexpr int TilesFor(int n2) {
@@ -49,8 +54,9 @@ struct Structure {
   int64_t table = 0;
   int32_t entries = 0;
   int32_t n1 = 0;      // |I|
-  int32_t chunks = 0;  // of kChunkRows rows
+  int32_t chunks = 0;  // of kChunkRows rows; 0: there is no table
   int32_t width = 0;
+  int64_t all_entries = 0;  // of Â, whether there is a table or not
 
   __host__ __device__ int64_t list() const { return table + chunks + 1 + chunks * kMaskWords; }
   __host__ __device__ int64_t targets() const { return list() + entries; }
@@ -100,6 +106,11 @@ struct LaneTable {
   static constexpr uint32_t kTarget = 1u << 14;  // of row k
 };
 
+// The largest local problem of a class.
+struct LargestLocal {
+  int64_t n2 = 0, entries = 0;
+};
+
 struct StaticSpaiPlan {
   int64_t n = 0, nnz_a = 0, nnz_m = 0;
   uint64_t pattern_hash = 0;  // of A
@@ -112,6 +123,7 @@ struct StaticSpaiPlan {
   Buffer<uint32_t> tables;
   Buffer<int32_t> order;  // groups: those of each lane structure, then by class; else ascending
   int32_t class_begin[kClasses + 1] = {};
+  LargestLocal large;  // of kLargeClass
   int32_t lane_structures = 0;
   // By |J| = n2: the lane structures [lane_size_begin[n2], lane_size_begin[n2 + 1]), the warps'
   // work on those, and the most entries of Â that one has.

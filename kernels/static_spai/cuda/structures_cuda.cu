@@ -35,13 +35,14 @@ __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structu
   const int32_t k = in.members[begin];
   int64_t entries = 0;
   bool fits = in.m.col_ptr[k + 1] - in.m.col_ptr[k] <= kMaxColumns;
-  for (int64_t p = in.m.col_ptr[k]; fits && p < in.m.col_ptr[k + 1]; ++p) {
+  for (int64_t p = in.m.col_ptr[k]; p < in.m.col_ptr[k + 1]; ++p) {
     const int32_t j = in.m.row_idx[p];
     const int64_t length = in.a.col_ptr[j + 1] - in.a.col_ptr[j];
     entries += length;
-    fits = length < kMaxLength && entries <= kMaxEntries;
+    fits = fits && length < kMaxLength && entries <= kMaxEntries;
   }
   Structure structure;
+  structure.all_entries = entries;
   structure.entries = fits ? static_cast<int32_t>(entries) : 0;
   structure.width = width;
   structures[s] = structure;
