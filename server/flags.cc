@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "server/base/address.h"
+#include "server/engine/devices.h"
 
 namespace spaid::server {
 namespace {
@@ -68,14 +69,6 @@ void AddTime(CLI::App& app, const std::string& name, milliseconds* value, const 
          help)
       ->type_name("TIME")
       ->default_str(absl::FormatDuration(absl::FromChrono(*value)));
-}
-
-// Empty where `devices` can be served; else why not. GPUs are listed, so that a client sees them,
-// and never asked for in silence.
-std::string CheckDevices(const std::string& devices) {
-  if (devices == "auto" || devices == "cpu") return "";
-  return absl::StrCat("'", devices,
-                      "' cannot be served: this version computes on the CPU only; use cpu or auto");
 }
 
 int WrongUsage(const std::string& what) {
@@ -147,7 +140,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.set_config("--flagfile", "", "Read flags from FILE, one NAME=VALUE a line, without dashes");
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.option_defaults()->always_capture_default();
-  std::string devices = "auto", log_level = "info";
+  std::string log_level = "info";
 
   app.add_option("--address", flags.address, "HOST:PORT to serve gRPC on; port 0 picks a free one");
   app.add_option("--port-file", flags.port_file,
@@ -166,7 +159,11 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
                  "File of lines TOKEN NAME: bearer tokens and the tenants they stand for");
   app.add_flag("--trust-tenant-header", flags.trust_tenant_header,
                "Believe the metadata x-spaid-tenant (behind a proxy that sets it)");
-  app.add_option("--devices", devices, "auto or cpu: this version computes on the CPU");
+  app.add_option("--devices", flags.devices,
+                 "What to compute on: cpu, gpu:N or GPU-UUID, separated by commas; auto: the CPU, "
+                 "and GPU 0 where one answers");
+  AddBytes(app, "--device-memory", &flags.device_memory,
+           "Bytes of each GPU that may be taken; 0: all of it");
   app.add_option("--threads", backend.threads, "Threads of one job; 0: all cores")
       ->check(CLI::Range(0, 4096));
   AddBytes(app, "--matrix-store-bytes", &backend.matrix_store_bytes, "Bytes of stored matrices");
@@ -233,9 +230,9 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   }
 
   if (flags.ops_address == "off") flags.ops_address.clear();
-  std::string wrong = CheckDevices(devices);
-  if (!wrong.empty()) {
-    wrong = "--devices: " + wrong;
+  std::string wrong;
+  if (const absl::Status status = CheckDevicesFlag(flags.devices); !status.ok()) {
+    wrong = std::string(status.message());
   } else if (!ParseLogLevel(log_level, &flags.log_level)) {
     wrong = "--log-level: '" + log_level + "' is not debug, info, warning or error";
   } else {

@@ -26,6 +26,8 @@ struct Flags {
   // The memory of large arrays waits this long for others of their size: a client that sends or
   // builds in a loop finds it again.
   std::chrono::milliseconds keep_freed{5000};
+  std::string devices = "auto";  // OpenEngine's
+  int64_t device_memory = 0;     // of each GPU; 0: all
   BackendOptions backend;
   DrainOptions drain;
 };

@@ -118,7 +118,8 @@ ExitCode RunEstimate(Session& session, const EstimateArgs& args) {
   Facts facts;
   facts.Add("engine", std::string(Name(estimate->engine)));
   if (!estimate->choice_reason.empty()) facts.Add("chosen", estimate->choice_reason);
-  facts.Add("set-up", "about " + FormatMs(estimate->predicted_ms));
+  facts.Add("set-up", "about " + FormatMs(estimate->predicted_ms) + " on the CPU");
+  if (!estimate->placement.empty()) facts.Add("placed", estimate->placement);
   facts.Add("memory", "at most " + FormatBytes(estimate->host_bytes) +
                           (estimate->device_bytes > 0
                                ? ", " + FormatBytes(estimate->device_bytes) + " on the device"

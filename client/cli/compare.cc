@@ -112,7 +112,7 @@ class Comparison {
       const PreconditionerInfo& m = built->preconditioner;
       handle = m.name;
       // Of the build that made it, also where it was there already.
-      row.setup_ms = m.build_timings.plan_ms + m.build_timings.build_ms;
+      row.setup_ms = m.build_timings.setup_ms();
       row.nnz_ratio = m.quality.density;
     }
     for (const Method method : {Method::kCg, Method::kBicgstab, Method::kGmres}) {

@@ -62,6 +62,16 @@ std::string Describe(const MatrixInfo& info, bool color) {
   return text;
 }
 
+std::string SetupPhases(const Timings& t) {
+  std::string text = t.rebuild ? "(by an old plan: " : "(plan " + FormatMs(t.plan_ms) + ", ";
+  text += "build " + FormatMs(t.build_ms) + ", assemble " + FormatMs(t.assemble_ms);
+  if (t.host_to_device_ms + t.device_to_host_ms > 0) {
+    text += ", to the device " + FormatMs(t.host_to_device_ms) + ", back " +
+            FormatMs(t.device_to_host_ms);
+  }
+  return text + ")";
+}
+
 std::string Describe(const PreconditionerInfo& info, bool color) {
   const Quality& q = info.quality;
   Facts facts;
@@ -71,10 +81,10 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
   facts.Add("n", FormatCount(info.n));
   facts.Add("nnz", FormatCount(info.nnz) + "  (" + FormatFixed(q.density, 2) + " of nnz(A))");
   facts.Add("memory", FormatBytes(info.host_bytes));
-  facts.Add("set-up", FormatMs(info.build_timings.plan_ms + info.build_timings.build_ms) +
-                          "  (plan " + FormatMs(info.build_timings.plan_ms) + ", build " +
-                          FormatMs(info.build_timings.build_ms) + ")");
+  facts.Add("set-up",
+            FormatMs(info.build_timings.setup_ms()) + "  " + SetupPhases(info.build_timings));
   facts.Add("device", info.device);
+  if (!info.placement.empty()) facts.Add("placed", info.placement);
   facts.Add("|AM - I|", FormatResidual(q.residual_frobenius) + " (Frobenius)");
   if (q.residual_quantiles.size() == 8) {
     facts.Add("columns", "median " + FormatResidual(q.residual_quantiles[3]) + ", 99 % below " +

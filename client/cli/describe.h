@@ -13,4 +13,7 @@ std::string Describe(const MatrixInfo& info, bool color);
 std::string Describe(const PreconditionerInfo& info, bool color);
 std::string Describe(const JobInfo& job, bool color);
 
+// "(plan 3 ms, build 5 ms, …)": where the time of a preconditioner went.
+std::string SetupPhases(const Timings& timings);
+
 }  // namespace spaid::cli

@@ -54,7 +54,12 @@ ExitCode RunInfo(Session& session) {
                  {"threads", Table::Align::kRight},
                  {"state", Table::Align::kLeft}});
   for (const DeviceInfo& d : info->devices) {
-    const char* state = !d.healthy ? "unhealthy" : d.in_use ? "in use" : "not used";
+    const std::string state = !d.healthy  ? "lost: " + d.unhealthy_reason
+                              : !d.in_use ? "not used"
+                              : d.memory_limit_bytes > 0
+                                  ? "in use (" + FormatBytes(d.memory_used_bytes) + " of at most " +
+                                        FormatBytes(d.memory_limit_bytes) + ")"
+                                  : "in use";
     devices.Add({{d.name, Style::kBold},
                  d.kind,
                  d.model + (d.compute_capability.empty() ? "" : " (" + d.compute_capability + ")"),

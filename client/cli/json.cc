@@ -109,6 +109,7 @@ json ToJson(const PreconditionerInfo& info) {
                  {"spec", ToJson(info.spec)},
                  {"engine", std::string(Name(info.spec.engine))},
                  {"choice_reason", info.choice_reason},
+                 {"placement", info.placement},
                  {"n", info.n},
                  {"nnz", info.nnz},
                  {"nnz_ratio", info.quality.density},
@@ -155,6 +156,7 @@ json ToJson(const JobInfo& job) {
 json ToJson(const BuildEstimate& e) {
   return {{"engine", std::string(Name(e.engine))},
           {"choice_reason", e.choice_reason},
+          {"placement", e.placement},
           {"nnz", e.nnz},
           {"host_bytes", e.host_bytes},
           {"device_bytes", e.device_bytes},
@@ -176,7 +178,10 @@ json ToJson(const ServerInfo& info) {
                        {"memory_bytes", d.memory_bytes},
                        {"threads", d.threads},
                        {"in_use", d.in_use},
-                       {"healthy", d.healthy}});
+                       {"healthy", d.healthy},
+                       {"unhealthy_reason", d.unhealthy_reason},
+                       {"memory_used_bytes", d.memory_used_bytes},
+                       {"memory_limit_bytes", d.memory_limit_bytes}});
   }
   return {{"version", info.version},
           {"cuda_status", info.cuda_status},
@@ -198,11 +203,14 @@ json ToJson(const ServerInfo& info) {
 }
 
 void AddTimings(json& object, const Timings& t) {
-  object["setup_ms"] = t.plan_ms + t.build_ms;
+  object["setup_ms"] = t.setup_ms();
   object["upload_ms"] = t.upload_ms;
   object["queue_ms"] = t.queue_ms;
   object["plan_ms"] = t.plan_ms;
   object["build_ms"] = t.build_ms;
+  object["assemble_ms"] = t.assemble_ms;
+  object["host_to_device_ms"] = t.host_to_device_ms;
+  object["device_to_host_ms"] = t.device_to_host_ms;
   object["solve_ms"] = t.solve_ms;
   object["download_ms"] = t.download_ms;
   object["total_ms"] = t.total_ms;

@@ -118,7 +118,7 @@ ExitCode RunPreconditioners(Session& session, const ListArgs& args) {
     table.Add({info.name, EngineText(info.spec), FormatCount(info.n), FormatCount(info.nnz),
                FormatFixed(info.quality.density, 2),
                FormatResidual(info.quality.residual_frobenius),
-               FormatMs(info.build_timings.plan_ms + info.build_timings.build_ms), info.matrix});
+               FormatMs(info.build_timings.setup_ms()), info.matrix});
   }
   session.out.Print(table.empty() ? "no preconditioners on the server\n"
                                   : table.Text(session.out.color()));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "client/cli/describe.h"
 #include "client/cli/json.h"
 #include "client/cli/output.h"
 
@@ -47,6 +48,7 @@ nlohmann::json SolveJson(const SolveReport& s) {
                  {"engine", std::string(Name(r.engine))},
                  {"method", std::string(Name(r.method))},
                  {"choice_reason", r.choice_reason},
+                 {"placement", r.placement},
                  {"nnz_ratio", r.nnz_ratio},
                  {"preconditioner", r.preconditioner},
                  {"device", r.device},
@@ -105,19 +107,18 @@ std::string SolveText(const SolveReport& s, bool color) {
   if (!r.choice_reason.empty()) facts.Add("chosen", r.choice_reason);
   facts.Add("method", std::string(Name(r.method)));
   const Timings& t = r.timings;
-  std::string setup = FormatMs(t.plan_ms + t.build_ms);
+  std::string setup = FormatMs(t.setup_ms());
   if (t.reused) {
     setup += "  (M was there already)";
-  } else if (t.rebuild) {
-    setup += "  (the plan was there already)";
-  } else if (t.plan_ms > 0) {
-    setup += "  (plan " + FormatMs(t.plan_ms) + ", build " + FormatMs(t.build_ms) + ")";
+  } else if (t.setup_ms() > 0) {
+    setup += "  " + SetupPhases(t);
   }
   facts.Add("set-up", setup);
   facts.Add("solve", FormatMs(t.solve_ms));
   facts.Add("total", FormatMs(t.total_ms) + "  (upload " + FormatMs(t.upload_ms) + ", queue " +
                          FormatMs(t.queue_ms) + ")");
   facts.Add("device", r.device);
+  if (!r.placement.empty()) facts.Add("placed", r.placement);
   facts.Add("matrix", r.matrix);
   if (!r.preconditioner.empty()) facts.Add("M", r.preconditioner);
   if (!s.args.out.empty()) facts.Add("solution", s.args.out);

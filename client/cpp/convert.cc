@@ -101,6 +101,9 @@ DeviceInfo FromProto(const v1::Device& in) {
   out.threads = in.threads();
   out.in_use = in.in_use();
   out.healthy = in.healthy();
+  out.unhealthy_reason = in.unhealthy_reason();
+  out.memory_used_bytes = in.memory_used_bytes();
+  out.memory_limit_bytes = in.memory_limit_bytes();
   return out;
 }
 
@@ -134,6 +137,9 @@ Timings FromProto(const v1::Timings& in) {
   out.bytes_down = in.bytes_down();
   out.rebuild = in.rebuild();
   out.reused = in.reused();
+  out.host_to_device_ms = in.host_to_device_ms();
+  out.device_to_host_ms = in.device_to_host_ms();
+  out.assemble_ms = in.assemble_ms();
   return out;
 }
 
@@ -176,6 +182,7 @@ PreconditionerInfo FromProto(const v1::Preconditioner& in) {
   out.matrix = in.matrix();
   out.spec = FromProto(in.spec());
   out.choice_reason = in.choice().reason();
+  out.placement = in.choice().placement();
   out.n = in.n();
   out.nnz = in.nnz();
   out.host_bytes = in.host_bytes();
@@ -241,6 +248,7 @@ BuildEstimate FromProto(const v1::EstimateBuildResponse& in) {
   out.n2_max = in.n2_max();
   out.engine = FromProto(in.choice().engine());
   out.choice_reason = in.choice().reason();
+  out.placement = in.choice().placement();
   return out;
 }
 

@@ -82,6 +82,7 @@ Expected<SolveResult> Assemble(const v1::SolveDone& done, int32_t rhs_count,
   result.method = FromProto(done.method());
   result.engine = FromProto(done.choice().engine());
   result.choice_reason = done.choice().reason();
+  result.placement = done.choice().placement();
   result.matrix = done.matrix();
   result.preconditioner = done.preconditioner();
   result.device = done.device();

@@ -100,6 +100,7 @@ struct Context {
   StopToken stop = {};
   ProgressSink* progress = nullptr;  // borrowed; may be null
   int threads = 0;                   // 0: all cores
+  int device = 0;                    // of plans and builds: index in Engine::Devices()
 };
 
 // The Status of a computation that gave up: CANCELLED/CANCELLED or DEADLINE_EXCEEDED/TIME_LIMIT.

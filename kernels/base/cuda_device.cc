@@ -1,5 +1,6 @@
 #include "kernels/base/cuda_device.h"
 
+#include <algorithm>
 #include <string>
 
 namespace spaid::kernels {
@@ -9,7 +10,8 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int
   if (cuda.interface == nullptr) {
     return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE", cuda.status);
   }
-  const int64_t limit = memory_limit > 0 ? memory_limit : info.memory_bytes;
+  const int64_t limit =
+      memory_limit > 0 ? std::min(memory_limit, info.memory_bytes) : info.memory_bytes;
   std::shared_ptr<CudaDevice> device(new CudaDevice(info, limit, *cuda.interface));
   char message[kCudaMessageBytes] = "";
   const int32_t result =
@@ -52,7 +54,15 @@ Status CudaDevice::Probe() {
   const auto lock = Lock();
   char message[kCudaMessageBytes] = "";
   const int32_t result = api_.probe(context_, message, sizeof(message));
-  return result == kSpaidCudaOk ? Status() : Failed(result, message);
+  if (result == kSpaidCudaOk || result == kSpaidCudaOutOfMemory) return {};
+  return Failed(kSpaidCudaDeviceLost, message);
+}
+
+int64_t CudaDevice::used_bytes() {
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+    used_bytes_ = api_.used_bytes(context_);
+  }
+  return used_bytes_;
 }
 
 }  // namespace spaid::kernels

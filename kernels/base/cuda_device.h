@@ -39,8 +39,12 @@ class CudaDevice {
   Status Failed(int32_t result, const char* message);
   // An error came after which the device answers nothing: it stays so.
   bool lost() const { return lost_.load(); }
-  // Does a small piece of work on the device.
+  // Does a small piece of work on the device; one that cannot even do that is lost. Full memory is
+  // no error: the device answers.
   Status Probe();
+  // Bytes that everything on the device takes. While something is computed on it: what it was
+  // before.
+  int64_t used_bytes();
 
  private:
   CudaDevice(const DeviceInfo& info, int64_t memory_limit, const SpaidCudaInterface& api)
@@ -52,6 +56,7 @@ class CudaDevice {
   SpaidCudaContext* context_ = nullptr;
   std::mutex mutex_;
   std::atomic<bool> lost_{false};
+  std::atomic<int64_t> used_bytes_{0};
 };
 
 // Texts of the C interface are no longer than this.

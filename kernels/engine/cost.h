@@ -16,4 +16,8 @@ struct CpuRates {
 };
 inline constexpr CpuRates kCpuRates;
 
+// A build that the CPU is predicted to finish in less is not worth a GPU's launches, copies and
+// place in its queue. To come from the figures of `kernels/bench`; until then a cautious guess.
+inline constexpr double kGpuWorthMs = 5;
+
 }  // namespace spaid::kernels

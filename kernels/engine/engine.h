@@ -1,6 +1,10 @@
 // The one face of the numerics: Estimate -> Plan -> Build (or rebuild) -> Solve. The daemon sees
 // this header only; a fake behind the same face serves the daemon's tests.
 //
+// An engine computes on the devices that it was made with. Static SPAI is planned and built on the
+// one that the context names; M always comes back to the host. Jacobi and every solve run on the
+// host's cores, whichever device the context names, for now.
+//
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
 //   auto plan = engine->MakePlan(choice->spec, a, nullptr, context);
@@ -27,6 +31,8 @@
 
 namespace spaid::kernels {
 
+class CudaDevice;
+
 enum class EngineKind { kAuto, kNone, kJacobi, kStaticSpai };
 
 struct PreconditionerSpec {
@@ -41,20 +47,34 @@ struct ResolvedSpec {
 };
 
 struct BuildEstimate {
-  int64_t host_bytes = 0;      // upper bound: plan + build + result
-  int64_t device_bytes = 0;    // 0 on the CPU
-  int64_t nnz_m = 0;           // upper bound; exact without keep_tau, row_match and post-filter
+  int64_t host_bytes = 0;    // upper bound: plan + build + result
+  int64_t device_bytes = 0;  // upper bound: plan + build on a CUDA device; 0 without one, or where
+                             // nothing is computed on it
+  int64_t nnz_m = 0;         // upper bound; exact without keep_tau, row_match and post-filter
   int64_t download_bytes = 0;  // CSC of M in fp64
-  double predicted_ms = 0;
+  double predicted_ms = 0;     // on the CPU
   double flops = 0;
   int64_t n1_max = 0, n2_max = 0;
+};
+
+// Of a plan or a build on a CUDA device; zeros on the CPU but for assemble_ms. Milliseconds of wall
+// clock, disjoint.
+struct DeviceTimings {
+  double host_to_device_ms = 0;
+  double device_to_host_ms = 0;
+  double assemble_ms = 0;    // the layouts of M on the host (also on the CPU)
+  int64_t device_bytes = 0;  // at once, at the most
+  int64_t host_columns = 0;  // of M, that the device left to the host
 };
 
 // What depends on the pattern of A (and of a user pattern) and the spec alone. Immutable.
 class Plan {
  public:
   virtual ~Plan() = default;
+  virtual int device() const { return 0; }  // that it is for: index in Engine::Devices()
   virtual int64_t host_bytes() const = 0;
+  virtual int64_t device_bytes() const { return 0; }    // held on its device
+  virtual DeviceTimings timings() const { return {}; }  // of its making
   // False where the plan read values (keep_tau): it does not serve new values.
   virtual bool serves_new_values() const = 0;
 };
@@ -76,7 +96,15 @@ class Preconditioner {
 struct BuildResult {
   std::shared_ptr<const Preconditioner> preconditioner;
   Quality quality;
-  double build_ms = 0;
+  double build_ms = 0;  // all of it; `timings` says what it went into besides arithmetic
+  DeviceTimings timings;
+};
+
+// How a device is.
+struct DeviceState {
+  bool lost = false;        // it answers nothing more in this process
+  int64_t used_bytes = 0;   // of a CUDA device, by this engine; while it computes: before that
+  int64_t limit_bytes = 0;  // that this engine may take of it; 0 for the CPU
 };
 
 // Thread-safe: several plans, builds and solves may run at once.
@@ -84,8 +112,12 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // What this engine computes on, CPU first.
+  // What this engine computes on, the CPU first where it is among them.
   virtual std::vector<DeviceInfo> Devices() const = 0;
+  // `device`: index in Devices().
+  virtual DeviceState State(int device) const = 0;
+  // Does a small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST, and other words of CUDA's.
+  virtual Status Probe(int device) const = 0;
 
   // kAuto becomes something concrete by a documented rule (resolve.cc), which can be built; kNone
   // where nothing can (a column of A stores no entry). Options of engines not chosen are reset, so
@@ -105,7 +137,8 @@ class Engine {
                                          const Context& context) const = 0;
 
   // `spec` resolved, not kNone (INVALID_ARGUMENT/ENGINE_NOT_RESOLVED, /NOTHING_TO_BUILD). Errors as
-  // of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL comes from Build.
+  // of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL comes from Build. On a CUDA
+  // device (context.device): RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST.
   virtual Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec,
                                                        const CscView& a,
                                                        const PatternView* user_pattern,
@@ -113,8 +146,8 @@ class Engine {
 
   // Errors: as of BuildStaticSpai and Jacobi; INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for
   // another kind, size or pattern, or for other pattern options (max_nnz aside: the plan met its
-  // own). Of a user pattern the plan's counts. FAILED_PRECONDITION/VALUES_NEEDED for a pattern
-  // alone.
+  // own), or another device than context.device. Of a user pattern the plan's counts.
+  // FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone. On a CUDA device as MakePlan.
   virtual Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec,
                                     const CscView& a, const Context& context) const = 0;
 
@@ -132,5 +165,7 @@ class Engine {
 };
 
 std::unique_ptr<Engine> MakeCpuEngine();
+// The CPU (`cpu`), then `gpus`; at least one of all.
+std::unique_ptr<Engine> MakeEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus);
 
 }  // namespace spaid::kernels

@@ -3,7 +3,7 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
-#include "kernels/engine/cpu_engine.h"
+#include "kernels/engine/engine_parts.h"
 
 namespace spaid::kernels {
 namespace {
@@ -30,7 +30,7 @@ BuildEstimate EstimateJacobi(const PatternView& a, int threads) {
   e.nnz_m = n;
   e.download_bytes = CscBytes(n, n);
   // M, and the residual norms twice: as they come and sorted.
-  e.host_bytes = static_cast<int64_t>(sizeof(CpuPlan) + sizeof(CpuPreconditioner)) +
+  e.host_bytes = static_cast<int64_t>(sizeof(EnginePlan) + sizeof(HostPreconditioner)) +
                  CscBytes(n, n) + 2 * n * static_cast<int64_t>(sizeof(double));
   e.flops = 4.0 * static_cast<double>(a.nnz());
   e.predicted_ms = StreamMs(static_cast<double>(CscBytes(n, a.nnz()) + e.host_bytes), threads);
@@ -53,10 +53,11 @@ Result<BuildEstimate> EstimateSpai(const StaticSpaiOptions& options, const Patte
   e.n2_max = counts->n2_max;
   e.download_bytes = CscBytes(a.n_cols, e.nnz_m);
   // The row layout of M and its list of row blocks (at most one a row) come on top of the build.
-  e.host_bytes = static_cast<int64_t>(sizeof(CpuPlan) + sizeof(CpuPreconditioner)) +
+  e.host_bytes = static_cast<int64_t>(sizeof(EnginePlan) + sizeof(HostPreconditioner)) +
                  counts->plan_bytes + counts->build_bytes + CscBytes(a.n_cols, e.nnz_m) +
                  2 * (a.n_cols + 2) * static_cast<int64_t>(sizeof(int64_t)) +
                  RowScratchBytes(a.n_cols, e.nnz_m);
+  e.device_bytes = counts->device_bytes;
   e.flops = options.local_solver == LocalSolver::kQr ? counts->qr_flops
             : options.local_solver == LocalSolver::kGram
                 ? counts->gram_flops
@@ -103,8 +104,8 @@ double PredictJacobiIterationMs(int64_t n, int64_t nnz, int threads) {
   return StreamMs(bytes, threads);
 }
 
-Result<BuildEstimate> EstimateCpuBuild(const PreconditionerSpec& spec, const PatternView& a,
-                                       const PatternView* user_pattern, const Context& context) {
+Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const PatternView& a,
+                                    const PatternView* user_pattern, const Context& context) {
   switch (spec.engine) {
     case EngineKind::kNone:
       return BuildEstimate{};

@@ -17,7 +17,7 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
-#include "kernels/engine/cpu_engine.h"
+#include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/engine/options.h"
 
@@ -87,7 +87,7 @@ Result<ResolvedSpec> ChooseByCost(const PreconditionerSpec& spec, const CscView&
                                   const Context& context) {
   ResolvedSpec out{spec, ""};
   out.spec.engine = EngineKind::kStaticSpai;
-  auto estimate = EstimateCpuBuild(out.spec, a, user_pattern, context);
+  auto estimate = EstimateBuild(out.spec, a, user_pattern, context);
   if (!estimate.ok()) return estimate.status();
   const double iteration_ms = PredictJacobiIterationMs(d.n, d.nnz, ResolveThreads(context.threads));
   const double worth_ms = kIterationsWorth * iteration_ms;

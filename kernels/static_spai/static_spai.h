@@ -54,8 +54,9 @@ struct StaticSpaiCounts {
   // Plan and build on one thread, by the measured costs of the local solver that the options
   // choose. An estimate takes them from a sample of the columns.
   double predicted_ns = 0;
-  int64_t plan_bytes = 0;   // host bytes the plan holds
-  int64_t build_bytes = 0;  // upper bound on further host bytes of a build, M included
+  int64_t plan_bytes = 0;    // host bytes the plan holds
+  int64_t build_bytes = 0;   // upper bound on further host bytes of a build, M included
+  int64_t device_bytes = 0;  // of estimates: upper bound on a CUDA device's bytes, plan and build
 };
 
 // What depends on the pattern alone; immutable, thread-safe.

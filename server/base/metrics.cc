@@ -74,7 +74,7 @@ struct Metrics::Families {
       AddCounter("spaid_build_columns_total",
                  "Columns of M by what became of them: solved iteratively, of "
                  "these not_converged, rescued by QR, rank_deficient, "
-                 "zero, non_finite.");
+                 "zero, non_finite; of builds on a GPU left_to_host.");
   Family<Histogram>& build_phase =
       AddHistogram("spaid_build_phase_seconds", "Time of the phases of a build.");
   Counter& rebuilds =
@@ -117,6 +117,13 @@ struct Metrics::Families {
   Gauge& preparing_limit = AddGauge("spaid_preparing_limit", "Requests that may wait so.").Add({});
   Family<Gauge>& buffer_bytes = AddGauge("spaid_buffer_bytes", "Bytes of a budget in use.");
   Family<Gauge>& buffer_limit = AddGauge("spaid_buffer_limit_bytes", "Bytes of a budget.");
+
+  Family<Gauge>& device_healthy =
+      AddGauge("spaid_device_healthy", "1 while the device takes work; 0: it was lost.");
+  Family<Gauge>& device_bytes = AddGauge(
+      "spaid_device_memory_bytes", "Bytes of a GPU that the daemon took, when it last was idle.");
+  Family<Gauge>& device_limit =
+      AddGauge("spaid_device_memory_limit_bytes", "Bytes of a GPU that the daemon may take.");
 
   Family<Gauge>& build_info =
       AddGauge("spaid_build_info", "1; the labels say which build this is.");
@@ -225,6 +232,15 @@ void Metrics::SetPreparing(int64_t queued, int64_t limit) {
 void Metrics::SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes) {
   families_->buffer_bytes.Add({{"buffer", S(buffer)}}).Set(static_cast<double>(bytes));
   families_->buffer_limit.Add({{"buffer", S(buffer)}}).Set(static_cast<double>(limit_bytes));
+}
+
+void Metrics::SetDevice(std::string_view device, bool healthy, int64_t used_bytes,
+                        int64_t limit_bytes) {
+  const prometheus::Labels labels{{"device", S(device)}};
+  families_->device_healthy.Add(labels).Set(healthy ? 1 : 0);
+  if (limit_bytes <= 0) return;
+  families_->device_bytes.Add(labels).Set(static_cast<double>(used_bytes));
+  families_->device_limit.Add(labels).Set(static_cast<double>(limit_bytes));
 }
 
 void Metrics::SetBuildInfo(std::string_view version) {

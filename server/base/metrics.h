@@ -35,11 +35,12 @@ class Metrics {
   void SetQueue(int64_t queued, int64_t running, double eta_seconds);
 
   // Numerics. `what`: "iterative", "not_converged", "rescued", "rank_deficient", "zero",
-  // "non_finite".
+  // "non_finite", "left_to_host".
   void Columns(std::string_view what, int64_t count);
-  void BuildPhase(std::string_view phase, double seconds);  // "plan", "build"
-  void Rebuild();                                           // a build whose plan was cached
-  void Reused();  // a preconditioner that was there already
+  // "plan", "build", "assemble"; on a GPU "host_to_device", "device_to_host" too.
+  void BuildPhase(std::string_view phase, double seconds);
+  void Rebuild();  // a build whose plan was cached
+  void Reused();   // a preconditioner that was there already
   void SolveEnded(std::string_view method, std::string_view outcome, int64_t iterations,
                   double seconds);
 
@@ -61,6 +62,9 @@ class Metrics {
   void SetStreams(int64_t open, int64_t limit);
   void SetPreparing(int64_t queued, int64_t limit);  // requests that wait for the executor
   void SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes);
+
+  // Devices that work is placed on. `device`: "cpu", "gpu:0". Bytes of GPUs alone (limit 0: none).
+  void SetDevice(std::string_view device, bool healthy, int64_t used_bytes, int64_t limit_bytes);
 
   // Process.
   void SetBuildInfo(std::string_view version);

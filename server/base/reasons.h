@@ -71,9 +71,13 @@ inline constexpr std::string_view kBadToken = "BAD_TOKEN";
 inline constexpr std::string_view kBadTenant = "BAD_TENANT";
 inline constexpr std::string_view kStalledSender = "STALLED_SENDER";
 inline constexpr std::string_view kInternal = "INTERNAL";
+// Of devices: UNAVAILABLE and RESOURCE_EXHAUSTED; the kernels make them too.
+inline constexpr std::string_view kDeviceLost = "DEVICE_LOST";
+inline constexpr std::string_view kDeviceOutOfMemory = "DEVICE_OUT_OF_MEMORY";
 
 // Start-up only (on stderr, never on the wire).
 inline constexpr std::string_view kBadFlag = "BAD_FLAG";
+inline constexpr std::string_view kDeviceUnavailable = "DEVICE_UNAVAILABLE";
 inline constexpr std::string_view kBadCertificate = "BAD_CERTIFICATE";
 inline constexpr std::string_view kBadTokensFile = "BAD_TOKENS_FILE";
 inline constexpr std::string_view kCannotListen = "CANNOT_LISTEN";

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
+#include "server/engine/devices.h"
 #include "server/sched/job.h"
 
 namespace spaid::server {
@@ -28,8 +30,8 @@ class JobBridge : public kernels::ProgressSink {
   JobBridge(const JobBridge&) = delete;
   JobBridge& operator=(const JobBridge&) = delete;
 
-  kernels::Context context() {
-    return {.stop = source_.token(), .progress = this, .threads = threads_};
+  kernels::Context context(int device = 0) {
+    return {.stop = source_.token(), .progress = this, .threads = threads_, .device = device};
   }
 
   void OnProgress(kernels::Stage stage, int64_t done, int64_t total) override {
@@ -64,6 +66,21 @@ absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
   return ToAbsl(kernels::StopStatus(reason, what));
 }
 
+std::vector<std::string> NamesOf(const std::vector<kernels::DeviceInfo>& devices) {
+  std::vector<std::string> names;
+  for (const kernels::DeviceInfo& device : devices) names.push_back(DeviceName(device));
+  return names;
+}
+
+// Of each device, what cached plans may keep of it.
+std::vector<int64_t> PlanBytes(const kernels::Engine& engine, size_t devices) {
+  std::vector<int64_t> bytes;
+  for (size_t d = 0; d < devices; ++d) {
+    bytes.push_back(engine.State(static_cast<int>(d)).limit_bytes / 2);
+  }
+  return bytes;
+}
+
 absl::Status ValuesNeeded(const char* what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason::kValuesNeeded,
                    absl::StrCat("the matrix is a pattern without values, which ", what,
@@ -73,7 +90,17 @@ absl::Status ValuesNeeded(const char* what) {
 }  // namespace
 
 EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options)
-    : engine_(engine), options_(options), plans_(options.plan_cache_bytes) {}
+    : engine_(engine),
+      options_(options),
+      devices_(engine.Devices()),
+      names_(NamesOf(devices_)),
+      plans_(options.plan_cache_bytes, PlanBytes(engine, devices_.size())) {}
+
+absl::Status EngineAdapter::Probe(size_t device) const {
+  return ToAbsl(engine_.Probe(static_cast<int>(device)));
+}
+
+void EngineAdapter::DropPlans(size_t device) const { plans_.DropPool(device); }
 
 absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
     kernels::CscMatrix raw, kernels::Layout layout, const PrepareOptions& options) const {
@@ -216,34 +243,74 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t n_rhs,
       .Meta("limit", options_.max_build_bytes);
 }
 
+absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
+    const kernels::PreconditionerSpec& spec, const std::string& key, const Matrix& a,
+    const Matrix* pattern, const kernels::Context& context,
+    std::shared_ptr<const kernels::Plan>* plan, BuiltPreconditioner* built) const {
+  if (!*plan) {
+    const TimePoint start = options_.clock->Now();
+    const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
+    auto made = engine_.MakePlan(spec, a.csc, pattern ? &user : nullptr, context);
+    if (!made.ok()) return ToAbsl(made.status());
+    *plan = std::move(made).value();
+    const kernels::DeviceTimings timings = (*plan)->timings();
+    const double copies = timings.host_to_device_ms + timings.device_to_host_ms;
+    built->plan_ms = std::max(0.0, ToMs(options_.clock->Now() - start) - copies);
+    built->host_to_device_ms = timings.host_to_device_ms;
+    built->device_to_host_ms = timings.device_to_host_ms;
+    if ((*plan)->serves_new_values()) {
+      plans_.Put(key, *plan, (*plan)->host_bytes(), static_cast<size_t>(context.device),
+                 (*plan)->device_bytes());
+    }
+  }
+  const TimePoint start = options_.clock->Now();
+  auto result = engine_.Build(**plan, spec, a.csc, context);
+  if (!result.ok()) return ToAbsl(result.status());
+  const kernels::DeviceTimings& timings = result->timings;
+  const double others = timings.host_to_device_ms + timings.device_to_host_ms + timings.assemble_ms;
+  built->build_ms = std::max(0.0, ToMs(options_.clock->Now() - start) - others);
+  built->assemble_ms = timings.assemble_ms;
+  built->host_to_device_ms += timings.host_to_device_ms;
+  built->device_to_host_ms += timings.device_to_host_ms;
+  return std::move(result).value();
+}
+
 absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tenant,
                                                          const ResolvedBuild& build,
                                                          const Matrix& a, const Matrix* pattern,
+                                                         const std::string& device,
                                                          Job& job) const {
+  const auto named = std::find(names_.begin(), names_.end(), device);
+  if (named == names_.end()) {
+    return MakeError(absl::StatusCode::kInternal, reason::kInternal,
+                     absl::StrCat("a build for '", device, "', which is no device here"));
+  }
+  const auto index = static_cast<size_t>(named - names_.begin());
   JobBridge bridge(job, options_.threads);
-  BuiltPreconditioner built;
+  const kernels::Context context = bridge.context(static_cast<int>(index));
   kernels::PreconditionerSpec spec = build.spec;
   if (options_.max_build_bytes > 0) {
     spec.static_spai.pattern.max_nnz =
         std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
   }
-  // A plan is a tenant's own: what another tenant computes must not show in one's timings.
-  const std::string key = absl::StrCat(tenant.size(), ":", tenant, build.plan_key);
+  // A plan is a device's, and a tenant's own: what another tenant computes must not show in one's
+  // timings.
+  const std::string key = absl::StrCat(device, "|", tenant.size(), ":", tenant, build.plan_key);
   std::shared_ptr<const kernels::Plan> plan = plans_.Get(key);
+  BuiltPreconditioner built;
   built.rebuild = plan != nullptr;
-  if (!plan) {
-    const TimePoint start = options_.clock->Now();
-    const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
-    auto made = engine_.MakePlan(spec, a.csc, pattern ? &user : nullptr, bridge.context());
-    if (!made.ok()) return ToAbsl(made.status());
-    plan = std::move(made).value();
-    built.plan_ms = ToMs(options_.clock->Now() - start);
-    if (plan->serves_new_values()) plans_.Put(key, plan, plan->host_bytes());
+  auto result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
+  if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
+    // Plans are kept for speed alone.
+    const int64_t dropped = plans_.DropPool(index);
+    Log(LogLevel::kWarning, "device_out_of_memory",
+        {{"device", device},
+         {"job", job.name()},
+         {"plans_dropped", dropped},
+         {"error", std::string(result.status().message())}});
+    result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   }
-  const TimePoint start = options_.clock->Now();
-  auto result = engine_.Build(*plan, spec, a.csc, bridge.context());
-  if (!result.ok()) return ToAbsl(result.status());
-  built.build_ms = ToMs(options_.clock->Now() - start);
+  if (!result.ok()) return result.status();
   built.kernel = std::move(result->preconditioner);
   built.quality = std::move(result->quality);
   if (Metrics* metrics = options_.metrics) {
@@ -253,6 +320,12 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
       metrics->BuildPhase("plan", built.plan_ms / 1e3);
     }
     metrics->BuildPhase("build", built.build_ms / 1e3);
+    metrics->BuildPhase("assemble", built.assemble_ms / 1e3);
+    if (devices_[index].backend == kernels::Backend::kCuda) {
+      metrics->BuildPhase("host_to_device", built.host_to_device_ms / 1e3);
+      metrics->BuildPhase("device_to_host", built.device_to_host_ms / 1e3);
+      metrics->Columns("left_to_host", result->timings.host_columns);
+    }
     metrics->Columns("iterative", built.quality.iterative_columns);
     metrics->Columns("not_converged", built.quality.not_converged_columns);
     metrics->Columns("rescued", built.quality.rescued_columns);

@@ -21,6 +21,7 @@
 #include "server/engine/arrival.h"
 #include "server/engine/convert.h"
 #include "server/engine/entities.h"
+#include "server/sched/scheduler.h"
 #include "server/store/byte_lru.h"
 
 namespace spaid::server {
@@ -30,6 +31,7 @@ class Metrics;
 
 struct EngineAdapterOptions {
   int threads = 0;  // of one job; 0: all cores
+  // Host bytes. On a GPU, plans may keep half of what the daemon may take of it.
   int64_t plan_cache_bytes = int64_t{1} << 30;
   int64_t max_build_bytes = 0;   // upper bound on the estimated host bytes of a build; 0: none
   int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
@@ -54,10 +56,19 @@ struct ResolvedBuild {
   std::string content_key;  // matrix with values, base pattern, spec: what a result depends on
 };
 
+// Where a job may run, by the devices of the engine.
+struct Placement {
+  DeviceMask devices = kAnyDevice;
+  DeviceMask fallback = 0;  // once those are lost
+  bool on_gpu = false;      // something is computed there
+  std::string why;          // empty where there was nothing to choose from
+};
+
 struct BuiltPreconditioner {
   std::shared_ptr<const kernels::Preconditioner> kernel;
   kernels::Quality quality;
-  double plan_ms = 0, build_ms = 0;
+  // Disjoint.
+  double plan_ms = 0, build_ms = 0, assemble_ms = 0, host_to_device_ms = 0, device_to_host_ms = 0;
   bool rebuild = false;  // the plan came from the cache
 };
 
@@ -68,8 +79,17 @@ class EngineAdapter {
   // `engine` and what the options borrow outlive the adapter.
   EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options);
 
-  // Devices that work is placed on, in the order of use.
-  std::vector<kernels::DeviceInfo> Devices() const { return engine_.Devices(); }
+  // Devices that work is placed on, the CPU first where it is among them; and their names.
+  const std::vector<kernels::DeviceInfo>& devices() const { return devices_; }
+  const std::vector<std::string>& device_names() const { return names_; }
+  // `device`: index in devices().
+  kernels::DeviceState DeviceState(size_t device) const {
+    return engine_.State(static_cast<int>(device));
+  }
+  // A small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST.
+  absl::Status Probe(size_t device) const;
+  // Drops the cached plans of a device.
+  void DropPlans(size_t device) const;
 
   // Validates, converts to canonical CSC, diagnoses, digests. Takes the arrays over. O(nnz) time:
   // not for a reactor's thread. Errors: kernels/sparse/validation.h, with the fields as they are
@@ -93,6 +113,14 @@ class EngineAdapter {
   absl::StatusOr<kernels::BuildEstimate> Estimate(const ResolvedBuild& build, const Matrix& a,
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
+  // Where a build runs. Static SPAI: on a GPU where the CPU would take long enough (kernels/engine/
+  // cost.h) and its memory suffices, else on the CPU where that is among the devices. All else is
+  // work of the host: the CPU's where that is among the devices, else done on the thread of any
+  // GPU's worker. Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: device bytes),
+  // UNAVAILABLE/DEVICE_LOST.
+  absl::StatusOr<Placement> Place(const ResolvedBuild& build,
+                                  const kernels::BuildEstimate& estimate) const;
+  Placement PlaceHostWork() const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
   // The same where M could not be stored afterwards: over max_result_bytes.
@@ -102,9 +130,12 @@ class EngineAdapter {
   absl::Status AdmitSolve(const Matrix& a, int64_t n_rhs,
                           const kernels::SolveOptions& options) const;
 
-  // Plans (or takes a cached plan of this tenant) and builds. Errors: the kernels'.
+  // Plans (or takes a cached plan of this tenant) and builds on `device`, one of device_names().
+  // Where that is out of memory, its cached plans go, and it is tried once more. Errors: the
+  // kernels'.
   absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ResolvedBuild& build,
-                                            const Matrix& a, const Matrix* pattern, Job& job) const;
+                                            const Matrix& a, const Matrix* pattern,
+                                            const std::string& device, Job& job) const;
 
   // Decides kAuto and refuses what cannot work. Errors: Engine::ResolveMethod.
   absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
@@ -118,8 +149,17 @@ class EngineAdapter {
   ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
 
  private:
+  absl::StatusOr<kernels::BuildResult> PlanAndBuild(const kernels::PreconditionerSpec& spec,
+                                                    const std::string& key, const Matrix& a,
+                                                    const Matrix* pattern,
+                                                    const kernels::Context& context,
+                                                    std::shared_ptr<const kernels::Plan>* plan,
+                                                    BuiltPreconditioner* built) const;
+
   const kernels::Engine& engine_;
   const EngineAdapterOptions options_;
+  const std::vector<kernels::DeviceInfo> devices_;
+  const std::vector<std::string> names_;
   mutable ByteLru<kernels::Plan> plans_;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
+#include "server/engine/devices.h"
 
 namespace spaid::server {
 namespace {
@@ -64,6 +65,15 @@ absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant
   auto estimate = parts_.adapter->Estimate(prepared.build, a, pattern, stop);
   if (!estimate.ok()) return WithFieldPrefix(estimate.status(), field);
   prepared.estimate = *estimate;
+  auto placement = parts_.adapter->Place(prepared.build, prepared.estimate);
+  if (placement.ok()) {
+    prepared.placement = *std::move(placement);
+    prepared.build.choice.set_placement(prepared.placement.why);
+    if (!prepared.placement.on_gpu) prepared.estimate.device_bytes = 0;
+  } else {
+    prepared.refused = placement.status();
+    prepared.build.choice.set_placement(std::string(prepared.refused.message()));
+  }
   return prepared;
 }
 
@@ -90,10 +100,13 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
   }
   const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
   ASSIGN_OR_RETURN(BuiltPreconditioner built,
-                   parts_.adapter->Build(tenant, prepared.build, *a.value, pattern, job));
+                   parts_.adapter->Build(tenant, prepared.build, *a.value, pattern, device, job));
   job.UpdateTimings([&](v1::Timings& timings) {
     timings.set_plan_ms(built.plan_ms);
     timings.set_build_ms(built.build_ms);
+    timings.set_assemble_ms(built.assemble_ms);
+    timings.set_host_to_device_ms(built.host_to_device_ms);
+    timings.set_device_to_host_ms(built.device_to_host_ms);
     timings.set_rebuild(built.rebuild);
   });
   auto entry = std::make_shared<Preconditioner>();
@@ -102,6 +115,9 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
   entry->matrix = a.handle;
   entry->spec = prepared.build.proto;
   entry->choice = prepared.build.choice;
+  if (prepared.placement.on_gpu && device == kCpuName) {
+    entry->choice.set_placement("cpu: the GPU failed while the build waited for it");
+  }
   entry->timings = job.timings();
   entry->device = device;
   entry->created = parts_.clock->WallNow();
@@ -148,6 +164,7 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
   const Job::AttachOptions attach{.detach = request.terms.detach,
                                   .deadline = request.terms.deadline};
   const auto submit = [&]() -> absl::StatusOr<JobCoalescer::Ticket> {
+    RETURN_IF_ERROR(prepared->refused);
     RETURN_IF_ERROR(parts_.adapter->AdmitBuild(prepared->estimate));
     RETURN_IF_ERROR(parts_.adapter->AdmitResult(prepared->estimate));
     JobCoalescer::Ticket ticket;
@@ -160,7 +177,9 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
     RETURN_IF_ERROR(Submit(ticket.job,
                            {.predicted_ms = prepared->estimate.predicted_ms,
                             .host_bytes = prepared->estimate.host_bytes,
-                            .device_bytes = prepared->estimate.device_bytes},
+                            .device_bytes = prepared->estimate.device_bytes,
+                            .devices = prepared->placement.devices,
+                            .fallback = prepared->placement.fallback},
                            [this, tenant = request.tenant, matrix = request.matrix, prepared](
                                Job& job, const std::string& device) -> absl::Status {
                              auto outcome = std::make_shared<BuildOutcome>();
@@ -201,6 +220,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   auto work = std::make_shared<SolveWork>();
   kernels::EngineKind kind = kernels::EngineKind::kNone;
   JobEstimate estimate;
+  estimate.devices = parts_.adapter->PlaceHostWork().devices;
   int64_t nnz_m = 0;
   if (request.preconditioner) {
     const Preconditioner& m = *request.preconditioner->value;
@@ -221,10 +241,13 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
       // Held from now on, so that it cannot be evicted while this solve waits.
       work->found = parts_.preconditioners->Find(request.tenant, work->prepared->build.content_key);
       if (!work->found) {
+        RETURN_IF_ERROR(work->prepared->refused);
         RETURN_IF_ERROR(parts_.adapter->AdmitBuild(work->prepared->estimate));
         estimate = {.predicted_ms = work->prepared->estimate.predicted_ms,
                     .host_bytes = work->prepared->estimate.host_bytes,
-                    .device_bytes = work->prepared->estimate.device_bytes};
+                    .device_bytes = work->prepared->estimate.device_bytes,
+                    .devices = work->prepared->placement.devices,
+                    .fallback = work->prepared->placement.fallback};
       }
     }
   } else {
@@ -289,6 +312,7 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
   done.set_matrix(request.matrix.handle);
   if (m) {
     const Preconditioner& used = *m->value;
+    done.mutable_choice()->set_placement(used.choice.placement());
     done.set_preconditioner(m->handle);
     done.set_nnz_ratio(static_cast<double>(used.m().nnz()) /
                        std::max(1.0, static_cast<double>(request.matrix.value->csc.nnz())));

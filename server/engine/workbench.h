@@ -120,6 +120,8 @@ class Workbench {
     ResolvedBuild build;
     std::optional<Stored<Matrix>> pattern;
     kernels::BuildEstimate estimate;
+    Placement placement;
+    absl::Status refused;  // no device takes it: an error of the build, not of an estimate
   };
   struct SolveWork {
     SolveRequest request;

@@ -14,12 +14,12 @@ ShutdownSignals::ShutdownSignals() {
 }
 
 std::string ShutdownSignals::Wait(std::chrono::milliseconds every,
-                                  const std::function<void()>& meanwhile) {
+                                  const std::function<bool()>& meanwhile) {
   while (true) {
     if (const int signal = Take(every); signal != 0) {
       return signal == SIGTERM ? "SIGTERM" : "SIGINT";
     }
-    meanwhile();
+    if (!meanwhile()) return "";
   }
 }
 

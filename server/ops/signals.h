@@ -1,7 +1,7 @@
 // SIGTERM and SIGINT as something to wait for, on a thread of one's choice.
 //
 //   ShutdownSignals signals;          // before any other thread starts: they inherit the mask
-//   signals.Wait(1s, [] { ... });     // -> "SIGTERM"
+//   signals.Wait(1s, [] { return true; });     // -> "SIGTERM"
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,9 @@ class ShutdownSignals {
   // Blocks both in this thread and those it starts from now on, and ignores SIGPIPE.
   ShutdownSignals();
 
-  // Until one comes; its name. Runs `meanwhile` each `every` till then.
-  std::string Wait(std::chrono::milliseconds every, const std::function<void()>& meanwhile);
+  // Until one comes; its name. Runs `meanwhile` each `every` till then, which ends the wait by
+  // false: "".
+  std::string Wait(std::chrono::milliseconds every, const std::function<bool()>& meanwhile);
   // At most `timeout`; false: none came.
   bool WaitFor(std::chrono::milliseconds timeout);
 

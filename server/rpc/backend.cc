@@ -92,10 +92,14 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                   [this](int64_t missing) { jobs_.DropResults(missing); }),
       jobs_({.max_ended_bytes = options_.ended_job_bytes}),
       streams_(options_.streams),
-      scheduler_({.devices = {"cpu"},
-                  .max_queued = options_.max_queued_jobs,
-                  .metrics = metrics,
-                  .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); }}),
+      scheduler_(
+          {.devices = adapter_.device_names(),
+           .max_queued = options_.max_queued_jobs,
+           .metrics = metrics,
+           .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); },
+           .probe = [this](size_t device) { return adapter_.Probe(device); },
+           .probe_every = options_.probe_every,
+           .on_lost = [this](size_t device, const absl::Status&) { adapter_.DropPlans(device); }}),
       workbench_({.adapter = &adapter_,
                   .matrices = &matrices_,
                   .preconditioners = &preconditioners_,
@@ -151,6 +155,11 @@ absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits, boo
 }
 
 void Backend::SetGauges() {
+  for (size_t d = 0; d < adapter_.device_names().size(); ++d) {
+    const kernels::DeviceState state = adapter_.DeviceState(d);
+    metrics_->SetDevice(adapter_.device_names()[d], scheduler_.DeviceStatus(d).ok(),
+                        state.used_bytes, state.limit_bytes);
+  }
   metrics_->SetStore("matrices", Figures(matrices_.stats()));
   metrics_->SetStore("preconditioners", Figures(preconditioners_.stats()));
   const auto plans = adapter_.plan_cache();

@@ -43,6 +43,7 @@ struct BackendOptions {
   StreamLimits streams;
   int threads = 0;  // of one job; 0: all cores
   std::string version = "0.0.0";
+  std::chrono::milliseconds probe_every{10'000};  // idle devices are looked at
   std::string cuda_status;                        // for GetServerInfo
   std::vector<kernels::DeviceInfo> idle_devices;  // listed, not used
 };
@@ -64,6 +65,7 @@ class Backend {
   ByteBudget& rhs_budget() { return rhs_budget_; }
   JobTable& jobs() { return jobs_; }
   Scheduler& scheduler() { return scheduler_; }
+  const Scheduler& scheduler() const { return scheduler_; }
   Workbench& workbench() { return workbench_; }
   UploadTable& uploads() { return uploads_; }
   LiveStreams& streams() { return streams_; }
@@ -87,8 +89,11 @@ class Backend {
   void Refuse();
   // While draining: UNAVAILABLE/DRAINING with a retry delay.
   absl::Status CheckServing() const;
+  // Whether any device is left that works: without one the server is of no use.
+  bool any_device() const { return scheduler_.healthy() != 0; }
   void SetDraining() { draining_ = true; }
   bool draining() const { return draining_; }
+  bool ready() const { return !draining_ && any_device(); }
 
   // What the request's limits, the server's and the call's deadline make together. `field`:
   // "header.limits". Errors: BAD_LIMIT.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/devices.h"
 #include "server/rpc/unary.h"
 
 namespace spaid::server {
@@ -14,11 +15,11 @@ void Set(google::protobuf::Duration* out, std::chrono::milliseconds value) {
   out->set_nanos(static_cast<int32_t>(value.count() % 1000 * 1'000'000));
 }
 
-void Add(v1::GetServerInfoResponse* response, const kernels::DeviceInfo& device, bool in_use,
-         int threads) {
+v1::Device* Add(v1::GetServerInfoResponse* response, const kernels::DeviceInfo& device, bool in_use,
+                int threads) {
   v1::Device* out = response->add_devices();
   const bool cpu = device.backend == kernels::Backend::kCpu;
-  out->set_name(cpu ? "cpu" : absl::StrCat("gpu:", device.index));
+  out->set_name(DeviceName(device));
   out->set_kind(cpu ? v1::DEVICE_KIND_CPU : v1::DEVICE_KIND_CUDA);
   out->set_model(device.name);
   out->set_uuid(device.uuid);
@@ -29,7 +30,20 @@ void Add(v1::GetServerInfoResponse* response, const kernels::DeviceInfo& device,
   }
   out->set_threads(cpu && threads > 0 ? threads : device.threads);
   out->set_in_use(in_use);
-  out->set_healthy(true);  // a device that does not answer is not listed
+  out->set_healthy(true);  // one that did not answer at the start is not listed
+  return out;
+}
+
+void AddInUse(v1::GetServerInfoResponse* response, const Backend& backend, size_t device) {
+  v1::Device* out = Add(response, backend.adapter().devices()[device], /*in_use=*/true,
+                        backend.options().threads);
+  if (const absl::Status status = backend.scheduler().DeviceStatus(device); !status.ok()) {
+    out->set_healthy(false);
+    out->set_unhealthy_reason(std::string(status.message()));
+  }
+  const kernels::DeviceState state = backend.adapter().DeviceState(device);
+  out->set_memory_used_bytes(state.used_bytes);
+  out->set_memory_limit_bytes(state.limit_bytes);
 }
 
 }  // namespace
@@ -42,8 +56,8 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
                  const BackendOptions& options = backend_->options();
                  response->set_version(options.version);
                  SetTime(backend_->start_time(), response->mutable_start_time());
-                 for (const auto& device : backend_->adapter().Devices()) {
-                   Add(response, device, /*in_use=*/true, options.threads);
+                 for (size_t d = 0; d < backend_->adapter().devices().size(); ++d) {
+                   AddInUse(response, *backend_, d);
                  }
                  for (const auto& device : options.idle_devices) {
                    Add(response, device, /*in_use=*/false, 0);

@@ -31,7 +31,12 @@ constexpr std::chrono::milliseconds kMinRetry{100}, kMaxRetry{60'000};
 class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
  public:
   explicit Core(SchedulerOptions options)
-      : options_(std::move(options)), running_(options_.devices.size()) {}
+      : options_(std::move(options)),
+        running_(options_.devices.size()),
+        lost_(options_.devices.size()),
+        healthy_(options_.devices.size() >= kMaxDevices ? kAnyDevice
+                                                        : DeviceBit(options_.devices.size()) - 1),
+        ratios_(options_.devices.size()) {}
 
   void StartThreads() {
     for (size_t i = 0; i < options_.devices.size(); ++i) {
@@ -53,6 +58,14 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   absl::Status Submit(std::shared_ptr<Job> job, const JobEstimate& estimate, JobWork work);
   std::optional<Place> Where(const Job& job) const;
   Load load() const;
+  DeviceMask healthy() const {
+    std::lock_guard lock(mutex_);
+    return healthy_;
+  }
+  absl::Status DeviceStatus(size_t device) const {
+    std::lock_guard lock(mutex_);
+    return lost_.at(device);
+  }
   void StartDrain(TimePoint deadline);
   bool Drain(TimePoint deadline);
   void StopAll();
@@ -76,23 +89,41 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
     double eta_ms;
   };
 
+  // Actual over predicted time on one device: of builds, of solves.
+  struct Ratio {
+    double value[2] = {1, 1};
+    bool measured[2] = {false, false};
+  };
+  // When each device is through with what runs and with the jobs put on it, in milliseconds.
+  struct Timeline {
+    std::vector<double> free_at;
+    // The device among `devices`, of which there is one, that is free first.
+    size_t First(DeviceMask devices) const;
+  };
+
   TimePoint Now() const { return options_.clock->Now(); }
   static size_t KindIndex(const Job& job) { return job.kind() == v1::JOB_KIND_SOLVE ? 1 : 0; }
-  double CorrectedMs(const Job& job, double predicted_ms) const {
-    return std::max(predicted_ms, kMinPredictedMs) * ratio_[KindIndex(job)];
+  double CorrectedMs(const Job& job, double predicted_ms, size_t device) const {
+    return std::max(predicted_ms, kMinPredictedMs) * ratios_[device].value[KindIndex(job)];
   }
   bool IdleLocked() const {
     return queue_.empty() && finishing_ == 0 &&
            std::none_of(running_.begin(), running_.end(), [](const Running& r) { return r.job; });
   }
-  double RunningMsLocked() const;
-  double EtaLocked(size_t ahead) const;
-  absl::Status AdmitLocked() const;
+  Timeline RunningLocked() const;
+  // Puts a queued job where it will run; the milliseconds until it starts.
+  double Put(const Queued& queued, Timeline* timeline) const;
+  double EtaLocked(size_t ahead, DeviceMask devices) const;
+  int64_t PositionLocked(size_t ahead, DeviceMask devices) const;
+  absl::Status AdmitLocked(JobEstimate* estimate) const;
   std::vector<News> MovedUpLocked();
+  std::deque<Queued>::iterator NextLocked(size_t worker);
+  bool AwaitJobLocked(size_t worker, std::unique_lock<std::mutex>& lock);
+  void Lose(size_t device, const absl::Status& why);
   void OnStop(const Job* job, StopCause cause);
   void End(const std::shared_ptr<Job>& job, const absl::Status& status);
   void Work(size_t worker);
-  void Learn(const Job& job, double predicted_ms, std::chrono::nanoseconds took);
+  void Learn(size_t worker, const Job& job, double predicted_ms, std::chrono::nanoseconds took);
   void KeepTime();
 
   const SchedulerOptions options_;
@@ -102,42 +133,73 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   std::vector<Running> running_;
   int64_t finishing_ = 0;  // jobs that left queue_ or running_ and are being ended
   bool draining_ = false, stopping_ = false;
-  double ratio_[2] = {1, 1};  // actual / predicted time of builds, of solves
-  bool measured_[2] = {false, false};
+  std::vector<absl::Status> lost_;  // of each device: OK while it works
+  DeviceMask healthy_;
+  std::vector<Ratio> ratios_;  // of each device
   std::vector<std::thread> threads_;
 };
 
-double Scheduler::Core::RunningMsLocked() const {
+size_t Scheduler::Core::Timeline::First(DeviceMask devices) const {
+  size_t first = free_at.size();
+  for (size_t d = 0; d < free_at.size(); ++d) {
+    if ((devices & DeviceBit(d)) == 0) continue;
+    if (first == free_at.size() || free_at[d] < free_at[first]) first = d;
+  }
+  return first;
+}
+
+Scheduler::Core::Timeline Scheduler::Core::RunningLocked() const {
   const TimePoint now = Now();
-  double ms = 0;
-  for (const Running& running : running_) {
+  Timeline timeline{std::vector<double>(running_.size())};
+  for (size_t d = 0; d < running_.size(); ++d) {
+    const Running& running = running_[d];
     if (!running.job) continue;
-    ms +=
-        std::max(0.0, CorrectedMs(*running.job, running.predicted_ms) - ToMs(now - running.since));
+    timeline.free_at[d] = std::max(
+        0.0, CorrectedMs(*running.job, running.predicted_ms, d) - ToMs(now - running.since));
   }
-  return ms;
+  return timeline;
 }
 
-// Time until a job with `ahead` jobs before it starts: the work before it, spread over the workers.
-double Scheduler::Core::EtaLocked(size_t ahead) const {
-  const bool idle =
-      std::any_of(running_.begin(), running_.end(), [](const Running& r) { return !r.job; });
-  if (idle && ahead == 0) return 0;
-  double ms = RunningMsLocked();
-  for (size_t i = 0; i < ahead && i < queue_.size(); ++i) {
-    ms += CorrectedMs(*queue_[i].job, queue_[i].estimate.predicted_ms);
-  }
-  return ms / static_cast<double>(running_.size());
+double Scheduler::Core::Put(const Queued& queued, Timeline* timeline) const {
+  const size_t device = timeline->First(queued.estimate.devices & healthy_);
+  if (device == timeline->free_at.size()) return 0;  // it is about to fail
+  const double start = timeline->free_at[device];
+  timeline->free_at[device] += CorrectedMs(*queued.job, queued.estimate.predicted_ms, device);
+  return start;
 }
 
-absl::Status Scheduler::Core::AdmitLocked() const {
+// Time until a job for `devices` with `ahead` jobs before it starts: each goes to the device that
+// is free first among its own.
+double Scheduler::Core::EtaLocked(size_t ahead, DeviceMask devices) const {
+  Timeline timeline = RunningLocked();
+  for (size_t i = 0; i < ahead && i < queue_.size(); ++i) Put(queue_[i], &timeline);
+  const size_t device = timeline.First(devices & healthy_);
+  return device == timeline.free_at.size() ? 0 : timeline.free_at[device];
+}
+
+int64_t Scheduler::Core::PositionLocked(size_t ahead, DeviceMask devices) const {
+  return std::count_if(
+      queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(ahead),
+      [&](const Queued& queued) { return (queued.estimate.devices & devices & healthy_) != 0; });
+}
+
+// Moves `estimate` to its fallback where its devices are lost.
+absl::Status Scheduler::Core::AdmitLocked(JobEstimate* estimate) const {
   if (draining_) return StopError(StopCause::kDrain);
+  if ((estimate->devices & healthy_) == 0) {
+    const size_t wanted = Timeline{std::vector<double>(lost_.size())}.First(estimate->devices);
+    estimate->devices = std::exchange(estimate->fallback, 0);
+    if ((estimate->devices & healthy_) == 0) {
+      return wanted < lost_.size() ? lost_[wanted]
+                                   : absl::InternalError("a job that no device may run");
+    }
+  }
   if (static_cast<int64_t>(queue_.size()) < options_.max_queued) return absl::OkStatus();
   // Half of the backlog: by then half of the queue is free, so that those who were refused do not
   // come back all at once for a single place.
-  const auto retry =
-      std::clamp(std::chrono::milliseconds(static_cast<int64_t>(EtaLocked(queue_.size()) / 2)),
-                 kMinRetry, kMaxRetry);
+  const auto retry = std::clamp(std::chrono::milliseconds(static_cast<int64_t>(
+                                    EtaLocked(queue_.size(), estimate->devices) / 2)),
+                                kMinRetry, kMaxRetry);
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("the queue holds ", queue_.size(),
                                 " jobs, which is its limit (--max-queued-jobs); try again in ",
@@ -146,16 +208,17 @@ absl::Status Scheduler::Core::AdmitLocked() const {
       .Retry(retry);
 }
 
-absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, const JobEstimate& estimate,
+absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, const JobEstimate& wanted,
                                      JobWork work) {
+  JobEstimate estimate = wanted;
   absl::Status refused;
   int64_t position = 0;
   double eta_ms = 0;
   {
     std::lock_guard lock(mutex_);
-    refused = AdmitLocked();
-    position = static_cast<int64_t>(queue_.size());
-    eta_ms = EtaLocked(queue_.size());
+    refused = AdmitLocked(&estimate);
+    position = PositionLocked(queue_.size(), estimate.devices);
+    eta_ms = EtaLocked(queue_.size(), estimate.devices);
   }
   if (options_.metrics) options_.metrics->JobSubmitted(JobKindName(job->kind()));
   if (refused.ok()) {
@@ -166,7 +229,7 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, const JobEstimate
       if (const auto alive = core.lock()) alive->OnStop(raw, cause);
     });
     std::lock_guard lock(mutex_);
-    refused = AdmitLocked();
+    refused = AdmitLocked(&estimate);
     if (refused.ok()) queue_.push_back({job, estimate, std::move(work), position});
   }
   if (!refused.ok()) {
@@ -184,7 +247,7 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, const JobEstimate
        {"position", position},
        {"eta_ms", eta_ms},
        {"predicted_ms", estimate.predicted_ms}});
-  work_cv_.notify_one();
+  work_cv_.notify_all();  // one of them may run it
   timer_cv_.notify_one();
   // Told to stop before the listener was set: nobody else takes it from the queue early.
   if (const StopCause cause = job->stop_cause(); cause != StopCause::kNone)
@@ -242,25 +305,103 @@ void Scheduler::Core::End(const std::shared_ptr<Job>& job, const absl::Status& s
 // queue.
 std::vector<Scheduler::Core::News> Scheduler::Core::MovedUpLocked() {
   std::vector<News> news;
-  double ms = RunningMsLocked();
-  for (size_t i = 0; i < queue_.size(); ++i) {
-    const auto position = static_cast<int64_t>(i);
-    if (position <= queue_[i].told_position / 2 && position < queue_[i].told_position) {
-      queue_[i].told_position = position;
-      news.push_back({queue_[i].job, position, ms / static_cast<double>(running_.size())});
+  Timeline timeline = RunningLocked();
+  std::vector<std::pair<DeviceMask, int64_t>> before;  // jobs by where they may run: few kinds
+  for (Queued& queued : queue_) {
+    const DeviceMask devices = queued.estimate.devices & healthy_;
+    int64_t position = 0;
+    auto own = before.end();
+    for (auto it = before.begin(); it != before.end(); ++it) {
+      if ((it->first & devices) != 0) position += it->second;
+      if (it->first == devices) own = it;
     }
-    ms += CorrectedMs(*queue_[i].job, queue_[i].estimate.predicted_ms);
+    if (own == before.end()) {
+      before.emplace_back(devices, 1);
+    } else {
+      ++own->second;
+    }
+    const double eta_ms = Put(queued, &timeline);
+    if (position <= queued.told_position / 2 && position < queued.told_position) {
+      queued.told_position = position;
+      news.push_back({queued.job, position, eta_ms});
+    }
   }
   return news;
 }
 
-void Scheduler::Core::Learn(const Job& job, double predicted_ms, std::chrono::nanoseconds took) {
+void Scheduler::Core::Learn(size_t worker, const Job& job, double predicted_ms,
+                            std::chrono::nanoseconds took) {
   const size_t kind = KindIndex(job);
+  Ratio& ratio = ratios_[worker];
   const double measured =
       std::clamp(ToMs(took) / std::max(predicted_ms, kMinPredictedMs), 1e-3, 1e3);
-  ratio_[kind] =
-      measured_[kind] ? ratio_[kind] * std::pow(measured / ratio_[kind], kRatioWeight) : measured;
-  measured_[kind] = true;
+  double& value = ratio.value[kind];
+  value = ratio.measured[kind] ? value * std::pow(measured / value, kRatioWeight) : measured;
+  ratio.measured[kind] = true;
+}
+
+std::deque<Scheduler::Core::Queued>::iterator Scheduler::Core::NextLocked(size_t worker) {
+  const DeviceMask own = DeviceBit(worker) & healthy_;
+  return std::find_if(queue_.begin(), queue_.end(),
+                      [own](const Queued& queued) { return (queued.estimate.devices & own) != 0; });
+}
+
+// Waits for a job that `worker` may run, and looks at its device now and then. False: there will be
+// none.
+bool Scheduler::Core::AwaitJobLocked(size_t worker, std::unique_lock<std::mutex>& lock) {
+  TimePoint look = Now() + options_.probe_every;
+  while (NextLocked(worker) == queue_.end()) {
+    if (stopping_) return false;
+    const bool looks = options_.probe && lost_[worker].ok();
+    if (looks && Now() >= look) {
+      lock.unlock();
+      const absl::Status status = Guarded("the probe", [&] { return options_.probe(worker); });
+      if (ReasonOf(status) == reason::kDeviceLost) Lose(worker, status);
+      lock.lock();
+      look = Now() + options_.probe_every;
+      continue;
+    }
+    options_.clock->Wait(work_cv_, lock, looks ? std::optional(look) : std::nullopt);
+  }
+  return true;
+}
+
+void Scheduler::Core::Lose(size_t device, const absl::Status& why) {
+  std::vector<Queued> orphans;
+  std::vector<News> news;
+  {
+    std::lock_guard lock(mutex_);
+    if (!lost_[device].ok()) return;
+    lost_[device] = why;
+    healthy_ &= ~DeviceBit(device);
+    std::deque<Queued> kept;
+    for (Queued& queued : queue_) {
+      JobEstimate& estimate = queued.estimate;
+      if ((estimate.devices & healthy_) == 0) {
+        estimate.devices = std::exchange(estimate.fallback, 0);
+      }
+      const bool runs = (estimate.devices & healthy_) != 0;
+      if (runs) {
+        kept.push_back(std::move(queued));
+      } else {
+        orphans.push_back(std::move(queued));
+      }
+    }
+    queue_ = std::move(kept);
+    finishing_ += static_cast<int64_t>(orphans.size());
+    news = MovedUpLocked();
+  }
+  Log(LogLevel::kError, "device_lost",
+      {{"device", options_.devices[device]},
+       {"queued_jobs_failed", static_cast<int64_t>(orphans.size())},
+       {"error", std::string(why.message())}});
+  if (options_.on_lost) options_.on_lost(device, why);
+  work_cv_.notify_all();  // what it would have run may be another's now
+  for (Queued& orphan : orphans) {
+    orphan.work = nullptr;
+    End(orphan.job, why);
+  }
+  for (const News& moved : news) moved.job->ReportQueued(moved.position, moved.eta_ms);
 }
 
 void Scheduler::Core::Work(size_t worker) {
@@ -270,10 +411,10 @@ void Scheduler::Core::Work(size_t worker) {
     std::vector<News> news;
     {
       std::unique_lock lock(mutex_);
-      work_cv_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      taken = std::move(queue_.front());
-      queue_.pop_front();
+      if (!AwaitJobLocked(worker, lock)) return;
+      const auto next = NextLocked(worker);
+      taken = std::move(*next);
+      queue_.erase(next);
       running_[worker] = {taken.job, taken.estimate.predicted_ms, Now(), false};
       news = MovedUpLocked();
     }
@@ -287,6 +428,8 @@ void Scheduler::Core::Work(size_t worker) {
       timer_cv_.notify_one();
       status = Guarded("the job", [&] { return taken.work(*taken.job, device); });
       taken.job->SetStopHook(nullptr);
+      // First, so that who learns of the job's end finds the device marked.
+      if (ReasonOf(status) == reason::kDeviceLost) Lose(worker, status);
     }
     const StopCause cause = taken.job->stop_cause();
     if (!started || (!status.ok() && cause != StopCause::kNone)) status = StopError(cause);
@@ -294,7 +437,7 @@ void Scheduler::Core::Work(size_t worker) {
     {
       std::lock_guard lock(mutex_);
       if (started && status.ok() && cause == StopCause::kNone) {
-        Learn(*taken.job, taken.estimate.predicted_ms, taken.job->RunTime());
+        Learn(worker, *taken.job, taken.estimate.predicted_ms, taken.job->RunTime());
       }
       running_[worker] = {};
       ++finishing_;
@@ -353,7 +496,9 @@ void Scheduler::Core::KeepTime() {
 std::optional<Scheduler::Place> Scheduler::Core::Where(const Job& job) const {
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < queue_.size(); ++i) {
-    if (queue_[i].job.get() == &job) return Place{static_cast<int64_t>(i), EtaLocked(i)};
+    if (queue_[i].job.get() != &job) continue;
+    const DeviceMask devices = queue_[i].estimate.devices;
+    return Place{PositionLocked(i, devices), EtaLocked(i, devices)};
   }
   return std::nullopt;
 }
@@ -364,7 +509,11 @@ Scheduler::Load Scheduler::Core::load() const {
   load.queued = static_cast<int64_t>(queue_.size());
   load.running = std::count_if(running_.begin(), running_.end(),
                                [](const Running& r) { return r.job != nullptr; });
-  load.eta_ms = EtaLocked(queue_.size());
+  Timeline timeline = RunningLocked();
+  for (const Queued& queued : queue_) Put(queued, &timeline);
+  for (size_t d = 0; d < timeline.free_at.size(); ++d) {
+    if (lost_[d].ok()) load.eta_ms = std::max(load.eta_ms, timeline.free_at[d]);
+  }
   load.draining = draining_;
   return load;
 }
@@ -375,11 +524,10 @@ void Scheduler::Core::StartDrain(TimePoint deadline) {
     std::lock_guard lock(mutex_);
     draining_ = true;
     const TimePoint now = Now();
-    double ms = RunningMsLocked();
+    Timeline timeline = RunningLocked();
     for (const Queued& queued : queue_) {
-      const Milliseconds eta(ms / static_cast<double>(running_.size()));
+      const Milliseconds eta(Put(queued, &timeline));
       if (deadline <= now || eta >= Milliseconds(deadline - now)) late.push_back(queued.job);
-      ms += CorrectedMs(*queued.job, queued.estimate.predicted_ms);
     }
   }
   for (const auto& job : late) job->RequestStop(StopCause::kDrain);
@@ -426,6 +574,8 @@ absl::Status Scheduler::Submit(std::shared_ptr<Job> job, const JobEstimate& esti
 }
 std::optional<Scheduler::Place> Scheduler::Where(const Job& job) const { return core_->Where(job); }
 Scheduler::Load Scheduler::load() const { return core_->load(); }
+DeviceMask Scheduler::healthy() const { return core_->healthy(); }
+absl::Status Scheduler::DeviceStatus(size_t device) const { return core_->DeviceStatus(device); }
 void Scheduler::StartDrain(TimePoint deadline) { core_->StartDrain(deadline); }
 bool Scheduler::Drain(TimePoint deadline) { return core_->Drain(deadline); }
 

@@ -1,10 +1,11 @@
 // A byte-bounded least-recently-used cache of immutable values: the plan cache.
 //
-//   ByteLru<kernels::Plan> plans(1 << 30);
+//   ByteLru<kernels::Plan> plans(1 << 30, {0, 8 << 30});      // host bytes; those of two devices
 //   if (auto plan = plans.Get(key)) ...
-//   plans.Put(key, plan, plan->host_bytes());
+//   plans.Put(key, plan, plan->host_bytes(), /*pool=*/1, plan->device_bytes());
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -16,8 +17,9 @@
 
 namespace spaid::server {
 
-// A value that is too large for the cache is not kept (Put says so). Dropped values live on where
-// somebody holds them. Thread-safe.
+// A value that is too large for the cache is not kept (Put says so). Besides, each value may take
+// bytes of one pool, that is bounded by itself. Dropped values live on where somebody holds them.
+// Thread-safe.
 template <class T>
 class ByteLru {
  public:
@@ -25,7 +27,11 @@ class ByteLru {
     int64_t entries = 0, bytes = 0, max_bytes = 0, hits = 0, misses = 0, evictions = 0;
   };
 
-  explicit ByteLru(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  // `pools`: the bytes of each.
+  explicit ByteLru(int64_t max_bytes, std::vector<int64_t> pools = {})
+      : max_bytes_(max_bytes), pools_(pools.size()) {
+    for (size_t i = 0; i < pools.size(); ++i) pools_[i].max_bytes = pools[i];
+  }
 
   // Null where there is none; marks the entry as used.
   std::shared_ptr<const T> Get(const std::string& key) {
@@ -40,21 +46,40 @@ class ByteLru {
     return it->second->value;
   }
 
-  // Replaces what the key had. False: larger than the whole cache, not kept.
-  bool Put(const std::string& key, std::shared_ptr<const T> value, int64_t bytes) {
+  // Replaces what the key had. False: larger than the whole cache or its pool, not kept.
+  bool Put(const std::string& key, std::shared_ptr<const T> value, int64_t bytes, size_t pool = 0,
+           int64_t pool_bytes = 0) {
     // Values die after the lock is gone: a plan may take long to free.
     std::vector<std::shared_ptr<const T>> dropped;
     std::lock_guard lock(mutex_);
     if (auto it = index_.find(key); it != index_.end()) Erase(it->second, &dropped);
     if (bytes > max_bytes_) return false;
+    if (pool_bytes > 0) {
+      if (pool_bytes > pools_.at(pool).max_bytes) return false;
+      EvictFrom(pool, pools_[pool].max_bytes - pool_bytes, &dropped);
+    }
     while (bytes_ + bytes > max_bytes_) {
       ++evictions_;
       Erase(std::prev(order_.end()), &dropped);
     }
-    order_.push_front({key, std::move(value), bytes});
+    order_.push_front({key, std::move(value), bytes, pool, pool_bytes});
     index_[key] = order_.begin();
     bytes_ += bytes;
+    if (pool_bytes > 0) pools_[pool].bytes += pool_bytes;
     return true;
+  }
+
+  // Drops everything that takes bytes of `pool`; how many there were.
+  int64_t DropPool(size_t pool) {
+    std::vector<std::shared_ptr<const T>> dropped;
+    std::lock_guard lock(mutex_);
+    EvictFrom(pool, 0, &dropped);
+    return static_cast<int64_t>(dropped.size());
+  }
+
+  int64_t pool_bytes(size_t pool) const {
+    std::lock_guard lock(mutex_);
+    return pools_.at(pool).bytes;
   }
 
   Stats stats() const {
@@ -67,20 +92,38 @@ class ByteLru {
     std::string key;
     std::shared_ptr<const T> value;
     int64_t bytes;
+    size_t pool;
+    int64_t pool_bytes;
+  };
+  struct Pool {
+    int64_t max_bytes = 0, bytes = 0;
   };
   using Iterator = typename std::list<Entry>::iterator;
 
   void Erase(Iterator it, std::vector<std::shared_ptr<const T>>* dropped) {
     bytes_ -= it->bytes;
+    if (it->pool_bytes > 0) pools_[it->pool].bytes -= it->pool_bytes;
     index_.erase(it->key);
     dropped->push_back(std::move(it->value));
     order_.erase(it);
+  }
+
+  // The least recently used first, until the pool holds no more than `bytes`.
+  void EvictFrom(size_t pool, int64_t bytes, std::vector<std::shared_ptr<const T>>* dropped) {
+    for (auto it = order_.end(); it != order_.begin() && pools_.at(pool).bytes > bytes;) {
+      --it;
+      if (it->pool != pool || it->pool_bytes == 0) continue;
+      ++evictions_;
+      const Iterator victim = it++;
+      Erase(victim, dropped);
+    }
   }
 
   const int64_t max_bytes_;
   mutable std::mutex mutex_;
   std::list<Entry> order_;  // most recently used first
   std::unordered_map<std::string, Iterator> index_;
+  std::vector<Pool> pools_;
   int64_t bytes_ = 0, hits_ = 0, misses_ = 0, evictions_ = 0;
 };
 

@@ -16,12 +16,21 @@ using kernels::StatusCode;
 
 class FakePlan : public kernels::Plan {
  public:
-  explicit FakePlan(bool serves_new_values) : serves_new_values_(serves_new_values) {}
+  FakePlan(bool serves_new_values, int device, int64_t device_bytes)
+      : serves_new_values_(serves_new_values), device_(device), device_bytes_(device_bytes) {}
+  int device() const override { return device_; }
   int64_t host_bytes() const override { return 64; }
+  int64_t device_bytes() const override { return device_bytes_; }
   bool serves_new_values() const override { return serves_new_values_; }
+  kernels::DeviceTimings timings() const override {
+    return device_bytes_ > 0 ? kernels::DeviceTimings{.host_to_device_ms = 2}
+                             : kernels::DeviceTimings{};
+  }
 
  private:
-  bool serves_new_values_;
+  const bool serves_new_values_;
+  const int device_;
+  const int64_t device_bytes_;
 };
 
 class FakePreconditioner : public kernels::Preconditioner {
@@ -50,7 +59,71 @@ double Norm(std::span<const double> v) {
   return std::sqrt(sum);
 }
 
+constexpr int64_t kGpuBytes = 1000;
+
 }  // namespace
+
+kernels::DeviceInfo FakeCpu() {
+  kernels::DeviceInfo cpu;
+  cpu.name = "fake CPU";
+  cpu.threads = 1;
+  return cpu;
+}
+
+kernels::DeviceInfo FakeGpu(int index) {
+  kernels::DeviceInfo gpu;
+  gpu.backend = kernels::Backend::kCuda;
+  gpu.index = index;
+  gpu.name = "fake GPU";
+  gpu.uuid = "GPU-" + std::to_string(index);
+  gpu.memory_bytes = kGpuBytes;
+  return gpu;
+}
+
+FakeEngine::FakeEngine(std::vector<kernels::DeviceInfo> devices)
+    : devices_(std::move(devices)), states_(devices_.size()) {}
+
+void FakeEngine::BreakDevice(int device) {
+  std::lock_guard lock(mu_);
+  states_.at(static_cast<size_t>(device)).broken = true;
+}
+void FakeEngine::RunOutOfDeviceMemory(int times) {
+  std::lock_guard lock(mu_);
+  out_of_memory_ = times;
+}
+void FakeEngine::SetDeviceBytes(int64_t bytes) {
+  std::lock_guard lock(mu_);
+  device_bytes_ = bytes;
+}
+void FakeEngine::WaitForProbes(int device, int64_t count) {
+  WaitFor(states_.at(static_cast<size_t>(device)).probes, count);
+}
+int64_t FakeEngine::builds_on(int device) const {
+  std::lock_guard lock(mu_);
+  return states_.at(static_cast<size_t>(device)).builds;
+}
+
+kernels::DeviceState FakeEngine::State(int device) const {
+  std::lock_guard lock(mu_);
+  const auto i = static_cast<size_t>(device);
+  const bool gpu = devices_.at(i).backend == kernels::Backend::kCuda;
+  return {.lost = states_[i].lost, .used_bytes = 0, .limit_bytes = gpu ? kGpuBytes : 0};
+}
+
+Status FakeEngine::TouchLocked(int device) const {
+  Device& own = states_.at(static_cast<size_t>(device));
+  own.lost = own.broken;
+  if (!own.lost) return {};
+  return Status(StatusCode::kUnavailable, "DEVICE_LOST",
+                "the fake device is broken; send the request to another one");
+}
+
+Status FakeEngine::Probe(int device) const {
+  std::lock_guard lock(mu_);
+  ++states_.at(static_cast<size_t>(device)).probes;
+  changed_.notify_all();
+  return TouchLocked(device);
+}
 
 void FakeEngine::HoldBuilds() {
   std::lock_guard lock(mu_);
@@ -129,13 +202,6 @@ kernels::StopReason FakeEngine::WaitWhile(const bool& held, const kernels::StopT
   return stop.Poll();
 }
 
-std::vector<kernels::DeviceInfo> FakeEngine::Devices() const {
-  kernels::DeviceInfo cpu;
-  cpu.name = "fake CPU";
-  cpu.threads = 1;
-  return {cpu};
-}
-
 Result<kernels::ResolvedSpec> FakeEngine::Resolve(const kernels::PreconditionerSpec& spec,
                                                   const kernels::CscView&,
                                                   const kernels::Diagnosis&,
@@ -173,26 +239,33 @@ Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::Preconditione
   estimate.host_bytes = 64 + 20 * a.n_cols + 8;
   estimate.download_bytes = 20 * a.n_cols + 8;
   estimate.predicted_ms = predicted_ms_;
+  estimate.device_bytes = device_bytes_;
   estimate.n1_max = estimate.n2_max = 1;
   return estimate;
 }
 
 Result<std::shared_ptr<const kernels::Plan>> FakeEngine::MakePlan(
     const kernels::PreconditionerSpec& spec, const kernels::CscView&, const kernels::PatternView*,
-    const kernels::Context&) const {
+    const kernels::Context& context) const {
   std::lock_guard lock(mu_);
   ++plans_;
-  return std::shared_ptr<const kernels::Plan>(
-      std::make_shared<FakePlan>(!spec.static_spai.pattern.keep_tau.has_value()));
+  if (Status s = TouchLocked(context.device); !s.ok()) return s;
+  const bool gpu = devices_[static_cast<size_t>(context.device)].backend == kernels::Backend::kCuda;
+  return std::shared_ptr<const kernels::Plan>(std::make_shared<FakePlan>(
+      !spec.static_spai.pattern.keep_tau.has_value(), context.device, gpu ? device_bytes_ : 0));
 }
 
-Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan&,
+Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
                                                const kernels::PreconditionerSpec& spec,
                                                const kernels::CscView& a,
                                                const kernels::Context& context) const {
   {
     std::lock_guard lock(mu_);
     ++builds_;
+    ++states_.at(static_cast<size_t>(context.device)).builds;
+  }
+  if (plan.device() != context.device) {
+    return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH", "the plan is another device's");
   }
   const int64_t n = a.n_cols;
   if (context.progress) context.progress->OnProgress(kernels::Stage::kBuild, 0, n);
@@ -201,6 +274,12 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan&,
   {
     std::lock_guard lock(mu_);
     if (!fail_builds_.ok()) return fail_builds_;
+    if (Status s = TouchLocked(context.device); !s.ok()) return s;
+    if (out_of_memory_ > 0) {
+      --out_of_memory_;
+      return Status(StatusCode::kResourceExhausted, "DEVICE_OUT_OF_MEMORY",
+                    "the fake device is full");
+    }
   }
   kernels::CscMatrix m;
   m.n_rows = m.n_cols = n;
@@ -219,6 +298,11 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan&,
   result.preconditioner = std::make_shared<FakePreconditioner>(spec.engine, std::move(m));
   result.quality.density = 1;
   result.build_ms = 1;
+  result.timings.assemble_ms = 0.5;
+  if (plan.device_bytes() > 0) {
+    result.timings.host_to_device_ms = 1;
+    result.timings.device_to_host_ms = 3;
+  }
   return result;
 }
 

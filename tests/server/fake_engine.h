@@ -7,6 +7,9 @@
 //   ... ask the server for a build ...
 //   engine.WaitForBuilds(1);          // it runs, and is held
 //   ... cancel it, or engine.Release() ...
+//
+//   FakeEngine two({FakeCpu(), FakeGpu(0)});
+//   two.BreakDevice(1);               // what is asked of it next loses it
 #pragma once
 
 #include <condition_variable>
@@ -22,9 +25,25 @@
 
 namespace spaid::server {
 
+kernels::DeviceInfo FakeCpu();
+kernels::DeviceInfo FakeGpu(int index);
+
 // Thread-safe.
 class FakeEngine : public kernels::Engine {
  public:
+  explicit FakeEngine(std::vector<kernels::DeviceInfo> devices = {FakeCpu()});
+
+  // The next plan, build or probe on it fails with UNAVAILABLE/DEVICE_LOST, and it stays so. A
+  // build that is held fails when it goes on.
+  void BreakDevice(int device);
+  // The next `times` builds fail with RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY.
+  void RunOutOfDeviceMemory(int times);
+  // What estimates say, and what plans on a GPU hold of its memory of 1000 bytes.
+  void SetDeviceBytes(int64_t bytes);
+  // Until `device` has been probed `count` times.
+  void WaitForProbes(int device, int64_t count);
+  int64_t builds_on(int device) const;
+
   // Builds (solves, estimates) that begin from now on wait for Release, a stop, or the end of the
   // engine's life.
   void HoldBuilds();
@@ -52,7 +71,9 @@ class FakeEngine : public kernels::Engine {
   // Residuals that each solve reports per right-hand side (default 3).
   void SetResiduals(int count);
 
-  std::vector<kernels::DeviceInfo> Devices() const override;
+  std::vector<kernels::DeviceInfo> Devices() const override { return devices_; }
+  kernels::DeviceState State(int device) const override;
+  kernels::Status Probe(int device) const override;
   kernels::Result<kernels::ResolvedSpec> Resolve(const kernels::PreconditionerSpec& spec,
                                                  const kernels::CscView& a,
                                                  const kernels::Diagnosis& diagnosis,
@@ -82,6 +103,18 @@ class FakeEngine : public kernels::Engine {
   // Until nothing holds, or `stop` stops; what it says.
   kernels::StopReason WaitWhile(const bool& held, const kernels::StopToken& stop) const;
   void WaitFor(const int64_t& counter, int64_t count) const;
+  // DEVICE_LOST where the device is broken.
+  kernels::Status TouchLocked(int device) const;
+
+  struct Device {
+    bool broken = false, lost = false;
+    int64_t probes = 0, builds = 0;
+  };
+
+  const std::vector<kernels::DeviceInfo> devices_;
+  mutable std::vector<Device> states_;
+  mutable int out_of_memory_ = 0;
+  int64_t device_bytes_ = 100;
 
   mutable std::mutex mu_;
   mutable std::condition_variable changed_;

@@ -161,6 +161,11 @@ struct Timings {
          total_ms = 0;
   int64_t bytes_up = 0, bytes_down = 0;
   bool rebuild = false, reused = false;
+  // Copies to a GPU and from it, and M made ready for products; beside plan_ms and build_ms.
+  double host_to_device_ms = 0, device_to_host_ms = 0, assemble_ms = 0;
+  double setup_ms() const {
+    return host_to_device_ms + plan_ms + build_ms + assemble_ms + device_to_host_ms;
+  }
 };
 
 struct PreconditionerSpec {
@@ -190,6 +195,7 @@ struct PreconditionerInfo {
   std::string name, matrix;
   PreconditionerSpec spec;    // resolved
   std::string choice_reason;  // why AUTO chose it; empty where it was named
+  std::string placement;      // why on this device; empty where there is one alone
   int64_t n = 0, nnz = 0, host_bytes = 0;
   Quality quality;
   Timings build_timings;
@@ -281,7 +287,7 @@ struct SolveResult {
   std::vector<Rhs> rhs;
   Method method = Method::kAuto;
   Engine engine = Engine::kNone;
-  std::string choice_reason;
+  std::string choice_reason, placement;  // why this engine; why on this device
   std::string matrix, preconditioner, device, job;
   double nnz_ratio = 0;
   std::optional<Quality> quality;
@@ -306,7 +312,7 @@ struct BuildEstimate {
   double predicted_ms = 0, flops = 0;
   int64_t n1_max = 0, n2_max = 0;
   Engine engine = Engine::kNone;
-  std::string choice_reason;
+  std::string choice_reason, placement;  // why this engine; why on this device
 };
 
 struct DeviceInfo {
@@ -314,6 +320,8 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;
   int threads = 0;
   bool in_use = false, healthy = false;
+  std::string unhealthy_reason;
+  int64_t memory_used_bytes = 0, memory_limit_bytes = 0;  // of a GPU in use: by the server
 };
 
 struct ServerInfo {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/engine/cpu_engine.h"
+#include "kernels/engine/engine_parts.h"
 #include "tests/kernels/engine/helpers.h"
 
 namespace spaid::kernels::engine_test {
@@ -210,9 +210,9 @@ TEST(Build, AStopReachesTheLayoutOfM) {
   cancel.Request(StopReason::kCancelled);
   const Context context{.stop = cancel.token(), .progress = nullptr, .threads = 1};
   const CscMatrix m = oracle::ConvectionDiffusion(9, 8, 0.5);
-  const auto made = CpuPreconditioner::Make(EngineKind::kStaticSpai, m, context);
+  const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, m, context);
   EXPECT_EQ(made.status().code(), StatusCode::kCancelled);
-  EXPECT_TRUE(CpuPreconditioner::Make(EngineKind::kStaticSpai, m, {}).ok());
+  EXPECT_TRUE(HostPreconditioner::Make(EngineKind::kStaticSpai, m, {}).ok());
 }
 
 TEST(Solve, AStopBeforeTheFirstIterationIsAnOutcome) {

@@ -119,6 +119,22 @@ TEST_F(Options, APlanServesItsOwnKindAndSizeOnly) {
   EXPECT_THAT(status.message(), HasSubstr("another engine"));
 }
 
+TEST_F(Options, APlanServesItsOwnDeviceOnly) {
+  const Context nowhere{.device = 3};
+  auto status = engine_->MakePlan(Spai(), a_, nullptr, nowhere).status();
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_EQ(status.reason(), "NO_SUCH_DEVICE");
+  const auto plan = engine_->MakePlan(Spai(), a_, nullptr, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ((*plan)->device(), 0);
+  EXPECT_EQ((*plan)->device_bytes(), 0);
+  status = engine_->Build(**plan, Spai(), a_, nowhere).status();
+  EXPECT_EQ(status.reason(), "PLAN_MISMATCH");
+  EXPECT_THAT(status.message(), HasSubstr("device 0, not 3"));
+  EXPECT_EQ(engine_->Estimate(Spai(), a_.pattern(), nullptr, {})->device_bytes, 0)
+      << "no device, no bytes of it";
+}
+
 TEST_F(Options, APlanServesItsOwnPatternOptionsOnly) {
   const auto plan = engine_->MakePlan(Spai(2), a_, nullptr, {});
   ASSERT_TRUE(plan.ok());

@@ -36,7 +36,7 @@ class AdapterTest : public testing::Test {
                                             const Matrix& a) {
     auto resolved = adapter_.Resolve(spec, a, nullptr);
     if (!resolved.ok()) return resolved.status();
-    return adapter_.Build(tenant, *resolved, a, nullptr, *RunningJob());
+    return adapter_.Build(tenant, *resolved, a, nullptr, "cpu", *RunningJob());
   }
 
   FakeEngine engine_;
@@ -214,7 +214,7 @@ TEST_F(AdapterTest, AStoppedJobStopsItsBuild) {
   auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kJacobi), *a, nullptr);
   engine_.HoldBuilds();
   job->RequestStop(StopCause::kMaxRun);  // before the build has even begun
-  const auto built = adapter_.Build("t", *resolved, *a, nullptr, *job);
+  const auto built = adapter_.Build("t", *resolved, *a, nullptr, "cpu", *job);
   EXPECT_EQ(built.status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
@@ -222,7 +222,7 @@ TEST_F(AdapterTest, ProgressAndResidualsReachTheJob) {
   auto a = Prepare(Diagonal(3));
   auto job = RunningJob();
   auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kJacobi), *a, nullptr);
-  ASSERT_TRUE(adapter_.Build("t", *resolved, *a, nullptr, *job).ok());
+  ASSERT_TRUE(adapter_.Build("t", *resolved, *a, nullptr, "cpu", *job).ok());
   const std::vector<double> b{1, 2, 3};
   auto solved = adapter_.Solve(*a, nullptr, b, {}, {}, *job);
   ASSERT_TRUE(solved.ok());

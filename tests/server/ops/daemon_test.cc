@@ -94,8 +94,9 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
       {"--heartbeat-interval=0s"},
       {"--log-level=loud"},
       {"--devices=abacus"},
-      {"--devices=gpu:0"},
-      {"--devices=gpu:77,cpu"},
+      {"--devices=gpu:x"},
+      {"--devices=cpu,auto"},
+      {"--device-memory=much"},
       {"--address=localhost"},
       {"--address=localhost:http"},
       {"--address=127.0.0.1:0", "--ops-address=localhost"},
@@ -116,7 +117,6 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
   }
   EXPECT_NE(RunDaemon({"--address=0.0.0.0:0"}).err.find("--insecure"), std::string::npos);
   EXPECT_NE(RunDaemon({"--ops-address=0.0.0.0:0"}).err.find("--ops-insecure"), std::string::npos);
-  EXPECT_NE(RunDaemon({"--devices=gpu:0"}).err.find("CPU"), std::string::npos);
 }
 
 TEST(Daemon, WhatCannotBeServedIsOneLineAndExit1) {
@@ -140,6 +140,8 @@ TEST(Daemon, WhatCannotBeServedIsOneLineAndExit1) {
       {"--address=127.0.0.1:0", "--ops-address=", "--tls-cert=" + garbage, "--tls-key=" + garbage},
       {"--address=127.0.0.1:0", "--ops-address=", "--tokens=/nonexistent"},
       {"--address=127.0.0.1:0", "--ops-address=", "--port-file=/nonexistent/port"},
+      {"--address=127.0.0.1:0", "--ops-address=", "--devices=cpu,gpu:77"},
+      {"--address=127.0.0.1:0", "--ops-address=", "--devices=GPU-none"},
       {"--flagfile=/nonexistent/flags"},
   };
   for (const auto& arguments : wrong) {
@@ -150,6 +152,9 @@ TEST(Daemon, WhatCannotBeServedIsOneLineAndExit1) {
     EXPECT_EQ(Lines(ran.err.substr(last)), 1) << ran.err;
   }
   EXPECT_NE(RunDaemon(wrong[0]).err.find(taken), std::string::npos);
+  const std::string absent = RunDaemon({"--devices=gpu:77"}).err;
+  EXPECT_NE(absent.find("--devices=gpu:77: there is no gpu:77; found: cpu"), std::string::npos)
+      << absent;
   close(fd);
   std::remove(garbage.c_str());
 }

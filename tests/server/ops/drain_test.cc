@@ -73,7 +73,8 @@ TEST(ShutdownSignals, AreWaitedFor) {
   ShutdownSignals signals;
   EXPECT_FALSE(signals.WaitFor(milliseconds(0)));
   kill(getpid(), SIGTERM);
-  EXPECT_EQ(signals.Wait(milliseconds(10'000), [] {}), "SIGTERM");
+  EXPECT_EQ(signals.Wait(milliseconds(10'000), [] { return true; }), "SIGTERM");
+  EXPECT_EQ(signals.Wait(milliseconds(1), [] { return false; }), "");
   kill(getpid(), SIGINT);
   EXPECT_TRUE(signals.WaitFor(milliseconds(10'000)));
 }

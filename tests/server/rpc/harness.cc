@@ -103,7 +103,7 @@ BackendOptions Harness::SmallBackend() {
   return options;
 }
 
-Harness::Harness(Options options) {
+Harness::Harness(Options options) : engine(options.devices) {
   Tokens tokens;
   if (!options.tokens.empty()) {
     auto parsed = Tokens::Parse(options.tokens);

@@ -86,6 +86,7 @@ class Harness {
     bool trust_tenant_header = false;
     TlsFiles tls = {};
     RpcServerOptions server = {};  // but for address and credentials
+    std::vector<kernels::DeviceInfo> devices = {FakeCpu()};
   };
   static BackendOptions SmallBackend();
 

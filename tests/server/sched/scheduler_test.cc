@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <condition_variable>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -350,6 +353,229 @@ TEST(SchedulerDevicesTest, EveryDeviceHasItsWorker) {
     EXPECT_TRUE(scheduler.Drain(RealClock().Now() + std::chrono::seconds(60)));
   }
   SetLogSink(nullptr);
+}
+
+// Two workers, "cpu" and "gpu:0", on a fake clock.
+class DevicesTest : public testing::Test {
+ protected:
+  static constexpr DeviceMask kCpu = DeviceBit(0), kGpu = DeviceBit(1);
+
+  void SetUp() override {
+    SetLogSink([](LogLevel, const std::string&) {});
+  }
+  void TearDown() override {
+    cpu_.Open();
+    gpu_.Open();
+    scheduler_.reset();
+    SetLogSink(nullptr);
+  }
+  void Make(std::function<absl::Status(size_t)> probe = nullptr, int64_t max_queued = 10) {
+    SchedulerOptions options;
+    options.devices = {"cpu", "gpu:0"};
+    options.clock = &clock_;
+    options.max_queued = max_queued;
+    options.probe = std::move(probe);
+    options.on_lost = [this](size_t device, const absl::Status&) {
+      std::lock_guard lock(mutex_);
+      lost_.push_back(device);
+    };
+    scheduler_ = std::make_unique<Scheduler>(options);
+  }
+  std::shared_ptr<Job> Submit(DeviceMask devices, JobWork work, double predicted_ms = 100,
+                              DeviceMask fallback = 0) {
+    auto job =
+        Job::Create({.tenant = "t", .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}},
+                    {}, clock_);
+    const absl::Status status = scheduler_->Submit(
+        job, {.predicted_ms = predicted_ms, .devices = devices, .fallback = fallback},
+        std::move(work));
+    EXPECT_TRUE(status.ok()) << status;
+    return job;
+  }
+  // Both workers are busy: the CPU's for 100 ms, the GPU's for 30.
+  void BlockBoth() {
+    Submit(kCpu, cpu_.Work(), 100);
+    Submit(kGpu, gpu_.Work(), 30);
+    cpu_.AwaitBegun();
+    gpu_.AwaitBegun();
+  }
+  static JobWork Nothing() {
+    return [](Job&, const std::string&) { return absl::OkStatus(); };
+  }
+  static JobWork LoseIt() {
+    return [](Job&, const std::string&) -> absl::Status { return Lost(); };
+  }
+  static absl::Status Lost() {
+    return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone; send it again");
+  }
+
+  FakeClock clock_;
+  Gate cpu_, gpu_;
+  std::mutex mutex_;
+  std::vector<size_t> lost_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+TEST_F(DevicesTest, AWorkerScansPastWhatItCannotRun) {
+  Make();
+  Submit(kCpu, cpu_.Work());
+  cpu_.AwaitBegun();
+  auto waits = Submit(kCpu, Nothing());
+  auto runs = Submit(kGpu, Nothing());
+  AwaitEnd(runs);
+  EXPECT_EQ(runs->Snapshot().device(), "gpu:0");
+  EXPECT_FALSE(waits->ended());
+  auto either = Submit(kAnyDevice, Nothing());
+  AwaitEnd(either);
+  EXPECT_EQ(either->Snapshot().device(), "gpu:0");
+  cpu_.Open();
+  AwaitEnd(waits);
+  EXPECT_EQ(waits->Snapshot().device(), "cpu");
+}
+
+TEST_F(DevicesTest, PositionsAndTimesCountWhatIsInTheWay) {
+  Make();
+  BlockBoth();
+  auto cpu1 = Submit(kCpu, Nothing(), 40), gpu1 = Submit(kGpu, Nothing(), 20);
+  auto cpu2 = Submit(kCpu, Nothing(), 10), gpu2 = Submit(kGpu, Nothing(), 10);
+  auto any = Submit(kAnyDevice, Nothing(), 5);
+  const auto where = [&](const std::shared_ptr<Job>& job) { return *scheduler_->Where(*job); };
+  EXPECT_EQ(where(cpu1).position, 0);
+  EXPECT_DOUBLE_EQ(where(cpu1).eta_ms, 100);
+  EXPECT_EQ(where(gpu1).position, 0);
+  EXPECT_DOUBLE_EQ(where(gpu1).eta_ms, 30);
+  EXPECT_EQ(where(cpu2).position, 1);
+  EXPECT_DOUBLE_EQ(where(cpu2).eta_ms, 140);
+  EXPECT_EQ(where(gpu2).position, 1);
+  EXPECT_DOUBLE_EQ(where(gpu2).eta_ms, 50);
+  EXPECT_EQ(where(any).position, 4);
+  EXPECT_DOUBLE_EQ(where(any).eta_ms, 60) << "the GPU is through first";
+  EXPECT_EQ(any->Read(1, 1).events[0].queued().position(), 4);
+  EXPECT_DOUBLE_EQ(any->Read(1, 1).events[0].queued().eta_ms(), 60);
+  EXPECT_DOUBLE_EQ(scheduler_->load().eta_ms, 150);
+  cpu_.Open();
+  gpu_.Open();
+  for (const auto& job : {cpu1, gpu1, cpu2, gpu2, any}) AwaitEnd(job);
+}
+
+TEST_F(DevicesTest, EachDeviceLearnsItsOwnSpeed) {
+  Make();
+  auto slow = Submit(kGpu, gpu_.Work(), 10);
+  gpu_.AwaitBegun();
+  clock_.Advance(milliseconds(50));
+  gpu_.Open();
+  AwaitEnd(slow);
+  Gate gpu;
+  Submit(kCpu, cpu_.Work(), 10);
+  Submit(kGpu, gpu.Work(), 10);
+  cpu_.AwaitBegun();
+  gpu.AwaitBegun();
+  auto a = Submit(kCpu, Nothing()), b = Submit(kGpu, Nothing());
+  EXPECT_DOUBLE_EQ(scheduler_->Where(*a)->eta_ms, 10);
+  EXPECT_DOUBLE_EQ(scheduler_->Where(*b)->eta_ms, 50);
+  cpu_.Open();
+  gpu.Open();
+  AwaitEnd(a);
+  AwaitEnd(b);
+}
+
+TEST_F(DevicesTest, ALostDeviceFailsWhatItAloneCouldRun) {
+  Make();
+  BlockBoth();
+  auto loses = Submit(kGpu, LoseIt());
+  auto alone = Submit(kGpu, Nothing()), falls_back = Submit(kGpu, Nothing(), 1, kCpu);
+  auto either = Submit(kAnyDevice, Nothing()), other = Submit(kCpu, Nothing());
+  gpu_.Open();
+  AwaitEnd(loses);
+  EXPECT_EQ(ReasonOf(loses->error()), "DEVICE_LOST");
+  EXPECT_EQ(scheduler_->healthy(), kCpu) << "marked before the job that found out has ended";
+  EXPECT_TRUE(scheduler_->DeviceStatus(0).ok());
+  EXPECT_EQ(ReasonOf(scheduler_->DeviceStatus(1)), "DEVICE_LOST");
+  AwaitEnd(alone);
+  EXPECT_EQ(ReasonOf(alone->error()), "DEVICE_LOST");
+  EXPECT_EQ(alone->state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(scheduler_->Where(*falls_back)->position, 0);
+  cpu_.Open();
+  for (const auto& job : {falls_back, either, other}) {
+    AwaitEnd(job);
+    EXPECT_EQ(job->Snapshot().device(), "cpu");
+    EXPECT_TRUE(job->error().ok());
+  }
+  auto refused = Job::Create(
+      {.tenant = "t", .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}}, {}, clock_);
+  EXPECT_EQ(ReasonOf(scheduler_->Submit(refused, {.devices = kGpu}, Nothing())), "DEVICE_LOST");
+  EXPECT_TRUE(refused->ended());
+  auto later = Submit(kGpu, Nothing(), 1, kCpu);
+  AwaitEnd(later);
+  EXPECT_EQ(later->Snapshot().device(), "cpu");
+  std::lock_guard lock(mutex_);
+  EXPECT_EQ(lost_, std::vector<size_t>{1}) << "told once";
+}
+
+TEST_F(DevicesTest, AStoppedJobThatMeetsALostDeviceMarksIt) {
+  Make();
+  auto job = Submit(kGpu, [](Job& own, const std::string&) -> absl::Status {
+    own.RequestStop(StopCause::kCancelled);
+    return Lost();
+  });
+  AwaitEnd(job);
+  EXPECT_EQ(ReasonOf(job->error()), "CANCELLED");
+  EXPECT_EQ(scheduler_->healthy(), kCpu);
+}
+
+TEST_F(DevicesTest, IdleDevicesAreLookedAtBusyOnesAreNot) {
+  std::mutex mutex;
+  std::condition_variable looked;
+  std::vector<int> looks(2);
+  bool dead = false;
+  Make([&](size_t device) -> absl::Status {
+    std::lock_guard lock(mutex);
+    ++looks[device];
+    looked.notify_all();
+    return device == 0 && dead ? Lost() : absl::OkStatus();
+  });
+  Submit(kGpu, gpu_.Work());
+  gpu_.AwaitBegun();
+  const auto pass_until = [&](auto done) {
+    for (;;) {
+      clock_.Advance(std::chrono::seconds(10));  // the worker may not wait yet
+      std::unique_lock lock(mutex);
+      if (looked.wait_for(lock, milliseconds(20), done)) return;
+    }
+  };
+  pass_until([&] { return looks[0] >= 2; });
+  {
+    std::lock_guard lock(mutex);
+    EXPECT_EQ(looks[1], 0) << "it works";
+    dead = true;
+  }
+  for (DeviceMask healthy = 3; healthy != kGpu; healthy = scheduler_->healthy()) {
+    clock_.Advance(std::chrono::seconds(10));
+    std::this_thread::yield();
+  }
+  int at_death = 0;
+  {
+    std::lock_guard lock(mutex);
+    at_death = looks[0];
+  }
+  gpu_.Open();
+  pass_until([&] { return looks[1] >= 1; });
+  std::lock_guard lock(mutex);
+  EXPECT_EQ(looks[0], at_death) << "nobody looks at the dead";
+}
+
+TEST_F(DevicesTest, DrainCountsEachDevicesQueue) {
+  Make();
+  BlockBoth();
+  auto late = Submit(kCpu, Nothing(), 10), soon = Submit(kGpu, Nothing(), 10);
+  scheduler_->StartDrain(clock_.Now() + milliseconds(60));
+  AwaitEnd(late);
+  EXPECT_EQ(ReasonOf(late->error()), "DRAINING") << "the CPU is busy for 100 ms";
+  EXPECT_FALSE(soon->ended());
+  cpu_.Open();
+  gpu_.Open();
+  AwaitEnd(soon);
+  EXPECT_TRUE(soon->error().ok());
 }
 
 }  // namespace

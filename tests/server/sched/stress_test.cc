@@ -148,5 +148,61 @@ TEST(SchedStressTest, DrainWhileOthersSubmit) {
   SetLogSink(nullptr);
 }
 
+TEST(SchedStressTest, DevicesAreLostWhileOthersSubmit) {
+  SetLogSink([](LogLevel, const std::string&) {});
+  std::atomic<int> ended{0}, accepted{0}, lost{0}, looks{0};
+  SchedulerOptions options;
+  options.devices = {"cpu", "gpu:0", "gpu:1"};
+  options.on_ended = [&](const std::shared_ptr<Job>&) { ++ended; };
+  options.on_lost = [&](size_t, const absl::Status&) { ++lost; };
+  options.probe_every = std::chrono::milliseconds(1);
+  options.probe = [&](size_t device) -> absl::Status {
+    if (device != 1 || ++looks < 20) return absl::OkStatus();
+    return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone when idle");
+  };
+  {
+    Scheduler scheduler(options);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        std::mt19937 random(static_cast<unsigned>(t));
+        for (int i = 0; i < kJobsEach; ++i) {
+          auto job = Job::Create(
+              {.tenant = "t", .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}}, {},
+              RealClock());
+          const DeviceMask devices = 1 + random() % 7;
+          const bool loses = t == 0 && i == kJobsEach / 2;
+          const absl::Status status = scheduler.Submit(
+              job,
+              {.predicted_ms = 0.1,
+               .devices = loses ? DeviceBit(2) : devices,
+               .fallback = random() % 2 == 0 ? DeviceBit(0) : 0},
+              [=](Job& own, const std::string& device) -> absl::Status {
+                if (loses && device == "gpu:1") {
+                  return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone");
+                }
+                return Compute(own);
+              });
+          (void)scheduler.Where(*job);
+          (void)scheduler.load();
+          if (!status.ok()) {
+            EXPECT_EQ(ReasonOf(status), "DEVICE_LOST");
+            continue;
+          }
+          ++accepted;
+          if (random() % 2 == 0) AwaitEnd(job);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_TRUE(scheduler.Drain(RealClock().Now() + std::chrono::seconds(60)));
+    EXPECT_EQ(ended.load(), accepted.load());
+    EXPECT_FALSE(scheduler.DeviceStatus(2).ok());
+    EXPECT_TRUE(scheduler.DeviceStatus(0).ok());
+  }
+  EXPECT_GE(lost.load(), 1);
+  SetLogSink(nullptr);
+}
+
 }  // namespace
 }  // namespace spaid::server

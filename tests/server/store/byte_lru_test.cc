@@ -42,5 +42,25 @@ TEST(ByteLruTest, ReplacesAndCountsOnce) {
   EXPECT_EQ(cache.stats().entries, 1);
 }
 
+TEST(ByteLruTest, BoundsPoolsToo) {
+  ByteLru<int> cache(100, {10, 20});
+  EXPECT_TRUE(cache.Put("a", Int(1), 1, 0, 6));
+  EXPECT_TRUE(cache.Put("b", Int(2), 1, 1, 20));
+  EXPECT_TRUE(cache.Put("c", Int(3), 1));
+  EXPECT_TRUE(cache.Put("d", Int(4), 1, 0, 5)) << "a has to go for it, the others need not";
+  EXPECT_EQ(cache.Get("a"), nullptr);
+  EXPECT_EQ(*cache.Get("b"), 2);
+  EXPECT_EQ(*cache.Get("c"), 3);
+  EXPECT_EQ(cache.pool_bytes(0), 5);
+  EXPECT_EQ(cache.pool_bytes(1), 20);
+  EXPECT_EQ(cache.stats().evictions, 1);
+  EXPECT_FALSE(cache.Put("e", Int(5), 1, 0, 11));
+  EXPECT_EQ(*cache.Get("d"), 4);
+  EXPECT_EQ(cache.DropPool(1), 1);
+  EXPECT_EQ(cache.Get("b"), nullptr);
+  EXPECT_EQ(cache.pool_bytes(1), 0);
+  EXPECT_EQ(cache.stats().entries, 2);
+}
+
 }  // namespace
 }  // namespace spaid::server

@@ -1,8 +1,9 @@
-#include "kernels/engine/cpu_engine.h"
-
+#include <algorithm>
 #include <chrono>
 #include <string>
+#include <utility>
 
+#include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/engine/options.h"
 
@@ -88,9 +89,59 @@ std::vector<std::string> Warnings(const StaticSpaiQuality& q, const StaticSpaiOp
   return out;
 }
 
-class CpuEngine final : public Engine {
+// A sentence on columns that a device left to the host; none where there are none.
+std::string LeftToHost(int64_t columns, const StaticSpaiOptions& options, int64_t n) {
+  if (columns == 0) return "";
+  const std::string count = std::to_string(columns) + " of " + std::to_string(n) + " columns ";
+  if (options.local_solver == LocalSolver::kQr) {
+    return count + "were solved on the host: local_solver = QR has no kernels on the device";
+  }
+  return count +
+         "were left to the host: their local problems are too large or too ill-conditioned for "
+         "the device's kernels; a smaller pattern_power or keep_tau makes them small";
+}
+
+// Adds what static SPAI measured.
+void Add(const StaticSpaiCudaTimings& from, DeviceTimings* to) {
+  to->host_to_device_ms += from.host_to_device_ms;
+  to->device_to_host_ms += from.device_to_host_ms;
+  to->device_bytes = std::max(to->device_bytes, from.device_bytes);
+  to->host_columns += from.host_columns;
+}
+
+// Without a limit on nnz(M) that E + |A| cannot meet: patterns without one the device makes itself.
+StaticSpaiOptions WithoutIdleLimit(StaticSpaiOptions options, const CscView& a,
+                                   const PatternView* user_pattern) {
+  PatternOptions& pattern = options.pattern;
+  const bool plain =
+      user_pattern == nullptr && pattern.power == 1 && !pattern.ensure_row && !pattern.row_match;
+  if (plain && pattern.max_nnz >= a.nnz() + a.n_cols) pattern.max_nnz = 0;
+  return options;
+}
+
+class DevicesEngine final : public Engine {
  public:
-  std::vector<DeviceInfo> Devices() const override { return {CpuDevice()}; }
+  DevicesEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus)
+      : gpus_(std::move(gpus)), first_gpu_(cpu ? 1 : 0) {}
+
+  std::vector<DeviceInfo> Devices() const override {
+    std::vector<DeviceInfo> devices;
+    if (first_gpu_ > 0) devices.push_back(CpuDevice());
+    for (const auto& gpu : gpus_) devices.push_back(gpu->info());
+    return devices;
+  }
+
+  DeviceState State(int device) const override {
+    const auto gpu = Gpu(device);
+    if (gpu == nullptr) return {};
+    return {
+        .lost = gpu->lost(), .used_bytes = gpu->used_bytes(), .limit_bytes = gpu->memory_limit()};
+  }
+
+  Status Probe(int device) const override {
+    const auto gpu = Gpu(device);
+    return gpu == nullptr ? Status() : gpu->Probe();
+  }
 
   Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
                                const Diagnosis& diagnosis, const PatternView* user_pattern,
@@ -102,14 +153,18 @@ class CpuEngine final : public Engine {
                                  const PatternView* user_pattern,
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
-    return EstimateCpuBuild(spec, a, user_pattern, context);
+    auto estimate = EstimateBuild(spec, a, user_pattern, context);
+    if (estimate.ok() && gpus_.empty()) estimate->device_bytes = 0;
+    return estimate;
   }
 
   Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,
                                                const PatternView* user_pattern,
                                                const Context& context) const override {
     if (Status s = CheckResolved(spec); !s.ok()) return s;
-    auto plan = std::make_shared<CpuPlan>();
+    if (Status s = CheckDevice(context.device); !s.ok()) return s;
+    auto plan = std::make_shared<EnginePlan>();
+    plan->on_device = context.device;
     plan->kind = spec.engine;
     plan->n = a.n_cols;
     plan->nnz = a.nnz();
@@ -120,9 +175,19 @@ class CpuEngine final : public Engine {
       case EngineKind::kJacobi:
         break;
       case EngineKind::kStaticSpai: {
-        auto made = PlanStaticSpai(a, user_pattern, spec.static_spai, context);
-        if (!made.ok()) return made.status();
-        plan->static_spai = std::move(*made);
+        if (const auto gpu = Gpu(context.device)) {
+          StaticSpaiCudaTimings timings;
+          auto made = PlanStaticSpaiCuda(gpu, a, user_pattern,
+                                         WithoutIdleLimit(spec.static_spai, a, user_pattern),
+                                         context, &timings);
+          if (!made.ok()) return made.status();
+          plan->static_spai_cuda = std::move(*made);
+          Add(timings, &plan->made_in);
+        } else {
+          auto made = PlanStaticSpai(a, user_pattern, spec.static_spai, context);
+          if (!made.ok()) return made.status();
+          plan->static_spai = std::move(*made);
+        }
         plan->pattern = Shape(spec.static_spai.pattern);
         plan->reads_values = spec.static_spai.pattern.keep_tau.has_value();
         break;
@@ -135,9 +200,14 @@ class CpuEngine final : public Engine {
                             const Context& context) const override {
     const auto start = Clock::now();
     if (Status s = CheckResolved(spec); !s.ok()) return s;
-    const auto* mine = dynamic_cast<const CpuPlan*>(&plan);
+    const auto* mine = dynamic_cast<const EnginePlan*>(&plan);
     if (mine == nullptr) return PlanMismatch("the plan was made by another engine");
     if (mine->kind != spec.engine) return PlanMismatch("the plan is for another kind of engine");
+    if (mine->on_device != context.device) {
+      return PlanMismatch("the plan is for device " + std::to_string(mine->on_device) + ", not " +
+                          std::to_string(context.device));
+    }
+    if (Status s = CheckDevice(context.device); !s.ok()) return s;
     if (mine->n != a.n_cols || mine->nnz != a.nnz()) {
       return PlanMismatch("the plan is for n = " + std::to_string(mine->n) + " with " +
                           std::to_string(mine->nnz) + " entries, the matrix has n = " +
@@ -166,16 +236,27 @@ class CpuEngine final : public Engine {
         break;
       }
       case EngineKind::kStaticSpai: {
-        auto built = BuildStaticSpai(*mine->static_spai, a, spec.static_spai, context);
+        StaticSpaiCudaTimings timings;
+        auto built = mine->static_spai_cuda
+                         ? BuildStaticSpaiCuda(*mine->static_spai_cuda, a, spec.static_spai,
+                                               context, &timings)
+                         : BuildStaticSpai(*mine->static_spai, a, spec.static_spai, context);
         if (!built.ok()) return built.status();
         m = std::move(built->m);
+        Add(timings, &result.timings);
         static_cast<StaticSpaiQuality&>(result.quality) = std::move(built->quality);
         result.quality.warnings = Warnings(result.quality, spec.static_spai, a.n_cols);
+        if (std::string left = LeftToHost(timings.host_columns, spec.static_spai, a.n_cols);
+            !left.empty()) {
+          result.quality.warnings.push_back(std::move(left));
+        }
         break;
       }
     }
-    auto made = CpuPreconditioner::Make(spec.engine, std::move(m), context);
+    const auto assembling = Clock::now();
+    auto made = HostPreconditioner::Make(spec.engine, std::move(m), context);
     if (!made.ok()) return made.status();
+    result.timings.assemble_ms = MsSince(assembling);
     result.preconditioner = *std::move(made);
     result.build_ms = MsSince(start);
     return result;
@@ -192,7 +273,7 @@ class CpuEngine final : public Engine {
     const auto start = Clock::now();
     const LinearOperator* m = nullptr;
     if (preconditioner != nullptr) {
-      const auto* mine = dynamic_cast<const CpuPreconditioner*>(preconditioner);
+      const auto* mine = dynamic_cast<const HostPreconditioner*>(preconditioner);
       if (mine == nullptr) {
         return Status(StatusCode::kInvalidArgument, "PRECONDITIONER_MISMATCH",
                       "the preconditioner was made by another engine; build it with this one")
@@ -217,19 +298,46 @@ class CpuEngine final : public Engine {
     if (solved.ok()) solved->solve_ms = MsSince(start);  // the row layout of A included
     return solved;
   }
+
+ private:
+  // Null: `device` is the CPU, or none of ours.
+  std::shared_ptr<CudaDevice> Gpu(int device) const {
+    const int i = device - first_gpu_;
+    return i >= 0 && i < static_cast<int>(gpus_.size()) ? gpus_[static_cast<size_t>(i)] : nullptr;
+  }
+
+  Status CheckDevice(int device) const {
+    const auto gpu = Gpu(device);
+    if (gpu == nullptr) {
+      if (first_gpu_ > 0 && device == 0) return {};
+      return Status(StatusCode::kInternal, "NO_SUCH_DEVICE",
+                    "device " + std::to_string(device) + " is none of this engine's");
+    }
+    // Host work of a GPU's worker too: after the loss nobody shall think the device serves.
+    return gpu->lost() ? gpu->Failed(kSpaidCudaDeviceLost, "an earlier error was its last")
+                       : Status();
+  }
+
+  const std::vector<std::shared_ptr<CudaDevice>> gpus_;
+  const int first_gpu_;  // index in Devices()
 };
 
 }  // namespace
 
-int64_t CpuPlan::host_bytes() const {
-  const int64_t own = static_cast<int64_t>(sizeof(CpuPlan));
+int64_t EnginePlan::host_bytes() const {
+  const int64_t own = static_cast<int64_t>(sizeof(EnginePlan));
+  if (static_spai_cuda) return own + HostBytes(*static_spai_cuda);
   return static_spai ? own + Counts(*static_spai).plan_bytes : own;
 }
 
-Result<std::shared_ptr<const CpuPreconditioner>> CpuPreconditioner::Make(EngineKind kind,
-                                                                         CscMatrix m,
-                                                                         const Context& context) {
-  std::shared_ptr<CpuPreconditioner> made(new CpuPreconditioner(kind, std::move(m)));
+int64_t EnginePlan::device_bytes() const {
+  return static_spai_cuda ? DeviceBytes(*static_spai_cuda) : 0;
+}
+
+Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(EngineKind kind,
+                                                                           CscMatrix m,
+                                                                           const Context& context) {
+  std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(m)));
   // The layouts borrow from matrix_, which moves no more.
   if (kind == EngineKind::kJacobi) {
     made->diagonal_.emplace(made->matrix_.values);
@@ -238,19 +346,23 @@ Result<std::shared_ptr<const CpuPreconditioner>> CpuPreconditioner::Make(EngineK
     if (!rows.ok()) return rows.status();
     made->rows_.emplace(*std::move(rows));
   }
-  return std::shared_ptr<const CpuPreconditioner>(std::move(made));
+  return std::shared_ptr<const HostPreconditioner>(std::move(made));
 }
 
-const LinearOperator& CpuPreconditioner::apply() const {
+const LinearOperator& HostPreconditioner::apply() const {
   if (diagonal_) return *diagonal_;
   return *rows_;
 }
 
-int64_t CpuPreconditioner::host_bytes() const {
-  return static_cast<int64_t>(sizeof(CpuPreconditioner)) + matrix_.bytes() +
+int64_t HostPreconditioner::host_bytes() const {
+  return static_cast<int64_t>(sizeof(HostPreconditioner)) + matrix_.bytes() +
          (rows_ ? rows_->host_bytes() : 0);
 }
 
-std::unique_ptr<Engine> MakeCpuEngine() { return std::make_unique<CpuEngine>(); }
+std::unique_ptr<Engine> MakeCpuEngine() { return MakeEngine(true, {}); }
+
+std::unique_ptr<Engine> MakeEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus) {
+  return std::make_unique<DevicesEngine>(cpu, std::move(gpus));
+}
 
 }  // namespace spaid::kernels

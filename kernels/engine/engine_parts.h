@@ -1,4 +1,4 @@
-// What the CPU engine's parts share; nobody outside this room includes it.
+// What the engine's parts share; nobody outside this room includes it.
 #pragma once
 
 #include <memory>
@@ -8,29 +8,37 @@
 
 #include "kernels/engine/engine.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels {
 
-struct CpuPlan final : Plan {
+struct EnginePlan final : Plan {
   EngineKind kind = EngineKind::kNone;
   int64_t n = 0;
   int64_t nnz = 0;
   bool reads_values = false;
-  PatternOptions pattern;                             // kStaticSpai only; max_nnz is not kept
-  std::shared_ptr<const StaticSpaiPlan> static_spai;  // kStaticSpai only
+  PatternOptions pattern;  // kStaticSpai only; max_nnz is not kept
+  // kStaticSpai only; one of these, by the device.
+  std::shared_ptr<const StaticSpaiPlan> static_spai;
+  std::shared_ptr<const StaticSpaiCudaPlan> static_spai_cuda;
+  int on_device = 0;
+  DeviceTimings made_in;
 
+  int device() const override { return on_device; }
   int64_t host_bytes() const override;
+  int64_t device_bytes() const override;
+  DeviceTimings timings() const override { return made_in; }
   bool serves_new_values() const override { return !reads_values; }
 };
 
 // M by columns as clients download it, and the layout that products want, made once.
-class CpuPreconditioner final : public Preconditioner {
+class HostPreconditioner final : public Preconditioner {
  public:
   // Errors: stop statuses (the layout of an explicit M takes about a tenth of its build).
-  static Result<std::shared_ptr<const CpuPreconditioner>> Make(EngineKind kind, CscMatrix m,
-                                                               const Context& context);
-  CpuPreconditioner(const CpuPreconditioner&) = delete;
-  CpuPreconditioner& operator=(const CpuPreconditioner&) = delete;
+  static Result<std::shared_ptr<const HostPreconditioner>> Make(EngineKind kind, CscMatrix m,
+                                                                const Context& context);
+  HostPreconditioner(const HostPreconditioner&) = delete;
+  HostPreconditioner& operator=(const HostPreconditioner&) = delete;
 
   EngineKind kind() const override { return kind_; }
   const CscMatrix& matrix() const override { return matrix_; }
@@ -38,7 +46,7 @@ class CpuPreconditioner final : public Preconditioner {
   const LinearOperator& apply() const;
 
  private:
-  CpuPreconditioner(EngineKind kind, CscMatrix m) : kind_(kind), matrix_(std::move(m)) {}
+  HostPreconditioner(EngineKind kind, CscMatrix m) : kind_(kind), matrix_(std::move(m)) {}
 
   EngineKind kind_;
   CscMatrix matrix_;
@@ -46,9 +54,10 @@ class CpuPreconditioner final : public Preconditioner {
   std::optional<DiagonalOperator> diagonal_;  // kJacobi; borrows matrix_.values
 };
 
-// estimate.cc. `spec` may be kAuto: then the bound covers whatever AUTO can choose.
-Result<BuildEstimate> EstimateCpuBuild(const PreconditionerSpec& spec, const PatternView& a,
-                                       const PatternView* user_pattern, const Context& context);
+// estimate.cc. `spec` may be kAuto: then the bound covers whatever AUTO can choose. device_bytes
+// are those of any CUDA device.
+Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const PatternView& a,
+                                    const PatternView* user_pattern, const Context& context);
 // Predicted time of one Jacobi-BiCGSTAB iteration.
 double PredictJacobiIterationMs(int64_t n, int64_t nnz, int threads);
 

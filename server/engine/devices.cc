@@ -1,0 +1,131 @@
+#include "server/engine/devices.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "kernels/base/cuda_device.h"
+#include "server/base/log.h"
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+constexpr char kCure[] =
+    "name cpu, gpu:N or GPU-UUID, separated by commas, or auto for the CPU and GPU 0 where there "
+    "is one";
+
+absl::Status BadDevices(const std::string& flag, const std::string& why) {
+  return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadFlag,
+                   absl::StrCat("--devices=", flag, ": ", why, "; ", kCure));
+}
+
+std::vector<std::string> Names(const std::string& flag) { return absl::StrSplit(flag, ','); }
+
+// The ordinal of "gpu:N"; -1: it is not of that form.
+int Ordinal(const std::string& name) {
+  int ordinal = -1;
+  const bool fits = absl::StartsWith(name, "gpu:") && name.size() > 4 &&
+                    absl::ascii_isdigit(static_cast<unsigned char>(name[4])) &&
+                    absl::SimpleAtoi(name.substr(4), &ordinal);
+  return fits ? ordinal : -1;
+}
+
+bool IsUuid(const std::string& name) { return absl::StartsWithIgnoreCase(name, "GPU-"); }
+
+std::string Found(const kernels::CudaDevices& found) {
+  std::string text = "found: cpu";
+  for (const kernels::DeviceInfo& gpu : found.devices) {
+    absl::StrAppend(&text, ", ", DeviceName(gpu), " (", gpu.name, ", ", gpu.uuid, ")");
+  }
+  return absl::StrCat(text, "; CUDA: ", found.status);
+}
+
+}  // namespace
+
+std::string DeviceName(const kernels::DeviceInfo& device) {
+  return device.backend == kernels::Backend::kCpu ? std::string(kCpuName)
+                                                  : absl::StrCat("gpu:", device.index);
+}
+
+absl::Status CheckDevicesFlag(const std::string& flag) {
+  if (flag == "auto") return absl::OkStatus();
+  for (const std::string& name : Names(flag)) {
+    if (name == "cpu" || Ordinal(name) >= 0 || IsUuid(name)) continue;
+    return BadDevices(flag, name == "auto" ? "auto stands alone"
+                                           : absl::StrCat("'", name, "' is no device's name"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DeviceChoice> ChooseDevices(const std::string& flag,
+                                           const kernels::CudaDevices& found) {
+  RETURN_IF_ERROR(CheckDevicesFlag(flag));
+  DeviceChoice choice;
+  const auto find = [&](auto matches) -> const kernels::DeviceInfo* {
+    const auto it = std::find_if(found.devices.begin(), found.devices.end(), matches);
+    return it == found.devices.end() ? nullptr : &*it;
+  };
+  if (flag == "auto") {
+    choice.cpu = choice.automatic = true;
+    const auto* first = find([](const kernels::DeviceInfo& gpu) { return gpu.index == 0; });
+    if (first != nullptr) choice.gpus.push_back(*first);
+    return choice;
+  }
+  for (const std::string& name : Names(flag)) {
+    if (name == "cpu") {
+      if (std::exchange(choice.cpu, true)) return BadDevices(flag, "cpu is named twice");
+      continue;
+    }
+    const int ordinal = Ordinal(name);
+    const kernels::DeviceInfo* gpu = find([&](const kernels::DeviceInfo& device) {
+      return ordinal >= 0 ? device.index == ordinal : absl::EqualsIgnoreCase(device.uuid, name);
+    });
+    if (gpu == nullptr) {
+      return BadDevices(flag, absl::StrCat("there is no ", name, "; ", Found(found)));
+    }
+    const bool twice =
+        std::any_of(choice.gpus.begin(), choice.gpus.end(),
+                    [&](const kernels::DeviceInfo& other) { return other.index == gpu->index; });
+    if (twice) return BadDevices(flag, absl::StrCat(DeviceName(*gpu), " is named twice"));
+    choice.gpus.push_back(*gpu);
+  }
+  return choice;
+}
+
+absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_memory,
+                                        const kernels::CudaDevices& found) {
+  ASSIGN_OR_RETURN(const DeviceChoice choice, ChooseDevices(flag, found));
+  OpenedEngine opened;
+  opened.cuda_status = found.status;
+  std::vector<std::shared_ptr<kernels::CudaDevice>> gpus;
+  for (const kernels::DeviceInfo& gpu : choice.gpus) {
+    auto device = kernels::CudaDevice::Open(gpu, device_memory);
+    if (device.ok()) {
+      gpus.push_back(*std::move(device));
+      continue;
+    }
+    const std::string why = absl::StrCat(DeviceName(gpu), ": ", device.status().message());
+    if (!choice.automatic) {
+      return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceUnavailable,
+                       absl::StrCat("--devices=", flag, ": ", why, "; ", Found(found),
+                                    "; free the device, or leave it out"));
+    }
+    absl::StrAppend(&opened.cuda_status, "; not used: ", why);
+    Log(LogLevel::kWarning, "device_unavailable", {{"device", DeviceName(gpu)}, {"error", why}});
+  }
+  for (const kernels::DeviceInfo& device : found.devices) {
+    const bool used = std::any_of(gpus.begin(), gpus.end(), [&](const auto& gpu) {
+      return gpu->info().index == device.index;
+    });
+    if (!used) opened.idle.push_back(device);
+  }
+  opened.engine = kernels::MakeEngine(choice.cpu, std::move(gpus));
+  return opened;
+}
+
+}  // namespace spaid::server

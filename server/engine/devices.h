@@ -1,0 +1,48 @@
+// Which devices the daemon computes on: --devices against what the machine has.
+//
+//   ASSIGN_OR_RETURN(OpenedEngine opened,
+//                    OpenEngine("auto", /*device_memory=*/0, kernels::ListCudaDevices()));
+//   ... Backend backend(..., *opened.engine, ...) ...
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/engine/engine.h"
+
+namespace spaid::server {
+
+inline constexpr std::string_view kCpuName = "cpu";
+
+// "cpu", "gpu:0": the names of devices in flags, messages, metrics and logs.
+std::string DeviceName(const kernels::DeviceInfo& device);
+
+// INVALID_ARGUMENT/BAD_FLAG unless `flag` is "auto", or a list of "cpu", "gpu:N" and "GPU-UUID",
+// separated by commas. Says nothing of whether they are there.
+absl::Status CheckDevicesFlag(const std::string& flag);
+
+struct DeviceChoice {
+  bool cpu = false;
+  bool automatic = false;                 // "auto": GPUs that cannot be opened are left out
+  std::vector<kernels::DeviceInfo> gpus;  // in the order of the flag
+};
+// auto: the CPU, and GPU 0 where there is one. Errors: CheckDevicesFlag's; BAD_FLAG with what was
+// found, where a device is not there or named twice.
+absl::StatusOr<DeviceChoice> ChooseDevices(const std::string& flag,
+                                           const kernels::CudaDevices& found);
+
+struct OpenedEngine {
+  std::unique_ptr<kernels::Engine> engine;
+  std::vector<kernels::DeviceInfo> idle;  // found, and not used
+  std::string cuda_status;  // what was found, and why what "auto" wanted of it is not used
+};
+// `device_memory`: bytes of each GPU that the engine may take; 0: all. Errors besides:
+// UNAVAILABLE/DEVICE_UNAVAILABLE where a GPU that is named cannot be used.
+absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_memory,
+                                        const kernels::CudaDevices& found);
+
+}  // namespace spaid::server

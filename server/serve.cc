@@ -1,0 +1,141 @@
+#include "server/serve.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/base/log.h"
+#include "server/base/metrics.h"
+#include "server/base/status.h"
+#include "server/engine/adapter.h"
+#include "server/ops/drain.h"
+#include "server/ops/health.h"
+#include "server/ops/http.h"
+#include "server/ops/watchdog.h"
+#include "server/rpc/backend.h"
+#include "server/rpc/grpc_log.h"
+#include "server/rpc/server.h"
+
+namespace spaid::server {
+namespace {
+
+// For open streams to take the news of their end, and for the last stuck ones.
+constexpr std::chrono::seconds kShutdownGrace{2};
+constexpr std::chrono::seconds kShutdownLimit{30};
+// How late freed memory may go back, and the loss of the last device may be seen.
+constexpr std::chrono::seconds kLookEvery{1};
+
+// Written beside and renamed: a reader sees the whole address or no file.
+absl::Status WritePortFile(const std::string& file, const std::string& address) {
+  const std::string partial = absl::StrCat(file, ".", getpid());
+  std::ofstream out(partial, std::ios::trunc);
+  out << address << "\n";
+  out.close();
+  if (!out || std::rename(partial.c_str(), file.c_str()) != 0) {
+    const std::string why = std::strerror(errno);
+    std::remove(partial.c_str());
+    return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadFlag,
+                     absl::StrCat("--port-file=", file, " cannot be written: ", why));
+  }
+  return absl::OkStatus();
+}
+
+// The error of a daemon that has nothing left to compute on.
+absl::Status NoDeviceLeft(const Backend& backend) {
+  std::string lost;
+  for (size_t d = 0; d < backend.adapter().device_names().size(); ++d) {
+    absl::StrAppend(&lost, d == 0 ? "" : "; ", backend.adapter().device_names()[d], ": ",
+                    backend.scheduler().DeviceStatus(d).message());
+  }
+  return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost,
+                   absl::StrCat("no device of --devices is left: ", lost));
+}
+
+}  // namespace
+
+absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& signals) {
+  if (flags.keep_freed.count() > 0) kernels::KeepFreedMemory();
+
+  Tokens tokens;
+  if (!flags.tokens_file.empty()) {
+    ASSIGN_OR_RETURN(tokens, Tokens::ReadFile(flags.tokens_file));
+  }
+  ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(flags.tls));
+
+  std::optional<Watchdog> watchdog;  // set at the end; outlives what is taken down below it
+  Metrics metrics;
+  Backend backend(flags.backend, engine,
+                  Authenticator(std::move(tokens), flags.trust_tenant_header), &metrics);
+  metrics.OnScrape([&backend] { backend.SetGauges(); });
+  ASSIGN_OR_RETURN(
+      auto server,
+      RpcServer::Start({.address = flags.address, .credentials = credentials}, &backend));
+  HealthBoard health(server->health(), RpcServer::ServiceNames());
+  std::unique_ptr<OpsServer> ops;  // dies before what its scrapes read
+  if (!flags.ops_address.empty()) {
+    ASSIGN_OR_RETURN(
+        ops, OpsServer::Start(flags.ops_address, &metrics, [&backend] { return backend.ready(); }));
+  }
+  RouteGrpcLog(LogLevel::kWarning);
+  health.SetReady(true);
+  metrics.SetReady(true);
+  Log(LogLevel::kInfo, "serving",
+      {{"version", flags.backend.version},
+       {"address", server->address()},
+       {"ops_address", ops ? ops->address() : "off"},
+       {"tls", flags.tls.any()},
+       {"mtls", !flags.tls.client_ca.empty()},
+       {"devices", absl::StrJoin(backend.adapter().device_names(), ",")},
+       {"cuda", flags.backend.cuda_status},
+       {"matrix_store_bytes", flags.backend.matrix_store_bytes},
+       {"preconditioner_store_bytes", flags.backend.preconditioner_store_bytes}});
+  if (!flags.tls.any()) {
+    Log(LogLevel::kWarning, "plaintext",
+        {{"address", server->address()},
+         {"text", "no TLS: everything, tokens too, can be read and changed on the way"}});
+  }
+  if (!flags.port_file.empty()) RETURN_IF_ERROR(WritePortFile(flags.port_file, server->address()));
+
+  const std::string signal = signals.Wait(kLookEvery, [&] {
+    kernels::ReleaseFreedLarge(flags.keep_freed);
+    return backend.any_device();
+  });
+  if (!signal.empty()) Log(LogLevel::kInfo, "signal", {{"signal", signal}});
+  const auto not_ready = [&] {
+    backend.SetDraining();
+    health.SetReady(false);
+    metrics.SetReady(false);
+  };
+  const auto refuse_new = [&] { backend.Refuse(); };
+  const auto finish_work = [&](TimePoint deadline) { return backend.scheduler().Drain(deadline); };
+  const auto finish_streams = [&](TimePoint deadline) {
+    return backend.streams().WaitEmpty(deadline);
+  };
+  const auto shut_down = [&] {
+    const Watchdog shutdown_watchdog(kShutdownLimit, "the gRPC server does not shut down");
+    server->Shutdown(kShutdownGrace);
+  };
+  Drain(flags.drain, {.not_ready = not_ready,
+                      .wait = [&](std::chrono::milliseconds t) { return signals.WaitFor(t); },
+                      .refuse_new = refuse_new,
+                      .finish_work = finish_work,
+                      .finish_streams = finish_streams,
+                      .shut_down = shut_down});
+  if (!flags.port_file.empty()) std::remove(flags.port_file.c_str());
+  ops.reset();
+  watchdog.emplace(kShutdownLimit, "a job does not stop");
+  if (!backend.any_device()) return NoDeviceLeft(backend);
+  return absl::OkStatus();
+}
+
+}  // namespace spaid::server

@@ -1,0 +1,93 @@
+// The daemon's main job on a GPU, through the C++ client. Skipped, with the reason, where there is
+// no GPU.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spaid/client.h>
+
+#include <string>
+
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/problems.h"
+
+namespace spaid::e2e {
+namespace {
+
+// Why there is no GPU; empty: there is one.
+std::string WhyNoGpu() {
+  Daemon daemon({"--devices=cpu"});
+  const auto info = Client({.address = daemon.address()}).GetServerInfo();
+  if (!info.ok()) return info.error().message;
+  for (const DeviceInfo& device : info->devices) {
+    if (device.name == "gpu:0") return "";
+  }
+  return info->cuda_status;
+}
+
+class Gpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    static const std::string why = WhyNoGpu();
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+TEST_F(Gpu, BuildsRebuildsAndSolves) {
+  Daemon daemon({"--devices=gpu:0", "--device-memory=2GiB", "--drain-grace=0s"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  Client client({.address = daemon.address()});
+  const auto info = client.GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  ASSERT_FALSE(info->devices.empty());
+  EXPECT_EQ(info->devices[0].name, "gpu:0");
+  EXPECT_TRUE(info->devices[0].in_use);
+  EXPECT_TRUE(info->devices[0].healthy);
+  EXPECT_EQ(info->devices[0].memory_limit_bytes, int64_t{2} << 30);
+
+  CscMatrix a = ConvectionDiffusion(120, 100, 0.3);
+  const auto first = client.Build(a, PreconditionerSpec{}, true);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(first->preconditioner.device, "gpu:0");
+  EXPECT_FALSE(first->timings.rebuild);
+  EXPECT_GT(first->timings.plan_ms, 0);
+  EXPECT_GT(first->timings.build_ms, 0);
+  EXPECT_GT(first->timings.assemble_ms, 0);
+  EXPECT_GT(first->timings.host_to_device_ms, 0);
+  EXPECT_GT(first->timings.device_to_host_ms, 0);
+  EXPECT_NEAR(first->preconditioner.quality.residual_frobenius, InverseResidual(a, *first->m),
+              1e-9 * InverseResidual(a, *first->m));
+
+  for (double& value : a.values) value *= 1.25;
+  const auto second = client.Build(a, PreconditionerSpec{}, true);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_TRUE(second->timings.rebuild);
+  EXPECT_EQ(second->timings.plan_ms, 0);
+  EXPECT_GT(second->timings.host_to_device_ms, 0);
+  EXPECT_NEAR(second->preconditioner.quality.residual_frobenius, InverseResidual(a, *second->m),
+              1e-9 * InverseResidual(a, *second->m));
+
+  const std::vector<double> b = SmoothRhs(a);
+  const auto solved = client.Solve(second->preconditioner.matrix, b,
+                                   {.preconditioner = second->preconditioner.name, .rtol = 1e-9});
+  ASSERT_TRUE(solved.ok()) << solved.error().message;
+  EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+  EXPECT_EQ(solved->device, "gpu:0");
+  EXPECT_LE(RelativeResidual(a, solved->x, b), 1.01e-9);
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.WaitForExit(), 0) << daemon.log();
+}
+
+TEST_F(Gpu, SmallBuildsStayOnTheCpu) {
+  Daemon daemon({"--threads=1"});  // --devices=auto; predictions are for its threads
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  Client client({.address = daemon.address()});
+  const auto small = client.Build(ConvectionDiffusion(8, 8, 0.3), PreconditionerSpec{});
+  ASSERT_TRUE(small.ok()) << small.error().message;
+  EXPECT_EQ(small->preconditioner.device, "cpu");
+  EXPECT_EQ(small->preconditioner.placement.rfind("cpu: ", 0), 0u);
+  const auto large = client.Build(ConvectionDiffusion(600, 600, 0.3), PreconditionerSpec{});
+  ASSERT_TRUE(large.ok()) << large.error().message;
+  EXPECT_EQ(large->preconditioner.device, "gpu:0") << large->preconditioner.placement;
+}
+
+}  // namespace
+}  // namespace spaid::e2e

@@ -1,0 +1,202 @@
+// The engine on a CUDA device: what it builds there preconditions as well as what the CPU builds,
+// within the bytes that were promised. Skipped, with the reason, where there is no device.
+#include <algorithm>
+#include <cstdint>
+#include <numbers>
+#include <random>
+
+#include "kernels/base/cuda_device.h"
+#include "kernels/bench/problems.h"
+#include "kernels/engine/engine_parts.h"
+#include "tests/kernels/engine/helpers.h"
+
+namespace spaid::kernels::engine_test {
+namespace {
+
+constexpr int kCpu = 0, kGpu = 1;
+
+class GpuEngine : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const CudaDevices& cuda = ListCudaDevices();
+    if (!cuda.available) GTEST_SKIP() << cuda.status;
+    auto device = CudaDevice::Open(cuda.devices[0], 0);
+    ASSERT_TRUE(device.ok()) << device.status().message();
+    device_ = *device;
+    engine_ = MakeEngine(true, {device_});
+  }
+
+  int64_t Iterations(const CscMatrix& a, const Preconditioner& m) const {
+    const auto solved = engine_->Solve(
+        a, &m, RowSums(a), {}, {.method = Method::kBicgstab, .rtol = 1e-8}, {.device = kGpu});
+    EXPECT_TRUE(solved.ok()) << solved.status().message();
+    if (!solved.ok()) return -1;
+    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+    return solved->rhs[0].iterations;
+  }
+
+  // Of 20 runs with `m` perturbed by 1e-14 relative: BiCGSTAB scatters so by itself.
+  std::pair<int64_t, int64_t> Scatter(const CscMatrix& a, const CscMatrix& m) const {
+    std::mt19937_64 random(7);
+    std::uniform_real_distribution<double> noise(-1e-14, 1e-14);
+    int64_t fewest = INT64_MAX, most = 0;
+    for (int run = 0; run < 20; ++run) {
+      CscMatrix perturbed = m;
+      for (double& value : perturbed.values) value *= 1 + noise(random);
+      const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(perturbed), {});
+      EXPECT_TRUE(made.ok());
+      const int64_t iterations = Iterations(a, **made);
+      fewest = std::min(fewest, iterations);
+      most = std::max(most, iterations);
+    }
+    return {fewest, most};
+  }
+
+  std::shared_ptr<CudaDevice> device_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(GpuEngine, KnowsItsDevices) {
+  const std::vector<DeviceInfo> devices = engine_->Devices();
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[kCpu].backend, Backend::kCpu);
+  EXPECT_EQ(devices[kGpu].backend, Backend::kCuda);
+  EXPECT_TRUE(engine_->Probe(kGpu).ok());
+  const DeviceState state = engine_->State(kGpu);
+  EXPECT_FALSE(state.lost);
+  EXPECT_EQ(state.limit_bytes, devices[kGpu].memory_bytes);
+  EXPECT_EQ(MakeEngine(false, {device_})->Devices().size(), 1u);
+}
+
+TEST_F(GpuEngine, SolvesAsFastWithWhatTheDeviceBuilt) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    int power;
+  };
+  const Case cases[] = {
+      {"P7_20", bench::ConvectionDiffusion(20, 0), 1},
+      {"convdiff_20", bench::ConvectionDiffusion(20, 400), 1},
+      {"convdiff_20, power 2", bench::ConvectionDiffusion(20, 400), 2},
+      {"aniso_60", bench::Anisotropic(60, 1e-3, std::numbers::pi / 8), 1},
+      {"elasticity_7", bench::Elasticity(7), 1},
+      {"circuit_8k", bench::Circuit(8000, 12, 300), 1},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const BuildResult cpu = MustBuild(*engine_, Spai(c.power), c.a, {.device = kCpu});
+    const BuildResult gpu = MustBuild(*engine_, Spai(c.power), c.a, {.device = kGpu});
+    ASSERT_TRUE(cpu.preconditioner && gpu.preconditioner);
+    EXPECT_NEAR(gpu.quality.residual_frobenius, cpu.quality.residual_frobenius,
+                1e-6 * cpu.quality.residual_frobenius);
+    EXPECT_GT(gpu.timings.host_to_device_ms, 0);
+    EXPECT_GT(gpu.timings.device_to_host_ms, 0);
+    EXPECT_GT(gpu.timings.assemble_ms, 0);
+    EXPECT_EQ(cpu.timings.host_to_device_ms, 0);
+    const int64_t by_cpu = Iterations(c.a, *cpu.preconditioner);
+    const int64_t by_gpu = Iterations(c.a, *gpu.preconditioner);
+    if (by_cpu < 50) {
+      EXPECT_LE(std::abs(by_gpu - by_cpu), 2) << by_cpu;
+    } else {
+      const auto [fewest, most] = Scatter(c.a, cpu.preconditioner->matrix());
+      EXPECT_GE(by_gpu, fewest) << most;
+      EXPECT_LE(by_gpu, most) << fewest;
+    }
+  }
+}
+
+TEST_F(GpuEngine, StaysWithinTheBytesOfItsEstimate) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    PreconditionerSpec spec;
+  };
+  PreconditionerSpec thin = Spai(2);
+  thin.static_spai.pattern.keep_tau = 0.5;
+  PreconditionerSpec rows = Spai(1);
+  rows.static_spai.pattern.ensure_row = true;
+  const Case cases[] = {
+      {"tiny", Rows({{2, 1}, {0, 4}}), Spai()},
+      {"P7_30", bench::ConvectionDiffusion(30, 10), Spai()},
+      {"P7_16, power 2", bench::ConvectionDiffusion(16, 10), Spai(2)},
+      {"P27_16", bench::Laplacian27(16), Spai()},
+      {"elasticity_9", bench::Elasticity(9), Spai()},
+      {"circuit_40k", bench::Circuit(40000, 12, 300), Spai()},
+      {"circuit_8k, threshold", bench::Circuit(8000, 12, 300), thin},
+      {"irregular", oracle::RandomIrregular(3000, 12, 5), Spai(2)},
+      {"irregular, rows", oracle::RandomIrregular(3000, 12, 5), rows},
+      {"dense", oracle::RandomIrregular(300, 200, 5), Spai()},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const auto estimate = engine_->Estimate(c.spec, c.a.pattern(), nullptr, {});
+    ASSERT_TRUE(estimate.ok()) << estimate.status().message();
+    ASSERT_EQ(engine_->State(kGpu).used_bytes, 0);
+    const auto plan = engine_->MakePlan(c.spec, c.a, nullptr, {.device = kGpu});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ((*plan)->device(), kGpu);
+    EXPECT_LE((*plan)->timings().device_bytes, estimate->device_bytes);
+    EXPECT_LE((*plan)->device_bytes(), estimate->device_bytes);
+    const int64_t held = engine_->State(kGpu).used_bytes;
+    EXPECT_GT(held, 0);
+    const auto built = engine_->Build(**plan, c.spec, c.a, {.device = kGpu});
+    ASSERT_TRUE(built.ok()) << built.status().message();
+    EXPECT_LE(built->timings.device_bytes, estimate->device_bytes);
+    EXPECT_LE(engine_->State(kGpu).used_bytes, (*plan)->device_bytes() + 64 * 256)
+        << "a plan holds what it says, but for the rounding of its blocks";
+  }
+  EXPECT_EQ(engine_->State(kGpu).used_bytes, 0);
+}
+
+TEST_F(GpuEngine, APlanServesNewValuesOnItsOwnDeviceOnly) {
+  CscMatrix a = bench::ConvectionDiffusion(10, 10);
+  const auto plan = engine_->MakePlan(Spai(), a, nullptr, {.device = kGpu});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_TRUE((*plan)->serves_new_values());
+  EXPECT_GT((*plan)->timings().device_to_host_ms, 0) << "the pattern, which the device made";
+  PreconditionerSpec limited = Spai();
+  limited.static_spai.pattern.max_nnz = a.nnz() + a.n_cols;
+  EXPECT_GT(
+      (*engine_->MakePlan(limited, a, nullptr, {.device = kGpu}))->timings().device_to_host_ms, 0)
+      << "a limit that cannot be met is none";
+  for (double& value : a.values) value *= 3;
+  const auto rebuilt = engine_->Build(**plan, Spai(), a, {.device = kGpu});
+  ASSERT_TRUE(rebuilt.ok()) << rebuilt.status().message();
+  const BuildResult fresh = MustBuild(*engine_, Spai(), a, {.device = kGpu});
+  const Array<double>& x = rebuilt->preconditioner->matrix().values;
+  const Array<double>& y = fresh.preconditioner->matrix().values;
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], y[i], 1e-12) << i;  // all under 1
+  EXPECT_EQ(engine_->Build(**plan, Spai(), a, {.device = kCpu}).status().reason(), "PLAN_MISMATCH");
+}
+
+TEST_F(GpuEngine, SaysWhatWasLeftToTheHost) {
+  const CscMatrix a = bench::ConvectionDiffusion(8, 10);
+  PreconditionerSpec qr = Spai();
+  qr.static_spai.local_solver = LocalSolver::kQr;
+  const BuildResult built = MustBuild(*engine_, qr, a, {.device = kGpu});
+  EXPECT_EQ(built.timings.host_columns, a.n_cols);
+  ASSERT_FALSE(built.quality.warnings.empty());
+  EXPECT_NE(built.quality.warnings.back().find("local_solver = QR"), std::string::npos);
+  // Jacobi and solves are the host's work.
+  const BuildResult jacobi = MustBuild(*engine_, Spec(EngineKind::kJacobi), a, {.device = kGpu});
+  EXPECT_EQ(jacobi.timings.device_bytes, 0);
+}
+
+TEST_F(GpuEngine, AMemoryLimitIsHeld) {
+  auto small = CudaDevice::Open(device_->info(), 1 << 20);
+  ASSERT_TRUE(small.ok()) << small.status().message();
+  const auto engine = MakeEngine(false, {*small});
+  EXPECT_EQ(engine->State(0).limit_bytes, 1 << 20);
+  const CscMatrix a = bench::ConvectionDiffusion(30, 10);
+  const auto plan = engine->MakePlan(Spai(), a, nullptr, {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().reason(), "DEVICE_OUT_OF_MEMORY");
+  EXPECT_EQ(plan.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(engine->State(0).lost);
+  EXPECT_EQ(engine->State(0).used_bytes, 0);
+  EXPECT_TRUE(engine->Probe(0).ok());
+}
+
+}  // namespace
+}  // namespace spaid::kernels::engine_test

@@ -1,0 +1,305 @@
+// Where builds and solves run, and what becomes of them when a device fails.
+#include <gtest/gtest.h>
+
+#include "server/base/log.h"
+#include "server/base/metrics.h"
+#include "server/base/status.h"
+#include "server/engine/workbench.h"
+#include "tests/server/engine/matrices.h"
+#include "tests/server/fake_engine.h"
+#include "tests/server/sched/gate.h"
+
+namespace spaid::server {
+namespace {
+
+using Devices = std::vector<kernels::DeviceInfo>;
+
+// Everything behind the services, over a fake engine with these devices.
+class Bench {
+ public:
+  explicit Bench(Devices devices) : engine(std::move(devices)) {
+    SetLogSink([](LogLevel, const std::string&) {});
+    SchedulerOptions options;
+    options.devices = adapter.device_names();
+    options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs.Ended(job); };
+    options.probe = [this](size_t device) { return adapter.Probe(device); };
+    options.on_lost = [this](size_t device, const absl::Status&) { adapter.DropPlans(device); };
+    scheduler = std::make_unique<Scheduler>(options);
+    workbench = std::make_unique<Workbench>(Workbench::Parts{.adapter = &adapter,
+                                                             .matrices = &matrices,
+                                                             .preconditioners = &preconditioners,
+                                                             .scheduler = scheduler.get(),
+                                                             .jobs = &jobs,
+                                                             .metrics = &metrics});
+  }
+  ~Bench() {
+    engine.Release();
+    scheduler.reset();
+    SetLogSink(nullptr);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  // [4 1; 0 d]: another d is another matrix on the same pattern.
+  Stored<Matrix> Put(double d = 3) {
+    kernels::CscMatrix raw = Upper();
+    raw.values[2] = d;
+    auto matrix = *adapter.Prepare(std::move(raw), kernels::Layout::kCsc, {});
+    return *matrices.Put("t", matrix, matrix->bytes(), matrix->ContentKey());
+  }
+  absl::StatusOr<Workbench::BuildTicket> Build(
+      const Stored<Matrix>& a, v1::EngineKind kind = v1::ENGINE_KIND_STATIC_SPAI,
+      v1::LocalSolver local_solver = v1::LOCAL_SOLVER_AUTO) {
+    v1::PreconditionerSpec spec;
+    spec.set_engine(kind);
+    spec.mutable_static_spai()->set_local_solver(local_solver);
+    return workbench->StartBuild(
+        {.tenant = "t", .matrix = a, .spec = spec, .field = "spec", .terms = {}});
+  }
+  // Builds to the end.
+  v1::Preconditioner Built(const Stored<Matrix>& a,
+                           v1::EngineKind kind = v1::ENGINE_KIND_STATIC_SPAI,
+                           v1::LocalSolver local_solver = v1::LOCAL_SOLVER_AUTO) {
+    auto ticket = Build(a, kind, local_solver);
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    if (!ticket.ok()) return {};
+    AwaitEnd(ticket->job);
+    EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
+    const auto result = std::static_pointer_cast<const BuildOutcome>(ticket->job->result());
+    return result == nullptr ? v1::Preconditioner() : ToProto(result->preconditioner);
+  }
+  std::string FailedBuild(const Stored<Matrix>& a) {
+    auto ticket = Build(a);
+    if (!ticket.ok()) return ReasonOf(ticket.status());
+    AwaitEnd(ticket->job);
+    return ReasonOf(ticket->job->error());
+  }
+  absl::StatusOr<Workbench::SolveTicket> Solve(const Stored<Matrix>& a, v1::EngineKind kind) {
+    Workbench::SolveRequest request;
+    request.tenant = "t";
+    request.matrix = a;
+    request.spec.emplace().set_engine(kind);
+    request.b.assign(2, 6.0);
+    return workbench->StartSolve(std::move(request));
+  }
+  v1::SolveDone Solved(const Stored<Matrix>& a, v1::EngineKind kind) {
+    auto ticket = Solve(a, kind);
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    if (!ticket.ok()) return {};
+    AwaitEnd(ticket->job);
+    EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
+    const auto result = std::static_pointer_cast<const SolveOutcome>(ticket->job->result());
+    return result == nullptr ? v1::SolveDone() : result->done;
+  }
+
+  FakeEngine engine;
+  Metrics metrics;
+  MatrixStore matrices{{.prefix = "matrices/",
+                        .what = "matrix",
+                        .limit_flag = "--matrix-store-bytes",
+                        .max_bytes = 1 << 20,
+                        .too_large_reason = reason::kMatrixTooLarge}};
+  PreconditionerStore preconditioners{{.prefix = "preconditioners/",
+                                       .what = "preconditioner",
+                                       .limit_flag = "--preconditioner-store-bytes",
+                                       .max_bytes = 1 << 20,
+                                       .too_large_reason = reason::kBuildTooLarge}};
+  JobTable jobs{JobTableOptions{}};
+  EngineAdapter adapter{engine, {.threads = 1, .metrics = &metrics}};
+  std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<Workbench> workbench;
+};
+
+Devices CpuAndGpu() { return {FakeCpu(), FakeGpu(0)}; }
+
+TEST(PlacementTest, LargeBuildsGoToTheGpuSmallOnesToTheCpu) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SetPredictedMs(1000);
+  const v1::Preconditioner large = bench.Built(bench.Put(3));
+  EXPECT_EQ(large.device(), "gpu:0");
+  EXPECT_NE(large.choice().placement().find("gpu:0: predicted at 1e+03 ms on the CPU"),
+            std::string::npos)
+      << large.choice().placement();
+  bench.engine.SetPredictedMs(0.25);
+  const v1::Preconditioner small = bench.Built(bench.Put(4));
+  EXPECT_EQ(small.device(), "cpu");
+  EXPECT_NE(small.choice().placement().find("cpu: predicted at 0.25 ms"), std::string::npos)
+      << small.choice().placement();
+  bench.engine.SetPredictedMs(1000);
+  EXPECT_EQ(bench.Built(bench.Put(5), v1::ENGINE_KIND_JACOBI).device(), "cpu");
+  EXPECT_EQ(bench.Built(bench.Put(6), v1::ENGINE_KIND_STATIC_SPAI, v1::LOCAL_SOLVER_QR).device(),
+            "cpu");
+  // A solve that builds is where the build is; any other is the CPU's.
+  const v1::SolveDone builds = bench.Solved(bench.Put(7), v1::ENGINE_KIND_STATIC_SPAI);
+  EXPECT_EQ(builds.device(), "gpu:0");
+  EXPECT_NE(builds.choice().placement(), "");
+  EXPECT_EQ(bench.Solved(bench.Put(7), v1::ENGINE_KIND_STATIC_SPAI).device(), "cpu")
+      << "what it needs is there already";
+  EXPECT_EQ(bench.Solved(bench.Put(8), v1::ENGINE_KIND_JACOBI).device(), "cpu");
+  EXPECT_EQ(bench.Solved(bench.Put(8), v1::ENGINE_KIND_NONE).device(), "cpu");
+}
+
+TEST(PlacementTest, TimingsAreSplitAndSayRebuild) {
+  Bench bench(CpuAndGpu());
+  const v1::Timings first = bench.Built(bench.Put(3)).build_timings();
+  EXPECT_EQ(first.host_to_device_ms(), 3) << "of the plan and of the build";
+  EXPECT_EQ(first.device_to_host_ms(), 3);
+  EXPECT_EQ(first.assemble_ms(), 0.5);
+  EXPECT_FALSE(first.rebuild());
+  const v1::Timings second = bench.Built(bench.Put(4)).build_timings();
+  EXPECT_TRUE(second.rebuild());
+  EXPECT_EQ(second.plan_ms(), 0);
+  EXPECT_EQ(second.host_to_device_ms(), 1);
+  EXPECT_EQ(bench.engine.plans(), 1);
+  // Plans are a device's.
+  bench.engine.SetPredictedMs(1);
+  const v1::Preconditioner on_cpu = bench.Built(bench.Put(5));
+  EXPECT_EQ(on_cpu.device(), "cpu");
+  EXPECT_FALSE(on_cpu.build_timings().rebuild());
+  EXPECT_EQ(on_cpu.build_timings().host_to_device_ms(), 0);
+}
+
+TEST(PlacementTest, WithoutOtherDevicesThereIsNothingToChoose) {
+  Bench cpu({FakeCpu()});
+  const v1::Preconditioner there = cpu.Built(cpu.Put());
+  EXPECT_EQ(there.device(), "cpu");
+  EXPECT_EQ(there.choice().placement(), "");
+  // A GPU alone does the work of the host, too.
+  Bench gpu({FakeGpu(0)});
+  gpu.engine.SetPredictedMs(0.25);
+  EXPECT_EQ(gpu.Built(gpu.Put(3)).device(), "gpu:0");
+  EXPECT_EQ(gpu.Built(gpu.Put(4), v1::ENGINE_KIND_JACOBI).device(), "gpu:0");
+  EXPECT_EQ(gpu.Solved(gpu.Put(5), v1::ENGINE_KIND_NONE).device(), "gpu:0");
+}
+
+TEST(PlacementTest, ABuildThatDoesNotFitTheDevice) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SetDeviceBytes(1001);
+  const v1::Preconditioner placed = bench.Built(bench.Put());
+  EXPECT_EQ(placed.device(), "cpu");
+  EXPECT_NE(placed.choice().placement().find("1001 bytes of device memory, over the limit of 1000"),
+            std::string::npos)
+      << placed.choice().placement();
+
+  Bench gpu({FakeGpu(0)});
+  gpu.engine.SetDeviceBytes(1001);
+  const auto refused = gpu.Build(gpu.Put());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused.status()), "BUILD_TOO_LARGE");
+  EXPECT_EQ(MetaOf(refused.status(), "actual"), "1001");
+  EXPECT_EQ(MetaOf(refused.status(), "limit"), "1000");
+  EXPECT_NE(refused.status().message().find("--device-memory"), std::string::npos);
+  EXPECT_EQ(ReasonOf(gpu.Solve(gpu.Put(), v1::ENGINE_KIND_STATIC_SPAI).status()),
+            "BUILD_TOO_LARGE");
+  // An estimate is not refused: it says so.
+  v1::PreconditionerSpec spec;
+  spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
+  const auto estimate = gpu.workbench->EstimateBuild("t", *gpu.Put().value, spec, "spec");
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_EQ(estimate->figures.device_bytes, 1001);
+  EXPECT_NE(estimate->choice.placement().find("1000"), std::string::npos);
+}
+
+TEST(PlacementTest, EstimatesSayWhereAndHowMuch) {
+  Bench bench(CpuAndGpu());
+  v1::PreconditionerSpec spec;
+  spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
+  const auto a = bench.Put();
+  const auto large = bench.workbench->EstimateBuild("t", *a.value, spec, "spec");
+  EXPECT_EQ(large->figures.device_bytes, 100);
+  EXPECT_EQ(large->choice.placement().rfind("gpu:0", 0), 0u);
+  bench.engine.SetPredictedMs(1);
+  const auto small = bench.workbench->EstimateBuild("t", *a.value, spec, "spec");
+  EXPECT_EQ(small->figures.device_bytes, 0);
+  EXPECT_EQ(small->choice.placement().rfind("cpu", 0), 0u);
+}
+
+TEST(PlacementTest, OutOfDeviceMemoryDropsPlansAndTriesOnceMore) {
+  Bench bench(CpuAndGpu());
+  bench.Built(bench.Put(3));
+  EXPECT_EQ(bench.adapter.plan_cache().entries, 1);
+  bench.engine.RunOutOfDeviceMemory(1);
+  const v1::Preconditioner second = bench.Built(bench.Put(4));
+  EXPECT_EQ(second.device(), "gpu:0");
+  EXPECT_TRUE(second.build_timings().rebuild()) << "its own plan was in its hands";
+  EXPECT_EQ(bench.adapter.plan_cache().entries, 0);
+  bench.engine.RunOutOfDeviceMemory(2);
+  EXPECT_EQ(bench.FailedBuild(bench.Put(5)), "DEVICE_OUT_OF_MEMORY");
+  EXPECT_EQ(bench.scheduler->healthy(), DeviceMask{3}) << "a full device is not a lost one";
+  EXPECT_EQ(bench.Built(bench.Put(6)).device(), "gpu:0");
+}
+
+TEST(PlacementTest, PlansOnADeviceAreBoundedByItsMemory) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SetDeviceBytes(501);  // more than half of the device
+  bench.Built(bench.Put(3));
+  EXPECT_EQ(bench.adapter.plan_cache().entries, 0);
+  EXPECT_FALSE(bench.Built(bench.Put(4)).build_timings().rebuild());
+}
+
+TEST(PlacementTest, ALostDeviceFailsItsJobAndTheOthersLiveOn) {
+  Bench bench(CpuAndGpu());
+  bench.Built(bench.Put(3));
+  bench.engine.HoldBuilds();
+  auto running = bench.Build(bench.Put(4));
+  ASSERT_TRUE(running.ok());
+  bench.engine.WaitForBuilds(2);
+  auto queued = bench.Build(bench.Put(5));  // for the GPU, but the CPU will do
+  ASSERT_TRUE(queued.ok());
+  bench.engine.BreakDevice(1);
+  bench.engine.Release();
+  AwaitEnd(running->job);
+  EXPECT_EQ(ReasonOf(running->job->error()), "DEVICE_LOST");
+  EXPECT_EQ(running->job->error().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(bench.scheduler->healthy(), DeviceMask{1});
+  EXPECT_EQ(ReasonOf(bench.scheduler->DeviceStatus(1)), "DEVICE_LOST");
+  AwaitEnd(queued->job);
+  EXPECT_TRUE(queued->job->error().ok()) << queued->job->error();
+  const auto result = std::static_pointer_cast<const BuildOutcome>(queued->job->result());
+  EXPECT_EQ(result->preconditioner.value->device, "cpu");
+  EXPECT_EQ(result->preconditioner.value->choice.placement(),
+            "cpu: the GPU failed while the build waited for it");
+  EXPECT_EQ(bench.adapter.plan_cache().entries, 1) << "the CPU's, none of the lost device";
+  const v1::Preconditioner next = bench.Built(bench.Put(6));
+  EXPECT_EQ(next.device(), "cpu");
+  EXPECT_EQ(next.choice().placement(), "cpu: gpu:0 has failed");
+}
+
+TEST(PlacementTest, WithoutTheCpuQueuedJobsFailWithTheDevice) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.HoldBuilds();
+  auto running = bench.Build(bench.Put(3));
+  bench.engine.WaitForBuilds(1);
+  auto queued = bench.Build(bench.Put(4));
+  auto solve = bench.Solve(bench.Put(5), v1::ENGINE_KIND_NONE);
+  ASSERT_TRUE(running.ok() && queued.ok() && solve.ok());
+  bench.engine.BreakDevice(0);
+  bench.engine.Release();
+  for (const auto& job : {running->job, queued->job, solve->job}) {
+    AwaitEnd(job);
+    EXPECT_EQ(ReasonOf(job->error()), "DEVICE_LOST");
+  }
+  EXPECT_EQ(bench.scheduler->healthy(), DeviceMask{0});
+  EXPECT_EQ(ReasonOf(bench.Build(bench.Put(6)).status()), "DEVICE_LOST");
+  EXPECT_EQ(ReasonOf(bench.Solve(bench.Put(6), v1::ENGINE_KIND_NONE).status()), "DEVICE_LOST");
+  EXPECT_EQ(bench.engine.solves(), 0);
+}
+
+TEST(PlacementTest, SeveralGpusShareTheWork) {
+  Bench bench({FakeGpu(0), FakeGpu(1)});
+  bench.engine.HoldBuilds();
+  auto first = bench.Build(bench.Put(3)), second = bench.Build(bench.Put(4));
+  ASSERT_TRUE(first.ok() && second.ok());
+  bench.engine.WaitForBuilds(2);  // both at once
+  EXPECT_EQ(bench.engine.builds_on(0), 1);
+  EXPECT_EQ(bench.engine.builds_on(1), 1);
+  bench.engine.BreakDevice(0);
+  bench.engine.Release();
+  AwaitEnd(first->job);
+  AwaitEnd(second->job);
+  EXPECT_NE(first->job->error().ok(), second->job->error().ok());
+  EXPECT_EQ(bench.Built(bench.Put(5)).device(), "gpu:1");
+}
+
+}  // namespace
+}  // namespace spaid::server
