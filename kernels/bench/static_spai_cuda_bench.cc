@@ -34,6 +34,19 @@ constexpr Problem kProblems[] = {
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }},
 };
 
+// From where on the device is ahead of the CPU, transfers included (kernels/engine/cost.h).
+constexpr Problem kCrossover[] = {
+    {"P7_16", [] { return ConvectionDiffusion(16, 0); }},
+    {"P7_32", [] { return ConvectionDiffusion(32, 0); }},
+    {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
+    {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
+    {"E80_6", [] { return Elasticity(6); }},
+    {"E80_12", [] { return Elasticity(12); }},
+    {"E80_24", [] { return Elasticity(24); }},
+    {"circuit_5k", [] { return Circuit(5000, 4, 60); }},
+    {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
+};
+
 void OrDie(int32_t result, const char* message) {
   if (result == kSpaidCudaOk) return;
   std::fprintf(stderr, "spaid_bench: %s\n", message);
@@ -79,6 +92,20 @@ void RunWhole(benchmark::State& state, const Problem& problem) {
   state.counters["device_to_host_ms"] = mean(sums.device_to_host_ms);
   state.counters["host_solve_ms"] = mean(sums.host_solve_ms);
   state.counters["host_columns"] = static_cast<double>(timings.host_columns);
+}
+
+// The same on all cores.
+void RunHost(benchmark::State& state, const Problem& problem) {
+  const CscMatrix a = problem.make();
+  double predicted_ns = 0;
+  for (auto _ : state) {
+    auto plan = PlanStaticSpai(a, nullptr, {}, {});
+    if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
+    auto m = BuildStaticSpai(**plan, a, {}, {});
+    if (!m.ok()) OrDie(kSpaidCudaError, m.status().message().c_str());
+    predicted_ns = Counts(**plan).predicted_ns;
+  }
+  state.counters["predicted_one_thread_ms"] = predicted_ns * 1e-6;
 }
 
 void Run(benchmark::State& state, const Problem& problem, Phase phase) {
@@ -152,6 +179,17 @@ const bool kRegistered = [] {
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime()
         ->Iterations(5);
+  }
+  for (const Problem& problem : kCrossover) {
+    const std::string name = std::string("StaticSpaiCrossover/") + problem.name;
+    benchmark::RegisterBenchmark((name + "/cuda").c_str(),
+                                 [&problem](benchmark::State& state) { RunWhole(state, problem); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+    benchmark::RegisterBenchmark((name + "/cpu").c_str(),
+                                 [&problem](benchmark::State& state) { RunHost(state, problem); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
   }
   return true;
 }();

@@ -172,7 +172,8 @@ TEST_F(GpuStaticSpai, PatternsAndFilters) {
 
 TEST_F(GpuStaticSpai, ColumnsThatShareTheirPattern) {
   // Groups wider than the device's, in sizes around its tiles; the last ones in global memory.
-  for (const int64_t n : {1, 2, 5, 8, 9, 16, 24, 31, 32, 33, 48, 49, 64, 88, 89, 127, 128, 129, 200, 301}) {
+  for (const int64_t n :
+       {1, 2, 5, 8, 9, 16, 24, 31, 32, 33, 48, 49, 64, 88, 89, 127, 128, 129, 200, 301}) {
     const CscMatrix a = oracle::RandomIrregular(n, 5, static_cast<uint64_t>(n));
     const Pattern full = FullPattern(n);
     const PatternView view = full;
@@ -247,6 +248,39 @@ TEST_F(GpuStaticSpai, TheMemoryLimitIsHeld) {
   EXPECT_FALSE(small->lost());
   EXPECT_EQ(small->api().used_bytes(small->context()), 0);
   EXPECT_TRUE(small->Probe().ok());
+}
+
+TEST_F(GpuStaticSpai, AnArenaOfTheEstimatedSizeSuffices) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    int power;
+  };
+  const Case cases[] = {
+      {"one", FromRows({{-4}}), 1},
+      {"P7_30", bench::ConvectionDiffusion(30, 0), 1},
+      {"P27_20", bench::Laplacian27(20), 1},
+      {"elasticity_9", bench::Elasticity(9), 1},
+      {"elasticity_5", bench::Elasticity(5), 2},
+      {"circuit_8k", bench::Circuit(8000, 12, 300), 1},
+      {"irregular", oracle::RandomIrregular(20000, 8, 1), 1},
+      {"irregular, power 2", oracle::RandomIrregular(2000, 8, 1), 2},
+      {"arrow", oracle::Arrow(1500), 1},
+  };
+  for (const Case& c : cases) {
+    const StaticSpaiOptions options = With(LocalSolver::kGram, c.power);
+    const auto counts = EstimateStaticSpai(c.a, nullptr, options, {});
+    ASSERT_TRUE(counts.ok()) << c.name;
+    const auto exact = OpenDevice(counts->device_bytes);
+    ASSERT_NE(exact, nullptr);
+    StaticSpaiCudaTimings timings;
+    auto plan = PlanStaticSpaiCuda(exact, c.a, nullptr, options, {}, &timings);
+    ASSERT_TRUE(plan.ok()) << c.name << ": " << plan.status().message();
+    auto built = BuildStaticSpaiCuda(**plan, c.a, options, {}, &timings);
+    ASSERT_TRUE(built.ok()) << c.name << ": " << built.status().message();
+    EXPECT_LE(timings.device_bytes, counts->device_bytes) << c.name;
+    EXPECT_EQ(timings.host_columns, 0) << c.name;
+  }
 }
 
 TEST_F(GpuStaticSpai, AStopIsHonoured) {
