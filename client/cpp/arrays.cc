@@ -1,7 +1,5 @@
 #include "client/cpp/arrays.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <isa-l/crc.h>
 #include <xxhash.h>
 #if defined(__x86_64__)
@@ -50,104 +48,55 @@ class Hasher {
   std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
-// Without a branch for each entry: rows are in range, and a row that is not below the one before it
-// begins a column.
-bool IsCanonicalCsc(const CscView& a) {
-  if (a.by_rows || a.col_ptr.front() != 0) return false;
-  const auto nnz = static_cast<int64_t>(a.row_idx.size());
-  if (a.col_ptr.back() != nnz || !std::is_sorted(a.col_ptr.begin(), a.col_ptr.end())) return false;
-  const int32_t* const rows = a.row_idx.data();
-  const auto last = static_cast<uint32_t>(a.n - 1);
-  const auto beyond = [last](int32_t row) {  // the sign bit: below 0 or above the last
-    return static_cast<uint32_t>(row) | (last - static_cast<uint32_t>(row));
-  };
-  uint32_t outside = nnz > 0 ? beyond(rows[0]) : 0;
-  int64_t steps_back = 0, before = 0;
-  constexpr int64_t kBlock = 1 << 12;  // its steps are counted in 32 bits, as wide as the rows
-  for (int64_t begin = 1; begin < nnz; begin += kBlock) {
-    const int64_t end = std::min(begin + kBlock, nnz);
-    int32_t in_block = 0;
-    for (int64_t p = begin; p < end; ++p) {
-      outside |= beyond(rows[p]);
-      in_block += rows[p] <= rows[p - 1] ? 1 : 0;
-    }
-    steps_back += in_block;
-  }
-  for (const int64_t begin : a.col_ptr) {
-    if (begin > before && begin < nnz) {
-      steps_back -= rows[begin] <= rows[begin - 1] ? 1 : 0;
-      before = begin;
-    }
-  }
-  return outside >> 31 == 0 && steps_back == 0;
-}
+// Are rows in range, and strictly increasing in each column? Without a branch for each entry: a row
+// that is not below the one before it begins a column.
+class RowOrder {
+ public:
+  explicit RowOrder(const CscView& a) : a_(a), last_(static_cast<uint32_t>(a.n - 1)) {}
 
-// The tag and the length of a field of `size` bytes.
-void AppendLength(int field, size_t size, std::string& message) {
-  constexpr uint32_t kLengthDelimited = 2;
-  google::protobuf::io::StringOutputStream stream(&message);
-  google::protobuf::io::CodedOutputStream out(&stream);
-  out.WriteTag(static_cast<uint32_t>(field) << 3 | kLengthDelimited);
-  out.WriteVarint32(static_cast<uint32_t>(size));
-}
+  // The entries [begin, end), which follow those of the call before.
+  void Add(size_t begin, size_t end) {
+    const int32_t* const rows = a_.row_idx.data();
+    if (begin == 0 && end > 0) outside_ |= Beyond(rows[0]);
+    const size_t first = std::max<size_t>(begin, 1);
+    uint32_t outside = 0;
+    int32_t steps_back = 0;
+    for (size_t p = first; p < end; ++p) {
+      outside |= Beyond(rows[p]);
+      steps_back += rows[p] <= rows[p - 1] ? 1 : 0;
+    }
+    outside_ |= outside;
+    steps_back_ += steps_back;
+    size_t before = first - 1;
+    for (; column_ < a_.col_ptr.size(); ++column_) {
+      const auto p = static_cast<size_t>(a_.col_ptr[column_]);
+      if (p >= end) break;
+      if (p <= before) continue;  // an empty column's
+      steps_back_ -= rows[p] <= rows[p - 1] ? 1 : 0;
+      before = p;
+    }
+  }
+  // Of all entries so far.
+  bool holds() const { return outside_ >> 31 == 0 && steps_back_ == 0; }
+
+ private:
+  // The sign bit: below 0 or above the last.
+  uint32_t Beyond(int32_t row) const {
+    return static_cast<uint32_t>(row) | (last_ - static_cast<uint32_t>(row));
+  }
+
+  const CscView a_;
+  const uint32_t last_;
+  uint32_t outside_ = 0;
+  int64_t steps_back_ = 0;
+  size_t column_ = 0;
+};
 
 Error Mismatch(std::string field, const std::string& what) {
   return MakeError(Code::kInvalidArgument, kSizeMismatch, field + ": " + what, field);
 }
 
 }  // namespace
-
-ChunkSource::ChunkSource(std::vector<OutgoingArray> arrays, int64_t chunk_bytes, bool checksums)
-    : arrays_(std::move(arrays)), chunk_bytes_(chunk_bytes / 8 * 8), checksums_(checksums) {}
-
-void ChunkSource::WantAll() {
-  for (const OutgoingArray& array : arrays_) Want(array.kind, 0, array.count());
-}
-
-bool ChunkSource::Want(v1::ArrayKind kind, int64_t offset, int64_t count) {
-  const auto found = std::find_if(arrays_.begin(), arrays_.end(),
-                                  [&](const OutgoingArray& array) { return array.kind == kind; });
-  if (found == arrays_.end() || offset < 0 || count < 0 || offset > found->count() ||
-      count > found->count() - offset) {
-    return false;
-  }
-  if (count == 0) return true;
-  wanted_.push_back({static_cast<size_t>(found - arrays_.begin()), offset, count});
-  total_bytes_ += count * static_cast<int64_t>(found->element_size);
-  return true;
-}
-
-grpc::ByteBuffer ChunkSource::Next(int field) {
-  Range& range = wanted_.front();
-  const OutgoingArray& array = arrays_[range.array];
-  const auto element = static_cast<int64_t>(array.element_size);
-  const int64_t count = std::min(range.count, chunk_bytes_ / element);
-  const auto bytes = array.bytes.subspan(static_cast<size_t>(range.offset * element),
-                                         static_cast<size_t>(count * element));
-  uint32_t crc = 0;
-  const grpc::Slice data = buffers_.Copy(bytes, [&](std::span<const std::byte> piece) {
-    if (checksums_) crc = Crc32(piece, crc);
-  });
-  // Serialized messages behind one another are one message: what stands before and behind the data
-  // is protobuf's own work.
-  v1::ArrayChunk before, behind;
-  before.set_array(array.kind);
-  before.set_offset(range.offset);
-  if (checksums_) behind.set_crc32(crc);
-  std::string head = before.SerializeAsString();
-  AppendLength(v1::ArrayChunk::kDataFieldNumber, data.size(), head);
-  const std::string tail = behind.SerializeAsString();
-  std::string message;
-  AppendLength(field, head.size() + data.size() + tail.size(), message);
-  message += head;
-  const std::array<grpc::Slice, 3> slices{grpc::Slice(message), data, grpc::Slice(tail)};
-
-  sent_bytes_ += static_cast<int64_t>(bytes.size());
-  range.offset += count;
-  range.count -= count;
-  if (range.count == 0) wanted_.pop_front();
-  return grpc::ByteBuffer(slices.data(), tail.empty() ? 2 : 3);
-}
 
 template <class T>
 std::optional<Error> ArraySink<T>::Take(const v1::ArrayChunk& chunk) {
@@ -206,12 +155,25 @@ bool IsPattern(const CscView& a) {
 
 namespace {
 
-std::string PatternDigest(const CscView& a) {
+// Nothing where the arrays are not a canonical CSC. Each block of rows is read from memory once.
+std::optional<std::string> PatternDigest(const CscView& a) {
+  const size_t nnz = a.row_idx.size();
+  if (a.by_rows || a.col_ptr.front() != 0 || a.col_ptr.back() != static_cast<int64_t>(nnz) ||
+      !std::is_sorted(a.col_ptr.begin(), a.col_ptr.end())) {
+    return std::nullopt;
+  }
   Hasher pattern;
-  const std::array<int64_t, 2> sizes{a.n, static_cast<int64_t>(a.row_idx.size())};
+  const std::array<int64_t, 2> sizes{a.n, static_cast<int64_t>(nnz)};
   pattern.Add(std::as_bytes(std::span(sizes)));
   pattern.Add(std::as_bytes(a.col_ptr));
-  pattern.Add(std::as_bytes(a.row_idx));
+  RowOrder order(a);
+  constexpr size_t kBlock = 1 << 14;  // inside a second-level cache
+  for (size_t begin = 0; begin < nnz; begin += kBlock) {
+    const size_t end = std::min(begin + kBlock, nnz);
+    order.Add(begin, end);
+    if (!order.holds()) return std::nullopt;
+    pattern.Add(std::as_bytes(a.row_idx.subspan(begin, end - begin)));
+  }
   return pattern.Finish();
 }
 
@@ -240,9 +202,10 @@ std::optional<v1::MatrixDigest> Digest(const CscView& a) {
     const auto policy = large ? std::launch::async | std::launch::deferred : std::launch::deferred;
     values = std::async(policy, ValueDigest, a);
   }
-  if (!IsCanonicalCsc(a)) return std::nullopt;
+  auto pattern = PatternDigest(a);
+  if (!pattern) return std::nullopt;
   v1::MatrixDigest digest;
-  digest.set_pattern(PatternDigest(a));
+  digest.set_pattern(*std::move(pattern));
   if (values.valid()) digest.set_values(values.get());
   return digest;
 }

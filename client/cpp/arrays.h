@@ -1,66 +1,21 @@
-// Arrays on the wire: cutting borrowed spans into messages, putting received chunks together,
-// digests. Little-endian hosts only, checked when this is compiled.
+// Arrays on the wire: putting received chunks together, digests. Little-endian hosts only, checked
+// when this is compiled.
 #pragma once
-
-#include <grpcpp/support/byte_buffer.h>
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "client/cpp/buffer_pool.h"
 #include "spaid/client.h"
 #include "spaid/v1/arrays.pb.h"
 
 namespace spaid::internal {
 
 static_assert(std::endian::native == std::endian::little, "arrays are sent as they lie in memory");
-
-// What an array to send looks like; the bytes stay the caller's.
-struct OutgoingArray {
-  v1::ArrayKind kind;
-  std::span<const std::byte> bytes;
-  size_t element_size;
-  int64_t count() const { return static_cast<int64_t>(bytes.size() / element_size); }
-};
-
-template <class T>
-OutgoingArray Outgoing(v1::ArrayKind kind, std::span<const T> values) {
-  return {kind, std::as_bytes(values), sizeof(T)};
-}
-
-// Cuts ranges of arrays into chunks, in the order in which they were asked for.
-class ChunkSource {
- public:
-  ChunkSource(std::vector<OutgoingArray> arrays, int64_t chunk_bytes, bool checksums);
-
-  void WantAll();
-  // False where the range is not inside an array of ours; nothing is queued then.
-  bool Want(v1::ArrayKind kind, int64_t offset, int64_t count);
-  bool Empty() const { return wanted_.empty(); }
-  // The next piece, as a message that has an ArrayChunk in the field `field` and nothing else.
-  // Precondition: !Empty().
-  grpc::ByteBuffer Next(int field);
-  int64_t sent_bytes() const { return sent_bytes_; }    // of the pieces that Next gave out
-  int64_t total_bytes() const { return total_bytes_; }  // of the ranges wanted so far
-
- private:
-  struct Range {
-    size_t array;
-    int64_t offset, count;
-  };
-  std::vector<OutgoingArray> arrays_;
-  std::deque<Range> wanted_;
-  int64_t chunk_bytes_;
-  bool checksums_;
-  BufferPool buffers_;
-  int64_t sent_bytes_ = 0, total_bytes_ = 0;
-};
 
 // Takes one array's chunks, in order. Memory grows with the bytes that came, never with a promise.
 template <class T>

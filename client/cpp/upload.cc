@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/cpp/arrays.h"
+#include "client/cpp/chunk_source.h"
 #include "client/cpp/convert.h"
 #include "client/cpp/events.h"
 #include "client/cpp/exchange.h"

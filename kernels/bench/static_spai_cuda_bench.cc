@@ -1,8 +1,10 @@
 // Static SPAI on the first CUDA device, matrix and M resident there: plan, build (plan and
-// numbers), rebuild, by the device's clock. Nothing is registered where there is no device.
+// numbers), rebuild, by the device's clock; and the whole from host to host. Nothing is registered
+// where there is no device.
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -12,6 +14,7 @@
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/problems.h"
+#include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -31,6 +34,19 @@ constexpr Problem kProblems[] = {
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }},
 };
 
+// From where on the device is ahead of the CPU, transfers included (kernels/engine/cost.h).
+constexpr Problem kCrossover[] = {
+    {"P7_16", [] { return ConvectionDiffusion(16, 0); }},
+    {"P7_32", [] { return ConvectionDiffusion(32, 0); }},
+    {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
+    {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
+    {"E80_6", [] { return Elasticity(6); }},
+    {"E80_12", [] { return Elasticity(12); }},
+    {"E80_24", [] { return Elasticity(24); }},
+    {"circuit_5k", [] { return Circuit(5000, 4, 60); }},
+    {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
+};
+
 void OrDie(int32_t result, const char* message) {
   if (result == kSpaidCudaOk) return;
   std::fprintf(stderr, "spaid_bench: %s\n", message);
@@ -39,12 +55,61 @@ void OrDie(int32_t result, const char* message) {
 
 enum class Phase { kPlan, kBuild, kRebuild };
 
-void Run(benchmark::State& state, const Problem& problem, Phase phase) {
+const std::shared_ptr<CudaDevice>& Device() {
   static const std::shared_ptr<CudaDevice> device = [] {
     auto opened = CudaDevice::Open(ListCudaDevices().devices[0], 0);
     if (!opened.ok()) OrDie(kSpaidCudaError, opened.status().message().c_str());
     return *opened;
   }();
+  return device;
+}
+
+// From A on the host to M there, by the host's clock: transfers, and what is left to the host.
+void RunWhole(benchmark::State& state, const Problem& problem) {
+  const CscMatrix a = problem.make();
+  StaticSpaiCudaTimings timings, sums;
+  const auto whole = [&] {
+    timings = {};
+    auto plan = PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}, &timings);
+    if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
+    auto m = BuildStaticSpaiCuda(**plan, a, {}, {}, &timings);
+    if (!m.ok()) OrDie(kSpaidCudaError, m.status().message().c_str());
+    sums.host_to_device_ms += timings.host_to_device_ms;
+    sums.device_plan_ms += timings.device_plan_ms;
+    sums.device_build_ms += timings.device_build_ms;
+    sums.device_to_host_ms += timings.device_to_host_ms;
+    sums.host_solve_ms += timings.host_solve_ms;
+  };
+  whole();
+  sums = {};
+  for (auto _ : state) whole();
+  const auto mean = [&](double sum) {
+    return benchmark::Counter(sum, benchmark::Counter::kAvgIterations);
+  };
+  state.counters["host_to_device_ms"] = mean(sums.host_to_device_ms);
+  state.counters["device_plan_ms"] = mean(sums.device_plan_ms);
+  state.counters["device_build_ms"] = mean(sums.device_build_ms);
+  state.counters["device_to_host_ms"] = mean(sums.device_to_host_ms);
+  state.counters["host_solve_ms"] = mean(sums.host_solve_ms);
+  state.counters["host_columns"] = static_cast<double>(timings.host_columns);
+}
+
+// The same on all cores.
+void RunHost(benchmark::State& state, const Problem& problem) {
+  const CscMatrix a = problem.make();
+  double predicted_ns = 0;
+  for (auto _ : state) {
+    auto plan = PlanStaticSpai(a, nullptr, {}, {});
+    if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
+    auto m = BuildStaticSpai(**plan, a, {}, {});
+    if (!m.ok()) OrDie(kSpaidCudaError, m.status().message().c_str());
+    predicted_ns = Counts(**plan).predicted_ns;
+  }
+  state.counters["predicted_one_thread_ms"] = predicted_ns * 1e-6;
+}
+
+void Run(benchmark::State& state, const Problem& problem, Phase phase) {
+  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix a = problem.make();
   const SpaidCudaInterface& api = device->api();
   char message[kCudaMessageBytes] = "";
@@ -108,6 +173,23 @@ const bool kRegistered = [] {
           ->UseManualTime()
           ->Iterations(9);
     }
+    benchmark::RegisterBenchmark(
+        (std::string("StaticSpaiCuda/") + problem.name + "/gram/whole").c_str(),
+        [&problem](benchmark::State& state) { RunWhole(state, problem); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime()
+        ->Iterations(5);
+  }
+  for (const Problem& problem : kCrossover) {
+    const std::string name = std::string("StaticSpaiCrossover/") + problem.name;
+    benchmark::RegisterBenchmark((name + "/cuda").c_str(),
+                                 [&problem](benchmark::State& state) { RunWhole(state, problem); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+    benchmark::RegisterBenchmark((name + "/cpu").c_str(),
+                                 [&problem](benchmark::State& state) { RunHost(state, problem); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
   }
   return true;
 }();

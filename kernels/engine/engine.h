@@ -25,6 +25,7 @@
 #include "kernels/krylov/krylov.h"
 #include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/matrix.h"
+#include "kernels/sparse/scan.h"
 #include "kernels/sparse/validation.h"
 #include "kernels/static_spai/static_spai.h"
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,14 +15,11 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/sparse/pattern.h"
+#include "kernels/sparse/symmetry.h"
 
 namespace spaid::kernels {
 namespace {
 
-constexpr double kSymmetryTolerance = 1e-12;
-// What the assembly of a matrix may leave of an entry that is zero in theory: a few roundings of
-// the size of the diagonal entries beside it.
-constexpr double kAssemblyNoise = 8 * std::numeric_limits<double>::epsilon();
 constexpr double kZeroSumTolerance = 1e-12;
 // Pairs that differ by less look like one value written with too few digits.
 constexpr double kNoise = 1e-6;
@@ -55,145 +52,6 @@ std::string Count(const Occurrence& o, const std::string& thing, const char* one
 }
 
 std::string First(const Occurrence& o) { return " (first: " + S(o.first) + ")"; }
-
-double DiagonalOf(const CscView& a, int64_t j) {
-  const auto rows = a.column(j);
-  const auto found = std::lower_bound(rows.begin(), rows.end(), j);
-  return found == rows.end() || *found != j ? 0 : a.column_values(j)[Z(found - rows.begin())];
-}
-
-// Columns ahead of their use: the time that memory takes to answer.
-constexpr int64_t kAhead = 8;
-
-// Inlined by force: g++ takes a function that only prefetches for one without effect.
-__attribute__((always_inline)) inline void PrefetchColumn(const CscView& a, int64_t j) {
-  constexpr int64_t kMaxEntries = 64;  // the processor follows a longer column by itself
-  j = std::min(j, a.n_cols - 1);
-  const int64_t begin = a.col_ptr[Z(j)];
-  const int64_t end = std::min(a.col_ptr[Z(j) + 1], begin + kMaxEntries);
-  for (int64_t p = begin; p < end; p += 8) __builtin_prefetch(&a.values[Z(p)]);
-  for (int64_t p = begin; p < end; p += 16) __builtin_prefetch(&a.row_idx[Z(p)]);
-}
-
-// Meets each pair (a_ij, a_ji), i > j, of the columns j in [begin, end) once, without a copy of A:
-// `next[i]` is the first entry of column i above the diagonal, not above row `begin`, whose mirror
-// has not been met. Columns come in ascending order, so what stands before row j there has none.
-// Ranges of columns are independent of one another, and what they find can be put together in any
-// order. Mirrors are read an entry here and an entry there, an order that no hardware foresees:
-// those of a column reach as far as its last row, and the columns behind that one are fetched
-// ahead.
-class SymmetryWalk {
- public:
-  SymmetryWalk(const CscView& a, double max_abs_value, int64_t begin, int64_t end)
-      : a_(a), max_abs_value_(max_abs_value), begin_(begin), end_(end) {}
-
-  void Run() {
-    const int64_t* const col_ptr = a_.col_ptr.data();
-    const int32_t* const row_idx = a_.row_idx.data();
-    const double* const values = a_.values.data();
-    next_.assign(Z(a_.n_cols - begin_), 0);
-    int32_t* const next = next_.data() - begin_;
-    if (begin_ > 0) SkipRowsBefore(begin_, next);
-    for (int64_t j = begin_; j < end_; ++j) {
-      SkipLonely(j, j, next[j]);
-      const int64_t column_end = col_ptr[j + 1];
-      if (column_end > col_ptr[j]) PrefetchColumn(a_, row_idx[column_end - 1] + kAhead);
-      int64_t p = col_ptr[j] + next[j];
-      if (p < column_end && row_idx[p] == j) ++p;
-      for (; p < column_end; ++p) {
-        const int64_t i = row_idx[p];
-        const int64_t i_end = col_ptr[i + 1];
-        int64_t q = col_ptr[i] + next[i];
-        if (q < i_end && row_idx[q] < j) {
-          SkipLonely(i, j, next[i]);
-          q = col_ptr[i] + next[i];
-        }
-        if (q < i_end && row_idx[q] == j) {
-          ++next[i];
-          if (values[p] != values[q]) Differ(i, j, values[p], values[q]);
-        } else {
-          Lonely(i, j, values[p]);
-        }
-      }
-    }
-    // What later columns have above the range's end, they have without a mirror.
-    for (int64_t i = end_; i < a_.n_cols; ++i) SkipLonely(i, end_, next[i]);
-  }
-
-  // Of a column of the range: the first entry on or below the diagonal.
-  int64_t FromDiagonal(int64_t j) const { return a_.col_ptr[Z(j)] + next_[Z(j - begin_)]; }
-
-  // What both have found.
-  void Add(const SymmetryWalk& other) {
-    structure_.Meet(other.structure_);
-    values_.Meet(other.values_);
-    max_asymmetry_ = std::max(max_asymmetry_, other.max_asymmetry_);
-    largest_relative_ = std::max(largest_relative_, other.largest_relative_);
-  }
-  void Tell(Diagnosis& d) const {
-    d.structurally_symmetric = structure_.column < 0;
-    d.numerically_symmetric = values_.column < 0;
-    const First& first = d.numerically_symmetric ? structure_ : values_;
-    d.asymmetry_row = first.row;
-    d.asymmetry_column = first.column;
-    d.max_asymmetry = max_asymmetry_;
-  }
-  // The largest difference of a pair relative to the pair.
-  double largest_relative() const { return largest_relative_; }
-
- private:
-  // The first in column-major order of those met so far.
-  struct First {
-    bool After(int64_t i, int64_t j) const {
-      return column < 0 || column > j || (column == j && row > i);
-    }
-    void Meet(const First& other) {
-      if (other.column >= 0 && After(other.row, other.column)) *this = other;
-    }
-    int64_t row = -1, column = -1;
-  };
-
-  void SkipRowsBefore(int64_t row, int32_t* next) const {
-    for (int64_t i = begin_; i < a_.n_cols; ++i) {
-      const auto rows = a_.column(i);
-      next[i] =
-          static_cast<int32_t>(std::lower_bound(rows.begin(), rows.end(), row) - rows.begin());
-    }
-  }
-
-  // The entries of column i above row `row`, from `next` on, have no mirror.
-  void SkipLonely(int64_t i, int64_t row, int32_t& next) {
-    const auto rows = a_.column(i);
-    for (; Z(next) < rows.size() && rows[Z(next)] < row; ++next) {
-      Lonely(i, rows[Z(next)], a_.column_values(i)[Z(next)]);
-    }
-  }
-
-  void Lonely(int64_t i, int64_t j, double v) {
-    if (structure_.After(i, j)) structure_ = {i, j};
-    if (v != 0) Differ(i, j, v, 0);
-  }
-
-  void Differ(int64_t i, int64_t j, double v, double w) {
-    // Quotients first: the difference of two huge values may overflow.
-    const double size = std::max(std::abs(v), std::abs(w));
-    const double relative = std::abs(v / size - w / size);
-    largest_relative_ = std::max(largest_relative_, relative);
-    max_asymmetry_ = std::max(max_asymmetry_, relative * (size / max_abs_value_));
-    if (relative <= kSymmetryTolerance || !values_.After(i, j)) return;
-    const double noise = kAssemblyNoise * std::sqrt(std::abs(DiagonalOf(a_, i))) *
-                         std::sqrt(std::abs(DiagonalOf(a_, j)));
-    if (relative * size <= noise) return;
-    values_ = {i, j};
-  }
-
-  const CscView a_;
-  const double max_abs_value_;
-  const int64_t begin_, end_;
-  Array<int32_t> next_;  // of the columns from begin_ on; counted from the column's first entry
-  First structure_, values_;
-  double max_asymmetry_ = 0, largest_relative_ = 0;
-};
 
 int64_t StructuralRank(const CscView& a, int64_t zeros, bool full_diagonal) {
   if (full_diagonal) return a.n_cols;  // it is a matching
@@ -326,116 +184,124 @@ double DenseFrom(const Diagnosis& d) {
   return std::max({64.0, 10 * mean, 0.05 * static_cast<double>(d.n)});
 }
 
-// Largest and smallest absolute value of those that are not zero, and how many are zero.
-struct ValueRange {
-  double largest = 0;
-  double smallest = std::numeric_limits<double>::infinity();
-  int64_t zeros = 0;
-
-  void Add(const ValueRange& other) {
-    largest = std::max(largest, other.largest);
-    smallest = std::min(smallest, other.smallest);
-    zeros += other.zeros;
-  }
-};
-
-ValueRange RangeOf(std::span<const double> values) {
-  typedef double Vec __attribute__((vector_size(16)));
-  typedef int64_t Mask __attribute__((vector_size(16)));
-  constexpr size_t kWidth = 2, kVectors = 4;  // as many at once as hide an addition's latency
-  const Vec infinity = Vec{} + std::numeric_limits<double>::infinity();
-  const Mask no_sign = Mask{} + std::numeric_limits<int64_t>::max();
-  Vec largest[kVectors] = {}, smallest[kVectors];
-  Mask zeros[kVectors] = {};
-  std::fill(smallest, smallest + kVectors, infinity);
-  constexpr size_t kStep = kWidth * kVectors;
-  const size_t whole = values.size() / kStep * kStep;
-  for (size_t p = 0; p < whole; p += kStep) {
-    for (size_t l = 0; l < kVectors; ++l) {
-      Mask bits;
-      std::memcpy(&bits, &values[p + kWidth * l], sizeof(bits));
-      const Vec v = (Vec)(bits & no_sign);
-      const Mask zero = v == Vec{};
-      const Vec nonzero = (Vec)((Mask)v | (zero & (Mask)infinity));
-      largest[l] = v > largest[l] ? v : largest[l];
-      smallest[l] = nonzero < smallest[l] ? nonzero : smallest[l];
-      zeros[l] -= zero;
-    }
-  }
-  ValueRange range;
-  for (size_t l = 0; l < kVectors; ++l) {
-    for (size_t k = 0; k < kWidth; ++k) range.Add({largest[l][k], smallest[l][k], zeros[l][k]});
-  }
-  for (size_t p = whole; p < values.size(); ++p) {
-    const double v = std::abs(values[p]);
-    range.Add({v, v == 0 ? infinity[0] : v, v == 0 ? 1 : 0});
-  }
-  return range;
-}
-
 // Of one row, scaled. Sums in the order of the columns.
 struct RowSum {
   double all = 0;
   double off_diagonal = 0;  // of absolute values
 };
 
+// Finite numbers of any size; the sum of 2^31 of them, scaled, is finite, too.
+struct Scale {
+  explicit Scale(double max_abs_value) : factor(max_abs_value > kHugeValue ? 0x1p-64 : 1) {}
+
+  // |v|; what is not zero stays so.
+  double Size(double v) const {
+    const double size = std::abs(v);
+    if (factor == 1 || size == 0) return size;
+    return std::max(factor * size, std::numeric_limits<double>::denorm_min());
+  }
+
+  const double factor;
+};
+
 template <bool kScaled>
-void AddRows(const CscView& a, double scale, RowSum* sums, int32_t* entries) {
+void AddRows(const CscView& a, const Scale& scale, int64_t row_begin, int64_t row_end, RowSum* sums,
+             int32_t* entries) {
   for (int64_t j = 0; j < a.n_cols; ++j) {
     const int64_t end = a.col_ptr[Z(j) + 1];
-    for (int64_t p = a.col_ptr[Z(j)]; p < end; ++p) {
+    int64_t p = a.col_ptr[Z(j)];
+    if (p == end || a.row_idx[Z(end - 1)] < row_begin) continue;
+    if (a.row_idx[Z(p)] < row_begin) {
+      const auto rows = a.column(j);
+      p += std::lower_bound(rows.begin(), rows.end(), row_begin) - rows.begin();
+    }
+    for (; p < end; ++p) {
       const int32_t i = a.row_idx[Z(p)];
-      double v = a.values[Z(p)];
-      double size = std::abs(v);
-      if (kScaled) {
-        v *= scale;
-        // What is not zero stays so.
-        if (size != 0) size = std::max(scale * size, std::numeric_limits<double>::denorm_min());
-      }
-      sums[i].all += v;
-      sums[i].off_diagonal += i == j ? 0 : size;
+      if (i >= row_end) break;
+      const double v = a.values[Z(p)];
+      sums[i].all += kScaled ? scale.factor * v : v;
+      sums[i].off_diagonal += i == j ? 0 : kScaled ? scale.Size(v) : std::abs(v);
       ++entries[i];
     }
   }
 }
 
-// What is to be found in rows: one scan in the order of storage, then one by rows.
-class RowLook {
+// The sums of all rows: one scan in the order of storage, of as many ranges of rows at once as
+// there are parts.
+class RowSums {
  public:
-  explicit RowLook(const CscView& a, double max_abs_value)
-      : a_(a), scale_(max_abs_value > kHugeValue ? 0x1p-64 : 1) {}
-
-  void Scan() {
-    sums_.assign(Z(a_.n_cols), {});
-    entries_.assign(Z(a_.n_cols), 0);
-    if (scale_ == 1) {
-      AddRows<false>(a_, 1, sums_.data(), entries_.data());
-    } else {
-      AddRows<true>(a_, scale_, sums_.data(), entries_.data());
-    }
+  RowSums(const CscView& a, const Scale& scale, int64_t parts, int threads)
+      : sums_(Z(a.n_cols)), entries_(Z(a.n_cols)) {
+    const int64_t batch = (a.n_cols + parts - 1) / parts;
+    ParallelFor(a.n_cols, batch, threads, [&](int64_t begin, int64_t end, int) {
+      std::fill(sums_.begin() + begin, sums_.begin() + end, RowSum{});
+      std::fill(entries_.begin() + begin, entries_.begin() + end, 0);
+      if (scale.factor == 1) {
+        AddRows<false>(a, scale, begin, end, sums_.data(), entries_.data());
+      } else {
+        AddRows<true>(a, scale, begin, end, sums_.data(), entries_.data());
+      }
+    });
   }
 
-  // `diagonal`: a_ii, 0 where it is not stored.
-  void Tell(int64_t i, double diagonal, double dense, Diagnosis& d) const {
-    const RowSum& sum = sums_[Z(i)];
-    const int64_t entries = entries_[Z(i)];
-    const double size = scale_ * std::abs(diagonal);
-    d.max_row_entries = std::max(d.max_row_entries, entries);
-    if (sum.off_diagonal == 0 && diagonal == 0) {
-      Note(d.empty_rows, i);
-    } else if (std::abs(sum.all) <= kZeroSumTolerance * (sum.off_diagonal + size)) {
-      Note(d.zero_sum_rows, i);
-    }
-    if (size < sum.off_diagonal) Note(d.not_dominant_rows, i);
-    if (static_cast<double>(entries) > dense) Note(d.dense_rows, i);
-  }
+  const RowSum& of(int64_t i) const { return sums_[Z(i)]; }
+  int64_t entries(int64_t i) const { return entries_[Z(i)]; }
 
  private:
-  const CscView a_;
-  const double scale_;
   Array<RowSum> sums_;
   Array<int32_t> entries_;
 };
+
+// The column's as if it were a row: that of a matrix which equals its transpose. `from_diagonal`:
+// its first entry on or below the diagonal.
+RowSum SumColumn(const CscView& a, const Scale& scale, int64_t j, int64_t from_diagonal) {
+  RowSum sum;
+  const double* const values = a.values.data();
+  const int64_t end = a.col_ptr[Z(j) + 1];
+  const auto add = [&](int64_t p, int64_t to) {
+    if (scale.factor == 1) {
+      for (; p < to; ++p) {
+        sum.all += values[p];
+        sum.off_diagonal += std::abs(values[p]);
+      }
+    } else {
+      for (; p < to; ++p) {
+        sum.all += scale.factor * values[p];
+        sum.off_diagonal += scale.Size(values[p]);
+      }
+    }
+  };
+  add(a.col_ptr[Z(j)], from_diagonal);
+  if (from_diagonal < end && a.row_idx[Z(from_diagonal)] == j) {
+    sum.all += scale.factor * values[from_diagonal];
+    ++from_diagonal;
+  }
+  add(from_diagonal, end);
+  return sum;
+}
+
+// What there is to say of a row beside the number of its entries.
+enum : uint8_t { kEmptyRow = 1, kZeroSumRow = 2, kNotDominantRow = 4 };
+
+// `diagonal`: a_ii, 0 where it is not stored.
+uint8_t LookAtRow(const RowSum& sum, double diagonal, const Scale& scale) {
+  const double size = scale.factor * std::abs(diagonal);
+  uint8_t says = size < sum.off_diagonal ? kNotDominantRow : 0;
+  if (sum.off_diagonal == 0 && diagonal == 0) {
+    says |= kEmptyRow;
+  } else if (std::abs(sum.all) <= kZeroSumTolerance * (sum.off_diagonal + size)) {
+    says |= kZeroSumRow;
+  }
+  return says;
+}
+
+void TellRow(int64_t i, uint8_t says, int64_t entries, double dense, Diagnosis& d) {
+  d.max_row_entries = std::max(d.max_row_entries, entries);
+  if ((says & kEmptyRow) != 0) Note(d.empty_rows, i);
+  if ((says & kZeroSumRow) != 0) Note(d.zero_sum_rows, i);
+  if ((says & kNotDominantRow) != 0) Note(d.not_dominant_rows, i);
+  if (static_cast<double>(entries) > dense) Note(d.dense_rows, i);
+}
 
 // `from_diagonal`: the column's first entry on or below the diagonal. Returns a_jj, or 0.
 double LookAtColumn(const CscView& a, int64_t j, int64_t from_diagonal, double dense,
@@ -471,7 +337,7 @@ void AddColumns(const Diagnosis& later, Diagnosis& d) {
   d.max_column_entries = std::max(d.max_column_entries, later.max_column_entries);
 }
 
-ValueRange RangeOf(std::span<const double> values, int threads) {
+ValueRange RangeOfAll(std::span<const double> values, int threads) {
   constexpr int64_t kBatch = 1 << 18;
   const auto size = static_cast<int64_t>(values.size());
   std::mutex mutex;
@@ -484,52 +350,171 @@ ValueRange RangeOf(std::span<const double> values, int threads) {
   return range;
 }
 
+// A range of columns, and what is to be said of them and of the rows of the same numbers.
+struct Part {
+  Part(const CscView& a, const Diagnosis& d, int64_t begin, int64_t end)
+      : walk(a, d.max_abs_value, begin, end), found(d) {}
+
+  SymmetryWalk walk;
+  Diagnosis found;
+};
+
+// Of as many columns each: that bounds the scratch, which a part has for all columns behind its
+// first.
+std::vector<Part> Divide(const CscView& a, const Diagnosis& d, int threads) {
+  constexpr int64_t kMaxParts = 8, kMinEntries = 1 << 15;
+  const int64_t most = std::min<int64_t>(kMaxParts, ResolveThreads(threads));
+  const int64_t count = std::clamp<int64_t>(d.nnz / kMinEntries, 1, std::min(most, d.n));
+  std::vector<Part> parts;
+  parts.reserve(Z(count));
+  for (int64_t k = 0; k < count; ++k) {
+    parts.emplace_back(a, d, d.n * k / count, d.n * (k + 1) / count);
+  }
+  return parts;
+}
+
+using Odd = SymmetryWalk::Odd;
+
+// A row that does not equal its column.
+struct OddRow {
+  int64_t row;
+  int64_t entries;
+  uint8_t says;
+};
+
+// All of `odd` is about `row`. Entries of the row are where the column has mirrors of them, or in
+// `odd`.
+OddRow LookAtOddRow(const CscView& a, const Scale& scale, int64_t row, std::span<const Odd> odd) {
+  std::vector<std::pair<int32_t, double>> entries;
+  for (const int32_t j : a.column(row)) {
+    const auto rows = a.column(j);
+    const auto found = std::lower_bound(rows.begin(), rows.end(), row);
+    if (found == rows.end() || *found != row) continue;
+    entries.emplace_back(j, a.column_values(j)[Z(found - rows.begin())]);
+  }
+  for (const Odd& o : odd) {
+    if (o.column >= 0) entries.emplace_back(o.column, o.value);
+  }
+  std::sort(entries.begin(), entries.end());
+  RowSum sum;
+  double diagonal = 0;
+  for (const auto& [j, v] : entries) {
+    sum.all += scale.factor * v;
+    if (j == row) {
+      diagonal = v;
+    } else {
+      sum.off_diagonal += scale.Size(v);
+    }
+  }
+  return {row, std::ssize(entries), LookAtRow(sum, diagonal, scale)};
+}
+
+// Nothing where they are so many, or so long, that a scan of all rows costs less.
+std::optional<std::vector<OddRow>> LookAtOddRows(const CscView& a, const Scale& scale, int threads,
+                                                 const std::vector<Part>& parts) {
+  std::vector<Odd> odd;
+  for (const Part& part : parts) {
+    if (part.walk.many()) return std::nullopt;
+    odd.insert(odd.end(), part.walk.oddities().begin(), part.walk.oddities().end());
+  }
+  std::sort(odd.begin(), odd.end(), [](const Odd& x, const Odd& y) { return x.row < y.row; });
+  std::vector<size_t> begins;  // of each row in `odd`
+  int64_t entries = 0;
+  for (size_t k = 0; k < odd.size(); ++k) {
+    if (k > 0 && odd[k].row == odd[k - 1].row) continue;
+    begins.push_back(k);
+    entries += std::ssize(a.column(odd[k].row));
+  }
+  if (entries > 1024 + a.nnz() / 64) return std::nullopt;
+  std::vector<OddRow> rows(begins.size());
+  begins.push_back(odd.size());
+  ParallelFor(std::ssize(rows), 64, threads, [&](int64_t begin, int64_t end, int) {
+    for (size_t k = Z(begin); k < Z(end); ++k) {
+      rows[k] = LookAtOddRow(a, scale, odd[begins[k]].row,
+                             std::span(odd).subspan(begins[k], begins[k + 1] - begins[k]));
+    }
+  });
+  return rows;
+}
+
+// Where nearly every row equals its column, one walk tells all: false where that is not so. Then
+// the walks are at their ends nevertheless.
+bool LookAtOnce(const CscView& a, const Scale& scale, double dense, int threads,
+                std::vector<Part>& parts) {
+  Array<uint8_t> says(Z(a.n_cols));
+  ParallelFor(std::ssize(parts), 1, threads, [&](int64_t k, int64_t, int) {
+    Diagnosis& found = parts[Z(k)].found;
+    parts[Z(k)].walk.Run([&](int64_t j, int64_t from_diagonal) {
+      const double diagonal = LookAtColumn(a, j, from_diagonal, dense, found);
+      says[Z(j)] = LookAtRow(SumColumn(a, scale, j, from_diagonal), diagonal, scale);
+    });
+  });
+  const auto odd_rows = LookAtOddRows(a, scale, threads, parts);
+  if (!odd_rows) return false;
+  ParallelFor(std::ssize(parts), 1, threads, [&](int64_t k, int64_t, int) {
+    const SymmetryWalk& walk = parts[Z(k)].walk;
+    auto odd = std::lower_bound(odd_rows->begin(), odd_rows->end(), walk.begin(),
+                                [](const OddRow& o, int64_t row) { return o.row < row; });
+    for (int64_t i = walk.begin(); i < walk.end(); ++i) {
+      if (odd != odd_rows->end() && odd->row == i) {
+        TellRow(i, odd->says, odd->entries, dense, parts[Z(k)].found);
+        ++odd;
+      } else {
+        TellRow(i, says[Z(i)], std::ssize(a.column(i)), dense, parts[Z(k)].found);
+      }
+    }
+  });
+  return true;
+}
+
+// Any other matrix, after the walks: two more scans.
+void LookAtRows(const CscView& a, const Scale& scale, double dense, int threads,
+                std::vector<Part>& parts) {
+  for (Part& part : parts) part.walk.Trim();
+  const RowSums rows(a, scale, std::ssize(parts), threads);
+  ParallelFor(std::ssize(parts), 1, threads, [&](int64_t k, int64_t, int) {
+    const SymmetryWalk& walk = parts[Z(k)].walk;
+    Diagnosis& found = parts[Z(k)].found;
+    for (int64_t j = walk.begin(); j < walk.end(); ++j) {
+      const auto soon =
+          Z(std::min(walk.FromDiagonal(std::min(j + kAhead, walk.end() - 1)), a.nnz()));
+      __builtin_prefetch(a.row_idx.data() + soon);
+      __builtin_prefetch(a.values.data() + soon);
+      const double diagonal = LookAtColumn(a, j, walk.FromDiagonal(j), dense, found);
+      TellRow(j, LookAtRow(rows.of(j), diagonal, scale), rows.entries(j), dense, found);
+    }
+  });
+}
+
 }  // namespace
 
-Diagnosis Diagnose(const CscView& a, int threads) {
+Diagnosis Diagnose(const CscView& a, int threads, const ValueRange* known_range) {
   Diagnosis d;
   d.n = a.n_cols;
   d.nnz = a.nnz();
-  const ValueRange range = RangeOf(a.values, threads);
+  const ValueRange range = known_range ? *known_range : RangeOfAll(a.values, threads);
   d.max_abs_value = range.largest;
   d.min_abs_value = std::isfinite(range.smallest) ? range.smallest : 0;
   d.explicit_zeros = range.zeros;
 
-  // The two scans of everything that are left, the longer one in two parts.
-  const int64_t middle = d.n / 2;
-  SymmetryWalk walk(a, d.max_abs_value, 0, middle);
-  SymmetryWalk second_walk(a, d.max_abs_value, middle, d.n);
-  RowLook rows(a, d.max_abs_value);
-  ParallelFor(3, 1, threads, [&](int64_t begin, int64_t end, int) {
-    for (int64_t look = begin; look < end; ++look) {
-      if (look == 0) rows.Scan();
-      if (look == 1) walk.Run();
-      if (look == 2) second_walk.Run();
+  const Scale scale(d.max_abs_value);
+  const double dense = DenseFrom(d);
+  double largest_relative = 0;
+  {
+    std::vector<Part> parts = Divide(a, d, threads);
+    if (!LookAtOnce(a, scale, dense, threads, parts)) {
+      for (Part& part : parts) part.found = d;
+      LookAtRows(a, scale, dense, threads, parts);
     }
-  });
-
-  // Row and column j are told together, each half by itself, too.
-  const auto tell = [&](const SymmetryWalk& half, int64_t begin, int64_t end, Diagnosis& part) {
-    const double dense = DenseFrom(d);
-    for (int64_t j = begin; j < end; ++j) {
-      const auto soon = Z(std::min(half.FromDiagonal(std::min(j + kAhead, end - 1)), d.nnz));
-      __builtin_prefetch(a.row_idx.data() + soon);
-      __builtin_prefetch(a.values.data() + soon);
-      rows.Tell(j, LookAtColumn(a, j, half.FromDiagonal(j), dense, part), dense, part);
-    }
-  };
-  Diagnosis second = d;
-  ParallelFor(2, 1, threads, [&](int64_t begin, int64_t end, int) {
-    if (begin == 0) tell(walk, 0, middle, d);
-    if (end == 2) tell(second_walk, middle, d.n, second);
-  });
-  AddColumns(second, d);
+    for (size_t k = 1; k < parts.size(); ++k) parts[0].walk.Add(parts[k].walk);
+    for (const Part& part : parts) AddColumns(part.found, d);
+    parts[0].walk.Tell(d);
+    largest_relative = parts[0].walk.largest_relative();
+  }
   d.constants_in_null_space =
       d.zero_sum_rows.count > 0 && d.zero_sum_rows.count + d.empty_rows.count == d.n;
-  walk.Add(second_walk);
-  walk.Tell(d);
   d.structural_rank = StructuralRank(a, d.explicit_zeros, d.zero_diagonal.count == 0);
-  Explain(walk.largest_relative(), d);
+  Explain(largest_relative, d);
   return d;
 }
 

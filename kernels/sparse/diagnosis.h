@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/sparse/matrix.h"
+#include "kernels/sparse/scan.h"
 
 namespace spaid::kernels {
 
@@ -53,9 +54,10 @@ struct Diagnosis {
   std::vector<std::string> findings;
 };
 
-// Square canonical `a`; `threads` as in Context, three help at most with most of it. O(nnz) time
-// and at most 26 n bytes of scratch where the diagonal is full; else, for the structural rank, O(√n
-// nnz) and 28 n bytes, with explicit zeros 4 nnz more. Thread-safe.
-Diagnosis Diagnose(const CscView& a, int threads = 1);
+// Square canonical `a`; `threads` as in Context, eight help at most; `range`: of its values, where
+// it is known already. The same for any number of threads. O(nnz) time and at most 24 n bytes of
+// scratch where the diagonal is full; else, for the structural rank, O(√n nnz) and 28 n bytes, with
+// explicit zeros 4 nnz more. Thread-safe.
+Diagnosis Diagnose(const CscView& a, int threads = 1, const ValueRange* range = nullptr);
 
 }  // namespace spaid::kernels

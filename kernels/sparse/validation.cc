@@ -98,53 +98,6 @@ Status CheckPointers(const Array<int64_t>& ptr, int64_t n_major, int64_t nnz, co
   return Status();
 }
 
-// True where the indices of columns [begin, end) are in range and strictly increasing in each
-// column: what nearly every input is, found without a branch for each entry.
-bool IndicesAreCanonical(const CscMatrix& m, int64_t n_minor, int64_t begin, int64_t end) {
-  const int64_t first = m.col_ptr[Z(begin)], after = m.col_ptr[Z(end)];
-  if (first == after) return true;
-  const int32_t* const row_idx = m.row_idx.data();
-  const auto last = static_cast<uint32_t>(n_minor - 1);
-  // The sign of `outside` is set by an index below 0 or above the last one.
-  uint32_t outside =
-      static_cast<uint32_t>(row_idx[first]) | (last - static_cast<uint32_t>(row_idx[first]));
-  int64_t descents = 0;
-  constexpr int64_t kBlock =
-      1 << 12;  // its descents are counted in 32 bits, as wide as the indices
-  for (int64_t block = first + 1; block < after; block += kBlock) {
-    const int64_t block_end = std::min(block + kBlock, after);
-    int32_t in_block = 0;
-    for (int64_t p = block; p < block_end; ++p) {
-      const auto i = static_cast<uint32_t>(row_idx[p]);
-      outside |= i | (last - i);
-      in_block += row_idx[p] <= row_idx[p - 1] ? 1 : 0;
-    }
-    descents += in_block;
-  }
-  // Each descent must be where a column begins.
-  int64_t before = first;
-  for (int64_t j = begin; j < end; ++j) {
-    const int64_t p = m.col_ptr[Z(j)];
-    if (p > before && p < after) {
-      descents -= row_idx[p] <= row_idx[p - 1] ? 1 : 0;
-      before = p;
-    }
-  }
-  return outside >> 31 == 0 && descents == 0;
-}
-
-// Eight at a time: a product with 0 is 0 unless the factor is NaN or infinite.
-bool AreFinite(std::span<const double> values) {
-  constexpr size_t kLanes = 8;
-  double sums[kLanes] = {};
-  const size_t whole = values.size() / kLanes * kLanes;
-  for (size_t p = 0; p < whole; p += kLanes) {
-    for (size_t l = 0; l < kLanes; ++l) sums[l] += values[p + l] * 0.0;
-  }
-  for (size_t p = whole; p < values.size(); ++p) sums[0] += values[p] * 0.0;
-  return std::all_of(sums, sums + kLanes, [](double sum) { return sum == 0; });
-}
-
 // `check(begin, end)` over batches of [0, n): true of all of them. What is wrong where it is not, a
 // second, slower look tells.
 template <class Check>
@@ -157,11 +110,17 @@ bool AllOf(int64_t n, int64_t batch, int threads, Check check) {
 }
 
 // Range, and, where `strict`, strictly increasing order. `sorted` tells the latter in either case.
-Status CheckIndices(const CscMatrix& m, int64_t n_major, int64_t n_minor, bool strict, int threads,
-                    const Names& names, bool& sorted) {
+Status CheckIndices(const CscMatrix& m, int64_t n_major, int64_t n_minor,
+                    const ValidationOptions& options, const Names& names, bool& sorted) {
   sorted = true;
-  if (AllOf(n_major, kColumnBatch, threads, [&](int64_t begin, int64_t end) {
-        return IndicesAreCanonical(m, n_minor, begin, end);
+  const bool strict = !options.sort_and_sum;
+  if (options.known.canonical_indices) return Status();
+  const std::span<const int64_t> pointers = m.col_ptr;
+  if (AllOf(n_major, kColumnBatch, options.threads, [&](int64_t begin, int64_t end) {
+        OrderScan scan(n_minor);
+        scan.Add(pointers.subspan(Z(begin), Z(end - begin)), m.row_idx.data(), pointers[Z(begin)],
+                 pointers[Z(end)]);
+        return scan.canonical();
       })) {
     return Status();
   }
@@ -197,8 +156,9 @@ Status CheckIndices(const CscMatrix& m, int64_t n_major, int64_t n_minor, bool s
   return Status();
 }
 
-Status CheckValues(const CscMatrix& m, int64_t n_major, bool pattern_only, int threads,
+Status CheckValues(const CscMatrix& m, int64_t n_major, const ValidationOptions& options,
                    const Names& names) {
+  const bool pattern_only = options.pattern_only;
   const int64_t size = static_cast<int64_t>(m.values.size());
   const int64_t expected = pattern_only ? 0 : m.nnz();
   if (size != expected) {
@@ -206,9 +166,10 @@ Status CheckValues(const CscMatrix& m, int64_t n_major, bool pattern_only, int t
                                    (pattern_only ? "a pattern has none" : "each index needs one"))
         .At("values", std::min(size, expected));
   }
+  if (options.known.range && options.known.range->finite) return Status();
   const std::span<const double> values = m.values;
-  if (AllOf(size, kValueBatch, threads, [&](int64_t begin, int64_t end) {
-        return AreFinite(values.subspan(Z(begin), Z(end - begin)));
+  if (AllOf(size, kValueBatch, options.threads, [&](int64_t begin, int64_t end) {
+        return RangeOf(values.subspan(Z(begin), Z(end - begin))).finite;
       })) {
     return Status();
   }
@@ -339,10 +300,9 @@ Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationO
   status = CheckPointers(input.col_ptr, n_major, input.nnz(), names);
   if (!status.ok()) return status;
   bool sorted = true;
-  status =
-      CheckIndices(input, n_major, n_minor, !options.sort_and_sum, options.threads, names, sorted);
+  status = CheckIndices(input, n_major, n_minor, options, names, sorted);
   if (!status.ok()) return status;
-  status = CheckValues(input, n_major, options.pattern_only, options.threads, names);
+  status = CheckValues(input, n_major, options, names);
   if (!status.ok()) return status;
   if (!sorted) {
     status = SortAndSum(input, n_major, n_minor, options.pattern_only, names);

@@ -3,6 +3,7 @@
 
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
+#include "kernels/sparse/scan.h"
 
 namespace spaid::kernels {
 
@@ -17,6 +18,8 @@ struct ValidationOptions {
   // There are no values: `values` is empty and stays so.
   bool pattern_only = false;
   int threads = 1;  // as in Context; for the checks
+  // Of exactly these arrays; what is known to be well is not looked at again.
+  KnownOfArrays known = {};
 };
 
 // Validates `input` (arrays as they came off the wire: by columns, or, for kCsr, by rows: then

@@ -19,10 +19,9 @@ std::vector<std::vector<int32_t>> GroupLeft(const PatternView& m, const Array<ui
   std::vector<std::vector<int32_t>> groups;
   for (int64_t k = 0; k < m.n_cols; ++k) {
     if (flags[static_cast<size_t>(k)] != 0) continue;
-    const bool joins =
-        !groups.empty() &&
-        static_cast<int64_t>(groups.back().size()) < static_spai_tuning::kMaxGroup &&
-        std::ranges::equal(m.column(groups.back()[0]), m.column(k));
+    const bool joins = !groups.empty() &&
+                       static_cast<int64_t>(groups.back().size()) < static_spai_tuning::kMaxGroup &&
+                       std::ranges::equal(m.column(groups.back()[0]), m.column(k));
     if (!joins) groups.emplace_back();
     groups.back().push_back(static_cast<int32_t>(k));
   }

@@ -103,8 +103,8 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
   const auto lock = device->Lock();
   auto start = Clock::now();
   const SpaidCudaCsc csc = Csc(a, a.values.empty() ? nullptr : a.values.data());
-  int32_t result = api.upload_matrix(device->context(), &csc, &plan->matrix.object, message,
-                                     sizeof(message));
+  int32_t result =
+      api.upload_matrix(device->context(), &csc, &plan->matrix.object, message, sizeof(message));
   timings.host_to_device_ms += MsSince(start);
   if (result == kSpaidCudaOk) {
     const SpaidCudaCsc pattern = Csc(plan->pattern, nullptr);
@@ -162,8 +162,7 @@ Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
   Handle<SpaidCudaM> m(plan.device, &SpaidCudaInterface::free_m);
   m.locked = true;
   auto start = Clock::now();
-  int32_t done =
-      api.upload_values(plan.matrix.object, a.values.data(), message, sizeof(message));
+  int32_t done = api.upload_values(plan.matrix.object, a.values.data(), message, sizeof(message));
   timings.host_to_device_ms += MsSince(start);
   if (done == kSpaidCudaOk) {
     done = api.build_static_spai(plan.plan.object, plan.matrix.object, &build_options, &m.object,
@@ -214,9 +213,9 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   }
   timings.host_solve_ms += MsSince(start);
   if (options.post_filter > 0) {
-    auto filtered = PostFilter(
-        result.m, options.post_filter,
-        Context{.stop = {}, .progress = nullptr, .threads = context.threads});
+    auto filtered =
+        PostFilter(result.m, options.post_filter,
+                   Context{.stop = {}, .progress = nullptr, .threads = context.threads});
     if (!filtered.ok()) return filtered.status();
     result.m = std::move(filtered).value();
   }

@@ -372,10 +372,20 @@ Result<std::optional<Totals>> CountAll(const Rules& rules, const Context& contex
   return std::optional<Totals>(totals);
 }
 
-// Entries of a local problem that the device makes a table for, at the most, and words of the table
-// besides those of entries and their chunks (kernels/static_spai/cuda/plan_cuda.h).
+// Of kernels/static_spai/cuda: entries of a local problem that gets a table; words of the table for
+// each chunk of so many rows; what is solved in global memory.
 constexpr double kDeviceEntries = 16384;
-constexpr double kChunkRows = 32;
+constexpr double kChunkRows = 32, kChunkWords = 5;
+constexpr double kTableColumns = 128, kLargeColumns = 2048, kLargeEntries = 4194304;
+
+// Of one block that solves local problems in global memory: tiles, vectors, a hash table of rows.
+double LargeBytes(double n, double n2, double entries) {
+  if (n2 <= kTableColumns && entries <= kDeviceEntries) return 0;
+  const double tiles = std::ceil(std::min(n2, kLargeColumns) / 8);
+  double slots = 64;
+  while (slots < 2 * std::min({entries, n, kLargeEntries})) slots *= 2;
+  return 8 * (32 * tiles * (tiles + 1) + 13 * 8 * tiles + 4 * slots) + 8 * slots;
+}
 
 // What kernels/static_spai/cuda allocates at once, as if each column were a group and a structure
 // of its own. Blocks are rounded up, and sorts and sums want some scratch: kSlack.
@@ -383,17 +393,21 @@ int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds) {
   constexpr double kSlack = 4 << 20;
   const auto n = static_cast<double>(counts.n), nnz_a = static_cast<double>(counts.nnz_a),
              nnz_m = static_cast<double>(counts.nnz_m);
-  double words = 0;
+  double words = 0, most = 0;
   for (const double entries : bounds.entries) {
     const double kept = std::min(entries, kDeviceEntries);
-    words += kept + std::ceil(kept / kChunkRows) + 2;  // one of them for the column's own place
+    words += kept + kChunkWords * std::ceil(kept / kChunkRows) + 2;  // one for the column's place
+    most = std::max(most, entries);
   }
   const double matrix = 12 * nnz_a + 8 * n;
-  // m_ptr, members, group_ptr, structure_of, structures, order; m_idx; tables.
-  const double plan = (8 + 4 + 4 + 4 + 24 + 4) * n + 4 * nnz_m + 4 * words;
+  // m_ptr, members, group_ptr, structure_of, structures, order; m_idx; tables. Structures that 32
+  // columns share may have 1912 bytes for lanes, and 8.
+  const double plan = (8 + 4 + 4 + 4 + 32 + 4) * n + 4 * nnz_m + 4 * words + 60 * n;
   // While equal groups are looked for: three names of each, hashes, and a table of up to 4 n slots.
   const double planning = (16 + 8 + 4 * 12 + 4 + 8) * n;
-  const double building = 8 * nnz_m + (3 * 8 + 1 + 8) * n;
+  // The scaled matrix; values of M; norms, pivots, flags, scales.
+  const double building = 8 * nnz_a + 8 * nnz_m + (3 * 8 + 1) * n +
+                          LargeBytes(n, static_cast<double>(counts.n2_max), most);
   const double bytes = matrix + plan + std::max(planning, building) + kSlack;
   return bytes < 9e18 ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
 }

@@ -48,10 +48,11 @@ class JobBridge : public kernels::ProgressSink {
 };
 
 // Of a pattern alone: as if every entry were 1, less what that says of values.
-kernels::Diagnosis DiagnosePattern(const kernels::CscMatrix& pattern) {
+kernels::Diagnosis DiagnosePattern(const kernels::CscMatrix& pattern, int threads) {
   kernels::Array<double> ones;
   ones.assign(pattern.row_idx.size(), 1.0);
-  kernels::Diagnosis diagnosis = kernels::Diagnose(kernels::CscView{pattern.pattern(), ones});
+  kernels::Diagnosis diagnosis =
+      kernels::Diagnose(kernels::CscView{pattern.pattern(), ones}, threads);
   diagnosis.numerically_symmetric = false;
   diagnosis.max_asymmetry = 0;
   diagnosis.not_dominant_rows = {};
@@ -109,24 +110,31 @@ absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
                                          {.sort_and_sum = options.sort_and_sum,
                                           .require_square = true,
                                           .pattern_only = options.pattern_only,
-                                          .threads = options_.threads});
+                                          .threads = options_.threads,
+                                          .known = options.arrived.known});
   if (!canonical.ok()) return ToAbsl(canonical.status());
   RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
   auto matrix = std::make_shared<Matrix>();
   matrix->csc = std::move(canonical).value();
   const kernels::CscMatrix& csc = matrix->csc;
   matrix->pattern_only = options.pattern_only;
+  // Of entries that were in order none has been added to another one since.
+  const kernels::KnownOfArrays& known = options.arrived.known;
+  const bool range_known = known.canonical_indices && known.range;
   matrix->diagnosis =
-      options.pattern_only ? DiagnosePattern(csc) : kernels::Diagnose(csc, options_.threads);
+      options.pattern_only
+          ? DiagnosePattern(csc, options_.threads)
+          : kernels::Diagnose(csc, options_.threads, range_known ? &*known.range : nullptr);
   RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
   // Columns that need not be sorted are stored as they came.
   const bool as_they_came = layout == kernels::Layout::kCsc && !options.sort_and_sum;
-  matrix->pattern_digest = as_they_came && options.digests.pattern
-                               ? *options.digests.pattern
+  const ArrayDigests& digests = options.arrived.digests;
+  matrix->pattern_digest = as_they_came && digests.pattern
+                               ? *digests.pattern
                                : PatternDigest(csc.n_cols, csc.col_ptr, csc.row_idx);
   if (!options.pattern_only) {
     matrix->value_digest =
-        as_they_came && options.digests.values ? *options.digests.values : ValueDigest(csc.values);
+        as_they_came && digests.values ? *digests.values : ValueDigest(csc.values);
   }
   matrix->label = options.label;
   matrix->created = options_.clock->WallNow();

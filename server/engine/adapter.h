@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
 #include "server/base/clock.h"
+#include "server/engine/arrival.h"
 #include "server/engine/convert.h"
 #include "server/engine/entities.h"
 #include "server/sched/scheduler.h"
@@ -41,7 +42,7 @@ struct EngineAdapterOptions {
 struct PrepareOptions {
   bool sort_and_sum = false;
   bool pattern_only = false;
-  ArrayDigests digests = {};  // of `raw`, where they are known
+  Arrived arrived = {};  // of `raw`: what is known is not looked for again
   std::string label;
   kernels::StopToken stop = {};  // looked at between the passes over the arrays
 };

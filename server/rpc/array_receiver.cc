@@ -171,7 +171,7 @@ MatrixReceiver::MatrixReceiver(const v1::MatrixHeader& header)
       indices_(v1::ARRAY_KIND_INDICES, header.nnz()),
       values_(v1::ARRAY_KIND_VALUES, header.pattern_only() ? 0 : header.nnz(),
               header.value_type() == v1::VALUE_TYPE_FLOAT32),
-      pattern_digester_(PatternDigester(header.n(), header.nnz())) {}
+      look_(header.n(), header.nnz()) {}
 
 bool MatrixReceiver::Takes(v1::ArrayKind kind) {
   return kind == v1::ARRAY_KIND_POINTERS || kind == v1::ARRAY_KIND_INDICES ||
@@ -182,30 +182,46 @@ absl::Status MatrixReceiver::Add(const ChunkView& chunk) {
   switch (chunk.array) {
     case v1::ARRAY_KIND_POINTERS:
       RETURN_IF_ERROR(pointers_.Add(chunk));
-      pattern_digester_.Update(pointers_.newest());
       break;
     case v1::ARRAY_KIND_INDICES:
       RETURN_IF_ERROR(indices_.Add(chunk));
-      pattern_in_order_ = pattern_in_order_ && pointers_.complete();
-      if (pattern_in_order_) pattern_digester_.Update(indices_.newest());
       break;
     case v1::ARRAY_KIND_VALUES:
       if (pattern_only_) return UnexpectedArray(chunk, "no values: the header says pattern_only");
       RETURN_IF_ERROR(values_.Add(chunk));
-      value_digester_.Update(values_.newest());
       break;
     default:
       return UnexpectedArray(chunk, "pointers, indices or values");
   }
   bytes_up_ += chunk.bytes;
+  const std::lock_guard lock(come_mutex_);
+  come_ = {pointers_.so_far(), indices_.so_far(), values_.so_far()};
   return absl::OkStatus();
 }
 
-ArrayDigests MatrixReceiver::Digests() const {
-  ArrayDigests digests;
-  if (pattern_in_order_) digests.pattern = pattern_digester_.Finish();
-  if (!pattern_only_) digests.values = value_digester_.Finish();
-  return digests;
+MatrixReceiver::Arrays MatrixReceiver::Come() const {
+  const std::lock_guard lock(come_mutex_);
+  return come_;
+}
+
+void MatrixReceiver::LookAtNew() {
+  const std::lock_guard lock(look_mutex_);
+  for (;;) {
+    const Arrays come = Come();
+    if (!look_.Look(come.pointers, come.indices, come.values)) return;
+  }
+}
+
+bool MatrixReceiver::HasNew() {
+  const std::lock_guard lock(look_mutex_);
+  const Arrays come = Come();
+  return look_.Behind(come.pointers, come.indices, come.values);
+}
+
+Arrived MatrixReceiver::Look() {
+  LookAtNew();
+  const std::lock_guard lock(look_mutex_);
+  return look_.Finish();
 }
 
 absl::Status MatrixReceiver::CheckComplete() const {

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/engine/arrival.h"
 #include "server/engine/entities.h"
 #include "server/rpc/chunk_view.h"
 #include "spaid/v1/arrays.pb.h"
@@ -35,9 +37,9 @@ class ArrayReceiver {
   // An error changes nothing.
   absl::Status Add(const ChunkView& chunk);
   // The elements of the chunk that was added last.
-  std::span<const T> newest() const {
-    return std::span(data_).subspan(static_cast<size_t>(newest_),
-                                    static_cast<size_t>(received_ - newest_));
+  std::span<const T> newest() const { return so_far().subspan(static_cast<size_t>(newest_)); }
+  std::span<const T> so_far() const {
+    return std::span(data_).first(static_cast<size_t>(received_));
   }
   // INVALID_ARGUMENT/ARRAY_INCOMPLETE where elements are missing.
   absl::Status CheckComplete() const;
@@ -58,7 +60,7 @@ class ArrayReceiver {
   kernels::Array<T> data_;
 };
 
-// The arrays of one matrix.
+// The arrays of one matrix. Thread-compatible but for LookAtNew.
 class MatrixReceiver {
  public:
   // `header` was checked by CheckMatrixHeader.
@@ -74,9 +76,13 @@ class MatrixReceiver {
   int64_t bytes_up() const { return bytes_up_; }
   // What is still to come.
   v1::UploadNeed Need() const;
-  // Of the arrays as they came, once they are complete; taken as they come, for the chunks are in
-  // the cache then. No pattern digest where indices came before the last pointer.
-  ArrayDigests Digests() const;
+  // Looks at what has come since the last look, the chunks still in the cache. Thread-safe, also
+  // beside Add.
+  void LookAtNew();
+  // Something has come since the last look began.
+  bool HasNew();
+  // What is known of the arrays as they came, once they are complete.
+  Arrived Look();
   // The raw matrix: arrays as they came. Leaves this empty.
   kernels::CscMatrix Take();
 
@@ -86,8 +92,18 @@ class MatrixReceiver {
   ArrayReceiver<int64_t> pointers_;
   ArrayReceiver<int32_t> indices_;
   ArrayReceiver<double> values_;
-  Digester pattern_digester_, value_digester_;
-  bool pattern_in_order_ = true;
+
+  // So that a look needs no lock on what is being received.
+  struct Arrays {
+    std::span<const int64_t> pointers;
+    std::span<const int32_t> indices;
+    std::span<const double> values;
+  };
+  Arrays Come() const;
+  std::mutex look_mutex_;
+  ArrivalLook look_;  // guarded by look_mutex_
+  mutable std::mutex come_mutex_;
+  Arrays come_;  // whole elements that have come; guarded by come_mutex_
   int64_t bytes_up_ = 0;
 };
 

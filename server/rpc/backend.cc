@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 
 constexpr int kExecutorThreads = 2;  // of each lane
 constexpr size_t kMaxExecutorQueue = 4096;
+constexpr int kCoresForALookAside = 4;
 constexpr milliseconds kBusyRetry{250};
 constexpr milliseconds kDrainRetry{2'000};
 
@@ -48,6 +49,16 @@ Metrics::StoreFigures Figures(const HandleStoreStats& s) {
           .evictions = s.evictions};
 }
 
+// Of one job.
+int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
+  int threads = options.threads;
+  if (threads > 0) return threads;
+  for (const kernels::DeviceInfo& device : adapter.Devices()) {
+    threads = std::max(threads, device.threads);
+  }
+  return threads;
+}
+
 int64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t total = 0, resident = 0;
@@ -74,6 +85,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                         .max_build_bytes = options_.max_build_bytes,
                         .max_result_bytes = options_.preconditioner_store_bytes,
                         .metrics = metrics}),
+      look_aside_(Threads(options_, adapter_) >= kCoresForALookAside),
       matrices_(MatrixStoreOptions(options_)),
       preconditioners_(PreconditionerStoreOptions(options_)),
       rhs_budget_("right-hand sides and solutions (--rhs-bytes)", options_.rhs_bytes,
@@ -95,13 +107,16 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                   .jobs = &jobs_,
                   .metrics = metrics}),
       storing_(kExecutorThreads, kMaxExecutorQueue),
-      counting_(kExecutorThreads, kMaxExecutorQueue) {
+      counting_(kExecutorThreads, kMaxExecutorQueue),
+      looking_(kExecutorThreads, kMaxExecutorQueue) {
   metrics_->SetBuildInfo(options_.version);
 }
 
 absl::Status Backend::Run(Lane lane, std::function<void()> task,
                           std::function<void(const absl::Status&)> failed) {
-  Executor& executor = lane == Lane::kStore ? storing_ : counting_;
+  Executor& executor = lane == Lane::kStore   ? storing_
+                       : lane == Lane::kCount ? counting_
+                                              : looking_;
   if (executor.TryRun(std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("the server has ", kMaxExecutorQueue,
@@ -159,7 +174,8 @@ void Backend::SetGauges() {
   metrics_->SetBuffers("rhs", rhs_budget_.used(), rhs_budget_.limit());
   metrics_->SetBuffers("ended_jobs", jobs_.ended_bytes(), options_.ended_job_bytes);
   metrics_->SetStreams(streams_.size(), options_.streams.max_streams);
-  metrics_->SetPreparing(storing_.queued() + counting_.queued(), 2 * kMaxExecutorQueue);
+  metrics_->SetPreparing(storing_.queued() + counting_.queued() + looking_.queued(),
+                         3 * kMaxExecutorQueue);
   metrics_->SetOutgoingBytes(streams_.outgoing_bytes());
   metrics_->SetDraining(draining_);
   metrics_->SetResidentBytes(ResidentBytes());

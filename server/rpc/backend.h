@@ -72,13 +72,17 @@ class Backend {
   Metrics& metrics() { return *metrics_; }
   WallTime start_time() const { return start_time_; }
 
-  // What runs off the reactors' threads, in two lanes, so that estimates, which may take long, do
-  // not hold up the uploads of others.
-  enum class Lane { kStore, kCount };
+  // What runs off the reactors' threads, in lanes, so that estimates, which may take long, do not
+  // hold up the uploads of others, nor the end of an upload the looks at arriving arrays.
+  enum class Lane { kStore, kCount, kLook };
   // Runs `task` so; `failed` where it throws. RESOURCE_EXHAUSTED/QUEUE_FULL,
   // with a retry delay, where too many wait.
   absl::Status Run(Lane lane, std::function<void()> task,
                    std::function<void(const absl::Status&)> failed);
+
+  // Whether arriving arrays are looked at beside the thread that receives them: there are cores for
+  // it, or else it would cost more than it saves.
+  bool look_aside() const { return look_aside_; }
 
   // From now on calls that bring new work are refused; streams that have not said what they want
   // end so at once.
@@ -107,6 +111,7 @@ class Backend {
   const WallTime start_time_ = RealClock().WallNow();
   std::atomic<bool> refusing_{false}, draining_{false};
   EngineAdapter adapter_;
+  const bool look_aside_;
   MatrixStore matrices_;
   PreconditionerStore preconditioners_;
   ByteBudget rhs_budget_;
@@ -115,7 +120,7 @@ class Backend {
   LiveStreams streams_;
   Scheduler scheduler_;  // stops its workers before what they use goes
   Workbench workbench_;
-  Executor storing_, counting_;  // finish their tasks first of all
+  Executor storing_, counting_, looking_;  // finish their tasks first of all
 };
 
 // The error of a call that comes while the server drains.

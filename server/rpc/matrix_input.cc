@@ -47,13 +47,13 @@ absl::Status MatrixInput::Check(const Backend& backend, const v1::MatrixHeader& 
       std::min(backend.options().max_matrix_bytes, backend.options().matrix_store_bytes));
 }
 
-absl::StatusOr<std::unique_ptr<MatrixInput>> MatrixInput::Begin(Backend* backend,
+absl::StatusOr<std::shared_ptr<MatrixInput>> MatrixInput::Begin(Backend* backend,
                                                                 const std::string& tenant,
                                                                 const v1::MatrixHeader& header,
                                                                 std::string_view field) {
   RETURN_IF_ERROR(Check(*backend, header, field));
   ASSIGN_OR_RETURN(Reservation reservation, backend->matrices().Reserve(PromisedBytes(header)));
-  return std::unique_ptr<MatrixInput>(
+  return std::shared_ptr<MatrixInput>(
       new MatrixInput(backend, tenant, header, field, std::move(reservation)));
 }
 
@@ -66,7 +66,7 @@ MatrixInput::MatrixInput(Backend* backend, std::string tenant, const v1::MatrixH
       reservation_(std::move(reservation)),
       receiver_(header_) {}
 
-absl::Status MatrixInput::Add(const ChunkView& chunk) {
+absl::Status MatrixInput::Add(const ChunkView& chunk, std::shared_ptr<void> stream) {
   backend_->metrics().BytesReceived(chunk.bytes);
   // Room first: the receiver commits the memory. A chunk that it would refuse is not counted.
   const bool widened =
@@ -76,17 +76,39 @@ absl::Status MatrixInput::Add(const ChunkView& chunk) {
       stored <= reservation_.bytes() - reservation_.arrived()) {
     RETURN_IF_ERROR(reservation_.Arrive(stored));
   }
-  return receiver_.Add(chunk);
+  RETURN_IF_ERROR(receiver_.Add(chunk));
+  if (backend_->look_aside()) {
+    LookAside(std::move(stream));
+  } else {
+    receiver_.LookAtNew();
+  }
+  return absl::OkStatus();
+}
+
+void MatrixInput::LookAside(std::shared_ptr<void> stream) {
+  if (looking_.exchange(true)) return;  // it will come by what is new
+  auto look = [self = shared_from_this(), stream = std::move(stream)]() mutable {
+    do {
+      self->receiver_.LookAtNew();
+      self->looking_ = false;
+    } while (self->receiver_.HasNew() && !self->looking_.exchange(true));
+    self.reset();  // with its room in the store, before the stream leaves the registry
+    stream.reset();
+  };
+  // Where that fails, or there is no room for it, Store looks at the rest.
+  const bool runs =
+      backend_->Run(Backend::Lane::kLook, std::move(look), [](const absl::Status&) {}).ok();
+  if (!runs) looking_ = false;
 }
 
 absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   ASSIGN_OR_RETURN(const kernels::Layout layout, ParseLayout(header_.layout(), field_));
-  const ArrayDigests digests = receiver_.Digests();
+  Arrived arrived = receiver_.Look();
   ASSIGN_OR_RETURN(std::shared_ptr<const Matrix> matrix,
                    backend_->adapter().Prepare(receiver_.Take(), layout,
                                                {.sort_and_sum = header_.sort_and_sum(),
                                                 .pattern_only = header_.pattern_only(),
-                                                .digests = digests,
+                                                .arrived = arrived,
                                                 .label = header_.label(),
                                                 .stop = std::move(stop)}));
   RETURN_IF_ERROR(

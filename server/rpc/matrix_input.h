@@ -2,6 +2,7 @@
 // hashed and stored. Used by UploadMatrix and by the inline matrices of builds and solves.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,20 +18,22 @@ namespace spaid::server {
 
 class Backend;
 
-// Thread-compatible: its stream's mutex guards it until Store, which runs alone.
-class MatrixInput {
+// Thread-compatible: its stream's mutex guards it until Store, which runs alone. Where there are
+// cores for it, arriving arrays are looked at beside the reactor's thread.
+class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
  public:
   // CheckMatrixHeader with the server's limit. `field`: "header", "header.inline_matrix".
   static absl::Status Check(const Backend& backend, const v1::MatrixHeader& header,
                             std::string_view field);
   // Checks `header` and reserves room in the store. Errors: Check's, the store's.
-  static absl::StatusOr<std::unique_ptr<MatrixInput>> Begin(Backend* backend,
+  static absl::StatusOr<std::shared_ptr<MatrixInput>> Begin(Backend* backend,
                                                             const std::string& tenant,
                                                             const v1::MatrixHeader& header,
                                                             std::string_view field);
 
-  // Errors: MatrixReceiver::Add's; STORE_FULL.
-  absl::Status Add(const ChunkView& chunk);
+  // `stream`: lives on while anything of this input is still looked at. Errors:
+  // MatrixReceiver::Add's; STORE_FULL.
+  absl::Status Add(const ChunkView& chunk, std::shared_ptr<void> stream);
   absl::Status CheckComplete() const { return receiver_.CheckComplete(); }
   v1::UploadNeed Need() const { return receiver_.Need(); }
   int64_t bytes_up() const { return receiver_.bytes_up(); }
@@ -42,6 +45,7 @@ class MatrixInput {
  private:
   MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
               std::string_view field, Reservation reservation);
+  void LookAside(std::shared_ptr<void> stream);
 
   Backend* const backend_;
   const std::string tenant_;
@@ -49,6 +53,7 @@ class MatrixInput {
   const std::string field_;
   Reservation reservation_;
   MatrixReceiver receiver_;
+  std::atomic<bool> looking_{false};  // beside; or it is about to begin
 };
 
 // What `header`'s digests name within a tenant (HandleStore's key), where they name all of it; else

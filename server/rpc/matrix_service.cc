@@ -64,9 +64,9 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       return EndLocked(UnexpectedMessage("a chunk before the header (or before `need`)"));
     }
     if (input_->bytes_up() == 0) first_chunk_ = Clock::now();
-    absl::Status status = input_->Add(chunk);
-    if (!status.ok()) return EndLocked(std::move(status));
     ReadLocked();
+    absl::Status status = input_->Add(chunk, shared_from_this());
+    if (!status.ok()) EndLocked(std::move(status));
   }
 
   absl::Status TakeHeader(const v1::MatrixHeader& header) {
@@ -190,7 +190,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   Backend* const backend_;
   std::string tenant_, content_key_;
   v1::MatrixHeader header_;
-  std::unique_ptr<MatrixInput> input_;
+  std::shared_ptr<MatrixInput> input_;
   kernels::StopSource stop_;  // of the validation
   UploadTable::Turn turn_;
   std::optional<Stored<Matrix>> have_;

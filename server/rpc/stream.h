@@ -275,7 +275,10 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
     if (!ok) input_over_ = true;
     if (this->ended_locked()) return;
     if (ok) {
+      // Out of the way of the next one, which may be asked for before this one is done with.
+      taken_.Swap(&incoming_);
       Dispatch();
+      taken_.Clear();
     } else if (this->context_->IsCancelled()) {
       this->GoneLocked();  // OnCancel is on its way
     } else {
@@ -285,8 +288,8 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
   }
 
  protected:
-  // A message that is no chunk, or one that is. Call ReadLocked for another one, and touch neither
-  // after that: gRPC fills their memory anew.
+  // A message that is no chunk, or one that is. Call ReadLocked for another one: as early as may
+  // be, for that comes while this one is looked at.
   virtual void Received(const Request& request) = 0;
   virtual void ReceivedChunk(const ChunkView& chunk) = 0;
   // No more input will come. Where a reset was the reason, and gRPC has not noticed yet, OnCancel
@@ -317,8 +320,8 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
 
  private:
   void Dispatch() {
-    if (ReadChunk(&incoming_, Request::kChunkFieldNumber, &chunk_)) return ReceivedChunk(chunk_);
-    if (!grpc::SerializationTraits<Request>::Deserialize(&incoming_, &request_).ok()) {
+    if (ReadChunk(&taken_, Request::kChunkFieldNumber, &chunk_)) return ReceivedChunk(chunk_);
+    if (!grpc::SerializationTraits<Request>::Deserialize(&taken_, &request_).ok()) {
       return this->EndLocked(
           MakeError(absl::StatusCode::kInvalidArgument, reason::kUnexpectedMessage,
                     "a message that cannot be parsed; it must be of the method's request type"));
@@ -327,8 +330,8 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
     Received(request_);
   }
 
-  grpc::ByteBuffer incoming_;
-  ChunkView chunk_;  // of incoming_
+  grpc::ByteBuffer incoming_, taken_;
+  ChunkView chunk_;  // of taken_
   Request request_;
   bool reading_ = false, input_over_ = false;
   typename Base::Clock::time_point read_start_{};

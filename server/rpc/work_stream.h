@@ -91,6 +91,7 @@ class WorkStream : public BidiStream<Request, Response> {
   }
 
   void ReceivedChunk(const ChunkView& chunk) final {
+    if (got_header_ && !begun_) this->ReadLocked();
     Took(got_header_ ? Chunk(chunk) : UnexpectedMessage("a chunk before the header"));
   }
 
@@ -132,7 +133,8 @@ class WorkStream : public BidiStream<Request, Response> {
     if (begun_) return UnexpectedMessage("a chunk after the last array was complete");
     if (bytes_up_ == 0) first_chunk_ = Clock::now();
     bytes_up_ += chunk.bytes;
-    if (input_ != nullptr && MatrixReceiver::Takes(chunk.array)) return input_->Add(chunk);
+    if (input_ != nullptr && MatrixReceiver::Takes(chunk.array))
+      return input_->Add(chunk, this->shared_from_this());
     return TakeChunk(chunk);
   }
 
@@ -243,7 +245,7 @@ class WorkStream : public BidiStream<Request, Response> {
 
   std::string tenant_;
   kernels::StopSource stop_;  // of what runs before there is a job
-  std::unique_ptr<MatrixInput> input_;
+  std::shared_ptr<MatrixInput> input_;
   int64_t n_ = 0, bytes_up_ = 0;
   double upload_ms_ = 0;
   Clock::time_point opened_ = Clock::now(), first_chunk_ = opened_;

@@ -32,7 +32,7 @@ bool Sticky(cudaError_t error) {
 void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // what is reported here shall not be found by the next check
-  const SpaidCudaResult result = Sticky(error)                         ? kSpaidCudaDeviceLost
+  const SpaidCudaResult result = Sticky(error)                        ? kSpaidCudaDeviceLost
                                  : error == cudaErrorMemoryAllocation ? kSpaidCudaOutOfMemory
                                                                       : kSpaidCudaError;
   throw Failure(result, std::string(what) + ": " + cudaGetErrorString(error) + " (" +
@@ -59,10 +59,10 @@ Arena::~Arena() {
 void* Arena::Allocate(int64_t bytes) {
   const int64_t rounded = Rounded(bytes);
   if (rounded > limit_ - used_) {
-    throw Failure(kSpaidCudaOutOfMemory,
-                  "device memory: " + std::to_string(rounded) + " bytes more than the " +
-                      std::to_string(used_) + " in use do not fit the limit of " +
-                      std::to_string(limit_));
+    throw Failure(kSpaidCudaOutOfMemory, "device memory: " + std::to_string(rounded) +
+                                             " bytes more than the " + std::to_string(used_) +
+                                             " in use do not fit the limit of " +
+                                             std::to_string(limit_));
   }
   void* memory = nullptr;
   Check(cudaMallocFromPoolAsync(&memory, static_cast<size_t>(rounded), pool_, stream_),

@@ -97,8 +97,8 @@ struct SpaidCudaInterface {
   // The plan of static SPAI. `pattern` of M; null: that of E + |A| where keep_tau < 0, else A's
   // threshold pattern, which reads values. Every column of A must have an entry.
   int32_t (*plan_static_spai)(SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* pattern,
-                              double keep_tau, SpaidCudaPlan** plan,
-                              struct SpaidCudaPlanInfo* info, char* message, size_t message_size);
+                              double keep_tau, SpaidCudaPlan** plan, struct SpaidCudaPlanInfo* info,
+                              char* message, size_t message_size);
   void (*free_plan)(SpaidCudaPlan* plan);
   // n + 1 pointers and nnz_m rows of the pattern of M.
   int32_t (*download_pattern)(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx,
@@ -106,14 +106,13 @@ struct SpaidCudaInterface {
 
   int32_t (*build_static_spai)(const SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
                                const struct SpaidCudaBuildOptions* options, SpaidCudaM** m,
-                               struct SpaidCudaBuildInfo* info, char* message,
-                               size_t message_size);
+                               struct SpaidCudaBuildInfo* info, char* message, size_t message_size);
   void (*free_m)(SpaidCudaM* m);
   // nnz_m values in the plan's pattern, and for each of the n columns ‖A m_k − e_k‖₂, the smallest
   // scaled pivot, and flags (ColumnFlag); 0: the column is left to the host, its other figures are
   // worth nothing.
-  int32_t (*download_m)(const SpaidCudaM* m, double* values, double* residual_norms,
-                        double* pivots, uint8_t* flags, char* message, size_t message_size);
+  int32_t (*download_m)(const SpaidCudaM* m, double* values, double* residual_norms, double* pivots,
+                        uint8_t* flags, char* message, size_t message_size);
 };
 
 // The one symbol of the library: SPAID_CUDA_ENTRY_POINT. The result lives as long as the library.

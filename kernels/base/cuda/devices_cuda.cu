@@ -1,11 +1,10 @@
-#include "kernels/base/cuda/devices_cuda.h"
-
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <cstdio>
 
 #include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/cuda/devices_cuda.h"
 
 namespace spaid::cuda {
 namespace {

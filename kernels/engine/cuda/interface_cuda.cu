@@ -103,8 +103,8 @@ int32_t UploadMatrix(SpaidCudaContext* context, const SpaidCudaCsc* csc, SpaidCu
                      char* message, size_t size) {
   return Guard(message, size, [&] {
     context->context.Enter();
-    *matrix = new SpaidCudaMatrix{context->context,
-                                  spaid::cuda::UploadMatrix(context->context, *csc)};
+    *matrix =
+        new SpaidCudaMatrix{context->context, spaid::cuda::UploadMatrix(context->context, *csc)};
   });
 }
 
@@ -124,8 +124,8 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* pattern, double keep_t
     context.Enter();
     context.arena->ResetPeak();
     Stopwatch watch(context);
-    auto made = std::make_unique<SpaidCudaPlan>(SpaidCudaPlan{
-        context, spaid::cuda::MakePlan(context, matrix->matrix, pattern, keep_tau)});
+    auto made = std::make_unique<SpaidCudaPlan>(
+        SpaidCudaPlan{context, spaid::cuda::MakePlan(context, matrix->matrix, pattern, keep_tau)});
     info->ms = watch.Stop();
     const spaid::cuda::StaticSpaiPlan& own = made->plan;
     info->nnz_m = own.nnz_m;
@@ -159,8 +159,8 @@ int32_t Build(const SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
     context.Enter();
     context.arena->ResetPeak();
     Stopwatch watch(context);
-    auto made = std::make_unique<SpaidCudaM>(SpaidCudaM{
-        context, spaid::cuda::Build(context, plan->plan, matrix->matrix, *options)});
+    auto made = std::make_unique<SpaidCudaM>(
+        SpaidCudaM{context, spaid::cuda::Build(context, plan->plan, matrix->matrix, *options)});
     info->ms = watch.Stop();
     info->peak_bytes = context.arena->peak();
     *m = made.release();

@@ -1,6 +1,5 @@
-#include "kernels/sparse/cuda/matrix_cuda.h"
-
 #include "kernels/base/cuda/hash_cuda.h"
+#include "kernels/sparse/cuda/matrix_cuda.h"
 
 namespace spaid::cuda {
 namespace {

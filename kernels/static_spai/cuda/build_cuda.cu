@@ -1,9 +1,9 @@
-#include "kernels/static_spai/cuda/build_cuda.h"
-
 #include <algorithm>
 #include <vector>
 
+#include "kernels/static_spai/cuda/build_cuda.h"
 #include "kernels/static_spai/cuda/gram_cuda.h"
+#include "kernels/static_spai/cuda/lanes_cuda.h"
 
 namespace spaid::cuda {
 namespace {
@@ -11,41 +11,45 @@ namespace {
 // Groups of one wave, the grain of cancellation and progress: some milliseconds of work.
 constexpr int32_t kWarpWave = 1 << 20;
 constexpr int32_t kBlockWave = 1 << 16;
-constexpr int kLanes = 8;  // that sum one column
+constexpr int32_t kLargeWave = 1 << 10;
+constexpr int kTeam = 8;  // threads that sum one column
 
-// As ScaleOf (kernels/static_spai/local_problem.cc): the power of two that brings the norm of a
-// column near 1; 1 for a column of zeros.
+// 2^e for -1022 <= e <= 1023.
+__device__ double PowerOfTwo(int e) {
+  return __longlong_as_double(static_cast<long long>(e + 1023) << 52);
+}
+
+// The exponent of |x|; of numbers so small that they have lost bits, that of the least normal one.
+__device__ int Exponent(double x) {
+  return max(1, static_cast<int>(__double_as_longlong(x) >> 52 & 0x7ff)) - 1023;
+}
+
+// As ScaleOf (kernels/static_spai/local_problem.cc): scale[j] is the power of two that brings the
+// norm of column j near 1, 1 for a column of zeros; scaled: the columns times that.
 __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const double* values,
-                                   double* scale) {
-  const int64_t j = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kLanes;
+                                   double* scale, double* scaled) {
+  const int64_t j = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kTeam;
+  const int64_t begin = j < n ? col_ptr[j] + threadIdx.x % kTeam : 0,
+                end = j < n ? col_ptr[j + 1] : 0;
   double largest = 0;
-  if (j < n) {
-    for (int64_t p = col_ptr[j] + threadIdx.x % kLanes; p < col_ptr[j + 1]; p += kLanes) {
-      largest = fmax(largest, fabs(values[p]));
-    }
+  for (int64_t p = begin; p < end; p += kTeam) largest = fmax(largest, fabs(values[p]));
+  for (int step = kTeam / 2; step > 0; step /= 2) {
+    largest = fmax(largest, __shfl_xor_sync(~0u, largest, step, kTeam));
   }
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    largest = fmax(largest, __shfl_xor_sync(~0u, largest, step, kLanes));
-  }
-  int exponent = 0;
-  frexp(largest, &exponent);
   // Scaled first, so that no square overflows.
-  const double unit = largest > 0 ? ldexp(1.0, -exponent) : 1;
+  const int coarse = -min(max(Exponent(largest), -1000), 1000);
   double sum = 0;
-  if (j < n) {
-    for (int64_t p = col_ptr[j] + threadIdx.x % kLanes; p < col_ptr[j + 1]; p += kLanes) {
-      const double v = values[p] * unit;
-      sum += v * v;
-    }
+  for (int64_t p = begin; p < end; p += kTeam) {
+    const double v = values[p] * PowerOfTwo(coarse);
+    sum += v * v;
   }
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    sum += __shfl_xor_sync(~0u, sum, step, kLanes);
+  for (int step = kTeam / 2; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(~0u, sum, step, kTeam);
   }
-  int norm = 0;
-  frexp(sqrt(sum), &norm);
-  if (j < n && threadIdx.x % kLanes == 0) {
-    scale[j] = largest > 0 ? ldexp(1.0, min(1023, -exponent - norm)) : 1;
-  }
+  const int fine = (Exponent(sum) + 1) / 2;
+  const double by = largest > 0 ? PowerOfTwo(min(max(coarse - fine, -1000), 1000)) : 1;
+  for (int64_t p = begin; p < end; p += kTeam) scaled[p] = values[p] * by;
+  if (j < n && threadIdx.x % kTeam == 0) scale[j] = by;
 }
 
 struct Wave {
@@ -56,7 +60,9 @@ struct Wave {
 std::vector<Wave> Waves(const StaticSpaiPlan& plan) {
   std::vector<Wave> waves;
   for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first
-    const int32_t grain = c < 2 * kWarpSizes ? kWarpWave : kBlockWave;
+    const int32_t grain = c < 2 * kWarpSizes ? kWarpWave
+                          : c < kLargeClass  ? kBlockWave
+                                             : kLargeWave;
     for (int32_t at = plan.class_begin[c]; at < plan.class_begin[c + 1]; at += grain) {
       waves.push_back({c, at, std::min(grain, plan.class_begin[c + 1] - at)});
     }
@@ -77,49 +83,57 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
   result.pivots = Buffer<double>(context, plan.n);
   result.flags = Buffer<uint8_t>(context, plan.n);
   result.flags.Fill(0);
-  const Buffer<double> scale(context, plan.n);
-  ScaleColumnsKernel<<<static_cast<int>((plan.n * kLanes + 255) / 256), 256, 0, context.stream>>>(
-      plan.n, a.col_ptr.get(), a.values.get(), scale.get());
+  const Buffer<double> scale(context, plan.n), scaled(context, plan.nnz_a);
+  ScaleColumnsKernel<<<static_cast<int>((plan.n * kTeam + 255) / 256), 256, 0, context.stream>>>(
+      plan.n, a.col_ptr.get(), a.values.get(), scale.get(), scaled.get());
   CheckLaunch("ScaleColumnsKernel");
 
   const std::vector<Wave> waves = Waves(plan);
   const Buffer<int32_t> queues(context, static_cast<int64_t>(waves.size()));
   queues.Fill(0);
+  GramArgs args{};
+  args.a_ptr = a.col_ptr.get();
+  args.a_values = scaled.get();
+  args.scale = scale.get();
+  args.m_ptr = plan.m_ptr.get();
+  args.m_idx = plan.m_idx.get();
+  args.members = plan.members.get();
+  args.group_ptr = plan.group_ptr.get();
+  args.structure_of = plan.structure_of.get();
+  args.structures = plan.structures.get();
+  args.tables = plan.tables.get();
+  args.groups = plan.order.get();
+  args.pivot_limit = options.pivot_limit;
+  args.post_filter = options.post_filter;
+  args.m_values = result.values.get();
+  args.residual_norms = result.residual_norms.get();
+  args.pivots = result.pivots.get();
+  args.flags = result.flags.get();
   int32_t done = 0;
   for (size_t w = 0; w < waves.size(); ++w) {
     const Wave& wave = waves[w];
-    GramArgs args{};
-    args.a_ptr = a.col_ptr.get();
-    args.a_values = a.values.get();
-    args.scale = scale.get();
-    args.m_ptr = plan.m_ptr.get();
-    args.m_idx = plan.m_idx.get();
-    args.members = plan.members.get();
-    args.group_ptr = plan.group_ptr.get();
-    args.structure_of = plan.structure_of.get();
-    args.structures = plan.structures.get();
-    args.tables = plan.tables.get();
     args.groups = plan.order.get() + wave.begin;
     args.count = wave.count;
     args.next = queues.get() + w;
-    args.pivot_limit = options.pivot_limit;
-    args.post_filter = options.post_filter;
-    args.m_values = result.values.get();
-    args.residual_norms = result.residual_norms.get();
-    args.pivots = result.pivots.get();
-    args.flags = result.flags.get();
-    if (wave.size_class < 2 * kWarpSizes) {
+    if (wave.size_class == kLargeClass) {
+      LaunchLargeGram(context, plan.large, a.row_idx.get(), plan.n, args);
+    } else if (wave.size_class < 2 * kWarpSizes) {
       LaunchWarpGram(context, wave.size_class / 2 + 1, wave.size_class % 2 != 0, args);
     } else {
       LaunchBlockGram(context, BlockSize(wave.size_class - 2 * kWarpSizes) / 8, args);
     }
     done += wave.count;
-    const bool full = wave.count == kWarpWave || wave.count == kBlockWave;
+    const bool full =
+        wave.count == kWarpWave || wave.count == kBlockWave || wave.count == kLargeWave;
     if (!full || options.progress == nullptr) continue;
     context.Synchronize();
     if (options.progress(options.caller, done, plan.n_groups) != 0) {
       throw Failure(kSpaidCudaStopped, "stopped");
     }
+  }
+  args.groups = plan.order.get();
+  for (int n2 = 1; n2 <= kMaxLaneColumns; ++n2) {
+    if (plan.lane_entries[n2] > 0) LaunchLanes(context, n2, plan, args);
   }
   context.Synchronize();
   return result;

@@ -1,35 +1,59 @@
-// One block of four warps a group, 32 < |J| <= 128: the lower tiles of the Gram matrix stand in
-// shared memory and become those of its factor. Each warp substitutes for one right-hand side.
+// One block a group, 32 < |J| <= 128: the lower tiles of the Gram matrix stand in shared memory and
+// become those of its factor. Each of the first warps substitutes for one right-hand side.
 #include <algorithm>
 #include <string>
+#include <type_traits>
+#include <utility>
 
-#include "kernels/static_spai/cuda/tiles_cuda.h"
+#include "kernels/static_spai/cuda/tile_factor_cuda.h"
 
 namespace spaid::cuda {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
+static_assert(kWarps == 4, "ForOwnWarp");
 static_assert(kMaxWidth <= kWarps);
 
-__host__ __device__ constexpr int TileIndex(int i, int j) { return i * (i + 1) / 2 + j; }
+// The warp whose registers hold row i of the tiles of the Gram matrix: to and fro from the longest
+// row on, so that all have about as many tiles.
+__host__ __device__ constexpr int RowOwner(int tiles, int i) {
+  const int place = (tiles - 1 - i) % (2 * kWarps);
+  return place < kWarps ? place : 2 * kWarps - 1 - place;
+}
+// Where the first tile of row i stands among its owner's.
+__host__ __device__ constexpr int RowBegin(int tiles, int i) {
+  int begin = 0;
+  for (int before = 0; before < i; ++before) {
+    if (RowOwner(tiles, before) == RowOwner(tiles, i)) begin += before + 1;
+  }
+  return begin;
+}
+__host__ __device__ constexpr int MostTiles(int tiles) {
+  int most = 0;
+  for (int i = 0; i < tiles; ++i) {
+    const int end = RowBegin(tiles, i) + i + 1;
+    most = end > most ? end : most;
+  }
+  return most;
+}
 
 template <int kTiles>
 struct alignas(16) BlockMemory {
   static constexpr int kSize = 8 * kTiles;
   static constexpr int kLower = kTiles * (kTiles + 1) / 2;
-  double chunk[kChunkRows * kSize];  // of Â, ChunkPlace
-  double tiles[kLower * 64];         // lower tiles, TileIndex; each row by row
-  double inverses[kTiles * 64];      // of the factor's diagonal tiles, row by row
+  // A chunk of Â (ChunkPlace), or the lower tiles (TileIndex; each row by row): never both. Of the
+  // factor, diagonal tiles hold their inverses.
+  double tiles[kLower * 64 > kChunkRows* kSize ? kLower * 64 : kChunkRows* kSize];
+  __device__ double* chunk() { return tiles; }
   double x[kMaxWidth][kSize], step[kMaxWidth][kSize], rhs[kMaxWidth][kSize];
   double diagonal[kSize];  // of the Gram matrix
   double scale[kSize];
-  int64_t base[kSize];  // where the columns J begin in A
+  const double* from[kSize];  // the values of the columns J
   double sums[kWarps][kMaxWidth];
-  double pivot, determinant;
+  FactorFacts factor;
   uint32_t target[kMaxWidth];
   int32_t group;
-  int fine;
 };
 
 template <int kTiles>
@@ -48,33 +72,23 @@ class BlockGroup {
 
   __device__ void Solve() {
     Prepare();
-    switch (warp_) {  // each warp's tiles are registers with names of their own
-      case 0:
-        FormGram<0>();
-        break;
-      case 1:
-        FormGram<1>();
-        break;
-      case 2:
-        FormGram<2>();
-        break;
-      default:
-        FormGram<3>();
-    }
-    __syncthreads();
-    if (!Factor() || !WellConditioned()) return;
+    FormGram();
+    const TileFactor<kWarps> factor = Factored();
+    if (!factor.Factor() || !factor.WellConditioned(memory_.step[0])) return;
     if (warp_ < group_.width) {
       double* const x = memory_.x[warp_];
       for (int a = lane_; a < kSize; a += 32) x[a] = memory_.rhs[warp_][a];
       __syncwarp();
-      Substitute(x);
+      factor.Substitute(x);
     }
     double squared[kMaxWidth];
     Residuals(squared);
     if (!AtMinimum(squared)) {
       Gradient();
+      FormGram();  // the chunks have taken the factor's place
+      factor.Factor();
       if (warp_ < group_.width) {
-        Substitute(memory_.step[warp_]);
+        factor.Substitute(memory_.step[warp_]);
         for (int a = lane_; a < kSize; a += 32) memory_.x[warp_][a] += memory_.step[warp_][a];
       }
       Residuals(squared);
@@ -87,255 +101,150 @@ class BlockGroup {
     for (int a = thread_; a < kSize; a += kThreads) {
       const bool own = a < group_.n2;
       const int32_t j = own ? group_.j[a] : 0;
-      memory_.base[a] = own ? args_.a_ptr[j] : 0;
+      memory_.from[a] = args_.a_values + (own ? args_.a_ptr[j] : 0);
       memory_.scale[a] = own ? args_.scale[j] : 0;
       for (int t = 0; t < kMaxWidth; ++t) memory_.x[t][a] = memory_.rhs[t][a] = 0;
     }
     if (thread_ < kMaxWidth) {
       memory_.target[thread_] = thread_ < group_.width ? group_.targets[thread_] : kNoRow;
     }
-    if (thread_ == 0) memory_.fine = 1;
     __syncthreads();
   }
 
-  __device__ void LoadChunk(int c) {
+  using Pipe = ChunkPipe<kThreads, 5>;
+
+  __device__ Pipe OpenPipe() const { return Pipe(group_, thread_, memory_.from); }
+
+  __device__ void LoadChunk(Pipe& pipe, int c) {
     __syncthreads();
-    auto* const zero = reinterpret_cast<double2*>(memory_.chunk);
+    auto* const zero = reinterpret_cast<double2*>(memory_.chunk());
     for (int i = thread_; i < kChunkRows * kSize / 2; i += kThreads) zero[i] = {0, 0};
     __syncthreads();
-    const uint32_t end = group_.starts[c + 1];
-#pragma unroll 4
-    for (uint32_t e = group_.starts[c] + static_cast<uint32_t>(thread_); e < end; e += kThreads) {
-      const uint32_t word = __ldg(&group_.list[e]);
-      const uint32_t a = word >> 5 & 127, r = word & 31;
-      memory_.chunk[ChunkPlace(kTiles, r, a)] =
-          __ldg(&args_.a_values[memory_.base[a] + (word >> 12)]) * memory_.scale[a];
-    }
+    pipe.Write(c, memory_.chunk());
     __syncthreads();
   }
 
-  // The lower tiles whose index is kWarp modulo kWarps.
-  template <int kWarp>
+  __device__ void FetchMasks(int c, uint32_t (&masks)[Structure::kMaskWords]) const {
+    if (c >= group_.chunks) return;
+#pragma unroll
+    for (int i = 0; i < Structure::kMaskWords; ++i) {
+      masks[i] = __ldg(&group_.masks[c * Structure::kMaskWords + i]);
+    }
+  }
+
+  // Each warp forms the rows of tiles that it owns, in registers.
   __device__ void FormGram() {
-    constexpr int kOwn = (Memory::kLower + kWarps - 1) / kWarps;
-    double sums[kOwn][2] = {};
-    for (int c = 0; c < group_.chunks; ++c) {
-      LoadChunk(c);
-      const int rows = min(kChunkRows, group_.n1 - c * kChunkRows);
+    double sums[MostTiles(kTiles)][2] = {};
+    Pipe pipe = OpenPipe();
+    uint32_t masks[Structure::kMaskWords], next_masks[Structure::kMaskWords];
+    FetchMasks(0, next_masks);
 #pragma unroll 1
-      for (int r = 0; r < rows; r += 4) {
-        double v[kTiles];
+    for (int c = 0; c < group_.chunks; ++c) {
 #pragma unroll
-        for (int t = 0; t < kTiles; ++t) v[t] = memory_.chunk[(r / 4 * kTiles + t) * 32 + lane_];
+      for (int i = 0; i < Structure::kMaskWords; ++i) masks[i] = next_masks[i];
+      LoadChunk(pipe, c);
+      FetchMasks(c + 1, next_masks);
+      // A register's name is a constant: there is a piece of code for each warp.
+      ForOwnWarp([&](auto warp) {
+#pragma unroll 1
+        for (int r = 0; r < kChunkRows; r += 4) {
+          static_assert(Structure::kMaskWords == 4);
+          const uint32_t word =
+              r < 16 ? (r < 8 ? masks[0] : masks[1]) : (r < 24 ? masks[2] : masks[3]);
+          const uint32_t mask = word >> (r / 4 % 2 * 16) & 0xffff;
+          if (mask == 0) continue;
+          double v[kTiles];
 #pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-          for (int j = 0; j <= i; ++j) {
-            constexpr int kEvery = kWarps;
-            if (TileIndex(i, j) % kEvery == kWarp) {
-              MultiplyTiles(v[i], v[j], sums[TileIndex(i, j) / kEvery][0],
-                            sums[TileIndex(i, j) / kEvery][1]);
-            }
-          }
+          for (int t = 0; t < kTiles; ++t)
+            v[t] = memory_.chunk()[(r / 4 * kTiles + t) * 32 + lane_];
+          AddRows<decltype(warp)::value>(mask, v, sums, std::make_integer_sequence<int, kTiles>());
         }
-      }
+      });
       for (int t = 0; t < kMaxWidth; ++t) {  // Âᵀe_k is a row of Â
         const uint32_t target = memory_.target[t];
         if (target / kChunkRows != static_cast<uint32_t>(c)) continue;
         for (int a = thread_; a < kSize; a += kThreads) {
-          memory_.rhs[t][a] = memory_.chunk[ChunkPlace(kTiles, target % kChunkRows,
-                                                       static_cast<uint32_t>(a))];
+          memory_.rhs[t][a] =
+              memory_.chunk()[ChunkPlace(kTiles, target % kChunkRows, static_cast<uint32_t>(a))];
         }
       }
     }
+    __syncthreads();
     const int at = lane_ / 4 * 8 + 2 * (lane_ % 4);
-#pragma unroll
-    for (int tile = kWarp, own = 0; tile < Memory::kLower; tile += kWarps, ++own) {
-      *reinterpret_cast<double2*>(&memory_.tiles[tile * 64 + at]) = {sums[own][0], sums[own][1]};
-    }
-  }
-
-  // Blocked right-looking Cholesky by tiles. False where a scaled pivot is not over the limit.
-  __device__ bool Factor() {
-    for (int a = thread_; a < kSize; a += kThreads) {
-      memory_.diagonal[a] = memory_.tiles[TileIndex(a / 8, a / 8) * 64 + a % 8 * 9];
-    }
+    ForOwnWarp([&](auto warp) {
+      StoreRows<decltype(warp)::value>(at, sums, std::make_integer_sequence<int, kTiles>());
+    });
     __syncthreads();
-    double lowest = 1, determinant = 1;  // of warp 0
-    const int tiles = (group_.n2 + 7) / 8;
-    for (int k = 0; k < tiles; ++k) {
-      if (warp_ == 0) FactorDiagonal(k, lowest, determinant);
-      __syncthreads();
-      if (memory_.fine == 0) return false;
-      for (int i = k + 1 + warp_; i < tiles; i += kWarps) ScalePanel(i, k);
-      __syncthreads();
-      // Tiles (i, j), k < j <= i, one after the other.
-      const int left = tiles - k - 1;
-      int i = k + 1, j = k + 1 + warp_;
-      for (int tile = warp_; tile < left * (left + 1) / 2; tile += kWarps) {
-        while (j > i) {
-          j -= i - k;
-          ++i;
-        }
-        UpdateTile(i, j, k);
-        j += kWarps;
-      }
-      __syncthreads();
-    }
-    if (thread_ == 0) {
-      memory_.pivot = lowest;
-      memory_.determinant = determinant;
-    }
-    __syncthreads();
-    return true;
   }
 
-  // One warp; its four teams of eight lanes do the same. Lane r has row r of the tile.
-  __device__ void FactorDiagonal(int k, double& lowest, double& determinant) {
-    double* const tile = &memory_.tiles[TileIndex(k, k) * 64];
-    const int r = lane_ & 7;
-    double row[8], inverses[8];
-#pragma unroll
-    for (int c = 0; c < 8; ++c) row[c] = tile[r * 8 + c];
-    bool fine = true;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const bool real = 8 * k + j < group_.n2;
-      const double pivot = real ? __shfl_sync(kAllLanes, row[j], j, 8) : 1;
-      const double whole = real ? memory_.diagonal[8 * k + j] : 1;
-      fine = fine && pivot > args_.pivot_limit * whole;
-      const double inverse = rsqrt(pivot);
-      lowest = fmin(lowest, pivot / whole);
-      determinant *= pivot / whole;
-      inverses[j] = inverse;
-      row[j] = r > j ? row[j] * inverse : r == j ? pivot * inverse : 0;
-#pragma unroll
-      for (int c = j + 1; c < 8; ++c) {
-        row[c] -= row[j] * __shfl_sync(kAllLanes, row[j], c, 8);
-      }
-    }
-    // Column r of the inverse: L z = e_r.
-    double z[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      double sum = i == r ? 1 : 0;
-#pragma unroll
-      for (int c = 0; c < i; ++c) sum -= __shfl_sync(kAllLanes, row[c], i, 8) * z[c];
-      z[i] = sum * inverses[i];
-    }
-    if (lane_ < 8) {
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        tile[r * 8 + c] = c <= r ? row[c] : 0;
-        memory_.inverses[k * 64 + c * 8 + r] = z[c];
-      }
-    }
-    if (lane_ == 0 && !fine) memory_.fine = 0;
-  }
-
-  // L_ik = B_ik L_kk⁻ᵀ.
-  __device__ void ScalePanel(int i, int k) {
-    double* const tile = &memory_.tiles[TileIndex(i, k) * 64];
-    const double* const inverse = &memory_.inverses[k * 64];
-    const int at = lane_ / 4 * 8 + lane_ % 4;
-    double c0 = 0, c1 = 0;
-    const double a0 = tile[at], a1 = tile[at + 4];
-    MultiplyTiles(a0, inverse[at], c0, c1);
-    MultiplyTiles(a1, inverse[at + 4], c0, c1);
-    __syncwarp();
-    *reinterpret_cast<double2*>(&tile[lane_ / 4 * 8 + 2 * (lane_ % 4)]) = {c0, c1};
-  }
-
-  // B_ij −= L_ik L_jkᵀ.
-  __device__ void UpdateTile(int i, int j, int k) {
-    const double* const left = &memory_.tiles[TileIndex(i, k) * 64];
-    const double* const right = &memory_.tiles[TileIndex(j, k) * 64];
-    auto* const sum = reinterpret_cast<double2*>(
-        &memory_.tiles[TileIndex(i, j) * 64 + lane_ / 4 * 8 + 2 * (lane_ % 4)]);
-    const int at = lane_ / 4 * 8 + lane_ % 4;
-    double2 c = *sum;
-    MultiplyTiles(-left[at], right[at], c.x, c.y);
-    MultiplyTiles(-left[at + 4], right[at + 4], c.x, c.y);
-    *sum = c;
-  }
-
-  // x := (L Lᵀ)⁻¹ x by one warp; x in shared memory, zero beyond |J|.
-  __device__ void Substitute(double* x) const {
-    const int tiles = (group_.n2 + 7) / 8;
-    const int r = lane_ & 7, part = lane_ / 8;  // a part has two of the eight columns
-    for (int k = 0; k < tiles; ++k) {
-      const double* const inverse = &memory_.inverses[k * 64 + r * 8 + 2 * part];
-      double y = inverse[0] * x[8 * k + 2 * part] + inverse[1] * x[8 * k + 2 * part + 1];
-      y += __shfl_xor_sync(kAllLanes, y, 8);
-      y += __shfl_xor_sync(kAllLanes, y, 16);
-      if (lane_ < 8) x[8 * k + r] = y;
-      __syncwarp();
-      for (int row = 8 * (k + 1) + lane_; row < 8 * tiles; row += 32) {
-        const double* const l = &memory_.tiles[TileIndex(row / 8, k) * 64 + row % 8 * 8];
-        double sum = x[row];
-#pragma unroll
-        for (int c = 0; c < 8; ++c) sum -= l[c] * x[8 * k + c];
-        x[row] = sum;
-      }
-      __syncwarp();
-    }
-    for (int k = tiles - 1; k >= 0; --k) {
-      const double* const inverse = &memory_.inverses[k * 64 + 2 * part * 8 + r];
-      double y = inverse[0] * x[8 * k + 2 * part] + inverse[8] * x[8 * k + 2 * part + 1];
-      y += __shfl_xor_sync(kAllLanes, y, 8);
-      y += __shfl_xor_sync(kAllLanes, y, 16);
-      if (lane_ < 8) x[8 * k + r] = y;
-      __syncwarp();
-      for (int column = lane_; column < 8 * k; column += 32) {
-        const double* const l = &memory_.tiles[TileIndex(k, column / 8) * 64 + column % 8];
-        double sum = x[column];
-#pragma unroll
-        for (int c = 0; c < 8; ++c) sum -= l[c * 8] * x[8 * k + c];
-        x[column] = sum;
-      }
-      __syncwarp();
+  template <class Use>
+  __device__ void ForOwnWarp(const Use& use) const {
+    switch (warp_) {
+      case 0:
+        return use(std::integral_constant<int, 0>());
+      case 1:
+        return use(std::integral_constant<int, 1>());
+      case 2:
+        return use(std::integral_constant<int, 2>());
+      default:
+        return use(std::integral_constant<int, 3>());
     }
   }
 
-  // As LaneSolver::WellConditioned (kernels/static_spai/lane_solver.cc).
-  __device__ bool WellConditioned() {
-    if (memory_.determinant / 3 >= checks::kGoodEigenvalue) return true;
-    if (warp_ == 0) {
-      double* const z = memory_.step[0];
-      for (int a = lane_; a < kSize; a += 32) z[a] = a < group_.n2 ? StartSign(a) : 0.0;
-      __syncwarp();
-      const auto step = [&] {
-        Substitute(z);
-        double sum = 0;
-        for (int a = lane_; a < kSize; a += 32) sum += z[a] * z[a];
-        const double norm = sqrt(WarpSum(sum));
-        for (int a = lane_; a < kSize; a += 32) z[a] /= norm;
-        __syncwarp();
-        return norm;
-      };
-      bool good = checks::kStartShare * step() * checks::kGoodEigenvalue <= 1;
-      if (!good) {
-        step();
-        good = step() * checks::kGoodEigenvalue <= 1;
+  // To row i of the tiles, where kWarp owns it, the products of four rows of Â; `mask`: the columns
+  // of tiles that have an entry there (about half of them).
+  template <int kWarp, int i>
+  static __device__ void AddRow(uint32_t mask, const double (&v)[kTiles], double (*sums)[2]) {
+    if constexpr (RowOwner(kTiles, i) == kWarp) {
+      constexpr int kBegin = RowBegin(kTiles, i);
+      if ((mask >> i & 1) == 0) return;
+#pragma unroll
+      for (int j = 0; j <= i; ++j) {
+        MultiplyTiles(v[i], v[j], sums[kBegin + j][0], sums[kBegin + j][1]);
       }
-      if (lane_ == 0) memory_.fine = good ? 1 : 0;
     }
-    __syncthreads();
-    return memory_.fine != 0;
+  }
+  template <int kWarp, int... kRows>
+  static __device__ void AddRows(uint32_t mask, const double (&v)[kTiles], double (*sums)[2],
+                                 std::integer_sequence<int, kRows...>) {
+    (..., AddRow<kWarp, kRows>(mask, v, sums));
+  }
+
+  template <int kWarp, int i>
+  __device__ void StoreRow(int at, const double (*sums)[2]) {
+    if constexpr (RowOwner(kTiles, i) == kWarp) {
+      constexpr int kBegin = RowBegin(kTiles, i);
+#pragma unroll
+      for (int j = 0; j <= i; ++j) {
+        *reinterpret_cast<double2*>(&memory_.tiles[TileIndex(i, j) * 64 + at]) = {
+            sums[kBegin + j][0], sums[kBegin + j][1]};
+      }
+    }
+  }
+  template <int kWarp, int... kRows>
+  __device__ void StoreRows(int at, const double (*sums)[2], std::integer_sequence<int, kRows...>) {
+    (..., StoreRow<kWarp, kRows>(at, sums));
+  }
+
+  // The factor in `tiles`.
+  __device__ TileFactor<kWarps> Factored() {
+    return {memory_.tiles, memory_.diagonal, group_.n2, args_.pivot_limit, memory_.factor};
   }
 
   // Calls use(v, residual) as WarpGroup::ForResiduals does; a warp has every fourth four rows.
   template <class Use>
   __device__ void ForResiduals(const Use& use) {
+    Pipe pipe = OpenPipe();
+#pragma unroll 1
     for (int c = 0; c < group_.chunks; ++c) {
-      LoadChunk(c);
+      LoadChunk(pipe, c);
       const int rows = min(kChunkRows, group_.n1 - c * kChunkRows);
 #pragma unroll 1
       for (int r = 4 * warp_; r < rows; r += 4 * kWarps) {
         double v[kTiles], residual[kMaxWidth] = {};
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) {
-          v[i] = memory_.chunk[(r / 4 * kTiles + i) * 32 + lane_];
+          v[i] = memory_.chunk()[(r / 4 * kTiles + i) * 32 + lane_];
 #pragma unroll
           for (int t = 0; t < kMaxWidth; ++t) {
             if (t < group_.width) residual[t] += v[i] * memory_.x[t][8 * i + lane_ / 4];
@@ -356,19 +265,50 @@ class BlockGroup {
     }
   }
 
-  // ‖Âx − e‖², the same in all threads.
+  // ‖Âx − e‖², the same in all threads, by the tensor cores: eight rows of Â times the right-hand
+  // sides' x.
   __device__ void Residuals(double (&squared)[kMaxWidth]) {
-    for (int t = 0; t < kMaxWidth; ++t) squared[t] = 0;
-    ForResiduals([&](const double*, const double* residual) {
-#pragma unroll
-      for (int t = 0; t < kMaxWidth; ++t) squared[t] += residual[t] * residual[t];
-    });
     __syncthreads();
+    double own[2 * kTiles];  // of right-hand side lane / 4, columns 4 q + lane % 4
 #pragma unroll
-    for (int t = 0; t < kMaxWidth; ++t) {
-      squared[t] += __shfl_xor_sync(kAllLanes, squared[t], 1);
-      squared[t] += __shfl_xor_sync(kAllLanes, squared[t], 2);
-      if (lane_ == 0) memory_.sums[warp_][t] = squared[t];
+    for (int q = 0; q < 2 * kTiles; ++q) {
+      own[q] = lane_ / 4 < kMaxWidth ? memory_.x[lane_ / 4][4 * q + (lane_ & 3)] : 0;
+    }
+    const int first = 2 * (lane_ & 3);  // of the two right-hand sides of this lane's residuals
+    const uint32_t target[2] = {first < kMaxWidth ? memory_.target[first] : kNoRow,
+                                first < kMaxWidth ? memory_.target[first + 1] : kNoRow};
+    double sums[2] = {0, 0};
+    Pipe pipe = OpenPipe();
+#pragma unroll 1
+    for (int c = 0; c < group_.chunks; ++c) {
+      LoadChunk(pipe, c);
+      const int rows = min(kChunkRows, group_.n1 - c * kChunkRows);
+#pragma unroll 1
+      for (int r = 8 * warp_; r < rows; r += 8 * kWarps) {
+        const double* const from =
+            memory_.chunk() + ((r + lane_ / 4) / 4 * kTiles * 32 + (lane_ / 4 & 3));
+        double residual[2] = {0, 0}, odd[2] = {0, 0};  // two chains: neither waits for the other
+#pragma unroll
+        for (int q = 0; q < 2 * kTiles; q += 2) {
+          MultiplyTiles(from[q / 2 * 32 + (lane_ & 3) * 4], own[q], residual[0], residual[1]);
+          MultiplyTiles(from[q / 2 * 32 + (4 + (lane_ & 3)) * 4], own[q + 1], odd[0], odd[1]);
+        }
+        residual[0] += odd[0];
+        residual[1] += odd[1];
+        const auto row = static_cast<uint32_t>(c * kChunkRows + r + lane_ / 4);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (target[i] == row) residual[i] -= 1;
+          sums[i] += residual[i] * residual[i];
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      for (int step = 4; step < 32; step *= 2) {
+        sums[i] += __shfl_xor_sync(kAllLanes, sums[i], step);
+      }
+      if (lane_ < kMaxWidth / 2) memory_.sums[warp_][first + i] = sums[i];
     }
     __syncthreads();
 #pragma unroll
@@ -380,10 +320,10 @@ class BlockGroup {
     }
   }
 
-  // step[t] = Âᵀ(e − Âx), in two halves of the columns: the sums are many registers.
+  // step[t] = Âᵀ(e − Âx), one after the other: the sums are many registers.
   __device__ void Gradient() {
     // The chunks' order is fixed, the warps' parts are added in order: the result is, too.
-    double* const parts = memory_.chunk;  // free after the last row: kWarps x kSize
+    double* const parts = memory_.chunk();  // free after the last row: kWarps x kSize
     for (int t = 0; t < group_.width; ++t) {
       double sums[kTiles] = {};
       ForResiduals([&](const double* v, const double* residual) {
@@ -412,7 +352,7 @@ class BlockGroup {
 
   // At the minimum ‖r‖² = 1 − (Âx)_k (GroupSolver::AtMinimum).
   __device__ bool AtMinimum(const double (&squared)[kMaxWidth]) {
-    bool done = memory_.pivot >= checks::kStrongPivot;
+    bool done = memory_.factor.pivot >= checks::kStrongPivot;
     if (!done) return false;
     for (int t = 0; t < group_.width; ++t) {
       double fit = 0;
@@ -444,7 +384,7 @@ class BlockGroup {
       }
       if (thread_ == 0) {
         args_.residual_norms[k] = sqrt(squared[t]);
-        args_.pivots[k] = memory_.pivot;
+        args_.pivots[k] = memory_.factor.pivot;
         args_.flags[k] =
             kernels::kColumnGram | (memory_.target[t] == kNoRow ? kernels::kColumnZero : 0);
       }
@@ -473,7 +413,7 @@ class BlockGroup {
 };
 
 template <int kTiles>
-__global__ void __launch_bounds__(kThreads) BlockGramKernel(GramArgs args) {
+__global__ void __launch_bounds__(kThreads, kTiles <= 11 ? 4 : 2) BlockGramKernel(GramArgs args) {
   extern __shared__ char bytes[];
   auto& memory = *reinterpret_cast<BlockMemory<kTiles>*>(bytes);
   for (;;) {

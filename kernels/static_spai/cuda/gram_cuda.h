@@ -14,8 +14,8 @@ namespace spaid::cuda {
 // What a Gram kernel reads and writes, by column of M.
 struct GramArgs {
   const int64_t* a_ptr;
-  const double* a_values;
-  const double* scale;  // of the columns of A: powers of two that bring their norms near 1
+  const double* a_values;  // each column times its scale
+  const double* scale;     // of the columns of A: powers of two that bring their norms near 1
   const int64_t* m_ptr;
   const int32_t* m_idx;
   const int32_t* members;
@@ -36,5 +36,8 @@ struct GramArgs {
 // Solves args.count groups of one class (ClassOf in plan_cuda.cu) with a persistent grid.
 void LaunchWarpGram(const Context& context, int tiles, bool wide, const GramArgs& args);
 void LaunchBlockGram(const Context& context, int tiles, const GramArgs& args);
+// `a_rows`: row_idx of A, of n columns. Takes its work space from the arena.
+void LaunchLargeGram(Context& context, const LargestLocal& largest, const int32_t* a_rows,
+                     int64_t n, const GramArgs& args);
 
 }  // namespace spaid::cuda

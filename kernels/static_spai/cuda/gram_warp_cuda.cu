@@ -1,4 +1,5 @@
-// One warp a group, |J| <= 32: lane a holds row a of the Gram matrix and of its factor in registers.
+// One warp a group, |J| <= 32: lane a holds row a of the Gram matrix and of its factor in
+// registers.
 #include <algorithm>
 #include <string>
 
@@ -14,9 +15,10 @@ template <int kTiles>
 struct alignas(16) WarpMemory {
   static constexpr int kSize = 8 * kTiles;
   static constexpr int kLd = kSize + 2;  // even: two at a time can be read
-  double chunk[kChunkRows * kSize];      // of Â, ChunkPlace
-  double factor[kSize * kLd];            // column j from j * kLd on
-  int64_t base[kSize];                   // where the columns J begin in A
+  // A chunk of Â (ChunkPlace), or the factor, column j from j * kLd on: never both.
+  double chunk[kSize * (kLd > kChunkRows ? kLd : kChunkRows)];
+  __device__ double* factor() { return chunk; }
+  const double* from[kSize];  // the values of the columns J
   double scale[kSize];
 };
 
@@ -36,13 +38,17 @@ class WarpGroup {
     FormGram();
     if (!Factor() || !WellConditioned()) return;
     double x[kWidth], squared[kWidth];
+#pragma unroll
     for (int t = 0; t < kWidth; ++t) x[t] = rhs_[t];
     Substitute(x);
     Residuals(x, squared);
     if (!AtMinimum(x, squared)) {
       double g[kWidth];
       Gradient(x, g);
+      FormGram();  // the chunks have taken the factor's place
+      Factor();
       Substitute(g);
+#pragma unroll
       for (int t = 0; t < kWidth; ++t) x[t] += g[t];
       Residuals(x, squared);
     }
@@ -54,9 +60,10 @@ class WarpGroup {
     if (lane_ < kSize) {
       const bool own = lane_ < group_.n2;
       const int32_t j = own ? group_.j[lane_] : 0;
-      memory_.base[lane_] = own ? args_.a_ptr[j] : 0;
+      memory_.from[lane_] = args_.a_values + (own ? args_.a_ptr[j] : 0);
       memory_.scale[lane_] = own ? args_.scale[j] : 0;
     }
+#pragma unroll
     for (int t = 0; t < kWidth; ++t) {
       target_[t] = t < group_.width ? group_.targets[t] : kNoRow;
       rhs_[t] = 0;
@@ -64,32 +71,31 @@ class WarpGroup {
     __syncwarp();
   }
 
-  __device__ void LoadChunk(int c) {
+  using Pipe = ChunkPipe<32, 6>;
+
+  __device__ Pipe OpenPipe() const { return Pipe(group_, lane_, memory_.from); }
+
+  __device__ void LoadChunk(Pipe& pipe, int c) {
     __syncwarp();
     auto* const zero = reinterpret_cast<double2*>(memory_.chunk);
-    for (int i = lane_; i < kChunkRows * kSize / 2; i += 32) zero[i] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kChunkRows * kSize / 64; ++i) zero[lane_ + 32 * i] = {0, 0};
     __syncwarp();
-    const uint32_t end = group_.starts[c + 1];
-#pragma unroll 4
-    for (uint32_t e = group_.starts[c] + static_cast<uint32_t>(lane_); e < end; e += 32) {
-      const uint32_t word = __ldg(&group_.list[e]);
-      const uint32_t a = word >> 5 & 127, r = word & 31;
-      memory_.chunk[ChunkPlace(kTiles, r, a)] =
-          __ldg(&args_.a_values[memory_.base[a] + (word >> 12)]) * memory_.scale[a];
-    }
+    pipe.Write(c, memory_.chunk);
     __syncwarp();
   }
 
   // Calls use(v, row) for four rows of Â at a time: v[t] is this lane's element of tile t, in
   // column 8 t + lane / 4, and row = the row of I, that of lane % 4.
   template <class Use>
-  __device__ void ForRows(bool first_time, const Use& use) {
-    for (int c = 0; c < group_.chunks; ++c) {
-      // One chunk alone is still there.
-      if (first_time || group_.chunks > 1) LoadChunk(c);
-      const int begin = c * kChunkRows;
+  __device__ void ForRows(bool take_targets, const Use& use) {
+    Pipe pipe = OpenPipe();
 #pragma unroll 1
-      for (int r = 0; r < kChunkRows && begin + r < group_.n1; r += 4) {
+    for (int c = 0; c < group_.chunks; ++c) {
+      LoadChunk(pipe, c);
+      const int begin = c * kChunkRows;
+#pragma unroll 2
+      for (int r = 0; r < kChunkRows; r += 4) {  // rows beyond n1 are zero
         double v[kTiles];
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
@@ -97,16 +103,18 @@ class WarpGroup {
         }
         use(v, begin + r + (lane_ & 3));
       }
-      if (first_time) TakeTargets(c);
+      if (take_targets) TakeTargets(c);
     }
   }
 
   // Âᵀe_k is a row of Â.
   __device__ void TakeTargets(int c) {
+#pragma unroll
     for (int t = 0; t < kWidth; ++t) {
       if (target_[t] / kChunkRows == static_cast<uint32_t>(c) && lane_ < kSize) {
-        rhs_[t] = memory_.chunk[ChunkPlace(kTiles, target_[t] % kChunkRows,
-                                           static_cast<uint32_t>(lane_))];
+        rhs_[t] =
+            memory_
+                .chunk[ChunkPlace(kTiles, target_[t] % kChunkRows, static_cast<uint32_t>(lane_))];
       }
     }
   }
@@ -123,51 +131,51 @@ class WarpGroup {
         }
       }
     });
+    __syncwarp();
     const int r = lane_ / 4, q = 2 * (lane_ % 4);
     int tile = 0;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int j = 0; j <= i; ++j, ++tile) {
-        memory_.factor[(8 * j + q) * kLd + 8 * i + r] = sums[tile][0];
-        memory_.factor[(8 * j + q + 1) * kLd + 8 * i + r] = sums[tile][1];
+        memory_.factor()[(8 * j + q) * kLd + 8 * i + r] = sums[tile][0];
+        memory_.factor()[(8 * j + q + 1) * kLd + 8 * i + r] = sums[tile][1];
       }
     }
     __syncwarp();
   }
 
-  // Right-looking Cholesky. False where a scaled pivot is not over the limit.
+  // Right-looking Cholesky. False where a scaled pivot is not over the limit. Columns beyond |J|
+  // are those of the identity: every step is done, and no branch is in its way.
   __device__ bool Factor() {
     const int row = min(lane_, kSize - 1);
-    const double diagonal = memory_.factor[row * kLd + row];
+    const bool own = lane_ < group_.n2;
+    const double diagonal = own ? memory_.factor()[row * kLd + row] : 1;
 #pragma unroll
-    for (int j = 0; j < kSize; ++j) row_[j] = memory_.factor[j * kLd + row];
+    for (int j = 0; j < kSize; ++j) {
+      row_[j] = own ? memory_.factor()[j * kLd + row] : lane_ == j ? 1 : 0;
+    }
     __syncwarp();
-    bool fine = true;
-    double ratio = 1;
+    double pivot = 1;  // of the lane's column
     inverse_ = 1;
 #pragma unroll
     for (int j = 0; j < kSize; ++j) {
-      if (j < group_.n2 && fine) {
-        const double pivot = __shfl_sync(kAllLanes, row_[j], j);
-        const double whole = __shfl_sync(kAllLanes, diagonal, j);
-        fine = pivot > args_.pivot_limit * whole;
-        const double inverse = rsqrt(pivot);
-        if (lane_ == j) {
-          inverse_ = inverse;
-          ratio = pivot / whole;
-        }
-        row_[j] *= inverse;
-        if (lane_ < kSize) memory_.factor[j * kLd + lane_] = row_[j];
-        __syncwarp();
+      const double here = __shfl_sync(kAllLanes, row_[j], j);
+      const double inverse = rsqrt(here);
+      pivot = lane_ == j ? here : pivot;
+      inverse_ = lane_ == j ? inverse : inverse_;
+      row_[j] *= inverse;
+      if (kSize == 32 || lane_ < kSize) memory_.factor()[j * kLd + lane_] = row_[j];
+      __syncwarp();
 #pragma unroll
-        for (int c = j + 1; c < kSize; ++c) row_[c] -= row_[j] * memory_.factor[j * kLd + c];
-      }
+      for (int c = j + 1; c < kSize; ++c) row_[c] -= row_[j] * memory_.factor()[j * kLd + c];
     }
+    const double ratio = pivot / diagonal;
     pivot_ = WarpMin(ratio);
     determinant_ = WarpProduct(ratio);
     __syncwarp();
-    return fine;
+    // A pivot that is none makes all that follow NaN.
+    return __all_sync(kAllLanes, ratio > args_.pivot_limit);
   }
 
   // x := (L Lᵀ)⁻¹ x.
@@ -175,18 +183,16 @@ class WarpGroup {
   __device__ void Substitute(double (&x)[kCount]) {
 #pragma unroll
     for (int j = 0; j < kSize; ++j) {
-      if (j < group_.n2) {
 #pragma unroll
-        for (int t = 0; t < kCount; ++t) {
-          const double y = __shfl_sync(kAllLanes, x[t] * inverse_, j);
-          x[t] = lane_ == j ? y : lane_ > j ? x[t] - row_[j] * y : x[t];
-        }
+      for (int t = 0; t < kCount; ++t) {
+        const double y = __shfl_sync(kAllLanes, x[t] * inverse_, j);
+        x[t] = lane_ == j ? y : lane_ > j ? x[t] - row_[j] * y : x[t];
       }
     }
-    const int column = min(lane_, kSize - 1);
-#pragma unroll 1
-    for (int j = group_.n2 - 1; j >= 0; --j) {
-      const double l = memory_.factor[column * kLd + j];
+    const double* const column = memory_.factor() + min(lane_, kSize - 1) * kLd;
+#pragma unroll 4
+    for (int j = kSize - 1; j >= 0; --j) {
+      const double l = column[j];
 #pragma unroll
       for (int t = 0; t < kCount; ++t) {
         const double y = __shfl_sync(kAllLanes, x[t] * inverse_, j);
@@ -214,6 +220,7 @@ class WarpGroup {
   template <class Use>
   __device__ void ForResiduals(const double (&x)[kWidth], const Use& use) {
     double own[kWidth][kTiles];  // x of the lane's columns
+#pragma unroll
     for (int t = 0; t < kWidth; ++t) {
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
@@ -236,15 +243,62 @@ class WarpGroup {
     });
   }
 
-  // ‖Âx − e‖².
+  // ‖Âx − e‖², by the tensor cores: eight rows of Â times the right-hand sides' x.
   __device__ void Residuals(const double (&x)[kWidth], double (&squared)[kWidth]) {
-    for (int t = 0; t < kWidth; ++t) squared[t] = 0;
-    ForResiduals(x, [&](const double*, const double* residual) {
-      for (int t = 0; t < kWidth; ++t) squared[t] += residual[t] * residual[t];
-    });
+    double own[2 * kTiles];  // of right-hand side lane / 4, columns 4 q + lane % 4
+#pragma unroll
+    for (int q = 0; q < 2 * kTiles; ++q) {
+      own[q] = 0;
+#pragma unroll
+      for (int t = 0; t < kWidth; ++t) {
+        const double v = __shfl_sync(kAllLanes, x[t], 4 * q + (lane_ & 3));
+        if (lane_ / 4 == t) own[q] = v;
+      }
+    }
+    double sums[2] = {0, 0};  // of right-hand sides 2 (lane % 4) and the next
+    uint32_t target[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      target[i] = kNoRow;
+#pragma unroll
+      for (int t = 0; t < kWidth; ++t) {
+        if (t == 2 * (lane_ & 3) + i) target[i] = target_[t];
+      }
+    }
+    Pipe pipe = OpenPipe();
+#pragma unroll 1
+    for (int c = 0; c < group_.chunks; ++c) {
+      LoadChunk(pipe, c);
+      const int begin = c * kChunkRows;
+#pragma unroll 1
+      for (int r = 0; r < kChunkRows && begin + r < group_.n1; r += 8) {
+        const double* const rows =
+            memory_.chunk + ((r + lane_ / 4) / 4 * kTiles * 32 + (lane_ / 4 & 3));
+        double residual[2] = {0, 0}, odd[2] = {0, 0};  // two chains: neither waits for the other
+#pragma unroll
+        for (int q = 0; q < 2 * kTiles; q += 2) {
+          MultiplyTiles(rows[q / 2 * 32 + (lane_ & 3) * 4], own[q], residual[0], residual[1]);
+          MultiplyTiles(rows[q / 2 * 32 + (4 + (lane_ & 3)) * 4], own[q + 1], odd[0], odd[1]);
+        }
+        residual[0] += odd[0];
+        residual[1] += odd[1];
+        const auto row = static_cast<uint32_t>(begin + r + lane_ / 4);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (target[i] == row) residual[i] -= 1;
+          sums[i] += residual[i] * residual[i];
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      for (int step = 4; step < 32; step *= 2) {
+        sums[i] += __shfl_xor_sync(kAllLanes, sums[i], step);
+      }
+    }
+#pragma unroll
     for (int t = 0; t < kWidth; ++t) {
-      squared[t] += __shfl_xor_sync(kAllLanes, squared[t], 1);
-      squared[t] += __shfl_xor_sync(kAllLanes, squared[t], 2);
+      squared[t] = __shfl_sync(kAllLanes, t % 2 == 0 ? sums[0] : sums[1], t / 2);
       if (t < group_.width && target_[t] == kNoRow) squared[t] += 1;  // a row that Â has not
     }
   }
@@ -259,6 +313,7 @@ class WarpGroup {
         for (int i = 0; i < kTiles; ++i) sums[t][i] -= v[i] * residual[t];
       }
     });
+#pragma unroll
     for (int t = 0; t < kWidth; ++t) {
       g[t] = 0;
 #pragma unroll
@@ -275,10 +330,11 @@ class WarpGroup {
   // At the minimum ‖r‖² = 1 − (Âx)_k (GroupSolver::AtMinimum).
   __device__ bool AtMinimum(const double (&x)[kWidth], const double (&squared)[kWidth]) const {
     bool done = pivot_ >= checks::kStrongPivot;
+#pragma unroll
     for (int t = 0; t < kWidth; ++t) {
       const double fit = WarpSum(rhs_[t] * x[t]);
-      done = done && (t >= group_.width ||
-                      fabs(squared[t] - (1 - fit)) <= checks::kMinimumTolerance);
+      done =
+          done && (t >= group_.width || fabs(squared[t] - (1 - fit)) <= checks::kMinimumTolerance);
     }
     return done;
   }
@@ -287,12 +343,14 @@ class WarpGroup {
   __device__ void Store(double (&x)[kWidth], double (&squared)[kWidth]) {
     double m[kWidth];
     const bool own = lane_ < group_.n2;
+#pragma unroll
     for (int t = 0; t < kWidth; ++t) {
       m[t] = own ? x[t] * memory_.scale[lane_] : 0;
       const bool fine = isfinite(m[t]) && sqrt(squared[t]) <= checks::kWorthlessResidual;
       if (t < group_.width && !__all_sync(kAllLanes, fine)) return;
     }
     if (args_.post_filter > 0) {
+#pragma unroll
       for (int t = 0; t < kWidth; ++t) {
         const bool diagonal = own && t < group_.width && group_.j[lane_] == group_.members[t];
         const double largest = WarpMax(fabs(m[t]));
@@ -300,14 +358,15 @@ class WarpGroup {
       }
       Residuals(x, squared);
     }
-    for (int t = 0; t < group_.width && t < kWidth; ++t) {
+#pragma unroll
+    for (int t = 0; t < kWidth; ++t) {
+      if (t >= group_.width) continue;
       const int32_t k = group_.members[t];
       if (own) args_.m_values[args_.m_ptr[k] + lane_] = m[t];
       if (lane_ == 0) {
         args_.residual_norms[k] = sqrt(squared[t]);
         args_.pivots[k] = pivot_;
-        args_.flags[k] =
-            kernels::kColumnGram | (target_[t] == kNoRow ? kernels::kColumnZero : 0);
+        args_.flags[k] = kernels::kColumnGram | (target_[t] == kNoRow ? kernels::kColumnZero : 0);
       }
     }
   }
@@ -317,14 +376,14 @@ class WarpGroup {
   Memory& memory_;
   const int lane_;
   uint32_t target_[kWidth];
-  double rhs_[kWidth];   // Âᵀe
-  double row_[kSize];    // of L: lane a has row a
-  double inverse_ = 1;   // 1 / L_aa
+  double rhs_[kWidth];  // Âᵀe
+  double row_[kSize];   // of L: lane a has row a
+  double inverse_ = 1;  // 1 / L_aa
   double pivot_ = 1, determinant_ = 1;
 };
 
 template <int kTiles, int kWidth>
-__global__ void __launch_bounds__(32 * kWarps) WarpGramKernel(GramArgs args) {
+__global__ void __launch_bounds__(32 * kWarps, kWidth == 1 ? 4 : 2) WarpGramKernel(GramArgs args) {
   extern __shared__ char memory[];
   auto& own = reinterpret_cast<WarpMemory<kTiles>*>(memory)[threadIdx.x / 32];
   for (;;) {

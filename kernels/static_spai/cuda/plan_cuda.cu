@@ -3,6 +3,7 @@
 #include <cub/device/device_scan.cuh>
 
 #include "kernels/base/cuda/hash_cuda.h"
+#include "kernels/static_spai/cuda/lanes_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
 
 namespace spaid::cuda {
@@ -24,6 +25,11 @@ __device__ T TeamSum(T value) {
 __device__ bool TeamAll(bool value) {
   const unsigned team = 0xffu << (threadIdx.x % 32 / kTeam * kTeam);
   return (__ballot_sync(~0u, value) & team) == team;
+}
+
+__device__ bool TeamAny(bool value) {
+  const unsigned team = 0xffu << (threadIdx.x % 32 / kTeam * kTeam);
+  return (__ballot_sync(~0u, value) & team) != 0;
 }
 
 // --- The pattern of M ---
@@ -53,6 +59,18 @@ __device__ void ForKept(const PatternRef& a, const Keep& keep, int64_t j, const 
     if (i != j && (keep.values == nullptr || fabs(keep.values[p]) > bound)) use(i);
   }
   if (!diagonal) use(static_cast<int32_t>(j));
+}
+
+// missing: 1 where a column has no diagonal entry.
+__global__ void FindMissingKernel(PatternRef a, int32_t* missing) {
+  const int64_t j = Thread() / kTeam;
+  bool found = j >= a.n;
+  if (j < a.n) {
+    for (int64_t p = a.col_ptr[j] + threadIdx.x % kTeam; p < a.col_ptr[j + 1]; p += kTeam) {
+      found = found || a.row_idx[p] == j;
+    }
+  }
+  if (!TeamAny(found)) *missing = 1;
 }
 
 __global__ void CountKeptKernel(PatternRef a, Keep keep, int64_t* counts) {
@@ -91,19 +109,23 @@ __global__ void HashColumnsKernel(PatternRef a, bool shifted, uint64_t* hashes) 
 __global__ void EnterKernel(int64_t n, const uint64_t* hashes, uint64_t mask,
                             unsigned long long* keys, int32_t* first, int32_t* slot) {
   const int64_t i = Thread();
-  if (i >= n) return;
-  const unsigned long long hash = hashes[i];
+  const unsigned long long hash = i < n ? hashes[i] : 0;
+  // Neighbours are alike: the first of them enters for all, and atomics on one word are few.
+  const unsigned same = __match_any_sync(~0u, hash);
+  const int lane = static_cast<int>(threadIdx.x % 32), speaker = __ffs(static_cast<int>(same)) - 1;
   uint64_t at = (hash >> 20) & mask;
-  for (;;) {
-    // A plain look first: nearly all members find theirs there, and atomics on one word queue up.
-    unsigned long long key = *const_cast<volatile unsigned long long*>(&keys[at]);
-    if (key == 0) key = atomicCAS(&keys[at], 0ull, hash);
-    if (key == 0 || key == hash) break;
-    at = (at + 1) & mask;
+  if (i < n && lane == speaker) {
+    for (;;) {
+      unsigned long long key = *const_cast<volatile unsigned long long*>(&keys[at]);
+      if (key == 0) key = atomicCAS(&keys[at], 0ull, hash);
+      if (key == 0 || key == hash) break;
+      at = (at + 1) & mask;
+    }
+    const auto own = static_cast<int32_t>(i);
+    if (*const_cast<volatile int32_t*>(&first[at]) > own) atomicMin(&first[at], own);
   }
-  const auto own = static_cast<int32_t>(i);
-  if (*const_cast<volatile int32_t*>(&first[at]) > own) atomicMin(&first[at], own);
-  slot[i] = static_cast<int32_t>(at);
+  at = __shfl_sync(~0u, at, speaker);
+  if (i < n) slot[i] = static_cast<int32_t>(at);
 }
 
 // A hash table of at most `n` members.
@@ -119,8 +141,7 @@ class Classes {
     keys_.Fill(0);
     first_.Fill(0x7f);
     EnterKernel<<<Blocks(n), kThreads, 0, context_.stream>>>(
-        n, hashes.get(), static_cast<uint64_t>(slots_ - 1), keys_.get(), first_.get(),
-        slot_.get());
+        n, hashes.get(), static_cast<uint64_t>(slots_ - 1), keys_.get(), first_.get(), slot_.get());
     CheckLaunch("EnterKernel");
   }
   const int32_t* first() const { return first_.get(); }
@@ -239,9 +260,9 @@ __global__ void HashGroupsKernel(GroupRef groups, int32_t n_groups, uint64_t* ha
     const int64_t count = groups.m.col_ptr[origin + 1] - first;
     for (int64_t q = threadIdx.x % kTeam; q < count; q += kTeam) {
       const int32_t j = groups.m.row_idx[first + q];
-      sum += HashAt(static_cast<uint64_t>(2 * q), static_cast<uint64_t>(j - origin)) +
-             HashAt(static_cast<uint64_t>(2 * q + 1),
-                    static_cast<uint64_t>(groups.class_of[j]));
+      const auto shift = static_cast<uint64_t>(static_cast<uint32_t>(j - origin));
+      sum +=
+          HashAt(static_cast<uint64_t>(q), shift << 32 | static_cast<uint32_t>(groups.class_of[j]));
     }
     for (int32_t t = begin + 1 + static_cast<int32_t>(threadIdx.x % kTeam); t < end; t += kTeam) {
       sum += HashAt((uint64_t{1} << 40) + static_cast<uint64_t>(t - begin),
@@ -291,28 +312,107 @@ __global__ void NameStructuresKernel(int32_t n_groups, const int32_t* copy_of,
 }
 
 __device__ int ClassOf(int64_t n2, int32_t width, const Structure& structure) {
-  if (structure.chunks == 0 || n2 > kMaxColumns) return kHostClass;
+  if (structure.chunks == 0 || n2 > kMaxColumns) {
+    const bool large =
+        n2 > 0 && n2 <= kMaxLargeColumns && structure.all_entries <= kMaxLargeEntries;
+    return large ? kLargeClass : kHostClass;
+  }
   if (n2 <= 8 * kWarpSizes) return 2 * static_cast<int>((n2 - 1) / 8) + (width > 1 ? 1 : 0);
   int size = 0;
   while (n2 > BlockSize(size)) ++size;
   return 2 * kWarpSizes + size;
 }
 
+// uses[s]: how many groups share structure s.
+__global__ void CountUsesKernel(int32_t n_groups, const int32_t* structure_of, int32_t* uses) {
+  const int64_t g = Thread();
+  const int32_t s = g < n_groups ? structure_of[g] : -1;
+  // Nearly all groups of a grid share one structure: a warp adds its groups at once.
+  const unsigned same = __match_any_sync(~0u, s);
+  if (s >= 0 && static_cast<int>(threadIdx.x % 32) == __ffs(static_cast<int>(same)) - 1) {
+    atomicAdd(&uses[s], __popc(same));
+  }
+}
+
+// What ChooseLanes finds, by |J|.
+struct LaneSizes {
+  int32_t structures[kMaxLaneColumns + 1];
+  int32_t entries[kMaxLaneColumns + 1];  // of one structure, at most
+};
+
+// size[s]: |J| of structure s where it is solved one thread a group, else a number over those.
+__global__ void ChooseLanesKernel(GroupRef groups, int32_t n_structures,
+                                  const Structure* structures, const uint32_t* tables,
+                                  const int32_t* representative, const int32_t* uses, uint8_t* size,
+                                  int32_t* ids, LaneSizes* sizes) {
+  const int64_t s = Thread();
+  if (s >= n_structures) return;
+  const Structure& structure = structures[s];
+  const int32_t k = groups.members[groups.group_ptr[representative[s]]];
+  const int64_t n2 = groups.m.col_ptr[k + 1] - groups.m.col_ptr[k];
+  const bool chosen = uses[s] >= kLanes && structure.width == 1 && structure.entries > 0 &&
+                      structure.entries <= kMaxLaneEntries && n2 <= kMaxLaneColumns &&
+                      tables[structure.targets()] != kNoRow;
+  if (chosen) {
+    atomicAdd(&sizes->structures[n2], 1);
+    atomicMax(&sizes->entries[n2], structure.entries);
+  }
+  size[s] = static_cast<uint8_t>(chosen ? n2 : kMaxLaneColumns + 1);
+  ids[s] = static_cast<int32_t>(s);
+}
+
+// Of each lane structure, by size: its groups, and the warps that they fill; lane[s]: its number,
+// -1 for other structures.
+__global__ void DescribeLanesKernel(int32_t n_structures, int32_t lanes, const int32_t* by_size,
+                                    const int32_t* uses, int32_t* lane, int32_t* groups,
+                                    int32_t* tasks) {
+  const int64_t i = Thread();
+  if (i == lanes) groups[lanes] = tasks[lanes] = 0;  // where the sums' totals go
+  if (i >= n_structures) return;
+  const int32_t s = by_size[i];
+  lane[s] = i < lanes ? static_cast<int32_t>(i) : -1;
+  if (i >= lanes) return;
+  groups[i] = uses[s];
+  tasks[i] = (uses[s] + kLanes - 1) / kLanes;
+}
+
+__global__ void PickKernel(const int32_t* from, const LaneSizes* sizes, int32_t* to) {
+  int32_t at = 0;
+  for (int n2 = 0; n2 <= kMaxLaneColumns; ++n2) {
+    to[n2] = from[at];
+    at += sizes->structures[n2];
+  }
+  to[kMaxLaneColumns + 1] = from[at];
+}
+
+// The key by which groups are ordered: the number of the lane structure, or, after all of those,
+// the class.
 __global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t* structure_of,
-                               const Structure* structures, uint8_t* classes, int32_t* ids,
-                               int32_t* counts) {
+                               const Structure* structures, const int32_t* lane,
+                               int32_t lane_structures, uint32_t* keys, int32_t* ids,
+                               int32_t* counts, LargestLocal* large) {
   __shared__ int32_t own[kClasses];
   if (threadIdx.x < kClasses) own[threadIdx.x] = 0;
   __syncthreads();
   const int64_t g = Thread();
   if (g < n_groups) {
-    const int32_t begin = groups.group_ptr[g], width = groups.group_ptr[g + 1] - begin;
-    const int32_t k = groups.members[begin];
-    const int64_t n2 = groups.m.col_ptr[k + 1] - groups.m.col_ptr[k];
-    const int c = ClassOf(n2, width, structures[structure_of[g]]);
-    classes[g] = static_cast<uint8_t>(c);
+    const int32_t s = structure_of[g];
     ids[g] = static_cast<int32_t>(g);
-    atomicAdd(&own[c], 1);
+    if (lane[s] >= 0) {
+      keys[g] = static_cast<uint32_t>(lane[s]);
+    } else {
+      const int32_t begin = groups.group_ptr[g], width = groups.group_ptr[g + 1] - begin;
+      const int32_t k = groups.members[begin];
+      const int64_t n2 = groups.m.col_ptr[k + 1] - groups.m.col_ptr[k];
+      const int c = ClassOf(n2, width, structures[s]);
+      keys[g] = static_cast<uint32_t>(lane_structures + c);
+      atomicAdd(&own[c], 1);
+      if (c == kLargeClass) {
+        atomicMax(reinterpret_cast<long long*>(&large->n2), static_cast<long long>(n2));
+        atomicMax(reinterpret_cast<long long*>(&large->entries),
+                  static_cast<long long>(structures[s].all_entries));
+      }
+    }
   }
   __syncthreads();
   if (threadIdx.x < kClasses && own[threadIdx.x] > 0) {
@@ -333,12 +433,36 @@ void Scan(Context& context, const Buffer<T>& values, int64_t count) {
         "cub::DeviceScan");
 }
 
+// Stable, by the low `bits` of the keys.
+template <class Key>
+void Sort(Context& context, const Buffer<Key>& keys, const Buffer<Key>& sorted_keys,
+          const Buffer<int32_t>& values, const Buffer<int32_t>& sorted_values, int32_t count,
+          int bits) {
+  size_t bytes = 0;
+  const auto sort = [&](void* scratch) {
+    Check(
+        cub::DeviceRadixSort::SortPairs(scratch, bytes, keys.get(), sorted_keys.get(), values.get(),
+                                        sorted_values.get(), count, 0, bits, context.stream),
+        "cub::DeviceRadixSort");
+  };
+  sort(nullptr);
+  const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
+  sort(scratch.get());
+}
+
 template <class T>
 T Read(Context& context, const Buffer<T>& buffer, int64_t index) {
   T value{};
   buffer.CopyOut(&value, 1, index);
   context.Synchronize();
   return value;
+}
+
+template <class T>
+void Copy(Context& context, const Buffer<T>& from, const Buffer<T>& to, int64_t count) {
+  Check(cudaMemcpyAsync(to.get(), from.get(), static_cast<size_t>(count) * sizeof(T),
+                        cudaMemcpyDeviceToDevice, context.stream),
+        "cudaMemcpyAsync");
 }
 
 void MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user, double tau,
@@ -352,6 +476,20 @@ void MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user, do
     return;
   }
   const Keep keep{tau >= 0 ? a.values.get() : nullptr, tau};
+  if (tau < 0) {
+    const Buffer<int32_t> missing(context, 1);
+    missing.Fill(0);
+    FindMissingKernel<<<Blocks(a.n * kTeam), kThreads, 0, context.stream>>>(a.pattern(),
+                                                                            missing.get());
+    CheckLaunch("FindMissingKernel");
+    if (Read(context, missing, 0) == 0) {  // the pattern of A itself
+      plan.nnz_m = a.nnz;
+      plan.m_idx = Buffer<int32_t>(context, a.nnz);
+      Copy(context, a.col_ptr, plan.m_ptr, a.n + 1);
+      Copy(context, a.row_idx, plan.m_idx, a.nnz);
+      return;
+    }
+  }
   CountKeptKernel<<<Blocks(a.n + 1), kThreads, 0, context.stream>>>(a.pattern(), keep,
                                                                     plan.m_ptr.get());
   CheckLaunch("CountKeptKernel");
@@ -388,6 +526,66 @@ void MakeGroups(Context& context, StaticSpaiPlan& plan) {
   FillMembersKernel<<<Blocks(n), kThreads, 0, context.stream>>>(
       n, group.get(), rank.get(), plan.group_ptr.get(), plan.members.get());
   CheckLaunch("FillMembersKernel");
+}
+
+// Chooses the kernel of each group: order, class_begin, and all of the lanes.
+void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
+                 const int32_t* representative, StaticSpaiPlan& plan) {
+  const int32_t n_groups = plan.n_groups, n_structures = plan.n_structures;
+  const Buffer<int32_t> uses(context, n_structures), lane(context, n_structures),
+      ids(context, std::max(n_groups, n_structures)), by_size(context, n_structures),
+      counts(context, kClasses);
+  const Buffer<uint8_t> size(context, n_structures), sorted_size(context, n_structures);
+  const Buffer<LaneSizes> sizes(context, 1);
+  uses.Fill(0);
+  counts.Fill(0);
+  sizes.Fill(0);
+  CountUsesKernel<<<Blocks(n_groups), kThreads, 0, context.stream>>>(
+      n_groups, plan.structure_of.get(), uses.get());
+  CheckLaunch("CountUsesKernel");
+  ChooseLanesKernel<<<Blocks(n_structures), kThreads, 0, context.stream>>>(
+      groups, n_structures, plan.structures.get(), plan.tables.get(), representative, uses.get(),
+      size.get(), ids.get(), sizes.get());
+  CheckLaunch("ChooseLanesKernel");
+  Sort(context, size, sorted_size, ids, by_size, n_structures, 4);
+  const LaneSizes found = Read(context, sizes, 0);
+  for (int n2 = 0; n2 <= kMaxLaneColumns; ++n2) {
+    plan.lane_size_begin[n2 + 1] = plan.lane_size_begin[n2] + found.structures[n2];
+    plan.lane_entries[n2] = found.entries[n2];
+  }
+  const int32_t lanes = plan.lane_structures = plan.lane_size_begin[kMaxLaneColumns + 1];
+  plan.lane_begin = Buffer<int32_t>(context, lanes + 1);
+  plan.lane_tasks = Buffer<int32_t>(context, lanes + 1);
+  DescribeLanesKernel<<<Blocks(n_structures + 1), kThreads, 0, context.stream>>>(
+      n_structures, lanes, by_size.get(), uses.get(), lane.get(), plan.lane_begin.get(),
+      plan.lane_tasks.get());
+  CheckLaunch("DescribeLanesKernel");
+  Scan(context, plan.lane_begin, lanes + 1);
+  Scan(context, plan.lane_tasks, lanes + 1);
+  const Buffer<int32_t> task_begin(context, kMaxLaneColumns + 2);
+  PickKernel<<<1, 1, 0, context.stream>>>(plan.lane_tasks.get(), sizes.get(), task_begin.get());
+  CheckLaunch("PickKernel");
+  plan.lane_tables = Buffer<LaneTable>(context, lanes);
+  MakeLaneTables(context, a, by_size.get(), representative, plan);
+
+  const Buffer<uint32_t> keys(context, n_groups), sorted(context, n_groups);
+  const Buffer<LargestLocal> large(context, 1);
+  large.Fill(0);
+  plan.order = Buffer<int32_t>(context, n_groups);
+  ClassifyKernel<<<Blocks(n_groups), kThreads, 0, context.stream>>>(
+      groups, n_groups, plan.structure_of.get(), plan.structures.get(), lane.get(), lanes,
+      keys.get(), ids.get(), counts.get(), large.get());
+  CheckLaunch("ClassifyKernel");
+  int bits = 1;
+  while ((int64_t{1} << bits) < int64_t{lanes} + kClasses) ++bits;
+  Sort(context, keys, sorted, ids, plan.order, n_groups, bits);
+  int32_t in_class[kClasses];
+  counts.CopyOut(in_class, kClasses);
+  large.CopyOut(&plan.large, 1);
+  task_begin.CopyOut(plan.lane_task_begin, kMaxLaneColumns + 2);
+  plan.lane_begin.CopyOut(&plan.class_begin[0], 1, lanes);
+  context.Synchronize();
+  for (int c = 0; c < kClasses; ++c) plan.class_begin[c + 1] = plan.class_begin[c] + in_class[c];
 }
 
 }  // namespace
@@ -427,10 +625,7 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, const SpaidCudaCsc* u
         groups, plan.n_groups, classes.first(), classes.slot(), copy_of.get(), is_first.get());
     CheckLaunch("ConfirmGroupsKernel");
   }
-  Check(cudaMemcpyAsync(number.get(), is_first.get(),
-                        static_cast<size_t>(n_groups + 1) * sizeof(int32_t),
-                        cudaMemcpyDeviceToDevice, context.stream),
-        "cudaMemcpyAsync");
+  Copy(context, is_first, number, n_groups + 1);
   Scan(context, number, n_groups + 1);
   plan.n_structures = Read(context, number, n_groups);
   plan.structure_of = Buffer<int32_t>(context, n_groups);
@@ -442,27 +637,7 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, const SpaidCudaCsc* u
   CheckLaunch("NameStructuresKernel");
   MakeTables(context, a, representative.get(), plan);
 
-  const Buffer<uint8_t> classes(context, n_groups), sorted(context, n_groups);
-  const Buffer<int32_t> ids(context, n_groups), counts(context, kClasses);
-  plan.order = Buffer<int32_t>(context, n_groups);
-  counts.Fill(0);
-  ClassifyKernel<<<Blocks(n_groups), kThreads, 0, context.stream>>>(
-      groups, plan.n_groups, plan.structure_of.get(), plan.structures.get(), classes.get(),
-      ids.get(), counts.get());
-  CheckLaunch("ClassifyKernel");
-  size_t bytes = 0;
-  const auto sort = [&](void* scratch) {  // stable: groups of a class stay in order
-    Check(cub::DeviceRadixSort::SortPairs(scratch, bytes, classes.get(), sorted.get(), ids.get(),
-                                          plan.order.get(), plan.n_groups, 0, 4, context.stream),
-          "cub::DeviceRadixSort");
-  };
-  sort(nullptr);
-  const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
-  sort(scratch.get());
-  int32_t in_class[kClasses];
-  counts.CopyOut(in_class, kClasses);
-  context.Synchronize();
-  for (int c = 0; c < kClasses; ++c) plan.class_begin[c + 1] = plan.class_begin[c] + in_class[c];
+  OrderGroups(context, a, groups, representative.get(), plan);
   return plan;
 }
 
@@ -471,7 +646,8 @@ int64_t StaticSpaiPlan::device_bytes() const {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
   return bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) + bytes(structure_of) +
-         bytes(structures) + bytes(tables) + bytes(order);
+         bytes(structures) + bytes(tables) + bytes(order) + bytes(lane_tables) + bytes(lane_begin) +
+         bytes(lane_tasks);
 }
 
 }  // namespace spaid::cuda

@@ -23,34 +23,93 @@ inline constexpr int kMaxColumns = 128;
 inline constexpr int kMaxEntries = 16384;
 
 // Groups by the kernel that solves them: |J| <= 8, 16, 24, 32 by a warp, alone or with several
-// right-hand sides, <= 48, 64, 88, 128 by a block; the last class is left to the host.
+// right-hand sides, <= 48, 64, 88, 128 by a block; what those do not take by a block in global
+// memory; the last class is left to the host.
 inline constexpr int kWarpSizes = 4;
 __host__ __device__ constexpr int BlockSize(int i) {
   return i == 0 ? 48 : i == 1 ? 64 : i == 2 ? 88 : 128;
 }
-inline constexpr int kClasses = 2 * kWarpSizes + 4 + 1;
+inline constexpr int kClasses = 2 * kWarpSizes + 4 + 2;
+inline constexpr int kLargeClass = kClasses - 2;
 inline constexpr int kHostClass = kClasses - 1;
+// |J|, and entries of Â, of what is solved in global memory.
+inline constexpr int kMaxLargeColumns = 2048;
+inline constexpr int64_t kMaxLargeEntries = int64_t{1} << 22;
+
+// 8 x 8 tiles that the kernel of a group with |J| = n2 has room for in each direction.
+__host__ __device__ constexpr int TilesFor(int n2) {
+  if (n2 <= 8 * kWarpSizes) return (n2 + 7) / 8;
+  int i = 0;
+  while (n2 > BlockSize(i)) ++i;
+  return BlockSize(i) / 8;
+}
 
 // Of a structure: in `tables`, from `table` on, stand
 //   chunks + 1 words: where the entries of each chunk of rows begin, counted from the first entry;
+//   chunks * kMaskWords words: for each four rows of a chunk, 16 bits: the tiles of columns that
+//     have an entry there;
 //   `entries` words: PackEntry, by chunks;
 //   `width` words: the local rows of the right-hand sides' ones, kNoRow where k is not in I.
 struct Structure {
   int64_t table = 0;
   int32_t entries = 0;
   int32_t n1 = 0;      // |I|
-  int32_t chunks = 0;  // of kChunkRows rows
+  int32_t chunks = 0;  // of kChunkRows rows; 0: there is no table
   int32_t width = 0;
+  int64_t all_entries = 0;  // of Â, whether there is a table or not
+
+  __host__ __device__ int64_t list() const { return table + chunks + 1 + chunks * kMaskWords; }
+  __host__ __device__ int64_t targets() const { return list() + entries; }
+  static constexpr int kMaskWords = kChunkRows / 8;
 };
 inline constexpr uint32_t kNoRow = ~uint32_t{0};
 
-// Entry i of local column a, in row r of its chunk. A chunk is stored in the order in which tensor
-// cores read it: 8 columns of 4 rows, column by column, stand together; those for all columns of 4
-// rows; those for all rows. So `place` depends on how many columns there are, and is made by the
-// reader.
-__host__ __device__ inline uint32_t PackEntry(uint32_t i, uint32_t a, uint32_t r) {
-  return i << 12 | a << 5 | r;
+// Where row r of a chunk and column a stand in it when there are 8 `tiles` columns: in the order in
+// which tensor cores read. 8 columns of 4 rows, column by column, stand together; those for all
+// columns of 4 rows; those for all rows.
+__host__ __device__ constexpr uint32_t ChunkPlace(uint32_t tiles, uint32_t r, uint32_t a) {
+  return ((r >> 2) * tiles + (a >> 3)) * 32 + ((a & 7) << 2) + (r & 3);
 }
+__host__ __device__ constexpr uint32_t ChunkRow(uint32_t tiles, uint32_t place) {
+  return place / (32 * tiles) * 4 + (place & 3);
+}
+
+// Entry i of local column a, with its ChunkPlace. Longer columns are left to the host.
+inline constexpr int64_t kMaxLength = int64_t{1} << 13;
+__host__ __device__ constexpr uint32_t PackEntry(uint32_t i, uint32_t a, uint32_t place) {
+  return i << 19 | a << 12 | place;
+}
+static_assert(kMaxColumns <= 1 << 7 && kChunkRows * kMaxColumns <= 1 << 12);
+
+// Structures that so many groups of one column share, with |J| <= kMaxLaneColumns and at most
+// kMaxLaneEntries entries of Â, are solved one thread a group (lanes_cuda.h).
+inline constexpr int kLanes = 32;
+inline constexpr int kMaxLaneColumns = 10;
+inline constexpr int kMaxLaneEntries = 128;
+
+// What a lane structure's threads follow. Entry e of Â, counted column by column.
+struct LaneTable {
+  static constexpr int kPairs = kMaxLaneColumns * (kMaxLaneColumns + 1) / 2;
+  // A row of Â has at most kMaxLaneColumns entries.
+  static constexpr int kMaxProducts = kMaxLaneEntries * (kMaxLaneColumns + 1) / 2;
+
+  int32_t n2 = 0;
+  int32_t entries = 0;
+  int32_t shift[kMaxLaneColumns] = {};       // J less the group's column
+  int32_t offset[kMaxLaneColumns + 1] = {};  // of the first entry of each column
+  int32_t target[kMaxLaneColumns] = {};      // e + 1 of the entry in row k of each column, 0: none
+  // The products that make B_ab, b <= a, at a (a + 1) / 2 + b: e of a, e of b << 8.
+  uint16_t pair_begin[kPairs + 2] = {};
+  uint16_t products[kMaxProducts] = {};
+  uint16_t rows[kMaxLaneEntries] = {};           // row by row: e, a << 8, flags
+  static constexpr uint32_t kLast = 1u << 15;    // the row's last entry
+  static constexpr uint32_t kTarget = 1u << 14;  // of row k
+};
+
+// The largest local problem of a class.
+struct LargestLocal {
+  int64_t n2 = 0, entries = 0;
+};
 
 struct StaticSpaiPlan {
   int64_t n = 0, nnz_a = 0, nnz_m = 0;
@@ -62,8 +121,18 @@ struct StaticSpaiPlan {
   Buffer<int32_t> structure_of;  // of each group
   Buffer<Structure> structures;
   Buffer<uint32_t> tables;
-  Buffer<int32_t> order;  // groups, by class, ascending in each
+  Buffer<int32_t> order;  // groups: those of each lane structure, then by class; else ascending
   int32_t class_begin[kClasses + 1] = {};
+  LargestLocal large;  // of kLargeClass
+  int32_t lane_structures = 0;
+  // By |J| = n2: the lane structures [lane_size_begin[n2], lane_size_begin[n2 + 1]), the warps'
+  // work on those, and the most entries of Â that one has.
+  int32_t lane_size_begin[kMaxLaneColumns + 2] = {};
+  int32_t lane_task_begin[kMaxLaneColumns + 2] = {};
+  int32_t lane_entries[kMaxLaneColumns + 1] = {};
+  Buffer<LaneTable> lane_tables;
+  Buffer<int32_t> lane_begin;  // lane_structures + 1, into order
+  Buffer<int32_t> lane_tasks;  // lane_structures + 1: the first warp's work of each
 
   PatternRef pattern() const { return {n, m_ptr.get(), m_idx.get()}; }
   int64_t device_bytes() const;

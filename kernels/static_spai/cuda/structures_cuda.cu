@@ -10,7 +10,6 @@ namespace {
 constexpr uint32_t kNone = ~uint32_t{0};  // larger than any row
 constexpr int kSmallEntries = 1024;       // of Â: what one warp sorts
 constexpr int kWarps = 4;                 // in a block of such warps
-constexpr int64_t kMaxLength = int64_t{1} << 20;  // of a column of A: PackEntry's i
 
 struct Input {
   PatternRef a, m;
@@ -19,9 +18,7 @@ struct Input {
   const int32_t* representative;
 };
 
-__device__ int64_t MaxChunks(int64_t entries) {
-  return (entries + kChunkRows - 1) / kChunkRows;
-}
+__device__ int64_t MaxChunks(int64_t entries) { return (entries + kChunkRows - 1) / kChunkRows; }
 
 // Sizes of each structure, and the words of its table, at most. Those too large for the Gram
 // kernels get none.
@@ -38,17 +35,20 @@ __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structu
   const int32_t k = in.members[begin];
   int64_t entries = 0;
   bool fits = in.m.col_ptr[k + 1] - in.m.col_ptr[k] <= kMaxColumns;
-  for (int64_t p = in.m.col_ptr[k]; fits && p < in.m.col_ptr[k + 1]; ++p) {
+  for (int64_t p = in.m.col_ptr[k]; p < in.m.col_ptr[k + 1]; ++p) {
     const int32_t j = in.m.row_idx[p];
     const int64_t length = in.a.col_ptr[j + 1] - in.a.col_ptr[j];
     entries += length;
-    fits = length < kMaxLength && entries <= kMaxEntries;
+    fits = fits && length < kMaxLength && entries <= kMaxEntries;
   }
   Structure structure;
+  structure.all_entries = entries;
   structure.entries = fits ? static_cast<int32_t>(entries) : 0;
   structure.width = width;
   structures[s] = structure;
-  words[s] = fits && entries > 0 ? MaxChunks(entries) + 1 + entries + width : 0;
+  words[s] = fits && entries > 0
+                 ? 1 + MaxChunks(entries) * (1 + Structure::kMaskWords) + entries + width
+                 : 0;
 }
 
 // Threads that work on one structure: a warp, or a block.
@@ -102,7 +102,7 @@ __device__ int LowerBound(const uint32_t* keys, int size, uint32_t key) {
 template <int kCapacity>
 struct Scratch {
   uint32_t keys[kCapacity];
-  int64_t base[kMaxColumns];     // where column J[a] begins in A
+  int64_t base[kMaxColumns];         // where column J[a] begins in A
   uint32_t offset[kMaxColumns + 1];  // of the first entry of local column a
   uint32_t next[kCapacity / kChunkRows + 2];
 };
@@ -185,13 +185,20 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
   uint32_t* const to = tables + table;
   for (int c = thread; c <= chunks; c += kThreads) to[c] = scratch.next[c];
   Own::Sync();
-  uint32_t* const list = to + chunks + 1;
+  uint32_t* const masks = to + chunks + 1;
+  uint32_t* const list = masks + chunks * Structure::kMaskWords;
+  for (int i = thread; i < chunks * Structure::kMaskWords; i += kThreads) masks[i] = 0;
+  Own::Sync();
+  const auto tiles = static_cast<uint32_t>(TilesFor(n2));
   for (int e = thread; e < entries; e += kThreads) {
     int a = 0;
     const int row = place_of(e, a);
     const uint32_t at = atomicAdd(&scratch.next[row / kChunkRows], 1u);
-    list[at] = PackEntry(static_cast<uint32_t>(e) - scratch.offset[a], static_cast<uint32_t>(a),
-                         static_cast<uint32_t>(row % kChunkRows));
+    const auto column = static_cast<uint32_t>(a), r = static_cast<uint32_t>(row % kChunkRows);
+    list[at] = PackEntry(static_cast<uint32_t>(e) - scratch.offset[a], column,
+                         ChunkPlace(tiles, r, column));
+    // Rows 4 i to 4 i + 3 of the matrix: half i % 2 of word i / 2.
+    atomicOr(&masks[row / 8], 1u << (column / 8) << (row / 4 % 2 * 16));
   }
   for (int t = thread; t < width; t += kThreads) {
     const auto target = static_cast<uint32_t>(in.members[first + t]);
@@ -238,8 +245,8 @@ void MakeTables(Context& context, const Matrix& a, const int32_t* representative
                  representative};
   const int32_t count = plan.n_structures;
   const Buffer<int64_t> begin(context, count + 1);
-  MeasureKernel<<<(count + 256) / 256, 256, 0, context.stream>>>(
-      in, count, plan.structures.get(), begin.get());
+  MeasureKernel<<<(count + 256) / 256, 256, 0, context.stream>>>(in, count, plan.structures.get(),
+                                                                 begin.get());
   CheckLaunch("MeasureKernel");
   size_t bytes = 0;
   const auto scan = [&](void* scratch) {
@@ -258,9 +265,9 @@ void MakeTables(Context& context, const Matrix& a, const int32_t* representative
       in, count, begin.get(), plan.structures.get(), plan.tables.get());
   CheckLaunch("SmallTablesKernel");
   constexpr int kShared = static_cast<int>(sizeof(Scratch<kMaxEntries>));
-  Check(cudaFuncSetAttribute(LargeTablesKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             kShared),
-        "cudaFuncSetAttribute");
+  Check(
+      cudaFuncSetAttribute(LargeTablesKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+      "cudaFuncSetAttribute");
   LargeTablesKernel<<<count, kBlockThreads, kShared, context.stream>>>(
       in, begin.get(), plan.structures.get(), plan.tables.get());
   CheckLaunch("LargeTablesKernel");

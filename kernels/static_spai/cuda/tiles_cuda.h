@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/static_spai/cuda/gram_cuda.h"
 #include "kernels/static_spai/column_flags.h"
+#include "kernels/static_spai/cuda/gram_cuda.h"
 #include "kernels/static_spai/static_spai_tuning.h"
 
 namespace spaid::cuda {
@@ -19,12 +19,6 @@ __device__ inline void MultiplyTiles(double a, double b, double& c0, double& c1)
   asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
       : "+d"(c0), "+d"(c1)
       : "d"(a), "d"(b));
-}
-
-// Where row r and column a of a chunk stand (PackEntry's order) when there are 8 `tiles` columns.
-__device__ inline int ChunkPlace(int tiles, uint32_t r, uint32_t a) {
-  return static_cast<int>(((r >> 2) * static_cast<uint32_t>(tiles) + (a >> 3)) * 32 +
-                          ((a & 7) << 2) + (r & 3));
 }
 
 __device__ inline double WarpSum(double value) {
@@ -61,15 +55,91 @@ struct LocalGroup {
     n1 = structure.n1;
     chunks = structure.chunks;
     starts = args.tables + structure.table;
-    list = starts + chunks + 1;
-    targets = list + structure.entries;
+    masks = starts + chunks + 1;
+    list = args.tables + structure.list();
+    targets = args.tables + structure.targets();
   }
   const int32_t* members;  // width
   const int32_t* j;        // n2
   int width, n2, n1, chunks;
   const uint32_t* starts;   // chunks + 1
+  const uint32_t* masks;    // chunks * kMaskWords
   const uint32_t* list;     // PackEntry
   const uint32_t* targets;  // width
+};
+
+// Brings the chunks of a group into shared memory, one after the other. What a thread writes next
+// is fetched while it works on the chunk before: the entries of the list two chunks ahead, their
+// values one ahead.
+//
+//   ChunkPipe<kThreads, kAhead> pipe(group, thread, from);
+//   for (int c = 0; c < group.chunks; ++c) { ...all are done with the chunk, and it is zero...;
+//     pipe.Write(c, chunk); ...wait for all...; ...use it... }
+template <int kThreads, int kAhead>
+class ChunkPipe {
+ public:
+  // `from`: where the values of each column of J begin.
+  __device__ ChunkPipe(const LocalGroup& group, int thread, const double* const* from)
+      : group_(group), thread_(static_cast<uint32_t>(thread)), from_(from) {
+    end_ = group.starts[0];
+    next_end_ = group.starts[1];
+    FetchWords(end_, next_end_);
+    FetchValues();
+    Advance(0);
+  }
+
+  // `chunk` must be zero, and nobody else use it.
+  __device__ void Write(int c, double* chunk) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (words_[i] != kNoRow) chunk[words_[i] & 0xfff] = values_[i];
+    }
+    for (uint32_t e = begin_ + thread_ + kAhead * kThreads; e < end_; e += kThreads) {
+      const uint32_t word = __ldg(&group_.list[e]);
+      chunk[word & 0xfff] = Value(word);
+    }
+    if (c + 1 >= group_.chunks) return;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) words_[i] = next_words_[i];
+    FetchValues();
+    Advance(c + 1);
+  }
+
+ private:
+  __device__ double Value(uint32_t word) const {
+    return __ldg(from_[word >> 12 & 127] + (word >> 19));
+  }
+  __device__ uint32_t Word(uint32_t at, uint32_t end) const {
+    return at < end ? __ldg(&group_.list[at]) : kNoRow;
+  }
+  __device__ void FetchWords(uint32_t begin, uint32_t end) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      words_[i] = Word(begin + thread_ + static_cast<uint32_t>(i * kThreads), end);
+    }
+  }
+  __device__ void FetchValues() {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) values_[i] = words_[i] != kNoRow ? Value(words_[i]) : 0;
+  }
+  // words_ and values_ are those of chunk c: looks ahead to the one after it.
+  __device__ void Advance(int c) {
+    begin_ = end_;
+    end_ = next_end_;
+    if (c + 1 >= group_.chunks) return;
+    next_end_ = __ldg(&group_.starts[c + 2]);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      next_words_[i] = Word(end_ + thread_ + static_cast<uint32_t>(i * kThreads), next_end_);
+    }
+  }
+
+  const LocalGroup& group_;
+  const uint32_t thread_;
+  const double* const* const from_;
+  uint32_t begin_, end_, next_end_;  // of the chunk to be written, and of the one after it
+  uint32_t words_[kAhead], next_words_[kAhead];
+  double values_[kAhead];
 };
 
 // Where inverse iteration starts: signs without a pattern (gram_checks.h).

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/cpp/buffer_pool.h"
+#include "client/cpp/chunk_source.h"
 #include "client/cpp/errors.h"
 #include "tests/client/cpp/scripted_server.h"
 
@@ -167,23 +168,40 @@ TEST(CheckSpans, AMatrixWithoutEntriesIsNoPattern) {
 TEST(ChunkSource, CutsWithoutGapsAndPutsTogetherAgain) {
   std::vector<double> values(1000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
-  ChunkSource source({Outgoing(v1::ARRAY_KIND_VALUES, std::span<const double>(values))}, 100, true);
-  source.WantAll();
-  ArraySink<double> sink(v1::ARRAY_KIND_VALUES, 1000);
-  int chunks = 0;
-  while (!source.Empty()) {
-    const v1::ArrayChunk chunk = NextChunk(source);
-    ++chunks;
-    EXPECT_LE(chunk.data().size(), 96u);  // whole elements only
-    EXPECT_EQ(chunk.crc32(), crc32(0, reinterpret_cast<const Bytef*>(chunk.data().data()),
-                                   static_cast<uInt>(chunk.data().size())));
-    ASSERT_FALSE(sink.Take(chunk));
+  for (const auto ahead : {ChunkSource::Ahead::kNever, ChunkSource::Ahead::kAlways}) {
+    ChunkSource source({Outgoing(v1::ARRAY_KIND_VALUES, std::span<const double>(values))}, 100,
+                       true, ahead);
+    source.WantAll();
+    ArraySink<double> sink(v1::ARRAY_KIND_VALUES, 1000);
+    int chunks = 0;
+    while (!source.Empty()) {
+      const v1::ArrayChunk chunk = NextChunk(source);
+      ++chunks;
+      EXPECT_LE(chunk.data().size(), 96u);  // whole elements only
+      EXPECT_EQ(chunk.crc32(), crc32(0, reinterpret_cast<const Bytef*>(chunk.data().data()),
+                                     static_cast<uInt>(chunk.data().size())));
+      ASSERT_FALSE(sink.Take(chunk));
+      EXPECT_EQ(source.sent_bytes(), 8 * sink.received());
+    }
+    EXPECT_EQ(chunks, 84);
+    EXPECT_EQ(source.sent_bytes(), 8000);
+    EXPECT_EQ(source.total_bytes(), 8000);
+    ASSERT_TRUE(sink.Complete());
+    EXPECT_EQ(sink.Release(), values);
   }
-  EXPECT_EQ(chunks, 84);
-  EXPECT_EQ(source.sent_bytes(), 8000);
-  EXPECT_EQ(source.total_bytes(), 8000);
-  ASSERT_TRUE(sink.Complete());
-  EXPECT_EQ(sink.Release(), values);
+}
+
+TEST(ChunkSource, MakesAheadWhatIsWantedLaterAndCanBeLeftEarly) {
+  const std::vector<int32_t> indices{0, 1, 2, 3, 4, 5};
+  const OutgoingArray array = Outgoing(v1::ARRAY_KIND_INDICES, std::span<const int32_t>(indices));
+  ChunkSource source({array}, 8, false, ChunkSource::Ahead::kAlways);
+  ASSERT_TRUE(source.Want(v1::ARRAY_KIND_INDICES, 4, 2));
+  EXPECT_EQ(NextChunk(source).offset(), 4);
+  EXPECT_TRUE(source.Empty());
+  source.WantAll();
+  EXPECT_EQ(NextChunk(source).offset(), 0);
+  EXPECT_EQ(source.sent_bytes(), 16);
+  EXPECT_FALSE(source.Empty());  // and its thread ends with it
 }
 
 // The message is put together by hand around the data: byte for byte what protobuf would make.

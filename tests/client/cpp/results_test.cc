@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/cpp/arrays.h"
+#include "client/cpp/chunk_source.h"
 #include "tests/client/cpp/scripted_server.h"
 
 namespace spaid {

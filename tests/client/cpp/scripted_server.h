@@ -9,6 +9,7 @@
 #include <string>
 
 #include "client/cpp/arrays.h"
+#include "client/cpp/chunk_source.h"
 #include "spaid/client.h"
 #include "spaid/v1/job.grpc.pb.h"
 #include "spaid/v1/matrix.grpc.pb.h"

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "tests/kernels/sparse/matrices.h"
 #include "tests/oracle/generators.h"
@@ -243,6 +245,145 @@ TEST(DiagnosisTest, EqualsTheDenseReference) {
       EXPECT_EQ(d.structural_rank, n);
     }
   }
+}
+
+// Large enough to be divided, in the ways that decide how it is looked at.
+struct Divided {
+  const char* name;
+  bool lopsided;         // rows near either end have entries that their columns have not
+  bool other_values;     // nearly every pair differs
+  bool missing_mirrors;  // many an entry has none
+  double factor;
+};
+
+CscMatrix Band(const Divided& kind) {
+  constexpr int64_t kN = 4000, kBand = 81;  // 324,000 entries: eight parts
+  CscMatrix a;
+  a.n_rows = a.n_cols = kN;
+  a.col_ptr.push_back(0);
+  for (int64_t j = 0; j < kN; ++j) {
+    const int64_t first = kind.lopsided ? std::clamp<int64_t>(j - kBand / 2, 0, kN - kBand)
+                                        : std::max<int64_t>(0, j - kBand / 2);
+    const int64_t last = kind.lopsided ? first + kBand : std::min(kN, j + kBand / 2 + 1);
+    for (int64_t i = first; i < last; ++i) {
+      if (kind.missing_mirrors && (7 * i + j) % 11 == 0) continue;
+      if (i == j && j % 1000 == 999) continue;
+      double v = i == j ? 2.0 * kBand : -1.0 - 0.25 * static_cast<double>((i * j) % 3);
+      if (kind.other_values && i > j) v *= 1.5;
+      if (i == j && j % 500 == 3) v = -v;
+      if (i + j == 4321) v = 0;
+      a.row_idx.push_back(static_cast<int32_t>(i));
+      a.values.push_back(kind.factor * v);
+    }
+    a.col_ptr.push_back(a.nnz());
+  }
+  return a;
+}
+
+void ExpectSame(const Occurrence& x, const Occurrence& y, const char* what) {
+  EXPECT_EQ(x.count, y.count) << what;
+  EXPECT_EQ(x.first, y.first) << what;
+}
+
+void ExpectSame(const Diagnosis& x, const Diagnosis& y) {
+  EXPECT_EQ(x.structurally_symmetric, y.structurally_symmetric);
+  EXPECT_EQ(x.numerically_symmetric, y.numerically_symmetric);
+  EXPECT_EQ(x.asymmetry_row, y.asymmetry_row);
+  EXPECT_EQ(x.asymmetry_column, y.asymmetry_column);
+  EXPECT_EQ(x.max_asymmetry, y.max_asymmetry);
+  ExpectSame(x.missing_diagonal, y.missing_diagonal, "missing_diagonal");
+  ExpectSame(x.zero_diagonal, y.zero_diagonal, "zero_diagonal");
+  ExpectSame(x.negative_diagonal, y.negative_diagonal, "negative_diagonal");
+  ExpectSame(x.empty_rows, y.empty_rows, "empty_rows");
+  ExpectSame(x.empty_columns, y.empty_columns, "empty_columns");
+  ExpectSame(x.not_dominant_rows, y.not_dominant_rows, "not_dominant_rows");
+  ExpectSame(x.zero_sum_rows, y.zero_sum_rows, "zero_sum_rows");
+  ExpectSame(x.dense_rows, y.dense_rows, "dense_rows");
+  ExpectSame(x.dense_columns, y.dense_columns, "dense_columns");
+  EXPECT_EQ(x.max_row_entries, y.max_row_entries);
+  EXPECT_EQ(x.max_column_entries, y.max_column_entries);
+  EXPECT_EQ(x.min_abs_value, y.min_abs_value);
+  EXPECT_EQ(x.max_abs_value, y.max_abs_value);
+  EXPECT_EQ(x.explicit_zeros, y.explicit_zeros);
+  EXPECT_EQ(x.structural_rank, y.structural_rank);
+  EXPECT_EQ(x.findings, y.findings);
+}
+
+// Rows, and the first pairs that differ, in the plainest way.
+void ExpectPlainRows(const CscMatrix& a, const Diagnosis& d) {
+  std::vector<std::map<int64_t, double>> rows(static_cast<size_t>(a.n_rows));
+  const CscView view = a;
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (size_t k = 0; k < view.column(j).size(); ++k) {
+      rows[static_cast<size_t>(view.column(j)[k])][j] = view.column_values(j)[k];
+    }
+  }
+  Occurrence not_dominant, zero_sum;
+  int64_t longest = 0, lonely = 0;
+  const double scale = d.max_abs_value > 1e290 ? 0x1p-64 : 1;
+  for (int64_t i = 0; i < a.n_rows; ++i) {
+    const auto& row = rows[static_cast<size_t>(i)];
+    double sum = 0, off = 0, diagonal = 0;
+    for (const auto& [j, v] : row) {
+      sum += scale * v;
+      (i == j ? diagonal : off) += scale * std::abs(v);
+      lonely += rows[static_cast<size_t>(j)].contains(i) ? 0 : 1;
+    }
+    if (diagonal < off && not_dominant.count++ == 0) not_dominant.first = i;
+    if (std::abs(sum) <= 1e-12 * (off + diagonal) && zero_sum.count++ == 0) zero_sum.first = i;
+    longest = std::max(longest, static_cast<int64_t>(row.size()));
+  }
+  ExpectSame(d.not_dominant_rows, not_dominant, "not_dominant_rows");
+  ExpectSame(d.zero_sum_rows, zero_sum, "zero_sum_rows");
+  EXPECT_EQ(d.max_row_entries, longest);
+  EXPECT_EQ(d.structurally_symmetric, lonely == 0);
+}
+
+TEST(DiagnosisTest, IsTheSameForAnyNumberOfThreads) {
+  for (const Divided& kind :
+       {Divided{"symmetric", false, false, false, 1}, Divided{"lopsided", true, false, false, 1},
+        Divided{"other values", false, true, false, 1},
+        Divided{"lopsided, other values", true, true, false, 1},
+        Divided{"missing mirrors", false, false, true, 1},
+        Divided{"huge", false, false, false, 1e305},
+        Divided{"huge, lopsided", true, false, false, 1e305},
+        Divided{"huge, other values", true, true, true, 1e305}}) {
+    SCOPED_TRACE(kind.name);
+    const CscMatrix a = Band(kind);
+    const Diagnosis one = Diagnose(a, 1);
+    ExpectPlainRows(a, one);
+    EXPECT_EQ(one.numerically_symmetric,
+              !kind.lopsided && !kind.other_values && !kind.missing_mirrors);
+    for (const int threads : {2, 3, 8, 20}) {
+      SCOPED_TRACE(threads);
+      ExpectSame(Diagnose(a, threads), one);
+    }
+    const ValueRange range = RangeOf(a.values);
+    ExpectSame(Diagnose(a, 3, &range), one);
+  }
+}
+
+// A long row that its column does not equal: few entries are odd, but a look at each costs much.
+TEST(DiagnosisTest, ALongOddRowIsLookedAtLikeAnyOther) {
+  CscMatrix a = Band({"symmetric", false, false, false, 1});
+  CscMatrix b;
+  b.n_rows = b.n_cols = a.n_cols;
+  b.col_ptr.push_back(0);
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    const CscView view = a;
+    if (view.column(j).front() > 0) {  // row 0 is full, column 0 is not
+      b.row_idx.push_back(0);
+      b.values.push_back(0.5);
+    }
+    b.row_idx.insert(b.row_idx.end(), view.column(j).begin(), view.column(j).end());
+    b.values.insert(b.values.end(), view.column_values(j).begin(), view.column_values(j).end());
+    b.col_ptr.push_back(b.nnz());
+  }
+  const Diagnosis one = Diagnose(b, 1);
+  ExpectPlainRows(b, one);
+  EXPECT_EQ(one.dense_rows.count, 1);
+  EXPECT_EQ(one.max_row_entries, 4000);
+  ExpectSame(Diagnose(b, 8), one);
 }
 
 }  // namespace

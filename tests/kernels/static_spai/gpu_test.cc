@@ -58,8 +58,8 @@ class GpuStaticSpai : public ::testing::Test {
       ASSERT_NEAR(gpu.residual_norms[i], residuals[i], 1e-9 * (1 + residuals[i]) + rounding[i])
           << what << ", column " << k;
       if (cpu.min_scaled_pivots[i] < 1e-4 || qr.quality.rank_deficient_columns > 0) continue;
-      const auto x = gpu.m.pattern().n_cols > 0 ? CscView(gpu.m).column_values(k)
-                                                : std::span<const double>();
+      const auto x =
+          gpu.m.pattern().n_cols > 0 ? CscView(gpu.m).column_values(k) : std::span<const double>();
       const auto y = CscView(cpu.m).column_values(k);
       double size = 0, error = 0;
       for (size_t p = 0; p < x.size(); ++p) {
@@ -110,7 +110,8 @@ TEST_F(GpuStaticSpai, DiagonalPatternIsScaledJacobi) {
       squared += values[p] * values[p];
       if (rows[p] == k) diag = values[p];
     }
-    EXPECT_NEAR(m.m.values[static_cast<size_t>(k)], diag / squared, 1e-14 * std::abs(diag) / squared);
+    EXPECT_NEAR(m.m.values[static_cast<size_t>(k)], diag / squared,
+                1e-14 * std::abs(diag) / squared);
   }
 }
 
@@ -141,6 +142,8 @@ TEST_F(GpuStaticSpai, EqualsTheCpuOnTheGallery) {
       {"elasticity_9", bench::Elasticity(9), 1},
       {"elasticity_4", bench::Elasticity(4), 2},
       {"circuit_8k", bench::Circuit(8000, 12, 300), 1},
+      {"circuit_1k", bench::Circuit(1000, 4, 60), 2},
+      {"elasticity_5", bench::Elasticity(5), 2},
   };
   for (const Case& c : cases) ExpectEqual(c.a, nullptr, With(LocalSolver::kAuto, c.power), c.name);
 }
@@ -168,13 +171,14 @@ TEST_F(GpuStaticSpai, PatternsAndFilters) {
 }
 
 TEST_F(GpuStaticSpai, ColumnsThatShareTheirPattern) {
-  // Groups wider than the device's, in sizes around its tiles; the last ones go to the host.
-  for (const int64_t n : {1, 2, 5, 8, 9, 16, 24, 31, 32, 33, 48, 49, 64, 88, 89, 127, 128, 129}) {
+  // Groups wider than the device's, in sizes around its tiles; the last ones in global memory.
+  for (const int64_t n :
+       {1, 2, 5, 8, 9, 16, 24, 31, 32, 33, 48, 49, 64, 88, 89, 127, 128, 129, 200, 301}) {
     const CscMatrix a = oracle::RandomIrregular(n, 5, static_cast<uint64_t>(n));
     const Pattern full = FullPattern(n);
     const PatternView view = full;
     ExpectEqual(a, &view, With(LocalSolver::kGram), "full pattern of " + std::to_string(n));
-    EXPECT_EQ(timings_.host_columns, n <= 128 ? 0 : n) << n;
+    EXPECT_EQ(timings_.host_columns, 0) << n;
   }
 }
 
@@ -244,6 +248,39 @@ TEST_F(GpuStaticSpai, TheMemoryLimitIsHeld) {
   EXPECT_FALSE(small->lost());
   EXPECT_EQ(small->api().used_bytes(small->context()), 0);
   EXPECT_TRUE(small->Probe().ok());
+}
+
+TEST_F(GpuStaticSpai, AnArenaOfTheEstimatedSizeSuffices) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    int power;
+  };
+  const Case cases[] = {
+      {"one", FromRows({{-4}}), 1},
+      {"P7_30", bench::ConvectionDiffusion(30, 0), 1},
+      {"P27_20", bench::Laplacian27(20), 1},
+      {"elasticity_9", bench::Elasticity(9), 1},
+      {"elasticity_5", bench::Elasticity(5), 2},
+      {"circuit_8k", bench::Circuit(8000, 12, 300), 1},
+      {"irregular", oracle::RandomIrregular(20000, 8, 1), 1},
+      {"irregular, power 2", oracle::RandomIrregular(2000, 8, 1), 2},
+      {"arrow", oracle::Arrow(1500), 1},
+  };
+  for (const Case& c : cases) {
+    const StaticSpaiOptions options = With(LocalSolver::kGram, c.power);
+    const auto counts = EstimateStaticSpai(c.a, nullptr, options, {});
+    ASSERT_TRUE(counts.ok()) << c.name;
+    const auto exact = OpenDevice(counts->device_bytes);
+    ASSERT_NE(exact, nullptr);
+    StaticSpaiCudaTimings timings;
+    auto plan = PlanStaticSpaiCuda(exact, c.a, nullptr, options, {}, &timings);
+    ASSERT_TRUE(plan.ok()) << c.name << ": " << plan.status().message();
+    auto built = BuildStaticSpaiCuda(**plan, c.a, options, {}, &timings);
+    ASSERT_TRUE(built.ok()) << c.name << ": " << built.status().message();
+    EXPECT_LE(timings.device_bytes, counts->device_bytes) << c.name;
+    EXPECT_EQ(timings.host_columns, 0) << c.name;
+  }
 }
 
 TEST_F(GpuStaticSpai, AStopIsHonoured) {

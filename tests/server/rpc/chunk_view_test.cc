@@ -146,13 +146,18 @@ TEST(MatrixReceiver, DigestsWhatComes) {
   };
   for (const bool indices_first : {false, true}) {
     MatrixReceiver receiver(header);
-    for (const v1::ArrayChunk& chunk : chunks(indices_first)) ASSERT_TRUE(receiver.Add(chunk).ok());
-    const ArrayDigests digests = receiver.Digests();
-    EXPECT_EQ(digests.values, ValueDigest(values));
-    EXPECT_EQ(digests.pattern.has_value(), !indices_first);
-    if (digests.pattern) {
-      EXPECT_EQ(*digests.pattern, PatternDigest(2, pointers, indices));
+    for (const v1::ArrayChunk& chunk : chunks(indices_first)) {
+      ASSERT_TRUE(receiver.Add(chunk).ok());
+      receiver.LookAtNew();
+      EXPECT_FALSE(receiver.HasNew());
     }
+    const Arrived arrived = receiver.Look();
+    EXPECT_EQ(arrived.digests.values, ValueDigest(values));
+    EXPECT_EQ(arrived.digests.pattern, PatternDigest(2, pointers, indices));
+    EXPECT_TRUE(arrived.known.canonical_indices);
+    ASSERT_TRUE(arrived.known.range);
+    EXPECT_EQ(arrived.known.range->largest, 2);
+    EXPECT_EQ(arrived.known.range->zeros, 1);
     // Stored, it is the same matrix however it came.
     Harness h;
     Uploaded uploaded = h.Upload(header, chunks(indices_first));

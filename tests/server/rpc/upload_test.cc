@@ -1,6 +1,9 @@
 // have / wait / need, layouts and types, timings.
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "server/base/digest.h"
 #include "tests/server/rpc/harness.h"
@@ -199,6 +202,84 @@ TEST(Upload, AFullStoreEvictsWhatNobodyUsesAndSaysSoLater) {
   BuildCall good = OpenBuild(h);
   good.Head(BuildOf(third, Jacobi())).Done();
   EXPECT_TRUE(good.Finish().ok());
+}
+
+// In chunks of `size` elements.
+std::vector<v1::ArrayChunk> CutChunksOf(const Csc& a, size_t size) {
+  std::vector<v1::ArrayChunk> chunks;
+  const auto cut = [&](v1::ArrayKind kind, const auto& array) {
+    for (size_t at = 0; at < array.size(); at += size) {
+      const auto from = array.begin() + static_cast<ptrdiff_t>(at);
+      const auto count = static_cast<ptrdiff_t>(std::min(size, array.size() - at));
+      chunks.push_back(ChunkOf(kind, static_cast<int64_t>(at), std::vector(from, from + count)));
+    }
+  };
+  cut(v1::ARRAY_KIND_POINTERS, a.pointers);
+  cut(v1::ARRAY_KIND_INDICES, a.indices);
+  cut(v1::ARRAY_KIND_VALUES, a.values);
+  return chunks;
+}
+
+// Arriving arrays are looked at by the thread that receives them, or beside it where there are
+// cores for that: what is found is the same.
+class UploadLookedAt : public ::testing::TestWithParam<int> {
+ protected:
+  static Harness::Options WithThreads(int threads) {
+    Harness::Options options{.backend = Harness::SmallBackend()};
+    options.backend.threads = threads;
+    return options;
+  }
+  Harness h_{WithThreads(GetParam())};
+};
+INSTANTIATE_TEST_SUITE_P(WithThreads, UploadLookedAt, ::testing::Values(1, 4));
+
+TEST_P(UploadLookedAt, InPiecesItIsTheSameMatrix) {
+  EXPECT_EQ(h_.backend->look_aside(), GetParam() == 4);
+  for (const size_t size : {1u, 7u, 1000u}) {
+    const Csc a = DiagonalMatrix(300, static_cast<double>(size));
+    const Uploaded uploaded = h_.Upload(WithDigests(a), CutChunksOf(a, size));
+    ASSERT_TRUE(uploaded.status.ok()) << uploaded.status.error_message();
+    EXPECT_EQ(uploaded.matrix.digest().pattern(),
+              PatternDigest(a.n, a.pointers, a.indices).ToBytes());
+    EXPECT_EQ(uploaded.matrix.digest().values(), ValueDigest(a.values).ToBytes());
+    EXPECT_EQ(uploaded.matrix.diagnosis().max_abs_value(), static_cast<double>(size) + 299);
+  }
+  EXPECT_EQ(h_.backend->matrices().stats().reserved_bytes, 0);
+}
+
+TEST_P(UploadLookedAt, WhatIsWrongIsFoundAtItsPlace) {
+  Csc a = DiagonalMatrix(300);
+  a.values[250] = std::numeric_limits<double>::quiet_NaN();
+  const auto upload = [&] { return h_.Upload(HeaderOf(a), CutChunksOf(a, 7)).status; };
+  EXPECT_RPC_ERROR(upload(), INVALID_ARGUMENT, "NON_FINITE_VALUE", "values[250]");
+  a.values[250] = 1;
+  a.indices[123] = 300;
+  EXPECT_RPC_ERROR(upload(), INVALID_ARGUMENT, "INDEX_OUT_OF_RANGE", "row_idx[123]");
+  a.indices[123] = 123;
+  a.pointers[5] = 1'000'000;
+  EXPECT_RPC_ERROR(upload(), INVALID_ARGUMENT, "BAD_POINTERS", "col_ptr[5]");
+  auto chunks = CutChunksOf(DiagonalMatrix(300), 7);
+  chunks[60].set_crc32(12345);
+  EXPECT_RPC_ERROR(h_.Upload(HeaderOf(a), chunks).status, INVALID_ARGUMENT, "CHECKSUM_MISMATCH",
+                   "CRC-32");
+  h_.ExpectLives();
+}
+
+TEST_P(UploadLookedAt, WhoLeavesInTheMiddleLeavesNothingBehind) {
+  const Csc a = DiagonalMatrix(3000);
+  const auto chunks = CutChunksOf(a, 500);
+  for (size_t sent = 1; sent < chunks.size(); sent += 3) {
+    UploadCall call = OpenUpload(h_);
+    call.Head(HeaderOf(a));
+    for (size_t k = 0; k < sent; ++k) call.Chunk(chunks[k]);
+    call.Cancel();
+    EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  EXPECT_TRUE(h_.Upload(WithDigests(a), chunks).status.ok());
+  // No stream is left while anything of it is still looked at.
+  ASSERT_TRUE(
+      h_.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(30)));
+  EXPECT_EQ(h_.backend->matrices().stats().reserved_bytes, 0);
 }
 
 }  // namespace
