@@ -53,10 +53,11 @@ Metrics::StoreFigures Figures(const HandleStoreStats& s) {
 int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
   int threads = options.threads;
   if (threads > 0) return threads;
-  for (const kernels::DeviceInfo& device : adapter.Devices()) {
+  for (const kernels::DeviceInfo& device : adapter.devices()) {
     threads = std::max(threads, device.threads);
   }
-  return threads;
+  // GPUs alone: the host's work is done on its cores even so.
+  return threads > 0 ? threads : kernels::CpuDevice().threads;
 }
 
 int64_t ResidentBytes() {

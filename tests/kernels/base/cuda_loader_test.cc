@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "kernels/base/cuda/cuda_abi.h"
+
 namespace spaid::kernels {
 namespace {
 
@@ -49,13 +51,14 @@ TEST(CudaLoaderTest, NotFoundNamesEveryPlace) {
 TEST(CudaLoaderTest, SaysWhatAnswersWrong) {
   const struct {
     std::string path;
-    const char* why;
+    std::string why;
   } cases[] = {
       {FakeCuda("no_driver"), "no NVIDIA driver answers (cudaSomething: fake words)"},
       {FakeCuda("old_driver"), "the NVIDIA driver is for CUDA 11.4"},
       {FakeCuda("no_device"), "no CUDA device is visible"},
       {FakeCuda("broken"), "CUDA does not work here: cudaSomething: fake words"},
-      {FakeCuda("old_abi"), "has interface version 2, this program needs 1"},
+      {FakeCuda("old_abi"), "has interface version " + std::to_string(kSpaidCudaAbiVersion + 1) +
+                                ", this program needs " + std::to_string(kSpaidCudaAbiVersion)},
       {FakeCuda("not_ours"), "has no symbol spaid_cuda_interface"},
   };
   for (const auto& c : cases) {
