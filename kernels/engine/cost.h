@@ -16,8 +16,9 @@ struct CpuRates {
 };
 inline constexpr CpuRates kCpuRates;
 
-// A build that the CPU is predicted to finish in less is not worth a GPU's launches, copies and
-// place in its queue. To come from the figures of `kernels/bench`; until then a cautious guess.
-inline constexpr double kGpuWorthMs = 5;
+// A build that the CPU is predicted to finish in less is not worth a GPU. From host to host the
+// smallest takes 1.0 ms on an H100, and those that take 16 cores 1.5 ms are ahead there
+// (kernels/bench/results/gpu_crossover_h100.json).
+inline constexpr double kGpuWorthMs = 1.5;
 
 }  // namespace spaid::kernels
