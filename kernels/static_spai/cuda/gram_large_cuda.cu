@@ -359,7 +359,7 @@ void LaunchLargeGram(Context& context, const LargestLocal& largest, const int32_
   const int64_t doubles = tile_doubles + padded * (1 + 3 * kMaxWidth) + slots * kMaxWidth;
   const int64_t bytes = doubles * 8 + slots * 8;
   // As many blocks as there is room for, one at least.
-  const int64_t room = (context.arena->limit() - context.arena->used()) / (bytes + 64);
+  const int64_t room = (context.arena->limit() - context.arena->used() - 2 * Arena::kGrain) / bytes;
   const auto blocks = static_cast<int>(std::clamp<int64_t>(
       room, 1, std::min<int64_t>(args.count, int64_t{2} * context.multiprocessors)));
   const Buffer<double> memory(context, blocks * doubles);
