@@ -130,14 +130,14 @@ TEST(Drain, FinishesRunningWorkAndExitsWithZero) {
 TEST(Drain, RefusesNewWorkWithARetryHint) {
   Daemon daemon({"--drain-grace=0s", "--drain-deadline=60s"});
   ASSERT_TRUE(daemon.serving()) << daemon.log();
-  const CscMatrix a = ConvectionDiffusion(80, 75, 0.25);
+  // Seconds of work: one that ended before the refusal would take the daemon with it.
+  const CscMatrix a = ConvectionDiffusion(300, 300, 0.25);
   Client client({.address = daemon.address()});
   Client other({.address = daemon.address(), .max_attempts = 1});
   const auto small = other.Upload(Poisson(5, 5));
   ASSERT_TRUE(small.ok());
   bool signalled = false;
   Error refusal;
-  // A build that ends by itself might do so before the refusal, and the daemon with it.
   const auto built =
       client.Build(a, kEndlessBuild, false, {.on_progress = [&](const Progress& progress) {
                      if (progress.kind != Progress::Kind::kStarted || signalled) {
@@ -145,11 +145,11 @@ TEST(Drain, RefusesNewWorkWithARetryHint) {
                      }
                      signalled = true;
                      daemon.Signal(SIGTERM);
-                     EXPECT_TRUE(Eventually([&] {
-                       const auto late = other.Build(small->name, PreconditionerSpec{});
-                       if (!late.ok()) refusal = late.error();
-                       return !late.ok();
-                     }));
+                     // An upload is refused or done at once; a build would wait in the queue.
+                     EXPECT_TRUE(Eventually([&] { return !other.Upload(Poisson(5, 5)).ok(); }));
+                     const auto late = other.Build(small->name, PreconditionerSpec{});
+                     EXPECT_FALSE(late.ok());
+                     if (!late.ok()) refusal = late.error();
                      EXPECT_TRUE(other.Cancel(progress.job).ok());
                    }});
   ASSERT_TRUE(signalled);
