@@ -183,11 +183,10 @@ class Worker {
 Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
                                 const StaticSpaiOptions& options, const Context& context) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
-  if (a.n_cols != plan.counts.n || a.nnz() != plan.counts.nnz_a ||
-      HashPattern(a, context.threads) != plan.pattern_hash) {
-    return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
-                  "the matrix does not have the pattern that the plan was made for; make a plan "
-                  "for this matrix");
+  if (Status status =
+          CheckPlanPattern(a, plan.counts.n, plan.counts.nnz_a, plan.pattern_hash, context.threads);
+      !status.ok()) {
+    return status;
   }
   const int64_t n = a.n_cols;
   const ColumnScales scales = ScaleColumns(a, plan.long_pairs, context.threads);

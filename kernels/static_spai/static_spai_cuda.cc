@@ -184,11 +184,10 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
                                 const StaticSpaiOptions& options, const Context& context,
                                 StaticSpaiCudaTimings& timings) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
-  if (a.n_cols != plan.pattern.n_cols || a.nnz() != plan.nnz_a ||
-      HashPattern(a, context.threads) != plan.pattern_hash) {
-    return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
-                  "the matrix does not have the pattern that the plan was made for; make a plan "
-                  "for this matrix");
+  if (Status status =
+          CheckPlanPattern(a, plan.pattern.n_cols, plan.nnz_a, plan.pattern_hash, context.threads);
+      !status.ok()) {
+    return status;
   }
   const auto n = static_cast<size_t>(a.n_cols);
   StaticSpaiResult result;

@@ -211,6 +211,13 @@ Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options) {
   return {};
 }
 
+Status CheckPlanPattern(const PatternView& a, int64_t n, int64_t nnz, uint64_t hash, int threads) {
+  if (a.n_cols == n && a.nnz() == nnz && HashPattern(a, threads) == hash) return {};
+  return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
+                "the matrix does not have the pattern that the plan was made for; make a plan "
+                "for this matrix");
+}
+
 Status CheckColumns(const PatternView& a) {
   for (int64_t j = 0; j < a.n_cols; ++j) {
     if (a.col_ptr[static_cast<size_t>(j)] == a.col_ptr[static_cast<size_t>(j) + 1]) {
