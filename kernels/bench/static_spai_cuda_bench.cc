@@ -117,13 +117,15 @@ void Run(benchmark::State& state, const Problem& problem, Phase phase) {
   SpaidCudaMatrix* matrix = nullptr;
   OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
   const SpaidCudaBuildOptions options{1e-10, 0, nullptr, nullptr};
+  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
   SpaidCudaPlan* plan = nullptr;
   SpaidCudaPlanInfo plan_info{};
   SpaidCudaBuildInfo build_info{};
   int64_t peak = 0;
   const auto make_plan = [&] {
     if (plan != nullptr) api.free_plan(plan);
-    OrDie(api.plan_static_spai(matrix, nullptr, -1, &plan, &plan_info, message, sizeof(message)),
+    OrDie(api.plan_static_spai(matrix, nullptr, &pattern, &plan, &plan_info, message,
+                               sizeof(message)),
           message);
     return plan_info.ms;
   };

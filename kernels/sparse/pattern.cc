@@ -124,27 +124,6 @@ StopReason ThresholdPattern(const CscView& a, double tau, const Context& context
       kept);
 }
 
-// column_of_row of a maximum matching, made a permutation: the rows and columns that are left over
-// are paired in ascending order.
-Result<Array<int32_t>> RowPermutation(const PatternView& a, const Context& context) {
-  const Result<Array<int32_t>> matched = MaximumMatching(a, context);
-  if (!matched.ok()) return matched.status();
-  const Array<int32_t>& row_of_column = *matched;
-  Array<int32_t> column_of_row;
-  column_of_row.assign(Z(a.n_rows), -1);
-  for (int64_t j = 0; j < a.n_cols; ++j) {
-    const int32_t i = row_of_column[Z(j)];
-    if (i >= 0) column_of_row[Z(i)] = static_cast<int32_t>(j);
-  }
-  int64_t free_column = 0;
-  for (int64_t i = 0; i < a.n_rows; ++i) {
-    if (column_of_row[Z(i)] >= 0) continue;
-    while (row_of_column[Z(free_column)] >= 0) ++free_column;
-    column_of_row[Z(i)] = static_cast<int32_t>(free_column++);
-  }
-  return column_of_row;
-}
-
 // What the columns of the result are made of.
 struct Recipe {
   PatternView base;  // canonical
@@ -174,13 +153,6 @@ struct Recipe {
 
   bool trivial() const { return power == 1 && match == nullptr && !rows_of_a; }
 };
-
-Status TooLarge(int64_t at_least, int64_t limit, const std::string& what) {
-  return Status(StatusCode::kResourceExhausted, "PATTERN_TOO_LARGE",
-                "the pattern of the preconditioner would have at least " +
-                    std::to_string(at_least) + " entries, " + what + " " + std::to_string(limit) +
-                    "; use a lower power, a threshold (keep_tau), or raise the limit");
-}
 
 // Everything that a Recipe borrows.
 struct Prepared {
@@ -298,7 +270,8 @@ Result<int64_t> CountColumns(const Recipe& recipe, int64_t limit, int64_t* count
   return total.load();
 }
 
-Result<Pattern> Assemble(const Recipe& recipe, int64_t max_nnz, const Context& context) {
+Result<Pattern> Assemble(const Recipe& recipe, const PatternOptions& options,
+                         const Context& context) {
   const int64_t n = recipe.base.n_cols;
   Pattern out;
   out.n_rows = recipe.base.n_rows;
@@ -306,13 +279,8 @@ Result<Pattern> Assemble(const Recipe& recipe, int64_t max_nnz, const Context& c
   out.col_ptr.resize(Z(n) + 1);
   out.col_ptr[0] = 0;
 
-  // Without a limit of the caller the machine sets one: what could not be built is refused in
-  // words, before it is allocated.
-  const int64_t fits = recipe.trivial() && recipe.base.nnz() + n <= kAlwaysFits
-                           ? kAlwaysFits
-                           : UsableMemoryBytes() / kBytesPerPatternEntry;
-  const bool own = max_nnz > 0 && max_nnz <= fits;
-  const int64_t limit = own ? max_nnz : fits;
+  // What could not be built is refused in words, before it is allocated.
+  const PatternLimit limit = LimitPattern(recipe.base, options);
   Sets sets(recipe.base.n_rows, context.threads);
   PassProgress first_half(context.progress, 0), second_half(context.progress, 1);
   Context counting = context, filling = context;
@@ -320,11 +288,10 @@ Result<Pattern> Assemble(const Recipe& recipe, int64_t max_nnz, const Context& c
     counting.progress = &first_half;
     filling.progress = &second_half;
   }
-  const Result<int64_t> nnz = CountColumns(recipe, limit, out.col_ptr.data() + 1, counting, sets);
+  const Result<int64_t> nnz =
+      CountColumns(recipe, limit.nnz, out.col_ptr.data() + 1, counting, sets);
   if (!nnz.ok()) return nnz.status();
-  if (*nnz > limit) {
-    return TooLarge(*nnz, limit, own ? "the limit is" : "the memory of this machine holds");
-  }
+  if (*nnz > limit.nnz) return PatternTooLarge(*nnz, limit);
   int64_t before = 0;  // kept in a register: no sum waits for a store
   for (size_t k = 1; k <= Z(n); ++k) out.col_ptr[k] = before += out.col_ptr[k];
   out.row_idx.resize(Z(*nnz));
@@ -360,6 +327,23 @@ Status CheckPattern(const PatternView& a, const PatternView* user, const Pattern
   return Check(a, user, options);
 }
 
+PatternLimit LimitPattern(const PatternView& base, const PatternOptions& options) {
+  const bool small = options.power == 1 && !options.row_match && !options.ensure_row &&
+                     base.nnz() + base.n_cols <= kAlwaysFits;
+  const int64_t fits = small ? kAlwaysFits : UsableMemoryBytes() / kBytesPerPatternEntry;
+  const bool own = options.max_nnz > 0 && options.max_nnz <= fits;
+  return {own ? options.max_nnz : fits, own};
+}
+
+Status PatternTooLarge(int64_t at_least, const PatternLimit& limit) {
+  return Status(StatusCode::kResourceExhausted, "PATTERN_TOO_LARGE",
+                "the pattern of the preconditioner would have at least " +
+                    std::to_string(at_least) + " entries, " +
+                    (limit.own ? "the limit is" : "the memory of this machine holds") + " " +
+                    std::to_string(limit.nnz) +
+                    "; use a lower power, a threshold (keep_tau), or raise the limit");
+}
+
 Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
                              const PatternOptions& options, const Context& context) {
   Status status = Check(a, user, options);
@@ -374,7 +358,7 @@ Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
   }
   status = Prepare(a, base, options, context, prepared);
   if (!status.ok()) return status;
-  return Assemble(prepared.recipe, options.max_nnz, context);
+  return Assemble(prepared.recipe, options, context);
 }
 
 Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,
@@ -386,6 +370,25 @@ Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,
   if (!status.ok()) return status;
   Sets sets(a.n_rows, context.threads);
   return CountColumns(prepared.recipe, options.max_nnz, nullptr, context, sets);
+}
+
+Result<Array<int32_t>> RowPermutation(const PatternView& a, const Context& context) {
+  const Result<Array<int32_t>> matched = MaximumMatching(a, context);
+  if (!matched.ok()) return matched.status();
+  const Array<int32_t>& row_of_column = *matched;
+  Array<int32_t> column_of_row;
+  column_of_row.assign(Z(a.n_rows), -1);
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    const int32_t i = row_of_column[Z(j)];
+    if (i >= 0) column_of_row[Z(i)] = static_cast<int32_t>(j);
+  }
+  int64_t free_column = 0;
+  for (int64_t i = 0; i < a.n_rows; ++i) {
+    if (column_of_row[Z(i)] >= 0) continue;
+    while (row_of_column[Z(free_column)] >= 0) ++free_column;
+    column_of_row[Z(i)] = static_cast<int32_t>(free_column++);
+  }
+  return column_of_row;
 }
 
 Result<CscMatrix> PostFilter(const CscView& m, double delta, const Context& context) {

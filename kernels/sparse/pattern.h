@@ -45,6 +45,16 @@ Status CheckPattern(const PatternView& a, const PatternView* user, const Pattern
 Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
                              const PatternOptions& options, const Context& context);
 
+// How many entries BuildPattern may return: options.max_nnz, or what the machine's memory holds.
+struct PatternLimit {
+  int64_t nnz = 0;
+  bool own = false;  // max_nnz
+};
+// `base`: A's pattern (a threshold may make it smaller) or the user's.
+PatternLimit LimitPattern(const PatternView& base, const PatternOptions& options);
+// RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE.
+Status PatternTooLarge(int64_t at_least, const PatternLimit& limit);
+
 // nnz of what BuildPattern would return, counted without building it: scratch of O(n) per thread.
 // Pattern alone: keep_tau is checked but not applied, so the count is then an upper bound. Over a
 // set max_nnz the count ends early, with a lower bound over max_nnz. Errors: as BuildPattern.
@@ -57,6 +67,10 @@ Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,
 Result<Array<int32_t>> MaximumMatching(const PatternView& a, const Context& context);
 // The same without a stop.
 Array<int32_t> MaximumMatching(const PatternView& a);
+
+// Column matched to each row by a maximum matching; the rows and columns that it leaves over are
+// paired in ascending order: PatternOptions.row_match. Errors: stop statuses.
+Result<Array<int32_t>> RowPermutation(const PatternView& a, const Context& context);
 
 // Drops m_ij with |m_ij| < δ max_i |m_ij| of its column; the diagonal stays. 0 <= δ <= 1; no
 // re-solve. Explicit zeros are dropped for any δ > 0. Returns a new matrix, the same for any number

@@ -45,10 +45,8 @@ SpaidCudaCsc Csc(const PatternView& a, const double* values) {
   return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), values};
 }
 
-// Whether the device makes the pattern of M itself.
-bool OnDevice(const PatternView* user_pattern, const PatternOptions& options) {
-  return user_pattern == nullptr && options.power == 1 && !options.ensure_row &&
-         !options.row_match && options.max_nnz == 0;
+int32_t StopRequested(void* context) {
+  return static_cast<const Context*>(context)->stop.stop_requested() ? 1 : 0;
 }
 
 }  // namespace
@@ -89,12 +87,14 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
   auto plan = std::make_shared<StaticSpaiCudaPlan>(device);
   plan->pattern_hash = HashPattern(a, context.threads);
   plan->nnz_a = a.nnz();
-  const bool on_device = OnDevice(user_pattern, options.pattern);
-  if (!on_device) {
-    auto pattern = BuildPattern(a, user_pattern, options.pattern, context);
-    if (!pattern.ok()) return pattern.status();
-    plan->pattern = *std::move(pattern);
+  Array<int32_t> match;
+  if (options.pattern.row_match) {
+    auto permutation = RowPermutation(a, context);
+    if (!permutation.ok()) return permutation.status();
+    match = *std::move(permutation);
   }
+  const PatternLimit limit =
+      LimitPattern(user_pattern != nullptr ? *user_pattern : a, options.pattern);
   if (const StopReason reason = context.stop.Poll(); reason != StopReason::kNone) {
     return StopStatus(reason, "plan of static SPAI");
   }
@@ -107,12 +107,20 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
       api.upload_matrix(device->context(), &csc, &plan->matrix.object, message, sizeof(message));
   timings.host_to_device_ms += MsSince(start);
   if (result == kSpaidCudaOk) {
-    const SpaidCudaCsc pattern = Csc(plan->pattern, nullptr);
-    result = api.plan_static_spai(plan->matrix.object, on_device ? nullptr : &pattern,
-                                  options.pattern.keep_tau.value_or(-1), &plan->plan.object,
-                                  &plan->info, message, sizeof(message));
+    const SpaidCudaCsc base = user_pattern != nullptr ? Csc(*user_pattern, nullptr) : csc;
+    Context caller = context;
+    const SpaidCudaPatternOptions pattern{options.pattern.keep_tau.value_or(-1),
+                                          options.pattern.power,
+                                          options.pattern.ensure_row ? 1 : 0,
+                                          options.pattern.row_match ? match.data() : nullptr,
+                                          limit.nnz,
+                                          &StopRequested,
+                                          &caller};
+    result =
+        api.plan_static_spai(plan->matrix.object, user_pattern != nullptr ? &base : nullptr,
+                             &pattern, &plan->plan.object, &plan->info, message, sizeof(message));
   }
-  if (result == kSpaidCudaOk && on_device) {
+  if (result == kSpaidCudaOk) {
     start = Clock::now();
     plan->pattern.n_rows = plan->pattern.n_cols = a.n_cols;
     plan->pattern.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
@@ -123,9 +131,14 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
   }
   if (result != kSpaidCudaOk) {
     plan->matrix.locked = plan->plan.locked = true;  // freed here and now
+    if (result == kSpaidCudaStopped) {
+      return StopStatus(context.stop.Poll(), "the pattern of the preconditioner");
+    }
+    if (result == kSpaidCudaPatternTooLarge) return PatternTooLarge(plan->info.nnz_m, limit);
     return device->Failed(result, message);
   }
   timings.device_plan_ms += plan->info.ms;
+  timings.device_pattern_ms += plan->info.pattern_ms;
   timings.device_bytes = std::max(timings.device_bytes, plan->info.peak_bytes);
   return std::shared_ptr<const StaticSpaiCudaPlan>(std::move(plan));
 }
@@ -146,11 +159,12 @@ struct Progress {
   }
 };
 
-// Fills values, norms, pivots and flags of `result`.
+// Fills values, norms, pivots and flags of `result`; its pattern too, where that is no longer the
+// plan's: `compacted`.
 Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
                    const StaticSpaiOptions& options, const Context& context,
-                   StaticSpaiCudaTimings& timings, StaticSpaiResult& result,
-                   Array<uint8_t>& flags) {
+                   StaticSpaiCudaTimings& timings, StaticSpaiResult& result, Array<uint8_t>& flags,
+                   bool& compacted) {
   CudaDevice& device = *plan.device;
   const SpaidCudaInterface& api = device.api();
   char message[kCudaMessageBytes] = "";
@@ -173,6 +187,15 @@ Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
     timings.device_build_ms += info.ms;
     timings.device_bytes = std::max(timings.device_bytes, info.peak_bytes);
     start = Clock::now();
+    compacted = info.compacted != 0;
+    if (compacted) {
+      result.m.row_idx.resize(static_cast<size_t>(info.nnz_m));
+      result.m.values.resize(static_cast<size_t>(info.nnz_m));
+      done = api.download_m_pattern(m.object, result.m.col_ptr.data(), result.m.row_idx.data(),
+                                    message, sizeof(message));
+    }
+  }
+  if (done == kSpaidCudaOk) {
     done = api.download_m(m.object, result.m.values.data(), result.residual_norms.data(),
                           result.min_scaled_pivots.data(), flags.data(), message, sizeof(message));
     timings.device_to_host_ms += MsSince(start);
@@ -199,10 +222,10 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   result.min_scaled_pivots.resize(n);
   Array<uint8_t> flags;
   flags.assign(n, 0);
+  bool compacted = false;
   if (options.local_solver != LocalSolver::kQr) {
-    if (Status s = RunOnDevice(plan, a, options, context, timings, result, flags); !s.ok()) {
-      return s;
-    }
+    Status status = RunOnDevice(plan, a, options, context, timings, result, flags, compacted);
+    if (!status.ok()) return status;
   }
   const auto start = Clock::now();
   timings.host_columns = std::count(flags.begin(), flags.end(), 0);
@@ -211,7 +234,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
     return StopStatus(stopped, "build of static SPAI");
   }
   timings.host_solve_ms += MsSince(start);
-  if (options.post_filter > 0) {
+  if (options.post_filter > 0 && !compacted) {
     auto filtered =
         PostFilter(result.m, options.post_filter,
                    Context{.stop = {}, .progress = nullptr, .threads = context.threads});

@@ -1,7 +1,9 @@
 // Static SPAI on a CUDA device: the same plan, build and rebuild as static_spai.h, and the same
-// results. Patterns of powers, matchings and rows are made on the host. Local problems that the
-// device's Gram kernels do not take (too large, too ill-conditioned), and all of them where the
-// options ask for QR, are solved on the host; StaticSpaiCudaTimings counts them.
+// results. The pattern of M is made on the device, of any power; only the matching of row_match is
+// found on the host. Local problems that the device's Gram kernels do not take (too large, too
+// ill-conditioned), and all of them where the options ask for QR, are solved on the host;
+// StaticSpaiCudaTimings counts them. Where there are such columns M is post-filtered on the host,
+// else on the device.
 //
 //   auto plan = PlanStaticSpaiCuda(device, a, nullptr, options, context);
 //   auto result = BuildStaticSpaiCuda(**plan, a, options, context);
@@ -18,8 +20,9 @@ namespace spaid::kernels {
 // Milliseconds by the host's clock unless said otherwise.
 struct StaticSpaiCudaTimings {
   double host_to_device_ms = 0;
-  double device_plan_ms = 0;   // by the device's clock
-  double device_build_ms = 0;  // by the device's clock
+  double device_plan_ms = 0;     // by the device's clock
+  double device_pattern_ms = 0;  // of those, for the pattern of M
+  double device_build_ms = 0;    // by the device's clock
   double device_to_host_ms = 0;
   double host_solve_ms = 0;  // of what was left to the host
   int64_t host_columns = 0;

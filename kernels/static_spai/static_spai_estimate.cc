@@ -387,9 +387,28 @@ double LargeBytes(double n, double n2, double entries) {
   return 8 * (32 * tiles * (tiles + 1) + 13 * 8 * tiles + 4 * slots) + 8 * slots;
 }
 
+// What kernels/sparse/cuda allocates at once for the pattern of M, that included. Powers before the
+// last have no more entries than M.
+double PatternBytes(const StaticSpaiCounts& counts, const Rules& rules,
+                    const PatternOptions& options, bool user) {
+  const auto n = static_cast<double>(counts.n), nnz_a = static_cast<double>(counts.nnz_a),
+             nnz_m = static_cast<double>(counts.nnz_m);
+  const double pointers = 8 * (n + 1), base = pointers + 4 * static_cast<double>(rules.base.nnz());
+  const double match = options.row_match ? 4 * n : 0;
+  const double factor = base + 4 * n;  // E + |base|
+  const double factored = (user ? base : 0) + match + factor;
+  if (options.power == 1 && !options.row_match && !options.ensure_row) return factored;
+  const double rows = options.ensure_row ? pointers + 4 * nnz_a : 0;
+  const double powers = (options.power > 2 || (options.power > 1 && options.row_match) ? 2 : 1) *
+                        (pointers + 4 * nnz_m);
+  // Bounds, a list of columns, a bitmap.
+  return std::max(factored, factor + match + rows + powers + 8 * n + n / 8);
+}
+
 // What kernels/static_spai/cuda allocates at once, as if each column were a group and a structure
 // of its own. Blocks are rounded up, and sorts and sums want some scratch: kSlack.
-int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds) {
+int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds, double pattern_bytes,
+                    bool post_filter) {
   constexpr double kSlack = 4 << 20;
   const auto n = static_cast<double>(counts.n), nnz_a = static_cast<double>(counts.nnz_a),
              nnz_m = static_cast<double>(counts.nnz_m);
@@ -408,7 +427,10 @@ int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds) {
   // The scaled matrix; values of M; norms, pivots, flags, scales.
   const double building = 8 * nnz_a + 8 * nnz_m + (3 * 8 + 1) * n +
                           LargeBytes(n, static_cast<double>(counts.n2_max), most);
-  const double bytes = matrix + plan + std::max(planning, building) + kSlack;
+  // Values of M, norms, pivots, flags; M compacted.
+  const double filtering = post_filter ? (8 + 12) * nnz_m + (2 * 8 + 1 + 8 + 0.125) * n : 0;
+  const double bytes =
+      matrix + std::max(pattern_bytes, plan + std::max({planning, building, filtering})) + kSlack;
   return bytes < 9e18 ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
 }
 
@@ -490,7 +512,9 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   counts.plan_bytes = PlanBytes(n, counts.nnz_m, pairs);
   counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, totals.largest, counts.n2_max,
                                   ResolveThreads(context.threads), options.post_filter > 0);
-  counts.device_bytes = DeviceBytes(counts, bounds);
+  counts.device_bytes =
+      DeviceBytes(counts, bounds, PatternBytes(counts, rules, pattern, user_pattern != nullptr),
+                  options.post_filter > 0);
   return counts;
 }
 

@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 2 };
+enum { kSpaidCudaAbiVersion = 3 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -31,6 +31,7 @@ enum SpaidCudaResult {
   kSpaidCudaDeviceLost = 5,    // an error after which the device answers nothing more
   kSpaidCudaStopped = 6,       // the progress callback asked for it
   kSpaidCudaPlanMismatch = 7,  // the matrix has not the plan's pattern
+  kSpaidCudaPatternTooLarge = 8,
 };
 
 typedef struct SpaidCudaContext SpaidCudaContext;  // a device, with its stream and memory
@@ -47,6 +48,18 @@ struct SpaidCudaCsc {
   const double* values;    // nnz; null: a pattern
 };
 
+// PatternOptions (kernels/sparse/pattern.h), made ready for the device.
+struct SpaidCudaPatternOptions {
+  double keep_tau;       // < 0: none. Not read with a pattern of the user
+  int32_t power;         // >= 1
+  int32_t ensure_row;    // not 0: yes
+  const int32_t* match;  // n: the column matched to each row, a permutation; null: none
+  int64_t max_nnz;       // over it: kSpaidCudaPatternTooLarge, `nnz_m` entries at least; 0: none
+  // Called between waves of columns; may be null. Not 0: stop.
+  int32_t (*stopped)(void* caller);
+  void* caller;
+};
+
 struct SpaidCudaPlanInfo {
   int64_t nnz_m;
   int64_t groups;        // of columns with equal J
@@ -55,11 +68,12 @@ struct SpaidCudaPlanInfo {
   int64_t device_bytes;  // that the plan holds
   int64_t peak_bytes;    // of the context while it was made
   double ms;             // by the device's clock
+  double pattern_ms;     // of those, for the pattern of M
 };
 
 struct SpaidCudaBuildOptions {
   double pivot_limit;  // scaled pivot at or under which a group is left to the host
-  double post_filter;  // small entries of M become zeros
+  double post_filter;  // small entries of M become zeros, and are left out where `compacted`
   // Called between waves of groups; may be null. Not 0: stop.
   int32_t (*progress)(void* caller, int64_t done, int64_t total);
   void* caller;
@@ -68,6 +82,10 @@ struct SpaidCudaBuildOptions {
 struct SpaidCudaBuildInfo {
   double ms;  // by the device's clock
   int64_t peak_bytes;
+  int64_t nnz_m;  // entries of M on the device
+  // Not 0: M has a pattern of its own (download_m_pattern), after the post-filter; 0: the plan's.
+  // So where the post-filter is not 0, no column is left to the host, and memory suffices.
+  int32_t compacted;
 };
 
 struct SpaidCudaInterface {
@@ -94,11 +112,11 @@ struct SpaidCudaInterface {
                            size_t message_size);
   void (*free_matrix)(SpaidCudaMatrix* matrix);
 
-  // The plan of static SPAI. `pattern` of M; null: that of E + |A| where keep_tau < 0, else A's
-  // threshold pattern, which reads values. Every column of A must have an entry.
-  int32_t (*plan_static_spai)(SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* pattern,
-                              double keep_tau, SpaidCudaPlan** plan, struct SpaidCudaPlanInfo* info,
-                              char* message, size_t message_size);
+  // The plan of static SPAI. `base`: of the pattern of M in place of A's; may be null. A threshold
+  // reads A's values. Every column of A must have an entry.
+  int32_t (*plan_static_spai)(SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* base,
+                              const struct SpaidCudaPatternOptions* pattern, SpaidCudaPlan** plan,
+                              struct SpaidCudaPlanInfo* info, char* message, size_t message_size);
   void (*free_plan)(SpaidCudaPlan* plan);
   // n + 1 pointers and nnz_m rows of the pattern of M.
   int32_t (*download_pattern)(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx,
@@ -108,7 +126,10 @@ struct SpaidCudaInterface {
                                const struct SpaidCudaBuildOptions* options, SpaidCudaM** m,
                                struct SpaidCudaBuildInfo* info, char* message, size_t message_size);
   void (*free_m)(SpaidCudaM* m);
-  // nnz_m values in the plan's pattern, and for each of the n columns ‖A m_k − e_k‖₂, the smallest
+  // n + 1 pointers and nnz_m rows of an M that is compacted.
+  int32_t (*download_m_pattern)(const SpaidCudaM* m, int64_t* col_ptr, int32_t* row_idx,
+                                char* message, size_t message_size);
+  // nnz_m values, and for each of the n columns ‖A m_k − e_k‖₂, the smallest
   // scaled pivot, and flags (ColumnFlag); 0: the column is left to the host, its other figures are
   // worth nothing.
   int32_t (*download_m)(const SpaidCudaM* m, double* values, double* residual_norms, double* pivots,

@@ -4,12 +4,15 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/base/cuda/devices_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
+#include "kernels/sparse/cuda/pattern_cuda.h"
 #include "kernels/static_spai/cuda/build_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
+#include "kernels/static_spai/cuda/post_filter_cuda.h"
 
 using spaid::cuda::Check;
 using spaid::cuda::Context;
@@ -117,15 +120,26 @@ int32_t UploadValues(SpaidCudaMatrix* matrix, const double* values, char* messag
 
 void FreeMatrix(SpaidCudaMatrix* matrix) { delete matrix; }
 
-int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* pattern, double keep_tau,
-             SpaidCudaPlan** plan, SpaidCudaPlanInfo* info, char* message, size_t size) {
+int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
+             const SpaidCudaPatternOptions* options, SpaidCudaPlan** plan, SpaidCudaPlanInfo* info,
+             char* message, size_t size) {
   return Guard(message, size, [&] {
     Context& context = matrix->context;
     context.Enter();
     context.arena->ResetPeak();
     Stopwatch watch(context);
+    const auto make_pattern = [&] {
+      try {
+        return spaid::cuda::MakePattern(context, matrix->matrix, base, *options);
+      } catch (const spaid::cuda::PatternTooLarge& too_large) {
+        info->nnz_m = too_large.nnz;
+        throw;
+      }
+    };
+    spaid::cuda::DevicePattern pattern = make_pattern();
+    info->pattern_ms = watch.Stop();
     auto made = std::make_unique<SpaidCudaPlan>(
-        SpaidCudaPlan{context, spaid::cuda::MakePlan(context, matrix->matrix, pattern, keep_tau)});
+        SpaidCudaPlan{context, spaid::cuda::MakePlan(context, matrix->matrix, std::move(pattern))});
     info->ms = watch.Stop();
     const spaid::cuda::StaticSpaiPlan& own = made->plan;
     info->nnz_m = own.nnz_m;
@@ -161,6 +175,12 @@ int32_t Build(const SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
     Stopwatch watch(context);
     auto made = std::make_unique<SpaidCudaM>(
         SpaidCudaM{context, spaid::cuda::Build(context, plan->plan, matrix->matrix, *options)});
+    spaid::cuda::StaticSpaiResult& result = made->result;
+    const bool compacted = options->post_filter > 0 &&
+                           spaid::cuda::CountHostColumns(context, result) == 0 &&
+                           spaid::cuda::CompactM(context, plan->plan, options->post_filter, result);
+    info->compacted = compacted ? 1 : 0;
+    info->nnz_m = result.values.size();
     info->ms = watch.Stop();
     info->peak_bytes = context.arena->peak();
     *m = made.release();
@@ -168,6 +188,16 @@ int32_t Build(const SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
 }
 
 void FreeM(SpaidCudaM* m) { delete m; }
+
+int32_t DownloadMPattern(const SpaidCudaM* m, int64_t* col_ptr, int32_t* row_idx, char* message,
+                         size_t size) {
+  return Guard(message, size, [&] {
+    m->context.Enter();
+    m->result.m_ptr.CopyOut(col_ptr, m->result.m_ptr.size());
+    m->result.m_idx.CopyOut(row_idx, m->result.m_idx.size());
+    m->context.Synchronize();
+  });
+}
 
 int32_t DownloadM(const SpaidCudaM* m, double* values, double* residual_norms, double* pivots,
                   uint8_t* flags, char* message, size_t size) {
@@ -201,6 +231,7 @@ extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spai
       &DownloadPattern,
       &Build,
       &FreeM,
+      &DownloadMPattern,
       &DownloadM,
   };
   return &interface;

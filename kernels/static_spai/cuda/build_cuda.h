@@ -11,6 +11,9 @@ struct StaticSpaiResult {
   Buffer<double> values;  // of M, in the plan's pattern; zero in columns without a flag
   Buffer<double> residual_norms, pivots;
   Buffer<uint8_t> flags;  // ColumnFlag; 0: left to the host
+  // The pattern of `values` after CompactM (post_filter_cuda.h); empty: the plan's.
+  Buffer<int64_t> m_ptr;
+  Buffer<int32_t> m_idx;
 };
 
 // `a` has the plan's pattern, and values. Waits for the device. Polls `options.stopped` between

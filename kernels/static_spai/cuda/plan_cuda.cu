@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
-#include <cub/device/device_scan.cuh>
+#include <utility>
 
+#include "kernels/base/cuda/arrays_cuda.h"
 #include "kernels/base/cuda/hash_cuda.h"
 #include "kernels/static_spai/cuda/lanes_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
@@ -25,67 +26,6 @@ __device__ T TeamSum(T value) {
 __device__ bool TeamAll(bool value) {
   const unsigned team = 0xffu << (threadIdx.x % 32 / kTeam * kTeam);
   return (__ballot_sync(~0u, value) & team) == team;
-}
-
-__device__ bool TeamAny(bool value) {
-  const unsigned team = 0xffu << (threadIdx.x % 32 / kTeam * kTeam);
-  return (__ballot_sync(~0u, value) & team) != 0;
-}
-
-// --- The pattern of M ---
-
-struct Keep {
-  const double* values;  // null: everything
-  double tau;
-};
-
-// Entries of column j that the pattern keeps, in order, and the diagonal, to `use`.
-template <class Use>
-__device__ void ForKept(const PatternRef& a, const Keep& keep, int64_t j, const Use& use) {
-  const int64_t begin = a.col_ptr[j], end = a.col_ptr[j + 1];
-  double bound = -1;
-  if (keep.values != nullptr) {
-    double largest = 0;
-    for (int64_t p = begin; p < end; ++p) largest = fmax(largest, fabs(keep.values[p]));
-    bound = (1 - keep.tau) * largest;
-  }
-  bool diagonal = false;
-  for (int64_t p = begin; p < end; ++p) {
-    const int32_t i = a.row_idx[p];
-    if (i >= j && !diagonal) {
-      use(static_cast<int32_t>(j));
-      diagonal = true;
-    }
-    if (i != j && (keep.values == nullptr || fabs(keep.values[p]) > bound)) use(i);
-  }
-  if (!diagonal) use(static_cast<int32_t>(j));
-}
-
-// missing: 1 where a column has no diagonal entry.
-__global__ void FindMissingKernel(PatternRef a, int32_t* missing) {
-  const int64_t j = Thread() / kTeam;
-  bool found = j >= a.n;
-  if (j < a.n) {
-    for (int64_t p = a.col_ptr[j] + threadIdx.x % kTeam; p < a.col_ptr[j + 1]; p += kTeam) {
-      found = found || a.row_idx[p] == j;
-    }
-  }
-  if (!TeamAny(found)) *missing = 1;
-}
-
-__global__ void CountKeptKernel(PatternRef a, Keep keep, int64_t* counts) {
-  const int64_t j = Thread();
-  if (j > a.n) return;
-  int64_t count = 0;
-  if (j < a.n) ForKept(a, keep, j, [&](int32_t) { ++count; });
-  counts[j] = count;
-}
-
-__global__ void FillKeptKernel(PatternRef a, Keep keep, const int64_t* m_ptr, int32_t* m_idx) {
-  const int64_t j = Thread();
-  if (j >= a.n) return;
-  int32_t* to = m_idx + m_ptr[j];
-  ForKept(a, keep, j, [&](int32_t i) { *to++ = i; });
 }
 
 // --- Hashes of lists, and classes of equal ones ---
@@ -420,19 +360,6 @@ __global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t*
   }
 }
 
-// Exclusive sums in place.
-template <class T>
-void Scan(Context& context, const Buffer<T>& values, int64_t count) {
-  size_t bytes = 0;
-  Check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, values.get(), values.get(), count,
-                                      context.stream),
-        "cub::DeviceScan");
-  const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
-  Check(cub::DeviceScan::ExclusiveSum(scratch.get(), bytes, values.get(), values.get(), count,
-                                      context.stream),
-        "cub::DeviceScan");
-}
-
 // Stable, by the low `bits` of the keys.
 template <class Key>
 void Sort(Context& context, const Buffer<Key>& keys, const Buffer<Key>& sorted_keys,
@@ -448,57 +375,6 @@ void Sort(Context& context, const Buffer<Key>& keys, const Buffer<Key>& sorted_k
   sort(nullptr);
   const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
   sort(scratch.get());
-}
-
-template <class T>
-T Read(Context& context, const Buffer<T>& buffer, int64_t index) {
-  T value{};
-  buffer.CopyOut(&value, 1, index);
-  context.Synchronize();
-  return value;
-}
-
-template <class T>
-void Copy(Context& context, const Buffer<T>& from, const Buffer<T>& to, int64_t count) {
-  Check(cudaMemcpyAsync(to.get(), from.get(), static_cast<size_t>(count) * sizeof(T),
-                        cudaMemcpyDeviceToDevice, context.stream),
-        "cudaMemcpyAsync");
-}
-
-void MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user, double tau,
-                 StaticSpaiPlan& plan) {
-  plan.m_ptr = Buffer<int64_t>(context, a.n + 1);
-  if (user != nullptr) {
-    plan.nnz_m = user->nnz;
-    plan.m_idx = Buffer<int32_t>(context, user->nnz);
-    plan.m_ptr.CopyIn(user->col_ptr, a.n + 1);
-    plan.m_idx.CopyIn(user->row_idx, user->nnz);
-    return;
-  }
-  const Keep keep{tau >= 0 ? a.values.get() : nullptr, tau};
-  if (tau < 0) {
-    const Buffer<int32_t> missing(context, 1);
-    missing.Fill(0);
-    FindMissingKernel<<<Blocks(a.n * kTeam), kThreads, 0, context.stream>>>(a.pattern(),
-                                                                            missing.get());
-    CheckLaunch("FindMissingKernel");
-    if (Read(context, missing, 0) == 0) {  // the pattern of A itself
-      plan.nnz_m = a.nnz;
-      plan.m_idx = Buffer<int32_t>(context, a.nnz);
-      Copy(context, a.col_ptr, plan.m_ptr, a.n + 1);
-      Copy(context, a.row_idx, plan.m_idx, a.nnz);
-      return;
-    }
-  }
-  CountKeptKernel<<<Blocks(a.n + 1), kThreads, 0, context.stream>>>(a.pattern(), keep,
-                                                                    plan.m_ptr.get());
-  CheckLaunch("CountKeptKernel");
-  Scan(context, plan.m_ptr, a.n + 1);
-  plan.nnz_m = Read(context, plan.m_ptr, a.n);
-  plan.m_idx = Buffer<int32_t>(context, plan.nnz_m);
-  FillKeptKernel<<<Blocks(a.n), kThreads, 0, context.stream>>>(a.pattern(), keep, plan.m_ptr.get(),
-                                                               plan.m_idx.get());
-  CheckLaunch("FillKeptKernel");
 }
 
 void MakeGroups(Context& context, StaticSpaiPlan& plan) {
@@ -590,12 +466,14 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
 
 }  // namespace
 
-StaticSpaiPlan MakePlan(Context& context, const Matrix& a, const SpaidCudaCsc* user, double tau) {
+StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern) {
   StaticSpaiPlan plan;
   plan.n = a.n;
   plan.nnz_a = a.nnz;
   plan.pattern_hash = a.pattern_hash;
-  MakePattern(context, a, user, tau, plan);
+  plan.nnz_m = pattern.nnz;
+  plan.m_ptr = std::move(pattern.col_ptr);
+  plan.m_idx = std::move(pattern.row_idx);
   MakeGroups(context, plan);
 
   const int64_t n = plan.n, n_groups = plan.n_groups;

@@ -10,6 +10,7 @@
 
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
+#include "kernels/sparse/cuda/pattern_cuda.h"
 
 namespace spaid::cuda {
 
@@ -138,9 +139,8 @@ struct StaticSpaiPlan {
   int64_t device_bytes() const;
 };
 
-// `user` null: the pattern of E + |A|, or, where tau >= 0, of its threshold pattern (|a_ij| > (1 −
-// tau) max_i |a_ij|, and the diagonal). Every column of `a` must have an entry.
-StaticSpaiPlan MakePlan(Context& context, const Matrix& a, const SpaidCudaCsc* user, double tau);
+// `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too.
+StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern);
 
 // structures_cuda.cu: fills n1, chunks and the tables of all structures. `representative`: a group
 // of each structure.

@@ -1,7 +1,6 @@
 // Finds I of each structure and lays out its entries (plan_cuda.h: Structure).
-#include <algorithm>
-#include <cub/device/device_scan.cuh>
-
+#include "kernels/base/cuda/arrays_cuda.h"
+#include "kernels/base/cuda/team_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
 
 namespace spaid::cuda {
@@ -49,40 +48,6 @@ __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structu
   words[s] = fits && entries > 0
                  ? 1 + MaxChunks(entries) * (1 + Structure::kMaskWords) + entries + width
                  : 0;
-}
-
-// Threads that work on one structure: a warp, or a block.
-template <int kThreads>
-struct Team {
-  static __device__ int thread() {
-    return static_cast<int>(kThreads == 32 ? threadIdx.x % 32 : threadIdx.x);
-  }
-  static __device__ void Sync() {
-    if (kThreads == 32) {
-      __syncwarp();
-    } else {
-      __syncthreads();
-    }
-  }
-};
-
-// Bitonic, ascending; `size` a power of two.
-template <int kThreads>
-__device__ void Sort(uint32_t* keys, int size) {
-  for (int run = 2; run <= size; run *= 2) {
-    for (int step = run / 2; step > 0; step /= 2) {
-      for (int i = Team<kThreads>::thread(); i < size / 2; i += kThreads) {
-        const int low = 2 * i - (i & (step - 1)), high = low + step;
-        const bool ascending = (low & run) == 0;
-        const uint32_t x = keys[low], y = keys[high];
-        if ((x > y) == ascending) {
-          keys[low] = y;
-          keys[high] = x;
-        }
-      }
-      Team<kThreads>::Sync();
-    }
-  }
 }
 
 __device__ int LowerBound(const uint32_t* keys, int size, uint32_t key) {
@@ -248,18 +213,8 @@ void MakeTables(Context& context, const Matrix& a, const int32_t* representative
   MeasureKernel<<<(count + 256) / 256, 256, 0, context.stream>>>(in, count, plan.structures.get(),
                                                                  begin.get());
   CheckLaunch("MeasureKernel");
-  size_t bytes = 0;
-  const auto scan = [&](void* scratch) {
-    Check(cub::DeviceScan::ExclusiveSum(scratch, bytes, begin.get(), begin.get(), count + 1,
-                                        context.stream),
-          "cub::DeviceScan");
-  };
-  scan(nullptr);
-  const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
-  scan(scratch.get());
-  int64_t words = 0;
-  begin.CopyOut(&words, 1, count);
-  context.Synchronize();
+  Scan(context, begin, count + 1);
+  const int64_t words = Read(context, begin, count);
   plan.tables = Buffer<uint32_t>(context, words);
   SmallTablesKernel<<<(count + kWarps - 1) / kWarps, 32 * kWarps, 0, context.stream>>>(
       in, count, begin.get(), plan.structures.get(), plan.tables.get());
