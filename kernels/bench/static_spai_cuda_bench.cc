@@ -47,6 +47,14 @@ constexpr Problem kCrossover[] = {
     {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
 };
 
+// Patterns of powers, against the CPU's.
+constexpr Problem kPatterns[] = {
+    {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
+    {"P27_50", [] { return Laplacian27(50); }},
+    {"E80_20", [] { return Elasticity(20); }},
+    {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
+};
+
 void OrDie(int32_t result, const char* message) {
   if (result == kSpaidCudaOk) return;
   std::fprintf(stderr, "spaid_bench: %s\n", message);
@@ -160,6 +168,47 @@ void Run(benchmark::State& state, const Problem& problem, Phase phase) {
   api.free_matrix(matrix);
 }
 
+// (E + |A|)^power, A and the result resident on the device, by its clock.
+void RunPattern(benchmark::State& state, const Problem& problem, int power) {
+  const std::shared_ptr<CudaDevice>& device = Device();
+  const CscMatrix a = problem.make();
+  const SpaidCudaInterface& api = device->api();
+  char message[kCudaMessageBytes] = "";
+  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+  SpaidCudaMatrix* matrix = nullptr;
+  OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
+  const SpaidCudaPatternOptions pattern{-1, power, 0, nullptr, 0, nullptr, nullptr};
+  SpaidCudaPlanInfo info{};
+  const auto make_plan = [&] {
+    SpaidCudaPlan* plan = nullptr;
+    OrDie(api.plan_static_spai(matrix, nullptr, &pattern, &plan, &info, message, sizeof(message)),
+          message);
+    api.free_plan(plan);
+  };
+  make_plan();
+  double plan_ms = 0;
+  for (auto _ : state) {
+    make_plan();
+    plan_ms += info.ms;
+    state.SetIterationTime(info.pattern_ms * 1e-3);
+  }
+  state.counters["plan_ms"] = benchmark::Counter(plan_ms, benchmark::Counter::kAvgIterations);
+  state.counters["nnz_m"] = static_cast<double>(info.nnz_m);
+  api.free_matrix(matrix);
+}
+
+// The same on all cores.
+void RunHostPattern(benchmark::State& state, const Problem& problem, int power) {
+  const CscMatrix a = problem.make();
+  PatternOptions options;
+  options.power = power;
+  for (auto _ : state) {
+    auto pattern = BuildPattern(a, nullptr, options, {});
+    if (!pattern.ok()) OrDie(kSpaidCudaError, pattern.status().message().c_str());
+    benchmark::DoNotOptimize(pattern->row_idx.data());
+  }
+}
+
 const bool kRegistered = [] {
   if (!ListCudaDevices().available) return false;
   constexpr std::pair<const char*, Phase> kPhases[] = {
@@ -192,6 +241,24 @@ const bool kRegistered = [] {
                                  [&problem](benchmark::State& state) { RunHost(state, problem); })
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
+  }
+  for (const Problem& problem : kPatterns) {
+    for (const int power : {2, 3}) {
+      const std::string name =
+          std::string("StaticSpaiPattern/") + problem.name + "/power:" + std::to_string(power);
+      benchmark::RegisterBenchmark(
+          (name + "/cuda").c_str(),
+          [&problem, power](benchmark::State& state) { RunPattern(state, problem, power); })
+          ->Unit(benchmark::kMillisecond)
+          ->UseManualTime()
+          ->Iterations(9);
+      benchmark::RegisterBenchmark(
+          (name + "/cpu").c_str(),
+          [&problem, power](benchmark::State& state) { RunHostPattern(state, problem, power); })
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime()
+          ->Iterations(9);
+    }
   }
   return true;
 }();
