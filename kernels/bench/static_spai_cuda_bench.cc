@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <numbers>
@@ -168,6 +169,34 @@ void Run(benchmark::State& state, const Problem& problem, Phase phase) {
   api.free_matrix(matrix);
 }
 
+// Plan and build in `percent` of the memory that they take where there is plenty: where the plan's
+// tables have no room, the build makes them in waves.
+void RunWaves(benchmark::State& state, const Problem& problem, int percent) {
+  const CscMatrix a = problem.make();
+  StaticSpaiCudaTimings timings;
+  const auto build = [&](const std::shared_ptr<CudaDevice>& device) {
+    timings = {};
+    auto plan = PlanStaticSpaiCuda(device, a, nullptr, {}, {}, &timings);
+    if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
+    auto m = BuildStaticSpaiCuda(**plan, a, {}, {}, &timings);
+    if (!m.ok()) OrDie(kSpaidCudaError, m.status().message().c_str());
+  };
+  build(Device());
+  auto opened =
+      CudaDevice::Open(ListCudaDevices().devices[0], timings.device_bytes * percent / 100);
+  if (!opened.ok()) OrDie(kSpaidCudaError, opened.status().message().c_str());
+  build(*opened);
+  double plan_ms = 0;
+  for (auto _ : state) {
+    build(*opened);
+    plan_ms += timings.device_plan_ms;
+    state.SetIterationTime((timings.device_plan_ms + timings.device_build_ms) * 1e-3);
+  }
+  state.counters["plan_ms"] = benchmark::Counter(plan_ms, benchmark::Counter::kAvgIterations);
+  state.counters["in_waves"] = timings.tables_in_waves ? 1 : 0;
+  state.counters["device_peak_bytes"] = static_cast<double>(timings.device_bytes);
+}
+
 // (E + |A|)^power, A and the result resident on the device, by its clock.
 void RunPattern(benchmark::State& state, const Problem& problem, int power) {
   const std::shared_ptr<CudaDevice>& device = Device();
@@ -241,6 +270,16 @@ const bool kRegistered = [] {
                                  [&problem](benchmark::State& state) { RunHost(state, problem); })
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
+  }
+  for (const int percent : {100, 60, 40}) {
+    benchmark::RegisterBenchmark(
+        ("StaticSpaiWaves/circuit_300k/percent:" + std::to_string(percent)).c_str(),
+        [percent](benchmark::State& state) {
+          RunWaves(state, kProblems[std::size(kProblems) - 1], percent);
+        })
+        ->Unit(benchmark::kMillisecond)
+        ->UseManualTime()
+        ->Iterations(5);
   }
   for (const Problem& problem : kPatterns) {
     for (const int power : {2, 3}) {

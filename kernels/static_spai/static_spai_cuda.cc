@@ -138,6 +138,7 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
     return device->Failed(result, message);
   }
   timings.device_plan_ms += plan->info.ms;
+  timings.tables_in_waves = plan->info.in_waves != 0;
   timings.device_pattern_ms += plan->info.pattern_ms;
   timings.device_bytes = std::max(timings.device_bytes, plan->info.peak_bytes);
   return std::shared_ptr<const StaticSpaiCudaPlan>(std::move(plan));

@@ -26,6 +26,8 @@ struct StaticSpaiCudaTimings {
   double device_to_host_ms = 0;
   double host_solve_ms = 0;  // of what was left to the host
   int64_t host_columns = 0;
+  // The plan's gather tables have no room beside the build: each build makes them again, in waves.
+  bool tables_in_waves = false;
   int64_t device_bytes = 0;  // at once, at most, over plan and build
 };
 

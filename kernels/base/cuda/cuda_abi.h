@@ -69,6 +69,8 @@ struct SpaidCudaPlanInfo {
   int64_t peak_bytes;    // of the context while it was made
   double ms;             // by the device's clock
   double pattern_ms;     // of those, for the pattern of M
+  int64_t table_bytes;   // of the gather tables of all structures
+  int32_t in_waves;      // not 0: those have no room, and each build makes them in waves of groups
 };
 
 struct SpaidCudaBuildOptions {

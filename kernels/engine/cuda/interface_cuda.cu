@@ -149,6 +149,8 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
         own.class_begin[spaid::cuda::kClasses] - own.class_begin[spaid::cuda::kHostClass];
     info->device_bytes = own.device_bytes();
     info->peak_bytes = context.arena->peak();
+    info->table_bytes = own.table_bytes;
+    info->in_waves = own.in_waves ? 1 : 0;
     *plan = made.release();
   });
 }

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "kernels/static_spai/cuda/build_cuda.h"
 #include "kernels/static_spai/cuda/gram_cuda.h"
 #include "kernels/static_spai/cuda/lanes_cuda.h"
+#include "kernels/static_spai/cuda/table_waves_cuda.h"
 
 namespace spaid::cuda {
 namespace {
@@ -57,14 +59,18 @@ struct Wave {
   int32_t begin, count;
 };
 
-std::vector<Wave> Waves(const StaticSpaiPlan& plan) {
+// `tables`: may be null.
+std::vector<Wave> Waves(const StaticSpaiPlan& plan, const TableWaves* tables) {
   std::vector<Wave> waves;
   for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first
     const int32_t grain = c < 2 * kWarpSizes ? kWarpWave
                           : c < kLargeClass  ? kBlockWave
                                              : kLargeWave;
-    for (int32_t at = plan.class_begin[c]; at < plan.class_begin[c + 1]; at += grain) {
-      waves.push_back({c, at, std::min(grain, plan.class_begin[c + 1] - at)});
+    const int32_t end = plan.class_begin[c + 1];
+    for (int32_t at = plan.class_begin[c], count = 0; at < end; at += count) {
+      count = std::min(grain, end - at);
+      if (tables != nullptr) count = tables->Count(at, count);
+      waves.push_back({c, at, count});
     }
   }
   return waves;
@@ -88,7 +94,9 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
       plan.n, a.col_ptr.get(), a.values.get(), scale.get(), scaled.get());
   CheckLaunch("ScaleColumnsKernel");
 
-  const std::vector<Wave> waves = Waves(plan);
+  std::optional<TableWaves> tables;
+  if (plan.in_waves) tables.emplace(context, plan, a);
+  const std::vector<Wave> waves = Waves(plan, tables ? &*tables : nullptr);
   const Buffer<int32_t> queues(context, static_cast<int64_t>(waves.size()));
   queues.Fill(0);
   GramArgs args{};
@@ -115,6 +123,7 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
     args.groups = plan.order.get() + wave.begin;
     args.count = wave.count;
     args.next = queues.get() + w;
+    if (tables) tables->Make(wave.begin, wave.count, args);
     if (wave.size_class == kLargeClass) {
       LaunchLargeGram(context, plan.large, a.row_idx.get(), plan.n, args);
     } else if (wave.size_class < 2 * kWarpSizes) {
@@ -124,7 +133,7 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
     }
     done += wave.count;
     const bool full =
-        wave.count == kWarpWave || wave.count == kBlockWave || wave.count == kLargeWave;
+        tables || wave.count == kWarpWave || wave.count == kBlockWave || wave.count == kLargeWave;
     if (!full || options.progress == nullptr) continue;
     context.Synchronize();
     if (options.progress(options.caller, done, plan.n_groups) != 0) {

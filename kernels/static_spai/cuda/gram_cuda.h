@@ -36,6 +36,8 @@ struct GramArgs {
 // Solves args.count groups of one class (ClassOf in plan_cuda.cu) with a persistent grid.
 void LaunchWarpGram(const Context& context, int tiles, bool wide, const GramArgs& args);
 void LaunchBlockGram(const Context& context, int tiles, const GramArgs& args);
+// Bytes of work space that one block of the next needs.
+int64_t LargeGramBytes(const LargestLocal& largest, int64_t n);
 // `a_rows`: row_idx of A, of n columns. Takes its work space from the arena.
 void LaunchLargeGram(Context& context, const LargestLocal& largest, const int32_t* a_rows,
                      int64_t n, const GramArgs& args);

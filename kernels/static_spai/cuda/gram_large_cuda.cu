@@ -350,14 +350,22 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+int64_t DoublesOf(const LargestLocal& largest, int64_t n) {
+  return TileDoubles(largest.n2) + Padded(largest.n2) * (1 + 3 * kMaxWidth) +
+         Slots(largest, n) * kMaxWidth;
+}
+
 }  // namespace
+
+int64_t LargeGramBytes(const LargestLocal& largest, int64_t n) {
+  return 8 * DoublesOf(largest, n) + 8 * Slots(largest, n);
+}
 
 void LaunchLargeGram(Context& context, const LargestLocal& largest, const int32_t* a_rows,
                      int64_t n, const GramArgs& args) {
   const int64_t tile_doubles = TileDoubles(largest.n2), padded = Padded(largest.n2);
   const int64_t slots = Slots(largest, n);
-  const int64_t doubles = tile_doubles + padded * (1 + 3 * kMaxWidth) + slots * kMaxWidth;
-  const int64_t bytes = doubles * 8 + slots * 8;
+  const int64_t doubles = DoublesOf(largest, n), bytes = LargeGramBytes(largest, n);
   // As many blocks as there is room for, one at least.
   const int64_t room = (context.arena->limit() - context.arena->used() - 2 * Arena::kGrain) / bytes;
   const auto blocks = static_cast<int>(std::clamp<int64_t>(

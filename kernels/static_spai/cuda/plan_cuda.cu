@@ -252,7 +252,7 @@ __global__ void NameStructuresKernel(int32_t n_groups, const int32_t* copy_of,
 }
 
 __device__ int ClassOf(int64_t n2, int32_t width, const Structure& structure) {
-  if (structure.chunks == 0 || n2 > kMaxColumns) {
+  if (structure.entries == 0 || n2 > kMaxColumns) {
     const bool large =
         n2 > 0 && n2 <= kMaxLargeColumns && structure.all_entries <= kMaxLargeEntries;
     return large ? kLargeClass : kHostClass;
@@ -280,7 +280,8 @@ struct LaneSizes {
   int32_t entries[kMaxLaneColumns + 1];  // of one structure, at most
 };
 
-// size[s]: |J| of structure s where it is solved one thread a group, else a number over those.
+// size[s]: |J| of structure s where it is solved one thread a group, else a number over those. No
+// structure is where `tables` is null.
 __global__ void ChooseLanesKernel(GroupRef groups, int32_t n_structures,
                                   const Structure* structures, const uint32_t* tables,
                                   const int32_t* representative, const int32_t* uses, uint8_t* size,
@@ -290,9 +291,9 @@ __global__ void ChooseLanesKernel(GroupRef groups, int32_t n_structures,
   const Structure& structure = structures[s];
   const int32_t k = groups.members[groups.group_ptr[representative[s]]];
   const int64_t n2 = groups.m.col_ptr[k + 1] - groups.m.col_ptr[k];
-  const bool chosen = uses[s] >= kLanes && structure.width == 1 && structure.entries > 0 &&
-                      structure.entries <= kMaxLaneEntries && n2 <= kMaxLaneColumns &&
-                      tables[structure.targets()] != kNoRow;
+  const bool chosen = tables != nullptr && uses[s] >= kLanes && structure.width == 1 &&
+                      structure.entries > 0 && structure.entries <= kMaxLaneEntries &&
+                      n2 <= kMaxLaneColumns && tables[structure.targets()] != kNoRow;
   if (chosen) {
     atomicAdd(&sizes->structures[n2], 1);
     atomicMax(&sizes->entries[n2], structure.entries);
@@ -358,6 +359,11 @@ __global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t*
   if (threadIdx.x < kClasses && own[threadIdx.x] > 0) {
     atomicAdd(&counts[threadIdx.x], own[threadIdx.x]);
   }
+}
+
+__global__ void FillWordsKernel(int32_t n_structures, const Structure* structures, int64_t* words) {
+  const int64_t s = Thread();
+  if (s <= n_structures) words[s] = s < n_structures ? structures[s].words() : 0;
 }
 
 // Stable, by the low `bits` of the keys.
@@ -464,6 +470,20 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
   for (int c = 0; c < kClasses; ++c) plan.class_begin[c + 1] = plan.class_begin[c] + in_class[c];
 }
 
+// Whether `bytes` of tables have room beside all else of the plan and of a build.
+bool HaveRoom(const Context& context, const Matrix& a, const StaticSpaiPlan& plan, int64_t bytes,
+              int64_t planning_only, const LargestLocal& large) {
+  constexpr int64_t kRounding = 1 << 20;  // blocks, and the scratch of sorts
+  const int64_t n_groups = plan.n_groups;
+  const int64_t kept = (4 + 60) * n_groups;       // the order; tables and numbers of lanes
+  const int64_t ordering = kept + 40 * n_groups;  // keys, uses, the sorts' copies of both
+  const int64_t large_bytes = large.n2 > 0 ? LargeGramBytes(large, plan.n) : 0;
+  const int64_t building = kept - planning_only + 8 * plan.nnz_m + 25 * plan.n + large_bytes +
+                           (a.values.size() > 0 ? 8 : 16) * a.nnz;
+  return bytes + std::max(ordering, building) + kRounding <=
+         context.arena->limit() - context.arena->used();
+}
+
 }  // namespace
 
 StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern) {
@@ -508,14 +528,33 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern
   plan.n_structures = Read(context, number, n_groups);
   plan.structure_of = Buffer<int32_t>(context, n_groups);
   plan.structures = Buffer<Structure>(context, plan.n_structures);
-  const Buffer<int32_t> representative(context, plan.n_structures);
+  Buffer<int32_t> representative(context, plan.n_structures);
   NameStructuresKernel<<<Blocks(n_groups), kThreads, 0, context.stream>>>(
       plan.n_groups, copy_of.get(), is_first.get(), number.get(), plan.structure_of.get(),
       representative.get());
   CheckLaunch("NameStructuresKernel");
-  MakeTables(context, a, representative.get(), plan);
-
+  {
+    const Buffer<LargestLocal> large(context, 1);
+    large.Fill(0);
+    MeasureStructures(context, a, representative.get(), plan, large.get());
+    const Buffer<int64_t> begin(context, plan.n_structures + 1);
+    FillWordsKernel<<<Blocks(plan.n_structures + 1), kThreads, 0, context.stream>>>(
+        plan.n_structures, plan.structures.get(), begin.get());
+    CheckLaunch("FillWordsKernel");
+    Scan(context, begin, plan.n_structures + 1);
+    LargestLocal largest;
+    large.CopyOut(&largest, 1);
+    const int64_t words = Read(context, begin, plan.n_structures);
+    plan.table_bytes = 4 * words;
+    const int64_t planning_only = 4 * n + 12 * n_groups + 12 * int64_t{plan.n_structures};
+    plan.in_waves = !HaveRoom(context, a, plan, plan.table_bytes, planning_only, largest);
+    if (!plan.in_waves) {
+      plan.tables = MakeTables(context, a, plan, representative.get(), nullptr, plan.n_structures,
+                               begin.get(), words, plan.structures.get());
+    }
+  }
   OrderGroups(context, a, groups, representative.get(), plan);
+  if (plan.in_waves) plan.representative = std::move(representative);
   return plan;
 }
 
@@ -524,8 +563,8 @@ int64_t StaticSpaiPlan::device_bytes() const {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
   return bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) + bytes(structure_of) +
-         bytes(structures) + bytes(tables) + bytes(order) + bytes(lane_tables) + bytes(lane_begin) +
-         bytes(lane_tasks);
+         bytes(structures) + bytes(tables) + bytes(representative) + bytes(order) +
+         bytes(lane_tables) + bytes(lane_begin) + bytes(lane_tasks);
 }
 
 }  // namespace spaid::cuda

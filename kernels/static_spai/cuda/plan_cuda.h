@@ -59,6 +59,11 @@ struct Structure {
   int32_t width = 0;
   int64_t all_entries = 0;  // of Â, whether there is a table or not
 
+  // Of its table, at most: I is not known before it is made.
+  __host__ __device__ int64_t words() const {
+    const int64_t most = (int64_t{entries} + kChunkRows - 1) / kChunkRows;
+    return entries > 0 ? 1 + most * (1 + kMaskWords) + entries + width : 0;
+  }
   __host__ __device__ int64_t list() const { return table + chunks + 1 + chunks * kMaskWords; }
   __host__ __device__ int64_t targets() const { return list() + entries; }
   static constexpr int kMaskWords = kChunkRows / 8;
@@ -122,6 +127,11 @@ struct StaticSpaiPlan {
   Buffer<int32_t> structure_of;  // of each group
   Buffer<Structure> structures;
   Buffer<uint32_t> tables;
+  // The tables have no room beside what a build needs: each build makes them, in waves of groups
+  // (table_waves_cuda.h), and no structure is solved one thread a group.
+  bool in_waves = false;
+  int64_t table_bytes = 0;         // of all tables
+  Buffer<int32_t> representative;  // a group of each structure; only for waves
   Buffer<int32_t> order;  // groups: those of each lane structure, then by class; else ascending
   int32_t class_begin[kClasses + 1] = {};
   LargestLocal large;  // of kLargeClass
@@ -142,9 +152,15 @@ struct StaticSpaiPlan {
 // `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too.
 StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern);
 
-// structures_cuda.cu: fills n1, chunks and the tables of all structures. `representative`: a group
-// of each structure.
-void MakeTables(Context& context, const Matrix& a, const int32_t* representative,
-                StaticSpaiPlan& plan);
+// structures_cuda.cu, with a group of each structure in `representative`.
+// Fills plan.structures but for n1, chunks and table, and `large` with the largest local problem
+// that has no table and is not left to the host.
+void MeasureStructures(Context& context, const Matrix& a, const int32_t* representative,
+                       StaticSpaiPlan& plan, LargestLocal* large);
+// The tables of structures which[0, count), null: all of plan.structures; that of the i-th has the
+// words from begin[i] to begin[i + 1], all of them `words`. Fills n1, chunks and table.
+Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiPlan& plan,
+                            const int32_t* representative, const int32_t* which, int32_t count,
+                            const int64_t* begin, int64_t words, Structure* structures);
 
 }  // namespace spaid::cuda

@@ -1,5 +1,4 @@
 // Finds I of each structure and lays out its entries (plan_cuda.h: Structure).
-#include "kernels/base/cuda/arrays_cuda.h"
 #include "kernels/base/cuda/team_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
 
@@ -17,23 +16,17 @@ struct Input {
   const int32_t* representative;
 };
 
-__device__ int64_t MaxChunks(int64_t entries) { return (entries + kChunkRows - 1) / kChunkRows; }
-
-// Sizes of each structure, and the words of its table, at most. Those too large for the Gram
-// kernels get none.
+// Sizes of each structure. Those too large for shared memory get no table.
 __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structures,
-                              int64_t* words) {
+                              LargestLocal* large) {
   const int64_t s = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (s > n_structures) return;
-  if (s == n_structures) {
-    words[s] = 0;
-    return;
-  }
+  if (s >= n_structures) return;
   const int32_t g = in.representative[s];
   const int32_t begin = in.group_ptr[g], width = in.group_ptr[g + 1] - begin;
   const int32_t k = in.members[begin];
   int64_t entries = 0;
-  bool fits = in.m.col_ptr[k + 1] - in.m.col_ptr[k] <= kMaxColumns;
+  const int64_t n2 = in.m.col_ptr[k + 1] - in.m.col_ptr[k];
+  bool fits = n2 <= kMaxColumns;
   for (int64_t p = in.m.col_ptr[k]; p < in.m.col_ptr[k + 1]; ++p) {
     const int32_t j = in.m.row_idx[p];
     const int64_t length = in.a.col_ptr[j + 1] - in.a.col_ptr[j];
@@ -45,9 +38,10 @@ __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structu
   structure.entries = fits ? static_cast<int32_t>(entries) : 0;
   structure.width = width;
   structures[s] = structure;
-  words[s] = fits && entries > 0
-                 ? 1 + MaxChunks(entries) * (1 + Structure::kMaskWords) + entries + width
-                 : 0;
+  if (structure.entries == 0 && n2 <= kMaxLargeColumns && entries <= kMaxLargeEntries) {
+    atomicMax(reinterpret_cast<long long*>(&large->n2), static_cast<long long>(n2));
+    atomicMax(reinterpret_cast<long long*>(&large->entries), static_cast<long long>(entries));
+  }
 }
 
 __device__ int LowerBound(const uint32_t* keys, int size, uint32_t key) {
@@ -180,52 +174,61 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
 }
 
 __global__ void __launch_bounds__(32 * kWarps)
-    SmallTablesKernel(Input in, int32_t n_structures, const int64_t* begin, Structure* structures,
-                      uint32_t* tables) {
+    SmallTablesKernel(Input in, const int32_t* which, int32_t count, const int64_t* begin,
+                      Structure* structures, uint32_t* tables) {
   __shared__ Scratch<kSmallEntries> scratch[kWarps];
   const int warp = static_cast<int>(threadIdx.x / 32);
-  const int64_t s = int64_t{blockIdx.x} * kWarps + warp;
-  if (s >= n_structures) return;
+  const int64_t i = int64_t{blockIdx.x} * kWarps + warp;
+  if (i >= count) return;
+  const int32_t s = which != nullptr ? which[i] : static_cast<int32_t>(i);
   const int32_t entries = structures[s].entries;
   if (entries == 0 || entries > kSmallEntries) return;
-  MakeTable<32>(in, static_cast<int32_t>(s), begin[s], structures, tables, scratch[warp]);
+  MakeTable<32>(in, s, begin[i], structures, tables, scratch[warp]);
 }
 
 constexpr int kBlockThreads = 256;
 
 __global__ void __launch_bounds__(kBlockThreads)
-    LargeTablesKernel(Input in, const int64_t* begin, Structure* structures, uint32_t* tables) {
+    LargeTablesKernel(Input in, const int32_t* which, const int64_t* begin, Structure* structures,
+                      uint32_t* tables) {
   extern __shared__ char memory[];
-  const auto s = static_cast<int32_t>(blockIdx.x);
+  const auto i = static_cast<int32_t>(blockIdx.x);
+  const int32_t s = which != nullptr ? which[i] : i;
   if (structures[s].entries <= kSmallEntries) return;
-  MakeTable<kBlockThreads>(in, s, begin[s], structures, tables,
+  MakeTable<kBlockThreads>(in, s, begin[i], structures, tables,
                            *reinterpret_cast<Scratch<kMaxEntries>*>(memory));
+}
+
+Input InputOf(const Matrix& a, const StaticSpaiPlan& plan, const int32_t* representative) {
+  return {a.pattern(), plan.pattern(), plan.members.get(), plan.group_ptr.get(), representative};
 }
 
 }  // namespace
 
-void MakeTables(Context& context, const Matrix& a, const int32_t* representative,
-                StaticSpaiPlan& plan) {
-  const Input in{a.pattern(), plan.pattern(), plan.members.get(), plan.group_ptr.get(),
-                 representative};
+void MeasureStructures(Context& context, const Matrix& a, const int32_t* representative,
+                       StaticSpaiPlan& plan, LargestLocal* large) {
   const int32_t count = plan.n_structures;
-  const Buffer<int64_t> begin(context, count + 1);
-  MeasureKernel<<<(count + 256) / 256, 256, 0, context.stream>>>(in, count, plan.structures.get(),
-                                                                 begin.get());
+  MeasureKernel<<<(count + 255) / 256, 256, 0, context.stream>>>(
+      InputOf(a, plan, representative), count, plan.structures.get(), large);
   CheckLaunch("MeasureKernel");
-  Scan(context, begin, count + 1);
-  const int64_t words = Read(context, begin, count);
-  plan.tables = Buffer<uint32_t>(context, words);
+}
+
+Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiPlan& plan,
+                            const int32_t* representative, const int32_t* which, int32_t count,
+                            const int64_t* begin, int64_t words, Structure* structures) {
+  const Input in = InputOf(a, plan, representative);
+  Buffer<uint32_t> tables(context, words);
   SmallTablesKernel<<<(count + kWarps - 1) / kWarps, 32 * kWarps, 0, context.stream>>>(
-      in, count, begin.get(), plan.structures.get(), plan.tables.get());
+      in, which, count, begin, structures, tables.get());
   CheckLaunch("SmallTablesKernel");
   constexpr int kShared = static_cast<int>(sizeof(Scratch<kMaxEntries>));
   Check(
       cudaFuncSetAttribute(LargeTablesKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
       "cudaFuncSetAttribute");
-  LargeTablesKernel<<<count, kBlockThreads, kShared, context.stream>>>(
-      in, begin.get(), plan.structures.get(), plan.tables.get());
+  LargeTablesKernel<<<count, kBlockThreads, kShared, context.stream>>>(in, which, begin, structures,
+                                                                       tables.get());
   CheckLaunch("LargeTablesKernel");
+  return tables;
 }
 
 }  // namespace spaid::cuda

@@ -288,6 +288,7 @@ TEST_F(GpuPattern, AnArenaOfTheEstimatedSizeSuffices) {
       auto built = BuildStaticSpaiCuda(**plan, c.a, options, {}, &timings);
       ASSERT_TRUE(built.ok()) << what << ": " << built.status().message();
       EXPECT_LE(timings.device_bytes, counts->device_bytes) << what;
+      EXPECT_FALSE(timings.tables_in_waves) << what;
     }
   }
 }
@@ -351,6 +352,64 @@ TEST_F(GpuPattern, ThePostFilterIsTheHosts) {
         }
       }
     }
+  }
+}
+
+// --- Waves ---
+
+// Irregular matrices, whose tables are nearly all that a plan holds, in less and less memory.
+TEST_F(GpuPattern, TablesWithoutRoomAreMadeInWaves) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    int power;
+  };
+  const Case cases[] = {
+      {"irregular", oracle::RandomIrregular(20000, 12, 1), 1},
+      {"irregular, power 2", oracle::RandomIrregular(3000, 5, 2), 2},
+      {"large problems", oracle::RandomIrregular(4000, 40, 3), 1},
+  };
+  for (const Case& c : cases) {
+    const StaticSpaiOptions options = With(LocalSolver::kGram, c.power);
+    StaticSpaiCudaTimings whole;
+    const StaticSpaiResult m = BuildOn(device_, c.a, options, &whole);
+    EXPECT_FALSE(whole.tables_in_waves) << c.name;
+    int in_waves = 0;
+    for (const int percent : {90, 75, 60, 50, 40, 30, 20, 10, 5}) {
+      const std::string what = std::string(c.name) + ", " + std::to_string(percent) + " %";
+      const int64_t limit = whole.device_bytes * percent / 100;
+      const auto device = OpenDevice(limit);
+      StaticSpaiCudaTimings timings;
+      auto plan = PlanStaticSpaiCuda(device, c.a, nullptr, options, {}, &timings);
+      auto gpu = plan.ok() ? BuildStaticSpaiCuda(**plan, c.a, options, {}, &timings)
+                           : Result<StaticSpaiResult>(plan.status());
+      if (!gpu.ok()) {
+        EXPECT_EQ(gpu.status().reason(), "DEVICE_OUT_OF_MEMORY") << what;
+        EXPECT_NE(gpu.status().message().find("--device-memory"), std::string::npos) << what;
+        EXPECT_TRUE(device->Probe().ok()) << what;
+        continue;
+      }
+      EXPECT_LE(timings.device_bytes, limit) << what;
+      in_waves += timings.tables_in_waves ? 1 : 0;
+      ASSERT_TRUE(gpu->m.col_ptr == m.m.col_ptr) << what;
+      ASSERT_TRUE(gpu->m.row_idx == m.m.row_idx) << what;
+      EXPECT_EQ(timings.host_columns, whole.host_columns) << what;
+      for (size_t p = 0; p < m.m.values.size(); ++p) {
+        ASSERT_NEAR(gpu->m.values[p], m.m.values[p], 1e-10 * std::abs(m.m.values[p]) + 1e-13)
+            << what << ", entry " << p;
+      }
+      if (!timings.tables_in_waves) continue;
+      // The plan stays what it was.
+      auto again = BuildStaticSpaiCuda(**plan, c.a, options, {}, &timings);
+      ASSERT_TRUE(again.ok()) << what << ": " << again.status().message();
+      EXPECT_TRUE(SameBits(again->m.values, gpu->m.values)) << what;
+      StopSource source;
+      source.Request(StopReason::kCancelled);
+      auto stopped = BuildStaticSpaiCuda(**plan, c.a, options, {.stop = source.token()});
+      ASSERT_FALSE(stopped.ok()) << what;
+      EXPECT_EQ(stopped.status().code(), StatusCode::kCancelled) << what;
+    }
+    EXPECT_GE(in_waves, 1) << c.name;
   }
 }
 
