@@ -569,7 +569,8 @@ DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc*
       Copy(context, a.col_ptr, factor.col_ptr, a.n + 1);
       Copy(context, a.row_idx, factor.row_idx, a.nnz);
     }
-    context.Synchronize();  // what came from the host has arrived
+    // What comes from the host must have arrived when the caller has it back.
+    if (user != nullptr || options.match != nullptr) context.Synchronize();
   }
   const int64_t factor_nnz = factor.col_ptr.size() > 0 ? factor.nnz : a.nnz;
   const PatternRef by = factor.col_ptr.size() > 0 ? factor.ref() : a.pattern();

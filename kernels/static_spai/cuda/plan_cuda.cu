@@ -361,11 +361,6 @@ __global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t*
   }
 }
 
-__global__ void FillWordsKernel(int32_t n_structures, const Structure* structures, int64_t* words) {
-  const int64_t s = Thread();
-  if (s <= n_structures) words[s] = s < n_structures ? structures[s].words() : 0;
-}
-
 // Stable, by the low `bits` of the keys.
 template <class Key>
 void Sort(Context& context, const Buffer<Key>& keys, const Buffer<Key>& sorted_keys,
@@ -470,18 +465,28 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
   for (int c = 0; c < kClasses; ++c) plan.class_begin[c + 1] = plan.class_begin[c] + in_class[c];
 }
 
-// Whether `bytes` of tables have room beside all else of the plan and of a build.
-bool HaveRoom(const Context& context, const Matrix& a, const StaticSpaiPlan& plan, int64_t bytes,
-              int64_t planning_only, const LargestLocal& large) {
+// Whether the tables have no room beside all else of the plan and of a build. `planning_only`:
+// bytes that are gone when it is built.
+bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
+               const StaticSpaiPlan& plan, int64_t planning_only) {
+  // Smaller tables cost no more than what is counted too high here, and waves spare nothing.
+  constexpr int64_t kWorthWaves = 4 << 20;
   constexpr int64_t kRounding = 1 << 20;  // blocks, and the scratch of sorts
+  if (plan.table_bytes < kWorthWaves) return false;
   const int64_t n_groups = plan.n_groups;
-  const int64_t kept = (4 + 60) * n_groups;       // the order; tables and numbers of lanes
-  const int64_t ordering = kept + 40 * n_groups;  // keys, uses, the sorts' copies of both
-  const int64_t large_bytes = large.n2 > 0 ? LargeGramBytes(large, plan.n) : 0;
-  const int64_t building = kept - planning_only + 8 * plan.nnz_m + 25 * plan.n + large_bytes +
-                           (a.values.size() > 0 ? 8 : 16) * a.nnz;
-  return bytes + std::max(ordering, building) + kRounding <=
-         context.arena->limit() - context.arena->used();
+  const int64_t lanes = std::min<int64_t>(plan.n_structures, n_groups / kLanes);
+  const auto lane_bytes = lanes * (static_cast<int64_t>(sizeof(LaneTable)) + 8);
+  const int64_t kept = 4 * n_groups + lane_bytes;  // the order, and all of the lanes
+  const int64_t ordering = kept + 40 * n_groups;   // keys, uses, the sorts' copies of both
+  const int64_t building =
+      kept - planning_only + 8 * plan.nnz_m + 25 * plan.n + (a.values.size() > 0 ? 8 : 16) * a.nnz;
+  const int64_t room =
+      context.arena->limit() - context.arena->used() - plan.table_bytes - kRounding;
+  const LargestLocal most{kMaxLargeColumns, kMaxLargeEntries};
+  if (std::max(ordering, building + LargeGramBytes(most, plan.n)) <= room) return false;
+  const LargestLocal large = FindLargest(context, a, representative, plan);
+  const int64_t work_space = large.n2 > 0 ? LargeGramBytes(large, plan.n) : 0;
+  return std::max(ordering, building + work_space) > room;
 }
 
 }  // namespace
@@ -534,20 +539,13 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern
       representative.get());
   CheckLaunch("NameStructuresKernel");
   {
-    const Buffer<LargestLocal> large(context, 1);
-    large.Fill(0);
-    MeasureStructures(context, a, representative.get(), plan, large.get());
     const Buffer<int64_t> begin(context, plan.n_structures + 1);
-    FillWordsKernel<<<Blocks(plan.n_structures + 1), kThreads, 0, context.stream>>>(
-        plan.n_structures, plan.structures.get(), begin.get());
-    CheckLaunch("FillWordsKernel");
+    MeasureStructures(context, a, representative.get(), plan, begin.get());
     Scan(context, begin, plan.n_structures + 1);
-    LargestLocal largest;
-    large.CopyOut(&largest, 1);
     const int64_t words = Read(context, begin, plan.n_structures);
     plan.table_bytes = 4 * words;
-    const int64_t planning_only = 4 * n + 12 * n_groups + 12 * int64_t{plan.n_structures};
-    plan.in_waves = !HaveRoom(context, a, plan, plan.table_bytes, planning_only, largest);
+    plan.in_waves = NeedWaves(context, a, representative.get(), plan,
+                              4 * n + 12 * n_groups + 12 * int64_t{plan.n_structures});
     if (!plan.in_waves) {
       plan.tables = MakeTables(context, a, plan, representative.get(), nullptr, plan.n_structures,
                                begin.get(), words, plan.structures.get());

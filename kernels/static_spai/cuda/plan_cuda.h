@@ -153,10 +153,13 @@ struct StaticSpaiPlan {
 StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern);
 
 // structures_cuda.cu, with a group of each structure in `representative`.
-// Fills plan.structures but for n1, chunks and table, and `large` with the largest local problem
-// that has no table and is not left to the host.
+// Fills plan.structures but for n1, chunks and table, and words[s] with what the table of each
+// takes at most (n_structures + 1, the last one 0).
 void MeasureStructures(Context& context, const Matrix& a, const int32_t* representative,
-                       StaticSpaiPlan& plan, LargestLocal* large);
+                       StaticSpaiPlan& plan, int64_t* words);
+// The largest local problem that has no table and is not left to the host; after MeasureStructures.
+LargestLocal FindLargest(Context& context, const Matrix& a, const int32_t* representative,
+                         const StaticSpaiPlan& plan);
 // The tables of structures which[0, count), null: all of plan.structures; that of the i-th has the
 // words from begin[i] to begin[i + 1], all of them `words`. Fills n1, chunks and table.
 Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiPlan& plan,

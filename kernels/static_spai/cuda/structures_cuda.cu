@@ -1,4 +1,5 @@
 // Finds I of each structure and lays out its entries (plan_cuda.h: Structure).
+#include "kernels/base/cuda/arrays_cuda.h"
 #include "kernels/base/cuda/team_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
 
@@ -16,17 +17,21 @@ struct Input {
   const int32_t* representative;
 };
 
-// Sizes of each structure. Those too large for shared memory get no table.
+// Sizes of each structure, and the words of its table, at most. Those too large for shared memory
+// get none.
 __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structures,
-                              LargestLocal* large) {
+                              int64_t* words) {
   const int64_t s = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (s >= n_structures) return;
+  if (s > n_structures) return;
+  if (s == n_structures) {
+    words[s] = 0;
+    return;
+  }
   const int32_t g = in.representative[s];
   const int32_t begin = in.group_ptr[g], width = in.group_ptr[g + 1] - begin;
   const int32_t k = in.members[begin];
   int64_t entries = 0;
-  const int64_t n2 = in.m.col_ptr[k + 1] - in.m.col_ptr[k];
-  bool fits = n2 <= kMaxColumns;
+  bool fits = in.m.col_ptr[k + 1] - in.m.col_ptr[k] <= kMaxColumns;
   for (int64_t p = in.m.col_ptr[k]; p < in.m.col_ptr[k + 1]; ++p) {
     const int32_t j = in.m.row_idx[p];
     const int64_t length = in.a.col_ptr[j + 1] - in.a.col_ptr[j];
@@ -38,10 +43,19 @@ __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structu
   structure.entries = fits ? static_cast<int32_t>(entries) : 0;
   structure.width = width;
   structures[s] = structure;
-  if (structure.entries == 0 && n2 <= kMaxLargeColumns && entries <= kMaxLargeEntries) {
-    atomicMax(reinterpret_cast<long long*>(&large->n2), static_cast<long long>(n2));
-    atomicMax(reinterpret_cast<long long*>(&large->entries), static_cast<long long>(entries));
-  }
+  words[s] = structure.words();
+}
+
+// The largest of what has no table and is not left to the host.
+__global__ void FindLargestKernel(Input in, int32_t n_structures, const Structure* structures,
+                                  LargestLocal* large) {
+  const int64_t s = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (s >= n_structures || structures[s].entries > 0) return;
+  const int32_t k = in.members[in.group_ptr[in.representative[s]]];
+  const int64_t n2 = in.m.col_ptr[k + 1] - in.m.col_ptr[k], entries = structures[s].all_entries;
+  if (n2 > kMaxLargeColumns || entries > kMaxLargeEntries) return;
+  atomicMax(reinterpret_cast<long long*>(&large->n2), static_cast<long long>(n2));
+  atomicMax(reinterpret_cast<long long*>(&large->entries), static_cast<long long>(entries));
 }
 
 __device__ int LowerBound(const uint32_t* keys, int size, uint32_t key) {
@@ -206,11 +220,22 @@ Input InputOf(const Matrix& a, const StaticSpaiPlan& plan, const int32_t* repres
 }  // namespace
 
 void MeasureStructures(Context& context, const Matrix& a, const int32_t* representative,
-                       StaticSpaiPlan& plan, LargestLocal* large) {
+                       StaticSpaiPlan& plan, int64_t* words) {
   const int32_t count = plan.n_structures;
-  MeasureKernel<<<(count + 255) / 256, 256, 0, context.stream>>>(
-      InputOf(a, plan, representative), count, plan.structures.get(), large);
+  MeasureKernel<<<(count + 256) / 256, 256, 0, context.stream>>>(
+      InputOf(a, plan, representative), count, plan.structures.get(), words);
   CheckLaunch("MeasureKernel");
+}
+
+LargestLocal FindLargest(Context& context, const Matrix& a, const int32_t* representative,
+                         const StaticSpaiPlan& plan) {
+  const Buffer<LargestLocal> large(context, 1);
+  large.Fill(0);
+  const int32_t count = plan.n_structures;
+  FindLargestKernel<<<(count + 255) / 256, 256, 0, context.stream>>>(
+      InputOf(a, plan, representative), count, plan.structures.get(), large.get());
+  CheckLaunch("FindLargestKernel");
+  return Read(context, large, 0);
 }
 
 Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiPlan& plan,
