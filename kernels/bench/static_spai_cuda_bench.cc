@@ -271,7 +271,7 @@ const bool kRegistered = [] {
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
   }
-  for (const int percent : {100, 60, 50}) {
+  for (const int percent : {100, 60}) {
     benchmark::RegisterBenchmark(
         ("StaticSpaiWaves/circuit_300k/percent:" + std::to_string(percent)).c_str(),
         [percent](benchmark::State& state) {
