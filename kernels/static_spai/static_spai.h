@@ -23,20 +23,14 @@
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/sparse/pattern.h"
+#include "kernels/static_spai/local_solver.h"
 
 namespace spaid::kernels {
-
-// How the local problems are solved.
-//   kQr:   Householder QR of Â (n1 x n2).
-//   kGram: Cholesky of the scaled ÂᵀÂ with corrected steps. QR rescues the columns whose scaled
-//          pivot falls under `gram_pivot_limit`, whose Gram matrix shows itself too
-//          ill-conditioned, or whose corrections do not die out.
-//   kAuto: per column, whichever costs less by the measured model; accuracy as for kGram.
-enum class LocalSolver { kAuto, kQr, kGram };
 
 struct StaticSpaiOptions {
   PatternOptions pattern;
   LocalSolver local_solver = LocalSolver::kAuto;
+  ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
   double post_filter = 0;           // δ of PostFilter; 0: keep everything
   double gram_pivot_limit = 1e-10;  // scaled pivot (unit diagonal) that sends to QR at once
 };

@@ -155,8 +155,12 @@ Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
   const SpaidCudaInterface& api = device.api();
   char message[kCudaMessageBytes] = "";
   Progress progress{context, a.n_cols};
-  const SpaidCudaBuildOptions build_options{options.gram_pivot_limit, options.post_filter,
-                                            &Progress::Report, &progress};
+  const SpaidCudaBuildOptions build_options{options.gram_pivot_limit,
+                                            options.post_filter,
+                                            static_cast<int32_t>(options.local_solver),
+                                            static_cast<int32_t>(options.thread_strategy),
+                                            &Progress::Report,
+                                            &progress};
   SpaidCudaBuildInfo info{};
   const auto lock = device.Lock();
   Handle<SpaidCudaM> m(plan.device, &SpaidCudaInterface::free_m);
@@ -171,6 +175,10 @@ Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
   if (done == kSpaidCudaStopped) return StopStatus(context.stop.Poll(), "build of static SPAI");
   if (done == kSpaidCudaOk) {
     timings.device_build_ms += info.ms;
+    timings.rescued_groups = info.rescued_groups;
+    timings.thread_strategy = static_cast<ThreadStrategy>(info.thread_strategy);
+    timings.qr_ms = info.qr_ms;
+    timings.predicted_qr_ms = info.predicted_qr_ms;
     timings.device_bytes = std::max(timings.device_bytes, info.peak_bytes);
     start = Clock::now();
     done = api.download_m(m.object, result.m.values.data(), result.residual_norms.data(),
@@ -199,10 +207,8 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   result.min_scaled_pivots.resize(n);
   Array<uint8_t> flags;
   flags.assign(n, 0);
-  if (options.local_solver != LocalSolver::kQr) {
-    if (Status s = RunOnDevice(plan, a, options, context, timings, result, flags); !s.ok()) {
-      return s;
-    }
+  if (Status s = RunOnDevice(plan, a, options, context, timings, result, flags); !s.ok()) {
+    return s;
   }
   const auto start = Clock::now();
   timings.host_columns = std::count(flags.begin(), flags.end(), 0);

@@ -81,6 +81,33 @@ struct Context {
   Arena* arena = nullptr;  // owned; after the stream
 };
 
+// Milliseconds between its making and Stop(), by the device's clock.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const Context& context) : stream_(context.stream) {
+    Check(cudaEventCreate(&begin_), "cudaEventCreate");
+    Check(cudaEventCreate(&end_), "cudaEventCreate");
+    Check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+  }
+  ~Stopwatch() {
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (end_ != nullptr) cudaEventDestroy(end_);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  double Stop() {
+    float ms = 0;
+    Check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+    Check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    Check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
+    return ms;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
 // `size` elements of T on the device, uninitialised.
 template <class T>
 class Buffer {

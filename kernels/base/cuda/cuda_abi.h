@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 2 };
+enum { kSpaidCudaAbiVersion = 3 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -60,6 +60,8 @@ struct SpaidCudaPlanInfo {
 struct SpaidCudaBuildOptions {
   double pivot_limit;  // scaled pivot at or under which a group is left to the host
   double post_filter;  // small entries of M become zeros
+  int32_t local_solver;     // LocalSolver (static_spai.h): 0 AUTO, 1 QR, 2 GRAM
+  int32_t thread_strategy;  // ThreadStrategy (thread_groups.h), of the QR kernels
   // Called between waves of groups; may be null. Not 0: stop.
   int32_t (*progress)(void* caller, int64_t done, int64_t total);
   void* caller;
@@ -68,6 +70,11 @@ struct SpaidCudaBuildOptions {
 struct SpaidCudaBuildInfo {
   double ms;  // by the device's clock
   int64_t peak_bytes;
+  // Where QR was asked for: what the thread groups of problems with at most 128 columns took and
+  // were predicted to take, and the ThreadStrategy that was chosen.
+  double qr_ms, predicted_qr_ms;
+  int32_t thread_strategy;
+  int64_t rescued_groups;  // that the Gram path gave up and QR solved, or left to the host
 };
 
 struct SpaidCudaInterface {

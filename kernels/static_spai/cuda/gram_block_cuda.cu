@@ -74,7 +74,7 @@ class BlockGroup {
     Prepare();
     FormGram();
     const TileFactor<kWarps> factor = Factored();
-    if (!factor.Factor() || !factor.WellConditioned(memory_.step[0])) return;
+    if (!factor.Factor() || !factor.WellConditioned(memory_.step[0])) return Refuse();
     if (warp_ < group_.width) {
       double* const x = memory_.x[warp_];
       for (int a = lane_; a < kSize; a += 32) x[a] = memory_.rhs[warp_][a];
@@ -97,6 +97,11 @@ class BlockGroup {
   }
 
  private:
+  // What a rescue will say of the try.
+  __device__ void Refuse() const {
+    if (thread_ < group_.width) args_.pivots[group_.members[thread_]] = memory_.factor.pivot;
+  }
+
   __device__ void Prepare() {
     for (int a = thread_; a < kSize; a += kThreads) {
       const bool own = a < group_.n2;
@@ -372,7 +377,7 @@ class BlockGroup {
       }
       fine = fine && sqrt(squared[t]) <= checks::kWorthlessResidual;
     }
-    if (__syncthreads_and(fine ? 1 : 0) == 0) return;
+    if (__syncthreads_and(fine ? 1 : 0) == 0) return Refuse();
     if (args_.post_filter > 0) {
       if (warp_ < group_.width) Filter(warp_);
       Residuals(squared);

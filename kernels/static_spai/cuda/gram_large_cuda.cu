@@ -66,7 +66,7 @@ class LargeGroup {
     FormGram();
     const TileFactor<kWarps> factor(memory_.tiles, memory_.diagonal, n2_, args_.pivot_limit,
                                     shared_.factor);
-    if (!factor.Factor() || !factor.WellConditioned(memory_.step)) return;
+    if (!factor.Factor() || !factor.WellConditioned(memory_.step)) return Refuse();
     if (warp_ < width_) {
       for (int a = lane_; a < memory_.padded; a += 32) X(warp_)[a] = Rhs(warp_)[a];
       __syncwarp();
@@ -88,6 +88,11 @@ class LargeGroup {
   }
 
  private:
+  // What a rescue will say of the try.
+  __device__ void Refuse() const {
+    if (thread_ < width_) args_.pivots[members_[thread_]] = shared_.factor.pivot;
+  }
+
   __device__ double* X(int t) const { return memory_.x + t * memory_.padded; }
   __device__ double* Step(int t) const { return memory_.step + t * memory_.padded; }
   __device__ double* Rhs(int t) const { return memory_.rhs + t * memory_.padded; }
@@ -279,7 +284,7 @@ class LargeGroup {
       }
       fine = fine && sqrt(squared[t]) <= checks::kWorthlessResidual;
     }
-    if (__syncthreads_and(fine ? 1 : 0) == 0) return;
+    if (__syncthreads_and(fine ? 1 : 0) == 0) return Refuse();
     if (args_.post_filter > 0) {
       if (warp_ < width_) Filter(warp_);
       __syncthreads();

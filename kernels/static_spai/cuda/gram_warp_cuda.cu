@@ -36,7 +36,7 @@ class WarpGroup {
   __device__ void Solve() {
     Prepare();
     FormGram();
-    if (!Factor() || !WellConditioned()) return;
+    if (!Factor() || !WellConditioned()) return Refuse();
     double x[kWidth], squared[kWidth];
 #pragma unroll
     for (int t = 0; t < kWidth; ++t) x[t] = rhs_[t];
@@ -56,6 +56,11 @@ class WarpGroup {
   }
 
  private:
+  // What a rescue will say of the try.
+  __device__ void Refuse() const {
+    if (lane_ < group_.width) args_.pivots[group_.members[lane_]] = pivot_;
+  }
+
   __device__ void Prepare() {
     if (lane_ < kSize) {
       const bool own = lane_ < group_.n2;
@@ -347,7 +352,7 @@ class WarpGroup {
     for (int t = 0; t < kWidth; ++t) {
       m[t] = own ? x[t] * memory_.scale[lane_] : 0;
       const bool fine = isfinite(m[t]) && sqrt(squared[t]) <= checks::kWorthlessResidual;
-      if (t < group_.width && !__all_sync(kAllLanes, fine)) return;
+      if (t < group_.width && !__all_sync(kAllLanes, fine)) return Refuse();
     }
     if (args_.post_filter > 0) {
 #pragma unroll

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
@@ -111,6 +112,8 @@ struct LargestLocal {
   int64_t n2 = 0, entries = 0;
 };
 
+struct QrPlan;  // qr_cuda.h
+
 struct StaticSpaiPlan {
   int64_t n = 0, nnz_a = 0, nnz_m = 0;
   uint64_t pattern_hash = 0;  // of A
@@ -133,6 +136,8 @@ struct StaticSpaiPlan {
   Buffer<LaneTable> lane_tables;
   Buffer<int32_t> lane_begin;  // lane_structures + 1, into order
   Buffer<int32_t> lane_tasks;  // lane_structures + 1: the first warp's work of each
+
+  mutable std::shared_ptr<const QrPlan> qr;  // made by the first build that asks for QR
 
   PatternRef pattern() const { return {n, m_ptr.get(), m_idx.get()}; }
   int64_t device_bytes() const;
