@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -14,6 +15,9 @@
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/problems.h"
+#ifdef SPAID_BENCH_BASELINE
+#include "kernels/bench/cuda/baseline_cuda.h"
+#endif
 #include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
@@ -224,6 +228,36 @@ void RunTune(benchmark::State& state, const Tune& tune) {
   state.counters["predicted_ms"] = timings.predicted_qr_ms;
 }
 
+#ifdef SPAID_BENCH_BASELINE
+// The paper's kernels, plainly; their M against ours.
+void RunYardstick(benchmark::State& state, const Problem& problem) {
+  const CscMatrix a = problem.make();
+  Array<double> m(a.row_idx.size());
+  BaselineTimes times;
+  for (auto _ : state) {
+    times = {};
+    const std::string failed = RunBaseline(a.n_cols, a.col_ptr.data(), a.row_idx.data(),
+                                           a.values.data(), int64_t{8} << 30, m.data(), &times);
+    OrDie(failed.empty() ? kSpaidCudaOk : kSpaidCudaError, failed.c_str());
+    state.SetIterationTime(times.total_ms() * 1e-3);
+  }
+  auto plan = PlanStaticSpaiCuda(Device(), a, nullptr, {}, {});
+  if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
+  auto ours = BuildStaticSpaiCuda(**plan, a, {}, {});
+  if (!ours.ok()) OrDie(kSpaidCudaError, ours.status().message().c_str());
+  double largest = 0, difference = 0;
+  for (size_t p = 0; p < m.size(); ++p) {
+    largest = std::max(largest, std::abs(m[p]));
+    difference = std::max(difference, std::abs(m[p] - ours->m.values[p]));
+  }
+  state.counters["find_ms"] = times.find_ms;
+  state.counters["build_ms"] = times.build_ms;
+  state.counters["qr_ms"] = times.qr_ms;
+  state.counters["solve_ms"] = times.solve_ms;
+  state.counters["difference"] = difference / largest;
+}
+#endif
+
 const bool kRegistered = [] {
   if (!ListCudaDevices().available) return false;
   constexpr std::pair<const char*, Phase> kPhases[] = {
@@ -255,6 +289,15 @@ const bool kRegistered = [] {
         ->UseRealTime()
         ->Iterations(5);
   }
+#ifdef SPAID_BENCH_BASELINE
+  for (const Problem& problem : kProblems) {
+    benchmark::RegisterBenchmark((std::string("StaticSpaiBaseline/") + problem.name).c_str(),
+                                 [&problem](benchmark::State& state) { RunYardstick(state, problem); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseManualTime()
+        ->Iterations(1);
+  }
+#endif
   for (const Tune& tune : kTunes) {
     const std::string name = "StaticSpaiTune/s:" + std::to_string(tune.s) +
                              "/n2:" + std::to_string(tune.n2) + "/n1:" + std::to_string(tune.n1);

@@ -73,6 +73,8 @@ struct StaticSpaiQuality {
   int64_t zero_columns = 0, first_zero_column = -1;       // m_k = 0: k not in I_k
   int64_t non_finite_columns = 0, first_non_finite = -1;  // set to 0 and counted
   double min_scaled_pivot = 1;
+  // Where a CUDA device solved by QR: kConstant or kVariable, as chosen; else kAuto.
+  ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
 };
 
 struct StaticSpaiResult {

@@ -225,6 +225,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
     result.m = std::move(filtered).value();
   }
   Summarise(flags, a.nnz(), context.threads, result);
+  result.quality.thread_strategy = timings.thread_strategy;
   return result;
 }
 

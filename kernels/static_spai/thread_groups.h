@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "kernels/static_spai/local_solver.h"
 #include "kernels/static_spai/thread_groups_tuning.h"
@@ -63,15 +64,23 @@ struct QrSize {
 
 // Predicted milliseconds of the QR kernels with groups of 2^s threads for all problems, or of each
 // problem's own size. Problems without a table (plan_cuda.h) cost the same in both and are left out.
-inline double PredictUs(const QrWork& work, int s, bool spill) {
-  if (work.problems == 0) return 0;
+inline double PredictWorkUs(const QrWork& work, int s, bool spill) {
   namespace tuning = thread_groups_tuning;
   const tuning::QrCost& cost = tuning::kCosts[spill ? 1 : 0][s];
-  const double ns = cost.problem * static_cast<double>(work.problems) +
-                    cost.chunk * static_cast<double>(work.chunks) +
-                    cost.step * static_cast<double>(work.steps);
-  // At the end the device is empty but for the longest problems.
-  return tuning::kLaunchUs + ns * 1e-3 + tuning::kStepUs * static_cast<double>(work.longest);
+  return 1e-3 * (cost.problem * static_cast<double>(work.problems) +
+                 cost.chunk * static_cast<double>(work.chunks) +
+                 cost.step * static_cast<double>(work.steps) +
+                 tuning::kEntryNs * static_cast<double>(work.entries));
+}
+
+// Launches run side by side: either the device is busy with all of them, or waits for the longest
+// problem.
+inline double PredictMs(int launches, double work_us, int64_t longest) {
+  namespace tuning = thread_groups_tuning;
+  if (launches == 0) return 0;
+  const double waiting = tuning::kStepUs * static_cast<double>(longest);
+  return 1e-3 * (tuning::kBuildUs + tuning::kLaunchUs * launches +
+                 (work_us > waiting ? work_us : waiting));
 }
 
 inline double PredictConstantMs(const QrSize (&sizes)[kGroupSizes], int s) {
@@ -80,15 +89,24 @@ inline double PredictConstantMs(const QrSize (&sizes)[kGroupSizes], int s) {
     fit.Add(sizes[own].fit);
     (own < s ? fit : spill).Add(sizes[own].spill);
   }
-  return 1e-3 * (PredictUs(fit, s, false) + PredictUs(spill, s, true));
+  return PredictMs((fit.problems > 0 ? 1 : 0) + (spill.problems > 0 ? 1 : 0),
+                   PredictWorkUs(fit, s, false) + PredictWorkUs(spill, s, true),
+                   fit.longest > spill.longest ? fit.longest : spill.longest);
 }
 
 inline double PredictVariableMs(const QrSize (&sizes)[kGroupSizes]) {
+  int launches = 0;
   double us = 0;
+  int64_t longest = 0;
   for (int s = 0; s < kGroupSizes; ++s) {
-    us += PredictUs(sizes[s].fit, s, false) + PredictUs(sizes[s].spill, s, true);
+    for (const QrWork* work : {&sizes[s].fit, &sizes[s].spill}) {
+      if (work->problems == 0) continue;
+      ++launches;
+      us += PredictWorkUs(*work, s, work == &sizes[s].spill);
+      if (longest < work->longest) longest = work->longest;
+    }
   }
-  return 1e-3 * us;
+  return PredictMs(launches, us, longest);
 }
 
 }  // namespace spaid::kernels

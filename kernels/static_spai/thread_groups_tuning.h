@@ -1,5 +1,5 @@
 // Measured times of the QR kernels on one H100 80GB HBM3 (qr_cuda.h): `spaid_bench
-// --benchmark_filter=StaticSpaiQr` prints what they are fitted to. They choose between S1 and S2,
+// --benchmark_filter=StaticSpaiTune` prints what the costs are fitted to. They choose between S1 and S2,
 // no more. Devices without figures of their own use these.
 #pragma once
 
@@ -33,7 +33,9 @@ inline constexpr QrCost kCosts[2][9] = {
      {25, 17, 1.75}},
 };
 
-inline constexpr double kLaunchUs = 5;    // a launch
-inline constexpr double kStepUs = 0.5;    // a column of Â eliminated, where nothing else runs
+inline constexpr double kEntryNs = 0.025;  // an entry of Â put in its place, twice
+inline constexpr double kBuildUs = 15;     // whatever there is to do
+inline constexpr double kLaunchUs = 5;     // a launch
+inline constexpr double kStepUs = 0.75;    // a step of a problem that all wait for
 
 }  // namespace spaid::kernels::thread_groups_tuning

@@ -78,7 +78,33 @@ struct Context {
   const int ordinal;
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;
+  static constexpr int kBranches = 4;
+  cudaStream_t branches[kBranches] = {};  // class Branches
+  cudaEvent_t event = nullptr;
   Arena* arena = nullptr;  // owned; after the stream
+
+ private:
+  void DestroyStreams() noexcept;
+};
+
+// Work that may run beside other work of the context, on streams that start where its stream is and
+// that it waits for in the end. Memory that the work uses must be allocated before Fork, and outlive
+// this object.
+class Branches {
+ public:
+  explicit Branches(const Context& context) : context_(context) {}
+  ~Branches() { Join(); }
+  Branches(const Branches&) = delete;
+  Branches& operator=(const Branches&) = delete;
+
+  // A stream that follows all that the context's stream has been given so far; the i-th of kBranches,
+  // in turn.
+  cudaStream_t Fork(int i);
+  void Join() noexcept;
+
+ private:
+  const Context& context_;
+  bool forked_[Context::kBranches] = {};
 };
 
 // Milliseconds between its making and Stop(), by the device's clock.

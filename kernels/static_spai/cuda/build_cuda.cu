@@ -90,12 +90,15 @@ class Queues {
   int64_t taken_ = 0;
 };
 
-// Calls launch(begin, count) for [begin, end) in waves of `grain`.
+// Calls launch(begin, count) for [begin, end) in waves of `grain`. A full wave is waited for, with
+// all that runs beside it.
 template <class Launch>
-void InWaves(int32_t begin, int32_t end, int32_t grain, Waves& waves, const Launch& launch) {
+void InWaves(int32_t begin, int32_t end, int32_t grain, Branches& branches, Waves& waves,
+             const Launch& launch) {
   for (int32_t at = begin; at < end; at += grain) {
     const int32_t count = std::min(grain, end - at);
     launch(at, count);
+    if (count == grain) branches.Join();
     waves.Done(count, count == grain);
   }
 }
@@ -115,18 +118,23 @@ void BuildGram(Context& context, const StaticSpaiPlan& plan, const Matrix& a, Gr
     launches += WaveCount(plan.class_begin[c + 1] - plan.class_begin[c], GramGrain(c));
   }
   Queues queues(context, launches);
-  for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first
-    InWaves(plan.class_begin[c], plan.class_begin[c + 1], GramGrain(c), waves,
+  const int32_t large_count = plan.class_begin[kHostClass] - plan.class_begin[kLargeClass];
+  const LargeGram large = large_count > 0 ? LargeGram(context, plan.large, plan.n, large_count)
+                                          : LargeGram();
+  Branches branches(context);
+  for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first: they take longest
+    const cudaStream_t stream = branches.Fork(c);
+    InWaves(plan.class_begin[c], plan.class_begin[c + 1], GramGrain(c), branches, waves,
             [&](int32_t begin, int32_t count) {
               args.groups = plan.order.get() + begin;
               args.count = count;
               args.next = queues.Next();
               if (c == kLargeClass) {
-                LaunchLargeGram(context, plan.large, a.row_idx.get(), plan.n, args);
+                large.Launch(stream, a.row_idx.get(), args);
               } else if (c < 2 * kWarpSizes) {
-                LaunchWarpGram(context, c / 2 + 1, c % 2 != 0, args);
+                LaunchWarpGram(context, stream, c / 2 + 1, c % 2 != 0, args);
               } else {
-                LaunchBlockGram(context, BlockSize(c - 2 * kWarpSizes) / 8, args);
+                LaunchBlockGram(context, stream, BlockSize(c - 2 * kWarpSizes) / 8, args);
               }
             });
   }
@@ -145,13 +153,16 @@ void LaunchThreadGroups(Context& context, const StaticSpaiPlan& plan, const QrPl
   int64_t heads = 0;
   for (const QrLaunch& launch : launches) heads += WaveCount(launch.count, grain(launch));
   Queues queues(context, heads);
+  Branches branches(context);
+  int i = 0;
   for (const QrLaunch& launch : launches) {
-    InWaves(launch.begin, launch.begin + launch.count, grain(launch), waves,
+    const cudaStream_t stream = launches.size() > 1 ? branches.Fork(i++) : context.stream;
+    InWaves(launch.begin, launch.begin + launch.count, grain(launch), branches, waves,
             [&](int32_t begin, int32_t count) {
               args.groups = launch.order + begin;
               args.count = count;
               args.next = queues.Next();
-              LaunchQr(context, launch, flags, args);
+              LaunchQr(context, stream, launch, flags, args);
             });
   }
 }
@@ -167,7 +178,8 @@ void BuildQr(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   info.predicted_qr_ms = PredictMs(*plan.qr, chosen);
   const int32_t large = plan.class_begin[kLargeClass];
   Queues queues(context, WaveCount(plan.class_begin[kHostClass] - large, kLargeWave));
-  InWaves(large, plan.class_begin[kHostClass], kLargeWave, waves,
+  Branches branches(context);
+  InWaves(large, plan.class_begin[kHostClass], kLargeWave, branches, waves,
           [&](int32_t begin, int32_t count) {
             args.groups = plan.order.get() + begin;
             args.count = count;

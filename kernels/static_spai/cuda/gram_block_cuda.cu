@@ -432,7 +432,7 @@ __global__ void __launch_bounds__(kThreads, kTiles <= 11 ? 4 : 2) BlockGramKerne
 }
 
 template <int kTiles>
-void Launch(const Context& context, const GramArgs& args) {
+void Launch(const Context& context, cudaStream_t stream, const GramArgs& args) {
   constexpr int kShared = static_cast<int>(sizeof(BlockMemory<kTiles>));
   const auto kernel = BlockGramKernel<kTiles>;
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
@@ -441,22 +441,23 @@ void Launch(const Context& context, const GramArgs& args) {
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, kShared),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   kernel<<<std::min(blocks * context.multiprocessors, args.count), kThreads, kShared,
-           context.stream>>>(args);
+           stream>>>(args);
   CheckLaunch("BlockGramKernel");
 }
 
 }  // namespace
 
-void LaunchBlockGram(const Context& context, int tiles, const GramArgs& args) {
+void LaunchBlockGram(const Context& context, cudaStream_t stream, int tiles,
+                     const GramArgs& args) {
   switch (tiles) {
     case 6:
-      return Launch<6>(context, args);
+      return Launch<6>(context, stream, args);
     case 8:
-      return Launch<8>(context, args);
+      return Launch<8>(context, stream, args);
     case 11:
-      return Launch<11>(context, args);
+      return Launch<11>(context, stream, args);
     case 16:
-      return Launch<16>(context, args);
+      return Launch<16>(context, stream, args);
     default:
       throw Failure(kSpaidCudaError, "no block kernel for " + std::to_string(tiles) + " tiles");
   }

@@ -357,21 +357,24 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void LaunchLargeGram(Context& context, const LargestLocal& largest, const int32_t* a_rows,
-                     int64_t n, const GramArgs& args) {
-  const int64_t tile_doubles = TileDoubles(largest.n2), padded = Padded(largest.n2);
-  const int64_t slots = Slots(largest, n);
-  const int64_t doubles = tile_doubles + padded * (1 + 3 * kMaxWidth) + slots * kMaxWidth;
-  const int64_t bytes = doubles * 8 + slots * 8;
-  // As many blocks as there is room for, one at least.
+LargeGram::LargeGram(Context& context, const LargestLocal& largest, int64_t n, int32_t count)
+    : tile_doubles_(TileDoubles(largest.n2)),
+      padded_(Padded(largest.n2)),
+      slots_(Slots(largest, n)) {
+  const int64_t doubles = tile_doubles_ + padded_ * (1 + 3 * kMaxWidth) + slots_ * kMaxWidth;
+  const int64_t bytes = doubles * 8 + slots_ * 8;
+  // One block at least.
   const int64_t room = (context.arena->limit() - context.arena->used() - 2 * Arena::kGrain) / bytes;
-  const auto blocks = static_cast<int>(std::clamp<int64_t>(
-      room, 1, std::min<int64_t>(args.count, int64_t{2} * context.multiprocessors)));
-  const Buffer<double> memory(context, blocks * doubles);
-  const Buffer<int32_t> table(context, blocks * 2 * slots);
-  LargeGramKernel<<<blocks, kThreads, 0, context.stream>>>(args, a_rows, memory.get(), tile_doubles,
-                                                           padded, table.get(),
-                                                           static_cast<uint32_t>(slots - 1));
+  blocks_ = static_cast<int>(std::clamp<int64_t>(
+      room, 1, std::min<int64_t>(count, int64_t{2} * context.multiprocessors)));
+  memory_ = Buffer<double>(context, blocks_ * doubles);
+  table_ = Buffer<int32_t>(context, blocks_ * 2 * slots_);
+}
+
+void LargeGram::Launch(cudaStream_t stream, const int32_t* a_rows, const GramArgs& args) const {
+  LargeGramKernel<<<blocks_, kThreads, 0, stream>>>(args, a_rows, memory_.get(), tile_doubles_,
+                                                    padded_, table_.get(),
+                                                    static_cast<uint32_t>(slots_ - 1));
   CheckLaunch("LargeGramKernel");
 }
 

@@ -25,7 +25,8 @@ struct Slot {
   __host__ __device__ int from() const { return x() + (columns - capacity) * capacity; }
   __host__ __device__ int reflector() const { return from() + capacity; }
   __host__ __device__ int sums() const { return reflector() + 4; }
-  __host__ __device__ int words() const { return sums() + kMaxWidth; }
+  __host__ __device__ int tails() const { return sums() + kMaxWidth; }
+  __host__ __device__ int words() const { return tails() + kMaxWidth; }
   __host__ __device__ int doubles() const { return (words() + 2 + 1) / 2 * 2; }
 };
 
@@ -58,6 +59,7 @@ class QrGroup {
         from_(reinterpret_cast<const double**>(memory + qr.slot.from())),
         reflector_(memory + qr.slot.reflector()),
         sums_(memory + qr.slot.sums()),
+        tails_(memory + qr.slot.tails()),
         words_(reinterpret_cast<int*>(memory + qr.slot.words())) {
     active_ = active && group_.chunks > 0 && (columns_ <= q_) == kRegisters;
     chunks_ = active_ ? group_.chunks : 0;
@@ -100,6 +102,9 @@ class QrGroup {
     for (int a = rank_; a < n2_; a += q_) from_[a] = args_.a_values + args_.a_ptr[group_.j[a]];
     const int size = n2_ * columns_ - n2_ * (n2_ - 1) / 2;
     for (int i = rank_; i < size; i += q_) r_[i] = 0;
+    for (int t = rank_; t < group_.width; t += q_) {
+      tails_[t] = group_.targets[t] == kNoRow ? 1 : 0;  // a row that Â has not
+    }
     if (rank_ == 0) words_[0] = 1;  // of full rank
     Sync();
   }
@@ -217,6 +222,7 @@ class QrGroup {
       }
       row += columns_ - j - 1;
     }
+    if (mine && c >= n2_) tails_[c - n2_] += squared;
   }
 
   __device__ double SquaredColumn(int c, int rows) const {
@@ -231,7 +237,7 @@ class QrGroup {
 
   __device__ void EliminateShared(int rows, bool own) {
     if (own) {
-      for (int c = rank_; c < n2_; c += q_) squares_[c] = SquaredColumn(c, rows);
+      for (int c = rank_; c < columns_; c += q_) squares_[c] = SquaredColumn(c, rows);
     }
     int row = 0;
     for (int j = 0; j < most_n2_; ++j) {
@@ -270,6 +276,10 @@ class QrGroup {
         }
       }
       row += columns_ - j - 1;
+    }
+    if (!own) return;
+    for (int t = 0; t < group_.width; ++t) {
+      if ((n2_ + t) % q_ == rank_) tails_[t] += squares_[n2_ + t];
     }
   }
 
@@ -350,7 +360,7 @@ class QrGroup {
       for (int a = rank_; a < n2_; a += q_) {
         if (!isfinite(M(t, a))) words_[0] = 0;
       }
-      if (rank_ == 0 && !(sqrt(sums_[t]) <= checks::kWorthlessResidual)) words_[0] = 0;
+      if (rank_ == 0 && !Minimal(sums_[t], tails_[t])) words_[0] = 0;
     }
     Sync();
     if (args_.post_filter > 0) {
@@ -401,6 +411,7 @@ class QrGroup {
   const double** const from_;
   double* const reflector_;  // v_1 and tau of this step and of the one before
   double* const sums_;
+  double* const tails_;  // of Qᵀe, squared, beyond R: ‖Âx − e‖² at the minimum
   int* const words_;  // whether the solution is good
   bool active_;
   int chunks_, n2_, most_chunks_, most_n2_;
@@ -441,7 +452,8 @@ __global__ void __launch_bounds__(kernels::kMaxGroupThreads) QrKernel(QrArgs qr)
 
 }  // namespace
 
-void LaunchQr(const Context& context, const QrLaunch& launch, uint8_t flags, const GramArgs& args) {
+void LaunchQr(const Context& context, cudaStream_t stream, const QrLaunch& launch, uint8_t flags,
+              const GramArgs& args) {
   QrArgs qr{args, {}, 1 << launch.s, flags};
   qr.slot.capacity = launch.n2_max;
   qr.slot.columns = launch.n2_max + launch.width_max;
@@ -456,7 +468,7 @@ void LaunchQr(const Context& context, const QrLaunch& launch, uint8_t flags, con
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   const int needed = (args.count + slots - 1) / slots;
   kernel<<<std::max(1, std::min(blocks * context.multiprocessors, needed)), threads, bytes,
-           context.stream>>>(qr);
+           stream>>>(qr);
   CheckLaunch("QrKernel");
 }
 

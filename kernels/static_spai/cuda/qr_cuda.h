@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/static_spai/cuda/gram_cuda.h"
+#include "kernels/static_spai/static_spai_tuning.h"
 #include "kernels/static_spai/thread_groups.h"
 
 namespace spaid::cuda {
@@ -24,6 +25,13 @@ namespace spaid::cuda {
 // its norm: 1024 times the host's tolerance (RankTolerance, group_solver.cc), so that what is near
 // it is the host's to judge.
 inline constexpr double kDependent = 1024 * 4 * 2.220446049250313e-16;
+
+// Whether a residual keeps the accuracy rule (engines: ‖r‖ <= (1 + 1e-6) ‖r_QR‖ + 1e-10), both
+// squared. What does not is too ill-conditioned for a QR without pivots, and the host's.
+__device__ inline bool Minimal(double residual, double tail) {
+  namespace tuning = kernels::static_spai_tuning;
+  return sqrt(residual) <= (1 + tuning::kStepShare) * sqrt(tail) + tuning::kStepNorm;
+}
 
 // By size of thread group, what a plan's problems with tables are; and their order by descending
 // size.
@@ -62,11 +70,13 @@ struct QrLaunch {
   const int32_t* order;   // of QrPlan
   int32_t begin, count;
 };
+// Independent of each other.
 std::vector<QrLaunch> QrLaunches(const StaticSpaiPlan& plan, const QrPlan& qr,
                                  kernels::ThreadStrategy chosen);
 // Solves args.count of the launch's problems, args.groups. `flags`: of the solved columns, beside
 // kColumnQr.
-void LaunchQr(const Context& context, const QrLaunch& launch, uint8_t flags, const GramArgs& args);
+void LaunchQr(const Context& context, cudaStream_t stream, const QrLaunch& launch, uint8_t flags,
+              const GramArgs& args);
 
 // Solves args.count problems of kLargeClass, a block each. Takes its work space from the arena.
 void LaunchLargeQr(Context& context, const LargestLocal& largest, const int32_t* a_rows, int64_t n,

@@ -153,7 +153,7 @@ class LargeQr {
     bool fine = true;
     for (int t = 0; t < group_.width; ++t) {
       for (int a = thread_; a < n2_; a += kThreads) fine = fine && isfinite(M(t, a));
-      fine = fine && sqrt(squared[t]) <= checks::kWorthlessResidual;
+      fine = fine && Minimal(squared[t], tails_[t] + (target_[t] < 0 ? 1 : 0));
     }
     if (__syncthreads_and(fine ? 1 : 0) == 0) return;
     if (args_.post_filter > 0) {
@@ -215,7 +215,7 @@ class LargeQr {
   // As QrGroup::EliminateShared (qr_cuda.cu).
   __device__ void Eliminate(int rows) {
     __shared__ double reflector[4];
-    for (int c = thread_; c < n2_; c += kThreads) {
+    for (int c = thread_; c < columns_; c += kThreads) {
       const auto* const column = reinterpret_cast<const double2*>(chunk_ + c * kStride);
       double sums[2] = {};
       for (int r = 0; r < rows; r += 2) {
@@ -265,6 +265,8 @@ class LargeQr {
       }
       row += columns_ - j - 1;
     }
+    __syncthreads();
+    for (int t = 0; t < group_.width; ++t) tails_[t] += squares_[n2_ + t];
   }
 
   __device__ bool FullRank() const {
@@ -350,6 +352,7 @@ class LargeQr {
   double* const x_;
   int32_t n1_ = 0;
   int32_t target_[kMaxWidth] = {};
+  double tails_[kMaxWidth] = {};  // of Qᵀe, squared, beyond R
 };
 
 template <int kRows>

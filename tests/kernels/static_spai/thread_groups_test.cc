@@ -42,17 +42,20 @@ TEST(ThreadGroups, PredictionsAddUpAndGrow) {
   QrSize sizes[kGroupSizes] = {};
   EXPECT_EQ(PredictVariableMs(sizes), 0);
   EXPECT_EQ(PredictConstantMs(sizes, 8), 0);
-  sizes[3].fit = {.problems = 1000, .chunks = 1000, .steps = 7000, .entries = 49000, .longest = 7};
+  sizes[3].fit = {
+      .problems = 100000, .chunks = 100000, .steps = 700000, .entries = 4900000, .longest = 7};
   const double one = PredictVariableMs(sizes);
   EXPECT_GT(one, 0);
   EXPECT_EQ(PredictConstantMs(sizes, 3), one);  // the same launch
   EXPECT_GT(PredictConstantMs(sizes, 7), one);  // threads that have nothing to do
-  sizes[5].fit = {.problems = 10, .chunks = 40, .steps = 1000, .entries = 9000, .longest = 100};
+  // One long problem: the others need not have its threads.
+  sizes[7].fit = {.problems = 1, .chunks = 4, .steps = 400, .entries = 9000, .longest = 400};
   EXPECT_GT(PredictVariableMs(sizes), one);
-  // Columns that outnumber their size's threads fit a larger size.
-  sizes[5] = {};
+  EXPECT_GT(PredictConstantMs(sizes, 7), PredictVariableMs(sizes));
+  // Columns that outnumber their own size's threads have one each in a larger group.
+  sizes[7] = {};
   sizes[3].spill = sizes[3].fit;
-  EXPECT_LT(PredictConstantMs(sizes, 4), PredictConstantMs(sizes, 3) + one + 1);
+  EXPECT_NE(PredictConstantMs(sizes, 3), PredictConstantMs(sizes, 4));
 }
 
 }  // namespace
