@@ -37,6 +37,7 @@ struct EngineArgs {
   bool row_match = false;
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
+  ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
 };
 
 struct MatrixArgs {

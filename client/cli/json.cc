@@ -87,6 +87,7 @@ json ToJson(const Quality& q) {
           {"zero_columns", ToJson(q.zero_columns)},
           {"non_finite_columns", ToJson(q.non_finite_columns)},
           {"min_scaled_pivot", q.min_scaled_pivot},
+          {"thread_strategy", std::string(Name(q.thread_strategy))},
           {"warnings", q.warnings}};
 }
 
@@ -100,6 +101,7 @@ json ToJson(const PreconditionerSpec& s) {
   object["row_match"] = s.row_match;
   object["post_filter"] = s.post_filter;
   object["local_solver"] = std::string(Name(s.local_solver));
+  object["thread_strategy"] = std::string(Name(s.thread_strategy));
   return object;
 }
 

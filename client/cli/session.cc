@@ -82,6 +82,7 @@ Expected<PreconditionerSpec> ResolveSpec(Session& session, const EngineArgs& arg
   spec.row_match = args.row_match;
   spec.post_filter = args.post_filter;
   spec.local_solver = args.local_solver;
+  spec.thread_strategy = args.thread_strategy;
   if (args.pattern.empty()) return spec;
   auto source = OpenMatrix({.matrix = args.pattern}, true);
   if (!source.ok()) return source.error();

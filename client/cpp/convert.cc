@@ -66,6 +66,19 @@ LocalSolver FromProto(v1::LocalSolver in) {
   }
 }
 
+ThreadStrategy FromProto(v1::ThreadStrategy in) {
+  switch (in) {
+    case v1::THREAD_STRATEGY_CONSTANT:
+      return ThreadStrategy::kConstant;
+    case v1::THREAD_STRATEGY_VARIABLE:
+      return ThreadStrategy::kVariable;
+    case v1::THREAD_STRATEGY_PAPER:
+      return ThreadStrategy::kPaper;
+    default:
+      return ThreadStrategy::kAuto;
+  }
+}
+
 JobState FromProto(v1::JobState in) {
   switch (in) {
     case v1::JOB_STATE_QUEUED:
@@ -158,6 +171,7 @@ Quality FromProto(const v1::BuildQuality& in) {
   out.zero_columns = Counted(in.zero_columns());
   out.non_finite_columns = Counted(in.non_finite_columns());
   out.min_scaled_pivot = in.min_scaled_pivot();
+  out.thread_strategy = FromProto(in.thread_strategy());
   out.warnings.assign(in.warnings().begin(), in.warnings().end());
   return out;
 }
@@ -173,6 +187,7 @@ PreconditionerSpec FromProto(const v1::PreconditionerSpec& in) {
   out.row_match = spai.row_match();
   out.post_filter = spai.post_filter();
   out.local_solver = FromProto(spai.local_solver());
+  out.thread_strategy = FromProto(spai.thread_strategy());
   return out;
 }
 
@@ -367,6 +382,21 @@ v1::LocalSolver ToProto(LocalSolver in) {
   return v1::LOCAL_SOLVER_UNSPECIFIED;
 }
 
+v1::ThreadStrategy ToProto(ThreadStrategy in) {
+  switch (in) {
+    case ThreadStrategy::kAuto:
+      return v1::THREAD_STRATEGY_AUTO;
+    case ThreadStrategy::kConstant:
+      return v1::THREAD_STRATEGY_CONSTANT;
+    case ThreadStrategy::kVariable:
+      return v1::THREAD_STRATEGY_VARIABLE;
+    case ThreadStrategy::kPaper:
+      return v1::THREAD_STRATEGY_PAPER;
+  }
+  // The server names the values that there are.
+  return static_cast<v1::ThreadStrategy>(-1);
+}
+
 v1::Method ToProto(Method in) {
   switch (in) {
     case Method::kAuto:
@@ -409,6 +439,7 @@ v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {
   spai.set_row_match(in.row_match);
   spai.set_post_filter(in.post_filter);
   spai.set_local_solver(ToProto(in.local_solver));
+  spai.set_thread_strategy(ToProto(in.thread_strategy));
   return out;
 }
 

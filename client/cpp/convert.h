@@ -31,6 +31,7 @@ std::optional<Stage> FromProto(v1::Stage in);
 
 v1::EngineKind ToProto(Engine in);
 v1::LocalSolver ToProto(LocalSolver in);
+v1::ThreadStrategy ToProto(ThreadStrategy in);
 v1::Method ToProto(Method in);
 v1::JobState ToProto(JobState in);
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in);

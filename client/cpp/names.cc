@@ -26,6 +26,11 @@ std::string_view Name(LocalSolver value) {
   return Pick(kNames, value);
 }
 
+std::string_view Name(ThreadStrategy value) {
+  static constexpr std::string_view kNames[] = {"auto", "constant", "variable", "paper"};
+  return Pick(kNames, value);
+}
+
 std::string_view Name(Method value) {
   static constexpr std::string_view kNames[] = {"auto", "cg", "bicgstab", "gmres"};
   return Pick(kNames, value);

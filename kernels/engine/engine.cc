@@ -90,12 +90,9 @@ std::vector<std::string> Warnings(const StaticSpaiQuality& q, const StaticSpaiOp
 }
 
 // A sentence on columns that a device left to the host; none where there are none.
-std::string LeftToHost(int64_t columns, const StaticSpaiOptions& options, int64_t n) {
+std::string LeftToHost(int64_t columns, int64_t n) {
   if (columns == 0) return "";
   const std::string count = std::to_string(columns) + " of " + std::to_string(n) + " columns ";
-  if (options.local_solver == LocalSolver::kQr) {
-    return count + "were solved on the host: local_solver = QR has no kernels on the device";
-  }
   return count +
          "were left to the host: their local problems are too large or too ill-conditioned for "
          "the device's kernels; a smaller pattern_power or keep_tau makes them small";
@@ -246,7 +243,7 @@ class DevicesEngine final : public Engine {
         Add(timings, &result.timings);
         static_cast<StaticSpaiQuality&>(result.quality) = std::move(built->quality);
         result.quality.warnings = Warnings(result.quality, spec.static_spai, a.n_cols);
-        if (std::string left = LeftToHost(timings.host_columns, spec.static_spai, a.n_cols);
+        if (std::string left = LeftToHost(timings.host_columns, a.n_cols);
             !left.empty()) {
           result.quality.warnings.push_back(std::move(left));
         }

@@ -36,10 +36,21 @@ Status CheckStaticSpai(const StaticSpaiOptions& options) {
     case LocalSolver::kAuto:
     case LocalSolver::kQr:
     case LocalSolver::kGram:
+      break;
+    default:
+      return Bad("BAD_LOCAL_SOLVER", "local_solver",
+                 std::to_string(static_cast<int>(options.local_solver)), "AUTO, QR or GRAM");
+  }
+  switch (options.thread_strategy) {
+    case ThreadStrategy::kAuto:
+    case ThreadStrategy::kConstant:
+    case ThreadStrategy::kVariable:
+    case ThreadStrategy::kPaper:
       return {};
   }
-  return Bad("BAD_LOCAL_SOLVER", "local_solver",
-             std::to_string(static_cast<int>(options.local_solver)), "AUTO, QR or GRAM");
+  return Bad("BAD_THREAD_STRATEGY", "thread_strategy",
+             std::to_string(static_cast<int>(options.thread_strategy)),
+             "AUTO, CONSTANT, VARIABLE or PAPER");
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ std::string Dropped(const PreconditionerSpec& spec, const PatternView* user_patt
   drop(given.pattern.row_match, "row_match");
   drop(given.post_filter != standard.post_filter, "post_filter");
   drop(given.local_solver != standard.local_solver, "local_solver");
+  drop(given.thread_strategy != standard.thread_strategy, "thread_strategy");
   drop(given.gram_pivot_limit != standard.gram_pivot_limit, "gram_pivot_limit");
   if (names.empty()) return names;
   return "; not used, as it is for static SPAI alone: " + names;

@@ -23,20 +23,14 @@
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/sparse/pattern.h"
+#include "kernels/static_spai/local_solver.h"
 
 namespace spaid::kernels {
-
-// How the local problems are solved.
-//   kQr:   Householder QR of Â (n1 x n2).
-//   kGram: Cholesky of the scaled ÂᵀÂ with corrected steps. QR rescues the columns whose scaled
-//          pivot falls under `gram_pivot_limit`, whose Gram matrix shows itself too
-//          ill-conditioned, or whose corrections do not die out.
-//   kAuto: per column, whichever costs less by the measured model; accuracy as for kGram.
-enum class LocalSolver { kAuto, kQr, kGram };
 
 struct StaticSpaiOptions {
   PatternOptions pattern;
   LocalSolver local_solver = LocalSolver::kAuto;
+  ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
   double post_filter = 0;           // δ of PostFilter; 0: keep everything
   double gram_pivot_limit = 1e-10;  // scaled pivot (unit diagonal) that sends to QR at once
 };
@@ -79,6 +73,8 @@ struct StaticSpaiQuality {
   int64_t zero_columns = 0, first_zero_column = -1;       // m_k = 0: k not in I_k
   int64_t non_finite_columns = 0, first_non_finite = -1;  // set to 0 and counted
   double min_scaled_pivot = 1;
+  // Where a CUDA device solved by QR: kConstant or kVariable, as chosen; else kAuto.
+  ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
 };
 
 struct StaticSpaiResult {

@@ -170,8 +170,12 @@ Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
   const SpaidCudaInterface& api = device.api();
   char message[kCudaMessageBytes] = "";
   Progress progress{context, a.n_cols};
-  const SpaidCudaBuildOptions build_options{options.gram_pivot_limit, options.post_filter,
-                                            &Progress::Report, &progress};
+  const SpaidCudaBuildOptions build_options{options.gram_pivot_limit,
+                                            options.post_filter,
+                                            static_cast<int32_t>(options.local_solver),
+                                            static_cast<int32_t>(options.thread_strategy),
+                                            &Progress::Report,
+                                            &progress};
   SpaidCudaBuildInfo info{};
   const auto lock = device.Lock();
   Handle<SpaidCudaM> m(plan.device, &SpaidCudaInterface::free_m);
@@ -186,6 +190,10 @@ Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
   if (done == kSpaidCudaStopped) return StopStatus(context.stop.Poll(), "build of static SPAI");
   if (done == kSpaidCudaOk) {
     timings.device_build_ms += info.ms;
+    timings.rescued_groups = info.rescued_groups;
+    timings.thread_strategy = static_cast<ThreadStrategy>(info.thread_strategy);
+    timings.qr_ms = info.qr_ms;
+    timings.predicted_qr_ms = info.predicted_qr_ms;
     timings.device_bytes = std::max(timings.device_bytes, info.peak_bytes);
     start = Clock::now();
     compacted = info.compacted != 0;
@@ -224,9 +232,9 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   Array<uint8_t> flags;
   flags.assign(n, 0);
   bool compacted = false;
-  if (options.local_solver != LocalSolver::kQr) {
-    Status status = RunOnDevice(plan, a, options, context, timings, result, flags, compacted);
-    if (!status.ok()) return status;
+  if (Status s = RunOnDevice(plan, a, options, context, timings, result, flags, compacted);
+      !s.ok()) {
+    return s;
   }
   const auto start = Clock::now();
   timings.host_columns = std::count(flags.begin(), flags.end(), 0);
@@ -243,6 +251,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
     result.m = std::move(filtered).value();
   }
   Summarise(flags, a.nnz(), context.threads, result);
+  result.quality.thread_strategy = timings.thread_strategy;
   return result;
 }
 

@@ -28,7 +28,12 @@ struct StaticSpaiCudaTimings {
   int64_t host_columns = 0;
   // The plan's gather tables have no room beside the build: each build makes them again, in waves.
   bool tables_in_waves = false;
-  int64_t device_bytes = 0;  // at once, at most, over plan and build
+  int64_t device_bytes = 0;    // at once, at most, over plan and build
+  int64_t rescued_groups = 0;  // of columns with equal J: given up by the Gram path
+  // Where local_solver = QR: CONSTANT or VARIABLE, as chosen; what the kernels of problems with at
+  // most 128 columns took, by the device's clock, and were predicted to take.
+  ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
+  double qr_ms = 0, predicted_qr_ms = 0;
 };
 
 // What depends on the pattern alone, on the device; with the matrix, whose values each build

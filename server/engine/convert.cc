@@ -73,6 +73,24 @@ absl::Status ParseStaticSpai(const v1::StaticSpaiSpec& from, const std::string& 
     default:
       return UnknownEnum(Path(field, "local_solver"), from.local_solver(), "AUTO, QR, GRAM");
   }
+  switch (from.thread_strategy()) {
+    case v1::THREAD_STRATEGY_UNSPECIFIED:
+    case v1::THREAD_STRATEGY_AUTO:
+      options.thread_strategy = kernels::ThreadStrategy::kAuto;
+      break;
+    case v1::THREAD_STRATEGY_CONSTANT:
+      options.thread_strategy = kernels::ThreadStrategy::kConstant;
+      break;
+    case v1::THREAD_STRATEGY_VARIABLE:
+      options.thread_strategy = kernels::ThreadStrategy::kVariable;
+      break;
+    case v1::THREAD_STRATEGY_PAPER:
+      options.thread_strategy = kernels::ThreadStrategy::kPaper;
+      break;
+    default:
+      return UnknownEnum(Path(field, "thread_strategy"), from.thread_strategy(),
+                         "AUTO, CONSTANT, VARIABLE, PAPER");
+  }
   return absl::OkStatus();
 }
 
@@ -165,6 +183,7 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
       to->set_local_solver(v1::LOCAL_SOLVER_GRAM);
       break;
   }
+  to->set_thread_strategy(ToProto(options.thread_strategy));
   return proto;
 }
 
@@ -238,6 +257,20 @@ absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view 
     default:
       return UnknownEnum(std::string(field), layout, "CSC, CSR");
   }
+}
+
+v1::ThreadStrategy ToProto(kernels::ThreadStrategy strategy) {
+  switch (strategy) {
+    case kernels::ThreadStrategy::kAuto:
+      return v1::THREAD_STRATEGY_AUTO;
+    case kernels::ThreadStrategy::kConstant:
+      return v1::THREAD_STRATEGY_CONSTANT;
+    case kernels::ThreadStrategy::kVariable:
+      return v1::THREAD_STRATEGY_VARIABLE;
+    case kernels::ThreadStrategy::kPaper:
+      return v1::THREAD_STRATEGY_PAPER;
+  }
+  return v1::THREAD_STRATEGY_UNSPECIFIED;
 }
 
 v1::EngineKind ToProto(kernels::EngineKind kind) {
@@ -347,6 +380,9 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
   Set(from.zero_columns, from.first_zero_column, to.mutable_zero_columns());
   Set(from.non_finite_columns, from.first_non_finite, to.mutable_non_finite_columns());
   to.set_min_scaled_pivot(from.min_scaled_pivot);
+  if (from.thread_strategy != kernels::ThreadStrategy::kAuto) {
+    to.set_thread_strategy(ToProto(from.thread_strategy));
+  }
   to.mutable_warnings()->Assign(from.warnings.begin(), from.warnings.end());
   return to;
 }

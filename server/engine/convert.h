@@ -55,6 +55,7 @@ absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view 
 
 v1::EngineKind ToProto(kernels::EngineKind kind);
 v1::Method ToProto(kernels::Method method);
+v1::ThreadStrategy ToProto(kernels::ThreadStrategy strategy);
 v1::Outcome ToProto(kernels::Outcome outcome);
 v1::Stage ToProto(kernels::Stage stage);
 v1::Diagnosis ToProto(const kernels::Diagnosis& diagnosis, bool findings);

@@ -65,9 +65,6 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
     return placement;
   };
   const std::string predicted = absl::StrFormat("%.3g ms", estimate.predicted_ms);
-  if (build.spec.static_spai.local_solver == kernels::LocalSolver::kQr) {
-    return on_cpu("local_solver = QR has no kernels on a GPU");
-  }
   if (estimate.predicted_ms <= kernels::kGpuWorthMs) {
     return on_cpu(absl::StrFormat("predicted at %s there; a GPU pays from %g ms on", predicted,
                                   kernels::kGpuWorthMs));

@@ -104,6 +104,8 @@ struct CscMatrix {
 
 enum class Engine { kAuto, kNone, kJacobi, kStaticSpai };
 enum class LocalSolver { kAuto, kQr, kGram };
+// Of a GPU where local_solver is kQr: as many threads for all columns, or by each column's length.
+enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
 enum class Method { kAuto, kCg, kBicgstab, kGmres };
 enum class Outcome {
   kConverged,
@@ -120,8 +122,8 @@ enum class JobKind { kBuild, kSolve };
 enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 
 // The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
-std::string_view Name(Engine), Name(LocalSolver), Name(Method), Name(Outcome), Name(JobState),
-    Name(JobKind), Name(Stage);
+std::string_view Name(Engine), Name(LocalSolver), Name(ThreadStrategy), Name(Method), Name(Outcome),
+    Name(JobState), Name(JobKind), Name(Stage);
 
 // How often something is there, and the first index (0-based; -1: nowhere).
 struct Occurrence {
@@ -176,6 +178,7 @@ struct PreconditionerSpec {
   bool ensure_row = false, row_match = false;
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
+  ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
 };
 
 struct Quality {
@@ -188,6 +191,7 @@ struct Quality {
   Occurrence not_converged_columns;  // of these, stopped at the iteration limit
   Occurrence rescued_columns, rank_deficient_columns, zero_columns, non_finite_columns;
   double min_scaled_pivot = 0;
+  ThreadStrategy thread_strategy = ThreadStrategy::kAuto;  // kAuto: no GPU solved by QR
   std::vector<std::string> warnings;
 };
 

@@ -86,20 +86,49 @@ Context::Context(int device, int64_t memory_limit) : ordinal(device) {
     Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     memory_limit = static_cast<int64_t>(total);
   }
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   try {
+    Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    for (cudaStream_t& branch : branches) {
+      Check(cudaStreamCreateWithFlags(&branch, cudaStreamNonBlocking), "cudaStreamCreate");
+    }
+    Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
     arena = new Arena(device, stream, memory_limit);
   } catch (...) {
-    cudaStreamDestroy(stream);
+    DestroyStreams();
     throw;
   }
+}
+
+void Context::DestroyStreams() noexcept {
+  if (event != nullptr) cudaEventDestroy(event);
+  for (cudaStream_t branch : branches) {
+    if (branch != nullptr) cudaStreamDestroy(branch);
+  }
+  if (stream != nullptr) cudaStreamDestroy(stream);
 }
 
 Context::~Context() {
   cudaSetDevice(ordinal);
   cudaStreamSynchronize(stream);
   delete arena;
-  cudaStreamDestroy(stream);
+  DestroyStreams();
+}
+
+cudaStream_t Branches::Fork(int i) {
+  i %= Context::kBranches;
+  Check(cudaEventRecord(context_.event, context_.stream), "cudaEventRecord");
+  Check(cudaStreamWaitEvent(context_.branches[i], context_.event), "cudaStreamWaitEvent");
+  forked_[i] = true;
+  return context_.branches[i];
+}
+
+// Errors show at the next check: a context that has failed fails in everything.
+void Branches::Join() noexcept {
+  for (int i = 0; i < Context::kBranches; ++i) {
+    if (!forked_[i]) continue;
+    cudaEventRecord(context_.event, context_.branches[i]);
+    cudaStreamWaitEvent(context_.stream, context_.event);
+  }
 }
 
 void Context::Enter() const { Check(cudaSetDevice(ordinal), "cudaSetDevice"); }

@@ -78,7 +78,69 @@ struct Context {
   const int ordinal;
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;
+  static constexpr int kBranches = 4;
+  cudaStream_t branches[kBranches] = {};  // class Branches
+  cudaEvent_t event = nullptr;
   Arena* arena = nullptr;  // owned; after the stream
+
+ private:
+  void DestroyStreams() noexcept;
+};
+
+// Work that may run beside other work of the context, on streams that start where its stream is and
+// that it waits for in the end. Memory that the work uses must be allocated before Fork, and
+// outlive this object.
+class Branches {
+ public:
+  explicit Branches(const Context& context) : context_(context) {}
+  ~Branches() { Join(); }
+  Branches(const Branches&) = delete;
+  Branches& operator=(const Branches&) = delete;
+
+  // A stream that follows all that the context's stream has been given so far; the i-th of
+  // kBranches, in turn.
+  cudaStream_t Fork(int i);
+  void Join() noexcept;
+
+ private:
+  const Context& context_;
+  bool forked_[Context::kBranches] = {};
+};
+
+// Milliseconds between its making, Mark() and Stop(), by the device's clock.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const Context& context) : stream_(context.stream) {
+    Check(cudaEventCreate(&begin_), "cudaEventCreate");
+    Check(cudaEventCreate(&mark_), "cudaEventCreate");
+    Check(cudaEventCreate(&end_), "cudaEventCreate");
+    Check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+  }
+  ~Stopwatch() {
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (mark_ != nullptr) cudaEventDestroy(mark_);
+    if (end_ != nullptr) cudaEventDestroy(end_);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  double Stop() {
+    float ms = 0;
+    Check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+    Check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    Check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
+    return ms;
+  }
+  void Mark() { Check(cudaEventRecord(mark_, stream_), "cudaEventRecord"); }
+  // From the making to Mark(); after Stop().
+  double Marked() const {
+    float ms = 0;
+    Check(cudaEventElapsedTime(&ms, begin_, mark_), "cudaEventElapsedTime");
+    return ms;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, mark_ = nullptr, end_ = nullptr;
 };
 
 // `size` elements of T on the device, uninitialised.

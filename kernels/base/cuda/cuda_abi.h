@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 3 };
+enum { kSpaidCudaAbiVersion = 4 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -74,8 +74,10 @@ struct SpaidCudaPlanInfo {
 };
 
 struct SpaidCudaBuildOptions {
-  double pivot_limit;  // scaled pivot at or under which a group is left to the host
-  double post_filter;  // small entries of M become zeros, and are left out where `compacted`
+  double pivot_limit;       // scaled pivot at or under which a group is left to the host
+  double post_filter;       // small entries of M become zeros, and are left out where `compacted`
+  int32_t local_solver;     // LocalSolver (static_spai.h): 0 AUTO, 1 QR, 2 GRAM
+  int32_t thread_strategy;  // ThreadStrategy (thread_groups.h), of the QR kernels
   // Called between waves of groups; may be null. Not 0: stop.
   int32_t (*progress)(void* caller, int64_t done, int64_t total);
   void* caller;
@@ -88,6 +90,11 @@ struct SpaidCudaBuildInfo {
   // Not 0: M has a pattern of its own (download_m_pattern), after the post-filter; 0: the plan's.
   // So where the post-filter is not 0, no column is left to the host, and memory suffices.
   int32_t compacted;
+  // Where QR was asked for: what the thread groups of problems with at most 128 columns took and
+  // were predicted to take, and the ThreadStrategy that was chosen.
+  double qr_ms, predicted_qr_ms;
+  int32_t thread_strategy;
+  int64_t rescued_groups;  // that the Gram path gave up and QR solved, or left to the host
 };
 
 struct SpaidCudaInterface {

@@ -17,6 +17,7 @@
 using spaid::cuda::Check;
 using spaid::cuda::Context;
 using spaid::cuda::Failure;
+using spaid::cuda::Stopwatch;
 
 struct SpaidCudaContext {
   Context context;
@@ -52,42 +53,6 @@ int32_t Guard(char* message, size_t size, const Work& work) {
     return kSpaidCudaOutOfMemory;
   }
 }
-
-// Milliseconds between its making, Mark() and Stop(), by the device's clock.
-class Stopwatch {
- public:
-  explicit Stopwatch(const Context& context) : stream_(context.stream) {
-    Check(cudaEventCreate(&begin_), "cudaEventCreate");
-    Check(cudaEventCreate(&mark_), "cudaEventCreate");
-    Check(cudaEventCreate(&end_), "cudaEventCreate");
-    Check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-  }
-  ~Stopwatch() {
-    if (begin_ != nullptr) cudaEventDestroy(begin_);
-    if (mark_ != nullptr) cudaEventDestroy(mark_);
-    if (end_ != nullptr) cudaEventDestroy(end_);
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  double Stop() {
-    float ms = 0;
-    Check(cudaEventRecord(end_, stream_), "cudaEventRecord");
-    Check(cudaEventSynchronize(end_), "cudaEventSynchronize");
-    Check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
-    return ms;
-  }
-  void Mark() { Check(cudaEventRecord(mark_, stream_), "cudaEventRecord"); }
-  // From the making to Mark(); after Stop().
-  double Marked() const {
-    float ms = 0;
-    Check(cudaEventElapsedTime(&ms, begin_, mark_), "cudaEventElapsedTime");
-    return ms;
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaEvent_t begin_ = nullptr, mark_ = nullptr, end_ = nullptr;
-};
 
 int32_t OpenContext(int32_t ordinal, int64_t memory_limit, SpaidCudaContext** context,
                     char* message, size_t size) {
@@ -184,9 +149,10 @@ int32_t Build(const SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
     Context& context = plan->context;
     context.Enter();
     context.arena->ResetPeak();
+    *info = {};
     Stopwatch watch(context);
-    auto made = std::make_unique<SpaidCudaM>(
-        SpaidCudaM{context, spaid::cuda::Build(context, plan->plan, matrix->matrix, *options)});
+    auto made = std::make_unique<SpaidCudaM>(SpaidCudaM{
+        context, spaid::cuda::Build(context, plan->plan, matrix->matrix, *options, *info)});
     spaid::cuda::StaticSpaiResult& result = made->result;
     const bool compacted = options->post_filter > 0 &&
                            spaid::cuda::CountHostColumns(context, result) == 0 &&

@@ -2,7 +2,7 @@
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 
-#include "kernels/base/cuda/arrays_cuda.h"
+#include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/base/cuda/team_cuda.h"
 #include "kernels/sparse/cuda/unions_cuda.h"
 

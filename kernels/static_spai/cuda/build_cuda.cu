@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "kernels/static_spai/column_flags.h"
 #include "kernels/static_spai/cuda/build_cuda.h"
 #include "kernels/static_spai/cuda/gram_cuda.h"
 #include "kernels/static_spai/cuda/lanes_cuda.h"
+#include "kernels/static_spai/cuda/qr_cuda.h"
 #include "kernels/static_spai/cuda/table_waves_cuda.h"
 
 namespace spaid::cuda {
@@ -14,7 +17,8 @@ namespace {
 constexpr int32_t kWarpWave = 1 << 20;
 constexpr int32_t kBlockWave = 1 << 16;
 constexpr int32_t kLargeWave = 1 << 10;
-constexpr int kTeam = 8;  // threads that sum one column
+constexpr int32_t kQrWave = 1 << 22;  // threads
+constexpr int kTeam = 8;              // threads that sum one column
 
 // 2^e for -1022 <= e <= 1023.
 __device__ double PowerOfTwo(int e) {
@@ -54,32 +58,202 @@ __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const doub
   if (j < n && threadIdx.x % kTeam == 0) scale[j] = by;
 }
 
-struct Wave {
-  int size_class;
-  int32_t begin, count;
-};
+// Progress and the wish to stop, between waves.
+class Waves {
+ public:
+  Waves(const Context& context, const SpaidCudaBuildOptions& options, int64_t total)
+      : context_(context), options_(options), total_(total) {}
 
-// `tables`: may be null.
-std::vector<Wave> Waves(const StaticSpaiPlan& plan, const TableWaves* tables) {
-  std::vector<Wave> waves;
-  for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first
-    const int32_t grain = c < 2 * kWarpSizes ? kWarpWave
-                          : c < kLargeClass  ? kBlockWave
-                                             : kLargeWave;
-    const int32_t end = plan.class_begin[c + 1];
-    for (int32_t at = plan.class_begin[c], count = 0; at < end; at += count) {
-      count = std::min(grain, end - at);
-      if (tables != nullptr) count = tables->Count(at, count);
-      waves.push_back({c, at, count});
+  // After `count` more groups; `full`: of a wave that took its time.
+  void Done(int64_t count, bool full) {
+    done_ += count;
+    if (!full || options_.progress == nullptr) return;
+    context_.Synchronize();
+    if (options_.progress(options_.caller, std::min(done_, total_), total_) != 0) {
+      throw Failure(kSpaidCudaStopped, "stopped");
     }
   }
-  return waves;
+
+ private:
+  const Context& context_;
+  const SpaidCudaBuildOptions& options_;
+  const int64_t total_;
+  int64_t done_ = 0;
+};
+
+// One queue head a launch; more launches than `count` must follow one another in the context's
+// stream.
+class Queues {
+ public:
+  Queues(Context& context, int64_t count) : heads_(context, count) { heads_.Fill(0); }
+  int32_t* Next() {
+    if (taken_ == heads_.size()) {
+      heads_.Fill(0);
+      taken_ = 0;
+    }
+    return heads_.get() + taken_++;
+  }
+
+ private:
+  Buffer<int32_t> heads_;
+  int64_t taken_ = 0;
+};
+
+// Calls launch(begin, count) for [begin, end) in waves of `grain`. A full wave is waited for, with
+// all that runs beside it.
+template <class Launch>
+void InWaves(int32_t begin, int32_t end, int32_t grain, Branches& branches, Waves& waves,
+             const Launch& launch) {
+  for (int32_t at = begin; at < end; at += grain) {
+    const int32_t count = std::min(grain, end - at);
+    launch(at, count);
+    if (count == grain) branches.Join();
+    waves.Done(count, count == grain);
+  }
+}
+
+// The same of groups that `tables` follows, with the tables of each wave in `args`. All work must
+// be in the context's stream: the tables of one wave go when those of the next are made.
+template <class Launch>
+void InTableWaves(TableWaves& tables, int32_t begin, int32_t end, int32_t grain, GramArgs& args,
+                  Waves& waves, const Launch& launch) {
+  for (int32_t at = begin, count = 0; at < end; at += count) {
+    count = tables.Make(at, std::min(grain, end - at), args);
+    launch(at, count);
+    waves.Done(count, true);
+  }
+}
+
+int64_t WaveCount(int32_t count, int32_t grain) { return (count + grain - 1) / grain; }
+
+int32_t GramGrain(int size_class) {
+  return size_class < 2 * kWarpSizes ? kWarpWave
+         : size_class < kLargeClass  ? kBlockWave
+                                     : kLargeWave;
+}
+
+void BuildGram(Context& context, const StaticSpaiPlan& plan, const Matrix& a, GramArgs args,
+               Waves& waves) {
+  int64_t launches = 0;
+  for (int c = 0; c < kHostClass; ++c) {
+    launches += WaveCount(plan.class_begin[c + 1] - plan.class_begin[c], GramGrain(c));
+  }
+  Queues queues(context, launches);
+  std::optional<TableWaves> tables;
+  if (plan.in_waves) tables.emplace(context, plan, a).Follow(plan.order.get(), plan.n_groups);
+  const int32_t large_count = plan.class_begin[kHostClass] - plan.class_begin[kLargeClass];
+  LargeGram large =
+      large_count > 0 ? LargeGram(context, plan.large, plan.n, large_count) : LargeGram();
+  Branches branches(context);
+  for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first: they take longest
+    const cudaStream_t stream = tables ? context.stream : branches.Fork(c);
+    const int32_t first = plan.class_begin[c], last = plan.class_begin[c + 1];
+    const auto launch = [&](int32_t begin, int32_t count) {
+      args.groups = plan.order.get() + begin;
+      args.count = count;
+      args.next = queues.Next();
+      if (c == kLargeClass) {
+        large.Launch(stream, a.row_idx.get(), args);
+      } else if (c < 2 * kWarpSizes) {
+        LaunchWarpGram(context, stream, c / 2 + 1, c % 2 != 0, args);
+      } else {
+        LaunchBlockGram(context, stream, BlockSize(c - 2 * kWarpSizes) / 8, args);
+      }
+    };
+    if (tables && c != kLargeClass) {
+      InTableWaves(*tables, first, last, GramGrain(c), args, waves, launch);
+    } else {
+      InWaves(first, last, GramGrain(c), branches, waves, launch);
+    }
+    if (tables) large = LargeGram();  // its room is the tables' now
+  }
+  args.groups = plan.order.get();
+  for (int n2 = 1; n2 <= kMaxLaneColumns; ++n2) {
+    if (plan.lane_entries[n2] > 0) LaunchLanes(context, n2, plan, args);
+  }
+}
+
+// Those problems of `qr` that have a table.
+void LaunchThreadGroups(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
+                        const QrPlan& qr, kernels::ThreadStrategy chosen, uint8_t flags,
+                        GramArgs args, Waves& waves) {
+  const std::vector<QrLaunch> launches = QrLaunches(plan, qr, chosen);
+  const auto grain = [](const QrLaunch& launch) { return kQrWave >> launch.s; };
+  int64_t heads = 0;
+  for (const QrLaunch& launch : launches) heads += WaveCount(launch.count, grain(launch));
+  Queues queues(context, heads);
+  std::optional<TableWaves> tables;
+  if (plan.in_waves) tables.emplace(context, plan, a);
+  Branches branches(context);
+  int i = 0;
+  for (const QrLaunch& launch : launches) {
+    const cudaStream_t stream =
+        launches.size() > 1 && !tables ? branches.Fork(i++) : context.stream;
+    const int32_t* const groups = launch.order + launch.begin;
+    const auto work = [&](int32_t begin, int32_t count) {
+      args.groups = groups + begin;
+      args.count = count;
+      args.next = queues.Next();
+      LaunchQr(context, stream, launch, flags, args);
+    };
+    if (tables) {
+      tables->Follow(groups, launch.count);
+      InTableWaves(*tables, 0, launch.count, grain(launch), args, waves, work);
+    } else {
+      InWaves(0, launch.count, grain(launch), branches, waves, work);
+    }
+  }
+}
+
+void BuildQr(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
+             kernels::ThreadStrategy asked, GramArgs args, Waves& waves, SpaidCudaBuildInfo& info) {
+  if (plan.qr == nullptr) {
+    plan.qr = std::make_shared<const QrPlan>(MakeQrPlan(context, plan, nullptr));
+  }
+  const kernels::ThreadStrategy chosen = ChooseStrategy(*plan.qr, asked);
+  info.thread_strategy = static_cast<int32_t>(chosen);
+  info.predicted_qr_ms = PredictMs(*plan.qr, chosen);
+  const int32_t large = plan.class_begin[kLargeClass];
+  Queues queues(context, WaveCount(plan.class_begin[kHostClass] - large, kLargeWave));
+  Branches branches(context);
+  InWaves(large, plan.class_begin[kHostClass], kLargeWave, branches, waves,
+          [&](int32_t begin, int32_t count) {
+            args.groups = plan.order.get() + begin;
+            args.count = count;
+            args.next = queues.Next();
+            LaunchLargeQr(context, plan.large, a.row_idx.get(), plan.n, 0, args);
+          });
+  Stopwatch watch(context);
+  LaunchThreadGroups(context, plan, a, *plan.qr, chosen, 0, args, waves);
+  info.qr_ms = watch.Stop();
+}
+
+// What the Gram path gave up, by QR.
+void Rescue(Context& context, const StaticSpaiPlan& plan, const Matrix& a, GramArgs args,
+            Waves& waves, SpaidCudaBuildInfo& info) {
+  constexpr uint8_t kFlags = kernels::kColumnRescued;
+  const LeftGroups left = FindLeft(context, plan, args.flags);
+  info.rescued_groups = left.with_table + left.large;
+  if (left.large > 0) {
+    Queues queues(context, 1);
+    args.groups = left.large_groups.get();
+    args.count = left.large;
+    args.next = queues.Next();
+    LaunchLargeQr(context, plan.large, a.row_idx.get(), plan.n, kFlags, args);
+  }
+  // Where memory is short, the host solves these: lists of all groups, and tables once more, are
+  // much for a few.
+  if (left.with_table > 0 && !plan.in_waves) {
+    const QrPlan qr = MakeQrPlan(context, plan, args.flags);
+    LaunchThreadGroups(context, plan, a, qr, kernels::ThreadStrategy::kVariable, kFlags, args,
+                       waves);
+  }
 }
 
 }  // namespace
 
 StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
-                       const SpaidCudaBuildOptions& options) {
+                       const SpaidCudaBuildOptions& options, SpaidCudaBuildInfo& info) {
   if (a.pattern_hash != plan.pattern_hash || a.n != plan.n || a.nnz != plan.nnz_a) {
     throw Failure(kSpaidCudaPlanMismatch, "the matrix does not have the plan's pattern");
   }
@@ -94,11 +268,6 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
       plan.n, a.col_ptr.get(), a.values.get(), scale.get(), scaled.get());
   CheckLaunch("ScaleColumnsKernel");
 
-  std::optional<TableWaves> tables;
-  if (plan.in_waves) tables.emplace(context, plan, a);
-  const std::vector<Wave> waves = Waves(plan, tables ? &*tables : nullptr);
-  const Buffer<int32_t> queues(context, static_cast<int64_t>(waves.size()));
-  queues.Fill(0);
   GramArgs args{};
   args.a_ptr = a.col_ptr.get();
   args.a_values = scaled.get();
@@ -110,39 +279,19 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
   args.structure_of = plan.structure_of.get();
   args.structures = plan.structures.get();
   args.tables = plan.tables.get();
-  args.groups = plan.order.get();
   args.pivot_limit = options.pivot_limit;
   args.post_filter = options.post_filter;
   args.m_values = result.values.get();
   args.residual_norms = result.residual_norms.get();
   args.pivots = result.pivots.get();
   args.flags = result.flags.get();
-  int32_t done = 0;
-  for (size_t w = 0; w < waves.size(); ++w) {
-    const Wave& wave = waves[w];
-    args.groups = plan.order.get() + wave.begin;
-    args.count = wave.count;
-    args.next = queues.get() + w;
-    if (tables) tables->Make(wave.begin, wave.count, args);
-    if (wave.size_class == kLargeClass) {
-      LaunchLargeGram(context, plan.large, a.row_idx.get(), plan.n, args);
-    } else if (wave.size_class < 2 * kWarpSizes) {
-      LaunchWarpGram(context, wave.size_class / 2 + 1, wave.size_class % 2 != 0, args);
-    } else {
-      LaunchBlockGram(context, BlockSize(wave.size_class - 2 * kWarpSizes) / 8, args);
-    }
-    done += wave.count;
-    const bool full =
-        tables || wave.count == kWarpWave || wave.count == kBlockWave || wave.count == kLargeWave;
-    if (!full || options.progress == nullptr) continue;
-    context.Synchronize();
-    if (options.progress(options.caller, done, plan.n_groups) != 0) {
-      throw Failure(kSpaidCudaStopped, "stopped");
-    }
-  }
-  args.groups = plan.order.get();
-  for (int n2 = 1; n2 <= kMaxLaneColumns; ++n2) {
-    if (plan.lane_entries[n2] > 0) LaunchLanes(context, n2, plan, args);
+  Waves waves(context, options, plan.n_groups);
+  if (options.local_solver == static_cast<int32_t>(kernels::LocalSolver::kQr)) {
+    BuildQr(context, plan, a, static_cast<kernels::ThreadStrategy>(options.thread_strategy), args,
+            waves, info);
+  } else {
+    BuildGram(context, plan, a, args, waves);
+    Rescue(context, plan, a, args, waves, info);
   }
   context.Synchronize();
   return result;

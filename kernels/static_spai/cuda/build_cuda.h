@@ -16,9 +16,9 @@ struct StaticSpaiResult {
   Buffer<int32_t> m_idx;
 };
 
-// `a` has the plan's pattern, and values. Waits for the device. Polls `options.stopped` between
-// waves of groups: kSpaidCudaStopped.
+// `a` has the plan's pattern, and values. Waits for the device. Polls `options.progress` between
+// waves of groups: kSpaidCudaStopped. Fills all of `info` but ms and peak_bytes.
 StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
-                       const SpaidCudaBuildOptions& options);
+                       const SpaidCudaBuildOptions& options, SpaidCudaBuildInfo& info);
 
 }  // namespace spaid::cuda

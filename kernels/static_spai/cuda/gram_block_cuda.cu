@@ -74,7 +74,7 @@ class BlockGroup {
     Prepare();
     FormGram();
     const TileFactor<kWarps> factor = Factored();
-    if (!factor.Factor() || !factor.WellConditioned(memory_.step[0])) return;
+    if (!factor.Factor() || !factor.WellConditioned(memory_.step[0])) return Refuse();
     if (warp_ < group_.width) {
       double* const x = memory_.x[warp_];
       for (int a = lane_; a < kSize; a += 32) x[a] = memory_.rhs[warp_][a];
@@ -97,6 +97,11 @@ class BlockGroup {
   }
 
  private:
+  // What a rescue will say of the try.
+  __device__ void Refuse() const {
+    if (thread_ < group_.width) args_.pivots[group_.members[thread_]] = memory_.factor.pivot;
+  }
+
   __device__ void Prepare() {
     for (int a = thread_; a < kSize; a += kThreads) {
       const bool own = a < group_.n2;
@@ -372,7 +377,7 @@ class BlockGroup {
       }
       fine = fine && sqrt(squared[t]) <= checks::kWorthlessResidual;
     }
-    if (__syncthreads_and(fine ? 1 : 0) == 0) return;
+    if (__syncthreads_and(fine ? 1 : 0) == 0) return Refuse();
     if (args_.post_filter > 0) {
       if (warp_ < group_.width) Filter(warp_);
       Residuals(squared);
@@ -427,7 +432,7 @@ __global__ void __launch_bounds__(kThreads, kTiles <= 11 ? 4 : 2) BlockGramKerne
 }
 
 template <int kTiles>
-void Launch(const Context& context, const GramArgs& args) {
+void Launch(const Context& context, cudaStream_t stream, const GramArgs& args) {
   constexpr int kShared = static_cast<int>(sizeof(BlockMemory<kTiles>));
   const auto kernel = BlockGramKernel<kTiles>;
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
@@ -436,22 +441,23 @@ void Launch(const Context& context, const GramArgs& args) {
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, kShared),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   kernel<<<std::min(blocks * context.multiprocessors, args.count), kThreads, kShared,
-           context.stream>>>(args);
+           stream>>>(args);
   CheckLaunch("BlockGramKernel");
 }
 
 }  // namespace
 
-void LaunchBlockGram(const Context& context, int tiles, const GramArgs& args) {
+void LaunchBlockGram(const Context& context, cudaStream_t stream, int tiles,
+                     const GramArgs& args) {
   switch (tiles) {
     case 6:
-      return Launch<6>(context, args);
+      return Launch<6>(context, stream, args);
     case 8:
-      return Launch<8>(context, args);
+      return Launch<8>(context, stream, args);
     case 11:
-      return Launch<11>(context, args);
+      return Launch<11>(context, stream, args);
     case 16:
-      return Launch<16>(context, args);
+      return Launch<16>(context, stream, args);
     default:
       throw Failure(kSpaidCudaError, "no block kernel for " + std::to_string(tiles) + " tiles");
   }

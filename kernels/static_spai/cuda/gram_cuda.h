@@ -34,12 +34,25 @@ struct GramArgs {
 };
 
 // Solves args.count groups of one class (ClassOf in plan_cuda.cu) with a persistent grid.
-void LaunchWarpGram(const Context& context, int tiles, bool wide, const GramArgs& args);
-void LaunchBlockGram(const Context& context, int tiles, const GramArgs& args);
-// Bytes of work space that one block of the next needs.
+void LaunchWarpGram(const Context& context, cudaStream_t stream, int tiles, bool wide,
+                    const GramArgs& args);
+void LaunchBlockGram(const Context& context, cudaStream_t stream, int tiles, const GramArgs& args);
+
+// Bytes of work space that a block of the next needs.
 int64_t LargeGramBytes(const LargestLocal& largest, int64_t n);
-// `a_rows`: row_idx of A, of n columns. Takes its work space from the arena.
-void LaunchLargeGram(Context& context, const LargestLocal& largest, const int32_t* a_rows,
-                     int64_t n, const GramArgs& args);
+// Of problems in global memory, as many blocks as there is room for.
+struct LargeGram {
+  LargeGram() = default;
+  // Takes the work space from the arena; n columns in A.
+  LargeGram(Context& context, const LargestLocal& largest, int64_t n, int32_t count);
+  // `a_rows`: row_idx of A. This object must outlive the work.
+  void Launch(cudaStream_t stream, const int32_t* a_rows, const GramArgs& args) const;
+
+ private:
+  int64_t tile_doubles_ = 0, padded_ = 0, slots_ = 0;
+  int blocks_ = 0;
+  Buffer<double> memory_;
+  Buffer<int32_t> table_;
+};
 
 }  // namespace spaid::cuda

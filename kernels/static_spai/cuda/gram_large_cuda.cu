@@ -66,7 +66,7 @@ class LargeGroup {
     FormGram();
     const TileFactor<kWarps> factor(memory_.tiles, memory_.diagonal, n2_, args_.pivot_limit,
                                     shared_.factor);
-    if (!factor.Factor() || !factor.WellConditioned(memory_.step)) return;
+    if (!factor.Factor() || !factor.WellConditioned(memory_.step)) return Refuse();
     if (warp_ < width_) {
       for (int a = lane_; a < memory_.padded; a += 32) X(warp_)[a] = Rhs(warp_)[a];
       __syncwarp();
@@ -88,6 +88,11 @@ class LargeGroup {
   }
 
  private:
+  // What a rescue will say of the try.
+  __device__ void Refuse() const {
+    if (thread_ < width_) args_.pivots[members_[thread_]] = shared_.factor.pivot;
+  }
+
   __device__ double* X(int t) const { return memory_.x + t * memory_.padded; }
   __device__ double* Step(int t) const { return memory_.step + t * memory_.padded; }
   __device__ double* Rhs(int t) const { return memory_.rhs + t * memory_.padded; }
@@ -279,7 +284,7 @@ class LargeGroup {
       }
       fine = fine && sqrt(squared[t]) <= checks::kWorthlessResidual;
     }
-    if (__syncthreads_and(fine ? 1 : 0) == 0) return;
+    if (__syncthreads_and(fine ? 1 : 0) == 0) return Refuse();
     if (args_.post_filter > 0) {
       if (warp_ < width_) Filter(warp_);
       __syncthreads();
@@ -361,20 +366,23 @@ int64_t LargeGramBytes(const LargestLocal& largest, int64_t n) {
   return 8 * DoublesOf(largest, n) + 8 * Slots(largest, n);
 }
 
-void LaunchLargeGram(Context& context, const LargestLocal& largest, const int32_t* a_rows,
-                     int64_t n, const GramArgs& args) {
-  const int64_t tile_doubles = TileDoubles(largest.n2), padded = Padded(largest.n2);
-  const int64_t slots = Slots(largest, n);
+LargeGram::LargeGram(Context& context, const LargestLocal& largest, int64_t n, int32_t count)
+    : tile_doubles_(TileDoubles(largest.n2)),
+      padded_(Padded(largest.n2)),
+      slots_(Slots(largest, n)) {
   const int64_t doubles = DoublesOf(largest, n), bytes = LargeGramBytes(largest, n);
-  // As many blocks as there is room for, one at least.
+  // One block at least.
   const int64_t room = (context.arena->limit() - context.arena->used() - 2 * Arena::kGrain) / bytes;
-  const auto blocks = static_cast<int>(std::clamp<int64_t>(
-      room, 1, std::min<int64_t>(args.count, int64_t{2} * context.multiprocessors)));
-  const Buffer<double> memory(context, blocks * doubles);
-  const Buffer<int32_t> table(context, blocks * 2 * slots);
-  LargeGramKernel<<<blocks, kThreads, 0, context.stream>>>(args, a_rows, memory.get(), tile_doubles,
-                                                           padded, table.get(),
-                                                           static_cast<uint32_t>(slots - 1));
+  blocks_ = static_cast<int>(
+      std::clamp<int64_t>(room, 1, std::min<int64_t>(count, int64_t{2} * context.multiprocessors)));
+  memory_ = Buffer<double>(context, blocks_ * doubles);
+  table_ = Buffer<int32_t>(context, blocks_ * 2 * slots_);
+}
+
+void LargeGram::Launch(cudaStream_t stream, const int32_t* a_rows, const GramArgs& args) const {
+  LargeGramKernel<<<blocks_, kThreads, 0, stream>>>(args, a_rows, memory_.get(), tile_doubles_,
+                                                    padded_, table_.get(),
+                                                    static_cast<uint32_t>(slots_ - 1));
   CheckLaunch("LargeGramKernel");
 }
 

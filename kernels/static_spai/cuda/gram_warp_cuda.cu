@@ -36,7 +36,7 @@ class WarpGroup {
   __device__ void Solve() {
     Prepare();
     FormGram();
-    if (!Factor() || !WellConditioned()) return;
+    if (!Factor() || !WellConditioned()) return Refuse();
     double x[kWidth], squared[kWidth];
 #pragma unroll
     for (int t = 0; t < kWidth; ++t) x[t] = rhs_[t];
@@ -56,6 +56,11 @@ class WarpGroup {
   }
 
  private:
+  // What a rescue will say of the try.
+  __device__ void Refuse() const {
+    if (lane_ < group_.width) args_.pivots[group_.members[lane_]] = pivot_;
+  }
+
   __device__ void Prepare() {
     if (lane_ < kSize) {
       const bool own = lane_ < group_.n2;
@@ -347,7 +352,7 @@ class WarpGroup {
     for (int t = 0; t < kWidth; ++t) {
       m[t] = own ? x[t] * memory_.scale[lane_] : 0;
       const bool fine = isfinite(m[t]) && sqrt(squared[t]) <= checks::kWorthlessResidual;
-      if (t < group_.width && !__all_sync(kAllLanes, fine)) return;
+      if (t < group_.width && !__all_sync(kAllLanes, fine)) return Refuse();
     }
     if (args_.post_filter > 0) {
 #pragma unroll
@@ -399,7 +404,7 @@ __global__ void __launch_bounds__(32 * kWarps, kWidth == 1 ? 4 : 2) WarpGramKern
 }
 
 template <int kTiles, int kWidth>
-void Launch(const Context& context, const GramArgs& args) {
+void Launch(const Context& context, cudaStream_t stream, const GramArgs& args) {
   constexpr int kShared = kWarps * static_cast<int>(sizeof(WarpMemory<kTiles>));
   const auto kernel = WarpGramKernel<kTiles, kWidth>;
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
@@ -409,30 +414,31 @@ void Launch(const Context& context, const GramArgs& args) {
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   const int needed = (args.count + kWarps - 1) / kWarps;
   kernel<<<std::min(blocks * context.multiprocessors, needed), 32 * kWarps, kShared,
-           context.stream>>>(args);
+           stream>>>(args);
   CheckLaunch("WarpGramKernel");
 }
 
 }  // namespace
 
-void LaunchWarpGram(const Context& context, int tiles, bool wide, const GramArgs& args) {
+void LaunchWarpGram(const Context& context, cudaStream_t stream, int tiles, bool wide,
+                    const GramArgs& args) {
   switch (2 * tiles + (wide ? 1 : 0)) {
     case 2:
-      return Launch<1, 1>(context, args);
+      return Launch<1, 1>(context, stream, args);
     case 3:
-      return Launch<1, kMaxWidth>(context, args);
+      return Launch<1, kMaxWidth>(context, stream, args);
     case 4:
-      return Launch<2, 1>(context, args);
+      return Launch<2, 1>(context, stream, args);
     case 5:
-      return Launch<2, kMaxWidth>(context, args);
+      return Launch<2, kMaxWidth>(context, stream, args);
     case 6:
-      return Launch<3, 1>(context, args);
+      return Launch<3, 1>(context, stream, args);
     case 7:
-      return Launch<3, kMaxWidth>(context, args);
+      return Launch<3, kMaxWidth>(context, stream, args);
     case 8:
-      return Launch<4, 1>(context, args);
+      return Launch<4, 1>(context, stream, args);
     case 9:
-      return Launch<4, kMaxWidth>(context, args);
+      return Launch<4, kMaxWidth>(context, stream, args);
     default:
       throw Failure(kSpaidCudaError, "no warp kernel for " + std::to_string(tiles) + " tiles");
   }

@@ -151,12 +151,13 @@ class Lane {
       }
       squared = Residual(x);
     }
-    if (!store || !fine) return;  // what is not fine is left to the host
+    if (!store) return;
+    args_.pivots[k_] = pivot_;
+    if (!fine) return;  // left to a rescue
     double* const to = args_.m_values + args_.m_ptr[k_];
 #pragma unroll
     for (int a = 0; a < kColumns; ++a) to[a] = m[a];
     args_.residual_norms[k_] = sqrt(squared);
-    args_.pivots[k_] = pivot_;
     args_.flags[k_] = kernels::kColumnGram;
   }
 

@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <cub/device/device_radix_sort.cuh>
 #include <utility>
 
-#include "kernels/base/cuda/arrays_cuda.h"
 #include "kernels/base/cuda/hash_cuda.h"
+#include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/static_spai/cuda/lanes_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
 
@@ -359,23 +358,6 @@ __global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t*
   if (threadIdx.x < kClasses && own[threadIdx.x] > 0) {
     atomicAdd(&counts[threadIdx.x], own[threadIdx.x]);
   }
-}
-
-// Stable, by the low `bits` of the keys.
-template <class Key>
-void Sort(Context& context, const Buffer<Key>& keys, const Buffer<Key>& sorted_keys,
-          const Buffer<int32_t>& values, const Buffer<int32_t>& sorted_values, int32_t count,
-          int bits) {
-  size_t bytes = 0;
-  const auto sort = [&](void* scratch) {
-    Check(
-        cub::DeviceRadixSort::SortPairs(scratch, bytes, keys.get(), sorted_keys.get(), values.get(),
-                                        sorted_values.get(), count, 0, bits, context.stream),
-        "cub::DeviceRadixSort");
-  };
-  sort(nullptr);
-  const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
-  sort(scratch.get());
 }
 
 void MakeGroups(Context& context, StaticSpaiPlan& plan) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
@@ -61,8 +62,11 @@ struct Structure {
 
   // Of its table, at most: I is not known before it is made.
   __host__ __device__ int64_t words() const {
-    const int64_t most = (int64_t{entries} + kChunkRows - 1) / kChunkRows;
-    return entries > 0 ? 1 + most * (1 + kMaskWords) + entries + width : 0;
+    return entries > 0 ? 1 + int64_t{chunks_at_most()} * (1 + kMaskWords) + entries + width : 0;
+  }
+  // `chunks` where that is known; there is a table, or will be, where this is not 0.
+  __host__ __device__ int32_t chunks_at_most() const {
+    return chunks > 0 ? chunks : (entries + kChunkRows - 1) / kChunkRows;
   }
   __host__ __device__ int64_t list() const { return table + chunks + 1 + chunks * kMaskWords; }
   __host__ __device__ int64_t targets() const { return list() + entries; }
@@ -117,6 +121,8 @@ struct LargestLocal {
   int64_t n2 = 0, entries = 0;
 };
 
+struct QrPlan;  // qr_cuda.h
+
 struct StaticSpaiPlan {
   int64_t n = 0, nnz_a = 0, nnz_m = 0;
   uint64_t pattern_hash = 0;  // of A
@@ -144,6 +150,8 @@ struct StaticSpaiPlan {
   Buffer<LaneTable> lane_tables;
   Buffer<int32_t> lane_begin;  // lane_structures + 1, into order
   Buffer<int32_t> lane_tasks;  // lane_structures + 1: the first warp's work of each
+
+  mutable std::shared_ptr<const QrPlan> qr;  // made by the first build that asks for QR
 
   PatternRef pattern() const { return {n, m_ptr.get(), m_idx.get()}; }
   int64_t device_bytes() const;

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "kernels/base/cuda/arrays_cuda.h"
+#include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/static_spai/cuda/post_filter_cuda.h"
 
 namespace spaid::cuda {

@@ -1,5 +1,5 @@
 // Finds I of each structure and lays out its entries (plan_cuda.h: Structure).
-#include "kernels/base/cuda/arrays_cuda.h"
+#include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/base/cuda/team_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
 

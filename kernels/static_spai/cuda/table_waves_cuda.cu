@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/base/cuda/arrays_cuda.h"
+#include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/static_spai/cuda/table_waves_cuda.h"
 
 namespace spaid::cuda {
@@ -10,19 +10,19 @@ namespace {
 constexpr int kThreads = 256;
 // What a group costs beside its table: its structure's number, and where the table begins.
 constexpr int64_t kGroupBytes = 4 + 8;
-// For queues, the scratch of sums, and rounding.
+// For the scratch of sums, and rounding.
 constexpr int64_t kSpare = 1 << 18;
 
 int Blocks(int64_t threads) { return static_cast<int>((threads + kThreads - 1) / kThreads); }
 
 __device__ int64_t Thread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 
-__global__ void GroupBytesKernel(int32_t n_groups, const int32_t* order,
+__global__ void GroupBytesKernel(int32_t n_groups, const int32_t* groups,
                                  const int32_t* structure_of, const Structure* structures,
                                  int64_t* bytes) {
   const int64_t i = Thread();
   if (i > n_groups) return;
-  bytes[i] = i < n_groups ? kGroupBytes + 4 * structures[structure_of[order[i]]].words() : 0;
+  bytes[i] = i < n_groups ? kGroupBytes + 4 * structures[structure_of[groups[i]]].words() : 0;
 }
 
 // Each structure of the wave once, in no order.
@@ -49,52 +49,55 @@ TableWaves::TableWaves(Context& context, const StaticSpaiPlan& plan, const Matri
       plan_(plan),
       a_(a),
       structures_(context, plan.n_structures),
-      wave_of_(context, plan.n_structures),
-      bytes_(static_cast<size_t>(plan.n_groups) + 1) {
+      wave_of_(context, plan.n_structures) {
   Copy(context, plan.structures, structures_, plan.n_structures);
   wave_of_.Fill(0);
-  {
-    const Buffer<int64_t> bytes(context, plan.n_groups + 1);
-    GroupBytesKernel<<<Blocks(plan.n_groups + 1), kThreads, 0, context.stream>>>(
-        plan.n_groups, plan.order.get(), plan.structure_of.get(), plan.structures.get(),
-        bytes.get());
-    CheckLaunch("GroupBytesKernel");
-    Scan(context, bytes, plan.n_groups + 1);
-    bytes.CopyOut(bytes_.data(), plan.n_groups + 1);
-    context.Synchronize();
-  }
-  room_ = context.arena->limit() - context.arena->used() - kSpare;
 }
 
-int32_t TableWaves::Count(int32_t begin, int32_t count) const {
+void TableWaves::Follow(const int32_t* groups, int32_t count) {
+  tables_ = {};
+  groups_ = groups;
+  bytes_.resize(static_cast<size_t>(count) + 1);
+  const Buffer<int64_t> bytes(context_, count + 1);
+  GroupBytesKernel<<<Blocks(count + 1), kThreads, 0, context_.stream>>>(
+      count, groups, plan_.structure_of.get(), plan_.structures.get(), bytes.get());
+  CheckLaunch("GroupBytesKernel");
+  Scan(context_, bytes, count + 1);
+  bytes.CopyOut(bytes_.data(), count + 1);
+  context_.Synchronize();
+}
+
+int32_t TableWaves::Fit(int32_t begin, int32_t count) const {
+  const int64_t room = context_.arena->limit() - context_.arena->used() - kSpare;
   const auto first = bytes_.begin() + begin;
   // The first group whose end is beyond the room.
-  const auto end = std::upper_bound(first + 1, first + count + 1, *first + room_);
+  const auto end = std::upper_bound(first + 1, first + count + 1, *first + room);
   const auto fits = static_cast<int32_t>(end - (first + 1));
   if (fits == 0) {
     throw Failure(kSpaidCudaOutOfMemory,
                   "device memory: the gather table of one local problem takes " +
                       std::to_string(first[1] - first[0]) + " bytes, and " +
-                      std::to_string(std::max<int64_t>(room_, 0)) + " are left of the limit of " +
+                      std::to_string(std::max<int64_t>(room, 0)) + " are left of the limit of " +
                       std::to_string(context_.arena->limit()) +
                       " beside the build; all tables take " + std::to_string(plan_.table_bytes));
   }
   return fits;
 }
 
-void TableWaves::Make(int32_t begin, int32_t count, GramArgs& args) {
+int32_t TableWaves::Make(int32_t begin, int32_t most, GramArgs& args) {
   tables_ = {};
+  const int32_t count = Fit(begin, most);
   ++wave_;
   const Buffer<int32_t> list(context_, count), size(context_, 1);
   size.Fill(0);
   ListKernel<<<Blocks(count), kThreads, 0, context_.stream>>>(
-      plan_.order.get() + begin, count, plan_.structure_of.get(), structures_.get(), wave_,
-      wave_of_.get(), list.get(), size.get());
+      groups_ + begin, count, plan_.structure_of.get(), structures_.get(), wave_, wave_of_.get(),
+      list.get(), size.get());
   CheckLaunch("ListKernel");
   const int32_t n_structures = Read(context_, size, 0);
   args.structures = structures_.get();
   args.tables = nullptr;
-  if (n_structures == 0) return;
+  if (n_structures == 0) return count;
   const Buffer<int64_t> words(context_, n_structures + 1);
   WordsKernel<<<Blocks(n_structures + 1), kThreads, 0, context_.stream>>>(
       list.get(), n_structures, structures_.get(), words.get());
@@ -104,6 +107,7 @@ void TableWaves::Make(int32_t begin, int32_t count, GramArgs& args) {
   tables_ = MakeTables(context_, a_, plan_, plan_.representative.get(), list.get(), n_structures,
                        words.get(), all, structures_.get());
   args.tables = tables_.get();
+  return count;
 }
 
 }  // namespace spaid::cuda

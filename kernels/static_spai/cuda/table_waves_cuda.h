@@ -12,26 +12,28 @@ namespace spaid::cuda {
 
 class TableWaves {
  public:
-  // Takes what is left of the arena: made when all else of a build is there. Waits for the device.
   TableWaves(Context& context, const StaticSpaiPlan& plan, const Matrix& a);
 
-  // How many of groups [begin, begin + count) of plan.order, from the first on, have room for their
-  // tables at once: one or more. Throws kSpaidCudaOutOfMemory where the first has none.
-  int32_t Count(int32_t begin, int32_t count) const;
+  // `groups`: those whose tables will be asked for, `count` of them; must stay. Waits for the
+  // device.
+  void Follow(const int32_t* groups, int32_t count);
 
-  // Makes the tables of groups [begin, begin + count) of plan.order, in place of those of the wave
-  // before. Waits for the device.
-  void Make(int32_t begin, int32_t count, GramArgs& args);
+  // Makes the tables of groups [begin, begin + k), k from 1 to `count`, as many as there is room
+  // for now, in place of those of the wave before; k. Waits for the device. Throws
+  // kSpaidCudaOutOfMemory where not even one has room.
+  int32_t Make(int32_t begin, int32_t count, GramArgs& args);
 
  private:
+  int32_t Fit(int32_t begin, int32_t count) const;
+
   Context& context_;
   const StaticSpaiPlan& plan_;
   const Matrix& a_;
-  Buffer<Structure> structures_;
-  Buffer<int32_t> wave_of_;  // the last wave that has the structure
+  Buffer<Structure> structures_;  // the plan's, with the places of the tables that there are
+  Buffer<int32_t> wave_of_;       // the last wave that has the structure
   int32_t wave_ = 0;
-  std::vector<int64_t> bytes_;  // of the groups before each one in plan.order, without sharing
-  int64_t room_ = 0;
+  const int32_t* groups_ = nullptr;
+  std::vector<int64_t> bytes_;  // of the groups before each one, as if they shared no structure
   Buffer<uint32_t> tables_;
 };
 

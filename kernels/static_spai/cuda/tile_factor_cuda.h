@@ -65,13 +65,12 @@ class TileFactor {
       }
       __syncthreads();
     }
-    if (shared_.fine == 0) return false;
     if (threadIdx.x == 0) {
       shared_.pivot = lowest;
       shared_.determinant = determinant;
     }
     __syncthreads();
-    return true;
+    return shared_.fine != 0;
   }
 
   // x := (L Lᵀ)⁻¹ x by one warp; zero beyond n2.

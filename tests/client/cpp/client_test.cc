@@ -297,7 +297,8 @@ TEST(Solve, ByHandleAsksForTheOrderOnce) {
                        .spec = {.pattern_power = 2,
                                 .keep_tau = 0.25,
                                 .row_match = true,
-                                .local_solver = LocalSolver::kGram},
+                                .local_solver = LocalSolver::kGram,
+                                .thread_strategy = ThreadStrategy::kVariable},
                        .method = Method::kGmres,
                        .rtol = 1e-9,
                        .max_iterations = 77,
@@ -324,6 +325,7 @@ TEST(Solve, ByHandleAsksForTheOrderOnce) {
   EXPECT_EQ(header.spec().static_spai().keep_tau(), 0.25);
   EXPECT_TRUE(header.spec().static_spai().row_match());
   EXPECT_EQ(header.spec().static_spai().local_solver(), v1::LOCAL_SOLVER_GRAM);
+  EXPECT_EQ(header.spec().static_spai().thread_strategy(), v1::THREAD_STRATEGY_VARIABLE);
   EXPECT_EQ(header.limits().max_queue().seconds(), 1);
   EXPECT_EQ(header.limits().max_queue().nanos(), 500'000'000);
   EXPECT_FALSE(header.limits().has_max_run());

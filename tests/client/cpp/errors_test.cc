@@ -73,6 +73,7 @@ TEST(Errors, NeverWithoutText) {
 TEST(Names, AreThoseOfTheWire) {
   EXPECT_EQ(Name(Engine::kStaticSpai), "static-spai");
   EXPECT_EQ(Name(LocalSolver::kGram), "gram");
+  EXPECT_EQ(Name(ThreadStrategy::kPaper), "paper");
   EXPECT_EQ(Name(Method::kBicgstab), "bicgstab");
   EXPECT_EQ(Name(Outcome::kMaxIterations), "max-iterations");
   EXPECT_EQ(Name(Outcome::kCancelled), "cancelled");

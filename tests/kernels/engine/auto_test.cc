@@ -107,11 +107,12 @@ TEST(Auto, SaysWhichOptionsItDrops) {
   spec.static_spai.pattern.ensure_row = true;
   spec.static_spai.post_filter = 0.1;
   spec.static_spai.local_solver = LocalSolver::kQr;
+  spec.static_spai.thread_strategy = ThreadStrategy::kPaper;
   spec.static_spai.gram_pivot_limit = 1e-8;
   const ResolvedSpec r = MustResolve(spec, a);
   EXPECT_EQ(r.spec.engine, EngineKind::kJacobi);
   EXPECT_THAT(r.reason, HasSubstr(": keep_tau, ensure_row, row_match, post_filter, local_solver, "
-                                  "gram_pivot_limit"));
+                                  "thread_strategy, gram_pivot_limit"));
 }
 
 // 1600 local problems of some 200 columns, against iterations that stay in the caches: on one

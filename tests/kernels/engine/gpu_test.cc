@@ -173,16 +173,44 @@ TEST_F(GpuEngine, APlanServesNewValuesOnItsOwnDeviceOnly) {
 }
 
 TEST_F(GpuEngine, SaysWhatWasLeftToTheHost) {
-  const CscMatrix a = bench::ConvectionDiffusion(8, 10);
-  PreconditionerSpec qr = Spai();
-  qr.static_spai.local_solver = LocalSolver::kQr;
-  const BuildResult built = MustBuild(*engine_, qr, a, {.device = kGpu});
-  EXPECT_EQ(built.timings.host_columns, a.n_cols);
+  // Two equal columns in every local problem: rank-deficient, which the device leaves.
+  CscMatrix a = oracle::Arrow(6);
+  const BuildResult whole = MustBuild(*engine_, Spai(), a, {.device = kGpu});
+  EXPECT_EQ(whole.timings.host_columns, 0);
+  const CscMatrix equal = oracle::FromDense([] {
+    oracle::Dense dense(4, 4);
+    for (int64_t i = 0; i < 4; ++i) {
+      for (int64_t j = 0; j < 4; ++j) dense(i, j) = i + 1.0;
+    }
+    return dense;
+  }());
+  const BuildResult built = MustBuild(*engine_, Spai(), equal, {.device = kGpu});
+  EXPECT_EQ(built.timings.host_columns, 4);
   ASSERT_FALSE(built.quality.warnings.empty());
-  EXPECT_NE(built.quality.warnings.back().find("local_solver = QR"), std::string::npos);
+  EXPECT_NE(built.quality.warnings.back().find("4 of 4 columns were left to the host"),
+            std::string::npos)
+      << built.quality.warnings.back();
   // Jacobi and solves are the host's work.
   const BuildResult jacobi = MustBuild(*engine_, Spec(EngineKind::kJacobi), a, {.device = kGpu});
   EXPECT_EQ(jacobi.timings.device_bytes, 0);
+}
+
+TEST_F(GpuEngine, QrSaysItsThreadStrategy) {
+  const CscMatrix a = bench::ConvectionDiffusion(8, 10);
+  PreconditionerSpec qr = Spai();
+  qr.static_spai.local_solver = LocalSolver::kQr;
+  for (const ThreadStrategy strategy : {ThreadStrategy::kConstant, ThreadStrategy::kVariable}) {
+    qr.static_spai.thread_strategy = strategy;
+    const BuildResult built = MustBuild(*engine_, qr, a, {.device = kGpu});
+    EXPECT_EQ(built.timings.host_columns, 0);
+    EXPECT_EQ(built.quality.qr_columns, a.n_cols);
+    EXPECT_EQ(built.quality.thread_strategy, strategy);
+  }
+  qr.static_spai.thread_strategy = ThreadStrategy::kAuto;
+  EXPECT_NE(MustBuild(*engine_, qr, a, {.device = kGpu}).quality.thread_strategy,
+            ThreadStrategy::kAuto);
+  EXPECT_EQ(MustBuild(*engine_, qr, a, {.device = kCpu}).quality.thread_strategy,
+            ThreadStrategy::kAuto);
 }
 
 TEST_F(GpuEngine, AMemoryLimitIsHeld) {

@@ -63,6 +63,9 @@ TEST_F(Options, OutOfRange) {
     spec = Spec(kind);
     spec.static_spai.local_solver = static_cast<LocalSolver>(9);
     ExpectRefused(spec, "BAD_LOCAL_SOLVER", "local_solver");
+    spec = Spec(kind);
+    spec.static_spai.thread_strategy = static_cast<ThreadStrategy>(-1);
+    ExpectRefused(spec, "BAD_THREAD_STRATEGY", "thread_strategy");
   }
   ExpectRefused(Spec(static_cast<EngineKind>(77)), "BAD_ENGINE", "engine");
 }

@@ -29,6 +29,7 @@ TEST(ParseSpecTest, ReadsEveryOption) {
   o->set_row_match(true);
   o->set_post_filter(0.1);
   o->set_local_solver(v1::LOCAL_SOLVER_GRAM);
+  o->set_thread_strategy(v1::THREAD_STRATEGY_PAPER);
   auto parsed = ParseSpec(spec, "spec");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   const kernels::StaticSpaiOptions& k = parsed->spec.static_spai;
@@ -39,6 +40,7 @@ TEST(ParseSpecTest, ReadsEveryOption) {
   EXPECT_TRUE(k.pattern.row_match);
   EXPECT_EQ(k.post_filter, 0.1);
   EXPECT_EQ(k.local_solver, kernels::LocalSolver::kGram);
+  EXPECT_EQ(k.thread_strategy, kernels::ThreadStrategy::kPaper);
   EXPECT_EQ(ToProto(parsed->spec, "").SerializeAsString(), spec.SerializeAsString());
 }
 
@@ -97,6 +99,12 @@ INSTANTIATE_TEST_SUITE_P(
                   s.mutable_static_spai()->set_local_solver(static_cast<v1::LocalSolver>(-4));
                 },
                 "UNKNOWN_ENUM", "header.spec.static_spai.local_solver"},
+        BadSpec{"UnknownStrategy",
+                [](Spec& s) {
+                  s.mutable_static_spai()->set_local_solver(v1::LOCAL_SOLVER_QR);
+                  s.mutable_static_spai()->set_thread_strategy(static_cast<v1::ThreadStrategy>(7));
+                },
+                "UNKNOWN_ENUM", "header.spec.static_spai.thread_strategy"},
         BadSpec{"NegativePower", [](Spec& s) { s.mutable_static_spai()->set_pattern_power(-1); },
                 "BAD_PATTERN_POWER", "header.spec.static_spai.pattern_power"},
         BadSpec{"HugePower", [](Spec& s) { s.mutable_static_spai()->set_pattern_power(17); },

@@ -128,7 +128,7 @@ TEST(PlacementTest, LargeBuildsGoToTheGpuSmallOnesToTheCpu) {
   bench.engine.SetPredictedMs(1000);
   EXPECT_EQ(bench.Built(bench.Put(5), v1::ENGINE_KIND_JACOBI).device(), "cpu");
   EXPECT_EQ(bench.Built(bench.Put(6), v1::ENGINE_KIND_STATIC_SPAI, v1::LOCAL_SOLVER_QR).device(),
-            "cpu");
+            "gpu:0");
   // A solve that builds is where the build is; any other is the CPU's.
   const v1::SolveDone builds = bench.Solved(bench.Put(7), v1::ENGINE_KIND_STATIC_SPAI);
   EXPECT_EQ(builds.device(), "gpu:0");

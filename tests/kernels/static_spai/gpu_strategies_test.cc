@@ -1,0 +1,142 @@
+// The choice between thread groups of one size and of several (S1 and S2 of Chu, Wang, Chen, Gao
+// 2023) on a CUDA device: both measured, the paper's rule and the measured model judged by them. A
+// timed test: alone on an idle device. Skipped without one; real matrices are those of the folder
+// SPAID_MATRICES.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <numbers>
+
+#include "kernels/bench/problems.h"
+#include "tests/kernels/static_spai/gpu_helpers.h"
+#include "tests/oracle/matrix_market.h"
+
+namespace spaid::kernels {
+namespace {
+
+class GpuStrategies : public GpuStaticSpai {
+ protected:
+  struct Measured {
+    double ms = 0, predicted_ms = 0;
+    ThreadStrategy chosen = ThreadStrategy::kAuto;
+  };
+
+  // The median of `runs` builds, after one.
+  Measured Measure(ThreadStrategy strategy, int runs) {
+    const SpaidCudaBuildOptions options{1e-10,
+                                        0,
+                                        static_cast<int32_t>(LocalSolver::kQr),
+                                        static_cast<int32_t>(strategy),
+                                        nullptr,
+                                        nullptr};
+    const SpaidCudaInterface& api = device_->api();
+    std::vector<double> times;
+    Measured measured;
+    for (int run = 0; run <= runs; ++run) {
+      SpaidCudaM* m = nullptr;
+      SpaidCudaBuildInfo info{};
+      char message[kCudaMessageBytes] = "";
+      EXPECT_EQ(api.build_static_spai(plan_, matrix_, &options, &m, &info, message,
+                                      sizeof(message)),
+                kSpaidCudaOk)
+          << message;
+      api.free_m(m);
+      if (run > 0 || runs == 0) times.push_back(info.qr_ms);
+      measured.predicted_ms = info.predicted_qr_ms;
+      measured.chosen = static_cast<ThreadStrategy>(info.thread_strategy);
+    }
+    std::ranges::sort(times);
+    measured.ms = times[times.size() / 2];
+    return measured;
+  }
+
+  static SpaidCudaCsc Csc(const PatternView& a, const double* values) {
+    return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), values};
+  }
+
+  void Judge(const std::string& name, const CscView& a, int power) {
+    PatternOptions options;
+    options.power = power;
+    auto pattern = BuildPattern(a, nullptr, options, {});
+    ASSERT_TRUE(pattern.ok()) << name;
+    if (std::ranges::adjacent_find(a.col_ptr) != a.col_ptr.end()) return;  // an empty column
+    const SpaidCudaInterface& api = device_->api();
+    const SpaidCudaCsc csc = Csc(a, a.values.data()), own = Csc(*pattern, nullptr);
+    SpaidCudaPlanInfo info{};
+    char message[kCudaMessageBytes] = "";
+    ASSERT_EQ(api.upload_matrix(device_->context(), &csc, &matrix_, message, sizeof(message)),
+              kSpaidCudaOk)
+        << message;
+    ASSERT_EQ(api.plan_static_spai(matrix_, &own, -1, &plan_, &info, message, sizeof(message)),
+              kSpaidCudaOk)
+        << message;
+    const Measured s1 = Measure(ThreadStrategy::kConstant, 7);
+    const Measured s2 = Measure(ThreadStrategy::kVariable, 7);
+    const auto time_of = [&](ThreadStrategy s) {
+      return s == ThreadStrategy::kConstant ? s1.ms : s2.ms;
+    };
+    const Measured by_paper = Measure(ThreadStrategy::kPaper, 0);
+    const Measured by_model = Measure(ThreadStrategy::kAuto, 0);
+    const double best = std::min(s1.ms, s2.ms);
+    std::printf("strategy | %s | %d | %.3f | %.3f | %.3f | %.3f | %s | %s |\n", name.c_str(), power,
+                s1.ms, s1.predicted_ms, s2.ms, s2.predicted_ms,
+                by_paper.chosen == ThreadStrategy::kConstant ? "S1" : "S2",
+                by_model.chosen == ThreadStrategy::kConstant ? "S1" : "S2");
+    std::fflush(stdout);
+    api.free_plan(plan_);
+    api.free_matrix(matrix_);
+    ++judged_;
+    paper_right_ += time_of(by_paper.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
+    EXPECT_LE(time_of(by_model.chosen), 1.05 * best + kGrainMs) << name << ", power " << power;
+  }
+
+  // Launches of the same work differ by as much.
+  static constexpr double kGrainMs = 0.01;
+
+  SpaidCudaMatrix* matrix_ = nullptr;
+  SpaidCudaPlan* plan_ = nullptr;
+  int judged_ = 0, paper_right_ = 0;
+};
+
+TEST_F(GpuStrategies, AutoIsTheFasterOne) {
+  std::printf("strategy | matrix | power | S1 ms | predicted | S2 ms | predicted | PAPER | AUTO |\n");
+  Judge("P7 128", bench::ConvectionDiffusion(128, 0), 1);
+  Judge("P27 100", bench::Laplacian27(100), 1);
+  Judge("E80 40", bench::Elasticity(40), 1);
+  Judge("convdiff 100", bench::ConvectionDiffusion(100, 400), 1);
+  Judge("aniso 1640", bench::Anisotropic(1640, 1e-3, std::numbers::pi / 8), 1);
+  Judge("circuit 300k", bench::Circuit(300000, 12, 700), 1);
+  Judge("P7 40", bench::ConvectionDiffusion(40, 0), 2);
+  Judge("P27 40", bench::Laplacian27(40), 2);
+  Judge("convdiff 40", bench::ConvectionDiffusion(40, 400), 2);
+  Judge("aniso 200", bench::Anisotropic(200, 1e-3, std::numbers::pi / 8), 2);
+  Judge("E80 8", bench::Elasticity(8), 2);
+  const char* const folder = std::getenv("SPAID_MATRICES");
+  if (folder == nullptr) {
+    std::printf("no real matrices: SPAID_MATRICES is not set\n");
+  } else {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (name.find(".mtx") != std::string::npos && name.find("_rhs") == std::string::npos) {
+        files.push_back(entry.path());
+      }
+    }
+    std::ranges::sort(files);
+    for (const auto& file : files) {
+      const auto read = oracle::ReadMatrixMarket(file.string());
+      ASSERT_TRUE(read.has_value()) << file;
+      const CscMatrix& a = *read;
+      for (const int power : {1, 2}) {
+        const auto counts = EstimateStaticSpai(a, nullptr, With(LocalSolver::kQr, power), {});
+        if (power == 2 && (!counts.ok() || counts->qr_flops > 2e12)) continue;
+        Judge(file.filename().string(), a, power);
+      }
+    }
+  }
+  std::printf("%d cases; the paper's rule within 5 %% of the faster one: %d\n", judged_,
+              paper_right_);
+}
+
+}  // namespace
+}  // namespace spaid::kernels
