@@ -15,7 +15,7 @@ namespace {
 constexpr int32_t kWarpWave = 1 << 20;
 constexpr int32_t kBlockWave = 1 << 16;
 constexpr int32_t kLargeWave = 1 << 10;
-constexpr int32_t kQrWave = 1 << 25;  // threads
+constexpr int32_t kQrWave = 1 << 22;  // threads
 constexpr int kTeam = 8;  // threads that sum one column
 
 // 2^e for -1022 <= e <= 1023.
