@@ -1,60 +1,12 @@
 // The engine on a CUDA device: what it builds there preconditions as well as what the CPU builds,
-// within the bytes that were promised. Skipped, with the reason, where there is no device.
-#include <algorithm>
-#include <cstdint>
+// within the bytes that were promised.
 #include <numbers>
-#include <random>
 
-#include "kernels/base/cuda_device.h"
 #include "kernels/bench/problems.h"
-#include "kernels/engine/engine_parts.h"
-#include "tests/kernels/engine/helpers.h"
+#include "tests/kernels/engine/gpu_helpers.h"
 
 namespace spaid::kernels::engine_test {
 namespace {
-
-constexpr int kCpu = 0, kGpu = 1;
-
-class GpuEngine : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const CudaDevices& cuda = ListCudaDevices();
-    if (!cuda.available) GTEST_SKIP() << cuda.status;
-    auto device = CudaDevice::Open(cuda.devices[0], 0);
-    ASSERT_TRUE(device.ok()) << device.status().message();
-    device_ = *device;
-    engine_ = MakeEngine(true, {device_});
-  }
-
-  int64_t Iterations(const CscMatrix& a, const Preconditioner& m) const {
-    const auto solved = engine_->Solve(
-        a, &m, RowSums(a), {}, {.method = Method::kBicgstab, .rtol = 1e-8}, {.device = kGpu});
-    EXPECT_TRUE(solved.ok()) << solved.status().message();
-    if (!solved.ok()) return -1;
-    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
-    return solved->rhs[0].iterations;
-  }
-
-  // Of 20 runs with `m` perturbed by 1e-14 relative: BiCGSTAB scatters so by itself.
-  std::pair<int64_t, int64_t> Scatter(const CscMatrix& a, const CscMatrix& m) const {
-    std::mt19937_64 random(7);
-    std::uniform_real_distribution<double> noise(-1e-14, 1e-14);
-    int64_t fewest = INT64_MAX, most = 0;
-    for (int run = 0; run < 20; ++run) {
-      CscMatrix perturbed = m;
-      for (double& value : perturbed.values) value *= 1 + noise(random);
-      const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(perturbed), {});
-      EXPECT_TRUE(made.ok());
-      const int64_t iterations = Iterations(a, **made);
-      fewest = std::min(fewest, iterations);
-      most = std::max(most, iterations);
-    }
-    return {fewest, most};
-  }
-
-  std::shared_ptr<CudaDevice> device_;
-  std::unique_ptr<Engine> engine_;
-};
 
 TEST_F(GpuEngine, KnowsItsDevices) {
   const std::vector<DeviceInfo> devices = engine_->Devices();
@@ -95,6 +47,7 @@ TEST_F(GpuEngine, SolvesAsFastWithWhatTheDeviceBuilt) {
     EXPECT_EQ(cpu.timings.host_to_device_ms, 0);
     const int64_t by_cpu = Iterations(c.a, *cpu.preconditioner);
     const int64_t by_gpu = Iterations(c.a, *gpu.preconditioner);
+    EXPECT_GT(by_cpu, 0);
     if (by_cpu < 50) {
       EXPECT_LE(std::abs(by_gpu - by_cpu), 2) << by_cpu;
     } else {

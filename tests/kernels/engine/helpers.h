@@ -38,6 +38,17 @@ inline CscMatrix Rows(std::initializer_list<std::initializer_list<double>> rows)
   return oracle::FromDense(dense);
 }
 
+// A x for a smooth x: A·1 is zero for some of the singular ones.
+inline Vector SmoothRhs(const CscView& a) {
+  Vector b(static_cast<size_t>(a.n_rows), 0.0);
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      b[a.row_idx[p]] += a.values[p] * (1 + 0.5 * std::sin(static_cast<double>(j)));
+    }
+  }
+  return b;
+}
+
 // Plan and build; expects both to work.
 inline BuildResult MustBuild(const Engine& engine, const PreconditionerSpec& spec, const CscView& a,
                              const Context& context = {}) {

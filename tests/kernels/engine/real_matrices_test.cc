@@ -12,17 +12,6 @@
 namespace spaid::kernels::engine_test {
 namespace {
 
-// A x for a smooth x: A·1 is zero for some of the singular ones.
-Vector SmoothRhs(const CscView& a) {
-  Vector b(static_cast<size_t>(a.n_rows), 0.0);
-  for (int64_t j = 0; j < a.n_cols; ++j) {
-    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
-      b[a.row_idx[p]] += a.values[p] * (1 + 0.5 * std::sin(static_cast<double>(j)));
-    }
-  }
-  return b;
-}
-
 struct Named {
   std::string name;
   CscMatrix a;

@@ -4,7 +4,6 @@
 // SPAID_MATRICES.
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <numbers>
 
 #include "kernels/bench/problems.h"
@@ -23,12 +22,9 @@ class GpuStrategies : public GpuStaticSpai {
 
   // The median of `runs` builds, after one.
   Measured Measure(ThreadStrategy strategy, int runs) {
-    const SpaidCudaBuildOptions options{1e-10,
-                                        0,
-                                        static_cast<int32_t>(LocalSolver::kQr),
-                                        static_cast<int32_t>(strategy),
-                                        nullptr,
-                                        nullptr};
+    const SpaidCudaBuildOptions options{
+        1e-10,   0,      static_cast<int32_t>(LocalSolver::kQr), static_cast<int32_t>(strategy),
+        nullptr, nullptr};
     const SpaidCudaInterface& api = device_->api();
     std::vector<double> times;
     Measured measured;
@@ -36,9 +32,9 @@ class GpuStrategies : public GpuStaticSpai {
       SpaidCudaM* m = nullptr;
       SpaidCudaBuildInfo info{};
       char message[kCudaMessageBytes] = "";
-      EXPECT_EQ(api.build_static_spai(plan_, matrix_, &options, &m, &info, message,
-                                      sizeof(message)),
-                kSpaidCudaOk)
+      EXPECT_EQ(
+          api.build_static_spai(plan_, matrix_, &options, &m, &info, message, sizeof(message)),
+          kSpaidCudaOk)
           << message;
       api.free_m(m);
       if (run > 0 || runs == 0) times.push_back(info.qr_ms);
@@ -55,20 +51,18 @@ class GpuStrategies : public GpuStaticSpai {
   }
 
   void Judge(const std::string& name, const CscView& a, int power) {
-    PatternOptions options;
-    options.power = power;
-    auto pattern = BuildPattern(a, nullptr, options, {});
-    ASSERT_TRUE(pattern.ok()) << name;
     if (std::ranges::adjacent_find(a.col_ptr) != a.col_ptr.end()) return;  // an empty column
     const SpaidCudaInterface& api = device_->api();
-    const SpaidCudaCsc csc = Csc(a, a.values.data()), own = Csc(*pattern, nullptr);
+    const SpaidCudaCsc csc = Csc(a, a.values.data());
+    const SpaidCudaPatternOptions pattern{-1, power, 0, nullptr, 0, nullptr, nullptr};
     SpaidCudaPlanInfo info{};
     char message[kCudaMessageBytes] = "";
     ASSERT_EQ(api.upload_matrix(device_->context(), &csc, &matrix_, message, sizeof(message)),
               kSpaidCudaOk)
         << message;
-    ASSERT_EQ(api.plan_static_spai(matrix_, &own, -1, &plan_, &info, message, sizeof(message)),
-              kSpaidCudaOk)
+    ASSERT_EQ(
+        api.plan_static_spai(matrix_, nullptr, &pattern, &plan_, &info, message, sizeof(message)),
+        kSpaidCudaOk)
         << message;
     const Measured s1 = Measure(ThreadStrategy::kConstant, 7);
     const Measured s2 = Measure(ThreadStrategy::kVariable, 7);
@@ -99,7 +93,8 @@ class GpuStrategies : public GpuStaticSpai {
 };
 
 TEST_F(GpuStrategies, AutoIsTheFasterOne) {
-  std::printf("strategy | matrix | power | S1 ms | predicted | S2 ms | predicted | PAPER | AUTO |\n");
+  std::printf(
+      "strategy | matrix | power | S1 ms | predicted | S2 ms | predicted | PAPER | AUTO |\n");
   Judge("P7 128", bench::ConvectionDiffusion(128, 0), 1);
   Judge("P27 100", bench::Laplacian27(100), 1);
   Judge("E80 40", bench::Elasticity(40), 1);
@@ -115,22 +110,16 @@ TEST_F(GpuStrategies, AutoIsTheFasterOne) {
   if (folder == nullptr) {
     std::printf("no real matrices: SPAID_MATRICES is not set\n");
   } else {
-    std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      const std::string name = entry.path().filename().string();
-      if (name.find(".mtx") != std::string::npos && name.find("_rhs") == std::string::npos) {
-        files.push_back(entry.path());
-      }
-    }
-    std::ranges::sort(files);
-    for (const auto& file : files) {
-      const auto read = oracle::ReadMatrixMarket(file.string());
-      ASSERT_TRUE(read.has_value()) << file;
+    for (const std::string& path : oracle::MatrixMarketFiles(folder)) {
+      const auto read = oracle::ReadMatrixMarket(path);
+      if (!read || read->n_rows != read->n_cols) continue;
       const CscMatrix& a = *read;
+      std::string name = path.substr(path.rfind('/') + 1);
+      name = name.substr(0, name.find('.'));
       for (const int power : {1, 2}) {
         const auto counts = EstimateStaticSpai(a, nullptr, With(LocalSolver::kQr, power), {});
         if (power == 2 && (!counts.ok() || counts->qr_flops > 2e12)) continue;
-        Judge(file.filename().string(), a, power);
+        Judge(name, a, power);
       }
     }
   }

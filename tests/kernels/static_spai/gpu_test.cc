@@ -221,5 +221,50 @@ TEST_F(GpuStaticSpai, AStopIsHonoured) {
   EXPECT_EQ(plan.status().code(), StatusCode::kCancelled);
 }
 
+// Asks for a stop as soon as a build reports progress.
+class StopAtProgress : public ProgressSink {
+ public:
+  void OnProgress(Stage stage, int64_t done, int64_t total) override {
+    if (stage != Stage::kBuild || done == 0) return;
+    ++reports;
+    EXPECT_LT(done, total);
+    source.Request(StopReason::kCancelled);
+  }
+  void OnResidual(const ResidualPoint&) override {}
+
+  StopSource source;
+  int reports = 0;
+};
+
+TEST_F(GpuStaticSpai, AStopBetweenWavesIsHonoured) {
+  // More groups of 33 and more columns than one wave takes.
+  const int64_t n = 150000;
+  const CscMatrix a = oracle::RandomIrregular(n, 4, 3);
+  Pattern pattern;
+  pattern.n_rows = pattern.n_cols = n;
+  for (int64_t j = 0; j <= n; ++j) pattern.col_ptr.push_back(40 * j);
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t first = std::min(j, n - 40 * 3);
+    for (int64_t i = 0; i < 40; ++i) {
+      pattern.row_idx.push_back(static_cast<int32_t>(first + (i * 3 + (first < j ? i % 2 : 0))));
+    }
+  }
+  const PatternView view = pattern;
+  for (const LocalSolver solver : {LocalSolver::kGram, LocalSolver::kQr}) {
+    auto plan = PlanStaticSpaiCuda(device_, a, &view, With(solver), {});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const int64_t held = device_->api().used_bytes(device_->context());
+    StopAtProgress observer;
+    const Context context{.stop = observer.source.token(), .progress = &observer};
+    auto built = BuildStaticSpaiCuda(**plan, a, With(solver), context);
+    ASSERT_FALSE(built.ok());
+    EXPECT_EQ(built.status().code(), StatusCode::kCancelled);
+    EXPECT_EQ(observer.reports, 1);
+    EXPECT_EQ(device_->api().used_bytes(device_->context()), held);
+    auto whole = BuildStaticSpaiCuda(**plan, a, With(solver), {});
+    EXPECT_TRUE(whole.ok());
+  }
+}
+
 }  // namespace
 }  // namespace spaid::kernels
