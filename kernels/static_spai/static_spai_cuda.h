@@ -1,9 +1,8 @@
 // Static SPAI on a CUDA device: the same plan, build and rebuild as static_spai.h, and the same
 // results. The pattern of M is made on the device, of any power; only the matching of row_match is
-// found on the host. Local problems that the device's Gram kernels do not take (too large, too
-// ill-conditioned), and all of them where the options ask for QR, are solved on the host;
-// StaticSpaiCudaTimings counts them. Where there are such columns M is post-filtered on the host,
-// else on the device.
+// found on the host. Local problems that are too large or too ill-conditioned for the device's
+// kernels are solved on the host; StaticSpaiCudaTimings counts them. Where there are such columns M
+// is post-filtered on the host, else on the device.
 //
 //   auto plan = PlanStaticSpaiCuda(device, a, nullptr, options, context);
 //   auto result = BuildStaticSpaiCuda(**plan, a, options, context);
