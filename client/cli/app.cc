@@ -133,10 +133,11 @@ void AddSpai(CLI::App* app, EngineArgs& args, bool with_power) {
             "How the least-squares problems are solved: qr is the sure one, gram the quick one",
             {LocalSolver::kAuto, LocalSolver::kQr, LocalSolver::kGram})
       ->group(group);
-  AddChoice(app, "--thread-strategy", args.thread_strategy,
-            "With --local-solver=qr on a GPU: as many threads for all columns, or by each one's length",
-            {ThreadStrategy::kAuto, ThreadStrategy::kConstant, ThreadStrategy::kVariable,
-             ThreadStrategy::kPaper})
+  AddChoice(
+      app, "--thread-strategy", args.thread_strategy,
+      "With --local-solver=qr on a GPU: as many threads for all columns, or by each one's length",
+      {ThreadStrategy::kAuto, ThreadStrategy::kConstant, ThreadStrategy::kVariable,
+       ThreadStrategy::kPaper})
       ->group(group);
 }
 

@@ -243,8 +243,7 @@ class DevicesEngine final : public Engine {
         Add(timings, &result.timings);
         static_cast<StaticSpaiQuality&>(result.quality) = std::move(built->quality);
         result.quality.warnings = Warnings(result.quality, spec.static_spai, a.n_cols);
-        if (std::string left = LeftToHost(timings.host_columns, a.n_cols);
-            !left.empty()) {
+        if (std::string left = LeftToHost(timings.host_columns, a.n_cols); !left.empty()) {
           result.quality.warnings.push_back(std::move(left));
         }
         break;

@@ -1,9 +1,9 @@
-#include "kernels/bench/cuda/baseline_cuda.h"
-
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <vector>
+
+#include "kernels/bench/cuda/baseline_cuda.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -195,8 +195,7 @@ class Clock {
 }  // namespace
 
 std::string RunBaseline(int64_t n, const int64_t* col_ptr, const int32_t* row_idx,
-                        const double* values, int64_t wave_bytes, double* m,
-                        BaselineTimes* times) {
+                        const double* values, int64_t wave_bytes, double* m, BaselineTimes* times) {
   try {
     const auto size = static_cast<size_t>(n), nnz = static_cast<size_t>(col_ptr[n]);
     const Memory<int64_t> a_ptr(col_ptr, size + 1);

@@ -440,15 +440,14 @@ void Launch(const Context& context, cudaStream_t stream, const GramArgs& args) {
   int blocks = 0;
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, kShared),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-  kernel<<<std::min(blocks * context.multiprocessors, args.count), kThreads, kShared,
-           stream>>>(args);
+  kernel<<<std::min(blocks * context.multiprocessors, args.count), kThreads, kShared, stream>>>(
+      args);
   CheckLaunch("BlockGramKernel");
 }
 
 }  // namespace
 
-void LaunchBlockGram(const Context& context, cudaStream_t stream, int tiles,
-                     const GramArgs& args) {
+void LaunchBlockGram(const Context& context, cudaStream_t stream, int tiles, const GramArgs& args) {
   switch (tiles) {
     case 6:
       return Launch<6>(context, stream, args);

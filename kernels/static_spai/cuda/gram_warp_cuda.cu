@@ -413,8 +413,8 @@ void Launch(const Context& context, cudaStream_t stream, const GramArgs& args) {
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32 * kWarps, kShared),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   const int needed = (args.count + kWarps - 1) / kWarps;
-  kernel<<<std::min(blocks * context.multiprocessors, needed), 32 * kWarps, kShared,
-           stream>>>(args);
+  kernel<<<std::min(blocks * context.multiprocessors, needed), 32 * kWarps, kShared, stream>>>(
+      args);
   CheckLaunch("WarpGramKernel");
 }
 

@@ -1,16 +1,15 @@
 // Problems that have a table, by groups of threads; see qr_cuda.h.
-#include "kernels/static_spai/cuda/qr_cuda.h"
-
 #include <algorithm>
 
+#include "kernels/static_spai/cuda/qr_cuda.h"
 #include "kernels/static_spai/cuda/tiles_cuda.h"
 
 namespace spaid::cuda {
 namespace {
 
-constexpr int kBlockThreads = 128;        // of groups up to as many
-constexpr int kStride = kChunkRows + 2;   // of a column of the chunk; even, for pairs
-constexpr int kPart = 8;                  // rows that are worked on, or passed over, together
+constexpr int kBlockThreads = 128;       // of groups up to as many
+constexpr int kStride = kChunkRows + 2;  // of a column of the chunk; even, for pairs
+constexpr int kPart = 8;                 // rows that are worked on, or passed over, together
 
 // One group's shared memory, in doubles.
 struct Slot {
@@ -374,8 +373,9 @@ class QrGroup {
       if (rank_ != 0) continue;
       args_.residual_norms[k] = sqrt(sums_[t]);
       if ((qr_.flags & kernels::kColumnRescued) == 0) args_.pivots[k] = 1;
-      args_.flags[k] = static_cast<uint8_t>(kernels::kColumnQr | qr_.flags |
-                                            (group_.targets[t] == kNoRow ? kernels::kColumnZero : 0));
+      args_.flags[k] =
+          static_cast<uint8_t>(kernels::kColumnQr | qr_.flags |
+                               (group_.targets[t] == kNoRow ? kernels::kColumnZero : 0));
     }
   }
 
@@ -385,8 +385,8 @@ class QrGroup {
       double largest = 0;
       for (int a = 0; a < n2_; ++a) largest = fmax(largest, fabs(M(t, a)));
       for (int a = rank_; a < n2_; a += q_) {
-        const bool keep = fabs(M(t, a)) >= args_.post_filter * largest ||
-                          group_.j[a] == group_.members[t];
+        const bool keep =
+            fabs(M(t, a)) >= args_.post_filter * largest || group_.j[a] == group_.members[t];
         r_[t * n2_ + a] = keep ? x_[t * n2_ + a] : 0;
       }
     }
@@ -412,7 +412,7 @@ class QrGroup {
   double* const reflector_;  // v_1 and tau of this step and of the one before
   double* const sums_;
   double* const tails_;  // of Qᵀe, squared, beyond R: ‖Âx − e‖² at the minimum
-  int* const words_;  // whether the solution is good
+  int* const words_;     // whether the solution is good
   bool active_;
   int chunks_, n2_, most_chunks_, most_n2_;
 };

@@ -44,7 +44,7 @@ struct QrPlan {
   // Groups of columns: those of 256 threads first; of a size those that fit, then the others; in
   // each by chunks and n2, descending.
   Buffer<int32_t> order;
-  Buffer<int32_t> natural;  // all groups of columns as they come
+  Buffer<int32_t> natural;                           // all groups of columns as they come
   int32_t begin[2 * kernels::kGroupSizes + 1] = {};  // into order; 2 (8 - s), + 1 for the others
 };
 // `flags` not null: of those groups alone whose columns have no flag yet.

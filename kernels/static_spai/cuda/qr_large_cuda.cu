@@ -331,8 +331,8 @@ class LargeQr {
       double largest = 0;
       for (int a = 0; a < n2_; ++a) largest = fmax(largest, fabs(M(t, a)));
       for (int a = thread_; a < n2_; a += kThreads) {
-        const bool keep = fabs(M(t, a)) >= args_.post_filter * largest ||
-                          group_.j[a] == group_.members[t];
+        const bool keep =
+            fabs(M(t, a)) >= args_.post_filter * largest || group_.j[a] == group_.members[t];
         filtered[int64_t{t} * n2_ + a] = keep ? x_[int64_t{t} * n2_ + a] : 0;
       }
     }
@@ -393,8 +393,8 @@ void LaunchLargeQr(Context& context, const LargestLocal& largest, const int32_t*
   const auto blocks_for = [&](int64_t bytes) {
     const int64_t room =
         (context.arena->limit() - context.arena->used() - 4 * Arena::kGrain) / bytes;
-    return static_cast<int>(std::clamp<int64_t>(
-        room, 1, std::min<int64_t>(args.count, context.multiprocessors)));
+    return static_cast<int>(
+        std::clamp<int64_t>(room, 1, std::min<int64_t>(args.count, context.multiprocessors)));
   };
   int32_t n1 = 0;
   {

@@ -87,8 +87,12 @@ __global__ void MeasureKernel(Input in, uint32_t* keys, int32_t* ids, Figures* f
 }
 
 Input InputOf(const StaticSpaiPlan& plan, const uint8_t* flags) {
-  return {plan.m_ptr.get(),        plan.members.get(),    plan.group_ptr.get(),
-          plan.structure_of.get(), plan.structures.get(), plan.n_groups,
+  return {plan.m_ptr.get(),
+          plan.members.get(),
+          plan.group_ptr.get(),
+          plan.structure_of.get(),
+          plan.structures.get(),
+          plan.n_groups,
           flags};
 }
 
@@ -115,14 +119,12 @@ int ConstantExponent(const QrPlan& plan) {
 
 LeftGroups FindLeft(Context& context, const StaticSpaiPlan& plan, const uint8_t* flags) {
   LeftGroups left;
-  const int32_t begin = plan.class_begin[kLargeClass],
-                large = plan.class_begin[kHostClass] - begin;
+  const int32_t begin = plan.class_begin[kLargeClass], large = plan.class_begin[kHostClass] - begin;
   left.large_groups = Buffer<int32_t>(context, large);
   const Buffer<int32_t> counts(context, 2);
   counts.Fill(0);
   FindLeftKernel<<<(plan.n_groups + kThreads - 1) / kThreads, kThreads, 0, context.stream>>>(
-      InputOf(plan, flags), plan.order.get() + begin, large, counts.get(),
-      left.large_groups.get());
+      InputOf(plan, flags), plan.order.get() + begin, large, counts.get(), left.large_groups.get());
   CheckLaunch("FindLeftKernel");
   int32_t found[2];
   counts.CopyOut(found, 2);
@@ -194,8 +196,7 @@ std::vector<QrLaunch> QrLaunches(const StaticSpaiPlan& plan, const QrPlan& qr,
     if (n2_max == 0) return launches;
     for (const bool registers : {true, false}) {
       if (!registers && n2_max + qr.width_max <= 1 << s) continue;
-      launches.push_back(
-          {s, registers, n2_max, qr.width_max, qr.natural.get(), 0, plan.n_groups});
+      launches.push_back({s, registers, n2_max, qr.width_max, qr.natural.get(), 0, plan.n_groups});
     }
     return launches;
   }

@@ -1,5 +1,5 @@
-// What a CUDA device builds for the real matrices of the folder SPAID_MATRICES preconditions as well
-// as what the CPU builds. Skipped without a device, or without the folder.
+// What a CUDA device builds for the real matrices of the folder SPAID_MATRICES preconditions as
+// well as what the CPU builds. Skipped without a device, or without the folder.
 #include <cstdio>
 #include <cstdlib>
 

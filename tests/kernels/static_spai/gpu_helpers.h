@@ -64,7 +64,8 @@ class GpuStaticSpai : public ::testing::Test {
           << what << ", column " << k;
       // By QR, what is small beside e_k has the rounding errors of e_k.
       const bool small = options.local_solver == LocalSolver::kQr && residuals[i] > 1 - 1e-6;
-      if (small || gram.min_scaled_pivots[i] < 1e-4 || qr.quality.rank_deficient_columns > 0) continue;
+      if (small || gram.min_scaled_pivots[i] < 1e-4 || qr.quality.rank_deficient_columns > 0)
+        continue;
       const auto x =
           gpu.m.pattern().n_cols > 0 ? CscView(gpu.m).column_values(k) : std::span<const double>();
       const auto y = CscView(cpu.m).column_values(k);

@@ -91,8 +91,7 @@ TEST_F(GpuStaticSpaiQr, ColumnsThatShareTheirPattern) {
         for (int64_t i = first; i <= last; ++i) {
           pattern.row_idx.push_back(static_cast<int32_t>(i));
         }
-        pattern.col_ptr[static_cast<size_t>(j) + 1] =
-            static_cast<int64_t>(pattern.row_idx.size());
+        pattern.col_ptr[static_cast<size_t>(j) + 1] = static_cast<int64_t>(pattern.row_idx.size());
       }
     }
     const PatternView view = pattern;

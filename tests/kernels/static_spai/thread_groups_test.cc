@@ -27,11 +27,11 @@ TEST(ThreadGroups, ThePaperChoosesAsInItsTable) {
   };
   constexpr ThreadStrategy kS1 = ThreadStrategy::kConstant, kS2 = ThreadStrategy::kVariable;
   constexpr Row kRows[] = {
-      {"cbuckle", 49.45, 600, kS2},    {"2cubes_sphere", 16.23, 31, kS1},
-      {"offshore", 16.33, 31, kS1},    {"ASIC_320ks", 4.09, 210, kS2},
-      {"apache2", 6.74, 8, kS1},       {"G3_circuit", 4.83, 6, kS1},
-      {"power9", 12.15, 627, kS2},     {"msdoor", 46.10, 77, kS1},
-      {"thermal2", 6.99, 11, kS1},     {"Fault_639", 42.65, 267, kS2},
+      {"cbuckle", 49.45, 600, kS2}, {"2cubes_sphere", 16.23, 31, kS1},
+      {"offshore", 16.33, 31, kS1}, {"ASIC_320ks", 4.09, 210, kS2},
+      {"apache2", 6.74, 8, kS1},    {"G3_circuit", 4.83, 6, kS1},
+      {"power9", 12.15, 627, kS2},  {"msdoor", 46.10, 77, kS1},
+      {"thermal2", 6.99, 11, kS1},  {"Fault_639", 42.65, 267, kS2},
   };
   for (const Row& row : kRows) {
     EXPECT_EQ(PaperStrategy(row.largest, row.mean), row.chosen) << row.matrix;
