@@ -387,6 +387,18 @@ double LargeBytes(double n, double n2, double entries) {
   return 8 * (32 * tiles * (tiles + 1) + 13 * 8 * tiles + 4 * slots) + 8 * slots;
 }
 
+// The same by QR: Â with its right-hand sides, R, solutions, a hash table of rows.
+double LargeQrBytes(double n, double n2, double entries) {
+  if (n2 <= kTableColumns && entries <= kDeviceEntries) return 0;
+  constexpr double kDense = static_cast<double>(static_spai_tuning::kMaxDenseEntries);
+  const double columns = std::min(n2, kLargeColumns) + 4, chunk = 32 * columns;
+  const double rows = std::min({entries, n, kLargeEntries});
+  double slots = 64;
+  while (slots < 2 * rows) slots *= 2;
+  return 8 * (std::min(rows * columns + chunk, kDense + chunk) + columns * (columns + 4)) +
+         8 * slots;
+}
+
 // What kernels/sparse/cuda allocates at once for the pattern of M, that included. Powers before the
 // last have no more entries than M.
 double PatternBytes(const StaticSpaiCounts& counts, const Rules& rules,
@@ -408,7 +420,7 @@ double PatternBytes(const StaticSpaiCounts& counts, const Rules& rules,
 // What kernels/static_spai/cuda allocates at once, as if each column were a group and a structure
 // of its own. Blocks are rounded up, and sorts and sums want some scratch: kSlack.
 int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds, double pattern_bytes,
-                    bool post_filter) {
+                    const StaticSpaiOptions& options) {
   constexpr double kSlack = 4 << 20;
   const auto n = static_cast<double>(counts.n), nnz_a = static_cast<double>(counts.nnz_a),
              nnz_m = static_cast<double>(counts.nnz_m);
@@ -425,10 +437,15 @@ int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds, double
   // While equal groups are looked for: three names of each, hashes, and a table of up to 4 n slots.
   const double planning = (16 + 8 + 4 * 12 + 4 + 8) * n;
   // The scaled matrix; values of M; norms, pivots, flags, scales.
-  const double building = 8 * nnz_a + 8 * nnz_m + (3 * 8 + 1) * n +
-                          LargeBytes(n, static_cast<double>(counts.n2_max), most);
+  const auto n2 = static_cast<double>(counts.n2_max);
+  // By QR: two orders of the groups; and keys, sorted, with the scratch of that. A rescue by QR that
+  // finds no room is the host's.
+  const double solving = options.local_solver == LocalSolver::kQr
+                             ? (2 * 4 + 4 * 4) * n + LargeQrBytes(n, n2, most)
+                             : LargeBytes(n, n2, most);
+  const double building = 8 * nnz_a + 8 * nnz_m + (3 * 8 + 1) * n + solving;
   // Values of M, norms, pivots, flags; M compacted.
-  const double filtering = post_filter ? (8 + 12) * nnz_m + (2 * 8 + 1 + 8 + 0.125) * n : 0;
+  const double filtering = options.post_filter > 0 ? (8 + 12) * nnz_m + (2 * 8 + 1 + 8 + 0.125) * n : 0;
   const double bytes =
       matrix + std::max(pattern_bytes, plan + std::max({planning, building, filtering})) + kSlack;
   return bytes < 9e18 ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
@@ -514,7 +531,7 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
                                   ResolveThreads(context.threads), options.post_filter > 0);
   counts.device_bytes =
       DeviceBytes(counts, bounds, PatternBytes(counts, rules, pattern, user_pattern != nullptr),
-                  options.post_filter > 0);
+                  options);
   return counts;
 }
 

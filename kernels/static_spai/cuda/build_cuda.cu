@@ -291,7 +291,12 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
             waves, info);
   } else {
     BuildGram(context, plan, a, args, waves);
-    Rescue(context, plan, a, args, waves, info);
+    try {
+      Rescue(context, plan, a, args, waves, info);
+    } catch (const Failure& failure) {
+      if (failure.result() != kSpaidCudaOutOfMemory) throw;
+      // What finds no room for QR keeps its flags of 0, and is the host's.
+    }
   }
   context.Synchronize();
   return result;

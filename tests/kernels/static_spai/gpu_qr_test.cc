@@ -165,5 +165,49 @@ TEST_F(GpuStaticSpaiQr, TheDeviceRescuesWhatGramGivesUp) {
   EXPECT_GT(timings_.rescued_groups, 0);
 }
 
+TEST_F(GpuStaticSpaiQr, AnArenaOfTheEstimatedSizeSuffices) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    int power;
+  };
+  const Case cases[] = {
+      {"one", FromRows({{-4}}), 1},
+      {"P7_30", bench::ConvectionDiffusion(30, 0), 1},
+      {"elasticity_5", bench::Elasticity(5), 2},
+      {"circuit_8k", bench::Circuit(8000, 12, 300), 1},
+      {"irregular", oracle::RandomIrregular(20000, 8, 1), 1},
+      {"arrow", oracle::Arrow(700), 1},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    StaticSpaiOptions options = Qr(ThreadStrategy::kVariable, c.power);
+    auto counts = EstimateStaticSpai(c.a, nullptr, options, {});
+    ASSERT_TRUE(counts.ok());
+    StaticSpaiCudaTimings timings;
+    {
+      const auto exact = OpenDevice(counts->device_bytes);
+      ASSERT_NE(exact, nullptr);
+      auto plan = PlanStaticSpaiCuda(exact, c.a, nullptr, options, {}, &timings);
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      auto built = BuildStaticSpaiCuda(**plan, c.a, options, {}, &timings);
+      ASSERT_TRUE(built.ok()) << built.status().message();
+      EXPECT_LE(timings.device_bytes, counts->device_bytes);
+      EXPECT_EQ(timings.host_columns, 0);
+    }
+    // A rescue that finds no room is the host's; nothing fails.
+    options = With(LocalSolver::kGram, c.power);
+    options.gram_pivot_limit = 0.9;
+    counts = EstimateStaticSpai(c.a, nullptr, options, {});
+    ASSERT_TRUE(counts.ok());
+    const auto exact = OpenDevice(counts->device_bytes);
+    ASSERT_NE(exact, nullptr);
+    auto plan = PlanStaticSpaiCuda(exact, c.a, nullptr, options, {});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    auto built = BuildStaticSpaiCuda(**plan, c.a, options, {});
+    EXPECT_TRUE(built.ok()) << built.status().message();
+  }
+}
+
 }  // namespace
 }  // namespace spaid::kernels
