@@ -4,6 +4,8 @@
 #include "kernels/static_spai/cuda/build_cuda.h"
 #include "kernels/static_spai/cuda/gram_cuda.h"
 #include "kernels/static_spai/cuda/lanes_cuda.h"
+#include "kernels/static_spai/cuda/scale_cuda.h"
+#include "kernels/static_spai/cuda/stencil_build_cuda.h"
 
 namespace spaid::cuda {
 namespace {
@@ -14,18 +16,7 @@ constexpr int32_t kBlockWave = 1 << 16;
 constexpr int32_t kLargeWave = 1 << 10;
 constexpr int kTeam = 8;  // threads that sum one column
 
-// 2^e for -1022 <= e <= 1023.
-__device__ double PowerOfTwo(int e) {
-  return __longlong_as_double(static_cast<long long>(e + 1023) << 52);
-}
-
-// The exponent of |x|; of numbers so small that they have lost bits, that of the least normal one.
-__device__ int Exponent(double x) {
-  return max(1, static_cast<int>(__double_as_longlong(x) >> 52 & 0x7ff)) - 1023;
-}
-
-// As ScaleOf (kernels/static_spai/local_problem.cc): scale[j] is the power of two that brings the
-// norm of column j near 1, 1 for a column of zeros; scaled: the columns times that.
+// scale[j]: ScaleOf column j; scaled: the columns times that.
 __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const double* values,
                                    double* scale, double* scaled) {
   const int64_t j = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kTeam;
@@ -36,8 +27,7 @@ __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const doub
   for (int step = kTeam / 2; step > 0; step /= 2) {
     largest = fmax(largest, __shfl_xor_sync(~0u, largest, step, kTeam));
   }
-  // Scaled first, so that no square overflows.
-  const int coarse = -min(max(Exponent(largest), -1000), 1000);
+  const int coarse = CoarseExponent(largest);
   double sum = 0;
   for (int64_t p = begin; p < end; p += kTeam) {
     const double v = values[p] * PowerOfTwo(coarse);
@@ -46,8 +36,7 @@ __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const doub
   for (int step = kTeam / 2; step > 0; step /= 2) {
     sum += __shfl_xor_sync(~0u, sum, step, kTeam);
   }
-  const int fine = (Exponent(sum) + 1) / 2;
-  const double by = largest > 0 ? PowerOfTwo(min(max(coarse - fine, -1000), 1000)) : 1;
+  const double by = ScaleOf(largest, coarse, sum);
   for (int64_t p = begin; p < end; p += kTeam) scaled[p] = values[p] * by;
   if (j < n && threadIdx.x % kTeam == 0) scale[j] = by;
 }
@@ -83,6 +72,11 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
   result.pivots = Buffer<double>(context, plan.n);
   result.flags = Buffer<uint8_t>(context, plan.n);
   result.flags.Fill(0);
+  if (plan.stencil.node > 0) {
+    BuildStencil(context, plan, a, options, result);
+    context.Synchronize();
+    return result;
+  }
   const Buffer<double> scale(context, plan.n), scaled(context, plan.nnz_a);
   ScaleColumnsKernel<<<static_cast<int>((plan.n * kTeam + 255) / 256), 256, 0, context.stream>>>(
       plan.n, a.col_ptr.get(), a.values.get(), scale.get(), scaled.get());

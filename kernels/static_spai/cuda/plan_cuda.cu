@@ -465,7 +465,8 @@ void Copy(Context& context, const Buffer<T>& from, const Buffer<T>& to, int64_t 
         "cudaMemcpyAsync");
 }
 
-void MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user, double tau,
+// True where the pattern of M is that of A.
+bool MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user, double tau,
                  StaticSpaiPlan& plan) {
   plan.m_ptr = Buffer<int64_t>(context, a.n + 1);
   if (user != nullptr) {
@@ -473,7 +474,7 @@ void MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user, do
     plan.m_idx = Buffer<int32_t>(context, user->nnz);
     plan.m_ptr.CopyIn(user->col_ptr, a.n + 1);
     plan.m_idx.CopyIn(user->row_idx, user->nnz);
-    return;
+    return false;
   }
   const Keep keep{tau >= 0 ? a.values.get() : nullptr, tau};
   if (tau < 0) {
@@ -487,7 +488,7 @@ void MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user, do
       plan.m_idx = Buffer<int32_t>(context, a.nnz);
       Copy(context, a.col_ptr, plan.m_ptr, a.n + 1);
       Copy(context, a.row_idx, plan.m_idx, a.nnz);
-      return;
+      return true;
     }
   }
   CountKeptKernel<<<Blocks(a.n + 1), kThreads, 0, context.stream>>>(a.pattern(), keep,
@@ -499,6 +500,7 @@ void MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user, do
   FillKeptKernel<<<Blocks(a.n), kThreads, 0, context.stream>>>(a.pattern(), keep, plan.m_ptr.get(),
                                                                plan.m_idx.get());
   CheckLaunch("FillKeptKernel");
+  return false;
 }
 
 void MakeGroups(Context& context, StaticSpaiPlan& plan) {
@@ -595,7 +597,13 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, const SpaidCudaCsc* u
   plan.n = a.n;
   plan.nnz_a = a.nnz;
   plan.pattern_hash = a.pattern_hash;
-  MakePattern(context, a, user, tau, plan);
+  const bool same = MakePattern(context, a, user, tau, plan);
+  plan.stencil = MakeStencilPlan(context, a, plan, same);
+  if (plan.stencil.node > 0) {
+    plan.n_groups = plan.stencil.nodes;
+    plan.n_structures = 1;
+    return plan;
+  }
   MakeGroups(context, plan);
 
   const int64_t n = plan.n, n_groups = plan.n_groups;
@@ -645,7 +653,7 @@ int64_t StaticSpaiPlan::device_bytes() const {
   const auto bytes = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
-  return bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) + bytes(structure_of) +
+  return stencil.device_bytes() + bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) + bytes(structure_of) +
          bytes(structures) + bytes(tables) + bytes(order) + bytes(lane_tables) + bytes(lane_begin) +
          bytes(lane_tasks);
 }

@@ -3,13 +3,15 @@
 // Columns of M with equal J are a group (they share a factor). Groups whose local problems are
 // shifted copies of one another share a structure: a list that says, for each entry of Â, where it
 // goes. On a grid there are a few dozen structures for millions of columns; on an irregular matrix
-// each group has its own. A build gathers by the structure and does arithmetic, no more.
+// each group has its own. A build gathers by the structure and does arithmetic, no more. Where all
+// of A lies on few diagonals none of this is needed: stencil_cuda.h.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
+#include "kernels/static_spai/cuda/stencil_cuda.h"
 
 namespace spaid::cuda {
 
@@ -116,6 +118,8 @@ struct StaticSpaiPlan {
   uint64_t pattern_hash = 0;  // of A
   Buffer<int64_t> m_ptr;
   Buffer<int32_t> m_idx;
+  // Where it has nodes, they are the groups, of one structure; all below is empty.
+  StencilPlan stencil;
   int32_t n_groups = 0, n_structures = 0;
   Buffer<int32_t> members, group_ptr;
   Buffer<int32_t> structure_of;  // of each group
