@@ -6,17 +6,14 @@
 #include <cstddef>
 #include <string>
 
+#include "kernels/static_spai/cuda/node_factor_cuda.h"
 #include "kernels/static_spai/cuda/stencil_cuda.h"
-#include "kernels/static_spai/cuda/tile_factor_cuda.h"
 
 namespace spaid::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = 32 * kWarps;
-
-// In doubles; `tiles`: those of the matrix in each direction.
-__host__ __device__ constexpr int TileDoubles(int tiles) { return 64 * TileIndex(tiles, tiles); }
+constexpr int kThreads = 32 * NodeFactor::kWarps;
+static_assert(kMaxNode * kMaxOffsets <= 8 * NodeFactor::kMaxTiles);
 
 struct Pair {
   int32_t from;          // in B, of the column node·products·square
@@ -34,7 +31,7 @@ struct NodeMemory {
 // Bytes of all shared memory: tiles, a diagonal, NodeMemory.
 int SharedBytes(int slots, int offsets) {
   const int tiles = (slots + 7) / 8, pairs = offsets * (offsets + 1) / 2;
-  return static_cast<int>((TileDoubles(tiles) + 8 * tiles) * sizeof(double) +
+  return static_cast<int>((NodeFactor::Size(tiles) + 8 * tiles) * sizeof(double) +
                           offsetof(NodeMemory, pairs) + pairs * sizeof(Pair));
 }
 
@@ -50,9 +47,9 @@ class Node {
         slots_(offsets_ * kNode),
         size_((slots_ + 7) / 8),
         tiles_(memory),
-        diagonal_(memory + TileDoubles(size_)),
+        diagonal_(memory + NodeFactor::Size(size_)),
         shared_(*reinterpret_cast<NodeMemory*>(diagonal_ + 8 * size_)),
-        warp_(static_cast<int>(threadIdx.x / 32)),
+        factor_(tiles_, diagonal_, size_, args.pivot_limit, shared_.factor),
         lane_(static_cast<int>(threadIdx.x % 32)) {}
 
   // Once a block, before all else.
@@ -99,12 +96,10 @@ class Node {
       GatherTargets(node, mask);
     }
     __syncthreads();
-    const TileFactor<kWarps> factor(tiles_, diagonal_, slots_, args_.pivot_limit, shared_.factor,
-                                    1);
-    bool fine = factor.Factor();
+    bool fine = factor_.Factor();
     if (fine) {
-      SubstituteBack();
-      fine = again || WellConditioned(factor);
+      factor_.SubstituteBack();
+      fine = again || WellConditioned();
     }
     const auto thread = static_cast<int>(threadIdx.x);
     if (fine) {
@@ -115,7 +110,7 @@ class Node {
         const int q = thread / kNode;
         const int place = __popc(mask & ((1u << q) - 1)) * kNode + thread % kNode;
         const int64_t column = int64_t{node + shared_.offset[q]} * kNode + thread % kNode;
-        const double value = Side(t, thread) * args_.scale[column];
+        const double value = factor_.Side(t, thread) * args_.scale[column];
         m[place] = again ? m[place] + value : value;
       }
     }
@@ -129,21 +124,16 @@ class Node {
   }
 
  private:
-  // Of right-hand side t, its element `slot`.
-  __device__ double& Side(int t, int slot) const {
-    return tiles_[TileIndex(size_, slot / 8) * 64 + t * 8 + slot % 8];
-  }
-
   // Zeros, and ones on the diagonal of unknowns that the node lacks.
   __device__ void Clear(uint32_t mask) const {
     auto* const zero = reinterpret_cast<double2*>(tiles_);
-    for (int i = static_cast<int>(threadIdx.x); i < TileDoubles(size_) / 2; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < NodeFactor::Size(size_) / 2; i += kThreads) {
       zero[i] = {0, 0};
     }
     __syncthreads();
     const auto slot = static_cast<int>(threadIdx.x);
     if (slot < 8 * size_ && (slot >= slots_ || (mask >> slot / kNode & 1) == 0)) {
-      tiles_[TileIndex(slot / 8, slot / 8) * 64 + slot % 8 * 9] = 1;
+      tiles_[TileIndex(slot / 8, slot / 8) * 64 + NodeFactor::Place(slot % 8, slot % 8)] = 1;
     }
   }
 
@@ -156,9 +146,10 @@ class Node {
       const int row = i % kSquare / kNode, column = i % kNode;
       if ((mask >> pair.row & mask >> pair.column & 1) == 0) continue;
       if (pair.row == pair.column && row < column) continue;
-      tiles_[shared_.row_place[pair.row * kNode + row] +
-             shared_.column_place[pair.column * kNode + column]] =
-          __ldg(from + pair.from + i % kSquare);
+      // Every second two rows of a tile have their halves exchanged (NodeFactor::Place).
+      const int slot = pair.row * kNode + row;
+      tiles_[shared_.row_place[slot] + (shared_.column_place[pair.column * kNode + column] ^
+                                        (slot & 2) << 1)] = __ldg(from + pair.from + i % kSquare);
     }
   }
 
@@ -169,9 +160,9 @@ class Node {
       if ((mask >> q & 1) == 0) continue;
       const int d = shared_.target[q];
       if (t == kNode) {
-        Side(t, slot) = StartSign(slot);
+        factor_.Side(t, slot) = StartSign(slot);
       } else if (d >= 0) {
-        Side(t, slot) =
+        factor_.Side(t, slot) =
             __ldg(args_.a + ((int64_t{d} * kNode + t) * kNode + slot % kNode) * args_.nodes + node +
                   shared_.offset[q]);
       }
@@ -183,57 +174,19 @@ class Node {
       const int slot = i / kNode, t = i % kNode;
       if ((mask >> slot / kNode & 1) == 0) continue;
       if ((args_.state[local + t] & kStateAgain) == 0) continue;
-      Side(t, slot) = args_.gradient[int64_t{slot} * args_.g_stride + local + t];
+      factor_.Side(t, slot) = args_.gradient[int64_t{slot} * args_.g_stride + local + t];
     }
   }
 
-  // Xᵀ := Yᵀ L⁻¹ of the row of tiles below, from its last tile on. Every warp makes the tile that
-  // is next; which tiles before it are a warp's to update goes by turns.
-  __device__ void SubstituteBack() const {
-    const int row = lane_ / 4, column = lane_ % 4, at = row * 8 + column;
-    double c0 = 0, c1 = 0;
-    for (int k = size_ - 1; k >= 0; --k) {
-      __syncthreads();
-      if (warp_ == 0 && k + 1 < size_) StoreSide(k + 1, c0, c1);
-      const double* const own = tiles_ + TileIndex(size_, k) * 64;
-      const double* const inverse = tiles_ + TileIndex(k, k) * 64 + column * 8 + row;
-      c0 = c1 = 0;
-      MultiplyTiles(own[at], inverse[0], c0, c1);
-      MultiplyTiles(own[at + 4], inverse[32], c0, c1);
-      // From the lanes that have a result to those that want it as an operand.
-      const int first = lane_ - column + column / 2;
-      const double even0 = __shfl_sync(kAllLanes, c0, first);
-      const double odd0 = __shfl_sync(kAllLanes, c1, first);
-      const double even1 = __shfl_sync(kAllLanes, c0, first + 2);
-      const double odd1 = __shfl_sync(kAllLanes, c1, first + 2);
-      const double x0 = column % 2 == 0 ? even0 : odd0, x1 = column % 2 == 0 ? even1 : odd1;
-      for (int i = k - 1 - warp_; i >= 0; i -= kWarps) {
-        const double* const l = tiles_ + TileIndex(k, i) * 64 + column * 8 + row;
-        auto* const sum =
-            reinterpret_cast<double2*>(tiles_ + TileIndex(size_, i) * 64 + row * 8 + 2 * column);
-        double2 c = *sum;
-        MultiplyTiles(-x0, l[0], c.x, c.y);
-        MultiplyTiles(-x1, l[32], c.x, c.y);
-        *sum = c;
-      }
-    }
-    __syncthreads();
-    if (warp_ == 0) StoreSide(0, c0, c1);
-    __syncthreads();
-  }
-
-  __device__ void StoreSide(int k, double c0, double c1) const {
-    *reinterpret_cast<double2*>(tiles_ + TileIndex(size_, k) * 64 + lane_ / 4 * 8 +
-                                2 * (lane_ % 4)) = {c0, c1};
-  }
-
-  // As TileFactor::WellConditioned; its first step is there already.
-  __device__ bool WellConditioned(const TileFactor<kWarps>& factor) const {
+  // As TeamSolver: the host's where one step does not do.
+  __device__ bool WellConditioned() const {
     if (shared_.factor.determinant / 3 >= checks::kGoodEigenvalue) return true;
     double sum = 0;
-    for (int slot = lane_; slot < slots_; slot += 32) sum += Side(kNode, slot) * Side(kNode, slot);
-    if (checks::kStartShare * sqrt(WarpSum(sum)) * checks::kGoodEigenvalue <= 1) return true;
-    return factor.WellConditioned(diagonal_);
+    for (int slot = lane_; slot < slots_; slot += 32) {
+      const double z = factor_.Side(kNode, slot);
+      sum += z * z;
+    }
+    return checks::kStartShare * sqrt(WarpSum(sum)) * checks::kGoodEigenvalue <= 1;
   }
 
   const StencilArgs& args_;
@@ -241,13 +194,15 @@ class Node {
   double* const tiles_;
   double* const diagonal_;
   NodeMemory& shared_;
-  const int warp_, lane_;
+  const NodeFactor factor_;
+  const int lane_;
 };
 
 template <int kNode>
 __global__ void __launch_bounds__(kThreads, 5)
     NodeKernel(const __grid_constant__ StencilArgs args, bool again) {
   extern __shared__ double2 memory[];
+  if (again && *args.wanted == 0) return;
   const Node<kNode> own(args, reinterpret_cast<double*>(memory));
   own.Prepare();
   for (int32_t node = args.begin + static_cast<int32_t>(blockIdx.x); node < args.end;

@@ -6,6 +6,9 @@
 #include "kernels/static_spai/cuda/stencil_cuda.h"
 #include "kernels/static_spai/cuda/tiles_cuda.h"
 
+#ifndef TEAM_BLOCKS
+#define TEAM_BLOCKS 4
+#endif
 namespace spaid::cuda {
 namespace {
 
@@ -52,7 +55,7 @@ class Small {
       const double ratio = pivot / whole;
       pivot_ = fmin(pivot_, ratio);
       determinant_ *= ratio;
-      const double inverse = rsqrt(pivot);
+      const double inverse = InverseRoot(pivot);
       lower_[Lower(j, j)] = inverse;
 #pragma unroll
       for (int a = j + 1; a < N; ++a) {
@@ -102,6 +105,7 @@ class Small {
   }
 
   __device__ double pivot() const { return pivot_; }
+  __device__ double determinant() const { return determinant_; }
 
  private:
   double lower_[N * (N + 1) / 2];
@@ -112,6 +116,7 @@ template <int N>
 __global__ void __launch_bounds__(kThreads)
     SmallKernel(const __grid_constant__ StencilArgs args, bool again) {
   __shared__ int32_t at[N * (N + 1) / 2], offset[N], target[N];
+  if (again && *args.wanted == 0) return;
   const StencilTables& tables = *args.tables;
   for (int i = static_cast<int>(threadIdx.x); i < N * (N + 1) / 2; i += kThreads) {
     int a = 0;
@@ -132,15 +137,15 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t mask = args.m_mask[k];
   Small<N> small;
   small.Gather(args, at, mask, k);
-  double x[N];
+  double x[N], rhs[N];
 #pragma unroll
   for (int a = 0; a < N; ++a) {
-    x[a] = 0;
+    rhs[a] = 0;
     if ((mask >> a & 1) == 0) continue;
     if (again) {
-      x[a] = args.gradient[int64_t{a} * args.g_stride + local];
+      rhs[a] = args.gradient[int64_t{a} * args.g_stride + local];
     } else if (target[a] >= 0) {
-      x[a] = __ldg(args.a + (int64_t{target[a]} * args.nodes + k + offset[a]));
+      rhs[a] = __ldg(args.a + (int64_t{target[a]} * args.nodes + k + offset[a]));
     }
   }
   const bool fine = small.Factor(args.pivot_limit) && small.WellConditioned(mask);
@@ -148,18 +153,30 @@ __global__ void __launch_bounds__(kThreads)
     args.state[local] = 0;
     return;
   }
+#pragma unroll
+  for (int a = 0; a < N; ++a) x[a] = rhs[a];
   small.Substitute(x);
   double* m = args.m_values + args.m_ptr[k];
+  double fit = 0;
+  bool finite = true;
 #pragma unroll
   for (int a = 0; a < N; ++a) {
     if ((mask >> a & 1) == 0) continue;
     const double value = x[a] * args.scale[k + offset[a]];
     *m = again ? *m + value : value;
     ++m;
+    fit += rhs[a] * x[a];
+    finite = finite && isfinite(value);
   }
   if (again) return;
-  args.state[local] = SolvedState(small.pivot());
   args.pivots[k] = small.pivot();
+  if (finite && args.post_filter == 0 && IsCertain(small.determinant(), fit)) {
+    args.state[local] = 0;
+    args.residual_norms[k] = sqrt(1 - fit);
+    args.flags[k] = kernels::kColumnGram;
+  } else {
+    args.state[local] = SolvedState(small.pivot());
+  }
 }
 
 // --- Eight threads a column, four columns a warp ---
@@ -195,27 +212,37 @@ struct TeamTable {
   static constexpr int kPitch = N + (N + 1) % 2;  // rows in different banks
   int32_t at[kParts * Team<N>::kBlocks][kPitch];
   int32_t offset[kParts * Team<N>::kBlocks];
+  int32_t
+      whole;  // 1: where a column lacks no unknown, every entry up to the right-hand side is there
 };
 
+// All threads of the block; waits for them.
 template <int N>
 __device__ void FillTable(const StencilArgs& args, bool again, TeamTable<N>& table) {
   const StencilTables& tables = *args.tables;
+  if (threadIdx.x == 0) table.whole = tables.offsets == N ? 1 : 0;
+  __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kParts * Team<N>::kBlocks * N;
        i += kTeamThreads) {
-    const int a = i / N, b = i % N;
+    // Above the diagonal stands what is below, and the rows that nobody asks for are copies of the
+    // first: all can be read.
+    const int a = i / N <= N ? i / N : 0, b = i % N;
     int32_t at = TeamTable<N>::kAbsent;
     if (b < tables.offsets) {
       if (a == N && again) {
         at = b * args.g_stride - args.begin;
       } else if (a == N && tables.target[b] >= 0) {
         at = tables.target[b] * args.nodes + tables.m_offset[b];
-      } else if (a < tables.offsets && b <= a) {
-        at = tables.place[Lower(a, b)] * args.b_stride + tables.m_offset[b] - args.low;
+      } else if (a < tables.offsets) {
+        const int high = max(a, b), low = min(a, b);
+        at = tables.place[Lower(high, low)] * args.b_stride + tables.m_offset[low] - args.low;
       }
     }
-    table.at[a][b] = at;
-    if (b == 0) table.offset[a] = a < tables.offsets ? tables.m_offset[a] : 0;
+    table.at[i / N][b] = at;
+    if (at == TeamTable<N>::kAbsent) table.whole = 0;
+    if (b == 0) table.offset[i / N] = a < tables.offsets ? tables.m_offset[a] : 0;
   }
+  __syncthreads();
 }
 
 template <int N>
@@ -248,25 +275,36 @@ class TeamSolver {
       fine = fine && (determinant / 3 >= checks::kGoodEigenvalue ||
                       checks::kStartShare * norm * checks::kGoodEigenvalue <= 1);
     }
-    Substitute(Shape::kSidePart, x);
-    if (!real) return;
-    const int64_t local = k - args_.begin;
-    if (!fine) {
-      if (part_ == 0) args_.state[local] = 0;
-      return;
-    }
-    double* const m = args_.m_values + args_.m_ptr[k];
+    // ‖L⁻¹b‖² = bᵀm: what row k of Âm comes to.
+    double fit = 0;
 #pragma unroll
-    for (int i = 0; i < Shape::kBlocks; ++i) {
-      const int a = Row(i);
-      if (a >= N || (mask >> a & 1) == 0) continue;
-      const double value = x[i] * args_.scale[k + table_.offset[a]];
-      double& to = m[PlaceOf(mask, a)];
-      to = again ? to + value : value;
+    for (int c = 0; c < N; ++c) {
+      fit += l_[Shape::At(Shape::kBlock, c)] * l_[Shape::At(Shape::kBlock, c)];
     }
-    if (part_ != 0 || again) return;
-    args_.state[local] = SolvedState(pivot);
+    fit = FromPart(fit, Shape::kSidePart);
+    Substitute(Shape::kSidePart, x);
+    bool finite = true;
+    double* const m = real ? args_.m_values + args_.m_ptr[k] : nullptr;
+    if (fine && real) {
+#pragma unroll
+      for (int i = 0; i < Shape::kBlocks; ++i) {
+        const int a = Row(i);
+        if (a >= N || (mask >> a & 1) == 0) continue;
+        const double value = x[i] * args_.scale[k + table_.offset[a]];
+        double& to = m[PlaceOf(mask, a)];
+        to = again ? to + value : value;
+        finite = finite && isfinite(value);
+      }
+    }
+    finite = All(finite);
+    if (!real || again || part_ != 0) return;
+    const bool certain = fine && finite && args_.post_filter == 0 && IsCertain(determinant, fit);
+    args_.state[k - args_.begin] = !fine || certain ? 0 : SolvedState(pivot);
     args_.pivots[k] = pivot;
+    if (certain) {
+      args_.residual_norms[k] = sqrt(1 - fit);
+      args_.flags[k] = kernels::kColumnGram;
+    }
   }
 
  private:
@@ -274,7 +312,11 @@ class TeamSolver {
   __device__ double FromPart(double value, int part) const {
     return __shfl_sync(kAllLanes, value, part * kColumns + column_);
   }
-  // Over the parts.
+  // Over the parts of a column.
+  __device__ bool All(bool value) const {
+    const unsigned team = 0x11111111u << column_;
+    return (__ballot_sync(kAllLanes, value) & team) == team;
+  }
   __device__ static double Sum(double value) {
 #pragma unroll
     for (int step = kColumns; step < 32; step *= 2) {
@@ -285,19 +327,37 @@ class TeamSolver {
 
   __device__ void Gather(int64_t k, uint32_t mask, bool again) {
     const double* const side = again ? args_.gradient : args_.a;
+    const bool whole = table_.whole != 0 && __popc(mask) == N;
+    if (__all_sync(kAllLanes, whole)) {
 #pragma unroll
-    for (int i = 0; i < Shape::kBlocks; ++i) {
-      const int a = Row(i);
-      const double* const from = (a == N ? side : args_.b) + k;
-      const bool own = a < N ? (mask >> a & 1) != 0 : a == N;
+      for (int i = 0; i < Shape::kBlocks; ++i) {
+        const double* const from = (Row(i) == N ? side : args_.b) + k;
+        const int32_t* const at = table_.at[Row(i)];
 #pragma unroll
-      for (int c = 0; c < Shape::Width(i); ++c) {
-        const int32_t at = table_.at[a][c];
-        const bool present = (mask >> c & 1) != 0;
-        double value = a == c && !present ? 1 : 0;
-        if (own && present && at != TeamTable<N>::kAbsent) value = __ldg(from + at);
-        if (i == Shape::kBlock && a == N + 1 && present) value = (signs_ >> c & 1) != 0 ? 1 : -1;
-        l_[Shape::At(i, c)] = value;
+        for (int c = 0; c < Shape::Width(i); ++c) l_[Shape::At(i, c)] = __ldg(from + at[c]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < Shape::kBlocks; ++i) {
+        const int a = Row(i);
+        const double* const from = (a == N ? side : args_.b) + k;
+        const bool own = a < N ? (mask >> a & 1) != 0 : a == N;
+#pragma unroll
+        for (int c = 0; c < Shape::Width(i); ++c) {
+          const int32_t at = table_.at[a][c];
+          const bool present = (mask >> c & 1) != 0;
+          double value = a == c && !present ? 1 : 0;
+          if (own && present && at != TeamTable<N>::kAbsent) value = __ldg(from + at);
+          l_[Shape::At(i, c)] = value;
+        }
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < N; ++c) {
+      if (part_ == Shape::kSignPart) {
+        l_[Shape::At(Shape::kBlock, c)] = (mask >> c & 1) == 0     ? 0
+                                          : (signs_ >> c & 1) != 0 ? 1
+                                                                   : -1;
       }
     }
   }
@@ -309,7 +369,7 @@ class TeamSolver {
       constexpr int kLast = Shape::kBlocks;
       const int ib = j / kParts;
       const double pivot = FromPart(l_[Shape::At(ib, j)], j % kParts);
-      const double inverse = rsqrt(pivot);
+      const double inverse = InverseRoot(pivot);
       if (part_ == j % kParts) inverse_[ib] = inverse;
 #pragma unroll
       for (int i = ib; i < kLast; ++i) l_[Shape::At(i, j)] *= inverse;
@@ -341,8 +401,7 @@ class TeamSolver {
       pivot = fmin(pivot, __shfl_xor_sync(kAllLanes, pivot, step));
       determinant *= __shfl_xor_sync(kAllLanes, determinant, step);
     }
-    const unsigned team = 0x11111111u << column_;
-    return (__ballot_sync(kAllLanes, fine) & team) == team;
+    return All(fine);
   }
 
   // x := L⁻ᵀ y, of the row of y that `part` has, by rows as the matrix. That row takes part as an
@@ -370,11 +429,11 @@ class TeamSolver {
 };
 
 template <int N>
-__global__ void __launch_bounds__(kTeamThreads)
+__global__ void __launch_bounds__(kTeamThreads, TEAM_BLOCKS)
     TeamKernel(const __grid_constant__ StencilArgs args, bool again) {
   __shared__ TeamTable<N> table;
+  if (again && *args.wanted == 0) return;
   FillTable(args, again, table);
-  __syncthreads();
   uint32_t signs = 0;
   for (int c = 0; c < N; ++c) signs |= StartSign(c) > 0 ? 1u << c : 0;
   const int64_t stride = int64_t{gridDim.x} * (kTeamThreads / 32 * kColumns);

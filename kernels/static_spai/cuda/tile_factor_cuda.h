@@ -1,7 +1,6 @@
 // The Cholesky factor of one symmetric positive definite matrix by one block of threads: lower
 // tiles of 8 x 8, TileIndex, each row by row, in shared or global memory. Of the factor, diagonal
-// tiles hold their inverses. A row of tiles below may hold up to eight right-hand sides, as rows:
-// they are substituted forward as the factor is made.
+// tiles hold their inverses.
 #pragma once
 
 #include "kernels/static_spai/cuda/tiles_cuda.h"
@@ -20,13 +19,11 @@ struct FactorFacts {
 template <int kWarps>
 class TileFactor {
  public:
-  // `diagonal`: scratch, as long as the matrix in whole tiles. `sides`: rows of tiles below, 0 or 1.
-  __device__ TileFactor(double* tiles, double* diagonal, int n2, double limit, FactorFacts& shared,
-                        int sides = 0)
+  // `diagonal` receives that of the matrix; both arrays are whole tiles long.
+  __device__ TileFactor(double* tiles, double* diagonal, int n2, double limit, FactorFacts& shared)
       : tiles_(tiles),
-        inverse_diagonal_(diagonal),
+        diagonal_(diagonal),
         n2_(n2),
-        sides_(sides),
         limit_(limit),
         shared_(shared),
         warp_(static_cast<int>(threadIdx.x / 32)),
@@ -36,7 +33,7 @@ class TileFactor {
   __device__ bool Factor() const {
     const int tiles = (n2_ + 7) / 8;
     for (int a = static_cast<int>(threadIdx.x); a < 8 * tiles; a += 32 * kWarps) {
-      inverse_diagonal_[a] = 1 / Tile(a / 8, a / 8)[a % 8 * 9];
+      diagonal_[a] = Tile(a / 8, a / 8)[a % 8 * 9];
     }
     if (threadIdx.x == 0) shared_.fine = 1;
     __syncthreads();
@@ -44,10 +41,10 @@ class TileFactor {
     if (warp_ == 0) FactorDiagonal(0, lowest, determinant);
     __syncthreads();
     for (int k = 0; k < tiles && shared_.fine != 0; ++k) {
-      for (int i = k + 1 + warp_; i < tiles + sides_; i += kWarps) ScalePanel(i, k);
+      for (int i = k + 1 + warp_; i < tiles; i += kWarps) ScalePanel(i, k);
       __syncthreads();
-      // Tiles (i, j), k < j <= i, one after the other, and those of the row below. Warp 0 takes the
-      // first alone, and with it the next diagonal, which all would wait for.
+      // Tiles (i, j), k < j <= i, one after the other. Warp 0 takes the first alone, and with it
+      // the next diagonal, which all would wait for.
       if (warp_ == 0) {
         if (k + 1 < tiles) {
           UpdateTile(k + 1, k + 1, k);
@@ -57,8 +54,7 @@ class TileFactor {
       } else {
         const int left = tiles - k - 1;
         int i = k + 1, j = k + 1 + warp_;
-        const int end = left * (left + 1) / 2 + sides_ * left;
-        for (int tile = warp_; tile < end; tile += kWarps - 1) {
+        for (int tile = warp_; tile < left * (left + 1) / 2; tile += kWarps - 1) {
           while (j > i) {
             j -= i - k;
             ++i;
@@ -164,9 +160,10 @@ class TileFactor {
     for (int j = 0; j < 8; ++j) {
       const bool real = 8 * k + j < n2_;
       const double pivot = real ? l[j][j] : 1;
-      const double ratio = real ? pivot * inverse_diagonal_[8 * k + j] : 1;
-      fine = fine && ratio > limit_;
+      const double whole = real ? diagonal_[8 * k + j] : 1;
+      fine = fine && pivot > limit_ * whole;
       inverses[j] = rsqrt(pivot);
+      const double ratio = pivot / whole;
       lowest = fmin(lowest, ratio);
       determinant *= ratio;
 #pragma unroll
@@ -220,8 +217,8 @@ class TileFactor {
   }
 
   double* const tiles_;
-  double* const inverse_diagonal_;
-  const int n2_, sides_;
+  double* const diagonal_;
+  const int n2_;
   const double limit_;
   FactorFacts& shared_;
   const int warp_, lane_;
