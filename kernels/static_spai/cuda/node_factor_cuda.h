@@ -17,27 +17,23 @@ class NodeFactor {
   static constexpr int kWarps = 4;
   static constexpr int kMaxTiles = 12;  // of the matrix, in each direction
 
-  // Where row r and column c of a tile stand: rows of eight, of which every second two have their
-  // halves exchanged, so that neither operands nor sums of tiles meet in a bank.
+  // Where row r and column c of a tile stand: two halves of four columns, so that no two lanes meet
+  // in a bank when they read operands.
   __host__ __device__ static constexpr int Place(int r, int c) {
-    return r * 8 + (c ^ (r & 2) << 1);
+    return c / 4 * 32 + r * 4 + c % 4;
   }
   // Doubles of the tiles of the matrix and of the right-hand sides.
   __host__ __device__ static constexpr int Size(int tiles) {
     return 64 * (TileIndex(tiles, tiles));
   }
 
-  // `inverse_diagonal`: scratch of whole tiles. `shared`: of the block.
-  __device__ NodeFactor(double* tiles, double* inverse_diagonal, int size, double limit,
-                        FactorFacts& shared)
+  // `ratios`: as long as the matrix in whole tiles.
+  __device__ NodeFactor(double* tiles, double* ratios, int size)
       : tiles_(tiles),
-        inverse_diagonal_(inverse_diagonal),
+        ratios_(ratios),
         size_(size),
-        limit_(limit),
-        shared_(shared),
         warp_(static_cast<int>(threadIdx.x / 32)),
         lane_(static_cast<int>(threadIdx.x % 32)),
-        operand_(Place(lane_ / 4, lane_ % 4)),
         transposed_(Place(lane_ % 4, lane_ / 4)),
         sums_(Place(lane_ / 4, 2 * (lane_ % 4))) {}
 
@@ -45,31 +41,35 @@ class NodeFactor {
   __device__ double& Side(int t, int c) const { return Tile(size_, c / 8)[Place(t, c % 8)]; }
 
   // All threads, when the tiles are there. Whole tiles: what the matrix lacks is ones on the
-  // diagonal. False where a scaled pivot is not over the limit.
-  __device__ bool Factor() const {
+  // diagonal. False where a scaled pivot is not over the limit; else, the same in all threads, the
+  // smallest of them and their product.
+  __device__ bool Factor(double limit, double& pivot, double& determinant) const {
     for (int a = static_cast<int>(threadIdx.x); a < 8 * size_; a += 32 * kWarps) {
-      inverse_diagonal_[a] = 1 / Tile(a / 8, a / 8)[Place(a % 8, a % 8)];
+      ratios_[a] = 1 / Tile(a / 8, a / 8)[Place(a % 8, a % 8)];
     }
-    if (threadIdx.x == 0) shared_.fine = 1;
     __syncthreads();
-    double lowest = 1, determinant = 1;  // of warp 0
     for (int k = 0; k < size_; ++k) {
       if (warp_ == 0) {
         if (k > 0) UpdateDiagonal(k);
-        FactorDiagonal(k, lowest, determinant);
+        FactorDiagonal(k);
       } else if (k > 0) {
         UpdateColumn(k);
       }
       __syncthreads();
-      if (shared_.fine == 0) return false;
       for (int i = k + 1 + warp_; i <= size_; i += kWarps) Scale(i, k);
       __syncthreads();
     }
-    if (threadIdx.x == 0) {
-      shared_.pivot = lowest;
-      shared_.determinant = determinant;
+    bool fine = true;
+    pivot = determinant = 1;
+    for (int a = lane_; a < 8 * size_; a += 32) {
+      const double ratio = ratios_[a];
+      fine = fine && ratio > limit;
+      pivot = fmin(pivot, ratio);
+      determinant *= ratio;
     }
-    return true;  // SubstituteBack waits for the facts
+    pivot = WarpMin(pivot);
+    determinant = WarpProduct(determinant);
+    return __all_sync(kAllLanes, fine) != 0;
   }
 
   // Xᵀ := Yᵀ L⁻¹ of the right-hand sides, from the last tile on. Every warp makes the tile that is
@@ -83,8 +83,8 @@ class NodeFactor {
       const double* const own = Tile(size_, k);
       const double* const inverse = Tile(k, k);
       c0 = c1 = 0;
-      MultiplyTiles(own[operand_], inverse[transposed_], c0, c1);
-      MultiplyTiles(own[operand_ ^ 4], inverse[transposed_ + 32], c0, c1);
+      MultiplyTiles(own[lane_], inverse[transposed_], c0, c1);
+      MultiplyTiles(own[lane_ + 32], inverse[transposed_ + 16], c0, c1);
       // From the lanes that have a result to those that want it as an operand.
       const int first = lane_ - column + column / 2;
       const double even0 = __shfl_sync(kAllLanes, c0, first);
@@ -98,7 +98,7 @@ class NodeFactor {
         auto* const sum = reinterpret_cast<double2*>(Tile(size_, i) + sums_);
         double2 c = *sum;
         MultiplyTiles(x0, l[transposed_], c.x, c.y);
-        MultiplyTiles(x1, l[transposed_ + 32], c.x, c.y);
+        MultiplyTiles(x1, l[transposed_ + 16], c.x, c.y);
         *sum = c;
       }
     }
@@ -114,45 +114,61 @@ class NodeFactor {
     *reinterpret_cast<double2*>(tile + sums_) = {c0, c1};
   }
 
-  // B_kk −= Σ L_kj L_kjᵀ, in two sums: neither waits for the other.
+  // B_kk − Σ L_kj L_kjᵀ, in two sums: neither waits for the other.
   __device__ void UpdateDiagonal(int k) const {
-    double2 even = *reinterpret_cast<const double2*>(Tile(k, k) + sums_), odd = {0, 0};
-    for (int j = 0; j < k; ++j) {
-      const double* const l = Tile(k, j);
-      const double low = l[operand_], high = l[operand_ ^ 4];
-      MultiplyTiles(-low, low, even.x, even.y);
-      MultiplyTiles(-high, high, odd.x, odd.y);
+    const double2 whole = *reinterpret_cast<const double2*>(Tile(k, k) + sums_);
+    double2 even = {-whole.x, -whole.y}, odd = {0, 0};
+    const double* l = Tile(k, 0) + lane_;
+#pragma unroll 2
+    for (int j = 0; j < k; ++j, l += 64) {
+      const double low = l[0], high = l[32];
+      MultiplyTiles(low, low, even.x, even.y);
+      MultiplyTiles(high, high, odd.x, odd.y);
     }
-    StoreSums(Tile(k, k), even.x + odd.x, even.y + odd.y);
+    StoreSums(Tile(k, k), -even.x - odd.x, -even.y - odd.y);
     __syncwarp();
   }
 
-  // B_ik −= Σ L_ij L_kjᵀ for every third i > k, those of this warp at once.
+  // B_ik − Σ L_ij L_kjᵀ for every third i > k, those of this warp at once.
   __device__ void UpdateColumn(int k) const {
-    constexpr int kMost = kMaxTiles / (kWarps - 1);
-    const int first = k + warp_, count = (size_ - first) / (kWarps - 1) + 1;
+    static_assert((kMaxTiles - 2) / (kWarps - 1) + 1 <= 4);
+    const int first = k + warp_;
     if (first > size_) return;
-    double2 sums[kMost];
-#pragma unroll
-    for (int t = 0; t < kMost; ++t) {
-      if (t < count) {
-        sums[t] = *reinterpret_cast<const double2*>(Tile(first + t * (kWarps - 1), k) + sums_);
-      }
+    switch ((size_ - first) / (kWarps - 1)) {
+      case 0:
+        return UpdateTiles<1>(first, k);
+      case 1:
+        return UpdateTiles<2>(first, k);
+      case 2:
+        return UpdateTiles<3>(first, k);
+      default:
+        return UpdateTiles<4>(first, k);
     }
+  }
+
+  template <int kCount>
+  __device__ void UpdateTiles(int first, int k) const {
+    double2 sums[kCount];
+    const double* left[kCount];
+#pragma unroll
+    for (int t = 0; t < kCount; ++t) {
+      left[t] = Tile(first + t * (kWarps - 1), 0) + lane_;
+      sums[t] = *reinterpret_cast<const double2*>(left[t] - lane_ + 64 * k + sums_);
+      sums[t] = {-sums[t].x, -sums[t].y};
+    }
+    const double* right = Tile(k, 0) + lane_;
+#pragma unroll 2
     for (int j = 0; j < k; ++j) {
-      const double* const right = Tile(k, j);
-      const double low = right[operand_], high = right[operand_ ^ 4];
+      const double low = right[64 * j], high = right[64 * j + 32];
 #pragma unroll
-      for (int t = 0; t < kMost; ++t) {
-        if (t >= count) break;
-        const double* const left = Tile(first + t * (kWarps - 1), j);
-        MultiplyTiles(-left[operand_], low, sums[t].x, sums[t].y);
-        MultiplyTiles(-left[operand_ ^ 4], high, sums[t].x, sums[t].y);
+      for (int t = 0; t < kCount; ++t) {
+        MultiplyTiles(left[t][64 * j], low, sums[t].x, sums[t].y);
+        MultiplyTiles(left[t][64 * j + 32], high, sums[t].x, sums[t].y);
       }
     }
 #pragma unroll
-    for (int t = 0; t < kMost; ++t) {
-      if (t < count) StoreSums(Tile(first + t * (kWarps - 1), k), sums[t].x, sums[t].y);
+    for (int t = 0; t < kCount; ++t) {
+      StoreSums(Tile(first + t * (kWarps - 1), k), -sums[t].x, -sums[t].y);
     }
   }
 
@@ -161,15 +177,15 @@ class NodeFactor {
     double* const tile = Tile(i, k);
     const double* const inverse = Tile(k, k);
     double c0 = 0, c1 = 0;
-    MultiplyTiles(tile[operand_], inverse[operand_], c0, c1);
-    MultiplyTiles(tile[operand_ ^ 4], inverse[operand_ ^ 4], c0, c1);
+    MultiplyTiles(tile[lane_], inverse[lane_], c0, c1);
+    MultiplyTiles(tile[lane_ + 32], inverse[lane_ + 32], c0, c1);
     __syncwarp();
     StoreSums(tile, c0, c1);
   }
 
   // One warp. Every lane factors the whole tile: nothing is waited for but the arithmetic. Lane r
   // then makes column r of the inverse.
-  __device__ void FactorDiagonal(int k, double& lowest, double& determinant) const {
+  __device__ void FactorDiagonal(int k) const {
     double* const tile = Tile(k, k);
     double l[36], inverses[8];
     const auto at = [](int r, int c) { return r * (r + 1) / 2 + c; };
@@ -178,7 +194,7 @@ class NodeFactor {
 #pragma unroll
       for (int c = 0; c <= r; ++c) l[at(r, c)] = tile[Place(r, c)];
     }
-    double ratio = 1;  // lane r: that of row r
+    double ratio = 1;  // lane r: the pivot of row r
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const double pivot = l[at(j, j)];
@@ -205,30 +221,16 @@ class NodeFactor {
     if (lane_ < 8) {
 #pragma unroll
       for (int r = 0; r < 8; ++r) tile[Place(r, column)] = z[r];
+      ratios_[8 * k + column] *= ratio;
     }
-    ratio *= inverse_diagonal_[8 * k + column];
-    if (__any_sync(kAllLanes, !(ratio > limit_))) {
-      if (lane_ == 0) shared_.fine = 0;
-    }
-    double product = ratio;
-#pragma unroll
-    for (int step = 1; step < 8; step *= 2) {
-      ratio = fmin(ratio, __shfl_xor_sync(kAllLanes, ratio, step));
-      product *= __shfl_xor_sync(kAllLanes, product, step);
-    }
-    lowest = fmin(lowest, ratio);
-    determinant *= product;
   }
 
   double* const tiles_;
-  double* const inverse_diagonal_;
-  const int size_;
-  const double limit_;
-  FactorFacts& shared_;
-  const int warp_, lane_;
-  // Of this lane in a tile: of its first operand (the second: ^ 4), of its first operand where the
-  // tile is the right one and not transposed (the second: + 32), of its two sums.
-  const int operand_, transposed_, sums_;
+  double* const ratios_;  // of pivots to the diagonal
+  const int size_, warp_, lane_;
+  // Of this lane in a tile: where the tile is the right operand and not transposed (the second: 16
+  // on; of other operands lane_, and 32 on), and of its two sums.
+  const int transposed_, sums_;
 };
 
 }  // namespace spaid::cuda

@@ -111,19 +111,25 @@ __device__ inline double InverseRoot(double x) {
   return fma(y * error, fma(0.375, error, 0.5), y);
 }
 
-// Whether a column needs no explicit residual, with det the product of its scaled pivots: the
-// determinant of its Gram matrix S scaled to a unit diagonal, of trace n <= 30.
+// Whether a column needs no explicit residual. S: its Gram matrix scaled to a unit diagonal, n × n;
+// `inverse`: a bound of ‖S⁻¹‖₂, or an estimate of ‖S⁻¹‖_F, which is no smaller.
 //
-// The smallest eigenvalue is at least det/e (the others' product is at most (n/(n − 1))^(n − 1)),
-// and the largest, λ, has λ e^(1 − λ) >= det: for det >= 0.3 it is under 3.5, and the condition
-// number κ of S under 32. Scaling changes no rounding error of a Cholesky solution (Higham,
-// Accuracy and Stability of Numerical Algorithms, section 10.1): it is off by at most about
-// n (3n + 1) u κ of its norm, that is by 1e-11, and by as much for the rounding of S. So a
-// corrected step has nothing to correct that a demand of 1e-10 would see, and ‖r‖² = 1 − (Âm)_k to
-// as many digits, of which enough are left where it is over 1e-6. A column without an entry in row
-// k (fit = 0) has to be told from one with zeros there.
-__device__ inline bool IsCertain(double det, double fit) {
-  return det >= 0.3 && fit > 0 && 1 - fit > 1e-6;
+// A Cholesky solution solves a system that is off by |ΔS| <= (3n + 1) u |L||Lᵀ| (Higham, Accuracy
+// and Stability of Numerical Algorithms, theorem 10.4), and rows of L have norm 1: no element of
+// |L||Lᵀ| is over 1, and ‖ΔS‖₂ at most n (3n + 1) u. Forming S from columns of norm 1 with about n
+// entries adds a third of that, and B, whose columns have norms from 0.7 to 1.4, a factor of two.
+// So a solution is off by n (3n + 1) u ‖S⁻¹‖ of its norm at the most (in practice by the root of
+// that, since rounding errors cancel). Scaling by powers of two changes no rounding at all, and D B
+// D for another D none of this. Where that is under 1e-10, a corrected step has nothing to correct
+// that anyone asks for, and ‖r‖² = 1 − (Âm)_k to as many digits, of which enough are left where it
+// is over 1e-6. A column without an entry in row k (fit = 0) has to be told from one with zeros
+// there.
+//
+// Bounds: 3 / det, with det the product of the scaled pivots, that is the determinant of S: the
+// product of the other eigenvalues, of trace n at most, is at most (n / (n − 1))^(n − 1) < e.
+// Estimate: ‖S⁻¹z‖ for random signs z, whose square has the expectation ‖S⁻¹‖_F².
+__device__ inline bool IsCertain(int n, double inverse, double fit) {
+  return n * (3 * n + 1) * 0x1p-53 * inverse <= 1e-10 && fit > 0 && 1 - fit > 1e-6;
 }
 
 // Factors and solves the columns of a range; `again`: adds the corrected step where one is wanted.

@@ -17,18 +17,18 @@ static_assert(kMaxNode * kMaxOffsets <= 8 * NodeFactor::kMaxTiles);
 
 struct Pair {
   int32_t from;          // in B, of the column node·products·square
-  uint16_t row, column;  // offsets of M
+  uint16_t row, column;  // slots: the first of each node
 };
 
 struct NodeMemory {
-  FactorFacts factor;
+  double fit[kMaxNode];
   int32_t offset[kMaxOffsets], target[kMaxOffsets];
   // Where an entry stands in the tiles: row_place[row] + column_place[column].
   uint16_t row_place[kMaxNode * kMaxOffsets], column_place[kMaxNode * kMaxOffsets];
   Pair pairs[kMaxOffsets * (kMaxOffsets + 1) / 2];  // as many as there are
 };
 
-// Bytes of all shared memory: tiles, a diagonal, NodeMemory.
+// Bytes of all shared memory: tiles, ratios of pivots, NodeMemory.
 int SharedBytes(int slots, int offsets) {
   const int tiles = (slots + 7) / 8, pairs = offsets * (offsets + 1) / 2;
   return static_cast<int>((NodeFactor::Size(tiles) + 8 * tiles) * sizeof(double) +
@@ -47,9 +47,10 @@ class Node {
         slots_(offsets_ * kNode),
         size_((slots_ + 7) / 8),
         tiles_(memory),
-        diagonal_(memory + NodeFactor::Size(size_)),
-        shared_(*reinterpret_cast<NodeMemory*>(diagonal_ + 8 * size_)),
-        factor_(tiles_, diagonal_, size_, args.pivot_limit, shared_.factor),
+        ratios_(memory + NodeFactor::Size(size_)),
+        shared_(*reinterpret_cast<NodeMemory*>(ratios_ + 8 * size_)),
+        factor_(tiles_, ratios_, size_),
+        warp_(static_cast<int>(threadIdx.x / 32)),
         lane_(static_cast<int>(threadIdx.x % 32)) {}
 
   // Once a block, before all else.
@@ -62,8 +63,9 @@ class Node {
     }
     if (thread < slots_) {
       shared_.row_place[thread] =
-          static_cast<uint16_t>(TileIndex(thread / 8, 0) * 64 + thread % 8 * 8);
-      shared_.column_place[thread] = static_cast<uint16_t>(thread / 8 * 64 + thread % 8);
+          static_cast<uint16_t>(TileIndex(thread / 8, 0) * 64 + NodeFactor::Place(thread % 8, 0));
+      shared_.column_place[thread] =
+          static_cast<uint16_t>(thread / 8 * 64 + NodeFactor::Place(0, thread % 8));
     }
     // By columns, so that what stands together in B is read together.
     for (int q = 0; q < offsets_; ++q) {
@@ -71,14 +73,15 @@ class Node {
       for (int p = q + thread; p < offsets_; p += kThreads) {
         shared_.pairs[begin + p - q] = {
             (tables.m_offset[q] * products_ + tables.place[p * (p + 1) / 2 + q]) * kSquare,
-            static_cast<uint16_t>(p), static_cast<uint16_t>(q)};
+            static_cast<uint16_t>(p * kNode), static_cast<uint16_t>(q * kNode)};
       }
     }
     __syncthreads();
   }
 
-  // Called by all threads; `again`: adds the corrected step to the columns that want one.
-  __device__ void Solve(int32_t node, bool again) const {
+  // Called by all threads; `again`: adds the corrected step to the columns that want one. `clean`:
+  // the tiles are as a node that lacks no unknown leaves them.
+  __device__ void Solve(int32_t node, bool again, bool& clean) const {
     const int64_t local = int64_t{node - args_.begin} * kNode;
     if (again) {
       bool wanted = false;
@@ -88,39 +91,64 @@ class Node {
       if (!wanted) return;
     }
     const uint32_t mask = args_.m_mask[node];
-    Clear(mask);
-    Gather(node, mask);
-    if (again) {
-      GatherGradient(local, mask);
+    const bool whole = __popc(mask) == offsets_;
+    if (!clean || !whole) Clear(mask);
+    if (whole) {
+      Gather<true>(node, mask);
     } else {
-      GatherTargets(node, mask);
+      Gather<false>(node, mask);
     }
+    GatherSides(node, local, mask, again);
     __syncthreads();
-    bool fine = factor_.Factor();
+    double pivot, determinant;
+    bool fine = factor_.Factor(args_.pivot_limit, pivot, determinant);
+    if (warp_ < kNode) {  // ‖L⁻¹b‖² = bᵀm: what row k of Âm comes to
+      double fit = 0;
+      for (int slot = lane_; slot < slots_; slot += 32) {
+        const double y = factor_.Side(warp_, slot);
+        fit += y * y;
+      }
+      fit = WarpSum(fit);
+      if (lane_ == 0) shared_.fit[warp_] = fit;
+    }
+    double inverse = 0;
     if (fine) {
       factor_.SubstituteBack();
-      fine = again || WellConditioned();
+      inverse = Inverse();
+      // Not refined where this does not do: such a node is the host's.
+      fine = again || determinant / 3 >= checks::kGoodEigenvalue ||
+             checks::kStartShare * inverse * checks::kGoodEigenvalue <= 1;
     }
     const auto thread = static_cast<int>(threadIdx.x);
-    if (fine) {
+    const int q = thread / kNode;
+    bool finite = true;
+    if (fine && thread < slots_ && (mask >> q & 1) != 0) {
+      const int place = __popc(mask & ((1u << q) - 1)) * kNode + thread % kNode;
+      const int64_t k = int64_t{node} * kNode;
+      const double scale = args_.scale[k + shared_.offset[q] * kNode + thread % kNode];
+#pragma unroll
       for (int t = 0; t < kNode; ++t) {
         if (again && (args_.state[local + t] & kStateAgain) == 0) continue;
-        double* const m = args_.m_values + args_.m_ptr[int64_t{node} * kNode + t];
-        if (thread >= slots_ || (mask >> thread / kNode & 1) == 0) continue;
-        const int q = thread / kNode;
-        const int place = __popc(mask & ((1u << q) - 1)) * kNode + thread % kNode;
-        const int64_t column = int64_t{node + shared_.offset[q]} * kNode + thread % kNode;
-        const double value = factor_.Side(t, thread) * args_.scale[column];
-        m[place] = again ? m[place] + value : value;
+        double& m = args_.m_values[args_.m_ptr[k + t] + place];
+        const double value = factor_.Side(t, thread) * scale;
+        m = again ? m + value : value;
+        finite = finite && isfinite(value);
       }
     }
-    if (!again && thread < kNode) {
-      const double pivot = shared_.factor.pivot;
+    finite = __syncthreads_and(finite ? 1 : 0) != 0;
+    clean = whole && fine;
+    if (again || thread >= kNode) return;
+    const int64_t k = int64_t{node} * kNode + thread;
+    const double fit = shared_.fit[thread];
+    args_.pivots[k] = pivot;
+    if (fine && finite && args_.post_filter == 0 && IsCertain(slots_, inverse, fit)) {
+      args_.state[local + thread] = 0;
+      args_.residual_norms[k] = sqrt(1 - fit);
+      args_.flags[k] = kernels::kColumnGram;
+    } else {
       const auto strong = pivot >= checks::kStrongPivot ? kStateStrong : 0;
       args_.state[local + thread] = static_cast<uint8_t>(fine ? kStateSolved | strong : 0);
-      if (fine) args_.pivots[int64_t{node} * kNode + thread] = pivot;
     }
-    __syncthreads();
   }
 
  private:
@@ -137,65 +165,61 @@ class Node {
     }
   }
 
+  // A warp brings several blocks of B at once, a lane always the same element of one.
+  template <bool kWhole>
   __device__ void Gather(int32_t node, uint32_t mask) const {
-    const double* const from = args_.b + int64_t{node - args_.low} * products_ * kSquare;
-    const int count = offsets_ * (offsets_ + 1) / 2 * kSquare;
+    constexpr int kAtOnce = 32 / kSquare;
+    const int element = lane_ % kSquare, row = element / kNode, column = element % kNode;
+    const double* const from = args_.b + int64_t{node - args_.low} * products_ * kSquare + element;
+    const int count = lane_ < kAtOnce * kSquare ? offsets_ * (offsets_ + 1) / 2 : 0;
 #pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-      const Pair pair = shared_.pairs[i / kSquare];
-      const int row = i % kSquare / kNode, column = i % kNode;
-      if ((mask >> pair.row & mask >> pair.column & 1) == 0) continue;
-      if (pair.row == pair.column && row < column) continue;
-      // Every second two rows of a tile have their halves exchanged (NodeFactor::Place).
-      const int slot = pair.row * kNode + row;
-      tiles_[shared_.row_place[slot] + (shared_.column_place[pair.column * kNode + column] ^
-                                        (slot & 2) << 1)] = __ldg(from + pair.from + i % kSquare);
+    for (int p = warp_ * kAtOnce + lane_ / kSquare; p < count; p += NodeFactor::kWarps * kAtOnce) {
+      const Pair pair = shared_.pairs[p];
+      if (!kWhole && (mask >> pair.row / kNode & mask >> pair.column / kNode & 1) == 0) continue;
+      if (row < column && pair.row == pair.column) continue;
+      tiles_[shared_.row_place[pair.row + row] + shared_.column_place[pair.column + column]] =
+          __ldg(from + pair.from);
     }
   }
 
-  // Right-hand side t: row k of Â, k the node's unknown t; then the signs.
-  __device__ void GatherTargets(int32_t node, uint32_t mask) const {
-    for (int i = static_cast<int>(threadIdx.x); i < slots_ * (kNode + 1); i += kThreads) {
-      const int slot = i % slots_, t = i / slots_, q = slot / kNode;
-      if ((mask >> q & 1) == 0) continue;
-      const int d = shared_.target[q];
-      if (t == kNode) {
-        factor_.Side(t, slot) = StartSign(slot);
+  // Right-hand side t: row k of Â, k the node's unknown t, or its gradient; then the signs.
+  __device__ void GatherSides(int32_t node, int64_t local, uint32_t mask, bool again) const {
+    const auto slot = static_cast<int>(threadIdx.x);
+    const int q = slot / kNode, column = slot % kNode;
+    if (slot >= slots_ || (mask >> q & 1) == 0) return;
+    const int d = shared_.target[q];
+#pragma unroll
+    for (int t = 0; t < kNode; ++t) {
+      double value = 0;
+      if (again) {
+        const bool wanted = (args_.state[local + t] & kStateAgain) != 0;
+        if (wanted) value = args_.gradient[int64_t{slot} * args_.g_stride + local + t];
       } else if (d >= 0) {
-        factor_.Side(t, slot) =
-            __ldg(args_.a + ((int64_t{d} * kNode + t) * kNode + slot % kNode) * args_.nodes + node +
-                  shared_.offset[q]);
+        value = __ldg(args_.a + ((int64_t{d} * kNode + t) * kNode + column) * args_.nodes + node +
+                      shared_.offset[q]);
       }
+      factor_.Side(t, slot) = value;
     }
+    factor_.Side(kNode, slot) = StartSign(slot);
   }
 
-  __device__ void GatherGradient(int64_t local, uint32_t mask) const {
-    for (int i = static_cast<int>(threadIdx.x); i < slots_ * kNode; i += kThreads) {
-      const int slot = i / kNode, t = i % kNode;
-      if ((mask >> slot / kNode & 1) == 0) continue;
-      if ((args_.state[local + t] & kStateAgain) == 0) continue;
-      factor_.Side(t, slot) = args_.gradient[int64_t{slot} * args_.g_stride + local + t];
-    }
-  }
-
-  // As TeamSolver: the host's where one step does not do.
-  __device__ bool WellConditioned() const {
-    if (shared_.factor.determinant / 3 >= checks::kGoodEigenvalue) return true;
+  // An estimate of the norm of the inverse, from the signs.
+  __device__ double Inverse() const {
     double sum = 0;
     for (int slot = lane_; slot < slots_; slot += 32) {
       const double z = factor_.Side(kNode, slot);
       sum += z * z;
     }
-    return checks::kStartShare * sqrt(WarpSum(sum)) * checks::kGoodEigenvalue <= 1;
+    return sqrt(WarpSum(sum));
   }
 
   const StencilArgs& args_;
   const int offsets_, products_, slots_, size_;
   double* const tiles_;
-  double* const diagonal_;
+  double* const ratios_;
   NodeMemory& shared_;
   const NodeFactor factor_;
-  const int lane_;
+  const int warp_, lane_;
 };
 
 template <int kNode>
@@ -205,9 +229,10 @@ __global__ void __launch_bounds__(kThreads, 5)
   if (again && *args.wanted == 0) return;
   const Node<kNode> own(args, reinterpret_cast<double*>(memory));
   own.Prepare();
+  bool clean = false;
   for (int32_t node = args.begin + static_cast<int32_t>(blockIdx.x); node < args.end;
        node += static_cast<int32_t>(gridDim.x)) {
-    own.Solve(node, again);
+    own.Solve(node, again, clean);
   }
 }
 

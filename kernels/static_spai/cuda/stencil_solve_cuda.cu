@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (again) return;
   args.pivots[k] = small.pivot();
-  if (finite && args.post_filter == 0 && IsCertain(small.determinant(), fit)) {
+  if (finite && args.post_filter == 0 && IsCertain(N, 3 / small.determinant(), fit)) {
     args.state[local] = 0;
     args.residual_norms[k] = sqrt(1 - fit);
     args.flags[k] = kernels::kColumnGram;
@@ -298,7 +298,8 @@ class TeamSolver {
     }
     finite = All(finite);
     if (!real || again || part_ != 0) return;
-    const bool certain = fine && finite && args_.post_filter == 0 && IsCertain(determinant, fit);
+    const bool certain =
+        fine && finite && args_.post_filter == 0 && IsCertain(N, 3 / determinant, fit);
     args_.state[k - args_.begin] = !fine || certain ? 0 : SolvedState(pivot);
     args_.pivots[k] = pivot;
     if (certain) {
