@@ -99,6 +99,7 @@ class Node {
       Gather<false>(node, mask);
     }
     GatherSides(node, local, mask, again);
+    WaitForCopies();
     __syncthreads();
     double pivot, determinant;
     bool fine = factor_.Factor(args_.pivot_limit, pivot, determinant);
@@ -177,8 +178,9 @@ class Node {
       const Pair pair = shared_.pairs[p];
       if (!kWhole && (mask >> pair.row / kNode & mask >> pair.column / kNode & 1) == 0) continue;
       if (row < column && pair.row == pair.column) continue;
-      tiles_[shared_.row_place[pair.row + row] + shared_.column_place[pair.column + column]] =
-          __ldg(from + pair.from);
+      CopyAsync(
+          &tiles_[shared_.row_place[pair.row + row] + shared_.column_place[pair.column + column]],
+          from + pair.from);
     }
   }
 

@@ -6,9 +6,6 @@
 #include "kernels/static_spai/cuda/stencil_cuda.h"
 #include "kernels/static_spai/cuda/tiles_cuda.h"
 
-#ifndef TEAM_BLOCKS
-#define TEAM_BLOCKS 4
-#endif
 namespace spaid::cuda {
 namespace {
 
@@ -430,7 +427,7 @@ class TeamSolver {
 };
 
 template <int N>
-__global__ void __launch_bounds__(kTeamThreads, TEAM_BLOCKS)
+__global__ void __launch_bounds__(kTeamThreads, N > 19 ? 4 : 6)
     TeamKernel(const __grid_constant__ StencilArgs args, bool again) {
   __shared__ TeamTable<N> table;
   if (again && *args.wanted == 0) return;

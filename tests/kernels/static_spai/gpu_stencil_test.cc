@@ -284,7 +284,7 @@ TEST_F(GpuStencil, BadScalesAndSingularColumns) {
 // From well-conditioned local problems to those that the Gram path gives up: without a corrected
 // step those in between would miss the CPU's values.
 TEST_F(GpuStencil, CorrectedSteps) {
-  for (double angle = 1; angle > 1e-7; angle *= 0.1) {
+  for (double angle = 1; angle > 1e-7; angle *= 0.25) {
     const std::string what = "angle " + std::to_string(angle);
     // Columns 2i and 2i + 1 have the same rows where node is 2, and come close.
     CscMatrix a = WithNodes(oracle::Laplacian2d(9, 8), 2, 21);
@@ -310,6 +310,33 @@ TEST_F(GpuStencil, CorrectedSteps) {
                                return i == j ? 1 + angle * v : i % 2 == 0 ? -1 : 1;
                              }),
                   nullptr, "five, " + what);
+  }
+}
+
+// Across the bounds over which a column is spared its explicit residual.
+TEST_F(GpuStencil, SparedResiduals) {
+  for (const double diagonal : {100.0, 26.0, 18.0, 13.0, 9.0, 6.0, 4.0, 2.0, 1.0, 0.3, 0.0}) {
+    const std::string what = "diagonal " + std::to_string(diagonal);
+    const auto set = [&](int64_t i, int64_t j, double v) { return i == j ? diagonal : v; };
+    ExpectStencil(WithValues(bench::Laplacian27(7), set), nullptr, "27 points, " + what);
+    ExpectStencil(WithValues(bench::ConvectionDiffusion(8, 0),
+                             [&](int64_t i, int64_t j, double v) {
+                               return i == j ? diagonal / 5 : v < 0 ? -1 : 1;
+                             }),
+                  nullptr, "7 points, " + what);
+    ExpectStencil(WithValues(bench::Anisotropic(16, 1e-2, 0.3), set), nullptr, "9 points, " + what);
+  }
+  for (double angle = 1; angle > 1e-7; angle *= 0.25) {
+    CscMatrix a = bench::Elasticity(4);
+    for (int64_t j = 0; j < a.n_cols; j += 3) {
+      const auto begin = a.col_ptr[static_cast<size_t>(j)];
+      const auto end = a.col_ptr[static_cast<size_t>(j) + 1];
+      for (int64_t p = begin; p < end; ++p) {
+        double& next = a.values[static_cast<size_t>(p + end - begin)];
+        next = a.values[static_cast<size_t>(p)] + angle * next;
+      }
+    }
+    ExpectStencil(a, nullptr, "elasticity, angle " + std::to_string(angle));
   }
 }
 
