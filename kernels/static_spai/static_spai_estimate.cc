@@ -377,6 +377,10 @@ Result<std::optional<Totals>> CountAll(const Rules& rules, const Context& contex
 constexpr double kDeviceEntries = 16384;
 constexpr double kChunkRows = 32, kChunkWords = 5;
 constexpr double kTableColumns = 128, kLargeColumns = 2048, kLargeEntries = 4194304;
+// Its stencil path (stencil_tuning_cuda.h): the least share of the diagonals that is stored, and
+// the work space.
+constexpr double kStencilFill = 1.0 / 3, kStencilWork = 256 << 20;
+double StencilWork(double nnz_a) { return std::min(kStencilWork, 40 * nnz_a + (1 << 20)); }
 
 // Of one block that solves local problems in global memory: tiles, vectors, a hash table of rows.
 double LargeBytes(double n, double n2, double entries) {
@@ -446,8 +450,13 @@ int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds, double
   const double building = 8 * nnz_a + 8 * nnz_m + (3 * 8 + 1) * n + solving;
   // Values of M, norms, pivots, flags; M compacted.
   const double filtering = options.post_filter > 0 ? (8 + 12) * nnz_m + (2 * 8 + 1 + 8 + 0.125) * n : 0;
+  // By diagonals: m_ptr, masks, what offsets lead out by; m_idx; the scaled matrix, the work space,
+  // and the results as above.
+  const double stencil = (8 + 8 + 4 + 2 * 8) * n + 4 * nnz_m + 8 * nnz_a / kStencilFill +
+                         StencilWork(nnz_a) + 8 * nnz_m + (3 * 8 + 1) * n + filtering;
   const double bytes =
-      matrix + std::max(pattern_bytes, plan + std::max({planning, building, filtering})) + kSlack;
+      matrix +
+      std::max({pattern_bytes, plan + std::max({planning, building, filtering}), stencil}) + kSlack;
   return bytes < 9e18 ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
 }
 

@@ -122,16 +122,19 @@ struct SpaidCudaInterface {
   void (*free_matrix)(SpaidCudaMatrix* matrix);
 
   // The plan of static SPAI. `base`: of the pattern of M in place of A's; may be null. A threshold
-  // reads A's values. Every column of A must have an entry.
+  // reads A's values. Every column of A must have an entry. `local_solver` (LocalSolver): of the
+  // builds to come; where it is not QR, matrices of few diagonals get no plan for that until a build
+  // asks for one.
   int32_t (*plan_static_spai)(SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* base,
-                              const struct SpaidCudaPatternOptions* pattern, SpaidCudaPlan** plan,
-                              struct SpaidCudaPlanInfo* info, char* message, size_t message_size);
+                              const struct SpaidCudaPatternOptions* pattern, int32_t local_solver,
+                              SpaidCudaPlan** plan, struct SpaidCudaPlanInfo* info, char* message,
+                              size_t message_size);
   void (*free_plan)(SpaidCudaPlan* plan);
   // n + 1 pointers and nnz_m rows of the pattern of M.
   int32_t (*download_pattern)(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx,
                               char* message, size_t message_size);
 
-  int32_t (*build_static_spai)(const SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
+  int32_t (*build_static_spai)(SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
                                const struct SpaidCudaBuildOptions* options, SpaidCudaM** m,
                                struct SpaidCudaBuildInfo* info, char* message, size_t message_size);
   void (*free_m)(SpaidCudaM* m);

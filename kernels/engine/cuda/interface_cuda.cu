@@ -13,6 +13,7 @@
 #include "kernels/static_spai/cuda/build_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
 #include "kernels/static_spai/cuda/post_filter_cuda.h"
+#include "kernels/static_spai/local_solver.h"
 
 using spaid::cuda::Check;
 using spaid::cuda::Context;
@@ -95,8 +96,8 @@ int32_t UploadValues(SpaidCudaMatrix* matrix, const double* values, char* messag
 void FreeMatrix(SpaidCudaMatrix* matrix) { delete matrix; }
 
 int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
-             const SpaidCudaPatternOptions* options, SpaidCudaPlan** plan, SpaidCudaPlanInfo* info,
-             char* message, size_t size) {
+             const SpaidCudaPatternOptions* options, int32_t local_solver, SpaidCudaPlan** plan,
+             SpaidCudaPlanInfo* info, char* message, size_t size) {
   return Guard(message, size, [&] {
     Context& context = matrix->context;
     context.Enter();
@@ -112,14 +113,16 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
     };
     spaid::cuda::DevicePattern pattern = make_pattern();
     watch.Mark();
-    auto made = std::make_unique<SpaidCudaPlan>(
-        SpaidCudaPlan{context, spaid::cuda::MakePlan(context, matrix->matrix, std::move(pattern))});
+    const bool by_diagonals =
+        local_solver != static_cast<int32_t>(spaid::kernels::LocalSolver::kQr);
+    auto made = std::make_unique<SpaidCudaPlan>(SpaidCudaPlan{
+        context, spaid::cuda::MakePlan(context, matrix->matrix, std::move(pattern), by_diagonals)});
     info->ms = watch.Stop();
     info->pattern_ms = watch.Marked();
     const spaid::cuda::StaticSpaiPlan& own = made->plan;
     info->nnz_m = own.nnz_m;
-    info->groups = own.n_groups;
-    info->structures = own.n_structures;
+    info->groups = own.grouped ? own.n_groups : own.stencil.nodes;
+    info->structures = own.grouped ? own.n_structures : 1;
     info->host_groups =
         own.class_begin[spaid::cuda::kClasses] - own.class_begin[spaid::cuda::kHostClass];
     info->device_bytes = own.device_bytes();
@@ -142,7 +145,7 @@ int32_t DownloadPattern(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* ro
   });
 }
 
-int32_t Build(const SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
+int32_t Build(SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
               const SpaidCudaBuildOptions* options, SpaidCudaM** m, SpaidCudaBuildInfo* info,
               char* message, size_t size) {
   return Guard(message, size, [&] {

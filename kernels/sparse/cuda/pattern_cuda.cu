@@ -212,6 +212,7 @@ DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc*
       factor.row_idx = Buffer<int32_t>(context, a.nnz);
       Copy(context, a.col_ptr, factor.col_ptr, a.n + 1);
       Copy(context, a.row_idx, factor.row_idx, a.nnz);
+      factor.of_a = true;
     }
     // What comes from the host must have arrived when the caller has it back.
     if (user != nullptr || options.match != nullptr) context.Synchronize();

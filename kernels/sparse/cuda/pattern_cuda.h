@@ -20,6 +20,7 @@ struct DevicePattern {
   int64_t n = 0, nnz = 0;
   Buffer<int64_t> col_ptr;  // n + 1
   Buffer<int32_t> row_idx;  // nnz
+  bool of_a = false;        // that of A itself
 
   PatternRef ref() const { return {n, col_ptr.get(), row_idx.get()}; }
 };

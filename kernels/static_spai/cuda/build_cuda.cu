@@ -3,11 +3,14 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/static_spai/column_flags.h"
 #include "kernels/static_spai/cuda/build_cuda.h"
 #include "kernels/static_spai/cuda/gram_cuda.h"
 #include "kernels/static_spai/cuda/lanes_cuda.h"
 #include "kernels/static_spai/cuda/qr_cuda.h"
+#include "kernels/static_spai/cuda/scale_cuda.h"
+#include "kernels/static_spai/cuda/stencil_build_cuda.h"
 #include "kernels/static_spai/cuda/table_waves_cuda.h"
 
 namespace spaid::cuda {
@@ -20,18 +23,7 @@ constexpr int32_t kLargeWave = 1 << 10;
 constexpr int32_t kQrWave = 1 << 22;  // threads
 constexpr int kTeam = 8;              // threads that sum one column
 
-// 2^e for -1022 <= e <= 1023.
-__device__ double PowerOfTwo(int e) {
-  return __longlong_as_double(static_cast<long long>(e + 1023) << 52);
-}
-
-// The exponent of |x|; of numbers so small that they have lost bits, that of the least normal one.
-__device__ int Exponent(double x) {
-  return max(1, static_cast<int>(__double_as_longlong(x) >> 52 & 0x7ff)) - 1023;
-}
-
-// As ScaleOf (kernels/static_spai/local_problem.cc): scale[j] is the power of two that brings the
-// norm of column j near 1, 1 for a column of zeros; scaled: the columns times that.
+// scale[j]: ScaleOf column j; scaled: the columns times that.
 __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const double* values,
                                    double* scale, double* scaled) {
   const int64_t j = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kTeam;
@@ -42,8 +34,7 @@ __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const doub
   for (int step = kTeam / 2; step > 0; step /= 2) {
     largest = fmax(largest, __shfl_xor_sync(~0u, largest, step, kTeam));
   }
-  // Scaled first, so that no square overflows.
-  const int coarse = -min(max(Exponent(largest), -1000), 1000);
+  const int coarse = CoarseExponent(largest);
   double sum = 0;
   for (int64_t p = begin; p < end; p += kTeam) {
     const double v = values[p] * PowerOfTwo(coarse);
@@ -52,8 +43,7 @@ __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const doub
   for (int step = kTeam / 2; step > 0; step /= 2) {
     sum += __shfl_xor_sync(~0u, sum, step, kTeam);
   }
-  const int fine = (Exponent(sum) + 1) / 2;
-  const double by = largest > 0 ? PowerOfTwo(min(max(coarse - fine, -1000), 1000)) : 1;
+  const double by = ScaleOf(largest, coarse, sum);
   for (int64_t p = begin; p < end; p += kTeam) scaled[p] = values[p] * by;
   if (j < n && threadIdx.x % kTeam == 0) scale[j] = by;
 }
@@ -205,8 +195,8 @@ void LaunchThreadGroups(Context& context, const StaticSpaiPlan& plan, const Matr
   }
 }
 
-void BuildQr(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
-             kernels::ThreadStrategy asked, GramArgs args, Waves& waves, SpaidCudaBuildInfo& info) {
+void BuildQr(Context& context, StaticSpaiPlan& plan, const Matrix& a, kernels::ThreadStrategy asked,
+             GramArgs args, Waves& waves, SpaidCudaBuildInfo& info) {
   if (plan.qr == nullptr) {
     plan.qr = std::make_shared<const QrPlan>(MakeQrPlan(context, plan, nullptr));
   }
@@ -250,19 +240,43 @@ void Rescue(Context& context, const StaticSpaiPlan& plan, const Matrix& a, GramA
   }
 }
 
-}  // namespace
+bool IsQr(const SpaidCudaBuildOptions& options) {
+  return options.local_solver == static_cast<int32_t>(kernels::LocalSolver::kQr);
+}
 
-StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
-                       const SpaidCudaBuildOptions& options, SpaidCudaBuildInfo& info) {
-  if (a.pattern_hash != plan.pattern_hash || a.n != plan.n || a.nnz != plan.nnz_a) {
-    throw Failure(kSpaidCudaPlanMismatch, "the matrix does not have the plan's pattern");
+__global__ void CountLeftKernel(int64_t n, const uint8_t* flags, int32_t* count) {
+  const int64_t k = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int left = __syncthreads_count(k < n && flags[k] == 0 ? 1 : 0);
+  if (threadIdx.x == 0 && left > 0) atomicAdd(count, left);
+}
+
+// Columns without a flag.
+int32_t CountLeft(Context& context, const Buffer<uint8_t>& flags) {
+  const Buffer<int32_t> count(context, 1);
+  count.Fill(0);
+  CountLeftKernel<<<static_cast<int>((flags.size() + 255) / 256), 256, 0, context.stream>>>(
+      flags.size(), flags.get(), count.get());
+  CheckLaunch("CountLeftKernel");
+  return Read(context, count, 0);
+}
+
+// Does work that may be left undone where there is no room for it: columns then keep flags of 0,
+// and are the host's.
+template <class Work>
+void WhereThereIsRoom(const Work& work) {
+  try {
+    work();
+  } catch (const Failure& failure) {
+    if (failure.result() != kSpaidCudaOutOfMemory) throw;
   }
-  StaticSpaiResult result;
-  result.values = Buffer<double>(context, plan.nnz_m);
-  result.residual_norms = Buffer<double>(context, plan.n);
-  result.pivots = Buffer<double>(context, plan.n);
-  result.flags = Buffer<uint8_t>(context, plan.n);
-  result.flags.Fill(0);
+}
+
+// By groups of columns: all of M by QR, or by the Gram path with its rescue; or, `rescue` alone,
+// what has no flag yet.
+void BuildGroups(Context& context, StaticSpaiPlan& plan, const Matrix& a,
+                 const SpaidCudaBuildOptions& options, bool rescue, const StaticSpaiResult& result,
+                 SpaidCudaBuildInfo& info) {
+  if (!plan.grouped) AddGroups(context, a, plan);
   const Buffer<double> scale(context, plan.n), scaled(context, plan.nnz_a);
   ScaleColumnsKernel<<<static_cast<int>((plan.n * kTeam + 255) / 256), 256, 0, context.stream>>>(
       plan.n, a.col_ptr.get(), a.values.get(), scale.get(), scaled.get());
@@ -286,16 +300,34 @@ StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matri
   args.pivots = result.pivots.get();
   args.flags = result.flags.get();
   Waves waves(context, options, plan.n_groups);
-  if (options.local_solver == static_cast<int32_t>(kernels::LocalSolver::kQr)) {
+  if (IsQr(options)) {
     BuildQr(context, plan, a, static_cast<kernels::ThreadStrategy>(options.thread_strategy), args,
             waves, info);
+    return;
+  }
+  if (!rescue) BuildGram(context, plan, a, args, waves);
+  WhereThereIsRoom([&] { Rescue(context, plan, a, args, waves, info); });
+}
+
+}  // namespace
+
+StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
+                       const SpaidCudaBuildOptions& options, SpaidCudaBuildInfo& info) {
+  if (a.pattern_hash != plan.pattern_hash || a.n != plan.n || a.nnz != plan.nnz_a) {
+    throw Failure(kSpaidCudaPlanMismatch, "the matrix does not have the plan's pattern");
+  }
+  StaticSpaiResult result;
+  result.values = Buffer<double>(context, plan.nnz_m);
+  result.residual_norms = Buffer<double>(context, plan.n);
+  result.pivots = Buffer<double>(context, plan.n);
+  result.flags = Buffer<uint8_t>(context, plan.n);
+  result.flags.Fill(0);
+  if (plan.stencil.node == 0 || IsQr(options)) {
+    BuildGroups(context, plan, a, options, false, result, info);
   } else {
-    BuildGram(context, plan, a, args, waves);
-    try {
-      Rescue(context, plan, a, args, waves, info);
-    } catch (const Failure& failure) {
-      if (failure.result() != kSpaidCudaOutOfMemory) throw;
-      // What finds no room for QR keeps its flags of 0, and is the host's.
+    BuildStencil(context, plan, a, options, result);
+    if (CountLeft(context, result.flags) > 0) {
+      WhereThereIsRoom([&] { BuildGroups(context, plan, a, options, true, result, info); });
     }
   }
   context.Synchronize();

@@ -18,7 +18,7 @@ struct StaticSpaiResult {
 
 // `a` has the plan's pattern, and values. Waits for the device. Polls `options.progress` between
 // waves of groups: kSpaidCudaStopped. Fills all of `info` but ms and peak_bytes.
-StaticSpaiResult Build(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
+StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
                        const SpaidCudaBuildOptions& options, SpaidCudaBuildInfo& info);
 
 }  // namespace spaid::cuda

@@ -90,15 +90,6 @@ __global__ void __launch_bounds__(32)
 
 // --- Build ---
 
-// From global to shared memory without a register between; done when WaitForCopies returns.
-__device__ void CopyAsync(double* to, const double* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;"
-               :
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from)
-               : "memory");
-}
-__device__ void WaitForCopies() { asm volatile("cp.async.wait_all;" : : : "memory"); }
-
 template <int kColumns>
 class Lane {
  public:

@@ -473,7 +473,8 @@ bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
 
 }  // namespace
 
-StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern) {
+StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern,
+                        bool by_diagonals) {
   StaticSpaiPlan plan;
   plan.n = a.n;
   plan.nnz_a = a.nnz;
@@ -481,6 +482,12 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern
   plan.nnz_m = pattern.nnz;
   plan.m_ptr = std::move(pattern.col_ptr);
   plan.m_idx = std::move(pattern.row_idx);
+  if (by_diagonals) plan.stencil = MakeStencilPlan(context, a, plan, pattern.of_a);
+  if (plan.stencil.node == 0) AddGroups(context, a, plan);
+  return plan;
+}
+
+void AddGroups(Context& context, const Matrix& a, StaticSpaiPlan& plan) {
   MakeGroups(context, plan);
 
   const int64_t n = plan.n, n_groups = plan.n_groups;
@@ -535,16 +542,16 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern
   }
   OrderGroups(context, a, groups, representative.get(), plan);
   if (plan.in_waves) plan.representative = std::move(representative);
-  return plan;
+  plan.grouped = true;
 }
 
 int64_t StaticSpaiPlan::device_bytes() const {
   const auto bytes = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
-  return bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) + bytes(structure_of) +
-         bytes(structures) + bytes(tables) + bytes(representative) + bytes(order) +
-         bytes(lane_tables) + bytes(lane_begin) + bytes(lane_tasks);
+  return stencil.device_bytes() + bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) +
+         bytes(structure_of) + bytes(structures) + bytes(tables) + bytes(representative) +
+         bytes(order) + bytes(lane_tables) + bytes(lane_begin) + bytes(lane_tasks);
 }
 
 }  // namespace spaid::cuda

@@ -3,7 +3,8 @@
 // Columns of M with equal J are a group (they share a factor). Groups whose local problems are
 // shifted copies of one another share a structure: a list that says, for each entry of Â, where it
 // goes. On a grid there are a few dozen structures for millions of columns; on an irregular matrix
-// each group has its own. A build gathers by the structure and does arithmetic, no more.
+// each group has its own. A build gathers by the structure and does arithmetic, no more. Where all
+// of A lies on few diagonals none of this is needed: stencil_cuda.h.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
 #include "kernels/sparse/cuda/pattern_cuda.h"
+#include "kernels/static_spai/cuda/stencil_cuda.h"
 
 namespace spaid::cuda {
 
@@ -128,6 +130,10 @@ struct StaticSpaiPlan {
   uint64_t pattern_hash = 0;  // of A
   Buffer<int64_t> m_ptr;
   Buffer<int32_t> m_idx;
+  // Where it has nodes, the Gram path goes by them, and the groups are made by the first build that
+  // wants them all the same: by QR, or for a rescue.
+  StencilPlan stencil;
+  bool grouped = false;  // all below is there
   int32_t n_groups = 0, n_structures = 0;
   Buffer<int32_t> members, group_ptr;
   Buffer<int32_t> structure_of;  // of each group
@@ -151,14 +157,18 @@ struct StaticSpaiPlan {
   Buffer<int32_t> lane_begin;  // lane_structures + 1, into order
   Buffer<int32_t> lane_tasks;  // lane_structures + 1: the first warp's work of each
 
-  mutable std::shared_ptr<const QrPlan> qr;  // made by the first build that asks for QR
+  std::shared_ptr<const QrPlan> qr;  // made by the first build that asks for QR
 
   PatternRef pattern() const { return {n, m_ptr.get(), m_idx.get()}; }
   int64_t device_bytes() const;
 };
 
 // `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too.
-StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern);
+// `by_diagonals`: whether the stencil path may be taken.
+StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern,
+                        bool by_diagonals);
+// Makes the groups, and all that goes with them.
+void AddGroups(Context& context, const Matrix& a, StaticSpaiPlan& plan);
 
 // structures_cuda.cu, with a group of each structure in `representative`.
 // Fills plan.structures but for n1, chunks and table, and words[s] with what the table of each

@@ -32,6 +32,14 @@ struct Input {
   const uint8_t* flags;  // of columns; null: none
 };
 
+// Whether a column of the group has no flag.
+__device__ bool IsLeft(const Input& in, int32_t g) {
+  for (int32_t at = in.group_ptr[g]; at < in.group_ptr[g + 1]; ++at) {
+    if (in.flags[in.members[at]] == 0) return true;
+  }
+  return false;
+}
+
 __global__ void MeasureKernel(Input in, uint32_t* keys, int32_t* ids, Figures* figures) {
   __shared__ Figures own;
   for (auto i = threadIdx.x; i < sizeof(own) / sizeof(int32_t); i += blockDim.x) {
@@ -47,7 +55,7 @@ __global__ void MeasureKernel(Input in, uint32_t* keys, int32_t* ids, Figures* f
     const int32_t chunks = structure.chunks_at_most();
     ids[g] = static_cast<int32_t>(g);
     atomicMax(&own.n2_largest, n2);
-    if (chunks == 0 || (in.flags != nullptr && in.flags[k] != 0)) {
+    if (chunks == 0 || (in.flags != nullptr && !IsLeft(in, static_cast<int32_t>(g)))) {
       keys[g] = static_cast<uint32_t>(kBuckets) << (kChunkBits + kColumnBits);
     } else {
       int s = 0;
@@ -100,13 +108,13 @@ Input InputOf(const StaticSpaiPlan& plan, const uint8_t* flags) {
 __global__ void FindLeftKernel(Input in, const int32_t* large_groups, int32_t large,
                                int32_t* counts, int32_t* left) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const bool with_table = i < in.n_groups && in.flags[in.members[in.group_ptr[i]]] == 0 &&
+  const bool with_table = i < in.n_groups && IsLeft(in, static_cast<int32_t>(i)) &&
                           in.structures[in.structure_of[i]].entries > 0;
   const int found = __syncthreads_count(with_table ? 1 : 0);
   if (threadIdx.x == 0 && found > 0) atomicAdd(&counts[0], found);
   if (i < large) {
     const int32_t g = large_groups[i];
-    if (in.flags[in.members[in.group_ptr[g]]] == 0) left[atomicAdd(&counts[1], 1)] = g;
+    if (IsLeft(in, g)) left[atomicAdd(&counts[1], 1)] = g;
   }
 }
 

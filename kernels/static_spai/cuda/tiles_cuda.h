@@ -21,6 +21,15 @@ __device__ inline void MultiplyTiles(double a, double b, double& c0, double& c1)
       : "d"(a), "d"(b));
 }
 
+// From global to shared memory without a register between; done when WaitForCopies returns.
+__device__ inline void CopyAsync(double* to, const double* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;"
+               :
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
+}
+__device__ inline void WaitForCopies() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+
 __device__ inline double WarpSum(double value) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   return value;

@@ -61,7 +61,8 @@ class GpuStrategies : public GpuStaticSpai {
               kSpaidCudaOk)
         << message;
     ASSERT_EQ(
-        api.plan_static_spai(matrix_, nullptr, &pattern, &plan_, &info, message, sizeof(message)),
+        api.plan_static_spai(matrix_, nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
+                             &plan_, &info, message, sizeof(message)),
         kSpaidCudaOk)
         << message;
     const Measured s1 = Measure(ThreadStrategy::kConstant, 7);

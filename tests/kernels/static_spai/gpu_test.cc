@@ -195,6 +195,11 @@ TEST_F(GpuStaticSpai, AnArenaOfTheEstimatedSizeSuffices) {
       {"irregular", oracle::RandomIrregular(20000, 8, 1), 1},
       {"irregular, power 2", oracle::RandomIrregular(2000, 8, 1), 2},
       {"arrow", oracle::Arrow(1500), 1},
+      {"tridiagonal", oracle::Laplacian2d(5000, 1), 1},
+      {"5 points", oracle::Laplacian2d(70, 80), 1},
+      {"9 points", bench::Anisotropic(100, 1e-3, 0.4), 1},
+      {"25 points", bench::Anisotropic(60, 1e-3, 0.4), 2},
+      {"elasticity_2", bench::Elasticity(2), 1},
   };
   for (const Case& c : cases) {
     const StaticSpaiOptions options = With(LocalSolver::kGram, c.power);
