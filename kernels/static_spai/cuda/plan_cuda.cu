@@ -653,9 +653,9 @@ int64_t StaticSpaiPlan::device_bytes() const {
   const auto bytes = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
-  return stencil.device_bytes() + bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) + bytes(structure_of) +
-         bytes(structures) + bytes(tables) + bytes(order) + bytes(lane_tables) + bytes(lane_begin) +
-         bytes(lane_tasks);
+  return stencil.device_bytes() + bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) +
+         bytes(structure_of) + bytes(structures) + bytes(tables) + bytes(order) +
+         bytes(lane_tables) + bytes(lane_begin) + bytes(lane_tasks);
 }
 
 }  // namespace spaid::cuda
