@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kConvertThreads)
 
 constexpr int kProductThreads = 128;
 
-// Shared memory of both kernels below.
+// Of NodeProductsKernel, in shared memory.
 struct ProductTables {
   int32_t offset[kMaxProducts], begin[kMaxProducts + 1];
   uint16_t pair[kMaxPairs];
@@ -72,33 +72,69 @@ struct ProductTables {
 };
 
 // A node is one unknown: one thread a column c. The block's columns of A wait in shared memory for
-// all that they are multiplied with.
+// all that they are multiplied with, and the list of products; kAhead factors are fetched before
+// one is used. Where there is no column c + d what comes is nothing that anyone reads.
+struct Product {
+  int32_t at;                                 // in A, of the factor of column 0 + d
+  uint32_t word;                              // the diagonal of column c, and flags
+  static constexpr uint32_t kLast = 1u << 8;  // with it the sum is whole
+  static constexpr uint32_t kZero = 1u << 9;  // and it is none
+};
+
+constexpr int kAhead = 8;
+
+__host__ __device__ constexpr int WholeAhead(int pairs) {
+  return (pairs + kAhead - 1) / kAhead * kAhead;
+}
+
 __global__ void __launch_bounds__(kProductThreads) ProductsKernel(StencilArgs args) {
-  __shared__ ProductTables own;
   extern __shared__ double columns[];
-  const int products = args.tables->products, diagonals = args.tables->diagonals;
-  own.Load(*args.tables);
-  const int64_t local = int64_t{blockIdx.x} * kProductThreads + threadIdx.x;
+  const StencilTables& tables = *args.tables;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int products = tables.products, diagonals = tables.diagonals;
+  const int pairs = tables.pair_begin[products], count = WholeAhead(pairs);
+  auto* const list = reinterpret_cast<Product*>(columns + diagonals * kProductThreads);
+  for (int d = thread; d < products; d += kProductThreads) {
+    const int end = tables.pair_begin[d + 1];
+    for (int p = tables.pair_begin[d]; p < end; ++p) {
+      const uint32_t pair = tables.pair[p], last = p + 1 == end ? Product::kLast : 0;
+      if (pair == StencilTables::kNoPair) {
+        list[p] = {0, Product::kLast | Product::kZero};
+      } else {
+        list[p] = {static_cast<int32_t>(pair >> 8) * args.nodes + tables.b_offset[d],
+                   (pair & 255) | last};
+      }
+    }
+  }
+  for (int p = pairs + thread; p < count; p += kProductThreads) list[p] = {0, 0};
+  const int64_t local = int64_t{blockIdx.x} * kProductThreads + thread;
   const int64_t c = args.low + local, nodes = args.nodes;
-  double* const column = columns + threadIdx.x;
+  double* const column = columns + thread;
 #pragma unroll 8
   for (int d = 0; d < diagonals; ++d) {
     column[d * kProductThreads] = c < args.high ? __ldg(args.a + d * nodes + c) : 0;
   }
   __syncthreads();
   if (c >= args.high) return;
-  for (int d = 0; d < products; ++d) {
-    double sum = 0;
-    if (c + own.offset[d] < nodes) {
-      const double* const other = args.a + c + own.offset[d];
-      const int end = own.begin[d + 1];
-#pragma unroll 4
-      for (int p = own.begin[d]; p < end; ++p) {
-        const int pair = own.pair[p];
-        sum += column[(pair & 255) * kProductThreads] * __ldg(other + (pair >> 8) * nodes);
-      }
+  double* to = args.b + local;
+  double sum = 0;
+  for (int p = 0; p < count; p += kAhead) {
+    uint32_t words[kAhead];
+    double factors[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const Product product = list[p + i];
+      words[i] = product.word;
+      factors[i] = __ldg(args.a + (product.at + c));
     }
-    args.b[int64_t{d} * args.b_stride + local] = sum;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      sum += column[(words[i] & 255) * kProductThreads] * factors[i];
+      if ((words[i] & Product::kLast) == 0) continue;
+      *to = (words[i] & Product::kZero) != 0 ? 0 : sum;
+      to += args.b_stride;
+      sum = 0;
+    }
   }
 }
 
@@ -136,6 +172,7 @@ __global__ void __launch_bounds__(kProductThreads)
         const int end = own.begin[d + 1];
 #pragma unroll 1
         for (int p = own.begin[d]; p < end; ++p) {
+          if (own.pair[p] == StencilTables::kNoPair) break;
           const double* const x = left + (own.pair[p] >> 8) * stride;
           const double* const y = right + (own.pair[p] & 255) * stride;
           double v[kSquare], w[kSquare];
@@ -395,7 +432,8 @@ void LaunchRange(const Context& context, const StencilPlan& plan, const StencilA
   if (args.high > args.low) {
     const int64_t blocks = (args.high - args.low + kProductThreads - 1) / kProductThreads;
     if constexpr (kNode == 1) {
-      const int columns = plan.diagonals * kProductThreads * static_cast<int>(sizeof(double));
+      const int columns = static_cast<int>(plan.diagonals * kProductThreads * sizeof(double) +
+                                           WholeAhead(plan.pairs) * sizeof(Product));
       Check(cudaFuncSetAttribute(ProductsKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  columns),
             "cudaFuncSetAttribute");
@@ -435,15 +473,20 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
                   const SpaidCudaBuildOptions& options, StaticSpaiResult& result) {
   const StencilPlan& stencil = plan.stencil;
   const int64_t n = plan.n, node = stencil.node, nodes = stencil.nodes;
-  // Offsets from a node near either end lead out of A by so much.
-  const int64_t beyond = std::max(std::abs(int64_t{stencil.lowest}), int64_t{stencil.highest});
+  // Offsets of M from a node near either end, and of B from one near the last, lead out of A by so
+  // much.
+  const int64_t span = int64_t{stencil.highest} - stencil.lowest;
+  const int64_t before = std::max<int64_t>(0, -int64_t{stencil.lowest});
+  const int64_t after = std::min(nodes, std::max(span, int64_t{stencil.highest}));
   const int64_t entries = stencil.diagonals * node * n;
-  const Buffer<double> scale(context, n), by_diagonals(context, entries + 2 * beyond);
-  double* const diagonals = by_diagonals.get() + beyond;
-  for (double* const from : {by_diagonals.get(), diagonals + entries}) {
-    Check(cudaMemsetAsync(from, 0, static_cast<size_t>(beyond) * sizeof(double), context.stream),
+  const Buffer<double> scale(context, n), by_diagonals(context, before + entries + after);
+  double* const diagonals = by_diagonals.get() + before;
+  const auto clear = [&](double* from, int64_t count) {
+    Check(cudaMemsetAsync(from, 0, static_cast<size_t>(count) * sizeof(double), context.stream),
           "cudaMemsetAsync");
-  }
+  };
+  clear(by_diagonals.get(), before);
+  clear(diagonals + entries, after);
   const int shared = static_cast<int>(kConvertThreads * node * stencil.diagonals * sizeof(double));
   Check(cudaFuncSetAttribute(ConvertKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
         "cudaFuncSetAttribute");
@@ -453,8 +496,7 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
                                             scale.get(), diagonals);
   CheckLaunch("ConvertKernel");
 
-  const int64_t halo = int64_t{stencil.highest} - stencil.lowest;
-  const int64_t b_columns = std::min(nodes, stencil.range + halo);
+  const int64_t b_columns = std::min(nodes, stencil.range + span);
   const int64_t range_columns = stencil.range * node;
   const Buffer<double> b(context, b_columns * stencil.products * node * node),
       gradient(context, range_columns * stencil.slots());

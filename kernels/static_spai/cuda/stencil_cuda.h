@@ -28,7 +28,7 @@ inline constexpr int kMaxThreadSlots = 9;  // one thread a column
 inline constexpr int kMaxTeamSlots = 30;   // eight threads a column
 // Of B, lower half, and pairs of A's diagonals with a product in it.
 inline constexpr int kMaxProducts = kMaxOffsets * (kMaxOffsets - 1) / 2 + 1;
-inline constexpr int kMaxPairs = kMaxDiagonals * (kMaxDiagonals + 1) / 2;
+inline constexpr int kMaxPairs = kMaxDiagonals * (kMaxDiagonals + 1) / 2 + kMaxProducts;
 
 // One for the whole matrix. Offsets are in nodes and ascend.
 struct StencilTables {
@@ -41,9 +41,10 @@ struct StencilTables {
   int32_t target[kMaxOffsets] = {};  // A's diagonal with the entries of row k in each column, or −1
   int32_t b_offset[kMaxProducts] = {};
   // The products that make a diagonal d of B: first | second << 8, diagonals of A of column c and
-  // of column c + d.
+  // of column c + d; kNoPair alone where it is zero.
   int32_t pair_begin[kMaxProducts + 1] = {};
   uint16_t pair[kMaxPairs] = {};
+  static constexpr uint16_t kNoPair = 0xffff;
   // B's diagonal m_offset[p] − m_offset[q], q <= p, at p (p + 1) / 2 + q.
   uint16_t place[kMaxOffsets * (kMaxOffsets + 1) / 2] = {};
   // Rows of Â, each entry by entry: offset of M | diagonal of A << 8, flags.
@@ -56,6 +57,7 @@ struct StencilPlan {
   int32_t node = 0;  // unknowns of a node; 0: the matrix is none for this path
   int32_t nodes = 0;
   int32_t diagonals = 0, offsets = 0, products = 0;
+  int32_t pairs = 0;                // of all products
   int32_t lowest = 0, highest = 0;  // offsets of M
   int32_t range = 0;                // nodes at once
   Buffer<StencilTables> tables;

@@ -227,6 +227,11 @@ StencilTables MakeTables(const Offsets& a, const Offsets& m, int64_t nodes) {
       if (at >= 0) pairs.emplace_back(at, static_cast<uint16_t>(first | second << 8));
     }
   }
+  std::vector<uint8_t> made(products.size(), 0);
+  for (const auto& pair : pairs) made[static_cast<size_t>(pair.first)] = 1;
+  for (size_t d = 0; d < made.size(); ++d) {
+    if (made[d] == 0) pairs.emplace_back(static_cast<int32_t>(d), StencilTables::kNoPair);
+  }
   std::sort(pairs.begin(), pairs.end());
   for (size_t i = 0; i < pairs.size(); ++i) {
     tables.pair[i] = pairs[i].second;
@@ -291,6 +296,7 @@ bool TryNode(Context& context, const Matrix& a, const StaticSpaiPlan& plan, bool
   }
   const StencilTables tables = MakeTables(of_a, of_m, stencil.nodes);
   stencil.products = tables.products;
+  stencil.pairs = tables.pair_begin[tables.products];
   const int64_t farthest = std::max(std::abs(int64_t{stencil.lowest}), int64_t{stencil.highest});
   if (farthest * tables.products * node * node > INT32_MAX) return false;
   stencil.range = RangeOf(stencil, a.nnz);
