@@ -269,6 +269,20 @@ int32_t RangeOf(const StencilPlan& plan, int64_t nnz_a) {
   return static_cast<int32_t>(std::min<int64_t>(range, MostNodes(plan.slots())));
 }
 
+// Whether what a build allocates has room beside what is there: the general path may need less.
+bool HasRoom(const Context& context, const Matrix& a, int64_t nnz_m, const StencilPlan& plan) {
+  const int64_t n = a.n, square = int64_t{plan.node} * plan.node;
+  const int64_t halo = int64_t{plan.highest} - plan.lowest;
+  const int64_t work =
+      8 * square * plan.products * std::min<int64_t>(plan.nodes, plan.range + halo) +
+      (8 * square * plan.offsets + plan.node) * plan.range;
+  const int64_t by_diagonals = 8 * (int64_t{plan.diagonals} * plan.node * n + 2 * plan.nodes);
+  const int64_t results = 8 * nnz_m + (3 * 8 + 1) * n;
+  constexpr int64_t kRounding = 1 << 18;
+  return work + by_diagonals + results + kRounding <=
+         context.arena->limit() - context.arena->used();
+}
+
 bool TryNode(Context& context, const Matrix& a, const StaticSpaiPlan& plan, bool same, int node,
              StencilPlan& stencil) {
   const int64_t n = a.n;
@@ -300,7 +314,7 @@ bool TryNode(Context& context, const Matrix& a, const StaticSpaiPlan& plan, bool
   const int64_t farthest = std::max(std::abs(int64_t{stencil.lowest}), int64_t{stencil.highest});
   if (farthest * tables.products * node * node > INT32_MAX) return false;
   stencil.range = RangeOf(stencil, a.nnz);
-  if (stencil.range == 0) return false;
+  if (stencil.range == 0 || !HasRoom(context, a, plan.nnz_m, stencil)) return false;
   stencil.tables = Buffer<StencilTables>(context, 1);
   stencil.tables.CopyIn(&tables, 1);
   context.Synchronize();
