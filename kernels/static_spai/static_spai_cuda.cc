@@ -116,10 +116,9 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
                                           limit.nnz,
                                           &StopRequested,
                                           &caller};
-    result =
-        api.plan_static_spai(plan->matrix.object, user_pattern != nullptr ? &base : nullptr,
-                             &pattern, static_cast<int32_t>(options.local_solver),
-                             &plan->plan.object, &plan->info, message, sizeof(message));
+    result = api.plan_static_spai(plan->matrix.object, user_pattern != nullptr ? &base : nullptr,
+                                  &pattern, static_cast<int32_t>(options.local_solver),
+                                  &plan->plan.object, &plan->info, message, sizeof(message));
   }
   if (result == kSpaidCudaOk) {
     start = Clock::now();

@@ -442,14 +442,15 @@ int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds, double
   const double planning = (16 + 8 + 4 * 12 + 4 + 8) * n;
   // The scaled matrix; values of M; norms, pivots, flags, scales.
   const auto n2 = static_cast<double>(counts.n2_max);
-  // By QR: two orders of the groups; and keys, sorted, with the scratch of that. A rescue by QR that
-  // finds no room is the host's.
+  // By QR: two orders of the groups; and keys, sorted, with the scratch of that. A rescue by QR
+  // that finds no room is the host's.
   const double solving = options.local_solver == LocalSolver::kQr
                              ? (2 * 4 + 4 * 4) * n + LargeQrBytes(n, n2, most)
                              : LargeBytes(n, n2, most);
   const double building = 8 * nnz_a + 8 * nnz_m + (3 * 8 + 1) * n + solving;
   // Values of M, norms, pivots, flags; M compacted.
-  const double filtering = options.post_filter > 0 ? (8 + 12) * nnz_m + (2 * 8 + 1 + 8 + 0.125) * n : 0;
+  const double filtering =
+      options.post_filter > 0 ? (8 + 12) * nnz_m + (2 * 8 + 1 + 8 + 0.125) * n : 0;
   // By diagonals: m_ptr, masks, what offsets lead out by; m_idx; the scaled matrix, the work space,
   // and the results as above.
   const double stencil = (8 + 8 + 4 + 2 * 8) * n + 4 * nnz_m + 8 * nnz_a / kStencilFill +
@@ -538,9 +539,8 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   counts.plan_bytes = PlanBytes(n, counts.nnz_m, pairs);
   counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, totals.largest, counts.n2_max,
                                   ResolveThreads(context.threads), options.post_filter > 0);
-  counts.device_bytes =
-      DeviceBytes(counts, bounds, PatternBytes(counts, rules, pattern, user_pattern != nullptr),
-                  options);
+  counts.device_bytes = DeviceBytes(
+      counts, bounds, PatternBytes(counts, rules, pattern, user_pattern != nullptr), options);
   return counts;
 }
 

@@ -123,8 +123,8 @@ struct SpaidCudaInterface {
 
   // The plan of static SPAI. `base`: of the pattern of M in place of A's; may be null. A threshold
   // reads A's values. Every column of A must have an entry. `local_solver` (LocalSolver): of the
-  // builds to come; where it is not QR, matrices of few diagonals get no plan for that until a build
-  // asks for one.
+  // builds to come; where it is not QR, matrices of few diagonals get no plan for that until a
+  // build asks for one.
   int32_t (*plan_static_spai)(SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* base,
                               const struct SpaidCudaPatternOptions* pattern, int32_t local_solver,
                               SpaidCudaPlan** plan, struct SpaidCudaPlanInfo* info, char* message,
