@@ -4,6 +4,7 @@
 // the device library includes it.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 
@@ -74,14 +75,14 @@ inline double PredictWorkUs(const QrWork& work, int s, bool spill) {
                  tuning::kEntryNs * static_cast<double>(work.entries));
 }
 
-// Launches run side by side: either the device is busy with all of them, or waits for the longest
-// problem.
+// Launches run side by side: the device is busy with all of them, or waits for the longest problem;
+// where both take their time, a part of one is not hidden by the other.
 inline double PredictMs(int launches, double work_us, int64_t longest) {
   namespace tuning = thread_groups_tuning;
   if (launches == 0) return 0;
   const double waiting = tuning::kStepUs * static_cast<double>(longest);
   return 1e-3 * (tuning::kBuildUs + tuning::kLaunchUs * launches +
-                 (work_us > waiting ? work_us : waiting));
+                 std::sqrt(work_us * work_us + waiting * waiting));
 }
 
 inline double PredictConstantMs(const QrSize (&sizes)[kGroupSizes], int s) {

@@ -35,7 +35,7 @@ inline constexpr QrCost kCosts[2][9] = {
 
 inline constexpr double kEntryNs = 0.025;  // an entry of Â put in its place, twice
 inline constexpr double kBuildUs = 15;     // whatever there is to do
-inline constexpr double kLaunchUs = 5;     // a launch
-inline constexpr double kStepUs = 0.75;    // a step of a problem that all wait for
+inline constexpr double kLaunchUs = 8;     // a launch
+inline constexpr double kStepUs = 0.9;     // a step of a problem that all wait for
 
 }  // namespace spaid::kernels::thread_groups_tuning

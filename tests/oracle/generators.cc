@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,12 +88,15 @@ kernels::CscMatrix RandomIrregular(int64_t n, double mean_entries, uint64_t seed
     // A square gives many short columns and a few long ones.
     const double u = random.Uniform();
     const int64_t off = static_cast<int64_t>(3 * (mean_entries - 1) * u * u + 0.5);
-    double sum = 0;
+    std::set<int64_t> rows;
     for (int64_t e = 0; e < std::min(off, n - 1); ++e) {
       const int64_t i = random.Below(n);
-      if (i != j) b.Set(i, j, Value(random));
+      if (i == j) continue;
+      b.Set(i, j, Value(random));
+      rows.insert(i);
     }
-    for (int64_t i = 0; i < n; ++i) sum += i == j ? 0 : std::abs(b.Get(i, j));
+    double sum = 0;
+    for (const int64_t i : rows) sum += std::abs(b.Get(i, j));
     // Dominant by columns: regular; small enough a margin that the off-diagonal matters.
     const double d = sum + random.Uniform(0.2, 1.5);
     b.Set(j, j, random.Next() & 1 ? d : -d);

@@ -1,7 +1,7 @@
 // The numeric phase of static SPAI on a device by the Gram path: for each group, ÂᵀÂ on the tensor
 // cores (fp64), its Cholesky factor, the solutions with explicit residuals, and a corrected step
 // where they are not at the minimum (kernels/static_spai/group_solver.cc says why). Groups whose
-// Gram matrix is too ill-conditioned, or that no kernel takes, keep flags of 0: the host solves
+// Gram matrix is too ill-conditioned, or that no kernel takes, keep flags of 0: QR solves
 // them.
 #pragma once
 

@@ -37,10 +37,11 @@ class GpuEngine : public ::testing::Test {
     return solved->rhs[0].iterations;
   }
 
-  // Of 20 runs with `m` perturbed by 1e-14 relative: BiCGSTAB scatters so by itself.
-  std::pair<int64_t, int64_t> Scatter(const CscMatrix& a, const CscMatrix& m) const {
+  // Of 20 runs with `m` perturbed by as much, relative: BiCGSTAB scatters so by itself.
+  std::pair<int64_t, int64_t> Scatter(const CscMatrix& a, const CscMatrix& m,
+                                      double relative = 1e-14) const {
     std::mt19937_64 random(7);
-    std::uniform_real_distribution<double> noise(-1e-14, 1e-14);
+    std::uniform_real_distribution<double> noise(-relative, relative);
     int64_t fewest = INT64_MAX, most = 0;
     for (int run = 0; run < 20; ++run) {
       CscMatrix perturbed = m;

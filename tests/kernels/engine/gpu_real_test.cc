@@ -11,11 +11,14 @@ namespace {
 
 using GpuEngineReal = GpuEngine;
 
-// Under 50 iterations within 2; else in the range of 20 runs with a perturbed M.
+// Under 50 iterations within 2; else in the range of 20 runs with M perturbed by 1e-14. Where
+// rounding moves the count further (an M by QR instead of Gram, both on the CPU: bcsstk01 34 for
+// 38, olm1000 2314 for 1163), in that of 20 runs with M perturbed by 1e-10, to which backends
+// agree, and of M itself; these are counted. A count over 1000 says nothing.
 TEST_F(GpuEngineReal, PreconditionsAsTheCpu) {
   const char* const folder = std::getenv("SPAID_MATRICES");
   if (folder == nullptr) GTEST_SKIP() << "SPAID_MATRICES names no folder";
-  int compared = 0;
+  int compared = 0, scattered = 0;
   for (const std::string& path : oracle::MatrixMarketFiles(folder)) {
     const auto a = oracle::ReadMatrixMarket(path);
     if (!a || a->n_rows != a->n_cols) continue;
@@ -41,12 +44,20 @@ TEST_F(GpuEngineReal, PreconditionsAsTheCpu) {
                 static_cast<long long>(range.first), static_cast<long long>(range.second),
                 static_cast<long long>(gpu.timings.host_columns));
     std::fflush(stdout);
-    if (by_cpu < 0) continue;  // neither says anything
+    if (by_cpu < 0 || by_cpu > 1000) continue;
     ++compared;
-    EXPECT_GE(by_gpu, range.first);
-    EXPECT_LE(by_gpu, range.second);
+    if (by_gpu >= range.first && by_gpu <= range.second) continue;
+    ++scattered;
+    range = Scatter(*a, cpu.preconditioner->matrix(), 1e-10);
+    std::printf("iterations | %s | of M perturbed by 1e-10: %lld to %lld\n", name.c_str(),
+                static_cast<long long>(range.first), static_cast<long long>(range.second));
+    EXPECT_GE(by_gpu, std::min(range.first, by_cpu) - 2);
+    EXPECT_LE(by_gpu, std::max(range.second, by_cpu) + 2);
   }
+  std::printf("%d compared, %d of them beyond the range of rounding by 1e-14\n", compared,
+              scattered);
   EXPECT_GT(compared, 0);
+  EXPECT_LE(5 * scattered, compared);
 }
 
 }  // namespace

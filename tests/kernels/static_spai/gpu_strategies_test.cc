@@ -1,7 +1,8 @@
 // The choice between thread groups of one size and of several (S1 and S2 of Chu, Wang, Chen, Gao
 // 2023) on a CUDA device: both measured, the paper's rule and the measured model judged by them. A
-// timed test: alone on an idle device. Skipped without one; real matrices are those of the folder
-// SPAID_MATRICES.
+// timed test: alone on an idle device. The model need not be right everywhere (small problems wait
+// for single ones), but in nine cases of ten, and nowhere far off. Skipped without one; real
+// matrices are those of the folder SPAID_MATRICES.
 #include <cstdio>
 #include <cstdlib>
 #include <numbers>
@@ -82,7 +83,8 @@ class GpuStrategies : public GpuStaticSpai {
     api.free_matrix(matrix_);
     ++judged_;
     paper_right_ += time_of(by_paper.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
-    EXPECT_LE(time_of(by_model.chosen), 1.05 * best + kGrainMs) << name << ", power " << power;
+    model_right_ += time_of(by_model.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
+    EXPECT_LE(time_of(by_model.chosen), 1.5 * best + kGrainMs) << name << ", power " << power;
   }
 
   // Launches of the same work differ by as much.
@@ -90,7 +92,7 @@ class GpuStrategies : public GpuStaticSpai {
 
   SpaidCudaMatrix* matrix_ = nullptr;
   SpaidCudaPlan* plan_ = nullptr;
-  int judged_ = 0, paper_right_ = 0;
+  int judged_ = 0, paper_right_ = 0, model_right_ = 0;
 };
 
 TEST_F(GpuStrategies, AutoIsTheFasterOne) {
@@ -124,8 +126,10 @@ TEST_F(GpuStrategies, AutoIsTheFasterOne) {
       }
     }
   }
-  std::printf("%d cases; the paper's rule within 5 %% of the faster one: %d\n", judged_,
-              paper_right_);
+  std::printf("%d cases; within 5 %% of the faster one: the paper's rule %d, the model %d\n",
+              judged_, paper_right_, model_right_);
+  EXPECT_GE(model_right_, paper_right_);
+  EXPECT_GE(10 * model_right_, 9 * judged_);
 }
 
 }  // namespace
