@@ -8,8 +8,9 @@
 //   shared     threads take several columns each; chunk and R in shared memory
 //   global     R, and Â in chunks, in global memory; the chunk at hand in shared memory
 // The first two take problems that have a table (plan_cuda.h), by whether n2 and the right-hand
-// sides fit q; the third those of kLargeClass. Problems that show themselves rank-deficient or give
-// a worthless residual keep flags of 0: the host solves them by pivoted QR.
+// sides fit q; the third those of kLargeClass. Problems that are nearly rank-deficient
+// (kDependent), or whose residual is off the minimum (Minimal), keep flags of 0: the host solves
+// them by pivoted QR.
 #pragma once
 
 #include <cstdint>

@@ -10,16 +10,8 @@
 namespace spaid::kernels {
 namespace {
 
-class GpuPattern : public ::testing::Test {
+class GpuPattern : public GpuStaticSpai {
  protected:
-  void SetUp() override {
-    const CudaDevices& cuda = ListCudaDevices();
-    if (!cuda.available) GTEST_SKIP() << cuda.status;
-    static const std::shared_ptr<CudaDevice> device = OpenDevice();
-    ASSERT_NE(device, nullptr);
-    device_ = device;
-  }
-
   // The pattern alone, by the C interface. `result`: of the plan.
   Pattern OnDevice(const CscView& a, const PatternView* user, const PatternOptions& options,
                    int32_t& result, int32_t (*stopped)(void*) = nullptr) {
@@ -100,7 +92,6 @@ class GpuPattern : public ::testing::Test {
     }
   }
 
-  std::shared_ptr<CudaDevice> device_;
   int64_t failed_nnz_ = 0;
   std::string message_;
 };
