@@ -1,6 +1,7 @@
 // Threads for the CPU backend: a fixed team per call, work taken in batches from a shared counter.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -28,5 +29,14 @@ StopReason ParallelFor(int64_t n, int64_t batch, const Context& context, Stage s
 // As above without stop and progress: for short vector work.
 void ParallelFor(int64_t n, int64_t batch, int threads,
                  const std::function<void(int64_t begin, int64_t end, int worker)>& body);
+
+// to := from, arrays of one size: the threads share the page faults of fresh memory, too.
+template <class From, class To>
+void ParallelCopy(const From& from, To& to, int threads) {
+  ParallelFor(static_cast<int64_t>(from.size()), 1 << 16, threads,
+              [&](int64_t begin, int64_t end, int) {
+                std::copy(from.begin() + begin, from.begin() + end, to.begin() + begin);
+              });
+}
 
 }  // namespace spaid::kernels

@@ -93,7 +93,7 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context) {
         .At("values", zero.first);
   }
   quality.residual_frobenius = std::sqrt(sum);
-  quality.residual_quantiles = ResidualQuantiles(std::move(norms), context.threads);
+  quality.residual_quantiles = ResidualQuantiles(norms, context.threads);
   quality.density = a.nnz() > 0 ? static_cast<double>(n) / static_cast<double>(a.nnz()) : 0;
   return result;
 }

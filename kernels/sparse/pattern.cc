@@ -152,6 +152,7 @@ struct Recipe {
   }
 
   bool trivial() const { return power == 1 && match == nullptr && !rows_of_a; }
+  int64_t batch() const { return trivial() ? kCopyBatch : kBatch; }
 };
 
 // Everything that a Recipe borrows.
@@ -240,7 +241,7 @@ Result<int64_t> CountColumns(const Recipe& recipe, int64_t limit, int64_t* count
                              const Context& context, Sets& sets) {
   std::atomic<int64_t> total{0};
   const StopReason stopped =
-      ParallelFor(recipe.base.n_cols, kBatch, context, Stage::kPlan,
+      ParallelFor(recipe.base.n_cols, recipe.batch(), context, Stage::kPlan,
                   [&](int64_t begin, int64_t end, int worker) {
                     int64_t sum = 0;
                     for (int64_t k = begin; k < end; ++k) {
@@ -292,12 +293,18 @@ Result<Pattern> Assemble(const Recipe& recipe, const PatternOptions& options,
       CountColumns(recipe, limit.nnz, out.col_ptr.data() + 1, counting, sets);
   if (!nnz.ok()) return nnz.status();
   if (*nnz > limit.nnz) return PatternTooLarge(*nnz, limit);
+  if (recipe.trivial() && *nnz == recipe.base.nnz()) {  // the diagonal is there
+    ParallelCopy(recipe.base.col_ptr, out.col_ptr, context.threads);
+    out.row_idx.resize(Z(*nnz));
+    ParallelCopy(recipe.base.row_idx, out.row_idx, context.threads);
+    return out;
+  }
   int64_t before = 0;  // kept in a register: no sum waits for a store
   for (size_t k = 1; k <= Z(n); ++k) out.col_ptr[k] = before += out.col_ptr[k];
   out.row_idx.resize(Z(*nnz));
 
-  const StopReason stopped =
-      ParallelFor(n, kBatch, filling, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
+  const StopReason stopped = ParallelFor(
+      n, recipe.batch(), filling, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
         for (int64_t k = begin; k < end; ++k) {
           if (recipe.power > 1 && context.stop.stop_requested()) return;
           int32_t* to = out.row_idx.data() + out.col_ptr[Z(k)];

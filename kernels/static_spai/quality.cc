@@ -73,29 +73,19 @@ void Summarise(const Array<uint8_t>& flags, int64_t nnz_a, int threads, StaticSp
   const auto n = static_cast<int64_t>(flags.size());
   constexpr int64_t kPart = 8192;
   std::vector<PartSummary> parts(static_cast<size_t>((n + kPart - 1) / kPart));
-  std::vector<double> quantiles;
-  const auto summarise = [&](size_t i) {
+  ParallelFor(n, kPart, threads, [&](int64_t begin, int64_t end, int) {
     PartSummary part;  // local: its fields change all the time
-    const int64_t begin = static_cast<int64_t>(i) * kPart;
-    for (int64_t k = begin; k < std::min(begin + kPart, n); ++k) {
+    for (int64_t k = begin; k < end; ++k) {
       const auto at = static_cast<size_t>(k);
       part.Add(k, result.residual_norms[at], result.min_scaled_pivots[at], flags[at]);
     }
-    parts[i] = part;
-  };
-  // The quantiles begin with a median, which one thread looks for: the others do the parts then.
-  const auto count = static_cast<int64_t>(parts.size());
-  ParallelFor(1 + count, 1, threads, [&](int64_t begin, int64_t end, int) {
-    if (begin == 0) quantiles = ResidualQuantiles(result.residual_norms, threads);
-    for (int64_t i = std::max<int64_t>(begin, 1); i < end; ++i) {
-      summarise(static_cast<size_t>(i - 1));
-    }
+    parts[static_cast<size_t>(begin / kPart)] = part;
   });
   PartSummary all;
   for (const PartSummary& part : parts) all.Add(part);
   result.quality = std::move(all.quality);
   result.quality.residual_frobenius = std::sqrt(all.squares);
-  result.quality.residual_quantiles = std::move(quantiles);
+  result.quality.residual_quantiles = ResidualQuantiles(result.residual_norms, threads);
   result.quality.density = static_cast<double>(result.m.nnz()) / static_cast<double>(nnz_a);
 }
 

@@ -45,14 +45,8 @@ CscMatrix EmptyM(const Pattern& pattern, int threads) {
   m.col_ptr.resize(pattern.col_ptr.size());
   m.row_idx.resize(pattern.row_idx.size());
   m.values.resize(pattern.row_idx.size());
-  const auto copy = [threads](const auto& from, auto& to) {
-    const auto size = static_cast<int64_t>(from.size());
-    ParallelFor(size, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
-      std::copy(from.begin() + begin, from.begin() + end, to.begin() + begin);
-    });
-  };
-  copy(pattern.col_ptr, m.col_ptr);
-  copy(pattern.row_idx, m.row_idx);
+  ParallelCopy(pattern.col_ptr, m.col_ptr, threads);
+  ParallelCopy(pattern.row_idx, m.row_idx, threads);
   return m;
 }
 

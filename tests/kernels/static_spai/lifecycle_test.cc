@@ -164,9 +164,39 @@ TEST(Quantiles, NearestRankByHand) {
   const Array<double> norms = {7, 3, 9, 1, 5, 0, 8, 2, 6, 4};
   // Ranks 9 q + 1/2: 0.5, 1.4, 2.75, 5, 7.25, 8.6, 9.41, 9.5.
   EXPECT_EQ(ResidualQuantiles(norms, 2), (std::vector<double>{0, 1, 2, 5, 7, 8, 9, 9}));
-  EXPECT_EQ(ResidualQuantiles({4}, 2), std::vector<double>(8, 4));
-  EXPECT_EQ(ResidualQuantiles({4, 2}, 1), (std::vector<double>{2, 2, 2, 4, 4, 4, 4, 4}));
+  EXPECT_EQ(ResidualQuantiles(Array<double>{4}, 2), std::vector<double>(8, 4));
+  EXPECT_EQ(ResidualQuantiles(Array<double>{4, 2}, 1),
+            (std::vector<double>{2, 2, 2, 4, 4, 4, 4, 4}));
   EXPECT_TRUE(ResidualQuantiles({}, 2).empty());
+}
+
+TEST(Quantiles, ThoseOfTheSortedNorms) {
+  const auto of_sorted = [](std::vector<double> norms) {
+    std::ranges::sort(norms);
+    std::vector<double> quantiles;
+    for (const double share : {0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0}) {
+      const double rank = std::floor(share * static_cast<double>(norms.size() - 1) + 0.5);
+      quantiles.push_back(norms[static_cast<size_t>(rank)]);
+    }
+    return quantiles;
+  };
+  oracle::Random random(3);
+  for (const size_t n : {1000, 8192, 8193, 20000, 300001}) {
+    std::vector<double> uniform(n), equal(n, 0.25), two(n), rising(n), wide(n), outliers(n, 1);
+    for (size_t k = 0; k < n; ++k) {
+      uniform[k] = random.Uniform(0, 1);
+      two[k] = k % 3 == 0 ? 0.5 : random.Uniform(0, 1) < 0.4 ? 0.5 : 0.75;
+      rising[k] = static_cast<double>(k / 7);
+      wide[k] = std::pow(10, random.Uniform(-300, 300));
+    }
+    outliers[n / 2] = 0;
+    outliers[n / 3] = 2;  // ranks that no sample shows
+    for (const auto& norms : {uniform, equal, two, rising, wide, outliers}) {
+      for (const int threads : {1, 2}) {
+        EXPECT_EQ(ResidualQuantiles(norms, threads), of_sorted(norms)) << n;
+      }
+    }
+  }
 }
 
 TEST(Quality, NamesTheWorstColumn) {
