@@ -111,4 +111,49 @@ inline double PredictVariableMs(const QrSize (&sizes)[kGroupSizes]) {
   return PredictMs(launches, us, longest);
 }
 
+// AUTO. The model decides where its predictions are far apart; where they are not, the first builds
+// of a plan try both strategies, and those that follow take the one that was faster. Not
+// thread-safe.
+class StrategyTrials {
+ public:
+  void Add(ThreadStrategy strategy, double ms) {
+    Trial& trial = of(strategy);
+    if (trial.runs == 0 || ms < trial.best_ms) trial.best_ms = ms;
+    ++trial.runs;
+  }
+
+  // CONSTANT or VARIABLE, for the next build.
+  ThreadStrategy Choose(double constant_ms, double variable_ms) const {
+    namespace tuning = thread_groups_tuning;
+    const ThreadStrategy predicted =
+        constant_ms < variable_ms ? ThreadStrategy::kConstant : ThreadStrategy::kVariable;
+    if (constant_ms > tuning::kFarApart * variable_ms ||
+        variable_ms > tuning::kFarApart * constant_ms) {
+      return predicted;
+    }
+    const Trial &own = of(predicted), &other = of(Other(predicted));
+    if (own.runs >= tuning::kTrials && other.runs >= tuning::kTrials) {
+      return own.best_ms <= other.best_ms ? predicted : Other(predicted);
+    }
+    return own.runs <= other.runs ? predicted : Other(predicted);
+  }
+
+ private:
+  struct Trial {
+    int runs = 0;
+    double best_ms = 0;
+  };
+  static constexpr ThreadStrategy Other(ThreadStrategy strategy) {
+    return strategy == ThreadStrategy::kConstant ? ThreadStrategy::kVariable
+                                                 : ThreadStrategy::kConstant;
+  }
+  static constexpr int Index(ThreadStrategy strategy) {
+    return strategy == ThreadStrategy::kConstant ? 0 : 1;
+  }
+  Trial& of(ThreadStrategy strategy) { return trials_[Index(strategy)]; }
+  const Trial& of(ThreadStrategy strategy) const { return trials_[Index(strategy)]; }
+
+  Trial trials_[2];
+};
+
 }  // namespace spaid::kernels

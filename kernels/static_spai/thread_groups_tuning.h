@@ -38,4 +38,9 @@ inline constexpr double kBuildUs = 15;     // whatever there is to do
 inline constexpr double kLaunchUs = 8;     // a launch
 inline constexpr double kStepUs = 0.9;     // a step of a problem that all wait for
 
+// Predictions this far apart were never in the wrong order (worst: 1.6).
+inline constexpr double kFarApart = 2;
+// Builds by each strategy before one is settled on: the first may wait for kernels to be loaded.
+inline constexpr int kTrials = 2;
+
 }  // namespace spaid::kernels::thread_groups_tuning

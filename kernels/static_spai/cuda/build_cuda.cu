@@ -198,7 +198,7 @@ void LaunchThreadGroups(Context& context, const StaticSpaiPlan& plan, const Matr
 void BuildQr(Context& context, StaticSpaiPlan& plan, const Matrix& a, kernels::ThreadStrategy asked,
              GramArgs args, Waves& waves, SpaidCudaBuildInfo& info) {
   if (plan.qr == nullptr) {
-    plan.qr = std::make_shared<const QrPlan>(MakeQrPlan(context, plan, nullptr));
+    plan.qr = std::make_shared<QrPlan>(MakeQrPlan(context, plan, nullptr));
   }
   const kernels::ThreadStrategy chosen = ChooseStrategy(*plan.qr, asked);
   info.thread_strategy = static_cast<int32_t>(chosen);
@@ -216,6 +216,7 @@ void BuildQr(Context& context, StaticSpaiPlan& plan, const Matrix& a, kernels::T
   Stopwatch watch(context);
   LaunchThreadGroups(context, plan, a, *plan.qr, chosen, 0, args, waves);
   info.qr_ms = watch.Stop();
+  plan.qr->trials.Add(chosen, info.qr_ms);
 }
 
 // What the Gram path gave up, by QR.

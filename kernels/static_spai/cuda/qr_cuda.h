@@ -47,6 +47,7 @@ struct QrPlan {
   Buffer<int32_t> order;
   Buffer<int32_t> natural;                           // all groups of columns as they come
   int32_t begin[2 * kernels::kGroupSizes + 1] = {};  // into order; 2 (8 - s), + 1 for the others
+  kernels::StrategyTrials trials;                    // of the builds so far
 };
 // `flags` not null: of those groups alone whose columns have no flag yet.
 QrPlan MakeQrPlan(Context& context, const StaticSpaiPlan& plan, const uint8_t* flags);

@@ -180,9 +180,8 @@ kernels::ThreadStrategy ChooseStrategy(const QrPlan& plan, kernels::ThreadStrate
     case ThreadStrategy::kPaper:
       return kernels::PaperStrategy(plan.n2_largest, plan.n2_mean);
     case ThreadStrategy::kAuto:
-      return PredictMs(plan, ThreadStrategy::kConstant) < PredictMs(plan, ThreadStrategy::kVariable)
-                 ? ThreadStrategy::kConstant
-                 : ThreadStrategy::kVariable;
+      return plan.trials.Choose(PredictMs(plan, ThreadStrategy::kConstant),
+                                PredictMs(plan, ThreadStrategy::kVariable));
     default:
       return asked;
   }

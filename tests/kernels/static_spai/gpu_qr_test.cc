@@ -1,6 +1,8 @@
 // Static SPAI by QR on a CUDA device: thread groups, their strategies, and the rescue of what the
 // Gram path gives up.
+#include <initializer_list>
 #include <numbers>
+#include <utility>
 
 #include "kernels/bench/problems.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
@@ -141,13 +143,14 @@ TEST_F(GpuStaticSpaiQr, ARepeatedBuildIsTheSameBitForBit) {
 }
 
 TEST_F(GpuStaticSpaiQr, TheDeviceRescuesWhatGramGivesUp) {
-  // Of full rank, and too ill-conditioned for a Gram matrix; the last one in global memory.
-  for (const int64_t n : {3, 6, 20, 40, 100, 200}) {
-    const CscMatrix a = OrthogonalKahan(n, n < 10 ? 0.01 : n < 50 ? 0.6 : 1.2, 1);
+  // Of full rank, the last one in global memory; a pivot limit that whole problems fall under.
+  StaticSpaiOptions options = With(LocalSolver::kGram);
+  options.gram_pivot_limit = 0.99;
+  for (const auto& [n, theta] : std::initializer_list<std::pair<int64_t, double>>{
+           {3, 0.3}, {6, 0.6}, {20, 1.2}, {40, 1.4}, {100, 1.5}, {200, 1.53}}) {
+    const CscMatrix a = OrthogonalKahan(n, theta, 1);
     const Pattern full = FullPattern(n);
     const PatternView view = full;
-    StaticSpaiOptions options = With(LocalSolver::kGram);
-    options.gram_pivot_limit = 0.5;  // so that whole problems fall under it
     ExpectEqual(a, &view, options, "Kahan, n = " + std::to_string(n));
     EXPECT_GT(timings_.rescued_groups, 0) << n;
     EXPECT_EQ(timings_.host_columns, 0) << n;
@@ -155,10 +158,17 @@ TEST_F(GpuStaticSpaiQr, TheDeviceRescuesWhatGramGivesUp) {
     const StaticSpaiResult cpu = Build(a, &view, options);
     EXPECT_EQ(gpu.quality.rescued_columns, cpu.quality.rescued_columns) << n;
     EXPECT_EQ(gpu.quality.first_rescued, cpu.quality.first_rescued) << n;
-    EXPECT_LE(gpu.quality.min_scaled_pivot, 0.5);
+    EXPECT_LE(gpu.quality.min_scaled_pivot, options.gram_pivot_limit);
+  }
+  // Of condition numbers at which QR without pivots does not keep the accuracy rule: the host's.
+  for (const int64_t n : {3, 6, 20, 40, 100, 200}) {
+    const CscMatrix a = OrthogonalKahan(n, n < 10 ? 0.01 : n < 50 ? 0.6 : 1.2, 1);
+    const Pattern full = FullPattern(n);
+    const PatternView view = full;
+    ExpectEqual(a, &view, options, "ill-conditioned Kahan, n = " + std::to_string(n));
+    EXPECT_GT(timings_.rescued_groups, 0) << n;
   }
   // Many small ones among good ones.
-  StaticSpaiOptions options = With(LocalSolver::kGram);
   options.gram_pivot_limit = 0.9;
   const CscMatrix a = oracle::RandomIrregular(5000, 6, 9);
   ExpectEqual(a, nullptr, options, "irregular");

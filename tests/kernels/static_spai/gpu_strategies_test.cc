@@ -1,8 +1,8 @@
 // The choice between thread groups of one size and of several (S1 and S2 of Chu, Wang, Chen, Gao
-// 2023) on a CUDA device: both measured, the paper's rule and the measured model judged by them. A
-// timed test: alone on an idle device. The model need not be right everywhere (small problems wait
-// for single ones), but in nine cases of ten, and nowhere far off. Skipped without one; real
-// matrices are those of the folder SPAID_MATRICES.
+// 2023) on a CUDA device: both measured; the paper's rule, the measured model (what AUTO takes for
+// a plan's first build), and what AUTO settles on by its first four builds judged by them. A timed
+// test: alone on an idle device. Skipped without one; real matrices are those of the folder
+// SPAID_MATRICES.
 #include <cstdio>
 #include <cstdlib>
 #include <numbers>
@@ -72,19 +72,30 @@ class GpuStrategies : public GpuStaticSpai {
       return s == ThreadStrategy::kConstant ? s1.ms : s2.ms;
     };
     const Measured by_paper = Measure(ThreadStrategy::kPaper, 0);
+    api.free_plan(plan_);  // AUTO shall learn from builds of its own
+    ASSERT_EQ(
+        api.plan_static_spai(matrix_, nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
+                             &plan_, &info, message, sizeof(message)),
+        kSpaidCudaOk)
+        << message;
     const Measured by_model = Measure(ThreadStrategy::kAuto, 0);
+    const Measured settled = Measure(ThreadStrategy::kAuto, 3);
     const double best = std::min(s1.ms, s2.ms);
-    std::printf("strategy | %s | %d | %.3f | %.3f | %.3f | %.3f | %s | %s |\n", name.c_str(), power,
-                s1.ms, s1.predicted_ms, s2.ms, s2.predicted_ms,
-                by_paper.chosen == ThreadStrategy::kConstant ? "S1" : "S2",
-                by_model.chosen == ThreadStrategy::kConstant ? "S1" : "S2");
+    const auto label = [](const Measured& measured) {
+      return measured.chosen == ThreadStrategy::kConstant ? "S1" : "S2";
+    };
+    std::printf("strategy | %s | %d | %.3f | %.3f | %.3f | %.3f | %s | %s | %s |\n", name.c_str(),
+                power, s1.ms, s1.predicted_ms, s2.ms, s2.predicted_ms, label(by_paper),
+                label(by_model), label(settled));
     std::fflush(stdout);
     api.free_plan(plan_);
     api.free_matrix(matrix_);
     ++judged_;
     paper_right_ += time_of(by_paper.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
     model_right_ += time_of(by_model.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
-    EXPECT_LE(time_of(by_model.chosen), 1.5 * best + kGrainMs) << name << ", power " << power;
+    settled_right_ += time_of(settled.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
+    EXPECT_LE(time_of(by_model.chosen), 2 * best + kGrainMs) << name << ", power " << power;
+    EXPECT_LE(time_of(settled.chosen), 1.15 * best + kGrainMs) << name << ", power " << power;
   }
 
   // Launches of the same work differ by as much.
@@ -92,12 +103,13 @@ class GpuStrategies : public GpuStaticSpai {
 
   SpaidCudaMatrix* matrix_ = nullptr;
   SpaidCudaPlan* plan_ = nullptr;
-  int judged_ = 0, paper_right_ = 0, model_right_ = 0;
+  int judged_ = 0, paper_right_ = 0, model_right_ = 0, settled_right_ = 0;
 };
 
 TEST_F(GpuStrategies, AutoIsTheFasterOne) {
   std::printf(
-      "strategy | matrix | power | S1 ms | predicted | S2 ms | predicted | PAPER | AUTO |\n");
+      "strategy | matrix | power | S1 ms | predicted | S2 ms | predicted | PAPER | model | "
+      "AUTO |\n");
   Judge("P7 128", bench::ConvectionDiffusion(128, 0), 1);
   Judge("P27 100", bench::Laplacian27(100), 1);
   Judge("E80 40", bench::Elasticity(40), 1);
@@ -126,10 +138,13 @@ TEST_F(GpuStrategies, AutoIsTheFasterOne) {
       }
     }
   }
-  std::printf("%d cases; within 5 %% of the faster one: the paper's rule %d, the model %d\n",
-              judged_, paper_right_, model_right_);
+  std::printf(
+      "%d cases; within 5 %% of the faster one: the paper's rule %d, the model %d, AUTO settled "
+      "%d\n",
+      judged_, paper_right_, model_right_, settled_right_);
   EXPECT_GE(model_right_, paper_right_);
   EXPECT_GE(10 * model_right_, 9 * judged_);
+  EXPECT_GE(50 * settled_right_, 49 * judged_);  // medians differ from run to run
 }
 
 }  // namespace
