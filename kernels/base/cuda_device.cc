@@ -1,9 +1,25 @@
 #include "kernels/base/cuda_device.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <string>
 
+#include "kernels/base/parallel.h"
+
 namespace spaid::kernels {
+namespace {
+
+void CopyByThreads(void* to, const void* from, size_t bytes) {
+  constexpr int64_t kPiece = int64_t{1} << 18;  // large enough to hide the cost of taking one
+  ParallelFor(static_cast<int64_t>(bytes), kPiece, /*threads=*/0,
+              [&](int64_t begin, int64_t end, int) {
+                std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
+                            static_cast<size_t>(end - begin));
+              });
+}
+
+}  // namespace
 
 Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int64_t memory_limit) {
   const CudaDevices& cuda = ListCudaDevices();
@@ -14,8 +30,8 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int
       memory_limit > 0 ? std::min(memory_limit, info.memory_bytes) : info.memory_bytes;
   std::shared_ptr<CudaDevice> device(new CudaDevice(info, limit, *cuda.interface));
   char message[kCudaMessageBytes] = "";
-  const int32_t result =
-      cuda.interface->open_context(info.index, limit, &device->context_, message, sizeof(message));
+  const int32_t result = cuda.interface->open_context(info.index, limit, &CopyByThreads,
+                                                      &device->context_, message, sizeof(message));
   if (result != kSpaidCudaOk) {
     return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE",
                   info.name + " (" + info.uuid + ") cannot be used: " + message);

@@ -35,7 +35,6 @@ StopReason SolveLeftColumns(const CscView& a, const StaticSpaiOptions& options,
                             Array<uint8_t>& flags) {
   const PatternView m = result.m.pattern();
   const std::vector<std::vector<int32_t>> groups = GroupLeft(m, flags);
-  if (groups.empty()) return StopReason::kNone;
   const auto count = static_cast<int64_t>(groups.size());
   const Array<uint8_t> equal_columns = FindEqualColumns(a, context.threads);
   struct alignas(kApart) Worker {

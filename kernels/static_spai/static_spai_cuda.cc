@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/parallel.h"
 #include "kernels/static_spai/column_flags.h"
 #include "kernels/static_spai/host_columns.h"
 #include "kernels/static_spai/quality.h"
@@ -82,7 +83,7 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
     const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
     const StaticSpaiOptions& options, const Context& context, StaticSpaiCudaTimings& timings) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
-  if (Status status = CheckColumns(a); !status.ok()) return status;
+  if (Status status = CheckColumns(a, context.threads); !status.ok()) return status;
   if (Status status = CheckPattern(a, user_pattern, options.pattern); !status.ok()) return status;
   auto plan = std::make_shared<StaticSpaiCudaPlan>(device);
   plan->pattern_hash = HashPattern(a, context.threads);
@@ -102,7 +103,10 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
   char message[kCudaMessageBytes] = "";
   const auto lock = device->Lock();
   auto start = Clock::now();
-  const SpaidCudaCsc csc = Csc(a, a.values.empty() ? nullptr : a.values.data());
+  // Values come with the builds; only a threshold reads them before.
+  const bool reads_values =
+      options.pattern.keep_tau.has_value() && user_pattern == nullptr && !a.values.empty();
+  const SpaidCudaCsc csc = Csc(a, reads_values ? a.values.data() : nullptr);
   int32_t result =
       api.upload_matrix(device->context(), &csc, &plan->matrix.object, message, sizeof(message));
   timings.host_to_device_ms += MsSince(start);
@@ -224,9 +228,11 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   const auto n = static_cast<size_t>(a.n_cols);
   StaticSpaiResult result;
   result.m.n_rows = result.m.n_cols = a.n_cols;
-  result.m.col_ptr = plan.pattern.col_ptr;
-  result.m.row_idx = plan.pattern.row_idx;
-  result.m.values.resize(result.m.row_idx.size());
+  result.m.col_ptr.resize(plan.pattern.col_ptr.size());
+  result.m.row_idx.resize(plan.pattern.row_idx.size());
+  result.m.values.resize(plan.pattern.row_idx.size());
+  ParallelCopy(plan.pattern.col_ptr, result.m.col_ptr, context.threads);
+  ParallelCopy(plan.pattern.row_idx, result.m.row_idx, context.threads);
   result.residual_norms.resize(n);
   result.min_scaled_pivots.resize(n);
   Array<uint8_t> flags;
@@ -238,9 +244,11 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   }
   const auto start = Clock::now();
   timings.host_columns = std::count(flags.begin(), flags.end(), 0);
-  if (const StopReason stopped = SolveLeftColumns(a, options, context, result, flags);
-      stopped != StopReason::kNone) {
-    return StopStatus(stopped, "build of static SPAI");
+  if (timings.host_columns > 0) {
+    if (const StopReason stopped = SolveLeftColumns(a, options, context, result, flags);
+        stopped != StopReason::kNone) {
+      return StopStatus(stopped, "build of static SPAI");
+    }
   }
   timings.host_solve_ms += MsSince(start);
   if (options.post_filter > 0 && !compacted) {

@@ -464,7 +464,7 @@ int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds, double
 Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_pattern,
                                   const StaticSpaiOptions& options, const Context& context) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
-  if (Status status = CheckColumns(a); !status.ok()) return status;
+  if (Status status = CheckColumns(a, context.threads); !status.ok()) return status;
   const PatternOptions& pattern = options.pattern;
   if (Status status = CheckPattern(a, user_pattern, pattern); !status.ok()) return status;
   const int64_t n = a.n_cols;

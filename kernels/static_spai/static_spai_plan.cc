@@ -218,17 +218,23 @@ Status CheckPlanPattern(const PatternView& a, int64_t n, int64_t nnz, uint64_t h
                 "for this matrix");
 }
 
-Status CheckColumns(const PatternView& a) {
-  for (int64_t j = 0; j < a.n_cols; ++j) {
-    if (a.col_ptr[static_cast<size_t>(j)] == a.col_ptr[static_cast<size_t>(j) + 1]) {
-      return Status(StatusCode::kFailedPrecondition, "ZERO_COLUMN",
-                    "column " + std::to_string(j) +
-                        " of the matrix has no entry, so the matrix is singular and no "
-                        "approximate inverse exists; remove the unknown or give it an equation")
-          .At("column", j);
+Status CheckColumns(const PatternView& a, int threads) {
+  std::atomic<int64_t> first = a.n_cols;  // of the empty ones
+  ParallelFor(a.n_cols, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = begin; j < end; ++j) {
+      if (a.col_ptr[static_cast<size_t>(j)] != a.col_ptr[static_cast<size_t>(j) + 1]) continue;
+      int64_t least = first.load();
+      while (j < least && !first.compare_exchange_weak(least, j)) {
+      }
+      return;
     }
-  }
-  return {};
+  });
+  if (first == a.n_cols) return {};
+  return Status(StatusCode::kFailedPrecondition, "ZERO_COLUMN",
+                "column " + std::to_string(first) +
+                    " of the matrix has no entry, so the matrix is singular and no approximate "
+                    "inverse exists; remove the unknown or give it an equation")
+      .At("column", first);
 }
 
 Status OutOfMemory(std::string_view what) {
@@ -294,7 +300,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
                                                        const StaticSpaiOptions& options,
                                                        const Context& caller) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
-  if (Status status = CheckColumns(a); !status.ok()) return status;
+  if (Status status = CheckColumns(a, caller.threads); !status.ok()) return status;
   PlanProgress progress(caller.progress, a.n_cols);
   Context context = caller;
   if (caller.progress != nullptr) context.progress = &progress;

@@ -47,7 +47,7 @@ Status CheckPlanPattern(const PatternView& a, int64_t n, int64_t nnz, uint64_t h
 
 // FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry: every pattern needs each
 // column.
-Status CheckColumns(const PatternView& a);
+Status CheckColumns(const PatternView& a, int threads);
 
 // RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
 Status OutOfMemory(std::string_view what);

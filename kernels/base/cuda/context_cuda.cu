@@ -77,7 +77,7 @@ void Arena::Free(void* memory, int64_t bytes) noexcept {
   used_ -= Rounded(bytes);
 }
 
-Context::Context(int device, int64_t memory_limit) : ordinal(device) {
+Context::Context(int device, int64_t memory_limit, SpaidCudaCopy copy) : ordinal(device) {
   Enter();
   Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute");
@@ -93,7 +93,9 @@ Context::Context(int device, int64_t memory_limit) : ordinal(device) {
     }
     Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
     arena = new Arena(device, stream, memory_limit);
+    staging = new Staging(stream, copy);
   } catch (...) {
+    delete arena;
     DestroyStreams();
     throw;
   }
@@ -110,6 +112,7 @@ void Context::DestroyStreams() noexcept {
 Context::~Context() {
   cudaSetDevice(ordinal);
   cudaStreamSynchronize(stream);
+  delete staging;
   delete arena;
   DestroyStreams();
 }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/cuda/staging_cuda.h"
 
 namespace spaid::cuda {
 
@@ -66,7 +67,7 @@ class Arena {
 };
 
 struct Context {
-  Context(int ordinal, int64_t memory_limit);
+  Context(int ordinal, int64_t memory_limit, SpaidCudaCopy copy);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -81,7 +82,8 @@ struct Context {
   static constexpr int kBranches = 4;
   cudaStream_t branches[kBranches] = {};  // class Branches
   cudaEvent_t event = nullptr;
-  Arena* arena = nullptr;  // owned; after the stream
+  Arena* arena = nullptr;      // owned; after the stream
+  Staging* staging = nullptr;  // owned
 
  private:
   void DestroyStreams() noexcept;
@@ -177,15 +179,11 @@ class Buffer {
   // From or to the host; the host's memory must stay until the stream has been waited for.
   void CopyIn(const T* from, int64_t count) const {
     if (count == 0) return;
-    Check(cudaMemcpyAsync(data_, from, static_cast<size_t>(count) * sizeof(T),
-                          cudaMemcpyHostToDevice, context_->stream),
-          "copy to the device");
+    context_->staging->In(data_, from, static_cast<size_t>(count) * sizeof(T));
   }
   void CopyOut(T* to, int64_t count, int64_t offset = 0) const {
     if (count == 0) return;
-    Check(cudaMemcpyAsync(to, data_ + offset, static_cast<size_t>(count) * sizeof(T),
-                          cudaMemcpyDeviceToHost, context_->stream),
-          "copy from the device");
+    context_->staging->Out(to, data_ + offset, static_cast<size_t>(count) * sizeof(T));
   }
 
  private:

@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 4 };
+enum { kSpaidCudaAbiVersion = 5 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -38,6 +38,9 @@ typedef struct SpaidCudaContext SpaidCudaContext;  // a device, with its stream 
 typedef struct SpaidCudaMatrix SpaidCudaMatrix;
 typedef struct SpaidCudaPlan SpaidCudaPlan;
 typedef struct SpaidCudaM SpaidCudaM;  // a built preconditioner
+
+// memcpy, by as many threads of the host as it likes.
+typedef void (*SpaidCudaCopy)(void* to, const void* from, size_t bytes);
 
 // A canonical square CSC matrix on the host.
 struct SpaidCudaCsc {
@@ -107,13 +110,15 @@ struct SpaidCudaInterface {
                           size_t message_size);
 
   // `memory_limit`: bytes that all objects of the context may take together; 0: the whole device.
-  int32_t (*open_context)(int32_t ordinal, int64_t memory_limit, SpaidCudaContext** context,
-                          char* message, size_t message_size);
+  // `copy`: for large arrays of the host on their way to or from the device; null: by one thread.
+  int32_t (*open_context)(int32_t ordinal, int64_t memory_limit, SpaidCudaCopy copy,
+                          SpaidCudaContext** context, char* message, size_t message_size);
   void (*close_context)(SpaidCudaContext* context);  // its objects must be gone
   int64_t (*used_bytes)(const SpaidCudaContext* context);
   // A small piece of work, waited for: whether the device still answers.
   int32_t (*probe)(SpaidCudaContext* context, char* message, size_t message_size);
 
+  // Where `csc` is a pattern, there is room for values all the same (upload_values).
   int32_t (*upload_matrix)(SpaidCudaContext* context, const struct SpaidCudaCsc* csc,
                            SpaidCudaMatrix** matrix, char* message, size_t message_size);
   // New values (nnz of them) for a matrix whose pattern stays.

@@ -55,10 +55,10 @@ int32_t Guard(char* message, size_t size, const Work& work) {
   }
 }
 
-int32_t OpenContext(int32_t ordinal, int64_t memory_limit, SpaidCudaContext** context,
-                    char* message, size_t size) {
+int32_t OpenContext(int32_t ordinal, int64_t memory_limit, SpaidCudaCopy copy,
+                    SpaidCudaContext** context, char* message, size_t size) {
   return Guard(message, size,
-               [&] { *context = new SpaidCudaContext{Context(ordinal, memory_limit)}; });
+               [&] { *context = new SpaidCudaContext{Context(ordinal, memory_limit, copy)}; });
 }
 
 void CloseContext(SpaidCudaContext* context) { delete context; }

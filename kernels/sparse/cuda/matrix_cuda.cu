@@ -27,7 +27,8 @@ Matrix UploadMatrix(Context& context, const SpaidCudaCsc& csc) {
   matrix.row_idx = Buffer<int32_t>(context, csc.nnz);
   matrix.col_ptr.CopyIn(csc.col_ptr, csc.n + 1);
   matrix.row_idx.CopyIn(csc.row_idx, csc.nnz);
-  if (csc.values != nullptr) UploadValues(context, csc.values, matrix);
+  matrix.values = Buffer<double>(context, csc.nnz);
+  if (csc.values != nullptr) matrix.values.CopyIn(csc.values, csc.nnz);
   const Buffer<uint64_t> hash(context, 1);
   hash.Fill(0);
   const int blocks = 4 * context.multiprocessors;
@@ -43,7 +44,6 @@ Matrix UploadMatrix(Context& context, const SpaidCudaCsc& csc) {
 }
 
 void UploadValues(Context& context, const double* values, Matrix& matrix) {
-  if (matrix.values.size() == 0) matrix.values = Buffer<double>(context, matrix.nnz);
   matrix.values.CopyIn(values, matrix.nnz);
   context.Synchronize();
 }

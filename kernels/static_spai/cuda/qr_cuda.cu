@@ -139,20 +139,8 @@ class QrGroup {
     Sync();
   }
 
-  // The reflector that takes a chunk's column with x over it, of squared norm `squared`, to the
-  // multiple of e_1 that it returns (Golub, Van Loan, algorithm 5.1.1): H = I - tau v vᵀ, v_1 and
-  // tau; tau = 0 where there is nothing to do.
-  __device__ static double Reflect(double x, double squared, double& v, double& tau) {
-    v = tau = 0;
-    if (squared == 0) return x;
-    const double norm = sqrt(x * x + squared);
-    const double to = x > 0 ? -norm : norm;
-    v = x - to;
-    tau = 2 / (v * v + squared);
-    return to;
-  }
-
-  // Takes the chunk's `rows` rows into R.
+  // Takes the chunk's `rows` rows into R; rows beyond are zero. Both variants add in the same
+  // order, so that M does not depend on the strategy.
   __device__ void Eliminate(int rows, bool own) {
     if (kRegisters) {
       EliminateRegisters(rows, own);
@@ -166,24 +154,25 @@ class QrGroup {
     const bool mine = own && c < columns_;
     const int parts = mine ? (rows + kPart - 1) / kPart : 0;
     double column[kChunkRows];
-    double squared = 0;
+    double sums[4] = {};
     double2* const kept = reinterpret_cast<double2*>(chunk_ + c * kStride);
 #pragma unroll
     for (int r = 0; r < kChunkRows; r += 2) {
       const double2 pair = mine ? kept[r / 2] : double2{0, 0};
       column[r] = pair.x;
       column[r + 1] = pair.y;
-      squared += pair.x * pair.x + pair.y * pair.y;
+      sums[r & 2] += pair.x * pair.x;
+      sums[(r & 2) + 1] += pair.y * pair.y;
     }
+    double squared = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     int row = 0;  // RowOf(j)
     for (int j = 0; j < most_n2_; ++j) {
       double* const v = reflector_ + 2 * (j & 1);
       const bool here = own && j < n2_;
       if (here && c == j) {
-        double first = 0, tau = 0;
-        r_[row + j] = Reflect(r_[row + j], squared, first, tau);
-        v[0] = first;
-        v[1] = tau;
+        const Reflector reflector = Reflect(r_[row + j], squared);
+        v[0] = reflector.v;
+        v[1] = reflector.tau;
 #pragma unroll
         for (int r = 0; r < kChunkRows; r += 2) kept[r / 2] = {column[r], column[r + 1]};
       }
@@ -243,10 +232,9 @@ class QrGroup {
       double* const v = reflector_ + 2 * (j & 1);
       const bool here = own && j < n2_;
       if (here && j % q_ == rank_) {
-        double first = 0, tau = 0;
-        r_[row + j] = Reflect(r_[row + j], squares_[j], first, tau);
-        v[0] = first;
-        v[1] = tau;
+        const Reflector reflector = Reflect(r_[row + j], squares_[j]);
+        v[0] = reflector.v;
+        v[1] = reflector.tau;
       }
       Sync();
       if (here && v[1] != 0) {
@@ -254,24 +242,34 @@ class QrGroup {
         int c = j + 1 + (rank_ - (j + 1) % q_ + q_) % q_;  // the thread's first one after j
         for (; c < columns_; c += q_) {
           auto* const column = reinterpret_cast<double2*>(chunk_ + c * kStride);
-          double dot[2] = {};
-          for (int r = 0; r < rows; r += 2) {
-            dot[0] += pairs[r / 2].x * column[r / 2].x;
-            dot[1] += pairs[r / 2].y * column[r / 2].y;
+          double dot[4] = {};
+          for (int r = 0; r < rows; r += 4) {
+            const double2 v0 = pairs[r / 2], v1 = pairs[r / 2 + 1];
+            const double2 a0 = column[r / 2], a1 = column[r / 2 + 1];
+            dot[0] += v0.x * a0.x;
+            dot[1] += v0.y * a0.y;
+            dot[2] += v1.x * a1.x;
+            dot[3] += v1.y * a1.y;
           }
           double& top = r_[row + c];
-          const double w = v[1] * (v[0] * top + (dot[0] + dot[1]));
+          const double w = v[1] * (v[0] * top + ((dot[0] + dot[1]) + (dot[2] + dot[3])));
           top -= w * v[0];
-          double squares[2] = {};
-          for (int r = 0; r < rows; r += 2) {
-            double2 pair = column[r / 2];
-            pair.x -= w * pairs[r / 2].x;
-            pair.y -= w * pairs[r / 2].y;
-            squares[0] += pair.x * pair.x;
-            squares[1] += pair.y * pair.y;
-            column[r / 2] = pair;
+          double squares[4] = {};
+          for (int r = 0; r < rows; r += 4) {
+            const double2 v0 = pairs[r / 2], v1 = pairs[r / 2 + 1];
+            double2 a0 = column[r / 2], a1 = column[r / 2 + 1];
+            a0.x -= w * v0.x;
+            a0.y -= w * v0.y;
+            a1.x -= w * v1.x;
+            a1.y -= w * v1.y;
+            squares[0] += a0.x * a0.x;
+            squares[1] += a0.y * a0.y;
+            squares[2] += a1.x * a1.x;
+            squares[3] += a1.y * a1.y;
+            column[r / 2] = a0;
+            column[r / 2 + 1] = a1;
           }
-          squares_[c] = squares[0] + squares[1];
+          squares_[c] = (squares[0] + squares[1]) + (squares[2] + squares[3]);
         }
       }
       row += columns_ - j - 1;

@@ -34,6 +34,24 @@ __device__ inline bool Minimal(double residual, double tail) {
   return sqrt(residual) <= (1 + tuning::kStepShare) * sqrt(tail) + tuning::kStepNorm;
 }
 
+// A Householder vector (v, the chunk's column below) and its factor.
+struct Reflector {
+  double v, tau;  // tau = 0: nothing to reflect
+};
+
+// The reflector that takes a chunk's column with `x` over it, of squared norm `squared`, to the
+// multiple of e_1 that replaces x (Golub, Van Loan, algorithm 5.1.1): H = I - tau v vᵀ. The columns
+// of Â have norms of about 1: what is left of one under 1e-18 is less than rounding, and chunks
+// with fewer rows than columns would go on reflecting it until its square underflows.
+__device__ inline Reflector Reflect(double& x, double squared) {
+  constexpr double kNothing = 1e-36;
+  if (squared < kNothing) return {0, 0};
+  const double norm = sqrt(x * x + squared), to = x > 0 ? -norm : norm;
+  const double v = x - to;
+  x = to;
+  return {v, 2 / (v * v + squared)};
+}
+
 // By size of thread group, what a plan's problems with tables are; and their order by descending
 // size.
 struct QrPlan {

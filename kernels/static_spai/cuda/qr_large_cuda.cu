@@ -228,14 +228,9 @@ class LargeQr {
     for (int j = 0; j < n2_; ++j) {
       double* const v = reflector + 2 * (j & 1);
       if (j % kThreads == thread_) {
-        const double x = r_[row + j], squared = squares_[j];
-        v[0] = v[1] = 0;
-        if (squared != 0) {
-          const double norm = sqrt(x * x + squared), to = x > 0 ? -norm : norm;
-          v[0] = x - to;
-          v[1] = 2 / (v[0] * v[0] + squared);
-          r_[row + j] = to;
-        }
+        const Reflector reflector = Reflect(r_[row + j], squares_[j]);
+        v[0] = reflector.v;
+        v[1] = reflector.tau;
       }
       __syncthreads();
       if (v[1] != 0) {
