@@ -80,7 +80,10 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
   facts.Add("matrix", info.matrix);
   facts.Add("n", FormatCount(info.n));
   facts.Add("nnz", FormatCount(info.nnz) + "  (" + FormatFixed(q.density, 2) + " of nnz(A))");
-  facts.Add("memory", FormatBytes(info.host_bytes));
+  facts.Add("memory", FormatBytes(info.host_bytes) +
+                          (info.device_bytes > 0
+                               ? ", and " + FormatBytes(info.device_bytes) + " on " + info.device
+                               : ""));
   facts.Add("set-up",
             FormatMs(info.build_timings.setup_ms()) + "  " + SetupPhases(info.build_timings));
   facts.Add("device", info.device);

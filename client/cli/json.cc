@@ -116,6 +116,7 @@ json ToJson(const PreconditionerInfo& info) {
                  {"nnz", info.nnz},
                  {"nnz_ratio", info.quality.density},
                  {"host_bytes", info.host_bytes},
+                 {"device_bytes", info.device_bytes},
                  {"quality", ToJson(info.quality)},
                  {"created", FormatTime(info.created)},
                  {"device", info.device}};

@@ -201,6 +201,7 @@ PreconditionerInfo FromProto(const v1::Preconditioner& in) {
   out.n = in.n();
   out.nnz = in.nnz();
   out.host_bytes = in.host_bytes();
+  out.device_bytes = in.device_bytes();
   out.quality = FromProto(in.quality());
   out.build_timings = FromProto(in.build_timings());
   out.created = Time(in.create_time());

@@ -221,6 +221,7 @@ class DevicesEngine final : public Engine {
     }
     BuildResult result;
     CscMatrix m;
+    std::shared_ptr<const StaticSpaiCudaM> on_device;
     switch (spec.engine) {
       case EngineKind::kAuto:
       case EngineKind::kNone:
@@ -236,7 +237,7 @@ class DevicesEngine final : public Engine {
         StaticSpaiCudaTimings timings;
         auto built = mine->static_spai_cuda
                          ? BuildStaticSpaiCuda(*mine->static_spai_cuda, a, spec.static_spai,
-                                               context, &timings)
+                                               context, &timings, &on_device)
                          : BuildStaticSpai(*mine->static_spai, a, spec.static_spai, context);
         if (!built.ok()) return built.status();
         m = std::move(built->m);
@@ -253,6 +254,7 @@ class DevicesEngine final : public Engine {
     auto made = HostPreconditioner::Make(spec.engine, std::move(m), context);
     if (!made.ok()) return made.status();
     result.timings.assemble_ms = MsSince(assembling);
+    (*made)->Keep(std::move(on_device));
     result.preconditioner = *std::move(made);
     result.build_ms = MsSince(start);
     return result;
@@ -348,6 +350,16 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(Engin
 const LinearOperator& HostPreconditioner::apply() const {
   if (diagonal_) return *diagonal_;
   return *rows_;
+}
+
+void HostPreconditioner::Keep(std::shared_ptr<const StaticSpaiCudaM> copy) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  device_copy_.swap(copy);  // what was there ends after the lock
+}
+
+int64_t HostPreconditioner::device_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return device_copy_ ? DeviceBytes(*device_copy_) : 0;
 }
 
 int64_t HostPreconditioner::host_bytes() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,12 +38,16 @@ class HostPreconditioner final : public Preconditioner {
   // Errors: stop statuses (the layout of an explicit M takes about a tenth of its build).
   static Result<std::shared_ptr<const HostPreconditioner>> Make(EngineKind kind, CscMatrix m,
                                                                 const Context& context);
+  // `copy`: M on a device; may be null.
+  void Keep(std::shared_ptr<const StaticSpaiCudaM> copy) const;
   HostPreconditioner(const HostPreconditioner&) = delete;
   HostPreconditioner& operator=(const HostPreconditioner&) = delete;
 
   EngineKind kind() const override { return kind_; }
   const CscMatrix& matrix() const override { return matrix_; }
   int64_t host_bytes() const override;
+  int64_t device_bytes() const override;
+  void DropDeviceCopy() const override { Keep(nullptr); }
   const LinearOperator& apply() const;
 
  private:
@@ -52,6 +57,8 @@ class HostPreconditioner final : public Preconditioner {
   CscMatrix matrix_;
   std::optional<CsrOperator> rows_;           // explicit M
   std::optional<DiagonalOperator> diagonal_;  // kJacobi; borrows matrix_.values
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const StaticSpaiCudaM> device_copy_;  // guarded by mutex_
 };
 
 // estimate.cc. `spec` may be kAuto: then the bound covers whatever AUTO can choose. device_bytes

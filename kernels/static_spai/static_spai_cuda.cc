@@ -35,7 +35,7 @@ class Handle {
   Handle& operator=(const Handle&) = delete;
 
   T* object = nullptr;
-  bool locked = false;  // the owner's scope holds the lock
+  bool locked = false;  // the scope in which it ends holds the lock
 
  private:
   std::shared_ptr<CudaDevice> device_;
@@ -52,7 +52,7 @@ int32_t StopRequested(void* context) {
 
 }  // namespace
 
-class StaticSpaiCudaPlan {
+class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPlan> {
  public:
   explicit StaticSpaiCudaPlan(const std::shared_ptr<CudaDevice>& on)
       : device(on),
@@ -67,6 +67,21 @@ class StaticSpaiCudaPlan {
   int64_t nnz_a = 0;
   SpaidCudaPlanInfo info{};
 };
+
+class StaticSpaiCudaM {
+ public:
+  explicit StaticSpaiCudaM(const StaticSpaiCudaPlan& of)
+      : plan(of.shared_from_this()), m(of.device, &SpaidCudaInterface::free_m) {}
+
+  const std::shared_ptr<const StaticSpaiCudaPlan> plan;
+  Handle<SpaidCudaM> m;
+  bool compacted = false;  // has a pattern of its own; else the plan's
+  int64_t nnz = 0;
+};
+
+int64_t DeviceBytes(const StaticSpaiCudaM& m) {
+  return 8 * m.nnz + (m.compacted ? 4 * m.nnz + 8 * (m.plan->pattern.n_cols + 1) : 0);
+}
 
 int64_t DeviceBytes(const StaticSpaiCudaPlan& plan) {
   return plan.info.device_bytes + 20 * plan.nnz_a + 8 * plan.pattern.n_cols;
@@ -165,11 +180,11 @@ struct Progress {
 };
 
 // Fills values, norms, pivots and flags of `result`; its pattern too, where that is no longer the
-// plan's: `compacted`.
-Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
-                   const StaticSpaiOptions& options, const Context& context,
-                   StaticSpaiCudaTimings& timings, StaticSpaiResult& result, Array<uint8_t>& flags,
-                   bool& compacted) {
+// plan's. Returns the device's M.
+Result<std::unique_ptr<StaticSpaiCudaM>> RunOnDevice(
+    const StaticSpaiCudaPlan& plan, const CscView& a, const StaticSpaiOptions& options,
+    const Context& context, StaticSpaiCudaTimings& timings, StaticSpaiResult& result,
+    Array<uint8_t>& flags) {
   CudaDevice& device = *plan.device;
   const SpaidCudaInterface& api = device.api();
   char message[kCudaMessageBytes] = "";
@@ -182,7 +197,8 @@ Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
                                             &progress};
   SpaidCudaBuildInfo info{};
   const auto lock = device.Lock();
-  Handle<SpaidCudaM> m(plan.device, &SpaidCudaInterface::free_m);
+  auto kept = std::make_unique<StaticSpaiCudaM>(plan);
+  Handle<SpaidCudaM>& m = kept->m;
   m.locked = true;
   auto start = Clock::now();
   int32_t done = api.upload_values(plan.matrix.object, a.values.data(), message, sizeof(message));
@@ -200,8 +216,9 @@ Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
     timings.predicted_qr_ms = info.predicted_qr_ms;
     timings.device_bytes = std::max(timings.device_bytes, info.peak_bytes);
     start = Clock::now();
-    compacted = info.compacted != 0;
-    if (compacted) {
+    kept->compacted = info.compacted != 0;
+    kept->nnz = info.nnz_m;
+    if (kept->compacted) {
       result.m.row_idx.resize(static_cast<size_t>(info.nnz_m));
       result.m.values.resize(static_cast<size_t>(info.nnz_m));
       done = api.download_m_pattern(m.object, result.m.col_ptr.data(), result.m.row_idx.data(),
@@ -213,12 +230,16 @@ Status RunOnDevice(const StaticSpaiCudaPlan& plan, const CscView& a,
                           result.min_scaled_pivots.data(), flags.data(), message, sizeof(message));
     timings.device_to_host_ms += MsSince(start);
   }
-  return done == kSpaidCudaOk ? Status() : device.Failed(done, message);
+  if (done != kSpaidCudaOk) return device.Failed(done, message);
+  api.trim_m(m.object);
+  m.locked = false;
+  return kept;
 }
 
 Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a,
                                 const StaticSpaiOptions& options, const Context& context,
-                                StaticSpaiCudaTimings& timings) {
+                                StaticSpaiCudaTimings& timings,
+                                std::shared_ptr<const StaticSpaiCudaM>* kept) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (Status status =
           CheckPlanPattern(a, plan.pattern.n_cols, plan.nnz_a, plan.pattern_hash, context.threads);
@@ -237,11 +258,8 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   result.min_scaled_pivots.resize(n);
   Array<uint8_t> flags;
   flags.assign(n, 0);
-  bool compacted = false;
-  if (Status s = RunOnDevice(plan, a, options, context, timings, result, flags, compacted);
-      !s.ok()) {
-    return s;
-  }
+  auto m = RunOnDevice(plan, a, options, context, timings, result, flags);
+  if (!m.ok()) return m.status();
   const auto start = Clock::now();
   timings.host_columns = std::count(flags.begin(), flags.end(), 0);
   if (timings.host_columns > 0) {
@@ -251,7 +269,9 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
     }
   }
   timings.host_solve_ms += MsSince(start);
-  if (options.post_filter > 0 && !compacted) {
+  const bool filter = options.post_filter > 0 && !(*m)->compacted;
+  if (kept != nullptr && timings.host_columns == 0 && !filter) *kept = *std::move(m);
+  if (filter) {
     auto filtered =
         PostFilter(result.m, options.post_filter,
                    Context{.stop = {}, .progress = nullptr, .threads = context.threads});
@@ -276,11 +296,36 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
 
 Result<StaticSpaiResult> BuildStaticSpaiCuda(const StaticSpaiCudaPlan& plan, const CscView& a,
                                              const StaticSpaiOptions& options,
-                                             const Context& context,
-                                             StaticSpaiCudaTimings* timings) {
+                                             const Context& context, StaticSpaiCudaTimings* timings,
+                                             std::shared_ptr<const StaticSpaiCudaM>* kept) {
   StaticSpaiCudaTimings own;
   return GuardMemory("build of static SPAI", [&] {
-    return BuildM(plan, a, options, context, timings != nullptr ? *timings : own);
+    return BuildM(plan, a, options, context, timings != nullptr ? *timings : own, kept);
+  });
+}
+
+Result<CscMatrix> Download(const StaticSpaiCudaM& m) {
+  return GuardMemory("download of static SPAI", [&]() -> Result<CscMatrix> {
+    CscMatrix out;
+    const Pattern& pattern = m.plan->pattern;
+    out.n_rows = out.n_cols = pattern.n_cols;
+    out.values.resize(static_cast<size_t>(m.nnz));
+    CudaDevice& device = *m.plan->device;
+    char message[kCudaMessageBytes] = "";
+    const auto lock = device.Lock();
+    int32_t done = device.api().download_m(m.m.object, out.values.data(), nullptr, nullptr, nullptr,
+                                           message, sizeof(message));
+    if (!m.compacted) {
+      out.col_ptr = pattern.col_ptr;
+      out.row_idx = pattern.row_idx;
+    } else if (done == kSpaidCudaOk) {
+      out.col_ptr.resize(static_cast<size_t>(pattern.n_cols) + 1);
+      out.row_idx.resize(static_cast<size_t>(m.nnz));
+      done = device.api().download_m_pattern(m.m.object, out.col_ptr.data(), out.row_idx.data(),
+                                             message, sizeof(message));
+    }
+    if (done != kSpaidCudaOk) return device.Failed(done, message);
+    return out;
   });
 }
 

@@ -48,10 +48,19 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
 int64_t DeviceBytes(const StaticSpaiCudaPlan& plan);  // held
 int64_t HostBytes(const StaticSpaiCudaPlan& plan);
 
-// As BuildStaticSpai. Errors besides: those of CudaDevice::Failed.
-Result<StaticSpaiResult> BuildStaticSpaiCuda(const StaticSpaiCudaPlan& plan, const CscView& a,
-                                             const StaticSpaiOptions& options,
-                                             const Context& context,
-                                             StaticSpaiCudaTimings* timings = nullptr);
+// M on the device that built it, for work to come there; keeps the plan, whose pattern it has.
+// Immutable; thread-safe.
+class StaticSpaiCudaM;
+
+// As BuildStaticSpai. `kept`: gets the M that stays on the device; null where the host had a part
+// in it. Errors besides: those of CudaDevice::Failed.
+Result<StaticSpaiResult> BuildStaticSpaiCuda(
+    const StaticSpaiCudaPlan& plan, const CscView& a, const StaticSpaiOptions& options,
+    const Context& context, StaticSpaiCudaTimings* timings = nullptr,
+    std::shared_ptr<const StaticSpaiCudaM>* kept = nullptr);
+
+int64_t DeviceBytes(const StaticSpaiCudaM& m);  // held besides the plan's
+// The same M as the build's result. Errors: those of CudaDevice::Failed.
+Result<CscMatrix> Download(const StaticSpaiCudaM& m);
 
 }  // namespace spaid::kernels

@@ -1,6 +1,8 @@
 #include "server/engine/adapter.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -72,11 +74,11 @@ std::vector<std::string> NamesOf(const std::vector<kernels::DeviceInfo>& devices
   return names;
 }
 
-// Of each device, what cached plans may keep of it.
-std::vector<int64_t> PlanBytes(const kernels::Engine& engine, size_t devices) {
+// Of each device, one part in `parts` of what the daemon may take of it.
+std::vector<int64_t> ShareOfDevices(const kernels::Engine& engine, size_t devices, int64_t parts) {
   std::vector<int64_t> bytes;
   for (size_t d = 0; d < devices; ++d) {
-    bytes.push_back(engine.State(static_cast<int>(d)).limit_bytes / 2);
+    bytes.push_back(engine.State(static_cast<int>(d)).limit_bytes / parts);
   }
   return bytes;
 }
@@ -94,13 +96,27 @@ EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions
       options_(options),
       devices_(engine.Devices()),
       names_(NamesOf(devices_)),
-      plans_(options.plan_cache_bytes, PlanBytes(engine, devices_.size())) {}
+      plans_(options.plan_cache_bytes, ShareOfDevices(engine, devices_.size(), 2)),
+      copies_(std::numeric_limits<int64_t>::max(), ShareOfDevices(engine, devices_.size(), 4)) {}
 
 absl::Status EngineAdapter::Probe(size_t device) const {
   return ToAbsl(engine_.Probe(static_cast<int>(device)));
 }
 
-void EngineAdapter::DropPlans(size_t device) const { plans_.DropPool(device); }
+void EngineAdapter::DropKept(size_t device) const {
+  plans_.DropPool(device);
+  copies_.DropPool(device);
+}
+
+void EngineAdapter::KeepDeviceCopy(
+    size_t device, const std::shared_ptr<const kernels::Preconditioner>& kernel) const {
+  const int64_t bytes = kernel->device_bytes();
+  if (bytes == 0) return;
+  copies_.Prune([](const DeviceCopy& copy) { return copy.gone(); });
+  // What the pool does not take ends here.
+  copies_.Put(absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(kernel.get()))),
+              std::make_shared<const DeviceCopy>(kernel), /*bytes=*/0, device, bytes);
+}
 
 absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
     kernels::CscMatrix raw, kernels::Layout layout, const PrepareOptions& options) const {
@@ -301,8 +317,9 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   built.rebuild = plan != nullptr;
   auto result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
-    // Plans are kept for speed alone.
+    // Plans and copies are kept for speed alone.
     const int64_t dropped = plans_.DropPool(index);
+    copies_.DropPool(index);
     Log(LogLevel::kWarning, "device_out_of_memory",
         {{"device", device},
          {"job", job.name()},
@@ -312,6 +329,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   }
   if (!result.ok()) return result.status();
   built.kernel = std::move(result->preconditioner);
+  KeepDeviceCopy(index, built.kernel);
   built.quality = std::move(result->quality);
   if (Metrics* metrics = options_.metrics) {
     if (built.rebuild) {

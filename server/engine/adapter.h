@@ -31,7 +31,8 @@ class Metrics;
 
 struct EngineAdapterOptions {
   int threads = 0;  // of one job; 0: all cores
-  // Host bytes. On a GPU, plans may keep half of what the daemon may take of it.
+  // Host bytes. On a GPU, plans may keep half of what the daemon may take of it, and copies of
+  // preconditioners a quarter.
   int64_t plan_cache_bytes = int64_t{1} << 30;
   int64_t max_build_bytes = 0;   // upper bound on the estimated host bytes of a build; 0: none
   int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
@@ -54,6 +55,21 @@ struct ResolvedBuild {
   v1::EngineChoice choice;
   std::string plan_key;     // pattern, base pattern, spec: what a plan depends on
   std::string content_key;  // matrix with values, base pattern, spec: what a result depends on
+};
+
+// A preconditioner's copy on the GPU that built it: dropped with this.
+class DeviceCopy {
+ public:
+  explicit DeviceCopy(std::weak_ptr<const kernels::Preconditioner> of) : of_(std::move(of)) {}
+  ~DeviceCopy() {
+    if (const auto kernel = of_.lock()) kernel->DropDeviceCopy();
+  }
+  DeviceCopy(const DeviceCopy&) = delete;
+  DeviceCopy& operator=(const DeviceCopy&) = delete;
+  bool gone() const { return of_.expired(); }
+
+ private:
+  std::weak_ptr<const kernels::Preconditioner> of_;
 };
 
 // Where a job may run, by the devices of the engine.
@@ -88,8 +104,8 @@ class EngineAdapter {
   }
   // A small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST.
   absl::Status Probe(size_t device) const;
-  // Drops the cached plans of a device.
-  void DropPlans(size_t device) const;
+  // Drops what is kept on a device: cached plans, and copies of preconditioners.
+  void DropKept(size_t device) const;
 
   // Validates, converts to canonical CSC, diagnoses, digests. Takes the arrays over. O(nnz) time:
   // not for a reactor's thread. Errors: kernels/sparse/validation.h, with the fields as they are
@@ -155,12 +171,16 @@ class EngineAdapter {
                                                     const kernels::Context& context,
                                                     std::shared_ptr<const kernels::Plan>* plan,
                                                     BuiltPreconditioner* built) const;
+  // Bounds what preconditioners leave on `device`.
+  void KeepDeviceCopy(size_t device,
+                      const std::shared_ptr<const kernels::Preconditioner>& kernel) const;
 
   const kernels::Engine& engine_;
   const EngineAdapterOptions options_;
   const std::vector<kernels::DeviceInfo> devices_;
   const std::vector<std::string> names_;
   mutable ByteLru<kernels::Plan> plans_;
+  mutable ByteLru<DeviceCopy> copies_;
 };
 
 }  // namespace spaid::server

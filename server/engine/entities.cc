@@ -38,6 +38,7 @@ v1::Preconditioner ToProto(const Stored<Preconditioner>& stored) {
   *proto.mutable_build_timings() = from.timings;
   SetTime(from.created, proto.mutable_create_time());
   proto.set_device(from.device);
+  proto.set_device_bytes(from.kernel->device_bytes());
   return proto;
 }
 

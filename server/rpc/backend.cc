@@ -100,7 +100,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
            .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); },
            .probe = [this](size_t device) { return adapter_.Probe(device); },
            .probe_every = options_.probe_every,
-           .on_lost = [this](size_t device, const absl::Status&) { adapter_.DropPlans(device); }}),
+           .on_lost = [this](size_t device, const absl::Status&) { adapter_.DropKept(device); }}),
       workbench_({.adapter = &adapter_,
                   .matrices = &matrices_,
                   .preconditioners = &preconditioners_,

@@ -1,4 +1,4 @@
-// A byte-bounded least-recently-used cache of immutable values: the plan cache.
+// A byte-bounded least-recently-used cache of immutable values: plans, and what lies on devices.
 //
 //   ByteLru<kernels::Plan> plans(1 << 30, {0, 8 << 30});      // host bytes; those of two devices
 //   if (auto plan = plans.Get(key)) ...
@@ -67,6 +67,17 @@ class ByteLru {
     bytes_ += bytes;
     if (pool_bytes > 0) pools_[pool].bytes += pool_bytes;
     return true;
+  }
+
+  // Drops the values of which gone(value) is true: no eviction, they are worth nothing any more.
+  template <class Gone>
+  void Prune(const Gone& gone) {
+    std::vector<std::shared_ptr<const T>> dropped;
+    std::lock_guard lock(mutex_);
+    for (auto it = order_.begin(); it != order_.end();) {
+      const Iterator here = it++;
+      if (gone(*here->value)) Erase(here, &dropped);
+    }
   }
 
   // Drops everything that takes bytes of `pool`; how many there were.

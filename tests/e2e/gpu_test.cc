@@ -53,6 +53,7 @@ TEST_F(Gpu, BuildsRebuildsAndSolves) {
   EXPECT_GT(first->timings.assemble_ms, 0);
   EXPECT_GT(first->timings.host_to_device_ms, 0);
   EXPECT_GT(first->timings.device_to_host_ms, 0);
+  EXPECT_EQ(first->preconditioner.device_bytes, 8 * first->preconditioner.nnz);
   EXPECT_NEAR(first->preconditioner.quality.residual_frobenius, InverseResidual(a, *first->m),
               1e-9 * InverseResidual(a, *first->m));
 
@@ -64,6 +65,12 @@ TEST_F(Gpu, BuildsRebuildsAndSolves) {
   EXPECT_GT(second->timings.host_to_device_ms, 0);
   EXPECT_NEAR(second->preconditioner.quality.residual_frobenius, InverseResidual(a, *second->m),
               1e-9 * InverseResidual(a, *second->m));
+
+  // The copy of M goes with it.
+  const auto used = [&] { return client.GetServerInfo()->devices[0].memory_used_bytes; };
+  const int64_t with_both = used();
+  ASSERT_FALSE(client.DeletePreconditioner(first->preconditioner.name).has_value());
+  EXPECT_EQ(used(), with_both - (8 * first->preconditioner.nnz + 255) / 256 * 256);
 
   const std::vector<double> b = SmoothRhs(a);
   const auto solved = client.Solve(second->preconditioner.matrix, b,

@@ -1,5 +1,6 @@
 #include "tests/server/fake_engine.h"
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <new>
@@ -13,6 +14,9 @@ namespace {
 using kernels::Result;
 using kernels::Status;
 using kernels::StatusCode;
+
+constexpr int64_t kGpuBytes = 1000;
+constexpr int64_t kCopyBytes = 100;  // of a preconditioner, on a GPU
 
 class FakePlan : public kernels::Plan {
  public:
@@ -35,15 +39,18 @@ class FakePlan : public kernels::Plan {
 
 class FakePreconditioner : public kernels::Preconditioner {
  public:
-  FakePreconditioner(kernels::EngineKind kind, kernels::CscMatrix m)
-      : kind_(kind), m_(std::move(m)) {}
+  FakePreconditioner(kernels::EngineKind kind, kernels::CscMatrix m, int64_t device_bytes)
+      : kind_(kind), m_(std::move(m)), device_bytes_(device_bytes) {}
   kernels::EngineKind kind() const override { return kind_; }
   const kernels::CscMatrix& matrix() const override { return m_; }
   int64_t host_bytes() const override { return m_.bytes(); }
+  int64_t device_bytes() const override { return device_bytes_; }
+  void DropDeviceCopy() const override { device_bytes_ = 0; }
 
  private:
   kernels::EngineKind kind_;
   kernels::CscMatrix m_;
+  mutable std::atomic<int64_t> device_bytes_;
 };
 
 double Diagonal(const kernels::CscView& a, int64_t j) {
@@ -58,8 +65,6 @@ double Norm(std::span<const double> v) {
   for (const double x : v) sum += x * x;
   return std::sqrt(sum);
 }
-
-constexpr int64_t kGpuBytes = 1000;
 
 }  // namespace
 
@@ -295,7 +300,10 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
   m.col_ptr[static_cast<size_t>(n)] = n;
   if (context.progress) context.progress->OnProgress(kernels::Stage::kBuild, n, n);
   kernels::BuildResult result;
-  result.preconditioner = std::make_shared<FakePreconditioner>(spec.engine, std::move(m));
+  const bool gpu =
+      devices_.at(static_cast<size_t>(context.device)).backend == kernels::Backend::kCuda;
+  result.preconditioner =
+      std::make_shared<FakePreconditioner>(spec.engine, std::move(m), gpu ? kCopyBytes : 0);
   result.quality.density = 1;
   result.build_ms = 1;
   result.timings.assemble_ms = 0.5;

@@ -151,6 +151,9 @@ struct SpaidCudaInterface {
   // worth nothing.
   int32_t (*download_m)(const SpaidCudaM* m, double* values, double* residual_norms, double* pivots,
                         uint8_t* flags, char* message, size_t message_size);
+  // Frees all of it but the values, and the pattern where that is its own: download_m then gives
+  // the values alone.
+  void (*trim_m)(SpaidCudaM* m);
 };
 
 // The one symbol of the library: SPAID_CUDA_ENTRY_POINT. The result lives as long as the library.

@@ -193,6 +193,12 @@ int32_t DownloadM(const SpaidCudaM* m, double* values, double* residual_norms, d
   });
 }
 
+void TrimM(SpaidCudaM* m) {
+  m->result.residual_norms = {};
+  m->result.pivots = {};
+  m->result.flags = {};
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spaid_cuda_interface() {
@@ -214,6 +220,7 @@ extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spai
       &FreeM,
       &DownloadMPattern,
       &DownloadM,
+      &TrimM,
   };
   return &interface;
 }

@@ -98,6 +98,7 @@ TEST_F(GpuEngine, StaysWithinTheBytesOfItsEstimate) {
     const auto built = engine->Build(**plan, c.spec, c.a, {.device = kGpu});
     ASSERT_TRUE(built.ok()) << built.status().message();
     EXPECT_LE(built->timings.device_bytes, estimate->device_bytes);
+    built->preconditioner->DropDeviceCopy();
     EXPECT_LE(engine->State(kGpu).used_bytes, (*plan)->device_bytes() + 64 * 256)
         << "a plan holds what it says, but for the rounding of its blocks";
   }
@@ -125,6 +126,32 @@ TEST_F(GpuEngine, APlanServesNewValuesOnItsOwnDeviceOnly) {
   EXPECT_EQ(engine_->Build(**plan, Spai(), a, {.device = kCpu}).status().reason(), "PLAN_MISMATCH");
 }
 
+TEST_F(GpuEngine, LeavesACopyOnItsDevice) {
+  const CscMatrix a = bench::ConvectionDiffusion(12, 10);
+  const int64_t before = engine_->State(kGpu).used_bytes;
+  for (const double filter : {0.0, 0.2}) {
+    PreconditionerSpec spec = Spai();
+    spec.static_spai.post_filter = filter;
+    BuildResult built = MustBuild(*engine_, spec, a, {.device = kGpu});
+    const int64_t nnz = built.preconditioner->matrix().nnz();
+    EXPECT_EQ(built.preconditioner->device_bytes(),
+              8 * nnz + (filter > 0 ? 4 * nnz + 8 * (a.n_cols + 1) : 0));
+    const int64_t with_copy = engine_->State(kGpu).used_bytes;
+    EXPECT_GE(with_copy, before + built.preconditioner->device_bytes());
+    // The plan that it took its pattern from goes with it.
+    built.preconditioner->DropDeviceCopy();
+    EXPECT_EQ(built.preconditioner->device_bytes(), 0);
+    EXPECT_EQ(engine_->State(kGpu).used_bytes, before);
+    EXPECT_EQ(built.preconditioner->matrix().nnz(), nnz);
+    // Or with the preconditioner.
+    built = MustBuild(*engine_, spec, a, {.device = kGpu});
+    EXPECT_GT(engine_->State(kGpu).used_bytes, before);
+    built = {};
+    EXPECT_EQ(engine_->State(kGpu).used_bytes, before);
+  }
+  EXPECT_EQ(MustBuild(*engine_, Spai(), a, {.device = kCpu}).preconditioner->device_bytes(), 0);
+}
+
 TEST_F(GpuEngine, SaysWhatWasLeftToTheHost) {
   // Two equal columns in every local problem: rank-deficient, which the device leaves.
   CscMatrix a = oracle::Arrow(6);
@@ -139,6 +166,7 @@ TEST_F(GpuEngine, SaysWhatWasLeftToTheHost) {
   }());
   const BuildResult built = MustBuild(*engine_, Spai(), equal, {.device = kGpu});
   EXPECT_EQ(built.timings.host_columns, 4);
+  EXPECT_EQ(built.preconditioner->device_bytes(), 0) << "the device's M lacks columns";
   ASSERT_FALSE(built.quality.warnings.empty());
   EXPECT_NE(built.quality.warnings.back().find("4 of 4 columns were left to the host"),
             std::string::npos)

@@ -217,6 +217,39 @@ TEST_F(GpuStaticSpai, AnArenaOfTheEstimatedSizeSuffices) {
   }
 }
 
+TEST_F(GpuStaticSpai, MStaysOnTheDevice) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+  };
+  const Case cases[] = {{"P27", bench::Laplacian27(9)},
+                        {"irregular", oracle::RandomIrregular(900, 7, 3)},
+                        {"large", bench::ConvectionDiffusion(70, 10)}};  // copied in pieces
+  for (const Case& c : cases) {
+    for (const double filter : {0.0, 0.1}) {
+      SCOPED_TRACE(c.name);
+      StaticSpaiOptions options = With(LocalSolver::kGram);
+      options.post_filter = filter;
+      std::shared_ptr<const StaticSpaiCudaM> kept;
+      StaticSpaiResult built;
+      {
+        auto plan = PlanStaticSpaiCuda(device_, c.a, nullptr, options, {});
+        ASSERT_TRUE(plan.ok()) << plan.status().message();
+        auto result = BuildStaticSpaiCuda(**plan, c.a, options, {}, nullptr, &kept);
+        ASSERT_TRUE(result.ok()) << result.status().message();
+        built = *std::move(result);
+      }  // the M keeps its plan
+      ASSERT_NE(kept, nullptr);
+      EXPECT_GE(DeviceBytes(*kept), 8 * built.m.nnz());
+      const auto again = Download(*kept);
+      ASSERT_TRUE(again.ok()) << again.status().message();
+      EXPECT_EQ(again->col_ptr, built.m.col_ptr);
+      EXPECT_EQ(again->row_idx, built.m.row_idx);
+      EXPECT_EQ(again->values, built.m.values);
+    }
+  }
+}
+
 TEST_F(GpuStaticSpai, AStopIsHonoured) {
   StopSource source;
   source.Request(StopReason::kCancelled);

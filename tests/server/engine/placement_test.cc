@@ -23,7 +23,7 @@ class Bench {
     options.devices = adapter.device_names();
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs.Ended(job); };
     options.probe = [this](size_t device) { return adapter.Probe(device); };
-    options.on_lost = [this](size_t device, const absl::Status&) { adapter.DropPlans(device); };
+    options.on_lost = [this](size_t device, const absl::Status&) { adapter.DropKept(device); };
     scheduler = std::make_unique<Scheduler>(options);
     workbench = std::make_unique<Workbench>(Workbench::Parts{.adapter = &adapter,
                                                              .matrices = &matrices,
@@ -235,6 +235,40 @@ TEST(PlacementTest, PlansOnADeviceAreBoundedByItsMemory) {
   bench.Built(bench.Put(3));
   EXPECT_EQ(bench.adapter.plan_cache().entries, 0);
   EXPECT_FALSE(bench.Built(bench.Put(4)).build_timings().rebuild());
+}
+
+TEST(PlacementTest, CopiesOnADeviceAreBoundedByItsMemory) {
+  Bench bench(CpuAndGpu());
+  // A quarter of the device takes two.
+  std::vector<std::string> names;
+  for (const double d : {3.0, 4.0, 5.0}) {
+    const v1::Preconditioner built = bench.Built(bench.Put(d));
+    EXPECT_EQ(built.device(), "gpu:0");
+    EXPECT_EQ(built.device_bytes(), 100);
+    names.push_back(built.name());
+  }
+  const auto kept = [&](size_t i) {
+    auto found = bench.preconditioners.Get("t", names[i]);
+    EXPECT_TRUE(found.ok()) << found.status();
+    return ToProto(*found).device_bytes();
+  };
+  EXPECT_EQ(kept(0), 0) << "the host's copy serves on";
+  EXPECT_EQ(kept(1), 100);
+  EXPECT_EQ(kept(2), 100);
+  // One that is deleted makes room.
+  ASSERT_TRUE(bench.preconditioners.Delete("t", names[2]).ok());
+  names.push_back(bench.Built(bench.Put(6)).name());
+  EXPECT_EQ(kept(1), 100);
+  EXPECT_EQ(kept(3), 100);
+  // All of them go when memory is wanted, or lost.
+  bench.engine.RunOutOfDeviceMemory(1);
+  names.push_back(bench.Built(bench.Put(7)).name());
+  EXPECT_EQ(kept(1), 0);
+  EXPECT_EQ(kept(3), 0);
+  EXPECT_EQ(kept(4), 100);
+  bench.adapter.DropKept(1);
+  EXPECT_EQ(kept(4), 0);
+  EXPECT_EQ(bench.Built(bench.Put(8), v1::ENGINE_KIND_JACOBI).device_bytes(), 0);
 }
 
 TEST(PlacementTest, ALostDeviceFailsItsJobAndTheOthersLiveOn) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace spaid::server {
 namespace {
 
@@ -60,6 +62,18 @@ TEST(ByteLruTest, BoundsPoolsToo) {
   EXPECT_EQ(cache.Get("b"), nullptr);
   EXPECT_EQ(cache.pool_bytes(1), 0);
   EXPECT_EQ(cache.stats().entries, 2);
+}
+
+TEST(ByteLruTest, PrunesWhatIsWorthNothing) {
+  ByteLru<int> cache(100, {0, 10});
+  for (int i = 0; i < 6; ++i) cache.Put(std::to_string(i), Int(i), 10, 1, 1);
+  cache.Prune([](int value) { return value % 2 == 1; });
+  EXPECT_EQ(cache.stats().entries, 3);
+  EXPECT_EQ(cache.stats().bytes, 30);
+  EXPECT_EQ(cache.stats().evictions, 0);
+  EXPECT_EQ(cache.pool_bytes(1), 3);
+  EXPECT_EQ(cache.Get("1"), nullptr);
+  EXPECT_EQ(*cache.Get("4"), 4);
 }
 
 }  // namespace
