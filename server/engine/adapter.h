@@ -59,9 +59,10 @@ struct ResolvedBuild {
 // Where a job may run, by the devices of the engine.
 struct Placement {
   DeviceMask devices = kAnyDevice;
-  DeviceMask fallback = 0;  // once those are lost
-  bool on_gpu = false;      // something is computed there
-  std::string why;          // empty where there was nothing to choose from
+  DeviceMask fallback = 0;   // once those are lost
+  bool on_gpu = false;       // something is computed there
+  int64_t device_bytes = 0;  // that may be taken of the GPU's memory, within its limit
+  std::string why;           // empty where there was nothing to choose from
 };
 
 struct BuiltPreconditioner {
@@ -114,10 +115,11 @@ class EngineAdapter {
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
   // Where a build runs. Static SPAI: on a GPU where the CPU would take long enough (kernels/engine/
-  // cost.h) and its memory suffices, else on the CPU where that is among the devices. All else is
-  // work of the host: the CPU's where that is among the devices, else done on the thread of any
-  // GPU's worker. Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: device bytes),
-  // UNAVAILABLE/DEVICE_LOST.
+  // cost.h) and its memory suffices, else on the CPU where that is among the devices. Memory
+  // suffices where it does with gather tables in waves; GPUs with room for all come first. All else
+  // is work of the host: the CPU's where that is among the devices, else done on the thread of any
+  // GPU's worker. Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device
+  // bytes), UNAVAILABLE/DEVICE_LOST.
   absl::StatusOr<Placement> Place(const ResolvedBuild& build,
                                   const kernels::BuildEstimate& estimate) const;
   Placement PlaceHostWork() const;

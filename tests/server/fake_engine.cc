@@ -91,9 +91,11 @@ void FakeEngine::RunOutOfDeviceMemory(int times) {
   std::lock_guard lock(mu_);
   out_of_memory_ = times;
 }
-void FakeEngine::SetDeviceBytes(int64_t bytes) {
+void FakeEngine::SetDeviceBytes(int64_t bytes) { SetDeviceBytes(bytes, bytes); }
+void FakeEngine::SetDeviceBytes(int64_t bytes, int64_t least) {
   std::lock_guard lock(mu_);
   device_bytes_ = bytes;
+  device_bytes_min_ = least;
 }
 void FakeEngine::WaitForProbes(int device, int64_t count) {
   WaitFor(states_.at(static_cast<size_t>(device)).probes, count);
@@ -240,6 +242,7 @@ Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::Preconditione
   estimate.download_bytes = 20 * a.n_cols + 8;
   estimate.predicted_ms = predicted_ms_;
   estimate.device_bytes = device_bytes_;
+  estimate.device_bytes_min = device_bytes_min_;
   estimate.n1_max = estimate.n2_max = 1;
   return estimate;
 }
