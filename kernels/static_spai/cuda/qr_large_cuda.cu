@@ -12,6 +12,10 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int32_t kFree = -1;
+// Squared norms under this are what rounding left of rows that are eliminated already: each 32
+// columns further it is smaller by another 1e-16, and in the end underflows. A column has norm 1 or
+// so.
+constexpr double kNothing = 1e-200;
 
 // Rows of a chunk, for so many columns with the right-hand sides: what shared memory holds.
 int ChunkRowsFor(int64_t columns) {
@@ -230,7 +234,7 @@ class LargeQr {
       if (j % kThreads == thread_) {
         const double x = r_[row + j], squared = squares_[j];
         v[0] = v[1] = 0;
-        if (squared != 0) {
+        if (squared > kNothing) {
           const double norm = sqrt(x * x + squared), to = x > 0 ? -norm : norm;
           v[0] = x - to;
           v[1] = 2 / (v[0] * v[0] + squared);
