@@ -120,10 +120,14 @@ ExitCode RunEstimate(Session& session, const EstimateArgs& args) {
   if (!estimate->choice_reason.empty()) facts.Add("chosen", estimate->choice_reason);
   facts.Add("set-up", "about " + FormatMs(estimate->predicted_ms) + " on the CPU");
   if (!estimate->placement.empty()) facts.Add("placed", estimate->placement);
-  facts.Add("memory", "at most " + FormatBytes(estimate->host_bytes) +
-                          (estimate->device_bytes > 0
-                               ? ", " + FormatBytes(estimate->device_bytes) + " on the device"
-                               : ""));
+  std::string memory = "at most " + FormatBytes(estimate->host_bytes);
+  if (estimate->device_bytes > 0) {
+    memory += ", " + FormatBytes(estimate->device_bytes) + " on the device";
+    if (estimate->device_bytes_min < estimate->device_bytes) {
+      memory += " (" + FormatBytes(estimate->device_bytes_min) + " will do, more slowly)";
+    }
+  }
+  facts.Add("memory", memory);
   facts.Add("nnz(M)", "at most " + FormatCount(estimate->nnz));
   facts.Add("download", FormatBytes(estimate->download_bytes));
   facts.Add("work", FormatFixed(estimate->flops / 1e9, 2) + " Gflop");

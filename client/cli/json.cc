@@ -163,6 +163,7 @@ json ToJson(const BuildEstimate& e) {
           {"nnz", e.nnz},
           {"host_bytes", e.host_bytes},
           {"device_bytes", e.device_bytes},
+          {"device_bytes_min", e.device_bytes_min},
           {"download_bytes", e.download_bytes},
           {"predicted_ms", e.predicted_ms},
           {"flops", e.flops},

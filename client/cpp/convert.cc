@@ -256,6 +256,7 @@ BuildEstimate FromProto(const v1::EstimateBuildResponse& in) {
   BuildEstimate out;
   out.host_bytes = in.host_bytes();
   out.device_bytes = in.device_bytes();
+  out.device_bytes_min = in.device_bytes_min();
   out.nnz = in.nnz();
   out.download_bytes = in.download_bytes();
   out.predicted_ms = in.predicted_ms();

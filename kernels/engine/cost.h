@@ -20,5 +20,8 @@ inline constexpr CpuRates kCpuRates;
 // smallest takes 1.0 ms on an H100, and those that take 16 cores 1.5 ms are ahead there
 // (kernels/bench/results/gpu_crossover_h100.json).
 inline constexpr double kGpuWorthMs = 1.5;
+// So many times as long takes a build there whose tables are made in waves
+// (kernels/bench/README.md).
+inline constexpr double kWavesCost = 2;
 
 }  // namespace spaid::kernels

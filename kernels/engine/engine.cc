@@ -98,12 +98,20 @@ std::string LeftToHost(int64_t columns, int64_t n) {
          "the device's kernels; a smaller pattern_power or keep_tau makes them small";
 }
 
+std::string InWaves() {
+  return "the gather tables of the local problems found no room in the device's memory and are "
+         "made "
+         "in waves at each build, which takes about twice as long; a larger --device-memory, or a "
+         "sparser pattern, spares that";
+}
+
 // Adds what static SPAI measured.
 void Add(const StaticSpaiCudaTimings& from, DeviceTimings* to) {
   to->host_to_device_ms += from.host_to_device_ms;
   to->device_to_host_ms += from.device_to_host_ms;
   to->device_bytes = std::max(to->device_bytes, from.device_bytes);
   to->host_columns += from.host_columns;
+  to->tables_in_waves = to->tables_in_waves || from.tables_in_waves;
 }
 
 // Without a limit on nnz(M) that E + |A| cannot meet: patterns without one the device makes itself.
@@ -151,7 +159,7 @@ class DevicesEngine final : public Engine {
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
     auto estimate = EstimateBuild(spec, a, user_pattern, context);
-    if (estimate.ok() && gpus_.empty()) estimate->device_bytes = 0;
+    if (estimate.ok() && gpus_.empty()) estimate->device_bytes = estimate->device_bytes_min = 0;
     return estimate;
   }
 
@@ -247,6 +255,7 @@ class DevicesEngine final : public Engine {
         if (std::string left = LeftToHost(timings.host_columns, a.n_cols); !left.empty()) {
           result.quality.warnings.push_back(std::move(left));
         }
+        if (timings.tables_in_waves) result.quality.warnings.push_back(InWaves());
         break;
       }
     }

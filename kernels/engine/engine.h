@@ -50,7 +50,10 @@ struct BuildEstimate {
   int64_t host_bytes = 0;    // upper bound: plan + build + result
   int64_t device_bytes = 0;  // upper bound: plan + build on a CUDA device; 0 without one, or where
                              // nothing is computed on it
-  int64_t nnz_m = 0;         // upper bound; exact without keep_tau, row_match and post-filter
+  // What a CUDA device needs for that at the least, bounded from above: with gather tables made in
+  // waves, each time, where they have no room; at most device_bytes.
+  int64_t device_bytes_min = 0;
+  int64_t nnz_m = 0;           // upper bound; exact without keep_tau, row_match and post-filter
   int64_t download_bytes = 0;  // CSC of M in fp64
   double predicted_ms = 0;     // on the CPU
   double flops = 0;
@@ -65,6 +68,8 @@ struct DeviceTimings {
   double assemble_ms = 0;    // the layouts of M on the host (also on the CPU)
   int64_t device_bytes = 0;  // at once, at the most
   int64_t host_columns = 0;  // of M, that the device left to the host
+  // Gather tables have no room in the device's memory: each build makes them again, in waves.
+  bool tables_in_waves = false;
 };
 
 // What depends on the pattern of A (and of a user pattern) and the spec alone. Immutable.

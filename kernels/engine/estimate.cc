@@ -58,6 +58,7 @@ Result<BuildEstimate> EstimateSpai(const StaticSpaiOptions& options, const Patte
                  2 * (a.n_cols + 2) * static_cast<int64_t>(sizeof(int64_t)) +
                  RowScratchBytes(a.n_cols, e.nnz_m);
   e.device_bytes = counts->device_bytes;
+  e.device_bytes_min = counts->device_bytes_min;
   e.flops = options.local_solver == LocalSolver::kQr ? counts->qr_flops
             : options.local_solver == LocalSolver::kGram
                 ? counts->gram_flops
@@ -71,6 +72,7 @@ BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
   BuildEstimate e;
   e.host_bytes = std::max(x.host_bytes, y.host_bytes);
   e.device_bytes = std::max(x.device_bytes, y.device_bytes);
+  e.device_bytes_min = std::max(x.device_bytes_min, y.device_bytes_min);
   e.nnz_m = std::max(x.nnz_m, y.nnz_m);
   e.download_bytes = std::max(x.download_bytes, y.download_bytes);
   e.predicted_ms = std::max(x.predicted_ms, y.predicted_ms);

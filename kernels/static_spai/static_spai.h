@@ -48,9 +48,11 @@ struct StaticSpaiCounts {
   // Plan and build on one thread, by the measured costs of the local solver that the options
   // choose. An estimate takes them from a sample of the columns.
   double predicted_ns = 0;
-  int64_t plan_bytes = 0;    // host bytes the plan holds
-  int64_t build_bytes = 0;   // upper bound on further host bytes of a build, M included
-  int64_t device_bytes = 0;  // of estimates: upper bound on a CUDA device's bytes, plan and build
+  int64_t plan_bytes = 0;   // host bytes the plan holds
+  int64_t build_bytes = 0;  // upper bound on further host bytes of a build, M included
+  // Of estimates, on a CUDA device, plan and build: upper bound with all gather tables at once; and
+  // what suffices where they are made in waves, and whatever else can be done in less room is.
+  int64_t device_bytes = 0, device_bytes_min = 0;
 };
 
 // What depends on the pattern alone; immutable, thread-safe.

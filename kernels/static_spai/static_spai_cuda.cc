@@ -65,6 +65,7 @@ class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPla
   Pattern pattern;             // of M
   uint64_t pattern_hash = 0;   // of A
   int64_t nnz_a = 0;
+  bool by_qr = false;
   SpaidCudaPlanInfo info{};
 };
 
@@ -84,7 +85,9 @@ int64_t DeviceBytes(const StaticSpaiCudaM& m) {
 }
 
 int64_t DeviceBytes(const StaticSpaiCudaPlan& plan) {
-  return plan.info.device_bytes + 20 * plan.nnz_a + 8 * plan.pattern.n_cols;
+  // The matrix; and of QR two orders of the groups, from the first build on.
+  return plan.info.device_bytes + 12 * plan.nnz_a + 8 * (plan.pattern.n_cols + 1) +
+         (plan.by_qr ? 8 * plan.info.groups : 0);
 }
 
 int64_t HostBytes(const StaticSpaiCudaPlan& plan) {
@@ -103,6 +106,7 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
   auto plan = std::make_shared<StaticSpaiCudaPlan>(device);
   plan->pattern_hash = HashPattern(a, context.threads);
   plan->nnz_a = a.nnz();
+  plan->by_qr = options.local_solver == LocalSolver::kQr;
   Array<int32_t> match;
   if (options.pattern.row_match) {
     auto permutation = RowPermutation(a, context);
@@ -210,6 +214,7 @@ Result<std::unique_ptr<StaticSpaiCudaM>> RunOnDevice(
   if (done == kSpaidCudaStopped) return StopStatus(context.stop.Poll(), "build of static SPAI");
   if (done == kSpaidCudaOk) {
     timings.device_build_ms += info.ms;
+    timings.tables_in_waves = plan.info.in_waves != 0;
     timings.rescued_groups = info.rescued_groups;
     timings.thread_strategy = static_cast<ThreadStrategy>(info.thread_strategy);
     timings.qr_ms = info.qr_ms;

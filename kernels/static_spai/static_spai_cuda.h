@@ -26,6 +26,7 @@ struct StaticSpaiCudaTimings {
   double host_solve_ms = 0;  // of what was left to the host
   int64_t host_columns = 0;
   // The plan's gather tables have no room beside the build: each build makes them again, in waves.
+  // Of a plan, and of each build with it.
   bool tables_in_waves = false;
   int64_t device_bytes = 0;    // at once, at most, over plan and build
   int64_t rescued_groups = 0;  // of columns with equal J: given up by the Gram path

@@ -377,14 +377,23 @@ Result<std::optional<Totals>> CountAll(const Rules& rules, const Context& contex
 constexpr double kDeviceEntries = 16384;
 constexpr double kChunkRows = 32, kChunkWords = 5;
 constexpr double kTableColumns = 128, kLargeColumns = 2048, kLargeEntries = 4194304;
+// A column of A as long as this gives a local problem no table, of however few entries.
+constexpr double kLongColumn = 8192;
+// Tables that take no more are never made in waves, and a wave is not kept from having as much.
+// That is more than the largest table takes.
+constexpr double kWaveBytes = 4 << 20;
 // Its stencil path (stencil_tuning_cuda.h): the least share of the diagonals that is stored, and
 // the work space.
 constexpr double kStencilFill = 1.0 / 3, kStencilWork = 256 << 20;
 double StencilWork(double nnz_a) { return std::min(kStencilWork, 40 * nnz_a + (1 << 20)); }
 
+bool AllHaveTables(double n2, double entries) {
+  return n2 <= kTableColumns && entries <= kDeviceEntries && entries < kLongColumn;
+}
+
 // Of one block that solves local problems in global memory: tiles, vectors, a hash table of rows.
 double LargeBytes(double n, double n2, double entries) {
-  if (n2 <= kTableColumns && entries <= kDeviceEntries) return 0;
+  if (AllHaveTables(n2, entries)) return 0;
   const double tiles = std::ceil(std::min(n2, kLargeColumns) / 8);
   double slots = 64;
   while (slots < 2 * std::min({entries, n, kLargeEntries})) slots *= 2;
@@ -393,7 +402,7 @@ double LargeBytes(double n, double n2, double entries) {
 
 // The same by QR: Â with its right-hand sides, R, solutions, a hash table of rows.
 double LargeQrBytes(double n, double n2, double entries) {
-  if (n2 <= kTableColumns && entries <= kDeviceEntries) return 0;
+  if (AllHaveTables(n2, entries)) return 0;
   constexpr double kDense = static_cast<double>(static_spai_tuning::kMaxDenseEntries);
   const double columns = std::min(n2, kLargeColumns) + 4, chunk = 32 * columns;
   const double rows = std::min({entries, n, kLargeEntries});
@@ -421,10 +430,14 @@ double PatternBytes(const StaticSpaiCounts& counts, const Rules& rules,
   return std::max(factored, factor + match + rows + powers + 8 * n + n / 8);
 }
 
+int64_t Bytes(double bytes) {
+  return bytes < 9e18 ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
+}
+
 // What kernels/static_spai/cuda allocates at once, as if each column were a group and a structure
 // of its own. Blocks are rounded up, and sorts and sums want some scratch: kSlack.
-int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds, double pattern_bytes,
-                    const StaticSpaiOptions& options) {
+void CountDeviceBytes(const Bounds& bounds, double pattern_bytes, const StaticSpaiOptions& options,
+                      StaticSpaiCounts& counts) {
   constexpr double kSlack = 4 << 20;
   const auto n = static_cast<double>(counts.n), nnz_a = static_cast<double>(counts.nnz_a),
              nnz_m = static_cast<double>(counts.nnz_m);
@@ -435,30 +448,38 @@ int64_t DeviceBytes(const StaticSpaiCounts& counts, const Bounds& bounds, double
     most = std::max(most, entries);
   }
   const double matrix = 12 * nnz_a + 8 * n;
-  // m_ptr, members, group_ptr, structure_of, structures, order; m_idx; tables. Structures that 32
-  // columns share may have 1912 bytes for lanes, and 8.
-  const double plan = (8 + 4 + 4 + 4 + 32 + 4) * n + 4 * nnz_m + 4 * words + 60 * n;
+  // m_ptr, members, group_ptr, structure_of, structures, order; m_idx. Structures that 32 columns
+  // share may have 1912 bytes for lanes, and 8; or, for waves of tables, each has the number of a
+  // group, and in a build a copy of the structure with the number of a wave, and its words.
+  const double plan = (8 + 4 + 4 + 4 + 32 + 4) * n + 4 * nnz_m + 60 * n;
+  static_assert(60 >= 4 + 32 + 4 + 8);
+  const double tables = 4 * words, wave = std::min(tables, kWaveBytes);
   // While equal groups are looked for: three names of each, hashes, and a table of up to 4 n slots.
   const double planning = (16 + 8 + 4 * 12 + 4 + 8) * n;
   // The scaled matrix; values of M; norms, pivots, flags, scales.
   const auto n2 = static_cast<double>(counts.n2_max);
   // By QR: two orders of the groups; and keys, sorted, with the scratch of that. A rescue by QR
   // that finds no room is the host's.
-  const double solving = options.local_solver == LocalSolver::kQr
-                             ? (2 * 4 + 4 * 4) * n + LargeQrBytes(n, n2, most)
-                             : LargeBytes(n, n2, most);
+  const bool by_qr = options.local_solver == LocalSolver::kQr;
+  const double solving =
+      by_qr ? (2 * 4 + 4 * 4) * n + LargeQrBytes(n, n2, most) : LargeBytes(n, n2, most);
   const double building = 8 * nnz_a + 8 * nnz_m + (3 * 8 + 1) * n + solving;
   // Values of M, norms, pivots, flags; M compacted.
   const double filtering =
       options.post_filter > 0 ? (8 + 12) * nnz_m + (2 * 8 + 1 + 8 + 0.125) * n : 0;
   // By diagonals: m_ptr, masks, what offsets lead out by; m_idx; the scaled matrix, the work space,
   // and the results as above.
-  const double stencil = (8 + 8 + 4 + 2 * 8) * n + 4 * nnz_m + 8 * nnz_a / kStencilFill +
-                         StencilWork(nnz_a) + 8 * nnz_m + (3 * 8 + 1) * n + filtering;
-  const double bytes =
-      matrix +
-      std::max({pattern_bytes, plan + std::max({planning, building, filtering}), stencil}) + kSlack;
-  return bytes < 9e18 ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
+  const double stencil = by_qr ? 0
+                               : (8 + 8 + 4 + 2 * 8) * n + 4 * nnz_m + 8 * nnz_a / kStencilFill +
+                                     StencilWork(nnz_a) + 8 * nnz_m + (3 * 8 + 1) * n + filtering;
+  counts.device_bytes =
+      Bytes(matrix + kSlack +
+            std::max({pattern_bytes, plan + tables + std::max({planning, building, filtering}),
+                      stencil}));
+  // Where the path by diagonals finds no room the plan goes without, and where M compacted finds
+  // none the host compacts it.
+  counts.device_bytes_min =
+      Bytes(matrix + kSlack + std::max(pattern_bytes, plan + wave + std::max(planning, building)));
 }
 
 Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_pattern,
@@ -539,8 +560,8 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   counts.plan_bytes = PlanBytes(n, counts.nnz_m, pairs);
   counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, totals.largest, counts.n2_max,
                                   ResolveThreads(context.threads), options.post_filter > 0);
-  counts.device_bytes = DeviceBytes(
-      counts, bounds, PatternBytes(counts, rules, pattern, user_pattern != nullptr), options);
+  CountDeviceBytes(bounds, PatternBytes(counts, rules, pattern, user_pattern != nullptr), options,
+                   counts);
   return counts;
 }
 

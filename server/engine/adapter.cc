@@ -103,9 +103,8 @@ absl::Status EngineAdapter::Probe(size_t device) const {
   return ToAbsl(engine_.Probe(static_cast<int>(device)));
 }
 
-void EngineAdapter::DropKept(size_t device) const {
-  plans_.DropPool(device);
-  copies_.DropPool(device);
+int64_t EngineAdapter::DropKept(size_t device) const {
+  return plans_.DropPool(device) + copies_.DropPool(device);
 }
 
 void EngineAdapter::KeepDeviceCopy(
@@ -266,9 +265,18 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
   if (!*plan) {
     const TimePoint start = options_.clock->Now();
     const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
-    auto made = engine_.MakePlan(spec, a.csc, pattern ? &user : nullptr, context);
-    if (!made.ok()) return ToAbsl(made.status());
-    *plan = std::move(made).value();
+    const auto make = [&]() -> absl::Status {
+      plan->reset();
+      auto made = engine_.MakePlan(spec, a.csc, pattern ? &user : nullptr, context);
+      if (!made.ok()) return ToAbsl(made.status());
+      *plan = std::move(made).value();
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(make());
+    // Each build would pay for what others left on the device.
+    if ((*plan)->timings().tables_in_waves && DropKept(static_cast<size_t>(context.device)) > 0) {
+      RETURN_IF_ERROR(make());
+    }
     const kernels::DeviceTimings timings = (*plan)->timings();
     const double copies = timings.host_to_device_ms + timings.device_to_host_ms;
     built->plan_ms = std::max(0.0, ToMs(options_.clock->Now() - start) - copies);
@@ -317,13 +325,11 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   built.rebuild = plan != nullptr;
   auto result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
-    // Plans and copies are kept for speed alone.
-    const int64_t dropped = plans_.DropPool(index);
-    copies_.DropPool(index);
+    const int64_t dropped = DropKept(index);
     Log(LogLevel::kWarning, "device_out_of_memory",
         {{"device", device},
          {"job", job.name()},
-         {"plans_dropped", dropped},
+         {"dropped", dropped},
          {"error", std::string(result.status().message())}});
     result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   }

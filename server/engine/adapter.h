@@ -75,9 +75,10 @@ class DeviceCopy {
 // Where a job may run, by the devices of the engine.
 struct Placement {
   DeviceMask devices = kAnyDevice;
-  DeviceMask fallback = 0;  // once those are lost
-  bool on_gpu = false;      // something is computed there
-  std::string why;          // empty where there was nothing to choose from
+  DeviceMask fallback = 0;   // once those are lost
+  bool on_gpu = false;       // something is computed there
+  int64_t device_bytes = 0;  // that may be taken of the GPU's memory, within its limit
+  std::string why;           // empty where there was nothing to choose from
 };
 
 struct BuiltPreconditioner {
@@ -104,8 +105,9 @@ class EngineAdapter {
   }
   // A small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST.
   absl::Status Probe(size_t device) const;
-  // Drops what is kept on a device: cached plans, and copies of preconditioners.
-  void DropKept(size_t device) const;
+  // Drops what is kept on a device for speed alone: cached plans, and copies of preconditioners.
+  // How many there were.
+  int64_t DropKept(size_t device) const;
 
   // Validates, converts to canonical CSC, diagnoses, digests. Takes the arrays over. O(nnz) time:
   // not for a reactor's thread. Errors: kernels/sparse/validation.h, with the fields as they are
@@ -130,10 +132,11 @@ class EngineAdapter {
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
   // Where a build runs. Static SPAI: on a GPU where the CPU would take long enough (kernels/engine/
-  // cost.h) and its memory suffices, else on the CPU where that is among the devices. All else is
-  // work of the host: the CPU's where that is among the devices, else done on the thread of any
-  // GPU's worker. Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: device bytes),
-  // UNAVAILABLE/DEVICE_LOST.
+  // cost.h) and its memory suffices, else on the CPU where that is among the devices. Memory
+  // suffices where it does with gather tables in waves; GPUs with room for all come first. All else
+  // is work of the host: the CPU's where that is among the devices, else done on the thread of any
+  // GPU's worker. Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device
+  // bytes), UNAVAILABLE/DEVICE_LOST.
   absl::StatusOr<Placement> Place(const ResolvedBuild& build,
                                   const kernels::BuildEstimate& estimate) const;
   Placement PlaceHostWork() const;

@@ -8,6 +8,31 @@
 #include "server/engine/adapter.h"
 
 namespace spaid::server {
+namespace {
+
+// "the build may take ... bytes of device memory, over the limit of ...": of what fits no GPU.
+std::string TooLarge(const kernels::BuildEstimate& estimate, int64_t limit) {
+  return absl::StrCat("the build may take ", estimate.device_bytes_min,
+                      " bytes of device memory, over the limit of ", limit, " (--device-memory)",
+                      estimate.device_bytes_min < estimate.device_bytes
+                          ? ", even with its tables made in waves"
+                          : "");
+}
+
+// Devices that a build may go to.
+struct Fitting {
+  DeviceMask devices = 0;
+  int64_t limit = 0;  // of the largest
+  std::string names;
+
+  void Add(size_t device, const std::string& name, int64_t bytes) {
+    devices |= DeviceBit(device);
+    limit = std::max(limit, bytes);
+    absl::StrAppend(&names, names.empty() ? "" : " or ", name);
+  }
+};
+
+}  // namespace
 
 Placement EngineAdapter::PlaceHostWork() const {
   Placement placement;
@@ -24,9 +49,9 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
       kind == kernels::EngineKind::kStaticSpai || kind == kernels::EngineKind::kAuto;
   if (first_gpu == devices_.size() || !static_spai) return PlaceHostWork();
 
-  Placement gpu{.devices = 0, .fallback = has_cpu ? DeviceBit(0) : 0, .on_gpu = true, .why = ""};
-  std::string names, lost;
+  std::string lost;
   int64_t limit = 0;
+  Fitting whole, in_waves;
   for (size_t d = first_gpu; d < devices_.size(); ++d) {
     const kernels::DeviceState state = engine_.State(static_cast<int>(d));
     if (state.lost) {
@@ -34,20 +59,34 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
       continue;
     }
     limit = std::max(limit, state.limit_bytes);
-    if (estimate.device_bytes > state.limit_bytes) continue;
-    gpu.devices |= DeviceBit(d);
-    absl::StrAppend(&names, names.empty() ? "" : " or ", names_[d]);
+    if (estimate.device_bytes <= state.limit_bytes) {
+      whole.Add(d, names_[d], state.limit_bytes);
+    } else if (estimate.device_bytes_min <= state.limit_bytes) {
+      in_waves.Add(d, names_[d], state.limit_bytes);
+    }
+  }
+  const bool waves = whole.devices == 0 && in_waves.devices != 0;
+  const Fitting& fitting = waves ? in_waves : whole;
+  Placement gpu{.devices = fitting.devices,
+                .fallback = has_cpu ? DeviceBit(0) : 0,
+                .on_gpu = true,
+                .device_bytes = std::min(estimate.device_bytes, fitting.limit),
+                .why = ""};
+  if (waves) {
+    gpu.why = absl::StrCat(fitting.names, ": all at once may take ", estimate.device_bytes,
+                           " bytes of device memory, over the limit of ", fitting.limit,
+                           " (--device-memory); where the gather tables find no room, they are "
+                           "made in waves, which takes about twice as long");
   }
   const bool too_large = gpu.devices == 0 && limit > 0;
   if (!has_cpu) {
     if (too_large) {
       return MakeError(absl::StatusCode::kResourceExhausted, reason::kBuildTooLarge,
-                       absl::StrCat("the build may take ", estimate.device_bytes,
-                                    " bytes of device memory; the limit is ", limit,
-                                    " (--device-memory); use a lower pattern power, a threshold "
-                                    "(keep_tau) or a sparser pattern, or have cpu among the "
-                                    "server's --devices"))
-          .Meta("actual", estimate.device_bytes)
+                       absl::StrCat(TooLarge(estimate, limit),
+                                    "; use a lower pattern power, a threshold (keep_tau) or a "
+                                    "sparser pattern, or have the server given more "
+                                    "--device-memory, or cpu among its --devices"))
+          .Meta("actual", estimate.device_bytes_min)
           .Meta("limit", limit);
     }
     if (gpu.devices == 0) {
@@ -58,24 +97,22 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
     }
     return gpu;
   }
-  const Placement cpu{.devices = DeviceBit(0), .fallback = 0, .on_gpu = false, .why = ""};
-  const auto on_cpu = [&cpu](const std::string& why) {
-    Placement placement = cpu;
+  const auto on_cpu = [](const std::string& why) {
+    Placement placement;
+    placement.devices = DeviceBit(0);
     placement.why = absl::StrCat("cpu: ", why);
     return placement;
   };
   const std::string predicted = absl::StrFormat("%.3g ms", estimate.predicted_ms);
-  if (estimate.predicted_ms <= kernels::kGpuWorthMs) {
-    return on_cpu(absl::StrFormat("predicted at %s there; a GPU pays from %g ms on", predicted,
-                                  kernels::kGpuWorthMs));
+  const double worth = kernels::kGpuWorthMs * (waves ? kernels::kWavesCost : 1);
+  if (estimate.predicted_ms <= worth) {
+    return on_cpu(
+        absl::StrFormat("predicted at %s there; a GPU pays from %g ms on", predicted, worth));
   }
-  if (too_large) {
-    return on_cpu(absl::StrCat("the build may take ", estimate.device_bytes,
-                               " bytes of device memory, over the limit of ", limit,
-                               " (--device-memory)"));
-  }
+  if (too_large) return on_cpu(TooLarge(estimate, limit));
   if (gpu.devices == 0) return on_cpu(absl::StrCat(lost, " has failed"));
-  gpu.why = absl::StrCat(names, ": predicted at ", predicted, " on the CPU");
+  const std::string why = absl::StrCat("predicted at ", predicted, " on the CPU");
+  gpu.why = waves ? absl::StrCat(gpu.why, "; ", why) : absl::StrCat(fitting.names, ": ", why);
   return gpu;
 }
 

@@ -69,7 +69,9 @@ absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant
   if (placement.ok()) {
     prepared.placement = *std::move(placement);
     prepared.build.choice.set_placement(prepared.placement.why);
-    if (!prepared.placement.on_gpu) prepared.estimate.device_bytes = 0;
+    if (!prepared.placement.on_gpu) {
+      prepared.estimate.device_bytes = prepared.estimate.device_bytes_min = 0;
+    }
   } else {
     prepared.refused = placement.status();
     prepared.build.choice.set_placement(std::string(prepared.refused.message()));
@@ -177,7 +179,7 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
     RETURN_IF_ERROR(Submit(ticket.job,
                            {.predicted_ms = prepared->estimate.predicted_ms,
                             .host_bytes = prepared->estimate.host_bytes,
-                            .device_bytes = prepared->estimate.device_bytes,
+                            .device_bytes = prepared->placement.device_bytes,
                             .devices = prepared->placement.devices,
                             .fallback = prepared->placement.fallback},
                            [this, tenant = request.tenant, matrix = request.matrix, prepared](
@@ -245,7 +247,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
         RETURN_IF_ERROR(parts_.adapter->AdmitBuild(work->prepared->estimate));
         estimate = {.predicted_ms = work->prepared->estimate.predicted_ms,
                     .host_bytes = work->prepared->estimate.host_bytes,
-                    .device_bytes = work->prepared->estimate.device_bytes,
+                    .device_bytes = work->prepared->placement.device_bytes,
                     .devices = work->prepared->placement.devices,
                     .fallback = work->prepared->placement.fallback};
       }

@@ -225,6 +225,7 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
     const kernels::BuildEstimate& f = estimate.figures;
     response->set_host_bytes(f.host_bytes);
     response->set_device_bytes(f.device_bytes);
+    response->set_device_bytes_min(f.device_bytes_min);
     response->set_nnz(f.nnz_m);
     response->set_download_bytes(f.download_bytes);
     response->set_predicted_ms(f.predicted_ms);

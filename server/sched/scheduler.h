@@ -37,7 +37,7 @@ constexpr DeviceMask DeviceBit(size_t device) { return DeviceMask{1} << device; 
 struct JobEstimate {
   double predicted_ms = 0;
   int64_t host_bytes = 0;
-  int64_t device_bytes = 0;
+  int64_t device_bytes = 0;  // within the limit of a device that it may run on
   DeviceMask devices = kAnyDevice;
   DeviceMask fallback = 0;  // once all of `devices` are lost
 };

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <spaid/client.h>
 
+#include <cmath>
 #include <string>
 
 #include "tests/e2e/daemon.h"
@@ -81,6 +82,68 @@ TEST_F(Gpu, BuildsRebuildsAndSolves) {
   EXPECT_LE(RelativeResidual(a, solved->x, b), 1.01e-9);
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.WaitForExit(), 0) << daemon.log();
+}
+
+// A build that does not fit a GPU's memory with all its tables at once.
+TEST_F(Gpu, BuildsInWavesWhereMemoryIsShort) {
+  const CscMatrix a = Irregular(60000, 12);
+  BuildEstimate estimate;
+  BuildResult reference;
+  {
+    Daemon daemon({"--devices=cpu,gpu:0", "--threads=1"});
+    ASSERT_TRUE(daemon.serving()) << daemon.log();
+    Client client({.address = daemon.address()});
+    const auto uploaded = client.Upload(a);
+    ASSERT_TRUE(uploaded.ok()) << uploaded.error().message;
+    const auto estimated = client.Estimate(uploaded->name, PreconditionerSpec{});
+    ASSERT_TRUE(estimated.ok()) << estimated.error().message;
+    estimate = *estimated;
+    EXPECT_EQ(estimate.placement.rfind("gpu:0: predicted", 0), 0u) << estimate.placement;
+  }
+  {
+    Daemon daemon({"--devices=cpu"});
+    ASSERT_TRUE(daemon.serving()) << daemon.log();
+    auto built = Client({.address = daemon.address()}).Build(a, PreconditionerSpec{}, true);
+    ASSERT_TRUE(built.ok()) << built.error().message;
+    reference = *std::move(built);
+  }
+  ASSERT_GT(estimate.device_bytes_min, 0);
+  ASSERT_LT(estimate.device_bytes_min, estimate.device_bytes);
+  const std::string limit = "--device-memory=" + std::to_string(estimate.device_bytes_min);
+  for (const char* const devices : {"--devices=gpu:0", "--devices=cpu,gpu:0"}) {
+    Daemon daemon({devices, limit, "--threads=1"});
+    ASSERT_TRUE(daemon.serving()) << daemon.log();
+    Client client({.address = daemon.address()});
+    CscMatrix values = a;
+    for (const bool rebuild : {false, true}) {
+      const auto built = client.Build(values, PreconditionerSpec{}, true);
+      ASSERT_TRUE(built.ok()) << built.error().message;
+      const PreconditionerInfo& info = built->preconditioner;
+      EXPECT_EQ(info.device, "gpu:0");
+      EXPECT_NE(info.placement.find("made in waves"), std::string::npos) << info.placement;
+      ASSERT_FALSE(info.quality.warnings.empty());
+      EXPECT_NE(info.quality.warnings.back().find("in waves"), std::string::npos)
+          << info.quality.warnings.back();
+      EXPECT_EQ(built->timings.rebuild, rebuild) << "a plan without tables is small enough to keep";
+      ASSERT_EQ(built->m->col_ptr, reference.m->col_ptr);
+      ASSERT_EQ(built->m->row_idx, reference.m->row_idx);
+      const double scale = rebuild ? 0.5 : 1;
+      for (size_t p = 0; p < reference.m->values.size(); ++p) {
+        const double expected = scale * reference.m->values[p];
+        ASSERT_NEAR(built->m->values[p], expected, 1e-10 * std::abs(expected) + 1e-13) << p;
+      }
+      for (double& value : values.values) value *= 2;
+    }
+  }
+  // With less than that it is not tried.
+  Daemon small(
+      {"--devices=gpu:0", "--device-memory=" + std::to_string(estimate.device_bytes_min - 1)});
+  ASSERT_TRUE(small.serving()) << small.log();
+  const auto refused = Client({.address = small.address()}).Build(a, PreconditionerSpec{});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().reason, "BUILD_TOO_LARGE");
+  EXPECT_NE(refused.error().message.find("even with its tables made in waves"), std::string::npos)
+      << refused.error().message;
 }
 
 TEST_F(Gpu, SmallBuildsStayOnTheCpu) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <random>
+#include <set>
 
 namespace spaid::e2e {
 namespace {
@@ -42,6 +44,22 @@ CscMatrix Band(int64_t bytes) {
   for (int64_t j = 0; j < a.n; ++j) {
     const int64_t first = std::clamp<int64_t>(j - kBand / 2, 0, a.n - kBand);
     for (int64_t i = first; i < first + kBand; ++i) Add(a, i, i == j ? 2.0 * kBand : -1.0);
+    Close(a);
+  }
+  return a;
+}
+
+CscMatrix Irregular(int64_t n, int entries) {
+  std::mt19937_64 random(1);  // the same sequence everywhere, as distributions need not be
+  CscMatrix a{.n = n, .col_ptr = {0}};
+  for (int64_t j = 0; j < n; ++j) {
+    std::set<int64_t> rows = {j};
+    for (int e = 1; e < entries; ++e) {
+      rows.insert(static_cast<int64_t>(random() % static_cast<uint64_t>(n)));
+    }
+    for (const int64_t i : rows) {
+      Add(a, i, i == j ? 1.5 * entries : static_cast<double>(random() % 1000) / 1000 - 0.5);
+    }
     Close(a);
   }
   return a;

@@ -16,6 +16,8 @@ CscMatrix Poisson(int nx, int ny);
 CscMatrix ConvectionDiffusion(int nx, int ny, double wind);
 // A band of 27 entries a column, diagonally dominant; as many bytes as asked for.
 CscMatrix Band(int64_t bytes);
+// n columns of up to `entries` entries in random rows, no two alike; diagonally dominant.
+CscMatrix Irregular(int64_t n, int entries);
 int64_t ArrayBytes(const CscMatrix& a);
 
 std::vector<double> Multiply(const CscMatrix& a, std::span<const double> x);

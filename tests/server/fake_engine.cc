@@ -20,21 +20,27 @@ constexpr int64_t kCopyBytes = 100;  // of a preconditioner, on a GPU
 
 class FakePlan : public kernels::Plan {
  public:
-  FakePlan(bool serves_new_values, int device, int64_t device_bytes)
-      : serves_new_values_(serves_new_values), device_(device), device_bytes_(device_bytes) {}
+  FakePlan(bool serves_new_values, int device, int64_t device_bytes, bool in_waves)
+      : serves_new_values_(serves_new_values),
+        device_(device),
+        device_bytes_(device_bytes),
+        in_waves_(in_waves) {}
   int device() const override { return device_; }
   int64_t host_bytes() const override { return 64; }
   int64_t device_bytes() const override { return device_bytes_; }
   bool serves_new_values() const override { return serves_new_values_; }
   kernels::DeviceTimings timings() const override {
-    return device_bytes_ > 0 ? kernels::DeviceTimings{.host_to_device_ms = 2}
-                             : kernels::DeviceTimings{};
+    kernels::DeviceTimings timings;
+    timings.host_to_device_ms = device_bytes_ > 0 ? 2 : 0;
+    timings.tables_in_waves = in_waves_;
+    return timings;
   }
 
  private:
   const bool serves_new_values_;
   const int device_;
   const int64_t device_bytes_;
+  const bool in_waves_;
 };
 
 class FakePreconditioner : public kernels::Preconditioner {
@@ -96,9 +102,15 @@ void FakeEngine::RunOutOfDeviceMemory(int times) {
   std::lock_guard lock(mu_);
   out_of_memory_ = times;
 }
-void FakeEngine::SetDeviceBytes(int64_t bytes) {
+void FakeEngine::PlanInWaves(int times) {
+  std::lock_guard lock(mu_);
+  plans_in_waves_ = times;
+}
+void FakeEngine::SetDeviceBytes(int64_t bytes) { SetDeviceBytes(bytes, bytes); }
+void FakeEngine::SetDeviceBytes(int64_t bytes, int64_t least) {
   std::lock_guard lock(mu_);
   device_bytes_ = bytes;
+  device_bytes_min_ = least;
 }
 void FakeEngine::WaitForProbes(int device, int64_t count) {
   WaitFor(states_.at(static_cast<size_t>(device)).probes, count);
@@ -245,6 +257,7 @@ Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::Preconditione
   estimate.download_bytes = 20 * a.n_cols + 8;
   estimate.predicted_ms = predicted_ms_;
   estimate.device_bytes = device_bytes_;
+  estimate.device_bytes_min = device_bytes_min_;
   estimate.n1_max = estimate.n2_max = 1;
   return estimate;
 }
@@ -256,8 +269,11 @@ Result<std::shared_ptr<const kernels::Plan>> FakeEngine::MakePlan(
   ++plans_;
   if (Status s = TouchLocked(context.device); !s.ok()) return s;
   const bool gpu = devices_[static_cast<size_t>(context.device)].backend == kernels::Backend::kCuda;
-  return std::shared_ptr<const kernels::Plan>(std::make_shared<FakePlan>(
-      !spec.static_spai.pattern.keep_tau.has_value(), context.device, gpu ? device_bytes_ : 0));
+  const bool in_waves = plans_in_waves_ > 0;
+  if (in_waves) --plans_in_waves_;
+  return std::shared_ptr<const kernels::Plan>(
+      std::make_shared<FakePlan>(!spec.static_spai.pattern.keep_tau.has_value(), context.device,
+                                 gpu ? device_bytes_ : 0, in_waves));
 }
 
 Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,

@@ -38,8 +38,12 @@ class FakeEngine : public kernels::Engine {
   void BreakDevice(int device);
   // The next `times` builds fail with RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY.
   void RunOutOfDeviceMemory(int times);
-  // What estimates say, and what plans on a GPU hold of its memory of 1000 bytes.
+  // What estimates say, and what plans on a GPU hold of its memory of 1000 bytes. `least`: that
+  // will do, too.
   void SetDeviceBytes(int64_t bytes);
+  void SetDeviceBytes(int64_t bytes, int64_t least);
+  // The next `times` plans find no room for their tables.
+  void PlanInWaves(int times);
   // Until `device` has been probed `count` times.
   void WaitForProbes(int device, int64_t count);
   int64_t builds_on(int device) const;
@@ -114,7 +118,8 @@ class FakeEngine : public kernels::Engine {
   const std::vector<kernels::DeviceInfo> devices_;
   mutable std::vector<Device> states_;
   mutable int out_of_memory_ = 0;
-  int64_t device_bytes_ = 100;
+  mutable int plans_in_waves_ = 0;
+  int64_t device_bytes_ = 100, device_bytes_min_ = 100;
 
   mutable std::mutex mu_;
   mutable std::condition_variable changed_;

@@ -314,6 +314,7 @@ struct BuildResult {
 
 struct BuildEstimate {
   int64_t host_bytes = 0, device_bytes = 0, nnz = 0, download_bytes = 0;
+  int64_t device_bytes_min = 0;  // with which a GPU is sure to do, with tables made in waves
   double predicted_ms = 0, flops = 0;
   int64_t n1_max = 0, n2_max = 0;
   Engine engine = Engine::kNone;

@@ -113,10 +113,9 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
     };
     spaid::cuda::DevicePattern pattern = make_pattern();
     watch.Mark();
-    const bool by_diagonals =
-        local_solver != static_cast<int32_t>(spaid::kernels::LocalSolver::kQr);
+    const bool by_qr = local_solver == static_cast<int32_t>(spaid::kernels::LocalSolver::kQr);
     auto made = std::make_unique<SpaidCudaPlan>(SpaidCudaPlan{
-        context, spaid::cuda::MakePlan(context, matrix->matrix, std::move(pattern), by_diagonals)});
+        context, spaid::cuda::MakePlan(context, matrix->matrix, std::move(pattern), by_qr)});
     info->ms = watch.Stop();
     info->pattern_ms = watch.Marked();
     const spaid::cuda::StaticSpaiPlan& own = made->plan;

@@ -277,7 +277,7 @@ void WhereThereIsRoom(const Work& work) {
 void BuildGroups(Context& context, StaticSpaiPlan& plan, const Matrix& a,
                  const SpaidCudaBuildOptions& options, bool rescue, const StaticSpaiResult& result,
                  SpaidCudaBuildInfo& info) {
-  if (!plan.grouped) AddGroups(context, a, plan);
+  if (!plan.grouped) AddGroups(context, a, IsQr(options), plan);
   const Buffer<double> scale(context, plan.n), scaled(context, plan.nnz_a);
   ScaleColumnsKernel<<<static_cast<int>((plan.n * kTeam + 255) / 256), 256, 0, context.stream>>>(
       plan.n, a.col_ptr.get(), a.values.get(), scale.get(), scaled.get());

@@ -5,6 +5,7 @@
 #include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/static_spai/cuda/lanes_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
+#include "kernels/static_spai/cuda/qr_cuda.h"
 
 namespace spaid::cuda {
 namespace {
@@ -450,8 +451,9 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
 // Whether the tables have no room beside all else of the plan and of a build. `planning_only`:
 // bytes that are gone when it is built.
 bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
-               const StaticSpaiPlan& plan, int64_t planning_only) {
+               const StaticSpaiPlan& plan, bool by_qr, int64_t planning_only) {
   // Smaller tables cost no more than what is counted too high here, and waves spare nothing.
+  // EstimateStaticSpai counts with it.
   constexpr int64_t kWorthWaves = 4 << 20;
   constexpr int64_t kRounding = 1 << 20;  // blocks, and the scratch of sorts
   if (plan.table_bytes < kWorthWaves) return false;
@@ -464,17 +466,22 @@ bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
       kept - planning_only + 8 * plan.nnz_m + 25 * plan.n + (a.values.size() > 0 ? 8 : 16) * a.nnz;
   const int64_t room =
       context.arena->limit() - context.arena->used() - plan.table_bytes - kRounding;
-  const LargestLocal most{kMaxLargeColumns, kMaxLargeEntries};
-  if (std::max(ordering, building + LargeGramBytes(most, plan.n)) <= room) return false;
-  const LargestLocal large = FindLargest(context, a, representative, plan);
-  const int64_t work_space = large.n2 > 0 ? LargeGramBytes(large, plan.n) : 0;
-  return std::max(ordering, building + work_space) > room;
+  const auto fits = [&](const LargestLocal& large) {
+    int64_t work_space = 0;
+    if (large.n2 > 0) {
+      work_space = by_qr ? LargeQrBytes(large, plan.n) : LargeGramBytes(large, plan.n);
+    }
+    // Two orders of the groups; before that also keys, those sorted, and the scratch of it.
+    const int64_t solving = by_qr ? std::max(24 * n_groups, 8 * n_groups + work_space) : work_space;
+    return std::max(ordering, building + solving) <= room;
+  };
+  return !fits({kMaxLargeColumns, kMaxLargeEntries}) &&
+         !fits(FindLargest(context, a, representative, plan));
 }
 
 }  // namespace
 
-StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern,
-                        bool by_diagonals) {
+StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr) {
   StaticSpaiPlan plan;
   plan.n = a.n;
   plan.nnz_a = a.nnz;
@@ -482,12 +489,12 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern
   plan.nnz_m = pattern.nnz;
   plan.m_ptr = std::move(pattern.col_ptr);
   plan.m_idx = std::move(pattern.row_idx);
-  if (by_diagonals) plan.stencil = MakeStencilPlan(context, a, plan, pattern.of_a);
-  if (plan.stencil.node == 0) AddGroups(context, a, plan);
+  if (!by_qr) plan.stencil = MakeStencilPlan(context, a, plan, pattern.of_a);
+  if (plan.stencil.node == 0) AddGroups(context, a, by_qr, plan);
   return plan;
 }
 
-void AddGroups(Context& context, const Matrix& a, StaticSpaiPlan& plan) {
+void AddGroups(Context& context, const Matrix& a, bool by_qr, StaticSpaiPlan& plan) {
   MakeGroups(context, plan);
 
   const int64_t n = plan.n, n_groups = plan.n_groups;
@@ -533,7 +540,7 @@ void AddGroups(Context& context, const Matrix& a, StaticSpaiPlan& plan) {
     Scan(context, begin, plan.n_structures + 1);
     const int64_t words = Read(context, begin, plan.n_structures);
     plan.table_bytes = 4 * words;
-    plan.in_waves = NeedWaves(context, a, representative.get(), plan,
+    plan.in_waves = NeedWaves(context, a, representative.get(), plan, by_qr,
                               4 * n + 12 * n_groups + 12 * int64_t{plan.n_structures});
     if (!plan.in_waves) {
       plan.tables = MakeTables(context, a, plan, representative.get(), nullptr, plan.n_structures,

@@ -164,11 +164,11 @@ struct StaticSpaiPlan {
 };
 
 // `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too.
-// `by_diagonals`: whether the stencil path may be taken.
-StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern,
-                        bool by_diagonals);
-// Makes the groups, and all that goes with them.
-void AddGroups(Context& context, const Matrix& a, StaticSpaiPlan& plan);
+// `by_qr`: of the builds to come; where it is false, the stencil path may be taken.
+StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr);
+// Makes the groups, and all that goes with them: tables, too, where they have room beside such a
+// build.
+void AddGroups(Context& context, const Matrix& a, bool by_qr, StaticSpaiPlan& plan);
 
 // structures_cuda.cu, with a group of each structure in `representative`.
 // Fills plan.structures but for n1, chunks and table, and words[s] with what the table of each

@@ -98,6 +98,8 @@ std::vector<QrLaunch> QrLaunches(const StaticSpaiPlan& plan, const QrPlan& qr,
 void LaunchQr(const Context& context, cudaStream_t stream, const QrLaunch& launch, uint8_t flags,
               const GramArgs& args);
 
+// Bytes of work space that a block of the next needs, at most.
+int64_t LargeQrBytes(const LargestLocal& largest, int64_t n);
 // Solves args.count problems of kLargeClass, a block each. Takes its work space from the arena.
 void LaunchLargeQr(Context& context, const LargestLocal& largest, const int32_t* a_rows, int64_t n,
                    uint8_t flags, const GramArgs& args);

@@ -375,16 +375,42 @@ void Launch(const Context& context, const Input& in, int64_t columns, int blocks
   CheckLaunch("LargeQrKernel");
 }
 
+// Slots of the hash table of I: at most half of them are taken.
+int64_t Slots(const LargestLocal& largest, int64_t n) {
+  int64_t slots = 64;
+  while (slots < 2 * std::min(largest.entries, n)) slots *= 2;
+  return slots;
+}
+
+// Of a block, but for `slots`, where no problem has more than n1 rows, in chunks of `rows`.
+Work WorkOf(const LargestLocal& largest, int64_t n1, int rows) {
+  const int64_t columns = largest.n2 + kMaxWidth;
+  Work work{};
+  // Whole chunks of the problem with most rows; none has more entries than is dense at all.
+  work.entries = std::min<int64_t>((n1 + rows - 1) / rows * rows * columns,
+                                   checks::kMaxDenseEntries + rows * columns);
+  work.r_size = largest.n2 * columns;
+  work.x_size = kMaxWidth * largest.n2;
+  return work;
+}
+
 }  // namespace
+
+int64_t LargeQrBytes(const LargestLocal& largest, int64_t n) {
+  const int rows = ChunkRowsFor(largest.n2 + kMaxWidth);
+  if (rows == 0) return 0;
+  const int64_t n1 = std::min(largest.entries, n);
+  return 8 * WorkOf(largest, n1, rows).doubles() + 8 * Slots(largest, n);
+}
 
 void LaunchLargeQr(Context& context, const LargestLocal& largest, const int32_t* a_rows, int64_t n,
                    uint8_t flags, const GramArgs& args) {
   const int64_t columns = largest.n2 + kMaxWidth;
   const int rows = ChunkRowsFor(columns);
   if (rows == 0) return;  // the host's
+  const int64_t slots = Slots(largest, n);
   Input in{args, a_rows, {}, nullptr, nullptr, flags};
-  in.work.slots = 64;
-  while (in.work.slots < 2 * std::min(largest.entries, n)) in.work.slots *= 2;
+  in.work.slots = slots;
   const auto blocks_for = [&](int64_t bytes) {
     const int64_t room =
         (context.arena->limit() - context.arena->used() - 4 * Arena::kGrain) / bytes;
@@ -402,11 +428,8 @@ void LaunchLargeQr(Context& context, const LargestLocal& largest, const int32_t*
     n1 = Read(context, most, 0);
   }
   if (n1 == 0) return;
-  // Whole chunks of the problem with most rows; none has more entries than is dense at all.
-  in.work.entries = std::min<int64_t>((n1 + rows - 1) / rows * rows * columns,
-                                      checks::kMaxDenseEntries + rows * columns);
-  in.work.r_size = largest.n2 * columns;
-  in.work.x_size = kMaxWidth * largest.n2;
+  in.work = WorkOf(largest, n1, rows);
+  in.work.slots = slots;
   const int blocks = blocks_for(in.work.doubles() * 8 + in.work.slots * 8);
   const Buffer<double> doubles(context, blocks * in.work.doubles());
   const Buffer<int32_t> table(context, blocks * 2 * in.work.slots);

@@ -23,6 +23,7 @@ void ExpectBound(const Engine& engine, const PreconditionerSpec& estimated,
   EXPECT_GE(estimate->download_bytes, p.matrix().bytes());
   EXPECT_GE(estimate->host_bytes, (*plan)->host_bytes() + p.host_bytes());
   EXPECT_EQ(estimate->device_bytes, 0);
+  EXPECT_EQ(estimate->device_bytes_min, 0);
   EXPECT_GT(estimate->predicted_ms, 0);
   EXPECT_GT(estimate->flops, 0);
 }

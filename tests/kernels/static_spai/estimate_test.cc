@@ -114,6 +114,59 @@ TEST(StaticSpaiEstimate, BoundsThePlanOfAUserPattern) {
   ExpectBounds(*estimate, Counts(**plan), "diagonal", true);
 }
 
+// --- Bytes of a device ---
+
+StaticSpaiCounts Estimated(const CscMatrix& a, const StaticSpaiOptions& options) {
+  auto counts = EstimateStaticSpai(a.pattern(), nullptr, options, {});
+  EXPECT_TRUE(counts.ok()) << counts.status().message();
+  return counts.ok() ? *counts : StaticSpaiCounts{};
+}
+
+TEST(StaticSpaiEstimate, DeviceBytesGrowWithThePattern) {
+  for (const oracle::NamedMatrix& entry : oracle::Zoo(31)) {
+    for (const LocalSolver solver : {LocalSolver::kGram, LocalSolver::kQr}) {
+      int64_t least = 0, most = 0;
+      for (const int power : {1, 2, 3}) {
+        const StaticSpaiCounts counts = Estimated(entry.a, With(solver, power));
+        EXPECT_GT(counts.device_bytes_min, 0) << entry.name;
+        EXPECT_LE(counts.device_bytes_min, counts.device_bytes) << entry.name;
+        EXPECT_GE(counts.device_bytes_min, least) << entry.name << ", power " << power;
+        EXPECT_GE(counts.device_bytes, most) << entry.name << ", power " << power;
+        least = counts.device_bytes_min;
+        most = counts.device_bytes;
+      }
+    }
+  }
+}
+
+TEST(StaticSpaiEstimate, DeviceBytesGrowWithTheMatrix) {
+  int64_t least = 0, most = 0;
+  for (const int64_t n : {10, 100, 1000, 10000, 40000}) {
+    const StaticSpaiCounts counts =
+        Estimated(oracle::RandomIrregular(n, 8, 36), With(LocalSolver::kGram));
+    EXPECT_GT(counts.device_bytes_min, least) << n;
+    EXPECT_GT(counts.device_bytes, most) << n;
+    least = counts.device_bytes_min;
+    most = counts.device_bytes;
+  }
+}
+
+TEST(StaticSpaiEstimate, WavesSpareTheTablesAlone) {
+  // 12 columns of 12 entries each: some 170 words a table, which is most of the plan.
+  const CscMatrix large = oracle::RandomIrregular(40000, 12, 37);
+  const StaticSpaiCounts waved = Estimated(large, With(LocalSolver::kQr));
+  EXPECT_LT(waved.device_bytes_min, waved.device_bytes * 7 / 10);
+  // What a plan and a build hold besides: A, both patterns, M's values, scaled values of A.
+  const int64_t rest = 12 * large.nnz() + 4 * waved.nnz_m + 8 * waved.nnz_m + 8 * large.nnz();
+  EXPECT_GT(waved.device_bytes_min, rest);
+  // Tables of a few MB are made at once. Without the path by diagonals nothing is left to spare.
+  for (const CscMatrix& small :
+       {oracle::Laplacian2d(30, 30), oracle::RandomIrregular(500, 8, 38), oracle::Arrow(40)}) {
+    const StaticSpaiCounts counts = Estimated(small, With(LocalSolver::kQr));
+    EXPECT_EQ(counts.device_bytes_min, counts.device_bytes) << small.n_cols;
+  }
+}
+
 // Too dense to count: the walk bounds take over, at once and still as bounds.
 TEST(StaticSpaiEstimate, StaysCheapOnAnArrow) {
   const CscMatrix a = oracle::Arrow(30000);

@@ -1,6 +1,7 @@
 // Where builds and solves run, and what becomes of them when a device fails.
 #include <gtest/gtest.h>
 
+#include "kernels/engine/cost.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
@@ -200,6 +201,76 @@ TEST(PlacementTest, ABuildThatDoesNotFitTheDevice) {
   EXPECT_NE(estimate->choice.placement().find("1000"), std::string::npos);
 }
 
+TEST(PlacementTest, ABuildThatFitsTheDeviceInWaves) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SetPredictedMs(1000);
+  bench.engine.SetDeviceBytes(3000, 1000);
+  const v1::Preconditioner placed = bench.Built(bench.Put());
+  EXPECT_EQ(placed.device(), "gpu:0");
+  EXPECT_EQ(
+      placed.choice().placement(),
+      "gpu:0: all at once may take 3000 bytes of device memory, over the limit of 1000 "
+      "(--device-memory); where the gather tables find no room, they are made in waves, which "
+      "takes about twice as long; predicted at 1e+03 ms on the CPU");
+  v1::PreconditionerSpec spec;
+  spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
+  const auto estimate = bench.workbench->EstimateBuild("t", *bench.Put(4).value, spec, "spec");
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_EQ(estimate->figures.device_bytes, 3000);
+  EXPECT_EQ(estimate->figures.device_bytes_min, 1000);
+  EXPECT_EQ(estimate->choice.placement(), placed.choice().placement());
+  // A solve that builds goes the same way.
+  EXPECT_EQ(bench.Solved(bench.Put(5), v1::ENGINE_KIND_STATIC_SPAI).device(), "gpu:0");
+  // Waves cost time: the GPU pays later.
+  bench.engine.SetPredictedMs(1.4 * kernels::kGpuWorthMs);
+  EXPECT_EQ(bench.Built(bench.Put(6)).device(), "cpu");
+  bench.engine.SetDeviceBytes(1000, 500);
+  const v1::Preconditioner whole = bench.Built(bench.Put(7));
+  EXPECT_EQ(whole.device(), "gpu:0");
+  EXPECT_EQ(whole.choice().placement().find("waves"), std::string::npos)
+      << whole.choice().placement();
+
+  Bench gpu({FakeGpu(0)});
+  gpu.engine.SetDeviceBytes(3000, 1000);
+  const v1::Preconditioner there = gpu.Built(gpu.Put());
+  EXPECT_EQ(there.device(), "gpu:0");
+  EXPECT_NE(there.choice().placement().find("in waves"), std::string::npos)
+      << there.choice().placement();
+}
+
+TEST(PlacementTest, ABuildThatDoesNotFitTheDeviceInWavesEither) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SetDeviceBytes(3000, 1001);
+  const v1::Preconditioner placed = bench.Built(bench.Put());
+  EXPECT_EQ(placed.device(), "cpu");
+  EXPECT_EQ(placed.choice().placement(),
+            "cpu: the build may take 1001 bytes of device memory, over the limit of 1000 "
+            "(--device-memory), even with its tables made in waves");
+  Bench gpu({FakeGpu(0)});
+  gpu.engine.SetDeviceBytes(3000, 1001);
+  const auto refused = gpu.Build(gpu.Put());
+  EXPECT_EQ(ReasonOf(refused.status()), "BUILD_TOO_LARGE");
+  EXPECT_EQ(MetaOf(refused.status(), "actual"), "1001");
+  EXPECT_EQ(MetaOf(refused.status(), "limit"), "1000");
+  EXPECT_NE(refused.status().message().find("even with its tables made in waves; use a lower"),
+            std::string::npos)
+      << refused.status();
+}
+
+TEST(PlacementTest, WhatIsReservedIsWithinTheLimit) {
+  const FakeEngine engine({FakeCpu(), FakeGpu(0)});
+  const EngineAdapter adapter(engine, {.threads = 1});
+  ResolvedBuild build;
+  build.spec.engine = kernels::EngineKind::kStaticSpai;
+  kernels::BuildEstimate estimate{.device_bytes = 3000, .device_bytes_min = 600};
+  estimate.predicted_ms = 1000;
+  EXPECT_EQ(adapter.Place(build, estimate)->device_bytes, 1000);
+  estimate.device_bytes = 900;
+  EXPECT_EQ(adapter.Place(build, estimate)->device_bytes, 900);
+  estimate.predicted_ms = 0.1;
+  EXPECT_EQ(adapter.Place(build, estimate)->device_bytes, 0) << "the CPU's";
+}
+
 TEST(PlacementTest, EstimatesSayWhereAndHowMuch) {
   Bench bench(CpuAndGpu());
   v1::PreconditionerSpec spec;
@@ -211,6 +282,7 @@ TEST(PlacementTest, EstimatesSayWhereAndHowMuch) {
   bench.engine.SetPredictedMs(1);
   const auto small = bench.workbench->EstimateBuild("t", *a.value, spec, "spec");
   EXPECT_EQ(small->figures.device_bytes, 0);
+  EXPECT_EQ(small->figures.device_bytes_min, 0);
   EXPECT_EQ(small->choice.placement().rfind("cpu", 0), 0u);
 }
 
@@ -269,6 +341,17 @@ TEST(PlacementTest, CopiesOnADeviceAreBoundedByItsMemory) {
   bench.adapter.DropKept(1);
   EXPECT_EQ(kept(4), 0);
   EXPECT_EQ(bench.Built(bench.Put(8), v1::ENGINE_KIND_JACOBI).device_bytes(), 0);
+}
+
+TEST(PlacementTest, WhatIsKeptSendsNoBuildIntoWaves) {
+  Bench bench(CpuAndGpu());
+  bench.engine.PlanInWaves(1);
+  bench.Built(bench.Put(3));
+  EXPECT_EQ(bench.engine.plans(), 1) << "nothing was in its way";
+  bench.engine.PlanInWaves(1);
+  bench.Built(bench.Put(3), v1::ENGINE_KIND_STATIC_SPAI, v1::LOCAL_SOLVER_QR);
+  EXPECT_EQ(bench.engine.plans(), 3) << "once more, in the room of the first plan and its M";
+  EXPECT_EQ(bench.adapter.plan_cache().entries, 1);
 }
 
 TEST(PlacementTest, ALostDeviceFailsItsJobAndTheOthersLiveOn) {

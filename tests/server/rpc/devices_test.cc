@@ -83,6 +83,7 @@ TEST(DevicesOnTheWire, EstimatesSayWhere) {
     v1::EstimateBuildResponse response;
     ASSERT_TRUE(h.preconditioners->EstimateBuild(context.get(), request, &response).ok());
     EXPECT_EQ(response.device_bytes(), bytes);
+    EXPECT_EQ(response.device_bytes_min(), bytes);
     EXPECT_EQ(response.choice().placement().rfind(where, 0), 0u) << response.choice().placement();
   }
 }
