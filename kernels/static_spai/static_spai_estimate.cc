@@ -382,13 +382,14 @@ constexpr double kTableColumns = 128, kLargeColumns = 2048, kLargeEntries = 4194
 constexpr double kStencilFill = 1.0 / 3, kStencilWork = 256 << 20;
 double StencilWork(double nnz_a) { return std::min(kStencilWork, 40 * nnz_a + (1 << 20)); }
 
-// Of one block that solves local problems in global memory: tiles, vectors, a hash table of rows.
+// Of one cluster of blocks that solves local problems in global memory: tiles, vectors, a hash table
+// of rows with sums in fixed point.
 double LargeBytes(double n, double n2, double entries) {
   if (n2 <= kTableColumns && entries <= kDeviceEntries) return 0;
   const double tiles = std::ceil(std::min(n2, kLargeColumns) / 8);
   double slots = 64;
   while (slots < 2 * std::min({entries, n, kLargeEntries})) slots *= 2;
-  return 8 * (32 * tiles * (tiles + 1) + 13 * 8 * tiles + 4 * slots) + 8 * slots;
+  return 8 * (32 * tiles * (tiles + 1) + 17 * 8 * tiles + 8 * slots) + 8 * slots;
 }
 
 // The same by QR: Â with its right-hand sides, R, solutions, a hash table of rows.

@@ -1,4 +1,6 @@
 // Finds I of each structure and lays out its entries (plan_cuda.h: Structure).
+#include <algorithm>
+
 #include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/base/cuda/team_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
@@ -17,27 +19,36 @@ struct Input {
   const int32_t* representative;
 };
 
+constexpr int kMeasureTeam = 8;  // lanes that measure one structure
+
 // Sizes of each structure, and the words of its table, at most. Those too large for shared memory
 // get none.
 __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structures,
                               int64_t* words) {
-  const int64_t s = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (s > n_structures) return;
-  if (s == n_structures) {
-    words[s] = 0;
-    return;
-  }
-  const int32_t g = in.representative[s];
+  const int64_t s = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kMeasureTeam;
+  const bool real = s < n_structures;
+  const int32_t g = real ? in.representative[s] : 0;
   const int32_t begin = in.group_ptr[g], width = in.group_ptr[g + 1] - begin;
   const int32_t k = in.members[begin];
-  int64_t entries = 0;
-  bool fits = in.m.col_ptr[k + 1] - in.m.col_ptr[k] <= kMaxColumns;
-  for (int64_t p = in.m.col_ptr[k]; p < in.m.col_ptr[k + 1]; ++p) {
+  const int64_t first = in.m.col_ptr[k], end = real ? in.m.col_ptr[k + 1] : first;
+  int64_t entries = 0, longest = 0;
+#pragma unroll 4
+  for (int64_t p = first + threadIdx.x % kMeasureTeam; p < end; p += kMeasureTeam) {
     const int32_t j = in.m.row_idx[p];
     const int64_t length = in.a.col_ptr[j + 1] - in.a.col_ptr[j];
     entries += length;
-    fits = fits && length < kMaxLength && entries <= kMaxEntries;
+    longest = max(longest, length);
   }
+  for (int step = kMeasureTeam / 2; step > 0; step /= 2) {
+    entries += __shfl_xor_sync(~0u, entries, step);
+    longest = max(longest, __shfl_xor_sync(~0u, longest, step));
+  }
+  if (s > n_structures || threadIdx.x % kMeasureTeam != 0) return;
+  if (!real) {
+    words[s] = 0;
+    return;
+  }
+  const bool fits = end - first <= kMaxColumns && longest < kMaxLength && entries <= kMaxEntries;
   Structure structure;
   structure.all_entries = entries;
   structure.entries = fits ? static_cast<int32_t>(entries) : 0;
@@ -187,30 +198,132 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
   }
 }
 
+// A table of at most 32 entries, each of them in a lane of one warp.
+__device__ void MakeTinyTable(const Input& in, int32_t s, int64_t table, Structure* structures,
+                              uint32_t* tables) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int32_t g = in.representative[s];
+  const int32_t first = in.group_ptr[g], width = in.group_ptr[g + 1] - first;
+  const int32_t k = in.members[first];
+  const int64_t j_begin = in.m.col_ptr[k];
+  const int n2 = static_cast<int>(in.m.col_ptr[k + 1] - j_begin);
+  // Of local column `lane`: where it begins in A, and its entries here.
+  int64_t base = 0;
+  int length = 0;
+  if (lane < n2) {
+    const int32_t j = in.m.row_idx[j_begin + lane];
+    base = in.a.col_ptr[j];
+    length = static_cast<int>(in.a.col_ptr[j + 1] - base);
+  }
+  int offset = length;
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(~0u, offset, static_cast<unsigned>(step));
+    if (lane >= step) offset += before;
+  }
+  const int entries = __shfl_sync(~0u, offset, 31);
+  offset -= length;
+  // Of entry `lane`. No column is empty: each begins at an entry of its own.
+  const uint32_t begins = __reduce_or_sync(~0u, lane < n2 ? 1u << offset : 0);
+  const uint32_t before = (1u << lane) - 1;
+  const int a = __popc(begins & (before << 1 | 1)) - 1;
+  const int place_in_column = lane - __shfl_sync(~0u, offset, a);
+  const int64_t at = __shfl_sync(~0u, base, a) + place_in_column;
+  const bool own = lane < entries;
+  const uint32_t row = own ? static_cast<uint32_t>(in.a.row_idx[at]) : kNone;
+  const bool repeated = (__match_any_sync(~0u, row) & before) != 0;
+  const uint32_t key = repeated ? kNone : row;
+  const int n1 = __popc(__ballot_sync(~0u, key != kNone));
+  int local_row = 0;
+  for (int e = 0; e < entries; ++e) local_row += __shfl_sync(~0u, key, e) < row ? 1 : 0;
+
+  uint32_t* const to = tables + table;
+  uint32_t* const masks = to + 2;
+  uint32_t* const list = masks + Structure::kMaskWords;
+  if (lane < 2) to[lane] = lane == 0 ? 0 : static_cast<uint32_t>(entries);
+  const auto tiles = static_cast<uint32_t>(TilesFor(n2));
+  const auto column = static_cast<uint32_t>(a), r = static_cast<uint32_t>(local_row);
+  const uint32_t bit = 1u << (column / 8) << (r / 4 % 2 * 16);
+  for (uint32_t word = 0; word < Structure::kMaskWords; ++word) {
+    const uint32_t mask = __reduce_or_sync(~0u, own && r / 8 == word ? bit : 0);
+    if (lane == 0) masks[word] = mask;
+  }
+  if (own) {
+    list[lane] = PackEntry(static_cast<uint32_t>(place_in_column), column,
+                           ChunkPlace(tiles, r, column));
+  }
+  for (int t = 0; t < width; ++t) {
+    const auto target = static_cast<uint32_t>(in.members[first + t]);
+    const uint32_t found = __ballot_sync(~0u, row == target);
+    const int there = __shfl_sync(~0u, local_row, found != 0 ? __ffs(static_cast<int>(found)) - 1 : 0);
+    if (lane == 0) list[entries + t] = found != 0 ? static_cast<uint32_t>(there) : kNoRow;
+  }
+  if (lane == 0) {
+    Structure& structure = structures[s];
+    structure.table = table;
+    structure.n1 = n1;
+    structure.chunks = 1;
+  }
+}
+
+// Structures to make tables of: which[i], or i, for i < count.
+struct Selection {
+  const int32_t* which;
+  int32_t count;
+  const int64_t* begin;  // of each table
+  int32_t share;         // structures that a warp, or a block, looks at, one after the other
+};
+
+// Calls use(s, table) for those of share number `own` whose entries are in (above, most]. Called by
+// whole warps; all of them see the same.
+template <class Use>
+__device__ void ForSizes(const Selection& selection, int64_t own, int32_t above, int32_t most,
+                         const Structure* structures, const Use& use) {
+  const int64_t end = min((own + 1) * selection.share, int64_t{selection.count});
+  for (int64_t first = own * selection.share; first < end; first += 32) {
+    const int64_t i = first + threadIdx.x % 32;
+    const int32_t s =
+        i >= end ? 0 : selection.which != nullptr ? selection.which[i] : static_cast<int32_t>(i);
+    const int32_t entries = i < end ? structures[s].entries : 0;
+    unsigned left = __ballot_sync(~0u, entries > above && entries <= most);
+    for (; left != 0; left &= left - 1) {
+      const int lane = __ffs(static_cast<int>(left)) - 1;
+      use(__shfl_sync(~0u, s, lane), selection.begin[first + lane]);
+    }
+  }
+}
+
+constexpr int kTinyEntries = 32;
+
 __global__ void __launch_bounds__(32 * kWarps)
-    SmallTablesKernel(Input in, const int32_t* which, int32_t count, const int64_t* begin,
-                      Structure* structures, uint32_t* tables) {
+    TinyTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
+  const int64_t own = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  ForSizes(selection, own, 0, kTinyEntries, structures, [&](int32_t s, int64_t table) {
+    MakeTinyTable(in, s, table, structures, tables);
+  });
+}
+
+__global__ void __launch_bounds__(32 * kWarps)
+    SmallTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
   __shared__ Scratch<kSmallEntries> scratch[kWarps];
   const int warp = static_cast<int>(threadIdx.x / 32);
-  const int64_t i = int64_t{blockIdx.x} * kWarps + warp;
-  if (i >= count) return;
-  const int32_t s = which != nullptr ? which[i] : static_cast<int32_t>(i);
-  const int32_t entries = structures[s].entries;
-  if (entries == 0 || entries > kSmallEntries) return;
-  MakeTable<32>(in, s, begin[i], structures, tables, scratch[warp]);
+  const int64_t own = int64_t{blockIdx.x} * kWarps + warp;
+  ForSizes(selection, own, kTinyEntries, kSmallEntries, structures, [&](int32_t s, int64_t table) {
+    MakeTable<32>(in, s, table, structures, tables, scratch[warp]);
+    __syncwarp();
+  });
 }
 
 constexpr int kBlockThreads = 256;
 
 __global__ void __launch_bounds__(kBlockThreads)
-    LargeTablesKernel(Input in, const int32_t* which, const int64_t* begin, Structure* structures,
-                      uint32_t* tables) {
+    LargeTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
   extern __shared__ char memory[];
-  const auto i = static_cast<int32_t>(blockIdx.x);
-  const int32_t s = which != nullptr ? which[i] : i;
-  if (structures[s].entries <= kSmallEntries) return;
-  MakeTable<kBlockThreads>(in, s, begin[i], structures, tables,
-                           *reinterpret_cast<Scratch<kMaxEntries>*>(memory));
+  ForSizes(selection, blockIdx.x, kSmallEntries, kMaxEntries, structures,
+           [&](int32_t s, int64_t table) {
+             MakeTable<kBlockThreads>(in, s, table, structures, tables,
+                                      *reinterpret_cast<Scratch<kMaxEntries>*>(memory));
+             __syncthreads();
+           });
 }
 
 Input InputOf(const Matrix& a, const StaticSpaiPlan& plan, const int32_t* representative) {
@@ -222,7 +335,8 @@ Input InputOf(const Matrix& a, const StaticSpaiPlan& plan, const int32_t* repres
 void MeasureStructures(Context& context, const Matrix& a, const int32_t* representative,
                        StaticSpaiPlan& plan, int64_t* words) {
   const int32_t count = plan.n_structures;
-  MeasureKernel<<<(count + 256) / 256, 256, 0, context.stream>>>(
+  const int64_t threads = (int64_t{count} + 1) * kMeasureTeam;
+  MeasureKernel<<<static_cast<int>((threads + 255) / 256), 256, 0, context.stream>>>(
       InputOf(a, plan, representative), count, plan.structures.get(), words);
   CheckLaunch("MeasureKernel");
 }
@@ -243,15 +357,30 @@ Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiP
                             const int64_t* begin, int64_t words, Structure* structures) {
   const Input in = InputOf(a, plan, representative);
   Buffer<uint32_t> tables(context, words);
-  SmallTablesKernel<<<(count + kWarps - 1) / kWarps, 32 * kWarps, 0, context.stream>>>(
-      in, which, count, begin, structures, tables.get());
+  // Shares small enough that there are some for each place on the device, and large enough that
+  // most have something to do: sizes are mixed.
+  const auto shares = [&](int64_t per_multiprocessor, Selection& selection) {
+    constexpr int64_t kMost = 32;
+    const int64_t places = 4 * per_multiprocessor * context.multiprocessors;
+    selection.share = static_cast<int32_t>(std::clamp<int64_t>(count / places, 1, kMost));
+    return (count + selection.share - 1) / selection.share;
+  };
+  Selection selection{which, count, begin, 1};
+  int warps = shares(64, selection);
+  TinyTablesKernel<<<(warps + kWarps - 1) / kWarps, 32 * kWarps, 0, context.stream>>>(
+      in, selection, structures, tables.get());
+  CheckLaunch("TinyTablesKernel");
+  warps = shares(32, selection);
+  SmallTablesKernel<<<(warps + kWarps - 1) / kWarps, 32 * kWarps, 0, context.stream>>>(
+      in, selection, structures, tables.get());
   CheckLaunch("SmallTablesKernel");
   constexpr int kShared = static_cast<int>(sizeof(Scratch<kMaxEntries>));
   Check(
       cudaFuncSetAttribute(LargeTablesKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
       "cudaFuncSetAttribute");
-  LargeTablesKernel<<<count, kBlockThreads, kShared, context.stream>>>(in, which, begin, structures,
-                                                                       tables.get());
+  const int blocks = shares(2, selection);
+  LargeTablesKernel<<<blocks, kBlockThreads, kShared, context.stream>>>(in, selection, structures,
+                                                                        tables.get());
   CheckLaunch("LargeTablesKernel");
   return tables;
 }

@@ -35,6 +35,12 @@ class TileFactor {
     for (int a = static_cast<int>(threadIdx.x); a < 8 * tiles; a += 32 * kWarps) {
       diagonal_[a] = Tile(a / 8, a / 8)[a % 8 * 9];
     }
+    return Eliminate();
+  }
+
+  // The same where `diagonal` is there already.
+  __device__ bool Eliminate() const {
+    const int tiles = (n2_ + 7) / 8;
     if (threadIdx.x == 0) shared_.fine = 1;
     __syncthreads();
     double lowest = 1, determinant = 1;  // of warp 0
