@@ -382,8 +382,8 @@ constexpr double kTableColumns = 128, kLargeColumns = 2048, kLargeEntries = 4194
 constexpr double kStencilFill = 1.0 / 3, kStencilWork = 256 << 20;
 double StencilWork(double nnz_a) { return std::min(kStencilWork, 40 * nnz_a + (1 << 20)); }
 
-// Of one cluster of blocks that solves local problems in global memory: tiles, vectors, a hash table
-// of rows with sums in fixed point.
+// Of one cluster of blocks that solves local problems in global memory: tiles, vectors, a hash
+// table of rows with sums in fixed point.
 double LargeBytes(double n, double n2, double entries) {
   if (n2 <= kTableColumns && entries <= kDeviceEntries) return 0;
   const double tiles = std::ceil(std::min(n2, kLargeColumns) / 8);

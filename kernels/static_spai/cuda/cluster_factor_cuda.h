@@ -49,10 +49,9 @@ class ClusterFactor {
       LoadBlock(first);
       if (thread_ < 8 * side) shared_.diagonal[thread_] = diagonal_[8 * first + thread_];
       __syncthreads();
-      const bool fine =
-          TileFactor<kWarps>(shared_.tiles, shared_.diagonal, min(n2_ - 8 * first, kRows), limit,
-                             shared_.facts)
-              .Eliminate();
+      const bool fine = TileFactor<kWarps>(shared_.tiles, shared_.diagonal,
+                                           min(n2_ - 8 * first, kRows), limit, shared_.facts)
+                            .Eliminate();
       pivot_ = fmin(pivot_, shared_.facts.pivot);
       determinant_ *= shared_.facts.determinant;
       if (!fine) return false;
@@ -271,8 +270,8 @@ class ClusterFactor {
     }
   }
 
-  // From shared_.tiles, where diagonal tiles hold inverses, to shared_.inverse: a column of tiles by
-  // a warp of this block.
+  // From shared_.tiles, where diagonal tiles hold inverses, to shared_.inverse: a column of tiles
+  // by a warp of this block.
   __device__ void Invert(int side) const {
     const int c = thread_ / 32;
     if (c >= side) return;
@@ -305,7 +304,8 @@ class ClusterFactor {
   __device__ void LoadColumn(int first, int j, Row& column) const {
 #pragma unroll
     for (int d = 0; d < kSide; ++d) {
-      if (first + d < count_) column.l[d] = *reinterpret_cast<const double2*>(Tile(first + d, j) + sums_);
+      if (first + d < count_)
+        column.l[d] = *reinterpret_cast<const double2*>(Tile(first + d, j) + sums_);
     }
   }
 

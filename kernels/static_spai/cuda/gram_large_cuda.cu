@@ -1,6 +1,6 @@
 // One cluster of blocks a group, for local problems that no shared memory holds:
-// |J| <= kMaxLargeColumns, all of it in global memory that the second-level cache keeps. Products of
-// columns by merging their rows; residuals over a hash table of I. What decides (pivots, norms)
+// |J| <= kMaxLargeColumns, all of it in global memory that the second-level cache keeps. Products
+// of columns by merging their rows; residuals over a hash table of I. What decides (pivots, norms)
 // every block makes for itself, from the same numbers in the same order: all go the same way.
 #include <algorithm>
 
@@ -363,7 +363,7 @@ class LargeGroup {
   // step[t] = Âᵀ(e − Âx), a column by a warp, long ones by a block; the residuals are those of the
   // last Residuals.
   __device__ void Gradient() {
-    const auto sum_up = [&](int64_t begin, int64_t end, int64_t by, double (&sums)[kMaxWidth]) {
+    const auto sum_up = [&](int64_t begin, int64_t end, int64_t by, double(&sums)[kMaxWidth]) {
 #pragma unroll
       for (int t = 0; t < kMaxWidth; ++t) sums[t] = 0;
       for (int64_t p = begin; p < end; p += by) {
@@ -477,7 +477,7 @@ class LargeGroup {
   const int own_thread_, lane_;  // of the block
   const int thread_, threads_;   // of the cluster
   ClusterFactor factor_;
-  double unit_[kMaxWidth];    // of the last Residuals' fixed sums
+  double unit_[kMaxWidth];   // of the last Residuals' fixed sums
   bool reached_[kMaxWidth];  // whether k is in I
 };
 
@@ -501,8 +501,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int32_t g = args.groups[i], k = args.members[args.group_ptr[g]];
     LargeMemory memory;
     memory.padded = (args.m_ptr[k + 1] - args.m_ptr[k] + 7) / 8 * 8;
-    memory.mask = static_cast<uint32_t>(
-        Slots(args.structures[args.structure_of[g]].all_entries, n) - 1);
+    memory.mask =
+        static_cast<uint32_t>(Slots(args.structures[args.structure_of[g]].all_entries, n) - 1);
     memory.tiles = memory_of_all + cluster * doubles;
     memory.diagonal = memory.tiles + tile_doubles;
     memory.x = memory.diagonal + memory.padded;
@@ -526,14 +526,14 @@ int64_t LargeGramBytes(const LargestLocal& largest, int64_t n) {
 LargeGram::LargeGram(Context& context, const LargestLocal& largest, int64_t n, int32_t count)
     : n_(n), tile_doubles_(TileDoubles(largest.n2)), slots_(Slots(largest.entries, n)) {
   const int64_t doubles = DoublesOf(largest, n), bytes = LargeGramBytes(largest, n);
-  // Few problems get as many blocks each as there are. How many does not depend on memory: the order
-  // of sums does on them.
+  // Few problems get as many blocks each as there are. How many does not depend on memory: the
+  // order of sums does on them.
   blocks_ = MostClusterBlocks(LargeGramKernel);
   while (blocks_ > 1 && int64_t{count} * blocks_ > context.multiprocessors) blocks_ /= 2;
   // One cluster at least.
   const int64_t room = (context.arena->limit() - context.arena->used() - 2 * Arena::kGrain) / bytes;
-  clusters_ = static_cast<int>(std::clamp<int64_t>(
-      room, 1, std::min<int64_t>(count, context.multiprocessors / blocks_)));
+  clusters_ = static_cast<int>(
+      std::clamp<int64_t>(room, 1, std::min<int64_t>(count, context.multiprocessors / blocks_)));
   memory_ = Buffer<double>(context, clusters_ * doubles);
   table_ = Buffer<int32_t>(context, clusters_ * 2 * slots_);
 }

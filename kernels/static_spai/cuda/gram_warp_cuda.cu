@@ -393,7 +393,8 @@ template <int kTiles, int kWidth>
 constexpr int kBlocks = kTiles == 1 ? (kWidth == 1 ? 6 : 4) : (kWidth == 1 ? 4 : 2);
 
 template <int kTiles, int kWidth>
-__global__ void __launch_bounds__(32 * kWarps, kBlocks<kTiles, kWidth>) WarpGramKernel(GramArgs args) {
+__global__ void __launch_bounds__(32 * kWarps, kBlocks<kTiles, kWidth>)
+    WarpGramKernel(GramArgs args) {
   extern __shared__ char memory[];
   auto& own = reinterpret_cast<WarpMemory<kTiles>*>(memory)[threadIdx.x / 32];
   for (;;) {

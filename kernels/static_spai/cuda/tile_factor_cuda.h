@@ -123,6 +123,7 @@ class TileFactor {
   // tiles.
   __device__ bool WellConditioned(double* z) const {
     if (shared_.determinant / 3 >= checks::kGoodEigenvalue) return true;
+    __syncthreads();  // all have read what Factor said
     if (warp_ == 0) {
       const int size = (n2_ + 7) / 8 * 8;
       for (int a = lane_; a < size; a += 32) z[a] = a < n2_ ? StartSign(a) : 0.0;
