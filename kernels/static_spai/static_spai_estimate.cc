@@ -391,13 +391,14 @@ bool AllHaveTables(double n2, double entries) {
   return n2 <= kTableColumns && entries <= kDeviceEntries && entries < kLongColumn;
 }
 
-// Of one block that solves local problems in global memory: tiles, vectors, a hash table of rows.
+// Of one cluster of blocks that solves local problems in global memory: tiles, vectors, a hash
+// table of rows with sums in fixed point.
 double LargeBytes(double n, double n2, double entries) {
   if (AllHaveTables(n2, entries)) return 0;
   const double tiles = std::ceil(std::min(n2, kLargeColumns) / 8);
   double slots = 64;
   while (slots < 2 * std::min({entries, n, kLargeEntries})) slots *= 2;
-  return 8 * (32 * tiles * (tiles + 1) + 13 * 8 * tiles + 4 * slots) + 8 * slots;
+  return 8 * (32 * tiles * (tiles + 1) + 17 * 8 * tiles + 8 * slots) + 8 * slots;
 }
 
 // The same by QR: Â with its right-hand sides, R, solutions, a hash table of rows.

@@ -135,9 +135,12 @@ void BuildGram(Context& context, const StaticSpaiPlan& plan, const Matrix& a, Gr
   LargeGram large =
       large_count > 0 ? LargeGram(context, plan.large, plan.n, large_count) : LargeGram();
   Branches branches(context);
+  int branch = 0;
   for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first: they take longest
-    const cudaStream_t stream = tables ? context.stream : branches.Fork(c);
     const int32_t first = plan.class_begin[c], last = plan.class_begin[c + 1];
+    // Empty classes take no turn, so that the most problems, which come last, seldom wait for the
+    // largest.
+    const cudaStream_t stream = tables || first == last ? context.stream : branches.Fork(branch++);
     const auto launch = [&](int32_t begin, int32_t count) {
       args.groups = plan.order.get() + begin;
       args.count = count;

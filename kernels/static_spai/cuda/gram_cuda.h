@@ -38,9 +38,9 @@ void LaunchWarpGram(const Context& context, cudaStream_t stream, int tiles, bool
                     const GramArgs& args);
 void LaunchBlockGram(const Context& context, cudaStream_t stream, int tiles, const GramArgs& args);
 
-// Bytes of work space that a block of the next needs.
+// Bytes of work space that a cluster of blocks of the next needs.
 int64_t LargeGramBytes(const LargestLocal& largest, int64_t n);
-// Of problems in global memory, as many blocks as there is room for.
+// Of problems in global memory, as many clusters of blocks as there is room for.
 struct LargeGram {
   LargeGram() = default;
   // Takes the work space from the arena; n columns in A.
@@ -49,8 +49,8 @@ struct LargeGram {
   void Launch(cudaStream_t stream, const int32_t* a_rows, const GramArgs& args) const;
 
  private:
-  int64_t tile_doubles_ = 0, padded_ = 0, slots_ = 0;
-  int blocks_ = 0;
+  int64_t n_ = 0, tile_doubles_ = 0, slots_ = 0;
+  int clusters_ = 0, blocks_ = 0;  // blocks of each
   Buffer<double> memory_;
   Buffer<int32_t> table_;
 };

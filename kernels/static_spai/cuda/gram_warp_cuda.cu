@@ -76,7 +76,8 @@ class WarpGroup {
     __syncwarp();
   }
 
-  using Pipe = ChunkPipe<32, 6>;
+  // What a chunk of few columns holds of an irregular matrix; registers are short there.
+  using Pipe = ChunkPipe<32, kTiles == 1 ? 2 : kTiles == 2 ? 4 : 6>;
 
   __device__ Pipe OpenPipe() const { return Pipe(group_, lane_, memory_.from); }
 
@@ -387,8 +388,13 @@ class WarpGroup {
   double pivot_ = 1, determinant_ = 1;
 };
 
+// Blocks of a multiprocessor that registers are spared for: small problems wait for memory.
 template <int kTiles, int kWidth>
-__global__ void __launch_bounds__(32 * kWarps, kWidth == 1 ? 4 : 2) WarpGramKernel(GramArgs args) {
+constexpr int kBlocks = kTiles == 1 ? (kWidth == 1 ? 6 : 4) : (kWidth == 1 ? 4 : 2);
+
+template <int kTiles, int kWidth>
+__global__ void __launch_bounds__(32 * kWarps, kBlocks<kTiles, kWidth>)
+    WarpGramKernel(GramArgs args) {
   extern __shared__ char memory[];
   auto& own = reinterpret_cast<WarpMemory<kTiles>*>(memory)[threadIdx.x / 32];
   for (;;) {

@@ -37,6 +37,7 @@ __global__ void HashColumnsKernel(PatternRef a, bool shifted, uint64_t* hashes) 
   if (j < a.n) {
     const int64_t begin = a.col_ptr[j], end = a.col_ptr[j + 1];
     const int32_t origin = shifted ? static_cast<int32_t>(j) : 0;
+#pragma unroll 4
     for (int64_t p = begin + threadIdx.x % kTeam; p < end; p += kTeam) {
       sum += HashAt(static_cast<uint64_t>(p - begin), static_cast<uint64_t>(a.row_idx[p] - origin));
     }
@@ -106,8 +107,10 @@ __global__ void ConfirmColumnsKernel(PatternRef a, const int32_t* first, const i
     const int64_t begin_other = a.col_ptr[other];
     same = count == a.col_ptr[other + 1] - begin_other;
     const int32_t shift = static_cast<int32_t>(j) - other;
-    for (int64_t i = threadIdx.x % kTeam; same && i < count; i += kTeam) {
-      same = a.row_idx[begin + i] - a.row_idx[begin_other + i] == shift;
+    const int64_t compared = same ? count : 0;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x % kTeam; i < compared; i += kTeam) {
+      same &= a.row_idx[begin + i] - a.row_idx[begin_other + i] == shift;
     }
   }
   same = TeamAll(same);
@@ -118,25 +121,43 @@ __global__ void ConfirmColumnsKernel(PatternRef a, const int32_t* first, const i
 
 // leader[k]: the lowest column with J_k, looked for inside J_k.
 __global__ void FindLeadersKernel(PatternRef m, const uint64_t* hashes, int32_t* leader) {
-  const int64_t k = Thread();
+  constexpr int kAhead = 4;  // that a lane looks at together
+  const int64_t k = Thread() / kTeam;
   if (k >= m.n) return;
+  const int lane = static_cast<int>(threadIdx.x % kTeam);
+  const unsigned shift = threadIdx.x % 32 / kTeam * kTeam, team = 0xffu << shift;
   const int64_t begin = m.col_ptr[k], count = m.col_ptr[k + 1] - begin;
+  const uint64_t hash = hashes[k];
   int32_t found = static_cast<int32_t>(k);
-  for (int64_t i = 0; i < count; ++i) {
-    const int32_t l = m.row_idx[begin + i];
-    if (l >= k) break;
-    if (hashes[l] != hashes[k]) continue;
-    const int64_t begin_l = m.col_ptr[l];
-    bool same = m.col_ptr[l + 1] - begin_l == count;
-    for (int64_t q = 0; same && q < count; ++q) {
-      same = m.row_idx[begin_l + q] == m.row_idx[begin + q];
+  for (int64_t first = 0; first < count && found == k; first += kAhead * kTeam) {
+    int32_t l[kAhead];
+    bool alike[kAhead], beyond = false;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t at = first + i * kTeam + lane;
+      l[i] = at < count ? m.row_idx[begin + at] : static_cast<int32_t>(k);
     }
-    if (same) {
-      found = l;
-      break;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      beyond = beyond || l[i] >= k;
+      alike[i] = l[i] < k && hashes[l[i]] == hash;
     }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      unsigned left = __ballot_sync(team, alike[i]) >> shift & 0xff;
+      for (; left != 0 && found == k; left &= left - 1) {
+        const int32_t other = __shfl_sync(team, l[i], __ffs(static_cast<int>(left)) - 1, kTeam);
+        const int64_t begin_other = m.col_ptr[other];
+        bool same = m.col_ptr[other + 1] - begin_other == count;
+        for (int64_t q = lane; same && q < count; q += kTeam) {
+          same = m.row_idx[begin_other + q] == m.row_idx[begin + q];
+        }
+        if (__all_sync(team, same)) found = other;
+      }
+    }
+    if (__any_sync(team, beyond)) break;
   }
-  leader[k] = found;
+  if (lane == 0) leader[k] = found;
 }
 
 // rank[k]: how many columns before k share its J; head[k]: whether a group of kMaxWidth begins
@@ -198,6 +219,7 @@ __global__ void HashGroupsKernel(GroupRef groups, int32_t n_groups, uint64_t* ha
     const int32_t origin = groups.members[begin];
     const int64_t first = groups.m.col_ptr[origin];
     const int64_t count = groups.m.col_ptr[origin + 1] - first;
+#pragma unroll 4
     for (int64_t q = threadIdx.x % kTeam; q < count; q += kTeam) {
       const int32_t j = groups.m.row_idx[first + q];
       const auto shift = static_cast<uint64_t>(static_cast<uint32_t>(j - origin));
@@ -231,9 +253,11 @@ __global__ void ConfirmGroupsKernel(GroupRef groups, int32_t n_groups, const int
     for (int32_t t = 0; same && t < width; ++t) {
       same = groups.members[begin + t] - groups.members[begin_o + t] == shift;
     }
-    for (int64_t q = threadIdx.x % kTeam; same && q < count; q += kTeam) {
+    const int64_t compared = same ? count : 0;
+#pragma unroll 4
+    for (int64_t q = threadIdx.x % kTeam; q < compared; q += kTeam) {
       const int32_t j = groups.m.row_idx[at + q], j_o = groups.m.row_idx[at_o + q];
-      same = j - j_o == shift && groups.class_of[j] == groups.class_of[j_o];
+      same &= j - j_o == shift && groups.class_of[j] == groups.class_of[j_o];
     }
   }
   same = TeamAll(same);
@@ -368,7 +392,8 @@ void MakeGroups(Context& context, StaticSpaiPlan& plan) {
   HashColumnsKernel<<<Blocks(n * kTeam), kThreads, 0, context.stream>>>(m, false, hashes.get());
   CheckLaunch("HashColumnsKernel");
   const Buffer<int32_t> leader(context, n), rank(context, n), head(context, n + 1);
-  FindLeadersKernel<<<Blocks(n), kThreads, 0, context.stream>>>(m, hashes.get(), leader.get());
+  FindLeadersKernel<<<Blocks(n * kTeam), kThreads, 0, context.stream>>>(m, hashes.get(),
+                                                                        leader.get());
   CheckLaunch("FindLeadersKernel");
   RankKernel<<<Blocks(n + 1), kThreads, 0, context.stream>>>(m, leader.get(), rank.get(),
                                                              head.get());

@@ -69,7 +69,11 @@ __global__ void __launch_bounds__(kSampleThreads)
       }
       const int64_t nodes = a.n / size;
       for (int i = warp; i < kSample && i < nodes; i += kSampleThreads / 32) {
-        if (!NodeAgrees(a, SampleNode(i, nodes) * size, size, lane, 32)) broken[size] = 1;
+        const bool agrees = NodeAgrees(a, SampleNode(i, nodes) * size, size, lane, 32);
+        if (__any_sync(~0u, !agrees)) {
+          broken[size] = 1;
+          break;
+        }
       }
     }
     __syncthreads();
@@ -83,6 +87,8 @@ __global__ void __launch_bounds__(kSampleThreads)
     for (int64_t p = a.col_ptr[own * node] + lane * node; p < end; p += 32 * node) {
       const auto offset = static_cast<int32_t>(a.row_idx[p] / node - own);
       uint32_t at = static_cast<uint32_t>(offset) * 0x9e3779b9u >> 16;
+      // Too many offsets: nothing more is wanted, and a full table is slow to search.
+      if (*const_cast<volatile int32_t*>(&count) > kMaxDiagonals) break;
       for (int probe = 0; probe < kSlots; ++probe, ++at) {
         int32_t* const slot = &table[at % kSlots];
         int32_t key = *const_cast<volatile int32_t*>(slot);

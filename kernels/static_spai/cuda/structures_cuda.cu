@@ -1,4 +1,6 @@
 // Finds I of each structure and lays out its entries (plan_cuda.h: Structure).
+#include <algorithm>
+
 #include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/base/cuda/team_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
@@ -17,27 +19,36 @@ struct Input {
   const int32_t* representative;
 };
 
+constexpr int kMeasureTeam = 8;  // lanes that measure one structure
+
 // Sizes of each structure, and the words of its table, at most. Those too large for shared memory
 // get none.
 __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structures,
                               int64_t* words) {
-  const int64_t s = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (s > n_structures) return;
-  if (s == n_structures) {
-    words[s] = 0;
-    return;
-  }
-  const int32_t g = in.representative[s];
+  const int64_t s = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kMeasureTeam;
+  const bool real = s < n_structures;
+  const int32_t g = real ? in.representative[s] : 0;
   const int32_t begin = in.group_ptr[g], width = in.group_ptr[g + 1] - begin;
   const int32_t k = in.members[begin];
-  int64_t entries = 0;
-  bool fits = in.m.col_ptr[k + 1] - in.m.col_ptr[k] <= kMaxColumns;
-  for (int64_t p = in.m.col_ptr[k]; p < in.m.col_ptr[k + 1]; ++p) {
+  const int64_t first = in.m.col_ptr[k], end = real ? in.m.col_ptr[k + 1] : first;
+  int64_t entries = 0, longest = 0;
+#pragma unroll 4
+  for (int64_t p = first + threadIdx.x % kMeasureTeam; p < end; p += kMeasureTeam) {
     const int32_t j = in.m.row_idx[p];
     const int64_t length = in.a.col_ptr[j + 1] - in.a.col_ptr[j];
     entries += length;
-    fits = fits && length < kMaxLength && entries <= kMaxEntries;
+    longest = max(longest, length);
   }
+  for (int step = kMeasureTeam / 2; step > 0; step /= 2) {
+    entries += __shfl_xor_sync(~0u, entries, step);
+    longest = max(longest, __shfl_xor_sync(~0u, longest, step));
+  }
+  if (s > n_structures || threadIdx.x % kMeasureTeam != 0) return;
+  if (!real) {
+    words[s] = 0;
+    return;
+  }
+  const bool fits = end - first <= kMaxColumns && longest < kMaxLength && entries <= kMaxEntries;
   Structure structure;
   structure.all_entries = entries;
   structure.entries = fits ? static_cast<int32_t>(entries) : 0;
@@ -78,6 +89,7 @@ struct Scratch {
   int64_t base[kMaxColumns];         // where column J[a] begins in A
   uint32_t offset[kMaxColumns + 1];  // of the first entry of local column a
   uint32_t next[kCapacity / kChunkRows + 2];
+  int n1;
 };
 
 template <int kThreads, int kCapacity>
@@ -125,19 +137,22 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
   }
   Own::Sync();
   Sort<kThreads>(scratch.keys, size);
-  // Repeated rows go to the end.
-  uint64_t repeated = 0;  // bit i: element thread + i kThreads
-  static_assert(kCapacity <= 64 * kThreads);
-  for (int e = thread, i = 0; e < size; e += kThreads, ++i) {
-    if (e > 0 && scratch.keys[e] == scratch.keys[e - 1]) repeated |= uint64_t{1} << i;
+  // Each row once: the first warp moves them together.
+  if (thread < 32) {
+    int kept = 0;
+    for (int first = 0; first < entries; first += 32) {
+      const int e = first + thread;
+      const uint32_t key = e < entries ? scratch.keys[e] : kNone;
+      const bool is_new = e < entries && (e == 0 || key != scratch.keys[e - 1]);
+      const unsigned vote = __ballot_sync(~0u, is_new);
+      if (is_new) scratch.keys[kept + __popc(vote & ((1u << thread) - 1))] = key;
+      kept += __popc(vote);
+      __syncwarp();
+    }
+    if (thread == 0) scratch.n1 = kept;
   }
   Own::Sync();
-  for (int e = thread, i = 0; e < size; e += kThreads, ++i) {
-    if ((repeated >> i & 1) != 0) scratch.keys[e] = kNone;
-  }
-  Own::Sync();
-  Sort<kThreads>(scratch.keys, size);
-  const int n1 = LowerBound(scratch.keys, size, kNone);
+  const int n1 = scratch.n1;
   const int chunks = (n1 + kChunkRows - 1) / kChunkRows;
 
   for (int c = thread; c <= chunks; c += kThreads) scratch.next[c] = 0;
@@ -187,30 +202,194 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
   }
 }
 
+// What the lanes of a warp hold of a list, element e in word e / 32 of lane e % 32.
+template <class T>
+__device__ T Element(const T (&list)[2], int e) {
+  const T low = __shfl_sync(~0u, list[0], e % 32), high = __shfl_sync(~0u, list[1], e % 32);
+  return e < 32 ? low : high;
+}
+
+constexpr int kTinyEntries = 64;
+
+// A table of at most kTinyEntries entries, by one warp that has each of them in a register: entry,
+// or local column, lane + 32 h.
+__device__ void MakeTinyTable(const Input& in, int32_t s, int64_t table, Structure* structures,
+                              uint32_t* tables) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const uint32_t before = (1u << lane) - 1;  // lanes
+  const int32_t g = in.representative[s];
+  const int32_t first = in.group_ptr[g], width = in.group_ptr[g + 1] - first;
+  const int32_t k = in.members[first];
+  const int64_t j_begin = in.m.col_ptr[k];
+  const int n2 = static_cast<int>(in.m.col_ptr[k + 1] - j_begin);
+  // Of columns: where they begin in A, and in the list of entries. None is empty: each begins at an
+  // entry of its own.
+  int64_t base[2];
+  int offset[2], entries = 0;
+  uint32_t begins[2] = {0, 0};
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int a = lane + 32 * h;
+    base[h] = 0;
+    int length = 0;
+    if (a < n2) {
+      const int32_t j = in.m.row_idx[j_begin + a];
+      base[h] = in.a.col_ptr[j];
+      length = static_cast<int>(in.a.col_ptr[j + 1] - base[h]);
+    }
+    offset[h] = length;
+    for (unsigned step = 1; step < 32; step *= 2) {
+      const int sum = __shfl_up_sync(~0u, offset[h], step);
+      if (lane >= static_cast<int>(step)) offset[h] += sum;
+    }
+    const int all = __shfl_sync(~0u, offset[h], 31);
+    offset[h] += entries - length;
+    entries += all;
+#pragma unroll
+    for (int word = 0; word < 2; ++word) {
+      begins[word] |=
+          __reduce_or_sync(~0u, a < n2 && offset[h] / 32 == word ? 1u << offset[h] % 32 : 0);
+    }
+  }
+  // Of entries: column, place in it, row.
+  int a[2], place[2];
+  uint32_t row[2], key[2];  // key: kNone where the row is repeated
+  bool own[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    a[h] = (h == 0 ? 0 : __popc(begins[0])) + __popc(begins[h] & (before << 1 | 1)) - 1;
+    place[h] = lane + 32 * h - Element(offset, a[h]);
+    const int64_t at = Element(base, a[h]) + place[h];
+    own[h] = lane + 32 * h < entries;
+    row[h] = own[h] ? static_cast<uint32_t>(in.a.row_idx[at]) : kNone;
+    key[h] = (__match_any_sync(~0u, row[h]) & before) != 0 ? kNone : row[h];
+  }
+  const int in_second = entries - 32;
+  if (in_second > 0) {
+    for (int e = 0; e < 32; ++e) {
+      if (__shfl_sync(~0u, row[0], e) == row[1]) key[1] = kNone;
+    }
+  }
+  const int n1 =
+      __popc(__ballot_sync(~0u, key[0] != kNone)) + __popc(__ballot_sync(~0u, key[1] != kNone));
+  int local[2] = {0, 0};  // row
+  for (int e = 0; e < min(entries, 32); ++e) {
+    const uint32_t other = __shfl_sync(~0u, key[0], e);
+    local[0] += other < row[0] ? 1 : 0;
+    local[1] += other < row[1] ? 1 : 0;
+  }
+  for (int e = 0; e < in_second; ++e) {
+    const uint32_t other = __shfl_sync(~0u, key[1], e);
+    local[0] += other < row[0] ? 1 : 0;
+    local[1] += other < row[1] ? 1 : 0;
+  }
+
+  const int chunks = (n1 + kChunkRows - 1) / kChunkRows;
+  uint32_t* const to = tables + table;
+  uint32_t* const masks = to + chunks + 1;
+  uint32_t* const list = masks + chunks * Structure::kMaskWords;
+  unsigned in_first[2];  // entries of the first chunk
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    in_first[h] = __ballot_sync(~0u, own[h] && local[h] < kChunkRows);
+  }
+  const int first_chunk = __popc(in_first[0]) + __popc(in_first[1]);
+  if (lane <= chunks) {
+    to[lane] = static_cast<uint32_t>(lane == 0 ? 0 : lane == 1 ? first_chunk : entries);
+  }
+  const auto tiles = static_cast<uint32_t>(TilesFor(n2));
+  for (int word = 0; word < chunks * Structure::kMaskWords; ++word) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (own[h] && local[h] / 8 == word) bits |= 1u << (a[h] / 8) << (local[h] / 4 % 2 * 16);
+    }
+    bits = __reduce_or_sync(~0u, bits);
+    if (lane == 0) masks[word] = bits;
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (!own[h]) continue;
+    const int ahead = __popc(in_first[h] & before) + (h == 0 ? 0 : __popc(in_first[0]));
+    const int at = local[h] < kChunkRows ? ahead : first_chunk + lane + 32 * h - ahead;
+    const auto column = static_cast<uint32_t>(a[h]);
+    list[at] = PackEntry(static_cast<uint32_t>(place[h]), column,
+                         ChunkPlace(tiles, static_cast<uint32_t>(local[h]) % kChunkRows, column));
+  }
+  for (int t = 0; t < width; ++t) {
+    const auto target = static_cast<uint32_t>(in.members[first + t]);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (key[h] == target) list[entries + t] = static_cast<uint32_t>(local[h]);
+    }
+    const bool found = __any_sync(~0u, key[0] == target || key[1] == target);
+    if (!found && lane == 0) list[entries + t] = kNoRow;
+  }
+  if (lane == 0) {
+    Structure& structure = structures[s];
+    structure.table = table;
+    structure.n1 = n1;
+    structure.chunks = chunks;
+  }
+}
+
+// Structures to make tables of: which[i], or i, for i < count.
+struct Selection {
+  const int32_t* which;
+  int32_t count;
+  const int64_t* begin;  // of each table
+  int32_t share;         // structures that a warp, or a block, looks at, one after the other
+};
+
+// Calls use(s, table) for those of share number `own` whose entries are in (above, most]. Called by
+// whole warps; all of them see the same.
+template <class Use>
+__device__ void ForSizes(const Selection& selection, int64_t own, int32_t above, int32_t most,
+                         const Structure* structures, const Use& use) {
+  const int64_t end = min((own + 1) * selection.share, int64_t{selection.count});
+  for (int64_t first = own * selection.share; first < end; first += 32) {
+    const int64_t i = first + threadIdx.x % 32;
+    const int32_t s = i >= end                     ? 0
+                      : selection.which != nullptr ? selection.which[i]
+                                                   : static_cast<int32_t>(i);
+    const int32_t entries = i < end ? structures[s].entries : 0;
+    unsigned left = __ballot_sync(~0u, entries > above && entries <= most);
+    for (; left != 0; left &= left - 1) {
+      const int lane = __ffs(static_cast<int>(left)) - 1;
+      use(__shfl_sync(~0u, s, lane), selection.begin[first + lane]);
+    }
+  }
+}
+
 __global__ void __launch_bounds__(32 * kWarps)
-    SmallTablesKernel(Input in, const int32_t* which, int32_t count, const int64_t* begin,
-                      Structure* structures, uint32_t* tables) {
+    TinyTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
+  const int64_t own = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  ForSizes(selection, own, 0, kTinyEntries, structures,
+           [&](int32_t s, int64_t table) { MakeTinyTable(in, s, table, structures, tables); });
+}
+
+__global__ void __launch_bounds__(32 * kWarps)
+    SmallTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
   __shared__ Scratch<kSmallEntries> scratch[kWarps];
   const int warp = static_cast<int>(threadIdx.x / 32);
-  const int64_t i = int64_t{blockIdx.x} * kWarps + warp;
-  if (i >= count) return;
-  const int32_t s = which != nullptr ? which[i] : static_cast<int32_t>(i);
-  const int32_t entries = structures[s].entries;
-  if (entries == 0 || entries > kSmallEntries) return;
-  MakeTable<32>(in, s, begin[i], structures, tables, scratch[warp]);
+  const int64_t own = int64_t{blockIdx.x} * kWarps + warp;
+  ForSizes(selection, own, kTinyEntries, kSmallEntries, structures, [&](int32_t s, int64_t table) {
+    MakeTable<32>(in, s, table, structures, tables, scratch[warp]);
+    __syncwarp();
+  });
 }
 
 constexpr int kBlockThreads = 256;
 
 __global__ void __launch_bounds__(kBlockThreads)
-    LargeTablesKernel(Input in, const int32_t* which, const int64_t* begin, Structure* structures,
-                      uint32_t* tables) {
+    LargeTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
   extern __shared__ char memory[];
-  const auto i = static_cast<int32_t>(blockIdx.x);
-  const int32_t s = which != nullptr ? which[i] : i;
-  if (structures[s].entries <= kSmallEntries) return;
-  MakeTable<kBlockThreads>(in, s, begin[i], structures, tables,
-                           *reinterpret_cast<Scratch<kMaxEntries>*>(memory));
+  ForSizes(selection, blockIdx.x, kSmallEntries, kMaxEntries, structures,
+           [&](int32_t s, int64_t table) {
+             MakeTable<kBlockThreads>(in, s, table, structures, tables,
+                                      *reinterpret_cast<Scratch<kMaxEntries>*>(memory));
+             __syncthreads();
+           });
 }
 
 Input InputOf(const Matrix& a, const StaticSpaiPlan& plan, const int32_t* representative) {
@@ -222,7 +401,8 @@ Input InputOf(const Matrix& a, const StaticSpaiPlan& plan, const int32_t* repres
 void MeasureStructures(Context& context, const Matrix& a, const int32_t* representative,
                        StaticSpaiPlan& plan, int64_t* words) {
   const int32_t count = plan.n_structures;
-  MeasureKernel<<<(count + 256) / 256, 256, 0, context.stream>>>(
+  const int64_t threads = (int64_t{count} + 1) * kMeasureTeam;
+  MeasureKernel<<<static_cast<int>((threads + 255) / 256), 256, 0, context.stream>>>(
       InputOf(a, plan, representative), count, plan.structures.get(), words);
   CheckLaunch("MeasureKernel");
 }
@@ -243,16 +423,33 @@ Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiP
                             const int64_t* begin, int64_t words, Structure* structures) {
   const Input in = InputOf(a, plan, representative);
   Buffer<uint32_t> tables(context, words);
-  SmallTablesKernel<<<(count + kWarps - 1) / kWarps, 32 * kWarps, 0, context.stream>>>(
-      in, which, count, begin, structures, tables.get());
-  CheckLaunch("SmallTablesKernel");
+  // Shares small enough that there are some for each place on the device, and large enough that
+  // most have something to do: sizes are mixed.
+  const auto shares = [&](int64_t per_multiprocessor, Selection& selection) {
+    constexpr int64_t kMost = 32;
+    const int64_t places = 4 * per_multiprocessor * context.multiprocessors;
+    selection.share = static_cast<int32_t>(std::clamp<int64_t>(count / places, 1, kMost));
+    return (count + selection.share - 1) / selection.share;
+  };
+  // The three side by side: the few large ones take as long as the many small ones.
+  Branches branches(context);
+  Selection selection{which, count, begin, 1};
   constexpr int kShared = static_cast<int>(sizeof(Scratch<kMaxEntries>));
   Check(
       cudaFuncSetAttribute(LargeTablesKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
       "cudaFuncSetAttribute");
-  LargeTablesKernel<<<count, kBlockThreads, kShared, context.stream>>>(in, which, begin, structures,
-                                                                       tables.get());
+  const int blocks = shares(2, selection);
+  LargeTablesKernel<<<blocks, kBlockThreads, kShared, branches.Fork(0)>>>(in, selection, structures,
+                                                                          tables.get());
   CheckLaunch("LargeTablesKernel");
+  int warps = shares(32, selection);
+  SmallTablesKernel<<<(warps + kWarps - 1) / kWarps, 32 * kWarps, 0, branches.Fork(1)>>>(
+      in, selection, structures, tables.get());
+  CheckLaunch("SmallTablesKernel");
+  warps = shares(64, selection);
+  TinyTablesKernel<<<(warps + kWarps - 1) / kWarps, 32 * kWarps, 0, context.stream>>>(
+      in, selection, structures, tables.get());
+  CheckLaunch("TinyTablesKernel");
   return tables;
 }
 

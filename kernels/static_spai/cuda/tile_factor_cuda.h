@@ -35,6 +35,12 @@ class TileFactor {
     for (int a = static_cast<int>(threadIdx.x); a < 8 * tiles; a += 32 * kWarps) {
       diagonal_[a] = Tile(a / 8, a / 8)[a % 8 * 9];
     }
+    return Eliminate();
+  }
+
+  // The same where `diagonal` is there already.
+  __device__ bool Eliminate() const {
+    const int tiles = (n2_ + 7) / 8;
     if (threadIdx.x == 0) shared_.fine = 1;
     __syncthreads();
     double lowest = 1, determinant = 1;  // of warp 0
@@ -117,6 +123,7 @@ class TileFactor {
   // tiles.
   __device__ bool WellConditioned(double* z) const {
     if (shared_.determinant / 3 >= checks::kGoodEigenvalue) return true;
+    __syncthreads();  // all have read what Factor said
     if (warp_ == 0) {
       const int size = (n2_ + 7) / 8 * 8;
       for (int a = lane_; a < size; a += 32) z[a] = a < n2_ ? StartSign(a) : 0.0;
