@@ -200,12 +200,12 @@ void LaunchThreadGroups(Context& context, const StaticSpaiPlan& plan, const Matr
 
 void BuildQr(Context& context, StaticSpaiPlan& plan, const Matrix& a, kernels::ThreadStrategy asked,
              GramArgs args, Waves& waves, SpaidCudaBuildInfo& info) {
-  if (plan.qr == nullptr) {
-    plan.qr = std::make_shared<QrPlan>(MakeQrPlan(context, plan, nullptr));
-  }
-  const kernels::ThreadStrategy chosen = ChooseStrategy(*plan.qr, asked);
+  std::shared_ptr<QrPlan> qr = plan.qr;
+  if (qr == nullptr) qr = std::make_shared<QrPlan>(MakeQrPlan(context, plan, nullptr));
+  if (plan.by_qr) plan.qr = qr;  // others promised less memory
+  const kernels::ThreadStrategy chosen = ChooseStrategy(*qr, asked);
   info.thread_strategy = static_cast<int32_t>(chosen);
-  info.predicted_qr_ms = PredictMs(*plan.qr, chosen);
+  info.predicted_qr_ms = PredictMs(*qr, chosen);
   const int32_t large = plan.class_begin[kLargeClass];
   Queues queues(context, WaveCount(plan.class_begin[kHostClass] - large, kLargeWave));
   Branches branches(context);
@@ -217,9 +217,9 @@ void BuildQr(Context& context, StaticSpaiPlan& plan, const Matrix& a, kernels::T
             LaunchLargeQr(context, plan.large, a.row_idx.get(), plan.n, 0, args);
           });
   Stopwatch watch(context);
-  LaunchThreadGroups(context, plan, a, *plan.qr, chosen, 0, args, waves);
+  LaunchThreadGroups(context, plan, a, *qr, chosen, 0, args, waves);
   info.qr_ms = watch.Stop();
-  plan.qr->trials.Add(chosen, info.qr_ms);
+  qr->trials.Add(chosen, info.qr_ms);
 }
 
 // What the Gram path gave up, by QR.

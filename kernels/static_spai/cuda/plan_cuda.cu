@@ -508,6 +508,7 @@ bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
 
 StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr) {
   StaticSpaiPlan plan;
+  plan.by_qr = by_qr;
   plan.n = a.n;
   plan.nnz_a = a.nnz;
   plan.pattern_hash = a.pattern_hash;

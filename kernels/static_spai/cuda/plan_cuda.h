@@ -157,7 +157,8 @@ struct StaticSpaiPlan {
   Buffer<int32_t> lane_begin;  // lane_structures + 1, into order
   Buffer<int32_t> lane_tasks;  // lane_structures + 1: the first warp's work of each
 
-  std::shared_ptr<QrPlan> qr;  // made by the first build that asks for QR
+  bool by_qr = false;          // made for builds by QR
+  std::shared_ptr<QrPlan> qr;  // of those, from the first on
 
   PatternRef pattern() const { return {n, m_ptr.get(), m_idx.get()}; }
   int64_t device_bytes() const;

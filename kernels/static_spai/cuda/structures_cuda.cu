@@ -145,6 +145,7 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
       const uint32_t key = e < entries ? scratch.keys[e] : kNone;
       const bool is_new = e < entries && (e == 0 || key != scratch.keys[e - 1]);
       const unsigned vote = __ballot_sync(~0u, is_new);
+      __syncwarp();  // all have read what is written now
       if (is_new) scratch.keys[kept + __popc(vote & ((1u << thread) - 1))] = key;
       kept += __popc(vote);
       __syncwarp();

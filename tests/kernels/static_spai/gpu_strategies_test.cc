@@ -1,6 +1,6 @@
 // The choice between thread groups of one size and of several (S1 and S2 of Chu, Wang, Chen, Gao
 // 2023) on a CUDA device: both measured; the paper's rule, the measured model (what AUTO takes for
-// a plan's first build), and what AUTO settles on by its first four builds judged by them. A timed
+// a plan's first build), and what AUTO settles on by its first six builds judged by them. A timed
 // test: alone on an idle device. Skipped without one; real matrices are those of the folder
 // SPAID_MATRICES.
 #include <cstdio>
@@ -79,7 +79,7 @@ class GpuStrategies : public GpuStaticSpai {
         kSpaidCudaOk)
         << message;
     const Measured by_model = Measure(ThreadStrategy::kAuto, 0);
-    const Measured settled = Measure(ThreadStrategy::kAuto, 3);
+    const Measured settled = Measure(ThreadStrategy::kAuto, 5);
     const double best = std::min(s1.ms, s2.ms);
     const auto label = [](const Measured& measured) {
       return measured.chosen == ThreadStrategy::kConstant ? "S1" : "S2";
@@ -95,7 +95,7 @@ class GpuStrategies : public GpuStaticSpai {
     model_right_ += time_of(by_model.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
     settled_right_ += time_of(settled.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
     EXPECT_LE(time_of(by_model.chosen), 2 * best + kGrainMs) << name << ", power " << power;
-    EXPECT_LE(time_of(settled.chosen), 1.15 * best + kGrainMs) << name << ", power " << power;
+    EXPECT_LE(time_of(settled.chosen), 1.25 * best + kGrainMs) << name << ", power " << power;
   }
 
   // Launches of the same work differ by as much.

@@ -73,22 +73,22 @@ TEST(StrategyTrials, TheFasterOneIsSettledOn) {
   for (const ThreadStrategy faster : {ThreadStrategy::kConstant, ThreadStrategy::kVariable}) {
     StrategyTrials trials;
     std::vector<ThreadStrategy> chosen;
-    for (int build = 0; build < 7; ++build) {
+    for (int build = 0; build < 9; ++build) {
       chosen.push_back(trials.Choose(1, 1.2));
       // The first build of all takes long whatever it does.
       trials.Add(chosen.back(), (chosen.back() == faster ? 1 : 1.1) + (build == 0 ? 50 : 0));
     }
     EXPECT_EQ(chosen[0], ThreadStrategy::kConstant);  // as predicted
-    EXPECT_EQ(std::ranges::count(chosen.begin(), chosen.begin() + 4, ThreadStrategy::kConstant), 2);
-    for (size_t build = 4; build < chosen.size(); ++build) EXPECT_EQ(chosen[build], faster);
+    EXPECT_EQ(std::ranges::count(chosen.begin(), chosen.begin() + 6, ThreadStrategy::kConstant), 3);
+    for (size_t build = 6; build < chosen.size(); ++build) EXPECT_EQ(chosen[build], faster);
   }
 }
 
 TEST(StrategyTrials, ForcedBuildsCount) {
   StrategyTrials trials;
-  for (int run = 0; run < 2; ++run) trials.Add(ThreadStrategy::kConstant, 2);
+  for (int run = 0; run < 3; ++run) trials.Add(ThreadStrategy::kConstant, 2);
   EXPECT_EQ(trials.Choose(1, 1.5), ThreadStrategy::kVariable);
-  for (int run = 0; run < 2; ++run) trials.Add(ThreadStrategy::kVariable, 1);
+  for (int run = 0; run < 3; ++run) trials.Add(ThreadStrategy::kVariable, 1);
   EXPECT_EQ(trials.Choose(1, 1.5), ThreadStrategy::kVariable);
 }
 
