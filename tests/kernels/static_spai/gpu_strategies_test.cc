@@ -19,6 +19,7 @@ class GpuStrategies : public GpuStaticSpai {
   struct Measured {
     double ms = 0, predicted_ms = 0;
     ThreadStrategy chosen = ThreadStrategy::kAuto;
+    std::string builds;  // each strategy, and its time
   };
 
   // The median of `runs` builds, after one.
@@ -40,6 +41,12 @@ class GpuStrategies : public GpuStaticSpai {
       api.free_m(m);
       if (run > 0 || runs == 0) times.push_back(info.qr_ms);
       measured.predicted_ms = info.predicted_qr_ms;
+      char build[32];
+      std::snprintf(
+          build, sizeof(build), " %s %.3f",
+          info.thread_strategy == static_cast<int32_t>(ThreadStrategy::kConstant) ? "S1" : "S2",
+          info.qr_ms);
+      measured.builds += build;
       measured.chosen = static_cast<ThreadStrategy>(info.thread_strategy);
     }
     std::ranges::sort(times);
@@ -93,7 +100,12 @@ class GpuStrategies : public GpuStaticSpai {
     ++judged_;
     paper_right_ += time_of(by_paper.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
     model_right_ += time_of(by_model.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
-    settled_right_ += time_of(settled.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
+    const bool right = time_of(settled.chosen) <= 1.05 * best + kGrainMs;
+    if (!right || std::getenv("SPAID_ALL_BUILDS") != nullptr) {
+      std::printf("  forced:%s,%s; AUTO:%s,%s\n", s1.builds.c_str(), s2.builds.c_str(),
+                  by_model.builds.c_str(), settled.builds.c_str());
+    }
+    settled_right_ += right ? 1 : 0;
     EXPECT_LE(time_of(by_model.chosen), 2 * best + kGrainMs) << name << ", power " << power;
     EXPECT_LE(time_of(settled.chosen), 1.25 * best + kGrainMs) << name << ", power " << power;
   }
