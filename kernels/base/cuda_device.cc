@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "kernels/base/parallel.h"
 
@@ -40,8 +41,32 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int
 }
 
 CudaDevice::~CudaDevice() {
+  FreeWaiting();
   // A lost device may not even answer that: what is left of its context goes with the process.
   if (context_ != nullptr && !lost_) api_.close_context(context_);
+}
+
+std::unique_lock<std::mutex> CudaDevice::Lock() {
+  std::unique_lock lock(mutex_);
+  FreeWaiting();
+  return lock;
+}
+
+void CudaDevice::Free(std::function<void()> free) {
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiting_.push_back(std::move(free));
+  }
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) FreeWaiting();
+}
+
+void CudaDevice::FreeWaiting() {
+  std::vector<std::function<void()>> waiting;
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiting.swap(waiting_);
+  }
+  for (const auto& free : waiting) free();
 }
 
 Status CudaDevice::Failed(int32_t result, const char* message) {
@@ -77,6 +102,7 @@ Status CudaDevice::Probe() {
 
 int64_t CudaDevice::used_bytes() {
   if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+    FreeWaiting();
     used_bytes_ = api_.used_bytes(context_);
   }
   return used_bytes_;

@@ -6,9 +6,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "kernels/base/cuda/cuda_abi.h"
 #include "kernels/base/device.h"
@@ -31,7 +33,10 @@ class CudaDevice {
   SpaidCudaContext* context() const { return context_; }
 
   // One computation at a time; held for every call that takes the context or what was made with it.
-  std::unique_lock<std::mutex> Lock() { return std::unique_lock(mutex_); }
+  std::unique_lock<std::mutex> Lock();
+  // Calls `free`, which frees what was made with the context: now, or, where something computes,
+  // before the next computation. Never waits for one, so that anybody may end such an object.
+  void Free(std::function<void()> free);
 
   // The status of a result of the C interface other than kSpaidCudaOk: RESOURCE_EXHAUSTED/
   // DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST (and the device is lost from then on),
@@ -53,8 +58,12 @@ class CudaDevice {
   const DeviceInfo info_;
   const int64_t memory_limit_;
   const SpaidCudaInterface& api_;
+  void FreeWaiting();  // mutex_ is held
+
   SpaidCudaContext* context_ = nullptr;
   std::mutex mutex_;
+  std::mutex waiting_mutex_;                    // taken after mutex_ where both are
+  std::vector<std::function<void()>> waiting_;  // guarded by waiting_mutex_
   std::atomic<bool> lost_{false};
   std::atomic<int64_t> used_bytes_{0};
 };

@@ -97,8 +97,9 @@ class Preconditioner {
   virtual const CscMatrix& matrix() const = 0;  // M in CSC (a diagonal matrix for kJacobi)
   virtual int64_t host_bytes() const = 0;       // everything it holds, apply layout included
 
-  // A build on a GPU leaves a copy there, for solves to come: its bytes; 0: none (any more). The
-  // copy goes with the preconditioner, or before, when its memory is wanted.
+  // A build on a GPU leaves a copy there, for solves to come: its bytes, with those of the plan
+  // that it keeps; 0: none (any more). The copy goes with the preconditioner, or before, when its
+  // memory is wanted.
   virtual int64_t device_bytes() const { return 0; }
   virtual void DropDeviceCopy() const {}
 };

@@ -20,7 +20,7 @@ double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// An object of the C interface; freed with the device's lock held.
+// An object of the C interface.
 template <class T>
 class Handle {
  public:
@@ -28,8 +28,12 @@ class Handle {
       : device_(std::move(device)), free_(free) {}
   ~Handle() {
     if (object == nullptr) return;
-    const auto lock = locked ? std::unique_lock<std::mutex>() : device_->Lock();
-    (device_->api().*free_)(object);
+    const auto free = [call = device_->api().*free_, object = object] { call(object); };
+    if (locked) {
+      free();
+    } else {
+      device_->Free(free);
+    }
   }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
@@ -81,7 +85,8 @@ class StaticSpaiCudaM {
 };
 
 int64_t DeviceBytes(const StaticSpaiCudaM& m) {
-  return 8 * m.nnz + (m.compacted ? 4 * m.nnz + 8 * (m.plan->pattern.n_cols + 1) : 0);
+  return DeviceBytes(*m.plan) + 8 * m.nnz +
+         (m.compacted ? 4 * m.nnz + 8 * (m.plan->pattern.n_cols + 1) : 0);
 }
 
 int64_t DeviceBytes(const StaticSpaiCudaPlan& plan) {

@@ -60,7 +60,7 @@ Result<StaticSpaiResult> BuildStaticSpaiCuda(
     const Context& context, StaticSpaiCudaTimings* timings = nullptr,
     std::shared_ptr<const StaticSpaiCudaM>* kept = nullptr);
 
-int64_t DeviceBytes(const StaticSpaiCudaM& m);  // held besides the plan's
+int64_t DeviceBytes(const StaticSpaiCudaM& m);  // held, its plan's included
 // The same M as the build's result. Errors: those of CudaDevice::Failed.
 Result<CscMatrix> Download(const StaticSpaiCudaM& m);
 

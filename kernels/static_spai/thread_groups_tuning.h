@@ -40,8 +40,8 @@ inline constexpr double kStepUs = 0.9;     // a step of a problem that all wait 
 
 // Predictions this far apart were never in the wrong order (worst: 1.6).
 inline constexpr double kFarApart = 2;
-// Builds by each strategy before one is settled on: the first may wait for kernels to be loaded, and
-// single ones scatter.
+// Builds by each strategy before one is settled on: the first may wait for kernels to be loaded,
+// and single ones scatter.
 inline constexpr int kTrials = 3;
 
 }  // namespace spaid::kernels::thread_groups_tuning

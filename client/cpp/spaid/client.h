@@ -201,7 +201,8 @@ struct PreconditionerInfo {
   std::string choice_reason;  // why AUTO chose it; empty where it was named
   std::string placement;      // why on this device; empty where there is one alone
   int64_t n = 0, nnz = 0, host_bytes = 0;
-  int64_t device_bytes = 0;  // of its copy on `device`, where it waits for solves; 0: none
+  // Of its copy on `device`, where it waits for solves, and of the plan that it keeps; 0: none.
+  int64_t device_bytes = 0;
   Quality quality;
   Timings build_timings;
   std::chrono::system_clock::time_point created;

@@ -617,7 +617,8 @@ TEST(Draining, AtTheDeadlineEveryStreamIsTold) {
   h.server->Shutdown(seconds(5));
   EXPECT_RPC_ERROR(running.Finish(), UNAVAILABLE, "DRAINING", "");
   EXPECT_RPC_ERROR(upload.Finish(), UNAVAILABLE, "DRAINING", "");
-  EXPECT_EQ(h.backend->streams().size(), 0);
+  // A client may know before the server's side of the stream is gone.
+  while (h.backend->streams().size() > 0) std::this_thread::yield();
 }
 
 }  // namespace
