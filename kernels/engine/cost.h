@@ -17,11 +17,11 @@ struct CpuRates {
 inline constexpr CpuRates kCpuRates;
 
 // A build that the CPU is predicted to finish in less is not worth a GPU. From host to host the
-// smallest takes 1.0 ms on an H100, and those that take 16 cores 1.5 ms are ahead there
-// (kernels/bench/results/gpu_crossover_h100.json).
+// smallest measured takes 0.6 ms on an H100 and 1.8 on the 16 cores beside it, predicted at 1.1
+// (kernels/bench/results/gpu_crossover_h100.json); smaller ones would wait there for large ones.
 inline constexpr double kGpuWorthMs = 1.5;
-// So many times as long takes a build there whose tables are made in waves
-// (kernels/bench/README.md).
+// So many times as long, about, takes a build there whose tables are made in waves
+// (kernels/bench/README.md: 7.1 ms for 3.0).
 inline constexpr double kWavesCost = 2;
 
 }  // namespace spaid::kernels

@@ -100,9 +100,8 @@ std::string LeftToHost(int64_t columns, int64_t n) {
 
 std::string InWaves() {
   return "the gather tables of the local problems found no room in the device's memory and are "
-         "made "
-         "in waves at each build, which takes about twice as long; a larger --device-memory, or a "
-         "sparser pattern, spares that";
+         "made in waves at each build, which takes about twice as long; a larger --device-memory, "
+         "or a sparser pattern, spares that";
 }
 
 // Adds what static SPAI measured.
