@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/cuda/variants_tuning_cuda.h"
 #include "kernels/base/parallel.h"
 
 namespace spaid::kernels {
@@ -27,17 +28,29 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int
   if (cuda.interface == nullptr) {
     return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE", cuda.status);
   }
+  return Open(info, memory_limit, *cuda.interface);
+}
+
+Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int64_t memory_limit,
+                                                     const SpaidCudaInterface& api) {
   const int64_t limit =
       memory_limit > 0 ? std::min(memory_limit, info.memory_bytes) : info.memory_bytes;
-  std::shared_ptr<CudaDevice> device(new CudaDevice(info, limit, *cuda.interface));
+  std::shared_ptr<CudaDevice> device(new CudaDevice(info, limit, api));
   char message[kCudaMessageBytes] = "";
-  const int32_t result = cuda.interface->open_context(info.index, limit, &CopyByThreads,
-                                                      &device->context_, message, sizeof(message));
+  const int32_t result =
+      api.open_context(info.index, limit, &CopyByThreads,
+                       /*variants=*/nullptr, &device->context_, message, sizeof(message));
   if (result != kSpaidCudaOk) {
     return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE",
                   info.name + " (" + info.uuid + ") cannot be used: " + message);
   }
   return device;
+}
+
+const char* MeasuredDevice() { return cuda::tuning::kMeasuredOn; }
+
+bool IsMeasured(const DeviceInfo& gpu) {
+  return gpu.name.find(MeasuredDevice()) != std::string::npos;
 }
 
 CudaDevice::~CudaDevice() {

@@ -23,6 +23,9 @@ class CudaDevice {
   // `memory_limit`: bytes that everything on the device may take together; 0: all of it. Errors:
   // UNAVAILABLE/DEVICE_UNAVAILABLE.
   static Result<std::shared_ptr<CudaDevice>> Open(const DeviceInfo& info, int64_t memory_limit);
+  // By this interface, which must outlive it, in place of libspaid_cuda.so's.
+  static Result<std::shared_ptr<CudaDevice>> Open(const DeviceInfo& info, int64_t memory_limit,
+                                                  const SpaidCudaInterface& api);
   ~CudaDevice();
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -67,6 +70,11 @@ class CudaDevice {
   std::atomic<bool> lost_{false};
   std::atomic<int64_t> used_bytes_{0};
 };
+
+// Of the device that the kernels' tuning tables were measured on. All devices use them.
+const char* MeasuredDevice();
+// Whether that is such a device.
+bool IsMeasured(const DeviceInfo& gpu);
 
 // Texts of the C interface are no longer than this.
 inline constexpr size_t kCudaMessageBytes = 512;

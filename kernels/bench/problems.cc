@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -289,6 +290,30 @@ CscMatrix Circuit(int n, int hubs, int hub_degree) {
     builder.EndColumn();
   }
   return builder.Take();
+}
+
+CscMatrix Periodic(int32_t n, int count) {
+  constexpr int32_t kPeriod = 61;
+  std::mt19937 random(1);
+  std::vector<std::set<int32_t>> shifts(kPeriod);
+  for (std::set<int32_t>& own : shifts) {
+    own.insert(0);
+    while (static_cast<int>(own.size()) < count) {
+      own.insert(static_cast<int32_t>(random() % 4001) - 2000);
+    }
+  }
+  CscMatrix a;
+  a.n_rows = a.n_cols = n;
+  for (int32_t k = 0; k < n; ++k) {
+    a.col_ptr.push_back(a.nnz());
+    for (const int32_t shift : shifts[static_cast<size_t>(k % kPeriod)]) {
+      if (k + shift < 0 || k + shift >= n) continue;
+      a.row_idx.push_back(k + shift);
+      a.values.push_back(shift == 0 ? 4 : 1.0 / count);
+    }
+  }
+  a.col_ptr.push_back(a.nnz());
+  return a;
 }
 
 }  // namespace spaid::kernels::bench

@@ -30,4 +30,8 @@ CscMatrix Elasticity(int nodes);
 // 12345.
 CscMatrix Circuit(int n, int hubs, int hub_degree);
 
+// Columns that share 61 local problems of `count` entries of A each, on too many diagonals to go by
+// those; not symmetric.
+CscMatrix Periodic(int32_t n, int count);
+
 }  // namespace spaid::kernels::bench

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "kernels/base/cuda_device.h"
+#include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #ifdef SPAID_BENCH_BASELINE
 #include "kernels/bench/cuda/baseline_cuda.h"
@@ -60,22 +61,7 @@ constexpr Problem kPatterns[] = {
     {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
 };
 
-void OrDie(int32_t result, const char* message) {
-  if (result == kSpaidCudaOk) return;
-  std::fprintf(stderr, "spaid_bench: %s\n", message);
-  std::exit(1);
-}
-
 enum class Phase { kPlan, kBuild, kRebuild };
-
-const std::shared_ptr<CudaDevice>& Device() {
-  static const std::shared_ptr<CudaDevice> device = [] {
-    auto opened = CudaDevice::Open(ListCudaDevices().devices[0], 0);
-    if (!opened.ok()) OrDie(kSpaidCudaError, opened.status().message().c_str());
-    return *opened;
-  }();
-  return device;
-}
 
 // From A on the host to M there, by the host's clock: transfers, and what is left to the host.
 void RunWhole(benchmark::State& state, const Problem& problem) {
@@ -243,71 +229,6 @@ void RunHostPattern(benchmark::State& state, const Problem& problem, int power) 
   }
 }
 
-// What thread_groups_tuning.h is fitted to: QR problems of n2 columns and n1 rows, as many as keep
-// the device busy, by groups of 2^s threads.
-struct Tune {
-  int s, n2, n1;
-};
-
-constexpr Tune kTunes[] = {
-    {0, 1, 3},    {0, 1, 60},    {1, 2, 8},     {1, 2, 90}, {2, 3, 12},   {2, 3, 120},
-    {2, 4, 12},   {2, 4, 120},   {3, 3, 12},    {3, 5, 25}, {3, 7, 25},   {3, 7, 126},
-    {3, 8, 25},   {3, 8, 126},   {4, 3, 12},    {4, 7, 25}, {4, 12, 40},  {4, 12, 144},
-    {4, 16, 40},  {4, 16, 144},  {5, 3, 12},    {5, 7, 25}, {5, 18, 75},  {5, 27, 125},
-    {5, 27, 270}, {5, 32, 125},  {6, 3, 12},    {6, 7, 25}, {6, 27, 125}, {6, 50, 200},
-    {6, 50, 400}, {6, 64, 200},  {7, 3, 12},    {7, 7, 25}, {7, 27, 125}, {7, 80, 240},
-    {7, 80, 400}, {7, 125, 343}, {7, 128, 343}, {8, 3, 12}, {8, 7, 25},   {8, 27, 125},
-    {8, 80, 240}, {8, 80, 400},  {8, 125, 343},
-};
-
-// Column j of A has the rows j, j + 1, ...; the columns J of M are so far apart that n1 rows meet
-// them. One column more, of 2^s entries, sets the size of S1's groups.
-void RunTune(benchmark::State& state, const Tune& tune) {
-  const int length = std::max(1, tune.n1 / tune.n2);
-  const double work = 2.0 * tune.n1 * tune.n2 * tune.n2;
-  const auto n = static_cast<int32_t>(std::clamp(1e10 / (work + 2000), 5e3, 5e5));
-  CscMatrix a;
-  Pattern m;
-  a.n_rows = a.n_cols = m.n_rows = m.n_cols = n;
-  const int longest = tune.s == 8 ? 200 : 1 << tune.s;
-  for (int32_t k = 0; k < n; ++k) {
-    const int32_t step = k == n / 2 ? 1 : length;
-    // The last ones, which would meet the end, have their diagonal alone.
-    const int size = k == n / 2 ? longest : k + length * tune.n2 < n ? tune.n2 : 1;
-    a.col_ptr.push_back(a.nnz());
-    m.col_ptr.push_back(m.nnz());
-    for (int i = 0; i < size; ++i) m.row_idx.push_back(k + i * step);
-    for (int32_t i = k; i < std::min(n, k + length); ++i) {
-      a.row_idx.push_back(i);
-      a.values.push_back(i == k ? 4 : 1.0 / (1 + i - k));
-    }
-  }
-  a.col_ptr.push_back(a.nnz());
-  m.col_ptr.push_back(m.nnz());
-  const PatternView pattern = m;
-  StaticSpaiOptions options;
-  options.local_solver = LocalSolver::kQr;
-  options.thread_strategy = ThreadStrategy::kConstant;
-  auto plan = PlanStaticSpaiCuda(Device(), a, &pattern, options, {});
-  if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
-  StaticSpaiCudaTimings timings;
-  const auto build = [&] {
-    auto built = BuildStaticSpaiCuda(**plan, a, options, {}, &timings);
-    if (!built.ok()) OrDie(kSpaidCudaError, built.status().message().c_str());
-  };
-  build();
-  for (auto _ : state) {
-    build();
-    state.SetIterationTime(timings.qr_ms * 1e-3);
-  }
-  const int n1 = length * tune.n2, chunks = (n1 + 31) / 32;
-  state.counters["spill"] = tune.n2 + 1 > 1 << tune.s ? 1 : 0;
-  state.counters["problems"] = n;
-  state.counters["chunks"] = static_cast<double>(n) * chunks;
-  state.counters["steps"] = static_cast<double>(n) * chunks * tune.n2;
-  state.counters["predicted_ms"] = timings.predicted_qr_ms;
-}
-
 #ifdef SPAID_BENCH_BASELINE
 // The paper's kernels, plainly; their M against ours.
 void RunYardstick(benchmark::State& state, const Problem& problem) {
@@ -379,15 +300,6 @@ const bool kRegistered = [] {
         ->Iterations(1);
   }
 #endif
-  for (const Tune& tune : kTunes) {
-    const std::string name = "StaticSpaiTune/s:" + std::to_string(tune.s) +
-                             "/n2:" + std::to_string(tune.n2) + "/n1:" + std::to_string(tune.n1);
-    benchmark::RegisterBenchmark(name.c_str(),
-                                 [&tune](benchmark::State& state) { RunTune(state, tune); })
-        ->Unit(benchmark::kMillisecond)
-        ->UseManualTime()
-        ->Iterations(3);
-  }
   for (const Problem& problem : kCrossover) {
     const std::string name = std::string("StaticSpaiCrossover/") + problem.name;
     benchmark::RegisterBenchmark((name + "/cuda").c_str(),

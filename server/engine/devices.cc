@@ -107,6 +107,12 @@ absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_
     auto device = kernels::CudaDevice::Open(gpu, device_memory);
     if (device.ok()) {
       gpus.push_back(*std::move(device));
+      if (!kernels::IsMeasured(gpu)) {
+        Log(LogLevel::kInfo, "device_without_tables",
+            {{"device", DeviceName(gpu)},
+             {"name", gpu.name},
+             {"uses_those_of", kernels::MeasuredDevice()}});
+      }
       continue;
     }
     const std::string why = absl::StrCat(DeviceName(gpu), ": ", device.status().message());

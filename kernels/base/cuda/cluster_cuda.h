@@ -1,6 +1,6 @@
 // Blocks that work on one problem together: a thread-block cluster, with a barrier of the device's
 // own and sight of each other's shared memory. Where there are none (before compute capability
-// 9.0) a cluster is one block.
+// 9.0) a cluster is one block. Launch (context_cuda.h) makes them.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -43,23 +43,6 @@ int MostClusterBlocks(void (*kernel)(Args...)) {
   cudaFuncAttributes attributes{};
   Check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
   return attributes.ptxVersion >= 90 ? kPortable : 1;
-}
-
-// `size`: blocks of each cluster.
-template <class... Args>
-void LaunchClusters(void (*kernel)(Args...), int clusters, int size, int threads,
-                    cudaStream_t stream, Args... args) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(size);
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(clusters * size));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = size > 1 ? 1 : 0;
-  Check(cudaLaunchKernelEx(&config, kernel, args...), "cudaLaunchKernelEx");
 }
 
 }  // namespace spaid::cuda

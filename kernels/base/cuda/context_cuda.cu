@@ -77,7 +77,9 @@ void Arena::Free(void* memory, int64_t bytes) noexcept {
   used_ -= Rounded(bytes);
 }
 
-Context::Context(int device, int64_t memory_limit, SpaidCudaCopy copy) : ordinal(device) {
+Context::Context(int device, int64_t memory_limit, SpaidCudaCopy copy,
+                 const SpaidCudaVariants& chosen)
+    : ordinal(device), variants(chosen) {
   Enter();
   Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute");
@@ -91,7 +93,9 @@ Context::Context(int device, int64_t memory_limit, SpaidCudaCopy copy) : ordinal
     for (cudaStream_t& branch : branches) {
       Check(cudaStreamCreateWithFlags(&branch, cudaStreamNonBlocking), "cudaStreamCreate");
     }
-    Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    for (cudaEvent_t* made : {&event, &begun}) {
+      Check(cudaEventCreateWithFlags(made, cudaEventDisableTiming), "cudaEventCreate");
+    }
     arena = new Arena(device, stream, memory_limit);
     staging = new Staging(stream, copy);
   } catch (...) {
@@ -102,7 +106,9 @@ Context::Context(int device, int64_t memory_limit, SpaidCudaCopy copy) : ordinal
 }
 
 void Context::DestroyStreams() noexcept {
-  if (event != nullptr) cudaEventDestroy(event);
+  for (cudaEvent_t made : {event, begun}) {
+    if (made != nullptr) cudaEventDestroy(made);
+  }
   for (cudaStream_t branch : branches) {
     if (branch != nullptr) cudaStreamDestroy(branch);
   }
@@ -117,12 +123,13 @@ Context::~Context() {
   DestroyStreams();
 }
 
-cudaStream_t Branches::Fork(int i) {
+Branch Branches::Fork(int i) {
   i %= Context::kBranches;
   Check(cudaEventRecord(context_.event, context_.stream), "cudaEventRecord");
   Check(cudaStreamWaitEvent(context_.branches[i], context_.event), "cudaStreamWaitEvent");
-  forked_[i] = true;
-  return context_.branches[i];
+  if (any_) Check(cudaStreamWaitEvent(context_.branches[i], context_.begun), "cudaStreamWaitEvent");
+  any_ = forked_[i] = true;
+  return {context_.branches[i], context_.begun};
 }
 
 // Errors show at the next check: a context that has failed fails in everything.

@@ -6,7 +6,7 @@
 // by hand through each of them would hide the numerics.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -67,7 +67,7 @@ class Arena {
 };
 
 struct Context {
-  Context(int ordinal, int64_t memory_limit, SpaidCudaCopy copy);
+  Context(int ordinal, int64_t memory_limit, SpaidCudaCopy copy, const SpaidCudaVariants& variants);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -77,21 +77,31 @@ struct Context {
   void Synchronize() const;
 
   const int ordinal;
+  const SpaidCudaVariants variants;
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;
   static constexpr int kBranches = 4;
-  cudaStream_t branches[kBranches] = {};  // class Branches
-  cudaEvent_t event = nullptr;
-  Arena* arena = nullptr;      // owned; after the stream
-  Staging* staging = nullptr;  // owned
+  cudaStream_t branches[kBranches] = {};         // class Branches
+  cudaEvent_t event = nullptr, begun = nullptr;  // class Branches
+  Arena* arena = nullptr;                        // owned; after the stream
+  Staging* staging = nullptr;                    // owned
 
  private:
   void DestroyStreams() noexcept;
 };
 
+// Where a launch goes: a stream, and the event, or null, that then says that all its blocks have
+// begun.
+struct Branch {
+  cudaStream_t stream;
+  cudaEvent_t begun = nullptr;
+};
+
 // Work that may run beside other work of the context, on streams that start where its stream is and
 // that it waits for in the end. Memory that the work uses must be allocated before Fork, and
-// outlive this object.
+// outlive this object. Kernels begin in the order of the forks that they are launched on: on its
+// own a device takes launches that are ready together in any order, and where the longest comes
+// last all wait for it.
 class Branches {
  public:
   explicit Branches(const Context& context) : context_(context) {}
@@ -99,15 +109,43 @@ class Branches {
   Branches(const Branches&) = delete;
   Branches& operator=(const Branches&) = delete;
 
-  // A stream that follows all that the context's stream has been given so far; the i-th of
-  // kBranches, in turn.
-  cudaStream_t Fork(int i);
+  // A branch that follows all that the context's stream has been given so far, and the beginning of
+  // what was launched on forks before; the i-th of kBranches, in turn.
+  Branch Fork(int i);
   void Join() noexcept;
 
  private:
   const Context& context_;
-  bool forked_[Context::kBranches] = {};
+  bool any_ = false, forked_[Context::kBranches] = {};
 };
+
+// `blocks` of `threads` threads each, `cluster` of them together (cluster_cuda.h; 1: no clusters),
+// with `bytes` of dynamic shared memory.
+template <class... Args>
+void Launch(const Branch& branch, void (*kernel)(Args...), int blocks, int cluster, int threads,
+            int bytes, Args... args) {
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(cluster);
+    attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
+  if (branch.begun != nullptr) {
+    attributes[count].id = cudaLaunchAttributeLaunchCompletionEvent;
+    attributes[count].val.launchCompletionEvent.event = branch.begun;
+    ++count;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.stream = branch.stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  Check(cudaLaunchKernelEx(&config, kernel, args...), "cudaLaunchKernelEx");
+}
 
 // Milliseconds between its making, Mark() and Stop(), by the device's clock.
 class Stopwatch {

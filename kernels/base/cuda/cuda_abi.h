@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 5 };
+enum { kSpaidCudaAbiVersion = 6 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -41,6 +41,19 @@ typedef struct SpaidCudaM SpaidCudaM;  // a built preconditioner
 
 // memcpy, by as many threads of the host as it likes.
 typedef void (*SpaidCudaCopy)(void* to, const void* from, size_t bytes);
+
+// Up to which sizes one variant of a kernel takes what the next one could take, too. What is over
+// the first one's memory is the next one's, whatever these say.
+struct SpaidCudaVariants {
+  // Find J: a column of a power by a warp, by the elements of its lists; else by a block. Of those
+  // the ones are filled in by a bitmap of n bits that has at most so many words for each entry.
+  int32_t union_warp_elements, union_bitmap_words;
+  // Find I: the table of a local problem in the registers of a warp, in its shared memory, by the
+  // entries of Â; else by a block.
+  int32_t table_register_entries, table_warp_entries;
+  // Gram matrix, factor, solve: a thread a local problem, by |J|; else a warp.
+  int32_t lane_columns;
+};
 
 // A canonical square CSC matrix on the host.
 struct SpaidCudaCsc {
@@ -111,8 +124,10 @@ struct SpaidCudaInterface {
 
   // `memory_limit`: bytes that all objects of the context may take together; 0: the whole device.
   // `copy`: for large arrays of the host on their way to or from the device; null: by one thread.
+  // `variants`: null: as measured.
   int32_t (*open_context)(int32_t ordinal, int64_t memory_limit, SpaidCudaCopy copy,
-                          SpaidCudaContext** context, char* message, size_t message_size);
+                          const struct SpaidCudaVariants* variants, SpaidCudaContext** context,
+                          char* message, size_t message_size);
   void (*close_context)(SpaidCudaContext* context);  // its objects must be gone
   int64_t (*used_bytes)(const SpaidCudaContext* context);
   // A small piece of work, waited for: whether the device still answers.

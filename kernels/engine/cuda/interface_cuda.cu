@@ -8,6 +8,7 @@
 
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/base/cuda/devices_cuda.h"
+#include "kernels/base/cuda/variants_tuning_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
 #include "kernels/sparse/cuda/pattern_cuda.h"
 #include "kernels/static_spai/cuda/build_cuda.h"
@@ -56,9 +57,13 @@ int32_t Guard(char* message, size_t size, const Work& work) {
 }
 
 int32_t OpenContext(int32_t ordinal, int64_t memory_limit, SpaidCudaCopy copy,
-                    SpaidCudaContext** context, char* message, size_t size) {
-  return Guard(message, size,
-               [&] { *context = new SpaidCudaContext{Context(ordinal, memory_limit, copy)}; });
+                    const SpaidCudaVariants* variants, SpaidCudaContext** context, char* message,
+                    size_t size) {
+  return Guard(message, size, [&] {
+    *context = new SpaidCudaContext{
+        Context(ordinal, memory_limit, copy,
+                variants != nullptr ? *variants : spaid::cuda::tuning::kVariants)};
+  });
 }
 
 void CloseContext(SpaidCudaContext* context) { delete context; }

@@ -47,32 +47,33 @@ __device__ bool Insert(uint32_t* table, int bits, uint32_t key) {
   }
 }
 
-// What a warp takes: at most so many elements, and so many different ones. A table takes 32 keys
-// more before its being full is seen.
+// What a warp can take: so many different elements. A table takes 32 keys more before its being
+// full is seen. How many elements it shall take: SpaidCudaVariants.
 constexpr int kWarps = 8;
 constexpr int kWarpBits = 9;
 constexpr int kWarpUnique = 384;
-constexpr int32_t kWarpElements = 8192;
 static_assert(kWarpUnique + 32 < 1 << kWarpBits);
 
 // What is left of a product to blocks.
 struct Left {
   int32_t columns;  // in the list
-  int32_t large;    // of those, the ones that need a bitmap
+  int32_t large;    // of those, the ones that need a bitmap to be counted
+  int32_t wide;     // that are filled in by a bitmap
 };
 
 // counts[k] of columns [begin, end), or, for kFill, their rows. Columns that are too large go into
 // the list.
 template <bool kFill>
 __global__ void __launch_bounds__(32 * kWarps)
-    WarpKernel(Unions unions, int64_t begin, int64_t end, const int32_t* bounds, int64_t* counts,
-               const int64_t* col_ptr, int32_t* row_idx, int32_t* list, Left* left) {
+    WarpKernel(Unions unions, int64_t begin, int64_t end, const int32_t* bounds,
+               int32_t most_elements, int64_t* counts, const int64_t* col_ptr, int32_t* row_idx,
+               int32_t* list, Left* left) {
   __shared__ uint32_t tables[kWarps][1 << kWarpBits];
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t k = begin + int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (k >= end) return;
   int64_t expected = bounds[k];  // different ones, at most
-  if (expected > kWarpElements) {
+  if (expected > most_elements) {
     if (!kFill && lane == 0) list[atomicAdd(&left->columns, 1)] = static_cast<int32_t>(k);
     return;
   }
@@ -177,15 +178,15 @@ static_assert(kBlockUnique + kBlockThreads < 1 << kBlockBits);
 // One block for each column of list[0, gridDim.x). counts[k] = -1: it needs a bitmap.
 template <bool kFill>
 __global__ void __launch_bounds__(kBlockThreads)
-    BlockKernel(Unions unions, const int32_t* list, int64_t* counts, const int64_t* col_ptr,
-                int32_t* row_idx, Left* left) {
+    BlockKernel(Unions unions, const int32_t* list, int32_t most_entries, int64_t* counts,
+                const int64_t* col_ptr, int32_t* row_idx, Left* left) {
   __shared__ uint32_t table[1 << kBlockBits];
   __shared__ LongLists longs;
   __shared__ int unique;
   const int64_t k = list[blockIdx.x];
   int bits = kBlockBits, size = 0;
   if (kFill) {
-    if (col_ptr[k + 1] - col_ptr[k] > kBlockUnique) return;
+    if (col_ptr[k + 1] - col_ptr[k] > most_entries) return;
     size = static_cast<int>(col_ptr[k + 1] - col_ptr[k]);
     bits = 5;
     while (3 << bits < 4 * size) ++bits;
@@ -204,6 +205,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const bool large = unique > kBlockUnique;
     counts[k] = large ? -1 : unique;
     if (large) atomicAdd(&left->large, 1);
+    if (unique > most_entries) atomicAdd(&left->wide, 1);
     return;
   }
   Sort<kBlockThreads>(table, 1 << bits);
@@ -217,8 +219,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 // to each block; their sets are read past the first-level cache, as atomics are done behind it.
 template <bool kFill>
 __global__ void __launch_bounds__(kBlockThreads)
-    BitmapKernel(Unions unions, const int32_t* list, int32_t begin, int32_t end, int64_t* counts,
-                 const int64_t* col_ptr, int32_t* row_idx, uint32_t* bitmaps, int64_t words) {
+    BitmapKernel(Unions unions, const int32_t* list, int32_t begin, int32_t end,
+                 int32_t block_entries, int64_t* counts, const int64_t* col_ptr, int32_t* row_idx,
+                 uint32_t* bitmaps, int64_t words) {
   using Reduce = cub::BlockReduce<int64_t, kBlockThreads>;
   using Scan = cub::BlockScan<int32_t, kBlockThreads>;
   __shared__ union {
@@ -230,7 +233,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int32_t i = begin + static_cast<int32_t>(blockIdx.x); i < end;
        i += static_cast<int32_t>(gridDim.x)) {
     const int64_t k = list[i];
-    if (kFill ? col_ptr[k + 1] - col_ptr[k] <= kBlockUnique : counts[k] >= 0) continue;
+    if (kFill ? col_ptr[k + 1] - col_ptr[k] <= block_entries : counts[k] >= 0) continue;
     for (int64_t w = threadIdx.x; w < words; w += kBlockThreads) own[w] = 0;
     if (threadIdx.x == 0) longs.count = 0;
     __syncthreads();
@@ -278,6 +281,10 @@ void AllocateCounted(Context& context, const SpaidCudaPatternOptions& options, D
 
 DevicePattern Unite(Context& context, const Unions& unions,
                     const SpaidCudaPatternOptions& options) {
+  const int64_t words = (unions.n + 31) / 32;
+  const int32_t per_entry = context.variants.union_bitmap_words;
+  const auto block_entries = static_cast<int32_t>(
+      per_entry > 0 ? std::min<int64_t>(words / per_entry, kBlockUnique) : kBlockUnique);
   DevicePattern out;
   out.n = unions.n;
   out.col_ptr = Buffer<int64_t>(context, out.n + 1);
@@ -297,7 +304,8 @@ DevicePattern Unite(Context& context, const Unions& unions,
     for (int64_t begin = 0; begin < out.n; begin += kWarpWave) {
       const int64_t end = std::min(begin + kWarpWave, out.n);
       kernel<<<static_cast<int>((end - begin + kWarps - 1) / kWarps), 32 * kWarps, 0,
-               context.stream>>>(unions, begin, end, bounds.get(), out.col_ptr.get(),
+               context.stream>>>(unions, begin, end, bounds.get(),
+                                 context.variants.union_warp_elements, out.col_ptr.get(),
                                  out.col_ptr.get(), out.row_idx.get(), list.get(), left.get());
       CheckLaunch("WarpKernel");
       if (end < out.n) poll();
@@ -307,22 +315,22 @@ DevicePattern Unite(Context& context, const Unions& unions,
   const auto by_blocks = [&](auto kernel) {
     for (int32_t begin = 0; begin < found.columns; begin += kBlockWave) {
       kernel<<<std::min(kBlockWave, found.columns - begin), kBlockThreads, 0, context.stream>>>(
-          unions, list.get() + begin, out.col_ptr.get(), out.col_ptr.get(), out.row_idx.get(),
-          left.get());
+          unions, list.get() + begin, block_entries, out.col_ptr.get(), out.col_ptr.get(),
+          out.row_idx.get(), left.get());
       CheckLaunch("BlockKernel");
       poll();
     }
   };
-  const auto by_bitmaps = [&](auto kernel) {
-    if (found.large == 0) return;
-    const int64_t words = (out.n + 31) / 32, bytes = 4 * words;
+  const auto by_bitmaps = [&](auto kernel, int32_t count) {
+    if (count == 0) return;
+    const int64_t bytes = 4 * words;
     const int64_t room = (context.arena->limit() - context.arena->used() - Arena::kGrain) / bytes;
     const auto blocks = static_cast<int>(
-        std::clamp<int64_t>(room, 1, std::min<int64_t>(found.large, 2 * context.multiprocessors)));
+        std::clamp<int64_t>(room, 1, std::min<int64_t>(count, 2 * context.multiprocessors)));
     const Buffer<uint32_t> bitmaps(context, blocks * words);
     for (int32_t begin = 0; begin < found.columns; begin += kBitmapWave) {
       kernel<<<blocks, kBlockThreads, 0, context.stream>>>(
-          unions, list.get(), begin, std::min(begin + kBitmapWave, found.columns),
+          unions, list.get(), begin, std::min(begin + kBitmapWave, found.columns), block_entries,
           out.col_ptr.get(), out.col_ptr.get(), out.row_idx.get(), bitmaps.get(), words);
       CheckLaunch("BitmapKernel");
       poll();
@@ -332,11 +340,11 @@ DevicePattern Unite(Context& context, const Unions& unions,
   found = Read(context, left, 0);
   by_blocks(BlockKernel<false>);
   found = Read(context, left, 0);
-  by_bitmaps(BitmapKernel<false>);
+  by_bitmaps(BitmapKernel<false>, found.large);
   AllocateCounted(context, options, out);
   by_warps(WarpKernel<true>);
   by_blocks(BlockKernel<true>);
-  by_bitmaps(BitmapKernel<true>);
+  by_bitmaps(BitmapKernel<true>, found.wide);
   return out;
 }
 

@@ -140,17 +140,17 @@ void BuildGram(Context& context, const StaticSpaiPlan& plan, const Matrix& a, Gr
     const int32_t first = plan.class_begin[c], last = plan.class_begin[c + 1];
     // Empty classes take no turn, so that the most problems, which come last, seldom wait for the
     // largest.
-    const cudaStream_t stream = tables || first == last ? context.stream : branches.Fork(branch++);
+    const Branch on = tables || first == last ? Branch{context.stream} : branches.Fork(branch++);
     const auto launch = [&](int32_t begin, int32_t count) {
       args.groups = plan.order.get() + begin;
       args.count = count;
       args.next = queues.Next();
       if (c == kLargeClass) {
-        large.Launch(stream, a.row_idx.get(), args);
+        large.Launch(on, a.row_idx.get(), args);
       } else if (c < 2 * kWarpSizes) {
-        LaunchWarpGram(context, stream, c / 2 + 1, c % 2 != 0, args);
+        LaunchWarpGram(context, on, c / 2 + 1, c % 2 != 0, args);
       } else {
-        LaunchBlockGram(context, stream, BlockSize(c - 2 * kWarpSizes) / 8, args);
+        LaunchBlockGram(context, on, BlockSize(c - 2 * kWarpSizes) / 8, args);
       }
     };
     if (tables && c != kLargeClass) {
@@ -180,14 +180,13 @@ void LaunchThreadGroups(Context& context, const StaticSpaiPlan& plan, const Matr
   Branches branches(context);
   int i = 0;
   for (const QrLaunch& launch : launches) {
-    const cudaStream_t stream =
-        launches.size() > 1 && !tables ? branches.Fork(i++) : context.stream;
+    const Branch on = launches.size() > 1 && !tables ? branches.Fork(i++) : Branch{context.stream};
     const int32_t* const groups = launch.order + launch.begin;
     const auto work = [&](int32_t begin, int32_t count) {
       args.groups = groups + begin;
       args.count = count;
       args.next = queues.Next();
-      LaunchQr(context, stream, launch, flags, args);
+      LaunchQr(context, on, launch, flags, args);
     };
     if (tables) {
       tables->Follow(groups, launch.count);

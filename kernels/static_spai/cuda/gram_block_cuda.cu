@@ -432,7 +432,7 @@ __global__ void __launch_bounds__(kThreads, kTiles <= 11 ? 4 : 2) BlockGramKerne
 }
 
 template <int kTiles>
-void Launch(const Context& context, cudaStream_t stream, const GramArgs& args) {
+void LaunchTiles(const Context& context, const Branch& branch, const GramArgs& args) {
   constexpr int kShared = static_cast<int>(sizeof(BlockMemory<kTiles>));
   const auto kernel = BlockGramKernel<kTiles>;
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
@@ -440,23 +440,23 @@ void Launch(const Context& context, cudaStream_t stream, const GramArgs& args) {
   int blocks = 0;
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, kShared),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-  kernel<<<std::min(blocks * context.multiprocessors, args.count), kThreads, kShared, stream>>>(
-      args);
-  CheckLaunch("BlockGramKernel");
+  Launch(branch, kernel, std::min(blocks * context.multiprocessors, args.count), 1, kThreads,
+         kShared, args);
 }
 
 }  // namespace
 
-void LaunchBlockGram(const Context& context, cudaStream_t stream, int tiles, const GramArgs& args) {
+void LaunchBlockGram(const Context& context, const Branch& branch, int tiles,
+                     const GramArgs& args) {
   switch (tiles) {
     case 6:
-      return Launch<6>(context, stream, args);
+      return LaunchTiles<6>(context, branch, args);
     case 8:
-      return Launch<8>(context, stream, args);
+      return LaunchTiles<8>(context, branch, args);
     case 11:
-      return Launch<11>(context, stream, args);
+      return LaunchTiles<11>(context, branch, args);
     case 16:
-      return Launch<16>(context, stream, args);
+      return LaunchTiles<16>(context, branch, args);
     default:
       throw Failure(kSpaidCudaError, "no block kernel for " + std::to_string(tiles) + " tiles");
   }

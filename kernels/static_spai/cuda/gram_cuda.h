@@ -34,9 +34,9 @@ struct GramArgs {
 };
 
 // Solves args.count groups of one class (ClassOf in plan_cuda.cu) with a persistent grid.
-void LaunchWarpGram(const Context& context, cudaStream_t stream, int tiles, bool wide,
+void LaunchWarpGram(const Context& context, const Branch& branch, int tiles, bool wide,
                     const GramArgs& args);
-void LaunchBlockGram(const Context& context, cudaStream_t stream, int tiles, const GramArgs& args);
+void LaunchBlockGram(const Context& context, const Branch& branch, int tiles, const GramArgs& args);
 
 // Bytes of work space that a cluster of blocks of the next needs.
 int64_t LargeGramBytes(const LargestLocal& largest, int64_t n);
@@ -46,7 +46,7 @@ struct LargeGram {
   // Takes the work space from the arena; n columns in A.
   LargeGram(Context& context, const LargestLocal& largest, int64_t n, int32_t count);
   // `a_rows`: row_idx of A. This object must outlive the work.
-  void Launch(cudaStream_t stream, const int32_t* a_rows, const GramArgs& args) const;
+  void Launch(const Branch& branch, const int32_t* a_rows, const GramArgs& args) const;
 
  private:
   int64_t n_ = 0, tile_doubles_ = 0, slots_ = 0;

@@ -538,9 +538,9 @@ LargeGram::LargeGram(Context& context, const LargestLocal& largest, int64_t n, i
   table_ = Buffer<int32_t>(context, clusters_ * 2 * slots_);
 }
 
-void LargeGram::Launch(cudaStream_t stream, const int32_t* a_rows, const GramArgs& args) const {
-  LaunchClusters(LargeGramKernel, clusters_, blocks_, kThreads, stream, args, a_rows, n_,
-                 memory_.get(), memory_.size() / clusters_, tile_doubles_, table_.get(), slots_);
+void LargeGram::Launch(const Branch& branch, const int32_t* a_rows, const GramArgs& args) const {
+  cuda::Launch(branch, LargeGramKernel, clusters_ * blocks_, blocks_, kThreads, 0, args, a_rows, n_,
+               memory_.get(), memory_.size() / clusters_, tile_doubles_, table_.get(), slots_);
 }
 
 }  // namespace spaid::cuda

@@ -410,7 +410,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kTiles, kWidth>)
 }
 
 template <int kTiles, int kWidth>
-void Launch(const Context& context, cudaStream_t stream, const GramArgs& args) {
+void LaunchTiles(const Context& context, const Branch& branch, const GramArgs& args) {
   constexpr int kShared = kWarps * static_cast<int>(sizeof(WarpMemory<kTiles>));
   const auto kernel = WarpGramKernel<kTiles, kWidth>;
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
@@ -419,32 +419,31 @@ void Launch(const Context& context, cudaStream_t stream, const GramArgs& args) {
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32 * kWarps, kShared),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   const int needed = (args.count + kWarps - 1) / kWarps;
-  kernel<<<std::min(blocks * context.multiprocessors, needed), 32 * kWarps, kShared, stream>>>(
-      args);
-  CheckLaunch("WarpGramKernel");
+  Launch(branch, kernel, std::min(blocks * context.multiprocessors, needed), 1, 32 * kWarps,
+         kShared, args);
 }
 
 }  // namespace
 
-void LaunchWarpGram(const Context& context, cudaStream_t stream, int tiles, bool wide,
+void LaunchWarpGram(const Context& context, const Branch& branch, int tiles, bool wide,
                     const GramArgs& args) {
   switch (2 * tiles + (wide ? 1 : 0)) {
     case 2:
-      return Launch<1, 1>(context, stream, args);
+      return LaunchTiles<1, 1>(context, branch, args);
     case 3:
-      return Launch<1, kMaxWidth>(context, stream, args);
+      return LaunchTiles<1, kMaxWidth>(context, branch, args);
     case 4:
-      return Launch<2, 1>(context, stream, args);
+      return LaunchTiles<2, 1>(context, branch, args);
     case 5:
-      return Launch<2, kMaxWidth>(context, stream, args);
+      return LaunchTiles<2, kMaxWidth>(context, branch, args);
     case 6:
-      return Launch<3, 1>(context, stream, args);
+      return LaunchTiles<3, 1>(context, branch, args);
     case 7:
-      return Launch<3, kMaxWidth>(context, stream, args);
+      return LaunchTiles<3, kMaxWidth>(context, branch, args);
     case 8:
-      return Launch<4, 1>(context, stream, args);
+      return LaunchTiles<4, 1>(context, branch, args);
     case 9:
-      return Launch<4, kMaxWidth>(context, stream, args);
+      return LaunchTiles<4, kMaxWidth>(context, branch, args);
     default:
       throw Failure(kSpaidCudaError, "no warp kernel for " + std::to_string(tiles) + " tiles");
   }

@@ -308,8 +308,9 @@ struct LaneSizes {
 // structure is where `tables` is null.
 __global__ void ChooseLanesKernel(GroupRef groups, int32_t n_structures,
                                   const Structure* structures, const uint32_t* tables,
-                                  const int32_t* representative, const int32_t* uses, uint8_t* size,
-                                  int32_t* ids, LaneSizes* sizes) {
+                                  const int32_t* representative, const int32_t* uses,
+                                  int32_t lane_columns, uint8_t* size, int32_t* ids,
+                                  LaneSizes* sizes) {
   const int64_t s = Thread();
   if (s >= n_structures) return;
   const Structure& structure = structures[s];
@@ -317,7 +318,7 @@ __global__ void ChooseLanesKernel(GroupRef groups, int32_t n_structures,
   const int64_t n2 = groups.m.col_ptr[k + 1] - groups.m.col_ptr[k];
   const bool chosen = tables != nullptr && uses[s] >= kLanes && structure.width == 1 &&
                       structure.entries > 0 && structure.entries <= kMaxLaneEntries &&
-                      n2 <= kMaxLaneColumns && tables[structure.targets()] != kNoRow;
+                      n2 <= lane_columns && tables[structure.targets()] != kNoRow;
   if (chosen) {
     atomicAdd(&sizes->structures[n2], 1);
     atomicMax(&sizes->entries[n2], structure.entries);
@@ -430,7 +431,7 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
   CheckLaunch("CountUsesKernel");
   ChooseLanesKernel<<<Blocks(n_structures), kThreads, 0, context.stream>>>(
       groups, n_structures, plan.structures.get(), plan.tables.get(), representative, uses.get(),
-      size.get(), ids.get(), sizes.get());
+      std::min(context.variants.lane_columns, kMaxLaneColumns), size.get(), ids.get(), sizes.get());
   CheckLaunch("ChooseLanesKernel");
   Sort(context, size, sorted_size, ids, by_size, n_structures, 4);
   const LaneSizes found = Read(context, sizes, 0);

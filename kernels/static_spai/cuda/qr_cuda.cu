@@ -450,7 +450,7 @@ __global__ void __launch_bounds__(kernels::kMaxGroupThreads) QrKernel(QrArgs qr)
 
 }  // namespace
 
-void LaunchQr(const Context& context, cudaStream_t stream, const QrLaunch& launch, uint8_t flags,
+void LaunchQr(const Context& context, const Branch& branch, const QrLaunch& launch, uint8_t flags,
               const GramArgs& args) {
   QrArgs qr{args, {}, 1 << launch.s, flags};
   qr.slot.capacity = launch.n2_max;
@@ -465,9 +465,8 @@ void LaunchQr(const Context& context, cudaStream_t stream, const QrLaunch& launc
                                                       static_cast<size_t>(bytes)),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   const int needed = (args.count + slots - 1) / slots;
-  kernel<<<std::max(1, std::min(blocks * context.multiprocessors, needed)), threads, bytes,
-           stream>>>(qr);
-  CheckLaunch("QrKernel");
+  Launch(branch, kernel, std::max(1, std::min(blocks * context.multiprocessors, needed)), 1,
+         threads, bytes, qr);
 }
 
 }  // namespace spaid::cuda

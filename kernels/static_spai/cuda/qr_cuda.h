@@ -95,7 +95,7 @@ std::vector<QrLaunch> QrLaunches(const StaticSpaiPlan& plan, const QrPlan& qr,
                                  kernels::ThreadStrategy chosen);
 // Solves args.count of the launch's problems, args.groups. `flags`: of the solved columns, beside
 // kColumnQr.
-void LaunchQr(const Context& context, cudaStream_t stream, const QrLaunch& launch, uint8_t flags,
+void LaunchQr(const Context& context, const Branch& branch, const QrLaunch& launch, uint8_t flags,
               const GramArgs& args);
 
 // Bytes of work space that a block of the next needs, at most.

@@ -195,21 +195,22 @@ double PredictMs(const QrPlan& plan, kernels::ThreadStrategy chosen) {
 
 std::vector<QrLaunch> QrLaunches(const StaticSpaiPlan& plan, const QrPlan& qr,
                                  kernels::ThreadStrategy chosen) {
+  // Those that have more columns than threads first: one takes longest.
   std::vector<QrLaunch> launches;
   if (chosen == kernels::ThreadStrategy::kConstant) {
     const int s = ConstantExponent(qr);
     int n2_max = 0;
     for (int size = 0; size < kGroupSizes; ++size) n2_max = std::max(n2_max, qr.n2_max[size]);
     if (n2_max == 0) return launches;
-    for (const bool registers : {true, false}) {
+    for (const bool registers : {false, true}) {
       if (!registers && n2_max + qr.width_max <= 1 << s) continue;
       launches.push_back({s, registers, n2_max, qr.width_max, qr.natural.get(), 0, plan.n_groups});
     }
     return launches;
   }
-  for (int b = 0; b < kBuckets; ++b) {
+  for (int i = 0; i < kBuckets; ++i) {
+    const int b = i ^ 1, s = kGroupSizes - 1 - b / 2;
     const int32_t count = qr.begin[b + 1] - qr.begin[b];
-    const int s = kGroupSizes - 1 - b / 2;
     if (count == 0) continue;
     launches.push_back(
         {s, b % 2 == 0, qr.n2_max[s], qr.width_max, qr.order.get(), qr.begin[b], count});

@@ -9,7 +9,7 @@ namespace spaid::cuda {
 namespace {
 
 constexpr uint32_t kNone = ~uint32_t{0};  // larger than any row
-constexpr int kSmallEntries = 1024;       // of Â: what one warp sorts
+constexpr int kSmallEntries = 1024;       // of Â: what one warp has room to sort
 constexpr int kWarps = 4;                 // in a block of such warps
 
 struct Input {
@@ -340,13 +340,14 @@ struct Selection {
   int32_t count;
   const int64_t* begin;  // of each table
   int32_t share;         // structures that a warp, or a block, looks at, one after the other
+  int32_t above, most;   // entries of Â: of those in (above, most] alone
 };
 
-// Calls use(s, table) for those of share number `own` whose entries are in (above, most]. Called by
-// whole warps; all of them see the same.
+// Calls use(s, table) for those of share number `own`. Called by whole warps; all of them see the
+// same.
 template <class Use>
-__device__ void ForSizes(const Selection& selection, int64_t own, int32_t above, int32_t most,
-                         const Structure* structures, const Use& use) {
+__device__ void ForSelected(const Selection& selection, int64_t own, const Structure* structures,
+                            const Use& use) {
   const int64_t end = min((own + 1) * selection.share, int64_t{selection.count});
   for (int64_t first = own * selection.share; first < end; first += 32) {
     const int64_t i = first + threadIdx.x % 32;
@@ -354,7 +355,7 @@ __device__ void ForSizes(const Selection& selection, int64_t own, int32_t above,
                       : selection.which != nullptr ? selection.which[i]
                                                    : static_cast<int32_t>(i);
     const int32_t entries = i < end ? structures[s].entries : 0;
-    unsigned left = __ballot_sync(~0u, entries > above && entries <= most);
+    unsigned left = __ballot_sync(~0u, entries > selection.above && entries <= selection.most);
     for (; left != 0; left &= left - 1) {
       const int lane = __ffs(static_cast<int>(left)) - 1;
       use(__shfl_sync(~0u, s, lane), selection.begin[first + lane]);
@@ -365,8 +366,8 @@ __device__ void ForSizes(const Selection& selection, int64_t own, int32_t above,
 __global__ void __launch_bounds__(32 * kWarps)
     TinyTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
   const int64_t own = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  ForSizes(selection, own, 0, kTinyEntries, structures,
-           [&](int32_t s, int64_t table) { MakeTinyTable(in, s, table, structures, tables); });
+  ForSelected(selection, own, structures,
+              [&](int32_t s, int64_t table) { MakeTinyTable(in, s, table, structures, tables); });
 }
 
 __global__ void __launch_bounds__(32 * kWarps)
@@ -374,7 +375,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   __shared__ Scratch<kSmallEntries> scratch[kWarps];
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int64_t own = int64_t{blockIdx.x} * kWarps + warp;
-  ForSizes(selection, own, kTinyEntries, kSmallEntries, structures, [&](int32_t s, int64_t table) {
+  ForSelected(selection, own, structures, [&](int32_t s, int64_t table) {
     MakeTable<32>(in, s, table, structures, tables, scratch[warp]);
     __syncwarp();
   });
@@ -385,12 +386,11 @@ constexpr int kBlockThreads = 256;
 __global__ void __launch_bounds__(kBlockThreads)
     LargeTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
   extern __shared__ char memory[];
-  ForSizes(selection, blockIdx.x, kSmallEntries, kMaxEntries, structures,
-           [&](int32_t s, int64_t table) {
-             MakeTable<kBlockThreads>(in, s, table, structures, tables,
-                                      *reinterpret_cast<Scratch<kMaxEntries>*>(memory));
-             __syncthreads();
-           });
+  ForSelected(selection, blockIdx.x, structures, [&](int32_t s, int64_t table) {
+    MakeTable<kBlockThreads>(in, s, table, structures, tables,
+                             *reinterpret_cast<Scratch<kMaxEntries>*>(memory));
+    __syncthreads();
+  });
 }
 
 Input InputOf(const Matrix& a, const StaticSpaiPlan& plan, const int32_t* representative) {
@@ -434,19 +434,23 @@ Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiP
   };
   // The three side by side: the few large ones take as long as the many small ones.
   Branches branches(context);
-  Selection selection{which, count, begin, 1};
+  const int32_t tiny = std::min(context.variants.table_register_entries, kTinyEntries),
+                small = std::clamp(context.variants.table_warp_entries, tiny, kSmallEntries);
+  Selection selection{which, count, begin, 1, small, kMaxEntries};
   constexpr int kShared = static_cast<int>(sizeof(Scratch<kMaxEntries>));
   Check(
       cudaFuncSetAttribute(LargeTablesKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
       "cudaFuncSetAttribute");
   const int blocks = shares(2, selection);
-  LargeTablesKernel<<<blocks, kBlockThreads, kShared, branches.Fork(0)>>>(in, selection, structures,
-                                                                          tables.get());
-  CheckLaunch("LargeTablesKernel");
+  Launch(branches.Fork(0), LargeTablesKernel, blocks, 1, kBlockThreads, kShared, in, selection,
+         structures, tables.get());
+  selection.above = tiny;
+  selection.most = small;
   int warps = shares(32, selection);
-  SmallTablesKernel<<<(warps + kWarps - 1) / kWarps, 32 * kWarps, 0, branches.Fork(1)>>>(
-      in, selection, structures, tables.get());
-  CheckLaunch("SmallTablesKernel");
+  Launch(branches.Fork(1), SmallTablesKernel, (warps + kWarps - 1) / kWarps, 1, 32 * kWarps, 0, in,
+         selection, structures, tables.get());
+  selection.above = 0;
+  selection.most = tiny;
   warps = shares(64, selection);
   TinyTablesKernel<<<(warps + kWarps - 1) / kWarps, 32 * kWarps, 0, context.stream>>>(
       in, selection, structures, tables.get());

@@ -1,0 +1,17 @@
+// What the benchmarks on a CUDA device share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/base/cuda_device.h"
+
+namespace spaid::kernels::bench {
+
+// Ends the program with `message` unless `result` is kSpaidCudaOk.
+void OrDie(int32_t result, const char* message);
+
+// The first device, opened by the first call with all of its memory. There must be one.
+const std::shared_ptr<CudaDevice>& Device();
+
+}  // namespace spaid::kernels::bench

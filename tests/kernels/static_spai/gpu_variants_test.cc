@@ -1,0 +1,76 @@
+// Each variant of a kernel on a CUDA device, forced where measured tables would take another one:
+// the same pattern and the same M. Skipped, with the reason, where there is no device.
+#include <limits>
+
+#include "kernels/bench/problems.h"
+#include "tests/kernels/static_spai/gpu_helpers.h"
+
+namespace spaid::kernels {
+namespace {
+
+constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
+
+struct Variants {
+  const char* name;
+  SpaidCudaVariants sizes;
+};
+
+constexpr Variants kVariants[] = {
+    {"the first of each that fits", {kAll, 0, kAll, kAll, kAll}},
+    {"unions by blocks, tables in shared memory of warps", {0, 0, 0, kAll, kAll}},
+    {"unions by blocks and bitmaps, tables by blocks, no threads", {0, kAll, 0, 0, 0}},
+    {"in the middle of each", {40, 1, 20, 300, 4}},
+};
+
+SpaidCudaVariants g_sizes;
+
+class GpuVariants : public GpuStaticSpai {
+ protected:
+  void Force(const SpaidCudaVariants& sizes) {
+    static const SpaidCudaInterface api = [] {
+      SpaidCudaInterface forced = *ListCudaDevices().interface;
+      forced.open_context = [](int32_t ordinal, int64_t memory_limit, SpaidCudaCopy copy,
+                               const SpaidCudaVariants*, SpaidCudaContext** context, char* message,
+                               size_t message_size) {
+        return ListCudaDevices().interface->open_context(ordinal, memory_limit, copy, &g_sizes,
+                                                         context, message, message_size);
+      };
+      return forced;
+    }();
+    g_sizes = sizes;
+    auto device = CudaDevice::Open(ListCudaDevices().devices[0], 0, api);
+    ASSERT_TRUE(device.ok()) << device.status().message();
+    device_ = *device;
+  }
+};
+
+TEST_F(GpuVariants, AllGiveThePatternAndValuesOfTheCpu) {
+  const CscMatrix circuit = bench::Circuit(1500, 4, 60);
+  const CscMatrix hubs = bench::Circuit(4000, 3, 500);  // powers of some hundred entries a column
+  // Of the sizes that threads could take.
+  const CscMatrix small = bench::Periodic(6000, 3), larger = bench::Periodic(6000, 7);
+  for (const Variants& variants : kVariants) {
+    Force(variants.sizes);
+    if (HasFatalFailure()) return;
+    const std::string what = variants.name;
+    ExpectEqual(circuit, nullptr, With(LocalSolver::kGram, 1), what + ", circuit");
+    ExpectEqual(circuit, nullptr, With(LocalSolver::kGram, 2), what + ", circuit squared");
+    ExpectEqual(small, nullptr, With(LocalSolver::kGram, 1), what + ", three a column");
+    ExpectEqual(larger, nullptr, With(LocalSolver::kGram, 1), what + ", seven a column");
+    PatternOptions pattern;
+    pattern.power = 3;
+    StaticSpaiOptions options;
+    options.pattern = pattern;
+    auto plan = PlanStaticSpaiCuda(device_, hubs, nullptr, options, {});
+    ASSERT_TRUE(plan.ok()) << what << ": " << plan.status().message();
+    const auto expected = BuildPattern(hubs, nullptr, pattern, {});
+    ASSERT_TRUE(expected.ok());
+    const auto built = BuildStaticSpaiCuda(**plan, hubs, options, {});
+    ASSERT_TRUE(built.ok()) << what << ": " << built.status().message();
+    EXPECT_EQ(built->m.col_ptr, expected->col_ptr) << what;
+    EXPECT_EQ(built->m.row_idx, expected->row_idx) << what;
+  }
+}
+
+}  // namespace
+}  // namespace spaid::kernels
