@@ -13,7 +13,7 @@ inline constexpr char kMeasuredOn[] = "NVIDIA H100";
 
 inline constexpr SpaidCudaVariants kVariants{
     8192,  // union_warp_elements
-    4,     // union_bitmap_words
+    16,    // union_bitmap_words
     64,    // table_register_entries
     1024,  // table_warp_entries
     10,    // lane_columns

@@ -215,9 +215,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// The columns of list[begin, end) that the blocks above did not take. `words` of `bitmaps` belong
-// to each block; their sets are read past the first-level cache, as atomics are done behind it.
-template <bool kFill>
+// Bitmaps of up to as many words lie in shared memory.
+constexpr int64_t kSharedWords = 10240;
+
+// The columns of list[begin, end) that the blocks above did not take. Where not kShared, `words` of
+// `bitmaps` belong to each block; they are read past the first-level cache, as atomics are done
+// behind it.
+template <bool kFill, bool kShared>
 __global__ void __launch_bounds__(kBlockThreads)
     BitmapKernel(Unions unions, const int32_t* list, int32_t begin, int32_t end,
                  int32_t block_entries, int64_t* counts, const int64_t* col_ptr, int32_t* row_idx,
@@ -229,7 +233,11 @@ __global__ void __launch_bounds__(kBlockThreads)
     typename Scan::TempStorage scan;
   } scratch;
   __shared__ LongLists longs;
-  uint32_t* const own = bitmaps + int64_t{blockIdx.x} * words;
+  extern __shared__ uint32_t shared_bitmap[];
+  uint32_t* const own = kShared ? shared_bitmap : bitmaps + int64_t{blockIdx.x} * words;
+  const auto word = [own](int64_t w) {
+    return kShared ? *const_cast<volatile uint32_t*>(&own[w]) : __ldcg(&own[w]);
+  };
   for (int32_t i = begin + static_cast<int32_t>(blockIdx.x); i < end;
        i += static_cast<int32_t>(gridDim.x)) {
     const int64_t k = list[i];
@@ -239,19 +247,19 @@ __global__ void __launch_bounds__(kBlockThreads)
     __syncthreads();
     ForElements(unions, k, longs, [&](int32_t row) {
       const uint32_t bit = 1u << (row & 31);
-      if ((__ldcg(&own[row >> 5]) & bit) == 0) atomicOr(&own[row >> 5], bit);
+      if ((word(row >> 5) & bit) == 0) atomicOr(&own[row >> 5], bit);
       return true;
     });
     if (!kFill) {
       int64_t count = 0;
-      for (int64_t w = threadIdx.x; w < words; w += kBlockThreads) count += __popc(__ldcg(&own[w]));
+      for (int64_t w = threadIdx.x; w < words; w += kBlockThreads) count += __popc(word(w));
       count = Reduce(scratch.reduce).Sum(count);
       if (threadIdx.x == 0) counts[k] = count;
     } else {
       int32_t* to = row_idx + col_ptr[k];
       for (int64_t first = 0; first < words; first += kBlockThreads) {
         const int64_t w = first + threadIdx.x;
-        uint32_t bits = w < words ? __ldcg(&own[w]) : 0;
+        uint32_t bits = w < words ? word(w) : 0;
         int32_t place = 0, sum = 0;
         Scan(scratch.scan).ExclusiveSum(__popc(bits), place, sum);
         for (; bits != 0; bits &= bits - 1) {
@@ -283,8 +291,10 @@ DevicePattern Unite(Context& context, const Unions& unions,
                     const SpaidCudaPatternOptions& options) {
   const int64_t words = (unions.n + 31) / 32;
   const int32_t per_entry = context.variants.union_bitmap_words;
+  const bool in_shared = words <= kSharedWords;
   const auto block_entries = static_cast<int32_t>(
-      per_entry > 0 ? std::min<int64_t>(words / per_entry, kBlockUnique) : kBlockUnique);
+      in_shared && per_entry > 0 ? std::min<int64_t>(words / per_entry, kBlockUnique)
+                                 : kBlockUnique);
   DevicePattern out;
   out.n = unions.n;
   out.col_ptr = Buffer<int64_t>(context, out.n + 1);
@@ -321,30 +331,41 @@ DevicePattern Unite(Context& context, const Unions& unions,
       poll();
     }
   };
-  const auto by_bitmaps = [&](auto kernel, int32_t count) {
+  const auto by_bitmaps = [&](auto in_memory, auto of_block, int32_t count) {
     if (count == 0) return;
+    const auto launch = [&](auto kernel, int32_t begin, int32_t wave, int blocks, int shared,
+                            uint32_t* bitmaps) {
+      const int32_t end = std::min(begin + wave, found.columns);
+      kernel<<<std::min(blocks, end - begin), kBlockThreads, shared, context.stream>>>(
+          unions, list.get(), begin, end, block_entries, out.col_ptr.get(), out.col_ptr.get(),
+          out.row_idx.get(), bitmaps, words);
+      CheckLaunch("BitmapKernel");
+      poll();
+    };
+    if (in_shared) {
+      for (int32_t begin = 0; begin < found.columns; begin += kBlockWave) {
+        launch(of_block, begin, kBlockWave, kBlockWave, static_cast<int>(4 * words), nullptr);
+      }
+      return;
+    }
     const int64_t bytes = 4 * words;
     const int64_t room = (context.arena->limit() - context.arena->used() - Arena::kGrain) / bytes;
     const auto blocks = static_cast<int>(
         std::clamp<int64_t>(room, 1, std::min<int64_t>(count, 2 * context.multiprocessors)));
     const Buffer<uint32_t> bitmaps(context, blocks * words);
     for (int32_t begin = 0; begin < found.columns; begin += kBitmapWave) {
-      kernel<<<blocks, kBlockThreads, 0, context.stream>>>(
-          unions, list.get(), begin, std::min(begin + kBitmapWave, found.columns), block_entries,
-          out.col_ptr.get(), out.col_ptr.get(), out.row_idx.get(), bitmaps.get(), words);
-      CheckLaunch("BitmapKernel");
-      poll();
+      launch(in_memory, begin, kBitmapWave, blocks, 0, bitmaps.get());
     }
   };
   by_warps(WarpKernel<false>);
   found = Read(context, left, 0);
   by_blocks(BlockKernel<false>);
   found = Read(context, left, 0);
-  by_bitmaps(BitmapKernel<false>, found.large);
+  by_bitmaps(BitmapKernel<false, false>, BitmapKernel<false, true>, found.large);
   AllocateCounted(context, options, out);
   by_warps(WarpKernel<true>);
   by_blocks(BlockKernel<true>);
-  by_bitmaps(BitmapKernel<true>, found.wide);
+  by_bitmaps(BitmapKernel<true, false>, BitmapKernel<true, true>, found.wide);
   return out;
 }
 

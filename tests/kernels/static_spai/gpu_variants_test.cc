@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/bench/problems.h"
+#include "kernels/sparse/pattern.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
 
 namespace spaid::kernels {
@@ -44,9 +45,8 @@ class GpuVariants : public GpuStaticSpai {
   }
 };
 
-TEST_F(GpuVariants, AllGiveThePatternAndValuesOfTheCpu) {
+TEST_F(GpuVariants, AllGiveTheValuesOfTheCpu) {
   const CscMatrix circuit = bench::Circuit(1500, 4, 60);
-  const CscMatrix hubs = bench::Circuit(4000, 3, 500);  // powers of some hundred entries a column
   // Of the sizes that threads could take.
   const CscMatrix small = bench::Periodic(6000, 3), larger = bench::Periodic(6000, 7);
   for (const Variants& variants : kVariants) {
@@ -57,18 +57,24 @@ TEST_F(GpuVariants, AllGiveThePatternAndValuesOfTheCpu) {
     ExpectEqual(circuit, nullptr, With(LocalSolver::kGram, 2), what + ", circuit squared");
     ExpectEqual(small, nullptr, With(LocalSolver::kGram, 1), what + ", three a column");
     ExpectEqual(larger, nullptr, With(LocalSolver::kGram, 1), what + ", seven a column");
-    PatternOptions pattern;
-    pattern.power = 3;
-    StaticSpaiOptions options;
-    options.pattern = pattern;
+  }
+}
+
+TEST_F(GpuVariants, AllGiveThePatternOfTheCpu) {
+  const CscMatrix hubs = bench::Circuit(3000, 3, 500);  // some hundred entries a column of the cube
+  StaticSpaiOptions options;
+  options.pattern.power = 3;
+  const auto expected = BuildPattern(hubs, nullptr, options.pattern, {});
+  ASSERT_TRUE(expected.ok());
+  for (const Variants& variants : kVariants) {
+    Force(variants.sizes);
+    if (HasFatalFailure()) return;
     auto plan = PlanStaticSpaiCuda(device_, hubs, nullptr, options, {});
-    ASSERT_TRUE(plan.ok()) << what << ": " << plan.status().message();
-    const auto expected = BuildPattern(hubs, nullptr, pattern, {});
-    ASSERT_TRUE(expected.ok());
+    ASSERT_TRUE(plan.ok()) << variants.name << ": " << plan.status().message();
     const auto built = BuildStaticSpaiCuda(**plan, hubs, options, {});
-    ASSERT_TRUE(built.ok()) << what << ": " << built.status().message();
-    EXPECT_EQ(built->m.col_ptr, expected->col_ptr) << what;
-    EXPECT_EQ(built->m.row_idx, expected->row_idx) << what;
+    ASSERT_TRUE(built.ok()) << variants.name << ": " << built.status().message();
+    EXPECT_EQ(built->m.col_ptr, expected->col_ptr) << variants.name;
+    EXPECT_EQ(built->m.row_idx, expected->row_idx) << variants.name;
   }
 }
 
