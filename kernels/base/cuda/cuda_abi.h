@@ -46,8 +46,8 @@ typedef void (*SpaidCudaCopy)(void* to, const void* from, size_t bytes);
 // the first one's memory is the next one's, whatever these say.
 struct SpaidCudaVariants {
   // Find J: a column of a power by a warp, by the elements of its lists; else by a block. Of those
-  // the ones are filled in by a bitmap of n bits in shared memory that has at most so many words for
-  // each entry.
+  // the ones are filled in by a bitmap of n bits in shared memory that has at most so many words
+  // for each entry.
   int32_t union_warp_elements, union_bitmap_words;
   // Find I: the table of a local problem in the registers of a warp, in its shared memory, by the
   // entries of Â; else by a block.
