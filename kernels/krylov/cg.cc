@@ -4,15 +4,6 @@
 #include "kernels/krylov/run.h"
 
 namespace spaid::kernels::krylov {
-namespace {
-
-std::string NotDefinite(const char* what, double value, int64_t iteration) {
-  return std::string(what) + " = " + Figure(value) + " at iteration " + std::to_string(iteration) +
-         "; use BiCGSTAB or GMRES";
-}
-
-}  // namespace
-
 void RunCg(Run& run) {
   Team& team = run.team();
   const auto n = static_cast<size_t>(team.n());

@@ -23,8 +23,7 @@ class Gmres {
       : run_(run),
         team_(run.team()),
         n_(static_cast<size_t>(run.team().n())),
-        restart_(std::min(
-            {run.system().options->restart, run.system().options->max_iterations, run.team().n()})),
+        restart_(std::min({run.options().restart, run.options().max_iterations, run.team().n()})),
         r_(n_),
         u_(n_),
         z_(run.has_m() ? n_ : 0) {}

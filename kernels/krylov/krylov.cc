@@ -15,6 +15,7 @@ namespace {
 using krylov::Run;
 using krylov::System;
 using krylov::Team;
+using krylov::Terms;
 
 Status Invalid(std::string reason, std::string message, std::string field, int64_t index = -1) {
   return Status(StatusCode::kInvalidArgument, std::move(reason), std::move(message))
@@ -147,7 +148,7 @@ Array<double> Scaled(std::span<const double> v, int exponent) {
 
 // Takes the result of the scaled system back to the scale of `b`, and holds it against that: what
 // was scaled out of the range of fp64 makes no solution. `scaled` is the system that was solved.
-void Unscale(const System& scaled, int exponent, std::span<const double> b,
+void Unscale(const System& scaled, const Terms& terms, int exponent, std::span<const double> b,
              std::span<const double> x0, Team* team, RhsResult* out) {
   const std::span<double> x = scaled.x;
   bool finite = true;
@@ -179,8 +180,8 @@ void Unscale(const System& scaled, int exponent, std::span<const double> b,
   }
   out->true_residual = norm;
   const double scaled_norm = std::ldexp(norm, exponent);
-  out->true_relative_residual = scaled_norm / scaled.b_norm;
-  if (out->outcome == Outcome::kConverged && !(scaled_norm <= scaled.target)) {
+  out->true_relative_residual = scaled_norm / terms.b_norm;
+  if (out->outcome == Outcome::kConverged && !(scaled_norm <= terms.target)) {
     out->outcome = Outcome::kStagnated;
     out->detail =
         "the solution holds numbers under the range of fp64, whose rounding is larger than the "
@@ -201,16 +202,12 @@ void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
     if (context.progress != nullptr) context.progress->OnResidual(point);
     return;
   }
-  System system{.a = &a,
-                .m = m,
-                .b = b,
-                .x0 = x0,
-                .x = x,
-                .b_norm = b_norm,
-                .rhs = rhs,
-                .options = &options,
-                .context = &context};
-  system.target = std::max(options.rtol * b_norm, options.atol);
+  System system{.a = &a, .m = m, .b = b, .x0 = x0, .x = x};
+  Terms terms{.b_norm = b_norm,
+              .target = std::max(options.rtol * b_norm, options.atol),
+              .rhs = rhs,
+              .options = &options,
+              .context = &context};
   Array<double> scaled_b, scaled_x0;
   const int exponent = ScaleExponent(b_norm, b, x0);
   if (exponent != 0) {
@@ -218,18 +215,18 @@ void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
     scaled_x0 = Scaled(x0, exponent);
     system.b = scaled_b;
     system.x0 = scaled_x0;
-    system.b_norm = team->Norm(scaled_b);
-    system.target = std::max(options.rtol * system.b_norm, std::ldexp(options.atol, exponent));
+    terms.b_norm = team->Norm(scaled_b);
+    terms.target = std::max(options.rtol * terms.b_norm, std::ldexp(options.atol, exponent));
   }
   if (x0.empty()) {
     std::fill(x.begin(), x.end(), 0.0);
   } else {
     std::copy(system.x0.begin(), system.x0.end(), x.begin());
   }
-  Run run(system, team, out);
+  Run run(system, terms, team, out);
   RunMethod(options.method, run);
   run.Conclude();
-  if (exponent != 0) Unscale(system, exponent, b, x0, team, out);
+  if (exponent != 0) Unscale(system, terms, exponent, b, x0, team, out);
 }
 
 }  // namespace
