@@ -114,6 +114,56 @@ struct SpaidCudaBuildInfo {
   int64_t rescued_groups;  // that the Gram path gave up and QR solved, or left to the host
 };
 
+// How a segment of a solve ended (SpaidCudaSolveInfo). Residuals are the recursion's.
+enum SpaidCudaSolveStatus {
+  kSpaidCudaSolveRunning = 0,      // on the device only
+  kSpaidCudaSolvePaused = 1,       // after all iterations that were asked for
+  kSpaidCudaSolveUnderTarget = 2,  // the residual is
+  kSpaidCudaSolveNonFinite = 3,    // the residual is not
+  // CG; `value`: that product.
+  kSpaidCudaSolveIndefiniteM = 4,  // rᵀMr <= 0
+  kSpaidCudaSolveIndefiniteA = 5,  // pᵀAp <= 0
+  kSpaidCudaSolveNonFiniteM = 6,
+  kSpaidCudaSolveNonFiniteA = 7,
+  // BiCGSTAB. After a half step x has its part along p alone, and the residual is s.
+  kSpaidCudaSolveHalfStep = 8,        // s is under the target
+  kSpaidCudaSolveOmegaVanished = 9,   // after a half step
+  kSpaidCudaSolveRhoVanished = 10,
+  kSpaidCudaSolveAlphaVanished = 11,  // its denominator
+  kSpaidCudaSolvePOverflowed = 12,
+  kSpaidCudaSolveDiverged = 13,       // the residual grew by 1/eps over the best
+  kSpaidCudaSolveNonFiniteAMr = 14,
+  kSpaidCudaSolveNonFiniteS = 15,
+  kSpaidCudaSolveNonFiniteAMs = 16,
+  kSpaidCudaSolveNonFiniteBeta = 17,
+};
+
+// The start of a recursion from a residual.
+struct SpaidCudaSolveStart {
+  double target;       // on the norm of the residual
+  double norm;         // of the residual that it starts from
+  double best_norm;    // of the iterate that is kept as the best; infinite: none
+  double initial_norm; // of the initial guess
+  // BiCGSTAB: not 0: the shadow residual gets a noise of that number, of the residual's size.
+  int32_t round;
+};
+
+struct SpaidCudaSolveInfo {
+  int32_t status;      // SpaidCudaSolveStatus
+  int32_t iterations;  // of this segment
+  double value;
+  double best_norm;    // of the iterate that is kept
+  double last_norm;    // of the recursion
+  double ms;           // by the device's clock
+};
+
+struct SpaidCudaSolveOptions {
+  // Called between batches of iterations with the residual norms of new ones; may be null. Not 0:
+  // stop after those that are under way.
+  int32_t (*progress)(void* caller, const double* norms, int32_t count);
+  void* caller;
+};
+
 struct SpaidCudaInterface {
   uint32_t abi_version;  // kSpaidCudaAbiVersion of the library's build
   uint32_t struct_size;  // sizeof(SpaidCudaInterface) of the library's build
