@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 6 };
+enum { kSpaidCudaAbiVersion = 7 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -37,7 +37,8 @@ enum SpaidCudaResult {
 typedef struct SpaidCudaContext SpaidCudaContext;  // a device, with its stream and memory
 typedef struct SpaidCudaMatrix SpaidCudaMatrix;
 typedef struct SpaidCudaPlan SpaidCudaPlan;
-typedef struct SpaidCudaM SpaidCudaM;  // a built preconditioner
+typedef struct SpaidCudaM SpaidCudaM;                // a built preconditioner
+typedef struct SpaidCudaOperator SpaidCudaOperator;  // what a vector is multiplied by
 
 // memcpy, by as many threads of the host as it likes.
 typedef void (*SpaidCudaCopy)(void* to, const void* from, size_t bytes);
@@ -220,6 +221,31 @@ struct SpaidCudaInterface {
   // Frees all of it but the values, and the pattern where that is its own: download_m then gives
   // the values alone.
   void (*trim_m)(SpaidCudaM* m);
+
+  // Operators hold copies: what they were made from may be freed. `fp32`: not 0: values are stored
+  // in fp32, and those beyond its range as infinities; arithmetic is fp64 all the same.
+  // `symmetric`: not 0: A = Aᵀ entry by entry.
+  int32_t (*operator_of_matrix)(const SpaidCudaMatrix* matrix, int32_t symmetric, int32_t fp32,
+                                SpaidCudaOperator** op, char* message, size_t message_size);
+  // Columns that were left to the host are zero. The plan of an M that is not compacted must still
+  // be there.
+  int32_t (*operator_of_m)(const SpaidCudaM* m, int32_t fp32, SpaidCudaOperator** op, char* message,
+                           size_t message_size);
+  // y_i = d_i x_i, with d on the host.
+  int32_t (*operator_of_diagonal)(SpaidCudaContext* context, int64_t n, const double* diagonal,
+                                  SpaidCudaOperator** op, char* message, size_t message_size);
+  void (*free_operator)(SpaidCudaOperator* op);
+  // The values of `matrix`, which has the pattern that the operator was made of, in place of the
+  // operator's. Not for diagonals.
+  int32_t (*update_operator)(SpaidCudaOperator* op, const SpaidCudaMatrix* matrix, char* message,
+                             size_t message_size);
+  // y = A x, both on the host.
+  int32_t (*apply_operator)(const SpaidCudaOperator* op, const double* x, double* y, char* message,
+                            size_t message_size);
+  // The median of so many products by the device's clock (1 or more), each alone, and the bytes
+  // that one must move at the least.
+  int32_t (*time_operator)(const SpaidCudaOperator* op, int32_t products, double* ms_median,
+                           int64_t* bytes_per_product, char* message, size_t message_size);
 };
 
 // The one symbol of the library: SPAID_CUDA_ENTRY_POINT. The result lives as long as the library.

@@ -9,6 +9,7 @@
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/base/cuda/devices_cuda.h"
 #include "kernels/base/cuda/variants_tuning_cuda.h"
+#include "kernels/krylov/cuda/operator_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
 #include "kernels/sparse/cuda/pattern_cuda.h"
 #include "kernels/static_spai/cuda/build_cuda.h"
@@ -34,7 +35,12 @@ struct SpaidCudaPlan {
 };
 struct SpaidCudaM {
   Context& context;
+  const spaid::cuda::StaticSpaiPlan& plan;
   spaid::cuda::StaticSpaiResult result;
+};
+struct SpaidCudaOperator {
+  Context& context;
+  spaid::cuda::Operator op;
 };
 
 namespace {
@@ -158,8 +164,9 @@ int32_t Build(SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
     context.arena->ResetPeak();
     *info = {};
     Stopwatch watch(context);
-    auto made = std::make_unique<SpaidCudaM>(SpaidCudaM{
-        context, spaid::cuda::Build(context, plan->plan, matrix->matrix, *options, *info)});
+    auto made = std::make_unique<SpaidCudaM>(
+        SpaidCudaM{context, plan->plan,
+                   spaid::cuda::Build(context, plan->plan, matrix->matrix, *options, *info)});
     spaid::cuda::StaticSpaiResult& result = made->result;
     const bool compacted = options->post_filter > 0 &&
                            spaid::cuda::CountHostColumns(context, result) == 0 &&
@@ -203,6 +210,79 @@ void TrimM(SpaidCudaM* m) {
   m->result.flags = {};
 }
 
+int32_t OperatorOfMatrix(const SpaidCudaMatrix* matrix, int32_t symmetric, int32_t fp32,
+                         SpaidCudaOperator** op, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    matrix->context.Enter();
+    const spaid::cuda::Matrix& a = matrix->matrix;
+    *op = new SpaidCudaOperator{
+        matrix->context, spaid::cuda::MakeOperator(matrix->context, a.pattern(), a.values.get(),
+                                                   symmetric != 0, fp32 != 0)};
+  });
+}
+
+int32_t OperatorOfM(const SpaidCudaM* m, int32_t fp32, SpaidCudaOperator** op, char* message,
+                    size_t size) {
+  return Guard(message, size, [&] {
+    m->context.Enter();
+    const spaid::cuda::StaticSpaiResult& result = m->result;
+    // Its own pattern, after compaction.
+    const spaid::cuda::PatternRef pattern =
+        result.m_ptr.size() > 0
+            ? spaid::cuda::PatternRef{result.m_ptr.size() - 1, result.m_ptr.get(),
+                                      result.m_idx.get()}
+            : spaid::cuda::PatternRef{m->plan.n, m->plan.m_ptr.get(), m->plan.m_idx.get()};
+    *op = new SpaidCudaOperator{
+        m->context,
+        spaid::cuda::MakeOperator(m->context, pattern, result.values.get(), false, fp32 != 0)};
+  });
+}
+
+int32_t OperatorOfDiagonal(SpaidCudaContext* context, int64_t n, const double* diagonal,
+                           SpaidCudaOperator** op, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    context->context.Enter();
+    spaid::cuda::Buffer<double> own(context->context, n);
+    own.CopyIn(diagonal, n);
+    context->context.Synchronize();
+    *op = new SpaidCudaOperator{context->context, spaid::cuda::Diagonal{std::move(own)}};
+  });
+}
+
+void FreeOperator(SpaidCudaOperator* op) { delete op; }
+
+int32_t UpdateOperator(SpaidCudaOperator* op, const SpaidCudaMatrix* matrix, char* message,
+                       size_t size) {
+  return Guard(message, size, [&] {
+    op->context.Enter();
+    spaid::cuda::UpdateOperator(op->context, matrix->matrix, op->op);
+    op->context.Synchronize();
+  });
+}
+
+int32_t ApplyOperator(const SpaidCudaOperator* op, const double* x, double* y, char* message,
+                      size_t size) {
+  return Guard(message, size, [&] {
+    Context& context = op->context;
+    context.Enter();
+    const int64_t n = spaid::cuda::SizeOf(op->op);
+    const spaid::cuda::Buffer<double> from(context, n), to(context, n);
+    from.CopyIn(x, n);
+    spaid::cuda::Apply(context, op->op, from.get(), to.get());
+    to.CopyOut(y, n);
+    context.Synchronize();
+  });
+}
+
+int32_t TimeOperator(const SpaidCudaOperator* op, int32_t products, double* ms_median,
+                     int64_t* bytes_per_product, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    op->context.Enter();
+    *ms_median = spaid::cuda::TimeProducts(op->context, op->op, products);
+    *bytes_per_product = spaid::cuda::BytesPerProduct(op->op);
+  });
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spaid_cuda_interface() {
@@ -225,6 +305,13 @@ extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spai
       &DownloadMPattern,
       &DownloadM,
       &TrimM,
+      &OperatorOfMatrix,
+      &OperatorOfM,
+      &OperatorOfDiagonal,
+      &FreeOperator,
+      &UpdateOperator,
+      &ApplyOperator,
+      &TimeOperator,
   };
   return &interface;
 }

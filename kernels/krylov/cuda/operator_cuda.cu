@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kernels/krylov/cuda/operator_cuda.h"
+#include "kernels/krylov/cuda/product_cuda.h"
+
+namespace spaid::cuda {
+namespace {
+
+template <class T>
+inline constexpr bool kIsDiagonal = std::is_same_v<std::decay_t<T>, Diagonal>;
+
+// Holds the stream for a while, so that the host has launched what is timed before it begins:
+// between two events there would else be the time that the host takes for a launch.
+__global__ void HoldKernel(int64_t ns) {
+  const auto now = [] {
+    int64_t t = 0;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+  };
+  const int64_t begin = now();
+  while (now() - begin < ns) __nanosleep(1000);
+}
+
+class Events {
+ public:
+  explicit Events(int count) : events_(static_cast<size_t>(count)) {
+    for (cudaEvent_t& event : events_) Check(cudaEventCreate(&event), "cudaEventCreate");
+  }
+  ~Events() {
+    for (const cudaEvent_t event : events_) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+  }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+  cudaEvent_t operator[](int i) const { return events_[static_cast<size_t>(i)]; }
+
+ private:
+  std::vector<cudaEvent_t> events_;
+};
+
+}  // namespace
+
+Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
+                      bool symmetric, bool fp32) {
+  if (fp32) return Rows<float>(context, pattern, values, symmetric);
+  return Rows<double>(context, pattern, values, symmetric);
+}
+
+void UpdateOperator(const Context& context, const Matrix& matrix, Operator& op) {
+  std::visit(
+      [&](auto& own) {
+        if constexpr (!kIsDiagonal<decltype(own)>) {
+          if (own.n() == matrix.n && own.nnz() == matrix.nnz) {
+            own.UpdateValues(context, matrix.pattern(), matrix.values.get());
+            return;
+          }
+        }
+        throw Failure(kSpaidCudaPlanMismatch, "the matrix has not the operator's pattern");
+      },
+      op);
+}
+
+int64_t SizeOf(const Operator& op) {
+  return std::visit(
+      [](const auto& own) {
+        if constexpr (kIsDiagonal<decltype(own)>) {
+          return own.values.size();
+        } else {
+          return own.n();
+        }
+      },
+      op);
+}
+
+int64_t BytesPerProduct(const Operator& op) {
+  return std::visit(
+      [](const auto& own) {
+        if constexpr (kIsDiagonal<decltype(own)>) {
+          return 3 * own.values.size() * static_cast<int64_t>(sizeof(double));
+        } else {
+          return own.bytes_per_product();
+        }
+      },
+      op);
+}
+
+void Apply(const Context& context, const Operator& op, const double* x, double* y) {
+  std::visit(
+      [&](const auto& own) {
+        if constexpr (kIsDiagonal<decltype(own)>) {
+          LaunchDiagonal(context, own.values.size(), own.values.get(), x, y);
+        } else {
+          LaunchProduct(Branch{context.stream}, own, x, y, NoEpilogue{});
+        }
+      },
+      op);
+}
+
+double TimeProducts(Context& context, const Operator& op, int products) {
+  const int64_t n = SizeOf(op);
+  const Buffer<double> x(context, n), y(context, n);
+  x.Fill(0x3f);  // 4.8e-4
+  constexpr int kWarm = 3;
+  for (int i = 0; i < kWarm; ++i) Apply(context, op, x.get(), y.get());
+  context.Synchronize();
+
+  // As many as a stream takes without making the host wait.
+  constexpr int kQueue = 100;
+  products = std::max(products, 1);
+  std::vector<double> ms;
+  const Events begin(kQueue), end(kQueue);
+  while (static_cast<int>(ms.size()) < products) {
+    const int count = std::min(kQueue, products - static_cast<int>(ms.size()));
+    HoldKernel<<<1, 1, 0, context.stream>>>(int64_t{15000} * count);
+    CheckLaunch("HoldKernel");
+    for (int i = 0; i < count; ++i) {
+      Check(cudaEventRecord(begin[i], context.stream), "cudaEventRecord");
+      Apply(context, op, x.get(), y.get());
+      Check(cudaEventRecord(end[i], context.stream), "cudaEventRecord");
+    }
+    context.Synchronize();
+    for (int i = 0; i < count; ++i) {
+      float one = 0;
+      Check(cudaEventElapsedTime(&one, begin[i], end[i]), "cudaEventElapsedTime");
+      ms.push_back(one);
+    }
+  }
+  std::nth_element(ms.begin(), ms.begin() + static_cast<int64_t>(ms.size() / 2), ms.end());
+  return ms[ms.size() / 2];
+}
+
+}  // namespace spaid::cuda

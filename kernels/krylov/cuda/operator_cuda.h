@@ -1,0 +1,36 @@
+// What a Krylov method multiplies by on a device: a matrix by rows, its values stored in fp64 or
+// fp32, or a diagonal.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "kernels/base/cuda/context_cuda.h"
+#include "kernels/krylov/cuda/rows_cuda.h"
+#include "kernels/sparse/cuda/matrix_cuda.h"
+
+namespace spaid::cuda {
+
+struct Diagonal {
+  Buffer<double> values;
+};
+
+using Operator = std::variant<Rows<double>, Rows<float>, Diagonal>;
+
+// Of a canonical CSC on the device (class Rows).
+Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
+                      bool symmetric, bool fp32);
+// The values of `matrix`, which has the operator's pattern. Throws kSpaidCudaPlanMismatch where its
+// size or number of entries is another, and for a diagonal.
+void UpdateOperator(const Context& context, const Matrix& matrix, Operator& op);
+
+int64_t SizeOf(const Operator& op);           // n
+int64_t BytesPerProduct(const Operator& op);  // that must move at the least
+
+// y = A x on the context's stream; x and y on the device.
+void Apply(const Context& context, const Operator& op, const double* x, double* y);
+
+// The median of so many products, each alone, in milliseconds by the device's clock.
+double TimeProducts(Context& context, const Operator& op, int products);
+
+}  // namespace spaid::cuda

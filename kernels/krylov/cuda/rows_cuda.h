@@ -1,0 +1,91 @@
+// A square sparse matrix by rows on a device, laid out for y = A x (product_cuda.h).
+//
+// Slices of 32 threads, entry by entry (SELL-32: Kreutzer, Hager, Wellein, Fehske, Bishop 2014): a
+// slice has the 32 / t rows of its threads, t threads a row, and as many steps as its longest row
+// needs; in step k thread r t + e has entry t k + e of row r. Rows that would make their slice much
+// longer stand apart, entry after entry, in pieces for warps.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/cuda/context_cuda.h"
+#include "kernels/krylov/cuda/rows_tuning_cuda.h"
+#include "kernels/sparse/cuda/matrix_cuda.h"
+
+namespace spaid::cuda {
+
+inline constexpr int kProductThreads = 256;  // a block
+// Blocks at once on a multiprocessor, at least; a grid has no more, so that all of its blocks are.
+inline constexpr int kProductBlocks = 4;
+inline constexpr int kProductMaxBlocks = 2048;
+
+struct alignas(16) Slice {
+  int64_t begin;   // of its entries; a multiple of 32
+  int32_t steps;   // of 32 entries
+  uint32_t apart;  // bit r: the slice's row r stands apart, or is none
+};
+
+// A part of a row that stands apart.
+struct Piece {
+  int64_t begin;        // of its entries
+  int32_t count;        // of them
+  int32_t row;          //
+  int32_t first, last;  // pieces of the row
+};
+
+// What kernels read. A slice's entries beyond the end of a row have the value 0 and the row's last
+// column, or, in a row without entries, the row's number.
+template <class Value>
+struct RowsRef {
+  int64_t n, slices, pieces;
+  const Slice* slice;
+  const Piece* piece;
+  const int32_t* cols;
+  const Value* values;
+  bool in_pieces;    // some row has more than one
+  double* partial;   // a product's sum of each piece
+  int32_t* arrived;  // at a row's first piece: how many of its sums are there; 0 between products
+};
+
+// Value: double or float, as the entries are stored; arithmetic is double. A value beyond float's
+// range becomes an infinity there. Of one context; not thread-safe.
+template <class Value>
+class Rows {
+ public:
+  // From a canonical CSC on the device, with values; neither is kept. `symmetric`: A = Aᵀ entry by
+  // entry, so that its columns are its rows; others are sorted by rows, with 12 bytes an entry and
+  // more of scratch. Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits for the device.
+  Rows(Context& context, const PatternRef& pattern, const double* values, bool symmetric,
+       const RowsTuning& tuning = tuning::kRows);
+
+  // New values for the same pattern: on the context's stream, without a wait.
+  void UpdateValues(const Context& context, const PatternRef& pattern, const double* values);
+
+  int64_t n() const { return n_; }
+  int64_t nnz() const { return nnz_; }
+  // Entries as they are stored, with the ends of slices.
+  int64_t stored() const { return cols_.size(); }
+  // Of the device, that this holds.
+  int64_t bytes() const;
+  // What a product must move: every entry, the structure, x and y once.
+  int64_t bytes_per_product() const;
+
+  int threads_a_row() const { return threads_a_row_; }
+  int blocks() const { return blocks_; }  // of a product's grid
+  RowsRef<Value> ref() const;
+
+ private:
+  int64_t n_ = 0, nnz_ = 0;
+  int threads_a_row_ = 1, blocks_ = 1;
+  bool in_pieces_ = false;
+  Buffer<Slice> slices_;
+  Buffer<Piece> pieces_;
+  Buffer<int32_t> cols_, arrived_;
+  Buffer<Value> values_;
+  Buffer<double> partial_;
+};
+
+// y_i = d_i x_i.
+void LaunchDiagonal(const Context& context, int64_t n, const double* d, const double* x, double* y);
+
+}  // namespace spaid::cuda
