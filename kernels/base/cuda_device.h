@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/cuda/cuda_abi.h"
@@ -69,6 +70,32 @@ class CudaDevice {
   std::vector<std::function<void()>> waiting_;  // guarded by waiting_mutex_
   std::atomic<bool> lost_{false};
   std::atomic<int64_t> used_bytes_{0};
+};
+
+// An object of the C interface, made with a device's context.
+template <class T>
+class CudaObject {
+ public:
+  CudaObject(std::shared_ptr<CudaDevice> device, void (*SpaidCudaInterface::*free)(T*))
+      : device_(std::move(device)), free_(free) {}
+  ~CudaObject() {
+    if (object == nullptr) return;
+    const auto free = [call = device_->api().*free_, object = object] { call(object); };
+    if (locked) {
+      free();
+    } else {
+      device_->Free(free);
+    }
+  }
+  CudaObject(const CudaObject&) = delete;
+  CudaObject& operator=(const CudaObject&) = delete;
+
+  T* object = nullptr;
+  bool locked = false;  // the scope in which it ends holds the lock
+
+ private:
+  std::shared_ptr<CudaDevice> device_;
+  void (*SpaidCudaInterface::*free_)(T*);
 };
 
 // Of the device that the kernels' tuning tables were measured on. All devices use them.

@@ -9,11 +9,19 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "kernels/krylov/krylov.h"
 
 namespace spaid::kernels::krylov {
+
+// The vectors of one right-hand side on the host.
+struct System {
+  std::span<const double> b;
+  std::span<const double> x0;  // empty: zero
+  std::span<double> x;         // in: x0; out: the result
+};
 
 struct Terms {
   double b_norm = 0;

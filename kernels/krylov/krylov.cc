@@ -8,6 +8,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/krylov/run.h"
+#include "kernels/krylov/solve_each.h"
 
 namespace spaid::kernels {
 namespace {
@@ -49,7 +50,7 @@ Status CheckBasis(int64_t n, const SolveOptions& options) {
       .At("restart");
 }
 
-Status CheckInput(const LinearOperator& a, const LinearOperator* m, std::span<const double> b,
+Status CheckInput(const LinearOperator& a, int64_t m_n, std::span<const double> b,
                   std::span<const double> x0, const SolveOptions& options) {
   if (options.method == Method::kAuto) {
     return Invalid("METHOD_NOT_RESOLVED", "method AUTO must be resolved first", "method");
@@ -91,11 +92,11 @@ Status CheckInput(const LinearOperator& a, const LinearOperator* m, std::span<co
                        std::to_string(length) + "; send as many, or none",
                    "initial_guess");
   }
-  if (m != nullptr && m->n() != n) {
-    return Invalid("PRECONDITIONER_SIZE_MISMATCH",
-                   "the preconditioner is for n = " + std::to_string(m->n()) +
-                       ", A has n = " + std::to_string(n),
-                   "preconditioner");
+  if (m_n != n) {
+    return Invalid(
+        "PRECONDITIONER_SIZE_MISMATCH",
+        "the preconditioner is for n = " + std::to_string(m_n) + ", A has n = " + std::to_string(n),
+        "preconditioner");
   }
   if (Status s = CheckFinite(b, n, "rhs"); !s.ok()) return s;
   if (Status s = CheckFinite(x0, n, "initial_guess"); !s.ok()) return s;
@@ -148,8 +149,8 @@ Array<double> Scaled(std::span<const double> v, int exponent) {
 
 // Takes the result of the scaled system back to the scale of `b`, and holds it against that: what
 // was scaled out of the range of fp64 makes no solution. `scaled` is the system that was solved.
-void Unscale(const System& scaled, const Terms& terms, int exponent, std::span<const double> b,
-             std::span<const double> x0, Team* team, RhsResult* out) {
+void Unscale(const LinearOperator& a, const System& scaled, const Terms& terms, int exponent,
+             std::span<const double> b, std::span<const double> x0, Team* team, RhsResult* out) {
   const std::span<double> x = scaled.x;
   bool finite = true;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -170,7 +171,7 @@ void Unscale(const System& scaled, const Terms& terms, int exponent, std::span<c
     }
   }
   Array<double> r(x.size());
-  scaled.a->Apply(x, r, team->threads());
+  a.Apply(x, r, team->threads());
   for (size_t i = 0; i < r.size(); ++i) r[i] = b[i] - r[i];
   const double norm = team->Norm(r);
   if (!std::isfinite(norm) && finite) {
@@ -189,9 +190,10 @@ void Unscale(const System& scaled, const Terms& terms, int exponent, std::span<c
   }
 }
 
-void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
-              std::span<const double> b, std::span<const double> x0, std::span<double> x,
-              const SolveOptions& options, const Context& context, Team* team, RhsResult* out) {
+Status SolveOne(const LinearOperator& a, int32_t rhs, std::span<const double> b,
+                std::span<const double> x0, std::span<double> x, const SolveOptions& options,
+                const Context& context, Team* team, const krylov::Conduct& conduct,
+                RhsResult* out) {
   const double b_norm = team->Norm(b);
   if (b_norm == 0) {
     std::fill(x.begin(), x.end(), 0.0);
@@ -200,9 +202,9 @@ void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
     const ResidualPoint point{rhs, 0, 0.0};
     if (options.keep_history) out->history.push_back(point);
     if (context.progress != nullptr) context.progress->OnResidual(point);
-    return;
+    return {};
   }
-  System system{.a = &a, .m = m, .b = b, .x0 = x0, .x = x};
+  System system{.b = b, .x0 = x0, .x = x};
   Terms terms{.b_norm = b_norm,
               .target = std::max(options.rtol * b_norm, options.atol),
               .rhs = rhs,
@@ -223,33 +225,49 @@ void SolveOne(const LinearOperator& a, const LinearOperator* m, int32_t rhs,
   } else {
     std::copy(system.x0.begin(), system.x0.end(), x.begin());
   }
-  Run run(system, terms, team, out);
-  RunMethod(options.method, run);
-  run.Conclude();
-  if (exponent != 0) Unscale(system, terms, exponent, b, x0, team, out);
+  if (Status s = conduct(system, terms, out); !s.ok()) return s;
+  if (exponent != 0) Unscale(a, system, terms, exponent, b, x0, team, out);
+  return {};
 }
 
 }  // namespace
 
-Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
-                          std::span<const double> b, std::span<const double> x0,
-                          const SolveOptions& options, const Context& context) {
+namespace krylov {
+
+Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<const double> b,
+                              std::span<const double> x0, const SolveOptions& options,
+                              const Context& context, Team* team, const Conduct& conduct) {
   const auto start = std::chrono::steady_clock::now();
-  if (Status s = CheckInput(a, m, b, x0, options); !s.ok()) return s;
+  if (Status s = CheckInput(a, m_n, b, x0, options); !s.ok()) return s;
   const auto n = static_cast<size_t>(a.n());
   const size_t count = b.size() / n;
   SolveResult result;
   result.x.resize(b.size());
   result.rhs.resize(count);
-  Team team(a.n(), ResolveThreads(context.threads));
   for (size_t k = 0; k < count; ++k) {
-    SolveOne(a, m, static_cast<int32_t>(k), b.subspan(k * n, n),
-             x0.empty() ? x0 : x0.subspan(k * n, n), std::span(result.x).subspan(k * n, n), options,
-             context, &team, &result.rhs[k]);
+    Status s = SolveOne(
+        a, static_cast<int32_t>(k), b.subspan(k * n, n), x0.empty() ? x0 : x0.subspan(k * n, n),
+        std::span(result.x).subspan(k * n, n), options, context, team, conduct, &result.rhs[k]);
+    if (!s.ok()) return s;
   }
   result.solve_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+}  // namespace krylov
+
+Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
+                          std::span<const double> b, std::span<const double> x0,
+                          const SolveOptions& options, const Context& context) {
+  Team team(a.n(), ResolveThreads(context.threads));
+  return krylov::SolveEach(a, m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
+                           [&](const System& system, const Terms& terms, RhsResult* out) {
+                             Run run(a, m, system, terms, &team, out);
+                             RunMethod(options.method, run);
+                             run.Conclude();
+                             return Status();
+                           });
 }
 
 }  // namespace spaid::kernels

@@ -14,28 +14,22 @@
 
 namespace spaid::kernels::krylov {
 
-struct System {
-  const LinearOperator* a = nullptr;
-  const LinearOperator* m = nullptr;  // may be null
-  std::span<const double> b;
-  std::span<const double> x0;  // empty: zero
-  std::span<double> x;         // in: x0; out: the result
-};
-
 class Run final : public Judge {
  public:
-  Run(const System& system, const Terms& terms, Team* team, RhsResult* out)
-      : Judge(terms, out), system_(system), team_(*team) {}
+  // `m` may be null.
+  Run(const LinearOperator& a, const LinearOperator* m, const System& system, const Terms& terms,
+      Team* team, RhsResult* out)
+      : Judge(terms, out), a_(a), m_(m), system_(system), team_(*team) {}
 
   const System& system() const { return system_; }
   Team& team() { return team_; }
 
   void ApplyA(std::span<const double> v, std::span<double> y) const {
-    system_.a->Apply(v, y, team_.threads());
+    a_.Apply(v, y, team_.threads());
   }
-  bool has_m() const { return system_.m != nullptr; }
+  bool has_m() const { return m_ != nullptr; }
   void ApplyM(std::span<const double> v, std::span<double> y) const {
-    system_.m->Apply(v, y, team_.threads());
+    m_->Apply(v, y, team_.threads());
   }
 
   // r = b − A x0, recorded as iteration 0. False: nothing to iterate, the outcome is set.
@@ -77,6 +71,8 @@ class Run final : public Judge {
   void UseBest() override;
   void UseGuess() override;
 
+  const LinearOperator& a_;
+  const LinearOperator* const m_;
   const System system_;
   Team& team_;
   Array<double> best_;

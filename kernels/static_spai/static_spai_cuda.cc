@@ -20,32 +20,6 @@ double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// An object of the C interface.
-template <class T>
-class Handle {
- public:
-  Handle(std::shared_ptr<CudaDevice> device, void (*SpaidCudaInterface::*free)(T*))
-      : device_(std::move(device)), free_(free) {}
-  ~Handle() {
-    if (object == nullptr) return;
-    const auto free = [call = device_->api().*free_, object = object] { call(object); };
-    if (locked) {
-      free();
-    } else {
-      device_->Free(free);
-    }
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-
-  T* object = nullptr;
-  bool locked = false;  // the scope in which it ends holds the lock
-
- private:
-  std::shared_ptr<CudaDevice> device_;
-  void (*SpaidCudaInterface::*free_)(T*);
-};
-
 SpaidCudaCsc Csc(const PatternView& a, const double* values) {
   return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), values};
 }
@@ -64,10 +38,10 @@ class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPla
         plan(on, &SpaidCudaInterface::free_plan) {}
 
   const std::shared_ptr<CudaDevice> device;
-  Handle<SpaidCudaMatrix> matrix;
-  Handle<SpaidCudaPlan> plan;  // goes before the matrix
-  Pattern pattern;             // of M
-  uint64_t pattern_hash = 0;   // of A
+  CudaObject<SpaidCudaMatrix> matrix;
+  CudaObject<SpaidCudaPlan> plan;  // goes before the matrix
+  Pattern pattern;                 // of M
+  uint64_t pattern_hash = 0;       // of A
   int64_t nnz_a = 0;
   bool by_qr = false;
   SpaidCudaPlanInfo info{};
@@ -79,7 +53,7 @@ class StaticSpaiCudaM {
       : plan(of.shared_from_this()), m(of.device, &SpaidCudaInterface::free_m) {}
 
   const std::shared_ptr<const StaticSpaiCudaPlan> plan;
-  Handle<SpaidCudaM> m;
+  CudaObject<SpaidCudaM> m;
   bool compacted = false;  // has a pattern of its own; else the plan's
   int64_t nnz = 0;
 };
@@ -207,7 +181,7 @@ Result<std::unique_ptr<StaticSpaiCudaM>> RunOnDevice(
   SpaidCudaBuildInfo info{};
   const auto lock = device.Lock();
   auto kept = std::make_unique<StaticSpaiCudaM>(plan);
-  Handle<SpaidCudaM>& m = kept->m;
+  CudaObject<SpaidCudaM>& m = kept->m;
   m.locked = true;
   auto start = Clock::now();
   int32_t done = api.upload_values(plan.matrix.object, a.values.data(), message, sizeof(message));

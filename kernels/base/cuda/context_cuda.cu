@@ -96,16 +96,19 @@ Context::Context(int device, int64_t memory_limit, SpaidCudaCopy copy,
     for (cudaEvent_t* made : {&event, &begun}) {
       Check(cudaEventCreateWithFlags(made, cudaEventDisableTiming), "cudaEventCreate");
     }
+    Check(cudaMallocHost(&pinned, kPinnedBytes), "cudaMallocHost");
     arena = new Arena(device, stream, memory_limit);
     staging = new Staging(stream, copy);
   } catch (...) {
-    delete arena;
-    DestroyStreams();
+    Destroy();
     throw;
   }
 }
 
-void Context::DestroyStreams() noexcept {
+void Context::Destroy() noexcept {
+  delete staging;
+  delete arena;
+  if (pinned != nullptr) cudaFreeHost(pinned);
   for (cudaEvent_t made : {event, begun}) {
     if (made != nullptr) cudaEventDestroy(made);
   }
@@ -118,9 +121,7 @@ void Context::DestroyStreams() noexcept {
 Context::~Context() {
   cudaSetDevice(ordinal);
   cudaStreamSynchronize(stream);
-  delete staging;
-  delete arena;
-  DestroyStreams();
+  Destroy();
 }
 
 Branch Branches::Fork(int i) {

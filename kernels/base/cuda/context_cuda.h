@@ -85,9 +85,12 @@ struct Context {
   cudaEvent_t event = nullptr, begun = nullptr;  // class Branches
   Arena* arena = nullptr;                        // owned; after the stream
   Staging* staging = nullptr;                    // owned
+  // Of the host, for small things on their way to it; one computation at a time uses it.
+  static constexpr int64_t kPinnedBytes = 4096;
+  void* pinned = nullptr;
 
  private:
-  void DestroyStreams() noexcept;
+  void Destroy() noexcept;
 };
 
 // Where a launch goes: a stream, and the event, or null, that then says that all its blocks have

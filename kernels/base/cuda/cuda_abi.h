@@ -39,6 +39,7 @@ typedef struct SpaidCudaMatrix SpaidCudaMatrix;
 typedef struct SpaidCudaPlan SpaidCudaPlan;
 typedef struct SpaidCudaM SpaidCudaM;                // a built preconditioner
 typedef struct SpaidCudaOperator SpaidCudaOperator;  // what a vector is multiplied by
+typedef struct SpaidCudaSolve SpaidCudaSolve;        // one right-hand side on its way
 
 // memcpy, by as many threads of the host as it likes.
 typedef void (*SpaidCudaCopy)(void* to, const void* from, size_t bytes);
@@ -127,12 +128,12 @@ enum SpaidCudaSolveStatus {
   kSpaidCudaSolveNonFiniteM = 6,
   kSpaidCudaSolveNonFiniteA = 7,
   // BiCGSTAB. After a half step x has its part along p alone, and the residual is s.
-  kSpaidCudaSolveHalfStep = 8,        // s is under the target
-  kSpaidCudaSolveOmegaVanished = 9,   // after a half step
+  kSpaidCudaSolveHalfStep = 8,       // s is under the target
+  kSpaidCudaSolveOmegaVanished = 9,  // after a half step
   kSpaidCudaSolveRhoVanished = 10,
   kSpaidCudaSolveAlphaVanished = 11,  // its denominator
   kSpaidCudaSolvePOverflowed = 12,
-  kSpaidCudaSolveDiverged = 13,       // the residual grew by 1/eps over the best
+  kSpaidCudaSolveDiverged = 13,  // the residual grew by 1/eps over the best
   kSpaidCudaSolveNonFiniteAMr = 14,
   kSpaidCudaSolveNonFiniteS = 15,
   kSpaidCudaSolveNonFiniteAMs = 16,
@@ -141,10 +142,10 @@ enum SpaidCudaSolveStatus {
 
 // The start of a recursion from a residual.
 struct SpaidCudaSolveStart {
-  double target;       // on the norm of the residual
-  double norm;         // of the residual that it starts from
-  double best_norm;    // of the iterate that is kept as the best; infinite: none
-  double initial_norm; // of the initial guess
+  double target;        // on the norm of the residual
+  double norm;          // of the residual that it starts from
+  double best_norm;     // of the iterate that is kept as the best; infinite: none
+  double initial_norm;  // of the initial guess
   // BiCGSTAB: not 0: the shadow residual gets a noise of that number, of the residual's size.
   int32_t round;
 };
@@ -153,9 +154,9 @@ struct SpaidCudaSolveInfo {
   int32_t status;      // SpaidCudaSolveStatus
   int32_t iterations;  // of this segment
   double value;
-  double best_norm;    // of the iterate that is kept
-  double last_norm;    // of the recursion
-  double ms;           // by the device's clock
+  double best_norm;  // of the iterate that is kept
+  double last_norm;  // of the recursion
+  double ms;         // by the device's clock
 };
 
 struct SpaidCudaSolveOptions {
@@ -246,6 +247,30 @@ struct SpaidCudaInterface {
   // that one must move at the least.
   int32_t (*time_operator)(const SpaidCudaOperator* op, int32_t products, double* ms_median,
                            int64_t* bytes_per_product, char* message, size_t message_size);
+
+  // One right-hand side by a Krylov method (Method of krylov.h; CG or BiCGSTAB), x set to the
+  // initial guess: `x0`, null: zero. `a` by rows; `m` may be null; both must stay as long as the
+  // solve.
+  int32_t (*open_solve)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
+                        const double* b, const double* x0, SpaidCudaSolve** solve, char* message,
+                        size_t message_size);
+  void (*free_solve)(SpaidCudaSolve* solve);
+  // ‖b − A x‖, or, `of_best` not 0, of the best iterate that was kept. `adopt` not 0: the next
+  // recursion starts from that residual. Squares that are no longer in the range of fp64 give 0 or
+  // an infinity.
+  int32_t (*true_residual)(SpaidCudaSolve* solve, int32_t of_best, int32_t adopt, double* norm,
+                           char* message, size_t message_size);
+  int32_t (*begin_solve)(SpaidCudaSolve* solve, const struct SpaidCudaSolveStart* start,
+                         char* message, size_t message_size);
+  // At most `limit` iterations, of 128 at most; x is that of the last one. Without a wait of the
+  // device for the host.
+  int32_t (*advance_solve)(SpaidCudaSolve* solve, int32_t limit,
+                           const struct SpaidCudaSolveOptions* options,
+                           struct SpaidCudaSolveInfo* info, char* message, size_t message_size);
+  // x becomes the best iterate; `of_best` 0: the initial guess.
+  int32_t (*restore_solve)(SpaidCudaSolve* solve, int32_t of_best, char* message,
+                           size_t message_size);
+  int32_t (*download_x)(SpaidCudaSolve* solve, double* x, char* message, size_t message_size);
 };
 
 // The one symbol of the library: SPAID_CUDA_ENTRY_POINT. The result lives as long as the library.

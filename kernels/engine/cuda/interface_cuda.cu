@@ -10,6 +10,7 @@
 #include "kernels/base/cuda/devices_cuda.h"
 #include "kernels/base/cuda/variants_tuning_cuda.h"
 #include "kernels/krylov/cuda/operator_cuda.h"
+#include "kernels/krylov/cuda/solve_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
 #include "kernels/sparse/cuda/pattern_cuda.h"
 #include "kernels/static_spai/cuda/build_cuda.h"
@@ -32,6 +33,9 @@ struct SpaidCudaMatrix {
 struct SpaidCudaPlan {
   Context& context;
   spaid::cuda::StaticSpaiPlan plan;
+};
+struct SpaidCudaSolve {
+  std::unique_ptr<spaid::cuda::Solve> solve;
 };
 struct SpaidCudaM {
   Context& context;
@@ -283,6 +287,71 @@ int32_t TimeOperator(const SpaidCudaOperator* op, int32_t products, double* ms_m
   });
 }
 
+int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
+                  const double* b, const double* x0, SpaidCudaSolve** solve, char* message,
+                  size_t size) {
+  return Guard(message, size, [&] {
+    a->context.Enter();
+    const spaid::cuda::Operator* const with = m != nullptr ? &m->op : nullptr;
+    std::unique_ptr<spaid::cuda::Solve> made;
+    switch (method) {
+      case 1:
+        made = spaid::cuda::MakeCg(a->context, a->op, with, b, x0);
+        break;
+      case 2:
+        made = spaid::cuda::MakeBicgstab(a->context, a->op, with, b, x0);
+        break;
+      default:
+        throw Failure(kSpaidCudaError, "the device has no method " + std::to_string(method));
+    }
+    *solve = new SpaidCudaSolve{std::move(made)};
+  });
+}
+
+void FreeSolve(SpaidCudaSolve* solve) { delete solve; }
+
+int32_t TrueResidual(SpaidCudaSolve* solve, int32_t of_best, int32_t adopt, double* norm,
+                     char* message, size_t size) {
+  return Guard(message, size, [&] {
+    solve->solve->context().Enter();
+    *norm = solve->solve->TrueResidual(of_best != 0, adopt != 0);
+  });
+}
+
+int32_t BeginSolve(SpaidCudaSolve* solve, const SpaidCudaSolveStart* start, char* message,
+                   size_t size) {
+  return Guard(message, size, [&] {
+    solve->solve->context().Enter();
+    solve->solve->Begin(*start);
+  });
+}
+
+int32_t AdvanceSolve(SpaidCudaSolve* solve, int32_t limit, const SpaidCudaSolveOptions* options,
+                     SpaidCudaSolveInfo* info, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    solve->solve->context().Enter();
+    solve->solve->Advance(limit, *options, info);
+  });
+}
+
+int32_t RestoreSolve(SpaidCudaSolve* solve, int32_t of_best, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    solve->solve->context().Enter();
+    if (of_best != 0) {
+      solve->solve->UseBest();
+    } else {
+      solve->solve->UseGuess();
+    }
+  });
+}
+
+int32_t DownloadX(SpaidCudaSolve* solve, double* x, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    solve->solve->context().Enter();
+    solve->solve->Download(x);
+  });
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spaid_cuda_interface() {
@@ -312,6 +381,13 @@ extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spai
       &UpdateOperator,
       &ApplyOperator,
       &TimeOperator,
+      &OpenSolve,
+      &FreeSolve,
+      &TrueResidual,
+      &BeginSolve,
+      &AdvanceSolve,
+      &RestoreSolve,
+      &DownloadX,
   };
   return &interface;
 }

@@ -159,13 +159,13 @@ TEST(Gmres, RightHandSidesShareOneBasis) {
     const Vector b = RandomVector(a.n_cols, seed);
     Vector x(b.size(), 0.0);
     RhsResult out;
-    const krylov::System system{.a = &op, .m = nullptr, .b = b, .x0 = {}, .x = x};
+    const krylov::System system{.b = b, .x0 = {}, .x = x};
     const krylov::Terms terms{.b_norm = Norm(b),
                               .target = 1e-10 * Norm(b),
                               .rhs = 0,
                               .options = &options,
                               .context = &context};
-    krylov::Run run(system, terms, &team, &out);
+    krylov::Run run(op, nullptr, system, terms, &team, &out);
     krylov::RunGmres(run);
     run.Conclude();
     EXPECT_EQ(out.outcome, Outcome::kConverged) << out.detail;

@@ -1,0 +1,307 @@
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/krylov/cuda/solve_cuda.h"
+
+namespace spaid::cuda {
+namespace {
+
+// A denominator has vanished where the cosine of its two vectors is under the rounding of a dot
+// product.
+constexpr double kVanished = DBL_EPSILON / 2;
+
+// In [-1, 1), a function of (i, round) alone: kernels/krylov/bicgstab.cc has the same.
+__device__ double Noise(int64_t i, int round) {
+  uint64_t h = static_cast<uint64_t>(i) + 0x9e3779b97f4a7c15ULL * static_cast<uint64_t>(round + 1);
+  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  h = (h ^ (h >> 27)) * 0x94d049bb133111ebULL;
+  h ^= h >> 31;
+  return static_cast<double>(h >> 11) * 0x1.0p-52 - 1.0;
+}
+
+// Shadow residual and direction from r. `hat` not null: M p of a diagonal M.
+__global__ void __launch_bounds__(kSumThreads)
+    StartKernel(int64_t n, int round, double amplitude, const double* __restrict__ r,
+                const double* __restrict__ diagonal, double* __restrict__ shadow,
+                double* __restrict__ p, double* __restrict__ hat, SolveState* state,
+                SumSpace space) {
+  double sums[3] = {};
+  ForOwn(n, [&](int64_t i) {
+    const double own = r[i], s = round == 0 ? own : own + amplitude * Noise(i, round);
+    p[i] = own;
+    shadow[i] = s;
+    if (hat != nullptr) hat[i] = diagonal[i] * own;
+    sums[0] += own * s;
+    sums[1] += s * s;
+    sums[2] += own * own;
+  });
+  SumGrid(sums, space, [&](const double(&total)[3]) {
+    state->rho = total[0];
+    state->shadow_norm = sqrt(total[1]);
+    state->r_norm = sqrt(total[2]);
+  });
+}
+
+// Before the first iteration of a segment; the last one of the segment before left beta.
+__global__ void ResumeKernel(SolveState* state) {
+  if (state->fresh == 0 && !isfinite(state->beta)) state->status = kSpaidCudaSolveNonFiniteBeta;
+}
+
+struct Running {
+  SolveState* state;
+  SumSpace space;
+  __device__ bool Skip() const { return state->status != kSpaidCudaSolveRunning; }
+};
+
+// z = M p, or M s: nothing to sum.
+struct PlainProduct : Running {
+  static constexpr int kSums = 1;
+  __device__ void Row(int64_t, double, double (&)[1]) const {}
+  __device__ void Finish(double (&)[1]) const {}
+};
+
+// Beside v = A M p: its products with the shadow residual and itself, and alpha.
+struct DirectionProduct : Running {
+  static constexpr int kSums = 2;
+  const double* shadow;
+  __device__ void Row(int64_t i, double v, double (&sums)[2]) const {
+    sums[0] += shadow[i] * v;
+    sums[1] += v * v;
+  }
+  __device__ void Finish(double (&sums)[2]) const {
+    SumGrid(sums, space, [this](const double(&total)[2]) {
+      SolveState& s = *state;
+      const bool fresh = s.fresh != 0;
+      s.save_best = 0;
+      if (fabs(s.rho) <= kVanished * s.shadow_norm * s.r_norm) {
+        s.status = kSpaidCudaSolveRhoVanished;
+      } else if (!isfinite(total[0]) || !isfinite(total[1])) {
+        // From p = r, a residual of ordinary size, it is A or M; later it is p that ran away.
+        s.status = fresh ? kSpaidCudaSolveNonFiniteAMr : kSpaidCudaSolvePOverflowed;
+      } else if (fabs(total[0]) <= kVanished * s.shadow_norm * sqrt(total[1])) {
+        s.status = kSpaidCudaSolveAlphaVanished;
+      } else {
+        s.alpha = s.rho / total[0];
+      }
+      s.fresh = 0;
+    });
+  }
+};
+
+// r becomes s = r − alpha v. `hat` not null: M s of a diagonal M.
+__global__ void __launch_bounds__(kSumThreads)
+    HalfKernel(int64_t n, const double* __restrict__ v, const double* __restrict__ diagonal,
+               double* __restrict__ r, double* __restrict__ hat, SolveState* state,
+               SumSpace space) {
+  if (state->status != kSpaidCudaSolveRunning) return;
+  const double alpha = state->alpha;
+  double sums[1] = {};
+  ForOwn(n, [&](int64_t i) {
+    const double s = r[i] - alpha * v[i];
+    r[i] = s;
+    if (hat != nullptr) hat[i] = diagonal[i] * s;
+    sums[0] += s * s;
+  });
+  SumGrid(sums, space, [&](const double(&total)[1]) {
+    state->s_norm = sqrt(total[0]);
+    if (!isfinite(total[0])) {
+      state->status = kSpaidCudaSolveNonFiniteS;
+    } else if (state->s_norm <= state->target) {
+      state->status = kSpaidCudaSolveHalfStep;
+    }
+  });
+}
+
+// Beside t = A M s: its products with s and itself, and omega.
+struct ResidualProduct : Running {
+  static constexpr int kSums = 2;
+  const double* s;
+  __device__ void Row(int64_t i, double t, double (&sums)[2]) const {
+    sums[0] += t * s[i];
+    sums[1] += t * t;
+  }
+  __device__ void Finish(double (&sums)[2]) const {
+    SumGrid(sums, space, [this](const double(&total)[2]) {
+      if (!isfinite(total[0]) || !isfinite(total[1])) {
+        state->status = kSpaidCudaSolveNonFiniteAMs;
+      } else if (fabs(total[0]) <= kVanished * sqrt(total[1]) * state->s_norm) {
+        state->status = kSpaidCudaSolveOmegaVanished;
+      } else {
+        state->omega = total[0] / total[1];
+      }
+    });
+  }
+};
+
+// x += alpha M p + omega M s, r = s − omega t, and what follows from them.
+__global__ void __launch_bounds__(kSumThreads)
+    FullKernel(int64_t n, const double* __restrict__ p_hat, const double* s_hat,
+               const double* __restrict__ t, const double* __restrict__ shadow,
+               double* __restrict__ x, double* r, SolveState* state, SumSpace space) {
+  if (state->status != kSpaidCudaSolveRunning) return;
+  const double alpha = state->alpha, omega = state->omega;
+  double sums[2] = {};
+  ForOwn(n, [&](int64_t i) {
+    // Without a preconditioner s_hat is r itself: x first.
+    x[i] += alpha * p_hat[i] + omega * s_hat[i];
+    const double own = r[i] - omega * t[i];
+    r[i] = own;
+    sums[0] += own * own;
+    sums[1] += shadow[i] * own;
+  });
+  SumGrid(sums, space, [&](const double(&total)[2]) {
+    SolveState& s = *state;
+    s.r_norm = sqrt(total[0]);
+    s.beta = (total[1] / s.rho) * (s.alpha / s.omega);
+    s.rho = total[1];
+    RecordNorm(s, s.r_norm);
+    if (s.status == kSpaidCudaSolveNonFinite) return;
+    if (s.r_norm > s.diverged_at || s.r_norm > s.best_norm / DBL_EPSILON) {
+      s.status = kSpaidCudaSolveDiverged;
+    } else if (s.status == kSpaidCudaSolveRunning && !isfinite(s.beta)) {
+      s.status = kSpaidCudaSolveNonFiniteBeta;
+    }
+  });
+}
+
+// What the next three read of an iteration that is over; where M is none, p_hat is p and s_hat
+// null: s is r + omega t.
+struct Steps {
+  const double *x, *r, *t, *p_hat, *s_hat;
+  __device__ double Before(int64_t i, double alpha, double omega) const {
+    const double s = s_hat != nullptr ? s_hat[i] : r[i] + omega * t[i];
+    return x[i] - (alpha * p_hat[i] + omega * s);
+  }
+};
+
+// p = r + beta (p − omega v), and, where M is a diagonal, M p. Where the iterate before the last is
+// the best one, it is kept.
+__global__ void __launch_bounds__(kSumThreads)
+    DirectionKernel(int64_t n, Steps steps, const double* __restrict__ v, const double* diagonal,
+                    double* p, double* hat, double* __restrict__ best, const SolveState* state) {
+  if (state->status != kSpaidCudaSolveRunning || state->fresh != 0) return;
+  const double alpha = state->alpha, beta = state->beta, omega = state->omega;
+  const bool save = state->save_best != 0;
+  ForOwn(n, [&](int64_t i) {
+    if (save) best[i] = steps.Before(i, alpha, omega);
+    const double own = steps.r[i] + beta * (p[i] - omega * v[i]);
+    p[i] = own;
+    if (hat != nullptr) hat[i] = diagonal[i] * own;
+  });
+}
+
+__device__ bool IsHalfStep(int32_t status) {
+  return status == kSpaidCudaSolveHalfStep || status == kSpaidCudaSolveOmegaVanished;
+}
+
+// At the end of a segment. A half step counts as an iteration, which its status outlives.
+__global__ void RecordHalfStepKernel(SolveState* state) {
+  const int32_t status = state->status;
+  if (!IsHalfStep(status)) return;
+  RecordNorm(*state, state->s_norm);
+  state->status = status;
+}
+
+// Then, where no direction follows: x takes the half step, and the iterate before the last is kept
+// where it is the best.
+__global__ void __launch_bounds__(kSumThreads)
+    SettleKernel(int64_t n, Steps steps, double* x, double* best, const SolveState* state) {
+  const bool save = state->save_best != 0, half_step = IsHalfStep(state->status);
+  if (!save && !half_step) return;
+  const double alpha = state->alpha, omega = state->omega;
+  ForOwn(n, [&](int64_t i) {
+    if (save) best[i] = half_step ? x[i] : steps.Before(i, alpha, omega);
+    if (half_step) x[i] += alpha * steps.p_hat[i];
+  });
+}
+
+__global__ void SettledKernel(SolveState* state) { state->save_best = 0; }
+
+// van der Vorst 1992, right-preconditioned.
+class Bicgstab final : public Solve {
+ public:
+  Bicgstab(Context& context, const Operator& a, const Operator* m, const double* b,
+           const double* x0)
+      : Solve(context, a, m, b, x0),
+        diagonal_(DiagonalOf(m)),
+        shadow_(Vector()),
+        p_(Vector()),
+        v_(Vector()),
+        t_(Vector()) {
+    if (m == nullptr) return;
+    p_hat_ = Vector();
+    s_hat_ = Vector();
+  }
+
+ private:
+  void Start(const SpaidCudaSolveStart& start) override {
+    const double amplitude = start.round == 0 ? 0 : start.norm / std::sqrt(static_cast<double>(n_));
+    StartKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, start.round, amplitude, r_.get(),
+                                                               diagonal_, shadow_.get(), p_.get(),
+                                                               hat(p_hat_), state(), sums());
+    CheckLaunch("StartKernel");
+  }
+
+  void Resume() override {
+    ResumeKernel<<<1, 1, 0, context_.stream>>>(state());
+    CheckLaunch("ResumeKernel");
+  }
+
+  void Iterate() override {
+    DirectionKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(
+        n_, steps(), v_.get(), diagonal_, p_.get(), hat(p_hat_), best_.get(), state());
+    CheckLaunch("DirectionKernel");
+    Precondition(p_, p_hat_);
+    DirectionProduct direction{{state(), sums()}, shadow_.get()};
+    Product(context_, a_, p_hat(), v_.get(), direction);
+    HalfKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, v_.get(), diagonal_, r_.get(),
+                                                              hat(s_hat_), state(), sums());
+    CheckLaunch("HalfKernel");
+    Precondition(r_, s_hat_);
+    ResidualProduct residual{{state(), sums()}, r_.get()};
+    Product(context_, a_, s_hat(), t_.get(), residual);
+    FullKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(
+        n_, p_hat(), s_hat(), t_.get(), shadow_.get(), x_.get(), r_.get(), state(), sums());
+    CheckLaunch("FullKernel");
+  }
+
+  void Settle() override {
+    RecordHalfStepKernel<<<1, 1, 0, context_.stream>>>(state());
+    CheckLaunch("RecordHalfStepKernel");
+    SettleKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, steps(), x_.get(), best_.get(),
+                                                                state());
+    CheckLaunch("SettleKernel");
+    SettledKernel<<<1, 1, 0, context_.stream>>>(state());
+    CheckLaunch("SettledKernel");
+  }
+
+  int64_t bytes_per_iteration() const override {
+    const int64_t products = BytesPerProduct(a_) + (m_ != nullptr ? BytesPerProduct(*m_) : 0);
+    return 2 * products + 8 * n_ * (m_ != nullptr ? 20 : 16);
+  }
+
+  // M v, where M is explicit: kernels write a diagonal's as they go.
+  void Precondition(const Buffer<double>& v, const Buffer<double>& to) {
+    if (m_ == nullptr || diagonal_ != nullptr) return;
+    Product(context_, *m_, v.get(), to.get(), PlainProduct{{state(), sums()}});
+  }
+
+  double* hat(const Buffer<double>& of) const { return diagonal_ != nullptr ? of.get() : nullptr; }
+  const double* p_hat() const { return m_ != nullptr ? p_hat_.get() : p_.get(); }
+  const double* s_hat() const { return m_ != nullptr ? s_hat_.get() : r_.get(); }
+  Steps steps() const {
+    return {x_.get(), r_.get(), t_.get(), p_hat(), m_ != nullptr ? s_hat_.get() : nullptr};
+  }
+
+  const double* const diagonal_;  // of M; null: M is none, or explicit
+  Buffer<double> shadow_, p_, v_, t_, p_hat_, s_hat_;
+};
+
+}  // namespace
+
+std::unique_ptr<Solve> MakeBicgstab(Context& context, const Operator& a, const Operator* m,
+                                    const double* b, const double* x0) {
+  return std::make_unique<Bicgstab>(context, a, m, b, x0);
+}
+
+}  // namespace spaid::cuda

@@ -1,0 +1,77 @@
+#include "kernels/krylov/krylov_cuda.h"
+
+#include <utility>
+
+#include "kernels/krylov/cuda_run.h"
+#include "kernels/krylov/operators.h"
+#include "kernels/krylov/solve_each.h"
+
+namespace spaid::kernels {
+
+Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfMatrix(
+    const std::shared_ptr<CudaDevice>& device, const CscView& a, bool fp32,
+    const Context& context) {
+  const Result<bool> symmetric = IsExactlySymmetric(a, context);
+  if (!symmetric.ok()) return symmetric.status();
+  const SpaidCudaInterface& api = device->api();
+  char message[kCudaMessageBytes] = "";
+  const auto lock = device->Lock();
+  CudaObject<SpaidCudaMatrix> matrix(device, &SpaidCudaInterface::free_matrix);
+  matrix.locked = true;
+  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+  std::shared_ptr<CudaOperator> made(new CudaOperator(device, a.n_cols));
+  int32_t result =
+      api.upload_matrix(device->context(), &csc, &matrix.object, message, sizeof(message));
+  if (result == kSpaidCudaOk) {
+    result = api.operator_of_matrix(matrix.object, *symmetric ? 1 : 0, fp32 ? 1 : 0,
+                                    &made->op_.object, message, sizeof(message));
+  }
+  if (result != kSpaidCudaOk) return device->Failed(result, message);
+  return std::shared_ptr<const CudaOperator>(std::move(made));
+}
+
+Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfM(
+    const std::shared_ptr<CudaDevice>& device, const SpaidCudaM* m, int64_t n, bool fp32) {
+  char message[kCudaMessageBytes] = "";
+  const auto lock = device->Lock();
+  std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
+  const int32_t result =
+      device->api().operator_of_m(m, fp32 ? 1 : 0, &made->op_.object, message, sizeof(message));
+  if (result != kSpaidCudaOk) return device->Failed(result, message);
+  return std::shared_ptr<const CudaOperator>(std::move(made));
+}
+
+Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
+    const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal) {
+  char message[kCudaMessageBytes] = "";
+  const auto lock = device->Lock();
+  const auto n = static_cast<int64_t>(diagonal.size());
+  std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
+  const int32_t result = device->api().operator_of_diagonal(
+      device->context(), n, diagonal.data(), &made->op_.object, message, sizeof(message));
+  if (result != kSpaidCudaOk) return device->Failed(result, message);
+  return std::shared_ptr<const CudaOperator>(std::move(made));
+}
+
+Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
+                              const CscView& a_on_host, std::span<const double> b,
+                              std::span<const double> x0, const SolveOptions& options,
+                              const Context& context, SolveCudaTimings* timings) {
+  if (options.method != Method::kCg && options.method != Method::kBicgstab &&
+      options.method != Method::kAuto) {
+    return Status(StatusCode::kInvalidArgument, "METHOD_NOT_ON_DEVICE",
+                  "CUDA devices have CG and BiCGSTAB; solve by this method on the CPU")
+        .At("method");
+  }
+  SolveCudaTimings own;
+  const auto lock = a.device()->Lock();
+  krylov::Team team(a.n(), ResolveThreads(context.threads));
+  return krylov::SolveEach(
+      ColumnOperator(a_on_host), m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
+      [&](const krylov::System& system, const krylov::Terms& terms, RhsResult* out) {
+        return krylov::CudaRun(a, m, system, terms, timings != nullptr ? timings : &own, out)
+            .Conduct();
+      });
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,66 @@
+// CG and BiCGSTAB on a CUDA device: the same outcomes as krylov.h, by the same judge; vectors and
+// scalars stay on the device while they iterate.
+//
+//   auto a_there = CudaOperator::OfMatrix(device, a, context);
+//   auto m_there = CudaOperator::OfDiagonal(device, d);
+//   auto result = SolveCuda(**a_there, m_there->get(), a, b, {}, options, context);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/base/cuda_device.h"
+#include "kernels/krylov/krylov.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+// What a vector is multiplied by, on a device. Immutable; thread-safe.
+class CudaOperator {
+ public:
+  // `a`: square, canonical, with values. Uploads it and lays it out by rows; `fp32`: values are
+  // stored so (arithmetic is fp64 all the same). Errors: stop statuses; those of
+  // CudaDevice::Failed.
+  static Result<std::shared_ptr<const CudaOperator>> OfMatrix(
+      const std::shared_ptr<CudaDevice>& device, const CscView& a, bool fp32,
+      const Context& context);
+  // Of an M that is there already; takes the device's lock. Errors: those of CudaDevice::Failed.
+  static Result<std::shared_ptr<const CudaOperator>> OfM(const std::shared_ptr<CudaDevice>& device,
+                                                         const SpaidCudaM* m, int64_t n, bool fp32);
+  // y_i = d_i x_i. Errors: those of CudaDevice::Failed.
+  static Result<std::shared_ptr<const CudaOperator>> OfDiagonal(
+      const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal);
+
+  const std::shared_ptr<CudaDevice>& device() const { return device_; }
+  int64_t n() const { return n_; }
+  SpaidCudaOperator* object() const { return op_.object; }
+
+ private:
+  CudaOperator(const std::shared_ptr<CudaDevice>& device, int64_t n)
+      : device_(device), n_(n), op_(device, &SpaidCudaInterface::free_operator) {}
+
+  const std::shared_ptr<CudaDevice> device_;
+  const int64_t n_;
+  CudaObject<SpaidCudaOperator> op_;
+};
+
+// Milliseconds by the host's clock unless said otherwise.
+struct SolveCudaTimings {
+  double host_to_device_ms = 0;
+  double iterate_ms = 0;  // by the device's clock
+  double device_to_host_ms = 0;
+};
+
+// As Solve of krylov.h, but for these: options.method is CG or BiCGSTAB
+// (INVALID_ARGUMENT/METHOD_NOT_ON_DEVICE); sums are added in another order, so that results differ
+// by rounding from the host's, but are the same bits in every run; a stop is seen every ten
+// iterations, or after some milliseconds; residuals whose squares leave the range of fp64 count as
+// 0 or infinite. `a_on_host`: for the rare product there. Holds the device until it ends. Errors
+// besides: those of CudaDevice::Failed.
+Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
+                              const CscView& a_on_host, std::span<const double> b,
+                              std::span<const double> x0, const SolveOptions& options,
+                              const Context& context, SolveCudaTimings* timings = nullptr);
+
+}  // namespace spaid::kernels
