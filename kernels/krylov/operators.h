@@ -49,6 +49,7 @@ class DiagonalOperator final : public LinearOperator {
   int64_t n() const override { return static_cast<int64_t>(diagonal_.size()); }
   void Apply(std::span<const double> x, std::span<double> y, int threads) const override;
   int64_t bytes_per_apply() const override { return 24 * n(); }
+  std::span<const double> diagonal() const { return diagonal_; }
 
  private:
   std::span<const double> diagonal_;

@@ -98,8 +98,7 @@ Vector DiagonalOf(const CscView& a) {
 SolveResult MustSolve(const CscView& a, const LinearOperator* m, std::span<const double> b,
                       const SolveOptions& options, std::span<const double> x0,
                       const Context& context) {
-  const CsrOperator op = CsrOperator::FromColumns(a);
-  auto result = Solve(op, m, b, x0, options, context);
+  auto result = SolveHere(a, m, b, x0, options, context);
   EXPECT_TRUE(result.ok()) << result.status().reason() << ": " << result.status().message();
   if (!result.ok()) return {};
   return *std::move(result);

@@ -31,7 +31,15 @@ double Norm(std::span<const double> v);
 Vector RandomVector(int64_t n, uint64_t seed);
 Vector DiagonalOf(const CscView& a);
 
-// Solves and expects a result; `m` may be null.
+// Where a program's solves run: here_host.cc, here_device.cc.
+Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::span<const double> b,
+                              std::span<const double> x0, const SolveOptions& options,
+                              const Context& context);
+std::vector<Method> MethodsHere();
+// Iterations that may follow on a stop.
+int64_t LateHere();
+
+// Solves and expects a result; `m` may be null; on a device it is a diagonal.
 SolveResult MustSolve(const CscView& a, const LinearOperator* m, std::span<const double> b,
                       const SolveOptions& options, std::span<const double> x0 = {},
                       const Context& context = {});

@@ -1,0 +1,133 @@
+// CG and BiCGSTAB on the first CUDA device to 1e-7, the right-hand side of a random solution, by
+// the device's clock: what an iteration takes, and the share of a device-to-device copy's bandwidth
+// that its bytes reach. Nothing is registered where there is no device.
+
+#include <benchmark/benchmark.h>
+
+#include <numbers>
+#include <random>
+#include <string>
+
+#include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/problems.h"
+#include "kernels/krylov/krylov_cuda.h"
+#include "kernels/static_spai/static_spai_cuda.h"
+
+namespace spaid::kernels::bench {
+namespace {
+
+struct Problem {
+  const char* name;
+  CscMatrix (*make)();
+  bool spd;
+};
+
+constexpr Problem kProblems[] = {
+    {"P7_37", [] { return ConvectionDiffusion(37, 0); }, true},
+    {"P7_128", [] { return ConvectionDiffusion(128, 0); }, true},
+    {"P27_100", [] { return Laplacian27(100); }, true},
+    {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, true},
+    {"E80_40", [] { return Elasticity(40); }, true},
+    {"E80_60", [] { return Elasticity(60); }, true},
+    {"convdiff_100", [] { return ConvectionDiffusion(100, 400); }, false},
+    {"circuit_300k", [] { return Circuit(300000, 12, 700); }, false},
+};
+
+enum class Kind { kNone, kJacobi, kStaticSpai, kStaticSpai32 };
+
+template <class T>
+T Must(Result<T> result) {
+  if (!result.ok()) OrDie(kSpaidCudaError, result.status().message().c_str());
+  return *std::move(result);
+}
+
+// A x on the host, by columns.
+Array<double> Product(const CscMatrix& a, const Array<double>& x) {
+  Array<double> y;
+  y.assign(x.size(), 0.0);
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      y[a.row_idx[p]] += a.values[p] * x[j];
+    }
+  }
+  return y;
+}
+
+std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind) {
+  if (kind == Kind::kNone) return nullptr;
+  if (kind == Kind::kJacobi) {
+    Array<double> inverse(static_cast<size_t>(a.n_cols));
+    for (int64_t k = 0; k < a.n_cols; ++k) {
+      for (int64_t p = a.col_ptr[k]; p < a.col_ptr[k + 1]; ++p) {
+        if (a.row_idx[p] == k) inverse[k] = 1 / a.values[p];
+      }
+    }
+    return Must(CudaOperator::OfDiagonal(Device(), inverse));
+  }
+  const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));
+  const auto built = Must(BuildStaticSpaiCuda(*plan, a, {}, {}));
+  return Must(CudaOperator::OfMatrix(Device(), built.m, kind == Kind::kStaticSpai32, Context()));
+}
+
+void Run(benchmark::State& state, const Problem& problem, Method method, Kind kind) {
+  const CscMatrix a = problem.make();
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  Array<double> x(static_cast<size_t>(a.n_cols));
+  for (double& v : x) v = uniform(random);
+  const Array<double> b = Product(a, x);
+  const auto a_there = Must(CudaOperator::OfMatrix(Device(), a, false, Context()));
+  const auto m_there = MakeM(a, kind);
+  const SolveOptions options{
+      .method = method, .rtol = 1e-7, .max_iterations = 3000, .keep_history = false};
+  SolveResult result;
+  SolveCudaTimings timings;
+  const auto solve = [&] {
+    timings = {};
+    result = Must(SolveCuda(*a_there, m_there.get(), a, b, {}, options, Context(), &timings));
+  };
+  solve();
+  double ms = 0;
+  for (auto _ : state) {
+    solve();
+    ms += timings.iterate_ms;
+    state.SetIterationTime(timings.iterate_ms * 1e-3);
+  }
+  const RhsResult& rhs = result.rhs[0];
+  state.counters["iterations"] = static_cast<double>(rhs.iterations);
+  state.counters["us_per_iteration"] = 1e3 * ms / static_cast<double>(state.iterations()) /
+                                       static_cast<double>(std::max<int64_t>(rhs.iterations, 1));
+  state.counters["host_to_host_ms"] = result.solve_ms;
+  state.counters["converged"] = rhs.outcome == Outcome::kConverged ? 1 : 0;
+  state.counters["n"] = static_cast<double>(a.n_cols);
+  state.counters["nnz"] = static_cast<double>(a.nnz());
+}
+
+const bool kRegistered = [] {
+  if (!ListCudaDevices().available) return false;
+  constexpr std::pair<const char*, Kind> kKinds[] = {{"none", Kind::kNone},
+                                                     {"jacobi", Kind::kJacobi},
+                                                     {"static_spai", Kind::kStaticSpai},
+                                                     {"static_spai_fp32", Kind::kStaticSpai32}};
+  for (const Problem& problem : kProblems) {
+    for (const Method method : {Method::kCg, Method::kBicgstab}) {
+      for (const auto& [kind_name, kind] : kKinds) {
+        const bool plain = kind == Kind::kNone || kind == Kind::kJacobi;
+        if (method == Method::kCg && (!problem.spd || !plain)) continue;
+        const std::string name = std::string("KrylovCuda/") + problem.name + "/" +
+                                 (method == Method::kCg ? "cg" : "bicgstab") + "/" + kind_name;
+        benchmark::RegisterBenchmark(name.c_str(),
+                                     [&problem, method, kind = kind](benchmark::State& state) {
+                                       Run(state, problem, method, kind);
+                                     })
+            ->Unit(benchmark::kMillisecond)
+            ->UseManualTime()
+            ->Iterations(3);
+      }
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace spaid::kernels::bench

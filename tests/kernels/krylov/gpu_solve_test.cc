@@ -1,0 +1,186 @@
+// Solves on a CUDA device against the CPU's, with every kind of preconditioner; and what belongs to
+// a device alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/bench/problems.h"
+#include "kernels/krylov/krylov_cuda.h"
+#include "kernels/krylov/operators.h"
+#include "kernels/static_spai/static_spai.h"
+#include "tests/kernels/krylov/helpers.h"
+#include "tests/kernels/krylov/here_device.h"
+#include "tests/oracle/generators.h"
+
+namespace spaid::kernels::krylov_test {
+namespace {
+
+enum class Kind { kNone, kJacobi, kExplicit };
+
+CscMatrix StaticSpai(const CscView& a) {
+  auto plan = PlanStaticSpai(a, nullptr, {}, {});
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  auto built = BuildStaticSpai(**plan, a, {}, {});
+  EXPECT_TRUE(built.ok()) << built.status().message();
+  return std::move(built->m);
+}
+
+struct Both {
+  SolveResult cpu, gpu;
+};
+
+// `fp32`: how the device stores an explicit M.
+Both SolveOnBoth(const CscView& a, Kind kind, const Vector& b, const SolveOptions& options,
+                 bool fp32 = false) {
+  Vector inverse = DiagonalOf(a);
+  for (double& v : inverse) v = 1 / v;
+  const DiagonalOperator jacobi(inverse);
+  CscMatrix m;
+  std::optional<CsrOperator> rows;
+  std::shared_ptr<const CudaOperator> m_there;
+  const LinearOperator* m_here = nullptr;
+  if (kind == Kind::kJacobi) {
+    m_here = &jacobi;
+    m_there = CudaOperator::OfDiagonal(Device(), inverse).value();
+  } else if (kind == Kind::kExplicit) {
+    m = StaticSpai(a);
+    rows.emplace(CsrOperator::FromColumns(m));
+    m_here = &*rows;
+    m_there = CudaOperator::OfMatrix(Device(), m, fp32, Context()).value();
+  }
+  const auto a_there = CudaOperator::OfMatrix(Device(), a, false, Context()).value();
+  Both both;
+  both.cpu = Solve(CsrOperator::FromColumns(a), m_here, b, {}, options, {}).value();
+  both.gpu = SolveCuda(*a_there, m_there.get(), a, b, {}, options, {}).value();
+  return both;
+}
+
+struct Problem {
+  const char* name;
+  CscMatrix a;
+  bool spd;
+};
+
+std::vector<Problem> Problems() {
+  std::vector<Problem> problems;
+  problems.push_back({"P7", bench::ConvectionDiffusion(20, 0), true});
+  problems.push_back({"P27", bench::Laplacian27(14), true});
+  problems.push_back({"aniso", bench::Anisotropic(60, 1e-2, 0.4), true});
+  problems.push_back({"elasticity", bench::Elasticity(6), true});
+  problems.push_back({"convection-diffusion", bench::ConvectionDiffusion(18, 100), false});
+  problems.push_back({"circuit", bench::Circuit(4000, 3, 300), false});
+  return problems;
+}
+
+// CG's counts agree to a few; BiCGSTAB's scatter by a fifth under rounding (design of the tests).
+void ExpectAlike(const Both& both, Method method, const std::string& what) {
+  const RhsResult &cpu = both.cpu.rhs[0], &gpu = both.gpu.rhs[0];
+  EXPECT_EQ(gpu.outcome, cpu.outcome) << what << ": " << gpu.detail;
+  const auto count = static_cast<double>(cpu.iterations);
+  const double share = method == Method::kCg ? 0.03 : 0.25;
+  EXPECT_NEAR(static_cast<double>(gpu.iterations), count, std::max(2.0, share * count)) << what;
+  for (size_t k = 0; k < std::min<size_t>({8, cpu.history.size(), gpu.history.size()}); ++k) {
+    EXPECT_NEAR(gpu.history[k].relative_residual, cpu.history[k].relative_residual,
+                1e-6 * cpu.history[k].relative_residual)
+        << what << ", iteration " << k;
+  }
+}
+
+TEST(GpuSolve, EqualsTheCpuWithEveryPreconditioner) {
+  for (const Problem& problem : Problems()) {
+    const Vector b = RandomVector(problem.a.n_cols, 11);
+    for (const Method method : {Method::kCg, Method::kBicgstab}) {
+      for (const Kind kind : {Kind::kNone, Kind::kJacobi, Kind::kExplicit}) {
+        if (method == Method::kCg && (!problem.spd || kind == Kind::kExplicit)) continue;
+        const SolveOptions options{.method = method, .rtol = 1e-8, .max_iterations = 2000};
+        const Both both = SolveOnBoth(problem.a, kind, b, options);
+        const std::string what = std::string(problem.name) + ", " + Name(method) + ", kind " +
+                                 std::to_string(static_cast<int>(kind));
+        ExpectAlike(both, method, what);
+        ExpectHonest(problem.a, b, options, both.gpu, what);
+      }
+    }
+  }
+}
+
+// AᵀA x is a product of an explicit operator that is symmetric and definite: what CG may have.
+TEST(GpuSolve, CgTakesAnExplicitDefiniteM) {
+  const CscMatrix a = bench::ConvectionDiffusion(12, 0);
+  CscMatrix m = a;  // 6 I − A/2 ... of the stencil: diagonally dominant, so definite
+  for (int64_t k = 0; k < m.n_cols; ++k) {
+    for (int64_t p = m.col_ptr[k]; p < m.col_ptr[k + 1]; ++p) {
+      m.values[p] = m.row_idx[p] == k ? 1.0 : 0.1;
+    }
+  }
+  const Vector b = RandomVector(a.n_cols, 12);
+  const SolveOptions options{.method = Method::kCg, .rtol = 1e-9};
+  const CsrOperator rows = CsrOperator::FromColumns(m);
+  const SolveResult cpu = Solve(CsrOperator::FromColumns(a), &rows, b, {}, options, {}).value();
+  const auto a_there = CudaOperator::OfMatrix(Device(), a, false, Context()).value();
+  const auto m_there = CudaOperator::OfMatrix(Device(), m, false, Context()).value();
+  const SolveResult gpu = SolveCuda(*a_there, m_there.get(), a, b, {}, options, {}).value();
+  ASSERT_EQ(cpu.rhs[0].outcome, Outcome::kConverged);
+  ExpectAlike({cpu, gpu}, Method::kCg, "explicit M");
+  ExpectHonest(a, b, options, gpu, "explicit M");
+}
+
+TEST(GpuSolve, MInSinglePrecisionConvergesAlike) {
+  for (const Problem& problem : Problems()) {
+    const Vector b = RandomVector(problem.a.n_cols, 13);
+    const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-8, .max_iterations = 2000};
+    const Both both = SolveOnBoth(problem.a, Kind::kExplicit, b, options, true);
+    const RhsResult &cpu = both.cpu.rhs[0], &gpu = both.gpu.rhs[0];
+    EXPECT_EQ(gpu.outcome, cpu.outcome) << problem.name << ": " << gpu.detail;
+    EXPECT_NEAR(static_cast<double>(gpu.iterations), static_cast<double>(cpu.iterations),
+                std::max(2.0, 0.25 * static_cast<double>(cpu.iterations)))
+        << problem.name;
+    ExpectHonest(problem.a, b, options, both.gpu, problem.name);
+  }
+}
+
+TEST(GpuSolve, LongRunsAreVerifiedOnTheWayAndEndAlike) {
+  // Over a hundred iterations a segment, several of them.
+  const CscMatrix a = bench::Anisotropic(250, 1e-3, std::acos(-1.0) / 8);
+  const Vector b = RandomVector(a.n_cols, 14);
+  const SolveOptions options{.method = Method::kCg, .rtol = 1e-9, .max_iterations = 5000};
+  const Both both = SolveOnBoth(a, Kind::kJacobi, b, options);
+  EXPECT_GT(both.gpu.rhs[0].iterations, 300);
+  ExpectAlike(both, Method::kCg, "long");
+  ExpectHonest(a, b, options, both.gpu, "long");
+  const auto& history = both.gpu.rhs[0].history;
+  ASSERT_EQ(static_cast<int64_t>(history.size()), both.gpu.rhs[0].iterations + 1);
+  for (size_t k = 0; k < history.size(); ++k) {
+    EXPECT_EQ(history[k].iteration, static_cast<int32_t>(k));
+  }
+}
+
+TEST(GpuSolve, GmresIsTheCpus) {
+  const CscMatrix a = Diagonal({1, 2});
+  const auto there = CudaOperator::OfMatrix(Device(), a, false, Context()).value();
+  const auto r =
+      SolveCuda(*there, nullptr, a, Vector{1, 1}, {}, {.method = Method::kGmres}, Context());
+  EXPECT_EQ(r.status().reason(), "METHOD_NOT_ON_DEVICE");
+  EXPECT_EQ(r.status().field(), "method");
+}
+
+TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
+  const CscMatrix a = bench::ConvectionDiffusion(20, 0);
+  const auto device = CudaDevice::Open(ListCudaDevices().devices[0], 2 << 20).value();
+  const auto there = CudaOperator::OfMatrix(device, a, false, Context());
+  if (there.ok()) {
+    const int64_t before = device->used_bytes();
+    const auto r = SolveCuda(**there, nullptr, a, RandomVector(a.n_cols, 1), {},
+                             {.method = Method::kBicgstab}, Context());
+    EXPECT_EQ(r.status().reason(), "DEVICE_OUT_OF_MEMORY");
+    EXPECT_EQ(device->used_bytes(), before);
+  } else {
+    EXPECT_EQ(there.status().reason(), "DEVICE_OUT_OF_MEMORY");
+    EXPECT_EQ(device->used_bytes(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace spaid::kernels::krylov_test

@@ -1,0 +1,54 @@
+// The first CUDA device. Without one every test of the program is skipped, with the reason.
+#include "tests/kernels/krylov/here_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "kernels/krylov/krylov_cuda.h"
+#include "kernels/krylov/operators.h"
+#include "tests/kernels/krylov/helpers.h"
+
+namespace spaid::kernels::krylov_test {
+namespace {
+
+class OnDevice : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    const CudaDevices& cuda = ListCudaDevices();
+    if (cuda.available) return;
+    std::printf("[  SKIPPED ] %s\n", cuda.status.c_str());  // what ctest looks for
+    GTEST_SKIP() << cuda.status;
+  }
+};
+const ::testing::Environment* const kOnDevice = ::testing::AddGlobalTestEnvironment(new OnDevice);
+
+}  // namespace
+
+const std::shared_ptr<CudaDevice>& Device() {
+  static const std::shared_ptr<CudaDevice> device =
+      CudaDevice::Open(ListCudaDevices().devices[0], 0).value();
+  return device;
+}
+
+Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::span<const double> b,
+                              std::span<const double> x0, const SolveOptions& options,
+                              const Context& context) {
+  auto a_there = CudaOperator::OfMatrix(Device(), a, /*fp32=*/false, Context());
+  if (!a_there.ok()) return a_there.status();
+  std::shared_ptr<const CudaOperator> m_there;
+  if (m != nullptr) {
+    const auto* diagonal = dynamic_cast<const DiagonalOperator*>(m);
+    EXPECT_NE(diagonal, nullptr) << "not a diagonal";
+    auto made = CudaOperator::OfDiagonal(Device(), diagonal->diagonal());
+    if (!made.ok()) return made.status();
+    m_there = *std::move(made);
+  }
+  return SolveCuda(**a_there, m_there.get(), a, b, x0, options, context);
+}
+
+std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab}; }
+
+int64_t LateHere() { return 20; }
+
+}  // namespace spaid::kernels::krylov_test

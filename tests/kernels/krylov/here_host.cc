@@ -1,0 +1,16 @@
+#include "kernels/krylov/operators.h"
+#include "tests/kernels/krylov/helpers.h"
+
+namespace spaid::kernels::krylov_test {
+
+Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::span<const double> b,
+                              std::span<const double> x0, const SolveOptions& options,
+                              const Context& context) {
+  return Solve(CsrOperator::FromColumns(a), m, b, x0, options, context);
+}
+
+std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab, Method::kGmres}; }
+
+int64_t LateHere() { return 0; }
+
+}  // namespace spaid::kernels::krylov_test
