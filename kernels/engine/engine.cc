@@ -6,6 +6,7 @@
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/engine/options.h"
+#include "kernels/krylov/krylov_cuda.h"
 
 namespace spaid::kernels {
 namespace {
@@ -121,6 +122,43 @@ StaticSpaiOptions WithoutIdleLimit(StaticSpaiOptions options, const CscView& a,
       user_pattern == nullptr && pattern.power == 1 && !pattern.ensure_row && !pattern.row_match;
   if (plain && pattern.max_nnz >= a.nnz() + a.n_cols) pattern.max_nnz = 0;
   return options;
+}
+
+Status NotOurs() {
+  return Status(StatusCode::kInvalidArgument, "PRECONDITIONER_MISMATCH",
+                "the preconditioner was made by another engine; build it with this one")
+      .At("preconditioner");
+}
+
+Status SolveNeedsValues() {
+  return Status(StatusCode::kFailedPrecondition, "VALUES_NEEDED",
+                "the matrix holds a pattern only; a solve needs its values")
+      .At("values");
+}
+
+Status NoGpu() {
+  return Status(StatusCode::kInternal, "NO_SUCH_DEVICE",
+                "nothing can be placed on a device that is no GPU of this engine's");
+}
+
+class PlacedOperator final : public DeviceOperator {
+ public:
+  PlacedOperator(std::shared_ptr<const CudaOperator> op, bool is_explicit)
+      : op_(std::move(op)), is_explicit_(is_explicit) {}
+  int64_t device_bytes() const override { return op_->device_bytes(); }
+  const CudaOperator& op() const { return *op_; }
+  bool is_explicit() const { return is_explicit_; }  // an explicit M
+
+ private:
+  const std::shared_ptr<const CudaOperator> op_;
+  const bool is_explicit_;
+};
+
+Result<std::shared_ptr<const DeviceOperator>> Placed(Result<std::shared_ptr<const CudaOperator>> op,
+                                                     bool is_explicit) {
+  if (!op.ok()) return op.status();
+  return std::shared_ptr<const DeviceOperator>(
+      std::make_shared<PlacedOperator>(*std::move(op), is_explicit));
 }
 
 class DevicesEngine final : public Engine {
@@ -273,6 +311,51 @@ class DevicesEngine final : public Engine {
     return ResolveSolveMethod(method, kind, diagnosis);
   }
 
+  bool SolvesOnDevice(Method method, const Context& context) const override {
+    return Gpu(context.device) != nullptr && (method == Method::kCg || method == Method::kBicgstab);
+  }
+
+  Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,
+                                                      const Context& context) const override {
+    const auto gpu = Gpu(context.device);
+    if (gpu == nullptr) return NoGpu();
+    if (Status status = CheckDevice(context.device); !status.ok()) return status;
+    if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
+    return Placed(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context), false);
+  }
+
+  Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m,
+                                                      const Context& context) const override {
+    const auto gpu = Gpu(context.device);
+    if (gpu == nullptr) return NoGpu();
+    if (Status status = CheckDevice(context.device); !status.ok()) return status;
+    const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
+    if (mine == nullptr) return NotOurs();
+    if (mine->kind() == EngineKind::kJacobi) {
+      return Placed(CudaOperator::OfDiagonal(gpu, mine->matrix().values), false);
+    }
+    if (const auto copy = mine->device_copy(); copy != nullptr && DeviceOf(*copy) == gpu) {
+      const int64_t n = mine->matrix().n_cols;
+      return Placed(CudaOperator::OfM(gpu, Object(*copy), n, /*fp32=*/false), true);
+    }
+    return Placed(CudaOperator::OfMatrix(gpu, mine->matrix(), /*fp32=*/false, context), true);
+  }
+
+  Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
+                                    const DeviceOperator* m_there, std::span<const double> b,
+                                    std::span<const double> x0, const SolveOptions& options,
+                                    const Context& context) const override {
+    if (Status status = CheckDevice(context.device); !status.ok()) return status;
+    const auto* placed_a = dynamic_cast<const PlacedOperator*>(&a_there);
+    const auto* placed_m = dynamic_cast<const PlacedOperator*>(m_there);
+    if (placed_a == nullptr || (m_there != nullptr && placed_m == nullptr)) return NotOurs();
+    if (placed_m != nullptr && placed_m->is_explicit() && options.method == Method::kCg) {
+      return PreconditionerNotSpd();
+    }
+    return SolveCuda(placed_a->op(), placed_m != nullptr ? &placed_m->op() : nullptr, a, b, x0,
+                     options, context);
+  }
+
   Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
                             std::span<const double> b, std::span<const double> x0,
                             const SolveOptions& options, const Context& context) const override {
@@ -280,21 +363,13 @@ class DevicesEngine final : public Engine {
     const LinearOperator* m = nullptr;
     if (preconditioner != nullptr) {
       const auto* mine = dynamic_cast<const HostPreconditioner*>(preconditioner);
-      if (mine == nullptr) {
-        return Status(StatusCode::kInvalidArgument, "PRECONDITIONER_MISMATCH",
-                      "the preconditioner was made by another engine; build it with this one")
-            .At("preconditioner");
-      }
+      if (mine == nullptr) return NotOurs();
       if (options.method == Method::kCg && mine->kind() == EngineKind::kStaticSpai) {
         return PreconditionerNotSpd();
       }
       m = &mine->apply();
     }
-    if (static_cast<int64_t>(a.values.size()) != a.nnz()) {
-      return Status(StatusCode::kFailedPrecondition, "VALUES_NEEDED",
-                    "the matrix holds a pattern only; a solve needs its values")
-          .At("values");
-    }
+    if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
     const auto rows = CsrOperator::FromColumns(a, context);
     // Only a stop keeps the rows from being made. It is an outcome like any other, with the
     // residual of the initial guess, for which the columns will do.
@@ -363,6 +438,11 @@ const LinearOperator& HostPreconditioner::apply() const {
 void HostPreconditioner::Keep(std::shared_ptr<const StaticSpaiCudaM> copy) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   device_copy_.swap(copy);  // what was there ends after the lock
+}
+
+std::shared_ptr<const StaticSpaiCudaM> HostPreconditioner::device_copy() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return device_copy_;
 }
 
 int64_t HostPreconditioner::device_bytes() const {

@@ -2,8 +2,8 @@
 // this header only; a fake behind the same face serves the daemon's tests.
 //
 // An engine computes on the devices that it was made with. Static SPAI is planned and built on the
-// one that the context names; M always comes back to the host. Jacobi and every solve run on the
-// host's cores, whichever device the context names, for now.
+// one that the context names; M always comes back to the host. SolveOnDevice runs there too; Jacobi
+// is built, and Solve runs, on the host's cores, whichever device the context names.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
@@ -104,6 +104,14 @@ class Preconditioner {
   virtual void DropDeviceCopy() const {}
 };
 
+// A matrix, or a preconditioner, laid out on a CUDA device for solves there. Immutable;
+// thread-safe; its memory goes with its last owner.
+class DeviceOperator {
+ public:
+  virtual ~DeviceOperator() = default;
+  virtual int64_t device_bytes() const = 0;  // held
+};
+
 struct BuildResult {
   std::shared_ptr<const Preconditioner> preconditioner;
   Quality quality;
@@ -173,6 +181,23 @@ class Engine {
   virtual Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
                                     std::span<const double> b, std::span<const double> x0,
                                     const SolveOptions& options, const Context& context) const = 0;
+
+  // Whether SolveOnDevice can run that method on context.device: CG and BiCGSTAB, on a CUDA device.
+  virtual bool SolvesOnDevice(Method method, const Context& context) const = 0;
+  // `a` (with values), or the preconditioner, laid out on context.device, a CUDA device. Errors:
+  // those of CudaOperator (kernels/krylov/krylov_cuda.h); FAILED_PRECONDITION/VALUES_NEEDED;
+  // INVALID_ARGUMENT/PRECONDITIONER_MISMATCH.
+  virtual Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,
+                                                              const Context& context) const = 0;
+  virtual Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m,
+                                                              const Context& context) const = 0;
+  // As Solve, on context.device, with what Place has made of A and of the preconditioner (null:
+  // none) there. Errors besides: RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST.
+  virtual Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
+                                            const DeviceOperator* m_there,
+                                            std::span<const double> b, std::span<const double> x0,
+                                            const SolveOptions& options,
+                                            const Context& context) const = 0;
 };
 
 std::unique_ptr<Engine> MakeCpuEngine();

@@ -49,6 +49,7 @@ class HostPreconditioner final : public Preconditioner {
   int64_t device_bytes() const override;
   void DropDeviceCopy() const override { Keep(nullptr); }
   const LinearOperator& apply() const;
+  std::shared_ptr<const StaticSpaiCudaM> device_copy() const;  // null: none
 
  private:
   HostPreconditioner(EngineKind kind, CscMatrix m) : kind_(kind), matrix_(std::move(m)) {}

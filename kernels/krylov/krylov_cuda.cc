@@ -1,6 +1,6 @@
 #include "kernels/krylov/krylov_cuda.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "kernels/krylov/cuda_run.h"
 #include "kernels/krylov/operators.h"
@@ -8,37 +8,53 @@
 
 namespace spaid::kernels {
 
+namespace {
+
+// Calls make(api), which makes an object there, and says what it takes. The lock is held.
+template <class Make>
+int32_t MakeThere(CudaDevice& device, int64_t* bytes, const Make& make) {
+  const int64_t before = device.api().used_bytes(device.context());
+  const int32_t result = make(device.api());
+  *bytes = device.api().used_bytes(device.context()) - before;
+  return result;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfMatrix(
     const std::shared_ptr<CudaDevice>& device, const CscView& a, bool fp32,
     const Context& context) {
   const Result<bool> symmetric = IsExactlySymmetric(a, context);
   if (!symmetric.ok()) return symmetric.status();
-  const SpaidCudaInterface& api = device->api();
   char message[kCudaMessageBytes] = "";
   const auto lock = device->Lock();
-  CudaObject<SpaidCudaMatrix> matrix(device, &SpaidCudaInterface::free_matrix);
-  matrix.locked = true;
+  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, a.n_cols));
   const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-  std::shared_ptr<CudaOperator> made(new CudaOperator(device, a.n_cols));
-  int32_t result =
-      api.upload_matrix(device->context(), &csc, &matrix.object, message, sizeof(message));
-  if (result == kSpaidCudaOk) {
-    result = api.operator_of_matrix(matrix.object, *symmetric ? 1 : 0, fp32 ? 1 : 0,
-                                    &made->op_.object, message, sizeof(message));
-  }
+  const int32_t result =
+      MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
+        CudaObject<SpaidCudaMatrix> matrix(device, &SpaidCudaInterface::free_matrix);
+        matrix.locked = true;
+        const int32_t uploaded =
+            api.upload_matrix(device->context(), &csc, &matrix.object, message, sizeof(message));
+        if (uploaded != kSpaidCudaOk) return uploaded;
+        return api.operator_of_matrix(matrix.object, *symmetric ? 1 : 0, fp32 ? 1 : 0,
+                                      &made->op_.object, message, sizeof(message));
+      });
   if (result != kSpaidCudaOk) return device->Failed(result, message);
-  return std::shared_ptr<const CudaOperator>(std::move(made));
+  return std::shared_ptr<const CudaOperator>(made);
 }
 
 Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfM(
     const std::shared_ptr<CudaDevice>& device, const SpaidCudaM* m, int64_t n, bool fp32) {
   char message[kCudaMessageBytes] = "";
   const auto lock = device->Lock();
-  std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
+  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
   const int32_t result =
-      device->api().operator_of_m(m, fp32 ? 1 : 0, &made->op_.object, message, sizeof(message));
+      MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
+        return api.operator_of_m(m, fp32 ? 1 : 0, &made->op_.object, message, sizeof(message));
+      });
   if (result != kSpaidCudaOk) return device->Failed(result, message);
-  return std::shared_ptr<const CudaOperator>(std::move(made));
+  return std::shared_ptr<const CudaOperator>(made);
 }
 
 Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
@@ -46,11 +62,22 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
   char message[kCudaMessageBytes] = "";
   const auto lock = device->Lock();
   const auto n = static_cast<int64_t>(diagonal.size());
-  std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
-  const int32_t result = device->api().operator_of_diagonal(
-      device->context(), n, diagonal.data(), &made->op_.object, message, sizeof(message));
+  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
+  const int32_t result =
+      MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
+        return api.operator_of_diagonal(device->context(), n, diagonal.data(), &made->op_.object,
+                                        message, sizeof(message));
+      });
   if (result != kSpaidCudaOk) return device->Failed(result, message);
-  return std::shared_ptr<const CudaOperator>(std::move(made));
+  return std::shared_ptr<const CudaOperator>(made);
+}
+
+int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m) {
+  // An entry by rows takes 12 bytes, 24 with the ends of slices at the worst; sorting one matrix by
+  // rows takes 36 more of each of its entries, beside its columns.
+  constexpr int64_t kRows = 24, kSorting = 48, kVectors = 16 * 8, kSlack = 1 << 20;
+  return kRows * (nnz_a + nnz_m) + kSorting * std::max(nnz_a, nnz_m) + (kVectors + 4 * 16) * n +
+         kSlack;
 }
 
 Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,

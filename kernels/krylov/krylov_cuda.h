@@ -34,6 +34,7 @@ class CudaOperator {
 
   const std::shared_ptr<CudaDevice>& device() const { return device_; }
   int64_t n() const { return n_; }
+  int64_t device_bytes() const { return device_bytes_; }  // held
   SpaidCudaOperator* object() const { return op_.object; }
 
  private:
@@ -42,8 +43,13 @@ class CudaOperator {
 
   const std::shared_ptr<CudaDevice> device_;
   const int64_t n_;
+  int64_t device_bytes_ = 0;
   CudaObject<SpaidCudaOperator> op_;
 };
+
+// Device bytes of a solve, at most: A and, of `nnz_m` entries, M by rows, the scratch of laying one
+// of them out, and the vectors.
+int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m);
 
 // Milliseconds by the host's clock unless said otherwise.
 struct SolveCudaTimings {

@@ -58,6 +58,10 @@ class StaticSpaiCudaM {
   int64_t nnz = 0;
 };
 
+const std::shared_ptr<CudaDevice>& DeviceOf(const StaticSpaiCudaM& m) { return m.plan->device; }
+
+const SpaidCudaM* Object(const StaticSpaiCudaM& m) { return m.m.object; }
+
 int64_t DeviceBytes(const StaticSpaiCudaM& m) {
   return DeviceBytes(*m.plan) + 8 * m.nnz +
          (m.compacted ? 4 * m.nnz + 8 * (m.plan->pattern.n_cols + 1) : 0);

@@ -61,6 +61,9 @@ Result<StaticSpaiResult> BuildStaticSpaiCuda(
     std::shared_ptr<const StaticSpaiCudaM>* kept = nullptr);
 
 int64_t DeviceBytes(const StaticSpaiCudaM& m);  // held, its plan's included
+// The device that it is on, and what that knows it by.
+const std::shared_ptr<CudaDevice>& DeviceOf(const StaticSpaiCudaM& m);
+const SpaidCudaM* Object(const StaticSpaiCudaM& m);
 // The same M as the build's result. Errors: those of CudaDevice::Failed.
 Result<CscMatrix> Download(const StaticSpaiCudaM& m);
 
