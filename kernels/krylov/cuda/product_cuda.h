@@ -33,10 +33,15 @@ namespace product {
 // Entries that a thread asks for before it waits for the first of them.
 inline constexpr int kTogether = 8;
 
-// An entry is read once a product: it should not drive x out of the caches.
-template <class T>
-__device__ T Stream(const T* at) {
-  return __ldcs(at);
+// Entries of a matrix that the caches cannot keep until the next product should not drive x out of
+// them either.
+template <bool kStream, class T>
+__device__ T Load(const T* at) {
+  if constexpr (kStream) {
+    return __ldcs(at);
+  } else {
+    return __ldg(at);
+  }
 }
 
 // All lanes get the sum over those that differ from them in the low bits under `lanes`, a power of
@@ -46,8 +51,8 @@ __device__ inline double SumOver(int lanes, double value) {
   return value;
 }
 
-// Σ values[kStride k] x[cols[kStride k]] over k < count.
-template <int kStride, class Value>
+// Σ values[32 k] x[cols[32 k]] over k < count.
+template <bool kStream, class Value>
 __device__ double Dot(const int32_t* cols, const Value* values, int count, const double* x) {
   double sum = 0;
   for (int k = 0; k < count; k += kTogether) {
@@ -57,15 +62,15 @@ __device__ double Dot(const int32_t* cols, const Value* values, int count, const
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
       const bool in = k + u < count;
-      col[u] = in ? Stream(cols + kStride * u) : 0;
-      value[u] = in ? Stream(values + kStride * u) : Value{0};
+      col[u] = in ? Load<kStream>(cols + 32 * u) : 0;
+      value[u] = in ? Load<kStream>(values + 32 * u) : Value{0};
     }
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) xs[u] = k + u < count ? __ldg(x + col[u]) : 0.0;
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) sum = fma(static_cast<double>(value[u]), xs[u], sum);
-    cols += kStride * kTogether;
-    values += kStride * kTogether;
+    cols += 32 * kTogether;
+    values += 32 * kTogether;
   }
   return sum;
 }
@@ -77,8 +82,8 @@ __device__ inline int Adder(const Piece& piece, int blocks) {
   return piece.first / blocks == round ? piece.last : round * blocks - 1;
 }
 
-template <int kThreadsARow, class Value, class Epilogue>
-__global__ void __launch_bounds__(kProductThreads, kProductBlocks)
+template <int kThreadsARow, bool kStream, class Value, class Epilogue>
+__global__ void __launch_bounds__(kProductThreads, kProductResident)
     ProductKernel(RowsRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
                   Epilogue epilogue) {
   if (epilogue.Skip()) return;
@@ -92,7 +97,7 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     const Piece piece = a.piece[q];
     const int64_t begin = piece.begin + lane;
     const int count = (piece.count - lane + 31) / 32;
-    const double sum = SumOver(32, Dot<32>(a.cols + begin, a.values + begin, count, x));
+    const double sum = SumOver(32, Dot<kStream>(a.cols + begin, a.values + begin, count, x));
     if (lane != 0) continue;
     if (piece.first == piece.last) {
       y[piece.row] = sum;
@@ -113,12 +118,13 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     const int64_t next = s + stride;
     Slice ahead{};
     if (next < a.slices) ahead = a.slice[next];
+    const int r = lane / kThreadsARow;
+    const int64_t place = s * kRows + r;
+    const int64_t row = a.order != nullptr && place < a.n ? a.order[place] : place;
     const int64_t begin = slice.begin + lane;
     const double sum =
-        SumOver(kThreadsARow, Dot<32>(a.cols + begin, a.values + begin, slice.steps, x));
-    const int r = lane / kThreadsARow;
-    const int64_t row = s * kRows + r;
-    if (lane % kThreadsARow == 0 && row < a.n && (slice.apart >> r & 1) == 0) {
+        SumOver(kThreadsARow, Dot<kStream>(a.cols + begin, a.values + begin, slice.steps, x));
+    if (lane % kThreadsARow == 0 && (slice.apart >> r & 1) == 0) {
       y[row] = sum;
       epilogue.Row(row, sum, sums);
     }
@@ -151,27 +157,19 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
 
 }  // namespace product
 
-// y = A x on the branch's stream; x and y have n elements on the device and do not overlap. At most
-// kProductMaxBlocks blocks of kProductThreads threads, the same for every epilogue; which thread is
-// given which rows is fixed, so that all sums are the same bits in every launch. One launch of the
-// same rows at a time.
+// y = A x on the branch's stream; x and y have n elements on the device; x is not written
+// meanwhile, by the epilogue neither. At most kProductMaxBlocks blocks of kProductThreads threads,
+// as many for every epilogue; which thread is given which rows is fixed, so that all sums are the
+// same bits in every launch. One launch of the same rows at a time.
 template <class Value, class Epilogue>
 void LaunchProduct(const Branch& branch, const Rows<Value>& rows, const double* x, double* y,
                    const Epilogue& epilogue) {
-  void (*kernel)(RowsRef<Value>, const double*, double*, Epilogue) = nullptr;
-  switch (rows.threads_a_row()) {
-    case 1:
-      kernel = &product::ProductKernel<1, Value, Epilogue>;
-      break;
-    case 2:
-      kernel = &product::ProductKernel<2, Value, Epilogue>;
-      break;
-    case 4:
-      kernel = &product::ProductKernel<4, Value, Epilogue>;
-      break;
-    default:
-      kernel = &product::ProductKernel<8, Value, Epilogue>;
-  }
+  using namespace product;
+  void (*const kernels[])(RowsRef<Value>, const double*, double*, Epilogue) = {
+      &ProductKernel<1, false, Value, Epilogue>, &ProductKernel<1, true, Value, Epilogue>,
+      &ProductKernel<kManyThreads, false, Value, Epilogue>,
+      &ProductKernel<kManyThreads, true, Value, Epilogue>};
+  const auto kernel = kernels[(rows.threads_a_row() > 1 ? 2 : 0) + (rows.streams() ? 1 : 0)];
   Launch(branch, kernel, rows.blocks(), 1, kProductThreads, 0, rows.ref(), x, y, epilogue);
 }
 

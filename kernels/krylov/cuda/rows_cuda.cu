@@ -11,11 +11,15 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 // A row of more than two of these stands in pieces of one.
 constexpr int64_t kPieceEntries = 1024;
 
+// Rows that are ordered together: those that a block multiplies at once.
+constexpr int kWindow = kThreads;
+
 // A by rows, as a CSR: where it is copied from.
 struct CsrRef {
   int64_t n;
   const int64_t* row_ptr;
   const int32_t* cols;
+  __device__ int64_t Length(int64_t i) const { return row_ptr[i + 1] - row_ptr[i]; }
 };
 
 int Blocks(const Context& context, int64_t work, int64_t a_block) {
@@ -55,16 +59,43 @@ __global__ void RowBeginKernel(const int32_t* sorted, int64_t nnz, int64_t n, in
   }
 }
 
+// Each window's rows, the longest first, those of equal length as they were.
+__global__ void OrderKernel(CsrRef a, int32_t* order) {
+  __shared__ int64_t lengths[kWindow];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t begin = int64_t{blockIdx.x} * kWindow; begin < a.n;
+       begin += int64_t{gridDim.x} * kWindow) {
+    const int count = static_cast<int>(min(int64_t{kWindow}, a.n - begin));
+    if (thread < count) lengths[thread] = a.Length(begin + thread);
+    __syncthreads();
+    if (thread < count) {
+      int before = 0;
+      for (int other = 0; other < count; ++other) {
+        const bool longer = lengths[other] > lengths[thread];
+        const bool equal = lengths[other] == lengths[thread];
+        before += longer || (equal && other < thread) ? 1 : 0;
+      }
+      order[begin + before] = static_cast<int32_t>(begin + thread);
+    }
+    __syncthreads();
+  }
+}
+
+__device__ int64_t RowAt(const int32_t* order, int64_t place) {
+  return order != nullptr ? order[place] : place;
+}
+
 // A warp a slice: how many steps it has, which is the number that costs least when rows that need
 // more stand apart; of equal ones the greatest. `begin` gets its entries, `apart` a 1 for each row
 // that stands apart.
-__global__ void CutKernel(CsrRef a, RowsTuning tuning, int64_t slices, Slice* slice, int64_t* begin,
-                          int32_t* apart) {
-  const int t = tuning.threads_a_row, rows = 32 / t;
+__global__ void CutKernel(CsrRef a, const int32_t* order, int t, RowsTuning tuning, int64_t slices,
+                          Slice* slice, int64_t* begin, int32_t* apart) {
+  const int rows = 32 / t;
   for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
-    const int64_t row = s * rows + Lane();
-    const bool is_row = Lane() < rows && row < a.n;
-    const int64_t length = is_row ? a.row_ptr[row + 1] - a.row_ptr[row] : 0;
+    const int64_t place = s * rows + Lane();
+    const bool is_row = Lane() < rows && place < a.n;
+    const int64_t row = is_row ? RowAt(order, place) : 0;
+    const int64_t length = is_row ? a.Length(row) : 0;
     const int64_t steps = (length + t - 1) / t;
     int64_t cost = 32 * steps;  // if this lane's row were the longest
     for (int other = 0; other < rows; ++other) {
@@ -103,7 +134,7 @@ __global__ void ListApartKernel(CsrRef a, const int32_t* place, int32_t* list, i
   for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
     const int32_t at = place[i];
     if (place[i + 1] == at) continue;
-    const int64_t length = a.row_ptr[i + 1] - a.row_ptr[i];
+    const int64_t length = a.Length(i);
     list[at] = static_cast<int32_t>(i);
     entries[at] = length;
     pieces[at] = length <= 2 * kPieceEntries ? 1 : (length + kPieceEntries - 1) / kPieceEntries;
@@ -123,14 +154,14 @@ __global__ void PiecesKernel(const int32_t* list, int64_t count, const int64_t* 
   }
 }
 
-__global__ void SliceColumnsKernel(CsrRef a, int t, int64_t slices, const Slice* slices_at,
-                                   int32_t* cols) {
+__global__ void SliceColumnsKernel(CsrRef a, const int32_t* order, int t, int64_t slices,
+                                   const Slice* slices_at, int32_t* cols) {
   for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
     const Slice slice = slices_at[s];
     const int r = Lane() / t;
-    const int64_t row = min(s * (32 / t) + r, a.n - 1), begin = a.row_ptr[row];
+    const int64_t row = RowAt(order, min(s * (32 / t) + r, a.n - 1)), begin = a.row_ptr[row];
     const bool apart = (slice.apart >> r & 1) != 0;
-    const int64_t length = apart ? 0 : a.row_ptr[row + 1] - begin;
+    const int64_t length = apart ? 0 : a.Length(row);
     for (int k = 0; k < slice.steps; ++k) {
       const int64_t e = min(int64_t{k} * t + Lane() % t, length - 1);
       cols[slice.begin + 32 * int64_t{k} + Lane()] =
@@ -166,12 +197,13 @@ __device__ double Find(const PatternRef& a, const double* values, int64_t i, int
 
 // Values by their rows and columns, so that no list of places need be kept.
 template <class Value>
-__global__ void SliceValuesKernel(PatternRef a, const double* a_values, int t, int64_t slices,
-                                  const Slice* slices_at, const int32_t* cols, Value* values) {
+__global__ void SliceValuesKernel(PatternRef a, const double* a_values, const int32_t* order, int t,
+                                  int64_t slices, const Slice* slices_at, const int32_t* cols,
+                                  Value* values) {
   for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
     const Slice slice = slices_at[s];
     const int r = Lane() / t, place = Lane() % t;
-    const int64_t row = s * (32 / t) + r;
+    const int64_t row = RowAt(order, min(s * (32 / t) + r, a.n - 1));
     const bool apart = (slice.apart >> r & 1) != 0;
     for (int k = 0; k < slice.steps; ++k) {
       const int64_t at = slice.begin + 32 * int64_t{k} + Lane();
@@ -249,25 +281,34 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
     a.cols = row_cols.get();
   }
 
-  RowsTuning cut = tuning;
-  if (cut.threads_a_row == 0) cut.threads_a_row = 1;
-  threads_a_row_ = cut.threads_a_row;
+  const bool many = nnz_ >= n_ * tuning.many_threads_entries &&
+                    n_ < int64_t{32} * tuning.many_threads_slices * context.multiprocessors;
+  threads_a_row_ = many ? kManyThreads : 1;
   const int64_t rows = 32 / threads_a_row_, slices = (n_ + rows - 1) / rows;
   slices_ = Buffer<Slice>(context, slices);
   int64_t n_apart = 0, n_pieces = 0, in_slices = 0, stored = 0;
   {
     const Buffer<int64_t> begin(context, slices + 1);
     const Buffer<int32_t> place(context, n_ + 1);
-    CutKernel<<<Blocks(context, slices, kWarps), kThreads, 0, stream>>>(
-        a, cut, slices, slices_.get(), begin.get(), place.get());
-    CheckLaunch("CutKernel");
-    Scan(context, begin, slices + 1);
+    const auto cut = [&] {
+      CutKernel<<<Blocks(context, slices, kWarps), kThreads, 0, stream>>>(
+          a, order_.get(), threads_a_row_, tuning, slices, slices_.get(), begin.get(), place.get());
+      CheckLaunch("CutKernel");
+      Scan(context, begin, slices + 1);
+      in_slices = stored = Read(context, begin, slices);
+    };
+    cut();
+    if (static_cast<double>(in_slices) > tuning.order_at * static_cast<double>(nnz_)) {
+      order_ = Buffer<int32_t>(context, n_);
+      OrderKernel<<<Blocks(context, n_, kWindow), kThreads, 0, stream>>>(a, order_.get());
+      CheckLaunch("OrderKernel");
+      cut();
+    }
     Scan(context, place, n_ + 1);
+    n_apart = Read(context, place, n_);
     SliceBeginKernel<<<Blocks(context, slices, kThreads), kThreads, 0, stream>>>(
         begin.get(), slices, slices_.get());
     CheckLaunch("SliceBeginKernel");
-    in_slices = stored = Read(context, begin, slices);
-    n_apart = Read(context, place, n_);
     if (n_apart > 0) {
       const Buffer<int32_t> list(context, n_apart);
       const Buffer<int64_t> entries(context, n_apart + 1), pieces(context, n_apart + 1);
@@ -294,7 +335,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
   cols_ = Buffer<int32_t>(context, stored);
   values_ = Buffer<Value>(context, stored);
   SliceColumnsKernel<<<Blocks(context, slices, kWarps), kThreads, 0, stream>>>(
-      a, threads_a_row_, slices, slices_.get(), cols_.get());
+      a, order_.get(), threads_a_row_, slices, slices_.get(), cols_.get());
   CheckLaunch("SliceColumnsKernel");
   if (n_pieces > 0) {
     PieceColumnsKernel<<<Blocks(context, n_pieces, kWarps), kThreads, 0, stream>>>(
@@ -306,8 +347,9 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
   constexpr int64_t kSlicesABlock = kProductThreads / 32;
   const int64_t work = std::max((slices + kSlicesABlock - 1) / kSlicesABlock, n_pieces);
   const int64_t most =
-      std::min<int64_t>(kProductMaxBlocks, int64_t{kProductBlocks} * context.multiprocessors);
+      std::min<int64_t>(kProductMaxBlocks, int64_t{tuning.blocks} * context.multiprocessors);
   blocks_ = static_cast<int>(std::clamp<int64_t>(work, 1, most));
+  streams_ = bytes() >= tuning.stream_bytes;
   context.Synchronize();
 }
 
@@ -315,7 +357,8 @@ template <class Value>
 void Rows<Value>::UpdateValues(const Context& context, const PatternRef& pattern,
                                const double* values) {
   SliceValuesKernel<<<Blocks(context, slices_.size(), kWarps), kThreads, 0, context.stream>>>(
-      pattern, values, threads_a_row_, slices_.size(), slices_.get(), cols_.get(), values_.get());
+      pattern, values, order_.get(), threads_a_row_, slices_.size(), slices_.get(), cols_.get(),
+      values_.get());
   CheckLaunch("SliceValuesKernel");
   if (pieces_.size() == 0) return;
   PieceValuesKernel<<<Blocks(context, pieces_.size(), kWarps), kThreads, 0, context.stream>>>(
@@ -325,7 +368,7 @@ void Rows<Value>::UpdateValues(const Context& context, const PatternRef& pattern
 
 template <class Value>
 RowsRef<Value> Rows<Value>::ref() const {
-  return {n_,          slices_.size(), pieces_.size(), slices_.get(),  pieces_.get(),
+  return {n_,          slices_.size(), pieces_.size(), order_.get(),   slices_.get(), pieces_.get(),
           cols_.get(), values_.get(),  in_pieces_,     partial_.get(), arrived_.get()};
 }
 
@@ -334,13 +377,14 @@ int64_t Rows<Value>::bytes() const {
   const auto size = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
-  return size(slices_) + size(pieces_) + size(cols_) + size(values_) + size(partial_) +
-         size(arrived_);
+  return size(order_) + size(slices_) + size(pieces_) + size(cols_) + size(values_) +
+         size(partial_) + size(arrived_);
 }
 
 template <class Value>
 int64_t Rows<Value>::bytes_per_product() const {
   return nnz_ * static_cast<int64_t>(sizeof(Value) + sizeof(int32_t)) +
+         order_.size() * static_cast<int64_t>(sizeof(int32_t)) +
          slices_.size() * static_cast<int64_t>(sizeof(Slice)) +
          pieces_.size() * static_cast<int64_t>(sizeof(Piece)) +
          2 * n_ * static_cast<int64_t>(sizeof(double));

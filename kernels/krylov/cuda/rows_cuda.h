@@ -3,7 +3,8 @@
 // Slices of 32 threads, entry by entry (SELL-32: Kreutzer, Hager, Wellein, Fehske, Bishop 2014): a
 // slice has the 32 / t rows of its threads, t threads a row, and as many steps as its longest row
 // needs; in step k thread r t + e has entry t k + e of row r. Rows that would make their slice much
-// longer stand apart, entry after entry, in pieces for warps.
+// longer stand apart, entry after entry, in pieces for warps. Where slices would be mostly ends of
+// rows all the same, the rows are put in the order of their lengths, kWindow after kWindow of them.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 namespace spaid::cuda {
 
 inline constexpr int kProductThreads = 256;  // a block
-// Blocks at once on a multiprocessor, at least; a grid has no more, so that all of its blocks are.
-inline constexpr int kProductBlocks = 4;
+inline constexpr int kProductResident = 4;   // blocks at once on a multiprocessor, at least
+inline constexpr int kManyThreads = 4;       // a row, where they are several
 inline constexpr int kProductMaxBlocks = 2048;
 
 struct alignas(16) Slice {
@@ -38,6 +39,7 @@ struct Piece {
 template <class Value>
 struct RowsRef {
   int64_t n, slices, pieces;
+  const int32_t* order;  // of the rows in slices; null: as they are
   const Slice* slice;
   const Piece* piece;
   const int32_t* cols;
@@ -71,13 +73,15 @@ class Rows {
   int64_t bytes_per_product() const;
 
   int threads_a_row() const { return threads_a_row_; }
-  int blocks() const { return blocks_; }  // of a product's grid
+  bool streams() const { return streams_; }  // larger than what caches keep
+  int blocks() const { return blocks_; }     // of a product's grid
   RowsRef<Value> ref() const;
 
  private:
   int64_t n_ = 0, nnz_ = 0;
   int threads_a_row_ = 1, blocks_ = 1;
-  bool in_pieces_ = false;
+  bool in_pieces_ = false, streams_ = false;
+  Buffer<int32_t> order_;
   Buffer<Slice> slices_;
   Buffer<Piece> pieces_;
   Buffer<int32_t> cols_, arrived_;

@@ -1,0 +1,154 @@
+// y = A x on the first CUDA device, A resident there by rows (kernels/krylov/cuda), by the device's
+// clock, against what must move at the bandwidth of a copy: the floor. Nothing is registered where
+// there is no device.
+
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <numbers>
+#include <string>
+
+#include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/problems.h"
+#ifdef SPAID_BENCH_BASELINE
+#include "kernels/bench/cuda/yardsticks_cuda.h"
+#endif
+#include "kernels/krylov/operators.h"
+
+namespace spaid::kernels::bench {
+namespace {
+
+constexpr int kProducts = 51;
+
+struct Problem {
+  const char* name;
+  CscMatrix (*make)();
+  bool of_m;  // M of static SPAI with A's pattern, in place of A
+};
+
+constexpr Problem kProblems[] = {
+    {"P7_37", [] { return ConvectionDiffusion(37, 0); }, false},
+    {"P7_128", [] { return ConvectionDiffusion(128, 0); }, false},
+    {"P7_128_M", [] { return ConvectionDiffusion(128, 0); }, true},
+    {"P27_100", [] { return Laplacian27(100); }, false},
+    {"E80_60", [] { return Elasticity(60); }, false},
+    {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, false},
+    {"convdiff_100", [] { return ConvectionDiffusion(100, 400); }, false},
+    {"circuit_300k", [] { return Circuit(300000, 12, 700); }, false},
+    {"circuit_300k_M", [] { return Circuit(300000, 12, 700); }, true},
+};
+
+// The matrix of the benchmark before is kept: those of one matrix follow one another.
+const CscMatrix& Get(const Problem& problem) {
+  static CscMatrix (*made)() = nullptr;
+  static CscMatrix matrix;
+  if (made != problem.make) {
+    matrix = {};
+    matrix = problem.make();
+    made = problem.make;
+  }
+  return matrix;
+}
+
+double CopyRate() {
+#ifdef SPAID_BENCH_BASELINE
+  static const double rate = DeviceCopyBytesPerSecond();
+  return rate;
+#else
+  return 0;
+#endif
+}
+
+void Report(benchmark::State& state, const CscMatrix& a, double ms, int64_t bytes) {
+  const double rate = static_cast<double>(bytes) / (ms * 1e-3);
+  state.counters["n"] = static_cast<double>(a.n_cols);
+  state.counters["nnz"] = static_cast<double>(a.nnz());
+  state.counters["bytes"] = static_cast<double>(bytes);
+  state.counters["GB_per_s"] = rate * 1e-9;
+  if (CopyRate() > 0) {
+    state.counters["copy_GB_per_s"] = CopyRate() * 1e-9;
+    state.counters["share_of_copy"] = rate / CopyRate();
+  }
+}
+
+void Run(benchmark::State& state, const Problem& problem, bool fp32) {
+  const CscMatrix& a = Get(problem);
+  const SpaidCudaInterface& api = Device()->api();
+  char message[kCudaMessageBytes] = "";
+  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+  SpaidCudaMatrix* matrix = nullptr;
+  SpaidCudaOperator* op = nullptr;
+  OrDie(api.upload_matrix(Device()->context(), &csc, &matrix, message, sizeof(message)), message);
+  const int32_t stored_fp32 = fp32 ? 1 : 0;
+  if (problem.of_m) {
+    const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
+    const SpaidCudaBuildOptions options{1e-10, 0, 0, 0, nullptr, nullptr};
+    SpaidCudaPlan* plan = nullptr;
+    SpaidCudaPlanInfo plan_info{};
+    SpaidCudaM* m = nullptr;
+    SpaidCudaBuildInfo build_info{};
+    OrDie(api.plan_static_spai(matrix, nullptr, &pattern, 0, &plan, &plan_info, message,
+                               sizeof(message)),
+          message);
+    OrDie(api.build_static_spai(plan, matrix, &options, &m, &build_info, message, sizeof(message)),
+          message);
+    OrDie(api.operator_of_m(m, stored_fp32, &op, message, sizeof(message)), message);
+    api.free_m(m);
+    api.free_plan(plan);
+  } else {
+    const auto symmetric = IsExactlySymmetric(a, {});
+    OrDie(api.operator_of_matrix(matrix, symmetric.ok() && *symmetric ? 1 : 0, stored_fp32, &op,
+                                 message, sizeof(message)),
+          message);
+  }
+  api.free_matrix(matrix);
+  double ms = 0;
+  int64_t bytes = 0;
+  for (auto _ : state) {
+    OrDie(api.time_operator(op, kProducts, &ms, &bytes, message, sizeof(message)), message);
+    state.SetIterationTime(ms * 1e-3);
+  }
+  api.free_operator(op);
+  Report(state, a, ms, bytes);
+}
+
+#ifdef SPAID_BENCH_BASELINE
+// By the bytes of a CSR with 32-bit pointers.
+void RunCusparse(benchmark::State& state, const Problem& problem) {
+  const CscMatrix& a = Get(problem);
+  double ms = 0;
+  for (auto _ : state) {
+    const std::string why =
+        TimeCusparse(a.n_cols, a.col_ptr.data(), a.row_idx.data(), a.values.data(), kProducts, &ms);
+    if (!why.empty()) {
+      state.SkipWithError(why.c_str());
+      return;
+    }
+    state.SetIterationTime(ms * 1e-3);
+  }
+  Report(state, a, ms, 12 * a.nnz() + 20 * a.n_cols);
+}
+#endif
+
+const bool kRegistered = [] {
+  if (!ListCudaDevices().available) return false;
+  const auto add = [](const std::string& name, auto run) {
+    benchmark::RegisterBenchmark(("CudaProduct/" + name).c_str(), run)
+        ->Unit(benchmark::kMillisecond)
+        ->UseManualTime()
+        ->Iterations(1);
+  };
+  for (const Problem& problem : kProblems) {
+    const std::string name = problem.name;
+    add(name + "/fp64", [&problem](benchmark::State& state) { Run(state, problem, false); });
+    add(name + "/fp32", [&problem](benchmark::State& state) { Run(state, problem, true); });
+#ifdef SPAID_BENCH_BASELINE
+    if (problem.of_m) continue;
+    add(name + "/cusparse", [&problem](benchmark::State& state) { RunCusparse(state, problem); });
+#endif
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace spaid::kernels::bench

@@ -1,0 +1,338 @@
+// Products by sparse matrices on a CUDA device against the CPU's. Skipped, with the reason, where
+// there is no device.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numbers>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/cuda_device.h"
+#include "kernels/bench/problems.h"
+#include "kernels/krylov/operators.h"
+#include "tests/kernels/krylov/helpers.h"
+#include "tests/oracle/generators.h"
+
+namespace spaid::kernels::krylov_test {
+namespace {
+
+struct Case {
+  std::string name;
+  CscMatrix a;
+};
+
+SpaidCudaCsc Csc(const CscMatrix& a) {
+  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+}
+
+class GpuRows : public ::testing::Test {
+ protected:
+  using Matrix = std::unique_ptr<SpaidCudaMatrix, void (*)(SpaidCudaMatrix*)>;
+  using Operator = std::unique_ptr<SpaidCudaOperator, void (*)(SpaidCudaOperator*)>;
+
+  void SetUp() override {
+    const CudaDevices& cuda = ListCudaDevices();
+    if (!cuda.available) GTEST_SKIP() << cuda.status;
+    device_ = Open(0);
+    ASSERT_NE(device_, nullptr);
+  }
+
+  static std::shared_ptr<CudaDevice> Open(int64_t memory_limit) {
+    auto device = CudaDevice::Open(ListCudaDevices().devices[0], memory_limit);
+    EXPECT_TRUE(device.ok()) << device.status().message();
+    return device.ok() ? *device : nullptr;
+  }
+
+  const SpaidCudaInterface& api() const { return device_->api(); }
+  void ExpectOk(int32_t result) const { EXPECT_EQ(result, kSpaidCudaOk) << message_; }
+
+  Matrix Upload(const CscMatrix& a) {
+    SpaidCudaMatrix* matrix = nullptr;
+    const SpaidCudaCsc csc = Csc(a);
+    ExpectOk(api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)));
+    return {matrix, api().free_matrix};
+  }
+  Operator MakeOf(const SpaidCudaMatrix* matrix, bool symmetric, bool fp32) {
+    SpaidCudaOperator* op = nullptr;
+    ExpectOk(api().operator_of_matrix(matrix, symmetric ? 1 : 0, fp32 ? 1 : 0, &op, message_,
+                                      sizeof(message_)));
+    return {op, api().free_operator};
+  }
+  Operator Make(const CscMatrix& a, bool symmetric = false, bool fp32 = false) {
+    return MakeOf(Upload(a).get(), symmetric, fp32);
+  }
+  Vector Apply(const Operator& op, const Vector& x) {
+    Vector y(x.size(), std::numeric_limits<double>::quiet_NaN());
+    ExpectOk(api().apply_operator(op.get(), x.data(), y.data(), message_, sizeof(message_)));
+    return y;
+  }
+
+  // |y - expected| <= relative |A| |x|, row by row.
+  static void ExpectNear(const CscMatrix& a, const Vector& x, const Vector& y,
+                         const Vector& expected, double relative, const std::string& what) {
+    CscMatrix size = a;
+    for (double& v : size.values) v = std::abs(v);
+    Vector size_x = x;
+    for (double& v : size_x) v = std::abs(v);
+    const Vector bound = Product(size, size_x);
+    for (size_t i = 0; i < y.size(); ++i) {
+      ASSERT_LE(std::abs(y[i] - expected[i]), relative * bound[i]) << what << ", row " << i;
+    }
+  }
+
+  void ExpectEqualsTheCpu(const CscMatrix& a, const std::string& what) {
+    const Vector x = RandomVector(a.n_cols, 7);
+    Vector cpu(x.size());
+    CsrOperator::FromColumns(a).Apply(x, cpu, 1);
+    const Matrix matrix = Upload(a);
+    const Operator op = MakeOf(matrix.get(), false, false);
+    const Vector y = Apply(op, x);
+    ExpectNear(a, x, y, Product(a, x), 1e-14, what);
+    // The CPU adds a row's products one after another.
+    const double one_by_one = 1e-16 * std::sqrt(static_cast<double>(a.n_cols));
+    ExpectNear(a, x, y, cpu, std::max(1e-14, one_by_one), what + ", CPU");
+    for (int repeat = 0; repeat < 3; ++repeat) ASSERT_EQ(Apply(op, x), y) << what;
+    ASSERT_EQ(Apply(MakeOf(matrix.get(), false, false), x), y) << what;
+    if (*IsExactlySymmetric(a, {})) {
+      ASSERT_EQ(Apply(MakeOf(matrix.get(), true, false), x), y) << what << ", symmetric";
+    }
+    // The values are rounded to fp32, the sums are not.
+    const Vector y32 = Apply(MakeOf(matrix.get(), false, true), x);
+    ExpectNear(a, x, y32, cpu, std::ldexp(1.0, -23), what + ", fp32");
+    CscMatrix rounded = a;
+    for (double& v : rounded.values) v = static_cast<float>(v);
+    ExpectNear(a, x, y32, Product(rounded, x), 1e-14, what + ", rounded");
+  }
+
+  std::shared_ptr<CudaDevice> device_;
+  char message_[kCudaMessageBytes] = "";
+};
+
+// Rows of the given lengths at random columns; some of them may be empty.
+CscMatrix OfLengths(int64_t n, const std::vector<int64_t>& lengths, uint64_t seed) {
+  oracle::Random random(seed);
+  std::vector<std::vector<int32_t>> columns(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t length = lengths[static_cast<size_t>(i)];
+    // Every so many columns: distinct.
+    const int64_t step = std::max<int64_t>(1, n / std::max<int64_t>(1, length));
+    const int64_t shift = random.Below(n);
+    for (int64_t k = 0; k < length; ++k) {
+      columns[static_cast<size_t>((shift + k * step) % n)].push_back(static_cast<int32_t>(i));
+    }
+  }
+  CscMatrix a;
+  a.n_rows = a.n_cols = n;
+  for (const auto& column : columns) {
+    a.col_ptr.push_back(a.nnz());
+    for (const int32_t row : column) {
+      a.row_idx.push_back(row);
+      a.values.push_back(random.Uniform(-1, 1));
+    }
+  }
+  a.col_ptr.push_back(a.nnz());
+  return a;
+}
+
+TEST_F(GpuRows, HandCheckable) {
+  // Powers of two and small integers: exact.
+  const CscMatrix a =
+      krylov_test::Rows({{2, 0, 0, 1}, {0, 0, 0, 0}, {4, 8, 16, 32}, {0, -1, 0, 0}});
+  const Vector x{1, 2, 3, 4}, y{6, 0, 196, -2};
+  EXPECT_EQ(Apply(Make(a), x), y);
+  EXPECT_EQ(Apply(Make(a, false, true), x), y);
+  const CscMatrix symmetric = krylov_test::Rows({{1, 2}, {2, 5}});
+  EXPECT_EQ(Apply(Make(symmetric, true), {3, 1}), (Vector{5, 11}));
+  EXPECT_EQ(Apply(Make(krylov_test::Rows({{-4}})), {0.5}), Vector{-2});
+}
+
+TEST_F(GpuRows, EqualsTheCpuOnTheZoo) {
+  for (const uint64_t seed : {1, 2}) {
+    for (const oracle::NamedMatrix& named : oracle::Zoo(seed))
+      ExpectEqualsTheCpu(named.a, named.name);
+  }
+}
+
+TEST_F(GpuRows, EqualsTheCpuAroundTheSizesOfSlices) {
+  for (const int64_t n : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000}) {
+    ExpectEqualsTheCpu(oracle::RandomIrregular(n, 5, static_cast<uint64_t>(n)),
+                       "irregular of " + std::to_string(n));
+    ExpectEqualsTheCpu(OfLengths(n, std::vector<int64_t>(static_cast<size_t>(n), n), 3),
+                       "dense of " + std::to_string(n));
+  }
+}
+
+TEST_F(GpuRows, EqualsTheCpuOnTheGallery) {
+  const Case cases[] = {
+      {"P7_20", bench::ConvectionDiffusion(20, 0)},
+      {"convdiff_20", bench::ConvectionDiffusion(20, 400)},
+      {"P27_16", bench::Laplacian27(16)},
+      {"aniso_60", bench::Anisotropic(60, 1e-3, std::numbers::pi / 8)},
+      {"elasticity_9", bench::Elasticity(9)},
+      {"circuit_8k", bench::Circuit(8000, 12, 300)},
+      {"permuted", oracle::RowPermuted(5000, 2)},
+      {"arrow", oracle::Arrow(3000)},
+      {"badly scaled", oracle::BadlyScaled(500, 3)},
+      {"dense row and column", oracle::DenseRowAndColumn(2500, 1)},
+      {"larger than a grid", bench::ConvectionDiffusion(60, 400)},
+  };
+  for (const Case& c : cases) ExpectEqualsTheCpu(c.a, c.name);
+}
+
+TEST_F(GpuRows, RowsOfAllLengths) {
+  oracle::Random random(5);
+  for (const int64_t n : {33, 1000, 20000}) {
+    // Mostly empty; empty slices.
+    std::vector<int64_t> lengths(static_cast<size_t>(n), 0);
+    ExpectEqualsTheCpu(OfLengths(n, lengths, 1), "nothing");
+    for (int64_t i = 0; i < n; i += 61) lengths[static_cast<size_t>(i)] = 1 + i % 5;
+    ExpectEqualsTheCpu(OfLengths(n, lengths, 1), "mostly empty rows");
+    // Each longer than the one before.
+    for (int64_t i = 0; i < n; ++i) lengths[static_cast<size_t>(i)] = std::min<int64_t>(i, 200);
+    ExpectEqualsTheCpu(OfLengths(n, lengths, 2), "ascending rows");
+    // A power law with hubs.
+    for (int64_t& length : lengths) {
+      length = std::min(n, static_cast<int64_t>(3 / (random.Uniform() + 1e-4)));
+    }
+    ExpectEqualsTheCpu(OfLengths(n, lengths, 3), "power law");
+  }
+}
+
+TEST_F(GpuRows, RowsInPieces) {
+  // Around the lengths at which rows are cut.
+  const int64_t n = 9000;
+  std::vector<int64_t> lengths(static_cast<size_t>(n), 3);
+  const int64_t longs[] = {1023, 1024, 1025, 2047, 2048, 2049, 3071, 3072, 3073, 9000};
+  for (size_t i = 0; i < std::size(longs); ++i) lengths[137 * i] = longs[i];
+  ExpectEqualsTheCpu(OfLengths(n, lengths, 1), "long rows");
+  // More pieces than a grid has warps.
+  for (int64_t i = 0; i < 1200; ++i) lengths[static_cast<size_t>(7 * i)] = 2049 + 5 * i;
+  ExpectEqualsTheCpu(OfLengths(n, lengths, 2), "many long rows");
+  // A row of more pieces than a grid has blocks, and a dense column.
+  ExpectEqualsTheCpu(oracle::DenseRowAndColumn(700'000, 1), "a dense row of 700,000");
+}
+
+TEST_F(GpuRows, NewValues) {
+  const Case cases[] = {{"circuit", bench::Circuit(3000, 5, 300)},
+                        {"elasticity", bench::Elasticity(6)},
+                        {"a dense row", oracle::DenseRowAndColumn(5000, 1)}};
+  for (const Case& c : cases) {
+    CscMatrix a = c.a;
+    const Vector x = RandomVector(a.n_cols, 3);
+    const Matrix matrix = Upload(a);
+    const Operator op = MakeOf(matrix.get(), false, false);
+    const Operator op32 = MakeOf(matrix.get(), false, true);
+    const Vector values = RandomVector(a.nnz(), 4);
+    a.values.assign(values.begin(), values.end());
+    ExpectOk(api().upload_values(matrix.get(), values.data(), message_, sizeof(message_)));
+    for (const Operator* own : {&op, &op32}) {
+      ExpectOk(api().update_operator(own->get(), matrix.get(), message_, sizeof(message_)));
+    }
+    EXPECT_EQ(Apply(op, x), Apply(Make(a), x)) << c.name;
+    EXPECT_EQ(Apply(op32, x), Apply(Make(a, false, true), x)) << c.name;
+  }
+  const Operator op = Make(bench::Elasticity(5));
+  EXPECT_EQ(api().update_operator(op.get(), Upload(bench::Elasticity(6)).get(), message_,
+                                  sizeof(message_)),
+            kSpaidCudaPlanMismatch);
+}
+
+TEST_F(GpuRows, DiagonalsAndTimes) {
+  const Vector d = RandomVector(1001, 1), x = RandomVector(1001, 2);
+  SpaidCudaOperator* made = nullptr;
+  ExpectOk(api().operator_of_diagonal(device_->context(), 1001, d.data(), &made, message_,
+                                      sizeof(message_)));
+  const Operator op(made, api().free_operator);
+  const Vector y = Apply(op, x);
+  for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], d[i] * x[i]);
+  double ms = 0;
+  int64_t bytes = 0;
+  ExpectOk(api().time_operator(op.get(), 5, &ms, &bytes, message_, sizeof(message_)));
+  EXPECT_GT(ms, 0);
+  EXPECT_EQ(bytes, 24 * 1001);
+  const CscMatrix a = bench::Laplacian27(10);
+  const Operator rows = Make(a, true);
+  ExpectOk(api().time_operator(rows.get(), 120, &ms, &bytes, message_, sizeof(message_)));
+  EXPECT_GT(ms, 0);
+  EXPECT_GE(bytes, 12 * a.nnz() + 16 * a.n_cols);
+}
+
+TEST_F(GpuRows, OfM) {
+  const CscMatrix a = bench::Circuit(4000, 6, 200);
+  const Matrix matrix = Upload(a);
+  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
+  SpaidCudaPlan* plan = nullptr;
+  SpaidCudaPlanInfo plan_info{};
+  ExpectOk(api().plan_static_spai(matrix.get(), nullptr, &pattern, 0, &plan, &plan_info, message_,
+                                  sizeof(message_)));
+  for (const double post_filter : {0.0, 0.05}) {
+    const SpaidCudaBuildOptions options{1e-10, post_filter, 0, 0, nullptr, nullptr};
+    SpaidCudaM* m = nullptr;
+    SpaidCudaBuildInfo info{};
+    ExpectOk(api().build_static_spai(plan, matrix.get(), &options, &m, &info, message_,
+                                     sizeof(message_)));
+    SpaidCudaOperator* made = nullptr;
+    ExpectOk(api().operator_of_m(m, 0, &made, message_, sizeof(message_)));
+    const Operator op(made, api().free_operator);
+    CscMatrix host;
+    host.n_rows = host.n_cols = a.n_cols;
+    host.col_ptr.resize(static_cast<size_t>(a.n_cols + 1));
+    host.row_idx.resize(static_cast<size_t>(info.nnz_m));
+    host.values.resize(static_cast<size_t>(info.nnz_m));
+    if (info.compacted != 0) {
+      ExpectOk(api().download_m_pattern(m, host.col_ptr.data(), host.row_idx.data(), message_,
+                                        sizeof(message_)));
+    } else {
+      ExpectOk(api().download_pattern(plan, host.col_ptr.data(), host.row_idx.data(), message_,
+                                      sizeof(message_)));
+    }
+    api().trim_m(m);
+    ExpectOk(api().download_m(m, host.values.data(), nullptr, nullptr, nullptr, message_,
+                              sizeof(message_)));
+    api().free_m(m);
+    const Vector x = RandomVector(a.n_cols, 3);
+    ExpectNear(host, x, Apply(op, x), Product(host, x), 1e-14,
+               "post-filter " + std::to_string(post_filter));
+  }
+  api().free_plan(plan);
+}
+
+TEST_F(GpuRows, TheMemoryLimitIsHeld) {
+  const CscMatrix a = oracle::DenseRowAndColumn(50'000, 1);
+  int refused = 0;
+  bool made = false;
+  for (int64_t limit = 1 << 20; !made && limit < (int64_t{1} << 30); limit += limit / 4) {
+    device_ = Open(limit);
+    ASSERT_NE(device_, nullptr);
+    const SpaidCudaCsc csc = Csc(a);
+    SpaidCudaMatrix* matrix = nullptr;
+    if (api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)) !=
+        kSpaidCudaOk) {
+      continue;
+    }
+    const int64_t before = api().used_bytes(device_->context());
+    SpaidCudaOperator* op = nullptr;
+    const int32_t result = api().operator_of_matrix(matrix, 0, 0, &op, message_, sizeof(message_));
+    if (result == kSpaidCudaOk) {
+      made = true;
+      EXPECT_GT(api().used_bytes(device_->context()), before);
+      api().free_operator(op);
+    } else {
+      ++refused;
+      EXPECT_EQ(result, kSpaidCudaOutOfMemory) << message_;
+    }
+    EXPECT_EQ(api().used_bytes(device_->context()), before);
+    api().free_matrix(matrix);
+    EXPECT_EQ(api().used_bytes(device_->context()), 0);
+    EXPECT_TRUE(device_->Probe().ok());
+  }
+  EXPECT_TRUE(made);
+  EXPECT_GT(refused, 0);
+}
+
+}  // namespace
+}  // namespace spaid::kernels::krylov_test
