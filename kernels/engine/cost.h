@@ -20,6 +20,9 @@ inline constexpr CpuRates kCpuRates;
 // smallest measured takes 0.6 ms on an H100 and 1.8 on the 16 cores beside it, predicted at 1.1
 // (kernels/bench/results/gpu_crossover_h100.json); smaller ones would wait there for large ones.
 inline constexpr double kGpuWorthMs = 1.5;
+// The same of a solve, as the daemon predicts it (server/engine/workbench.cc), A's way there
+// included.
+inline constexpr double kGpuSolveWorthMs = 10;
 // So many times as long, about, takes a build there whose tables are made in waves
 // (kernels/bench/README.md: 7.1 ms for 3.0).
 inline constexpr double kWavesCost = 2;

@@ -315,6 +315,10 @@ class DevicesEngine final : public Engine {
     return Gpu(context.device) != nullptr && (method == Method::kCg || method == Method::kBicgstab);
   }
 
+  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m) const override {
+    return kernels::SolveDeviceBytes(n, nnz_a, nnz_m);
+  }
+
   Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,
                                                       const Context& context) const override {
     const auto gpu = Gpu(context.device);

@@ -83,6 +83,20 @@ std::vector<int64_t> ShareOfDevices(const kernels::Engine& engine, size_t device
   return bytes;
 }
 
+void LogOutOfMemory(const std::string& device, const Job& job, int64_t dropped,
+                    const absl::Status& status) {
+  Log(LogLevel::kWarning, "device_out_of_memory",
+      {{"device", device},
+       {"job", job.name()},
+       {"dropped", dropped},
+       {"error", std::string(status.message())}});
+}
+
+// Of what an object is on a device; another one may have its address later (KeptOnDevice::gone).
+std::string KeyOf(const void* object, size_t device) {
+  return absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(object)), "|", device);
+}
+
 absl::Status ValuesNeeded(const char* what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason::kValuesNeeded,
                    absl::StrCat("the matrix is a pattern without values, which ", what,
@@ -97,24 +111,24 @@ EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions
       devices_(engine.Devices()),
       names_(NamesOf(devices_)),
       plans_(options.plan_cache_bytes, ShareOfDevices(engine, devices_.size(), 2)),
-      copies_(std::numeric_limits<int64_t>::max(), ShareOfDevices(engine, devices_.size(), 4)) {}
+      kept_(std::numeric_limits<int64_t>::max(), ShareOfDevices(engine, devices_.size(), 4)) {}
 
 absl::Status EngineAdapter::Probe(size_t device) const {
   return ToAbsl(engine_.Probe(static_cast<int>(device)));
 }
 
 int64_t EngineAdapter::DropKept(size_t device) const {
-  return plans_.DropPool(device) + copies_.DropPool(device);
+  return plans_.DropPool(device) + kept_.DropPool(device);
 }
 
 void EngineAdapter::KeepDeviceCopy(
     size_t device, const std::shared_ptr<const kernels::Preconditioner>& kernel) const {
   const int64_t bytes = kernel->device_bytes();
   if (bytes == 0) return;
-  copies_.Prune([](const DeviceCopy& copy) { return copy.gone(); });
+  kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
   // What the pool does not take ends here.
-  copies_.Put(absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(kernel.get()))),
-              std::make_shared<const DeviceCopy>(kernel), /*bytes=*/0, device, bytes);
+  kept_.Put(KeyOf(kernel.get(), device), std::make_shared<const KeptOnDevice>(kernel), /*bytes=*/0,
+            device, bytes);
 }
 
 absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
@@ -304,12 +318,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
                                                          const Matrix& a, const Matrix* pattern,
                                                          const std::string& device,
                                                          Job& job) const {
-  const auto named = std::find(names_.begin(), names_.end(), device);
-  if (named == names_.end()) {
-    return MakeError(absl::StatusCode::kInternal, reason::kInternal,
-                     absl::StrCat("a build for '", device, "', which is no device here"));
-  }
-  const auto index = static_cast<size_t>(named - names_.begin());
+  ASSIGN_OR_RETURN(const size_t index, IndexOf(device));
   JobBridge bridge(job, options_.threads);
   const kernels::Context context = bridge.context(static_cast<int>(index));
   kernels::PreconditionerSpec spec = build.spec;
@@ -325,12 +334,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   built.rebuild = plan != nullptr;
   auto result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
-    const int64_t dropped = DropKept(index);
-    Log(LogLevel::kWarning, "device_out_of_memory",
-        {{"device", device},
-         {"job", job.name()},
-         {"dropped", dropped},
-         {"error", std::string(result.status().message())}});
+    LogOutOfMemory(device, job, DropKept(index), result.status());
     result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   }
   if (!result.ok()) return result.status();
@@ -369,23 +373,86 @@ absl::StatusOr<kernels::Method> EngineAdapter::ResolveMethod(kernels::Method met
   return *resolved;
 }
 
-absl::StatusOr<kernels::SolveResult> EngineAdapter::Solve(
-    const Matrix& a, const kernels::Preconditioner* m, std::span<const double> b,
-    std::span<const double> x0, const kernels::SolveOptions& options, Job& job) const {
+template <class Of, class MakePlaced>
+kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> EngineAdapter::LaidOut(
+    const std::shared_ptr<const Of>& of, const kernels::Context& context, const MakePlaced& place,
+    double* ms) const {
+  const auto device = static_cast<size_t>(context.device);
+  const std::string key = KeyOf(of.get(), device);
+  if (const auto kept = kept_.Get(key); kept && !kept->gone() && kept->laid_out()) {
+    return kept->laid_out();
+  }
+  const TimePoint start = options_.clock->Now();
+  auto placed = place();
+  *ms += ToMs(options_.clock->Now() - start);
+  if (!placed.ok()) return placed;
+  kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
+  // In place of the copy that a build of it left: that is needed no more.
+  kept_.Put(key, std::make_shared<const KeptOnDevice>(of, *placed), /*bytes=*/0, device,
+            (*placed)->device_bytes());
+  return placed;
+}
+
+absl::StatusOr<Solved> EngineAdapter::SolveThere(
+    const std::shared_ptr<const Matrix>& a, const std::shared_ptr<const kernels::Preconditioner>& m,
+    std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
+    const kernels::Context& context) const {
+  Solved solved;
+  auto a_there = LaidOut(
+      a, context, [&] { return engine_.Place(a->csc, context); }, &solved.place_ms);
+  if (!a_there.ok()) return ToAbsl(a_there.status());
+  std::shared_ptr<const kernels::DeviceOperator> m_there;
+  if (m) {
+    auto placed = LaidOut(
+        m, context, [&] { return engine_.Place(*m, context); }, &solved.place_ms);
+    if (!placed.ok()) return ToAbsl(placed.status());
+    m_there = *std::move(placed);
+  }
+  auto result = engine_.SolveOnDevice(a->csc, **a_there, m_there.get(), b, x0, options, context);
+  if (!result.ok()) return ToAbsl(result.status());
+  solved.result = *std::move(result);
+  return solved;
+}
+
+absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>& a,
+                                            const std::shared_ptr<const kernels::Preconditioner>& m,
+                                            std::span<const double> b, std::span<const double> x0,
+                                            const kernels::SolveOptions& options,
+                                            const std::string& device, Job& job) const {
+  ASSIGN_OR_RETURN(const size_t index, IndexOf(device));
   JobBridge bridge(job, options_.threads);
+  const kernels::Context context = bridge.context(static_cast<int>(index));
   // Residuals reach the job as they come; kept a second time they would take memory that no budget
   // counts.
   kernels::SolveOptions without_history = options;
   without_history.keep_history = false;
-  auto solved = engine_.Solve(a.csc, m, b, x0, without_history, bridge.context());
-  if (!solved.ok()) return ToAbsl(solved.status());
+  absl::StatusOr<Solved> solved;
+  if (engine_.SolvesOnDevice(options.method, context)) {
+    solved = SolveThere(a, m, b, x0, without_history, context);
+    if (ReasonOf(solved.status()) == reason::kDeviceOutOfMemory) {
+      LogOutOfMemory(device, job, DropKept(index), solved.status());
+      solved = SolveThere(a, m, b, x0, without_history, context);
+    }
+  } else {
+    auto result = engine_.Solve(a->csc, m.get(), b, x0, without_history, context);
+    if (!result.ok()) return ToAbsl(result.status());
+    solved = Solved{*std::move(result)};
+  }
+  if (!solved.ok()) return solved;
   if (Metrics* metrics = options_.metrics) {
-    for (const kernels::RhsResult& rhs : solved->rhs) {
+    for (const kernels::RhsResult& rhs : solved->result.rhs) {
       metrics->SolveEnded(Name(options.method), Name(rhs.outcome), rhs.iterations,
-                          solved->solve_ms / 1e3);
+                          solved->result.solve_ms / 1e3);
     }
   }
-  return std::move(solved).value();
+  return solved;
+}
+
+absl::StatusOr<size_t> EngineAdapter::IndexOf(const std::string& device) const {
+  const auto named = std::find(names_.begin(), names_.end(), device);
+  if (named != names_.end()) return static_cast<size_t>(named - names_.begin());
+  return MakeError(absl::StatusCode::kInternal, reason::kInternal,
+                   absl::StrCat("work for '", device, "', which is no device here"));
 }
 
 }  // namespace spaid::server

@@ -31,7 +31,7 @@ class Metrics;
 
 struct EngineAdapterOptions {
   int threads = 0;  // of one job; 0: all cores
-  // Host bytes. On a GPU, plans may keep half of what the daemon may take of it, and copies of
+  // Host bytes. On a GPU, plans may keep half of what the daemon may take of it, and matrices and
   // preconditioners a quarter.
   int64_t plan_cache_bytes = int64_t{1} << 30;
   int64_t max_build_bytes = 0;   // upper bound on the estimated host bytes of a build; 0: none
@@ -57,19 +57,28 @@ struct ResolvedBuild {
   std::string content_key;  // matrix with values, base pattern, spec: what a result depends on
 };
 
-// A preconditioner's copy on the GPU that built it: dropped with this.
-class DeviceCopy {
+// What lies on a GPU for work to come, made from something that may go before it: the copy of M
+// that its build left there, which is dropped with this, or a matrix, or M, laid out for solves.
+class KeptOnDevice {
  public:
-  explicit DeviceCopy(std::weak_ptr<const kernels::Preconditioner> of) : of_(std::move(of)) {}
-  ~DeviceCopy() {
-    if (const auto kernel = of_.lock()) kernel->DropDeviceCopy();
+  explicit KeptOnDevice(const std::shared_ptr<const kernels::Preconditioner>& copied)
+      : of_(copied), copied_(copied) {}
+  KeptOnDevice(std::weak_ptr<const void> of,
+               std::shared_ptr<const kernels::DeviceOperator> laid_out)
+      : of_(std::move(of)), laid_out_(std::move(laid_out)) {}
+  ~KeptOnDevice() {
+    if (const auto kernel = copied_.lock()) kernel->DropDeviceCopy();
   }
-  DeviceCopy(const DeviceCopy&) = delete;
-  DeviceCopy& operator=(const DeviceCopy&) = delete;
-  bool gone() const { return of_.expired(); }
+  KeptOnDevice(const KeptOnDevice&) = delete;
+  KeptOnDevice& operator=(const KeptOnDevice&) = delete;
+
+  bool gone() const { return of_.expired(); }  // what it was made from is
+  const std::shared_ptr<const kernels::DeviceOperator>& laid_out() const { return laid_out_; }
 
  private:
-  std::weak_ptr<const kernels::Preconditioner> of_;
+  std::weak_ptr<const void> of_;
+  std::weak_ptr<const kernels::Preconditioner> copied_;
+  std::shared_ptr<const kernels::DeviceOperator> laid_out_;
 };
 
 // Where a job may run, by the devices of the engine.
@@ -89,6 +98,11 @@ struct BuiltPreconditioner {
   bool rebuild = false;  // the plan came from the cache
 };
 
+struct Solved {
+  kernels::SolveResult result;
+  double place_ms = 0;  // what was not on the GPU yet, on its way there
+};
+
 // Thread-safe. Blocking calls; those that take a Job report progress to it and stop when it is told
 // to.
 class EngineAdapter {
@@ -105,7 +119,7 @@ class EngineAdapter {
   }
   // A small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST.
   absl::Status Probe(size_t device) const;
-  // Drops what is kept on a device for speed alone: cached plans, and copies of preconditioners.
+  // Drops what is kept on a device for speed alone: cached plans, matrices and preconditioners.
   // How many there were.
   int64_t DropKept(size_t device) const;
 
@@ -140,6 +154,11 @@ class EngineAdapter {
   absl::StatusOr<Placement> Place(const ResolvedBuild& build,
                                   const kernels::BuildEstimate& estimate) const;
   Placement PlaceHostWork() const;
+  // Where a solve runs that was predicted to take the CPU so long, with an explicit M of `nnz_m`
+  // entries (0: none): on a GPU that has the method and the memory, where the CPU would take long
+  // enough (kernels/engine/cost.h) or is not among the devices; else as work of the host.
+  Placement PlaceSolve(const Matrix& a, int64_t nnz_m, kernels::Method method,
+                       double predicted_ms) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
   // The same where M could not be stored afterwards: over max_result_bytes.
@@ -160,10 +179,15 @@ class EngineAdapter {
   absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
                                                 const Matrix& a) const;
 
-  // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty.
-  absl::StatusOr<kernels::SolveResult> Solve(const Matrix& a, const kernels::Preconditioner* m,
-                                             std::span<const double> b, std::span<const double> x0,
-                                             const kernels::SolveOptions& options, Job& job) const;
+  // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty. On `device`,
+  // one of device_names(): where that is a GPU that has the method, A and M are laid out there, and
+  // stay for the next solve; where it is out of memory, what is kept there goes, and it is tried
+  // once more. Errors: the kernels'.
+  absl::StatusOr<Solved> Solve(const std::shared_ptr<const Matrix>& a,
+                               const std::shared_ptr<const kernels::Preconditioner>& m,
+                               std::span<const double> b, std::span<const double> x0,
+                               const kernels::SolveOptions& options, const std::string& device,
+                               Job& job) const;
 
   ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
 
@@ -174,6 +198,17 @@ class EngineAdapter {
                                                     const kernels::Context& context,
                                                     std::shared_ptr<const kernels::Plan>* plan,
                                                     BuiltPreconditioner* built) const;
+  absl::StatusOr<size_t> IndexOf(const std::string& device) const;
+  absl::StatusOr<Solved> SolveThere(const std::shared_ptr<const Matrix>& a,
+                                    const std::shared_ptr<const kernels::Preconditioner>& m,
+                                    std::span<const double> b, std::span<const double> x0,
+                                    const kernels::SolveOptions& options,
+                                    const kernels::Context& context) const;
+  // What `of` is on context.device: kept there, or placed now, with its milliseconds added.
+  template <class Of, class MakePlaced>
+  kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> LaidOut(
+      const std::shared_ptr<const Of>& of, const kernels::Context& context, const MakePlaced& place,
+      double* ms) const;
   // Bounds what preconditioners leave on `device`.
   void KeepDeviceCopy(size_t device,
                       const std::shared_ptr<const kernels::Preconditioner>& kernel) const;
@@ -183,7 +218,7 @@ class EngineAdapter {
   const std::vector<kernels::DeviceInfo> devices_;
   const std::vector<std::string> names_;
   mutable ByteLru<kernels::Plan> plans_;
-  mutable ByteLru<DeviceCopy> copies_;
+  mutable ByteLru<KeptOnDevice> kept_;
 };
 
 }  // namespace spaid::server

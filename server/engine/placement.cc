@@ -40,6 +40,28 @@ Placement EngineAdapter::PlaceHostWork() const {
   return placement;
 }
 
+Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, kernels::Method method,
+                                    double predicted_ms) const {
+  const Placement host = PlaceHostWork();
+  const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
+  if (has_cpu && predicted_ms <= kernels::kGpuSolveWorthMs) return host;
+  const int64_t bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m);
+  Placement gpu{.devices = 0,
+                .fallback = has_cpu ? DeviceBit(0) : 0,
+                .on_gpu = true,
+                .device_bytes = bytes,
+                .why = ""};
+  for (size_t d = has_cpu ? 1 : 0; d < devices_.size(); ++d) {
+    kernels::Context context;
+    context.device = static_cast<int>(d);
+    const kernels::DeviceState state = engine_.State(static_cast<int>(d));
+    if (!state.lost && bytes <= state.limit_bytes && engine_.SolvesOnDevice(method, context)) {
+      gpu.devices |= DeviceBit(d);
+    }
+  }
+  return gpu.devices != 0 ? gpu : host;
+}
+
 absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
                                                const kernels::BuildEstimate& estimate) const {
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;

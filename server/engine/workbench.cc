@@ -224,6 +224,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   JobEstimate estimate;
   estimate.devices = parts_.adapter->PlaceHostWork().devices;
   int64_t nnz_m = 0;
+  bool builds_on_cpu = false;  // static SPAI, which is better off there
   if (request.preconditioner) {
     const Preconditioner& m = *request.preconditioner->value;
     if (m.m().n_cols != a.n()) {
@@ -250,6 +251,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
                     .device_bytes = work->prepared->placement.device_bytes,
                     .devices = work->prepared->placement.devices,
                     .fallback = work->prepared->placement.fallback};
+        builds_on_cpu = kind == kernels::EngineKind::kStaticSpai;
       }
     }
   } else {
@@ -262,7 +264,19 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
   RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, static_cast<int64_t>(request.b.size()) / a.n(),
                                              request.solve.options));
-  estimate.predicted_ms += PredictSolveMs(a, nnz_m, request.solve);
+  const double solve_ms = PredictSolveMs(a, nnz_m, request.solve);
+  estimate.predicted_ms += solve_ms;
+  // A build on a GPU is followed by its solve there.
+  if (estimate.device_bytes == 0) {
+    const Placement placement =
+        parts_.adapter->PlaceSolve(a, kind == kernels::EngineKind::kStaticSpai ? nnz_m : 0,
+                                   request.solve.options.method, solve_ms);
+    if (placement.on_gpu && !builds_on_cpu) {
+      estimate.devices = placement.devices;
+      estimate.fallback = placement.fallback;
+      estimate.device_bytes = placement.device_bytes;
+    }
+  }
 
   SolveTicket ticket;
   ticket.job = Job::Create(
@@ -300,15 +314,18 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
                                         /*must_store=*/false, job, device));
     }
   }
-  ASSIGN_OR_RETURN(
-      kernels::SolveResult solved,
-      parts_.adapter->Solve(*request.matrix.value, m ? m->value->kernel.get() : nullptr, request.b,
-                            request.x0, request.solve.options, job));
+  ASSIGN_OR_RETURN(Solved there, parts_.adapter->Solve(
+                                     request.matrix.value, m ? m->value->kernel : nullptr,
+                                     request.b, request.x0, request.solve.options, device, job));
+  kernels::SolveResult& solved = there.result;
   if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
 
   std::vector<v1::RhsOutcome> outcomes;
   for (const kernels::RhsResult& rhs : solved.rhs) outcomes.push_back(ToProto(rhs));
-  job.UpdateTimings([&](v1::Timings& timings) { timings.set_solve_ms(solved.solve_ms); });
+  job.UpdateTimings([&](v1::Timings& timings) {
+    timings.set_solve_ms(solved.solve_ms);
+    timings.set_host_to_device_ms(timings.host_to_device_ms() + there.place_ms);
+  });
   done.mutable_outcomes()->Assign(outcomes.begin(), outcomes.end());
   done.set_method(ToProto(request.solve.options.method));
   done.set_matrix(request.matrix.handle);

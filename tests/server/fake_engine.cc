@@ -388,4 +388,78 @@ Result<kernels::SolveResult> FakeEngine::Solve(const kernels::CscView& a,
   return result;
 }
 
+namespace {
+
+class FakeOperator final : public kernels::DeviceOperator {
+ public:
+  explicit FakeOperator(std::shared_ptr<std::atomic<int64_t>> placed) : placed_(std::move(placed)) {
+    ++*placed_;
+  }
+  ~FakeOperator() override { --*placed_; }
+  int64_t device_bytes() const override { return 100; }
+
+ private:
+  std::shared_ptr<std::atomic<int64_t>> placed_;
+};
+
+}  // namespace
+
+void FakeEngine::SolveOnGpus(int64_t bytes) {
+  std::lock_guard lock(mu_);
+  solve_bytes_ = bytes;
+}
+
+int64_t FakeEngine::placements() const {
+  std::lock_guard lock(mu_);
+  return placements_;
+}
+
+int64_t FakeEngine::placed() const { return *placed_; }
+
+int64_t FakeEngine::solves_on(int device) const {
+  std::lock_guard lock(mu_);
+  return states_[static_cast<size_t>(device)].solves;
+}
+
+bool FakeEngine::SolvesOnDevice(kernels::Method method, const kernels::Context& context) const {
+  std::lock_guard lock(mu_);
+  return solve_bytes_ > 0 && method != kernels::Method::kGmres &&
+         devices_[static_cast<size_t>(context.device)].backend == kernels::Backend::kCuda;
+}
+
+int64_t FakeEngine::SolveDeviceBytes(int64_t, int64_t, int64_t) const {
+  std::lock_guard lock(mu_);
+  return solve_bytes_;
+}
+
+Result<std::shared_ptr<const kernels::DeviceOperator>> FakeEngine::Place(
+    const kernels::CscView&, const kernels::Context& context) const {
+  std::lock_guard lock(mu_);
+  if (kernels::Status touched = TouchLocked(context.device); !touched.ok()) return touched;
+  if (out_of_memory_ > 0) {
+    --out_of_memory_;
+    return kernels::Status(kernels::StatusCode::kResourceExhausted, "DEVICE_OUT_OF_MEMORY",
+                           "no room");
+  }
+  ++placements_;
+  return std::shared_ptr<const kernels::DeviceOperator>(std::make_shared<FakeOperator>(placed_));
+}
+
+Result<std::shared_ptr<const kernels::DeviceOperator>> FakeEngine::Place(
+    const kernels::Preconditioner&, const kernels::Context& context) const {
+  return Place(kernels::CscView(), context);
+}
+
+Result<kernels::SolveResult> FakeEngine::SolveOnDevice(
+    const kernels::CscView& a, const kernels::DeviceOperator&, const kernels::DeviceOperator*,
+    std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
+    const kernels::Context& context) const {
+  {
+    std::lock_guard lock(mu_);
+    if (kernels::Status touched = TouchLocked(context.device); !touched.ok()) return touched;
+    ++states_[static_cast<size_t>(context.device)].solves;
+  }
+  return Solve(a, nullptr, b, x0, options, context);
+}
+
 }  // namespace spaid::server

@@ -12,6 +12,7 @@
 //   two.BreakDevice(1);               // what is asked of it next loses it
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -72,6 +73,12 @@ class FakeEngine : public kernels::Engine {
   // Threads of the last Resolve, and whether it was given a pattern.
   int resolve_threads() const;
   bool resolve_had_pattern() const;
+  // Whether GPUs solve by CG and BiCGSTAB, with matrices and preconditioners that are placed there
+  // (100 bytes each); how many have been, and are there now; and what solves say that they take.
+  void SolveOnGpus(int64_t bytes = 100);
+  int64_t placements() const;
+  int64_t placed() const;
+  int64_t solves_on(int device) const;
   // Residuals that each solve reports per right-hand side (default 3).
   void SetResiduals(int count);
 
@@ -102,6 +109,16 @@ class FakeEngine : public kernels::Engine {
                                               std::span<const double> b, std::span<const double> x0,
                                               const kernels::SolveOptions& options,
                                               const kernels::Context& context) const override;
+  bool SolvesOnDevice(kernels::Method method, const kernels::Context& context) const override;
+  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m) const override;
+  kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> Place(
+      const kernels::CscView& a, const kernels::Context& context) const override;
+  kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> Place(
+      const kernels::Preconditioner& m, const kernels::Context& context) const override;
+  kernels::Result<kernels::SolveResult> SolveOnDevice(
+      const kernels::CscView& a, const kernels::DeviceOperator& a_there,
+      const kernels::DeviceOperator* m_there, std::span<const double> b, std::span<const double> x0,
+      const kernels::SolveOptions& options, const kernels::Context& context) const override;
 
  private:
   // Until nothing holds, or `stop` stops; what it says.
@@ -112,7 +129,7 @@ class FakeEngine : public kernels::Engine {
 
   struct Device {
     bool broken = false, lost = false;
-    int64_t probes = 0, builds = 0;
+    int64_t probes = 0, builds = 0, solves = 0;
   };
 
   const std::vector<kernels::DeviceInfo> devices_;
@@ -120,6 +137,9 @@ class FakeEngine : public kernels::Engine {
   mutable int out_of_memory_ = 0;
   mutable int plans_in_waves_ = 0;
   int64_t device_bytes_ = 100, device_bytes_min_ = 100;
+  int64_t solve_bytes_ = 0;  // 0: GPUs do not solve
+  mutable int64_t placements_ = 0;
+  const std::shared_ptr<std::atomic<int64_t>> placed_ = std::make_shared<std::atomic<int64_t>>(0);
 
   mutable std::mutex mu_;
   mutable std::condition_variable changed_;

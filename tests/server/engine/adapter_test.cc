@@ -224,9 +224,9 @@ TEST_F(AdapterTest, ProgressAndResidualsReachTheJob) {
   auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kJacobi), *a, nullptr);
   ASSERT_TRUE(adapter_.Build("t", *resolved, *a, nullptr, "cpu", *job).ok());
   const std::vector<double> b{1, 2, 3};
-  auto solved = adapter_.Solve(*a, nullptr, b, {}, {}, *job);
+  auto solved = adapter_.Solve(a, nullptr, b, {}, {}, "cpu", *job);
   ASSERT_TRUE(solved.ok());
-  EXPECT_EQ(solved->x[2], 1);
+  EXPECT_EQ(solved->result.x[2], 1);
   job->Finish(absl::OkStatus());
   int progress = 0, residuals = 0;
   for (const auto& event : job->Read(1, 100).events) {
@@ -244,9 +244,9 @@ TEST_F(AdapterTest, ResidualsAreTheJobsAlone) {
   kernels::SolveOptions options;
   options.method = kernels::Method::kGmres;
   auto job = RunningJob();
-  auto solved = adapter.Solve(*Prepare(Upper()), nullptr, b, {}, options, *job);
+  auto solved = adapter.Solve(Prepare(Upper()), nullptr, b, {}, options, "cpu", *job);
   ASSERT_TRUE(solved.ok()) << solved.status();
-  for (const kernels::RhsResult& rhs : solved->rhs) EXPECT_TRUE(rhs.history.empty());
+  for (const kernels::RhsResult& rhs : solved->result.rhs) EXPECT_TRUE(rhs.history.empty());
   job->Finish(absl::OkStatus());
   int residuals = 0;
   for (const auto& event : job->Read(1, 100).events) {
