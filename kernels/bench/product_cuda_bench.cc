@@ -112,7 +112,7 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
   Report(state, a, ms, bytes);
 }
 
-#ifdef SPAID_BENCH_BASELINE
+#ifdef SPAID_BENCH_CUSPARSE
 // By the bytes of a CSR with 32-bit pointers.
 void RunCusparse(benchmark::State& state, const Problem& problem) {
   const CscMatrix& a = Get(problem);
@@ -142,7 +142,7 @@ const bool kRegistered = [] {
     const std::string name = problem.name;
     add(name + "/fp64", [&problem](benchmark::State& state) { Run(state, problem, false); });
     add(name + "/fp32", [&problem](benchmark::State& state) { Run(state, problem, true); });
-#ifdef SPAID_BENCH_BASELINE
+#ifdef SPAID_BENCH_CUSPARSE
     if (problem.of_m) continue;
     add(name + "/cusparse", [&problem](benchmark::State& state) { RunCusparse(state, problem); });
 #endif

@@ -346,8 +346,9 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
 
   constexpr int64_t kSlicesABlock = kProductThreads / 32;
   const int64_t work = std::max((slices + kSlicesABlock - 1) / kSlicesABlock, n_pieces);
-  const int64_t most =
-      std::min<int64_t>(kProductMaxBlocks, int64_t{tuning.blocks} * context.multiprocessors);
+  // Where the work of blocks differs, small shares even it out.
+  const int64_t blocks = order_.size() > 0 ? tuning.ordered_blocks : tuning.blocks;
+  const int64_t most = std::min<int64_t>(kProductMaxBlocks, blocks * context.multiprocessors);
   blocks_ = static_cast<int>(std::clamp<int64_t>(work, 1, most));
   streams_ = bytes() >= tuning.stream_bytes;
   context.Synchronize();

@@ -4,7 +4,7 @@
 // slice has the 32 / t rows of its threads, t threads a row, and as many steps as its longest row
 // needs; in step k thread r t + e has entry t k + e of row r. Rows that would make their slice much
 // longer stand apart, entry after entry, in pieces for warps. Where slices would be mostly ends of
-// rows all the same, the rows are put in the order of their lengths, kWindow after kWindow of them.
+// rows all the same, the rows are put in the order of their lengths, 256 by 256.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ struct alignas(16) Slice {
 
 // A part of a row that stands apart.
 struct Piece {
-  int64_t begin;        // of its entries
-  int32_t count;        // of them
-  int32_t row;          //
+  int64_t begin;  // of its entries
+  int32_t count;  // of them
+  int32_t row;
   int32_t first, last;  // pieces of the row
 };
 
@@ -55,8 +55,8 @@ template <class Value>
 class Rows {
  public:
   // From a canonical CSC on the device, with values; neither is kept. `symmetric`: A = Aᵀ entry by
-  // entry, so that its columns are its rows; others are sorted by rows, with 12 bytes an entry and
-  // more of scratch. Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits for the device.
+  // entry, so that its columns are its rows; others are sorted by rows, with 20 bytes an entry of
+  // scratch. Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits for the device.
   Rows(Context& context, const PatternRef& pattern, const double* values, bool symmetric,
        const RowsTuning& tuning = tuning::kRows);
 

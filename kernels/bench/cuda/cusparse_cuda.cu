@@ -1,69 +1,13 @@
-#include <cuda_runtime.h>
 #include <cusparse.h>
 #include <dlfcn.h>
 
-#include <algorithm>
-#include <vector>
+#include <type_traits>
 
+#include "kernels/bench/cuda/times_cuda.h"
 #include "kernels/bench/cuda/yardsticks_cuda.h"
 
 namespace spaid::kernels::bench {
 namespace {
-
-// The first failure of a chain of calls.
-class Calls {
- public:
-  void operator()(cudaError_t error) {
-    if (error != cudaSuccess && failure_.empty()) failure_ = cudaGetErrorString(error);
-  }
-  void operator()(cusparseStatus_t status) {
-    if (status != CUSPARSE_STATUS_SUCCESS && failure_.empty()) {
-      failure_ = "cuSPARSE status " + std::to_string(static_cast<int>(status));
-    }
-  }
-  const std::string& failure() const { return failure_; }
-
- private:
-  std::string failure_;
-};
-
-// The device is held for as long as the host takes to launch the lot.
-__global__ void HoldKernel(int64_t ns) {
-  const auto now = [] {
-    int64_t t = 0;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-  };
-  const int64_t begin = now();
-  while (now() - begin < ns) __nanosleep(1000);
-}
-
-// The median time of `work`, each alone.
-template <class Work>
-double MedianMs(int count, Calls& call, const Work& work) {
-  for (int i = 0; i < 3; ++i) work();
-  call(cudaDeviceSynchronize());
-  std::vector<cudaEvent_t> begin(static_cast<size_t>(count)), end(begin.size());
-  for (size_t i = 0; i < begin.size(); ++i) {
-    call(cudaEventCreate(&begin[i]));
-    call(cudaEventCreate(&end[i]));
-  }
-  HoldKernel<<<1, 1>>>(int64_t{15000} * count);
-  for (size_t i = 0; i < begin.size(); ++i) {
-    call(cudaEventRecord(begin[i]));
-    work();
-    call(cudaEventRecord(end[i]));
-  }
-  call(cudaDeviceSynchronize());
-  std::vector<float> ms(begin.size());
-  for (size_t i = 0; i < begin.size(); ++i) {
-    call(cudaEventElapsedTime(&ms[i], begin[i], end[i]));
-    call(cudaEventDestroy(begin[i]));
-    call(cudaEventDestroy(end[i]));
-  }
-  std::sort(ms.begin(), ms.end());
-  return ms[ms.size() / 2];
-}
 
 template <class T>
 T* Upload(Calls& call, const std::vector<T>& from) {
@@ -74,23 +18,6 @@ T* Upload(Calls& call, const std::vector<T>& from) {
 }
 
 }  // namespace
-
-double DeviceCopyBytesPerSecond() {
-  constexpr size_t kBytes = size_t{1} << 30;
-  Calls call;
-  void *from = nullptr, *to = nullptr;
-  call(cudaMalloc(&from, kBytes));
-  call(cudaMalloc(&to, kBytes));
-  double ms = 0;
-  if (call.failure().empty()) {
-    ms = MedianMs(11, call, [&] {
-      call(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice, nullptr));
-    });
-  }
-  cudaFree(from);
-  cudaFree(to);
-  return call.failure().empty() ? 2e3 * static_cast<double>(kBytes) / ms : 0;
-}
 
 std::string TimeCusparse(int64_t n, const int64_t* row_ptr, const int32_t* cols,
                          const double* values, int products, double* ms) {
@@ -119,6 +46,10 @@ std::string TimeCusparse(int64_t n, const int64_t* row_ptr, const int32_t* cols,
   }
   const int64_t nnz = row_ptr[n];
   Calls call;
+  const auto check = [&call](cusparseStatus_t status) {
+    call(status == CUSPARSE_STATUS_SUCCESS,
+         "cuSPARSE status " + std::to_string(static_cast<int>(status)));
+  };
   int32_t* const d_ptr = Upload(call, std::vector<int32_t>(row_ptr, row_ptr + n + 1));
   int32_t* const d_cols = Upload(call, std::vector<int32_t>(cols, cols + nnz));
   double* const d_values = Upload(call, std::vector<double>(values, values + nnz));
@@ -131,20 +62,20 @@ std::string TimeCusparse(int64_t n, const int64_t* row_ptr, const int32_t* cols,
     cusparseDnVecDescr_t from = nullptr, to = nullptr;
     const double one = 1, zero = 0;
     size_t bytes = 0;
-    call(create(&handle));
-    call(create_csr(&a, n, n, nnz, d_ptr, d_cols, d_values, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I,
-                    CUSPARSE_INDEX_BASE_ZERO, CUDA_R_64F));
-    call(create_vector(&from, n, x, CUDA_R_64F));
-    call(create_vector(&to, n, y, CUDA_R_64F));
-    call(buffer_size(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, from, &zero, to, CUDA_R_64F,
-                     CUSPARSE_SPMV_CSR_ALG1, &bytes));
+    check(create(&handle));
+    check(create_csr(&a, n, n, nnz, d_ptr, d_cols, d_values, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I,
+                     CUSPARSE_INDEX_BASE_ZERO, CUDA_R_64F));
+    check(create_vector(&from, n, x, CUDA_R_64F));
+    check(create_vector(&to, n, y, CUDA_R_64F));
+    check(buffer_size(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, from, &zero, to,
+                      CUDA_R_64F, CUSPARSE_SPMV_CSR_ALG1, &bytes));
     call(cudaMalloc(&scratch, std::max<size_t>(bytes, 1)));
-    call(preprocess(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, from, &zero, to, CUDA_R_64F,
-                    CUSPARSE_SPMV_CSR_ALG1, scratch));
+    check(preprocess(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, from, &zero, to, CUDA_R_64F,
+                     CUSPARSE_SPMV_CSR_ALG1, scratch));
     if (call.failure().empty()) {
       *ms = MedianMs(products, call, [&] {
-        call(multiply(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, from, &zero, to,
-                      CUDA_R_64F, CUSPARSE_SPMV_CSR_ALG1, scratch));
+        check(multiply(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, from, &zero, to,
+                       CUDA_R_64F, CUSPARSE_SPMV_CSR_ALG1, scratch));
       });
     }
     if (from != nullptr) destroy_vector(from);

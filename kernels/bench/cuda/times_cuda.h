@@ -1,0 +1,63 @@
+// What the yardsticks on a CUDA device share: calls that may fail, and times.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace spaid::kernels::bench {
+
+// The first failure of a chain of calls.
+class Calls {
+ public:
+  void operator()(cudaError_t error) { (*this)(error == cudaSuccess, cudaGetErrorString(error)); }
+  void operator()(bool ok, const std::string& why) {
+    if (!ok && failure_.empty()) failure_ = why;
+  }
+  const std::string& failure() const { return failure_; }
+
+ private:
+  std::string failure_;
+};
+
+// The device is held for as long as the host takes to launch the lot.
+static __global__ void HoldKernel(int64_t ns) {
+  const auto now = [] {
+    int64_t t = 0;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+  };
+  const int64_t begin = now();
+  while (now() - begin < ns) __nanosleep(1000);
+}
+
+// The median time of `work`, each alone.
+template <class Work>
+double MedianMs(int count, Calls& call, const Work& work) {
+  for (int i = 0; i < 3; ++i) work();
+  call(cudaDeviceSynchronize());
+  std::vector<cudaEvent_t> begin(static_cast<size_t>(count)), end(begin.size());
+  for (size_t i = 0; i < begin.size(); ++i) {
+    call(cudaEventCreate(&begin[i]));
+    call(cudaEventCreate(&end[i]));
+  }
+  HoldKernel<<<1, 1>>>(int64_t{15000} * count);
+  for (size_t i = 0; i < begin.size(); ++i) {
+    call(cudaEventRecord(begin[i]));
+    work();
+    call(cudaEventRecord(end[i]));
+  }
+  call(cudaDeviceSynchronize());
+  std::vector<float> ms(begin.size());
+  for (size_t i = 0; i < begin.size(); ++i) {
+    call(cudaEventElapsedTime(&ms[i], begin[i], end[i]));
+    call(cudaEventDestroy(begin[i]));
+    call(cudaEventDestroy(end[i]));
+  }
+  std::sort(ms.begin(), ms.end());
+  return ms[ms.size() / 2];
+}
+
+}  // namespace spaid::kernels::bench
