@@ -272,9 +272,9 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
   }
   source->local.reset();  // the server has it; the arrays are not needed any more
 
-  const bool bar = session.progress_mode() == ProgressReporter::Mode::kBar;
-  ProgressReporter steps(bar ? ProgressReporter::Mode::kBar : ProgressReporter::Mode::kNone, stderr,
-                         args.rtol);
+  const ProgressReporter::Mode mode = session.progress_mode();
+  const bool lines = mode == ProgressReporter::Mode::kLines;
+  ProgressReporter steps(lines ? ProgressReporter::Mode::kNone : mode, stderr, args.rtol);
   Comparison comparison(session, args, *matrix, *std::move(b), steps);
   if (auto error = comparison.Run(*spec, *server)) return session.out.Fail(*error);
 

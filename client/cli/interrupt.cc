@@ -14,6 +14,7 @@ namespace {
 constexpr int kInterruptedExit = 130;  // what a shell expects after SIGINT
 
 std::atomic<const char*> current_hint = nullptr;
+std::atomic<bool> answered = false;
 
 // Never destroyed: the watching thread uses it until the process is gone.
 std::stop_source& Source() {
@@ -27,7 +28,10 @@ void Watch(sigset_t signals) {
     if (sigwait(&signals, &signal) != 0) return;
     const char* hint = current_hint.load();
     if (hint == nullptr || Source().stop_requested()) _exit(kInterruptedExit);
+    flockfile(stderr);
+    answered.store(true);
     std::fprintf(stderr, "\nspaidctl: %s; again to leave at once\n", hint);
+    funlockfile(stderr);
     Source().request_stop();
   }
 }
@@ -45,6 +49,8 @@ void Interrupt::Install() {
 }
 
 std::stop_token Interrupt::Token() { return Source().get_token(); }
+
+bool Interrupt::Answered() { return answered.load(); }
 
 Interrupt::Guard::Guard(const char* hint) { current_hint.store(hint); }
 Interrupt::Guard::~Guard() { current_hint.store(nullptr); }

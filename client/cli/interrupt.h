@@ -12,6 +12,9 @@ class Interrupt {
   // Call before any other thread starts: the signals are blocked in all later ones.
   static void Install();
   static std::stop_token Token();
+  // The first signal was answered with a hint on stderr. Who asks with stderr locked (flockfile)
+  // knows that none comes before it is unlocked.
+  static bool Answered();
 
   class Guard {
    public:

@@ -6,6 +6,8 @@
 #include "client/cli/detach.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/matrix_market.h"
+#include "client/cli/residual_series.h"
+#include "client/cli/solve_progress.h"
 #include "client/cli/solve_report.h"
 
 namespace spaid::cli {
@@ -52,8 +54,10 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
   options.initial_guess = guess;
   options.omit_solution = args.out.empty();
 
-  ProgressReporter reporter(session.progress_mode(), stderr, args.rtol);
-  CallOptions call = session.Call(args.limits, reporter);
+  const std::vector<double> targets = RelativeTargets(*b, n, args.rtol, args.atol);
+  SolveProgress progress(session.progress_mode(), stderr, targets, session.out.error_color());
+  CallOptions call = session.Call(args.limits);
+  call.on_progress = [&progress](const Progress& news) { progress.Report(news); };
   Detachment detachment;
   if (args.detach) call = detachment.Apply(std::move(call));
   auto result = [&] {
@@ -61,7 +65,7 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
     return source->local ? session.client.Solve(*source->local, *b, options, call)
                          : session.client.Solve(source->handle, *b, options, call);
   }();
-  reporter.Clear();
+  progress.Finish();
   if (args.detach && (!result.ok() || !detachment.job().empty())) {
     return detachment.Report(session, result.ok() ? nullptr : &result.error());
   }
