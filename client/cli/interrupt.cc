@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <thread>
+#include <utility>
 
 namespace spaid::cli {
 namespace {
@@ -22,6 +23,11 @@ std::stop_source& Source() {
   return *source;
 }
 
+std::string& Screen() {
+  static auto* screen = new std::string;
+  return *screen;
+}
+
 void Watch(sigset_t signals) {
   while (true) {
     int signal = 0;
@@ -30,7 +36,8 @@ void Watch(sigset_t signals) {
     if (hint == nullptr || Source().stop_requested()) _exit(kInterruptedExit);
     flockfile(stderr);
     answered.store(true);
-    std::fprintf(stderr, "\nspaidctl: %s; again to leave at once\n", hint);
+    const std::string& before = Screen().empty() ? "\n" : Screen();
+    std::fprintf(stderr, "%sspaidctl: %s; again to leave at once\n", before.c_str(), hint);
     funlockfile(stderr);
     Source().request_stop();
   }
@@ -51,6 +58,7 @@ void Interrupt::Install() {
 std::stop_token Interrupt::Token() { return Source().get_token(); }
 
 bool Interrupt::Answered() { return answered.load(); }
+void Interrupt::SetScreen(std::string screen) { Screen() = std::move(screen); }
 
 Interrupt::Guard::Guard(const char* hint) { current_hint.store(hint); }
 Interrupt::Guard::~Guard() { current_hint.store(nullptr); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <utility>
 
 #include "client/cli/interrupt.h"
 
@@ -55,20 +56,32 @@ void LiveLines::Draw(const std::vector<std::string>& lines) {
   int up = 0;  // a line that is wider than a window made narrower takes several rows
   for (const int width : widths_) up += std::max(1, (width + size.columns - 1) / size.columns);
   up = std::min(up, size.rows - 1);
-  std::string text = "\033[?25l\r";
-  if (up > 0) text += "\033[" + std::to_string(up) + "A";
-  if (lines.empty()) text += "\033[J";
+  const auto above = [](int rows) {
+    return rows > 0 ? "\r\033[" + std::to_string(rows) + "A" : std::string("\r");
+  };
+  std::string body;
   widths_.clear();
   for (const std::string& line : lines) {
-    text += line + "\033[K\n";
+    body += line + "\033[K\n";
     widths_.push_back(ScreenWidth(line));
   }
-  if (static_cast<int>(lines.size()) < up) text += "\033[J";
-  text += "\033[?25h";
+  const auto count = static_cast<int>(lines.size());
+  if (count < up) body += "\033[J";
+  // The place below the lines is kept (ESC 7), to come back to (ESC 8) from an unfinished drawing.
+  Write(above(up) + body + "\0337", lines.empty() ? "" : "\0338" + above(count) + body + "\033[J");
+}
+
+void LiveLines::Leave() {
+  widths_.clear();
+  Write("", "");
+}
+
+void LiveLines::Write(const std::string& text, std::string screen) {
   // The lock keeps the answer to Ctrl-C from coming between the question and the drawing.
   flockfile(stream_);
   if (!Interrupt::Answered()) std::fwrite(text.data(), 1, text.size(), stream_);
   std::fflush(stream_);
+  if (stream_ == stderr) Interrupt::SetScreen(std::move(screen));
   funlockfile(stream_);
 }
 

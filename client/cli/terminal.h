@@ -22,10 +22,10 @@ bool TakesEscapes();
 // Characters that a line takes on the screen: neither escape sequences nor UTF-8's later bytes.
 int ScreenWidth(std::string_view line);
 
-// Draws lines over those drawn before. Between two drawings the cursor is visible and stands at the
-// start of the line below the last one, so that whatever ends the program leaves a usable terminal.
-// Each drawing is one write. After Ctrl-C was answered (interrupt.h) nothing more is drawn: the
-// answer stands below the lines, which have lost their place.
+// Draws lines over those drawn before. Between two drawings the cursor stands at the start of the
+// line below the last one, and it is never hidden, so that whatever ends the program leaves a
+// usable terminal. Each drawing is one write. On stderr, Ctrl-C (interrupt.h) is answered below the
+// lines, and nothing is drawn after it.
 class LiveLines {
  public:
   explicit LiveLines(FILE* stream) : stream_(stream) {}
@@ -33,10 +33,13 @@ class LiveLines {
   void Draw(const std::vector<std::string>& lines);
   void Erase() { Draw({}); }
   // What was drawn stays; the next drawing begins below.
-  void Leave() { widths_.clear(); }
+  void Leave();
   bool drawn() const { return !widths_.empty(); }
 
  private:
+  // `screen`: see Interrupt::SetScreen.
+  void Write(const std::string& text, std::string screen);
+
   FILE* stream_;
   std::vector<int> widths_;  // of the lines that stand
 };
