@@ -170,6 +170,11 @@ void AddIteration(CLI::App* app, double& rtol, int64_t& max_iterations, int64_t&
       ->capture_default_str();
 }
 
+void AddPlot(CLI::App* app, std::string& plot) {
+  app->add_option("--plot", plot, "Write a plot of the residual over iterations here, as SVG")
+      ->type_name("FILE.svg");
+}
+
 void AddGlobals(CLI::App& app, GlobalArgs& args) {
   const std::string server = "Server";
   app.add_option("--address", args.client.address, "Daemon to talk to")
@@ -231,6 +236,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
       "  spaidctl solve A.mtx.gz --rhs=b.mtx --out=x.mtx  your right-hand side, keep the solution\n"
       "  spaidctl solve gallery:elasticity:20 --engine=static-spai --pattern-power=2\n"
       "  spaidctl solve A.mtx --engine=jacobi --method=cg --rtol=1e-10 --json\n"
+      "  spaidctl solve A.mtx --plot=A.svg                how the residual fell, for a report\n"
       "Exit codes: 0 converged, 3 did not converge (the outcome says why), 1 error, 2 wrong "
       "usage.");
   AddMatrix(sub, s.matrix);
@@ -252,6 +258,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
   sub->add_option("--initial-guess", s.initial_guess, "Start from this x instead of 0")
       ->type_name("FILE");
   sub->add_option("--out", s.out, "Write the solution here (also .gz)")->type_name("FILE");
+  AddPlot(sub, s.plot);
   sub->add_flag("--history", s.history, "With --json: every residual, too");
   AddEngine(sub, s.engine, {Engine::kAuto, Engine::kNone, Engine::kJacobi, Engine::kStaticSpai});
   sub->add_option("--preconditioner", s.preconditioner,
@@ -260,7 +267,8 @@ void AddSolve(CLI::App& app, Arguments& args) {
       ->excludes("--engine");
   AddLimits(sub, s.limits);
   sub->add_flag("--detach", s.detach, "Print the job's name and leave; see watch and jobs")
-      ->excludes("--out");
+      ->excludes("--out")
+      ->excludes("--plot");
 }
 
 void AddBuild(CLI::App& app, Arguments& args) {
@@ -387,6 +395,7 @@ void AddCompare(CLI::App& app, Arguments& args) {
       ->capture_default_str();
   sub->add_option("--seed", c.seed, "Seed of --rhs=random")->capture_default_str()->type_name("N");
   AddIteration(sub, c.rtol, c.max_iterations, c.restart);
+  AddPlot(sub, c.plot);
   sub->add_option("--max-setup", c.max_setup_s,
                   "Leave out what the server predicts to build longer than this")
       ->check(Positive())

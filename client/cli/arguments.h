@@ -60,7 +60,7 @@ struct SolveArgs {
   Method method = Method::kAuto;
   double rtol = 1e-8, atol = 0;
   int64_t max_iterations = 10000, restart = 50;
-  std::string initial_guess, out;
+  std::string initial_guess, out, plot;
   bool history = false;
   bool detach = false;
 };
@@ -111,6 +111,7 @@ struct CompareArgs {
   double rtol = 1e-8;
   int64_t max_iterations = 10000, restart = 50;
   double max_setup_s = 30;
+  std::string plot;
 };
 
 struct GalleryArgs {

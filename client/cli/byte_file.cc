@@ -163,6 +163,18 @@ Expected<ByteWriter> ByteWriter::Open(const std::string& path) {
   return writer;
 }
 
+std::optional<Error> ByteWriter::Check(const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    // Opened and closed, a pipe would end for who reads it.
+    if (access(path.c_str(), W_OK) == 0) return std::nullopt;
+    return FileError(path, "FILE_UNWRITABLE", "cannot be written: " + SystemText(errno));
+  }
+  auto writer = Open(path);
+  if (!writer.ok()) return writer.error();
+  return std::nullopt;
+}
+
 FILE* ByteWriter::file() { return state_->file; }
 
 std::optional<Error> ByteWriter::Commit() {

@@ -52,6 +52,9 @@ class ByteWriter {
  public:
   // Errors: FILE_UNWRITABLE.
   static Expected<ByteWriter> Open(const std::string& path);
+  // The error that Open would give, found out before work whose result is to be written; leaves
+  // nothing behind and touches no file that is there.
+  static std::optional<Error> Check(const std::string& path);
   ~ByteWriter();  // without Commit: nothing is left behind
   ByteWriter(ByteWriter&&) noexcept;
   ByteWriter& operator=(ByteWriter&&) noexcept;

@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "client/cli/byte_file.h"
 #include "client/cli/commands.h"
+#include "client/cli/convergence_plot.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
 
@@ -248,9 +250,52 @@ std::string RowsText(const Comparison& comparison, bool color) {
   return table.Text(color);
 }
 
+// The quickest first: they are the ones to get a colour. Borrows the rows' histories.
+ConvergencePlot PlotOf(const Comparison& comparison, const CompareArgs& args,
+                       const MatrixInfo& matrix) {
+  std::vector<const Row*> rows;
+  for (const Row& row : comparison.rows()) {
+    if (row.solved) rows.push_back(&row);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) {
+    if (a->converged() != b->converged()) return a->converged();
+    return a->total_ms() < b->total_ms();
+  });
+  const auto title = [&](const Row& row) {
+    return EngineTitle(row.spec.engine, row.spec.pattern_power) + ", " +
+           MethodTitle(*row.method, args.restart);
+  };
+  ConvergencePlot plot;
+  plot.title = args.matrix.matrix;
+  plot.subtitle = "n = " + FormatCount(matrix.n) + "  ·  nnz = " + FormatCount(matrix.nnz) +
+                  "  ·  preconditioners and methods compared, the quickest in all first";
+  for (const Row* row : rows) {
+    const SolveResult::Rhs& rhs = row->solved->rhs.front();
+    plot.curves.push_back({.name = title(*row),
+                           .history = rhs.history,
+                           .end = Residual{.iteration = static_cast<int32_t>(rhs.iterations),
+                                           .relative_residual = rhs.true_relative_residual}});
+  }
+  plot.caption = "nothing converged";
+  if (const int best = comparison.Best(); best >= 0) {
+    const Row& row = comparison.rows()[static_cast<size_t>(best)];
+    const SolveResult::Rhs& rhs = row.solved->rhs.front();
+    plot.caption = "Best: " + title(row) + ": " + FormatCount(rhs.iterations) +
+                   " iterations, true relative residual " +
+                   FormatResidual(rhs.true_relative_residual) + " (circle)" +
+                   (row.setup_ms > 0 ? ", set-up " + FormatMs(row.setup_ms) : "") + ", solve " +
+                   FormatMs(row.solved->timings.solve_ms);
+  }
+  plot.tolerance = args.rtol;
+  return plot;
+}
+
 }  // namespace
 
 ExitCode RunCompare(Session& session, const CompareArgs& args) {
+  if (!args.plot.empty()) {
+    if (auto error = ByteWriter::Check(args.plot)) return session.out.Fail(*error);
+  }
   auto source = OpenMatrix(args.matrix, false);
   if (!source.ok()) return session.out.Fail(source.error());
   auto spec = ResolveSpec(session, args.engine);
@@ -272,26 +317,32 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
   }
   source->local.reset();  // the server has it; the arrays are not needed any more
 
-  const bool bar = session.progress_mode() == ProgressReporter::Mode::kBar;
-  ProgressReporter steps(bar ? ProgressReporter::Mode::kBar : ProgressReporter::Mode::kNone, stderr,
-                         args.rtol);
+  const ProgressReporter::Mode mode = session.progress_mode();
+  const bool lines = mode == ProgressReporter::Mode::kLines;
+  ProgressReporter steps(lines ? ProgressReporter::Mode::kNone : mode, stderr, args.rtol);
   Comparison comparison(session, args, *matrix, *std::move(b), steps);
   if (auto error = comparison.Run(*spec, *server)) return session.out.Fail(*error);
 
+  if (!args.plot.empty()) {
+    const ConvergencePlot plot = PlotOf(comparison, args, *matrix);
+    if (auto error = WritePlot(args.plot, plot)) return session.out.Fail(*error);
+  }
   const int best = comparison.Best();
   if (session.out.json()) {
     json rows = json::array();
     for (const Row& row : comparison.rows()) rows.push_back(RowJson(row));
-    session.out.PrintJson({{"command", "compare"},
-                           {"matrix", args.matrix.matrix},
-                           {"matrix_handle", matrix->name},
-                           {"n", matrix->n},
-                           {"nnz", matrix->nnz},
-                           {"rhs", args.rhs},
-                           {"rtol", args.rtol},
-                           {"findings", matrix->diagnosis.findings},
-                           {"rows", std::move(rows)},
-                           {"best", best >= 0 ? json(best) : json(nullptr)}});
+    json object = {{"command", "compare"},
+                   {"matrix", args.matrix.matrix},
+                   {"matrix_handle", matrix->name},
+                   {"n", matrix->n},
+                   {"nnz", matrix->nnz},
+                   {"rhs", args.rhs},
+                   {"rtol", args.rtol},
+                   {"findings", matrix->diagnosis.findings},
+                   {"rows", std::move(rows)},
+                   {"best", best >= 0 ? json(best) : json(nullptr)}};
+    if (!args.plot.empty()) object["plot_file"] = args.plot;
+    session.out.PrintJson(object);
   } else {
     const bool color = session.out.color();
     std::string text = Styled(args.matrix.matrix, Style::kBold, color) + "   n " +
@@ -303,6 +354,7 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
       for (const std::string& finding : matrix->diagnosis.findings) text += "  - " + finding + "\n";
       if (matrix->diagnosis.findings.empty()) text += "  nothing remarkable\n";
     }
+    if (!args.plot.empty()) text += "\nplot: " + args.plot + "\n";
     session.out.Print(text);
   }
   return session.out.Finish(best >= 0 ? ExitCode::kOk : ExitCode::kNotConverged);

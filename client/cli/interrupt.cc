@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <thread>
+#include <utility>
 
 namespace spaid::cli {
 namespace {
@@ -14,11 +15,17 @@ namespace {
 constexpr int kInterruptedExit = 130;  // what a shell expects after SIGINT
 
 std::atomic<const char*> current_hint = nullptr;
+std::atomic<bool> answered = false;
 
 // Never destroyed: the watching thread uses it until the process is gone.
 std::stop_source& Source() {
   static auto* source = new std::stop_source;
   return *source;
+}
+
+std::string& Screen() {
+  static auto* screen = new std::string;
+  return *screen;
 }
 
 void Watch(sigset_t signals) {
@@ -27,7 +34,11 @@ void Watch(sigset_t signals) {
     if (sigwait(&signals, &signal) != 0) return;
     const char* hint = current_hint.load();
     if (hint == nullptr || Source().stop_requested()) _exit(kInterruptedExit);
-    std::fprintf(stderr, "\nspaidctl: %s; again to leave at once\n", hint);
+    flockfile(stderr);
+    answered.store(true);
+    const std::string& before = Screen().empty() ? "\n" : Screen();
+    std::fprintf(stderr, "%sspaidctl: %s; again to leave at once\n", before.c_str(), hint);
+    funlockfile(stderr);
     Source().request_stop();
   }
 }
@@ -45,6 +56,9 @@ void Interrupt::Install() {
 }
 
 std::stop_token Interrupt::Token() { return Source().get_token(); }
+
+bool Interrupt::Answered() { return answered.load(); }
+void Interrupt::SetScreen(std::string screen) { Screen() = std::move(screen); }
 
 Interrupt::Guard::Guard(const char* hint) { current_hint.store(hint); }
 Interrupt::Guard::~Guard() { current_hint.store(nullptr); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stop_token>
+#include <string>
 
 namespace spaid::cli {
 
@@ -12,6 +13,12 @@ class Interrupt {
   // Call before any other thread starts: the signals are blocked in all later ones.
   static void Install();
   static std::stop_token Token();
+  // The first signal was answered with a hint on stderr. Call this and the next with stderr locked
+  // (flockfile): the answer comes before or after.
+  static bool Answered();
+  // What to write before the hint, in place of a line end, to put the screen in order: at Ctrl-C a
+  // terminal drops what it has not shown yet, in the middle of a drawing.
+  static void SetScreen(std::string screen);
 
   class Guard {
    public:

@@ -68,6 +68,7 @@ class Output {
   explicit Output(const GlobalArgs& args);
   bool json() const { return json_; }
   bool color() const { return color_; }  // of stdout
+  bool error_color() const { return error_color_; }
 
   void Print(std::string_view text) const;  // nothing with --json
   void PrintJson(const nlohmann::json& object) const;

@@ -1,12 +1,12 @@
 #include "client/cli/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "client/cli/output.h"
+#include "client/cli/terminal.h"
 
 namespace spaid::cli {
 namespace {
@@ -24,12 +24,6 @@ std::string Bar(double fraction) {
   return bar;
 }
 
-int Columns(FILE* stream) {
-  winsize size = {};
-  if (ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 80;
-}
-
 std::string Percent(double fraction) {
   return std::to_string(static_cast<int>(std::clamp(fraction, 0.0, 1.0) * 100)) + " %";
 }
@@ -38,7 +32,8 @@ std::string Percent(double fraction) {
 
 ProgressReporter::Mode ProgressReporter::ModeFor(bool silent, FILE* stream) {
   if (silent) return Mode::kNone;
-  return isatty(fileno(stream)) == 1 ? Mode::kBar : Mode::kLines;
+  if (isatty(fileno(stream)) != 1) return Mode::kLines;
+  return TakesEscapes() ? Mode::kBar : Mode::kPlainBar;
 }
 
 void ProgressReporter::Report(const Progress& p) {
@@ -115,16 +110,44 @@ void ProgressReporter::Show(const std::string& key, const std::string& line, dou
   last_draw_ = now;
   std::string text = prefix_ + line;
   if (fraction >= 0) text = Bar(fraction) + " " + Percent(fraction) + "  " + text;
-  text = text.substr(0, static_cast<size_t>(std::max(10, Columns(stream_) - 1)));
-  std::fprintf(stream_, "\r\033[K%s", text.c_str());
+  Draw(std::move(text));
+}
+
+void ProgressReporter::ShowLine(const std::string& text) {
+  if (mode_ != Mode::kBar && mode_ != Mode::kPlainBar) return;
+  last_key_.clear();
+  Draw(prefix_ + text);
+}
+
+void ProgressReporter::Draw(std::string text) {
+  text = text.substr(0, static_cast<size_t>(std::max(10, SizeOf(stream_).columns - 1)));
+  if (mode_ == Mode::kBar) {
+    std::fprintf(stream_, "\r\033[K%s", text.c_str());
+  } else {
+    const size_t size = text.size();
+    if (size < drawn_size_) text.append(drawn_size_ - size, ' ');
+    std::fprintf(stream_, "\r%s", text.c_str());
+    drawn_size_ = size;
+  }
   std::fflush(stream_);
   drawn_ = true;
 }
 
 void ProgressReporter::Clear() {
-  if (drawn_) std::fprintf(stream_, "\r\033[K");
+  if (drawn_ && mode_ == Mode::kBar) std::fprintf(stream_, "\r\033[K");
+  if (drawn_ && mode_ == Mode::kPlainBar) {
+    std::fprintf(stream_, "\r%s\r", std::string(drawn_size_, ' ').c_str());
+  }
   if (drawn_) std::fflush(stream_);
   drawn_ = false;
+  drawn_size_ = 0;
+  last_key_.clear();
+}
+
+void ProgressReporter::Leave() {
+  if (drawn_) std::fprintf(stream_, "\n");
+  drawn_ = false;
+  drawn_size_ = 0;
   last_key_.clear();
 }
 

@@ -11,8 +11,8 @@ namespace spaid::cli {
 
 class ProgressReporter {
  public:
-  enum class Mode { kNone, kLines, kBar };
-  // A bar if `stream` is a terminal.
+  enum class Mode { kNone, kLines, kBar, kPlainBar };
+  // A bar if `stream` is a terminal; a plain one uses no escape sequences.
   static Mode ModeFor(bool silent, FILE* stream);
 
   // `rtol` scales the bar of a solve: the residual's way from 1 to it, by decades. 0: none known.
@@ -25,11 +25,18 @@ class ProgressReporter {
   void Report(const Progress& progress);
   // Takes the bar off the screen.
   void Clear();
+  // A line of the caller's in place of the bar; on a terminal only. At once: the caller bounds the
+  // rate.
+  void ShowLine(const std::string& text);
+  // What is on the screen stays there; what follows begins below it.
+  void Leave();
   // Words before everything that follows: which of several solves this is.
   void SetPrefix(std::string prefix) { prefix_ = std::move(prefix); }
 
  private:
   void Show(const std::string& key, const std::string& line, double fraction);
+  // `text` in place of what the line held.
+  void Draw(std::string text);
 
   Mode mode_;
   FILE* stream_;
@@ -37,6 +44,7 @@ class ProgressReporter {
   std::string prefix_;
   std::string last_key_;  // of the line shown last; a pipe gets one line for each
   bool drawn_ = false;
+  size_t drawn_size_ = 0;  // of what kPlainBar has to overwrite
   std::chrono::steady_clock::time_point last_draw_ = {};
 };
 

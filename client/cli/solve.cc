@@ -2,15 +2,23 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "client/cli/byte_file.h"
 #include "client/cli/commands.h"
 #include "client/cli/detach.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/matrix_market.h"
+#include "client/cli/residual_series.h"
+#include "client/cli/solve_progress.h"
 #include "client/cli/solve_report.h"
 
 namespace spaid::cli {
 
 ExitCode RunSolve(Session& session, const SolveArgs& args) {
+  // A long solve must not end with a file that nobody can write.
+  for (const std::string& file : {args.out, args.plot}) {
+    if (file.empty()) continue;
+    if (auto error = ByteWriter::Check(file)) return session.out.Fail(*error);
+  }
   auto source = OpenMatrix(args.matrix, false);
   if (!source.ok()) return session.out.Fail(source.error());
   std::optional<MatrixInfo> info;
@@ -52,8 +60,10 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
   options.initial_guess = guess;
   options.omit_solution = args.out.empty();
 
-  ProgressReporter reporter(session.progress_mode(), stderr, args.rtol);
-  CallOptions call = session.Call(args.limits, reporter);
+  std::vector<double> targets = RelativeTargets(*b, n, args.rtol, args.atol);
+  SolveProgress progress(session.progress_mode(), stderr, targets, session.out.error_color());
+  CallOptions call = session.Call(args.limits);
+  call.on_progress = [&progress](const Progress& news) { progress.Report(news); };
   Detachment detachment;
   if (args.detach) call = detachment.Apply(std::move(call));
   auto result = [&] {
@@ -61,7 +71,7 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
     return source->local ? session.client.Solve(*source->local, *b, options, call)
                          : session.client.Solve(source->handle, *b, options, call);
   }();
-  reporter.Clear();
+  progress.Finish();
   if (args.detach && (!result.ok() || !detachment.job().empty())) {
     return detachment.Report(session, result.ok() ? nullptr : &result.error());
   }
@@ -77,7 +87,8 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
                      .n = n,
                      .nnz = nnz,
                      .info = std::move(info),
-                     .diagnosis_error = {}};
+                     .diagnosis_error = {},
+                     .targets = std::move(targets)};
   const bool converged = WorstRhs(*result).outcome == Outcome::kConverged;
   if (!converged && !report.info) {
     auto fetched = session.client.GetMatrix(result->matrix, session.Call());
@@ -90,6 +101,9 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
   if (!args.out.empty()) {
     const auto count = static_cast<int64_t>(result->rhs.size());
     if (auto error = WriteVectors(args.out, n, count, result->x)) return session.out.Fail(*error);
+  }
+  if (!args.plot.empty()) {
+    if (auto error = WritePlot(args.plot, SolvePlot(report))) return session.out.Fail(*error);
   }
   if (session.out.json()) {
     session.out.PrintJson(SolveJson(report));

@@ -70,6 +70,7 @@ nlohmann::json SolveJson(const SolveReport& s) {
   if (s.info) object["findings"] = s.info->diagnosis.findings;
   if (s.diagnosis_error) object["findings_error"] = ToJson(*s.diagnosis_error);
   if (!s.args.out.empty()) object["solution_file"] = s.args.out;
+  if (!s.args.plot.empty()) object["plot_file"] = s.args.plot;
   return object;
 }
 
@@ -122,6 +123,7 @@ std::string SolveText(const SolveReport& s, bool color) {
   facts.Add("matrix", r.matrix);
   if (!r.preconditioner.empty()) facts.Add("M", r.preconditioner);
   if (!s.args.out.empty()) facts.Add("solution", s.args.out);
+  if (!s.args.plot.empty()) facts.Add("plot", s.args.plot);
   text += facts.Text(color);
   if (r.quality) {
     for (const std::string& warning : r.quality->warnings) {
@@ -140,6 +142,44 @@ std::string SolveText(const SolveReport& s, bool color) {
     }
   }
   return text;
+}
+
+ConvergencePlot SolvePlot(const SolveReport& s) {
+  const SolveResult& r = s.result;
+  const SolveResult::Rhs& worst = WorstRhs(r);
+  ConvergencePlot plot;
+  plot.title = s.args.matrix.matrix;
+  // The power is known here only of an M that was asked for by its spec.
+  const int power = s.args.preconditioner.empty() ? s.args.engine.pattern_power : 0;
+  plot.subtitle = "n = " + FormatCount(s.n) + "  ·  nnz = " + FormatCount(s.nnz) + "  ·  " +
+                  MethodTitle(r.method, s.args.restart) + ", " + EngineTitle(r.engine, power) +
+                  "  ·  " + OutcomeTitle(worst.outcome);
+  int64_t fewest = MostIterations(r);
+  for (size_t k = 0; k < r.rhs.size(); ++k) {
+    const SolveResult::Rhs& rhs = r.rhs[k];
+    fewest = std::min(fewest, rhs.iterations);
+    plot.curves.push_back({.name = "right-hand side " + std::to_string(k + 1),
+                           .history = rhs.history,
+                           .end = Residual{.rhs = static_cast<int32_t>(k),
+                                           .iteration = static_cast<int32_t>(rhs.iterations),
+                                           .relative_residual = rhs.true_relative_residual}});
+  }
+  const int64_t most = MostIterations(r);
+  std::string iterations = FormatCount(most) + (most == 1 ? " iteration" : " iterations");
+  if (fewest < most) iterations = FormatCount(fewest) + " to " + iterations;
+  const bool several = r.rhs.size() > 1;
+  if (several) {
+    iterations =
+        FormatCount(static_cast<int64_t>(r.rhs.size())) + " right-hand sides, " + iterations;
+  }
+  plot.caption = iterations + ", " + (several ? "worst true" : "true") + " relative residual " +
+                 FormatResidual(worst.true_relative_residual) +
+                 (several ? " (circles)" : " (circle)") +
+                 (r.timings.setup_ms() > 0 ? ", set-up " + FormatMs(r.timings.setup_ms()) : "") +
+                 ", solve " + FormatMs(r.timings.solve_ms);
+  // Where |b| differs, an absolute tolerance asks each right-hand side for another one.
+  if (!s.targets.empty()) plot.tolerance = *std::min_element(s.targets.begin(), s.targets.end());
+  return plot;
 }
 
 }  // namespace spaid::cli
