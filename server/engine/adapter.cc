@@ -427,7 +427,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   kernels::SolveOptions without_history = options;
   without_history.keep_history = false;
   absl::StatusOr<Solved> solved;
-  if (engine_.SolvesOnDevice(options.method, context)) {
+  if (SolvesThere(index, *a, m ? m->matrix().nnz() : 0, options.method)) {
     solved = SolveThere(a, m, b, x0, without_history, context);
     if (ReasonOf(solved.status()) == reason::kDeviceOutOfMemory) {
       LogOutOfMemory(device, job, DropKept(index), solved.status());
@@ -446,6 +446,15 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     }
   }
   return solved;
+}
+
+bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
+                                kernels::Method method) const {
+  kernels::Context context;
+  context.device = static_cast<int>(device);
+  return engine_.SolvesOnDevice(method, context) &&
+         engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m) <=
+             engine_.State(context.device).limit_bytes;
 }
 
 absl::StatusOr<size_t> EngineAdapter::IndexOf(const std::string& device) const {

@@ -198,6 +198,8 @@ class EngineAdapter {
                                                     const kernels::Context& context,
                                                     std::shared_ptr<const kernels::Plan>* plan,
                                                     BuiltPreconditioner* built) const;
+  // Whether `device` is a GPU that has the method, and memory for such a solve.
+  bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m, kernels::Method method) const;
   absl::StatusOr<size_t> IndexOf(const std::string& device) const;
   absl::StatusOr<Solved> SolveThere(const std::shared_ptr<const Matrix>& a,
                                     const std::shared_ptr<const kernels::Preconditioner>& m,

@@ -45,17 +45,13 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, kernels::Met
   const Placement host = PlaceHostWork();
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
   if (has_cpu && predicted_ms <= kernels::kGpuSolveWorthMs) return host;
-  const int64_t bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m);
   Placement gpu{.devices = 0,
                 .fallback = has_cpu ? DeviceBit(0) : 0,
                 .on_gpu = true,
-                .device_bytes = bytes,
+                .device_bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m),
                 .why = ""};
   for (size_t d = has_cpu ? 1 : 0; d < devices_.size(); ++d) {
-    kernels::Context context;
-    context.device = static_cast<int>(d);
-    const kernels::DeviceState state = engine_.State(static_cast<int>(d));
-    if (!state.lost && bytes <= state.limit_bytes && engine_.SolvesOnDevice(method, context)) {
+    if (!engine_.State(static_cast<int>(d)).lost && SolvesThere(d, a, nnz_m, method)) {
       gpu.devices |= DeviceBit(d);
     }
   }

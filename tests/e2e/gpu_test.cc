@@ -147,6 +147,43 @@ TEST_F(Gpu, BuildsInWavesWhereMemoryIsShort) {
       << refused.error().message;
 }
 
+// Solves run there: A and M go once, and what comes out is what the CPU's give.
+TEST_F(Gpu, SolvesWithWhatIsThereAlready) {
+  const CscMatrix a = ConvectionDiffusion(400, 300, 0.3);
+  const std::vector<double> b = SmoothRhs(a);
+  Daemon gpu({"--devices=cpu,gpu:0"}), cpu({"--devices=cpu"});
+  ASSERT_TRUE(gpu.serving() && cpu.serving()) << gpu.log() << cpu.log();
+  Client client({.address = gpu.address()}), host({.address = cpu.address()});
+  const auto there = client.Upload(a), here = host.Upload(a);
+  ASSERT_TRUE(there.ok() && here.ok());
+  for (const Engine engine : {Engine::kNone, Engine::kJacobi, Engine::kStaticSpai}) {
+    const SolveOptions options{.engine = engine, .rtol = 1e-9};
+    const auto expected = host.Solve(here->name, b, options);
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    double first_ms = 0;
+    for (const bool again : {false, true}) {
+      const auto solved = client.Solve(there->name, b, options);
+      ASSERT_TRUE(solved.ok()) << solved.error().message;
+      EXPECT_EQ(solved->device, "gpu:0");
+      EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+      EXPECT_LE(RelativeResidual(a, solved->x, b), 1.01e-9);
+      const auto count = static_cast<double>(expected->rhs[0].iterations);
+      EXPECT_NEAR(static_cast<double>(solved->rhs[0].iterations), count, 0.25 * count + 2);
+      if (again) {
+        EXPECT_EQ(solved->timings.host_to_device_ms, 0) << "both are there";
+      } else {
+        first_ms = solved->timings.host_to_device_ms;
+      }
+    }
+    EXPECT_GT(first_ms, 0);
+  }
+  const auto by_host = client.Solve(
+      there->name, b,
+      {.engine = Engine::kJacobi, .method = Method::kGmres, .rtol = 1e-6, .max_iterations = 300});
+  ASSERT_TRUE(by_host.ok()) << by_host.error().message;
+  EXPECT_EQ(by_host->device, "cpu") << "GMRES is the host's";
+}
+
 TEST_F(Gpu, SmallBuildsStayOnTheCpu) {
   Daemon daemon({"--threads=1"});  // --devices=auto; predictions are for its threads
   ASSERT_TRUE(daemon.serving()) << daemon.log();

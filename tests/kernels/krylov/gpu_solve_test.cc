@@ -168,7 +168,7 @@ TEST(GpuSolve, GmresIsTheCpus) {
 
 TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
   const CscMatrix a = bench::ConvectionDiffusion(20, 0);
-  const auto device = CudaDevice::Open(ListCudaDevices().devices[0], 2 << 20).value();
+  const auto device = CudaDevice::Open(ListCudaDevices().devices[0], 3 << 19).value();
   const auto there = CudaOperator::OfMatrix(device, a, false, Context());
   if (there.ok()) {
     const int64_t before = device->used_bytes();

@@ -418,5 +418,88 @@ TEST(PlacementTest, SeveralGpusShareTheWork) {
   EXPECT_EQ(bench.Built(bench.Put(5)).device(), "gpu:1");
 }
 
+// n unknowns: long enough for a GPU where n is large.
+Stored<Matrix> PutDiagonal(Bench& bench, int n) {
+  auto matrix = *bench.adapter.Prepare(Diagonal(n), kernels::Layout::kCsc, {});
+  return Stored<Matrix>{.handle = "large", .value = matrix, .existed = false};
+}
+
+TEST(SolvePlacementTest, MatricesAndPreconditionersStayOnTheGpuForTheNextSolve) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  const Stored<Matrix> a = bench.Put(3);
+  for (const int solves : {1, 2, 3}) {
+    EXPECT_EQ(bench.Solved(a, v1::ENGINE_KIND_NONE).device(), "gpu:0");
+    EXPECT_EQ(bench.engine.placements(), 1) << solves;
+    EXPECT_EQ(bench.engine.solves_on(0), solves);
+  }
+  EXPECT_EQ(bench.Solved(a, v1::ENGINE_KIND_JACOBI).device(), "gpu:0");
+  EXPECT_EQ(bench.engine.placements(), 2) << "M";
+  EXPECT_TRUE(bench.Solved(a, v1::ENGINE_KIND_JACOBI).timings().reused());
+  EXPECT_EQ(bench.engine.placements(), 2);
+  EXPECT_EQ(bench.engine.placed(), 2);
+  // A quarter of the memory is theirs: a third one sends the least recently used away.
+  bench.Solved(bench.Put(4), v1::ENGINE_KIND_NONE);
+  EXPECT_EQ(bench.engine.placements(), 3);
+  EXPECT_EQ(bench.engine.placed(), 2);
+}
+
+TEST(SolvePlacementTest, WhatADeletedMatrixLeftGoesWithTheNextOne) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  {
+    const Stored<Matrix> a = bench.Put(3);
+    bench.Solved(a, v1::ENGINE_KIND_NONE);
+    ASSERT_TRUE(bench.matrices.Delete("t", a.handle).ok());
+  }
+  bench.Solved(bench.Put(4), v1::ENGINE_KIND_NONE);
+  EXPECT_EQ(bench.engine.placements(), 2);
+  EXPECT_EQ(bench.engine.placed(), 1);
+}
+
+TEST(SolvePlacementTest, FullMemoryIsEmptiedOnce) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE);
+  EXPECT_EQ(bench.engine.placed(), 1);
+  bench.engine.RunOutOfDeviceMemory(1);
+  EXPECT_EQ(bench.Solved(bench.Put(4), v1::ENGINE_KIND_NONE).device(), "gpu:0");
+  EXPECT_EQ(bench.engine.placed(), 1) << "what was kept went";
+  bench.engine.RunOutOfDeviceMemory(2);
+  auto ticket = bench.Solve(bench.Put(5), v1::ENGINE_KIND_NONE);
+  ASSERT_TRUE(ticket.ok());
+  AwaitEnd(ticket->job);
+  EXPECT_EQ(ReasonOf(ticket->job->error()), "DEVICE_OUT_OF_MEMORY");
+}
+
+TEST(SolvePlacementTest, SolvesThatAGpuHasNoMemoryForAreTheHosts) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus(2000);  // its limit is 1000
+  bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE);
+  EXPECT_EQ(bench.engine.solves(), 1);
+  EXPECT_EQ(bench.engine.solves_on(0), 0);
+  EXPECT_EQ(bench.engine.placements(), 0);
+}
+
+TEST(SolvePlacementTest, LongSolvesGoToTheGpuShortOnesToTheCpu) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SolveOnGpus();
+  EXPECT_EQ(bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE).device(), "cpu");
+  auto ticket = [&] {
+    Workbench::SolveRequest request;
+    request.tenant = "t";
+    request.matrix = PutDiagonal(bench, 200'000);
+    request.spec.emplace().set_engine(v1::ENGINE_KIND_NONE);
+    request.b.assign(200'000, 6.0);
+    return bench.workbench->StartSolve(std::move(request));
+  }();
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  AwaitEnd(ticket->job);
+  const auto result = std::static_pointer_cast<const SolveOutcome>(ticket->job->result());
+  ASSERT_NE(result, nullptr) << ticket->job->error();
+  EXPECT_EQ(result->done.device(), "gpu:0");
+  EXPECT_EQ(bench.engine.solves_on(1), 1);
+}
+
 }  // namespace
 }  // namespace spaid::server
