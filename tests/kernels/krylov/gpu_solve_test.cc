@@ -168,17 +168,40 @@ TEST(GpuSolve, GmresIsTheCpus) {
 
 TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
   const CscMatrix a = bench::ConvectionDiffusion(20, 0);
+  const Vector b = RandomVector(a.n_cols, 1), ones(b.size(), 1.0);
+  // Room to lay A out, 707 kB of columns beside as much of rows; not for thirteen vectors of 64 kB.
   const auto device = CudaDevice::Open(ListCudaDevices().devices[0], 3 << 19).value();
-  const auto there = CudaOperator::OfMatrix(device, a, false, Context());
-  if (there.ok()) {
-    const int64_t before = device->used_bytes();
-    const auto r = SolveCuda(**there, nullptr, a, RandomVector(a.n_cols, 1), {},
-                             {.method = Method::kBicgstab}, Context());
-    EXPECT_EQ(r.status().reason(), "DEVICE_OUT_OF_MEMORY");
-    EXPECT_EQ(device->used_bytes(), before);
-  } else {
-    EXPECT_EQ(there.status().reason(), "DEVICE_OUT_OF_MEMORY");
-    EXPECT_EQ(device->used_bytes(), 0);
+  const auto a_there = CudaOperator::OfMatrix(device, a, false, Context());
+  ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+  const auto m_there = CudaOperator::OfDiagonal(device, ones).value();
+  const int64_t before = device->used_bytes();
+  EXPECT_EQ(before, (*a_there)->device_bytes() + m_there->device_bytes());
+  const auto r =
+      SolveCuda(**a_there, m_there.get(), a, b, ones, {.method = Method::kBicgstab}, Context());
+  EXPECT_EQ(r.status().reason(), "DEVICE_OUT_OF_MEMORY");
+  EXPECT_EQ(device->used_bytes(), before);
+  const auto small = CudaDevice::Open(ListCudaDevices().devices[0], 1 << 20).value();
+  EXPECT_EQ(CudaOperator::OfMatrix(small, a, false, Context()).status().reason(),
+            "DEVICE_OUT_OF_MEMORY");
+  EXPECT_EQ(small->used_bytes(), 0);
+  EXPECT_LE(before, SolveDeviceBytes(a.n_cols, a.nnz(), a.n_cols));
+}
+
+// What is counted for a solve beforehand holds, of any matrix.
+TEST(GpuSolve, ADeviceOfTheEstimatedSizeSuffices) {
+  for (const Problem& problem : Problems()) {
+    const CscMatrix m = StaticSpai(problem.a);
+    const Vector b = RandomVector(problem.a.n_cols, 15), ones(b.size(), 1.0);
+    const int64_t bytes = SolveDeviceBytes(problem.a.n_cols, problem.a.nnz(), m.nnz());
+    const auto device = CudaDevice::Open(ListCudaDevices().devices[0], bytes).value();
+    const auto a_there = CudaOperator::OfMatrix(device, problem.a, false, Context());
+    ASSERT_TRUE(a_there.ok()) << problem.name << ": " << a_there.status().message();
+    const auto m_there = CudaOperator::OfMatrix(device, m, false, Context());
+    ASSERT_TRUE(m_there.ok()) << problem.name << ": " << m_there.status().message();
+    const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-6};
+    const auto r = SolveCuda(**a_there, m_there->get(), problem.a, b, ones, options, Context());
+    ASSERT_TRUE(r.ok()) << problem.name << ": " << r.status().message();
+    EXPECT_EQ(r->rhs[0].outcome, Outcome::kConverged) << problem.name;
   }
 }
 

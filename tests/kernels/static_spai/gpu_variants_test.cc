@@ -61,7 +61,7 @@ TEST_F(GpuVariants, AllGiveTheValuesOfTheCpu) {
 }
 
 TEST_F(GpuVariants, AllGiveThePatternOfTheCpu) {
-  const CscMatrix hubs = bench::Circuit(3000, 3, 500);  // some hundred entries a column of the cube
+  const CscMatrix hubs = bench::Circuit(1000, 3, 300);  // some hundred entries a column of the cube
   StaticSpaiOptions options;
   options.pattern.power = 3;
   const auto expected = BuildPattern(hubs, nullptr, options.pattern, {});
