@@ -1,10 +1,9 @@
-#include "kernels/krylov/cuda/solve_cuda.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/krylov/cuda/solve_cuda.h"
 
 namespace spaid::cuda {
 namespace {
