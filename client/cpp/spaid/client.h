@@ -163,7 +163,8 @@ struct Timings {
          total_ms = 0;
   int64_t bytes_up = 0, bytes_down = 0;
   bool rebuild = false, reused = false;
-  // Copies to a GPU and from it, and M made ready for products; beside plan_ms and build_ms.
+  // Copies to a GPU and from it (of a solve also A and M laid out there, where they were not yet),
+  // and M made ready for products; beside plan_ms and build_ms.
   double host_to_device_ms = 0, device_to_host_ms = 0, assemble_ms = 0;
   double setup_ms() const {
     return host_to_device_ms + plan_ms + build_ms + assemble_ms + device_to_host_ms;
