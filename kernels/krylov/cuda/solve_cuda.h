@@ -32,8 +32,8 @@ struct SolveState {
   double previous_norm, best_norm;  // of the iterate before; of the one that is kept
   double diverged_at;
   double value;  // what the status is about
-  // CG: rᵀz, pᵀq. BiCGSTAB: the shadow residual's products.
-  double rho, denominator, alpha, beta, omega;
+  double rho;    // CG: rᵀz. BiCGSTAB: the shadow residual's product with r
+  double alpha, beta, omega;
   double r_norm, shadow_norm, s_norm;
   double norms[kMostIterations];  // of the recursion's residual, by iteration
 };

@@ -106,10 +106,10 @@ TEST(GpuSolve, EqualsTheCpuWithEveryPreconditioner) {
   }
 }
 
-// AᵀA x is a product of an explicit operator that is symmetric and definite: what CG may have.
+// An explicit operator that is symmetric and definite: what CG may have.
 TEST(GpuSolve, CgTakesAnExplicitDefiniteM) {
   const CscMatrix a = bench::ConvectionDiffusion(12, 0);
-  CscMatrix m = a;  // 6 I − A/2 ... of the stencil: diagonally dominant, so definite
+  CscMatrix m = a;  // its pattern, with a dominant diagonal
   for (int64_t k = 0; k < m.n_cols; ++k) {
     for (int64_t p = m.col_ptr[k]; p < m.col_ptr[k + 1]; ++p) {
       m.values[p] = m.row_idx[p] == k ? 1.0 : 0.1;
