@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/krylov/krylov.h"
+#include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/krylov/run.h"
 #include "tests/kernels/krylov/helpers.h"
@@ -155,6 +156,19 @@ TEST(Solve, RightHandSidesOfGmresShareOneBasis) {
   krylov::Team fresh(a.n_cols, 1);
   std::swap(team, fresh);
   EXPECT_EQ(solve(2), second) << "what the first left behind is not read";
+}
+
+// No number in a request makes the count of bytes overflow.
+TEST(SolveDeviceBytes, CountTheBasis) {
+  const SolveOptions short_recurrence{.method = Method::kBicgstab};
+  const SolveOptions gmres{.method = Method::kGmres, .restart = 50};
+  const int64_t n = 1'000'000, plain = SolveDeviceBytes(n, 7 * n, 0, short_recurrence);
+  EXPECT_GE(SolveDeviceBytes(n, 7 * n, 0, gmres), plain + 8 * 51 * n);
+  EXPECT_LE(SolveDeviceBytes(n, 7 * n, 0, gmres), plain + 8 * 52 * n);
+  const int64_t most = INT32_MAX;
+  EXPECT_GT(SolveDeviceBytes(most, most, most,
+                             {.method = Method::kGmres, .max_iterations = most, .restart = most}),
+            int64_t{1} << 62);
 }
 
 }  // namespace
