@@ -311,12 +311,13 @@ class DevicesEngine final : public Engine {
     return ResolveSolveMethod(method, kind, diagnosis);
   }
 
-  bool SolvesOnDevice(Method method, const Context& context) const override {
-    return Gpu(context.device) != nullptr && (method == Method::kCg || method == Method::kBicgstab);
+  bool SolvesOnDevice(const Context& context) const override {
+    return Gpu(context.device) != nullptr;
   }
 
-  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m) const override {
-    return kernels::SolveDeviceBytes(n, nnz_a, nnz_m);
+  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m,
+                           const SolveOptions& options) const override {
+    return kernels::SolveDeviceBytes(n, nnz_a, nnz_m, options);
   }
 
   Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,

@@ -91,9 +91,7 @@ class Bicgstab {
   }
 
   Next NonFinite(const char* what) {
-    run_.End(Outcome::kNonFinite, std::string(what) + " is not finite at iteration " +
-                                      std::to_string(run_.iterations()) +
-                                      "; rescale A or use another preconditioner");
+    run_.End(Outcome::kNonFinite, NotFinite(what, run_.iterations()));
     return Next::kLeave;
   }
 

@@ -25,6 +25,7 @@ CudaRun::CudaRun(const CudaOperator& a, const CudaOperator* m, const System& sys
       a_(a),
       m_(m),
       system_(system),
+      restart_(RestartLength(options(), a.n())),
       api_(a.device()->api()),
       timings_(*timings),
       solve_(a.device(), &SpaidCudaInterface::free_solve) {
@@ -54,17 +55,18 @@ void CudaRun::Restore(bool of_best) {
 }
 
 void CudaRun::Begin(double norm) {
+  columns_ = 0;
   const SpaidCudaSolveStart start{target(), norm, best_norm_, initial_, round_};
   Ask(api_.begin_solve(solve_.object, &start, message_, sizeof(message_)));
 }
 
 Status CudaRun::Conduct() {
   auto start = Clock::now();
-  const auto method = options().method == Method::kCg ? 1 : 2;
-  const bool opened =
-      Ask(api_.open_solve(a_.object(), m_ != nullptr ? m_->object() : nullptr, method,
-                          system_.b.data(), system_.x0.empty() ? nullptr : system_.x0.data(),
-                          &solve_.object, message_, sizeof(message_)));
+  const auto method = static_cast<int32_t>(options().method);
+  const bool opened = Ask(api_.open_solve(a_.object(), m_ != nullptr ? m_->object() : nullptr,
+                                          method, static_cast<int32_t>(restart_), system_.b.data(),
+                                          system_.x0.empty() ? nullptr : system_.x0.data(),
+                                          &solve_.object, message_, sizeof(message_)));
   timings_.host_to_device_ms += MsSince(start);
   if (!opened) return status_;
   initial_ = TrueResidual(false, true);
@@ -90,10 +92,11 @@ int32_t CudaRun::OnNorms(void* self, const double* norms, int32_t count) {
 void CudaRun::Iterate() {
   while (status_.ok() && MayIterate()) {
     const int64_t left = options().max_iterations - iterations();
+    const int64_t due = options().method == Method::kGmres ? restart_ - columns_ : UntilVerify();
     SpaidCudaSolveInfo info{};
     const SpaidCudaSolveOptions with{&OnNorms, this};
-    if (!Ask(api_.advance_solve(solve_.object, static_cast<int32_t>(std::min(left, UntilVerify())),
-                                &with, &info, message_, sizeof(message_)))) {
+    if (!Ask(api_.advance_solve(solve_.object, static_cast<int32_t>(std::min(left, due)), &with,
+                                &info, message_, sizeof(message_)))) {
       return;
     }
     timings_.iterate_ms += info.ms;
@@ -131,17 +134,30 @@ bool CudaRun::Broken(const char* what) {
 }
 
 bool CudaRun::NonFinite(const char* what) {
-  End(Outcome::kNonFinite, std::string(what) + " is not finite at iteration " +
-                               std::to_string(iterations()) +
-                               "; rescale A or use another preconditioner");
+  End(Outcome::kNonFinite, NotFinite(what, iterations()));
   return false;
+}
+
+bool CudaRun::ContinueCycle(const SpaidCudaSolveInfo& info) {
+  columns_ += info.iterations;
+  if (info.status == kSpaidCudaSolvePaused && columns_ < restart_) return true;
+  const double truth = TrueResidual(false, true);
+  if (!status_.ok() || !NextCycle(info.last_norm, truth, info.status == kSpaidCudaSolveExhausted,
+                                  m_ != nullptr, restart_)) {
+    return false;
+  }
+  if (status_.ok()) Begin(truth);
+  return status_.ok();
 }
 
 bool CudaRun::Continue(const SpaidCudaSolveInfo& info) {
   switch (info.status) {
     case kSpaidCudaSolvePaused:
     case kSpaidCudaSolveUnderTarget:
+      if (options().method == Method::kGmres) return ContinueCycle(info);
       return info.iterations == 0 || !VerifyDue(info.last_norm) || Verify(info.last_norm);
+    case kSpaidCudaSolveExhausted:
+      return ContinueCycle(info);
     case kSpaidCudaSolveIndefiniteM:
       End(Outcome::kIndefinite, NotDefinite("the preconditioner is not positive definite: rᵀMr",
                                             info.value, iterations()));
@@ -182,6 +198,8 @@ bool CudaRun::Continue(const SpaidCudaSolveInfo& info) {
       return NonFinite("s");
     case kSpaidCudaSolveNonFiniteAMs:
       return NonFinite("A M s");
+    case kSpaidCudaSolveNonFiniteAMv:
+      return NonFinite("A M v");
     case kSpaidCudaSolveNonFiniteBeta:
       return NonFinite("beta");
     default:

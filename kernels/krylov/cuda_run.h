@@ -36,6 +36,8 @@ class CudaRun final : public Judge {
   // After a segment that ended so. True: go on; the recursion starts afresh where it has to.
   bool Continue(const SpaidCudaSolveInfo& info);
   bool Verify(double norm);
+  // GMRES: the same after a segment of a cycle.
+  bool ContinueCycle(const SpaidCudaSolveInfo& info);
   bool Broken(const char* what);
   bool NonFinite(const char* what);
 
@@ -44,13 +46,15 @@ class CudaRun final : public Judge {
   const CudaOperator& a_;
   const CudaOperator* const m_;
   const System system_;
+  const int64_t restart_;
   const SpaidCudaInterface& api_;
   SolveCudaTimings& timings_;
   CudaObject<SpaidCudaSolve> solve_;
   char message_[kCudaMessageBytes] = "";
   Status status_;
   double initial_ = 0;
-  int32_t round_ = 0;  // breakdowns
+  int32_t round_ = 0;    // breakdowns
+  int64_t columns_ = 0;  // of the cycle of GMRES
   bool finite_ = true;
 };
 

@@ -13,9 +13,6 @@ constexpr double kEps = std::numeric_limits<double>::epsilon();
 // Orthogonalise again where more than this share of the vector was cancelled (Daniel, Gragg,
 // Kaufman, Stewart 1976).
 constexpr double kReorthogonalise = 0.7071;
-// A cycle that brings the true residual down by less than this brings nothing.
-constexpr double kNoProgress = 1e-12;
-constexpr int kMaxIdleCycles = 2;
 
 class Gmres {
  public:
@@ -23,7 +20,7 @@ class Gmres {
       : run_(run),
         team_(run.team()),
         n_(static_cast<size_t>(run.team().n())),
-        restart_(std::min({run.options().restart, run.options().max_iterations, run.team().n()})),
+        restart_(RestartLength(run.options(), run.team().n())),
         r_(n_),
         u_(n_),
         z_(run.has_m() ? n_ : 0) {}
@@ -35,7 +32,8 @@ class Gmres {
       run_.Keep(beta);
       const Cycle cycle = Arnoldi(beta);
       if (!cycle.finite) return;
-      if (!Update(cycle, &beta)) return;
+      if (!Update(cycle)) return;
+      beta = run_.last_true_norm();
     }
   }
 
@@ -96,9 +94,7 @@ class Gmres {
       double after = Orthogonalise(k, w, h);
       if (after < kReorthogonalise * before) after = Orthogonalise(k, w, h);
       if (!std::isfinite(before) || !std::isfinite(after)) {
-        run_.End(Outcome::kNonFinite, "A M v is not finite at iteration " +
-                                          std::to_string(run_.iterations()) +
-                                          "; rescale A or use another preconditioner");
+        run_.End(Outcome::kNonFinite, NotFinite("A M v", run_.iterations()));
         if (k > 0) AddUpdate(cycle.columns);
         cycle.finite = false;
         return cycle;
@@ -176,28 +172,10 @@ class Gmres {
   }
 
   // Ends a cycle: new x, true residual into r. False: ended.
-  bool Update(const Cycle& cycle, double* beta) {
-    const double before = *beta;
+  bool Update(const Cycle& cycle) {
     if (cycle.columns > 0) AddUpdate(cycle.columns);
     if (run_.ended()) return false;  // Conclude() recomputes the residual
-    const double recursion = std::abs(g_.back());
-    if (run_.Verify(recursion, r_, u_) == Verdict::kEnd) return false;
-    *beta = run_.last_true_norm();
-    if (cycle.invariant && *beta > 0.5 * before) {
-      run_.End(Outcome::kBreakdown,
-               std::string("the Krylov space is exhausted at iteration ") +
-                   std::to_string(run_.iterations()) + " and holds no solution: A" +
-                   (run_.has_m() ? " or the preconditioner" : "") + " is singular");
-      return false;
-    }
-    idle_cycles_ = *beta > (1 - kNoProgress) * before ? idle_cycles_ + 1 : 0;
-    if (idle_cycles_ >= kMaxIdleCycles) {
-      run_.End(Outcome::kStagnated, "cycles of restart = " + std::to_string(restart_) +
-                                        " no longer lower the residual; raise restart or use a "
-                                        "stronger preconditioner");
-      return false;
-    }
-    return true;
+    return run_.EndCycle(std::abs(g_.back()), r_, u_, cycle.invariant, restart_);
   }
 
   Run& run_;
@@ -209,7 +187,6 @@ class Gmres {
   std::vector<std::pair<double, double>> rotations_;
   std::vector<double> g_;
   double last_g_ = 0;
-  int idle_cycles_ = 0;
 };
 
 }  // namespace

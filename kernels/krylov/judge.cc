@@ -15,6 +15,9 @@ constexpr double kApart = 2;
 // A restart has helped where it brought the true residual down by this factor.
 constexpr double kHelped = 0.5;
 constexpr int kMaxStrikes = 3;
+// A cycle of GMRES that brings the true residual down by less than this brings nothing.
+constexpr double kNoProgress = 1e-12;
+constexpr int kMaxIdleCycles = 2;
 // Points of history kept; beyond, every second one goes and the stride doubles.
 constexpr size_t kMaxHistory = 100000;
 
@@ -29,6 +32,11 @@ std::string Figure(double value) {
 std::string NotDefinite(const char* what, double value, int64_t iteration) {
   return std::string(what) + " = " + Figure(value) + " at iteration " + std::to_string(iteration) +
          "; use BiCGSTAB or GMRES";
+}
+
+std::string NotFinite(const char* what, int64_t iteration) {
+  return std::string(what) + " is not finite at iteration " + std::to_string(iteration) +
+         "; rescale A or use another preconditioner";
 }
 
 bool Judge::Begin(double norm) {
@@ -152,6 +160,25 @@ bool Judge::StartAfresh(double truth, const std::string& detail) {
   }
   breakdown_norm_ = std::min(breakdown_norm_, truth);
   previous_norm_ = truth;
+  return true;
+}
+
+bool Judge::NextCycle(double norm, double truth, bool exhausted, bool has_m, int64_t restart) {
+  const double before = last_true_norm_;
+  if (Compare(norm, truth) == Verdict::kEnd) return false;
+  if (exhausted && truth > 0.5 * before) {
+    End(Outcome::kBreakdown, "the Krylov space is exhausted at iteration " +
+                                 std::to_string(out_.iterations) + " and holds no solution: A" +
+                                 (has_m ? " or the preconditioner" : "") + " is singular");
+    return false;
+  }
+  idle_cycles_ = truth > (1 - kNoProgress) * before ? idle_cycles_ + 1 : 0;
+  if (idle_cycles_ >= kMaxIdleCycles) {
+    End(Outcome::kStagnated, "cycles of restart = " + std::to_string(restart) +
+                                 " no longer lower the residual; raise restart or use a stronger "
+                                 "preconditioner");
+    return false;
+  }
   return true;
 }
 

@@ -61,6 +61,11 @@ class Judge {
   int64_t UntilVerify() const;
   double last_true_norm() const { return last_true_norm_; }
 
+  // GMRES, at the end of a cycle of at most `restart` columns: its residual is `norm` by the
+  // recursion, and `truth` as recomputed. `exhausted`: the Krylov space is. False: there is no
+  // further cycle; the outcome is set.
+  bool NextCycle(double norm, double truth, bool exhausted, bool has_m, int64_t restart);
+
   // The recursion's residual has grown by 1/eps over the best: its rounding alone exceeds that.
   bool Diverged(double norm) const { return norm > DivergedAt(); }
 
@@ -107,6 +112,7 @@ class Judge {
   int drift_strikes_ = 0;
   double breakdown_norm_ = std::numeric_limits<double>::infinity();
   int breakdown_strikes_ = 0;
+  int idle_cycles_ = 0;
   int64_t history_stride_ = 1;
 };
 
@@ -114,5 +120,6 @@ std::string Figure(double value);  // "1.23e-08"
 
 // What several methods say, wherever their vectors are.
 std::string NotDefinite(const char* what, double value, int64_t iteration);
+std::string NotFinite(const char* what, int64_t iteration);
 
 }  // namespace spaid::kernels::krylov

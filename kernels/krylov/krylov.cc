@@ -36,20 +36,6 @@ Status CheckFinite(std::span<const double> v, int64_t n, const char* field) {
   return {};
 }
 
-// The basis of GMRES is the one thing here whose size a number in the request decides.
-Status CheckBasis(int64_t n, const SolveOptions& options) {
-  const double m = static_cast<double>(std::min({options.restart, options.max_iterations, n}));
-  const double bytes =
-      (m + 1) * static_cast<double>(n) * sizeof(double) + m * m / 2 * sizeof(double);
-  const double usable = static_cast<double>(UsableMemoryBytes()) / 2;
-  if (bytes <= usable) return {};
-  return Status(StatusCode::kResourceExhausted, "BASIS_TOO_LARGE",
-                "GMRES with restart = " + std::to_string(options.restart) + " needs " +
-                    krylov::Figure(bytes) + " bytes for its basis, allowed are " +
-                    krylov::Figure(usable) + "; lower restart")
-      .At("restart");
-}
-
 Status CheckInput(const LinearOperator& a, int64_t m_n, std::span<const double> b,
                   std::span<const double> x0, const SolveOptions& options) {
   if (options.method == Method::kAuto) {
@@ -99,9 +85,7 @@ Status CheckInput(const LinearOperator& a, int64_t m_n, std::span<const double> 
         "preconditioner");
   }
   if (Status s = CheckFinite(b, n, "rhs"); !s.ok()) return s;
-  if (Status s = CheckFinite(x0, n, "initial_guess"); !s.ok()) return s;
-  if (options.method == Method::kGmres) return CheckBasis(n, options);
-  return {};
+  return CheckFinite(x0, n, "initial_guess");
 }
 
 void RunMethod(Method method, Run& run) {
@@ -234,6 +218,18 @@ Status SolveOne(const LinearOperator& a, int32_t rhs, std::span<const double> b,
 
 namespace krylov {
 
+Status CheckBasis(int64_t n, const SolveOptions& options, double usable) {
+  const double m = static_cast<double>(RestartLength(options, n));
+  const double bytes =
+      (m + 1) * static_cast<double>(n) * sizeof(double) + m * m / 2 * sizeof(double);
+  if (options.method != Method::kGmres || bytes <= usable) return {};
+  return Status(StatusCode::kResourceExhausted, "BASIS_TOO_LARGE",
+                "GMRES with restart = " + std::to_string(options.restart) + " needs " +
+                    Figure(bytes) + " bytes for its basis, allowed are " + Figure(usable) +
+                    "; lower restart")
+      .At("restart");
+}
+
 Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,
                               const Context& context, Team* team, const Conduct& conduct) {
@@ -261,8 +257,12 @@ Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
                           std::span<const double> b, std::span<const double> x0,
                           const SolveOptions& options, const Context& context) {
   Team team(a.n(), ResolveThreads(context.threads));
+  const double usable = static_cast<double>(UsableMemoryBytes()) / 2;
   return krylov::SolveEach(a, m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
                            [&](const System& system, const Terms& terms, RhsResult* out) {
+                             if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok()) {
+                               return s;
+                             }
                              Run run(a, m, system, terms, &team, out);
                              RunMethod(options.method, run);
                              run.Conclude();

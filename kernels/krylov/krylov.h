@@ -8,6 +8,7 @@
 // and its recomputed residual come back.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -52,6 +53,11 @@ struct SolveOptions {
   int64_t restart = 50;      // m of GMRES(m); >= 1
   bool keep_history = true;  // false: residuals go to the progress sink alone
 };
+
+// Of GMRES: the columns that a cycle has at most, for a matrix of n.
+inline int64_t RestartLength(const SolveOptions& options, int64_t n) {
+  return std::min({options.restart, options.max_iterations, n});
+}
 
 struct RhsResult {
   Outcome outcome = Outcome::kMaxIterations;

@@ -72,30 +72,32 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
   return std::shared_ptr<const CudaOperator>(made);
 }
 
-int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m) {
+int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const SolveOptions& options) {
   // An entry by rows takes 12 bytes, 24 with the ends of slices at the worst; sorting one matrix by
   // rows takes 36 more of each of its entries, beside its columns.
   constexpr int64_t kRows = 24, kSorting = 48, kVectors = 16 * 8, kSlack = 1 << 20;
-  return kRows * (nnz_a + nnz_m) + kSorting * std::max(nnz_a, nnz_m) + (kVectors + 4 * 16) * n +
-         kSlack;
+  const int64_t bytes = kRows * (nnz_a + nnz_m) + kSorting * std::max(nnz_a, nnz_m) +
+                        (kVectors + 4 * 16) * n + kSlack;
+  if (options.method != Method::kGmres) return bytes;
+  // The basis, columns of R, and what up to 512 blocks of threads leave of each product with it.
+  const auto columns = static_cast<double>(RestartLength(options, n)) + 1;
+  const double basis = 8 * columns * (static_cast<double>(n) + 64 + columns / 2 + 512 + 8);
+  constexpr double kMost = 9e18;
+  return static_cast<int64_t>(std::min(kMost, static_cast<double>(bytes) + basis));
 }
 
 Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const CscView& a_on_host, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,
                               const Context& context, SolveCudaTimings* timings) {
-  if (options.method != Method::kCg && options.method != Method::kBicgstab &&
-      options.method != Method::kAuto) {
-    return Status(StatusCode::kInvalidArgument, "METHOD_NOT_ON_DEVICE",
-                  "CUDA devices have CG and BiCGSTAB; solve by this method on the CPU")
-        .At("method");
-  }
   SolveCudaTimings own;
   const auto lock = a.device()->Lock();
   krylov::Team team(a.n(), ResolveThreads(context.threads));
+  const auto usable = static_cast<double>(a.device()->memory_limit());
   return krylov::SolveEach(
       ColumnOperator(a_on_host), m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
       [&](const krylov::System& system, const krylov::Terms& terms, RhsResult* out) {
+        if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok()) return s;
         return krylov::CudaRun(a, m, system, terms, timings != nullptr ? timings : &own, out)
             .Conduct();
       });

@@ -1,5 +1,5 @@
-// CG and BiCGSTAB on a CUDA device: the same outcomes as krylov.h, by the same judge; vectors and
-// scalars stay on the device while they iterate.
+// CG, BiCGSTAB and GMRES(m) on a CUDA device: the same outcomes as krylov.h, by the same judge;
+// vectors and scalars stay on the device while they iterate.
 //
 //   auto a_there = CudaOperator::OfMatrix(device, a, context);
 //   auto m_there = CudaOperator::OfDiagonal(device, d);
@@ -48,8 +48,8 @@ class CudaOperator {
 };
 
 // Device bytes of a solve, at most: A and, of `nnz_m` entries, M by rows, the scratch of laying one
-// of them out, and the vectors.
-int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m);
+// of them out, and the vectors, with the basis of GMRES.
+int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const SolveOptions& options);
 
 // Milliseconds by the host's clock unless said otherwise.
 struct SolveCudaTimings {
@@ -58,12 +58,12 @@ struct SolveCudaTimings {
   double device_to_host_ms = 0;
 };
 
-// As Solve of krylov.h, but for these: options.method is CG or BiCGSTAB
-// (INVALID_ARGUMENT/METHOD_NOT_ON_DEVICE); sums are added in another order, so that results differ
-// by rounding from the host's, but are the same bits in every run; a stop is seen every ten
-// iterations, or after some milliseconds; residuals whose squares leave the range of fp64 count as
-// 0 or infinite. `a_on_host`: for the rare product there. Holds the device until it ends. Errors
-// besides: those of CudaDevice::Failed.
+// As Solve of krylov.h, but for these: sums are added in another order, and GMRES makes its basis
+// by classical Gram-Schmidt, so that results differ by rounding from the host's, but are the same
+// bits in every run; a stop is seen every ten iterations, or after some milliseconds; residuals
+// whose squares leave the range of fp64 count as 0 or infinite; BASIS_TOO_LARGE is of the device's
+// memory. `a_on_host`: for the rare product there. Holds the device until it ends. Errors besides:
+// those of CudaDevice::Failed.
 Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const CscView& a_on_host, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,

@@ -54,6 +54,12 @@ Verdict Run::Verify(double norm, std::span<double> scratch, std::span<double> r)
   return Compare(norm, TrueResidual(system_.x, scratch));
 }
 
+bool Run::EndCycle(double norm, std::span<double> scratch, std::span<double> r, bool exhausted,
+                   int64_t restart) {
+  spare_ = r;
+  return NextCycle(norm, TrueResidual(system_.x, scratch), exhausted, has_m(), restart);
+}
+
 void Run::RestoreBest() {
   if (best_norm_ < previous_norm_) UseBest();
 }

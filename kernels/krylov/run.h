@@ -57,6 +57,10 @@ class Run final : public Judge {
   // recursion's residual, overwritten on a drift.
   Verdict Verify(double norm, std::span<double> scratch, std::span<double> r);
 
+  // NextCycle, with b − A x in `scratch`; `r` is overwritten on a drift.
+  bool EndCycle(double norm, std::span<double> scratch, std::span<double> r, bool exhausted,
+                int64_t restart);
+
   // x = the best iterate where one is kept that is better than the last: the way back from a
   // divergence so large that the recursion can no longer get below what was reached.
   void RestoreBest();

@@ -18,4 +18,8 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
                               std::span<const double> x0, const SolveOptions& options,
                               const Context& context, Team* team, const Conduct& conduct);
 
+// The basis of GMRES is the one thing here whose size a number in the request decides.
+// RESOURCE_EXHAUSTED/BASIS_TOO_LARGE where it would take more than `usable` bytes.
+Status CheckBasis(int64_t n, const SolveOptions& options, double usable);
+
 }  // namespace spaid::kernels::krylov

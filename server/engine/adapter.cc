@@ -251,9 +251,8 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t n_rhs,
                                        const kernels::SolveOptions& options) const {
   // Right-hand sides are solved one after the other. Vectors of n beside the answers: the basis of
   // GMRES; eight for the methods of short recurrence.
-  const int64_t vectors = options.method == kernels::Method::kGmres
-                              ? std::min({options.restart, options.max_iterations, a.n()}) + 4
-                              : 8;
+  const int64_t vectors =
+      options.method == kernels::Method::kGmres ? kernels::RestartLength(options, a.n()) + 4 : 8;
   const auto n = static_cast<double>(a.n());
   const double rows = static_cast<double>(a.csc.nnz()) * kBytesPerEntry + 8 * (n + 1);
   const double bytes = (static_cast<double>(vectors) + static_cast<double>(n_rhs)) * n * 8 + rows;
@@ -427,7 +426,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   kernels::SolveOptions without_history = options;
   without_history.keep_history = false;
   absl::StatusOr<Solved> solved;
-  if (SolvesThere(index, *a, m ? m->matrix().nnz() : 0, options.method)) {
+  if (SolvesThere(index, *a, m ? m->matrix().nnz() : 0, options)) {
     solved = SolveThere(a, m, b, x0, without_history, context);
     if (ReasonOf(solved.status()) == reason::kDeviceOutOfMemory) {
       LogOutOfMemory(device, job, DropKept(index), solved.status());
@@ -449,11 +448,11 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
 }
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
-                                kernels::Method method) const {
+                                const kernels::SolveOptions& options) const {
   kernels::Context context;
   context.device = static_cast<int>(device);
-  return engine_.SolvesOnDevice(method, context) &&
-         engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m) <=
+  return engine_.SolvesOnDevice(context) &&
+         engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, options) <=
              engine_.State(context.device).limit_bytes;
 }
 

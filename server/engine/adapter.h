@@ -155,9 +155,9 @@ class EngineAdapter {
                                   const kernels::BuildEstimate& estimate) const;
   Placement PlaceHostWork() const;
   // Where a solve runs that was predicted to take the CPU so long, with an explicit M of `nnz_m`
-  // entries (0: none): on a GPU that has the method and the memory, where the CPU would take long
-  // enough (kernels/engine/cost.h) or is not among the devices; else as work of the host.
-  Placement PlaceSolve(const Matrix& a, int64_t nnz_m, kernels::Method method,
+  // entries (0: none): on a GPU that has the memory, where the CPU would take long enough
+  // (kernels/engine/cost.h) or is not among the devices; else as work of the host.
+  Placement PlaceSolve(const Matrix& a, int64_t nnz_m, const kernels::SolveOptions& options,
                        double predicted_ms) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
@@ -180,7 +180,7 @@ class EngineAdapter {
                                                 const Matrix& a) const;
 
   // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty. On `device`,
-  // one of device_names(): where that is a GPU that has the method, A and M are laid out there, and
+  // one of device_names(): where that is a GPU with memory for it, A and M are laid out there, and
   // stay for the next solve; where it is out of memory, what is kept there goes, and it is tried
   // once more. Errors: the kernels'.
   absl::StatusOr<Solved> Solve(const std::shared_ptr<const Matrix>& a,
@@ -198,8 +198,9 @@ class EngineAdapter {
                                                     const kernels::Context& context,
                                                     std::shared_ptr<const kernels::Plan>* plan,
                                                     BuiltPreconditioner* built) const;
-  // Whether `device` is a GPU that has the method, and memory for such a solve.
-  bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m, kernels::Method method) const;
+  // Whether `device` is a GPU that has memory for such a solve.
+  bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
+                   const kernels::SolveOptions& options) const;
   absl::StatusOr<size_t> IndexOf(const std::string& device) const;
   absl::StatusOr<Solved> SolveThere(const std::shared_ptr<const Matrix>& a,
                                     const std::shared_ptr<const kernels::Preconditioner>& m,

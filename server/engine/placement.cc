@@ -40,7 +40,8 @@ Placement EngineAdapter::PlaceHostWork() const {
   return placement;
 }
 
-Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, kernels::Method method,
+Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m,
+                                    const kernels::SolveOptions& options,
                                     double predicted_ms) const {
   const Placement host = PlaceHostWork();
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
@@ -48,10 +49,10 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, kernels::Met
   Placement gpu{.devices = 0,
                 .fallback = has_cpu ? DeviceBit(0) : 0,
                 .on_gpu = true,
-                .device_bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m),
+                .device_bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, options),
                 .why = ""};
   for (size_t d = has_cpu ? 1 : 0; d < devices_.size(); ++d) {
-    if (!engine_.State(static_cast<int>(d)).lost && SolvesThere(d, a, nnz_m, method)) {
+    if (!engine_.State(static_cast<int>(d)).lost && SolvesThere(d, a, nnz_m, options)) {
       gpu.devices |= DeviceBit(d);
     }
   }

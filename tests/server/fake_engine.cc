@@ -421,15 +421,17 @@ int64_t FakeEngine::solves_on(int device) const {
   return states_[static_cast<size_t>(device)].solves;
 }
 
-bool FakeEngine::SolvesOnDevice(kernels::Method method, const kernels::Context& context) const {
+bool FakeEngine::SolvesOnDevice(const kernels::Context& context) const {
   std::lock_guard lock(mu_);
-  return solve_bytes_ > 0 && method != kernels::Method::kGmres &&
+  return solve_bytes_ > 0 &&
          devices_[static_cast<size_t>(context.device)].backend == kernels::Backend::kCuda;
 }
 
-int64_t FakeEngine::SolveDeviceBytes(int64_t, int64_t, int64_t) const {
+int64_t FakeEngine::SolveDeviceBytes(int64_t n, int64_t, int64_t,
+                                     const kernels::SolveOptions& options) const {
   std::lock_guard lock(mu_);
-  return solve_bytes_;
+  const bool gmres = options.method == kernels::Method::kGmres;
+  return solve_bytes_ + (gmres ? 10 * kernels::RestartLength(options, n) : 0);
 }
 
 Result<std::shared_ptr<const kernels::DeviceOperator>> FakeEngine::Place(

@@ -73,8 +73,9 @@ class FakeEngine : public kernels::Engine {
   // Threads of the last Resolve, and whether it was given a pattern.
   int resolve_threads() const;
   bool resolve_had_pattern() const;
-  // Whether GPUs solve by CG and BiCGSTAB, with matrices and preconditioners that are placed there
-  // (100 bytes each); how many have been, and are there now; and what solves say that they take.
+  // Whether GPUs solve, with matrices and preconditioners that are placed there (100 bytes each);
+  // how many have been, and are there now; and what solves say that they take, GMRES 10 more for
+  // each column of its basis.
   void SolveOnGpus(int64_t bytes = 100);
   int64_t placements() const;
   int64_t placed() const;
@@ -109,8 +110,9 @@ class FakeEngine : public kernels::Engine {
                                               std::span<const double> b, std::span<const double> x0,
                                               const kernels::SolveOptions& options,
                                               const kernels::Context& context) const override;
-  bool SolvesOnDevice(kernels::Method method, const kernels::Context& context) const override;
-  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m) const override;
+  bool SolvesOnDevice(const kernels::Context& context) const override;
+  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m,
+                           const kernels::SolveOptions& options) const override;
   kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> Place(
       const kernels::CscView& a, const kernels::Context& context) const override;
   kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> Place(

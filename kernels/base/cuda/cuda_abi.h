@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 7 };
+enum { kSpaidCudaAbiVersion = 8 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -138,6 +138,10 @@ enum SpaidCudaSolveStatus {
   kSpaidCudaSolveNonFiniteS = 15,
   kSpaidCudaSolveNonFiniteAMs = 16,
   kSpaidCudaSolveNonFiniteBeta = 17,
+  // GMRES. A cycle ends where its columns are as many as `restart`, and where a segment is neither
+  // paused nor running; x has its update then, or when the true residual is asked for.
+  kSpaidCudaSolveExhausted = 18,  // the Krylov space is
+  kSpaidCudaSolveNonFiniteAMv = 19,
 };
 
 // The start of a recursion from a residual.
@@ -248,12 +252,12 @@ struct SpaidCudaInterface {
   int32_t (*time_operator)(const SpaidCudaOperator* op, int32_t products, double* ms_median,
                            int64_t* bytes_per_product, char* message, size_t message_size);
 
-  // One right-hand side by a Krylov method (Method of krylov.h; CG or BiCGSTAB), x set to the
-  // initial guess: `x0`, null: zero. `a` by rows; `m` may be null; both must stay as long as the
-  // solve.
+  // One right-hand side by a Krylov method (Method of krylov.h), x set to the initial guess: `x0`,
+  // null: zero. `a` by rows; `m` may be null; both must stay as long as the solve. `restart`: of
+  // GMRES, at most n.
   int32_t (*open_solve)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
-                        const double* b, const double* x0, SpaidCudaSolve** solve, char* message,
-                        size_t message_size);
+                        int32_t restart, const double* b, const double* x0, SpaidCudaSolve** solve,
+                        char* message, size_t message_size);
   void (*free_solve)(SpaidCudaSolve* solve);
   // ‖b − A x‖, or, `of_best` not 0, of the best iterate that was kept. `adopt` not 0: the next
   // recursion starts from that residual. Squares that are no longer in the range of fp64 give 0 or
@@ -262,8 +266,8 @@ struct SpaidCudaInterface {
                            char* message, size_t message_size);
   int32_t (*begin_solve)(SpaidCudaSolve* solve, const struct SpaidCudaSolveStart* start,
                          char* message, size_t message_size);
-  // At most `limit` iterations, of 128 at most; x is that of the last one. Without a wait of the
-  // device for the host.
+  // At most `limit` iterations, of 128 at most; x is that of the last one (GMRES: of the last
+  // cycle). Without a wait of the device for the host.
   int32_t (*advance_solve)(SpaidCudaSolve* solve, int32_t limit,
                            const struct SpaidCudaSolveOptions* options,
                            struct SpaidCudaSolveInfo* info, char* message, size_t message_size);

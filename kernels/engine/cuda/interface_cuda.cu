@@ -288,8 +288,8 @@ int32_t TimeOperator(const SpaidCudaOperator* op, int32_t products, double* ms_m
 }
 
 int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
-                  const double* b, const double* x0, SpaidCudaSolve** solve, char* message,
-                  size_t size) {
+                  int32_t restart, const double* b, const double* x0, SpaidCudaSolve** solve,
+                  char* message, size_t size) {
   return Guard(message, size, [&] {
     a->context.Enter();
     const spaid::cuda::Operator* const with = m != nullptr ? &m->op : nullptr;
@@ -300,6 +300,9 @@ int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_
         break;
       case 2:
         made = spaid::cuda::MakeBicgstab(a->context, a->op, with, b, x0);
+        break;
+      case 3:
+        made = spaid::cuda::MakeGmres(a->context, a->op, with, restart, b, x0);
         break;
       default:
         throw Failure(kSpaidCudaError, "the device has no method " + std::to_string(method));

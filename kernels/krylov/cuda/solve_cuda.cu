@@ -89,6 +89,7 @@ Solve::~Solve() {
 }
 
 double Solve::TrueResidual(bool of_best, bool adopt) {
+  if (!of_best) Complete();
   const Buffer<double>& v = of_best ? best_ : x_;
   Product(context_, a_, v.get(), scratch_.get(),
           Residual{b_.get(), scratch_.get(), state(), sums()});

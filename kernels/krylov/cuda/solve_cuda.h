@@ -38,13 +38,8 @@ struct SolveState {
   double norms[kMostIterations];  // of the recursion's residual, by iteration
 };
 
-// The residual norm of an iteration: counts it, keeps an eye on the best iterate, and says where
-// the segment ends. By one thread.
-__device__ inline void RecordNorm(SolveState& state, double norm) {
-  if (norm > state.previous_norm && state.previous_norm < state.best_norm) {
-    state.save_best = 1;
-    state.best_norm = state.previous_norm;
-  }
+// The residual norm of an iteration: counts it, and says where the segment ends. By one thread.
+__device__ inline void CountIteration(SolveState& state, double norm) {
   state.previous_norm = norm;
   state.norms[state.iteration++] = norm;
   if (!isfinite(norm)) {
@@ -54,6 +49,15 @@ __device__ inline void RecordNorm(SolveState& state, double norm) {
   } else if (state.iteration >= state.limit) {
     state.status = kSpaidCudaSolvePaused;
   }
+}
+
+// The same, with an eye on the best iterate.
+__device__ inline void RecordNorm(SolveState& state, double norm) {
+  if (norm > state.previous_norm && state.previous_norm < state.best_norm) {
+    state.save_best = 1;
+    state.best_norm = state.previous_norm;
+  }
+  CountIteration(state, norm);
 }
 
 // y = A x by rows, with an epilogue (product_cuda.h).
@@ -105,6 +109,8 @@ class Solve {
   // After a segment, where it ended between kernels: x gets what it has not, and the iterate before
   // the last is kept where it was the best.
   virtual void Settle() = 0;
+  // x becomes that of the last iteration, where segments leave it behind.
+  virtual void Complete() {}
   // Bytes that one iteration moves.
   virtual int64_t bytes_per_iteration() const = 0;
 
@@ -135,5 +141,8 @@ std::unique_ptr<Solve> MakeCg(Context& context, const Operator& a, const Operato
                               const double* b, const double* x0);
 std::unique_ptr<Solve> MakeBicgstab(Context& context, const Operator& a, const Operator* m,
                                     const double* b, const double* x0);
+// `restart`: at least 1, at most n.
+std::unique_ptr<Solve> MakeGmres(Context& context, const Operator& a, const Operator* m,
+                                 int32_t restart, const double* b, const double* x0);
 
 }  // namespace spaid::cuda

@@ -75,12 +75,13 @@ std::vector<Problem> Problems() {
   return problems;
 }
 
-// CG's counts agree to a few; BiCGSTAB's scatter by a fifth under rounding (design of the tests).
+// CG's and GMRES's counts agree to a few; BiCGSTAB's scatter by a fifth under rounding (design of
+// the tests).
 void ExpectAlike(const Both& both, Method method, const std::string& what) {
   const RhsResult &cpu = both.cpu.rhs[0], &gpu = both.gpu.rhs[0];
   EXPECT_EQ(gpu.outcome, cpu.outcome) << what << ": " << gpu.detail;
   const auto count = static_cast<double>(cpu.iterations);
-  const double share = method == Method::kCg ? 0.03 : 0.25;
+  const double share = method == Method::kBicgstab ? 0.25 : 0.03;
   EXPECT_NEAR(static_cast<double>(gpu.iterations), count, std::max(2.0, share * count)) << what;
   for (size_t k = 0; k < std::min<size_t>({8, cpu.history.size(), gpu.history.size()}); ++k) {
     EXPECT_NEAR(gpu.history[k].relative_residual, cpu.history[k].relative_residual,
@@ -92,7 +93,7 @@ void ExpectAlike(const Both& both, Method method, const std::string& what) {
 TEST(GpuSolve, EqualsTheCpuWithEveryPreconditioner) {
   for (const Problem& problem : Problems()) {
     const Vector b = RandomVector(problem.a.n_cols, 11);
-    for (const Method method : {Method::kCg, Method::kBicgstab}) {
+    for (const Method method : MethodsHere()) {
       for (const Kind kind : {Kind::kNone, Kind::kJacobi, Kind::kExplicit}) {
         if (method == Method::kCg && (!problem.spd || kind == Kind::kExplicit)) continue;
         const SolveOptions options{.method = method, .rtol = 1e-8, .max_iterations = 2000};
@@ -157,15 +158,6 @@ TEST(GpuSolve, LongRunsAreVerifiedOnTheWayAndEndAlike) {
   }
 }
 
-TEST(GpuSolve, GmresIsTheCpus) {
-  const CscMatrix a = Diagonal({1, 2});
-  const auto there = CudaOperator::OfMatrix(Device(), a, false, Context()).value();
-  const auto r =
-      SolveCuda(*there, nullptr, a, Vector{1, 1}, {}, {.method = Method::kGmres}, Context());
-  EXPECT_EQ(r.status().reason(), "METHOD_NOT_ON_DEVICE");
-  EXPECT_EQ(r.status().field(), "method");
-}
-
 TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
   const CscMatrix a = bench::ConvectionDiffusion(20, 0);
   const Vector b = RandomVector(a.n_cols, 1), ones(b.size(), 1.0);
@@ -173,7 +165,7 @@ TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
   const auto a_there = CudaOperator::OfMatrix(device, a, false, Context()).value();
   const auto m_there = CudaOperator::OfDiagonal(device, ones).value();
   EXPECT_EQ(device->used_bytes(), a_there->device_bytes() + m_there->device_bytes());
-  EXPECT_LE(device->used_bytes(), SolveDeviceBytes(a.n_cols, a.nnz(), a.n_cols));
+  EXPECT_LE(device->used_bytes(), SolveDeviceBytes(a.n_cols, a.nnz(), a.n_cols, {}));
   // 400 kB are left, for more than ten vectors of 64 kB.
   const int64_t left = device->memory_limit() - device->used_bytes();
   const Vector filler(static_cast<size_t>((left - 400'000) / 8), 1.0);
@@ -194,13 +186,13 @@ TEST(GpuSolve, ADeviceOfTheEstimatedSizeSuffices) {
   for (const Problem& problem : Problems()) {
     const CscMatrix m = StaticSpai(problem.a);
     const Vector b = RandomVector(problem.a.n_cols, 15), ones(b.size(), 1.0);
-    const int64_t bytes = SolveDeviceBytes(problem.a.n_cols, problem.a.nnz(), m.nnz());
+    const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-6};
+    const int64_t bytes = SolveDeviceBytes(problem.a.n_cols, problem.a.nnz(), m.nnz(), options);
     const auto device = CudaDevice::Open(ListCudaDevices().devices[0], bytes).value();
     const auto a_there = CudaOperator::OfMatrix(device, problem.a, false, Context());
     ASSERT_TRUE(a_there.ok()) << problem.name << ": " << a_there.status().message();
     const auto m_there = CudaOperator::OfMatrix(device, m, false, Context());
     ASSERT_TRUE(m_there.ok()) << problem.name << ": " << m_there.status().message();
-    const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-6};
     const auto r = SolveCuda(**a_there, m_there->get(), problem.a, b, ones, options, Context());
     ASSERT_TRUE(r.ok()) << problem.name << ": " << r.status().message();
     EXPECT_EQ(r->rhs[0].outcome, Outcome::kConverged) << problem.name;

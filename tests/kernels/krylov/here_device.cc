@@ -47,7 +47,7 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
   return SolveCuda(**a_there, m_there.get(), a, b, x0, options, context);
 }
 
-std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab}; }
+std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab, Method::kGmres}; }
 
 int64_t LateHere() { return 20; }
 

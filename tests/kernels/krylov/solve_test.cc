@@ -4,10 +4,15 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "kernels/krylov/krylov.h"
+#include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/krylov/run.h"
 #include "tests/kernels/krylov/helpers.h"
+#include "tests/oracle/generators.h"
 
 namespace spaid::kernels::krylov_test {
 namespace {
@@ -105,6 +110,65 @@ TEST(Solve, ALongHistoryIsThinnedEvenly) {
   for (size_t k = 0; k < history.size(); ++k) {
     ASSERT_EQ(history[k].iteration, static_cast<int32_t>(4 * k));
   }
+}
+
+TEST(Solve, ABasisBeyondMemoryIsRefused) {
+  const int64_t n = 4'000'000;
+  const Vector ones(static_cast<size_t>(n), 1.0);
+  const DiagonalOperator a(ones);
+  SolveOptions options{.method = Method::kGmres, .rtol = 1e-10, .max_iterations = n, .restart = n};
+  const auto r = Solve(a, nullptr, ones, {}, options, {});
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(r.status().reason(), "BASIS_TOO_LARGE");
+  EXPECT_EQ(r.status().field(), "restart");
+  options.restart = 2;
+  EXPECT_TRUE(Solve(a, nullptr, ones, {}, options, {}).ok());
+}
+
+TEST(Solve, RightHandSidesOfGmresShareOneBasis) {
+  const CscMatrix a = oracle::ConvectionDiffusion(12, 10, 1.0);
+  const CsrOperator op = CsrOperator::FromColumns(a);
+  const SolveOptions options{.method = Method::kGmres, .rtol = 1e-10, .restart = 20};
+  const Context context;
+  krylov::Team team(a.n_cols, 1);
+  const auto solve = [&](uint64_t seed) {
+    const Vector b = RandomVector(a.n_cols, seed);
+    Vector x(b.size(), 0.0);
+    RhsResult out;
+    const krylov::System system{.b = b, .x0 = {}, .x = x};
+    const krylov::Terms terms{.b_norm = Norm(b),
+                              .target = 1e-10 * Norm(b),
+                              .rhs = 0,
+                              .options = &options,
+                              .context = &context};
+    krylov::Run run(op, nullptr, system, terms, &team, &out);
+    krylov::RunGmres(run);
+    run.Conclude();
+    EXPECT_EQ(out.outcome, Outcome::kConverged) << out.detail;
+    return x;
+  };
+  solve(1);
+  std::vector<const double*> vectors;
+  for (size_t k = 0; k <= 20; ++k) vectors.push_back(team.Basis(k).data());
+  const Vector second = solve(2);
+  for (size_t k = 0; k <= 20; ++k) EXPECT_EQ(team.Basis(k).data(), vectors[k]) << k;
+  krylov::Team fresh(a.n_cols, 1);
+  std::swap(team, fresh);
+  EXPECT_EQ(solve(2), second) << "what the first left behind is not read";
+}
+
+// No number in a request makes the count of bytes overflow.
+TEST(SolveDeviceBytes, CountTheBasis) {
+  const SolveOptions short_recurrence{.method = Method::kBicgstab};
+  const SolveOptions gmres{.method = Method::kGmres, .restart = 50};
+  const int64_t n = 1'000'000, plain = SolveDeviceBytes(n, 7 * n, 0, short_recurrence);
+  EXPECT_GE(SolveDeviceBytes(n, 7 * n, 0, gmres), plain + 8 * 51 * n);
+  EXPECT_LE(SolveDeviceBytes(n, 7 * n, 0, gmres), plain + 8 * 52 * n);
+  const int64_t most = INT32_MAX;
+  EXPECT_GT(SolveDeviceBytes(most, most, most,
+                             {.method = Method::kGmres, .max_iterations = most, .restart = most}),
+            int64_t{1} << 62);
 }
 
 }  // namespace

@@ -481,6 +481,30 @@ TEST(SolvePlacementTest, SolvesThatAGpuHasNoMemoryForAreTheHosts) {
   EXPECT_EQ(bench.engine.placements(), 0);
 }
 
+TEST(SolvePlacementTest, TheBasisOfGmresCounts) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus(900);  // its limit is 1000; a column takes 10
+  const auto solve = [&](int64_t restart) {
+    Workbench::SolveRequest request;
+    request.tenant = "t";
+    request.matrix = PutDiagonal(bench, 20);
+    request.spec.emplace().set_engine(v1::ENGINE_KIND_NONE);
+    request.solve.options.method = kernels::Method::kGmres;
+    request.solve.options.restart = restart;
+    request.b.assign(20, 6.0);
+    auto ticket = bench.workbench->StartSolve(std::move(request));
+    ASSERT_TRUE(ticket.ok()) << ticket.status();
+    AwaitEnd(ticket->job);
+    EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
+  };
+  solve(10);
+  EXPECT_EQ(bench.engine.solves_on(0), 1);
+  solve(11);
+  solve(1000);  // 20, as n is
+  EXPECT_EQ(bench.engine.solves_on(0), 1) << "no room there";
+  EXPECT_EQ(bench.engine.solves(), 3) << "done by the host";
+}
+
 TEST(SolvePlacementTest, LongSolvesGoToTheGpuShortOnesToTheCpu) {
   Bench bench(CpuAndGpu());
   bench.engine.SolveOnGpus();
