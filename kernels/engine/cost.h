@@ -13,6 +13,7 @@ namespace spaid::kernels {
 struct CpuRates {
   double bytes_per_s = 8e9;          // streaming, one thread
   double shared_bytes_per_s = 14e9;  // streaming, all threads together at the most
+  double block_flops_per_s = 1e9;    // small dense inverses, and A times them, one thread
 };
 inline constexpr CpuRates kCpuRates;
 
