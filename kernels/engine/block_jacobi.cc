@@ -20,9 +20,20 @@ constexpr int64_t kColumnsPerBatch = 1024;
 template <class Use>
 void ForRows(const CscView& a, int64_t first, int64_t size, const Use& use) {
   int64_t at[kMaxInverse], end[kMaxInverse];
+  double values[kMaxInverse];
+  const auto rows = a.column(first);
+  bool same = true;
   for (int64_t j = 0; j < size; ++j) {
     at[j] = a.col_ptr[first + j];
     end[j] = a.col_ptr[first + j + 1];
+    same = same && std::ranges::equal(a.column(first + j), rows);
+  }
+  if (same) {  // the unknowns of a node: nothing to merge
+    for (const int32_t row : rows) {
+      for (int64_t j = 0; j < size; ++j) values[j] = a.values[at[j]++];
+      use(row, values);
+    }
+    return;
   }
   for (;;) {
     int32_t row = std::numeric_limits<int32_t>::max();
@@ -30,7 +41,6 @@ void ForRows(const CscView& a, int64_t first, int64_t size, const Use& use) {
       if (at[j] < end[j]) row = std::min(row, a.row_idx[at[j]]);
     }
     if (row == std::numeric_limits<int32_t>::max()) return;
-    double values[kMaxInverse];
     for (int64_t j = 0; j < size; ++j) {
       const bool here = at[j] < end[j] && a.row_idx[at[j]] == row;
       values[j] = here ? a.values[at[j]++] : 0;
