@@ -75,11 +75,13 @@ class Bench {
     AwaitEnd(ticket->job);
     return ReasonOf(ticket->job->error());
   }
-  absl::StatusOr<Workbench::SolveTicket> Solve(const Stored<Matrix>& a, v1::EngineKind kind) {
+  absl::StatusOr<Workbench::SolveTicket> Solve(const Stored<Matrix>& a, v1::EngineKind kind,
+                                               int block_size = 0) {
     Workbench::SolveRequest request;
     request.tenant = "t";
     request.matrix = a;
     request.spec.emplace().set_engine(kind);
+    request.spec->mutable_jacobi()->set_block_size(block_size);
     request.b.assign(2, 6.0);
     return workbench->StartSolve(std::move(request));
   }
@@ -479,6 +481,17 @@ TEST(SolvePlacementTest, SolvesThatAGpuHasNoMemoryForAreTheHosts) {
   EXPECT_EQ(bench.engine.solves(), 1);
   EXPECT_EQ(bench.engine.solves_on(0), 0);
   EXPECT_EQ(bench.engine.placements(), 0);
+}
+
+TEST(SolvePlacementTest, TheEntriesOfBlocksCountForTheGpusMemory) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  const auto a = bench.Put(3);
+  auto ticket = bench.Solve(a, v1::ENGINE_KIND_JACOBI, /*block_size=*/32);
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  AwaitEnd(ticket->job);
+  EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
+  EXPECT_EQ(bench.engine.most_nnz_m(), 32 * a.value->n());
 }
 
 TEST(SolvePlacementTest, LongSolvesGoToTheGpuShortOnesToTheCpu) {
