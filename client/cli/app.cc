@@ -143,6 +143,12 @@ void AddSpai(CLI::App* app, EngineArgs& args, bool with_power) {
 
 void AddEngine(CLI::App* app, EngineArgs& args, std::initializer_list<Engine> engines) {
   AddChoice(app, "--engine", args.engine, "Preconditioner", engines);
+  app->add_option("--block-size", args.block_size,
+                  "Rows of the diagonal blocks that M inverts, such as the unknowns of a node")
+      ->check(Whole(1, 32))
+      ->type_name("B")
+      ->capture_default_str()
+      ->group("Jacobi");
   AddSpai(app, args, true);
 }
 

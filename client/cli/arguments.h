@@ -38,6 +38,7 @@ struct EngineArgs {
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
+  int block_size = 1;
 };
 
 struct MatrixArgs {

@@ -262,7 +262,7 @@ ConvergencePlot PlotOf(const Comparison& comparison, const CompareArgs& args,
     return a->total_ms() < b->total_ms();
   });
   const auto title = [&](const Row& row) {
-    return EngineTitle(row.spec.engine, row.spec.pattern_power) + ", " +
+    return EngineTitle(row.spec.engine, row.spec.pattern_power, row.spec.block_size) + ", " +
            MethodTitle(*row.method, args.restart);
   };
   ConvergencePlot plot;

@@ -322,12 +322,12 @@ std::string MethodTitle(Method method, int64_t restart) {
   return std::string(Name(method));
 }
 
-std::string EngineTitle(Engine engine, int pattern_power) {
+std::string EngineTitle(Engine engine, int pattern_power, int block_size) {
   switch (engine) {
     case Engine::kNone:
       return "no preconditioner";
     case Engine::kJacobi:
-      return "Jacobi";
+      return block_size > 1 ? "Jacobi, blocks of " + std::to_string(block_size) : "Jacobi";
     case Engine::kStaticSpai:
       return pattern_power > 0 ? "static SPAI, p = " + std::to_string(pattern_power)
                                : "static SPAI";

@@ -37,7 +37,7 @@ std::optional<Error> WritePlot(const std::string& path, const ConvergencePlot& p
 
 // As a report names them: "BiCGSTAB", "GMRES(50)"; "static SPAI, p = 2" (0: not told), "Jacobi".
 std::string MethodTitle(Method method, int64_t restart);
-std::string EngineTitle(Engine engine, int pattern_power);
+std::string EngineTitle(Engine engine, int pattern_power, int block_size);
 // "converged", "not converged (STAGNATED)".
 std::string OutcomeTitle(Outcome outcome);
 

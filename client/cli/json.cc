@@ -93,6 +93,7 @@ json ToJson(const Quality& q) {
 
 json ToJson(const PreconditionerSpec& s) {
   json object = {{"engine", std::string(Name(s.engine))}};
+  if (s.engine == Engine::kJacobi) object["block_size"] = s.block_size;
   if (s.engine != Engine::kStaticSpai) return object;
   object["pattern_power"] = s.pattern_power;
   object["keep_tau"] = s.keep_tau ? json(*s.keep_tau) : json(nullptr);

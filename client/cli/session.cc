@@ -83,6 +83,7 @@ Expected<PreconditionerSpec> ResolveSpec(Session& session, const EngineArgs& arg
   spec.post_filter = args.post_filter;
   spec.local_solver = args.local_solver;
   spec.thread_strategy = args.thread_strategy;
+  spec.block_size = args.block_size;
   if (args.pattern.empty()) return spec;
   auto source = OpenMatrix({.matrix = args.pattern}, true);
   if (!source.ok()) return source.error();
@@ -145,6 +146,9 @@ Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
 std::string EngineText(const PreconditionerSpec& spec) {
   std::string text(Name(spec.engine));
   if (spec.engine == Engine::kStaticSpai) text += ", p = " + std::to_string(spec.pattern_power);
+  if (spec.engine == Engine::kJacobi && spec.block_size > 1) {
+    text += ", blocks of " + std::to_string(spec.block_size);
+  }
   return text;
 }
 

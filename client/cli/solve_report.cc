@@ -149,11 +149,13 @@ ConvergencePlot SolvePlot(const SolveReport& s) {
   const SolveResult::Rhs& worst = WorstRhs(r);
   ConvergencePlot plot;
   plot.title = s.args.matrix.matrix;
-  // The power is known here only of an M that was asked for by its spec.
+  // The power and the blocks are known here only of an M that was asked for by its spec.
   const int power = s.args.preconditioner.empty() ? s.args.engine.pattern_power : 0;
+  const bool blocks = s.args.preconditioner.empty() && s.args.engine.engine == Engine::kJacobi;
   plot.subtitle = "n = " + FormatCount(s.n) + "  ·  nnz = " + FormatCount(s.nnz) + "  ·  " +
-                  MethodTitle(r.method, s.args.restart) + ", " + EngineTitle(r.engine, power) +
-                  "  ·  " + OutcomeTitle(worst.outcome);
+                  MethodTitle(r.method, s.args.restart) + ", " +
+                  EngineTitle(r.engine, power, blocks ? s.args.engine.block_size : 1) + "  ·  " +
+                  OutcomeTitle(worst.outcome);
   int64_t fewest = MostIterations(r);
   for (size_t k = 0; k < r.rhs.size(); ++k) {
     const SolveResult::Rhs& rhs = r.rhs[k];

@@ -188,6 +188,7 @@ PreconditionerSpec FromProto(const v1::PreconditionerSpec& in) {
   out.post_filter = spai.post_filter();
   out.local_solver = FromProto(spai.local_solver());
   out.thread_strategy = FromProto(spai.thread_strategy());
+  out.block_size = in.jacobi().block_size() == 0 ? 1 : in.jacobi().block_size();
   return out;
 }
 
@@ -432,6 +433,8 @@ v1::JobState ToProto(JobState in) {
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {
   v1::PreconditionerSpec out;
   out.set_engine(ToProto(in.engine));
+  const bool may_be_jacobi = in.engine == Engine::kJacobi || in.engine == Engine::kAuto;
+  if (may_be_jacobi && in.block_size != 1) out.mutable_jacobi()->set_block_size(in.block_size);
   if (in.engine != Engine::kStaticSpai && in.engine != Engine::kAuto) return out;
   v1::StaticSpaiSpec& spai = *out.mutable_static_spai();
   spai.set_pattern_power(in.pattern_power);

@@ -143,22 +143,22 @@ Status NoGpu() {
 
 class PlacedOperator final : public DeviceOperator {
  public:
-  PlacedOperator(std::shared_ptr<const CudaOperator> op, bool is_explicit)
-      : op_(std::move(op)), is_explicit_(is_explicit) {}
+  PlacedOperator(std::shared_ptr<const CudaOperator> op, bool for_cg)
+      : op_(std::move(op)), for_cg_(for_cg) {}
   int64_t device_bytes() const override { return op_->device_bytes(); }
   const CudaOperator& op() const { return *op_; }
-  bool is_explicit() const { return is_explicit_; }  // an explicit M
+  bool for_cg() const { return for_cg_; }  // false: an M that may be indefinite
 
  private:
   const std::shared_ptr<const CudaOperator> op_;
-  const bool is_explicit_;
+  const bool for_cg_;
 };
 
 Result<std::shared_ptr<const DeviceOperator>> Placed(Result<std::shared_ptr<const CudaOperator>> op,
-                                                     bool is_explicit) {
+                                                     bool for_cg) {
   if (!op.ok()) return op.status();
   return std::shared_ptr<const DeviceOperator>(
-      std::make_shared<PlacedOperator>(*std::move(op), is_explicit));
+      std::make_shared<PlacedOperator>(*std::move(op), for_cg));
 }
 
 class DevicesEngine final : public Engine {
@@ -215,6 +215,7 @@ class DevicesEngine final : public Engine {
       case EngineKind::kNone:
         return NoBuild();
       case EngineKind::kJacobi:
+        plan->block_size = spec.block_size;
         break;
       case EngineKind::kStaticSpai: {
         if (const auto gpu = Gpu(context.device)) {
@@ -264,6 +265,10 @@ class DevicesEngine final : public Engine {
         spec.engine == EngineKind::kStaticSpai && !(mine->pattern == shape)) {
       return PlanMismatch("the plan is for " + Differences(mine->pattern, shape));
     }
+    if (spec.engine == EngineKind::kJacobi && mine->block_size != spec.block_size) {
+      return PlanMismatch("the plan is for block_size " + std::to_string(mine->block_size) +
+                          " (not " + std::to_string(spec.block_size) + ")");
+    }
     BuildResult result;
     CscMatrix m;
     std::shared_ptr<const StaticSpaiCudaM> on_device;
@@ -272,7 +277,8 @@ class DevicesEngine final : public Engine {
       case EngineKind::kNone:
         return NoBuild();
       case EngineKind::kJacobi: {
-        auto built = BuildJacobi(a, context);
+        auto built = spec.block_size == 1 ? BuildJacobi(a, context)
+                                          : BuildBlockJacobi(a, spec.block_size, context);
         if (!built.ok()) return built.status();
         m = std::move(built->m);
         result.quality = std::move(built->quality);
@@ -326,7 +332,7 @@ class DevicesEngine final : public Engine {
     if (gpu == nullptr) return NoGpu();
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
-    return Placed(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context), false);
+    return Placed(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context), true);
   }
 
   Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m,
@@ -336,14 +342,15 @@ class DevicesEngine final : public Engine {
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
     const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
     if (mine == nullptr) return NotOurs();
-    if (mine->kind() == EngineKind::kJacobi) {
-      return Placed(CudaOperator::OfDiagonal(gpu, mine->matrix().values), false);
+    const bool for_cg = !mine->may_be_indefinite();
+    if (mine->is_diagonal()) {
+      return Placed(CudaOperator::OfDiagonal(gpu, mine->matrix().values), for_cg);
     }
     if (const auto copy = mine->device_copy(); copy != nullptr && DeviceOf(*copy) == gpu) {
       const int64_t n = mine->matrix().n_cols;
-      return Placed(CudaOperator::OfM(gpu, Object(*copy), n, /*fp32=*/false), true);
+      return Placed(CudaOperator::OfM(gpu, Object(*copy), n, /*fp32=*/false), for_cg);
     }
-    return Placed(CudaOperator::OfMatrix(gpu, mine->matrix(), /*fp32=*/false, context), true);
+    return Placed(CudaOperator::OfMatrix(gpu, mine->matrix(), /*fp32=*/false, context), for_cg);
   }
 
   Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
@@ -354,7 +361,7 @@ class DevicesEngine final : public Engine {
     const auto* placed_a = dynamic_cast<const PlacedOperator*>(&a_there);
     const auto* placed_m = dynamic_cast<const PlacedOperator*>(m_there);
     if (placed_a == nullptr || (m_there != nullptr && placed_m == nullptr)) return NotOurs();
-    if (placed_m != nullptr && placed_m->is_explicit() && options.method == Method::kCg) {
+    if (placed_m != nullptr && !placed_m->for_cg() && options.method == Method::kCg) {
       return PreconditionerNotSpd();
     }
     return SolveCuda(placed_a->op(), placed_m != nullptr ? &placed_m->op() : nullptr, a, b, x0,
@@ -369,7 +376,7 @@ class DevicesEngine final : public Engine {
     if (preconditioner != nullptr) {
       const auto* mine = dynamic_cast<const HostPreconditioner*>(preconditioner);
       if (mine == nullptr) return NotOurs();
-      if (options.method == Method::kCg && mine->kind() == EngineKind::kStaticSpai) {
+      if (options.method == Method::kCg && mine->may_be_indefinite()) {
         return PreconditionerNotSpd();
       }
       m = &mine->apply();
@@ -425,7 +432,7 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(Engin
                                                                            const Context& context) {
   std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(m)));
   // The layouts borrow from matrix_, which moves no more.
-  if (kind == EngineKind::kJacobi) {
+  if (made->is_diagonal()) {
     made->diagonal_.emplace(made->matrix_.values);
   } else {
     auto rows = CsrOperator::FromColumns(made->matrix_, context);

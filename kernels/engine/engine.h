@@ -38,6 +38,8 @@ enum class EngineKind { kAuto, kNone, kJacobi, kStaticSpai };
 struct PreconditionerSpec {
   EngineKind engine = EngineKind::kAuto;
   StaticSpaiOptions static_spai;  // read for kStaticSpai, and for kAuto where that chooses it
+  // Of kJacobi: M inverts the diagonal blocks of so many rows; 1: the diagonal. 1 .. kMaxBlockSize.
+  int block_size = 1;
 };
 
 // A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
@@ -94,8 +96,9 @@ class Preconditioner {
  public:
   virtual ~Preconditioner() = default;
   virtual EngineKind kind() const = 0;
-  virtual const CscMatrix& matrix() const = 0;  // M in CSC (a diagonal matrix for kJacobi)
-  virtual int64_t host_bytes() const = 0;       // everything it holds, apply layout included
+  // M in CSC; for kJacobi a diagonal matrix, or one of full blocks on the diagonal.
+  virtual const CscMatrix& matrix() const = 0;
+  virtual int64_t host_bytes() const = 0;  // everything it holds, apply layout included
 
   // A build on a GPU leaves a copy there, for solves to come: its bytes, with those of the plan
   // that it keeps; 0: none (any more). The copy goes with the preconditioner, or before, when its
@@ -156,8 +159,9 @@ class Engine {
                                          const Context& context) const = 0;
 
   // `spec` resolved, not kNone (INVALID_ARGUMENT/ENGINE_NOT_RESOLVED, /NOTHING_TO_BUILD). Errors as
-  // of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL comes from Build. On a CUDA
-  // device (context.device): RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST.
+  // of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL, or /SINGULAR_BLOCK of blocks,
+  // comes from Build. On a CUDA device (context.device):
+  // RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST.
   virtual Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec,
                                                        const CscView& a,
                                                        const PatternView* user_pattern,
@@ -165,8 +169,8 @@ class Engine {
 
   // Errors: as of BuildStaticSpai and Jacobi; INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for
   // another kind, size or pattern, or for other pattern options (max_nnz aside: the plan met its
-  // own), or another device than context.device. Of a user pattern the plan's counts.
-  // FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone. On a CUDA device as MakePlan.
+  // own), another block size, or another device than context.device. Of a user pattern the plan's
+  // counts. FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone. On a CUDA device as MakePlan.
   virtual Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec,
                                     const CscView& a, const Context& context) const = 0;
 

@@ -18,6 +18,7 @@ struct EnginePlan final : Plan {
   int64_t n = 0;
   int64_t nnz = 0;
   bool reads_values = false;
+  int block_size = 1;      // kJacobi only
   PatternOptions pattern;  // kStaticSpai only; max_nnz is not kept
   // kStaticSpai only; one of these, by the device.
   std::shared_ptr<const StaticSpaiPlan> static_spai;
@@ -49,6 +50,12 @@ class HostPreconditioner final : public Preconditioner {
   int64_t device_bytes() const override;
   void DropDeviceCopy() const override { Keep(nullptr); }
   const LinearOperator& apply() const;
+  // M is a diagonal, whose elements are the values of matrix().
+  bool is_diagonal() const {
+    return kind_ == EngineKind::kJacobi && matrix_.nnz() == matrix_.n_cols;
+  }
+  // M of an SPD matrix may be neither symmetric nor positive definite: not for CG.
+  bool may_be_indefinite() const { return kind_ == EngineKind::kStaticSpai; }
   std::shared_ptr<const StaticSpaiCudaM> device_copy() const;  // null: none
 
  private:
@@ -56,8 +63,8 @@ class HostPreconditioner final : public Preconditioner {
 
   EngineKind kind_;
   CscMatrix matrix_;
-  std::optional<CsrOperator> rows_;           // explicit M
-  std::optional<DiagonalOperator> diagonal_;  // kJacobi; borrows matrix_.values
+  std::optional<CsrOperator> rows_;           // of any other M
+  std::optional<DiagonalOperator> diagonal_;  // of Jacobi; borrows matrix_.values
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const StaticSpaiCudaM> device_copy_;  // guarded by mutex_
 };

@@ -4,6 +4,7 @@
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
+#include "kernels/engine/jacobi.h"
 
 namespace spaid::kernels {
 namespace {
@@ -22,6 +23,30 @@ int64_t RowScratchBytes(int64_t n, int64_t nnz) {
 double StreamMs(double bytes, int threads) {
   const double rate = std::min(kCpuRates.bytes_per_s * threads, kCpuRates.shared_bytes_per_s);
   return 1e3 * bytes / rate;
+}
+
+BuildEstimate EstimateBlockJacobi(const PatternView& a, int block_size, int threads) {
+  const int64_t n = a.n_cols, b = block_size;
+  BuildEstimate e;
+  e.nnz_m = BlockJacobiEntries(n, block_size);
+  e.download_bytes = CscBytes(n, e.nnz_m);
+  // M by columns and by rows, with the list of row blocks; the residual norms twice, and the
+  // condition numbers.
+  e.host_bytes = static_cast<int64_t>(sizeof(EnginePlan) + sizeof(HostPreconditioner)) +
+                 2 * CscBytes(n, e.nnz_m) + (n + 2) * static_cast<int64_t>(sizeof(int64_t)) +
+                 RowScratchBytes(n, e.nnz_m) +
+                 (2 * n + (n + b - 1) / b) * static_cast<int64_t>(sizeof(double));
+  // Inverses, and A times them.
+  e.flops = 2.0 * static_cast<double>(b) *
+            (static_cast<double>(b) * static_cast<double>(n) + static_cast<double>(a.nnz()));
+  e.predicted_ms = StreamMs(static_cast<double>(CscBytes(n, a.nnz()) + e.host_bytes), threads) +
+                   1e3 * e.flops / (kCpuRates.block_flops_per_s * threads);
+  for (int64_t first = 0; first < n; first += b) {
+    const int64_t entries = a.col_ptr[std::min(first + b, n)] - a.col_ptr[first];
+    e.n1_max = std::max(e.n1_max, std::min(entries, n));
+  }
+  e.n2_max = std::min(b, n);
+  return e;
 }
 
 BuildEstimate EstimateJacobi(const PatternView& a, int threads) {
@@ -112,7 +137,9 @@ Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const Patter
     case EngineKind::kNone:
       return BuildEstimate{};
     case EngineKind::kJacobi:
-      return EstimateJacobi(a, ResolveThreads(context.threads));
+      return spec.block_size == 1
+                 ? EstimateJacobi(a, ResolveThreads(context.threads))
+                 : EstimateBlockJacobi(a, spec.block_size, ResolveThreads(context.threads));
     case EngineKind::kStaticSpai:
       return EstimateSpai(spec.static_spai, a, user_pattern, context);
     case EngineKind::kAuto:

@@ -69,18 +69,8 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context) {
   if (stop != StopReason::kNone) return StopStatus(stop, "the Jacobi build");
 
   Occurrence zero;
-  Quality& quality = result.quality;
-  double worst = -1, sum = 0;
   for (int64_t k = 0; k < n; ++k) {
-    if (!std::isfinite(m.values[k])) {
-      if (zero.count++ == 0) zero.first = k;
-      continue;
-    }
-    if (norms[k] > worst) {
-      worst = norms[k];
-      quality.worst_column = k;
-    }
-    sum += norms[k] * norms[k];
+    if (!std::isfinite(m.values[k]) && zero.count++ == 0) zero.first = k;
   }
   if (zero.count > 0) {
     return Status(
@@ -92,10 +82,25 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context) {
                    ": Jacobi cannot divide by them; use static SPAI with row_match or ensure_row")
         .At("values", zero.first);
   }
+  result.quality = JacobiQuality(a, norms, n, context);
+  return result;
+}
+
+Quality JacobiQuality(const CscView& a, const Array<double>& norms, int64_t nnz_m,
+                      const Context& context) {
+  Quality quality;
+  double worst = -1, sum = 0;
+  for (int64_t k = 0; k < a.n_cols; ++k) {
+    if (norms[k] > worst) {
+      worst = norms[k];
+      quality.worst_column = k;
+    }
+    sum += norms[k] * norms[k];
+  }
   quality.residual_frobenius = std::sqrt(sum);
   quality.residual_quantiles = ResidualQuantiles(norms, context.threads);
-  quality.density = a.nnz() > 0 ? static_cast<double>(n) / static_cast<double>(a.nnz()) : 0;
-  return result;
+  quality.density = a.nnz() > 0 ? static_cast<double>(nnz_m) / static_cast<double>(a.nnz()) : 0;
+  return quality;
 }
 
 }  // namespace spaid::kernels

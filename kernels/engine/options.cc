@@ -56,6 +56,9 @@ Status CheckStaticSpai(const StaticSpaiOptions& options) {
 }  // namespace
 
 Status CheckSpec(const PreconditionerSpec& spec) {
+  if (spec.block_size < 1 || spec.block_size > kMaxBlockSize) {
+    return Bad("BAD_BLOCK_SIZE", "block_size", std::to_string(spec.block_size), "1 to 32");
+  }
   switch (spec.engine) {
     case EngineKind::kNone:
     case EngineKind::kJacobi:

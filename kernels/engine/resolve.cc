@@ -5,7 +5,7 @@
 //   2. zero diagonal entries, or some too small to invert: Jacobi cannot be built. Static SPAI with
 //      ensure_row, so that no column of M is zero for want of a pattern. Whether A has full
 //      structural rank is said, and changes nothing.
-//   3. symmetric with a positive diagonal: Jacobi. It keeps CG, which an explicit M does not.
+//   3. symmetric with a positive diagonal: Jacobi. It keeps CG, which static SPAI does not.
 //   4. otherwise static SPAI, unless its predicted build takes longer than kIterationsWorth
 //      iterations of Jacobi-BiCGSTAB, or its bound on memory is over half of what is usable: then
 //      Jacobi.
@@ -51,7 +51,7 @@ std::string Dropped(const PreconditionerSpec& spec, const PatternView* user_patt
 
 ResolvedSpec None(const PreconditionerSpec& spec, const PatternView* user_pattern,
                   int64_t empty_column) {
-  return {PreconditionerSpec{.engine = EngineKind::kNone, .static_spai = {}},
+  return {PreconditionerSpec{.engine = EngineKind::kNone, .static_spai = {}, .block_size = 1},
           "none: column " + std::to_string(empty_column) +
               " of A stores no entry, which neither Jacobi nor static SPAI can invert; A is "
               "singular, and a solve converges only if b allows it" +
@@ -79,7 +79,7 @@ ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Diagnos
 
 ResolvedSpec Jacobi(const PreconditionerSpec& spec, const PatternView* user_pattern,
                     const std::string& reason) {
-  return {PreconditionerSpec{.engine = EngineKind::kJacobi, .static_spai = {}},
+  return {PreconditionerSpec{.engine = EngineKind::kJacobi, .static_spai = {}, .block_size = 1},
           "Jacobi: " + reason + Dropped(spec, user_pattern)};
 }
 
@@ -135,14 +135,24 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
                                  const Context& context) {
   if (Status s = CheckSpec(spec); !s.ok()) return s;
   switch (spec.engine) {
+    // Options of another engine are dropped, so that equal builds have equal resolved specs.
     case EngineKind::kNone:
+      return ResolvedSpec{{.engine = spec.engine, .static_spai = {}, .block_size = 1}, ""};
     case EngineKind::kJacobi:
-      // Options of another engine are dropped, so that equal builds have equal resolved specs.
-      return ResolvedSpec{PreconditionerSpec{.engine = spec.engine, .static_spai = {}}, ""};
+      return ResolvedSpec{{.engine = spec.engine, .static_spai = {}, .block_size = spec.block_size},
+                          ""};
     case EngineKind::kStaticSpai:
-      return ResolvedSpec{spec, ""};
+      return ResolvedSpec{{.engine = spec.engine, .static_spai = spec.static_spai, .block_size = 1},
+                          ""};
     case EngineKind::kAuto:
       break;
+  }
+  if (spec.block_size != 1) {
+    PreconditionerSpec without = spec;
+    without.block_size = 1;
+    auto chosen = ResolveSpec(without, a, diagnosis, user_pattern, context);
+    if (chosen.ok()) chosen->reason += "; block_size is not used: name engine JACOBI for it";
+    return chosen;
   }
   if (static_cast<int64_t>(a.values.size()) != a.nnz()) {
     return Status(StatusCode::kFailedPrecondition, "VALUES_NEEDED",
@@ -162,7 +172,7 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
   if (diagnosis.numerically_symmetric && diagnosis.negative_diagonal.count == 0) {
     return Jacobi(spec, user_pattern,
                   "A is symmetric with a positive diagonal (n = " + std::to_string(diagnosis.n) +
-                      "), so that CG applies, which an explicit M would rule out");
+                      "), so that CG applies, which static SPAI would rule out");
   }
   return ChooseByCost(spec, a, diagnosis, user_pattern, context);
 }

@@ -24,6 +24,7 @@ inline constexpr std::string_view kUnexpectedMessage = "UNEXPECTED_MESSAGE";
 inline constexpr std::string_view kBadPatternPower = "BAD_PATTERN_POWER";
 inline constexpr std::string_view kBadKeepTau = "BAD_KEEP_TAU";
 inline constexpr std::string_view kBadPostFilter = "BAD_POST_FILTER";
+inline constexpr std::string_view kBadBlockSize = "BAD_BLOCK_SIZE";
 inline constexpr std::string_view kBadTolerance = "BAD_TOLERANCE";
 inline constexpr std::string_view kBadMaxIterations = "BAD_MAX_ITERATIONS";
 inline constexpr std::string_view kBadRestart = "BAD_RESTART";

@@ -148,10 +148,19 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     default:
       return UnknownEnum(Path(field, "engine"), spec.engine(), "AUTO, NONE, JACOBI, STATIC_SPAI");
   }
-  const bool reads_options = parsed.spec.engine == kernels::EngineKind::kStaticSpai ||
-                             parsed.spec.engine == kernels::EngineKind::kAuto;
-  if (reads_options && spec.has_static_spai()) {
+  const auto reads_options_of = [&](kernels::EngineKind engine) {
+    return parsed.spec.engine == engine || parsed.spec.engine == kernels::EngineKind::kAuto;
+  };
+  if (reads_options_of(kernels::EngineKind::kStaticSpai) && spec.has_static_spai()) {
     RETURN_IF_ERROR(ParseStaticSpai(spec.static_spai(), Path(field, "static_spai"), &parsed));
+  }
+  if (reads_options_of(kernels::EngineKind::kJacobi)) {
+    const int block_size = spec.jacobi().block_size();
+    if (block_size < 0 || block_size > kMaxBlockSize) {
+      return Bad(reason::kBadBlockSize, Path(field, "jacobi.block_size"),
+                 absl::StrCat("is ", block_size, "; give 1 to ", kMaxBlockSize, ", or 0 for 1"));
+    }
+    parsed.spec.block_size = block_size == 0 ? 1 : block_size;
   }
   return parsed;
 }
@@ -160,6 +169,7 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
                                const std::string& pattern_matrix) {
   v1::PreconditionerSpec proto;
   proto.set_engine(ToProto(spec.engine));
+  if (spec.block_size != 1) proto.mutable_jacobi()->set_block_size(spec.block_size);
   if (spec.engine != kernels::EngineKind::kStaticSpai &&
       spec.engine != kernels::EngineKind::kAuto) {
     return proto;

@@ -21,6 +21,7 @@ namespace spaid::server {
 
 inline constexpr int kMaxRhsCount = 1024;
 inline constexpr int kMaxPatternPower = 16;
+inline constexpr int kMaxBlockSize = 32;
 
 // Code, reason, message, field (with `field_prefix` and a dot before it, where both are there),
 // index.
@@ -33,8 +34,8 @@ struct ParsedSpec {
 };
 
 // Errors: UNKNOWN_ENUM, MISSING_FIELD (no engine: the message is unset), BAD_PATTERN_POWER,
-// BAD_KEEP_TAU, BAD_POST_FILTER. Static SPAI's options are checked for STATIC_SPAI and AUTO, and
-// not read otherwise.
+// BAD_KEEP_TAU, BAD_POST_FILTER, BAD_BLOCK_SIZE. An engine's options are checked for that engine
+// and AUTO, and not read otherwise.
 absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::string_view field);
 // The wire's form of a resolved spec; options appear where the engine reads them.
 v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,

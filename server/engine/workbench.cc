@@ -268,8 +268,9 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   estimate.predicted_ms += solve_ms;
   // A build on a GPU is followed by its solve there.
   if (estimate.device_bytes == 0) {
-    const Placement placement = parts_.adapter->PlaceSolve(
-        a, kind == kernels::EngineKind::kStaticSpai ? nnz_m : 0, request.solve.options, solve_ms);
+    const bool diagonal = kind == kernels::EngineKind::kJacobi && nnz_m == a.n();
+    const Placement placement =
+        parts_.adapter->PlaceSolve(a, diagonal ? 0 : nnz_m, request.solve.options, solve_ms);
     if (placement.on_gpu && !builds_on_cpu) {
       estimate.devices = placement.devices;
       estimate.fallback = placement.fallback;

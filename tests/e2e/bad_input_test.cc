@@ -404,7 +404,9 @@ TEST_F(BadInput, SpecsOutOfRange) {
   for (const PreconditionerSpec& spec :
        {PreconditionerSpec{.pattern_power = -1}, PreconditionerSpec{.pattern_power = 17},
         PreconditionerSpec{.keep_tau = 1.5}, PreconditionerSpec{.keep_tau = std::nan("")},
-        PreconditionerSpec{.post_filter = -0.5}, PreconditionerSpec{.engine = Engine::kNone}}) {
+        PreconditionerSpec{.post_filter = -0.5}, PreconditionerSpec{.engine = Engine::kNone},
+        PreconditionerSpec{.engine = Engine::kJacobi, .block_size = 33},
+        PreconditionerSpec{.engine = Engine::kJacobi, .block_size = -1}}) {
     const auto built = client_.Build(a, spec);
     ASSERT_FALSE(built.ok());
     EXPECT_EQ(built.error().code, Code::kInvalidArgument) << built.error().message;
@@ -414,6 +416,19 @@ TEST_F(BadInput, SpecsOutOfRange) {
   const auto other = client_.Upload(Poisson(5, 5));
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(client_.Build(a, {.pattern_matrix = other->name}).error().code, Code::kInvalidArgument);
+}
+
+TEST_F(BadInput, ASingularBlock) {
+  CscMatrix a = Poisson(5, 4);
+  for (int64_t p = a.col_ptr[6]; p < a.col_ptr[8]; ++p) a.values[p] = 0;  // block 3 of two
+  const auto built = client_.Build(a, {.engine = Engine::kJacobi, .block_size = 2});
+  ASSERT_FALSE(built.ok());
+  EXPECT_EQ(built.error().code, Code::kFailedPrecondition);
+  EXPECT_EQ(built.error().reason, "SINGULAR_BLOCK");
+  EXPECT_THAT(built.error().metadata,
+              ::testing::Contains(std::pair<std::string, std::string>("index", "3")));
+  EXPECT_NE(built.error().message.find("rows and columns 6 to 7"), std::string::npos)
+      << built.error().message;
 }
 
 TEST_F(BadInput, APatternHasNoValuesToBuildFrom) {

@@ -154,6 +154,17 @@ TEST_F(Cli, FilesThatCannotBeSolvedAreErrorsWithTheirReason) {
   EXPECT_EQ(Run({"info"}).exit_code, 0);
 }
 
+TEST_F(Cli, BlocksOfJacobiAreNamed) {
+  const json built =
+      RunJson({"build", "gallery:elasticity:5", "--engine=jacobi", "--block-size=3"});
+  EXPECT_EQ(built.at("spec").at("block_size"), 3);
+  const json solved =
+      RunJson({"solve", "gallery:elasticity:5", "--engine=jacobi", "--block-size=3"});
+  EXPECT_EQ(solved.at("method"), "cg");
+  EXPECT_EQ(
+      RunJson({"build", "gallery:elasticity:5", "--engine=jacobi"}).at("spec").at("block_size"), 1);
+}
+
 TEST_F(Cli, BuildKeepsMAndSolveTakesItByHandle) {
   const std::string m_file = folder_ / "M.mtx";
   const json built = RunJson({"build", "gallery:convdiff:12", "--pattern-power=2",

@@ -164,6 +164,46 @@ TEST_F(MainJob, AFullPatternGivesTheInverse) {
   EXPECT_LT(InverseResidual(a, *built->m), 1e-10);
 }
 
+TEST_F(MainJob, BlockJacobiInvertsBlocksAndGoesWithCg) {
+  // Blocks as long as the grid is wide: lines of it.
+  CscMatrix a = Poisson(25, 41);
+  const PreconditionerSpec spec{.engine = Engine::kJacobi, .block_size = 25};
+  Client client(Options());
+  const auto matrix = client.Upload(a);
+  ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+  const auto estimate = client.Estimate(matrix->name, spec);
+  ASSERT_TRUE(estimate.ok()) << estimate.error().message;
+  const auto built = client.Build(matrix->name, spec, true);
+  ASSERT_TRUE(built.ok()) << built.error().message;
+  EXPECT_EQ(built->preconditioner.spec.engine, Engine::kJacobi);
+  EXPECT_EQ(built->preconditioner.spec.block_size, 25);
+  EXPECT_EQ(built->preconditioner.nnz, 41 * 25 * 25);
+  EXPECT_EQ(estimate->nnz, built->preconditioner.nnz);
+  EXPECT_LE(built->preconditioner.host_bytes, estimate->host_bytes);
+  const double residual = InverseResidual(a, *built->m);
+  EXPECT_NEAR(built->preconditioner.quality.residual_frobenius, residual, 1e-10 * residual);
+
+  const std::vector<double> b = SmoothRhs(a);
+  const auto by_points = client.Solve(matrix->name, b, {.engine = Engine::kJacobi});
+  const auto by_lines = client.Solve(
+      matrix->name, b, {.preconditioner = built->preconditioner.name, .method = Method::kAuto});
+  ASSERT_TRUE(by_points.ok() && by_lines.ok());
+  EXPECT_EQ(by_lines->method, Method::kCg);
+  EXPECT_EQ(by_lines->rhs[0].outcome, Outcome::kConverged);
+  EXPECT_LE(RelativeResidual(a, by_lines->x, b), 1.001e-8);
+  EXPECT_LT(by_lines->rhs[0].iterations, by_points->rhs[0].iterations);
+
+  // New values for the pattern; and other blocks are another preconditioner, no rebuild.
+  for (double& value : a.values) value *= 1.25;
+  const auto next = client.Build(a, spec);
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_TRUE(next->timings.rebuild);
+  const auto other = client.Build(a, {.engine = Engine::kJacobi, .block_size = 5});
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_FALSE(other->timings.rebuild);
+  EXPECT_NE(other->preconditioner.name, next->preconditioner.name);
+}
+
 TEST_F(MainJob, TheNextTimeStepReusesThePlan) {
   CscMatrix a = ConvectionDiffusion(40, 30, 0.2);
   const PreconditionerSpec spec{.pattern_power = 2};

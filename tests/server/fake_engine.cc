@@ -1,5 +1,6 @@
 #include "tests/server/fake_engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -236,7 +237,7 @@ Result<kernels::ResolvedSpec> FakeEngine::Resolve(const kernels::PreconditionerS
   return resolved;
 }
 
-Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::PreconditionerSpec&,
+Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::PreconditionerSpec& spec,
                                                     const kernels::PatternView& a,
                                                     const kernels::PatternView*,
                                                     const kernels::Context& context) const {
@@ -252,7 +253,7 @@ Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::Preconditione
     throw std::runtime_error(*throw_from_estimates_);
   }
   kernels::BuildEstimate estimate;
-  estimate.nnz_m = a.n_cols;
+  estimate.nnz_m = a.n_cols * spec.block_size;
   estimate.host_bytes = 64 + 20 * a.n_cols + 8;
   estimate.download_bytes = 20 * a.n_cols + 8;
   estimate.predicted_ms = predicted_ms_;
@@ -427,9 +428,15 @@ bool FakeEngine::SolvesOnDevice(const kernels::Context& context) const {
          devices_[static_cast<size_t>(context.device)].backend == kernels::Backend::kCuda;
 }
 
-int64_t FakeEngine::SolveDeviceBytes(int64_t n, int64_t, int64_t,
+int64_t FakeEngine::most_nnz_m() const {
+  std::lock_guard lock(mu_);
+  return most_nnz_m_;
+}
+
+int64_t FakeEngine::SolveDeviceBytes(int64_t n, int64_t, int64_t nnz_m,
                                      const kernels::SolveOptions& options) const {
   std::lock_guard lock(mu_);
+  most_nnz_m_ = std::max(most_nnz_m_, nnz_m);
   const bool gmres = options.method == kernels::Method::kGmres;
   return solve_bytes_ + (gmres ? 10 * kernels::RestartLength(options, n) : 0);
 }

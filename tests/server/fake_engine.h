@@ -80,6 +80,8 @@ class FakeEngine : public kernels::Engine {
   int64_t placements() const;
   int64_t placed() const;
   int64_t solves_on(int device) const;
+  // The most entries of an M that a solve was said to take to a device.
+  int64_t most_nnz_m() const;
   // Residuals that each solve reports per right-hand side (default 3).
   void SetResiduals(int count);
 
@@ -140,6 +142,7 @@ class FakeEngine : public kernels::Engine {
   mutable int plans_in_waves_ = 0;
   int64_t device_bytes_ = 100, device_bytes_min_ = 100;
   int64_t solve_bytes_ = 0;  // 0: GPUs do not solve
+  mutable int64_t most_nnz_m_ = 0;
   mutable int64_t placements_ = 0;
   const std::shared_ptr<std::atomic<int64_t>> placed_ = std::make_shared<std::atomic<int64_t>>(0);
 

@@ -180,6 +180,7 @@ struct PreconditionerSpec {
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
+  int block_size = 1;  // of kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
 };
 
 struct Quality {

@@ -79,6 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"solve", "A", "--pattern-power=17"},
                     std::vector<std::string>{"solve", "A", "--pattern-power=1.5"},
                     std::vector<std::string>{"solve", "A", "--keep-tau=2"},
+                    std::vector<std::string>{"solve", "A", "--block-size=0"},
+                    std::vector<std::string>{"build", "A", "--block-size=33"},
                     std::vector<std::string>{"solve", "A", "--detach", "--out=x.mtx"},
                     std::vector<std::string>{"solve", "A", "--detach", "--plot=a.svg"},
                     std::vector<std::string>{"solve", "A", "--engine=jacobi",

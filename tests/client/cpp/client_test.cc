@@ -310,6 +310,8 @@ TEST(Solve, ByHandleAsksForTheOrderOnce) {
   const auto solved = client.Solve("matrices/a", b, options, call);
   ASSERT_TRUE(solved.ok()) << solved.error().message;
   ASSERT_TRUE(client.Solve("matrices/a", b).ok());
+  ASSERT_TRUE(
+      client.Solve("matrices/a", b, {.engine = Engine::kJacobi, .spec = {.block_size = 3}}).ok());
   EXPECT_EQ(asked, 1);
 
   const v1::SolveHeader& header = books.headers[0];
@@ -326,6 +328,9 @@ TEST(Solve, ByHandleAsksForTheOrderOnce) {
   EXPECT_TRUE(header.spec().static_spai().row_match());
   EXPECT_EQ(header.spec().static_spai().local_solver(), v1::LOCAL_SOLVER_GRAM);
   EXPECT_EQ(header.spec().static_spai().thread_strategy(), v1::THREAD_STRATEGY_VARIABLE);
+  EXPECT_FALSE(header.spec().has_jacobi());
+  EXPECT_EQ(books.headers[2].spec().engine(), v1::ENGINE_KIND_JACOBI);
+  EXPECT_EQ(books.headers[2].spec().jacobi().block_size(), 3);
   EXPECT_EQ(header.limits().max_queue().seconds(), 1);
   EXPECT_EQ(header.limits().max_queue().nanos(), 500'000'000);
   EXPECT_FALSE(header.limits().has_max_run());

@@ -15,7 +15,8 @@ void ExpectBound(const Engine& engine, const PreconditionerSpec& estimated,
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const auto built = engine.Build(**plan, built_spec, named.a, {});
   if (!built.ok()) {
-    EXPECT_EQ(built.status().reason(), "ZERO_DIAGONAL");
+    EXPECT_EQ(built.status().reason(),
+              estimated.block_size > 1 ? "SINGULAR_BLOCK" : "ZERO_DIAGONAL");
     return;
   }
   const Preconditioner& p = *built->preconditioner;
@@ -31,13 +32,16 @@ void ExpectBound(const Engine& engine, const PreconditionerSpec& estimated,
 TEST(Estimate, BoundsEveryBuildOfTheZoo) {
   const auto engine = MakeCpuEngine();
   PreconditionerSpec ensure = Spai(), match = Spai(), tau = Spai(2);
+  PreconditionerSpec threes = Spec(EngineKind::kJacobi), most = threes;
+  threes.block_size = 3;
+  most.block_size = 32;
   ensure.static_spai.pattern.ensure_row = true;
   match.static_spai.pattern.row_match = true;
   tau.static_spai.pattern.keep_tau = 0.3;
   tau.static_spai.post_filter = 0.05;
   for (const oracle::NamedMatrix& named : oracle::Zoo(17)) {
     for (const auto& spec :
-         {Spec(EngineKind::kJacobi), Spai(1), Spai(2), Spai(3), ensure, match, tau}) {
+         {Spec(EngineKind::kJacobi), threes, most, Spai(1), Spai(2), Spai(3), ensure, match, tau}) {
       ExpectBound(*engine, spec, spec, named);
     }
   }
@@ -82,6 +86,21 @@ TEST(Estimate, OfJacobiIsExact) {
   EXPECT_EQ(estimate->download_bytes, 26 * 8 + 25 * 12);
   EXPECT_EQ(estimate->n2_max, 1);
   EXPECT_EQ(estimate->n1_max, 5);
+}
+
+TEST(Estimate, OfBlockJacobiIsExact) {
+  const auto engine = MakeCpuEngine();
+  const CscMatrix a = oracle::Laplacian2d(5, 5);
+  PreconditionerSpec spec = Spec(EngineKind::kJacobi);
+  for (const auto& [size, nnz] : {std::pair{3, 8 * 9 + 1}, {5, 125}, {32, 625}}) {
+    spec.block_size = size;
+    const auto estimate = engine->Estimate(spec, a.pattern(), nullptr, {});
+    ASSERT_TRUE(estimate.ok());
+    EXPECT_EQ(estimate->nnz_m, nnz);
+    EXPECT_EQ(MustBuild(*engine, spec, a).preconditioner->matrix().nnz(), nnz);
+    EXPECT_EQ(estimate->download_bytes, 26 * 8 + nnz * 12);
+    EXPECT_EQ(estimate->n2_max, std::min(size, 25));
+  }
 }
 
 }  // namespace

@@ -192,6 +192,29 @@ TEST_F(GpuEngine, SaysWhatWasLeftToTheHost) {
   EXPECT_EQ(jacobi.timings.device_bytes, 0);
 }
 
+TEST_F(GpuEngine, BlockJacobiGoesWithCgThere) {
+  const CscMatrix a = bench::Elasticity(8);
+  PreconditionerSpec spec = Spec(EngineKind::kJacobi);
+  const Vector b = RowSums(a);
+  const SolveOptions options{.method = Method::kCg, .rtol = 1e-9};
+  const auto a_there = engine_->Place(a, {.device = kGpu});
+  ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+  for (const int size : {1, 3, 7, 32}) {
+    spec.block_size = size;
+    const auto m = MustBuild(*engine_, spec, a, {.device = kGpu}).preconditioner;
+    const auto m_there = engine_->Place(*m, {.device = kGpu});
+    ASSERT_TRUE(m_there.ok()) << m_there.status().message();
+    EXPECT_GE((*m_there)->device_bytes(), 8 * m->matrix().nnz());
+    const auto cpu = engine_->Solve(a, m.get(), b, {}, options, {.device = kCpu});
+    const auto gpu =
+        engine_->SolveOnDevice(a, **a_there, m_there->get(), b, {}, options, {.device = kGpu});
+    ASSERT_TRUE(cpu.ok() && gpu.ok()) << gpu.status().message();
+    EXPECT_EQ(gpu->rhs[0].outcome, Outcome::kConverged) << gpu->rhs[0].detail;
+    EXPECT_LE(TrueRelative(a, gpu->x, b), 1.0001e-9);
+    EXPECT_LE(std::abs(gpu->rhs[0].iterations - cpu->rhs[0].iterations), 3) << size;
+  }
+}
+
 TEST_F(GpuEngine, QrSaysItsThreadStrategy) {
   const CscMatrix a = bench::ConvectionDiffusion(8, 10);
   PreconditionerSpec qr = Spai();

@@ -18,7 +18,9 @@ namespace spaid::kernels::engine_test {
 
 using oracle::Vector;
 
-inline PreconditionerSpec Spec(EngineKind kind) { return {.engine = kind, .static_spai = {}}; }
+inline PreconditionerSpec Spec(EngineKind kind) {
+  return {.engine = kind, .static_spai = {}, .block_size = 1};
+}
 
 inline PreconditionerSpec Spai(int power = 1) {
   PreconditionerSpec spec = Spec(EngineKind::kStaticSpai);

@@ -68,6 +68,11 @@ TEST_F(Options, OutOfRange) {
     ExpectRefused(spec, "BAD_THREAD_STRATEGY", "thread_strategy");
   }
   ExpectRefused(Spec(static_cast<EngineKind>(77)), "BAD_ENGINE", "engine");
+  for (const int size : {-1, 0, 33}) {
+    PreconditionerSpec spec = Spec(EngineKind::kJacobi);
+    spec.block_size = size;
+    ExpectRefused(spec, "BAD_BLOCK_SIZE", "block_size");
+  }
 }
 
 TEST_F(Options, LimitsOfTheRangesAreAllowed) {
@@ -92,6 +97,24 @@ TEST_F(Options, OfEnginesThatDoNotReadThemAreDropped) {
   ASSERT_TRUE(resolved.ok());
   EXPECT_EQ(resolved->spec.engine, EngineKind::kJacobi);
   EXPECT_EQ(resolved->spec.static_spai.pattern.power, 1);
+}
+
+TEST_F(Options, TheBlockSizeIsJacobisAlone) {
+  PreconditionerSpec spec = Spai();
+  for (const auto& [kind, size] :
+       {std::pair{EngineKind::kJacobi, 5}, {EngineKind::kNone, 1}, {EngineKind::kStaticSpai, 1}}) {
+    spec.engine = kind;
+    spec.block_size = 5;
+    const auto resolved = engine_->Resolve(spec, a_, Diagnose(a_), nullptr, {});
+    ASSERT_TRUE(resolved.ok());
+    EXPECT_EQ(resolved->spec.block_size, size);
+    EXPECT_EQ(resolved->reason, "");
+  }
+  spec.engine = EngineKind::kAuto;
+  const auto resolved = engine_->Resolve(spec, a_, Diagnose(a_), nullptr, {});
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->spec.block_size, 1);
+  EXPECT_THAT(resolved->reason, HasSubstr("block_size is not used: name engine JACOBI"));
 }
 
 TEST_F(Options, PlansWantResolvedSpecs) {

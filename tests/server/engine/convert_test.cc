@@ -57,6 +57,37 @@ TEST(ParseSpecTest, DefaultsAreSaid) {
   EXPECT_EQ(ParseSpec(user, "spec")->pattern_matrix, "matrices/7");
 }
 
+TEST(ParseSpecTest, TheBlockSizeIsJacobis) {
+  v1::PreconditionerSpec spec;
+  spec.set_engine(v1::ENGINE_KIND_JACOBI);
+  auto parsed = ParseSpec(spec, "spec");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->spec.block_size, 1);
+  spec.mutable_jacobi()->set_block_size(0);
+  parsed = ParseSpec(spec, "spec");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->spec.block_size, 1);
+  EXPECT_FALSE(ToProto(parsed->spec, "").has_jacobi()) << "one spec, one form";
+  for (const int size : {2, 32}) {
+    spec.mutable_jacobi()->set_block_size(size);
+    parsed = ParseSpec(spec, "spec");
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->spec.block_size, size);
+    EXPECT_EQ(ToProto(parsed->spec, "").SerializeAsString(), spec.SerializeAsString());
+  }
+  for (const int size : {-1, 33}) {
+    spec.mutable_jacobi()->set_block_size(size);
+    for (const auto engine : {v1::ENGINE_KIND_JACOBI, v1::ENGINE_KIND_AUTO}) {
+      spec.set_engine(engine);
+      const absl::Status status = ParseSpec(spec, "header.spec").status();
+      EXPECT_EQ(ReasonOf(status), "BAD_BLOCK_SIZE");
+      EXPECT_EQ(FieldOf(status), "header.spec.jacobi.block_size");
+    }
+    spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
+    EXPECT_EQ(ParseSpec(spec, "spec")->spec.block_size, 1) << "not read";
+  }
+}
+
 struct BadSpec {
   const char* name;
   void (*break_it)(v1::PreconditionerSpec&);

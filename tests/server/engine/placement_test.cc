@@ -75,11 +75,13 @@ class Bench {
     AwaitEnd(ticket->job);
     return ReasonOf(ticket->job->error());
   }
-  absl::StatusOr<Workbench::SolveTicket> Solve(const Stored<Matrix>& a, v1::EngineKind kind) {
+  absl::StatusOr<Workbench::SolveTicket> Solve(const Stored<Matrix>& a, v1::EngineKind kind,
+                                               int block_size = 0) {
     Workbench::SolveRequest request;
     request.tenant = "t";
     request.matrix = a;
     request.spec.emplace().set_engine(kind);
+    request.spec->mutable_jacobi()->set_block_size(block_size);
     request.b.assign(2, 6.0);
     return workbench->StartSolve(std::move(request));
   }
@@ -503,6 +505,17 @@ TEST(SolvePlacementTest, TheBasisOfGmresCounts) {
   solve(1000);  // 20, as n is
   EXPECT_EQ(bench.engine.solves_on(0), 1) << "no room there";
   EXPECT_EQ(bench.engine.solves(), 3) << "done by the host";
+}
+
+TEST(SolvePlacementTest, TheEntriesOfBlocksCountForTheGpusMemory) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  const auto a = bench.Put(3);
+  auto ticket = bench.Solve(a, v1::ENGINE_KIND_JACOBI, /*block_size=*/32);
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  AwaitEnd(ticket->job);
+  EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
+  EXPECT_EQ(bench.engine.most_nnz_m(), 32 * a.value->n());
 }
 
 TEST(SolvePlacementTest, LongSolvesGoToTheGpuShortOnesToTheCpu) {
