@@ -166,6 +166,14 @@ TEST(GpuSolve, GmresIsTheCpus) {
   EXPECT_EQ(r.status().field(), "method");
 }
 
+TEST(GpuSolve, ADiagonalInPlaceOfAIsRefused) {
+  const auto there = CudaOperator::OfDiagonal(Device(), Vector{1, 2}).value();
+  const auto r = SolveCuda(*there, nullptr, Diagonal({1, 2}), Vector{1, 1}, {},
+                           {.method = Method::kCg}, Context());
+  EXPECT_EQ(r.status().reason(), "CUDA_ERROR");
+  EXPECT_THAT(r.status().message(), ::testing::HasSubstr("by a diagonal"));
+}
+
 TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
   const CscMatrix a = bench::ConvectionDiffusion(20, 0);
   const Vector b = RandomVector(a.n_cols, 1), ones(b.size(), 1.0);
