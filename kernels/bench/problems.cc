@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <random>
 #include <set>
 #include <utility>
@@ -314,6 +315,51 @@ CscMatrix Periodic(int32_t n, int count) {
   }
   a.col_ptr.push_back(a.nnz());
   return a;
+}
+
+CscMatrix Symmetrized(CscMatrix a) {
+  Array<double> mean;
+  mean.assign(a.values.size(), 0.0);
+  // Columns come in ascending order, and so do the entries of each that mirror theirs.
+  std::vector<int64_t> next(a.col_ptr.begin(), a.col_ptr.end());
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      const int64_t mirror = next[static_cast<size_t>(a.row_idx[p])]++;
+      mean[p] = (a.values[p] + a.values[mirror]) / 2;
+    }
+  }
+  a.values = std::move(mean);
+  return a;
+}
+
+CscMatrix PermuteNodes(const CscMatrix& a, int node, int64_t window) {
+  const int64_t nodes = a.n_cols / node;
+  std::vector<int64_t> from(static_cast<size_t>(nodes)), to(from.size());
+  std::iota(from.begin(), from.end(), int64_t{0});
+  std::mt19937_64 generator(12345);
+  for (int64_t begin = 0; begin < nodes; begin += window) {
+    const int64_t end = std::min(nodes, begin + window);
+    for (int64_t i = end - 1; i > begin; --i) {
+      const auto below = static_cast<uint64_t>(i - begin + 1);
+      std::swap(from[static_cast<size_t>(i)],
+                from[static_cast<size_t>(begin + static_cast<int64_t>(generator() % below))]);
+    }
+  }
+  for (int64_t i = 0; i < nodes; ++i) to[static_cast<size_t>(from[static_cast<size_t>(i)])] = i;
+  Builder builder(a.n_cols);
+  std::vector<std::pair<int64_t, double>> column;
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    const int64_t old = from[static_cast<size_t>(j / node)] * node + j % node;
+    column.clear();
+    for (int64_t p = a.col_ptr[old]; p < a.col_ptr[old + 1]; ++p) {
+      const int64_t row = a.row_idx[p];
+      column.emplace_back(to[static_cast<size_t>(row / node)] * node + row % node, a.values[p]);
+    }
+    std::sort(column.begin(), column.end());
+    for (const auto& [row, value] : column) builder.Add(row, value);
+    builder.EndColumn();
+  }
+  return builder.Take();
 }
 
 }  // namespace spaid::kernels::bench

@@ -34,4 +34,12 @@ CscMatrix Circuit(int n, int hubs, int hub_degree);
 // those; not symmetric.
 CscMatrix Periodic(int32_t n, int count);
 
+// (A + Aᵀ) / 2 of one with a symmetric pattern: symmetric to the last bit, as matrices are whose
+// upper half alone was assembled.
+CscMatrix Symmetrized(CscMatrix a);
+
+// The same matrix with its nodes of `node` unknowns in a random order within each `window` of them:
+// as of an irregular mesh.
+CscMatrix PermuteNodes(const CscMatrix& a, int node, int64_t window);
+
 }  // namespace spaid::kernels::bench

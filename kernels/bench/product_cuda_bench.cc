@@ -1,6 +1,6 @@
-// y = A x on the first CUDA device, A resident there by rows (kernels/krylov/cuda), by the device's
-// clock, against what must move at the bandwidth of a copy: the floor. Nothing is registered where
-// there is no device.
+// y = A x on the first CUDA device, A resident there as it is laid out for solves (by diagonals, or
+// by rows), and by rows (kernels/krylov/cuda), by the device's clock, against what must move at the
+// bandwidth of a copy: the floor. Nothing is registered where there is no device.
 
 #include <benchmark/benchmark.h>
 
@@ -8,6 +8,7 @@
 #include <numbers>
 #include <string>
 
+#include "kernels/base/cuda/variants_tuning_cuda.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #ifdef SPAID_BENCH_BASELINE
@@ -31,9 +32,15 @@ constexpr Problem kProblems[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }, false},
     {"P7_128_M", [] { return ConvectionDiffusion(128, 0); }, true},
     {"P27_100", [] { return Laplacian27(100); }, false},
+    {"E80_40", [] { return Elasticity(40); }, false},
     {"E80_60", [] { return Elasticity(60); }, false},
+    {"E80_60_symmetric", [] { return Symmetrized(Elasticity(60)); }, false},
+    {"E80_60_M", [] { return Elasticity(60); }, true},
+    {"E80_40_permuted", [] { return PermuteNodes(Elasticity(40), 3, 1 << 14); }, false},
     {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, false},
+    {"aniso_1640_M", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, true},
     {"convdiff_100", [] { return ConvectionDiffusion(100, 400); }, false},
+    {"convdiff_100_M", [] { return ConvectionDiffusion(100, 400); }, true},
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }, false},
     {"circuit_300k_M", [] { return Circuit(300000, 12, 700); }, true},
 };
@@ -71,14 +78,20 @@ void Report(benchmark::State& state, const CscMatrix& a, double ms, int64_t byte
   }
 }
 
-void Run(benchmark::State& state, const Problem& problem, bool fp32) {
+void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_rows) {
   const CscMatrix& a = Get(problem);
   const SpaidCudaInterface& api = Device()->api();
   char message[kCudaMessageBytes] = "";
+  SpaidCudaVariants variants = cuda::tuning::kVariants;
+  variants.by_rows = by_rows ? 1 : 0;
+  SpaidCudaContext* context = nullptr;
+  OrDie(api.open_context(ListCudaDevices().devices[0].index, 0, nullptr, &variants, &context,
+                         message, sizeof(message)),
+        message);
   const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
   SpaidCudaMatrix* matrix = nullptr;
   SpaidCudaOperator* op = nullptr;
-  OrDie(api.upload_matrix(Device()->context(), &csc, &matrix, message, sizeof(message)), message);
+  OrDie(api.upload_matrix(context, &csc, &matrix, message, sizeof(message)), message);
   const int32_t stored_fp32 = fp32 ? 1 : 0;
   if (problem.of_m) {
     const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
@@ -109,6 +122,7 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
     state.SetIterationTime(ms * 1e-3);
   }
   api.free_operator(op);
+  api.close_context(context);
   Report(state, a, ms, bytes);
 }
 
@@ -140,8 +154,14 @@ const bool kRegistered = [] {
   };
   for (const Problem& problem : kProblems) {
     const std::string name = problem.name;
-    add(name + "/fp64", [&problem](benchmark::State& state) { Run(state, problem, false); });
-    add(name + "/fp32", [&problem](benchmark::State& state) { Run(state, problem, true); });
+    for (const bool by_rows : {false, true}) {
+      for (const bool fp32 : {false, true}) {
+        add(name + (by_rows ? "/rows" : "") + (fp32 ? "/fp32" : "/fp64"),
+            [&problem, fp32, by_rows](benchmark::State& state) {
+              Run(state, problem, fp32, by_rows);
+            });
+      }
+    }
 #ifdef SPAID_BENCH_CUSPARSE
     if (problem.of_m) continue;
     add(name + "/cusparse", [&problem](benchmark::State& state) { RunCusparse(state, problem); });

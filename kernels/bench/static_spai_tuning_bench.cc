@@ -190,7 +190,7 @@ void RunVariant(benchmark::State& state, const CscMatrix& a, int power, Part par
 
 void RegisterVariants() {
   constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
-  constexpr SpaidCudaVariants kFirst{kAll, 0, kAll, kAll, kAll};  // of each component
+  constexpr SpaidCudaVariants kFirst{kAll, 0, kAll, kAll, kAll, 0};  // of each component
   using Make = std::function<CscMatrix()>;
   const auto add = [](const std::string& name, Make make, int power, Part part,
                       SpaidCudaVariants variants) {
@@ -212,7 +212,7 @@ void RegisterVariants() {
     const Make make = [n = columns(40'000'000, each), half] { return Banded(n, half); };
     const std::string name = "find_J/elements:" + std::to_string(each);
     add(name + "/warp", make, 2, Part::kPattern, kFirst);
-    add(name + "/block", make, 2, Part::kPattern, {0, 0, kAll, kAll, kAll});
+    add(name + "/block", make, 2, Part::kPattern, {0, 0, kAll, kAll, kAll, 0});
   }
   for (const int32_t n : {20'000, 100'000, 320'000}) {
     for (const int count : {22, 40, 74}) {
@@ -220,7 +220,7 @@ void RegisterVariants() {
       const std::string name =
           "find_J/entries:" + std::to_string(count * count) + "/n:" + std::to_string(n);
       add(name + "/block", make, 2, Part::kPattern, kFirst);
-      add(name + "/bitmap", make, 2, Part::kPattern, {kAll, kAll, kAll, kAll, kAll});
+      add(name + "/bitmap", make, 2, Part::kPattern, {kAll, kAll, kAll, kAll, kAll, 0});
     }
   }
   for (const int count : {3, 5, 6, 8, 10, 16, 24, 32}) {
@@ -228,14 +228,14 @@ void RegisterVariants() {
     const Make make = [n = columns(20'000'000, each), count] { return Scattered(n, count); };
     const std::string name = "find_I/entries:" + std::to_string(each);
     if (each <= 64) add(name + "/registers", make, 1, Part::kPlan, kFirst);
-    add(name + "/warp", make, 1, Part::kPlan, {kAll, 0, 0, kAll, kAll});
-    add(name + "/block", make, 1, Part::kPlan, {kAll, 0, 0, 0, kAll});
+    add(name + "/warp", make, 1, Part::kPlan, {kAll, 0, 0, kAll, kAll, 0});
+    add(name + "/block", make, 1, Part::kPlan, {kAll, 0, 0, 0, kAll, 0});
   }
   for (const int count : {3, 5, 7, 9, 10}) {
     const Make make = [count] { return Periodic(500'000, count); };
     const std::string name = "solve/n2:" + std::to_string(count);
     add(name + "/thread", make, 1, Part::kBuild, kFirst);
-    add(name + "/warp", make, 1, Part::kBuild, {kAll, 0, kAll, kAll, 0});
+    add(name + "/warp", make, 1, Part::kBuild, {kAll, 0, kAll, kAll, 0, 0});
   }
 }
 

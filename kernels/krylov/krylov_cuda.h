@@ -19,8 +19,8 @@ namespace spaid::kernels {
 // What a vector is multiplied by, on a device. Immutable; thread-safe.
 class CudaOperator {
  public:
-  // `a`: square, canonical, with values. Uploads it and lays it out by rows; `fp32`: values are
-  // stored so (arithmetic is fp64 all the same). Errors: stop statuses; those of
+  // `a`: square, canonical, with values. Uploads it and lays it out for products; `fp32`: values
+  // are stored so (arithmetic is fp64 all the same). Errors: stop statuses; those of
   // CudaDevice::Failed.
   static Result<std::shared_ptr<const CudaOperator>> OfMatrix(
       const std::shared_ptr<CudaDevice>& device, const CscView& a, bool fp32,
@@ -47,8 +47,8 @@ class CudaOperator {
   CudaObject<SpaidCudaOperator> op_;
 };
 
-// Device bytes of a solve, at most: A and, of `nnz_m` entries, M by rows, the scratch of laying one
-// of them out, and the vectors, with the basis of GMRES.
+// Device bytes of a solve, at most: A and, of `nnz_m` entries, M in the largest of their layouts,
+// by rows, the scratch of laying one of them out, and the vectors, with the basis of GMRES.
 int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const SolveOptions& options);
 
 // Milliseconds by the host's clock unless said otherwise.

@@ -45,7 +45,7 @@ typedef struct SpaidCudaSolve SpaidCudaSolve;        // one right-hand side on i
 typedef void (*SpaidCudaCopy)(void* to, const void* from, size_t bytes);
 
 // Up to which sizes one variant of a kernel takes what the next one could take, too. What is over
-// the first one's memory is the next one's, whatever these say.
+// the first one's memory is the next one's, whatever these say. And which layouts are left out.
 struct SpaidCudaVariants {
   // Find J: a column of a power by a warp, by the elements of its lists; else by a block. Of those
   // the ones are filled in by a bitmap of n bits in shared memory that has at most so many words
@@ -56,6 +56,8 @@ struct SpaidCudaVariants {
   int32_t table_register_entries, table_warp_entries;
   // Gram matrix, factor, solve: a thread a local problem, by |J|; else a warp.
   int32_t lane_columns;
+  // Not 0: operators are laid out by rows, those of few diagonals or of nodes, too.
+  int32_t by_rows;
 };
 
 // A canonical square CSC matrix on the host.
@@ -253,8 +255,8 @@ struct SpaidCudaInterface {
                            int64_t* bytes_per_product, char* message, size_t message_size);
 
   // One right-hand side by a Krylov method (Method of krylov.h), x set to the initial guess: `x0`,
-  // null: zero. `a` by rows; `m` may be null; both must stay as long as the solve. `restart`: of
-  // GMRES, at most n.
+  // null: zero. `a` is no diagonal; `m` may be null; both must stay as long as the solve.
+  // `restart`: of GMRES, at most n.
   int32_t (*open_solve)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
                         int32_t restart, const double* b, const double* x0, SpaidCudaSolve** solve,
                         char* message, size_t message_size);

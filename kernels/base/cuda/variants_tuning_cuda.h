@@ -17,6 +17,7 @@ inline constexpr SpaidCudaVariants kVariants{
     64,    // table_register_entries
     1024,  // table_warp_entries
     10,    // lane_columns
+    0,     // by_rows
 };
 
 }  // namespace spaid::cuda::tuning

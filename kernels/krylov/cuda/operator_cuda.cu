@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/krylov/cuda/node_product_cuda.h"
 #include "kernels/krylov/cuda/operator_cuda.h"
 #include "kernels/krylov/cuda/product_cuda.h"
 
@@ -11,6 +12,21 @@ namespace {
 
 template <class T>
 inline constexpr bool kIsDiagonal = std::is_same_v<std::decay_t<T>, Diagonal>;
+template <class T>
+inline constexpr bool kIsDia =
+    std::is_same_v<std::decay_t<T>, Dia<double>> || std::is_same_v<std::decay_t<T>, Dia<float>>;
+
+template <class Value>
+Operator Make(Context& context, const PatternRef& pattern, const double* values, bool symmetric) {
+  if (context.variants.by_rows == 0) {
+    std::optional<Dia<Value>> dia = Dia<Value>::Make(context, pattern, values, symmetric);
+    if (dia.has_value()) return *std::move(dia);
+    std::optional<NodeRows<Value>> nodes =
+        NodeRows<Value>::Make(context, pattern, values, symmetric);
+    if (nodes.has_value()) return *std::move(nodes);
+  }
+  return Rows<Value>(context, pattern, values, symmetric);
+}
 
 // Holds the stream for a while, so that the host has launched what is timed before it begins:
 // between two events there would else be the time that the host takes for a launch.
@@ -46,22 +62,31 @@ class Events {
 
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
                       bool symmetric, bool fp32) {
-  if (fp32) return Rows<float>(context, pattern, values, symmetric);
-  return Rows<double>(context, pattern, values, symmetric);
+  return fp32 ? Make<float>(context, pattern, values, symmetric)
+              : Make<double>(context, pattern, values, symmetric);
 }
 
-void UpdateOperator(const Context& context, const Matrix& matrix, Operator& op) {
-  std::visit(
-      [&](auto& own) {
+void UpdateOperator(Context& context, const Matrix& matrix, Operator& op) {
+  const PatternRef pattern = matrix.pattern();
+  const double* const values = matrix.values.get();
+  const bool updated = std::visit(
+      [&](auto& own) -> bool {
         if constexpr (!kIsDiagonal<decltype(own)>) {
           if (own.n() == matrix.n && own.nnz() == matrix.nnz) {
-            own.UpdateValues(context, matrix.pattern(), matrix.values.get());
-            return;
+            if constexpr (kIsDia<decltype(own)>) {
+              return own.UpdateValues(context, pattern, values);
+            } else {
+              own.UpdateValues(context, pattern, values);
+              return true;
+            }
           }
         }
         throw Failure(kSpaidCudaPlanMismatch, "the matrix has not the operator's pattern");
       },
       op);
+  if (updated) return;
+  const bool fp32 = std::holds_alternative<Dia<float>>(op);
+  op = MakeOperator(context, pattern, values, /*symmetric=*/false, fp32);
 }
 
 int64_t SizeOf(const Operator& op) {

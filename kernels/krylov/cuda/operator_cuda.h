@@ -1,11 +1,13 @@
-// What a Krylov method multiplies by on a device: a matrix by rows, its values stored in fp64 or
-// fp32, or a diagonal.
+// What a Krylov method multiplies by on a device: a matrix by diagonals or by rows, its values
+// stored in fp64 or fp32, or a diagonal.
 #pragma once
 
 #include <cstdint>
 #include <variant>
 
 #include "kernels/base/cuda/context_cuda.h"
+#include "kernels/krylov/cuda/dia_cuda.h"
+#include "kernels/krylov/cuda/node_rows_cuda.h"
 #include "kernels/krylov/cuda/rows_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
 
@@ -15,14 +17,19 @@ struct Diagonal {
   Buffer<double> values;
 };
 
-using Operator = std::variant<Rows<double>, Rows<float>, Diagonal>;
+using Operator = std::variant<Rows<double>, Rows<float>, Dia<double>, Dia<float>, NodeRows<double>,
+                              NodeRows<float>, Diagonal>;
 
-// Of a canonical CSC on the device (class Rows).
+// Of a canonical CSC on the device: by diagonals where that moves fewer bytes (class Dia), by nodes
+// where those have whole blocks (class NodeRows), unless the context's variants say not to; else by
+// rows (class Rows).
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
                       bool symmetric, bool fp32);
 // The values of `matrix`, which has the operator's pattern. Throws kSpaidCudaPlanMismatch where its
-// size or number of entries is another, and for a diagonal.
-void UpdateOperator(const Context& context, const Matrix& matrix, Operator& op);
+// size or number of entries is another, and for a diagonal. Where they are no longer symmetric and
+// the operator held half of them, it is laid out anew beside; where there is no room for that
+// (kSpaidCudaOutOfMemory), its values are worth nothing.
+void UpdateOperator(Context& context, const Matrix& matrix, Operator& op);
 
 int64_t SizeOf(const Operator& op);           // n
 int64_t BytesPerProduct(const Operator& op);  // that must move at the least

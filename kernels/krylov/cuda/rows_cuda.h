@@ -11,6 +11,7 @@
 
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/krylov/cuda/rows_tuning_cuda.h"
+#include "kernels/krylov/cuda/slices_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
 
 namespace spaid::cuda {
@@ -19,12 +20,6 @@ inline constexpr int kProductThreads = 256;  // a block
 inline constexpr int kProductResident = 4;   // blocks at once on a multiprocessor, at least
 inline constexpr int kManyThreads = 4;       // a row, where they are several
 inline constexpr int kProductMaxBlocks = 2048;
-
-struct alignas(16) Slice {
-  int64_t begin;   // of its entries; a multiple of 32
-  int32_t steps;   // of 32 entries
-  uint32_t apart;  // bit r: the slice's row r stands apart, or is none
-};
 
 // A part of a row that stands apart.
 struct Piece {

@@ -10,9 +10,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <variant>
 
 #include "kernels/base/cuda/context_cuda.h"
+#include "kernels/krylov/cuda/node_product_cuda.h"
 #include "kernels/krylov/cuda/operator_cuda.h"
 #include "kernels/krylov/cuda/product_cuda.h"
 #include "kernels/krylov/cuda/sums_cuda.h"
@@ -60,16 +62,19 @@ __device__ inline void RecordNorm(SolveState& state, double norm) {
   CountIteration(state, norm);
 }
 
-// y = A x by rows, with an epilogue (product_cuda.h).
+// y = A x, with an epilogue (product_cuda.h); A is no diagonal.
 template <class Epilogue>
 void Product(const Context& context, const Operator& op, const double* x, double* y,
              const Epilogue& epilogue) {
-  const Branch on{context.stream};
-  if (const auto* rows = std::get_if<Rows<double>>(&op)) {
-    LaunchProduct(on, *rows, x, y, epilogue);
-  } else {
-    LaunchProduct(on, std::get<Rows<float>>(op), x, y, epilogue);
-  }
+  std::visit(
+      [&](const auto& own) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(own)>, Diagonal>) {
+          throw Failure(kSpaidCudaError, "a product with an epilogue by a diagonal");
+        } else {
+          LaunchProduct(Branch{context.stream}, own, x, y, epilogue);
+        }
+      },
+      op);
 }
 
 // The elements of a diagonal operator; null: there is none, or it is another.
@@ -80,7 +85,8 @@ inline const double* DiagonalOf(const Operator* op) {
 
 class Solve {
  public:
-  // A by rows; `m` may be null. Allocates all vectors. `x0` null: zero. The operators outlive this.
+  // A no diagonal; `m` may be null. Allocates all vectors. `x0` null: zero. The operators outlive
+  // this.
   Solve(Context& context, const Operator& a, const Operator* m, const double* b, const double* x0);
   virtual ~Solve();
   Solve(const Solve&) = delete;

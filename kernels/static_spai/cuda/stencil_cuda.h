@@ -16,13 +16,12 @@
 
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
+#include "kernels/sparse/cuda/offsets_cuda.h"
 
 namespace spaid::cuda {
 
-// Unknowns of a node, distinct diagonals of A, distinct diagonals of M, and unknowns of a local
-// problem (slots: as many for each diagonal of M as a node has), at most.
-inline constexpr int kMaxNode = 3;
-inline constexpr int kMaxDiagonals = 64;
+// Distinct diagonals of M, and unknowns of a local problem (slots: as many for each diagonal of M
+// as a node has), at most.
 inline constexpr int kMaxOffsets = 32;
 inline constexpr int kMaxThreadSlots = 9;  // one thread a column
 inline constexpr int kMaxTeamSlots = 30;   // eight threads a column

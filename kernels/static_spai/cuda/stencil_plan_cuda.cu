@@ -1,6 +1,5 @@
-// Whether a matrix is one of few diagonals, and the tables for it. A sample of the nodes proposes
-// the diagonals; then every entry of every column must lie on one of them, so that a diagonal that
-// the sample has not met (one of few entries) leaves the matrix to the general path.
+// Whether a matrix is one of few diagonals, and the tables for it. A diagonal that the sample of
+// offsets_cuda.h has not met (one of few entries) leaves the matrix to the general path.
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -12,184 +11,6 @@
 
 namespace spaid::cuda {
 namespace {
-
-constexpr int kThreads = 256;
-constexpr int kTeam = 8;  // lanes that look at one node
-constexpr int kSampleThreads = 1024;
-constexpr int kSample = 512;  // nodes
-constexpr int kNone = INT32_MIN;
-
-struct Survey {
-  int32_t node;                    // unknowns of a node; 0: no block size fits
-  int32_t count;                   // of offsets; over kMaxDiagonals: too many
-  int32_t offsets[kMaxDiagonals];  // in no order
-};
-
-// The lanes of a group look at columns [j, j + node): true where what this lane saw is as it must
-// be, the same rows in all of them and whole blocks of rows.
-__device__ bool NodeAgrees(const PatternRef& a, int64_t j, int node, int lane, int lanes) {
-  const int64_t begin = a.col_ptr[j], count = a.col_ptr[j + 1] - begin;
-  bool agrees = count % node == 0;
-  for (int t = 1; t < node; ++t) {
-    agrees = agrees && a.col_ptr[j + t + 1] - a.col_ptr[j + t] == count;
-  }
-  for (int64_t p = lane; agrees && p < count; p += lanes) {
-    const int32_t row = a.row_idx[begin + p];
-    const auto in_block = static_cast<int32_t>(p % node);
-    agrees = row % node == in_block && row - a.row_idx[begin + p - in_block] == in_block;
-    for (int t = 1; agrees && t < node; ++t) agrees = a.row_idx[a.col_ptr[j + t] + p] == row;
-  }
-  return agrees;
-}
-
-// A node of [0, nodes), all of them where they are few; else spread without a period, which a grid
-// might share.
-__device__ int64_t SampleNode(int i, int64_t nodes) {
-  if (nodes <= kSample) return i;
-  const uint64_t word = static_cast<uint64_t>(i + 1) * 0x9e3779b97f4a7c15u;
-  return static_cast<int64_t>(__umul64hi(word, static_cast<uint64_t>(nodes)));
-}
-
-// `node` 0: the largest block size that the sample allows. One block; a warp looks at a node.
-__global__ void __launch_bounds__(kSampleThreads)
-    SurveyKernel(PatternRef a, int node, Survey* survey) {
-  constexpr int kSlots = 4 * kMaxDiagonals;
-  __shared__ int32_t table[kSlots];
-  __shared__ int32_t count, broken[kMaxNode + 1], places[kMaxDiagonals];
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  for (int i = static_cast<int>(threadIdx.x); i < kSlots; i += kSampleThreads) table[i] = kNone;
-  if (threadIdx.x <= kMaxNode) broken[threadIdx.x] = 0;
-  if (threadIdx.x == 0) count = 0;
-  __syncthreads();
-  if (node == 0) {
-    for (int size = 2; size <= kMaxNode; ++size) {
-      if (a.n % size != 0) {
-        if (threadIdx.x == 0) broken[size] = 1;
-        continue;
-      }
-      const int64_t nodes = a.n / size;
-      for (int i = warp; i < kSample && i < nodes; i += kSampleThreads / 32) {
-        const bool agrees = NodeAgrees(a, SampleNode(i, nodes) * size, size, lane, 32);
-        if (__any_sync(~0u, !agrees)) {
-          broken[size] = 1;
-          break;
-        }
-      }
-    }
-    __syncthreads();
-    node = 1;
-    for (int size = 2; size <= kMaxNode; ++size) node = broken[size] == 0 ? size : node;
-  }
-  const int64_t nodes = a.n / node;
-  for (int i = warp; i < kSample && i < nodes; i += kSampleThreads / 32) {
-    const int64_t own = SampleNode(i, nodes);
-    const int64_t end = a.col_ptr[own * node + 1];
-    for (int64_t p = a.col_ptr[own * node] + lane * node; p < end; p += 32 * node) {
-      const auto offset = static_cast<int32_t>(a.row_idx[p] / node - own);
-      uint32_t at = static_cast<uint32_t>(offset) * 0x9e3779b9u >> 16;
-      // Too many offsets: nothing more is wanted, and a full table is slow to search.
-      if (*const_cast<volatile int32_t*>(&count) > kMaxDiagonals) break;
-      for (int probe = 0; probe < kSlots; ++probe, ++at) {
-        int32_t* const slot = &table[at % kSlots];
-        int32_t key = *const_cast<volatile int32_t*>(slot);
-        if (key == kNone) key = atomicCAS(slot, kNone, offset);
-        if (key == offset) break;
-        if (key == kNone) {
-          const int32_t place = atomicAdd(&count, 1);
-          if (place < kMaxDiagonals) places[place] = offset;
-          break;
-        }
-      }
-      if (*const_cast<volatile int32_t*>(&count) > kMaxDiagonals) break;
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x < kMaxDiagonals) survey->offsets[threadIdx.x] = places[threadIdx.x];
-  if (threadIdx.x == 0) {
-    survey->node = node;
-    survey->count = count;
-  }
-}
-
-struct Offsets {
-  int32_t count = 0;
-  int32_t at[kMaxDiagonals] = {};  // ascending
-};
-
-// The diagonals that each node has, to what is not null (the low ones, to `low`); wrong: 1 where a
-// column does not fit.
-__global__ void __launch_bounds__(kThreads)
-    MaskKernel(PatternRef a, int node, Offsets offsets, uint64_t* masks, uint32_t* low,
-               int32_t* wrong) {
-  __shared__ int32_t sorted[kMaxDiagonals];
-  if (threadIdx.x < kMaxDiagonals) {
-    sorted[threadIdx.x] =
-        static_cast<int>(threadIdx.x) < offsets.count ? offsets.at[threadIdx.x] : INT32_MAX;
-  }
-  __syncthreads();
-  const int64_t own = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kTeam;
-  const int lane = static_cast<int>(threadIdx.x % kTeam);
-  const bool real = own < a.n / node;
-  uint64_t mask = 0;
-  bool fits = true;
-  int64_t count = 0;
-  if (real) {
-    const int64_t begin = a.col_ptr[own * node];
-    count = a.col_ptr[own * node + 1] - begin;
-    if (node > 1) fits = NodeAgrees(a, own * node, node, lane, kTeam);
-    for (int64_t p = int64_t{lane} * node; p < count; p += kTeam * node) {
-      const auto offset = static_cast<int32_t>(a.row_idx[begin + p] / node - own);
-      int at = 0;
-#pragma unroll
-      for (int step = kMaxDiagonals / 2; step > 0; step /= 2) {
-        if (sorted[at + step] <= offset) at += step;
-      }
-      fits = fits && sorted[at] == offset;
-      mask |= uint64_t{1} << at;
-    }
-  }
-  for (int step = kTeam / 2; step > 0; step /= 2) mask |= __shfl_xor_sync(~0u, mask, step, kTeam);
-  if (!real) return;
-  if (!fits || count != int64_t{node} * __popcll(mask)) *wrong = 1;
-  if (lane == 0 && masks != nullptr) masks[own] = mask;
-  if (lane == 0 && low != nullptr) low[own] = static_cast<uint32_t>(mask);
-}
-
-// The offsets of a pattern, ascending; count 0 where they are more than `limit` or fill less than
-// kLeastFill. `node` 0: finds it.
-Offsets FindOffsets(Context& context, const PatternRef& a, int64_t nnz, int limit, int& node) {
-  Offsets offsets;
-  const Buffer<Survey> survey(context, 1);
-  SurveyKernel<<<1, kSampleThreads, 0, context.stream>>>(a, node, survey.get());
-  CheckLaunch("SurveyKernel");
-  Survey found{};
-  survey.CopyOut(&found, 1);
-  context.Synchronize();
-  node = found.node;
-  const double room = static_cast<double>(found.count) * node * static_cast<double>(a.n);
-  if (found.count > limit || static_cast<double>(nnz) < stencil_tuning::kLeastFill * room) {
-    return offsets;
-  }
-  offsets.count = found.count;
-  std::copy_n(found.offsets, found.count, offsets.at);
-  std::sort(offsets.at, offsets.at + offsets.count);
-  return offsets;
-}
-
-// False where a column does not fit.
-bool FillMasks(Context& context, const PatternRef& a, int node, const Offsets& offsets,
-               uint64_t* masks, uint32_t* low) {
-  const int64_t nodes = a.n / node;
-  const Buffer<int32_t> wrong(context, 1);
-  wrong.Fill(0);
-  const auto blocks = static_cast<int>((nodes * kTeam + kThreads - 1) / kThreads);
-  MaskKernel<<<blocks, kThreads, 0, context.stream>>>(a, node, offsets, masks, low, wrong.get());
-  CheckLaunch("MaskKernel");
-  int32_t found = 0;
-  wrong.CopyOut(&found, 1);
-  context.Synchronize();
-  return found == 0;
-}
 
 // Where `value` stands in the first `count` of a sorted list, −1: nowhere.
 int32_t Find(const int32_t* list, int32_t count, int64_t value) {
@@ -289,15 +110,22 @@ bool HasRoom(const Context& context, const Matrix& a, int64_t nnz_m, const Stenc
          context.arena->limit() - context.arena->used();
 }
 
+// As FindOffsets, of whole blocks; none, too, where they fill less than kLeastFill.
+Offsets OffsetsOf(Context& context, const PatternRef& a, int64_t nnz, int limit, int& node) {
+  const Offsets found = FindOffsets(context, a, /*whole=*/true, limit, node);
+  const double room = static_cast<double>(found.count) * node * static_cast<double>(a.n);
+  return static_cast<double>(nnz) < stencil_tuning::kLeastFill * room ? Offsets{} : found;
+}
+
 bool TryNode(Context& context, const Matrix& a, const StaticSpaiPlan& plan, bool same, int node,
              StencilPlan& stencil) {
   const int64_t n = a.n;
   const Offsets of_a =
-      FindOffsets(context, a.pattern(), a.nnz, same ? kMaxOffsets : kMaxDiagonals, node);
+      OffsetsOf(context, a.pattern(), a.nnz, same ? kMaxOffsets : kMaxDiagonals, node);
   stencil.node = node;
   if (of_a.count == 0 || node == 0) return false;
   const Offsets of_m =
-      same ? of_a : FindOffsets(context, plan.pattern(), plan.nnz_m, kMaxOffsets, node);
+      same ? of_a : OffsetsOf(context, plan.pattern(), plan.nnz_m, kMaxOffsets, node);
   if (of_m.count == 0) return false;
   stencil.nodes = static_cast<int32_t>(n / node);
   stencil.diagonals = of_a.count;

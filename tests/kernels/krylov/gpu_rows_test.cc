@@ -1,5 +1,5 @@
-// Products by sparse matrices on a CUDA device against the CPU's. Skipped, with the reason, where
-// there is no device.
+// Products by sparse matrices by rows on a CUDA device against the CPU's. Skipped, with the reason,
+// where there is no device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/problems.h"
-#include "kernels/krylov/operators.h"
+#include "tests/kernels/krylov/gpu_products.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/oracle/generators.h"
 
@@ -25,91 +25,9 @@ struct Case {
   CscMatrix a;
 };
 
-SpaidCudaCsc Csc(const CscMatrix& a) {
-  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-}
-
-class GpuRows : public ::testing::Test {
+class GpuRows : public GpuProducts {
  protected:
-  using Matrix = std::unique_ptr<SpaidCudaMatrix, void (*)(SpaidCudaMatrix*)>;
-  using Operator = std::unique_ptr<SpaidCudaOperator, void (*)(SpaidCudaOperator*)>;
-
-  void SetUp() override {
-    const CudaDevices& cuda = ListCudaDevices();
-    if (!cuda.available) GTEST_SKIP() << cuda.status;
-    device_ = Open(0);
-    ASSERT_NE(device_, nullptr);
-  }
-
-  static std::shared_ptr<CudaDevice> Open(int64_t memory_limit) {
-    auto device = CudaDevice::Open(ListCudaDevices().devices[0], memory_limit);
-    EXPECT_TRUE(device.ok()) << device.status().message();
-    return device.ok() ? *device : nullptr;
-  }
-
-  const SpaidCudaInterface& api() const { return device_->api(); }
-  void ExpectOk(int32_t result) const { EXPECT_EQ(result, kSpaidCudaOk) << message_; }
-
-  Matrix Upload(const CscMatrix& a) {
-    SpaidCudaMatrix* matrix = nullptr;
-    const SpaidCudaCsc csc = Csc(a);
-    ExpectOk(api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)));
-    return {matrix, api().free_matrix};
-  }
-  Operator MakeOf(const SpaidCudaMatrix* matrix, bool symmetric, bool fp32) {
-    SpaidCudaOperator* op = nullptr;
-    ExpectOk(api().operator_of_matrix(matrix, symmetric ? 1 : 0, fp32 ? 1 : 0, &op, message_,
-                                      sizeof(message_)));
-    return {op, api().free_operator};
-  }
-  Operator Make(const CscMatrix& a, bool symmetric = false, bool fp32 = false) {
-    return MakeOf(Upload(a).get(), symmetric, fp32);
-  }
-  Vector Apply(const Operator& op, const Vector& x) {
-    Vector y(x.size(), std::numeric_limits<double>::quiet_NaN());
-    ExpectOk(api().apply_operator(op.get(), x.data(), y.data(), message_, sizeof(message_)));
-    return y;
-  }
-
-  // |y - expected| <= relative |A| |x|, row by row.
-  static void ExpectNear(const CscMatrix& a, const Vector& x, const Vector& y,
-                         const Vector& expected, double relative, const std::string& what) {
-    CscMatrix size = a;
-    for (double& v : size.values) v = std::abs(v);
-    Vector size_x = x;
-    for (double& v : size_x) v = std::abs(v);
-    const Vector bound = Product(size, size_x);
-    for (size_t i = 0; i < y.size(); ++i) {
-      ASSERT_LE(std::abs(y[i] - expected[i]), relative * bound[i]) << what << ", row " << i;
-    }
-  }
-
-  void ExpectEqualsTheCpu(const CscMatrix& a, const std::string& what) {
-    const Vector x = RandomVector(a.n_cols, 7);
-    Vector cpu(x.size());
-    CsrOperator::FromColumns(a).Apply(x, cpu, 1);
-    const Matrix matrix = Upload(a);
-    const Operator op = MakeOf(matrix.get(), false, false);
-    const Vector y = Apply(op, x);
-    ExpectNear(a, x, y, Product(a, x), 1e-14, what);
-    // The CPU adds a row's products one after another.
-    const double one_by_one = 1e-16 * std::sqrt(static_cast<double>(a.n_cols));
-    ExpectNear(a, x, y, cpu, std::max(1e-14, one_by_one), what + ", CPU");
-    for (int repeat = 0; repeat < 3; ++repeat) ASSERT_EQ(Apply(op, x), y) << what;
-    ASSERT_EQ(Apply(MakeOf(matrix.get(), false, false), x), y) << what;
-    if (*IsExactlySymmetric(a, {})) {
-      ASSERT_EQ(Apply(MakeOf(matrix.get(), true, false), x), y) << what << ", symmetric";
-    }
-    // The values are rounded to fp32, the sums are not.
-    const Vector y32 = Apply(MakeOf(matrix.get(), false, true), x);
-    ExpectNear(a, x, y32, cpu, std::ldexp(1.0, -23), what + ", fp32");
-    CscMatrix rounded = a;
-    for (double& v : rounded.values) v = static_cast<float>(v);
-    ExpectNear(a, x, y32, Product(rounded, x), 1e-14, what + ", rounded");
-  }
-
-  std::shared_ptr<CudaDevice> device_;
-  char message_[kCudaMessageBytes] = "";
+  GpuRows() : GpuProducts(/*by_rows=*/true) {}
 };
 
 // Rows of the given lengths at random columns; some of them may be empty.

@@ -158,6 +158,14 @@ TEST(GpuSolve, LongRunsAreVerifiedOnTheWayAndEndAlike) {
   }
 }
 
+TEST(GpuSolve, ADiagonalInPlaceOfAIsRefused) {
+  const auto there = CudaOperator::OfDiagonal(Device(), Vector{1, 2}).value();
+  const auto r = SolveCuda(*there, nullptr, Diagonal({1, 2}), Vector{1, 1}, {},
+                           {.method = Method::kCg}, Context());
+  EXPECT_EQ(r.status().reason(), "CUDA_ERROR");
+  EXPECT_THAT(r.status().message(), ::testing::HasSubstr("by a diagonal"));
+}
+
 TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
   const CscMatrix a = bench::ConvectionDiffusion(20, 0);
   const Vector b = RandomVector(a.n_cols, 1), ones(b.size(), 1.0);
@@ -175,7 +183,8 @@ TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
       SolveCuda(*a_there, m_there.get(), a, b, ones, {.method = Method::kBicgstab}, Context());
   EXPECT_EQ(r.status().reason(), "DEVICE_OUT_OF_MEMORY");
   EXPECT_EQ(device->used_bytes(), before);
-  const auto small = CudaDevice::Open(ListCudaDevices().devices[0], 1 << 20).value();
+  // A takes 700 kB as it comes, and its layout 250.
+  const auto small = CudaDevice::Open(ListCudaDevices().devices[0], 800'000).value();
   EXPECT_EQ(CudaOperator::OfMatrix(small, a, false, Context()).status().reason(),
             "DEVICE_OUT_OF_MEMORY");
   EXPECT_EQ(small->used_bytes(), 0);

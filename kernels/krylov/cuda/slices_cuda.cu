@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/krylov/cuda/slices_cuda.h"
+
+namespace spaid::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+// Rows that are ordered together: those that a block multiplies at once.
+constexpr int kWindow = kThreads;
+
+int Blocks(const Context& context, int64_t work, int64_t a_block) {
+  const int64_t most = int64_t{16} * context.multiprocessors;
+  return static_cast<int>(std::clamp<int64_t>((work + a_block - 1) / a_block, 1, most));
+}
+
+__device__ int64_t WarpOfGrid() {
+  return int64_t{blockIdx.x} * kWarps + static_cast<int>(threadIdx.x) / 32;
+}
+__device__ int64_t WarpsOfGrid() { return int64_t{gridDim.x} * kWarps; }
+__device__ int64_t ThreadOfGrid() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
+__device__ int64_t ThreadsOfGrid() { return int64_t{gridDim.x} * kThreads; }
+__device__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+__global__ void ColumnOfEntryKernel(PatternRef a, int32_t* column) {
+  for (int64_t j = WarpOfGrid(); j < a.n; j += WarpsOfGrid()) {
+    for (int64_t p = a.col_ptr[j] + Lane(); p < a.col_ptr[j + 1]; p += 32) {
+      column[p] = static_cast<int32_t>(j);
+    }
+  }
+}
+
+// Where each row begins among sorted ones.
+__global__ void RowBeginKernel(const int32_t* sorted, int64_t nnz, int64_t n, int64_t* row_ptr) {
+  for (int64_t i = ThreadOfGrid(); i <= n; i += ThreadsOfGrid()) {
+    int64_t low = 0, high = nnz;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (sorted[middle] < i) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    row_ptr[i] = low;
+  }
+}
+
+// Each window's rows, the longest first, those of equal length as they were.
+__global__ void OrderKernel(CsrRef a, int32_t* order) {
+  __shared__ int64_t lengths[kWindow];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t begin = int64_t{blockIdx.x} * kWindow; begin < a.n;
+       begin += int64_t{gridDim.x} * kWindow) {
+    const int count = static_cast<int>(min(int64_t{kWindow}, a.n - begin));
+    if (thread < count) lengths[thread] = a.Length(begin + thread);
+    __syncthreads();
+    if (thread < count) {
+      int before = 0;
+      for (int other = 0; other < count; ++other) {
+        const bool longer = lengths[other] > lengths[thread];
+        const bool equal = lengths[other] == lengths[thread];
+        before += longer || (equal && other < thread) ? 1 : 0;
+      }
+      order[begin + before] = static_cast<int32_t>(begin + thread);
+    }
+    __syncthreads();
+  }
+}
+
+// A warp a slice: how many steps it has, which is the number that costs least when rows that need
+// more stand apart; of equal ones the greatest. `begin` gets its entries, `apart` a 1 for each row
+// that stands apart.
+__global__ void CutKernel(CsrRef a, const int32_t* order, int t, RowsTuning tuning, int64_t slices,
+                          Slice* slice, int64_t* begin, int32_t* apart) {
+  const int rows = 32 / t;
+  for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
+    const int64_t place = s * rows + Lane();
+    const bool is_row = Lane() < rows && place < a.n;
+    const int64_t row = is_row ? RowAt(order, place) : 0;
+    const int64_t length = is_row ? a.Length(row) : 0;
+    const int64_t steps = (length + t - 1) / t;
+    int64_t cost = 32 * steps;  // if this lane's row were the longest
+    for (int other = 0; other < rows; ++other) {
+      const int64_t its = __shfl_sync(~0u, length, other);
+      if (its > steps * t) cost += its + tuning.apart_cost;
+    }
+    if (steps > tuning.max_steps) cost = INT64_MAX;
+    int64_t best = steps;
+    for (int step = 16; step > 0; step /= 2) {
+      const int64_t other_cost = __shfl_xor_sync(~0u, cost, step);
+      const int64_t other_best = __shfl_xor_sync(~0u, best, step);
+      if (other_cost < cost || (other_cost == cost && other_best > best)) {
+        cost = other_cost;
+        best = other_best;
+      }
+    }
+    // Every row may be too long.
+    if (cost == INT64_MAX) best = 0;
+    const bool is_apart = is_row && steps > best;
+    const uint32_t none = __ballot_sync(~0u, is_apart || !is_row);
+    if (is_row) apart[row] = is_apart ? 1 : 0;
+    if (Lane() == 0) {
+      slice[s] = {0, static_cast<int32_t>(best), none};
+      begin[s] = 32 * best;
+    }
+  }
+}
+
+__global__ void SliceBeginKernel(const int64_t* begin, int64_t slices, Slice* slice) {
+  for (int64_t s = ThreadOfGrid(); s < slices; s += ThreadsOfGrid()) slice[s].begin = begin[s];
+}
+
+__global__ void SliceColumnsKernel(CsrRef a, const int32_t* order, int t, int64_t slices,
+                                   const Slice* slices_at, int32_t* cols) {
+  for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
+    const Slice slice = slices_at[s];
+    const int r = Lane() / t;
+    const int64_t row = RowAt(order, min(s * (32 / t) + r, a.n - 1)), begin = a.row_ptr[row];
+    const bool apart = (slice.apart >> r & 1) != 0;
+    const int64_t length = apart ? 0 : a.Length(row);
+    for (int k = 0; k < slice.steps; ++k) {
+      const int64_t e = min(int64_t{k} * t + Lane() % t, length - 1);
+      cols[slice.begin + 32 * int64_t{k} + Lane()] =
+          length > 0 ? a.cols[begin + e] : static_cast<int32_t>(row);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t CountEntries(const Context& context, const PatternRef& a) {
+  int64_t count = 0;
+  context.staging->Out(&count, a.col_ptr + a.n, sizeof(count));
+  context.Synchronize();
+  return count;
+}
+
+// A stable sort, so that columns ascend.
+void SortByRows(Context& context, const PatternRef& a, int64_t nnz, const Buffer<int64_t>& row_ptr,
+                const Buffer<int32_t>& cols) {
+  const Buffer<int32_t> columns(context, nnz), rows(context, nnz);
+  ColumnOfEntryKernel<<<Blocks(context, a.n, kWarps), kThreads, 0, context.stream>>>(a,
+                                                                                     columns.get());
+  CheckLaunch("ColumnOfEntryKernel");
+  int bits = 1;
+  while (bits < 31 && a.n - 1 >> bits != 0) ++bits;
+  size_t bytes = 0;
+  const auto sort = [&](void* scratch) {
+    Check(cub::DeviceRadixSort::SortPairs(scratch, bytes, a.row_idx, rows.get(), columns.get(),
+                                          cols.get(), nnz, 0, bits, context.stream),
+          "cub::DeviceRadixSort");
+  };
+  sort(nullptr);
+  const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
+  sort(scratch.get());
+  RowBeginKernel<<<Blocks(context, a.n + 1, kThreads), kThreads, 0, context.stream>>>(
+      rows.get(), nnz, a.n, row_ptr.get());
+  CheckLaunch("RowBeginKernel");
+}
+
+void OrderByLength(const Context& context, const CsrRef& a, const Buffer<int32_t>& order) {
+  OrderKernel<<<Blocks(context, a.n, kWindow), kThreads, 0, context.stream>>>(a, order.get());
+  CheckLaunch("OrderKernel");
+}
+
+int64_t CutSlices(Context& context, const CsrRef& a, const int32_t* order, int threads_a_row,
+                  const RowsTuning& tuning, const Buffer<Slice>& slices,
+                  const Buffer<int32_t>& apart) {
+  const int64_t count = slices.size();
+  const Buffer<int64_t> begin(context, count + 1);
+  CutKernel<<<Blocks(context, count, kWarps), kThreads, 0, context.stream>>>(
+      a, order, threads_a_row, tuning, count, slices.get(), begin.get(), apart.get());
+  CheckLaunch("CutKernel");
+  Scan(context, begin, count + 1);
+  SliceBeginKernel<<<Blocks(context, count, kThreads), kThreads, 0, context.stream>>>(
+      begin.get(), count, slices.get());
+  CheckLaunch("SliceBeginKernel");
+  return Read(context, begin, count);
+}
+
+void FillColumns(const Context& context, const CsrRef& a, const int32_t* order, int threads_a_row,
+                 const Buffer<Slice>& slices, const Buffer<int32_t>& cols) {
+  SliceColumnsKernel<<<Blocks(context, slices.size(), kWarps), kThreads, 0, context.stream>>>(
+      a, order, threads_a_row, slices.size(), slices.get(), cols.get());
+  CheckLaunch("SliceColumnsKernel");
+}
+
+}  // namespace spaid::cuda

@@ -1,0 +1,139 @@
+// Products by sparse matrices on a CUDA device against the CPU's: what the tests of their layouts
+// share. Skipped, with the reason, where there is no device.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "kernels/base/cuda/variants_tuning_cuda.h"
+#include "kernels/base/cuda_device.h"
+#include "kernels/krylov/operators.h"
+#include "tests/kernels/krylov/helpers.h"
+
+namespace spaid::kernels::krylov_test {
+
+inline SpaidCudaCsc Csc(const CscMatrix& a) {
+  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+}
+
+class GpuProducts : public ::testing::Test {
+ protected:
+  using Matrix = std::unique_ptr<SpaidCudaMatrix, void (*)(SpaidCudaMatrix*)>;
+  using Operator = std::unique_ptr<SpaidCudaOperator, void (*)(SpaidCudaOperator*)>;
+
+  explicit GpuProducts(bool by_rows) : by_rows_(by_rows) {}
+
+  void SetUp() override {
+    const CudaDevices& cuda = ListCudaDevices();
+    if (!cuda.available) GTEST_SKIP() << cuda.status;
+    device_ = Open(0);
+    ASSERT_NE(device_, nullptr);
+  }
+
+  std::shared_ptr<CudaDevice> Open(int64_t memory_limit) const {
+    static const SpaidCudaInterface rows_alone = [] {
+      SpaidCudaInterface forced = *ListCudaDevices().interface;
+      forced.open_context = [](int32_t ordinal, int64_t limit, SpaidCudaCopy copy,
+                               const SpaidCudaVariants*, SpaidCudaContext** context, char* message,
+                               size_t size) {
+        SpaidCudaVariants variants = cuda::tuning::kVariants;
+        variants.by_rows = 1;
+        return ListCudaDevices().interface->open_context(ordinal, limit, copy, &variants, context,
+                                                         message, size);
+      };
+      return forced;
+    }();
+    const SpaidCudaInterface& as_chosen = *ListCudaDevices().interface;
+    auto device = CudaDevice::Open(ListCudaDevices().devices[0], memory_limit,
+                                   by_rows_ ? rows_alone : as_chosen);
+    EXPECT_TRUE(device.ok()) << device.status().message();
+    return device.ok() ? *device : nullptr;
+  }
+
+  const SpaidCudaInterface& api() const { return device_->api(); }
+  void ExpectOk(int32_t result) const { EXPECT_EQ(result, kSpaidCudaOk) << message_; }
+
+  Matrix Upload(const CscMatrix& a) {
+    SpaidCudaMatrix* matrix = nullptr;
+    const SpaidCudaCsc csc = Csc(a);
+    ExpectOk(api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)));
+    return {matrix, api().free_matrix};
+  }
+  Operator MakeOf(const SpaidCudaMatrix* matrix, bool symmetric, bool fp32) {
+    SpaidCudaOperator* op = nullptr;
+    ExpectOk(api().operator_of_matrix(matrix, symmetric ? 1 : 0, fp32 ? 1 : 0, &op, message_,
+                                      sizeof(message_)));
+    return {op, api().free_operator};
+  }
+  Operator Make(const CscMatrix& a, bool symmetric = false, bool fp32 = false) {
+    return MakeOf(Upload(a).get(), symmetric, fp32);
+  }
+  Vector Apply(const Operator& op, const Vector& x) {
+    Vector y(x.size(), std::numeric_limits<double>::quiet_NaN());
+    ExpectOk(api().apply_operator(op.get(), x.data(), y.data(), message_, sizeof(message_)));
+    return y;
+  }
+
+  // |y - expected| <= relative |A| |x|, row by row.
+  static void ExpectNear(const CscMatrix& a, const Vector& x, const Vector& y,
+                         const Vector& expected, double relative, const std::string& what) {
+    CscMatrix size = a;
+    for (double& v : size.values) v = std::abs(v);
+    Vector size_x = x;
+    for (double& v : size_x) v = std::abs(v);
+    const Vector bound = Product(size, size_x);
+    for (size_t i = 0; i < y.size(); ++i) {
+      ASSERT_LE(std::abs(y[i] - expected[i]), relative * bound[i]) << what << ", row " << i;
+    }
+  }
+
+  void ExpectEqualsTheCpu(const CscMatrix& a, const std::string& what) {
+    const Vector x = RandomVector(a.n_cols, 7);
+    Vector cpu(x.size());
+    CsrOperator::FromColumns(a).Apply(x, cpu, 1);
+    const Matrix matrix = Upload(a);
+    const Operator op = MakeOf(matrix.get(), false, false);
+    const Vector y = Apply(op, x);
+    ExpectNear(a, x, y, Product(a, x), 1e-14, what);
+    // The CPU adds a row's products one after another.
+    const double one_by_one = 1e-16 * std::sqrt(static_cast<double>(a.n_cols));
+    ExpectNear(a, x, y, cpu, std::max(1e-14, one_by_one), what + ", CPU");
+    for (int repeat = 0; repeat < 3; ++repeat) ASSERT_EQ(Apply(op, x), y) << what;
+    ASSERT_EQ(Apply(MakeOf(matrix.get(), false, false), x), y) << what;
+    if (*IsExactlySymmetric(a, {})) {
+      const Operator symmetric = MakeOf(matrix.get(), true, false);
+      const Vector y_symmetric = Apply(symmetric, x);
+      ExpectNear(a, x, y_symmetric, y, 1e-14, what + ", symmetric");
+      ASSERT_EQ(Apply(symmetric, x), y_symmetric) << what << ", symmetric";
+      // The same sums in the same order, unless one of them is by rows.
+      if (by_rows_) {
+        ASSERT_EQ(y_symmetric, y) << what << ", symmetric";
+      }
+    }
+    // The values are rounded to fp32, the sums are not.
+    const Vector y32 = Apply(MakeOf(matrix.get(), false, true), x);
+    ExpectNear(a, x, y32, cpu, std::ldexp(1.0, -23), what + ", fp32");
+    CscMatrix rounded = a;
+    for (double& v : rounded.values) v = static_cast<float>(v);
+    ExpectNear(a, x, y32, Product(rounded, x), 1e-14, what + ", rounded");
+  }
+
+  // What a product must move: tells the layouts apart.
+  int64_t Bytes(const Operator& op) {
+    double ms = 0;
+    int64_t bytes = 0;
+    ExpectOk(api().time_operator(op.get(), 1, &ms, &bytes, message_, sizeof(message_)));
+    return bytes;
+  }
+
+  const bool by_rows_;
+  std::shared_ptr<CudaDevice> device_;
+  char message_[kCudaMessageBytes] = "";
+};
+
+}  // namespace spaid::kernels::krylov_test
