@@ -49,7 +49,8 @@ class HostPreconditioner final : public Preconditioner {
   int64_t device_bytes() const override;
   void DropDeviceCopy() const override { Keep(nullptr); }
   const LinearOperator& apply() const;
-  std::shared_ptr<const StaticSpaiCudaM> device_copy() const;  // null: none
+  const CsrOperator* rows() const { return rows_ ? &*rows_ : nullptr; }  // null: a diagonal
+  std::shared_ptr<const StaticSpaiCudaM> device_copy() const;            // null: none
 
  private:
   HostPreconditioner(EngineKind kind, CscMatrix m) : kind_(kind), matrix_(std::move(m)) {}
@@ -68,6 +69,9 @@ Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const Patter
                                     const PatternView* user_pattern, const Context& context);
 // Predicted time of one Jacobi-BiCGSTAB iteration.
 double PredictJacobiIterationMs(int64_t n, int64_t nnz, int threads);
+
+// copy_speed.cc: by so many threads; measured once for each number of them. Thread-safe.
+double HostCopyBytesPerSecond(int threads);
 
 std::string Figure(double value);  // "1.23e-08", for texts
 
