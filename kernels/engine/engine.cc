@@ -461,10 +461,7 @@ class DevicesEngine final : public Engine {
     const int products = options.method == Method::kBicgstab ? 2 : 1;
     of.bytes_fp32 = of.bytes_fp64 - products * static_cast<double>(m->matrix().nnz()) *
                                         (sizeof(double) - sizeof(float));
-    of.fits_fp32 = [&] {
-      Status fits = CheckFitsFloat(m->matrix(), "column", threads);
-      return fits.ok() ? CheckFitsFloat(rows.rows(), "row", threads) : fits;
-    };
+    of.fits_fp32 = [&] { return m->fits_fp32(threads); };
     return SolveByStorage(of, b, options, context, solve);
   }
 
@@ -530,6 +527,14 @@ void HostPreconditioner::Keep(std::shared_ptr<const StaticSpaiCudaM> copy) const
 std::shared_ptr<const StaticSpaiCudaM> HostPreconditioner::device_copy() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return device_copy_;
+}
+
+Status HostPreconditioner::fits_fp32(int threads) const {
+  std::call_once(fits_once_, [&] {
+    fits_fp32_ = CheckFitsFloat(matrix_, "column", threads);
+    if (fits_fp32_.ok()) fits_fp32_ = CheckFitsFloat(rows_->rows(), "row", threads);
+  });
+  return fits_fp32_;
 }
 
 int64_t HostPreconditioner::device_bytes() const {

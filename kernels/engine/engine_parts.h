@@ -51,6 +51,8 @@ class HostPreconditioner final : public Preconditioner {
   const LinearOperator& apply() const;
   const CsrOperator* rows() const { return rows_ ? &*rows_ : nullptr; }  // null: a diagonal
   std::shared_ptr<const StaticSpaiCudaM> device_copy() const;            // null: none
+  // CheckFitsFloat of an explicit M, by columns and by rows; looked at once.
+  Status fits_fp32(int threads) const;
 
  private:
   HostPreconditioner(EngineKind kind, CscMatrix m) : kind_(kind), matrix_(std::move(m)) {}
@@ -61,6 +63,8 @@ class HostPreconditioner final : public Preconditioner {
   std::optional<DiagonalOperator> diagonal_;  // kJacobi; borrows matrix_.values
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const StaticSpaiCudaM> device_copy_;  // guarded by mutex_
+  mutable std::once_flag fits_once_;
+  mutable Status fits_fp32_;
 };
 
 // estimate.cc. `spec` may be kAuto: then the bound covers whatever AUTO can choose. device_bytes

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double Best(const std::vector<ResidualPoint>& points) {
+double Best(std::span<const ResidualPoint> points) {
   double best = std::numeric_limits<double>::infinity();
   for (const ResidualPoint& point : points) best = std::min(best, point.relative_residual);
   return best;
@@ -83,13 +83,15 @@ class Listener final : public ProgressSink {
 
  private:
   double Predicted() const {
+    constexpr int64_t kHalf = kTrialIterations / 2;
     const double best = Best(points_);
     const auto most = static_cast<double>(max_iterations_);
     if (best <= target_) return static_cast<double>(kTrialIterations);
-    const double digits = Digits(points_);
-    if (digits <= 0 || target_ <= 0) return most;
-    const double wanted = std::log10(points_.front().relative_residual / target_);
-    return std::min(most, static_cast<double>(kTrialIterations) * wanted / digits);
+    // The first iterations often bring more than any that follow.
+    const double digits = std::log10(Best(std::span(points_).first(kHalf + 1)) / best);
+    if (!(digits > 0) || target_ <= 0) return most;
+    const double to_go = std::log10(best / target_) / digits * (kTrialIterations - kHalf);
+    return std::min(most, static_cast<double>(kTrialIterations) + to_go);
   }
 
   const Context& caller_;
@@ -157,7 +159,8 @@ Result<SolveResult> SolveByStorage(const MStorageCase& m, std::span<const double
             ? "the first right-hand side ended before there was anything to compare"
             : "after " + std::to_string(kTrialIterations) + " iterations the residual was " +
                   Figure(listener.points().back().relative_residual) + ", so that some " +
-                  Figure(listener.predicted()) + " were to be done in all, too few to try fp64";
+                  std::to_string(std::llround(listener.predicted())) +
+                  " were to be expected, too few to try fp64";
     return Stored(Storage::kFp32, "fp32: " + why + "; " + Moved(m), std::move(first));
   }
 
