@@ -233,7 +233,7 @@ TEST_F(AdapterTest, ProgressAndResidualsReachTheJob) {
     progress += event.has_progress();
     residuals += event.residuals().residuals_size();
   }
-  EXPECT_EQ(progress, 2);
+  EXPECT_EQ(progress, 4) << "beginning and end of the build, and of the solve";
   EXPECT_EQ(residuals, 3);
 }
 
@@ -276,6 +276,8 @@ TEST_F(AdapterTest, RefusesWhatIsTooLarge) {
   auto a = Prepare(Diagonal(10));
   kernels::SolveOptions options;
   EXPECT_TRUE(small.AdmitSolve(*a, 0, 1, options).ok()) << "928 bytes";
+  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 20, 2, options), "actual"), "1088")
+      << "M in fp32 beside it";
   EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 0, 2, options), "actual"), "1008");
   EXPECT_EQ(ReasonOf(small.AdmitSolve(*a, 0, 2, options)), "SOLVE_TOO_LARGE");
   options.method = kernels::Method::kGmres;

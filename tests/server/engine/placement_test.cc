@@ -503,18 +503,29 @@ TEST(SolvePlacementTest, NewValuesAreSolvedWithTheOldM) {
   ASSERT_TRUE(built.ok());
   AwaitEnd(built->job);
   const auto m = std::static_pointer_cast<const BuildOutcome>(built->job->result())->preconditioner;
-  for (const Stored<Matrix>& of : {a, bench.Put(4)}) {
+  const auto solve = [&](const Stored<Matrix>& of, kernels::Storage storage) {
     Workbench::SolveRequest request;
     request.tenant = "t";
     request.matrix = of;
     request.preconditioner = m;
+    request.solve.options.m_storage = storage;
     request.b.assign(2, 6.0);
     auto ticket = bench.workbench->StartSolve(std::move(request));
     ASSERT_TRUE(ticket.ok()) << ticket.status();
     AwaitEnd(ticket->job);
     EXPECT_TRUE(ticket->job->error().ok());
-  }
-  EXPECT_EQ(bench.engine.placements(), 3) << "A, M and the new A";
+  };
+  solve(a, kernels::Storage::kFp64);
+  EXPECT_EQ(bench.engine.placements(), 2) << "A and M";
+  const Stored<Matrix> next = bench.Put(4);
+  solve(next, kernels::Storage::kFp64);
+  EXPECT_EQ(bench.engine.placements(), 3) << "the new A";
+  // M in fp32 is another one; it stays, too.
+  ASSERT_TRUE(bench.matrices.Delete("t", a.handle).ok());
+  solve(next, kernels::Storage::kFp32);
+  EXPECT_EQ(bench.engine.placements(), 4);
+  for (int i = 0; i < 2; ++i) solve(next, kernels::Storage::kFp32);
+  EXPECT_EQ(bench.engine.placements(), 4);
   EXPECT_EQ(bench.engine.builds(), 1);
 }
 
