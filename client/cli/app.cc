@@ -257,6 +257,9 @@ void AddSolve(CLI::App& app, Arguments& args) {
   AddChoice(sub, "--method", s.method, "Krylov method",
             {Method::kAuto, Method::kCg, Method::kBicgstab, Method::kGmres});
   AddIteration(sub, s.rtol, s.max_iterations, s.restart);
+  AddChoice(sub, "--m-precision", s.m_precision,
+            "How static SPAI's M is stored while the solve runs; arithmetic is fp64",
+            {Precision::kAuto, Precision::kFp64, Precision::kFp32});
   sub->add_option("--atol", s.atol, "Absolute tolerance: |b - Ax| <= atol is enough, too")
       ->check(NotNegative())
       ->type_name("R")

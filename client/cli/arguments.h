@@ -61,6 +61,7 @@ struct SolveArgs {
   Method method = Method::kAuto;
   double rtol = 1e-8, atol = 0;
   int64_t max_iterations = 10000, restart = 50;
+  Precision m_precision = Precision::kAuto;
   std::string initial_guess, out, plot;
   bool history = false;
   bool detach = false;

@@ -207,6 +207,20 @@ json ToJson(const ServerInfo& info) {
           {"draining", info.draining}};
 }
 
+json ToJson(const SolveFigures& f) {
+  return {{"place_ms", f.place_ms},
+          {"trial_ms", f.trial_ms},
+          {"host_to_device_ms", f.host_to_device_ms},
+          {"iterate_ms", f.iterate_ms},
+          {"check_ms", f.check_ms},
+          {"device_to_host_ms", f.device_to_host_ms},
+          {"iterations", f.iterations},
+          {"iterations_per_second", f.iterations_per_second},
+          {"bytes_per_second", f.bytes_per_second},
+          {"copy_bytes_per_second", f.copy_bytes_per_second},
+          {"copy_share", f.copy_share}};
+}
+
 void AddTimings(json& object, const Timings& t) {
   object["setup_ms"] = t.setup_ms();
   object["upload_ms"] = t.upload_ms;

@@ -17,6 +17,7 @@ nlohmann::json ToJson(const JobInfo& job);
 nlohmann::json ToJson(const JobInfo::RhsOutcome& outcome);
 nlohmann::json ToJson(const BuildEstimate& estimate);
 nlohmann::json ToJson(const ServerInfo& info);
+nlohmann::json ToJson(const SolveFigures& figures);
 // setup_ms (plan + build) and every phase by itself, bytes, rebuild, reused; merged into `object`.
 void AddTimings(nlohmann::json& object, const Timings& timings);
 

@@ -57,6 +57,7 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
   options.atol = args.atol;
   options.max_iterations = args.max_iterations;
   options.restart = args.restart;
+  options.m_precision = args.m_precision;
   options.initial_guess = guess;
   options.omit_solution = args.out.empty();
 

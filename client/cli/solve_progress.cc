@@ -40,6 +40,10 @@ void SolveProgress::Report(const Progress& p) {
       LeaveStanding();
       break;
     case Progress::Kind::kStage:
+      // The next of several right-hand sides: the drawing goes on.
+      if (p.stage == Stage::kSolve && p.done > 0) return;
+      LeaveStanding();
+      break;
     case Progress::Kind::kFinished:
       LeaveStanding();
       break;

@@ -1,6 +1,7 @@
 #include "client/cli/solve_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,6 +18,29 @@ int64_t MostIterations(const SolveResult& result) {
   int64_t most = 0;
   for (const auto& rhs : result.rhs) most = std::max(most, rhs.iterations);
   return most;
+}
+
+// "(iterations 12 ms, checks 0.3 ms)", and what else there was.
+std::string SolvePhases(const SolveFigures& f) {
+  std::string text =
+      "(iterations " + FormatMs(f.iterate_ms) + ", residual checks " + FormatMs(f.check_ms);
+  if (f.place_ms > 0) text += ", layout of A and M " + FormatMs(f.place_ms);
+  if (f.trial_ms > 0) text += ", trial of fp32 " + FormatMs(f.trial_ms);
+  if (f.host_to_device_ms + f.device_to_host_ms > 0) {
+    text += ", to the device " + FormatMs(f.host_to_device_ms) + ", back " +
+            FormatMs(f.device_to_host_ms);
+  }
+  return text + ")";
+}
+
+std::string Speed(const SolveFigures& f) {
+  std::string text = FormatCount(std::llround(f.iterations_per_second)) + " iterations/s, " +
+                     FormatFixed(f.bytes_per_second * 1e-9, 2) + " GB/s";
+  if (f.copy_bytes_per_second > 0) {
+    text += ", " + FormatFixed(f.copy_share, 2) + " of a copy's " +
+            FormatFixed(f.copy_bytes_per_second * 1e-9, 1);
+  }
+  return text;
 }
 
 }  // namespace
@@ -49,6 +73,10 @@ nlohmann::json SolveJson(const SolveReport& s) {
                  {"method", std::string(Name(r.method))},
                  {"choice_reason", r.choice_reason},
                  {"placement", r.placement},
+                 {"m_placement", r.m_placement},
+                 {"m_precision", r.m_precision ? std::string(Name(*r.m_precision)) : ""},
+                 {"precision_reason", r.precision_reason},
+                 {"figures", ToJson(r.figures)},
                  {"nnz_ratio", r.nnz_ratio},
                  {"preconditioner", r.preconditioner},
                  {"device", r.device},
@@ -107,6 +135,10 @@ std::string SolveText(const SolveReport& s, bool color) {
                 (r.nnz_ratio > 0 ? ", nnz(M) / nnz(A) = " + FormatFixed(r.nnz_ratio, 2) : ""));
   if (!r.choice_reason.empty()) facts.Add("chosen", r.choice_reason);
   facts.Add("method", std::string(Name(r.method)));
+  if (r.m_precision) {
+    facts.Add("M stored", r.precision_reason.empty() ? "in " + std::string(Name(*r.m_precision))
+                                                     : r.precision_reason);
+  }
   const Timings& t = r.timings;
   std::string setup = FormatMs(t.setup_ms());
   if (t.reused) {
@@ -115,7 +147,8 @@ std::string SolveText(const SolveReport& s, bool color) {
     setup += "  " + SetupPhases(t);
   }
   facts.Add("set-up", setup);
-  facts.Add("solve", FormatMs(t.solve_ms));
+  facts.Add("solve", FormatMs(t.solve_ms) + "  " + SolvePhases(r.figures));
+  if (r.figures.iterations_per_second > 0) facts.Add("speed", Speed(r.figures));
   facts.Add("total", FormatMs(t.total_ms) + "  (upload " + FormatMs(t.upload_ms) + ", queue " +
                          FormatMs(t.queue_ms) + ")");
   facts.Add("device", r.device);

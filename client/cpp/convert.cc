@@ -224,6 +224,20 @@ Residual FromProto(const v1::Residual& in) {
   return {in.rhs(), in.iteration(), in.relative_residual()};
 }
 
+SolveFigures FromProto(const v1::SolveFigures& in) {
+  return {.place_ms = in.place_ms(),
+          .trial_ms = in.trial_ms(),
+          .host_to_device_ms = in.host_to_device_ms(),
+          .iterate_ms = in.iterate_ms(),
+          .check_ms = in.check_ms(),
+          .device_to_host_ms = in.device_to_host_ms(),
+          .iterations = in.iterations(),
+          .iterations_per_second = in.iterations_per_second(),
+          .bytes_per_second = in.bytes_per_second(),
+          .copy_bytes_per_second = in.copy_bytes_per_second(),
+          .copy_share = in.copy_share()};
+}
+
 JobInfo FromProto(const v1::Job& in) {
   JobInfo out;
   out.name = in.name();
@@ -358,6 +372,17 @@ std::optional<Stage> FromProto(v1::Stage in) {
   }
 }
 
+std::optional<Precision> FromProto(v1::Precision in) {
+  switch (in) {
+    case v1::PRECISION_FP64:
+      return Precision::kFp64;
+    case v1::PRECISION_FP32:
+      return Precision::kFp32;
+    default:
+      return std::nullopt;
+  }
+}
+
 // A forged enum value goes out as UNSPECIFIED, which the server refuses by name.
 v1::EngineKind ToProto(Engine in) {
   switch (in) {
@@ -412,6 +437,19 @@ v1::Method ToProto(Method in) {
       return v1::METHOD_GMRES;
   }
   return v1::METHOD_UNSPECIFIED;
+}
+
+v1::Precision ToProto(Precision in) {
+  switch (in) {
+    case Precision::kAuto:
+      return v1::PRECISION_AUTO;
+    case Precision::kFp64:
+      return v1::PRECISION_FP64;
+    case Precision::kFp32:
+      return v1::PRECISION_FP32;
+  }
+  // The server names the values that there are.
+  return static_cast<v1::Precision>(-1);
 }
 
 v1::JobState ToProto(JobState in) {

@@ -10,6 +10,7 @@
 #include "spaid/v1/preconditioner_spec.pb.h"
 #include "spaid/v1/server.pb.h"
 #include "spaid/v1/solve_types.pb.h"
+#include "spaid/v1/solver.pb.h"
 #include "spaid/v1/timings.pb.h"
 
 namespace spaid::internal {
@@ -22,17 +23,20 @@ PreconditionerInfo FromProto(const v1::Preconditioner& in);
 JobInfo FromProto(const v1::Job& in);
 JobInfo::RhsOutcome FromProto(const v1::RhsOutcome& in);
 Residual FromProto(const v1::Residual& in);
+SolveFigures FromProto(const v1::SolveFigures& in);
 BuildEstimate FromProto(const v1::EstimateBuildResponse& in);
 ServerInfo FromProto(const v1::GetServerInfoResponse& in);
 Engine FromProto(v1::EngineKind in);  // unknown: kNone
 Method FromProto(v1::Method in);      // unknown: kAuto
 Outcome FromProto(v1::Outcome in);    // unknown: kBreakdown, never kConverged
 std::optional<Stage> FromProto(v1::Stage in);
+std::optional<Precision> FromProto(v1::Precision in);
 
 v1::EngineKind ToProto(Engine in);
 v1::LocalSolver ToProto(LocalSolver in);
 v1::ThreadStrategy ToProto(ThreadStrategy in);
 v1::Method ToProto(Method in);
+v1::Precision ToProto(Precision in);
 v1::JobState ToProto(JobState in);
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in);
 

@@ -30,6 +30,7 @@ void JobFollower::Take(const v1::JobEvent& event) {
       progress.stage = *stage;
       progress.done = event.progress().done();
       progress.total = event.progress().total();
+      progress.device = event.progress().device();
       break;
     }
     case v1::JobEvent::kResiduals:

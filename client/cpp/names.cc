@@ -36,6 +36,11 @@ std::string_view Name(Method value) {
   return Pick(kNames, value);
 }
 
+std::string_view Name(Precision value) {
+  static constexpr std::string_view kNames[] = {"auto", "fp64", "fp32"};
+  return Pick(kNames, value);
+}
+
 std::string_view Name(Outcome value) {
   static constexpr std::string_view kNames[] = {"converged",  "max-iterations", "stagnated",
                                                 "breakdown",  "indefinite",     "non-finite",

@@ -58,6 +58,7 @@ v1::SolveHeader Header(const std::string& matrix, int32_t rhs_count, const Solve
   header.set_has_initial_guess(!options.initial_guess.empty());
   header.set_omit_solution(options.omit_solution);
   header.set_detach(detach);
+  header.set_preconditioner_storage(ToProto(options.m_precision));
   *header.mutable_limits() = limits;
   return header;
 }
@@ -82,7 +83,11 @@ Expected<SolveResult> Assemble(const v1::SolveDone& done, int32_t rhs_count,
   result.method = FromProto(done.method());
   result.engine = FromProto(done.choice().engine());
   result.choice_reason = done.choice().reason();
-  result.placement = done.choice().placement();
+  result.placement = done.placement();
+  result.m_placement = done.choice().placement();
+  result.m_precision = FromProto(done.preconditioner_storage());
+  result.precision_reason = done.storage_reason();
+  result.figures = FromProto(done.figures());
   result.matrix = done.matrix();
   result.preconditioner = done.preconditioner();
   result.device = done.device();

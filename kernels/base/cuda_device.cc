@@ -82,6 +82,22 @@ void CudaDevice::FreeWaiting() {
   for (const auto& free : waiting) free();
 }
 
+double CudaDevice::CopyBytesPerSecond() {
+  // Larger than caches.
+  constexpr int64_t kCopyBytes = int64_t{128} << 20;
+  const auto lock = Lock();
+  if (copy_bytes_per_second_ > 0 || lost_) return copy_bytes_per_second_;
+  if (memory_limit_ - api_.used_bytes(context_) < 2 * kCopyBytes) return 0;
+  char message[kCudaMessageBytes] = "";
+  double ms = 0;
+  const int32_t result = api_.time_copy(context_, kCopyBytes, &ms, message, sizeof(message));
+  if (result == kSpaidCudaDeviceLost) lost_ = true;
+  if (result == kSpaidCudaOk && ms > 0) {
+    copy_bytes_per_second_ = 2e3 * static_cast<double>(kCopyBytes) / ms;
+  }
+  return copy_bytes_per_second_;
+}
+
 Status CudaDevice::Failed(int32_t result, const char* message) {
   const std::string where = info_.name + " (" + info_.uuid + "): ";
   switch (result) {

@@ -54,6 +54,9 @@ class CudaDevice {
   // Bytes that everything on the device takes. While something is computed on it: what it was
   // before.
   int64_t used_bytes();
+  // What a copy within the device's memory reaches, bytes read and written counted; measured with
+  // the first call that finds room for it; 0: there was none, or the device failed.
+  double CopyBytesPerSecond();
 
  private:
   CudaDevice(const DeviceInfo& info, int64_t memory_limit, const SpaidCudaInterface& api)
@@ -70,6 +73,7 @@ class CudaDevice {
   std::vector<std::function<void()>> waiting_;  // guarded by waiting_mutex_
   std::atomic<bool> lost_{false};
   std::atomic<int64_t> used_bytes_{0};
+  double copy_bytes_per_second_ = 0;  // guarded by mutex_
 };
 
 // An object of the C interface, made with a device's context.

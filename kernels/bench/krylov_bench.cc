@@ -72,21 +72,6 @@ double CopyBytesPerSecond(int threads) {
   return at->second;
 }
 
-// Elements read or written by the vector loops of one iteration with Jacobi; GMRES(50) on average.
-double VectorElements(Method method) {
-  switch (method) {
-    case Method::kCg:
-      return 2 + 3 + 2 + 6;  // r z; p; p q; x, r, r r
-    case Method::kBicgstab:
-      return 4 + 2 + 3 + 2 + 8;  // p; shadow v, v v; s, s s; t s, t t; x, r, r r, shadow r
-    case Method::kGmres:
-      return 1 + 2 + 25.5 * 4 + 2;  // ‖w‖; first dot; one fused pass per basis vector; scaling
-    case Method::kAuto:
-      break;
-  }
-  return 0;
-}
-
 void Iteration(benchmark::State& state, const Problem& problem, Method method, int threads) {
   const CscMatrix& a = Get(problem);
   const CsrOperator op = CsrOperator::FromColumns(a);
@@ -111,9 +96,8 @@ void Iteration(benchmark::State& state, const Problem& problem, Method method, i
     }
     iterations += r->rhs[0].iterations;
   }
-  const double products = method == Method::kBicgstab ? 2 : 1;
-  const double bytes = products * static_cast<double>(op.bytes_per_apply() + m.bytes_per_apply()) +
-                       8.0 * VectorElements(method) * static_cast<double>(a.n_cols);
+  const double bytes = CountedBytes(op, &m, options, options.max_iterations) /
+                       static_cast<double>(options.max_iterations);
   const double copy = CopyBytesPerSecond(threads);
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz"] = static_cast<double>(a.nnz());

@@ -3,8 +3,10 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/parallel.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
+#include "kernels/engine/m_storage.h"
 #include "kernels/engine/options.h"
 #include "kernels/krylov/krylov_cuda.h"
 
@@ -143,22 +145,19 @@ Status NoGpu() {
 
 class PlacedOperator final : public DeviceOperator {
  public:
-  PlacedOperator(std::shared_ptr<const CudaOperator> op, bool for_cg)
-      : op_(std::move(op)), for_cg_(for_cg) {}
+  explicit PlacedOperator(std::shared_ptr<const CudaOperator> op) : op_(std::move(op)) {}
   int64_t device_bytes() const override { return op_->device_bytes(); }
   const CudaOperator& op() const { return *op_; }
-  bool for_cg() const { return for_cg_; }  // false: an M that may be indefinite
+  const std::shared_ptr<const CudaOperator>& shared() const { return op_; }
 
  private:
   const std::shared_ptr<const CudaOperator> op_;
-  const bool for_cg_;
 };
 
-Result<std::shared_ptr<const DeviceOperator>> Placed(Result<std::shared_ptr<const CudaOperator>> op,
-                                                     bool for_cg) {
+Result<std::shared_ptr<const DeviceOperator>> Placed(
+    Result<std::shared_ptr<const CudaOperator>> op) {
   if (!op.ok()) return op.status();
-  return std::shared_ptr<const DeviceOperator>(
-      std::make_shared<PlacedOperator>(*std::move(op), for_cg));
+  return std::shared_ptr<const DeviceOperator>(std::make_shared<PlacedOperator>(*std::move(op)));
 }
 
 class DevicesEngine final : public Engine {
@@ -332,54 +331,85 @@ class DevicesEngine final : public Engine {
     if (gpu == nullptr) return NoGpu();
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
-    return Placed(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context), true);
+    return Placed(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context));
   }
 
-  Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m,
+  Result<std::shared_ptr<const DeviceOperator>> Replace(std::shared_ptr<const DeviceOperator> old,
+                                                        const CscView& a,
+                                                        const Context& context) const override {
+    if (Status status = CheckDevice(context.device); !status.ok()) return status;
+    if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
+    const auto* placed = dynamic_cast<const PlacedOperator*>(old.get());
+    if (placed == nullptr || placed->op().device() != Gpu(context.device)) return NotOurs();
+    return Placed(CudaOperator::WithValues(placed->shared(), a, context));
+  }
+
+  Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m, Storage storage,
                                                       const Context& context) const override {
     const auto gpu = Gpu(context.device);
     if (gpu == nullptr) return NoGpu();
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
     const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
     if (mine == nullptr) return NotOurs();
-    const bool for_cg = !mine->may_be_indefinite();
     if (mine->is_diagonal()) {
-      return Placed(CudaOperator::OfDiagonal(gpu, mine->matrix().values), for_cg);
+      return Placed(CudaOperator::OfDiagonal(gpu, mine->matrix().values));
     }
+    const bool fp32 = storage == Storage::kFp32;
     if (const auto copy = mine->device_copy(); copy != nullptr && DeviceOf(*copy) == gpu) {
       const int64_t n = mine->matrix().n_cols;
-      return Placed(CudaOperator::OfM(gpu, Object(*copy), n, /*fp32=*/false), for_cg);
+      return Placed(CudaOperator::OfM(gpu, Object(*copy), n, fp32));
     }
-    return Placed(CudaOperator::OfMatrix(gpu, mine->matrix(), /*fp32=*/false, context), for_cg);
+    return Placed(CudaOperator::OfMatrix(gpu, mine->matrix(), fp32, context));
   }
 
   Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
-                                    const DeviceOperator* m_there, std::span<const double> b,
-                                    std::span<const double> x0, const SolveOptions& options,
+                                    const Preconditioner* preconditioner, const PlaceM& place_m,
+                                    std::span<const double> b, std::span<const double> x0,
+                                    const SolveOptions& options,
                                     const Context& context) const override {
+    const auto start = Clock::now();
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
     const auto* placed_a = dynamic_cast<const PlacedOperator*>(&a_there);
-    const auto* placed_m = dynamic_cast<const PlacedOperator*>(m_there);
-    if (placed_a == nullptr || (m_there != nullptr && placed_m == nullptr)) return NotOurs();
-    if (placed_m != nullptr && !placed_m->for_cg() && options.method == Method::kCg) {
-      return PreconditionerNotSpd();
+    if (placed_a == nullptr) return NotOurs();
+    const HostPreconditioner* m = nullptr;
+    if (Status status = CheckPreconditioner(preconditioner, options.method, &m); !status.ok()) {
+      return status;
     }
-    return SolveCuda(placed_a->op(), placed_m != nullptr ? &placed_m->op() : nullptr, a, b, x0,
-                     options, context);
+    double placing_ms = 0;
+    const auto solve = [&](Storage storage, std::span<const double> some_b, const SolveOptions& own,
+                           const Context& with) -> Result<SolveResult> {
+      const CudaOperator* m_there = nullptr;
+      std::shared_ptr<const DeviceOperator> placed;
+      if (m != nullptr) {
+        const auto placing = Clock::now();
+        auto made = place_m(storage);
+        placing_ms += MsSince(placing);
+        if (!made.ok()) return made.status();
+        placed = *std::move(made);
+        const auto* placed_m = dynamic_cast<const PlacedOperator*>(placed.get());
+        if (placed_m == nullptr) return NotOurs();
+        m_there = &placed_m->op();
+      }
+      return SolveCuda(placed_a->op(), m_there, a, some_b, FirstOf(x0, some_b), own, with);
+    };
+    auto solved = SolveStoredAs(a, m, b, options, context, solve);
+    if (solved.ok()) solved->solve_ms = MsSince(start) - placing_ms;
+    return solved;
+  }
+
+  double CopyBytesPerSecond(const Context& context) const override {
+    const auto gpu = Gpu(context.device);
+    return gpu != nullptr ? gpu->CopyBytesPerSecond()
+                          : HostCopyBytesPerSecond(ResolveThreads(context.threads));
   }
 
   Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
                             std::span<const double> b, std::span<const double> x0,
                             const SolveOptions& options, const Context& context) const override {
     const auto start = Clock::now();
-    const LinearOperator* m = nullptr;
-    if (preconditioner != nullptr) {
-      const auto* mine = dynamic_cast<const HostPreconditioner*>(preconditioner);
-      if (mine == nullptr) return NotOurs();
-      if (options.method == Method::kCg && mine->may_be_indefinite()) {
-        return PreconditionerNotSpd();
-      }
-      m = &mine->apply();
+    const HostPreconditioner* m = nullptr;
+    if (Status status = CheckPreconditioner(preconditioner, options.method, &m); !status.ok()) {
+      return status;
     }
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
     const auto rows = CsrOperator::FromColumns(a, context);
@@ -387,12 +417,61 @@ class DevicesEngine final : public Engine {
     // residual of the initial guess, for which the columns will do.
     const ColumnOperator columns(a);
     const LinearOperator& op = rows.ok() ? static_cast<const LinearOperator&>(*rows) : columns;
-    auto solved = kernels::Solve(op, m, b, x0, options, context);
-    if (solved.ok()) solved->solve_ms = MsSince(start);  // the row layout of A included
+    double place_ms = MsSince(start);
+    std::optional<CsrFloatOperator> in_fp32;
+    const auto solve = [&](Storage storage, std::span<const double> some_b, const SolveOptions& own,
+                           const Context& with) {
+      const LinearOperator* apply = m != nullptr ? &m->apply() : nullptr;
+      if (storage == Storage::kFp32) {
+        const auto placing = Clock::now();
+        if (!in_fp32) in_fp32.emplace(*m->rows(), ResolveThreads(context.threads));
+        place_ms += MsSince(placing);
+        apply = &*in_fp32;
+      }
+      return kernels::Solve(op, apply, some_b, FirstOf(x0, some_b), own, with);
+    };
+    auto solved = SolveStoredAs(a, m, b, options, context, solve);
+    if (solved.ok()) {
+      solved->figures.place_ms = place_ms;
+      solved->solve_ms = MsSince(start);  // that included
+    }
     return solved;
   }
 
  private:
+  static std::span<const double> FirstOf(std::span<const double> x0, std::span<const double> b) {
+    return x0.empty() ? x0 : x0.first(b.size());
+  }
+
+  // `m`: the preconditioner as one of ours; null: there is none.
+  static Status CheckPreconditioner(const Preconditioner* preconditioner, Method method,
+                                    const HostPreconditioner** m) {
+    *m = dynamic_cast<const HostPreconditioner*>(preconditioner);
+    if (preconditioner != nullptr && *m == nullptr) return NotOurs();
+    if (*m != nullptr && (*m)->may_be_indefinite() && method == Method::kCg) {
+      return PreconditionerNotSpd();
+    }
+    return {};
+  }
+
+  // `m` may be null. Of anything but an explicit M there is nothing to store in fp32.
+  static Result<SolveResult> SolveStoredAs(const CscView& a, const HostPreconditioner* m,
+                                           std::span<const double> b, const SolveOptions& options,
+                                           const Context& context, const SolveStored& solve) {
+    if (m == nullptr || m->rows() == nullptr) return solve(Storage::kFp64, b, options, context);
+    const CsrOperator& rows = *m->rows();
+    const int threads = ResolveThreads(context.threads);
+    const ColumnOperator columns(a);
+    MStorageCase of;
+    of.n = a.n_cols;
+    of.bytes_fp64 = CountedBytes(columns, &rows, options, kTrialIterations) / kTrialIterations;
+    const int products = options.method == Method::kBicgstab ? 2 : 1;
+    of.bytes_fp32 = of.bytes_fp64 - products * static_cast<double>(m->matrix().nnz()) *
+                                        (sizeof(double) - sizeof(float));
+    of.fits_fp32 = [&] { return m->fits_fp32(threads); };
+    return SolveByStorage(of, b, options, context, solve);
+  }
+
   // Null: `device` is the CPU, or none of ours.
   std::shared_ptr<CudaDevice> Gpu(int device) const {
     const int i = device - first_gpu_;
@@ -455,6 +534,14 @@ void HostPreconditioner::Keep(std::shared_ptr<const StaticSpaiCudaM> copy) const
 std::shared_ptr<const StaticSpaiCudaM> HostPreconditioner::device_copy() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return device_copy_;
+}
+
+Status HostPreconditioner::fits_fp32(int threads) const {
+  std::call_once(fits_once_, [&] {
+    fits_fp32_ = CheckFitsFloat(matrix_, "column", threads);
+    if (fits_fp32_.ok()) fits_fp32_ = CheckFitsFloat(rows_->rows(), "row", threads);
+  });
+  return fits_fp32_;
 }
 
 int64_t HostPreconditioner::device_bytes() const {

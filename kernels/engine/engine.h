@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -115,6 +116,10 @@ class DeviceOperator {
   virtual int64_t device_bytes() const = 0;  // held
 };
 
+// Places a preconditioner on a device with its values stored so, or finds it there; empty: there is
+// no preconditioner.
+using PlaceM = std::function<Result<std::shared_ptr<const DeviceOperator>>(Storage)>;
+
 struct BuildResult {
   std::shared_ptr<const Preconditioner> preconditioner;
   Quality quality;
@@ -180,8 +185,9 @@ class Engine {
   virtual Result<Method> ResolveMethod(Method method, EngineKind kind,
                                        const Diagnosis& diagnosis) const = 0;
 
-  // `options.method` resolved. `preconditioner` may be null. Shapes and errors as of
-  // kernels/krylov.
+  // `options.method` resolved. `preconditioner` may be null; an explicit M is stored as
+  // options.m_storage says (m_storage.h). Shapes and errors as of kernels/krylov; besides
+  // FAILED_PRECONDITION/FLOAT32_OVERFLOW, /FLOAT32_UNDERFLOW where kFp32 is asked for in vain.
   virtual Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
                                     std::span<const double> b, std::span<const double> x0,
                                     const SolveOptions& options, const Context& context) const = 0;
@@ -192,20 +198,34 @@ class Engine {
   // unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M.
   virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m,
                                    const SolveOptions& options) const = 0;
-  // `a` (with values), or the preconditioner, laid out on context.device, a CUDA device. Errors:
-  // those of CudaOperator (kernels/krylov/krylov_cuda.h); FAILED_PRECONDITION/VALUES_NEEDED;
+  // `a` (with values), or the preconditioner, laid out on context.device, a CUDA device; `storage`
+  // is kFp64 or kFp32, and read of an explicit M. Errors: those of CudaOperator
+  // (kernels/krylov/krylov_cuda.h); FAILED_PRECONDITION/VALUES_NEEDED;
   // INVALID_ARGUMENT/PRECONDITIONER_MISMATCH.
   virtual Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,
                                                               const Context& context) const = 0;
+  // `old`, which Place made there of a matrix with the pattern of `a` and nobody else holds, with
+  // the values of `a` in place of its own: `old` is of no use any more. Errors: those of Place, and
+  // INVALID_ARGUMENT/PLAN_MISMATCH where its layout does not serve these values, or it is another
+  // matrix's; then `old` goes.
+  virtual Result<std::shared_ptr<const DeviceOperator>> Replace(
+      std::shared_ptr<const DeviceOperator> old, const CscView& a,
+      const Context& context) const = 0;
   virtual Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m,
+                                                              Storage storage,
                                                               const Context& context) const = 0;
-  // As Solve, on context.device, with what Place has made of A and of the preconditioner (null:
-  // none) there. Errors besides: RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST.
+  // As Solve, on context.device, with what Place has made of A there, and makes of the
+  // preconditioner as `place_m` is asked for it. Placing M is no part of solve_ms. Errors besides:
+  // RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST.
   virtual Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
-                                            const DeviceOperator* m_there,
-                                            std::span<const double> b, std::span<const double> x0,
-                                            const SolveOptions& options,
+                                            const Preconditioner* preconditioner,
+                                            const PlaceM& place_m, std::span<const double> b,
+                                            std::span<const double> x0, const SolveOptions& options,
                                             const Context& context) const = 0;
+  // What copying arrays within context.device's memory reaches, bytes read and written counted,
+  // measured with the first call of each device (the CPU's: and number of threads), for a fraction
+  // of a second; 0: it could not be measured.
+  virtual double CopyBytesPerSecond(const Context& context) const = 0;
 };
 
 std::unique_ptr<Engine> MakeCpuEngine();

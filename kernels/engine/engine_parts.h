@@ -56,7 +56,10 @@ class HostPreconditioner final : public Preconditioner {
   }
   // M of an SPD matrix may be neither symmetric nor positive definite: not for CG.
   bool may_be_indefinite() const { return kind_ == EngineKind::kStaticSpai; }
-  std::shared_ptr<const StaticSpaiCudaM> device_copy() const;  // null: none
+  const CsrOperator* rows() const { return rows_ ? &*rows_ : nullptr; }  // null: a diagonal
+  std::shared_ptr<const StaticSpaiCudaM> device_copy() const;            // null: none
+  // CheckFitsFloat of an explicit M, by columns and by rows; looked at once.
+  Status fits_fp32(int threads) const;
 
  private:
   HostPreconditioner(EngineKind kind, CscMatrix m) : kind_(kind), matrix_(std::move(m)) {}
@@ -67,6 +70,8 @@ class HostPreconditioner final : public Preconditioner {
   std::optional<DiagonalOperator> diagonal_;  // of Jacobi; borrows matrix_.values
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const StaticSpaiCudaM> device_copy_;  // guarded by mutex_
+  mutable std::once_flag fits_once_;
+  mutable Status fits_fp32_;
 };
 
 // estimate.cc. `spec` may be kAuto: then the bound covers whatever AUTO can choose. device_bytes
@@ -75,6 +80,9 @@ Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const Patter
                                     const PatternView* user_pattern, const Context& context);
 // Predicted time of one Jacobi-BiCGSTAB iteration.
 double PredictJacobiIterationMs(int64_t n, int64_t nnz, int threads);
+
+// copy_speed.cc: by so many threads; measured once for each number of them. Thread-safe.
+double HostCopyBytesPerSecond(int threads);
 
 std::string Figure(double value);  // "1.23e-08", for texts
 

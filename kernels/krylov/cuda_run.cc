@@ -40,11 +40,13 @@ bool CudaRun::Ask(int32_t result) {
 }
 
 double CudaRun::TrueResidual(bool of_best, bool adopt) {
+  const auto start = Clock::now();
   double norm = std::numeric_limits<double>::quiet_NaN();
   if (status_.ok()) {
     Ask(api_.true_residual(solve_.object, of_best ? 1 : 0, adopt ? 1 : 0, &norm, message_,
                            sizeof(message_)));
   }
+  timings_.check_ms += MsSince(start);
   return norm;
 }
 
@@ -100,6 +102,8 @@ void CudaRun::Iterate() {
       return;
     }
     timings_.iterate_ms += info.ms;
+    timings_.bytes +=
+        static_cast<double>(info.iterations) * static_cast<double>(info.bytes_per_iteration);
     best_norm_ = info.best_norm;
     if (!finite_ || !Continue(info)) return;
   }

@@ -253,21 +253,59 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
 
 }  // namespace krylov
 
+double CountedBytes(const LinearOperator& a, const LinearOperator* m, const SolveOptions& options,
+                    int64_t iterations) {
+  const auto count = static_cast<double>(iterations);
+  double products = count, elements = 0;
+  switch (options.method) {
+    case Method::kAuto:
+      return 0;
+    case Method::kCg:
+      elements = count * ((m != nullptr ? 2 : 0) + 3 + 2 + 6);  // r z; p; p q; x, r, r r
+      break;
+    case Method::kBicgstab:
+      products = 2 * count;
+      elements = count * (4 + 2 + 3 + 2 + 8);  // p; shadow v; s; t s, t t; x, r, r r, shadow r
+      break;
+    case Method::kGmres: {
+      // In iteration k of a cycle: ‖w‖, the first dot product, the scaling; a pass of four for each
+      // of k basis vectors.
+      const int64_t restart = std::min({options.restart, options.max_iterations, a.n()});
+      const auto sum = [](double k) { return 5 * k + 2 * k * (k + 1); };
+      elements = static_cast<double>(iterations / restart) * sum(static_cast<double>(restart)) +
+                 sum(static_cast<double>(iterations % restart));
+      break;
+    }
+  }
+  const int64_t product = a.bytes_per_apply() + (m != nullptr ? m->bytes_per_apply() : 0);
+  return products * static_cast<double>(product) + 8 * elements * static_cast<double>(a.n());
+}
+
 Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
                           std::span<const double> b, std::span<const double> x0,
                           const SolveOptions& options, const Context& context) {
   Team team(a.n(), ResolveThreads(context.threads));
   const double usable = static_cast<double>(UsableMemoryBytes()) / 2;
-  return krylov::SolveEach(a, m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
-                           [&](const System& system, const Terms& terms, RhsResult* out) {
-                             if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok()) {
-                               return s;
-                             }
-                             Run run(a, m, system, terms, &team, out);
-                             RunMethod(options.method, run);
-                             run.Conclude();
-                             return Status();
-                           });
+  SolveFigures figures;
+  auto result =
+      krylov::SolveEach(a, m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
+                        [&](const System& system, const Terms& terms, RhsResult* out) {
+                          if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok())
+                            return s;
+                          const auto start = std::chrono::steady_clock::now();
+                          Run run(a, m, system, terms, &team, out);
+                          RunMethod(options.method, run);
+                          run.Conclude();
+                          const std::chrono::duration<double, std::milli> ms =
+                              std::chrono::steady_clock::now() - start;
+                          figures.check_ms += run.check_ms();
+                          figures.iterate_ms += ms.count() - run.check_ms();
+                          figures.iterations += out->iterations;
+                          figures.bytes += CountedBytes(a, m, options, out->iterations);
+                          return Status();
+                        });
+  if (result.ok()) result->figures = figures;
+  return result;
 }
 
 }  // namespace spaid::kernels

@@ -44,6 +44,10 @@ class LinearOperator {
   virtual int64_t bytes_per_apply() const = 0;
 };
 
+// How the values of an explicit M are stored while a solve multiplies by it. Arithmetic is fp64 all
+// the same.
+enum class Storage { kAuto, kFp64, kFp32 };
+
 struct SolveOptions {
   Method method = Method::kBicgstab;  // kAuto is resolved by the engine
   double rtol = 1e-8;                 // > 0, or 0 with atol > 0; finite
@@ -52,6 +56,7 @@ struct SolveOptions {
       10000;                 // 1 .. 2^31 - 1; a BiCGSTAB iteration is two products, counted once
   int64_t restart = 50;      // m of GMRES(m); >= 1
   bool keep_history = true;  // false: residuals go to the progress sink alone
+  Storage m_storage = Storage::kAuto;  // read by the engine, which makes the operators
 };
 
 // Of GMRES: the columns that a cycle has at most, for a matrix of n.
@@ -70,11 +75,35 @@ struct RhsResult {
   std::vector<ResidualPoint> history;
 };
 
+// Where the time of a solve went, in milliseconds that do not overlap, and what its iterations
+// moved.
+struct SolveFigures {
+  double place_ms = 0;           // operators laid out; the engine's
+  double trial_ms = 0;           // iterations that a choice of storage cost; the engine's
+  double host_to_device_ms = 0;  // right-hand sides and guesses on their way to a GPU
+  double iterate_ms = 0;
+  double check_ms = 0;           // b − A x formed anew
+  double device_to_host_ms = 0;  // solutions on their way back
+  int64_t iterations = 0;        // of all right-hand sides
+  // That these moved at the least: each product's matrix, structure, x and y once; each vector once
+  // in every pass over it.
+  double bytes = 0;
+};
+
 struct SolveResult {
   Array<double> x;  // n x n_rhs, column-major: the best iterate of each
   std::vector<RhsResult> rhs;
   double solve_ms = 0;
+  SolveFigures figures;
+  // By the engine: how an explicit M was stored, and where the engine chose, why so; kAuto: there
+  // is none.
+  Storage m_storage = Storage::kAuto;
+  std::string storage_reason;
 };
+
+// SolveFigures::bytes of so many iterations on the host. `m` may be null.
+double CountedBytes(const LinearOperator& a, const LinearOperator* m, const SolveOptions& options,
+                    int64_t iterations);
 
 // b: n x n_rhs column-major. x0: empty (zero) or n x n_rhs. `m` may be null (no preconditioner).
 // Right-hand sides are solved one after the other; b = 0 gives x = 0, kConverged. Beside the result

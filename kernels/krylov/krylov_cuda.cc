@@ -29,6 +29,7 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfMatrix(
   char message[kCudaMessageBytes] = "";
   const auto lock = device->Lock();
   const std::shared_ptr<CudaOperator> made(new CudaOperator(device, a.n_cols));
+  made->symmetric_ = *symmetric;
   const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
   const int32_t result =
       MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
@@ -38,8 +39,38 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfMatrix(
             api.upload_matrix(device->context(), &csc, &matrix.object, message, sizeof(message));
         if (uploaded != kSpaidCudaOk) return uploaded;
         return api.operator_of_matrix(matrix.object, *symmetric ? 1 : 0, fp32 ? 1 : 0,
-                                      &made->op_.object, message, sizeof(message));
+                                      &made->op_->object, message, sizeof(message));
       });
+  if (result != kSpaidCudaOk) return device->Failed(result, message);
+  return std::shared_ptr<const CudaOperator>(made);
+}
+
+Result<std::shared_ptr<const CudaOperator>> CudaOperator::WithValues(
+    const std::shared_ptr<const CudaOperator>& old, const CscView& a, const Context& context) {
+  const std::shared_ptr<CudaDevice>& device = old->device_;
+  if (old->symmetric_) {
+    const Result<bool> symmetric = IsExactlySymmetric(a, context);
+    if (!symmetric.ok()) return symmetric.status();
+    if (!*symmetric) {
+      return device->Failed(kSpaidCudaPlanMismatch,
+                            "the operator's columns are its rows, those of the matrix are not");
+    }
+  }
+  char message[kCudaMessageBytes] = "";
+  const auto lock = device->Lock();
+  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, a.n_cols));
+  made->symmetric_ = old->symmetric_;
+  made->device_bytes_ = old->device_bytes_;
+  made->op_ = old->op_;
+  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+  CudaObject<SpaidCudaMatrix> matrix(device, &SpaidCudaInterface::free_matrix);
+  matrix.locked = true;
+  const SpaidCudaInterface& api = device->api();
+  int32_t result =
+      api.upload_matrix(device->context(), &csc, &matrix.object, message, sizeof(message));
+  if (result == kSpaidCudaOk) {
+    result = api.update_operator(made->object(), matrix.object, message, sizeof(message));
+  }
   if (result != kSpaidCudaOk) return device->Failed(result, message);
   return std::shared_ptr<const CudaOperator>(made);
 }
@@ -51,7 +82,7 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfM(
   const std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
   const int32_t result =
       MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
-        return api.operator_of_m(m, fp32 ? 1 : 0, &made->op_.object, message, sizeof(message));
+        return api.operator_of_m(m, fp32 ? 1 : 0, &made->op_->object, message, sizeof(message));
       });
   if (result != kSpaidCudaOk) return device->Failed(result, message);
   return std::shared_ptr<const CudaOperator>(made);
@@ -65,7 +96,7 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
   const std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
   const int32_t result =
       MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
-        return api.operator_of_diagonal(device->context(), n, diagonal.data(), &made->op_.object,
+        return api.operator_of_diagonal(device->context(), n, diagonal.data(), &made->op_->object,
                                         message, sizeof(message));
       });
   if (result != kSpaidCudaOk) return device->Failed(result, message);
@@ -91,16 +122,25 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               std::span<const double> x0, const SolveOptions& options,
                               const Context& context, SolveCudaTimings* timings) {
   SolveCudaTimings own;
+  if (timings == nullptr) timings = &own;
   const auto lock = a.device()->Lock();
   krylov::Team team(a.n(), ResolveThreads(context.threads));
   const auto usable = static_cast<double>(a.device()->memory_limit());
-  return krylov::SolveEach(
+  auto result = krylov::SolveEach(
       ColumnOperator(a_on_host), m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
       [&](const krylov::System& system, const krylov::Terms& terms, RhsResult* out) {
         if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok()) return s;
-        return krylov::CudaRun(a, m, system, terms, timings != nullptr ? timings : &own, out)
-            .Conduct();
+        return krylov::CudaRun(a, m, system, terms, timings, out).Conduct();
       });
+  if (!result.ok()) return result;
+  SolveFigures& figures = result->figures;
+  figures.host_to_device_ms = timings->host_to_device_ms;
+  figures.iterate_ms = timings->iterate_ms;
+  figures.check_ms = timings->check_ms;
+  figures.device_to_host_ms = timings->device_to_host_ms;
+  figures.bytes = timings->bytes;
+  for (const RhsResult& rhs : result->rhs) figures.iterations += rhs.iterations;
+  return result;
 }
 
 }  // namespace spaid::kernels

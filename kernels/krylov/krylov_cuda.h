@@ -32,19 +32,30 @@ class CudaOperator {
   static Result<std::shared_ptr<const CudaOperator>> OfDiagonal(
       const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal);
 
+  // `old`, of OfMatrix and nobody else's, with the values of `a`, which has its matrix's pattern:
+  // what is left of `old` is good for nothing but its end. Errors besides those of OfMatrix:
+  // INVALID_ARGUMENT/PLAN_MISMATCH where `old` was laid out of a matrix with A = Aᵀ, and `a` is
+  // none, or where their sizes differ; `old` is then as it was.
+  static Result<std::shared_ptr<const CudaOperator>> WithValues(
+      const std::shared_ptr<const CudaOperator>& old, const CscView& a, const Context& context);
+
   const std::shared_ptr<CudaDevice>& device() const { return device_; }
   int64_t n() const { return n_; }
   int64_t device_bytes() const { return device_bytes_; }  // held
-  SpaidCudaOperator* object() const { return op_.object; }
+  SpaidCudaOperator* object() const { return op_->object; }
 
  private:
+  using Object = CudaObject<SpaidCudaOperator>;
   CudaOperator(const std::shared_ptr<CudaDevice>& device, int64_t n)
-      : device_(device), n_(n), op_(device, &SpaidCudaInterface::free_operator) {}
+      : device_(device),
+        n_(n),
+        op_(std::make_shared<Object>(device, &SpaidCudaInterface::free_operator)) {}
 
   const std::shared_ptr<CudaDevice> device_;
   const int64_t n_;
   int64_t device_bytes_ = 0;
-  CudaObject<SpaidCudaOperator> op_;
+  bool symmetric_ = false;      // laid out so
+  std::shared_ptr<Object> op_;  // of one operator alone, but while WithValues runs
 };
 
 // Device bytes of a solve, at most: A and, of `nnz_m` entries, M in the largest of their layouts,
@@ -55,7 +66,9 @@ int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const SolveOpt
 struct SolveCudaTimings {
   double host_to_device_ms = 0;
   double iterate_ms = 0;  // by the device's clock
+  double check_ms = 0;    // true residuals
   double device_to_host_ms = 0;
+  double bytes = 0;  // SolveFigures::bytes
 };
 
 // As Solve of krylov.h, but for these: sums are added in another order, and GMRES makes its basis

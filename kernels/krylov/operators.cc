@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "kernels/base/parallel.h"
@@ -18,7 +21,8 @@ constexpr int64_t kSerialWork = 4 * kBlockWork;
 // Columns of the test for symmetry that one thread takes at a time.
 constexpr int64_t kSymmetryColumns = 2048;
 
-double RowProduct(const int32_t* column, const double* value, int64_t count, const double* x) {
+template <class Value>
+double RowProduct(const int32_t* column, const Value* value, int64_t count, const double* x) {
   // Four chains hide the latency of the additions in long rows.
   double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
   int64_t p = 0;
@@ -32,13 +36,29 @@ double RowProduct(const int32_t* column, const double* value, int64_t count, con
   return (s0 + s1) + (s2 + s3);
 }
 
-void MultiplyRows(const CscView& rows, int64_t begin, int64_t end, const double* x, double* y) {
+template <class Value>
+void MultiplyRows(const CscView& rows, const Value* value, int64_t begin, int64_t end,
+                  const double* x, double* y) {
   const int64_t* ptr = rows.col_ptr.data();
   const int32_t* column = rows.row_idx.data();
-  const double* value = rows.values.data();
   for (int64_t i = begin; i < end; ++i) {
     y[i] = RowProduct(column + ptr[i], value + ptr[i], ptr[i + 1] - ptr[i], x);
   }
+}
+
+template <class Value>
+void MultiplyBlocks(const CscView& rows, const Value* value,
+                    const std::vector<int64_t>& block_begin, const double* x, double* y,
+                    int threads) {
+  if (threads <= 1 || rows.nnz() + rows.n_cols < kSerialWork) {
+    MultiplyRows(rows, value, 0, rows.n_cols, x, y);
+    return;
+  }
+  ParallelFor(static_cast<int64_t>(block_begin.size()) - 1, 1, threads,
+              [&rows, &block_begin, value, x, y](int64_t begin, int64_t end, int) {
+                MultiplyRows(rows, value, block_begin[static_cast<size_t>(begin)],
+                             block_begin[static_cast<size_t>(end)], x, y);
+              });
 }
 
 }  // namespace
@@ -107,16 +127,7 @@ Result<CsrOperator> CsrOperator::FromColumns(const CscView& a, const Context& co
 }
 
 void CsrOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
-  if (threads <= 1 || rows_.nnz() + n() < kSerialWork) {
-    MultiplyRows(rows_, 0, n(), x.data(), y.data());
-    return;
-  }
-  const auto blocks = static_cast<int64_t>(block_begin_.size()) - 1;
-  const double* xs = x.data();
-  double* ys = y.data();
-  ParallelFor(blocks, 1, threads, [this, xs, ys](int64_t begin, int64_t end, int) {
-    MultiplyRows(rows_, block_begin_[begin], block_begin_[end], xs, ys);
-  });
+  MultiplyBlocks(rows_, rows_.values.data(), block_begin_, x.data(), y.data(), threads);
 }
 
 int64_t CsrOperator::bytes_per_apply() const {
@@ -126,6 +137,48 @@ int64_t CsrOperator::bytes_per_apply() const {
 
 int64_t CsrOperator::host_bytes() const {
   return owned_.bytes() + static_cast<int64_t>(block_begin_.capacity() * sizeof(int64_t));
+}
+
+CsrFloatOperator::CsrFloatOperator(const CsrOperator& of, int threads)
+    : of_(of), values_(of.rows_.values.size()) {
+  ParallelFor(of.rows_.nnz(), kBlockWork, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t p = begin; p < end; ++p) values_[p] = static_cast<float>(of_.rows_.values[p]);
+  });
+}
+
+void CsrFloatOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
+  MultiplyBlocks(of_.rows_, values_.data(), of_.block_begin_, x.data(), y.data(), threads);
+}
+
+int64_t CsrFloatOperator::bytes_per_apply() const {
+  return of_.bytes_per_apply() -
+         of_.rows_.nnz() * static_cast<int64_t>(sizeof(double) - sizeof(float));
+}
+
+Status CheckFitsFloat(const CscView& m, const char* what, int threads) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> over{kNone}, under{kNone};
+  const auto first = [](std::atomic<int64_t>& at, int64_t j) {
+    int64_t seen = at.load();
+    while (j < seen && !at.compare_exchange_weak(seen, j)) {
+    }
+  };
+  ParallelFor(m.n_cols, kSymmetryColumns, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = begin; j < end; ++j) {
+      double largest = 0;
+      for (const double v : m.column_values(j)) largest = std::max(largest, std::abs(v));
+      if (largest > std::numeric_limits<float>::max()) first(over, j);
+      if (largest > 0 && largest < std::numeric_limits<float>::min()) first(under, j);
+    }
+  });
+  const int64_t j = std::min(over.load(), under.load());
+  if (j == kNone) return {};
+  const bool large = over.load() == j;
+  return Status(StatusCode::kFailedPrecondition, large ? "FLOAT32_OVERFLOW" : "FLOAT32_UNDERFLOW",
+                std::string(what) + " " + std::to_string(j) + " of M has values " +
+                    (large ? "beyond" : "that are all under") +
+                    " the range of fp32; store M in fp64, or rescale A")
+      .At("preconditioner_storage", j);
 }
 
 void DiagonalOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {

@@ -34,13 +34,37 @@ class CsrOperator final : public LinearOperator {
   // Bytes this object holds; borrowed arrays do not count.
   int64_t host_bytes() const;
   bool borrows() const { return owned_.col_ptr.empty(); }
+  const CscView& rows() const { return rows_; }  // column j of this view is row j of A
 
  private:
+  friend class CsrFloatOperator;
   CsrOperator() = default;
   CscMatrix owned_;  // by rows; empty where the arrays are borrowed
-  CscView rows_;     // column j of this view is row j of A
+  CscView rows_;
   std::vector<int64_t> block_begin_;
 };
+
+// The same with values stored in fp32; arithmetic is fp64. Borrows all but the values from `of`.
+// Immutable; thread-safe.
+class CsrFloatOperator final : public LinearOperator {
+ public:
+  // Values beyond the range of fp32 become infinities, or lose bits: CheckFitsFloat. Runs on so
+  // many threads.
+  CsrFloatOperator(const CsrOperator& of, int threads);
+  int64_t n() const override { return of_.n(); }
+  void Apply(std::span<const double> x, std::span<double> y, int threads) const override;
+  int64_t bytes_per_apply() const override;
+
+ private:
+  const CsrOperator& of_;
+  Array<float> values_;
+};
+
+// Whether the values of `m`, by columns or by rows, can be stored in fp32 without leaving its
+// range: each is finite there, and no column (row) with entries has them all under its smallest
+// normal number. Errors: FAILED_PRECONDITION/FLOAT32_OVERFLOW, /FLOAT32_UNDERFLOW, with the first
+// column (row), which `what` names. O(nnz) on so many threads.
+Status CheckFitsFloat(const CscView& m, const char* what, int threads);
 
 // y_i = d_i x_i. `diagonal` is borrowed. Immutable; thread-safe.
 class DiagonalOperator final : public LinearOperator {

@@ -1,6 +1,7 @@
 #include "kernels/krylov/run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 namespace spaid::kernels::krylov {
@@ -28,13 +29,17 @@ double Team::Norm(std::span<const double> x) {
 }
 
 double Run::TrueResidual(std::span<const double> x, std::span<double> r) {
+  const auto start = std::chrono::steady_clock::now();
   ApplyA(x, r);
   const double* b = system_.b.data();
   double* rs = r.data();
   team_.For([=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) rs[i] = b[i] - rs[i];
   });
-  return team_.Norm(r);
+  const double norm = team_.Norm(r);
+  const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
+  check_ms_ += ms.count();
+  return norm;
 }
 
 bool Run::Start(std::span<double> r) {

@@ -37,6 +37,7 @@ class Run final : public Judge {
 
   // r = b − A x; returns ‖r‖.
   double TrueResidual(std::span<const double> x, std::span<double> r);
+  double check_ms() const { return check_ms_; }  // that these took
 
   // RecordNorm, with the best iterate kept: `undo(best)` must write the iterate before this one; it
   // is called where that one was the best so far and this one is worse: no copies while the
@@ -81,6 +82,7 @@ class Run final : public Judge {
   Team& team_;
   Array<double> best_;
   std::span<double> spare_;
+  double check_ms_ = 0;
 };
 
 // The methods (krylov.h says which); each leaves with run.ended().

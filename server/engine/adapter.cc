@@ -40,12 +40,21 @@ class JobBridge : public kernels::ProgressSink {
     job_.ReportProgress(ToProto(stage), done, total);
   }
   void OnResidual(const kernels::ResidualPoint& point) override {
+    // Right-hand sides come one after the other.
+    if (point.rhs > rhs_) OnProgress(kernels::Stage::kSolve, rhs_ = point.rhs, rhs_count_);
     job_.ReportResidual(point.rhs, point.iteration, point.relative_residual);
   }
+
+  void BeginSolve(int64_t rhs_count) {
+    rhs_count_ = rhs_count;
+    OnProgress(kernels::Stage::kSolve, 0, rhs_count_);
+  }
+  void EndSolve() { OnProgress(kernels::Stage::kSolve, rhs_count_, rhs_count_); }
 
  private:
   Job& job_;
   const int threads_;
+  int64_t rhs_ = 0, rhs_count_ = 0;
   kernels::StopSource source_;
 };
 
@@ -95,6 +104,10 @@ void LogOutOfMemory(const std::string& device, const Job& job, int64_t dropped,
 // Of what an object is on a device; another one may have its address later (KeptOnDevice::gone).
 std::string KeyOf(const void* object, size_t device) {
   return absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(object)), "|", device);
+}
+
+absl::Status OfSolve(const kernels::Status& status) {
+  return ToAbsl(status, status.field() == "preconditioner_storage" ? "header" : "");
 }
 
 absl::Status ValuesNeeded(const char* what) {
@@ -247,14 +260,16 @@ absl::Status EngineAdapter::AdmitResult(const kernels::BuildEstimate& estimate) 
       .Meta("limit", options_.max_result_bytes);
 }
 
-absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t n_rhs,
+absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                                        const kernels::SolveOptions& options) const {
   // Right-hand sides are solved one after the other. Vectors of n beside the answers: the basis of
   // GMRES; eight for the methods of short recurrence.
   const int64_t vectors =
       options.method == kernels::Method::kGmres ? kernels::RestartLength(options, a.n()) + 4 : 8;
   const auto n = static_cast<double>(a.n());
-  const double rows = static_cast<double>(a.csc.nnz()) * kBytesPerEntry + 8 * (n + 1);
+  const double in_fp32 =
+      options.m_storage == kernels::Storage::kFp64 ? 0 : 4 * static_cast<double>(nnz_m);
+  const double rows = static_cast<double>(a.csc.nnz()) * kBytesPerEntry + 8 * (n + 1) + in_fp32;
   const double bytes = (static_cast<double>(vectors) + static_cast<double>(n_rhs)) * n * 8 + rows;
   if (options_.max_build_bytes <= 0 || bytes <= static_cast<double>(options_.max_build_bytes)) {
     return absl::OkStatus();
@@ -374,50 +389,68 @@ absl::StatusOr<kernels::Method> EngineAdapter::ResolveMethod(kernels::Method met
 
 template <class Of, class MakePlaced>
 kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> EngineAdapter::LaidOut(
-    const std::shared_ptr<const Of>& of, const kernels::Context& context, const MakePlaced& place,
-    double* ms) const {
-  const auto device = static_cast<size_t>(context.device);
-  const std::string key = KeyOf(of.get(), device);
+    const std::shared_ptr<const Of>& of, const std::string& key, const std::string& layout,
+    size_t device, const MakePlaced& place, double* ms) const {
   if (const auto kept = kept_.Get(key); kept && !kept->gone() && kept->laid_out()) {
     return kept->laid_out();
   }
   const TimePoint start = options_.clock->Now();
-  auto placed = place();
+  std::shared_ptr<const kernels::DeviceOperator> old;
+  if (!layout.empty()) {
+    const auto left = kept_.Take(
+        [&](const KeptOnDevice& kept) { return kept.gone() && kept.layout() == layout; });
+    if (left != nullptr) old = left->laid_out();
+  }
+  auto placed = place(std::move(old));
   *ms += ToMs(options_.clock->Now() - start);
   if (!placed.ok()) return placed;
   kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
-  // In place of the copy that a build of it left: that is needed no more.
-  kept_.Put(key, std::make_shared<const KeptOnDevice>(of, *placed), /*bytes=*/0, device,
+  // In place of the copy that a build of it left, where M is laid out as it is.
+  kept_.Put(key, std::make_shared<const KeptOnDevice>(of, layout, *placed), /*bytes=*/0, device,
             (*placed)->device_bytes());
   return placed;
 }
 
-absl::StatusOr<Solved> EngineAdapter::SolveThere(
+absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
     const std::shared_ptr<const Matrix>& a, const std::shared_ptr<const kernels::Preconditioner>& m,
     std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
-    const kernels::Context& context) const {
-  Solved solved;
+    const kernels::Context& context, const std::string& tenant) const {
+  using Placed = std::shared_ptr<const kernels::DeviceOperator>;
+  const auto device = static_cast<size_t>(context.device);
+  double place_ms = 0;
+  // A layout is a tenant's own, as plans are.
+  const std::string layout =
+      absl::StrCat(device, "|", tenant.size(), ":", tenant, a->pattern_digest.ToBytes());
   auto a_there = LaidOut(
-      a, context, [&] { return engine_.Place(a->csc, context); }, &solved.place_ms);
+      a, KeyOf(a.get(), device), layout, device,
+      [&](Placed old) -> kernels::Result<Placed> {
+        if (old != nullptr) {
+          auto replaced = engine_.Replace(std::move(old), a->csc, context);
+          if (replaced.ok() || replaced.status().reason() != "PLAN_MISMATCH") return replaced;
+        }
+        return engine_.Place(a->csc, context);
+      },
+      &place_ms);
   if (!a_there.ok()) return ToAbsl(a_there.status());
-  std::shared_ptr<const kernels::DeviceOperator> m_there;
+  kernels::PlaceM place_m;
   if (m) {
-    auto placed = LaidOut(
-        m, context, [&] { return engine_.Place(*m, context); }, &solved.place_ms);
-    if (!placed.ok()) return ToAbsl(placed.status());
-    m_there = *std::move(placed);
+    place_m = [&](kernels::Storage storage) {
+      const char* const stored = storage == kernels::Storage::kFp32 ? "|fp32" : "";
+      return LaidOut(
+          m, KeyOf(m.get(), device) + stored, "", device,
+          [&](const Placed&) { return engine_.Place(*m, storage, context); }, &place_ms);
+    };
   }
-  auto result = engine_.SolveOnDevice(a->csc, **a_there, m_there.get(), b, x0, options, context);
-  if (!result.ok()) return ToAbsl(result.status());
-  solved.result = *std::move(result);
-  return solved;
+  auto result = engine_.SolveOnDevice(a->csc, **a_there, m.get(), place_m, b, x0, options, context);
+  if (!result.ok()) return OfSolve(result.status());
+  result->figures.place_ms = place_ms;
+  return *std::move(result);
 }
 
-absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>& a,
-                                            const std::shared_ptr<const kernels::Preconditioner>& m,
-                                            std::span<const double> b, std::span<const double> x0,
-                                            const kernels::SolveOptions& options,
-                                            const std::string& device, Job& job) const {
+absl::StatusOr<kernels::SolveResult> EngineAdapter::Solve(
+    const std::shared_ptr<const Matrix>& a, const std::shared_ptr<const kernels::Preconditioner>& m,
+    std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
+    const std::string& device, Job& job) const {
   ASSIGN_OR_RETURN(const size_t index, IndexOf(device));
   JobBridge bridge(job, options_.threads);
   const kernels::Context context = bridge.context(static_cast<int>(index));
@@ -425,26 +458,37 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   // counts.
   kernels::SolveOptions without_history = options;
   without_history.keep_history = false;
-  absl::StatusOr<Solved> solved;
+  bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n());
+  absl::StatusOr<kernels::SolveResult> solved;
   if (SolvesThere(index, *a, m ? m->matrix().nnz() : 0, options)) {
-    solved = SolveThere(a, m, b, x0, without_history, context);
+    solved = SolveThere(a, m, b, x0, without_history, context, job.tenant());
     if (ReasonOf(solved.status()) == reason::kDeviceOutOfMemory) {
       LogOutOfMemory(device, job, DropKept(index), solved.status());
-      solved = SolveThere(a, m, b, x0, without_history, context);
+      solved = SolveThere(a, m, b, x0, without_history, context, job.tenant());
     }
   } else {
     auto result = engine_.Solve(a->csc, m.get(), b, x0, without_history, context);
-    if (!result.ok()) return ToAbsl(result.status());
-    solved = Solved{*std::move(result)};
+    if (!result.ok()) return OfSolve(result.status());
+    solved = *std::move(result);
   }
   if (!solved.ok()) return solved;
+  bridge.EndSolve();
   if (Metrics* metrics = options_.metrics) {
-    for (const kernels::RhsResult& rhs : solved->result.rhs) {
+    for (const kernels::RhsResult& rhs : solved->rhs) {
       metrics->SolveEnded(Name(options.method), Name(rhs.outcome), rhs.iterations,
-                          solved->result.solve_ms / 1e3);
+                          solved->solve_ms / 1e3);
     }
   }
   return solved;
+}
+
+double EngineAdapter::CopyBytesPerSecond(const std::string& device) const {
+  const auto index = IndexOf(device);
+  if (!index.ok()) return 0;
+  kernels::Context context;
+  context.threads = options_.threads;
+  context.device = static_cast<int>(*index);
+  return engine_.CopyBytesPerSecond(context);
 }
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,

@@ -63,9 +63,10 @@ class KeptOnDevice {
  public:
   explicit KeptOnDevice(const std::shared_ptr<const kernels::Preconditioner>& copied)
       : of_(copied), copied_(copied) {}
-  KeptOnDevice(std::weak_ptr<const void> of,
+  // `layout`: names what the layout depends on, of a tenant's matrix; empty: it serves `of` alone.
+  KeptOnDevice(std::weak_ptr<const void> of, std::string layout,
                std::shared_ptr<const kernels::DeviceOperator> laid_out)
-      : of_(std::move(of)), laid_out_(std::move(laid_out)) {}
+      : of_(std::move(of)), layout_(std::move(layout)), laid_out_(std::move(laid_out)) {}
   ~KeptOnDevice() {
     if (const auto kernel = copied_.lock()) kernel->DropDeviceCopy();
   }
@@ -73,10 +74,12 @@ class KeptOnDevice {
   KeptOnDevice& operator=(const KeptOnDevice&) = delete;
 
   bool gone() const { return of_.expired(); }  // what it was made from is
+  const std::string& layout() const { return layout_; }
   const std::shared_ptr<const kernels::DeviceOperator>& laid_out() const { return laid_out_; }
 
  private:
   std::weak_ptr<const void> of_;
+  std::string layout_;
   std::weak_ptr<const kernels::Preconditioner> copied_;
   std::shared_ptr<const kernels::DeviceOperator> laid_out_;
 };
@@ -96,11 +99,6 @@ struct BuiltPreconditioner {
   // Disjoint.
   double plan_ms = 0, build_ms = 0, assemble_ms = 0, host_to_device_ms = 0, device_to_host_ms = 0;
   bool rebuild = false;  // the plan came from the cache
-};
-
-struct Solved {
-  kernels::SolveResult result;
-  double place_ms = 0;  // what was not on the GPU yet, on its way there
 };
 
 // Thread-safe. Blocking calls; those that take a Job report progress to it and stop when it is told
@@ -155,7 +153,7 @@ class EngineAdapter {
                                   const kernels::BuildEstimate& estimate) const;
   Placement PlaceHostWork() const;
   // Where a solve runs that was predicted to take the CPU so long, with an explicit M of `nnz_m`
-  // entries (0: none): on a GPU that has the memory, where the CPU would take long enough
+  // entries (0: none), and why: on a GPU that has the memory, where the CPU would take long enough
   // (kernels/engine/cost.h) or is not among the devices; else as work of the host.
   Placement PlaceSolve(const Matrix& a, int64_t nnz_m, const kernels::SolveOptions& options,
                        double predicted_ms) const;
@@ -164,8 +162,9 @@ class EngineAdapter {
   // The same where M could not be stored afterwards: over max_result_bytes.
   absl::Status AdmitResult(const kernels::BuildEstimate& estimate) const;
   // The same of what a solve of `n_rhs` right-hand sides takes: its vectors (the basis of GMRES is
-  // what counts), the rows of A, the answers. SOLVE_TOO_LARGE.
-  absl::Status AdmitSolve(const Matrix& a, int64_t n_rhs,
+  // what counts), the rows of A, an explicit M of `nnz_m` entries in fp32, the answers.
+  // SOLVE_TOO_LARGE.
+  absl::Status AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                           const kernels::SolveOptions& options) const;
 
   // Plans (or takes a cached plan of this tenant) and builds on `device`, one of device_names().
@@ -181,13 +180,16 @@ class EngineAdapter {
 
   // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty. On `device`,
   // one of device_names(): where that is a GPU with memory for it, A and M are laid out there, and
-  // stay for the next solve; where it is out of memory, what is kept there goes, and it is tried
-  // once more. Errors: the kernels'.
-  absl::StatusOr<Solved> Solve(const std::shared_ptr<const Matrix>& a,
-                               const std::shared_ptr<const kernels::Preconditioner>& m,
-                               std::span<const double> b, std::span<const double> x0,
-                               const kernels::SolveOptions& options, const std::string& device,
-                               Job& job) const;
+  // stay for the next solve; where a matrix of the job's tenant with A's pattern was, and is no
+  // more, A's values take its place. Where the GPU is out of memory, what is kept there goes, and
+  // it is tried once more. Errors: the kernels'.
+  absl::StatusOr<kernels::SolveResult> Solve(
+      const std::shared_ptr<const Matrix>& a,
+      const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,
+      std::span<const double> x0, const kernels::SolveOptions& options, const std::string& device,
+      Job& job) const;
+  // Engine::CopyBytesPerSecond of `device`, by the threads of a job.
+  double CopyBytesPerSecond(const std::string& device) const;
 
   ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
 
@@ -202,16 +204,16 @@ class EngineAdapter {
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                    const kernels::SolveOptions& options) const;
   absl::StatusOr<size_t> IndexOf(const std::string& device) const;
-  absl::StatusOr<Solved> SolveThere(const std::shared_ptr<const Matrix>& a,
-                                    const std::shared_ptr<const kernels::Preconditioner>& m,
-                                    std::span<const double> b, std::span<const double> x0,
-                                    const kernels::SolveOptions& options,
-                                    const kernels::Context& context) const;
-  // What `of` is on context.device: kept there, or placed now, with its milliseconds added.
+  absl::StatusOr<kernels::SolveResult> SolveThere(
+      const std::shared_ptr<const Matrix>& a,
+      const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,
+      std::span<const double> x0, const kernels::SolveOptions& options,
+      const kernels::Context& context, const std::string& tenant) const;
+  // What is on a device of `of`: kept there, or placed now, with its milliseconds added.
   template <class Of, class MakePlaced>
   kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> LaidOut(
-      const std::shared_ptr<const Of>& of, const kernels::Context& context, const MakePlaced& place,
-      double* ms) const;
+      const std::shared_ptr<const Of>& of, const std::string& key, const std::string& layout,
+      size_t device, const MakePlaced& place, double* ms) const;
   // Bounds what preconditioners leave on `device`.
   void KeepDeviceCopy(size_t device,
                       const std::shared_ptr<const kernels::Preconditioner>& kernel) const;

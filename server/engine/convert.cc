@@ -244,6 +244,21 @@ absl::StatusOr<ParsedSolve> ParseSolve(const v1::SolveHeader& header, std::strin
         absl::StrCat("is ", header.rhs_count(), "; give 1 to ", kMaxRhsCount, ", or 0 for 1"));
   }
   parsed.rhs_count = header.rhs_count() == 0 ? 1 : header.rhs_count();
+  switch (header.preconditioner_storage()) {
+    case v1::PRECISION_UNSPECIFIED:
+    case v1::PRECISION_AUTO:
+      options.m_storage = kernels::Storage::kAuto;
+      break;
+    case v1::PRECISION_FP64:
+      options.m_storage = kernels::Storage::kFp64;
+      break;
+    case v1::PRECISION_FP32:
+      options.m_storage = kernels::Storage::kFp32;
+      break;
+    default:
+      return UnknownEnum(Path(field, "preconditioner_storage"), header.preconditioner_storage(),
+                         "AUTO, FP64, FP32");
+  }
   return parsed;
 }
 
@@ -295,6 +310,18 @@ v1::EngineKind ToProto(kernels::EngineKind kind) {
       return v1::ENGINE_KIND_STATIC_SPAI;
   }
   return v1::ENGINE_KIND_UNSPECIFIED;
+}
+
+v1::Precision ToProto(kernels::Storage storage) {
+  switch (storage) {
+    case kernels::Storage::kAuto:
+      return v1::PRECISION_UNSPECIFIED;
+    case kernels::Storage::kFp64:
+      return v1::PRECISION_FP64;
+    case kernels::Storage::kFp32:
+      return v1::PRECISION_FP32;
+  }
+  return v1::PRECISION_UNSPECIFIED;
 }
 
 v1::Method ToProto(kernels::Method method) {
@@ -394,6 +421,26 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
     to.set_thread_strategy(ToProto(from.thread_strategy));
   }
   to.mutable_warnings()->Assign(from.warnings.begin(), from.warnings.end());
+  return to;
+}
+
+v1::SolveFigures ToProto(const kernels::SolveFigures& from, double copy_bytes_per_second) {
+  v1::SolveFigures to;
+  to.set_place_ms(from.place_ms);
+  to.set_trial_ms(from.trial_ms);
+  to.set_host_to_device_ms(from.host_to_device_ms);
+  to.set_iterate_ms(from.iterate_ms);
+  to.set_check_ms(from.check_ms);
+  to.set_device_to_host_ms(from.device_to_host_ms);
+  to.set_iterations(from.iterations);
+  to.set_copy_bytes_per_second(copy_bytes_per_second);
+  if (from.iterate_ms > 0) {
+    to.set_iterations_per_second(1e3 * static_cast<double>(from.iterations) / from.iterate_ms);
+    to.set_bytes_per_second(1e3 * from.bytes / from.iterate_ms);
+  }
+  if (copy_bytes_per_second > 0) {
+    to.set_copy_share(to.bytes_per_second() / copy_bytes_per_second);
+  }
   return to;
 }
 

@@ -55,6 +55,7 @@ absl::StatusOr<JobLimits> ParseLimits(const v1::JobLimits& limits, std::string_v
 absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view field);
 
 v1::EngineKind ToProto(kernels::EngineKind kind);
+v1::Precision ToProto(kernels::Storage storage);
 v1::Method ToProto(kernels::Method method);
 v1::ThreadStrategy ToProto(kernels::ThreadStrategy strategy);
 v1::Outcome ToProto(kernels::Outcome outcome);
@@ -62,6 +63,8 @@ v1::Stage ToProto(kernels::Stage stage);
 v1::Diagnosis ToProto(const kernels::Diagnosis& diagnosis, bool findings);
 v1::BuildQuality ToProto(const kernels::Quality& quality);
 v1::RhsOutcome ToProto(const kernels::RhsResult& result);
+// `copy_bytes_per_second`: of the device; 0: not known.
+v1::SolveFigures ToProto(const kernels::SolveFigures& figures, double copy_bytes_per_second);
 
 // "static-spai", "bicgstab", "max-iterations": the names in logs and metrics.
 std::string_view Name(kernels::EngineKind kind);

@@ -43,20 +43,51 @@ Placement EngineAdapter::PlaceHostWork() const {
 Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m,
                                     const kernels::SolveOptions& options,
                                     double predicted_ms) const {
-  const Placement host = PlaceHostWork();
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
-  if (has_cpu && predicted_ms <= kernels::kGpuSolveWorthMs) return host;
-  Placement gpu{.devices = 0,
-                .fallback = has_cpu ? DeviceBit(0) : 0,
-                .on_gpu = true,
-                .device_bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, options),
-                .why = ""};
-  for (size_t d = has_cpu ? 1 : 0; d < devices_.size(); ++d) {
-    if (!engine_.State(static_cast<int>(d)).lost && SolvesThere(d, a, nnz_m, options)) {
-      gpu.devices |= DeviceBit(d);
-    }
+  const std::string predicted = absl::StrFormat("predicted at %.3g ms on the CPU", predicted_ms);
+  const auto host = [&](const std::string& why) {
+    Placement placement = PlaceHostWork();
+    if (devices_.size() == 1 && has_cpu) return placement;
+    placement.why = absl::StrCat(has_cpu ? "cpu: " : "the host of a GPU: ", why);
+    return placement;
+  };
+  if (has_cpu && devices_.size() > 1 && predicted_ms <= kernels::kGpuSolveWorthMs) {
+    return host(
+        absl::StrFormat("%s; a GPU pays from %g ms on", predicted, kernels::kGpuSolveWorthMs));
   }
-  return gpu.devices != 0 ? gpu : host;
+  const int64_t bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, options);
+  std::string lost;
+  bool solves = false;
+  Fitting fitting;
+  int64_t limit = 0;
+  for (size_t d = has_cpu ? 1 : 0; d < devices_.size(); ++d) {
+    const kernels::DeviceState state = engine_.State(static_cast<int>(d));
+    if (state.lost) {
+      absl::StrAppend(&lost, lost.empty() ? "" : ", ", names_[d]);
+      continue;
+    }
+    kernels::Context context;
+    context.device = static_cast<int>(d);
+    if (!engine_.SolvesOnDevice(context)) continue;
+    solves = true;
+    limit = std::max(limit, state.limit_bytes);
+    if (bytes <= state.limit_bytes) fitting.Add(d, names_[d], state.limit_bytes);
+  }
+  if (fitting.devices == 0) {
+    if (solves) {
+      return host(absl::StrCat("the solve may take ", bytes,
+                               " bytes of device memory, over the limit of ", limit,
+                               " (--device-memory)"));
+    }
+    return host(lost.empty() ? "no GPU solves" : absl::StrCat(lost, " has failed"));
+  }
+  return {.devices = fitting.devices,
+          .fallback = has_cpu ? DeviceBit(0) : 0,
+          .on_gpu = true,
+          .device_bytes = bytes,
+          .why = devices_.size() == 1 ? ""
+                 : has_cpu            ? absl::StrCat(fitting.names, ": ", predicted)
+                                      : absl::StrCat(fitting.names, ": the first that is free")};
 }
 
 absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,

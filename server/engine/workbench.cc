@@ -262,16 +262,25 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   }
   ASSIGN_OR_RETURN(request.solve.options.method,
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
-  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, static_cast<int64_t>(request.b.size()) / a.n(),
-                                             request.solve.options));
+  const bool diagonal = kind == kernels::EngineKind::kJacobi && nnz_m == a.n();
+  const int64_t explicit_nnz_m = diagonal ? 0 : nnz_m;
+  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(
+      a, explicit_nnz_m, static_cast<int64_t>(request.b.size()) / a.n(), request.solve.options));
   const double solve_ms = PredictSolveMs(a, nnz_m, request.solve);
   estimate.predicted_ms += solve_ms;
-  // A build on a GPU is followed by its solve there.
-  if (estimate.device_bytes == 0) {
-    const bool diagonal = kind == kernels::EngineKind::kJacobi && nnz_m == a.n();
+  // A build on a GPU is followed by its solve there, one on the CPU by its solve there.
+  work->on_gpu = estimate.device_bytes > 0;
+  if (work->on_gpu || builds_on_cpu) {
+    if (parts_.adapter->devices().size() > 1) {
+      work->placement =
+          absl::StrCat("where its M is built: ", work->prepared->build.choice.placement());
+    }
+  } else {
     const Placement placement =
-        parts_.adapter->PlaceSolve(a, diagonal ? 0 : nnz_m, request.solve.options, solve_ms);
-    if (placement.on_gpu && !builds_on_cpu) {
+        parts_.adapter->PlaceSolve(a, explicit_nnz_m, request.solve.options, solve_ms);
+    work->placement = placement.why;
+    work->on_gpu = placement.on_gpu;
+    if (placement.on_gpu) {
       estimate.devices = placement.devices;
       estimate.fallback = placement.fallback;
       estimate.device_bytes = placement.device_bytes;
@@ -314,17 +323,19 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
                                         /*must_store=*/false, job, device));
     }
   }
-  ASSIGN_OR_RETURN(Solved there, parts_.adapter->Solve(
-                                     request.matrix.value, m ? m->value->kernel : nullptr,
-                                     request.b, request.x0, request.solve.options, device, job));
-  kernels::SolveResult& solved = there.result;
+  ASSIGN_OR_RETURN(
+      kernels::SolveResult solved,
+      parts_.adapter->Solve(request.matrix.value, m ? m->value->kernel : nullptr, request.b,
+                            request.x0, request.solve.options, device, job));
   if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
 
   std::vector<v1::RhsOutcome> outcomes;
   for (const kernels::RhsResult& rhs : solved.rhs) outcomes.push_back(ToProto(rhs));
   job.UpdateTimings([&](v1::Timings& timings) {
     timings.set_solve_ms(solved.solve_ms);
-    timings.set_host_to_device_ms(timings.host_to_device_ms() + there.place_ms);
+    if (device != kCpuName) {
+      timings.set_host_to_device_ms(timings.host_to_device_ms() + solved.figures.place_ms);
+    }
   });
   done.mutable_outcomes()->Assign(outcomes.begin(), outcomes.end());
   done.set_method(ToProto(request.solve.options.method));
@@ -339,6 +350,12 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
   }
   *done.mutable_timings() = job.timings();
   done.set_device(device);
+  done.set_placement(work.on_gpu && device == kCpuName
+                         ? "cpu: the GPU failed while the solve waited for it"
+                         : work.placement);
+  done.set_preconditioner_storage(ToProto(solved.m_storage));
+  done.set_storage_reason(solved.storage_reason);
+  *done.mutable_figures() = ToProto(solved.figures, parts_.adapter->CopyBytesPerSecond(device));
   done.set_job(job.name());
   outcome->x = std::move(solved.x);
   outcome->share = std::move(request.share);

@@ -127,6 +127,8 @@ class Workbench {
     SolveRequest request;
     std::optional<Prepared> prepared;             // where a spec was given
     std::optional<Stored<Preconditioner>> found;  // that spec's, there already
+    std::string placement;                        // why it runs where it runs
+    bool on_gpu = false;                          // it was meant to
   };
   absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
                                    const v1::PreconditionerSpec& spec, const std::string& field,

@@ -225,6 +225,8 @@ JobEvents Job::Read(int64_t from, size_t max_events) const {
   result.next = std::max<int64_t>(from, 1);
   while (result.next <= log_.size() && result.events.size() < max_events) {
     result.events.push_back(log_.Get(result.next++));
+    v1::JobEvent& event = result.events.back();
+    if (event.has_progress()) event.mutable_progress()->set_device(device_);
   }
   result.end = EndedLocked() && result.next > log_.size();
   return result;

@@ -13,7 +13,10 @@ constexpr int kBatchesOfAge = 1000;
 }  // namespace
 
 JobLog::JobLog(WallTime created_wall, TimePoint created, JobLogOptions options)
-    : created_wall_(created_wall), created_(created), options_(options), last_flush_(created) {}
+    : created_wall_(created_wall),
+      created_(created),
+      options_(options),
+      last_flush_(created - options.batch) {}
 
 void JobLog::Add(TimePoint now, v1::JobEvent event) {
   Flush(now, /*only_if_due=*/false);
@@ -27,26 +30,26 @@ bool JobLog::Progress(TimePoint now, v1::Stage stage, int64_t done, int64_t tota
           : 0;
   // Stages follow each other; a late report of an earlier one is news to nobody.
   if (stage < stage_) return false;
-  if (stage == stage_) {
+  const bool same_stage = stage == stage_;
+  if (same_stage) {
     if (percent <= percent_) return false;
     if (done < total && now - last_progress_ < options_.progress_gap) return false;
   }
   stage_ = stage;
   percent_ = percent;
   last_progress_ = now;
-  Flush(now, /*only_if_due=*/false);
+  // Within a stage residuals keep their own pace.
+  Flush(now, /*only_if_due=*/same_stage);
   entries_.push_back({now, ProgressEntry{stage, done, total}});
   return true;
 }
 
 bool JobLog::Residual(TimePoint now, int32_t rhs, int32_t iteration, double relative_residual) {
-  bool made = false;
   if (iteration % stride_ == 0) {
     points_.push_back({rhs, iteration, relative_residual});
     if (points_.size() > options_.max_points) Thin();
   }
-  if (points_.size() - open_begin_ >= options_.batch_points) made = Flush(now, false);
-  return Flush(now, /*only_if_due=*/true) || made;
+  return Flush(now, /*only_if_due=*/true);
 }
 
 std::chrono::nanoseconds JobLog::Interval(TimePoint now) const {

@@ -4,8 +4,10 @@
 // so itself: residuals are kept in full up to `max_points`; beyond, every second one is dropped
 // (again and again), and JobResiduals.stride says that only every stride-th iteration is there.
 // Progress becomes an event where a percent more of its stage is done: at most 101 a stage.
-// Residuals are gathered into batches that grow longer with the age of the job, so that their
-// number grows with the logarithm of its running time.
+// Residuals are gathered into batches: the first one comes at once, the others as often as ten
+// times a second, and ever less often with the age of the job, so that their number grows with the
+// logarithm of its running time, however fast it iterates. A batch has everything since the one
+// before, so that all of them together are the whole history.
 #pragma once
 
 #include <chrono>
@@ -20,8 +22,7 @@
 namespace spaid::server {
 
 struct JobLogOptions {
-  size_t max_points = 100'000;                 // residuals kept
-  size_t batch_points = 1024;                  // residuals in one event at the most
+  size_t max_points = 100'000;                 // residuals kept; about 2 MB, were they one event
   std::chrono::milliseconds batch{100};        // shortest time between residual events
   std::chrono::milliseconds progress_gap{50};  // shortest time between progress events of a stage
 };

@@ -69,6 +69,20 @@ class ByteLru {
     return true;
   }
 
+  // Takes a value of which wanted(value) is true out, the most recently used one; null: there is
+  // none.
+  template <class Wanted>
+  std::shared_ptr<const T> Take(const Wanted& wanted) {
+    std::vector<std::shared_ptr<const T>> taken;
+    std::lock_guard lock(mutex_);
+    for (auto it = order_.begin(); it != order_.end(); ++it) {
+      if (!wanted(*it->value)) continue;
+      Erase(it, &taken);
+      return std::move(taken.front());
+    }
+    return nullptr;
+  }
+
   // Drops the values of which gone(value) is true: no eviction, they are worth nothing any more.
   template <class Gone>
   void Prune(const Gone& gone) {

@@ -109,6 +109,20 @@ TEST_F(Cli, SolveSpeaksToPeople) {
   EXPECT_THAT(Run({"-q", "solve", "gallery:poisson:10"}).err, IsEmpty());
 }
 
+TEST_F(Cli, SolveStoresMAsToldAndShowsItsSpeed) {
+  const json solved =
+      RunJson({"solve", "gallery:convdiff:20", "--engine=static-spai", "--m-precision=fp32"});
+  EXPECT_EQ(solved.at("m_precision"), "fp32");
+  EXPECT_EQ(solved.at("figures").at("iterations"), solved.at("iterations"));
+  EXPECT_GT(solved.at("figures").at("copy_bytes_per_second").get<double>(), 0);
+  const Finished finished = Run({"solve", "gallery:convdiff:20", "--engine=static-spai"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.out, ::testing::ContainsRegex("M stored +fp(32|64): "));
+  EXPECT_THAT(finished.out,
+              ::testing::ContainsRegex("speed +[0-9,]+ iterations/s, .* of a copy's"));
+  EXPECT_EQ(Run({"solve", "gallery:convdiff:20", "--m-precision=fp16"}).exit_code, 2);
+}
+
 TEST_F(Cli, ExitCodeThreeIsAnHonestOutcome) {
   const json object = RunJson(
       {"solve", "gallery:aniso:60", "--engine=none", "--method=bicgstab", "--max-iterations=3"}, 3);

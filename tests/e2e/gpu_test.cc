@@ -5,6 +5,7 @@
 #include <spaid/client.h>
 
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "tests/e2e/daemon.h"
@@ -165,6 +166,17 @@ TEST_F(Gpu, SolvesWithWhatIsThereAlready) {
       const auto solved = client.Solve(there->name, b, options);
       ASSERT_TRUE(solved.ok()) << solved.error().message;
       EXPECT_EQ(solved->device, "gpu:0");
+      EXPECT_NE(solved->placement.find("gpu:0: predicted at"), std::string::npos)
+          << solved->placement;
+      const SolveFigures& figures = solved->figures;
+      EXPECT_EQ(figures.iterations, solved->rhs[0].iterations);
+      EXPECT_EQ(figures.place_ms > 0, !again) << "both are there";
+      EXPECT_GT(figures.host_to_device_ms, 0) << "b";
+      EXPECT_GT(figures.iterate_ms, 0);
+      EXPECT_GT(figures.check_ms, 0);
+      EXPECT_GT(figures.device_to_host_ms, 0) << "x";
+      EXPECT_GT(figures.copy_bytes_per_second, 1e11);
+      EXPECT_GT(figures.copy_share, 0);
       EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
       EXPECT_LE(RelativeResidual(a, solved->x, b), 1.01e-9);
       const auto count = static_cast<double>(expected->rhs[0].iterations);
@@ -182,6 +194,45 @@ TEST_F(Gpu, SolvesWithWhatIsThereAlready) {
       {.engine = Engine::kJacobi, .method = Method::kGmres, .rtol = 1e-6, .max_iterations = 300});
   ASSERT_TRUE(by_gmres.ok()) << by_gmres.error().message;
   EXPECT_EQ(by_gmres->device, "gpu:0");
+}
+
+// A code that steps through time: new values, the old matrix goes, the old M stays.
+TEST_F(Gpu, TheValuesOfTheNextStepTakeThePlaceOfTheLast) {
+  CscMatrix a = ConvectionDiffusion(400, 300, 0.3);
+  const std::vector<double> b = SmoothRhs(a);
+  Daemon daemon({"--devices=gpu:0"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  Client client({.address = daemon.address()});
+  std::string matrix, m;
+  const auto used = [&] { return client.GetServerInfo()->devices[0].memory_used_bytes; };
+  int64_t used_before = 0;
+  for (int step = 0; step < 4; ++step) {
+    // Another wind a step: neither a multiple of the matrix nor symmetric.
+    for (size_t p = 0; p < a.values.size(); ++p)
+      a.values[p] *= 1 + 1e-3 * static_cast<double>(p % 7);
+    const auto uploaded = client.Upload(a);
+    ASSERT_TRUE(uploaded.ok()) << uploaded.error().message;
+    if (step == 0) {
+      const auto built = client.Build(uploaded->name, PreconditionerSpec{});
+      ASSERT_TRUE(built.ok()) << built.error().message;
+      m = built->preconditioner.name;
+    } else {
+      ASSERT_FALSE(client.DeleteMatrix(matrix).has_value());
+    }
+    matrix = uploaded->name;
+    const auto solved = client.Solve(
+        matrix, b, {.preconditioner = m, .rtol = 1e-9, .m_precision = Precision::kFp32});
+    ASSERT_TRUE(solved.ok()) << solved.error().message;
+    EXPECT_EQ(solved->device, "gpu:0");
+    EXPECT_EQ(solved->m_precision, Precision::kFp32);
+    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+    EXPECT_LE(RelativeResidual(a, solved->x, b), 1.01e-9);
+    std::printf("step %d: layout of A and M %.3f ms\n", step, solved->figures.place_ms);
+    if (step > 0) {
+      EXPECT_EQ(used(), used_before) << "one layout of A";
+    }
+    used_before = used();
+  }
 }
 
 TEST_F(Gpu, SmallBuildsStayOnTheCpu) {

@@ -235,6 +235,53 @@ TEST_F(MainJob, TheNextTimeStepReusesThePlan) {
   EXPECT_LE(RelativeResidual(a, solved->x, b), 1.001e-8);
 }
 
+TEST_F(MainJob, MIsStoredAsAskedForAndFiguresAreTold) {
+  const CscMatrix a = ConvectionDiffusion(200, 180, 0.4);
+  const std::vector<double> b = SmoothRhs(a);
+  Client client(Options());
+  SolveOptions options{.engine = Engine::kStaticSpai, .rtol = 1e-9};
+  for (const Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kAuto}) {
+    options.m_precision = precision;
+    const auto solved = client.Solve(a, b, options);
+    ASSERT_TRUE(solved.ok()) << solved.error().message;
+    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+    EXPECT_LE(RelativeResidual(a, solved->x, b), 1.001e-9);
+    ASSERT_TRUE(solved->m_precision.has_value());
+    if (precision == Precision::kAuto) {
+      EXPECT_EQ(solved->precision_reason.rfind(std::string(Name(*solved->m_precision)) + ": ", 0),
+                0u)
+          << solved->precision_reason;
+    } else {
+      EXPECT_EQ(solved->m_precision, precision);
+      EXPECT_EQ(solved->precision_reason, "");
+    }
+    const SolveFigures& figures = solved->figures;
+    EXPECT_EQ(figures.iterations, solved->rhs[0].iterations);
+    EXPECT_GT(figures.place_ms, 0);
+    EXPECT_GT(figures.check_ms, 0);
+    EXPECT_LE(figures.place_ms + figures.trial_ms + figures.iterate_ms + figures.check_ms,
+              solved->timings.solve_ms);
+    EXPECT_NEAR(figures.iterations_per_second * figures.iterate_ms,
+                1e3 * static_cast<double>(figures.iterations), 1e-6);
+    EXPECT_GT(figures.copy_bytes_per_second, 1e7);
+    EXPECT_NEAR(figures.copy_share, figures.bytes_per_second / figures.copy_bytes_per_second, 1e-9);
+    EXPECT_EQ(solved->placement, "") << "there is one device alone";
+  }
+  // M is about the inverse: too large for fp32.
+  CscMatrix tiny = a;
+  for (double& value : tiny.values) value *= 1e-45;
+  options.m_precision = Precision::kFp32;
+  const auto refused = client.Solve(tiny, b, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
+  EXPECT_EQ(refused.error().reason, "FLOAT32_OVERFLOW");
+  EXPECT_EQ(refused.error().field, "header.preconditioner_storage");
+  EXPECT_THAT(refused.error().message, HasSubstr("store M in fp64"));
+  const auto none = client.Solve(a, b, {.engine = Engine::kJacobi});
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->m_precision.has_value());
+}
+
 TEST_F(MainJob, SeveralRightHandSidesAndAGuess) {
   const CscMatrix a = Poisson(20, 20);
   const std::vector<double> b1 = SmoothRhs(a);

@@ -210,6 +210,11 @@ void FakeEngine::SetResiduals(int count) {
   residuals_ = count;
 }
 
+void FakeEngine::SetResidualsAfterHold(int count) {
+  std::lock_guard lock(mu_);
+  residuals_after_hold_ = count;
+}
+
 kernels::StopReason FakeEngine::WaitWhile(const bool& held, const kernels::StopToken& stop) const {
   std::unique_lock lock(mu_);
   changed_.notify_all();
@@ -348,22 +353,26 @@ Result<kernels::SolveResult> FakeEngine::Solve(const kernels::CscView& a,
                                                std::span<const double> b, std::span<const double>,
                                                const kernels::SolveOptions& options,
                                                const kernels::Context& context) const {
-  int residuals = 0;
+  int residuals = 0, late = 0;
   {
     std::lock_guard lock(mu_);
-    ++solves_;
     residuals = residuals_;
+    late = residuals_after_hold_;
   }
   const int64_t n = a.n_cols;
   const int64_t count = static_cast<int64_t>(b.size()) / n;
-  if (context.progress) {
-    for (int64_t r = 0; r < count; ++r) {
-      for (int i = 0; i < residuals; ++i) {
-        context.progress->OnResidual({static_cast<int32_t>(r), i, std::pow(10.0, -i)});
-      }
+  const auto report = [&](int64_t rhs, int begin, int end) {
+    for (int i = begin; i < end && context.progress != nullptr; ++i) {
+      context.progress->OnResidual({static_cast<int32_t>(rhs), i, std::pow(10.0, -i)});
     }
+  };
+  for (int64_t r = 0; r < count; ++r) report(r, 0, residuals - late);
+  {
+    std::lock_guard lock(mu_);
+    ++solves_;
   }
   const kernels::StopReason stop = WaitWhile(hold_solves_, context.stop);
+  for (int64_t r = 0; r < count; ++r) report(r, residuals - late, residuals);
   kernels::SolveResult result;
   result.x.resize(b.size());
   for (int64_t r = 0; r < count; ++r) {
@@ -386,6 +395,11 @@ Result<kernels::SolveResult> FakeEngine::Solve(const kernels::CscView& a,
     result.rhs.push_back(std::move(rhs));
   }
   result.solve_ms = options.max_iterations > 0 ? 1 : 0;
+  result.m_storage = options.m_storage;
+  result.storage_reason = "as the fake was told";
+  result.figures.iterations = residuals;
+  result.figures.iterate_ms = 2;
+  result.figures.bytes = 2e6;
   return result;
 }
 
@@ -455,14 +469,46 @@ Result<std::shared_ptr<const kernels::DeviceOperator>> FakeEngine::Place(
 }
 
 Result<std::shared_ptr<const kernels::DeviceOperator>> FakeEngine::Place(
-    const kernels::Preconditioner&, const kernels::Context& context) const {
+    const kernels::Preconditioner&, kernels::Storage, const kernels::Context& context) const {
   return Place(kernels::CscView(), context);
 }
 
+Result<std::shared_ptr<const kernels::DeviceOperator>> FakeEngine::Replace(
+    std::shared_ptr<const kernels::DeviceOperator> old, const kernels::CscView&,
+    const kernels::Context& context) const {
+  std::lock_guard lock(mu_);
+  if (kernels::Status touched = TouchLocked(context.device); !touched.ok()) return touched;
+  if (refuse_to_replace_ > 0) {
+    --refuse_to_replace_;
+    return kernels::Status(kernels::StatusCode::kInvalidArgument, "PLAN_MISMATCH",
+                           "the layout is another one");
+  }
+  ++replaced_;
+  return old;
+}
+
+int64_t FakeEngine::replaced() const {
+  std::lock_guard lock(mu_);
+  return replaced_;
+}
+
+void FakeEngine::RefuseToReplace(int times) {
+  std::lock_guard lock(mu_);
+  refuse_to_replace_ = times;
+}
+
 Result<kernels::SolveResult> FakeEngine::SolveOnDevice(
-    const kernels::CscView& a, const kernels::DeviceOperator&, const kernels::DeviceOperator*,
+    const kernels::CscView& a, const kernels::DeviceOperator&,
+    const kernels::Preconditioner* preconditioner, const kernels::PlaceM& place_m,
     std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
     const kernels::Context& context) const {
+  std::shared_ptr<const kernels::DeviceOperator> m_there;
+  if (preconditioner != nullptr) {
+    auto placed = place_m(options.m_storage == kernels::Storage::kFp32 ? kernels::Storage::kFp32
+                                                                       : kernels::Storage::kFp64);
+    if (!placed.ok()) return placed.status();
+    m_there = *std::move(placed);
+  }
   {
     std::lock_guard lock(mu_);
     if (kernels::Status touched = TouchLocked(context.device); !touched.ok()) return touched;

@@ -79,11 +79,16 @@ class FakeEngine : public kernels::Engine {
   void SolveOnGpus(int64_t bytes = 100);
   int64_t placements() const;
   int64_t placed() const;
+  int64_t replaced() const;  // matrices that took another one's place
+  // The next `times` find that its layout does not serve them.
+  void RefuseToReplace(int times);
   int64_t solves_on(int device) const;
   // The most entries of an M that a solve was said to take to a device.
   int64_t most_nnz_m() const;
   // Residuals that each solve reports per right-hand side (default 3).
   void SetResiduals(int count);
+  // So many of them come once a solve that was held goes on.
+  void SetResidualsAfterHold(int count);
 
   std::vector<kernels::DeviceInfo> Devices() const override { return devices_; }
   kernels::DeviceState State(int device) const override;
@@ -117,12 +122,18 @@ class FakeEngine : public kernels::Engine {
                            const kernels::SolveOptions& options) const override;
   kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> Place(
       const kernels::CscView& a, const kernels::Context& context) const override;
+  kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> Replace(
+      std::shared_ptr<const kernels::DeviceOperator> old, const kernels::CscView& a,
+      const kernels::Context& context) const override;
   kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> Place(
-      const kernels::Preconditioner& m, const kernels::Context& context) const override;
+      const kernels::Preconditioner& m, kernels::Storage storage,
+      const kernels::Context& context) const override;
   kernels::Result<kernels::SolveResult> SolveOnDevice(
       const kernels::CscView& a, const kernels::DeviceOperator& a_there,
-      const kernels::DeviceOperator* m_there, std::span<const double> b, std::span<const double> x0,
-      const kernels::SolveOptions& options, const kernels::Context& context) const override;
+      const kernels::Preconditioner* preconditioner, const kernels::PlaceM& place_m,
+      std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
+      const kernels::Context& context) const override;
+  double CopyBytesPerSecond(const kernels::Context&) const override { return 4e9; }
 
  private:
   // Until nothing holds, or `stop` stops; what it says.
@@ -143,7 +154,8 @@ class FakeEngine : public kernels::Engine {
   int64_t device_bytes_ = 100, device_bytes_min_ = 100;
   int64_t solve_bytes_ = 0;  // 0: GPUs do not solve
   mutable int64_t most_nnz_m_ = 0;
-  mutable int64_t placements_ = 0;
+  mutable int64_t placements_ = 0, replaced_ = 0;
+  mutable int refuse_to_replace_ = 0;
   const std::shared_ptr<std::atomic<int64_t>> placed_ = std::make_shared<std::atomic<int64_t>>(0);
 
   mutable std::mutex mu_;
@@ -156,7 +168,7 @@ class FakeEngine : public kernels::Engine {
   kernels::EngineKind auto_choice_ = kernels::EngineKind::kJacobi;
   mutable int resolve_threads_ = 0;
   mutable bool resolve_had_pattern_ = false;
-  int residuals_ = 3;
+  int residuals_ = 3, residuals_after_hold_ = 0;
 };
 
 }  // namespace spaid::server

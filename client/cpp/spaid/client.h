@@ -107,6 +107,9 @@ enum class LocalSolver { kAuto, kQr, kGram };
 // Of a GPU where local_solver is kQr: as many threads for all columns, or by each column's length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
 enum class Method { kAuto, kCg, kBicgstab, kGmres };
+// How a solve stores the values of an explicit M; arithmetic is fp64 all the same. kAuto: fp32
+// where that pays, by a trial.
+enum class Precision { kAuto, kFp64, kFp32 };
 enum class Outcome {
   kConverged,
   kMaxIterations,
@@ -122,8 +125,8 @@ enum class JobKind { kBuild, kSolve };
 enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 
 // The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
-std::string_view Name(Engine), Name(LocalSolver), Name(ThreadStrategy), Name(Method), Name(Outcome),
-    Name(JobState), Name(JobKind), Name(Stage);
+std::string_view Name(Engine), Name(LocalSolver), Name(ThreadStrategy), Name(Method),
+    Name(Precision), Name(Outcome), Name(JobState), Name(JobKind), Name(Stage);
 
 // How often something is there, and the first index (0-based; -1: nowhere).
 struct Occurrence {
@@ -258,7 +261,7 @@ struct Progress {
   int64_t done = 0, total = 0;   // kTransfer: bytes; kStage: units of the stage
   int64_t queue_position = 0;    // kQueued, kHeartbeat
   double eta_ms = 0;             // kQueued, kHeartbeat
-  std::string device;            // kStarted
+  std::string device;            // kStarted, kStage
   std::vector<Residual> residuals;
   const MatrixInfo* matrix = nullptr;  // kMatrix
   const Quality* quality = nullptr;    // kQuality
@@ -285,6 +288,16 @@ struct SolveOptions {
   int64_t max_iterations = 10000, restart = 50;
   std::span<const double> initial_guess = {};  // n * rhs_count, or empty
   bool omit_solution = false;
+  Precision m_precision = Precision::kAuto;
+};
+
+// See SolveFigures in proto/spaid/v1/solver.proto; field for field. Milliseconds.
+struct SolveFigures {
+  double place_ms = 0, trial_ms = 0, host_to_device_ms = 0, iterate_ms = 0, check_ms = 0,
+         device_to_host_ms = 0;
+  int64_t iterations = 0;  // of all right-hand sides
+  double iterations_per_second = 0, bytes_per_second = 0;
+  double copy_bytes_per_second = 0, copy_share = 0;  // of a copy on the device; 0: not measured
 };
 
 struct SolveResult {
@@ -295,9 +308,13 @@ struct SolveResult {
   std::vector<Rhs> rhs;
   Method method = Method::kAuto;
   Engine engine = Engine::kNone;
-  std::string choice_reason, placement;  // why this engine; why on this device
+  std::string choice_reason;             // why this engine
+  std::string placement, m_placement;    // why the solve ran on its device; M's build on its own
+  std::optional<Precision> m_precision;  // kFp64 or kFp32; empty: no explicit M
+  std::string precision_reason;          // why so, where that was kAuto's choice
   std::string matrix, preconditioner, device, job;
   double nnz_ratio = 0;
+  SolveFigures figures;
   std::optional<Quality> quality;
   Timings timings;
 };

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 
 #include "kernels/base/cuda/context_cuda.h"
@@ -145,5 +146,26 @@ void Branches::Join() noexcept {
 void Context::Enter() const { Check(cudaSetDevice(ordinal), "cudaSetDevice"); }
 
 void Context::Synchronize() const { Check(cudaStreamSynchronize(stream), "the device's work"); }
+
+double TimeCopy(Context& context, int64_t bytes) {
+  // Several at a time, so that a launch weighs little against them.
+  constexpr int kRuns = 5, kCopies = 4;
+  const Buffer<char> from(context, bytes), to(context, bytes);
+  const auto copy = [&] {
+    Check(cudaMemcpyAsync(to.get(), from.get(), static_cast<size_t>(bytes),
+                          cudaMemcpyDeviceToDevice, context.stream),
+          "cudaMemcpyAsync");
+  };
+  from.Fill(1);
+  copy();
+  double ms[kRuns];
+  for (double& run : ms) {
+    Stopwatch watch(context);
+    for (int i = 0; i < kCopies; ++i) copy();
+    run = watch.Stop() / kCopies;
+  }
+  std::nth_element(ms, ms + kRuns / 2, ms + kRuns);
+  return ms[kRuns / 2];
+}
 
 }  // namespace spaid::cuda

@@ -233,4 +233,7 @@ class Buffer {
   int64_t size_ = 0;
 };
 
+// The median time of a copy of `bytes` within the device's memory, in milliseconds by its clock.
+double TimeCopy(Context& context, int64_t bytes);
+
 }  // namespace spaid::cuda

@@ -160,9 +160,10 @@ struct SpaidCudaSolveInfo {
   int32_t status;      // SpaidCudaSolveStatus
   int32_t iterations;  // of this segment
   double value;
-  double best_norm;  // of the iterate that is kept
-  double last_norm;  // of the recursion
-  double ms;         // by the device's clock
+  double best_norm;             // of the iterate that is kept
+  double last_norm;             // of the recursion
+  double ms;                    // by the device's clock
+  int64_t bytes_per_iteration;  // that its products and vector passes move at the least
 };
 
 struct SpaidCudaSolveOptions {
@@ -191,6 +192,10 @@ struct SpaidCudaInterface {
   int64_t (*used_bytes)(const SpaidCudaContext* context);
   // A small piece of work, waited for: whether the device still answers.
   int32_t (*probe)(SpaidCudaContext* context, char* message, size_t message_size);
+  // The median of some copies of `bytes` within the device's memory, by its clock; takes twice as
+  // much of it meanwhile.
+  int32_t (*time_copy)(SpaidCudaContext* context, int64_t bytes, double* ms_median, char* message,
+                       size_t message_size);
 
   // Where `csc` is a pattern, there is room for values all the same (upload_values).
   int32_t (*upload_matrix)(SpaidCudaContext* context, const struct SpaidCudaCsc* csc,

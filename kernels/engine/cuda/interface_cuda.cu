@@ -92,6 +92,14 @@ int32_t Probe(SpaidCudaContext* context, char* message, size_t size) {
   });
 }
 
+int32_t TimeCopy(SpaidCudaContext* context, int64_t bytes, double* ms_median, char* message,
+                 size_t size) {
+  return Guard(message, size, [&] {
+    context->context.Enter();
+    *ms_median = spaid::cuda::TimeCopy(context->context, bytes);
+  });
+}
+
 int32_t UploadMatrix(SpaidCudaContext* context, const SpaidCudaCsc* csc, SpaidCudaMatrix** matrix,
                      char* message, size_t size) {
   return Guard(message, size, [&] {
@@ -366,6 +374,7 @@ extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spai
       &CloseContext,
       &UsedBytes,
       &Probe,
+      &TimeCopy,
       &UploadMatrix,
       &UploadValues,
       &FreeMatrix,

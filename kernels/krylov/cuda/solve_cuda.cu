@@ -176,6 +176,7 @@ void Solve::Advance(int32_t limit, const SpaidCudaSolveOptions& options, SpaidCu
   info->value = seen.value;
   info->best_norm = seen.best_norm;
   info->last_norm = seen.previous_norm;
+  info->bytes_per_iteration = bytes_per_iteration();
 }
 
 void Solve::UseBest() { Copy(context_, best_, x_, n_); }

@@ -16,6 +16,7 @@
 namespace spaid::cli {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -238,6 +239,47 @@ TEST_F(SolveReportTest, SplitsTheSetUpOfADevice) {
   EXPECT_THAT(text, HasSubstr("on the CPU"));
   result_.timings.rebuild = true;
   EXPECT_THAT(SolveText(Report(), false), HasSubstr("by an old plan"));
+}
+
+TEST_F(SolveReportTest, TellsHowMIsStoredAndHowFastItWent) {
+  EXPECT_THAT(SolveText(Report(), false), Not(HasSubstr("M stored")));
+  EXPECT_EQ(SolveJson(Report()).at("m_precision"), "");
+  result_.m_precision = Precision::kFp32;
+  EXPECT_THAT(SolveText(Report(), false), ContainsRegex("M stored +in fp32\n"));
+  result_.precision_reason = "fp32: after 10 iterations all was well";
+  result_.figures = {.place_ms = 1,
+                     .trial_ms = 0,
+                     .host_to_device_ms = 2,
+                     .iterate_ms = 12,
+                     .check_ms = 3,
+                     .device_to_host_ms = 4,
+                     .iterations = 40,
+                     .iterations_per_second = 3333.3,
+                     .bytes_per_second = 18.2e9,
+                     .copy_bytes_per_second = 28e9,
+                     .copy_share = 0.65};
+  std::string text = SolveText(Report(), false);
+  EXPECT_THAT(text, ContainsRegex("M stored +fp32: after 10 iterations all was well\n"));
+  EXPECT_THAT(text, HasSubstr("(iterations 12.0 ms, residual checks 3.00 ms, layout of A and M "
+                              "1.00 ms, to the device 2.00 ms, back 4.00 ms)"));
+  EXPECT_THAT(text, HasSubstr("3,333 iterations/s, 18.20 GB/s, 0.65 of a copy's 28.0\n"));
+  result_.figures.trial_ms = 5;
+  result_.figures.copy_bytes_per_second = 0;
+  text = SolveText(Report(), false);
+  EXPECT_THAT(text, HasSubstr("trial of fp32 5.00 ms"));
+  EXPECT_THAT(text, HasSubstr("18.20 GB/s\n")) << "no copy was measured";
+  const nlohmann::json object = SolveJson(Report());
+  EXPECT_EQ(object.at("m_precision"), "fp32");
+  EXPECT_EQ(object.at("precision_reason"), result_.precision_reason);
+  EXPECT_EQ(object.at("figures").at("iterate_ms"), 12);
+  EXPECT_EQ(object.at("figures").at("check_ms"), 3);
+  EXPECT_EQ(object.at("figures").at("place_ms"), 1);
+  EXPECT_EQ(object.at("figures").at("trial_ms"), 5);
+  EXPECT_EQ(object.at("figures").at("host_to_device_ms"), 2);
+  EXPECT_EQ(object.at("figures").at("device_to_host_ms"), 4);
+  EXPECT_EQ(object.at("figures").at("iterations_per_second"), 3333.3);
+  EXPECT_EQ(object.at("figures").at("bytes_per_second"), 18.2e9);
+  EXPECT_EQ(object.at("figures").at("copy_share"), 0.65);
 }
 
 TEST_F(SolveReportTest, SpeaksOfTheWorstRightHandSide) {

@@ -271,6 +271,22 @@ auto KeepBooks(SolveBooks& books) {
     done.set_method(v1::METHOD_GMRES);
     done.set_job("jobs/1");
     done.mutable_timings()->set_solve_ms(2.5);
+    done.set_preconditioner_storage(v1::PRECISION_FP64);
+    done.set_storage_reason("fp64: so it is");
+    done.set_placement("gpu:0: it is large");
+    done.mutable_choice()->set_placement("cpu: it was small");
+    v1::SolveFigures& figures = *done.mutable_figures();
+    figures.set_place_ms(1);
+    figures.set_trial_ms(2);
+    figures.set_host_to_device_ms(3);
+    figures.set_iterate_ms(4);
+    figures.set_check_ms(5);
+    figures.set_device_to_host_ms(6);
+    figures.set_iterations(7);
+    figures.set_iterations_per_second(8);
+    figures.set_bytes_per_second(9);
+    figures.set_copy_bytes_per_second(10);
+    figures.set_copy_share(11);
     stream.Write(response);
     return grpc::Status::OK;
   };
@@ -303,7 +319,8 @@ TEST(Solve, ByHandleAsksForTheOrderOnce) {
                        .rtol = 1e-9,
                        .max_iterations = 77,
                        .restart = 11,
-                       .initial_guess = guess};
+                       .initial_guess = guess,
+                       .m_precision = Precision::kFp32};
   CallOptions call{.max_queue = std::chrono::milliseconds(1500)};
   std::vector<Progress::Kind> kinds;
   call.on_progress = [&](const Progress& progress) { kinds.push_back(progress.kind); };
@@ -321,6 +338,8 @@ TEST(Solve, ByHandleAsksForTheOrderOnce) {
   EXPECT_EQ(header.rtol(), 1e-9);
   EXPECT_EQ(header.max_iterations(), 77);
   EXPECT_EQ(header.restart(), 11);
+  EXPECT_EQ(header.preconditioner_storage(), v1::PRECISION_FP32);
+  EXPECT_EQ(books.headers[1].preconditioner_storage(), v1::PRECISION_AUTO);
   EXPECT_TRUE(header.has_initial_guess());
   EXPECT_EQ(header.spec().engine(), v1::ENGINE_KIND_STATIC_SPAI);
   EXPECT_EQ(header.spec().static_spai().pattern_power(), 2);
@@ -346,6 +365,16 @@ TEST(Solve, ByHandleAsksForTheOrderOnce) {
   EXPECT_EQ(solved->method, Method::kGmres);
   EXPECT_EQ(solved->job, "jobs/1");
   EXPECT_EQ(solved->timings.solve_ms, 2.5);
+  EXPECT_EQ(solved->m_precision, Precision::kFp64);
+  EXPECT_EQ(solved->precision_reason, "fp64: so it is");
+  EXPECT_EQ(solved->placement, "gpu:0: it is large");
+  EXPECT_EQ(solved->m_placement, "cpu: it was small");
+  const SolveFigures& f = solved->figures;
+  EXPECT_EQ((std::vector<double>{f.place_ms, f.trial_ms, f.host_to_device_ms, f.iterate_ms,
+                                 f.check_ms, f.device_to_host_ms, static_cast<double>(f.iterations),
+                                 f.iterations_per_second, f.bytes_per_second,
+                                 f.copy_bytes_per_second, f.copy_share}),
+            (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
   EXPECT_FALSE(solved->quality.has_value());
   EXPECT_THAT(kinds, ::testing::IsSupersetOf({Progress::Kind::kTransfer, Progress::Kind::kQueued,
                                               Progress::Kind::kResiduals}));

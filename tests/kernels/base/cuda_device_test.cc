@@ -86,6 +86,27 @@ TEST(CudaDeviceTest, WhatIsFreedWhileSomethingComputesWaitsForNobodyAndGoesBefor
   EXPECT_EQ(freed.size(), 5u) << "the end frees what waits, before its context";
 }
 
+TEST(CudaDeviceTest, ACopyIsTimedOnceAndWhereThereIsRoom) {
+  static int calls = 0;
+  SpaidCudaInterface api = Api();
+  api.time_copy = [](SpaidCudaContext*, int64_t bytes, double* ms, char*, size_t) -> int32_t {
+    EXPECT_EQ(bytes, int64_t{128} << 20);
+    *ms = 0.125;
+    return calls++ == 0 ? kSpaidCudaOutOfMemory : kSpaidCudaOk;
+  };
+  EXPECT_EQ((*CudaDevice::Open(Gpu(0), 0, api))->CopyBytesPerSecond(), 0) << "1000 bytes";
+  EXPECT_EQ(calls, 0);
+  DeviceInfo large = Gpu(0);
+  large.memory_bytes = int64_t{1} << 30;
+  const auto device = *CudaDevice::Open(large, 0, api);
+  EXPECT_EQ(device->CopyBytesPerSecond(), 0) << "others had it all";
+  EXPECT_FALSE(device->lost());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_DOUBLE_EQ(device->CopyBytesPerSecond(), 2 * 0x1p27 / 0.125e-3) << "read and written";
+  }
+  EXPECT_EQ(calls, 2);
+}
+
 TEST(CudaDeviceTest, FreesOfManyThreadsAllHappenOnce) {
   const SpaidCudaInterface api = Api();
   const auto device = *CudaDevice::Open(Gpu(0), 0, api);

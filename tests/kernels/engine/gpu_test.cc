@@ -233,6 +233,83 @@ TEST_F(GpuEngine, QrSaysItsThreadStrategy) {
             ThreadStrategy::kAuto);
 }
 
+// A solve there with what `place` makes of A.
+template <class Place>
+SolveResult SolvedWith(const Engine& engine, const CscView& a, const Preconditioner& m,
+                       const SolveOptions& options, const Place& place) {
+  const Context context{.device = kGpu};
+  auto a_there = place();
+  EXPECT_TRUE(a_there.ok()) << a_there.status().message();
+  if (!a_there.ok()) return {};
+  auto solved = engine.SolveOnDevice(
+      a, **a_there, &m, [&](Storage storage) { return engine.Place(m, storage, context); },
+      SmoothRhs(a), {}, options, context);
+  EXPECT_TRUE(solved.ok()) << solved.status().message();
+  return solved.ok() ? *std::move(solved) : SolveResult();
+}
+
+TEST_F(GpuEngine, NewValuesInAnOldLayoutAreTheNewMatrix) {
+  const Context context{.device = kGpu};
+  for (const CscMatrix& a : {bench::ConvectionDiffusion(20, 400), bench::ConvectionDiffusion(20, 0),
+                             bench::Circuit(8000, 12, 300)}) {
+    const BuildResult built = MustBuild(*engine_, Spai(), a, context);
+    CscMatrix next = a;
+    for (double& value : next.values) value *= 1.5;  // symmetric where it was
+    const SolveOptions options{.rtol = 1e-9, .m_storage = Storage::kFp64};
+    const SolveResult fresh = SolvedWith(*engine_, next, *built.preconditioner, options,
+                                         [&] { return engine_->Place(next, context); });
+    const int64_t before = engine_->State(kGpu).used_bytes;
+    const SolveResult replaced = SolvedWith(*engine_, next, *built.preconditioner, options, [&] {
+      auto old = engine_->Place(a, context);
+      return engine_->Replace(*std::move(old), next, context);
+    });
+    EXPECT_EQ(fresh.rhs[0].outcome, Outcome::kConverged);
+    EXPECT_EQ(replaced.x, fresh.x) << "the same bits";
+    EXPECT_EQ(engine_->State(kGpu).used_bytes, before) << "nothing is left";
+  }
+  // Columns that are rows no more are no rows.
+  const CscMatrix symmetric = bench::ConvectionDiffusion(8, 0);
+  CscMatrix skew = symmetric;
+  skew.values[1] *= 2;
+  auto old = engine_->Place(symmetric, context);
+  ASSERT_TRUE(old.ok());
+  EXPECT_EQ(engine_->Replace(*std::move(old), skew, context).status().reason(), "PLAN_MISMATCH");
+  const CscMatrix other = bench::ConvectionDiffusion(9, 0);
+  old = engine_->Place(symmetric, context);
+  ASSERT_TRUE(old.ok());
+  EXPECT_EQ(engine_->Replace(*std::move(old), other, context).status().reason(), "PLAN_MISMATCH");
+}
+
+TEST_F(GpuEngine, StoresMAsToldAndTellsTheFigures) {
+  const Context context{.device = kGpu};
+  const CscMatrix a = bench::ConvectionDiffusion(24, 400);
+  const BuildResult built = MustBuild(*engine_, Spai(), a, context);
+  double bytes[3] = {};
+  for (const Storage storage : {Storage::kAuto, Storage::kFp64, Storage::kFp32}) {
+    const SolveResult solved =
+        SolvedWith(*engine_, a, *built.preconditioner, {.rtol = 1e-9, .m_storage = storage},
+                   [&] { return engine_->Place(a, context); });
+    ASSERT_EQ(solved.rhs.size(), 1u);
+    EXPECT_EQ(solved.rhs[0].outcome, Outcome::kConverged) << solved.rhs[0].detail;
+    EXPECT_LE(TrueRelative(a, solved.x, SmoothRhs(a)), 1.01e-9);
+    EXPECT_EQ(solved.storage_reason.empty(), storage != Storage::kAuto);
+    EXPECT_TRUE(storage == Storage::kAuto || solved.m_storage == storage);
+    const SolveFigures& figures = solved.figures;
+    EXPECT_EQ(figures.iterations, solved.rhs[0].iterations);
+    EXPECT_GT(figures.host_to_device_ms, 0);
+    EXPECT_GT(figures.iterate_ms, 0);
+    EXPECT_GT(figures.check_ms, 0);
+    EXPECT_GT(figures.device_to_host_ms, 0);
+    bytes[static_cast<int>(storage)] = figures.bytes / static_cast<double>(figures.iterations);
+  }
+  const auto nnz_m = static_cast<double>(built.preconditioner->matrix().nnz());
+  EXPECT_NEAR(bytes[static_cast<int>(Storage::kFp64)] - bytes[static_cast<int>(Storage::kFp32)],
+              2 * 4 * nnz_m, 0.01 * nnz_m);
+  const double copy = engine_->CopyBytesPerSecond(context);
+  EXPECT_GT(copy, 1e11) << "bytes a second";
+  EXPECT_EQ(engine_->CopyBytesPerSecond(context), copy);
+}
+
 TEST_F(GpuEngine, AMemoryLimitIsHeld) {
   auto small = CudaDevice::Open(device_->info(), 1 << 20);
   ASSERT_TRUE(small.ok()) << small.status().message();

@@ -121,6 +121,32 @@ TEST(Operators, BytesCountEveryArrayOnce) {
   EXPECT_EQ(DiagonalOperator(d).bytes_per_apply(), 72);
 }
 
+TEST(Operators, ValuesInFp32AreRoundedAndNothingElse) {
+  CscMatrix a = oracle::RandomIrregular(3000, 30, 5);  // several blocks
+  const CsrOperator rows = CsrOperator::FromColumns(a);
+  const Vector x = RandomVector(a.n_cols, 3);
+  const CsrFloatOperator stored(rows, 3);
+  for (double& value : a.values) value = static_cast<float>(value);
+  const Vector expected = Apply(CsrOperator::FromColumns(a), x, 1);
+  EXPECT_NE(Apply(rows, x, 1), expected);
+  for (const int threads : {1, 3}) EXPECT_EQ(Apply(stored, x, threads), expected) << threads;
+  EXPECT_EQ(stored.bytes_per_apply(), rows.bytes_per_apply() - 4 * a.nnz());
+}
+
+TEST(Operators, WhatFp32CannotHoldIsFound) {
+  const auto check = [](const CscMatrix& m) { return CheckFitsFloat(m, "column", 2); };
+  EXPECT_TRUE(check(Rows({{1e38, 0}, {1e-60, 1e-37}})).ok()) << "one of a column may vanish";
+  EXPECT_TRUE(check(Rows({{0, 0}, {0, 1}})).ok()) << "there may be nothing";
+  const Status over = check(Rows({{1, 1e-60}, {2, -4e38}}));
+  EXPECT_EQ(over.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(over.reason(), "FLOAT32_OVERFLOW");
+  EXPECT_EQ(over.index(), 1);
+  EXPECT_EQ(over.message().rfind("column 1 of M has values beyond", 0), 0u) << over.message();
+  const Status under = check(Rows({{1e-39, 1}, {-1e-40, 4e38}}));
+  EXPECT_EQ(under.reason(), "FLOAT32_UNDERFLOW");
+  EXPECT_EQ(under.index(), 0) << "the first of both";
+}
+
 TEST(Operators, DiagonalMultipliesEntryByEntry) {
   const Vector d{2, -3, 0.5};
   EXPECT_EQ(Apply(DiagonalOperator(d), {1, 2, 4}, 1), (Vector{2, -6, 2}));

@@ -226,14 +226,14 @@ TEST_F(AdapterTest, ProgressAndResidualsReachTheJob) {
   const std::vector<double> b{1, 2, 3};
   auto solved = adapter_.Solve(a, nullptr, b, {}, {}, "cpu", *job);
   ASSERT_TRUE(solved.ok());
-  EXPECT_EQ(solved->result.x[2], 1);
+  EXPECT_EQ(solved->x[2], 1);
   job->Finish(absl::OkStatus());
   int progress = 0, residuals = 0;
   for (const auto& event : job->Read(1, 100).events) {
     progress += event.has_progress();
     residuals += event.residuals().residuals_size();
   }
-  EXPECT_EQ(progress, 2);
+  EXPECT_EQ(progress, 4) << "beginning and end of the build, and of the solve";
   EXPECT_EQ(residuals, 3);
 }
 
@@ -246,7 +246,7 @@ TEST_F(AdapterTest, ResidualsAreTheJobsAlone) {
   auto job = RunningJob();
   auto solved = adapter.Solve(Prepare(Upper()), nullptr, b, {}, options, "cpu", *job);
   ASSERT_TRUE(solved.ok()) << solved.status();
-  for (const kernels::RhsResult& rhs : solved->result.rhs) EXPECT_TRUE(rhs.history.empty());
+  for (const kernels::RhsResult& rhs : solved->rhs) EXPECT_TRUE(rhs.history.empty());
   job->Finish(absl::OkStatus());
   int residuals = 0;
   for (const auto& event : job->Read(1, 100).events) {
@@ -275,14 +275,16 @@ TEST_F(AdapterTest, RefusesWhatIsTooLarge) {
   // Eight vectors of ten numbers (640 bytes), the rows (10 entries of 12 bytes, 11 pointers).
   auto a = Prepare(Diagonal(10));
   kernels::SolveOptions options;
-  EXPECT_TRUE(small.AdmitSolve(*a, 1, options).ok()) << "928 bytes";
-  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 2, options), "actual"), "1008");
-  EXPECT_EQ(ReasonOf(small.AdmitSolve(*a, 2, options)), "SOLVE_TOO_LARGE");
+  EXPECT_TRUE(small.AdmitSolve(*a, 0, 1, options).ok()) << "928 bytes";
+  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 20, 2, options), "actual"), "1088")
+      << "M in fp32 beside it";
+  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 0, 2, options), "actual"), "1008");
+  EXPECT_EQ(ReasonOf(small.AdmitSolve(*a, 0, 2, options)), "SOLVE_TOO_LARGE");
   options.method = kernels::Method::kGmres;
-  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 1, options), "actual"), "1408")
+  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 0, 1, options), "actual"), "1408")
       << "n vectors hold every Krylov space of n unknowns";
   options.max_iterations = 4;
-  EXPECT_TRUE(small.AdmitSolve(*a, 1, options).ok()) << "the basis never grows longer";
+  EXPECT_TRUE(small.AdmitSolve(*a, 0, 1, options).ok()) << "the basis never grows longer";
 }
 
 }  // namespace

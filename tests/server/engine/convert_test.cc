@@ -178,6 +178,16 @@ TEST(ParseSolveTest, ReadsAndDefaults) {
   absolute.set_atol(1e-3);
   absolute.set_rhs_count(1024);
   EXPECT_EQ(ParseSolve(absolute, "header")->rhs_count, 1024);
+  EXPECT_EQ(parsed->options.m_storage, kernels::Storage::kAuto);
+  for (const auto& [sent, read] : {std::pair{v1::PRECISION_AUTO, kernels::Storage::kAuto},
+                                   std::pair{v1::PRECISION_FP64, kernels::Storage::kFp64},
+                                   std::pair{v1::PRECISION_FP32, kernels::Storage::kFp32}}) {
+    v1::SolveHeader header = Header();
+    header.set_preconditioner_storage(sent);
+    EXPECT_EQ(ParseSolve(header, "header")->options.m_storage, read);
+    EXPECT_TRUE(read == kernels::Storage::kAuto || ToProto(read) == sent);
+  }
+  EXPECT_EQ(ToProto(kernels::Storage::kAuto), v1::PRECISION_UNSPECIFIED) << "there is no such M";
 }
 
 struct BadHeader {

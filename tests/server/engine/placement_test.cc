@@ -76,23 +76,35 @@ class Bench {
     return ReasonOf(ticket->job->error());
   }
   absl::StatusOr<Workbench::SolveTicket> Solve(const Stored<Matrix>& a, v1::EngineKind kind,
+                                               const std::string& tenant = "t",
                                                int block_size = 0) {
     Workbench::SolveRequest request;
-    request.tenant = "t";
+    request.tenant = tenant;
     request.matrix = a;
     request.spec.emplace().set_engine(kind);
-    request.spec->mutable_jacobi()->set_block_size(block_size);
+    if (block_size > 0) {
+      request.spec->mutable_jacobi()->set_block_size(block_size);
+    } else {
+      request.spec->mutable_static_spai()->set_local_solver(v1::LOCAL_SOLVER_AUTO);
+    }
     request.b.assign(2, 6.0);
     return workbench->StartSolve(std::move(request));
   }
-  v1::SolveDone Solved(const Stored<Matrix>& a, v1::EngineKind kind) {
-    auto ticket = Solve(a, kind);
+  v1::SolveDone Solved(const Stored<Matrix>& a, v1::EngineKind kind,
+                       const std::string& tenant = "t") {
+    auto ticket = Solve(a, kind, tenant);
     EXPECT_TRUE(ticket.ok()) << ticket.status();
     if (!ticket.ok()) return {};
     AwaitEnd(ticket->job);
     EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
     const auto result = std::static_pointer_cast<const SolveOutcome>(ticket->job->result());
     return result == nullptr ? v1::SolveDone() : result->done;
+  }
+
+  // Solves on the device, and lets the matrix go.
+  void SolveAndDelete(Stored<Matrix> a) {
+    Solved(a, v1::ENGINE_KIND_NONE);
+    EXPECT_TRUE(matrices.Delete("t", a.handle).ok());
   }
 
   FakeEngine engine;
@@ -449,14 +461,154 @@ TEST(SolvePlacementTest, MatricesAndPreconditionersStayOnTheGpuForTheNextSolve) 
 TEST(SolvePlacementTest, WhatADeletedMatrixLeftGoesWithTheNextOne) {
   Bench bench({FakeGpu(0)});
   bench.engine.SolveOnGpus();
-  {
-    const Stored<Matrix> a = bench.Put(3);
-    bench.Solved(a, v1::ENGINE_KIND_NONE);
-    ASSERT_TRUE(bench.matrices.Delete("t", a.handle).ok());
+  bench.SolveAndDelete(bench.Put(3));
+  bench.Solved(PutDiagonal(bench, 2), v1::ENGINE_KIND_NONE);
+  EXPECT_EQ(bench.engine.placements(), 2);
+  EXPECT_EQ(bench.engine.replaced(), 0) << "its pattern is another one";
+  EXPECT_EQ(bench.engine.placed(), 1);
+}
+
+TEST(SolvePlacementTest, TheValuesOfTheNextStepTakeThePlaceOfTheLast) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  for (const int step : {0, 1, 2}) {
+    bench.SolveAndDelete(bench.Put(3 + step));
+    EXPECT_EQ(bench.engine.placements(), 1);
+    EXPECT_EQ(bench.engine.replaced(), step);
+    EXPECT_EQ(bench.engine.placed(), 1);
   }
-  bench.Solved(bench.Put(4), v1::ENGINE_KIND_NONE);
+  // A layout that does not serve them goes.
+  bench.engine.RefuseToReplace(1);
+  const Stored<Matrix> kept = bench.Put(9);
+  bench.Solved(kept, v1::ENGINE_KIND_NONE);
   EXPECT_EQ(bench.engine.placements(), 2);
   EXPECT_EQ(bench.engine.placed(), 1);
+  // A matrix that is there keeps its layout.
+  bench.Solved(bench.Put(10), v1::ENGINE_KIND_NONE);
+  EXPECT_EQ(bench.engine.placements(), 3);
+  bench.Solved(kept, v1::ENGINE_KIND_NONE);
+  EXPECT_EQ(bench.engine.placements(), 3);
+  EXPECT_EQ(bench.engine.replaced(), 2);
+}
+
+TEST(SolvePlacementTest, WhatAnotherTenantLeftServesNobody) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  bench.SolveAndDelete(bench.Put(3));
+  bench.Solved(bench.Put(4), v1::ENGINE_KIND_NONE, "u");
+  EXPECT_EQ(bench.engine.placements(), 2);
+  EXPECT_EQ(bench.engine.replaced(), 0);
+}
+
+TEST(SolvePlacementTest, NewValuesAreSolvedWithTheOldM) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  const Stored<Matrix> a = bench.Put(3);
+  auto built = bench.Build(a);
+  ASSERT_TRUE(built.ok());
+  AwaitEnd(built->job);
+  const auto m = std::static_pointer_cast<const BuildOutcome>(built->job->result())->preconditioner;
+  const auto solve = [&](const Stored<Matrix>& of, kernels::Storage storage) {
+    Workbench::SolveRequest request;
+    request.tenant = "t";
+    request.matrix = of;
+    request.preconditioner = m;
+    request.solve.options.m_storage = storage;
+    request.b.assign(2, 6.0);
+    auto ticket = bench.workbench->StartSolve(std::move(request));
+    ASSERT_TRUE(ticket.ok()) << ticket.status();
+    AwaitEnd(ticket->job);
+    EXPECT_TRUE(ticket->job->error().ok());
+  };
+  solve(a, kernels::Storage::kFp64);
+  EXPECT_EQ(bench.engine.placements(), 2) << "A and M";
+  const Stored<Matrix> next = bench.Put(4);
+  solve(next, kernels::Storage::kFp64);
+  EXPECT_EQ(bench.engine.placements(), 3) << "the new A";
+  // M in fp32 is another one; it stays, too.
+  ASSERT_TRUE(bench.matrices.Delete("t", a.handle).ok());
+  solve(next, kernels::Storage::kFp32);
+  EXPECT_EQ(bench.engine.placements(), 4);
+  for (int i = 0; i < 2; ++i) solve(next, kernels::Storage::kFp32);
+  EXPECT_EQ(bench.engine.placements(), 4);
+  EXPECT_EQ(bench.engine.builds(), 1);
+}
+
+TEST(SolvePlacementTest, TheResponseSaysWhy) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SolveOnGpus();
+  const auto done = bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE);
+  EXPECT_EQ(done.placement().rfind("cpu: predicted at ", 0), 0u) << done.placement();
+  EXPECT_NE(done.placement().find("a GPU pays from 10 ms on"), std::string::npos);
+
+  const Stored<Matrix> large = PutDiagonal(bench, 200'000);
+  const auto why = [&](kernels::Method method) {
+    return bench.adapter.PlaceSolve(*large.value, 0, {.method = method, .restart = 500}, 500).why;
+  };
+  EXPECT_EQ(why(kernels::Method::kCg), "gpu:0: predicted at 500 ms on the CPU");
+  EXPECT_EQ(why(kernels::Method::kGmres),
+            "cpu: the solve may take 5100 bytes of device memory, over the limit of 1000 "
+            "(--device-memory)");
+  bench.engine.SolveOnGpus(2000);
+  EXPECT_EQ(why(kernels::Method::kCg),
+            "cpu: the solve may take 2000 bytes of device memory, over the limit of 1000 "
+            "(--device-memory)");
+  bench.engine.SolveOnGpus();
+  bench.engine.BreakDevice(1);
+  EXPECT_FALSE(bench.adapter.Probe(1).ok());
+  EXPECT_EQ(why(kernels::Method::kCg), "cpu: gpu:0 has failed");
+
+  Bench alone({FakeCpu()});
+  EXPECT_EQ(alone.Solved(alone.Put(3), v1::ENGINE_KIND_STATIC_SPAI).placement(), "");
+  Bench both(CpuAndGpu());
+  both.engine.SetPredictedMs(1000);
+  const auto built = both.Solved(both.Put(3), v1::ENGINE_KIND_STATIC_SPAI);
+  EXPECT_EQ(built.placement(), "where its M is built: " + built.choice().placement());
+  EXPECT_EQ(built.choice().placement().rfind("gpu:0: ", 0), 0u);
+}
+
+TEST(SolvePlacementTest, ProgressSaysTheDevice) {
+  Bench bench({FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  auto ticket = bench.Solve(bench.Put(3), v1::ENGINE_KIND_NONE);
+  ASSERT_TRUE(ticket.ok());
+  AwaitEnd(ticket->job);
+  int solving = 0;
+  for (const v1::JobEvent& event : ticket->job->Read(1, 100).events) {
+    if (event.progress().stage() != v1::STAGE_SOLVE) continue;
+    ++solving;
+    EXPECT_EQ(event.progress().device(), "gpu:0");
+    EXPECT_EQ(event.progress().total(), 1);
+  }
+  EXPECT_EQ(solving, 2) << "the beginning and the end";
+}
+
+TEST(SolvePlacementTest, FiguresHoldTheCopyAgainstTheIterations) {
+  kernels::SolveFigures figures;
+  figures.place_ms = 7;
+  figures.trial_ms = 6;
+  figures.host_to_device_ms = 5;
+  figures.iterate_ms = 250;
+  figures.check_ms = 4;
+  figures.device_to_host_ms = 3;
+  figures.iterations = 100;
+  figures.bytes = 5e8;
+  v1::SolveFigures proto = ToProto(figures, 4e9);
+  EXPECT_EQ(proto.place_ms(), 7);
+  EXPECT_EQ(proto.trial_ms(), 6);
+  EXPECT_EQ(proto.host_to_device_ms(), 5);
+  EXPECT_EQ(proto.iterate_ms(), 250);
+  EXPECT_EQ(proto.check_ms(), 4);
+  EXPECT_EQ(proto.device_to_host_ms(), 3);
+  EXPECT_EQ(proto.iterations(), 100);
+  EXPECT_EQ(proto.iterations_per_second(), 400);
+  EXPECT_EQ(proto.bytes_per_second(), 2e9);
+  EXPECT_EQ(proto.copy_bytes_per_second(), 4e9);
+  EXPECT_EQ(proto.copy_share(), 0.5);
+  EXPECT_EQ(ToProto(figures, 0).copy_share(), 0);
+  figures.iterate_ms = 0;
+  EXPECT_EQ(ToProto(figures, 4e9).iterations_per_second(), 0);
+  EXPECT_EQ(ToProto(figures, 4e9).bytes_per_second(), 0);
 }
 
 TEST(SolvePlacementTest, FullMemoryIsEmptiedOnce) {
@@ -511,7 +663,7 @@ TEST(SolvePlacementTest, TheEntriesOfBlocksCountForTheGpusMemory) {
   Bench bench({FakeGpu(0)});
   bench.engine.SolveOnGpus();
   const auto a = bench.Put(3);
-  auto ticket = bench.Solve(a, v1::ENGINE_KIND_JACOBI, /*block_size=*/32);
+  auto ticket = bench.Solve(a, v1::ENGINE_KIND_JACOBI, "t", /*block_size=*/32);
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   AwaitEnd(ticket->job);
   EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();

@@ -539,6 +539,108 @@ TEST(WatchJob, HasNoSolutionOfOthers) {
   EXPECT_FALSE(watched.size.has_value());
 }
 
+// Residuals as events bring them: all of them, in order.
+class History {
+ public:
+  void Take(const v1::JobEvent& event) {
+    if (!event.has_residuals()) return;
+    ++events;
+    EXPECT_EQ(event.residuals().stride(), 0);
+    for (const v1::Residual& residual : event.residuals().residuals()) {
+      EXPECT_EQ(residual.iteration(), next++);
+    }
+  }
+  int events = 0;
+  int next = 0;  // iteration
+};
+
+TEST(Solve, ResidualsComeAtABoundedRateAndInFull) {
+  constexpr int kResiduals = 90'000;
+  Harness h;
+  h.engine.SetResiduals(kResiduals);
+  const auto start = std::chrono::steady_clock::now();
+  SolveCall call = OpenSolve(h);
+  call.Head(SolveOf(h.Store(DiagonalMatrix(2)), None())).Chunk(Rhs({2, 3})).Done();
+  std::vector<v1::SolveResponse> events;
+  ASSERT_TRUE(call.Finish(&events).ok());
+  const std::chrono::duration<double> s = std::chrono::steady_clock::now() - start;
+  History history;
+  for (const auto& event : events) history.Take(event.job());
+  EXPECT_EQ(history.next, kResiduals);
+  EXPECT_GE(history.events, 2) << "the first one at once";
+  EXPECT_LE(history.events, 2 + 20 * s.count());
+}
+
+TEST(WatchJob, ALateOneGetsTheHistoryThenGoesOn) {
+  Harness h;
+  h.engine.SetResiduals(5000);
+  h.engine.SetResidualsAfterHold(2000);
+  h.engine.HoldSolves();
+  SolveCall call = OpenSolve(h);
+  call.Head(SolveOf(h.Store(DiagonalMatrix(2)), None())).Chunk(Rhs({2, 3})).Done();
+  const std::string job = JobName(call);
+  h.engine.WaitForSolves(1);
+
+  auto context = Context();
+  v1::WatchJobRequest request;
+  request.set_name(job);
+  auto stream = h.jobs->WatchJob(context.get(), request);
+  v1::WatchJobResponse response;
+  History history;
+  int64_t number = 1;
+  // Some, before it goes on; it is what had come until then.
+  while (history.next == 0 && stream->Read(&response)) {
+    EXPECT_EQ(response.event().number(), number++);
+    history.Take(response.event());
+  }
+  EXPECT_GT(history.next, 0);
+  EXPECT_LE(history.next, 3000);
+  EXPECT_FALSE(response.event().has_finished());
+  h.engine.Release();
+  while (stream->Read(&response)) {
+    EXPECT_EQ(response.event().number(), number++);
+    history.Take(response.event());
+  }
+  EXPECT_TRUE(response.event().has_finished());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(history.next, 5000);
+  EXPECT_TRUE(call.Finish().ok());
+
+  // And one that comes after the end.
+  History again;
+  auto later = Context();
+  stream = h.jobs->WatchJob(later.get(), request);
+  while (stream->Read(&response)) again.Take(response.event());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(again.next, 5000);
+  EXPECT_EQ(again.events, history.events);
+}
+
+TEST(Solve, SaysHowMIsStoredAndWhatTheIterationsMoved) {
+  Harness h;
+  SolveCall call = OpenSolve(h);
+  v1::SolveHeader header = SolveOf(h.Store(DiagonalMatrix(2)), StaticSpai());
+  header.set_preconditioner_storage(v1::PRECISION_FP32);
+  call.Head(header).Chunk(Rhs({2, 3})).Done();
+  std::vector<v1::SolveResponse> events;
+  const grpc::Status status = call.Finish(&events);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::SolveDone& done = events.back().done();
+  EXPECT_EQ(done.preconditioner_storage(), v1::PRECISION_FP32);
+  EXPECT_EQ(done.storage_reason(), "as the fake was told");
+  EXPECT_EQ(done.figures().iterations(), 3);
+  EXPECT_EQ(done.figures().iterations_per_second(), 1500);
+  EXPECT_EQ(done.figures().bytes_per_second(), 1e9);
+  EXPECT_EQ(done.figures().copy_share(), 0.25) << "of 4 GB/s";
+
+  SolveCall bad = OpenSolve(h);
+  header.set_preconditioner_storage(static_cast<v1::Precision>(17));
+  bad.Head(header).Chunk(Rhs({2, 3})).Done();
+  const grpc::Status refused = bad.Finish();
+  EXPECT_RPC_ERROR(refused, INVALID_ARGUMENT, "UNKNOWN_ENUM", "AUTO, FP64, FP32");
+  EXPECT_EQ(Decode(refused).field, "header.preconditioner_storage");
+}
+
 TEST(WatchJob, FollowsALiveJobAndHeartbeats) {
   Harness::Options options{.backend = Harness::SmallBackend()};
   options.backend.heartbeat = milliseconds(10);

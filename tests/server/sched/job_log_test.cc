@@ -40,8 +40,8 @@ TEST_F(JobLogTest, FastProgressIsThinnedButTheEndIsTold) {
 
 TEST_F(JobLogTest, ResidualsComeInBatches) {
   JobLog log = Make();
-  clock_.Advance(milliseconds(100));
-  EXPECT_TRUE(log.Residual(Now(), 0, 0, 1.0)) << "due at once: nothing was told for 100 ms";
+  clock_.Advance(milliseconds(1));
+  EXPECT_TRUE(log.Residual(Now(), 0, 0, 1.0)) << "the first one is told at once";
   for (int i = 1; i <= 9; ++i) {
     clock_.Advance(milliseconds(10));
     EXPECT_FALSE(log.Residual(Now(), 0, i, 1.0 / i)) << i;
@@ -56,14 +56,38 @@ TEST_F(JobLogTest, ResidualsComeInBatches) {
   EXPECT_EQ(log.Get(2).residuals().stride(), 0);
 }
 
-TEST_F(JobLogTest, ABatchIsBoundedInPoints) {
-  JobLog log = Make({.batch_points = 4});
-  for (int i = 0; i < 9; ++i) log.Residual(Now(), 0, i, 1);
-  EXPECT_EQ(log.size(), 2);
-  EXPECT_FALSE(log.Flush(Now(), /*only_if_due=*/true));
-  EXPECT_TRUE(log.Flush(Now(), /*only_if_due=*/false));
-  EXPECT_EQ(log.Get(3).residuals().residuals_size(), 1);
-  EXPECT_FALSE(log.Flush(Now(), /*only_if_due=*/false));
+// However fast a solve iterates, and starts with other right-hand sides.
+TEST_F(JobLogTest, ResidualEventsComeAtABoundedRate) {
+  JobLog log = Make();
+  constexpr int kSeconds = 3, kEach = 50'000;
+  for (int i = 0; i < kSeconds * kEach; ++i) {
+    clock_.Advance(std::chrono::microseconds(1'000'000 / kEach));
+    log.Residual(Now(), i / 100, i % 100, 1.0);
+    if (i % 100 == 99) log.Progress(Now(), v1::STAGE_SOLVE, i / 100, kSeconds * kEach / 100);
+  }
+  log.Flush(Now(), false);
+  std::vector<int> a_second(kSeconds + 1);
+  const int64_t start =
+      std::chrono::duration_cast<std::chrono::seconds>(clock_.WallNow().time_since_epoch())
+          .count() -
+      kSeconds;
+  for (int64_t e = 1; e <= log.size(); ++e) {
+    const v1::JobEvent event = log.Get(e);
+    if (event.has_residuals()) ++a_second.at(static_cast<size_t>(event.time().seconds() - start));
+  }
+  for (const int count : a_second) EXPECT_LE(count, 11);
+  EXPECT_GE(a_second[1], 9);
+}
+
+// The largest event that there can be is a message that gRPC takes.
+TEST_F(JobLogTest, TheWholeHistoryInOneEventIsUnderFourMegabytes) {
+  JobLog log = Make();
+  log.Residual(Now(), 1023, 0, 1.0);
+  for (int i = 1; i < 100'000; ++i) log.Residual(Now(), 1023, INT32_MAX - i, 1e-300);
+  log.Flush(Now(), false);
+  ASSERT_EQ(log.size(), 2);
+  EXPECT_EQ(log.Get(2).residuals().residuals_size(), 99'999);
+  EXPECT_LT(log.Get(2).ByteSizeLong(), size_t{3} << 20);
 }
 
 TEST_F(JobLogTest, OtherEventsComeBehindTheResidualsBeforeThem) {
@@ -79,7 +103,7 @@ TEST_F(JobLogTest, OtherEventsComeBehindTheResidualsBeforeThem) {
 }
 
 TEST_F(JobLogTest, ALongHistoryIsThinnedEvenlyAndSaysSo) {
-  JobLog log = Make({.max_points = 1000, .batch_points = 100});
+  JobLog log = Make({.max_points = 1000});
   for (int i = 0; i < 10'000; ++i) log.Residual(Now(), 0, i, 1.0);
   log.Flush(Now(), false);
   std::vector<int> iterations;

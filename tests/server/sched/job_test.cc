@@ -240,10 +240,12 @@ TEST_F(JobTest, ResidualsThatWaitedAreShownToWhoLooks) {
   auto job = Make(v1::JOB_KIND_SOLVE);
   job->Start("cpu");
   job->ReportResidual(0, 0, 1.0);
-  EXPECT_EQ(job->Read(2, 10).events.size(), 0u);
+  EXPECT_EQ(job->Read(2, 10).events.size(), 1u) << "the first one does not wait";
+  job->ReportResidual(0, 1, 0.5);
+  EXPECT_EQ(job->Read(3, 10).events.size(), 0u);
   clock_.Advance(milliseconds(100));
-  ASSERT_EQ(job->Read(2, 10).events.size(), 1u);
-  EXPECT_EQ(job->Read(2, 10).events[0].residuals().residuals_size(), 1);
+  ASSERT_EQ(job->Read(3, 10).events.size(), 1u);
+  EXPECT_EQ(job->Read(3, 10).events[0].residuals().residuals_size(), 1);
 }
 
 TEST_F(JobTest, NothingIsReportedAfterTheEnd) {

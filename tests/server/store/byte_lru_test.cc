@@ -64,6 +64,22 @@ TEST(ByteLruTest, BoundsPoolsToo) {
   EXPECT_EQ(cache.stats().entries, 2);
 }
 
+TEST(ByteLruTest, GivesAwayTheLastUsedOfWhatIsWanted) {
+  ByteLru<int> cache(100, {0, 10});
+  for (int i = 0; i < 6; ++i) cache.Put(std::to_string(i), Int(i), 10, 1, 1);
+  EXPECT_EQ(*cache.Get("1"), 1);
+  const auto odd = [](int value) { return value % 2 == 1; };
+  EXPECT_EQ(*cache.Take(odd), 1);
+  EXPECT_EQ(*cache.Take(odd), 5);
+  EXPECT_EQ(*cache.Take(odd), 3);
+  EXPECT_EQ(cache.Take(odd), nullptr);
+  EXPECT_EQ(cache.Get("5"), nullptr);
+  EXPECT_EQ(cache.stats().entries, 3);
+  EXPECT_EQ(cache.stats().bytes, 30);
+  EXPECT_EQ(cache.stats().evictions, 0);
+  EXPECT_EQ(cache.pool_bytes(1), 3);
+}
+
 TEST(ByteLruTest, PrunesWhatIsWorthNothing) {
   ByteLru<int> cache(100, {0, 10});
   for (int i = 0; i < 6; ++i) cache.Put(std::to_string(i), Int(i), 10, 1, 1);
