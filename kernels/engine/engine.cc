@@ -397,8 +397,8 @@ class DevicesEngine final : public Engine {
     return solved;
   }
 
-  double CopyBytesPerSecond(const Context& context) const override {
-    const auto gpu = Gpu(context.device);
+  double CopyBytesPerSecond(const Context& context, bool on_host) const override {
+    const auto gpu = on_host ? nullptr : Gpu(context.device);
     return gpu != nullptr ? gpu->CopyBytesPerSecond()
                           : HostCopyBytesPerSecond(ResolveThreads(context.threads));
   }

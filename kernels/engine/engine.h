@@ -222,10 +222,10 @@ class Engine {
                                             const PlaceM& place_m, std::span<const double> b,
                                             std::span<const double> x0, const SolveOptions& options,
                                             const Context& context) const = 0;
-  // What copying arrays within context.device's memory reaches, bytes read and written counted,
-  // measured with the first call of each device (the CPU's: and number of threads), for a fraction
-  // of a second; 0: it could not be measured.
-  virtual double CopyBytesPerSecond(const Context& context) const = 0;
+  // What copying arrays reaches, bytes read and written counted: within context.device's memory, or
+  // where `on_host`, by context.threads of the host. Measured with the first call of each device
+  // (the host: and number of threads), for a fraction of a second; 0: it could not be.
+  virtual double CopyBytesPerSecond(const Context& context, bool on_host) const = 0;
 };
 
 std::unique_ptr<Engine> MakeCpuEngine();

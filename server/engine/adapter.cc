@@ -447,10 +447,11 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
   return *std::move(result);
 }
 
-absl::StatusOr<kernels::SolveResult> EngineAdapter::Solve(
-    const std::shared_ptr<const Matrix>& a, const std::shared_ptr<const kernels::Preconditioner>& m,
-    std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
-    const std::string& device, Job& job) const {
+absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>& a,
+                                            const std::shared_ptr<const kernels::Preconditioner>& m,
+                                            std::span<const double> b, std::span<const double> x0,
+                                            const kernels::SolveOptions& options,
+                                            const std::string& device, Job& job) const {
   ASSIGN_OR_RETURN(const size_t index, IndexOf(device));
   JobBridge bridge(job, options_.threads);
   const kernels::Context context = bridge.context(static_cast<int>(index));
@@ -459,36 +460,30 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::Solve(
   kernels::SolveOptions without_history = options;
   without_history.keep_history = false;
   bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n());
-  absl::StatusOr<kernels::SolveResult> solved;
-  if (SolvesThere(index, *a, m ? m->matrix().nnz() : 0, options)) {
-    solved = SolveThere(a, m, b, x0, without_history, context, job.tenant());
-    if (ReasonOf(solved.status()) == reason::kDeviceOutOfMemory) {
-      LogOutOfMemory(device, job, DropKept(index), solved.status());
-      solved = SolveThere(a, m, b, x0, without_history, context, job.tenant());
+  Solved solved;
+  const bool there = SolvesThere(index, *a, m ? m->matrix().nnz() : 0, options);
+  if (there) {
+    auto result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
+    if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
+      LogOutOfMemory(device, job, DropKept(index), result.status());
+      result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
     }
+    if (!result.ok()) return result.status();
+    solved.result = *std::move(result);
   } else {
     auto result = engine_.Solve(a->csc, m.get(), b, x0, without_history, context);
     if (!result.ok()) return OfSolve(result.status());
-    solved = *std::move(result);
+    solved.result = *std::move(result);
   }
-  if (!solved.ok()) return solved;
   bridge.EndSolve();
+  solved.copy_bytes_per_second = engine_.CopyBytesPerSecond(context, /*on_host=*/!there);
   if (Metrics* metrics = options_.metrics) {
-    for (const kernels::RhsResult& rhs : solved->rhs) {
+    for (const kernels::RhsResult& rhs : solved.result.rhs) {
       metrics->SolveEnded(Name(options.method), Name(rhs.outcome), rhs.iterations,
-                          solved->solve_ms / 1e3);
+                          solved.result.solve_ms / 1e3);
     }
   }
   return solved;
-}
-
-double EngineAdapter::CopyBytesPerSecond(const std::string& device) const {
-  const auto index = IndexOf(device);
-  if (!index.ok()) return 0;
-  kernels::Context context;
-  context.threads = options_.threads;
-  context.device = static_cast<int>(*index);
-  return engine_.CopyBytesPerSecond(context);
 }
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,

@@ -101,6 +101,11 @@ struct BuiltPreconditioner {
   bool rebuild = false;  // the plan came from the cache
 };
 
+struct Solved {
+  kernels::SolveResult result;
+  double copy_bytes_per_second = 0;  // of where it was computed (Engine::CopyBytesPerSecond)
+};
+
 // Thread-safe. Blocking calls; those that take a Job report progress to it and stop when it is told
 // to.
 class EngineAdapter {
@@ -183,13 +188,11 @@ class EngineAdapter {
   // stay for the next solve; where a matrix of the job's tenant with A's pattern was, and is no
   // more, A's values take its place. Where the GPU is out of memory, what is kept there goes, and
   // it is tried once more. Errors: the kernels'.
-  absl::StatusOr<kernels::SolveResult> Solve(
-      const std::shared_ptr<const Matrix>& a,
-      const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,
-      std::span<const double> x0, const kernels::SolveOptions& options, const std::string& device,
-      Job& job) const;
-  // Engine::CopyBytesPerSecond of `device`, by the threads of a job.
-  double CopyBytesPerSecond(const std::string& device) const;
+  absl::StatusOr<Solved> Solve(const std::shared_ptr<const Matrix>& a,
+                               const std::shared_ptr<const kernels::Preconditioner>& m,
+                               std::span<const double> b, std::span<const double> x0,
+                               const kernels::SolveOptions& options, const std::string& device,
+                               Job& job) const;
 
   ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
 

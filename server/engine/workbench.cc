@@ -323,10 +323,10 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
                                         /*must_store=*/false, job, device));
     }
   }
-  ASSIGN_OR_RETURN(
-      kernels::SolveResult solved,
-      parts_.adapter->Solve(request.matrix.value, m ? m->value->kernel : nullptr, request.b,
-                            request.x0, request.solve.options, device, job));
+  ASSIGN_OR_RETURN(Solved there, parts_.adapter->Solve(
+                                     request.matrix.value, m ? m->value->kernel : nullptr,
+                                     request.b, request.x0, request.solve.options, device, job));
+  kernels::SolveResult& solved = there.result;
   if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
 
   std::vector<v1::RhsOutcome> outcomes;
@@ -355,7 +355,7 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
                          : work.placement);
   done.set_preconditioner_storage(ToProto(solved.m_storage));
   done.set_storage_reason(solved.storage_reason);
-  *done.mutable_figures() = ToProto(solved.figures, parts_.adapter->CopyBytesPerSecond(device));
+  *done.mutable_figures() = ToProto(solved.figures, there.copy_bytes_per_second);
   done.set_job(job.name());
   outcome->x = std::move(solved.x);
   outcome->share = std::move(request.share);

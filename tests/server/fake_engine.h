@@ -133,7 +133,9 @@ class FakeEngine : public kernels::Engine {
       const kernels::Preconditioner* preconditioner, const kernels::PlaceM& place_m,
       std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
       const kernels::Context& context) const override;
-  double CopyBytesPerSecond(const kernels::Context&) const override { return 4e9; }
+  double CopyBytesPerSecond(const kernels::Context&, bool on_host) const override {
+    return on_host ? 4e9 : 8e9;
+  }
 
  private:
   // Until nothing holds, or `stop` stops; what it says.

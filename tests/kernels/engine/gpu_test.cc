@@ -305,9 +305,9 @@ TEST_F(GpuEngine, StoresMAsToldAndTellsTheFigures) {
   const auto nnz_m = static_cast<double>(built.preconditioner->matrix().nnz());
   EXPECT_NEAR(bytes[static_cast<int>(Storage::kFp64)] - bytes[static_cast<int>(Storage::kFp32)],
               2 * 4 * nnz_m, 0.01 * nnz_m);
-  const double copy = engine_->CopyBytesPerSecond(context);
+  const double copy = engine_->CopyBytesPerSecond(context, /*on_host=*/false);
   EXPECT_GT(copy, 1e11) << "bytes a second";
-  EXPECT_EQ(engine_->CopyBytesPerSecond(context), copy);
+  EXPECT_EQ(engine_->CopyBytesPerSecond(context, /*on_host=*/false), copy);
 }
 
 TEST_F(GpuEngine, AMemoryLimitIsHeld) {

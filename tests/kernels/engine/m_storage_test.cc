@@ -331,9 +331,9 @@ TEST(Figures, AreOfThisSolve) {
 
 TEST(Figures, ACopyIsMeasuredOnce) {
   const auto engine = MakeCpuEngine();
-  const double first = engine->CopyBytesPerSecond({});
+  const double first = engine->CopyBytesPerSecond({}, /*on_host=*/true);
   EXPECT_GT(first, 1e7);
-  EXPECT_EQ(engine->CopyBytesPerSecond({}), first);
+  EXPECT_EQ(engine->CopyBytesPerSecond({}, /*on_host=*/true), first);
 }
 
 }  // namespace

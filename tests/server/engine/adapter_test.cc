@@ -226,7 +226,7 @@ TEST_F(AdapterTest, ProgressAndResidualsReachTheJob) {
   const std::vector<double> b{1, 2, 3};
   auto solved = adapter_.Solve(a, nullptr, b, {}, {}, "cpu", *job);
   ASSERT_TRUE(solved.ok());
-  EXPECT_EQ(solved->x[2], 1);
+  EXPECT_EQ(solved->result.x[2], 1);
   job->Finish(absl::OkStatus());
   int progress = 0, residuals = 0;
   for (const auto& event : job->Read(1, 100).events) {
@@ -246,7 +246,7 @@ TEST_F(AdapterTest, ResidualsAreTheJobsAlone) {
   auto job = RunningJob();
   auto solved = adapter.Solve(Prepare(Upper()), nullptr, b, {}, options, "cpu", *job);
   ASSERT_TRUE(solved.ok()) << solved.status();
-  for (const kernels::RhsResult& rhs : solved->rhs) EXPECT_TRUE(rhs.history.empty());
+  for (const kernels::RhsResult& rhs : solved->result.rhs) EXPECT_TRUE(rhs.history.empty());
   job->Finish(absl::OkStatus());
   int residuals = 0;
   for (const auto& event : job->Read(1, 100).events) {

@@ -633,6 +633,11 @@ TEST(SolvePlacementTest, SolvesThatAGpuHasNoMemoryForAreTheHosts) {
   EXPECT_EQ(bench.engine.solves(), 1);
   EXPECT_EQ(bench.engine.solves_on(0), 0);
   EXPECT_EQ(bench.engine.placements(), 0);
+  EXPECT_EQ(bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE).figures().copy_bytes_per_second(), 4e9)
+      << "the host's";
+  bench.engine.SolveOnGpus();
+  EXPECT_EQ(bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE).figures().copy_bytes_per_second(), 8e9)
+      << "the GPU's";
 }
 
 TEST(SolvePlacementTest, TheBasisOfGmresCounts) {
