@@ -315,8 +315,8 @@ class DevicesEngine final : public Engine {
     return Gpu(context.device) != nullptr && (method == Method::kCg || method == Method::kBicgstab);
   }
 
-  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m) const override {
-    return kernels::SolveDeviceBytes(n, nnz_a, nnz_m);
+  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs) const override {
+    return kernels::SolveDeviceBytes(n, nnz_a, nnz_m, n_rhs);
   }
 
   Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,

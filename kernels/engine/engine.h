@@ -185,8 +185,10 @@ class Engine {
   // Whether SolveOnDevice can run that method on context.device: CG and BiCGSTAB, on a CUDA device.
   virtual bool SolvesOnDevice(Method method, const Context& context) const = 0;
   // Device bytes that such a solve takes at most, with what Place makes and takes for it: of n
-  // unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M.
-  virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m) const = 0;
+  // unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M. It needs no more than for one
+  // right-hand side; with more it solves several at once.
+  virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m,
+                                   int64_t n_rhs) const = 0;
   // `a` (with values), or the preconditioner, laid out on context.device, a CUDA device. Errors:
   // those of CudaOperator (kernels/krylov/krylov_cuda.h); FAILED_PRECONDITION/VALUES_NEEDED;
   // INVALID_ARGUMENT/PRECONDITIONER_MISMATCH.

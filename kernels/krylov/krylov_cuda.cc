@@ -72,11 +72,19 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
   return std::shared_ptr<const CudaOperator>(made);
 }
 
-int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m) {
+int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs) {
   // An entry by rows takes 12 bytes, 24 with the ends of slices at the worst; sorting one matrix by
-  // rows takes 36 more of each of its entries, beside its columns.
-  constexpr int64_t kRows = 24, kSorting = 48, kVectors = 16 * 8, kSlack = 1 << 20;
-  return kRows * (nnz_a + nnz_m) + kSorting * std::max(nnz_a, nnz_m) + (kVectors + 4 * 16) * n +
+  // rows takes 36 more of each of its entries, beside its columns. Vectors: those of BiCGSTAB, and
+  // a diagonal M.
+  constexpr int64_t kRows = 24, kSorting = 48, kSlack = 1 << 20;
+  int64_t columns = 0;
+  for (int64_t left = n_rhs; left > 0; left -= columns) {
+    const int64_t next = krylov::ColumnsFor(left);
+    if (next <= columns) break;
+    columns = next;
+  }
+  const int64_t vectors = 8 * (12 * columns + 4);
+  return kRows * (nnz_a + nnz_m) + kSorting * std::max(nnz_a, nnz_m) + (vectors + 4 * 16) * n +
          kSlack;
 }
 
@@ -93,11 +101,25 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
   SolveCudaTimings own;
   const auto lock = a.device()->Lock();
   krylov::Team team(a.n(), ResolveThreads(context.threads));
+  int32_t most = kSpaidCudaMostColumns;  // that memory has been seen to have room for
   return krylov::SolveEach(
       ColumnOperator(a_on_host), m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
-      [&](const krylov::System& system, const krylov::Terms& terms, RhsResult* out) {
-        return krylov::CudaRun(a, m, system, terms, timings != nullptr ? timings : &own, out)
-            .Conduct();
+      kSpaidCudaMostColumns, [&](std::span<const krylov::Task> tasks) {
+        while (!tasks.empty()) {
+          const auto left = static_cast<int64_t>(tasks.size());
+          const int32_t columns = std::min(krylov::ColumnsFor(left), most);
+          const auto block = tasks.first(std::min<size_t>(tasks.size(), columns));
+          krylov::CudaRun run(a, m, columns, block, timings != nullptr ? timings : &own);
+          Status status = run.Open();
+          if (status.reason() == "DEVICE_OUT_OF_MEMORY" && columns > 1) {
+            most = columns / 2;
+            continue;
+          }
+          if (status.ok()) status = run.Conduct();
+          if (!status.ok()) return status;
+          tasks = tasks.subspan(block.size());
+        }
+        return Status();
       });
 }
 

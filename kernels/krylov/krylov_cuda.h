@@ -47,9 +47,10 @@ class CudaOperator {
   CudaObject<SpaidCudaOperator> op_;
 };
 
-// Device bytes of a solve, at most: A and, of `nnz_m` entries, M by rows, the scratch of laying one
-// of them out, and the vectors.
-int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m);
+// Device bytes of a solve of `n_rhs` right-hand sides, at most: A and, of `nnz_m` entries, M by
+// rows, the scratch of laying one of them out, and the vectors. With as many as one right-hand side
+// needs, all of them are solved, too, in smaller blocks.
+int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs);
 
 // Milliseconds by the host's clock unless said otherwise.
 struct SolveCudaTimings {
@@ -59,8 +60,10 @@ struct SolveCudaTimings {
 };
 
 // As Solve of krylov.h, but for these: options.method is CG or BiCGSTAB
-// (INVALID_ARGUMENT/METHOD_NOT_ON_DEVICE); sums are added in another order, so that results differ
-// by rounding from the host's, but are the same bits in every run; a stop is seen every ten
+// (INVALID_ARGUMENT/METHOD_NOT_ON_DEVICE); right-hand sides are solved in blocks of up to eight,
+// for which A and M are read once, smaller ones where memory is short; sums are added in another
+// order, so that results differ by rounding from the host's, but are the same bits in every run,
+// and whatever right-hand sides are solved beside; a stop, of all of a block, is seen every ten
 // iterations, or after some milliseconds; residuals whose squares leave the range of fp64 count as
 // 0 or infinite. `a_on_host`: for the rare product there. Holds the device until it ends. Errors
 // besides: those of CudaDevice::Failed.

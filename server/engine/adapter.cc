@@ -249,11 +249,12 @@ absl::Status EngineAdapter::AdmitResult(const kernels::BuildEstimate& estimate) 
 
 absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t n_rhs,
                                        const kernels::SolveOptions& options) const {
-  // Right-hand sides are solved one after the other. Vectors of n beside the answers: the basis of
-  // GMRES; eight for the methods of short recurrence.
+  // Vectors of n beside the answers: the basis of GMRES; eight for the methods of short recurrence,
+  // or, of the eight right-hand sides that a GPU solves at once at most, b and x0 where they must
+  // be scaled, and a residual.
   const int64_t vectors = options.method == kernels::Method::kGmres
                               ? std::min({options.restart, options.max_iterations, a.n()}) + 4
-                              : 8;
+                              : std::max<int64_t>(8, 2 * std::min<int64_t>(n_rhs, 8) + 1);
   const auto n = static_cast<double>(a.n());
   const double rows = static_cast<double>(a.csc.nnz()) * kBytesPerEntry + 8 * (n + 1);
   const double bytes = (static_cast<double>(vectors) + static_cast<double>(n_rhs)) * n * 8 + rows;
@@ -453,7 +454,7 @@ bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
   kernels::Context context;
   context.device = static_cast<int>(device);
   return engine_.SolvesOnDevice(method, context) &&
-         engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m) <=
+         engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1) <=
              engine_.State(context.device).limit_bytes;
 }
 

@@ -157,7 +157,7 @@ class EngineAdapter {
   // Where a solve runs that was predicted to take the CPU so long, with an explicit M of `nnz_m`
   // entries (0: none): on a GPU that has the method and the memory, where the CPU would take long
   // enough (kernels/engine/cost.h) or is not among the devices; else as work of the host.
-  Placement PlaceSolve(const Matrix& a, int64_t nnz_m, kernels::Method method,
+  Placement PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs, kernels::Method method,
                        double predicted_ms) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;

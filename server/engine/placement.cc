@@ -40,21 +40,25 @@ Placement EngineAdapter::PlaceHostWork() const {
   return placement;
 }
 
-Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, kernels::Method method,
-                                    double predicted_ms) const {
+Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
+                                    kernels::Method method, double predicted_ms) const {
   const Placement host = PlaceHostWork();
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
   if (has_cpu && predicted_ms <= kernels::kGpuSolveWorthMs) return host;
   Placement gpu{.devices = 0,
                 .fallback = has_cpu ? DeviceBit(0) : 0,
                 .on_gpu = true,
-                .device_bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m),
+                .device_bytes = 0,
                 .why = ""};
+  int64_t limit = 0;  // of the largest
   for (size_t d = has_cpu ? 1 : 0; d < devices_.size(); ++d) {
-    if (!engine_.State(static_cast<int>(d)).lost && SolvesThere(d, a, nnz_m, method)) {
+    const kernels::DeviceState state = engine_.State(static_cast<int>(d));
+    if (!state.lost && SolvesThere(d, a, nnz_m, method)) {
       gpu.devices |= DeviceBit(d);
+      limit = std::max(limit, state.limit_bytes);
     }
   }
+  gpu.device_bytes = std::min(engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, n_rhs), limit);
   return gpu.devices != 0 ? gpu : host;
 }
 

@@ -262,14 +262,14 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   }
   ASSIGN_OR_RETURN(request.solve.options.method,
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
-  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, static_cast<int64_t>(request.b.size()) / a.n(),
-                                             request.solve.options));
+  const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
+  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, n_rhs, request.solve.options));
   const double solve_ms = PredictSolveMs(a, nnz_m, request.solve);
   estimate.predicted_ms += solve_ms;
   // A build on a GPU is followed by its solve there.
   if (estimate.device_bytes == 0) {
     const Placement placement =
-        parts_.adapter->PlaceSolve(a, kind == kernels::EngineKind::kStaticSpai ? nnz_m : 0,
+        parts_.adapter->PlaceSolve(a, kind == kernels::EngineKind::kStaticSpai ? nnz_m : 0, n_rhs,
                                    request.solve.options.method, solve_ms);
     if (placement.on_gpu && !builds_on_cpu) {
       estimate.devices = placement.devices;

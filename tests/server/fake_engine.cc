@@ -427,7 +427,7 @@ bool FakeEngine::SolvesOnDevice(kernels::Method method, const kernels::Context& 
          devices_[static_cast<size_t>(context.device)].backend == kernels::Backend::kCuda;
 }
 
-int64_t FakeEngine::SolveDeviceBytes(int64_t, int64_t, int64_t) const {
+int64_t FakeEngine::SolveDeviceBytes(int64_t, int64_t, int64_t, int64_t) const {
   std::lock_guard lock(mu_);
   return solve_bytes_;
 }
