@@ -243,7 +243,7 @@ const bool kRegistered = [] {
     const Problem& problem =
         *std::find_if(std::begin(kProblems), std::end(kProblems),
                       [&](const Problem& one) { return std::string(one.name) == block.problem; });
-    for (int n_rhs = 1; n_rhs <= 8; ++n_rhs) {
+    for (int n_rhs = 1; n_rhs <= 8; n_rhs *= 2) {
       const std::string name = std::string("KrylovBlock/") + block.problem + block.name +
                                "/rhs:" + std::to_string(n_rhs);
       benchmark::RegisterBenchmark(name.c_str(),

@@ -53,14 +53,14 @@ class CudaColumn final : public Judge {
   int32_t round_ = 0;  // breakdowns
 };
 
-// Columns of the next block, where so many right-hand sides are left.
+// Right-hand sides of the next block, where so many are left, at least one.
 int32_t ColumnsFor(int64_t n_rhs);
 
 class CudaRun {
  public:
-  // As many columns as tasks, or more: 1, 2, 4 or 8. The device's lock is held.
-  CudaRun(const CudaOperator& a, const CudaOperator* m, int32_t columns,
-          std::span<const Task> tasks, SolveCudaTimings* timings);
+  // 1, 2, 4 or 8 tasks. The device's lock is held.
+  CudaRun(const CudaOperator& a, const CudaOperator* m, std::span<const Task> tasks,
+          SolveCudaTimings* timings);
 
   // Takes the device's memory. Errors: those of CudaDevice::Failed; nothing has happened then.
   Status Open();
@@ -78,7 +78,6 @@ class CudaRun {
 
   const CudaOperator& a_;
   const CudaOperator* const m_;
-  const int32_t n_columns_;
   const SpaidCudaInterface& api_;
   SolveCudaTimings& timings_;
   std::vector<std::unique_ptr<CudaColumn>> columns_;

@@ -77,13 +77,7 @@ int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs)
   // rows takes 36 more of each of its entries, beside its columns. Vectors: those of BiCGSTAB, and
   // a diagonal M.
   constexpr int64_t kRows = 24, kSorting = 48, kSlack = 1 << 20;
-  int64_t columns = 0;
-  for (int64_t left = n_rhs; left > 0; left -= columns) {
-    const int64_t next = krylov::ColumnsFor(left);
-    if (next <= columns) break;
-    columns = next;
-  }
-  const int64_t vectors = 8 * (12 * columns + 4);
+  const int64_t vectors = 8 * (12 * krylov::ColumnsFor(n_rhs) + 4);
   return kRows * (nnz_a + nnz_m) + kSorting * std::max(nnz_a, nnz_m) + (vectors + 4 * 16) * n +
          kSlack;
 }
@@ -108,8 +102,8 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
         while (!tasks.empty()) {
           const auto left = static_cast<int64_t>(tasks.size());
           const int32_t columns = std::min(krylov::ColumnsFor(left), most);
-          const auto block = tasks.first(std::min<size_t>(tasks.size(), columns));
-          krylov::CudaRun run(a, m, columns, block, timings != nullptr ? timings : &own);
+          const auto block = tasks.first(static_cast<size_t>(columns));
+          krylov::CudaRun run(a, m, block, timings != nullptr ? timings : &own);
           Status status = run.Open();
           if (status.reason() == "DEVICE_OUT_OF_MEMORY" && columns > 1) {
             most = columns / 2;

@@ -251,9 +251,8 @@ struct SpaidCudaInterface {
 
   // Right-hand sides by a Krylov method (Method of krylov.h; CG or BiCGSTAB), each a column, as
   // many as `columns`: 1, 2, 4 or 8; each has its own scalars, and what it gives does not depend on
-  // the others, bit for bit. `b`: where each is; null: the column is idle. x is set to the initial
-  // guesses: `x0`, null, or of a column: zero. `a` by rows; `m` may be null; both must stay as long
-  // as the solve.
+  // the others, bit for bit. `b`: where each is. x is set to the initial guesses: `x0`, null, or of
+  // a column: zero. `a` by rows; `m` may be null; both must stay as long as the solve.
   int32_t (*open_solve)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
                         int32_t columns, const double* const* b, const double* const* x0,
                         SpaidCudaSolve** solve, char* message, size_t message_size);

@@ -29,13 +29,13 @@ __global__ void __launch_bounds__(kSumThreads)
   const bool wanted = Column<kColumns>() == column;
   double sums[kColumns][3] = {};
   ForOwn<kColumns>(wanted ? n : 0, [&](int64_t i, int64_t at, int slot) {
-    const double own = r[at], s = round == 0 ? own : own + amplitude * Noise(i, round);
+    const double own = r[at], s = round == 0 ? own : fma(amplitude, Noise(i, round), own);
     p[at] = own;
     shadow[at] = s;
     if (hat != nullptr) hat[at] = diagonal[i] * own;
-    sums[slot][0] += own * s;
-    sums[slot][1] += s * s;
-    sums[slot][2] += own * own;
+    sums[slot][0] = fma(own, s, sums[slot][0]);
+    sums[slot][1] = fma(s, s, sums[slot][1]);
+    sums[slot][2] = fma(own, own, sums[slot][2]);
   });
   SumGrid(sums, space, [&](const double(&total)[3]) {
     if (!wanted) return;
@@ -68,8 +68,8 @@ struct DirectionProduct : Running<kColumns> {
   static constexpr int kSums = 2;
   const double* shadow;
   __device__ void Row(int64_t at, double v, double (&sums)[2]) const {
-    sums[0] += shadow[at] * v;
-    sums[1] += v * v;
+    sums[0] = fma(shadow[at], v, sums[0]);
+    sums[1] = fma(v, v, sums[1]);
   }
   __device__ void Finish(double (&sums)[kColumns][2]) const {
     SumGrid(sums, this->space, [this](const double(&total)[2]) {
@@ -104,10 +104,10 @@ __global__ void __launch_bounds__(kSumThreads)
   const double alpha = state.alpha;
   double sums[kColumns][1] = {};
   ForOwn<kColumns>(runs ? n : 0, [&](int64_t i, int64_t at, int slot) {
-    const double s = r[at] - alpha * v[at];
+    const double s = fma(-alpha, v[at], r[at]);
     r[at] = s;
     if (hat != nullptr) hat[at] = diagonal[i] * s;
-    sums[slot][0] += s * s;
+    sums[slot][0] = fma(s, s, sums[slot][0]);
   });
   SumGrid(sums, space, [&](const double(&total)[1]) {
     if (!runs) return;
@@ -126,8 +126,8 @@ struct ResidualProduct : Running<kColumns> {
   static constexpr int kSums = 2;
   const double* s;
   __device__ void Row(int64_t at, double t, double (&sums)[2]) const {
-    sums[0] += t * s[at];
-    sums[1] += t * t;
+    sums[0] = fma(t, s[at], sums[0]);
+    sums[1] = fma(t, t, sums[1]);
   }
   __device__ void Finish(double (&sums)[kColumns][2]) const {
     SumGrid(sums, this->space, [this](const double(&total)[2]) {
@@ -157,11 +157,11 @@ __global__ void __launch_bounds__(kSumThreads)
   double sums[kColumns][2] = {};
   ForOwn<kColumns>(runs ? n : 0, [&](int64_t, int64_t at, int slot) {
     // Without a preconditioner s_hat is r itself: x first.
-    x[at] += alpha * p_hat[at] + omega * s_hat[at];
-    const double own = r[at] - omega * t[at];
+    x[at] = fma(omega, s_hat[at], fma(alpha, p_hat[at], x[at]));
+    const double own = fma(-omega, t[at], r[at]);
     r[at] = own;
-    sums[slot][0] += own * own;
-    sums[slot][1] += shadow[at] * own;
+    sums[slot][0] = fma(own, own, sums[slot][0]);
+    sums[slot][1] = fma(shadow[at], own, sums[slot][1]);
   });
   SumGrid(sums, space, [&](const double(&total)[2]) {
     if (!runs) return;
@@ -183,8 +183,8 @@ __global__ void __launch_bounds__(kSumThreads)
 struct Steps {
   const double *x, *r, *t, *p_hat, *s_hat;
   __device__ double Before(int64_t at, double alpha, double omega) const {
-    const double s = s_hat != nullptr ? s_hat[at] : r[at] + omega * t[at];
-    return x[at] - (alpha * p_hat[at] + omega * s);
+    const double s = s_hat != nullptr ? s_hat[at] : fma(omega, t[at], r[at]);
+    return fma(-alpha, p_hat[at], fma(-omega, s, x[at]));
   }
 };
 
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kSumThreads)
   const bool save = state.save_best != 0;
   ForOwn<kColumns>(n, [&](int64_t i, int64_t at, int) {
     if (save) best[at] = steps.Before(at, alpha, omega);
-    const double own = steps.r[at] + beta * (p[at] - omega * v[at]);
+    const double own = fma(beta, fma(-omega, v[at], p[at]), steps.r[at]);
     p[at] = own;
     if (hat != nullptr) hat[at] = diagonal[i] * own;
   });
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(kSumThreads)
   const double alpha = state.alpha, omega = state.omega;
   ForOwn<kColumns>(n, [&](int64_t, int64_t at, int) {
     if (save) best[at] = half_step ? x[at] : steps.Before(at, alpha, omega);
-    if (half_step) x[at] += alpha * steps.p_hat[at];
+    if (half_step) x[at] = fma(alpha, steps.p_hat[at], x[at]);
   });
 }
 

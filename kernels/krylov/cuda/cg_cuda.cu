@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kSumThreads)
   const bool wanted = Column<kColumns>() == column;
   double sums[kColumns][1] = {};
   ForOwn<kColumns>(wanted ? n : 0, [&](int64_t i, int64_t at, int slot) {
-    sums[slot][0] += r[at] * Preconditioned<kDiagonal>(diagonal, r, i, at);
+    sums[slot][0] = fma(r[at], Preconditioned<kDiagonal>(diagonal, r, i, at), sums[slot][0]);
   });
   SumGrid(sums, space, [&](const double(&total)[1]) {
     if (wanted) TakeRho(states[column], total[0]);
@@ -49,7 +49,9 @@ struct ResidualProduct : Running<kColumns> {
   static constexpr int kSums = 1;
   const double* r;
 
-  __device__ void Row(int64_t at, double z, double (&sums)[1]) const { sums[0] += r[at] * z; }
+  __device__ void Row(int64_t at, double z, double (&sums)[1]) const {
+    sums[0] = fma(r[at], z, sums[0]);
+  }
   __device__ void Finish(double (&sums)[kColumns][1]) const {
     SumGrid(sums, this->space, [this](const double(&total)[1]) {
       if (!this->Skip()) TakeRho(this->state(), total[0]);
@@ -70,8 +72,8 @@ __global__ void __launch_bounds__(kSumThreads)
   const bool fresh = state.fresh != 0, save = state.save_best != 0;
   ForOwn<kColumns>(n, [&](int64_t i, int64_t at, int) {
     const double old = fresh ? 0 : p[at];
-    if (save) best[at] = x[at] - alpha * old;
-    p[at] = Preconditioned<kDiagonal>(diagonal, z, i, at) + beta * old;
+    if (save) best[at] = fma(-alpha, old, x[at]);
+    p[at] = fma(beta, old, Preconditioned<kDiagonal>(diagonal, z, i, at));
   });
 }
 
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(kSumThreads)
   const SolveState& state = states[Column<kColumns>()];
   if (state.save_best == 0) return;
   const double alpha = state.alpha;
-  ForOwn<kColumns>(n, [&](int64_t, int64_t at, int) { best[at] = x[at] - alpha * p[at]; });
+  ForOwn<kColumns>(n, [&](int64_t, int64_t at, int) { best[at] = fma(-alpha, p[at], x[at]); });
 }
 
 __global__ void KeptKernel(SolveState* states) { states[threadIdx.x].save_best = 0; }
@@ -94,7 +96,9 @@ struct DirectionProduct : Running<kColumns> {
   static constexpr int kSums = 1;
   const double* p;
 
-  __device__ void Row(int64_t at, double q, double (&sums)[1]) const { sums[0] += p[at] * q; }
+  __device__ void Row(int64_t at, double q, double (&sums)[1]) const {
+    sums[0] = fma(p[at], q, sums[0]);
+  }
   __device__ void Finish(double (&sums)[kColumns][1]) const {
     SumGrid(sums, this->space, [this](const double(&total)[1]) {
       if (this->Skip()) return;
@@ -124,11 +128,11 @@ __global__ void __launch_bounds__(kSumThreads)
   const double alpha = state.alpha;
   double sums[kColumns][2] = {};
   ForOwn<kColumns>(runs ? n : 0, [&](int64_t i, int64_t at, int slot) {
-    x[at] += alpha * p[at];
-    const double own = r[at] - alpha * q[at];
+    x[at] = fma(alpha, p[at], x[at]);
+    const double own = fma(-alpha, q[at], r[at]);
     r[at] = own;
-    sums[slot][0] += own * own;
-    if (kDiagonal) sums[slot][1] += own * diagonal[i] * own;
+    sums[slot][0] = fma(own, own, sums[slot][0]);
+    if (kDiagonal) sums[slot][1] = fma(own * diagonal[i], own, sums[slot][1]);
   });
   SumGrid(sums, space, [&](const double(&total)[2]) {
     if (!runs) return;

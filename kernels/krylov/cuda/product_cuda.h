@@ -38,10 +38,15 @@ namespace product {
 template <int kColumns>
 inline constexpr int kResident = kColumns == 1 ? kProductResident : 3;
 
-// Entries that a thread asks for before it waits for the first of them, of as many slots at once.
-inline constexpr int kTogether = 8;
+// Of several vectors: columns that a thread multiplies an entry by, since what it asks for beside
+// them, the entry, takes registers too; and threads, side by side, that share the entry then.
 template <int kColumns>
-inline constexpr int kSlotsTogether = kColumns < 4 ? kColumns : 4;
+inline constexpr int kWide = kColumns < 4 ? kColumns : 4;
+template <int kColumns>
+inline constexpr int kTeam = kColumns / kWide<kColumns>;
+// Entries that a thread asks for before it waits for the first of them.
+template <int kColumns>
+inline constexpr int kTogether = kColumns <= 2 ? 8 : 4;
 
 // Entries of a matrix that the caches cannot keep until the next product should not drive x out of
 // them either.
@@ -77,54 +82,111 @@ __device__ void SumOver(double (&values)[kColumns]) {
   }
 }
 
-// In each slot, of lane l, Σ values[l + 32 k] x[cols[l + 32 k]] over k < count(l), which does not
-// grow with l; of the thread's column, if that `runs`.
+// Σ values[32 k] x[cols[32 k]] over k < count.
+template <bool kStream, class Value>
+__device__ double LaneDot(const int32_t* cols, const Value* values, int count, const double* x) {
+  constexpr int kEach = kTogether<1>;
+  double sum = 0;
+  for (int k = 0; k < count; k += kEach) {
+    int32_t col[kEach];
+    Value value[kEach];
+    double xs[kEach];
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const bool in = k + u < count;
+      col[u] = in ? Load<kStream>(cols + 32 * u) : 0;
+      value[u] = in ? Load<kStream>(values + 32 * u) : Value{0};
+    }
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) xs[u] = k + u < count ? __ldg(x + col[u]) : 0.0;
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) sum = fma(static_cast<double>(value[u]), xs[u], sum);
+    cols += 32 * kEach;
+    values += 32 * kEach;
+  }
+  return sum;
+}
+
+// The same of kWide columns of x interleaved, in pairs that begin at x + at[.].
+template <int kColumns, bool kStream, class Value, int kPairs>
+__device__ void WideDot(const int32_t* cols, const Value* values, int count, const double* x,
+                        const int (&at)[kPairs], double2 (&sums)[kPairs]) {
+  constexpr int kEach = kTogether<kColumns>;
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) sums[j] = {0, 0};
+  for (int k = 0; k < count; k += kEach) {
+    int32_t col[kEach];
+    Value value[kEach];
+    double2 xs[kEach][kPairs];
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const bool in = k + u < count;
+      col[u] = in ? Load<kStream>(cols + 32 * u) : 0;
+      value[u] = in ? Load<kStream>(values + 32 * u) : Value{0};
+    }
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const double* const from = x + int64_t{col[u]} * kColumns;
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        xs[u][j] =
+            k + u < count ? __ldg(reinterpret_cast<const double2*>(from + at[j])) : double2{0, 0};
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const auto own = static_cast<double>(value[u]);
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        sums[j].x = fma(own, xs[u][j].x, sums[j].x);
+        sums[j].y = fma(own, xs[u][j].y, sums[j].y);
+      }
+    }
+    cols += 32 * kEach;
+    values += 32 * kEach;
+  }
+}
+
+// What a warp's teams hand to its slots: a row of columns for each team.
+template <int kColumns>
+__device__ double* Tile() {
+  __shared__ __align__(16) double tiles[kProductThreads / kTeam<kColumns> * kColumns];
+  return tiles + threadIdx.x / 32 * (32 / kTeam<kColumns> * kColumns);
+}
+
+// In each slot, of lane l, Σ values[l + 32 k] x[cols[l + 32 k]] over k < count(l), of the thread's
+// column.
 template <int kColumns, bool kStream, class Value, class Count>
 __device__ void Dot(const int32_t* cols, const Value* values, const Count& count, const double* x,
-                    bool runs, double (&sums)[kColumns]) {
-  constexpr int kSlots = kSlotsTogether<kColumns>, kEach = kTogether / kSlots;
-  x += Column<kColumns>();
+                    double (&dots)[kColumns]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if constexpr (kColumns == 1) {
+    dots[0] = LaneDot<kStream>(cols + lane, values + lane, count(lane), x);
+  } else {
+    constexpr int kPairs = kWide<kColumns> / 2;
+    constexpr int kSlots = kColumns / kTeam<kColumns>;  // that the teams' lanes are
+    double* const own = Tile<kColumns>();
+    const int team = lane / kTeam<kColumns>;
+    // Four lanes and the next four take their pairs in opposite order: so they meet in no bank.
+    int at[kPairs];
 #pragma unroll
-  for (int first = 0; first < kColumns; first += kSlots) {
-    int counts[kSlots];
-#pragma unroll
-    for (int s = 0; s < kSlots; ++s) {
-      counts[s] = count(LaneOf<kColumns>(first + s));
-      sums[first + s] = 0;
+    for (int j = 0; j < kPairs; ++j) {
+      const int pair = kPairs == 1 ? 0 : (j + lane / 4) % 2;
+      at[j] = 2 * (pair * kTeam<kColumns> + lane % kTeam<kColumns>);
     }
-    const int32_t* of_cols = cols + LaneOf<kColumns>(first);
-    const Value* of_values = values + LaneOf<kColumns>(first);
-    for (int k = 0; k < counts[0]; k += kEach) {
-      int32_t col[kEach][kSlots];
-      Value value[kEach][kSlots];
-      double xs[kEach][kSlots];
 #pragma unroll
-      for (int u = 0; u < kEach; ++u) {
+    for (int first = 0; first < kColumns; first += kSlots) {
+      const int of = first * (32 / kColumns) + team;
+      double2 sums[kPairs];
+      WideDot<kColumns, kStream>(cols + of, values + of, count(of), x, at, sums);
 #pragma unroll
-        for (int s = 0; s < kSlots; ++s) {
-          const int at = 32 * u + s * (32 / kColumns);
-          const bool in = k + u < counts[s];
-          col[u][s] = in ? Load<kStream>(of_cols + at) : 0;
-          value[u][s] = in ? Load<kStream>(of_values + at) : Value{0};
-        }
+      for (int j = 0; j < kPairs; ++j) {
+        *reinterpret_cast<double2*>(own + team * kColumns + at[j]) = sums[j];
       }
+      __syncwarp();
 #pragma unroll
-      for (int u = 0; u < kEach; ++u) {
-#pragma unroll
-        for (int s = 0; s < kSlots; ++s) {
-          const bool in = k + u < counts[s] && (kColumns == 1 || runs);
-          xs[u][s] = in ? __ldg(x + int64_t{col[u][s]} * kColumns) : 0.0;
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < kEach; ++u) {
-#pragma unroll
-        for (int s = 0; s < kSlots; ++s) {
-          sums[first + s] = fma(static_cast<double>(value[u][s]), xs[u][s], sums[first + s]);
-        }
-      }
-      of_cols += 32 * kEach;
-      of_values += 32 * kEach;
+      for (int s = 0; s < kSlots; ++s) dots[first + s] = own[32 * s + lane];
+      __syncwarp();
     }
   }
 }
@@ -204,7 +266,7 @@ __global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
     const Piece piece = a.piece[q];
     Dot<kColumns, kStream>(
         a.cols + piece.begin, a.values + piece.begin,
-        [&](int lane) { return (piece.count - lane + 31) / 32; }, x, runs, dots);
+        [&](int lane) { return (piece.count - lane + 31) / 32; }, x, dots);
     SumOver<32>(dots);
     if (piece.first == piece.last) {
       if (is_first) give(piece.row, dots[0], 0);
@@ -233,8 +295,7 @@ __global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
     };
     const int64_t row = kColumns == 1 ? row_of(0) : 0;  // ahead; of several, registers are short
     Dot<kColumns, kStream>(
-        a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, runs,
-        dots);
+        a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, dots);
     SumOver<kThreadsARow>(dots);
 #pragma unroll
     for (int slot = 0; slot < kColumns; ++slot) {

@@ -32,7 +32,7 @@ struct Residual {
   __device__ void Row(int64_t at, double y, double (&sums)[1]) const {
     const double own = b[at] - y;
     r[at] = own;
-    sums[0] += own * own;
+    sums[0] = fma(own, own, sums[0]);
   }
   __device__ void Finish(double (&sums)[kColumns][1]) const {
     SumGrid(sums, space,

@@ -90,7 +90,7 @@ inline const double* DiagonalOf(const Operator* op) {
 // On the host.
 struct RightHandSides {
   int columns;              // 1, 2, 4 or 8
-  const double* const* b;   // where each is; null: the column is idle
+  const double* const* b;   // where each is
   const double* const* x0;  // the same; null, or of a column: zero
 };
 

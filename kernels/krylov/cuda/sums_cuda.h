@@ -6,7 +6,8 @@
 // kColumns threads side by side have a row. Where one vector alone gives a row to each lane of a
 // warp, kColumns of them give kColumns rows to each: a slot for every lane that the thread stands
 // for. Sums are kept slot by slot and added as those lanes would, so that a column's are the same
-// bits whatever stands beside it.
+// bits whatever stands beside it. Which products and sums the compiler contracts differs from
+// kernel to kernel: so vectors and their sums say fma() themselves.
 #pragma once
 
 #include <cstdint>
