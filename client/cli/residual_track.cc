@@ -71,16 +71,24 @@ int64_t TwoDigits(double value) {
 void ResidualTrack::Clear() {
   points_.clear();
   marks_.clear();
+  rhs_ = 0;
 }
 
 void ResidualTrack::Add(std::span<const Residual> residuals, Time now) {
   for (const Residual& residual : residuals) {
-    if (!points_.empty() && residual.rhs != points_.back().rhs) Clear();
-    points_.push_back(residual);
-    if (points_.size() > kMostPoints) points_ = Decimate(points_, kMostPoints / 2);
+    const bool other = empty() || residual.rhs != rhs_;
+    // The next ones begin where those before them are over.
+    if (other && residual.iteration == 0 && !empty() && points().back().iteration > 0) Clear();
+    if (other && (empty() || residual.iteration > points().back().iteration)) {
+      rhs_ = residual.rhs;
+      marks_.clear();
+    }
+    std::vector<Residual>& own = points_[residual.rhs];
+    own.push_back(residual);
+    if (own.size() > kMostPoints) own = Decimate(own, kMostPoints / 2);
   }
-  if (points_.empty()) return;
-  const Mark mark{.time = now, .iteration = points_.back().iteration};
+  if (empty()) return;
+  const Mark mark{.time = now, .iteration = points().back().iteration};
   // Of marks in quick succession the first stays where it is and the last tells how far it came.
   if (marks_.size() > 1 && now - marks_[marks_.size() - 2].time < kMarkGap) {
     marks_.back() = mark;
@@ -104,9 +112,9 @@ std::optional<double> ResidualTrack::Rate() const {
 }
 
 std::optional<int64_t> ResidualTrack::ToGo() const {
-  if (points_.empty() || !OnLogAxis(target())) return std::nullopt;
-  const int32_t last = points_.back().iteration;
-  const Line quarter = Fit(points_, last - last / 4), half = Fit(points_, last - last / 2);
+  if (empty() || !OnLogAxis(target())) return std::nullopt;
+  const int32_t last = points().back().iteration;
+  const Line quarter = Fit(points(), last - last / 4), half = Fit(points(), last - last / 2);
   for (const Line& line : {quarter, half}) {
     const double fall = -line.slope * line.span;
     if (line.count < kFewestPoints || fall <= 0 || fall < line.scatter) return std::nullopt;
@@ -119,13 +127,13 @@ std::optional<int64_t> ResidualTrack::ToGo() const {
 }
 
 std::string ResidualTrack::Status(int columns, bool with_target) const {
-  if (points_.empty()) return "";
+  if (empty()) return "";
   std::vector<std::string> parts;
   if (rhs_count() > 1) {
     parts.push_back("right-hand side " + std::to_string(rhs() + 1) + " of " +
-                    std::to_string(rhs_count()) + " (" + std::to_string(rhs()) + " done)");
+                    std::to_string(rhs_count()));
   }
-  const Residual& last = points_.back();
+  const Residual& last = points().back();
   parts.push_back("iteration " + FormatCount(last.iteration));
   parts.push_back("residual " + FormatResidual(last.relative_residual));
   if (with_target && OnLogAxis(target())) parts.push_back("asked for " + FormatResidual(target()));

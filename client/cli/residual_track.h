@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,8 +14,9 @@
 
 namespace spaid::cli {
 
-// Right-hand sides are solved one after the other; this one is about the last that was heard of.
-// Its points are limited in number: older ones are decimated.
+// Of several right-hand sides, solved one after the other or some at once, this is about the one
+// that is furthest; of those that are level, the first. The points of each are limited in number:
+// older ones are decimated.
 class ResidualTrack {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -26,9 +28,13 @@ class ResidualTrack {
   void Add(std::span<const Residual> residuals, Time now);
   void Clear();
 
-  bool empty() const { return points_.empty(); }
-  const std::vector<Residual>& points() const { return points_; }
-  int32_t rhs() const { return points_.empty() ? 0 : points_.back().rhs; }
+  bool empty() const { return points().empty(); }
+  const std::vector<Residual>& points() const {
+    static const std::vector<Residual> kNone;
+    const auto found = points_.find(rhs_);
+    return found == points_.end() ? kNone : found->second;
+  }
+  int32_t rhs() const { return rhs_; }
   int32_t rhs_count() const { return static_cast<int32_t>(targets_.size()); }
   double target() const;  // 0: not known
 
@@ -50,8 +56,9 @@ class ResidualTrack {
     int32_t iteration = 0;
   };
   std::vector<double> targets_;
-  std::vector<Residual> points_;  // of one right-hand side
-  std::deque<Mark> marks_;        // of the last seconds
+  std::map<int32_t, std::vector<Residual>> points_;  // of those that are solved at once
+  int32_t rhs_ = 0;
+  std::deque<Mark> marks_;  // of the last seconds
 };
 
 }  // namespace spaid::cli

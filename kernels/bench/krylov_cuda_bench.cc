@@ -1,9 +1,10 @@
 // CG, BiCGSTAB and GMRES(50) on the first CUDA device to 1e-7, the right-hand side of a random
-// solution, by the device's clock: what an iteration takes, and the share of a device-to-device
-// copy's bandwidth that its bytes reach. Nothing is registered where there is no device.
+// solution, by the device's clock: what an iteration takes; and several of them in blocks. Nothing
+// is registered where there is no device.
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numbers>
 #include <random>
@@ -122,6 +123,70 @@ void Run(benchmark::State& state, const Problem& problem, Method method, Kind ki
   state.counters["nnz"] = static_cast<double>(a.nnz());
 }
 
+// A problem and its M on the device, kept from one benchmark to the next of the same.
+struct Placed {
+  const Problem* problem = nullptr;
+  Kind kind = Kind::kNone;
+  CscMatrix a;
+  std::shared_ptr<const CudaOperator> a_there, m_there;
+};
+
+const Placed& Place(const Problem& problem, Kind kind) {
+  static Placed placed;
+  if (placed.problem != &problem || placed.kind != kind) {
+    placed = {&problem, kind, problem.make(), nullptr, nullptr};
+    placed.a_there = Must(CudaOperator::OfMatrix(Device(), placed.a, false, Context()));
+    placed.m_there = MakeM(placed.a, kind);
+  }
+  return placed;
+}
+
+// Several right-hand sides, of random solutions each, in one solve.
+void RunBlock(benchmark::State& state, const Problem& problem, Method method, Kind kind,
+              int n_rhs) {
+  const Placed& placed = Place(problem, kind);
+  const auto n = static_cast<size_t>(placed.a.n_cols);
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  Array<double> b(n * static_cast<size_t>(n_rhs)), x(n);
+  for (int k = 0; k < n_rhs; ++k) {
+    for (double& v : x) v = uniform(random);
+    const Array<double> one = Product(placed.a, x);
+    std::copy(one.begin(), one.end(), b.begin() + static_cast<int64_t>(k * n));
+  }
+  const SolveOptions options{
+      .method = method, .rtol = 1e-7, .max_iterations = 3000, .keep_history = false};
+  SolveResult result;
+  SolveCudaTimings timings;
+  const auto solve = [&] {
+    timings = {};
+    result = Must(SolveCuda(*placed.a_there, placed.m_there.get(), placed.a, b, {}, options,
+                            Context(), &timings));
+  };
+  solve();
+  double ms = 0, host_ms = 0;
+  for (auto _ : state) {
+    solve();
+    ms += timings.iterate_ms;
+    host_ms += result.solve_ms;
+    state.SetIterationTime(timings.iterate_ms * 1e-3);
+  }
+  double iterations = 0, converged = 0, longest = 0;
+  for (const RhsResult& rhs : result.rhs) {
+    iterations += static_cast<double>(rhs.iterations);
+    longest = std::max(longest, static_cast<double>(rhs.iterations));
+    converged += rhs.outcome == Outcome::kConverged ? 1 : 0;
+  }
+  const auto solves = static_cast<double>(state.iterations()) * n_rhs;
+  state.counters["ms_per_rhs"] = ms / solves;
+  state.counters["host_to_host_ms_per_rhs"] = host_ms / solves;
+  state.counters["iterations_mean"] = iterations / n_rhs;
+  state.counters["iterations_most"] = longest;
+  state.counters["converged"] = converged;
+  state.counters["n"] = static_cast<double>(n);
+  state.counters["nnz"] = static_cast<double>(placed.a.nnz());
+}
+
 // Jacobi-BiCGSTAB from A on the host to x there, A's way to the device included, and the same on
 // all cores: from where on the device is ahead (kernels/engine/cost.h).
 void RunCrossover(benchmark::State& state, int m, bool on_device, bool a_is_there) {
@@ -184,6 +249,32 @@ const bool kRegistered = [] {
     add("/cuda", true, false);
     add("/cuda_a_there", true, true);
     add("/cpu", false, false);
+  }
+  struct Block {
+    const char *problem, *name;
+    Method method;
+    Kind kind;
+  };
+  constexpr Block kBlocks[] = {
+      {"P7_128", "/cg/jacobi", Method::kCg, Kind::kJacobi},
+      {"E80_40", "/bicgstab/static_spai", Method::kBicgstab, Kind::kStaticSpai},
+      {"convdiff_100", "/bicgstab/jacobi", Method::kBicgstab, Kind::kJacobi},
+  };
+  for (const Block& block : kBlocks) {
+    const Problem& problem =
+        *std::find_if(std::begin(kProblems), std::end(kProblems),
+                      [&](const Problem& one) { return std::string(one.name) == block.problem; });
+    for (int n_rhs = 1; n_rhs <= 8; n_rhs *= 2) {
+      const std::string name = std::string("KrylovBlock/") + block.problem + block.name +
+                               "/rhs:" + std::to_string(n_rhs);
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [&problem, block, n_rhs](benchmark::State& state) {
+                                     RunBlock(state, problem, block.method, block.kind, n_rhs);
+                                   })
+          ->Unit(benchmark::kMillisecond)
+          ->UseManualTime()
+          ->Iterations(3);
+    }
   }
   for (const Problem& problem : kProblems) {
     for (const auto& [method_name, method] : kMethods) {

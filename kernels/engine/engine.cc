@@ -320,9 +320,9 @@ class DevicesEngine final : public Engine {
     return Gpu(context.device) != nullptr;
   }
 
-  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m,
+  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                            const SolveOptions& options) const override {
-    return kernels::SolveDeviceBytes(n, nnz_a, nnz_m, options);
+    return kernels::SolveDeviceBytes(n, nnz_a, nnz_m, n_rhs, options);
   }
 
   Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,

@@ -195,8 +195,9 @@ class Engine {
   // Whether SolveOnDevice can run on context.device: a CUDA device.
   virtual bool SolvesOnDevice(const Context& context) const = 0;
   // Device bytes that such a solve takes at most, with what Place makes and takes for it: of n
-  // unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M.
-  virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m,
+  // unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M. It needs no more than for one
+  // right-hand side; with more it solves several at once.
+  virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                                    const SolveOptions& options) const = 0;
   // `a` (with values), or the preconditioner, laid out on context.device, a CUDA device; `storage`
   // is kFp64 or kFp32, and read of an explicit M. Errors: those of CudaOperator

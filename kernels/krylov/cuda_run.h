@@ -1,24 +1,42 @@
-// One right-hand side on its way through a method on a CUDA device: the judge of it, and what the
-// device is asked to do.
+// Right-hand sides on their way through a method on a CUDA device: the judge of each, and what the
+// device is asked to do, for all of them together.
 #pragma once
 
-#include <string>
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/krylov/judge.h"
 #include "kernels/krylov/krylov_cuda.h"
+#include "kernels/krylov/solve_each.h"
 
 namespace spaid::kernels::krylov {
 
-class CudaRun final : public Judge {
- public:
-  // The device's lock is held.
-  CudaRun(const CudaOperator& a, const CudaOperator* m, const System& system, const Terms& terms,
-          SolveCudaTimings* timings, RhsResult* out);
+class CudaRun;
 
-  // All of it: x and the outcome. Errors: those of CudaDevice::Failed.
-  Status Conduct();
+// One right-hand side: a column of the run's solve.
+class CudaColumn final : public Judge {
+ public:
+  CudaColumn(CudaRun* run, int32_t column, const Task& task)
+      : Judge(task.terms, task.out),
+        run_(*run),
+        column_(column),
+        system_(task.system),
+        restart_(RestartLength(options(), static_cast<int64_t>(system_.b.size()))) {}
+
+  const System& system() const { return system_; }
+  int64_t restart() const { return restart_; }  // of GMRES
+  bool stop_requested() const { return terms().context->stop.stop_requested(); }
+
+  // From the initial guess.
+  void Begin();
+  // Iterations of the next segment, at most; 0: this column is over.
+  int32_t Limit();
+  void OnNorms(const double* norms, int32_t count);
+  // After a segment that ended so: starts afresh where it has to.
+  void OnSegment(const SpaidCudaSolveInfo& info);
 
  private:
   double TrueResidualOfLast() override { return TrueResidual(false, false); }
@@ -26,36 +44,55 @@ class CudaRun final : public Judge {
   void UseBest() override { Restore(true); }
   void UseGuess() override { Restore(false); }
 
-  // What the device did wrong is kept in status_: from then on it is asked for nothing more, and
-  // norms are NaN.
-  bool Ask(int32_t result);
   double TrueResidual(bool of_best, bool adopt);
   void Restore(bool of_best);
   void Begin(double norm);
-  void Iterate();
-  // After a segment that ended so. True: go on; the recursion starts afresh where it has to.
-  bool Continue(const SpaidCudaSolveInfo& info);
-  bool Verify(double norm);
-  // GMRES: the same after a segment of a cycle.
-  bool ContinueCycle(const SpaidCudaSolveInfo& info);
-  bool Broken(const char* what);
-  bool NonFinite(const char* what);
+  void Verify(double norm);
+  // GMRES: after a segment of a cycle.
+  void ContinueCycle(const SpaidCudaSolveInfo& info);
+  void Broken(const char* what);
+  void NonFinite(const char* what);
 
-  static int32_t OnNorms(void* self, const double* norms, int32_t count);
+  CudaRun& run_;
+  const int32_t column_;
+  const System system_;
+  const int64_t restart_;
+  double initial_ = 0;
+  int32_t round_ = 0;          // breakdowns
+  int64_t basis_columns_ = 0;  // of the cycle of GMRES
+};
+
+// Right-hand sides of the next block, where so many are left, at least one.
+int32_t ColumnsFor(Method method, int64_t n_rhs);
+
+class CudaRun {
+ public:
+  // 1, 2, 4 or 8 tasks; GMRES: 1. The device's lock is held.
+  CudaRun(const CudaOperator& a, const CudaOperator* m, std::span<const Task> tasks,
+          SolveCudaTimings* timings);
+
+  // Takes the device's memory. Errors: those of CudaDevice::Failed; nothing has happened then.
+  Status Open();
+  // All of it: x and the outcomes. Errors: the same.
+  Status Conduct();
+
+ private:
+  friend class CudaColumn;
+
+  // What the device did wrong is kept in status_: from then on it is asked for nothing more, and
+  // norms are NaN.
+  bool Ask(int32_t result);
+  void Iterate();
+  static int32_t OnNorms(void* self, int32_t column, const double* norms, int32_t count);
 
   const CudaOperator& a_;
   const CudaOperator* const m_;
-  const System system_;
-  const int64_t restart_;
   const SpaidCudaInterface& api_;
   SolveCudaTimings& timings_;
+  std::vector<std::unique_ptr<CudaColumn>> columns_;
   CudaObject<SpaidCudaSolve> solve_;
   char message_[kCudaMessageBytes] = "";
   Status status_;
-  double initial_ = 0;
-  int32_t round_ = 0;    // breakdowns
-  int64_t columns_ = 0;  // of the cycle of GMRES
-  bool finite_ = true;
 };
 
 }  // namespace spaid::kernels::krylov

@@ -1,6 +1,6 @@
 // What is said of one right-hand side on its way through a method, wherever its vectors are:
 // history, progress, stops, drift of the recursion from the truth, breakdowns, the best iterate,
-// the outcome. Run (run.h) has the vectors on the host, CudaRun (cuda_run.h) on a device.
+// the outcome. Run (run.h) has the vectors on the host, CudaColumn (cuda_run.h) on a device.
 //
 // A method iterates while MayIterate() and tells each residual of its recursion to RecordNorm().
 // Only judgements of a residual that was formed as b − A x say CONVERGED.

@@ -131,10 +131,22 @@ Array<double> Scaled(std::span<const double> v, int exponent) {
   return scaled;
 }
 
+// A right-hand side on its way through a method, at the scale where it has room.
+struct Prepared {
+  std::span<const double> b, x0;  // as they were given
+  int exponent = 0;               // of the power of two that they are scaled by
+  Array<double> scaled_b, scaled_x0;
+  krylov::Task task;
+};
+
 // Takes the result of the scaled system back to the scale of `b`, and holds it against that: what
-// was scaled out of the range of fp64 makes no solution. `scaled` is the system that was solved.
-void Unscale(const LinearOperator& a, const System& scaled, const Terms& terms, int exponent,
-             std::span<const double> b, std::span<const double> x0, Team* team, RhsResult* out) {
+// was scaled out of the range of fp64 makes no solution.
+void Unscale(const LinearOperator& a, const Prepared& prepared, Team* team) {
+  const std::span<const double> b = prepared.b, x0 = prepared.x0;
+  const System& scaled = prepared.task.system;
+  const Terms& terms = prepared.task.terms;
+  RhsResult* const out = prepared.task.out;
+  const int exponent = prepared.exponent;
   const std::span<double> x = scaled.x;
   bool finite = true;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -174,34 +186,31 @@ void Unscale(const LinearOperator& a, const System& scaled, const Terms& terms, 
   }
 }
 
-Status SolveOne(const LinearOperator& a, int32_t rhs, std::span<const double> b,
-                std::span<const double> x0, std::span<double> x, const SolveOptions& options,
-                const Context& context, Team* team, const krylov::Conduct& conduct,
-                RhsResult* out) {
+// What conduct() is to be given; false: b is zero, and so the solution is there.
+bool Prepare(std::span<const double> b, std::span<const double> x0, std::span<double> x,
+             const Terms& common, Team* team, RhsResult* out, Prepared* prepared) {
+  const SolveOptions& options = *common.options;
   const double b_norm = team->Norm(b);
   if (b_norm == 0) {
     std::fill(x.begin(), x.end(), 0.0);
     out->outcome = Outcome::kConverged;
     out->detail = "the right-hand side is zero, so is the solution";
-    const ResidualPoint point{rhs, 0, 0.0};
+    const ResidualPoint point{common.rhs, 0, 0.0};
     if (options.keep_history) out->history.push_back(point);
-    if (context.progress != nullptr) context.progress->OnResidual(point);
-    return {};
+    if (common.context->progress != nullptr) common.context->progress->OnResidual(point);
+    return false;
   }
+  prepared->b = b;
+  prepared->x0 = x0;
+  prepared->exponent = ScaleExponent(b_norm, b, x0);
   System system{.b = b, .x0 = x0, .x = x};
-  Terms terms{.b_norm = b_norm,
-              .target = std::max(options.rtol * b_norm, options.atol),
-              .rhs = rhs,
-              .options = &options,
-              .context = &context};
-  Array<double> scaled_b, scaled_x0;
-  const int exponent = ScaleExponent(b_norm, b, x0);
-  if (exponent != 0) {
-    scaled_b = Scaled(b, exponent);
-    scaled_x0 = Scaled(x0, exponent);
-    system.b = scaled_b;
-    system.x0 = scaled_x0;
-    terms.b_norm = team->Norm(scaled_b);
+  Terms terms = common;
+  terms.b_norm = b_norm;
+  terms.target = std::max(options.rtol * b_norm, options.atol);
+  if (const int exponent = prepared->exponent; exponent != 0) {
+    system.b = prepared->scaled_b = Scaled(b, exponent);
+    system.x0 = prepared->scaled_x0 = Scaled(x0, exponent);
+    terms.b_norm = team->Norm(system.b);
     terms.target = std::max(options.rtol * terms.b_norm, std::ldexp(options.atol, exponent));
   }
   if (x0.empty()) {
@@ -209,9 +218,8 @@ Status SolveOne(const LinearOperator& a, int32_t rhs, std::span<const double> b,
   } else {
     std::copy(system.x0.begin(), system.x0.end(), x.begin());
   }
-  if (Status s = conduct(system, terms, out); !s.ok()) return s;
-  if (exponent != 0) Unscale(a, system, terms, exponent, b, x0, team, out);
-  return {};
+  prepared->task = {system, terms, out};
+  return true;
 }
 
 }  // namespace
@@ -232,7 +240,8 @@ Status CheckBasis(int64_t n, const SolveOptions& options, double usable) {
 
 Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,
-                              const Context& context, Team* team, const Conduct& conduct) {
+                              const Context& context, Team* team, size_t at_once,
+                              const Conduct& conduct) {
   const auto start = std::chrono::steady_clock::now();
   if (Status s = CheckInput(a, m_n, b, x0, options); !s.ok()) return s;
   const auto n = static_cast<size_t>(a.n());
@@ -240,11 +249,24 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
   SolveResult result;
   result.x.resize(b.size());
   result.rhs.resize(count);
+  std::vector<Prepared> together;
+  together.reserve(at_once);  // tasks point into them
+  std::vector<Task> tasks;
   for (size_t k = 0; k < count; ++k) {
-    Status s = SolveOne(
-        a, static_cast<int32_t>(k), b.subspan(k * n, n), x0.empty() ? x0 : x0.subspan(k * n, n),
-        std::span(result.x).subspan(k * n, n), options, context, team, conduct, &result.rhs[k]);
-    if (!s.ok()) return s;
+    Prepared prepared;
+    const Terms terms{.rhs = static_cast<int32_t>(k), .options = &options, .context = &context};
+    if (Prepare(b.subspan(k * n, n), x0.empty() ? x0 : x0.subspan(k * n, n),
+                std::span(result.x).subspan(k * n, n), terms, team, &result.rhs[k], &prepared)) {
+      tasks.push_back(prepared.task);
+      together.push_back(std::move(prepared));
+    }
+    if (tasks.empty() || (tasks.size() < at_once && k + 1 < count)) continue;
+    if (Status s = conduct(tasks); !s.ok()) return s;
+    for (const Prepared& one : together) {
+      if (one.exponent != 0) Unscale(a, one, team);
+    }
+    tasks.clear();
+    together.clear();
   }
   result.solve_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -289,19 +311,21 @@ Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
   SolveFigures figures;
   auto result =
       krylov::SolveEach(a, m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
-                        [&](const System& system, const Terms& terms, RhsResult* out) {
+                        /*at_once=*/1, [&](std::span<const krylov::Task> tasks) {
                           if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok())
                             return s;
-                          const auto start = std::chrono::steady_clock::now();
-                          Run run(a, m, system, terms, &team, out);
-                          RunMethod(options.method, run);
-                          run.Conclude();
-                          const std::chrono::duration<double, std::milli> ms =
-                              std::chrono::steady_clock::now() - start;
-                          figures.check_ms += run.check_ms();
-                          figures.iterate_ms += ms.count() - run.check_ms();
-                          figures.iterations += out->iterations;
-                          figures.bytes += CountedBytes(a, m, options, out->iterations);
+                          for (const auto& [system, terms, out] : tasks) {
+                            const auto start = std::chrono::steady_clock::now();
+                            Run run(a, m, system, terms, &team, out);
+                            RunMethod(options.method, run);
+                            run.Conclude();
+                            const std::chrono::duration<double, std::milli> ms =
+                                std::chrono::steady_clock::now() - start;
+                            figures.check_ms += run.check_ms();
+                            figures.iterate_ms += ms.count() - run.check_ms();
+                            figures.iterations += out->iterations;
+                            figures.bytes += CountedBytes(a, m, options, out->iterations);
+                          }
                           return Status();
                         });
   if (result.ok()) result->figures = figures;

@@ -103,12 +103,15 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
   return std::shared_ptr<const CudaOperator>(made);
 }
 
-int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const SolveOptions& options) {
+int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
+                         const SolveOptions& options) {
   // An entry by rows takes 12 bytes, 24 with the ends of slices at the worst; sorting one matrix by
-  // rows takes 36 more of each of its entries, beside its columns.
-  constexpr int64_t kRows = 24, kSorting = 48, kVectors = 16 * 8, kSlack = 1 << 20;
-  const int64_t bytes = kRows * (nnz_a + nnz_m) + kSorting * std::max(nnz_a, nnz_m) +
-                        (kVectors + 4 * 16) * n + kSlack;
+  // rows takes 36 more of each of its entries, beside its columns. Vectors: those of BiCGSTAB, and
+  // a diagonal M.
+  constexpr int64_t kRows = 24, kSorting = 48, kSlack = 1 << 20;
+  const int64_t vectors = 8 * (12 * krylov::ColumnsFor(options.method, n_rhs) + 4);
+  const int64_t bytes =
+      kRows * (nnz_a + nnz_m) + kSorting * std::max(nnz_a, nnz_m) + (vectors + 4 * 16) * n + kSlack;
   if (options.method != Method::kGmres) return bytes;
   // The basis, columns of R, and what up to 512 blocks of threads leave of each product with it.
   const auto columns = static_cast<double>(RestartLength(options, n)) + 1;
@@ -126,11 +129,26 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
   const auto lock = a.device()->Lock();
   krylov::Team team(a.n(), ResolveThreads(context.threads));
   const auto usable = static_cast<double>(a.device()->memory_limit());
+  int32_t most = kSpaidCudaMostColumns;  // that memory has been seen to have room for
   auto result = krylov::SolveEach(
       ColumnOperator(a_on_host), m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
-      [&](const krylov::System& system, const krylov::Terms& terms, RhsResult* out) {
+      kSpaidCudaMostColumns, [&](std::span<const krylov::Task> tasks) {
         if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok()) return s;
-        return krylov::CudaRun(a, m, system, terms, timings, out).Conduct();
+        while (!tasks.empty()) {
+          const auto left = static_cast<int64_t>(tasks.size());
+          const int32_t columns = std::min(krylov::ColumnsFor(options.method, left), most);
+          const auto block = tasks.first(static_cast<size_t>(columns));
+          krylov::CudaRun run(a, m, block, timings);
+          Status status = run.Open();
+          if (status.reason() == "DEVICE_OUT_OF_MEMORY" && columns > 1) {
+            most = columns / 2;
+            continue;
+          }
+          if (status.ok()) status = run.Conduct();
+          if (!status.ok()) return status;
+          tasks = tasks.subspan(block.size());
+        }
+        return Status();
       });
   if (!result.ok()) return result;
   SolveFigures& figures = result->figures;

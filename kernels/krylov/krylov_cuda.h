@@ -58,9 +58,12 @@ class CudaOperator {
   std::shared_ptr<Object> op_;  // of one operator alone, but while WithValues runs
 };
 
-// Device bytes of a solve, at most: A and, of `nnz_m` entries, M in the largest of their layouts,
-// by rows, the scratch of laying one of them out, and the vectors, with the basis of GMRES.
-int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const SolveOptions& options);
+// Device bytes of a solve of `n_rhs` right-hand sides, at most: A and, of `nnz_m` entries, M in the
+// largest of their layouts, by rows, the scratch of laying one of them out, and the vectors, with
+// the basis of GMRES. With as many as one right-hand side needs, all of them are solved, too, in
+// smaller blocks.
+int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
+                         const SolveOptions& options);
 
 // Milliseconds by the host's clock unless said otherwise.
 struct SolveCudaTimings {
@@ -71,12 +74,14 @@ struct SolveCudaTimings {
   double bytes = 0;  // SolveFigures::bytes
 };
 
-// As Solve of krylov.h, but for these: sums are added in another order, and GMRES makes its basis
-// by classical Gram-Schmidt, so that results differ by rounding from the host's, but are the same
-// bits in every run; a stop is seen every ten iterations, or after some milliseconds; residuals
-// whose squares leave the range of fp64 count as 0 or infinite; BASIS_TOO_LARGE is of the device's
-// memory. `a_on_host`: for the rare product there. Holds the device until it ends. Errors besides:
-// those of CudaDevice::Failed.
+// As Solve of krylov.h, but for these: CG and BiCGSTAB solve right-hand sides in blocks of up to
+// eight, for which A and M are read once, smaller ones where memory is short; sums are added in
+// another order, and GMRES makes its basis by classical Gram-Schmidt, so that results differ by
+// rounding from the host's, but are the same bits in every run, and whatever right-hand sides are
+// solved beside; a stop, of all of a block, is seen every ten iterations, or after some
+// milliseconds; residuals whose squares leave the range of fp64 count as 0 or infinite;
+// BASIS_TOO_LARGE is of the device's memory. `a_on_host`: for the rare product there. Holds the
+// device until it ends. Errors besides: those of CudaDevice::Failed.
 Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const CscView& a_on_host, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,

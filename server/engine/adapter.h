@@ -160,8 +160,8 @@ class EngineAdapter {
   // Where a solve runs that was predicted to take the CPU so long, with an explicit M of `nnz_m`
   // entries (0: none), and why: on a GPU that has the memory, where the CPU would take long enough
   // (kernels/engine/cost.h) or is not among the devices; else as work of the host.
-  Placement PlaceSolve(const Matrix& a, int64_t nnz_m, const kernels::SolveOptions& options,
-                       double predicted_ms) const;
+  Placement PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
+                       const kernels::SolveOptions& options, double predicted_ms) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
   // The same where M could not be stored afterwards: over max_result_bytes.

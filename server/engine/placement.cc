@@ -40,7 +40,7 @@ Placement EngineAdapter::PlaceHostWork() const {
   return placement;
 }
 
-Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m,
+Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                                     const kernels::SolveOptions& options,
                                     double predicted_ms) const {
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
@@ -55,7 +55,8 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m,
     return host(
         absl::StrFormat("%s; a GPU pays from %g ms on", predicted, kernels::kGpuSolveWorthMs));
   }
-  const int64_t bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, options);
+  // With more right-hand sides it takes more where there is more.
+  const int64_t bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1, options);
   std::string lost;
   bool solves = false;
   Fitting fitting;
@@ -84,7 +85,8 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m,
   return {.devices = fitting.devices,
           .fallback = has_cpu ? DeviceBit(0) : 0,
           .on_gpu = true,
-          .device_bytes = bytes,
+          .device_bytes =
+              std::min(engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, n_rhs, options), limit),
           .why = devices_.size() == 1 ? ""
                  : has_cpu            ? absl::StrCat(fitting.names, ": ", predicted)
                                       : absl::StrCat(fitting.names, ": the first that is free")};

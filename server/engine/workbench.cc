@@ -264,8 +264,8 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
   const bool diagonal = kind == kernels::EngineKind::kJacobi && nnz_m == a.n();
   const int64_t explicit_nnz_m = diagonal ? 0 : nnz_m;
-  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(
-      a, explicit_nnz_m, static_cast<int64_t>(request.b.size()) / a.n(), request.solve.options));
+  const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
+  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, explicit_nnz_m, n_rhs, request.solve.options));
   const double solve_ms = PredictSolveMs(a, nnz_m, request.solve);
   estimate.predicted_ms += solve_ms;
   // A build on a GPU is followed by its solve there, one on the CPU by its solve there.
@@ -277,7 +277,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
     }
   } else {
     const Placement placement =
-        parts_.adapter->PlaceSolve(a, explicit_nnz_m, request.solve.options, solve_ms);
+        parts_.adapter->PlaceSolve(a, explicit_nnz_m, n_rhs, request.solve.options, solve_ms);
     work->placement = placement.why;
     work->on_gpu = placement.on_gpu;
     if (placement.on_gpu) {

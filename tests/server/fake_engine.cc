@@ -447,12 +447,13 @@ int64_t FakeEngine::most_nnz_m() const {
   return most_nnz_m_;
 }
 
-int64_t FakeEngine::SolveDeviceBytes(int64_t n, int64_t, int64_t nnz_m,
+int64_t FakeEngine::SolveDeviceBytes(int64_t n, int64_t, int64_t nnz_m, int64_t n_rhs,
                                      const kernels::SolveOptions& options) const {
   std::lock_guard lock(mu_);
   most_nnz_m_ = std::max(most_nnz_m_, nnz_m);
   const bool gmres = options.method == kernels::Method::kGmres;
-  return solve_bytes_ + (gmres ? 10 * kernels::RestartLength(options, n) : 0);
+  // Every further right-hand side takes a byte.
+  return solve_bytes_ + (gmres ? 10 * kernels::RestartLength(options, n) : 0) + (n_rhs - 1);
 }
 
 Result<std::shared_ptr<const kernels::DeviceOperator>> FakeEngine::Place(

@@ -118,7 +118,7 @@ class FakeEngine : public kernels::Engine {
                                               const kernels::SolveOptions& options,
                                               const kernels::Context& context) const override;
   bool SolvesOnDevice(const kernels::Context& context) const override;
-  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m,
+  int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                            const kernels::SolveOptions& options) const override;
   kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> Place(
       const kernels::CscView& a, const kernels::Context& context) const override;

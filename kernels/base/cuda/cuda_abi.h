@@ -39,7 +39,7 @@ typedef struct SpaidCudaMatrix SpaidCudaMatrix;
 typedef struct SpaidCudaPlan SpaidCudaPlan;
 typedef struct SpaidCudaM SpaidCudaM;                // a built preconditioner
 typedef struct SpaidCudaOperator SpaidCudaOperator;  // what a vector is multiplied by
-typedef struct SpaidCudaSolve SpaidCudaSolve;        // one right-hand side on its way
+typedef struct SpaidCudaSolve SpaidCudaSolve;        // right-hand sides on their way
 
 // memcpy, by as many threads of the host as it likes.
 typedef void (*SpaidCudaCopy)(void* to, const void* from, size_t bytes);
@@ -160,18 +160,21 @@ struct SpaidCudaSolveInfo {
   int32_t status;      // SpaidCudaSolveStatus
   int32_t iterations;  // of this segment
   double value;
-  double best_norm;             // of the iterate that is kept
-  double last_norm;             // of the recursion
-  double ms;                    // by the device's clock
-  int64_t bytes_per_iteration;  // that its products and vector passes move at the least
+  double best_norm;  // of the iterate that is kept
+  double last_norm;  // of the recursion
+  // That its products and vector passes moved at the least; of what columns share, the one with the
+  // most iterations has all.
+  double bytes;
 };
 
 struct SpaidCudaSolveOptions {
-  // Called between batches of iterations with the residual norms of new ones; may be null. Not 0:
-  // stop after those that are under way.
-  int32_t (*progress)(void* caller, const double* norms, int32_t count);
+  // Called between batches of iterations with the residual norms of a column's new ones; may be
+  // null. Not 0: stop after those that are under way.
+  int32_t (*progress)(void* caller, int32_t column, const double* norms, int32_t count);
   void* caller;
 };
+
+enum { kSpaidCudaMostColumns = 8 };
 
 struct SpaidCudaInterface {
   uint32_t abi_version;  // kSpaidCudaAbiVersion of the library's build
@@ -259,29 +262,37 @@ struct SpaidCudaInterface {
   int32_t (*time_operator)(const SpaidCudaOperator* op, int32_t products, double* ms_median,
                            int64_t* bytes_per_product, char* message, size_t message_size);
 
-  // One right-hand side by a Krylov method (Method of krylov.h), x set to the initial guess: `x0`,
-  // null: zero. `a` is no diagonal; `m` may be null; both must stay as long as the solve.
+  // Right-hand sides by a Krylov method (Method of krylov.h), each a column, as many as `columns`:
+  // 1, 2, 4 or 8, for GMRES 1; each has its own scalars, and what it gives does not depend on the
+  // others, bit for bit. `b`: where each is. x is set to the initial guesses: `x0`, null, or of a
+  // column: zero. `a` is no diagonal; `m` may be null; both must stay as long as the solve.
   // `restart`: of GMRES, at most n.
   int32_t (*open_solve)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
-                        int32_t restart, const double* b, const double* x0, SpaidCudaSolve** solve,
-                        char* message, size_t message_size);
+                        int32_t restart, int32_t columns, const double* const* b,
+                        const double* const* x0, SpaidCudaSolve** solve, char* message,
+                        size_t message_size);
   void (*free_solve)(SpaidCudaSolve* solve);
   // ‖b − A x‖, or, `of_best` not 0, of the best iterate that was kept. `adopt` not 0: the next
   // recursion starts from that residual. Squares that are no longer in the range of fp64 give 0 or
   // an infinity.
-  int32_t (*true_residual)(SpaidCudaSolve* solve, int32_t of_best, int32_t adopt, double* norm,
-                           char* message, size_t message_size);
-  int32_t (*begin_solve)(SpaidCudaSolve* solve, const struct SpaidCudaSolveStart* start,
-                         char* message, size_t message_size);
-  // At most `limit` iterations, of 128 at most; x is that of the last one (GMRES: of the last
-  // cycle). Without a wait of the device for the host.
-  int32_t (*advance_solve)(SpaidCudaSolve* solve, int32_t limit,
+  int32_t (*true_residual)(SpaidCudaSolve* solve, int32_t column, int32_t of_best, int32_t adopt,
+                           double* norm, char* message, size_t message_size);
+  int32_t (*begin_solve)(SpaidCudaSolve* solve, int32_t column,
+                         const struct SpaidCudaSolveStart* start, char* message,
+                         size_t message_size);
+  // At most limits[v] iterations of column v, of 128 at most; x is that of the last one (GMRES: of
+  // the last cycle). 0: the column stands still, and its info says nothing. One that is over waits
+  // for the others. Without a wait of the device for the host. `ms`: by the device's clock.
+  int32_t (*advance_solve)(SpaidCudaSolve* solve, const int32_t* limits,
                            const struct SpaidCudaSolveOptions* options,
-                           struct SpaidCudaSolveInfo* info, char* message, size_t message_size);
-  // x becomes the best iterate; `of_best` 0: the initial guess.
-  int32_t (*restore_solve)(SpaidCudaSolve* solve, int32_t of_best, char* message,
+                           struct SpaidCudaSolveInfo* infos, double* ms, char* message,
                            size_t message_size);
-  int32_t (*download_x)(SpaidCudaSolve* solve, double* x, char* message, size_t message_size);
+  // x becomes the best iterate; `of_best` 0: the initial guess.
+  int32_t (*restore_solve)(SpaidCudaSolve* solve, int32_t column, int32_t of_best, char* message,
+                           size_t message_size);
+  // Of each column, where it goes; null: nowhere.
+  int32_t (*download_x)(SpaidCudaSolve* solve, double* const* x, char* message,
+                        size_t message_size);
 };
 
 // The one symbol of the library: SPAID_CUDA_ENTRY_POINT. The result lives as long as the library.

@@ -26,7 +26,7 @@ struct ResidualNorm : Summed {
   __device__ void Row(int64_t i, double y, double (&sums)[1]) const {
     sums[0] += (b[i] - y) * (b[i] - y);
   }
-  __device__ void Finish(double (&sums)[1]) const {
+  __device__ void Finish(double (&sums)[1][1]) const {
     SumGrid(sums, space, [this](const double(&total)[1]) { scalars->norm = sqrt(total[0]); });
   }
 };
@@ -36,7 +36,7 @@ struct Alpha : Summed {
   static constexpr int kSums = 1;
   const double* w;
   __device__ void Row(int64_t i, double y, double (&sums)[1]) const { sums[0] += w[i] * y; }
-  __device__ void Finish(double (&sums)[1]) const {
+  __device__ void Finish(double (&sums)[1][1]) const {
     SumGrid(sums, space,
             [this](const double(&total)[1]) { scalars->alpha = scalars->rho / total[0]; });
   }
@@ -50,7 +50,7 @@ struct Omega : Summed {
     sums[0] += t * s[i];
     sums[1] += t * t;
   }
-  __device__ void Finish(double (&sums)[2]) const {
+  __device__ void Finish(double (&sums)[1][2]) const {
     SumGrid(sums, space, [this](const double(&total)[2]) { scalars->omega = total[0] / total[1]; });
   }
 };
@@ -58,8 +58,8 @@ struct Omega : Summed {
 // rho = rᵀz and beta from the one before, which is 0 in the beginning.
 __global__ void __launch_bounds__(kSumThreads)
     RhoKernel(int64_t n, const double* r, const double* z, Summed to) {
-  double sums[1] = {};
-  ForOwn(n, [&](int64_t i) { sums[0] += r[i] * z[i]; });
+  double sums[1][1] = {};
+  ForOwn<1>(n, [&](int64_t i, int64_t, int) { sums[0][0] += r[i] * z[i]; });
   SumGrid(sums, to.space, [&](const double(&total)[1]) {
     to.scalars->beta = to.scalars->rho == 0 ? 0 : total[0] / to.scalars->rho;
     to.scalars->rho = total[0];
@@ -70,19 +70,19 @@ __global__ void __launch_bounds__(kSumThreads)
     CgDirectionKernel(int64_t n, const double* __restrict__ z, double* __restrict__ p,
                       const Scalars* scalars) {
   const double beta = scalars->beta;
-  ForOwn(n, [&](int64_t i) { p[i] = z[i] + beta * p[i]; });
+  ForOwn<1>(n, [&](int64_t i, int64_t, int) { p[i] = z[i] + beta * p[i]; });
 }
 
 __global__ void __launch_bounds__(kSumThreads)
     CgStepKernel(int64_t n, const double* __restrict__ p, const double* __restrict__ q,
                  double* __restrict__ x, double* __restrict__ r, Summed to) {
   const double alpha = to.scalars->alpha;
-  double sums[1] = {};
-  ForOwn(n, [&](int64_t i) {
+  double sums[1][1] = {};
+  ForOwn<1>(n, [&](int64_t i, int64_t, int) {
     x[i] += alpha * p[i];
     const double own = r[i] - alpha * q[i];
     r[i] = own;
-    sums[0] += own * own;
+    sums[0][0] += own * own;
   });
   SumGrid(sums, to.space, [&](const double(&total)[1]) { to.scalars->norm = sqrt(total[0]); });
 }
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kSumThreads)
     HalfKernel(int64_t n, const double* __restrict__ v, double* __restrict__ r,
                const Scalars* scalars) {
   const double alpha = scalars->alpha;
-  ForOwn(n, [&](int64_t i) { r[i] -= alpha * v[i]; });
+  ForOwn<1>(n, [&](int64_t i, int64_t, int) { r[i] -= alpha * v[i]; });
 }
 
 __global__ void __launch_bounds__(kSumThreads)
@@ -99,13 +99,13 @@ __global__ void __launch_bounds__(kSumThreads)
                const double* __restrict__ t, const double* __restrict__ shadow,
                double* __restrict__ x, double* __restrict__ r, Summed to) {
   const double alpha = to.scalars->alpha, omega = to.scalars->omega;
-  double sums[2] = {};
-  ForOwn(n, [&](int64_t i) {
+  double sums[1][2] = {};
+  ForOwn<1>(n, [&](int64_t i, int64_t, int) {
     x[i] += alpha * p_hat[i] + omega * s_hat[i];
     const double own = r[i] - omega * t[i];
     r[i] = own;
-    sums[0] += own * own;
-    sums[1] += shadow[i] * own;
+    sums[0][0] += own * own;
+    sums[0][1] += shadow[i] * own;
   });
   SumGrid(sums, to.space, [&](const double(&total)[2]) {
     Scalars& s = *to.scalars;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kSumThreads)
     BicgstabDirectionKernel(int64_t n, const double* __restrict__ r, const double* __restrict__ v,
                             double* __restrict__ p, const Scalars* scalars) {
   const double beta = scalars->beta, omega = scalars->omega;
-  ForOwn(n, [&](int64_t i) { p[i] = r[i] + beta * (p[i] - omega * v[i]); });
+  ForOwn<1>(n, [&](int64_t i, int64_t, int) { p[i] = r[i] + beta * (p[i] - omega * v[i]); });
 }
 
 // The vectors and scalars of both, and when to leave.

@@ -296,21 +296,22 @@ int32_t TimeOperator(const SpaidCudaOperator* op, int32_t products, double* ms_m
 }
 
 int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
-                  int32_t restart, const double* b, const double* x0, SpaidCudaSolve** solve,
-                  char* message, size_t size) {
+                  int32_t restart, int32_t columns, const double* const* b, const double* const* x0,
+                  SpaidCudaSolve** solve, char* message, size_t size) {
   return Guard(message, size, [&] {
     a->context.Enter();
     const spaid::cuda::Operator* const with = m != nullptr ? &m->op : nullptr;
+    const spaid::cuda::RightHandSides rhs{columns, b, x0};
     std::unique_ptr<spaid::cuda::Solve> made;
     switch (method) {
       case 1:
-        made = spaid::cuda::MakeCg(a->context, a->op, with, b, x0);
+        made = spaid::cuda::MakeCg(a->context, a->op, with, rhs);
         break;
       case 2:
-        made = spaid::cuda::MakeBicgstab(a->context, a->op, with, b, x0);
+        made = spaid::cuda::MakeBicgstab(a->context, a->op, with, rhs);
         break;
       case 3:
-        made = spaid::cuda::MakeGmres(a->context, a->op, with, restart, b, x0);
+        made = spaid::cuda::MakeGmres(a->context, a->op, with, restart, rhs);
         break;
       default:
         throw Failure(kSpaidCudaError, "the device has no method " + std::to_string(method));
@@ -321,42 +322,44 @@ int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_
 
 void FreeSolve(SpaidCudaSolve* solve) { delete solve; }
 
-int32_t TrueResidual(SpaidCudaSolve* solve, int32_t of_best, int32_t adopt, double* norm,
+int32_t TrueResidual(SpaidCudaSolve* solve, int32_t column, int32_t of_best, int32_t adopt,
+                     double* norm, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    solve->solve->context().Enter();
+    *norm = solve->solve->TrueResidual(column, of_best != 0, adopt != 0);
+  });
+}
+
+int32_t BeginSolve(SpaidCudaSolve* solve, int32_t column, const SpaidCudaSolveStart* start,
+                   char* message, size_t size) {
+  return Guard(message, size, [&] {
+    solve->solve->context().Enter();
+    solve->solve->Begin(column, *start);
+  });
+}
+
+int32_t AdvanceSolve(SpaidCudaSolve* solve, const int32_t* limits,
+                     const SpaidCudaSolveOptions* options, SpaidCudaSolveInfo* infos, double* ms,
                      char* message, size_t size) {
   return Guard(message, size, [&] {
     solve->solve->context().Enter();
-    *norm = solve->solve->TrueResidual(of_best != 0, adopt != 0);
+    *ms = solve->solve->Advance(limits, *options, infos);
   });
 }
 
-int32_t BeginSolve(SpaidCudaSolve* solve, const SpaidCudaSolveStart* start, char* message,
-                   size_t size) {
-  return Guard(message, size, [&] {
-    solve->solve->context().Enter();
-    solve->solve->Begin(*start);
-  });
-}
-
-int32_t AdvanceSolve(SpaidCudaSolve* solve, int32_t limit, const SpaidCudaSolveOptions* options,
-                     SpaidCudaSolveInfo* info, char* message, size_t size) {
-  return Guard(message, size, [&] {
-    solve->solve->context().Enter();
-    solve->solve->Advance(limit, *options, info);
-  });
-}
-
-int32_t RestoreSolve(SpaidCudaSolve* solve, int32_t of_best, char* message, size_t size) {
+int32_t RestoreSolve(SpaidCudaSolve* solve, int32_t column, int32_t of_best, char* message,
+                     size_t size) {
   return Guard(message, size, [&] {
     solve->solve->context().Enter();
     if (of_best != 0) {
-      solve->solve->UseBest();
+      solve->solve->UseBest(column);
     } else {
-      solve->solve->UseGuess();
+      solve->solve->UseGuess(column);
     }
   });
 }
 
-int32_t DownloadX(SpaidCudaSolve* solve, double* x, char* message, size_t size) {
+int32_t DownloadX(SpaidCudaSolve* solve, double* const* x, char* message, size_t size) {
   return Guard(message, size, [&] {
     solve->solve->context().Enter();
     solve->solve->Download(x);

@@ -19,58 +19,62 @@ __device__ double Noise(int64_t i, int round) {
   return static_cast<double>(h >> 11) * 0x1.0p-52 - 1.0;
 }
 
-// Shadow residual and direction from r. `hat` not null: M p of a diagonal M.
+// Shadow residual and direction from r, of one column. `hat` not null: M p of a diagonal M.
+template <int kColumns>
 __global__ void __launch_bounds__(kSumThreads)
-    StartKernel(int64_t n, int round, double amplitude, const double* __restrict__ r,
+    StartKernel(int64_t n, int column, int round, double amplitude, const double* __restrict__ r,
                 const double* __restrict__ diagonal, double* __restrict__ shadow,
-                double* __restrict__ p, double* __restrict__ hat, SolveState* state,
+                double* __restrict__ p, double* __restrict__ hat, SolveState* states,
                 SumSpace space) {
-  double sums[3] = {};
-  ForOwn(n, [&](int64_t i) {
-    const double own = r[i], s = round == 0 ? own : own + amplitude * Noise(i, round);
-    p[i] = own;
-    shadow[i] = s;
-    if (hat != nullptr) hat[i] = diagonal[i] * own;
-    sums[0] += own * s;
-    sums[1] += s * s;
-    sums[2] += own * own;
+  const bool wanted = Column<kColumns>() == column;
+  double sums[kColumns][3] = {};
+  ForOwn<kColumns>(wanted ? n : 0, [&](int64_t i, int64_t at, int slot) {
+    const double own = r[at], s = round == 0 ? own : fma(amplitude, Noise(i, round), own);
+    p[at] = own;
+    shadow[at] = s;
+    if (hat != nullptr) hat[at] = diagonal[i] * own;
+    sums[slot][0] = fma(own, s, sums[slot][0]);
+    sums[slot][1] = fma(s, s, sums[slot][1]);
+    sums[slot][2] = fma(own, own, sums[slot][2]);
   });
   SumGrid(sums, space, [&](const double(&total)[3]) {
-    state->rho = total[0];
-    state->shadow_norm = sqrt(total[1]);
-    state->r_norm = sqrt(total[2]);
+    if (!wanted) return;
+    SolveState& state = states[column];
+    state.rho = total[0];
+    state.shadow_norm = sqrt(total[1]);
+    state.r_norm = sqrt(total[2]);
   });
 }
 
 // Before the first iteration of a segment; the last one of the segment before left beta.
-__global__ void ResumeKernel(SolveState* state) {
-  if (state->fresh == 0 && !isfinite(state->beta)) state->status = kSpaidCudaSolveNonFiniteBeta;
+__global__ void ResumeKernel(SolveState* states) {
+  SolveState& state = states[threadIdx.x];
+  if (state.status == kSpaidCudaSolveRunning && state.fresh == 0 && !isfinite(state.beta)) {
+    state.status = kSpaidCudaSolveNonFiniteBeta;
+  }
 }
 
-struct Running {
-  SolveState* state;
-  SumSpace space;
-  __device__ bool Skip() const { return state->status != kSpaidCudaSolveRunning; }
-};
-
 // z = M p, or M s: nothing to sum.
-struct PlainProduct : Running {
+template <int kColumns>
+struct PlainProduct : Running<kColumns> {
   static constexpr int kSums = 1;
   __device__ void Row(int64_t, double, double (&)[1]) const {}
-  __device__ void Finish(double (&)[1]) const {}
+  __device__ void Finish(double (&)[kColumns][1]) const {}
 };
 
 // Beside v = A M p: its products with the shadow residual and itself, and alpha.
-struct DirectionProduct : Running {
+template <int kColumns>
+struct DirectionProduct : Running<kColumns> {
   static constexpr int kSums = 2;
   const double* shadow;
-  __device__ void Row(int64_t i, double v, double (&sums)[2]) const {
-    sums[0] += shadow[i] * v;
-    sums[1] += v * v;
+  __device__ void Row(int64_t at, double v, double (&sums)[2]) const {
+    sums[0] = fma(shadow[at], v, sums[0]);
+    sums[1] = fma(v, v, sums[1]);
   }
-  __device__ void Finish(double (&sums)[2]) const {
-    SumGrid(sums, space, [this](const double(&total)[2]) {
-      SolveState& s = *state;
+  __device__ void Finish(double (&sums)[kColumns][2]) const {
+    SumGrid(sums, this->space, [this](const double(&total)[2]) {
+      if (this->Skip()) return;
+      SolveState& s = this->state();
       const bool fresh = s.fresh != 0;
       s.save_best = 0;
       if (fabs(s.rho) <= kVanished * s.shadow_norm * s.r_norm) {
@@ -89,68 +93,78 @@ struct DirectionProduct : Running {
 };
 
 // r becomes s = r − alpha v. `hat` not null: M s of a diagonal M.
+template <int kColumns>
 __global__ void __launch_bounds__(kSumThreads)
     HalfKernel(int64_t n, const double* __restrict__ v, const double* __restrict__ diagonal,
-               double* __restrict__ r, double* __restrict__ hat, SolveState* state,
+               double* __restrict__ r, double* __restrict__ hat, SolveState* states,
                SumSpace space) {
-  if (state->status != kSpaidCudaSolveRunning) return;
-  const double alpha = state->alpha;
-  double sums[1] = {};
-  ForOwn(n, [&](int64_t i) {
-    const double s = r[i] - alpha * v[i];
-    r[i] = s;
-    if (hat != nullptr) hat[i] = diagonal[i] * s;
-    sums[0] += s * s;
+  SolveState& state = states[Column<kColumns>()];
+  const bool runs = state.status == kSpaidCudaSolveRunning;
+  if (!AnyRuns<kColumns>(runs)) return;
+  const double alpha = state.alpha;
+  double sums[kColumns][1] = {};
+  ForOwn<kColumns>(runs ? n : 0, [&](int64_t i, int64_t at, int slot) {
+    const double s = fma(-alpha, v[at], r[at]);
+    r[at] = s;
+    if (hat != nullptr) hat[at] = diagonal[i] * s;
+    sums[slot][0] = fma(s, s, sums[slot][0]);
   });
   SumGrid(sums, space, [&](const double(&total)[1]) {
-    state->s_norm = sqrt(total[0]);
+    if (!runs) return;
+    state.s_norm = sqrt(total[0]);
     if (!isfinite(total[0])) {
-      state->status = kSpaidCudaSolveNonFiniteS;
-    } else if (state->s_norm <= state->target) {
-      state->status = kSpaidCudaSolveHalfStep;
+      state.status = kSpaidCudaSolveNonFiniteS;
+    } else if (state.s_norm <= state.target) {
+      state.status = kSpaidCudaSolveHalfStep;
     }
   });
 }
 
 // Beside t = A M s: its products with s and itself, and omega.
-struct ResidualProduct : Running {
+template <int kColumns>
+struct ResidualProduct : Running<kColumns> {
   static constexpr int kSums = 2;
   const double* s;
-  __device__ void Row(int64_t i, double t, double (&sums)[2]) const {
-    sums[0] += t * s[i];
-    sums[1] += t * t;
+  __device__ void Row(int64_t at, double t, double (&sums)[2]) const {
+    sums[0] = fma(t, s[at], sums[0]);
+    sums[1] = fma(t, t, sums[1]);
   }
-  __device__ void Finish(double (&sums)[2]) const {
-    SumGrid(sums, space, [this](const double(&total)[2]) {
+  __device__ void Finish(double (&sums)[kColumns][2]) const {
+    SumGrid(sums, this->space, [this](const double(&total)[2]) {
+      if (this->Skip()) return;
+      SolveState& state = this->state();
       if (!isfinite(total[0]) || !isfinite(total[1])) {
-        state->status = kSpaidCudaSolveNonFiniteAMs;
-      } else if (fabs(total[0]) <= kVanished * sqrt(total[1]) * state->s_norm) {
-        state->status = kSpaidCudaSolveOmegaVanished;
+        state.status = kSpaidCudaSolveNonFiniteAMs;
+      } else if (fabs(total[0]) <= kVanished * sqrt(total[1]) * state.s_norm) {
+        state.status = kSpaidCudaSolveOmegaVanished;
       } else {
-        state->omega = total[0] / total[1];
+        state.omega = total[0] / total[1];
       }
     });
   }
 };
 
 // x += alpha M p + omega M s, r = s − omega t, and what follows from them.
+template <int kColumns>
 __global__ void __launch_bounds__(kSumThreads)
     FullKernel(int64_t n, const double* __restrict__ p_hat, const double* s_hat,
                const double* __restrict__ t, const double* __restrict__ shadow,
-               double* __restrict__ x, double* r, SolveState* state, SumSpace space) {
-  if (state->status != kSpaidCudaSolveRunning) return;
-  const double alpha = state->alpha, omega = state->omega;
-  double sums[2] = {};
-  ForOwn(n, [&](int64_t i) {
+               double* __restrict__ x, double* r, SolveState* states, SumSpace space) {
+  SolveState& s = states[Column<kColumns>()];
+  const bool runs = s.status == kSpaidCudaSolveRunning;
+  if (!AnyRuns<kColumns>(runs)) return;
+  const double alpha = s.alpha, omega = s.omega;
+  double sums[kColumns][2] = {};
+  ForOwn<kColumns>(runs ? n : 0, [&](int64_t, int64_t at, int slot) {
     // Without a preconditioner s_hat is r itself: x first.
-    x[i] += alpha * p_hat[i] + omega * s_hat[i];
-    const double own = r[i] - omega * t[i];
-    r[i] = own;
-    sums[0] += own * own;
-    sums[1] += shadow[i] * own;
+    x[at] = fma(omega, s_hat[at], fma(alpha, p_hat[at], x[at]));
+    const double own = fma(-omega, t[at], r[at]);
+    r[at] = own;
+    sums[slot][0] = fma(own, own, sums[slot][0]);
+    sums[slot][1] = fma(shadow[at], own, sums[slot][1]);
   });
   SumGrid(sums, space, [&](const double(&total)[2]) {
-    SolveState& s = *state;
+    if (!runs) return;
     s.r_norm = sqrt(total[0]);
     s.beta = (total[1] / s.rho) * (s.alpha / s.omega);
     s.rho = total[1];
@@ -168,25 +182,27 @@ __global__ void __launch_bounds__(kSumThreads)
 // null: s is r + omega t.
 struct Steps {
   const double *x, *r, *t, *p_hat, *s_hat;
-  __device__ double Before(int64_t i, double alpha, double omega) const {
-    const double s = s_hat != nullptr ? s_hat[i] : r[i] + omega * t[i];
-    return x[i] - (alpha * p_hat[i] + omega * s);
+  __device__ double Before(int64_t at, double alpha, double omega) const {
+    const double s = s_hat != nullptr ? s_hat[at] : fma(omega, t[at], r[at]);
+    return fma(-alpha, p_hat[at], fma(-omega, s, x[at]));
   }
 };
 
 // p = r + beta (p − omega v), and, where M is a diagonal, M p. Where the iterate before the last is
 // the best one, it is kept.
+template <int kColumns>
 __global__ void __launch_bounds__(kSumThreads)
     DirectionKernel(int64_t n, Steps steps, const double* __restrict__ v, const double* diagonal,
-                    double* p, double* hat, double* __restrict__ best, const SolveState* state) {
-  if (state->status != kSpaidCudaSolveRunning || state->fresh != 0) return;
-  const double alpha = state->alpha, beta = state->beta, omega = state->omega;
-  const bool save = state->save_best != 0;
-  ForOwn(n, [&](int64_t i) {
-    if (save) best[i] = steps.Before(i, alpha, omega);
-    const double own = steps.r[i] + beta * (p[i] - omega * v[i]);
-    p[i] = own;
-    if (hat != nullptr) hat[i] = diagonal[i] * own;
+                    double* p, double* hat, double* __restrict__ best, const SolveState* states) {
+  const SolveState& state = states[Column<kColumns>()];
+  if (state.status != kSpaidCudaSolveRunning || state.fresh != 0) return;
+  const double alpha = state.alpha, beta = state.beta, omega = state.omega;
+  const bool save = state.save_best != 0;
+  ForOwn<kColumns>(n, [&](int64_t i, int64_t at, int) {
+    if (save) best[at] = steps.Before(at, alpha, omega);
+    const double own = fma(beta, fma(-omega, v[at], p[at]), steps.r[at]);
+    p[at] = own;
+    if (hat != nullptr) hat[at] = diagonal[i] * own;
   });
 }
 
@@ -195,34 +211,37 @@ __device__ bool IsHalfStep(int32_t status) {
 }
 
 // At the end of a segment. A half step counts as an iteration, which its status outlives.
-__global__ void RecordHalfStepKernel(SolveState* state) {
-  const int32_t status = state->status;
+__global__ void RecordHalfStepKernel(SolveState* states) {
+  SolveState& state = states[threadIdx.x];
+  const int32_t status = state.status;
   if (!IsHalfStep(status)) return;
-  RecordNorm(*state, state->s_norm);
-  state->status = status;
+  RecordNorm(state, state.s_norm);
+  state.status = status;
 }
 
 // Then, where no direction follows: x takes the half step, and the iterate before the last is kept
 // where it is the best.
+template <int kColumns>
 __global__ void __launch_bounds__(kSumThreads)
-    SettleKernel(int64_t n, Steps steps, double* x, double* best, const SolveState* state) {
-  const bool save = state->save_best != 0, half_step = IsHalfStep(state->status);
+    SettleKernel(int64_t n, Steps steps, double* x, double* best, const SolveState* states) {
+  const SolveState& state = states[Column<kColumns>()];
+  const bool save = state.save_best != 0, half_step = IsHalfStep(state.status);
   if (!save && !half_step) return;
-  const double alpha = state->alpha, omega = state->omega;
-  ForOwn(n, [&](int64_t i) {
-    if (save) best[i] = half_step ? x[i] : steps.Before(i, alpha, omega);
-    if (half_step) x[i] += alpha * steps.p_hat[i];
+  const double alpha = state.alpha, omega = state.omega;
+  ForOwn<kColumns>(n, [&](int64_t, int64_t at, int) {
+    if (save) best[at] = half_step ? x[at] : steps.Before(at, alpha, omega);
+    if (half_step) x[at] = fma(alpha, steps.p_hat[at], x[at]);
   });
 }
 
-__global__ void SettledKernel(SolveState* state) { state->save_best = 0; }
+__global__ void SettledKernel(SolveState* states) { states[threadIdx.x].save_best = 0; }
 
 // van der Vorst 1992, right-preconditioned.
+template <int kColumns>
 class Bicgstab final : public Solve {
  public:
-  Bicgstab(Context& context, const Operator& a, const Operator* m, const double* b,
-           const double* x0)
-      : Solve(context, a, m, b, x0),
+  Bicgstab(Context& context, const Operator& a, const Operator* m, const RightHandSides& rhs)
+      : Solve(context, a, m, rhs),
         diagonal_(DiagonalOf(m)),
         shadow_(Vector()),
         p_(Vector()),
@@ -234,56 +253,53 @@ class Bicgstab final : public Solve {
   }
 
  private:
-  void Start(const SpaidCudaSolveStart& start) override {
+  void Start(int column, const SpaidCudaSolveStart& start) override {
     const double amplitude = start.round == 0 ? 0 : start.norm / std::sqrt(static_cast<double>(n_));
-    StartKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, start.round, amplitude, r_.get(),
-                                                               diagonal_, shadow_.get(), p_.get(),
-                                                               hat(p_hat_), state(), sums());
+    StartKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(
+        n_, column, start.round, amplitude, r_.get(), diagonal_, shadow_.get(), p_.get(),
+        hat(p_hat_), states(), sums());
     CheckLaunch("StartKernel");
   }
 
   void Resume() override {
-    ResumeKernel<<<1, 1, 0, context_.stream>>>(state());
+    ResumeKernel<<<1, kColumns, 0, context_.stream>>>(states());
     CheckLaunch("ResumeKernel");
   }
 
   void Iterate() override {
-    DirectionKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(
-        n_, steps(), v_.get(), diagonal_, p_.get(), hat(p_hat_), best_.get(), state());
+    DirectionKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(
+        n_, steps(), v_.get(), diagonal_, p_.get(), hat(p_hat_), best_.get(), states());
     CheckLaunch("DirectionKernel");
     Precondition(p_, p_hat_);
-    DirectionProduct direction{{state(), sums()}, shadow_.get()};
-    Product(context_, a_, p_hat(), v_.get(), direction);
-    HalfKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, v_.get(), diagonal_, r_.get(),
-                                                              hat(s_hat_), state(), sums());
+    const DirectionProduct<kColumns> direction{{states(), sums()}, shadow_.get()};
+    Product<kColumns>(context_, a_, p_hat(), v_.get(), direction);
+    HalfKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(
+        n_, v_.get(), diagonal_, r_.get(), hat(s_hat_), states(), sums());
     CheckLaunch("HalfKernel");
     Precondition(r_, s_hat_);
-    ResidualProduct residual{{state(), sums()}, r_.get()};
-    Product(context_, a_, s_hat(), t_.get(), residual);
-    FullKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(
-        n_, p_hat(), s_hat(), t_.get(), shadow_.get(), x_.get(), r_.get(), state(), sums());
+    const ResidualProduct<kColumns> residual{{states(), sums()}, r_.get()};
+    Product<kColumns>(context_, a_, s_hat(), t_.get(), residual);
+    FullKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(
+        n_, p_hat(), s_hat(), t_.get(), shadow_.get(), x_.get(), r_.get(), states(), sums());
     CheckLaunch("FullKernel");
   }
 
   void Settle() override {
-    RecordHalfStepKernel<<<1, 1, 0, context_.stream>>>(state());
+    RecordHalfStepKernel<<<1, kColumns, 0, context_.stream>>>(states());
     CheckLaunch("RecordHalfStepKernel");
-    SettleKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, steps(), x_.get(), best_.get(),
-                                                                state());
+    SettleKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(n_, steps(), x_.get(),
+                                                                          best_.get(), states());
     CheckLaunch("SettleKernel");
-    SettledKernel<<<1, 1, 0, context_.stream>>>(state());
+    SettledKernel<<<1, kColumns, 0, context_.stream>>>(states());
     CheckLaunch("SettledKernel");
   }
 
-  int64_t bytes_per_iteration() const override {
-    const int64_t products = BytesPerProduct(a_) + (m_ != nullptr ? BytesPerProduct(*m_) : 0);
-    return 2 * products + 8 * n_ * (m_ != nullptr ? 20 : 16);
-  }
+  Traffic traffic() const override { return Count(2, m_ != nullptr ? 20 : 16); }
 
   // M v, where M is explicit: kernels write a diagonal's as they go.
   void Precondition(const Buffer<double>& v, const Buffer<double>& to) {
     if (m_ == nullptr || diagonal_ != nullptr) return;
-    Product(context_, *m_, v.get(), to.get(), PlainProduct{{state(), sums()}});
+    Product<kColumns>(context_, *m_, v.get(), to.get(), PlainProduct<kColumns>{{states(), sums()}});
   }
 
   double* hat(const Buffer<double>& of) const { return diagonal_ != nullptr ? of.get() : nullptr; }
@@ -300,8 +316,10 @@ class Bicgstab final : public Solve {
 }  // namespace
 
 std::unique_ptr<Solve> MakeBicgstab(Context& context, const Operator& a, const Operator* m,
-                                    const double* b, const double* x0) {
-  return std::make_unique<Bicgstab>(context, a, m, b, x0);
+                                    const RightHandSides& rhs) {
+  return WithColumns(rhs.columns, [&](auto columns) -> std::unique_ptr<Solve> {
+    return std::make_unique<Bicgstab<columns>>(context, a, m, rhs);
+  });
 }
 
 }  // namespace spaid::cuda

@@ -3,10 +3,10 @@
 namespace spaid::cuda {
 namespace {
 
-// z = M r where M is not explicit: element i of r, or that times the diagonal.
+// z = M r where M is not explicit: element `at` of r, in row i, or that times the diagonal.
 template <bool kDiagonal>
-__device__ double Preconditioned(const double* diagonal, const double* r, int64_t i) {
-  return kDiagonal ? diagonal[i] * r[i] : r[i];
+__device__ double Preconditioned(const double* diagonal, const double* r, int64_t i, int64_t at) {
+  return kDiagonal ? diagonal[i] * r[at] : r[at];
 }
 
 __device__ void CheckRho(SolveState& state) {
@@ -26,109 +26,127 @@ __device__ void TakeRho(SolveState& state, double rho) {
   CheckRho(state);
 }
 
-template <bool kDiagonal>
+// Of one column.
+template <int kColumns, bool kDiagonal>
 __global__ void __launch_bounds__(kSumThreads)
-    StartKernel(int64_t n, const double* diagonal, const double* r, SolveState* state,
+    StartKernel(int64_t n, int column, const double* diagonal, const double* r, SolveState* states,
                 SumSpace space) {
-  double sums[1] = {};
-  ForOwn(n, [&](int64_t i) { sums[0] += r[i] * Preconditioned<kDiagonal>(diagonal, r, i); });
-  SumGrid(sums, space, [&](const double(&total)[1]) { TakeRho(*state, total[0]); });
+  const bool wanted = Column<kColumns>() == column;
+  double sums[kColumns][1] = {};
+  ForOwn<kColumns>(wanted ? n : 0, [&](int64_t i, int64_t at, int slot) {
+    sums[slot][0] = fma(r[at], Preconditioned<kDiagonal>(diagonal, r, i, at), sums[slot][0]);
+  });
+  SumGrid(sums, space, [&](const double(&total)[1]) {
+    if (wanted) TakeRho(states[column], total[0]);
+  });
 }
 
-__global__ void ResumeKernel(SolveState* state) { CheckRho(*state); }
+__global__ void ResumeKernel(SolveState* states) { CheckRho(states[threadIdx.x]); }
 
 // The sum rᵀz beside z = M r.
-struct ResidualProduct {
+template <int kColumns>
+struct ResidualProduct : Running<kColumns> {
   static constexpr int kSums = 1;
   const double* r;
-  SolveState* state;
-  SumSpace space;
 
-  __device__ bool Skip() const { return state->status != kSpaidCudaSolveRunning; }
-  __device__ void Row(int64_t i, double z, double (&sums)[1]) const { sums[0] += r[i] * z; }
-  __device__ void Finish(double (&sums)[1]) const {
-    SumGrid(sums, space, [this](const double(&total)[1]) { TakeRho(*state, total[0]); });
+  __device__ void Row(int64_t at, double z, double (&sums)[1]) const {
+    sums[0] = fma(r[at], z, sums[0]);
+  }
+  __device__ void Finish(double (&sums)[kColumns][1]) const {
+    SumGrid(sums, this->space, [this](const double(&total)[1]) {
+      if (!this->Skip()) TakeRho(this->state(), total[0]);
+    });
   }
 };
 
 // p = z + beta p. Where the iterate before the last is the best one, it is kept: x has moved by
 // alpha p since.
-template <bool kDiagonal>
+template <int kColumns, bool kDiagonal>
 __global__ void __launch_bounds__(kSumThreads)
     DirectionKernel(int64_t n, const double* diagonal, const double* __restrict__ z,
                     const double* __restrict__ x, double* __restrict__ p, double* __restrict__ best,
-                    const SolveState* state) {
-  if (state->status != kSpaidCudaSolveRunning) return;
-  const double beta = state->beta, alpha = state->alpha;
-  const bool fresh = state->fresh != 0, save = state->save_best != 0;
-  ForOwn(n, [&](int64_t i) {
-    const double old = fresh ? 0 : p[i];
-    if (save) best[i] = x[i] - alpha * old;
-    p[i] = Preconditioned<kDiagonal>(diagonal, z, i) + beta * old;
+                    const SolveState* states) {
+  const SolveState& state = states[Column<kColumns>()];
+  if (state.status != kSpaidCudaSolveRunning) return;
+  const double beta = state.beta, alpha = state.alpha;
+  const bool fresh = state.fresh != 0, save = state.save_best != 0;
+  ForOwn<kColumns>(n, [&](int64_t i, int64_t at, int) {
+    const double old = fresh ? 0 : p[at];
+    if (save) best[at] = fma(-alpha, old, x[at]);
+    p[at] = fma(beta, old, Preconditioned<kDiagonal>(diagonal, z, i, at));
   });
 }
 
 // The same at the end of a segment, where no direction follows.
+template <int kColumns>
 __global__ void __launch_bounds__(kSumThreads)
-    KeepKernel(int64_t n, const double* x, const double* p, double* best, const SolveState* state) {
-  if (state->save_best == 0) return;
-  const double alpha = state->alpha;
-  ForOwn(n, [&](int64_t i) { best[i] = x[i] - alpha * p[i]; });
+    KeepKernel(int64_t n, const double* x, const double* p, double* best,
+               const SolveState* states) {
+  const SolveState& state = states[Column<kColumns>()];
+  if (state.save_best == 0) return;
+  const double alpha = state.alpha;
+  ForOwn<kColumns>(n, [&](int64_t, int64_t at, int) { best[at] = fma(-alpha, p[at], x[at]); });
 }
 
-__global__ void KeptKernel(SolveState* state) { state->save_best = 0; }
+__global__ void KeptKernel(SolveState* states) { states[threadIdx.x].save_best = 0; }
 
 // The sum pᵀq beside q = A p, and alpha from it.
-struct DirectionProduct {
+template <int kColumns>
+struct DirectionProduct : Running<kColumns> {
   static constexpr int kSums = 1;
   const double* p;
-  SolveState* state;
-  SumSpace space;
 
-  __device__ bool Skip() const { return state->status != kSpaidCudaSolveRunning; }
-  __device__ void Row(int64_t i, double q, double (&sums)[1]) const { sums[0] += p[i] * q; }
-  __device__ void Finish(double (&sums)[1]) const {
-    SumGrid(sums, space, [this](const double(&total)[1]) {
-      state->fresh = state->save_best = 0;
-      const double pq = state->value = total[0];
+  __device__ void Row(int64_t at, double q, double (&sums)[1]) const {
+    sums[0] = fma(p[at], q, sums[0]);
+  }
+  __device__ void Finish(double (&sums)[kColumns][1]) const {
+    SumGrid(sums, this->space, [this](const double(&total)[1]) {
+      if (this->Skip()) return;
+      SolveState& state = this->state();
+      state.fresh = state.save_best = 0;
+      const double pq = state.value = total[0];
       if (!isfinite(pq)) {
-        state->status = kSpaidCudaSolveNonFiniteA;
+        state.status = kSpaidCudaSolveNonFiniteA;
       } else if (pq <= 0) {
-        state->status = kSpaidCudaSolveIndefiniteA;
+        state.status = kSpaidCudaSolveIndefiniteA;
       } else {
-        state->alpha = state->rho / pq;
+        state.alpha = state.rho / pq;
       }
     });
   }
 };
 
 // x += alpha p, r -= alpha q, and the sums rᵀr and, where M is a diagonal, rᵀz.
-template <bool kDiagonal>
+template <int kColumns, bool kDiagonal>
 __global__ void __launch_bounds__(kSumThreads)
     StepKernel(int64_t n, bool is_explicit, const double* diagonal, const double* __restrict__ p,
                const double* __restrict__ q, double* __restrict__ x, double* __restrict__ r,
-               SolveState* state, SumSpace space) {
-  if (state->status != kSpaidCudaSolveRunning) return;
-  const double alpha = state->alpha;
-  double sums[2] = {};
-  ForOwn(n, [&](int64_t i) {
-    x[i] += alpha * p[i];
-    const double own = r[i] - alpha * q[i];
-    r[i] = own;
-    sums[0] += own * own;
-    if (kDiagonal) sums[1] += own * diagonal[i] * own;
+               SolveState* states, SumSpace space) {
+  SolveState& state = states[Column<kColumns>()];
+  const bool runs = state.status == kSpaidCudaSolveRunning;
+  if (!AnyRuns<kColumns>(runs)) return;
+  const double alpha = state.alpha;
+  double sums[kColumns][2] = {};
+  ForOwn<kColumns>(runs ? n : 0, [&](int64_t i, int64_t at, int slot) {
+    x[at] = fma(alpha, p[at], x[at]);
+    const double own = fma(-alpha, q[at], r[at]);
+    r[at] = own;
+    sums[slot][0] = fma(own, own, sums[slot][0]);
+    if (kDiagonal) sums[slot][1] = fma(own * diagonal[i], own, sums[slot][1]);
   });
   SumGrid(sums, space, [&](const double(&total)[2]) {
-    RecordNorm(*state, sqrt(total[0]));
-    if (!is_explicit) TakeRho(*state, kDiagonal ? total[1] : total[0]);
+    if (!runs) return;
+    RecordNorm(state, sqrt(total[0]));
+    if (!is_explicit) TakeRho(state, kDiagonal ? total[1] : total[0]);
   });
 }
 
 // Hestenes, Stiefel 1952; preconditioned as Saad 2003, algorithm 9.1.
+template <int kColumns>
 class Cg final : public Solve {
  public:
-  Cg(Context& context, const Operator& a, const Operator* m, const double* b, const double* x0)
-      : Solve(context, a, m, b, x0),
+  Cg(Context& context, const Operator& a, const Operator* m, const RightHandSides& rhs)
+      : Solve(context, a, m, rhs),
         diagonal_(DiagonalOf(m)),
         is_explicit_(m != nullptr && diagonal_ == nullptr),
         p_(Vector()),
@@ -137,47 +155,50 @@ class Cg final : public Solve {
   }
 
  private:
-  void Start(const SpaidCudaSolveStart&) override {
+  void Start(int column, const SpaidCudaSolveStart&) override {
     if (is_explicit_) return;  // the first product gives rho
-    const auto kernel = diagonal_ != nullptr ? StartKernel<true> : StartKernel<false>;
-    kernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, diagonal_, r_.get(), state(), sums());
+    const auto kernel =
+        diagonal_ != nullptr ? StartKernel<kColumns, true> : StartKernel<kColumns, false>;
+    kernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, column, diagonal_, r_.get(), states(),
+                                                          sums());
     CheckLaunch("StartKernel");
   }
 
   void Resume() override {
     if (is_explicit_) return;
-    ResumeKernel<<<1, 1, 0, context_.stream>>>(state());
+    ResumeKernel<<<1, kColumns, 0, context_.stream>>>(states());
     CheckLaunch("ResumeKernel");
   }
 
   void Iterate() override {
     if (is_explicit_) {
-      Product(context_, *m_, r_.get(), z_.get(), ResidualProduct{r_.get(), state(), sums()});
+      Product<kColumns>(context_, *m_, r_.get(), z_.get(),
+                        ResidualProduct<kColumns>{{states(), sums()}, r_.get()});
     }
     const double* const z = is_explicit_ ? z_.get() : r_.get();
-    const auto direction = diagonal_ != nullptr ? DirectionKernel<true> : DirectionKernel<false>;
+    const auto direction =
+        diagonal_ != nullptr ? DirectionKernel<kColumns, true> : DirectionKernel<kColumns, false>;
     direction<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, diagonal_, z, x_.get(), p_.get(),
-                                                             best_.get(), state());
+                                                             best_.get(), states());
     CheckLaunch("DirectionKernel");
-    Product(context_, a_, p_.get(), q_.get(), DirectionProduct{p_.get(), state(), sums()});
-    const auto step = diagonal_ != nullptr ? StepKernel<true> : StepKernel<false>;
+    Product<kColumns>(context_, a_, p_.get(), q_.get(),
+                      DirectionProduct<kColumns>{{states(), sums()}, p_.get()});
+    const auto step =
+        diagonal_ != nullptr ? StepKernel<kColumns, true> : StepKernel<kColumns, false>;
     step<<<blocks(), kSumThreads, 0, context_.stream>>>(
-        n_, is_explicit_, diagonal_, p_.get(), q_.get(), x_.get(), r_.get(), state(), sums());
+        n_, is_explicit_, diagonal_, p_.get(), q_.get(), x_.get(), r_.get(), states(), sums());
     CheckLaunch("StepKernel");
   }
 
   void Settle() override {
-    KeepKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, x_.get(), p_.get(), best_.get(),
-                                                              state());
+    KeepKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(n_, x_.get(), p_.get(),
+                                                                        best_.get(), states());
     CheckLaunch("KeepKernel");
-    KeptKernel<<<1, 1, 0, context_.stream>>>(state());
+    KeptKernel<<<1, kColumns, 0, context_.stream>>>(states());
     CheckLaunch("KeptKernel");
   }
 
-  int64_t bytes_per_iteration() const override {
-    const int64_t products = BytesPerProduct(a_) + (m_ != nullptr ? BytesPerProduct(*m_) : 0);
-    return products + 8 * n_ * 9;
-  }
+  Traffic traffic() const override { return Count(1, 9); }
 
   const double* const diagonal_;  // of M; null: M is none, or explicit
   const bool is_explicit_;
@@ -187,8 +208,10 @@ class Cg final : public Solve {
 }  // namespace
 
 std::unique_ptr<Solve> MakeCg(Context& context, const Operator& a, const Operator* m,
-                              const double* b, const double* x0) {
-  return std::make_unique<Cg>(context, a, m, b, x0);
+                              const RightHandSides& rhs) {
+  return WithColumns(rhs.columns, [&](auto columns) -> std::unique_ptr<Solve> {
+    return std::make_unique<Cg<columns>>(context, a, m, rhs);
+  });
 }
 
 }  // namespace spaid::cuda

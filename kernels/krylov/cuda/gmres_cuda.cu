@@ -12,7 +12,7 @@ using namespace basis;
 __global__ void __launch_bounds__(kSumThreads)
     StartKernel(Basis basis, double norm, const double* diagonal, bool keep, const double* x,
                 double* best, double* r, SolveState* state) {
-  ForOwn(basis.n, [&](int64_t i) {
+  ForOwn<1>(basis.n, [&](int64_t i, int64_t, int) {
     const double own = r[i];
     basis.u[i] = own;
     if (diagonal != nullptr) r[i] = diagonal[i] * own;
@@ -84,23 +84,21 @@ struct AddProduct {
   const Cycle* cycle;
   __device__ bool Skip() const { return cycle->update == 0; }
   __device__ void Row(int64_t i, double z, double (&)[1]) const { x[i] += z; }
-  __device__ void Finish(double (&)[1]) const {}
+  __device__ void Finish(double (&)[1][1]) const {}
 };
 
-struct PlainProduct {
+struct PlainProduct : Running<1> {
   static constexpr int kSums = 1;
-  const SolveState* state;
-  __device__ bool Skip() const { return state->status != kSpaidCudaSolveRunning; }
   __device__ void Row(int64_t, double, double (&)[1]) const {}
-  __device__ void Finish(double (&)[1]) const {}
+  __device__ void Finish(double (&)[1][1]) const {}
 };
 
 // Saad, Schultz 1986; right-preconditioned, Saad 2003, algorithm 9.5, by classical Gram-Schmidt.
 class Gmres final : public Solve {
  public:
-  Gmres(Context& context, const Operator& a, const Operator* m, int32_t restart, const double* b,
-        const double* x0)
-      : Solve(context, a, m, b, x0),
+  Gmres(Context& context, const Operator& a, const Operator* m, int32_t restart,
+        const RightHandSides& rhs)
+      : Solve(context, a, m, rhs),
         diagonal_(DiagonalOf(m)),
         is_explicit_(m != nullptr && diagonal_ == nullptr),
         stride_((n_ + kStride - 1) / kStride * kStride),
@@ -131,10 +129,10 @@ class Gmres final : public Solve {
   static constexpr int kTileBytes = kTile * 8;
   static constexpr int64_t kSmall = 8;  // vectors of m + 1
 
-  void Start(const SpaidCudaSolveStart& start) override {
+  void Start(int, const SpaidCudaSolveStart& start) override {
     StartKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(
         basis(), start.norm, diagonal_, start.norm < start.best_norm, x_.get(), best_.get(),
-        r_.get(), state());
+        r_.get(), states());
     CheckLaunch("StartKernel");
   }
 
@@ -142,7 +140,7 @@ class Gmres final : public Solve {
 
   // r_ is what A is multiplied by, or M where that is explicit.
   void Iterate() override {
-    const PlainProduct plain{state()};
+    const PlainProduct plain{{states(), sums()}};
     if (is_explicit_) Product(context_, *m_, r_.get(), z_.get(), plain);
     Product(context_, a_, is_explicit_ ? z_.get() : r_.get(), scratch_.get(), plain);
     LaunchPass<Pass::kProducts>();
@@ -172,13 +170,13 @@ class Gmres final : public Solve {
   void LaunchPass() {
     const int bytes = kPass == Pass::kFirst ? staged_ * kTileBytes : 0;
     BasisKernel<kPass><<<grid_, kThreadsOf<kPass>, bytes, context_.stream>>>(
-        basis(), scratch_.get(), diagonal_, r_.get(), staged_, state());
+        basis(), scratch_.get(), diagonal_, r_.get(), staged_, states());
     CheckLaunch("BasisKernel");
   }
 
   // x += M V y, which ends the cycle.
   void Update(bool always) {
-    WeightsKernel<<<1, kWeightsThreads, 0, context_.stream>>>(basis(), always, state());
+    WeightsKernel<<<1, kWeightsThreads, 0, context_.stream>>>(basis(), always, states());
     CheckLaunch("WeightsKernel");
     UpdateKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(basis(), diagonal_, !is_explicit_,
                                                                 is_explicit_ ? r_.get() : x_.get());
@@ -191,9 +189,11 @@ class Gmres final : public Solve {
   }
 
   // The mean of a cycle: half of the basis is read by each of two passes, and all of it once.
-  int64_t bytes_per_iteration() const override {
-    const int64_t products = BytesPerProduct(a_) + (is_explicit_ ? BytesPerProduct(*m_) : 0);
-    return products + 8 * n_ * (restart_ + (diagonal_ != nullptr ? 7 : 6));
+  Traffic traffic() const override {
+    Traffic bytes = Count(1, restart_ + 6);
+    // A diagonal is read as the basis is written, not by a product.
+    if (diagonal_ != nullptr) bytes = {bytes.matrices, bytes.vectors - 16 * n_};
+    return bytes;
   }
 
   Basis basis() const {
@@ -229,8 +229,9 @@ class Gmres final : public Solve {
 }  // namespace
 
 std::unique_ptr<Solve> MakeGmres(Context& context, const Operator& a, const Operator* m,
-                                 int32_t restart, const double* b, const double* x0) {
-  return std::make_unique<Gmres>(context, a, m, restart, b, x0);
+                                 int32_t restart, const RightHandSides& rhs) {
+  if (rhs.columns != 1) throw Failure(kSpaidCudaError, "GMRES takes one right-hand side");
+  return std::make_unique<Gmres>(context, a, m, restart, rhs);
 }
 
 }  // namespace spaid::cuda

@@ -12,6 +12,9 @@
 namespace spaid::cuda {
 namespace node_product {
 
+using product::kTeam;
+using product::kWide;
+
 inline constexpr int kWarps = kProductThreads / 32;
 
 // How the second-level cache treats what is read: as what comes again soon, or not at all.
@@ -36,20 +39,26 @@ __device__ inline float Load(const float* at, uint64_t policy) {
   return value;
 }
 
-// Adds to the rows of the node at `place`, for kVectors interleaved vectors, every groups-th of its
-// blocks, from number `group` on, in this order.
-template <int kNode, int kVectors, class Ref>
+// Blocks that a thread asks for before it waits for the first of them.
+template <int kColumns, int kNode>
+inline constexpr int kBlocksTogether = kColumns > 1 ? (kNode == 1 ? 4 : 1)
+                                       : kNode == 1 ? 9
+                                       : kNode == 2 ? 3
+                                                    : 2;
+
+// Adds to the rows of the node at `place`, for kWide of kColumns interleaved vectors, the first of
+// them x[0], every groups-th of its blocks, from number `group` on, in this order.
+template <int kColumns, int kNode, class Ref>
 __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* x,
-                          double (&sums)[kNode * kVectors]) {
+                          double (&sums)[kNode * kWide<kColumns>]) {
   using Value = typename Ref::ValueType;
-  constexpr int kSquare = kNode * kNode, kX = kNode * kVectors;
-  // Blocks that a thread asks for before it waits for the first of them.
-  constexpr int kTogether = kNode == 1 ? 9 : kNode == 2 ? 3 : 2;
+  constexpr int kSquare = kNode * kNode, kOwn = kWide<kColumns>;
+  constexpr int kTogether = kBlocksTogether<kColumns, kNode>;
   const uint64_t policy = a.streams ? Pass() : Keep();
   const auto row = a.RowAt(place);
   for (int k = group; k < row.count; k += kTogether * a.groups) {
     Value values[kTogether][kSquare];
-    double xs[kTogether][kX];
+    double xs[kTogether][kNode * kOwn];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
       const auto block = a.BlockAt(row, place, k + u * a.groups);
@@ -58,8 +67,19 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* 
         values[u][e] = block.in ? Load(block.values + e * a.Stride(), policy) : Value{0};
       }
 #pragma unroll
-      for (int e = 0; e < kX; ++e) {
-        xs[u][e] = block.in ? __ldg(x + int64_t{block.column} * kX + e) : 0.0;
+      for (int c = 0; c < kNode; ++c) {
+        const double* const from = x + (int64_t{block.column} * kNode + c) * kColumns;
+        if constexpr (kOwn == 1) {
+          xs[u][c] = block.in ? __ldg(from) : 0.0;
+        } else {
+#pragma unroll
+          for (int v = 0; v < kOwn; v += 2) {
+            const double2 pair =
+                block.in ? __ldg(reinterpret_cast<const double2*>(from + v)) : double2{0, 0};
+            xs[u][c * kOwn + v] = pair.x;
+            xs[u][c * kOwn + v + 1] = pair.y;
+          }
+        }
       }
     }
 #pragma unroll
@@ -71,9 +91,9 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* 
         for (int c = 0; c < kNode; ++c) {
           const double value = mirror ? values[u][c * kNode + r] : values[u][r * kNode + c];
 #pragma unroll
-          for (int v = 0; v < kVectors; ++v) {
-            double& sum = sums[r * kVectors + v];
-            sum = fma(value, xs[u][c * kVectors + v], sum);
+          for (int v = 0; v < kOwn; ++v) {
+            double& sum = sums[r * kOwn + v];
+            sum = fma(value, xs[u][c * kOwn + v], sum);
           }
         }
       }
@@ -81,85 +101,110 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* 
   }
 }
 
-template <int kNode, int kVectors, class Ref, class Epilogue>
-__global__ void __launch_bounds__(kProductThreads, kNodeResident)
+// A block of threads has a tile of nodes, in as many steps as threads share a node's columns. Who
+// is given a row in the end does not depend on kColumns: sums_cuda.h says why.
+template <int kColumns, int kNode, class Ref, class Epilogue>
+__global__ void __launch_bounds__(kProductThreads, kColumns == 1 ? kNodeResident : 2)
     NodeKernel(__grid_constant__ const Ref a, const double* __restrict__ x, double* __restrict__ y,
                Epilogue epilogue) {
-  if (epilogue.Skip()) return;
-  constexpr int kX = kNode * kVectors;
-  __shared__ double partial[kWarps][kX][33];
+  const bool runs = !epilogue.Skip();
+  if (!AnyRuns<kColumns>(runs)) return;
+  constexpr int kX = kNode * kColumns, kOwn = kWide<kColumns>;
+  constexpr int kNodes = 32 / kTeam<kColumns>;  // of a warp in a step
+  __shared__ double partial[kWarps][kX][kNodes + 1];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int slice = warp / a.groups, group = warp % a.groups;
-  const int tile = kProductThreads / a.groups;  // nodes
-  double sums[Epilogue::kSums] = {};
+  const int of_step = kWarps / a.groups * kNodes, tile = kProductThreads / a.groups;
+  const int column = Column<kColumns>(), own_node = lane / kTeam<kColumns>;
+  const int own_first = lane % kTeam<kColumns> * kOwn;  // column
+  double sums[kColumns][Epilogue::kSums] = {};
   for (int64_t begin = int64_t{blockIdx.x} * tile; begin < a.nodes;
        begin += int64_t{gridDim.x} * tile) {
-    const int64_t place = begin + slice * 32 + lane;
-    double own[kX] = {};
-    if (place < a.nodes) {
-      AddBlocks<kNode, kVectors>(a, static_cast<int32_t>(place), group, x, own);
-    }
     if (kX == 1 && a.groups == 1) {
+      const int64_t place = begin + threadIdx.x;
       if (place < a.nodes) {
+        double own[kNode * kOwn] = {};
+        AddBlocks<kColumns, kNode>(a, static_cast<int32_t>(place), group, x, own);
         const int64_t i = a.NodeAt(place);
         y[i] = own[0];
-        epilogue.Row(i, own[0], sums);
+        epilogue.Row(i, own[0], sums[0]);
       }
       continue;
     }
+    const int nodes = static_cast<int>(min(int64_t{tile}, a.nodes - begin));
+    for (int first = 0; first < nodes; first += of_step) {
+      const int of = first + slice * kNodes + own_node;
+      double own[kNode * kOwn] = {};
+      if (of < nodes) {
+        AddBlocks<kColumns, kNode>(a, static_cast<int32_t>(begin + of), group, x + own_first, own);
+      }
 #pragma unroll
-    for (int e = 0; e < kX; ++e) partial[warp][e][lane] = own[e];
-    __syncthreads();
-    const int count = static_cast<int>(min(int64_t{tile}, a.nodes - begin)) * kX;
-    for (int t = static_cast<int>(threadIdx.x); t < count; t += kProductThreads) {
-      const int of = t / kX, e = t % kX;
-      double sum = 0;
-      for (int g = 0; g < a.groups; ++g) sum += partial[of / 32 * a.groups + g][e][of % 32];
-      const int64_t i = a.NodeAt(begin + of) * kX + e;
-      y[i] = sum;
-      epilogue.Row(i, sum, sums);
+      for (int r = 0; r < kNode; ++r) {
+#pragma unroll
+        for (int v = 0; v < kOwn; ++v) {
+          partial[warp][r * kColumns + own_first + v][own_node] = own[r * kOwn + v];
+        }
+      }
+      __syncthreads();
+      const int from = first * kNode, to = min(first + of_step, nodes) * kNode;
+#pragma unroll
+      for (int slot = 0; slot < kColumns; ++slot) {
+        const int own_row = warp * 32 + LaneOf<kColumns>(slot);  // of kProductThreads in turn
+        for (int t = from + ((own_row - from) & (kProductThreads - 1)); t < to;
+             t += kProductThreads) {
+          const int node = t / kNode - first, e = t % kNode * kColumns + column;
+          double sum = 0;
+          for (int g = 0; g < a.groups; ++g) {
+            sum += partial[node / kNodes * a.groups + g][e][node % kNodes];
+          }
+          if (kColumns > 1 && !runs) continue;
+          const int64_t at = (a.NodeAt(begin + t / kNode) * kNode + t % kNode) * kColumns + column;
+          y[at] = sum;
+          epilogue.Row(at, sum, sums[slot]);
+        }
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
   epilogue.Finish(sums);
 }
 
-template <int kNode, class Ref, class Epilogue>
+template <int kColumns, int kNode, class Ref, class Epilogue>
 void LaunchNodes(const Branch& branch, int blocks, const Ref& a, const double* x, double* y,
                  const Epilogue& epilogue) {
-  Launch(branch, &NodeKernel<kNode, 1, Ref, Epilogue>, blocks, 1, kProductThreads, 0, a, x, y,
-         epilogue);
+  Launch(branch, &NodeKernel<kColumns, kNode, Ref, Epilogue>, blocks, 1, kProductThreads, 0, a, x,
+         y, epilogue);
 }
 
-template <class Ref, class Epilogue>
+template <int kColumns, class Ref, class Epilogue>
 void LaunchDia(const Branch& branch, int node, int blocks, const Ref& a, const double* x, double* y,
                const Epilogue& epilogue) {
   static_assert(kMaxNode == 3);
-  if (node == 1) LaunchNodes<1>(branch, blocks, a, x, y, epilogue);
-  if (node == 2) LaunchNodes<2>(branch, blocks, a, x, y, epilogue);
-  if (node == 3) LaunchNodes<3>(branch, blocks, a, x, y, epilogue);
+  if (node == 1) LaunchNodes<kColumns, 1>(branch, blocks, a, x, y, epilogue);
+  if (node == 2) LaunchNodes<kColumns, 2>(branch, blocks, a, x, y, epilogue);
+  if (node == 3) LaunchNodes<kColumns, 3>(branch, blocks, a, x, y, epilogue);
 }
 
 }  // namespace node_product
 
 // As LaunchProduct of rows, with the same promises.
-template <class Value, class Epilogue>
+template <int kColumns = 1, class Value, class Epilogue>
 void LaunchProduct(const Branch& branch, const Dia<Value>& a, const double* x, double* y,
                    const Epilogue& epilogue) {
   using namespace node_product;
   if (a.is_half()) {
-    LaunchDia(branch, a.node(), a.blocks(), HalfDiaRef<Value>{a.ref()}, x, y, epilogue);
+    LaunchDia<kColumns>(branch, a.node(), a.blocks(), HalfDiaRef<Value>{a.ref()}, x, y, epilogue);
   } else {
-    LaunchDia(branch, a.node(), a.blocks(), a.ref(), x, y, epilogue);
+    LaunchDia<kColumns>(branch, a.node(), a.blocks(), a.ref(), x, y, epilogue);
   }
 }
 
-template <class Value, class Epilogue>
+template <int kColumns = 1, class Value, class Epilogue>
 void LaunchProduct(const Branch& branch, const NodeRows<Value>& a, const double* x, double* y,
                    const Epilogue& epilogue) {
   using namespace node_product;
-  if (a.node() == 2) LaunchNodes<2>(branch, a.blocks(), a.ref(), x, y, epilogue);
-  if (a.node() == 3) LaunchNodes<3>(branch, a.blocks(), a.ref(), x, y, epilogue);
+  if (a.node() == 2) LaunchNodes<kColumns, 2>(branch, a.blocks(), a.ref(), x, y, epilogue);
+  if (a.node() == 3) LaunchNodes<kColumns, 3>(branch, a.blocks(), a.ref(), x, y, epilogue);
 }
 
 }  // namespace spaid::cuda

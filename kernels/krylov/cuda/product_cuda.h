@@ -1,23 +1,27 @@
-// The product of rows_cuda.h, with an epilogue: what its caller does with every y_i in the same
-// launch, such as dot products. For .cu files.
+// The product of rows_cuda.h, with an epilogue: what its caller does with every element of y in the
+// same launch, such as dot products. For .cu files.
+//
+// Of one vector, or of kColumns interleaved ones (sums_cuda.h), whose entries are then read once.
 //
 //   struct Epilogue {                    // trivially copyable
 //     static constexpr int kSums = 1;    // at least 1
-//     // True: the whole launch does nothing, Finish neither. Asked by every thread; what it reads
-//     // must not change during the launch.
+//     // True: the thread's column of y stays as it is, and nothing else is done for it; of all
+//     // columns: the whole launch does nothing, Finish neither. What it reads must not change
+//     // during the launch.
 //     __device__ bool Skip() const;
-//     // Once for every row, by one thread, after y[i] = y_i was written.
-//     __device__ void Row(int64_t i, double y_i, double (&sums)[kSums]);
+//     // Once for every element of y, by one thread, after y[at] = y_at was written.
+//     __device__ void Row(int64_t at, double y_at, double (&sums)[kSums]);
 //     // Once by all kProductThreads threads of every block, in the end, each with the sums of what
-//     // it was given.
-//     __device__ void Finish(const double (&sums)[kSums]);
+//     // it was given, slot by slot.
+//     __device__ void Finish(double (&sums)[kColumns][kSums]);
 //   };
-//   LaunchProduct(branch, rows, x, y, Epilogue{...});
+//   LaunchProduct<kColumns>(branch, rows, x, y, Epilogue{...});
 #pragma once
 
 #include <cuda/atomic>
 
 #include "kernels/krylov/cuda/rows_cuda.h"
+#include "kernels/krylov/cuda/sums_cuda.h"
 
 namespace spaid::cuda {
 
@@ -25,13 +29,24 @@ struct NoEpilogue {
   static constexpr int kSums = 1;
   __device__ bool Skip() const { return false; }
   __device__ void Row(int64_t, double, double (&)[kSums]) {}
-  __device__ void Finish(const double (&)[kSums]) {}
+  __device__ void Finish(double (&)[1][kSums]) {}
 };
 
 namespace product {
 
+// Blocks at once on a multiprocessor, at least.
+template <int kColumns>
+inline constexpr int kResident = kColumns == 1 ? kProductResident : 3;
+
+// Of several vectors: columns that a thread multiplies an entry by, since what it asks for beside
+// them, the entry, takes registers too; and threads, side by side, that share the entry then.
+template <int kColumns>
+inline constexpr int kWide = kColumns < 4 ? kColumns : 4;
+template <int kColumns>
+inline constexpr int kTeam = kColumns / kWide<kColumns>;
 // Entries that a thread asks for before it waits for the first of them.
-inline constexpr int kTogether = 8;
+template <int kColumns>
+inline constexpr int kTogether = kColumns <= 2 ? 8 : 4;
 
 // Entries of a matrix that the caches cannot keep until the next product should not drive x out of
 // them either.
@@ -44,36 +59,181 @@ __device__ T Load(const T* at) {
   }
 }
 
-// All lanes get the sum over those that differ from them in the low bits under `lanes`, a power of
-// two.
-__device__ inline double SumOver(int lanes, double value) {
-  for (int step = lanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
-  return value;
+// In each slot the sum over the lanes that differ from the slot's in the low bits under kLanes, a
+// power of two.
+template <int kLanes, int kColumns>
+__device__ void SumOver(double (&values)[kColumns]) {
+  constexpr int kApart = 32 / kColumns;  // lanes from slot to slot
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    if (step >= kApart) {
+#pragma unroll
+      for (int slot = 0; slot < kColumns; ++slot) {
+        const int other = slot ^ (step / kApart);
+        if (other < slot) continue;
+        values[slot] = values[other] = values[slot] + values[other];
+      }
+    } else {
+#pragma unroll
+      for (int slot = 0; slot < kColumns; ++slot) {
+        values[slot] += __shfl_xor_sync(~0u, values[slot], step * kColumns);
+      }
+    }
+  }
 }
 
 // Σ values[32 k] x[cols[32 k]] over k < count.
 template <bool kStream, class Value>
-__device__ double Dot(const int32_t* cols, const Value* values, int count, const double* x) {
+__device__ double LaneDot(const int32_t* cols, const Value* values, int count, const double* x) {
+  constexpr int kEach = kTogether<1>;
   double sum = 0;
-  for (int k = 0; k < count; k += kTogether) {
-    int32_t col[kTogether];
-    Value value[kTogether];
-    double xs[kTogether];
+  for (int k = 0; k < count; k += kEach) {
+    int32_t col[kEach];
+    Value value[kEach];
+    double xs[kEach];
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
+    for (int u = 0; u < kEach; ++u) {
       const bool in = k + u < count;
       col[u] = in ? Load<kStream>(cols + 32 * u) : 0;
       value[u] = in ? Load<kStream>(values + 32 * u) : Value{0};
     }
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) xs[u] = k + u < count ? __ldg(x + col[u]) : 0.0;
+    for (int u = 0; u < kEach; ++u) xs[u] = k + u < count ? __ldg(x + col[u]) : 0.0;
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) sum = fma(static_cast<double>(value[u]), xs[u], sum);
-    cols += 32 * kTogether;
-    values += 32 * kTogether;
+    for (int u = 0; u < kEach; ++u) sum = fma(static_cast<double>(value[u]), xs[u], sum);
+    cols += 32 * kEach;
+    values += 32 * kEach;
   }
   return sum;
 }
+
+// The same of kWide columns of x interleaved, in pairs that begin at x + at[.].
+template <int kColumns, bool kStream, class Value, int kPairs>
+__device__ void WideDot(const int32_t* cols, const Value* values, int count, const double* x,
+                        const int (&at)[kPairs], double2 (&sums)[kPairs]) {
+  constexpr int kEach = kTogether<kColumns>;
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) sums[j] = {0, 0};
+  for (int k = 0; k < count; k += kEach) {
+    int32_t col[kEach];
+    Value value[kEach];
+    double2 xs[kEach][kPairs];
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const bool in = k + u < count;
+      col[u] = in ? Load<kStream>(cols + 32 * u) : 0;
+      value[u] = in ? Load<kStream>(values + 32 * u) : Value{0};
+    }
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const double* const from = x + int64_t{col[u]} * kColumns;
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        xs[u][j] =
+            k + u < count ? __ldg(reinterpret_cast<const double2*>(from + at[j])) : double2{0, 0};
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const auto own = static_cast<double>(value[u]);
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        sums[j].x = fma(own, xs[u][j].x, sums[j].x);
+        sums[j].y = fma(own, xs[u][j].y, sums[j].y);
+      }
+    }
+    cols += 32 * kEach;
+    values += 32 * kEach;
+  }
+}
+
+// What a warp's teams hand to its slots: a row of columns for each team.
+template <int kColumns>
+__device__ double* Tile() {
+  __shared__ __align__(16) double tiles[kProductThreads / kTeam<kColumns> * kColumns];
+  return tiles + threadIdx.x / 32 * (32 / kTeam<kColumns> * kColumns);
+}
+
+// In each slot, of lane l, Σ values[l + 32 k] x[cols[l + 32 k]] over k < count(l), of the thread's
+// column.
+template <int kColumns, bool kStream, class Value, class Count>
+__device__ void Dot(const int32_t* cols, const Value* values, const Count& count, const double* x,
+                    double (&dots)[kColumns]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if constexpr (kColumns == 1) {
+    dots[0] = LaneDot<kStream>(cols + lane, values + lane, count(lane), x);
+  } else {
+    constexpr int kPairs = kWide<kColumns> / 2;
+    constexpr int kSlots = kColumns / kTeam<kColumns>;  // that the teams' lanes are
+    double* const own = Tile<kColumns>();
+    const int team = lane / kTeam<kColumns>;
+    // Four lanes and the next four take their pairs in opposite order: so they meet in no bank.
+    int at[kPairs];
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) {
+      const int pair = kPairs == 1 ? 0 : (j + lane / 4) % 2;
+      at[j] = 2 * (pair * kTeam<kColumns> + lane % kTeam<kColumns>);
+    }
+#pragma unroll
+    for (int first = 0; first < kColumns; first += kSlots) {
+      const int of = first * (32 / kColumns) + team;
+      double2 sums[kPairs];
+      WideDot<kColumns, kStream>(cols + of, values + of, count(of), x, at, sums);
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        *reinterpret_cast<double2*>(own + team * kColumns + at[j]) = sums[j];
+      }
+      __syncwarp();
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) dots[first + s] = own[32 * s + lane];
+      __syncwarp();
+    }
+  }
+}
+
+// The sums of an epilogue, slot by slot: of several columns in shared memory while rows are summed,
+// where they take registers from the entries under way.
+template <int kColumns, int kSums>
+class SlotSums {
+ public:
+  __device__ SlotSums() {
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) {
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) Of(slot, k) = 0;
+    }
+  }
+  template <class Epilogue>
+  __device__ void Row(Epilogue& epilogue, int64_t at, double y, int slot) {
+    double own[kSums];
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) own[k] = Of(slot, k);
+    epilogue.Row(at, y, own);
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) Of(slot, k) = own[k];
+  }
+  template <class Epilogue>
+  __device__ void Finish(Epilogue& epilogue) {
+    double sums[kColumns][kSums];
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) {
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) sums[slot][k] = Of(slot, k);
+    }
+    epilogue.Finish(sums);
+  }
+
+ private:
+  __device__ double& Of(int slot, int k) {
+    if constexpr (kColumns == 1) {
+      return own_[k];
+    } else {
+      __shared__ double of_threads[kColumns][kSums][kProductThreads];
+      return of_threads[slot][k][threadIdx.x];
+    }
+  }
+  double own_[kSums];  // of a single column
+};
 
 // Of a row in pieces, the piece whose warp adds them up: of the last block that has any of them,
 // since a block may only wait for those before it, which have begun. Piece q is block q % blocks'.
@@ -82,28 +242,39 @@ __device__ inline int Adder(const Piece& piece, int blocks) {
   return piece.first / blocks == round ? piece.last : round * blocks - 1;
 }
 
-template <int kThreadsARow, bool kStream, class Value, class Epilogue>
-__global__ void __launch_bounds__(kProductThreads, kProductResident)
+template <int kColumns, int kThreadsARow, bool kStream, class Value, class Epilogue>
+__global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
     ProductKernel(RowsRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
                   Epilogue epilogue) {
-  if (epilogue.Skip()) return;
+  const bool runs = !epilogue.Skip();
+  if (!AnyRuns<kColumns>(runs)) return;
   constexpr int kWarps = kProductThreads / 32, kRows = 32 / kThreadsARow;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
-  double sums[Epilogue::kSums] = {};
+  const int column = Column<kColumns>();
+  const bool is_first = LaneOf<kColumns>(0) == 0;  // of the column's lanes
+  SlotSums<kColumns, Epilogue::kSums> sums;
+  double dots[kColumns];
+  const auto give = [&](int64_t row, double sum, int slot) {
+    if (kColumns > 1 && !runs) return;
+    y[row * kColumns + column] = sum;
+    sums.Row(epilogue, row * kColumns + column, sum, slot);
+  };
 
   // Long rows, a piece a warp: first of all, as they take longest.
   for (int64_t q = block + int64_t{warp} * blocks; q < a.pieces; q += int64_t{kWarps} * blocks) {
     const Piece piece = a.piece[q];
-    const int64_t begin = piece.begin + lane;
-    const int count = (piece.count - lane + 31) / 32;
-    const double sum = SumOver(32, Dot<kStream>(a.cols + begin, a.values + begin, count, x));
-    if (lane != 0) continue;
+    Dot<kColumns, kStream>(
+        a.cols + piece.begin, a.values + piece.begin,
+        [&](int lane) { return (piece.count - lane + 31) / 32; }, x, dots);
+    SumOver<32>(dots);
     if (piece.first == piece.last) {
-      y[piece.row] = sum;
-      epilogue.Row(piece.row, sum, sums);
-    } else {
-      a.partial[q] = sum;
+      if (is_first) give(piece.row, dots[0], 0);
+      continue;
+    }
+    if (is_first) a.partial[q * kMostColumns + column] = dots[0];
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
       ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device>(a.arrived[piece.first])
           .fetch_add(1, ::cuda::memory_order_release);
     }
@@ -118,15 +289,20 @@ __global__ void __launch_bounds__(kProductThreads, kProductResident)
     const int64_t next = s + stride;
     Slice ahead{};
     if (next < a.slices) ahead = a.slice[next];
-    const int r = lane / kThreadsARow;
-    const int64_t place = s * kRows + r;
-    const int64_t row = a.order != nullptr && place < a.n ? a.order[place] : place;
-    const int64_t begin = slice.begin + lane;
-    const double sum =
-        SumOver(kThreadsARow, Dot<kStream>(a.cols + begin, a.values + begin, slice.steps, x));
-    if (lane % kThreadsARow == 0 && (slice.apart >> r & 1) == 0) {
-      y[row] = sum;
-      epilogue.Row(row, sum, sums);
+    const auto row_of = [&](int slot) -> int64_t {
+      const int64_t place = s * kRows + LaneOf<kColumns>(slot) / kThreadsARow;
+      return a.order != nullptr && place < a.n ? a.order[place] : place;
+    };
+    const int64_t row = kColumns == 1 ? row_of(0) : 0;  // ahead; of several, registers are short
+    Dot<kColumns, kStream>(
+        a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, dots);
+    SumOver<kThreadsARow>(dots);
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) {
+      const int lane = LaneOf<kColumns>(slot);
+      if (lane % kThreadsARow == 0 && (slice.apart >> (lane / kThreadsARow) & 1) == 0) {
+        give(kColumns == 1 ? row : row_of(slot), dots[slot], slot);
+      }
     }
     s = next;
     slice = ahead;
@@ -142,33 +318,37 @@ __global__ void __launch_bounds__(kProductThreads, kProductResident)
       while (arrived.load(::cuda::memory_order_acquire) != count) {
       }
       __syncwarp();
-      double sum = 0;
-      for (int p = piece.first + lane; p <= piece.last; p += 32) sum += __ldcg(a.partial + p);
-      sum = SumOver(32, sum);
-      if (lane == 0) {
-        arrived.store(0, ::cuda::memory_order_relaxed);  // for the next launch
-        y[piece.row] = sum;
-        epilogue.Row(piece.row, sum, sums);
+#pragma unroll
+      for (int slot = 0; slot < kColumns; ++slot) {
+        dots[slot] = 0;
+        for (int p = piece.first + LaneOf<kColumns>(slot); p <= piece.last; p += 32) {
+          dots[slot] += __ldcg(a.partial + int64_t{p} * kMostColumns + column);
+        }
       }
+      SumOver<32>(dots);
+      if (threadIdx.x % 32 == 0) arrived.store(0, ::cuda::memory_order_relaxed);  // for the next
+      if (is_first) give(piece.row, dots[0], 0);
     }
   }
-  epilogue.Finish(sums);
+  sums.Finish(epilogue);
 }
 
 }  // namespace product
 
-// y = A x on the branch's stream; x and y have n elements on the device; x is not written
-// meanwhile, by the epilogue neither. At most kProductMaxBlocks blocks of kProductThreads threads,
-// as many for every epilogue; which thread is given which rows is fixed, so that all sums are the
-// same bits in every launch. One launch of the same rows at a time.
-template <class Value, class Epilogue>
+// y = A x on the branch's stream; x and y have n rows of kColumns elements on the device; x is not
+// written meanwhile, by the epilogue neither. At most kProductMaxBlocks blocks of kProductThreads
+// threads, as many for every epilogue; which thread is given which rows is fixed, so that all sums
+// are the same bits in every launch, and a column's for every kColumns: 1, 2, 4 or 8. One launch of
+// the same rows at a time.
+template <int kColumns = 1, class Value, class Epilogue>
 void LaunchProduct(const Branch& branch, const Rows<Value>& rows, const double* x, double* y,
                    const Epilogue& epilogue) {
   using namespace product;
   void (*const kernels[])(RowsRef<Value>, const double*, double*, Epilogue) = {
-      &ProductKernel<1, false, Value, Epilogue>, &ProductKernel<1, true, Value, Epilogue>,
-      &ProductKernel<kManyThreads, false, Value, Epilogue>,
-      &ProductKernel<kManyThreads, true, Value, Epilogue>};
+      &ProductKernel<kColumns, 1, false, Value, Epilogue>,
+      &ProductKernel<kColumns, 1, true, Value, Epilogue>,
+      &ProductKernel<kColumns, kManyThreads, false, Value, Epilogue>,
+      &ProductKernel<kColumns, kManyThreads, true, Value, Epilogue>};
   const auto kernel = kernels[(rows.threads_a_row() > 1 ? 2 : 0) + (rows.streams() ? 1 : 0)];
   Launch(branch, kernel, rows.blocks(), 1, kProductThreads, 0, rows.ref(), x, y, epilogue);
 }

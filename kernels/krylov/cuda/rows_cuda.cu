@@ -2,6 +2,7 @@
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/krylov/cuda/rows_cuda.h"
+#include "kernels/krylov/cuda/sums_cuda.h"
 
 namespace spaid::cuda {
 namespace {
@@ -152,7 +153,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
   }
   in_pieces_ = n_pieces > n_apart;
   if (in_pieces_) {
-    partial_ = Buffer<double>(context, n_pieces);
+    partial_ = Buffer<double>(context, n_pieces * kMostColumns);
     arrived_ = Buffer<int32_t>(context, n_pieces);
     arrived_.Fill(0);
   }

@@ -40,7 +40,7 @@ struct RowsRef {
   const int32_t* cols;
   const Value* values;
   bool in_pieces;    // some row has more than one
-  double* partial;   // a product's sum of each piece
+  double* partial;   // a product's sums of each piece, kMostColumns of them
   int32_t* arrived;  // at a row's first piece: how many of its sums are there; 0 between products
 };
 

@@ -1,20 +1,22 @@
-// One right-hand side on its way through a Krylov method on a device.
+// Right-hand sides on their way through a Krylov method on a device, each of them a column: the
+// same method for each, with scalars of its own, but A and M are read once for all. One column
+// alone goes the same way.
 //
 // A method's iteration is a few kernels whose scalars stay on the device: the last block of each
 // reduction computes what follows from it (SumGrid) and stores it in a SolveState. Iterations are
 // launched some at a time, as one CUDA graph, with the state of the batch before on its way to the
-// host; a kernel that finds the state not running does nothing. So nothing waits for the host but
-// the end of a segment, where the host holds the recursion against the truth
-// (kernels/krylov/judge.h has that policy, and all of the texts).
+// host; a kernel does nothing for a column whose state it finds not running. So nothing waits for
+// the host but the end of a segment, which is that of all columns, where the host holds the
+// recursion against the truth (kernels/krylov/judge.h has that policy, and all of the texts).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <variant>
 
 #include "kernels/base/cuda/context_cuda.h"
-#include "kernels/krylov/cuda/node_product_cuda.h"
 #include "kernels/krylov/cuda/operator_cuda.h"
 #include "kernels/krylov/cuda/product_cuda.h"
 #include "kernels/krylov/cuda/sums_cuda.h"
@@ -62,8 +64,17 @@ __device__ inline void RecordNorm(SolveState& state, double norm) {
   CountIteration(state, norm);
 }
 
+// Of an epilogue, or of any kernel: what the thread's column reads and writes.
+template <int kColumns>
+struct Running {
+  SolveState* states;
+  SumSpace space;
+  __device__ SolveState& state() const { return states[Column<kColumns>()]; }
+  __device__ bool Skip() const { return state().status != kSpaidCudaSolveRunning; }
+};
+
 // y = A x, with an epilogue (product_cuda.h); A is no diagonal.
-template <class Epilogue>
+template <int kColumns = 1, class Epilogue>
 void Product(const Context& context, const Operator& op, const double* x, double* y,
              const Epilogue& epilogue) {
   std::visit(
@@ -71,7 +82,7 @@ void Product(const Context& context, const Operator& op, const double* x, double
         if constexpr (std::is_same_v<std::decay_t<decltype(own)>, Diagonal>) {
           throw Failure(kSpaidCudaError, "a product with an epilogue by a diagonal");
         } else {
-          LaunchProduct(Branch{context.stream}, own, x, y, epilogue);
+          LaunchProduct<kColumns>(Branch{context.stream}, own, x, y, epilogue);
         }
       },
       op);
@@ -83,72 +94,109 @@ inline const double* DiagonalOf(const Operator* op) {
   return diagonal != nullptr ? diagonal->values.get() : nullptr;
 }
 
+// On the host.
+struct RightHandSides {
+  int columns;              // 1, 2, 4 or 8
+  const double* const* b;   // where each is
+  const double* const* x0;  // the same; null, or of a column: zero
+};
+
+// use(std::integral_constant<int, columns>{}).
+template <class Use>
+auto WithColumns(int columns, const Use& use) {
+  switch (columns) {
+    case 1:
+      return use(std::integral_constant<int, 1>{});
+    case 2:
+      return use(std::integral_constant<int, 2>{});
+    case 4:
+      return use(std::integral_constant<int, 4>{});
+    case 8:
+      return use(std::integral_constant<int, 8>{});
+    default:
+      throw Failure(kSpaidCudaError, "no kernels for so many columns: " + std::to_string(columns));
+  }
+}
+
+// Bytes that one iteration moves at the least: once for all columns, and for each of them.
+struct Traffic {
+  int64_t matrices, vectors;
+};
+
 class Solve {
  public:
-  // A no diagonal; `m` may be null. Allocates all vectors. `x0` null: zero. The operators outlive
-  // this.
-  Solve(Context& context, const Operator& a, const Operator* m, const double* b, const double* x0);
+  // A is no diagonal; `m` may be null. Allocates all vectors. The operators outlive this.
+  Solve(Context& context, const Operator& a, const Operator* m, const RightHandSides& rhs);
   virtual ~Solve();
   Solve(const Solve&) = delete;
   Solve& operator=(const Solve&) = delete;
 
-  // r = b − A x, or of the best iterate; waits for its norm. Where `adopt`, the method goes on from
-  // it (Begin).
-  double TrueResidual(bool of_best, bool adopt);
+  // r = b − A x of the column, or of its best iterate; waits for its norm. Where `adopt`, the
+  // method goes on from it (Begin).
+  double TrueResidual(int column, bool of_best, bool adopt);
   // Starts the recursion from the residual that was adopted last.
-  void Begin(const SpaidCudaSolveStart& start);
-  // `limit` iterations, or fewer: the state says why.
-  void Advance(int32_t limit, const SpaidCudaSolveOptions& options, SpaidCudaSolveInfo* info);
-  void UseBest();
-  void UseGuess();
-  void Download(double* x);
+  void Begin(int column, const SpaidCudaSolveStart& start);
+  // `limits[v]` iterations of column v, or fewer: its state says why. Returns milliseconds.
+  double Advance(const int32_t* limits, const SpaidCudaSolveOptions& options,
+                 SpaidCudaSolveInfo* infos);
+  void UseBest(int column);
+  void UseGuess(int column);
+  void Download(double* const* x);
 
   Context& context() const { return context_; }
 
  protected:
-  // Sets the recursion up from r_, with what `start` says; the state has been filled but for the
-  // method's own scalars.
-  virtual void Start(const SpaidCudaSolveStart& start) = 0;
+  // Sets the recursion up from the column of r_, with what `start` says; the state has been filled
+  // but for the method's own scalars.
+  virtual void Start(int column, const SpaidCudaSolveStart& start) = 0;
   // Before a segment: scalars that a pause left unchecked.
   virtual void Resume() = 0;
   virtual void Iterate() = 0;  // one iteration, launched
   // After a segment, where it ended between kernels: x gets what it has not, and the iterate before
   // the last is kept where it was the best.
   virtual void Settle() = 0;
-  // x becomes that of the last iteration, where segments leave it behind.
+  // x gets what it has not, where a method leaves it behind from segment to segment.
   virtual void Complete() {}
-  // Bytes that one iteration moves.
-  virtual int64_t bytes_per_iteration() const = 0;
+  virtual Traffic traffic() const = 0;
 
-  Buffer<double> Vector() { return Buffer<double>(context_, n_); }
+  // Of so many products with A and with M, where there is one, and so many passes over a vector.
+  Traffic Count(int64_t products, int64_t passes) const;
+  Buffer<double> Vector() { return Buffer<double>(context_, n_ * columns_); }
   int blocks() const { return SumBlocks(context_, n_); }
-  SolveState* state() const { return state_.get(); }
+  SolveState* states() const { return states_.get(); }  // of each column
   SumSpace sums() const { return {partial_.get(), arrived_.get()}; }
 
   Context& context_;
   const Operator& a_;
   const Operator* const m_;
   const int64_t n_;
+  const int columns_;
   Buffer<double> b_, x0_, x_, best_, r_, scratch_;
 
  private:
+  void Upload(const double* const* from, const Buffer<double>& to);
+  void CopyColumn(int column, const Buffer<double>& from, const Buffer<double>& to);
+  // b − A v into the `wanted` columns of scratch_ (bit v), and their norms.
+  void FindResiduals(uint32_t wanted, const Buffer<double>& v);
   void LaunchBatch();
 
-  Buffer<SolveState> state_;
+  Buffer<SolveState> states_;
   Buffer<double> partial_;
   Buffer<unsigned> arrived_;
-  SolveState* const seen_;  // pinned: two, of the last batches
+  SolveState* const seen_;           // pinned: of the last two batches, all columns
+  uint32_t known_ = 0;               // columns of scratch_ that are b − A x
+  double norms_[kMostColumns] = {};  // of those of scratch_
   cudaEvent_t done_[2] = {};
   int batch_ = 0;  // iterations of the graph
   cudaGraphExec_t graph_ = nullptr;
 };
 
 std::unique_ptr<Solve> MakeCg(Context& context, const Operator& a, const Operator* m,
-                              const double* b, const double* x0);
+                              const RightHandSides& rhs);
 std::unique_ptr<Solve> MakeBicgstab(Context& context, const Operator& a, const Operator* m,
-                                    const double* b, const double* x0);
-// `restart`: at least 1, at most n.
+                                    const RightHandSides& rhs);
+// One column. `restart`: at least 1, at most n.
 std::unique_ptr<Solve> MakeGmres(Context& context, const Operator& a, const Operator* m,
-                                 int32_t restart, const double* b, const double* x0);
+                                 int32_t restart, const RightHandSides& rhs);
 
 }  // namespace spaid::cuda

@@ -1,6 +1,13 @@
 // Sums over all threads of a grid, in an order that depends on the grid alone: the same bits in
 // every run. The last block to arrive adds up what the others left, and goes on with the totals, so
 // that no scalar visits the host.
+//
+// Of kColumns vectors at once, interleaved, x[i * kColumns + v], a thread has one column, and
+// kColumns threads side by side have a row. Where one vector alone gives a row to each lane of a
+// warp, kColumns of them give kColumns rows to each: a slot for every lane that the thread stands
+// for. Sums are kept slot by slot and added as those lanes would, so that a column's are the same
+// bits whatever stands beside it. Which products and sums the compiler contracts differs from
+// kernel to kernel: so vectors and their sums say fma() themselves.
 #pragma once
 
 #include <cstdint>
@@ -12,60 +19,98 @@ namespace spaid::cuda {
 inline constexpr int kSumThreads = 256;
 inline constexpr int kMostSumBlocks = 2048;
 inline constexpr int kMostSums = 4;
+inline constexpr int kMostColumns = 8;
 
 // Where blocks leave their sums; `arrived` is 0 between launches. One launch at a time uses it.
 struct SumSpace {
-  double* partial;  // kMostSumBlocks * kMostSums
+  double* partial;  // kMostSumBlocks * kMostSums, of each column
   unsigned* arrived;
 };
 
-// The sums of one block in all of its threads' `sums`; kSumThreads threads, all of them.
-template <int kSums>
-__device__ void SumBlock(double (&sums)[kSums]) {
-  __shared__ double of_warp[kSums][kSumThreads / 32];
+// Of the calling thread.
+template <int kColumns>
+__device__ int Column() {
+  return static_cast<int>(threadIdx.x) % kColumns;
+}
+// The lane that a slot of it stands for.
+template <int kColumns>
+__device__ int LaneOf(int slot) {
+  return slot * (32 / kColumns) + static_cast<int>(threadIdx.x) % 32 / kColumns;
+}
+
+// The block has something to do: some column `runs`. All of its threads ask.
+template <int kColumns>
+__device__ bool AnyRuns(bool runs) {
+  if constexpr (kColumns == 1) {
+    return runs;
+  } else {
+    return __syncthreads_or(runs ? 1 : 0) != 0;
+  }
+}
+
+// The block's sums of the thread's column; kSumThreads threads, all of them.
+template <int kColumns, int kSums>
+__device__ void SumBlock(double (&sums)[kColumns][kSums], double (&total)[kSums]) {
+  __shared__ double of_warp[kSums][kColumns][kSumThreads / 32];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
 #pragma unroll
   for (int k = 0; k < kSums; ++k) {
-    for (int step = 16; step > 0; step /= 2) sums[k] += __shfl_xor_sync(~0u, sums[k], step);
-    if (lane == 0) of_warp[k][warp] = sums[k];
+#pragma unroll
+    for (int half = kColumns / 2; half > 0; half /= 2) {
+#pragma unroll
+      for (int slot = 0; slot < half; ++slot) sums[slot][k] += sums[slot + half][k];
+    }
+    double sum = sums[0][k];
+#pragma unroll
+    for (int step = 16; step >= kColumns; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (lane < kColumns) of_warp[k][lane][warp] = sum;
   }
   __syncthreads();
 #pragma unroll
   for (int k = 0; k < kSums; ++k) {
     double sum = 0;
 #pragma unroll
-    for (int w = 0; w < kSumThreads / 32; ++w) sum += of_warp[k][w];
-    sums[k] = sum;
+    for (int w = 0; w < kSumThreads / 32; ++w) sum += of_warp[k][Column<kColumns>()][w];
+    total[k] = sum;
   }
   __syncthreads();
 }
 
-// then(totals), by one thread of the grid, when all blocks have called this with all of their
-// threads. What the blocks wrote before is visible to it.
-template <int kSums, class Then>
-__device__ void SumGrid(double (&sums)[kSums], const SumSpace& space, const Then& then) {
+// then(total), by one thread of the grid for each column, when all blocks have called this with all
+// of their threads. What the blocks wrote before is visible to it. `sums` is used up.
+template <int kColumns, int kSums, class Then>
+__device__ void SumGrid(double (&sums)[kColumns][kSums], const SumSpace& space, const Then& then) {
+  static_assert(kSums <= kMostSums && kColumns <= kMostColumns);
   __shared__ bool is_last;
-  SumBlock(sums);
-  if (threadIdx.x == 0) {
+  double total[kSums];
+  SumBlock(sums, total);
+  if (threadIdx.x < kColumns) {
 #pragma unroll
-    for (int k = 0; k < kSums; ++k) space.partial[blockIdx.x * kSums + k] = sums[k];
+    for (int k = 0; k < kSums; ++k) {
+      space.partial[(blockIdx.x * kSums + k) * kColumns + threadIdx.x] = total[k];
+    }
     __threadfence();
-    is_last = atomicAdd(space.arrived, 1u) == gridDim.x - 1;
+    __syncwarp((1u << kColumns) - 1);
+    if (threadIdx.x == 0) is_last = atomicAdd(space.arrived, 1u) == gridDim.x - 1;
   }
   __syncthreads();
   if (!is_last) return;
   __threadfence();
 #pragma unroll
-  for (int k = 0; k < kSums; ++k) {
-    sums[k] = 0;
-    for (unsigned b = threadIdx.x; b < gridDim.x; b += kSumThreads) {
-      sums[k] += __ldcg(&space.partial[b * kSums + k]);
+  for (int slot = 0; slot < kColumns; ++slot) {
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) {
+      sums[slot][k] = 0;
+      for (unsigned b = threadIdx.x / 32 * 32 + LaneOf<kColumns>(slot); b < gridDim.x;
+           b += kSumThreads) {
+        sums[slot][k] += __ldcg(&space.partial[(b * kSums + k) * kColumns + Column<kColumns>()]);
+      }
     }
   }
-  SumBlock(sums);
-  if (threadIdx.x != 0) return;
-  *space.arrived = 0;
-  then(sums);
+  SumBlock(sums, total);
+  if (threadIdx.x >= kColumns) return;
+  if (threadIdx.x == 0) *space.arrived = 0;
+  then(total);
 }
 
 // Blocks for a loop over n elements.
@@ -76,13 +121,28 @@ inline int SumBlocks(const Context& context, int64_t n) {
   return static_cast<int>(needed < 1 ? 1 : needed < most ? needed : most);
 }
 
-// Calls use(i) for the elements that are this thread's.
-template <class Use>
+// Calls use(i, at, slot) for the elements that are this thread's: row i of its column, which is
+// element `at` of the interleaved vectors, and the slot that the row is summed in.
+template <int kColumns, class Use>
 __device__ void ForOwn(int64_t n, const Use& use) {
+  constexpr int kTogether = kColumns == 1 ? 4 : 1, kApart = 32 / kColumns;
   const int64_t stride = int64_t{gridDim.x} * kSumThreads;
-  int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
-#pragma unroll 4
-  for (; i < n; i += stride) use(i);
+  int64_t first = int64_t{blockIdx.x} * kSumThreads + threadIdx.x / 32 * 32 + LaneOf<kColumns>(0);
+  const auto call = [&](int slot) {
+    const int64_t i = first + slot * kApart;
+    use(i, i * kColumns + Column<kColumns>(), slot);
+  };
+#pragma unroll kTogether
+  for (; first + (kColumns - 1) * kApart < n; first += stride) {
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) call(slot);
+  }
+  if constexpr (kColumns > 1) {
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) {
+      if (first + slot * kApart < n) call(slot);
+    }
+  }
 }
 
 }  // namespace spaid::cuda

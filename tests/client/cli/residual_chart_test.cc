@@ -178,15 +178,35 @@ TEST(Track, FollowsTheRightHandSideAtHand) {
   EXPECT_EQ(track.Status(80), "");
   track.Add(Falling(41, 0.1), {});
   EXPECT_EQ(track.Status(200),
-            "right-hand side 1 of 3 (0 done), iteration 40, residual 1.0e-04, asked for 1.0e-08, "
+            "right-hand side 1 of 3, iteration 40, residual 1.0e-04, asked for 1.0e-08, "
             "about 40 to go");
   track.Add(std::vector<Residual>{{0, 41, 5e-5}, {1, 0, 1.0}, {1, 1, 0.5}}, {});
   EXPECT_EQ(track.points().size(), 2u);
   EXPECT_EQ(track.target(), 1e-6);
   EXPECT_EQ(track.Status(200),
-            "right-hand side 2 of 3 (1 done), iteration 1, residual 5.0e-01, asked for 1.0e-06");
-  EXPECT_EQ(track.Status(65), "right-hand side 2 of 3 (1 done), iteration 1, residual 5.0e-01");
+            "right-hand side 2 of 3, iteration 1, residual 5.0e-01, asked for 1.0e-06");
+  EXPECT_EQ(track.Status(65), "right-hand side 2 of 3, iteration 1, residual 5.0e-01");
   EXPECT_EQ(track.Status(10).size(), 10u);
+}
+
+// A GPU solves several at once: their residuals come in turns.
+TEST(Track, FollowsOneOfSeveralThatAreSolvedAtOnce) {
+  ResidualTrack track({1e-8, 1e-8, 1e-8, 1e-8});
+  track.Add(std::vector<Residual>{{0, 0, 0.0}, {1, 0, 1.0}, {2, 0, 1.0}}, {});
+  EXPECT_EQ(track.rhs(), 0);  // zero: that was all of it
+  for (int32_t k = 1; k <= 40; k += 10) {
+    std::vector<Residual> batch;
+    for (const int32_t rhs : {1, 2}) {
+      const int32_t last = rhs == 1 ? 25 : 40;
+      for (int32_t i = k; i < std::min(k + 10, last + 1); ++i) batch.push_back({rhs, i, 0.5});
+    }
+    track.Add(batch, {});
+    EXPECT_EQ(track.rhs(), k < 20 ? 1 : 2) << k;
+  }
+  EXPECT_EQ(track.points().size(), 41u);  // all of its own
+  track.Add(std::vector<Residual>{{3, 0, 1.0}, {3, 1, 0.5}}, {});
+  EXPECT_EQ(track.rhs(), 3);
+  EXPECT_EQ(track.points().size(), 2u);
 }
 
 TEST(Track, IsBounded) {

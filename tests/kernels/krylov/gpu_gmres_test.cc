@@ -158,7 +158,7 @@ TEST(GpuGmres, ADeviceOfTheEstimatedSizeSuffices) {
   const Vector b = RandomVector(a.n_cols, 15), ones(b.size(), 1.0);
   for (const int64_t restart : {1, 30, 1000}) {
     const SolveOptions options = Gmres(1e-6, restart);
-    const int64_t bytes = SolveDeviceBytes(a.n_cols, a.nnz(), a.nnz(), options);
+    const int64_t bytes = SolveDeviceBytes(a.n_cols, a.nnz(), a.nnz(), 1, options);
     const auto device = CudaDevice::Open(ListCudaDevices().devices[0], bytes).value();
     const auto a_there = CudaOperator::OfMatrix(device, a, false, Context()).value();
     const auto m_there = CudaOperator::OfMatrix(device, a, false, Context()).value();

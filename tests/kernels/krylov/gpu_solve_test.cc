@@ -173,7 +173,7 @@ TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
   const auto a_there = CudaOperator::OfMatrix(device, a, false, Context()).value();
   const auto m_there = CudaOperator::OfDiagonal(device, ones).value();
   EXPECT_EQ(device->used_bytes(), a_there->device_bytes() + m_there->device_bytes());
-  EXPECT_LE(device->used_bytes(), SolveDeviceBytes(a.n_cols, a.nnz(), a.n_cols, {}));
+  EXPECT_LE(device->used_bytes(), SolveDeviceBytes(a.n_cols, a.nnz(), a.n_cols, 1, {}));
   // 400 kB are left, for more than ten vectors of 64 kB.
   const int64_t left = device->memory_limit() - device->used_bytes();
   const Vector filler(static_cast<size_t>((left - 400'000) / 8), 1.0);
@@ -196,7 +196,7 @@ TEST(GpuSolve, ADeviceOfTheEstimatedSizeSuffices) {
     const CscMatrix m = StaticSpai(problem.a);
     const Vector b = RandomVector(problem.a.n_cols, 15), ones(b.size(), 1.0);
     const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-6};
-    const int64_t bytes = SolveDeviceBytes(problem.a.n_cols, problem.a.nnz(), m.nnz(), options);
+    const int64_t bytes = SolveDeviceBytes(problem.a.n_cols, problem.a.nnz(), m.nnz(), 1, options);
     const auto device = CudaDevice::Open(ListCudaDevices().devices[0], bytes).value();
     const auto a_there = CudaOperator::OfMatrix(device, problem.a, false, Context());
     ASSERT_TRUE(a_there.ok()) << problem.name << ": " << a_there.status().message();

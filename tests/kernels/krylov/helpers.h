@@ -38,6 +38,8 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
 std::vector<Method> MethodsHere();
 // Iterations that may follow on a stop.
 int64_t LateHere();
+// Right-hand sides that are solved together, at most.
+int64_t AtOnceHere();
 
 // Solves and expects a result; `m` may be null; on a device it is a diagonal.
 SolveResult MustSolve(const CscView& a, const LinearOperator* m, std::span<const double> b,

@@ -51,4 +51,6 @@ std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab, Meth
 
 int64_t LateHere() { return 20; }
 
+int64_t AtOnceHere() { return 8; }
+
 }  // namespace spaid::kernels::krylov_test

@@ -13,4 +13,6 @@ std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab, Meth
 
 int64_t LateHere() { return 0; }
 
+int64_t AtOnceHere() { return 1; }
+
 }  // namespace spaid::kernels::krylov_test

@@ -273,7 +273,7 @@ TEST_P(EveryMethod, RunsAndThreadsDoNotChangeABit) {
   }
 }
 
-TEST_P(EveryMethod, RightHandSidesEndOneByOne) {
+TEST_P(EveryMethod, EveryRightHandSideHasItsOwnEnd) {
   const CscMatrix a = oracle::Laplacian2d(15, 15);
   const int64_t n = a.n_cols;
   Vector b(static_cast<size_t>(3 * n), 0.0);
@@ -295,18 +295,18 @@ TEST_P(EveryMethod, RightHandSidesEndOneByOne) {
   const SolveResult alone = MustSolve(a, nullptr, first, Options(1e-9));
   EXPECT_EQ(alone.rhs[0].iterations, r.rhs[0].iterations);
   EXPECT_EQ(std::memcmp(alone.x.data(), r.x.data(), alone.x.size() * sizeof(double)), 0);
-  // The sink saw what the histories hold, in their order.
-  size_t at = 0;
-  for (const RhsResult& rhs : r.rhs) {
-    for (const ResidualPoint& p : rhs.history) {
-      ASSERT_LT(at, sink.points.size());
-      EXPECT_EQ(sink.points[at].rhs, p.rhs);
-      EXPECT_EQ(sink.points[at].iteration, p.iteration);
-      EXPECT_EQ(sink.points[at].relative_residual, p.relative_residual);
-      ++at;
-    }
+  // The sink saw what the histories hold, of each right-hand side in its order.
+  std::vector<size_t> at(r.rhs.size(), 0);
+  for (const ResidualPoint& seen : sink.points) {
+    const auto k = static_cast<size_t>(seen.rhs);
+    ASSERT_LT(k, r.rhs.size());
+    ASSERT_LT(at[k], r.rhs[k].history.size());
+    const ResidualPoint& kept = r.rhs[k].history[at[k]++];
+    EXPECT_EQ(kept.rhs, seen.rhs);
+    EXPECT_EQ(kept.iteration, seen.iteration);
+    EXPECT_EQ(kept.relative_residual, seen.relative_residual);
   }
-  EXPECT_EQ(at, sink.points.size());
+  for (size_t k = 0; k < at.size(); ++k) EXPECT_EQ(at[k], r.rhs[k].history.size()) << k;
 }
 
 TEST_P(EveryMethod, ACancelStopsSoon) {
@@ -324,8 +324,10 @@ TEST_P(EveryMethod, ACancelStopsSoon) {
   EXPECT_LE(r.rhs[0].iterations, 5 + LateHere());
   EXPECT_LT(r.rhs[0].true_relative_residual, 1) << "these iterations are not lost";
   EXPECT_EQ(r.rhs[1].outcome, Outcome::kCancelled);
-  EXPECT_EQ(r.rhs[1].iterations, 0);
-  EXPECT_EQ(r.rhs[1].true_relative_residual, 1);
+  EXPECT_LE(r.rhs[1].iterations, AtOnceHere() > 1 ? 5 + LateHere() : 0);
+  if (r.rhs[1].iterations == 0) {
+    EXPECT_EQ(r.rhs[1].true_relative_residual, 1);
+  }
   ExpectHonest(a, b, Options(1e-12), r, "cancel");
 }
 

@@ -162,11 +162,11 @@ TEST(Solve, RightHandSidesOfGmresShareOneBasis) {
 TEST(SolveDeviceBytes, CountTheBasis) {
   const SolveOptions short_recurrence{.method = Method::kBicgstab};
   const SolveOptions gmres{.method = Method::kGmres, .restart = 50};
-  const int64_t n = 1'000'000, plain = SolveDeviceBytes(n, 7 * n, 0, short_recurrence);
-  EXPECT_GE(SolveDeviceBytes(n, 7 * n, 0, gmres), plain + 8 * 51 * n);
-  EXPECT_LE(SolveDeviceBytes(n, 7 * n, 0, gmres), plain + 8 * 52 * n);
+  const int64_t n = 1'000'000, plain = SolveDeviceBytes(n, 7 * n, 0, 1, short_recurrence);
+  EXPECT_GE(SolveDeviceBytes(n, 7 * n, 0, 1, gmres), plain + 8 * 51 * n);
+  EXPECT_LE(SolveDeviceBytes(n, 7 * n, 0, 1, gmres), plain + 8 * 52 * n);
   const int64_t most = INT32_MAX;
-  EXPECT_GT(SolveDeviceBytes(most, most, most,
+  EXPECT_GT(SolveDeviceBytes(most, most, most, 1,
                              {.method = Method::kGmres, .max_iterations = most, .restart = most}),
             int64_t{1} << 62);
 }

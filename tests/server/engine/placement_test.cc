@@ -543,7 +543,8 @@ TEST(SolvePlacementTest, TheResponseSaysWhy) {
 
   const Stored<Matrix> large = PutDiagonal(bench, 200'000);
   const auto why = [&](kernels::Method method) {
-    return bench.adapter.PlaceSolve(*large.value, 0, {.method = method, .restart = 500}, 500).why;
+    return bench.adapter.PlaceSolve(*large.value, 0, 1, {.method = method, .restart = 500}, 500)
+        .why;
   };
   EXPECT_EQ(why(kernels::Method::kCg), "gpu:0: predicted at 500 ms on the CPU");
   EXPECT_EQ(why(kernels::Method::kGmres),
