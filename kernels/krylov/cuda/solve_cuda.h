@@ -17,8 +17,8 @@
 #include <variant>
 
 #include "kernels/base/cuda/context_cuda.h"
+#include "kernels/krylov/cuda/node_product_cuda.h"
 #include "kernels/krylov/cuda/operator_cuda.h"
-#include "kernels/krylov/cuda/product_cuda.h"
 #include "kernels/krylov/cuda/sums_cuda.h"
 
 namespace spaid::cuda {
