@@ -4,6 +4,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <limits>
 #include <memory>
 #include <numbers>
 #include <string>
@@ -83,7 +84,7 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_row
   const SpaidCudaInterface& api = Device()->api();
   char message[kCudaMessageBytes] = "";
   SpaidCudaVariants variants = cuda::tuning::kVariants;
-  variants.by_rows = by_rows ? 1 : 0;
+  variants.rows_bytes = by_rows ? std::numeric_limits<int64_t>::max() : 0;
   SpaidCudaContext* context = nullptr;
   OrDie(api.open_context(ListCudaDevices().devices[0].index, 0, nullptr, &variants, &context,
                          message, sizeof(message)),

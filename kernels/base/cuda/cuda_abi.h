@@ -56,8 +56,10 @@ struct SpaidCudaVariants {
   int32_t table_register_entries, table_warp_entries;
   // Gram matrix, factor, solve: a thread a local problem, by |J|; else a warp.
   int32_t lane_columns;
-  // Not 0: operators are laid out by rows, those of few diagonals or of nodes, too.
-  int32_t by_rows;
+  // Operators whose entries take at most so many bytes by rows are laid out so, those of few
+  // diagonals or of nodes, too; and solves with such alone are one kernel that stays, where all of
+  // its blocks fit at once.
+  int64_t rows_bytes;
 };
 
 // A canonical square CSC matrix on the host.

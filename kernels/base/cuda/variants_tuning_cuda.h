@@ -12,12 +12,12 @@ namespace spaid::cuda::tuning {
 inline constexpr char kMeasuredOn[] = "NVIDIA H100";
 
 inline constexpr SpaidCudaVariants kVariants{
-    8192,  // union_warp_elements
-    16,    // union_bitmap_words
-    64,    // table_register_entries
-    1024,  // table_warp_entries
-    10,    // lane_columns
-    0,     // by_rows
+    8192,        // union_warp_elements
+    16,          // union_bitmap_words
+    64,          // table_register_entries
+    1024,        // table_warp_entries
+    10,          // lane_columns
+    24'000'000,  // rows_bytes
 };
 
 }  // namespace spaid::cuda::tuning

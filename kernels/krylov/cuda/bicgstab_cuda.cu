@@ -57,6 +57,7 @@ __global__ void ResumeKernel(SolveState* states) {
 // z = M p, or M s: nothing to sum.
 template <int kColumns>
 struct PlainProduct : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return false; }
   static constexpr int kSums = 1;
   __device__ void Row(int64_t, double, double (&)[1]) const {}
   __device__ void Finish(double (&)[kColumns][1]) const {}
@@ -65,6 +66,7 @@ struct PlainProduct : Running<kColumns> {
 // Beside v = A M p: its products with the shadow residual and itself, and alpha.
 template <int kColumns>
 struct DirectionProduct : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return true; }
   static constexpr int kSums = 2;
   const double* shadow;
   __device__ void Row(int64_t at, double v, double (&sums)[2]) const {
@@ -94,35 +96,48 @@ struct DirectionProduct : Running<kColumns> {
 
 // r becomes s = r − alpha v. `hat` not null: M s of a diagonal M.
 template <int kColumns>
-__global__ void __launch_bounds__(kSumThreads)
-    HalfKernel(int64_t n, const double* __restrict__ v, const double* __restrict__ diagonal,
-               double* __restrict__ r, double* __restrict__ hat, SolveState* states,
-               SumSpace space) {
-  SolveState& state = states[Column<kColumns>()];
-  const bool runs = state.status == kSpaidCudaSolveRunning;
-  if (!AnyRuns<kColumns>(runs)) return;
-  const double alpha = state.alpha;
-  double sums[kColumns][1] = {};
-  ForOwn<kColumns>(runs ? n : 0, [&](int64_t i, int64_t at, int slot) {
-    const double s = fma(-alpha, v[at], r[at]);
-    r[at] = s;
-    if (hat != nullptr) hat[at] = diagonal[i] * s;
-    sums[slot][0] = fma(s, s, sums[slot][0]);
-  });
-  SumGrid(sums, space, [&](const double(&total)[1]) {
-    if (!runs) return;
-    state.s_norm = sqrt(total[0]);
-    if (!isfinite(total[0])) {
-      state.status = kSpaidCudaSolveNonFiniteS;
-    } else if (state.s_norm <= state.target) {
-      state.status = kSpaidCudaSolveHalfStep;
-    }
-  });
-}
+struct Half : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return true; }
+
+  int64_t n;
+  const double *v, *diagonal;
+  double *r, *hat;
+
+  __device__ void Run() const {
+    SolveState& state = this->state();
+    const bool runs = !this->Skip();
+    if (!AnyRuns<kColumns>(runs)) return;
+    double sums[kColumns][1] = {};
+    Body(this->space, runs ? n : 0, state.alpha, v, diagonal, r, hat, sums);
+    SumGrid(sums, this->space, [&](const double(&total)[1]) {
+      if (!runs) return;
+      state.s_norm = sqrt(total[0]);
+      if (!isfinite(total[0])) {
+        state.status = kSpaidCudaSolveNonFiniteS;
+      } else if (state.s_norm <= state.target) {
+        state.status = kSpaidCudaSolveHalfStep;
+      }
+    });
+  }
+
+ private:
+  static __device__ void Body(const SumSpace& space, int64_t n, double alpha,
+                              const double* __restrict__ v, const double* __restrict__ diagonal,
+                              double* __restrict__ r, double* __restrict__ hat,
+                              double (&sums)[kColumns][1]) {
+    ForOwn<kColumns>(space, n, [&](int64_t i, int64_t at, int slot) {
+      const double s = fma(-alpha, v[at], r[at]);
+      r[at] = s;
+      if (hat != nullptr) hat[at] = diagonal[i] * s;
+      sums[slot][0] = fma(s, s, sums[slot][0]);
+    });
+  }
+};
 
 // Beside t = A M s: its products with s and itself, and omega.
 template <int kColumns>
 struct ResidualProduct : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return true; }
   static constexpr int kSums = 2;
   const double* s;
   __device__ void Row(int64_t at, double t, double (&sums)[2]) const {
@@ -146,37 +161,50 @@ struct ResidualProduct : Running<kColumns> {
 
 // x += alpha M p + omega M s, r = s − omega t, and what follows from them.
 template <int kColumns>
-__global__ void __launch_bounds__(kSumThreads)
-    FullKernel(int64_t n, const double* __restrict__ p_hat, const double* s_hat,
-               const double* __restrict__ t, const double* __restrict__ shadow,
-               double* __restrict__ x, double* r, SolveState* states, SumSpace space) {
-  SolveState& s = states[Column<kColumns>()];
-  const bool runs = s.status == kSpaidCudaSolveRunning;
-  if (!AnyRuns<kColumns>(runs)) return;
-  const double alpha = s.alpha, omega = s.omega;
-  double sums[kColumns][2] = {};
-  ForOwn<kColumns>(runs ? n : 0, [&](int64_t, int64_t at, int slot) {
-    // Without a preconditioner s_hat is r itself: x first.
-    x[at] = fma(omega, s_hat[at], fma(alpha, p_hat[at], x[at]));
-    const double own = fma(-omega, t[at], r[at]);
-    r[at] = own;
-    sums[slot][0] = fma(own, own, sums[slot][0]);
-    sums[slot][1] = fma(shadow[at], own, sums[slot][1]);
-  });
-  SumGrid(sums, space, [&](const double(&total)[2]) {
-    if (!runs) return;
-    s.r_norm = sqrt(total[0]);
-    s.beta = (total[1] / s.rho) * (s.alpha / s.omega);
-    s.rho = total[1];
-    RecordNorm(s, s.r_norm);
-    if (s.status == kSpaidCudaSolveNonFinite) return;
-    if (s.r_norm > s.diverged_at || s.r_norm > s.best_norm / DBL_EPSILON) {
-      s.status = kSpaidCudaSolveDiverged;
-    } else if (s.status == kSpaidCudaSolveRunning && !isfinite(s.beta)) {
-      s.status = kSpaidCudaSolveNonFiniteBeta;
-    }
-  });
-}
+struct Full : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return true; }
+
+  int64_t n;
+  const double *p_hat, *s_hat, *t, *shadow;
+  double *x, *r;
+
+  __device__ void Run() const {
+    SolveState& s = this->state();
+    const bool runs = !this->Skip();
+    if (!AnyRuns<kColumns>(runs)) return;
+    double sums[kColumns][2] = {};
+    Body(this->space, runs ? n : 0, s, p_hat, s_hat, t, shadow, x, r, sums);
+    SumGrid(sums, this->space, [&](const double(&total)[2]) {
+      if (!runs) return;
+      s.r_norm = sqrt(total[0]);
+      s.beta = (total[1] / s.rho) * (s.alpha / s.omega);
+      s.rho = total[1];
+      RecordNorm(s, s.r_norm);
+      if (s.status == kSpaidCudaSolveNonFinite) return;
+      if (s.r_norm > s.diverged_at || s.r_norm > s.best_norm / DBL_EPSILON) {
+        s.status = kSpaidCudaSolveDiverged;
+      } else if (s.status == kSpaidCudaSolveRunning && !isfinite(s.beta)) {
+        s.status = kSpaidCudaSolveNonFiniteBeta;
+      }
+    });
+  }
+
+ private:
+  static __device__ void Body(const SumSpace& space, int64_t n, const SolveState& state,
+                              const double* __restrict__ p_hat, const double* s_hat,
+                              const double* __restrict__ t, const double* __restrict__ shadow,
+                              double* __restrict__ x, double* r, double (&sums)[kColumns][2]) {
+    const double alpha = state.alpha, omega = state.omega;
+    ForOwn<kColumns>(space, n, [&](int64_t, int64_t at, int slot) {
+      // Without a preconditioner s_hat is r itself: x first.
+      x[at] = fma(omega, s_hat[at], fma(alpha, p_hat[at], x[at]));
+      const double own = fma(-omega, t[at], r[at]);
+      r[at] = own;
+      sums[slot][0] = fma(own, own, sums[slot][0]);
+      sums[slot][1] = fma(shadow[at], own, sums[slot][1]);
+    });
+  }
+};
 
 // What the next three read of an iteration that is over; where M is none, p_hat is p and s_hat
 // null: s is r + omega t.
@@ -191,20 +219,34 @@ struct Steps {
 // p = r + beta (p − omega v), and, where M is a diagonal, M p. Where the iterate before the last is
 // the best one, it is kept.
 template <int kColumns>
-__global__ void __launch_bounds__(kSumThreads)
-    DirectionKernel(int64_t n, Steps steps, const double* __restrict__ v, const double* diagonal,
-                    double* p, double* hat, double* __restrict__ best, const SolveState* states) {
-  const SolveState& state = states[Column<kColumns>()];
-  if (state.status != kSpaidCudaSolveRunning || state.fresh != 0) return;
-  const double alpha = state.alpha, beta = state.beta, omega = state.omega;
-  const bool save = state.save_best != 0;
-  ForOwn<kColumns>(n, [&](int64_t i, int64_t at, int) {
-    if (save) best[at] = steps.Before(at, alpha, omega);
-    const double own = fma(beta, fma(-omega, v[at], p[at]), steps.r[at]);
-    p[at] = own;
-    if (hat != nullptr) hat[at] = diagonal[i] * own;
-  });
-}
+struct Direction : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return false; }
+
+  int64_t n;
+  Steps steps;
+  const double *v, *diagonal;
+  double *p, *hat, *best;
+
+  __device__ void Run() const {
+    const SolveState& state = this->state();
+    if (this->Skip() || state.fresh != 0) return;
+    Body(this->space, n, steps, v, diagonal, p, hat, best, state);
+  }
+
+ private:
+  static __device__ void Body(const SumSpace& space, int64_t n, const Steps& steps,
+                              const double* __restrict__ v, const double* diagonal, double* p,
+                              double* hat, double* __restrict__ best, const SolveState& state) {
+    const double alpha = state.alpha, beta = state.beta, omega = state.omega;
+    const bool save = state.save_best != 0;
+    ForOwn<kColumns>(space, n, [&](int64_t i, int64_t at, int) {
+      if (save) best[at] = steps.Before(at, alpha, omega);
+      const double own = fma(beta, fma(-omega, v[at], p[at]), steps.r[at]);
+      p[at] = own;
+      if (hat != nullptr) hat[at] = diagonal[i] * own;
+    });
+  }
+};
 
 __device__ bool IsHalfStep(int32_t status) {
   return status == kSpaidCudaSolveHalfStep || status == kSpaidCudaSolveOmegaVanished;
@@ -266,22 +308,36 @@ class Bicgstab final : public Solve {
     CheckLaunch("ResumeKernel");
   }
 
+  // use(phases...), those of an iteration.
+  template <class Use>
+  auto WithPhases(const Use& use) const {
+    const Running<kColumns> running{states(), sums()};
+    const Direction<kColumns> direction{running,   n_,       steps(),     v_.get(),
+                                        diagonal_, p_.get(), hat(p_hat_), best_.get()};
+    const ProductPhase first(a_, p_hat(), v_.get(),
+                             DirectionProduct<kColumns>{running, shadow_.get()});
+    const Half<kColumns> half{running, n_, v_.get(), diagonal_, r_.get(), hat(s_hat_)};
+    const ProductPhase second(a_, s_hat(), t_.get(), ResidualProduct<kColumns>{running, r_.get()});
+    const Full<kColumns> full{running,       n_,       p_hat(), s_hat(), t_.get(),
+                              shadow_.get(), x_.get(), r_.get()};
+    // The kernels write M p and M s of a diagonal M as they go.
+    if (m_ == nullptr || diagonal_ != nullptr) return use(direction, first, half, second, full);
+    const PlainProduct<kColumns> plain{running};
+    return use(direction, ProductPhase(*m_, p_.get(), p_hat_.get(), plain), first, half,
+               ProductPhase(*m_, r_.get(), s_hat_.get(), plain), second, full);
+  }
+
   void Iterate() override {
-    DirectionKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(
-        n_, steps(), v_.get(), diagonal_, p_.get(), hat(p_hat_), best_.get(), states());
-    CheckLaunch("DirectionKernel");
-    Precondition(p_, p_hat_);
-    const DirectionProduct<kColumns> direction{{states(), sums()}, shadow_.get()};
-    Product<kColumns>(context_, a_, p_hat(), v_.get(), direction);
-    HalfKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(
-        n_, v_.get(), diagonal_, r_.get(), hat(s_hat_), states(), sums());
-    CheckLaunch("HalfKernel");
-    Precondition(r_, s_hat_);
-    const ResidualProduct<kColumns> residual{{states(), sums()}, r_.get()};
-    Product<kColumns>(context_, a_, s_hat(), t_.get(), residual);
-    FullKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(
-        n_, p_hat(), s_hat(), t_.get(), shadow_.get(), x_.get(), r_.get(), states(), sums());
-    CheckLaunch("FullKernel");
+    WithPhases([this](const auto&... phases) { (LaunchPhase(context_, blocks(), phases), ...); });
+  }
+
+  bool Stay(int iterations) override {
+    if constexpr (kColumns == 1) {
+      return WithPhases([&](const auto&... phases) {
+        return LaunchStay(context_, blocks(), iterations, states(), sums(), phases...);
+      });
+    }
+    return false;
   }
 
   void Settle() override {
@@ -295,12 +351,6 @@ class Bicgstab final : public Solve {
   }
 
   Traffic traffic() const override { return Count(2, m_ != nullptr ? 20 : 16); }
-
-  // M v, where M is explicit: kernels write a diagonal's as they go.
-  void Precondition(const Buffer<double>& v, const Buffer<double>& to) {
-    if (m_ == nullptr || diagonal_ != nullptr) return;
-    Product<kColumns>(context_, *m_, v.get(), to.get(), PlainProduct<kColumns>{{states(), sums()}});
-  }
 
   double* hat(const Buffer<double>& of) const { return diagonal_ != nullptr ? of.get() : nullptr; }
   const double* p_hat() const { return m_ != nullptr ? p_hat_.get() : p_.get(); }

@@ -46,6 +46,7 @@ __global__ void ResumeKernel(SolveState* states) { CheckRho(states[threadIdx.x])
 // The sum rᵀz beside z = M r.
 template <int kColumns>
 struct ResidualProduct : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return true; }
   static constexpr int kSums = 1;
   const double* r;
 
@@ -62,20 +63,31 @@ struct ResidualProduct : Running<kColumns> {
 // p = z + beta p. Where the iterate before the last is the best one, it is kept: x has moved by
 // alpha p since.
 template <int kColumns, bool kDiagonal>
-__global__ void __launch_bounds__(kSumThreads)
-    DirectionKernel(int64_t n, const double* diagonal, const double* __restrict__ z,
-                    const double* __restrict__ x, double* __restrict__ p, double* __restrict__ best,
-                    const SolveState* states) {
-  const SolveState& state = states[Column<kColumns>()];
-  if (state.status != kSpaidCudaSolveRunning) return;
-  const double beta = state.beta, alpha = state.alpha;
-  const bool fresh = state.fresh != 0, save = state.save_best != 0;
-  ForOwn<kColumns>(n, [&](int64_t i, int64_t at, int) {
-    const double old = fresh ? 0 : p[at];
-    if (save) best[at] = fma(-alpha, old, x[at]);
-    p[at] = fma(beta, old, Preconditioned<kDiagonal>(diagonal, z, i, at));
-  });
-}
+struct Direction : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return false; }
+
+  int64_t n;
+  const double *diagonal, *z, *x;
+  double *p, *best;
+
+  __device__ void Run() const {
+    if (!this->Skip()) Body(this->space, n, diagonal, z, x, p, best, this->state());
+  }
+
+ private:
+  static __device__ void Body(const SumSpace& space, int64_t n, const double* diagonal,
+                              const double* __restrict__ z, const double* __restrict__ x,
+                              double* __restrict__ p, double* __restrict__ best,
+                              const SolveState& state) {
+    const double beta = state.beta, alpha = state.alpha;
+    const bool fresh = state.fresh != 0, save = state.save_best != 0;
+    ForOwn<kColumns>(space, n, [&](int64_t i, int64_t at, int) {
+      const double old = fresh ? 0 : p[at];
+      if (save) best[at] = fma(-alpha, old, x[at]);
+      p[at] = fma(beta, old, Preconditioned<kDiagonal>(diagonal, z, i, at));
+    });
+  }
+};
 
 // The same at the end of a segment, where no direction follows.
 template <int kColumns>
@@ -93,6 +105,7 @@ __global__ void KeptKernel(SolveState* states) { states[threadIdx.x].save_best =
 // The sum pᵀq beside q = A p, and alpha from it.
 template <int kColumns>
 struct DirectionProduct : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return true; }
   static constexpr int kSums = 1;
   const double* p;
 
@@ -118,28 +131,41 @@ struct DirectionProduct : Running<kColumns> {
 
 // x += alpha p, r -= alpha q, and the sums rᵀr and, where M is a diagonal, rᵀz.
 template <int kColumns, bool kDiagonal>
-__global__ void __launch_bounds__(kSumThreads)
-    StepKernel(int64_t n, bool is_explicit, const double* diagonal, const double* __restrict__ p,
-               const double* __restrict__ q, double* __restrict__ x, double* __restrict__ r,
-               SolveState* states, SumSpace space) {
-  SolveState& state = states[Column<kColumns>()];
-  const bool runs = state.status == kSpaidCudaSolveRunning;
-  if (!AnyRuns<kColumns>(runs)) return;
-  const double alpha = state.alpha;
-  double sums[kColumns][2] = {};
-  ForOwn<kColumns>(runs ? n : 0, [&](int64_t i, int64_t at, int slot) {
-    x[at] = fma(alpha, p[at], x[at]);
-    const double own = fma(-alpha, q[at], r[at]);
-    r[at] = own;
-    sums[slot][0] = fma(own, own, sums[slot][0]);
-    if (kDiagonal) sums[slot][1] = fma(own * diagonal[i], own, sums[slot][1]);
-  });
-  SumGrid(sums, space, [&](const double(&total)[2]) {
-    if (!runs) return;
-    RecordNorm(state, sqrt(total[0]));
-    if (!is_explicit) TakeRho(state, kDiagonal ? total[1] : total[0]);
-  });
-}
+struct Step : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return true; }
+
+  int64_t n;
+  bool is_explicit;
+  const double *diagonal, *p, *q;
+  double *x, *r;
+
+  __device__ void Run() const {
+    SolveState& state = this->state();
+    const bool runs = !this->Skip();
+    if (!AnyRuns<kColumns>(runs)) return;
+    double sums[kColumns][2] = {};
+    Body(this->space, runs ? n : 0, state.alpha, diagonal, p, q, x, r, sums);
+    SumGrid(sums, this->space, [&](const double(&total)[2]) {
+      if (!runs) return;
+      RecordNorm(state, sqrt(total[0]));
+      if (!is_explicit) TakeRho(state, kDiagonal ? total[1] : total[0]);
+    });
+  }
+
+ private:
+  static __device__ void Body(const SumSpace& space, int64_t n, double alpha,
+                              const double* diagonal, const double* __restrict__ p,
+                              const double* __restrict__ q, double* __restrict__ x,
+                              double* __restrict__ r, double (&sums)[kColumns][2]) {
+    ForOwn<kColumns>(space, n, [&](int64_t i, int64_t at, int slot) {
+      x[at] = fma(alpha, p[at], x[at]);
+      const double own = fma(-alpha, q[at], r[at]);
+      r[at] = own;
+      sums[slot][0] = fma(own, own, sums[slot][0]);
+      if (kDiagonal) sums[slot][1] = fma(own * diagonal[i], own, sums[slot][1]);
+    });
+  }
+};
 
 // Hestenes, Stiefel 1952; preconditioned as Saad 2003, algorithm 9.1.
 template <int kColumns>
@@ -170,24 +196,39 @@ class Cg final : public Solve {
     CheckLaunch("ResumeKernel");
   }
 
-  void Iterate() override {
+  // use(phases...), those of an iteration.
+  template <class Use>
+  auto WithPhases(const Use& use) const {
+    const Running<kColumns> running{states(), sums()};
+    const ProductPhase product(a_, p_.get(), q_.get(),
+                               DirectionProduct<kColumns>{running, p_.get()});
+    const auto with = [&](auto diagonal, const double* z, const auto&... before) {
+      const Direction<kColumns, diagonal> direction{running,  n_,       diagonal_,  z,
+                                                    x_.get(), p_.get(), best_.get()};
+      const Step<kColumns, diagonal> step{running,  n_,       is_explicit_, diagonal_,
+                                          p_.get(), q_.get(), x_.get(),     r_.get()};
+      return use(before..., direction, product, step);
+    };
     if (is_explicit_) {
-      Product<kColumns>(context_, *m_, r_.get(), z_.get(),
-                        ResidualProduct<kColumns>{{states(), sums()}, r_.get()});
+      return with(
+          std::false_type{}, z_.get(),
+          ProductPhase(*m_, r_.get(), z_.get(), ResidualProduct<kColumns>{running, r_.get()}));
     }
-    const double* const z = is_explicit_ ? z_.get() : r_.get();
-    const auto direction =
-        diagonal_ != nullptr ? DirectionKernel<kColumns, true> : DirectionKernel<kColumns, false>;
-    direction<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, diagonal_, z, x_.get(), p_.get(),
-                                                             best_.get(), states());
-    CheckLaunch("DirectionKernel");
-    Product<kColumns>(context_, a_, p_.get(), q_.get(),
-                      DirectionProduct<kColumns>{{states(), sums()}, p_.get()});
-    const auto step =
-        diagonal_ != nullptr ? StepKernel<kColumns, true> : StepKernel<kColumns, false>;
-    step<<<blocks(), kSumThreads, 0, context_.stream>>>(
-        n_, is_explicit_, diagonal_, p_.get(), q_.get(), x_.get(), r_.get(), states(), sums());
-    CheckLaunch("StepKernel");
+    return diagonal_ != nullptr ? with(std::true_type{}, r_.get())
+                                : with(std::false_type{}, r_.get());
+  }
+
+  void Iterate() override {
+    WithPhases([this](const auto&... phases) { (LaunchPhase(context_, blocks(), phases), ...); });
+  }
+
+  bool Stay(int iterations) override {
+    if constexpr (kColumns == 1) {
+      return WithPhases([&](const auto&... phases) {
+        return LaunchStay(context_, blocks(), iterations, states(), sums(), phases...);
+      });
+    }
+    return false;
   }
 
   void Settle() override {

@@ -18,7 +18,8 @@ inline constexpr bool kIsDia =
 
 template <class Value>
 Operator Make(Context& context, const PatternRef& pattern, const double* values, bool symmetric) {
-  if (context.variants.by_rows == 0) {
+  const int64_t by_rows = CountEntries(context, pattern) * Rows<Value>::kEntryBytes;
+  if (by_rows > context.variants.rows_bytes) {
     std::optional<Dia<Value>> dia = Dia<Value>::Make(context, pattern, values, symmetric);
     if (dia.has_value()) return *std::move(dia);
     std::optional<NodeRows<Value>> nodes =

@@ -21,7 +21,7 @@ using Operator = std::variant<Rows<double>, Rows<float>, Dia<double>, Dia<float>
                               NodeRows<float>, Diagonal>;
 
 // Of a canonical CSC on the device: by diagonals where that moves fewer bytes (class Dia), by nodes
-// where those have whole blocks (class NodeRows), unless the context's variants say not to; else by
+// where those have whole blocks (class NodeRows), unless it is small (SpaidCudaVariants); else by
 // rows (class Rows).
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
                       bool symmetric, bool fp32);

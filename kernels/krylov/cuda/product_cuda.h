@@ -28,8 +28,8 @@ namespace spaid::cuda {
 struct NoEpilogue {
   static constexpr int kSums = 1;
   __device__ bool Skip() const { return false; }
-  __device__ void Row(int64_t, double, double (&)[kSums]) {}
-  __device__ void Finish(double (&)[1][kSums]) {}
+  __device__ void Row(int64_t, double, double (&)[kSums]) const {}
+  __device__ void Finish(double (&)[1][kSums]) const {}
 };
 
 namespace product {
@@ -59,6 +59,12 @@ __device__ T Load(const T* at) {
   }
 }
 
+// x may have been written in this launch, where that stays for more than one product.
+template <bool kStays>
+__device__ double LoadX(const double* at) {
+  return kStays ? *at : __ldg(at);
+}
+
 // In each slot the sum over the lanes that differ from the slot's in the low bits under kLanes, a
 // power of two.
 template <int kLanes, int kColumns>
@@ -83,7 +89,7 @@ __device__ void SumOver(double (&values)[kColumns]) {
 }
 
 // Σ values[32 k] x[cols[32 k]] over k < count.
-template <bool kStream, class Value>
+template <bool kStream, bool kStays, class Value>
 __device__ double LaneDot(const int32_t* cols, const Value* values, int count, const double* x) {
   constexpr int kEach = kTogether<1>;
   double sum = 0;
@@ -98,7 +104,7 @@ __device__ double LaneDot(const int32_t* cols, const Value* values, int count, c
       value[u] = in ? Load<kStream>(values + 32 * u) : Value{0};
     }
 #pragma unroll
-    for (int u = 0; u < kEach; ++u) xs[u] = k + u < count ? __ldg(x + col[u]) : 0.0;
+    for (int u = 0; u < kEach; ++u) xs[u] = k + u < count ? LoadX<kStays>(x + col[u]) : 0.0;
 #pragma unroll
     for (int u = 0; u < kEach; ++u) sum = fma(static_cast<double>(value[u]), xs[u], sum);
     cols += 32 * kEach;
@@ -156,12 +162,12 @@ __device__ double* Tile() {
 
 // In each slot, of lane l, Σ values[l + 32 k] x[cols[l + 32 k]] over k < count(l), of the thread's
 // column.
-template <int kColumns, bool kStream, class Value, class Count>
+template <int kColumns, bool kStream, bool kStays, class Value, class Count>
 __device__ void Dot(const int32_t* cols, const Value* values, const Count& count, const double* x,
                     double (&dots)[kColumns]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if constexpr (kColumns == 1) {
-    dots[0] = LaneDot<kStream>(cols + lane, values + lane, count(lane), x);
+    dots[0] = LaneDot<kStream, kStays>(cols + lane, values + lane, count(lane), x);
   } else {
     constexpr int kPairs = kWide<kColumns> / 2;
     constexpr int kSlots = kColumns / kTeam<kColumns>;  // that the teams' lanes are
@@ -204,7 +210,7 @@ class SlotSums {
     }
   }
   template <class Epilogue>
-  __device__ void Row(Epilogue& epilogue, int64_t at, double y, int slot) {
+  __device__ void Row(const Epilogue& epilogue, int64_t at, double y, int slot) {
     double own[kSums];
 #pragma unroll
     for (int k = 0; k < kSums; ++k) own[k] = Of(slot, k);
@@ -213,7 +219,7 @@ class SlotSums {
     for (int k = 0; k < kSums; ++k) Of(slot, k) = own[k];
   }
   template <class Epilogue>
-  __device__ void Finish(Epilogue& epilogue) {
+  __device__ void Finish(const Epilogue& epilogue) {
     double sums[kColumns][kSums];
 #pragma unroll
     for (int slot = 0; slot < kColumns; ++slot) {
@@ -242,15 +248,14 @@ __device__ inline int Adder(const Piece& piece, int blocks) {
   return piece.first / blocks == round ? piece.last : round * blocks - 1;
 }
 
-template <int kColumns, int kThreadsARow, bool kStream, class Value, class Epilogue>
-__global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
-    ProductKernel(RowsRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
-                  Epilogue epilogue) {
-  const bool runs = !epilogue.Skip();
-  if (!AnyRuns<kColumns>(runs)) return;
+// By all threads of a grid, of kProductThreads a block, with `blocks` of its blocks;
+// epilogue.Finish is called by all. Where not `runs`, nothing is done for the thread's column.
+template <int kColumns, int kThreadsARow, bool kStream, bool kStays, class Value, class Epilogue>
+__device__ void Multiply(const RowsRef<Value>& a, const double* x, double* y, bool runs, int blocks,
+                         const Epilogue& epilogue) {
   constexpr int kWarps = kProductThreads / 32, kRows = 32 / kThreadsARow;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  const int block = static_cast<int>(blockIdx.x);
   const int column = Column<kColumns>();
   const bool is_first = LaneOf<kColumns>(0) == 0;  // of the column's lanes
   SlotSums<kColumns, Epilogue::kSums> sums;
@@ -261,10 +266,12 @@ __global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
     sums.Row(epilogue, row * kColumns + column, sum, slot);
   };
 
+  if (block >= blocks) return sums.Finish(epilogue);
+
   // Long rows, a piece a warp: first of all, as they take longest.
   for (int64_t q = block + int64_t{warp} * blocks; q < a.pieces; q += int64_t{kWarps} * blocks) {
     const Piece piece = a.piece[q];
-    Dot<kColumns, kStream>(
+    Dot<kColumns, kStream, kStays>(
         a.cols + piece.begin, a.values + piece.begin,
         [&](int lane) { return (piece.count - lane + 31) / 32; }, x, dots);
     SumOver<32>(dots);
@@ -294,7 +301,7 @@ __global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
       return a.order != nullptr && place < a.n ? a.order[place] : place;
     };
     const int64_t row = kColumns == 1 ? row_of(0) : 0;  // ahead; of several, registers are short
-    Dot<kColumns, kStream>(
+    Dot<kColumns, kStream, kStays>(
         a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, dots);
     SumOver<kThreadsARow>(dots);
 #pragma unroll
@@ -331,6 +338,16 @@ __global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
     }
   }
   sums.Finish(epilogue);
+}
+
+template <int kColumns, int kThreadsARow, bool kStream, class Value, class Epilogue>
+__global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
+    ProductKernel(RowsRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
+                  Epilogue epilogue) {
+  const bool runs = !epilogue.Skip();
+  if (!AnyRuns<kColumns>(runs)) return;
+  Multiply<kColumns, kThreadsARow, kStream, false>(a, x, y, runs, static_cast<int>(gridDim.x),
+                                                   epilogue);
 }
 
 }  // namespace product

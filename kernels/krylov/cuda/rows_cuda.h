@@ -49,6 +49,8 @@ struct RowsRef {
 template <class Value>
 class Rows {
  public:
+  static constexpr int64_t kEntryBytes = sizeof(Value) + sizeof(int32_t);
+
   // From a canonical CSC on the device, with values; neither is kept. `symmetric`: A = Aᵀ entry by
   // entry, so that its columns are its rows; others are sorted by rows, with 20 bytes an entry of
   // scratch. Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits for the device.

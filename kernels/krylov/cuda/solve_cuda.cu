@@ -11,6 +11,7 @@ namespace {
 // A batch is as long as hides its launch, and short enough that a stop is soon heeded.
 constexpr double kBatchUs = 1000;
 constexpr int kMostInBatch = 10;
+constexpr int kStayBatch = 20;  // of a launch that stays
 // What an iteration takes: of bytes at the speed of memory, and of its launches.
 constexpr double kBytesPerUs = 2.5e6;
 constexpr double kIterationUs = 10;
@@ -97,7 +98,7 @@ Solve::Solve(Context& context, const Operator& a, const Operator* m, const Right
       scratch_(Vector()),
       states_(context, columns_),
       partial_(context, kMostSumBlocks * kMostSums * columns_),
-      arrived_(context, 1),
+      arrived_(context, 2),
       seen_(static_cast<SolveState*>(context.pinned)) {
   static_assert(2 * kMostColumns * sizeof(SolveState) <= Context::kPinnedBytes);
   arrived_.Fill(0);
@@ -191,6 +192,11 @@ Traffic Solve::Count(int64_t products, int64_t passes) const {
 }
 
 void Solve::LaunchBatch() {
+  stays_ = stays_ && columns_ == 1 && Stay(kStayBatch);
+  if (stays_) {
+    batch_ = kStayBatch;
+    return;
+  }
   if (graph_ == nullptr) {
     const Traffic bytes = traffic();
     const double us =

@@ -17,76 +17,10 @@
 #include <variant>
 
 #include "kernels/base/cuda/context_cuda.h"
-#include "kernels/krylov/cuda/node_product_cuda.h"
 #include "kernels/krylov/cuda/operator_cuda.h"
-#include "kernels/krylov/cuda/sums_cuda.h"
+#include "kernels/krylov/cuda/phases_cuda.h"
 
 namespace spaid::cuda {
-
-// Iterations of a segment, at most.
-inline constexpr int kMostIterations = 128;
-
-struct SolveState {
-  int32_t status;     // SpaidCudaSolveStatus
-  int32_t iteration;  // of this segment, done
-  int32_t limit;      // of those
-  int32_t fresh;      // the direction is to be set from the residual alone
-  int32_t save_best;  // the next kernel that goes through x keeps the iterate before it
-  double target;
-  double previous_norm, best_norm;  // of the iterate before; of the one that is kept
-  double diverged_at;
-  double value;  // what the status is about
-  double rho;    // CG: rᵀz. BiCGSTAB: the shadow residual's product with r
-  double alpha, beta, omega;
-  double r_norm, shadow_norm, s_norm;
-  double norms[kMostIterations];  // of the recursion's residual, by iteration
-};
-
-// The residual norm of an iteration: counts it, and says where the segment ends. By one thread.
-__device__ inline void CountIteration(SolveState& state, double norm) {
-  state.previous_norm = norm;
-  state.norms[state.iteration++] = norm;
-  if (!isfinite(norm)) {
-    state.status = kSpaidCudaSolveNonFinite;
-  } else if (norm <= state.target) {
-    state.status = kSpaidCudaSolveUnderTarget;
-  } else if (state.iteration >= state.limit) {
-    state.status = kSpaidCudaSolvePaused;
-  }
-}
-
-// The same, with an eye on the best iterate.
-__device__ inline void RecordNorm(SolveState& state, double norm) {
-  if (norm > state.previous_norm && state.previous_norm < state.best_norm) {
-    state.save_best = 1;
-    state.best_norm = state.previous_norm;
-  }
-  CountIteration(state, norm);
-}
-
-// Of an epilogue, or of any kernel: what the thread's column reads and writes.
-template <int kColumns>
-struct Running {
-  SolveState* states;
-  SumSpace space;
-  __device__ SolveState& state() const { return states[Column<kColumns>()]; }
-  __device__ bool Skip() const { return state().status != kSpaidCudaSolveRunning; }
-};
-
-// y = A x, with an epilogue (product_cuda.h); A is no diagonal.
-template <int kColumns = 1, class Epilogue>
-void Product(const Context& context, const Operator& op, const double* x, double* y,
-             const Epilogue& epilogue) {
-  std::visit(
-      [&](const auto& own) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(own)>, Diagonal>) {
-          throw Failure(kSpaidCudaError, "a product with an epilogue by a diagonal");
-        } else {
-          LaunchProduct<kColumns>(Branch{context.stream}, own, x, y, epilogue);
-        }
-      },
-      op);
-}
 
 // The elements of a diagonal operator; null: there is none, or it is another.
 inline const double* DiagonalOf(const Operator* op) {
@@ -152,6 +86,8 @@ class Solve {
   // Before a segment: scalars that a pause left unchecked.
   virtual void Resume() = 0;
   virtual void Iterate() = 0;  // one iteration, launched
+  // Some of them in one launch that stays (phases_cuda.h); false: it cannot.
+  virtual bool Stay(int) { return false; }
   // After a segment, where it ended between kernels: x gets what it has not, and the iterate before
   // the last is kept where it was the best.
   virtual void Settle() = 0;
@@ -187,7 +123,8 @@ class Solve {
   uint32_t known_ = 0;               // columns of scratch_ that are b − A x
   double norms_[kMostColumns] = {};  // of those of scratch_
   cudaEvent_t done_[2] = {};
-  int batch_ = 0;  // iterations of the graph
+  bool stays_ = true;  // until it cannot
+  int batch_ = 0;      // iterations of a launch
   cudaGraphExec_t graph_ = nullptr;
 };
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cuda/atomic>
 
 #include "kernels/base/cuda/context_cuda.h"
 
@@ -25,6 +26,12 @@ inline constexpr int kMostColumns = 8;
 struct SumSpace {
   double* partial;  // kMostSumBlocks * kMostSums, of each column
   unsigned* arrived;
+  // Of a grid that stays (phases_cuda.h): blocks that a phase is for, and, in the shared memory of
+  // each block, how often all have met. 0, null: the whole grid, which ends with a sum.
+  unsigned blocks = 0;
+  unsigned* meetings = nullptr;
+
+  __device__ unsigned Blocks() const { return blocks != 0 ? blocks : gridDim.x; }
 };
 
 // Of the calling thread.
@@ -76,14 +83,64 @@ __device__ void SumBlock(double (&sums)[kColumns][kSums], double (&total)[kSums]
   __syncthreads();
 }
 
-// then(total), by one thread of the grid for each column, when all blocks have called this with all
-// of their threads. What the blocks wrote before is visible to it. `sums` is used up.
+// The sums over `blocks` of what each of them left at `partial`, of the thread's column.
+template <int kColumns, int kSums>
+__device__ void SumPartials(const double* partial, unsigned blocks, double (&sums)[kColumns][kSums],
+                            double (&total)[kSums]) {
+#pragma unroll
+  for (int slot = 0; slot < kColumns; ++slot) {
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) {
+      sums[slot][k] = 0;
+      for (unsigned b = threadIdx.x / 32 * 32 + LaneOf<kColumns>(slot); b < blocks;
+           b += kSumThreads) {
+        sums[slot][k] += __ldcg(&partial[(b * kSums + k) * kColumns + Column<kColumns>()]);
+      }
+    }
+  }
+  SumBlock(sums, total);
+}
+
+// Of a grid that stays: waits until all blocks have called this with all of their threads. What
+// they wrote before is visible then. `arrived` has to be 0 when the grid begins.
+__device__ inline void MeetGrid(const SumSpace& space) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const ::cuda::atomic_ref<unsigned, ::cuda::thread_scope_device> arrived(*space.arrived);
+    const unsigned all = ++*space.meetings * gridDim.x;
+    arrived.fetch_add(1, ::cuda::memory_order_release);
+    while (arrived.load(::cuda::memory_order_acquire) < all) {
+    }
+  }
+  __syncthreads();
+}
+
+// then(total), when all blocks have called this with all of their threads: by one thread of the
+// grid for each column, the last thing of a launch; or, of a grid that stays, by one thread of each
+// block, before the block goes on. What the blocks wrote before is visible to it. `sums` is used
+// up.
 template <int kColumns, int kSums, class Then>
 __device__ void SumGrid(double (&sums)[kColumns][kSums], const SumSpace& space, const Then& then) {
   static_assert(kSums <= kMostSums && kColumns <= kMostColumns);
-  __shared__ bool is_last;
   double total[kSums];
   SumBlock(sums, total);
+  if constexpr (kColumns == 1) {
+    if (space.meetings != nullptr) {
+      // Blocks that have met write beside what others still read.
+      double* const partial =
+          space.partial + *space.meetings % 2 * (kMostSumBlocks / 2 * kMostSums);
+      if (threadIdx.x == 0 && blockIdx.x < space.Blocks()) {
+#pragma unroll
+        for (int k = 0; k < kSums; ++k) partial[blockIdx.x * kSums + k] = total[k];
+      }
+      MeetGrid(space);
+      SumPartials(partial, space.Blocks(), sums, total);
+      if (threadIdx.x == 0) then(total);
+      __syncthreads();
+      return;
+    }
+  }
+  __shared__ bool is_last;
   if (threadIdx.x < kColumns) {
 #pragma unroll
     for (int k = 0; k < kSums; ++k) {
@@ -96,18 +153,7 @@ __device__ void SumGrid(double (&sums)[kColumns][kSums], const SumSpace& space, 
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-#pragma unroll
-  for (int slot = 0; slot < kColumns; ++slot) {
-#pragma unroll
-    for (int k = 0; k < kSums; ++k) {
-      sums[slot][k] = 0;
-      for (unsigned b = threadIdx.x / 32 * 32 + LaneOf<kColumns>(slot); b < gridDim.x;
-           b += kSumThreads) {
-        sums[slot][k] += __ldcg(&space.partial[(b * kSums + k) * kColumns + Column<kColumns>()]);
-      }
-    }
-  }
-  SumBlock(sums, total);
+  SumPartials(space.partial, gridDim.x, sums, total);
   if (threadIdx.x >= kColumns) return;
   if (threadIdx.x == 0) *space.arrived = 0;
   then(total);
@@ -121,12 +167,14 @@ inline int SumBlocks(const Context& context, int64_t n) {
   return static_cast<int>(needed < 1 ? 1 : needed < most ? needed : most);
 }
 
-// Calls use(i, at, slot) for the elements that are this thread's: row i of its column, which is
-// element `at` of the interleaved vectors, and the slot that the row is summed in.
+// Calls use(i, at, slot) for the elements that are this thread's, of the blocks that the phase is
+// for: row i of its column, which is element `at` of the interleaved vectors, and the slot that the
+// row is summed in.
 template <int kColumns, class Use>
-__device__ void ForOwn(int64_t n, const Use& use) {
+__device__ void ForOwn(const SumSpace& space, int64_t n, const Use& use) {
   constexpr int kTogether = kColumns == 1 ? 4 : 1, kApart = 32 / kColumns;
-  const int64_t stride = int64_t{gridDim.x} * kSumThreads;
+  if (blockIdx.x >= space.Blocks()) return;
+  const int64_t stride = int64_t{space.Blocks()} * kSumThreads;
   int64_t first = int64_t{blockIdx.x} * kSumThreads + threadIdx.x / 32 * 32 + LaneOf<kColumns>(0);
   const auto call = [&](int slot) {
     const int64_t i = first + slot * kApart;
@@ -143,6 +191,11 @@ __device__ void ForOwn(int64_t n, const Use& use) {
       if (first + slot * kApart < n) call(slot);
     }
   }
+}
+
+template <int kColumns, class Use>
+__device__ void ForOwn(int64_t n, const Use& use) {
+  ForOwn<kColumns>(SumSpace{}, n, use);
 }
 
 }  // namespace spaid::cuda

@@ -202,12 +202,15 @@ TEST_F(GpuEngine, BlockJacobiGoesWithCgThere) {
   for (const int size : {1, 3, 7, 32}) {
     spec.block_size = size;
     const auto m = MustBuild(*engine_, spec, a, {.device = kGpu}).preconditioner;
-    const auto m_there = engine_->Place(*m, {.device = kGpu});
+    const auto place = [&](Storage storage) {
+      return engine_->Place(*m, storage, {.device = kGpu});
+    };
+    const auto m_there = place(Storage::kFp64);
     ASSERT_TRUE(m_there.ok()) << m_there.status().message();
     EXPECT_GE((*m_there)->device_bytes(), 8 * m->matrix().nnz());
     const auto cpu = engine_->Solve(a, m.get(), b, {}, options, {.device = kCpu});
     const auto gpu =
-        engine_->SolveOnDevice(a, **a_there, m_there->get(), b, {}, options, {.device = kGpu});
+        engine_->SolveOnDevice(a, **a_there, m.get(), place, b, {}, options, {.device = kGpu});
     ASSERT_TRUE(cpu.ok() && gpu.ok()) << gpu.status().message();
     EXPECT_EQ(gpu->rhs[0].outcome, Outcome::kConverged) << gpu->rhs[0].detail;
     EXPECT_LE(TrueRelative(a, gpu->x, b), 1.0001e-9);

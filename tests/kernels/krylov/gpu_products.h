@@ -10,10 +10,10 @@
 #include <memory>
 #include <string>
 
-#include "kernels/base/cuda/variants_tuning_cuda.h"
 #include "kernels/base/cuda_device.h"
 #include "kernels/krylov/operators.h"
 #include "tests/kernels/krylov/helpers.h"
+#include "tests/kernels/krylov/rows_bytes.h"
 
 namespace spaid::kernels::krylov_test {
 
@@ -36,21 +36,9 @@ class GpuProducts : public ::testing::Test {
   }
 
   std::shared_ptr<CudaDevice> Open(int64_t memory_limit) const {
-    static const SpaidCudaInterface rows_alone = [] {
-      SpaidCudaInterface forced = *ListCudaDevices().interface;
-      forced.open_context = [](int32_t ordinal, int64_t limit, SpaidCudaCopy copy,
-                               const SpaidCudaVariants*, SpaidCudaContext** context, char* message,
-                               size_t size) {
-        SpaidCudaVariants variants = cuda::tuning::kVariants;
-        variants.by_rows = 1;
-        return ListCudaDevices().interface->open_context(ordinal, limit, copy, &variants, context,
-                                                         message, size);
-      };
-      return forced;
-    }();
-    const SpaidCudaInterface& as_chosen = *ListCudaDevices().interface;
-    auto device = CudaDevice::Open(ListCudaDevices().devices[0], memory_limit,
-                                   by_rows_ ? rows_alone : as_chosen);
+    auto device = CudaDevice::Open(
+        ListCudaDevices().devices[0], memory_limit,
+        by_rows_ ? WithRowsBytes<std::numeric_limits<int64_t>::max()>() : WithRowsBytes<0>());
     EXPECT_TRUE(device.ok()) << device.status().message();
     return device.ok() ? *device : nullptr;
   }

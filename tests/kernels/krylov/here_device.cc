@@ -27,7 +27,7 @@ const ::testing::Environment* const kOnDevice = ::testing::AddGlobalTestEnvironm
 
 const std::shared_ptr<CudaDevice>& Device() {
   static const std::shared_ptr<CudaDevice> device =
-      CudaDevice::Open(ListCudaDevices().devices[0], 0).value();
+      CudaDevice::Open(ListCudaDevices().devices[0], 0, InterfaceHere()).value();
   return device;
 }
 
@@ -48,8 +48,6 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
 }
 
 std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab, Method::kGmres}; }
-
-int64_t LateHere() { return 20; }
 
 int64_t AtOnceHere() { return 8; }
 
