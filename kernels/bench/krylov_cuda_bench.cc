@@ -29,6 +29,8 @@ struct Problem {
 
 constexpr Problem kProblems[] = {
     {"P7_37", [] { return ConvectionDiffusion(37, 0); }, true},
+    {"P7_50", [] { return ConvectionDiffusion(50, 0); }, true},
+    {"E80_20", [] { return Elasticity(20); }, true},
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }, true, true},
     {"P27_100", [] { return Laplacian27(100); }, true},
     {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, true},
