@@ -10,6 +10,7 @@
 // kernel to kernel: so vectors and their sums say fma() themselves.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cuda/atomic>
 
@@ -159,12 +160,14 @@ __device__ void SumGrid(double (&sums)[kColumns][kSums], const SumSpace& space, 
   then(total);
 }
 
-// Blocks for a loop over n elements.
+// Blocks for a loop over n elements: two a multiprocessor before a thread has several, then some
+// loads in flight for every thread.
 inline int SumBlocks(const Context& context, int64_t n) {
-  const int64_t each = 4 * kSumThreads;  // some loads in flight for every thread
+  const auto of = [n](int64_t each) { return (n + each - 1) / each; };
+  const int64_t spread = std::min<int64_t>(of(kSumThreads), 2 * context.multiprocessors);
   const int64_t most = 8 * context.multiprocessors;
-  const int64_t needed = (n + each - 1) / each;
-  return static_cast<int>(needed < 1 ? 1 : needed < most ? needed : most);
+  return static_cast<int>(
+      std::clamp<int64_t>(of(4 * kSumThreads), std::max<int64_t>(spread, 1), most));
 }
 
 // Calls use(i, at, slot) for the elements that are this thread's, of the blocks that the phase is
