@@ -5,6 +5,8 @@
 // threads share it out among them, each the same nodes, and add up in the end.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/krylov/cuda/dia_cuda.h"
 #include "kernels/krylov/cuda/node_rows_cuda.h"
 #include "kernels/krylov/cuda/product_cuda.h"
@@ -14,6 +16,7 @@ namespace node_product {
 
 using product::kTeam;
 using product::kWide;
+using product::SlotSums;
 
 inline constexpr int kWarps = kProductThreads / 32;
 
@@ -101,36 +104,77 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* 
   }
 }
 
-// A block of threads has a tile of nodes, in as many steps as threads share a node's columns. Who
-// is given a row in the end does not depend on kColumns: sums_cuda.h says why.
-template <int kColumns, int kNode, class Ref, class Epilogue>
-__global__ void __launch_bounds__(kProductThreads, kColumns == 1 ? kNodeResident : 2)
-    NodeKernel(__grid_constant__ const Ref a, const double* __restrict__ x, double* __restrict__ y,
-               Epilogue epilogue) {
-  const bool runs = !epilogue.Skip();
-  if (!AnyRuns<kColumns>(runs)) return;
-  constexpr int kX = kNode * kColumns, kOwn = kWide<kColumns>;
-  constexpr int kNodes = 32 / kTeam<kColumns>;  // of a warp in a step
-  __shared__ double partial[kWarps][kX][kNodes + 1];
+// The sums of an epilogue: in registers where shared memory is the partial sums', else there.
+template <int kColumns, int kSums>
+struct RegisterSums {
+  double sums[kColumns][kSums] = {};
+  template <class Epilogue>
+  __device__ void Row(const Epilogue& epilogue, int64_t at, double y, int slot) {
+    epilogue.Row(at, y, sums[slot]);
+  }
+  template <class Epilogue>
+  __device__ void Finish(const Epilogue& epilogue) {
+    epilogue.Finish(sums);
+  }
+};
+template <int kColumns, int kNode, int kSums>
+using EpilogueSums =
+    std::conditional_t<kNode == 1, SlotSums<kColumns, kSums>, RegisterSums<kColumns, kSums>>;
+
+// One column: a thread has a node, or, where warps share its blocks, a part of one, and rows of the
+// tile in the end.
+template <int kNode, class Ref, class Epilogue>
+__device__ void MultiplyOne(const Ref& a, const double* x, double* y, const Epilogue& epilogue) {
+  __shared__ double partial[kWarps][kNode][33];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int slice = warp / a.groups, group = warp % a.groups;
-  const int of_step = kWarps / a.groups * kNodes, tile = kProductThreads / a.groups;
-  const int column = Column<kColumns>(), own_node = lane / kTeam<kColumns>;
-  const int own_first = lane % kTeam<kColumns> * kOwn;  // column
-  double sums[kColumns][Epilogue::kSums] = {};
+  const int tile = kProductThreads / a.groups;  // nodes
+  double sums[1][Epilogue::kSums] = {};
   for (int64_t begin = int64_t{blockIdx.x} * tile; begin < a.nodes;
        begin += int64_t{gridDim.x} * tile) {
-    if (kX == 1 && a.groups == 1) {
-      const int64_t place = begin + threadIdx.x;
+    const int64_t place = begin + slice * 32 + lane;
+    double own[kNode] = {};
+    if (place < a.nodes) AddBlocks<1, kNode>(a, static_cast<int32_t>(place), group, x, own);
+    if (kNode == 1 && a.groups == 1) {
       if (place < a.nodes) {
-        double own[kNode * kOwn] = {};
-        AddBlocks<kColumns, kNode>(a, static_cast<int32_t>(place), group, x, own);
         const int64_t i = a.NodeAt(place);
         y[i] = own[0];
         epilogue.Row(i, own[0], sums[0]);
       }
       continue;
     }
+#pragma unroll
+    for (int e = 0; e < kNode; ++e) partial[warp][e][lane] = own[e];
+    __syncthreads();
+    const int count = static_cast<int>(min(int64_t{tile}, a.nodes - begin)) * kNode;
+    for (int t = static_cast<int>(threadIdx.x); t < count; t += kProductThreads) {
+      const int of = t / kNode, e = t % kNode;
+      double sum = 0;
+      for (int g = 0; g < a.groups; ++g) sum += partial[of / 32 * a.groups + g][e][of % 32];
+      const int64_t i = a.NodeAt(begin + of) * kNode + e;
+      y[i] = sum;
+      epilogue.Row(i, sum, sums[0]);
+    }
+    __syncthreads();
+  }
+  epilogue.Finish(sums);
+}
+
+// Several columns: threads side by side share a node's, and go through the tile of one column in as
+// many steps. Who has a row in the end does not depend on kColumns: sums_cuda.h says why.
+template <int kColumns, int kNode, class Ref, class Epilogue>
+__device__ void MultiplySeveral(const Ref& a, const double* x, double* y, bool runs,
+                                const Epilogue& epilogue) {
+  constexpr int kOwn = kWide<kColumns>, kNodes = 32 / kTeam<kColumns>;  // of a warp in a step
+  __shared__ double partial[kWarps][kNode * kColumns][kNodes + 1];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int slice = warp / a.groups, group = warp % a.groups;
+  const int of_step = kWarps / a.groups * kNodes, tile = kProductThreads / a.groups;
+  const int column = Column<kColumns>(), own_node = lane / kTeam<kColumns>;
+  const int own_first = lane % kTeam<kColumns> * kOwn;  // column
+  EpilogueSums<kColumns, kNode, Epilogue::kSums> sums;
+  for (int64_t begin = int64_t{blockIdx.x} * tile; begin < a.nodes;
+       begin += int64_t{gridDim.x} * tile) {
     const int nodes = static_cast<int>(min(int64_t{tile}, a.nodes - begin));
     for (int first = 0; first < nodes; first += of_step) {
       const int of = first + slice * kNodes + own_node;
@@ -150,23 +194,41 @@ __global__ void __launch_bounds__(kProductThreads, kColumns == 1 ? kNodeResident
 #pragma unroll
       for (int slot = 0; slot < kColumns; ++slot) {
         const int own_row = warp * 32 + LaneOf<kColumns>(slot);  // of kProductThreads in turn
-        for (int t = from + ((own_row - from) & (kProductThreads - 1)); t < to;
-             t += kProductThreads) {
+        int t = from + ((own_row - from) & (kProductThreads - 1));
+        for (; runs && t < to; t += kProductThreads) {
           const int node = t / kNode - first, e = t % kNode * kColumns + column;
           double sum = 0;
           for (int g = 0; g < a.groups; ++g) {
             sum += partial[node / kNodes * a.groups + g][e][node % kNodes];
           }
-          if (kColumns > 1 && !runs) continue;
           const int64_t at = (a.NodeAt(begin + t / kNode) * kNode + t % kNode) * kColumns + column;
           y[at] = sum;
-          epilogue.Row(at, sum, sums[slot]);
+          sums.Row(epilogue, at, sum, slot);
         }
       }
       __syncthreads();
     }
   }
-  epilogue.Finish(sums);
+  sums.Finish(epilogue);
+}
+
+// Blocks at once on a multiprocessor, at least.
+template <int kColumns, int kNode>
+inline constexpr int kNodeBlocks = kColumns == 1 ? kNodeResident
+                                   : kNode == 1  ? 4
+                                                 : 2;
+
+template <int kColumns, int kNode, class Ref, class Epilogue>
+__global__ void __launch_bounds__(kProductThreads, (kNodeBlocks<kColumns, kNode>))
+    NodeKernel(__grid_constant__ const Ref a, const double* __restrict__ x, double* __restrict__ y,
+               Epilogue epilogue) {
+  const bool runs = !epilogue.Skip();
+  if (!AnyRuns<kColumns>(runs)) return;
+  if constexpr (kColumns == 1) {
+    MultiplyOne<kNode>(a, x, y, epilogue);
+  } else {
+    MultiplySeveral<kColumns, kNode>(a, x, y, runs, epilogue);
+  }
 }
 
 template <int kColumns, int kNode, class Ref, class Epilogue>
