@@ -55,26 +55,27 @@ class Listener final : public ProgressSink {
       if (caller_.progress != nullptr) caller_.progress->OnResidual(point);
       return;
     }
-    if (point.rhs == 0 && static_cast<int64_t>(points_.size()) <= kTrialIterations) {
-      points_.push_back(point);
-      if (static_cast<int64_t>(points_.size()) <= kTrialIterations) return;
-      predicted_ = Predicted();
-      if (predicted_ > static_cast<double>(kNoTrialUpTo)) {
-        ended_ = true;
-        source_.Request(StopReason::kCancelled);
-        return;
-      }
-      PassOn();
+    held_.push_back(point);
+    if (point.rhs != 0) {
+      // Of a block that goes on without the first, which ended before it was told.
+      if (point.iteration > kTrialIterations) PassOn();
+      return;
+    }
+    points_.push_back(point);
+    if (static_cast<int64_t>(points_.size()) <= kTrialIterations) return;
+    predicted_ = Predicted();
+    if (predicted_ > static_cast<double>(kNoTrialUpTo)) {
+      ended_ = true;
+      source_.Request(StopReason::kCancelled);
       return;
     }
     PassOn();
-    if (caller_.progress != nullptr) caller_.progress->OnResidual(point);
   }
 
   // The first residuals count.
   void PassOn() {
     if (std::exchange(passed_on_, true) || caller_.progress == nullptr) return;
-    for (const ResidualPoint& point : points_) caller_.progress->OnResidual(point);
+    for (const ResidualPoint& point : held_) caller_.progress->OnResidual(point);
   }
 
   bool ended() const { return ended_; }  // for the trial; by nobody else
@@ -98,7 +99,8 @@ class Listener final : public ProgressSink {
   const double target_;
   const int64_t max_iterations_;
   StopSource source_;
-  std::vector<ResidualPoint> points_;
+  std::vector<ResidualPoint> points_;  // of the first right-hand side
+  std::vector<ResidualPoint> held_;    // of all, until they count
   double predicted_ = 0;
   bool passed_on_ = false, ended_ = false;
 };

@@ -78,10 +78,10 @@ struct SolveCudaTimings {
 // eight, for which A and M are read once, smaller ones where memory is short; sums are added in
 // another order, and GMRES makes its basis by classical Gram-Schmidt, so that results differ by
 // rounding from the host's, but are the same bits in every run, and whatever right-hand sides are
-// solved beside; a stop, of all of a block, is seen every ten iterations, or after some
-// milliseconds; residuals whose squares leave the range of fp64 count as 0 or infinite;
-// BASIS_TOO_LARGE is of the device's memory. `a_on_host`: for the rare product there. Holds the
-// device until it ends. Errors besides: those of CudaDevice::Failed.
+// solved beside; a stop, of all of a block, is seen every ten iterations, or twenty of a small
+// system, or after some milliseconds; residuals whose squares leave the range of fp64 count as 0 or
+// infinite; BASIS_TOO_LARGE is of the device's memory. `a_on_host`: for the rare product there.
+// Holds the device until it ends. Errors besides: those of CudaDevice::Failed.
 Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const CscView& a_on_host, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,

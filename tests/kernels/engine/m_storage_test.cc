@@ -46,6 +46,23 @@ class Trial : public ::testing::Test {
     result.rhs.resize(rhs);
     Call call{storage, rhs, 0, false};
     const double factor = storage == Storage::kFp32 ? factor_fp32_ : factor_fp64_;
+    if (at_once_) {
+      // As a block on a GPU: the second falls half as fast, the others as the first.
+      for (int32_t i = 0; !call.stopped; ++i) {
+        bool any = false;
+        for (int32_t k = 0; k < static_cast<int32_t>(rhs); ++k) {
+          const double norm = std::pow(factor, k == 1 ? i / 2.0 : i);
+          if (i > 0 && norm <= options.rtol * factor) continue;  // was over the iteration before
+          if (context.progress != nullptr) context.progress->OnResidual({k, i, norm});
+          any = true;
+        }
+        call.stopped = context.stop.stop_requested();
+        if (!any) break;
+        call.iterations = i;
+      }
+      calls_.push_back(call);
+      return result;
+    }
     for (size_t k = 0; k < rhs && !call.stopped; ++k) {
       RhsResult& own = result.rhs[k];
       double norm = 1;
@@ -79,7 +96,7 @@ class Trial : public ::testing::Test {
                   }};
   double factor_fp32_ = 0.5, factor_fp64_ = 0.5;
   double first_steps_ = 1;  // by which the first two bring the residual down besides
-  bool no_room_for_fp64_ = false;
+  bool no_room_for_fp64_ = false, at_once_ = false;
   Status fits_;
   int asked_whether_it_fits_ = 0;
   Heard heard_;
@@ -127,6 +144,35 @@ TEST_F(Trial, ASolveThatEndsBeforeItIsTold) {
   EXPECT_EQ(solved->m_storage, Storage::kFp32);
   EXPECT_NE(solved->storage_reason.find("ended before"), std::string::npos);
   EXPECT_EQ(heard_.points.size(), 8u);
+}
+
+TEST_F(Trial, TheFirstOfABlockDecides) {
+  at_once_ = true;
+  const auto brief = Solve({.rtol = 1e-10}, /*rhs=*/3);
+  ASSERT_TRUE(brief.ok());
+  ASSERT_EQ(calls_.size(), 1u);
+  EXPECT_NE(brief->storage_reason.find("too few to try fp64"), std::string::npos)
+      << brief->storage_reason;
+  ASSERT_EQ(heard_.points.size(), 35u + 69u + 35u);  // 0.5^34 = 5.8e-11
+  for (size_t i = 0; i < 30; ++i) {                  // as they came
+    EXPECT_EQ(heard_.points[i].rhs, static_cast<int32_t>(i % 3));
+    EXPECT_EQ(heard_.points[i].iteration, static_cast<int32_t>(i / 3));
+  }
+  // The first is over before it could tell.
+  heard_.points.clear();
+  const auto told_by_none = Solve({.rtol = 1e-2}, /*rhs=*/2);
+  ASSERT_TRUE(told_by_none.ok());
+  EXPECT_NE(told_by_none->storage_reason.find("ended before"), std::string::npos);
+  EXPECT_EQ(heard_.points.size(), 8u + 16u);
+  // A long one ends for the trial, of which nothing is heard.
+  calls_.clear();
+  heard_.points.clear();
+  factor_fp32_ = 0.99;
+  at_once_ = true;
+  (void)Solve({.rtol = 1e-10, .max_iterations = 5000}, /*rhs=*/2, {});
+  ASSERT_GE(calls_.size(), 1u);
+  EXPECT_TRUE(calls_[0].stopped);
+  EXPECT_LE(calls_[0].iterations, 11);
 }
 
 TEST_F(Trial, ALongSolveIsDecidedByDigitsForBytes) {

@@ -568,6 +568,23 @@ TEST(SolvePlacementTest, TheResponseSaysWhy) {
   EXPECT_EQ(built.choice().placement().rfind("gpu:0: ", 0), 0u);
 }
 
+TEST(SolvePlacementTest, SeveralRightHandSidesTakeMoreWhereThereIsMore) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SolveOnGpus();
+  const Stored<Matrix> large = PutDiagonal(bench, 200'000);
+  const auto bytes = [&](int64_t n_rhs) {
+    return bench.adapter.PlaceSolve(*large.value, 0, n_rhs, {}, 500).device_bytes;
+  };
+  EXPECT_EQ(bytes(1), 100);
+  EXPECT_EQ(bytes(8), 107);
+  bench.engine.SolveOnGpus(996);  // of 1000
+  EXPECT_EQ(bytes(8), 1000);
+  bench.engine.SolveOnGpus(1000);
+  EXPECT_EQ(bytes(8), 1000) << "in smaller blocks";
+  bench.engine.SolveOnGpus(1001);
+  EXPECT_EQ(bytes(1), 0) << "the host's";
+}
+
 TEST(SolvePlacementTest, ProgressSaysTheDevice) {
   Bench bench({FakeGpu(0)});
   bench.engine.SolveOnGpus();
