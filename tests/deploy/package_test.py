@@ -19,7 +19,8 @@ ROOT = pathlib.Path()
 BUILD = pathlib.Path()
 CMAKE = ''
 MEBIBYTE = 1 << 20
-MAX_COMPRESSED_BYTES = 60 * MEBIBYTE
+# To be carried to a machine that takes 64.
+MAX_COMPRESSED_BYTES = 63 * MEBIBYTE
 
 # What a host brings: the loader, glibc, the C++ runtime and the GPU driver.
 OF_THE_HOST = re.compile(
