@@ -1,28 +1,17 @@
 #include <algorithm>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/krylov/cuda/layout_grid_cuda.h"
 #include "kernels/krylov/cuda/rows_cuda.h"
 #include "kernels/krylov/cuda/sums_cuda.h"
 
 namespace spaid::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+using namespace layout;
+
 // A row of more than two of these stands in pieces of one.
 constexpr int64_t kPieceEntries = 1024;
-
-int Blocks(const Context& context, int64_t work, int64_t a_block) {
-  const int64_t most = int64_t{16} * context.multiprocessors;
-  return static_cast<int>(std::clamp<int64_t>((work + a_block - 1) / a_block, 1, most));
-}
-
-__device__ int64_t WarpOfGrid() {
-  return int64_t{blockIdx.x} * kWarps + static_cast<int>(threadIdx.x) / 32;
-}
-__device__ int64_t WarpsOfGrid() { return int64_t{gridDim.x} * kWarps; }
-__device__ int64_t ThreadOfGrid() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
-__device__ int64_t ThreadsOfGrid() { return int64_t{gridDim.x} * kThreads; }
-__device__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
 
 // `place`: for each row, how many before it stand apart.
 __global__ void ListApartKernel(CsrRef a, const int32_t* place, int32_t* list, int64_t* entries,

@@ -2,27 +2,16 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/krylov/cuda/layout_grid_cuda.h"
 #include "kernels/krylov/cuda/slices_cuda.h"
 
 namespace spaid::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+using namespace layout;
+
 // Rows that are ordered together: those that a block multiplies at once.
 constexpr int kWindow = kThreads;
-
-int Blocks(const Context& context, int64_t work, int64_t a_block) {
-  const int64_t most = int64_t{16} * context.multiprocessors;
-  return static_cast<int>(std::clamp<int64_t>((work + a_block - 1) / a_block, 1, most));
-}
-
-__device__ int64_t WarpOfGrid() {
-  return int64_t{blockIdx.x} * kWarps + static_cast<int>(threadIdx.x) / 32;
-}
-__device__ int64_t WarpsOfGrid() { return int64_t{gridDim.x} * kWarps; }
-__device__ int64_t ThreadOfGrid() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
-__device__ int64_t ThreadsOfGrid() { return int64_t{gridDim.x} * kThreads; }
-__device__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
 
 __global__ void ColumnOfEntryKernel(PatternRef a, int32_t* column) {
   for (int64_t j = WarpOfGrid(); j < a.n; j += WarpsOfGrid()) {
