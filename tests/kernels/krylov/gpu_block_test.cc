@@ -14,7 +14,6 @@
 #include "tests/kernels/krylov/gpu_problems.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/here_device.h"
-#include "tests/oracle/generators.h"
 
 namespace spaid::kernels::krylov_test {
 namespace {
@@ -114,7 +113,7 @@ TEST(GpuBlock, EveryColumnIsAsIfAlone) {
       const There there(Device(), a, ms[kind]);
       for (const Method method : {Method::kCg, Method::kBicgstab}) {
         if (method == Method::kCg && !problem.spd) continue;
-        for (const int64_t n_rhs : {3, 4, 7}) {
+        for (const int64_t n_rhs : {3, 7}) {
           if (kind == 3 && n_rhs != 7) continue;
           const Vector b = RandomVector(a.n_cols * n_rhs, 100 + static_cast<uint64_t>(n_rhs));
           const SolveOptions options{.method = method, .rtol = 1e-8, .max_iterations = 400};
@@ -145,22 +144,21 @@ CscMatrix OfNodes(const CscMatrix& a, int node) {
   return made;
 }
 
-// Around the sizes of tiles, whose nodes one to eight warps share.
-TEST(GpuBlock, EveryColumnOfNodesIsAsIfAlone) {
-  for (const int m : {1, 3, 4, 5, 6, 7}) {
+class GpuBlockOfNodes : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(OfSizes, GpuBlockOfNodes, ::testing::Values(1, 2, 3));
+
+// Tiles of nodes that one to eight warps share, the last of them in part.
+TEST_P(GpuBlockOfNodes, EveryColumnIsAsIfAlone) {
+  for (const int m : {1, 5, 7}) {
     const int64_t nodes = int64_t{m} * m * m;
     const CscMatrix cases[] = {bench::ConvectionDiffusion(m, 40), bench::Laplacian27(m),
-                               bench::PermuteNodes(bench::Laplacian27(m), 1, nodes),
-                               oracle::RandomIrregular(nodes, 12, static_cast<uint64_t>(m))};
-    for (int kind = 0; kind < 4; ++kind) {
-      for (const int node : {1, 2, 3}) {
-        const CscMatrix a = OfNodes(cases[kind], node);
-        const There there(Device(), a, nullptr);
-        const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-8, .max_iterations = 3};
-        ExpectAsAlone(there, RandomVector(a.n_cols * 7, 9), {}, options,
-                      std::to_string(nodes) + " nodes of " + std::to_string(node) + ", kind " +
-                          std::to_string(kind));
-      }
+                               bench::PermuteNodes(bench::Laplacian27(m), 1, nodes)};
+    for (size_t c = 0; c < std::size(cases); ++c) {
+      const CscMatrix a = OfNodes(cases[c], GetParam());
+      const There there(Device(), a, nullptr);
+      const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-8, .max_iterations = 3};
+      ExpectAsAlone(there, RandomVector(a.n_cols * 6, 9), {}, options,
+                    std::to_string(nodes) + " nodes, case " + std::to_string(c));
     }
   }
 }
