@@ -295,12 +295,14 @@ int32_t TimeOperator(const SpaidCudaOperator* op, int32_t products, double* ms_m
   });
 }
 
-int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
-                  int32_t restart, int32_t columns, const double* const* b, const double* const* x0,
-                  SpaidCudaSolve** solve, char* message, size_t size) {
+int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m,
+                  const SpaidCudaOperator* then, int32_t method, int32_t restart, int32_t columns,
+                  const double* const* b, const double* const* x0, SpaidCudaSolve** solve,
+                  char* message, size_t size) {
   return Guard(message, size, [&] {
     a->context.Enter();
-    const spaid::cuda::Operator* const with = m != nullptr ? &m->op : nullptr;
+    const spaid::cuda::Factors with{m != nullptr ? &m->op : nullptr,
+                                    then != nullptr ? &then->op : nullptr};
     const spaid::cuda::RightHandSides rhs{columns, b, x0};
     std::unique_ptr<spaid::cuda::Solve> made;
     switch (method) {
