@@ -18,8 +18,8 @@ double MsSince(Clock::time_point start) {
 
 }  // namespace
 
-// Columns without a right-hand side cost nearly as much as others: on an H100 five in a block of
-// eight take 191 ms by Jacobi-CG on P7 128³, four and one alone 140.
+// Columns without a right-hand side cost nearly as much as others: on an H100 a block of four takes
+// 90 ms by Jacobi-CG on P7 128³, one of two and one alone 79.
 int32_t ColumnsFor(Method method, int64_t n_rhs) {
   if (method == Method::kGmres) return 1;
   return static_cast<int32_t>(

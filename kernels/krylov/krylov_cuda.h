@@ -75,7 +75,7 @@ struct SolveCudaTimings {
 };
 
 // As Solve of krylov.h, but for these: CG and BiCGSTAB solve right-hand sides in blocks of up to
-// eight, for which A and M are read once, smaller ones where memory is short; sums are added in
+// four, for which A and M are read once, smaller ones where memory is short; sums are added in
 // another order, and GMRES makes its basis by classical Gram-Schmidt, so that results differ by
 // rounding from the host's, but are the same bits in every run, and whatever right-hand sides are
 // solved beside; a stop, of all of a block, is seen every ten iterations, or twenty of a small

@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 8 };
+enum { kSpaidCudaAbiVersion = 9 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -176,7 +176,7 @@ struct SpaidCudaSolveOptions {
   void* caller;
 };
 
-enum { kSpaidCudaMostColumns = 8 };
+enum { kSpaidCudaMostColumns = 4 };
 
 struct SpaidCudaInterface {
   uint32_t abi_version;  // kSpaidCudaAbiVersion of the library's build
@@ -265,7 +265,7 @@ struct SpaidCudaInterface {
                            int64_t* bytes_per_product, char* message, size_t message_size);
 
   // Right-hand sides by a Krylov method (Method of krylov.h), each a column, as many as `columns`:
-  // 1, 2, 4 or 8, for GMRES 1; each has its own scalars, and what it gives does not depend on the
+  // 1, 2 or 4, for GMRES 1; each has its own scalars, and what it gives does not depend on the
   // others, bit for bit. `b`: where each is. x is set to the initial guesses: `x0`, null, or of a
   // column: zero. `a` is no diagonal; `m` may be null; both must stay as long as the solve.
   // `restart`: of GMRES, at most n.

@@ -30,7 +30,7 @@ inline const double* DiagonalOf(const Operator* op) {
 
 // On the host.
 struct RightHandSides {
-  int columns;              // 1, 2, 4 or 8
+  int columns;              // 1, 2 or 4
   const double* const* b;   // where each is
   const double* const* x0;  // the same; null, or of a column: zero
 };
@@ -45,8 +45,6 @@ auto WithColumns(int columns, const Use& use) {
       return use(std::integral_constant<int, 2>{});
     case 4:
       return use(std::integral_constant<int, 4>{});
-    case 8:
-      return use(std::integral_constant<int, 8>{});
     default:
       throw Failure(kSpaidCudaError, "no kernels for so many columns: " + std::to_string(columns));
   }

@@ -11,6 +11,7 @@
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/static_spai/static_spai.h"
+#include "tests/kernels/krylov/gpu_problems.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/here_device.h"
 #include "tests/oracle/generators.h"
@@ -56,23 +57,6 @@ Both SolveOnBoth(const CscView& a, Kind kind, const Vector& b, const SolveOption
   both.cpu = Solve(CsrOperator::FromColumns(a), m_here, b, {}, options, {}).value();
   both.gpu = SolveCuda(*a_there, m_there.get(), a, b, {}, options, {}).value();
   return both;
-}
-
-struct Problem {
-  const char* name;
-  CscMatrix a;
-  bool spd;
-};
-
-std::vector<Problem> Problems() {
-  std::vector<Problem> problems;
-  problems.push_back({"P7", bench::ConvectionDiffusion(20, 0), true});
-  problems.push_back({"P27", bench::Laplacian27(14), true});
-  problems.push_back({"aniso", bench::Anisotropic(60, 1e-2, 0.4), true});
-  problems.push_back({"elasticity", bench::Elasticity(6), true});
-  problems.push_back({"convection-diffusion", bench::ConvectionDiffusion(18, 100), false});
-  problems.push_back({"circuit", bench::Circuit(4000, 3, 300), false});
-  return problems;
 }
 
 // CG's and GMRES's counts agree to a few; BiCGSTAB's scatter by a fifth under rounding (design of
