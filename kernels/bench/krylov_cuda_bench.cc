@@ -60,7 +60,14 @@ Array<double> Product(const CscMatrix& a, const Array<double>& x) {
   return y;
 }
 
-std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind) {
+double MsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+// `layout_ms`: of an M that is built there, until products can be formed with it.
+std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, double* layout_ms) {
+  *layout_ms = 0;
   if (kind == Kind::kNone) return nullptr;
   if (kind == Kind::kJacobi) {
     const auto built = Must(BuildJacobi(a, Context()));
@@ -71,8 +78,12 @@ std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind) {
     return Must(CudaOperator::OfMatrix(Device(), built.m, false, Context()));
   }
   const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));
-  const auto built = Must(BuildStaticSpaiCuda(*plan, a, {}, {}));
-  return Must(CudaOperator::OfMatrix(Device(), built.m, kind == Kind::kStaticSpai32, Context()));
+  std::shared_ptr<const StaticSpaiCudaM> m;
+  Must(BuildStaticSpaiCuda(*plan, a, {}, {}, nullptr, &m));
+  const auto begin = std::chrono::steady_clock::now();
+  auto made = Must(CudaOperator::OfM(Device(), Object(*m), a.n_cols, kind == Kind::kStaticSpai32));
+  *layout_ms = MsSince(begin);
+  return made;
 }
 
 // A problem and its M on the device, kept for the benchmarks that follow of the same.
@@ -81,7 +92,8 @@ struct Placed {
   Kind kind = Kind::kNone;
   CscMatrix a;
   std::shared_ptr<const CudaOperator> a_there, m_there;
-  double setup_ms = 0;  // of M there, from A on the host
+  double setup_ms = 0;   // of M there, from A on the host
+  double layout_ms = 0;  // of that
 };
 
 const Placed& Place(const Problem& problem, Kind kind) {
@@ -95,17 +107,17 @@ const Placed& Place(const Problem& problem, Kind kind) {
     return placed;
   }
   placed.kind = kind;
-  placed.m_there = MakeM(placed.a, kind);
+  placed.m_there = MakeM(placed.a, kind, &placed.layout_ms);
   const auto begin = std::chrono::steady_clock::now();
-  placed.m_there = MakeM(placed.a, kind);
-  const std::chrono::duration<double, std::milli> setup = std::chrono::steady_clock::now() - begin;
-  placed.setup_ms = setup.count();
+  placed.m_there = MakeM(placed.a, kind, &placed.layout_ms);
+  placed.setup_ms = MsSince(begin);
   return placed;
 }
 
 struct Measured {
   SolveResult last;
   double ms = 0, host_ms = 0;  // of a solve: by the device's clock; from the host and back
+  double bytes = 0;            // that its iterations must move
 };
 
 // Solves with right-hand sides of random solutions, all in one.
@@ -138,6 +150,7 @@ Measured Measure(benchmark::State& state, const Placed& placed, Method method, i
   }
   measured.ms /= static_cast<double>(state.iterations());
   measured.host_ms /= static_cast<double>(state.iterations());
+  measured.bytes = timings.bytes;
   state.counters["n"] = static_cast<double>(n);
   state.counters["nnz"] = static_cast<double>(a.nnz());
   return measured;
@@ -148,8 +161,10 @@ void Run(benchmark::State& state, const Problem& problem, Method method, Kind ki
   const Measured measured = Measure(state, placed, method, 1);
   const RhsResult& rhs = measured.last.rhs[0];
   state.counters["iterations"] = static_cast<double>(rhs.iterations);
-  state.counters["us_per_iteration"] =
-      1e3 * measured.ms / static_cast<double>(std::max<int64_t>(rhs.iterations, 1));
+  const auto iterations = static_cast<double>(std::max<int64_t>(rhs.iterations, 1));
+  state.counters["us_per_iteration"] = 1e3 * measured.ms / iterations;
+  state.counters["floor_us"] = 1e6 * measured.bytes / iterations / Device()->CopyBytesPerSecond();
+  state.counters["layout_ms"] = placed.layout_ms;
   state.counters["host_to_host_ms"] = measured.host_ms;
   state.counters["setup_host_ms"] = placed.setup_ms;
   state.counters["converged"] = rhs.outcome == Outcome::kConverged ? 1 : 0;
