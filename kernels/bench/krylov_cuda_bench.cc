@@ -13,8 +13,10 @@
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #include "kernels/engine/jacobi.h"
+#include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/sparse/transpose.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
@@ -40,7 +42,8 @@ constexpr Problem kProblems[] = {
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }, false, true},
 };
 
-enum class Kind { kNone, kJacobi, kBlockJacobi3, kStaticSpai, kStaticSpai32 };
+// FSAI: on the lower triangle of A's pattern.
+enum class Kind { kNone, kJacobi, kBlockJacobi3, kStaticSpai, kStaticSpai32, kFsai, kFsai32 };
 
 template <class T>
 T Must(Result<T> result) {
@@ -76,6 +79,12 @@ std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, double*
   if (kind == Kind::kBlockJacobi3) {
     const auto built = Must(BuildBlockJacobi(a, 3, Context()));
     return Must(CudaOperator::OfMatrix(Device(), built.m, false, Context()));
+  }
+  if (kind == Kind::kFsai || kind == Kind::kFsai32) {
+    const auto built = Must(BuildFsai(a, nullptr, {.adaptive = false}, Context()));
+    const CscMatrix g = Must(Transpose(built.g_rows, Context()));
+    return Must(
+        CudaOperator::OfFactors(Device(), g, built.g_rows, kind == Kind::kFsai32, Context()));
   }
   const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));
   std::shared_ptr<const StaticSpaiCudaM> m;
@@ -231,7 +240,9 @@ const bool kRegistered = [] {
                                                      {"jacobi", Kind::kJacobi},
                                                      {"block_jacobi_3", Kind::kBlockJacobi3},
                                                      {"static_spai", Kind::kStaticSpai},
-                                                     {"static_spai_fp32", Kind::kStaticSpai32}};
+                                                     {"static_spai_fp32", Kind::kStaticSpai32},
+                                                     {"fsai", Kind::kFsai},
+                                                     {"fsai_fp32", Kind::kFsai32}};
   constexpr std::pair<const char*, Method> kMethods[] = {
       {"cg", Method::kCg}, {"bicgstab", Method::kBicgstab}, {"gmres", Method::kGmres}};
   for (const int m : {8, 12, 16, 24, 32, 64}) {
@@ -279,7 +290,9 @@ const bool kRegistered = [] {
     for (const auto& [method_name, method] : kMethods) {
       for (const auto& [kind_name, kind] : kKinds) {
         const bool spai = kind == Kind::kStaticSpai || kind == Kind::kStaticSpai32;
+        const bool fsai = kind == Kind::kFsai || kind == Kind::kFsai32;
         if (method == Method::kCg && (!problem.spd || spai)) continue;
+        if (method != Method::kCg && fsai) continue;
         if (method == Method::kGmres && (!problem.by_gmres || kind == Kind::kStaticSpai32)) {
           continue;
         }
