@@ -29,12 +29,11 @@ class GpuEngine : public ::testing::Test {
     engine_ = MakeEngine(true, {device_});
   }
 
-  // Of BiCGSTAB to 1e-8 from b = A x, x smooth, M in fp64; kNever: it does not converge.
+  // Of BiCGSTAB on the CPU to 1e-8 from b = A x, x smooth, M in fp64; kNever: it does not converge.
   int64_t Iterations(const CscMatrix& a, const Preconditioner& m) const {
     const Vector b = SmoothRhs(a);
     const auto solved = engine_->Solve(
-        a, &m, b, {}, {.method = Method::kBicgstab, .rtol = 1e-8, .m_storage = Storage::kFp64},
-        {.device = kGpu});
+        a, &m, b, {}, {.method = Method::kBicgstab, .rtol = 1e-8, .m_storage = Storage::kFp64}, {});
     EXPECT_TRUE(solved.ok()) << solved.status().message();
     if (!solved.ok() || solved->rhs[0].outcome != Outcome::kConverged) return kNever;
     return solved->rhs[0].iterations;

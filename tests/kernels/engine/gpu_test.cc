@@ -1,7 +1,10 @@
 // The engine on a CUDA device: what it builds there preconditions as well as what the CPU builds,
 // within the bytes that were promised.
 #include <cstdlib>
+#include <map>
 #include <numbers>
+#include <numeric>
+#include <vector>
 
 #include "kernels/bench/problems.h"
 #include "tests/kernels/engine/gpu_helpers.h"
@@ -304,6 +307,51 @@ TEST_F(GpuEngine, StoresMAsToldAndTellsTheFigures) {
   const double copy = engine_->CopyBytesPerSecond(context, /*on_host=*/false);
   EXPECT_GT(copy, 1e11) << "bytes a second";
   EXPECT_EQ(engine_->CopyBytesPerSecond(context, /*on_host=*/false), copy);
+}
+
+// Residuals of each right-hand side, in their order.
+class Residuals final : public ProgressSink {
+ public:
+  void OnProgress(Stage, int64_t, int64_t) override {}
+  void OnResidual(const ResidualPoint& point) override { of[point.rhs].push_back(point.iteration); }
+  std::map<int32_t, std::vector<int32_t>> of;
+};
+
+TEST_F(GpuEngine, TheFirstOfABlockDecidesHowMIsStoredAndNoResidualIsLostByThat) {
+  struct Case {
+    CscMatrix a;
+    bool tried;  // fp64, too
+  };
+  const Case cases[] = {{bench::ConvectionDiffusion(30, 40), false},
+                        {bench::Anisotropic(300, 1e-3, std::numbers::pi / 8), true}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.tried);
+    const BuildResult built = MustBuild(*engine_, Spai(), c.a, {.device = kGpu});
+    constexpr int32_t kRhs = 5;  // a block of four, and one
+    Vector b;
+    for (int32_t v = 0; v < kRhs; ++v) {
+      oracle::Random random(static_cast<uint64_t>(v));
+      for (const double smooth : SmoothRhs(c.a)) b.push_back(smooth * random.Uniform(0.5, 1.5));
+    }
+    Residuals residuals;
+    const Context context{.progress = &residuals, .device = kGpu};
+    const auto a_there = engine_->Place(c.a, context);
+    ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+    const auto solved = engine_->SolveOnDevice(
+        c.a, **a_there, built.preconditioner.get(),
+        [&](Storage storage) { return engine_->Place(*built.preconditioner, storage, context); }, b,
+        {}, {.method = Method::kBicgstab, .rtol = 1e-8, .max_iterations = 5000}, context);
+    ASSERT_TRUE(solved.ok()) << solved.status().message();
+    EXPECT_EQ(solved->figures.trial_ms > 0, c.tried) << solved->storage_reason;
+    ASSERT_EQ(solved->rhs.size(), size_t{kRhs});
+    for (int32_t v = 0; v < kRhs; ++v) {
+      const RhsResult& rhs = solved->rhs[static_cast<size_t>(v)];
+      EXPECT_EQ(rhs.outcome, Outcome::kConverged) << v << ": " << rhs.detail;
+      std::vector<int32_t> all(static_cast<size_t>(rhs.iterations) + 1);
+      std::iota(all.begin(), all.end(), 0);
+      EXPECT_EQ(residuals.of[v], all) << v;
+    }
+  }
 }
 
 TEST_F(GpuEngine, AMemoryLimitIsHeld) {
