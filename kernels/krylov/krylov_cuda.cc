@@ -129,7 +129,9 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
   const auto lock = a.device()->Lock();
   krylov::Team team(a.n(), ResolveThreads(context.threads));
   const auto usable = static_cast<double>(a.device()->memory_limit());
-  int32_t most = kSpaidCudaMostColumns;  // that memory has been seen to have room for
+  // As many as a solve takes and memory has been seen to have room for.
+  int32_t most = a.device()->api().most_columns(a.object(), m != nullptr ? m->object() : nullptr,
+                                                static_cast<int32_t>(options.method));
   auto result = krylov::SolveEach(
       ColumnOperator(a_on_host), m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
       kSpaidCudaMostColumns, [&](std::span<const krylov::Task> tasks) {

@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 8 };
+enum { kSpaidCudaAbiVersion = 9 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -264,8 +264,11 @@ struct SpaidCudaInterface {
   int32_t (*time_operator)(const SpaidCudaOperator* op, int32_t products, double* ms_median,
                            int64_t* bytes_per_product, char* message, size_t message_size);
 
+  // Right-hand sides that one solve takes, at most: 1 of systems whose solves live on the chip, and
+  // by GMRES. Does not change as long as the operators stay; `m` may be null.
+  int32_t (*most_columns)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method);
   // Right-hand sides by a Krylov method (Method of krylov.h), each a column, as many as `columns`:
-  // 1, 2, 4 or 8, for GMRES 1; each has its own scalars, and what it gives does not depend on the
+  // 1, 2, 4 or 8, no more than most_columns says; each has its own scalars, and what it gives does not depend on the
   // others, bit for bit. `b`: where each is. x is set to the initial guesses: `x0`, null, or of a
   // column: zero. `a` is no diagonal; `m` may be null; both must stay as long as the solve.
   // `restart`: of GMRES, at most n.

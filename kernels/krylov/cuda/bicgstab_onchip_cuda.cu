@@ -45,19 +45,22 @@ __global__ void __launch_bounds__(kChipThreads, 1)
       });
     }
     chip.Multiply(v);
-    chip.Tell(v, kOfP);
+    chip.TellAll(v, kOfP);
     double of_v[2] = {};
     chip.ForOwn([&](int u, int32_t) {
       of_v[0] = fma(shadow[u], v[u], of_v[0]);
       of_v[1] = fma(v[u], v[u], of_v[1]);
     });
-    chip.Meet(of_v, [&](const double(&total)[2]) { TakeAlpha(state, total[0], total[1]); });
+    const auto hear_v = [&] {
+      chip.ForHalo([&](int32_t h) { chip.halo(kV, h) = chip.Hear(kOfP, h); });
+    };
+    chip.Meet(of_v, hear_v, [&](const double(&total)[2]) { TakeAlpha(state, total[0], total[1]); });
     if (state.status != kSpaidCudaSolveRunning) break;
 
     const double alpha = state.alpha;
     chip.ForHalo([&](int32_t h) {
-      const double v_at = chip.halo(kV, h) = chip.Told(kOfP, h);
-      const double own = chip.halo(kR, h) = fma(-alpha, v_at, chip.halo(kR, h));
+      const double own = fma(-alpha, chip.halo(kV, h), chip.halo(kR, h));
+      chip.halo(kR, h) = own;
       chip.x_halo(h) = chip.halo(kD, h) * own;
     });
     double of_t[3] = {};  // with s, itself; s with itself
@@ -67,12 +70,15 @@ __global__ void __launch_bounds__(kChipThreads, 1)
       of_t[2] = fma(r[u], r[u], of_t[2]);
     });
     chip.Multiply(t);
-    chip.Tell(t, kOfS);
+    chip.TellAll(t, kOfS);
     chip.ForOwn([&](int u, int32_t) {
       of_t[0] = fma(t[u], r[u], of_t[0]);
       of_t[1] = fma(t[u], t[u], of_t[1]);
     });
-    chip.Meet(of_t, [&](const double(&total)[3]) {
+    const auto hear_t = [&] {
+      chip.ForHalo([&](int32_t h) { chip.x_halo(h) = chip.Hear(kOfS, h); });
+    };
+    chip.Meet(of_t, hear_t, [&](const double(&total)[3]) {
       TakeHalfStep(state, total[2]);
       if (state.status == kSpaidCudaSolveRunning) TakeOmega(state, total[0], total[1]);
     });
@@ -86,8 +92,9 @@ __global__ void __launch_bounds__(kChipThreads, 1)
       of_r[1] = fma(shadow[u], own, of_r[1]);
     });
     chip.ForHalo(
-        [&](int32_t h) { chip.halo(kR, h) = fma(-omega, chip.Told(kOfS, h), chip.halo(kR, h)); });
-    chip.Meet(of_r, [&](const double(&total)[2]) { TakeResidual(state, total[0], total[1]); });
+        [&](int32_t h) { chip.halo(kR, h) = fma(-omega, chip.x_halo(h), chip.halo(kR, h)); });
+    chip.Meet(
+        of_r, [] {}, [&](const double(&total)[2]) { TakeResidual(state, total[0], total[1]); });
     if (state.save_best != 0) chip.Store(x, vectors.best);
     chip.ForOwn([&](int u, int32_t) {
       x[u] = fma(omega, d[u] * r[u], fma(alpha, d[u] * p[u], x[u]));

@@ -33,10 +33,11 @@ __global__ void __launch_bounds__(kChipThreads, 1)
           next(chip.halo(kR, h), chip.halo(kP, h), chip.halo(kD, h));
     });
     chip.Multiply(q);
-    chip.Tell(q, 0);
+    chip.TellAll(q, 0);
     double of_q[1] = {};
     chip.ForOwn([&](int u, int32_t) { of_q[0] = fma(p[u], q[u], of_q[0]); });
-    chip.Meet(of_q, [&](const double(&total)[1]) { TakeAlpha(state, total[0]); });
+    const auto hear_q = [&] { chip.ForHalo([&](int32_t h) { chip.x_halo(h) = chip.Hear(0, h); }); };
+    chip.Meet(of_q, hear_q, [&](const double(&total)[1]) { TakeAlpha(state, total[0]); });
     if (state.status != kSpaidCudaSolveRunning) break;
 
     const double alpha = state.alpha;
@@ -47,11 +48,13 @@ __global__ void __launch_bounds__(kChipThreads, 1)
       of_r[1] = fma(r[u] * d[u], r[u], of_r[1]);
     });
     chip.ForHalo(
-        [&](int32_t h) { chip.halo(kR, h) = fma(-alpha, chip.Told(0, h), chip.halo(kR, h)); });
-    chip.Meet(of_r, [&](const double(&total)[2]) {
-      RecordNorm(state, sqrt(total[0]));
-      TakeRho(state, total[1]);
-    });
+        [&](int32_t h) { chip.halo(kR, h) = fma(-alpha, chip.x_halo(h), chip.halo(kR, h)); });
+    chip.Meet(
+        of_r, [] {},
+        [&](const double(&total)[2]) {
+          RecordNorm(state, sqrt(total[0]));
+          TakeRho(state, total[1]);
+        });
     if (state.save_best != 0) chip.Store(x, vectors.best);
     chip.ForOwn([&](int u, int32_t) { x[u] = fma(alpha, p[u], x[u]); });
     if (state.status != kSpaidCudaSolveRunning) break;

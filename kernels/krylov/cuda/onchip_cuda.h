@@ -11,11 +11,10 @@
 //
 //   Chip<kRows> chip(ref, space);            // all threads of all blocks; copies A
 //   chip.Load(x, x_own); chip.LoadHalo(...)  // between here and there
-//   chip.Multiply(y); chip.Publish(y, there); chip.Meet(sums, then);
+//   chip.Multiply(y); chip.TellAll(y, where); chip.Meet(sums, meanwhile, then);
 #pragma once
 
 #include <cstdint>
-#include <cuda/atomic>
 #include <type_traits>
 
 #include "kernels/krylov/cuda/onchip_rows_cuda.h"
@@ -25,16 +24,43 @@ namespace spaid::cuda {
 
 inline constexpr int kChipMostSums = 3;
 
-// What a block says to all others when it meets them.
-struct alignas(32) ChipWord {
-  double sums[kChipMostSums];
-  uint64_t meeting;  // its number, of all meetings of a solve
+// What a block tells others: a number, and which meeting of a solve's it is for. Both are written
+// and read at once, so that who waits for the meeting's has the number with it, and no fence is
+// needed between what is told and a word that it was.
+struct alignas(16) ChipWord {
+  double value;
+  uint64_t meeting;
 };
 
-// Of a solve, on the device.
+__device__ inline void Tell(ChipWord* to, double value, uint64_t meeting) {
+  asm volatile(
+      "{\n"
+      "  .reg .b128 word;\n"
+      "  mov.b128 word, {%1, %2};\n"
+      "  st.relaxed.gpu.global.b128 [%0], word;\n"
+      "}" ::"l"(to),
+      "l"(__double_as_longlong(value)), "l"(meeting)
+      : "memory");
+}
+__device__ inline ChipWord Look(const ChipWord* at) {
+  int64_t value;
+  uint64_t meeting;
+  asm volatile(
+      "{\n"
+      "  .reg .b128 word;\n"
+      "  ld.relaxed.gpu.global.b128 word, [%2];\n"
+      "  mov.b128 {%0, %1}, word;\n"
+      "}"
+      : "=l"(value), "=l"(meeting)
+      : "l"(at)
+      : "memory");
+  return {__longlong_as_double(value), meeting};
+}
+
+// Of a solve, on the device; 0 before the first launch.
 struct ChipSpace {
-  ChipWord* words;    // two for each block, by turns; 0 before the first launch
-  double* told[2];    // products, by place
+  ChipWord* sums;     // kChipMostSums of each block, twice, by turns
+  ChipWord* told[2];  // products, by place
   uint64_t meetings;  // that were before this launch
 };
 
@@ -130,25 +156,29 @@ class Chip {
     });
   }
 
-  // y for all blocks, after the next meeting; Told gives them what is in their halo.
-  __device__ void Tell(const ChipOwn<kRows>& y, int where) const {
-    ForOwn([&](int u, int32_t at) { space_.told[where][share_.first + at] = y[u]; });
+  // y for all blocks, which Hear the elements that are in their halos. Before the next meeting; the
+  // same `where` again after two.
+  __device__ void TellAll(const ChipOwn<kRows>& y, int where) const {
+    ForOwn([&](int u, int32_t at) {
+      Tell(space_.told[where] + share_.first + at, y[u], space_.meetings + 1);
+    });
   }
-  __device__ double Told(int where, int32_t h) const {
-    return __ldcg(space_.told[where] + halo_place_[h]);
+  // During that meeting, or before the next one.
+  __device__ double Hear(int where, int32_t h) const {
+    return Await(space_.told[where] + halo_place_[h]);
   }
 
   // then(total) by one thread of each block, with the sums over all threads of all blocks, which
-  // all wait for one another.
-  template <int kSums, class Then>
-  __device__ void Meet(const double (&sums)[kSums], const Then& then) {
+  // all wait for one another; meanwhile() by all threads while they do.
+  template <int kSums, class Meanwhile, class Then>
+  __device__ void Meet(const double (&sums)[kSums], const Meanwhile& meanwhile, const Then& then) {
     static_assert(kSums <= kChipMostSums);
     __shared__ double of_warps[2][kChipMostSums][kChipWarps];
     const auto thread = static_cast<int>(threadIdx.x);
     const int warp = thread / 32, lane = thread % 32;
-    double total[kSums];
+    const auto blocks = static_cast<int>(gridDim.x);
     ++space_.meetings;
-    ChipWord* const words = space_.words + space_.meetings % 2 * gridDim.x;
+    ChipWord* const words = space_.sums + space_.meetings % 2 * kChipMostSums * gridDim.x;
     SumWarps(sums, of_warps[0]);
     __syncthreads();
     if (warp == 0) {
@@ -156,30 +186,24 @@ class Chip {
 #pragma unroll
       for (int k = 0; k < kSums; ++k) own[k] = lane < kChipWarps ? of_warps[0][k][lane] : 0;
       SumWarp(own);
-      if (lane == 0) {
-        ChipWord& word = words[blockIdx.x];
 #pragma unroll
-        for (int k = 0; k < kSums; ++k) word.sums[k] = own[k];
-        ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device>(word.meeting)
-            .store(space_.meetings, ::cuda::memory_order_release);
+      for (int k = 0; k < kSums; ++k) {
+        if (lane == k) Tell(words + k * blocks + blockIdx.x, own[k], space_.meetings);
       }
     }
-    const auto blocks = static_cast<int>(gridDim.x);
+    meanwhile();
     const int warps = (blocks + 31) / 32;
     if (warp < warps) {
       double own[kSums] = {};
       if (thread < blocks) {
-        ChipWord& word = words[thread];
-        const ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device> meeting(word.meeting);
-        while (meeting.load(::cuda::memory_order_acquire) != space_.meetings) {
-        }
 #pragma unroll
-        for (int k = 0; k < kSums; ++k) own[k] = __ldcg(&word.sums[k]);
+        for (int k = 0; k < kSums; ++k) own[k] = Await(words + k * blocks + thread);
       }
       SumWarps(own, of_warps[1]);
     }
     __syncthreads();
     if (thread == 0) {
+      double total[kSums];
 #pragma unroll
       for (int k = 0; k < kSums; ++k) {
         total[k] = 0;
@@ -195,6 +219,13 @@ class Chip {
   static __device__ void Copy(const T* from, int32_t count, T* to) {
 #pragma unroll 8
     for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += kChipThreads) to[i] = from[i];
+  }
+
+  // What was told for the meeting that was last, or is under way.
+  __device__ double Await(const ChipWord* at) const {
+    ChipWord word = Look(at);
+    while (word.meeting != space_.meetings) word = Look(at);
+    return word.value;
   }
 
   __device__ int32_t RowAt(int32_t at) const { return ref_.order[share_.first + at]; }
@@ -241,20 +272,19 @@ class Chip {
 class ChipMemory {
  public:
   ChipMemory(Context& context, const ChipRows& rows, int64_t n)
-      : words_(context, 2 * rows.blocks()), told_(context, 2 * n) {
-    words_.Fill(0);
+      : sums_(context, 2 * kChipMostSums * rows.blocks()), told_(context, 2 * n) {
+    sums_.Fill(0);
+    told_.Fill(0);
   }
   // For a launch of at most so many meetings.
   ChipSpace Next(int64_t meetings) {
     const auto before = static_cast<uint64_t>(meetings_);
     meetings_ += meetings;
-    const int64_t n = told_.size() / 2;
-    return {words_.get(), {told_.get(), told_.get() + n}, before};
+    return {sums_.get(), {told_.get(), told_.get() + told_.size() / 2}, before};
   }
 
  private:
-  Buffer<ChipWord> words_;
-  Buffer<double> told_;
+  Buffer<ChipWord> sums_, told_;
   int64_t meetings_ = 0;
 };
 
