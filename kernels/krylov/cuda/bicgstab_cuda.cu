@@ -246,10 +246,10 @@ class Bicgstab final : public Solve {
         shadow_(Vector()),
         p_(Vector()),
         v_(Vector()),
-        t_(Vector()) {
+        t_(on_chip_ == nullptr ? Vector() : Buffer<double>()) {
     if (m != nullptr) {
       p_hat_ = Vector();
-      s_hat_ = Vector();
+      if (on_chip_ == nullptr) s_hat_ = Vector();
     }
     if (on_chip_ != nullptr) chip_.emplace(context, *on_chip_, n_);
   }

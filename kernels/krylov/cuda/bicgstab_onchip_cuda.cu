@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kChipThreads, 1)
       of_v[1] = fma(v[u], v[u], of_v[1]);
     });
     const auto hear_v = [&] {
-      chip.ForHalo([&](int32_t h) { chip.halo(kV, h) = chip.Hear(kOfP, h); });
+      chip.Hear(kOfP, [&](int32_t h, double v_at) { chip.halo(kV, h) = v_at; });
     };
     chip.Meet(of_v, hear_v, [&](const double(&total)[2]) { TakeAlpha(state, total[0], total[1]); });
     if (state.status != kSpaidCudaSolveRunning) break;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kChipThreads, 1)
       of_t[1] = fma(t[u], t[u], of_t[1]);
     });
     const auto hear_t = [&] {
-      chip.ForHalo([&](int32_t h) { chip.x_halo(h) = chip.Hear(kOfS, h); });
+      chip.Hear(kOfS, [&](int32_t h, double t_at) { chip.x_halo(h) = t_at; });
     };
     chip.Meet(of_t, hear_t, [&](const double(&total)[3]) {
       TakeHalfStep(state, total[2]);

@@ -36,7 +36,9 @@ __global__ void __launch_bounds__(kChipThreads, 1)
     chip.TellAll(q, 0);
     double of_q[1] = {};
     chip.ForOwn([&](int u, int32_t) { of_q[0] = fma(p[u], q[u], of_q[0]); });
-    const auto hear_q = [&] { chip.ForHalo([&](int32_t h) { chip.x_halo(h) = chip.Hear(0, h); }); };
+    const auto hear_q = [&] {
+      chip.Hear(0, [&](int32_t h, double q_at) { chip.x_halo(h) = q_at; });
+    };
     chip.Meet(of_q, hear_q, [&](const double(&total)[1]) { TakeAlpha(state, total[0]); });
     if (state.status != kSpaidCudaSolveRunning) break;
 

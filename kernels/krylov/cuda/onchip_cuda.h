@@ -59,7 +59,9 @@ __device__ inline ChipWord Look(const ChipWord* at) {
 
 // Of a solve, on the device; 0 before the first launch.
 struct ChipSpace {
-  ChipWord* sums;     // kChipMostSums of each block, twice, by turns
+  // For each block, kChipMostSums of each block, twice, by turns: where all blocks read one place,
+  // who writes there waits for them.
+  ChipWord* sums;
   ChipWord* told[2];  // products, by place
   uint64_t meetings;  // that were before this launch
 };
@@ -163,9 +165,29 @@ class Chip {
       Tell(space_.told[where] + share_.first + at, y[u], space_.meetings + 1);
     });
   }
-  // During that meeting, or before the next one.
-  __device__ double Hear(int where, int32_t h) const {
-    return Await(space_.told[where] + halo_place_[h]);
+  // use(h, value) for those of the thread's elements of the halo; during that meeting, or before
+  // the next one.
+  template <class Use>
+  __device__ void Hear(int where, const Use& use) const {
+    constexpr int kTogether = 4;  // under way
+    const ChipWord* const told = space_.told[where];
+    auto h = static_cast<int32_t>(threadIdx.x);
+    for (; h < share_.halo_rows; h += kTogether * kChipThreads) {
+      const ChipWord* at[kTogether];
+      ChipWord words[kTogether];
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        const int32_t own = h + j * kChipThreads;
+        at[j] = own < share_.halo_rows ? told + halo_place_[own] : nullptr;
+        if (at[j] != nullptr) words[j] = Look(at[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        if (at[j] == nullptr) continue;
+        Await(at[j], words[j]);
+        use(h + j * kChipThreads, words[j].value);
+      }
+    }
   }
 
   // then(total) by one thread of each block, with the sums over all threads of all blocks, which
@@ -178,7 +200,11 @@ class Chip {
     const int warp = thread / 32, lane = thread % 32;
     const auto blocks = static_cast<int>(gridDim.x);
     ++space_.meetings;
-    ChipWord* const words = space_.sums + space_.meetings % 2 * kChipMostSums * gridDim.x;
+    // From block `from` to block `to`.
+    const auto word = [&](int to, int k, int from) {
+      const int64_t turn = static_cast<int64_t>(space_.meetings % 2) * blocks + to;
+      return space_.sums + (turn * kChipMostSums + k) * blocks + from;
+    };
     SumWarps(sums, of_warps[0]);
     __syncthreads();
     if (warp == 0) {
@@ -186,9 +212,11 @@ class Chip {
 #pragma unroll
       for (int k = 0; k < kSums; ++k) own[k] = lane < kChipWarps ? of_warps[0][k][lane] : 0;
       SumWarp(own);
+      for (int to = lane; to < blocks; to += 32) {
 #pragma unroll
-      for (int k = 0; k < kSums; ++k) {
-        if (lane == k) Tell(words + k * blocks + blockIdx.x, own[k], space_.meetings);
+        for (int k = 0; k < kSums; ++k) {
+          Tell(word(to, k, static_cast<int>(blockIdx.x)), own[k], space_.meetings);
+        }
       }
     }
     meanwhile();
@@ -196,8 +224,15 @@ class Chip {
     if (warp < warps) {
       double own[kSums] = {};
       if (thread < blocks) {
+        const auto here = static_cast<int>(blockIdx.x);
+        ChipWord words[kSums];
 #pragma unroll
-        for (int k = 0; k < kSums; ++k) own[k] = Await(words + k * blocks + thread);
+        for (int k = 0; k < kSums; ++k) words[k] = Look(word(here, k, thread));
+#pragma unroll
+        for (int k = 0; k < kSums; ++k) {
+          Await(word(here, k, thread), words[k]);
+          own[k] = words[k].value;
+        }
       }
       SumWarps(own, of_warps[1]);
     }
@@ -221,11 +256,9 @@ class Chip {
     for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += kChipThreads) to[i] = from[i];
   }
 
-  // What was told for the meeting that was last, or is under way.
-  __device__ double Await(const ChipWord* at) const {
-    ChipWord word = Look(at);
+  // Until `word`, seen at `at`, is what was told for the meeting that was last, or is under way.
+  __device__ void Await(const ChipWord* at, ChipWord& word) const {
     while (word.meeting != space_.meetings) word = Look(at);
-    return word.value;
   }
 
   __device__ int32_t RowAt(int32_t at) const { return ref_.order[share_.first + at]; }
@@ -272,7 +305,8 @@ class Chip {
 class ChipMemory {
  public:
   ChipMemory(Context& context, const ChipRows& rows, int64_t n)
-      : sums_(context, 2 * kChipMostSums * rows.blocks()), told_(context, 2 * n) {
+      : sums_(context, int64_t{2} * kChipMostSums * rows.blocks() * rows.blocks()),
+        told_(context, 2 * n) {
     sums_.Fill(0);
     told_.Fill(0);
   }
