@@ -11,7 +11,7 @@
 //
 //   Chip<kRows> chip(ref, space);            // all threads of all blocks; copies A
 //   chip.Load(x, x_own); chip.LoadHalo(...)  // between here and there
-//   chip.Multiply(y); chip.TellAll(y, where); chip.Meet(sums, meanwhile, then);
+//   chip.Multiply(y); chip.TellAll(y, where); chip.Meet(sums, where, then);
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace spaid::cuda {
 
-inline constexpr int kChipMostSums = 3;
+inline constexpr int kChipSums = 3;  // of a meeting
 
 // What a block tells others: a number, and which meeting of a solve's it is for. Both are written
 // and read at once, so that who waits for the meeting's has the number with it, and no fence is
@@ -59,10 +59,11 @@ __device__ inline ChipWord Look(const ChipWord* at) {
 
 // Of a solve, on the device; 0 before the first launch.
 struct ChipSpace {
-  // For each block, kChipMostSums of each block, twice, by turns: where all blocks read one place,
+  // For each block, kChipSums of each block, twice, by turns: where all blocks read one place,
   // who writes there waits for them.
   ChipWord* sums;
-  ChipWord* told[2];  // products, by place
+  ChipWord* told;     // products, by place: two, one behind the other
+  int64_t places;     // n
   uint64_t meetings;  // that were before this launch
 };
 
@@ -70,6 +71,8 @@ struct ChipSpace {
 template <int kRows>
 using ChipOwn = double[kRows];
 
+// An iteration is a loop over its steps, that it has one copy of what they share: beyond what the
+// cache of instructions holds, each step waits for memory to learn what to do.
 template <int kRows>
 class Chip {
  public:
@@ -111,7 +114,7 @@ class Chip {
   // use(h) for those of the thread's elements of the halo.
   template <class Use>
   __device__ void ForHalo(const Use& use) const {
-#pragma unroll 4
+#pragma unroll 1
     for (auto h = static_cast<int32_t>(threadIdx.x); h < share_.halo_rows; h += kChipThreads) {
       use(h);
     }
@@ -142,6 +145,7 @@ class Chip {
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     // Further pieces: the warps with the shortest first ones begin.
+#pragma unroll 1
     for (int s = kChipWarps - 1 - warp; s < share_.tails; s += kChipWarps) {
       tails_[32 * s + lane] = Dot(share_.slices + s);
     }
@@ -154,97 +158,73 @@ class Chip {
     __syncthreads();
     ForOwn([&](int u, int32_t at) {
       if (at >= share_.split) return;
+#pragma unroll 1
       for (int32_t q = at > 0 ? tail_end_[at - 1] : 0; q < tail_end_[at]; ++q) y[u] += tails_[q];
     });
   }
 
-  // y for all blocks, which Hear the elements that are in their halos. Before the next meeting; the
-  // same `where` again after two.
+  // y for all blocks, which hear the elements that are in their halos at the next meeting. The same
+  // `where` again after two.
   __device__ void TellAll(const ChipOwn<kRows>& y, int where) const {
     ForOwn([&](int u, int32_t at) {
-      Tell(space_.told[where] + share_.first + at, y[u], space_.meetings + 1);
+      Tell(ToldAt(where) + share_.first + at, y[u], space_.meetings + 1);
     });
   }
-  // use(h, value) for those of the thread's elements of the halo; during that meeting, or before
-  // the next one.
-  template <class Use>
-  __device__ void Hear(int where, const Use& use) const {
-    constexpr int kTogether = 4;  // under way
-    const ChipWord* const told = space_.told[where];
-    auto h = static_cast<int32_t>(threadIdx.x);
-    for (; h < share_.halo_rows; h += kTogether * kChipThreads) {
-      const ChipWord* at[kTogether];
-      ChipWord words[kTogether];
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-        const int32_t own = h + j * kChipThreads;
-        at[j] = own < share_.halo_rows ? told + halo_place_[own] : nullptr;
-        if (at[j] != nullptr) words[j] = Look(at[j]);
-      }
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-        if (at[j] == nullptr) continue;
-        Await(at[j], words[j]);
-        use(h + j * kChipThreads, words[j].value);
-      }
-    }
-  }
-
   // then(total) by one thread of each block, with the sums over all threads of all blocks, which
-  // all wait for one another; meanwhile() by all threads while they do.
-  template <int kSums, class Meanwhile, class Then>
-  __device__ void Meet(const double (&sums)[kSums], const Meanwhile& meanwhile, const Then& then) {
-    static_assert(kSums <= kChipMostSums);
-    __shared__ double of_warps[2][kChipMostSums][kChipWarps];
+  // all wait for one another. Meanwhile the block hears what was told `where`, if that is not
+  // negative: the halo's elements take the place of those of x.
+  template <class Then>
+  __device__ void Meet(const double (&sums)[kChipSums], int where, const Then& then) {
+    __shared__ double of_warps[2][kChipSums][kChipWarps];
     const auto thread = static_cast<int>(threadIdx.x);
     const int warp = thread / 32, lane = thread % 32;
     const auto blocks = static_cast<int>(gridDim.x);
     ++space_.meetings;
-    // From block `from` to block `to`.
-    const auto word = [&](int to, int k, int from) {
-      const int64_t turn = static_cast<int64_t>(space_.meetings % 2) * blocks + to;
-      return space_.sums + (turn * kChipMostSums + k) * blocks + from;
+    // For block `to`: words of sum k of each block, one behind the other.
+    const auto words_of = [&](int to) {
+      const auto turn = static_cast<int>(space_.meetings % 2) * blocks + to;
+      return space_.sums + static_cast<int64_t>(turn) * (kChipSums * blocks);
     };
-    SumWarps(sums, of_warps[0]);
+    double own[kChipSums];
+#pragma unroll
+    for (int k = 0; k < kChipSums; ++k) own[k] = sums[k];
+    SumWarps(own, of_warps[0]);
     __syncthreads();
     if (warp == 0) {
-      double own[kSums];
 #pragma unroll
-      for (int k = 0; k < kSums; ++k) own[k] = lane < kChipWarps ? of_warps[0][k][lane] : 0;
+      for (int k = 0; k < kChipSums; ++k) own[k] = lane < kChipWarps ? of_warps[0][k][lane] : 0;
       SumWarp(own);
+#pragma unroll 1
       for (int to = lane; to < blocks; to += 32) {
+        ChipWord* const word = words_of(to) + blockIdx.x;
 #pragma unroll
-        for (int k = 0; k < kSums; ++k) {
-          Tell(word(to, k, static_cast<int>(blockIdx.x)), own[k], space_.meetings);
-        }
+        for (int k = 0; k < kChipSums; ++k) Tell(word + k * blocks, own[k], space_.meetings);
       }
     }
-    meanwhile();
+    if (where >= 0) Hear(ToldAt(where));
     const int warps = (blocks + 31) / 32;
     if (warp < warps) {
-      double own[kSums] = {};
+#pragma unroll
+      for (int k = 0; k < kChipSums; ++k) own[k] = 0;
       if (thread < blocks) {
-        const auto here = static_cast<int>(blockIdx.x);
-        ChipWord words[kSums];
+        const ChipWord* const at = words_of(static_cast<int>(blockIdx.x)) + thread;
+        ChipWord words[kChipSums];
 #pragma unroll
-        for (int k = 0; k < kSums; ++k) words[k] = Look(word(here, k, thread));
+        for (int k = 0; k < kChipSums; ++k) words[k] = Look(at + k * blocks);
 #pragma unroll
-        for (int k = 0; k < kSums; ++k) {
-          Await(word(here, k, thread), words[k]);
+        for (int k = 0; k < kChipSums; ++k) {
+          Await(at + k * blocks, words[k]);
           own[k] = words[k].value;
         }
       }
       SumWarps(own, of_warps[1]);
     }
     __syncthreads();
-    if (thread == 0) {
-      double total[kSums];
+    if (warp == 0) {
 #pragma unroll
-      for (int k = 0; k < kSums; ++k) {
-        total[k] = 0;
-        for (int w = 0; w < warps; ++w) total[k] += of_warps[1][k][w];
-      }
-      then(total);
+      for (int k = 0; k < kChipSums; ++k) own[k] = lane < warps ? of_warps[1][k][lane] : 0;
+      SumWarp(own);
+      if (lane == 0) then(own);
     }
     __syncthreads();
   }
@@ -252,15 +232,40 @@ class Chip {
  private:
   template <class T>
   static __device__ void Copy(const T* from, int32_t count, T* to) {
-#pragma unroll 8
+#pragma unroll 1
     for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += kChipThreads) to[i] = from[i];
   }
 
-  // Until `word`, seen at `at`, is what was told for the meeting that was last, or is under way.
+  // Until `word`, seen at `at`, is what was told for the meeting that is under way.
   __device__ void Await(const ChipWord* at, ChipWord& word) const {
+#pragma unroll 1
     while (word.meeting != space_.meetings) word = Look(at);
   }
 
+  __device__ void Hear(const ChipWord* told) const {
+    constexpr int kTogether = 4;  // words under way
+    double* const halo = x_ + share_.rows;
+#pragma unroll 1
+    for (auto h = static_cast<int32_t>(threadIdx.x); h < share_.halo_rows;
+         h += kTogether * kChipThreads) {
+      // Those beyond the end are the last one, once more.
+      ChipWord words[kTogether];
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) words[j] = Look(told + halo_place_[HaloAt(h, j)]);
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        const int32_t own = HaloAt(h, j);
+        Await(told + halo_place_[own], words[j]);
+        halo[own] = words[j].value;
+      }
+    }
+  }
+  __device__ int32_t HaloAt(int32_t h, int j) const {
+    const int32_t own = h + j * kChipThreads;
+    return own < share_.halo_rows ? own : h;
+  }
+
+  __device__ ChipWord* ToldAt(int where) const { return space_.told + where * space_.places; }
   __device__ int32_t RowAt(int32_t at) const { return ref_.order[share_.first + at]; }
 
   __device__ double Dot(int slice) const {
@@ -274,23 +279,18 @@ class Chip {
     return sum;
   }
 
-  template <int kSums>
-  static __device__ void SumWarp(double (&sums)[kSums]) {
+  static __device__ void SumWarp(double (&sums)[kChipSums]) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
 #pragma unroll
-      for (int k = 0; k < kSums; ++k) sums[k] += __shfl_xor_sync(~0u, sums[k], step);
+      for (int k = 0; k < kChipSums; ++k) sums[k] += __shfl_xor_sync(~0u, sums[k], step);
     }
   }
-  template <int kSums>
-  static __device__ void SumWarps(const double (&sums)[kSums], double (*of_warp)[kChipWarps]) {
-    double own[kSums];
-#pragma unroll
-    for (int k = 0; k < kSums; ++k) own[k] = sums[k];
-    SumWarp(own);
+  static __device__ void SumWarps(double (&sums)[kChipSums], double (*of_warp)[kChipWarps]) {
+    SumWarp(sums);
     if (threadIdx.x % 32 != 0) return;
 #pragma unroll
-    for (int k = 0; k < kSums; ++k) of_warp[k][threadIdx.x / 32] = own[k];
+    for (int k = 0; k < kChipSums; ++k) of_warp[k][threadIdx.x / 32] = sums[k];
   }
 
   const ChipRef ref_;
@@ -305,7 +305,7 @@ class Chip {
 class ChipMemory {
  public:
   ChipMemory(Context& context, const ChipRows& rows, int64_t n)
-      : sums_(context, int64_t{2} * kChipMostSums * rows.blocks() * rows.blocks()),
+      : sums_(context, int64_t{2} * kChipSums * rows.blocks() * rows.blocks()),
         told_(context, 2 * n) {
     sums_.Fill(0);
     told_.Fill(0);
@@ -314,7 +314,7 @@ class ChipMemory {
   ChipSpace Next(int64_t meetings) {
     const auto before = static_cast<uint64_t>(meetings_);
     meetings_ += meetings;
-    return {sums_.get(), {told_.get(), told_.get() + told_.size() / 2}, before};
+    return {sums_.get(), told_.get(), told_.size() / 2, before};
   }
 
  private:

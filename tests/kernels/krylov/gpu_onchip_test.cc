@@ -93,7 +93,11 @@ void ExpectAsOnTheCpu(const CscMatrix& a, bool jacobi, const std::string& what) 
         Solve(CsrOperator::FromColumns(a), jacobi ? &m : nullptr, b, {}, options, {}).value();
     const std::string label = what + ", " + Name(method);
     EXPECT_EQ(gpu.rhs[0].outcome, cpu.rhs[0].outcome) << label << ": " << gpu.rhs[0].detail;
-    EXPECT_NEAR(gpu.rhs[0].iterations, cpu.rhs[0].iterations, 2) << label;
+    // BiCGSTAB's counts scatter under rounding (gpu_solve_test.cc).
+    const auto count = static_cast<double>(cpu.rhs[0].iterations);
+    const double share = method == Method::kBicgstab ? 0.25 : 0.03;
+    EXPECT_NEAR(static_cast<double>(gpu.rhs[0].iterations), count, std::max(2.0, share * count))
+        << label;
     ASSERT_GE(gpu.rhs[0].history.size(), std::min<size_t>(cpu.rhs[0].history.size(), 6)) << label;
     for (size_t k = 0; k < std::min<size_t>(6, cpu.rhs[0].history.size()); ++k) {
       const double want = cpu.rhs[0].history[k].relative_residual;
