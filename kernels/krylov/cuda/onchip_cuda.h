@@ -1,354 +1,46 @@
-// Solves that live on the chip: one launch for some iterations of a system that is small enough for
-// the multiprocessors' own memory. Each has one block, which keeps its share of the rows of A in
-// shared memory (onchip_rows_cuda.h) and of the vectors in the registers of the threads that have
-// the rows. Blocks tell one another two things: sums, and, of each product, the elements that are
-// in other blocks' halos.
-//
-// A block does not ask for the vector that it multiplies, which would take a meeting of all blocks
-// before each product beside the one for the sums after it: it keeps its halo of the vectors that
-// this one is made of, and does with them what their owners do, to the same bits. So the product's
-// elements are all that has to be told, and they come with the meeting of its sums.
-//
-//   Chip<kRows> chip(ref, space);            // all threads of all blocks; copies A
-//   chip.Load(x, x_own); chip.LoadHalo(...)  // between here and there
-//   chip.Multiply(y); chip.TellAll(y, where); chip.Meet(sums, where, then);
+// What a solve that lives on the chip (onchip_block_cuda.h) has on the device beside its vectors.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
+#include "kernels/base/cuda/context_cuda.h"
 #include "kernels/krylov/cuda/onchip_rows_cuda.h"
-#include "kernels/krylov/cuda/phases_cuda.h"
 
 namespace spaid::cuda {
 
-inline constexpr int kChipSums = 3;  // of a meeting
+inline constexpr int kChipMostSums = 3;
 
-// What a block tells others: a number, and which meeting of a solve's it is for. Both are written
-// and read at once, so that who waits for the meeting's has the number with it, and no fence is
-// needed between what is told and a word that it was.
-struct alignas(16) ChipWord {
-  double value;
-  uint64_t meeting;
+// What a block says to all others when it meets them.
+struct alignas(32) ChipWord {
+  double sums[kChipMostSums];
+  uint64_t meeting;  // its number, of all meetings of a solve
 };
 
-__device__ inline void Tell(ChipWord* to, double value, uint64_t meeting) {
-  asm volatile(
-      "{\n"
-      "  .reg .b128 word;\n"
-      "  mov.b128 word, {%1, %2};\n"
-      "  st.relaxed.gpu.global.b128 [%0], word;\n"
-      "}" ::"l"(to),
-      "l"(__double_as_longlong(value)), "l"(meeting)
-      : "memory");
-}
-__device__ inline ChipWord Look(const ChipWord* at) {
-  int64_t value;
-  uint64_t meeting;
-  asm volatile(
-      "{\n"
-      "  .reg .b128 word;\n"
-      "  ld.relaxed.gpu.global.b128 word, [%2];\n"
-      "  mov.b128 {%0, %1}, word;\n"
-      "}"
-      : "=l"(value), "=l"(meeting)
-      : "l"(at)
-      : "memory");
-  return {__longlong_as_double(value), meeting};
-}
-
-// Of a solve, on the device; 0 before the first launch.
+// Of a solve, on the device.
 struct ChipSpace {
-  // For each block, kChipSums of each block, twice, by turns: where all blocks read one place,
-  // who writes there waits for them.
-  ChipWord* sums;
-  ChipWord* told;     // products, by place: two, one behind the other
-  int64_t places;     // n
+  ChipWord* words;    // two for each block, by turns; 0 before the first launch
+  double* told[2];    // products, by place
   uint64_t meetings;  // that were before this launch
 };
 
-// The vectors' elements that are a thread's: of places thread + u * kChipThreads of its block.
-template <int kRows>
-using ChipOwn = double[kRows];
-
-// An iteration is a loop over its steps, that it has one copy of what they share: beyond what the
-// cache of instructions holds, each step waits for memory to learn what to do.
-template <int kRows>
-class Chip {
- public:
-  __device__ Chip(const ChipRef& ref, const ChipSpace& space)
-      : ref_(ref), share_(ref.shares[blockIdx.x]), space_(space) {
-    extern __shared__ __align__(16) char memory[];
-    auto* doubles = reinterpret_cast<double*>(memory);
-    const auto take = [&doubles](int32_t count) {
-      double* const at = doubles;
-      doubles += count;
-      return at;
-    };
-    values_ = take(share_.stored);
-    x_ = take(share_.rows + share_.halo_rows);
-    for (double*& halo : halos_) halo = take(share_.halo_rows);
-    tails_ = take(32 * share_.tails);
-    auto* ints = reinterpret_cast<int32_t*>(doubles);
-    halo_place_ = ints;
-    slice_end_ = halo_place_ + share_.halo_rows;
-    tail_end_ = slice_end_ + share_.slices + share_.tails;
-    cols_ = reinterpret_cast<uint16_t*>(tail_end_ + share_.split);
-    Copy(ref.values + share_.entries, share_.stored, values_);
-    Copy(ref.cols + share_.entries, share_.stored, cols_);
-    Copy(ref.halo + share_.halo, share_.halo_rows, halo_place_);
-    Copy(ref.slice_end + share_.slice, share_.slices + share_.tails, slice_end_);
-    Copy(ref.tail_end + share_.tail, share_.split, tail_end_);
-    __syncthreads();
-  }
-
-  // use(u, at) for each of the thread's rows: at its place in the block.
-  template <class Use>
-  __device__ void ForOwn(const Use& use) const {
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      const int32_t at = u * kChipThreads + static_cast<int>(threadIdx.x);
-      if (at < share_.rows) use(u, at);
-    }
-  }
-  // use(h) for those of the thread's elements of the halo.
-  template <class Use>
-  __device__ void ForHalo(const Use& use) const {
-#pragma unroll 1
-    for (auto h = static_cast<int32_t>(threadIdx.x); h < share_.halo_rows; h += kChipThreads) {
-      use(h);
-    }
-  }
-
-  // A vector by rows, and the thread's elements of it; null: ones.
-  __device__ void Load(const double* from, ChipOwn<kRows>& own) const {
-#pragma unroll
-    for (double& element : own) element = 0;
-    ForOwn([&](int u, int32_t at) { own[u] = from != nullptr ? from[RowAt(at)] : 1; });
-  }
-  __device__ void Store(const ChipOwn<kRows>& own, double* to) const {
-    ForOwn([&](int u, int32_t at) { to[RowAt(at)] = own[u]; });
-  }
-  // A vector by rows into the block's halo i of it; null: ones.
-  __device__ void LoadHalo(const double* from, int i) const {
-    ForHalo(
-        [&](int32_t h) { halos_[i][h] = from != nullptr ? from[ref_.order[halo_place_[h]]] : 1; });
-  }
-  __device__ double& halo(int i, int32_t h) const { return halos_[i][h]; }
-
-  // What is multiplied next, at a place of the block and of its halo.
-  __device__ double& x(int32_t at) const { return x_[at]; }
-  __device__ double& x_halo(int32_t h) const { return x_[share_.rows + h]; }
-
-  // y = A x; all threads, after x was set.
-  __device__ void Multiply(ChipOwn<kRows>& y) const {
-    __syncthreads();
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    // Further pieces: the warps with the shortest first ones begin.
-#pragma unroll 1
-    for (int s = kChipWarps - 1 - warp; s < share_.tails; s += kChipWarps) {
-      tails_[32 * s + lane] = Dot(share_.slices + s);
-    }
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      const int slice = u * kChipWarps + warp;
-      y[u] = slice < share_.slices ? Dot(slice) : 0;
-    }
-    if (share_.tails == 0) return;
-    __syncthreads();
-    ForOwn([&](int u, int32_t at) {
-      if (at >= share_.split) return;
-#pragma unroll 1
-      for (int32_t q = at > 0 ? tail_end_[at - 1] : 0; q < tail_end_[at]; ++q) y[u] += tails_[q];
-    });
-  }
-
-  // y for all blocks, which hear the elements that are in their halos at the next meeting. The same
-  // `where` again after two.
-  __device__ void TellAll(const ChipOwn<kRows>& y, int where) const {
-    ForOwn([&](int u, int32_t at) {
-      Tell(ToldAt(where) + share_.first + at, y[u], space_.meetings + 1);
-    });
-  }
-  // then(total) by one thread of each block, with the sums over all threads of all blocks, which
-  // all wait for one another. Meanwhile the block hears what was told `where`, if that is not
-  // negative: the halo's elements take the place of those of x.
-  template <class Then>
-  __device__ void Meet(const double (&sums)[kChipSums], int where, const Then& then) {
-    __shared__ double of_warps[2][kChipSums][kChipWarps];
-    const auto thread = static_cast<int>(threadIdx.x);
-    const int warp = thread / 32, lane = thread % 32;
-    const auto blocks = static_cast<int>(gridDim.x);
-    ++space_.meetings;
-    // For block `to`: words of sum k of each block, one behind the other.
-    const auto words_of = [&](int to) {
-      const auto turn = static_cast<int>(space_.meetings % 2) * blocks + to;
-      return space_.sums + static_cast<int64_t>(turn) * (kChipSums * blocks);
-    };
-    double own[kChipSums];
-#pragma unroll
-    for (int k = 0; k < kChipSums; ++k) own[k] = sums[k];
-    SumWarps(own, of_warps[0]);
-    __syncthreads();
-    if (warp == 0) {
-#pragma unroll
-      for (int k = 0; k < kChipSums; ++k) own[k] = lane < kChipWarps ? of_warps[0][k][lane] : 0;
-      SumWarp(own);
-#pragma unroll 1
-      for (int to = lane; to < blocks; to += 32) {
-        ChipWord* const word = words_of(to) + blockIdx.x;
-#pragma unroll
-        for (int k = 0; k < kChipSums; ++k) Tell(word + k * blocks, own[k], space_.meetings);
-      }
-    }
-    if (where >= 0) Hear(ToldAt(where));
-    const int warps = (blocks + 31) / 32;
-    if (warp < warps) {
-#pragma unroll
-      for (int k = 0; k < kChipSums; ++k) own[k] = 0;
-      if (thread < blocks) {
-        const ChipWord* const at = words_of(static_cast<int>(blockIdx.x)) + thread;
-        ChipWord words[kChipSums];
-#pragma unroll
-        for (int k = 0; k < kChipSums; ++k) words[k] = Look(at + k * blocks);
-#pragma unroll
-        for (int k = 0; k < kChipSums; ++k) {
-          Await(at + k * blocks, words[k]);
-          own[k] = words[k].value;
-        }
-      }
-      SumWarps(own, of_warps[1]);
-    }
-    __syncthreads();
-    if (warp == 0) {
-#pragma unroll
-      for (int k = 0; k < kChipSums; ++k) own[k] = lane < warps ? of_warps[1][k][lane] : 0;
-      SumWarp(own);
-      if (lane == 0) then(own);
-    }
-    __syncthreads();
-  }
-
- private:
-  template <class T>
-  static __device__ void Copy(const T* from, int32_t count, T* to) {
-#pragma unroll 1
-    for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += kChipThreads) to[i] = from[i];
-  }
-
-  // Until `word`, seen at `at`, is what was told for the meeting that is under way.
-  __device__ void Await(const ChipWord* at, ChipWord& word) const {
-#pragma unroll 1
-    while (word.meeting != space_.meetings) word = Look(at);
-  }
-
-  __device__ void Hear(const ChipWord* told) const {
-    constexpr int kTogether = 4;  // words under way
-    double* const halo = x_ + share_.rows;
-#pragma unroll 1
-    for (auto h = static_cast<int32_t>(threadIdx.x); h < share_.halo_rows;
-         h += kTogether * kChipThreads) {
-      // Those beyond the end are the last one, once more.
-      ChipWord words[kTogether];
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j) words[j] = Look(told + halo_place_[HaloAt(h, j)]);
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-        const int32_t own = HaloAt(h, j);
-        Await(told + halo_place_[own], words[j]);
-        halo[own] = words[j].value;
-      }
-    }
-  }
-  __device__ int32_t HaloAt(int32_t h, int j) const {
-    const int32_t own = h + j * kChipThreads;
-    return own < share_.halo_rows ? own : h;
-  }
-
-  __device__ ChipWord* ToldAt(int where) const { return space_.told + where * space_.places; }
-  __device__ int32_t RowAt(int32_t at) const { return ref_.order[share_.first + at]; }
-
-  __device__ double Dot(int slice) const {
-    const int32_t lane = static_cast<int>(threadIdx.x) % 32;
-    const int32_t begin = slice > 0 ? slice_end_[slice - 1] : 0, end = slice_end_[slice];
-    double sum = 0;
-#pragma unroll 4
-    for (int32_t at = 32 * begin + lane; at < 32 * end; at += 32) {
-      sum = fma(values_[at], x_[cols_[at]], sum);
-    }
-    return sum;
-  }
-
-  static __device__ void SumWarp(double (&sums)[kChipSums]) {
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-#pragma unroll
-      for (int k = 0; k < kChipSums; ++k) sums[k] += __shfl_xor_sync(~0u, sums[k], step);
-    }
-  }
-  static __device__ void SumWarps(double (&sums)[kChipSums], double (*of_warp)[kChipWarps]) {
-    SumWarp(sums);
-    if (threadIdx.x % 32 != 0) return;
-#pragma unroll
-    for (int k = 0; k < kChipSums; ++k) of_warp[k][threadIdx.x / 32] = sums[k];
-  }
-
-  const ChipRef ref_;
-  const ChipShare share_;
-  ChipSpace space_;
-  double *values_, *x_, *halos_[kChipHalo], *tails_;
-  int32_t *halo_place_, *slice_end_, *tail_end_;
-  uint16_t* cols_;
-};
-
-// What a solve on the chip has beside its vectors.
 class ChipMemory {
  public:
   ChipMemory(Context& context, const ChipRows& rows, int64_t n)
-      : sums_(context, int64_t{2} * kChipSums * rows.blocks() * rows.blocks()),
-        told_(context, 2 * n) {
-    sums_.Fill(0);
-    told_.Fill(0);
+      : words_(context, 2 * rows.blocks()), told_(context, 2 * n) {
+    words_.Fill(0);
   }
   // For a launch of at most so many meetings.
   ChipSpace Next(int64_t meetings) {
     const auto before = static_cast<uint64_t>(meetings_);
     meetings_ += meetings;
-    return {sums_.get(), told_.get(), told_.size() / 2, before};
+    const int64_t n = told_.size() / 2;
+    return {words_.get(), {told_.get(), told_.get() + n}, before};
   }
 
  private:
-  Buffer<ChipWord> sums_, told_;
+  Buffer<ChipWord> words_;
+  Buffer<double> told_;
   int64_t meetings_ = 0;
 };
-
-// use(std::integral_constant<int, rows>{}), of so many rows a thread or some more.
-template <class Use>
-void WithChipRows(const ChipRows& a, const Use& use) {
-  const int rows = a.rows_a_thread();
-  if (rows <= 1) return use(std::integral_constant<int, 1>{});
-  if (rows <= 3) return use(std::integral_constant<int, 3>{});
-  use(std::integral_constant<int, kChipMostRows>{});
-}
-
-// kernel(args...) by a block for each share, all of them at once.
-template <class... Args>
-void LaunchChip(const Context& context, const ChipRows& rows, void (*kernel)(Args...),
-                const Args&... args) {
-  const auto bytes = static_cast<int>(rows.shared_bytes());
-  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "cudaFuncSetAttribute");
-  cudaLaunchAttribute together{};
-  together.id = cudaLaunchAttributeCooperative;
-  together.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(rows.blocks()));
-  config.blockDim = dim3(kChipThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = context.stream;
-  config.attrs = &together;
-  config.numAttrs = 1;
-  Check(cudaLaunchKernelEx(&config, kernel, args...), "cudaLaunchKernelEx");
-}
 
 }  // namespace spaid::cuda
