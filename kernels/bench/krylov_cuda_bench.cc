@@ -42,18 +42,6 @@ constexpr Problem kProblems[] = {
 
 enum class Kind { kNone, kJacobi, kBlockJacobi3, kStaticSpai, kStaticSpai32 };
 
-// The matrix of the benchmark before is kept: those of one problem follow one another.
-const CscMatrix& Get(const Problem& problem) {
-  static const Problem* made = nullptr;
-  static CscMatrix matrix;
-  if (made != &problem) {
-    matrix = {};
-    matrix = problem.make();
-    made = &problem;
-  }
-  return matrix;
-}
-
 template <class T>
 T Must(Result<T> result) {
   if (!result.ok()) OrDie(kSpaidCudaError, result.status().message().c_str());
@@ -72,7 +60,14 @@ Array<double> Product(const CscMatrix& a, const Array<double>& x) {
   return y;
 }
 
-std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind) {
+double MsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+// `layout_ms`: of an M that is built there, until products can be formed with it.
+std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, double* layout_ms) {
+  *layout_ms = 0;
   if (kind == Kind::kNone) return nullptr;
   if (kind == Kind::kJacobi) {
     const auto built = Must(BuildJacobi(a, Context()));
@@ -83,110 +78,112 @@ std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind) {
     return Must(CudaOperator::OfMatrix(Device(), built.m, false, Context()));
   }
   const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));
-  const auto built = Must(BuildStaticSpaiCuda(*plan, a, {}, {}));
-  return Must(CudaOperator::OfMatrix(Device(), built.m, kind == Kind::kStaticSpai32, Context()));
-}
-
-void Run(benchmark::State& state, const Problem& problem, Method method, Kind kind) {
-  const CscMatrix& a = Get(problem);
-  std::mt19937_64 random(7);
-  std::uniform_real_distribution<double> uniform(-1, 1);
-  Array<double> x(static_cast<size_t>(a.n_cols));
-  for (double& v : x) v = uniform(random);
-  const Array<double> b = Product(a, x);
-  const auto a_there = Must(CudaOperator::OfMatrix(Device(), a, false, Context()));
-  auto m_there = MakeM(a, kind);
+  std::shared_ptr<const StaticSpaiCudaM> m;
+  Must(BuildStaticSpaiCuda(*plan, a, {}, {}, nullptr, &m));
   const auto begin = std::chrono::steady_clock::now();
-  m_there = MakeM(a, kind);
-  const std::chrono::duration<double, std::milli> setup = std::chrono::steady_clock::now() - begin;
-  const SolveOptions options{
-      .method = method, .rtol = 1e-7, .max_iterations = 3000, .keep_history = false};
-  SolveResult result;
-  SolveCudaTimings timings;
-  const auto solve = [&] {
-    timings = {};
-    result = Must(SolveCuda(*a_there, m_there.get(), a, b, {}, options, Context(), &timings));
-  };
-  solve();
-  double ms = 0;
-  for (auto _ : state) {
-    solve();
-    ms += timings.iterate_ms;
-    state.SetIterationTime(timings.iterate_ms * 1e-3);
-  }
-  const RhsResult& rhs = result.rhs[0];
-  state.counters["iterations"] = static_cast<double>(rhs.iterations);
-  state.counters["us_per_iteration"] = 1e3 * ms / static_cast<double>(state.iterations()) /
-                                       static_cast<double>(std::max<int64_t>(rhs.iterations, 1));
-  state.counters["host_to_host_ms"] = result.solve_ms;
-  state.counters["setup_host_ms"] = setup.count();  // of M there, from A on the host
-  state.counters["converged"] = rhs.outcome == Outcome::kConverged ? 1 : 0;
-  state.counters["n"] = static_cast<double>(a.n_cols);
-  state.counters["nnz"] = static_cast<double>(a.nnz());
+  auto made = Must(CudaOperator::OfM(Device(), Object(*m), a.n_cols, kind == Kind::kStaticSpai32));
+  *layout_ms = MsSince(begin);
+  return made;
 }
 
-// A problem and its M on the device, kept from one benchmark to the next of the same.
+// A problem and its M on the device, kept for the benchmarks that follow of the same.
 struct Placed {
   const Problem* problem = nullptr;
   Kind kind = Kind::kNone;
   CscMatrix a;
   std::shared_ptr<const CudaOperator> a_there, m_there;
+  double setup_ms = 0;   // of M there, from A on the host
+  double layout_ms = 0;  // of that
 };
 
 const Placed& Place(const Problem& problem, Kind kind) {
   static Placed placed;
-  if (placed.problem != &problem || placed.kind != kind) {
-    placed = {&problem, kind, problem.make(), nullptr, nullptr};
+  if (placed.problem != &problem) {
+    placed = {};  // makes room first
+    placed.a = problem.make();
     placed.a_there = Must(CudaOperator::OfMatrix(Device(), placed.a, false, Context()));
-    placed.m_there = MakeM(placed.a, kind);
+    placed.problem = &problem;
+  } else if (placed.kind == kind) {
+    return placed;
   }
+  placed.kind = kind;
+  placed.m_there = MakeM(placed.a, kind, &placed.layout_ms);
+  const auto begin = std::chrono::steady_clock::now();
+  placed.m_there = MakeM(placed.a, kind, &placed.layout_ms);
+  placed.setup_ms = MsSince(begin);
   return placed;
 }
 
-// Several right-hand sides, of random solutions each, in one solve.
-void RunBlock(benchmark::State& state, const Problem& problem, Method method, Kind kind,
-              int n_rhs) {
-  const Placed& placed = Place(problem, kind);
-  const auto n = static_cast<size_t>(placed.a.n_cols);
+struct Measured {
+  SolveResult last;
+  double ms = 0, host_ms = 0;  // of a solve: by the device's clock; from the host and back
+  double bytes = 0;            // that its iterations must move
+};
+
+// Solves with right-hand sides of random solutions, all in one.
+Measured Measure(benchmark::State& state, const Placed& placed, Method method, int n_rhs) {
+  const CscMatrix& a = placed.a;
+  const auto n = static_cast<size_t>(a.n_cols);
   std::mt19937_64 random(7);
   std::uniform_real_distribution<double> uniform(-1, 1);
   Array<double> b(n * static_cast<size_t>(n_rhs)), x(n);
   for (int k = 0; k < n_rhs; ++k) {
     for (double& v : x) v = uniform(random);
-    const Array<double> one = Product(placed.a, x);
+    const Array<double> one = Product(a, x);
     std::copy(one.begin(), one.end(), b.begin() + static_cast<int64_t>(k * n));
   }
   const SolveOptions options{
       .method = method, .rtol = 1e-7, .max_iterations = 3000, .keep_history = false};
-  SolveResult result;
+  Measured measured;
   SolveCudaTimings timings;
   const auto solve = [&] {
     timings = {};
-    result = Must(SolveCuda(*placed.a_there, placed.m_there.get(), placed.a, b, {}, options,
-                            Context(), &timings));
+    measured.last = Must(
+        SolveCuda(*placed.a_there, placed.m_there.get(), a, b, {}, options, Context(), &timings));
   };
   solve();
-  double ms = 0, host_ms = 0;
   for (auto _ : state) {
     solve();
-    ms += timings.iterate_ms;
-    host_ms += result.solve_ms;
+    measured.ms += timings.iterate_ms;
+    measured.host_ms += measured.last.solve_ms;
     state.SetIterationTime(timings.iterate_ms * 1e-3);
   }
+  measured.ms /= static_cast<double>(state.iterations());
+  measured.host_ms /= static_cast<double>(state.iterations());
+  measured.bytes = timings.bytes;
+  state.counters["n"] = static_cast<double>(n);
+  state.counters["nnz"] = static_cast<double>(a.nnz());
+  return measured;
+}
+
+void Run(benchmark::State& state, const Problem& problem, Method method, Kind kind) {
+  const Placed& placed = Place(problem, kind);
+  const Measured measured = Measure(state, placed, method, 1);
+  const RhsResult& rhs = measured.last.rhs[0];
+  state.counters["iterations"] = static_cast<double>(rhs.iterations);
+  const auto iterations = static_cast<double>(std::max<int64_t>(rhs.iterations, 1));
+  state.counters["us_per_iteration"] = 1e3 * measured.ms / iterations;
+  state.counters["floor_us"] = 1e6 * measured.bytes / iterations / Device()->CopyBytesPerSecond();
+  state.counters["layout_ms"] = placed.layout_ms;
+  state.counters["host_to_host_ms"] = measured.host_ms;
+  state.counters["setup_host_ms"] = placed.setup_ms;
+  state.counters["converged"] = rhs.outcome == Outcome::kConverged ? 1 : 0;
+}
+
+void RunBlock(benchmark::State& state, const Problem& problem, Method method, Kind kind,
+              int n_rhs) {
+  const Measured measured = Measure(state, Place(problem, kind), method, n_rhs);
   double iterations = 0, converged = 0, longest = 0;
-  for (const RhsResult& rhs : result.rhs) {
+  for (const RhsResult& rhs : measured.last.rhs) {
     iterations += static_cast<double>(rhs.iterations);
     longest = std::max(longest, static_cast<double>(rhs.iterations));
     converged += rhs.outcome == Outcome::kConverged ? 1 : 0;
   }
-  const auto solves = static_cast<double>(state.iterations()) * n_rhs;
-  state.counters["ms_per_rhs"] = ms / solves;
-  state.counters["host_to_host_ms_per_rhs"] = host_ms / solves;
+  state.counters["ms_per_rhs"] = measured.ms / n_rhs;
+  state.counters["host_to_host_ms_per_rhs"] = measured.host_ms / n_rhs;
   state.counters["iterations_mean"] = iterations / n_rhs;
   state.counters["iterations_most"] = longest;
   state.counters["converged"] = converged;
-  state.counters["n"] = static_cast<double>(n);
-  state.counters["nnz"] = static_cast<double>(placed.a.nnz());
 }
 
 // Jacobi-BiCGSTAB from A on the host to x there, A's way to the device included, and the same on
@@ -281,10 +278,11 @@ const bool kRegistered = [] {
   for (const Problem& problem : kProblems) {
     for (const auto& [method_name, method] : kMethods) {
       for (const auto& [kind_name, kind] : kKinds) {
-        const bool plain = kind == Kind::kNone || kind == Kind::kJacobi;
         const bool spai = kind == Kind::kStaticSpai || kind == Kind::kStaticSpai32;
         if (method == Method::kCg && (!problem.spd || spai)) continue;
-        if (method == Method::kGmres && !(plain && problem.by_gmres)) continue;
+        if (method == Method::kGmres && (!problem.by_gmres || kind == Kind::kStaticSpai32)) {
+          continue;
+        }
         if (kind == Kind::kBlockJacobi3 && problem.name[0] != 'E') continue;  // 3 unknowns a node
         const std::string name =
             std::string("KrylovCuda/") + problem.name + "/" + method_name + "/" + kind_name;

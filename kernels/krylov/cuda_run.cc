@@ -18,8 +18,8 @@ double MsSince(Clock::time_point start) {
 
 }  // namespace
 
-// Columns without a right-hand side cost nearly as much as others: on an H100 five in a block of
-// eight take 191 ms by Jacobi-CG on P7 128³, four and one alone 140.
+// Columns without a right-hand side cost nearly as much as others: on an H100 a block of four takes
+// 90 ms by Jacobi-CG on P7 128³, one of two and one alone 79.
 int32_t ColumnsFor(Method method, int64_t n_rhs) {
   if (method == Method::kGmres) return 1;
   return static_cast<int32_t>(
@@ -190,10 +190,10 @@ Status CudaRun::Open() {
     b[v] = system.b.data();
     x0[v] = system.x0.empty() ? nullptr : system.x0.data();
   }
-  const int32_t result = api_.open_solve(a_.object(), m_ != nullptr ? m_->object() : nullptr,
-                                         method, static_cast<int32_t>(columns_[0]->restart()),
-                                         static_cast<int32_t>(columns_.size()), b, x0,
-                                         &solve_.object, message_, sizeof(message_));
+  const int32_t result = api_.open_solve(
+      a_.object(), m_ != nullptr ? m_->object() : nullptr, m_ != nullptr ? m_->then() : nullptr,
+      method, static_cast<int32_t>(columns_[0]->restart()), static_cast<int32_t>(columns_.size()),
+      b, x0, &solve_.object, message_, sizeof(message_));
   timings_.host_to_device_ms += MsSince(start);
   return result == kSpaidCudaOk ? Status() : a_.device()->Failed(result, message_);
 }

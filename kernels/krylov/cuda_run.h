@@ -67,7 +67,7 @@ int32_t ColumnsFor(Method method, int64_t n_rhs);
 
 class CudaRun {
  public:
-  // 1, 2, 4 or 8 tasks; GMRES: 1. The device's lock is held.
+  // 1, 2 or 4 tasks; GMRES: 1. The device's lock is held.
   CudaRun(const CudaOperator& a, const CudaOperator* m, std::span<const Task> tasks,
           SolveCudaTimings* timings);
 

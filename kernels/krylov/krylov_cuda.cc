@@ -45,6 +45,20 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfMatrix(
   return std::shared_ptr<const CudaOperator>(made);
 }
 
+Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfFactors(
+    const std::shared_ptr<CudaDevice>& device, const CscView& g, const CscView& g_transposed,
+    bool fp32, const Context& context) {
+  const auto first = OfMatrix(device, g, fp32, context);
+  if (!first.ok()) return first.status();
+  const auto then = OfMatrix(device, g_transposed, fp32, context);
+  if (!then.ok()) return then.status();
+  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, g.n_cols));
+  made->device_bytes_ = (*first)->device_bytes_ + (*then)->device_bytes_;
+  made->op_ = (*first)->op_;
+  made->then_ = (*then)->op_;
+  return std::shared_ptr<const CudaOperator>(made);
+}
+
 Result<std::shared_ptr<const CudaOperator>> CudaOperator::WithValues(
     const std::shared_ptr<const CudaOperator>& old, const CscView& a, const Context& context) {
   const std::shared_ptr<CudaDevice>& device = old->device_;

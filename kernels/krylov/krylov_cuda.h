@@ -32,6 +32,12 @@ class CudaOperator {
   static Result<std::shared_ptr<const CudaOperator>> OfDiagonal(
       const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal);
 
+  // M = GᵀG, as two products; for a preconditioner. Both by columns, as OfMatrix takes them;
+  // errors: those of OfMatrix.
+  static Result<std::shared_ptr<const CudaOperator>> OfFactors(
+      const std::shared_ptr<CudaDevice>& device, const CscView& g, const CscView& g_transposed,
+      bool fp32, const Context& context);
+
   // `old`, of OfMatrix and nobody else's, with the values of `a`, which has its matrix's pattern:
   // what is left of `old` is good for nothing but its end. Errors besides those of OfMatrix:
   // INVALID_ARGUMENT/PLAN_MISMATCH where `old` was laid out of a matrix with A = Aᵀ, and `a` is
@@ -43,6 +49,8 @@ class CudaOperator {
   int64_t n() const { return n_; }
   int64_t device_bytes() const { return device_bytes_; }  // held
   SpaidCudaOperator* object() const { return op_->object; }
+  // What is applied after object(); null: nothing.
+  SpaidCudaOperator* then() const { return then_ ? then_->object : nullptr; }
 
  private:
   using Object = CudaObject<SpaidCudaOperator>;
@@ -56,6 +64,7 @@ class CudaOperator {
   int64_t device_bytes_ = 0;
   bool symmetric_ = false;      // laid out so
   std::shared_ptr<Object> op_;  // of one operator alone, but while WithValues runs
+  std::shared_ptr<Object> then_;
 };
 
 // Device bytes of a solve of `n_rhs` right-hand sides, at most: A and, of `nnz_m` entries, M in the
@@ -75,7 +84,7 @@ struct SolveCudaTimings {
 };
 
 // As Solve of krylov.h, but for these: CG and BiCGSTAB solve right-hand sides in blocks of up to
-// eight, for which A and M are read once, smaller ones where memory is short; sums are added in
+// four, for which A and M are read once, smaller ones where memory is short; sums are added in
 // another order, and GMRES makes its basis by classical Gram-Schmidt, so that results differ by
 // rounding from the host's, but are the same bits in every run, and whatever right-hand sides are
 // solved beside; a stop, of all of a block, is seen every ten iterations, or twenty of a small

@@ -263,11 +263,11 @@ absl::Status EngineAdapter::AdmitResult(const kernels::BuildEstimate& estimate) 
 absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                                        const kernels::SolveOptions& options) const {
   // Vectors of n beside the answers: the basis of GMRES; eight for the methods of short recurrence,
-  // or, of the eight right-hand sides that a GPU solves at once at most, b and x0 where they must
+  // or, of the four right-hand sides that a GPU solves at once at most, b and x0 where they must
   // be scaled, and a residual.
   const int64_t vectors = options.method == kernels::Method::kGmres
                               ? kernels::RestartLength(options, a.n()) + 4
-                              : std::max<int64_t>(8, 2 * std::min<int64_t>(n_rhs, 8) + 1);
+                              : std::max<int64_t>(8, 2 * std::min<int64_t>(n_rhs, 4) + 1);
   const auto n = static_cast<double>(a.n());
   const double in_fp32 =
       options.m_storage == kernels::Storage::kFp64 ? 0 : 4 * static_cast<double>(nnz_m);

@@ -86,7 +86,7 @@ struct Context {
   Arena* arena = nullptr;                        // owned; after the stream
   Staging* staging = nullptr;                    // owned
   // Of the host, for small things on their way to it; one computation at a time uses it.
-  static constexpr int64_t kPinnedBytes = 32 << 10;
+  static constexpr int64_t kPinnedBytes = 16 << 10;
   void* pinned = nullptr;
 
  private:

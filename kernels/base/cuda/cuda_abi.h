@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 9 };
+enum { kSpaidCudaAbiVersion = 11 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -176,7 +176,7 @@ struct SpaidCudaSolveOptions {
   void* caller;
 };
 
-enum { kSpaidCudaMostColumns = 8 };
+enum { kSpaidCudaMostColumns = 4 };
 
 struct SpaidCudaInterface {
   uint32_t abi_version;  // kSpaidCudaAbiVersion of the library's build
@@ -268,14 +268,15 @@ struct SpaidCudaInterface {
   // by GMRES. Does not change as long as the operators stay; `m` may be null.
   int32_t (*most_columns)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method);
   // Right-hand sides by a Krylov method (Method of krylov.h), each a column, as many as `columns`:
-  // 1, 2, 4 or 8, no more than most_columns says; each has its own scalars, and what it gives does not depend on the
-  // others, bit for bit. `b`: where each is. x is set to the initial guesses: `x0`, null, or of a
-  // column: zero. `a` is no diagonal; `m` may be null; both must stay as long as the solve.
+  // 1, 2 or 4, no more than most_columns says; each has its own scalars, and what it gives does not
+  // depend on the others, bit for bit. `b`: where each is. x is set to the initial guesses: `x0`,
+  // null, or of a column: zero. `a` is no diagonal; `m` may be null. `then` not null: the
+  // preconditioner is then · m, of which neither is a diagonal. All must stay as long as the solve.
   // `restart`: of GMRES, at most n.
-  int32_t (*open_solve)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
-                        int32_t restart, int32_t columns, const double* const* b,
-                        const double* const* x0, SpaidCudaSolve** solve, char* message,
-                        size_t message_size);
+  int32_t (*open_solve)(const SpaidCudaOperator* a, const SpaidCudaOperator* m,
+                        const SpaidCudaOperator* then, int32_t method, int32_t restart,
+                        int32_t columns, const double* const* b, const double* const* x0,
+                        SpaidCudaSolve** solve, char* message, size_t message_size);
   void (*free_solve)(SpaidCudaSolve* solve);
   // ‖b − A x‖, or, `of_best` not 0, of the best iterate that was kept. `adopt` not 0: the next
   // recursion starts from that residual. Squares that are no longer in the range of fp64 give 0 or

@@ -302,15 +302,17 @@ int32_t MostColumns(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int3
   return alone ? 1 : kSpaidCudaMostColumns;
 }
 
-int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method,
-                  int32_t restart, int32_t columns, const double* const* b, const double* const* x0,
-                  SpaidCudaSolve** solve, char* message, size_t size) {
+int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m,
+                  const SpaidCudaOperator* then, int32_t method, int32_t restart, int32_t columns,
+                  const double* const* b, const double* const* x0, SpaidCudaSolve** solve,
+                  char* message, size_t size) {
   return Guard(message, size, [&] {
     a->context.Enter();
     if (columns > MostColumns(a, m, method)) {
       throw Failure(kSpaidCudaError, "more columns than one solve takes");
     }
-    const spaid::cuda::Operator* const with = m != nullptr ? &m->op : nullptr;
+    const spaid::cuda::Factors with{m != nullptr ? &m->op : nullptr,
+                                    then != nullptr ? &then->op : nullptr};
     const spaid::cuda::RightHandSides rhs{columns, b, x0};
     std::unique_ptr<spaid::cuda::Solve> made;
     switch (method) {

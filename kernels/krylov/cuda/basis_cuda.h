@@ -28,11 +28,17 @@ inline constexpr int kFewestWarps = 4;
 // cancelled (gmres.cc) would only bound it, and asks for a second pass in nearly every iteration of
 // a Laplacian where none is needed.
 inline constexpr double kOrthogonal = 1e-10;
+// A pass leaves along the basis what it subtracts times the basis's own want of orthogonality.
+// Where A M v_k is cancelled to less than 1e-10 of itself, that is too much after two passes, too,
+// and a basis with such a vector is lost within a few more: passes follow, so many at most.
+inline constexpr int kMostSeconds = 4;
+// Of ‖A M v_k‖: what is left of it is rounding.
+inline constexpr double kExhausted = 10 * DBL_EPSILON;
 
 // A cycle, on the device.
 struct Cycle {
   int32_t columns;       // of the basis that are done
-  int32_t again;         // the second pass is due
+  int32_t again;         // a second pass is due: so many, with those before
   int32_t update;        // columns that x is about to move along
   double before, after;  // norms of A M v_k, and of what is left of it
   double largest;        // R_jj so far
@@ -47,7 +53,7 @@ struct Basis {
   double* u;           // stride x (m + 1); zeros from n on
   double* inverse;     // m + 1: 1 / ‖u_j‖
   double* h;           // m: of the column under way
-  double* correction;  // m: of that, by the second pass
+  double* correction;  // m: of that, by a second pass
   double* factor;      // m: what is subtracted of u_j
   double *cosine, *sine;
   double* g;        // m + 1: the residual, rotated
@@ -182,7 +188,7 @@ __device__ void FinishColumn(const Basis& basis, SolveState& state, double* shar
   if (thread != 0) return;
 
   const double before = cycle.before, after = cycle.after, residual = basis.g[k];
-  const bool exhausted = after <= 10 * DBL_EPSILON * before;
+  const bool exhausted = after <= kExhausted * before;
   const double length = exhausted ? fabs(last) : hypot(last, after);
   cycle.largest = fmax(cycle.largest, length);
   if (exhausted && length <= 100 * DBL_EPSILON * fmax(cycle.largest, before)) {
@@ -212,7 +218,7 @@ __device__ void FinishColumn(const Basis& basis, SolveState& state, double* shar
 enum class Pass {
   kProducts,  // y = A M u_k with the basis
   kFirst,     // u_(k+1) = A M v_k less its part along the basis, and that of what is left
-  kSecond,    // that, too
+  kSecond,    // that, too; where one does not do, the next iteration is another one
 };
 
 template <Pass kPass>
@@ -228,8 +234,9 @@ __global__ void __launch_bounds__(kThreadsOf<kPass>, 1)
                 SolveState* state) {
   Cycle& cycle = *basis.cycle;
   if (state->status != kSpaidCudaSolveRunning) return;
-  if (kPass == Pass::kSecond && cycle.again == 0) return;
-  constexpr bool kSubtracts = kPass != Pass::kProducts, kSums = kPass != Pass::kSecond;
+  const int again = cycle.again;
+  if ((again > 0) != (kPass == Pass::kSecond)) return;
+  constexpr bool kSubtracts = kPass != Pass::kProducts;
   constexpr int kThreads = kThreadsOf<kPass>, kWarps = kThreads / 32;
   constexpr int kEach = kPass == Pass::kProducts ? 2 : 1;  // elements of a thread in a tile
   extern __shared__ double2 stage[];
@@ -246,7 +253,7 @@ __global__ void __launch_bounds__(kThreadsOf<kPass>, 1)
   double* const own_stage = reinterpret_cast<double*>(stage) + int64_t{warp} * count * kTile;
 
   double squares = 0;
-  for (int first = 0; first == 0 || (kSums && first < count); first += kChunk) {
+  for (int first = 0; first < count; first += kChunk) {
     const int sums = min(kChunk, count - first);
     for (int j = lane; j < kChunk; j += 32) shared[warp][j] = 0;
     __syncwarp();
@@ -290,13 +297,11 @@ __global__ void __launch_bounds__(kThreadsOf<kPass>, 1)
 #pragma unroll
         for (int e = 0; e < kEach; ++e) squares += w[e] * w[e];
       }
-      if (kSums) {
-        AddProducts(Elements{all.at + first * all.stride, all.stride}, sums, w, lane, shared[warp]);
-      }
+      AddProducts(Elements{all.at + first * all.stride, all.stride}, sums, w, lane, shared[warp]);
       if (stages) __syncwarp();
     }
     __syncthreads();
-    if (kSums && thread < sums) {
+    if (thread < sums) {
       double sum = 0;
       for (int v = 0; v < kWarps; ++v) sum += shared[v][thread];
       basis.partial[int64_t{first + thread} * gridDim.x + blockIdx.x] = sum;
@@ -316,7 +321,7 @@ __global__ void __launch_bounds__(kThreadsOf<kPass>, 1)
   // The last block: the totals, and what follows from them.
   __shared__ double left[kWarps], total;
   double along = 0;  // squares of what is left along the basis
-  for (int j = warp; j < (kSums ? count : 0); j += kWarps) {
+  for (int j = warp; j < count; j += kWarps) {
     const double sum = SumOfBlocks(basis.partial + int64_t{j} * gridDim.x, lane);
     if (lane != 0) continue;
     const double inverse = basis.inverse[j];
@@ -348,16 +353,17 @@ __global__ void __launch_bounds__(kThreadsOf<kPass>, 1)
   }
   along = 0;
   for (int v = 0; v < kWarps; ++v) along += left[v];
-  const bool again = kPass == Pass::kFirst && sqrt(along) > kOrthogonal * norm;
-  if (again) {
+  const bool another =
+      sqrt(along) > kOrthogonal * norm && norm > kExhausted * cycle.before && again < kMostSeconds;
+  if (another) {
     for (int j = thread; j < count; j += kThreads) basis.h[j] += basis.correction[j];
   }
   if (thread == 0) {
     cycle.after = norm;
-    cycle.again = again ? 1 : 0;
+    cycle.again = another ? again + 1 : 0;
   }
   __syncthreads();
-  if (!again) FinishColumn<kThreads>(basis, *state, shared[0]);
+  if (!another) FinishColumn<kThreads>(basis, *state, shared[0]);
 }
 
 }  // namespace spaid::cuda::basis

@@ -53,15 +53,6 @@ __global__ void ResumeKernel(SolveState* states) {
   }
 }
 
-// z = M p, or M s: nothing to sum.
-template <int kColumns>
-struct PlainProduct : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return false; }
-  static constexpr int kSums = 1;
-  __device__ void Row(int64_t, double, double (&)[1]) const {}
-  __device__ void Finish(double (&)[kColumns][1]) const {}
-};
-
 // Beside v = A M p: its products with the shadow residual and itself, and alpha.
 template <int kColumns>
 struct DirectionProduct : Running<kColumns> {
@@ -239,15 +230,15 @@ __global__ void SettledKernel(SolveState* states) { states[threadIdx.x].save_bes
 template <int kColumns>
 class Bicgstab final : public Solve {
  public:
-  Bicgstab(Context& context, const Operator& a, const Operator* m, const RightHandSides& rhs)
+  Bicgstab(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs)
       : Solve(context, a, m, rhs),
-        diagonal_(DiagonalOf(m)),
-        on_chip_(OnChip(a, m)),
+        diagonal_(DiagonalOf(m.first)),
+        on_chip_(OnChip(a, m.first)),
         shadow_(Vector()),
         p_(Vector()),
         v_(Vector()),
         t_(on_chip_ == nullptr ? Vector() : Buffer<double>()) {
-    if (m != nullptr) {
+    if (m.first != nullptr) {
       p_hat_ = Vector();
       if (on_chip_ == nullptr) s_hat_ = Vector();
     }
@@ -281,10 +272,17 @@ class Bicgstab final : public Solve {
     const Full<kColumns> full{running,       n_,       p_hat(), s_hat(), t_.get(),
                               shadow_.get(), x_.get(), r_.get()};
     // The kernels write M p and M s of a diagonal M as they go.
-    if (m_ == nullptr || diagonal_ != nullptr) return use(direction, first, half, second, full);
+    if (!has_m() || diagonal_ != nullptr) return use(direction, first, half, second, full);
     const PlainProduct<kColumns> plain{running};
-    return use(direction, ProductPhase(*m_, p_.get(), p_hat_.get(), plain), first, half,
-               ProductPhase(*m_, r_.get(), s_hat_.get(), plain), second, full);
+    double* const between = between_.get();
+    if (m_.then != nullptr) {
+      return use(direction, ProductPhase(*m_.first, p_.get(), between, plain),
+                 ProductPhase(*m_.then, between, p_hat_.get(), plain), first, half,
+                 ProductPhase(*m_.first, r_.get(), between, plain),
+                 ProductPhase(*m_.then, between, s_hat_.get(), plain), second, full);
+    }
+    return use(direction, ProductPhase(*m_.first, p_.get(), p_hat_.get(), plain), first, half,
+               ProductPhase(*m_.first, r_.get(), s_hat_.get(), plain), second, full);
   }
 
   void Iterate() override {
@@ -316,13 +314,14 @@ class Bicgstab final : public Solve {
     CheckLaunch("SettledKernel");
   }
 
-  Traffic traffic() const override { return Count(2, m_ != nullptr ? 20 : 16); }
+  Traffic traffic() const override { return Count(2, has_m() ? 20 : 16); }
 
   double* hat(const Buffer<double>& of) const { return diagonal_ != nullptr ? of.get() : nullptr; }
-  const double* p_hat() const { return m_ != nullptr ? p_hat_.get() : p_.get(); }
-  const double* s_hat() const { return m_ != nullptr ? s_hat_.get() : r_.get(); }
+  bool has_m() const { return m_.first != nullptr; }
+  const double* p_hat() const { return has_m() ? p_hat_.get() : p_.get(); }
+  const double* s_hat() const { return has_m() ? s_hat_.get() : r_.get(); }
   Steps steps() const {
-    return {x_.get(), r_.get(), t_.get(), p_hat(), m_ != nullptr ? s_hat_.get() : nullptr};
+    return {x_.get(), r_.get(), t_.get(), p_hat(), has_m() ? s_hat_.get() : nullptr};
   }
 
   const double* const diagonal_;   // of M; null: M is none, or explicit
@@ -333,7 +332,7 @@ class Bicgstab final : public Solve {
 
 }  // namespace
 
-std::unique_ptr<Solve> MakeBicgstab(Context& context, const Operator& a, const Operator* m,
+std::unique_ptr<Solve> MakeBicgstab(Context& context, const Operator& a, const Factors& m,
                                     const RightHandSides& rhs) {
   return WithColumns(rhs.columns, [&](auto columns) -> std::unique_ptr<Solve> {
     return std::make_unique<Bicgstab<columns>>(context, a, m, rhs);

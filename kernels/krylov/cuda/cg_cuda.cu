@@ -147,11 +147,11 @@ struct Step : Running<kColumns> {
 template <int kColumns>
 class Cg final : public Solve {
  public:
-  Cg(Context& context, const Operator& a, const Operator* m, const RightHandSides& rhs)
+  Cg(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs)
       : Solve(context, a, m, rhs),
-        diagonal_(DiagonalOf(m)),
-        is_explicit_(m != nullptr && diagonal_ == nullptr),
-        on_chip_(OnChip(a, m)),
+        diagonal_(DiagonalOf(m.first)),
+        is_explicit_(m.first != nullptr && diagonal_ == nullptr),
+        on_chip_(OnChip(a, m.first)),
         p_(Vector()),
         q_(Vector()) {
     if (is_explicit_) z_ = Vector();
@@ -187,10 +187,15 @@ class Cg final : public Solve {
                                           p_.get(), q_.get(), x_.get(),     r_.get()};
       return use(before..., direction, product, step);
     };
-    if (is_explicit_) {
+    const ResidualProduct<kColumns> rho{running, r_.get()};
+    if (m_.then != nullptr) {
       return with(
           std::false_type{}, z_.get(),
-          ProductPhase(*m_, r_.get(), z_.get(), ResidualProduct<kColumns>{running, r_.get()}));
+          ProductPhase(*m_.first, r_.get(), between_.get(), PlainProduct<kColumns>{running}),
+          ProductPhase(*m_.then, between_.get(), z_.get(), rho));
+    }
+    if (is_explicit_) {
+      return with(std::false_type{}, z_.get(), ProductPhase(*m_.first, r_.get(), z_.get(), rho));
     }
     return diagonal_ != nullptr ? with(std::true_type{}, r_.get())
                                 : with(std::false_type{}, r_.get());
@@ -233,7 +238,7 @@ class Cg final : public Solve {
 
 }  // namespace
 
-std::unique_ptr<Solve> MakeCg(Context& context, const Operator& a, const Operator* m,
+std::unique_ptr<Solve> MakeCg(Context& context, const Operator& a, const Factors& m,
                               const RightHandSides& rhs) {
   return WithColumns(rhs.columns, [&](auto columns) -> std::unique_ptr<Solve> {
     return std::make_unique<Cg<columns>>(context, a, m, rhs);

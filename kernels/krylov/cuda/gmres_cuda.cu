@@ -87,20 +87,14 @@ struct AddProduct {
   __device__ void Finish(double (&)[1][1]) const {}
 };
 
-struct PlainProduct : Running<1> {
-  static constexpr int kSums = 1;
-  __device__ void Row(int64_t, double, double (&)[1]) const {}
-  __device__ void Finish(double (&)[1][1]) const {}
-};
-
 // Saad, Schultz 1986; right-preconditioned, Saad 2003, algorithm 9.5, by classical Gram-Schmidt.
 class Gmres final : public Solve {
  public:
-  Gmres(Context& context, const Operator& a, const Operator* m, int32_t restart,
+  Gmres(Context& context, const Operator& a, const Factors& m, int32_t restart,
         const RightHandSides& rhs)
       : Solve(context, a, m, rhs),
-        diagonal_(DiagonalOf(m)),
-        is_explicit_(m != nullptr && diagonal_ == nullptr),
+        diagonal_(DiagonalOf(m.first)),
+        is_explicit_(m.first != nullptr && diagonal_ == nullptr),
         stride_((n_ + kStride - 1) / kStride * kStride),
         restart_(restart),
         grid_(
@@ -140,8 +134,13 @@ class Gmres final : public Solve {
 
   // r_ is what A is multiplied by, or M where that is explicit.
   void Iterate() override {
-    const PlainProduct plain{{states(), sums()}};
-    if (is_explicit_) Product(context_, *m_, r_.get(), z_.get(), plain);
+    const PlainProduct<1> plain{{states(), sums()}};
+    if (m_.then != nullptr) {
+      Product(context_, *m_.first, r_.get(), between_.get(), plain);
+      Product(context_, *m_.then, between_.get(), z_.get(), plain);
+    } else if (is_explicit_) {
+      Product(context_, *m_.first, r_.get(), z_.get(), plain);
+    }
     Product(context_, a_, is_explicit_ ? z_.get() : r_.get(), scratch_.get(), plain);
     LaunchPass<Pass::kProducts>();
     LaunchPass<Pass::kFirst>();
@@ -182,7 +181,13 @@ class Gmres final : public Solve {
                                                                 is_explicit_ ? r_.get() : x_.get());
     CheckLaunch("UpdateKernel");
     if (is_explicit_) {
-      Product(context_, *m_, r_.get(), z_.get(), AddProduct{x_.get(), cycle_.get()});
+      const AddProduct add{x_.get(), cycle_.get()};
+      if (m_.then != nullptr) {
+        Apply(context_, *m_.first, r_.get(), between_.get());
+        Product(context_, *m_.then, between_.get(), z_.get(), add);
+      } else {
+        Product(context_, *m_.first, r_.get(), z_.get(), add);
+      }
     }
     UpdatedKernel<<<1, 1, 0, context_.stream>>>(cycle_.get());
     CheckLaunch("UpdatedKernel");
@@ -228,7 +233,7 @@ class Gmres final : public Solve {
 
 }  // namespace
 
-std::unique_ptr<Solve> MakeGmres(Context& context, const Operator& a, const Operator* m,
+std::unique_ptr<Solve> MakeGmres(Context& context, const Operator& a, const Factors& m,
                                  int32_t restart, const RightHandSides& rhs) {
   if (rhs.columns != 1) throw Failure(kSpaidCudaError, "GMRES takes one right-hand side");
   return std::make_unique<Gmres>(context, a, m, restart, rhs);

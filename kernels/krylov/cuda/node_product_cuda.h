@@ -14,8 +14,6 @@
 namespace spaid::cuda {
 namespace node_product {
 
-using product::kTeam;
-using product::kWide;
 using product::SlotSums;
 
 inline constexpr int kWarps = kProductThreads / 32;
@@ -49,19 +47,19 @@ inline constexpr int kBlocksTogether = kColumns > 1 ? (kNode == 1 ? 4 : 1)
                                        : kNode == 2 ? 3
                                                     : 2;
 
-// Adds to the rows of the node at `place`, for kWide of kColumns interleaved vectors, the first of
-// them x[0], every groups-th of its blocks, from number `group` on, in this order.
+// Adds to the rows of the node at `place`, for kColumns interleaved vectors, every groups-th of its
+// blocks, from number `group` on, in this order.
 template <int kColumns, int kNode, class Ref>
 __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* x,
-                          double (&sums)[kNode * kWide<kColumns>]) {
+                          double (&sums)[kNode * kColumns]) {
   using Value = typename Ref::ValueType;
-  constexpr int kSquare = kNode * kNode, kOwn = kWide<kColumns>;
+  constexpr int kSquare = kNode * kNode;
   constexpr int kTogether = kBlocksTogether<kColumns, kNode>;
   const uint64_t policy = a.streams ? Pass() : Keep();
   const auto row = a.RowAt(place);
   for (int k = group; k < row.count; k += kTogether * a.groups) {
     Value values[kTogether][kSquare];
-    double xs[kTogether][kNode * kOwn];
+    double xs[kTogether][kNode * kColumns];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
       const auto block = a.BlockAt(row, place, k + u * a.groups);
@@ -72,15 +70,15 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* 
 #pragma unroll
       for (int c = 0; c < kNode; ++c) {
         const double* const from = x + (int64_t{block.column} * kNode + c) * kColumns;
-        if constexpr (kOwn == 1) {
+        if constexpr (kColumns == 1) {
           xs[u][c] = block.in ? __ldg(from) : 0.0;
         } else {
 #pragma unroll
-          for (int v = 0; v < kOwn; v += 2) {
+          for (int v = 0; v < kColumns; v += 2) {
             const double2 pair =
                 block.in ? __ldg(reinterpret_cast<const double2*>(from + v)) : double2{0, 0};
-            xs[u][c * kOwn + v] = pair.x;
-            xs[u][c * kOwn + v + 1] = pair.y;
+            xs[u][c * kColumns + v] = pair.x;
+            xs[u][c * kColumns + v + 1] = pair.y;
           }
         }
       }
@@ -94,9 +92,9 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* 
         for (int c = 0; c < kNode; ++c) {
           const double value = mirror ? values[u][c * kNode + r] : values[u][r * kNode + c];
 #pragma unroll
-          for (int v = 0; v < kOwn; ++v) {
-            double& sum = sums[r * kOwn + v];
-            sum = fma(value, xs[u][c * kOwn + v], sum);
+          for (int v = 0; v < kColumns; ++v) {
+            double& sum = sums[r * kColumns + v];
+            sum = fma(value, xs[u][c * kColumns + v], sum);
           }
         }
       }
@@ -121,93 +119,50 @@ template <int kColumns, int kNode, int kSums>
 using EpilogueSums =
     std::conditional_t<kNode == 1, SlotSums<kColumns, kSums>, RegisterSums<kColumns, kSums>>;
 
-// One column: a thread has a node, or, where warps share its blocks, a part of one, and rows of the
-// tile in the end.
-template <int kNode, class Ref, class Epilogue>
-__device__ void MultiplyOne(const Ref& a, const double* x, double* y, const Epilogue& epilogue) {
-  __shared__ double partial[kWarps][kNode][33];
+// A thread has a node, or, where warps share its blocks, a part of one, and rows of the tile in the
+// end, slot by slot. Where not `runs`, nothing is done for the thread's column.
+template <int kColumns, int kNode, class Ref, class Epilogue>
+__device__ void Multiply(const Ref& a, const double* x, double* y, bool runs,
+                         const Epilogue& epilogue) {
+  __shared__ double partial[kWarps][kNode * kColumns][33];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int slice = warp / a.groups, group = warp % a.groups;
   const int tile = kProductThreads / a.groups;  // nodes
-  double sums[1][Epilogue::kSums] = {};
+  const int column = Column<kColumns>();
+  EpilogueSums<kColumns, kNode, Epilogue::kSums> sums;
   for (int64_t begin = int64_t{blockIdx.x} * tile; begin < a.nodes;
        begin += int64_t{gridDim.x} * tile) {
     const int64_t place = begin + slice * 32 + lane;
-    double own[kNode] = {};
-    if (place < a.nodes) AddBlocks<1, kNode>(a, static_cast<int32_t>(place), group, x, own);
-    if (kNode == 1 && a.groups == 1) {
+    double own[kNode * kColumns] = {};
+    if (place < a.nodes) {
+      AddBlocks<kColumns, kNode>(a, static_cast<int32_t>(place), group, x, own);
+    }
+    if (kColumns == 1 && kNode == 1 && a.groups == 1) {
       if (place < a.nodes) {
         const int64_t i = a.NodeAt(place);
         y[i] = own[0];
-        epilogue.Row(i, own[0], sums[0]);
+        sums.Row(epilogue, i, own[0], 0);
       }
       continue;
     }
 #pragma unroll
-    for (int e = 0; e < kNode; ++e) partial[warp][e][lane] = own[e];
+    for (int e = 0; e < kNode * kColumns; ++e) partial[warp][e][lane] = own[e];
     __syncthreads();
     const int count = static_cast<int>(min(int64_t{tile}, a.nodes - begin)) * kNode;
-    for (int t = static_cast<int>(threadIdx.x); t < count; t += kProductThreads) {
-      const int of = t / kNode, e = t % kNode;
-      double sum = 0;
-      for (int g = 0; g < a.groups; ++g) sum += partial[of / 32 * a.groups + g][e][of % 32];
-      const int64_t i = a.NodeAt(begin + of) * kNode + e;
-      y[i] = sum;
-      epilogue.Row(i, sum, sums[0]);
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) {
+      for (int t = warp * 32 + LaneOf<kColumns>(slot); runs && t < count; t += kProductThreads) {
+        const int of = t / kNode, e = t % kNode;
+        double sum = 0;
+        for (int g = 0; g < a.groups; ++g) {
+          sum += partial[of / 32 * a.groups + g][e * kColumns + column][of % 32];
+        }
+        const int64_t at = (a.NodeAt(begin + of) * kNode + e) * kColumns + column;
+        y[at] = sum;
+        sums.Row(epilogue, at, sum, slot);
+      }
     }
     __syncthreads();
-  }
-  epilogue.Finish(sums);
-}
-
-// Several columns: threads side by side share a node's, and go through the tile of one column in as
-// many steps. Who has a row in the end does not depend on kColumns: sums_cuda.h says why.
-template <int kColumns, int kNode, class Ref, class Epilogue>
-__device__ void MultiplySeveral(const Ref& a, const double* x, double* y, bool runs,
-                                const Epilogue& epilogue) {
-  constexpr int kOwn = kWide<kColumns>, kNodes = 32 / kTeam<kColumns>;  // of a warp in a step
-  __shared__ double partial[kWarps][kNode * kColumns][kNodes + 1];
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int slice = warp / a.groups, group = warp % a.groups;
-  const int of_step = kWarps / a.groups * kNodes, tile = kProductThreads / a.groups;
-  const int column = Column<kColumns>(), own_node = lane / kTeam<kColumns>;
-  const int own_first = lane % kTeam<kColumns> * kOwn;  // column
-  EpilogueSums<kColumns, kNode, Epilogue::kSums> sums;
-  for (int64_t begin = int64_t{blockIdx.x} * tile; begin < a.nodes;
-       begin += int64_t{gridDim.x} * tile) {
-    const int nodes = static_cast<int>(min(int64_t{tile}, a.nodes - begin));
-    for (int first = 0; first < nodes; first += of_step) {
-      const int of = first + slice * kNodes + own_node;
-      double own[kNode * kOwn] = {};
-      if (of < nodes) {
-        AddBlocks<kColumns, kNode>(a, static_cast<int32_t>(begin + of), group, x + own_first, own);
-      }
-#pragma unroll
-      for (int r = 0; r < kNode; ++r) {
-#pragma unroll
-        for (int v = 0; v < kOwn; ++v) {
-          partial[warp][r * kColumns + own_first + v][own_node] = own[r * kOwn + v];
-        }
-      }
-      __syncthreads();
-      const int from = first * kNode, to = min(first + of_step, nodes) * kNode;
-#pragma unroll
-      for (int slot = 0; slot < kColumns; ++slot) {
-        const int own_row = warp * 32 + LaneOf<kColumns>(slot);  // of kProductThreads in turn
-        int t = from + ((own_row - from) & (kProductThreads - 1));
-        for (; runs && t < to; t += kProductThreads) {
-          const int node = t / kNode - first, e = t % kNode * kColumns + column;
-          double sum = 0;
-          for (int g = 0; g < a.groups; ++g) {
-            sum += partial[node / kNodes * a.groups + g][e][node % kNodes];
-          }
-          const int64_t at = (a.NodeAt(begin + t / kNode) * kNode + t % kNode) * kColumns + column;
-          y[at] = sum;
-          sums.Row(epilogue, at, sum, slot);
-        }
-      }
-      __syncthreads();
-    }
   }
   sums.Finish(epilogue);
 }
@@ -224,11 +179,7 @@ __global__ void __launch_bounds__(kProductThreads, (kNodeBlocks<kColumns, kNode>
                Epilogue epilogue) {
   const bool runs = !epilogue.Skip();
   if (!AnyRuns<kColumns>(runs)) return;
-  if constexpr (kColumns == 1) {
-    MultiplyOne<kNode>(a, x, y, epilogue);
-  } else {
-    MultiplySeveral<kColumns, kNode>(a, x, y, runs, epilogue);
-  }
+  Multiply<kColumns, kNode>(a, x, y, runs, epilogue);
 }
 
 template <int kColumns, int kNode, class Ref, class Epilogue>

@@ -141,6 +141,15 @@ struct ProductPhase {
   }
 };
 
+// The epilogue of a product with nothing to sum.
+template <int kColumns>
+struct PlainProduct : Running<kColumns> {
+  static __device__ constexpr bool Meets() { return false; }
+  static constexpr int kSums = 1;
+  __device__ void Row(int64_t, double, double (&)[1]) const {}
+  __device__ void Finish(double (&)[kColumns][1]) const {}
+};
+
 template <class Phase>
 __global__ void __launch_bounds__(kSumThreads) PhaseKernel(Phase phase) {
   phase.Run();

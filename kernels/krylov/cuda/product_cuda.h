@@ -38,12 +38,6 @@ namespace product {
 template <int kColumns>
 inline constexpr int kResident = kColumns == 1 ? kProductResident : 3;
 
-// Of several vectors: columns that a thread multiplies an entry by, since what it asks for beside
-// them, the entry, takes registers too; and threads, side by side, that share the entry then.
-template <int kColumns>
-inline constexpr int kWide = kColumns < 4 ? kColumns : 4;
-template <int kColumns>
-inline constexpr int kTeam = kColumns / kWide<kColumns>;
 // Entries that a thread asks for before it waits for the first of them.
 template <int kColumns>
 inline constexpr int kTogether = kColumns <= 2 ? 8 : 4;
@@ -113,7 +107,7 @@ __device__ double LaneDot(const int32_t* cols, const Value* values, int count, c
   return sum;
 }
 
-// The same of kWide columns of x interleaved, in pairs that begin at x + at[.].
+// The same of several columns of x interleaved, in pairs that begin at x + at[.].
 template <int kColumns, bool kStream, class Value, int kPairs>
 __device__ void WideDot(const int32_t* cols, const Value* values, int count, const double* x,
                         const int (&at)[kPairs], double2 (&sums)[kPairs]) {
@@ -153,11 +147,11 @@ __device__ void WideDot(const int32_t* cols, const Value* values, int count, con
   }
 }
 
-// What a warp's teams hand to its slots: a row of columns for each team.
+// What a warp's lanes hand to its slots: a row of columns for each lane.
 template <int kColumns>
 __device__ double* Tile() {
-  __shared__ __align__(16) double tiles[kProductThreads / kTeam<kColumns> * kColumns];
-  return tiles + threadIdx.x / 32 * (32 / kTeam<kColumns> * kColumns);
+  __shared__ __align__(16) double tiles[kProductThreads * kColumns];
+  return tiles + threadIdx.x / 32 * (32 * kColumns);
 }
 
 // In each slot, of lane l, Σ values[l + 32 k] x[cols[l + 32 k]] over k < count(l), of the thread's
@@ -169,31 +163,22 @@ __device__ void Dot(const int32_t* cols, const Value* values, const Count& count
   if constexpr (kColumns == 1) {
     dots[0] = LaneDot<kStream, kStays>(cols + lane, values + lane, count(lane), x);
   } else {
-    constexpr int kPairs = kWide<kColumns> / 2;
-    constexpr int kSlots = kColumns / kTeam<kColumns>;  // that the teams' lanes are
+    constexpr int kPairs = kColumns / 2;
     double* const own = Tile<kColumns>();
-    const int team = lane / kTeam<kColumns>;
     // Four lanes and the next four take their pairs in opposite order: so they meet in no bank.
     int at[kPairs];
 #pragma unroll
+    for (int j = 0; j < kPairs; ++j) at[j] = 2 * ((j + lane / 4) % kPairs);
+    double2 sums[kPairs];
+    WideDot<kColumns, kStream>(cols + lane, values + lane, count(lane), x, at, sums);
+#pragma unroll
     for (int j = 0; j < kPairs; ++j) {
-      const int pair = kPairs == 1 ? 0 : (j + lane / 4) % 2;
-      at[j] = 2 * (pair * kTeam<kColumns> + lane % kTeam<kColumns>);
+      *reinterpret_cast<double2*>(own + lane * kColumns + at[j]) = sums[j];
     }
+    __syncwarp();
 #pragma unroll
-    for (int first = 0; first < kColumns; first += kSlots) {
-      const int of = first * (32 / kColumns) + team;
-      double2 sums[kPairs];
-      WideDot<kColumns, kStream>(cols + of, values + of, count(of), x, at, sums);
-#pragma unroll
-      for (int j = 0; j < kPairs; ++j) {
-        *reinterpret_cast<double2*>(own + team * kColumns + at[j]) = sums[j];
-      }
-      __syncwarp();
-#pragma unroll
-      for (int s = 0; s < kSlots; ++s) dots[first + s] = own[32 * s + lane];
-      __syncwarp();
-    }
+    for (int slot = 0; slot < kColumns; ++slot) dots[slot] = own[32 * slot + lane];
+    __syncwarp();
   }
 }
 
@@ -355,7 +340,7 @@ __global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
 // y = A x on the branch's stream; x and y have n rows of kColumns elements on the device; x is not
 // written meanwhile, by the epilogue neither. At most kProductMaxBlocks blocks of kProductThreads
 // threads, as many for every epilogue; which thread is given which rows is fixed, so that all sums
-// are the same bits in every launch, and a column's for every kColumns: 1, 2, 4 or 8. One launch of
+// are the same bits in every launch, and a column's for every kColumns: 1, 2 or 4. One launch of
 // the same rows at a time.
 template <int kColumns = 1, class Value, class Epilogue>
 void LaunchProduct(const Branch& branch, const Rows<Value>& rows, const double* x, double* y,

@@ -85,7 +85,7 @@ unsigned BlocksOf(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) /
 
 }  // namespace
 
-Solve::Solve(Context& context, const Operator& a, const Operator* m, const RightHandSides& rhs)
+Solve::Solve(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs)
     : context_(context),
       a_(a),
       m_(m),
@@ -101,6 +101,7 @@ Solve::Solve(Context& context, const Operator& a, const Operator* m, const Right
       arrived_(context, 2),
       seen_(static_cast<SolveState*>(context.pinned)) {
   static_assert(2 * kMostColumns * sizeof(SolveState) <= Context::kPinnedBytes);
+  if (m.then != nullptr) between_ = Vector();
   arrived_.Fill(0);
   states_.Fill(0);
   Upload(rhs.b, b_);
@@ -185,10 +186,14 @@ void Solve::Begin(int column, const SpaidCudaSolveStart& start) {
 }
 
 Traffic Solve::Count(int64_t products, int64_t passes) const {
-  const int64_t x_and_y = 2 * 8 * n_, with = m_ != nullptr ? 2 : 1;
-  int64_t matrices = BytesPerProduct(a_) - x_and_y;
-  if (m_ != nullptr) matrices += BytesPerProduct(*m_) - x_and_y;
-  return {products * matrices, products * with * x_and_y + 8 * n_ * passes};
+  const int64_t x_and_y = 2 * 8 * n_;
+  Traffic one{0, 0};
+  for (const Operator* op : {&a_, m_.first, m_.then}) {
+    if (op == nullptr) continue;
+    one.matrices += BytesPerProduct(*op) - x_and_y;
+    one.vectors += x_and_y;
+  }
+  return {products * one.matrices, products * one.vectors + 8 * n_ * passes};
 }
 
 void Solve::LaunchBatch() {

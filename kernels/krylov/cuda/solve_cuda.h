@@ -28,9 +28,16 @@ inline const double* DiagonalOf(const Operator* op) {
   return diagonal != nullptr ? diagonal->values.get() : nullptr;
 }
 
+// A preconditioner: none, `first`, or `then` times `first` (of GᵀG: Gᵀ and G), none of the two a
+// diagonal.
+struct Factors {
+  const Operator* first = nullptr;
+  const Operator* then = nullptr;
+};
+
 // On the host.
 struct RightHandSides {
-  int columns;              // 1, 2, 4 or 8
+  int columns;              // 1, 2 or 4
   const double* const* b;   // where each is
   const double* const* x0;  // the same; null, or of a column: zero
 };
@@ -45,8 +52,6 @@ auto WithColumns(int columns, const Use& use) {
       return use(std::integral_constant<int, 2>{});
     case 4:
       return use(std::integral_constant<int, 4>{});
-    case 8:
-      return use(std::integral_constant<int, 8>{});
     default:
       throw Failure(kSpaidCudaError, "no kernels for so many columns: " + std::to_string(columns));
   }
@@ -59,8 +64,8 @@ struct Traffic {
 
 class Solve {
  public:
-  // A is no diagonal; `m` may be null. Allocates all vectors. The operators outlive this.
-  Solve(Context& context, const Operator& a, const Operator* m, const RightHandSides& rhs);
+  // A is no diagonal. Allocates all vectors. The operators outlive this.
+  Solve(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs);
   virtual ~Solve();
   Solve(const Solve&) = delete;
   Solve& operator=(const Solve&) = delete;
@@ -104,10 +109,11 @@ class Solve {
 
   Context& context_;
   const Operator& a_;
-  const Operator* const m_;
+  const Factors m_;
   const int64_t n_;
   const int columns_;
   Buffer<double> b_, x0_, x_, best_, r_, scratch_;
+  Buffer<double> between_;  // the factors of M: what the first gives
 
  private:
   void Upload(const double* const* from, const Buffer<double>& to);
@@ -128,12 +134,12 @@ class Solve {
   cudaGraphExec_t graph_ = nullptr;
 };
 
-std::unique_ptr<Solve> MakeCg(Context& context, const Operator& a, const Operator* m,
+std::unique_ptr<Solve> MakeCg(Context& context, const Operator& a, const Factors& m,
                               const RightHandSides& rhs);
-std::unique_ptr<Solve> MakeBicgstab(Context& context, const Operator& a, const Operator* m,
+std::unique_ptr<Solve> MakeBicgstab(Context& context, const Operator& a, const Factors& m,
                                     const RightHandSides& rhs);
 // One column. `restart`: at least 1, at most n.
-std::unique_ptr<Solve> MakeGmres(Context& context, const Operator& a, const Operator* m,
+std::unique_ptr<Solve> MakeGmres(Context& context, const Operator& a, const Factors& m,
                                  int32_t restart, const RightHandSides& rhs);
 
 }  // namespace spaid::cuda

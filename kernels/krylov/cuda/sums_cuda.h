@@ -21,7 +21,7 @@ namespace spaid::cuda {
 inline constexpr int kSumThreads = 256;
 inline constexpr int kMostSumBlocks = 2048;
 inline constexpr int kMostSums = 4;
-inline constexpr int kMostColumns = 8;
+inline constexpr int kMostColumns = kSpaidCudaMostColumns;
 
 // Where blocks leave their sums; `arrived` is 0 between launches. One launch at a time uses it.
 struct SumSpace {

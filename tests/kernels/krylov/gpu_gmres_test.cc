@@ -10,6 +10,7 @@
 #include "kernels/krylov/operators.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/here_device.h"
+#include "tests/oracle/generators.h"
 
 namespace spaid::kernels::krylov_test {
 namespace {
@@ -85,6 +86,21 @@ TEST(GpuGmres, AnExhaustedSpaceWithoutASolutionIsABreakdown) {
   EXPECT_THAT(r.rhs[0].detail, HasSubstr("the Krylov space is exhausted"));
   EXPECT_NEAR(r.rhs[0].true_residual, 10, 1e-10) << "a hundred rows are out of reach";
   ExpectHonest(a, b, Gmres(1e-10, 50), r, "singular");
+}
+
+// A v_k is cancelled to 1e-14 of itself again and again: two passes of Gram-Schmidt with a basis
+// that is orthogonal to 1e-10 would leave the vector along it, and lose the basis.
+TEST(GpuGmres, ABasisOutlivesCancellationToRounding) {
+  const CscMatrix a = oracle::BadlyScaled(17, 148);
+  const Vector b = RandomVector(a.n_cols, 11);
+  const SolveOptions options = Gmres(1e-8, 17);
+  const SolveResult cpu = Solve(CsrOperator::FromColumns(a), nullptr, b, {}, options, {}).value();
+  const SolveResult gpu = MustSolve(a, nullptr, b, options);
+  for (const SolveResult* r : {&cpu, &gpu}) {
+    EXPECT_EQ(r->rhs[0].outcome, Outcome::kBreakdown);
+    EXPECT_THAT(r->rhs[0].detail, HasSubstr("the Krylov space is exhausted"));
+    ExpectHonest(a, b, options, *r, "badly scaled");
+  }
 }
 
 TEST(GpuGmres, RunsDoNotChangeABitWithAnyPreconditioner) {

@@ -198,8 +198,8 @@ TEST(GpuOnChip, SeveralColumnsAreRefused) {
   const double* both[] = {b.data(), b.data()};
   SpaidCudaSolve* solve = nullptr;
   char message[kCudaMessageBytes] = "";
-  EXPECT_EQ(Device()->api().open_solve(there->object(), nullptr, 2, 1, 2, both, nullptr, &solve,
-                                       message, sizeof(message)),
+  EXPECT_EQ(Device()->api().open_solve(there->object(), nullptr, nullptr, 2, 1, 2, both, nullptr,
+                                       &solve, message, sizeof(message)),
             kSpaidCudaError);
   EXPECT_THAT(message, ::testing::HasSubstr("more columns"));
 }

@@ -119,6 +119,42 @@ class GpuProducts : public ::testing::Test {
     return bytes;
   }
 
+  // Of the operator, on the smallest device that has room for it, once smaller ones have refused it
+  // and kept nothing.
+  int64_t BytesOnTheLeastDevice(const CscMatrix& a, bool symmetric) {
+    int64_t bytes = 0;
+    int refused = 0;
+    for (int64_t limit = 1 << 20; bytes == 0 && limit < (int64_t{1} << 30); limit += limit / 8) {
+      device_ = Open(limit);
+      if (device_ == nullptr) break;
+      const auto used = [&] { return api().used_bytes(device_->context()); };
+      const SpaidCudaCsc csc = Csc(a);
+      SpaidCudaMatrix* matrix = nullptr;
+      if (api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)) !=
+          kSpaidCudaOk) {
+        continue;
+      }
+      const int64_t before = used();
+      SpaidCudaOperator* op = nullptr;
+      const int32_t result =
+          api().operator_of_matrix(matrix, symmetric ? 1 : 0, 0, &op, message_, sizeof(message_));
+      if (result == kSpaidCudaOk) {
+        bytes = used() - before;
+        api().free_operator(op);
+      } else {
+        ++refused;
+        EXPECT_EQ(result, kSpaidCudaOutOfMemory) << message_;
+      }
+      EXPECT_EQ(used(), before);
+      api().free_matrix(matrix);
+      EXPECT_EQ(used(), 0);
+      EXPECT_TRUE(device_->Probe().ok());
+    }
+    EXPECT_GT(bytes, 0);
+    EXPECT_GT(refused, 0);
+    return bytes;
+  }
+
   const bool by_rows_;
   std::shared_ptr<CudaDevice> device_;
   char message_[kCudaMessageBytes] = "";
