@@ -386,7 +386,8 @@ TEST(GpuBlock, WhereMemoryIsShortBlocksAreSmallerAndResultsTheSame) {
   const SolveResult want = roomy.Solve(b, {}, options).value();
   const int64_t vector = 8 * a.n_cols;
   for (const int64_t columns : {1, 2}) {
-    const auto device = CudaDevice::Open(ListCudaDevices().devices[0], 64 << 20).value();
+    const auto device =
+        CudaDevice::Open(ListCudaDevices().devices[0], 64 << 20, InterfaceHere()).value();
     const There there(device, a, Jacobi(device, a));
     // Room for so many columns, of eleven vectors each, and a half.
     const int64_t room = 11 * vector * columns * 3 / 2 + (1 << 20);
