@@ -57,8 +57,8 @@ struct SpaidCudaVariants {
   // Gram matrix, factor, solve: a thread a local problem, by |J|; else a warp.
   int32_t lane_columns;
   // Operators whose entries take at most so many bytes by rows are laid out so, those of few
-  // diagonals or of nodes, too; and of solves with such alone some iterations are one launch: on the
-  // chip (onchip_cuda.h), or in a grid that stays, where all of its blocks fit at once.
+  // diagonals or of nodes, too; and of solves with such alone some iterations are one launch: on
+  // the chip (onchip_cuda.h), or in a grid that stays, where all of its blocks fit at once.
   int64_t rows_bytes;
 };
 
