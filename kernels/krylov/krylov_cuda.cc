@@ -124,8 +124,14 @@ int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
   // a diagonal M.
   constexpr int64_t kRows = 24, kSorting = 48, kSlack = 1 << 20;
   const int64_t vectors = 8 * (12 * krylov::ColumnsFor(options.method, n_rhs) + 4);
-  const int64_t bytes =
-      kRows * (nnz_a + nnz_m) + kSorting * std::max(nnz_a, nnz_m) + (vectors + 4 * 16) * n + kSlack;
+  // The layout for solves on the chip (onchip_rows_cuda.h): 10 bytes an entry, twice that with the
+  // ends of slices, and the halo; no more than all multiprocessors have of shared memory.
+  const auto on_chip = [n](int64_t nnz) {
+    constexpr int64_t kEntry = 24, kRow = 8, kMost = 48 << 20;
+    return std::min(kEntry * nnz + kRow * n, kMost);
+  };
+  const int64_t bytes = kRows * (nnz_a + nnz_m) + on_chip(nnz_a) + on_chip(nnz_m) +
+                        kSorting * std::max(nnz_a, nnz_m) + (vectors + 4 * 16) * n + kSlack;
   if (options.method != Method::kGmres) return bytes;
   // The basis, columns of R, and what up to 512 blocks of threads leave of each product with it.
   const auto columns = static_cast<double>(RestartLength(options, n)) + 1;
@@ -143,7 +149,9 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
   const auto lock = a.device()->Lock();
   krylov::Team team(a.n(), ResolveThreads(context.threads));
   const auto usable = static_cast<double>(a.device()->memory_limit());
-  int32_t most = kSpaidCudaMostColumns;  // that memory has been seen to have room for
+  // As many as a solve takes and memory has been seen to have room for.
+  int32_t most = a.device()->api().most_columns(a.object(), m != nullptr ? m->object() : nullptr,
+                                                static_cast<int32_t>(options.method));
   auto result = krylov::SolveEach(
       ColumnOperator(a_on_host), m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
       kSpaidCudaMostColumns, [&](std::span<const krylov::Task> tasks) {

@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 10 };
+enum { kSpaidCudaAbiVersion = 11 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -57,8 +57,8 @@ struct SpaidCudaVariants {
   // Gram matrix, factor, solve: a thread a local problem, by |J|; else a warp.
   int32_t lane_columns;
   // Operators whose entries take at most so many bytes by rows are laid out so, those of few
-  // diagonals or of nodes, too; and solves with such alone are one kernel that stays, where all of
-  // its blocks fit at once.
+  // diagonals or of nodes, too; and of solves with such alone some iterations are one launch: on
+  // the chip (onchip_cuda.h), or in a grid that stays, where all of its blocks fit at once.
   int64_t rows_bytes;
 };
 
@@ -264,12 +264,15 @@ struct SpaidCudaInterface {
   int32_t (*time_operator)(const SpaidCudaOperator* op, int32_t products, double* ms_median,
                            int64_t* bytes_per_product, char* message, size_t message_size);
 
+  // Right-hand sides that one solve takes, at most: 1 of systems whose solves live on the chip, and
+  // by GMRES. Does not change as long as the operators stay; `m` may be null.
+  int32_t (*most_columns)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method);
   // Right-hand sides by a Krylov method (Method of krylov.h), each a column, as many as `columns`:
-  // 1, 2 or 4, for GMRES 1; each has its own scalars, and what it gives does not depend on the
-  // others, bit for bit. `b`: where each is. x is set to the initial guesses: `x0`, null, or of a
-  // column: zero. `a` is no diagonal; `m` may be null. `then` not null: the preconditioner is
-  // then · m, of which neither is a diagonal. All must stay as long as the solve. `restart`: of
-  // GMRES, at most n.
+  // 1, 2 or 4, no more than most_columns says; each has its own scalars, and what it gives does not
+  // depend on the others, bit for bit. `b`: where each is. x is set to the initial guesses: `x0`,
+  // null, or of a column: zero. `a` is no diagonal; `m` may be null. `then` not null: the
+  // preconditioner is then · m, of which neither is a diagonal. All must stay as long as the solve.
+  // `restart`: of GMRES, at most n.
   int32_t (*open_solve)(const SpaidCudaOperator* a, const SpaidCudaOperator* m,
                         const SpaidCudaOperator* then, int32_t method, int32_t restart,
                         int32_t columns, const double* const* b, const double* const* x0,

@@ -295,12 +295,22 @@ int32_t TimeOperator(const SpaidCudaOperator* op, int32_t products, double* ms_m
   });
 }
 
+int32_t MostColumns(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method) {
+  constexpr int32_t kGmres = 3;
+  const spaid::cuda::Operator* const with = m != nullptr ? &m->op : nullptr;
+  const bool alone = method == kGmres || spaid::cuda::OnChip(a->op, with) != nullptr;
+  return alone ? 1 : kSpaidCudaMostColumns;
+}
+
 int32_t OpenSolve(const SpaidCudaOperator* a, const SpaidCudaOperator* m,
                   const SpaidCudaOperator* then, int32_t method, int32_t restart, int32_t columns,
                   const double* const* b, const double* const* x0, SpaidCudaSolve** solve,
                   char* message, size_t size) {
   return Guard(message, size, [&] {
     a->context.Enter();
+    if (columns > MostColumns(a, m, method)) {
+      throw Failure(kSpaidCudaError, "more columns than one solve takes");
+    }
     const spaid::cuda::Factors with{m != nullptr ? &m->op : nullptr,
                                     then != nullptr ? &then->op : nullptr};
     const spaid::cuda::RightHandSides rhs{columns, b, x0};
@@ -398,6 +408,7 @@ extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spai
       &UpdateOperator,
       &ApplyOperator,
       &TimeOperator,
+      &MostColumns,
       &OpenSolve,
       &FreeSolve,
       &TrueResidual,

@@ -1,14 +1,13 @@
-#include <cfloat>
 #include <cmath>
+#include <optional>
 
+#include "kernels/krylov/cuda/bicgstab_cuda.h"
 #include "kernels/krylov/cuda/solve_cuda.h"
 
 namespace spaid::cuda {
 namespace {
 
-// A denominator has vanished where the cosine of its two vectors is under the rounding of a dot
-// product.
-constexpr double kVanished = DBL_EPSILON / 2;
+using bicgstab::IsHalfStep;
 
 // In [-1, 1), a function of (i, round) alone: kernels/krylov/bicgstab.cc has the same.
 __device__ double Noise(int64_t i, int round) {
@@ -66,21 +65,7 @@ struct DirectionProduct : Running<kColumns> {
   }
   __device__ void Finish(double (&sums)[kColumns][2]) const {
     SumGrid(sums, this->space, [this](const double(&total)[2]) {
-      if (this->Skip()) return;
-      SolveState& s = this->state();
-      const bool fresh = s.fresh != 0;
-      s.save_best = 0;
-      if (fabs(s.rho) <= kVanished * s.shadow_norm * s.r_norm) {
-        s.status = kSpaidCudaSolveRhoVanished;
-      } else if (!isfinite(total[0]) || !isfinite(total[1])) {
-        // From p = r, a residual of ordinary size, it is A or M; later it is p that ran away.
-        s.status = fresh ? kSpaidCudaSolveNonFiniteAMr : kSpaidCudaSolvePOverflowed;
-      } else if (fabs(total[0]) <= kVanished * s.shadow_norm * sqrt(total[1])) {
-        s.status = kSpaidCudaSolveAlphaVanished;
-      } else {
-        s.alpha = s.rho / total[0];
-      }
-      s.fresh = 0;
+      if (!this->Skip()) bicgstab::TakeAlpha(this->state(), total[0], total[1]);
     });
   }
 };
@@ -101,13 +86,7 @@ struct Half : Running<kColumns> {
     double sums[kColumns][1] = {};
     Body(this->space, runs ? n : 0, state.alpha, v, diagonal, r, hat, sums);
     SumGrid(sums, this->space, [&](const double(&total)[1]) {
-      if (!runs) return;
-      state.s_norm = sqrt(total[0]);
-      if (!isfinite(total[0])) {
-        state.status = kSpaidCudaSolveNonFiniteS;
-      } else if (state.s_norm <= state.target) {
-        state.status = kSpaidCudaSolveHalfStep;
-      }
+      if (runs) bicgstab::TakeHalfStep(state, total[0]);
     });
   }
 
@@ -137,15 +116,7 @@ struct ResidualProduct : Running<kColumns> {
   }
   __device__ void Finish(double (&sums)[kColumns][2]) const {
     SumGrid(sums, this->space, [this](const double(&total)[2]) {
-      if (this->Skip()) return;
-      SolveState& state = this->state();
-      if (!isfinite(total[0]) || !isfinite(total[1])) {
-        state.status = kSpaidCudaSolveNonFiniteAMs;
-      } else if (fabs(total[0]) <= kVanished * sqrt(total[1]) * state.s_norm) {
-        state.status = kSpaidCudaSolveOmegaVanished;
-      } else {
-        state.omega = total[0] / total[1];
-      }
+      if (!this->Skip()) bicgstab::TakeOmega(this->state(), total[0], total[1]);
     });
   }
 };
@@ -166,17 +137,7 @@ struct Full : Running<kColumns> {
     double sums[kColumns][2] = {};
     Body(this->space, runs ? n : 0, s, p_hat, s_hat, t, shadow, x, r, sums);
     SumGrid(sums, this->space, [&](const double(&total)[2]) {
-      if (!runs) return;
-      s.r_norm = sqrt(total[0]);
-      s.beta = (total[1] / s.rho) * (s.alpha / s.omega);
-      s.rho = total[1];
-      RecordNorm(s, s.r_norm);
-      if (s.status == kSpaidCudaSolveNonFinite) return;
-      if (s.r_norm > s.diverged_at || s.r_norm > s.best_norm / DBL_EPSILON) {
-        s.status = kSpaidCudaSolveDiverged;
-      } else if (s.status == kSpaidCudaSolveRunning && !isfinite(s.beta)) {
-        s.status = kSpaidCudaSolveNonFiniteBeta;
-      }
+      if (runs) bicgstab::TakeResidual(s, total[0], total[1]);
     });
   }
 
@@ -239,10 +200,6 @@ struct Direction : Running<kColumns> {
   }
 };
 
-__device__ bool IsHalfStep(int32_t status) {
-  return status == kSpaidCudaSolveHalfStep || status == kSpaidCudaSolveOmegaVanished;
-}
-
 // At the end of a segment. A half step counts as an iteration, which its status outlives.
 __global__ void RecordHalfStepKernel(SolveState* states) {
   SolveState& state = states[threadIdx.x];
@@ -276,13 +233,16 @@ class Bicgstab final : public Solve {
   Bicgstab(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs)
       : Solve(context, a, m, rhs),
         diagonal_(DiagonalOf(m.first)),
+        on_chip_(OnChip(a, m.first)),
         shadow_(Vector()),
         p_(Vector()),
         v_(Vector()),
-        t_(Vector()) {
-    if (m.first == nullptr) return;
-    p_hat_ = Vector();
-    s_hat_ = Vector();
+        t_(on_chip_ == nullptr ? Vector() : Buffer<double>()) {
+    if (m.first != nullptr) {
+      p_hat_ = Vector();
+      if (on_chip_ == nullptr) s_hat_ = Vector();
+    }
+    if (on_chip_ != nullptr) chip_.emplace(context, *on_chip_, n_);
   }
 
  private:
@@ -331,6 +291,12 @@ class Bicgstab final : public Solve {
 
   bool Stay(int iterations) override {
     if constexpr (kColumns == 1) {
+      if (chip_.has_value()) {
+        bicgstab::LaunchOnChip(context_, *on_chip_, *chip_, iterations, states(),
+                               {shadow_.get(), diagonal_, x_.get(), r_.get(), p_.get(), v_.get(),
+                                hat(p_hat_), best_.get()});
+        return true;
+      }
       return WithPhases([&](const auto&... phases) {
         return LaunchStay(context_, blocks(), iterations, states(), sums(), phases...);
       });
@@ -358,8 +324,10 @@ class Bicgstab final : public Solve {
     return {x_.get(), r_.get(), t_.get(), p_hat(), has_m() ? s_hat_.get() : nullptr};
   }
 
-  const double* const diagonal_;  // of M; null: M is none, or explicit
+  const double* const diagonal_;   // of M; null: M is none, or explicit
+  const ChipRows* const on_chip_;  // A's; null: iterations are launched, or stay
   Buffer<double> shadow_, p_, v_, t_, p_hat_, s_hat_;
+  std::optional<ChipMemory> chip_;
 };
 
 }  // namespace

@@ -1,3 +1,6 @@
+#include <optional>
+
+#include "kernels/krylov/cuda/cg_cuda.h"
 #include "kernels/krylov/cuda/solve_cuda.h"
 
 namespace spaid::cuda {
@@ -7,23 +10,6 @@ namespace {
 template <bool kDiagonal>
 __device__ double Preconditioned(const double* diagonal, const double* r, int64_t i, int64_t at) {
   return kDiagonal ? diagonal[i] * r[at] : r[at];
-}
-
-__device__ void CheckRho(SolveState& state) {
-  if (state.status != kSpaidCudaSolveRunning) return;  // looked at where the next segment begins
-  if (!isfinite(state.rho)) {
-    state.status = kSpaidCudaSolveNonFiniteM;
-  } else if (state.rho <= 0) {
-    state.status = kSpaidCudaSolveIndefiniteM;
-  }
-  state.value = state.rho;
-}
-
-// rho = rᵀz, and beta from it.
-__device__ void TakeRho(SolveState& state, double rho) {
-  state.beta = state.fresh != 0 ? 0 : rho / state.rho;
-  state.rho = rho;
-  CheckRho(state);
 }
 
 // Of one column.
@@ -37,11 +23,11 @@ __global__ void __launch_bounds__(kSumThreads)
     sums[slot][0] = fma(r[at], Preconditioned<kDiagonal>(diagonal, r, i, at), sums[slot][0]);
   });
   SumGrid(sums, space, [&](const double(&total)[1]) {
-    if (wanted) TakeRho(states[column], total[0]);
+    if (wanted) cg::TakeRho(states[column], total[0]);
   });
 }
 
-__global__ void ResumeKernel(SolveState* states) { CheckRho(states[threadIdx.x]); }
+__global__ void ResumeKernel(SolveState* states) { cg::CheckRho(states[threadIdx.x]); }
 
 // The sum rᵀz beside z = M r.
 template <int kColumns>
@@ -55,7 +41,7 @@ struct ResidualProduct : Running<kColumns> {
   }
   __device__ void Finish(double (&sums)[kColumns][1]) const {
     SumGrid(sums, this->space, [this](const double(&total)[1]) {
-      if (!this->Skip()) TakeRho(this->state(), total[0]);
+      if (!this->Skip()) cg::TakeRho(this->state(), total[0]);
     });
   }
 };
@@ -114,17 +100,7 @@ struct DirectionProduct : Running<kColumns> {
   }
   __device__ void Finish(double (&sums)[kColumns][1]) const {
     SumGrid(sums, this->space, [this](const double(&total)[1]) {
-      if (this->Skip()) return;
-      SolveState& state = this->state();
-      state.fresh = state.save_best = 0;
-      const double pq = state.value = total[0];
-      if (!isfinite(pq)) {
-        state.status = kSpaidCudaSolveNonFiniteA;
-      } else if (pq <= 0) {
-        state.status = kSpaidCudaSolveIndefiniteA;
-      } else {
-        state.alpha = state.rho / pq;
-      }
+      if (!this->Skip()) cg::TakeAlpha(this->state(), total[0]);
     });
   }
 };
@@ -148,7 +124,7 @@ struct Step : Running<kColumns> {
     SumGrid(sums, this->space, [&](const double(&total)[2]) {
       if (!runs) return;
       RecordNorm(state, sqrt(total[0]));
-      if (!is_explicit) TakeRho(state, kDiagonal ? total[1] : total[0]);
+      if (!is_explicit) cg::TakeRho(state, kDiagonal ? total[1] : total[0]);
     });
   }
 
@@ -175,9 +151,11 @@ class Cg final : public Solve {
       : Solve(context, a, m, rhs),
         diagonal_(DiagonalOf(m.first)),
         is_explicit_(m.first != nullptr && diagonal_ == nullptr),
+        on_chip_(OnChip(a, m.first)),
         p_(Vector()),
         q_(Vector()) {
     if (is_explicit_) z_ = Vector();
+    if (on_chip_ != nullptr) chip_.emplace(context, *on_chip_, n_);
   }
 
  private:
@@ -229,6 +207,11 @@ class Cg final : public Solve {
 
   bool Stay(int iterations) override {
     if constexpr (kColumns == 1) {
+      if (chip_.has_value()) {
+        cg::LaunchOnChip(context_, *on_chip_, *chip_, iterations, states(),
+                         {diagonal_, x_.get(), r_.get(), p_.get(), best_.get()});
+        return true;
+      }
       return WithPhases([&](const auto&... phases) {
         return LaunchStay(context_, blocks(), iterations, states(), sums(), phases...);
       });
@@ -248,7 +231,9 @@ class Cg final : public Solve {
 
   const double* const diagonal_;  // of M; null: M is none, or explicit
   const bool is_explicit_;
+  const ChipRows* const on_chip_;  // A's; null: iterations are launched, or stay
   Buffer<double> p_, q_, z_;
+  std::optional<ChipMemory> chip_;
 };
 
 }  // namespace

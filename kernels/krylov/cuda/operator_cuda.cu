@@ -114,6 +114,12 @@ int64_t BytesPerProduct(const Operator& op) {
       op);
 }
 
+const ChipRows* OnChip(const Operator& a, const Operator* m) {
+  const auto* rows = std::get_if<Rows<double>>(&a);
+  if (rows == nullptr || (m != nullptr && !std::holds_alternative<Diagonal>(*m))) return nullptr;
+  return rows->chip();
+}
+
 void Apply(const Context& context, const Operator& op, const double* x, double* y) {
   std::visit(
       [&](const auto& own) {

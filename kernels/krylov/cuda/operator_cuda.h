@@ -34,6 +34,10 @@ void UpdateOperator(Context& context, const Matrix& matrix, Operator& op);
 int64_t SizeOf(const Operator& op);           // n
 int64_t BytesPerProduct(const Operator& op);  // that must move at the least
 
+// A's layout for a solve that lives on the chip with it and M; null: it does not, since A does not
+// fit, or M is explicit. `m` may be null.
+const ChipRows* OnChip(const Operator& a, const Operator* m);
+
 // y = A x on the context's stream; x and y on the device.
 void Apply(const Context& context, const Operator& op, const double* x, double* y);
 

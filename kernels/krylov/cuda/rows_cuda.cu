@@ -155,8 +155,6 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
         a, n_pieces, pieces_.get(), cols_.get());
     CheckLaunch("PieceColumnsKernel");
   }
-  UpdateValues(context, pattern, values);
-
   constexpr int64_t kSlicesABlock = kProductThreads / 32;
   const int64_t work = std::max((slices + kSlicesABlock - 1) / kSlicesABlock, n_pieces);
   // Where the work of blocks differs, small shares even it out.
@@ -164,6 +162,10 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
   const int64_t most = std::min<int64_t>(kProductMaxBlocks, blocks * context.multiprocessors);
   blocks_ = static_cast<int>(std::clamp<int64_t>(work, 1, most));
   streams_ = bytes() >= tuning.stream_bytes;
+  if (std::is_same_v<Value, double> && nnz_ * kEntryBytes <= context.variants.rows_bytes) {
+    chip_ = ChipRows::Make(context, a, nnz_);
+  }
+  UpdateValues(context, pattern, values);
   context.Synchronize();
 }
 
@@ -174,6 +176,7 @@ void Rows<Value>::UpdateValues(const Context& context, const PatternRef& pattern
       pattern, values, order_.get(), threads_a_row_, slices_.size(), slices_.get(), cols_.get(),
       values_.get());
   CheckLaunch("SliceValuesKernel");
+  if (chip_.has_value()) chip_->UpdateValues(context, pattern, values);
   if (pieces_.size() == 0) return;
   PieceValuesKernel<<<Blocks(context, pieces_.size(), kWarps), kThreads, 0, context.stream>>>(
       pattern, values, pieces_.size(), pieces_.get(), cols_.get(), values_.get());
@@ -192,7 +195,7 @@ int64_t Rows<Value>::bytes() const {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
   return size(order_) + size(slices_) + size(pieces_) + size(cols_) + size(values_) +
-         size(partial_) + size(arrived_);
+         size(partial_) + size(arrived_) + (chip_.has_value() ? chip_->bytes() : 0);
 }
 
 template <class Value>

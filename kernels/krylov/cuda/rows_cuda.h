@@ -8,8 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/base/cuda/context_cuda.h"
+#include "kernels/krylov/cuda/onchip_rows_cuda.h"
 #include "kernels/krylov/cuda/rows_tuning_cuda.h"
 #include "kernels/krylov/cuda/slices_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
@@ -73,6 +75,8 @@ class Rows {
   bool streams() const { return streams_; }  // larger than what caches keep
   int blocks() const { return blocks_; }     // of a product's grid
   RowsRef<Value> ref() const;
+  // The same for solves on the chip; null: too large for it.
+  const ChipRows* chip() const { return chip_.has_value() ? &*chip_ : nullptr; }
 
  private:
   int64_t n_ = 0, nnz_ = 0;
@@ -84,6 +88,7 @@ class Rows {
   Buffer<int32_t> cols_, arrived_;
   Buffer<Value> values_;
   Buffer<double> partial_;
+  std::optional<ChipRows> chip_;
 };
 
 // y_i = d_i x_i.

@@ -91,7 +91,7 @@ class Solve {
   // Before a segment: scalars that a pause left unchecked.
   virtual void Resume() = 0;
   virtual void Iterate() = 0;  // one iteration, launched
-  // Some of them in one launch that stays (phases_cuda.h); false: it cannot.
+  // Some of them in one launch, that stays (phases_cuda.h) or on the chip; false: it cannot.
   virtual bool Stay(int) { return false; }
   // After a segment, where it ended between kernels: x gets what it has not, and the iterate before
   // the last is kept where it was the best.

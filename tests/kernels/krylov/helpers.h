@@ -38,7 +38,7 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
 std::vector<Method> MethodsHere();
 // Iterations that may follow on a stop.
 int64_t LateHere();
-// Right-hand sides that are solved together, at most.
+// Right-hand sides that are solved together, at most, without an explicit M.
 int64_t AtOnceHere();
 
 // Solves and expects a result; `m` may be null; on a device it is a diagonal.

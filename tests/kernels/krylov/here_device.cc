@@ -49,6 +49,4 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
 
 std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab, Method::kGmres}; }
 
-int64_t AtOnceHere() { return kSpaidCudaMostColumns; }
-
 }  // namespace spaid::kernels::krylov_test

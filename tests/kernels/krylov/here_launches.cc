@@ -9,4 +9,6 @@ const SpaidCudaInterface& InterfaceHere() { return WithRowsBytes<0>(); }
 
 int64_t LateHere() { return 20; }  // two graphs
 
+int64_t AtOnceHere() { return kSpaidCudaMostColumns; }
+
 }  // namespace spaid::kernels::krylov_test

@@ -1,4 +1,5 @@
-// Small matrices by rows, and solves with them in one kernel that stays.
+// Small matrices by rows, and solves with them in one kernel for many iterations: on the chip, or
+// with an explicit M in a grid that stays.
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/here_device.h"
 
@@ -7,5 +8,7 @@ namespace spaid::kernels::krylov_test {
 const SpaidCudaInterface& InterfaceHere() { return *ListCudaDevices().interface; }
 
 int64_t LateHere() { return 40; }  // two launches
+
+int64_t AtOnceHere() { return 1; }
 
 }  // namespace spaid::kernels::krylov_test
