@@ -20,7 +20,7 @@ constexpr int kThreads = 256;
 struct Counters {
   uint32_t queue, overflow, not_spd, converged;
   int32_t first_not_spd;
-  unsigned long long vectors;
+  unsigned long long products;
 };
 
 // What is made of a wave of rows: their entries, one row behind the other.
@@ -173,7 +173,7 @@ class Builder {
     for (int pass = 0; pass * fsai::kPassSlots < shape.slots; ++pass) {
       shape.tiles += std::min(blocks, (pass + 1) * fsai::kPassSlots / kSize);
     }
-    shape.table = PowerOfTwo(2 * int64_t{shape.slots});
+    shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
     return shape;
   }
 
@@ -182,7 +182,7 @@ class Builder {
     shape.pivots = static_cast<int32_t>(std::max<int64_t>(longest_initial_ - 1 + Added(), 1));
     shape.slots = RoundUp(std::max<int64_t>(slots, 1), fsai::kPassSlots);
     shape.tiles = static_cast<int32_t>(tiles);
-    shape.table = PowerOfTwo(2 * int64_t{shape.slots});
+    shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
     shape.steps = k_max_;
     return shape;
   }
@@ -213,7 +213,7 @@ class Builder {
     work.psi_ratio = psi_ratio_;
     work.log_sums = log_sums_.get();
     work.log_scale = log_scale_;
-    work.vectors = &counters->vectors;
+    work.products = &counters->products;
     work.overflow_count = &counters->overflow;
     work.not_spd_count = &counters->not_spd;
     work.first_not_spd = &counters->first_not_spd;
@@ -231,7 +231,7 @@ class Builder {
     const Buffer<int2> taken(context_, count);
     FsaiSampleKernel<<<Blocks(count), kThreads, 0, context_.stream>>>(a_.n, count, rows.get());
     CheckLaunch("FsaiSampleKernel");
-    Shape shape = GrowShape(tuning::kFsaiSampleSlots, SampleTiles());
+    Shape shape = SampleShape();
     // Its G is of no use; all rows write to one place.
     const Buffer<int32_t> out_idx(context_, shape.pivots + 1);
     const Buffer<Real> out_values(context_, shape.pivots + 1);
@@ -247,11 +247,8 @@ class Builder {
     work.overflow = overflow.get();
     work.taken = taken.get();
     // Where the initial entries come first there is no one place.
-    if (HasInitial() || fsai::RoomBytes<Real>(shape, options_.per_step, Team::kWarp) >
-                            tuning::kFsaiBlockRoomBytes) {
-      return GrowShape(tuning::kFsaiSampleSlots, SampleTiles());
-    }
-    fsai::LaunchRows(context_, work, Team::kWarp, true, 0);
+    if (HasInitial() || TeamOf(shape) == Team::kGlobal) return shape;
+    fsai::LaunchRows(context_, work, TeamOf(shape), true, 0);
     std::vector<int2> sizes(static_cast<size_t>(count));
     taken.CopyOut(sizes.data(), count);
     Counters fresh{};
@@ -277,10 +274,19 @@ class Builder {
     return GrowShape(slots, tiles);
   }
 
-  int64_t SampleTiles() const {
+  // The largest that a block has room for, if no row needs more.
+  Shape SampleShape() const {
     constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
     const int64_t pivots = longest_initial_ - 1 + Added();
-    return tuning::kFsaiSampleSlots / fsai::kPassSlots * ((pivots + kSize - 1) / kSize);
+    Shape shape;
+    for (int64_t slots = tuning::kFsaiSampleSlots; slots > 0; slots -= fsai::kPassSlots) {
+      // Half of the passes begin when half of the pivots are there, or later.
+      const int64_t blocks = (pivots + kSize - 1) / kSize;
+      const int64_t tiles = slots / fsai::kPassSlots * (blocks - blocks / 4);
+      shape = GrowShape(slots, tiles);
+      if (TeamOf(shape) != Team::kGlobal) break;
+    }
+    return shape;
   }
 
   // As many rows as their entries, at the most, have room for.
@@ -455,8 +461,7 @@ class Builder {
     info_.first_not_spd = counters.not_spd > 0 ? counters.first_not_spd : -1;
     info_.converged_rows = counters.converged;
     info_.steps = k_max_;
-    constexpr double kVectorFlops = 2.0 * 32 * 16 / sizeof(Real);
-    info_.flops = kVectorFlops * static_cast<double>(counters.vectors);
+    info_.flops = 2.0 * fsai::kPassSlots * static_cast<double>(counters.products);
   }
 
   Context& context_;

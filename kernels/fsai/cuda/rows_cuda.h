@@ -78,7 +78,7 @@ __host__ __device__ Layout LayOut(const Shape& shape, int32_t per_step, bool few
   out.pivot_rows = take(few ? 0 : 8 * int64_t{shape.pivots});
   out.pivot_index = take(4 * int64_t{shape.pivots});
   out.picks = take(per_step > 1 ? 8 * int64_t{per_step} : 0);
-  out.table = take(static_cast<int64_t>(sizeof(Slot)) * shape.table);
+  out.table = take(static_cast<int64_t>(sizeof(int32_t) + sizeof(Slot)) * shape.table);
   out.bytes = at;
   return out;
 }
@@ -113,7 +113,7 @@ struct Work {
   // steps, and in the end.
   int64_t* log_sums;
   double log_scale;
-  unsigned long long* vectors;  // of L that were read, each of 32 candidates
+  unsigned long long* products;  // with entries of L, each of 32 candidates
 
   // Rows that this room does not hold, for the next one.
   int32_t* overflow;
@@ -130,7 +130,7 @@ struct Work {
 
 // By a warp a row; by a block a row, in shared memory; or in global memory.
 enum class Team { kWarp, kBlock, kGlobal };
-inline constexpr int kBlockThreads = 256;
+inline constexpr int kBlockThreads = 128, kWarpTeamThreads = 128;
 
 // Bytes of a room; those of kGlobal in global memory.
 template <class Real>

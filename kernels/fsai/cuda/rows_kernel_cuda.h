@@ -18,6 +18,7 @@
 namespace spaid::cuda::fsai {
 
 inline constexpr unsigned kAllLanes = ~0u;
+inline constexpr int32_t kNobody = -1;
 inline constexpr int kBlockWarps = kBlockThreads / 32;
 
 __device__ inline float InverseRoot(float x) { return rsqrtf(x); }
@@ -110,7 +111,8 @@ class RowMaker {
     pivot_rows_ = reinterpret_cast<int2*>(room + at.pivot_rows);
     pivot_index_ = reinterpret_cast<int32_t*>(room + at.pivot_index);
     picks_ = reinterpret_cast<int2*>(room + at.picks);
-    table_ = reinterpret_cast<Slot*>(room + at.table);
+    keys_ = reinterpret_cast<int32_t*>(room + at.table);
+    slots_ = reinterpret_cast<Slot*>(keys_ + w_.shape.table);
   }
 
   __device__ void Run() {
@@ -132,8 +134,6 @@ class RowMaker {
           w_.taken[turn] = fits ? make_int2(count_, next_tile_) : make_int2(0, 0);
         }
       }
-      all_vectors_ += vectors_;
-      vectors_ = 0;
       Sync();
       turn = kWarp ? next : Take();
     }
@@ -141,7 +141,9 @@ class RowMaker {
       atomicAdd(reinterpret_cast<unsigned long long*>(&w_.log_sums[t]),
                 static_cast<unsigned long long>(sums_[t]));
     }
-    if (lane_ == 0) atomicAdd(w_.vectors, static_cast<unsigned long long>(all_vectors_));
+    if (lane_ == 0 && warp_ == 0) {
+      atomicAdd(w_.products, static_cast<unsigned long long>(products_));
+    }
   }
 
  private:
@@ -195,51 +197,44 @@ class RowMaker {
     return static_cast<uint32_t>(index) * 0x9e3779b1u >> (32 - log_table_);
   }
 
-  // The slot of `index`, or, where there is none, a new one (`add`) or −1. By one warp, all lanes
+  // The slot of `index`, or, where there is none, a new one (`kAdd`) or −1. By one warp, all lanes
   // with different indices; `wanted`: of this lane. `fits_` false: no room.
-  __device__ int Find(int32_t index, bool wanted, bool add) {
+  template <bool kAdd>
+  __device__ int Find(int32_t index, bool wanted) {
     const auto mask = static_cast<uint32_t>(w_.shape.table - 1);
     uint32_t place = PlaceOf(index);
-    int found = -1;
-    bool open = wanted;
+    bool open = wanted, added = false, found = false;
     while (__any_sync(kAllLanes, open)) {
-      int slot = 0;
-      if (open) slot = static_cast<int>(table_[place]);
-      bool empty = open && slot == 0;
-      if (open && slot != 0) {
-        if (index_[slot - 1] == index) {
-          found = slot - 1;
-          open = false;
-        } else {
-          place = (place + 1) & mask;
-        }
+      int32_t key = open ? keys_[place] : 0;
+      if (kAdd) {
+        // Of the lanes that want one empty place, the one whose index is read back has it.
+        const bool empty = open && key == kNobody;
+        if (empty) keys_[place] = index;
+        __syncwarp();
+        if (empty) key = keys_[place];
+        added = added || (empty && key == index);
       }
-      if (!add) {
-        if (empty) open = false;
-        continue;
+      if (open) {
+        found = key == index;
+        open = !found && (kAdd || key != kNobody);
+        if (!found) place = (place + 1) & mask;
       }
-      const unsigned rivals = __ballot_sync(kAllLanes, empty);
-      if (rivals == 0) continue;
-      // Of the lanes that want one empty place, the one that is read back has it.
-      if (empty) table_[place] = static_cast<Slot>(lane_ + 1);
-      __syncwarp();
-      const bool won = empty && static_cast<int>(table_[place]) == lane_ + 1;
-      __syncwarp();
-      const unsigned winners = __ballot_sync(kAllLanes, won);
-      if (count_ + __popc(winners) > w_.shape.slots) {
+    }
+    if (kAdd) {
+      const unsigned newcomers = __ballot_sync(kAllLanes, added);
+      const int slot = count_ + __popc(newcomers & ((1u << lane_) - 1));
+      count_ += __popc(newcomers);
+      if (count_ > w_.shape.slots) {
         fits_ = false;
         return -1;
       }
-      if (won) {
-        found = count_ + __popc(winners & ((1u << lane_) - 1));
-        table_[place] = static_cast<Slot>(found + 1);
-        index_[found] = index;
-        open = false;
+      if (added) {
+        slots_[place] = static_cast<Slot>(slot);
+        index_[slot] = index;
+        return slot;
       }
-      count_ += __popc(winners);
-      __syncwarp();
     }
-    return found;
+    return found ? static_cast<int>(slots_[place]) : -1;
   }
 
   // Adds row `row` of A to c, those of its entries left of `below`; new candidates get slots. By
@@ -248,12 +243,14 @@ class RowMaker {
     int length = 0;
     const Entry<Real>* const entries = RowOf(row, length);
     Real diagonal = 0;
+    Entry<Real> nothing{};
+    nothing.index = static_cast<int32_t>(w_.n);
+    Entry<Real> next = lane_ < length ? entries[lane_] : nothing;
     for (int begin = 0; begin < length; begin += 32) {
-      const int e = begin + lane_;
-      Entry<Real> entry{};
-      entry.index = static_cast<int32_t>(w_.n);
-      if (e < length) entry = entries[e];
-      const int at = Find(entry.index, entry.index < below, kGrow);
+      const Entry<Real> entry = next;
+      // On its way while this one is looked up.
+      if (begin + 32 < length) next = begin + 32 + lane_ < length ? entries[begin + 32 + lane_] : nothing;
+      const int at = Find<kGrow>(entry.index, entry.index < below);
       if (kGrow && (!fits_ || !OpenPasses(block, blocks))) {
         fits_ = false;
         return 0;
@@ -268,11 +265,8 @@ class RowMaker {
     return diagonal;
   }
 
-  __device__ void Consider(Best<Bits>& best, Bits bits, int slot) const {
-    if (bits < best.bits || bits == 0) return;
-    const int32_t index = index_[slot];
-    if (bits == best.bits && index > best.index) return;
-    best = {bits, index, slot};
+  __device__ static void Consider(Best<Bits>& best, Bits bits, int32_t index, int slot) {
+    if (bits > best.bits || (bits == best.bits && index < best.index)) best = {bits, index, slot};
   }
 
   // The team's best of those of the threads.
@@ -302,9 +296,24 @@ class RowMaker {
     for (int slot = thread_; slot < count_; slot += kWarps * 32) {
       const Bits bits = Key::Of(yq_[slot].y);
       if (bits > last.bits || (bits == last.bits && index_[slot] <= last.index)) continue;
-      Consider(best, bits, slot);
+      Consider(best, bits, index_[slot], slot);
     }
     return BestOf(best);
+  }
+
+  // The indices of the next step, into picks_; returns how many. `pick`: the first.
+  __device__ int Choose(Best<Bits> pick) {
+    int picked = 0;
+    for (int t = 0; t < w_.per_step && pick.bits != 0; ++t) {
+      int unused = 0;
+      if (!Noise(yq_[pick.slot].y, RowOf(pick.index, unused)[0].value)) {
+        if (thread_ == 0) picks_[picked] = make_int2(pick.index, pick.slot);
+        ++picked;
+      }
+      if (t + 1 < w_.per_step) pick = NextBest(pick);
+    }
+    Sync();
+    return picked;
   }
 
   // Makes L, z, ψ; false: no room.
@@ -329,10 +338,9 @@ class RowMaker {
     if (!fits_) return false;
     log_table_ = 31 - __clz(w_.shape.table);
     {
-      constexpr int kPlaces = 16 / static_cast<int>(sizeof(Slot));
-      auto* const places = reinterpret_cast<uint4*>(table_);
-      for (int t = thread_; t < w_.shape.table / kPlaces; t += kWarps * 32) {
-        places[t] = make_uint4(0, 0, 0, 0);
+      auto* const keys = reinterpret_cast<int4*>(keys_);
+      for (int t = thread_; t < w_.shape.table / 4; t += kWarps * 32) {
+        keys[t] = make_int4(kNobody, kNobody, kNobody, kNobody);
       }
     }
     Sync();
@@ -349,47 +357,56 @@ class RowMaker {
       const Real y = c_[slot];
       c_[slot] = 0;
       yq_[slot].y = y;
-      Consider(best, Key::Of(y), slot);
+      Consider(best, Key::Of(y), index_[slot], slot);
     }
     Sync();
     a_ii_ = psi_ = static_cast<double>(diagonal);
+    least_psi_ = 16 * Traits<Real>::kRoundoff * a_ii_;
+    wanted_psi_ = w_.epsilon * a_ii_;
+    per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
     if (thread_ == 0) history_[0] = psi_;
-    while (pivots_ < initials && !not_spd_) {
-      best = {0, 0, 0};
-      if (!Pivot(initial[pivots_], kGrow ? -1 : pivots_, limit, blocks, best)) return false;
-    }
-    if (kGrow && !not_spd_) {
-      if (initials > 0 && thread_ == 0) history_[0] = psi_;
-      converged_ = psi_ <= w_.epsilon * a_ii_;
-      while (steps_ < w_.k_max && !converged_ && !not_spd_) {
-        Best<Bits> pick = BestOf(best);
-        if (pick.bits == 0) break;
-        best = {0, 0, 0};
-        const int before = pivots_;
-        if (w_.per_step == 1) {
-          if (!Pivot(pick.index, pick.slot, limit, blocks, best)) return false;
-        } else {
-          int picked = 0;
-          for (int t = 0; t < w_.per_step && pick.bits != 0; ++t) {
-            int unused_length = 0;
-            const Real of_pick = RowOf(pick.index, unused_length)[0].value;
-            if (!Noise(yq_[pick.slot].y, of_pick)) {
-              if (thread_ == 0) picks_[picked] = make_int2(pick.index, pick.slot);
-              ++picked;
-            }
-            if (t + 1 < w_.per_step) pick = NextBest(pick);
-          }
-          Sync();
-          for (int t = 0; t < picked && !not_spd_; ++t) {
-            best = {0, 0, 0};
-            if (!Pivot(picks_[t].x, picks_[t].y, limit, blocks, best)) return false;
+    int picked = 0, turn = 0;
+    while (true) {
+      int32_t index = 0;
+      int slot = -1;
+      if (pivots_ < initials) {
+        index = initial[pivots_];
+        if (!kGrow) slot = pivots_;
+      } else {
+        if (!kGrow) break;
+        if (turn == picked) {
+          // A step is over, or the initial pattern.
+          if (picked > 0) ++steps_;
+          if (thread_ == 0) history_[steps_] = psi_;
+          converged_ = psi_ <= wanted_psi_;
+          if (converged_ || steps_ == w_.k_max) break;
+          Best<Bits> pick = BestOf(best);
+          if (pick.bits == 0) break;
+          turn = 0;
+          if (w_.per_step == 1) {
+            picked = 1;
+            index = pick.index;
+            slot = pick.slot;
+          } else {
+            picked = Choose(pick);
+            if (picked == 0) break;
           }
         }
-        if (pivots_ == before) break;
+        if (w_.per_step > 1) {
+          index = picks_[turn].x;
+          slot = picks_[turn].y;
+        }
+        ++turn;
+      }
+      best = {0, 0, 0};
+      const int before = pivots_;
+      if (!Pivot(index, slot, limit, blocks, best)) return false;
+      if (pivots_ > before) continue;
+      if (turn > 1) {
         ++steps_;
         if (thread_ == 0) history_[steps_] = psi_;
-        converged_ = psi_ <= w_.epsilon * a_ii_;
       }
+      break;
     }
     Sync();
     return true;
@@ -432,13 +449,14 @@ class RowMaker {
       uint32_t place = PlaceOf(index);
       if (open) index_[slot] = index;
       while (__any_sync(kAllLanes, open)) {
-        const bool empty = open && table_[place] == 0;
+        const bool empty = open && keys_[place] == kNobody;
+        if (empty) keys_[place] = index;
         __syncwarp();
-        if (empty) table_[place] = static_cast<Slot>(slot + 1);
-        __syncwarp();
-        if (empty && static_cast<int>(table_[place]) == slot + 1) open = false;
+        if (empty && keys_[place] == index) {
+          slots_[place] = static_cast<Slot>(slot);
+          open = false;
+        }
         if (open) place = (place + 1) & mask;
-        __syncwarp();
       }
     }
     count_ = initials;
@@ -463,10 +481,10 @@ class RowMaker {
     const Real pivot = diagonal - own.q;
     const Real root = InverseRoot(pivot);
     const Real z = -own.y * root;
-    const double psi = psi_ - static_cast<double>(z) * static_cast<double>(z);
+    const double psi = fma(static_cast<double>(-z), static_cast<double>(z), psi_);
     // An infinite or NaN pivot has no such root, either.
     constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
-    if (!(pivot > kLimit * diagonal && root > 0 && psi > kLimit * a_ii_)) {
+    if (!(pivot > kLimit * diagonal && root > 0 && psi > least_psi_)) {
       not_spd_ = true;
       return true;
     }
@@ -490,7 +508,8 @@ class RowMaker {
     ++pivots_;
     if (k + 1 == limit) return true;
     Sync();
-    const int end = (k + kSize - 1) / kSize;
+    const int end = (k + kSize - 1) / kSize * kTileVectors, own_block = k / kSize * kTileVectors;
+    const Vector<Real>* const pivot_row = tiles_ + place.x;
     for (int p = (kGrow ? 0 : (k + 1) / kPassSlots) + warp_; p * kPassSlots < count_;
          p += kWarps) {
       const int2 tile = passes_[p];
@@ -498,12 +517,12 @@ class RowMaker {
       Real sum[2] = {c_[at], 0};
       c_[at] = 0;
       Gradient<Real> yq = yq_[at];
+      const int32_t index_at = kGrow ? index_[at] : 0;
       Vector<Real>* const column = tiles_ + tile.x + lane_;
-      const Vector<Real>* const pivot_row = tiles_ + place.x;
-      vectors_ += static_cast<unsigned>(max(end - max(tile.y, place.y), 0));
+      const int first = max(tile.y, place.y) * kTileVectors;
 #pragma unroll 2
-      for (int b = max(tile.y, place.y); b < end; ++b) {
-        const Vector<Real> x = pivot_row[b * kTileVectors], v = column[b * kTileVectors];
+      for (int b = first; b < end; b += kTileVectors) {
+        const Vector<Real> x = pivot_row[b], v = column[b];
 #pragma unroll
         for (int t = 0; t < kSize; ++t) sum[t % 2] -= x.x[t] * v.x[t];
       }
@@ -511,15 +530,21 @@ class RowMaker {
       yq.y = yq.q < static_cast<Real>(INFINITY) ? yq.y + l * z : 0;
       yq.q += l * l;
       if (at == slot) {
-        yq = {0, static_cast<Real>(INFINITY)};  // others read its row of L, whose last entry is 1 / root
+        yq = {0, static_cast<Real>(INFINITY)};  // its row of L is being read
       } else {
-        column[k / kSize * kTileVectors].x[k % kSize] = l;
+        column[own_block].x[k % kSize] = l;
       }
       yq_[at] = yq;
-      if (kGrow) Consider(best, Key::Of(yq.y), at);
+      if (kGrow) Consider(best, Key::Of(yq.y), index_at, at);
     }
     Sync();
     return true;
+  }
+
+  // Not more than what rounding leaves of a y that is zero.
+  __device__ bool Noise(Real y, Real diagonal) const {
+    const Real size = y * per_noise_;
+    return size * size <= diagonal;
   }
 
   // Where the row's entries go.
@@ -528,13 +553,6 @@ class RowMaker {
     return w_.initial_ptr == nullptr
                ? out
                : out + w_.initial_ptr[row] - w_.initial_ptr[w_.first_out];
-  }
-
-  // Not more than what rounding leaves of a y that is zero.
-  __device__ bool Noise(Real y, Real diagonal) const {
-    constexpr double kNoise = 8.0 * Traits<Real>::kRoundoff;
-    const double size = static_cast<double>(y);
-    return size * size <= kNoise * kNoise * a_ii_ * static_cast<double>(diagonal);
   }
 
   // L_kt of the pivot with that place, k > t.
@@ -560,6 +578,13 @@ class RowMaker {
       sums_[t] += __double2ll_rn(log(psi / a_ii_) * w_.log_scale);
     }
     if (lane_ == 0) w_.psi_ratio[row] = psi_ / a_ii_;
+    unsigned products = 0;
+    for (int p = lane_; p * kPassSlots < count_; p += 32) {
+      const int from = kGrow ? passes_[p].y * kSize : 0;
+      const int to = kGrow ? pivots_ : min(pivots_, (p + 1) * kPassSlots);
+      products += static_cast<unsigned>((to - from) * (to - from) / 2);
+    }
+    products_ += __reduce_add_sync(kAllLanes, products);
   }
 
   __device__ void FinishFew(int64_t row) {
@@ -702,23 +727,25 @@ class RowMaker {
   int64_t* sums_;
   int32_t *index_, *pivot_index_;
   int2 *passes_, *pivot_rows_, *picks_;
-  Slot* table_;
+  int32_t* keys_;
+  Slot* slots_;
 
   int64_t row_ = 0;
   const int32_t* initial_ = nullptr;
   int initials_ = 0;
-  unsigned vectors_ = 0;  // of L, read by a warp
   int count_ = 0, next_tile_ = 0, open_ = 0, log_table_ = 0, pivots_ = 0, steps_ = 0;
   bool fits_ = true, not_spd_ = false, converged_ = false;
-  double a_ii_ = 0, psi_ = 0;
-  uint64_t all_vectors_ = 0;
+  double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
+  Real per_noise_ = 0;
+  uint64_t products_ = 0;  // with L, each of 32 candidates
   // Lane k has those of the k-th pivot.
   Real own_z_ = 0, own_root_ = 0;
   int2 own_place_{};
 };
 
 template <class Real, Team kTeam, bool kFew, bool kGrow>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kTeam == Team::kWarp ? kWarpTeamThreads : kBlockThreads,
+                                  kTeam == Team::kWarp && sizeof(Real) == 4 ? 6 : 4)
     FsaiRowsKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes) {
   extern __shared__ char rooms[];
   using Bits = typename Traits<Real>::Key::Bits;
