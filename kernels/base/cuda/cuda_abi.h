@@ -126,8 +126,9 @@ struct SpaidCudaFsaiOptions {
   int32_t grow;  // not 0: adaptive; 0: on the given pattern
   int32_t k_max, per_step;
   double epsilon, post_filter, symmetry_tolerance;
-  int32_t fp32;        // not 0: set-up in fp32
-  double* log_ratios;  // k_max + 1: means of ln(ψ_i / a_ii) after 0 .. k_max steps; null: not wanted
+  int32_t fp32;  // not 0: set-up in fp32
+  double*
+      log_ratios;  // k_max + 1: means of ln(ψ_i / a_ii) after 0 .. k_max steps; null: not wanted
   // Called between waves of rows; may be null. Not 0: stop.
   int32_t (*progress)(void* caller, int64_t done, int64_t total);
   void* caller;

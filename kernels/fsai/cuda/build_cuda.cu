@@ -48,8 +48,7 @@ __global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_
                                   const int64_t* ptr, int32_t* to_idx, double* to_values) {
   const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, i = thread / 8;
   if (i >= rows) return;
-  const int64_t from =
-      i * stride + (initial_ptr != nullptr ? initial_ptr[i] - initial_ptr[0] : 0);
+  const int64_t from = i * stride + (initial_ptr != nullptr ? initial_ptr[i] - initial_ptr[0] : 0);
   const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
   for (int64_t e = thread % 8; e < count; e += 8) {
     to_idx[begin + e] = idx[from + e];
@@ -75,7 +74,9 @@ __global__ void FsaiSampleKernel(int64_t n, int32_t count, int32_t* rows) {
   if (i < count) rows[i] = static_cast<int32_t>((2 * i + 1) * n / (2 * count));
 }
 
-unsigned Blocks(int64_t threads) { return static_cast<unsigned>((threads + kThreads - 1) / kThreads); }
+unsigned Blocks(int64_t threads) {
+  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+}
 
 int32_t RoundUp(int64_t x, int32_t to) { return static_cast<int32_t>((x + to - 1) / to * to); }
 
@@ -143,8 +144,8 @@ class Builder {
     longest_initial_ = 1;
     if (HasInitial()) {
       longest.Fill(0);
-      FsaiLongestInitialKernel<<<Blocks(a_.n), kThreads, 0, context_.stream>>>(
-          initial_ptr_.get(), a_.n, longest.get());
+      FsaiLongestInitialKernel<<<Blocks(a_.n), kThreads, 0, context_.stream>>>(initial_ptr_.get(),
+                                                                               a_.n, longest.get());
       CheckLaunch("FsaiLongestInitialKernel");
       longest_initial_ = Read(context_, longest, 0);
     }
@@ -341,7 +342,8 @@ class Builder {
       counters_.CopyOut(&now, 1);
       context_.Synchronize();
       if (now.overflow == 0) break;
-      if (team == Team::kGlobal) throw Failure(kSpaidCudaError, "a row of FSAI has outgrown its room");
+      if (team == Team::kGlobal)
+        throw Failure(kSpaidCudaError, "a row of FSAI has outgrown its room");
       std::swap(overflow, again);
       overflow = Buffer<int32_t>(context_, now.overflow);
       work.rows = again.get();

@@ -17,8 +17,8 @@ struct FsaiG {
   Buffer<double> psi_ratio;  // n
 };
 
-// `pattern`: on the host, lower triangle by rows with the diagonal last; where options.grow is not 0
-// growth begins there, or, null, at the diagonal; else it is G's, and not null. `info`, and
+// `pattern`: on the host, lower triangle by rows with the diagonal last; where options.grow is not
+// 0 growth begins there, or, null, at the diagonal; else it is G's, and not null. `info`, and
 // options.log_ratios, get figures; where info->fault is not kSpaidCudaFsaiNoFault there is no G.
 FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
                 const SpaidCudaFsaiOptions& options, SpaidCudaFsaiInfo& info);

@@ -1,6 +1,6 @@
-#include "kernels/fsai/cuda/pack_cuda.h"
-
 #include <cmath>
+
+#include "kernels/fsai/cuda/pack_cuda.h"
 
 namespace spaid::cuda::fsai {
 namespace {
@@ -35,7 +35,8 @@ __global__ void FsaiDiagonalKernel(PatternRef a, const double* values, double* r
   }
   longest = __reduce_max_sync(~0u, longest);
   // Of positive numbers the bits order as they do.
-  uint32_t high = __reduce_max_sync(~0u, static_cast<uint32_t>(__double2hiint(fmax(diagonal, 0.0))));
+  uint32_t high =
+      __reduce_max_sync(~0u, static_cast<uint32_t>(__double2hiint(fmax(diagonal, 0.0))));
   if (threadIdx.x % 32 == 0) {
     if (longest > faults->longest) atomicMax(&faults->longest, longest);
     if (high > faults->largest_high) atomicMax(&faults->largest_high, high);
@@ -107,13 +108,12 @@ PackedRows<Real> Pack(Context& context, const Matrix& a, double symmetry_toleran
   constexpr int kAligned = 16 / static_cast<int>(sizeof(Entry<Real>));
   const int64_t stride = (packed.faults.longest + kAligned - 1) / kAligned * kAligned;
   if (stride * a.n <= a.nnz + a.nnz / 2) packed.stride = static_cast<int32_t>(stride);
-  packed.entries =
-      Buffer<Entry<Real>>(context, packed.stride > 0 ? packed.stride * a.n : a.nnz);
+  packed.entries = Buffer<Entry<Real>>(context, packed.stride > 0 ? packed.stride * a.n : a.nnz);
   packed.ptr = a.col_ptr.get();
-  FsaiPackKernel<Real>
-      <<<static_cast<unsigned>((a.n * kLanes + kThreads - 1) / kThreads), kThreads, 0,
-         context.stream>>>(a.pattern(), a.values.get(), roots.get(), symmetry_tolerance,
-                           std::ldexp(1.0, -2 * packed.half_exponent), packed.stride, packed.entries.get(), there.get());
+  FsaiPackKernel<Real><<<static_cast<unsigned>((a.n * kLanes + kThreads - 1) / kThreads), kThreads,
+                         0, context.stream>>>(
+      a.pattern(), a.values.get(), roots.get(), symmetry_tolerance,
+      std::ldexp(1.0, -2 * packed.half_exponent), packed.stride, packed.entries.get(), there.get());
   CheckLaunch("FsaiPackKernel");
   there.CopyOut(&packed.faults, 1);
   context.Synchronize();

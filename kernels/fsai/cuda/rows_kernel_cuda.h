@@ -249,7 +249,8 @@ class RowMaker {
     for (int begin = 0; begin < length; begin += 32) {
       const Entry<Real> entry = next;
       // On its way while this one is looked up.
-      if (begin + 32 < length) next = begin + 32 + lane_ < length ? entries[begin + 32 + lane_] : nothing;
+      if (begin + 32 < length)
+        next = begin + 32 + lane_ < length ? entries[begin + 32 + lane_] : nothing;
       const int at = Find<kGrow>(entry.index, entry.index < below);
       if (kGrow && (!fits_ || !OpenPasses(block, blocks))) {
         fits_ = false;
@@ -282,8 +283,7 @@ class RowMaker {
   }
   __device__ static Best<Bits> BestOfWarp(Best<Bits> best) {
     const Bits most = Key::Max(best.bits);
-    const auto own =
-        static_cast<uint32_t>(best.bits == most ? best.index : 0x7fffffff);
+    const auto own = static_cast<uint32_t>(best.bits == most ? best.index : 0x7fffffff);
     const uint32_t lowest = __reduce_min_sync(kAllLanes, own);
     const unsigned has = __ballot_sync(kAllLanes, own == lowest);
     return {most, static_cast<int32_t>(lowest),
@@ -510,8 +510,7 @@ class RowMaker {
     Sync();
     const int end = (k + kSize - 1) / kSize * kTileVectors, own_block = k / kSize * kTileVectors;
     const Vector<Real>* const pivot_row = tiles_ + place.x;
-    for (int p = (kGrow ? 0 : (k + 1) / kPassSlots) + warp_; p * kPassSlots < count_;
-         p += kWarps) {
+    for (int p = (kGrow ? 0 : (k + 1) / kPassSlots) + warp_; p * kPassSlots < count_; p += kWarps) {
       const int2 tile = passes_[p];
       const int at = p * kPassSlots + lane_;
       Real sum[2] = {c_[at], 0};
@@ -550,9 +549,8 @@ class RowMaker {
   // Where the row's entries go.
   __device__ int64_t OutOf(int64_t row) const {
     const int64_t out = (row - w_.first_out) * w_.out_stride;
-    return w_.initial_ptr == nullptr
-               ? out
-               : out + w_.initial_ptr[row] - w_.initial_ptr[w_.first_out];
+    return w_.initial_ptr == nullptr ? out
+                                     : out + w_.initial_ptr[row] - w_.initial_ptr[w_.first_out];
   }
 
   // L_kt of the pivot with that place, k > t.

@@ -9,10 +9,10 @@ namespace spaid::cuda::fsai {
 
 template <class Real>
 int64_t RoomBytes(const Shape& shape, int32_t per_step, Team team) {
-  return team == Team::kGlobal ? LayOut<Real, uint32_t>(shape, per_step, false).bytes
-                               : LayOut<Real, uint16_t>(shape, per_step,
-                                                      team == Team::kWarp && shape.pivots <= 32)
-                                     .bytes;
+  return team == Team::kGlobal
+             ? LayOut<Real, uint32_t>(shape, per_step, false).bytes
+             : LayOut<Real, uint16_t>(shape, per_step, team == Team::kWarp && shape.pivots <= 32)
+                   .bytes;
 }
 
 template <class Real, Team kTeam, bool kFew, bool kGrow>
