@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 11 };
+enum { kSpaidCudaAbiVersion = 12 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -38,6 +38,7 @@ typedef struct SpaidCudaContext SpaidCudaContext;  // a device, with its stream 
 typedef struct SpaidCudaMatrix SpaidCudaMatrix;
 typedef struct SpaidCudaPlan SpaidCudaPlan;
 typedef struct SpaidCudaM SpaidCudaM;                // a built preconditioner
+typedef struct SpaidCudaG SpaidCudaG;                // a factor of FSAI
 typedef struct SpaidCudaOperator SpaidCudaOperator;  // what a vector is multiplied by
 typedef struct SpaidCudaSolve SpaidCudaSolve;        // right-hand sides on their way
 
@@ -118,6 +119,40 @@ struct SpaidCudaBuildInfo {
   double qr_ms, predicted_qr_ms;
   int32_t thread_strategy;
   int64_t rescued_groups;  // that the Gram path gave up and QR solved, or left to the host
+};
+
+// FSAI (kernels/fsai/fsai.h), whose options these are.
+struct SpaidCudaFsaiOptions {
+  int32_t grow;  // not 0: adaptive; 0: on the given pattern
+  int32_t k_max, per_step;
+  double epsilon, post_filter, symmetry_tolerance;
+  int32_t fp32;  // not 0: set-up in fp32
+  double*
+      log_ratios;  // k_max + 1: means of ln(ψ_i / a_ii) after 0 .. k_max steps; null: not wanted
+  // Called between waves of rows; may be null. Not 0: stop.
+  int32_t (*progress)(void* caller, int64_t done, int64_t total);
+  void* caller;
+};
+
+enum SpaidCudaFsaiFault {
+  kSpaidCudaFsaiNoFault = 0,
+  kSpaidCudaFsaiNotPositive = 1,  // a diagonal entry is missing, or not positive
+  // A column has an entry without a mirror, or with another one than it in the tolerance.
+  kSpaidCudaFsaiNotSymmetric = 2,
+};
+
+struct SpaidCudaFsaiInfo {
+  int32_t fault;        // SpaidCudaFsaiFault: of A; there is no G
+  int64_t fault_index;  // the first row, or column
+  double ms;            // by the device's clock
+  int64_t peak_bytes;
+  int64_t nnz;
+  int32_t longest;  // row of G
+  int32_t steps;
+  double log_ratio;  // mean of ln(ψ_i / a_ii) in the end
+  int64_t not_spd_rows, first_not_spd, converged_rows;
+  int64_t slow_rows;  // whose room did not fit in shared memory
+  double flops;       // of the products with L
 };
 
 // How a segment of a solve ended (SpaidCudaSolveInfo). Residuals are the recursion's.
@@ -238,6 +273,16 @@ struct SpaidCudaInterface {
   // Frees all of it but the values, and the pattern where that is its own: download_m then gives
   // the values alone.
   void (*trim_m)(SpaidCudaM* m);
+
+  // `pattern`: lower triangular by rows, each row's diagonal last; G's, or where options->grow is
+  // not 0 where growth begins: null is the diagonal then. There is no `g` where info->fault is set.
+  int32_t (*build_fsai)(const SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* pattern,
+                        const struct SpaidCudaFsaiOptions* options, SpaidCudaG** g,
+                        struct SpaidCudaFsaiInfo* info, char* message, size_t message_size);
+  void (*free_g)(SpaidCudaG* g);
+  // G by rows, the diagonal last: n + 1 pointers, nnz columns and values; ψ_i / a_ii of the n rows.
+  int32_t (*download_g)(const SpaidCudaG* g, int64_t* row_ptr, int32_t* col_idx, double* values,
+                        double* psi_ratio, char* message, size_t message_size);
 
   // Operators hold copies: what they were made from may be freed. `fp32`: not 0: values are stored
   // in fp32, and those beyond its range as infinities; arithmetic is fp64 all the same.

@@ -9,6 +9,7 @@
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/base/cuda/devices_cuda.h"
 #include "kernels/base/cuda/variants_tuning_cuda.h"
+#include "kernels/fsai/cuda/fsai_cuda.h"
 #include "kernels/krylov/cuda/operator_cuda.h"
 #include "kernels/krylov/cuda/solve_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
@@ -41,6 +42,10 @@ struct SpaidCudaM {
   Context& context;
   const spaid::cuda::StaticSpaiPlan& plan;
   spaid::cuda::StaticSpaiResult result;
+};
+struct SpaidCudaG {
+  Context& context;
+  spaid::cuda::FsaiG g;
 };
 struct SpaidCudaOperator {
   Context& context;
@@ -222,6 +227,38 @@ void TrimM(SpaidCudaM* m) {
   m->result.flags = {};
 }
 
+int32_t BuildFsai(const SpaidCudaMatrix* matrix, const SpaidCudaCsc* pattern,
+                  const SpaidCudaFsaiOptions* options, SpaidCudaG** g, SpaidCudaFsaiInfo* info,
+                  char* message, size_t size) {
+  return Guard(message, size, [&] {
+    Context& context = matrix->context;
+    context.Enter();
+    context.arena->ResetPeak();
+    Stopwatch watch(context);
+    auto made = std::make_unique<SpaidCudaG>(SpaidCudaG{
+        context, spaid::cuda::BuildFsai(context, matrix->matrix, pattern, *options, *info)});
+    info->ms = watch.Stop();
+    info->peak_bytes = context.arena->peak();
+    info->nnz = made->g.values.size();
+    if (info->fault == kSpaidCudaFsaiNoFault) *g = made.release();
+  });
+}
+
+void FreeG(SpaidCudaG* g) { delete g; }
+
+int32_t DownloadG(const SpaidCudaG* g, int64_t* row_ptr, int32_t* col_idx, double* values,
+                  double* psi_ratio, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    g->context.Enter();
+    const spaid::cuda::FsaiG& own = g->g;
+    own.row_ptr.CopyOut(row_ptr, own.row_ptr.size());
+    own.col_idx.CopyOut(col_idx, own.col_idx.size());
+    own.values.CopyOut(values, own.values.size());
+    own.psi_ratio.CopyOut(psi_ratio, own.psi_ratio.size());
+    g->context.Synchronize();
+  });
+}
+
 int32_t OperatorOfMatrix(const SpaidCudaMatrix* matrix, int32_t symmetric, int32_t fp32,
                          SpaidCudaOperator** op, char* message, size_t size) {
   return Guard(message, size, [&] {
@@ -401,6 +438,9 @@ extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spai
       &DownloadMPattern,
       &DownloadM,
       &TrimM,
+      &BuildFsai,
+      &FreeG,
+      &DownloadG,
       &OperatorOfMatrix,
       &OperatorOfM,
       &OperatorOfDiagonal,

@@ -1,0 +1,111 @@
+// FSAI on the first CUDA device, A and G resident there, by the device's clock. Nothing is
+// registered where there is no device.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "kernels/base/cuda_device.h"
+#include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/problems.h"
+
+namespace spaid::kernels::bench {
+namespace {
+
+struct Problem {
+  const char* name;
+  CscMatrix (*make)();
+};
+
+constexpr Problem kProblems[] = {
+    {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
+    {"P27_100", [] { return Laplacian27(100); }},
+    {"E80_60", [] { return Elasticity(60); }},
+    {"E80_40", [] { return Elasticity(40); }},
+    {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }},
+};
+
+// The lower triangle of A, by rows.
+Pattern LowerTriangle(const CscMatrix& a) {
+  Pattern lower;
+  lower.n_rows = lower.n_cols = a.n_cols;
+  lower.col_ptr.push_back(0);
+  for (int64_t i = 0; i < a.n_cols; ++i) {
+    for (const int32_t j : a.pattern().column(i)) {
+      if (j <= i) lower.row_idx.push_back(j);
+    }
+    lower.col_ptr.push_back(lower.nnz());
+  }
+  return lower;
+}
+
+// k_max 30, s 1, epsilon 1e-3; or on the pattern of tril(A).
+void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32) {
+  const std::shared_ptr<CudaDevice>& device = Device();
+  const CscMatrix a = problem.make();
+  const Pattern lower = grow ? Pattern{} : LowerTriangle(a);
+  const SpaidCudaInterface& api = device->api();
+  char message[kCudaMessageBytes] = "";
+  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+  const SpaidCudaCsc rows{a.n_cols, lower.nnz(), lower.col_ptr.data(), lower.row_idx.data(),
+                          nullptr};
+  SpaidCudaMatrix* matrix = nullptr;
+  OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
+  const SpaidCudaFsaiOptions options{grow ? 1 : 0, 30,           1,       1e-3,    0,
+                                     1e-10,        fp32 ? 1 : 0, nullptr, nullptr, nullptr};
+  SpaidCudaFsaiInfo info{};
+  const auto build = [&] {
+    SpaidCudaG* g = nullptr;
+    OrDie(api.build_fsai(matrix, grow ? nullptr : &rows, &options, &g, &info, message,
+                         sizeof(message)),
+          message);
+    api.free_g(g);
+    return info.ms;
+  };
+  for (int warm = 0; warm < 2; ++warm) build();
+  std::vector<double> times;
+  for (auto _ : state) {
+    times.push_back(build());
+    state.SetIterationTime(times.back() * 1e-3);
+  }
+  std::sort(times.begin(), times.end());
+  state.counters["median_ms"] = times[times.size() / 2];
+  const auto nnz = static_cast<double>(a.nnz()), nnz_g = static_cast<double>(info.nnz);
+  state.counters["n"] = static_cast<double>(a.n_cols);
+  state.counters["nnz"] = nnz;
+  state.counters["nnz_g"] = nnz_g;
+  state.counters["kaporin"] = std::exp(info.log_ratio);
+  state.counters["slow_rows"] = static_cast<double>(info.slow_rows);
+  state.counters["flops"] = info.flops;
+  // What must move at the least: A in, G out.
+  state.counters["floor_bytes"] = 12 * (nnz + nnz_g);
+  state.counters["device_peak_bytes"] = static_cast<double>(info.peak_bytes);
+  api.free_matrix(matrix);
+}
+
+const bool kRegistered = [] {
+  if (!ListCudaDevices().available) return false;
+  for (const Problem& problem : kProblems) {
+    for (const bool grow : {true, false}) {
+      for (const bool fp32 : {true, false}) {
+        const std::string name = std::string("FsaiCuda/") + problem.name +
+                                 (grow ? "/adaptive" : "/static") + (fp32 ? "/fp32" : "/fp64");
+        benchmark::RegisterBenchmark(
+            name.c_str(),
+            [&problem, grow, fp32](benchmark::State& state) { Run(state, problem, grow, fp32); })
+            ->Unit(benchmark::kMillisecond)
+            ->UseManualTime()
+            ->Iterations(9);
+      }
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace spaid::kernels::bench

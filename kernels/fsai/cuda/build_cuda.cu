@@ -1,0 +1,497 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/fsai/cuda/fsai_cuda.h"
+#include "kernels/fsai/cuda/pack_cuda.h"
+#include "kernels/fsai/cuda/rows_cuda.h"
+#include "kernels/fsai/cuda/rows_tuning_cuda.h"
+
+namespace spaid::cuda {
+namespace {
+
+using fsai::Shape;
+using fsai::Team;
+
+constexpr int kThreads = 256;
+
+struct Counters {
+  uint32_t queue, overflow, not_spd, converged;
+  int32_t first_not_spd;
+  unsigned long long products;
+};
+
+// What is made of a wave of rows: their entries, one row behind the other.
+struct Piece {
+  Buffer<int64_t> ptr;  // rows + 1
+  Buffer<int32_t> idx;
+  Buffer<double> values;
+  int64_t rows = 0, nnz = 0;
+};
+
+__global__ void FsaiCountsKernel(const int32_t* counts, int64_t rows, int64_t* ptr,
+                                 int32_t* longest) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  int32_t count = 0;
+  if (i < rows) count = counts[i];
+  if (i <= rows) ptr[i] = count;
+  count = __reduce_max_sync(~0u, count);
+  if (threadIdx.x % 32 == 0 && count > *longest) atomicMax(longest, count);
+}
+
+// From where the rows were made to where they are to be, 8 threads a row.
+template <class Real>
+__global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_t rows,
+                                  int64_t stride, const int64_t* initial_ptr, double scale,
+                                  const int64_t* ptr, int32_t* to_idx, double* to_values) {
+  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, i = thread / 8;
+  if (i >= rows) return;
+  const int64_t from = i * stride + (initial_ptr != nullptr ? initial_ptr[i] - initial_ptr[0] : 0);
+  const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
+  for (int64_t e = thread % 8; e < count; e += 8) {
+    to_idx[begin + e] = idx[from + e];
+    to_values[begin + e] = static_cast<double>(values[from + e]) * scale;
+  }
+}
+
+__global__ void FsaiShiftKernel(int64_t* ptr, int64_t count, int64_t by) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < count) ptr[i] += by;
+}
+
+__global__ void FsaiLongestInitialKernel(const int64_t* ptr, int64_t n, int32_t* longest) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int32_t count = i < n ? static_cast<int32_t>(ptr[i + 1] - ptr[i]) : 0;
+  const int32_t most = __reduce_max_sync(~0u, count);
+  if (threadIdx.x % 32 == 0 && most > *longest) atomicMax(longest, most);
+}
+
+__global__ void FsaiSampleKernel(int64_t n, int32_t count, int32_t* rows) {
+  const int32_t i = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
+  // From the middle of as many equal parts.
+  if (i < count) rows[i] = static_cast<int32_t>((2 * i + 1) * n / (2 * count));
+}
+
+unsigned Blocks(int64_t threads) {
+  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+}
+
+int32_t RoundUp(int64_t x, int32_t to) { return static_cast<int32_t>((x + to - 1) / to * to); }
+
+int32_t PowerOfTwo(int64_t at_least) {
+  int32_t power = 64;
+  while (power < at_least) power *= 2;
+  return power;
+}
+
+template <class Real>
+class Builder {
+ public:
+  Builder(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
+          const SpaidCudaFsaiOptions& options, SpaidCudaFsaiInfo& info)
+      : context_(context),
+        a_(a),
+        options_(options),
+        info_(info),
+        grow_(options.grow != 0),
+        k_max_(grow_ ? options.k_max : 0) {
+    if (pattern == nullptr) return;
+    initial_ptr_ = Buffer<int64_t>(context, a.n + 1);
+    initial_idx_ = Buffer<int32_t>(context, pattern->nnz);
+    initial_ptr_.CopyIn(pattern->col_ptr, a.n + 1);
+    initial_idx_.CopyIn(pattern->row_idx, pattern->nnz);
+    host_ptr_ = pattern->col_ptr;
+  }
+
+  FsaiG Build() {
+    packed_ = fsai::Pack<Real>(context_, a_, options_.symmetry_tolerance);
+    const auto n = static_cast<int32_t>(a_.n);
+    info_.fault = packed_.faults.not_positive < n    ? kSpaidCudaFsaiNotPositive
+                  : packed_.faults.not_symmetric < n ? kSpaidCudaFsaiNotSymmetric
+                                                     : kSpaidCudaFsaiNoFault;
+    if (info_.fault != kSpaidCudaFsaiNoFault) {
+      info_.fault_index = info_.fault == kSpaidCudaFsaiNotPositive ? packed_.faults.not_positive
+                                                                   : packed_.faults.not_symmetric;
+      return {};
+    }
+    Prepare();
+    FsaiG g;
+    g.psi_ratio = Buffer<double>(context_, a_.n);
+    psi_ratio_ = g.psi_ratio.get();
+    std::vector<Piece> pieces;
+    for (int64_t first = 0; first < a_.n;) {
+      const int64_t end = WaveEnd(first);
+      pieces.push_back(Wave(first, end));
+      first = end;
+      if (options_.progress != nullptr && options_.progress(options_.caller, end, a_.n) != 0) {
+        throw Failure(kSpaidCudaStopped, "stopped");
+      }
+    }
+    Join(pieces, g);
+    Summarise();
+    return g;
+  }
+
+ private:
+  // Entries that a row begins with and may add.
+  int64_t Added() const { return int64_t{k_max_} * options_.per_step; }
+  bool HasInitial() const { return host_ptr_ != nullptr; }
+
+  void Prepare() {
+    const Buffer<int32_t> longest(context_, 1);
+    longest_initial_ = 1;
+    if (HasInitial()) {
+      longest.Fill(0);
+      FsaiLongestInitialKernel<<<Blocks(a_.n), kThreads, 0, context_.stream>>>(initial_ptr_.get(),
+                                                                               a_.n, longest.get());
+      CheckLaunch("FsaiLongestInitialKernel");
+      longest_initial_ = Read(context_, longest, 0);
+    }
+    counters_ = Buffer<Counters>(context_, 1);
+    Counters zero{};
+    zero.first_not_spd = static_cast<int32_t>(a_.n);
+    counters_.CopyIn(&zero, 1);
+    log_sums_ = Buffer<int64_t>(context_, options_.k_max + 2);
+    log_sums_.Fill(0);
+    // ln(ψ/a_ii) is under 2^10; the sum of all must fit.
+    log_scale_ = std::ldexp(1.0, 62 - 10 - (std::ilogb(static_cast<double>(a_.n)) + 1));
+    context_.Synchronize();
+    if (grow_) {
+      first_shape_ = Pilot();
+    } else {
+      first_shape_ = StaticShape(std::min<int64_t>(longest_initial_ - 1, 32));
+    }
+  }
+
+  Shape StaticShape(int64_t pivots) const {
+    constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
+    Shape shape;
+    shape.pivots = static_cast<int32_t>(std::max<int64_t>(pivots, 1));
+    shape.slots = RoundUp(shape.pivots, fsai::kPassSlots);
+    const int blocks = (shape.pivots - 1 + kSize - 1) / kSize;
+    for (int pass = 0; pass * fsai::kPassSlots < shape.slots; ++pass) {
+      shape.tiles += std::min(blocks, (pass + 1) * fsai::kPassSlots / kSize);
+    }
+    shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
+    return shape;
+  }
+
+  Shape GrowShape(int64_t slots, int64_t tiles) const {
+    Shape shape;
+    shape.pivots = static_cast<int32_t>(std::max<int64_t>(longest_initial_ - 1 + Added(), 1));
+    shape.slots = RoundUp(std::max<int64_t>(slots, 1), fsai::kPassSlots);
+    shape.tiles = static_cast<int32_t>(tiles);
+    shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
+    shape.steps = k_max_;
+    return shape;
+  }
+
+  // The most that any row can take.
+  Shape LargestShape() const {
+    constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
+    if (!grow_) return StaticShape(longest_initial_ - 1);
+    const int64_t pivots = longest_initial_ - 1 + Added();
+    const int64_t slots = std::min(a_.n, (pivots + 1) * packed_.faults.longest);
+    const int64_t passes = (slots + fsai::kPassSlots - 1) / fsai::kPassSlots;
+    return GrowShape(slots, passes * ((pivots + kSize - 1) / kSize));
+  }
+
+  fsai::Work<Real> MakeWork(const Shape& shape) {
+    fsai::Work<Real> work{};
+    Counters* const counters = counters_.get();
+    work.a = packed_.rows();
+    work.n = a_.n;
+    work.shape = shape;
+    work.queue = &counters->queue;
+    work.k_max = k_max_;
+    work.per_step = options_.per_step;
+    work.epsilon = options_.epsilon;
+    work.post_filter = options_.post_filter;
+    work.initial_ptr = HasInitial() ? initial_ptr_.get() : nullptr;
+    work.initial_idx = initial_idx_.get();
+    work.psi_ratio = psi_ratio_;
+    work.log_sums = log_sums_.get();
+    work.log_scale = log_scale_;
+    work.products = &counters->products;
+    work.overflow_count = &counters->overflow;
+    work.not_spd_count = &counters->not_spd;
+    work.first_not_spd = &counters->first_not_spd;
+    work.converged_count = &counters->converged;
+    return work;
+  }
+
+  int64_t OutStride() const { return Added() + (HasInitial() ? 0 : 1); }
+
+  // The room that most rows need, by some of them.
+  Shape Pilot() {
+    const int32_t count = static_cast<int32_t>(std::min<int64_t>(a_.n, tuning::kFsaiSampleRows));
+    const Buffer<int32_t> rows(context_, count), overflow(context_, count);
+    const Buffer<int32_t> out_count(context_, a_.n);
+    const Buffer<int2> taken(context_, count);
+    FsaiSampleKernel<<<Blocks(count), kThreads, 0, context_.stream>>>(a_.n, count, rows.get());
+    CheckLaunch("FsaiSampleKernel");
+    Shape shape = SampleShape();
+    // Its G is of no use; all rows write to one place.
+    const Buffer<int32_t> out_idx(context_, shape.pivots + 1);
+    const Buffer<Real> out_values(context_, shape.pivots + 1);
+    const Buffer<double> psi(context_, a_.n);
+    fsai::Work<Real> work = MakeWork(shape);
+    work.rows = rows.get();
+    work.count = count;
+    work.out_idx = out_idx.get();
+    work.out_values = out_values.get();
+    work.out_count = out_count.get();
+    work.psi_ratio = psi.get();
+    work.out_stride = 0;
+    work.overflow = overflow.get();
+    work.taken = taken.get();
+    // Where the initial entries come first there is no one place.
+    if (HasInitial() || TeamOf(shape) == Team::kGlobal) return shape;
+    fsai::LaunchRows(context_, work, TeamOf(shape), true, 0);
+    std::vector<int2> sizes(static_cast<size_t>(count));
+    taken.CopyOut(sizes.data(), count);
+    Counters fresh{};
+    fresh.first_not_spd = static_cast<int32_t>(a_.n);
+    context_.Synchronize();
+    counters_.CopyIn(&fresh, 1);
+    log_sums_.Fill(0);
+    context_.Synchronize();
+    const auto most = [&](auto part) {
+      std::vector<int32_t> all;
+      for (const int2& size : sizes) {
+        if (size.x > 0) all.push_back(part(size));
+      }
+      if (all.empty()) return 0;
+      std::sort(all.begin(), all.end());
+      // All, unless a few take much more than the others.
+      const int32_t largest = all.back(), usual = all[(all.size() - 1) * 9 / 10];
+      return largest * 4 <= usual * 5 ? largest : usual;
+    };
+    const int32_t slots = most([](int2 size) { return size.x; });
+    const int32_t tiles = most([](int2 size) { return size.y; });
+    if (slots == 0) return shape;
+    return GrowShape(slots, tiles);
+  }
+
+  // The largest that a block has room for, if no row needs more.
+  Shape SampleShape() const {
+    constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
+    const int64_t pivots = longest_initial_ - 1 + Added();
+    Shape shape;
+    for (int64_t slots = tuning::kFsaiSampleSlots; slots > 0; slots -= fsai::kPassSlots) {
+      // Half of the passes begin when half of the pivots are there, or later.
+      const int64_t blocks = (pivots + kSize - 1) / kSize;
+      const int64_t tiles = slots / fsai::kPassSlots * (blocks - blocks / 4);
+      shape = GrowShape(slots, tiles);
+      if (TeamOf(shape) != Team::kGlobal) break;
+    }
+    return shape;
+  }
+
+  // As many rows as their entries, at the most, have room for.
+  int64_t WaveEnd(int64_t first) const {
+    const int64_t entry = sizeof(Real) + sizeof(int32_t);
+    const int64_t left = context_.arena->limit() - context_.arena->used();
+    const int64_t most = std::max<int64_t>(std::min<int64_t>(left / 3, tuning::kFsaiWaveBytes), 1);
+    const auto bytes = [&](int64_t end) {
+      const int64_t initial = HasInitial() ? host_ptr_[end] - host_ptr_[first] : 0;
+      return entry * (initial + (end - first) * OutStride());
+    };
+    int64_t low = first + 1, high = a_.n;
+    while (low < high) {
+      const int64_t middle = (low + high + 1) / 2;
+      if (bytes(middle) <= most) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+
+  Piece Wave(int64_t first, int64_t end) {
+    const int64_t rows = end - first;
+    const int64_t size =
+        rows * OutStride() + (HasInitial() ? host_ptr_[end] - host_ptr_[first] : 0);
+    const Buffer<int32_t> out_idx(context_, size), out_count(context_, rows);
+    const Buffer<Real> out_values(context_, size);
+    Buffer<int32_t> overflow(context_, rows), again(context_, 0);
+    Shape shape = first_shape_;
+    fsai::Work<Real> work = MakeWork(shape);
+    work.first = work.first_out = first;
+    work.count = static_cast<int32_t>(rows);
+    work.out_idx = out_idx.get();
+    work.out_values = out_values.get();
+    work.out_count = out_count.get();
+    work.out_stride = OutStride();
+    const Shape largest = LargestShape();
+    while (true) {
+      work.shape = shape;
+      work.overflow = overflow.get();
+      ResetQueue();
+      const Team team = TeamOf(shape);
+      if (team == Team::kGlobal) {
+        info_.slow_rows += work.count;
+        RunGlobal(work, largest);
+      } else {
+        fsai::LaunchRows(context_, work, team, grow_, 0);
+      }
+      Counters now{};
+      counters_.CopyOut(&now, 1);
+      context_.Synchronize();
+      if (now.overflow == 0) break;
+      if (team == Team::kGlobal)
+        throw Failure(kSpaidCudaError, "a row of FSAI has outgrown its room");
+      std::swap(overflow, again);
+      overflow = Buffer<int32_t>(context_, now.overflow);
+      work.rows = again.get();
+      work.count = static_cast<int32_t>(now.overflow);
+      shape = Next(shape, largest);
+    }
+    return Compact(first, rows, work);
+  }
+
+  void ResetQueue() {
+    Check(cudaMemsetAsync(counters_.get(), 0, offsetof(Counters, not_spd), context_.stream),
+          "cudaMemsetAsync");
+  }
+
+  Team TeamOf(const Shape& shape) const {
+    const int64_t warp = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kWarp);
+    if (warp <= tuning::kFsaiBlockRoomBytes) return Team::kWarp;
+    int most = 0;
+    Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context_.ordinal),
+          "cudaDeviceGetAttribute");
+    const int64_t block = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kBlock);
+    // Slots are 16 bits wide there; and some of it is the block's own.
+    return block <= most - 1024 && shape.slots < 0xffff ? Team::kBlock : Team::kGlobal;
+  }
+
+  // The next larger room.
+  Shape Next(const Shape& shape, const Shape& largest) const {
+    Shape next = grow_ ? GrowShape(2 * int64_t{shape.slots}, 2 * int64_t{shape.tiles})
+                       : StaticShape(2 * int64_t{shape.pivots});
+    if (next.slots > largest.slots) next.slots = largest.slots;
+    if (next.tiles > largest.tiles) next.tiles = largest.tiles;
+    return next;
+  }
+
+  void RunGlobal(fsai::Work<Real>& work, const Shape& largest) {
+    work.shape = largest;
+    const int64_t room = fsai::RoomBytes<Real>(largest, options_.per_step, Team::kGlobal);
+    const int64_t left = context_.arena->limit() - context_.arena->used();
+    const int64_t rooms = std::max<int64_t>(
+        1, std::min<int64_t>({work.count, 2 * context_.multiprocessors, left / 2 / room}));
+    const Buffer<char> memory(context_, rooms * room);
+    work.rooms = memory.get();
+    fsai::LaunchRows(context_, work, Team::kGlobal, grow_, static_cast<int>(rooms));
+  }
+
+  Piece Compact(int64_t first, int64_t rows, const fsai::Work<Real>& work) {
+    Piece piece;
+    piece.rows = rows;
+    piece.ptr = Buffer<int64_t>(context_, rows + 1);
+    const Buffer<int32_t> longest(context_, 1);
+    longest.Fill(0);
+    FsaiCountsKernel<<<Blocks(rows + 1), kThreads, 0, context_.stream>>>(
+        work.out_count, rows, piece.ptr.get(), longest.get());
+    CheckLaunch("FsaiCountsKernel");
+    Scan(context_, piece.ptr, rows + 1);
+    int32_t most = 0;
+    longest.CopyOut(&most, 1);
+    piece.nnz = Read(context_, piece.ptr, rows);
+    info_.longest = std::max(info_.longest, most);
+    piece.idx = Buffer<int32_t>(context_, piece.nnz);
+    piece.values = Buffer<double>(context_, piece.nnz);
+    FsaiCompactKernel<<<Blocks(8 * rows), kThreads, 0, context_.stream>>>(
+        work.out_idx, work.out_values, rows, work.out_stride,
+        HasInitial() ? initial_ptr_.get() + first : nullptr,
+        std::ldexp(1.0, -packed_.half_exponent), piece.ptr.get(), piece.idx.get(),
+        piece.values.get());
+    CheckLaunch("FsaiCompactKernel");
+    return piece;
+  }
+
+  void Join(std::vector<Piece>& pieces, FsaiG& g) {
+    if (pieces.size() == 1) {
+      g.row_ptr = std::move(pieces[0].ptr);
+      g.col_idx = std::move(pieces[0].idx);
+      g.values = std::move(pieces[0].values);
+      return;
+    }
+    int64_t nnz = 0, row = 0;
+    for (const Piece& piece : pieces) nnz += piece.nnz;
+    g.row_ptr = Buffer<int64_t>(context_, a_.n + 1);
+    g.col_idx = Buffer<int32_t>(context_, nnz);
+    g.values = Buffer<double>(context_, nnz);
+    g.row_ptr.Fill(0);
+    nnz = 0;
+    const auto copy = [&](void* to, const void* from, int64_t bytes) {
+      Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
+                            context_.stream),
+            "cudaMemcpyAsync");
+    };
+    for (Piece& piece : pieces) {
+      FsaiShiftKernel<<<Blocks(piece.rows + 1), kThreads, 0, context_.stream>>>(
+          piece.ptr.get(), piece.rows + 1, nnz);
+      CheckLaunch("FsaiShiftKernel");
+      copy(g.row_ptr.get() + row, piece.ptr.get(), 8 * (piece.rows + 1));
+      copy(g.col_idx.get() + nnz, piece.idx.get(), 4 * piece.nnz);
+      copy(g.values.get() + nnz, piece.values.get(), 8 * piece.nnz);
+      nnz += piece.nnz;
+      row += piece.rows;
+      piece = {};
+    }
+  }
+
+  void Summarise() {
+    Counters counters{};
+    std::vector<int64_t> sums(static_cast<size_t>(options_.k_max) + 2);
+    counters_.CopyOut(&counters, 1);
+    log_sums_.CopyOut(sums.data(), options_.k_max + 2);
+    context_.Synchronize();
+    const auto mean = [&](int64_t sum) {
+      return static_cast<double>(sum) / log_scale_ / static_cast<double>(a_.n);
+    };
+    for (int step = 0; step <= k_max_ && options_.log_ratios != nullptr; ++step) {
+      options_.log_ratios[step] = mean(sums[static_cast<size_t>(step)]);
+    }
+    info_.log_ratio = mean(sums[static_cast<size_t>(k_max_) + 1]);
+    info_.not_spd_rows = counters.not_spd;
+    info_.first_not_spd = counters.not_spd > 0 ? counters.first_not_spd : -1;
+    info_.converged_rows = counters.converged;
+    info_.steps = k_max_;
+    info_.flops = 2.0 * fsai::kPassSlots * static_cast<double>(counters.products);
+  }
+
+  Context& context_;
+  const Matrix& a_;
+  const SpaidCudaFsaiOptions& options_;
+  SpaidCudaFsaiInfo& info_;
+  const bool grow_;
+  const int32_t k_max_;
+
+  fsai::PackedRows<Real> packed_;
+  Buffer<int64_t> initial_ptr_;
+  Buffer<int32_t> initial_idx_;
+  const int64_t* host_ptr_ = nullptr;
+  int32_t longest_initial_ = 1;
+  Buffer<Counters> counters_;
+  Buffer<int64_t> log_sums_;
+  double log_scale_ = 1;
+  double* psi_ratio_ = nullptr;
+  Shape first_shape_;
+};
+
+}  // namespace
+
+FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
+                const SpaidCudaFsaiOptions& options, SpaidCudaFsaiInfo& info) {
+  info = {};
+  if (options.fp32 != 0) return Builder<float>(context, a, pattern, options, info).Build();
+  return Builder<double>(context, a, pattern, options, info).Build();
+}
+
+}  // namespace spaid::cuda

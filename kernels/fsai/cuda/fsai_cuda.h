@@ -1,0 +1,26 @@
+// FSAI on a CUDA device: all rows of G, adaptive or on a pattern.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/base/cuda/context_cuda.h"
+#include "kernels/sparse/cuda/matrix_cuda.h"
+
+namespace spaid::cuda {
+
+struct FsaiG {
+  // G by rows, columns ascending, the diagonal last.
+  Buffer<int64_t> row_ptr;
+  Buffer<int32_t> col_idx;
+  Buffer<double> values;
+  Buffer<double> psi_ratio;  // n
+};
+
+// `pattern`: on the host, lower triangle by rows with the diagonal last; where options.grow is not
+// 0 growth begins there, or, null, at the diagonal; else it is G's, and not null. `info`, and
+// options.log_ratios, get figures; where info->fault is not kSpaidCudaFsaiNoFault there is no G.
+FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
+                const SpaidCudaFsaiOptions& options, SpaidCudaFsaiInfo& info);
+
+}  // namespace spaid::cuda
