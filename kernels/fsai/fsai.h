@@ -1,0 +1,110 @@
+// FSAI: M = GᵀG ≈ A⁻¹ of a symmetric positive definite A, G lower triangular, each row the solution
+// of one small dense SPD system. Static: on a prescribed pattern. Adaptive (aFSAI): the pattern
+// grows row by row (Bernaschi, Carrozzo, Franceschini, Janna, SIAM J. Sci. Comput. 41 (2019) C139,
+// "[aFSAI]"; Janna, Ferronato, Sartoretto, Gambolati, ACM TOMS 41 (2015), FSAIPACK, "[JFSG]").
+//
+//   Result<FsaiResult> grown = BuildFsai(a, nullptr, options, context);
+//   ... new values, the same pattern ...
+//   Result<FsaiResult> again = BuildFsaiOn(PatternOf(grown->g_rows), a2, options, context);
+//
+// Row i: P̄_i ⊂ {j < i}; A[P̄,P̄] g̃ = −A[P̄,i]; ψ_i = a_ii + g̃ᵀ A[P̄,i]; row i of G is (g̃, 1) / √ψ_i,
+// so that diag(G A Gᵀ) = 1 ([aFSAI] eq. 10 misses the root).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
+#include "kernels/sparse/matrix.h"
+#include "kernels/sparse/pattern.h"
+
+namespace spaid::kernels {
+
+enum class FsaiPrecision { kFp64, kFp32 };
+
+struct FsaiOptions {
+  bool adaptive = true;
+  // Adaptive: at most `k_max` steps, each of which adds the `s` indices of the largest gradient
+  // (in absolute value; ties: the lower index); a row ends where ψ_i <= epsilon ψ_i of the diagonal
+  // alone, or nothing is left to add.
+  int k_max = 30;         // 0 .. kMaxFsaiSteps; 0: Jacobi
+  int s = 1;              // 1 .. kMaxFsaiPerStep
+  double epsilon = 1e-3;  // 0 <= epsilon < 1
+  // Static: the lower triangle of (E + |Ã|)^power; Ã: A without entries |a_ij| < drop_tol √(a_ii
+  // a_jj).
+  double drop_tol = 0;  // τ: 0 <= drop_tol < 1
+  int power = 1;        // k >= 1
+  // Both: entries |g_ij| < post_filter ‖g_i‖₂ are dropped, the diagonal kept, and the row scaled
+  // again so that diag(G A Gᵀ) = 1. 0: none.
+  double post_filter = 0;  // δ: 0 <= post_filter < 1
+  // Of the set-up; G is rounded to fp64 values that are exact in it, and ψ is formed in fp64.
+  FsaiPrecision precision = FsaiPrecision::kFp64;
+  // A is symmetric where |a_ij − a_ji| <= tolerance · √(a_ii a_jj); the lower triangle is used.
+  double symmetry_tolerance = 1e-10;
+  // Milliseconds after which growth ends, with as many steps for every row (or its own end); 0:
+  // none.
+  double time_budget_ms = 0;
+};
+
+inline constexpr int kMaxFsaiSteps = 512;
+inline constexpr int kMaxFsaiPerStep = 32;
+
+struct FsaiQuality {
+  // exp((1/n) Σ ln(ψ_i / a_ii)): the Kaporin number of G A Gᵀ over that of A scaled by its
+  // diagonal.
+  double kaporin = 1;
+  // The same after 0, 1, ... steps (adaptive; rows that ended keep their ψ); [0] is 1.
+  std::vector<double> kaporin_by_step;
+  double density = 0;  // nnz(G) / nnz(A)
+  int64_t nnz_row_max = 0;
+  // Rows whose growth, or factor, met a pivot that is not positive (A is not positive definite, or
+  // not so in this precision): they keep what they had before it. -1: none.
+  int64_t not_spd_rows = 0, first_not_spd = -1;
+  int64_t converged_rows = 0;  // ψ_i <= epsilon ψ_i of the diagonal
+  int64_t slow_rows = 0;       // that outgrew the fast path (of a device: columns by the slow one)
+  // Where a time budget ended growth: steps that every row had (or its own end before); else the
+  // steps that were asked for.
+  int steps = 0;
+  bool out_of_time = false;
+};
+
+struct FsaiResult {
+  // Row i of G as column i, that is Gᵀ in CSC: canonical, upper triangular, the diagonal last in
+  // each column.
+  CscMatrix g_rows;
+  FsaiQuality quality;
+  Array<double> psi_ratio;  // ψ_i / a_ii, n
+};
+
+// Static FSAI's pattern, or where `user` is not null the lower triangle of that, with the diagonal:
+// by rows, as g_rows. Reads values only where drop_tol > 0. Errors: those of BuildPattern; those of
+// the checks below where values are read.
+Result<Pattern> FsaiPattern(const CscView& a, const PatternView* user, const FsaiOptions& options,
+                            const Context& context);
+
+// Numbers on a pattern (as FsaiPattern or an earlier g_rows has it): static FSAI, or new values on
+// a grown pattern. `a` canonical and square. Errors: INVALID_ARGUMENT/NOT_SQUARE, /BAD_FSAI_OPTION
+// (the field named), /PATTERN_SIZE_MISMATCH, /PATTERN_NOT_LOWER (index: the row);
+// FAILED_PRECONDITION/NOT_POSITIVE_DEFINITE (index: the first row whose diagonal entry is not
+// positive, or missing), /NOT_SYMMETRIC (the first place, row and column in the text, index: the
+// column); stop statuses. Deterministic for any number of threads.
+Result<FsaiResult> BuildFsaiOn(const PatternView& pattern, const CscView& a,
+                               const FsaiOptions& options, const Context& context);
+
+// options.adaptive: grows from `initial` (lower triangle by rows, as g_rows; null: the diagonal);
+// else FsaiPattern and BuildFsaiOn. Errors: those of both.
+Result<FsaiResult> BuildFsai(const CscView& a, const PatternView* initial,
+                             const FsaiOptions& options, const Context& context);
+
+struct FsaiCounts {
+  int64_t nnz_g = 0;        // upper bound
+  int64_t host_bytes = 0;   // upper bound: build and result
+  double predicted_ns = 0;  // one thread, by measured costs
+  double flops = 0;
+};
+// From the pattern alone, in bounded time and memory.
+Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial,
+                                const FsaiOptions& options, const Context& context);
+
+}  // namespace spaid::kernels
