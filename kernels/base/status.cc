@@ -25,4 +25,11 @@ Status StopStatus(StopReason reason, std::string_view what) {
                 std::string(what) + " reported a stop without a reason; this is a bug in spaid");
 }
 
+Status OutOfMemory(std::string_view what) {
+  return Status(StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
+                "the " + std::string(what) +
+                    " took more memory than there is; choose a smaller pattern or fewer threads, "
+                    "or wait until other work is done");
+}
+
 }  // namespace spaid::kernels

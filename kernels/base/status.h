@@ -7,8 +7,10 @@
 
 #include <cassert>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace spaid::kernels {
@@ -88,5 +90,18 @@ class [[nodiscard]] Result {
   std::optional<T> value_;
   Status status_;
 };
+
+// RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
+Status OutOfMemory(std::string_view what);
+
+// compute(), which may run out of memory: its Result, or OutOfMemory(what).
+template <class Compute>
+auto GuardMemory(std::string_view what, const Compute& compute) -> decltype(compute()) {
+  try {
+    return compute();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(what);
+  }
+}
 
 }  // namespace spaid::kernels

@@ -77,6 +77,37 @@ SPAID_INLINE void SolveBlock(int64_t n, int64_t ld, const double* l, const doubl
   }
 }
 
+// y := L⁻ᵀ y, the leading `panels` panels of L.
+SPAID_INLINE void SolveBackward(int64_t panels, int64_t ld, const double* l,
+                                const double* inverse_diagonal, Vec8* y) {
+  for (int64_t p = panels - 1; p >= 0; --p) {
+    const double* columns = l + p * kLanes * ld;
+    const double* inverse = inverse_diagonal + p * kLanes;
+    Vec8 rest = y[p], solved = {};
+    if (p + 1 < panels) {
+      Vec8 dot[8] = {};
+      for (int64_t s = p + 1; s < panels; ++s) {
+#pragma GCC unroll 8
+        for (int c = 0; c < 8; ++c) {
+          dot[c] += reinterpret_cast<const Vec8*>(columns + c * ld)[s] * y[s];
+        }
+      }
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; ++c) {
+        const Vec8& d = dot[c];
+        rest[c] -= ((d[0] + d[4]) + (d[2] + d[6])) + ((d[1] + d[5]) + (d[3] + d[7]));
+      }
+    }
+#pragma GCC unroll 8
+    for (int c = 7; c >= 0; --c) {
+      const double t = rest[c] * inverse[c];
+      solved[c] = t;
+      rest -= reinterpret_cast<const Vec8*>(columns + c * ld)[p] * t;
+    }
+    y[p] = solved;
+  }
+}
+
 }  // namespace
 
 SPAID_HOT_KERNEL
@@ -147,32 +178,18 @@ void CholeskySolve(int64_t np, int64_t ld, const double* l, const double* invers
       y[s] = sum;
     }
   }
-  for (int64_t p = panels - 1; p >= 0; --p) {
-    const double* columns = l + p * kLanes * ld;
-    const double* inverse = inverse_diagonal + p * kLanes;
-    Vec8 rest = y[p], solved = {};
-    if (p + 1 < panels) {
-      Vec8 dot[8] = {};
-      for (int64_t s = p + 1; s < panels; ++s) {
-#pragma GCC unroll 8
-        for (int c = 0; c < 8; ++c) {
-          dot[c] += reinterpret_cast<const Vec8*>(columns + c * ld)[s] * y[s];
-        }
-      }
-#pragma GCC unroll 8
-      for (int c = 0; c < 8; ++c) {
-        const Vec8& d = dot[c];
-        rest[c] -= ((d[0] + d[4]) + (d[2] + d[6])) + ((d[1] + d[5]) + (d[3] + d[7]));
-      }
-    }
-#pragma GCC unroll 8
-    for (int c = 7; c >= 0; --c) {
-      const double t = rest[c] * inverse[c];
-      solved[c] = t;
-      rest -= reinterpret_cast<const Vec8*>(columns + c * ld)[p] * t;
-    }
-    y[p] = solved;
-  }
+  SolveBackward(panels, ld, l, inverse_diagonal, y);
+}
+
+// Lᵀ x = e_(q-1): what stands right of column q - 1 meets zeros.
+SPAID_HOT_KERNEL
+void CholeskyInverseRow(int64_t q, int64_t ld, const double* l, const double* inverse_diagonal,
+                        double* x) {
+  auto* y = reinterpret_cast<Vec8*>(x);
+  const int64_t panels = PadToLanes(q) / kLanes;
+  for (int64_t p = 0; p < panels; ++p) y[p] = Vec8{};
+  y[panels - 1] = kLaneIndex == (q - 1) % kLanes ? Vec8{} + 1.0 : Vec8{};
+  SolveBackward(panels, ld, l, inverse_diagonal, y);
 }
 
 SPAID_HOT_KERNEL

@@ -37,4 +37,9 @@ void CholeskySolve4(int64_t n, int64_t ld, const double* l, const double* invers
 void CholeskySolve8(int64_t n, int64_t ld, const double* l, const double* inverse_diagonal,
                     double* x);
 
+// Row q - 1 of L⁻¹, 1 <= q <= np: that of the factor of the leading q x q minor, too. x: q rounded
+// up to whole vectors, 64-byte aligned; zero from q on.
+void CholeskyInverseRow(int64_t q, int64_t ld, const double* l, const double* inverse_diagonal,
+                        double* x);
+
 }  // namespace spaid::kernels

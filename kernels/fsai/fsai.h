@@ -5,7 +5,7 @@
 //
 //   Result<FsaiResult> grown = BuildFsai(a, nullptr, options, context);
 //   ... new values, the same pattern ...
-//   Result<FsaiResult> again = BuildFsaiOn(PatternOf(grown->g_rows), a2, options, context);
+//   Result<FsaiResult> again = BuildFsaiOn(grown->g_rows.pattern(), a2, options, context);
 //
 // Row i: P̄_i ⊂ {j < i}; A[P̄,P̄] g̃ = −A[P̄,i]; ψ_i = a_ii + g̃ᵀ A[P̄,i]; row i of G is (g̃, 1) / √ψ_i,
 // so that diag(G A Gᵀ) = 1 ([aFSAI] eq. 10 misses the root).
@@ -26,8 +26,10 @@ enum class FsaiPrecision { kFp64, kFp32 };
 struct FsaiOptions {
   bool adaptive = true;
   // Adaptive: at most `k_max` steps, each of which adds the `s` indices of the largest gradient
-  // (in absolute value; ties: the lower index); a row ends where ψ_i <= epsilon ψ_i of the diagonal
-  // alone, or nothing is left to add.
+  // (in absolute value; ties: the lower index), ∇_j / 2 = y_j = (A g̃)_j with g̃_i = 1; a row ends
+  // where ψ_i <= epsilon ψ_i of the diagonal alone, or nothing is left to add. Indices of which y_j
+  // is rounding noise, y_j² <= (8 u)² a_ii a_jj with u the roundoff 2⁻⁵³ or 2⁻²⁴ of the precision,
+  // are not added: what they can gain is noise, too, and so would be the choice.
   int k_max = 30;         // 0 .. kMaxFsaiSteps; 0: Jacobi
   int s = 1;              // 1 .. kMaxFsaiPerStep
   double epsilon = 1e-3;  // 0 <= epsilon < 1
@@ -38,12 +40,15 @@ struct FsaiOptions {
   // Both: entries |g_ij| < post_filter ‖g_i‖₂ are dropped, the diagonal kept, and the row scaled
   // again so that diag(G A Gᵀ) = 1. 0: none.
   double post_filter = 0;  // δ: 0 <= post_filter < 1
-  // Of the set-up; G is rounded to fp64 values that are exact in it, and ψ is formed in fp64.
+  // Of the set-up; values of G have its bits, and the final ψ is formed in fp64 from g̃ as it is
+  // in that precision. On the CPU a prescribed pattern is solved in fp64 whatever it says, and G
+  // rounded.
   FsaiPrecision precision = FsaiPrecision::kFp64;
-  // A is symmetric where |a_ij − a_ji| <= tolerance · √(a_ii a_jj); the lower triangle is used.
+  // A is symmetric where |a_ij − a_ji| <= tolerance · √(a_ii a_jj), or, for tolerances of 1e-12 and
+  // more, where a diagnosis finds it so (diagnosis.h). Which of the two is used is not defined.
   double symmetry_tolerance = 1e-10;
-  // Milliseconds after which growth ends, with as many steps for every row (or its own end); 0:
-  // none.
+  // Adaptive: milliseconds after which growth ends, with as many steps for every row (or its own
+  // end): the result is that of a k_max of quality.steps, bit for bit. 0: none.
   double time_budget_ms = 0;
 };
 
@@ -54,19 +59,26 @@ struct FsaiQuality {
   // exp((1/n) Σ ln(ψ_i / a_ii)): the Kaporin number of G A Gᵀ over that of A scaled by its
   // diagonal.
   double kaporin = 1;
-  // The same after 0, 1, ... steps (adaptive; rows that ended keep their ψ); [0] is 1.
+  // The same after 0, 1, ..., `steps` steps (adaptive, before a post-filter; rows that ended keep
+  // their ψ); [0] is 1 from the diagonal, else that of the initial pattern.
   std::vector<double> kaporin_by_step;
   double density = 0;  // nnz(G) / nnz(A)
   int64_t nnz_row_max = 0;
-  // Rows whose growth, or factor, met a pivot that is not positive (A is not positive definite, or
-  // not so in this precision): they keep what they had before it. -1: none.
+  // Rows whose growth, or factor, met a pivot that is not positive, or a ψ_i (A is not positive
+  // definite, or not so in this precision): they keep the entries they had before it; a prescribed
+  // pattern is solved by its leading columns then, and what is left of it is stored as zeros. Not
+  // positive: at most 16 u times the diagonal entry. -1: none.
   int64_t not_spd_rows = 0, first_not_spd = -1;
   int64_t converged_rows = 0;  // ψ_i <= epsilon ψ_i of the diagonal
-  int64_t slow_rows = 0;       // that outgrew the fast path (of a device: columns by the slow one)
+  int64_t slow_rows = 0;       // that outgrew the fast path (CPU: solved by CG, not by a factor)
+  // Of those, rows at which CG met its limit of iterations before its tolerance: ψ is theirs all
+  // the same.
+  int64_t not_converged_rows = 0, first_not_converged = -1;
   // Where a time budget ended growth: steps that every row had (or its own end before); else the
   // steps that were asked for.
   int steps = 0;
   bool out_of_time = false;
+  double flops = 0;  // counted, of gradients and local solves that the result took
 };
 
 struct FsaiResult {
@@ -77,9 +89,11 @@ struct FsaiResult {
   Array<double> psi_ratio;  // ψ_i / a_ii, n
 };
 
-// Static FSAI's pattern, or where `user` is not null the lower triangle of that, with the diagonal:
-// by rows, as g_rows. Reads values only where drop_tol > 0. Errors: those of BuildPattern; those of
-// the checks below where values are read.
+// Static FSAI's pattern: the lower triangle of (E + |Ã|)^power, with the diagonal; by rows, as
+// g_rows. Or where `user` is not null that of `user`, by rows too (column i of the view: the
+// indices of row i; those over i are left out). Reads values only where drop_tol > 0. Errors: those
+// of BuildPattern; INVALID_ARGUMENT/NOT_SQUARE, /BAD_FSAI_OPTION;
+// FAILED_PRECONDITION/NOT_POSITIVE_DEFINITE where values are read.
 Result<Pattern> FsaiPattern(const CscView& a, const PatternView* user, const FsaiOptions& options,
                             const Context& context);
 
@@ -92,8 +106,9 @@ Result<Pattern> FsaiPattern(const CscView& a, const PatternView* user, const Fsa
 Result<FsaiResult> BuildFsaiOn(const PatternView& pattern, const CscView& a,
                                const FsaiOptions& options, const Context& context);
 
-// options.adaptive: grows from `initial` (lower triangle by rows, as g_rows; null: the diagonal);
-// else FsaiPattern and BuildFsaiOn. Errors: those of both.
+// options.adaptive: grows from `initial` (by rows, as `user` above; null: the diagonal); else
+// FsaiPattern and BuildFsaiOn. Reports progress in rows, honours the stop token per batch of rows.
+// Errors: those of both; RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
 Result<FsaiResult> BuildFsai(const CscView& a, const PatternView* initial,
                              const FsaiOptions& options, const Context& context);
 

@@ -114,16 +114,27 @@ Result<CsrOperator> CsrOperator::FromColumns(const CscView& a, const Context& co
     op.owned_ = *std::move(rows);
     op.rows_ = op.owned_;  // moving a vector keeps its buffer, so the view survives a move of this
   }
+  op.CutIntoBlocks();
+  return Result<CsrOperator>(std::move(op));
+}
+
+CsrOperator CsrOperator::FromRows(const CscView& rows) {
+  CsrOperator op;
+  op.rows_ = rows;
+  op.CutIntoBlocks();
+  return op;
+}
+
+void CsrOperator::CutIntoBlocks() {
   int64_t begin_work = 0;
-  op.block_begin_.push_back(0);
-  for (int64_t i = 0; i < op.n(); ++i) {
-    const int64_t work = op.rows_.col_ptr[i + 1] + i + 1;
-    if (work - begin_work >= kBlockWork || i + 1 == op.n()) {
-      op.block_begin_.push_back(i + 1);
+  block_begin_.push_back(0);
+  for (int64_t i = 0; i < n(); ++i) {
+    const int64_t work = rows_.col_ptr[i + 1] + i + 1;
+    if (work - begin_work >= kBlockWork || i + 1 == n()) {
+      block_begin_.push_back(i + 1);
       begin_work = work;
     }
   }
-  return Result<CsrOperator>(std::move(op));
 }
 
 void CsrOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
@@ -137,6 +148,36 @@ int64_t CsrOperator::bytes_per_apply() const {
 
 int64_t CsrOperator::host_bytes() const {
   return owned_.bytes() + static_cast<int64_t>(block_begin_.capacity() * sizeof(int64_t));
+}
+
+Result<FactoredOperator> FactoredOperator::FromRows(const CscView& g_rows, const Context& context) {
+  // What multiplies by the columns as they are is Gᵀ: its rows are those of the transpose.
+  auto transposed = CsrOperator::FromColumns(g_rows, context);
+  if (!transposed.ok()) return transposed.status();
+  return Result<FactoredOperator>(
+      FactoredOperator(CsrOperator::FromRows(g_rows), *std::move(transposed)));
+}
+
+void FactoredOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
+  Array<double> gx;
+  {
+    const std::lock_guard<std::mutex> lock(spare_->mutex);
+    if (!spare_->vectors.empty()) {
+      gx = std::move(spare_->vectors.back());
+      spare_->vectors.pop_back();
+    }
+  }
+  gx.resize(static_cast<size_t>(n()));
+  g_.Apply(x, gx, threads);
+  transposed_.Apply(gx, y, threads);
+  const std::lock_guard<std::mutex> lock(spare_->mutex);
+  spare_->vectors.push_back(std::move(gx));
+}
+
+int64_t FactoredOperator::host_bytes() const {
+  const std::lock_guard<std::mutex> lock(spare_->mutex);
+  return g_.host_bytes() + transposed_.host_bytes() +
+         static_cast<int64_t>(spare_->vectors.size() * static_cast<size_t>(n()) * sizeof(double));
 }
 
 CsrFloatOperator::CsrFloatOperator(const CsrOperator& of, int threads)

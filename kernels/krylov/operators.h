@@ -5,7 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/krylov/krylov.h"
@@ -24,6 +27,8 @@ class CsrOperator final : public LinearOperator {
   static Result<CsrOperator> FromColumns(const CscView& a, const Context& context);
   // The same on the calling thread, without a stop.
   static CsrOperator FromColumns(const CscView& a);
+  // `rows`: row j of the operator as column j. Borrowed: must outlive this.
+  static CsrOperator FromRows(const CscView& rows);
 
   CsrOperator(CsrOperator&&) = default;
   CsrOperator& operator=(CsrOperator&&) = default;
@@ -39,13 +44,46 @@ class CsrOperator final : public LinearOperator {
  private:
   friend class CsrFloatOperator;
   CsrOperator() = default;
+  void CutIntoBlocks();
   CscMatrix owned_;  // by rows; empty where the arrays are borrowed
   CscView rows_;
   std::vector<int64_t> block_begin_;
 };
 
-// The same with values stored in fp32; arithmetic is fp64. Borrows all but the values from `of`.
-// Immutable; thread-safe.
+// y = Gᵀ (G x): M = GᵀG of FSAI. Both products go by rows, so G is held twice. Deterministic for
+// any number of threads. Immutable but for spare vectors; thread-safe.
+class FactoredOperator final : public LinearOperator {
+ public:
+  // `g_rows`: square, canonical, row i of G as column i; borrowed, must outlive this. Its transpose
+  // is made on context.threads. Errors: stop statuses.
+  static Result<FactoredOperator> FromRows(const CscView& g_rows, const Context& context);
+
+  FactoredOperator(FactoredOperator&&) = default;
+  FactoredOperator& operator=(FactoredOperator&&) = default;
+
+  int64_t n() const override { return g_.n(); }
+  void Apply(std::span<const double> x, std::span<double> y, int threads) const override;
+  int64_t bytes_per_apply() const override {
+    return g_.bytes_per_apply() + transposed_.bytes_per_apply();
+  }
+  // Bytes this object holds; borrowed arrays do not count.
+  int64_t host_bytes() const;
+
+ private:
+  // Vectors for G x: one for each application that is under way.
+  struct Spare {
+    std::mutex mutex;
+    std::vector<Array<double>> vectors;
+  };
+
+  FactoredOperator(CsrOperator g, CsrOperator transposed)
+      : g_(std::move(g)), transposed_(std::move(transposed)), spare_(std::make_unique<Spare>()) {}
+  CsrOperator g_, transposed_;
+  std::unique_ptr<Spare> spare_;
+};
+
+// A CsrOperator with values stored in fp32; arithmetic is fp64. Borrows all but the values from
+// `of`. Immutable; thread-safe.
 class CsrFloatOperator final : public LinearOperator {
  public:
   // Values beyond the range of fp32 become infinities, or lose bits: CheckFitsFloat. Runs on so

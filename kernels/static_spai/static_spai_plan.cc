@@ -237,13 +237,6 @@ Status CheckColumns(const PatternView& a, int threads) {
       .At("column", first);
 }
 
-Status OutOfMemory(std::string_view what) {
-  return Status(StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
-                "the " + std::string(what) +
-                    " took more memory than there is; choose a smaller pattern or fewer threads, "
-                    "or wait until other work is done");
-}
-
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
   const auto m = static_cast<double>(std::max(counts.rows, n2)), n = static_cast<double>(n2);
   return 2 * m * n * n - 2 * n * n * n / 3 + 4 * m * n * static_cast<double>(columns);

@@ -6,8 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <new>
-#include <string_view>
 #include <vector>
 
 #include "kernels/sparse/matrix.h"
@@ -48,19 +46,6 @@ Status CheckPlanPattern(const PatternView& a, int64_t n, int64_t nnz, uint64_t h
 // FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry: every pattern needs each
 // column.
 Status CheckColumns(const PatternView& a, int threads);
-
-// RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
-Status OutOfMemory(std::string_view what);
-
-// compute(), which may run out of memory: its Result, or OutOfMemory(what).
-template <class Compute>
-auto GuardMemory(std::string_view what, const Compute& compute) -> decltype(compute()) {
-  try {
-    return compute();
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory(what);
-  }
-}
 
 // Flops of one group of `columns` columns with equal J.
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns);

@@ -352,4 +352,72 @@ Vector GmresResiduals(const Dense& a, const Vector& b, const Apply& m, int64_t s
   return residuals;
 }
 
+FsaiRow FsaiOn(const Dense& a, int64_t i, const std::vector<int64_t>& pattern) {
+  const auto q = static_cast<int64_t>(pattern.size());
+  Dense local(q, q);
+  Vector right(pattern.size());
+  for (int64_t s = 0; s < q; ++s) {
+    const int64_t row = pattern[static_cast<size_t>(s)];
+    right[static_cast<size_t>(s)] = -a(row, i);
+    for (int64_t t = 0; t < q; ++t) local(s, t) = a(row, pattern[static_cast<size_t>(t)]);
+  }
+  FsaiRow row;
+  row.pattern = pattern;
+  row.g.assign(static_cast<size_t>(a.rows), 0.0);
+  Vector solved;
+  if (q > 0) solved = LuSolve(local, right).value();
+  double psi = a(i, i);
+  for (int64_t s = 0; s < q; ++s) {
+    psi += solved[static_cast<size_t>(s)] * a(pattern[static_cast<size_t>(s)], i);
+  }
+  for (int64_t s = 0; s < q; ++s) {
+    row.g[static_cast<size_t>(pattern[static_cast<size_t>(s)])] =
+        solved[static_cast<size_t>(s)] / std::sqrt(psi);
+  }
+  row.g[static_cast<size_t>(i)] = 1 / std::sqrt(psi);
+  row.psi = {psi};
+  return row;
+}
+
+FsaiRow FsaiGrown(const Dense& a, int64_t i, int k_max, int s, double epsilon, double noise,
+                  const std::vector<int64_t>& start) {
+  FsaiRow row = FsaiOn(a, i, start);
+  Vector psi = row.psi;
+  double margin = 1;
+  for (int step = 0; step < k_max && psi.back() > epsilon * a(i, i); ++step) {
+    struct Candidate {
+      double size, relative;
+      int64_t j;
+    };
+    std::vector<Candidate> candidates;
+    for (int64_t j = 0; j < i; ++j) {
+      if (std::find(row.pattern.begin(), row.pattern.end(), j) != row.pattern.end()) continue;
+      double y = 0;
+      for (int64_t r = 0; r <= i; ++r) y += a(j, r) * row.g[static_cast<size_t>(r)];
+      y *= std::sqrt(psi.back());
+      const double scale = std::sqrt(a(i, i)) * std::sqrt(a(j, j));
+      candidates.push_back({std::abs(y), std::abs(y) / scale, j});
+    }
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& x, const Candidate& y) { return x.size > y.size; });
+    const size_t taken = std::min(candidates.size(), static_cast<size_t>(s));
+    if (taken < candidates.size() && taken > 0) {
+      const double scale = candidates[taken - 1].size / candidates[taken - 1].relative;
+      const double gap = candidates[taken - 1].size - candidates[taken].size;
+      if (candidates[taken - 1].relative > noise) margin = std::min(margin, gap / scale);
+    }
+    candidates.resize(taken);
+    std::erase_if(candidates, [noise](const Candidate& c) { return c.relative <= noise; });
+    if (candidates.empty()) break;
+    std::vector<int64_t> pattern = row.pattern;
+    for (const Candidate& c : candidates) pattern.push_back(c.j);
+    std::sort(pattern.begin(), pattern.end());
+    row = FsaiOn(a, i, pattern);
+    psi.push_back(row.psi[0]);
+  }
+  row.psi = psi;
+  row.margin = margin;
+  return row;
+}
+
 }  // namespace spaid::oracle

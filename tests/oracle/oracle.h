@@ -63,6 +63,22 @@ double SpaiFrobenius(const Dense& a, const Dense& m);
 // (E + |A|)^p as a boolean matrix product.
 Dense PatternPower(const Dense& a, int p);
 
+// FSAI of an SPD `a` [Bernaschi, Carrozzo, Franceschini, Janna 2019]: lower triangular G of rows
+// (g̃, 1) / √ψ, A[P,P] g̃ = −A[P,i].
+struct FsaiRow {
+  std::vector<int64_t> pattern;  // P, ascending
+  Vector g;                      // length n: row i of G
+  Vector psi;                    // after 0, 1, ... steps
+  // The least distance, relative to √(a_ii max a_jj), between the gradient of an index that was
+  // taken and of one that was not, over all steps: where it is small, rounding decided.
+  double margin = 0;
+};
+FsaiRow FsaiOn(const Dense& a, int64_t i, const std::vector<int64_t>& pattern);
+// Grown by the definition: at most k_max steps of the s largest gradients, ties to the lower index,
+// until ψ <= epsilon a_ii or all gradients are zero up to `noise` √(a_ii a_jj).
+FsaiRow FsaiGrown(const Dense& a, int64_t i, int k_max, int s, double epsilon, double noise,
+                  const std::vector<int64_t>& start = {});
+
 // Textbook Krylov methods on dense operands; `m` applies the preconditioner (null: none). Both stop
 // where ‖r‖ of the recursion is under rtol ‖b‖. residuals[0] belongs to x = 0.
 using Apply = std::function<Vector(const Vector&)>;

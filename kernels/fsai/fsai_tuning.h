@@ -1,0 +1,26 @@
+// Measured numbers of FSAI on the CPU.
+#pragma once
+
+#include <cstdint>
+
+namespace spaid::kernels::fsai_tuning {
+
+// A gradient's dense block has at most so many elements (32-byte lines of two caches: 2 MiB of
+// fp64); what is beyond goes by a list.
+inline constexpr int64_t kDenseElements = int64_t{1} << 18;
+inline constexpr int64_t kDenseSlots = 4096;
+
+// Rows of a batch: some tenths of a millisecond; and no more batches than this, so that what is
+// kept for each is little.
+inline constexpr int64_t kBatchRows = 64;
+inline constexpr int64_t kMaxBatches = 4096;
+
+// Rows of prescribed patterns that share a factor, at most.
+inline constexpr int64_t kMaxChain = 8;
+// Local problems over this size go by CG: a dense factor would take 8 bytes for each of its
+// squares.
+inline constexpr int64_t kDenseRow = 2000;
+inline constexpr int64_t kCgIterations = 1000;
+inline constexpr double kCgTolerance = 1e-14;
+
+}  // namespace spaid::kernels::fsai_tuning

@@ -1,0 +1,66 @@
+// Rows of G on their way into one matrix: made in batches by any thread, counted and put together
+// in the order of the rows, so that nothing depends on who made them. Internal to this room.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/fsai/fsai.h"
+#include "kernels/fsai/row_growth.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+// Rows of a batch of n.
+int64_t BatchRows(int64_t n);
+
+// What is counted of rows.
+struct RowTally {
+  int64_t not_spd = 0, first_not_spd = -1;
+  int64_t converged = 0;
+  int64_t slow = 0;
+  int64_t not_converged = 0, first_not_converged = -1;
+  double flops = 0;
+
+  // Rows that come after those counted so far.
+  void Add(const RowTally& later);
+};
+
+// Products of many ratios in (1e-100, 1], by their logarithms.
+class LogProduct {
+ public:
+  void Multiply(double ratio) {
+    product_ *= ratio;
+    if (product_ < 1e-200) Fold();
+  }
+  double Log() {
+    Fold();
+    return log_;
+  }
+
+ private:
+  void Fold() {
+    log_ += std::log(product_);
+    product_ = 1;
+  }
+  double product_ = 1, log_ = 0;
+};
+
+struct RowBatch {
+  std::vector<int32_t> row_idx;
+  std::vector<double> values;
+  RowTally tally;
+  std::vector<double> log_by_step;  // Σ ln(ψ_i / a_ii) over its rows
+};
+
+// The rows of G as columns. `col_ptr`: of each row i its entries at i + 1; becomes pointers.
+CscMatrix PutTogether(std::vector<RowBatch>& batches, Array<int64_t> col_ptr, int threads);
+
+// The figures of a result whose g_rows and psi_ratio are final.
+void Summarise(const RowTally& tally, int64_t nnz_a, int threads, FsaiResult& result);
+
+}  // namespace spaid::kernels

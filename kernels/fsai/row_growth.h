@@ -1,0 +1,56 @@
+// One row of an adaptive FSAI: from the diagonal, or a given pattern, step by step. Internal to
+// this room and its tests.
+//
+// What each step costs is kept small in three ways. A column r of A that joins P̄ is walked once:
+// its rows become *slots*, and its values a column of a dense block over the slots, so that the
+// gradient y = (A g̃ + a_i) over all candidates is brought up to date by one product of that block
+// with the change of g̃, without look-ups. The local systems are not solved again: with A-conjugate
+// directions d_m (the rows of W, the inverse of the Cholesky factor of A[P̄,P̄] but for scaling) one
+// more index p is d = e_p − Σ_m (d_mᵀ A e_p / δ_m) d_m, δ = dᵀ A d, g̃ += α d, α = −y_p / δ, since y
+// vanishes on P̄, and ψ −= y_p² / δ. And the last step looks at no candidates.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/fsai/fsai.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+// What is said of a row, its entries apart.
+struct RowOutcome {
+  int64_t steps = 0;  // that added something
+  bool not_spd = false;
+  bool converged = false;
+  double psi_ratio = 1;  // ψ_i / a_ii
+  double flops = 0;
+};
+
+struct RowEntry {
+  int32_t index;
+  double value;
+};
+
+// Not thread-safe: one for each thread, of 4 n bytes and what its largest row takes.
+class RowGrower {
+ public:
+  virtual ~RowGrower() = default;
+  // Row i of G with at most `k_max` steps, the diagonal last, indices ascending: `entries` is
+  // overwritten. `start`: the initial pattern, ascending, below i. `ratios` receives ψ / a_ii after
+  // 0, 1, ... steps and is as long as the row took steps, and one more. Throws std::bad_alloc; what
+  // it holds is no longer of use then.
+  virtual RowOutcome Grow(int64_t i, std::span<const int32_t> start, int k_max,
+                          std::vector<RowEntry>& entries, std::vector<double>& ratios) = 0;
+};
+
+// x to 24 bits: a float's value, of any exponent.
+double RoundToFloat(double x);
+
+// `a`: symmetric but for rounding, canonical; `diagonal`: its own, all positive. Both borrowed.
+std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
+                                         const FsaiOptions& options);
+
+}  // namespace spaid::kernels
