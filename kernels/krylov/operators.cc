@@ -125,6 +125,14 @@ CsrOperator CsrOperator::FromRows(const CscView& rows) {
   return op;
 }
 
+CsrOperator CsrOperator::FromRows(CscMatrix&& rows) {
+  CsrOperator op;
+  op.owned_ = std::move(rows);
+  op.rows_ = op.owned_;  // as above
+  op.CutIntoBlocks();
+  return op;
+}
+
 void CsrOperator::CutIntoBlocks() {
   int64_t begin_work = 0;
   block_begin_.push_back(0);
@@ -155,7 +163,8 @@ Result<FactoredOperator> FactoredOperator::FromRows(const CscView& g_rows, const
   auto transposed = CsrOperator::FromColumns(g_rows, context);
   if (!transposed.ok()) return transposed.status();
   return Result<FactoredOperator>(
-      FactoredOperator(CsrOperator::FromRows(g_rows), *std::move(transposed)));
+      FactoredOperator(std::make_shared<CsrOperator>(CsrOperator::FromRows(g_rows)),
+                       std::make_shared<CsrOperator>(*std::move(transposed))));
 }
 
 void FactoredOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
@@ -168,16 +177,15 @@ void FactoredOperator::Apply(std::span<const double> x, std::span<double> y, int
     }
   }
   gx.resize(static_cast<size_t>(n()));
-  g_.Apply(x, gx, threads);
-  transposed_.Apply(gx, y, threads);
+  g_->Apply(x, gx, threads);
+  transposed_->Apply(gx, y, threads);
   const std::lock_guard<std::mutex> lock(spare_->mutex);
   spare_->vectors.push_back(std::move(gx));
 }
 
 int64_t FactoredOperator::host_bytes() const {
   const std::lock_guard<std::mutex> lock(spare_->mutex);
-  return g_.host_bytes() + transposed_.host_bytes() +
-         static_cast<int64_t>(spare_->vectors.size() * static_cast<size_t>(n()) * sizeof(double));
+  return static_cast<int64_t>(spare_->vectors.size() * static_cast<size_t>(n()) * sizeof(double));
 }
 
 CsrFloatOperator::CsrFloatOperator(const CsrOperator& of, int threads)
