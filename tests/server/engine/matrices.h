@@ -30,4 +30,23 @@ inline kernels::CscMatrix Upper() {
   return m;
 }
 
+// Tridiagonal, n x n: 2 on the diagonal; off it −1 / (1 + (column · twist mod 7)), symmetric: SPD.
+inline kernels::CscMatrix Tridiagonal(int64_t n, int64_t twist = 0) {
+  kernels::CscMatrix m;
+  m.n_rows = m.n_cols = n;
+  const auto add = [&](int64_t i, double value) {
+    m.row_idx.push_back(static_cast<int32_t>(i));
+    m.values.push_back(value);
+  };
+  m.col_ptr.push_back(0);
+  const auto beside = [&](int64_t j) { return -1 / (1 + static_cast<double>(j * twist % 7)); };
+  for (int64_t j = 0; j < n; ++j) {
+    if (j > 0) add(j - 1, beside(j - 1));
+    add(j, 2);
+    if (j + 1 < n) add(j + 1, beside(j));
+    m.col_ptr.push_back(static_cast<int64_t>(m.row_idx.size()));
+  }
+  return m;
+}
+
 }  // namespace spaid::server
