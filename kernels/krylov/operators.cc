@@ -162,9 +162,11 @@ Result<FactoredOperator> FactoredOperator::FromRows(const CscView& g_rows, const
   // What multiplies by the columns as they are is Gᵀ: its rows are those of the transpose.
   auto transposed = CsrOperator::FromColumns(g_rows, context);
   if (!transposed.ok()) return transposed.status();
-  return Result<FactoredOperator>(
-      FactoredOperator(std::make_shared<CsrOperator>(CsrOperator::FromRows(g_rows)),
-                       std::make_shared<CsrOperator>(*std::move(transposed))));
+  const auto g = std::make_shared<CsrOperator>(CsrOperator::FromRows(g_rows));
+  const auto gt = std::make_shared<CsrOperator>(*std::move(transposed));
+  FactoredOperator op(g, gt);
+  op.own_bytes_ = g->host_bytes() + gt->host_bytes();
+  return Result<FactoredOperator>(std::move(op));
 }
 
 void FactoredOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
@@ -185,7 +187,8 @@ void FactoredOperator::Apply(std::span<const double> x, std::span<double> y, int
 
 int64_t FactoredOperator::host_bytes() const {
   const std::lock_guard<std::mutex> lock(spare_->mutex);
-  return static_cast<int64_t>(spare_->vectors.size() * static_cast<size_t>(n()) * sizeof(double));
+  return own_bytes_ +
+         static_cast<int64_t>(spare_->vectors.size() * static_cast<size_t>(n()) * sizeof(double));
 }
 
 CsrFloatOperator::CsrFloatOperator(const CsrOperator& of, int threads)

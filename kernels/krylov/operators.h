@@ -70,7 +70,8 @@ class FactoredOperator final : public LinearOperator {
   int64_t bytes_per_apply() const override {
     return g_->bytes_per_apply() + transposed_->bytes_per_apply();
   }
-  // Bytes of the spare vectors.
+  // Bytes this object holds, with those of factors that FromRows has made; borrowed arrays do not
+  // count.
   int64_t host_bytes() const;
 
  private:
@@ -81,6 +82,7 @@ class FactoredOperator final : public LinearOperator {
   };
 
   std::shared_ptr<const LinearOperator> g_, transposed_;
+  int64_t own_bytes_ = 0;  // of those, where nobody else has them
   std::unique_ptr<Spare> spare_;
 };
 
