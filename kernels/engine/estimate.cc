@@ -114,12 +114,12 @@ Result<BuildEstimate> EstimateFactored(const PreconditionerSpec& spec, const Pat
   e.nnz_m = nnz;
   e.download_bytes = CscBytes(n, nnz);
   // Beside the build: its plan, and the one that it leaves; the user's pattern by rows; G by
-  // columns, with the lists of row blocks of both.
+  // columns, with the lists of row blocks of both; a vector between them.
   e.host_bytes = static_cast<int64_t>(2 * (sizeof(EnginePlan) + sizeof(FsaiPlan)) +
                                       sizeof(HostPreconditioner)) +
                  counts->host_bytes + 2 * (pointers + indices * nnz) +
                  (user_pattern != nullptr ? pointers + indices * view.nnz() : 0) +
-                 e.download_bytes + 2 * pointers + RowScratchBytes(n, nnz);
+                 e.download_bytes + 3 * pointers + RowScratchBytes(n, nnz);
   e.flops = counts->flops;
   e.predicted_ms = 1e-6 * counts->predicted_ns / threads +
                    StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);

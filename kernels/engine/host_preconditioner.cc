@@ -70,9 +70,10 @@ int64_t HostPreconditioner::device_bytes() const {
 }
 
 int64_t HostPreconditioner::host_bytes() const {
+  // Of the vectors between the factors one, from the start, so that this does not change.
   return static_cast<int64_t>(sizeof(HostPreconditioner)) + matrix_.bytes() +
          (rows_ ? rows_->host_bytes() : 0) + (transposed_ ? transposed_->host_bytes() : 0) +
-         (factored_ ? factored_->host_bytes() : 0);
+         (factored_ ? matrix_.n_cols * static_cast<int64_t>(sizeof(double)) : 0);
 }
 
 }  // namespace spaid::kernels

@@ -203,7 +203,7 @@ class FsaiAdapterTest : public AdapterTest {
  protected:
   static ParsedSpec Afsai(bool regrow = false) {
     ParsedSpec spec = Spec(kernels::EngineKind::kAfsai);
-    spec.spec.fsai.k_max = 3;
+    spec.spec.fsai.k_max = 1;
     spec.regrow = regrow;
     return spec;
   }
@@ -219,7 +219,7 @@ class FsaiAdapterTest : public AdapterTest {
 };
 
 TEST_F(FsaiAdapterTest, WhatGrewServesTheNextValuesUntilItIsGrownAnew) {
-  const auto a = Prepare(Tridiagonal(50)), next = Prepare(Tridiagonal(50, 3));
+  const auto a = Prepare(Banded(50)), next = Prepare(Banded(50, 1));
   auto first = Build(Afsai(), *a);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_FALSE(first->rebuild);
@@ -249,7 +249,7 @@ TEST_F(FsaiAdapterTest, WhatGrewServesTheNextValuesUntilItIsGrownAnew) {
 }
 
 TEST_F(FsaiAdapterTest, KeysFollowWhatTheyStandFor) {
-  const auto a = Prepare(Tridiagonal(9)), pattern = Prepare(Diagonal(9));
+  const auto a = Prepare(Banded(9)), pattern = Prepare(Diagonal(9));
   const auto key = [&](const ParsedSpec& spec, const Matrix* base = nullptr) {
     return *real_.Resolve(spec, *a, base);
   };
