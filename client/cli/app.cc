@@ -98,36 +98,85 @@ void AddMatrix(CLI::App* app, MatrixArgs& args) {
                 "Sum entries that the file gives twice, instead of refusing them");
 }
 
-void AddSpai(CLI::App* app, EngineArgs& args, bool with_power) {
-  const std::string group = "Static SPAI";
+// What static SPAI and FSAI share.
+void AddPatterns(CLI::App* app, EngineArgs& args, bool with_power) {
+  const std::string group = "Static SPAI and FSAI";
   if (with_power) {
     app->add_option("--pattern-power", args.pattern_power,
-                    "p: M has the pattern of (E + |A|)^p; more is stronger and dearer")
+                    "p: M (or G, lower triangular) has the pattern of (E + |A|)^p; more is "
+                    "stronger and dearer; not of afsai")
         ->check(Whole(1, 16))
         ->type_name("P")
         ->capture_default_str()
         ->group(group);
   }
+  app->add_option("--pattern", args.pattern,
+                  "Start from this pattern instead of A's (afsai: the diagonal): file, gallery:... "
+                  "or handle")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--post-filter", args.post_filter,
+                  "Drop entries of M below this part of their column's largest (of G: of their "
+                  "row's norm)")
+      ->check(Fraction())
+      ->type_name("F")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void AddFsai(CLI::App* app, EngineArgs& args) {
+  const std::string group = "FSAI (A symmetric positive definite)";
+  FsaiSpec& fsai = args.fsai;
+  const auto add_part = [&](const char* name, double& value, const char* help, const char* type) {
+    app->add_option(name, value, help)
+        ->check(
+            Number("a number of at least 0 and under 1", [](double v) { return v >= 0 && v < 1; }))
+        ->type_name(type)
+        ->capture_default_str()
+        ->group(group);
+  };
+  app->add_option("--k-max", fsai.k_max, "afsai: steps of growth a row takes at most")
+      ->check(Whole(0, 512))
+      ->type_name("K")
+      ->capture_default_str()
+      ->group(group);
+  app->add_option("--step-size", fsai.step_size, "afsai: entries that a step adds")
+      ->check(Whole(1, 32))
+      ->type_name("S")
+      ->capture_default_str()
+      ->group(group);
+  add_part("--epsilon", fsai.epsilon,
+           "afsai: a row ends once psi is down to this part of its diagonal entry", "EPS");
+  app->add_option("--time-budget", args.time_budget_s, "afsai: growth ends after this long")
+      ->check(Positive())
+      ->type_name("SECONDS")
+      ->group(group);
+  app->add_flag("--regrow", fsai.regrow,
+                "afsai: grow anew, on no pattern that an earlier build with other values grew")
+      ->group(group);
+  add_part("--drop-tol", fsai.drop_tol,
+           "fsai: entries of A below this part of their diagonal entries do not count for the "
+           "pattern",
+           "TAU");
+  AddChoice(app, "--fsai-precision", fsai.precision, "Arithmetic of the set-up",
+            {Precision::kFp64, Precision::kFp32})
+      ->group(group);
+  add_part("--symmetry-tolerance", fsai.symmetry_tolerance,
+           "By how much A may differ from its transpose, to the diagonal", "T");
+}
+
+void AddSpai(CLI::App* app, EngineArgs& args) {
+  const std::string group = "Static SPAI";
   app->add_option("--keep-tau", args.keep_tau,
                   "Keep only the entries of A above (1 - tau) of their column's largest")
       ->check(Fraction())
       ->type_name("TAU")
-      ->group(group);
-  app->add_option("--pattern", args.pattern,
-                  "Start from this pattern instead of A's: file, gallery:... or handle")
-      ->type_name("FILE")
       ->group(group);
   app->add_flag("--ensure-row", args.ensure_row,
                 "Add each column's partners in A's row to its pattern")
       ->group(group);
   app->add_flag("--row-match", args.row_match,
                 "Permute rows by a maximum matching first (zero diagonals)")
-      ->group(group);
-  app->add_option("--post-filter", args.post_filter,
-                  "Drop entries of M below this part of their column's largest")
-      ->check(Fraction())
-      ->type_name("F")
-      ->capture_default_str()
       ->group(group);
   AddChoice(app, "--local-solver", args.local_solver,
             "How the least-squares problems are solved: qr is the sure one, gram the quick one",
@@ -149,7 +198,9 @@ void AddEngine(CLI::App* app, EngineArgs& args, std::initializer_list<Engine> en
       ->type_name("B")
       ->capture_default_str()
       ->group("Jacobi");
-  AddSpai(app, args, true);
+  AddPatterns(app, args, true);
+  AddSpai(app, args);
+  AddFsai(app, args);
 }
 
 void AddLimits(CLI::App* app, LimitArgs& args) {
@@ -242,6 +293,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
       "  spaidctl solve A.mtx.gz --rhs=b.mtx --out=x.mtx  your right-hand side, keep the solution\n"
       "  spaidctl solve gallery:elasticity:20 --engine=static-spai --pattern-power=2\n"
       "  spaidctl solve A.mtx --engine=jacobi --method=cg --rtol=1e-10 --json\n"
+      "  spaidctl solve gallery:poisson3d:40 --engine=afsai --k-max=20\n"
       "  spaidctl solve A.mtx --plot=A.svg                how the residual fell, for a report\n"
       "Exit codes: 0 converged, 3 did not converge (the outcome says why), 1 error, 2 wrong "
       "usage.");
@@ -258,7 +310,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
             {Method::kAuto, Method::kCg, Method::kBicgstab, Method::kGmres});
   AddIteration(sub, s.rtol, s.max_iterations, s.restart);
   AddChoice(sub, "--m-precision", s.m_precision,
-            "How static SPAI's M is stored while the solve runs; arithmetic is fp64",
+            "How M, or G of FSAI, is stored while the solve runs; arithmetic is fp64",
             {Precision::kAuto, Precision::kFp64, Precision::kFp32});
   sub->add_option("--atol", s.atol, "Absolute tolerance: |b - Ax| <= atol is enough, too")
       ->check(NotNegative())
@@ -269,7 +321,9 @@ void AddSolve(CLI::App& app, Arguments& args) {
   sub->add_option("--out", s.out, "Write the solution here (also .gz)")->type_name("FILE");
   AddPlot(sub, s.plot);
   sub->add_flag("--history", s.history, "With --json: every residual, too");
-  AddEngine(sub, s.engine, {Engine::kAuto, Engine::kNone, Engine::kJacobi, Engine::kStaticSpai});
+  AddEngine(sub, s.engine,
+            {Engine::kAuto, Engine::kNone, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai,
+             Engine::kAfsai});
   sub->add_option("--preconditioner", s.preconditioner,
                   "Use this one (handle preconditioners/...) instead of building")
       ->type_name("HANDLE")
@@ -289,8 +343,10 @@ void AddBuild(CLI::App& app, Arguments& args) {
       "  spaidctl build gallery:circuit --row-match --local-solver=qr --json");
   AddMatrix(sub, b.matrix);
   b.engine.engine = Engine::kStaticSpai;
-  AddEngine(sub, b.engine, {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai});
-  sub->add_option("--precond-out", b.precond_out, "Write M here as Matrix Market (also .gz)")
+  AddEngine(sub, b.engine,
+            {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai});
+  sub->add_option("--precond-out", b.precond_out,
+                  "Write M, or G of M = G'G, here as Matrix Market (also .gz)")
       ->type_name("FILE");
   AddLimits(sub, b.limits);
   sub->add_flag("--detach", b.detach, "Print the job's name and leave; see watch and jobs")
@@ -305,7 +361,8 @@ void AddEstimateAndUpload(CLI::App& app, Arguments& args) {
                  "  spaidctl estimate pattern.mtx --engine=static-spai   a pattern file will do");
   AddMatrix(estimate, args.estimate.matrix);
   args.estimate.engine.engine = Engine::kStaticSpai;
-  AddEngine(estimate, args.estimate.engine, {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai});
+  AddEngine(estimate, args.estimate.engine,
+            {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai});
 
   CLI::App* upload = AddCommand(
       app, args, Command::kUpload, "upload", "Store a matrix on the server and diagnose it",
@@ -333,11 +390,11 @@ void AddLists(CLI::App& app, Arguments& args) {
                  "  spaidctl preconditioners preconditioners/... --delete");
   auto* name =
       preconditioners->add_option("name", args.list.name, "Handle of one")->type_name("HANDLE");
-  auto* download =
-      preconditioners
-          ->add_option("--download", args.list.download, "Write M here as Matrix Market (also .gz)")
-          ->type_name("FILE")
-          ->needs(name);
+  auto* download = preconditioners
+                       ->add_option("--download", args.list.download,
+                                    "Write M, or G of M = G'G, here as Matrix Market (also .gz)")
+                       ->type_name("FILE")
+                       ->needs(name);
   preconditioners->add_flag("--delete", args.list.remove, "Delete it")
       ->needs(name)
       ->excludes(download);
@@ -394,7 +451,7 @@ void AddCompare(CLI::App& app, Arguments& args) {
                  "  spaidctl compare gallery:convdiff:30 --powers=1 --rhs=ones\n"
                  "Exit codes: 0 at least one converged, 3 none did, 1 error, 2 wrong usage.");
   AddMatrix(sub, c.matrix);
-  sub->add_option("--powers", c.powers, "Pattern powers of static SPAI to try")
+  sub->add_option("--powers", c.powers, "Pattern powers of static SPAI and FSAI to try")
       ->delimiter(',')
       ->check(Whole(1, 16))
       ->type_name("P,...")
@@ -410,7 +467,9 @@ void AddCompare(CLI::App& app, Arguments& args) {
       ->check(Positive())
       ->type_name("SECONDS")
       ->capture_default_str();
-  AddSpai(sub, c.engine, false);
+  AddPatterns(sub, c.engine, false);
+  AddSpai(sub, c.engine);
+  AddFsai(sub, c.engine);
   AddLimits(sub, c.limits);
 }
 

@@ -39,6 +39,8 @@ struct EngineArgs {
   LocalSolver local_solver = LocalSolver::kAuto;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
   int block_size = 1;
+  FsaiSpec fsai;
+  std::optional<double> time_budget_s;  // fsai.time_budget
 };
 
 struct MatrixArgs {

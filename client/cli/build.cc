@@ -50,7 +50,7 @@ ExitCode RunBuild(Session& session, const BuildArgs& args) {
   } else {
     session.out.Print(m.name + "\n" + Describe(m, session.out.color()));
     if (built->timings.reused) session.out.Print("  (it was there already: nothing was built)\n");
-    if (fetch) session.out.Print("  M is in " + args.precond_out + "\n");
+    if (fetch) session.out.Print("  " + MatrixOf(*built->m) + " is in " + args.precond_out + "\n");
   }
   return session.out.Finish(ExitCode::kOk);
 }
@@ -92,7 +92,8 @@ ExitCode RunUpload(Session& session, const UploadArgs& args) {
 
 ExitCode RunEstimate(Session& session, const EstimateArgs& args) {
   // Thresholds and matchings look at values; everything else is counted from the pattern.
-  const bool pattern_will_do = !args.engine.keep_tau && !args.engine.row_match;
+  const bool pattern_will_do =
+      !args.engine.keep_tau && !args.engine.row_match && args.engine.fsai.drop_tol == 0;
   auto source = OpenMatrix(args.matrix, pattern_will_do);
   if (!source.ok()) return session.out.Fail(source.error());
   auto spec = ResolveSpec(session, args.engine);
@@ -128,11 +129,14 @@ ExitCode RunEstimate(Session& session, const EstimateArgs& args) {
     }
   }
   facts.Add("memory", memory);
-  facts.Add("nnz(M)", "at most " + FormatCount(estimate->nnz));
+  const bool factor = estimate->engine == Engine::kFsai || estimate->engine == Engine::kAfsai;
+  facts.Add(factor ? "nnz(G)" : "nnz(M)", "at most " + FormatCount(estimate->nnz));
   facts.Add("download", FormatBytes(estimate->download_bytes));
   facts.Add("work", FormatFixed(estimate->flops / 1e9, 2) + " Gflop");
-  facts.Add("largest", FormatCount(estimate->n1_max) + " x " + FormatCount(estimate->n2_max) +
-                           " local problem");
+  if (estimate->n2_max > 0) {
+    facts.Add("largest", FormatCount(estimate->n1_max) + " x " + FormatCount(estimate->n2_max) +
+                             " local problem");
+  }
   session.out.Print(facts.Text(session.out.color()));
   return session.out.Finish(ExitCode::kOk);
 }

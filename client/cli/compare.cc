@@ -46,6 +46,9 @@ bool MayBePositiveDefinite(const Diagnosis& d) {
          d.negative_diagonal.count == 0;
 }
 
+bool IsFsai(Engine engine) { return engine == Engine::kFsai || engine == Engine::kAfsai; }
+bool HasPower(Engine engine) { return engine == Engine::kStaticSpai || engine == Engine::kFsai; }
+
 class Comparison {
  public:
   Comparison(Session& session, const CompareArgs& args, MatrixInfo matrix, std::vector<double> b,
@@ -59,11 +62,13 @@ class Comparison {
   // Fills rows(); an error is one that ends all.
   std::optional<Error> Run(const PreconditionerSpec& base, const ServerInfo& server) {
     std::vector<PreconditionerSpec> specs;
-    for (const Engine engine : {Engine::kNone, Engine::kJacobi, Engine::kStaticSpai}) {
+    for (const Engine engine :
+         {Engine::kNone, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai}) {
       if (engine != Engine::kNone && !Contains(server.engines, engine)) continue;
+      if (IsFsai(engine) && !MayBePositiveDefinite(matrix_.diagnosis)) continue;
       PreconditionerSpec spec = base;
       spec.engine = engine;
-      if (engine != Engine::kStaticSpai) {
+      if (!HasPower(engine)) {
         specs.push_back(spec);
         continue;
       }
@@ -95,7 +100,7 @@ class Comparison {
     Row row;
     row.spec = spec;
     std::string handle;
-    if (spec.engine == Engine::kStaticSpai) {
+    if (spec.engine == Engine::kStaticSpai || IsFsai(spec.engine)) {
       auto estimate = session_.client.Estimate(matrix_.name, spec, session_.Call());
       if (!estimate.ok()) return Refused(std::move(row), estimate.error());
       if (estimate->predicted_ms > args_.max_setup_s * 1000) {
@@ -179,8 +184,7 @@ class Comparison {
 json RowJson(const Row& row) {
   json object = {
       {"engine", std::string(Name(row.spec.engine))},
-      {"pattern_power",
-       row.spec.engine == Engine::kStaticSpai ? json(row.spec.pattern_power) : json(nullptr)},
+      {"pattern_power", HasPower(row.spec.engine) ? json(row.spec.pattern_power) : json(nullptr)},
       {"method", row.method ? json(std::string(Name(*row.method))) : json(nullptr)},
       {"setup_ms", row.setup_ms},
       {"nnz_ratio", row.nnz_ratio}};

@@ -331,6 +331,10 @@ std::string EngineTitle(Engine engine, int pattern_power, int block_size) {
     case Engine::kStaticSpai:
       return pattern_power > 0 ? "static SPAI, p = " + std::to_string(pattern_power)
                                : "static SPAI";
+    case Engine::kFsai:
+      return pattern_power > 0 ? "FSAI, p = " + std::to_string(pattern_power) : "FSAI";
+    case Engine::kAfsai:
+      return "adaptive FSAI";
     case Engine::kAuto:
       break;
   }

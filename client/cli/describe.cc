@@ -23,6 +23,21 @@ void AddCounted(Facts& facts, const std::string& name, const Occurrence& o, Styl
   facts.Add(name, FormatCount(o.count) + " (first: " + std::to_string(o.first) + ")", style);
 }
 
+void AddFacts(Facts& facts, const FsaiQuality& q, bool adaptive, int64_t n) {
+  facts.Add("kaporin", FormatFixed(q.kaporin, 4) + " of Jacobi's");
+  if (adaptive) {
+    facts.Add("growth", q.pattern_reused
+                            ? "none: on the pattern that an earlier build grew (--regrow: anew)"
+                            : FormatCount(q.steps) + " steps at most, " +
+                                  FormatCount(q.converged_rows) + " of " + FormatCount(n) +
+                                  " rows ended by epsilon");
+  }
+  facts.Add("longest", FormatCount(q.nnz_row_max) + " entries in a row of G");
+  if (q.slow_rows > 0) facts.Add("slow rows", FormatCount(q.slow_rows));
+  AddCounted(facts, "not SPD rows", q.not_spd_rows, Style::kBad);
+  AddCounted(facts, "not converged rows", q.not_converged_rows, Style::kWarn);
+}
+
 }  // namespace
 
 std::string Describe(const MatrixInfo& info, bool color) {
@@ -62,6 +77,10 @@ std::string Describe(const MatrixInfo& info, bool color) {
   return text;
 }
 
+std::string MatrixOf(const CscMatrix& preconditioner) {
+  return preconditioner.is_factor ? "G (lower triangular, M = G'G)" : "M";
+}
+
 std::string SetupPhases(const Timings& t) {
   std::string text = t.rebuild ? "(by an old plan: " : "(plan " + FormatMs(t.plan_ms) + ", ";
   text += "build " + FormatMs(t.build_ms) + ", assemble " + FormatMs(t.assemble_ms);
@@ -79,7 +98,8 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
   if (!info.choice_reason.empty()) facts.Add("chosen", info.choice_reason);
   facts.Add("matrix", info.matrix);
   facts.Add("n", FormatCount(info.n));
-  facts.Add("nnz", FormatCount(info.nnz) + "  (" + FormatFixed(q.density, 2) + " of nnz(A))");
+  facts.Add(info.is_factor ? "nnz(G)" : "nnz",
+            FormatCount(info.nnz) + "  (" + FormatFixed(q.density, 2) + " of nnz(A))");
   facts.Add("memory", FormatBytes(info.host_bytes) +
                           (info.device_bytes > 0
                                ? ", and " + FormatBytes(info.device_bytes) + " on " + info.device
@@ -88,7 +108,11 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
             FormatMs(info.build_timings.setup_ms()) + "  " + SetupPhases(info.build_timings));
   facts.Add("device", info.device);
   if (!info.placement.empty()) facts.Add("placed", info.placement);
-  facts.Add("|AM - I|", FormatResidual(q.residual_frobenius) + " (Frobenius)");
+  if (q.fsai) {
+    AddFacts(facts, *q.fsai, info.spec.engine == Engine::kAfsai, info.n);
+  } else {
+    facts.Add("|AM - I|", FormatResidual(q.residual_frobenius) + " (Frobenius)");
+  }
   if (q.residual_quantiles.size() == 8) {
     facts.Add("columns", "median " + FormatResidual(q.residual_quantiles[3]) + ", 99 % below " +
                              FormatResidual(q.residual_quantiles[6]) + ", worst " +

@@ -13,6 +13,9 @@ std::string Describe(const MatrixInfo& info, bool color);
 std::string Describe(const PreconditionerInfo& info, bool color);
 std::string Describe(const JobInfo& job, bool color);
 
+// "M", or "G (lower triangular, M = G'G)".
+std::string MatrixOf(const CscMatrix& preconditioner);
+
 // "(plan 3 ms, build 5 ms, …)": where the time of a preconditioner went.
 std::string SetupPhases(const Timings& timings);
 

@@ -74,7 +74,20 @@ json ToJson(const MatrixInfo& info) {
 }
 
 json ToJson(const Quality& q) {
-  return {{"residual_frobenius", q.residual_frobenius},
+  json fsai = nullptr;
+  if (q.fsai) {
+    fsai = {{"kaporin", q.fsai->kaporin},
+            {"kaporin_by_step", q.fsai->kaporin_by_step},
+            {"converged_rows", q.fsai->converged_rows},
+            {"nnz_row_max", q.fsai->nnz_row_max},
+            {"slow_rows", q.fsai->slow_rows},
+            {"not_spd_rows", ToJson(q.fsai->not_spd_rows)},
+            {"not_converged_rows", ToJson(q.fsai->not_converged_rows)},
+            {"steps", q.fsai->steps},
+            {"out_of_time", q.fsai->out_of_time},
+            {"pattern_reused", q.fsai->pattern_reused}};
+  }
+  return {{"residual_frobenius", q.fsai ? json(nullptr) : json(q.residual_frobenius)},
           {"residual_quantiles", q.residual_quantiles},
           {"worst_column", q.worst_column},
           {"density", q.density},
@@ -88,12 +101,32 @@ json ToJson(const Quality& q) {
           {"non_finite_columns", ToJson(q.non_finite_columns)},
           {"min_scaled_pivot", q.min_scaled_pivot},
           {"thread_strategy", std::string(Name(q.thread_strategy))},
+          {"fsai", std::move(fsai)},
           {"warnings", q.warnings}};
 }
 
 json ToJson(const PreconditionerSpec& s) {
   json object = {{"engine", std::string(Name(s.engine))}};
   if (s.engine == Engine::kJacobi) object["block_size"] = s.block_size;
+  if (s.engine == Engine::kFsai || s.engine == Engine::kAfsai) {
+    if (s.engine == Engine::kAfsai) {
+      object["k_max"] = s.fsai.k_max;
+      object["step_size"] = s.fsai.step_size;
+      object["epsilon"] = s.fsai.epsilon;
+      object["time_budget_ms"] =
+          s.fsai.time_budget
+              ? json(std::chrono::duration<double, std::milli>(*s.fsai.time_budget).count())
+              : json(nullptr);
+      object["regrow"] = s.fsai.regrow;
+    } else {
+      object["pattern_power"] = s.pattern_power;
+      object["drop_tol"] = s.fsai.drop_tol;
+    }
+    object["pattern_matrix"] = s.pattern_matrix;
+    object["post_filter"] = s.post_filter;
+    object["precision"] = std::string(Name(s.fsai.precision));
+    object["symmetry_tolerance"] = s.fsai.symmetry_tolerance;
+  }
   if (s.engine != Engine::kStaticSpai) return object;
   object["pattern_power"] = s.pattern_power;
   object["keep_tau"] = s.keep_tau ? json(*s.keep_tau) : json(nullptr);
@@ -115,6 +148,7 @@ json ToJson(const PreconditionerInfo& info) {
                  {"placement", info.placement},
                  {"n", info.n},
                  {"nnz", info.nnz},
+                 {"is_factor", info.is_factor},
                  {"nnz_ratio", info.quality.density},
                  {"host_bytes", info.host_bytes},
                  {"device_bytes", info.device_bytes},

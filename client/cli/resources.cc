@@ -90,10 +90,11 @@ ExitCode RunPreconditioners(Session& session, const ListArgs& args) {
       session.out.PrintJson({{"preconditioner", args.name},
                              {"precond_file", args.download},
                              {"n", m->n},
-                             {"nnz", m->row_idx.size()}});
+                             {"nnz", m->row_idx.size()},
+                             {"is_factor", m->is_factor}});
     } else {
-      session.out.Print("M is in " + args.download + ": n " + FormatCount(m->n) + ", nnz " +
-                        FormatCount(static_cast<int64_t>(m->row_idx.size())) + "\n");
+      session.out.Print(MatrixOf(*m) + " is in " + args.download + ": n " + FormatCount(m->n) +
+                        ", nnz " + FormatCount(static_cast<int64_t>(m->row_idx.size())) + "\n");
     }
     return session.out.Finish(ExitCode::kOk);
   }

@@ -84,6 +84,8 @@ Expected<PreconditionerSpec> ResolveSpec(Session& session, const EngineArgs& arg
   spec.local_solver = args.local_solver;
   spec.thread_strategy = args.thread_strategy;
   spec.block_size = args.block_size;
+  spec.fsai = args.fsai;
+  if (const auto budget = Milliseconds(args.time_budget_s)) spec.fsai.time_budget = *budget;
   if (args.pattern.empty()) return spec;
   auto source = OpenMatrix({.matrix = args.pattern}, true);
   if (!source.ok()) return source.error();
@@ -145,7 +147,12 @@ Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
 
 std::string EngineText(const PreconditionerSpec& spec) {
   std::string text(Name(spec.engine));
-  if (spec.engine == Engine::kStaticSpai) text += ", p = " + std::to_string(spec.pattern_power);
+  if (spec.engine == Engine::kStaticSpai || spec.engine == Engine::kFsai) {
+    text += ", p = " + std::to_string(spec.pattern_power);
+  }
+  if (spec.engine == Engine::kAfsai) {
+    text += ", " + std::to_string(spec.fsai.k_max) + " x " + std::to_string(spec.fsai.step_size);
+  }
   if (spec.engine == Engine::kJacobi && spec.block_size > 1) {
     text += ", blocks of " + std::to_string(spec.block_size);
   }

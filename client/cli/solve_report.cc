@@ -130,14 +130,18 @@ std::string SolveText(const SolveReport& s, bool color) {
     text += table.Text(color) + "\n";
   }
   Facts facts;
+  const bool factor = r.engine == Engine::kFsai || r.engine == Engine::kAfsai;
   facts.Add("engine",
             std::string(Name(r.engine)) +
-                (r.nnz_ratio > 0 ? ", nnz(M) / nnz(A) = " + FormatFixed(r.nnz_ratio, 2) : ""));
+                (r.nnz_ratio > 0 ? (factor ? ", nnz(G) / nnz(A) = " : ", nnz(M) / nnz(A) = ") +
+                                       FormatFixed(r.nnz_ratio, 2)
+                                 : ""));
   if (!r.choice_reason.empty()) facts.Add("chosen", r.choice_reason);
   facts.Add("method", std::string(Name(r.method)));
   if (r.m_precision) {
-    facts.Add("M stored", r.precision_reason.empty() ? "in " + std::string(Name(*r.m_precision))
-                                                     : r.precision_reason);
+    facts.Add(factor ? "G stored" : "M stored", r.precision_reason.empty()
+                                                    ? "in " + std::string(Name(*r.m_precision))
+                                                    : r.precision_reason);
   }
   const Timings& t = r.timings;
   std::string setup = FormatMs(t.setup_ms());

@@ -29,6 +29,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
     JobFollower follower(call);
     std::optional<CscSink> sink;
     std::optional<BuildResult> result;
+    bool is_factor = false;
 
     Exchange<v1::BuildPreconditionerResponse> exchange(
         context, channel, "/spaid.v1.PreconditionerService/BuildPreconditioner");
@@ -47,6 +48,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
                                          response.result().value_type());
           if (!created.ok()) return created.error();
           sink.emplace(*std::move(created));
+          is_factor = response.result().is_factor();
           break;
         }
         case v1::BuildPreconditionerResponse::kChunk:
@@ -72,6 +74,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
       Expected<CscMatrix> m = sink->Finish();
       if (!m.ok()) return m.error();
       result->m = *std::move(m);
+      result->m->is_factor = is_factor;
     }
     return *std::move(result);
   };

@@ -172,6 +172,20 @@ Quality FromProto(const v1::BuildQuality& in) {
   out.non_finite_columns = Counted(in.non_finite_columns());
   out.min_scaled_pivot = in.min_scaled_pivot();
   out.thread_strategy = FromProto(in.thread_strategy());
+  if (in.has_fsai()) {
+    const v1::FsaiQuality& from = in.fsai();
+    FsaiQuality& to = out.fsai.emplace();
+    to.kaporin = from.kaporin();
+    to.kaporin_by_step.assign(from.kaporin_by_step().begin(), from.kaporin_by_step().end());
+    to.converged_rows = from.converged_rows();
+    to.nnz_row_max = from.nnz_row_max();
+    to.slow_rows = from.slow_rows();
+    to.not_spd_rows = Counted(from.not_spd_rows());
+    to.not_converged_rows = Counted(from.not_converged_rows());
+    to.steps = from.steps();
+    to.out_of_time = from.out_of_time();
+    to.pattern_reused = from.pattern_reused();
+  }
   out.warnings.assign(in.warnings().begin(), in.warnings().end());
   return out;
 }
@@ -179,6 +193,25 @@ Quality FromProto(const v1::BuildQuality& in) {
 PreconditionerSpec FromProto(const v1::PreconditionerSpec& in) {
   PreconditionerSpec out;
   out.engine = FromProto(in.engine());
+  if (in.has_fsai()) {
+    const v1::FsaiSpec& from = in.fsai();
+    out.pattern_power = from.pattern_power() == 0 ? 1 : from.pattern_power();
+    out.pattern_matrix = from.pattern_matrix();
+    out.post_filter = from.post_filter();
+    FsaiSpec& to = out.fsai;
+    if (from.has_k_max()) to.k_max = from.k_max();
+    if (from.step_size() != 0) to.step_size = from.step_size();
+    if (from.has_epsilon()) to.epsilon = from.epsilon();
+    if (from.has_time_budget()) {
+      to.time_budget = std::chrono::seconds(from.time_budget().seconds()) +
+                       std::chrono::nanoseconds(from.time_budget().nanos());
+    }
+    to.regrow = from.regrow();
+    to.drop_tol = from.drop_tol();
+    if (from.precision() == v1::FSAI_PRECISION_FP32) to.precision = Precision::kFp32;
+    if (from.has_symmetry_tolerance()) to.symmetry_tolerance = from.symmetry_tolerance();
+    return out;
+  }
   const v1::StaticSpaiSpec& spai = in.static_spai();
   out.pattern_power = spai.pattern_power() == 0 ? 1 : spai.pattern_power();
   if (spai.has_keep_tau()) out.keep_tau = spai.keep_tau();
@@ -202,6 +235,7 @@ PreconditionerInfo FromProto(const v1::Preconditioner& in) {
   out.n = in.n();
   out.nnz = in.nnz();
   out.host_bytes = in.host_bytes();
+  out.is_factor = in.is_factor();
   out.device_bytes = in.device_bytes();
   out.quality = FromProto(in.quality());
   out.build_timings = FromProto(in.build_timings());
@@ -318,6 +352,10 @@ Engine FromProto(v1::EngineKind in) {
       return Engine::kJacobi;
     case v1::ENGINE_KIND_STATIC_SPAI:
       return Engine::kStaticSpai;
+    case v1::ENGINE_KIND_FSAI:
+      return Engine::kFsai;
+    case v1::ENGINE_KIND_AFSAI:
+      return Engine::kAfsai;
     default:
       return Engine::kNone;
   }
@@ -394,6 +432,10 @@ v1::EngineKind ToProto(Engine in) {
       return v1::ENGINE_KIND_JACOBI;
     case Engine::kStaticSpai:
       return v1::ENGINE_KIND_STATIC_SPAI;
+    case Engine::kFsai:
+      return v1::ENGINE_KIND_FSAI;
+    case Engine::kAfsai:
+      return v1::ENGINE_KIND_AFSAI;
   }
   return v1::ENGINE_KIND_UNSPECIFIED;
 }
@@ -468,11 +510,50 @@ v1::JobState ToProto(JobState in) {
   return v1::JOB_STATE_UNSPECIFIED;
 }
 
+namespace {
+
+// What an engine does not read stays unset.
+void Set(const PreconditionerSpec& in, v1::FsaiSpec* out) {
+  const FsaiSpec& fsai = in.fsai;
+  if (in.engine == Engine::kAfsai) {
+    out->set_k_max(fsai.k_max);
+    out->set_step_size(fsai.step_size);
+    out->set_epsilon(fsai.epsilon);
+    if (fsai.time_budget) {
+      const int64_t ns = fsai.time_budget->count();
+      out->mutable_time_budget()->set_seconds(ns / 1'000'000'000);
+      out->mutable_time_budget()->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
+    }
+    out->set_regrow(fsai.regrow);
+  } else {
+    out->set_drop_tol(fsai.drop_tol);
+    out->set_pattern_power(in.pattern_power);
+  }
+  out->set_post_filter(in.post_filter);
+  switch (fsai.precision) {
+    case Precision::kAuto:
+      break;
+    case Precision::kFp64:
+      out->set_precision(v1::FSAI_PRECISION_FP64);
+      break;
+    case Precision::kFp32:
+      out->set_precision(v1::FSAI_PRECISION_FP32);
+      break;
+    default:
+      out->set_precision(static_cast<v1::FsaiPrecision>(-1));  // as above
+  }
+  out->set_symmetry_tolerance(fsai.symmetry_tolerance);
+  out->set_pattern_matrix(in.pattern_matrix);
+}
+
+}  // namespace
+
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {
   v1::PreconditionerSpec out;
   out.set_engine(ToProto(in.engine));
   const bool may_be_jacobi = in.engine == Engine::kJacobi || in.engine == Engine::kAuto;
   if (may_be_jacobi && in.block_size != 1) out.mutable_jacobi()->set_block_size(in.block_size);
+  if (in.engine == Engine::kFsai || in.engine == Engine::kAfsai) Set(in, out.mutable_fsai());
   if (in.engine != Engine::kStaticSpai && in.engine != Engine::kAuto) return out;
   v1::StaticSpaiSpec& spai = *out.mutable_static_spai();
   spai.set_pattern_power(in.pattern_power);

@@ -24,6 +24,7 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner, co
         preconditioners->DownloadPreconditioner(&context, request);
     v1::DownloadPreconditionerResponse response;
     std::optional<CscSink> sink;
+    bool is_factor = false;
     std::optional<Error> own;
     while (!own && reader->Read(&response)) {
       if (response.has_header()) {
@@ -35,6 +36,7 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner, co
                                        response.header().value_type());
         if (created.ok()) {
           sink.emplace(*std::move(created));
+          is_factor = response.header().is_factor();
         } else {
           own = created.error();
         }
@@ -50,7 +52,9 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner, co
     if (own) return *std::move(own);
     if (!status.ok()) return FromStatus(status, options.address);
     if (!sink) return ProtocolViolation("a download ended without the result");
-    return sink->Finish();
+    Expected<CscMatrix> m = sink->Finish();
+    if (m.ok()) m->is_factor = is_factor;
+    return m;
   };
   return Attempt<CscMatrix>(call, Repeat::kSafe, once);
 }

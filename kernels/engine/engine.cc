@@ -234,6 +234,14 @@ class DevicesEngine final : public Engine {
         plan->reads_values = spec.static_spai.pattern.keep_tau.has_value();
         break;
       }
+      case EngineKind::kFsai:
+      case EngineKind::kAfsai: {
+        auto made = PlanFsai(spec, a, user_pattern, context);
+        if (!made.ok()) return made.status();
+        plan->fsai = *std::move(made);
+        plan->reads_values = spec.engine == EngineKind::kAfsai || spec.fsai.drop_tol > 0;
+        break;
+      }
     }
     return std::shared_ptr<const Plan>(std::move(plan));
   }
@@ -245,7 +253,7 @@ class DevicesEngine final : public Engine {
     const auto* mine = dynamic_cast<const EnginePlan*>(&plan);
     if (mine == nullptr) return PlanMismatch("the plan was made by another engine");
     if (mine->kind != spec.engine) return PlanMismatch("the plan is for another kind of engine");
-    if (mine->on_device != context.device) {
+    if (mine->on_device != context.device && !IsFactored(spec.engine)) {
       return PlanMismatch("the plan is for device " + std::to_string(mine->on_device) + ", not " +
                           std::to_string(context.device));
     }
@@ -267,6 +275,10 @@ class DevicesEngine final : public Engine {
     if (spec.engine == EngineKind::kJacobi && mine->block_size != spec.block_size) {
       return PlanMismatch("the plan is for block_size " + std::to_string(mine->block_size) +
                           " (not " + std::to_string(spec.block_size) + ")");
+    }
+    if (spec.engine == EngineKind::kFsai &&
+        (mine->fsai->power != spec.fsai.power || mine->fsai->drop_tol != spec.fsai.drop_tol)) {
+      return PlanMismatch("the plan is for another pattern_power or drop_tol");
     }
     BuildResult result;
     CscMatrix m;
@@ -298,6 +310,20 @@ class DevicesEngine final : public Engine {
           result.quality.warnings.push_back(std::move(left));
         }
         if (timings.tables_in_waves) result.quality.warnings.push_back(InWaves());
+        break;
+      }
+      case EngineKind::kFsai:
+      case EngineKind::kAfsai: {
+        auto built = BuildOnFsaiPlan(*mine->fsai, spec, a, context);
+        if (!built.ok()) return built.status();
+        m = std::move(built->g_rows);
+        result.quality = std::move(built->quality);
+        if (built->grown != nullptr) {
+          auto grown = std::make_shared<EnginePlan>(*mine);
+          grown->fsai = std::move(built->grown);
+          grown->reads_values = false;
+          result.grown = std::move(grown);
+        }
         break;
       }
     }
@@ -355,6 +381,9 @@ class DevicesEngine final : public Engine {
       return Placed(CudaOperator::OfDiagonal(gpu, mine->matrix().values));
     }
     const bool fp32 = storage == Storage::kFp32;
+    if (mine->is_factor()) {
+      return Placed(CudaOperator::OfFactors(gpu, mine->matrix(), mine->rows(), fp32, context));
+    }
     if (const auto copy = mine->device_copy(); copy != nullptr && DeviceOf(*copy) == gpu) {
       const int64_t n = mine->matrix().n_cols;
       return Placed(CudaOperator::OfM(gpu, Object(*copy), n, fp32));
@@ -418,15 +447,15 @@ class DevicesEngine final : public Engine {
     const ColumnOperator columns(a);
     const LinearOperator& op = rows.ok() ? static_cast<const LinearOperator&>(*rows) : columns;
     double place_ms = MsSince(start);
-    std::optional<CsrFloatOperator> in_fp32;
+    std::unique_ptr<const LinearOperator> in_fp32;
     const auto solve = [&](Storage storage, std::span<const double> some_b, const SolveOptions& own,
                            const Context& with) {
       const LinearOperator* apply = m != nullptr ? &m->apply() : nullptr;
       if (storage == Storage::kFp32) {
         const auto placing = Clock::now();
-        if (!in_fp32) in_fp32.emplace(*m->rows(), ResolveThreads(context.threads));
+        if (!in_fp32) in_fp32 = m->InFp32(ResolveThreads(context.threads));
         place_ms += MsSince(placing);
-        apply = &*in_fp32;
+        apply = in_fp32.get();
       }
       return kernels::Solve(op, apply, some_b, FirstOf(x0, some_b), own, with);
     };
@@ -454,19 +483,19 @@ class DevicesEngine final : public Engine {
     return {};
   }
 
-  // `m` may be null. Of anything but an explicit M there is nothing to store in fp32.
+  // `m` may be null. Of none, or a diagonal, there is nothing to store in fp32.
   static Result<SolveResult> SolveStoredAs(const CscView& a, const HostPreconditioner* m,
                                            std::span<const double> b, const SolveOptions& options,
                                            const Context& context, const SolveStored& solve) {
-    if (m == nullptr || m->rows() == nullptr) return solve(Storage::kFp64, b, options, context);
-    const CsrOperator& rows = *m->rows();
+    if (m == nullptr || m->is_diagonal()) return solve(Storage::kFp64, b, options, context);
     const int threads = ResolveThreads(context.threads);
     const ColumnOperator columns(a);
     MStorageCase of;
     of.n = a.n_cols;
-    of.bytes_fp64 = CountedBytes(columns, &rows, options, kTrialIterations) / kTrialIterations;
+    of.bytes_fp64 =
+        CountedBytes(columns, &m->apply(), options, kTrialIterations) / kTrialIterations;
     const int products = options.method == Method::kBicgstab ? 2 : 1;
-    of.bytes_fp32 = of.bytes_fp64 - products * static_cast<double>(m->matrix().nnz()) *
+    of.bytes_fp32 = of.bytes_fp64 - products * static_cast<double>(m->values_per_product()) *
                                         (sizeof(double) - sizeof(float));
     of.fits_fp32 = [&] { return m->fits_fp32(threads); };
     return SolveByStorage(of, b, options, context, solve);
@@ -498,60 +527,13 @@ class DevicesEngine final : public Engine {
 
 int64_t EnginePlan::host_bytes() const {
   const int64_t own = static_cast<int64_t>(sizeof(EnginePlan));
+  if (fsai) return own + fsai->bytes();
   if (static_spai_cuda) return own + HostBytes(*static_spai_cuda);
   return static_spai ? own + Counts(*static_spai).plan_bytes : own;
 }
 
 int64_t EnginePlan::device_bytes() const {
   return static_spai_cuda ? DeviceBytes(*static_spai_cuda) : 0;
-}
-
-Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(EngineKind kind,
-                                                                           CscMatrix m,
-                                                                           const Context& context) {
-  std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(m)));
-  // The layouts borrow from matrix_, which moves no more.
-  if (made->is_diagonal()) {
-    made->diagonal_.emplace(made->matrix_.values);
-  } else {
-    auto rows = CsrOperator::FromColumns(made->matrix_, context);
-    if (!rows.ok()) return rows.status();
-    made->rows_.emplace(*std::move(rows));
-  }
-  return std::shared_ptr<const HostPreconditioner>(std::move(made));
-}
-
-const LinearOperator& HostPreconditioner::apply() const {
-  if (diagonal_) return *diagonal_;
-  return *rows_;
-}
-
-void HostPreconditioner::Keep(std::shared_ptr<const StaticSpaiCudaM> copy) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  device_copy_.swap(copy);  // what was there ends after the lock
-}
-
-std::shared_ptr<const StaticSpaiCudaM> HostPreconditioner::device_copy() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return device_copy_;
-}
-
-Status HostPreconditioner::fits_fp32(int threads) const {
-  std::call_once(fits_once_, [&] {
-    fits_fp32_ = CheckFitsFloat(matrix_, "column", threads);
-    if (fits_fp32_.ok()) fits_fp32_ = CheckFitsFloat(rows_->rows(), "row", threads);
-  });
-  return fits_fp32_;
-}
-
-int64_t HostPreconditioner::device_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return device_copy_ ? DeviceBytes(*device_copy_) : 0;
-}
-
-int64_t HostPreconditioner::host_bytes() const {
-  return static_cast<int64_t>(sizeof(HostPreconditioner)) + matrix_.bytes() +
-         (rows_ ? rows_->host_bytes() : 0);
 }
 
 std::unique_ptr<Engine> MakeCpuEngine() { return MakeEngine(true, {}); }

@@ -3,7 +3,7 @@
 //
 // An engine computes on the devices that it was made with. Static SPAI is planned and built on the
 // one that the context names; M always comes back to the host. SolveOnDevice runs there too; Jacobi
-// is built, and Solve runs, on the host's cores, whichever device the context names.
+// and FSAI are built, and Solve runs, on the host's cores, whichever device the context names.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
@@ -23,6 +23,7 @@
 #include "kernels/base/context.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status.h"
+#include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/matrix.h"
@@ -34,13 +35,20 @@ namespace spaid::kernels {
 
 class CudaDevice;
 
-enum class EngineKind { kAuto, kNone, kJacobi, kStaticSpai };
+enum class EngineKind { kAuto, kNone, kJacobi, kStaticSpai, kFsai, kAfsai };
+
+// M = GᵀG, of an SPD A; static and adaptive FSAI.
+constexpr bool IsFactored(EngineKind kind) {
+  return kind == EngineKind::kFsai || kind == EngineKind::kAfsai;
+}
 
 struct PreconditionerSpec {
   EngineKind engine = EngineKind::kAuto;
   StaticSpaiOptions static_spai;  // read for kStaticSpai, and for kAuto where that chooses it
   // Of kJacobi: M inverts the diagonal blocks of so many rows; 1: the diagonal. 1 .. kMaxBlockSize.
   int block_size = 1;
+  // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
+  FsaiOptions fsai = {};
 };
 
 // A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
@@ -56,11 +64,13 @@ struct BuildEstimate {
   // What a CUDA device needs for that at the least, bounded from above: with gather tables made in
   // waves, each time, where they have no room; at most device_bytes.
   int64_t device_bytes_min = 0;
-  int64_t nnz_m = 0;           // upper bound; exact without keep_tau, row_match and post-filter
-  int64_t download_bytes = 0;  // CSC of M in fp64
+  // Of M, or of G where M = GᵀG: upper bound; of static SPAI exact without keep_tau, row_match and
+  // post-filter.
+  int64_t nnz_m = 0;
+  int64_t download_bytes = 0;  // CSC of that in fp64
   double predicted_ms = 0;     // on the CPU
   double flops = 0;
-  int64_t n1_max = 0, n2_max = 0;
+  int64_t n1_max = 0, n2_max = 0;  // of the local problems; zeros for M = GᵀG
 };
 
 // Of a plan or a build on a CUDA device; zeros on the CPU but for assemble_ms. Milliseconds of wall
@@ -75,7 +85,8 @@ struct DeviceTimings {
   bool tables_in_waves = false;
 };
 
-// What depends on the pattern of A (and of a user pattern) and the spec alone. Immutable.
+// What depends on the pattern of A (and of a user pattern) and the spec alone, or, of kAfsai, also
+// on the values that a build grew a pattern for (BuildResult::grown). Immutable.
 class Plan {
  public:
   virtual ~Plan() = default;
@@ -83,22 +94,27 @@ class Plan {
   virtual int64_t host_bytes() const = 0;
   virtual int64_t device_bytes() const { return 0; }    // held on its device
   virtual DeviceTimings timings() const { return {}; }  // of its making
-  // False where the plan read values (keep_tau): it does not serve new values.
+  // False where the plan read values (keep_tau, drop_tol), or where a build is to grow the pattern:
+  // it is not worth keeping for new values.
   virtual bool serves_new_values() const = 0;
 };
 
 // Quality figures common to all engines; those an engine cannot know keep their defaults.
 struct Quality : StaticSpaiQuality {
+  std::optional<FsaiQuality> fsai;    // of kFsai and kAfsai: that, and `density`, are all they know
+  bool pattern_reused = false;        // kAfsai: built on a pattern that an earlier build grew
   std::vector<std::string> warnings;  // for people; one sentence each, with counts and cures
 };
 
-// A finished preconditioner, M explicit. Immutable; thread-safe.
+// A finished preconditioner, M explicit or of two factors. Immutable; thread-safe.
 class Preconditioner {
  public:
   virtual ~Preconditioner() = default;
   virtual EngineKind kind() const = 0;
-  // M in CSC; for kJacobi a diagonal matrix, or one of full blocks on the diagonal.
+  // M in CSC; for kJacobi a diagonal matrix, or one of full blocks on the diagonal; where
+  // is_factor() G, lower triangular.
   virtual const CscMatrix& matrix() const = 0;
+  bool is_factor() const { return IsFactored(kind()); }  // M = GᵀG
   virtual int64_t host_bytes() const = 0;  // everything it holds, apply layout included
 
   // A build on a GPU leaves a copy there, for solves to come: its bytes, with those of the plan
@@ -123,6 +139,9 @@ using PlaceM = std::function<Result<std::shared_ptr<const DeviceOperator>>(Stora
 struct BuildResult {
   std::shared_ptr<const Preconditioner> preconditioner;
   Quality quality;
+  // kAfsai that grew a pattern, and was not cut short: a plan that builds on it, for new values;
+  // else null.
+  std::shared_ptr<const Plan> grown;
   double build_ms = 0;  // all of it; `timings` says what it went into besides arithmetic
   DeviceTimings timings;
 };
@@ -172,22 +191,26 @@ class Engine {
                                                        const PatternView* user_pattern,
                                                        const Context& context) const = 0;
 
-  // Errors: as of BuildStaticSpai and Jacobi; INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for
-  // another kind, size or pattern, or for other pattern options (max_nnz aside: the plan met its
-  // own), another block size, or another device than context.device. Of a user pattern the plan's
-  // counts. FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone. On a CUDA device as MakePlan.
+  // Errors: as of BuildStaticSpai, BuildFsai and Jacobi; INVALID_ARGUMENT/PLAN_MISMATCH where the
+  // plan is for another kind, size or pattern, or for other pattern options (max_nnz aside: the
+  // plan met its own), another block size, or another device than context.device (which FSAI does
+  // not care for). Of a user pattern the plan's counts. kAfsai grows where the plan has no grown
+  // pattern, and reads the options of growth then alone. FAILED_PRECONDITION/VALUES_NEEDED for a
+  // pattern alone. On a CUDA device as MakePlan.
   virtual Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec,
                                     const CscView& a, const Context& context) const = 0;
 
   // kAuto: CG where A is numerically symmetric with a positive diagonal and the preconditioner is
-  // none or Jacobi; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG named
-  // with an explicit M), /NOT_SYMMETRIC (CG named, A not numerically symmetric; index: the column).
+  // none, Jacobi or FSAI; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG
+  // named with an explicit M), /NOT_SYMMETRIC (CG named, A not numerically symmetric; index: the
+  // column).
   virtual Result<Method> ResolveMethod(Method method, EngineKind kind,
                                        const Diagnosis& diagnosis) const = 0;
 
-  // `options.method` resolved. `preconditioner` may be null; an explicit M is stored as
-  // options.m_storage says (m_storage.h). Shapes and errors as of kernels/krylov; besides
-  // FAILED_PRECONDITION/FLOAT32_OVERFLOW, /FLOAT32_UNDERFLOW where kFp32 is asked for in vain.
+  // `options.method` resolved. `preconditioner` may be null; M, or its factors, are stored as
+  // options.m_storage says (m_storage.h); a diagonal in fp64. Shapes and errors as of
+  // kernels/krylov; besides FAILED_PRECONDITION/FLOAT32_OVERFLOW, /FLOAT32_UNDERFLOW where kFp32 is
+  // asked for in vain.
   virtual Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
                                     std::span<const double> b, std::span<const double> x0,
                                     const SolveOptions& options, const Context& context) const = 0;
@@ -195,12 +218,12 @@ class Engine {
   // Whether SolveOnDevice can run on context.device: a CUDA device.
   virtual bool SolvesOnDevice(const Context& context) const = 0;
   // Device bytes that such a solve takes at most, with what Place makes and takes for it: of n
-  // unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M. It needs no more than for one
-  // right-hand side; with more it solves several at once.
+  // unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M, or of both factors. It needs no
+  // more than for one right-hand side; with more it solves several at once.
   virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                                    const SolveOptions& options) const = 0;
   // `a` (with values), or the preconditioner, laid out on context.device, a CUDA device; `storage`
-  // is kFp64 or kFp32, and read of an explicit M. Errors: those of CudaOperator
+  // is kFp64 or kFp32, and read of all but a diagonal M. Errors: those of CudaOperator
   // (kernels/krylov/krylov_cuda.h); FAILED_PRECONDITION/VALUES_NEEDED;
   // INVALID_ARGUMENT/PRECONDITIONER_MISMATCH.
   virtual Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,

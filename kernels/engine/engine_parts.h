@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/engine/engine.h"
+#include "kernels/engine/fsai_engine.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
@@ -23,6 +24,7 @@ struct EnginePlan final : Plan {
   // kStaticSpai only; one of these, by the device.
   std::shared_ptr<const StaticSpaiPlan> static_spai;
   std::shared_ptr<const StaticSpaiCudaPlan> static_spai_cuda;
+  std::shared_ptr<const FsaiPlan> fsai;  // kFsai and kAfsai only
   int on_device = 0;
   DeviceTimings made_in;
 
@@ -36,7 +38,8 @@ struct EnginePlan final : Plan {
 // M by columns as clients download it, and the layout that products want, made once.
 class HostPreconditioner final : public Preconditioner {
  public:
-  // Errors: stop statuses (the layout of an explicit M takes about a tenth of its build).
+  // `m`: M, or where IsFactored(kind) G by rows (FsaiResult::g_rows). Errors: stop statuses (the
+  // layout of an explicit M takes about a tenth of its build).
   static Result<std::shared_ptr<const HostPreconditioner>> Make(EngineKind kind, CscMatrix m,
                                                                 const Context& context);
   // `copy`: M on a device; may be null.
@@ -56,18 +59,26 @@ class HostPreconditioner final : public Preconditioner {
   }
   // M of an SPD matrix may be neither symmetric nor positive definite: not for CG.
   bool may_be_indefinite() const { return kind_ == EngineKind::kStaticSpai; }
-  const CsrOperator* rows() const { return rows_ ? &*rows_ : nullptr; }  // null: a diagonal
-  std::shared_ptr<const StaticSpaiCudaM> device_copy() const;            // null: none
-  // CheckFitsFloat of an explicit M, by columns and by rows; looked at once.
+  // Numbers that a product with M reads of it; 0: those of a diagonal, which are kept in fp64.
+  int64_t values_per_product() const {
+    return is_diagonal() ? 0 : matrix_.nnz() * (factored_ ? 2 : 1);
+  }
+  const CscView& rows() const { return rows_->rows(); }        // of matrix(), not of a diagonal
+  std::shared_ptr<const StaticSpaiCudaM> device_copy() const;  // null: none
+  // CheckFitsFloat of matrix(), by columns and by rows; looked at once. Not of a diagonal.
   Status fits_fp32(int threads) const;
+  // M with its values in fp32, on so many threads; borrows from this. Not of a diagonal.
+  std::unique_ptr<const LinearOperator> InFp32(int threads) const;
 
  private:
   HostPreconditioner(EngineKind kind, CscMatrix m) : kind_(kind), matrix_(std::move(m)) {}
 
   EngineKind kind_;
   CscMatrix matrix_;
-  std::optional<CsrOperator> rows_;           // of any other M
-  std::optional<DiagonalOperator> diagonal_;  // of Jacobi; borrows matrix_.values
+  std::optional<DiagonalOperator> diagonal_;       // of Jacobi; borrows matrix_.values
+  std::shared_ptr<const CsrOperator> rows_;        // of any other M, or of G
+  std::shared_ptr<const CsrOperator> transposed_;  // Gᵀ; borrows matrix_
+  std::optional<FactoredOperator> factored_;       // of the two
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const StaticSpaiCudaM> device_copy_;  // guarded by mutex_
   mutable std::once_flag fits_once_;

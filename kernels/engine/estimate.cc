@@ -5,6 +5,7 @@
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
+#include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
 namespace {
@@ -93,6 +94,38 @@ Result<BuildEstimate> EstimateSpai(const StaticSpaiOptions& options, const Patte
   return e;
 }
 
+Result<BuildEstimate> EstimateFactored(const PreconditionerSpec& spec, const PatternView& a,
+                                       const PatternView* user_pattern, const Context& context) {
+  const FsaiOptions options = FsaiOptionsOf(spec);
+  Result<Pattern> by_rows = Pattern();
+  PatternView view;
+  if (user_pattern != nullptr) {
+    by_rows = Transpose(*user_pattern, context);
+    if (!by_rows.ok()) return by_rows.status();
+    view = *by_rows;
+  }
+  const auto counts = EstimateFsai(a, user_pattern != nullptr ? &view : nullptr, options, context);
+  if (!counts.ok()) return counts.status();
+  const int64_t n = a.n_cols, nnz = counts->nnz_g;
+  const auto pointers = static_cast<int64_t>((n + 2) * sizeof(int64_t));
+  const auto indices = static_cast<int64_t>(sizeof(int32_t));
+  const int threads = ResolveThreads(context.threads);
+  BuildEstimate e;
+  e.nnz_m = nnz;
+  e.download_bytes = CscBytes(n, nnz);
+  // Beside the build: its plan, and the one that it leaves; the user's pattern by rows; G by
+  // columns, with the lists of row blocks of both; a vector between them.
+  e.host_bytes = static_cast<int64_t>(2 * (sizeof(EnginePlan) + sizeof(FsaiPlan)) +
+                                      sizeof(HostPreconditioner)) +
+                 counts->host_bytes + 2 * (pointers + indices * nnz) +
+                 (user_pattern != nullptr ? pointers + indices * view.nnz() : 0) +
+                 e.download_bytes + 3 * pointers + RowScratchBytes(n, nnz);
+  e.flops = counts->flops;
+  e.predicted_ms = 1e-6 * counts->predicted_ns / threads +
+                   StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);
+  return e;
+}
+
 BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
   BuildEstimate e;
   e.host_bytes = std::max(x.host_bytes, y.host_bytes);
@@ -142,6 +175,9 @@ Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const Patter
                  : EstimateBlockJacobi(a, spec.block_size, ResolveThreads(context.threads));
     case EngineKind::kStaticSpai:
       return EstimateSpai(spec.static_spai, a, user_pattern, context);
+    case EngineKind::kFsai:
+    case EngineKind::kAfsai:
+      return EstimateFactored(spec, a, user_pattern, context);
     case EngineKind::kAuto:
       break;
   }

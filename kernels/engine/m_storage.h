@@ -1,4 +1,5 @@
-// How a solve stores an explicit M: as it was told, or (Storage::kAuto) by a trial.
+// How a solve stores an explicit M, or both factors of M = GᵀG: as it was told, or (Storage::kAuto)
+// by a trial.
 //
 // The trial is cheap, and the same request always ends the same: it weighs counted bytes and
 // residuals, never time. M goes in fp32 unless that spares an iteration next to nothing, or M does

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/engine/fsai_engine.h"
 #include "kernels/static_spai/static_spai_plan.h"
 
 namespace spaid::kernels {
@@ -66,9 +67,12 @@ Status CheckSpec(const PreconditionerSpec& spec) {
     case EngineKind::kAuto:
     case EngineKind::kStaticSpai:
       return CheckStaticSpai(spec.static_spai);
+    case EngineKind::kFsai:
+    case EngineKind::kAfsai:
+      return CheckFsaiSpec(spec.fsai);
   }
   return Bad("BAD_ENGINE", "engine", std::to_string(static_cast<int>(spec.engine)),
-             "AUTO, NONE, JACOBI or STATIC_SPAI");
+             "AUTO, NONE, JACOBI, STATIC_SPAI, FSAI or AFSAI");
 }
 
 Status CheckResolved(const PreconditionerSpec& spec) {

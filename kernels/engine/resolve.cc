@@ -144,6 +144,11 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
     case EngineKind::kStaticSpai:
       return ResolvedSpec{{.engine = spec.engine, .static_spai = spec.static_spai, .block_size = 1},
                           ""};
+    case EngineKind::kFsai:
+    case EngineKind::kAfsai:
+      return ResolvedSpec{
+          {.engine = spec.engine, .static_spai = {}, .block_size = 1, .fsai = FsaiOptionsOf(spec)},
+          ""};
     case EngineKind::kAuto:
       break;
   }
@@ -180,7 +185,7 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
 Status PreconditionerNotSpd() {
   return Status(StatusCode::kFailedPrecondition, "PRECONDITIONER_NOT_SPD",
                 "CG needs a symmetric positive definite preconditioner, and an explicit M from "
-                "static SPAI is neither; use BiCGSTAB or GMRES, or Jacobi with CG")
+                "static SPAI is neither; use BiCGSTAB or GMRES, or Jacobi or FSAI with CG")
       .At("method");
 }
 

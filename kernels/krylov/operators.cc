@@ -125,6 +125,14 @@ CsrOperator CsrOperator::FromRows(const CscView& rows) {
   return op;
 }
 
+CsrOperator CsrOperator::FromRows(CscMatrix&& rows) {
+  CsrOperator op;
+  op.owned_ = std::move(rows);
+  op.rows_ = op.owned_;  // as above
+  op.CutIntoBlocks();
+  return op;
+}
+
 void CsrOperator::CutIntoBlocks() {
   int64_t begin_work = 0;
   block_begin_.push_back(0);
@@ -154,8 +162,11 @@ Result<FactoredOperator> FactoredOperator::FromRows(const CscView& g_rows, const
   // What multiplies by the columns as they are is Gᵀ: its rows are those of the transpose.
   auto transposed = CsrOperator::FromColumns(g_rows, context);
   if (!transposed.ok()) return transposed.status();
-  return Result<FactoredOperator>(
-      FactoredOperator(CsrOperator::FromRows(g_rows), *std::move(transposed)));
+  const auto g = std::make_shared<CsrOperator>(CsrOperator::FromRows(g_rows));
+  const auto gt = std::make_shared<CsrOperator>(*std::move(transposed));
+  FactoredOperator op(g, gt);
+  op.own_bytes_ = g->host_bytes() + gt->host_bytes();
+  return Result<FactoredOperator>(std::move(op));
 }
 
 void FactoredOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
@@ -168,15 +179,15 @@ void FactoredOperator::Apply(std::span<const double> x, std::span<double> y, int
     }
   }
   gx.resize(static_cast<size_t>(n()));
-  g_.Apply(x, gx, threads);
-  transposed_.Apply(gx, y, threads);
+  g_->Apply(x, gx, threads);
+  transposed_->Apply(gx, y, threads);
   const std::lock_guard<std::mutex> lock(spare_->mutex);
   spare_->vectors.push_back(std::move(gx));
 }
 
 int64_t FactoredOperator::host_bytes() const {
   const std::lock_guard<std::mutex> lock(spare_->mutex);
-  return g_.host_bytes() + transposed_.host_bytes() +
+  return own_bytes_ +
          static_cast<int64_t>(spare_->vectors.size() * static_cast<size_t>(n()) * sizeof(double));
 }
 

@@ -27,8 +27,9 @@ class CsrOperator final : public LinearOperator {
   static Result<CsrOperator> FromColumns(const CscView& a, const Context& context);
   // The same on the calling thread, without a stop.
   static CsrOperator FromColumns(const CscView& a);
-  // `rows`: row j of the operator as column j. Borrowed: must outlive this.
+  // `rows`: row j of the operator as column j. Borrowed: must outlive this; or taken over.
   static CsrOperator FromRows(const CscView& rows);
+  static CsrOperator FromRows(CscMatrix&& rows);
 
   CsrOperator(CsrOperator&&) = default;
   CsrOperator& operator=(CsrOperator&&) = default;
@@ -50,23 +51,27 @@ class CsrOperator final : public LinearOperator {
   std::vector<int64_t> block_begin_;
 };
 
-// y = Gᵀ (G x): M = GᵀG of FSAI. Both products go by rows, so G is held twice. Deterministic for
-// any number of threads. Immutable but for spare vectors; thread-safe.
+// y = Gᵀ (G x): M = GᵀG of FSAI, as two products by rows. Deterministic for any number of threads
+// as its factors are. Immutable but for spare vectors; thread-safe.
 class FactoredOperator final : public LinearOperator {
  public:
   // `g_rows`: square, canonical, row i of G as column i; borrowed, must outlive this. Its transpose
   // is made on context.threads. Errors: stop statuses.
   static Result<FactoredOperator> FromRows(const CscView& g_rows, const Context& context);
+  FactoredOperator(std::shared_ptr<const LinearOperator> g,
+                   std::shared_ptr<const LinearOperator> transposed)
+      : g_(std::move(g)), transposed_(std::move(transposed)), spare_(std::make_unique<Spare>()) {}
 
   FactoredOperator(FactoredOperator&&) = default;
   FactoredOperator& operator=(FactoredOperator&&) = default;
 
-  int64_t n() const override { return g_.n(); }
+  int64_t n() const override { return g_->n(); }
   void Apply(std::span<const double> x, std::span<double> y, int threads) const override;
   int64_t bytes_per_apply() const override {
-    return g_.bytes_per_apply() + transposed_.bytes_per_apply();
+    return g_->bytes_per_apply() + transposed_->bytes_per_apply();
   }
-  // Bytes this object holds; borrowed arrays do not count.
+  // Bytes this object holds, with those of factors that FromRows has made; borrowed arrays do not
+  // count.
   int64_t host_bytes() const;
 
  private:
@@ -76,9 +81,8 @@ class FactoredOperator final : public LinearOperator {
     std::vector<Array<double>> vectors;
   };
 
-  FactoredOperator(CsrOperator g, CsrOperator transposed)
-      : g_(std::move(g)), transposed_(std::move(transposed)), spare_(std::make_unique<Spare>()) {}
-  CsrOperator g_, transposed_;
+  std::shared_ptr<const LinearOperator> g_, transposed_;
+  int64_t own_bytes_ = 0;  // of those, where nobody else has them
   std::unique_ptr<Spare> spare_;
 };
 

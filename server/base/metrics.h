@@ -35,7 +35,7 @@ class Metrics {
   void SetQueue(int64_t queued, int64_t running, double eta_seconds);
 
   // Numerics. `what`: "iterative", "not_converged", "rescued", "rank_deficient", "zero",
-  // "non_finite", "left_to_host".
+  // "non_finite", "left_to_host"; of rows of FSAI's G "not_converged", "not_spd".
   void Columns(std::string_view what, int64_t count);
   // "plan", "build", "assemble"; on a GPU "host_to_device", "device_to_host" too.
   void BuildPhase(std::string_view phase, double seconds);

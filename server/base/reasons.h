@@ -25,6 +25,7 @@ inline constexpr std::string_view kBadPatternPower = "BAD_PATTERN_POWER";
 inline constexpr std::string_view kBadKeepTau = "BAD_KEEP_TAU";
 inline constexpr std::string_view kBadPostFilter = "BAD_POST_FILTER";
 inline constexpr std::string_view kBadBlockSize = "BAD_BLOCK_SIZE";
+inline constexpr std::string_view kBadFsaiOption = "BAD_FSAI_OPTION";  // any of FsaiSpec
 inline constexpr std::string_view kBadTolerance = "BAD_TOLERANCE";
 inline constexpr std::string_view kBadMaxIterations = "BAD_MAX_ITERATIONS";
 inline constexpr std::string_view kBadRestart = "BAD_RESTART";
@@ -45,6 +46,8 @@ inline constexpr std::string_view kChunkNotWhole = "CHUNK_NOT_WHOLE";
 inline constexpr std::string_view kArrayIncomplete = "ARRAY_INCOMPLETE";
 // FAILED_PRECONDITION.
 inline constexpr std::string_view kValuesNeeded = "VALUES_NEEDED";  // it is a pattern alone
+inline constexpr std::string_view kNotSymmetric = "NOT_SYMMETRIC";  // FSAI, CG
+inline constexpr std::string_view kNotPositiveDefinite = "NOT_POSITIVE_DEFINITE";  // FSAI
 inline constexpr std::string_view kFloat32Overflow = "FLOAT32_OVERFLOW";
 // RESOURCE_EXHAUSTED.
 inline constexpr std::string_view kMatrixTooLarge = "MATRIX_TOO_LARGE";

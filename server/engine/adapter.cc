@@ -1,6 +1,7 @@
 #include "server/engine/adapter.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -106,6 +107,12 @@ std::string KeyOf(const void* object, size_t device) {
   return absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(object)), "|", device);
 }
 
+// Of builds with a time budget: time decides what they become, so none is another one's.
+std::string NeverTheSame() {
+  static std::atomic<uint64_t> count{0};
+  return absl::StrCat("|", ++count);
+}
+
 absl::Status OfSolve(const kernels::Status& status) {
   return ToAbsl(status, status.field() == "preconditioner_storage" ? "header" : "");
 }
@@ -117,6 +124,11 @@ absl::Status ValuesNeeded(const char* what) {
 }
 
 }  // namespace
+
+int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz) {
+  if (kind == kernels::EngineKind::kJacobi && nnz == n) return 0;
+  return kernels::IsFactored(kind) ? 2 * nnz : nnz;
+}
 
 EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options)
     : engine_(engine),
@@ -190,7 +202,8 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kPatternSizeMismatch,
                      absl::StrCat("pattern_matrix is of size ", pattern->n(), ", the matrix of ",
                                   a.n(), "; they must be equal"))
-        .Field("static_spai.pattern_matrix");
+        .Field(kernels::IsFactored(spec.spec.engine) ? "fsai.pattern_matrix"
+                                                     : "static_spai.pattern_matrix");
   }
   ResolvedBuild build;
   if (a.pattern_only && for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
@@ -211,12 +224,19 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
   // Patterns count by content, not by handle: an upload sent again has another handle.
   const std::string options = ToProto(build.spec, "").SerializeAsString();
   const bool reads_pattern = build.spec.engine == kernels::EngineKind::kStaticSpai ||
-                             build.spec.engine == kernels::EngineKind::kAuto;
+                             build.spec.engine == kernels::EngineKind::kAuto ||
+                             kernels::IsFactored(build.spec.engine);
   const std::string base =
       pattern && reads_pattern ? pattern->pattern_digest.ToBytes() : std::string("-");
   build.proto = ToProto(build.spec, spec.pattern_matrix);
   build.plan_key = absl::StrCat(a.pattern_digest.ToBytes(), base, "|", options);
   build.content_key = absl::StrCat(a.ContentKey(), base, "|", options);
+  if (build.spec.engine == kernels::EngineKind::kAfsai) {
+    build.regrow = spec.regrow;
+    build.proto.mutable_fsai()->set_regrow(spec.regrow);
+    if (spec.regrow) build.content_key += "|regrow";
+    if (build.spec.fsai.time_budget_ms > 0) build.content_key += NeverTheSame();
+  }
   return build;
 }
 
@@ -241,7 +261,7 @@ absl::Status EngineAdapter::AdmitBuild(const kernels::BuildEstimate& estimate) c
                    absl::StrCat("the build may take ", estimate.host_bytes,
                                 " bytes of host memory; the limit is ", options_.max_build_bytes,
                                 " (--max-build-bytes); use a lower pattern power, a threshold "
-                                "(keep_tau) or a sparser pattern"))
+                                "(keep_tau), a sparser pattern or fewer steps (k_max)"))
       .Meta("actual", estimate.host_bytes)
       .Meta("limit", options_.max_build_bytes);
 }
@@ -255,7 +275,7 @@ absl::Status EngineAdapter::AdmitResult(const kernels::BuildEstimate& estimate) 
                                 " bytes and could not be stored; the limit is ",
                                 options_.max_result_bytes,
                                 " (--preconditioner-store-bytes); use a lower pattern power, a "
-                                "threshold (keep_tau) or a sparser pattern"))
+                                "threshold (keep_tau), a sparser pattern or fewer steps (k_max)"))
       .Meta("actual", estimate.download_bytes)
       .Meta("limit", options_.max_result_bytes);
 }
@@ -320,6 +340,7 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
   const TimePoint start = options_.clock->Now();
   auto result = engine_.Build(**plan, spec, a.csc, context);
   if (!result.ok()) return ToAbsl(result.status());
+  if (result->grown != nullptr) plans_.Put(key, result->grown, result->grown->host_bytes());
   const kernels::DeviceTimings& timings = result->timings;
   const double others = timings.host_to_device_ms + timings.device_to_host_ms + timings.assemble_ms;
   built->build_ms = std::max(0.0, ToMs(options_.clock->Now() - start) - others);
@@ -342,10 +363,12 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     spec.static_spai.pattern.max_nnz =
         std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
   }
-  // A plan is a device's, and a tenant's own: what another tenant computes must not show in one's
-  // timings.
-  const std::string key = absl::StrCat(device, "|", tenant.size(), ":", tenant, build.plan_key);
-  std::shared_ptr<const kernels::Plan> plan = plans_.Get(key);
+  // A plan is a device's (FSAI's the host's), and a tenant's own: what another tenant computes must
+  // not show in one's timings.
+  const std::string key = absl::StrCat(kernels::IsFactored(spec.engine) ? "host" : device, "|",
+                                       tenant.size(), ":", tenant, build.plan_key);
+  std::shared_ptr<const kernels::Plan> plan;
+  if (!build.regrow) plan = plans_.Get(key);
   BuiltPreconditioner built;
   built.rebuild = plan != nullptr;
   auto result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
@@ -376,6 +399,10 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     metrics->Columns("rank_deficient", built.quality.rank_deficient_columns);
     metrics->Columns("zero", built.quality.zero_columns);
     metrics->Columns("non_finite", built.quality.non_finite_columns);
+    if (const auto& fsai = built.quality.fsai) {
+      metrics->Columns("not_converged", fsai->not_converged_rows);
+      metrics->Columns("not_spd", fsai->not_spd_rows);
+    }
   }
   return built;
 }
@@ -463,7 +490,8 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   without_history.keep_history = false;
   bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n());
   Solved solved;
-  const bool there = SolvesThere(index, *a, m ? m->matrix().nnz() : 0, options);
+  const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;
+  const bool there = SolvesThere(index, *a, nnz_m, options);
   if (there) {
     auto result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
     if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {

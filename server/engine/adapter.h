@@ -55,6 +55,7 @@ struct ResolvedBuild {
   v1::EngineChoice choice;
   std::string plan_key;     // pattern, base pattern, spec: what a plan depends on
   std::string content_key;  // matrix with values, base pattern, spec: what a result depends on
+  bool regrow = false;      // on no cached plan; the one that it leaves is cached
 };
 
 // What lies on a GPU for work to come, made from something that may go before it: the copy of M
@@ -100,6 +101,10 @@ struct BuiltPreconditioner {
   double plan_ms = 0, build_ms = 0, assemble_ms = 0, host_to_device_ms = 0, device_to_host_ms = 0;
   bool rebuild = false;  // the plan came from the cache
 };
+
+// Entries of M, or of both factors, that a solve stores and a product with M reads; of `nnz` of the
+// preconditioner's matrix. A diagonal counts as a vector: 0.
+int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz);
 
 struct Solved {
   kernels::SolveResult result;
@@ -157,8 +162,8 @@ class EngineAdapter {
   absl::StatusOr<Placement> Place(const ResolvedBuild& build,
                                   const kernels::BuildEstimate& estimate) const;
   Placement PlaceHostWork() const;
-  // Where a solve runs that was predicted to take the CPU so long, with an explicit M of `nnz_m`
-  // entries (0: none), and why: on a GPU that has the memory, where the CPU would take long enough
+  // Where a solve runs that was predicted to take the CPU so long, with an M of `nnz_m`
+  // StoredEntries, and why: on a GPU that has the memory, where the CPU would take long enough
   // (kernels/engine/cost.h) or is not among the devices; else as work of the host.
   Placement PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                        const kernels::SolveOptions& options, double predicted_ms) const;
@@ -167,7 +172,7 @@ class EngineAdapter {
   // The same where M could not be stored afterwards: over max_result_bytes.
   absl::Status AdmitResult(const kernels::BuildEstimate& estimate) const;
   // The same of what a solve of `n_rhs` right-hand sides takes: its vectors (the basis of GMRES is
-  // what counts), the rows of A, an explicit M of `nnz_m` entries in fp32, the answers.
+  // what counts), the rows of A, an M of `nnz_m` StoredEntries in fp32, the answers.
   // SOLVE_TOO_LARGE.
   absl::Status AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                           const kernels::SolveOptions& options) const;

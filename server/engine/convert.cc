@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/engine/options.h"
 #include "server/base/status.h"
 
 namespace spaid::server {
@@ -95,16 +96,60 @@ absl::Status ParseStaticSpai(const v1::StaticSpaiSpec& from, const std::string& 
 }
 
 absl::StatusOr<std::chrono::nanoseconds> ParseDuration(const google::protobuf::Duration& duration,
-                                                       std::string field) {
+                                                       std::string field,
+                                                       std::string_view why = reason::kBadLimit) {
   constexpr int64_t kTenYears = int64_t{10} * 365 * 24 * 3600;
   const bool positive = duration.seconds() > 0 || (duration.seconds() == 0 && duration.nanos() > 0);
   if (!positive || duration.seconds() > kTenYears || duration.nanos() < 0 ||
       duration.nanos() > 999'999'999) {
-    return Bad(reason::kBadLimit, std::move(field),
+    return Bad(why, std::move(field),
                absl::StrCat("is ", duration.seconds(), " s and ", duration.nanos(),
                             " ns; give a time over 0 and under ten years, or leave it unset"));
   }
   return std::chrono::seconds(duration.seconds()) + std::chrono::nanoseconds(duration.nanos());
+}
+
+absl::Status ParseFsai(const v1::FsaiSpec& from, const std::string& field, ParsedSpec* to) {
+  kernels::FsaiOptions& options = to->spec.fsai;
+  if (from.has_k_max()) options.k_max = from.k_max();
+  if (from.step_size() != 0) options.s = from.step_size();
+  if (from.has_epsilon()) options.epsilon = from.epsilon();
+  options.drop_tol = from.drop_tol();
+  if (from.pattern_power() != 0) options.power = from.pattern_power();
+  options.post_filter = from.post_filter();
+  switch (from.precision()) {
+    case v1::FSAI_PRECISION_UNSPECIFIED:
+    case v1::FSAI_PRECISION_FP64:
+      options.precision = kernels::FsaiPrecision::kFp64;
+      break;
+    case v1::FSAI_PRECISION_FP32:
+      options.precision = kernels::FsaiPrecision::kFp32;
+      break;
+    default:
+      return UnknownEnum(Path(field, "precision"), from.precision(), "FP64, FP32");
+  }
+  if (from.has_symmetry_tolerance()) options.symmetry_tolerance = from.symmetry_tolerance();
+  if (from.has_time_budget()) {
+    ASSIGN_OR_RETURN(
+        const std::chrono::nanoseconds budget,
+        ParseDuration(from.time_budget(), Path(field, "time_budget"), reason::kBadFsaiOption));
+    options.time_budget_ms = std::chrono::duration<double, std::milli>(budget).count();
+  }
+  if (const kernels::Status status = kernels::CheckSpec(to->spec); !status.ok()) {
+    return ToAbsl(status, field);
+  }
+  to->pattern_matrix = from.pattern_matrix();
+  to->regrow = from.regrow();
+  if (to->spec.engine == kernels::EngineKind::kFsai && !to->pattern_matrix.empty()) {
+    for (const auto& [name, set] : {std::pair{"drop_tol", options.drop_tol > 0},
+                                    std::pair{"pattern_power", options.power > 1}}) {
+      if (!set) continue;
+      return Bad(reason::kBadFsaiOption, Path(field, name),
+                 "shapes the pattern of the matrix itself and says nothing of pattern_matrix; set "
+                 "one of them");
+    }
+  }
+  return absl::OkStatus();
 }
 
 void Set(const kernels::Occurrence& from, v1::Occurrence* to) {
@@ -145,8 +190,15 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     case v1::ENGINE_KIND_STATIC_SPAI:
       parsed.spec.engine = kernels::EngineKind::kStaticSpai;
       break;
+    case v1::ENGINE_KIND_FSAI:
+      parsed.spec.engine = kernels::EngineKind::kFsai;
+      break;
+    case v1::ENGINE_KIND_AFSAI:
+      parsed.spec.engine = kernels::EngineKind::kAfsai;
+      break;
     default:
-      return UnknownEnum(Path(field, "engine"), spec.engine(), "AUTO, NONE, JACOBI, STATIC_SPAI");
+      return UnknownEnum(Path(field, "engine"), spec.engine(),
+                         "AUTO, NONE, JACOBI, STATIC_SPAI, FSAI, AFSAI");
   }
   const auto reads_options_of = [&](kernels::EngineKind engine) {
     return parsed.spec.engine == engine || parsed.spec.engine == kernels::EngineKind::kAuto;
@@ -162,13 +214,46 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     }
     parsed.spec.block_size = block_size == 0 ? 1 : block_size;
   }
+  if (kernels::IsFactored(parsed.spec.engine)) {
+    RETURN_IF_ERROR(ParseFsai(spec.fsai(), Path(field, "fsai"), &parsed));
+  }
   return parsed;
 }
+
+namespace {
+
+void Set(const kernels::FsaiOptions& from, bool adaptive, const std::string& pattern_matrix,
+         v1::FsaiSpec* to) {
+  if (adaptive) {
+    to->set_k_max(from.k_max);
+    to->set_step_size(from.s);
+    to->set_epsilon(from.epsilon);
+    if (from.time_budget_ms > 0) {
+      const auto ns = std::llround(from.time_budget_ms * 1e6);
+      to->mutable_time_budget()->set_seconds(ns / 1'000'000'000);
+      to->mutable_time_budget()->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
+    }
+  } else {
+    to->set_drop_tol(from.drop_tol);
+    to->set_pattern_power(from.power);
+  }
+  to->set_post_filter(from.post_filter);
+  to->set_precision(from.precision == kernels::FsaiPrecision::kFp32 ? v1::FSAI_PRECISION_FP32
+                                                                    : v1::FSAI_PRECISION_FP64);
+  to->set_symmetry_tolerance(from.symmetry_tolerance);
+  to->set_pattern_matrix(pattern_matrix);
+}
+
+}  // namespace
 
 v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
                                const std::string& pattern_matrix) {
   v1::PreconditionerSpec proto;
   proto.set_engine(ToProto(spec.engine));
+  if (kernels::IsFactored(spec.engine)) {
+    Set(spec.fsai, spec.engine == kernels::EngineKind::kAfsai, pattern_matrix,
+        proto.mutable_fsai());
+  }
   if (spec.block_size != 1) proto.mutable_jacobi()->set_block_size(spec.block_size);
   if (spec.engine != kernels::EngineKind::kStaticSpai &&
       spec.engine != kernels::EngineKind::kAuto) {
@@ -308,6 +393,10 @@ v1::EngineKind ToProto(kernels::EngineKind kind) {
       return v1::ENGINE_KIND_JACOBI;
     case kernels::EngineKind::kStaticSpai:
       return v1::ENGINE_KIND_STATIC_SPAI;
+    case kernels::EngineKind::kFsai:
+      return v1::ENGINE_KIND_FSAI;
+    case kernels::EngineKind::kAfsai:
+      return v1::ENGINE_KIND_AFSAI;
   }
   return v1::ENGINE_KIND_UNSPECIFIED;
 }
@@ -403,6 +492,24 @@ v1::Diagnosis ToProto(const kernels::Diagnosis& from, bool findings) {
 
 v1::BuildQuality ToProto(const kernels::Quality& from) {
   v1::BuildQuality to;
+  if (from.fsai) {
+    const kernels::FsaiQuality& q = *from.fsai;
+    v1::FsaiQuality* fsai = to.mutable_fsai();
+    fsai->set_kaporin(q.kaporin);
+    fsai->mutable_kaporin_by_step()->Assign(q.kaporin_by_step.begin(), q.kaporin_by_step.end());
+    fsai->set_converged_rows(q.converged_rows);
+    Set(q.not_spd_rows, q.first_not_spd, fsai->mutable_not_spd_rows());
+    fsai->set_nnz_row_max(q.nnz_row_max);
+    fsai->set_slow_rows(q.slow_rows);
+    Set(q.not_converged_rows, q.first_not_converged, fsai->mutable_not_converged_rows());
+    fsai->set_steps(q.steps);
+    fsai->set_out_of_time(q.out_of_time);
+    fsai->set_pattern_reused(from.pattern_reused);
+    to.set_worst_column(-1);
+    to.set_density(from.density);
+    to.mutable_warnings()->Assign(from.warnings.begin(), from.warnings.end());
+    return to;
+  }
   to.set_residual_frobenius(from.residual_frobenius);
   to.mutable_residual_quantiles()->Assign(from.residual_quantiles.begin(),
                                           from.residual_quantiles.end());
@@ -464,6 +571,10 @@ std::string_view Name(kernels::EngineKind kind) {
       return "jacobi";
     case kernels::EngineKind::kStaticSpai:
       return "static-spai";
+    case kernels::EngineKind::kFsai:
+      return "fsai";
+    case kernels::EngineKind::kAfsai:
+      return "afsai";
   }
   return "unknown";
 }

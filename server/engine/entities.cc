@@ -39,6 +39,7 @@ v1::Preconditioner ToProto(const Stored<Preconditioner>& stored) {
   SetTime(from.created, proto.mutable_create_time());
   proto.set_device(from.device);
   proto.set_device_bytes(from.kernel->device_bytes());
+  proto.set_is_factor(from.kernel->is_factor());
   return proto;
 }
 

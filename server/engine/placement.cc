@@ -99,7 +99,14 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
   const kernels::EngineKind kind = build.spec.engine;
   const bool static_spai =
       kind == kernels::EngineKind::kStaticSpai || kind == kernels::EngineKind::kAuto;
-  if (first_gpu == devices_.size() || !static_spai) return PlaceHostWork();
+  if (first_gpu == devices_.size() || !static_spai) {
+    Placement placement = PlaceHostWork();
+    if (kernels::IsFactored(kind) && first_gpu != devices_.size()) {
+      placement.why = absl::StrCat(has_cpu ? "cpu" : "the host of a GPU",
+                                   ": FSAI is built on the host's cores");
+    }
+    return placement;
+  }
 
   std::string lost;
   int64_t limit = 0;

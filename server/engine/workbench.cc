@@ -262,11 +262,10 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   }
   ASSIGN_OR_RETURN(request.solve.options.method,
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
-  const bool diagonal = kind == kernels::EngineKind::kJacobi && nnz_m == a.n();
-  const int64_t explicit_nnz_m = diagonal ? 0 : nnz_m;
+  const int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
   const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
-  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, explicit_nnz_m, n_rhs, request.solve.options));
-  const double solve_ms = PredictSolveMs(a, nnz_m, request.solve);
+  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options));
+  const double solve_ms = PredictSolveMs(a, std::max(nnz_m, stored_m), request.solve);
   estimate.predicted_ms += solve_ms;
   // A build on a GPU is followed by its solve there, one on the CPU by its solve there.
   work->on_gpu = estimate.device_bytes > 0;
@@ -277,7 +276,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
     }
   } else {
     const Placement placement =
-        parts_.adapter->PlaceSolve(a, explicit_nnz_m, n_rhs, request.solve.options, solve_ms);
+        parts_.adapter->PlaceSolve(a, stored_m, n_rhs, request.solve.options, solve_ms);
     work->placement = placement.why;
     work->on_gpu = placement.on_gpu;
     if (placement.on_gpu) {

@@ -28,13 +28,13 @@ absl::StatusOr<v1::ValueType> ResultType(v1::ValueType asked, std::string field)
   }
 }
 
-// M's header and chunks, in order.
+// The header and chunks of M, or of its factor G, in order.
 class Download {
  public:
   using Clock = std::chrono::steady_clock;
 
   Download(std::shared_ptr<const Preconditioner> preconditioner, v1::ValueType type)
-      : m_(preconditioner->m()), type_(type) {
+      : m_(preconditioner->m()), type_(type), is_factor_(preconditioner->kernel->is_factor()) {
     chunks_ = ChunkSource::OfMatrix(std::move(preconditioner), m_, type == v1::VALUE_TYPE_FLOAT32);
   }
 
@@ -48,6 +48,7 @@ class Download {
       out->set_n(m_.n_cols);
       out->set_nnz(m_.nnz());
       out->set_value_type(type_);
+      out->set_is_factor(is_factor_);
       return true;
     }
     return chunks_.Next(message->mutable_chunk());
@@ -61,6 +62,7 @@ class Download {
  private:
   const kernels::CscMatrix& m_;  // of what chunks_ holds on to
   const v1::ValueType type_;
+  const bool is_factor_;
   ChunkSource chunks_;
   bool started_ = false;
   Clock::time_point start_{};

@@ -63,8 +63,9 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
                    Add(response, device, /*in_use=*/false, 0);
                  }
                  response->set_cuda_status(options.cuda_status);
-                 for (const auto kind : {v1::ENGINE_KIND_AUTO, v1::ENGINE_KIND_NONE,
-                                         v1::ENGINE_KIND_JACOBI, v1::ENGINE_KIND_STATIC_SPAI}) {
+                 for (const auto kind :
+                      {v1::ENGINE_KIND_AUTO, v1::ENGINE_KIND_NONE, v1::ENGINE_KIND_JACOBI,
+                       v1::ENGINE_KIND_STATIC_SPAI, v1::ENGINE_KIND_FSAI, v1::ENGINE_KIND_AFSAI}) {
                    response->add_engines(kind);
                  }
                  for (const auto method :

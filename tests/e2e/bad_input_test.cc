@@ -406,7 +406,15 @@ TEST_F(BadInput, SpecsOutOfRange) {
         PreconditionerSpec{.keep_tau = 1.5}, PreconditionerSpec{.keep_tau = std::nan("")},
         PreconditionerSpec{.post_filter = -0.5}, PreconditionerSpec{.engine = Engine::kNone},
         PreconditionerSpec{.engine = Engine::kJacobi, .block_size = 33},
-        PreconditionerSpec{.engine = Engine::kJacobi, .block_size = -1}}) {
+        PreconditionerSpec{.engine = Engine::kJacobi, .block_size = -1},
+        PreconditionerSpec{.engine = Engine::kAfsai, .fsai = {.k_max = 513}},
+        PreconditionerSpec{.engine = Engine::kAfsai, .fsai = {.step_size = -1}},
+        PreconditionerSpec{.engine = Engine::kAfsai, .fsai = {.epsilon = 1}},
+        PreconditionerSpec{.engine = Engine::kAfsai,
+        .fsai = {.time_budget = std::chrono::nanoseconds(0)}},
+        PreconditionerSpec{.engine = Engine::kFsai, .fsai = {.drop_tol = std::nan("")}},
+        PreconditionerSpec{
+            .engine = Engine::kFsai, .pattern_power = 2, .pattern_matrix = "matrices/nothing"}}) {
     const auto built = client_.Build(a, spec);
     ASSERT_FALSE(built.ok());
     EXPECT_EQ(built.error().code, Code::kInvalidArgument) << built.error().message;

@@ -211,6 +211,52 @@ TEST_F(Cli, BuildKeepsMAndSolveTakesItByHandle) {
   EXPECT_EQ(RunJson({"preconditioners", name}, 1).at("error").at("code"), "NOT_FOUND");
 }
 
+TEST_F(Cli, BuildsFsaiAndSaysThatItIsAFactor) {
+  const std::string g_file = folder_ / "G.mtx";
+  const std::vector<std::string> build = {"build", "gallery:poisson:9", "--engine=afsai",
+                                          "--k-max=6", "--step-size=2"};
+  const auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> words = build;
+    words.insert(words.end(), more);
+    return words;
+  };
+  const json built = RunJson(with({"--precond-out=" + g_file}));
+  const std::string name = built.at("preconditioner");
+  EXPECT_TRUE(built.at("is_factor"));
+  EXPECT_EQ(built.at("spec").at("k_max"), 6);
+  EXPECT_EQ(built.at("spec").at("step_size"), 2);
+  EXPECT_TRUE(built.at("quality").at("residual_frobenius").is_null());
+  EXPECT_LT(built.at("quality").at("fsai").at("kaporin").get<double>(), 1);
+  const auto g = cli::ReadMatrix(g_file);
+  ASSERT_TRUE(g.ok()) << g.error().message;
+  EXPECT_EQ(static_cast<int64_t>(g->values.size()), built.at("nnz").get<int64_t>());
+  for (int64_t j = 0; j < g->n; ++j) EXPECT_EQ(g->row_idx[g->col_ptr[j]], j) << "lower triangular";
+
+  const Finished text = Run({"preconditioners", name});
+  EXPECT_THAT(text.out, HasSubstr("afsai, 6 x 2"));
+  EXPECT_THAT(text.out, ::testing::ContainsRegex("kaporin +0\\.[0-9]+ of Jacobi's"));
+  EXPECT_THAT(text.out, ::testing::ContainsRegex("growth +6 steps at most"));
+  EXPECT_THAT(Run({"preconditioners", name, "--download=" + g_file}).out,
+              HasSubstr("G (lower triangular, M = G'G) is in " + g_file));
+  const json solved = RunJson({"solve", "gallery:poisson:9", "--preconditioner=" + name});
+  EXPECT_EQ(solved.at("method"), "cg");
+  EXPECT_EQ(solved.at("engine"), "afsai");
+
+  const json estimate =
+      RunJson({"estimate", "gallery:poisson:9", "--engine=afsai", "--k-max=6", "--step-size=2"});
+  EXPECT_GE(estimate.at("nnz"), built.at("nnz"));
+  const json fixed = RunJson({"build", "gallery:poisson:9", "--engine=fsai", "--pattern-power=2",
+                              "--drop-tol=0.05", "--post-filter=0.01", "--fsai-precision=fp32"});
+  EXPECT_EQ(fixed.at("spec").at("pattern_power"), 2);
+  EXPECT_EQ(fixed.at("spec").at("drop_tol"), 0.05);
+  EXPECT_EQ(fixed.at("spec").at("precision"), "fp32");
+  EXPECT_TRUE(RunJson(with({"--regrow"})).at("spec").at("regrow"));
+  EXPECT_EQ(RunJson(with({"--time-budget=60"})).at("spec").at("time_budget_ms"), 60000);
+  EXPECT_EQ(RunJson({"build", "gallery:convdiff:6", "--engine=fsai"}, 1).at("error").at("reason"),
+            "NOT_SYMMETRIC");
+  EXPECT_EQ(Run(with({"--epsilon=1"})).exit_code, 2);
+}
+
 TEST_F(Cli, UploadEstimateListAndDelete) {
   const std::string pattern = folder_ / "P.mtx";
   std::ofstream(pattern) << "%%MatrixMarket matrix coordinate pattern symmetric\n"
@@ -288,14 +334,17 @@ TEST_F(Cli, CompareMarksTheBest) {
   }
   EXPECT_THAT(pairs, ::testing::UnorderedElementsAre("none/cg", "none/bicgstab", "none/gmres",
                                                      "jacobi/cg", "jacobi/bicgstab", "jacobi/gmres",
-                                                     "static-spai/bicgstab", "static-spai/gmres"));
+                                                     "static-spai/bicgstab", "static-spai/gmres",
+                                                     "fsai/cg", "fsai/bicgstab", "fsai/gmres",
+                                                     "afsai/cg", "afsai/bicgstab", "afsai/gmres"));
   EXPECT_EQ(table.at("rows").at(table.at("best").get<size_t>()).at("total_ms"), best_total);
   const Finished text = Run({"compare", "gallery:convdiff:6", "--powers=1,2"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("<- best total"));
   EXPECT_THAT(text.out, HasSubstr("static-spai, p = 2"));
-  // CG does not fit a nonsymmetric matrix.
+  // CG does not fit a nonsymmetric matrix, nor does FSAI.
   EXPECT_THAT(text.out, ::testing::Not(HasSubstr(" cg ")));
+  EXPECT_THAT(text.out, ::testing::Not(HasSubstr("fsai")));
   // What is predicted to take too long is left out, and said to be.
   EXPECT_THAT(Run({"compare", "gallery:poisson:12", "--max-setup=1e-6"}).out,
               HasSubstr("left out: set-up predicted"));

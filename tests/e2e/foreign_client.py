@@ -187,7 +187,9 @@ def run(options):
     with Daemon(options.daemon) as daemon, grpc.insecure_channel(daemon.address) as channel:
         info = server_pb2_grpc.ServerServiceStub(channel).GetServerInfo(
             server_pb2.GetServerInfoRequest())
-        check(preconditioner_spec_pb2.ENGINE_KIND_STATIC_SPAI in info.engines, 'no static SPAI')
+        for engine in ('STATIC_SPAI', 'FSAI', 'AFSAI'):
+            check(preconditioner_spec_pb2.EngineKind.Value(f'ENGINE_KIND_{engine}') in info.engines,
+                  f'no {engine}')
 
         a = convection_diffusion(40, 0.8)
         n = a.shape[0]

@@ -41,7 +41,8 @@ TEST_F(MainJob, ServerInfoSaysWhatWorks) {
   const auto info = client.GetServerInfo();
   ASSERT_TRUE(info.ok()) << info.error().message;
   EXPECT_FALSE(info->version.empty());
-  EXPECT_THAT(info->engines, ::testing::IsSupersetOf({Engine::kJacobi, Engine::kStaticSpai}));
+  EXPECT_THAT(info->engines, ::testing::IsSupersetOf({Engine::kJacobi, Engine::kStaticSpai,
+                                                      Engine::kFsai, Engine::kAfsai}));
   EXPECT_THAT(info->methods,
               ::testing::IsSupersetOf({Method::kCg, Method::kBicgstab, Method::kGmres}));
   ASSERT_FALSE(info->devices.empty());
@@ -89,7 +90,11 @@ INSTANTIATE_TEST_SUITE_P(EngineAndMethod, EveryPair,
                                            Pair{Engine::kJacobi, Method::kGmres, false},
                                            Pair{Engine::kStaticSpai, Method::kBicgstab, false},
                                            Pair{Engine::kStaticSpai, Method::kBicgstab, true},
-                                           Pair{Engine::kStaticSpai, Method::kGmres, false}),
+                                           Pair{Engine::kStaticSpai, Method::kGmres, false},
+                                           Pair{Engine::kFsai, Method::kCg, true},
+                                           Pair{Engine::kFsai, Method::kBicgstab, true},
+                                           Pair{Engine::kAfsai, Method::kCg, true},
+                                           Pair{Engine::kAfsai, Method::kGmres, true}),
                          [](const auto& instance) {
                            std::string name =
                                std::string(Name(instance.param.engine)) + "_" +

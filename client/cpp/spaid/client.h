@@ -97,18 +97,21 @@ struct CscMatrix {
   std::vector<int64_t> col_ptr = {};
   std::vector<int32_t> row_idx = {};
   std::vector<double> values = {};
+  bool is_factor = false;  // of a preconditioner: it is G, lower triangular, and M = GᵀG
   operator CscView() const {
     return {.n = n, .col_ptr = col_ptr, .row_idx = row_idx, .values = values};
   }
 };
 
-enum class Engine { kAuto, kNone, kJacobi, kStaticSpai };
+// kFsai, kAfsai: M = GᵀG of a symmetric positive definite A, G on a prescribed pattern, or on one
+// that grows; for CG.
+enum class Engine { kAuto, kNone, kJacobi, kStaticSpai, kFsai, kAfsai };
 enum class LocalSolver { kAuto, kQr, kGram };
 // Of a GPU where local_solver is kQr: as many threads for all columns, or by each column's length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
 enum class Method { kAuto, kCg, kBicgstab, kGmres };
-// How a solve stores the values of an explicit M; arithmetic is fp64 all the same. kAuto: fp32
-// where that pays, by a trial.
+// How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.
+// kAuto: fp32 where that pays, by a trial.
 enum class Precision { kAuto, kFp64, kFp32 };
 enum class Outcome {
   kConverged,
@@ -174,16 +177,41 @@ struct Timings {
   }
 };
 
+// Of kFsai and kAfsai, beside pattern_matrix and post_filter. See FsaiSpec in
+// proto/spaid/v1/preconditioner_spec.proto.
+struct FsaiSpec {
+  // kAfsai: at most so many steps of growth a row, of so many entries, until psi <= epsilon a_ii.
+  int k_max = 30, step_size = 1;
+  double epsilon = 1e-3;
+  std::optional<std::chrono::nanoseconds> time_budget = {};  // of growth
+  bool regrow = false;  // on no pattern that an earlier build, of other values, grew
+  double drop_tol = 0;  // kFsai: of entries of A that count for the pattern
+  Precision precision = Precision::kFp64;  // of the set-up; kAuto: the server's, which is fp64
+  double symmetry_tolerance = 1e-10;
+};
+
 struct PreconditionerSpec {
   Engine engine = Engine::kStaticSpai;
-  int pattern_power = 1;                // p of (E + |base|)^p
+  int pattern_power = 1;                // p of (E + |base|)^p; of kStaticSpai, kFsai
   std::optional<double> keep_tau = {};  // threshold pattern
-  std::string pattern_matrix = {};      // handle of an uploaded pattern
+  // Handle of an uploaded pattern: of M, of G (its lower triangle), or from which G grows.
+  std::string pattern_matrix = {};
   bool ensure_row = false, row_match = false;
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
   int block_size = 1;  // of kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
+  FsaiSpec fsai = {};
+};
+
+// See FsaiQuality in proto/spaid/v1/preconditioner_spec.proto; field for field.
+struct FsaiQuality {
+  double kaporin = 1;
+  std::vector<double> kaporin_by_step;
+  int64_t converged_rows = 0, nnz_row_max = 0, slow_rows = 0;
+  Occurrence not_spd_rows, not_converged_rows;
+  int steps = 0;
+  bool out_of_time = false, pattern_reused = false;
 };
 
 struct Quality {
@@ -197,6 +225,7 @@ struct Quality {
   Occurrence rescued_columns, rank_deficient_columns, zero_columns, non_finite_columns;
   double min_scaled_pivot = 0;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;  // kAuto: no GPU solved by QR
+  std::optional<FsaiQuality> fsai;  // of M = GᵀG, which has no residuals measured
   std::vector<std::string> warnings;
 };
 
@@ -206,6 +235,7 @@ struct PreconditionerInfo {
   std::string choice_reason;  // why AUTO chose it; empty where it was named
   std::string placement;      // why on this device; empty where there is one alone
   int64_t n = 0, nnz = 0, host_bytes = 0;
+  bool is_factor = false;  // M = GᵀG; nnz is that of G
   // Of its copy on `device`, where it waits for solves, and of the plan that it keeps; 0: none.
   int64_t device_bytes = 0;
   Quality quality;
@@ -310,7 +340,7 @@ struct SolveResult {
   Engine engine = Engine::kNone;
   std::string choice_reason;             // why this engine
   std::string placement, m_placement;    // why the solve ran on its device; M's build on its own
-  std::optional<Precision> m_precision;  // kFp64 or kFp32; empty: no explicit M
+  std::optional<Precision> m_precision;  // kFp64 or kFp32; empty: no M, or a diagonal one
   std::string precision_reason;          // why so, where that was kAuto's choice
   std::string matrix, preconditioner, device, job;
   double nnz_ratio = 0;
@@ -329,7 +359,7 @@ struct Solution {
 struct BuildResult {
   PreconditionerInfo preconditioner;
   Timings timings;
-  std::optional<CscMatrix> m;  // where asked for
+  std::optional<CscMatrix> m;  // where asked for; G where M = GᵀG (is_factor)
 };
 
 struct BuildEstimate {
@@ -413,7 +443,7 @@ class Client {
   Expected<PreconditionerInfo> GetPreconditioner(const std::string& name, const CallOptions& = {});
   Expected<std::vector<PreconditionerInfo>> ListPreconditioners(const CallOptions& = {});
   std::optional<Error> DeletePreconditioner(const std::string& name, const CallOptions& = {});
-  // M in CSC, sorted.
+  // M in CSC, sorted; G where M = GᵀG (is_factor).
   Expected<CscMatrix> Download(const std::string& preconditioner, const CallOptions& call = {});
 
   // Solves A X = B. b: n × rhs_count, column-major, rhs_count = b.size() / n. An outcome other than

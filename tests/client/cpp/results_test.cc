@@ -59,6 +59,13 @@ TEST(Download, IsPutTogether) {
   EXPECT_EQ(m->values, Small().values);
 }
 
+TEST(Download, AFactorIsSaidToBeOne) {
+  auto messages = WholeDownload();
+  EXPECT_FALSE(Fetch(messages)->is_factor);
+  messages[0].mutable_header()->set_is_factor(true);
+  EXPECT_TRUE(Fetch(messages)->is_factor);
+}
+
 TEST(Download, AFlippedBitIsFound) {
   auto messages = WholeDownload();
   (*messages[3].mutable_chunk()->mutable_data())[5] ^= 0x10;

@@ -214,6 +214,47 @@ TEST_F(GpuEngine, BlockJacobiGoesWithCgThere) {
   }
 }
 
+TEST_F(GpuEngine, FsaiOfTheHostGoesWithEveryMethodThere) {
+  const CscMatrix a = bench::ConvectionDiffusion(20, 0);
+  const Vector b = RowSums(a);
+  const auto a_there = engine_->Place(a, {.device = kGpu});
+  ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+  for (const EngineKind kind : {EngineKind::kFsai, EngineKind::kAfsai}) {
+    PreconditionerSpec spec = Spec(kind);
+    spec.fsai.k_max = 8;
+    // The plan of one device serves the other: both are the host's.
+    const auto plan = engine_->MakePlan(spec, a, nullptr, {.device = kCpu});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const auto built = engine_->Build(**plan, spec, a, {.device = kGpu});
+    ASSERT_TRUE(built.ok()) << built.status().message();
+    const Preconditioner& m = *built->preconditioner;
+    EXPECT_EQ(m.device_bytes(), 0);
+    for (const Method method : {Method::kCg, Method::kBicgstab, Method::kGmres}) {
+      for (const Storage storage : {Storage::kFp64, Storage::kFp32, Storage::kAuto}) {
+        SCOPED_TRACE(static_cast<int>(method) * 10 + static_cast<int>(storage));
+        const SolveOptions options{.method = method, .rtol = 1e-9, .m_storage = storage};
+        const auto place = [&](Storage stored) {
+          return engine_->Place(m, stored, {.device = kGpu});
+        };
+        const auto cpu = engine_->Solve(a, &m, b, {}, options, {.device = kCpu});
+        const auto gpu =
+            engine_->SolveOnDevice(a, **a_there, &m, place, b, {}, options, {.device = kGpu});
+        ASSERT_TRUE(cpu.ok() && gpu.ok()) << gpu.status().message();
+        EXPECT_EQ(gpu->rhs[0].outcome, Outcome::kConverged) << gpu->rhs[0].detail;
+        EXPECT_LE(TrueRelative(a, gpu->x, b), 1.0001e-9);
+        EXPECT_LE(std::abs(gpu->rhs[0].iterations - cpu->rhs[0].iterations), 3);
+        EXPECT_EQ(gpu->m_storage, cpu->m_storage);
+      }
+    }
+    const auto m_there = engine_->Place(m, Storage::kFp64, {.device = kGpu});
+    ASSERT_TRUE(m_there.ok()) << m_there.status().message();
+    EXPECT_GE((*m_there)->device_bytes(), 2 * 8 * m.matrix().nnz());
+    EXPECT_LE((*a_there)->device_bytes() + (*m_there)->device_bytes(),
+              engine_->SolveDeviceBytes(a.n_cols, a.nnz(), 2 * m.matrix().nnz(), 1,
+                                        {.method = Method::kCg}));
+  }
+}
+
 TEST_F(GpuEngine, QrSaysItsThreadStrategy) {
   const CscMatrix a = bench::ConvectionDiffusion(8, 10);
   PreconditionerSpec qr = Spai();

@@ -19,7 +19,7 @@ namespace spaid::kernels::engine_test {
 using oracle::Vector;
 
 inline PreconditionerSpec Spec(EngineKind kind) {
-  return {.engine = kind, .static_spai = {}, .block_size = 1};
+  return {.engine = kind, .static_spai = {}, .block_size = 1, .fsai = {}};
 }
 
 inline PreconditionerSpec Spai(int power = 1) {

@@ -37,8 +37,11 @@ TEST(Pairs, EveryValidOneConvergesOnAnSpdProblem) {
         Pair{EngineKind::kNone, Method::kGmres}, Pair{EngineKind::kJacobi, Method::kCg},
         Pair{EngineKind::kJacobi, Method::kBicgstab}, Pair{EngineKind::kJacobi, Method::kGmres},
         Pair{EngineKind::kStaticSpai, Method::kBicgstab},
-        Pair{EngineKind::kStaticSpai, Method::kGmres},
-        Pair{EngineKind::kStaticSpai, Method::kAuto}}) {
+        Pair{EngineKind::kStaticSpai, Method::kGmres}, Pair{EngineKind::kStaticSpai, Method::kAuto},
+        Pair{EngineKind::kFsai, Method::kCg}, Pair{EngineKind::kFsai, Method::kBicgstab},
+        Pair{EngineKind::kFsai, Method::kGmres}, Pair{EngineKind::kAfsai, Method::kCg},
+        Pair{EngineKind::kAfsai, Method::kBicgstab}, Pair{EngineKind::kAfsai, Method::kGmres},
+        Pair{EngineKind::kAfsai, Method::kAuto}}) {
     SCOPED_TRACE(static_cast<int>(pair.engine) * 10 + static_cast<int>(pair.method));
     Iterations(*engine, a, Spec(pair.engine), pair.method);
   }

@@ -199,6 +199,97 @@ TEST_F(AdapterTest, APlanThatReadValuesIsNotKept) {
   EXPECT_EQ(adapter_.plan_cache().entries, 0);
 }
 
+class FsaiAdapterTest : public AdapterTest {
+ protected:
+  static ParsedSpec Afsai(bool regrow = false) {
+    ParsedSpec spec = Spec(kernels::EngineKind::kAfsai);
+    spec.spec.fsai.k_max = 1;
+    spec.regrow = regrow;
+    return spec;
+  }
+  absl::StatusOr<BuiltPreconditioner> Build(const ParsedSpec& spec, const Matrix& a,
+                                            const std::string& tenant = "t") {
+    auto resolved = real_.Resolve(spec, a, nullptr);
+    if (!resolved.ok()) return resolved.status();
+    return real_.Build(tenant, *resolved, a, nullptr, "cpu", *RunningJob());
+  }
+
+  std::unique_ptr<kernels::Engine> cpu_ = kernels::MakeCpuEngine();
+  EngineAdapter real_{*cpu_, {.threads = 1, .plan_cache_bytes = 1 << 20}};
+};
+
+TEST_F(FsaiAdapterTest, WhatGrewServesTheNextValuesUntilItIsGrownAnew) {
+  const auto a = Prepare(Banded(50)), next = Prepare(Banded(50, 1));
+  auto first = Build(Afsai(), *a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_FALSE(first->rebuild);
+  EXPECT_FALSE(first->quality.pattern_reused);
+  EXPECT_EQ(real_.plan_cache().entries, 1);
+  EXPECT_GE(real_.plan_cache().bytes, 4 * first->kernel->matrix().nnz()) << "the pattern counts";
+
+  auto again = Build(Afsai(), *next);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->rebuild);
+  EXPECT_TRUE(again->quality.pattern_reused);
+  EXPECT_EQ(again->plan_ms, 0);
+  EXPECT_EQ(again->kernel->matrix().row_idx, first->kernel->matrix().row_idx);
+
+  auto anew = Build(Afsai(/*regrow=*/true), *next);
+  ASSERT_TRUE(anew.ok());
+  EXPECT_FALSE(anew->rebuild);
+  EXPECT_FALSE(anew->quality.pattern_reused);
+  EXPECT_NE(anew->kernel->matrix().row_idx, first->kernel->matrix().row_idx);
+  // That pattern is the one that follows.
+  auto last = Build(Afsai(), *a);
+  ASSERT_TRUE(last.ok());
+  EXPECT_TRUE(last->rebuild);
+  EXPECT_EQ(last->kernel->matrix().row_idx, anew->kernel->matrix().row_idx);
+  EXPECT_EQ(real_.plan_cache().entries, 1);
+  EXPECT_FALSE(Build(Afsai(), *next, "u")->rebuild) << "another tenant's is its own";
+}
+
+TEST_F(FsaiAdapterTest, KeysFollowWhatTheyStandFor) {
+  const auto a = Prepare(Banded(9)), pattern = Prepare(Diagonal(9));
+  const auto key = [&](const ParsedSpec& spec, const Matrix* base = nullptr) {
+    return *real_.Resolve(spec, *a, base);
+  };
+  EXPECT_EQ(key(Afsai()).plan_key, key(Afsai(true)).plan_key) << "it grows for the others";
+  EXPECT_NE(key(Afsai()).content_key, key(Afsai(true)).content_key);
+  EXPECT_EQ(key(Afsai(true)).content_key, key(Afsai(true)).content_key);
+  EXPECT_TRUE(key(Afsai(true)).proto.fsai().regrow());
+  EXPECT_NE(key(Afsai()).plan_key, key(Afsai(), pattern.get()).plan_key);
+  ParsedSpec timed = Afsai();
+  timed.spec.fsai.time_budget_ms = 1e6;
+  EXPECT_NE(key(timed).content_key, key(timed).content_key) << "time decides what it becomes";
+  ParsedSpec fixed = Spec(kernels::EngineKind::kFsai);
+  fixed.regrow = true;
+  EXPECT_EQ(key(fixed).content_key, key(Spec(kernels::EngineKind::kFsai)).content_key)
+      << "there is nothing to grow";
+  const auto refused = real_.Resolve(Afsai(), *a, Prepare(Diagonal(8)).get());
+  EXPECT_EQ(ReasonOf(refused.status()), "PATTERN_SIZE_MISMATCH");
+  EXPECT_EQ(FieldOf(refused.status()), "fsai.pattern_matrix");
+}
+
+TEST_F(FsaiAdapterTest, RefusalsOfTheBuildKeepTheirReason) {
+  auto nonsymmetric = Prepare(Upper());
+  const auto built = Build(Afsai(), *nonsymmetric);
+  EXPECT_EQ(built.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(built.status()), reason::kNotSymmetric);
+  const auto negative = Build(Spec(kernels::EngineKind::kFsai), *Prepare(Diagonal(3, -1)));
+  EXPECT_EQ(negative.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(negative.status()), reason::kNotPositiveDefinite);
+}
+
+TEST_F(FsaiAdapterTest, BothFactorsCount) {
+  using kernels::EngineKind;
+  EXPECT_EQ(StoredEntries(EngineKind::kNone, 5, 0), 0);
+  EXPECT_EQ(StoredEntries(EngineKind::kJacobi, 5, 5), 0);
+  EXPECT_EQ(StoredEntries(EngineKind::kJacobi, 5, 25), 25);
+  EXPECT_EQ(StoredEntries(EngineKind::kStaticSpai, 5, 5), 5);
+  EXPECT_EQ(StoredEntries(EngineKind::kFsai, 5, 9), 18);
+  EXPECT_EQ(StoredEntries(EngineKind::kAfsai, 5, 9), 18);
+}
+
 TEST_F(AdapterTest, AFailedBuildSaysWhy) {
   engine_.FailBuilds(
       kernels::Status(kernels::StatusCode::kFailedPrecondition, "ZERO_DIAGONAL", "a(1, 1) is 0")

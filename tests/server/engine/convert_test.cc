@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "server/base/status.h"
@@ -86,6 +87,111 @@ TEST(ParseSpecTest, TheBlockSizeIsJacobis) {
     spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
     EXPECT_EQ(ParseSpec(spec, "spec")->spec.block_size, 1) << "not read";
   }
+}
+
+v1::PreconditionerSpec Fsai(v1::EngineKind kind) {
+  v1::PreconditionerSpec spec;
+  spec.set_engine(kind);
+  return spec;
+}
+
+TEST(ParseFsaiTest, DefaultsAreSaid) {
+  for (const auto kind : {v1::ENGINE_KIND_FSAI, v1::ENGINE_KIND_AFSAI}) {
+    v1::PreconditionerSpec spec = Fsai(kind);
+    for (const bool set : {false, true}) {
+      if (set) spec.mutable_fsai();
+      const auto parsed = ParseSpec(spec, "spec");
+      ASSERT_TRUE(parsed.ok()) << parsed.status();
+      EXPECT_EQ(ToProto(parsed->spec.engine), kind);
+      const kernels::FsaiOptions& o = parsed->spec.fsai;
+      EXPECT_EQ(o.k_max, 30);
+      EXPECT_EQ(o.s, 1);
+      EXPECT_EQ(o.epsilon, 1e-3);
+      EXPECT_EQ(o.drop_tol, 0);
+      EXPECT_EQ(o.power, 1);
+      EXPECT_EQ(o.post_filter, 0);
+      EXPECT_EQ(o.precision, kernels::FsaiPrecision::kFp64);
+      EXPECT_EQ(o.symmetry_tolerance, 1e-10);
+      EXPECT_EQ(o.time_budget_ms, 0);
+      EXPECT_FALSE(parsed->regrow);
+      EXPECT_EQ(parsed->pattern_matrix, "");
+    }
+  }
+}
+
+TEST(ParseFsaiTest, ReadsEveryOption) {
+  v1::PreconditionerSpec adaptive = Fsai(v1::ENGINE_KIND_AFSAI);
+  auto* o = adaptive.mutable_fsai();
+  o->set_k_max(0);
+  o->set_step_size(4);
+  o->set_epsilon(0);
+  o->set_post_filter(0.1);
+  o->set_precision(v1::FSAI_PRECISION_FP32);
+  o->set_symmetry_tolerance(1e-6);
+  o->mutable_time_budget()->set_seconds(2);
+  o->mutable_time_budget()->set_nanos(500'000);
+  o->set_pattern_matrix("matrices/7");
+  auto parsed = ParseSpec(adaptive, "spec");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->spec.fsai.k_max, 0) << "set, and no default";
+  EXPECT_EQ(parsed->spec.fsai.epsilon, 0);
+  EXPECT_EQ(parsed->spec.fsai.precision, kernels::FsaiPrecision::kFp32);
+  EXPECT_EQ(parsed->spec.fsai.time_budget_ms, 2000.5);
+  EXPECT_EQ(parsed->pattern_matrix, "matrices/7");
+  EXPECT_EQ(ToProto(parsed->spec, "matrices/7").SerializeAsString(), adaptive.SerializeAsString());
+  o->set_regrow(true);
+  EXPECT_TRUE(ParseSpec(adaptive, "spec")->regrow);
+
+  v1::PreconditionerSpec fixed = Fsai(v1::ENGINE_KIND_FSAI);
+  o = fixed.mutable_fsai();
+  o->set_drop_tol(0.25);
+  o->set_pattern_power(3);
+  o->set_post_filter(0.5);
+  o->set_precision(v1::FSAI_PRECISION_FP64);
+  o->set_symmetry_tolerance(0);
+  parsed = ParseSpec(fixed, "spec");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->spec.fsai.drop_tol, 0.25);
+  EXPECT_EQ(parsed->spec.fsai.power, 3);
+  EXPECT_EQ(ToProto(parsed->spec, "").SerializeAsString(), fixed.SerializeAsString());
+}
+
+TEST(ParseFsaiTest, WhatIsOutOfRangeIsRefusedWithItsField) {
+  const auto refused = [](const std::function<void(v1::FsaiSpec&)>& set, const std::string& field,
+                          v1::EngineKind kind = v1::ENGINE_KIND_AFSAI,
+                          const std::string& why = "BAD_FSAI_OPTION") {
+    v1::PreconditionerSpec spec = Fsai(kind);
+    set(*spec.mutable_fsai());
+    const absl::Status status = ParseSpec(spec, "header.spec").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
+    EXPECT_EQ(ReasonOf(status), why) << field;
+    EXPECT_EQ(FieldOf(status), "header.spec.fsai." + field);
+    spec.set_engine(v1::ENGINE_KIND_JACOBI);
+    EXPECT_TRUE(ParseSpec(spec, "header.spec").ok()) << "not read";
+    spec.set_engine(v1::ENGINE_KIND_AUTO);
+    EXPECT_TRUE(ParseSpec(spec, "header.spec").ok()) << "not read";
+  };
+  using Spec = v1::FsaiSpec;
+  refused([](Spec& s) { s.set_k_max(-1); }, "k_max");
+  refused([](Spec& s) { s.set_k_max(513); }, "k_max");
+  refused([](Spec& s) { s.set_step_size(-1); }, "step_size");
+  refused([](Spec& s) { s.set_step_size(33); }, "step_size");
+  refused([](Spec& s) { s.set_epsilon(1); }, "epsilon");
+  refused([](Spec& s) { s.set_drop_tol(kNan); }, "drop_tol");
+  refused([](Spec& s) { s.set_pattern_power(17); }, "pattern_power", v1::ENGINE_KIND_FSAI);
+  refused([](Spec& s) { s.set_post_filter(-0.5); }, "post_filter");
+  refused([](Spec& s) { s.set_symmetry_tolerance(kInf); }, "symmetry_tolerance");
+  refused([](Spec& s) { s.set_precision(static_cast<v1::FsaiPrecision>(9)); }, "precision",
+          v1::ENGINE_KIND_FSAI, "UNKNOWN_ENUM");
+  refused([](Spec& s) { s.mutable_time_budget(); }, "time_budget");
+  refused([](Spec& s) { s.mutable_time_budget()->set_seconds(-1); }, "time_budget");
+  const auto with_pattern = [](Spec& s) -> Spec& {
+    s.set_pattern_matrix("matrices/1");
+    return s;
+  };
+  refused([&](Spec& s) { with_pattern(s).set_drop_tol(0.5); }, "drop_tol", v1::ENGINE_KIND_FSAI);
+  refused([&](Spec& s) { with_pattern(s).set_pattern_power(2); }, "pattern_power",
+          v1::ENGINE_KIND_FSAI);
 }
 
 struct BadSpec {
@@ -294,6 +400,53 @@ TEST(ToProtoTest, EveryEnumHasItsNumber) {
     EXPECT_NE(ToProto(m), v1::METHOD_UNSPECIFIED);
   }
   EXPECT_EQ(ToProto(kernels::Stage::kAssemble), v1::STAGE_ASSEMBLE);
+  for (const auto kind : {kernels::EngineKind::kAuto, kernels::EngineKind::kNone,
+                          kernels::EngineKind::kJacobi, kernels::EngineKind::kStaticSpai,
+                          kernels::EngineKind::kFsai, kernels::EngineKind::kAfsai}) {
+    std::string name = "ENGINE_KIND_";
+    for (const char c : Name(kind)) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    EXPECT_EQ(v1::EngineKind_Name(ToProto(kind)), name);
+  }
+}
+
+TEST(ToProtoTest, QualityOfAFactorHasNoResiduals) {
+  kernels::Quality quality;
+  quality.density = 0.5;
+  quality.warnings = {"w"};
+  quality.pattern_reused = true;
+  kernels::FsaiQuality& fsai = quality.fsai.emplace();
+  fsai.kaporin = 0.75;
+  fsai.kaporin_by_step = {1, 0.75};
+  fsai.converged_rows = 3;
+  fsai.nnz_row_max = 4;
+  fsai.slow_rows = 5;
+  fsai.not_spd_rows = 6;
+  fsai.first_not_spd = 7;
+  fsai.not_converged_rows = 8;
+  fsai.first_not_converged = 9;
+  fsai.steps = 1;
+  fsai.out_of_time = true;
+  const v1::BuildQuality proto = ToProto(quality);
+  EXPECT_EQ(proto.residual_frobenius(), 0);
+  EXPECT_EQ(proto.residual_quantiles_size(), 0);
+  EXPECT_EQ(proto.worst_column(), -1);
+  EXPECT_FALSE(proto.has_zero_columns());
+  EXPECT_EQ(proto.density(), 0.5);
+  EXPECT_EQ(proto.warnings(0), "w");
+  ASSERT_TRUE(proto.has_fsai());
+  EXPECT_EQ(proto.fsai().kaporin(), 0.75);
+  EXPECT_EQ(proto.fsai().kaporin_by_step_size(), 2);
+  EXPECT_EQ(proto.fsai().converged_rows(), 3);
+  EXPECT_EQ(proto.fsai().nnz_row_max(), 4);
+  EXPECT_EQ(proto.fsai().slow_rows(), 5);
+  EXPECT_EQ(proto.fsai().not_spd_rows().count(), 6);
+  EXPECT_EQ(proto.fsai().not_spd_rows().first(), 7);
+  EXPECT_EQ(proto.fsai().not_converged_rows().count(), 8);
+  EXPECT_EQ(proto.fsai().not_converged_rows().first(), 9);
+  EXPECT_EQ(proto.fsai().steps(), 1);
+  EXPECT_TRUE(proto.fsai().out_of_time());
+  EXPECT_TRUE(proto.fsai().pattern_reused());
+  EXPECT_FALSE(ToProto(kernels::Quality()).has_fsai());
 }
 
 TEST(ToProtoTest, QualityKeepsCountsAndPlaces) {

@@ -693,6 +693,21 @@ TEST(SolvePlacementTest, TheEntriesOfBlocksCountForTheGpusMemory) {
   EXPECT_EQ(bench.engine.most_nnz_m(), 32 * a.value->n());
 }
 
+TEST(PlacementTest, FsaiIsBuiltByTheHostAndItsFactorsCountOnTheGpu) {
+  Bench both(CpuAndGpu());
+  both.engine.SetPredictedMs(1e6);
+  const v1::Preconditioner m = both.Built(both.Put(3), v1::ENGINE_KIND_AFSAI);
+  EXPECT_EQ(m.device(), "cpu");
+  EXPECT_EQ(m.choice().placement(), "cpu: FSAI is built on the host's cores");
+  Bench gpu({FakeGpu(0)});
+  gpu.engine.SolveOnGpus();
+  const auto a = gpu.Put(3);
+  EXPECT_EQ(gpu.Built(a, v1::ENGINE_KIND_FSAI).choice().placement(),
+            "the host of a GPU: FSAI is built on the host's cores");
+  EXPECT_EQ(gpu.Solved(a, v1::ENGINE_KIND_FSAI).device(), "gpu:0");
+  EXPECT_EQ(gpu.engine.most_nnz_m(), 2 * a.value->n()) << "the fake's M is diagonal";
+}
+
 TEST(SolvePlacementTest, LongSolvesGoToTheGpuShortOnesToTheCpu) {
   Bench bench(CpuAndGpu());
   bench.engine.SolveOnGpus();

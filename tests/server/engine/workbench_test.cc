@@ -414,5 +414,99 @@ TEST_F(WorkbenchTest, WorksOverTheRealEngine) {
   EXPECT_NEAR(outcome->x[1], 2, 1e-6);
 }
 
+// Builds and solves of FSAI over the real engine.
+class FsaiWorkbenchTest : public WorkbenchTest {
+ protected:
+  static v1::PreconditionerSpec Afsai() {
+    v1::PreconditionerSpec spec = Spec(v1::ENGINE_KIND_AFSAI);
+    spec.mutable_fsai()->set_k_max(1);
+    return spec;
+  }
+  v1::Preconditioner Build(const Stored<Matrix>& a, const v1::PreconditionerSpec& spec) {
+    auto ticket = fsai_bench_->StartBuild(
+        {.tenant = "t", .matrix = a, .spec = spec, .field = "header.spec", .terms = {}});
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    if (!ticket.ok()) return {};
+    return ToProto(ticket->ready ? *ticket->ready : Built(*ticket)->preconditioner);
+  }
+  void SetUp() override {
+    WorkbenchTest::SetUp();
+    fsai_bench_ = std::make_unique<Workbench>(Workbench::Parts{.adapter = &cpu_adapter_,
+                                                               .matrices = &matrices_,
+                                                               .preconditioners = &preconditioners_,
+                                                               .scheduler = &cpu_scheduler_,
+                                                               .jobs = &jobs_});
+  }
+
+  std::unique_ptr<kernels::Engine> cpu_ = kernels::MakeCpuEngine();
+  EngineAdapter cpu_adapter_{*cpu_, {.threads = 1}};
+  Scheduler cpu_scheduler_{SchedulerOptions{}};
+  std::unique_ptr<Workbench> fsai_bench_;
+};
+
+TEST_F(FsaiWorkbenchTest, BuildsRebuildsAndGrowsAnew) {
+  const auto a = Put(Banded(40)), next = Put(Banded(40, 1));
+  const v1::Preconditioner first = Build(a, Afsai());
+  EXPECT_TRUE(first.is_factor());
+  EXPECT_EQ(first.spec().fsai().k_max(), 1);
+  EXPECT_EQ(first.spec().fsai().epsilon(), 1e-3) << "resolved, with its defaults";
+  EXPECT_FALSE(first.build_timings().rebuild());
+  EXPECT_LT(first.quality().fsai().kaporin(), 1);
+  EXPECT_EQ(Build(a, Afsai()).name(), first.name()) << "it is there";
+
+  const v1::Preconditioner second = Build(next, Afsai());
+  EXPECT_TRUE(second.build_timings().rebuild());
+  EXPECT_TRUE(second.quality().fsai().pattern_reused());
+  v1::PreconditionerSpec regrow = Afsai();
+  regrow.mutable_fsai()->set_regrow(true);
+  const v1::Preconditioner third = Build(next, regrow);
+  EXPECT_NE(third.name(), second.name());
+  EXPECT_FALSE(third.build_timings().rebuild());
+  EXPECT_TRUE(third.spec().fsai().regrow());
+  EXPECT_FALSE(third.quality().fsai().pattern_reused());
+}
+
+TEST_F(FsaiWorkbenchTest, ABuildWithATimeBudgetIsNobodyElses) {
+  const auto a = Put(Banded(40));
+  v1::PreconditionerSpec timed = Afsai();
+  timed.mutable_fsai()->mutable_time_budget()->set_seconds(100);
+  EXPECT_NE(Build(a, timed).name(), Build(a, timed).name());
+}
+
+TEST_F(FsaiWorkbenchTest, ASolveBuildsItAndTakesCg) {
+  auto request = Solve(Put(Banded(40)));
+  request.spec = Afsai();
+  request.solve.options.method = kernels::Method::kAuto;
+  const auto outcome = Solved(*fsai_bench_->StartSolve(std::move(request)));
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->done.method(), v1::METHOD_CG);
+  EXPECT_EQ(outcome->done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  EXPECT_EQ(outcome->done.choice().engine(), v1::ENGINE_KIND_AFSAI);
+  EXPECT_TRUE(outcome->done.quality().has_fsai());
+  // The build's refusal is the solve's, here before anything is built: CG is not sound.
+  auto refused = Solve(Put(Upper()));
+  refused.spec = Afsai();
+  refused.solve.options.method = kernels::Method::kCg;
+  EXPECT_EQ(ReasonOf(fsai_bench_->StartSolve(std::move(refused)).status()), "NOT_SYMMETRIC");
+  auto failed = Solve(Put(Upper()));
+  failed.spec = Afsai();
+  failed.solve.options.method = kernels::Method::kGmres;
+  auto ticket = fsai_bench_->StartSolve(std::move(failed));
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  AwaitEnd(ticket->job);
+  EXPECT_EQ(ReasonOf(ticket->job->error()), "NOT_SYMMETRIC");
+}
+
+TEST_F(FsaiWorkbenchTest, EstimatesBoundTheBuild) {
+  const auto a = Put(Banded(40));
+  const auto estimate = fsai_bench_->EstimateBuild("t", *a.value, Afsai(), "spec");
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_EQ(estimate->choice.engine(), v1::ENGINE_KIND_AFSAI);
+  EXPECT_LE(estimate->figures.nnz_m, 40 * 2);
+  const v1::Preconditioner built = Build(a, Afsai());
+  EXPECT_GE(estimate->figures.nnz_m, built.nnz());
+  EXPECT_GE(estimate->figures.host_bytes, built.host_bytes());
+}
+
 }  // namespace
 }  // namespace spaid::server

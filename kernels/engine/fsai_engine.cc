@@ -1,0 +1,160 @@
+#include "kernels/engine/fsai_engine.h"
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "kernels/engine/engine_parts.h"
+#include "kernels/engine/options.h"
+#include "kernels/sparse/transpose.h"
+
+namespace spaid::kernels {
+namespace {
+
+Status Bad(const char* field, const std::string& value, const std::string& range) {
+  return Status(StatusCode::kInvalidArgument, "BAD_FSAI_OPTION",
+                std::string(field) + " = " + value + " is out of range; give " + range)
+      .At(field);
+}
+
+std::string Rows(int64_t count, int64_t n, int64_t first) {
+  return std::to_string(count) + " of " + std::to_string(n) + " rows (first " +
+         std::to_string(first) + ")";
+}
+
+std::vector<std::string> Warnings(const FsaiQuality& q, const FsaiOptions& options, int64_t n) {
+  std::vector<std::string> out;
+  if (q.not_spd_rows > 0) {
+    out.push_back(Rows(q.not_spd_rows, n, q.first_not_spd) +
+                  " of G met a pivot that is not positive and keep what they had before it: A is "
+                  "not positive definite" +
+                  (options.precision == FsaiPrecision::kFp32
+                       ? ", or not so in fp32; precision = FP64 tells which"
+                       : "; use static SPAI with BiCGSTAB or GMRES if CG ends as INDEFINITE"));
+  }
+  if (q.not_converged_rows > 0) {
+    out.push_back(Rows(q.not_converged_rows, n, q.first_not_converged) +
+                  " have a local problem too large for a dense factor, and its iteration met its "
+                  "limit: these rows are less accurate; " +
+                  (options.adaptive ? "a smaller k_max makes them small"
+                                    : "a smaller pattern_power, or drop_tol, makes them small"));
+  }
+  if (q.out_of_time) {
+    out.push_back("the time budget of " + Figure(options.time_budget_ms) +
+                  " ms ended growth after " + std::to_string(q.steps) + " of " +
+                  std::to_string(options.k_max) +
+                  " steps; a longer one, or a larger step_size, lets it come further");
+  }
+  return out;
+}
+
+}  // namespace
+
+int64_t FsaiPlan::bytes() const {
+  return static_cast<int64_t>(sizeof(FsaiPlan) + rows.col_ptr.size() * sizeof(int64_t) +
+                              rows.row_idx.size() * sizeof(int32_t));
+}
+
+FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec) {
+  const FsaiOptions& given = spec.fsai;
+  FsaiOptions out;
+  out.adaptive = spec.engine == EngineKind::kAfsai;
+  out.post_filter = given.post_filter;
+  out.precision = given.precision;
+  out.symmetry_tolerance = given.symmetry_tolerance;
+  if (out.adaptive) {
+    out.k_max = given.k_max;
+    out.s = given.s;
+    out.epsilon = given.epsilon;
+    out.time_budget_ms = given.time_budget_ms;
+  } else {
+    out.drop_tol = given.drop_tol;
+    out.power = given.power;
+  }
+  return out;
+}
+
+Status CheckFsaiSpec(const FsaiOptions& options) {
+  const auto check_below_one = [](const char* field, double value) {
+    return value >= 0 && value < 1
+               ? Status()
+               : Bad(field, std::to_string(value), "a value of at least 0 and under 1");
+  };
+  if (options.k_max < 0 || options.k_max > kMaxFsaiSteps) {
+    return Bad("k_max", std::to_string(options.k_max), "0 to " + std::to_string(kMaxFsaiSteps));
+  }
+  if (options.s < 1 || options.s > kMaxFsaiPerStep) {
+    return Bad("step_size", std::to_string(options.s), "1 to " + std::to_string(kMaxFsaiPerStep));
+  }
+  if (options.power < 1 || options.power > kMaxPatternPower) {
+    return Bad("pattern_power", std::to_string(options.power),
+               "1 to " + std::to_string(kMaxPatternPower));
+  }
+  for (const auto& [field, value] : {std::pair{"epsilon", options.epsilon},
+                                     {"drop_tol", options.drop_tol},
+                                     {"post_filter", options.post_filter},
+                                     {"symmetry_tolerance", options.symmetry_tolerance}}) {
+    if (Status status = check_below_one(field, value); !status.ok()) return status;
+  }
+  if (!(options.time_budget_ms >= 0 && std::isfinite(options.time_budget_ms))) {
+    return Bad("time_budget", std::to_string(options.time_budget_ms) + " ms",
+               "a time over 0, or none");
+  }
+  switch (options.precision) {
+    case FsaiPrecision::kFp64:
+    case FsaiPrecision::kFp32:
+      return {};
+  }
+  return Bad("precision", std::to_string(static_cast<int>(options.precision)), "FP64 or FP32");
+}
+
+Result<std::shared_ptr<const FsaiPlan>> PlanFsai(const PreconditionerSpec& spec, const CscView& a,
+                                                 const PatternView* user_pattern,
+                                                 const Context& context) {
+  const FsaiOptions options = FsaiOptionsOf(spec);
+  auto plan = std::make_shared<FsaiPlan>();
+  plan->power = options.power;
+  plan->drop_tol = options.drop_tol;
+  if (options.adaptive && user_pattern == nullptr) {
+    return std::shared_ptr<const FsaiPlan>(std::move(plan));
+  }
+  std::optional<Result<Pattern>> by_rows;
+  PatternView view;
+  if (user_pattern != nullptr) {
+    by_rows.emplace(Transpose(*user_pattern, context));
+    if (!by_rows->ok()) return by_rows->status();
+    view = **by_rows;
+  }
+  auto rows = FsaiPattern(a, user_pattern != nullptr ? &view : nullptr, options, context);
+  if (!rows.ok()) return rows.status();
+  plan->rows = *std::move(rows);
+  return std::shared_ptr<const FsaiPlan>(std::move(plan));
+}
+
+Result<FsaiBuild> BuildOnFsaiPlan(const FsaiPlan& plan, const PreconditionerSpec& spec,
+                                  const CscView& a, const Context& context) {
+  const FsaiOptions options = FsaiOptionsOf(spec);
+  const bool grows = options.adaptive && !plan.grown;
+  const PatternView rows = plan.rows;
+  auto built = grows ? BuildFsai(a, plan.rows.col_ptr.empty() ? nullptr : &rows, options, context)
+                     : BuildFsaiOn(rows, a, options, context);
+  if (!built.ok()) return built.status();
+  FsaiBuild out;
+  out.quality.density = built->quality.density;
+  out.quality.warnings = Warnings(built->quality, options, a.n_cols);
+  out.quality.pattern_reused = plan.grown;
+  if (grows && !built->quality.out_of_time) {
+    auto grown = std::make_shared<FsaiPlan>();
+    grown->grown = true;
+    grown->rows = {.n_rows = built->g_rows.n_rows,
+                   .n_cols = built->g_rows.n_cols,
+                   .col_ptr = built->g_rows.col_ptr,
+                   .row_idx = built->g_rows.row_idx};
+    out.grown = std::move(grown);
+  }
+  out.quality.fsai = std::move(built->quality);
+  out.g_rows = std::move(built->g_rows);
+  return Result<FsaiBuild>(std::move(out));
+}
+
+}  // namespace spaid::kernels

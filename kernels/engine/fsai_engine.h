@@ -1,0 +1,49 @@
+// FSAI and aFSAI behind the engine's face: specs, plans, builds, estimates, warnings.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
+#include "kernels/engine/engine.h"
+#include "kernels/fsai/fsai.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+struct FsaiPlan {
+  // By rows, as FsaiResult::g_rows. kFsai: of G. kAfsai: of G where `grown`, else from which it
+  // grows (no columns at all: the diagonal).
+  Pattern rows;
+  bool grown = false;
+  int power = 1;  // kFsai: of the pattern, unless that is the user's
+  double drop_tol = 0;
+
+  int64_t bytes() const;
+};
+
+// What of the options the kind reads, the others as they are by default; `adaptive` by the kind.
+FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec);
+
+// INVALID_ARGUMENT/BAD_FSAI_OPTION, with the field as FsaiSpec of the wire names it.
+Status CheckFsaiSpec(const FsaiOptions& options);
+
+// `user_pattern`: by columns, of which the lower triangle counts; may be null. Errors: those of
+// FsaiPattern; PATTERN_SIZE_MISMATCH; stop statuses.
+Result<std::shared_ptr<const FsaiPlan>> PlanFsai(const PreconditionerSpec& spec, const CscView& a,
+                                                 const PatternView* user_pattern,
+                                                 const Context& context);
+
+struct FsaiBuild {
+  CscMatrix g_rows;
+  Quality quality;
+  std::shared_ptr<const FsaiPlan> grown;  // BuildResult::grown
+};
+// `plan` is of the spec's kind and options. Errors: those of BuildFsai and BuildFsaiOn.
+Result<FsaiBuild> BuildOnFsaiPlan(const FsaiPlan& plan, const PreconditionerSpec& spec,
+                                  const CscView& a, const Context& context);
+
+}  // namespace spaid::kernels

@@ -1,0 +1,79 @@
+// M on the host: by columns, and laid out for products.
+#include <memory>
+#include <utility>
+
+#include "kernels/engine/engine_parts.h"
+#include "kernels/sparse/transpose.h"
+
+namespace spaid::kernels {
+
+Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(EngineKind kind,
+                                                                           CscMatrix m,
+                                                                           const Context& context) {
+  std::shared_ptr<const CsrOperator> g;
+  if (IsFactored(kind)) {
+    auto columns = Transpose(m, context);
+    if (!columns.ok()) return columns.status();
+    g = std::make_shared<CsrOperator>(CsrOperator::FromRows(std::exchange(m, *std::move(columns))));
+  }
+  std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(m)));
+  // The layouts borrow from matrix_, which moves no more.
+  if (g != nullptr) {
+    made->rows_ = std::move(g);
+    made->transposed_ =
+        std::make_shared<CsrOperator>(CsrOperator::FromRows(CscView(made->matrix_)));
+    made->factored_.emplace(made->rows_, made->transposed_);
+  } else if (made->is_diagonal()) {
+    made->diagonal_.emplace(made->matrix_.values);
+  } else {
+    auto rows = CsrOperator::FromColumns(made->matrix_, context);
+    if (!rows.ok()) return rows.status();
+    made->rows_ = std::make_shared<CsrOperator>(*std::move(rows));
+  }
+  return std::shared_ptr<const HostPreconditioner>(std::move(made));
+}
+
+const LinearOperator& HostPreconditioner::apply() const {
+  if (diagonal_) return *diagonal_;
+  if (factored_) return *factored_;
+  return *rows_;
+}
+
+std::unique_ptr<const LinearOperator> HostPreconditioner::InFp32(int threads) const {
+  if (!factored_) return std::make_unique<CsrFloatOperator>(*rows_, threads);
+  return std::make_unique<FactoredOperator>(
+      std::make_shared<CsrFloatOperator>(*rows_, threads),
+      std::make_shared<CsrFloatOperator>(*transposed_, threads));
+}
+
+void HostPreconditioner::Keep(std::shared_ptr<const StaticSpaiCudaM> copy) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  device_copy_.swap(copy);  // what was there ends after the lock
+}
+
+std::shared_ptr<const StaticSpaiCudaM> HostPreconditioner::device_copy() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return device_copy_;
+}
+
+Status HostPreconditioner::fits_fp32(int threads) const {
+  std::call_once(fits_once_, [&] {
+    fits_fp32_ = CheckFitsFloat(matrix_, "column", threads);
+    if (fits_fp32_.ok()) fits_fp32_ = CheckFitsFloat(rows(), "row", threads);
+  });
+  return fits_fp32_;
+}
+
+int64_t HostPreconditioner::device_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return device_copy_ ? DeviceBytes(*device_copy_) : 0;
+}
+
+int64_t HostPreconditioner::host_bytes() const {
+  // Of the vectors between the factors one, from the start, so that this does not change.
+  return static_cast<int64_t>(sizeof(HostPreconditioner)) + matrix_.bytes() +
+         (rows_ ? rows_->host_bytes() : 0) + (transposed_ ? transposed_->host_bytes() : 0) +
+         (factored_ ? matrix_.n_cols * static_cast<int64_t>(sizeof(double)) : 0);
+}
+
+}  // namespace spaid::kernels

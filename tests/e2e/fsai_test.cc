@@ -1,0 +1,232 @@
+// FSAI through the real daemon: grow, download, solve, new values, refusals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spaid/client.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/problems.h"
+
+namespace spaid::e2e {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Fsai : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { daemon_ = new Daemon(); }
+  static void TearDownTestSuite() {
+    delete daemon_;
+    daemon_ = nullptr;
+  }
+  void SetUp() override { ASSERT_TRUE(daemon_->serving()) << daemon_->log(); }
+  static PreconditionerSpec Spec(Engine engine = Engine::kAfsai) {
+    return {.engine = engine, .fsai = {.k_max = 8}};
+  }
+
+  static Daemon* daemon_;
+  Client client_{{.address = daemon_->address()}};
+};
+Daemon* Fsai::daemon_ = nullptr;
+
+// The same pattern, symmetric and diagonally dominant as before.
+CscMatrix OtherValues(CscMatrix a) {
+  for (int64_t j = 0; j < a.n; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      const int64_t i = a.row_idx[p];
+      if (i != j) a.values[p] *= 0.25 * static_cast<double>(1 + (i + j + i * j) % 4);
+    }
+  }
+  return a;
+}
+
+// The largest |(G A Gᵀ)_ii − 1|.
+double DiagonalError(const CscMatrix& a, const CscMatrix& g) {
+  const auto n = static_cast<size_t>(a.n);
+  std::vector<std::vector<std::pair<int64_t, double>>> rows(n);
+  for (int64_t j = 0; j < g.n; ++j) {
+    for (int64_t p = g.col_ptr[j]; p < g.col_ptr[j + 1]; ++p) {
+      rows[static_cast<size_t>(g.row_idx[p])].push_back({j, g.values[p]});
+    }
+  }
+  double worst = 0;
+  std::vector<double> row(n);
+  for (size_t i = 0; i < n; ++i) {
+    row.assign(n, 0);
+    for (const auto& [j, value] : rows[i]) row[static_cast<size_t>(j)] = value;
+    const std::vector<double> image = Multiply(a, row);
+    double entry = 0;
+    for (size_t j = 0; j < n; ++j) entry += row[j] * image[j];
+    worst = std::max(worst, std::abs(entry - 1));
+  }
+  return worst;
+}
+
+TEST_F(Fsai, GrowsIsDownloadedAndSolvesByCg) {
+  const CscMatrix a = Poisson(25, 20);
+  const auto matrix = client_.Upload(a);
+  ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+  for (const Engine engine : {Engine::kFsai, Engine::kAfsai}) {
+    const auto estimate = client_.Estimate(matrix->name, Spec(engine));
+    ASSERT_TRUE(estimate.ok()) << estimate.error().message;
+    std::set<Progress::Kind> kinds;
+    const auto built = client_.Build(
+        matrix->name, Spec(engine), true,
+        {.on_progress = [&](const Progress& progress) { kinds.insert(progress.kind); }});
+    ASSERT_TRUE(built.ok()) << built.error().message;
+    EXPECT_THAT(kinds,
+                ::testing::IsSupersetOf({Progress::Kind::kQueued, Progress::Kind::kStarted,
+                                         Progress::Kind::kQuality, Progress::Kind::kFinished}));
+    const PreconditionerInfo& info = built->preconditioner;
+    EXPECT_TRUE(info.is_factor);
+    EXPECT_LE(info.nnz, estimate->nnz);
+    EXPECT_LE(info.host_bytes, estimate->host_bytes);
+    ASSERT_TRUE(built->m.has_value());
+    EXPECT_TRUE(built->m->is_factor);
+    EXPECT_EQ(info.nnz, static_cast<int64_t>(built->m->values.size()));
+    EXPECT_LT(DiagonalError(a, *built->m), 1e-12);
+    ASSERT_TRUE(info.quality.fsai.has_value());
+    EXPECT_LT(info.quality.fsai->kaporin, 1);
+    EXPECT_TRUE(info.quality.residual_quantiles.empty());
+    const auto again = client_.Download(info.name);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_TRUE(again->is_factor);
+    EXPECT_EQ(again->values, built->m->values);
+    EXPECT_EQ(again->row_idx, built->m->row_idx);
+
+    const std::vector<double> b = SmoothRhs(a);
+    const auto solved = client_.Solve(matrix->name, b, {.preconditioner = info.name});
+    const auto by_jacobi = client_.Solve(matrix->name, b, {.engine = Engine::kJacobi});
+    ASSERT_TRUE(solved.ok() && by_jacobi.ok());
+    EXPECT_EQ(solved->method, Method::kCg);
+    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
+    EXPECT_LE(RelativeResidual(a, solved->x, b), 1.001e-8);
+    EXPECT_LT(solved->rhs[0].iterations, by_jacobi->rhs[0].iterations);
+    const auto fp32 = client_.Solve(matrix->name, b,
+                                    {.preconditioner = info.name, .m_precision = Precision::kFp32});
+    ASSERT_TRUE(fp32.ok()) << fp32.error().message;
+    EXPECT_EQ(fp32->m_precision, Precision::kFp32);
+    EXPECT_LE(RelativeResidual(a, fp32->x, b), 1.001e-8);
+  }
+}
+
+TEST_F(Fsai, NewValuesAreARebuildUnlessItShallRegrow) {
+  const CscMatrix a = Poisson(31, 20), next = OtherValues(a);
+  const auto first = client_.Build(a, Spec(), true);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_FALSE(first->timings.rebuild);
+  EXPECT_GT(first->preconditioner.quality.fsai->kaporin_by_step.size(), 1u);
+  EXPECT_TRUE(client_.Build(a, Spec())->timings.reused);
+
+  const auto second = client_.Build(next, Spec(), true);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_TRUE(second->timings.rebuild);
+  EXPECT_FALSE(second->timings.reused);
+  EXPECT_TRUE(second->preconditioner.quality.fsai->pattern_reused);
+  EXPECT_EQ(second->m->row_idx, first->m->row_idx);
+  EXPECT_NE(second->m->values, first->m->values);
+  EXPECT_LT(DiagonalError(next, *second->m), 1e-12);
+
+  PreconditionerSpec anew = Spec();
+  anew.fsai.regrow = true;
+  const auto third = client_.Build(next, anew, true);
+  ASSERT_TRUE(third.ok()) << third.error().message;
+  EXPECT_FALSE(third->timings.rebuild);
+  EXPECT_TRUE(third->preconditioner.spec.fsai.regrow);
+  EXPECT_FALSE(third->preconditioner.quality.fsai->pattern_reused);
+  EXPECT_NE(third->m->row_idx, first->m->row_idx);
+  const std::vector<double> b = SmoothRhs(next);
+  for (const auto* m : {&second, &third}) {
+    const auto solved = client_.Solve(next, b, {.preconditioner = (*m)->preconditioner.name});
+    ASSERT_TRUE(solved.ok()) << solved.error().message;
+    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
+    EXPECT_LE(RelativeResidual(next, solved->x, b), 1.001e-8);
+  }
+  // Of a prescribed pattern, too.
+  EXPECT_FALSE(client_.Build(a, Spec(Engine::kFsai))->timings.rebuild);
+  EXPECT_TRUE(client_.Build(next, Spec(Engine::kFsai))->timings.rebuild);
+}
+
+TEST_F(Fsai, GrowsFromAPatternThatWasSent) {
+  const CscMatrix a = Poisson(8, 7);
+  CscView pattern = a;
+  pattern.values = {};
+  const auto stored = client_.Upload(pattern, "a pattern");
+  ASSERT_TRUE(stored.ok()) << stored.error().message;
+  PreconditionerSpec spec = Spec();
+  spec.fsai.k_max = 0;
+  EXPECT_EQ(client_.Build(a, spec)->preconditioner.nnz, a.n) << "Jacobi";
+  spec.pattern_matrix = stored->name;
+  const auto built = client_.Build(a, spec);
+  ASSERT_TRUE(built.ok()) << built.error().message;
+  EXPECT_EQ(built->preconditioner.nnz, (stored->nnz + a.n) / 2) << "its lower triangle";
+  EXPECT_EQ(built->preconditioner.spec.pattern_matrix, stored->name);
+}
+
+TEST_F(Fsai, RefusesWhatIsNotSymmetricOrNotPositiveDefinite) {
+  CscMatrix negative = Poisson(6, 5);
+  for (int64_t p = negative.col_ptr[7]; p < negative.col_ptr[8]; ++p) {
+    if (negative.row_idx[p] == 7) negative.values[p] = -1;
+  }
+  for (const Engine engine : {Engine::kFsai, Engine::kAfsai}) {
+    const auto nonsymmetric = client_.Build(ConvectionDiffusion(6, 5, 0.5), Spec(engine));
+    ASSERT_FALSE(nonsymmetric.ok());
+    EXPECT_EQ(nonsymmetric.error().code, Code::kFailedPrecondition);
+    EXPECT_EQ(nonsymmetric.error().reason, "NOT_SYMMETRIC");
+    EXPECT_THAT(nonsymmetric.error().message, HasSubstr("static SPAI")) << "the cure";
+    const auto refused = client_.Build(negative, Spec(engine));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
+    EXPECT_EQ(refused.error().reason, "NOT_POSITIVE_DEFINITE");
+    EXPECT_THAT(refused.error().metadata,
+                ::testing::Contains(std::pair<std::string, std::string>("index", "7")));
+  }
+  // With a positive diagonal it takes factors to see it: that is counted, and said.
+  CscMatrix indefinite = Poisson(6, 5);
+  for (double& value : indefinite.values) value = value < 0 ? 3 * value : value;
+  const auto built = client_.Build(indefinite, Spec(Engine::kFsai));
+  ASSERT_TRUE(built.ok()) << built.error().message;
+  const Quality& quality = built->preconditioner.quality;
+  EXPECT_GT(quality.fsai->not_spd_rows.count, 0);
+  EXPECT_GE(quality.fsai->not_spd_rows.first, 0);
+  ASSERT_FALSE(quality.warnings.empty());
+  EXPECT_THAT(quality.warnings[0], HasSubstr("not positive"));
+}
+
+TEST_F(Fsai, ATimeBudgetEndsGrowthAndIsSaid) {
+  const CscMatrix a = Poisson(200, 150);
+  PreconditionerSpec spec{.engine = Engine::kAfsai, .fsai = {.k_max = 400, .epsilon = 0}};
+  spec.fsai.time_budget = std::chrono::milliseconds(1);
+  const auto built = client_.Build(a, spec);
+  ASSERT_TRUE(built.ok()) << built.error().message;
+  EXPECT_TRUE(built->preconditioner.quality.fsai->out_of_time);
+  EXPECT_LT(built->preconditioner.quality.fsai->steps, 400);
+  const auto again = client_.Build(a, spec);
+  ASSERT_TRUE(again.ok());
+  EXPECT_FALSE(again->timings.reused);
+  EXPECT_NE(again->preconditioner.name, built->preconditioner.name);
+}
+
+TEST_F(Fsai, ACancelledBuildEnds) {
+  std::stop_source stop;
+  PreconditionerSpec spec{.engine = Engine::kAfsai, .fsai = {.k_max = 512, .epsilon = 0}};
+  CallOptions call;
+  call.stop = stop.get_token();
+  call.on_progress = [&](const Progress& progress) {
+    if (progress.kind == Progress::Kind::kStarted) stop.request_stop();
+  };
+  const auto built = client_.Build(Poisson(400, 300), spec, false, call);
+  ASSERT_FALSE(built.ok());
+  EXPECT_EQ(built.error().code, Code::kCancelled);
+}
+
+}  // namespace
+}  // namespace spaid::e2e
