@@ -1,8 +1,132 @@
-// Counts before there is anything.
+// Counts before there is anything: entries and bytes are bounds, time and flops are expectations.
 
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/parallel.h"
 #include "kernels/fsai/fsai.h"
+#include "kernels/fsai/fsai_checks.h"
+#include "kernels/fsai/fsai_tuning.h"
+#include "kernels/fsai/row_batches.h"
 
-namespace spaid::kernels {}  // namespace spaid::kernels
+namespace spaid::kernels {
+namespace {
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+// Entries of column j with an index below `end`.
+int64_t Before(const PatternView& p, int64_t j, int64_t end) {
+  const auto column = p.column(j);
+  return std::lower_bound(column.begin(), column.end(), end) - column.begin();
+}
+
+struct Rows {
+  int64_t entries = 0;  // with the diagonal
+  int64_t longest = 1;
+  double squares = 0, cubes = 0;  // sums over the rows
+
+  void Add(int64_t q) {
+    const auto size = static_cast<double>(q);
+    entries += q;
+    longest = std::max(longest, q);
+    squares += size * size;
+    cubes += size * size * size;
+  }
+};
+
+double ToDouble(int64_t x) { return static_cast<double>(x); }
+
+int64_t ToCount(double x) { return x < 9e18 ? static_cast<int64_t>(x) : INT64_MAX; }
+
+}  // namespace
+
+Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial,
+                                const FsaiOptions& options, const Context& context) {
+  if (Status status = CheckFsai(a, options); !status.ok()) return status;
+  if (initial != nullptr && (initial->n_rows != a.n_rows || initial->n_cols != a.n_cols)) {
+    return Status(StatusCode::kInvalidArgument, "PATTERN_SIZE_MISMATCH",
+                  "the pattern and the matrix are of different sizes")
+        .At("pattern");
+  }
+  const int64_t n = a.n_cols;
+  const double size = ToDouble(n), mean = ToDouble(a.nnz()) / size;
+  int64_t longest_column = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    longest_column = std::max(longest_column, a.col_ptr[Z(j) + 1] - a.col_ptr[Z(j)]);
+  }
+  Rows rows;
+  if (options.adaptive) {
+    const int64_t steps = int64_t{options.s} * options.k_max;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t start = initial != nullptr ? Before(*initial, i, i) : 0;
+      rows.Add(std::min(i, start + steps) + 1);
+    }
+  } else if (initial != nullptr) {
+    for (int64_t i = 0; i < n; ++i) rows.Add(Before(*initial, i, i) + 1);
+  } else if (options.power == 1) {
+    for (int64_t j = 0; j < n; ++j) {
+      rows.Add(a.col_ptr[Z(j) + 1] - a.col_ptr[Z(j)] - Before(a, j, j + 1) + 1);
+    }
+    // Those were columns of the lower triangle; a row may have all of a column above the diagonal,
+    // too.
+    rows.longest = std::min(n, longest_column + 1);
+  } else {
+    PatternOptions pattern_options;
+    pattern_options.power = options.power;
+    const Result<int64_t> whole = CountPattern(a, nullptr, pattern_options, context);
+    if (!whole.ok()) return whole.status();
+    const double q = (ToDouble(*whole) / size + 1) / 2;
+    rows.entries = IsSymmetricPattern(a, context.threads) ? (*whole + n) / 2 : *whole;
+    rows.squares = size * q * q;
+    rows.cubes = rows.squares * q;
+    // A walk of `power` steps, each to as many as the longest column has.
+    rows.longest = ToCount(
+        std::min(size, std::pow(ToDouble(longest_column) + 1, std::min(options.power, 64))));
+  }
+  FsaiCounts counts;
+  counts.nnz_g = rows.entries;
+  const double nnz_g = ToDouble(rows.entries);
+
+  // Bytes: the result; the same in batches, or before a filter; the checks, at worst with a
+  // transpose of A; and what each thread has for its largest row, twice where it is an array that
+  // grows.
+  const double threads = ResolveThreads(context.threads);
+  const double longest = ToDouble(rows.longest);
+  double per_thread = 4 * size;
+  const double pattern_bytes = options.adaptive ? 0 : 12 * ToDouble(a.nnz()) + 8 * nnz_g;
+  if (options.adaptive) {
+    const double capacity = 2 * std::max(32.0, longest);
+    const double reached = std::min(size, (longest + 1) * ToDouble(longest_column));
+    const double dense = std::max(ToDouble(fsai_tuning::kDenseElements), 16 * capacity);
+    per_thread += 16 * capacity * capacity + 8 * dense + 48 * capacity + 48 * reached +
+                  32 * std::min(ToDouble(a.nnz()), longest * ToDouble(longest_column)) +
+                  16 * ToDouble(longest_column);
+  } else {
+    const double dense = std::min(longest, ToDouble(fsai_tuning::kDenseRow)) + 16;
+    // The factor, or where its pivots fail W twice; of long rows the entries of their problem.
+    per_thread += 8 * dense * dense + 32 * dense * dense +
+                  8 * ToDouble(fsai_tuning::kDenseElements) + 128 * longest +
+                  32 * ToDouble(a.nnz());
+  }
+  const double batches = ToDouble((n - 1) / BatchRows(n) + 1);
+  const double bytes = 2 * (12 * nnz_g + 8 * size) + 8 * size +
+                       24 * nnz_g * (options.post_filter > 0) + pattern_bytes + 24 * size +
+                       4 * size * std::min(threads, 8.0) + 12 * ToDouble(a.nnz()) + 12 * size +
+                       batches * (128 + 8 * (options.k_max + 1.0)) + threads * per_thread;
+  counts.host_bytes = ToCount(bytes + (1 << 20));
+
+  // By measured costs: of a row, of one that joins, of an entry of its column, of arithmetic.
+  if (options.adaptive) {
+    const double steps = ToDouble(std::max(options.k_max, 1));
+    const double candidates = 0.6 * mean;
+    const double gradients = steps / 2 * 2 * candidates * (nnz_g - size);
+    counts.flops = rows.cubes / 3 + gradients;
+    counts.predicted_ns = 300 * size + (60 + 3 * candidates) * (nnz_g - size) + 0.15 * counts.flops;
+  } else {
+    counts.flops = rows.cubes / 3 + rows.squares;
+    counts.predicted_ns = 150 * size + mean * nnz_g + 0.12 * counts.flops;
+  }
+  return counts;
+}
+
+}  // namespace spaid::kernels

@@ -24,6 +24,7 @@ struct Wide<double> {
   using Mask = Mask8;
   using Rows = Int8;
   static constexpr int64_t kMagnitude = 0x7fffffffffffffff;
+  static constexpr Mask kLane = {0, 1, 2, 3, 4, 5, 6, 7};
 };
 template <>
 struct Wide<float> {
@@ -31,6 +32,7 @@ struct Wide<float> {
   using Mask = Int16;
   using Rows = Int16;
   static constexpr int32_t kMagnitude = 0x7fffffff;
+  static constexpr Mask kLane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 };
 
 constexpr int32_t kNowhere = -1;  // place of a row that is no candidate; from -2 on down: chosen
@@ -66,39 +68,36 @@ SPAID_INLINE typename Wide<Real>::Vec Magnitude(typename Wide<Real>::Vec v) {
   return (typename Wide<Real>::Vec)((typename Wide<Real>::Mask)v & Wide<Real>::kMagnitude);
 }
 
-// v with its halves, quarters, ... exchanged: a reduction of all lanes in registers.
-template <class Real, class V>
-SPAID_INLINE V Exchange(V v, int distance) {
-  typename Wide<Real>::Mask from;
-  for (int w = 0; w < static_cast<int>(64 / sizeof(Real)); ++w) from[w] = w ^ distance;
-  return __builtin_shuffle(v, from);
+// All lanes combined, in each of them: halves, quarters, ... exchanged.
+template <class Real, class V, class Combine>
+SPAID_INLINE V Reduce(V v, const Combine& combine) {
+  // Constants all of them: a shuffle by a variable costs more than the rest.
+  constexpr auto kLane = Wide<Real>::kLane;
+  if constexpr (sizeof(Real) == 4) v = combine(v, __builtin_shuffle(v, kLane ^ 8));
+  v = combine(v, __builtin_shuffle(v, kLane ^ 4));
+  v = combine(v, __builtin_shuffle(v, kLane ^ 2));
+  return combine(v, __builtin_shuffle(v, kLane ^ 1));
 }
 
 template <class Real>
 SPAID_INLINE Real Sum(typename Wide<Real>::Vec v) {
-#pragma GCC unroll 4
-  for (int d = static_cast<int>(32 / sizeof(Real)); d > 0; d /= 2) v += Exchange<Real>(v, d);
-  return v[0];
+  using V = typename Wide<Real>::Vec;
+  return Reduce<Real>(
+      v, [](V x, V y) __attribute__((always_inline)) { return x + y; })[0];
 }
 
 template <class Real>
 SPAID_INLINE Real Largest(typename Wide<Real>::Vec v) {
-#pragma GCC unroll 4
-  for (int d = static_cast<int>(32 / sizeof(Real)); d > 0; d /= 2) {
-    const auto other = Exchange<Real>(v, d);
-    v = other > v ? other : v;
-  }
-  return v[0];
+  using V = typename Wide<Real>::Vec;
+  return Reduce<Real>(
+      v, [](V x, V y) __attribute__((always_inline)) { return y > x ? y : x; })[0];
 }
 
 template <class Real>
 SPAID_INLINE auto Least(typename Wide<Real>::Mask v) {
-#pragma GCC unroll 4
-  for (int d = static_cast<int>(32 / sizeof(Real)); d > 0; d /= 2) {
-    const auto other = Exchange<Real>(v, d);
-    v = other < v ? other : v;
-  }
-  return v[0];
+  using V = typename Wide<Real>::Mask;
+  return Reduce<Real>(
+      v, [](V x, V y) __attribute__((always_inline)) { return y < x ? y : x; })[0];
 }
 
 template <class Real>
@@ -417,7 +416,8 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
   const Real delta = a_pp - Sum<Real>(squares);
   Real residual = y;
   for (const Near& near : near_entries) residual += near.value * step_.data()[near.at];
-  const double psi = psi_ - static_cast<double>(residual) * residual / delta;
+  const Real inverse = 1 / delta, alpha = -residual * inverse;
+  const double psi = psi_ + static_cast<double>(residual) * alpha;
   outcome_.flops += static_cast<double>(k) * static_cast<double>(k) +
                     static_cast<double>(near_count) * static_cast<double>(k) +
                     8 * static_cast<double>(k);
@@ -442,8 +442,7 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
   }
   Lines(columns + k * capacity_)[line] = Vec{};
   for (int64_t m = 0; m <= k; ++m) columns[m * capacity_ + k] = d_.data()[m];
-  inverse_delta_.data()[k] = 1 / delta;
-  const Real alpha = -residual / delta;
+  inverse_delta_.data()[k] = inverse;
   Vec* step = Lines(step_.data());
   Vec* g = Lines(g_.data());
   for (int64_t b = 0; b <= line; ++b) {
@@ -632,8 +631,7 @@ RowOutcome Growth<Real>::Grow(int64_t i, std::span<const int32_t> start, int k_m
                               std::vector<RowEntry>& entries, std::vector<double>& ratios) {
   const double a_ii = diagonal_[static_cast<size_t>(i)];
   i_ = i;
-  scale_ = 1;
-  if constexpr (std::is_same_v<Real, float>) scale_ = std::ldexp(1.0, -std::ilogb(a_ii));
+  scale_ = std::ldexp(1.0, -std::ilogb(a_ii));
   a_ii_ = psi_ = scale_ * a_ii;
   limit_ = 16 * kRoundoff * a_ii_;
   slots_ = count_ = own_ = block_entries_ = 0;

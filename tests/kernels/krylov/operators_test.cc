@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/oracle/generators.h"
+#include "tests/oracle/oracle.h"
 
 namespace spaid::kernels::krylov_test {
 namespace {
@@ -152,6 +156,148 @@ TEST(Operators, DiagonalMultipliesEntryByEntry) {
   EXPECT_EQ(Apply(DiagonalOperator(d), {1, 2, 4}, 1), (Vector{2, -6, 2}));
   const Vector large = RandomVector(100000, 6);
   EXPECT_EQ(Apply(DiagonalOperator(large), large, 1), Apply(DiagonalOperator(large), large, 3));
+}
+
+// Row i of a lower triangular G as column i, every second entry of it missing.
+CscMatrix LowerRows(int64_t n, uint64_t seed) {
+  oracle::Random random(seed);
+  CscMatrix g;
+  g.n_rows = g.n_cols = n;
+  g.col_ptr.push_back(0);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j <= i; ++j) {
+      if (j != i && random.Below(2) == 0) continue;
+      g.row_idx.push_back(static_cast<int32_t>(j));
+      g.values.push_back(random.Uniform(-1, 1) + (i == j ? 2 : 0));
+    }
+    g.col_ptr.push_back(g.nnz());
+  }
+  return g;
+}
+
+FactoredOperator Factored(const CscView& g_rows, int threads = 1) {
+  return *FactoredOperator::FromRows(g_rows,
+                                     Context{.stop = {}, .progress = nullptr, .threads = threads});
+}
+
+TEST(Factored, TwoByTwoByHand) {
+  // G = (2 0; 1 3): G x = (2, 1 + 6), Gᵀ of that (4 + 7, 21).
+  CscMatrix g;
+  g.n_rows = g.n_cols = 2;
+  g.col_ptr = {0, 1, 3};
+  g.row_idx = {0, 0, 1};
+  g.values = {2, 1, 3};
+  EXPECT_EQ(Apply(Factored(g), {1, 2}, 1), (Vector{11, 21}));
+}
+
+TEST(Factored, EqualsTheDenseProducts) {
+  for (const int64_t n : {1, 2, 31, 70}) {
+    const CscMatrix g_rows = LowerRows(n, 3);
+    const oracle::Dense transposed = oracle::ToDense(static_cast<CscView>(g_rows));
+    const Vector x = RandomVector(n, 4);
+    const Vector expected =
+        oracle::Multiply(transposed, oracle::Multiply(oracle::Transpose(transposed), x));
+    const FactoredOperator op = Factored(g_rows);
+    const Vector y = Apply(op, x, 1);
+    for (size_t i = 0; i < y.size(); ++i) {
+      EXPECT_NEAR(y[i], expected[i], 1e-12 * static_cast<double>(n));
+    }
+    EXPECT_EQ(op.bytes_per_apply(), 2 * (12 * g_rows.nnz() + 24 * n));
+    EXPECT_GE(op.host_bytes(), g_rows.bytes());
+  }
+}
+
+TEST(Factored, ThreadsDoNotChangeABit) {
+  const CscMatrix g_rows = LowerRows(700, 5);
+  const FactoredOperator op = Factored(g_rows, 2);
+  const Vector x = RandomVector(700, 2);
+  const Vector serial = Apply(op, x, 1);
+  for (const int threads : {2, 3, 5}) EXPECT_EQ(Apply(op, x, threads), serial) << threads;
+}
+
+TEST(Factored, AppliesFromSeveralThreadsAtOnce) {
+  const CscMatrix g_rows = LowerRows(300, 6);
+  const FactoredOperator op = Factored(g_rows);
+  const Vector x = RandomVector(300, 2), expected = Apply(op, x, 1);
+  std::vector<std::thread> threads;
+  std::vector<Vector> results(4);
+  for (Vector& result : results) {
+    threads.emplace_back([&] {
+      for (int run = 0; run < 20; ++run) result = Apply(op, x, 1);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Vector& result : results) EXPECT_EQ(result, expected);
+}
+
+TEST(Factored, StopsWhileItTransposes) {
+  StopSource source;
+  source.Request(StopReason::kCancelled);
+  const auto op = FactoredOperator::FromRows(
+      LowerRows(40, 1), Context{.stop = source.token(), .progress = nullptr, .threads = 1});
+  ASSERT_FALSE(op.ok());
+  EXPECT_EQ(op.status().reason(), "CANCELLED");
+}
+
+// G = D^(−1/2): M is Jacobi's.
+TEST(Factored, ADiagonalGIsJacobi) {
+  const CscMatrix a = oracle::RandomSpd(300, 6, 4);
+  const Vector d = DiagonalOf(a);
+  CscMatrix g;
+  g.n_rows = g.n_cols = a.n_cols;
+  g.col_ptr.push_back(0);
+  Vector inverse;
+  for (size_t i = 0; i < d.size(); ++i) {
+    g.row_idx.push_back(static_cast<int32_t>(i));
+    g.values.push_back(1 / std::sqrt(d[i]));
+    g.col_ptr.push_back(g.nnz());
+    inverse.push_back(1 / d[i]);
+  }
+  const Vector b = RandomVector(a.n_cols, 3);
+  const SolveOptions options{.method = Method::kCg, .rtol = 1e-10};
+  const auto op = CsrOperator::FromColumns(a);
+  const FactoredOperator factored = Factored(g);
+  const auto by_factor = Solve(op, &factored, b, {}, options, {});
+  const DiagonalOperator jacobi(inverse);
+  const auto by_jacobi = Solve(op, &jacobi, b, {}, options, {});
+  ASSERT_TRUE(by_factor.ok() && by_jacobi.ok());
+  EXPECT_EQ(by_factor->rhs[0].outcome, Outcome::kConverged);
+  ASSERT_EQ(by_factor->rhs[0].history.size(), by_jacobi->rhs[0].history.size());
+  for (size_t t = 0; t < by_jacobi->rhs[0].history.size(); ++t) {
+    const double expected = by_jacobi->rhs[0].history[t].relative_residual;
+    EXPECT_NEAR(by_factor->rhs[0].history[t].relative_residual, expected, 1e-6 * expected) << t;
+  }
+}
+
+TEST(Factored, CgTakesTheIterationsOfADenseOne) {
+  const CscMatrix a = oracle::Laplacian2d(12, 11);
+  // Rows of G on the pattern of the lower triangle, by hand: (−a_ij / a_jj, 1) is close enough.
+  CscMatrix g;
+  g.n_rows = g.n_cols = a.n_cols;
+  g.col_ptr.push_back(0);
+  for (int64_t i = 0; i < a.n_cols; ++i) {
+    const auto rows = static_cast<CscView>(a).column(i);
+    const auto values = static_cast<CscView>(a).column_values(i);
+    for (size_t p = 0; p < rows.size() && rows[p] <= i; ++p) {
+      g.row_idx.push_back(rows[p]);
+      g.values.push_back(rows[p] == i ? 0.5 : -values[p] / 8);
+    }
+    g.col_ptr.push_back(g.nnz());
+  }
+  const oracle::Dense transposed = oracle::ToDense(static_cast<CscView>(g));
+  const auto apply = [&](const Vector& x) {
+    return oracle::Multiply(transposed, oracle::Multiply(oracle::Transpose(transposed), x));
+  };
+  const Vector b = RandomVector(a.n_cols, 3);
+  const oracle::KrylovRun dense =
+      oracle::Cg(oracle::ToDense(static_cast<CscView>(a)), b, apply, 1e-9, 1000);
+  const FactoredOperator m = Factored(g);
+  const auto solved = Solve(CsrOperator::FromColumns(a), &m, b, {},
+                            SolveOptions{.method = Method::kCg, .rtol = 1e-9}, {});
+  ASSERT_TRUE(solved.ok());
+  EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
+  EXPECT_NEAR(static_cast<double>(solved->rhs[0].iterations),
+              static_cast<double>(dense.residuals.size()) - 1, 1.0);
 }
 
 }  // namespace
