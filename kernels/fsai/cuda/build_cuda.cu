@@ -129,6 +129,8 @@ class Builder {
         throw Failure(kSpaidCudaStopped, "stopped");
       }
     }
+    // Only the rows are still needed.
+    packed_.entries = {};
     Join(pieces, g);
     Summarise();
     return g;

@@ -1,4 +1,4 @@
-// Measured numbers of FSAI on a CUDA device (kernels/bench/README.md).
+// Sizes of FSAI's kernels on a CUDA device; what was measured with them: kernels/bench/README.md.
 #pragma once
 
 #include <cstdint>
