@@ -3,13 +3,11 @@
 
 #include <benchmark/benchmark.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <map>
 #include <numbers>
 #include <string>
 
 #include "kernels/bench/problems.h"
+#include "kernels/bench/support.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/krylov/operators.h"
@@ -49,31 +47,15 @@ FsaiOptions Prescribed(int power) {
   return options;
 }
 
-const CscMatrix& Get(const Problem& problem) {
-  static std::map<std::string, CscMatrix> made;
-  auto [at, fresh] = made.try_emplace(problem.name);
-  if (fresh) at->second = problem.make();
-  return at->second;
-}
-
-template <class T>
-T OrDie(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "spaid_bench: %s\n", result.status().message().c_str());
-    std::exit(1);
-  }
-  return std::move(result).value();
-}
-
 // CG with M = GᵀG, b = A·1, to 1e-7; not timed.
 int64_t Iterations(const CscMatrix& a, const FsaiResult& g, const Context& context) {
   const CsrOperator op = CsrOperator::FromColumns(a);
-  const FactoredOperator m = OrDie(FactoredOperator::FromRows(g.g_rows, context));
+  const FactoredOperator m = Must(FactoredOperator::FromRows(g.g_rows, context));
   const Array<double> ones(static_cast<size_t>(a.n_cols), 1.0);
   Array<double> b(ones.size());
   op.Apply(ones, b, context.threads);
   const SolveOptions cg{.method = Method::kCg, .rtol = 1e-7, .keep_history = false};
-  return OrDie(Solve(op, &m, b, {}, cg, context)).rhs[0].iterations;
+  return Must(Solve(op, &m, b, {}, cg, context)).rhs[0].iterations;
 }
 
 void Run(benchmark::State& state, const Problem& problem, const FsaiOptions& options, int threads) {
@@ -81,11 +63,11 @@ void Run(benchmark::State& state, const Problem& problem, const FsaiOptions& opt
   const Context context{.stop = {}, .progress = nullptr, .threads = threads};
   FsaiResult g;
   for (auto _ : state) {
-    g = OrDie(BuildFsai(a, nullptr, options, context));
+    g = Must(BuildFsai(a, nullptr, options, context));
     benchmark::DoNotOptimize(g.g_rows.values.data());
   }
   const FsaiQuality& quality = g.quality;
-  const FsaiCounts counts = OrDie(EstimateFsai(a.pattern(), nullptr, options, context));
+  const FsaiCounts counts = Must(EstimateFsai(a.pattern(), nullptr, options, context));
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz_a"] = static_cast<double>(a.nnz());
   state.counters["nnz_g"] = static_cast<double>(g.g_rows.nnz());

@@ -12,6 +12,7 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/bench/problems.h"
+#include "kernels/bench/support.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/krylov/operators.h"
 
@@ -29,13 +30,6 @@ constexpr Problem kProblems[] = {
     {"P27_60", [] { return Laplacian27(60); }},
     {"convdiff_100", [] { return ConvectionDiffusion(100, 400); }},
 };
-
-const CscMatrix& Get(const Problem& problem) {
-  static std::map<std::string, CscMatrix> made;
-  auto [at, fresh] = made.try_emplace(problem.name);
-  if (fresh) at->second = problem.make();
-  return at->second;
-}
 
 // Bytes a second of y = x over vectors far larger than the caches, on `threads` threads.
 void Copy(benchmark::State& state, int threads) {

@@ -12,6 +12,7 @@
 
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
+#include "kernels/bench/support.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov_cuda.h"
@@ -44,12 +45,6 @@ constexpr Problem kProblems[] = {
 
 // FSAI: on the lower triangle of A's pattern.
 enum class Kind { kNone, kJacobi, kBlockJacobi3, kStaticSpai, kStaticSpai32, kFsai, kFsai32 };
-
-template <class T>
-T Must(Result<T> result) {
-  if (!result.ok()) OrDie(kSpaidCudaError, result.status().message().c_str());
-  return *std::move(result);
-}
 
 // A x on the host, by columns.
 Array<double> Product(const CscMatrix& a, const Array<double>& x) {

@@ -2,15 +2,13 @@
 
 #include <benchmark/benchmark.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
-#include <map>
 #include <memory>
 #include <numbers>
 #include <string>
 
 #include "kernels/bench/problems.h"
+#include "kernels/bench/support.h"
 #include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels::bench {
@@ -30,22 +28,6 @@ constexpr Problem kProblems[] = {
     {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
 };
 
-const CscMatrix& Get(const Problem& problem) {
-  static std::map<std::string, CscMatrix> made;
-  auto [at, fresh] = made.try_emplace(problem.name);
-  if (fresh) at->second = problem.make();
-  return at->second;
-}
-
-template <class T>
-T OrDie(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "spaid_bench: %s\n", result.status().message().c_str());
-    std::exit(1);
-  }
-  return std::move(result).value();
-}
-
 enum class Phase { kPlan, kBuild, kRebuild };
 
 // kBuild is plan and numbers, from nothing; kRebuild is numbers with a plan at hand.
@@ -55,12 +37,12 @@ void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Ph
   StaticSpaiOptions options;
   options.local_solver = solver;
   const Context context{.stop = {}, .progress = nullptr, .threads = threads};
-  auto plan = OrDie(PlanStaticSpai(a, nullptr, options, context));
+  auto plan = Must(PlanStaticSpai(a, nullptr, options, context));
   double residual = 0;
   for (auto _ : state) {
-    if (phase != Phase::kRebuild) plan = OrDie(PlanStaticSpai(a, nullptr, options, context));
+    if (phase != Phase::kRebuild) plan = Must(PlanStaticSpai(a, nullptr, options, context));
     if (phase == Phase::kPlan) continue;
-    StaticSpaiResult result = OrDie(BuildStaticSpai(*plan, a, options, context));
+    StaticSpaiResult result = Must(BuildStaticSpai(*plan, a, options, context));
     benchmark::DoNotOptimize(result.m.values.data());
     residual = result.quality.residual_frobenius;
   }
