@@ -118,13 +118,13 @@ TEST_F(GpuFsaiBaseline, EndsRowsAsTheCpuDoes) {
       if (a.row_idx[static_cast<size_t>(p)] == j) indefinite.values[static_cast<size_t>(p)] *= 0.45;
     }
   }
-  const FsaiResult converged = Build(a, Grow(20, 1, 0.8));
+  const FsaiResult converged = Build(a, Grow(20, 1, 0.92));
   EXPECT_GT(converged.quality.converged_rows, 50);
   const FsaiResult failed = Build(indefinite, Grow(20));
   EXPECT_GT(failed.quality.not_spd_rows, 50);
   for (auto [way, options] : Ways()) {
     options.k_max = 20;
-    options.epsilon = 0.8;
+    options.epsilon = 0.92;
     ExpectEqual(Run(a, options), converged, 1e-11, way);
     options.epsilon = 0;
     ExpectEqual(Run(indefinite, options), failed, 1e-8, way + ", indefinite");
