@@ -33,6 +33,7 @@ void Add(const FsaiCudaTimings& from, DeviceTimings* to) {
   to->device_to_host_ms += from.device_to_host_ms;
   to->device_bytes = std::max(to->device_bytes, from.device_bytes);
   to->host_columns += from.host_rows;
+  to->waves = std::max(to->waves, from.waves);
 }
 
 // `host_rows`: that a device left to the host.
