@@ -1,5 +1,6 @@
-// FSAI on the first CUDA device, A and G resident there, by the device's clock. Nothing is
-// registered where there is no device.
+// FSAI on the first CUDA device: A and G resident there, by the device's clock; and from host to
+// host beside the CPU, to see from which size on it pays. Nothing is registered where there is no
+// device.
 
 #include <benchmark/benchmark.h>
 
@@ -8,12 +9,15 @@
 #include <memory>
 #include <numbers>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
+#include "kernels/fsai/fsai_cuda.h"
+#include "kernels/sparse/transpose.h"
 #ifdef SPAID_BENCH_BASELINE
 #include "kernels/bench/cuda/fsai_baseline_cuda.h"
 #endif
@@ -65,7 +69,7 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32) 
   SpaidCudaFsaiInfo info{};
   const auto build = [&] {
     SpaidCudaG* g = nullptr;
-    OrDie(api.build_fsai(matrix, grow ? nullptr : &rows, &options, &g, &info, message,
+    OrDie(api.build_fsai(matrix, grow ? nullptr : &rows, nullptr, &options, &g, &info, message,
                          sizeof(message)),
           message);
     api.free_g(g);
@@ -130,8 +134,102 @@ void RunYardstick(benchmark::State& state, const Problem& problem, FsaiGradient 
 }
 #endif
 
+constexpr Problem kCrossover[] = {
+    {"P7_8", [] { return ConvectionDiffusion(8, 0); }},
+    {"P7_16", [] { return ConvectionDiffusion(16, 0); }},
+    {"P7_32", [] { return ConvectionDiffusion(32, 0); }},
+    {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
+    {"P27_16", [] { return Laplacian27(16); }},
+    {"P27_40", [] { return Laplacian27(40); }},
+    {"E80_6", [] { return Elasticity(6); }},
+    {"E80_12", [] { return Elasticity(12); }},
+    {"E80_24", [] { return Elasticity(24); }},
+    {"aniso_50", [] { return Anisotropic(50, 1e-3, std::numbers::pi / 8); }},
+    {"aniso_200", [] { return Anisotropic(200, 1e-3, std::numbers::pi / 8); }},
+};
+
+struct Way {
+  const char* name;
+  bool adaptive;
+  int k_max, s;
+};
+constexpr Way kWays[] = {{"30x1", true, 30, 1}, {"3x5", true, 3, 5}, {"static", false, 0, 1}};
+
+FsaiOptions Of(const Way& way) {
+  FsaiOptions options;
+  options.adaptive = way.adaptive;
+  options.k_max = way.k_max;
+  options.s = way.s;
+  return options;
+}
+
+template <class T>
+T OrDie(Result<T> result) {
+  if (!result.ok()) bench::OrDie(kSpaidCudaError, result.status().message().c_str());
+  return *std::move(result);
+}
+
+// From A on the host to G there by rows and by columns, as the daemon needs it, plan included.
+void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
+  const CscMatrix a = problem.make();
+  const FsaiOptions options = Of(way);
+  FsaiCudaTimings sums;
+  for (auto _ : state) {
+    Pattern rows;
+    if (!way.adaptive) rows = OrDie(FsaiPattern(a, nullptr, options, {}));
+    const PatternView pattern = rows;
+    FsaiCudaTimings timings;
+    FsaiCudaOutputs outputs;
+    const auto plan =
+        OrDie(PlanFsaiCuda(Device(), a, way.adaptive ? nullptr : &pattern, {}, &timings));
+    const FsaiResult g =
+        OrDie(way.adaptive ? GrowFsaiCuda(*plan, nullptr, a, options, {}, &timings, &outputs)
+                           : BuildFsaiOnCuda(*plan, pattern, a, options, {}, &timings, &outputs));
+    benchmark::DoNotOptimize(g.g_rows.values.data());
+    sums.host_to_device_ms += timings.host_to_device_ms;
+    sums.device_ms += timings.device_ms;
+    sums.device_to_host_ms += timings.device_to_host_ms;
+  }
+  const auto mean = [](double sum) {
+    return benchmark::Counter(sum, benchmark::Counter::kAvgIterations);
+  };
+  state.counters["host_to_device_ms"] = mean(sums.host_to_device_ms);
+  state.counters["device_ms"] = mean(sums.device_ms);
+  state.counters["device_to_host_ms"] = mean(sums.device_to_host_ms);
+  const FsaiCounts counts = OrDie(EstimateFsai(a.pattern(), nullptr, options, {}));
+  state.counters["predicted_device_ms"] = 1e-6 * counts.predicted_device_ns;
+}
+
+// The same on all cores.
+void RunHost(benchmark::State& state, const Problem& problem, const Way& way) {
+  const CscMatrix a = problem.make();
+  const FsaiOptions options = Of(way);
+  for (auto _ : state) {
+    const FsaiResult g = OrDie(BuildFsai(a, nullptr, options, {}));
+    const CscMatrix columns = OrDie(Transpose(g.g_rows, {}));
+    benchmark::DoNotOptimize(columns.values.data());
+  }
+  const FsaiCounts counts = OrDie(EstimateFsai(a.pattern(), nullptr, options, {}));
+  state.counters["predicted_one_thread_ms"] = 1e-6 * counts.predicted_ns;
+}
+
 const bool kRegistered = [] {
   if (!ListCudaDevices().available) return false;
+  for (const Problem& problem : kCrossover) {
+    for (const Way& way : kWays) {
+      const std::string name = std::string("FsaiCrossover/") + problem.name + "/" + way.name;
+      benchmark::RegisterBenchmark(
+          (name + "/cuda").c_str(),
+          [&problem, &way](benchmark::State& state) { RunWhole(state, problem, way); })
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime();
+      benchmark::RegisterBenchmark(
+          (name + "/cpu").c_str(),
+          [&problem, &way](benchmark::State& state) { RunHost(state, problem, way); })
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime();
+    }
+  }
   for (const Problem& problem : kProblems) {
     for (const bool grow : {true, false}) {
       for (const bool fp32 : {true, false}) {

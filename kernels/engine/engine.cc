@@ -195,7 +195,10 @@ class DevicesEngine final : public Engine {
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
     auto estimate = EstimateBuild(spec, a, user_pattern, context);
-    if (estimate.ok() && gpus_.empty()) estimate->device_bytes = estimate->device_bytes_min = 0;
+    if (estimate.ok() && gpus_.empty()) {
+      estimate->device_bytes = estimate->device_bytes_min = 0;
+      estimate->predicted_device_ms = 0;
+    }
     return estimate;
   }
 
@@ -236,7 +239,7 @@ class DevicesEngine final : public Engine {
       }
       case EngineKind::kFsai:
       case EngineKind::kAfsai: {
-        auto made = PlanFsai(spec, a, user_pattern, context);
+        auto made = PlanFsai(spec, a, user_pattern, Gpu(context.device), context, &plan->made_in);
         if (!made.ok()) return made.status();
         plan->fsai = *std::move(made);
         plan->reads_values = spec.engine == EngineKind::kAfsai || spec.fsai.drop_tol > 0;
@@ -253,7 +256,7 @@ class DevicesEngine final : public Engine {
     const auto* mine = dynamic_cast<const EnginePlan*>(&plan);
     if (mine == nullptr) return PlanMismatch("the plan was made by another engine");
     if (mine->kind != spec.engine) return PlanMismatch("the plan is for another kind of engine");
-    if (mine->on_device != context.device && !IsFactored(spec.engine)) {
+    if (mine->on_device != context.device) {
       return PlanMismatch("the plan is for device " + std::to_string(mine->on_device) + ", not " +
                           std::to_string(context.device));
     }
@@ -281,8 +284,8 @@ class DevicesEngine final : public Engine {
       return PlanMismatch("the plan is for another pattern_power or drop_tol");
     }
     BuildResult result;
-    CscMatrix m;
-    std::shared_ptr<const StaticSpaiCudaM> on_device;
+    CscMatrix m, g_columns;
+    HostPreconditioner::DeviceCopy on_device;
     switch (spec.engine) {
       case EngineKind::kAuto:
       case EngineKind::kNone:
@@ -299,7 +302,7 @@ class DevicesEngine final : public Engine {
         StaticSpaiCudaTimings timings;
         auto built = mine->static_spai_cuda
                          ? BuildStaticSpaiCuda(*mine->static_spai_cuda, a, spec.static_spai,
-                                               context, &timings, &on_device)
+                                               context, &timings, &on_device.m)
                          : BuildStaticSpai(*mine->static_spai, a, spec.static_spai, context);
         if (!built.ok()) return built.status();
         m = std::move(built->m);
@@ -314,9 +317,12 @@ class DevicesEngine final : public Engine {
       }
       case EngineKind::kFsai:
       case EngineKind::kAfsai: {
-        auto built = BuildOnFsaiPlan(*mine->fsai, spec, a, context);
+        auto built =
+            BuildOnFsaiPlan(*mine->fsai, spec, Gpu(context.device), a, context, &result.timings);
         if (!built.ok()) return built.status();
         m = std::move(built->g_rows);
+        g_columns = std::move(built->g_columns);
+        on_device.g = std::move(built->kept);
         result.quality = std::move(built->quality);
         if (built->grown != nullptr) {
           auto grown = std::make_shared<EnginePlan>(*mine);
@@ -328,7 +334,7 @@ class DevicesEngine final : public Engine {
       }
     }
     const auto assembling = Clock::now();
-    auto made = HostPreconditioner::Make(spec.engine, std::move(m), context);
+    auto made = HostPreconditioner::Make(spec.engine, std::move(m), context, std::move(g_columns));
     if (!made.ok()) return made.status();
     result.timings.assemble_ms = MsSince(assembling);
     (*made)->Keep(std::move(on_device));
@@ -381,12 +387,16 @@ class DevicesEngine final : public Engine {
       return Placed(CudaOperator::OfDiagonal(gpu, mine->matrix().values));
     }
     const bool fp32 = storage == Storage::kFp32;
+    const int64_t n = mine->matrix().n_cols;
+    const HostPreconditioner::DeviceCopy copy = mine->device_copy();
+    if (copy.g != nullptr && DeviceOf(*copy.g) == gpu) {
+      return Placed(CudaOperator::OfG(gpu, Object(*copy.g), n, fp32));
+    }
+    if (copy.m != nullptr && DeviceOf(*copy.m) == gpu) {
+      return Placed(CudaOperator::OfM(gpu, Object(*copy.m), n, fp32));
+    }
     if (mine->is_factor()) {
       return Placed(CudaOperator::OfFactors(gpu, mine->matrix(), mine->rows(), fp32, context));
-    }
-    if (const auto copy = mine->device_copy(); copy != nullptr && DeviceOf(*copy) == gpu) {
-      const int64_t n = mine->matrix().n_cols;
-      return Placed(CudaOperator::OfM(gpu, Object(*copy), n, fp32));
     }
     return Placed(CudaOperator::OfMatrix(gpu, mine->matrix(), fp32, context));
   }
@@ -533,6 +543,7 @@ int64_t EnginePlan::host_bytes() const {
 }
 
 int64_t EnginePlan::device_bytes() const {
+  if (fsai && fsai->there) return DeviceBytes(*fsai->there);
   return static_spai_cuda ? DeviceBytes(*static_spai_cuda) : 0;
 }
 

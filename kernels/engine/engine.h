@@ -1,9 +1,10 @@
 // The one face of the numerics: Estimate -> Plan -> Build (or rebuild) -> Solve. The daemon sees
 // this header only; a fake behind the same face serves the daemon's tests.
 //
-// An engine computes on the devices that it was made with. Static SPAI is planned and built on the
-// one that the context names; M always comes back to the host. SolveOnDevice runs there too; Jacobi
-// and FSAI are built, and Solve runs, on the host's cores, whichever device the context names.
+// An engine computes on the devices that it was made with. Static SPAI and FSAI are planned and
+// built on the one that the context names; M, or G, always comes back to the host. SolveOnDevice
+// runs there too; Jacobi is built, and Solve runs, on the host's cores, whichever device the
+// context names.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
@@ -62,13 +63,15 @@ struct BuildEstimate {
   int64_t device_bytes = 0;  // upper bound: plan + build on a CUDA device; 0 without one, or where
                              // nothing is computed on it
   // What a CUDA device needs for that at the least, bounded from above: with gather tables made in
-  // waves, each time, where they have no room; at most device_bytes.
+  // waves, each time, where they have no room; of FSAI, with fewer rows at a time; at most
+  // device_bytes.
   int64_t device_bytes_min = 0;
   // Of M, or of G where M = GᵀG: upper bound; of static SPAI exact without keep_tau, row_match and
   // post-filter.
   int64_t nnz_m = 0;
-  int64_t download_bytes = 0;  // CSC of that in fp64
-  double predicted_ms = 0;     // on the CPU
+  int64_t download_bytes = 0;      // CSC of that in fp64
+  double predicted_ms = 0;         // on the CPU
+  double predicted_device_ms = 0;  // on a CUDA device, from host to host; 0: not predicted
   double flops = 0;
   int64_t n1_max = 0, n2_max = 0;  // of the local problems; zeros for M = GᵀG
 };
@@ -80,7 +83,8 @@ struct DeviceTimings {
   double device_to_host_ms = 0;
   double assemble_ms = 0;    // the layouts of M on the host (also on the CPU)
   int64_t device_bytes = 0;  // at once, at the most
-  int64_t host_columns = 0;  // of M, that the device left to the host
+  int waves = 0;             // of rows of G, as memory allows; 0: not FSAI's
+  int64_t host_columns = 0;  // of M, or rows of G, that the device left to the host
   // Gather tables have no room in the device's memory: each build makes them again, in waves.
   bool tables_in_waves = false;
 };
@@ -193,8 +197,8 @@ class Engine {
 
   // Errors: as of BuildStaticSpai, BuildFsai and Jacobi; INVALID_ARGUMENT/PLAN_MISMATCH where the
   // plan is for another kind, size or pattern, or for other pattern options (max_nnz aside: the
-  // plan met its own), another block size, or another device than context.device (which FSAI does
-  // not care for). Of a user pattern the plan's counts. kAfsai grows where the plan has no grown
+  // plan met its own), another block size, or another device than context.device. Of a user pattern
+  // the plan's counts. kAfsai grows where the plan has no grown
   // pattern, and reads the options of growth then alone. FAILED_PRECONDITION/VALUES_NEEDED for a
   // pattern alone. On a CUDA device as MakePlan.
   virtual Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec,

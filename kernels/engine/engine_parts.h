@@ -38,12 +38,18 @@ struct EnginePlan final : Plan {
 // M by columns as clients download it, and the layout that products want, made once.
 class HostPreconditioner final : public Preconditioner {
  public:
-  // `m`: M, or where IsFactored(kind) G by rows (FsaiResult::g_rows). Errors: stop statuses (the
-  // layout of an explicit M takes about a tenth of its build).
+  // M on a device, or G; nothing: nowhere.
+  struct DeviceCopy {
+    std::shared_ptr<const StaticSpaiCudaM> m;
+    std::shared_ptr<const FsaiCudaG> g;
+  };
+  // `m`: M, or where IsFactored(kind) G by rows (FsaiResult::g_rows), and `g_columns` the same by
+  // columns, unless it has none. Errors: stop statuses (the layout of an explicit M takes about a
+  // tenth of its build).
   static Result<std::shared_ptr<const HostPreconditioner>> Make(EngineKind kind, CscMatrix m,
-                                                                const Context& context);
-  // `copy`: M on a device; may be null.
-  void Keep(std::shared_ptr<const StaticSpaiCudaM> copy) const;
+                                                                const Context& context,
+                                                                CscMatrix g_columns = {});
+  void Keep(DeviceCopy copy) const;
   HostPreconditioner(const HostPreconditioner&) = delete;
   HostPreconditioner& operator=(const HostPreconditioner&) = delete;
 
@@ -51,7 +57,7 @@ class HostPreconditioner final : public Preconditioner {
   const CscMatrix& matrix() const override { return matrix_; }
   int64_t host_bytes() const override;
   int64_t device_bytes() const override;
-  void DropDeviceCopy() const override { Keep(nullptr); }
+  void DropDeviceCopy() const override { Keep({}); }
   const LinearOperator& apply() const;
   // M is a diagonal, whose elements are the values of matrix().
   bool is_diagonal() const {
@@ -63,8 +69,8 @@ class HostPreconditioner final : public Preconditioner {
   int64_t values_per_product() const {
     return is_diagonal() ? 0 : matrix_.nnz() * (factored_ ? 2 : 1);
   }
-  const CscView& rows() const { return rows_->rows(); }        // of matrix(), not of a diagonal
-  std::shared_ptr<const StaticSpaiCudaM> device_copy() const;  // null: none
+  const CscView& rows() const { return rows_->rows(); }  // of matrix(), not of a diagonal
+  DeviceCopy device_copy() const;
   // CheckFitsFloat of matrix(), by columns and by rows; looked at once. Not of a diagonal.
   Status fits_fp32(int threads) const;
   // M with its values in fp32, on so many threads; borrows from this. Not of a diagonal.
@@ -80,7 +86,7 @@ class HostPreconditioner final : public Preconditioner {
   std::shared_ptr<const CsrOperator> transposed_;  // Gᵀ; borrows matrix_
   std::optional<FactoredOperator> factored_;       // of the two
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const StaticSpaiCudaM> device_copy_;  // guarded by mutex_
+  mutable DeviceCopy device_copy_;  // guarded by mutex_
   mutable std::once_flag fits_once_;
   mutable Status fits_fp32_;
 };

@@ -10,6 +10,7 @@
 #include "kernels/base/status.h"
 #include "kernels/engine/engine.h"
 #include "kernels/fsai/fsai.h"
+#include "kernels/fsai/fsai_cuda.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels {
@@ -21,6 +22,7 @@ struct FsaiPlan {
   bool grown = false;
   int power = 1;  // kFsai: of the pattern, unless that is the user's
   double drop_tol = 0;
+  std::shared_ptr<const FsaiCudaPlan> there;  // the same on a CUDA device; null: it is the host's
 
   int64_t bytes() const;
 };
@@ -31,19 +33,25 @@ FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec);
 // INVALID_ARGUMENT/BAD_FSAI_OPTION, with the field as FsaiSpec of the wire names it.
 Status CheckFsaiSpec(const FsaiOptions& options);
 
-// `user_pattern`: by columns, of which the lower triangle counts; may be null. Errors: those of
-// FsaiPattern; PATTERN_SIZE_MISMATCH; stop statuses.
+// `user_pattern`: by columns, of which the lower triangle counts; may be null. `gpu`: for builds
+// there; null: by the host. Errors: those of FsaiPattern and PlanFsaiCuda; PATTERN_SIZE_MISMATCH;
+// stop statuses.
 Result<std::shared_ptr<const FsaiPlan>> PlanFsai(const PreconditionerSpec& spec, const CscView& a,
                                                  const PatternView* user_pattern,
-                                                 const Context& context);
+                                                 const std::shared_ptr<CudaDevice>& gpu,
+                                                 const Context& context, DeviceTimings* timings);
 
 struct FsaiBuild {
   CscMatrix g_rows;
+  CscMatrix g_columns;                    // of no columns: not made yet
+  std::shared_ptr<const FsaiCudaG> kept;  // on the device; null: none
   Quality quality;
   std::shared_ptr<const FsaiPlan> grown;  // BuildResult::grown
 };
-// `plan` is of the spec's kind and options. Errors: those of BuildFsai and BuildFsaiOn.
+// `plan` is of the spec's kind and options. Errors: those of BuildFsai and BuildFsaiOn, and where
+// it is for a CUDA device, of PlanFsaiCuda and GrowFsaiCuda.
 Result<FsaiBuild> BuildOnFsaiPlan(const FsaiPlan& plan, const PreconditionerSpec& spec,
-                                  const CscView& a, const Context& context);
+                                  const std::shared_ptr<CudaDevice>& gpu, const CscView& a,
+                                  const Context& context, DeviceTimings* timings);
 
 }  // namespace spaid::kernels

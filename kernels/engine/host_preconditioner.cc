@@ -9,12 +9,17 @@ namespace spaid::kernels {
 
 Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(EngineKind kind,
                                                                            CscMatrix m,
-                                                                           const Context& context) {
+                                                                           const Context& context,
+                                                                           CscMatrix g_columns) {
   std::shared_ptr<const CsrOperator> g;
   if (IsFactored(kind)) {
-    auto columns = Transpose(m, context);
-    if (!columns.ok()) return columns.status();
-    g = std::make_shared<CsrOperator>(CsrOperator::FromRows(std::exchange(m, *std::move(columns))));
+    if (g_columns.n_cols == 0) {
+      auto columns = Transpose(m, context);
+      if (!columns.ok()) return columns.status();
+      g_columns = *std::move(columns);
+    }
+    g = std::make_shared<CsrOperator>(
+        CsrOperator::FromRows(std::exchange(m, std::move(g_columns))));
   }
   std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(m)));
   // The layouts borrow from matrix_, which moves no more.
@@ -46,12 +51,12 @@ std::unique_ptr<const LinearOperator> HostPreconditioner::InFp32(int threads) co
       std::make_shared<CsrFloatOperator>(*transposed_, threads));
 }
 
-void HostPreconditioner::Keep(std::shared_ptr<const StaticSpaiCudaM> copy) const {
+void HostPreconditioner::Keep(DeviceCopy copy) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  device_copy_.swap(copy);  // what was there ends after the lock
+  std::swap(device_copy_, copy);  // what was there ends after the lock
 }
 
-std::shared_ptr<const StaticSpaiCudaM> HostPreconditioner::device_copy() const {
+HostPreconditioner::DeviceCopy HostPreconditioner::device_copy() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return device_copy_;
 }
@@ -66,7 +71,8 @@ Status HostPreconditioner::fits_fp32(int threads) const {
 
 int64_t HostPreconditioner::device_bytes() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return device_copy_ ? DeviceBytes(*device_copy_) : 0;
+  return (device_copy_.m ? DeviceBytes(*device_copy_.m) : 0) +
+         (device_copy_.g ? DeviceBytes(*device_copy_.g) : 0);
 }
 
 int64_t HostPreconditioner::host_bytes() const {

@@ -117,6 +117,11 @@ struct FsaiCounts {
   int64_t host_bytes = 0;   // upper bound: build and result
   double predicted_ns = 0;  // one thread, by measured costs
   double flops = 0;
+  // On a CUDA device: bounds on all that is there at once, of a build and of those with new values,
+  // and with which it is sure to succeed, with fewer rows at a time and G's columns made by the
+  // host; from host to host, by measured costs.
+  int64_t device_bytes = 0, device_bytes_min = 0;
+  double predicted_device_ns = 0;
 };
 // From the pattern alone, in bounded time and memory.
 Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial,

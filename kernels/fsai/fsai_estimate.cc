@@ -6,6 +6,7 @@
 #include "kernels/base/parallel.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/fsai/fsai_checks.h"
+#include "kernels/fsai/fsai_device_estimate.h"
 #include "kernels/fsai/fsai_tuning.h"
 #include "kernels/fsai/row_batches.h"
 
@@ -20,10 +21,8 @@ int64_t Before(const PatternView& p, int64_t j, int64_t end) {
   return std::lower_bound(column.begin(), column.end(), end) - column.begin();
 }
 
-struct Rows {
-  int64_t entries = 0;  // with the diagonal
-  int64_t longest = 1;
-  double squares = 0, cubes = 0;  // sums over the rows
+struct Rows : FsaiRowCounts {
+  double squares = 0;
 
   void Add(int64_t q) {
     const auto size = static_cast<double>(q);
@@ -60,6 +59,9 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
     for (int64_t i = 0; i < n; ++i) {
       const int64_t start = initial != nullptr ? Before(*initial, i, i) : 0;
       rows.Add(std::min(i, start + steps) + 1);
+      if (initial == nullptr) continue;
+      rows.initial_entries += start + 1;
+      rows.initial_longest = std::max(rows.initial_longest, start + 1);
     }
   } else if (initial != nullptr) {
     for (int64_t i = 0; i < n; ++i) rows.Add(Before(*initial, i, i) + 1);
@@ -115,17 +117,25 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
                        batches * (128 + 8 * (options.k_max + 1.0)) + threads * per_thread;
   counts.host_bytes = ToCount(bytes + (1 << 20));
 
-  // By measured costs: of a row, of one that joins, of an entry of its column, of arithmetic.
+  // By measured costs (fsai_tuning.h): of a row, of one that joins, of an entry of its column, and
+  // of what it finds in the row, whose candidates are as many as entries times those of a column.
   if (options.adaptive) {
     const double steps = ToDouble(std::max(options.k_max, 1));
-    const double candidates = 0.6 * mean;
-    const double gradients = steps / 2 * 2 * candidates * (nnz_g - size);
+    const double candidates = 0.6 * mean, added = nnz_g - size;
+    const double gradients = steps / 2 * 2 * candidates * added;
     counts.flops = rows.cubes / 3 + gradients;
-    counts.predicted_ns = 300 * size + (60 + 3 * candidates) * (nnz_g - size) + 0.15 * counts.flops;
+    namespace tuning = fsai_tuning;
+    counts.predicted_ns =
+        added * (tuning::kAddedNs + tuning::kAddedColumnNs * mean +
+                 steps * options.s * (tuning::kAddedStepNs + tuning::kAddedStepColumnNs * mean)) +
+        tuning::kRowNs * size;
   } else {
     counts.flops = rows.cubes / 3 + rows.squares;
-    counts.predicted_ns = 150 * size + mean * nnz_g + 0.12 * counts.flops;
+    namespace tuning = fsai_tuning;
+    counts.predicted_ns =
+        tuning::kRowNs * size + tuning::kEntryNs * nnz_g + tuning::kCubeNs * rows.cubes;
   }
+  EstimateOnDevice(n, a.nnz(), longest_column, rows, options, counts);
   return counts;
 }
 

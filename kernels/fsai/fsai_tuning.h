@@ -23,4 +23,15 @@ inline constexpr int64_t kDenseRow = 2000;
 inline constexpr int64_t kCgIterations = 1000;
 inline constexpr double kCgTolerance = 1e-14;
 
+// Nanoseconds of one thread, fitted to kernels/bench/results/cpu_fsai.json, within a factor of 0.6
+// to 1.5 of 45 builds of 50. Adaptive, of an entry that joins a row: alone, for each entry of its
+// column, and both again for each step that the row may take (its candidates grow by as much).
+inline constexpr double kAddedNs = 58, kAddedColumnNs = 2.5;
+inline constexpr double kAddedStepNs = 3.4, kAddedStepColumnNs = 0.245;
+// Static: of a row, of its entries, of their cube.
+inline constexpr double kRowNs = 290, kEntryNs = 33, kCubeNs = 0.0175;
+
+// On a CUDA device, from host to host: of any build, and of a byte copied there or back.
+inline constexpr double kDeviceBuildNs = 1e6, kDeviceCopyNs = 0.07;
+
 }  // namespace spaid::kernels::fsai_tuning

@@ -102,6 +102,24 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfM(
   return std::shared_ptr<const CudaOperator>(made);
 }
 
+Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfG(
+    const std::shared_ptr<CudaDevice>& device, const SpaidCudaG* g, int64_t n, bool fp32) {
+  char message[kCudaMessageBytes] = "";
+  const auto lock = device->Lock();
+  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
+  made->then_ = std::make_shared<Object>(device, &SpaidCudaInterface::free_operator);
+  const int32_t result =
+      MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
+        const int32_t first = api.operator_of_g(g, /*transposed=*/0, fp32 ? 1 : 0,
+                                                &made->op_->object, message, sizeof(message));
+        if (first != kSpaidCudaOk) return first;
+        return api.operator_of_g(g, /*transposed=*/1, fp32 ? 1 : 0, &made->then_->object, message,
+                                 sizeof(message));
+      });
+  if (result != kSpaidCudaOk) return device->Failed(result, message);
+  return std::shared_ptr<const CudaOperator>(made);
+}
+
 Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
     const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal) {
   char message[kCudaMessageBytes] = "";

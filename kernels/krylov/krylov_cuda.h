@@ -28,6 +28,10 @@ class CudaOperator {
   // Of an M that is there already; takes the device's lock. Errors: those of CudaDevice::Failed.
   static Result<std::shared_ptr<const CudaOperator>> OfM(const std::shared_ptr<CudaDevice>& device,
                                                          const SpaidCudaM* m, int64_t n, bool fp32);
+  // M = GᵀG of a G that is there already; takes the device's lock. Errors: those of
+  // CudaDevice::Failed.
+  static Result<std::shared_ptr<const CudaOperator>> OfG(const std::shared_ptr<CudaDevice>& device,
+                                                         const SpaidCudaG* g, int64_t n, bool fp32);
   // y_i = d_i x_i. Errors: those of CudaDevice::Failed.
   static Result<std::shared_ptr<const CudaOperator>> OfDiagonal(
       const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal);

@@ -14,6 +14,7 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
+#include "kernels/sparse/hash.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
@@ -414,6 +415,31 @@ Result<CscMatrix> PostFilter(const CscView& m, double delta, const Context& cont
 
 CscMatrix PostFilter(const CscView& m, double delta) {
   return *PostFilter(m, delta, Context{.stop = {}, .progress = nullptr, .threads = 1});
+}
+
+uint64_t HashPattern(const PatternView& a, int threads) {
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  const int64_t pointers = (a.n_cols + kPiece) / kPiece;  // pieces of col_ptr
+  const int64_t pieces = pointers + (a.nnz() + kPiece - 1) / kPiece;
+  Array<uint64_t> hashes(static_cast<size_t>(pieces));
+  const auto piece = [](auto array, int64_t i) {
+    const auto begin = static_cast<size_t>(i * kPiece);
+    return array.subspan(begin, std::min(static_cast<size_t>(kPiece), array.size() - begin));
+  };
+  ParallelFor(pieces, 1, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      hashes[static_cast<size_t>(i)] = i < pointers ? HashArray(piece(a.col_ptr, i), 0)
+                                                    : HashArray(piece(a.row_idx, i - pointers), 0);
+    }
+  });
+  return HashArray(std::span<const uint64_t>(hashes), static_cast<uint64_t>(a.n_rows));
+}
+
+Status CheckPlanPattern(const PatternView& a, int64_t n, int64_t nnz, uint64_t hash, int threads) {
+  if (a.n_cols == n && a.nnz() == nnz && HashPattern(a, threads) == hash) return {};
+  return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
+                "the matrix does not have the pattern that the plan was made for; make a plan "
+                "for this matrix");
 }
 
 }  // namespace spaid::kernels

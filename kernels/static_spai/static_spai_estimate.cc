@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/sparse/hash.h"
 #include "kernels/sparse/pattern.h"
 #include "kernels/sparse/transpose.h"
 #include "kernels/static_spai/group_solver.h"
-#include "kernels/static_spai/hash.h"
 #include "kernels/static_spai/lane_solver.h"
 #include "kernels/static_spai/static_spai.h"
 #include "kernels/static_spai/static_spai_plan.h"

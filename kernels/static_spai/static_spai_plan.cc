@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/sparse/hash.h"
 #include "kernels/static_spai/group_solver.h"
 #include "kernels/static_spai/group_survey.h"
-#include "kernels/static_spai/hash.h"
 #include "kernels/static_spai/lane_solver.h"
 #include "kernels/static_spai/static_spai_tuning.h"
 
@@ -171,24 +171,6 @@ void MakeBatches(const Array<float>& ns, StaticSpaiPlan& plan) {
 
 }  // namespace
 
-uint64_t HashPattern(const PatternView& a, int threads) {
-  constexpr int64_t kPiece = int64_t{1} << 16;
-  const int64_t pointers = (a.n_cols + kPiece) / kPiece;  // pieces of col_ptr
-  const int64_t pieces = pointers + (a.nnz() + kPiece - 1) / kPiece;
-  Array<uint64_t> hashes(static_cast<size_t>(pieces));
-  const auto piece = [](auto array, int64_t i) {
-    const auto begin = static_cast<size_t>(i * kPiece);
-    return array.subspan(begin, std::min(static_cast<size_t>(kPiece), array.size() - begin));
-  };
-  ParallelFor(pieces, 1, threads, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      hashes[static_cast<size_t>(i)] = i < pointers ? HashArray(piece(a.col_ptr, i), 0)
-                                                    : HashArray(piece(a.row_idx, i - pointers), 0);
-    }
-  });
-  return HashArray(std::span<const uint64_t>(hashes), static_cast<uint64_t>(a.n_rows));
-}
-
 Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options) {
   if (a.n_rows != a.n_cols) {
     return Status(StatusCode::kInvalidArgument, "NOT_SQUARE",
@@ -209,13 +191,6 @@ Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options) {
         .At("gram_pivot_limit");
   }
   return {};
-}
-
-Status CheckPlanPattern(const PatternView& a, int64_t n, int64_t nnz, uint64_t hash, int threads) {
-  if (a.n_cols == n && a.nnz() == nnz && HashPattern(a, threads) == hash) return {};
-  return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
-                "the matrix does not have the pattern that the plan was made for; make a plan "
-                "for this matrix");
 }
 
 Status CheckColumns(const PatternView& a, int threads) {

@@ -33,15 +33,8 @@ struct StaticSpaiPlan {
   GroupsView groups() const { return {pattern, members, group_ptr}; }
 };
 
-// Of the structure of A; not cryptographic.
-uint64_t HashPattern(const PatternView& a, int threads);
-
 // INVALID_ARGUMENT/NOT_SQUARE, /BAD_POST_FILTER, /BAD_GRAM_PIVOT_LIMIT.
 Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options);
-
-// INVALID_ARGUMENT/PLAN_MISMATCH unless `a` has the pattern that a plan was made for: that of size
-// n, with nnz entries and this HashPattern.
-Status CheckPlanPattern(const PatternView& a, int64_t n, int64_t nnz, uint64_t hash, int threads);
 
 // FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry: every pattern needs each
 // column.

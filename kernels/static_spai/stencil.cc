@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/base/parallel.h"
-#include "kernels/static_spai/hash.h"
+#include "kernels/sparse/hash.h"
 #include "kernels/static_spai/static_spai_tuning.h"
 
 namespace spaid::kernels {

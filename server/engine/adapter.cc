@@ -340,7 +340,10 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
   const TimePoint start = options_.clock->Now();
   auto result = engine_.Build(**plan, spec, a.csc, context);
   if (!result.ok()) return ToAbsl(result.status());
-  if (result->grown != nullptr) plans_.Put(key, result->grown, result->grown->host_bytes());
+  if (result->grown != nullptr) {
+    plans_.Put(key, result->grown, result->grown->host_bytes(), static_cast<size_t>(context.device),
+               result->grown->device_bytes());
+  }
   const kernels::DeviceTimings& timings = result->timings;
   const double others = timings.host_to_device_ms + timings.device_to_host_ms + timings.assemble_ms;
   built->build_ms = std::max(0.0, ToMs(options_.clock->Now() - start) - others);
@@ -363,10 +366,9 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     spec.static_spai.pattern.max_nnz =
         std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
   }
-  // A plan is a device's (FSAI's the host's), and a tenant's own: what another tenant computes must
-  // not show in one's timings.
-  const std::string key = absl::StrCat(kernels::IsFactored(spec.engine) ? "host" : device, "|",
-                                       tenant.size(), ":", tenant, build.plan_key);
+  // A plan is a device's, and a tenant's own: what another tenant computes must not show in one's
+  // timings.
+  const std::string key = absl::StrCat(device, "|", tenant.size(), ":", tenant, build.plan_key);
   std::shared_ptr<const kernels::Plan> plan;
   if (!build.regrow) plan = plans_.Get(key);
   BuiltPreconditioner built;

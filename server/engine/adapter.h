@@ -153,9 +153,10 @@ class EngineAdapter {
   absl::StatusOr<kernels::BuildEstimate> Estimate(const ResolvedBuild& build, const Matrix& a,
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
-  // Where a build runs. Static SPAI: on a GPU where the CPU would take long enough (kernels/engine/
-  // cost.h) and its memory suffices, else on the CPU where that is among the devices. Memory
-  // suffices where it does with gather tables in waves; GPUs with room for all come first. All else
+  // Where a build runs. Static SPAI and FSAI: on a GPU where the CPU would take long enough
+  // (kernels/engine/cost.h) and its memory suffices, else on the CPU where that is among the
+  // devices. Memory suffices where it does with gather tables, or rows of G, made in waves; GPUs
+  // with room for all come first. All else
   // is work of the host: the CPU's where that is among the devices, else done on the thread of any
   // GPU's worker. Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device
   // bytes), UNAVAILABLE/DEVICE_LOST.

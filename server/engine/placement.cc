@@ -10,13 +10,37 @@
 namespace spaid::server {
 namespace {
 
+// What builds of an engine have of their own on a GPU.
+struct GpuBuilds {
+  double worth_ms;        // of the CPU, from which on a GPU pays
+  double waves_cost;      // so many times as long takes a build in waves
+  const char* waves;      // what those are, of a build that fits in them alone
+  const char* too_large;  // even so
+  const char* cure;
+};
+constexpr GpuBuilds kSpaiThere = {
+    .worth_ms = kernels::kGpuWorthMs,
+    .waves_cost = kernels::kWavesCost,
+    .waves =
+        "where the gather tables find no room, they are made in waves, which takes about twice "
+        "as long",
+    .too_large = ", even with its tables made in waves",
+    .cure = "use a lower pattern power, a threshold (keep_tau) or a sparser pattern"};
+constexpr GpuBuilds kFsaiThere = {
+    .worth_ms = kernels::kGpuFsaiWorthMs,
+    .waves_cost = 1,
+    .waves = "rows of G are made in waves, as memory allows, and G by columns is made by the host",
+    .too_large = ", even with its rows made in waves",
+    .cure =
+        "use fewer steps (k_max), a lower pattern power, a larger drop_tol or a sparser "
+        "pattern"};
+
 // "the build may take ... bytes of device memory, over the limit of ...": of what fits no GPU.
-std::string TooLarge(const kernels::BuildEstimate& estimate, int64_t limit) {
+std::string TooLarge(const kernels::BuildEstimate& estimate, const GpuBuilds& builds,
+                     int64_t limit) {
   return absl::StrCat("the build may take ", estimate.device_bytes_min,
                       " bytes of device memory, over the limit of ", limit, " (--device-memory)",
-                      estimate.device_bytes_min < estimate.device_bytes
-                          ? ", even with its tables made in waves"
-                          : "");
+                      estimate.device_bytes_min < estimate.device_bytes ? builds.too_large : "");
 }
 
 // Devices that a build may go to.
@@ -97,16 +121,11 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
   const size_t first_gpu = has_cpu ? 1 : 0;
   const kernels::EngineKind kind = build.spec.engine;
-  const bool static_spai =
-      kind == kernels::EngineKind::kStaticSpai || kind == kernels::EngineKind::kAuto;
-  if (first_gpu == devices_.size() || !static_spai) {
-    Placement placement = PlaceHostWork();
-    if (kernels::IsFactored(kind) && first_gpu != devices_.size()) {
-      placement.why = absl::StrCat(has_cpu ? "cpu" : "the host of a GPU",
-                                   ": FSAI is built on the host's cores");
-    }
-    return placement;
-  }
+  const bool fsai = kernels::IsFactored(kind);
+  const bool built_there =
+      fsai || kind == kernels::EngineKind::kStaticSpai || kind == kernels::EngineKind::kAuto;
+  if (first_gpu == devices_.size() || !built_there) return PlaceHostWork();
+  const GpuBuilds& builds = fsai ? kFsaiThere : kSpaiThere;
 
   std::string lost;
   int64_t limit = 0;
@@ -134,17 +153,15 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
   if (waves) {
     gpu.why = absl::StrCat(fitting.names, ": all at once may take ", estimate.device_bytes,
                            " bytes of device memory, over the limit of ", fitting.limit,
-                           " (--device-memory); where the gather tables find no room, they are "
-                           "made in waves, which takes about twice as long");
+                           " (--device-memory); ", builds.waves);
   }
   const bool too_large = gpu.devices == 0 && limit > 0;
   if (!has_cpu) {
     if (too_large) {
       return MakeError(absl::StatusCode::kResourceExhausted, reason::kBuildTooLarge,
-                       absl::StrCat(TooLarge(estimate, limit),
-                                    "; use a lower pattern power, a threshold (keep_tau) or a "
-                                    "sparser pattern, or have the server given more "
-                                    "--device-memory, or cpu among its --devices"))
+                       absl::StrCat(TooLarge(estimate, builds, limit), "; ", builds.cure,
+                                    ", or have the server given more --device-memory, or cpu among "
+                                    "its --devices"))
           .Meta("actual", estimate.device_bytes_min)
           .Meta("limit", limit);
     }
@@ -163,14 +180,17 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
     return placement;
   };
   const std::string predicted = absl::StrFormat("%.3g ms", estimate.predicted_ms);
-  const double worth = kernels::kGpuWorthMs * (waves ? kernels::kWavesCost : 1);
+  const double worth = builds.worth_ms * (waves ? builds.waves_cost : 1);
   if (estimate.predicted_ms <= worth) {
     return on_cpu(
         absl::StrFormat("predicted at %s there; a GPU pays from %g ms on", predicted, worth));
   }
-  if (too_large) return on_cpu(TooLarge(estimate, limit));
+  if (too_large) return on_cpu(TooLarge(estimate, builds, limit));
   if (gpu.devices == 0) return on_cpu(absl::StrCat(lost, " has failed"));
-  const std::string why = absl::StrCat("predicted at ", predicted, " on the CPU");
+  std::string why = absl::StrCat("predicted at ", predicted, " on the CPU");
+  if (estimate.predicted_device_ms > 0) {
+    absl::StrAppendFormat(&why, ", at %.3g ms there", estimate.predicted_device_ms);
+  }
   gpu.why = waves ? absl::StrCat(gpu.why, "; ", why) : absl::StrCat(fitting.names, ": ", why);
   return gpu;
 }

@@ -224,7 +224,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   JobEstimate estimate;
   estimate.devices = parts_.adapter->PlaceHostWork().devices;
   int64_t nnz_m = 0;
-  bool builds_on_cpu = false;  // static SPAI, which is better off there
+  bool builds_on_cpu = false;  // static SPAI or FSAI, better off there
   if (request.preconditioner) {
     const Preconditioner& m = *request.preconditioner->value;
     if (m.m().n_cols != a.n()) {
@@ -251,7 +251,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
                     .device_bytes = work->prepared->placement.device_bytes,
                     .devices = work->prepared->placement.devices,
                     .fallback = work->prepared->placement.fallback};
-        builds_on_cpu = kind == kernels::EngineKind::kStaticSpai;
+        builds_on_cpu = kind == kernels::EngineKind::kStaticSpai || kernels::IsFactored(kind);
       }
     }
   } else {

@@ -238,6 +238,130 @@ TEST_F(Gpu, TheValuesOfTheNextStepTakeThePlaceOfTheLast) {
   }
 }
 
+// FSAI is built there, G stays, and new values find the patterns there.
+TEST_F(Gpu, BuildsFsaiAndSolvesWithWhatIsThere) {
+  const CscMatrix a = Poisson(400, 300);
+  CscMatrix next = a;
+  for (int64_t j = 0; j < a.n; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      const int64_t i = a.row_idx[p];
+      if (i != j) next.values[p] *= 0.5 + 0.125 * static_cast<double>((i + j + i * j) % 4);
+    }
+  }
+  const std::vector<double> b = SmoothRhs(a), b_next = SmoothRhs(next);
+  Daemon gpu({"--devices=cpu,gpu:0"}), cpu({"--devices=cpu"});
+  ASSERT_TRUE(gpu.serving() && cpu.serving()) << gpu.log() << cpu.log();
+  Client client({.address = gpu.address()}), host({.address = cpu.address()});
+  const auto matrix = client.Upload(a);
+  ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+  for (const Engine engine : {Engine::kFsai, Engine::kAfsai}) {
+    const PreconditionerSpec spec{.engine = engine};
+    const auto estimate = client.Estimate(matrix->name, spec);
+    ASSERT_TRUE(estimate.ok()) << estimate.error().message;
+    EXPECT_GT(estimate->device_bytes, 0);
+    EXPECT_EQ(estimate->placement.rfind("gpu:0: predicted at", 0), 0u) << estimate->placement;
+    EXPECT_NE(estimate->placement.find(" ms there"), std::string::npos) << estimate->placement;
+    const auto built = client.Build(matrix->name, spec, true);
+    const auto expected = host.Build(a, spec, true);
+    ASSERT_TRUE(built.ok() && expected.ok()) << built.error().message;
+    const PreconditionerInfo& m = built->preconditioner;
+    EXPECT_EQ(m.device, "gpu:0") << m.placement;
+    EXPECT_FALSE(built->timings.rebuild);
+    EXPECT_GT(built->timings.host_to_device_ms, 0);
+    EXPECT_GT(built->timings.build_ms, 0);
+    EXPECT_GT(built->timings.assemble_ms, 0);
+    EXPECT_GT(built->timings.device_to_host_ms, 0);
+    EXPECT_EQ(m.device_bytes, 12 * m.nnz + 8 * (a.n + 1));
+    EXPECT_NEAR(m.quality.fsai->kaporin, expected->preconditioner.quality.fsai->kaporin, 1e-6);
+    if (engine == Engine::kFsai) {  // a grid's gradients are equal in places: rounding chooses
+      ASSERT_EQ(built->m->row_idx, expected->m->row_idx);
+      for (size_t p = 0; p < expected->m->values.size(); ++p) {
+        ASSERT_NEAR(built->m->values[p], expected->m->values[p], 1e-11) << p;
+      }
+    }
+    for (const bool again : {false, true}) {
+      const auto solved = client.Solve(matrix->name, b, {.preconditioner = m.name, .rtol = 1e-9});
+      ASSERT_TRUE(solved.ok()) << solved.error().message;
+      EXPECT_EQ(solved->device, "gpu:0") << solved->placement;
+      EXPECT_EQ(solved->method, Method::kCg);
+      EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+      EXPECT_LE(RelativeResidual(a, solved->x, b), 1.01e-9);
+      if (again) {
+        EXPECT_EQ(solved->figures.place_ms, 0) << "A and both factors are there";
+        EXPECT_EQ(solved->timings.host_to_device_ms, 0);
+      }
+      std::printf(
+          "%s: plan %.2f, build %.2f, there %.2f, back %.2f, assemble %.2f; solve: place "
+          "%.3f ms, %lld iterations\n",
+          engine == Engine::kFsai ? "fsai" : "afsai", built->timings.plan_ms,
+          built->timings.build_ms, built->timings.host_to_device_ms,
+          built->timings.device_to_host_ms, built->timings.assemble_ms, solved->figures.place_ms,
+          static_cast<long long>(solved->rhs[0].iterations));
+    }
+    const auto second = client.Build(next, spec, true);
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    EXPECT_EQ(second->preconditioner.device, "gpu:0");
+    EXPECT_TRUE(second->timings.rebuild);
+    EXPECT_EQ(second->timings.plan_ms, 0);
+    EXPECT_GT(second->timings.host_to_device_ms, 0) << "values";
+    EXPECT_EQ(second->preconditioner.quality.fsai->pattern_reused, engine == Engine::kAfsai);
+    EXPECT_EQ(second->m->row_idx, built->m->row_idx);
+    const auto solved =
+        client.Solve(next, b_next, {.preconditioner = second->preconditioner.name, .rtol = 1e-9});
+    ASSERT_TRUE(solved.ok()) << solved.error().message;
+    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+    EXPECT_LE(RelativeResidual(next, solved->x, b_next), 1.01e-9);
+    if (engine == Engine::kAfsai) {
+      PreconditionerSpec anew = spec;
+      anew.fsai.regrow = true;
+      const auto third = client.Build(next, anew);
+      ASSERT_TRUE(third.ok()) << third.error().message;
+      EXPECT_FALSE(third->timings.rebuild);
+      EXPECT_FALSE(third->preconditioner.quality.fsai->pattern_reused);
+    }
+  }
+  const auto refused = client.Build(ConvectionDiffusion(400, 300, 0.3),
+                                    PreconditionerSpec{.engine = Engine::kAfsai});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().reason, "NOT_SYMMETRIC");
+}
+
+// With little of its memory rows are made in waves; with less the build is the CPU's, and says so.
+TEST_F(Gpu, FsaiThatItHasNoMemoryForIsTheCpus) {
+  const CscMatrix a = Poisson(300, 300);
+  const PreconditionerSpec spec{.engine = Engine::kAfsai};
+  BuildEstimate estimate;
+  {
+    Daemon daemon({"--devices=gpu:0"});
+    ASSERT_TRUE(daemon.serving()) << daemon.log();
+    Client client({.address = daemon.address()});
+    const auto uploaded = client.Upload(a);
+    ASSERT_TRUE(uploaded.ok());
+    const auto estimated = client.Estimate(uploaded->name, spec);
+    ASSERT_TRUE(estimated.ok()) << estimated.error().message;
+    estimate = *estimated;
+  }
+  ASSERT_LT(estimate.device_bytes_min, estimate.device_bytes);
+  const auto limit = [](int64_t bytes) { return "--device-memory=" + std::to_string(bytes); };
+  Daemon waves({"--devices=gpu:0", limit(estimate.device_bytes_min)});
+  Daemon less({"--devices=cpu,gpu:0", limit(estimate.device_bytes_min - 1)});
+  Daemon alone({"--devices=gpu:0", limit(estimate.device_bytes_min - 1)});
+  ASSERT_TRUE(waves.serving() && less.serving() && alone.serving());
+  const auto in_waves = Client({.address = waves.address()}).Build(a, spec);
+  ASSERT_TRUE(in_waves.ok()) << in_waves.error().message;
+  EXPECT_EQ(in_waves->preconditioner.device, "gpu:0");
+  EXPECT_NE(in_waves->preconditioner.placement.find("made in waves"), std::string::npos);
+  const auto by_cpu = Client({.address = less.address()}).Build(a, spec);
+  ASSERT_TRUE(by_cpu.ok()) << by_cpu.error().message;
+  EXPECT_EQ(by_cpu->preconditioner.device, "cpu");
+  EXPECT_NE(by_cpu->preconditioner.placement.find("over the limit of"), std::string::npos)
+      << by_cpu->preconditioner.placement;
+  const auto refused = Client({.address = alone.address()}).Build(a, spec);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().reason, "BUILD_TOO_LARGE");
+  EXPECT_NE(refused.error().message.find("k_max"), std::string::npos) << refused.error().message;
+}
+
 TEST_F(Gpu, SmallBuildsStayOnTheCpu) {
   Daemon daemon({"--threads=1"});  // --devices=auto; predictions are for its threads
   ASSERT_TRUE(daemon.serving()) << daemon.log();

@@ -193,6 +193,14 @@ void FakeEngine::SetPredictedMs(double ms) {
   std::lock_guard lock(mu_);
   predicted_ms_ = ms;
 }
+void FakeEngine::SetPredictedDeviceMs(double ms) {
+  std::lock_guard lock(mu_);
+  predicted_device_ms_ = ms;
+}
+void FakeEngine::GrowPlans() {
+  std::lock_guard lock(mu_);
+  grow_plans_ = true;
+}
 void FakeEngine::SetAutoChoice(kernels::EngineKind kind) {
   std::lock_guard lock(mu_);
   auto_choice_ = kind;
@@ -262,6 +270,7 @@ Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::Preconditione
   estimate.host_bytes = 64 + 20 * a.n_cols + 8;
   estimate.download_bytes = 20 * a.n_cols + 8;
   estimate.predicted_ms = predicted_ms_;
+  estimate.predicted_device_ms = predicted_device_ms_;
   estimate.device_bytes = device_bytes_;
   estimate.device_bytes_min = device_bytes_min_;
   estimate.n1_max = estimate.n2_max = 1;
@@ -278,8 +287,9 @@ Result<std::shared_ptr<const kernels::Plan>> FakeEngine::MakePlan(
   const bool in_waves = plans_in_waves_ > 0;
   if (in_waves) --plans_in_waves_;
   return std::shared_ptr<const kernels::Plan>(
-      std::make_shared<FakePlan>(!spec.static_spai.pattern.keep_tau.has_value(), context.device,
-                                 gpu ? device_bytes_ : 0, in_waves));
+      std::make_shared<FakePlan>(!spec.static_spai.pattern.keep_tau.has_value() &&
+                                     !(grow_plans_ && spec.engine == kernels::EngineKind::kAfsai),
+                                 context.device, gpu ? device_bytes_ : 0, in_waves));
 }
 
 Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
@@ -327,6 +337,13 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
   result.preconditioner =
       std::make_shared<FakePreconditioner>(spec.engine, std::move(m), gpu ? kCopyBytes : 0);
   result.quality.density = 1;
+  {
+    std::lock_guard lock(mu_);
+    if (grow_plans_ && spec.engine == kernels::EngineKind::kAfsai && !plan.serves_new_values()) {
+      result.grown =
+          std::make_shared<FakePlan>(true, context.device, gpu ? device_bytes_ : 0, false);
+    }
+  }
   result.build_ms = 1;
   result.timings.assemble_ms = 0.5;
   if (plan.device_bytes() > 0) {

@@ -66,8 +66,11 @@ class FakeEngine : public kernels::Engine {
   void FailBuilds(kernels::Status status);
   // The next estimates throw: bad_alloc, or a runtime_error of this text.
   void ThrowFromEstimates(std::optional<std::string> what);
-  // What estimates say of every build.
+  // What estimates say of every build; and of one on a GPU (0: nothing).
   void SetPredictedMs(double ms);
+  void SetPredictedDeviceMs(double ms);
+  // Whether builds of AFSAI leave a plan that serves new values, with what GPUs hold of it.
+  void GrowPlans();
   // What `Resolve` makes of AUTO (default JACOBI).
   void SetAutoChoice(kernels::EngineKind kind);
   // Threads of the last Resolve, and whether it was given a pattern.
@@ -166,7 +169,8 @@ class FakeEngine : public kernels::Engine {
   mutable int64_t builds_ = 0, solves_ = 0, plans_ = 0, estimates_ = 0;
   kernels::Status fail_builds_;
   std::optional<std::string> throw_from_estimates_;
-  double predicted_ms_ = 10;
+  double predicted_ms_ = 10, predicted_device_ms_ = 0;
+  bool grow_plans_ = false;
   kernels::EngineKind auto_choice_ = kernels::EngineKind::kJacobi;
   mutable int resolve_threads_ = 0;
   mutable bool resolve_had_pattern_ = false;

@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 12 };
+enum { kSpaidCudaAbiVersion = 13 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -39,6 +39,7 @@ typedef struct SpaidCudaMatrix SpaidCudaMatrix;
 typedef struct SpaidCudaPlan SpaidCudaPlan;
 typedef struct SpaidCudaM SpaidCudaM;                // a built preconditioner
 typedef struct SpaidCudaG SpaidCudaG;                // a factor of FSAI
+typedef struct SpaidCudaPattern SpaidCudaPattern;    // of one
 typedef struct SpaidCudaOperator SpaidCudaOperator;  // what a vector is multiplied by
 typedef struct SpaidCudaSolve SpaidCudaSolve;        // right-hand sides on their way
 
@@ -149,9 +150,10 @@ struct SpaidCudaFsaiInfo {
   int64_t nnz;
   int32_t longest;  // row of G
   int32_t steps;
+  int32_t waves;  // of rows, between which it reports progress
   double log_ratio;  // mean of ln(ψ_i / a_ii) in the end
   int64_t not_spd_rows, first_not_spd, converged_rows;
-  int64_t slow_rows;  // whose room did not fit in shared memory
+  int64_t slow_rows;  // whose room did not fit in shared memory; without entries: the host's
   double flops;       // of the products with L
 };
 
@@ -274,15 +276,28 @@ struct SpaidCudaInterface {
   // the values alone.
   void (*trim_m)(SpaidCudaM* m);
 
-  // `pattern`: lower triangular by rows, each row's diagonal last; G's, or where options->grow is
-  // not 0 where growth begins: null is the diagonal then. There is no `g` where info->fault is set.
+  // Lower triangular by rows, each row's diagonal last: for builds to come.
+  int32_t (*upload_pattern)(SpaidCudaContext* context, const struct SpaidCudaCsc* pattern,
+                            SpaidCudaPattern** there, char* message, size_t message_size);
+  // G's own, which the two share.
+  SpaidCudaPattern* (*pattern_of_g)(const SpaidCudaG* g);
+  void (*free_pattern)(SpaidCudaPattern* there);
+  // `pattern`: as of upload_pattern; G's, or where options->grow is not 0 where growth begins: null
+  // is the diagonal then. `there`: the same on the device; null: it is uploaded. There is no `g`
+  // where info->fault is set.
   int32_t (*build_fsai)(const SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* pattern,
-                        const struct SpaidCudaFsaiOptions* options, SpaidCudaG** g,
-                        struct SpaidCudaFsaiInfo* info, char* message, size_t message_size);
+                        const SpaidCudaPattern* there, const struct SpaidCudaFsaiOptions* options,
+                        SpaidCudaG** g, struct SpaidCudaFsaiInfo* info, char* message,
+                        size_t message_size);
   void (*free_g)(SpaidCudaG* g);
   // G by rows, the diagonal last: n + 1 pointers, nnz columns and values; ψ_i / a_ii of the n rows.
   int32_t (*download_g)(const SpaidCudaG* g, int64_t* row_ptr, int32_t* col_idx, double* values,
                         double* psi_ratio, char* message, size_t message_size);
+  // The same G by columns, which the device makes for it, with 20 bytes an entry.
+  int32_t (*download_g_columns)(const SpaidCudaG* g, int64_t* col_ptr, int32_t* row_idx,
+                                double* values, char* message, size_t message_size);
+  // Frees ψ: download_g is over then.
+  void (*trim_g)(SpaidCudaG* g);
 
   // Operators hold copies: what they were made from may be freed. `fp32`: not 0: values are stored
   // in fp32, and those beyond its range as infinities; arithmetic is fp64 all the same.
@@ -293,6 +308,9 @@ struct SpaidCudaInterface {
   // be there.
   int32_t (*operator_of_m)(const SpaidCudaM* m, int32_t fp32, SpaidCudaOperator** op, char* message,
                            size_t message_size);
+  // G; `transposed` not 0: Gᵀ.
+  int32_t (*operator_of_g)(const SpaidCudaG* g, int32_t transposed, int32_t fp32,
+                           SpaidCudaOperator** op, char* message, size_t message_size);
   // y_i = d_i x_i, with d on the host.
   int32_t (*operator_of_diagonal)(SpaidCudaContext* context, int64_t n, const double* diagonal,
                                   SpaidCudaOperator** op, char* message, size_t message_size);

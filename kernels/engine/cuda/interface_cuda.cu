@@ -14,6 +14,7 @@
 #include "kernels/krylov/cuda/solve_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
 #include "kernels/sparse/cuda/pattern_cuda.h"
+#include "kernels/sparse/cuda/transpose_cuda.h"
 #include "kernels/static_spai/cuda/build_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
 #include "kernels/static_spai/cuda/post_filter_cuda.h"
@@ -43,9 +44,19 @@ struct SpaidCudaM {
   const spaid::cuda::StaticSpaiPlan& plan;
   spaid::cuda::StaticSpaiResult result;
 };
+struct SpaidCudaPattern {
+  Context& context;
+  std::shared_ptr<const spaid::cuda::FsaiPattern> pattern;
+};
 struct SpaidCudaG {
   Context& context;
-  spaid::cuda::FsaiG g;
+  std::shared_ptr<const spaid::cuda::FsaiPattern> pattern;
+  spaid::cuda::Buffer<double> values, psi_ratio;
+
+  // Row i of G as column i of Gᵀ.
+  spaid::cuda::PatternRef transposed() const {
+    return {pattern->row_ptr.size() - 1, pattern->row_ptr.get(), pattern->col_idx.get()};
+  }
 };
 struct SpaidCudaOperator {
   Context& context;
@@ -227,20 +238,42 @@ void TrimM(SpaidCudaM* m) {
   m->result.flags = {};
 }
 
+int32_t UploadPattern(SpaidCudaContext* context, const SpaidCudaCsc* pattern,
+                      SpaidCudaPattern** there, char* message, size_t size) {
+  return Guard(message, size, [&] {
+    context->context.Enter();
+    *there = new SpaidCudaPattern{context->context,
+                                  std::make_shared<const spaid::cuda::FsaiPattern>(
+                                      spaid::cuda::UploadPattern(context->context, *pattern))};
+    context->context.Synchronize();
+  });
+}
+
+SpaidCudaPattern* PatternOfG(const SpaidCudaG* g) {
+  return new SpaidCudaPattern{g->context, g->pattern};
+}
+
+void FreePattern(SpaidCudaPattern* there) { delete there; }
+
 int32_t BuildFsai(const SpaidCudaMatrix* matrix, const SpaidCudaCsc* pattern,
-                  const SpaidCudaFsaiOptions* options, SpaidCudaG** g, SpaidCudaFsaiInfo* info,
-                  char* message, size_t size) {
+                  const SpaidCudaPattern* there, const SpaidCudaFsaiOptions* options,
+                  SpaidCudaG** g, SpaidCudaFsaiInfo* info, char* message, size_t size) {
   return Guard(message, size, [&] {
     Context& context = matrix->context;
     context.Enter();
     context.arena->ResetPeak();
     Stopwatch watch(context);
-    auto made = std::make_unique<SpaidCudaG>(SpaidCudaG{
-        context, spaid::cuda::BuildFsai(context, matrix->matrix, pattern, *options, *info)});
+    spaid::cuda::FsaiG made =
+        spaid::cuda::BuildFsai(context, matrix->matrix, pattern,
+                               there != nullptr ? there->pattern.get() : nullptr, *options, *info);
     info->ms = watch.Stop();
     info->peak_bytes = context.arena->peak();
-    info->nnz = made->g.values.size();
-    if (info->fault == kSpaidCudaFsaiNoFault) *g = made.release();
+    info->nnz = made.values.size();
+    if (info->fault != kSpaidCudaFsaiNoFault) return;
+    *g = new SpaidCudaG{context,
+                        std::make_shared<const spaid::cuda::FsaiPattern>(spaid::cuda::FsaiPattern{
+                            std::move(made.row_ptr), std::move(made.col_idx)}),
+                        std::move(made.values), std::move(made.psi_ratio)};
   });
 }
 
@@ -250,12 +283,43 @@ int32_t DownloadG(const SpaidCudaG* g, int64_t* row_ptr, int32_t* col_idx, doubl
                   double* psi_ratio, char* message, size_t size) {
   return Guard(message, size, [&] {
     g->context.Enter();
-    const spaid::cuda::FsaiG& own = g->g;
-    own.row_ptr.CopyOut(row_ptr, own.row_ptr.size());
-    own.col_idx.CopyOut(col_idx, own.col_idx.size());
-    own.values.CopyOut(values, own.values.size());
-    own.psi_ratio.CopyOut(psi_ratio, own.psi_ratio.size());
+    g->pattern->row_ptr.CopyOut(row_ptr, g->pattern->row_ptr.size());
+    g->pattern->col_idx.CopyOut(col_idx, g->pattern->col_idx.size());
+    g->values.CopyOut(values, g->values.size());
+    g->psi_ratio.CopyOut(psi_ratio, g->psi_ratio.size());
     g->context.Synchronize();
+  });
+}
+
+int32_t DownloadGColumns(const SpaidCudaG* g, int64_t* col_ptr, int32_t* row_idx, double* values,
+                         char* message, size_t size) {
+  return Guard(message, size, [&] {
+    g->context.Enter();
+    const spaid::cuda::Matrix columns =
+        spaid::cuda::Transpose(g->context, g->transposed(), g->values.size(), g->values.get());
+    columns.col_ptr.CopyOut(col_ptr, columns.col_ptr.size());
+    columns.row_idx.CopyOut(row_idx, columns.row_idx.size());
+    columns.values.CopyOut(values, columns.values.size());
+    g->context.Synchronize();
+  });
+}
+
+void TrimG(SpaidCudaG* g) { g->psi_ratio = {}; }
+
+int32_t OperatorOfG(const SpaidCudaG* g, int32_t transposed, int32_t fp32, SpaidCudaOperator** op,
+                    char* message, size_t size) {
+  return Guard(message, size, [&] {
+    Context& context = g->context;
+    context.Enter();
+    spaid::cuda::Matrix columns;
+    if (transposed == 0) {
+      columns = spaid::cuda::Transpose(context, g->transposed(), g->values.size(), g->values.get());
+    }
+    const bool of_rows = transposed != 0;
+    *op = new SpaidCudaOperator{
+        context, spaid::cuda::MakeOperator(context, of_rows ? g->transposed() : columns.pattern(),
+                                           of_rows ? g->values.get() : columns.values.get(),
+                                           /*symmetric=*/false, fp32 != 0)};
   });
 }
 
@@ -438,11 +502,17 @@ extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spai
       &DownloadMPattern,
       &DownloadM,
       &TrimM,
+      &UploadPattern,
+      &PatternOfG,
+      &FreePattern,
       &BuildFsai,
       &FreeG,
       &DownloadG,
+      &DownloadGColumns,
+      &TrimG,
       &OperatorOfMatrix,
       &OperatorOfM,
+      &OperatorOfG,
       &OperatorOfDiagonal,
       &FreeOperator,
       &UpdateOperator,

@@ -56,6 +56,14 @@ __global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_
   }
 }
 
+__global__ void FsaiLeaveKernel(const int32_t* rows, uint32_t count, int64_t first,
+                                int32_t* out_count, double* psi_ratio) {
+  const uint32_t t = blockIdx.x * kThreads + threadIdx.x;
+  if (t >= count) return;
+  out_count[rows[t] - first] = 0;
+  psi_ratio[rows[t]] = 1;
+}
+
 __global__ void FsaiShiftKernel(int64_t* ptr, int64_t count, int64_t by) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < count) ptr[i] += by;
@@ -89,7 +97,7 @@ int32_t PowerOfTwo(int64_t at_least) {
 template <class Real>
 class Builder {
  public:
-  Builder(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
+  Builder(Context& context, const Matrix& a, const SpaidCudaCsc* pattern, const FsaiPattern* there,
           const SpaidCudaFsaiOptions& options, SpaidCudaFsaiInfo& info)
       : context_(context),
         a_(a),
@@ -98,10 +106,10 @@ class Builder {
         grow_(options.grow != 0),
         k_max_(grow_ ? options.k_max : 0) {
     if (pattern == nullptr) return;
-    initial_ptr_ = Buffer<int64_t>(context, a.n + 1);
-    initial_idx_ = Buffer<int32_t>(context, pattern->nnz);
-    initial_ptr_.CopyIn(pattern->col_ptr, a.n + 1);
-    initial_idx_.CopyIn(pattern->row_idx, pattern->nnz);
+    if (there == nullptr) uploaded_ = UploadPattern(context, *pattern);
+    if (there == nullptr) there = &uploaded_;
+    initial_ptr_ = there->row_ptr.get();
+    initial_idx_ = there->col_idx.get();
     host_ptr_ = pattern->col_ptr;
   }
 
@@ -124,10 +132,9 @@ class Builder {
     for (int64_t first = 0; first < a_.n;) {
       const int64_t end = WaveEnd(first);
       pieces.push_back(Wave(first, end));
+      ++info_.waves;
       first = end;
-      if (options_.progress != nullptr && options_.progress(options_.caller, end, a_.n) != 0) {
-        throw Failure(kSpaidCudaStopped, "stopped");
-      }
+      Report(end);
     }
     // Only the rows are still needed.
     packed_.entries = {};
@@ -137,17 +144,25 @@ class Builder {
   }
 
  private:
+  void Report(int64_t rows) {
+    reported_ = std::max(reported_, rows);
+    if (options_.progress == nullptr) return;
+    if (options_.progress(options_.caller, reported_, a_.n) == 0) return;
+    throw Failure(kSpaidCudaStopped, "stopped");
+  }
+
   // Entries that a row begins with and may add.
-  int64_t Added() const { return int64_t{k_max_} * options_.per_step; }
+  int64_t Added() const { return std::min(int64_t{k_max_} * options_.per_step, a_.n - 1); }
   bool HasInitial() const { return host_ptr_ != nullptr; }
+  int64_t MostPivots() const { return std::min(longest_initial_ - 1 + Added(), a_.n - 1); }
 
   void Prepare() {
     const Buffer<int32_t> longest(context_, 1);
     longest_initial_ = 1;
     if (HasInitial()) {
       longest.Fill(0);
-      FsaiLongestInitialKernel<<<Blocks(a_.n), kThreads, 0, context_.stream>>>(initial_ptr_.get(),
-                                                                               a_.n, longest.get());
+      FsaiLongestInitialKernel<<<Blocks(a_.n), kThreads, 0, context_.stream>>>(initial_ptr_, a_.n,
+                                                                               longest.get());
       CheckLaunch("FsaiLongestInitialKernel");
       longest_initial_ = Read(context_, longest, 0);
     }
@@ -182,7 +197,7 @@ class Builder {
 
   Shape GrowShape(int64_t slots, int64_t tiles) const {
     Shape shape;
-    shape.pivots = static_cast<int32_t>(std::max<int64_t>(longest_initial_ - 1 + Added(), 1));
+    shape.pivots = static_cast<int32_t>(std::max<int64_t>(MostPivots(), 1));
     shape.slots = RoundUp(std::max<int64_t>(slots, 1), fsai::kPassSlots);
     shape.tiles = static_cast<int32_t>(tiles);
     shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
@@ -190,11 +205,22 @@ class Builder {
     return shape;
   }
 
-  // The most that any row can take.
+  // The most that any row can take, or, of what a row's room may take, the most.
   Shape LargestShape() const {
+    Shape shape = LargestOfAll();
+    while (fsai::RoomBytes<Real>(shape, options_.per_step, Team::kGlobal) >
+               tuning::kFsaiMostRoomBytes &&
+           shape.slots > fsai::kPassSlots) {
+      shape = grow_ ? GrowShape(shape.slots / 8 * 7, shape.tiles / 8 * 7)
+                    : StaticShape(shape.pivots / 8 * 7);
+    }
+    return shape;
+  }
+
+  Shape LargestOfAll() const {
     constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
     if (!grow_) return StaticShape(longest_initial_ - 1);
-    const int64_t pivots = longest_initial_ - 1 + Added();
+    const int64_t pivots = MostPivots();
     const int64_t slots = std::min(a_.n, (pivots + 1) * packed_.faults.longest);
     const int64_t passes = (slots + fsai::kPassSlots - 1) / fsai::kPassSlots;
     return GrowShape(slots, passes * ((pivots + kSize - 1) / kSize));
@@ -211,8 +237,8 @@ class Builder {
     work.per_step = options_.per_step;
     work.epsilon = options_.epsilon;
     work.post_filter = options_.post_filter;
-    work.initial_ptr = HasInitial() ? initial_ptr_.get() : nullptr;
-    work.initial_idx = initial_idx_.get();
+    work.initial_ptr = initial_ptr_;
+    work.initial_idx = initial_idx_;
     work.psi_ratio = psi_ratio_;
     work.log_sums = log_sums_.get();
     work.log_scale = log_scale_;
@@ -280,7 +306,7 @@ class Builder {
   // The largest that a block has room for, if no row needs more.
   Shape SampleShape() const {
     constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
-    const int64_t pivots = longest_initial_ - 1 + Added();
+    const int64_t pivots = MostPivots();
     Shape shape;
     for (int64_t slots = tuning::kFsaiSampleSlots; slots > 0; slots -= fsai::kPassSlots) {
       // Half of the passes begin when half of the pivots are there, or later.
@@ -292,19 +318,26 @@ class Builder {
     return shape;
   }
 
-  // As many rows as their entries, at the most, have room for.
+  int64_t Entries(int64_t first, int64_t end) const {
+    return (end - first) * OutStride() + (HasInitial() ? host_ptr_[end] - host_ptr_[first] : 0);
+  }
+
+  // All rows, where there is room for that; else as many as take a part of what is left, as what
+  // they leave takes from the waves to come. fsai_device_estimate.cc counts as this does.
   int64_t WaveEnd(int64_t first) const {
-    const int64_t entry = sizeof(Real) + sizeof(int32_t);
-    const int64_t left = context_.arena->limit() - context_.arena->used();
-    const int64_t most = std::max<int64_t>(std::min<int64_t>(left / 3, tuning::kFsaiWaveBytes), 1);
-    const auto bytes = [&](int64_t end) {
-      const int64_t initial = HasInitial() ? host_ptr_[end] - host_ptr_[first] : 0;
-      return entry * (initial + (end - first) * OutStride());
+    const int64_t made = sizeof(Real) + sizeof(int32_t), kept = sizeof(double) + sizeof(int32_t);
+    const int64_t left = context_.arena->limit() - context_.arena->used() - tuning::kFsaiSlackBytes;
+    const int64_t room = fsai::RoomBytes<Real>(LargestShape(), options_.per_step, Team::kGlobal);
+    const auto bytes = [&](int64_t end, int64_t at_once) {
+      const int64_t entries = Entries(first, end), rows = end - first;
+      return made * entries + 12 * rows + std::max(at_once, kept * entries + 9 * rows);
     };
+    if (first == 0 && bytes(a_.n, room) <= left) return a_.n;
+    const int64_t most = (left - room) / 3;
     int64_t low = first + 1, high = a_.n;
     while (low < high) {
       const int64_t middle = (low + high + 1) / 2;
-      if (bytes(middle) <= most) {
+      if (bytes(middle, 0) <= most) {
         low = middle;
       } else {
         high = middle - 1;
@@ -314,16 +347,14 @@ class Builder {
   }
 
   Piece Wave(int64_t first, int64_t end) {
-    const int64_t rows = end - first;
-    const int64_t size =
-        rows * OutStride() + (HasInitial() ? host_ptr_[end] - host_ptr_[first] : 0);
+    const int64_t rows = end - first, size = Entries(first, end);
     const Buffer<int32_t> out_idx(context_, size), out_count(context_, rows);
     const Buffer<Real> out_values(context_, size);
     Buffer<int32_t> overflow(context_, rows), again(context_, 0);
     Shape shape = first_shape_;
     fsai::Work<Real> work = MakeWork(shape);
     work.first = work.first_out = first;
-    work.count = static_cast<int32_t>(rows);
+    int64_t count = rows;
     work.out_idx = out_idx.get();
     work.out_values = out_values.get();
     work.out_count = out_count.get();
@@ -332,32 +363,55 @@ class Builder {
     while (true) {
       work.shape = shape;
       work.overflow = overflow.get();
-      ResetQueue();
       const Team team = TeamOf(shape);
       if (team == Team::kGlobal) {
-        info_.slow_rows += work.count;
-        RunGlobal(work, largest);
+        info_.slow_rows += count;
+        RunGlobal(work, largest, count);
       } else {
-        fsai::LaunchRows(context_, work, team, grow_, 0);
+        Launch(work, team, count, 0);
       }
       Counters now{};
       counters_.CopyOut(&now, 1);
       context_.Synchronize();
       if (now.overflow == 0) break;
-      if (team == Team::kGlobal)
-        throw Failure(kSpaidCudaError, "a row of FSAI has outgrown its room");
+      if (team == Team::kGlobal) {
+        // What is left is the host's: rows without entries.
+        FsaiLeaveKernel<<<Blocks(now.overflow), kThreads, 0, context_.stream>>>(
+            overflow.get(), now.overflow, first, work.out_count, psi_ratio_);
+        CheckLaunch("FsaiLeaveKernel");
+        break;
+      }
       std::swap(overflow, again);
       overflow = Buffer<int32_t>(context_, now.overflow);
       work.rows = again.get();
-      work.count = static_cast<int32_t>(now.overflow);
+      count = now.overflow;
       shape = Next(shape, largest);
     }
     return Compact(first, rows, work);
   }
 
-  void ResetQueue() {
-    Check(cudaMemsetAsync(counters_.get(), 0, offsetof(Counters, not_spd), context_.stream),
-          "cudaMemsetAsync");
+  // Launches of so much work that a stop is soon seen.
+  void Launch(fsai::Work<Real> work, Team team, int64_t count, int rooms) {
+    Reset(offsetof(Counters, not_spd));
+    const double pivots = work.shape.pivots;
+    const double row = tuning::kFsaiRowWork + pivots * pivots * work.shape.slots;
+    const int64_t most = std::max(static_cast<int64_t>(tuning::kFsaiLaunchWork / row),
+                                  tuning::kFsaiLaunchRows * context_.multiprocessors);
+    for (int64_t done = 0; done < count; done += work.count) {
+      if (done > 0) {
+        context_.Synchronize();
+        Report(work.rows == nullptr ? work.first : 0);
+        Reset(offsetof(Counters, overflow));
+      }
+      work.count = static_cast<int32_t>(std::min(most, count - done));
+      fsai::LaunchRows(context_, work, team, grow_, rooms);
+      work.first += work.count;
+      if (work.rows != nullptr) work.rows += work.count;
+    }
+  }
+
+  void Reset(size_t bytes) {
+    Check(cudaMemsetAsync(counters_.get(), 0, bytes, context_.stream), "cudaMemsetAsync");
   }
 
   Team TeamOf(const Shape& shape) const {
@@ -380,15 +434,15 @@ class Builder {
     return next;
   }
 
-  void RunGlobal(fsai::Work<Real>& work, const Shape& largest) {
+  void RunGlobal(fsai::Work<Real>& work, const Shape& largest, int64_t count) {
     work.shape = largest;
     const int64_t room = fsai::RoomBytes<Real>(largest, options_.per_step, Team::kGlobal);
     const int64_t left = context_.arena->limit() - context_.arena->used();
     const int64_t rooms = std::max<int64_t>(
-        1, std::min<int64_t>({work.count, 2 * context_.multiprocessors, left / 2 / room}));
+        1, std::min<int64_t>({count, 2 * context_.multiprocessors, left / 2 / room}));
     const Buffer<char> memory(context_, rooms * room);
     work.rooms = memory.get();
-    fsai::LaunchRows(context_, work, Team::kGlobal, grow_, static_cast<int>(rooms));
+    Launch(work, Team::kGlobal, count, static_cast<int>(rooms));
   }
 
   Piece Compact(int64_t first, int64_t rows, const fsai::Work<Real>& work) {
@@ -409,9 +463,8 @@ class Builder {
     piece.values = Buffer<double>(context_, piece.nnz);
     FsaiCompactKernel<<<Blocks(8 * rows), kThreads, 0, context_.stream>>>(
         work.out_idx, work.out_values, rows, work.out_stride,
-        HasInitial() ? initial_ptr_.get() + first : nullptr,
-        std::ldexp(1.0, -packed_.half_exponent), piece.ptr.get(), piece.idx.get(),
-        piece.values.get());
+        HasInitial() ? initial_ptr_ + first : nullptr, std::ldexp(1.0, -packed_.half_exponent),
+        piece.ptr.get(), piece.idx.get(), piece.values.get());
     CheckLaunch("FsaiCompactKernel");
     return piece;
   }
@@ -476,24 +529,34 @@ class Builder {
   const int32_t k_max_;
 
   fsai::PackedRows<Real> packed_;
-  Buffer<int64_t> initial_ptr_;
-  Buffer<int32_t> initial_idx_;
-  const int64_t* host_ptr_ = nullptr;
+  FsaiPattern uploaded_;
+  const int64_t* initial_ptr_ = nullptr;
+  const int32_t* initial_idx_ = nullptr;
+  const int64_t* host_ptr_ = nullptr;  // initial_ptr_ on the host
   int32_t longest_initial_ = 1;
   Buffer<Counters> counters_;
   Buffer<int64_t> log_sums_;
   double log_scale_ = 1;
+  int64_t reported_ = 0;  // rows
   double* psi_ratio_ = nullptr;
   Shape first_shape_;
 };
 
 }  // namespace
 
+FsaiPattern UploadPattern(Context& context, const SpaidCudaCsc& pattern) {
+  FsaiPattern there{Buffer<int64_t>(context, pattern.n + 1), Buffer<int32_t>(context, pattern.nnz)};
+  there.row_ptr.CopyIn(pattern.col_ptr, pattern.n + 1);
+  there.col_idx.CopyIn(pattern.row_idx, pattern.nnz);
+  return there;
+}
+
 FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
-                const SpaidCudaFsaiOptions& options, SpaidCudaFsaiInfo& info) {
+                const FsaiPattern* there, const SpaidCudaFsaiOptions& options,
+                SpaidCudaFsaiInfo& info) {
   info = {};
-  if (options.fp32 != 0) return Builder<float>(context, a, pattern, options, info).Build();
-  return Builder<double>(context, a, pattern, options, info).Build();
+  if (options.fp32 != 0) return Builder<float>(context, a, pattern, there, options, info).Build();
+  return Builder<double>(context, a, pattern, there, options, info).Build();
 }
 
 }  // namespace spaid::cuda

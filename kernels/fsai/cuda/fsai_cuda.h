@@ -17,10 +17,20 @@ struct FsaiG {
   Buffer<double> psi_ratio;  // n
 };
 
+// The lower triangle by rows, each row's diagonal last.
+struct FsaiPattern {
+  Buffer<int64_t> row_ptr;
+  Buffer<int32_t> col_idx;
+};
+// The host's arrays must stay until the stream has been waited for.
+FsaiPattern UploadPattern(Context& context, const SpaidCudaCsc& pattern);
+
 // `pattern`: on the host, lower triangle by rows with the diagonal last; where options.grow is not
-// 0 growth begins there, or, null, at the diagonal; else it is G's, and not null. `info`, and
-// options.log_ratios, get figures; where info->fault is not kSpaidCudaFsaiNoFault there is no G.
+// 0 growth begins there, or, null, at the diagonal; else it is G's, and not null. `there`: the same
+// on the device; null: it is uploaded. `info`, and options.log_ratios, get figures; where
+// info->fault is not kSpaidCudaFsaiNoFault there is no G.
 FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
-                const SpaidCudaFsaiOptions& options, SpaidCudaFsaiInfo& info);
+                const FsaiPattern* there, const SpaidCudaFsaiOptions& options,
+                SpaidCudaFsaiInfo& info);
 
 }  // namespace spaid::cuda

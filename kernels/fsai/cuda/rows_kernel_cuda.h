@@ -326,7 +326,8 @@ class RowMaker {
       initial = w_.initial_idx + begin;
       initials = static_cast<int>(w_.initial_ptr[row + 1] - begin) - 1;
     }
-    const int limit = initials + (kGrow ? w_.k_max * w_.per_step : 0);
+    // No row has more entries below the diagonal than rows before it.
+    const int limit = min(initials + (kGrow ? w_.k_max * w_.per_step : 0), static_cast<int>(row));
     // The last pivot needs no column of L.
     const int blocks = (limit - 1 + kSize - 1) / kSize;
     count_ = next_tile_ = open_ = 0;

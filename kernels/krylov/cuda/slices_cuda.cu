@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/krylov/cuda/layout_grid_cuda.h"
@@ -12,30 +11,6 @@ using namespace layout;
 
 // Rows that are ordered together: those that a block multiplies at once.
 constexpr int kWindow = kThreads;
-
-__global__ void ColumnOfEntryKernel(PatternRef a, int32_t* column) {
-  for (int64_t j = WarpOfGrid(); j < a.n; j += WarpsOfGrid()) {
-    for (int64_t p = a.col_ptr[j] + Lane(); p < a.col_ptr[j + 1]; p += 32) {
-      column[p] = static_cast<int32_t>(j);
-    }
-  }
-}
-
-// Where each row begins among sorted ones.
-__global__ void RowBeginKernel(const int32_t* sorted, int64_t nnz, int64_t n, int64_t* row_ptr) {
-  for (int64_t i = ThreadOfGrid(); i <= n; i += ThreadsOfGrid()) {
-    int64_t low = 0, high = nnz;
-    while (low < high) {
-      const int64_t middle = (low + high) / 2;
-      if (sorted[middle] < i) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    row_ptr[i] = low;
-  }
-}
 
 // Each window's rows, the longest first, those of equal length as they were.
 __global__ void OrderKernel(CsrRef a, int32_t* order) {
@@ -125,29 +100,6 @@ int64_t CountEntries(const Context& context, const PatternRef& a) {
   context.staging->Out(&count, a.col_ptr + a.n, sizeof(count));
   context.Synchronize();
   return count;
-}
-
-// A stable sort, so that columns ascend.
-void SortByRows(Context& context, const PatternRef& a, int64_t nnz, const Buffer<int64_t>& row_ptr,
-                const Buffer<int32_t>& cols) {
-  const Buffer<int32_t> columns(context, nnz), rows(context, nnz);
-  ColumnOfEntryKernel<<<Blocks(context, a.n, kWarps), kThreads, 0, context.stream>>>(a,
-                                                                                     columns.get());
-  CheckLaunch("ColumnOfEntryKernel");
-  int bits = 1;
-  while (bits < 31 && a.n - 1 >> bits != 0) ++bits;
-  size_t bytes = 0;
-  const auto sort = [&](void* scratch) {
-    Check(cub::DeviceRadixSort::SortPairs(scratch, bytes, a.row_idx, rows.get(), columns.get(),
-                                          cols.get(), nnz, 0, bits, context.stream),
-          "cub::DeviceRadixSort");
-  };
-  sort(nullptr);
-  const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
-  sort(scratch.get());
-  RowBeginKernel<<<Blocks(context, a.n + 1, kThreads), kThreads, 0, context.stream>>>(
-      rows.get(), nnz, a.n, row_ptr.get());
-  CheckLaunch("RowBeginKernel");
 }
 
 void OrderByLength(const Context& context, const CsrRef& a, const Buffer<int32_t>& order) {

@@ -9,6 +9,7 @@
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/krylov/cuda/rows_tuning_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
+#include "kernels/sparse/cuda/transpose_cuda.h"
 
 namespace spaid::cuda {
 
@@ -31,28 +32,8 @@ __device__ inline int64_t RowAt(const int32_t* order, int64_t place) {
   return order != nullptr ? order[place] : place;
 }
 
-// a_ij; 0 where there is none.
-__device__ inline double EntryAt(const PatternRef& a, const double* values, int64_t i, int32_t j) {
-  int64_t low = a.col_ptr[j];
-  const int64_t end = a.col_ptr[j + 1];
-  int64_t high = end;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (a.row_idx[middle] < i) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low < end && a.row_idx[low] == i ? values[low] : 0;
-}
-
 // Entries of a pattern, waited for.
 int64_t CountEntries(const Context& context, const PatternRef& a);
-
-// The entries of A by rows, columns ascending; 20 bytes an entry of scratch.
-void SortByRows(Context& context, const PatternRef& a, int64_t nnz, const Buffer<int64_t>& row_ptr,
-                const Buffer<int32_t>& cols);
 
 // Each 256 rows, the longest first, those of equal length as they were.
 void OrderByLength(const Context& context, const CsrRef& a, const Buffer<int32_t>& order);

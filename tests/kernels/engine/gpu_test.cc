@@ -222,12 +222,8 @@ TEST_F(GpuEngine, FsaiOfTheHostGoesWithEveryMethodThere) {
   for (const EngineKind kind : {EngineKind::kFsai, EngineKind::kAfsai}) {
     PreconditionerSpec spec = Spec(kind);
     spec.fsai.k_max = 8;
-    // The plan of one device serves the other: both are the host's.
-    const auto plan = engine_->MakePlan(spec, a, nullptr, {.device = kCpu});
-    ASSERT_TRUE(plan.ok()) << plan.status().message();
-    const auto built = engine_->Build(**plan, spec, a, {.device = kGpu});
-    ASSERT_TRUE(built.ok()) << built.status().message();
-    const Preconditioner& m = *built->preconditioner;
+    const BuildResult built = MustBuild(*engine_, spec, a, {.device = kCpu});
+    const Preconditioner& m = *built.preconditioner;
     EXPECT_EQ(m.device_bytes(), 0);
     for (const Method method : {Method::kCg, Method::kBicgstab, Method::kGmres}) {
       for (const Storage storage : {Storage::kFp64, Storage::kFp32, Storage::kAuto}) {

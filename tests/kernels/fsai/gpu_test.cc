@@ -13,6 +13,7 @@
 
 #include "kernels/bench/problems.h"
 #include "kernels/fsai/fsai_cuda.h"
+#include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
 namespace {
@@ -405,10 +406,104 @@ TEST_F(GpuFsai, GivesTheSameInWavesAndTwice) {
   const auto waves = BuildFsaiCuda(small, a, nullptr, Grow(30), {}, &in_less);
   ASSERT_TRUE(waves.ok()) << waves.status().message();
   EXPECT_LT(in_less.device_bytes, timings.device_bytes);
+  EXPECT_EQ(timings.waves, 1);
+  EXPECT_GT(in_less.waves, 1);
   EXPECT_EQ(waves->g_rows.col_ptr, whole->g_rows.col_ptr);
   EXPECT_EQ(waves->g_rows.row_idx, whole->g_rows.row_idx);
   EXPECT_EQ(waves->g_rows.values, whole->g_rows.values);
   EXPECT_EQ(waves->quality.kaporin_by_step, whole->quality.kaporin_by_step);
+}
+
+// The whole way with a plan: what stays on the device serves new values.
+TEST_F(GpuFsai, APlanKeepsPatternsThere) {
+  const CscMatrix a = Randomised(bench::ConvectionDiffusion(11, 0));
+  CscMatrix next = a;
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[Z(j)]; p < a.col_ptr[Z(j) + 1]; ++p) {
+      const int64_t i = a.row_idx[Z(p)];
+      if (i != j) next.values[Z(p)] *= 0.3 + 0.1 * static_cast<double>((i + j + i * j) % 8);
+    }
+  }
+  for (const double filter : {0.0, 0.02}) {
+    FsaiOptions options = Grow(12);
+    options.post_filter = filter;
+    const auto plan = PlanFsaiCuda(device_, a, nullptr, {});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    FsaiCudaOutputs first, second;
+    const auto grown = GrowFsaiCuda(**plan, nullptr, a, options, {}, nullptr, &first);
+    ASSERT_TRUE(grown.ok()) << grown.status().message();
+    ExpectEqual(*grown, OnHost(a, options), 1e-10, "grown");
+    const CscMatrix columns = *Transpose(grown->g_rows, {});
+    EXPECT_EQ(first.g_columns.col_ptr, columns.col_ptr);
+    EXPECT_EQ(first.g_columns.row_idx, columns.row_idx);
+    EXPECT_EQ(first.g_columns.values, columns.values);
+    ASSERT_TRUE(first.g && first.plan);
+    EXPECT_EQ(DeviceBytes(*first.g), 12 * columns.nnz() + 8 * (a.n_cols + 1));
+    const PatternView rows = grown->g_rows.pattern();
+    options.post_filter = 0;
+    const auto again = BuildFsaiOnCuda(*first.plan, rows, next, options, {}, nullptr, &second);
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    const auto cpu = BuildFsaiOn(rows, next, options, {});
+    ASSERT_TRUE(cpu.ok());
+    ASSERT_EQ(again->g_rows.row_idx, cpu->g_rows.row_idx);
+    for (size_t p = 0; p < cpu->g_rows.values.size(); ++p) {
+      ASSERT_NEAR(again->g_rows.values[p], cpu->g_rows.values[p], 1e-10);
+    }
+    EXPECT_EQ(second.g_columns.values, Transpose(again->g_rows, {})->values);
+    // Another pattern of as many entries.
+    CscMatrix other = a;
+    for (int64_t j = 0; j + 1 < a.n_cols; ++j) {
+      if (a.col_ptr[Z(j) + 1] - a.col_ptr[Z(j)] < 3) continue;
+      int32_t& last = other.row_idx[Z(a.col_ptr[Z(j) + 1] - 1)];
+      if (last + 1 < a.n_cols) ++last;
+      break;
+    }
+    EXPECT_EQ(BuildFsaiOnCuda(*first.plan, rows, other, options, {}).status().reason(),
+              "PLAN_MISMATCH");
+  }
+}
+
+// A row of thousands of entries, which no block's room holds, nor the device's.
+TEST_F(GpuFsai, LeavesToTheHostWhatIsTooLarge) {
+  const CscMatrix a = Arrow(6400);
+  FsaiOptions options;
+  options.adaptive = false;
+  const Pattern rows = *FsaiPattern(a, nullptr, options, {});
+  FsaiCudaTimings timings;
+  FsaiCudaOutputs outputs;
+  const PatternView pattern = rows;
+  const auto with_rows = PlanFsaiCuda(device_, a, &pattern, {});
+  ASSERT_TRUE(with_rows.ok());
+  const auto gpu = BuildFsaiOnCuda(**with_rows, pattern, a, options, {}, &timings, &outputs);
+  ASSERT_TRUE(gpu.ok()) << gpu.status().message();
+  EXPECT_EQ(timings.host_rows, 1);
+  EXPECT_EQ(outputs.g, nullptr) << "the device's G lacks a row";
+  EXPECT_EQ(outputs.g_columns.n_cols, 0);
+  ExpectEqual(*gpu, OnHost(a, options), 1e-8, "arrow");
+}
+
+TEST_F(GpuFsai, StopsBetweenLaunches) {
+  class StopAtFirst final : public ProgressSink {
+   public:
+    void OnProgress(Stage, int64_t done, int64_t total) override {
+      done_ = done;
+      total_ = total;
+      source.Request(StopReason::kCancelled);
+    }
+    void OnResidual(const ResidualPoint&) override {}
+    StopSource source;
+    int64_t done_ = 0, total_ = 0;
+  } sink;
+  // 64,000 rows of 200 steps: work for more than one launch.
+  const CscMatrix a = bench::ConvectionDiffusion(40, 0);
+  FsaiOptions options = Grow(200);
+  options.epsilon = 0;
+  const auto g =
+      BuildFsaiCuda(device_, a, nullptr, options, {.stop = sink.source.token(), .progress = &sink});
+  ASSERT_FALSE(g.ok());
+  EXPECT_EQ(g.status().reason(), "CANCELLED");
+  EXPECT_GT(sink.done_, 0);
+  EXPECT_LT(sink.done_, sink.total_);
 }
 
 TEST_F(GpuFsai, SaysWhereMemoryIsTooSmall) {

@@ -693,19 +693,79 @@ TEST(SolvePlacementTest, TheEntriesOfBlocksCountForTheGpusMemory) {
   EXPECT_EQ(bench.engine.most_nnz_m(), 32 * a.value->n());
 }
 
-TEST(PlacementTest, FsaiIsBuiltByTheHostAndItsFactorsCountOnTheGpu) {
+TEST(PlacementTest, LargeFsaiGoesToTheGpuAndItsFactorsCountThere) {
   Bench both(CpuAndGpu());
-  both.engine.SetPredictedMs(1e6);
+  both.engine.SetPredictedMs(900);
+  both.engine.SetPredictedDeviceMs(20);
   const v1::Preconditioner m = both.Built(both.Put(3), v1::ENGINE_KIND_AFSAI);
-  EXPECT_EQ(m.device(), "cpu");
-  EXPECT_EQ(m.choice().placement(), "cpu: FSAI is built on the host's cores");
+  EXPECT_EQ(m.device(), "gpu:0");
+  EXPECT_EQ(m.choice().placement(), "gpu:0: predicted at 900 ms on the CPU, at 20 ms there");
+  EXPECT_EQ(m.build_timings().host_to_device_ms(), 3) << "of the plan and of the build";
+  EXPECT_GT(m.device_bytes(), 0) << "a copy stays there";
+  both.engine.SetPredictedMs(0.9 * kernels::kGpuFsaiWorthMs);
+  const v1::Preconditioner small = both.Built(both.Put(4), v1::ENGINE_KIND_FSAI);
+  EXPECT_EQ(small.device(), "cpu");
+  EXPECT_NE(small.choice().placement().find("a GPU pays from"), std::string::npos)
+      << small.choice().placement();
+  // A solve goes where its build does.
+  both.engine.SolveOnGpus();
+  EXPECT_EQ(both.Solved(both.Put(5), v1::ENGINE_KIND_AFSAI).device(), "cpu");
+  both.engine.SetPredictedMs(900);
+  const v1::SolveDone done = both.Solved(both.Put(6), v1::ENGINE_KIND_AFSAI);
+  EXPECT_EQ(done.device(), "gpu:0");
+  EXPECT_EQ(done.placement(), "where its M is built: " + done.choice().placement());
+
   Bench gpu({FakeGpu(0)});
   gpu.engine.SolveOnGpus();
   const auto a = gpu.Put(3);
-  EXPECT_EQ(gpu.Built(a, v1::ENGINE_KIND_FSAI).choice().placement(),
-            "the host of a GPU: FSAI is built on the host's cores");
+  EXPECT_EQ(gpu.Built(a, v1::ENGINE_KIND_FSAI).device(), "gpu:0");
   EXPECT_EQ(gpu.Solved(a, v1::ENGINE_KIND_FSAI).device(), "gpu:0");
   EXPECT_EQ(gpu.engine.most_nnz_m(), 2 * a.value->n()) << "the fake's M is diagonal";
+}
+
+TEST(PlacementTest, FsaiThatDoesNotFitTheDevice) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SetPredictedMs(900);
+  bench.engine.SetDeviceBytes(3000, 1000);
+  EXPECT_EQ(bench.Built(bench.Put(3), v1::ENGINE_KIND_AFSAI).choice().placement(),
+            "gpu:0: all at once may take 3000 bytes of device memory, over the limit of 1000 "
+            "(--device-memory); rows of G are made in waves, as memory allows, and G by columns is "
+            "made by the host; predicted at 900 ms on the CPU");
+  bench.engine.SetDeviceBytes(3000, 1001);
+  const v1::Preconditioner placed = bench.Built(bench.Put(4), v1::ENGINE_KIND_FSAI);
+  EXPECT_EQ(placed.device(), "cpu");
+  EXPECT_EQ(placed.choice().placement(),
+            "cpu: the build may take 1001 bytes of device memory, over the limit of 1000 "
+            "(--device-memory), even with its rows made in waves");
+  Bench gpu({FakeGpu(0)});
+  gpu.engine.SetDeviceBytes(1001);
+  const auto refused = gpu.Build(gpu.Put(), v1::ENGINE_KIND_AFSAI);
+  EXPECT_EQ(ReasonOf(refused.status()), "BUILD_TOO_LARGE");
+  EXPECT_NE(refused.status().message().find("use fewer steps (k_max)"), std::string::npos)
+      << refused.status();
+}
+
+TEST(PlacementTest, PlansThatGrewAreTheDevices) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SetPredictedMs(900);
+  bench.engine.GrowPlans();
+  EXPECT_FALSE(bench.Built(bench.Put(3), v1::ENGINE_KIND_AFSAI).build_timings().rebuild());
+  const v1::Preconditioner again = bench.Built(bench.Put(4), v1::ENGINE_KIND_AFSAI);
+  EXPECT_TRUE(again.build_timings().rebuild());
+  EXPECT_EQ(bench.engine.plans(), 1);
+  // Not the CPU's.
+  bench.engine.SetPredictedMs(0.1);
+  const v1::Preconditioner small = bench.Built(bench.Put(5), v1::ENGINE_KIND_AFSAI);
+  EXPECT_EQ(small.device(), "cpu");
+  EXPECT_FALSE(small.build_timings().rebuild());
+  EXPECT_EQ(bench.adapter.plan_cache().entries, 2);
+  // And bounded by half of its memory.
+  Bench full(CpuAndGpu());
+  full.engine.SetPredictedMs(900);
+  full.engine.GrowPlans();
+  full.engine.SetDeviceBytes(501);
+  full.Built(full.Put(3), v1::ENGINE_KIND_AFSAI);
+  EXPECT_EQ(full.adapter.plan_cache().entries, 0);
 }
 
 TEST(SolvePlacementTest, LongSolvesGoToTheGpuShortOnesToTheCpu) {

@@ -1,5 +1,5 @@
 // Hashes of index lists, to find equal ones; not cryptographic, so equality is confirmed after.
-// Internal to this room.
+// Internal to the kernels.
 #pragma once
 
 #include <cstddef>

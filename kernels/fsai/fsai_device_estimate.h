@@ -1,0 +1,24 @@
+// What a build of FSAI takes on a CUDA device. Internal to this room and its tests.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/fsai/fsai.h"
+
+namespace spaid::kernels {
+
+// Of the rows of G: as many entries as they can have.
+struct FsaiRowCounts {
+  int64_t entries = 0;  // with the diagonal
+  int64_t longest = 1;
+  double cubes = 0;  // sum over the rows
+  // Of the pattern that there is before: entries, and of its longest row; adaptive from the
+  // diagonal: 0.
+  int64_t initial_entries = 0, initial_longest = 0;
+};
+
+// Fills device_bytes, device_bytes_min and predicted_device_ns.
+void EstimateOnDevice(int64_t n, int64_t nnz_a, int64_t longest_column, const FsaiRowCounts& rows,
+                      const FsaiOptions& options, FsaiCounts& counts);
+
+}  // namespace spaid::kernels
