@@ -171,6 +171,7 @@ class Builder {
     constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
     Shape shape;
     shape.pivots = static_cast<int32_t>(std::max<int64_t>(pivots, 1));
+    shape.few = shape.pivots <= 32;
     shape.slots = RoundUp(shape.pivots, fsai::kPassSlots);
     const int blocks = (shape.pivots - 1 + kSize - 1) / kSize;
     for (int pass = 0; pass * fsai::kPassSlots < shape.slots; ++pass) {
@@ -184,7 +185,7 @@ class Builder {
     Shape shape;
     shape.pivots = static_cast<int32_t>(std::max<int64_t>(longest_initial_ - 1 + Added(), 1));
     shape.slots = RoundUp(std::max<int64_t>(slots, 1), fsai::kPassSlots);
-    shape.tiles = static_cast<int32_t>(tiles);
+    shape.tiles = std::max(static_cast<int32_t>(tiles), shape.slots / fsai::kPassSlots);
     shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
     shape.steps = k_max_;
     return shape;
@@ -361,6 +362,10 @@ class Builder {
   }
 
   Team TeamOf(const Shape& shape) const {
+    if (grow_ && k_max_ <= fsai::kGrowSteps && options_.per_step == 1 && !HasInitial() &&
+        fsai::RoomBytes<Real>(shape, 1, Team::kGrow) <= tuning::kFsaiGrowRoomBytes) {
+      return Team::kGrow;
+    }
     const int64_t warp = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kWarp);
     if (warp <= tuning::kFsaiBlockRoomBytes) return Team::kWarp;
     int most = 0;
