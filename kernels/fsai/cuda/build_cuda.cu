@@ -16,6 +16,7 @@ using fsai::Shape;
 using fsai::Team;
 
 constexpr int kThreads = 256;
+constexpr bool kSample = true;
 
 struct Counters {
   uint32_t queue, overflow, not_spd, converged;
@@ -251,8 +252,9 @@ class Builder {
     work.overflow = overflow.get();
     work.taken = taken.get();
     // Where the initial entries come first there is no one place.
-    if (HasInitial() || TeamOf(shape) == Team::kGlobal) return shape;
-    fsai::LaunchRows(context_, work, TeamOf(shape), true, 0);
+    const Team team = TeamOf(shape, kSample);
+    if (HasInitial() || team == Team::kGlobal) return shape;
+    fsai::LaunchRows(context_, work, team, true, 0);
     std::vector<int2> sizes(static_cast<size_t>(count));
     taken.CopyOut(sizes.data(), count);
     Counters fresh{};
@@ -288,7 +290,7 @@ class Builder {
       const int64_t blocks = (pivots + kSize - 1) / kSize;
       const int64_t tiles = slots / fsai::kPassSlots * (blocks - blocks / 4);
       shape = GrowShape(slots, tiles);
-      if (TeamOf(shape) != Team::kGlobal) break;
+      if (TeamOf(shape, kSample) != Team::kGlobal) break;
     }
     return shape;
   }
@@ -361,16 +363,18 @@ class Builder {
           "cudaMemsetAsync");
   }
 
-  Team TeamOf(const Shape& shape) const {
+  // `sample`: no room is too large for a warp.
+  Team TeamOf(const Shape& shape, bool sample = false) const {
+    int most = 0;
+    Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context_.ordinal),
+          "cudaDeviceGetAttribute");
     if (grow_ && k_max_ <= fsai::kGrowSteps && options_.per_step == 1 && !HasInitial() &&
-        fsai::RoomBytes<Real>(shape, 1, Team::kGrow) <= tuning::kFsaiGrowRoomBytes) {
+        fsai::RoomBytes<Real>(shape, 1, Team::kGrow) <=
+            (sample ? most : tuning::kFsaiGrowRoomBytes)) {
       return Team::kGrow;
     }
     const int64_t warp = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kWarp);
     if (warp <= tuning::kFsaiBlockRoomBytes) return Team::kWarp;
-    int most = 0;
-    Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context_.ordinal),
-          "cudaDeviceGetAttribute");
     const int64_t block = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kBlock);
     // Slots are 16 bits wide there; and some of it is the block's own.
     return block <= most - 1024 && shape.slots < 0xffff ? Team::kBlock : Team::kGlobal;

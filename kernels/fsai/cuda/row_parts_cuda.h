@@ -92,43 +92,45 @@ __device__ inline double SumOfWarp(double x) {
 template <class Real>
 struct FewPivots {
   Real z = 0, root = 0;
-  // Of its row of L: where its tiles would begin if they began with block 0, and the first block
-  // that there is.
-  int2 place{};
+  // Of its row of L: where it would begin if it began with block 0, in bytes, and the columns that
+  // there are, as bits.
+  uint32_t at = 0, columns = 0;
+  Real beside = 0;  // of the last pivot: its entry in the column before, if `columns` is without it
 
   // Lᵀ g̃ = z of the `count` pivots; lane k's entry of g̃. Drops entries under `post_filter` ‖g‖,
   // and adds to ψ what it costs; `kept`: which are left.
-  __device__ Real Solve(const Vector<Real>* tiles, int lane, int count, double post_filter,
+  __device__ Real Solve(const char* tiles, uint32_t lane, int count, double post_filter,
                         double& psi, unsigned& kept) const {
-    constexpr int kSize = Vector<Real>::kSize;
-    // 14 bits and 5.
-    const int packed = place.y << 16 | place.x;
+    constexpr uint32_t kSize = Vector<Real>::kSize;
+    const char* const column =
+        tiles + (lane / kSize * (16 * kTileVectors) + lane % kSize * sizeof(Real));
+    const Real last = __shfl_sync(kAllLanes, beside, max(count - 1, 0));
     const auto factor = [&](int k) -> Real {
-      const int of_k = __shfl_sync(kAllLanes, packed, k), block = lane / kSize;
-      return lane < k && block >= of_k >> 16
-                 ? tiles[(of_k & 0xffff) + block * kTileVectors].x[lane % kSize]
-                 : 0;
+      const uint32_t row = __shfl_sync(kAllLanes, at, k), has = __shfl_sync(kAllLanes, columns, k);
+      Real x = static_cast<int>(lane) == count - 2 && k == count - 1 ? last : 0;
+      if (has >> lane & 1) x = *reinterpret_cast<const Real*>(column + row);
+      return x;
     };
-    Real g = lane < count ? z : 0;
+    const bool pivot = static_cast<int>(lane) < count;
+    Real g = pivot ? z : 0;
     for (int k = count - 1; k > 0; --k) {
       const Real of_k = __shfl_sync(kAllLanes, g * root, k);
       g -= factor(k) * of_k;
     }
-    g = lane < count ? g * root : 0;
+    g = pivot ? g * root : 0;
     kept = count == 32 ? kAllLanes : (1u << count) - 1;
     if (post_filter > 0) {
       const double norm = SumOfWarp(static_cast<double>(g) * static_cast<double>(g));
-      const bool keep =
-          lane < count && !(fabs(static_cast<double>(g)) < post_filter * sqrt(1 + norm));
+      const bool keep = pivot && !(fabs(static_cast<double>(g)) < post_filter * sqrt(1 + norm));
       kept = __ballot_sync(kAllLanes, keep);
       if (!keep) g = 0;
       // ψ of the rest: ψ + ‖Lᵀ g̃ − z‖².
-      Real v = lane < count && root > 0 ? g / root : 0;
+      Real v = pivot && root > 0 ? g / root : 0;
       for (int k = count - 1; k > 0; --k) {
         const Real of_k = __shfl_sync(kAllLanes, g, k);
         v += factor(k) * of_k;
       }
-      const double error = lane < count ? static_cast<double>(v) - static_cast<double>(z) : 0;
+      const double error = pivot ? static_cast<double>(v) - static_cast<double>(z) : 0;
       psi += SumOfWarp(error * error);
     }
     return g;
@@ -137,8 +139,8 @@ struct FewPivots {
 
 // Writes a row of G: lane t's entry in place `rank` if bit t of `kept` is set, and the diagonal.
 template <class Real>
-__device__ void WriteFew(const Work<Real>& work, int64_t row, int lane, unsigned kept, int rank,
-                         int32_t index, Real g, double psi) {
+__device__ void WriteFew(const Work<Real>& work, int64_t row, uint32_t lane, unsigned kept,
+                         int rank, int32_t index, Real g, double psi) {
   const double scale = rsqrt(psi);
   const int64_t out = OutOf(work, row);
   if (kept >> lane & 1) {

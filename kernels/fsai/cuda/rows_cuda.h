@@ -86,18 +86,24 @@ __host__ __device__ Layout LayOut(const Shape& shape, int32_t per_step, bool few
 
 // Of a row that a warp grows (Team::kGrow).
 struct GrowLayout {
-  int64_t tiles, yq, index, passes, pick, table, bytes;
+  int64_t tiles, yq, index, beside, passes, pick, table, bytes;
 };
 
+#ifndef SPAID_LOAD
+#define SPAID_LOAD 2
+#endif
+#ifndef SPAID_HELD
+#define SPAID_HELD 12
+#endif
 // Places of its hash table, whose entries are slots.
 __host__ __device__ inline int32_t GrowTable(const Shape& shape) {
   int32_t places = 64;
-  while (places < 2 * shape.slots) places *= 2;
+  while (places < SPAID_LOAD * shape.slots) places *= 2;
   return places;
 }
 
 // Rows of no more candidates have their gradients in registers.
-inline constexpr int kGrowHeldSlots = 4 * kPassSlots;
+inline constexpr int kGrowHeldSlots = SPAID_HELD * kPassSlots;
 
 template <class Real>
 __host__ __device__ GrowLayout LayOutGrow(const Shape& shape) {
@@ -111,6 +117,7 @@ __host__ __device__ GrowLayout LayOutGrow(const Shape& shape) {
   out.tiles = take(int64_t{shape.tiles} * kTileVectors * 16);
   out.yq = take(shape.slots <= kGrowHeldSlots ? 0 : int64_t{2 * sizeof(Real)} * shape.slots);
   out.index = take(4 * int64_t{shape.slots});
+  out.beside = take(int64_t{sizeof(Real)} * shape.slots);
   out.passes = take(8 * (int64_t{shape.slots} / kPassSlots));
   out.pick = take(2 * int64_t{sizeof(Real)} + 16);
   out.table = take(2 * int64_t{GrowTable(shape)});

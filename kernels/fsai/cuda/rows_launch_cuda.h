@@ -60,8 +60,10 @@ void LaunchRows(Context& context, const Work<Real>& work, Team team, bool grow, 
   const auto launch = [&](auto kernel) { LaunchRowsBy<Real>(context, work, team, blocks, kernel); };
   switch (team) {
     case Team::kGrow:
+      if (work.shape.slots <= 2 * kPassSlots) return launch(FsaiGrowKernel<Real, 2>);
       if (work.shape.slots <= 3 * kPassSlots) return launch(FsaiGrowKernel<Real, 3>);
-      if (work.shape.slots <= kGrowHeldSlots) return launch(FsaiGrowKernel<Real, 4>);
+      if (work.shape.slots <= 4 * kPassSlots) return launch(FsaiGrowKernel<Real, 4>);
+      if (work.shape.slots <= kGrowHeldSlots) return launch(FsaiGrowKernel<Real, 12>);
       return launch(FsaiGrowKernel<Real, 0>);
     case Team::kWarp:
       if (grow) return launch(FsaiRowsKernel<Real, Team::kWarp, false, true>);
