@@ -23,4 +23,9 @@ inline constexpr int64_t kDenseRow = 2000;
 inline constexpr int64_t kCgIterations = 1000;
 inline constexpr double kCgTolerance = 1e-14;
 
+// Rows that repeat others are looked for where A has at most one kind of row in so many rows; as
+// many of those of G, at most, are kept to copy from. Rounds of the search.
+inline constexpr int64_t kRowsPerClass = 8;
+inline constexpr int kRepeatRounds = 8;
+
 }  // namespace spaid::kernels::fsai_tuning
