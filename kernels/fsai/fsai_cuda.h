@@ -2,7 +2,8 @@
 // nothing within rounding of one, decides what joins a row, and values to rounding. The whole
 // growth is on the device; of static FSAI the pattern comes from the host. A row of which what it
 // needs while it grows does not fit in a block's shared memory is made in the device's memory;
-// FsaiQuality.slow_rows counts these.
+// FsaiQuality.slow_rows counts these. Rows that repeat are looked for on prescribed patterns, too,
+// and not where there is a post-filter.
 //
 //   auto grown = BuildFsaiCuda(device, a, nullptr, options, context);
 #pragma once

@@ -27,5 +27,9 @@ inline constexpr double kCgTolerance = 1e-14;
 // many of those of G, at most, are kept to copy from. Rounds of the search.
 inline constexpr int64_t kRowsPerClass = 8;
 inline constexpr int kRepeatRounds = 8;
+// Where there are so many rows one in kSampleStep is looked at first: not where more than half of
+// those are of kinds of their own.
+inline constexpr int64_t kSampledRows = int64_t{1} << 16;
+inline constexpr int64_t kSampleStep = 16;
 
 }  // namespace spaid::kernels::fsai_tuning

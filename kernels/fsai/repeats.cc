@@ -151,9 +151,15 @@ std::vector<Group> MakeGroups(std::vector<Pending>& pending) {
 Array<int32_t> LikeRows(const SymmetricMatrix& a, int hash_bits, int threads) {
   const int64_t n = a.a.n_cols;
   const int64_t most = std::max<int64_t>(n / fsai_tuning::kRowsPerClass, 1);
+  const auto hash = [&](int64_t i) { return HashRow(a, i) >> (64 - hash_bits); };
+  if (n >= fsai_tuning::kSampledRows) {
+    KeyTable sample;
+    for (int64_t i = 0; i < n; i += fsai_tuning::kSampleStep) sample.Find(hash(i));
+    if (sample.size() > n / fsai_tuning::kSampleStep / 2) return {};
+  }
   std::vector<uint64_t> hashes(Z(n));
   ParallelFor(n, kBatch, threads, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) hashes[Z(i)] = HashRow(a, i) >> (64 - hash_bits);
+    for (int64_t i = begin; i < end; ++i) hashes[Z(i)] = hash(i);
   });
   KeyTable table;
   std::vector<int32_t> first;

@@ -28,8 +28,9 @@ struct GrownRow {
 
 // Of each row another with the same entries, bit for bit, at the same distances, and the same
 // diagonal entries at their indices; of rows alike the same one, itself where there is none before.
-// Empty where more than one row in fsai_tuning::kRowsPerClass is unlike all before: what repeats is
-// not worth a search. Rows are found by `hash_bits` (1 .. 64) of a hash, and compared.
+// Empty where more than one row in fsai_tuning::kRowsPerClass is unlike all before, or by a sample
+// it seems so: what repeats is not worth a search. Rows are found by `hash_bits` (1 .. 64) of a
+// hash, and compared.
 Array<int32_t> LikeRows(const SymmetricMatrix& a, int hash_bits, int threads);
 
 // What was found: of each row the place among `grown` of the one to copy, or -1: it is to be grown.

@@ -6,6 +6,7 @@
 #include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/fsai/cuda/fsai_cuda.h"
 #include "kernels/fsai/cuda/pack_cuda.h"
+#include "kernels/fsai/cuda/repeats_cuda.h"
 #include "kernels/fsai/cuda/rows_cuda.h"
 #include "kernels/fsai/cuda/rows_tuning_cuda.h"
 
@@ -41,17 +42,22 @@ __global__ void FsaiCountsKernel(const int32_t* counts, int64_t rows, int64_t* p
   if (threadIdx.x % 32 == 0 && count > *longest) atomicMax(longest, count);
 }
 
-// From where the rows were made to where they are to be, 8 threads a row.
-template <class Real>
+// From where the rows were made to where they are to be, kLanes threads a row. `source`: null, or
+// of each row that it is copied from (RepeatedRows), `first` the first of the wave.
+template <class Real, int kLanes>
 __global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_t rows,
-                                  int64_t stride, const int64_t* initial_ptr, double scale,
-                                  const int64_t* ptr, int32_t* to_idx, double* to_values) {
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, i = thread / 8;
+                                  int64_t stride, const int64_t* initial_ptr, const int32_t* source,
+                                  int64_t first, double scale, const int64_t* ptr, int32_t* to_idx,
+                                  double* to_values) {
+  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, i = thread / kLanes;
   if (i >= rows) return;
-  const int64_t from = i * stride + (initial_ptr != nullptr ? initial_ptr[i] - initial_ptr[0] : 0);
+  const int64_t row = source != nullptr && source[i] >= 0 ? source[i] - first : i;
+  const auto by = static_cast<int32_t>(i - row);
+  const int64_t from =
+      row * stride + (initial_ptr != nullptr ? initial_ptr[row] - initial_ptr[0] : 0);
   const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
-  for (int64_t e = thread % 8; e < count; e += 8) {
-    to_idx[begin + e] = idx[from + e];
+  for (int64_t e = thread % kLanes; e < count; e += kLanes) {
+    to_idx[begin + e] = idx[from + e] + by;
     to_values[begin + e] = static_cast<double>(values[from + e]) * scale;
   }
 }
@@ -117,6 +123,10 @@ class Builder {
       return {};
     }
     Prepare();
+    // What a filter drops is not among a row's entries, though it was read.
+    if (options_.repeat_hash_bits > 0 && options_.post_filter == 0) {
+      like_ = fsai::LikeRows<Real>(context_, packed_.rows(), a_.n, options_.repeat_hash_bits);
+    }
     FsaiG g;
     g.psi_ratio = Buffer<double>(context_, a_.n);
     psi_ratio_ = g.psi_ratio.get();
@@ -131,6 +141,7 @@ class Builder {
     }
     // Only the rows are still needed.
     packed_.entries = {};
+    like_ = {};
     Join(pieces, g);
     Summarise();
     return g;
@@ -319,17 +330,47 @@ class Builder {
         rows * OutStride() + (HasInitial() ? host_ptr_[end] - host_ptr_[first] : 0);
     const Buffer<int32_t> out_idx(context_, size), out_count(context_, rows);
     const Buffer<Real> out_values(context_, size);
-    Buffer<int32_t> overflow(context_, rows), again(context_, 0);
-    Shape shape = first_shape_;
-    fsai::Work<Real> work = MakeWork(shape);
+    fsai::Work<Real> work = MakeWork(first_shape_);
     work.first = work.first_out = first;
     work.count = static_cast<int32_t>(rows);
     work.out_idx = out_idx.get();
     work.out_values = out_values.get();
     work.out_count = out_count.get();
     work.out_stride = OutStride();
+    fsai::RepeatedRows repeats;
+    if (like_.size() > 0) {
+      repeats = fsai::FindRepeats(
+          context_, like_, Made(work),
+          [&](const int32_t* some, int32_t count, int64_t* records, const int32_t* record_of) {
+            fsai::Work<Real> few = work;
+            few.rows = some;
+            few.count = count;
+            few.records = records;
+            few.record_of = record_of;
+            Make(few);
+          });
+      info_.copied_rows += repeats.copied;
+    }
+    if (repeats.grown > 0) {
+      work.rows = repeats.rest.get();
+      work.count = repeats.rest_count;
+    }
+    Make(work);
+    return Compact(first, rows, work, repeats.source.get());
+  }
+
+  fsai::MadeRows Made(const fsai::Work<Real>& work) const {
+    return {work.first,       work.count,    work.out_stride, work.initial_ptr,
+            work.initial_idx, work.out_idx,  work.out_count,  work.psi_ratio,
+            work.k_max,       work.log_sums, work.products,   work.converged_count};
+  }
+
+  // The rows of `work`, in larger and larger rooms.
+  void Make(fsai::Work<Real> work) {
+    Buffer<int32_t> overflow(context_, work.count), again(context_, 0);
+    Shape shape = first_shape_;
     const Shape largest = LargestShape();
-    while (true) {
+    while (work.count > 0) {
       work.shape = shape;
       work.overflow = overflow.get();
       ResetQueue();
@@ -352,7 +393,6 @@ class Builder {
       work.count = static_cast<int32_t>(now.overflow);
       shape = Next(shape, largest);
     }
-    return Compact(first, rows, work);
   }
 
   void ResetQueue() {
@@ -391,7 +431,7 @@ class Builder {
     fsai::LaunchRows(context_, work, Team::kGlobal, grow_, static_cast<int>(rooms));
   }
 
-  Piece Compact(int64_t first, int64_t rows, const fsai::Work<Real>& work) {
+  Piece Compact(int64_t first, int64_t rows, const fsai::Work<Real>& work, const int32_t* source) {
     Piece piece;
     piece.rows = rows;
     piece.ptr = Buffer<int64_t>(context_, rows + 1);
@@ -407,9 +447,11 @@ class Builder {
     info_.longest = std::max(info_.longest, most);
     piece.idx = Buffer<int32_t>(context_, piece.nnz);
     piece.values = Buffer<double>(context_, piece.nnz);
-    FsaiCompactKernel<<<Blocks(8 * rows), kThreads, 0, context_.stream>>>(
+    const int lanes = piece.nnz > 16 * rows ? 32 : 8;
+    const auto compact = lanes == 32 ? FsaiCompactKernel<Real, 32> : FsaiCompactKernel<Real, 8>;
+    compact<<<Blocks(lanes * rows), kThreads, 0, context_.stream>>>(
         work.out_idx, work.out_values, rows, work.out_stride,
-        HasInitial() ? initial_ptr_.get() + first : nullptr,
+        HasInitial() ? initial_ptr_.get() + first : nullptr, source, first,
         std::ldexp(1.0, -packed_.half_exponent), piece.ptr.get(), piece.idx.get(),
         piece.values.get());
     CheckLaunch("FsaiCompactKernel");
@@ -485,6 +527,7 @@ class Builder {
   double log_scale_ = 1;
   double* psi_ratio_ = nullptr;
   Shape first_shape_;
+  Buffer<int32_t> like_;  // of LikeRows
 };
 
 }  // namespace
