@@ -1,5 +1,5 @@
-// FSAI on the CPU: builds, adaptive and static, by problem, precision and threads; quality and CG
-// iterations beside them.
+// FSAI on the CPU: builds, adaptive and static, by problem, precision and threads ("general": every
+// row grown, none copied); quality and CG iterations beside them.
 
 #include <benchmark/benchmark.h>
 
@@ -22,6 +22,7 @@ struct Problem {
 
 constexpr Problem kProblems[] = {
     {"P7_60", [] { return ConvectionDiffusion(60, 0); }},
+    {"P7v_60", [] { return WithVaryingCoefficients(ConvectionDiffusion(60, 0)); }},
     {"P27_40", [] { return Laplacian27(40); }},
     {"E80_20", [] { return Elasticity(20); }},
     {"aniso_400", [] { return Anisotropic(400, 1e-3, std::numbers::pi / 8); }},
@@ -32,11 +33,12 @@ struct Case {
   FsaiOptions options;
 };
 
-FsaiOptions Grown(int k_max, int s, FsaiPrecision precision) {
+FsaiOptions Grown(int k_max, int s, FsaiPrecision precision, bool copy_repeats = true) {
   FsaiOptions options;
   options.k_max = k_max;
   options.s = s;
   options.precision = precision;
+  if (!copy_repeats) options.repeat_hash_bits = 0;
   return options;
 }
 
@@ -73,6 +75,7 @@ void Run(benchmark::State& state, const Problem& problem, const FsaiOptions& opt
   state.counters["nnz_g"] = static_cast<double>(g.g_rows.nnz());
   state.counters["density"] = quality.density;
   state.counters["kaporin"] = quality.kaporin;
+  state.counters["copied_rows"] = static_cast<double>(quality.copied_rows);
   state.counters["cg_iterations"] = static_cast<double>(Iterations(a, g, context));
   state.counters["floor_bytes"] = 12.0 * static_cast<double>(a.nnz() + g.g_rows.nnz());
   state.counters["counted_flops"] = quality.flops;
@@ -85,6 +88,9 @@ const bool kRegistered = [] {
   static const Case kCases[] = {{"30x1", Grown(30, 1, FsaiPrecision::kFp64)},
                                 {"30x1/fp32", Grown(30, 1, FsaiPrecision::kFp32)},
                                 {"3x5", Grown(3, 5, FsaiPrecision::kFp64)},
+                                {"30x1/general", Grown(30, 1, FsaiPrecision::kFp64, false)},
+                                {"30x1/fp32/general", Grown(30, 1, FsaiPrecision::kFp32, false)},
+                                {"3x5/general", Grown(3, 5, FsaiPrecision::kFp64, false)},
                                 {"static/p:1", Prescribed(1)},
                                 {"static/p:2", Prescribed(2)}};
   for (const Problem& problem : kProblems) {

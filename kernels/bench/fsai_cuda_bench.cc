@@ -32,6 +32,7 @@ struct Problem {
 
 constexpr Problem kProblems[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
+    {"P7v_128", [] { return WithVaryingCoefficients(ConvectionDiffusion(128, 0)); }},
     {"P27_100", [] { return Laplacian27(100); }},
     {"E80_60", [] { return Elasticity(60); }},
     {"E80_40", [] { return Elasticity(40); }},
@@ -53,9 +54,10 @@ Pattern LowerTriangle(const CscMatrix& a) {
 }
 
 // k_max 30, s 1, epsilon 1e-3; or on the pattern of tril(A).
-void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32) {
+// `copy` false: every row is made.
+void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, bool copy) {
   const std::shared_ptr<CudaDevice>& device = Device();
-  const CscMatrix a = problem.make();
+  const CscMatrix& a = Get(problem);
   const Pattern lower = grow ? Pattern{} : LowerTriangle(a);
   const SpaidCudaInterface& api = device->api();
   char message[kCudaMessageBytes] = "";
@@ -64,8 +66,8 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32) 
                           nullptr};
   SpaidCudaMatrix* matrix = nullptr;
   OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
-  const SpaidCudaFsaiOptions options{grow ? 1 : 0, 30,           1,       1e-3,    0,
-                                     1e-10,        fp32 ? 1 : 0, nullptr, nullptr, nullptr};
+  const SpaidCudaFsaiOptions options{
+      grow ? 1 : 0, 30, 1, 1e-3, 0, 1e-10, fp32 ? 1 : 0, copy ? 64 : 0, nullptr, nullptr, nullptr};
   SpaidCudaFsaiInfo info{};
   const auto build = [&] {
     SpaidCudaG* g = nullptr;
@@ -88,6 +90,7 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32) 
   state.counters["nnz"] = nnz;
   state.counters["nnz_g"] = nnz_g;
   state.counters["kaporin"] = std::exp(info.log_ratio);
+  state.counters["copied_rows"] = static_cast<double>(info.copied_rows);
   state.counters["slow_rows"] = static_cast<double>(info.slow_rows);
   state.counters["flops"] = info.flops;
   // What must move at the least: A in, G out.
@@ -233,14 +236,18 @@ const bool kRegistered = [] {
   for (const Problem& problem : kProblems) {
     for (const bool grow : {true, false}) {
       for (const bool fp32 : {true, false}) {
-        const std::string name = std::string("FsaiCuda/") + problem.name +
-                                 (grow ? "/adaptive" : "/static") + (fp32 ? "/fp32" : "/fp64");
-        benchmark::RegisterBenchmark(
-            name.c_str(),
-            [&problem, grow, fp32](benchmark::State& state) { Run(state, problem, grow, fp32); })
-            ->Unit(benchmark::kMillisecond)
-            ->UseManualTime()
-            ->Iterations(9);
+        for (const bool copy : {true, false}) {
+          const std::string name = std::string("FsaiCuda/") + problem.name +
+                                   (grow ? "/adaptive" : "/static") + (fp32 ? "/fp32" : "/fp64") +
+                                   (copy ? "" : "/general");
+          benchmark::RegisterBenchmark(name.c_str(),
+                                       [&problem, grow, fp32, copy](benchmark::State& state) {
+                                         Run(state, problem, grow, fp32, copy);
+                                       })
+              ->Unit(benchmark::kMillisecond)
+              ->UseManualTime()
+              ->Iterations(9);
+        }
       }
     }
   }

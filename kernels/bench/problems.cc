@@ -317,6 +317,30 @@ CscMatrix Periodic(int32_t n, int count) {
   return a;
 }
 
+CscMatrix WithVaryingCoefficients(CscMatrix a) {
+  std::mt19937_64 generator(12345);
+  std::vector<double> added(static_cast<size_t>(a.n_cols), 0.0);
+  std::vector<int64_t> next(a.col_ptr.begin(), a.col_ptr.end() - 1), diagonal(added.size());
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      const int64_t i = a.row_idx[p];
+      // Those of column j above the diagonal are their mirrors, in that order.
+      const int64_t mirror = next[static_cast<size_t>(i)]++;
+      if (i == j) diagonal[static_cast<size_t>(j)] = p;
+      if (i <= j) continue;
+      const double unit = static_cast<double>(generator() >> 11) * 0x1.0p-53;
+      const double value = a.values[p] * (0.5 + 1.5 * unit), more = a.values[p] - value;
+      a.values[p] = a.values[mirror] = value;
+      added[static_cast<size_t>(i)] += more;
+      added[static_cast<size_t>(j)] += more;
+    }
+  }
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    a.values[diagonal[static_cast<size_t>(j)]] += added[static_cast<size_t>(j)];
+  }
+  return a;
+}
+
 CscMatrix Symmetrized(CscMatrix a) {
   Array<double> mean;
   mean.assign(a.values.size(), 0.0);

@@ -34,6 +34,11 @@ CscMatrix Circuit(int n, int hubs, int hub_degree);
 // those; not symmetric.
 CscMatrix Periodic(int32_t n, int count);
 
+// Of a symmetric matrix with negative off-diagonal entries: these times numbers in [0.5, 2), one
+// for each pair of entries that mirror each other, and diagonal entries that leave the sums of the
+// rows as they are: as of coefficients that vary from place to place. std::mt19937_64, seed 12345.
+CscMatrix WithVaryingCoefficients(CscMatrix a);
+
 // (A + Aᵀ) / 2 of one with a symmetric pattern: symmetric to the last bit, as matrices are whose
 // upper half alone was assembled.
 CscMatrix Symmetrized(CscMatrix a);

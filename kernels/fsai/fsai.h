@@ -50,6 +50,10 @@ struct FsaiOptions {
   // Adaptive: milliseconds after which growth ends, with as many steps for every row (or its own
   // end): the result is that of a k_max of quality.steps, bit for bit. 0: none.
   double time_budget_ms = 0;
+  // Adaptive: rows of G that repeat another one, as A does, are copied from it: the same bits,
+  // sooner. They are looked for by so many bits of a hash, 1 .. 64, and compared (fewer: to test
+  // that); 0: every row is grown.
+  int repeat_hash_bits = 64;
 };
 
 inline constexpr int kMaxFsaiSteps = 512;
@@ -70,6 +74,7 @@ struct FsaiQuality {
   // positive: at most 16 u times the diagonal entry. -1: none.
   int64_t not_spd_rows = 0, first_not_spd = -1;
   int64_t converged_rows = 0;  // ψ_i <= epsilon ψ_i of the diagonal
+  int64_t copied_rows = 0;     // that repeat another one, and were not made themselves
   int64_t slow_rows = 0;       // that outgrew the fast path (CPU: solved by CG, not by a factor)
   // Of those, rows at which CG met its limit of iterations before its tolerance: ψ is theirs all
   // the same.
@@ -78,7 +83,7 @@ struct FsaiQuality {
   // steps that were asked for.
   int steps = 0;
   bool out_of_time = false;
-  double flops = 0;  // counted, of gradients and local solves that the result took
+  double flops = 0;  // counted, of gradients and local solves; of rows that were copied, too
 };
 
 struct FsaiResult {

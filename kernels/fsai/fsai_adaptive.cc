@@ -13,6 +13,7 @@
 #include "kernels/fsai/fsai_build.h"
 #include "kernels/fsai/fsai_checks.h"
 #include "kernels/fsai/post_filter.h"
+#include "kernels/fsai/repeats.h"
 #include "kernels/fsai/row_batches.h"
 #include "kernels/fsai/row_growth.h"
 
@@ -56,7 +57,11 @@ class Growing {
         initial_(initial),
         options_(options),
         context_(context),
-        growers_(Z(ResolveThreads(context.threads))) {}
+        growers_(Z(ResolveThreads(context.threads))) {
+    if (options.repeat_hash_bits > 0) {
+      like_ = LikeRows(a, options.repeat_hash_bits, context.threads);
+    }
+  }
 
   // kNone and nothing in `grown`: the deadline came first.
   StopReason Pass(int k_max, const std::optional<Clock::time_point>& deadline,
@@ -65,38 +70,62 @@ class Growing {
     Grown pass{std::vector<RowBatch>(Z((n - 1) / rows + 1)), Array<int64_t>(Z(n) + 1),
                Array<double>(Z(n))};
     std::atomic<bool> late{false};
+    const auto is_late = [&] {
+      if (deadline && !late.load(std::memory_order_relaxed) && Clock::now() >= *deadline) {
+        late.store(true, std::memory_order_relaxed);
+      }
+      return late.load(std::memory_order_relaxed);
+    };
+    RepeatedRows repeats;
+    if (!like_.empty()) {
+      const auto grow = [&](GrownRow& row, int w) {
+        if (is_late()) return false;
+        row.outcome = Grower(w).Grow(row.row, Start(row.row), k_max, row.entries, row.ratios);
+        return true;
+      };
+      const StopReason stopped = FindRepeats(like_, initial_, context_, grow, repeats);
+      if (stopped != StopReason::kNone || late) return stopped;
+    }
     const StopReason stopped =
         ParallelFor(n, rows, context_, Stage::kBuild, [&](int64_t begin, int64_t end, int w) {
-          if (deadline && (late.load(std::memory_order_relaxed) || Clock::now() >= *deadline)) {
-            late.store(true, std::memory_order_relaxed);
-            return;
-          }
-          std::unique_ptr<RowGrower>& grower = growers_[Z(w)];
-          if (!grower) grower = MakeRowGrower(a_.a, a_.diagonal.values, options_);
-          GrowBatch(*grower, begin, end, k_max, pass, pass.batches[Z(begin / rows)]);
+          if (is_late()) return;
+          FillBatch(Grower(w), repeats, begin, end, k_max, pass, pass.batches[Z(begin / rows)]);
         });
     if (stopped == StopReason::kNone && !late) grown = std::move(pass);
     return stopped;
   }
 
  private:
-  void GrowBatch(RowGrower& grower, int64_t begin, int64_t end, int k_max, Grown& pass,
-                 RowBatch& batch) const {
+  RowGrower& Grower(int worker) {
+    std::unique_ptr<RowGrower>& grower = growers_[Z(worker)];
+    if (!grower) grower = MakeRowGrower(a_.a, a_.diagonal.values, options_);
+    return *grower;
+  }
+
+  void FillBatch(RowGrower& grower, const RepeatedRows& repeats, int64_t begin, int64_t end,
+                 int k_max, Grown& pass, RowBatch& batch) const {
     std::vector<LogProduct> products(Z(k_max) + 1);
-    std::vector<RowEntry> entries;
-    std::vector<double> ratios;
+    GrownRow own;
     std::vector<int32_t> row_idx;
     std::vector<double> values;
     for (int64_t i = begin; i < end; ++i) {
-      const RowOutcome outcome = grower.Grow(i, Start(i), k_max, entries, ratios);
-      for (const RowEntry& entry : entries) {
-        row_idx.push_back(entry.index);
+      const int32_t source = repeats.source.empty() ? -1 : repeats.source[Z(i)];
+      if (source < 0) {
+        own.row = static_cast<int32_t>(i);
+        own.outcome = grower.Grow(i, Start(i), k_max, own.entries, own.ratios);
+      }
+      const GrownRow& row = source < 0 ? own : repeats.grown[Z(source)];
+      const RowOutcome& outcome = row.outcome;
+      const auto by = static_cast<int32_t>(i - row.row);
+      batch.tally.copied += by != 0 ? 1 : 0;
+      for (const RowEntry& entry : row.entries) {
+        row_idx.push_back(entry.index + by);
         values.push_back(entry.value);
       }
-      pass.counts[Z(i) + 1] = static_cast<int64_t>(entries.size());
+      pass.counts[Z(i) + 1] = static_cast<int64_t>(row.entries.size());
       pass.psi_ratio[Z(i)] = outcome.psi_ratio;
       for (size_t t = 0; t < products.size(); ++t) {
-        products[t].Multiply(ratios[std::min(t, ratios.size() - 1)]);
+        products[t].Multiply(row.ratios[std::min(t, row.ratios.size() - 1)]);
       }
       if (outcome.not_spd && batch.tally.not_spd++ == 0) batch.tally.first_not_spd = i;
       batch.tally.converged += outcome.converged ? 1 : 0;
@@ -117,6 +146,7 @@ class Growing {
   const PatternView* const initial_;
   const FsaiOptions& options_;
   const Context& context_;
+  Array<int32_t> like_;  // LikeRows, or empty
   std::vector<std::unique_ptr<RowGrower>> growers_;
 };
 

@@ -130,6 +130,9 @@ Status CheckFsai(const PatternView& a, const FsaiOptions& options) {
   if (!(options.time_budget_ms >= 0 && std::isfinite(options.time_budget_ms))) {
     return bad("time_budget_ms", "a number of milliseconds, or 0 for none");
   }
+  if (options.repeat_hash_bits < 0 || options.repeat_hash_bits > 64) {
+    return bad("repeat_hash_bits", "0 to 64");
+  }
   return {};
 }
 

@@ -233,6 +233,7 @@ class Build {
                                         options_.post_filter,
                                         options_.symmetry_tolerance,
                                         options_.precision == FsaiPrecision::kFp32 ? 1 : 0,
+                                        options_.repeat_hash_bits,
                                         log_ratios.data(),
                                         &Build::Report,
                                         this};
@@ -270,6 +271,7 @@ class Build {
     quality.not_spd_rows = info.not_spd_rows;
     quality.first_not_spd = info.first_not_spd;
     quality.converged_rows = info.converged_rows;
+    quality.copied_rows = info.copied_rows;
     quality.slow_rows = info.slow_rows;
     quality.flops = info.flops;
     const auto back = Clock::now();

@@ -111,10 +111,15 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
                   32 * ToDouble(a.nnz());
   }
   const double batches = ToDouble((n - 1) / BatchRows(n) + 1);
+  // Lists of the search for rows that repeat, and rows that are kept to copy from.
+  const double repeats =
+      options.adaptive && options.repeat_hash_bits > 0
+          ? 64 * size + size / ToDouble(fsai_tuning::kRowsPerClass) * (128 + 24 * longest)
+          : 0;
   const double bytes = 2 * (12 * nnz_g + 8 * size) + 8 * size +
                        24 * nnz_g * (options.post_filter > 0) + pattern_bytes + 24 * size +
                        4 * size * std::min(threads, 8.0) + 12 * ToDouble(a.nnz()) + 12 * size +
-                       batches * (128 + 8 * (options.k_max + 1.0)) + threads * per_thread;
+                       batches * (128 + 8 * (options.k_max + 1.0)) + threads * per_thread + repeats;
   counts.host_bytes = ToCount(bytes + (1 << 20));
 
   // By measured costs (fsai_tuning.h): of a row, of one that joins, of an entry of its column, and

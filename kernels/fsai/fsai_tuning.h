@@ -34,4 +34,13 @@ inline constexpr double kRowNs = 290, kEntryNs = 33, kCubeNs = 0.0175;
 // On a CUDA device, from host to host: of any build, and of a byte copied there or back.
 inline constexpr double kDeviceBuildNs = 1e6, kDeviceCopyNs = 0.07;
 
+// Rows that repeat others are looked for where A has at most one kind of row in so many rows; as
+// many of those of G, at most, are kept to copy from. Rounds of the search.
+inline constexpr int64_t kRowsPerClass = 8;
+inline constexpr int kRepeatRounds = 8;
+// Where there are so many rows one in kSampleStep is looked at first: not where more than half of
+// those are of kinds of their own.
+inline constexpr int64_t kSampledRows = int64_t{1} << 16;
+inline constexpr int64_t kSampleStep = 16;
+
 }  // namespace spaid::kernels::fsai_tuning

@@ -16,6 +16,7 @@ void RowTally::Add(const RowTally& later) {
   if (not_converged == 0) first_not_converged = later.first_not_converged;
   not_spd += later.not_spd;
   converged += later.converged;
+  copied += later.copied;
   slow += later.slow;
   not_converged += later.not_converged;
   flops += later.flops;
@@ -50,6 +51,7 @@ void Summarise(const RowTally& tally, int64_t nnz_a, int threads, FsaiResult& re
   quality.not_spd_rows = tally.not_spd;
   quality.first_not_spd = tally.first_not_spd;
   quality.converged_rows = tally.converged;
+  quality.copied_rows = tally.copied;
   quality.slow_rows = tally.slow;
   quality.not_converged_rows = tally.not_converged;
   quality.first_not_converged = tally.first_not_converged;

@@ -22,6 +22,7 @@ int64_t BatchRows(int64_t n);
 struct RowTally {
   int64_t not_spd = 0, first_not_spd = -1;
   int64_t converged = 0;
+  int64_t copied = 0;
   int64_t slow = 0;
   int64_t not_converged = 0, first_not_converged = -1;
   double flops = 0;

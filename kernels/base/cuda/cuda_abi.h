@@ -128,6 +128,7 @@ struct SpaidCudaFsaiOptions {
   int32_t k_max, per_step;
   double epsilon, post_filter, symmetry_tolerance;
   int32_t fp32;  // not 0: set-up in fp32
+  int32_t repeat_hash_bits;
   double*
       log_ratios;  // k_max + 1: means of ln(ψ_i / a_ii) after 0 .. k_max steps; null: not wanted
   // Called between waves of rows; may be null. Not 0: stop.
@@ -153,7 +154,8 @@ struct SpaidCudaFsaiInfo {
   int32_t waves;  // of rows, between which it reports progress
   double log_ratio;  // mean of ln(ψ_i / a_ii) in the end
   int64_t not_spd_rows, first_not_spd, converged_rows;
-  int64_t slow_rows;  // whose room did not fit in shared memory; without entries: the host's
+  int64_t copied_rows;
+  int64_t slow_rows;  // of those that were made; whose room did not fit in shared memory; without entries: the host's
   double flops;       // of the products with L
 };
 

@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/fsai/cuda/chains_cuda.h"
 #include "kernels/fsai/cuda/fsai_cuda.h"
 #include "kernels/fsai/cuda/pack_cuda.h"
+#include "kernels/fsai/cuda/repeats_cuda.h"
 #include "kernels/fsai/cuda/rows_cuda.h"
 #include "kernels/fsai/cuda/rows_tuning_cuda.h"
 
@@ -42,17 +44,22 @@ __global__ void FsaiCountsKernel(const int32_t* counts, int64_t rows, int64_t* p
   if (threadIdx.x % 32 == 0 && count > *longest) atomicMax(longest, count);
 }
 
-// From where the rows were made to where they are to be, 8 threads a row.
-template <class Real>
+// From where the rows were made to where they are to be, kLanes threads a row. `source`: null, or
+// of each row that it is copied from (RepeatedRows), `first` the first of the wave.
+template <class Real, int kLanes>
 __global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_t rows,
-                                  int64_t stride, const int64_t* initial_ptr, double scale,
-                                  const int64_t* ptr, int32_t* to_idx, double* to_values) {
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, i = thread / 8;
+                                  int64_t stride, const int64_t* initial_ptr, const int32_t* source,
+                                  int64_t first, double scale, const int64_t* ptr, int32_t* to_idx,
+                                  double* to_values) {
+  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, i = thread / kLanes;
   if (i >= rows) return;
-  const int64_t from = i * stride + (initial_ptr != nullptr ? initial_ptr[i] - initial_ptr[0] : 0);
+  const int64_t row = source != nullptr && source[i] >= 0 ? source[i] - first : i;
+  const auto by = static_cast<int32_t>(i - row);
+  const int64_t from =
+      row * stride + (initial_ptr != nullptr ? initial_ptr[row] - initial_ptr[0] : 0);
   const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
-  for (int64_t e = thread % 8; e < count; e += 8) {
-    to_idx[begin + e] = idx[from + e];
+  for (int64_t e = thread % kLanes; e < count; e += kLanes) {
+    to_idx[begin + e] = idx[from + e] + by;
     to_values[begin + e] = static_cast<double>(values[from + e]) * scale;
   }
 }
@@ -126,6 +133,10 @@ class Builder {
       return {};
     }
     Prepare();
+    // What a filter drops is not among a row's entries, though it was read.
+    if (grow_ && options_.repeat_hash_bits > 0 && options_.post_filter == 0) {
+      like_ = fsai::LikeRows<Real>(context_, packed_.rows(), a_.n, options_.repeat_hash_bits);
+    }
     FsaiG g;
     g.psi_ratio = Buffer<double>(context_, a_.n);
     psi_ratio_ = g.psi_ratio.get();
@@ -139,6 +150,7 @@ class Builder {
     }
     // Only the rows are still needed.
     packed_.entries = {};
+    like_ = {};
     Join(pieces, g);
     Summarise();
     return g;
@@ -180,6 +192,11 @@ class Builder {
       first_shape_ = Pilot();
     } else {
       first_shape_ = StaticShape(std::min<int64_t>(longest_initial_ - 1, 32));
+      // Filtering is for those that make a row each.
+      if (options_.post_filter == 0) {
+        chains_ = fsai::MeasureChains(context_, initial_ptr_, initial_idx_, a_.n,
+                                      longest_initial_);
+      }
     }
   }
 
@@ -353,34 +370,70 @@ class Builder {
     const int64_t rows = end - first, size = Entries(first, end);
     const Buffer<int32_t> out_idx(context_, size), out_count(context_, rows);
     const Buffer<Real> out_values(context_, size);
-    Buffer<int32_t> overflow(context_, rows), again(context_, 0);
-    Shape shape = first_shape_;
-    fsai::Work<Real> work = MakeWork(shape);
+    fsai::Work<Real> work = MakeWork(first_shape_);
     work.first = work.first_out = first;
-    int64_t count = rows;
+    work.count = static_cast<int32_t>(rows);
     work.out_idx = out_idx.get();
     work.out_values = out_values.get();
     work.out_count = out_count.get();
     work.out_stride = OutStride();
+    fsai::RepeatedRows repeats;
+    if (like_.size() > 0) {
+      repeats = fsai::FindRepeats(
+          context_, like_, Made(work),
+          [&](const int32_t* some, int32_t count, int64_t* records, const int32_t* record_of) {
+            fsai::Work<Real> few = work;
+            few.rows = some;
+            few.count = count;
+            few.records = records;
+            few.record_of = record_of;
+            Make(few);
+          });
+      info_.copied_rows += repeats.copied;
+    }
+    if (repeats.grown > 0) {
+      work.rows = repeats.rest.get();
+      work.count = repeats.rest_count;
+    }
+    Make(work);
+    return Compact(first, rows, work, repeats.source.get());
+  }
+
+  fsai::MadeRows Made(const fsai::Work<Real>& work) const {
+    return {work.first,       work.count,    work.out_stride, work.initial_ptr,
+            work.initial_idx, work.out_idx,  work.out_count,  work.psi_ratio,
+            work.k_max,       work.log_sums, work.products,   work.converged_count};
+  }
+
+  // The rows of `work`, in larger and larger rooms.
+  void Make(fsai::Work<Real> work) {
+    int64_t count = work.count;
+    Buffer<int32_t> overflow(context_, count), again(context_, 0);
+    Shape shape = first_shape_;
     const Shape largest = LargestShape();
-    while (true) {
+    bool by_chains = chains_.entries > 0;
+    while (count > 0) {
       work.shape = shape;
       work.overflow = overflow.get();
       const Team team = TeamOf(shape);
-      if (team == Team::kGlobal) {
+      if (by_chains) {
+        Launch(work, count, [&](const auto& part) {
+          fsai::LaunchChains<Real>(context_, part, chains_);
+        });
+      } else if (team == Team::kGlobal) {
         info_.slow_rows += count;
         RunGlobal(work, largest, count);
       } else {
-        Launch(work, team, count, 0);
+        LaunchTeams(work, team, count, 0);
       }
       Counters now{};
       counters_.CopyOut(&now, 1);
       context_.Synchronize();
       if (now.overflow == 0) break;
-      if (team == Team::kGlobal) {
+      if (team == Team::kGlobal && !by_chains) {
         // What is left is the host's: rows without entries.
         FsaiLeaveKernel<<<Blocks(now.overflow), kThreads, 0, context_.stream>>>(
-            overflow.get(), now.overflow, first, work.out_count, psi_ratio_);
+            overflow.get(), now.overflow, work.first_out, work.out_count, psi_ratio_);
         CheckLaunch("FsaiLeaveKernel");
         break;
       }
@@ -388,13 +441,20 @@ class Builder {
       overflow = Buffer<int32_t>(context_, now.overflow);
       work.rows = again.get();
       count = now.overflow;
-      shape = Next(shape, largest);
+      if (!by_chains) shape = Next(shape, largest);
+      by_chains = false;
     }
-    return Compact(first, rows, work);
+  }
+
+  void LaunchTeams(const fsai::Work<Real>& work, Team team, int64_t count, int rooms) {
+    Launch(work, count, [&](const auto& part) {
+      fsai::LaunchRows(context_, part, team, grow_, rooms);
+    });
   }
 
   // Launches of so much work that a stop is soon seen.
-  void Launch(fsai::Work<Real> work, Team team, int64_t count, int rooms) {
+  template <class LaunchPart>
+  void Launch(fsai::Work<Real> work, int64_t count, const LaunchPart& launch) {
     Reset(offsetof(Counters, not_spd));
     const double pivots = work.shape.pivots;
     const double row = tuning::kFsaiRowWork + pivots * pivots * work.shape.slots;
@@ -407,7 +467,7 @@ class Builder {
         Reset(offsetof(Counters, overflow));
       }
       work.count = static_cast<int32_t>(std::min(most, count - done));
-      fsai::LaunchRows(context_, work, team, grow_, rooms);
+      launch(work);
       work.first += work.count;
       if (work.rows != nullptr) work.rows += work.count;
     }
@@ -451,10 +511,10 @@ class Builder {
         1, std::min<int64_t>({count, 2 * context_.multiprocessors, left / 2 / room}));
     const Buffer<char> memory(context_, rooms * room);
     work.rooms = memory.get();
-    Launch(work, Team::kGlobal, count, static_cast<int>(rooms));
+    LaunchTeams(work, Team::kGlobal, count, static_cast<int>(rooms));
   }
 
-  Piece Compact(int64_t first, int64_t rows, const fsai::Work<Real>& work) {
+  Piece Compact(int64_t first, int64_t rows, const fsai::Work<Real>& work, const int32_t* source) {
     Piece piece;
     piece.rows = rows;
     piece.ptr = Buffer<int64_t>(context_, rows + 1);
@@ -470,10 +530,13 @@ class Builder {
     info_.longest = std::max(info_.longest, most);
     piece.idx = Buffer<int32_t>(context_, piece.nnz);
     piece.values = Buffer<double>(context_, piece.nnz);
-    FsaiCompactKernel<<<Blocks(8 * rows), kThreads, 0, context_.stream>>>(
+    const int lanes = piece.nnz > 16 * rows ? 32 : 8;
+    const auto compact = lanes == 32 ? FsaiCompactKernel<Real, 32> : FsaiCompactKernel<Real, 8>;
+    compact<<<Blocks(lanes * rows), kThreads, 0, context_.stream>>>(
         work.out_idx, work.out_values, rows, work.out_stride,
-        HasInitial() ? initial_ptr_ + first : nullptr, std::ldexp(1.0, -packed_.half_exponent),
-        piece.ptr.get(), piece.idx.get(), piece.values.get());
+        HasInitial() ? initial_ptr_ + first : nullptr, source, first,
+        std::ldexp(1.0, -packed_.half_exponent), piece.ptr.get(), piece.idx.get(),
+        piece.values.get());
     CheckLaunch("FsaiCompactKernel");
     return piece;
   }
@@ -549,6 +612,8 @@ class Builder {
   int64_t reported_ = 0;  // rows
   double* psi_ratio_ = nullptr;
   Shape first_shape_;
+  fsai::Chains chains_;
+  Buffer<int32_t> like_;  // of LikeRows
 };
 
 }  // namespace

@@ -511,15 +511,25 @@ class Grower {
     }
     WriteFew(w_, row, lane_, kept, rank, index, g, psi_);
     // Lane t: after t steps; k_max + 1: in the end.
-    log_sum_ += __double2ll_rn(log((static_cast<int>(lane_) <= w_.k_max ? psi : psi_) / a_ii_) *
-                               w_.log_scale);
+    const int64_t part = __double2ll_rn(
+        log((static_cast<int>(lane_) <= w_.k_max ? psi : psi_) / a_ii_) * w_.log_scale);
+    log_sum_ += part;
     if (lane_ == 0) w_.psi_ratio[row] = psi_ / a_ii_;
     unsigned products = 0;
     for (uint32_t p = lane_; p * 32 < opened_; p += 32) {
       const uint32_t columns = pivots_ - passes_[p].y / kTileBytes * kSize;
       products += columns * columns / 2;
     }
-    products_ += __reduce_add_sync(kAllLanes, products);
+    products = __reduce_add_sync(kAllLanes, products);
+    products_ += products;
+    if (w_.records == nullptr) return;
+    int64_t* const record =
+        w_.records + int64_t{w_.record_of[row - w_.first_out]} * (w_.k_max + 4);
+    if (static_cast<int>(lane_) < w_.k_max + 2) record[lane_] = part;
+    if (lane_ != 0) return;
+    record[w_.k_max + 2] = products;
+    record[w_.k_max + 3] = (end == End::kNotSpd ? kRecordNotSpd : 0) |
+                           (end == End::kConverged ? kRecordConverged : 0);
   }
 
   const Work<Real>& w_;

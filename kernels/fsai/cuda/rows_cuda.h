@@ -125,6 +125,9 @@ __host__ __device__ GrowLayout LayOutGrow(const Shape& shape) {
   return out;
 }
 
+// The last part of a record.
+inline constexpr int64_t kRecordNotSpd = 1, kRecordConverged = 2;
+
 // What the rows of a launch have in common.
 template <class Real>
 struct Work {
@@ -156,6 +159,11 @@ struct Work {
   int64_t* log_sums;
   double log_scale;
   unsigned long long* products;  // with entries of L, each of 32 candidates
+
+  // Null, or what row i adds to those, by itself: at record_of[i − first_out] (k_max + 4) its part
+  // of log_sums, its products and kRecord bits.
+  int64_t* records;
+  const int32_t* record_of;
 
   // Rows that this room does not hold, for the next one.
   int32_t* overflow;

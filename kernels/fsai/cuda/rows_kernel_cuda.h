@@ -501,9 +501,15 @@ class RowMaker {
     } else {
       FinishMany(row);
     }
+    int64_t* record = nullptr;
+    if (w_.records != nullptr) {
+      record = w_.records + int64_t{w_.record_of[row - w_.first_out]} * (w_.k_max + 4);
+    }
     for (int t = lane_; t < w_.k_max + 2; t += 32) {
       const double psi = t <= w_.k_max ? history_[min(t, steps_)] : psi_;
-      sums_[t] += __double2ll_rn(log(psi / a_ii_) * w_.log_scale);
+      const int64_t part = __double2ll_rn(log(psi / a_ii_) * w_.log_scale);
+      sums_[t] += part;
+      if (record != nullptr) record[t] = part;
     }
     if (lane_ == 0) w_.psi_ratio[row] = psi_ / a_ii_;
     unsigned products = 0;
@@ -512,7 +518,12 @@ class RowMaker {
       const int to = kGrow ? pivots_ : min(pivots_, (p + 1) * kPassSlots);
       products += static_cast<unsigned>((to - from) * (to - from) / 2);
     }
-    products_ += __reduce_add_sync(kAllLanes, products);
+    products = __reduce_add_sync(kAllLanes, products);
+    products_ += products;
+    if (record != nullptr && lane_ == 0) {
+      record[w_.k_max + 2] = products;
+      record[w_.k_max + 3] = (not_spd_ ? kRecordNotSpd : 0) | (converged_ ? kRecordConverged : 0);
+    }
   }
 
   __device__ void FinishFew(int64_t row) {

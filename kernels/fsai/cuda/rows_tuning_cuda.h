@@ -20,5 +20,8 @@ inline constexpr int64_t kFsaiSlackBytes = 256 << 10;
 // H100 does 3e12 to 5e12 a second. At least so many rows for each multiprocessor.
 inline constexpr double kFsaiLaunchWork = 1e12, kFsaiRowWork = 16384;
 inline constexpr int64_t kFsaiLaunchRows = 32;
+// Rows on a pattern: the part of them that has no more entries than systems are made for, at least,
+// and the part that goes with others of a node, if its rows are to share a factor.
+inline constexpr double kFsaiChainShare = 0.875, kFsaiNodeShare = 0.9;
 
 }  // namespace spaid::cuda::tuning

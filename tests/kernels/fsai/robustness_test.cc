@@ -47,6 +47,9 @@ TEST(FsaiErrors, OptionsOutOfRange) {
     refused("symmetry_tolerance", [bad](FsaiOptions& o) { o.symmetry_tolerance = bad; });
   }
   refused("power", [](FsaiOptions& o) { o.power = 0; });
+  for (const int bad : {-1, 65}) {
+    refused("repeat_hash_bits", [bad](FsaiOptions& o) { o.repeat_hash_bits = bad; });
+  }
   for (const double bad : {-1.0, nan, std::numeric_limits<double>::infinity()}) {
     refused("time_budget_ms", [bad](FsaiOptions& o) { o.time_budget_ms = bad; });
   }
