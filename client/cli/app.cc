@@ -147,6 +147,10 @@ void AddFsai(CLI::App* app, EngineArgs& args) {
       ->group(group);
   add_part("--epsilon", fsai.epsilon,
            "afsai: a row ends once psi is down to this part of its diagonal entry", "EPS");
+  add_part("--min-gain", fsai.min_gain,
+           "afsai: a row ends with a step that lowers psi by less than this part of it; 1e-3 to "
+           "1e-2 spare most of G for few iterations",
+           "GAIN");
   app->add_option("--time-budget", args.time_budget_s, "afsai: growth ends after this long")
       ->check(Positive())
       ->type_name("SECONDS")

@@ -113,6 +113,7 @@ json ToJson(const PreconditionerSpec& s) {
       object["k_max"] = s.fsai.k_max;
       object["step_size"] = s.fsai.step_size;
       object["epsilon"] = s.fsai.epsilon;
+      object["min_gain"] = s.fsai.min_gain;
       object["time_budget_ms"] =
           s.fsai.time_budget
               ? json(std::chrono::duration<double, std::milli>(*s.fsai.time_budget).count())

@@ -202,6 +202,7 @@ PreconditionerSpec FromProto(const v1::PreconditionerSpec& in) {
     if (from.has_k_max()) to.k_max = from.k_max();
     if (from.step_size() != 0) to.step_size = from.step_size();
     if (from.has_epsilon()) to.epsilon = from.epsilon();
+    to.min_gain = from.min_gain();
     if (from.has_time_budget()) {
       to.time_budget = std::chrono::seconds(from.time_budget().seconds()) +
                        std::chrono::nanoseconds(from.time_budget().nanos());
@@ -519,6 +520,7 @@ void Set(const PreconditionerSpec& in, v1::FsaiSpec* out) {
     out->set_k_max(fsai.k_max);
     out->set_step_size(fsai.step_size);
     out->set_epsilon(fsai.epsilon);
+    out->set_min_gain(fsai.min_gain);
     if (fsai.time_budget) {
       const int64_t ns = fsai.time_budget->count();
       out->mutable_time_budget()->set_seconds(ns / 1'000'000'000);

@@ -87,6 +87,7 @@ FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec) {
     out.k_max = given.k_max;
     out.s = given.s;
     out.epsilon = given.epsilon;
+    out.min_gain = given.min_gain;
     out.time_budget_ms = given.time_budget_ms;
   } else {
     out.drop_tol = given.drop_tol;
@@ -112,6 +113,7 @@ Status CheckFsaiSpec(const FsaiOptions& options) {
                "1 to " + std::to_string(kMaxPatternPower));
   }
   for (const auto& [field, value] : {std::pair{"epsilon", options.epsilon},
+                                     {"min_gain", options.min_gain},
                                      {"drop_tol", options.drop_tol},
                                      {"post_filter", options.post_filter},
                                      {"symmetry_tolerance", options.symmetry_tolerance}}) {

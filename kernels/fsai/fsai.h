@@ -33,6 +33,9 @@ struct FsaiOptions {
   int k_max = 30;         // 0 .. kMaxFsaiSteps; 0: Jacobi
   int s = 1;              // 1 .. kMaxFsaiPerStep
   double epsilon = 1e-3;  // 0 <= epsilon < 1
+  // Adaptive: a step that lowers a row's ψ by less than this share of it is the row's last: entries
+  // go where they gain. 0: no such end.
+  double min_gain = 0;  // 0 <= min_gain < 1
   // Static: the lower triangle of (E + |Ã|)^power; Ã: A without entries |a_ij| < drop_tol √(a_ii
   // a_jj).
   double drop_tol = 0;  // τ: 0 <= drop_tol < 1

@@ -121,6 +121,7 @@ Status CheckFsai(const PatternView& a, const FsaiOptions& options) {
     return bad("s", "1 to " + std::to_string(kMaxFsaiPerStep));
   }
   if (!below_one(options.epsilon)) return bad("epsilon", "at least 0 and below 1");
+  if (!below_one(options.min_gain)) return bad("min_gain", "at least 0 and below 1");
   if (!below_one(options.drop_tol)) return bad("drop_tol", "at least 0 and below 1");
   if (options.power < 1) return bad("power", "at least 1");
   if (!below_one(options.post_filter)) return bad("post_filter", "at least 0 and below 1");

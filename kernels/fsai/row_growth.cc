@@ -110,7 +110,11 @@ class Growth final : public RowGrower {
   static constexpr double kRoundoff = std::numeric_limits<Real>::epsilon() / 2;
 
   Growth(const CscView& a, std::span<const double> diagonal, const FsaiOptions& options)
-      : a_(a), diagonal_(diagonal), s_(options.s), epsilon_(options.epsilon) {
+      : a_(a),
+        diagonal_(diagonal),
+        s_(options.s),
+        epsilon_(options.epsilon),
+        kept_(1 - options.min_gain) {
     place_.assign(static_cast<size_t>(a.n_cols), kNowhere);
   }
 
@@ -159,6 +163,7 @@ class Growth final : public RowGrower {
   const std::span<const double> diagonal_;
   const int s_;
   const double epsilon_;
+  const double kept_;  // share of ψ, of which a step that leaves more is the last
 
   // Of each row of A: kNowhere, its slot, or -2 - its position in P̄.
   Array<int32_t> place_;
@@ -600,6 +605,7 @@ SPAID_INLINE void Growth<Real>::Run(std::span<const int32_t> start, int k_max,
     if (psi_ <= epsilon_ * a_ii_) break;
     Choose();
     if (picks_.empty()) break;
+    const double before = psi_;
     int64_t added = 0;
     for (const Pick& pick : picks_) {
       if (!Add(pick.row, pick.slot, pick.y, step < k_max)) {
@@ -611,6 +617,7 @@ SPAID_INLINE void Growth<Real>::Run(std::span<const int32_t> start, int k_max,
     if (added == 0) break;
     ++outcome_.steps;
     ratios.push_back(psi_ / a_ii_);
+    if (psi_ > kept_ * before) break;
   }
 }
 

@@ -114,6 +114,7 @@ absl::Status ParseFsai(const v1::FsaiSpec& from, const std::string& field, Parse
   if (from.has_k_max()) options.k_max = from.k_max();
   if (from.step_size() != 0) options.s = from.step_size();
   if (from.has_epsilon()) options.epsilon = from.epsilon();
+  options.min_gain = from.min_gain();
   options.drop_tol = from.drop_tol();
   if (from.pattern_power() != 0) options.power = from.pattern_power();
   options.post_filter = from.post_filter();
@@ -228,6 +229,7 @@ void Set(const kernels::FsaiOptions& from, bool adaptive, const std::string& pat
     to->set_k_max(from.k_max);
     to->set_step_size(from.s);
     to->set_epsilon(from.epsilon);
+    to->set_min_gain(from.min_gain);
     if (from.time_budget_ms > 0) {
       const auto ns = std::llround(from.time_budget_ms * 1e6);
       to->mutable_time_budget()->set_seconds(ns / 1'000'000'000);

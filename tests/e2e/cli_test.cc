@@ -230,6 +230,9 @@ TEST_F(Cli, BuildsFsaiAndSaysThatItIsAFactor) {
   const auto g = cli::ReadMatrix(g_file);
   ASSERT_TRUE(g.ok()) << g.error().message;
   EXPECT_EQ(static_cast<int64_t>(g->values.size()), built.at("nnz").get<int64_t>());
+  const json sparser = RunJson(with({"--min-gain=0.05"}));
+  EXPECT_EQ(sparser.at("spec").at("min_gain"), 0.05);
+  EXPECT_LT(sparser.at("nnz").get<int64_t>(), built.at("nnz").get<int64_t>());
   for (int64_t j = 0; j < g->n; ++j) EXPECT_EQ(g->row_idx[g->col_ptr[j]], j) << "lower triangular";
 
   const Finished text = Run({"preconditioners", name});

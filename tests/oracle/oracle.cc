@@ -380,7 +380,7 @@ FsaiRow FsaiOn(const Dense& a, int64_t i, const std::vector<int64_t>& pattern) {
 }
 
 FsaiRow FsaiGrown(const Dense& a, int64_t i, int k_max, int s, double epsilon, double noise,
-                  const std::vector<int64_t>& start) {
+                  const std::vector<int64_t>& start, double min_gain) {
   FsaiRow row = FsaiOn(a, i, start);
   Vector psi = row.psi;
   double margin = 1;
@@ -414,6 +414,7 @@ FsaiRow FsaiGrown(const Dense& a, int64_t i, int k_max, int s, double epsilon, d
     std::sort(pattern.begin(), pattern.end());
     row = FsaiOn(a, i, pattern);
     psi.push_back(row.psi[0]);
+    if (psi.back() > (1 - min_gain) * psi.end()[-2]) break;
   }
   row.psi = psi;
   row.margin = margin;

@@ -183,6 +183,7 @@ struct FsaiSpec {
   // kAfsai: at most so many steps of growth a row, of so many entries, until psi <= epsilon a_ii.
   int k_max = 30, step_size = 1;
   double epsilon = 1e-3;
+  double min_gain = 0;  // kAfsai: a step that lowers psi by less than this share of it is the last
   std::optional<std::chrono::nanoseconds> time_budget = {};  // of growth
   bool regrow = false;  // on no pattern that an earlier build, of other values, grew
   double drop_tol = 0;  // kFsai: of entries of A that count for the pattern

@@ -2,8 +2,8 @@
 // side of compare_fsai.py. As hypre_bench does: b = A·1, x0 = 0, relative residual 1e-7, at most
 // 10000 iterations; the file is that of hypre_bench.
 //
-//   spaid_fsai_file A.bin [adaptive=1] [k_max=30] [s=1] [epsilon=0.001] [power=1] [drop_tol=0]
-//                   [fp32=0] [threads=2] [runs=5] [solve=1] [limit=10000]
+//   spaid_fsai_file A.bin [adaptive=1] [k_max=30] [s=1] [epsilon=0.001] [min_gain=0] [power=1]
+//                   [drop_tol=0] [fp32=0] [threads=2] [runs=5] [solve=1] [limit=10000]
 //   spaid_fsai_file --write=A.bin poisson|aniso|elasticity|p27 SIZE
 #include <algorithm>
 #include <chrono>
@@ -105,6 +105,7 @@ int Run(const std::string& path, std::map<std::string, double> with) {
   options.k_max = static_cast<int>(value("k_max", 30));
   options.s = static_cast<int>(value("s", 1));
   options.epsilon = value("epsilon", 1e-3);
+  options.min_gain = value("min_gain", 0);
   options.power = static_cast<int>(value("power", 1));
   options.drop_tol = value("drop_tol", 0);
   if (value("fp32", 0) != 0) options.precision = FsaiPrecision::kFp32;

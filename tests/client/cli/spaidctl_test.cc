@@ -84,6 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"build", "A", "--k-max=513"},
                     std::vector<std::string>{"build", "A", "--step-size=0"},
                     std::vector<std::string>{"build", "A", "--epsilon=1"},
+                    std::vector<std::string>{"build", "A", "--min-gain=1"},
                     std::vector<std::string>{"build", "A", "--drop-tol=-0.1"},
                     std::vector<std::string>{"build", "A", "--time-budget=0"},
                     std::vector<std::string>{"build", "A", "--fsai-precision=fp16"},

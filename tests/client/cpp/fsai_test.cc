@@ -16,6 +16,7 @@ TEST(FsaiSpecs, CarryWhatTheirEngineReads) {
                           .fsai = {.k_max = 0,
                                    .step_size = 4,
                                    .epsilon = 0,
+                                   .min_gain = 0.01,
                                    .time_budget = std::chrono::milliseconds(2500),
                                    .regrow = true,
                                    .drop_tol = 0.2,
@@ -28,6 +29,7 @@ TEST(FsaiSpecs, CarryWhatTheirEngineReads) {
   EXPECT_EQ(adaptive.fsai().k_max(), 0);
   EXPECT_EQ(adaptive.fsai().step_size(), 4);
   EXPECT_TRUE(adaptive.fsai().has_epsilon());
+  EXPECT_EQ(adaptive.fsai().min_gain(), 0.01);
   EXPECT_EQ(adaptive.fsai().time_budget().seconds(), 2);
   EXPECT_EQ(adaptive.fsai().time_budget().nanos(), 500'000'000);
   EXPECT_TRUE(adaptive.fsai().regrow());
@@ -39,6 +41,7 @@ TEST(FsaiSpecs, CarryWhatTheirEngineReads) {
   EXPECT_EQ(back.fsai.k_max, 0);
   EXPECT_EQ(back.fsai.step_size, 4);
   EXPECT_EQ(back.fsai.epsilon, 0);
+  EXPECT_EQ(back.fsai.min_gain, 0.01);
   EXPECT_EQ(back.fsai.time_budget, std::chrono::milliseconds(2500));
   EXPECT_TRUE(back.fsai.regrow);
   EXPECT_EQ(back.fsai.precision, Precision::kFp32);

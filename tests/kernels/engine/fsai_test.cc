@@ -259,6 +259,7 @@ TEST(Fsai, OptionsOutOfRangeNameTheFieldOfTheWire) {
   refused([](FsaiOptions& o) { o.power = 17; }, "pattern_power");
   for (const double bad : {-0.1, 1.0, kNan}) {
     refused([&](FsaiOptions& o) { o.epsilon = bad; }, "epsilon");
+    refused([&](FsaiOptions& o) { o.min_gain = bad; }, "min_gain");
     refused([&](FsaiOptions& o) { o.drop_tol = bad; }, "drop_tol");
     refused([&](FsaiOptions& o) { o.post_filter = bad; }, "post_filter");
     refused([&](FsaiOptions& o) { o.symmetry_tolerance = bad; }, "symmetry_tolerance");
@@ -274,6 +275,7 @@ TEST(Fsai, OptionsOfTheOtherKindAreDropped) {
   PreconditionerSpec spec = Spec(EngineKind::kFsai);
   spec.fsai.k_max = 3;
   spec.fsai.epsilon = 0.5;
+  spec.fsai.min_gain = 0.1;
   spec.fsai.power = 2;
   spec.static_spai.post_filter = 0.5;
   spec.block_size = 1;
@@ -281,6 +283,7 @@ TEST(Fsai, OptionsOfTheOtherKindAreDropped) {
   ASSERT_TRUE(fixed.ok());
   EXPECT_EQ(fixed->spec.fsai.k_max, FsaiOptions().k_max);
   EXPECT_EQ(fixed->spec.fsai.epsilon, FsaiOptions().epsilon);
+  EXPECT_EQ(fixed->spec.fsai.min_gain, 0);
   EXPECT_EQ(fixed->spec.fsai.power, 2);
   EXPECT_EQ(fixed->spec.static_spai.post_filter, 0);
   EXPECT_FALSE(fixed->spec.fsai.adaptive);

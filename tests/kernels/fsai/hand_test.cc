@@ -67,6 +67,18 @@ TEST(FsaiHand, EpsilonEndsARow) {
   EXPECT_EQ(g.quality.converged_rows, 2);
 }
 
+TEST(FsaiHand, AStepThatGainsLittleIsTheLast) {
+  // Row 1 gains 1/5, row 2 4/25 by its first step and 1/21 by its second.
+  FsaiOptions options = Grow(2);
+  options.min_gain = 0.15;
+  EXPECT_EQ(Build(Three(), options).g_rows.nnz(), 6);
+  options.min_gain = 0.17;
+  const FsaiResult g = Build(Three(), options);
+  EXPECT_EQ(g.g_rows.nnz(), 5);
+  EXPECT_DOUBLE_EQ(g.psi_ratio[2], 0.84) << "that step counts";
+  EXPECT_EQ(g.quality.converged_rows, 0);
+}
+
 TEST(FsaiHand, PostFilterDropsAndScales) {
   FsaiOptions options = Static(2);
   options.post_filter = 0.4;  // of row 2, (1, −2, 4)/8, the first: 1/√21 < 0.4 < 2/√21

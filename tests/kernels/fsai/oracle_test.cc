@@ -16,17 +16,23 @@ TEST(FsaiOracle, GrowsAsTheDefinitionSays) {
   for (const uint64_t seed : {3u, 4u}) {
     for (const oracle::NamedMatrix& named : SpdZoo(seed)) {
       const oracle::Dense a = oracle::ToDense(static_cast<CscView>(named.a));
-      for (const auto& [k_max, s, epsilon] : {std::tuple{0, 1, 0.0},
-                                              {1, 1, 0.0},
-                                              {4, 1, 0.0},
-                                              {12, 1, 0.3},
-                                              {3, 5, 0.0},
-                                              {40, 1, 0.0},
-                                              {6, 32, 0.0}}) {
-        const FsaiResult g = Build(named.a, Grow(k_max, s, epsilon));
+      for (const auto& [k_max, s, epsilon, min_gain] : {std::tuple{0, 1, 0.0, 0.0},
+                                                        {1, 1, 0.0, 0.0},
+                                                        {4, 1, 0.0, 0.0},
+                                                        {12, 1, 0.3, 0.0},
+                                                        {3, 5, 0.0, 0.0},
+                                                        {30, 1, 1e-3, 1e-3},
+                                                        {30, 1, 0.0, 0.05},
+                                                        {5, 3, 0.0, 0.05},
+                                                        {40, 1, 0.0, 0.0},
+                                                        {6, 32, 0.0, 0.0}}) {
+        FsaiOptions options = Grow(k_max, s, epsilon);
+        options.min_gain = min_gain;
+        const FsaiResult g = Build(named.a, options);
         EXPECT_EQ(g.quality.not_spd_rows, 0) << named.name;
         for (int64_t i = 0; i < a.rows; ++i) {
-          const oracle::FsaiRow row = oracle::FsaiGrown(a, i, k_max, s, epsilon, kNoise);
+          const oracle::FsaiRow row =
+              oracle::FsaiGrown(a, i, k_max, s, epsilon, kNoise, {}, min_gain);
           // Where two gradients are as good as equal, rounding chooses; and where one is near the
           // noise, whether it is.
           if (row.margin < 1e-11) {

@@ -42,6 +42,7 @@ TEST(FsaiErrors, OptionsOutOfRange) {
   }
   for (const double bad : {-0.1, 1.0, nan}) {
     refused("epsilon", [bad](FsaiOptions& o) { o.epsilon = bad; });
+    refused("min_gain", [bad](FsaiOptions& o) { o.min_gain = bad; });
     refused("drop_tol", [bad](FsaiOptions& o) { o.drop_tol = bad; });
     refused("post_filter", [bad](FsaiOptions& o) { o.post_filter = bad; });
     refused("symmetry_tolerance", [bad](FsaiOptions& o) { o.symmetry_tolerance = bad; });

@@ -107,6 +107,7 @@ TEST(ParseFsaiTest, DefaultsAreSaid) {
       EXPECT_EQ(o.k_max, 30);
       EXPECT_EQ(o.s, 1);
       EXPECT_EQ(o.epsilon, 1e-3);
+      EXPECT_EQ(o.min_gain, 0);
       EXPECT_EQ(o.drop_tol, 0);
       EXPECT_EQ(o.power, 1);
       EXPECT_EQ(o.post_filter, 0);
@@ -125,6 +126,7 @@ TEST(ParseFsaiTest, ReadsEveryOption) {
   o->set_k_max(0);
   o->set_step_size(4);
   o->set_epsilon(0);
+  o->set_min_gain(0.01);
   o->set_post_filter(0.1);
   o->set_precision(v1::FSAI_PRECISION_FP32);
   o->set_symmetry_tolerance(1e-6);
@@ -135,6 +137,7 @@ TEST(ParseFsaiTest, ReadsEveryOption) {
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->spec.fsai.k_max, 0) << "set, and no default";
   EXPECT_EQ(parsed->spec.fsai.epsilon, 0);
+  EXPECT_EQ(parsed->spec.fsai.min_gain, 0.01);
   EXPECT_EQ(parsed->spec.fsai.precision, kernels::FsaiPrecision::kFp32);
   EXPECT_EQ(parsed->spec.fsai.time_budget_ms, 2000.5);
   EXPECT_EQ(parsed->pattern_matrix, "matrices/7");
@@ -177,6 +180,7 @@ TEST(ParseFsaiTest, WhatIsOutOfRangeIsRefusedWithItsField) {
   refused([](Spec& s) { s.set_step_size(-1); }, "step_size");
   refused([](Spec& s) { s.set_step_size(33); }, "step_size");
   refused([](Spec& s) { s.set_epsilon(1); }, "epsilon");
+  refused([](Spec& s) { s.set_min_gain(-1e-3); }, "min_gain");
   refused([](Spec& s) { s.set_drop_tol(kNan); }, "drop_tol");
   refused([](Spec& s) { s.set_pattern_power(17); }, "pattern_power", v1::ENGINE_KIND_FSAI);
   refused([](Spec& s) { s.set_post_filter(-0.5); }, "post_filter");
