@@ -67,7 +67,8 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, 
   SpaidCudaMatrix* matrix = nullptr;
   OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
   const SpaidCudaFsaiOptions options{
-      grow ? 1 : 0, 30, 1, 1e-3, 0, 1e-10, fp32 ? 1 : 0, copy ? 64 : 0, nullptr, nullptr, nullptr};
+      grow ? 1 : 0,  30,      1,       1e-3,   0, 0, 1e-10, fp32 ? 1 : 0,
+      copy ? 64 : 0, nullptr, nullptr, nullptr};
   SpaidCudaFsaiInfo info{};
   const auto build = [&] {
     SpaidCudaG* g = nullptr;

@@ -230,6 +230,7 @@ class Build {
                                         k_max,
                                         options_.s,
                                         options_.epsilon,
+                                        options_.min_gain,
                                         options_.post_filter,
                                         options_.symmetry_tolerance,
                                         options_.precision == FsaiPrecision::kFp32 ? 1 : 0,

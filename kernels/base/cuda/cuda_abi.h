@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 13 };
+enum { kSpaidCudaAbiVersion = 14 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -126,7 +126,7 @@ struct SpaidCudaBuildInfo {
 struct SpaidCudaFsaiOptions {
   int32_t grow;  // not 0: adaptive; 0: on the given pattern
   int32_t k_max, per_step;
-  double epsilon, post_filter, symmetry_tolerance;
+  double epsilon, min_gain, post_filter, symmetry_tolerance;
   int32_t fp32;  // not 0: set-up in fp32
   int32_t repeat_hash_bits;
   double*

@@ -194,8 +194,7 @@ class Builder {
       first_shape_ = StaticShape(std::min<int64_t>(longest_initial_ - 1, 32));
       // Filtering is for those that make a row each.
       if (options_.post_filter == 0) {
-        chains_ = fsai::MeasureChains(context_, initial_ptr_, initial_idx_, a_.n,
-                                      longest_initial_);
+        chains_ = fsai::MeasureChains(context_, initial_ptr_, initial_idx_, a_.n, longest_initial_);
       }
     }
   }
@@ -255,6 +254,7 @@ class Builder {
     work.k_max = k_max_;
     work.per_step = options_.per_step;
     work.epsilon = options_.epsilon;
+    work.min_gain = options_.min_gain;
     work.post_filter = options_.post_filter;
     work.initial_ptr = initial_ptr_;
     work.initial_idx = initial_idx_;
@@ -417,9 +417,8 @@ class Builder {
       work.overflow = overflow.get();
       const Team team = TeamOf(shape);
       if (by_chains) {
-        Launch(work, count, [&](const auto& part) {
-          fsai::LaunchChains<Real>(context_, part, chains_);
-        });
+        Launch(work, count,
+               [&](const auto& part) { fsai::LaunchChains<Real>(context_, part, chains_); });
       } else if (team == Team::kGlobal) {
         info_.slow_rows += count;
         RunGlobal(work, largest, count);
@@ -447,9 +446,8 @@ class Builder {
   }
 
   void LaunchTeams(const fsai::Work<Real>& work, Team team, int64_t count, int rooms) {
-    Launch(work, count, [&](const auto& part) {
-      fsai::LaunchRows(context_, part, team, grow_, rooms);
-    });
+    Launch(work, count,
+           [&](const auto& part) { fsai::LaunchRows(context_, part, team, grow_, rooms); });
   }
 
   // Launches of so much work that a stop is soon seen.

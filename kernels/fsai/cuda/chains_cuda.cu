@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "kernels/fsai/cuda/chains_cuda.h"
 #include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/fsai/cuda/chains_cuda.h"
 #include "kernels/fsai/cuda/row_parts_cuda.h"
 #include "kernels/fsai/cuda/rows_tuning_cuda.h"
 

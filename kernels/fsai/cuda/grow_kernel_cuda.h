@@ -159,7 +159,8 @@ class Grower {
       const Real noise = pick.gradient.y * per_noise;
       if (noise * noise <= of_diagonal) return End::kDone;
       // The last pivot needs no column.
-      const bool last = k + 1 == static_cast<uint32_t>(w_.k_max);
+      const bool little = psi > (1 - w_.min_gain) * psi_;
+      const bool last = little || k + 1 == static_cast<uint32_t>(w_.k_max);
       const bool beside = k + 2 == static_cast<uint32_t>(w_.k_max);
       const uint32_t place =
           beside ? kBeside
@@ -174,6 +175,10 @@ class Grower {
       if (!last) {
         const uint32_t end = beside ? (k + kSize - 1) / kSize : k / kSize + 1;
         Columns(pick.slot, end * kTileBytes, place, root, z);
+      }
+      if (little) {
+        pivots_ = k + 1;
+        return psi_ <= wanted_psi ? End::kConverged : End::kDone;
       }
     }
   }
@@ -523,13 +528,12 @@ class Grower {
     products = __reduce_add_sync(kAllLanes, products);
     products_ += products;
     if (w_.records == nullptr) return;
-    int64_t* const record =
-        w_.records + int64_t{w_.record_of[row - w_.first_out]} * (w_.k_max + 4);
+    int64_t* const record = w_.records + int64_t{w_.record_of[row - w_.first_out]} * (w_.k_max + 4);
     if (static_cast<int>(lane_) < w_.k_max + 2) record[lane_] = part;
     if (lane_ != 0) return;
     record[w_.k_max + 2] = products;
-    record[w_.k_max + 3] = (end == End::kNotSpd ? kRecordNotSpd : 0) |
-                           (end == End::kConverged ? kRecordConverged : 0);
+    record[w_.k_max + 3] =
+        (end == End::kNotSpd ? kRecordNotSpd : 0) | (end == End::kConverged ? kRecordConverged : 0);
   }
 
   const Work<Real>& w_;

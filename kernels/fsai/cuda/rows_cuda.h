@@ -141,7 +141,7 @@ struct Work {
   uint32_t* queue;
 
   int32_t k_max, per_step;
-  double epsilon, post_filter;
+  double epsilon, min_gain, post_filter;
   // Pivots that come first: of row i, its entries but the last, which is the diagonal. Null: none.
   const int64_t* initial_ptr;
   const int32_t* initial_idx;

@@ -304,6 +304,7 @@ class RowMaker {
     per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
     if (thread_ == 0) history_[0] = psi_;
     int picked = 0, turn = 0;
+    double enough_psi = 0;  // a step that leaves more is the last
     while (true) {
       int32_t index = 0;
       int slot = -1;
@@ -317,7 +318,8 @@ class RowMaker {
           if (picked > 0) ++steps_;
           if (thread_ == 0) history_[steps_] = psi_;
           converged_ = psi_ <= wanted_psi_;
-          if (converged_ || steps_ == w_.k_max) break;
+          if (converged_ || steps_ == w_.k_max || (picked > 0 && psi_ > enough_psi)) break;
+          enough_psi = (1 - w_.min_gain) * psi_;
           Best<Bits> pick = BestOf(best);
           if (pick.bits == 0) break;
           turn = 0;

@@ -12,7 +12,8 @@ inline constexpr int64_t kFsaiGrowRoomBytes = 56 << 10;
 // Rows that are made first to see how much room rows take, and their own room.
 inline constexpr int32_t kFsaiSampleRows = 264;
 inline constexpr int32_t kFsaiSampleSlots = 1024;
-// A row whose room is larger than this is the host's: of a pattern, one of some 2500 entries in fp64.
+// A row whose room is larger than this is the host's: of a pattern, one of some 2500 entries in
+// fp64.
 inline constexpr int64_t kFsaiMostRoomBytes = int64_t{64} << 20;
 // What a build takes besides all that is counted: counters, sums, scratch of scans.
 inline constexpr int64_t kFsaiSlackBytes = 256 << 10;

@@ -100,17 +100,6 @@ TEST_F(GpuFsaiRepeats, OfAnInitialPattern) {
   }
 }
 
-TEST_F(GpuFsaiRepeats, OfAPrescribedPattern) {
-  for (const RepeatCase& c : RepeatCases()) {
-    for (FsaiOptions options : {Static(), Static(2)}) {
-      const FsaiResult copied = MadeAlike(c.a, options, c.name);
-      EXPECT_GE(static_cast<double>(copied.quality.copied_rows),
-                c.copied * static_cast<double>(c.a.n_cols))
-          << c.name;
-    }
-  }
-}
-
 // What a filter drops was read, too: nothing is copied.
 TEST_F(GpuFsaiRepeats, AreNotLookedForBeforeAFilter) {
   FsaiOptions options = Grow(20);

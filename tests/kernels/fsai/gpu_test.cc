@@ -246,6 +246,20 @@ TEST_F(GpuFsai, EndsRowsThatConverge) {
   EXPECT_GT(gpu.quality.converged_rows, 100);
 }
 
+TEST_F(GpuFsai, EndsRowsThatGainLittle) {
+  for (const Named& named : Matrices()) {
+    for (const auto& [k_max, s] : {std::pair{30, 1}, {45, 1}, {8, 3}}) {
+      FsaiOptions options = Grow(k_max, s);
+      const FsaiResult all = OnDevice(named.matrix, options);
+      options.min_gain = 0.01;
+      const FsaiResult gpu = OnDevice(named.matrix, options);
+      ExpectEqual(gpu, OnHost(named.matrix, options), 1e-10, named.name);
+      if (HasFatalFailure()) return;
+      EXPECT_LT(gpu.g_rows.nnz(), all.g_rows.nnz()) << named.name;
+    }
+  }
+}
+
 TEST_F(GpuFsai, GrowsInFp32) {
   for (const Named& named : Matrices()) {
     const FsaiOptions options = Grow(20, 1, FsaiPrecision::kFp32);
@@ -306,6 +320,42 @@ TEST_F(GpuFsai, SolvesOnPatterns) {
       ExpectEqual(OnDevice(named.matrix, options), OnHost(named.matrix, options), 1e-10,
                   what + ", filtered");
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// All entries of nodes of `node` unknowns that are at most `reach` apart.
+CscMatrix BlockBand(int64_t nodes, int64_t node, int64_t reach) {
+  CscMatrix a;
+  a.n_rows = a.n_cols = nodes * node;
+  a.col_ptr.push_back(0);
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    const int64_t begin = std::max<int64_t>(j / node - reach, 0) * node;
+    const int64_t end = std::min(j / node + reach + 1, nodes) * node;
+    for (int64_t i = begin; i < end; ++i) a.row_idx.push_back(static_cast<int32_t>(i));
+    a.col_ptr.push_back(a.nnz());
+  }
+  a.values.resize(a.row_idx.size());
+  return Randomised(std::move(a));
+}
+
+// Systems of all sizes, alone and sharing a factor, up to those that rows make by themselves.
+TEST_F(GpuFsai, SolvesOnPatternsOfAnyLength) {
+  for (const int64_t node : {1, 2, 3, 5}) {
+    for (const int64_t entries : {1, 2, 4, 5, 8, 9, 16, 17, 31, 32, 33, 64, 65, 95, 96, 97, 130}) {
+      if (entries % node != 0 && entries > node) continue;
+      const CscMatrix a = BlockBand(200, node, std::max<int64_t>(entries / node - 1, 0));
+      for (const auto precision : {FsaiPrecision::kFp64, FsaiPrecision::kFp32}) {
+        FsaiOptions options;
+        options.adaptive = false;
+        options.precision = precision;
+        const bool fp64 = precision == FsaiPrecision::kFp64;
+        const FsaiResult gpu = OnDevice(a, options);
+        ExpectEqual(gpu, OnHost(a, options), fp64 ? 1e-10 : 1e-4,
+                    std::to_string(node) + " x " + std::to_string(entries / node));
+        if (HasFatalFailure()) return;
+        EXPECT_LE(DiagonalError(a, gpu.g_rows), fp64 ? 1e-11 : 1e-4);
+      }
     }
   }
 }
