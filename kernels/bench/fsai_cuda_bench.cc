@@ -159,6 +159,9 @@ struct Way {
 };
 constexpr Way kWays[] = {{"30x1", true, 30, 1}, {"3x5", true, 3, 5}, {"static", false, 0, 1}};
 
+constexpr Way kLongWays[] = {
+    {"60x1", true, 60, 1}, {"90x1", true, 90, 1}, {"120x1", true, 120, 1}, {"200x1", true, 200, 1}};
+
 FsaiOptions Of(const Way& way) {
   FsaiOptions options;
   options.adaptive = way.adaptive;
@@ -178,6 +181,7 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
   const CscMatrix a = problem.make();
   const FsaiOptions options = Of(way);
   FsaiCudaTimings sums;
+  double slow_rows = 0;
   for (auto _ : state) {
     Pattern rows;
     if (!way.adaptive) rows = OrDie(FsaiPattern(a, nullptr, options, {}));
@@ -193,6 +197,7 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
     sums.host_to_device_ms += timings.host_to_device_ms;
     sums.device_ms += timings.device_ms;
     sums.device_to_host_ms += timings.device_to_host_ms;
+    slow_rows += static_cast<double>(g.quality.slow_rows);
   }
   const auto mean = [](double sum) {
     return benchmark::Counter(sum, benchmark::Counter::kAvgIterations);
@@ -200,6 +205,7 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
   state.counters["host_to_device_ms"] = mean(sums.host_to_device_ms);
   state.counters["device_ms"] = mean(sums.device_ms);
   state.counters["device_to_host_ms"] = mean(sums.device_to_host_ms);
+  state.counters["slow_rows"] = mean(slow_rows);
   const FsaiCounts counts = OrDie(EstimateFsai(a.pattern(), nullptr, options, {}));
   state.counters["predicted_device_ms"] = 1e-6 * counts.predicted_device_ns;
 }
@@ -232,6 +238,24 @@ const bool kRegistered = [] {
           [&problem, &way](benchmark::State& state) { RunHost(state, problem, way); })
           ->Unit(benchmark::kMillisecond)
           ->UseRealTime();
+    }
+  }
+  // More and more steps, until rows leave shared memory.
+  for (const Problem& problem : {kCrossover[1], kCrossover[6], kCrossover[9]}) {
+    for (const Way& way : kLongWays) {
+      const std::string name = std::string("FsaiCrossover/") + problem.name + "/" + way.name;
+      benchmark::RegisterBenchmark(
+          (name + "/cuda").c_str(),
+          [problem, &way](benchmark::State& state) { RunWhole(state, problem, way); })
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime()
+          ->Iterations(2);
+      benchmark::RegisterBenchmark(
+          (name + "/cpu").c_str(),
+          [problem, &way](benchmark::State& state) { RunHost(state, problem, way); })
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime()
+          ->Iterations(2);
     }
   }
   for (const Problem& problem : kProblems) {

@@ -2,8 +2,8 @@
 // nothing within rounding of one, decides what joins a row, and values to rounding. The whole
 // growth is on the device; of static FSAI the pattern comes from the host. A row of which what it
 // needs while it grows does not fit in a block's shared memory is made in the device's memory;
-// FsaiQuality.slow_rows counts these. Where it takes over 64 MiB (a row of a pattern: over some 2500
-// entries in fp64) the host makes the row; FsaiCudaTimings.host_rows counts those among them. Rows
+// FsaiQuality.slow_rows counts these. Where it takes over 64 MiB, or a row of a pattern has over
+// 2048 entries, the host makes the row; FsaiCudaTimings.host_rows counts those among them. Rows
 // that repeat are looked for where rows grow, and not where there is a post-filter.
 //
 //   auto grown = BuildFsaiCuda(device, a, nullptr, options, context);

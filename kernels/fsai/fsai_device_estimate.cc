@@ -68,7 +68,8 @@ void EstimateOnDevice(int64_t n_rows, int64_t nnz_a, int64_t longest_column,
     return std::max(1.0, std::min(n, (pivots + 1) * ToDouble(longest_column)));
   };
   Bytes bytes{};
-  const double on_pattern = std::max(ToDouble(rows.longest) - 1, 1.0);
+  // Longer rows are the host's.
+  const double on_pattern = std::clamp(ToDouble(rows.longest) - 1, 1.0, 2048.0);
   const double pattern = pointers + 4 * nnz_g;
   // On a pattern; of adaptive FSAI the builds with new values.
   bytes = build(pattern, nnz_g, on_pattern, on_pattern);
@@ -92,9 +93,14 @@ void EstimateOnDevice(int64_t n_rows, int64_t nnz_a, int64_t longest_column,
   double ns =
       tuning::kDeviceBuildNs + tuning::kDeviceCopyNs * (12 * nnz + 4 * nnz_g * 6 + 4 * pointers);
   if (options.adaptive) {
-    const double steps = ToDouble(int64_t{options.s} * options.k_max);
+    const double steps = std::min(ToDouble(int64_t{options.s} * options.k_max), most);
     const double mean = nnz / n;
+    // Candidates of a usual row, half of whose passes begin late; is there room for them where it
+    // is fast?
+    const double slots = RoundUp(std::min(n, steps * std::min(0.6 * mean, 12.0)), 32);
+    const bool shared = 0.6 * RoomBytes(slots, steps, real, options) < 220e3;
     ns += (fp32 ? 0.65 : 1) * (nnz_g - n) * (0.35 + 0.0033 * mean * steps) + n;
+    if (!shared) ns += n * slots * steps * steps * tuning::kDeviceGlobalNs;
   } else {
     ns += 0.65 * nnz_g + (fp32 ? 0.0005 : 0.0016) * rows.cubes;
   }

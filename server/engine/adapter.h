@@ -154,12 +154,12 @@ class EngineAdapter {
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
   // Where a build runs. Static SPAI and FSAI: on a GPU where the CPU would take long enough
-  // (kernels/engine/cost.h) and its memory suffices, else on the CPU where that is among the
-  // devices. Memory suffices where it does with gather tables, or rows of G, made in waves; GPUs
-  // with room for all come first. All else
-  // is work of the host: the CPU's where that is among the devices, else done on the thread of any
-  // GPU's worker. Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device
-  // bytes), UNAVAILABLE/DEVICE_LOST.
+  // (kernels/engine/cost.h), and longer than there, and its memory suffices, else on
+  // the CPU where that is among the devices. Memory suffices where it does with gather tables, or
+  // rows of G, made in waves; GPUs with room for all come first. All else is work of the host: the
+  // CPU's where that is among the devices, else done on the thread of any GPU's worker. Errors:
+  // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device bytes),
+  // UNAVAILABLE/DEVICE_LOST.
   absl::StatusOr<Placement> Place(const ResolvedBuild& build,
                                   const kernels::BuildEstimate& estimate) const;
   Placement PlaceHostWork() const;

@@ -185,6 +185,10 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
     return on_cpu(
         absl::StrFormat("predicted at %s there; a GPU pays from %g ms on", predicted, worth));
   }
+  if (estimate.predicted_device_ms >= estimate.predicted_ms) {
+    return on_cpu(absl::StrFormat("predicted at %s there, at %.3g ms on a GPU", predicted,
+                                  estimate.predicted_device_ms));
+  }
   if (too_large) return on_cpu(TooLarge(estimate, builds, limit));
   if (gpu.devices == 0) return on_cpu(absl::StrCat(lost, " has failed"));
   std::string why = absl::StrCat("predicted at ", predicted, " on the CPU");

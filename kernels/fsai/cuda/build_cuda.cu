@@ -223,21 +223,21 @@ class Builder {
     return shape;
   }
 
-  // The most that any row can take, or, of what a row's room may take, the most.
+  // The most that any row can take that is not left to the host.
   Shape LargestShape() const {
     Shape shape = LargestOfAll();
-    while (fsai::RoomBytes<Real>(shape, options_.per_step, Team::kGlobal) >
-               tuning::kFsaiMostRoomBytes &&
-           shape.slots > fsai::kPassSlots) {
-      shape = grow_ ? GrowShape(shape.slots / 8 * 7, shape.tiles / 8 * 7)
-                    : StaticShape(shape.pivots / 8 * 7);
+    while (grow_ && shape.slots > fsai::kPassSlots &&
+           fsai::RoomBytes<Real>(shape, options_.per_step, Team::kGlobal) >
+               tuning::kFsaiMostRoomBytes) {
+      shape = GrowShape(shape.slots / 8 * 7, shape.tiles / 8 * 7);
     }
     return shape;
   }
 
   Shape LargestOfAll() const {
     constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
-    if (!grow_) return StaticShape(longest_initial_ - 1);
+    if (!grow_)
+      return StaticShape(std::min<int64_t>(longest_initial_ - 1, tuning::kFsaiMostPatternRow));
     const int64_t pivots = MostPivots();
     const int64_t slots = std::min(a_.n, (pivots + 1) * packed_.faults.longest);
     const int64_t passes = (slots + fsai::kPassSlots - 1) / fsai::kPassSlots;
@@ -387,7 +387,7 @@ class Builder {
             few.count = count;
             few.records = records;
             few.record_of = record_of;
-            Make(few);
+            Make(few, first);
           });
       info_.copied_rows += repeats.copied;
     }
@@ -395,7 +395,7 @@ class Builder {
       work.rows = repeats.rest.get();
       work.count = repeats.rest_count;
     }
-    Make(work);
+    Make(work, end - work.count);
     return Compact(first, rows, work, repeats.source.get());
   }
 
@@ -405,9 +405,10 @@ class Builder {
             work.k_max,       work.log_sums, work.products,   work.converged_count};
   }
 
-  // The rows of `work`, in larger and larger rooms.
-  void Make(fsai::Work<Real> work) {
-    int64_t count = work.count;
+  // The rows of `work`, in larger and larger rooms; `finished`: rows before these.
+  void Make(fsai::Work<Real> work, int64_t finished) {
+    const int64_t all = work.count;
+    int64_t count = all;
     Buffer<int32_t> overflow(context_, count), again(context_, 0);
     Shape shape = first_shape_;
     const Shape largest = LargestShape();
@@ -417,13 +418,13 @@ class Builder {
       work.overflow = overflow.get();
       const Team team = TeamOf(shape);
       if (by_chains) {
-        Launch(work, count,
+        Launch(work, count, finished, true,
                [&](const auto& part) { fsai::LaunchChains<Real>(context_, part, chains_); });
       } else if (team == Team::kGlobal) {
         info_.slow_rows += count;
-        RunGlobal(work, largest, count);
+        RunGlobal(work, largest, count, finished + all - count);
       } else {
-        LaunchTeams(work, team, count, 0);
+        LaunchTeams(work, team, count, 0, finished + all - count);
       }
       Counters now{};
       counters_.CopyOut(&now, 1);
@@ -445,23 +446,31 @@ class Builder {
     }
   }
 
-  void LaunchTeams(const fsai::Work<Real>& work, Team team, int64_t count, int rooms) {
-    Launch(work, count,
+  void LaunchTeams(const fsai::Work<Real>& work, Team team, int64_t count, int rooms,
+                   int64_t finished) {
+    Launch(work, count, finished, team != Team::kGlobal,
            [&](const auto& part) { fsai::LaunchRows(context_, part, team, grow_, rooms); });
   }
 
-  // Launches of so much work that a stop is soon seen.
+  // In launches of so much work that a stop is soon seen; `finished`: rows before these; `shared`:
+  // rows are made in shared memory.
   template <class LaunchPart>
-  void Launch(fsai::Work<Real> work, int64_t count, const LaunchPart& launch) {
+  void Launch(fsai::Work<Real> work, int64_t count, int64_t finished, bool shared,
+              const LaunchPart& launch) {
     Reset(offsetof(Counters, not_spd));
     const double pivots = work.shape.pivots;
     const double row = tuning::kFsaiRowWork + pivots * pivots * work.shape.slots;
-    const int64_t most = std::max(static_cast<int64_t>(tuning::kFsaiLaunchWork / row),
-                                  tuning::kFsaiLaunchRows * context_.multiprocessors);
+    const int64_t most =
+        std::max(static_cast<int64_t>(
+                     (shared ? tuning::kFsaiLaunchWork : tuning::kFsaiGlobalLaunchWork) / row),
+                 (shared ? tuning::kFsaiLaunchRows : tuning::kFsaiGlobalLaunchRows) *
+                     context_.multiprocessors);
     for (int64_t done = 0; done < count; done += work.count) {
       if (done > 0) {
+        Counters now{};
+        counters_.CopyOut(&now, 1);
         context_.Synchronize();
-        Report(work.rows == nullptr ? work.first : 0);
+        Report(finished + done - now.overflow);
         Reset(offsetof(Counters, overflow));
       }
       work.count = static_cast<int32_t>(std::min(most, count - done));
@@ -501,7 +510,7 @@ class Builder {
     return next;
   }
 
-  void RunGlobal(fsai::Work<Real>& work, const Shape& largest, int64_t count) {
+  void RunGlobal(fsai::Work<Real>& work, const Shape& largest, int64_t count, int64_t finished) {
     work.shape = largest;
     const int64_t room = fsai::RoomBytes<Real>(largest, options_.per_step, Team::kGlobal);
     const int64_t left = context_.arena->limit() - context_.arena->used();
@@ -509,7 +518,7 @@ class Builder {
         1, std::min<int64_t>({count, 2 * context_.multiprocessors, left / 2 / room}));
     const Buffer<char> memory(context_, rooms * room);
     work.rooms = memory.get();
-    LaunchTeams(work, Team::kGlobal, count, static_cast<int>(rooms));
+    LaunchTeams(work, Team::kGlobal, count, static_cast<int>(rooms), finished);
   }
 
   Piece Compact(int64_t first, int64_t rows, const fsai::Work<Real>& work, const int32_t* source) {

@@ -12,15 +12,16 @@ inline constexpr int64_t kFsaiGrowRoomBytes = 56 << 10;
 // Rows that are made first to see how much room rows take, and their own room.
 inline constexpr int32_t kFsaiSampleRows = 264;
 inline constexpr int32_t kFsaiSampleSlots = 1024;
-// A row whose room is larger than this is the host's: of a pattern, one of some 2500 entries in
-// fp64.
-inline constexpr int64_t kFsaiMostRoomBytes = int64_t{64} << 20;
+// A row is the host's where its room is larger than this; or, of a pattern, where it has more
+// entries: one block takes seconds for 3000.
+inline constexpr int64_t kFsaiMostRoomBytes = int64_t{64} << 20, kFsaiMostPatternRow = 2048;
 // What a build takes besides all that is counted: counters, sums, scratch of scans.
 inline constexpr int64_t kFsaiSlackBytes = 256 << 10;
 // Rows of a launch, between which a stop is seen: by slots × pivots², and so much for each row; an
-// H100 does 3e12 to 5e12 a second. At least so many rows for each multiprocessor.
-inline constexpr double kFsaiLaunchWork = 1e12, kFsaiRowWork = 16384;
-inline constexpr int64_t kFsaiLaunchRows = 32;
+// H100 does 3e12 to 5e12 a second in shared memory, and a fortieth in its own. At least so many
+// rows for each multiprocessor.
+inline constexpr double kFsaiLaunchWork = 1e12, kFsaiGlobalLaunchWork = 2e10, kFsaiRowWork = 16384;
+inline constexpr int64_t kFsaiLaunchRows = 32, kFsaiGlobalLaunchRows = 4;
 // Rows on a pattern: the part of them that has no more entries than systems are made for, at least,
 // and the part that goes with others of a node, if its rows are to share a factor.
 inline constexpr double kFsaiChainShare = 0.875, kFsaiNodeShare = 0.9;

@@ -707,6 +707,13 @@ TEST(PlacementTest, LargeFsaiGoesToTheGpuAndItsFactorsCountThere) {
   EXPECT_EQ(small.device(), "cpu");
   EXPECT_NE(small.choice().placement().find("a GPU pays from"), std::string::npos)
       << small.choice().placement();
+  // Many steps take longer there than on the CPU.
+  both.engine.SetPredictedMs(900);
+  both.engine.SetPredictedDeviceMs(901);
+  EXPECT_EQ(both.Built(both.Put(7), v1::ENGINE_KIND_AFSAI).choice().placement(),
+            "cpu: predicted at 900 ms there, at 901 ms on a GPU");
+  both.engine.SetPredictedDeviceMs(20);
+  both.engine.SetPredictedMs(0.9 * kernels::kGpuFsaiWorthMs);
   // A solve goes where its build does.
   both.engine.SolveOnGpus();
   EXPECT_EQ(both.Solved(both.Put(5), v1::ENGINE_KIND_AFSAI).device(), "cpu");
