@@ -120,7 +120,7 @@ Result<FsaiResult> BuildFsai(const CscView& a, const PatternView* initial,
 struct FsaiCounts {
   int64_t nnz_g = 0;        // upper bound
   int64_t host_bytes = 0;   // upper bound: build and result
-  double predicted_ns = 0;  // one thread, by measured costs
+  double predicted_ns = 0;  // one thread, by measured costs, where no row repeats another
   double flops = 0;
 };
 // From the pattern alone, in bounded time and memory.

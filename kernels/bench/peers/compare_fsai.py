@@ -19,7 +19,7 @@ import tempfile
 
 import compare_cpu
 
-GALLERY = [("poisson", 60), ("elasticity", 20), ("aniso", 400)]
+GALLERY = [("poisson", 60), ("varying", 60), ("elasticity", 20), ("aniso", 400)]
 REAL = ["Dubcova1", "bcsstk18"]
 ADAPTIVE = [(30, 1), (3, 5)]
 
@@ -72,6 +72,8 @@ def beside_hypre(args, folder, binary):
                 runs.setdefault(f"hypre {k} x {s}", []).append(hypre(binary, path, 2, *peer))
                 runs.setdefault(f"hypre {k} x {s}, one rank", []).append(hypre(binary, path, 1, *peer))
                 runs.setdefault(f"spaid {k} x {s}", []).append(ours(args.program, path, f"k_max={k}", f"s={s}"))
+                runs.setdefault(f"spaid {k} x {s}, every row grown", []).append(
+                    ours(args.program, path, f"k_max={k}", f"s={s}", "copy=0"))
                 runs.setdefault(f"spaid {k} x {s}, fp32", []).append(
                     ours(args.program, path, f"k_max={k}", f"s={s}", "fp32=1", "solve=1"))
             runs.setdefault("hypre parasails-fsai", []).append(hypre(binary, path, 2, "parasails-fsai"))
