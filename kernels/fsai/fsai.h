@@ -123,7 +123,7 @@ Result<FsaiResult> BuildFsai(const CscView& a, const PatternView* initial,
 struct FsaiCounts {
   int64_t nnz_g = 0;        // upper bound
   int64_t host_bytes = 0;   // upper bound: build and result
-  double predicted_ns = 0;  // one thread, by measured costs
+  double predicted_ns = 0;  // one thread, by measured costs, where no row repeats another
   double flops = 0;
   // On a CUDA device: bounds on all that is there at once, of a build and of those with new values,
   // and with which it is sure to succeed, with fewer rows at a time and G's columns made by the

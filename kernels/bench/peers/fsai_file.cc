@@ -3,8 +3,10 @@
 // 10000 iterations; the file is that of hypre_bench.
 //
 //   spaid_fsai_file A.bin [adaptive=1] [k_max=30] [s=1] [epsilon=0.001] [min_gain=0] [power=1]
-//                   [drop_tol=0] [fp32=0] [threads=2] [runs=5] [solve=1] [limit=10000]
-//   spaid_fsai_file --write=A.bin poisson|aniso|elasticity|p27 SIZE
+//                   [drop_tol=0] [fp32=0] [copy=1] [threads=2] [runs=5] [solve=1] [limit=10000]
+//   spaid_fsai_file --write=A.bin poisson|varying|aniso|elasticity|p27 SIZE
+//
+// copy=0: every row is grown. varying: poisson with coefficients that vary.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -40,6 +42,8 @@ int Write(const std::string& path, const std::string& name, int size) {
   CscMatrix a;
   if (name == "poisson") {
     a = ConvectionDiffusion(size, 0);
+  } else if (name == "varying") {
+    a = WithVaryingCoefficients(ConvectionDiffusion(size, 0));
   } else if (name == "p27") {
     a = Laplacian27(size);
   } else if (name == "elasticity") {
@@ -108,6 +112,7 @@ int Run(const std::string& path, std::map<std::string, double> with) {
   options.min_gain = value("min_gain", 0);
   options.power = static_cast<int>(value("power", 1));
   options.drop_tol = value("drop_tol", 0);
+  if (value("copy", 1) == 0) options.repeat_hash_bits = 0;
   if (value("fp32", 0) != 0) options.precision = FsaiPrecision::kFp32;
   const Context context{
       .stop = {}, .progress = nullptr, .threads = static_cast<int>(value("threads", 2))};
@@ -147,11 +152,13 @@ int Run(const std::string& path, std::map<std::string, double> with) {
       "{\"peer\": \"spaid\", \"n\": %lld, \"nnz\": %lld, \"setup_ms\": %.3f, \"setup_cpu_ms\": "
       "%.3f, \"solve_ms\": %.3f, "
       "\"iterations\": %lld, \"true_relative_residual\": %.3e, \"density\": %.4f, \"kaporin\": "
-      "%.6g, \"counted_flops\": %.4g, \"not_spd_rows\": %lld, \"steps\": %d}\n",
+      "%.6g, \"counted_flops\": %.4g, \"not_spd_rows\": %lld, \"steps\": %d, \"copied_rows\": "
+      "%lld}\n",
       static_cast<long long>(a.n_cols), static_cast<long long>(a.nnz()), Median(setup),
       Median(setup_cpu), solve.empty() ? 0.0 : Median(solve), static_cast<long long>(iterations),
       residual, quality.density, quality.kaporin, quality.flops,
-      static_cast<long long>(quality.not_spd_rows), quality.steps);
+      static_cast<long long>(quality.not_spd_rows), quality.steps,
+      static_cast<long long>(quality.copied_rows));
   return 0;
 }
 

@@ -107,6 +107,30 @@ TEST_F(GpuFsaiRepeats, AreNotLookedForBeforeAFilter) {
   EXPECT_EQ(MadeAlike(bench::Laplacian27(12), options, "filtered").quality.copied_rows, 0);
 }
 
+// Rows are copied within their wave.
+TEST_F(GpuFsaiRepeats, InWaves) {
+  const CscMatrix a = bench::ConvectionDiffusion(40, 0);
+  FsaiCudaTimings timings;
+  const auto whole = BuildFsaiCuda(device_, a, nullptr, Grow(30), {}, &timings);
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  int in_waves = 0;
+  for (const int percent : {96, 92, 88}) {
+    const auto small =
+        CudaDevice::Open(ListCudaDevices().devices[0], timings.device_bytes * percent / 100);
+    ASSERT_TRUE(small.ok()) << small.status().message();
+    const auto g = BuildFsaiCuda(*small, a, nullptr, Grow(30), {});
+    if (!g.ok()) {
+      EXPECT_EQ(g.status().reason(), "DEVICE_OUT_OF_MEMORY");
+      continue;
+    }
+    ExpectSameFigures(*g, *whole, std::to_string(percent));
+    EXPECT_GT(g->quality.copied_rows, a.n_cols / 2);
+    // Each wave makes its own rows to copy from.
+    if (g->quality.copied_rows < whole->quality.copied_rows) ++in_waves;
+  }
+  EXPECT_GT(in_waves, 0);
+}
+
 // Under a budget a result is that of fewer steps.
 TEST_F(GpuFsaiRepeats, UnderATimeBudget) {
   const CscMatrix a = bench::ConvectionDiffusion(24, 0);
