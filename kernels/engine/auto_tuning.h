@@ -35,12 +35,12 @@ inline constexpr double kMostGain = 1.0;
 // one exp(-kAfsaiFall (r - 1)) of that, r the ratio of their gains, at most kMostRatio of Jacobi's;
 // static SPAI kSpai exp(-kSpaiFall gain).
 inline constexpr double kFsai = 0.53, kFsaiFall = 1.0, kFsaiGain = 0.2;
-inline constexpr double kAfsaiFall = 1.6, kMostGainRatio = 2, kMostRatio = 0.8;
+inline constexpr double kAfsaiFall = 1.9, kMostGainRatio = 2, kMostRatio = 0.8;
 inline constexpr double kSpai = 0.45, kSpaiFall = 1.5;
 // From this growth on (LocalSample::growth) Jacobi breaks down.
 inline constexpr double kMostGrowth = 0.5;
 // What is built must be predicted to take no more than this of Jacobi's time.
-inline constexpr double kWorth = 0.7;
+inline constexpr double kWorth = 0.75;
 
 inline constexpr int kSampledRows = 24;  // of SampleFsai
 

@@ -13,7 +13,8 @@ namespace spaid::kernels {
 //   - CG, named or what A's symmetry and positive diagonal suggest, goes with Jacobi, static FSAI
 //     and a light adaptive FSAI; BiCGSTAB and GMRES, where named, with static SPAI, too. A
 //     symmetric A that shows itself indefinite (the sum of all entries, or a local pivot, is
-//     negative) gets static SPAI, or for a named CG Jacobi.
+//     negative) gets static SPAI, or for a named CG Jacobi. A `user_pattern`, which is static
+//     SPAI's, rules FSAI out.
 //   - Where A is not symmetric, or its diagonal not positive: Jacobi and static SPAI.
 // Iterations come from how much of a diagonal entry the entries before it explain, costs from
 // counts (auto_tuning.h): no clock, the same choice for every call. Jacobi keeps its place unless

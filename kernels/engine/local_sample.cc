@@ -10,9 +10,11 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr int64_t kMostColumns = 256, kLeastColumns = 24;
+// A small matrix is solved in less time than many columns take.
+constexpr int64_t kMostColumns = 256, kLeastColumns = 16, kShareOfColumns = 8;
 // Steps that gathering all local problems may take: as many as A has entries over kFreeEntries, so
-// that nothing much is added to the solve of a small matrix, which takes little.
+// that nothing much is added to the solve of a small matrix, which takes little; of a symmetric A,
+// where no rare column needs finding, half of that.
 constexpr int64_t kLeastWork = 3000, kFreeEntries = 10'000;
 // Ratios further from 1 say nothing more.
 constexpr double kLeastRatio = 1e-6, kMostRatio = 1e6;
@@ -93,13 +95,13 @@ int64_t SampledColumn(int64_t n, int64_t k) {
   return std::min(n - 1, static_cast<int64_t>(share * static_cast<double>(n)));
 }
 
-LocalSample SampleLocally(const CscView& a) {
+LocalSample SampleLocally(const CscView& a, bool symmetric) {
   LocalSample sample;
   LocalProblem problem(a);
   std::vector<double> dominance;
   const int64_t n = a.n_cols;
-  const int64_t most = std::min(n, kMostColumns);
-  const int64_t budget = std::max(kLeastWork, a.nnz() - kFreeEntries);
+  const int64_t most = std::min({n, kMostColumns, std::max(kLeastColumns, n / kShareOfColumns)});
+  const int64_t budget = std::max(kLeastWork, (a.nnz() - kFreeEntries) / (symmetric ? 2 : 1));
   for (int64_t k = 0; k < most; ++k) {
     if (k >= kLeastColumns && problem.work() > budget) break;
     const int64_t i = SampledColumn(n, k);

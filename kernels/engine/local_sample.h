@@ -33,8 +33,9 @@ inline constexpr int64_t kMaxLocalSize = 16;
 // wherever they end, and in step with no block of unknowns.
 int64_t SampledColumn(int64_t n, int64_t k);
 
-// Up to 256 columns, fewer where they are long: about one product's work. `a` canonical, square,
+// Up to 256 columns, fewer where they are long: about one product's work,
+// half of it where A is `symmetric`. `a` canonical, square,
 // with values. The same for every call. Thread-safe.
-LocalSample SampleLocally(const CscView& a);
+LocalSample SampleLocally(const CscView& a, bool symmetric);
 
 }  // namespace spaid::kernels

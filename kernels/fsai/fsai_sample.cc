@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kLeastRows = 8;
 constexpr size_t kStart = 64;
-constexpr double kFlopsPerEntry = 8;
+constexpr double kFlopsPerEntry = 2;
 // A smaller ratio says nothing more.
 constexpr double kLeastRatio = 1e-6;
 
