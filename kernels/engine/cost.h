@@ -1,15 +1,10 @@
-// Bandwidths of the CPU backend, from which the times of copies and of Krylov iterations are
-// predicted; those of local problems are static SPAI's own (static_spai_tuning.h). No program
-// prints these: they are cautious guesses, not fits. `kernels/bench` measures iterations, to hold
-// predictions against.
+// Bandwidths of the CPU backend, from which the times of copies are predicted; those of local
+// problems are static SPAI's own (static_spai_tuning.h), those of iterations AUTO's
+// (auto_tuning.h). No program prints these: they are cautious guesses, not fits.
 #pragma once
 
 namespace spaid::kernels {
 
-// On two cores of an AMD EPYC one iteration of Jacobi-BiCGSTAB, one thread, is predicted 2.8 times
-// too slow where vectors exceed the caches (490,000 unknowns: 21 ms, measured 7.4) and 7 times
-// where all of it stays in them (1,600 unknowns: 0.068 ms, measured 0.0096). So AUTO, which weighs
-// a build against iterations, leans to the build.
 struct CpuRates {
   double bytes_per_s = 8e9;          // streaming, one thread
   double shared_bytes_per_s = 14e9;  // streaming, all threads together at the most

@@ -50,6 +50,9 @@ struct PreconditionerSpec {
   int block_size = 1;
   // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
   FsaiOptions fsai = {};
+  // Read for kAuto: of the solve that M is for; kAuto: what ResolveMethod makes of it. Resolve
+  // resets it.
+  Method method = Method::kAuto;
 };
 
 // A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
@@ -170,8 +173,10 @@ class Engine {
   virtual Status Probe(int device) const = 0;
 
   // kAuto becomes something concrete by a documented rule (resolve.cc), which can be built; kNone
-  // where nothing can (a column of A stores no entry). Options of engines not chosen are reset, so
-  // that equal builds have equal resolved specs; where that drops what the caller of kAuto gave,
+  // where nothing can (a column of A stores no entry, or no diagonal entry and the method is CG).
+  // Never FSAI where A is not symmetric with a positive diagonal, never static SPAI for CG; the
+  // reason names what was second, with its predicted cost. Options of engines not chosen are reset,
+  // so that equal builds have equal resolved specs; where that drops what the caller of kAuto gave,
   // `user_pattern` (may be null) included, the reason says so. Costs are predicted for
   // context.threads. Errors: INVALID_ARGUMENT for options out of range (field named);
   // FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern; kAuto also those of Estimate.

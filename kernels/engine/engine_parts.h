@@ -95,8 +95,6 @@ class HostPreconditioner final : public Preconditioner {
 // are those of any CUDA device.
 Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const PatternView& a,
                                     const PatternView* user_pattern, const Context& context);
-// Predicted time of one Jacobi-BiCGSTAB iteration.
-double PredictJacobiIterationMs(int64_t n, int64_t nnz, int threads);
 
 // copy_speed.cc: by so many threads; measured once for each number of them. Thread-safe.
 double HostCopyBytesPerSecond(int threads);

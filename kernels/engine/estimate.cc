@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/base/parallel.h"
+#include "kernels/engine/auto_tuning.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
@@ -150,6 +151,17 @@ Result<BuildEstimate> EstimateAuto(const PreconditionerSpec& spec, const Pattern
   StaticSpaiOptions ensure_row = spec.static_spai;
   ensure_row.pattern.ensure_row = true;
   BuildEstimate bound = EstimateJacobi(a, ResolveThreads(context.threads));
+  for (const bool adaptive : {false, true}) {
+    PreconditionerSpec factored;
+    factored.engine = adaptive ? EngineKind::kAfsai : EngineKind::kFsai;
+    if (adaptive) {
+      factored.fsai.k_max = auto_tuning::kAfsaiSteps;
+      factored.fsai.s = auto_tuning::kAfsaiPerStep;
+    }
+    auto estimate = EstimateFactored(factored, a, nullptr, context);
+    if (!estimate.ok()) return estimate.status();
+    bound = Larger(bound, *estimate);
+  }
   for (const StaticSpaiOptions& options : {spec.static_spai, ensure_row}) {
     auto estimate = EstimateSpai(options, a, user_pattern, context);
     if (!estimate.ok()) return estimate.status();
@@ -159,13 +171,6 @@ Result<BuildEstimate> EstimateAuto(const PreconditionerSpec& spec, const Pattern
 }
 
 }  // namespace
-
-double PredictJacobiIterationMs(int64_t n, int64_t nnz, int threads) {
-  // Two products with A, two with the diagonal, and some twenty passes over vectors.
-  const double bytes =
-      2.0 * static_cast<double>(CscBytes(n, nnz)) + 8.0 * 26.0 * static_cast<double>(n);
-  return StreamMs(bytes, threads);
-}
 
 Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const PatternView& a,
                                     const PatternView* user_pattern, const Context& context) {

@@ -1,32 +1,22 @@
-// What AUTO chooses. A first rule, from the diagnosis and counted costs alone; it knows nothing of
-// how fast a method will converge:
+// What AUTO chooses:
 //   1. a column that stores nothing: none. No pattern of M can avoid that column of A, so static
 //      SPAI has no plan, and Jacobi has no diagonal entry there.
 //   2. zero diagonal entries, or some too small to invert: Jacobi cannot be built. Static SPAI with
 //      ensure_row, so that no column of M is zero for want of a pattern. Whether A has full
-//      structural rank is said, and changes nothing.
-//   3. symmetric with a positive diagonal: Jacobi. It keeps CG, which static SPAI does not.
-//   4. otherwise static SPAI, unless its predicted build takes longer than kIterationsWorth
-//      iterations of Jacobi-BiCGSTAB, or its bound on memory is over half of what is usable: then
-//      Jacobi.
-// Costs are those of the pattern that the build would use (the user's where there is one), on the
-// threads of the context.
+//      structural rank is said, and changes nothing. For CG, which takes no such M: none.
+//   3. else what is predicted to take the least time with the method that it is for
+//      (engine_choice.h).
 #include <cstdio>
 #include <limits>
 #include <string>
 
-#include "kernels/base/device.h"
-#include "kernels/base/parallel.h"
+#include "kernels/engine/engine_choice.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/engine/options.h"
 
 namespace spaid::kernels {
 namespace {
-
-// On the real matrices measured, static SPAI on the pattern of A saves a few hundred iterations
-// where Jacobi needs many, and next to nothing where it needs few.
-constexpr double kIterationsWorth = 300;
 
 // What the caller asked for that the choice does not use: a clause for the reason, or nothing.
 std::string Dropped(const PreconditionerSpec& spec, const PatternView* user_pattern) {
@@ -59,10 +49,21 @@ ResolvedSpec None(const PreconditionerSpec& spec, const PatternView* user_patter
 }
 
 // `uninvertible`: diagonal entries that Jacobi cannot divide by, at least one.
-ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Diagnosis& d,
-                                   const Occurrence& uninvertible) {
-  ResolvedSpec out{spec, ""};
+ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const PatternView* user_pattern,
+                                   const Diagnosis& d, const Occurrence& uninvertible) {
+  ResolvedSpec out{PreconditionerSpec{}, ""};
+  if (spec.method == Method::kCg) {
+    out.spec.engine = EngineKind::kNone;
+    out.reason = "none: " + std::to_string(uninvertible.count) + " of " + std::to_string(d.n) +
+                 " diagonal entries cannot be inverted (first: column " +
+                 std::to_string(uninvertible.first) +
+                 "), which Jacobi and FSAI need, and CG takes no static SPAI; A is not positive "
+                 "definite then, and CG may well find that" +
+                 Dropped(spec, user_pattern);
+    return out;
+  }
   out.spec.engine = EngineKind::kStaticSpai;
+  out.spec.static_spai = spec.static_spai;
   out.spec.static_spai.pattern.ensure_row = true;
   out.reason = "static SPAI with ensure_row: " + std::to_string(uninvertible.count) + " of " +
                std::to_string(d.n) + " diagonal entries are zero" +
@@ -74,44 +75,6 @@ ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Diagnos
                   std::to_string(d.n) +
                   ": it is singular, and a solve converges only if b allows it";
   }
-  return out;
-}
-
-ResolvedSpec Jacobi(const PreconditionerSpec& spec, const PatternView* user_pattern,
-                    const std::string& reason) {
-  return {PreconditionerSpec{.engine = EngineKind::kJacobi, .static_spai = {}, .block_size = 1},
-          "Jacobi: " + reason + Dropped(spec, user_pattern)};
-}
-
-Result<ResolvedSpec> ChooseByCost(const PreconditionerSpec& spec, const CscView& a,
-                                  const Diagnosis& d, const PatternView* user_pattern,
-                                  const Context& context) {
-  ResolvedSpec out{spec, ""};
-  out.spec.engine = EngineKind::kStaticSpai;
-  auto estimate = EstimateBuild(out.spec, a, user_pattern, context);
-  if (!estimate.ok()) return estimate.status();
-  const double iteration_ms = PredictJacobiIterationMs(d.n, d.nnz, ResolveThreads(context.threads));
-  const double worth_ms = kIterationsWorth * iteration_ms;
-  const std::string what =
-      d.numerically_symmetric
-          ? "A is symmetric with " + std::to_string(d.negative_diagonal.count) +
-                " negative diagonal entries"
-          : "A is not symmetric (first at column " + std::to_string(d.asymmetry_column) + ")";
-  const std::string cost =
-      "its build " + std::string(user_pattern != nullptr ? "on the given pattern " : "") +
-      "is predicted at " + Figure(estimate->predicted_ms) + " ms and " +
-      Figure(static_cast<double>(estimate->host_bytes)) + " bytes, " + Figure(kIterationsWorth) +
-      " iterations with Jacobi at " + Figure(worth_ms) + " ms";
-  const int64_t usable = UsableMemoryBytes() / 2;
-  if (estimate->host_bytes > usable) {
-    return Jacobi(spec, user_pattern,
-                  what + ", but static SPAI may need more than half of the usable memory: " + cost);
-  }
-  if (estimate->predicted_ms > worth_ms) {
-    return Jacobi(spec, user_pattern,
-                  what + ", but static SPAI costs more than it is likely to save: " + cost);
-  }
-  out.reason = "static SPAI: " + what + ", and " + cost;
   return out;
 }
 
@@ -173,13 +136,14 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
   if (diagnosis.min_abs_value < std::numeric_limits<double>::min()) {
     uninvertible = UninvertibleDiagonal(a);
   }
-  if (uninvertible.count > 0) return ChooseForZeroDiagonal(spec, diagnosis, uninvertible);
-  if (diagnosis.numerically_symmetric && diagnosis.negative_diagonal.count == 0) {
-    return Jacobi(spec, user_pattern,
-                  "A is symmetric with a positive diagonal (n = " + std::to_string(diagnosis.n) +
-                      "), so that CG applies, which static SPAI would rule out");
+  if (uninvertible.count > 0) {
+    return ChooseForZeroDiagonal(spec, user_pattern, diagnosis, uninvertible);
   }
-  return ChooseByCost(spec, a, diagnosis, user_pattern, context);
+  auto chosen = ChooseEngine(spec, a, diagnosis, user_pattern, context);
+  if (chosen.ok() && chosen->spec.engine != EngineKind::kStaticSpai) {
+    chosen->reason += Dropped(spec, user_pattern);
+  }
+  return chosen;
 }
 
 Status PreconditionerNotSpd() {

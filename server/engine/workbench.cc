@@ -52,8 +52,10 @@ bool IsError(StopCause cause, const kernels::SolveResult& solved) {
 absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant, const Matrix& a,
                                                        const v1::PreconditionerSpec& spec,
                                                        const std::string& field, bool for_estimate,
-                                                       const kernels::StopToken& stop) const {
-  ASSIGN_OR_RETURN(const ParsedSpec parsed, ParseSpec(spec, field));
+                                                       const kernels::StopToken& stop,
+                                                       kernels::Method method) const {
+  ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(spec, field));
+  parsed.spec.method = method;
   Prepared prepared;
   if (!parsed.pattern_matrix.empty()) {
     ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Get(tenant, parsed.pattern_matrix));
@@ -236,8 +238,9 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
     kind = m.kernel->kind();
     nnz_m = m.m().nnz();
   } else if (request.spec) {
-    ASSIGN_OR_RETURN(work->prepared, Prepare(request.tenant, a, *request.spec, "header.spec",
-                                             /*for_estimate=*/false, request.stop));
+    ASSIGN_OR_RETURN(work->prepared,
+                     Prepare(request.tenant, a, *request.spec, "header.spec",
+                             /*for_estimate=*/false, request.stop, request.solve.options.method));
     kind = work->prepared->build.spec.engine;
     nnz_m = work->prepared->estimate.nnz_m;
     if (kind != kernels::EngineKind::kNone) {

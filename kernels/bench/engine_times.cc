@@ -1,0 +1,314 @@
+// Set-up and solve times of every engine that AUTO may choose, and of AUTO itself, on a matrix
+// file: one JSON object on standard output, for auto_engine.py. b = A x with a seeded random x in
+// [-1, 1], x0 = 0, relative residual 1e-7, at most 10000 iterations.
+//
+//   spaid_engine_times A.bin [threads=2] [seconds=2] [limit_s=60] [named=auto|cg|bicgstab|gmres]
+//
+// The file: n and nnz (int64), column pointers (int32), row indices (int32), values (fp64).
+// Runs of the engines alternate for about so many `seconds`; of each the fastest counts. An engine
+// that does not converge within limit_s is run once.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/engine/engine.h"
+#include "kernels/krylov/operators.h"
+
+namespace spaid::kernels::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+[[noreturn]] void Die(const std::string& why) {
+  std::fprintf(stderr, "spaid_engine_times: %s\n", why.c_str());
+  std::exit(1);
+}
+
+template <class T>
+std::vector<T> Take(std::FILE* file, size_t count) {
+  std::vector<T> array(count);
+  if (std::fread(array.data(), sizeof(T), count, file) != count) Die("the file is cut short");
+  return array;
+}
+
+CscMatrix Read(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  if (file == nullptr) Die("cannot read " + path);
+  const auto header = Take<int64_t>(file, 2);
+  const auto pointers = Take<int32_t>(file, static_cast<size_t>(header[0]) + 1);
+  const auto indices = Take<int32_t>(file, static_cast<size_t>(header[1]));
+  const auto values = Take<double>(file, static_cast<size_t>(header[1]));
+  std::fclose(file);
+  CscMatrix a;
+  a.n_rows = a.n_cols = header[0];
+  a.col_ptr.assign(pointers.begin(), pointers.end());
+  a.row_idx.assign(indices.begin(), indices.end());
+  a.values.assign(values.begin(), values.end());
+  return a;
+}
+
+const char* NameOf(EngineKind kind) {
+  switch (kind) {
+    case EngineKind::kAuto:
+      return "auto";
+    case EngineKind::kNone:
+      return "none";
+    case EngineKind::kJacobi:
+      return "jacobi";
+    case EngineKind::kStaticSpai:
+      return "static-spai";
+    case EngineKind::kFsai:
+      return "fsai";
+    case EngineKind::kAfsai:
+      return "afsai";
+  }
+  return "?";
+}
+
+const char* NameOf(Method method) {
+  return method == Method::kCg ? "cg" : method == Method::kGmres ? "gmres" : "bicgstab";
+}
+
+const char* NameOf(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kConverged:
+      return "converged";
+    case Outcome::kMaxIterations:
+      return "max iterations";
+    case Outcome::kStagnated:
+      return "stagnated";
+    case Outcome::kBreakdown:
+      return "breakdown";
+    case Outcome::kIndefinite:
+      return "indefinite";
+    case Outcome::kNonFinite:
+      return "non-finite";
+    case Outcome::kTimeLimit:
+      return "time limit";
+    case Outcome::kCancelled:
+      return "cancelled";
+  }
+  return "?";
+}
+
+struct Candidate {
+  std::string name;
+  PreconditionerSpec spec;
+  EngineKind chosen = EngineKind::kNone;  // by AUTO
+  std::string reason;                     // of AUTO, or of an error
+  Method method = Method::kBicgstab;
+  double predicted_ms = 0, setup_ms = 0, solve_ms = 0;  // of the fastest run
+  double resolve_ms = 0;                                // the shortest
+  double total_ms = std::numeric_limits<double>::infinity();
+  int runs = 0;
+  bool failed = false;  // there is no M
+  int64_t iterations = 0, nnz_m = 0;
+  double residual = 0, kaporin = 0;
+  Outcome outcome = Outcome::kCancelled;
+
+  bool converged() const { return runs > 0 && outcome == Outcome::kConverged; }
+};
+
+struct Problem {
+  const Engine& engine;
+  const CscMatrix& a;
+  const Diagnosis& diagnosis;
+  const Array<double>& b;
+  Method named;
+  int threads;
+  double limit_s;
+};
+
+void Fail(const Status& status, Candidate* c) {
+  c->failed = true;
+  c->reason = status.reason() + ": " + status.message();
+}
+
+void RunOnce(const Problem& of, Candidate* c) {
+  StopSource stop;
+  stop.SetTimeLimit(Clock::now() +
+                    std::chrono::milliseconds(static_cast<int64_t>(1e3 * of.limit_s)));
+  const Context context{.stop = stop.token(), .progress = nullptr, .threads = of.threads};
+  const auto start = Clock::now();
+  auto resolved = of.engine.Resolve(c->spec, of.a, of.diagnosis, nullptr, context);
+  const double resolve_ms = MsSince(start);
+  if (!resolved.ok()) return Fail(resolved.status(), c);
+  const PreconditionerSpec& spec = resolved->spec;
+  const auto method = of.engine.ResolveMethod(of.named, spec.engine, of.diagnosis);
+  if (!method.ok()) return Fail(method.status(), c);
+  std::shared_ptr<const Preconditioner> m;
+  const auto setting_up = Clock::now();
+  if (spec.engine != EngineKind::kNone) {
+    auto plan = of.engine.MakePlan(spec, of.a, nullptr, context);
+    if (!plan.ok()) return Fail(plan.status(), c);
+    auto built = of.engine.Build(**plan, spec, of.a, context);
+    if (!built.ok()) return Fail(built.status(), c);
+    m = built->preconditioner;
+    c->nnz_m = m->matrix().nnz();
+    if (built->quality.fsai) c->kaporin = built->quality.fsai->kaporin;
+  }
+  const double setup_ms = MsSince(setting_up);
+  const SolveOptions options{.method = *method, .rtol = 1e-7, .keep_history = false};
+  const auto solving = Clock::now();
+  auto solved = of.engine.Solve(of.a, m.get(), of.b, {}, options, context);
+  const double solve_ms = MsSince(solving);
+  if (!solved.ok()) return Fail(solved.status(), c);
+  const RhsResult& rhs = solved->rhs[0];
+  const double total_ms = MsSince(start);
+  ++c->runs;
+  c->chosen = spec.engine;
+  c->method = *method;
+  c->reason = resolved->reason;
+  c->iterations = rhs.iterations;
+  c->outcome = rhs.outcome;
+  c->residual = rhs.true_relative_residual;
+  c->resolve_ms = c->runs == 1 ? resolve_ms : std::min(c->resolve_ms, resolve_ms);
+  if (total_ms < c->total_ms) {
+    c->total_ms = total_ms;
+    c->setup_ms = setup_ms;
+    c->solve_ms = solve_ms;
+  }
+}
+
+// Text of ours in a JSON string.
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+void Print(const Candidate& c) {
+  std::printf(
+      "{\"engine\": \"%s\", \"method\": \"%s\", \"outcome\": %s, \"iterations\": %lld, "
+      "\"residual\": %.3g, \"predicted_ms\": %.4g, \"setup_ms\": %.5g, \"solve_ms\": %.5g, "
+      "\"total_ms\": %.5g, \"runs\": %d, \"nnz_m\": %lld, \"kaporin\": %.6g",
+      c.name.c_str(), NameOf(c.method), Quoted(c.failed ? "failed" : NameOf(c.outcome)).c_str(),
+      static_cast<long long>(c.iterations), c.residual, c.predicted_ms, c.setup_ms, c.solve_ms,
+      c.runs > 0 ? c.total_ms : 0.0, c.runs, static_cast<long long>(c.nnz_m), c.kaporin);
+  if (c.spec.engine == EngineKind::kAuto) {
+    std::printf(", \"chosen\": \"%s\", \"resolve_ms\": %.4g", NameOf(c.chosen), c.resolve_ms);
+  }
+  if (!c.reason.empty()) std::printf(", \"reason\": %s", Quoted(c.reason).c_str());
+  std::printf("}");
+}
+
+std::vector<Candidate> Candidates(const Diagnosis& d) {
+  std::vector<Candidate> all;
+  const auto add = [&](const char* name, EngineKind kind) -> PreconditionerSpec& {
+    Candidate& c = all.emplace_back();
+    c.name = name;
+    c.spec.engine = kind;
+    return c.spec;
+  };
+  add("auto", EngineKind::kAuto);
+  add("jacobi", EngineKind::kJacobi);
+  add("static-spai", EngineKind::kStaticSpai).static_spai.pattern.ensure_row =
+      d.zero_diagonal.count > 0;
+  if (d.numerically_symmetric && d.zero_diagonal.count + d.negative_diagonal.count == 0) {
+    add("fsai", EngineKind::kFsai);
+    add("fsai p2", EngineKind::kFsai).fsai.power = 2;
+    add("afsai", EngineKind::kAfsai);
+    add("afsai 10", EngineKind::kAfsai).fsai.k_max = 10;
+    PreconditionerSpec& light = add("afsai 3x3", EngineKind::kAfsai);
+    light.fsai.k_max = light.fsai.s = 3;
+  }
+  return all;
+}
+
+int Run(const std::string& path, std::map<std::string, std::string> with) {
+  const CscMatrix a = Read(path);
+  const auto value = [&](const char* name, double otherwise) {
+    const auto at = with.find(name);
+    return at == with.end() ? otherwise : std::atof(at->second.c_str());
+  };
+  const std::string named = with["named"];
+  const int threads = static_cast<int>(value("threads", 2));
+  const auto diagnosing = Clock::now();
+  const Diagnosis d = Diagnose(a, threads);
+  const double diagnosis_ms = MsSince(diagnosing);
+  std::mt19937_64 random(12345);
+  Array<double> x(static_cast<size_t>(a.n_cols)), b(x.size());
+  for (double& v : x) v = 0x1.0p-52 * static_cast<double>(random() >> 11) - 1;
+  ColumnOperator(a).Apply(x, b, threads);
+  const auto engine = MakeCpuEngine();
+  const Problem problem{.engine = *engine,
+                        .a = a,
+                        .diagnosis = d,
+                        .b = b,
+                        .named = named == "cg"         ? Method::kCg
+                                 : named == "bicgstab" ? Method::kBicgstab
+                                 : named == "gmres"    ? Method::kGmres
+                                                       : Method::kAuto,
+                        .threads = threads,
+                        .limit_s = value("limit_s", 60)};
+  std::vector<Candidate> candidates = Candidates(d);
+  for (Candidate& c : candidates) {
+    const auto estimate = engine->Estimate(c.spec, a.pattern(), nullptr, {.threads = threads});
+    if (estimate.ok()) c.predicted_ms = estimate->predicted_ms;
+  }
+  const auto start = Clock::now();
+  const double seconds = value("seconds", 2);
+  for (int round = 0; round < 500; ++round) {
+    double best = std::numeric_limits<double>::infinity();
+    for (const Candidate& c : candidates) {
+      if (c.converged()) best = std::min(best, c.total_ms);
+    }
+    // Back and forth: what ran before leaves its matrix and threads in the caches.
+    for (size_t k = 0; k < candidates.size(); ++k) {
+      Candidate& c = candidates[round % 2 == 0 ? k : candidates.size() - 1 - k];
+      if (c.failed || (round > 0 && !c.converged())) continue;
+      // What is far from the best is known well enough after some runs.
+      if (round > 2 && c.total_ms > 3 * best && round % 8 != 0) continue;
+      RunOnce(problem, &c);
+    }
+    if (round >= 2 && MsSince(start) > 1e3 * seconds) break;
+  }
+  std::printf(
+      "{\"n\": %lld, \"nnz\": %lld, \"symmetric\": %s, \"negative_diagonal\": %lld, "
+      "\"zero_diagonal\": %lld, \"not_dominant_rows\": %lld, \"zero_sum_rows\": %lld, "
+      "\"max_column\": %lld, \"threads\": %d, \"diagnosis_ms\": %.4g, \"engines\": [",
+      static_cast<long long>(d.n), static_cast<long long>(d.nnz),
+      d.numerically_symmetric ? "true" : "false", static_cast<long long>(d.negative_diagonal.count),
+      static_cast<long long>(d.zero_diagonal.count),
+      static_cast<long long>(d.not_dominant_rows.count),
+      static_cast<long long>(d.zero_sum_rows.count), static_cast<long long>(d.max_column_entries),
+      threads, diagnosis_ms);
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (i > 0) std::printf(",\n  ");
+    Print(candidates[i]);
+  }
+  std::printf("]}\n");
+  return 0;
+}
+
+}  // namespace
+}  // namespace spaid::kernels::bench
+
+int main(int argc, char** argv) {
+  namespace bench = spaid::kernels::bench;
+  if (argc < 2) bench::Die("usage: spaid_engine_times A.bin [name=value]...");
+  std::map<std::string, std::string> with;
+  for (int i = 2; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const size_t at = arg.find('=');
+    if (at == std::string::npos) bench::Die("not name=value: " + arg);
+    with[arg.substr(0, at)] = arg.substr(at + 1);
+  }
+  return bench::Run(argv[1], with);
+}
