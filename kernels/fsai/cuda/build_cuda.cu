@@ -320,7 +320,10 @@ class Builder {
     const int32_t slots = most([](int2 size) { return size.x; });
     const int32_t tiles = most([](int2 size) { return size.y; });
     if (slots == 0) return shape;
-    return GrowShape(slots, tiles);
+    const Shape found = GrowShape(slots, tiles);
+    // Others than kGrow have the last column of L in tiles, too.
+    if (team != Team::kGrow || TeamOf(found) == Team::kGrow) return found;
+    return GrowShape(slots, tiles + found.slots / fsai::kPassSlots);
   }
 
   // The largest that a block has room for, if no row needs more.

@@ -15,7 +15,8 @@
 namespace spaid::cuda::fsai {
 
 // kHeld: gradients of so many passes are in registers; 0: all in the room, and any number of them.
-template <class Real, int kHeld>
+// kStride: rows of A have one length.
+template <class Real, int kHeld, bool kStride>
 class Grower {
   static constexpr uint32_t kSize = Vector<Real>::kSize;
   static constexpr uint32_t kTileBytes = 16 * kTileVectors;
@@ -95,14 +96,15 @@ class Grower {
   }
 
   __device__ RowOfA RowAt(int32_t row) const {
-    if (w_.a.stride > 0) {
+    if constexpr (kStride) {
       const uint64_t at = static_cast<uint64_t>(static_cast<uint32_t>(row)) * row_bytes_;
       return {
           reinterpret_cast<const Entry<Real>*>(reinterpret_cast<const char*>(w_.a.entries) + at),
           w_.a.stride};
+    } else {
+      const int64_t begin = w_.a.ptr[row];
+      return {w_.a.entries + begin, static_cast<int>(w_.a.ptr[row + 1] - begin)};
     }
-    const int64_t begin = w_.a.ptr[row];
-    return {w_.a.entries + begin, static_cast<int>(w_.a.ptr[row + 1] - begin)};
   }
 
   // This lane's entries from `begin` on; past the end their index is kNone.
@@ -213,16 +215,18 @@ class Grower {
   __device__ bool Choose(int32_t& index) {
     if constexpr (kSearch) {
       Bits most = 0;
+      int32_t own[kHeld];
 #pragma unroll
-      for (int p = 0; p < kHeld; ++p) most = max(most, Key::Of(held_[p].y));
+      for (int p = 0; p < kHeld; ++p) {
+        most = max(most, Key::Of(held_[p].y));
+        own[p] = index_[p * 32 + lane_];
+      }
       most = Key::Max(most);
       if (most == 0) return false;
-      int32_t own[kHeld];
       int32_t lowest = kNone;
 #pragma unroll
       for (int p = 0; p < kHeld; ++p) {
-        own[p] = kNone;
-        if (Key::Of(held_[p].y) == most) own[p] = index_[p * 32 + lane_];
+        if (Key::Of(held_[p].y) != most) own[p] = kNone;
         lowest = min(lowest, own[p]);
       }
       index = static_cast<int32_t>(__reduce_min_sync(kAllLanes, static_cast<uint32_t>(lowest)));
@@ -258,14 +262,10 @@ class Grower {
       if (!Find(entry, slot, static_cast<int>(block))) return false;
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
-        if (slot[e] >= 0) {
-          const auto s = static_cast<uint32_t>(slot[e]);
-          Real* const to =
-              place == kBeside
-                  ? beside_ + s
-                  : reinterpret_cast<Real*>(tiles_ + (passes_[s / 32].x + s % 32 * 16 + place));
-          *to = entry[e].value;
-        }
+        const auto s = static_cast<uint32_t>(max(slot[e], 0));
+        char* const tile = tiles_ + (passes_[s / 32].x + s % 32 * 16 + place);
+        auto* const to = place == kBeside ? beside_ + s : reinterpret_cast<Real*>(tile);
+        if (slot[e] >= 0) *to = entry[e].value;
       }
       begin += 32 * kEntries;
       if (begin >= row.length) break;
@@ -330,25 +330,29 @@ class Grower {
     for (int e = 0; e < kEntries; ++e) {
       if (fresh[e]) index_[slot[e]] = entry[e].index;
     }
-    while (true) {
-      // Of those that want one empty place, the one whose slot is read back has it.
+    // Of those that want one empty place, the one whose slot is read back has it.
+    const auto claim = [&] {
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
         if (fresh[e]) table_[place[e]] = static_cast<int16_t>(slot[e]);
       }
       __syncwarp();
-      any = false;
+      bool lost = false;
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
-        if (fresh[e]) fresh[e] = table_[place[e]] != slot[e];
-        any |= fresh[e];
+        fresh[e] = fresh[e] && table_[place[e]] != slot[e];
+        lost |= fresh[e];
       }
-      if (!__any_sync(kAllLanes, any)) break;
+      return __any_sync(kAllLanes, lost);
+    };
+    bool lost = claim();
+    while (lost) {
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
         while (fresh[e] && table_[place[e]] >= 0) place[e] = (place[e] + 1) & (places_ - 1);
       }
       __syncwarp();
+      lost = claim();
     }
     return count_ <= opened_ || OpenPasses(block);
   }
@@ -452,12 +456,30 @@ class Grower {
         add(p, read(pivot_row + b), column[p] + b);
       }
     }
+#ifdef SPAID_PAIRS
+    uint32_t b = first[kPasses - 1];
+    const auto block = [&](uint32_t at) {
+      const Vector<Real> x = read(pivot_row + at);
+#pragma unroll
+      for (int p = 0; p < kPasses; ++p) add(p, x, column[p] + at);
+    };
+    if (((end - b) & 16) != 0) {
+      block(b);
+      b += kTileBytes;
+    }
+#pragma unroll 1
+    for (; b < end; b += 2 * kTileBytes) {
+      block(b);
+      block(b + kTileBytes);
+    }
+#else
 #pragma unroll 2
     for (uint32_t b = first[kPasses - 1]; b < end; b += kTileBytes) {
       const Vector<Real> x = read(pivot_row + b);
 #pragma unroll
       for (int p = 0; p < kPasses; ++p) add(p, x, column[p] + b);
     }
+#endif
 #pragma unroll
     for (int p = 0; p < kPasses; ++p) {
       const uint32_t at = (pass + p) * 32 + lane_;
@@ -511,8 +533,9 @@ class Grower {
         mine_.Solve(tiles_, lane_, static_cast<int>(pivots_), w_.post_filter, psi_, kept);
     const int32_t counted = kept >> lane_ & 1 ? index : kNone;
     int rank = 0;
-    for (uint32_t k = 0; k < pivots_; ++k) {
-      rank += __shfl_sync(kAllLanes, counted, static_cast<int>(k)) < index ? 1 : 0;
+#pragma unroll
+    for (int k = 0; k < kGrowSteps; ++k) {
+      rank += __shfl_sync(kAllLanes, counted, k) < index ? 1 : 0;
     }
     WriteFew(w_, row, lane_, kept, rank, index, g, psi_);
     // Lane t: after t steps; k_max + 1: in the end.
@@ -568,24 +591,14 @@ class Grower {
   int64_t log_sum_ = 0;
 };
 
-#ifndef SPAID_B2
-#define SPAID_B2 7
-#endif
-#ifndef SPAID_B3
-#define SPAID_B3 7
-#endif
-#ifndef SPAID_B4
-#define SPAID_B4 4
-#endif
-template <class Real, int kHeld>
+template <class Real, int kHeld, bool kStride>
 __global__ void __launch_bounds__(kWarpTeamThreads, kHeld == 0 || kHeld > 4 ? 2
                                                     : sizeof(Real) == 8     ? 4
-                                                    : kHeld == 2            ? SPAID_B2
-                                                    : kHeld == 3            ? SPAID_B3
-                                                                            : SPAID_B4)
+                                                    : kHeld < 4             ? 7
+                                                                            : 4)
     FsaiGrowKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes) {
   extern __shared__ char rooms[];
-  Grower<Real, kHeld>(work, rooms + threadIdx.x / 32 * room_bytes).Run();
+  Grower<Real, kHeld, kStride>(work, rooms + threadIdx.x / 32 * room_bytes).Run();
 }
 
 }  // namespace spaid::cuda::fsai

@@ -104,15 +104,16 @@ struct FewPivots {
     constexpr uint32_t kSize = Vector<Real>::kSize;
     const char* const column =
         tiles + (lane / kSize * (16 * kTileVectors) + lane % kSize * sizeof(Real));
-    const Real last = __shfl_sync(kAllLanes, beside, max(count - 1, 0));
     const auto factor = [&](int k) -> Real {
       const uint32_t row = __shfl_sync(kAllLanes, at, k), has = __shfl_sync(kAllLanes, columns, k);
-      Real x = static_cast<int>(lane) == count - 2 && k == count - 1 ? last : 0;
-      if (has >> lane & 1) x = *reinterpret_cast<const Real*>(column + row);
-      return x;
+      return has >> lane & 1 ? *reinterpret_cast<const Real*>(column + row) : 0;
     };
+    const int end = max(count - 1, 0);
+    Real last = __shfl_sync(kAllLanes, beside, end);
+    if (static_cast<int>(lane) != count - 2) last = 0;
     const bool pivot = static_cast<int>(lane) < count;
     Real g = pivot ? z : 0;
+    g -= last * __shfl_sync(kAllLanes, g * root, end);
     for (int k = count - 1; k > 0; --k) {
       const Real of_k = __shfl_sync(kAllLanes, g * root, k);
       g -= factor(k) * of_k;
@@ -126,6 +127,7 @@ struct FewPivots {
       if (!keep) g = 0;
       // ψ of the rest: ψ + ‖Lᵀ g̃ − z‖².
       Real v = pivot && root > 0 ? g / root : 0;
+      v += last * __shfl_sync(kAllLanes, g, end);
       for (int k = count - 1; k > 0; --k) {
         const Real of_k = __shfl_sync(kAllLanes, g, k);
         v += factor(k) * of_k;

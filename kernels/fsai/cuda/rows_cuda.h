@@ -89,21 +89,17 @@ struct GrowLayout {
   int64_t tiles, yq, index, beside, passes, pick, table, bytes;
 };
 
-#ifndef SPAID_LOAD
-#define SPAID_LOAD 2
-#endif
-#ifndef SPAID_HELD
-#define SPAID_HELD 12
-#endif
-// Places of its hash table, whose entries are slots.
+// Places of its hash table, whose entries are slots: of many candidates, room is worth more than
+// short searches.
 __host__ __device__ inline int32_t GrowTable(const Shape& shape) {
+  const int32_t least = shape.slots <= 4 * kPassSlots ? 2 * shape.slots : shape.slots * 4 / 3;
   int32_t places = 64;
-  while (places < SPAID_LOAD * shape.slots) places *= 2;
+  while (places < least) places *= 2;
   return places;
 }
 
 // Rows of no more candidates have their gradients in registers.
-inline constexpr int kGrowHeldSlots = SPAID_HELD * kPassSlots;
+inline constexpr int kGrowHeldSlots = 12 * kPassSlots;
 
 template <class Real>
 __host__ __device__ GrowLayout LayOutGrow(const Shape& shape) {

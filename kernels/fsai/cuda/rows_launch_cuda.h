@@ -54,17 +54,29 @@ void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int block
   CheckLaunch("FsaiRowsKernel");
 }
 
+template <class Real, bool kStride>
+void LaunchGrow(Context& context, const Work<Real>& work) {
+  const auto launch = [&](auto kernel) {
+    LaunchRowsBy<Real>(context, work, Team::kGrow, 0, kernel);
+  };
+  const int passes = work.shape.slots / kPassSlots;
+  if constexpr (kStride) {
+    if (passes <= 2) return launch(FsaiGrowKernel<Real, 2, true>);
+    if (passes <= 3) return launch(FsaiGrowKernel<Real, 3, true>);
+  }
+  if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride>);
+  if (work.shape.slots <= kGrowHeldSlots) return launch(FsaiGrowKernel<Real, 12, kStride>);
+  launch(FsaiGrowKernel<Real, 0, kStride>);
+}
+
 template <class Real>
 void LaunchRows(Context& context, const Work<Real>& work, Team team, bool grow, int blocks) {
   if (work.count == 0) return;
   const auto launch = [&](auto kernel) { LaunchRowsBy<Real>(context, work, team, blocks, kernel); };
   switch (team) {
     case Team::kGrow:
-      if (work.shape.slots <= 2 * kPassSlots) return launch(FsaiGrowKernel<Real, 2>);
-      if (work.shape.slots <= 3 * kPassSlots) return launch(FsaiGrowKernel<Real, 3>);
-      if (work.shape.slots <= 4 * kPassSlots) return launch(FsaiGrowKernel<Real, 4>);
-      if (work.shape.slots <= kGrowHeldSlots) return launch(FsaiGrowKernel<Real, 12>);
-      return launch(FsaiGrowKernel<Real, 0>);
+      return work.a.stride > 0 ? LaunchGrow<Real, true>(context, work)
+                               : LaunchGrow<Real, false>(context, work);
     case Team::kWarp:
       if (grow) return launch(FsaiRowsKernel<Real, Team::kWarp, false, true>);
       if (work.shape.few) return launch(FsaiRowsKernel<Real, Team::kWarp, true, false>);
