@@ -14,10 +14,9 @@
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
 #include "kernels/engine/jacobi.h"
-#include "kernels/fsai/fsai.h"
+#include "kernels/fsai/fsai_cuda.h"
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
-#include "kernels/sparse/transpose.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
@@ -43,8 +42,30 @@ constexpr Problem kProblems[] = {
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }, false, true},
 };
 
-// FSAI: on the lower triangle of A's pattern.
-enum class Kind { kNone, kJacobi, kBlockJacobi3, kStaticSpai, kStaticSpai32, kFsai, kFsai32 };
+// FSAI: on the lower triangle of A's pattern. Adaptive: set up in fp32, too; 30 steps of one entry,
+// of which those end a row that lower its ψ by less than so much of it.
+enum class Kind {
+  kNone,
+  kJacobi,
+  kBlockJacobi3,
+  kStaticSpai,
+  kStaticSpai32,
+  kFsai,
+  kFsai32,
+  kAfsai32,
+  kAfsai32Gain1e3,
+  kAfsai32Gain1e2
+};
+bool IsAdaptive(Kind kind) { return kind >= Kind::kAfsai32; }
+bool IsFsai(Kind kind) { return kind >= Kind::kFsai; }
+
+// What making M took: by the device's clock, A and M there, and by the host's until products can
+// be formed with it.
+struct MadeIn {
+  double build_ms = 0, layout_ms = 0;
+  double general_ms = 0;  // adaptive: where no row is copied
+  double density = 0;     // nnz(G) / nnz(A)
+};
 
 // A x on the host, by columns.
 Array<double> Product(const CscMatrix& a, const Array<double>& x) {
@@ -63,9 +84,40 @@ double MsSince(std::chrono::steady_clock::time_point begin) {
       .count();
 }
 
-// `layout_ms`: of an M that is built there, until products can be formed with it.
-std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, double* layout_ms) {
-  *layout_ms = 0;
+std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, Kind kind, MadeIn* in) {
+  FsaiOptions options;
+  options.adaptive = IsAdaptive(kind);
+  if (kind == Kind::kAfsai32Gain1e3) options.min_gain = 1e-3;
+  if (kind == Kind::kAfsai32Gain1e2) options.min_gain = 1e-2;
+  if (kind != Kind::kFsai) options.precision = FsaiPrecision::kFp32;
+  FsaiCudaOutputs outputs;
+  const auto build = [&](double* ms) {
+    FsaiCudaTimings timings;
+    outputs = {};
+    Pattern rows;
+    if (!options.adaptive) rows = Must(FsaiPattern(a, nullptr, options, Context()));
+    const PatternView pattern = rows;
+    const auto plan = Must(PlanFsaiCuda(Device(), a, options.adaptive ? nullptr : &pattern, {}));
+    const FsaiResult g =
+        Must(options.adaptive
+                 ? GrowFsaiCuda(*plan, nullptr, a, options, Context(), &timings, &outputs)
+                 : BuildFsaiOnCuda(*plan, pattern, a, options, Context(), &timings, &outputs));
+    *ms = timings.device_ms;
+    in->density = g.quality.density;
+  };
+  const int hash_bits = options.repeat_hash_bits;
+  options.repeat_hash_bits = 0;
+  if (options.adaptive) build(&in->general_ms);
+  options.repeat_hash_bits = hash_bits;
+  build(&in->build_ms);
+  const auto begin = std::chrono::steady_clock::now();
+  auto made = Must(CudaOperator::OfG(Device(), Object(*outputs.g), a.n_cols, kind != Kind::kFsai));
+  in->layout_ms = MsSince(begin);
+  return made;
+}
+
+std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, MadeIn* in) {
+  *in = {};
   if (kind == Kind::kNone) return nullptr;
   if (kind == Kind::kJacobi) {
     const auto built = Must(BuildJacobi(a, Context()));
@@ -75,18 +127,13 @@ std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, double*
     const auto built = Must(BuildBlockJacobi(a, 3, Context()));
     return Must(CudaOperator::OfMatrix(Device(), built.m, false, Context()));
   }
-  if (kind == Kind::kFsai || kind == Kind::kFsai32) {
-    const auto built = Must(BuildFsai(a, nullptr, {.adaptive = false}, Context()));
-    const CscMatrix g = Must(Transpose(built.g_rows, Context()));
-    return Must(
-        CudaOperator::OfFactors(Device(), g, built.g_rows, kind == Kind::kFsai32, Context()));
-  }
+  if (IsFsai(kind)) return MakeFsai(a, kind, in);
   const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));
   std::shared_ptr<const StaticSpaiCudaM> m;
   Must(BuildStaticSpaiCuda(*plan, a, {}, {}, nullptr, &m));
   const auto begin = std::chrono::steady_clock::now();
   auto made = Must(CudaOperator::OfM(Device(), Object(*m), a.n_cols, kind == Kind::kStaticSpai32));
-  *layout_ms = MsSince(begin);
+  in->layout_ms = MsSince(begin);
   return made;
 }
 
@@ -96,8 +143,8 @@ struct Placed {
   Kind kind = Kind::kNone;
   CscMatrix a;
   std::shared_ptr<const CudaOperator> a_there, m_there;
-  double setup_ms = 0;   // of M there, from A on the host
-  double layout_ms = 0;  // of that
+  double setup_ms = 0;  // of M there, from A on the host
+  MadeIn in;
 };
 
 const Placed& Place(const Problem& problem, Kind kind) {
@@ -111,9 +158,9 @@ const Placed& Place(const Problem& problem, Kind kind) {
     return placed;
   }
   placed.kind = kind;
-  placed.m_there = MakeM(placed.a, kind, &placed.layout_ms);
+  placed.m_there = MakeM(placed.a, kind, &placed.in);
   const auto begin = std::chrono::steady_clock::now();
-  placed.m_there = MakeM(placed.a, kind, &placed.layout_ms);
+  placed.m_there = MakeM(placed.a, kind, &placed.in);
   placed.setup_ms = MsSince(begin);
   return placed;
 }
@@ -168,7 +215,12 @@ void Run(benchmark::State& state, const Problem& problem, Method method, Kind ki
   const auto iterations = static_cast<double>(std::max<int64_t>(rhs.iterations, 1));
   state.counters["us_per_iteration"] = 1e3 * measured.ms / iterations;
   state.counters["floor_us"] = 1e6 * measured.bytes / iterations / Device()->CopyBytesPerSecond();
-  state.counters["layout_ms"] = placed.layout_ms;
+  state.counters["layout_ms"] = placed.in.layout_ms;
+  if (IsFsai(kind)) {
+    state.counters["build_ms"] = placed.in.build_ms;
+    state.counters["density"] = placed.in.density;
+  }
+  if (IsAdaptive(kind)) state.counters["build_general_ms"] = placed.in.general_ms;
   state.counters["host_to_host_ms"] = measured.host_ms;
   state.counters["setup_host_ms"] = placed.setup_ms;
   state.counters["converged"] = rhs.outcome == Outcome::kConverged ? 1 : 0;
@@ -231,13 +283,17 @@ void RunCrossover(benchmark::State& state, int m, bool on_device, bool a_is_ther
 
 const bool kRegistered = [] {
   if (!ListCudaDevices().available) return false;
-  constexpr std::pair<const char*, Kind> kKinds[] = {{"none", Kind::kNone},
-                                                     {"jacobi", Kind::kJacobi},
-                                                     {"block_jacobi_3", Kind::kBlockJacobi3},
-                                                     {"static_spai", Kind::kStaticSpai},
-                                                     {"static_spai_fp32", Kind::kStaticSpai32},
-                                                     {"fsai", Kind::kFsai},
-                                                     {"fsai_fp32", Kind::kFsai32}};
+  constexpr std::pair<const char*, Kind> kKinds[] = {
+      {"none", Kind::kNone},
+      {"jacobi", Kind::kJacobi},
+      {"block_jacobi_3", Kind::kBlockJacobi3},
+      {"static_spai", Kind::kStaticSpai},
+      {"static_spai_fp32", Kind::kStaticSpai32},
+      {"fsai", Kind::kFsai},
+      {"fsai_fp32", Kind::kFsai32},
+      {"afsai_fp32", Kind::kAfsai32},
+      {"afsai_fp32_gain_1e-3", Kind::kAfsai32Gain1e3},
+      {"afsai_fp32_gain_1e-2", Kind::kAfsai32Gain1e2}};
   constexpr std::pair<const char*, Method> kMethods[] = {
       {"cg", Method::kCg}, {"bicgstab", Method::kBicgstab}, {"gmres", Method::kGmres}};
   for (const int m : {8, 12, 16, 24, 32, 64}) {
@@ -285,9 +341,8 @@ const bool kRegistered = [] {
     for (const auto& [method_name, method] : kMethods) {
       for (const auto& [kind_name, kind] : kKinds) {
         const bool spai = kind == Kind::kStaticSpai || kind == Kind::kStaticSpai32;
-        const bool fsai = kind == Kind::kFsai || kind == Kind::kFsai32;
         if (method == Method::kCg && (!problem.spd || spai)) continue;
-        if (method != Method::kCg && fsai) continue;
+        if (method != Method::kCg && IsFsai(kind)) continue;
         if (method == Method::kGmres && (!problem.by_gmres || kind == Kind::kStaticSpai32)) {
           continue;
         }
