@@ -42,16 +42,16 @@ __global__ void FsaiCountsKernel(const int32_t* counts, int64_t rows, int64_t* p
   if (threadIdx.x % 32 == 0 && count > *longest) atomicMax(longest, count);
 }
 
-// From where the rows were made to where they are to be, 8 threads a row.
-template <class Real>
+// From where the rows were made to where they are to be, kLanes threads a row.
+template <class Real, int kLanes>
 __global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_t rows,
                                   int64_t stride, const int64_t* initial_ptr, double scale,
                                   const int64_t* ptr, int32_t* to_idx, double* to_values) {
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, i = thread / 8;
+  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, i = thread / kLanes;
   if (i >= rows) return;
   const int64_t from = i * stride + (initial_ptr != nullptr ? initial_ptr[i] - initial_ptr[0] : 0);
   const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
-  for (int64_t e = thread % 8; e < count; e += 8) {
+  for (int64_t e = thread % kLanes; e < count; e += kLanes) {
     to_idx[begin + e] = idx[from + e];
     to_values[begin + e] = static_cast<double>(values[from + e]) * scale;
   }
@@ -419,7 +419,9 @@ class Builder {
     info_.longest = std::max(info_.longest, most);
     piece.idx = Buffer<int32_t>(context_, piece.nnz);
     piece.values = Buffer<double>(context_, piece.nnz);
-    FsaiCompactKernel<<<Blocks(8 * rows), kThreads, 0, context_.stream>>>(
+    const bool long_rows = piece.nnz > 16 * rows;
+    const auto kernel = long_rows ? FsaiCompactKernel<Real, 32> : FsaiCompactKernel<Real, 8>;
+    kernel<<<Blocks((long_rows ? 32 : 8) * rows), kThreads, 0, context_.stream>>>(
         work.out_idx, work.out_values, rows, work.out_stride,
         HasInitial() ? initial_ptr_.get() + first : nullptr,
         std::ldexp(1.0, -packed_.half_exponent), piece.ptr.get(), piece.idx.get(),
