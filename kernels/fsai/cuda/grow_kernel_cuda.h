@@ -296,13 +296,14 @@ class Grower {
 
   // The slots of those entries that are left of row_, −1 of others. False: no room.
   __device__ bool Find(const Entries& entry, int (&slot)[kEntries], int block) {
-    uint32_t place[kEntries];
+    uint32_t place[kEntries], step[kEntries];  // 1, 2, 3, ...: no long runs of places taken
     bool wanted[kEntries], missed[kEntries];
     bool any = false;
     // A look-up follows the slot to the index; of an empty place, −1, to what is before the first.
 #pragma unroll
     for (int e = 0; e < kEntries; ++e) {
       place[e] = static_cast<uint32_t>(entry[e].index) * 0x9e3779b1u >> hash_shift_;
+      step[e] = 0;
       wanted[e] = entry[e].index < row_;
       slot[e] = -1;
       if (wanted[e]) slot[e] = table_[place[e]];
@@ -318,7 +319,7 @@ class Grower {
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
         if (missed[e]) {
-          place[e] = (place[e] + 1) & (places_ - 1);
+          place[e] = (place[e] + ++step[e]) & (places_ - 1);
           slot[e] = table_[place[e]];
         }
       }
@@ -363,7 +364,9 @@ class Grower {
     while (lost) {
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
-        while (fresh[e] && table_[place[e]] >= 0) place[e] = (place[e] + 1) & (places_ - 1);
+        while (fresh[e] && table_[place[e]] >= 0) {
+          place[e] = (place[e] + ++step[e]) & (places_ - 1);
+        }
       }
       __syncwarp();
       lost = claim();
@@ -541,8 +544,8 @@ class Grower {
     before = __shfl_up_sync(kAllLanes, before, 1);
     const double psi = lane_ == 0 ? a_ii_ : pivot ? a_ii_ - before : psi_;
     unsigned kept = 0;
-    const Real g =
-        mine_.Solve(tiles_, lane_, static_cast<int>(pivots_), w_.post_filter, psi_, kept);
+    const Real g = mine_.template Solve<true>(tiles_, lane_, static_cast<int>(pivots_),
+                                              w_.post_filter, psi_, kept);
     const int32_t counted = kept >> lane_ & 1 ? index : kNone;
     int rank = 0;
 #pragma unroll
