@@ -540,9 +540,9 @@ class Builder {
     info_.longest = std::max(info_.longest, most);
     piece.idx = Buffer<int32_t>(context_, piece.nnz);
     piece.values = Buffer<double>(context_, piece.nnz);
-    const int lanes = piece.nnz > 16 * rows ? 32 : 8;
-    const auto compact = lanes == 32 ? FsaiCompactKernel<Real, 32> : FsaiCompactKernel<Real, 8>;
-    compact<<<Blocks(lanes * rows), kThreads, 0, context_.stream>>>(
+    const bool long_rows = piece.nnz > 16 * rows;
+    const auto kernel = long_rows ? FsaiCompactKernel<Real, 32> : FsaiCompactKernel<Real, 8>;
+    kernel<<<Blocks((long_rows ? 32 : 8) * rows), kThreads, 0, context_.stream>>>(
         work.out_idx, work.out_values, rows, work.out_stride,
         HasInitial() ? initial_ptr_ + first : nullptr, source, first,
         std::ldexp(1.0, -packed_.half_exponent), piece.ptr.get(), piece.idx.get(),

@@ -15,7 +15,7 @@
 namespace spaid::cuda::fsai {
 
 // kHeld: gradients of so many passes are in registers; 0: all in the room, and any number of them.
-// kStride: rows of A have one length.
+// kStride: rows of A have one length, of at most 32 if gradients of at most 4 passes are held.
 template <class Real, int kHeld, bool kStride>
 class Grower {
   static constexpr uint32_t kSize = Vector<Real>::kSize;
@@ -27,7 +27,6 @@ class Grower {
   // Entries of A that a lane looks up at once.
   static constexpr int kEntries = kSearch ? 1 : 3;
   static constexpr int32_t kNone = 0x7fffffff;
-  static constexpr uint32_t kBeside = ~0u;
   static constexpr Real kInfinity = static_cast<Real>(INFINITY);
   using Key = typename Traits<Real>::Key;
   using Bits = typename Key::Bits;
@@ -35,7 +34,9 @@ class Grower {
     Gradient<Real> gradient;
     uint32_t slot;
   };
-  enum class End { kDone, kConverged, kNotSpd, kNoRoom };
+  enum class End { kNone, kDone, kConverged, kNotSpd, kNoRoom };
+  // Where a new column of L goes.
+  enum class To { kTiles, kBeside, kNowhere };
 
  public:
   __device__ Grower(const Work<Real>& work, char* room)
@@ -133,56 +134,72 @@ class Grower {
     const RowOfA own = RowAt(row);
     Fetch(own, 0, entry);
     const Real diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
-    if (!Scatter(own, entry, 0, kBeside)) return End::kNoRoom;
+    if (!Scatter<To::kBeside>(own, entry, 0)) return End::kNoRoom;
     BeginGradients();
     a_ii_ = psi_ = static_cast<double>(diagonal);
-    const double least_psi = 16 * Traits<Real>::kRoundoff * a_ii_, wanted_psi = w_.epsilon * a_ii_;
-    const Real per_noise = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
-    for (uint32_t k = 0;; ++k) {
-      pivots_ = k;
-      if (psi_ <= wanted_psi) return End::kConverged;
-      if (k == static_cast<uint32_t>(w_.k_max)) return End::kDone;
-      int32_t index = 0;
-      if (!Choose(index)) return End::kDone;
-      const RowOfA of_p = RowAt(index);
-      Fetch(of_p, 0, entry);
-      __syncwarp();
-      const Pick pick = *pick_;
-      const Real of_diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
-      const Real pivot = of_diagonal - pick.gradient.q;
-      const Real root = InverseRoot(pivot);
-      const Real z = -pick.gradient.y * root;
-      const auto z_exact = static_cast<double>(z);
-      const double psi = fma(-z_exact, z_exact, psi_);
-      // An infinite or NaN pivot has no such root, either.
-      constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
-      if (!(pivot > kLimit * of_diagonal && root > 0 && psi > least_psi)) return End::kNotSpd;
-      // Not more than what rounding leaves of a y that is zero.
-      const Real noise = pick.gradient.y * per_noise;
-      if (noise * noise <= of_diagonal) return End::kDone;
-      // The last pivot needs no column.
-      const bool little = psi > (1 - w_.min_gain) * psi_;
-      const bool last = little || k + 1 == static_cast<uint32_t>(w_.k_max);
-      const bool beside = k + 2 == static_cast<uint32_t>(w_.k_max);
-      const uint32_t place =
-          beside ? kBeside
-                 : k / kSize * kTileBytes + k % kSize * static_cast<uint32_t>(sizeof(Real));
-      if (!last && !Scatter(of_p, entry, k / kSize, place)) return End::kNoRoom;
-      psi_ = psi;
-      if (lane_ == k) {
-        mine_.z = z;
-        mine_.root = root;
-        own_slot_ = pick.slot;
-      }
-      if (!last) {
-        const uint32_t end = beside ? (k + kSize - 1) / kSize : k / kSize + 1;
-        Columns(pick.slot, end * kTileBytes, place, root, z);
-      }
-      if (little) {
-        pivots_ = k + 1;
-        return psi_ <= wanted_psi ? End::kConverged : End::kDone;
-      }
+    least_psi_ = 16 * Traits<Real>::kRoundoff * a_ii_;
+    wanted_psi_ = w_.epsilon * a_ii_;
+    per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
+    const auto steps = static_cast<uint32_t>(w_.k_max);
+    for (; pivots_ + 2 < steps; ++pivots_) {
+      if (const End end = Step<To::kTiles>(); end != End::kNone) return end;
     }
+    if (pivots_ + 2 == steps) {
+      if (const End end = Step<To::kBeside>(); end != End::kNone) return end;
+      ++pivots_;
+    }
+    // The last pivot needs no column.
+    if (pivots_ + 1 == steps) {
+      if (const End end = Step<To::kNowhere>(); end != End::kNone) return end;
+      ++pivots_;
+    }
+    return psi_ <= wanted_psi_ ? End::kConverged : End::kDone;
+  }
+
+  // One more pivot; not kNone: there is none.
+  template <To kTo>
+  __device__ __forceinline__ End Step() {
+    const uint32_t k = pivots_;
+    if (psi_ <= wanted_psi_) return End::kConverged;
+    int32_t index = 0;
+    if (!Choose(index)) return End::kDone;
+    const RowOfA of_p = RowAt(index);
+    Entries entry;
+    Fetch(of_p, 0, entry);
+    __syncwarp();
+    const Pick pick = *pick_;
+    const Real diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
+    const Real pivot = diagonal - pick.gradient.q;
+    const Real root = InverseRoot(pivot);
+    const Real z = -pick.gradient.y * root;
+    const auto z_exact = static_cast<double>(z);
+    const double psi = fma(-z_exact, z_exact, psi_);
+    // An infinite or NaN pivot has no such root, either.
+    constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
+    if (!(pivot > kLimit * diagonal && root > 0 && psi > least_psi_)) return End::kNotSpd;
+    // Not more than what rounding leaves of a y that is zero.
+    const Real noise = pick.gradient.y * per_noise_;
+    if (noise * noise <= diagonal) return End::kDone;
+    // The last pivot needs no column.
+    const bool little = psi > (1 - w_.min_gain) * psi_;
+    if (kTo != To::kNowhere && !little && !Scatter<kTo>(of_p, entry, k)) return End::kNoRoom;
+    psi_ = psi;
+    if (lane_ == k) {
+      mine_.z = z;
+      mine_.root = root;
+      own_slot_ = pick.slot;
+    }
+    if (little) {
+      pivots_ = k + 1;
+      return psi_ <= wanted_psi_ ? End::kConverged : End::kDone;
+    }
+    if constexpr (kTo != To::kNowhere) Columns<kTo>(pick.slot, k, root, z);
+    return End::kNone;
+  }
+
+  // Of column `k` of L, the place behind each row's begin.
+  __device__ static uint32_t PlaceOf(uint32_t k) {
+    return k / kSize * kTileBytes + k % kSize * static_cast<uint32_t>(sizeof(Real));
   }
 
   // The diagonal alone: the gradient is A's row.
@@ -251,22 +268,25 @@ class Grower {
     if (bits > best || (bits == best && index < best_.index)) best_ = {gradient, index, slot};
   }
 
-  // A row of A, where the new column of L will be: `place` bytes behind each row's begin, or beside
-  // the tiles. New candidates get slots, and tiles from `block` on. `entry`: the first of the row.
-  // False: no room.
-  __device__ bool Scatter(const RowOfA& row, Entries& entry, uint32_t block, uint32_t place) {
+  // A row of A, where column `k` of L will be. New candidates get slots. `entry`: the first of the
+  // row. False: no room.
+  template <To kTo>
+  __device__ __forceinline__ bool Scatter(const RowOfA& row, Entries& entry, uint32_t k) {
     // The pivot's own is the row's first.
     if (lane_ == 0) entry[0].value = -1;
     for (int begin = 0;;) {
       int slot[kEntries];
-      if (!Find(entry, slot, static_cast<int>(block))) return false;
+      if (!Find(entry, slot, static_cast<int>(k / kSize))) return false;
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
         const auto s = static_cast<uint32_t>(max(slot[e], 0));
-        char* const tile = tiles_ + (passes_[s / 32].x + s % 32 * 16 + place);
-        auto* const to = place == kBeside ? beside_ + s : reinterpret_cast<Real*>(tile);
+        Real* to = beside_ + s;
+        if constexpr (kTo == To::kTiles) {
+          to = reinterpret_cast<Real*>(tiles_ + (passes_[s / 32].x + s % 32 * 16 + PlaceOf(k)));
+        }
         if (slot[e] >= 0) *to = entry[e].value;
       }
+      if constexpr (kSearch && kStride) break;
       begin += 32 * kEntries;
       if (begin >= row.length) break;
       Fetch(row, begin, entry);
@@ -282,13 +302,14 @@ class Grower {
 
   // The slots of those entries that are left of row_, −1 of others. False: no room.
   __device__ bool Find(const Entries& entry, int (&slot)[kEntries], int block) {
-    uint32_t place[kEntries];
+    uint32_t place[kEntries], step[kEntries];  // 1, 2, 3, ...: no long runs of places taken
     bool wanted[kEntries], missed[kEntries];
     bool any = false;
     // A look-up follows the slot to the index; of an empty place, −1, to what is before the first.
 #pragma unroll
     for (int e = 0; e < kEntries; ++e) {
       place[e] = static_cast<uint32_t>(entry[e].index) * 0x9e3779b1u >> hash_shift_;
+      step[e] = 0;
       wanted[e] = entry[e].index < row_;
       slot[e] = -1;
       if (wanted[e]) slot[e] = table_[place[e]];
@@ -304,7 +325,7 @@ class Grower {
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
         if (missed[e]) {
-          place[e] = (place[e] + 1) & (places_ - 1);
+          place[e] = (place[e] + ++step[e]) & (places_ - 1);
           slot[e] = table_[place[e]];
         }
       }
@@ -325,7 +346,7 @@ class Grower {
       count_ += __popc(of_e);
     }
     if (count_ == before) return true;
-    if (count_ > static_cast<uint32_t>(w_.shape.slots)) return false;
+    if (count_ > opened_ && !OpenPasses(block)) return false;
 #pragma unroll
     for (int e = 0; e < kEntries; ++e) {
       if (fresh[e]) index_[slot[e]] = entry[e].index;
@@ -349,16 +370,19 @@ class Grower {
     while (lost) {
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
-        while (fresh[e] && table_[place[e]] >= 0) place[e] = (place[e] + 1) & (places_ - 1);
+        while (fresh[e] && table_[place[e]] >= 0) {
+          place[e] = (place[e] + ++step[e]) & (places_ - 1);
+        }
       }
       __syncwarp();
       lost = claim();
     }
-    return count_ <= opened_ || OpenPasses(block);
+    return true;
   }
 
   // Tiles, from that block on, of the passes up to count_ candidates, all zero.
   __device__ bool OpenPasses(int block) {
+    if (count_ > static_cast<uint32_t>(w_.shape.slots)) return false;
     const int added = blocks_ - block;
     for (; opened_ < count_; opened_ += 32) {
       if (next_tile_ + added > w_.shape.tiles) return false;
@@ -377,13 +401,13 @@ class Grower {
     return true;
   }
 
-  // A column of L, by its place as in Scatter, and the gradients. `slot`: of the pivot; `end`: of
-  // the blocks that there are, in bytes.
-  __device__ void Columns(uint32_t slot, uint32_t end, uint32_t place, Real root, Real z) {
+  // Column `k` of L, and the gradients. `slot`: of the pivot.
+  template <To kTo>
+  __device__ __forceinline__ void Columns(uint32_t slot, uint32_t k, Real root, Real z) {
     uint2 pivot = passes_[slot / 32];
     pivot.x += slot % 32 * 16;
     const auto column = [&](auto passes, int p) {
-      Column<decltype(passes)::value>(p, slot, pivot, end, place, root, z);
+      Column<kTo, decltype(passes)::value>(p, slot, pivot, k, root, z);
     };
     using One = std::integral_constant<int, 1>;
     using Two = std::integral_constant<int, 2>;
@@ -422,9 +446,12 @@ class Grower {
     __syncwarp();
   }
 
-  template <int kPasses>
-  __device__ __forceinline__ void Column(int pass, uint32_t slot, uint2 pivot, uint32_t end,
-                                         uint32_t place, Real root, Real z) {
+  template <To kTo, int kPasses>
+  __device__ __forceinline__ void Column(int pass, uint32_t slot, uint2 pivot, uint32_t k,
+                                         Real root, Real z) {
+    // Of the blocks that are there, in bytes.
+    const uint32_t end =
+        (kTo == To::kBeside ? (k + kSize - 1) / kSize : k / kSize + 1) * kTileBytes;
     const char* const pivot_row = tiles_ + pivot.x;
     char* column[kPasses];
     Real* own[kPasses];
@@ -436,10 +463,11 @@ class Grower {
       column[p] = tiles_ + (tile.x + 16 * lane_);
       first[p] = max(tile.y, pivot.y);
       sum[p][0] = sum[p][1] = 0;
-      own[p] = reinterpret_cast<Real*>(column[p] + place);
-      if (place == kBeside) {
-        own[p] = beside_ + ((pass + p) * 32 + lane_);
+      own[p] = beside_ + ((pass + p) * 32 + lane_);
+      if constexpr (kTo == To::kBeside) {
         sum[p][0] = *own[p];
+      } else {
+        own[p] = reinterpret_cast<Real*>(column[p] + PlaceOf(k));
       }
     }
     const auto read = [](const char* at) { return *reinterpret_cast<const Vector<Real>*>(at); };
@@ -456,13 +484,14 @@ class Grower {
         add(p, read(pivot_row + b), column[p] + b);
       }
     }
-#ifdef SPAID_PAIRS
     uint32_t b = first[kPasses - 1];
     const auto block = [&](uint32_t at) {
       const Vector<Real> x = read(pivot_row + at);
 #pragma unroll
       for (int p = 0; p < kPasses; ++p) add(p, x, column[p] + at);
     };
+    // An odd number of them.
+    static_assert((kTileBytes & 31) == 16);
     if (((end - b) & 16) != 0) {
       block(b);
       b += kTileBytes;
@@ -472,14 +501,6 @@ class Grower {
       block(b);
       block(b + kTileBytes);
     }
-#else
-#pragma unroll 2
-    for (uint32_t b = first[kPasses - 1]; b < end; b += kTileBytes) {
-      const Vector<Real> x = read(pivot_row + b);
-#pragma unroll
-      for (int p = 0; p < kPasses; ++p) add(p, x, column[p] + b);
-    }
-#endif
 #pragma unroll
     for (int p = 0; p < kPasses; ++p) {
       const uint32_t at = (pass + p) * 32 + lane_;
@@ -529,8 +550,8 @@ class Grower {
     before = __shfl_up_sync(kAllLanes, before, 1);
     const double psi = lane_ == 0 ? a_ii_ : pivot ? a_ii_ - before : psi_;
     unsigned kept = 0;
-    const Real g =
-        mine_.Solve(tiles_, lane_, static_cast<int>(pivots_), w_.post_filter, psi_, kept);
+    const Real g = mine_.template Solve<true>(tiles_, lane_, static_cast<int>(pivots_),
+                                              w_.post_filter, psi_, kept);
     const int32_t counted = kept >> lane_ & 1 ? index : kNone;
     int rank = 0;
 #pragma unroll
@@ -577,7 +598,8 @@ class Grower {
   int32_t row_ = 0;
   uint32_t count_ = 0, opened_ = 0, pivots_ = 0;  // candidates, slots with tiles
   int next_tile_ = 0;
-  double a_ii_ = 0, psi_ = 0;
+  double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
+  Real per_noise_ = 0;
   uint64_t products_ = 0;  // with L, each of 32 candidates
   Gradient<Real> held_[kHeld > 0 ? kHeld : 1];
   struct {

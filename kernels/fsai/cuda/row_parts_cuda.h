@@ -95,25 +95,32 @@ struct FewPivots {
   // Of its row of L: where it would begin if it began with block 0, in bytes, and the columns that
   // there are, as bits.
   uint32_t at = 0, columns = 0;
-  Real beside = 0;  // of the last pivot: its entry in the column before, if `columns` is without it
+  Real beside = 0;  // of the last pivot: its entry in the column before, or 0
 
   // Lᵀ g̃ = z of the `count` pivots; lane k's entry of g̃. Drops entries under `post_filter` ‖g‖,
-  // and adds to ψ what it costs; `kept`: which are left.
+  // and adds to ψ what it costs; `kept`: which are left. kGrown: not all columns are there, as
+  // `columns` and `beside` say.
+  template <bool kGrown>
   __device__ Real Solve(const char* tiles, uint32_t lane, int count, double post_filter,
                         double& psi, unsigned& kept) const {
     constexpr uint32_t kSize = Vector<Real>::kSize;
     const char* const column =
         tiles + (lane / kSize * (16 * kTileVectors) + lane % kSize * sizeof(Real));
     const auto factor = [&](int k) -> Real {
-      const uint32_t row = __shfl_sync(kAllLanes, at, k), has = __shfl_sync(kAllLanes, columns, k);
-      return has >> lane & 1 ? *reinterpret_cast<const Real*>(column + row) : 0;
+      const uint32_t row = __shfl_sync(kAllLanes, at, k);
+      bool has = static_cast<int>(lane) < k;
+      if constexpr (kGrown) has = __shfl_sync(kAllLanes, columns, k) >> lane & 1;
+      return has ? *reinterpret_cast<const Real*>(column + row) : 0;
     };
     const int end = max(count - 1, 0);
-    Real last = __shfl_sync(kAllLanes, beside, end);
-    if (static_cast<int>(lane) != count - 2) last = 0;
+    Real last = 0;
+    if constexpr (kGrown) {
+      last = __shfl_sync(kAllLanes, beside, end);
+      if (static_cast<int>(lane) != count - 2) last = 0;
+    }
     const bool pivot = static_cast<int>(lane) < count;
     Real g = pivot ? z : 0;
-    g -= last * __shfl_sync(kAllLanes, g * root, end);
+    if constexpr (kGrown) g -= last * __shfl_sync(kAllLanes, g * root, end);
     for (int k = count - 1; k > 0; --k) {
       const Real of_k = __shfl_sync(kAllLanes, g * root, k);
       g -= factor(k) * of_k;
@@ -127,7 +134,7 @@ struct FewPivots {
       if (!keep) g = 0;
       // ψ of the rest: ψ + ‖Lᵀ g̃ − z‖².
       Real v = pivot && root > 0 ? g / root : 0;
-      v += last * __shfl_sync(kAllLanes, g, end);
+      if constexpr (kGrown) v += last * __shfl_sync(kAllLanes, g, end);
       for (int k = count - 1; k > 0; --k) {
         const Real of_k = __shfl_sync(kAllLanes, g, k);
         v += factor(k) * of_k;

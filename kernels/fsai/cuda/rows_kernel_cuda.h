@@ -435,8 +435,9 @@ class RowMaker {
     const int2 place = make_int2(pass.x + slot % kPassSlots, pass.y);
     if (kFew) {
       if (lane_ == k) {
-        own_ = {z, root, static_cast<uint32_t>(16 * place.x),
-                ((1u << k) - 1) & ~((1u << place.y * kSize) - 1)};
+        own_.z = z;
+        own_.root = root;
+        own_.at = static_cast<uint32_t>(16 * place.x);
       }
     } else if (thread_ == 0) {
       z_[k] = z;
@@ -530,8 +531,9 @@ class RowMaker {
 
   __device__ void FinishFew(int64_t row) {
     unsigned kept = 0;
-    const Real g = own_.Solve(reinterpret_cast<const char*>(tiles_), static_cast<uint32_t>(lane_),
-                              pivots_, w_.post_filter, psi_, kept);
+    const Real g = own_.template Solve<false>(reinterpret_cast<const char*>(tiles_),
+                                              static_cast<uint32_t>(lane_), pivots_, w_.post_filter,
+                                              psi_, kept);
     // Of a pattern the rest stays, as zeros, where no filter takes it.
     if (w_.post_filter == 0) kept = initials_ == 32 ? kAllLanes : (1u << initials_) - 1;
     const int32_t index = lane_ < initials_ ? initial_[lane_] : 0;

@@ -60,11 +60,11 @@ void LaunchGrow(Context& context, const Work<Real>& work) {
     LaunchRowsBy<Real>(context, work, Team::kGrow, 0, kernel);
   };
   const int passes = work.shape.slots / kPassSlots;
-  if constexpr (kStride) {
-    if (passes <= 2) return launch(FsaiGrowKernel<Real, 2, true>);
-    if (passes <= 3) return launch(FsaiGrowKernel<Real, 3, true>);
+  if (!kStride || work.a.stride <= 32) {
+    if (kStride && passes <= 2) return launch(FsaiGrowKernel<Real, 2, true>);
+    if (kStride && passes <= 3) return launch(FsaiGrowKernel<Real, 3, true>);
+    if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride>);
   }
-  if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride>);
   if (work.shape.slots <= kGrowHeldSlots) return launch(FsaiGrowKernel<Real, 12, kStride>);
   launch(FsaiGrowKernel<Real, 0, kStride>);
 }
