@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -146,6 +145,16 @@ Result<Candidate> StaticSpai(const Costs& costs, const PreconditionerSpec& asked
   return c;
 }
 
+// Of all entries, by more than rounding: 1ᵀA1 < 0.
+bool HasNegativeSum(const CscView& a) {
+  double sum = 0, size = 0;
+  for (const double v : a.values) {
+    sum += v;
+    size += std::abs(v);
+  }
+  return sum < -1e-10 * size;
+}
+
 // "A is symmetric with a positive diagonal (n = 100)" and its like.
 std::string WhatAIs(const Diagnosis& d) {
   const std::string n = " (n = " + std::to_string(d.n);
@@ -175,8 +184,7 @@ Result<ResolvedSpec> ChooseEngine(const PreconditionerSpec& spec, const CscView&
   const int threads = ResolveThreads(context.threads);
   const LocalSample sample = SampleLocally(a, d.numerically_symmetric);
   const bool symmetric = d.numerically_symmetric && d.negative_diagonal.count == 0;
-  const bool indefinite = symmetric && (sample.negative_psi ||
-                                        std::accumulate(a.values.begin(), a.values.end(), 0.0) < 0);
+  const bool indefinite = symmetric && (sample.negative_psi || HasNegativeSum(a));
   const bool for_cg = spec.method == Method::kCg;
   const Method method = spec.method != Method::kAuto ? spec.method
                         : symmetric && !indefinite   ? Method::kCg
@@ -245,9 +253,9 @@ Result<ResolvedSpec> ChooseEngine(const PreconditionerSpec& spec, const CscView&
                                 Figure(1 - std::exp(-std::max(0.0, sample.gain))) +
                                 " of it; predicted with " + NameOf(method) + " at ";
   if (others.empty()) return Chosen(jacobi, what + explained + jacobi.Costs() + note);
-  const Candidate& best = *std::min_element(
-      others.begin(), others.end(),
-      [](const Candidate& x, const Candidate& y) { return x.total_ms() < y.total_ms(); });
+  std::sort(others.begin(), others.end(),
+            [](const Candidate& x, const Candidate& y) { return x.total_ms() < y.total_ms(); });
+  const Candidate& best = others.front();
   const bool as_good_as_singular = sample.gain > tuning::kMostGain;
   if (best.total_ms() > tuning::kWorth * jacobi.total_ms() || as_good_as_singular) {
     if (as_good_as_singular) {
@@ -258,13 +266,10 @@ Result<ResolvedSpec> ChooseEngine(const PreconditionerSpec& spec, const CscView&
     return Chosen(jacobi, what + explained + jacobi.Costs() + "; second choice: " + best.name +
                               " at " + best.Costs() + note);
   }
-  std::string second = "; second choice: Jacobi at " + jacobi.Costs();
-  for (const Candidate& other : others) {
-    if (&other != &best && other.total_ms() < jacobi.total_ms()) {
-      second = "; second choice: " + std::string(other.name) + " at " + other.Costs();
-    }
-  }
-  return Chosen(best, what + explained + best.Costs() + second + note);
+  const Candidate& second =
+      others.size() > 1 && others[1].total_ms() < jacobi.total_ms() ? others[1] : jacobi;
+  return Chosen(best, what + explained + best.Costs() + "; second choice: " + second.name + " at " +
+                          second.Costs() + note);
 }
 
 }  // namespace spaid::kernels

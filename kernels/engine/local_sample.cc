@@ -18,6 +18,8 @@ constexpr int64_t kMostColumns = 256, kLeastColumns = 16, kShareOfColumns = 8;
 constexpr int64_t kLeastWork = 3000, kFreeEntries = 10'000;
 // Ratios further from 1 say nothing more.
 constexpr double kLeastRatio = 1e-6, kMostRatio = 1e6;
+// Less than what rounding leaves of a singular one.
+constexpr double kNegative = -1e-8;
 
 // The entries of A in the rows and columns of a small set, eliminated.
 class LocalProblem {
@@ -106,7 +108,7 @@ LocalSample SampleLocally(const CscView& a, bool symmetric) {
     if (k >= kLeastColumns && problem.work() > budget) break;
     const int64_t i = SampledColumn(n, k);
     const double ratio = problem.Ratio(i);
-    sample.negative_psi = sample.negative_psi || ratio < 0;
+    sample.negative_psi = sample.negative_psi || ratio < kNegative;
     const double log_ratio = std::log(std::min(kMostRatio, std::max(kLeastRatio, std::abs(ratio))));
     sample.gain -= log_ratio;
     sample.growth += std::pow(std::max(0.0, log_ratio), 2);

@@ -18,7 +18,7 @@ struct LocalSample {
   // little.
   double growth = 0;
   double entries = 0;         // mean of |P|
-  bool negative_psi = false;  // some ψ_i / a_ii < 0: A is not definite
+  bool negative_psi = false;  // some ψ_i / a_ii < 0, by more than rounding: A is not definite
   // Median and lowest tenth of 1 − Σ_{i≠j} |a_ij| / |a_jj| over those columns that have other
   // entries; 1: none has.
   double dominance = 1, low_dominance = 1;

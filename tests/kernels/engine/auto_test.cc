@@ -109,6 +109,23 @@ TEST(Auto, SymmetricButNotDefiniteIsNotForFsai) {
   EXPECT_EQ(MustResolve(AutoFor(Method::kCg), a).spec.engine, EngineKind::kJacobi);
 }
 
+TEST(Auto, SemidefiniteButForRoundingIsNotIndefinite) {
+  // A complete graph: rows sum to zero but for rounding, and the last local pivot vanishes.
+  CscMatrix a;
+  a.n_rows = a.n_cols = 12;
+  a.col_ptr.push_back(0);
+  for (int32_t j = 0; j < 12; ++j) {
+    for (int32_t i = 0; i < 12; ++i) {
+      a.row_idx.push_back(i);
+      a.values.push_back(i == j ? 1.1 : -0.1);
+    }
+    a.col_ptr.push_back(static_cast<int64_t>(a.row_idx.size()));
+  }
+  const ResolvedSpec r = MustResolve(Spec(EngineKind::kAuto), a);
+  EXPECT_NE(r.spec.engine, EngineKind::kStaticSpai) << r.reason;
+  EXPECT_THAT(r.reason, Not(HasSubstr("not definite")));
+}
+
 TEST(Auto, CgNeverGetsStaticSpai) {
   for (const uint64_t seed : {1, 2}) {
     for (const oracle::NamedMatrix& named : oracle::Zoo(seed)) {
