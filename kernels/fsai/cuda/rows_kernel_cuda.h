@@ -1,4 +1,4 @@
-// One row of G by a warp, or a block.
+// One row of G by a warp, or a block: any row; grow_kernel_cuda.h has the usual ones.
 //
 // Greedy Cholesky: A[P,P] = L Lᵀ grows by a row and a column with each index that joins P, in the
 // order in which they join. Every candidate j (a neighbour of P or of i) keeps what a row j of L
