@@ -14,6 +14,9 @@
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
+#ifdef SPAID_BENCH_BASELINE
+#include "kernels/bench/cuda/fsai_baseline_cuda.h"
+#endif
 
 namespace spaid::kernels::bench {
 namespace {
@@ -92,6 +95,44 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, 
   api.free_matrix(matrix);
 }
 
+#ifdef SPAID_BENCH_BASELINE
+// The structure of [aFSAI]; what it makes is told by the Kaporin number, which is to be ours.
+void RunYardstick(benchmark::State& state, const Problem& problem, FsaiGradient gradient,
+                  bool fp32) {
+  const CscMatrix& a = Get(problem);
+  FsaiBaselineOptions options;
+  options.gradient = gradient;
+  options.fp32 = fp32;
+  options.runs = 5;
+  FsaiBaselineResult g;
+  for (auto _ : state) {
+    const std::string failed =
+        RunFsaiBaseline(a.n_cols, a.col_ptr.data(), a.row_idx.data(), a.values.data(), options, &g);
+    OrDie(failed.empty() ? kSpaidCudaOk : kSpaidCudaError, failed.c_str());
+    state.SetIterationTime(g.times.total_ms * 1e-3);
+  }
+  // The last entry of row i of G is ψ_i to the power of −1/2.
+  double log_ratio = 0;
+  for (int64_t i = 0; i < a.n_cols; ++i) {
+    const double last = g.values[static_cast<size_t>(g.row_ptr[static_cast<size_t>(i) + 1]) - 1];
+    const CscView columns = a;
+    const auto indices = columns.column(i);
+    const auto at = std::lower_bound(indices.begin(), indices.end(), i) - indices.begin();
+    log_ratio -= std::log(last * last * columns.column_values(i)[static_cast<size_t>(at)]);
+  }
+  const double total = g.times.total_ms;
+  state.counters["median_ms"] = total;
+  state.counters["gradient_share"] = g.times.gradient_ms / total;
+  state.counters["gather_share"] = g.times.gather_ms / total;
+  state.counters["cholesky_share"] = g.times.cholesky_ms / total;
+  state.counters["n"] = static_cast<double>(a.n_cols);
+  state.counters["nnz_g"] = static_cast<double>(g.row_ptr.back());
+  state.counters["kaporin"] = std::exp(log_ratio / static_cast<double>(a.n_cols));
+  state.counters["warps"] = static_cast<double>(g.warps);
+  state.counters["system_rows"] = static_cast<double>(g.system_rows);
+}
+#endif
+
 const bool kRegistered = [] {
   if (!ListCudaDevices().available) return false;
   for (const Problem& problem : kProblems) {
@@ -112,6 +153,24 @@ const bool kRegistered = [] {
       }
     }
   }
+#ifdef SPAID_BENCH_BASELINE
+  for (const Problem& problem : kProblems) {
+    for (const auto gradient : {FsaiGradient::kIndicator, FsaiGradient::kMerge}) {
+      for (const bool fp32 : {true, false}) {
+        const std::string name = std::string("FsaiBaseline/") + problem.name +
+                                 (gradient == FsaiGradient::kMerge ? "/merge" : "/indicator") +
+                                 (fp32 ? "/fp32" : "/fp64");
+        benchmark::RegisterBenchmark(name.c_str(),
+                                     [&problem, gradient, fp32](benchmark::State& state) {
+                                       RunYardstick(state, problem, gradient, fp32);
+                                     })
+            ->Unit(benchmark::kMillisecond)
+            ->UseManualTime()
+            ->Iterations(1);
+      }
+    }
+  }
+#endif
   return true;
 }();
 

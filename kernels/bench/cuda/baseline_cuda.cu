@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/bench/cuda/baseline_cuda.h"
+#include "kernels/bench/cuda/memory_cuda.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -140,31 +141,6 @@ __global__ void SolveKernel(Wave wave) {
     group.Sync();
   }
 }
-
-struct Failed {
-  cudaError_t error;
-};
-void Check(cudaError_t error) {
-  if (error != cudaSuccess) throw Failed{error};
-}
-
-template <class T>
-class Memory {
- public:
-  explicit Memory(size_t size) {
-    Check(cudaMalloc(reinterpret_cast<void**>(&data_), std::max<size_t>(size, 1) * sizeof(T)));
-  }
-  Memory(const T* from, size_t size) : Memory(size) {
-    Check(cudaMemcpy(data_, from, size * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  ~Memory() { cudaFree(data_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  T* get() const { return data_; }
-
- private:
-  T* data_ = nullptr;
-};
 
 class Clock {
  public:

@@ -38,6 +38,17 @@ def hypre(binary, path, ranks, *peer):
     return json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else None
 
 
+def steps_for(program, path, s, most, density):
+    """Our k_max whose G comes nearest to the density; hypre also ends rows that gain little in a step."""
+    def of(k):
+        return ours(program, path, f"k_max={k}", f"s={s}", "solve=0")["density"]
+    low, high = 0, most  # of(low) < density
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if of(middle) < density else (low, middle)
+    return min((low, high), key=lambda k: abs(of(k) - density))
+
+
 def medians(rows):
     rows = [r for r in rows if r]
     if not rows:
@@ -65,7 +76,10 @@ def beside_hypre(args, folder, binary):
             compare_cpu.write_binary(os.path.join(os.environ["SPAID_MATRICES"], f"{name}.mtx.gz"), path)
         else:
             continue
-        runs = {}
+        runs, nearest = {}, {}
+        for k, s in ADAPTIVE:
+            peer = hypre(binary, path, 2, "fsai", str(k), str(s), "1e-3")
+            nearest[k, s] = steps_for(args.program, path, s, k, peer["density"]) if peer else k
         for _ in range(args.runs):
             for k, s in ADAPTIVE:
                 peer = ("fsai", str(k), str(s), "1e-3")
@@ -74,6 +88,8 @@ def beside_hypre(args, folder, binary):
                 runs.setdefault(f"spaid {k} x {s}", []).append(ours(args.program, path, f"k_max={k}", f"s={s}"))
                 runs.setdefault(f"spaid {k} x {s}, every row grown", []).append(
                     ours(args.program, path, f"k_max={k}", f"s={s}", "copy=0"))
+                runs.setdefault(f"spaid {nearest[k, s]} x {s}, as dense as hypre {k} x {s}", []).append(
+                    ours(args.program, path, f"k_max={nearest[k, s]}", f"s={s}"))
                 runs.setdefault(f"spaid {k} x {s}, fp32", []).append(
                     ours(args.program, path, f"k_max={k}", f"s={s}", "fp32=1", "solve=1"))
             runs.setdefault("hypre parasails-fsai", []).append(hypre(binary, path, 2, "parasails-fsai"))

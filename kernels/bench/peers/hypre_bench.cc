@@ -11,6 +11,7 @@
 #include <HYPRE.h>
 #include <HYPRE_krylov.h>
 #include <HYPRE_parcsr_ls.h>
+#include <_hypre_parcsr_ls.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -89,6 +90,18 @@ HYPRE_IJVector MakeVector(int lo, int hi, double value) {
   return v;
 }
 
+// Entries of this rank's rows of an adaptive G, which the public interface does not tell.
+int64_t EntriesOfG(HYPRE_Solver fsai) {
+  hypre_ParCSRMatrix* g = hypre_ParFSAIDataGmat(reinterpret_cast<hypre_ParFSAIData*>(fsai));
+  int64_t count = 0;
+  for (hypre_CSRMatrix* part : {hypre_ParCSRMatrixDiag(g), hypre_ParCSRMatrixOffd(g)}) {
+    if (hypre_CSRMatrixI(part) != nullptr) {
+      count += hypre_CSRMatrixI(part)[hypre_CSRMatrixNumRows(part)];
+    }
+  }
+  return count;
+}
+
 HYPRE_ParVector Par(HYPRE_IJVector v) {
   void* object = nullptr;
   HYPRE_IJVectorGetObject(v, &object);
@@ -135,6 +148,7 @@ int main(int argc, char** argv) {
   std::vector<double> setup, setup_cpu, solve;
   HYPRE_Int iterations = 0;
   double residual = 0;
+  int64_t entries = 0;  // of G, where it is told
   for (int run = 0; run < runs; ++run) {
     HYPRE_IJVector x = MakeVector(lo, hi, 0.0);
     HYPRE_Solver m = nullptr, krylov = nullptr;
@@ -190,6 +204,8 @@ int main(int argc, char** argv) {
     }
     MPI_Barrier(MPI_COMM_WORLD);
     const double t2 = MPI_Wtime();
+    const int64_t own = peer == "fsai" ? EntriesOfG(m) : 0;
+    MPI_Reduce(&own, &entries, 1, MPI_INT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
     HYPRE_IJVector r = MakeVector(lo, hi, 0.0);
     double rr = 0, bb = 0;
     HYPRE_ParVectorCopy(Par(b), Par(r));
@@ -208,10 +224,11 @@ int main(int argc, char** argv) {
     printf(
         "{\"peer\": \"%s\", \"ranks\": %d, \"n\": %lld, \"setup_ms\": %.3f, \"setup_cpu_ms\": "
         "%.3f, "
-        "\"solve_ms\": %.3f, "
+        "\"solve_ms\": %.3f, \"density\": %.4f, "
         "\"iterations\": %d, \"true_relative_residual\": %.3e}\n",
         peer.c_str(), ranks, static_cast<long long>(a.n), Median(setup), Median(setup_cpu),
-        Median(solve), static_cast<int>(iterations), residual);
+        Median(solve), static_cast<double>(entries) / static_cast<double>(a.values.size()),
+        static_cast<int>(iterations), residual);
   }
   HYPRE_IJMatrixDestroy(ij);
   HYPRE_IJVectorDestroy(ones);

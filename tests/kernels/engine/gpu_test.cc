@@ -364,16 +364,15 @@ TEST_F(GpuEngine, TheFirstOfABlockDecidesHowMIsStoredAndNoResidualIsLostByThat) 
     bool tried;  // fp64, too
   };
   const Case cases[] = {{bench::ConvectionDiffusion(30, 40), false},
-                        {bench::Anisotropic(300, 1e-3, std::numbers::pi / 8), true}};
+                        {bench::Anisotropic(300, 1e-6, 0), true}};
   for (const Case& c : cases) {
     SCOPED_TRACE(c.tried);
     const BuildResult built = MustBuild(*engine_, Spai(), c.a, {.device = kGpu});
     constexpr int32_t kRhs = 5;  // a block of four, and one
-    Vector b;
-    for (int32_t v = 0; v < kRhs; ++v) {
-      oracle::Random random(static_cast<uint64_t>(v));
-      for (const double smooth : SmoothRhs(c.a)) b.push_back(smooth * random.Uniform(0.5, 1.5));
-    }
+    // Of a source at one point the first iterations lose little.
+    const auto n = static_cast<size_t>(c.a.n_cols);
+    Vector b(kRhs * n, 0.0);
+    for (size_t v = 0; v < size_t{kRhs}; ++v) b[v * n + n / 2 + 100 + 20 * v] = 1;
     Residuals residuals;
     const Context context{.progress = &residuals, .device = kGpu};
     const auto a_there = engine_->Place(c.a, context);
@@ -381,7 +380,7 @@ TEST_F(GpuEngine, TheFirstOfABlockDecidesHowMIsStoredAndNoResidualIsLostByThat) 
     const auto solved = engine_->SolveOnDevice(
         c.a, **a_there, built.preconditioner.get(),
         [&](Storage storage) { return engine_->Place(*built.preconditioner, storage, context); }, b,
-        {}, {.method = Method::kBicgstab, .rtol = 1e-8, .max_iterations = 5000}, context);
+        {}, {.method = Method::kBicgstab, .rtol = 1e-10, .max_iterations = 5000}, context);
     ASSERT_TRUE(solved.ok()) << solved.status().message();
     EXPECT_EQ(solved->figures.trial_ms > 0, c.tried) << solved->storage_reason;
     ASSERT_EQ(solved->rhs.size(), size_t{kRhs});

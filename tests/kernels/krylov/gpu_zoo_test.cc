@@ -50,11 +50,15 @@ constexpr Pair kPairs[] = {
     {"BicgstabBlockJacobi", Method::kBicgstab, Kind::kBlockJacobi},
     {"BicgstabStaticSpai", Method::kBicgstab, Kind::kStaticSpai},
     {"BicgstabStaticSpaiFp32", Method::kBicgstab, Kind::kStaticSpai32},
+    {"BicgstabFsai", Method::kBicgstab, Kind::kFsai},
+    {"BicgstabFsaiFp32", Method::kBicgstab, Kind::kFsai32},
     {"GmresNone", Method::kGmres, Kind::kNone},
     {"GmresJacobi", Method::kGmres, Kind::kJacobi},
     {"GmresBlockJacobi", Method::kGmres, Kind::kBlockJacobi},
     {"GmresStaticSpai", Method::kGmres, Kind::kStaticSpai},
     {"GmresStaticSpaiFp32", Method::kGmres, Kind::kStaticSpai32},
+    {"GmresFsai", Method::kGmres, Kind::kFsai},
+    {"GmresFsaiFp32", Method::kGmres, Kind::kFsai32},
 };
 
 // (A + Aᵀ) / 2, to the last bit symmetric; A itself where that is.
