@@ -8,28 +8,30 @@
 namespace spaid::kernels {
 namespace {
 
-TEST(FsaiRepeats, AreTheRowsThemselves) {
+void ExpectTheRowsThemselves(FsaiPrecision precision) {
   for (const RepeatCase& c : RepeatCases()) {
     for (FsaiOptions options : {Grow(30), Grow(9), Grow(4, 5), Grow(30, 1, 0.7)}) {
-      for (const auto precision : {FsaiPrecision::kFp64, FsaiPrecision::kFp32}) {
-        const std::string what = std::string(c.name) + ", k_max " + std::to_string(options.k_max);
-        options.precision = precision;
-        options.repeat_hash_bits = 0;
-        const FsaiResult grown = Build(c.a, options);
-        EXPECT_EQ(grown.quality.copied_rows, 0) << what;
-        options.repeat_hash_bits = 64;
-        const FsaiResult copied = Build(c.a, options);
-        ExpectSameFigures(copied, grown, what);
-        EXPECT_EQ(copied.quality.flops, grown.quality.flops) << what;
-        const auto rows = static_cast<double>(copied.quality.copied_rows);
-        EXPECT_GE(rows, c.copied * static_cast<double>(c.a.n_cols)) << what;
-        if (c.copied == 0 && options.k_max > 9 && options.epsilon == 0) {
-          EXPECT_LE(rows, 0.1 * static_cast<double>(c.a.n_cols)) << what;
-        }
+      const std::string what = std::string(c.name) + ", k_max " + std::to_string(options.k_max);
+      options.precision = precision;
+      options.repeat_hash_bits = 0;
+      const FsaiResult grown = Build(c.a, options);
+      EXPECT_EQ(grown.quality.copied_rows, 0) << what;
+      options.repeat_hash_bits = 64;
+      const FsaiResult copied = Build(c.a, options);
+      ExpectSameFigures(copied, grown, what);
+      EXPECT_EQ(copied.quality.flops, grown.quality.flops) << what;
+      const auto rows = static_cast<double>(copied.quality.copied_rows);
+      EXPECT_GE(rows, c.copied * static_cast<double>(c.a.n_cols)) << what;
+      if (c.copied == 0 && options.k_max > 9 && options.epsilon == 0) {
+        EXPECT_LE(rows, 0.1 * static_cast<double>(c.a.n_cols)) << what;
       }
     }
   }
 }
+
+TEST(FsaiRepeats, AreTheRowsThemselves) { ExpectTheRowsThemselves(FsaiPrecision::kFp64); }
+
+TEST(FsaiRepeats, AreTheRowsThemselvesInFp32) { ExpectTheRowsThemselves(FsaiPrecision::kFp32); }
 
 TEST(FsaiRepeats, AreFoundForAnyNumberOfThreads) {
   const CscMatrix a = bench::ConvectionDiffusion(16, 0);
