@@ -199,7 +199,7 @@ class Builder {
     Shape shape;
     shape.pivots = static_cast<int32_t>(std::max<int64_t>(MostPivots(), 1));
     shape.slots = RoundUp(std::max<int64_t>(slots, 1), fsai::kPassSlots);
-    shape.tiles = static_cast<int32_t>(tiles);
+    shape.tiles = static_cast<int32_t>(std::max<int64_t>(tiles, 1));
     shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
     shape.steps = k_max_;
     return shape;
@@ -393,14 +393,12 @@ class Builder {
   // In launches of so much work that a stop is soon seen; `finished`: rows before these.
   void Launch(fsai::Work<Real> work, Team team, int64_t count, int rooms, int64_t finished) {
     Reset(offsetof(Counters, not_spd));
-    const bool shared = team != Team::kGlobal;
     const double pivots = work.shape.pivots;
     const double row = tuning::kFsaiRowWork + pivots * pivots * work.shape.slots;
-    const int64_t most =
-        std::max(static_cast<int64_t>(
-                     (shared ? tuning::kFsaiLaunchWork : tuning::kFsaiGlobalLaunchWork) / row),
-                 (shared ? tuning::kFsaiLaunchRows : tuning::kFsaiGlobalLaunchRows) *
-                     context_.multiprocessors);
+    const int64_t least =
+        team == Team::kGlobal ? tuning::kFsaiGlobalLaunchRows : tuning::kFsaiLaunchRows;
+    const int64_t most = std::max(static_cast<int64_t>(tuning::kFsaiLaunchWork / row),
+                                  least * context_.multiprocessors);
     for (int64_t done = 0; done < count; done += work.count) {
       if (done > 0) {
         Counters now{};
