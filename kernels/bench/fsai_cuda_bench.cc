@@ -182,7 +182,7 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
   const FsaiOptions options = Of(way);
   FsaiCudaTimings sums;
   double slow_rows = 0;
-  for (auto _ : state) {
+  const auto build = [&] {
     Pattern rows;
     if (!way.adaptive) rows = OrDie(FsaiPattern(a, nullptr, options, {}));
     const PatternView pattern = rows;
@@ -198,7 +198,11 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
     sums.device_ms += timings.device_ms;
     sums.device_to_host_ms += timings.device_to_host_ms;
     slow_rows += static_cast<double>(g.quality.slow_rows);
-  }
+  };
+  build();
+  sums = {};
+  slow_rows = 0;
+  for (auto _ : state) build();
   const auto mean = [](double sum) {
     return benchmark::Counter(sum, benchmark::Counter::kAvgIterations);
   };

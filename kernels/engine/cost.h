@@ -17,8 +17,10 @@ inline constexpr CpuRates kCpuRates;
 // smallest measured takes 0.6 ms on an H100 and 1.8 on the 16 cores beside it, predicted at 1.1
 // (kernels/bench/results/gpu_crossover_h100.json); smaller ones would wait there for large ones.
 inline constexpr double kGpuWorthMs = 1.5;
-// The same of FSAI (kernels/bench/results/gpu_fsai_crossover_h100.json).
-inline constexpr double kGpuFsaiWorthMs = 3;
+// The same of FSAI, where a GPU is also predicted to be faster, which of static FSAI it seldom is
+// (kernels/bench/results/gpu_fsai_crossover_h100.json: 0.7 ms there for 1.2 on 16 cores, predicted
+// at 0.6).
+inline constexpr double kGpuFsaiWorthMs = 0.5;
 // The same of a solve, as the daemon predicts it (server/engine/workbench.cc), A's way there
 // included.
 inline constexpr double kGpuSolveWorthMs = 10;

@@ -87,22 +87,21 @@ void EstimateOnDevice(int64_t n_rows, int64_t nnz_a, int64_t longest_column,
   counts.device_bytes = ToCount(bytes.whole + kSlack);
   counts.device_bytes_min = ToCount(std::min(bytes.whole, bytes.least) + kSlack);
 
-  // By what was measured on an H100 (kernels/bench/results/gpu_fsai_h100.json): of an entry that
-  // joins a row, of the candidates that it is chosen from, or of the arithmetic; and of the copies.
+  // By what was measured on an H100 (kernels/bench/results/gpu_fsai_h100.json and
+  // gpu_fsai_crossover_h100.json): of an entry that joins a row, of the candidates that it is
+  // chosen from, or of the arithmetic; of the copies; and of the host, whose the pattern is.
   namespace tuning = fsai_tuning;
   double ns =
       tuning::kDeviceBuildNs + tuning::kDeviceCopyNs * (12 * nnz + 4 * nnz_g * 6 + 4 * pointers);
   if (options.adaptive) {
     const double steps = std::min(ToDouble(int64_t{options.s} * options.k_max), most);
     const double mean = nnz / n;
-    // Candidates of a usual row, half of whose passes begin late; is there room for them where it
-    // is fast?
-    const double slots = RoundUp(std::min(n, steps * std::min(0.6 * mean, 12.0)), 32);
-    const bool shared = 0.6 * RoomBytes(slots, steps, real, options) < 220e3;
-    ns += (fp32 ? 0.65 : 1) * (nnz_g - n) * (0.35 + 0.0033 * mean * steps) + n;
-    if (!shared) ns += n * slots * steps * steps * tuning::kDeviceGlobalNs;
+    const double candidates = std::min(n, steps * std::min(0.6 * mean, 12.0));
+    const double added = nnz_g - n;
+    ns += (fp32 ? 0.65 : 1) * added * (0.35 + 0.0033 * mean * steps) + n + 0.5 * nnz;
+    ns += 2.5e-4 * n * candidates * steps * std::max(0.0, steps - 30);
   } else {
-    ns += 0.65 * nnz_g + (fp32 ? 0.0005 : 0.0016) * rows.cubes;
+    ns += 0.65 * nnz_g + (fp32 ? 0.0005 : 0.0016) * rows.cubes + 1.5 * nnz;
   }
   counts.predicted_device_ns = ns;
 }

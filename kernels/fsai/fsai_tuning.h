@@ -31,9 +31,8 @@ inline constexpr double kAddedStepNs = 3.4, kAddedStepColumnNs = 0.245;
 // Static: of a row, of its entries, of their cube.
 inline constexpr double kRowNs = 290, kEntryNs = 33, kCubeNs = 0.0175;
 
-// On a CUDA device, from host to host: of any build, of a byte copied there or back, and, where
-// rows have no room in shared memory, for each candidate and pivot squared.
-inline constexpr double kDeviceBuildNs = 1e6, kDeviceCopyNs = 0.07, kDeviceGlobalNs = 0.01;
+// On a CUDA device, from host to host: of any build, and of a byte copied there or back.
+inline constexpr double kDeviceBuildNs = 6e5, kDeviceCopyNs = 0.08;
 
 // Rows that repeat others are looked for where A has at most one kind of row in so many rows; as
 // many of those of G, at most, are kept to copy from. Rounds of the search.

@@ -249,7 +249,7 @@ TEST_F(Gpu, BuildsFsaiAndSolvesWithWhatIsThere) {
     }
   }
   const std::vector<double> b = SmoothRhs(a), b_next = SmoothRhs(next);
-  Daemon gpu({"--devices=cpu,gpu:0"}), cpu({"--devices=cpu"});
+  Daemon gpu({"--devices=cpu,gpu:0", "--threads=1"}), cpu({"--devices=cpu"});
   ASSERT_TRUE(gpu.serving() && cpu.serving()) << gpu.log() << cpu.log();
   Client client({.address = gpu.address()}), host({.address = cpu.address()});
   const auto matrix = client.Upload(a);

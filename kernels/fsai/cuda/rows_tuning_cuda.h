@@ -18,9 +18,9 @@ inline constexpr int64_t kFsaiMostRoomBytes = int64_t{64} << 20, kFsaiMostPatter
 // What a build takes besides all that is counted: counters, sums, scratch of scans.
 inline constexpr int64_t kFsaiSlackBytes = 256 << 10;
 // Rows of a launch, between which a stop is seen: by slots × pivots², and so much for each row; an
-// H100 does 3e12 to 5e12 a second in shared memory, and a fortieth in its own. At least so many
-// rows for each multiprocessor.
-inline constexpr double kFsaiLaunchWork = 1e12, kFsaiGlobalLaunchWork = 2e10, kFsaiRowWork = 16384;
+// H100 does 3e12 to 5e12 a second. At least so many rows for each multiprocessor; in its own memory
+// it makes two at a time.
+inline constexpr double kFsaiLaunchWork = 1e12, kFsaiRowWork = 16384;
 inline constexpr int64_t kFsaiLaunchRows = 32, kFsaiGlobalLaunchRows = 4;
 // Rows on a pattern: the part of them that has no more entries than systems are made for, at least,
 // and the part that goes with others of a node, if its rows are to share a factor.
