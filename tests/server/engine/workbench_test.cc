@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
@@ -495,6 +496,25 @@ TEST_F(FsaiWorkbenchTest, ASolveBuildsItAndTakesCg) {
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   AwaitEnd(ticket->job);
   EXPECT_EQ(ReasonOf(ticket->job->error()), "NOT_SYMMETRIC");
+}
+
+TEST_F(FsaiWorkbenchTest, AutoChoosesForTheMethodOfTheSolve) {
+  for (const auto& [method, name] : {std::pair{kernels::Method::kAuto, "CG"},
+                                     {kernels::Method::kCg, "CG"},
+                                     {kernels::Method::kBicgstab, "BiCGSTAB"},
+                                     {kernels::Method::kGmres, "GMRES"}}) {
+    auto request = Solve(Put(Banded(40)));
+    request.spec = Spec(v1::ENGINE_KIND_AUTO);
+    request.solve.options.method = method;
+    const auto outcome = Solved(*fsai_bench_->StartSolve(std::move(request)));
+    ASSERT_TRUE(outcome);
+    const v1::EngineChoice& choice = outcome->done.choice();
+    EXPECT_NE(choice.reason().find(absl::StrCat("predicted with ", name, " at ")),
+              std::string::npos)
+        << choice.reason();
+    EXPECT_NE(choice.reason().find("; second choice: "), std::string::npos) << choice.reason();
+    EXPECT_EQ(outcome->done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  }
 }
 
 TEST_F(FsaiWorkbenchTest, EstimatesBoundTheBuild) {
