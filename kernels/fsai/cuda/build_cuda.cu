@@ -463,8 +463,7 @@ class Builder {
     Reset(offsetof(Counters, not_spd));
     const double pivots = work.shape.pivots;
     const double row = tuning::kFsaiRowWork + pivots * pivots * work.shape.slots;
-    const int64_t least =
-        team == Team::kGlobal ? tuning::kFsaiGlobalLaunchRows : tuning::kFsaiLaunchRows;
+    const int64_t least = shared ? tuning::kFsaiLaunchRows : tuning::kFsaiGlobalLaunchRows;
     const int64_t most = std::max(static_cast<int64_t>(tuning::kFsaiLaunchWork / row),
                                   least * context_.multiprocessors);
     for (int64_t done = 0; done < count; done += work.count) {
