@@ -18,8 +18,8 @@ inline constexpr CpuRates kCpuRates;
 // (kernels/bench/results/gpu_crossover_h100.json); smaller ones would wait there for large ones.
 inline constexpr double kGpuWorthMs = 1.5;
 // The same of FSAI, where a GPU is also predicted to be faster, which of static FSAI it seldom is
-// (kernels/bench/results/gpu_fsai_crossover_h100.json: 0.7 ms there for 1.2 on 16 cores, predicted
-// at 0.6).
+// by much (kernels/bench/results/gpu_fsai_crossover_h100.json: 0.77 ms there for 1.52 on 16 cores,
+// predicted at 0.65).
 inline constexpr double kGpuFsaiWorthMs = 0.5;
 // The same of a solve, as the daemon predicts it (server/engine/workbench.cc), A's way there
 // included.

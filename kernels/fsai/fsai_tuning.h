@@ -23,9 +23,11 @@ inline constexpr int64_t kDenseRow = 2000;
 inline constexpr int64_t kCgIterations = 1000;
 inline constexpr double kCgTolerance = 1e-14;
 
-// Nanoseconds of one thread, fitted to kernels/bench/results/cpu_fsai.json, within a factor of 0.6
-// to 1.5 of 45 builds of 50. Adaptive, of an entry that joins a row: alone, for each entry of its
-// column, and both again for each step that the row may take (its candidates grow by as much).
+// Nanoseconds of one thread, fitted to kernels/bench/results/cpu_fsai.json: of the builds in fp64
+// of 900 rows and more, Chem97ZtZ and plat1919 aside, 40 of 45 take 0.6 to 1.5 times as long as
+// predicted, or the other way round. Adaptive, of an entry that joins a row: alone, for each entry
+// of its column, and both again for each step that the row may take (its candidates grow by as
+// much).
 inline constexpr double kAddedNs = 58, kAddedColumnNs = 2.5;
 inline constexpr double kAddedStepNs = 3.4, kAddedStepColumnNs = 0.245;
 // Static: of a row, of its entries, of their cube.

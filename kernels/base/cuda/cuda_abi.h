@@ -151,7 +151,7 @@ struct SpaidCudaFsaiInfo {
   int64_t nnz;
   int32_t longest;  // row of G
   int32_t steps;
-  int32_t waves;  // of rows, between which it reports progress
+  int32_t waves;     // of rows, between which it reports progress
   double log_ratio;  // mean of ln(ψ_i / a_ii) in the end
   int64_t not_spd_rows, first_not_spd, converged_rows;
   int64_t copied_rows;
