@@ -17,6 +17,7 @@ using fsai::Shape;
 using fsai::Team;
 
 constexpr int kThreads = 256;
+constexpr bool kSample = true;
 
 struct Counters {
   uint32_t queue, overflow, not_spd, converged;
@@ -182,6 +183,7 @@ class Builder {
     constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
     Shape shape;
     shape.pivots = static_cast<int32_t>(std::max<int64_t>(pivots, 1));
+    shape.few = shape.pivots <= 32;
     shape.slots = RoundUp(shape.pivots, fsai::kPassSlots);
     const int blocks = (shape.pivots - 1 + kSize - 1) / kSize;
     for (int pass = 0; pass * fsai::kPassSlots < shape.slots; ++pass) {
@@ -195,7 +197,7 @@ class Builder {
     Shape shape;
     shape.pivots = static_cast<int32_t>(std::max<int64_t>(longest_initial_ - 1 + Added(), 1));
     shape.slots = RoundUp(std::max<int64_t>(slots, 1), fsai::kPassSlots);
-    shape.tiles = static_cast<int32_t>(tiles);
+    shape.tiles = std::max(static_cast<int32_t>(tiles), shape.slots / fsai::kPassSlots);
     shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
     shape.steps = k_max_;
     return shape;
@@ -261,8 +263,9 @@ class Builder {
     work.overflow = overflow.get();
     work.taken = taken.get();
     // Where the initial entries come first there is no one place.
-    if (HasInitial() || TeamOf(shape) == Team::kGlobal) return shape;
-    fsai::LaunchRows(context_, work, TeamOf(shape), true, 0);
+    const Team team = TeamOf(shape, kSample);
+    if (HasInitial() || team == Team::kGlobal) return shape;
+    fsai::LaunchRows(context_, work, team, true, 0);
     std::vector<int2> sizes(static_cast<size_t>(count));
     taken.CopyOut(sizes.data(), count);
     Counters fresh{};
@@ -285,7 +288,10 @@ class Builder {
     const int32_t slots = most([](int2 size) { return size.x; });
     const int32_t tiles = most([](int2 size) { return size.y; });
     if (slots == 0) return shape;
-    return GrowShape(slots, tiles);
+    const Shape found = GrowShape(slots, tiles);
+    // Others than kGrow have the last column of L in tiles, too.
+    if (team != Team::kGrow || TeamOf(found) == Team::kGrow) return found;
+    return GrowShape(slots, tiles + found.slots / fsai::kPassSlots);
   }
 
   // The largest that a block has room for, if no row needs more.
@@ -298,7 +304,7 @@ class Builder {
       const int64_t blocks = (pivots + kSize - 1) / kSize;
       const int64_t tiles = slots / fsai::kPassSlots * (blocks - blocks / 4);
       shape = GrowShape(slots, tiles);
-      if (TeamOf(shape) != Team::kGlobal) break;
+      if (TeamOf(shape, kSample) != Team::kGlobal) break;
     }
     return shape;
   }
@@ -400,12 +406,18 @@ class Builder {
           "cudaMemsetAsync");
   }
 
-  Team TeamOf(const Shape& shape) const {
-    const int64_t warp = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kWarp);
-    if (warp <= tuning::kFsaiBlockRoomBytes) return Team::kWarp;
+  // `sample`: no room is too large for a warp.
+  Team TeamOf(const Shape& shape, bool sample = false) const {
     int most = 0;
     Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context_.ordinal),
           "cudaDeviceGetAttribute");
+    if (grow_ && k_max_ <= fsai::kGrowSteps && options_.per_step == 1 && !HasInitial() &&
+        fsai::RoomBytes<Real>(shape, 1, Team::kGrow) <=
+            (sample ? most : tuning::kFsaiGrowRoomBytes)) {
+      return Team::kGrow;
+    }
+    const int64_t warp = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kWarp);
+    if (warp <= tuning::kFsaiBlockRoomBytes) return Team::kWarp;
     const int64_t block = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kBlock);
     // Slots are 16 bits wide there; and some of it is the block's own.
     return block <= most - 1024 && shape.slots < 0xffff ? Team::kBlock : Team::kGlobal;

@@ -45,6 +45,7 @@ struct Shape {
   int32_t table = 0;   // places of the hash table, a power of two
   int32_t pivots = 0;  // entries of the row besides the diagonal
   int32_t steps = 0;
+  bool few = false;  // on a pattern, of at most 32 pivots: each has a lane's registers
 };
 
 // Bytes of a row's room, by parts, in this order.
@@ -55,7 +56,7 @@ struct Layout {
 
 __host__ __device__ inline int64_t Aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
-// `few`: at most 32 pivots, each with a lane's registers.
+// `few`: Shape::few, by a warp.
 template <class Real, class Slot>
 __host__ __device__ Layout LayOut(const Shape& shape, int32_t per_step, bool few) {
   const int64_t real = sizeof(Real);
@@ -79,6 +80,43 @@ __host__ __device__ Layout LayOut(const Shape& shape, int32_t per_step, bool few
   out.pivot_index = take(4 * int64_t{shape.pivots});
   out.picks = take(per_step > 1 ? 8 * int64_t{per_step} : 0);
   out.table = take(static_cast<int64_t>(sizeof(int32_t) + sizeof(Slot)) * shape.table);
+  out.bytes = at;
+  return out;
+}
+
+// Of a row that a warp grows (Team::kGrow).
+struct GrowLayout {
+  int64_t tiles, yq, index, beside, passes, pick, table, bytes;
+};
+
+// Places of its hash table, whose entries are slots: of many candidates, room is worth more than
+// short searches.
+__host__ __device__ inline int32_t GrowTable(const Shape& shape) {
+  const int32_t least = shape.slots <= 4 * kPassSlots ? 2 * shape.slots : shape.slots * 4 / 3;
+  int32_t places = 64;
+  while (places < least) places *= 2;
+  return places;
+}
+
+// Rows of no more candidates have their gradients in registers.
+inline constexpr int kGrowHeldSlots = 12 * kPassSlots;
+
+template <class Real>
+__host__ __device__ GrowLayout LayOutGrow(const Shape& shape) {
+  GrowLayout out{};
+  int64_t at = 0;
+  const auto take = [&](int64_t bytes) {
+    const int64_t begin = at;
+    at += Aligned(bytes);
+    return begin;
+  };
+  out.tiles = take(int64_t{shape.tiles} * kTileVectors * 16);
+  out.yq = take(shape.slots <= kGrowHeldSlots ? 0 : int64_t{2 * sizeof(Real)} * shape.slots);
+  out.index = take(4 * int64_t{shape.slots});
+  out.beside = take(int64_t{sizeof(Real)} * shape.slots);
+  out.passes = take(8 * (int64_t{shape.slots} / kPassSlots));
+  out.pick = take(2 * int64_t{sizeof(Real)} + 16);
+  out.table = take(2 * int64_t{GrowTable(shape)});
   out.bytes = at;
   return out;
 }
@@ -136,8 +174,10 @@ struct Work {
   char* rooms;
 };
 
-// By a warp a row; by a block a row, in shared memory; or in global memory.
-enum class Team { kWarp, kBlock, kGlobal };
+// By a warp a row; by a block a row, in shared memory; or in global memory. kGrow: by a warp a row,
+// from the diagonal by one index a step, to at most kGrowSteps.
+enum class Team { kGrow, kWarp, kBlock, kGlobal };
+inline constexpr int kGrowSteps = 30;
 inline constexpr int kBlockThreads = 128, kWarpTeamThreads = 128;
 
 // Bytes of a room; those of kGlobal in global memory.

@@ -1,4 +1,4 @@
-// One row of G by a warp, or a block.
+// One row of G by a warp, or a block: any row; grow_kernel_cuda.h has the usual ones.
 //
 // Greedy Cholesky: A[P,P] = L Lᵀ grows by a row and a column with each index that joins P, in the
 // order in which they join. Every candidate j (a neighbour of P or of i) keeps what a row j of L
@@ -13,65 +13,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/fsai/cuda/rows_cuda.h"
+#include "kernels/fsai/cuda/row_parts_cuda.h"
 
 namespace spaid::cuda::fsai {
 
-inline constexpr unsigned kAllLanes = ~0u;
 inline constexpr int32_t kNobody = -1;
 inline constexpr int kBlockWarps = kBlockThreads / 32;
-
-__device__ inline float InverseRoot(float x) { return rsqrtf(x); }
-__device__ inline double InverseRoot(double x) { return rsqrt(x); }
-
-// |y| as a number that orders as it does; 0: nothing to choose.
-struct Key32 {
-  using Bits = uint32_t;
-  static __device__ Bits Of(float y) { return __float_as_uint(y) & 0x7fffffffu; }
-  static __device__ Bits Max(Bits bits) { return __reduce_max_sync(kAllLanes, bits); }
-};
-struct Key64 {
-  using Bits = uint64_t;
-  static __device__ Bits Of(double y) {
-    return static_cast<uint64_t>(__double_as_longlong(y)) & 0x7fffffffffffffffull;
-  }
-  static __device__ Bits Max(Bits bits) {
-    const auto high = static_cast<uint32_t>(bits >> 32);
-    const uint32_t most = __reduce_max_sync(kAllLanes, high);
-    const uint32_t low = high == most ? static_cast<uint32_t>(bits) : 0;
-    return static_cast<uint64_t>(most) << 32 | __reduce_max_sync(kAllLanes, low);
-  }
-};
-
-template <class Real>
-struct Traits;
-template <>
-struct Traits<float> {
-  using Key = Key32;
-  static constexpr float kRoundoff = 0x1p-24f;
-};
-template <>
-struct Traits<double> {
-  using Key = Key64;
-  static constexpr double kRoundoff = 0x1p-53;
-};
-
-template <class Real>
-struct alignas(16) Vector {
-  static constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
-  Real x[kSize];
-};
-template <class Real>
-struct alignas(2 * sizeof(Real)) Gradient {
-  Real y;
-  Real q;  // Σ L_jt²; infinite: j is in P
-};
-
-template <class Bits>
-struct Best {
-  Bits bits;
-  int32_t index, slot;
-};
 
 // Shared by the warps of a block that makes one row.
 template <class Bits>
@@ -166,16 +113,6 @@ class RowMaker {
     return turn;
   }
 
-  __device__ const Entry<Real>* RowOf(int64_t row, int& length) const {
-    if (w_.a.stride > 0) {
-      length = w_.a.stride;
-      return w_.a.entries + row * w_.a.stride;
-    }
-    const int64_t begin = w_.a.ptr[row];
-    length = static_cast<int>(w_.a.ptr[row + 1] - begin);
-    return w_.a.entries + begin;
-  }
-
   // Tiles and slots of the passes up to `count_` candidates, all zero. By one warp.
   __device__ bool OpenPasses(int block, int blocks) {
     for (; open_ * kPassSlots < count_; ++open_) {
@@ -241,7 +178,7 @@ class RowMaker {
   // one warp. Returns the row's diagonal entry, and the slot of that.
   __device__ Real Scatter(int64_t row, int64_t below, int block, int blocks, int& slot) {
     int length = 0;
-    const Entry<Real>* const entries = RowOf(row, length);
+    const Entry<Real>* const entries = RowOf(w_, row, length);
     Real diagonal = 0;
     Entry<Real> nothing{};
     nothing.index = static_cast<int32_t>(w_.n);
@@ -306,7 +243,7 @@ class RowMaker {
     int picked = 0;
     for (int t = 0; t < w_.per_step && pick.bits != 0; ++t) {
       int unused = 0;
-      if (!Noise(yq_[pick.slot].y, RowOf(pick.index, unused)[0].value)) {
+      if (!Noise(yq_[pick.slot].y, RowOf(w_, pick.index, unused)[0].value)) {
         if (thread_ == 0) picks_[picked] = make_int2(pick.index, pick.slot);
         ++picked;
       }
@@ -472,7 +409,7 @@ class RowMaker {
     Real diagonal = 0;
     if (last) {
       int unused = 0;
-      diagonal = RowOf(index, unused)[0].value;
+      diagonal = RowOf(w_, index, unused)[0].value;
     } else {
       if (warp_ == 0) diagonal = Scatter(index, row_, k / kSize, blocks, slot);
       if (!Publish(diagonal, slot)) return false;
@@ -495,9 +432,9 @@ class RowMaker {
     const int2 place = make_int2(pass.x + slot % kPassSlots, pass.y);
     if (kFew) {
       if (lane_ == k) {
-        own_z_ = z;
-        own_root_ = root;
-        own_place_ = place;
+        own_.z = z;
+        own_.root = root;
+        own_.at = static_cast<uint32_t>(16 * place.x);
       }
     } else if (thread_ == 0) {
       z_[k] = z;
@@ -546,13 +483,6 @@ class RowMaker {
     return size * size <= diagonal;
   }
 
-  // Where the row's entries go.
-  __device__ int64_t OutOf(int64_t row) const {
-    const int64_t out = (row - w_.first_out) * w_.out_stride;
-    return w_.initial_ptr == nullptr ? out
-                                     : out + w_.initial_ptr[row] - w_.initial_ptr[w_.first_out];
-  }
-
   // L_kt of the pivot with that place, k > t.
   __device__ Real FactorAt(int2 place, int t) const {
     const int b = t / kSize;
@@ -597,60 +527,15 @@ class RowMaker {
   }
 
   __device__ void FinishFew(int64_t row) {
-    const int m = pivots_;
-    Real g = lane_ < m ? own_z_ : 0;
-    for (int k = m - 1; k > 0; --k) {
-      const Real of_k = __shfl_sync(kAllLanes, g * own_root_, k);
-      const int2 place = make_int2(__shfl_sync(kAllLanes, own_place_.x, k),
-                                   __shfl_sync(kAllLanes, own_place_.y, k));
-      if (lane_ < k) g -= FactorAt(place, lane_) * of_k;
-    }
-    g = lane_ < m ? g * own_root_ : 0;
-    unsigned kept = m == 32 ? kAllLanes : (1u << m) - 1;
-    if (w_.post_filter > 0) {
-      double norm = static_cast<double>(g) * static_cast<double>(g);
-      for (int step = 16; step > 0; step /= 2) norm += __shfl_xor_sync(kAllLanes, norm, step);
-      const bool keep =
-          lane_ < m && !(fabs(static_cast<double>(g)) < w_.post_filter * sqrt(1 + norm));
-      kept = __ballot_sync(kAllLanes, keep);
-      if (!keep) g = 0;
-      // ψ of the rest: ψ + ‖Lᵀ g̃ − z‖².
-      Real v = lane_ < m && own_root_ > 0 ? g / own_root_ : 0;
-      for (int k = m - 1; k > 0; --k) {
-        const Real of_k = __shfl_sync(kAllLanes, g, k);
-        const int2 place = make_int2(__shfl_sync(kAllLanes, own_place_.x, k),
-                                     __shfl_sync(kAllLanes, own_place_.y, k));
-        if (lane_ < k) v += FactorAt(place, lane_) * of_k;
-      }
-      double error = lane_ < m ? static_cast<double>(v) - static_cast<double>(own_z_) : 0;
-      error *= error;
-      for (int step = 16; step > 0; step /= 2) error += __shfl_xor_sync(kAllLanes, error, step);
-      psi_ += error;
-    }
-    const double scale = rsqrt(psi_);
+    unsigned kept = 0;
+    const Real g = own_.template Solve<false>(reinterpret_cast<const char*>(tiles_),
+                                              static_cast<uint32_t>(lane_), pivots_, w_.post_filter,
+                                              psi_, kept);
     // Of a pattern the rest stays, as zeros, where no filter takes it.
-    if (!kGrow && w_.post_filter == 0) kept = initials_ == 32 ? kAllLanes : (1u << initials_) - 1;
-    int32_t own = lane_ < m ? pivot_index_[lane_] : 0x7fffffff;
-    int rank = 0;
-    if (!kGrow) {
-      if (lane_ < initials_) own = initial_[lane_];
-      rank = __popc(kept & ((1u << lane_) - 1));
-    } else {
-      for (int k = 0; k < m; ++k) {
-        rank += (kept >> k & 1) != 0 && pivot_index_[k] < own ? 1 : 0;
-      }
-    }
-    const int64_t out = OutOf(row);
-    if (kept >> lane_ & 1) {
-      w_.out_idx[out + rank] = own;
-      w_.out_values[out + rank] = static_cast<Real>(static_cast<double>(g) * scale);
-    }
-    if (lane_ == 0) {
-      const int entries = __popc(kept);
-      w_.out_idx[out + entries] = static_cast<int32_t>(row);
-      w_.out_values[out + entries] = static_cast<Real>(scale);
-      w_.out_count[row - w_.first_out] = entries + 1;
-    }
+    if (w_.post_filter == 0) kept = initials_ == 32 ? kAllLanes : (1u << initials_) - 1;
+    const int32_t index = lane_ < initials_ ? initial_[lane_] : 0;
+    WriteFew(w_, row, static_cast<uint32_t>(lane_), kept, __popc(kept & ((1u << lane_) - 1)), index,
+             g, psi_);
   }
 
   __device__ void FinishMany(int64_t row) {
@@ -672,7 +557,7 @@ class RowMaker {
       for (int t = lane_; t < m; t += 32) {
         norm += static_cast<double>(g[t]) * static_cast<double>(g[t]);
       }
-      for (int step = 16; step > 0; step /= 2) norm += __shfl_xor_sync(kAllLanes, norm, step);
+      norm = SumOfWarp(norm);
       least = w_.post_filter * sqrt(1 + norm);
       // ψ of the rest: ψ + ‖Lᵀ g̃ − z‖². A pivot that is dropped gets the index n.
       for (int t = lane_; t < m; t += 32) {
@@ -692,11 +577,10 @@ class RowMaker {
       for (int t = lane_; t < m; t += 32) {
         error += static_cast<double>(z[t]) * static_cast<double>(z[t]);
       }
-      for (int step = 16; step > 0; step /= 2) error += __shfl_xor_sync(kAllLanes, error, step);
-      psi_ += error;
+      psi_ += SumOfWarp(error);
     }
     const double scale = rsqrt(psi_);
-    const int64_t out = OutOf(row);
+    const int64_t out = OutOf(w_, row);
     int entries = 0;
     // Of a pattern the rest stays, as zeros, where no filter takes it.
     const bool all = !kGrow && w_.post_filter == 0;
@@ -747,9 +631,7 @@ class RowMaker {
   double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
   Real per_noise_ = 0;
   uint64_t products_ = 0;  // with L, each of 32 candidates
-  // Lane k has those of the k-th pivot.
-  Real own_z_ = 0, own_root_ = 0;
-  int2 own_place_{};
+  FewPivots<Real> own_;
 };
 
 template <class Real, Team kTeam, bool kFew, bool kGrow>

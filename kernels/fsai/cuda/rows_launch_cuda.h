@@ -3,24 +3,26 @@
 
 #include <algorithm>
 
+#include "kernels/fsai/cuda/grow_kernel_cuda.h"
 #include "kernels/fsai/cuda/rows_kernel_cuda.h"
 
 namespace spaid::cuda::fsai {
 
 template <class Real>
 int64_t RoomBytes(const Shape& shape, int32_t per_step, Team team) {
-  return team == Team::kGlobal
-             ? LayOut<Real, uint32_t>(shape, per_step, false).bytes
-             : LayOut<Real, uint16_t>(shape, per_step, team == Team::kWarp && shape.pivots <= 32)
-                   .bytes;
+  if (team == Team::kGrow) return LayOutGrow<Real>(shape).bytes;
+  if (team == Team::kGlobal) return LayOut<Real, uint32_t>(shape, per_step, false).bytes;
+  return LayOut<Real, uint16_t>(shape, per_step, team == Team::kWarp && shape.few).bytes;
 }
 
-template <class Real, Team kTeam, bool kFew, bool kGrow>
-void LaunchRowsAs(Context& context, const Work<Real>& work, int blocks) {
-  const auto kernel = FsaiRowsKernel<Real, kTeam, kFew, kGrow>;
-  const int64_t room = RoomBytes<Real>(work.shape, work.per_step, kTeam);
+// `blocks`: of kGlobal.
+template <class Real>
+void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int blocks,
+                  void (*kernel)(Work<Real>, int64_t)) {
+  const int64_t room = RoomBytes<Real>(work.shape, work.per_step, team);
+  const bool warps_alone = team == Team::kGrow || team == Team::kWarp;
   int threads = kBlockThreads, bytes = 0;
-  if (kTeam != Team::kGlobal) {
+  if (team != Team::kGlobal) {
     int most = 0;
     Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.ordinal),
           "cudaDeviceGetAttribute");
@@ -31,8 +33,8 @@ void LaunchRowsAs(Context& context, const Work<Real>& work, int blocks) {
           "cudaFuncSetAttribute");
     // As many rows at once as there is room for.
     int best = 0;
-    for (int warps = kTeam == Team::kWarp ? 1 : kBlockWarps; warps <= kBlockWarps; warps *= 2) {
-      const int64_t own = kTeam == Team::kWarp ? room * warps : room;
+    for (int warps = warps_alone ? 1 : kBlockWarps; warps <= kBlockWarps; ++warps) {
+      const int64_t own = warps_alone ? room * warps : room;
       if (own > most) break;
       int resident = 0;
       Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, 32 * warps,
@@ -45,36 +47,46 @@ void LaunchRowsAs(Context& context, const Work<Real>& work, int blocks) {
       bytes = static_cast<int>(own);
     }
     if (best == 0) throw Failure(kSpaidCudaError, "a row of FSAI has no room on this device");
-    const int rows = kTeam == Team::kWarp ? threads / 32 : 1;
+    const int rows = warps_alone ? threads / 32 : 1;
     blocks = std::min(blocks, (work.count + rows - 1) / rows);
   }
   kernel<<<blocks, threads, bytes, context.stream>>>(work, room);
   CheckLaunch("FsaiRowsKernel");
 }
 
+template <class Real, bool kStride>
+void LaunchGrow(Context& context, const Work<Real>& work) {
+  const auto launch = [&](auto kernel) {
+    LaunchRowsBy<Real>(context, work, Team::kGrow, 0, kernel);
+  };
+  const int passes = work.shape.slots / kPassSlots;
+  if (!kStride || work.a.stride <= 32) {
+    if (kStride && passes <= 2) return launch(FsaiGrowKernel<Real, 2, true>);
+    if (kStride && passes <= 3) return launch(FsaiGrowKernel<Real, 3, true>);
+    if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride>);
+  }
+  if (work.shape.slots <= kGrowHeldSlots) return launch(FsaiGrowKernel<Real, 12, kStride>);
+  launch(FsaiGrowKernel<Real, 0, kStride>);
+}
+
 template <class Real>
 void LaunchRows(Context& context, const Work<Real>& work, Team team, bool grow, int blocks) {
   if (work.count == 0) return;
-  const auto launch = [&](auto kernel_of) { kernel_of(context, work, blocks); };
-  const bool few = work.shape.pivots <= 32;
+  const auto launch = [&](auto kernel) { LaunchRowsBy<Real>(context, work, team, blocks, kernel); };
   switch (team) {
+    case Team::kGrow:
+      return work.a.stride > 0 ? LaunchGrow<Real, true>(context, work)
+                               : LaunchGrow<Real, false>(context, work);
     case Team::kWarp:
-      if (grow) {
-        launch(few ? LaunchRowsAs<Real, Team::kWarp, true, true>
-                   : LaunchRowsAs<Real, Team::kWarp, false, true>);
-      } else {
-        launch(few ? LaunchRowsAs<Real, Team::kWarp, true, false>
-                   : LaunchRowsAs<Real, Team::kWarp, false, false>);
-      }
-      return;
+      if (grow) return launch(FsaiRowsKernel<Real, Team::kWarp, false, true>);
+      if (work.shape.few) return launch(FsaiRowsKernel<Real, Team::kWarp, true, false>);
+      return launch(FsaiRowsKernel<Real, Team::kWarp, false, false>);
     case Team::kBlock:
-      launch(grow ? LaunchRowsAs<Real, Team::kBlock, false, true>
-                  : LaunchRowsAs<Real, Team::kBlock, false, false>);
-      return;
+      return launch(grow ? FsaiRowsKernel<Real, Team::kBlock, false, true>
+                         : FsaiRowsKernel<Real, Team::kBlock, false, false>);
     case Team::kGlobal:
-      launch(grow ? LaunchRowsAs<Real, Team::kGlobal, false, true>
-                  : LaunchRowsAs<Real, Team::kGlobal, false, false>);
-      return;
+      return launch(grow ? FsaiRowsKernel<Real, Team::kGlobal, false, true>
+                         : FsaiRowsKernel<Real, Team::kGlobal, false, false>);
   }
 }
 

@@ -84,6 +84,23 @@ CscMatrix Arrow(int64_t n) {
   return Randomised(std::move(a));
 }
 
+// About 2 `half` entries a row, anywhere: each pivot has other neighbours.
+CscMatrix Wide(int64_t n, int64_t half) {
+  CscMatrix a;
+  a.n_rows = a.n_cols = n;
+  a.col_ptr.push_back(0);
+  for (int64_t j = 0; j < n; ++j) {
+    std::set<int32_t> rows{static_cast<int32_t>(j)};
+    for (int64_t t = 0; t < half; ++t) {
+      rows.insert(static_cast<int32_t>(Chance(j, n + t) * static_cast<double>(n)));
+    }
+    a.row_idx.insert(a.row_idx.end(), rows.begin(), rows.end());
+    a.col_ptr.push_back(a.nnz());
+  }
+  a.values.resize(a.row_idx.size());
+  return Randomised(BothSides(a));
+}
+
 // Largest |(G A Gᵀ)_ii − 1|, by the definition.
 double DiagonalError(const CscView& a, const CscView& g) {
   double worst = 0;
@@ -222,9 +239,11 @@ TEST_F(GpuFsai, OfTwoRowsByHand) {
 }
 
 TEST_F(GpuFsai, GrowsAsTheCpuDoes) {
-  for (const Named& named : Matrices()) {
+  std::vector<Named> all = Matrices();
+  all.push_back({"wide", Wide(1500, 20)});
+  for (const Named& named : all) {
     for (const auto& [k_max, s] :
-         {std::pair{0, 1}, {1, 1}, {7, 1}, {30, 1}, {45, 1}, {4, 3}, {12, 5}}) {
+         {std::pair{0, 1}, {1, 1}, {2, 1}, {7, 1}, {14, 1}, {30, 1}, {45, 1}, {4, 3}, {12, 5}}) {
       const std::string what =
           std::string(named.name) + ", k_max " + std::to_string(k_max) + ", s " + std::to_string(s);
       const FsaiOptions options = Grow(k_max, s);
@@ -246,7 +265,9 @@ TEST_F(GpuFsai, EndsRowsThatConverge) {
 }
 
 TEST_F(GpuFsai, GrowsInFp32) {
-  for (const Named& named : Matrices()) {
+  std::vector<Named> all = Matrices();
+  all.push_back({"wide", Wide(1500, 20)});
+  for (const Named& named : all) {
     const FsaiOptions options = Grow(20, 1, FsaiPrecision::kFp32);
     const FsaiResult gpu = OnDevice(named.matrix, options), cpu = OnHost(named.matrix, options);
     EXPECT_LE(DiagonalError(named.matrix, gpu.g_rows), 2e-5) << named.name;

@@ -1,0 +1,621 @@
+// One row of G, grown from the diagonal by one index a step to at most 32 entries, by a warp: what
+// rows_kernel_cuda.h does, with as few instructions a step as there can be, in as little room.
+//
+// The room has no column of A for a new pivot: its entries go where that column of L will be, and
+// −1 where the pivot's own row of L has it, so that the product with that row is the whole of
+// Σ_u L_ju L_pu − a_jp. Only A's own row, and the last column of L, of which nothing is read but
+// the last pivot's, have a place beside the tiles.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/fsai/cuda/row_parts_cuda.h"
+
+namespace spaid::cuda::fsai {
+
+// kHeld: gradients of so many passes are in registers; 0: all in the room, and any number of them.
+// kStride: rows of A have one length, of at most 32 if gradients of at most 4 passes are held.
+template <class Real, int kHeld, bool kStride>
+class Grower {
+  static constexpr uint32_t kSize = Vector<Real>::kSize;
+  static constexpr uint32_t kTileBytes = 16 * kTileVectors;
+  // Of few passes the best candidate is looked for where it is needed; of many, as they are done,
+  // four at a time.
+  static constexpr bool kSearch = kHeld > 0 && kHeld <= 4;
+  static constexpr int kTogether = kSearch ? 1 : 4;
+  // Entries of A that a lane looks up at once.
+  static constexpr int kEntries = kSearch ? 1 : 3;
+  static constexpr int32_t kNone = 0x7fffffff;
+  static constexpr Real kInfinity = static_cast<Real>(INFINITY);
+  using Key = typename Traits<Real>::Key;
+  using Bits = typename Key::Bits;
+  struct alignas(16) Pick {
+    Gradient<Real> gradient;
+    uint32_t slot;
+  };
+  enum class End { kNone, kDone, kConverged, kNotSpd, kNoRoom };
+  // Where a new column of L goes.
+  enum class To { kTiles, kBeside, kNowhere };
+
+ public:
+  __device__ Grower(const Work<Real>& work, char* room)
+      : w_(work), lane_(threadIdx.x % 32), below_((1u << lane_) - 1) {
+    const GrowLayout at = LayOutGrow<Real>(w_.shape);
+    tiles_ = room + at.tiles;
+    yq_ = reinterpret_cast<Gradient<Real>*>(room + at.yq);
+    index_ = reinterpret_cast<int32_t*>(room + at.index);
+    passes_ = reinterpret_cast<uint2*>(room + at.passes);
+    pick_ = reinterpret_cast<Pick*>(room + at.pick);
+    beside_ = reinterpret_cast<Real*>(room + at.beside);
+    table_ = reinterpret_cast<int16_t*>(room + at.table);
+    places_ = static_cast<uint32_t>(GrowTable(w_.shape));
+    hash_shift_ = __clz(static_cast<int>(places_)) + 1;
+    blocks_ = max((w_.k_max - 2 + static_cast<int>(kSize) - 1) / static_cast<int>(kSize), 0);
+    row_bytes_ = static_cast<uint32_t>(w_.a.stride * sizeof(Entry<Real>));
+  }
+
+  __device__ void Run() {
+    uint32_t turn = Take();
+    while (turn < static_cast<uint32_t>(w_.count)) {
+      const uint32_t next = Take();
+      const int64_t row =
+          w_.rows != nullptr ? w_.rows[turn] : w_.first + static_cast<int64_t>(turn);
+      const End end = Make(static_cast<int32_t>(row));
+      __syncwarp();
+      if (end != End::kNoRoom) {
+        Finish(row, end);
+      } else if (lane_ == 0) {
+        w_.overflow[atomicAdd(w_.overflow_count, 1u)] = row_;
+      }
+      if (w_.taken != nullptr && lane_ == 0) {
+        w_.taken[turn] =
+            end != End::kNoRoom ? make_int2(static_cast<int>(count_), next_tile_) : make_int2(0, 0);
+      }
+      __syncwarp();
+      turn = next;
+    }
+    if (static_cast<int>(lane_) < w_.k_max + 2) {
+      atomicAdd(reinterpret_cast<unsigned long long*>(&w_.log_sums[lane_]),
+                static_cast<unsigned long long>(log_sum_));
+    }
+    if (lane_ == 0) atomicAdd(w_.products, static_cast<unsigned long long>(products_));
+  }
+
+ private:
+  // A row of A.
+  struct RowOfA {
+    const Entry<Real>* entries;
+    int length;
+  };
+  using Entries = Entry<Real>[kEntries];
+
+  __device__ uint32_t Take() {
+    uint32_t turn = 0;
+    if (lane_ == 0) turn = atomicAdd(w_.queue, 1u);
+    return __shfl_sync(kAllLanes, turn, 0);
+  }
+
+  __device__ RowOfA RowAt(int32_t row) const {
+    if constexpr (kStride) {
+      const uint64_t at = static_cast<uint64_t>(static_cast<uint32_t>(row)) * row_bytes_;
+      return {
+          reinterpret_cast<const Entry<Real>*>(reinterpret_cast<const char*>(w_.a.entries) + at),
+          w_.a.stride};
+    } else {
+      const int64_t begin = w_.a.ptr[row];
+      return {w_.a.entries + begin, static_cast<int>(w_.a.ptr[row + 1] - begin)};
+    }
+  }
+
+  // This lane's entries from `begin` on; past the end their index is kNone.
+  __device__ void Fetch(const RowOfA& row, int begin, Entries& entry) const {
+#pragma unroll
+    for (int e = 0; e < kEntries; ++e) {
+      const int at = begin + 32 * e + static_cast<int>(lane_);
+      entry[e] = {};
+      entry[e].index = kNone;
+      if (at < row.length) entry[e] = row.entries[at];
+    }
+  }
+
+  // Makes L, z, ψ.
+  __device__ End Make(int32_t row) {
+    row_ = row;
+    count_ = opened_ = pivots_ = 0;
+    next_tile_ = 0;
+    for (uint32_t t = lane_; t < places_ / 8; t += 32) {
+      reinterpret_cast<int4*>(table_)[t] = make_int4(-1, -1, -1, -1);
+    }
+#pragma unroll
+    for (int p = 0; p < kHeld; ++p) held_[p] = {};
+    __syncwarp();
+    Entries entry;
+    const RowOfA own = RowAt(row);
+    Fetch(own, 0, entry);
+    const Real diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
+    if (!Scatter<To::kBeside>(own, entry, 0)) return End::kNoRoom;
+    BeginGradients();
+    a_ii_ = psi_ = static_cast<double>(diagonal);
+    least_psi_ = 16 * Traits<Real>::kRoundoff * a_ii_;
+    wanted_psi_ = w_.epsilon * a_ii_;
+    per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
+    const auto steps = static_cast<uint32_t>(w_.k_max);
+    for (; pivots_ + 2 < steps; ++pivots_) {
+      if (const End end = Step<To::kTiles>(); end != End::kNone) return end;
+    }
+    if (pivots_ + 2 == steps) {
+      if (const End end = Step<To::kBeside>(); end != End::kNone) return end;
+      ++pivots_;
+    }
+    // The last pivot needs no column.
+    if (pivots_ + 1 == steps) {
+      if (const End end = Step<To::kNowhere>(); end != End::kNone) return end;
+      ++pivots_;
+    }
+    return psi_ <= wanted_psi_ ? End::kConverged : End::kDone;
+  }
+
+  // One more pivot; not kNone: there is none.
+  template <To kTo>
+  __device__ __forceinline__ End Step() {
+    const uint32_t k = pivots_;
+    if (psi_ <= wanted_psi_) return End::kConverged;
+    int32_t index = 0;
+    if (!Choose(index)) return End::kDone;
+    const RowOfA of_p = RowAt(index);
+    Entries entry;
+    Fetch(of_p, 0, entry);
+    __syncwarp();
+    const Pick pick = *pick_;
+    const Real diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
+    const Real pivot = diagonal - pick.gradient.q;
+    const Real root = InverseRoot(pivot);
+    const Real z = -pick.gradient.y * root;
+    const auto z_exact = static_cast<double>(z);
+    const double psi = fma(-z_exact, z_exact, psi_);
+    // An infinite or NaN pivot has no such root, either.
+    constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
+    if (!(pivot > kLimit * diagonal && root > 0 && psi > least_psi_)) return End::kNotSpd;
+    // Not more than what rounding leaves of a y that is zero.
+    const Real noise = pick.gradient.y * per_noise_;
+    if (noise * noise <= diagonal) return End::kDone;
+    if (kTo != To::kNowhere && !Scatter<kTo>(of_p, entry, k)) return End::kNoRoom;
+    psi_ = psi;
+    if (lane_ == k) {
+      mine_.z = z;
+      mine_.root = root;
+      own_slot_ = pick.slot;
+    }
+    if constexpr (kTo != To::kNowhere) Columns<kTo>(pick.slot, k, root, z);
+    return End::kNone;
+  }
+
+  // Of column `k` of L, the place behind each row's begin.
+  __device__ static uint32_t PlaceOf(uint32_t k) {
+    return k / kSize * kTileBytes + k % kSize * static_cast<uint32_t>(sizeof(Real));
+  }
+
+  // The diagonal alone: the gradient is A's row.
+  __device__ void BeginGradients() {
+    best_ = {};
+    const auto begin = [&](int p) -> Real {
+      Real& x = beside_[p * 32 + lane_];
+      const Real y = x;
+      x = 0;
+      return y;
+    };
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+        if (p * 32u >= opened_) break;
+        held_[p].y = begin(p);
+        if (!kSearch) Consider(held_[p], p * 32 + lane_);
+      }
+    } else {
+      for (uint32_t at = lane_; at < opened_; at += 32) {
+        yq_[at].y = begin(at / 32);
+        Consider(yq_[at], at);
+      }
+    }
+    __syncwarp();
+  }
+
+  // The largest |y|, of those the lowest index; what there is of it into *pick_, which is to be
+  // read behind the next barrier. False: nothing to choose.
+  __device__ bool Choose(int32_t& index) {
+    if constexpr (kSearch) {
+      Bits most = 0;
+      int32_t own[kHeld];
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+        most = max(most, Key::Of(held_[p].y));
+        own[p] = index_[p * 32 + lane_];
+      }
+      most = Key::Max(most);
+      if (most == 0) return false;
+      int32_t lowest = kNone;
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+        if (Key::Of(held_[p].y) != most) own[p] = kNone;
+        lowest = min(lowest, own[p]);
+      }
+      index = static_cast<int32_t>(__reduce_min_sync(kAllLanes, static_cast<uint32_t>(lowest)));
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+        if (own[p] == index) *pick_ = {held_[p], p * 32 + lane_};
+      }
+    } else {
+      const Bits bits = Key::Of(best_.gradient.y), most = Key::Max(bits);
+      if (most == 0) return false;
+      const int32_t own = bits == most ? best_.index : kNone;
+      index = static_cast<int32_t>(__reduce_min_sync(kAllLanes, static_cast<uint32_t>(own)));
+      if (own == index) *pick_ = {best_.gradient, best_.slot};
+      best_ = {};
+    }
+    return true;
+  }
+
+  __device__ void Consider(const Gradient<Real>& gradient, uint32_t slot) {
+    const Bits bits = Key::Of(gradient.y), best = Key::Of(best_.gradient.y);
+    const int32_t index = index_[slot];
+    if (bits > best || (bits == best && index < best_.index)) best_ = {gradient, index, slot};
+  }
+
+  // A row of A, where column `k` of L will be. New candidates get slots. `entry`: the first of the
+  // row. False: no room.
+  template <To kTo>
+  __device__ __forceinline__ bool Scatter(const RowOfA& row, Entries& entry, uint32_t k) {
+    // The pivot's own is the row's first.
+    if (lane_ == 0) entry[0].value = -1;
+    for (int begin = 0;;) {
+      int slot[kEntries];
+      if (!Find(entry, slot, static_cast<int>(k / kSize))) return false;
+#pragma unroll
+      for (int e = 0; e < kEntries; ++e) {
+        const auto s = static_cast<uint32_t>(max(slot[e], 0));
+        Real* to = beside_ + s;
+        if constexpr (kTo == To::kTiles) {
+          to = reinterpret_cast<Real*>(tiles_ + (passes_[s / 32].x + s % 32 * 16 + PlaceOf(k)));
+        }
+        if (slot[e] >= 0) *to = entry[e].value;
+      }
+      if constexpr (kSearch && kStride) break;
+      begin += 32 * kEntries;
+      if (begin >= row.length) break;
+      Fetch(row, begin, entry);
+      // They ascend.
+      bool any = false;
+#pragma unroll
+      for (int e = 0; e < kEntries; ++e) any |= entry[e].index < row_;
+      if (!__any_sync(kAllLanes, any)) break;
+    }
+    __syncwarp();
+    return true;
+  }
+
+  // The slots of those entries that are left of row_, −1 of others. False: no room.
+  __device__ bool Find(const Entries& entry, int (&slot)[kEntries], int block) {
+    uint32_t place[kEntries], step[kEntries];  // 1, 2, 3, ...: no long runs of places taken
+    bool wanted[kEntries], missed[kEntries];
+    bool any = false;
+    // A look-up follows the slot to the index; of an empty place, −1, to what is before the first.
+#pragma unroll
+    for (int e = 0; e < kEntries; ++e) {
+      place[e] = static_cast<uint32_t>(entry[e].index) * 0x9e3779b1u >> hash_shift_;
+      step[e] = 0;
+      wanted[e] = entry[e].index < row_;
+      slot[e] = -1;
+      if (wanted[e]) slot[e] = table_[place[e]];
+    }
+#pragma unroll
+    for (int e = 0; e < kEntries; ++e) {
+      const int32_t there = index_[slot[e]];
+      missed[e] = slot[e] >= 0 && there != entry[e].index;
+      any |= missed[e];
+    }
+    while (__any_sync(kAllLanes, any)) {
+      any = false;
+#pragma unroll
+      for (int e = 0; e < kEntries; ++e) {
+        if (missed[e]) {
+          place[e] = (place[e] + ++step[e]) & (places_ - 1);
+          slot[e] = table_[place[e]];
+        }
+      }
+#pragma unroll
+      for (int e = 0; e < kEntries; ++e) {
+        const int32_t there = index_[slot[e]];
+        missed[e] = missed[e] && slot[e] >= 0 && there != entry[e].index;
+        any |= missed[e];
+      }
+    }
+    const uint32_t before = count_;
+    bool fresh[kEntries];
+#pragma unroll
+    for (int e = 0; e < kEntries; ++e) {
+      fresh[e] = wanted[e] && slot[e] < 0;
+      const unsigned of_e = __ballot_sync(kAllLanes, fresh[e]);
+      if (fresh[e]) slot[e] = static_cast<int>(count_ + __popc(of_e & below_));
+      count_ += __popc(of_e);
+    }
+    if (count_ == before) return true;
+    if (count_ > opened_ && !OpenPasses(block)) return false;
+#pragma unroll
+    for (int e = 0; e < kEntries; ++e) {
+      if (fresh[e]) index_[slot[e]] = entry[e].index;
+    }
+    // Of those that want one empty place, the one whose slot is read back has it.
+    const auto claim = [&] {
+#pragma unroll
+      for (int e = 0; e < kEntries; ++e) {
+        if (fresh[e]) table_[place[e]] = static_cast<int16_t>(slot[e]);
+      }
+      __syncwarp();
+      bool lost = false;
+#pragma unroll
+      for (int e = 0; e < kEntries; ++e) {
+        fresh[e] = fresh[e] && table_[place[e]] != slot[e];
+        lost |= fresh[e];
+      }
+      return __any_sync(kAllLanes, lost);
+    };
+    bool lost = claim();
+    while (lost) {
+#pragma unroll
+      for (int e = 0; e < kEntries; ++e) {
+        while (fresh[e] && table_[place[e]] >= 0) {
+          place[e] = (place[e] + ++step[e]) & (places_ - 1);
+        }
+      }
+      __syncwarp();
+      lost = claim();
+    }
+    return true;
+  }
+
+  // Tiles, from that block on, of the passes up to count_ candidates, all zero.
+  __device__ bool OpenPasses(int block) {
+    if (count_ > static_cast<uint32_t>(w_.shape.slots)) return false;
+    const int added = blocks_ - block;
+    for (; opened_ < count_; opened_ += 32) {
+      if (next_tile_ + added > w_.shape.tiles) return false;
+      if (lane_ == 0) {
+        passes_[opened_ / 32] = make_uint2(static_cast<uint32_t>(next_tile_ - block) * kTileBytes,
+                                           static_cast<uint32_t>(block) * kTileBytes);
+      }
+      auto* const tiles = reinterpret_cast<Vector<Real>*>(tiles_) + next_tile_ * kTileVectors;
+#pragma unroll 1
+      for (int b = 0; b < added; ++b) tiles[b * kTileVectors + static_cast<int>(lane_)] = {};
+      beside_[opened_ + lane_] = 0;
+      if (kHeld == 0) yq_[opened_ + lane_] = {};
+      next_tile_ += added;
+    }
+    __syncwarp();
+    return true;
+  }
+
+  // Column `k` of L, and the gradients. `slot`: of the pivot.
+  template <To kTo>
+  __device__ __forceinline__ void Columns(uint32_t slot, uint32_t k, Real root, Real z) {
+    uint2 pivot = passes_[slot / 32];
+    pivot.x += slot % 32 * 16;
+    const auto column = [&](auto passes, int p) {
+      Column<kTo, decltype(passes)::value>(p, slot, pivot, k, root, z);
+    };
+    using One = std::integral_constant<int, 1>;
+    using Two = std::integral_constant<int, 2>;
+    using Three = std::integral_constant<int, 3>;
+    using Four = std::integral_constant<int, 4>;
+    if constexpr (kSearch) {
+      column(One(), 0);
+      if (kHeld > 1 && opened_ > 32) {
+        column(One(), 1);
+        if (kHeld > 2 && opened_ > 64) {
+          column(One(), 2);
+          if (kHeld > 3 && opened_ > 96) column(One(), 3);
+        }
+      }
+    } else {
+      const auto group = [&](int p) {
+        if (opened_ >= p * 32u + 128) {
+          column(Four(), p);
+        } else if (opened_ == p * 32u + 96) {
+          column(Three(), p);
+        } else if (opened_ == p * 32u + 64) {
+          column(Two(), p);
+        } else {
+          column(One(), p);
+        }
+      };
+      if constexpr (kHeld > 0) {
+#pragma unroll
+        for (int p = 0; p < kHeld; p += kTogether) {
+          if (p * 32u < opened_) group(p);
+        }
+      } else {
+        for (int p = 0; p * 32u < opened_; p += kTogether) group(p);
+      }
+    }
+    __syncwarp();
+  }
+
+  template <To kTo, int kPasses>
+  __device__ __forceinline__ void Column(int pass, uint32_t slot, uint2 pivot, uint32_t k,
+                                         Real root, Real z) {
+    // Of the blocks that are there, in bytes.
+    const uint32_t end =
+        (kTo == To::kBeside ? (k + kSize - 1) / kSize : k / kSize + 1) * kTileBytes;
+    const char* const pivot_row = tiles_ + pivot.x;
+    char* column[kPasses];
+    Real* own[kPasses];
+    uint32_t first[kPasses];
+    Real sum[kPasses][2];
+#pragma unroll
+    for (int p = 0; p < kPasses; ++p) {
+      const uint2 tile = passes_[pass + p];
+      column[p] = tiles_ + (tile.x + 16 * lane_);
+      first[p] = max(tile.y, pivot.y);
+      sum[p][0] = sum[p][1] = 0;
+      own[p] = beside_ + ((pass + p) * 32 + lane_);
+      if constexpr (kTo == To::kBeside) {
+        sum[p][0] = *own[p];
+      } else {
+        own[p] = reinterpret_cast<Real*>(column[p] + PlaceOf(k));
+      }
+    }
+    const auto read = [](const char* at) { return *reinterpret_cast<const Vector<Real>*>(at); };
+    const auto add = [&](int p, const Vector<Real>& x, const char* at) {
+      const Vector<Real> v = read(at);
+#pragma unroll
+      for (uint32_t t = 0; t < kSize; ++t) sum[p][t % 2] -= x.x[t] * v.x[t];
+    };
+    // Of those that began before the last one.
+#pragma unroll
+    for (int p = 0; p < kPasses - 1; ++p) {
+#pragma unroll 1
+      for (uint32_t b = first[p]; b < first[kPasses - 1]; b += kTileBytes) {
+        add(p, read(pivot_row + b), column[p] + b);
+      }
+    }
+    uint32_t b = first[kPasses - 1];
+    const auto block = [&](uint32_t at) {
+      const Vector<Real> x = read(pivot_row + at);
+#pragma unroll
+      for (int p = 0; p < kPasses; ++p) add(p, x, column[p] + at);
+    };
+    // An odd number of them.
+    static_assert((kTileBytes & 31) == 16);
+    if (((end - b) & 16) != 0) {
+      block(b);
+      b += kTileBytes;
+    }
+#pragma unroll 1
+    for (; b < end; b += 2 * kTileBytes) {
+      block(b);
+      block(b + kTileBytes);
+    }
+#pragma unroll
+    for (int p = 0; p < kPasses; ++p) {
+      const uint32_t at = (pass + p) * 32 + lane_;
+      const Real l = (sum[p][0] + sum[p][1]) * root;
+      Gradient<Real> yq = kHeld > 0 ? held_[kHeld > 0 ? pass + p : 0] : yq_[at];
+      // Of one that is in P there is nothing more to be known, and the pivot's row is being read.
+      const bool in = !(yq.q < kInfinity) || at == slot;
+      yq.y = in ? 0 : yq.y + l * z;
+      yq.q = in ? kInfinity : yq.q + l * l;
+      if (!in) *own[p] = l;
+      if constexpr (kHeld > 0) {
+        held_[pass + p] = yq;
+      } else {
+        yq_[at] = yq;
+      }
+      if (!kSearch) Consider(yq, at);
+    }
+  }
+
+  // Solves Lᵀ g̃ = z, writes the row.
+  __device__ void Finish(int64_t row, End end) {
+    if (lane_ == 0) {
+      if (end == End::kNotSpd) {
+        atomicAdd(w_.not_spd_count, 1u);
+        atomicMin(w_.first_not_spd, row_);
+      }
+      if (end == End::kConverged) atomicAdd(w_.converged_count, 1u);
+    }
+    const bool pivot = lane_ < pivots_;
+    int32_t index = kNone;
+    double before = 0;  // Σ z² of the pivots up to this lane's
+    if (pivot) {
+      const uint2 pass = passes_[own_slot_ / 32];
+      mine_.at = pass.x + own_slot_ % 32 * 16;
+      mine_.columns = below_ & ~((1u << pass.y / kTileBytes * kSize) - 1);
+      if (static_cast<int>(lane_) == w_.k_max - 1) {
+        mine_.columns &= below_ >> 1;
+        mine_.beside = beside_[own_slot_];
+      }
+      index = index_[own_slot_];
+      before = static_cast<double>(mine_.z) * static_cast<double>(mine_.z);
+    }
+    for (unsigned step = 1; step < 32; step *= 2) {
+      const double other = __shfl_up_sync(kAllLanes, before, step);
+      if (lane_ >= step) before += other;
+    }
+    before = __shfl_up_sync(kAllLanes, before, 1);
+    const double psi = lane_ == 0 ? a_ii_ : pivot ? a_ii_ - before : psi_;
+    unsigned kept = 0;
+    const Real g = mine_.template Solve<true>(tiles_, lane_, static_cast<int>(pivots_),
+                                              w_.post_filter, psi_, kept);
+    const int32_t counted = kept >> lane_ & 1 ? index : kNone;
+    int rank = 0;
+#pragma unroll
+    for (int k = 0; k < kGrowSteps; ++k) {
+      rank += __shfl_sync(kAllLanes, counted, k) < index ? 1 : 0;
+    }
+    WriteFew(w_, row, lane_, kept, rank, index, g, psi_);
+    // Lane t: after t steps; k_max + 1: in the end.
+    const int64_t part = __double2ll_rn(
+        log((static_cast<int>(lane_) <= w_.k_max ? psi : psi_) / a_ii_) * w_.log_scale);
+    log_sum_ += part;
+    if (lane_ == 0) w_.psi_ratio[row] = psi_ / a_ii_;
+    unsigned products = 0;
+    for (uint32_t p = lane_; p * 32 < opened_; p += 32) {
+      const uint32_t columns = pivots_ - passes_[p].y / kTileBytes * kSize;
+      products += columns * columns / 2;
+    }
+    products = __reduce_add_sync(kAllLanes, products);
+    products_ += products;
+    if (w_.records == nullptr) return;
+    int64_t* const record = w_.records + int64_t{w_.record_of[row - w_.first_out]} * (w_.k_max + 4);
+    if (static_cast<int>(lane_) < w_.k_max + 2) record[lane_] = part;
+    if (lane_ == 0) {
+      record[w_.k_max + 2] = products;
+      record[w_.k_max + 3] = (end == End::kNotSpd ? kRecordNotSpd : 0) |
+                             (end == End::kConverged ? kRecordConverged : 0);
+    }
+  }
+
+  const Work<Real>& w_;
+  const uint32_t lane_, below_;
+  char* tiles_;
+  Gradient<Real>* yq_;
+  int32_t* index_;
+  // Of each: where its tiles would begin if they began with block 0, in bytes from tiles_, and what
+  // there would be before the first.
+  uint2* passes_;
+  Pick* pick_;
+  Real* beside_;
+  int16_t* table_;
+  uint32_t places_;
+  int hash_shift_, blocks_;
+  uint32_t row_bytes_;
+
+  int32_t row_ = 0;
+  uint32_t count_ = 0, opened_ = 0, pivots_ = 0;  // candidates, slots with tiles
+  int next_tile_ = 0;
+  double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
+  Real per_noise_ = 0;
+  uint64_t products_ = 0;  // with L, each of 32 candidates
+  Gradient<Real> held_[kHeld > 0 ? kHeld : 1];
+  struct {
+    Gradient<Real> gradient;
+    int32_t index;
+    uint32_t slot;
+  } best_{};
+  // Lane k has those of the k-th pivot.
+  FewPivots<Real> mine_;
+  uint32_t own_slot_ = 0;
+  int64_t log_sum_ = 0;
+};
+
+template <class Real, int kHeld, bool kStride>
+__global__ void __launch_bounds__(kWarpTeamThreads, kHeld == 0 || kHeld > 4 ? 2
+                                                    : sizeof(Real) == 8     ? 4
+                                                    : kHeld < 4             ? 7
+                                                                            : 4)
+    FsaiGrowKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes) {
+  extern __shared__ char rooms[];
+  Grower<Real, kHeld, kStride>(work, rooms + threadIdx.x / 32 * room_bytes).Run();
+}
+
+}  // namespace spaid::cuda::fsai
