@@ -131,7 +131,7 @@ struct SpaidCudaFsaiOptions {
   int32_t repeat_hash_bits;
   double*
       log_ratios;  // k_max + 1: means of ln(ψ_i / a_ii) after 0 .. k_max steps; null: not wanted
-  // Called between waves of rows; may be null. Not 0: stop.
+  // Called between launches of rows; may be null. Not 0: stop.
   int32_t (*progress)(void* caller, int64_t done, int64_t total);
   void* caller;
 };
@@ -151,7 +151,7 @@ struct SpaidCudaFsaiInfo {
   int64_t nnz;
   int32_t longest;  // row of G
   int32_t steps;
-  int32_t waves;     // of rows, between which it reports progress
+  int32_t waves;     // of rows, as memory allows
   double log_ratio;  // mean of ln(ψ_i / a_ii) in the end
   int64_t not_spd_rows, first_not_spd, converged_rows;
   int64_t copied_rows;
