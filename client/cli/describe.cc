@@ -34,6 +34,7 @@ void AddFacts(Facts& facts, const FsaiQuality& q, bool adaptive, int64_t n) {
   }
   facts.Add("longest", FormatCount(q.nnz_row_max) + " entries in a row of G");
   if (q.slow_rows > 0) facts.Add("slow rows", FormatCount(q.slow_rows));
+  if (q.copied_rows > 0) facts.Add("copied rows", FormatCount(q.copied_rows));
   AddCounted(facts, "not SPD rows", q.not_spd_rows, Style::kBad);
   AddCounted(facts, "not converged rows", q.not_converged_rows, Style::kWarn);
 }

@@ -81,6 +81,7 @@ json ToJson(const Quality& q) {
             {"converged_rows", q.fsai->converged_rows},
             {"nnz_row_max", q.fsai->nnz_row_max},
             {"slow_rows", q.fsai->slow_rows},
+            {"copied_rows", q.fsai->copied_rows},
             {"not_spd_rows", ToJson(q.fsai->not_spd_rows)},
             {"not_converged_rows", ToJson(q.fsai->not_converged_rows)},
             {"steps", q.fsai->steps},

@@ -180,6 +180,7 @@ Quality FromProto(const v1::BuildQuality& in) {
     to.converged_rows = from.converged_rows();
     to.nnz_row_max = from.nnz_row_max();
     to.slow_rows = from.slow_rows();
+    to.copied_rows = from.copied_rows();
     to.not_spd_rows = Counted(from.not_spd_rows());
     to.not_converged_rows = Counted(from.not_converged_rows());
     to.steps = from.steps();

@@ -503,6 +503,7 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
     Set(q.not_spd_rows, q.first_not_spd, fsai->mutable_not_spd_rows());
     fsai->set_nnz_row_max(q.nnz_row_max);
     fsai->set_slow_rows(q.slow_rows);
+    fsai->set_copied_rows(q.copied_rows);
     Set(q.not_converged_rows, q.first_not_converged, fsai->mutable_not_converged_rows());
     fsai->set_steps(q.steps);
     fsai->set_out_of_time(q.out_of_time);

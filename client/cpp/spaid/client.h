@@ -210,6 +210,7 @@ struct FsaiQuality {
   double kaporin = 1;
   std::vector<double> kaporin_by_step;
   int64_t converged_rows = 0, nnz_row_max = 0, slow_rows = 0;
+  int64_t copied_rows = 0;  // bit for bit those of others
   Occurrence not_spd_rows, not_converged_rows;
   int steps = 0;
   bool out_of_time = false, pattern_reused = false;

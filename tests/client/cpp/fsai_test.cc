@@ -82,6 +82,7 @@ TEST(FsaiFigures, ComeFieldForField) {
   quality.mutable_not_spd_rows()->set_first(5);
   quality.set_nnz_row_max(6);
   quality.set_slow_rows(7);
+  quality.set_copied_rows(6);
   quality.mutable_not_converged_rows()->set_count(8);
   quality.mutable_not_converged_rows()->set_first(9);
   quality.set_steps(10);
@@ -98,6 +99,7 @@ TEST(FsaiFigures, ComeFieldForField) {
   EXPECT_EQ(out.quality.fsai->not_spd_rows.first, 5);
   EXPECT_EQ(out.quality.fsai->nnz_row_max, 6);
   EXPECT_EQ(out.quality.fsai->slow_rows, 7);
+  EXPECT_EQ(out.quality.fsai->copied_rows, 6);
   EXPECT_EQ(out.quality.fsai->not_converged_rows.count, 8);
   EXPECT_EQ(out.quality.fsai->not_converged_rows.first, 9);
   EXPECT_EQ(out.quality.fsai->steps, 10);

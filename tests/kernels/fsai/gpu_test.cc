@@ -565,8 +565,8 @@ TEST_F(GpuFsai, StopsBetweenLaunches) {
     StopSource source;
     int64_t done_ = 0, total_ = 0;
   } sink;
-  // 64,000 rows of 200 steps: work for more than one launch.
-  const CscMatrix a = bench::ConvectionDiffusion(40, 0);
+  // 64,000 rows of 200 steps, none like another: work for more than one launch.
+  const CscMatrix a = Randomised(bench::ConvectionDiffusion(40, 0));
   FsaiOptions options = Grow(200);
   options.epsilon = 0;
   const auto g =

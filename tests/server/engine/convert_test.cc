@@ -424,6 +424,7 @@ TEST(ToProtoTest, QualityOfAFactorHasNoResiduals) {
   fsai.converged_rows = 3;
   fsai.nnz_row_max = 4;
   fsai.slow_rows = 5;
+  fsai.copied_rows = 10;
   fsai.not_spd_rows = 6;
   fsai.first_not_spd = 7;
   fsai.not_converged_rows = 8;
@@ -443,6 +444,7 @@ TEST(ToProtoTest, QualityOfAFactorHasNoResiduals) {
   EXPECT_EQ(proto.fsai().converged_rows(), 3);
   EXPECT_EQ(proto.fsai().nnz_row_max(), 4);
   EXPECT_EQ(proto.fsai().slow_rows(), 5);
+  EXPECT_EQ(proto.fsai().copied_rows(), 10);
   EXPECT_EQ(proto.fsai().not_spd_rows().count(), 6);
   EXPECT_EQ(proto.fsai().not_spd_rows().first(), 7);
   EXPECT_EQ(proto.fsai().not_converged_rows().count(), 8);
