@@ -75,8 +75,8 @@ struct FsaiRow {
 };
 FsaiRow FsaiOn(const Dense& a, int64_t i, const std::vector<int64_t>& pattern);
 // Grown by the definition: at most k_max steps of the s largest gradients, ties to the lower index,
-// until ψ <= epsilon a_ii, or a step has lowered ψ by less than min_gain of it, or all gradients are
-// zero up to `noise` √(a_ii a_jj).
+// until ψ <= epsilon a_ii, or a step has lowered ψ by less than min_gain of it, or all gradients
+// are zero up to `noise` √(a_ii a_jj).
 FsaiRow FsaiGrown(const Dense& a, int64_t i, int k_max, int s, double epsilon, double noise,
                   const std::vector<int64_t>& start = {}, double min_gain = 0);
 

@@ -155,7 +155,7 @@ struct SpaidCudaFsaiInfo {
   double log_ratio;  // mean of ln(ψ_i / a_ii) in the end
   int64_t not_spd_rows, first_not_spd, converged_rows;
   int64_t copied_rows;
-  int64_t slow_rows;  // of those that were made; whose room did not fit in shared memory; without entries: the host's
+  int64_t slow_rows;  // not copied, too large for shared memory; without entries: the host's
   double flops;       // of the products with L
 };
 
