@@ -5,6 +5,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,19 @@ void AddTime(CLI::App& app, const std::string& name, milliseconds* value, const 
          help)
       ->type_name("TIME")
       ->default_str(absl::FormatDuration(absl::FromChrono(*value)));
+}
+
+// NAME=WEIGHT.
+void SetWeight(const std::string& text, std::map<std::string, double>* weights) {
+  const size_t equals = text.rfind('=');
+  double weight = 0;
+  if (equals == std::string::npos || equals == 0 ||
+      !absl::SimpleAtod(text.substr(equals + 1), &weight) || !(weight >= 0.01 && weight <= 100)) {
+    throw CLI::ValidationError("--tenant-weight", "'" + text +
+                                                      "' is not NAME=WEIGHT like alice=2, with a "
+                                                      "weight of 0.01 to 100");
+  }
+  (*weights)[text.substr(0, equals)] = weight;
 }
 
 int WrongUsage(const std::string& what) {
@@ -178,6 +192,22 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
            "Bytes that one build may be estimated to take");
   app.add_option("--max-queued-jobs", backend.max_queued_jobs, "Jobs that may wait")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  app.add_option("--max-queued-jobs-per-tenant", backend.max_queued_jobs_per_tenant,
+                 "Of them, those of one tenant; 0: all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}));
+  app.add_option_function<std::vector<std::string>>(
+         "--tenant-weight",
+         [&backend](const std::vector<std::string>& weights) {
+           for (const std::string& text : weights) SetWeight(text, &backend.tenant_weights);
+         },
+         "Share of the devices' time of a tenant beside others, who have 1; may be repeated")
+      ->type_name("NAME=WEIGHT");
+  app.add_option("--lanes", backend.lanes,
+                 "Jobs that the CPU may run side by side, all but one of them small; 0: a quarter "
+                 "of its cores, 2 to 8")
+      ->check(CLI::Range(0, 64));
+  AddTime(app, "--small-job", &backend.small_job, "A job predicted to take no longer is small",
+          false);
   app.add_option("--max-streams", backend.streams.max_streams, "Streams that may be open at once")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   AddBytes(app, "--ended-job-bytes", &backend.ended_job_bytes,

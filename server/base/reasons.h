@@ -70,6 +70,7 @@ inline constexpr std::string_view kStalledReader = "STALLED_READER";
 inline constexpr std::string_view kMaxQueue = "MAX_QUEUE";
 inline constexpr std::string_view kMaxRun = "MAX_RUN";
 inline constexpr std::string_view kDeadline = "DEADLINE";
+inline constexpr std::string_view kDeadlineInfeasible = "DEADLINE_INFEASIBLE";  // at admission
 inline constexpr std::string_view kDraining = "DRAINING";
 inline constexpr std::string_view kBadToken = "BAD_TOKEN";
 inline constexpr std::string_view kBadTenant = "BAD_TENANT";

@@ -102,11 +102,6 @@ void LogOutOfMemory(const std::string& device, const Job& job, int64_t dropped,
        {"error", std::string(status.message())}});
 }
 
-// Of what an object is on a device; another one may have its address later (KeptOnDevice::gone).
-std::string KeyOf(const void* object, size_t device) {
-  return absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(object)), "|", device);
-}
-
 // Of builds with a time budget: time decides what they become, so none is another one's.
 std::string NeverTheSame() {
   static std::atomic<uint64_t> count{0};
@@ -124,6 +119,10 @@ absl::Status ValuesNeeded(const char* what) {
 }
 
 }  // namespace
+
+std::string KeptOnDevice::KeyOf(const void* object, size_t device) {
+  return absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(object)), "|", device);
+}
 
 int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz) {
   if (kind == kernels::EngineKind::kJacobi && nnz == n) return 0;
@@ -152,7 +151,7 @@ void EngineAdapter::KeepDeviceCopy(
   if (bytes == 0) return;
   kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
   // What the pool does not take ends here.
-  kept_.Put(KeyOf(kernel.get(), device), std::make_shared<const KeptOnDevice>(kernel), /*bytes=*/0,
+  kept_.Put(KeptOnDevice::KeyOf(kernel.get(), device), std::make_shared<const KeptOnDevice>(kernel), /*bytes=*/0,
             device, bytes);
 }
 
@@ -353,6 +352,13 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
   return std::move(result).value();
 }
 
+// A plan is a device's, and a tenant's own: what another tenant computes must not show in one's
+// timings.
+std::string EngineAdapter::PlanKey(const std::string& device, const std::string& tenant,
+                                   const ResolvedBuild& build) {
+  return absl::StrCat(device, "|", tenant.size(), ":", tenant, build.plan_key);
+}
+
 absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tenant,
                                                          const ResolvedBuild& build,
                                                          const Matrix& a, const Matrix* pattern,
@@ -366,9 +372,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     spec.static_spai.pattern.max_nnz =
         std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
   }
-  // A plan is a device's, and a tenant's own: what another tenant computes must not show in one's
-  // timings.
-  const std::string key = absl::StrCat(device, "|", tenant.size(), ":", tenant, build.plan_key);
+  const std::string key = PlanKey(device, tenant, build);
   std::shared_ptr<const kernels::Plan> plan;
   if (!build.regrow) plan = plans_.Get(key);
   BuiltPreconditioner built;
@@ -453,7 +457,7 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
   const std::string layout =
       absl::StrCat(device, "|", tenant.size(), ":", tenant, a->pattern_digest.ToBytes());
   auto a_there = LaidOut(
-      a, KeyOf(a.get(), device), layout, device,
+      a, KeptOnDevice::KeyOf(a.get(), device), layout, device,
       [&](Placed old) -> kernels::Result<Placed> {
         if (old != nullptr) {
           auto replaced = engine_.Replace(std::move(old), a->csc, context);
@@ -468,7 +472,7 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
     place_m = [&](kernels::Storage storage) {
       const char* const stored = storage == kernels::Storage::kFp32 ? "|fp32" : "";
       return LaidOut(
-          m, KeyOf(m.get(), device) + stored, "", device,
+          m, KeptOnDevice::KeyOf(m.get(), device) + stored, "", device,
           [&](const Placed&) { return engine_.Place(*m, storage, context); }, &place_ms);
     };
   }

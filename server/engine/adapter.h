@@ -74,6 +74,9 @@ class KeptOnDevice {
   KeptOnDevice(const KeptOnDevice&) = delete;
   KeptOnDevice& operator=(const KeptOnDevice&) = delete;
 
+  // Of what an object is on a device; another one may have its address later (gone).
+  static std::string KeyOf(const void* object, size_t device);
+
   bool gone() const { return of_.expired(); }  // what it was made from is
   const std::string& layout() const { return layout_; }
   const std::shared_ptr<const kernels::DeviceOperator>& laid_out() const { return laid_out_; }
@@ -168,6 +171,9 @@ class EngineAdapter {
   // (kernels/engine/cost.h) or is not among the devices; else as work of the host.
   Placement PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                        const kernels::SolveOptions& options, double predicted_ms) const;
+  // GPUs on which `a` is laid out for solves; on which there is a plan of that build.
+  DeviceMask LaidOutOn(const Matrix& a) const;
+  DeviceMask PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
   // The same where M could not be stored afterwards: over max_result_bytes.
@@ -213,6 +219,8 @@ class EngineAdapter {
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                    const kernels::SolveOptions& options) const;
   absl::StatusOr<size_t> IndexOf(const std::string& device) const;
+  static std::string PlanKey(const std::string& device, const std::string& tenant,
+                             const ResolvedBuild& build);
   absl::StatusOr<kernels::SolveResult> SolveThere(
       const std::shared_ptr<const Matrix>& a,
       const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,

@@ -360,6 +360,20 @@ absl::StatusOr<JobLimits> ParseLimits(const v1::JobLimits& limits, std::string_v
   return parsed;
 }
 
+absl::StatusOr<Priority> ParsePriority(v1::Priority priority, std::string_view field) {
+  switch (priority) {
+    case v1::PRIORITY_INTERACTIVE:
+      return Priority::kInteractive;
+    case v1::PRIORITY_UNSPECIFIED:
+    case v1::PRIORITY_NORMAL:
+      return Priority::kNormal;
+    case v1::PRIORITY_BULK:
+      return Priority::kBulk;
+    default:
+      return UnknownEnum(std::string(field), priority, "INTERACTIVE, NORMAL, BULK");
+  }
+}
+
 absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view field) {
   switch (layout) {
     case v1::LAYOUT_CSC:

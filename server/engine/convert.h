@@ -51,6 +51,7 @@ struct ParsedSolve {
 absl::StatusOr<ParsedSolve> ParseSolve(const v1::SolveHeader& header, std::string_view field);
 
 // Errors: BAD_LIMIT (zero, negative, malformed or over 10 years).
+absl::StatusOr<Priority> ParsePriority(v1::Priority priority, std::string_view field);
 absl::StatusOr<JobLimits> ParseLimits(const v1::JobLimits& limits, std::string_view field);
 
 absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view field);

@@ -116,6 +116,22 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
                                       : absl::StrCat(fitting.names, ": the first that is free")};
 }
 
+DeviceMask EngineAdapter::LaidOutOn(const Matrix& a) const {
+  DeviceMask devices = 0;
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    if (kept_.Holds(KeptOnDevice::KeyOf(&a, d))) devices |= DeviceBit(d);
+  }
+  return devices;
+}
+
+DeviceMask EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuild& build) const {
+  DeviceMask devices = 0;
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    if (plans_.Holds(PlanKey(names_[d], tenant, build))) devices |= DeviceBit(d);
+  }
+  return devices;
+}
+
 absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
                                                const kernels::BuildEstimate& estimate) const {
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;

@@ -24,6 +24,12 @@ double PredictSolveMs(const Matrix& a, int64_t nnz_m, const ParsedSolve& solve) 
   return iterations * solve.rhs_count * bytes / kGuessedBytesPerMs;
 }
 
+// To get A and M to a GPU that has them not, from the host's memory, and to lay them out there.
+double MoveMs(const Matrix& a, int64_t nnz_m) {
+  constexpr double kBytesPerMs = 1e7;
+  return 12.0 * static_cast<double>(a.csc.nnz() + nnz_m) / kBytesPerMs;
+}
+
 absl::Status CheckLength(size_t got, int64_t n, int rhs_count, const char* field) {
   const int64_t want = n * rhs_count;
   if (static_cast<int64_t>(got) == want) return absl::OkStatus();
@@ -81,10 +87,28 @@ absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant
   return prepared;
 }
 
-absl::Status Workbench::Submit(const std::shared_ptr<Job>& job, const JobEstimate& estimate,
-                               JobWork work) const {
+Work Workbench::WorkOf(const std::string& tenant, const Matrix& a, const Prepared& prepared) const {
+  const kernels::BuildEstimate& estimate = prepared.estimate;
+  const Placement& placement = prepared.placement;
+  const bool there = placement.on_gpu && estimate.predicted_device_ms > 0;
+  Work work{.what = "build " + std::string(Name(prepared.build.spec.engine)),
+            .predicted_ms = there ? estimate.predicted_device_ms : estimate.predicted_ms,
+            .devices = placement.devices,
+            .fallback = placement.fallback,
+            .device_bytes = placement.device_bytes,
+            .host_bytes = estimate.host_bytes};
+  if (placement.on_gpu) {
+    work.resident = parts_.adapter->PlannedOn(tenant, prepared.build);
+    // A plan is some tenth of a build; then A has to get there.
+    work.move_ms = 0.3 * work.predicted_ms + MoveMs(a, 0);
+  }
+  return work;
+}
+
+absl::Status Workbench::Submit(const std::shared_ptr<Job>& job, Work work,
+                               JobWork run) const {
   parts_.jobs->Add(job);
-  absl::Status status = parts_.scheduler->Submit(job, estimate, std::move(work));
+  absl::Status status = parts_.scheduler->Submit(job, std::move(work), std::move(run));
   if (!status.ok()) parts_.jobs->Remove(*job);
   return status;
 }
@@ -175,24 +199,20 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
     ticket.job = Job::Create({.tenant = request.tenant,
                               .kind = v1::JOB_KIND_BUILD,
                               .matrix = request.matrix.handle,
-                              .preconditioner = {}},
+                              .preconditioner = {},
+                              .priority = request.terms.priority},
                              request.terms.limits, *parts_.clock);
     ticket.waiter = *ticket.job->Attach(attach);
-    RETURN_IF_ERROR(Submit(ticket.job,
-                           {.predicted_ms = prepared->estimate.predicted_ms,
-                            .host_bytes = prepared->estimate.host_bytes,
-                            .device_bytes = prepared->placement.device_bytes,
-                            .devices = prepared->placement.devices,
-                            .fallback = prepared->placement.fallback},
-                           [this, tenant = request.tenant, matrix = request.matrix, prepared](
-                               Job& job, const std::string& device) -> absl::Status {
-                             auto outcome = std::make_shared<BuildOutcome>();
-                             ASSIGN_OR_RETURN(outcome->preconditioner,
-                                              BuildAndStore(tenant, matrix, *prepared,
-                                                            /*must_store=*/true, job, device));
-                             job.SetResult(std::move(outcome));
-                             return absl::OkStatus();
-                           }));
+    const JobWork run = [this, tenant = request.tenant, matrix = request.matrix, prepared](
+                            Job& job, const Assignment& at) -> absl::Status {
+      auto outcome = std::make_shared<BuildOutcome>();
+      ASSIGN_OR_RETURN(
+          outcome->preconditioner,
+          BuildAndStore(tenant, matrix, *prepared, /*must_store=*/true, job, at.device));
+      job.SetResult(std::move(outcome));
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(Submit(ticket.job, WorkOf(request.tenant, *request.matrix.value, *prepared), run));
     return ticket;
   };
 
@@ -223,7 +243,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   }
   auto work = std::make_shared<SolveWork>();
   kernels::EngineKind kind = kernels::EngineKind::kNone;
-  JobEstimate estimate;
+  Work estimate;
   estimate.devices = parts_.adapter->PlaceHostWork().devices;
   int64_t nnz_m = 0;
   bool builds_on_cpu = false;  // static SPAI or FSAI, better off there
@@ -249,11 +269,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
       if (!work->found) {
         RETURN_IF_ERROR(work->prepared->refused);
         RETURN_IF_ERROR(parts_.adapter->AdmitBuild(work->prepared->estimate));
-        estimate = {.predicted_ms = work->prepared->estimate.predicted_ms,
-                    .host_bytes = work->prepared->estimate.host_bytes,
-                    .device_bytes = work->prepared->placement.device_bytes,
-                    .devices = work->prepared->placement.devices,
-                    .fallback = work->prepared->placement.fallback};
+        estimate = WorkOf(request.tenant, a, *work->prepared);
         builds_on_cpu = kind == kernels::EngineKind::kStaticSpai || kernels::IsFactored(kind);
       }
     }
@@ -270,6 +286,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options));
   const double solve_ms = PredictSolveMs(a, std::max(nnz_m, stored_m), request.solve);
   estimate.predicted_ms += solve_ms;
+  estimate.what = absl::StrCat(estimate.what.empty() ? "" : estimate.what + " and ", "solve");
   // A build on a GPU is followed by its solve there, one on the CPU by its solve there.
   work->on_gpu = estimate.device_bytes > 0;
   if (work->on_gpu || builds_on_cpu) {
@@ -286,6 +303,8 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
       estimate.devices = placement.devices;
       estimate.fallback = placement.fallback;
       estimate.device_bytes = placement.device_bytes;
+      estimate.resident = parts_.adapter->LaidOutOn(a);
+      estimate.move_ms = MoveMs(a, stored_m);
     }
   }
 
@@ -294,13 +313,14 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
       {.tenant = request.tenant,
        .kind = v1::JOB_KIND_SOLVE,
        .matrix = request.matrix.handle,
-       .preconditioner = request.preconditioner ? request.preconditioner->handle : std::string()},
+       .preconditioner = request.preconditioner ? request.preconditioner->handle : std::string(),
+       .priority = request.terms.priority},
       request.terms.limits, *parts_.clock);
   ticket.waiter =
       *ticket.job->Attach({.detach = request.terms.detach, .deadline = request.terms.deadline});
   work->request = std::move(request);
-  RETURN_IF_ERROR(Submit(ticket.job, estimate, [this, work](Job& job, const std::string& device) {
-    return RunSolve(*work, job, device);
+  RETURN_IF_ERROR(Submit(ticket.job, estimate, [this, work](Job& job, const Assignment& at) {
+    return RunSolve(*work, job, at.device);
   }));
   return ticket;
 }

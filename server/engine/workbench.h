@@ -59,6 +59,7 @@ class Workbench {
     bool own_limits = false;            // the request names some: its build is shared with nobody
     std::optional<TimePoint> deadline;  // of the RPC
     bool detach = false;
+    Priority priority = Priority::kNormal;
   };
 
   struct BuildRequest {
@@ -142,8 +143,9 @@ class Workbench {
                                                        const Stored<Matrix>& a,
                                                        const Prepared& prepared, bool must_store,
                                                        Job& job, const std::string& device) const;
-  absl::Status Submit(const std::shared_ptr<Job>& job, const JobEstimate& estimate,
-                      JobWork work) const;
+  // A build as the scheduler sees it.
+  Work WorkOf(const std::string& tenant, const Matrix& a, const Prepared& prepared) const;
+  absl::Status Submit(const std::shared_ptr<Job>& job, Work work, JobWork run) const;
 
   Parts parts_;
   JobCoalescer coalescer_;

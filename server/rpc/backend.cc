@@ -60,6 +60,24 @@ int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
   return threads > 0 ? threads : kernels::CpuDevice().threads;
 }
 
+DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAdapter& adapter) {
+  DispatcherOptions dispatch{.devices = {},
+                             .max_queued = options.max_queued_jobs,
+                             .max_queued_per_tenant = options.max_queued_jobs_per_tenant,
+                             .host_bytes = options.max_build_bytes,
+                             .small_ms = ToMs(options.small_job),
+                             .tenant_weights = options.tenant_weights};
+  const int lanes =
+      options.lanes > 0 ? options.lanes : std::clamp(kernels::CpuDevice().threads / 4, 2, 8);
+  for (size_t d = 0; d < adapter.devices().size(); ++d) {
+    const bool cpu = adapter.devices()[d].backend == kernels::Backend::kCpu;
+    dispatch.devices.push_back({.name = adapter.device_names()[d],
+                                .lanes = cpu ? lanes : 1,
+                                .memory_bytes = adapter.DeviceState(d).limit_bytes});
+  }
+  return dispatch;
+}
+
 int64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t total = 0, resident = 0;
@@ -94,8 +112,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       jobs_({.max_ended_bytes = options_.ended_job_bytes}),
       streams_(options_.streams),
       scheduler_(
-          {.devices = adapter_.device_names(),
-           .max_queued = options_.max_queued_jobs,
+          {.dispatch = DispatchOptions(options_, adapter_),
            .metrics = metrics,
            .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); },
            .probe = [this](size_t device) { return adapter_.Probe(device); },
@@ -134,10 +151,11 @@ absl::Status Backend::CheckServing() const {
   return refusing_ ? DrainingError() : absl::OkStatus();
 }
 
-absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits, bool detach,
-                                                std::string_view field,
+absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits,
+                                                v1::Priority priority, bool detach,
                                                 const grpc::CallbackServerContext& context) const {
-  ASSIGN_OR_RETURN(JobLimits parsed, ParseLimits(limits, field));
+  ASSIGN_OR_RETURN(JobLimits parsed, ParseLimits(limits, "header.limits"));
+  ASSIGN_OR_RETURN(const Priority own_class, ParsePriority(priority, "header.priority"));
   const bool own_limits = parsed.max_queue || parsed.max_run;
   if (!parsed.max_queue && options_.max_queue.count() > 0) parsed.max_queue = options_.max_queue;
   if (options_.max_run.count() > 0) {
@@ -145,7 +163,11 @@ absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits, boo
     parsed.max_run = parsed.max_run ? std::min(*parsed.max_run, cap) : cap;
   }
   Workbench::Terms terms{
-      .limits = parsed, .own_limits = own_limits, .deadline = std::nullopt, .detach = detach};
+      .limits = parsed,
+      .own_limits = own_limits,
+      .deadline = std::nullopt,
+      .detach = detach,
+      .priority = own_class};
   const auto deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     // Far deadlines of some clients overflow the arithmetic below; ten years are as good as none.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,10 @@ struct BackendOptions {
   int64_t rhs_bytes = int64_t{1} << 30;  // right-hand sides and solutions in flight
   int64_t max_build_bytes = 0;           // estimated bytes of one build; 0: no limit
   int64_t max_queued_jobs = 1024;
+  int64_t max_queued_jobs_per_tenant = 0;  // 0: no limit of its own
+  int lanes = 0;  // of the CPU: jobs side by side, all but one small; 0: by its cores
+  std::chrono::milliseconds small_job{20};  // predicted
+  std::map<std::string, double> tenant_weights = {};  // over 0; 1 where there is none
   int64_t ended_job_bytes = 64 << 20;      // logs and outcomes of ended jobs
   std::chrono::milliseconds max_queue{0};  // of a job that names none; 0: none
   std::chrono::milliseconds max_run{0};    // upper bound on any job's; 0: none
@@ -95,16 +100,22 @@ class Backend {
   bool draining() const { return draining_; }
   bool ready() const { return !draining_ && any_device(); }
 
-  // What the request's limits, the server's and the call's deadline make together. `field`:
-  // "header.limits". Errors: BAD_LIMIT.
-  absl::StatusOr<Workbench::Terms> Terms(const v1::JobLimits& limits, bool detach,
-                                         std::string_view field,
-                                         const grpc::CallbackServerContext& context) const;
+  // What a header's limits, priority and detach (v1::BuildHeader, v1::SolveHeader), the server's
+  // limits and the call's deadline make together. Errors: BAD_LIMIT, UNKNOWN_ENUM.
+  template <class Header>
+  absl::StatusOr<Workbench::Terms> Terms(const Header& header,
+                                         const grpc::CallbackServerContext& context) const {
+    return Terms(header.limits(), header.priority(), header.detach(), context);
+  }
 
   // Brings the gauges of the metrics up to date: for every scrape.
   void SetGauges();
 
  private:
+  absl::StatusOr<Workbench::Terms> Terms(const v1::JobLimits& limits, v1::Priority priority,
+                                         bool detach,
+                                         const grpc::CallbackServerContext& context) const;
+
   const BackendOptions options_;
   const Authenticator authenticator_;
   Metrics* const metrics_;

@@ -150,9 +150,21 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
                                                  "; leave it out to list jobs of every state"))
                        .Field("state");
                  }
+                 if (!v1::JobKind_IsValid(request->kind())) {
+                   return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
+                                    absl::StrCat("kind is ", static_cast<int>(request->kind()),
+                                                 "; leave it out to list jobs of every kind"))
+                       .Field("kind");
+                 }
                  ASSIGN_OR_RETURN(const PageRequest page,
                                   ParsePage(request->page_size(), request->page_token()));
-                 const auto listed = backend_->jobs().List(tenant, request->state(), page);
+                 const auto listed =
+                     backend_->jobs().List(tenant,
+                                           {.state = request->state(),
+                                            .kind = request->kind(),
+                                            .matrix = request->matrix(),
+                                            .preconditioner = request->preconditioner()},
+                                           page);
                  response->set_next_page_token(listed.next_token);
                  size_t bytes = 0;
                  for (size_t i = 0; i < listed.jobs.size(); ++i) {

@@ -80,7 +80,7 @@ class BuildStream final
     RETURN_IF_ERROR(ParseSpec(header.spec(), "header.spec"));
     ASSIGN_OR_RETURN(type_, ResultType(header.result_type(), "header.result_type"));
     ASSIGN_OR_RETURN(terms_,
-                     backend_->Terms(header.limits(), header.detach(), "header.limits", *context_));
+                     backend_->Terms(header, *context_));
     spec_ = header.spec();
     stream_result_ = header.stream_result();
     return absl::OkStatus();

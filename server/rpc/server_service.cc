@@ -46,6 +46,23 @@ void AddInUse(v1::GetServerInfoResponse* response, const Backend& backend, size_
   out->set_memory_limit_bytes(state.limit_bytes);
 }
 
+void AddQueue(const Scheduler::Load& load, v1::QueueInfo* queue) {
+  for (size_t p = 0; p < kPriorities; ++p) {
+    v1::QueueClass* const of_class = queue->add_classes();
+    of_class->set_priority(ToProto(static_cast<Priority>(p)));
+    of_class->set_queued(load.classes[p].queued);
+    of_class->set_predicted_ms(load.classes[p].predicted_ms);
+    of_class->set_share(kPriorityShares[p]);
+  }
+  for (const Dispatcher::Ratio& ratio : load.ratios) {
+    v1::EstimateRatio* const added = queue->add_estimate_ratios();
+    added->set_device(ratio.device);
+    added->set_work(ratio.what);
+    added->set_ratio(ratio.value);
+    added->set_jobs(ratio.jobs);
+  }
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,
@@ -78,6 +95,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
                  limits->set_matrix_store_bytes(options.matrix_store_bytes);
                  limits->set_preconditioner_store_bytes(options.preconditioner_store_bytes);
                  limits->set_max_queued_jobs(options.max_queued_jobs);
+                 limits->set_max_queued_jobs_per_tenant(options.max_queued_jobs_per_tenant);
                  limits->set_max_rhs_count(kMaxRhsCount);
                  Set(limits->mutable_heartbeat_interval(), options.heartbeat);
                  Set(limits->mutable_stalled_reader_timeout(), options.streams.stalled_reader);
@@ -85,6 +103,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
                  response->mutable_queue()->set_queued(load.queued);
                  response->mutable_queue()->set_running(load.running);
                  response->mutable_queue()->set_eta_ms(load.eta_ms);
+                 AddQueue(load, response->mutable_queue());
                  response->set_draining(backend_->draining());
                  response->set_tenant(tenant);
                  return absl::OkStatus();

@@ -60,6 +60,18 @@ std::string_view JobStateName(v1::JobState state) {
   }
 }
 
+v1::Priority ToProto(Priority priority) {
+  switch (priority) {
+    case Priority::kInteractive:
+      return v1::PRIORITY_INTERACTIVE;
+    case Priority::kNormal:
+      return v1::PRIORITY_NORMAL;
+    case Priority::kBulk:
+      return v1::PRIORITY_BULK;
+  }
+  return v1::PRIORITY_UNSPECIFIED;
+}
+
 std::string_view JobKindName(v1::JobKind kind) {
   switch (kind) {
     case v1::JOB_KIND_BUILD:
@@ -226,7 +238,7 @@ JobEvents Job::Read(int64_t from, size_t max_events) const {
   while (result.next <= log_.size() && result.events.size() < max_events) {
     result.events.push_back(log_.Get(result.next++));
     v1::JobEvent& event = result.events.back();
-    if (event.has_progress()) event.mutable_progress()->set_device(device_);
+    if (event.has_progress()) event.mutable_progress()->set_device(devices_[0]);
   }
   result.end = EndedLocked() && result.next > log_.size();
   return result;
@@ -256,7 +268,9 @@ v1::Job Job::SnapshotLocked(bool brief) const {
   if (ended_wall_) SetTime(*ended_wall_, job.mutable_end_time());
   job.set_matrix(description_.matrix);
   job.set_preconditioner(preconditioner_);
-  job.set_device(device_);
+  if (!devices_.empty()) job.set_device(devices_[0]);
+  if (devices_.size() > 1) job.mutable_devices()->Assign(devices_.begin(), devices_.end());
+  job.set_priority(ToProto(description_.priority));
   job.set_stage(stage_);
   job.set_done(done_);
   job.set_total(total_);
@@ -301,6 +315,11 @@ absl::Status Job::error() const {
 StopCause Job::stop_cause() const {
   std::lock_guard lock(mutex_);
   return stop_cause_;
+}
+
+std::string Job::preconditioner() const {
+  std::lock_guard lock(mutex_);
+  return preconditioner_;
 }
 
 v1::Timings Job::timings() const {
@@ -355,7 +374,7 @@ void Job::ReportQueued(int64_t position, double eta_ms) {
   Tell(news);
 }
 
-bool Job::Start(const std::string& device) {
+bool Job::Start(const std::vector<std::string>& devices) {
   Callbacks news;
   {
     std::lock_guard lock(mutex_);
@@ -363,10 +382,10 @@ bool Job::Start(const std::string& device) {
     state_ = v1::JOB_STATE_RUNNING;
     started_ = clock_.Now();
     started_wall_ = clock_.WallNow();
-    device_ = device;
+    devices_ = devices;
     timings_.set_queue_ms(ToMs(*started_ - created_));
     v1::JobEvent event;
-    event.mutable_started()->set_device(device);
+    event.mutable_started()->set_device(devices_[0]);
     event.mutable_started()->set_queue_ms(timings_.queue_ms());
     log_.Add(*started_, std::move(event));
     news = NewsLocked();

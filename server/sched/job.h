@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "server/base/clock.h"
 #include "server/sched/job_log.h"
+#include "server/sched/priority.h"
 #include "spaid/v1/job.pb.h"
 
 namespace spaid::server {
@@ -46,6 +47,7 @@ absl::Status StopError(StopCause cause);
 // The name of a state or kind in logs and metrics: "queued", "build".
 std::string_view JobStateName(v1::JobState state);
 std::string_view JobKindName(v1::JobKind kind);
+v1::Priority ToProto(Priority priority);
 
 struct JobLimits {
   std::optional<std::chrono::nanoseconds> max_queue, max_run;
@@ -56,6 +58,7 @@ struct JobDescription {
   v1::JobKind kind = v1::JOB_KIND_UNSPECIFIED;
   std::string matrix;          // handle
   std::string preconditioner;  // handle, of a solve that names one
+  Priority priority = Priority::kNormal;
 };
 
 // What a job leaves behind for its waiters (a solution, a stored preconditioner). Derived by
@@ -123,6 +126,7 @@ class Job : public std::enable_shared_from_this<Job> {
   const std::string& tenant() const { return description_.tenant; }
   v1::JobKind kind() const { return description_.kind; }
   const std::string& matrix() const { return description_.matrix; }
+  Priority priority() const { return description_.priority; }
   const JobLimits& limits() const { return limits_; }
   TimePoint created() const { return created_; }
 
@@ -145,6 +149,7 @@ class Job : public std::enable_shared_from_this<Job> {
   // Why it failed or was cancelled; OK while it has not ended, or when it succeeded.
   absl::Status error() const;
   StopCause stop_cause() const;
+  std::string preconditioner() const;  // handle, of a build once it is there
   v1::Timings timings() const;
   // What the work left; null before the end, on failure, and once it was let go.
   std::shared_ptr<const JobResult> result() const;
@@ -179,7 +184,8 @@ class Job : public std::enable_shared_from_this<Job> {
   void SetStopListener(std::function<void(StopCause)> listener);
   void ReportQueued(int64_t position, double eta_ms);
   // QUEUED -> RUNNING. False: it has been told to stop; it must be finished instead.
-  bool Start(const std::string& device);
+  // `devices`: all that it is split over, the one that runs it first.
+  bool Start(const std::vector<std::string>& devices);
   // Ends it: SUCCEEDED where OK (but CANCELLED where an outcome says so); CANCELLED for
   // code CANCELLED; else FAILED. False: it had ended before.
   bool Finish(const absl::Status& status);
@@ -214,7 +220,8 @@ class Job : public std::enable_shared_from_this<Job> {
   StopCause stop_cause_ = StopCause::kNone;
   std::optional<TimePoint> started_, ended_;
   std::optional<WallTime> started_wall_, ended_wall_;
-  std::string device_, preconditioner_;
+  std::vector<std::string> devices_;
+  std::string preconditioner_;
   v1::Stage stage_ = v1::STAGE_UNSPECIFIED;
   int64_t done_ = 0, total_ = 0;
   absl::Status error_;

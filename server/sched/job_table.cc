@@ -8,6 +8,16 @@
 #include "server/sched/job.h"
 
 namespace spaid::server {
+namespace {
+
+bool Passes(const JobFilter& filter, const Job& job) {
+  return (filter.kind == v1::JOB_KIND_UNSPECIFIED || job.kind() == filter.kind) &&
+         (filter.matrix.empty() || job.matrix() == filter.matrix) &&
+         (filter.state == v1::JOB_STATE_UNSPECIFIED || job.state() == filter.state) &&
+         (filter.preconditioner.empty() || job.preconditioner() == filter.preconditioner);
+}
+
+}  // namespace
 
 JobTable::JobTable(JobTableOptions options) : options_(options) {}
 
@@ -84,7 +94,7 @@ absl::StatusOr<std::shared_ptr<Job>> JobTable::Get(const std::string& tenant,
   return it->second.job;
 }
 
-JobTable::Page JobTable::List(const std::string& tenant, v1::JobState state,
+JobTable::Page JobTable::List(const std::string& tenant, const JobFilter& filter,
                               const PageRequest& request) {
   std::vector<std::shared_ptr<Job>> dropped;
   std::lock_guard lock(mutex_);
@@ -95,7 +105,7 @@ JobTable::Page JobTable::List(const std::string& tenant, v1::JobState state,
   auto it = mine->second.lower_bound(request.before);
   while (it != mine->second.begin()) {
     --it;
-    if (state != v1::JOB_STATE_UNSPECIFIED && it->second->state() != state) continue;
+    if (!Passes(filter, *it->second)) continue;
     if (static_cast<int32_t>(page.jobs.size()) == request.size) {
       page.next_token = page.tokens.back();
       break;

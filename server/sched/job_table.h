@@ -23,6 +23,13 @@ namespace spaid::server {
 
 class Job;
 
+// What a list is of; the defaults: everything.
+struct JobFilter {
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+  v1::JobKind kind = v1::JOB_KIND_UNSPECIFIED;
+  std::string matrix = {}, preconditioner = {};  // handles
+};
+
 // Ended jobs are kept, newest first, within all three bounds. Live ones are bounded by the
 // scheduler.
 struct JobTableOptions {
@@ -50,8 +57,8 @@ class JobTable {
   void Ended(const std::shared_ptr<Job>& job);
   // Errors: NOT_FOUND/HANDLE_UNKNOWN (also another tenant's, and ended too long ago).
   absl::StatusOr<std::shared_ptr<Job>> Get(const std::string& tenant, const std::string& name);
-  // `state` unspecified: all. Jobs that change state meanwhile are seen in either.
-  Page List(const std::string& tenant, v1::JobState state, const PageRequest& page);
+  // Jobs that change meanwhile are seen as they were or as they are.
+  Page List(const std::string& tenant, const JobFilter& filter, const PageRequest& page);
   // Lets go of kept results, of the jobs that ended first, until `bytes` of them are free or none
   // is left.
   void DropResults(int64_t bytes);

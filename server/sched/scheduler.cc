@@ -1,12 +1,12 @@
 #include "server/sched/scheduler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <condition_variable>
-#include <deque>
+#include <functional>
 #include <iterator>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,30 +17,22 @@
 #include "server/sched/job.h"
 
 namespace spaid::server {
-namespace {
-
-// Weight of a new measurement of actual over predicted time, in the logarithm: the ratios of one
-// machine scatter by factors.
-constexpr double kRatioWeight = 0.25;
-constexpr double kMinPredictedMs = 0.1;  // under this, the measured ratio is overhead and noise
-constexpr std::chrono::milliseconds kMinRetry{100}, kMaxRetry{60'000};
-
-}  // namespace
 
 // Lock order: this class's, then a job's. Jobs call back without theirs.
 class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
  public:
   explicit Core(SchedulerOptions options)
-      : options_(std::move(options)),
-        running_(options_.devices.size()),
-        lost_(options_.devices.size()),
-        healthy_(options_.devices.size() >= kMaxDevices ? kAnyDevice
-                                                        : DeviceBit(options_.devices.size()) - 1),
-        ratios_(options_.devices.size()) {}
+      : options_(std::move(options)), dispatcher_(options_.dispatch) {
+    for (size_t d = 0; d < rooms().size(); ++d) {
+      for (int lane = 0; lane < std::max(rooms()[d].lanes, 1); ++lane) {
+        workers_.push_back(std::make_unique<Worker>(d, static_cast<size_t>(lane)));
+      }
+    }
+  }
 
   void StartThreads() {
-    for (size_t i = 0; i < options_.devices.size(); ++i) {
-      threads_.emplace_back([this, i] { Work(i); });
+    for (const auto& worker : workers_) {
+      threads_.emplace_back([this, own = worker.get()] { WorkLoop(*own); });
     }
     threads_.emplace_back([this] { KeepTime(); });
   }
@@ -49,22 +41,22 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;
+      for (const auto& worker : workers_) worker->wake.notify_one();
+      timer_cv_.notify_one();
     }
-    work_cv_.notify_all();
-    timer_cv_.notify_all();
     for (std::thread& thread : threads_) thread.join();
   }
 
-  absl::Status Submit(std::shared_ptr<Job> job, const JobEstimate& estimate, JobWork work);
-  std::optional<Place> Where(const Job& job) const;
+  absl::Status Submit(std::shared_ptr<Job> job, Work work, JobWork run);
+  std::optional<Place> Where(const Job& job);
   Load load() const;
   DeviceMask healthy() const {
     std::lock_guard lock(mutex_);
-    return healthy_;
+    return dispatcher_.healthy();
   }
   absl::Status DeviceStatus(size_t device) const {
     std::lock_guard lock(mutex_);
-    return lost_.at(device);
+    return dispatcher_.DeviceStatus(device);
   }
   void StartDrain(TimePoint deadline);
   bool Drain(TimePoint deadline);
@@ -73,164 +65,113 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
  private:
   struct Queued {
     std::shared_ptr<Job> job;
-    JobEstimate estimate;
-    JobWork work;
-    int64_t told_position;
+    JobWork run;
+    int64_t told_position = 0;
+    Place place;  // as of placed_
   };
-  struct Running {
-    std::shared_ptr<Job> job;  // null: the worker is idle
-    double predicted_ms = 0;
-    TimePoint since;
-    bool told_to_stop = false;
+  struct Taken {  // by a worker
+    uint64_t id = 0;
+    std::shared_ptr<Job> job;
+    JobWork run;
+    Assignment at;
+  };
+  struct Worker {
+    Worker(size_t its_device, size_t its_lane) : device(its_device), lane(its_lane) {}
+    const size_t device, lane;
+    std::condition_variable wake;
+    std::optional<Taken> next;     // what it is to do
+    std::shared_ptr<Job> running;  // null: idle
   };
   struct News {  // a queue position worth telling
     std::shared_ptr<Job> job;
-    int64_t position;
-    double eta_ms;
+    Place place;
+  };
+  // A time at which a job may have to be told to stop: looked at again then.
+  struct Alarm {
+    TimePoint when;
+    std::weak_ptr<Job> job;
+    bool operator>(const Alarm& other) const { return when > other.when; }
   };
 
-  // Actual over predicted time on one device: of builds, of solves.
-  struct Ratio {
-    double value[2] = {1, 1};
-    bool measured[2] = {false, false};
-  };
-  // When each device is through with what runs and with the jobs put on it, in milliseconds.
-  struct Timeline {
-    std::vector<double> free_at;
-    // The device among `devices`, of which there is one, that is free first.
-    size_t First(DeviceMask devices) const;
-  };
-
+  const std::vector<DeviceRoom>& rooms() const { return options_.dispatch.devices; }
   TimePoint Now() const { return options_.clock->Now(); }
-  static size_t KindIndex(const Job& job) { return job.kind() == v1::JOB_KIND_SOLVE ? 1 : 0; }
-  double CorrectedMs(const Job& job, double predicted_ms, size_t device) const {
-    return std::max(predicted_ms, kMinPredictedMs) * ratios_[device].value[KindIndex(job)];
-  }
   bool IdleLocked() const {
-    return queue_.empty() && finishing_ == 0 &&
-           std::none_of(running_.begin(), running_.end(), [](const Running& r) { return r.job; });
+    return queued_.empty() && finishing_ == 0 &&
+           std::none_of(workers_.begin(), workers_.end(),
+                        [](const auto& worker) { return worker->next || worker->running; });
   }
-  Timeline RunningLocked() const;
-  // Puts a queued job where it will run; the milliseconds until it starts.
-  double Put(const Queued& queued, Timeline* timeline) const;
-  double EtaLocked(size_t ahead, DeviceMask devices) const;
-  int64_t PositionLocked(size_t ahead, DeviceMask devices) const;
-  absl::Status AdmitLocked(JobEstimate* estimate) const;
-  std::vector<News> MovedUpLocked();
-  std::deque<Queued>::iterator NextLocked(size_t worker);
-  bool AwaitJobLocked(size_t worker, std::unique_lock<std::mutex>& lock);
+  void DispatchLocked();
+  void MovedLocked();
+  std::vector<News> PlaceLocked();
+  static void Tell(const std::vector<News>& news) {
+    for (const News& moved : news) {
+      moved.job->ReportQueued(moved.place.position, moved.place.eta_ms);
+    }
+  }
+  void SetAlarmLocked(const std::shared_ptr<Job>& job, std::optional<TimePoint> when);
+  bool AwaitWorkLocked(Worker& worker, std::unique_lock<std::mutex>& lock);
+  bool DeviceIdleLocked(size_t device) const;
   void Lose(size_t device, const absl::Status& why);
   void OnStop(const Job* job, StopCause cause);
   void End(const std::shared_ptr<Job>& job, const absl::Status& status);
-  void Work(size_t worker);
-  void Learn(size_t worker, const Job& job, double predicted_ms, std::chrono::nanoseconds took);
+  void WorkLoop(Worker& worker);
   void KeepTime();
 
   const SchedulerOptions options_;
   mutable std::mutex mutex_;
-  std::condition_variable work_cv_, timer_cv_, idle_cv_;
-  std::deque<Queued> queue_;
-  std::vector<Running> running_;
-  int64_t finishing_ = 0;  // jobs that left queue_ or running_ and are being ended
+  std::condition_variable timer_cv_, idle_cv_;
+  Dispatcher dispatcher_;
+  uint64_t next_id_ = 1;
+  std::unordered_map<uint64_t, Queued> queued_;
+  std::unordered_map<const Job*, uint64_t> ids_;  // of queued jobs
+  std::vector<std::unique_ptr<Worker>> workers_;
+  int64_t finishing_ = 0;  // jobs that left queued_ or a worker and are being ended
   bool draining_ = false, stopping_ = false;
-  std::vector<absl::Status> lost_;  // of each device: OK while it works
-  DeviceMask healthy_;
-  std::vector<Ratio> ratios_;  // of each device
+  TimePoint placed_{-Dispatcher::kPlacesLast};  // when places were counted
+  bool moved_ = false;                          // since then
+  std::vector<Alarm> alarms_;  // a heap, the earliest on top
+  size_t sweep_at_ = 1024;     // those of ended jobs are swept out when it has doubled
   std::vector<std::thread> threads_;
 };
 
-size_t Scheduler::Core::Timeline::First(DeviceMask devices) const {
-  size_t first = free_at.size();
-  for (size_t d = 0; d < free_at.size(); ++d) {
-    if ((devices & DeviceBit(d)) == 0) continue;
-    if (first == free_at.size() || free_at[d] < free_at[first]) first = d;
-  }
-  return first;
-}
-
-Scheduler::Core::Timeline Scheduler::Core::RunningLocked() const {
-  const TimePoint now = Now();
-  Timeline timeline{std::vector<double>(running_.size())};
-  for (size_t d = 0; d < running_.size(); ++d) {
-    const Running& running = running_[d];
-    if (!running.job) continue;
-    timeline.free_at[d] = std::max(
-        0.0, CorrectedMs(*running.job, running.predicted_ms, d) - ToMs(now - running.since));
-  }
-  return timeline;
-}
-
-double Scheduler::Core::Put(const Queued& queued, Timeline* timeline) const {
-  const size_t device = timeline->First(queued.estimate.devices & healthy_);
-  if (device == timeline->free_at.size()) return 0;  // it is about to fail
-  const double start = timeline->free_at[device];
-  timeline->free_at[device] += CorrectedMs(*queued.job, queued.estimate.predicted_ms, device);
-  return start;
-}
-
-// Time until a job for `devices` with `ahead` jobs before it starts: each goes to the device that
-// is free first among its own.
-double Scheduler::Core::EtaLocked(size_t ahead, DeviceMask devices) const {
-  Timeline timeline = RunningLocked();
-  for (size_t i = 0; i < ahead && i < queue_.size(); ++i) Put(queue_[i], &timeline);
-  const size_t device = timeline.First(devices & healthy_);
-  return device == timeline.free_at.size() ? 0 : timeline.free_at[device];
-}
-
-int64_t Scheduler::Core::PositionLocked(size_t ahead, DeviceMask devices) const {
-  return std::count_if(
-      queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(ahead),
-      [&](const Queued& queued) { return (queued.estimate.devices & devices & healthy_) != 0; });
-}
-
-// Moves `estimate` to its fallback where its devices are lost.
-absl::Status Scheduler::Core::AdmitLocked(JobEstimate* estimate) const {
-  if (draining_) return StopError(StopCause::kDrain);
-  if ((estimate->devices & healthy_) == 0) {
-    const size_t wanted = Timeline{std::vector<double>(lost_.size())}.First(estimate->devices);
-    estimate->devices = std::exchange(estimate->fallback, 0);
-    if ((estimate->devices & healthy_) == 0) {
-      return wanted < lost_.size() ? lost_[wanted]
-                                   : absl::InternalError("a job that no device may run");
-    }
-  }
-  if (static_cast<int64_t>(queue_.size()) < options_.max_queued) return absl::OkStatus();
-  // Half of the backlog: by then half of the queue is free, so that those who were refused do not
-  // come back all at once for a single place.
-  const auto retry = std::clamp(std::chrono::milliseconds(static_cast<int64_t>(
-                                    EtaLocked(queue_.size(), estimate->devices) / 2)),
-                                kMinRetry, kMaxRetry);
-  return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
-                   absl::StrCat("the queue holds ", queue_.size(),
-                                " jobs, which is its limit (--max-queued-jobs); try again in ",
-                                retry.count(), " ms"))
-      .Meta("limit", options_.max_queued)
-      .Retry(retry);
-}
-
-absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, const JobEstimate& wanted,
-                                     JobWork work) {
-  JobEstimate estimate = wanted;
+absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, Work work, JobWork run) {
+  work.tenant = job->tenant();
+  work.priority = job->priority();
+  const auto admit = [&]() -> absl::Status {
+    if (draining_) return StopError(StopCause::kDrain);
+    const TimePoint now = Now();
+    std::optional<double> left_ms;
+    if (const auto deadline = job->deadline()) left_ms = ToMs(*deadline - now);
+    return dispatcher_.Admit(&work, left_ms, now);
+  };
   absl::Status refused;
-  int64_t position = 0;
-  double eta_ms = 0;
+  Place place;
   {
     std::lock_guard lock(mutex_);
-    refused = AdmitLocked(&estimate);
-    position = PositionLocked(queue_.size(), estimate.devices);
-    eta_ms = EtaLocked(queue_.size(), estimate.devices);
+    work.id = next_id_++;
+    refused = admit();
+    if (refused.ok()) place = dispatcher_.PlaceOf(work, Now());
   }
   if (options_.metrics) options_.metrics->JobSubmitted(JobKindName(job->kind()));
   if (refused.ok()) {
     // Before it is in the queue, so that this is its first event even where a worker takes it at
     // once.
-    job->ReportQueued(position, eta_ms);
+    job->ReportQueued(place.position, place.eta_ms);
     job->SetStopListener([core = weak_from_this(), raw = job.get()](StopCause cause) {
       if (const auto alive = core.lock()) alive->OnStop(raw, cause);
     });
+    const auto max_queue = job->limits().max_queue;
     std::lock_guard lock(mutex_);
-    refused = AdmitLocked(&estimate);
-    if (refused.ok()) queue_.push_back({job, estimate, std::move(work), position});
+    refused = admit();
+    if (refused.ok()) {
+      if (max_queue) SetAlarmLocked(job, job->created() + *max_queue);
+      SetAlarmLocked(job, job->deadline());
+      queued_[work.id] = {job, std::move(run), place.position, place};
+      ids_[job.get()] = work.id;
+      dispatcher_.Push(work);
+      MovedLocked();
+      DispatchLocked();
+    }
   }
   if (!refused.ok()) {
     const std::string why = ReasonOf(refused);
@@ -244,15 +185,74 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, const JobEstimate
       {{"job", job->name()},
        {"tenant", job->tenant()},
        {"kind", JobKindName(job->kind())},
-       {"position", position},
-       {"eta_ms", eta_ms},
-       {"predicted_ms", estimate.predicted_ms}});
-  work_cv_.notify_all();  // one of them may run it
-  timer_cv_.notify_one();
+       {"position", place.position},
+       {"eta_ms", place.eta_ms},
+       {"predicted_ms", work.predicted_ms}});
   // Told to stop before the listener was set: nobody else takes it from the queue early.
   if (const StopCause cause = job->stop_cause(); cause != StopCause::kNone)
     OnStop(job.get(), cause);
   return absl::OkStatus();
+}
+
+// Hands what can start to the workers.
+void Scheduler::Core::DispatchLocked() {
+  if (stopping_) return;
+  for (const Dispatcher::Start& start : dispatcher_.Dispatch(Now())) {
+    const auto it = queued_.find(start.id);
+    Taken taken{start.id, std::move(it->second.job), std::move(it->second.run), {}};
+    queued_.erase(it);
+    ids_.erase(taken.job.get());
+    MovedLocked();
+    taken.at.device = rooms()[start.devices[0]].name;
+    taken.at.lane = start.lane;
+    for (const size_t d : start.devices) taken.at.devices.push_back(rooms()[d].name);
+    for (const auto& worker : workers_) {
+      if (worker->device != start.devices[0] || worker->lane != start.lane) continue;
+      worker->next = std::move(taken);
+      worker->wake.notify_one();
+      break;
+    }
+  }
+}
+
+// Places in the queue are others now. Those of a long one are the timekeeper's to count.
+void Scheduler::Core::MovedLocked() {
+  if (!moved_ && dispatcher_.is_long()) timer_cv_.notify_one();
+  moved_ = true;
+}
+
+// Counts places anew where that is due. Positions are told again when they have halved:
+// log2(position) events a job, however long the queue.
+std::vector<Scheduler::Core::News> Scheduler::Core::PlaceLocked() {
+  std::vector<News> news;
+  const TimePoint now = Now();
+  if (dispatcher_.is_long() && now - placed_ < Dispatcher::kPlacesLast) return news;
+  placed_ = now;
+  moved_ = false;
+  for (const auto& [id, place] : dispatcher_.Places(now)) {
+    Queued& queued = queued_.at(id);
+    queued.place = place;
+    if (place.position <= queued.told_position / 2 && place.position < queued.told_position) {
+      queued.told_position = place.position;
+      news.push_back({queued.job, place});
+    }
+  }
+  return news;
+}
+
+void Scheduler::Core::SetAlarmLocked(const std::shared_ptr<Job>& job,
+                                     std::optional<TimePoint> when) {
+  if (!when) return;
+  if (alarms_.empty() || *when < alarms_.front().when) timer_cv_.notify_one();
+  alarms_.push_back({*when, job});
+  std::push_heap(alarms_.begin(), alarms_.end(), std::greater<>());
+  if (alarms_.size() < sweep_at_) return;
+  std::erase_if(alarms_, [](const Alarm& alarm) {
+    const auto own = alarm.job.lock();
+    return !own || own->ended();
+  });
+  std::make_heap(alarms_.begin(), alarms_.end(), std::greater<>());
+  sweep_at_ = std::max(sweep_at_, 2 * alarms_.size());
 }
 
 // Takes a job that was told to stop out of the queue and ends it. One that a worker has taken
@@ -262,17 +262,20 @@ void Scheduler::Core::OnStop(const Job* job, StopCause cause) {
   std::vector<News> news;
   {
     std::lock_guard lock(mutex_);
-    const auto it = std::find_if(queue_.begin(), queue_.end(),
-                                 [&](const Queued& queued) { return queued.job.get() == job; });
-    if (it == queue_.end()) return;
-    taken = std::move(*it);
-    queue_.erase(it);
+    const auto own = ids_.find(job);
+    if (own == ids_.end()) return;
+    const auto it = queued_.find(own->second);
+    taken = std::move(it->second);
+    dispatcher_.Remove(own->second);
+    queued_.erase(it);
+    ids_.erase(own);
     ++finishing_;
-    news = MovedUpLocked();
+    DispatchLocked();  // it may have been what others waited for
+    news = PlaceLocked();
   }
-  taken.work = nullptr;  // what it holds (right-hand sides, matrices) is free before anyone is told
+  taken.run = nullptr;  // what it holds (right-hand sides, matrices) is free before anyone is told
   End(taken.job, StopError(cause));
-  for (const News& moved : news) moved.job->ReportQueued(moved.position, moved.eta_ms);
+  Tell(news);
 }
 
 // Ends a job that counts in finishing_.
@@ -301,67 +304,32 @@ void Scheduler::Core::End(const std::shared_ptr<Job>& job, const absl::Status& s
   if (IdleLocked()) idle_cv_.notify_all();
 }
 
-// Positions are told again when they have halved: log2(position) events a job, however long the
-// queue.
-std::vector<Scheduler::Core::News> Scheduler::Core::MovedUpLocked() {
-  std::vector<News> news;
-  Timeline timeline = RunningLocked();
-  std::vector<std::pair<DeviceMask, int64_t>> before;  // jobs by where they may run: few kinds
-  for (Queued& queued : queue_) {
-    const DeviceMask devices = queued.estimate.devices & healthy_;
-    int64_t position = 0;
-    auto own = before.end();
-    for (auto it = before.begin(); it != before.end(); ++it) {
-      if ((it->first & devices) != 0) position += it->second;
-      if (it->first == devices) own = it;
-    }
-    if (own == before.end()) {
-      before.emplace_back(devices, 1);
-    } else {
-      ++own->second;
-    }
-    const double eta_ms = Put(queued, &timeline);
-    if (position <= queued.told_position / 2 && position < queued.told_position) {
-      queued.told_position = position;
-      news.push_back({queued.job, position, eta_ms});
-    }
-  }
-  return news;
+bool Scheduler::Core::DeviceIdleLocked(size_t device) const {
+  return std::none_of(workers_.begin(), workers_.end(), [device](const auto& worker) {
+    return worker->device == device && (worker->next || worker->running);
+  });
 }
 
-void Scheduler::Core::Learn(size_t worker, const Job& job, double predicted_ms,
-                            std::chrono::nanoseconds took) {
-  const size_t kind = KindIndex(job);
-  Ratio& ratio = ratios_[worker];
-  const double measured =
-      std::clamp(ToMs(took) / std::max(predicted_ms, kMinPredictedMs), 1e-3, 1e3);
-  double& value = ratio.value[kind];
-  value = ratio.measured[kind] ? value * std::pow(measured / value, kRatioWeight) : measured;
-  ratio.measured[kind] = true;
-}
-
-std::deque<Scheduler::Core::Queued>::iterator Scheduler::Core::NextLocked(size_t worker) {
-  const DeviceMask own = DeviceBit(worker) & healthy_;
-  return std::find_if(queue_.begin(), queue_.end(),
-                      [own](const Queued& queued) { return (queued.estimate.devices & own) != 0; });
-}
-
-// Waits for a job that `worker` may run, and looks at its device now and then. False: there will be
-// none.
-bool Scheduler::Core::AwaitJobLocked(size_t worker, std::unique_lock<std::mutex>& lock) {
+// Waits for something to do; the worker of a device's first lane looks at the device now and then.
+// False: there will be nothing.
+bool Scheduler::Core::AwaitWorkLocked(Worker& worker, std::unique_lock<std::mutex>& lock) {
   TimePoint look = Now() + options_.probe_every;
-  while (NextLocked(worker) == queue_.end()) {
+  while (!worker.next) {
     if (stopping_) return false;
-    const bool looks = options_.probe && lost_[worker].ok();
+    const bool looks =
+        options_.probe && worker.lane == 0 && dispatcher_.DeviceStatus(worker.device).ok();
     if (looks && Now() >= look) {
-      lock.unlock();
-      const absl::Status status = Guarded("the probe", [&] { return options_.probe(worker); });
-      if (ReasonOf(status) == reason::kDeviceLost) Lose(worker, status);
-      lock.lock();
+      if (DeviceIdleLocked(worker.device)) {
+        lock.unlock();
+        const absl::Status status =
+            Guarded("the probe", [&] { return options_.probe(worker.device); });
+        if (ReasonOf(status) == reason::kDeviceLost) Lose(worker.device, status);
+        lock.lock();
+      }
       look = Now() + options_.probe_every;
       continue;
     }
-    options_.clock->Wait(work_cv_, lock, looks ? std::optional(look) : std::nullopt);
+    options_.clock->Wait(worker.wake, lock, looks ? std::optional(look) : std::nullopt);
   }
   return true;
 }
@@ -371,76 +339,68 @@ void Scheduler::Core::Lose(size_t device, const absl::Status& why) {
   std::vector<News> news;
   {
     std::lock_guard lock(mutex_);
-    if (!lost_[device].ok()) return;
-    lost_[device] = why;
-    healthy_ &= ~DeviceBit(device);
-    std::deque<Queued> kept;
-    for (Queued& queued : queue_) {
-      JobEstimate& estimate = queued.estimate;
-      if ((estimate.devices & healthy_) == 0) {
-        estimate.devices = std::exchange(estimate.fallback, 0);
-      }
-      const bool runs = (estimate.devices & healthy_) != 0;
-      if (runs) {
-        kept.push_back(std::move(queued));
-      } else {
-        orphans.push_back(std::move(queued));
-      }
+    if (!dispatcher_.DeviceStatus(device).ok()) return;
+    for (const uint64_t id : dispatcher_.Lose(device, why)) {
+      const auto it = queued_.find(id);
+      ids_.erase(it->second.job.get());
+      orphans.push_back(std::move(it->second));
+      queued_.erase(it);
     }
-    queue_ = std::move(kept);
     finishing_ += static_cast<int64_t>(orphans.size());
-    news = MovedUpLocked();
   }
   Log(LogLevel::kError, "device_lost",
-      {{"device", options_.devices[device]},
+      {{"device", rooms()[device].name},
        {"queued_jobs_failed", static_cast<int64_t>(orphans.size())},
        {"error", std::string(why.message())}});
   if (options_.on_lost) options_.on_lost(device, why);
-  work_cv_.notify_all();  // what it would have run may be another's now
+  {
+    std::lock_guard lock(mutex_);
+    DispatchLocked();  // what it would have run may be another's now
+    news = PlaceLocked();
+  }
   for (Queued& orphan : orphans) {
-    orphan.work = nullptr;
+    orphan.run = nullptr;
     End(orphan.job, why);
   }
-  for (const News& moved : news) moved.job->ReportQueued(moved.position, moved.eta_ms);
+  Tell(news);
 }
 
-void Scheduler::Core::Work(size_t worker) {
-  const std::string& device = options_.devices[worker];
+void Scheduler::Core::WorkLoop(Worker& worker) {
   for (;;) {
-    Queued taken;
+    Taken taken;
     std::vector<News> news;
     {
       std::unique_lock lock(mutex_);
-      if (!AwaitJobLocked(worker, lock)) return;
-      const auto next = NextLocked(worker);
-      taken = std::move(*next);
-      queue_.erase(next);
-      running_[worker] = {taken.job, taken.estimate.predicted_ms, Now(), false};
-      news = MovedUpLocked();
+      if (!AwaitWorkLocked(worker, lock)) return;
+      taken = *std::exchange(worker.next, std::nullopt);
+      worker.running = taken.job;
+      news = PlaceLocked();
     }
-    for (const News& moved : news) moved.job->ReportQueued(moved.position, moved.eta_ms);
+    Tell(news);
 
+    Job& job = *taken.job;
     absl::Status status;
-    const bool started = taken.job->Start(device);
+    const bool started = job.Start(taken.at.devices);
     if (started) {
-      // Under the lock: the timekeeper may be between its look at this job and its wait.
-      { std::lock_guard lock(mutex_); }
-      timer_cv_.notify_one();
-      status = Guarded("the job", [&] { return taken.work(*taken.job, device); });
-      taken.job->SetStopHook(nullptr);
+      if (const auto limit = job.limits().max_run; limit && job.started()) {
+        std::lock_guard lock(mutex_);
+        SetAlarmLocked(taken.job, *job.started() + *limit);
+      }
+      status = Guarded("the job", [&] { return taken.run(job, taken.at); });
+      job.SetStopHook(nullptr);
       // First, so that who learns of the job's end finds the device marked.
-      if (ReasonOf(status) == reason::kDeviceLost) Lose(worker, status);
+      if (ReasonOf(status) == reason::kDeviceLost) Lose(worker.device, status);
     }
-    const StopCause cause = taken.job->stop_cause();
+    const StopCause cause = job.stop_cause();
     if (!started || (!status.ok() && cause != StopCause::kNone)) status = StopError(cause);
-    taken.work = nullptr;
+    taken.run = nullptr;
     {
       std::lock_guard lock(mutex_);
-      if (started && status.ok() && cause == StopCause::kNone) {
-        Learn(worker, *taken.job, taken.estimate.predicted_ms, taken.job->RunTime());
-      }
-      running_[worker] = {};
+      const bool whole = started && status.ok() && cause == StopCause::kNone;
+      dispatcher_.Finish(taken.id, /*learn=*/whole, Now());
+      worker.running = nullptr;
       ++finishing_;
+      DispatchLocked();
     }
     End(taken.job, status);
   }
@@ -450,71 +410,69 @@ void Scheduler::Core::KeepTime() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const TimePoint now = Now();
-    std::optional<TimePoint> next;
     std::vector<std::pair<std::shared_ptr<Job>, StopCause>> due;
-    const auto consider = [&](const std::shared_ptr<Job>& job, TimePoint when, StopCause cause) {
-      if (when <= now) {
-        due.emplace_back(job, cause);
-        return true;
-      }
-      if (!next || when < *next) next = when;
-      return false;
-    };
-    for (const Queued& queued : queue_) {
-      const Job& job = *queued.job;
-      if (const auto limit = job.limits().max_queue) {
-        if (consider(queued.job, job.created() + *limit, StopCause::kMaxQueue)) continue;
-      }
-      if (const auto deadline = job.deadline()) {
-        consider(queued.job, *deadline, StopCause::kDeadline);
-      }
-    }
-    for (Running& running : running_) {
-      if (!running.job || running.told_to_stop) continue;
-      const auto started = running.job->started();
-      if (const auto limit = running.job->limits().max_run; limit && started) {
-        if (consider(running.job, *started + *limit, StopCause::kMaxRun)) {
-          running.told_to_stop = true;
-          continue;
-        }
-      }
-      if (const auto deadline = running.job->deadline()) {
-        running.told_to_stop = consider(running.job, *deadline, StopCause::kDeadline);
+    while (!alarms_.empty() && alarms_.front().when <= now) {
+      const std::shared_ptr<Job> job = alarms_.front().job.lock();
+      std::pop_heap(alarms_.begin(), alarms_.end(), std::greater<>());
+      alarms_.pop_back();
+      if (!job || job->ended()) continue;
+      const auto started = job->started();
+      const auto limit = started ? job->limits().max_run : job->limits().max_queue;
+      const auto deadline = job->deadline();
+      if (limit && (started ? *started : job->created()) + *limit <= now) {
+        due.emplace_back(job, started ? StopCause::kMaxRun : StopCause::kMaxQueue);
+      } else if (deadline && *deadline <= now) {
+        due.emplace_back(job, StopCause::kDeadline);
+      } else if (deadline) {
+        SetAlarmLocked(job, deadline);  // a more patient waiter has come
       }
     }
-    if (due.empty()) {
+    std::vector<News> news;
+    std::optional<TimePoint> next;
+    if (!alarms_.empty()) next = alarms_.front().when;
+    if (moved_ && dispatcher_.is_long()) {
+      if (now - placed_ >= Dispatcher::kPlacesLast) {
+        news = PlaceLocked();
+      } else if (!next || placed_ + Dispatcher::kPlacesLast < *next) {
+        next = placed_ + Dispatcher::kPlacesLast;
+      }
+    }
+    if (due.empty() && news.empty()) {
       options_.clock->Wait(timer_cv_, lock, next);
       continue;
     }
     lock.unlock();
     for (const auto& [job, cause] : due) job->RequestStop(cause);
     due.clear();
+    Tell(news);
     lock.lock();
   }
 }
 
-std::optional<Scheduler::Place> Scheduler::Core::Where(const Job& job) const {
-  std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < queue_.size(); ++i) {
-    if (queue_[i].job.get() != &job) continue;
-    const DeviceMask devices = queue_[i].estimate.devices;
-    return Place{PositionLocked(i, devices), EtaLocked(i, devices)};
+std::optional<Scheduler::Place> Scheduler::Core::Where(const Job& job) {
+  std::vector<News> news;
+  std::optional<Place> place;
+  {
+    std::lock_guard lock(mutex_);
+    if (!ids_.contains(&job)) return std::nullopt;
+    news = PlaceLocked();
+    place = queued_.at(ids_.at(&job)).place;
   }
-  return std::nullopt;
+  Tell(news);
+  return place;
 }
 
 Scheduler::Load Scheduler::Core::load() const {
   std::lock_guard lock(mutex_);
-  Load load;
-  load.queued = static_cast<int64_t>(queue_.size());
-  load.running = std::count_if(running_.begin(), running_.end(),
-                               [](const Running& r) { return r.job != nullptr; });
-  Timeline timeline = RunningLocked();
-  for (const Queued& queued : queue_) Put(queued, &timeline);
-  for (size_t d = 0; d < timeline.free_at.size(); ++d) {
-    if (lost_[d].ok()) load.eta_ms = std::max(load.eta_ms, timeline.free_at[d]);
+  Load load{.queued = dispatcher_.queued(),
+            .running = dispatcher_.running(),
+            .eta_ms = dispatcher_.BacklogMs(Now()),
+            .draining = draining_,
+            .classes = {},
+            .ratios = dispatcher_.Ratios()};
+  for (size_t p = 0; p < kPriorities; ++p) {
+    load.classes[p] = dispatcher_.LoadOf(static_cast<Priority>(p));
   }
-  load.draining = draining_;
   return load;
 }
 
@@ -524,10 +482,10 @@ void Scheduler::Core::StartDrain(TimePoint deadline) {
     std::lock_guard lock(mutex_);
     draining_ = true;
     const TimePoint now = Now();
-    Timeline timeline = RunningLocked();
-    for (const Queued& queued : queue_) {
-      const Milliseconds eta(Put(queued, &timeline));
-      if (deadline <= now || eta >= Milliseconds(deadline - now)) late.push_back(queued.job);
+    for (const auto& [id, place] : dispatcher_.Places(now)) {
+      if (deadline <= now || Milliseconds(place.eta_ms) >= Milliseconds(deadline - now)) {
+        late.push_back(queued_.at(id).job);
+      }
     }
   }
   for (const auto& job : late) job->RequestStop(StopCause::kDrain);
@@ -537,9 +495,10 @@ void Scheduler::Core::StopAll() {
   std::vector<std::shared_ptr<Job>> jobs;
   {
     std::lock_guard lock(mutex_);
-    for (const Queued& queued : queue_) jobs.push_back(queued.job);
-    for (const Running& running : running_) {
-      if (running.job) jobs.push_back(running.job);
+    for (const auto& [id, queued] : queued_) jobs.push_back(queued.job);
+    for (const auto& worker : workers_) {
+      if (worker->next) jobs.push_back(worker->next->job);
+      if (worker->running) jobs.push_back(worker->running);
     }
   }
   for (const auto& job : jobs) job->RequestStop(StopCause::kDrain);
@@ -568,9 +527,8 @@ Scheduler::~Scheduler() {
   core_->StopThreads();
 }
 
-absl::Status Scheduler::Submit(std::shared_ptr<Job> job, const JobEstimate& estimate,
-                               JobWork work) {
-  return core_->Submit(std::move(job), estimate, std::move(work));
+absl::Status Scheduler::Submit(std::shared_ptr<Job> job, Work work, JobWork run) {
+  return core_->Submit(std::move(job), std::move(work), std::move(run));
 }
 std::optional<Scheduler::Place> Scheduler::Where(const Job& job) const { return core_->Where(job); }
 Scheduler::Load Scheduler::load() const { return core_->load(); }

@@ -46,6 +46,12 @@ class ByteLru {
     return it->second->value;
   }
 
+  // A look, which is no use.
+  bool Holds(const std::string& key) const {
+    std::lock_guard lock(mutex_);
+    return index_.contains(key);
+  }
+
   // Replaces what the key had. False: larger than the whole cache or its pool, not kept.
   bool Put(const std::string& key, std::shared_ptr<const T> value, int64_t bytes, size_t pool = 0,
            int64_t pool_bytes = 0) {

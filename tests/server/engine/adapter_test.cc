@@ -29,7 +29,7 @@ class AdapterTest : public testing::Test {
     auto job =
         Job::Create({.tenant = "t", .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}},
                     {}, RealClock());
-    job->Start("cpu");
+    job->Start({"cpu"});
     return job;
   }
   absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ParsedSpec& spec,

@@ -21,7 +21,10 @@ class Bench {
   explicit Bench(Devices devices) : engine(std::move(devices)) {
     SetLogSink([](LogLevel, const std::string&) {});
     SchedulerOptions options;
-    options.devices = adapter.device_names();
+    options.dispatch.devices.clear();
+    for (const std::string& name : adapter.device_names()) {
+      options.dispatch.devices.push_back({.name = name});
+    }
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs.Ended(job); };
     options.probe = [this](size_t device) { return adapter.Probe(device); };
     options.on_lost = [this](size_t device, const absl::Status&) { adapter.DropKept(device); };

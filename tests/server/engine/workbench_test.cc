@@ -28,7 +28,7 @@ class WorkbenchTest : public testing::Test {
     adapter_ = std::make_unique<EngineAdapter>(
         engine_, EngineAdapterOptions{.threads = 1, .max_build_bytes = max_build_bytes});
     SchedulerOptions options;
-    options.max_queued = max_queued;
+    options.dispatch.max_queued = max_queued;
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); };
     scheduler_ = std::make_unique<Scheduler>(options);
     bench_ = std::make_unique<Workbench>(Workbench::Parts{.adapter = adapter_.get(),

@@ -368,7 +368,7 @@ TEST(ListJobs, FitsAMessageWhateverTheJobs) {
         {.tenant = "default", .kind = v1::JOB_KIND_SOLVE, .matrix = {}, .preconditioner = {}}, {},
         RealClock());
     h.backend->jobs().Add(job);
-    job->Start("cpu");
+    job->Start({"cpu"});
     std::vector<v1::RhsOutcome> outcomes(1024, outcome);
     outcomes.front().set_outcome(v1::OUTCOME_CONVERGED);
     job->SetOutcomes(std::move(outcomes));

@@ -46,7 +46,7 @@ TEST_F(JobCoalescerTest, AnAbandonedOrEndedJobIsNotJoined) {
   auto b = Join("k");
   EXPECT_EQ(made_, 2);
   EXPECT_NE(a->job, b->job);
-  b->job->Start("cpu");
+  b->job->Start({"cpu"});
   b->job->Finish(absl::OkStatus());
   EXPECT_FALSE(Join("k", /*existing=*/true)->job) << "its result is there";
   EXPECT_EQ(made_, 2);
@@ -65,7 +65,7 @@ TEST_F(JobCoalescerTest, ARefusalIsNobodysJob) {
 TEST_F(JobCoalescerTest, ManyKeysDoNotPileUp) {
   for (int i = 0; i < 1000; ++i) {
     auto ticket = Join(std::to_string(i));
-    ticket->job->Start("cpu");
+    ticket->job->Start({"cpu"});
     ticket->job->Finish(absl::OkStatus());
   }
   EXPECT_LE(coalescer_.size(), 128u);

@@ -14,7 +14,7 @@ class Gate {
  public:
   // A job's work: begins, then waits for Open or for a stop.
   JobWork Work() {
-    return [this](Job& job, const std::string&) -> absl::Status {
+    return [this](Job& job, const Assignment&) -> absl::Status {
       job.SetStopHook([this](StopCause) {
         std::lock_guard lock(mutex_);
         stopped_ = true;

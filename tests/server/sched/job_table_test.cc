@@ -18,7 +18,7 @@ class JobTableTest : public testing::Test {
   std::shared_ptr<Job> Ended(JobTable& table, const std::string& tenant = "t") {
     auto job = Make(tenant);
     table.Add(job);
-    job->Start("cpu");
+    job->Start({"cpu"});
     job->Finish(absl::OkStatus());
     table.Ended(job);
     return job;
@@ -63,7 +63,7 @@ TEST_F(JobTableTest, KeepsEndedJobsByBytes) {
   auto small = Ended(table);
   auto large = Make();
   table.Add(large);
-  large->Start("cpu");
+  large->Start({"cpu"});
   for (int i = 0; i < 2000; ++i) large->ReportResidual(0, i, 1);
   large->Finish(absl::OkStatus());
   ASSERT_GT(large->bytes(), 20'000);
@@ -77,7 +77,7 @@ TEST_F(JobTableTest, CountsTheOutcomesOfAJob) {
   const int64_t before = table.ended_bytes();
   auto job = Make();
   table.Add(job);
-  job->Start("cpu");
+  job->Start({"cpu"});
   const int64_t live = job->bytes();
   v1::RhsOutcome outcome;
   outcome.set_detail(std::string(1000, 'd'));
@@ -107,16 +107,16 @@ TEST_F(JobTableTest, PagesNewestFirstByState) {
     }
   }
   Ended(table, "other");
-  auto first = table.List("t", v1::JOB_STATE_SUCCEEDED, *ParsePage(2, ""));
+  auto first = table.List("t", {.state = v1::JOB_STATE_SUCCEEDED}, *ParsePage(2, ""));
   ASSERT_EQ(first.jobs.size(), 2u);
   EXPECT_EQ(first.jobs[0], made[5]);
   EXPECT_EQ(first.jobs[1], made[3]);
-  auto second = table.List("t", v1::JOB_STATE_SUCCEEDED, *ParsePage(2, first.next_token));
+  auto second = table.List("t", {.state = v1::JOB_STATE_SUCCEEDED}, *ParsePage(2, first.next_token));
   ASSERT_EQ(second.jobs.size(), 1u);
   EXPECT_EQ(second.jobs[0], made[1]);
   EXPECT_EQ(second.next_token, "");
-  EXPECT_EQ(table.List("t", v1::JOB_STATE_UNSPECIFIED, {}).jobs.size(), 6u);
-  EXPECT_TRUE(table.List("nobody", v1::JOB_STATE_UNSPECIFIED, {}).jobs.empty());
+  EXPECT_EQ(table.List("t", {.state = v1::JOB_STATE_UNSPECIFIED}, {}).jobs.size(), 6u);
+  EXPECT_TRUE(table.List("nobody", {.state = v1::JOB_STATE_UNSPECIFIED}, {}).jobs.empty());
 }
 
 }  // namespace

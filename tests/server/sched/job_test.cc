@@ -32,7 +32,7 @@ TEST_F(JobTest, ALifeInEvents) {
   EXPECT_EQ(news, 0);
   job->ReportQueued(2, 30);
   clock_.Advance(milliseconds(40));
-  EXPECT_TRUE(job->Start("cpu"));
+  EXPECT_TRUE(job->Start({"cpu"}));
   job->ReportProgress(v1::STAGE_BUILD, 5, 10);
   v1::BuildQuality quality;
   quality.set_density(2);
@@ -64,7 +64,7 @@ TEST_F(JobTest, ALifeInEvents) {
 TEST_F(JobTest, ReadsInPiecesFromAnyNumber) {
   auto job = Make();
   job->ReportQueued(0, 0);
-  job->Start("cpu");
+  job->Start({"cpu"});
   JobEvents part = job->Read(1, 1);
   EXPECT_EQ(part.events.size(), 1u);
   EXPECT_FALSE(part.end);
@@ -85,7 +85,7 @@ TEST_F(JobTest, ALateSubscriberIsToldAtOnce) {
   auto two = job->Subscribe(2, [&] { news += 10; });
   EXPECT_EQ(news, 1) << "nothing from 2 on yet";
   one.Cancel();
-  job->Start("cpu");
+  job->Start({"cpu"});
   EXPECT_EQ(news, 11);
 }
 
@@ -99,7 +99,7 @@ TEST_F(JobTest, ACallbackMayUseTheJob) {
     for (const auto& event : events.events) read.push_back(event.number());
   });
   job->ReportQueued(0, 0);
-  job->Start("cpu");
+  job->Start({"cpu"});
   job->Finish(absl::OkStatus());
   EXPECT_THAT(read, testing::ElementsAre(1, 2, 3));
 }
@@ -107,7 +107,7 @@ TEST_F(JobTest, ACallbackMayUseTheJob) {
 TEST_F(JobTest, TheLastWaiterLeavingStopsIt) {
   auto job = Make();
   StopCause told = StopCause::kNone;
-  job->Start("cpu");
+  job->Start({"cpu"});
   job->SetStopHook([&](StopCause cause) { told = cause; });
   auto a = job->Attach({}), b = job->Attach({});
   a.reset();
@@ -128,12 +128,12 @@ TEST_F(JobTest, ADetachedJobGoesOn) {
   b.reset();
   a.reset();
   EXPECT_EQ(job->stop_cause(), StopCause::kNone);
-  EXPECT_TRUE(job->Start("cpu"));
+  EXPECT_TRUE(job->Start({"cpu"}));
 }
 
 TEST_F(JobTest, AHookSetAfterTheStopIsCalledAtOnce) {
   auto job = Make();
-  job->Start("cpu");
+  job->Start({"cpu"});
   job->RequestStop(StopCause::kMaxRun);
   StopCause told = StopCause::kNone;
   job->SetStopHook([&](StopCause cause) { told = cause; });
@@ -143,7 +143,7 @@ TEST_F(JobTest, AHookSetAfterTheStopIsCalledAtOnce) {
 TEST_F(JobTest, StopBeforeStartMeansNoStart) {
   auto job = Make();
   EXPECT_TRUE(job->RequestStop(StopCause::kCancelled));
-  EXPECT_FALSE(job->Start("cpu"));
+  EXPECT_FALSE(job->Start({"cpu"}));
   EXPECT_TRUE(job->Finish(StopError(StopCause::kCancelled)));
   EXPECT_FALSE(job->Finish(absl::OkStatus())) << "it ended before";
   EXPECT_FALSE(job->RequestStop(StopCause::kCancelled));
@@ -165,7 +165,7 @@ TEST_F(JobTest, TheResultLivesAsLongAsSomebodyWaits) {
   bool alive = false;
   auto job = Make();
   auto waiter = job->Attach({});
-  job->Start("cpu");
+  job->Start({"cpu"});
   job->SetResult(std::make_shared<Answer>(&alive));
   EXPECT_FALSE(job->result()) << "not before the end";
   job->Finish(absl::OkStatus());
@@ -176,7 +176,7 @@ TEST_F(JobTest, TheResultLivesAsLongAsSomebodyWaits) {
 
   auto detached = Make();
   detached->Attach({.detach = true, .deadline = {}})->Leave();
-  detached->Start("cpu");
+  detached->Start({"cpu"});
   detached->SetResult(std::make_shared<Answer>(&alive));
   detached->Finish(absl::OkStatus());
   EXPECT_FALSE(alive) << "nobody waits, nothing is kept";
@@ -187,7 +187,7 @@ TEST_F(JobTest, ASolvesResultIsKeptUntilItIsDeliveredOrDropped) {
   for (const bool detach : {false, true}) {
     auto job = Make(v1::JOB_KIND_SOLVE);
     auto waiter = job->Attach({.detach = detach, .deadline = {}});
-    job->Start("cpu");
+    job->Start({"cpu"});
     job->SetResult(std::make_shared<Answer>(&alive));
     EXPECT_FALSE(job->DropResult()) << "not before the end";
     job->Finish(absl::OkStatus());
@@ -204,7 +204,7 @@ TEST_F(JobTest, ASolvesResultIsKeptUntilItIsDeliveredOrDropped) {
   }
   auto delivered = Make(v1::JOB_KIND_SOLVE);
   auto waiter = delivered->Attach({});
-  delivered->Start("cpu");
+  delivered->Start({"cpu"});
   delivered->SetResult(std::make_shared<Answer>(&alive));
   delivered->Finish(absl::OkStatus());
   delivered->Delivered();
@@ -214,7 +214,7 @@ TEST_F(JobTest, ASolvesResultIsKeptUntilItIsDeliveredOrDropped) {
 
 TEST_F(JobTest, ACancelledSolveKeepsItsOutcomes) {
   auto job = Make(v1::JOB_KIND_SOLVE);
-  job->Start("cpu");
+  job->Start({"cpu"});
   job->RequestStop(StopCause::kCancelled);
   v1::RhsOutcome outcome;
   outcome.set_outcome(v1::OUTCOME_CANCELLED);
@@ -227,7 +227,7 @@ TEST_F(JobTest, ACancelledSolveKeepsItsOutcomes) {
 
 TEST_F(JobTest, ASolveThatConvergedInSpiteOfTheStopSucceeded) {
   auto job = Make(v1::JOB_KIND_SOLVE);
-  job->Start("cpu");
+  job->Start({"cpu"});
   job->RequestStop(StopCause::kCancelled);
   v1::RhsOutcome outcome;
   outcome.set_outcome(v1::OUTCOME_CONVERGED);
@@ -238,7 +238,7 @@ TEST_F(JobTest, ASolveThatConvergedInSpiteOfTheStopSucceeded) {
 
 TEST_F(JobTest, ResidualsThatWaitedAreShownToWhoLooks) {
   auto job = Make(v1::JOB_KIND_SOLVE);
-  job->Start("cpu");
+  job->Start({"cpu"});
   job->ReportResidual(0, 0, 1.0);
   EXPECT_EQ(job->Read(2, 10).events.size(), 1u) << "the first one does not wait";
   job->ReportResidual(0, 1, 0.5);
@@ -250,7 +250,7 @@ TEST_F(JobTest, ResidualsThatWaitedAreShownToWhoLooks) {
 
 TEST_F(JobTest, NothingIsReportedAfterTheEnd) {
   auto job = Make();
-  job->Start("cpu");
+  job->Start({"cpu"});
   job->Finish(absl::OkStatus());
   const int64_t count = job->Snapshot().event_count();
   job->ReportProgress(v1::STAGE_BUILD, 1, 2);
@@ -266,7 +266,7 @@ TEST_F(JobTest, TheHeartbeatHasNoNumber) {
   EXPECT_EQ(beat.number(), 0);
   EXPECT_EQ(beat.heartbeat().position(), 3);
   EXPECT_EQ(beat.heartbeat().state(), v1::JOB_STATE_QUEUED);
-  job->Start("cpu");
+  job->Start({"cpu"});
   EXPECT_EQ(job->Heartbeat(3, 120).heartbeat().position(), 0);
 }
 

@@ -31,7 +31,7 @@ class SchedulerTest : public testing::Test {
   }
   void Make(int64_t max_queued = 10) {
     SchedulerOptions options;
-    options.max_queued = max_queued;
+    options.dispatch.max_queued = max_queued;
     options.clock = &clock_;
     options.metrics = &metrics_;
     options.on_ended = [this](const std::shared_ptr<Job>& job) {
@@ -52,7 +52,7 @@ class SchedulerTest : public testing::Test {
     return job;
   }
   static JobWork Nothing() {
-    return [](Job&, const std::string&) { return absl::OkStatus(); };
+    return [](Job&, const Assignment&) { return absl::OkStatus(); };
   }
   // The worker is busy with this until opened.
   std::shared_ptr<Job> Block(double predicted_ms = 100) {
@@ -80,8 +80,8 @@ TEST_F(SchedulerTest, RunsInOrder) {
   std::vector<int> order;
   std::vector<std::shared_ptr<Job>> jobs;
   for (int i = 0; i < 5; ++i) {
-    jobs.push_back(Submit([&order, i](Job&, const std::string& device) {
-      EXPECT_EQ(device, "cpu");
+    jobs.push_back(Submit([&order, i](Job&, const Assignment& at) {
+      EXPECT_EQ(at.device, "cpu");
       order.push_back(i);
       return absl::OkStatus();
     }));
@@ -266,15 +266,15 @@ TEST_F(SchedulerTest, TheDeadlineCoversQueueAndRun) {
 
 TEST_F(SchedulerTest, WorkThatFailsFailsItsJobOnly) {
   Make();
-  auto bad = Submit([](Job&, const std::string&) -> absl::Status {
+  auto bad = Submit([](Job&, const Assignment&) -> absl::Status {
     return MakeError(absl::StatusCode::kFailedPrecondition, "ZERO_DIAGONAL", "a(3, 3) is 0");
   });
   EXPECT_EQ(EndReason(bad), "ZERO_DIAGONAL");
   EXPECT_EQ(bad->Snapshot().error().code(), 9);
-  auto throws = Submit([](Job&, const std::string&) -> absl::Status { throw std::bad_alloc(); });
+  auto throws = Submit([](Job&, const Assignment&) -> absl::Status { throw std::bad_alloc(); });
   EXPECT_EQ(EndReason(throws), "OUT_OF_MEMORY");
   auto odd =
-      Submit([](Job&, const std::string&) -> absl::Status { throw std::runtime_error("library"); });
+      Submit([](Job&, const Assignment&) -> absl::Status { throw std::runtime_error("library"); });
   EXPECT_EQ(EndReason(odd), "INTERNAL");
   auto good = Submit(Nothing());
   AwaitEnd(good);
@@ -336,7 +336,7 @@ TEST(SchedulerDevicesTest, EveryDeviceHasItsWorker) {
   Gate a, b;
   {
     SchedulerOptions options;
-    options.devices = {"cpu", "gpu:0"};
+    options.dispatch.devices = {{.name = "cpu"}, {.name = "gpu:0"}};
     Scheduler scheduler(options);
     std::vector<std::shared_ptr<Job>> jobs;
     for (Gate* gate : {&a, &b}) {
@@ -371,9 +371,9 @@ class DevicesTest : public testing::Test {
   }
   void Make(std::function<absl::Status(size_t)> probe = nullptr, int64_t max_queued = 10) {
     SchedulerOptions options;
-    options.devices = {"cpu", "gpu:0"};
+    options.dispatch.devices = {{.name = "cpu"}, {.name = "gpu:0"}};
     options.clock = &clock_;
-    options.max_queued = max_queued;
+    options.dispatch.max_queued = max_queued;
     options.probe = std::move(probe);
     options.on_lost = [this](size_t device, const absl::Status&) {
       std::lock_guard lock(mutex_);
@@ -400,10 +400,10 @@ class DevicesTest : public testing::Test {
     gpu_.AwaitBegun();
   }
   static JobWork Nothing() {
-    return [](Job&, const std::string&) { return absl::OkStatus(); };
+    return [](Job&, const Assignment&) { return absl::OkStatus(); };
   }
   static JobWork LoseIt() {
-    return [](Job&, const std::string&) -> absl::Status { return Lost(); };
+    return [](Job&, const Assignment&) -> absl::Status { return Lost(); };
   }
   static absl::Status Lost() {
     return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone; send it again");
@@ -514,7 +514,7 @@ TEST_F(DevicesTest, ALostDeviceFailsWhatItAloneCouldRun) {
 
 TEST_F(DevicesTest, AStoppedJobThatMeetsALostDeviceMarksIt) {
   Make();
-  auto job = Submit(kGpu, [](Job& own, const std::string&) -> absl::Status {
+  auto job = Submit(kGpu, [](Job& own, const Assignment&) -> absl::Status {
     own.RequestStop(StopCause::kCancelled);
     return Lost();
   });

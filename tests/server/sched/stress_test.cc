@@ -40,8 +40,8 @@ TEST(SchedStressTest, EveryJobEndsOnce) {
   JobTable table({.max_ended = 50});
   JobCoalescer coalescer;
   SchedulerOptions options;
-  options.devices = {"cpu", "cpu:1"};
-  options.max_queued = 16;
+  options.dispatch.devices = {{.name = "cpu"}, {.name = "cpu:1"}};
+  options.dispatch.max_queued = 16;
   options.on_ended = [&](const std::shared_ptr<Job>& job) {
     ++ended;
     table.Ended(job);
@@ -67,7 +67,7 @@ TEST(SchedStressTest, EveryJobEndsOnce) {
             table.Add(ticket.job);
             const absl::Status status =
                 scheduler.Submit(ticket.job, {.predicted_ms = 0.1},
-                                 [](Job& job, const std::string&) { return Compute(job); });
+                                 [](Job& job, const Assignment&) { return Compute(job); });
             if (!status.ok()) {
               table.Remove(*ticket.job);
               return status;
@@ -91,7 +91,7 @@ TEST(SchedStressTest, EveryJobEndsOnce) {
             default:
               break;
           }
-          (void)table.List("t0", v1::JOB_STATE_UNSPECIFIED, {});
+          (void)table.List("t0", {.state = v1::JOB_STATE_UNSPECIFIED}, {});
           (void)scheduler.Where(*ticket->job);
           if (random() % 2) continue;  // leaves
           AwaitEnd(ticket->job);
@@ -129,7 +129,7 @@ TEST(SchedStressTest, DrainWhileOthersSubmit) {
               {.tenant = "t", .kind = v1::JOB_KIND_SOLVE, .matrix = {}, .preconditioner = {}}, {},
               RealClock());
           const absl::Status status = scheduler.Submit(
-              job, {.predicted_ms = 0.1}, [](Job& j, const std::string&) { return Compute(j); });
+              job, {.predicted_ms = 0.1}, [](Job& j, const Assignment&) { return Compute(j); });
           if (status.ok()) {
             ++accepted;
           } else if (ReasonOf(status) == "DRAINING") {
@@ -152,7 +152,7 @@ TEST(SchedStressTest, DevicesAreLostWhileOthersSubmit) {
   SetLogSink([](LogLevel, const std::string&) {});
   std::atomic<int> ended{0}, accepted{0}, lost{0}, looks{0};
   SchedulerOptions options;
-  options.devices = {"cpu", "gpu:0", "gpu:1"};
+  options.dispatch.devices = {{.name = "cpu"}, {.name = "gpu:0"}, {.name = "gpu:1"}};
   options.on_ended = [&](const std::shared_ptr<Job>&) { ++ended; };
   options.on_lost = [&](size_t, const absl::Status&) { ++lost; };
   options.probe_every = std::chrono::milliseconds(1);
@@ -177,8 +177,8 @@ TEST(SchedStressTest, DevicesAreLostWhileOthersSubmit) {
               {.predicted_ms = 0.1,
                .devices = loses ? DeviceBit(2) : devices,
                .fallback = random() % 2 == 0 ? DeviceBit(0) : 0},
-              [=](Job& own, const std::string& device) -> absl::Status {
-                if (loses && device == "gpu:1") {
+              [=](Job& own, const Assignment& at) -> absl::Status {
+                if (loses && at.device == "gpu:1") {
                   return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone");
                 }
                 return Compute(own);

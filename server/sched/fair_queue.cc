@@ -1,0 +1,231 @@
+#include "server/sched/fair_queue.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+namespace spaid::server {
+namespace {
+
+// What a weight of 1 earns in a round. Work that costs less takes turns one by one; the rounds that
+// costly work has to wait are counted, not gone through.
+constexpr double kQuantumMs = 5;
+// Jobs of one tenant and one set of devices that are looked at for one that passes.
+constexpr int kScan = 256;
+
+// Tenants without work that are remembered, at most.
+constexpr size_t kIdle = 4096;
+
+// Until what is missing has been earned.
+double Rounds(double missing_ms, double weight) {
+  return std::max(0.0, std::ceil(missing_ms / (kQuantumMs * weight)));
+}
+
+}  // namespace
+
+FairQueue::FairQueue(std::map<std::string, double> weights) : weights_(std::move(weights)) {}
+
+double FairQueue::WeightOf(const std::string& tenant) const {
+  const auto it = weights_.find(tenant);
+  return it == weights_.end() ? 1 : it->second;
+}
+
+void FairQueue::Push(Work work) {
+  const auto priority = static_cast<size_t>(work.priority);
+  Class& cls = classes_[priority];
+  auto [it, is_new] = cls.by_tenant.try_emplace(work.tenant);
+  if (is_new) {
+    cls.ring.push_back({work.tenant, WeightOf(work.tenant), kSavedMs, {}});
+    it->second = std::prev(cls.ring.end());
+  }
+  ++cls.jobs;
+  ++queued_of_[work.tenant];
+  std::list<Entry>& entries = it->second->by_devices[work.devices];
+  const uint64_t id = work.id;
+  entries.push_back({std::move(work), next_sequence_++});
+  places_[id] = {priority, it->second, std::prev(entries.end())};
+}
+
+// The flow's first job that passes, by the order in which they came.
+const FairQueue::Entry* FairQueue::HeadOf(const Flow& flow, Filter passes) {
+  const Entry* head = nullptr;
+  for (const auto& [devices, entries] : flow.by_devices) {
+    int scanned = 0;
+    for (const Entry& entry : entries) {
+      if (head != nullptr && entry.sequence > head->sequence) break;
+      if (passes(entry.work)) {
+        head = &entry;
+        break;
+      }
+      if (++scanned == kScan) break;
+    }
+  }
+  return head;
+}
+
+FairQueue::Choice FairQueue::ChooseIn(const Class& cls, Filter passes) {
+  Choice best;
+  for (const Flow& flow : cls.ring) {
+    const Entry* const head = HeadOf(flow, passes);
+    if (head == nullptr) continue;
+    const double rounds = Rounds(-flow.deficit_ms, flow.weight);
+    if (best.entry == nullptr || rounds < best.rounds) best = {head, rounds};
+  }
+  return best;
+}
+
+FairQueue::Chosen FairQueue::Choose(Filter passes) const {
+  Chosen chosen;
+  for (size_t p = 0; p < kPriorities; ++p) {
+    chosen.of[p] = ChooseIn(classes_[p], passes);
+    const Entry* const head = chosen.of[p].entry;
+    if (head == nullptr) continue;
+    const double rounds =
+        Rounds(head->work.cost_ms - classes_[p].deficit_ms, kPriorityShares[p]);
+    if (chosen.priority == kPriorities || rounds < chosen.rounds) {
+      chosen.priority = p;
+      chosen.rounds = rounds;
+    }
+  }
+  return chosen;
+}
+
+const Work* FairQueue::Peek(Filter passes) const {
+  const Chosen chosen = Choose(passes);
+  return chosen.priority == kPriorities ? nullptr : &chosen.of[chosen.priority].entry->work;
+}
+
+std::optional<Work> FairQueue::Take(Filter passes) {
+  const Chosen chosen = Choose(passes);
+  if (chosen.priority == kPriorities) return std::nullopt;
+  for (size_t p = 0; p < kPriorities; ++p) {
+    if (chosen.of[p].entry == nullptr) continue;
+    classes_[p].deficit_ms += chosen.rounds * kQuantumMs * kPriorityShares[p];
+  }
+  Class& cls = classes_[chosen.priority];
+  const Choice& choice = chosen.of[chosen.priority];
+  const double cost_ms = choice.entry->work.cost_ms;
+  if (choice.rounds > 0) {
+    for (Flow& flow : cls.ring) {
+      const double earned = choice.rounds * kQuantumMs * flow.weight;
+      const bool uses = HeadOf(flow, passes) != nullptr;
+      flow.deficit_ms =
+          uses ? flow.deficit_ms + earned : std::min(flow.deficit_ms + earned, kSavedMs);
+    }
+  }
+  const Place place = places_.at(choice.entry->work.id);
+  cls.deficit_ms -= cost_ms;
+  place.flow->deficit_ms -= cost_ms;
+  cls.ring.splice(cls.ring.end(), cls.ring, place.flow);  // the others' turn
+  return Erase(place);
+}
+
+std::optional<Work> FairQueue::Remove(uint64_t id) {
+  const auto it = places_.find(id);
+  if (it == places_.end()) return std::nullopt;
+  return Erase(Place(it->second));
+}
+
+Work FairQueue::Erase(const Place& place) {
+  Work work = std::move(place.entry->work);
+  places_.erase(work.id);
+  if (const auto it = queued_of_.find(work.tenant); --it->second == 0) queued_of_.erase(it);
+  Flow& flow = *place.flow;
+  const auto entries = flow.by_devices.find(work.devices);
+  entries->second.erase(place.entry);
+  if (entries->second.empty()) flow.by_devices.erase(entries);
+  Class& cls = classes_[place.priority];
+  if (--cls.jobs == 0) cls.deficit_ms = 0;
+  if (places_.empty() || cls.ring.size() > kIdle + cls.jobs) {
+    for (Class& any : classes_) DropIdle(any);
+  }
+  return work;
+}
+
+void FairQueue::DropIdle(Class& cls) {
+  for (auto it = cls.ring.begin(); it != cls.ring.end();) {
+    if (it->by_devices.empty()) {
+      cls.by_tenant.erase(it->tenant);
+      it = cls.ring.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+void FairQueue::FallBack(uint64_t id) {
+  Place& place = places_.at(id);
+  auto& by_devices = place.flow->by_devices;
+  Work& work = place.entry->work;
+  const auto from = by_devices.find(work.devices);
+  work.devices = std::exchange(work.fallback, 0);
+  std::list<Entry>& to = by_devices[work.devices];
+  const auto before = std::find_if(to.begin(), to.end(), [&](const Entry& entry) {
+    return entry.sequence > place.entry->sequence;
+  });
+  to.splice(before, from->second, place.entry);
+  if (from->second.empty()) by_devices.erase(from);
+}
+
+void FairQueue::Settle(const Work& taken, double more_ms) {
+  Class& cls = classes_[static_cast<size_t>(taken.priority)];
+  if (cls.jobs > 0) cls.deficit_ms -= more_ms;
+  if (const auto it = cls.by_tenant.find(taken.tenant); it != cls.by_tenant.end()) {
+    it->second->deficit_ms -= more_ms;
+  }
+}
+
+const Work* FairQueue::Find(uint64_t id) const {
+  const auto it = places_.find(id);
+  return it == places_.end() ? nullptr : &it->second.entry->work;
+}
+
+int64_t FairQueue::QueuedOf(const std::string& tenant) const {
+  const auto it = queued_of_.find(tenant);
+  return it == queued_of_.end() ? 0 : it->second;
+}
+
+std::vector<const Work*> FairQueue::Order() const {
+  // Round by round; in a round by turns.
+  using Turn = std::tuple<double, size_t, size_t>;  // round, of the flow's (class's) jobs, flow
+  std::vector<std::pair<Turn, const Work*>> all;
+  all.reserve(size());
+  std::vector<const Entry*> own;
+  std::vector<std::pair<Turn, const Work*>> of_class;
+  for (size_t p = 0; p < kPriorities; ++p) {
+    const Class& cls = classes_[p];
+    of_class.clear();
+    size_t turn = 0;
+    for (const Flow& flow : cls.ring) {
+      own.clear();
+      for (const auto& [devices, entries] : flow.by_devices) {
+        for (const Entry& entry : entries) own.push_back(&entry);
+      }
+      if (flow.by_devices.size() > 1) {
+        std::sort(own.begin(), own.end(),
+                  [](const Entry* x, const Entry* y) { return x->sequence < y->sequence; });
+      }
+      double owed_ms = -flow.deficit_ms;
+      for (size_t k = 0; k < own.size(); ++k) {
+        of_class.push_back({{Rounds(owed_ms, flow.weight), k, turn}, &own[k]->work});
+        owed_ms += own[k]->work.cost_ms;
+      }
+      ++turn;
+    }
+    std::sort(of_class.begin(), of_class.end());
+    double cost_ms = 0;
+    for (size_t k = 0; k < of_class.size(); ++k) {
+      cost_ms += of_class[k].second->cost_ms;
+      all.push_back({{Rounds(cost_ms - cls.deficit_ms, kPriorityShares[p]), p, k},
+                     of_class[k].second});
+    }
+  }
+  std::sort(all.begin(), all.end());
+  std::vector<const Work*> order;
+  order.reserve(all.size());
+  for (const auto& [turn, work] : all) order.push_back(work);
+  return order;
+}
+
+}  // namespace spaid::server

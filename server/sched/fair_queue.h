@@ -1,0 +1,128 @@
+// Which of the queued jobs comes next: a data structure without threads, clock or devices.
+//
+//   FairQueue queue({{"alice", 2.0}});                       // weight 2, everybody else 1
+//   queue.Push({.id = 1, .tenant = "alice", .cost_ms = 40, .devices = DeviceBit(0)});
+//   std::optional<Work> next = queue.Take([](const Work& work) { return work.device_bytes < room; });
+//
+// Weighted deficit round robin (Shreedhar, Varghese, IEEE/ACM Trans. Netw. 4, 1996) by predicted
+// device time, two rounds one in the other: the classes of priority share time as kPriorityShares
+// while each of them has work, and the tenants of a class as their weights. Within a tenant's class
+// first come, first served, but for what the caller's filter passes over.
+//
+// A class saves up for its next job before it runs, so that a long one of a lower class waits. A
+// tenant's job runs first and is paid off afterwards (surplus round robin: Adiseshu, Parulkar,
+// Varghese, SIGCOMM 1996), so that who asks for little hardly waits for those who flood the queue.
+// A tenant that can use nothing saves up kSavedMs, no more, for its next burst; what it owes it still
+// owes when it comes back. All that is forgotten when the queue has been empty.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "server/sched/priority.h"
+
+namespace spaid::server {
+
+// Devices that a job may run on: bit i is device i.
+using DeviceMask = uint64_t;
+inline constexpr DeviceMask kAnyDevice = ~DeviceMask{0};
+inline constexpr size_t kMaxDevices = 64;
+constexpr DeviceMask DeviceBit(size_t device) { return DeviceMask{1} << device; }
+
+// What a queued job asks for.
+struct Work {
+  uint64_t id = 0;  // of one in a queue: unique
+  std::string tenant = {};
+  Priority priority = Priority::kNormal;
+  std::string what = {};    // kind of work, of few: whose predictions err alike
+  double predicted_ms = 0;  // of one device
+  double cost_ms = 0;       // of devices' time, as shares are counted; at least 0
+  DeviceMask devices = kAnyDevice;
+  DeviceMask fallback = 0;   // once all of `devices` are lost
+  DeviceMask resident = 0;   // where what it reads is already; elsewhere it takes `move_ms` more
+  double move_ms = 0;
+  int64_t device_bytes = 0;  // of each device that it runs on
+  int64_t host_bytes = 0;
+  int max_devices = 1;       // that it may be split over, where they are idle
+};
+
+// Not thread-safe.
+class FairQueue {
+ public:
+  static constexpr double kSavedMs = 100;
+  using Filter = absl::FunctionRef<bool(const Work&)>;
+
+  // `weights`: over 0, by tenant; 1 where there is none.
+  explicit FairQueue(std::map<std::string, double> weights = {});
+
+  void Push(Work work);
+  // What would be taken; null: nothing passes. Valid until the queue changes.
+  const Work* Peek(Filter passes) const;
+  std::optional<Work> Take(Filter passes);
+  std::optional<Work> Remove(uint64_t id);
+  // Moves a queued job to its fallback; it keeps its turn.
+  void FallBack(uint64_t id);
+  // A job that was taken has cost so much more than it said (or less: negative).
+  void Settle(const Work& taken, double more_ms);
+
+  const Work* Find(uint64_t id) const;
+  size_t size() const { return places_.size(); }
+  int64_t QueuedOf(const std::string& tenant) const;
+  // All of them, in about the order in which they would be taken if everything passed.
+  std::vector<const Work*> Order() const;
+
+ private:
+  struct Entry {
+    Work work;
+    uint64_t sequence;
+  };
+  // Of one tenant in one class. Without jobs until it has saved up what new ones begin with.
+  struct Flow {
+    std::string tenant;
+    double weight = 1;
+    double deficit_ms = kSavedMs;  // under 0: owed
+    std::map<DeviceMask, std::list<Entry>> by_devices;  // so that jobs for others are not scanned
+  };
+  struct Class {
+    double deficit_ms = 0;  // saved up
+    size_t jobs = 0;
+    std::list<Flow> ring;  // in the order of their turns
+    std::unordered_map<std::string, std::list<Flow>::iterator> by_tenant;
+  };
+  struct Place {
+    size_t priority;
+    std::list<Flow>::iterator flow;
+    std::list<Entry>::iterator entry;
+  };
+  // What a class would give, and after how many rounds of its own.
+  struct Choice {
+    const Entry* entry = nullptr;
+    double rounds = 0;
+  };
+
+  double WeightOf(const std::string& tenant) const;
+  static const Entry* HeadOf(const Flow& flow, Filter passes);
+  static Choice ChooseIn(const Class& cls, Filter passes);
+  struct Chosen {
+    size_t priority = kPriorities;  // none
+    Choice of[kPriorities];
+    double rounds = 0;  // of classes
+  };
+  Chosen Choose(Filter passes) const;
+  Work Erase(const Place& place);
+  static void DropIdle(Class& cls);
+
+  const std::map<std::string, double> weights_;
+  Class classes_[kPriorities];
+  std::unordered_map<uint64_t, Place> places_;  // by id
+  std::unordered_map<std::string, int64_t> queued_of_;
+  uint64_t next_sequence_ = 1;
+};
+
+}  // namespace spaid::server

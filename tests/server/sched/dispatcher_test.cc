@@ -1,0 +1,314 @@
+#include "server/sched/dispatcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "server/base/status.h"
+
+namespace spaid::server {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class DispatcherTest : public testing::Test {
+ protected:
+  static constexpr DeviceMask kFirst = DeviceBit(0), kSecond = DeviceBit(1);
+
+  Work Of(double predicted_ms, DeviceMask devices = kAnyDevice) {
+    Work work;
+    work.id = ++last_id_;
+    work.tenant = "t";
+    work.what = "build";
+    work.predicted_ms = predicted_ms;
+    work.devices = devices;
+    return work;
+  }
+  uint64_t Push(Dispatcher& dispatcher, Work work) {
+    const uint64_t id = work.id;
+    dispatcher.Push(std::move(work));
+    return id;
+  }
+  // Ids of what starts now.
+  std::vector<uint64_t> Start(Dispatcher& dispatcher) {
+    std::vector<uint64_t> ids;
+    for (const auto& start : dispatcher.Dispatch(now_)) ids.push_back(start.id);
+    return ids;
+  }
+  void Wait(int ms) { now_ += milliseconds(ms); }
+
+  TimePoint now_ = TimePoint(std::chrono::hours(1));
+  uint64_t last_id_ = 0;
+};
+
+TEST_F(DispatcherTest, SmallJobsRunBesideOneThatIsNot) {
+  Dispatcher d({.devices = {{.name = "cpu", .lanes = 3}}, .small_ms = 20});
+  const uint64_t large = Push(d, Of(1000)), second = Push(d, Of(1000));
+  const uint64_t small = Push(d, Of(20)), smaller = Push(d, Of(1)), third = Push(d, Of(1));
+  EXPECT_THAT(Start(d), testing::UnorderedElementsAre(large, small, smaller));
+  EXPECT_EQ(d.running(), 3);
+  d.Finish(small, true, now_);
+  EXPECT_THAT(Start(d), ElementsAre(third));
+  d.Finish(large, true, now_);
+  EXPECT_THAT(Start(d), ElementsAre(second));
+}
+
+TEST_F(DispatcherTest, MemoryOfADeviceIsNotPromisedTwice) {
+  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}}});
+  const auto of = [&](int64_t bytes) {
+    Work work = Of(5);
+    work.device_bytes = bytes;
+    return work;
+  };
+  const uint64_t a = Push(d, of(60)), b = Push(d, of(50)), c = Push(d, of(40));
+  EXPECT_THAT(Start(d), ElementsAre(a, c));  // past b, which does not fit
+  EXPECT_THAT(Start(d), IsEmpty());
+  d.Finish(a, true, now_);
+  EXPECT_THAT(Start(d), ElementsAre(b));
+  d.Finish(b, true, now_);
+  d.Finish(c, true, now_);
+  const uint64_t over = Push(d, of(1000));  // its estimate is a bound: it may well fit, alone
+  EXPECT_THAT(Start(d), ElementsAre(over));
+}
+
+TEST_F(DispatcherTest, HostMemoryIsSharedByAllDevices) {
+  Dispatcher d({.devices = {{.name = "gpu:0"}, {.name = "gpu:1"}}, .host_bytes = 100});
+  const auto of = [&](int64_t bytes) {
+    Work work = Of(500);
+    work.host_bytes = bytes;
+    return work;
+  };
+  const uint64_t a = Push(d, of(60)), b = Push(d, of(60)), c = Push(d, of(40));
+  EXPECT_THAT(Start(d), ElementsAre(a, c));
+  d.Finish(c, true, now_);
+  EXPECT_THAT(Start(d), IsEmpty());
+  d.Finish(a, true, now_);
+  EXPECT_THAT(Start(d), ElementsAre(b));
+}
+
+// What is passed over for want of room is so for a while only: then room is kept for it.
+TEST_F(DispatcherTest, RoomIsKeptForWhatWasPassedOverForLong) {
+  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}},
+                .max_passed_over = milliseconds(1000)});
+  const auto of = [&](int64_t bytes) {
+    Work work = Of(5);
+    work.device_bytes = bytes;
+    return work;
+  };
+  uint64_t running = Push(d, of(40));
+  EXPECT_THAT(Start(d), ElementsAre(running));
+  const uint64_t big = Push(d, of(90));
+  int passed = 0;
+  for (; passed < 100; ++passed) {
+    const uint64_t next = Push(d, of(40));
+    const auto started = Start(d);
+    d.Finish(running, true, now_);
+    if (started.empty()) break;
+    EXPECT_THAT(started, ElementsAre(next));
+    running = next;
+    Wait(100);
+  }
+  EXPECT_GE(passed, 9);
+  EXPECT_LE(passed, 11);
+  EXPECT_THAT(Start(d), ElementsAre(big));
+  d.Finish(big, true, now_);
+  EXPECT_EQ(Start(d).size(), 1);  // nothing is kept any more
+}
+
+TEST_F(DispatcherTest, KeptRoomIsFreeAgainWhenTheJobIsGone) {
+  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}},
+                .max_passed_over = milliseconds(0)});
+  Work half = Of(5), big = Of(5), other = Of(5);
+  half.device_bytes = other.device_bytes = 50;
+  big.device_bytes = 100;
+  Push(d, half);
+  EXPECT_THAT(Start(d), ElementsAre(half.id));
+  Push(d, big);
+  Push(d, other);
+  EXPECT_THAT(Start(d), IsEmpty());
+  EXPECT_TRUE(d.Remove(big.id));
+  EXPECT_FALSE(d.Remove(big.id));
+  EXPECT_THAT(Start(d), ElementsAre(other.id));
+}
+
+// What a smaller job may take beside what is kept.
+TEST_F(DispatcherTest, WhatFitsBesideKeptRoomGoesOn) {
+  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}},
+                .max_passed_over = milliseconds(0)});
+  Work half = Of(5), big = Of(5), tiny = Of(5);
+  half.device_bytes = 30;
+  big.device_bytes = 80;
+  tiny.device_bytes = 0;
+  Push(d, half);
+  Start(d);
+  Push(d, big);
+  Push(d, tiny);
+  EXPECT_THAT(Start(d), ElementsAre(tiny.id));
+}
+
+TEST_F(DispatcherTest, WorkGoesWhereItsDataIs) {
+  Dispatcher d({.devices = {{.name = "gpu:0"}, {.name = "gpu:1"}}});
+  Work at_home = Of(100);
+  at_home.resident = kSecond;
+  at_home.move_ms = 50;
+  Push(d, at_home);
+  auto starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_THAT(starts[0].devices, ElementsAre(1));
+  // It waits for 50 ms rather than move, and moves rather than wait for longer.
+  Work waits = at_home;
+  waits.id = ++last_id_;
+  Push(d, waits);
+  EXPECT_THAT(Start(d), ElementsAre(waits.id)) << "the GPU is busy for another 100 ms";
+  d.Finish(waits.id, false, now_);
+  Wait(60);
+  Work again = at_home;
+  again.id = ++last_id_;
+  Push(d, again);
+  EXPECT_THAT(Start(d), IsEmpty()) << "it is for 40 only";
+  d.Finish(at_home.id, false, now_);
+  starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_THAT(starts[0].devices, ElementsAre(1));
+}
+
+TEST_F(DispatcherTest, TheIdlestDeviceIsFirst) {
+  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 2}, {.name = "gpu:1", .lanes = 2}}});
+  Push(d, Of(5));
+  Push(d, Of(5));
+  const auto starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 2);
+  EXPECT_THAT(starts[0].devices, ElementsAre(0));
+  EXPECT_THAT(starts[1].devices, ElementsAre(1));
+}
+
+TEST_F(DispatcherTest, AJobIsSplitOverDevicesThatNobodyElseWants) {
+  Dispatcher d({.devices = {{.name = "cpu"}, {.name = "gpu:0"}, {.name = "gpu:1"},
+                            {.name = "gpu:2"}}});
+  const DeviceMask gpus = DeviceBit(1) | DeviceBit(2) | DeviceBit(3);
+  Work wide = Of(1000, gpus);
+  wide.max_devices = 4;
+  Push(d, wide);
+  auto starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_THAT(starts[0].devices, ElementsAre(1, 2, 3));
+  const uint64_t waits = Push(d, Of(100, gpus));
+  EXPECT_THAT(Start(d), IsEmpty());
+  // The prediction is shared, too: a third of 1000 ms.
+  EXPECT_NEAR(d.PlaceOf(Of(1, gpus), now_).eta_ms, 333, 1);
+  d.Finish(wide.id, true, now_);
+  EXPECT_THAT(Start(d), ElementsAre(waits));
+  d.Finish(waits, false, now_);
+
+  Work second = wide, other = Of(100, DeviceBit(3));
+  second.id = ++last_id_;
+  Push(d, second);
+  Push(d, other);
+  starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 2);
+  EXPECT_THAT(starts[0].devices, ElementsAre(1, 2)) << "somebody waits for the third GPU";
+  EXPECT_THAT(starts[1].devices, ElementsAre(3));
+  Wait(2000);
+  d.Finish(second.id, true, now_);
+  EXPECT_THAT(d.Ratios(), IsEmpty()) << "a split build says nothing of one device's speed";
+}
+
+TEST_F(DispatcherTest, PredictionsAreCorrectedKindByKind) {
+  Dispatcher d({.devices = {{.name = "cpu"}}});
+  Work build = Of(100);
+  Push(d, build);
+  Start(d);
+  Wait(300);
+  d.Finish(build.id, true, now_);
+  Work same = Of(50), other = Of(50);
+  other.what = "solve";
+  Push(d, same);
+  EXPECT_NEAR(d.PlaceOf(Of(1), now_).eta_ms, 150, 1e-6);
+  d.Remove(same.id);
+  Push(d, other);
+  EXPECT_NEAR(d.PlaceOf(Of(1), now_).eta_ms, 50, 1e-6);
+  const auto ratios = d.Ratios();
+  ASSERT_EQ(ratios.size(), 1);
+  EXPECT_EQ(ratios[0].what, "build");
+  EXPECT_NEAR(ratios[0].value, 3, 1e-9);
+  EXPECT_EQ(ratios[0].jobs, 1);
+}
+
+TEST_F(DispatcherTest, FullQueuesSayWhenToComeBack) {
+  Dispatcher d({.devices = {{.name = "cpu"}}, .max_queued = 3, .max_queued_per_tenant = 2});
+  Work running = Of(4000);
+  Push(d, running);
+  Start(d);
+  Work a = Of(1000), b = Of(1000), c = Of(1000);
+  for (Work* work : {&a, &b}) {
+    ASSERT_TRUE(d.Admit(work, {}, now_).ok());
+    Push(d, *work);
+  }
+  absl::Status refused = d.Admit(&c, {}, now_);
+  EXPECT_EQ(ReasonOf(refused), "QUEUE_FULL");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--max-queued-jobs-per-tenant"));
+  EXPECT_EQ(MetaOf(refused, "limit"), "2");
+  EXPECT_EQ(RetryDelayOf(refused), milliseconds(3000));  // half of 4000 + 2 x 1000
+  c.tenant = "u";
+  ASSERT_TRUE(d.Admit(&c, {}, now_).ok());
+  Push(d, c);
+  Work last = Of(1);
+  last.tenant = "v";
+  refused = d.Admit(&last, {}, now_);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--max-queued-jobs)"));
+}
+
+TEST_F(DispatcherTest, InfeasibleDeadlinesAreRefused) {
+  Dispatcher d({.devices = {{.name = "cpu"}}});
+  Work running = Of(1000);
+  Push(d, running);
+  Start(d);
+  Work work = Of(100);
+  EXPECT_TRUE(d.Admit(&work, 2000, now_).ok());
+  EXPECT_TRUE(d.Admit(&work, 600, now_).ok()) << "predictions err";
+  absl::Status refused = d.Admit(&work, 500, now_);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ReasonOf(refused), "DEADLINE_INFEASIBLE");
+  EXPECT_EQ(MetaOf(refused, "wait_ms"), "1000");
+  EXPECT_EQ(MetaOf(refused, "run_ms"), "100");
+  EXPECT_EQ(MetaOf(refused, "left_ms"), "500");
+  EXPECT_EQ(RetryDelayOf(refused), milliseconds(500));
+  refused = d.Admit(&work, 40, now_);
+  EXPECT_EQ(ReasonOf(refused), "DEADLINE_INFEASIBLE");
+  EXPECT_EQ(RetryDelayOf(refused), std::nullopt) << "no wait makes its run shorter";
+  d.Finish(running.id, true, now_);
+  EXPECT_TRUE(d.Admit(&work, 60, now_).ok());
+}
+
+TEST_F(DispatcherTest, ALostDeviceGivesItsWorkAway) {
+  Dispatcher d({.devices = {{.name = "cpu"}, {.name = "gpu:0"}}});
+  const absl::Status gone =
+      MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone");
+  Work running = Of(100, kSecond), alone = Of(100, kSecond), falls = Of(100, kSecond);
+  falls.fallback = kFirst;
+  Push(d, running);
+  EXPECT_THAT(Start(d), ElementsAre(running.id));
+  Push(d, alone);
+  Push(d, falls);
+  EXPECT_THAT(d.Lose(1, gone), ElementsAre(alone.id));
+  EXPECT_THAT(d.Lose(1, gone), IsEmpty());
+  EXPECT_EQ(d.healthy(), kFirst);
+  EXPECT_EQ(d.DeviceStatus(1), gone);
+  EXPECT_THAT(Start(d), ElementsAre(falls.id));
+  d.Finish(running.id, false, now_);
+  Work late = Of(1, kSecond);
+  EXPECT_EQ(d.Admit(&late, {}, now_), gone);
+  late.fallback = kFirst;
+  EXPECT_TRUE(d.Admit(&late, {}, now_).ok());
+  EXPECT_EQ(late.devices, kFirst);
+}
+
+}  // namespace
+}  // namespace spaid::server
