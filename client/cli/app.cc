@@ -214,6 +214,9 @@ void AddLimits(CLI::App* app, LimitArgs& args) {
   app->add_option("--max-run", args.max_run_s, "Stop the job after running this long")
       ->check(Positive())
       ->type_name("SECONDS");
+  AddChoice(app, "--priority", args.priority,
+            "Class of the job: of the devices' time they get 16, 4 and 1 part while each has work",
+            {Priority::kInteractive, Priority::kNormal, Priority::kBulk});
 }
 
 void AddIteration(CLI::App* app, double& rtol, int64_t& max_iterations, int64_t& restart) {

@@ -50,6 +50,7 @@ struct MatrixArgs {
 
 struct LimitArgs {
   std::optional<double> max_queue_s, max_run_s;
+  Priority priority = Priority::kNormal;
 };
 
 struct SolveArgs {

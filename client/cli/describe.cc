@@ -140,6 +140,9 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
 std::string Describe(const JobInfo& job, bool color) {
   Facts facts;
   facts.Add("kind", std::string(Name(job.kind)) + (job.detached ? ", detached" : ""));
+  if (job.priority != Priority::kNormal) {
+    facts.Add("priority", std::string(Name(job.priority)));
+  }
   const bool bad = job.state == JobState::kFailed || job.state == JobState::kCancelled;
   facts.Add("state", std::string(Name(job.state)), bad ? Style::kBad : Style::kPlain);
   facts.Add("created", FormatTime(job.created));

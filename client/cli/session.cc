@@ -34,6 +34,7 @@ CallOptions Session::Call(const LimitArgs& limits) const {
   call.timeout = Milliseconds(args_.timeout_s);
   call.max_queue = Milliseconds(limits.max_queue_s);
   call.max_run = Milliseconds(limits.max_run_s);
+  call.priority = limits.priority;
   call.stop = Interrupt::Token();
   return call;
 }

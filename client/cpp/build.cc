@@ -23,6 +23,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
   *header.mutable_spec() = ToProto(spec);
   header.set_stream_result(fetch_result);
   header.set_detach(call.options().detach);
+  header.set_priority(ToProto(call.options().priority));
   *header.mutable_limits() = *limits;
 
   auto once = [&](grpc::ClientContext& context) -> Expected<BuildResult> {

@@ -79,6 +79,17 @@ ThreadStrategy FromProto(v1::ThreadStrategy in) {
   }
 }
 
+Priority FromProto(v1::Priority in) {
+  switch (in) {
+    case v1::PRIORITY_INTERACTIVE:
+      return Priority::kInteractive;
+    case v1::PRIORITY_BULK:
+      return Priority::kBulk;
+    default:
+      return Priority::kNormal;
+  }
+}
+
 JobState FromProto(v1::JobState in) {
   switch (in) {
     case v1::JOB_STATE_QUEUED:
@@ -280,12 +291,14 @@ JobInfo FromProto(const v1::Job& in) {
   out.kind = in.kind() == v1::JOB_KIND_SOLVE ? JobKind::kSolve : JobKind::kBuild;
   out.state = FromProto(in.state());
   out.detached = in.detached();
+  out.priority = FromProto(in.priority());
   out.created = Time(in.create_time());
   if (in.has_start_time()) out.started = Time(in.start_time());
   if (in.has_end_time()) out.ended = Time(in.end_time());
   out.matrix = in.matrix();
   out.preconditioner = in.preconditioner();
   out.device = in.device();
+  out.devices.assign(in.devices().begin(), in.devices().end());
   out.stage = FromProto(in.stage());
   out.done = in.done();
   out.total = in.total();
@@ -494,6 +507,19 @@ v1::Precision ToProto(Precision in) {
   }
   // The server names the values that there are.
   return static_cast<v1::Precision>(-1);
+}
+
+v1::Priority ToProto(Priority in) {
+  switch (in) {
+    case Priority::kInteractive:
+      return v1::PRIORITY_INTERACTIVE;
+    case Priority::kNormal:
+      return v1::PRIORITY_NORMAL;
+    case Priority::kBulk:
+      return v1::PRIORITY_BULK;
+  }
+  // The server names the values that there are.
+  return static_cast<v1::Priority>(-1);
 }
 
 v1::JobState ToProto(JobState in) {

@@ -38,6 +38,7 @@ v1::ThreadStrategy ToProto(ThreadStrategy in);
 v1::Method ToProto(Method in);
 v1::Precision ToProto(Precision in);
 v1::JobState ToProto(JobState in);
+v1::Priority ToProto(Priority in);
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in);
 
 }  // namespace spaid::internal

@@ -49,6 +49,11 @@ std::string_view Name(Outcome value) {
   return Pick(kNames, value);
 }
 
+std::string_view Name(Priority value) {
+  static constexpr std::string_view kNames[] = {"interactive", "normal", "bulk"};
+  return Pick(kNames, value);
+}
+
 std::string_view Name(JobState value) {
   static constexpr std::string_view kNames[] = {"queued", "running", "succeeded", "failed",
                                                 "cancelled"};

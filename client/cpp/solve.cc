@@ -39,7 +39,7 @@ Expected<int32_t> CountRightHandSides(int64_t n, std::span<const double> b,
 }
 
 v1::SolveHeader Header(const std::string& matrix, int32_t rhs_count, const SolveOptions& options,
-                       bool detach, const v1::JobLimits& limits) {
+                       const CallOptions& call, const v1::JobLimits& limits) {
   v1::SolveHeader header;
   header.set_matrix(matrix);
   if (!options.preconditioner.empty()) {
@@ -57,7 +57,8 @@ v1::SolveHeader Header(const std::string& matrix, int32_t rhs_count, const Solve
   header.set_rhs_count(rhs_count);
   header.set_has_initial_guess(!options.initial_guess.empty());
   header.set_omit_solution(options.omit_solution);
-  header.set_detach(detach);
+  header.set_detach(call.detach);
+  header.set_priority(ToProto(call.priority));
   header.set_preconditioner_storage(ToProto(options.m_precision));
   *header.mutable_limits() = limits;
   return header;
@@ -109,7 +110,7 @@ Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
   if (!rhs_count.ok()) return rhs_count.error();
   v1::SolveRequest header_request;
   *header_request.mutable_header() =
-      Header(matrix, *rhs_count, solve, call.options().detach, *limits);
+      Header(matrix, *rhs_count, solve, call.options(), *limits);
 
   auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
     ChunkSource source({Outgoing(v1::ARRAY_KIND_RHS, b),

@@ -66,6 +66,16 @@ struct Metrics::Families {
       AddHistogram("spaid_job_queue_seconds", "Time of a job from queued to started or ended.");
   Family<Histogram>& job_run_seconds =
       AddHistogram("spaid_job_run_seconds", "Time of a job from started to ended.");
+  Family<Histogram>& job_stop_seconds =
+      AddHistogram("spaid_job_stop_seconds",
+                   "Time from when a job was told to stop to its end, by the stage it was in.");
+  Family<Gauge>& queue_jobs =
+      AddGauge("spaid_queue_jobs", "Jobs that wait for a worker, by priority.");
+  Family<Gauge>& queue_device_seconds = AddGauge(
+      "spaid_queue_device_seconds", "Predicted time of devices that they take, by priority.");
+  Family<Gauge>& estimate_ratio =
+      AddGauge("spaid_estimate_ratio",
+               "What jobs took over what was predicted, by device and kind of work.");
   Gauge& queued = AddGauge("spaid_jobs_queued", "Jobs that wait for a worker.").Add({});
   Gauge& running = AddGauge("spaid_jobs_running", "Jobs that run.").Add({});
   Gauge& eta = AddGauge("spaid_queue_eta_seconds", "Estimated wait of a job sent now.").Add({});
@@ -160,6 +170,20 @@ void Metrics::JobEnded(std::string_view kind, std::string_view state, std::strin
 }
 
 void Metrics::JobShared() { families_->jobs_shared.Increment(); }
+
+void Metrics::JobStopped(std::string_view stage, std::string_view cause, double seconds) {
+  families_->job_stop_seconds.Add({{"stage", S(stage)}, {"cause", S(cause)}}, Seconds())
+      .Observe(seconds);
+}
+
+void Metrics::SetQueueClass(std::string_view priority, int64_t queued, double device_seconds) {
+  families_->queue_jobs.Add({{"priority", S(priority)}}).Set(static_cast<double>(queued));
+  families_->queue_device_seconds.Add({{"priority", S(priority)}}).Set(device_seconds);
+}
+
+void Metrics::SetEstimateRatio(std::string_view device, std::string_view work, double ratio) {
+  families_->estimate_ratio.Add({{"device", S(device)}, {"work", S(work)}}).Set(ratio);
+}
 
 void Metrics::SetQueue(int64_t queued, int64_t running, double eta_seconds) {
   families_->queued.Set(static_cast<double>(queued));

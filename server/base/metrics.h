@@ -32,7 +32,14 @@ class Metrics {
   void JobEnded(std::string_view kind, std::string_view state, std::string_view reason,
                 double queue_seconds, double run_seconds);
   void JobShared();  // a build that attached to one in flight
+  // A job that was told to stop, has: `stage` it was in ("queued", "plan", "solve"), `cause`
+  // ("cancelled", "deadline"), the time that it took to.
+  void JobStopped(std::string_view stage, std::string_view cause, double seconds);
   void SetQueue(int64_t queued, int64_t running, double eta_seconds);
+  // `priority`: "bulk". Of devices' time, as predicted.
+  void SetQueueClass(std::string_view priority, int64_t queued, double device_seconds);
+  // Measured over predicted time. `work`: "build static-spai", "solve".
+  void SetEstimateRatio(std::string_view device, std::string_view work, double ratio);
 
   // Numerics. `what`: "iterative", "not_converged", "rescued", "rank_deficient", "zero",
   // "non_finite", "left_to_host"; of rows of FSAI's G "not_converged", "not_spd".

@@ -194,6 +194,13 @@ void Backend::SetGauges() {
                                .evictions = plans.evictions});
   const Scheduler::Load load = scheduler_.load();
   metrics_->SetQueue(load.queued, load.running, load.eta_ms / 1e3);
+  for (size_t p = 0; p < kPriorities; ++p) {
+    metrics_->SetQueueClass(PriorityName(static_cast<Priority>(p)), load.classes[p].queued,
+                            load.classes[p].predicted_ms / 1e3);
+  }
+  for (const Dispatcher::Ratio& ratio : load.ratios) {
+    metrics_->SetEstimateRatio(ratio.device, ratio.what, ratio.value);
+  }
   metrics_->SetBuffers("rhs", rhs_budget_.used(), rhs_budget_.limit());
   metrics_->SetBuffers("ended_jobs", jobs_.ended_bytes(), options_.ended_job_bytes);
   metrics_->SetStreams(streams_.size(), options_.streams.max_streams);

@@ -43,6 +43,41 @@ absl::Status StopError(StopCause cause) {
   return absl::OkStatus();
 }
 
+std::string_view StopCauseName(StopCause cause) {
+  switch (cause) {
+    case StopCause::kNone:
+      break;
+    case StopCause::kCancelled:
+      return "cancelled";
+    case StopCause::kAbandoned:
+      return "abandoned";
+    case StopCause::kMaxQueue:
+      return "max_queue";
+    case StopCause::kMaxRun:
+      return "max_run";
+    case StopCause::kDeadline:
+      return "deadline";
+    case StopCause::kDrain:
+      return "drain";
+  }
+  return "none";
+}
+
+std::string_view StageName(v1::Stage stage) {
+  switch (stage) {
+    case v1::STAGE_PLAN:
+      return "plan";
+    case v1::STAGE_BUILD:
+      return "build";
+    case v1::STAGE_ASSEMBLE:
+      return "assemble";
+    case v1::STAGE_SOLVE:
+      return "solve";
+    default:
+      return "started";  // nothing was reported yet
+  }
+}
+
 std::string_view JobStateName(v1::JobState state) {
   switch (state) {
     case v1::JOB_STATE_QUEUED:
@@ -168,7 +203,7 @@ void Job::LeaveOne() {
     }
     // Told to stop in the same breath: nobody can attach to a job that is about to be abandoned.
     if (detached_ || stop_cause_ != StopCause::kNone) return;
-    stop_cause_ = StopCause::kAbandoned;
+    StopLocked(StopCause::kAbandoned);
     listener = stop_listener_;
     hook = stop_hook_;
   }
@@ -176,12 +211,25 @@ void Job::LeaveOne() {
   if (hook) hook(StopCause::kAbandoned);
 }
 
+void Job::StopLocked(StopCause cause) {
+  stop_cause_ = cause;
+  stop_requested_ = clock_.Now();
+  stop_stage_ = state_ == v1::JOB_STATE_QUEUED ? JobStateName(state_) : StageName(stage_);
+}
+
+std::optional<Job::Stop> Job::stop() const {
+  std::lock_guard lock(mutex_);
+  if (stop_cause_ == StopCause::kNone || !ended_) return std::nullopt;
+  return Stop{std::string(stop_stage_), std::string(StopCauseName(stop_cause_)),
+              *ended_ - stop_requested_};
+}
+
 bool Job::RequestStop(StopCause cause) {
   std::function<void(StopCause)> listener, hook;
   {
     std::lock_guard lock(mutex_);
     if (EndedLocked() || stop_cause_ != StopCause::kNone) return false;
-    stop_cause_ = cause;
+    StopLocked(cause);
     listener = stop_listener_;
     hook = stop_hook_;
   }

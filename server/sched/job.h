@@ -44,7 +44,9 @@ enum class StopCause {
 // The error that a job stopped so ends with (OK for kNone).
 absl::Status StopError(StopCause cause);
 
-// The name of a state or kind in logs and metrics: "queued", "build".
+// Names in logs and metrics: "queued", "build", "solve", "max_run".
+std::string_view StageName(v1::Stage stage);
+std::string_view StopCauseName(StopCause cause);
 std::string_view JobStateName(v1::JobState state);
 std::string_view JobKindName(v1::JobKind kind);
 v1::Priority ToProto(Priority priority);
@@ -149,6 +151,13 @@ class Job : public std::enable_shared_from_this<Job> {
   // Why it failed or was cancelled; OK while it has not ended, or when it succeeded.
   absl::Status error() const;
   StopCause stop_cause() const;
+  // Of a job that has ended after it was told to stop: where it was then, and how long it took.
+  struct Stop {
+    std::string stage;  // "queued", "started", "plan", "build", "assemble", "solve"
+    std::string cause;  // "cancelled", "abandoned", "max_queue", ...
+    std::chrono::nanoseconds took;
+  };
+  std::optional<Stop> stop() const;
   std::string preconditioner() const;  // handle, of a build once it is there
   v1::Timings timings() const;
   // What the work left; null before the end, on failure, and once it was let go.
@@ -206,6 +215,7 @@ class Job : public std::enable_shared_from_this<Job> {
   Callbacks NewsLocked() const;
   v1::Job SnapshotLocked(bool brief) const;
   bool EndedLocked() const;
+  void StopLocked(StopCause cause);
   bool KeepsResultLocked() const;
 
   const std::string name_;
@@ -218,6 +228,8 @@ class Job : public std::enable_shared_from_this<Job> {
   mutable std::mutex mutex_;
   v1::JobState state_ = v1::JOB_STATE_QUEUED;
   StopCause stop_cause_ = StopCause::kNone;
+  TimePoint stop_requested_;  // where there is a cause
+  std::string_view stop_stage_;
   std::optional<TimePoint> started_, ended_;
   std::optional<WallTime> started_wall_, ended_wall_;
   std::vector<std::string> devices_;

@@ -286,6 +286,9 @@ void Scheduler::Core::End(const std::shared_ptr<Job>& job, const absl::Status& s
     const auto state = JobStateName(job->state());
     if (options_.metrics) {
       options_.metrics->JobEnded(JobKindName(job->kind()), state, why, queue_s, run_s);
+      if (const auto stop = job->stop()) {
+        options_.metrics->JobStopped(stop->stage, stop->cause, ToMs(stop->took) / 1e3);
+      }
     }
     Log(status.ok() ? LogLevel::kInfo : LogLevel::kWarning, "job_ended",
         {{"job", job->name()},

@@ -123,13 +123,15 @@ enum class Outcome {
   kTimeLimit,
   kCancelled,
 };
+// Classes of jobs; of the devices' time they get 16, 4 and 1 part while each has work.
+enum class Priority { kInteractive, kNormal, kBulk };
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
 enum class JobKind { kBuild, kSolve };
 enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 
 // The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
 std::string_view Name(Engine), Name(LocalSolver), Name(ThreadStrategy), Name(Method),
-    Name(Precision), Name(Outcome), Name(JobState), Name(JobKind), Name(Stage);
+    Name(Precision), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind), Name(Stage);
 
 // How often something is there, and the first index (0-based; -1: nowhere).
 struct Occurrence {
@@ -256,9 +258,11 @@ struct JobInfo {
   JobKind kind = JobKind::kBuild;
   JobState state = JobState::kQueued;
   bool detached = false;
+  Priority priority = Priority::kNormal;
   std::chrono::system_clock::time_point created;
   std::optional<std::chrono::system_clock::time_point> started, ended;
   std::string matrix, preconditioner, device;
+  std::vector<std::string> devices;  // that it is split over, where more than one
   std::optional<Stage> stage;
   int64_t done = 0, total = 0;
   std::optional<Error> error;
@@ -305,6 +309,7 @@ struct Progress {
 struct CallOptions {
   std::optional<std::chrono::milliseconds> timeout = {};  // gRPC deadline: queue, run and transfer
   std::optional<std::chrono::milliseconds> max_queue = {}, max_run = {};
+  Priority priority = Priority::kNormal;
   std::stop_token stop = {};  // cancels the call (and its job, unless detached)
   std::function<void(const Progress&)> on_progress = {};  // called on the calling thread
   bool detach = false;                                    // the job survives a dropped call
