@@ -119,7 +119,9 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
 DeviceMask EngineAdapter::LaidOutOn(const Matrix& a) const {
   DeviceMask devices = 0;
   for (size_t d = 0; d < devices_.size(); ++d) {
-    if (kept_.Holds(KeptOnDevice::KeyOf(&a, d))) devices |= DeviceBit(d);
+    for (const size_t index : lanes_[d]) {
+      if (kept_.Holds(KeptOnDevice::KeyOf(&a, index))) devices |= DeviceBit(d);
+    }
   }
   return devices;
 }
@@ -127,7 +129,9 @@ DeviceMask EngineAdapter::LaidOutOn(const Matrix& a) const {
 DeviceMask EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuild& build) const {
   DeviceMask devices = 0;
   for (size_t d = 0; d < devices_.size(); ++d) {
-    if (plans_.Holds(PlanKey(names_[d], tenant, build))) devices |= DeviceBit(d);
+    for (const size_t index : lanes_[d]) {
+      if (plans_.Holds(PlanKey(index, tenant, build))) devices |= DeviceBit(d);
+    }
   }
   return devices;
 }
