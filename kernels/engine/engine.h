@@ -50,9 +50,11 @@ struct PreconditionerSpec {
   int block_size = 1;
   // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
   FsaiOptions fsai = {};
-  // Read for kAuto: of the solve that M is for; kAuto: what ResolveMethod makes of it. Resolve
-  // resets it.
+  // Read for kAuto, and reset by Resolve: of the solve that M is for its method (kAuto: what
+  // ResolveMethod makes of it), its right-hand sides, >= 1, and where it runs, build and all.
   Method method = Method::kAuto;
+  int64_t n_rhs = 1;
+  Backend backend = Backend::kCpu;
 };
 
 // A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
