@@ -180,8 +180,9 @@ class Engine {
   // reason names what was second, with its predicted cost. Options of engines not chosen are reset,
   // so that equal builds have equal resolved specs; where that drops what the caller of kAuto gave,
   // `user_pattern` (may be null) included, the reason says so. Costs are predicted for
-  // context.threads. Errors: INVALID_ARGUMENT for options out of range (field named);
-  // FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern; kAuto also those of Estimate.
+  // spec.backend, which need not be here, and of the CPU for context.threads. Errors:
+  // INVALID_ARGUMENT for options out of range (field named); FAILED_PRECONDITION/VALUES_NEEDED for
+  // kAuto on a pattern; kAuto also those of Estimate.
   virtual Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
                                        const Diagnosis& diagnosis, const PatternView* user_pattern,
                                        const Context& context) const = 0;
