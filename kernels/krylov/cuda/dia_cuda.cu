@@ -60,11 +60,11 @@ __device__ int64_t PlaceOf(const DiaRef<Value>& a, int node, bool half, int64_t 
 template <class Value>
 __global__ void __launch_bounds__(kThreads)
     FillKernel(PatternRef a, const double* from, __grid_constant__ const DiaRef<Value> to, int node,
-               bool half, Value* values, int32_t* flags) {
+               bool half, bool by_rows, Value* values, int32_t* flags) {
   bool off = false;
   ForEntries(a, [&](int64_t i, int64_t j, int64_t p) {
     bool is_mirror;
-    const int64_t place = PlaceOf(to, node, half, i, j, &is_mirror);
+    const int64_t place = PlaceOf(to, node, half, by_rows ? j : i, by_rows ? i : j, &is_mirror);
     off = off || place < 0;
     if (place >= 0 && !is_mirror) values[place] = static_cast<Value>(from[p]);
   });
@@ -126,10 +126,10 @@ Layout FindLayout(Context& context, const PatternRef& a, bool symmetric, const D
 
 template <class Value>
 std::optional<Dia<Value>> Dia<Value>::Make(Context& context, const PatternRef& pattern,
-                                           const double* values, bool symmetric,
+                                           const double* values, Order order,
                                            const DiaTuning& tuning) {
   const int64_t nnz = CountEntries(context, pattern);
-  const Layout layout = FindLayout(context, pattern, symmetric, tuning);
+  const Layout layout = FindLayout(context, pattern, order == Order::kBoth, tuning);
   const auto size = static_cast<int64_t>(sizeof(Value));
   const auto by_rows = static_cast<double>(nnz * (size + static_cast<int64_t>(sizeof(int32_t))));
   if (layout.node == 0 || layout.cost * sizeof(Value) >= by_rows) return std::nullopt;
@@ -151,7 +151,8 @@ std::optional<Dia<Value>> Dia<Value>::Make(Context& context, const PatternRef& p
   ref.streams = !layout.half && made.bytes() >= tuning.stream_bytes;
   std::fill(std::begin(ref.offset), std::end(ref.offset), DiaRef<Value>::kNone);
   for (int k = 0; k < count; ++k) {
-    ref.offset[k] = -layout.offsets.at[count - 1 - k];
+    ref.offset[k] =
+        order == Order::kRows ? layout.offsets.at[k] : -layout.offsets.at[count - 1 - k];
     // Of a half, under the diagonal: that of the mirrored diagonal, which stands by its own rows.
     const bool mirror = layout.half && ref.offset[k] < 0;
     const int64_t place = (mirror ? count - 1 - k : k) - (layout.half ? count / 2 : 0);
@@ -166,18 +167,19 @@ std::optional<Dia<Value>> Dia<Value>::Make(Context& context, const PatternRef& p
   const int64_t most =
       std::min<int64_t>(kProductMaxBlocks, tuning.blocks * context.multiprocessors);
   made.blocks_ = static_cast<int>(std::clamp<int64_t>(tiles, 1, most));
-  const int32_t flags = made.Fill(context, pattern, values);
+  const int32_t flags = made.Fill(context, pattern, values, order);
   if (flags != 0) return std::nullopt;
   return made;
 }
 
 template <class Value>
-int32_t Dia<Value>::Fill(Context& context, const PatternRef& pattern, const double* values) {
+int32_t Dia<Value>::Fill(Context& context, const PatternRef& pattern, const double* values,
+                         Order order) {
   const Buffer<int32_t> flags(context, 1);
   flags.Fill(0);
   const int blocks = Blocks(context, pattern.n);
-  FillKernel<<<blocks, kThreads, 0, context.stream>>>(pattern, values, ref_, node_, half_,
-                                                      values_.get(), flags.get());
+  FillKernel<<<blocks, kThreads, 0, context.stream>>>(
+      pattern, values, ref_, node_, half_, order == Order::kRows, values_.get(), flags.get());
   CheckLaunch("FillKernel");
   if (half_) {
     MirrorKernel<<<blocks, kThreads, 0, context.stream>>>(pattern, values, ref_, node_,
@@ -189,7 +191,7 @@ int32_t Dia<Value>::Fill(Context& context, const PatternRef& pattern, const doub
 
 template <class Value>
 bool Dia<Value>::UpdateValues(Context& context, const PatternRef& pattern, const double* values) {
-  const int32_t flags = Fill(context, pattern, values);
+  const int32_t flags = Fill(context, pattern, values, Order::kColumns);
   if ((flags & kOffDiagonals) != 0) {
     throw Failure(kSpaidCudaPlanMismatch, "the matrix has not the operator's pattern");
   }

@@ -77,18 +77,50 @@ __global__ void SliceBeginKernel(const int64_t* begin, int64_t slices, Slice* sl
   for (int64_t s = ThreadOfGrid(); s < slices; s += ThreadsOfGrid()) slice[s].begin = begin[s];
 }
 
-__global__ void SliceColumnsKernel(CsrRef a, const int32_t* order, int t, int64_t slices,
-                                   const Slice* slices_at, int32_t* cols) {
+// A warp a slice, so many steps at a time: they are read row by row and written step by step.
+constexpr int kTileSteps = 8;
+
+template <class From, class Value>
+__global__ void __launch_bounds__(kThreads)
+    SliceKernel(CsrRef a, const From* from, const int32_t* order, int t, int64_t slices,
+                const Slice* slices_at, int32_t* cols, Value* values) {
+  // Of each thread of a slice; one more, so that those of a step are in banks of their own.
+  __shared__ int32_t col_tiles[kWarps][32][kTileSteps + 1];
+  __shared__ Value value_tiles[kWarps][32][kTileSteps + 1];
+  auto& col_tile = col_tiles[threadIdx.x / 32];
+  auto& value_tile = value_tiles[threadIdx.x / 32];
+  const int lane = Lane(), width = kTileSteps * t;  // of a row, in entries
   for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
     const Slice slice = slices_at[s];
-    const int r = Lane() / t;
-    const int64_t row = RowAt(order, min(s * (32 / t) + r, a.n - 1)), begin = a.row_ptr[row];
-    const bool apart = (slice.apart >> r & 1) != 0;
-    const int64_t length = apart ? 0 : a.Length(row);
-    for (int k = 0; k < slice.steps; ++k) {
-      const int64_t e = min(int64_t{k} * t + Lane() % t, length - 1);
-      cols[slice.begin + 32 * int64_t{k} + Lane()] =
-          length > 0 ? a.cols[begin + e] : static_cast<int32_t>(row);
+    // Of row `lane` of the slice.
+    const int64_t row = RowAt(order, min(s * (32 / t) + lane, a.n - 1));
+    const int64_t begin = a.row_ptr[row];
+    const bool apart = lane >= 32 / t || (slice.apart >> lane & 1) != 0;
+    const auto length = static_cast<int32_t>(apart ? 0 : a.row_ptr[row + 1] - begin);
+    for (int first = 0; first < slice.steps; first += kTileSteps) {
+#pragma unroll
+      for (int part = 0; part < kTileSteps; ++part) {
+        const int r = (32 * part + lane) / width, e = (32 * part + lane) % width;
+        const int64_t its_begin = __shfl_sync(~0u, begin, r);
+        const int32_t its_length = __shfl_sync(~0u, length, r);
+        const auto its_row = static_cast<int32_t>(__shfl_sync(~0u, row, r));
+        if (first + e / t >= slice.steps) continue;
+        const int32_t k = first * t + e, thread = r * t + e % t;
+        const int64_t p = its_begin + min(k, its_length - 1);
+        col_tile[thread][e / t] = its_length > 0 ? a.cols[p] : its_row;
+        if (from != nullptr) {
+          value_tile[thread][e / t] = static_cast<Value>(k < its_length ? from[p] : 0);
+        }
+      }
+      __syncwarp();
+#pragma unroll
+      for (int step = 0; step < kTileSteps; ++step) {
+        if (first + step >= slice.steps) break;
+        const int64_t at = slice.begin + 32 * int64_t{first + step} + lane;
+        cols[at] = col_tile[lane][step];
+        if (from != nullptr) values[at] = value_tile[lane][step];
+      }
+      __syncwarp();
     }
   }
 }
@@ -122,11 +154,20 @@ int64_t CutSlices(Context& context, const CsrRef& a, const int32_t* order, int t
   return Read(context, begin, count);
 }
 
-void FillColumns(const Context& context, const CsrRef& a, const int32_t* order, int threads_a_row,
-                 const Buffer<Slice>& slices, const Buffer<int32_t>& cols) {
-  SliceColumnsKernel<<<Blocks(context, slices.size(), kWarps), kThreads, 0, context.stream>>>(
-      a, order, threads_a_row, slices.size(), slices.get(), cols.get());
-  CheckLaunch("SliceColumnsKernel");
+template <class From, class Value>
+void FillSlices(const Context& context, const CsrRef& a, const From* from, const int32_t* order,
+                int threads_a_row, const Buffer<Slice>& slices, const Buffer<int32_t>& cols,
+                const Buffer<Value>& values) {
+  SliceKernel<<<Blocks(context, slices.size(), kWarps), kThreads, 0, context.stream>>>(
+      a, from, order, threads_a_row, slices.size(), slices.get(), cols.get(), values.get());
+  CheckLaunch("SliceKernel");
 }
+
+template void FillSlices(const Context&, const CsrRef&, const double*, const int32_t*, int,
+                         const Buffer<Slice>&, const Buffer<int32_t>&, const Buffer<double>&);
+template void FillSlices(const Context&, const CsrRef&, const double*, const int32_t*, int,
+                         const Buffer<Slice>&, const Buffer<int32_t>&, const Buffer<float>&);
+template void FillSlices(const Context&, const CsrRef&, const float*, const int32_t*, int,
+                         const Buffer<Slice>&, const Buffer<int32_t>&, const Buffer<float>&);
 
 }  // namespace spaid::cuda
