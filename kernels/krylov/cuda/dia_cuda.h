@@ -95,6 +95,8 @@ class Dia {
   const DiaRef<Value>& ref() const { return ref_; }
 
  private:
+  // Whether the entries of many columns are on the diagonals; before there is room for values.
+  bool MayFit(Context& context, const PatternRef& pattern, Order order) const;
   // What does not fit, 0: nothing.
   int32_t Fill(Context& context, const PatternRef& pattern, const double* values, Order order);
 

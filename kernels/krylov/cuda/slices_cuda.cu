@@ -77,19 +77,19 @@ __global__ void SliceBeginKernel(const int64_t* begin, int64_t slices, Slice* sl
   for (int64_t s = ThreadOfGrid(); s < slices; s += ThreadsOfGrid()) slice[s].begin = begin[s];
 }
 
-// A warp a slice, so many steps at a time: they are read row by row and written step by step.
-constexpr int kTileSteps = 8;
-
-template <class From, class Value>
+// A warp a slice, kTile steps at a time: they are read row by row and written step by step.
+template <int kTile, class From, class Value>
 __global__ void __launch_bounds__(kThreads)
     SliceKernel(CsrRef a, const From* from, const int32_t* order, int t, int64_t slices,
                 const Slice* slices_at, int32_t* cols, Value* values) {
   // Of each thread of a slice; one more, so that those of a step are in banks of their own.
-  __shared__ int32_t col_tiles[kWarps][32][kTileSteps + 1];
-  __shared__ Value value_tiles[kWarps][32][kTileSteps + 1];
-  auto& col_tile = col_tiles[threadIdx.x / 32];
-  auto& value_tile = value_tiles[threadIdx.x / 32];
-  const int lane = Lane(), width = kTileSteps * t;  // of a row, in entries
+  using ColumnTile = int32_t[32][kTile + 1];
+  using ValueTile = Value[32][kTile + 1];
+  extern __shared__ char tiles[];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  ValueTile& value_tile = reinterpret_cast<ValueTile*>(tiles)[warp];
+  ColumnTile& col_tile = reinterpret_cast<ColumnTile*>(tiles + kWarps * sizeof(ValueTile))[warp];
+  const int lane = Lane(), width = kTile * t;  // of a row, in entries
   for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
     const Slice slice = slices_at[s];
     // Of row `lane` of the slice.
@@ -97,9 +97,9 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t begin = a.row_ptr[row];
     const bool apart = lane >= 32 / t || (slice.apart >> lane & 1) != 0;
     const auto length = static_cast<int32_t>(apart ? 0 : a.row_ptr[row + 1] - begin);
-    for (int first = 0; first < slice.steps; first += kTileSteps) {
-#pragma unroll
-      for (int part = 0; part < kTileSteps; ++part) {
+    for (int first = 0; first < slice.steps; first += kTile) {
+#pragma unroll 8
+      for (int part = 0; part < kTile; ++part) {
         const int r = (32 * part + lane) / width, e = (32 * part + lane) % width;
         const int64_t its_begin = __shfl_sync(~0u, begin, r);
         const int32_t its_length = __shfl_sync(~0u, length, r);
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
       __syncwarp();
-#pragma unroll
-      for (int step = 0; step < kTileSteps; ++step) {
+#pragma unroll 8
+      for (int step = 0; step < kTile; ++step) {
         if (first + step >= slice.steps) break;
         const int64_t at = slice.begin + 32 * int64_t{first + step} + lane;
         cols[at] = col_tile[lane][step];
@@ -158,9 +158,22 @@ template <class From, class Value>
 void FillSlices(const Context& context, const CsrRef& a, const From* from, const int32_t* order,
                 int threads_a_row, const Buffer<Slice>& slices, const Buffer<int32_t>& cols,
                 const Buffer<Value>& values) {
-  SliceKernel<<<Blocks(context, slices.size(), kWarps), kThreads, 0, context.stream>>>(
-      a, from, order, threads_a_row, slices.size(), slices.get(), cols.get(), values.get());
-  CheckLaunch("SliceKernel");
+  // Of rows that are read to their ends at once, no cache need keep what is read next.
+  constexpr int64_t kLongSteps = 12;
+  const auto launch = [&](auto kernel, int tile) {
+    const int bytes = kWarps * 32 * (tile + 1) * static_cast<int>(sizeof(int32_t) + sizeof(Value));
+    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+          "cudaFuncSetAttribute");
+    kernel<<<Blocks(context, slices.size(), kWarps), kThreads, static_cast<size_t>(bytes),
+             context.stream>>>(a, from, order, threads_a_row, slices.size(), slices.get(),
+                               cols.get(), values.get());
+    CheckLaunch("SliceKernel");
+  };
+  if (threads_a_row == 1 && cols.size() >= 32 * kLongSteps * slices.size()) {
+    launch(SliceKernel<32, From, Value>, 32);
+  } else {
+    launch(SliceKernel<8, From, Value>, 8);
+  }
 }
 
 template void FillSlices(const Context&, const CsrRef&, const double*, const int32_t*, int,

@@ -8,8 +8,14 @@
 namespace spaid::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kTeam = 8;  // lanes that go through one column
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kRankThreads = 128;
+// Rows side by side have no more entries than this (RankAsideKernel), others are the faster ranked.
+constexpr int kMostSteps = 48;
+// Room of rows side by side for each entry, where there is memory.
+constexpr double kWaste = 1.5;
+// Columns of so many entries on average are read 32 entries at a time.
+constexpr int64_t kWideColumns = 12;
 // Rows of more entries than this, or so many pairs of entries in one row for each entry on average,
 // and a sort of all entries is faster than counting in each row which come before which.
 constexpr int kMostRanked = 4096;
@@ -21,35 +27,116 @@ int Blocks(const Context& context, int64_t work, int64_t a_block) {
   return static_cast<int>(std::clamp<int64_t>((work + a_block - 1) / a_block, 1, most));
 }
 
-__device__ int64_t Team() { return (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kTeam; }
-__device__ int64_t Teams() { return int64_t{gridDim.x} * (kThreads / kTeam); }
-__device__ int64_t Thread() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
-__device__ int64_t Threads() { return int64_t{gridDim.x} * kThreads; }
+__device__ int64_t Warp() {
+  return int64_t{blockIdx.x} * kWarps + static_cast<int>(threadIdx.x) / 32;
+}
+__device__ int64_t Warps() { return int64_t{gridDim.x} * kWarps; }
+__device__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-using Count = unsigned long long;  // what atomics take
-
-__global__ void CountKernel(const int32_t* row_idx, int64_t nnz, Count* count) {
-  for (int64_t p = Thread(); p < nnz; p += Threads()) atomicAdd(count + row_idx[p], Count{1});
+// Calls use(i, j, p) for every entry of A. A warp takes 32 columns, which are read one after the
+// other, kWidth entries at a time, and used side by side: neighbouring columns of a grid have
+// entries in neighbouring rows, so that what a warp does at once is to neighbouring addresses.
+template <int kWidth, class Use>
+__device__ void ForEntries(const PatternRef& a, const Use& use) {
+  __shared__ int32_t tiles[kWarps][32][kWidth + 1];
+  constexpr int kTogether = 32 / kWidth;  // columns that are read at once
+  constexpr int64_t kLong = 128;          // a column's entries beyond are used by the whole warp
+  auto& tile = tiles[threadIdx.x / 32];
+  const int lane = Lane();
+  for (int64_t first = 32 * Warp(); first < a.n; first += 32 * Warps()) {
+    const int64_t j = first + lane, begin = a.col_ptr[min(j, a.n)];
+    const int64_t count = a.col_ptr[min(j + 1, a.n)] - begin;
+    const auto near = static_cast<int>(min(count, kLong));
+    const int most = __reduce_max_sync(~0u, near);
+    for (int from = 0; from < most; from += kWidth) {
+#pragma unroll 8
+      for (int part = 0; part < kWidth; ++part) {
+        const int column = part * kTogether + lane / kWidth, e = from + lane % kWidth;
+        const int64_t its_begin = __shfl_sync(~0u, begin, column);
+        if (e < __shfl_sync(~0u, near, column)) {
+          tile[column][lane % kWidth] = a.row_idx[its_begin + e];
+        }
+      }
+      __syncwarp();
+      for (int e = from; e < min(from + kWidth, near); ++e) {
+        use(tile[lane][e - from], j, begin + e);
+      }
+      __syncwarp();
+    }
+    for (unsigned left = __ballot_sync(~0u, count > kLong); left != 0; left &= left - 1) {
+      const int column = __ffs(static_cast<int>(left)) - 1;
+      const int64_t its_begin = __shfl_sync(~0u, begin, column);
+      const int64_t end = its_begin + __shfl_sync(~0u, count, column);
+      for (int64_t p = its_begin + kLong + lane; p < end; p += 32) {
+        use(a.row_idx[p], first + column, p);
+      }
+    }
+  }
 }
 
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) CountKernel(PatternRef a, int32_t* count) {
+  ForEntries<kWidth>(a, [&](int32_t i, int64_t, int64_t) { atomicAdd(count + i, 1); });
+}
+
+// Entries wait to be sorted by 32 rows: side by side, row by row in each step, where the rows are
+// of about equal length, else one row behind the other.
 struct Survey {
-  Count pairs;  // of entries in one row
+  unsigned long long pairs;  // of entries in one row
   int32_t longest;
+  int32_t steps;  // of rows side by side, at most
+  int32_t alone;  // 32 rows that are not side by side
 };
 
-__global__ void SurveyKernel(const int64_t* row_ptr, int64_t n, Survey* survey) {
-  int32_t longest = 0;
-  Count pairs = 0;
-  for (int64_t i = Thread(); i < n; i += Threads()) {
-    const int64_t count = row_ptr[i + 1] - row_ptr[i];
-    longest = max(longest, static_cast<int32_t>(count));
-    pairs += static_cast<Count>(count * count);
+// Of a warp's rows of `own` entries; `waste`: room for each entry; `most`: of a row.
+__device__ bool AreAside(int32_t own, double waste, int32_t* most) {
+  *most = __reduce_max_sync(~0u, own);
+  const int32_t all = __reduce_add_sync(~0u, min(own, kMostSteps));
+  return *most <= kMostSteps && 32 * *most <= waste * all;
+}
+
+// A warp 32 rows: `row_ptr` gets what each has, `room` what they take together.
+__global__ void SurveyKernel(const int32_t* count, int64_t n, double waste, int64_t* row_ptr,
+                             int64_t* room, Survey* survey) {
+  int32_t longest = 0, steps = 0, alone = 0;
+  unsigned long long pairs = 0;
+  for (int64_t first = 32 * Warp(); first < n; first += 32 * Warps()) {
+    const int64_t i = first + Lane();
+    const int32_t own = i < n ? count[i] : 0;
+    if (i < n) row_ptr[i] = own;
+    pairs += static_cast<unsigned long long>(own) * static_cast<unsigned long long>(own);
+    int32_t most = 0;
+    const bool aside = AreAside(own, waste, &most);
+    int64_t all = own;
+    for (int step = 16; step > 0; step /= 2) all += __shfl_xor_sync(~0u, all, step);
+    if (Lane() == 0) room[first / 32] = aside ? 32 * most : all;
+    longest = max(longest, most);
+    steps = max(steps, aside ? most : 0);
+    alone += aside ? 0 : 1;
   }
-  longest = __reduce_max_sync(~0u, longest);
   for (int step = 16; step > 0; step /= 2) pairs += __shfl_xor_sync(~0u, pairs, step);
-  if (threadIdx.x % 32 != 0) return;
+  if (Lane() != 0) return;
   atomicMax(&survey->longest, longest);
+  atomicMax(&survey->steps, steps);
+  atomicAdd(&survey->alone, alone);
   atomicAdd(&survey->pairs, pairs);
+}
+
+// Where a row's entries wait: twice where the first one does, and one more where the next ones are
+// 32 from it each.
+using Wait = int64_t;
+__device__ bool IsAside(Wait wait) { return (wait & 1) != 0; }
+
+__global__ void WaitKernel(const int64_t* row_ptr, const int64_t* room, int64_t n, double waste,
+                           Wait* wait) {
+  for (int64_t first = 32 * Warp(); first < n; first += 32 * Warps()) {
+    const int64_t i = first + Lane(), begin = row_ptr[min(i, n)];
+    const int64_t own = row_ptr[min(i + 1, n)] - begin;
+    const int64_t before = begin - __shfl_sync(~0u, begin, 0);
+    int32_t most = 0;
+    const bool aside = AreAside(static_cast<int32_t>(own), waste, &most);
+    if (i < n) wait[i] = 2 * (room[first / 32] + (aside ? Lane() : before)) + (aside ? 1 : 0);
+  }
 }
 
 // An entry in its row: its column, and where A has it.
@@ -58,87 +145,132 @@ struct alignas(8) Entry {
   uint32_t place;
 };
 
-// To their rows, in any order; `next`: of each row where the next entry goes.
-__global__ void ScatterKernel(PatternRef a, Count* next, Entry* to) {
-  for (int64_t j = Team(); j < a.n; j += Teams()) {
-    for (int64_t p = a.col_ptr[j] + threadIdx.x % kTeam; p < a.col_ptr[j + 1]; p += kTeam) {
-      to[atomicAdd(next + a.row_idx[p], Count{1})] = {static_cast<int32_t>(j),
-                                                      static_cast<uint32_t>(p)};
-    }
-  }
+// To their rows, in any order; `next`: of each row how many there are.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    ScatterKernel(PatternRef a, const Wait* wait, int32_t* next, Entry* to) {
+  ForEntries<kWidth>(a, [&](int32_t i, int64_t j, int64_t p) {
+    const Wait own = wait[i];
+    const int64_t k = atomicAdd(next + i, 1);
+    to[own / 2 + (IsAside(own) ? 32 * k : k)] = {static_cast<int32_t>(j), static_cast<uint32_t>(p)};
+  });
 }
 
 constexpr int kSlots = 4;  // entries that a lane has at once
-// The entries of a row that so many lanes take on.
-template <int kLanes>
-constexpr int kRanked = kLanes == kThreads ? kMostRanked
-                        : kLanes == 32     ? 512
-                                           : 64;
 
-template <int kLanes>
-__device__ void SyncLanes() {
-  if constexpr (kLanes > 32) {
-    __syncthreads();
-  } else {
-    constexpr unsigned kAll = kLanes == 32 ? ~0u : (1u << kLanes % 32) - 1;
-    __syncwarp(kAll << threadIdx.x % 32 / kLanes * kLanes);
-  }
+// How many of `others` come before each.
+__device__ void CountBefore(int32_t others, const Entry (&own)[kSlots], int (&rank)[kSlots]) {
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) rank[s] += others < own[s].column ? 1 : 0;
 }
 
-// Rows of more than `least` entries, and no more than kLanes take on, in the order of columns: an
-// entry's place is the number of those that come before.
-template <int kLanes, class Value>
-__global__ void __launch_bounds__(kThreads)
-    RankKernel(int64_t n, int32_t least, const int64_t* row_ptr, const Entry* entries,
-               const double* values, int32_t* cols, Value* to) {
-  constexpr int kMost = kRanked<kLanes>, kRows = kThreads / kLanes;
-  // Teams of a warp read from banks of their own.
-  __shared__ alignas(16) int32_t all_columns[kRows][kMost + 4];
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  int32_t* const columns = all_columns[threadIdx.x / kLanes];
-  for (int64_t i = int64_t{blockIdx.x} * kRows + threadIdx.x / kLanes; i < n;
-       i += int64_t{gridDim.x} * kRows) {
-    const int64_t begin = row_ptr[i], length = row_ptr[i + 1] - begin;
-    if (length <= least || length > kMost) continue;
-    const int count = static_cast<int>(length);
-    for (int e = lane; e < (count + 3) / 4 * 4; e += kLanes) {
-      columns[e] = e < count ? entries[begin + e].column : INT32_MAX;
+// Rows side by side in the order of columns: an entry's place is the number of those that come
+// before. A warp 32 rows, a lane each.
+template <class Value>
+__global__ void __launch_bounds__(kRankThreads)
+    RankAsideKernel(int64_t n, int steps, const int64_t* row_ptr, const Wait* wait,
+                    const Entry* entries, const double* values, int32_t* cols, Value* to) {
+  constexpr int kPitch = 33;  // so that those of a row are in banks of their own
+  extern __shared__ Entry all_sorted[];
+  constexpr int kOwnWarps = kRankThreads / 32;
+  const int lane = Lane(), warp = static_cast<int>(threadIdx.x) / 32;
+  Entry* const sorted = all_sorted + warp * steps * kPitch;
+  int32_t* const columns =
+      reinterpret_cast<int32_t*>(all_sorted + kOwnWarps * steps * kPitch) + warp * steps * 32;
+  const int width = steps > 16 ? 32 : 8;  // lanes that write one row
+  for (int64_t first = 32 * (int64_t{blockIdx.x} * kOwnWarps + warp); first < n;
+       first += int64_t{32} * kOwnWarps * gridDim.x) {
+    const Wait own_wait = wait[min(first + lane, n - 1)];
+    if (!__all_sync(~0u, IsAside(own_wait))) continue;
+    const int64_t begin = row_ptr[min(first + lane, n)];
+    const auto count = static_cast<int>(row_ptr[min(first + lane + 1, n)] - begin);
+    const int most = __reduce_max_sync(~0u, count);
+    const Entry* const from = entries + own_wait / 2;
+#pragma unroll 4
+    for (int e = 0; e < most; ++e) {
+      if (e < count) columns[32 * e + lane] = from[32 * e].column;
     }
-    SyncLanes<kLanes>();
-    for (int first = lane; first < count; first += kSlots * kLanes) {
-      Entry own[kSlots];
-      double value[kSlots] = {};
+    for (int e = 0; e < count; e += kSlots) {
+      Entry own[kSlots] = {};
       int rank[kSlots] = {};
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) {
-        own[s] = {};
-        if (first + s * kLanes >= count) continue;
-        own[s] = entries[begin + first + s * kLanes];
-        if (values != nullptr) value[s] = values[own[s].place];
+        if (e + s < count) own[s] = from[32 * (e + s)];
       }
-      for (int e = 0; e < count; e += 4) {
-        const int4 others = *reinterpret_cast<const int4*>(columns + e);
-#pragma unroll
-        for (int s = 0; s < kSlots; ++s) {
-          const int32_t column = own[s].column;
-          rank[s] +=
-              (others.x < column) + (others.y < column) + (others.z < column) + (others.w < column);
-        }
+      for (int other = 0; other < count; ++other) {
+        CountBefore(columns[32 * other + lane], own, rank);
       }
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) {
-        if (first + s * kLanes >= count) continue;
-        cols[begin + rank[s]] = own[s].column;
-        if (values != nullptr) to[begin + rank[s]] = static_cast<Value>(value[s]);
+        if (e + s < count) sorted[rank[s] * kPitch + lane] = own[s];
       }
     }
-    SyncLanes<kLanes>();
+    __syncwarp();
+    for (int r = lane / width; r < 32; r += 32 / width) {
+      const int64_t its_begin = __shfl_sync(~0u, begin, r);
+      const int its_count = __shfl_sync(~0u, count, r);
+      for (int e = lane % width; e < its_count; e += width) {
+        const Entry entry = sorted[e * kPitch + r];
+        cols[its_begin + e] = entry.column;
+        if (values != nullptr) to[its_begin + e] = static_cast<Value>(values[entry.place]);
+      }
+    }
+    __syncwarp();
+  }
+}
+
+// The others, of more than `least` entries and no more than kMost, kLanes lanes each.
+template <int kLanes, int kMost, class Value>
+__global__ void __launch_bounds__(kThreads)
+    RankAloneKernel(int64_t n, int32_t least, const int64_t* row_ptr, const Wait* wait,
+                    const Entry* entries, const double* values, int32_t* cols, Value* to) {
+  constexpr int kTeams = kThreads / kLanes;
+  __shared__ int32_t all_columns[kTeams][kMost];
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  int32_t* const columns = all_columns[threadIdx.x / kLanes];
+  const auto sync = [] {
+    if constexpr (kLanes > 32) {
+      __syncthreads();
+    } else {
+      __syncwarp();
+    }
+  };
+  // A lane of a warp looks at a row.
+  for (int64_t first = 32 * (int64_t{blockIdx.x} * kTeams + threadIdx.x / kLanes); first < n;
+       first += int64_t{32} * kTeams * gridDim.x) {
+    const int64_t looked = min(first + Lane(), n - 1),
+                  length = row_ptr[looked + 1] - row_ptr[looked];
+    unsigned rows = __ballot_sync(
+        ~0u, first + Lane() < n && !IsAside(wait[looked]) && length > least && length <= kMost);
+    for (; rows != 0; rows &= rows - 1) {
+      const int64_t i = first + __ffs(static_cast<int>(rows)) - 1, begin = row_ptr[i];
+      const auto count = static_cast<int>(row_ptr[i + 1] - begin);
+      const Entry* const from = entries + wait[i] / 2;
+      for (int e = lane; e < count; e += kLanes) columns[e] = from[e].column;
+      sync();
+      for (int at = lane; at < count; at += kSlots * kLanes) {
+        Entry own[kSlots] = {};
+        int rank[kSlots] = {};
+#pragma unroll
+        for (int s = 0; s < kSlots; ++s) {
+          if (at + s * kLanes < count) own[s] = from[at + s * kLanes];
+        }
+        for (int other = 0; other < count; ++other) CountBefore(columns[other], own, rank);
+#pragma unroll
+        for (int s = 0; s < kSlots; ++s) {
+          if (at + s * kLanes >= count) continue;
+          cols[begin + rank[s]] = own[s].column;
+          if (values != nullptr) to[begin + rank[s]] = static_cast<Value>(values[own[s].place]);
+        }
+      }
+      sync();
+    }
   }
 }
 
 __global__ void ColumnOfEntryKernel(PatternRef a, int32_t* column) {
-  for (int64_t j = Team(); j < a.n; j += Teams()) {
-    for (int64_t p = a.col_ptr[j] + threadIdx.x % kTeam; p < a.col_ptr[j + 1]; p += kTeam) {
+  for (int64_t j = Warp(); j < a.n; j += Warps()) {
+    for (int64_t p = a.col_ptr[j] + Lane(); p < a.col_ptr[j + 1]; p += 32) {
       column[p] = static_cast<int32_t>(j);
     }
   }
@@ -147,8 +279,8 @@ __global__ void ColumnOfEntryKernel(PatternRef a, int32_t* column) {
 template <class Value>
 __global__ void ValuesKernel(PatternRef a, const double* values, const int64_t* row_ptr,
                              const int32_t* cols, Value* to) {
-  for (int64_t i = Team(); i < a.n; i += Teams()) {
-    for (int64_t p = row_ptr[i] + threadIdx.x % kTeam; p < row_ptr[i + 1]; p += kTeam) {
+  for (int64_t i = Warp(); i < a.n; i += Warps()) {
+    for (int64_t p = row_ptr[i] + Lane(); p < row_ptr[i + 1]; p += 32) {
       to[p] = static_cast<Value>(EntryAt(a, values, i, cols[p]));
     }
   }
@@ -160,7 +292,7 @@ void SortAll(Context& context, const PatternRef& a, int64_t nnz, const double* v
              ByRows<Value>& to) {
   {
     const Buffer<int32_t> columns(context, nnz), rows(context, nnz);
-    ColumnOfEntryKernel<<<Blocks(context, a.n, kThreads / kTeam), kThreads, 0, context.stream>>>(
+    ColumnOfEntryKernel<<<Blocks(context, a.n, kWarps), kThreads, 0, context.stream>>>(
         a, columns.get());
     CheckLaunch("ColumnOfEntryKernel");
     int bits = 1;
@@ -177,35 +309,48 @@ void SortAll(Context& context, const PatternRef& a, int64_t nnz, const double* v
   }
   if (values == nullptr) return;
   to.values = Buffer<Value>(context, nnz);
-  ValuesKernel<<<Blocks(context, a.n, kThreads / kTeam), kThreads, 0, context.stream>>>(
+  ValuesKernel<<<Blocks(context, a.n, kWarps), kThreads, 0, context.stream>>>(
       a, values, to.row_ptr.get(), to.cols.get(), to.values.get());
   CheckLaunch("ValuesKernel");
 }
 
-// Row by row, where they were scattered to; the longest row decides who takes part.
+// Row by row.
 template <class Value>
 void SortEach(Context& context, const PatternRef& a, int64_t nnz, const double* values,
-              int32_t longest, ByRows<Value>& to) {
+              const Survey& survey, const Buffer<int64_t>& room, int64_t taken, double waste,
+              const Buffer<int32_t>& next, ByRows<Value>& to) {
   if (values != nullptr) to.values = Buffer<Value>(context, nnz);
-  const Buffer<Entry> entries(context, nnz);
-  {
-    const Buffer<Count> next(context, a.n);
-    Check(cudaMemcpyAsync(next.get(), to.row_ptr.get(), static_cast<size_t>(a.n) * sizeof(Count),
-                          cudaMemcpyDeviceToDevice, context.stream),
-          "cudaMemcpyAsync");
-    ScatterKernel<<<Blocks(context, a.n, kThreads / kTeam), kThreads, 0, context.stream>>>(
-        a, next.get(), entries.get());
-    CheckLaunch("ScatterKernel");
+  const Buffer<Entry> entries(context, taken);
+  const Buffer<Wait> wait(context, a.n);
+  const int each_32 = Blocks(context, a.n, 32 * kWarps);
+  WaitKernel<<<each_32, kThreads, 0, context.stream>>>(to.row_ptr.get(), room.get(), a.n, waste,
+                                                       wait.get());
+  CheckLaunch("WaitKernel");
+  next.Fill(0);
+  const auto scatter = nnz >= kWideColumns * a.n ? ScatterKernel<32> : ScatterKernel<8>;
+  scatter<<<each_32, kThreads, 0, context.stream>>>(a, wait.get(), next.get(), entries.get());
+  CheckLaunch("ScatterKernel");
+  if (survey.steps > 0) {
+    const auto kernel = RankAsideKernel<Value>;
+    const int bytes = kRankThreads / 32 * survey.steps *
+                      static_cast<int>(33 * sizeof(Entry) + 32 * sizeof(int32_t));
+    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+          "cudaFuncSetAttribute");
+    kernel<<<Blocks(context, a.n, kRankThreads), kRankThreads, static_cast<size_t>(bytes),
+             context.stream>>>(a.n, survey.steps, to.row_ptr.get(), wait.get(), entries.get(),
+                               values, to.cols.get(), to.values.get());
+    CheckLaunch("RankAsideKernel");
   }
-  const auto rank = [&](auto kernel, int lanes, int32_t least) {
-    if (longest <= least) return;
-    kernel<<<Blocks(context, a.n, kThreads / lanes), kThreads, 0, context.stream>>>(
-        a.n, least, to.row_ptr.get(), entries.get(), values, to.cols.get(), to.values.get());
-    CheckLaunch("RankKernel");
+  const auto alone = [&](auto kernel, int32_t least, int64_t rows) {
+    if (survey.alone == 0 || survey.longest <= least) return;
+    kernel<<<Blocks(context, a.n, rows), kThreads, 0, context.stream>>>(
+        a.n, least, to.row_ptr.get(), wait.get(), entries.get(), values, to.cols.get(),
+        to.values.get());
+    CheckLaunch("RankAloneKernel");
   };
-  rank(RankKernel<kTeam, Value>, kTeam, 0);
-  rank(RankKernel<32, Value>, 32, kRanked<kTeam>);
-  rank(RankKernel<kThreads, Value>, kThreads, kRanked<32>);
+  constexpr int kByWarp = 512;
+  alone(RankAloneKernel<32, kByWarp, Value>, 0, 32 * kWarps);
+  alone(RankAloneKernel<kThreads, kMostRanked, Value>, kByWarp, 32);
 }
 
 }  // namespace
@@ -215,22 +360,42 @@ ByRows<Value> SortByRows(Context& context, const PatternRef& a, int64_t nnz, con
   ByRows<Value> to;
   to.row_ptr = Buffer<int64_t>(context, a.n + 1);
   to.cols = Buffer<int32_t>(context, nnz);
-  to.row_ptr.Fill(0);
-  CountKernel<<<Blocks(context, nnz, kThreads), kThreads, 0, context.stream>>>(
-      a.row_idx, nnz, reinterpret_cast<Count*>(to.row_ptr.get()));
-  CheckLaunch("CountKernel");
-  Scan(context, to.row_ptr, a.n + 1);
+  const int64_t groups = (a.n + 31) / 32;
+  const Buffer<int32_t> count(context, a.n);
+  const Buffer<int64_t> room(context, groups + 1);
   const Buffer<Survey> there(context, 1);
-  there.Fill(0);
-  SurveyKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(to.row_ptr.get(),
-                                                                                a.n, there.get());
-  CheckLaunch("SurveyKernel");
-  const Survey survey = Read(context, there, 0);
+  const int each_32 = Blocks(context, a.n, 32 * kWarps);
+  count.Fill(0);
+  const auto counter = nnz >= kWideColumns * a.n ? CountKernel<32> : CountKernel<8>;
+  counter<<<each_32, kThreads, 0, context.stream>>>(a, count.get());
+  CheckLaunch("CountKernel");
+  Survey survey{};
+  int64_t taken = 0;
+  double waste = kWaste;
+  const auto look = [&] {
+    there.Fill(0);
+    SurveyKernel<<<each_32, kThreads, 0, context.stream>>>(
+        count.get(), a.n, waste, to.row_ptr.get(), room.get(), there.get());
+    CheckLaunch("SurveyKernel");
+    Scan(context, room, groups + 1);
+    there.CopyOut(&survey, 1);
+    taken = Read(context, room, groups);
+  };
+  look();
+  const int64_t left = context.arena->limit() - context.arena->used();
+  const auto needed = static_cast<int64_t>(sizeof(Entry)) * taken +
+                      static_cast<int64_t>(values != nullptr ? sizeof(Value) : 0) * nnz +
+                      static_cast<int64_t>(sizeof(Wait)) * a.n;
+  if (needed > left && taken > nnz) {
+    waste = 0;
+    look();
+  }
+  Scan(context, to.row_ptr, a.n + 1);
   if (survey.longest > kMostRanked || nnz > int64_t{UINT32_MAX} ||
-      survey.pairs > static_cast<Count>(kMostPairs * nnz)) {
+      survey.pairs > static_cast<unsigned long long>(kMostPairs * nnz)) {
     SortAll(context, a, nnz, values, to);
   } else {
-    SortEach(context, a, nnz, values, survey.longest, to);
+    SortEach(context, a, nnz, values, survey, room, taken, waste, count, to);
   }
   return to;
 }
