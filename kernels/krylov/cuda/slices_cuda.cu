@@ -77,10 +77,11 @@ __global__ void SliceBeginKernel(const int64_t* begin, int64_t slices, Slice* sl
   for (int64_t s = ThreadOfGrid(); s < slices; s += ThreadsOfGrid()) slice[s].begin = begin[s];
 }
 
-// A warp a slice, kTile steps at a time: they are read row by row and written step by step.
-template <int kTile, class From, class Value>
+// A warp a slice of t threads a row, kTile steps at a time: they are read row by row and written
+// step by step.
+template <int t, int kTile, class From, class Value>
 __global__ void __launch_bounds__(kThreads)
-    SliceKernel(CsrRef a, const From* from, const int32_t* order, int t, int64_t slices,
+    SliceKernel(CsrRef a, const From* from, const int32_t* order, int64_t slices,
                 const Slice* slices_at, int32_t* cols, Value* values) {
   // Of each thread of a slice; one more, so that those of a step are in banks of their own.
   using ColumnTile = int32_t[32][kTile + 1];
@@ -89,7 +90,8 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = static_cast<int>(threadIdx.x) / 32;
   ValueTile& value_tile = reinterpret_cast<ValueTile*>(tiles)[warp];
   ColumnTile& col_tile = reinterpret_cast<ColumnTile*>(tiles + kWarps * sizeof(ValueTile))[warp];
-  const int lane = Lane(), width = kTile * t;  // of a row, in entries
+  constexpr int kWidth = kTile * t;  // of a row, in entries
+  const int lane = Lane();
   for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
     const Slice slice = slices_at[s];
     // Of row `lane` of the slice.
@@ -100,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int first = 0; first < slice.steps; first += kTile) {
 #pragma unroll 8
       for (int part = 0; part < kTile; ++part) {
-        const int r = (32 * part + lane) / width, e = (32 * part + lane) % width;
+        const int r = (32 * part + lane) / kWidth, e = (32 * part + lane) % kWidth;
         const int64_t its_begin = __shfl_sync(~0u, begin, r);
         const int32_t its_length = __shfl_sync(~0u, length, r);
         const auto its_row = static_cast<int32_t>(__shfl_sync(~0u, row, r));
@@ -165,14 +167,17 @@ void FillSlices(const Context& context, const CsrRef& a, const From* from, const
     Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cudaFuncSetAttribute");
     kernel<<<Blocks(context, slices.size(), kWarps), kThreads, static_cast<size_t>(bytes),
-             context.stream>>>(a, from, order, threads_a_row, slices.size(), slices.get(),
-                               cols.get(), values.get());
+             context.stream>>>(a, from, order, slices.size(), slices.get(), cols.get(),
+                               values.get());
     CheckLaunch("SliceKernel");
   };
-  if (threads_a_row == 1 && cols.size() >= 32 * kLongSteps * slices.size()) {
-    launch(SliceKernel<32, From, Value>, 32);
+  constexpr int kMany = 4;
+  if (threads_a_row == kMany) {
+    launch(SliceKernel<kMany, 8, From, Value>, 8);
+  } else if (cols.size() >= 32 * kLongSteps * slices.size()) {
+    launch(SliceKernel<1, 32, From, Value>, 32);
   } else {
-    launch(SliceKernel<8, From, Value>, 8);
+    launch(SliceKernel<1, 8, From, Value>, 8);
   }
 }
 

@@ -168,8 +168,10 @@ __device__ void CountBefore(int32_t others, const Entry (&own)[kSlots], int (&ra
 // before. A warp 32 rows, a lane each.
 template <class Value>
 __global__ void __launch_bounds__(kRankThreads)
-    RankAsideKernel(int64_t n, int steps, const int64_t* row_ptr, const Wait* wait,
-                    const Entry* entries, const double* values, int32_t* cols, Value* to) {
+    RankAsideKernel(int64_t n, int steps, const int64_t* __restrict__ row_ptr,
+                    const Wait* __restrict__ wait, const Entry* __restrict__ entries,
+                    const double* __restrict__ values, int32_t* __restrict__ cols,
+                    Value* __restrict__ to) {
   constexpr int kPitch = 33;  // so that those of a row are in banks of their own
   extern __shared__ Entry all_sorted[];
   constexpr int kOwnWarps = kRankThreads / 32;
@@ -186,7 +188,7 @@ __global__ void __launch_bounds__(kRankThreads)
     const auto count = static_cast<int>(row_ptr[min(first + lane + 1, n)] - begin);
     const int most = __reduce_max_sync(~0u, count);
     const Entry* const from = entries + own_wait / 2;
-#pragma unroll 4
+#pragma unroll 8
     for (int e = 0; e < most; ++e) {
       if (e < count) columns[32 * e + lane] = from[32 * e].column;
     }
@@ -206,14 +208,33 @@ __global__ void __launch_bounds__(kRankThreads)
       }
     }
     __syncwarp();
-    for (int r = lane / width; r < 32; r += 32 / width) {
-      const int64_t its_begin = __shfl_sync(~0u, begin, r);
-      const int its_count = __shfl_sync(~0u, count, r);
-      for (int e = lane % width; e < its_count; e += width) {
-        const Entry entry = sorted[e * kPitch + r];
-        cols[its_begin + e] = entry.column;
-        if (values != nullptr) to[its_begin + e] = static_cast<Value>(values[entry.place]);
+    // Several rows at once, as each value is a way to memory.
+    constexpr int kRows = 8;
+    for (int first_row = lane / width; first_row < 32; first_row += kRows * (32 / width)) {
+      int64_t its_begin[kRows];
+      int its_count[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        its_begin[r] = __shfl_sync(~0u, begin, first_row + r * (32 / width));
+        its_count[r] = __shfl_sync(~0u, count, first_row + r * (32 / width));
       }
+      for (int e = lane % width; e < most; e += width) {
+        Entry entry[kRows];
+        double value[kRows];
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          if (e >= its_count[r]) continue;
+          entry[r] = sorted[e * kPitch + first_row + r * (32 / width)];
+          if (values != nullptr) value[r] = values[entry[r].place];
+        }
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          if (e >= its_count[r]) continue;
+          cols[its_begin[r] + e] = entry[r].column;
+          if (values != nullptr) to[its_begin[r] + e] = static_cast<Value>(value[r]);
+        }
+      }
+      __syncwarp();
     }
     __syncwarp();
   }
@@ -235,9 +256,10 @@ __global__ void __launch_bounds__(kThreads)
       __syncwarp();
     }
   };
-  // A lane of a warp looks at a row.
-  for (int64_t first = 32 * (int64_t{blockIdx.x} * kTeams + threadIdx.x / kLanes); first < n;
-       first += int64_t{32} * kTeams * gridDim.x) {
+  // Few at a time, so that those which stand together are shared out.
+  constexpr int kLooked = 4;
+  for (int64_t first = kLooked * (int64_t{blockIdx.x} * kTeams + threadIdx.x / kLanes); first < n;
+       first += int64_t{kLooked} * kTeams * gridDim.x) {
     const int64_t looked = min(first + Lane(), n - 1),
                   length = row_ptr[looked + 1] - row_ptr[looked];
     unsigned rows = __ballot_sync(
@@ -349,8 +371,8 @@ void SortEach(Context& context, const PatternRef& a, int64_t nnz, const double* 
     CheckLaunch("RankAloneKernel");
   };
   constexpr int kByWarp = 512;
-  alone(RankAloneKernel<32, kByWarp, Value>, 0, 32 * kWarps);
-  alone(RankAloneKernel<kThreads, kMostRanked, Value>, kByWarp, 32);
+  alone(RankAloneKernel<32, kByWarp, Value>, 0, kWarps);
+  alone(RankAloneKernel<kThreads, kMostRanked, Value>, kByWarp, 1);
 }
 
 }  // namespace
