@@ -81,8 +81,8 @@ __global__ void SliceBeginKernel(const int64_t* begin, int64_t slices, Slice* sl
 // step by step.
 template <int t, int kTile, class From, class Value>
 __global__ void __launch_bounds__(kThreads)
-    SliceKernel(CsrRef a, const From* from, const int32_t* order, int64_t slices,
-                const Slice* slices_at, int32_t* cols, Value* values) {
+    SliceKernel(CsrRef a, const From* __restrict__ from, const int32_t* order, int64_t slices,
+                const Slice* slices_at, int32_t* __restrict__ cols, Value* __restrict__ values) {
   // Of each thread of a slice; one more, so that those of a step are in banks of their own.
   using ColumnTile = int32_t[32][kTile + 1];
   using ValueTile = Value[32][kTile + 1];
@@ -100,18 +100,28 @@ __global__ void __launch_bounds__(kThreads)
     const bool apart = lane >= 32 / t || (slice.apart >> lane & 1) != 0;
     const auto length = static_cast<int32_t>(apart ? 0 : a.row_ptr[row + 1] - begin);
     for (int first = 0; first < slice.steps; first += kTile) {
-#pragma unroll 8
-      for (int part = 0; part < kTile; ++part) {
-        const int r = (32 * part + lane) / kWidth, e = (32 * part + lane) % kWidth;
-        const int64_t its_begin = __shfl_sync(~0u, begin, r);
-        const int32_t its_length = __shfl_sync(~0u, length, r);
-        const auto its_row = static_cast<int32_t>(__shfl_sync(~0u, row, r));
-        if (first + e / t >= slice.steps) continue;
-        const int32_t k = first * t + e, thread = r * t + e % t;
-        const int64_t p = its_begin + min(k, its_length - 1);
-        col_tile[thread][e / t] = its_length > 0 ? a.cols[p] : its_row;
-        if (from != nullptr) {
-          value_tile[thread][e / t] = static_cast<Value>(k < its_length ? from[p] : 0);
+      // All of several parts are on their way before the first is there.
+      constexpr int kParts = 8;
+      for (int some = 0; some < kTile; some += kParts) {
+        int32_t column[kParts];
+        From value[kParts];
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const int at = 32 * (some + part) + lane, r = at / kWidth, k = first * t + at % kWidth;
+          const int64_t its_begin = __shfl_sync(~0u, begin, r);
+          const int32_t its_length = __shfl_sync(~0u, length, r);
+          column[part] = static_cast<int32_t>(__shfl_sync(~0u, row, r));
+          value[part] = 0;
+          if (its_length > 0 && k < t * slice.steps) {
+            column[part] = a.cols[its_begin + min(k, its_length - 1)];
+          }
+          if (from != nullptr && k < its_length) value[part] = from[its_begin + k];
+        }
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const int at = 32 * (some + part) + lane, r = at / kWidth, e = at % kWidth;
+          col_tile[r * t + e % t][e / t] = column[part];
+          value_tile[r * t + e % t][e / t] = static_cast<Value>(value[part]);
         }
       }
       __syncwarp();

@@ -164,6 +164,12 @@ __device__ void CountBefore(int32_t others, const Entry (&own)[kSlots], int (&ra
   for (int s = 0; s < kSlots; ++s) rank[s] += others < own[s].column ? 1 : 0;
 }
 
+// What a warp ranks rows side by side in: their columns, and which of a row's entries comes at each
+// place; those of a row are in banks of their own.
+constexpr int kColumnPitch = 33, kOrderPitch = 36;
+constexpr int kAsideBytes = kColumnPitch * static_cast<int>(sizeof(int32_t)) + kOrderPitch;
+static_assert(kMostSteps < 1 << 8);
+
 // Rows side by side in the order of columns: an entry's place is the number of those that come
 // before. A warp 32 rows, a lane each.
 template <class Value>
@@ -172,13 +178,13 @@ __global__ void __launch_bounds__(kRankThreads)
                     const Wait* __restrict__ wait, const Entry* __restrict__ entries,
                     const double* __restrict__ values, int32_t* __restrict__ cols,
                     Value* __restrict__ to) {
-  constexpr int kPitch = 33;  // so that those of a row are in banks of their own
-  extern __shared__ Entry all_sorted[];
+  extern __shared__ int32_t all_columns[];
   constexpr int kOwnWarps = kRankThreads / 32;
   const int lane = Lane(), warp = static_cast<int>(threadIdx.x) / 32;
-  Entry* const sorted = all_sorted + warp * steps * kPitch;
-  int32_t* const columns =
-      reinterpret_cast<int32_t*>(all_sorted + kOwnWarps * steps * kPitch) + warp * steps * 32;
+  int32_t* const columns = all_columns + warp * steps * kColumnPitch;
+  uint8_t* const order =
+      reinterpret_cast<uint8_t*>(all_columns + kOwnWarps * steps * kColumnPitch) +
+      warp * steps * kOrderPitch;
   const int width = steps > 16 ? 32 : 8;  // lanes that write one row
   for (int64_t first = 32 * (int64_t{blockIdx.x} * kOwnWarps + warp); first < n;
        first += int64_t{32} * kOwnWarps * gridDim.x) {
@@ -187,24 +193,24 @@ __global__ void __launch_bounds__(kRankThreads)
     const int64_t begin = row_ptr[min(first + lane, n)];
     const auto count = static_cast<int>(row_ptr[min(first + lane + 1, n)] - begin);
     const int most = __reduce_max_sync(~0u, count);
-    const Entry* const from = entries + own_wait / 2;
+    const Entry* const from = entries + __shfl_sync(~0u, own_wait, 0) / 2;
 #pragma unroll 8
     for (int e = 0; e < most; ++e) {
-      if (e < count) columns[32 * e + lane] = from[32 * e].column;
+      if (e < count) columns[kColumnPitch * e + lane] = from[32 * e + lane].column;
     }
     for (int e = 0; e < count; e += kSlots) {
       Entry own[kSlots] = {};
       int rank[kSlots] = {};
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) {
-        if (e + s < count) own[s] = from[32 * (e + s)];
+        if (e + s < count) own[s].column = columns[kColumnPitch * (e + s) + lane];
       }
       for (int other = 0; other < count; ++other) {
-        CountBefore(columns[32 * other + lane], own, rank);
+        CountBefore(columns[kColumnPitch * other + lane], own, rank);
       }
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) {
-        if (e + s < count) sorted[rank[s] * kPitch + lane] = own[s];
+        if (e + s < count) order[kOrderPitch * rank[s] + lane] = static_cast<uint8_t>(e + s);
       }
     }
     __syncwarp();
@@ -224,8 +230,12 @@ __global__ void __launch_bounds__(kRankThreads)
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           if (e >= its_count[r]) continue;
-          entry[r] = sorted[e * kPitch + first_row + r * (32 / width)];
-          if (values != nullptr) value[r] = values[entry[r].place];
+          const int row = first_row + r * (32 / width);
+          entry[r] = from[32 * order[kOrderPitch * e + row] + row];
+        }
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          if (e < its_count[r] && values != nullptr) value[r] = values[entry[r].place];
         }
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
@@ -240,15 +250,19 @@ __global__ void __launch_bounds__(kRankThreads)
   }
 }
 
-// The others, of more than `least` entries and no more than kMost, kLanes lanes each.
+// The others, of more than `least` entries and no more than kMost, kLanes lanes each. A block takes
+// 32 rows at a time, those that stand together not by the same block.
 template <int kLanes, int kMost, class Value>
 __global__ void __launch_bounds__(kThreads)
-    RankAloneKernel(int64_t n, int32_t least, const int64_t* row_ptr, const Wait* wait,
-                    const Entry* entries, const double* values, int32_t* cols, Value* to) {
+    RankAloneKernel(int64_t n, int32_t least, const int64_t* __restrict__ row_ptr,
+                    const Wait* __restrict__ wait, const Entry* __restrict__ entries,
+                    const double* __restrict__ values, int32_t* __restrict__ cols,
+                    Value* __restrict__ to) {
   constexpr int kTeams = kThreads / kLanes;
   __shared__ int32_t all_columns[kTeams][kMost];
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  int32_t* const columns = all_columns[threadIdx.x / kLanes];
+  const int team = static_cast<int>(threadIdx.x) / kLanes;
+  int32_t* const columns = all_columns[team];
   const auto sync = [] {
     if constexpr (kLanes > 32) {
       __syncthreads();
@@ -256,36 +270,40 @@ __global__ void __launch_bounds__(kThreads)
       __syncwarp();
     }
   };
-  // Few at a time, so that those which stand together are shared out.
-  constexpr int kLooked = 4;
-  for (int64_t first = kLooked * (int64_t{blockIdx.x} * kTeams + threadIdx.x / kLanes); first < n;
-       first += int64_t{kLooked} * kTeams * gridDim.x) {
-    const int64_t looked = min(first + Lane(), n - 1),
-                  length = row_ptr[looked + 1] - row_ptr[looked];
-    unsigned rows = __ballot_sync(
-        ~0u, first + Lane() < n && !IsAside(wait[looked]) && length > least && length <= kMost);
-    for (; rows != 0; rows &= rows - 1) {
-      const int64_t i = first + __ffs(static_cast<int>(rows)) - 1, begin = row_ptr[i];
-      const auto count = static_cast<int>(row_ptr[i + 1] - begin);
-      const Entry* const from = entries + wait[i] / 2;
-      for (int e = lane; e < count; e += kLanes) columns[e] = from[e].column;
-      sync();
-      for (int at = lane; at < count; at += kSlots * kLanes) {
-        Entry own[kSlots] = {};
-        int rank[kSlots] = {};
+  const int64_t groups = (n + 31) / 32;
+  for (int64_t looked = blockIdx.x; looked < groups; looked += int64_t{32} * gridDim.x) {
+    const int64_t own_group = looked + int64_t{gridDim.x} * Lane();
+    unsigned alone =
+        __ballot_sync(~0u, own_group < groups && !IsAside(wait[min(32 * own_group, n - 1)]));
+    for (; alone != 0; alone &= alone - 1) {
+      const int64_t group = looked + int64_t{gridDim.x} * (__ffs(static_cast<int>(alone)) - 1);
+      for (int64_t i = 32 * group + team; i < min(32 * group + 32, n); i += kTeams) {
+        const int64_t begin = row_ptr[i], length = row_ptr[i + 1] - begin;
+        if (length <= least || length > kMost) continue;
+        const auto count = static_cast<int>(length);
+        const Entry* const from = entries + wait[i] / 2;
+        for (int e = lane; e < count; e += kLanes) columns[e] = from[e].column;
+        sync();
+        for (int at = lane; at < count; at += kSlots * kLanes) {
+          Entry own[kSlots] = {};
+          double value[kSlots] = {};
+          int rank[kSlots] = {};
 #pragma unroll
-        for (int s = 0; s < kSlots; ++s) {
-          if (at + s * kLanes < count) own[s] = from[at + s * kLanes];
-        }
-        for (int other = 0; other < count; ++other) CountBefore(columns[other], own, rank);
+          for (int s = 0; s < kSlots; ++s) {
+            if (at + s * kLanes >= count) continue;
+            own[s] = from[at + s * kLanes];
+            if (values != nullptr) value[s] = values[own[s].place];
+          }
+          for (int other = 0; other < count; ++other) CountBefore(columns[other], own, rank);
 #pragma unroll
-        for (int s = 0; s < kSlots; ++s) {
-          if (at + s * kLanes >= count) continue;
-          cols[begin + rank[s]] = own[s].column;
-          if (values != nullptr) to[begin + rank[s]] = static_cast<Value>(values[own[s].place]);
+          for (int s = 0; s < kSlots; ++s) {
+            if (at + s * kLanes >= count) continue;
+            cols[begin + rank[s]] = own[s].column;
+            if (values != nullptr) to[begin + rank[s]] = static_cast<Value>(value[s]);
+          }
         }
+        sync();
       }
-      sync();
     }
   }
 }
@@ -354,8 +372,7 @@ void SortEach(Context& context, const PatternRef& a, int64_t nnz, const double* 
   CheckLaunch("ScatterKernel");
   if (survey.steps > 0) {
     const auto kernel = RankAsideKernel<Value>;
-    const int bytes = kRankThreads / 32 * survey.steps *
-                      static_cast<int>(33 * sizeof(Entry) + 32 * sizeof(int32_t));
+    const int bytes = kRankThreads / 32 * survey.steps * kAsideBytes;
     Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cudaFuncSetAttribute");
     kernel<<<Blocks(context, a.n, kRankThreads), kRankThreads, static_cast<size_t>(bytes),
@@ -363,16 +380,16 @@ void SortEach(Context& context, const PatternRef& a, int64_t nnz, const double* 
                                values, to.cols.get(), to.values.get());
     CheckLaunch("RankAsideKernel");
   }
-  const auto alone = [&](auto kernel, int32_t least, int64_t rows) {
+  const auto alone = [&](auto kernel, int32_t least) {
     if (survey.alone == 0 || survey.longest <= least) return;
-    kernel<<<Blocks(context, a.n, rows), kThreads, 0, context.stream>>>(
+    kernel<<<Blocks(context, a.n, 32), kThreads, 0, context.stream>>>(
         a.n, least, to.row_ptr.get(), wait.get(), entries.get(), values, to.cols.get(),
         to.values.get());
     CheckLaunch("RankAloneKernel");
   };
   constexpr int kByWarp = 512;
-  alone(RankAloneKernel<32, kByWarp, Value>, 0, kWarps);
-  alone(RankAloneKernel<kThreads, kMostRanked, Value>, kByWarp, 1);
+  alone(RankAloneKernel<32, kByWarp, Value>, 0);
+  alone(RankAloneKernel<kThreads, kMostRanked, Value>, kByWarp);
 }
 
 }  // namespace
