@@ -23,6 +23,7 @@
 using spaid::cuda::Check;
 using spaid::cuda::Context;
 using spaid::cuda::Failure;
+using spaid::cuda::Order;
 using spaid::cuda::Stopwatch;
 
 struct SpaidCudaContext {
@@ -311,15 +312,11 @@ int32_t OperatorOfG(const SpaidCudaG* g, int32_t transposed, int32_t fp32, Spaid
   return Guard(message, size, [&] {
     Context& context = g->context;
     context.Enter();
-    spaid::cuda::Matrix columns;
-    if (transposed == 0) {
-      columns = spaid::cuda::Transpose(context, g->transposed(), g->values.size(), g->values.get());
-    }
-    const bool of_rows = transposed != 0;
+    // G by rows is Gᵀ by columns.
+    const Order order = transposed == 0 ? Order::kRows : Order::kColumns;
     *op = new SpaidCudaOperator{
-        context, spaid::cuda::MakeOperator(context, of_rows ? g->transposed() : columns.pattern(),
-                                           of_rows ? g->values.get() : columns.values.get(),
-                                           /*symmetric=*/false, fp32 != 0)};
+        context,
+        spaid::cuda::MakeOperator(context, g->transposed(), g->values.get(), order, fp32 != 0)};
   });
 }
 
@@ -328,9 +325,10 @@ int32_t OperatorOfMatrix(const SpaidCudaMatrix* matrix, int32_t symmetric, int32
   return Guard(message, size, [&] {
     matrix->context.Enter();
     const spaid::cuda::Matrix& a = matrix->matrix;
+    const Order order = symmetric != 0 ? Order::kBoth : Order::kColumns;
     *op = new SpaidCudaOperator{
-        matrix->context, spaid::cuda::MakeOperator(matrix->context, a.pattern(), a.values.get(),
-                                                   symmetric != 0, fp32 != 0)};
+        matrix->context,
+        spaid::cuda::MakeOperator(matrix->context, a.pattern(), a.values.get(), order, fp32 != 0)};
   });
 }
 
@@ -345,9 +343,9 @@ int32_t OperatorOfM(const SpaidCudaM* m, int32_t fp32, SpaidCudaOperator** op, c
             ? spaid::cuda::PatternRef{result.m_ptr.size() - 1, result.m_ptr.get(),
                                       result.m_idx.get()}
             : spaid::cuda::PatternRef{m->plan.n, m->plan.m_ptr.get(), m->plan.m_idx.get()};
-    *op = new SpaidCudaOperator{
-        m->context,
-        spaid::cuda::MakeOperator(m->context, pattern, result.values.get(), false, fp32 != 0)};
+    *op = new SpaidCudaOperator{m->context,
+                                spaid::cuda::MakeOperator(m->context, pattern, result.values.get(),
+                                                          Order::kColumns, fp32 != 0)};
   });
 }
 

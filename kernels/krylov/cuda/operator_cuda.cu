@@ -17,16 +17,17 @@ inline constexpr bool kIsDia =
     std::is_same_v<std::decay_t<T>, Dia<double>> || std::is_same_v<std::decay_t<T>, Dia<float>>;
 
 template <class Value>
-Operator Make(Context& context, const PatternRef& pattern, const double* values, bool symmetric) {
+Operator Make(Context& context, const PatternRef& pattern, const double* values, Order order) {
+  const bool is_by_rows = order != Order::kColumns;
   const int64_t by_rows = CountEntries(context, pattern) * Rows<Value>::kEntryBytes;
   if (by_rows > context.variants.rows_bytes) {
-    std::optional<Dia<Value>> dia = Dia<Value>::Make(context, pattern, values, symmetric);
+    std::optional<Dia<Value>> dia = Dia<Value>::Make(context, pattern, values, order);
     if (dia.has_value()) return *std::move(dia);
     std::optional<NodeRows<Value>> nodes =
-        NodeRows<Value>::Make(context, pattern, values, symmetric);
+        NodeRows<Value>::Make(context, pattern, values, is_by_rows);
     if (nodes.has_value()) return *std::move(nodes);
   }
-  return Rows<Value>(context, pattern, values, symmetric);
+  return Rows<Value>(context, pattern, values, is_by_rows);
 }
 
 // Holds the stream for a while, so that the host has launched what is timed before it begins:
@@ -62,9 +63,9 @@ class Events {
 }  // namespace
 
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
-                      bool symmetric, bool fp32) {
-  return fp32 ? Make<float>(context, pattern, values, symmetric)
-              : Make<double>(context, pattern, values, symmetric);
+                      Order order, bool fp32) {
+  return fp32 ? Make<float>(context, pattern, values, order)
+              : Make<double>(context, pattern, values, order);
 }
 
 void UpdateOperator(Context& context, const Matrix& matrix, Operator& op) {
@@ -87,7 +88,7 @@ void UpdateOperator(Context& context, const Matrix& matrix, Operator& op) {
       op);
   if (updated) return;
   const bool fp32 = std::holds_alternative<Dia<float>>(op);
-  op = MakeOperator(context, pattern, values, /*symmetric=*/false, fp32);
+  op = MakeOperator(context, pattern, values, Order::kColumns, fp32);
 }
 
 int64_t SizeOf(const Operator& op) {

@@ -39,16 +39,20 @@ __global__ void PiecesKernel(const int32_t* list, int64_t count, const int64_t* 
   }
 }
 
-__global__ void PieceColumnsKernel(CsrRef a, int64_t pieces, const Piece* pieces_at,
-                                   int32_t* cols) {
+template <class From, class Value>
+__global__ void PieceKernel(CsrRef a, const From* from, int64_t pieces, const Piece* pieces_at,
+                            int32_t* cols, Value* values) {
   for (int64_t q = WarpOfGrid(); q < pieces; q += WarpsOfGrid()) {
     const Piece piece = pieces_at[q];
-    const int64_t from = a.row_ptr[piece.row] + (q - piece.first) * kPieceEntries;
-    for (int k = Lane(); k < piece.count; k += 32) cols[piece.begin + k] = a.cols[from + k];
+    const int64_t begin = a.row_ptr[piece.row] + (q - piece.first) * kPieceEntries;
+    for (int k = Lane(); k < piece.count; k += 32) {
+      cols[piece.begin + k] = a.cols[begin + k];
+      values[piece.begin + k] = static_cast<Value>(from[begin + k]);
+    }
   }
 }
 
-// Values by their rows and columns, so that no list of places need be kept.
+// New values by their rows and columns, so that no list of places need be kept.
 template <class Value>
 __global__ void SliceValuesKernel(PatternRef a, const double* a_values, const int32_t* order, int t,
                                   int64_t slices, const Slice* slices_at, const int32_t* cols,
@@ -89,19 +93,16 @@ __global__ void DiagonalKernel(int64_t n, const double* __restrict__ d,
 }  // namespace
 
 template <class Value>
-Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* values, bool symmetric,
+Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
                   const RowsTuning& tuning)
     : n_(pattern.n), nnz_(CountEntries(context, pattern)) {
   const cudaStream_t stream = context.stream;
   CsrRef a{n_, pattern.col_ptr, pattern.row_idx};
-  Buffer<int64_t> row_ptr;
-  Buffer<int32_t> row_cols;
-  if (!symmetric) {
-    row_ptr = Buffer<int64_t>(context, n_ + 1);
-    row_cols = Buffer<int32_t>(context, nnz_);
-    SortByRows(context, pattern, nnz_, row_ptr, row_cols);
-    a.row_ptr = row_ptr.get();
-    a.cols = row_cols.get();
+  ByRows<Value> sorted;
+  if (!by_rows) {
+    sorted = SortByRows<Value>(context, pattern, nnz_, values);
+    a.row_ptr = sorted.row_ptr.get();
+    a.cols = sorted.cols.get();
   }
 
   const bool many = nnz_ >= n_ * tuning.many_threads_entries &&
@@ -149,12 +150,6 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
 
   cols_ = Buffer<int32_t>(context, stored);
   values_ = Buffer<Value>(context, stored);
-  FillColumns(context, a, order_.get(), threads_a_row_, slices_, cols_);
-  if (n_pieces > 0) {
-    PieceColumnsKernel<<<Blocks(context, n_pieces, kWarps), kThreads, 0, stream>>>(
-        a, n_pieces, pieces_.get(), cols_.get());
-    CheckLaunch("PieceColumnsKernel");
-  }
   constexpr int64_t kSlicesABlock = kProductThreads / 32;
   const int64_t work = std::max((slices + kSlicesABlock - 1) / kSlicesABlock, n_pieces);
   // Where the work of blocks differs, small shares even it out.
@@ -162,10 +157,24 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
   const int64_t most = std::min<int64_t>(kProductMaxBlocks, blocks * context.multiprocessors);
   blocks_ = static_cast<int>(std::clamp<int64_t>(work, 1, most));
   streams_ = bytes() >= tuning.stream_bytes;
-  if (std::is_same_v<Value, double> && nnz_ * kEntryBytes <= context.variants.rows_bytes) {
-    chip_ = ChipRows::Make(context, a, nnz_);
+  const auto fill = [&](const auto* from) {
+    FillSlices(context, a, from, order_.get(), threads_a_row_, slices_, cols_, values_);
+    if (n_pieces > 0) {
+      PieceKernel<<<Blocks(context, n_pieces, kWarps), kThreads, 0, stream>>>(
+          a, from, n_pieces, pieces_.get(), cols_.get(), values_.get());
+      CheckLaunch("PieceKernel");
+    }
+    if constexpr (std::is_same_v<decltype(from), const double*> && std::is_same_v<Value, double>) {
+      if (nnz_ * kEntryBytes <= context.variants.rows_bytes) {
+        chip_ = ChipRows::Make(context, a, from, nnz_);
+      }
+    }
+  };
+  if (by_rows) {
+    fill(values);
+  } else {
+    fill(static_cast<const Value*>(sorted.values.get()));
   }
-  UpdateValues(context, pattern, values);
   context.Synchronize();
 }
 

@@ -53,13 +53,13 @@ class Rows {
  public:
   static constexpr int64_t kEntryBytes = sizeof(Value) + sizeof(int32_t);
 
-  // From a canonical CSC on the device, with values; neither is kept. `symmetric`: A = Aᵀ entry by
-  // entry, so that its columns are its rows; others are sorted by rows, with 20 bytes an entry of
-  // scratch. Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits for the device.
-  Rows(Context& context, const PatternRef& pattern, const double* values, bool symmetric,
+  // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
+  // the rows of A, as they are of a symmetric one; others are sorted by rows (transpose_cuda.h).
+  // Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits for the device.
+  Rows(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
        const RowsTuning& tuning = tuning::kRows);
 
-  // New values for the same pattern: on the context's stream, without a wait.
+  // New values for the same pattern, by columns: on the context's stream, without a wait.
   void UpdateValues(const Context& context, const PatternRef& pattern, const double* values);
 
   int64_t n() const { return n_; }
