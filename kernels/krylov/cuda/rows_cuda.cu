@@ -13,6 +13,10 @@ using namespace layout;
 // A row of more than two of these stands in pieces of one.
 constexpr int64_t kPieceEntries = 1024;
 
+// Coprime to the slices of 256 rows and to the warps of a block, so that every warp comes to every
+// place among either.
+constexpr int kShift = 13;
+
 // `place`: for each row, how many before it stand apart.
 __global__ void ListApartKernel(CsrRef a, const int32_t* place, int32_t* list, int64_t* entries,
                                 int64_t* pieces) {
@@ -105,6 +109,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
   }
 
   const bool many = nnz_ >= n_ * tuning.many_threads_entries &&
+                    nnz_ * kEntryBytes < tuning.stream_bytes &&
                     n_ < int64_t{32} * tuning.many_threads_slices * context.multiprocessors;
   threads_a_row_ = many ? kManyThreads : 1;
   const int64_t rows = 32 / threads_a_row_, slices = (n_ + rows - 1) / rows;
@@ -161,7 +166,16 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
   const int64_t blocks = order_.size() > 0 ? tuning.ordered_blocks : tuning.blocks;
   const int64_t most = std::min<int64_t>(kProductMaxBlocks, blocks * context.multiprocessors);
   blocks_ = static_cast<int>(std::clamp<int64_t>(work, 1, most));
-  streams_ = bytes() >= tuning.stream_bytes;
+  streams_ = !many && bytes() >= tuning.stream_bytes;
+  if (streams_) {
+    const int64_t at_once = kSlicesABlock * kLongResident * context.multiprocessors;
+    const int64_t rounds = (slices + at_once - 1) / at_once;
+    const bool even = rounds == 1 || 4 * slices >= 3 * rounds * at_once;
+    loop_ = even && nnz_ >= n_ * tuning.long_chunks_entries ? SliceLoop::kLongChunks
+                                                            : SliceLoop::kShortChunks;
+    // Else the same warps would get the longest rows of their 256 all the time.
+    if (order_.size() > 0) shift_ = std::min(kShift, blocks_ * (kProductThreads / 32) - 1);
+  }
   if (std::is_same_v<Value, double> && nnz_ * kEntryBytes <= context.variants.rows_bytes) {
     chip_ = ChipRows::Make(context, a, nnz_);
   }
@@ -185,8 +199,9 @@ void Rows<Value>::UpdateValues(const Context& context, const PatternRef& pattern
 
 template <class Value>
 RowsRef<Value> Rows<Value>::ref() const {
-  return {n_,          slices_.size(), pieces_.size(), order_.get(),   slices_.get(), pieces_.get(),
-          cols_.get(), values_.get(),  in_pieces_,     partial_.get(), arrived_.get()};
+  return {
+      n_,          slices_.size(), pieces_.size(), order_.get(), slices_.get(),  pieces_.get(),
+      cols_.get(), values_.get(),  shift_,         in_pieces_,   partial_.get(), arrived_.get()};
 }
 
 template <class Value>
