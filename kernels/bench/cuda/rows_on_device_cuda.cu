@@ -1,3 +1,4 @@
+#include <limits>
 #include <variant>
 
 #include "kernels/base/cuda/variants_tuning_cuda.h"
@@ -28,13 +29,16 @@ struct Dot {
 };
 
 // All that the largest matrices here take.
-constexpr int64_t kMemory = int64_t{8} << 30;
+constexpr int64_t kMemory = int64_t{4} << 30;
 
 using AnyRows = std::variant<Rows<double>, Rows<float>>;
 
 AnyRows MakeRows(Context& context, const cuda::Matrix& a, const RowsOptions& options) {
   RowsTuning tuning = tuning::kRows;
-  if (options.as_large) tuning.stream_bytes = 0;
+  if (options.as_large) {
+    tuning.stream_bytes = 0;
+    tuning.many_threads_entries = std::numeric_limits<int32_t>::max();
+  }
   if (options.fp32) {
     return Rows<float>(context, a.pattern(), a.values.get(), false, tuning);
   }
