@@ -22,7 +22,7 @@ using Operator = std::variant<Rows<double>, Rows<float>, Dia<double>, Dia<float>
 
 // Of a canonical CSC on the device: by diagonals where that moves fewer bytes (class Dia), by nodes
 // where those have whole blocks (class NodeRows), unless it is small (SpaidCudaVariants); else by
-// rows (class Rows).
+// rows (class Rows), of which the loop of large ones is chosen by time (choice_cuda.h).
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
                       bool symmetric, bool fp32);
 // The values of `matrix`, which has the operator's pattern. Throws kSpaidCudaPlanMismatch where its

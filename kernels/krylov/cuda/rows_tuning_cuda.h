@@ -6,9 +6,9 @@
 namespace spaid::cuda {
 
 struct RowsTuning {
-  // Several threads a row where rows have so many entries or more on average, there are fewer
-  // slices of one thread a row than so many a multiprocessor, and the matrix does not stream:
-  // threads are then too few.
+  // Several threads a row where rows have so many entries or more on average, and there are fewer
+  // slices of one thread a row than so many a multiprocessor (of a matrix that streams, fewer
+  // still): threads are then too few.
   int32_t many_threads_entries, many_threads_slices;
   // What a row that stands apart costs beside its entries, in entries.
   int32_t apart_cost;
@@ -41,9 +41,9 @@ namespace tuning {
 // 12 for 18 us, by their order and by staying in the cache; 3 million: 131 us by 15 blocks, 146
 // by 8. 7 points: 9 us for 12 where 23 MB stay in the cache, 19 for 23 where 43 MB stream.
 inline constexpr RowsTuning kRows{24, 32, 128, 128, 1.15, 32'000'000, 8, 15, 32};
-// Long chunks take 0.97 to 1.02 of the time of short ones where rows have 27 to 250 entries, 1.01
+// Long chunks take 0.89 to 1.02 of the time of short ones where rows have 27 to 250 entries, 1.00
 // to 1.24 where they have 2 to 16; of 78,300 rows of 76 entries, 1.16 times what is there at
-// once, 1.11.
+// once, 1.10 and, in fp32, 1.15.
 inline constexpr ChoiceTuning kChoice{64'000'000, 24, 0.97};
 }  // namespace tuning
 
