@@ -13,6 +13,16 @@ using namespace layout;
 // A row of more than two of these stands in pieces of one.
 constexpr int64_t kPieceEntries = 1024;
 
+// Coprime to the slices of 256 rows and to the warps of a block, so that every warp comes to every
+// place among either.
+constexpr int kShift = 13;
+
+// Of a matrix that streams, threads are too few only where there are fewer slices a multiprocessor,
+// and slices may be longer, as their entries are under way ahead of their sums. Of 60,000 rows of
+// 250 entries, 14 slices a multiprocessor: 70 us, 88 by four threads a row, 134 by pieces; of
+// 10,000 such, 2 slices, 24 us either way.
+constexpr int32_t kLargeManySlices = 8, kLargeMaxSteps = 512;
+
 // `place`: for each row, how many before it stand apart.
 __global__ void ListApartKernel(CsrRef a, const int32_t* place, int32_t* list, int64_t* entries,
                                 int64_t* pieces) {
@@ -94,7 +104,7 @@ __global__ void DiagonalKernel(int64_t n, const double* __restrict__ d,
 
 template <class Value>
 Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
-                  const RowsTuning& tuning)
+                  const RowsTuning& usual)
     : n_(pattern.n), nnz_(CountEntries(context, pattern)) {
   const cudaStream_t stream = context.stream;
   CsrRef a{n_, pattern.col_ptr, pattern.row_idx};
@@ -105,8 +115,13 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
     a.cols = sorted.cols.get();
   }
 
-  const bool many = nnz_ >= n_ * tuning.many_threads_entries &&
-                    n_ < int64_t{32} * tuning.many_threads_slices * context.multiprocessors;
+  RowsTuning tuning = usual;
+  const bool large = nnz_ * kEntryBytes >= tuning.stream_bytes;
+  const bool long_rows = nnz_ >= n_ * tuning.many_threads_entries;
+  if (large) tuning.many_threads_slices = kLargeManySlices;
+  const bool many =
+      long_rows && n_ < int64_t{32} * tuning.many_threads_slices * context.multiprocessors;
+  if (large && long_rows && !many) tuning.max_steps = kLargeMaxSteps;
   threads_a_row_ = many ? kManyThreads : 1;
   const int64_t rows = 32 / threads_a_row_, slices = (n_ + rows - 1) / rows;
   slices_ = Buffer<Slice>(context, slices);
@@ -156,7 +171,16 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
   const int64_t blocks = order_.size() > 0 ? tuning.ordered_blocks : tuning.blocks;
   const int64_t most = std::min<int64_t>(kProductMaxBlocks, blocks * context.multiprocessors);
   blocks_ = static_cast<int>(std::clamp<int64_t>(work, 1, most));
-  streams_ = bytes() >= tuning.stream_bytes;
+  streams_ = !many && bytes() >= tuning.stream_bytes;
+  if (streams_) {
+    const int64_t at_once = kSlicesABlock * kLongResident * context.multiprocessors;
+    const int64_t rounds = (slices + at_once - 1) / at_once;
+    const bool even = rounds == 1 || 4 * slices >= 3 * rounds * at_once;
+    loop_ = even && nnz_ >= n_ * tuning.long_chunks_entries ? SliceLoop::kLongChunks
+                                                            : SliceLoop::kShortChunks;
+    // Else the same warps would get the longest rows of their 256 all the time.
+    if (order_.size() > 0) shift_ = std::min(kShift, blocks_ * (kProductThreads / 32) - 1);
+  }
   const auto fill = [&](const auto* from) {
     FillSlices(context, a, from, order_.get(), threads_a_row_, slices_, cols_, values_);
     if (n_pieces > 0) {
@@ -194,8 +218,9 @@ void Rows<Value>::UpdateValues(const Context& context, const PatternRef& pattern
 
 template <class Value>
 RowsRef<Value> Rows<Value>::ref() const {
-  return {n_,          slices_.size(), pieces_.size(), order_.get(),   slices_.get(), pieces_.get(),
-          cols_.get(), values_.get(),  in_pieces_,     partial_.get(), arrived_.get()};
+  return {
+      n_,          slices_.size(), pieces_.size(), order_.get(), slices_.get(),  pieces_.get(),
+      cols_.get(), values_.get(),  shift_,         in_pieces_,   partial_.get(), arrived_.get()};
 }
 
 template <class Value>
