@@ -9,6 +9,8 @@
 
 namespace spaid::cuda::fsai {
 
+// A lane takes the tile of a pass.
+inline constexpr int kMostPoolSlots = 32 * kPassSlots;
 // Warps of a block, at most.
 template <class Real>
 inline constexpr int kPoolWarps = sizeof(Real) == 4 ? 14 : 8;

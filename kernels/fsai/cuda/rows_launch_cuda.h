@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/fsai/cuda/grow_kernel_cuda.h"
 #include "kernels/fsai/cuda/grow_pool_kernel_cuda.h"
@@ -13,6 +14,7 @@ namespace spaid::cuda::fsai {
 template <class Real>
 int64_t RoomBytes(const Shape& shape, int32_t per_step, Team team) {
   if (team == Team::kGrow) {
+    if (shape.slots > kMostPoolSlots) return std::numeric_limits<int64_t>::max();
     const int64_t by_pool = TilePool::Bytes(shape.tiles) + LayOutPool<Real>(shape).bytes;
     return std::max(LayOutGrow<Real>(shape).bytes, by_pool);
   }
