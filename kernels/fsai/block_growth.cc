@@ -57,13 +57,12 @@ class BlockGrowth final : public RowGrower {
   SPAID_INLINE void Run(std::span<const int32_t> start, int k_max, std::vector<double>& ratios);
 
  private:
-  struct Candidate {
-    Real size;
-    int32_t row;
-  };
-
   SPAID_INLINE static Vec* Lines(Real* p) { return reinterpret_cast<Vec*>(p); }
   SPAID_INLINE static Vec Magnitude(Vec v) { return (Vec)((Mask)v & Wide<Real>::kMagnitude); }
+
+  // -1 where x < z, else 0, for a difference within the range: so are the bits of what is not
+  // negative. Of comparisons that are combined g++ makes scalar code.
+  SPAID_INLINE static Mask Less(Mask x, Mask z) { return (x - z) >> (8 * sizeof(Real) - 1); }
 
   void Reserve(int64_t chosen);
   void ReserveSlots(int64_t slots);
@@ -72,6 +71,7 @@ class BlockGrowth final : public RowGrower {
   SPAID_INLINE bool Join(std::span<const int32_t> rows, bool map);
   SPAID_INLINE void Solve();
   SPAID_INLINE void FindGradient();
+  SPAID_INLINE Real SthLargest(Vec v) const;
   SPAID_INLINE void Choose();
 
   const CscView a_;
@@ -96,7 +96,7 @@ class BlockGrowth final : public RowGrower {
   RowOutcome outcome_;
   std::vector<double> a_ip_;
   std::vector<int32_t> picks_;
-  std::vector<Candidate> candidates_;
+  Buffer<int32_t> candidates_;  // their slots
 
   // By slot.
   Buffer<int32_t> rows_;
@@ -325,44 +325,88 @@ SPAID_INLINE void BlockGrowth<Real>::FindGradient() {
   outcome_.flops += 2 * static_cast<double>(listed_);
 }
 
+// The s-th largest of the lanes, none of them negative.
+template <class Real>
+SPAID_INLINE Real BlockGrowth<Real>::SthLargest(Vec v) const {
+  const Mask lane = {0, 1, 2, 3, 4, 5, 6, 7};
+  Mask larger = {};  // how many are
+#pragma GCC unroll 7
+  for (int by = 1; by < kLanes; ++by) {
+    larger -= Less((Mask)v, (Mask)__builtin_shuffle(v, (lane + by) & (kLanes - 1)));
+  }
+  const Mask in = Less(larger, Mask{} + s_);
+  const Vec most = Vec{} + std::numeric_limits<Real>::max();
+  Vec least = (Vec)(((Mask)v & in) | ((Mask)most & ~in));
+#pragma GCC unroll 3
+  for (int by = kLanes / 2; by > 0; by /= 2) {
+    const Vec other = __builtin_shuffle(least, lane ^ by);
+    least = other < least ? other : least;
+  }
+  return least[0];
+}
+
 // The rows of the s largest of the gradient that are not noise, into picks_.
 template <class Real>
 SPAID_INLINE void BlockGrowth<Real>::Choose() {
-  picks_.clear();
   const int64_t slots = slots_;
   Real* const y = y_.data();
   for (int64_t v = 0; v < kLanes; ++v) y[slots + v] = 0;
-  const int64_t lines = (slots + kLanes - 1) / kLanes;
-  // At least s of them are not below the s-th of the lanes' largest.
-  Real bound = 0;
-  if (lines > 1 && s_ <= kLanes) {
+  Real bound = std::numeric_limits<Real>::denorm_min();
+  if (slots > kLanes && s_ <= kLanes) {
+    // At least s of the slots are not below the s-th of the lanes' largest.
     Vec largest = {};
+    const int64_t lines = (slots + kLanes - 1) / kLanes;
     for (int64_t v = 0; v < lines; ++v) {
       const Vec size = Magnitude(Lines(y)[v]);
       largest = size > largest ? size : largest;
     }
-    alignas(64) Real lanes[kLanes];
-    *Lines(lanes) = largest;
-    std::sort(lanes, lanes + kLanes);
-    bound = lanes[kLanes - s_];
+    bound = std::max(bound, SthLargest(largest));
   }
-  candidates_.resize(static_cast<size_t>(slots));
-  Candidate* const candidates = candidates_.data();
+  int32_t* const found_at = candidates_.Grow(slots + 1 + kLanes, 0);
   int64_t found = 0;
   for (int64_t slot = 0; slot < slots; ++slot) {
-    const Real size = std::abs(y[slot]);
-    candidates[found] = {size, rows_.data()[slot]};
-    found += size >= bound && size > 0 ? 1 : 0;
+    found_at[found] = static_cast<int32_t>(slot);
+    found += std::abs(y[slot]) >= bound ? 1 : 0;
   }
+  int32_t* const rows = rows_.data();
   const int64_t wanted = std::min<int64_t>(s_, found);
-  std::partial_sort(candidates, candidates + wanted, candidates + found,
-                    [](const Candidate& x, const Candidate& z) {
-                      return x.size > z.size || (x.size == z.size && x.row < z.row);
-                    });
+  int32_t sorted[kLanes + 1];
+  const int32_t* first = found_at;
+  if (found <= kLanes) {
+    // The place of each by counting those before it, eight whatever is there: nobody can tell what
+    // a comparison gives. The slot behind the last has y = 0.
+    rows[slots] = std::numeric_limits<int32_t>::max();
+    const int32_t none = static_cast<int32_t>(slots);
+    for (int64_t x = 0; x < kLanes; ++x) found_at[found + x] = none;
+    const auto size = [&](int x) __attribute__((always_inline)) { return y[found_at[x]]; };
+    const auto row = [&](int x) __attribute__((always_inline)) { return rows[found_at[x]]; };
+    const Mask sizes = (Mask)Magnitude(
+        Vec{size(0), size(1), size(2), size(3), size(4), size(5), size(6), size(7)});
+    const Mask at = {row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)};
+    const Mask lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    Mask before = {};
+#pragma GCC unroll 7
+    for (int by = 1; by < kLanes; ++by) {
+      const Mask of = (lane + by) & (kLanes - 1);
+      const Mask other = __builtin_shuffle(sizes, of);
+      const Mask lower = Less(__builtin_shuffle(at, of), at);
+      before -= Less(sizes, other) | (lower & ~(Less(sizes, other) | Less(other, sizes)));
+    }
+#pragma GCC unroll 8
+    for (int x = 0; x < kLanes; ++x) sorted[before[x]] = found_at[x];
+    first = sorted;
+  } else {
+    std::partial_sort(found_at, found_at + wanted, found_at + found,
+                      [y, rows](int32_t x, int32_t z) {
+                        const Real a = std::abs(y[x]), b = std::abs(y[z]);
+                        return a > b || (a == b && rows[x] < rows[z]);
+                      });
+  }
   const double noise = 64 * kRoundoff * kRoundoff * a_ii_ * scale_;
+  picks_.clear();
   for (int64_t t = 0; t < wanted; ++t) {
-    const auto size = static_cast<double>(candidates[t].size);
-    const int32_t row = candidates[t].row;
+    const auto size = static_cast<double>(y[first[t]]);
+    const int32_t row = rows[first[t]];
     if (size * size > noise * diagonal_[static_cast<size_t>(row)]) picks_.push_back(row);
   }
 }
