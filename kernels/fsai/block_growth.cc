@@ -170,12 +170,10 @@ SPAID_INLINE void BlockGrowth<Real>::WalkColumn(int64_t t, int32_t p) {
     if (r >= limit) break;
     const Real value = static_cast<Real>(scale * values[q]);
     int32_t at = place[r];
-    // Without a branch: nobody can tell which rows are new.
-    rows[slots] = r;
-    const bool fresh = at < 0;
-    at = fresh ? slots : at;
-    place[r] = at;
-    slots += fresh ? 1 : 0;
+    if (at < 0) {
+      rows[slots] = r;
+      place[r] = at = slots++;
+    }
     list_slots[listed] = at;
     list_values[listed++] = value;
     b[position[at] * kLanes] = value;
