@@ -1,4 +1,4 @@
-// Growth by several entries a step.
+// Growth by few steps of several entries (row_growth.h).
 
 #include <algorithm>
 #include <cmath>
@@ -259,7 +259,8 @@ SPAID_INLINE bool BlockGrowth<Real>::Join(std::span<const int32_t> joining, bool
     rest -= v * rho[r];
   }
   *Lines(residual) = rest;
-  outcome_.flops += static_cast<double>(m) * static_cast<double>(k + m) * static_cast<double>(k + m);
+  outcome_.flops +=
+      static_cast<double>(m) * static_cast<double>(k + m) * static_cast<double>(k + m);
   for (int64_t t = 0; t < m; ++t) {
     const int64_t r = k + t;
     Vec sum = w[r];

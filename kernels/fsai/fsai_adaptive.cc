@@ -56,7 +56,7 @@ class Growing {
           const Context& context)
       : a_(a),
         initial_(initial),
-        options_(options),
+        of_pass_(options),
         context_(context),
         growers_(Z(ResolveThreads(context.threads))) {
     if (options.repeat_hash_bits > 0) {
@@ -68,7 +68,7 @@ class Growing {
   StopReason Pass(int k_max, const std::optional<Clock::time_point>& deadline,
                   std::optional<Grown>& grown) {
     const int64_t n = a_.a.n_cols, rows = BatchRows(n);
-    Grown pass{RowStores(n * (1 + int64_t{options_.s} * k_max), context_.threads),
+    Grown pass{RowStores(n * (1 + int64_t{of_pass_.s} * k_max), context_.threads),
                std::vector<RowBatch>(Z((n - 1) / rows + 1)), Array<int64_t>(Z(n) + 1),
                Array<double>(Z(n))};
     std::atomic<bool> late{false};
@@ -78,6 +78,8 @@ class Growing {
       }
       return late.load(std::memory_order_relaxed);
     };
+    for (std::unique_ptr<RowGrower>& grower : growers_) grower.reset();
+    of_pass_.k_max = k_max;
     RepeatedRows repeats;
     if (!like_.empty()) {
       const auto grow = [&](GrownRow& row, int w) {
@@ -101,7 +103,7 @@ class Growing {
  private:
   RowGrower& Grower(int worker) {
     std::unique_ptr<RowGrower>& grower = growers_[Z(worker)];
-    if (!grower) grower = MakeRowGrower(a_.a, a_.diagonal.values, options_);
+    if (!grower) grower = MakeRowGrower(a_.a, a_.diagonal.values, of_pass_);
     return *grower;
   }
 
@@ -147,7 +149,7 @@ class Growing {
 
   const SymmetricMatrix& a_;
   const PatternView* const initial_;
-  const FsaiOptions& options_;
+  FsaiOptions of_pass_;  // k_max is that of the pass
   const Context& context_;
   Array<int32_t> like_;  // LikeRows, or empty
   std::vector<std::unique_ptr<RowGrower>> growers_;

@@ -713,7 +713,9 @@ void FinishRow(int64_t i, double a_ii, double limit, double epsilon, bool fp32,
 
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
                                          const FsaiOptions& options) {
-  if (options.s > 1) return MakeBlockGrower(a, diagonal, options);
+  if (options.s > 1 && options.k_max <= fsai_tuning::kBlockSteps * options.s) {
+    return MakeBlockGrower(a, diagonal, options);
+  }
   if (options.precision == FsaiPrecision::kFp32) {
     return std::make_unique<Growth<float>>(a, diagonal, options);
   }
