@@ -192,7 +192,7 @@ struct Work {
   int32_t* out_idx;
   Real* out_values;
   int32_t* out_count;  // of row i: at i − first_out
-  double* psi_ratio;   // n
+  double* psi_ratio;   // n; written for the rows made alone
   // Σ ln(ψ/a_ii) in units of 1/log_scale: integers, whose sum no order changes. After 0 .. k_max
   // steps, and in the end.
   int64_t* log_sums;
