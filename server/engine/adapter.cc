@@ -247,6 +247,8 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     build.spec = resolved->spec;
     build.choice.set_reason(resolved->reason);
   }
+  build.auto_for_gpu = spec.spec.engine == kernels::EngineKind::kAuto &&
+                       spec.spec.backend == kernels::Backend::kCuda;
   build.choice.set_engine(ToProto(build.spec.engine));
   // Patterns count by content, not by handle: an upload sent again has another handle.
   const std::string options = ToProto(build.spec, "").SerializeAsString();

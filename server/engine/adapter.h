@@ -53,9 +53,10 @@ struct ResolvedBuild {
   kernels::PreconditionerSpec spec;
   v1::PreconditionerSpec proto;  // the same, as the wire shows it
   v1::EngineChoice choice;
-  std::string plan_key;     // pattern, base pattern, spec: what a plan depends on
-  std::string content_key;  // matrix with values, base pattern, spec: what a result depends on
-  bool regrow = false;      // on no cached plan; the one that it leaves is cached
+  std::string plan_key;       // pattern, base pattern, spec: what a plan depends on
+  std::string content_key;    // matrix with values, base pattern, spec: what a result depends on
+  bool regrow = false;        // on no cached plan; the one that it leaves is cached
+  bool auto_for_gpu = false;  // AUTO chose it by the costs of a GPU
 };
 
 // What lies on a GPU for work to come, made from something that may go before it: the copy of M
@@ -163,11 +164,11 @@ class EngineAdapter {
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
   // Where a build runs. Static SPAI and FSAI: on a GPU where the CPU would take long enough
-  // (kernels/engine/cost.h), and longer than there, and its memory suffices, else on
-  // the CPU where that is among the devices. Memory suffices where it does with gather tables, or
-  // rows of G, made in waves; GPUs with room for all come first. All else is work of the host: the
-  // CPU's where that is among the devices, else done on the thread of any GPU's worker. Errors:
-  // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device bytes),
+  // (kernels/engine/cost.h), and longer than there, or AUTO counted on it, and its memory suffices,
+  // else on the CPU where that is among the devices. Memory suffices where it does with gather
+  // tables, or rows of G, made in waves; GPUs with room for all come first. All else is work of the
+  // host: the CPU's where that is among the devices, else done on the thread of any GPU's worker.
+  // Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device bytes),
   // UNAVAILABLE/DEVICE_LOST.
   absl::StatusOr<Placement> Place(const ResolvedBuild& build,
                                   const kernels::BuildEstimate& estimate) const;

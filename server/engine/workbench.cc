@@ -59,9 +59,19 @@ absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant
                                                        const v1::PreconditionerSpec& spec,
                                                        const std::string& field, bool for_estimate,
                                                        const kernels::StopToken& stop,
-                                                       kernels::Method method) const {
+                                                       const ParsedSolve* solve) const {
   ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(spec, field));
-  parsed.spec.method = method;
+  if (parsed.spec.engine == kernels::EngineKind::kAuto) {
+    // AUTO counts with where a solve with Jacobi would run, which A's size alone decides.
+    const ParsedSolve one{.options = {.method = kernels::Method::kAuto}};
+    const ParsedSolve& for_solve = solve != nullptr ? *solve : one;
+    parsed.spec.method = for_solve.options.method;
+    parsed.spec.n_rhs = for_solve.rhs_count;
+    const Placement there =
+        parts_.adapter->PlaceSolve(a, /*nnz_m=*/0, for_solve.rhs_count, for_solve.options,
+                                   PredictSolveMs(a, /*nnz_m=*/a.n(), for_solve));
+    parsed.spec.backend = there.on_gpu ? kernels::Backend::kCuda : kernels::Backend::kCpu;
+  }
   Prepared prepared;
   if (!parsed.pattern_matrix.empty()) {
     ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Get(tenant, parsed.pattern_matrix));
@@ -258,9 +268,8 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
     kind = m.kernel->kind();
     nnz_m = m.m().nnz();
   } else if (request.spec) {
-    ASSIGN_OR_RETURN(work->prepared,
-                     Prepare(request.tenant, a, *request.spec, "header.spec",
-                             /*for_estimate=*/false, request.stop, request.solve.options.method));
+    ASSIGN_OR_RETURN(work->prepared, Prepare(request.tenant, a, *request.spec, "header.spec",
+                                             /*for_estimate=*/false, request.stop, &request.solve));
     kind = work->prepared->build.spec.engine;
     nnz_m = work->prepared->estimate.nnz_m;
     if (kind != kernels::EngineKind::kNone) {

@@ -131,11 +131,11 @@ class Workbench {
     std::string placement;                        // why it runs where it runs
     bool on_gpu = false;                          // it was meant to
   };
-  // `method`: of the solve that the build is for; kAuto: none was named.
+  // `solve`: that the build is for; null: none is known.
   absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
                                    const v1::PreconditionerSpec& spec, const std::string& field,
                                    bool for_estimate, const kernels::StopToken& stop,
-                                   kernels::Method method = kernels::Method::kAuto) const;
+                                   const ParsedSolve* solve = nullptr) const;
   absl::Status RunSolve(SolveWork& work, Job& job, const Assignment& at) const;
   // Builds and stores; the work of a build's job, and the first half of a solve's. `must_store`
   // false: where the store has no room, the result comes without a handle, and its quality warns.
