@@ -210,6 +210,9 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
                  "Jobs that a GPU may run side by side, all but one of them small; each of those "
                  "has a 32nd of its memory")
       ->check(CLI::Range(1, 16));
+  app.add_option("--max-devices-per-job", backend.max_devices_per_job,
+                 "GPUs that one long build may be split over, where they are idle")
+      ->check(CLI::Range(1, 64));
   AddTime(app, "--small-job", &backend.small_job, "A job predicted to take no longer is small",
           false);
   app.add_option("--max-streams", backend.streams.max_streams, "Streams that may be open at once")

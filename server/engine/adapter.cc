@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
@@ -87,6 +88,12 @@ std::vector<int64_t> ShareOfDevices(const kernels::Engine& engine, int64_t parts
   return bytes;
 }
 
+// The engine's devices that compute it.
+std::vector<size_t> DevicesOf(const kernels::Context& context) {
+  if (context.devices.empty()) return {static_cast<size_t>(context.device)};
+  return {context.devices.begin(), context.devices.end()};
+}
+
 void LogOutOfMemory(const std::string& device, const Job& job, int64_t dropped,
                     const absl::Status& status) {
   Log(LogLevel::kWarning, "device_out_of_memory",
@@ -164,13 +171,13 @@ absl::Status EngineAdapter::Probe(size_t device) const {
 }
 
 int64_t EngineAdapter::DropKept(size_t device) const {
-  int64_t dropped = 0;
-  for (const size_t index : lanes_[device]) dropped += DropKeptIn(index);
-  return dropped;
+  return DropKeptIn(lanes_[device]);
 }
 
-int64_t EngineAdapter::DropKeptIn(size_t index) const {
-  return plans_.DropPool(index) + kept_.DropPool(index);
+int64_t EngineAdapter::DropKeptIn(const std::vector<size_t>& devices) const {
+  int64_t dropped = 0;
+  for (const size_t d : devices) dropped += plans_.DropPool(d) + kept_.DropPool(d);
+  return dropped;
 }
 
 void EngineAdapter::KeepDeviceCopy(
@@ -180,7 +187,7 @@ void EngineAdapter::KeepDeviceCopy(
   kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
   // What the pool does not take ends here.
   kept_.Put(KeptOnDevice::KeyOf(kernel.get(), device), std::make_shared<const KeptOnDevice>(kernel), /*bytes=*/0,
-            device, bytes);
+            {device}, bytes);
 }
 
 absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
@@ -353,7 +360,7 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     };
     RETURN_IF_ERROR(make());
     // Each build would pay for what others left on the device.
-    if ((*plan)->timings().tables_in_waves && DropKeptIn(static_cast<size_t>(context.device)) > 0) {
+    if ((*plan)->timings().tables_in_waves && DropKeptIn(DevicesOf(context)) > 0) {
       RETURN_IF_ERROR(make());
     }
     const kernels::DeviceTimings timings = (*plan)->timings();
@@ -362,15 +369,14 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     built->host_to_device_ms = timings.host_to_device_ms;
     built->device_to_host_ms = timings.device_to_host_ms;
     if ((*plan)->serves_new_values()) {
-      plans_.Put(key, *plan, (*plan)->host_bytes(), static_cast<size_t>(context.device),
-                 (*plan)->device_bytes());
+      plans_.Put(key, *plan, (*plan)->host_bytes(), DevicesOf(context), (*plan)->device_bytes());
     }
   }
   const TimePoint start = options_.clock->Now();
   auto result = engine_.Build(**plan, spec, a.csc, context);
   if (!result.ok()) return ToAbsl(result.status());
   if (result->grown != nullptr) {
-    plans_.Put(key, result->grown, result->grown->host_bytes(), static_cast<size_t>(context.device),
+    plans_.Put(key, result->grown, result->grown->host_bytes(), DevicesOf(context),
                result->grown->device_bytes());
   }
   const kernels::DeviceTimings& timings = result->timings;
@@ -384,9 +390,9 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
 
 // A plan is a device's, and a tenant's own: what another tenant computes must not show in one's
 // timings.
-std::string EngineAdapter::PlanKey(size_t index, const std::string& tenant,
+std::string EngineAdapter::PlanKey(const std::vector<size_t>& devices, const std::string& tenant,
                                    const ResolvedBuild& build) {
-  return absl::StrCat(index, "|", tenant.size(), ":", tenant, build.plan_key);
+  return absl::StrCat(absl::StrJoin(devices, ","), "|", tenant.size(), ":", tenant, build.plan_key);
 }
 
 absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tenant,
@@ -395,20 +401,24 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
                                                          const Assignment& at, Job& job) const {
   ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
   JobBridge bridge(job, options_.threads);
-  const kernels::Context context = bridge.context(static_cast<int>(index));
+  kernels::Context context = bridge.context(static_cast<int>(index));
+  for (size_t i = 0; at.devices.size() > 1 && i < at.devices.size(); ++i) {
+    ASSIGN_OR_RETURN(const size_t shared, IndexOf({.device = at.devices[i]}));
+    context.devices.push_back(static_cast<int>(shared));
+  }
   kernels::PreconditionerSpec spec = build.spec;
   if (options_.max_build_bytes > 0) {
     spec.static_spai.pattern.max_nnz =
         std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
   }
-  const std::string key = PlanKey(index, tenant, build);
+  const std::string key = PlanKey(DevicesOf(context), tenant, build);
   std::shared_ptr<const kernels::Plan> plan;
   if (!build.regrow) plan = plans_.Get(key);
   BuiltPreconditioner built;
   built.rebuild = plan != nullptr;
   auto result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
-    LogOutOfMemory(at.device, job, DropKeptIn(index), result.status());
+    LogOutOfMemory(at.device, job, DropKeptIn(DevicesOf(context)), result.status());
     result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   }
   if (!result.ok()) return result.status();
@@ -470,7 +480,7 @@ kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> EngineAdapter::L
   if (!placed.ok()) return placed;
   kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
   // In place of the copy that a build of it left, where M is laid out as it is.
-  kept_.Put(key, std::make_shared<const KeptOnDevice>(of, layout, *placed), /*bytes=*/0, device,
+  kept_.Put(key, std::make_shared<const KeptOnDevice>(of, layout, *placed), /*bytes=*/0, {device},
             (*placed)->device_bytes());
   return placed;
 }
@@ -530,7 +540,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   if (there) {
     auto result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
     if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
-      LogOutOfMemory(at.device, job, DropKeptIn(index), result.status());
+      LogOutOfMemory(at.device, job, DropKeptIn({index}), result.status());
       result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
     }
     if (!result.ok()) return result.status();

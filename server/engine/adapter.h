@@ -35,6 +35,7 @@ struct EngineAdapterOptions {
   // preconditioners a quarter.
   int64_t plan_cache_bytes = int64_t{1} << 30;
   int64_t max_build_bytes = 0;   // upper bound on the estimated host bytes of a build; 0: none
+  int max_devices = 1;           // GPUs that one build may be split over
   int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
   const Clock* clock = &RealClock();
   Metrics* metrics = nullptr;  // borrowed; may be null
@@ -181,6 +182,8 @@ class EngineAdapter {
   // GPUs on which `a` is laid out for solves; on which there is a plan of that build.
   DeviceMask LaidOutOn(const Matrix& a) const;
   DeviceMask PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
+  // Over how many GPUs a build may be split: 1 where it is too short for that to pay.
+  int MaxDevices(const kernels::BuildEstimate& estimate) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
   // The same where M could not be stored afterwards: over max_result_bytes.
@@ -191,7 +194,8 @@ class EngineAdapter {
   absl::Status AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                           const kernels::SolveOptions& options) const;
 
-  // Plans (or takes a cached plan of this tenant) and builds there: `at` names one of device_names().
+  // Plans (or takes a cached plan of this tenant) and builds there: `at` names one of device_names(),
+  // or several GPUs that share the work.
   // Where that is out of memory, its cached plans go, and it is tried once more. Errors: the
   // kernels'.
   absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ResolvedBuild& build,
@@ -225,10 +229,11 @@ class EngineAdapter {
   // Whether `device` is a GPU that has memory for such a solve.
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                    const kernels::SolveOptions& options) const;
-  int64_t DropKeptIn(size_t index) const;  // the engine's device
+  int64_t DropKeptIn(const std::vector<size_t>& devices) const;  // the engine's
   // The engine's device; the CPU's lanes are all the same one.
   absl::StatusOr<size_t> IndexOf(const Assignment& at) const;
-  static std::string PlanKey(size_t index, const std::string& tenant, const ResolvedBuild& build);
+  static std::string PlanKey(const std::vector<size_t>& devices, const std::string& tenant,
+                             const ResolvedBuild& build);
   absl::StatusOr<kernels::SolveResult> SolveThere(
       const std::shared_ptr<const Matrix>& a,
       const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,

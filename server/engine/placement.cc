@@ -130,10 +130,14 @@ DeviceMask EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBui
   DeviceMask devices = 0;
   for (size_t d = 0; d < devices_.size(); ++d) {
     for (const size_t index : lanes_[d]) {
-      if (plans_.Holds(PlanKey(index, tenant, build))) devices |= DeviceBit(d);
+      if (plans_.Holds(PlanKey({index}, tenant, build))) devices |= DeviceBit(d);
     }
   }
   return devices;
+}
+
+int EngineAdapter::MaxDevices(const kernels::BuildEstimate& estimate) const {
+  return estimate.predicted_device_ms >= kernels::kSplitWorthMs ? options_.max_devices : 1;
 }
 
 absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,

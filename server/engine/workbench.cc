@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/engine/devices.h"
@@ -108,6 +109,7 @@ Work Workbench::WorkOf(const std::string& tenant, const Matrix& a, const Prepare
             .device_bytes = placement.device_bytes,
             .host_bytes = estimate.host_bytes};
   if (placement.on_gpu) {
+    work.max_devices = parts_.adapter->MaxDevices(estimate);
     work.resident = parts_.adapter->PlannedOn(tenant, prepared.build);
     // A plan is some tenth of a build; then A has to get there.
     work.move_ms = 0.3 * work.predicted_ms + MoveMs(a, 0);
@@ -157,7 +159,7 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
     entry->choice.set_placement("cpu: the GPU failed while the build waited for it");
   }
   entry->timings = job.timings();
-  entry->device = at.device;
+  entry->device = at.devices.size() > 1 ? absl::StrJoin(at.devices, ", ") : at.device;
   entry->created = parts_.clock->WallNow();
   entry->nnz_a = a.value->csc.nnz();
   const int64_t bytes = entry->bytes();

@@ -104,6 +104,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       adapter_(engine, {.threads = options_.threads,
                         .plan_cache_bytes = options_.plan_cache_bytes,
                         .max_build_bytes = options_.max_build_bytes,
+                        .max_devices = options_.max_devices_per_job,
                         .max_result_bytes = options_.preconditioner_store_bytes,
                         .metrics = metrics}),
       look_aside_(Threads(options_, adapter_) >= kCoresForALookAside),

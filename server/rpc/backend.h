@@ -38,6 +38,7 @@ struct BackendOptions {
   int64_t max_build_bytes = 0;           // estimated bytes of one build; 0: no limit
   int64_t max_queued_jobs = 1024;
   int64_t max_queued_jobs_per_tenant = 0;  // 0: no limit of its own
+  int max_devices_per_job = 8;             // GPUs that one build may be split over
   int lanes = 0;  // of the CPU: jobs side by side, all but one small; 0: by its cores
   std::chrono::milliseconds small_job{20};  // predicted
   std::map<std::string, double> tenant_weights = {};  // over 0; 1 where there is none

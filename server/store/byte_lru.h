@@ -2,9 +2,10 @@
 //
 //   ByteLru<kernels::Plan> plans(1 << 30, {0, 8 << 30});      // host bytes; those of two devices
 //   if (auto plan = plans.Get(key)) ...
-//   plans.Put(key, plan, plan->host_bytes(), /*pool=*/1, plan->device_bytes());
+//   plans.Put(key, plan, plan->host_bytes(), /*pools=*/{1}, plan->device_bytes());
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -18,7 +19,7 @@
 namespace spaid::server {
 
 // A value that is too large for the cache is not kept (Put says so). Besides, each value may take
-// bytes of one pool, that is bounded by itself. Dropped values live on where somebody holds them.
+// bytes of pools, as many of each, which are bounded by themselves. Dropped values live on where somebody holds them.
 // Thread-safe.
 template <class T>
 class ByteLru {
@@ -53,25 +54,28 @@ class ByteLru {
   }
 
   // Replaces what the key had. False: larger than the whole cache or its pool, not kept.
-  bool Put(const std::string& key, std::shared_ptr<const T> value, int64_t bytes, size_t pool = 0,
-           int64_t pool_bytes = 0) {
+  bool Put(const std::string& key, std::shared_ptr<const T> value, int64_t bytes,
+           std::vector<size_t> pools = {}, int64_t pool_bytes = 0) {
     // Values die after the lock is gone: a plan may take long to free.
     std::vector<std::shared_ptr<const T>> dropped;
     std::lock_guard lock(mutex_);
     if (auto it = index_.find(key); it != index_.end()) Erase(it->second, &dropped);
     if (bytes > max_bytes_) return false;
-    if (pool_bytes > 0) {
+    if (pool_bytes <= 0) pools.clear();
+    for (const size_t pool : pools) {
       if (pool_bytes > pools_.at(pool).max_bytes) return false;
+    }
+    for (const size_t pool : pools) {
       EvictFrom(pool, pools_[pool].max_bytes - pool_bytes, &dropped);
+      pools_[pool].bytes += pool_bytes;
     }
     while (bytes_ + bytes > max_bytes_) {
       ++evictions_;
       Erase(std::prev(order_.end()), &dropped);
     }
-    order_.push_front({key, std::move(value), bytes, pool, pool_bytes});
+    order_.push_front({key, std::move(value), bytes, std::move(pools), pool_bytes});
     index_[key] = order_.begin();
     bytes_ += bytes;
-    if (pool_bytes > 0) pools_[pool].bytes += pool_bytes;
     return true;
   }
 
@@ -123,7 +127,7 @@ class ByteLru {
     std::string key;
     std::shared_ptr<const T> value;
     int64_t bytes;
-    size_t pool;
+    std::vector<size_t> pools;  // empty where it takes no bytes of any
     int64_t pool_bytes;
   };
   struct Pool {
@@ -133,7 +137,7 @@ class ByteLru {
 
   void Erase(Iterator it, std::vector<std::shared_ptr<const T>>* dropped) {
     bytes_ -= it->bytes;
-    if (it->pool_bytes > 0) pools_[it->pool].bytes -= it->pool_bytes;
+    for (const size_t pool : it->pools) pools_[pool].bytes -= it->pool_bytes;
     index_.erase(it->key);
     dropped->push_back(std::move(it->value));
     order_.erase(it);
@@ -143,7 +147,7 @@ class ByteLru {
   void EvictFrom(size_t pool, int64_t bytes, std::vector<std::shared_ptr<const T>>* dropped) {
     for (auto it = order_.end(); it != order_.begin() && pools_.at(pool).bytes > bytes;) {
       --it;
-      if (it->pool != pool || it->pool_bytes == 0) continue;
+      if (std::find(it->pools.begin(), it->pools.end(), pool) == it->pools.end()) continue;
       ++evictions_;
       const Iterator victim = it++;
       Erase(victim, dropped);

@@ -46,17 +46,17 @@ TEST(ByteLruTest, ReplacesAndCountsOnce) {
 
 TEST(ByteLruTest, BoundsPoolsToo) {
   ByteLru<int> cache(100, {10, 20});
-  EXPECT_TRUE(cache.Put("a", Int(1), 1, 0, 6));
-  EXPECT_TRUE(cache.Put("b", Int(2), 1, 1, 20));
+  EXPECT_TRUE(cache.Put("a", Int(1), 1, {0}, 6));
+  EXPECT_TRUE(cache.Put("b", Int(2), 1, {1}, 20));
   EXPECT_TRUE(cache.Put("c", Int(3), 1));
-  EXPECT_TRUE(cache.Put("d", Int(4), 1, 0, 5)) << "a has to go for it, the others need not";
+  EXPECT_TRUE(cache.Put("d", Int(4), 1, {0}, 5)) << "a has to go for it, the others need not";
   EXPECT_EQ(cache.Get("a"), nullptr);
   EXPECT_EQ(*cache.Get("b"), 2);
   EXPECT_EQ(*cache.Get("c"), 3);
   EXPECT_EQ(cache.pool_bytes(0), 5);
   EXPECT_EQ(cache.pool_bytes(1), 20);
   EXPECT_EQ(cache.stats().evictions, 1);
-  EXPECT_FALSE(cache.Put("e", Int(5), 1, 0, 11));
+  EXPECT_FALSE(cache.Put("e", Int(5), 1, {0}, 11));
   EXPECT_EQ(*cache.Get("d"), 4);
   EXPECT_EQ(cache.DropPool(1), 1);
   EXPECT_EQ(cache.Get("b"), nullptr);
@@ -64,9 +64,24 @@ TEST(ByteLruTest, BoundsPoolsToo) {
   EXPECT_EQ(cache.stats().entries, 2);
 }
 
+TEST(ByteLruTest, AValueMayTakeBytesOfSeveralPools) {
+  ByteLru<int> cache(100, {10, 20});
+  EXPECT_TRUE(cache.Put("both", Int(1), 1, {0, 1}, 8));
+  EXPECT_EQ(cache.pool_bytes(0), 8);
+  EXPECT_EQ(cache.pool_bytes(1), 8);
+  EXPECT_FALSE(cache.Put("large", Int(2), 1, {1, 0}, 11)) << "one of the two is too small";
+  EXPECT_EQ(cache.pool_bytes(1), 8);
+  EXPECT_TRUE(cache.Put("second", Int(3), 1, {1}, 12));
+  EXPECT_EQ(*cache.Get("both"), 1);
+  EXPECT_TRUE(cache.Put("first", Int(4), 1, {0}, 3)) << "both has to go for it";
+  EXPECT_EQ(cache.Get("both"), nullptr);
+  EXPECT_EQ(cache.pool_bytes(0), 3);
+  EXPECT_EQ(cache.pool_bytes(1), 12);
+}
+
 TEST(ByteLruTest, GivesAwayTheLastUsedOfWhatIsWanted) {
   ByteLru<int> cache(100, {0, 10});
-  for (int i = 0; i < 6; ++i) cache.Put(std::to_string(i), Int(i), 10, 1, 1);
+  for (int i = 0; i < 6; ++i) cache.Put(std::to_string(i), Int(i), 10, {1}, 1);
   EXPECT_EQ(*cache.Get("1"), 1);
   const auto odd = [](int value) { return value % 2 == 1; };
   EXPECT_EQ(*cache.Take(odd), 1);
@@ -82,7 +97,7 @@ TEST(ByteLruTest, GivesAwayTheLastUsedOfWhatIsWanted) {
 
 TEST(ByteLruTest, PrunesWhatIsWorthNothing) {
   ByteLru<int> cache(100, {0, 10});
-  for (int i = 0; i < 6; ++i) cache.Put(std::to_string(i), Int(i), 10, 1, 1);
+  for (int i = 0; i < 6; ++i) cache.Put(std::to_string(i), Int(i), 10, {1}, 1);
   cache.Prune([](int value) { return value % 2 == 1; });
   EXPECT_EQ(cache.stats().entries, 3);
   EXPECT_EQ(cache.stats().bytes, 30);
