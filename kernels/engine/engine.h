@@ -207,8 +207,8 @@ class Engine {
   // of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL, or /SINGULAR_BLOCK of blocks,
   // comes from Build. On CUDA devices (context.device, or context.devices):
   // RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST; of several the first one's
-  // error, once all have come to their ends. INVALID_ARGUMENT/DEVICES_DO_NOT_SHARE where
-  // context.devices is not empty and holds the CPU, a device twice, or does not begin with
+  // error, once all have come to their ends. INTERNAL/NO_SUCH_DEVICE, too, where
+  // context.devices names several, not all GPUs, or one twice, or does not begin with
   // context.device; Jacobi does not look at it.
   virtual Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec,
                                                        const CscView& a,
