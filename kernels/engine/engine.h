@@ -11,7 +11,8 @@
 // its own, and they go straight to where they belong in M, the same as one device makes it, bit for
 // bit but for what kernels/static_spai/static_spai_cuda.h says. Each takes the device bytes that
 // Estimate predicts for one. Such a preconditioner has no copy on a device: Place lays it out from
-// the host. It pays from kSplitWorthMs (kernels/engine/cost.h) of predicted_device_ms on.
+// the host. For static SPAI it pays from kSplitWorthMs of predicted_ms on, for FSAI it does not
+// (kernels/engine/cost.h); this engine splits whatever it is told to.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
