@@ -37,6 +37,18 @@ constexpr Problem kGrown[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
     {"E80_60", [] { return Elasticity(60); }},
 };
+// Of which no row repeats another.
+constexpr Problem kVaried[] = {
+    {"P7v_128", [] { return WithVaryingCoefficients(ConvectionDiffusion(128, 0)); }},
+    {"P27v_100", [] { return WithVaryingCoefficients(Laplacian27(100)); }},
+    {"P27v_50", [] { return WithVaryingCoefficients(Laplacian27(50)); }},
+};
+// Of much arithmetic for each entry of M.
+constexpr Problem kSquared[] = {
+    {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
+    {"P27_50", [] { return Laplacian27(50); }},
+    {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
+};
 // From where on splitting pays.
 constexpr Problem kSmall[] = {
     {"P7_32", [] { return ConvectionDiffusion(32, 0); }},
@@ -205,16 +217,17 @@ void RunGrown(benchmark::State& state, const Problem& problem, size_t parts) {
   state.counters["nnz_m"] = static_cast<double>(g.row_idx.size());
 }
 
-void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, size_t parts) {
+void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, size_t parts,
+              int power = 1) {
   const CscMatrix& a = Get(problem);
   const auto engine = MakeEngine(true, Devices());
   PreconditionerSpec spec;
   spec.engine = kind;
+  spec.static_spai.pattern.power = power;
   spec.fsai.precision = FsaiPrecision::kFp32;
   Context context{.device = 1};
   for (size_t i = 0; i < parts; ++i) context.devices.push_back(static_cast<int>(i) + 1);
-  DeviceTimings timings;
-  double assemble_ms = 0;
+  double up_ms = 0, down_ms = 0, assemble_ms = 0;
   const auto once = [&] {
     const auto start = Clock::now();
     const auto plan = engine->MakePlan(spec, a, nullptr, context);
@@ -222,12 +235,13 @@ void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, 
     const auto built = engine->Build(**plan, spec, a, context);
     if (!built.ok()) OrDie(built.status());
     const double ms = MsSince(start);
-    timings = built->timings;
-    assemble_ms += timings.assemble_ms;
+    up_ms += (*plan)->timings().host_to_device_ms + built->timings.host_to_device_ms;
+    down_ms += (*plan)->timings().device_to_host_ms + built->timings.device_to_host_ms;
+    assemble_ms += built->timings.assemble_ms;
     return ms;
   };
   once();
-  assemble_ms = 0;
+  up_ms = down_ms = assemble_ms = 0;
   std::vector<double> times;
   for (auto _ : state) {
     times.push_back(once());
@@ -235,10 +249,14 @@ void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, 
   }
   std::sort(times.begin(), times.end());
   state.counters["median_ms"] = times[times.size() / 2];
-  state.counters["assemble_ms"] = assemble_ms / static_cast<double>(times.size());
-  state.counters["device_bytes"] = static_cast<double>(timings.device_bytes);
-  const auto estimate = engine->Estimate(spec, a, nullptr, {});
-  if (estimate.ok()) state.counters["predicted_device_ms"] = estimate->predicted_device_ms;
+  const auto count = static_cast<double>(times.size());
+  state.counters["host_to_device_ms"] = up_ms / count;
+  state.counters["device_to_host_ms"] = down_ms / count;
+  state.counters["assemble_ms"] = assemble_ms / count;
+  const auto estimate = engine->Estimate(spec, a, nullptr, {.threads = 16});
+  if (!estimate.ok()) return;
+  state.counters["predicted_ms"] = estimate->predicted_ms;  // by 16 threads of the CPU
+  state.counters["predicted_device_ms"] = estimate->predicted_device_ms;
 }
 
 template <class Run>
@@ -270,6 +288,18 @@ const bool kRegistered = [] {
     Register(name + "/whole", 5, [&](benchmark::State& state, size_t parts) {
       RunWhole(state, problem, EngineKind::kAfsai, parts);
     });
+  }
+  for (const Problem& problem : kVaried) {
+    Register(std::string("Split/Afsai/") + problem.name + "/whole", 5,
+             [&](benchmark::State& state, size_t parts) {
+               RunWhole(state, problem, EngineKind::kAfsai, parts);
+             });
+  }
+  for (const Problem& problem : kSquared) {
+    Register(std::string("Split/StaticSpai/") + problem.name + "/power:2/whole", 5,
+             [&](benchmark::State& state, size_t parts) {
+               RunWhole(state, problem, EngineKind::kStaticSpai, parts, 2);
+             });
   }
   for (const Problem& problem : kSmall) {
     Register(std::string("SplitCrossover/StaticSpai/") + problem.name + "/whole", 15,

@@ -535,11 +535,10 @@ class DevicesEngine final : public Engine {
       const bool twice = std::find(gpus->begin(), gpus->end(), gpu) != gpus->end();
       if ((i == 0 && devices[i] != context.device) ||
           (devices.size() > 1 && (gpu == nullptr || twice))) {
-        return Status(StatusCode::kInvalidArgument, "DEVICES_DO_NOT_SHARE",
+        return Status(StatusCode::kInternal, "NO_SUCH_DEVICE",
                       "devices " + Names(devices) +
                           " cannot share a build: name different GPUs, and device " +
-                          std::to_string(context.device) + " first")
-            .At("devices");
+                          std::to_string(context.device) + " first");
       }
       if (gpu != nullptr) gpus->push_back(std::move(gpu));
     }

@@ -11,7 +11,8 @@
 // its own, and they go straight to where they belong in M, the same as one device makes it, bit for
 // bit but for what kernels/static_spai/static_spai_cuda.h says. Each takes the device bytes that
 // Estimate predicts for one. Such a preconditioner has no copy on a device: Place lays it out from
-// the host. It pays from kSplitWorthMs (kernels/engine/cost.h) of predicted_device_ms on.
+// the host. For static SPAI it pays from kSplitWorthMs of predicted_ms on, for FSAI it does not
+// (kernels/engine/cost.h); this engine splits whatever it is told to.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
@@ -207,8 +208,8 @@ class Engine {
   // of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL, or /SINGULAR_BLOCK of blocks,
   // comes from Build. On CUDA devices (context.device, or context.devices):
   // RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST; of several the first one's
-  // error, once all have come to their ends. INVALID_ARGUMENT/DEVICES_DO_NOT_SHARE where
-  // context.devices is not empty and holds the CPU, a device twice, or does not begin with
+  // error, once all have come to their ends. INTERNAL/NO_SUCH_DEVICE, too, where
+  // context.devices names several, not all GPUs, or one twice, or does not begin with
   // context.device; Jacobi does not look at it.
   virtual Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec,
                                                        const CscView& a,

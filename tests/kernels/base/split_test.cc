@@ -20,7 +20,9 @@ void ExpectCover(const std::vector<IndexRange>& ranges, int64_t n) {
   EXPECT_EQ(ranges.back().end, n);
   for (size_t i = 0; i < ranges.size(); ++i) {
     EXPECT_GT(ranges[i].size(), 0) << i;
-    if (i > 0) EXPECT_EQ(ranges[i].begin, ranges[i - 1].end) << i;
+    if (i > 0) {
+      EXPECT_EQ(ranges[i].begin, ranges[i - 1].end) << i;
+    }
   }
 }
 

@@ -161,6 +161,15 @@ TEST_F(Options, APlanServesItsOwnDeviceOnly) {
       << "no device, no bytes of it";
 }
 
+TEST_F(Options, TheCpuSharesNoBuild) {
+  EXPECT_TRUE(engine_->MakePlan(Spai(), a_, nullptr, {.devices = {0}}).ok());
+  for (const std::vector<int>& devices : {std::vector{0, 0}, std::vector{0, 1}, std::vector{1}}) {
+    const auto status = engine_->MakePlan(Spai(), a_, nullptr, {.devices = devices}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_EQ(status.reason(), "NO_SUCH_DEVICE");
+  }
+}
+
 TEST_F(Options, APlanServesItsOwnPatternOptionsOnly) {
   const auto plan = engine_->MakePlan(Spai(2), a_, nullptr, {});
   ASSERT_TRUE(plan.ok());

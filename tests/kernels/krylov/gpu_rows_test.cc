@@ -312,8 +312,8 @@ TEST_F(GpuRows, OfG) {
     options.symmetry_tolerance = 1e-8;
     SpaidCudaG* g = nullptr;
     SpaidCudaFsaiInfo info{};
-    ExpectOk(api().build_fsai(matrix.get(), nullptr, nullptr, &options, &g, &info, message_,
-                              sizeof(message_)));
+    ExpectOk(api().build_fsai(matrix.get(), nullptr, nullptr, &options, /*rows=*/nullptr, &g, &info,
+                              message_, sizeof(message_)));
     ASSERT_EQ(info.fault, kSpaidCudaFsaiNoFault) << c.name;
     CscMatrix columns, rows;  // of G
     for (CscMatrix* own : {&columns, &rows}) {
