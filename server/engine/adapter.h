@@ -182,8 +182,8 @@ class EngineAdapter {
   // GPUs on which `a` is laid out for solves; on which there is a plan of that build.
   DeviceMask LaidOutOn(const Matrix& a) const;
   DeviceMask PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
-  // Over how many GPUs a build may be split: 1 where it is too short for that to pay.
-  int MaxDevices(const kernels::BuildEstimate& estimate) const;
+  // Over how many GPUs a build may be split: 1 where that does not pay (kernels/engine/cost.h).
+  int MaxDevices(const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
   // The same where M could not be stored afterwards: over max_result_bytes.

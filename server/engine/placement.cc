@@ -136,8 +136,11 @@ DeviceMask EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBui
   return devices;
 }
 
-int EngineAdapter::MaxDevices(const kernels::BuildEstimate& estimate) const {
-  return estimate.predicted_device_ms >= kernels::kSplitWorthMs ? options_.max_devices : 1;
+int EngineAdapter::MaxDevices(const ResolvedBuild& build,
+                              const kernels::BuildEstimate& estimate) const {
+  const bool pays = build.spec.engine == kernels::EngineKind::kStaticSpai &&
+                    estimate.predicted_ms >= kernels::kSplitWorthMs;
+  return pays ? options_.max_devices : 1;
 }
 
 absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,

@@ -109,7 +109,7 @@ Work Workbench::WorkOf(const std::string& tenant, const Matrix& a, const Prepare
             .device_bytes = placement.device_bytes,
             .host_bytes = estimate.host_bytes};
   if (placement.on_gpu) {
-    work.max_devices = parts_.adapter->MaxDevices(estimate);
+    work.max_devices = parts_.adapter->MaxDevices(prepared.build, estimate);
     work.resident = parts_.adapter->PlannedOn(tenant, prepared.build);
     // A plan is some tenth of a build; then A has to get there.
     work.move_ms = 0.3 * work.predicted_ms + MoveMs(a, 0);
@@ -296,6 +296,8 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
   RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options));
   const double solve_ms = PredictSolveMs(a, std::max(nnz_m, stored_m), request.solve);
+  // The solve has one GPU alone: the others would wait for it.
+  if (estimate.predicted_ms < 4 * solve_ms) estimate.max_devices = 1;
   estimate.predicted_ms += solve_ms;
   estimate.what = absl::StrCat(estimate.what.empty() ? "" : estimate.what + " and ", "solve");
   // A build on a GPU is followed by its solve there, one on the CPU by its solve there.

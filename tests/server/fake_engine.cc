@@ -213,6 +213,11 @@ kernels::PreconditionerSpec FakeEngine::resolve_spec() const {
   std::lock_guard lock(mu_);
   return resolve_spec_;
 }
+std::vector<int> FakeEngine::plan_devices() const {
+  std::lock_guard lock(mu_);
+  return plan_devices_;
+}
+
 bool FakeEngine::resolve_had_pattern() const {
   std::lock_guard lock(mu_);
   return resolve_had_pattern_;
@@ -287,6 +292,7 @@ Result<std::shared_ptr<const kernels::Plan>> FakeEngine::MakePlan(
     const kernels::Context& context) const {
   std::lock_guard lock(mu_);
   ++plans_;
+  plan_devices_ = context.devices;
   if (Status s = TouchLocked(context.device); !s.ok()) return s;
   const bool gpu = devices_[static_cast<size_t>(context.device)].backend == kernels::Backend::kCuda;
   const bool in_waves = plans_in_waves_ > 0;

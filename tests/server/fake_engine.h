@@ -77,6 +77,8 @@ class FakeEngine : public kernels::Engine {
   int resolve_threads() const;
   kernels::PreconditionerSpec resolve_spec() const;
   bool resolve_had_pattern() const;
+  // Those that the last plan was made for, where several share it.
+  std::vector<int> plan_devices() const;
   // Whether GPUs solve, with matrices and preconditioners that are placed there (100 bytes each);
   // how many have been, and are there now; and what solves say that they take, GMRES 10 more for
   // each column of its basis.
@@ -176,6 +178,7 @@ class FakeEngine : public kernels::Engine {
   mutable int resolve_threads_ = 0;
   mutable kernels::PreconditionerSpec resolve_spec_;
   mutable bool resolve_had_pattern_ = false;
+  mutable std::vector<int> plan_devices_;
   int residuals_ = 3, residuals_after_hold_ = 0;
 };
 

@@ -23,12 +23,16 @@ using Devices = std::vector<kernels::DeviceInfo>;
 // Everything behind the services, over a fake engine with these devices.
 class Bench {
  public:
-  explicit Bench(Devices devices) : engine(std::move(devices)) {
+  // `max_devices`: that a build may be split over.
+  explicit Bench(Devices devices, int max_devices = 1)
+      : engine(std::move(devices)),
+        adapter(engine, {.threads = 1, .max_devices = max_devices, .metrics = &metrics}) {
     SetLogSink([](LogLevel, const std::string&) {});
     SchedulerOptions options;
     options.dispatch.devices.clear();
-    for (const std::string& name : adapter.device_names()) {
-      options.dispatch.devices.push_back({.name = name});
+    for (size_t d = 0; d < adapter.device_names().size(); ++d) {
+      options.dispatch.devices.push_back(
+          {.name = adapter.device_names()[d], .lanes = adapter.lanes(d).count});
     }
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs.Ended(job); };
     options.probe = [this](size_t device) { return adapter.Probe(device); };
@@ -128,7 +132,7 @@ class Bench {
                                        .max_bytes = 1 << 20,
                                        .too_large_reason = reason::kBuildTooLarge}};
   JobTable jobs{JobTableOptions{}};
-  EngineAdapter adapter{engine, {.threads = 1, .metrics = &metrics}};
+  EngineAdapter adapter;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Workbench> workbench;
 };
