@@ -116,10 +116,12 @@ Job Client::OpenJob(const std::string& name, int64_t first_event) {
 }
 
 // `run(call)` makes the job, on a stream that is left as soon as it is queued: it has all its input
-// then, and before that leaving would take it away. Returns the preconditioner's handle.
+// then, and before that leaving would take it away. Returns the preconditioner's handle. `matrix`:
+// its handle, where that is known.
 template <class Run>
-Expected<Job> Client::Start(const CallOptions& call, Run run) {
+Expected<Job> Client::Start(const std::string& matrix, const CallOptions& call, Run run) {
   Job job(impl_, "");
+  job.matrix_ = matrix;
   std::stop_source leave;
   const std::stop_callback forward(call.stop, [&leave] { leave.request_stop(); });
   CallOptions detached = call;
@@ -165,28 +167,24 @@ Expected<std::string> HandleOf(const Expected<BuildResult>& result) {
 
 Expected<Job> Client::StartSolve(const std::string& matrix, std::span<const double> b,
                                  const SolveOptions& solve, const CallOptions& call) {
-  Expected<Job> job =
-      Start(call, [&](const CallOptions& c) { return HandleOf(Solve(matrix, b, solve, c)); });
-  if (job.ok()) job->matrix_ = matrix;
-  return job;
+  return Start(matrix, call,
+               [&](const CallOptions& c) { return HandleOf(Solve(matrix, b, solve, c)); });
 }
 
 Expected<Job> Client::StartSolve(const CscView& a, std::span<const double> b,
                                  const SolveOptions& solve, const CallOptions& call) {
-  return Start(call, [&](const CallOptions& c) { return HandleOf(Solve(a, b, solve, c)); });
+  return Start("", call, [&](const CallOptions& c) { return HandleOf(Solve(a, b, solve, c)); });
 }
 
 Expected<Job> Client::StartBuild(const std::string& matrix, const PreconditionerSpec& spec,
                                  const CallOptions& call) {
-  Expected<Job> job =
-      Start(call, [&](const CallOptions& c) { return HandleOf(Build(matrix, spec, false, c)); });
-  if (job.ok()) job->matrix_ = matrix;
-  return job;
+  return Start(matrix, call,
+               [&](const CallOptions& c) { return HandleOf(Build(matrix, spec, false, c)); });
 }
 
 Expected<Job> Client::StartBuild(const CscView& a, const PreconditionerSpec& spec,
                                  const CallOptions& call) {
-  return Start(call, [&](const CallOptions& c) { return HandleOf(Build(a, spec, false, c)); });
+  return Start("", call, [&](const CallOptions& c) { return HandleOf(Build(a, spec, false, c)); });
 }
 
 Expected<JobInfo> Job::Watch(const CallOptions& options) {

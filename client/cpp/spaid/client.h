@@ -499,7 +499,7 @@ class Client {
   friend class Job;
   struct Impl;
   template <class Run>
-  Expected<Job> Start(const CallOptions& call, Run run);
+  Expected<Job> Start(const std::string& matrix, const CallOptions& call, Run run);
 
   std::shared_ptr<Impl> impl_;
 };

@@ -70,8 +70,9 @@ struct Seen {
   std::vector<int64_t> numbers;
   CallOptions Call() {
     return {.on_progress = [this](const Progress& progress) {
+      if (progress.event_number == 0) return;
       EXPECT_EQ(progress.job, "jobs/1");
-      if (progress.event_number > 0) numbers.push_back(progress.event_number);
+      numbers.push_back(progress.event_number);
     }};
   }
 };
