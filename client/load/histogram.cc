@@ -26,7 +26,7 @@ int64_t Histogram::UpperEnd(size_t index) {
 
 void Histogram::Add(double milliseconds) {
   const double ms = milliseconds > 0 ? milliseconds : 0;  // NaN, too
-  const double ns = std::min(ms * kNsOfMs, static_cast<double>(kTop));
+  const double ns = std::min(std::ceil(ms * kNsOfMs), static_cast<double>(kTop));
   ++buckets_[IndexOf(static_cast<int64_t>(ns))];
   ++count_;
   sum_ms_ += ms;

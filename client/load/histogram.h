@@ -19,7 +19,7 @@ class Histogram {
   double max_ms() const { return max_ms_; }
   double mean_ms() const { return count_ > 0 ? sum_ms_ / static_cast<double>(count_) : 0; }
   // The time that a share `q` of (0, 1] did not exceed: the upper end of its bucket, so never less
-  // than the truth, and at most 1/128 more. 0 where there is nothing.
+  // than the truth, and at most 1/128 and a nanosecond more. 0 where there is nothing.
   double Percentile(double q) const;
 
  private:
