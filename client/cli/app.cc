@@ -1,84 +1,16 @@
 #include "client/cli/app.h"
 
 #include <CLI/CLI.hpp>
-#include <cmath>
-#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
 #include "client/cli/gallery.h"
+#include "client/cli/options.h"
 
 namespace spaid::cli {
 namespace {
-
-template <class E>
-using Choice = std::pair<std::string, E>;
-
-// The spelling of each enumerator is the client library's.
-template <class E>
-std::vector<Choice<E>> Choices(std::initializer_list<E> values) {
-  std::vector<Choice<E>> choices;
-  for (const E value : values) choices.emplace_back(std::string(Name(value)), value);
-  return choices;
-}
-
-template <class E>
-CLI::Option* AddChoice(CLI::App* app, const std::string& name, E& value, const std::string& help,
-                       std::initializer_list<E> values) {
-  const auto choices = Choices(values);
-  std::vector<std::string> names;
-  for (const auto& [text, unused] : choices) names.push_back(text);
-  return app
-      ->add_option_function<std::string>(
-          name,
-          [&value, choices](const std::string& text) {
-            for (const auto& [name_of, v] : choices) {
-              if (name_of == text) value = v;
-            }
-          },
-          help)
-      ->check(CLI::IsMember(names))
-      ->default_str(std::string(Name(value)));
-}
-
-// Comparisons that NaN fails, too.
-CLI::Validator Number(const std::string& range, std::function<bool(double)> good) {
-  return CLI::Validator(
-      [range, good = std::move(good)](std::string& text) -> std::string {
-        double value = 0;
-        if (!CLI::detail::lexical_cast(text, value) || !std::isfinite(value) || !good(value)) {
-          return "must be " + range + ", not " + text;
-        }
-        return "";
-      },
-      "");
-}
-
-CLI::Validator Whole(int64_t low, int64_t high) {
-  return CLI::Validator(
-      [low, high](std::string& text) -> std::string {
-        int64_t value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
-        return "must be a whole number from " + std::to_string(low) + " to " +
-               std::to_string(high) + ", not " + text;
-      },
-      "");
-}
-
-// The help says FILE already.
-CLI::Validator ReadableFile() { return CLI::Validator(CLI::ExistingFile).description(""); }
-
-CLI::Validator Positive() {
-  return Number("a number above 0", [](double v) { return v > 0; });
-}
-CLI::Validator NotNegative() {
-  return Number("a number of at least 0", [](double v) { return v >= 0; });
-}
-CLI::Validator Fraction() {
-  return Number("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
-}
 
 CLI::App* AddCommand(CLI::App& app, Arguments& args, Command command, const std::string& name,
                      const std::string& help, const std::string& examples) {
@@ -240,56 +172,15 @@ void AddPlot(CLI::App* app, std::string& plot) {
 }
 
 void AddGlobals(CLI::App& app, GlobalArgs& args) {
-  const std::string server = "Server";
-  app.add_option("--address", args.client.address, "Daemon to talk to")
-      ->envname("SPAID_ADDRESS")
-      ->type_name("HOST:PORT")
-      ->capture_default_str()
-      ->group(server);
-  app.add_option("--tls-ca", args.client.ca_file, "Use TLS; trust this authority (PEM)")
-      ->check(ReadableFile())
-      ->type_name("FILE")
-      ->group(server);
-  auto* certificate = app.add_option("--tls-cert", args.client.certificate_file,
-                                     "Client certificate for mutual TLS (PEM)")
-                          ->check(ReadableFile())
-                          ->type_name("FILE")
-                          ->group(server);
-  auto* key = app.add_option("--tls-key", args.client.key_file, "Its private key (PEM)")
-                  ->check(ReadableFile())
-                  ->type_name("FILE")
-                  ->group(server);
-  certificate->needs(key);
-  key->needs(certificate);
-  app.add_option("--token", args.client.token,
-                 "Bearer token; better in the environment, where others do not see it")
-      ->envname("SPAID_TOKEN")
-      ->type_name("TOKEN")
-      ->group(server);
-  app.add_option("--tenant", args.client.tenant,
-                 "Tenant to ask for (a daemon believes it only with --trust-tenant-header)")
-      ->type_name("NAME")
-      ->group(server);
+  AddServer(app, args.client);
   app.add_option("--timeout", args.timeout_s,
                  "Deadline of the whole call: upload, queue, run and download")
       ->check(Positive())
       ->type_name("SECONDS")
-      ->group(server);
-  const std::string output = "Output";
+      ->group("Server");
   app.add_flag("--json", args.json, "Exactly one JSON object on stdout, nothing else")
-      ->group(output);
-  app.add_flag("-q,--quiet", args.quiet, "No progress")->group(output);
-  app.add_option_function<std::string>(
-         "--color",
-         [&args](const std::string& when) {
-           args.color = when == "always"  ? Color::kAlways
-                        : when == "never" ? Color::kNever
-                                          : Color::kAuto;
-         },
-         "Colours: auto looks at the terminal and NO_COLOR")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->default_str("auto")
-      ->group(output);
+      ->group("Output");
+  AddLooks(app, args);
 }
 
 void AddSolve(CLI::App& app, Arguments& args) {

@@ -20,6 +20,7 @@ enum class ExitCode {
 enum class Color { kAuto, kAlways, kNever };
 
 struct GlobalArgs {
+  std::string program = "spaidctl";  // before messages on stderr
   ClientOptions client;
   std::optional<double> timeout_s;
   bool json = false;

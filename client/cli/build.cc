@@ -18,18 +18,24 @@ ExitCode RunBuild(Session& session, const BuildArgs& args) {
   if (!spec.ok()) return session.out.Fail(spec.error());
   const bool fetch = !args.precond_out.empty();
   ProgressReporter reporter(session.progress_mode(), stderr);
-  CallOptions call = session.Call(args.limits, reporter);
-  Detachment detachment;
-  if (args.detach) call = detachment.Apply(std::move(call));
+  const CallOptions call = session.Call(args.limits, reporter);
+  if (args.detach) {
+    auto job = [&] {
+      const Interrupt::Guard guard("cancelling the job");
+      return source->local ? session.client.StartBuild(*source->local, *spec, call)
+                           : session.client.StartBuild(source->handle, *spec, call);
+    }();
+    reporter.Clear();
+    if (!job.ok()) return session.out.Fail(job.error());
+    // Without a job it was there already; what is asked for below is answered at once.
+    if (!job->name().empty()) return ReportDetached(session, *job);
+  }
   auto built = [&] {
     const Interrupt::Guard guard("cancelling the job");
     return source->local ? session.client.Build(*source->local, *spec, fetch, call)
                          : session.client.Build(source->handle, *spec, fetch, call);
   }();
   reporter.Clear();
-  if (args.detach && (!built.ok() || !detachment.job().empty())) {
-    return detachment.Report(session, built.ok() ? nullptr : &built.error());
-  }
   if (!built.ok()) return session.out.Fail(built.error());
   if (fetch) {
     if (!built->m) {

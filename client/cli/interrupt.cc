@@ -28,7 +28,7 @@ std::string& Screen() {
   return *screen;
 }
 
-void Watch(sigset_t signals) {
+void Watch(sigset_t signals, const char* program) {
   while (true) {
     int signal = 0;
     if (sigwait(&signals, &signal) != 0) return;
@@ -37,7 +37,7 @@ void Watch(sigset_t signals) {
     flockfile(stderr);
     answered.store(true);
     const std::string& before = Screen().empty() ? "\n" : Screen();
-    std::fprintf(stderr, "%sspaidctl: %s; again to leave at once\n", before.c_str(), hint);
+    std::fprintf(stderr, "%s%s: %s; again to leave at once\n", before.c_str(), program, hint);
     funlockfile(stderr);
     Source().request_stop();
   }
@@ -45,14 +45,14 @@ void Watch(sigset_t signals) {
 
 }  // namespace
 
-void Interrupt::Install() {
+void Interrupt::Install(const char* program) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   Source();
-  std::thread(Watch, signals).detach();
+  std::thread(Watch, signals, program).detach();
 }
 
 std::stop_token Interrupt::Token() { return Source().get_token(); }

@@ -10,8 +10,9 @@ namespace spaid::cli {
 // and the second one leaves at once with 130; without a Guard the first one leaves.
 class Interrupt {
  public:
-  // Call before any other thread starts: the signals are blocked in all later ones.
-  static void Install();
+  // Call before any other thread starts: the signals are blocked in all later ones. `program`
+  // stands before the hints, and lives as long as the process.
+  static void Install(const char* program);
   static std::stop_token Token();
   // The first signal was answered with a hint on stderr. Call this and the next with stderr locked
   // (flockfile): the answer comes before or after.

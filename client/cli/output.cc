@@ -213,7 +213,8 @@ std::string Facts::Text(bool color) const {
 }
 
 Output::Output(const GlobalArgs& args)
-    : json_(args.json),
+    : program_(args.program),
+      json_(args.json),
       quiet_(args.quiet),
       color_(WantsColor(args.color, STDOUT_FILENO)),
       error_color_(WantsColor(args.color, STDERR_FILENO)) {}
@@ -235,7 +236,7 @@ void Output::Note(std::string_view text) const {
 
 ExitCode Output::Fail(const Error& error) const {
   if (json_) PrintJson({{"error", ToJson(error)}});
-  std::string text = "spaidctl: " + Styled("error: ", Style::kBad, error_color_) + error.message;
+  std::string text = program_ + ": " + Styled("error: ", Style::kBad, error_color_) + error.message;
   text += " [" + std::string(CodeName(error.code));
   if (!error.reason.empty()) text += "/" + error.reason;
   text += "]";
@@ -248,7 +249,8 @@ ExitCode Output::Fail(const Error& error) const {
 
 ExitCode Output::Finish(ExitCode code) const {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  std::fprintf(stderr, "spaidctl: error: the output was not written: %s\n", std::strerror(errno));
+  std::fprintf(stderr, "%s: error: the output was not written: %s\n", program_.c_str(),
+               std::strerror(errno));
   return ExitCode::kError;
 }
 

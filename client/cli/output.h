@@ -79,6 +79,7 @@ class Output {
   ExitCode Finish(ExitCode code) const;
 
  private:
+  std::string program_;
   bool json_, quiet_, color_, error_color_;
 };
 

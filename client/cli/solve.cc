@@ -65,17 +65,21 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
   SolveProgress progress(session.progress_mode(), stderr, targets, session.out.error_color());
   CallOptions call = session.Call(args.limits);
   call.on_progress = [&progress](const Progress& news) { progress.Report(news); };
-  Detachment detachment;
-  if (args.detach) call = detachment.Apply(std::move(call));
+  if (args.detach) {
+    auto job = [&] {
+      const Interrupt::Guard guard("cancelling the job");
+      return source->local ? session.client.StartSolve(*source->local, *b, options, call)
+                           : session.client.StartSolve(source->handle, *b, options, call);
+    }();
+    progress.Finish();
+    return job.ok() ? ReportDetached(session, *job) : session.out.Fail(job.error());
+  }
   auto result = [&] {
     const Interrupt::Guard guard("cancelling the job");
     return source->local ? session.client.Solve(*source->local, *b, options, call)
                          : session.client.Solve(source->handle, *b, options, call);
   }();
   progress.Finish();
-  if (args.detach && (!result.ok() || !detachment.job().empty())) {
-    return detachment.Report(session, result.ok() ? nullptr : &result.error());
-  }
   if (!result.ok()) return session.out.Fail(result.error());
   if (result->rhs.empty()) {
     Error error = LocalError("NO_OUTCOME", "the server ended the solve without an outcome");

@@ -32,20 +32,24 @@ ExitCode Show(const Session& session, const JobInfo& job, ExitCode code) {
 
 ExitCode RunWatch(Session& session, const WatchArgs& args) {
   ProgressReporter reporter(session.progress_mode(), stderr);
-  Solution solution;
-  auto job = [&] {
+  Job job = session.client.OpenJob(args.job, args.first_event);
+  const bool wants_solution = !args.out.empty();
+  auto end = [&]() -> Expected<JobEnd> {
     const Interrupt::Guard guard("no longer watching; the job goes on");
-    return session.client.Watch(args.job, session.Call({}, reporter), args.first_event,
-                                args.out.empty() ? nullptr : &solution);
+    const CallOptions call = session.Call({}, reporter);
+    if (wants_solution) return job.Wait(call);
+    Expected<JobInfo> info = job.Watch(call);
+    if (!info.ok()) return info.error();
+    return JobEnd{.info = *std::move(info), .solution = {}, .solution_error = {}};
   }();
   reporter.Clear();
-  if (!job.ok()) return session.out.Fail(job.error());
-  if (solution.rhs_count > 0) {
-    if (auto error = WriteVectors(args.out, solution.n, solution.rhs_count, solution.x)) {
-      return session.out.Fail(*error);
-    }
+  if (!end.ok()) return session.out.Fail(end.error());
+  if (end->solution) {
+    const Solution& x = *end->solution;
+    if (auto error = WriteVectors(args.out, x.n, x.rhs_count, x.x)) return session.out.Fail(*error);
   }
-  return Show(session, *job, CodeOf(*job));
+  if (end->solution_error) return session.out.Fail(*end->solution_error);
+  return Show(session, end->info, CodeOf(end->info));
 }
 
 ExitCode RunCancel(Session& session, const CancelArgs& args) {

@@ -60,7 +60,7 @@ std::optional<Error> AllPages(Page page, Add add) {
 
 }  // namespace
 
-Client::Client(ClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Client::Client(ClientOptions options) : impl_(std::make_shared<Impl>(std::move(options))) {}
 Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
@@ -218,14 +218,19 @@ Expected<SolveResult> Client::Solve(const CscView& a, std::span<const double> b,
   }
 }
 
-Expected<JobInfo> Client::GetJob(const std::string& name, const CallOptions& options) {
+Expected<JobPage> Client::ListJobPage(const JobQuery& query, const CallOptions& options) {
   if (impl_->broken) return *impl_->broken;
-  v1::GetJobRequest request;
-  request.set_name(name);
+  v1::ListJobsRequest request;
+  request.set_page_size(query.page_size);
+  request.set_page_token(query.page_token);
+  if (query.state) request.set_state(internal::ToProto(*query.state));
   auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->jobs,
-                               &v1::JobService::Stub::GetJob, request);
+                               &v1::JobService::Stub::ListJobs, request);
   if (!response.ok()) return response.error();
-  return FromProto(response->job());
+  JobPage page;
+  for (const v1::Job& job : response->jobs()) page.jobs.push_back(FromProto(job));
+  page.next_page_token = response->next_page_token();
+  return page;
 }
 
 Expected<std::vector<JobInfo>> Client::ListJobs(std::optional<JobState> state,
@@ -247,21 +252,6 @@ Expected<std::vector<JobInfo>> Client::ListJobs(std::optional<JobState> state,
       });
   if (error) return *std::move(error);
   return all;
-}
-
-Expected<JobInfo> Client::Watch(const std::string& name, const CallOptions& options,
-                                int64_t first_event, Solution* solution) {
-  return impl_->Watch(name, Call(options), first_event, solution);
-}
-
-Expected<JobInfo> Client::Cancel(const std::string& name, const CallOptions& options) {
-  if (impl_->broken) return *impl_->broken;
-  v1::CancelJobRequest request;
-  request.set_name(name);
-  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->jobs,
-                               &v1::JobService::Stub::CancelJob, request);
-  if (!response.ok()) return response.error();
-  return FromProto(response->job());
 }
 
 }  // namespace spaid

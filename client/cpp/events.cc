@@ -1,7 +1,5 @@
 #include "client/cpp/events.h"
 
-#include <algorithm>
-
 #include "client/cpp/convert.h"
 
 namespace spaid::internal {
@@ -10,7 +8,10 @@ void JobFollower::Take(const v1::JobEvent& event) {
   using Kind = Progress::Kind;
   Progress progress;
   Quality quality;
-  last_event_ = std::max(last_event_, event.number());
+  if (event.number() > 0) {  // a heartbeat has none
+    if (event.number() <= last_event_) return;
+    last_event_ = event.number();
+  }
   progress.event_number = event.number();
   switch (event.event_case()) {
     case v1::JobEvent::kQueued:

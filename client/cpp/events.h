@@ -12,13 +12,14 @@
 
 namespace spaid::internal {
 
-// Follows one job on one stream.
+// Follows one job, on one stream or, where it breaks, on several.
 class JobFollower {
  public:
-  explicit JobFollower(const Call& call, std::string job = {})
-      : call_(call), job_(std::move(job)) {}
+  // `last_event`: the events up to this one are known already.
+  explicit JobFollower(const Call& call, std::string job = {}, int64_t last_event = 0)
+      : call_(call), job_(std::move(job)), last_event_(last_event) {}
 
-  // Reports the event and keeps what later parts need.
+  // Reports the event, unless it is known already, and keeps what later parts need.
   void Take(const v1::JobEvent& event);
 
   const std::string& job() const { return job_; }  // empty until the queued event
@@ -29,7 +30,7 @@ class JobFollower {
  private:
   const Call& call_;
   std::string job_;
-  int64_t last_event_ = 0;
+  int64_t last_event_;
   std::optional<JobInfo> finished_;
   std::vector<Residual> residuals_;
 };

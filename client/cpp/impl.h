@@ -39,8 +39,12 @@ struct Client::Impl {
   Expected<SolveResult> Solve(const std::string& matrix, int64_t n, std::span<const double> b,
                               const SolveOptions& options, const Call& call);
   Expected<CscMatrix> Download(const std::string& preconditioner, const Call& call);
-  Expected<JobInfo> Watch(const std::string& name, const Call& call, int64_t first_event,
-                          Solution* solution);
+  // Reports the events behind `last_event`, which moves on with each, also where a callback throws;
+  // `ended` is set with the last one. See Job.
+  Expected<JobInfo> Watch(const std::string& name, const Call& call, int64_t& last_event,
+                          std::optional<JobInfo>& ended, Solution* solution);
+  Expected<JobInfo> GetJob(const std::string& name, const Call& call);
+  Expected<JobInfo> CancelJob(const std::string& name, const Call& call);
   Expected<MatrixInfo> GetMatrix(const std::string& name, const Call& call);
 
   // n of a stored matrix: remembered (a handle is immutable), else asked for.
@@ -50,6 +54,11 @@ struct Client::Impl {
   // Runs `once(context) -> Expected<T>` until it succeeds, may not be repeated, or is out of time.
   template <class T, class Once>
   Expected<T> Attempt(const Call& call, Repeat repeat, Once once) {
+    return Attempt<T>(call, repeat, once, [] { return false; });
+  }
+  // `progressed()`: the attempt that just failed was worth it, and the count of them begins anew.
+  template <class T, class Once, class Progressed>
+  Expected<T> Attempt(const Call& call, Repeat repeat, Once once, Progressed progressed) {
     if (broken) return *broken;
     for (int attempt = 1;; ++attempt) {
       if (call.stop().stop_requested()) return call.Stopped();
@@ -61,6 +70,7 @@ struct Client::Impl {
         return once(context);
       }();
       if (result.ok()) return result;
+      if (progressed()) attempt = 0;
       const Error& error = result.error();
       if (call.stop().stop_requested() && error.code == Code::kCancelled) return call.Stopped();
       const auto wait = internal::NextDelay(retry, attempt, error, repeat, internal::Jitter());

@@ -1,7 +1,7 @@
 # What `cmake --install` and CPack lay down. Three components, each a relocatable tree:
 #
-#   runtime  bin/spaid, bin/spaidctl, lib/ with libspaid_cuda.so (where it was built) and every shared
-#            library that a bare host lacks, libexec/spaid/{tests,bench} with the programs of both
+#   runtime  bin/{spaid,spaidctl,spaid-load}, lib/ with libspaid_cuda.so (where it was built) and every
+#            shared library that a bare host lacks, libexec/spaid/{tests,bench} with the programs of both
 #   cuda     CUDA's own shared libraries that libspaid_cuda.so needs, for hosts without a toolkit;
 #            none while it links all of CUDA statically: then a text that says so
 #   dev      headers, static libraries, find_package(spaid), pkg-config and the protos
@@ -28,7 +28,7 @@ function(spaid_executables_below directory out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-set(spaid_programs spaid spaidctl)
+set(spaid_programs spaid spaidctl spaid-load)
 spaid_executables_below(${PROJECT_SOURCE_DIR} spaid_test_programs)
 list(REMOVE_ITEM spaid_test_programs ${spaid_programs})
 set(spaid_bench_programs ${spaid_test_programs})

@@ -39,6 +39,7 @@ ALLOWED = {
                     'server/base'),
     'client/cpp': ('proto/messages', 'proto/services'),
     'client/cli': ('client/cpp',),
+    'client/load': ('client/cpp', 'client/cli'),
 }
 
 # What a room may link where that is narrower than what it may include: the kernels are reached

@@ -92,7 +92,7 @@ class PackageTest(unittest.TestCase):
                         yield path
 
     def test_runtime_holds_programs_tests_and_benchmarks(self):
-        for name in ('bin/spaid', 'bin/spaidctl', 'share/doc/spaid/LICENSE',
+        for name in ('bin/spaid', 'bin/spaidctl', 'bin/spaid-load', 'share/doc/spaid/LICENSE',
                      'share/spaid/systemd/spaid.service'):
             self.assertTrue((self.tree / name).is_file(), name)
         self.assertGreater(len(list((self.tree / 'libexec/spaid/tests').iterdir())), 5)

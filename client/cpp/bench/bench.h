@@ -14,17 +14,6 @@ struct UploadBench {
 };
 int RunUpload(const UploadBench& bench);
 
-struct SmallJobs {
-  std::string address;
-  int64_t jobs = 10'000;
-  int threads = 32;
-  int64_t n = 1000;
-  int matrices = 64;  // different ones; more than the daemon's stores hold is a test of eviction
-  std::string engine = "static-spai";
-  int64_t daemon_pid = 0;  // 0: memory is not watched
-};
-int RunSmallJobs(const SmallJobs& bench);
-
 // Serves the bare stream on a free port of 127.0.0.1, writes the address and a newline to stdout,
 // and runs until stdin ends.
 int ServeBareStream();

@@ -4,12 +4,10 @@
 
 int main(int argc, char** argv) {
   using namespace spaid::bench;  // NOLINT(build/namespaces)
-  CLI::App app("Load and latency of a spaid daemon, as its C++ client sees them. Prints JSON.");
+  CLI::App app("Uploads to a spaid daemon, as its C++ client sees them. Prints JSON.");
   app.require_subcommand(1);
   std::string address = "127.0.0.1:7433";
   app.add_option("--address", address, "HOST:PORT of the daemon")->capture_default_str();
-  SmallJobs jobs;
-  app.add_option("--daemon-pid", jobs.daemon_pid, "watch this process's memory");
 
   UploadBench upload;
   CLI::App* upload_command = app.add_subcommand(
@@ -22,30 +20,12 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1000));
   upload_command->add_flag("!--no-checksums", upload.checksums, "send no CRC-32");
 
-  CLI::App* jobs_command = app.add_subcommand("small-jobs", "many small solves from many threads");
-  jobs_command->add_option("--daemon-pid", jobs.daemon_pid, "watch this process's memory");
-  jobs_command->add_option("--jobs", jobs.jobs, "solves in all")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000'000));
-  jobs_command->add_option("--threads", jobs.threads, "client threads")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
-  jobs_command->add_option("--n", jobs.n, "rows of each matrix")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 10'000'000));
-  jobs_command->add_option("--matrices", jobs.matrices, "different matrices")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000));
-  jobs_command->add_option("--engine", jobs.engine, "auto, none, jacobi, static-spai")
-      ->capture_default_str();
-
   CLI::App* serve =
       app.add_subcommand("bare-server", "the yardstick's server; started by `upload`");
   serve->group("");
   CLI11_PARSE(app, argc, argv);
 
-  upload.address = jobs.address = address;
+  upload.address = address;
   if (serve->parsed()) return ServeBareStream();
-  if (upload_command->parsed()) return RunUpload(upload);
-  return RunSmallJobs(jobs);
+  return RunUpload(upload);
 }

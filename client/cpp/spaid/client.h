@@ -412,6 +412,19 @@ struct ClientOptions {
   int64_t chunk_bytes = 1 << 20;  // 8 .. 3 MiB
 };
 
+class Job;
+
+// Jobs newest first, at most `page_size` (1 to 1000) of them; the server may give fewer.
+struct JobQuery {
+  std::optional<JobState> state = {};  // only those in it
+  int32_t page_size = 100;
+  std::string page_token = {};  // of the page before; empty: the first page
+};
+struct JobPage {
+  std::vector<JobInfo> jobs;
+  std::string next_page_token;  // empty: this is the last one
+};
+
 // A connection to one daemon. Thread-safe; moving is not. Never throws on a failed call: every call
 // returns the Error that the server gave (its reasons: proto/spaid/v1/README.md), or one of the
 // client's own: UNREACHABLE, CONNECTION_LOST, TIMEOUT, STOP_REQUESTED, SIZE_MISMATCH, BAD_OPTION,
@@ -461,18 +474,90 @@ class Client {
                               const SolveOptions& options = {}, const CallOptions& call = {});
 
   Expected<JobInfo> GetJob(const std::string& name, const CallOptions& call = {});
-  Expected<std::vector<JobInfo>> ListJobs(std::optional<JobState> state = {},
+  Expected<std::vector<JobInfo>> ListJobs(std::optional<JobState> state = {},  // all pages
                                           const CallOptions& call = {});
-  // Reports every event from `first_event` on until the job has ended; reconnects by itself.
+  Expected<JobPage> ListJobPage(const JobQuery& query, const CallOptions& call = {});
+  // Reports every event from `first_event` on until the job has ended, none twice; reconnects by
+  // itself as a Job does.
   // `solution`, where set: takes what a detached solve left, or one whose call broke (errors:
   // NOT_A_SOLVE; SOLUTION_GONE where the server did not keep it).
   Expected<JobInfo> Watch(const std::string& name, const CallOptions& call, int64_t first_event = 1,
                           Solution* solution = nullptr);
   Expected<JobInfo> Cancel(const std::string& name, const CallOptions& call = {});
 
+  // Start work that outlives this call, this client and this process, and return once it is queued;
+  // `call.detach` is implied. Errors: as Solve and Build. Where what is to be built is there
+  // already, no job is made: the Job has ended, its name is empty, and its Wait tells the handle.
+  Expected<Job> StartSolve(const std::string& matrix, std::span<const double> b,
+                           const SolveOptions& options = {}, const CallOptions& call = {});
+  Expected<Job> StartSolve(const CscView& a, std::span<const double> b,
+                           const SolveOptions& options = {}, const CallOptions& call = {});
+  Expected<Job> StartBuild(const std::string& matrix, const PreconditionerSpec& spec,
+                           const CallOptions& call = {});
+  Expected<Job> StartBuild(const CscView& a, const PreconditionerSpec& spec,
+                           const CallOptions& call = {});
+  // A job by its name, to be watched from `first_event` on. Asks nobody: a name that the server
+  // does not know is NOT_FOUND of the first call.
+  Job OpenJob(const std::string& name, int64_t first_event = 1);
+
  private:
+  friend class Job;
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  template <class Run>
+  Expected<Job> Start(const std::string& matrix, const CallOptions& call, Run run);
+
+  std::shared_ptr<Impl> impl_;
+};
+
+// What a job left.
+struct JobEnd {
+  JobInfo info;                      // state, outcomes, error
+  std::optional<Solution> solution;  // of a solve that ended with an outcome
+  // Why there is no solution, of a job that did not fail: SOLUTION_GONE (the server did not keep
+  // it; solve again), NOT_A_SOLVE (a build; its result is info.preconditioner).
+  std::optional<Error> solution_error;
+};
+
+// A handle of a job on the server, which stays behind its events:
+//
+//   auto job = client.StartSolve(a, b);
+//   if (!job.ok()) return Fail(job.error());
+//   Save(job->name());                          // client.OpenJob(name), in another process
+//   auto end = job->Wait({.on_progress = Show});
+//   if (end.ok() && end->solution) Use(end->solution->x);
+//
+// Watch and Wait outlive broken connections: they connect again, with back-off, and go on behind
+// the last event, so that none is lost and none comes twice. They give up (UNREACHABLE,
+// CONNECTION_LOST) after ClientOptions::max_attempts in a row that brought nothing; a handle is as
+// good afterwards as before, and goes on where it was. A daemon that was started anew has forgotten
+// its jobs: NOT_FOUND. Holds the connection of the client that made it, and may outlive that
+// client. Copies follow on their own. Watch and Wait: one thread at a time; Cancel and Snapshot:
+// any thread.
+class Job {
+ public:
+  const std::string& name() const { return name_; }      // "jobs/…"
+  const std::string& matrix() const { return matrix_; }  // its handle; empty of OpenJob
+  int64_t last_event() const { return last_event_; }     // the last one reported; 0: none
+
+  // Reports the events that come next to `call.on_progress`, until the job has ended; then, and at
+  // once where it had, how it ended. A stop or a timeout ends the watch, not the job.
+  Expected<JobInfo> Watch(const CallOptions& call = {});
+  // The same, and brings the solution.
+  Expected<JobEnd> Wait(const CallOptions& call = {});
+  // Tells the job to stop; Wait tells when it has, and its best iterate.
+  Expected<JobInfo> Cancel(const CallOptions& call = {}) const;
+  // How it is at this moment.
+  Expected<JobInfo> Snapshot(const CallOptions& call = {}) const;
+
+ private:
+  friend class Client;
+  Job(std::shared_ptr<Client::Impl> impl, std::string name)
+      : impl_(std::move(impl)), name_(std::move(name)) {}
+
+  std::shared_ptr<Client::Impl> impl_;
+  std::string name_, matrix_;
+  int64_t last_event_ = 0;
+  std::optional<JobInfo> ended_;
 };
 
 }  // namespace spaid

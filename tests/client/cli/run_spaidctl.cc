@@ -15,12 +15,14 @@ extern char** environ;
 
 namespace spaid::cli {
 
-std::string SpaidctlPath() {
+std::string ProgramPath(const std::string& name) {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  const auto beside = folder / "spaidctl";
+  const auto beside = folder / name;
   if (std::filesystem::exists(beside)) return beside.string();
-  return (folder / "../../../bin/spaidctl").lexically_normal().string();
+  return (folder / "../../../bin" / name).lexically_normal().string();
 }
+
+std::string SpaidctlPath() { return ProgramPath("spaidctl"); }
 
 Finished RunProgram(const std::vector<std::string>& command,
                     const std::vector<std::string>& environment) {

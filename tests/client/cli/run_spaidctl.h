@@ -17,6 +17,8 @@ struct Finished {
 Finished RunSpaidctl(const std::vector<std::string>& args,
                      const std::vector<std::string>& environment = {});
 std::string SpaidctlPath();
+// Another program of ours, in the same place.
+std::string ProgramPath(const std::string& name);
 // Any program, found in PATH, in the same way.
 Finished RunProgram(const std::vector<std::string>& command,
                     const std::vector<std::string>& environment = {});

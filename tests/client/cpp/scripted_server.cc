@@ -74,6 +74,18 @@ class ScriptedServer::Services final {
                           grpc::ServerWriter<v1::WatchJobResponse>* writer) override {
       return script.watch ? script.watch(*context, *request, *writer) : Missing();
     }
+    grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request,
+                        v1::GetJobResponse* response) override {
+      return script.get_job ? script.get_job(*context, *request, *response) : Missing();
+    }
+    grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
+                          v1::ListJobsResponse* response) override {
+      return script.list_jobs ? script.list_jobs(*context, *request, *response) : Missing();
+    }
+    grpc::Status CancelJob(grpc::ServerContext* context, const v1::CancelJobRequest* request,
+                           v1::CancelJobResponse* response) override {
+      return script.cancel_job ? script.cancel_job(*context, *request, *response) : Missing();
+    }
     Script& script;
   };
   struct ServerPart final : v1::ServerService::Service {

@@ -38,6 +38,9 @@ struct Script {
   Down<v1::DownloadPreconditionerRequest, v1::DownloadPreconditionerResponse> download = {};
   Bidi<v1::SolveRequest, v1::SolveResponse> solve = {};
   Down<v1::WatchJobRequest, v1::WatchJobResponse> watch = {};
+  Unary<v1::GetJobRequest, v1::GetJobResponse> get_job = {};
+  Unary<v1::ListJobsRequest, v1::ListJobsResponse> list_jobs = {};
+  Unary<v1::CancelJobRequest, v1::CancelJobResponse> cancel_job = {};
   Unary<v1::GetServerInfoRequest, v1::GetServerInfoResponse> info = {};
 };
 

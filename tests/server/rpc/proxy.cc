@@ -12,6 +12,8 @@
 namespace spaid::server {
 namespace {
 
+constexpr int kPollMs = 5;
+
 sockaddr_in Loopback(int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -43,7 +45,7 @@ Proxy::Proxy(const std::string& target) {
   EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
   port_ = ntohs(address.sin_port);
   const int target_port = std::stoi(target.substr(target.rfind(':') + 1));
-  thread_ = std::thread([this, target_port] { Forward(target_port); });
+  thread_ = std::thread([this, target_port] { Run(target_port); });
 }
 
 Proxy::~Proxy() {
@@ -59,29 +61,44 @@ void Proxy::Freeze() {
   frozen_.wait(false);
 }
 
-void Proxy::Forward(int target_port) {
-  constexpr int kPollMs = 5;
-  pollfd incoming{.fd = listener_, .events = POLLIN, .revents = 0};
-  while (!stop_ && poll(&incoming, 1, kPollMs) == 0) {
+void Proxy::Cut() {
+  cut_ = true;
+  cut_.wait(true);
+}
+
+void Proxy::Run(int target_port) {
+  while (!stop_) {
+    cut_ = false;  // also one that found no connection
+    cut_.notify_all();
+    pollfd incoming{.fd = listener_, .events = POLLIN, .revents = 0};
+    if (poll(&incoming, 1, kPollMs) == 0) continue;
+    Forward(accept(listener_, nullptr, nullptr), target_port);
   }
-  if (stop_) return;
-  const int client = accept(listener_, nullptr, nullptr);
+}
+
+void Proxy::Forward(int client, int target_port) {
+  ++connections_;
   const int server = socket(AF_INET, SOCK_STREAM, 0);
   const sockaddr_in address = Loopback(target_port);
   EXPECT_EQ(connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   std::array<pollfd, 2> both{pollfd{.fd = client, .events = POLLIN, .revents = 0},
                              pollfd{.fd = server, .events = POLLIN, .revents = 0}};
   bool open = true;
-  while (open && !stop_ && !freeze_) {
+  while (open && !stop_ && !freeze_ && !cut_) {
     if (poll(both.data(), both.size(), kPollMs) <= 0) continue;
     if (both[0].revents != 0) open = Pass(client, server);
     if (open && both[1].revents != 0) open = Pass(server, client);
   }
-  frozen_ = true;
-  frozen_.notify_all();
-  while (open && !stop_) poll(nullptr, 0, kPollMs);
-  close(client);
-  close(server);
+  if (freeze_) {
+    frozen_ = true;
+    frozen_.notify_all();
+    while (open && !stop_) poll(nullptr, 0, kPollMs);
+  }
+  const linger reset{.l_onoff = cut_ ? 1 : 0, .l_linger = 0};
+  for (const int side : {client, server}) {
+    setsockopt(side, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    close(side);
+  }
 }
 
 }  // namespace spaid::server

@@ -1,5 +1,5 @@
-// A TCP proxy that can stop forwarding without closing anything: to both sides, the other one has
-// vanished.
+// A TCP proxy that can stop forwarding without closing anything (to both sides, the other one has
+// vanished), and break connections.
 #pragma once
 
 #include <atomic>
@@ -8,8 +8,8 @@
 
 namespace spaid::server {
 
-// One connection to `target` ("127.0.0.1:PORT"). Listens from construction on, on a port of its
-// own.
+// Connections to `target` ("127.0.0.1:PORT"), one at a time. Listens from construction on, on a
+// port of its own.
 class Proxy {
  public:
   explicit Proxy(const std::string& target);
@@ -21,12 +21,18 @@ class Proxy {
   std::string address() const;
   // From now on nothing passes, either way; both connections stay open. Returns when that is so.
   void Freeze();
+  // Resets the connection that stands on both sides; the next one is taken. Returns when that is
+  // done.
+  void Cut();
+  int connections() const { return connections_; }  // so far
 
  private:
-  void Forward(int target_port);
+  void Run(int target_port);
+  void Forward(int client, int target_port);
 
   int listener_ = -1, port_ = 0;
-  std::atomic<bool> stop_{false}, freeze_{false}, frozen_{false};
+  std::atomic<bool> stop_{false}, freeze_{false}, frozen_{false}, cut_{false};
+  std::atomic<int> connections_{0};
   std::thread thread_;
 };
 

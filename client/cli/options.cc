@@ -1,0 +1,91 @@
+#include "client/cli/options.h"
+
+#include <cmath>
+
+namespace spaid::cli {
+
+CLI::Validator Number(const std::string& range, std::function<bool(double)> good) {
+  return CLI::Validator(
+      [range, good = std::move(good)](std::string& text) -> std::string {
+        double value = 0;
+        if (!CLI::detail::lexical_cast(text, value) || !std::isfinite(value) || !good(value)) {
+          return "must be " + range + ", not " + text;
+        }
+        return "";
+      },
+      "");
+}
+
+CLI::Validator Whole(int64_t low, int64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        int64_t value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+        return "must be a whole number from " + std::to_string(low) + " to " +
+               std::to_string(high) + ", not " + text;
+      },
+      "");
+}
+
+CLI::Validator ReadableFile() { return CLI::Validator(CLI::ExistingFile).description(""); }
+
+CLI::Validator Positive() {
+  return Number("a number above 0", [](double v) { return v > 0; });
+}
+CLI::Validator NotNegative() {
+  return Number("a number of at least 0", [](double v) { return v >= 0; });
+}
+CLI::Validator Fraction() {
+  return Number("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
+}
+
+void AddServer(CLI::App& app, ClientOptions& client) {
+  const std::string group = "Server";
+  app.add_option("--address", client.address, "Daemon to talk to")
+      ->envname("SPAID_ADDRESS")
+      ->type_name("HOST:PORT")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--tls-ca", client.ca_file, "Use TLS; trust this authority (PEM)")
+      ->check(ReadableFile())
+      ->type_name("FILE")
+      ->group(group);
+  auto* certificate = app.add_option("--tls-cert", client.certificate_file,
+                                     "Client certificate for mutual TLS (PEM)")
+                          ->check(ReadableFile())
+                          ->type_name("FILE")
+                          ->group(group);
+  auto* key = app.add_option("--tls-key", client.key_file, "Its private key (PEM)")
+                  ->check(ReadableFile())
+                  ->type_name("FILE")
+                  ->group(group);
+  certificate->needs(key);
+  key->needs(certificate);
+  app.add_option("--token", client.token,
+                 "Bearer token; better in the environment, where others do not see it")
+      ->envname("SPAID_TOKEN")
+      ->type_name("TOKEN")
+      ->group(group);
+  app.add_option("--tenant", client.tenant,
+                 "Tenant to ask for (a daemon believes it only with --trust-tenant-header)")
+      ->type_name("NAME")
+      ->group(group);
+}
+
+void AddLooks(CLI::App& app, GlobalArgs& args) {
+  const std::string group = "Output";
+  app.add_flag("-q,--quiet", args.quiet, "No progress")->group(group);
+  app.add_option_function<std::string>(
+         "--color",
+         [&args](const std::string& when) {
+           args.color = when == "always"  ? Color::kAlways
+                        : when == "never" ? Color::kNever
+                                          : Color::kAuto;
+         },
+         "Colours: auto looks at the terminal and NO_COLOR")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->default_str("auto")
+      ->group(group);
+}
+
+}  // namespace spaid::cli

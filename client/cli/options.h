@@ -1,0 +1,61 @@
+// What the command lines of the client programs share: checks of values, choices by name, the
+// server and its credentials, how the output looks.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cli/arguments.h"
+
+namespace spaid::cli {
+
+template <class E>
+using Choice = std::pair<std::string, E>;
+
+// The spelling of each enumerator is the client library's.
+template <class E>
+std::vector<Choice<E>> Choices(std::initializer_list<E> values) {
+  std::vector<Choice<E>> choices;
+  for (const E value : values) choices.emplace_back(std::string(Name(value)), value);
+  return choices;
+}
+
+template <class E>
+CLI::Option* AddChoice(CLI::App* app, const std::string& name, E& value, const std::string& help,
+                       std::initializer_list<E> values) {
+  const auto choices = Choices(values);
+  std::vector<std::string> names;
+  for (const auto& [text, unused] : choices) names.push_back(text);
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [&value, choices](const std::string& text) {
+            for (const auto& [name_of, v] : choices) {
+              if (name_of == text) value = v;
+            }
+          },
+          help)
+      ->check(CLI::IsMember(names))
+      ->default_str(std::string(Name(value)));
+}
+
+// Of numbers; NaN fails them all.
+CLI::Validator Number(const std::string& range, std::function<bool(double)> good);
+CLI::Validator Positive();
+CLI::Validator NotNegative();
+CLI::Validator Fraction();  // 0 to 1
+CLI::Validator Whole(int64_t low, int64_t high);
+// The help says FILE already.
+CLI::Validator ReadableFile();
+
+// --address, --tls-..., --token, --tenant; SPAID_ADDRESS and SPAID_TOKEN.
+void AddServer(CLI::App& app, ClientOptions& client);
+// --quiet, --color.
+void AddLooks(CLI::App& app, GlobalArgs& args);
+
+}  // namespace spaid::cli

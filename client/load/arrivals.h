@@ -1,0 +1,23 @@
+// When the jobs of an open loop arrive.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "client/cli/gallery_families.h"
+
+namespace spaid::load {
+
+// A Poisson process: independent gaps, exponential with mean 1 / rate. The same on every machine.
+class PoissonArrivals {
+ public:
+  PoissonArrivals(double rate, uint64_t seed) : rate_(rate), uniform_(seed) {}
+  // Seconds from the start to the next arrival.
+  double Next() { return now_ -= std::log1p(-uniform_()) / rate_; }
+
+ private:
+  double rate_, now_ = 0;
+  cli::Uniform uniform_;
+};
+
+}  // namespace spaid::load
