@@ -18,6 +18,7 @@
 #include <cuda/atomic>
 #include <type_traits>
 
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/krylov/cuda/onchip_cuda.h"
 
 namespace spaid::cuda {
@@ -236,8 +237,7 @@ template <class... Args>
 void LaunchChip(const Context& context, const ChipRows& rows, void (*kernel)(Args...),
                 const Args&... args) {
   const auto bytes = static_cast<int>(rows.shared_bytes());
-  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "cudaFuncSetAttribute");
+  AllowSharedMemory(context, kernel, bytes);
   cudaLaunchAttribute together{};
   together.id = cudaLaunchAttributeCooperative;
   together.val.cooperative = 1;

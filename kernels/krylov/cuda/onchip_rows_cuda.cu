@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/krylov/cuda/layout_grid_cuda.h"
 #include "kernels/krylov/cuda/onchip_rows_cuda.h"
 
@@ -334,9 +335,7 @@ std::optional<ChipRows> ChipRows::Make(Context& context, const CsrRef& a, const 
   made.rows_a_thread_ = std::max(1, (most_rows + kChipThreads - 1) / kChipThreads);
   for (const auto kernel :
        {reinterpret_cast<const void*>(&HaloKernel), reinterpret_cast<const void*>(&FillKernel)}) {
-    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(words_bytes)),
-          "cudaFuncSetAttribute");
+    AllowSharedMemory(context, kernel, static_cast<int>(words_bytes));
   }
   HaloKernel<<<blocks, kShareThreads, static_cast<size_t>(words_bytes), stream>>>(
       a, place.get(), made.shares_.get());

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/krylov/cuda/layout_grid_cuda.h"
 #include "kernels/krylov/cuda/slices_cuda.h"
 
@@ -174,8 +175,7 @@ void FillSlices(const Context& context, const CsrRef& a, const From* from, const
   constexpr int64_t kLongSteps = 12;
   const auto launch = [&](auto kernel, int tile) {
     const int bytes = kWarps * 32 * (tile + 1) * static_cast<int>(sizeof(int32_t) + sizeof(Value));
-    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-          "cudaFuncSetAttribute");
+    AllowSharedMemory(context, kernel, bytes);
     kernel<<<Blocks(context, slices.size(), kWarps), kThreads, static_cast<size_t>(bytes),
              context.stream>>>(a, from, order, slices.size(), slices.get(), cols.get(),
                                values.get());

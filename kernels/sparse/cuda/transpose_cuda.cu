@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/sparse/cuda/transpose_cuda.h"
 
 namespace spaid::cuda {
@@ -373,8 +374,7 @@ void SortEach(Context& context, const PatternRef& a, int64_t nnz, const double* 
   if (survey.steps > 0) {
     const auto kernel = RankAsideKernel<Value>;
     const int bytes = kRankThreads / 32 * survey.steps * kAsideBytes;
-    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-          "cudaFuncSetAttribute");
+    AllowSharedMemory(context, kernel, bytes);
     kernel<<<Blocks(context, a.n, kRankThreads), kRankThreads, static_cast<size_t>(bytes),
              context.stream>>>(a.n, survey.steps, to.row_ptr.get(), wait.get(), entries.get(),
                                values, to.cols.get(), to.values.get());

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/static_spai/cuda/lanes_cuda.h"
 #include "kernels/static_spai/cuda/tiles_cuda.h"
 
@@ -367,8 +368,7 @@ template <int kColumns>
 void Launch(const Context& context, const GramArgs& args, const LaneWork& work, int entries) {
   const int shared = kWarps * WarpDoubles(kColumns, entries) * static_cast<int>(sizeof(double));
   const auto kernel = LanesKernel<kColumns>;
-  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "cudaFuncSetAttribute");
+  AllowSharedMemory(context, kernel, shared);
   int blocks = 0;
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32 * kWarps, shared),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");

@@ -1,6 +1,7 @@
 // Problems that have a table, by groups of threads; see qr_cuda.h.
 #include <algorithm>
 
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/static_spai/cuda/qr_cuda.h"
 #include "kernels/static_spai/cuda/tiles_cuda.h"
 
@@ -458,8 +459,7 @@ void LaunchQr(const Context& context, const Branch& branch, const QrLaunch& laun
   const int threads = std::max(kBlockThreads, qr.q), slots = threads / qr.q;
   const int bytes = slots * qr.slot.doubles() * static_cast<int>(sizeof(double));
   const auto kernel = launch.registers ? QrKernel<true> : QrKernel<false>;
-  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "cudaFuncSetAttribute");
+  AllowSharedMemory(context, kernel, bytes);
   int blocks = 0;
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads,
                                                       static_cast<size_t>(bytes)),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/static_spai/cuda/qr_cuda.h"
 #include "kernels/static_spai/cuda/tiles_cuda.h"
 
@@ -369,8 +370,7 @@ template <int kRows>
 void Launch(const Context& context, const Input& in, int64_t columns, int blocks) {
   const auto bytes = static_cast<int>(columns * (kRows + 3) * 8);
   const auto kernel = LargeQrKernel<kRows>;
-  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "cudaFuncSetAttribute");
+  AllowSharedMemory(context, kernel, bytes);
   kernel<<<blocks, kThreads, bytes, context.stream>>>(in);
   CheckLaunch("LargeQrKernel");
 }

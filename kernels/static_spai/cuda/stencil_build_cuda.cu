@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/static_spai/cuda/scale_cuda.h"
 #include "kernels/static_spai/cuda/stencil_build_cuda.h"
 #include "kernels/static_spai/cuda/tiles_cuda.h"
@@ -435,9 +436,7 @@ void LaunchRange(const Context& context, const StencilPlan& plan, const StencilA
     if constexpr (kNode == 1) {
       const int columns = static_cast<int>(plan.diagonals * kProductThreads * sizeof(double) +
                                            WholeAhead(plan.pairs) * sizeof(Product));
-      Check(cudaFuncSetAttribute(ProductsKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 columns),
-            "cudaFuncSetAttribute");
+      AllowSharedMemory(context, ProductsKernel, columns);
       ProductsKernel<<<static_cast<int>(blocks), kProductThreads, columns, context.stream>>>(args);
       CheckLaunch("ProductsKernel");
     } else {
@@ -451,8 +450,7 @@ void LaunchRange(const Context& context, const StencilPlan& plan, const StencilA
       (plan.offsets + 1) * kNode * kResidualThreads * sizeof(double) +
       WholeBatches<kNode>(plan.offsets * plan.diagonals) * sizeof(typename Column<kNode>::Entry));
   const auto residuals = ResidualKernel<kNode>;
-  Check(cudaFuncSetAttribute(residuals, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "cudaFuncSetAttribute");
+  AllowSharedMemory(context, residuals, shared);
   const int64_t own = int64_t{args.end - args.begin} * kNode;
   for (const bool again : {false, true}) {
     if (kNode > 1) {
@@ -489,8 +487,7 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   clear(by_diagonals.get(), before);
   clear(diagonals + entries, after);
   const int shared = static_cast<int>(kConvertThreads * node * stencil.diagonals * sizeof(double));
-  Check(cudaFuncSetAttribute(ConvertKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "cudaFuncSetAttribute");
+  AllowSharedMemory(context, ConvertKernel, shared);
   // Nodes with a column of the plan's range, and columns of A that these see.
   const int64_t first_node = plan.own.begin / node, last_node = (plan.own.end + node - 1) / node;
   const ColumnRange seen{std::max<int64_t>(0, first_node + stencil.lowest) * node,

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/static_spai/cuda/node_factor_cuda.h"
 #include "kernels/static_spai/cuda/stencil_cuda.h"
 
@@ -242,8 +243,7 @@ template <int kNode>
 void Launch(const Context& context, const StencilArgs& args, int offsets, bool again) {
   const int shared = SharedBytes(kNode * offsets, offsets);
   const auto kernel = NodeKernel<kNode>;
-  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "cudaFuncSetAttribute");
+  AllowSharedMemory(context, kernel, shared);
   int blocks = 0;
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, shared),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
