@@ -422,6 +422,12 @@ Dispatcher::ClassLoad Dispatcher::LoadOf(Priority priority) const {
   return load;
 }
 
+double Dispatcher::PredictedMs(uint64_t id) const {
+  if (const auto it = running_.find(id); it != running_.end()) return it->second.expected_ms;
+  const Work* const work = queue_.Find(id);
+  return work == nullptr ? 0 : work->predicted_ms;
+}
+
 std::vector<Dispatcher::Ratio> Dispatcher::Ratios() const {
   std::vector<Ratio> ratios;
   for (const Device& device : devices_) {
