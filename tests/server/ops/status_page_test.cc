@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +28,19 @@ size_t CountOf(std::string_view what, std::string_view text) {
   return count;
 }
 
+// A tag without what stands in quotes.
+std::string WithoutValues(const std::string& tag) {
+  std::string out;
+  for (size_t at = 0; at < tag.size(); ++at) {
+    if (const size_t end = tag[at] == '"' ? tag.find('"', at + 1) : tag.npos; end != tag.npos) {
+      at = end;
+    } else {
+      out += tag[at];
+    }
+  }
+  return out;
+}
+
 // The first breach of: each element that is opened is closed, in order; nothing runs, and nothing
 // is fetched. Empty: there is none.
 std::string Malformed(std::string_view html) {
@@ -37,7 +49,7 @@ std::string Malformed(std::string_view html) {
     const size_t end = html.find('>', at);
     if (end == html.npos) return "a tag without an end";
     const std::string whole(html.substr(at + 1, end - at - 1));
-    const std::string tag = std::regex_replace(whole, std::regex("\"[^\"]*\""), "");
+    const std::string tag = WithoutValues(whole);
     at = end + 1;
     if (tag.starts_with("!")) continue;
     const size_t slash = tag.starts_with("/") ? 1 : 0;
