@@ -57,7 +57,8 @@ Json OfJob(const ServerStatus::Job& job) {
     out["true_relative_residual"] = job.true_relative_residual;  // null where it is not finite
     out["rhs_count"] = job.rhs_count;
   }
-  if (!job.reason.empty()) out["error"] = {{"reason", job.reason}, {"message", Shortened(job.message, kMostMessageBytes)}};
+  if (!job.reason.empty())
+    out["error"] = {{"reason", job.reason}, {"message", Shortened(job.message, kMostMessageBytes)}};
   if (!job.residuals.empty()) {
     Json& points = out["residuals"] = Json::array();
     for (const auto& [iteration, relative] : job.residuals) points.push_back({iteration, relative});

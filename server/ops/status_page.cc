@@ -18,6 +18,7 @@ namespace {
 
 using Job = ServerStatus::Job;
 
+constexpr double kLeastMs = 0.005;  // that is worth telling
 constexpr size_t kMostMessage = 300, kMostModel = 80, kMostLost = 300;
 constexpr size_t kMostRows = 64;  // of devices, predictions, counters
 
@@ -120,11 +121,13 @@ std::string CurveCell(const Job& job) {
 std::string Phases(const Job& job) {
   std::vector<std::string> phases = {Unbroken("waited " + DurationText(job.queue_ms))};
   const auto add = [&](const char* name, double ms) {
-    if (ms > 0) phases.push_back(Unbroken(absl::StrCat(name, " ", DurationText(ms))));
+    if (ms >= kLeastMs) phases.push_back(Unbroken(absl::StrCat(name, " ", DurationText(ms))));
   };
   add("plan", job.plan_ms);
   add("build", job.build_ms);
   add("solve", job.solve_ms);
+  const double told = job.plan_ms + job.build_ms + job.solve_ms;
+  if (told > 0 && job.run_ms - told > 0.1 * job.run_ms) add("other", job.run_ms - told);
   if (job.rebuild) phases.push_back(Unbroken("plan was there"));
   if (job.reused) phases.push_back(Unbroken("M was there"));
   return absl::StrJoin(phases, ", ");
@@ -157,10 +160,11 @@ std::string QueuedRow(const Job& job) {
       job.position == 0 ? "next" : absl::StrCat(CountText(job.position), " ahead");
   std::string predicted;
   if (job.predicted_ms > 0) predicted = DurationText(job.predicted_ms) + " predicted";
-  return absl::StrCat("<tr>", NameCell(job), TenantCell(job), MatrixCell(job),
-                      Cell("place", place + Small(predicted)),
-                      Cell("waits", DurationText(job.queue_ms), "time"),
-                      Cell("starts in about", DurationText(job.eta_ms), "time"), "</tr>\n");
+  return absl::StrCat(
+      "<tr>", NameCell(job), TenantCell(job), MatrixCell(job),
+      Cell("place", place + Small(predicted)), Cell("waits", DurationText(job.queue_ms), "time"),
+      Cell("starts in about", job.eta_ms < kLeastMs ? "now" : DurationText(job.eta_ms), "time"),
+      "</tr>\n");
 }
 
 std::string Result(const Job& job) {
@@ -170,7 +174,7 @@ std::string Result(const Job& job) {
   std::string out = Tag(kind, Escaped(Words(word)));
   if (!job.outcome.empty()) {
     std::string figures = absl::StrCat(CountText(job.iterations), " iterations, ",
-                                       ResidualText(job.true_relative_residual));
+                                       Unbroken(ResidualText(job.true_relative_residual)));
     if (job.rhs_count > 1) {
       absl::StrAppend(&figures, "; one of ", CountText(job.rhs_count), " right-hand sides");
     }
@@ -215,7 +219,7 @@ std::string Tiles(const ServerStatus& s) {
       "<div class=\"tiles\">\n", Tile("running", CountText(s.running), "jobs"),
       Tile("waiting", CountText(s.queued),
            absl::StrCat("of ", CountText(s.max_queued), " at most")),
-      Tile("wait", s.eta_ms > 0 ? DurationText(s.eta_ms) : "none", "of a job sent now"),
+      Tile("wait", s.eta_ms < kLeastMs ? "none" : DurationText(s.eta_ms), "of a job sent now"),
       Tile("devices", absl::StrCat(healthy, " of ", in_use), "healthy"),
       Tile("ended", CountText(s.jobs_ended),
            absl::StrCat("jobs; ", CountText(s.jobs_refused), " refused")),
@@ -246,7 +250,9 @@ std::string DeviceCard(const ServerStatus::Device& device, const std::vector<Job
                     Bar(Share(device.used_bytes, device.limit_bytes), "memory taken", 0.9));
   } else {
     std::vector<std::string> has;
-    if (device.threads > 0) has.push_back(absl::StrCat(device.threads, " threads a job"));
+    if (device.threads > 0)
+      has.push_back(
+          absl::StrCat(device.threads, device.threads == 1 ? " thread" : " threads", " a job"));
     if (device.memory_bytes > 0) has.push_back(BytesText(device.memory_bytes) + " of memory");
     out += Small(absl::StrJoin(has, ", "));
   }

@@ -51,7 +51,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   absl::Status Submit(std::shared_ptr<Job> job, Work work, JobWork run);
   std::optional<Place> Where(const Job& job);
   Load load() const;
-  Jobs jobs(size_t max_queued) const;
+  Jobs jobs(size_t max_queued);
   DeviceMask healthy() const {
     std::lock_guard lock(mutex_);
     return dispatcher_.healthy();
@@ -106,6 +106,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   void DispatchLocked();
   void MovedLocked();
   std::vector<News> PlaceLocked();
+  Jobs JobsLocked(size_t max_queued) const;
   static void Tell(const std::vector<News>& news) {
     for (const News& moved : news) {
       moved.job->ReportQueued(moved.place.position, moved.place.eta_ms);
@@ -483,9 +484,19 @@ Scheduler::Load Scheduler::Core::load() const {
   return load;
 }
 
-Scheduler::Jobs Scheduler::Core::jobs(size_t max_queued) const {
+Scheduler::Jobs Scheduler::Core::jobs(size_t max_queued) {
+  std::vector<News> news;
+  Jobs jobs = [&] {
+    std::lock_guard lock(mutex_);
+    news = PlaceLocked();
+    return JobsLocked(max_queued);
+  }();
+  Tell(news);
+  return jobs;
+}
+
+Scheduler::Jobs Scheduler::Core::JobsLocked(size_t max_queued) const {
   Jobs jobs;
-  std::lock_guard lock(mutex_);
   for (const auto& worker : workers_) {
     if (!worker->running) continue;
     jobs.running.push_back({worker->running, dispatcher_.PredictedMs(worker->running_id)});
