@@ -208,6 +208,10 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
                  "Jobs that the CPU may run side by side, all but one of them small; 0: a quarter "
                  "of its cores, 2 to 8")
       ->check(CLI::Range(0, 64));
+  app.add_option("--gpu-lanes", flags.gpu_lanes,
+                 "Jobs that a GPU may run side by side, all but one of them small; each of those "
+                 "has a 32nd of its memory")
+      ->check(CLI::Range(1, 16));
   AddTime(app, "--small-job", &backend.small_job, "A job predicted to take no longer is small",
           false);
   app.add_option("--max-streams", backend.streams.max_streams, "Streams that may be open at once")

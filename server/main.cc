@@ -16,7 +16,8 @@ namespace {
 
 absl::Status Run(Flags flags, ShutdownSignals& signals) {
   ASSIGN_OR_RETURN(OpenedEngine opened,
-                   OpenEngine(flags.devices, flags.device_memory, kernels::ListCudaDevices()));
+                   OpenEngine(flags.devices, flags.device_memory, flags.gpu_lanes,
+                              kernels::ListCudaDevices()));
   flags.backend.cuda_status = opened.cuda_status;
   flags.backend.idle_devices = std::move(opened.idle);
   return Serve(std::move(flags), *opened.engine, signals);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/status.h"
 
@@ -101,6 +102,8 @@ struct Context {
   ProgressSink* progress = nullptr;  // borrowed; may be null
   int threads = 0;                   // 0: all cores
   int device = 0;                    // of plans and builds: index in Engine::Devices()
+  // CUDA devices that share a plan and its builds, `device` first, each but once; empty: it alone.
+  std::vector<int> devices = {};
 };
 
 // The Status of a computation that gave up: CANCELLED/CANCELLED or DEADLINE_EXCEEDED/TIME_LIMIT.

@@ -2,12 +2,13 @@
 """How far engine AUTO is from the best engine: measures, and judges.
 
   kernels/bench/auto_engine.py --program=build/release/bin/spaid_engine_times \\
-      --spaidctl=build/release/bin/spaidctl [--seconds=2] [--limit=10] --out=result.json FOLDER
+      --spaidctl=build/release/bin/spaidctl [--device=gpu] [--rhs=1] [--seconds=2] [--limit=10] --out=result.json FOLDER
   kernels/bench/auto_engine.py result.json
 
 Measures on the gallery and on the square real Matrix Market files of FOLDER, two threads (pin them with
-taskset): every engine that AUTO may choose and AUTO itself, set-up and solve to 1e-7, the fastest of
-alternating runs for --seconds a matrix. AUTO's total is the time in which it chooses and that of the engine that
+taskset), or on the first GPU and all cores, there on a larger gallery, which takes this program minutes to
+convert: every engine that AUTO may choose and AUTO itself, set-up and solve to 1e-7 of --rhs right-hand sides,
+the fastest of alternating runs for --seconds a matrix. AUTO's total is the time in which it chooses and that of the engine that
 it chose, which runs the same code by itself; "run as one" is the two in one run, which a busy machine disturbs
 twice. A solve may take --limit seconds.
 Prints a Markdown table of each set: the gallery and every other real matrix in the order of their names,
@@ -25,11 +26,14 @@ import sys
 import tempfile
 
 WITHIN = 1.2
-AS_MEASURED = {'afsai': 'afsai 3x3'}  # the engine that AUTO means
 GALLERY = ['poisson:12', 'poisson:24', 'poisson:40', 'p27:10', 'p27:20', 'p27:32', 'convdiff:12', 'convdiff:24',
            'convdiff:40', 'aniso:40', 'aniso:100', 'aniso:200', 'elasticity:5', 'elasticity:8', 'elasticity:12',
            'circuit:1000', 'circuit:5000', 'circuit:20000', 'helmholtz:30', 'helmholtz:60', 'stokes:15', 'stokes:40',
            'random:1000', 'random:5000', 'graph:2000', 'graph:20000', 'badscale:30', 'badscale:100', 'badscale:200']
+GPU_GALLERY = ['poisson:64', 'poisson:100', 'poisson:128', 'p27:50', 'p27:100', 'convdiff:50', 'convdiff:100', 'aniso:400',
+               'aniso:1000', 'aniso:1640', 'elasticity:20', 'elasticity:40', 'elasticity:60', 'circuit:50000',
+               'circuit:300000', 'random:100000', 'random:400000', 'graph:100000', 'graph:1000000', 'badscale:316',
+               'badscale:1000', 'helmholtz:316', 'stokes:200', 'helmholtz:1000', 'stokes:500']
 
 
 def read_columns(path):
@@ -78,7 +82,8 @@ def measure(args):
         binary, market = os.path.join(folder, 'a.bin'), os.path.join(folder, 'a.mtx')
         real = [(os.path.basename(path).split('.')[0], 'real', path)
                 for path in sorted(glob.glob(os.path.join(args.folder, '*.mtx*'))) if '_rhs' not in path]
-        for name, of, path in [(g, 'gallery', market) for g in GALLERY] + real:
+        gallery = GPU_GALLERY if args.device == 'gpu' else GALLERY
+        for name, of, path in [(g, 'gallery', market) for g in gallery] + real:
             if of == 'gallery':
                 family, size = name.split(':')
                 subprocess.run([args.spaidctl, 'gallery', family, f'--size={size}', f'--out={market}'], check=True,
@@ -87,9 +92,10 @@ def measure(args):
             if columns is None:
                 continue
             write_binary(columns, binary)
-            done = subprocess.run([args.program, binary, 'threads=2', f'seconds={args.seconds}',
+            done = subprocess.run([args.program, binary, f'device={args.device}', f'rhs={args.rhs}',
+                                   f'threads={0 if args.device == "gpu" else 2}', f'seconds={args.seconds}',
                                    f'limit_s={args.limit}'], capture_output=True, text=True, check=True)
-            results.append({'matrix': name, 'set': of, **json.loads(done.stdout)})
+            results.append({**json.loads(done.stdout), 'matrix': name, 'set': of})
             print(name, file=sys.stderr, flush=True)
     with open(args.out, 'w') as out:
         out.write('[\n' + ',\n'.join(json.dumps(r) for r in results) + '\n]\n')
@@ -97,9 +103,15 @@ def measure(args):
 
 
 def halves(results):
-    """The gallery; the real matrices that the rule was fitted on; those that it is judged on."""
-    real = sorted((r for r in results if r['set'] == 'real'), key=lambda r: r['matrix'])
-    return [r for r in results if r['set'] == 'gallery'], real[0::2], real[1::2]
+    """Of one right-hand side: the gallery; the real matrices that the rule was fitted on; those that it is judged on."""
+    one = [r for r in results if r.get('rhs', 1) == 1]
+    real = sorted((r for r in one if r['set'] == 'real'), key=lambda r: r['matrix'])
+    return [r for r in one if r['set'] == 'gallery'], real[0::2], real[1::2]
+
+
+def several(results):
+    """Those of more right-hand sides."""
+    return [r for r in results if r.get('rhs', 1) > 1]
 
 
 def converged(result):
@@ -112,10 +124,16 @@ def auto_of(result):
     return next(e for e in result['engines'] if e['engine'] == 'auto')
 
 
+def chosen_by(result):
+    """The engine that AUTO chose, as it is called among the others: older files have the light aFSAI without its steps."""
+    chosen = auto_of(result)['chosen']
+    return 'afsai 3x3' if chosen == 'afsai' and 'device' not in result else chosen
+
+
 def auto_total(result):
     """Milliseconds to choose, and of what was chosen; None where that does not converge."""
     auto = auto_of(result)
-    total = converged(result).get(AS_MEASURED.get(auto['chosen'], auto['chosen']))
+    total = converged(result).get(chosen_by(result))
     return None if total is None else auto['resolve_ms'] + total
 
 
@@ -145,14 +163,19 @@ def cell(result, engine):
 
 def print_tables(results):
     shown = ['jacobi', 'static-spai', 'fsai', 'fsai p2', 'afsai', 'afsai 10', 'afsai 3x3']
-    for title, part in zip(('gallery', 'fitted on', 'judged on'), halves(results)):
+    if any(r.get('device') == 'gpu' for r in results):
+        shown += ['afsai gain 1e-3', 'afsai gain 1e-2']
+    titles = ('gallery', 'fitted on', 'judged on', 'several right-hand sides')
+    for title, part in zip(titles, (*halves(results), several(results))):
+        if not part:
+            continue
         (good, counted), (as_one, _) = judge(part), judge(part, as_one=True)
         print(f'{title}: within {WITHIN:g} of the best on {good} of {counted} ({100 * good / counted:.0f} %); run as '
               f'one on {as_one}\n')
         print('| matrix | AUTO | chose | best | AUTO / best | ' + ' | '.join(shown) + ' |\n|' + ' --- |' * (5 + len(shown)))
         for r in part:
-            totals, total, of_best, auto = converged(r), auto_total(r), ratio(r), auto_of(r)
-            print(f'| {r["matrix"]} | {"–" if total is None else f"{total:.3g}"} | {auto["chosen"]} | '
+            totals, total, of_best = converged(r), auto_total(r), ratio(r)
+            print(f'| {r["matrix"]} | {"–" if total is None else f"{total:.3g}"} | {chosen_by(r)} | '
                   f'{min(totals, key=totals.get) if totals else "none converges"} | '
                   f'{"" if of_best is None else f"{of_best:.2f}"} | ' + ' | '.join(cell(r, e) for e in shown) + ' |')
         print()
@@ -162,6 +185,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--program', default='build/release/bin/spaid_engine_times')
     parser.add_argument('--spaidctl', default='build/release/bin/spaidctl')
+    parser.add_argument('--device', default='cpu', choices=('cpu', 'gpu'))
+    parser.add_argument('--rhs', default='1')
     parser.add_argument('--seconds', default='2')
     parser.add_argument('--limit', default='10')
     parser.add_argument('--out', default='auto_engine.json')

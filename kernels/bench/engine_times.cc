@@ -1,12 +1,14 @@
-// Set-up and solve times of every engine that AUTO may choose, and of AUTO itself, on a matrix
-// file: one JSON object on standard output, for auto_engine.py. b = A x with a seeded random x in
-// [-1, 1], x0 = 0, relative residual 1e-7, at most 10000 iterations.
+// Set-up and solve times of every engine that AUTO may choose, and of AUTO itself, on matrix
+// files: a JSON object for each on standard output, for auto_engine.py. b = A x with a seeded
+// random x in [-1, 1], x0 = 0, relative residual 1e-7, at most 10000 iterations.
 //
-//   spaid_engine_times A.bin [threads=2] [seconds=2] [limit_s=60] [named=auto|cg|bicgstab|gmres]
+//   spaid_engine_times A.bin... [threads=2] [seconds=2] [limit_s=60] [rhs=1] [device=cpu|gpu]
+//                      [named=auto|cg|bicgstab|gmres]
 //
-// The file: n and nnz (int64), column pointers (int32), row indices (int32), values (fp64).
+// A file: n and nnz (int64), column pointers (int32), row indices (int32), values (fp64).
 // Runs of the engines alternate for about so many `seconds`; of each the fastest counts. An engine
-// that does not converge within limit_s is run once.
+// that does not converge within limit_s is run once. On the first GPU as the daemon does it: from A
+// and b on the host to M and x there, A's way to the device with every solve.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -17,9 +19,13 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/base/cuda_device.h"
+#include "kernels/base/parallel.h"
 #include "kernels/engine/engine.h"
 #include "kernels/krylov/operators.h"
 
@@ -27,6 +33,8 @@ namespace spaid::kernels::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr double kLongMs = 50;
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -78,6 +86,12 @@ const char* NameOf(EngineKind kind) {
   return "?";
 }
 
+// As Candidates names it.
+const char* NameOf(const PreconditionerSpec& spec) {
+  const bool light = spec.engine == EngineKind::kAfsai && spec.fsai.k_max == 3 && spec.fsai.s == 3;
+  return light ? "afsai 3x3" : NameOf(spec.engine);
+}
+
 const char* NameOf(Method method) {
   return method == Method::kCg ? "cg" : method == Method::kGmres ? "gmres" : "bicgstab";
 }
@@ -107,10 +121,11 @@ const char* NameOf(Outcome outcome) {
 struct Candidate {
   std::string name;
   PreconditionerSpec spec;
-  EngineKind chosen = EngineKind::kNone;  // by AUTO
-  std::string reason;                     // of AUTO, or of an error
+  std::string chosen = "none";  // by AUTO
+  std::string reason;           // of AUTO, or of an error
   Method method = Method::kBicgstab;
   double predicted_ms = 0, setup_ms = 0, solve_ms = 0;  // of the fastest run
+  double place_ms = 0, iterate_ms = 0;                  // of that solve
   double resolve_ms = 0;                                // the shortest
   double total_ms = std::numeric_limits<double>::infinity();
   int runs = 0;
@@ -129,12 +144,30 @@ struct Problem {
   const Array<double>& b;
   Method named;
   int threads;
+  bool gpu;
   double limit_s;
 };
 
 void Fail(const Status& status, Candidate* c) {
   c->failed = true;
   c->reason = status.reason() + ": " + status.message();
+}
+
+Result<SolveResult> SolveThere(const Problem& of, const Preconditioner* m,
+                               const SolveOptions& options, const Context& context) {
+  const auto start = Clock::now();
+  auto a = of.engine.Place(of.a, context);
+  double place_ms = MsSince(start);
+  if (!a.ok()) return a.status();
+  const PlaceM place_m = [&](Storage storage) {
+    const auto placing = Clock::now();
+    auto placed = of.engine.Place(*m, storage, context);
+    place_ms += MsSince(placing);
+    return placed;
+  };
+  auto solved = of.engine.SolveOnDevice(of.a, **a, m, place_m, of.b, {}, options, context);
+  if (solved.ok()) solved->figures.place_ms = place_ms;
+  return solved;
 }
 
 void RunOnce(const Problem& of, Candidate* c) {
@@ -163,13 +196,21 @@ void RunOnce(const Problem& of, Candidate* c) {
   const double setup_ms = MsSince(setting_up);
   const SolveOptions options{.method = *method, .rtol = 1e-7, .keep_history = false};
   const auto solving = Clock::now();
-  auto solved = of.engine.Solve(of.a, m.get(), of.b, {}, options, context);
+  auto solved = of.gpu ? SolveThere(of, m.get(), options, context)
+                       : of.engine.Solve(of.a, m.get(), of.b, {}, options, context);
   const double solve_ms = MsSince(solving);
   if (!solved.ok()) return Fail(solved.status(), c);
-  const RhsResult& rhs = solved->rhs[0];
   const double total_ms = MsSince(start);
+  // The one that took the most iterations, or did not end as it should.
+  const RhsResult& rhs = *std::max_element(
+      solved->rhs.begin(), solved->rhs.end(), [](const RhsResult& x, const RhsResult& y) {
+        const auto rank = [](const RhsResult& r) {
+          return std::pair(r.outcome != Outcome::kConverged, r.iterations);
+        };
+        return rank(x) < rank(y);
+      });
   ++c->runs;
-  c->chosen = spec.engine;
+  c->chosen = NameOf(spec);
   c->method = *method;
   c->reason = resolved->reason;
   c->iterations = rhs.iterations;
@@ -180,6 +221,8 @@ void RunOnce(const Problem& of, Candidate* c) {
     c->total_ms = total_ms;
     c->setup_ms = setup_ms;
     c->solve_ms = solve_ms;
+    c->place_ms = solved->figures.place_ms;
+    c->iterate_ms = solved->figures.iterate_ms;
   }
 }
 
@@ -197,18 +240,21 @@ void Print(const Candidate& c) {
   std::printf(
       "{\"engine\": \"%s\", \"method\": \"%s\", \"outcome\": %s, \"iterations\": %lld, "
       "\"residual\": %.3g, \"predicted_ms\": %.4g, \"setup_ms\": %.5g, \"solve_ms\": %.5g, "
-      "\"total_ms\": %.5g, \"runs\": %d, \"nnz_m\": %lld, \"kaporin\": %.6g",
+      "\"place_ms\": %.4g, \"iterate_ms\": %.5g, \"total_ms\": %.5g, \"runs\": %d, \"nnz_m\": "
+      "%lld, "
+      "\"kaporin\": %.6g",
       c.name.c_str(), NameOf(c.method), Quoted(c.failed ? "failed" : NameOf(c.outcome)).c_str(),
       static_cast<long long>(c.iterations), c.residual, c.predicted_ms, c.setup_ms, c.solve_ms,
-      c.runs > 0 ? c.total_ms : 0.0, c.runs, static_cast<long long>(c.nnz_m), c.kaporin);
+      c.place_ms, c.iterate_ms, c.runs > 0 ? c.total_ms : 0.0, c.runs,
+      static_cast<long long>(c.nnz_m), c.kaporin);
   if (c.spec.engine == EngineKind::kAuto) {
-    std::printf(", \"chosen\": \"%s\", \"resolve_ms\": %.4g", NameOf(c.chosen), c.resolve_ms);
+    std::printf(", \"chosen\": \"%s\", \"resolve_ms\": %.4g", c.chosen.c_str(), c.resolve_ms);
   }
   if (!c.reason.empty()) std::printf(", \"reason\": %s", Quoted(c.reason).c_str());
   std::printf("}");
 }
 
-std::vector<Candidate> Candidates(const Diagnosis& d) {
+std::vector<Candidate> Candidates(const Diagnosis& d, int rhs, bool gpu) {
   std::vector<Candidate> all;
   const auto add = [&](const char* name, EngineKind kind) -> PreconditionerSpec& {
     Candidate& c = all.emplace_back();
@@ -216,7 +262,9 @@ std::vector<Candidate> Candidates(const Diagnosis& d) {
     c.spec.engine = kind;
     return c.spec;
   };
-  add("auto", EngineKind::kAuto);
+  PreconditionerSpec& automatic = add("auto", EngineKind::kAuto);
+  automatic.n_rhs = rhs;
+  automatic.backend = gpu ? Backend::kCuda : Backend::kCpu;
   add("jacobi", EngineKind::kJacobi);
   add("static-spai", EngineKind::kStaticSpai).static_spai.pattern.ensure_row =
       d.zero_diagonal.count > 0;
@@ -227,43 +275,61 @@ std::vector<Candidate> Candidates(const Diagnosis& d) {
     add("afsai 10", EngineKind::kAfsai).fsai.k_max = 10;
     PreconditionerSpec& light = add("afsai 3x3", EngineKind::kAfsai);
     light.fsai.k_max = light.fsai.s = 3;
+    if (gpu) {
+      add("afsai gain 1e-3", EngineKind::kAfsai).fsai.min_gain = 1e-3;
+      add("afsai gain 1e-2", EngineKind::kAfsai).fsai.min_gain = 1e-2;
+    }
   }
   return all;
 }
 
-int Run(const std::string& path, std::map<std::string, std::string> with) {
+struct Settings {
+  std::map<std::string, std::string> given;
+
+  double Number(const char* name, double otherwise) const {
+    const auto at = given.find(name);
+    return at == given.end() ? otherwise : std::atof(at->second.c_str());
+  }
+  bool Is(const char* name, const char* value) const {
+    const auto at = given.find(name);
+    return at != given.end() && at->second == value;
+  }
+};
+
+void Run(const Engine& engine, const std::string& path, const Settings& with) {
   const CscMatrix a = Read(path);
-  const auto value = [&](const char* name, double otherwise) {
-    const auto at = with.find(name);
-    return at == with.end() ? otherwise : std::atof(at->second.c_str());
-  };
-  const std::string named = with["named"];
-  const int threads = static_cast<int>(value("threads", 2));
+  const int threads = ResolveThreads(static_cast<int>(with.Number("threads", 2)));
+  const int rhs = static_cast<int>(with.Number("rhs", 1));
+  const bool gpu = with.Is("device", "gpu");
   const auto diagnosing = Clock::now();
   const Diagnosis d = Diagnose(a, threads);
   const double diagnosis_ms = MsSince(diagnosing);
   std::mt19937_64 random(12345);
-  Array<double> x(static_cast<size_t>(a.n_cols)), b(x.size());
-  for (double& v : x) v = 0x1.0p-52 * static_cast<double>(random() >> 11) - 1;
-  ColumnOperator(a).Apply(x, b, threads);
-  const auto engine = MakeCpuEngine();
-  const Problem problem{.engine = *engine,
+  const auto n = static_cast<size_t>(a.n_cols);
+  Array<double> x(n), b(n * static_cast<size_t>(rhs));
+  for (int k = 0; k < rhs; ++k) {
+    for (double& v : x) v = 0x1.0p-52 * static_cast<double>(random() >> 11) - 1;
+    ColumnOperator(a).Apply(x, std::span(b).subspan(static_cast<size_t>(k) * n, n), threads);
+  }
+  const Problem problem{.engine = engine,
                         .a = a,
                         .diagnosis = d,
                         .b = b,
-                        .named = named == "cg"         ? Method::kCg
-                                 : named == "bicgstab" ? Method::kBicgstab
-                                 : named == "gmres"    ? Method::kGmres
-                                                       : Method::kAuto,
+                        .named = with.Is("named", "cg")         ? Method::kCg
+                                 : with.Is("named", "bicgstab") ? Method::kBicgstab
+                                 : with.Is("named", "gmres")    ? Method::kGmres
+                                                                : Method::kAuto,
                         .threads = threads,
-                        .limit_s = value("limit_s", 60)};
-  std::vector<Candidate> candidates = Candidates(d);
+                        .gpu = gpu,
+                        .limit_s = with.Number("limit_s", 60)};
+  std::vector<Candidate> candidates = Candidates(d, rhs, gpu);
   for (Candidate& c : candidates) {
-    const auto estimate = engine->Estimate(c.spec, a.pattern(), nullptr, {.threads = threads});
-    if (estimate.ok()) c.predicted_ms = estimate->predicted_ms;
+    const auto estimate = engine.Estimate(c.spec, a.pattern(), nullptr, {.threads = threads});
+    if (!estimate.ok()) continue;
+    c.predicted_ms = gpu ? estimate->predicted_device_ms : estimate->predicted_ms;
   }
   const auto start = Clock::now();
-  const double seconds = value("seconds", 2);
+  const double seconds = with.Number("seconds", 2);
   for (int round = 0; round < 500; ++round) {
     double best = std::numeric_limits<double>::infinity();
     for (const Candidate& c : candidates) {
@@ -273,28 +339,41 @@ int Run(const std::string& path, std::map<std::string, std::string> with) {
     for (size_t k = 0; k < candidates.size(); ++k) {
       Candidate& c = candidates[round % 2 == 0 ? k : candidates.size() - 1 - k];
       if (c.failed || (round > 0 && !c.converged())) continue;
-      // What is far from the best is known well enough after some runs.
-      if (round > 2 && c.total_ms > 3 * best && round % 8 != 0) continue;
+      // What is far from the best is known well enough after some runs, or one that took long.
+      const bool known = round > 2 || (round > 0 && c.total_ms > kLongMs);
+      if (known && c.total_ms > 3 * best && round % 8 != 0) continue;
       RunOnce(problem, &c);
     }
     if (round >= 2 && MsSince(start) > 1e3 * seconds) break;
   }
+  const size_t slash = path.rfind('/') + 1;
   std::printf(
-      "{\"n\": %lld, \"nnz\": %lld, \"symmetric\": %s, \"negative_diagonal\": %lld, "
-      "\"zero_diagonal\": %lld, \"not_dominant_rows\": %lld, \"zero_sum_rows\": %lld, "
-      "\"max_column\": %lld, \"threads\": %d, \"diagnosis_ms\": %.4g, \"engines\": [",
-      static_cast<long long>(d.n), static_cast<long long>(d.nnz),
-      d.numerically_symmetric ? "true" : "false", static_cast<long long>(d.negative_diagonal.count),
+      "{\"matrix\": %s, \"n\": %lld, \"nnz\": %lld, \"symmetric\": %s, "
+      "\"negative_diagonal\": %lld, \"zero_diagonal\": %lld, \"not_dominant_rows\": %lld, "
+      "\"zero_sum_rows\": %lld, \"max_column\": %lld, \"threads\": %d, \"rhs\": %d, "
+      "\"device\": \"%s\", \"diagnosis_ms\": %.4g, \"engines\": [",
+      Quoted(path.substr(slash, path.rfind('.') - slash)).c_str(), static_cast<long long>(d.n),
+      static_cast<long long>(d.nnz), d.numerically_symmetric ? "true" : "false",
+      static_cast<long long>(d.negative_diagonal.count),
       static_cast<long long>(d.zero_diagonal.count),
       static_cast<long long>(d.not_dominant_rows.count),
       static_cast<long long>(d.zero_sum_rows.count), static_cast<long long>(d.max_column_entries),
-      threads, diagnosis_ms);
+      threads, rhs, gpu ? "gpu" : "cpu", diagnosis_ms);
   for (size_t i = 0; i < candidates.size(); ++i) {
-    if (i > 0) std::printf(",\n  ");
+    if (i > 0) std::printf(", ");
     Print(candidates[i]);
   }
   std::printf("]}\n");
-  return 0;
+  std::fflush(stdout);
+}
+
+std::unique_ptr<Engine> MakeEngineOn(bool gpu) {
+  if (!gpu) return MakeCpuEngine();
+  const CudaDevices& there = ListCudaDevices();
+  if (!there.available) Die("no GPU: " + there.status);
+  auto opened = CudaDevice::Open(there.devices[0], 0);
+  if (!opened.ok()) Die(opened.status().message());
+  return MakeEngine(false, {*opened});
 }
 
 }  // namespace
@@ -302,13 +381,19 @@ int Run(const std::string& path, std::map<std::string, std::string> with) {
 
 int main(int argc, char** argv) {
   namespace bench = spaid::kernels::bench;
-  if (argc < 2) bench::Die("usage: spaid_engine_times A.bin [name=value]...");
-  std::map<std::string, std::string> with;
-  for (int i = 2; i < argc; ++i) {
+  std::vector<std::string> files;
+  bench::Settings with;
+  for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const size_t at = arg.find('=');
-    if (at == std::string::npos) bench::Die("not name=value: " + arg);
-    with[arg.substr(0, at)] = arg.substr(at + 1);
+    if (at == std::string::npos) {
+      files.push_back(arg);
+    } else {
+      with.given[arg.substr(0, at)] = arg.substr(at + 1);
+    }
   }
-  return bench::Run(argv[1], with);
+  if (files.empty()) bench::Die("usage: spaid_engine_times A.bin... [name=value]...");
+  const auto engine = bench::MakeEngineOn(with.Is("device", "gpu"));
+  for (const std::string& file : files) bench::Run(*engine, file, with);
+  return 0;
 }

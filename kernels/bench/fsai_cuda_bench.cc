@@ -72,8 +72,8 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, 
   SpaidCudaFsaiInfo info{};
   const auto build = [&] {
     SpaidCudaG* g = nullptr;
-    OrDie(api.build_fsai(matrix, grow ? nullptr : &rows, nullptr, &options, &g, &info, message,
-                         sizeof(message)),
+    OrDie(api.build_fsai(matrix, grow ? nullptr : &rows, nullptr, &options, /*rows=*/nullptr, &g,
+                         &info, message, sizeof(message)),
           message);
     api.free_g(g);
     return info.ms;

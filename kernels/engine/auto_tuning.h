@@ -2,6 +2,8 @@
 // the real matrices (kernels/bench/README.md, "Engine AUTO"; kernels/bench/auto_engine.py).
 #pragma once
 
+#include <cstdint>
+
 namespace spaid::kernels::auto_tuning {
 
 // Work is counted in entries: what a product spends on an entry of a matrix. A pass over vectors of
@@ -28,6 +30,9 @@ inline constexpr int kAfsaiSteps = 3, kAfsaiPerStep = 3;
 // Iterations to 1e-7. Jacobi: kJacobi n^kSize gain (LocalSample::gain, at least kLeastGain), at
 // most n, and where the columns are dominant by d (the median) kDominant / √d and a few.
 inline constexpr double kJacobi = 135, kSize = 0.32, kLeastGain = 0.005;
+// From kLarge unknowns on they grow with n^kLargeSize: of matrices that size, which a CPU was not
+// measured on, aniso, elasticity, badscale and both Poissons take n^0.12 to n^0.25.
+inline constexpr double kLarge = 1e5, kLargeSize = 0.12;
 inline constexpr double kDominant = 8.4, kFew = 3, kLeastDominance = -0.1;
 // Over this gain the local problems are as good as singular, and what holds for others does not.
 inline constexpr double kMostGain = 1.0;
@@ -44,4 +49,50 @@ inline constexpr double kWorth = 0.75;
 
 inline constexpr int kSampledRows = 24;  // of SampleFsai
 
+// On a GPU: an H100 beside 16 cores of a Xeon, from A and b on the host to M and x there.
+namespace gpu {
+
+// An iteration: so many microseconds for its launches and sums, and its bytes at kBytesPerUs: A's
+// values, those of M that a product reads (kValueBytes of each: as they come by diagonals, in fp32
+// with an index), and so many passes over vectors of n. Of a block of right-hand sides matrices
+// count once, vectors for each; the launches take kBlockShare longer for each further one.
+struct Iteration {
+  double launches_us, passes;
+};
+inline constexpr double kBytesPerUs = 3e6, kValueBytes = 8, kBlockShare = 1.0 / 3;
+inline constexpr Iteration kCgDiagonal{12, 13}, kCgFactored{17, 17};
+inline constexpr Iteration kBicgstabDiagonal{20, 34}, kBicgstabExplicit{24, 36};
+inline constexpr Iteration kGmres{40, 58};
+// Where A takes so little by rows, and M is a diagonal, all of it lives on the chip, for one
+// right-hand side at a time: microseconds, and of an entry and an unknown.
+inline constexpr double kOnChipBytes = 24e6;
+inline constexpr double kCgChipUs = 9, kCgChipEntryUs = 1.5e-6;
+inline constexpr double kBicgstabChipUs = 15, kBicgstabChipEntryUs = 4.5e-6,
+                        kBicgstabChipRowUs = 1e-5;
+
+// Milliseconds that are spent once. Host work on few entries does not spread over cores: up to a
+// limit each counts for more.
+struct Once {
+  double fixed_ms, row_ms, entry_ms, few_entry_ms, few_most_ms;
+};
+// Whatever M is: A's way there, by its entries; of b and x each row of each right-hand side counts.
+inline constexpr Once kPlace{0.45, 0, 6e-7, 4e-6, 1};
+inline constexpr double kVectorRowMs = 3.4e-6;
+// Jacobi, by A's entries, which the host makes; static SPAI, by M's, with its plan, copies and
+// layout; static and adaptive FSAI, by those of G.
+inline constexpr Once kJacobiOnce{0, 7e-6, 2e-7, 2e-6, 0.6};
+inline constexpr double kJacobiFewRowMs = 5e-5;  // up to the same limit
+inline constexpr Once kSpaiOnce{0.9, 2e-5, 2.2e-6, 2e-5, 1.5};
+inline constexpr Once kFsaiOnce{1.2, 2.4e-5, 3e-6, 2e-5, 1.2};
+inline constexpr Once kAfsaiOnce{1.2, 0, 5.25e-6, 1e-5, 0.4};
+inline constexpr double kAfsaiEntryOfA = 3e-7;
+// A column of over kLongColumn entries, as above; arithmetic of patterns that are not A's own.
+inline constexpr double kLongColumnCubeMs = 1e-7, kFlopMs = 1e-10;
+// Beside the light adaptive FSAI, the one of thirty steps of one is worth it there.
+inline constexpr int kAfsaiSteps = 30, kAfsaiPerStep = 1;
+inline constexpr double kWorth = 0.85;  // in place of the one above
+// To look at rows of FSAI, which the host does: of a row and an entry of A.
+inline constexpr double kLookMs = 0.1, kLookRowMs = 2e-5, kLookEntryMs = 1.5e-6;
+
+}  // namespace gpu
 }  // namespace spaid::kernels::auto_tuning

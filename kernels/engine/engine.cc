@@ -51,6 +51,13 @@ std::string Differences(const PatternOptions& plan, const PatternOptions& spec) 
   return out;
 }
 
+// "1, 2"
+std::string Names(const std::vector<int>& devices) {
+  std::string names;
+  for (const int device : devices) names += (names.empty() ? "" : ", ") + std::to_string(device);
+  return names;
+}
+
 std::string Columns(int64_t count, int64_t n, int64_t first) {
   return std::to_string(count) + " of " + std::to_string(n) + " columns (first " +
          std::to_string(first) + ")";
@@ -206,9 +213,10 @@ class DevicesEngine final : public Engine {
                                                const PatternView* user_pattern,
                                                const Context& context) const override {
     if (Status s = CheckResolved(spec); !s.ok()) return s;
-    if (Status s = CheckDevice(context.device); !s.ok()) return s;
+    std::vector<std::shared_ptr<CudaDevice>> gpus;
+    if (Status s = FindGpus(spec, context, &gpus); !s.ok()) return s;
     auto plan = std::make_shared<EnginePlan>();
-    plan->on_device = context.device;
+    plan->on_devices = DevicesOf(spec, context);
     plan->kind = spec.engine;
     plan->n = a.n_cols;
     plan->nnz = a.nnz();
@@ -220,9 +228,9 @@ class DevicesEngine final : public Engine {
         plan->block_size = spec.block_size;
         break;
       case EngineKind::kStaticSpai: {
-        if (const auto gpu = Gpu(context.device)) {
+        if (!gpus.empty()) {
           StaticSpaiCudaTimings timings;
-          auto made = PlanStaticSpaiCuda(gpu, a, user_pattern,
+          auto made = PlanStaticSpaiCuda(gpus, a, user_pattern,
                                          WithoutIdleLimit(spec.static_spai, a, user_pattern),
                                          context, &timings);
           if (!made.ok()) return made.status();
@@ -239,7 +247,7 @@ class DevicesEngine final : public Engine {
       }
       case EngineKind::kFsai:
       case EngineKind::kAfsai: {
-        auto made = PlanFsai(spec, a, user_pattern, Gpu(context.device), context, &plan->made_in);
+        auto made = PlanFsai(spec, a, user_pattern, gpus, context, &plan->made_in);
         if (!made.ok()) return made.status();
         plan->fsai = *std::move(made);
         plan->reads_values = spec.engine == EngineKind::kAfsai || spec.fsai.drop_tol > 0;
@@ -256,11 +264,12 @@ class DevicesEngine final : public Engine {
     const auto* mine = dynamic_cast<const EnginePlan*>(&plan);
     if (mine == nullptr) return PlanMismatch("the plan was made by another engine");
     if (mine->kind != spec.engine) return PlanMismatch("the plan is for another kind of engine");
-    if (mine->on_device != context.device) {
-      return PlanMismatch("the plan is for device " + std::to_string(mine->on_device) + ", not " +
-                          std::to_string(context.device));
+    if (const std::vector<int> devices = DevicesOf(spec, context); mine->on_devices != devices) {
+      return PlanMismatch("the plan is for device " + Names(mine->on_devices) + ", not " +
+                          Names(devices));
     }
-    if (Status s = CheckDevice(context.device); !s.ok()) return s;
+    std::vector<std::shared_ptr<CudaDevice>> gpus;
+    if (Status s = FindGpus(spec, context, &gpus); !s.ok()) return s;
     if (mine->n != a.n_cols || mine->nnz != a.nnz()) {
       return PlanMismatch("the plan is for n = " + std::to_string(mine->n) + " with " +
                           std::to_string(mine->nnz) + " entries, the matrix has n = " +
@@ -317,8 +326,7 @@ class DevicesEngine final : public Engine {
       }
       case EngineKind::kFsai:
       case EngineKind::kAfsai: {
-        auto built =
-            BuildOnFsaiPlan(*mine->fsai, spec, Gpu(context.device), a, context, &result.timings);
+        auto built = BuildOnFsaiPlan(*mine->fsai, spec, gpus, a, context, &result.timings);
         if (!built.ok()) return built.status();
         m = std::move(built->g_rows);
         g_columns = std::move(built->g_columns);
@@ -509,6 +517,33 @@ class DevicesEngine final : public Engine {
                                         (sizeof(double) - sizeof(float));
     of.fits_fp32 = [&] { return m->fits_fp32(threads); };
     return SolveByStorage(of, b, options, context, solve);
+  }
+
+  // Those that share a plan of this spec.
+  static std::vector<int> DevicesOf(const PreconditionerSpec& spec, const Context& context) {
+    if (context.devices.empty() || spec.engine == EngineKind::kJacobi) return {context.device};
+    return context.devices;
+  }
+
+  // The GPUs that compute; none: the CPU does.
+  Status FindGpus(const PreconditionerSpec& spec, const Context& context,
+                  std::vector<std::shared_ptr<CudaDevice>>* gpus) const {
+    const std::vector<int> devices = DevicesOf(spec, context);
+    for (size_t i = 0; i < devices.size(); ++i) {
+      if (Status status = CheckDevice(devices[i]); !status.ok()) return status;
+      auto gpu = Gpu(devices[i]);
+      const bool twice = std::find(gpus->begin(), gpus->end(), gpu) != gpus->end();
+      if ((i == 0 && devices[i] != context.device) ||
+          (devices.size() > 1 && (gpu == nullptr || twice))) {
+        return Status(StatusCode::kInvalidArgument, "DEVICES_DO_NOT_SHARE",
+                      "devices " + Names(devices) +
+                          " cannot share a build: name different GPUs, and device " +
+                          std::to_string(context.device) + " first")
+            .At("devices");
+      }
+      if (gpu != nullptr) gpus->push_back(std::move(gpu));
+    }
+    return {};
   }
 
   // Null: `device` is the CPU, or none of ours.

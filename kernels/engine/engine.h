@@ -6,6 +6,13 @@
 // runs there too; Jacobi is built, and Solve runs, on the host's cores, whichever device the
 // context names.
 //
+// Where context.devices names several CUDA devices, a plan of static SPAI or FSAI is for all of
+// them: each computes a range of columns (rows of G) of about equal predicted work, on a thread of
+// its own, and they go straight to where they belong in M, the same as one device makes it, bit for
+// bit but for what kernels/static_spai/static_spai_cuda.h says. Each takes the device bytes that
+// Estimate predicts for one. Such a preconditioner has no copy on a device: Place lays it out from
+// the host. It pays from kSplitWorthMs (kernels/engine/cost.h) of predicted_device_ms on.
+//
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
 //   auto plan = engine->MakePlan(choice->spec, a, nullptr, context);
@@ -50,9 +57,11 @@ struct PreconditionerSpec {
   int block_size = 1;
   // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
   FsaiOptions fsai = {};
-  // Read for kAuto: of the solve that M is for; kAuto: what ResolveMethod makes of it. Resolve
-  // resets it.
+  // Read for kAuto, and reset by Resolve: of the solve that M is for its method (kAuto: what
+  // ResolveMethod makes of it), its right-hand sides, >= 1, and where it runs, build and all.
   Method method = Method::kAuto;
+  int64_t n_rhs = 1;
+  Backend backend = Backend::kCpu;
 };
 
 // A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
@@ -80,7 +89,7 @@ struct BuildEstimate {
 };
 
 // Of a plan or a build on a CUDA device; zeros on the CPU but for assemble_ms. Milliseconds of wall
-// clock, disjoint.
+// clock, disjoint; of several devices the longest of each, and the most bytes of one.
 struct DeviceTimings {
   double host_to_device_ms = 0;
   double device_to_host_ms = 0;
@@ -98,8 +107,10 @@ class Plan {
  public:
   virtual ~Plan() = default;
   virtual int device() const { return 0; }  // that it is for: index in Engine::Devices()
+  // All that it is for, device() first.
+  virtual std::vector<int> devices() const { return {device()}; }
   virtual int64_t host_bytes() const = 0;
-  virtual int64_t device_bytes() const { return 0; }    // held on its device
+  virtual int64_t device_bytes() const { return 0; }    // held, on each of its devices at the most
   virtual DeviceTimings timings() const { return {}; }  // of its making
   // False where the plan read values (keep_tau, drop_tol), or where a build is to grow the pattern:
   // it is not worth keeping for new values.
@@ -178,8 +189,9 @@ class Engine {
   // reason names what was second, with its predicted cost. Options of engines not chosen are reset,
   // so that equal builds have equal resolved specs; where that drops what the caller of kAuto gave,
   // `user_pattern` (may be null) included, the reason says so. Costs are predicted for
-  // context.threads. Errors: INVALID_ARGUMENT for options out of range (field named);
-  // FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern; kAuto also those of Estimate.
+  // spec.backend, which need not be here, and of the CPU for context.threads. Errors:
+  // INVALID_ARGUMENT for options out of range (field named); FAILED_PRECONDITION/VALUES_NEEDED for
+  // kAuto on a pattern; kAuto also those of Estimate.
   virtual Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
                                        const Diagnosis& diagnosis, const PatternView* user_pattern,
                                        const Context& context) const = 0;
@@ -193,8 +205,11 @@ class Engine {
 
   // `spec` resolved, not kNone (INVALID_ARGUMENT/ENGINE_NOT_RESOLVED, /NOTHING_TO_BUILD). Errors as
   // of PlanStaticSpai; kJacobi: FAILED_PRECONDITION/ZERO_DIAGONAL, or /SINGULAR_BLOCK of blocks,
-  // comes from Build. On a CUDA device (context.device):
-  // RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST.
+  // comes from Build. On CUDA devices (context.device, or context.devices):
+  // RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST; of several the first one's
+  // error, once all have come to their ends. INVALID_ARGUMENT/DEVICES_DO_NOT_SHARE where
+  // context.devices is not empty and holds the CPU, a device twice, or does not begin with
+  // context.device; Jacobi does not look at it.
   virtual Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec,
                                                        const CscView& a,
                                                        const PatternView* user_pattern,
@@ -202,7 +217,7 @@ class Engine {
 
   // Errors: as of BuildStaticSpai, BuildFsai and Jacobi; INVALID_ARGUMENT/PLAN_MISMATCH where the
   // plan is for another kind, size or pattern, or for other pattern options (max_nnz aside: the
-  // plan met its own), another block size, or another device than context.device. Of a user pattern
+  // plan met its own), another block size, or other devices than the context's. Of a user pattern
   // the plan's counts. kAfsai grows where the plan has no grown
   // pattern, and reads the options of growth then alone. FAILED_PRECONDITION/VALUES_NEEDED for a
   // pattern alone. On a CUDA device as MakePlan.

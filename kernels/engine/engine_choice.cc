@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/auto_tuning.h"
+#include "kernels/engine/engine_costs.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/local_sample.h"
 #include "kernels/fsai/fsai_sample.h"
@@ -36,40 +39,22 @@ struct Candidate {
   }
 };
 
-// What all candidates have in common.
-class Costs {
- public:
-  Costs(const CscView& a, Method method, int threads)
-      : a_(a),
-        method_(method),
-        setup_ms_(1e-6 * tuning::kEntryNs / threads),
-        solve_ms_(1e-6 * tuning::kEntryNs /
-                  std::min(static_cast<double>(threads), tuning::kSolveThreads)) {}
-
-  // `setup` in entries; `entries` of M that a product with it reads.
-  Candidate Make(EngineKind kind, const char* name, double setup, double iterations,
-                 double entries) const {
-    Candidate c;
-    c.spec.engine = kind;
-    c.name = name;
-    c.setup_ms = setup_ms_ * setup;
-    c.iterations = std::max(1.0, iterations);
-    const double passes = tuning::kPasses + (method_ == Method::kGmres ? tuning::kGmresPasses : 0);
-    const double one = ToDouble(a_.nnz()) + passes * ToDouble(a_.n_cols) + entries;
-    c.iteration_ms = solve_ms_ * (method_ == Method::kBicgstab ? 2 : 1) * one;
-    return c;
-  }
-
- private:
-  const CscView a_;
-  const Method method_;
-  const double setup_ms_, solve_ms_;
-};
+Candidate MakeCandidate(const EngineCosts& costs, const char* name, const EngineWork& work,
+                        double iterations) {
+  Candidate c;
+  c.spec.engine = work.kind;
+  c.name = name;
+  c.setup_ms = costs.SetupMs(work);
+  c.iterations = std::max(1.0, iterations);
+  c.iteration_ms = costs.IterationMs(work);
+  return c;
+}
 
 double JacobiIterations(const CscView& a, const LocalSample& sample) {
   const double n = ToDouble(a.n_cols);
-  double iterations =
-      tuning::kJacobi * std::pow(n, tuning::kSize) * std::max(sample.gain, tuning::kLeastGain);
+  double iterations = tuning::kJacobi * std::pow(std::min(n, tuning::kLarge), tuning::kSize) *
+                      std::pow(std::max(1.0, n / tuning::kLarge), tuning::kLargeSize) *
+                      std::max(sample.gain, tuning::kLeastGain);
   if (sample.dominance > 0 && sample.low_dominance > tuning::kLeastDominance) {
     iterations =
         std::min(iterations, tuning::kDominant / std::sqrt(sample.dominance) + tuning::kFew);
@@ -77,29 +62,61 @@ double JacobiIterations(const CscView& a, const LocalSample& sample) {
   return std::min(iterations, n);
 }
 
-Candidate Fsai(const Costs& costs, const CscView& a, const LocalSample& sample, double jacobi) {
+Candidate Fsai(const EngineCosts& costs, const CscView& a, const LocalSample& sample,
+               double jacobi) {
   const double n = ToDouble(a.n_cols);
   const double ratio =
       tuning::kFsai *
       std::min(1.0, std::exp(-tuning::kFsaiFall * (sample.gain - tuning::kFsaiGain)));
-  return costs.Make(EngineKind::kFsai, "FSAI",
-                    n * (tuning::kFsaiRow + tuning::kFsaiEntry * sample.entries), ratio * jacobi,
-                    2 * n * (sample.entries + 1));
+  // The sample counts a long row's last ones alone: what the CPU's costs were fitted with.
+  const double entries =
+      costs.backend() == Backend::kCpu ? 2 * n * (sample.entries + 1) : ToDouble(a.nnz()) + n;
+  return MakeCandidate(costs, "FSAI", {.kind = EngineKind::kFsai, .entries = entries},
+                       ratio * jacobi);
 }
 
-// `gains`: of the light adaptive FSAI over static FSAI.
-Candidate Afsai(const Costs& costs, const CscView& a, double fsai, double jacobi, double gains,
-                double row_entries) {
-  const double n = ToDouble(a.n_cols);
+// One that AUTO may choose.
+struct Growth {
+  const char* name;
+  int steps, per_step;
+};
+constexpr Growth kGrowths[] = {
+    {"aFSAI of three steps of three", tuning::kAfsaiSteps, tuning::kAfsaiPerStep},
+    {"aFSAI of thirty steps of one", tuning::gpu::kAfsaiSteps, tuning::gpu::kAfsaiPerStep},
+};
+
+// `gains`: of this adaptive FSAI over static FSAI.
+Candidate Afsai(const EngineCosts& costs, const CscView& a, const Growth& growth, double fsai,
+                double jacobi, double gains, double row_entries) {
   const double ratio =
       std::exp(-tuning::kAfsaiFall * (std::min(gains, tuning::kMostGainRatio) - 1));
   Candidate c =
-      costs.Make(EngineKind::kAfsai, "aFSAI of three steps of three",
-                 n * tuning::kAfsaiRow + tuning::kAfsaiEntry * ToDouble(a.nnz()),
-                 std::min(ratio * fsai, tuning::kMostRatio * jacobi), 2 * n * row_entries);
-  c.spec.fsai.k_max = tuning::kAfsaiSteps;
-  c.spec.fsai.s = tuning::kAfsaiPerStep;
+      MakeCandidate(costs, growth.name,
+                    {.kind = EngineKind::kAfsai, .entries = 2 * ToDouble(a.n_cols) * row_entries},
+                    std::min(ratio * fsai, tuning::kMostRatio * jacobi));
+  c.spec.fsai.k_max = growth.steps;
+  c.spec.fsai.s = growth.per_step;
   return c;
+}
+
+// Nothing where it would be too slow even if it were as good as it may be: then rows of it are not
+// looked at, which takes time itself.
+std::optional<Candidate> LookAtAfsai(const EngineCosts& costs, const CscView& a,
+                                     const Growth& growth, double fsai, const Candidate& jacobi,
+                                     int threads) {
+  const Candidate at_best = Afsai(costs, a, growth, fsai, jacobi.iterations, tuning::kMostGainRatio,
+                                  1 + growth.steps * growth.per_step);
+  if (at_best.total_ms() + costs.LookMs() >= costs.worth() * jacobi.total_ms()) return {};
+  std::vector<int32_t> rows;
+  for (int64_t k = 0; k < std::min<int64_t>(a.n_cols, tuning::kSampledRows); ++k) {
+    rows.push_back(static_cast<int32_t>(SampledColumn(a.n_cols, k)));
+  }
+  FsaiOptions options = at_best.spec.fsai;
+  options.adaptive = true;
+  const FsaiSample seen = SampleFsai(a, rows, options, threads);
+  const double gains = std::max(seen.grown_gain, tuning::kLeastGain) /
+                       std::max(seen.static_gain, tuning::kLeastGain);
+  return Afsai(costs, a, growth, fsai, jacobi.iterations, gains, seen.grown_entries);
 }
 
 // Whether the local problems are those of A's own pattern, which the sample has seen.
@@ -109,28 +126,25 @@ bool IsPlain(const StaticSpaiOptions& options, const PatternView* user_pattern) 
          !pattern.ensure_row && !pattern.row_match && options.local_solver == LocalSolver::kAuto;
 }
 
-// `host_bytes`: 0 where they are too few to ask.
-Result<Candidate> StaticSpai(const Costs& costs, const PreconditionerSpec& asked, const CscView& a,
-                             const Diagnosis& d, const LocalSample& sample, double jacobi,
-                             const PatternView* user_pattern, const Context& context,
-                             int64_t* host_bytes) {
-  constexpr int64_t kFewEntries = 1'000'000;
-  const double n = ToDouble(a.n_cols), longest = ToDouble(d.max_column_entries);
-  double setup = n * (tuning::kSpaiColumn + tuning::kSpaiEntry * sample.local_entries);
-  if (longest > tuning::kLongColumn) setup += std::pow(longest, 3) / tuning::kLongColumnCube;
-  const StaticSpaiOptions& options = asked.static_spai;
-  const bool plain = IsPlain(options, user_pattern);
+struct SpaiCandidate {
+  Candidate candidate;
+  int64_t host_bytes = 0;  // of the build; 0: not counted, A's own pattern is known without
+};
+
+Result<SpaiCandidate> StaticSpai(const EngineCosts& costs, const PreconditionerSpec& asked,
+                                 const CscView& a, const LocalSample& sample, double jacobi,
+                                 const PatternView* user_pattern, const Context& context) {
+  const double n = ToDouble(a.n_cols);
   PreconditionerSpec spec;
   spec.engine = EngineKind::kStaticSpai;
-  spec.static_spai = options;
+  spec.static_spai = asked.static_spai;
   BuildEstimate estimate;
   estimate.nnz_m = a.nnz();
-  if (!plain || a.nnz() > kFewEntries) {
+  if (!IsPlain(spec.static_spai, user_pattern)) {
     auto counted = EstimateBuild(spec, a, user_pattern, context);
     if (!counted.ok()) return counted.status();
     estimate = *counted;
   }
-  *host_bytes = estimate.host_bytes;
   double ratio =
       tuning::kSpai * std::exp(-tuning::kSpaiFall * std::max(sample.gain, tuning::kLeastGain));
   // Between the diagonal and A's pattern M's entries count, over that their square root: as for
@@ -138,21 +152,48 @@ Result<Candidate> StaticSpai(const Costs& costs, const PreconditionerSpec& asked
   const double own = std::max(1.0, ToDouble(a.nnz()) - n);
   const double share = (ToDouble(estimate.nnz_m) - n) / own;
   ratio = share < 1 ? 1 - std::max(0.0, share) * (1 - ratio) : ratio / std::sqrt(share);
-  Candidate c = costs.Make(EngineKind::kStaticSpai, "static SPAI", setup, ratio * jacobi,
-                           ToDouble(estimate.nnz_m));
-  if (!plain) c.setup_ms = estimate.predicted_ms;
+  Candidate c = MakeCandidate(costs, "static SPAI",
+                              {.kind = EngineKind::kStaticSpai,
+                               .entries = ToDouble(estimate.nnz_m),
+                               .counted_ms = estimate.predicted_ms,
+                               .counted_flops = estimate.flops},
+                              ratio * jacobi);
   c.spec = spec;
-  return c;
+  return SpaiCandidate{c, estimate.host_bytes};
 }
 
-// Of all entries, by more than rounding: 1ᵀA1 < 0.
-bool HasNegativeSum(const CscView& a) {
-  double sum = 0, size = 0;
-  for (const double v : a.values) {
-    sum += v;
-    size += std::abs(v);
+// Of a build that may be chosen. Counting takes as long as a small solve: 0 where they are few.
+Result<int64_t> HostBytes(const SpaiCandidate& spai, const CscView& a, const Context& context) {
+  constexpr int64_t kFewEntries = 1'000'000;
+  if (spai.host_bytes > 0 || a.nnz() <= kFewEntries) return spai.host_bytes;
+  const auto counted = EstimateBuild(spai.candidate.spec, a, nullptr, context);
+  if (!counted.ok()) return counted.status();
+  return counted->host_bytes;
+}
+
+// Of all entries, by more than rounding: 1ᵀA1 < 0. Of a symmetric A with a positive diagonal.
+bool HasNegativeSum(const CscView& a, const Diagnosis& d, int threads) {
+  if (d.not_dominant_rows.count == 0) return false;
+  // By parts of one size, so that the sums are the same for any number of threads.
+  constexpr int64_t kPart = 1 << 16;
+  struct Sums {
+    double all = 0, sizes = 0;
+  };
+  const auto count = static_cast<int64_t>(a.values.size());
+  std::vector<Sums> parts(static_cast<size_t>((count + kPart - 1) / kPart));
+  ParallelFor(count, kPart, threads, [&](int64_t begin, int64_t end, int) {
+    Sums& sums = parts[static_cast<size_t>(begin / kPart)];
+    for (int64_t p = begin; p < end; ++p) {
+      sums.all += a.values[static_cast<size_t>(p)];
+      sums.sizes += std::abs(a.values[static_cast<size_t>(p)]);
+    }
+  });
+  Sums total;
+  for (const Sums& part : parts) {
+    total.all += part.all;
+    total.sizes += part.sizes;
   }
-  return sum < -1e-10 * size;
+  return total.all < -1e-10 * total.sizes;
 }
 
 // "A is symmetric with a positive diagonal (n = 100)" and its like.
@@ -168,8 +209,15 @@ std::string WhatAIs(const Diagnosis& d) {
                    " negative diagonal entries" + n + ")";
 }
 
-const char* NameOf(Method method) {
+std::string NameOf(Method method) {
   return method == Method::kCg ? "CG" : method == Method::kGmres ? "GMRES" : "BiCGSTAB";
+}
+
+// "CG of 8 right-hand sides on a GPU": what the figures are of.
+std::string NameOf(const EngineCosts& costs, int64_t n_rhs) {
+  return NameOf(costs.method()) +
+         (n_rhs > 1 ? " of " + std::to_string(n_rhs) + " right-hand sides" : std::string()) +
+         (costs.backend() == Backend::kCuda ? " on a GPU" : " on the CPU");
 }
 
 ResolvedSpec Chosen(const Candidate& c, const std::string& reason) {
@@ -184,80 +232,76 @@ Result<ResolvedSpec> ChooseEngine(const PreconditionerSpec& spec, const CscView&
   const int threads = ResolveThreads(context.threads);
   const LocalSample sample = SampleLocally(a, d.numerically_symmetric);
   const bool symmetric = d.numerically_symmetric && d.negative_diagonal.count == 0;
-  const bool indefinite = symmetric && (sample.negative_psi || HasNegativeSum(a));
+  const bool indefinite = symmetric && (sample.negative_psi || HasNegativeSum(a, d, threads));
   const bool for_cg = spec.method == Method::kCg;
   const Method method = spec.method != Method::kAuto ? spec.method
                         : symmetric && !indefinite   ? Method::kCg
                                                      : Method::kBicgstab;
-  const Costs costs(a, method, threads);
+  const EngineCosts costs(a, sample, d.max_column_entries, method, spec.n_rhs, spec.backend,
+                          threads);
   const double iterations = JacobiIterations(a, sample);
-  const Candidate jacobi = costs.Make(EngineKind::kJacobi, "Jacobi",
-                                      tuning::kJacobiRow * ToDouble(a.n_cols), iterations, 0);
-  const std::string what = WhatAIs(d);
+  const Candidate jacobi =
+      MakeCandidate(costs, "Jacobi", {.kind = EngineKind::kJacobi}, iterations);
+  const std::string what = WhatAIs(d), with = NameOf(costs, spec.n_rhs);
   std::string note;
 
   std::vector<Candidate> others;
   // A pattern that came with the request is static SPAI's.
   if (symmetric && !indefinite && user_pattern == nullptr) {
     const Candidate fsai = Fsai(costs, a, sample, iterations);
-    // As good as the light adaptive one may be: not worth a look where even that would be too slow.
-    Candidate afsai = Afsai(costs, a, fsai.iterations, iterations, tuning::kMostGainRatio,
-                            1 + tuning::kAfsaiSteps * tuning::kAfsaiPerStep);
-    if (afsai.total_ms() < tuning::kWorth * jacobi.total_ms()) {
-      std::vector<int32_t> rows;
-      for (int64_t k = 0; k < std::min<int64_t>(a.n_cols, tuning::kSampledRows); ++k) {
-        rows.push_back(static_cast<int32_t>(SampledColumn(a.n_cols, k)));
-      }
-      FsaiOptions options = afsai.spec.fsai;
-      options.adaptive = true;
-      const FsaiSample seen = SampleFsai(a, rows, options);
-      const double gains = std::max(seen.grown_gain, tuning::kLeastGain) /
-                           std::max(seen.static_gain, tuning::kLeastGain);
-      afsai = Afsai(costs, a, fsai.iterations, iterations, gains, seen.grown_entries);
-      others.push_back(afsai);
+    // On the CPU growing so much was best on no matrix (kernels/bench/README.md).
+    const auto growths = std::span(kGrowths).first(costs.backend() == Backend::kCuda ? 2 : 1);
+    for (const Growth& growth : growths) {
+      auto c = LookAtAfsai(costs, a, growth, fsai.iterations, jacobi, threads);
+      if (c.has_value()) others.push_back(*std::move(c));
     }
     others.push_back(fsai);
   }
   if (method != Method::kCg) {
-    int64_t host_bytes = 0;
-    auto spai =
-        StaticSpai(costs, spec, a, d, sample, iterations, user_pattern, context, &host_bytes);
+    auto spai = StaticSpai(costs, spec, a, sample, iterations, user_pattern, context);
     if (!spai.ok()) return spai.status();
-    // Asking takes as long as a small solve.
+    const Candidate& c = spai->candidate;
+    const bool outgrown = !symmetric && sample.growth > tuning::kMostGrowth;
+    int64_t host_bytes = 0;
+    if (indefinite || outgrown || c.total_ms() <= costs.worth() * jacobi.total_ms()) {
+      const auto counted = HostBytes(*spai, a, context);
+      if (!counted.ok()) return counted.status();
+      host_bytes = *counted;
+    }
     if (host_bytes > kMuchMemory && host_bytes > UsableMemoryBytes() / 2) {
       note = "; static SPAI may take " + std::to_string(host_bytes) +
              " bytes, more than half of the usable memory";
     } else if (indefinite) {
-      return Chosen(*spai, what +
-                               ", but not definite: its entries have a negative sum, or a local "
-                               "pivot is negative, so that CG and FSAI do not apply; predicted "
-                               "at " +
-                               spai->Costs() + " of " + NameOf(method) +
-                               "; second choice: Jacobi, which suggests CG, at " + jacobi.Costs());
-    } else if (!symmetric && sample.growth > tuning::kMostGrowth) {
-      return Chosen(*spai, what +
-                               ", and its diagonal says little of its inverse: eliminating the "
-                               "entries before a diagonal entry changes its logarithm by " +
-                               Figure(std::sqrt(sample.growth)) +
-                               " upwards (root mean square), by which Jacobi tends to break "
-                               "down; predicted at " +
-                               spai->Costs() + " of " + NameOf(method) +
-                               "; second choice: Jacobi at " + jacobi.Costs());
+      return Chosen(c, what +
+                           ", but not definite: its entries have a negative sum, or a local "
+                           "pivot is negative, so that CG and FSAI do not apply; predicted "
+                           "at " +
+                           c.Costs() + " of " + with +
+                           "; second choice: Jacobi, which suggests CG, at " + jacobi.Costs());
+    } else if (outgrown) {
+      return Chosen(c, what +
+                           ", and its diagonal says little of its inverse: eliminating the "
+                           "entries before a diagonal entry changes its logarithm by " +
+                           Figure(std::sqrt(sample.growth)) +
+                           " upwards (root mean square), by which Jacobi tends to break "
+                           "down; predicted at " +
+                           c.Costs() + " of " + with + "; second choice: Jacobi at " +
+                           jacobi.Costs());
     } else {
-      others.push_back(*std::move(spai));
+      others.push_back(c);
     }
   }
   if (indefinite && for_cg) note += "; A is not definite, which CG may find";
 
   const std::string explained = ", the entries before a diagonal entry explain " +
                                 Figure(1 - std::exp(-std::max(0.0, sample.gain))) +
-                                " of it; predicted with " + NameOf(method) + " at ";
+                                " of it; predicted with " + with + " at ";
   if (others.empty()) return Chosen(jacobi, what + explained + jacobi.Costs() + note);
   std::sort(others.begin(), others.end(),
             [](const Candidate& x, const Candidate& y) { return x.total_ms() < y.total_ms(); });
   const Candidate& best = others.front();
   const bool as_good_as_singular = sample.gain > tuning::kMostGain;
-  if (best.total_ms() > tuning::kWorth * jacobi.total_ms() || as_good_as_singular) {
+  if (best.total_ms() > costs.worth() * jacobi.total_ms() || as_good_as_singular) {
     if (as_good_as_singular) {
       note += "; the local problems are as good as singular, where predictions of others fail";
     } else if (best.total_ms() < jacobi.total_ms()) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/engine/engine.h"
 #include "kernels/engine/fsai_engine.h"
@@ -25,10 +26,11 @@ struct EnginePlan final : Plan {
   std::shared_ptr<const StaticSpaiPlan> static_spai;
   std::shared_ptr<const StaticSpaiCudaPlan> static_spai_cuda;
   std::shared_ptr<const FsaiPlan> fsai;  // kFsai and kAfsai only
-  int on_device = 0;
+  std::vector<int> on_devices;           // at least one
   DeviceTimings made_in;
 
-  int device() const override { return on_device; }
+  int device() const override { return on_devices.front(); }
+  std::vector<int> devices() const override { return on_devices; }
   int64_t host_bytes() const override;
   int64_t device_bytes() const override;
   DeviceTimings timings() const override { return made_in; }

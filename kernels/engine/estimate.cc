@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/engine/auto_tuning.h"
@@ -151,13 +152,16 @@ Result<BuildEstimate> EstimateAuto(const PreconditionerSpec& spec, const Pattern
   StaticSpaiOptions ensure_row = spec.static_spai;
   ensure_row.pattern.ensure_row = true;
   BuildEstimate bound = EstimateJacobi(a, ResolveThreads(context.threads));
-  for (const bool adaptive : {false, true}) {
-    PreconditionerSpec factored;
-    factored.engine = adaptive ? EngineKind::kAfsai : EngineKind::kFsai;
-    if (adaptive) {
-      factored.fsai.k_max = auto_tuning::kAfsaiSteps;
-      factored.fsai.s = auto_tuning::kAfsaiPerStep;
-    }
+  PreconditionerSpec fixed, light, full;
+  fixed.engine = EngineKind::kFsai;
+  light.engine = full.engine = EngineKind::kAfsai;
+  light.fsai.k_max = auto_tuning::kAfsaiSteps;
+  light.fsai.s = auto_tuning::kAfsaiPerStep;
+  full.fsai.k_max = auto_tuning::gpu::kAfsaiSteps;
+  full.fsai.s = auto_tuning::gpu::kAfsaiPerStep;
+  std::vector<PreconditionerSpec> factors = {fixed, light};
+  if (spec.backend == Backend::kCuda) factors.push_back(full);
+  for (const PreconditionerSpec& factored : factors) {
     auto estimate = EstimateFactored(factored, a, nullptr, context);
     if (!estimate.ok()) return estimate.status();
     bound = Larger(bound, *estimate);

@@ -133,16 +133,16 @@ Status CheckFsaiSpec(const FsaiOptions& options) {
 
 Result<std::shared_ptr<const FsaiPlan>> PlanFsai(const PreconditionerSpec& spec, const CscView& a,
                                                  const PatternView* user_pattern,
-                                                 const std::shared_ptr<CudaDevice>& gpu,
+                                                 std::span<const std::shared_ptr<CudaDevice>> gpus,
                                                  const Context& context, DeviceTimings* timings) {
   const FsaiOptions options = FsaiOptionsOf(spec);
   auto plan = std::make_shared<FsaiPlan>();
   plan->power = options.power;
   plan->drop_tol = options.drop_tol;
   const auto on_device = [&](const PatternView* rows) -> Status {
-    if (gpu == nullptr) return {};
+    if (gpus.empty()) return {};
     FsaiCudaTimings own;
-    auto there = PlanFsaiCuda(gpu, a, rows, context, &own);
+    auto there = PlanFsaiCuda(gpus, a, rows, context, &own);
     if (!there.ok()) return there.status();
     Add(own, timings);
     plan->there = *std::move(there);
@@ -168,8 +168,9 @@ Result<std::shared_ptr<const FsaiPlan>> PlanFsai(const PreconditionerSpec& spec,
 }
 
 Result<FsaiBuild> BuildOnFsaiPlan(const FsaiPlan& plan, const PreconditionerSpec& spec,
-                                  const std::shared_ptr<CudaDevice>& gpu, const CscView& a,
-                                  const Context& context, DeviceTimings* timings) {
+                                  std::span<const std::shared_ptr<CudaDevice>> gpus,
+                                  const CscView& a, const Context& context,
+                                  DeviceTimings* timings) {
   const FsaiOptions options = FsaiOptionsOf(spec);
   const bool grows = options.adaptive && !plan.grown;
   const PatternView rows = plan.rows;
@@ -202,7 +203,7 @@ Result<FsaiBuild> BuildOnFsaiPlan(const FsaiPlan& plan, const PreconditionerSpec
     grown->there = std::move(outputs.plan);
     if (plan.there != nullptr && grown->there == nullptr) {
       const PatternView of_g = grown->rows;
-      auto again = PlanFsaiCuda(gpu, a, &of_g, context, &there);
+      auto again = PlanFsaiCuda(gpus, a, &of_g, context, &there);
       if (!again.ok()) return again.status();
       grown->there = *std::move(again);
     }

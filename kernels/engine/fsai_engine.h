@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,12 +34,12 @@ FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec);
 // INVALID_ARGUMENT/BAD_FSAI_OPTION, with the field as FsaiSpec of the wire names it.
 Status CheckFsaiSpec(const FsaiOptions& options);
 
-// `user_pattern`: by columns, of which the lower triangle counts; may be null. `gpu`: for builds
-// there; null: by the host. Errors: those of FsaiPattern and PlanFsaiCuda; PATTERN_SIZE_MISMATCH;
+// `user_pattern`: by columns, of which the lower triangle counts; may be null. `gpus`: for builds
+// there; none: by the host. Errors: those of FsaiPattern and PlanFsaiCuda; PATTERN_SIZE_MISMATCH;
 // stop statuses.
 Result<std::shared_ptr<const FsaiPlan>> PlanFsai(const PreconditionerSpec& spec, const CscView& a,
                                                  const PatternView* user_pattern,
-                                                 const std::shared_ptr<CudaDevice>& gpu,
+                                                 std::span<const std::shared_ptr<CudaDevice>> gpus,
                                                  const Context& context, DeviceTimings* timings);
 
 struct FsaiBuild {
@@ -51,7 +52,7 @@ struct FsaiBuild {
 // `plan` is of the spec's kind and options. Errors: those of BuildFsai and BuildFsaiOn, and where
 // it is for a CUDA device, of PlanFsaiCuda and GrowFsaiCuda.
 Result<FsaiBuild> BuildOnFsaiPlan(const FsaiPlan& plan, const PreconditionerSpec& spec,
-                                  const std::shared_ptr<CudaDevice>& gpu, const CscView& a,
-                                  const Context& context, DeviceTimings* timings);
+                                  std::span<const std::shared_ptr<CudaDevice>> gpus,
+                                  const CscView& a, const Context& context, DeviceTimings* timings);
 
 }  // namespace spaid::kernels

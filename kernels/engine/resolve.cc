@@ -128,8 +128,11 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
                   "engine or send values")
         .At("engine");
   }
-  if (const int64_t empty = FirstEmptyColumn(a); empty >= 0) {
-    return None(spec, user_pattern, empty);
+  // Of the columns without a nonzero value, are there any that store nothing?
+  if (diagnosis.empty_columns.count > 0) {
+    if (const int64_t empty = FirstEmptyColumn(a); empty >= 0) {
+      return None(spec, user_pattern, empty);
+    }
   }
   Occurrence uninvertible = diagnosis.zero_diagonal;
   // Only a subnormal number has no reciprocal.

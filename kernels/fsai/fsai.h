@@ -27,7 +27,8 @@ struct FsaiOptions {
   bool adaptive = true;
   // Adaptive: at most `k_max` steps, each of which adds the `s` indices of the largest gradient
   // (in absolute value; ties: the lower index), ∇_j / 2 = y_j = (A g̃)_j with g̃_i = 1; a row ends
-  // where ψ_i <= epsilon ψ_i of the diagonal alone, or nothing is left to add. Indices of which y_j
+  // where ψ_i <= epsilon ψ_i of the diagonal alone, or nothing is left to add. Gradients that are
+  // equal but for rounding may be told apart differently by another k_max. Indices of which y_j
   // is rounding noise, y_j² <= (8 u)² a_ii a_jj with u the roundoff 2⁻⁵³ or 2⁻²⁴ of the precision,
   // are not added: what they can gain is noise, too, and so would be the choice.
   int k_max = 30;         // 0 .. kMaxFsaiSteps; 0: Jacobi

@@ -43,6 +43,7 @@ class RisingProgress final : public ProgressSink {
 };
 
 struct Grown {
+  std::vector<RowStore> stores;
   std::vector<RowBatch> batches;
   Array<int64_t> counts;
   Array<double> psi_ratio;
@@ -55,7 +56,7 @@ class Growing {
           const Context& context)
       : a_(a),
         initial_(initial),
-        options_(options),
+        of_pass_(options),
         context_(context),
         growers_(Z(ResolveThreads(context.threads))) {
     if (options.repeat_hash_bits > 0) {
@@ -67,7 +68,8 @@ class Growing {
   StopReason Pass(int k_max, const std::optional<Clock::time_point>& deadline,
                   std::optional<Grown>& grown) {
     const int64_t n = a_.a.n_cols, rows = BatchRows(n);
-    Grown pass{std::vector<RowBatch>(Z((n - 1) / rows + 1)), Array<int64_t>(Z(n) + 1),
+    Grown pass{RowStores(n * (1 + int64_t{of_pass_.s} * k_max), context_.threads),
+               std::vector<RowBatch>(Z((n - 1) / rows + 1)), Array<int64_t>(Z(n) + 1),
                Array<double>(Z(n))};
     std::atomic<bool> late{false};
     const auto is_late = [&] {
@@ -76,6 +78,8 @@ class Growing {
       }
       return late.load(std::memory_order_relaxed);
     };
+    for (std::unique_ptr<RowGrower>& grower : growers_) grower.reset();
+    of_pass_.k_max = k_max;
     RepeatedRows repeats;
     if (!like_.empty()) {
       const auto grow = [&](GrownRow& row, int w) {
@@ -89,7 +93,8 @@ class Growing {
     const StopReason stopped =
         ParallelFor(n, rows, context_, Stage::kBuild, [&](int64_t begin, int64_t end, int w) {
           if (is_late()) return;
-          FillBatch(Grower(w), repeats, begin, end, k_max, pass, pass.batches[Z(begin / rows)]);
+          FillBatch(Grower(w), repeats, begin, end, k_max, pass, pass.stores[Z(w)],
+                    pass.batches[Z(begin / rows)]);
         });
     if (stopped == StopReason::kNone && !late) grown = std::move(pass);
     return stopped;
@@ -98,16 +103,14 @@ class Growing {
  private:
   RowGrower& Grower(int worker) {
     std::unique_ptr<RowGrower>& grower = growers_[Z(worker)];
-    if (!grower) grower = MakeRowGrower(a_.a, a_.diagonal.values, options_);
+    if (!grower) grower = MakeRowGrower(a_.a, a_.diagonal.values, of_pass_);
     return *grower;
   }
 
   void FillBatch(RowGrower& grower, const RepeatedRows& repeats, int64_t begin, int64_t end,
-                 int k_max, Grown& pass, RowBatch& batch) const {
+                 int k_max, Grown& pass, RowStore& store, RowBatch& batch) const {
     std::vector<LogProduct> products(Z(k_max) + 1);
     GrownRow own;
-    std::vector<int32_t> row_idx;
-    std::vector<double> values;
     for (int64_t i = begin; i < end; ++i) {
       const int32_t source = repeats.source.empty() ? -1 : repeats.source[Z(i)];
       if (source < 0) {
@@ -118,11 +121,15 @@ class Growing {
       const RowOutcome& outcome = row.outcome;
       const auto by = static_cast<int32_t>(i - row.row);
       batch.tally.copied += by != 0 ? 1 : 0;
-      for (const RowEntry& entry : row.entries) {
-        row_idx.push_back(entry.index + by);
-        values.push_back(entry.value);
+      const auto count = static_cast<int64_t>(row.entries.size());
+      store.Extend(batch, count);
+      int32_t* const row_idx = batch.row_idx + batch.size - count;
+      double* const values = batch.values + batch.size - count;
+      for (int64_t t = 0; t < count; ++t) {
+        row_idx[t] = row.entries[Z(t)].index + by;
+        values[t] = row.entries[Z(t)].value;
       }
-      pass.counts[Z(i) + 1] = static_cast<int64_t>(row.entries.size());
+      pass.counts[Z(i) + 1] = count;
       pass.psi_ratio[Z(i)] = outcome.psi_ratio;
       for (size_t t = 0; t < products.size(); ++t) {
         products[t].Multiply(row.ratios[std::min(t, row.ratios.size() - 1)]);
@@ -131,8 +138,6 @@ class Growing {
       batch.tally.converged += outcome.converged ? 1 : 0;
       batch.tally.flops += outcome.flops;
     }
-    batch.row_idx = {row_idx.begin(), row_idx.end()};  // no larger than needed
-    batch.values = {values.begin(), values.end()};
     for (LogProduct& product : products) batch.log_by_step.push_back(product.Log());
   }
 
@@ -144,7 +149,7 @@ class Growing {
 
   const SymmetricMatrix& a_;
   const PatternView* const initial_;
-  const FsaiOptions& options_;
+  FsaiOptions of_pass_;  // k_max is that of the pass
   const Context& context_;
   Array<int32_t> like_;  // LikeRows, or empty
   std::vector<std::unique_ptr<RowGrower>> growers_;

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "kernels/base/split.h"
 #include "kernels/fsai/fsai_checks.h"
 #include "kernels/fsai/left_rows.h"
 #include "kernels/sparse/pattern.h"
@@ -74,16 +78,31 @@ CscMatrix Mirrored(const CscView& a) {
 class FsaiCudaPlan {
  public:
   using Matrix = CudaObject<SpaidCudaMatrix>;
-  explicit FsaiCudaPlan(const std::shared_ptr<CudaDevice>& on)
-      : device(on),
-        matrix(std::make_shared<Matrix>(on, &SpaidCudaInterface::free_matrix)),
-        rows(on, &SpaidCudaInterface::free_pattern) {}
+  // Of one device.
+  struct Piece {
+    explicit Piece(const std::shared_ptr<CudaDevice>& on)
+        : device(on),
+          matrix(std::make_shared<Matrix>(on, &SpaidCudaInterface::free_matrix)),
+          rows(on, &SpaidCudaInterface::free_pattern) {}
 
-  const std::shared_ptr<CudaDevice> device;
-  std::shared_ptr<Matrix> matrix;     // of plans on one pattern of A
-  CudaObject<SpaidCudaPattern> rows;  // null: none
+    const std::shared_ptr<CudaDevice> device;
+    std::shared_ptr<Matrix> matrix;     // of plans on one pattern of A
+    CudaObject<SpaidCudaPattern> rows;  // null: none
+    IndexRange range;                   // of the rows that it makes
+  };
+
+  std::vector<std::unique_ptr<Piece>> pieces;  // ascending
   int64_t n = 0, nnz_a = 0, nnz_rows = 0;
   uint64_t pattern_hash = 0;  // of A
+
+  // Cuts the rows that the devices make, by their entries in `rows`, or, where that is null, in A.
+  void Cut(const PatternView& a, const PatternView* rows, int threads) {
+    const double mean = static_cast<double>(nnz_a) / static_cast<double>(std::max<int64_t>(1, n));
+    const PatternView& of = rows != nullptr ? *rows : a;
+    const auto ranges = CutByColumns(pieces.size(), of.col_ptr.data(), n, 1, mean, threads);
+    pieces.resize(ranges.size());
+    for (size_t i = 0; i < ranges.size(); ++i) pieces[i]->range = ranges[i];
+  }
 };
 
 class FsaiCudaG {
@@ -97,8 +116,8 @@ class FsaiCudaG {
 };
 
 int64_t DeviceBytes(const FsaiCudaPlan& plan) {
-  return 12 * plan.nnz_a + 8 * (plan.n + 1) +
-         (plan.rows.object != nullptr ? 4 * plan.nnz_rows + 8 * (plan.n + 1) : 0);
+  const bool has_rows = plan.pieces.front()->rows.object != nullptr;
+  return 12 * plan.nnz_a + 8 * (plan.n + 1) + (has_rows ? 4 * plan.nnz_rows + 8 * (plan.n + 1) : 0);
 }
 
 int64_t DeviceBytes(const FsaiCudaG& g) { return 12 * g.nnz + 8 * (g.n + 1); }
@@ -109,35 +128,57 @@ const SpaidCudaG* Object(const FsaiCudaG& g) { return g.g.object; }
 
 namespace {
 
-Result<std::shared_ptr<const FsaiCudaPlan>> MakePlan(const std::shared_ptr<CudaDevice>& device,
-                                                     const PatternView& a, const PatternView* rows,
-                                                     const Context& context,
-                                                     FsaiCudaTimings& timings) {
+// Adds what pieces took that ran at the same time: of each time the longest.
+void Add(const std::vector<double>& pieces, double& to) {
+  to += *std::max_element(pieces.begin(), pieces.end());
+}
+
+Status PlanPiece(const PatternView& a, const PatternView* rows, FsaiCudaPlan::Piece& piece,
+                 double& upload_ms) {
+  CudaDevice& device = *piece.device;
+  const SpaidCudaInterface& api = device.api();
+  char message[kCudaMessageBytes] = "";
+  const auto lock = device.Lock();
+  const auto start = Clock::now();
+  const SpaidCudaCsc csc = Csc(a, nullptr);
+  int32_t done =
+      api.upload_matrix(device.context(), &csc, &piece.matrix->object, message, sizeof(message));
+  if (done == kSpaidCudaOk && rows != nullptr) {
+    const SpaidCudaCsc pattern = Csc(*rows, nullptr);
+    done = api.upload_pattern(device.context(), &pattern, &piece.rows.object, message,
+                              sizeof(message));
+  }
+  upload_ms += MsSince(start);
+  if (done == kSpaidCudaOk) return {};
+  // Here and now.
+  if (piece.matrix->object != nullptr)
+    api.free_matrix(std::exchange(piece.matrix->object, nullptr));
+  return device.Failed(done, message);
+}
+
+Result<std::shared_ptr<const FsaiCudaPlan>> MakePlan(
+    std::span<const std::shared_ptr<CudaDevice>> devices, const PatternView& a,
+    const PatternView* rows, const Context& context, FsaiCudaTimings& timings) {
   if (Status status = CheckFsai(a, {}); !status.ok()) return status;
   if (rows != nullptr) {
     if (Status status = CheckLowerPattern(*rows, a.n_cols); !status.ok()) return status;
   }
-  auto plan = std::make_shared<FsaiCudaPlan>(device);
+  auto plan = std::make_shared<FsaiCudaPlan>();
   plan->n = a.n_cols;
   plan->nnz_a = a.nnz();
+  plan->nnz_rows = rows != nullptr ? rows->nnz() : 0;
   plan->pattern_hash = HashPattern(a, context.threads);
-  char message[kCudaMessageBytes] = "";
-  const auto lock = device->Lock();
-  const SpaidCudaInterface& api = device->api();
-  const auto start = Clock::now();
-  const SpaidCudaCsc csc = Csc(a, nullptr);
-  int32_t done =
-      api.upload_matrix(device->context(), &csc, &plan->matrix->object, message, sizeof(message));
-  if (done == kSpaidCudaOk && rows != nullptr) {
-    const SpaidCudaCsc pattern = Csc(*rows, nullptr);
-    plan->nnz_rows = rows->nnz();
-    done = api.upload_pattern(device->context(), &pattern, &plan->rows.object, message,
-                              sizeof(message));
+  for (const auto& device : devices) {
+    plan->pieces.push_back(std::make_unique<FsaiCudaPlan::Piece>(device));
   }
-  timings.host_to_device_ms += MsSince(start);
-  if (done == kSpaidCudaOk) return std::shared_ptr<const FsaiCudaPlan>(std::move(plan));
-  plan->matrix->locked = plan->rows.locked = true;  // freed here and now
-  return device->Failed(done, message);
+  plan->Cut(a, rows, context.threads);
+  std::vector<double> upload_ms(plan->pieces.size());
+  const Status status = AtOnce(plan->pieces.size(), [&](size_t i) {
+    return PlanPiece(a, rows, *plan->pieces[i], upload_ms[i]);
+  });
+  if (!status.ok()) return status;
+  Add(upload_ms, timings.host_to_device_ms);
+  return std::shared_ptr<const FsaiCudaPlan>(std::move(plan));
 }
 
 class Build {
@@ -150,7 +191,8 @@ class Build {
         grow_(grow),
         context_(context),
         timings_(timings),
-        outputs_(outputs) {}
+        outputs_(outputs),
+        progress_(context.progress, Stage::kBuild, plan.n, plan.pieces.size()) {}
 
   Result<FsaiResult> Run(const CscView& a) {
     const auto begin = Clock::now();
@@ -173,14 +215,36 @@ class Build {
   }
 
  private:
-  static int32_t Report(void* caller, int64_t done, int64_t total) {
-    auto& own = *static_cast<Build*>(caller);
-    // A pass under a time budget begins again; and the last row is told when the result is there.
-    if (own.context_.progress != nullptr && done > own.most_ && done < total) {
-      own.most_ = done;
-      own.context_.progress->OnProgress(Stage::kBuild, done, total);
+  using Piece = FsaiCudaPlan::Piece;
+
+  // What a build has of a piece, whose device is locked.
+  struct Work {
+    Work(Build& build, size_t i, const Piece& of)
+        : owner(build),
+          index(i),
+          piece(of),
+          matrix(of.device, &SpaidCudaInterface::free_matrix),
+          g(of.device, &SpaidCudaInterface::free_g) {
+      matrix.locked = g.locked = true;
     }
-    return own.context_.stop.stop_requested() ? 1 : 0;
+
+    Build& owner;
+    const size_t index;
+    const Piece& piece;
+    CudaObject<SpaidCudaMatrix> matrix;  // null: the plan's
+    CudaObject<SpaidCudaG> g;
+    SpaidCudaFsaiInfo info{};
+    std::vector<double> log_ratios;
+    double ms = 0;  // of the phase
+    char message[kCudaMessageBytes] = "";
+  };
+  using Works = std::vector<std::unique_ptr<Work>>;
+
+  static int32_t Report(void* caller, int64_t done, int64_t total) {
+    const auto& work = *static_cast<Work*>(caller);
+    // The last row is told when the result is there.
+    work.owner.progress_.Report(work.index, std::min(done, total - 1));
+    return work.owner.context_.stop.stop_requested() ? 1 : 0;
   }
 
   // With the rows that were left to the host.
@@ -202,99 +266,180 @@ class Build {
         static_cast<double>(result.g_rows.nnz()) / static_cast<double>(std::max<int64_t>(nnz_a, 1));
   }
 
+  // Calls phase(work), which returns a result of the C interface, for all pieces at once; adds what
+  // the longest took to `ms`.
+  template <class Phase>
+  Status ForAll(const Works& works, double& ms, const Phase& phase) {
+    const Status status = AtOnce(works.size(), [&](size_t i) -> Status {
+      Work& work = *works[i];
+      const auto start = Clock::now();
+      const int32_t done = phase(work);
+      work.ms = MsSince(start);
+      if (done == kSpaidCudaOk) return {};
+      if (done == kSpaidCudaStopped) return StopStatus(context_.stop.Poll(), "build of FSAI");
+      return work.piece.device->Failed(done, work.message);
+    });
+    double longest = 0;
+    for (const auto& work : works) longest = std::max(longest, work->ms);
+    ms += longest;
+    return status;
+  }
+
+  // All at once, from the one that comes first in memory on: two builds cannot wait for each other.
+  std::vector<std::unique_lock<std::mutex>> LockDevices() const {
+    std::vector<CudaDevice*> devices;
+    for (const auto& piece : plan_.pieces) devices.push_back(piece->device.get());
+    std::sort(devices.begin(), devices.end(), std::less<>());
+    std::vector<std::unique_lock<std::mutex>> locks;
+    for (CudaDevice* device : devices) locks.push_back(device->Lock());
+    return locks;
+  }
+
   // `of_plan`: the plan's matrix gets the values of `a`.
   Result<FsaiResult> On(const CscView& a, bool of_plan, Clock::time_point begin) {
-    const SpaidCudaInterface& api = device_->api();
-    fault_ = kSpaidCudaFsaiNoFault;
-    const auto lock = device_->Lock();
-    CudaObject<SpaidCudaMatrix> other(device_, &SpaidCudaInterface::free_matrix);
-    CudaObject<SpaidCudaG> g(device_, &SpaidCudaInterface::free_g);
-    other.locked = g.locked = true;
-    const SpaidCudaCsc rows = pattern_ != nullptr ? Csc(*pattern_, nullptr) : SpaidCudaCsc{};
-    const auto start = Clock::now();
-    int32_t done = kSpaidCudaOk;
-    if (of_plan) {
-      done = api.upload_values(plan_.matrix->object, a.values.data(), message_, sizeof(message_));
-    } else {
-      const SpaidCudaCsc csc = Csc(a, a.values.data());
-      done = api.upload_matrix(device_->context(), &csc, &other.object, message_, sizeof(message_));
+    const auto locks = LockDevices();
+    Works works;
+    for (const auto& piece : plan_.pieces) {
+      works.push_back(std::make_unique<Work>(*this, works.size(), *piece));
     }
-    timings_.host_to_device_ms += MsSince(start);
-    const SpaidCudaMatrix* const matrix = of_plan ? plan_.matrix->object : other.object;
+    Status status = ForAll(works, timings_.host_to_device_ms, [&](Work& work) {
+      CudaDevice& device = *work.piece.device;
+      if (of_plan) {
+        return device.api().upload_values(work.piece.matrix->object, a.values.data(), work.message,
+                                          sizeof(work.message));
+      }
+      const SpaidCudaCsc csc = Csc(a, a.values.data());
+      return device.api().upload_matrix(device.context(), &csc, &work.matrix.object, work.message,
+                                        sizeof(work.message));
+    });
+    if (!status.ok()) return status;
     FsaiResult result;
     FsaiQuality& quality = result.quality;
-    SpaidCudaFsaiInfo info{};
+    double pass_ms = 0;  // of the last one, by the slowest device's clock
     const auto pass = [&](int k_max) {
+      fault_ = kSpaidCudaFsaiNoFault;
+      double unused = 0;
+      status = ForAll(works, unused, [&](Work& work) { return BuildPiece(work, k_max); });
+      pass_ms = 0;
       std::vector<double> log_ratios(Z(k_max) + 1, 0.0);
-      const SpaidCudaFsaiOptions wanted{grow_ ? 1 : 0,
-                                        k_max,
-                                        options_.s,
-                                        options_.epsilon,
-                                        options_.min_gain,
-                                        options_.post_filter,
-                                        options_.symmetry_tolerance,
-                                        options_.precision == FsaiPrecision::kFp32 ? 1 : 0,
-                                        options_.repeat_hash_bits,
-                                        log_ratios.data(),
-                                        &Build::Report,
-                                        this};
-      if (g.object != nullptr) api.free_g(g.object);
-      g.object = nullptr;
-      done = api.build_fsai(matrix, pattern_ != nullptr ? &rows : nullptr, plan_.rows.object,
-                            &wanted, &g.object, &info, message_, sizeof(message_));
-      timings_.device_ms += info.ms;
-      timings_.device_bytes = std::max(timings_.device_bytes, info.peak_bytes);
-      timings_.waves = info.waves;
+      for (const auto& work : works) {
+        pass_ms = std::max(pass_ms, work->info.ms);
+        timings_.device_bytes = std::max(timings_.device_bytes, work->info.peak_bytes);
+        timings_.waves = std::max(timings_.waves, work->info.waves);
+        if (work->info.fault != kSpaidCudaFsaiNoFault && fault_ == kSpaidCudaFsaiNoFault) {
+          fault_ = work->info.fault;
+          fault_index_ = work->info.fault_index;
+        }
+        for (size_t step = 0; step < log_ratios.size(); ++step) {
+          log_ratios[step] += work->log_ratios[step];
+        }
+      }
+      timings_.device_ms += pass_ms;
       quality.steps = k_max;
       quality.kaporin_by_step.clear();
       for (const double log_ratio : log_ratios) {
         if (grow_) quality.kaporin_by_step.push_back(std::exp(log_ratio));
       }
-      return done == kSpaidCudaOk && info.fault == kSpaidCudaFsaiNoFault;
+      return status.ok() && fault_ == kSpaidCudaFsaiNoFault;
     };
     const int k_max = grow_ ? options_.k_max : 0;
-    if (done == kSpaidCudaOk) {
-      if (grow_ && options_.time_budget_ms > 0) {
-        InTime(pass, begin, k_max, info, quality);
-      } else {
-        pass(k_max);
-      }
+    if (grow_ && options_.time_budget_ms > 0) {
+      InTime(pass, begin, k_max, pass_ms, quality);
+    } else {
+      pass(k_max);
     }
-    if (done == kSpaidCudaStopped) return StopStatus(context_.stop.Poll(), "build of FSAI");
-    if (done != kSpaidCudaOk) return device_->Failed(done, message_);
-    fault_ = info.fault;
+    if (!status.ok()) return status;
     if (fault_ != kSpaidCudaFsaiNoFault) {
       return Status(StatusCode::kFailedPrecondition, "NOT_SYMMETRIC", "A is not symmetric")
-          .At("values", info.fault_index);
+          .At("values", fault_index_);
     }
-    quality.kaporin = std::exp(info.log_ratio);
-    quality.nnz_row_max = info.longest;
-    quality.not_spd_rows = info.not_spd_rows;
-    quality.first_not_spd = info.first_not_spd;
-    quality.converged_rows = info.converged_rows;
-    quality.copied_rows = info.copied_rows;
-    quality.slow_rows = info.slow_rows;
-    quality.flops = info.flops;
+    const int64_t nnz = Summarise(works, quality);
     const auto back = Clock::now();
-    CscMatrix& rows_of_g = result.g_rows;
-    rows_of_g.n_rows = rows_of_g.n_cols = a.n_cols;
-    rows_of_g.col_ptr.resize(Z(a.n_cols) + 1);
-    rows_of_g.row_idx.resize(Z(info.nnz));
-    rows_of_g.values.resize(Z(info.nnz));
-    result.psi_ratio.resize(Z(a.n_cols));
-    done = api.download_g(g.object, rows_of_g.col_ptr.data(), rows_of_g.row_idx.data(),
-                          rows_of_g.values.data(), result.psi_ratio.data(), message_,
-                          sizeof(message_));
-    const auto& ptr = rows_of_g.col_ptr;
-    const bool whole = std::adjacent_find(ptr.begin(), ptr.end()) == ptr.end();
-    if (done == kSpaidCudaOk && outputs_ != nullptr && whole) done = Keep(info.nnz, g);
+    status = Gather(works, nnz, result);
+    const auto& ptr = result.g_rows.col_ptr;
+    if (status.ok() && outputs_ != nullptr &&
+        std::adjacent_find(ptr.begin(), ptr.end()) == ptr.end()) {
+      status = works.size() == 1 ? Keep(nnz, *works[0]) : KeepPlan(a, result.g_rows);
+    }
     timings_.device_to_host_ms += MsSince(back);
-    if (done != kSpaidCudaOk) return device_->Failed(done, message_);
+    if (!status.ok()) return status;
     return Result<FsaiResult>(std::move(result));
   }
 
-  int32_t Keep(int64_t nnz, CudaObject<SpaidCudaG>& g) {
-    const SpaidCudaInterface& api = device_->api();
+  int32_t BuildPiece(Work& work, int k_max) {
+    const SpaidCudaInterface& api = work.piece.device->api();
+    work.log_ratios.assign(Z(k_max) + 1, 0.0);
+    const SpaidCudaFsaiOptions wanted{grow_ ? 1 : 0,
+                                      k_max,
+                                      options_.s,
+                                      options_.epsilon,
+                                      options_.min_gain,
+                                      options_.post_filter,
+                                      options_.symmetry_tolerance,
+                                      options_.precision == FsaiPrecision::kFp32 ? 1 : 0,
+                                      options_.repeat_hash_bits,
+                                      work.log_ratios.data(),
+                                      &Build::Report,
+                                      &work};
+    if (work.g.object != nullptr) api.free_g(std::exchange(work.g.object, nullptr));
+    work.info = {};
+    const SpaidCudaCsc rows = pattern_ != nullptr ? Csc(*pattern_, nullptr) : SpaidCudaCsc{};
+    const SpaidCudaRange range{work.piece.range.begin, work.piece.range.end};
+    const SpaidCudaMatrix* const matrix =
+        work.matrix.object != nullptr ? work.matrix.object : work.piece.matrix->object;
+    return api.build_fsai(matrix, pattern_ != nullptr ? &rows : nullptr, work.piece.rows.object,
+                          &wanted, plan_.pieces.size() > 1 ? &range : nullptr, &work.g.object,
+                          &work.info, work.message, sizeof(work.message));
+  }
+
+  // Of all pieces; returns the entries of G.
+  static int64_t Summarise(const Works& works, FsaiQuality& quality) {
+    int64_t nnz = 0;
+    double log_ratio = 0;
+    for (const auto& work : works) {
+      const SpaidCudaFsaiInfo& info = work->info;
+      nnz += info.nnz;
+      log_ratio += info.log_ratio;
+      quality.nnz_row_max = std::max<int64_t>(quality.nnz_row_max, info.longest);
+      if (quality.not_spd_rows == 0) quality.first_not_spd = info.first_not_spd;
+      quality.not_spd_rows += info.not_spd_rows;
+      quality.converged_rows += info.converged_rows;
+      quality.copied_rows += info.copied_rows;
+      quality.slow_rows += info.slow_rows;
+      quality.flops += info.flops;
+    }
+    quality.kaporin = std::exp(log_ratio);
+    return nnz;
+  }
+
+  // All rows, from the devices to where they belong in G.
+  Status Gather(const Works& works, int64_t nnz, FsaiResult& result) {
+    CscMatrix& g = result.g_rows;
+    g.n_rows = g.n_cols = plan_.n;
+    g.col_ptr.resize(Z(plan_.n) + 1);
+    g.row_idx.resize(Z(nnz));
+    g.values.resize(Z(nnz));
+    result.psi_ratio.resize(Z(plan_.n));
+    std::vector<int64_t> first(works.size(), 0);
+    for (size_t i = 1; i < works.size(); ++i) first[i] = first[i - 1] + works[i - 1]->info.nnz;
+    g.col_ptr.back() = nnz;
+    double unused = 0;
+    return ForAll(works, unused, [&](Work& work) {
+      const IndexRange range = work.piece.range;
+      const int64_t from = first[work.index];
+      Array<int64_t> own(Z(range.size()) + 1);
+      const int32_t done = work.piece.device->api().download_g(
+          work.g.object, own.data(), g.row_idx.data() + from, g.values.data() + from,
+          result.psi_ratio.data() + range.begin, work.message, sizeof(work.message));
+      for (int64_t i = 0; i < range.size(); ++i) g.col_ptr[Z(range.begin + i)] = own[Z(i)] + from;
+      return done;
+    });
+  }
+
+  Status Keep(int64_t nnz, Work& work) {
+    const std::shared_ptr<CudaDevice>& device = work.piece.device;
+    CudaObject<SpaidCudaG>& g = work.g;
+    const SpaidCudaInterface& api = device->api();
     CscMatrix& columns = outputs_->g_columns;
     columns.n_rows = columns.n_cols = plan_.n;
     columns.col_ptr.resize(Z(plan_.n) + 1);
@@ -303,30 +448,49 @@ class Build {
     api.trim_g(g.object);
     const int32_t done =
         api.download_g_columns(g.object, columns.col_ptr.data(), columns.row_idx.data(),
-                               columns.values.data(), message_, sizeof(message_));
+                               columns.values.data(), work.message, sizeof(work.message));
     if (done == kSpaidCudaOutOfMemory) {
       columns = {};
     } else if (done != kSpaidCudaOk) {
-      return done;
+      return device->Failed(done, work.message);
     }
-    auto plan = std::make_shared<FsaiCudaPlan>(device_);
-    plan->matrix = plan_.matrix;
-    plan->n = plan_.n;
-    plan->nnz_a = plan_.nnz_a;
+    std::shared_ptr<FsaiCudaPlan> plan = SameMatrix();
     plan->nnz_rows = nnz;
-    plan->pattern_hash = plan_.pattern_hash;
-    plan->rows.object = api.pattern_of_g(g.object);
+    plan->pieces[0]->range = work.piece.range;
+    plan->pieces[0]->rows.object = api.pattern_of_g(g.object);
     outputs_->plan = std::move(plan);
-    auto kept = std::make_shared<FsaiCudaG>(device_, plan_.n, nnz);
+    auto kept = std::make_shared<FsaiCudaG>(device, plan_.n, nnz);
     std::swap(kept->g.object, g.object);
     outputs_->g = std::move(kept);
-    return kSpaidCudaOk;
+    return {};
+  }
+
+  // Pieces of G serve no solve, nor the next build as its pattern: that goes there with each.
+  Status KeepPlan(const PatternView& a, const CscMatrix& g_rows) {
+    std::shared_ptr<FsaiCudaPlan> plan = SameMatrix();
+    plan->nnz_rows = g_rows.nnz();
+    const PatternView rows = g_rows.pattern();
+    plan->Cut(a, &rows, context_.threads);
+    outputs_->plan = std::move(plan);
+    return {};
+  }
+
+  std::shared_ptr<FsaiCudaPlan> SameMatrix() const {
+    auto plan = std::make_shared<FsaiCudaPlan>();
+    plan->n = plan_.n;
+    plan->nnz_a = plan_.nnz_a;
+    plan->pattern_hash = plan_.pattern_hash;
+    for (const auto& piece : plan_.pieces) {
+      plan->pieces.push_back(std::make_unique<Piece>(piece->device));
+      plan->pieces.back()->matrix = piece->matrix;
+    }
+    return plan;
   }
 
   // Passes of more and more steps, as long as the next one, which takes time like the square of its
   // steps at the most, ends before the budget does.
   template <class Pass>
-  void InTime(const Pass& pass, Clock::time_point begin, int k_max, const SpaidCudaFsaiInfo& info,
+  void InTime(const Pass& pass, Clock::time_point begin, int k_max, const double& pass_ms,
               FsaiQuality& quality) {
     int steps = std::min(1, k_max);
     if (MsSince(begin) >= options_.time_budget_ms) steps = 0;
@@ -335,7 +499,7 @@ class Build {
       int next = steps;
       while (next < k_max) {
         const double more = (next + 2.0) / (steps + 1.0);
-        if (info.ms * more * more > left) break;
+        if (pass_ms * more * more > left) break;
         ++next;
       }
       if (next == steps) break;
@@ -345,29 +509,34 @@ class Build {
   }
 
   const FsaiCudaPlan& plan_;
-  const std::shared_ptr<CudaDevice> device_ = plan_.device;
   const PatternView* const pattern_;
   const FsaiOptions& options_;
   const bool grow_;
   const Context context_;
   FsaiCudaTimings& timings_;
   FsaiCudaOutputs* const outputs_;
-  int64_t most_ = 0;  // rows that were told
+  SharedProgress progress_;
   int32_t fault_ = kSpaidCudaFsaiNoFault;
-  char message_[kCudaMessageBytes] = "";
+  int64_t fault_index_ = -1;
 };
 
 }  // namespace
+
+Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(
+    std::span<const std::shared_ptr<CudaDevice>> devices, const PatternView& a,
+    const PatternView* rows, const Context& context, FsaiCudaTimings* timings) {
+  FsaiCudaTimings own;
+  return GuardMemory("plan of FSAI", [&] {
+    return MakePlan(devices, a, rows, context, timings != nullptr ? *timings : own);
+  });
+}
 
 Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(const std::shared_ptr<CudaDevice>& device,
                                                          const PatternView& a,
                                                          const PatternView* rows,
                                                          const Context& context,
                                                          FsaiCudaTimings* timings) {
-  FsaiCudaTimings own;
-  return GuardMemory("plan of FSAI", [&] {
-    return MakePlan(device, a, rows, context, timings != nullptr ? *timings : own);
-  });
+  return PlanFsaiCuda(std::span(&device, 1), a, rows, context, timings);
 }
 
 Result<FsaiResult> BuildFsaiOnCuda(const FsaiCudaPlan& plan, const PatternView& pattern,

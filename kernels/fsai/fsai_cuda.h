@@ -17,13 +17,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/fsai/fsai.h"
 
 namespace spaid::kernels {
 
-// Milliseconds by the host's clock unless said otherwise.
+// Milliseconds by the host's clock unless said otherwise. Of several devices the longest each, and
+// the most bytes of one.
 struct FsaiCudaTimings {
   double host_to_device_ms = 0;
   double device_ms = 0;  // by the device's clock: A to G, both there
@@ -37,16 +39,25 @@ struct FsaiCudaTimings {
 // What depends on patterns alone, on the device: room for A, whose values each build replaces, and,
 // where it was given one, a pattern of G, or from which it grows. Builds of one device take turns.
 // Thread-safe.
+//
+// Several devices share a plan, and its builds, by rows: each has all of A and makes a range of
+// rows of about equal predicted work, on a thread of its own; they go straight to where they belong
+// in G, of which nothing stays on a device. G is the same, bit for bit; kaporin numbers to
+// rounding; copied_rows may be other, as each copies from its own rows alone.
 class FsaiCudaPlan;
 
 // `rows`: as BuildFsaiOn's; may be null. Errors: INVALID_ARGUMENT/NOT_SQUARE,
-// /PATTERN_SIZE_MISMATCH, /PATTERN_NOT_LOWER; those of CudaDevice::Failed.
+// /PATTERN_SIZE_MISMATCH, /PATTERN_NOT_LOWER; those of CudaDevice::Failed. On one device or at
+// least one, each but once; of several the first error, once all have come to their ends.
+Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(
+    std::span<const std::shared_ptr<CudaDevice>> devices, const PatternView& a,
+    const PatternView* rows, const Context& context, FsaiCudaTimings* timings = nullptr);
 Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(const std::shared_ptr<CudaDevice>& device,
                                                          const PatternView& a,
                                                          const PatternView* rows,
                                                          const Context& context,
                                                          FsaiCudaTimings* timings = nullptr);
-int64_t DeviceBytes(const FsaiCudaPlan& plan);  // held
+int64_t DeviceBytes(const FsaiCudaPlan& plan);  // held, by one of its devices at the most
 
 // G on the device that built it, for work to come there. Immutable; thread-safe.
 class FsaiCudaG;
@@ -59,7 +70,8 @@ const SpaidCudaG* Object(const FsaiCudaG& g);
 struct FsaiCudaOutputs {
   // G by columns, made by the device; of no columns where it has no room for that.
   CscMatrix g_columns;
-  // Neither of these, and no columns, where the host had a part in G.
+  // Neither of these, and no columns, where the host had a part in G. Of several devices the plan
+  // alone.
   std::shared_ptr<const FsaiCudaG> g;
   std::shared_ptr<const FsaiCudaPlan> plan;  // with the pattern of G, for values to come
 };

@@ -58,8 +58,8 @@ void EstimateOnDevice(int64_t n_rows, int64_t nnz_a, int64_t longest_column,
         held + packed + psi + g + room + 3 * (made + kept) * part + 3 * 21 * std::max(n / 64, 4.0);
     const double join = held + psi + 2 * g;
     const double least = std::max({before, std::min(whole, std::max(wave, join))});
-    // G by columns; sorting them takes 16.25 bytes an entry beside their indices.
-    const double columns = held + g + pointers + 4 * nnz_g + 16.25 * nnz_g + 9 * n;
+    // G by columns; sorting them takes 16.25 bytes an entry beside their indices, and 13 a row.
+    const double columns = held + g + pointers + 4 * nnz_g + 16.25 * nnz_g + 13 * n;
     return Bytes{std::max({before, whole, columns}), least};
   };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/base/parallel.h"
 #include "kernels/fsai/row_growth.h"
 
 namespace spaid::kernels {
@@ -19,14 +20,17 @@ double Gain(const RowOutcome& row) { return -std::log(std::max(kLeastRatio, row.
 
 }  // namespace
 
-FsaiSample SampleFsai(const CscView& a, std::span<const int32_t> rows, const FsaiOptions& options) {
+FsaiSample SampleFsai(const CscView& a, std::span<const int32_t> rows, const FsaiOptions& options,
+                      int threads) {
   FsaiSample sample;
-  std::vector<double> diagonal(static_cast<size_t>(a.n_cols));
-  for (int64_t j = 0; j < a.n_cols; ++j) {
-    const auto column = a.column(j);
-    const auto at = std::lower_bound(column.begin(), column.end(), j) - column.begin();
-    diagonal[static_cast<size_t>(j)] = a.column_values(j)[static_cast<size_t>(at)];
-  }
+  Array<double> diagonal(static_cast<size_t>(a.n_cols));
+  ParallelFor(a.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = begin; j < end; ++j) {
+      const auto column = a.column(j);
+      const auto at = std::lower_bound(column.begin(), column.end(), j) - column.begin();
+      diagonal[static_cast<size_t>(j)] = a.column_values(j)[static_cast<size_t>(at)];
+    }
+  });
   const auto grower = MakeRowGrower(a, diagonal, options);
   std::vector<RowEntry> entries;
   std::vector<double> ratios;

@@ -20,7 +20,8 @@ struct FsaiSample {
 
 // `a`: canonical, square, symmetric with a positive diagonal; `rows`: indices into it, looked at in
 // this order until the work exceeds some products with A. `options`: those of adaptive FSAI,
-// checked. O(n) besides. The same for every call. Thread-safe.
-FsaiSample SampleFsai(const CscView& a, std::span<const int32_t> rows, const FsaiOptions& options);
+// checked. O(n) besides, on `threads`. The same for every call. Thread-safe.
+FsaiSample SampleFsai(const CscView& a, std::span<const int32_t> rows, const FsaiOptions& options,
+                      int threads = 1);
 
 }  // namespace spaid::kernels

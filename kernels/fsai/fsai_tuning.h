@@ -10,6 +10,10 @@ namespace spaid::kernels::fsai_tuning {
 inline constexpr int64_t kDenseElements = int64_t{1} << 18;
 inline constexpr int64_t kDenseSlots = 4096;
 
+// Several entries a step join as a block where there are at most so many steps for each of them:
+// the gradient is found anew in every step then, and over more steps it is cheaper to change it.
+inline constexpr int kBlockSteps = 2;
+
 // Rows of a batch: some tenths of a millisecond; and no more batches than this, so that what is
 // kept for each is little.
 inline constexpr int64_t kBatchRows = 64;

@@ -126,6 +126,8 @@ Result<int64_t> MakeLeftRows(const CscView& a, const PatternView* pattern, bool 
     }
     alone.g_rows = Alone(rows, made, n);
   }
+  FsaiOptions grown = options;
+  grown.k_max = quality.steps;
   const auto workers = Z(ResolveThreads(context.threads));
   std::vector<std::unique_ptr<RowGrower>> growers(workers);
   std::vector<std::unique_ptr<PrescribedRows>> solvers(workers);
@@ -138,7 +140,7 @@ Result<int64_t> MakeLeftRows(const CscView& a, const PatternView* pattern, bool 
           if (grow) {
             std::unique_ptr<RowGrower>& grower = growers[Z(w)];
             if (!grower) {
-              grower = MakeRowGrower(symmetric->a, symmetric->diagonal.values, options);
+              grower = MakeRowGrower(symmetric->a, symmetric->diagonal.values, grown);
             }
             Grow(*grower, i, pattern, quality.steps, result.psi_ratio.data(), own);
             continue;

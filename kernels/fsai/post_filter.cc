@@ -37,6 +37,7 @@ StopReason FilterRows(const SymmetricMatrix& a, const FsaiOptions& options,
   const CscMatrix& g = result.g_rows;
   const int64_t n = g.n_cols, rows = BatchRows(n);
   std::vector<RowBatch> batches(static_cast<size_t>((n - 1) / rows + 1));
+  std::vector<RowStore> stores = RowStores(g.nnz(), context.threads);
   Array<int64_t> counts(static_cast<size_t>(n) + 1);
   std::vector<std::unique_ptr<LocalRows>> locals(
       static_cast<size_t>(ResolveThreads(context.threads)));
@@ -79,9 +80,11 @@ StopReason FilterRows(const SymmetricMatrix& a, const FsaiOptions& options,
               values.assign(own, own + all.size());
             }
           }
-          batch.row_idx.insert(batch.row_idx.end(), indices.begin(), indices.end());
-          batch.values.insert(batch.values.end(), values.begin(), values.end());
-          counts[at + 1] = static_cast<int64_t>(indices.size());
+          const auto count = static_cast<int64_t>(indices.size());
+          stores[static_cast<size_t>(w)].Extend(batch, count);
+          std::copy_n(indices.begin(), count, batch.row_idx + batch.size - count);
+          std::copy_n(values.begin(), count, batch.values + batch.size - count);
+          counts[at + 1] = count;
         }
       });
   if (stopped != StopReason::kNone) return stopped;

@@ -22,7 +22,32 @@ void RowTally::Add(const RowTally& later) {
   flops += later.flops;
 }
 
-CscMatrix PutTogether(std::vector<RowBatch>& batches, Array<int64_t> col_ptr, int threads) {
+void RowStore::Extend(RowBatch& batch, int64_t count) {
+  if (pieces_.empty() || used_ + count > static_cast<int64_t>(pieces_.back().values.size())) {
+    const auto room = static_cast<size_t>(std::max(piece_, 2 * (batch.size + count)));
+    Piece piece;
+    piece.row_idx.resize(room);
+    piece.values.resize(room);
+    std::copy_n(batch.row_idx, batch.size, piece.row_idx.data());
+    std::copy_n(batch.values, batch.size, piece.values.data());
+    batch.row_idx = piece.row_idx.data();
+    batch.values = piece.values.data();
+    used_ = batch.size;
+    pieces_.push_back(std::move(piece));
+  } else if (batch.size == 0) {
+    batch.row_idx = pieces_.back().row_idx.data() + used_;
+    batch.values = pieces_.back().values.data() + used_;
+  }
+  used_ += count;
+  batch.size += count;
+}
+
+std::vector<RowStore> RowStores(int64_t entries, int threads) {
+  const int64_t workers = ResolveThreads(threads);
+  return std::vector<RowStore>(static_cast<size_t>(workers), RowStore(entries / workers + 1));
+}
+
+CscMatrix PutTogether(const std::vector<RowBatch>& batches, Array<int64_t> col_ptr, int threads) {
   CscMatrix g;
   g.n_rows = g.n_cols = static_cast<int64_t>(col_ptr.size()) - 1;
   col_ptr[0] = 0;
@@ -35,12 +60,10 @@ CscMatrix PutTogether(std::vector<RowBatch>& batches, Array<int64_t> col_ptr, in
   ParallelFor(static_cast<int64_t>(batches.size()), 1, threads,
               [&](int64_t begin, int64_t end, int) {
                 for (int64_t b = begin; b < end; ++b) {
-                  RowBatch& batch = batches[static_cast<size_t>(b)];
+                  const RowBatch& batch = batches[static_cast<size_t>(b)];
                   const int64_t at = g.col_ptr[static_cast<size_t>(b * rows)];
-                  std::copy(batch.row_idx.begin(), batch.row_idx.end(), g.row_idx.begin() + at);
-                  std::copy(batch.values.begin(), batch.values.end(), g.values.begin() + at);
-                  batch.row_idx = {};
-                  batch.values = {};
+                  std::copy_n(batch.row_idx, batch.size, g.row_idx.begin() + at);
+                  std::copy_n(batch.values, batch.size, g.values.begin() + at);
                 }
               });
   return g;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/base/parallel.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/fsai/row_growth.h"
 #include "kernels/sparse/matrix.h"
@@ -52,14 +53,41 @@ class LogProduct {
 };
 
 struct RowBatch {
-  std::vector<int32_t> row_idx;
-  std::vector<double> values;
+  // Its entries, in a RowStore.
+  int32_t* row_idx = nullptr;
+  double* values = nullptr;
+  int64_t size = 0;
   RowTally tally;
   std::vector<double> log_by_step;  // Σ ln(ψ_i / a_ii) over its rows
 };
 
+// Where one thread keeps the entries of its batches: few large pieces of memory, on huge pages
+// where there is much of it.
+class alignas(kApart) RowStore {
+ public:
+  // `expected`: entries of all batches to come, roughly, or more.
+  explicit RowStore(int64_t expected)
+      : piece_(std::clamp<int64_t>(expected, int64_t{1} << 12, int64_t{1} << 20)) {}
+
+  // So many more at the end of `batch`, for the caller to write; batches are filled one after the
+  // other. What the batch has may move. Throws std::bad_alloc.
+  void Extend(RowBatch& batch, int64_t count);
+
+ private:
+  struct Piece {
+    Array<int32_t> row_idx;
+    Array<double> values;
+  };
+  const int64_t piece_;
+  std::vector<Piece> pieces_;
+  int64_t used_ = 0;  // of the last piece
+};
+
+// One for each thread, for `entries` in all.
+std::vector<RowStore> RowStores(int64_t entries, int threads);
+
 // The rows of G as columns. `col_ptr`: of each row i its entries at i + 1; becomes pointers.
-CscMatrix PutTogether(std::vector<RowBatch>& batches, Array<int64_t> col_ptr, int threads);
+CscMatrix PutTogether(const std::vector<RowBatch>& batches, Array<int64_t> col_ptr, int threads);
 
 // The figures of a result whose g_rows and psi_ratio are final.
 void Summarise(const RowTally& tally, int64_t nnz_a, int threads, FsaiResult& result);

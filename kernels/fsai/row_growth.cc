@@ -7,6 +7,7 @@
 
 #include "kernels/dense/simd.h"
 #include "kernels/fsai/fsai_tuning.h"
+#include "kernels/fsai/row_growth_parts.h"
 
 namespace spaid::kernels {
 namespace {
@@ -36,32 +37,6 @@ struct Wide<float> {
 };
 
 constexpr int32_t kNowhere = -1;  // place of a row that is no candidate; from -2 on down: chosen
-
-// Grows by doubling, keeps its contents, 64-byte aligned.
-template <class T>
-class Buffer {
- public:
-  // At least n elements; those over `used` are undefined.
-  T* Grow(int64_t n, int64_t used) {
-    if (n <= size_) return data_;
-    const int64_t size = std::max(n, 2 * size_);
-    auto storage =
-        std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(size) * sizeof(T) + 64);
-    const auto address = (reinterpret_cast<uintptr_t>(storage.get()) + 63) & ~uintptr_t{63};
-    T* const data = reinterpret_cast<T*>(address);
-    if (used > 0) std::memcpy(data, data_, static_cast<size_t>(used) * sizeof(T));
-    storage_ = std::move(storage);
-    size_ = size;
-    return data_ = data;
-  }
-  T* data() const { return data_; }
-  int64_t size() const { return size_; }
-
- private:
-  std::unique_ptr<std::byte[]> storage_;
-  T* data_ = nullptr;
-  int64_t size_ = 0;
-};
 
 template <class Real>
 SPAID_INLINE typename Wide<Real>::Vec Magnitude(typename Wide<Real>::Vec v) {
@@ -655,36 +630,15 @@ RowOutcome Growth<Real>::Grow(int64_t i, std::span<const int32_t> start, int k_m
   RunRow(*this, start, k_max, ratios);
 
   entries.clear();
-  double psi = a_ii;
   for (size_t m = 0; m < chosen_.size(); ++m) {
-    const auto g = static_cast<double>(g_.data()[m]);
-    psi += g * a_ip_[m];
-    entries.push_back({chosen_[m], g});
+    entries.push_back({chosen_[m], static_cast<double>(g_.data()[m])});
   }
   for (int64_t slot = 0; slot < slots_; ++slot) {
     place_[static_cast<size_t>(rows_.data()[slot])] = kNowhere;
   }
   for (const int32_t p : chosen_) place_[static_cast<size_t>(p)] = kNowhere;
-  // Rounding alone can make it so, of a matrix that is barely definite: then nothing of the row is
-  // to be trusted but its diagonal.
-  if (!(psi > limit_ / scale_ && std::isfinite(psi))) {
-    outcome_.not_spd = true;
-    entries.clear();
-    psi = a_ii;
-    ratios.assign(1, 1.0);
-    outcome_.steps = 0;
-  }
-  const double inverse = 1 / std::sqrt(psi);
-  for (RowEntry& entry : entries) entry.value *= inverse;
-  std::sort(entries.begin(), entries.end(),
-            [](const RowEntry& x, const RowEntry& y) { return x.index < y.index; });
-  entries.push_back({static_cast<int32_t>(i), inverse});
-  if constexpr (std::is_same_v<Real, float>) {
-    for (RowEntry& entry : entries) entry.value = RoundToFloat(entry.value);
-  }
-  outcome_.psi_ratio = psi / a_ii;
-  outcome_.converged = outcome_.psi_ratio <= epsilon_;
-  ratios.back() = outcome_.psi_ratio;
+  FinishRow(i, a_ii, limit_ / scale_, epsilon_, std::is_same_v<Real, float>, a_ip_, entries, ratios,
+            outcome_);
   return outcome_;
 }
 
@@ -696,8 +650,72 @@ double RoundToFloat(double x) {
   return std::ldexp(static_cast<double>(static_cast<float>(fraction)), exponent);
 }
 
+namespace {
+
+// ranks[m]: how many of `indices`, all different, are lower; for at most kFewEntries.
+constexpr int64_t kFewEntries = 32;
+SPAID_HOT_KERNEL
+void CountLower(const int32_t* indices, int64_t count, int32_t* ranks) {
+  constexpr int64_t kWidth = 16;
+  for (int64_t v = 0; v < count; v += kWidth) {
+    Int16 rank = {};
+    const Int16 here = *reinterpret_cast<const Int16*>(indices + v);
+    // A sign is a comparison: both are at least 0.
+    for (int64_t m = 0; m < count; ++m) rank -= (indices[m] - here) >> 31;
+    *reinterpret_cast<Int16*>(ranks + v) = rank;
+  }
+}
+
+void SortByIndex(std::vector<RowEntry>& entries) {
+  const auto count = static_cast<int64_t>(entries.size());
+  if (count > kFewEntries) {
+    std::sort(entries.begin(), entries.end(),
+              [](const RowEntry& x, const RowEntry& y) { return x.index < y.index; });
+    return;
+  }
+  alignas(64) int32_t indices[kFewEntries] = {}, ranks[kFewEntries];
+  RowEntry unsorted[kFewEntries];
+  for (int64_t m = 0; m < count; ++m) {
+    unsorted[m] = entries[static_cast<size_t>(m)];
+    indices[m] = unsorted[m].index;
+  }
+  CountLower(indices, count, ranks);
+  for (int64_t m = 0; m < count; ++m) entries[static_cast<size_t>(ranks[m])] = unsorted[m];
+}
+
+}  // namespace
+
+void FinishRow(int64_t i, double a_ii, double limit, double epsilon, bool fp32,
+               std::span<const double> a_ip, std::vector<RowEntry>& entries,
+               std::vector<double>& ratios, RowOutcome& outcome) {
+  double psi = a_ii;
+  for (size_t m = 0; m < entries.size(); ++m) psi += entries[m].value * a_ip[m];
+  // Rounding alone can make it so, of a matrix that is barely definite: then nothing of the row is
+  // to be trusted but its diagonal.
+  if (!(psi > limit && std::isfinite(psi))) {
+    outcome.not_spd = true;
+    entries.clear();
+    psi = a_ii;
+    ratios.assign(1, 1.0);
+    outcome.steps = 0;
+  }
+  const double inverse = 1 / std::sqrt(psi);
+  for (RowEntry& entry : entries) entry.value *= inverse;
+  SortByIndex(entries);
+  entries.push_back({static_cast<int32_t>(i), inverse});
+  if (fp32) {
+    for (RowEntry& entry : entries) entry.value = RoundToFloat(entry.value);
+  }
+  outcome.psi_ratio = psi / a_ii;
+  outcome.converged = outcome.psi_ratio <= epsilon;
+  ratios.back() = outcome.psi_ratio;
+}
+
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
                                          const FsaiOptions& options) {
+  if (options.s > 1 && options.k_max <= fsai_tuning::kBlockSteps * options.s) {
+    return MakeBlockGrower(a, diagonal, options);
+  }
   if (options.precision == FsaiPrecision::kFp32) {
     return std::make_unique<Growth<float>>(a, diagonal, options);
   }

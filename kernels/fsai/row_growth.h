@@ -1,13 +1,19 @@
 // One row of an adaptive FSAI: from the diagonal, or a given pattern, step by step. Internal to
 // this room and its tests.
 //
-// What each step costs is kept small in three ways. A column r of A that joins P̄ is walked once:
-// its rows become *slots*, and its values a column of a dense block over the slots, so that the
-// gradient y = (A g̃ + a_i) over all candidates is brought up to date by one product of that block
-// with the change of g̃, without look-ups. The local systems are not solved again: with A-conjugate
-// directions d_m (the rows of W, the inverse of the Cholesky factor of A[P̄,P̄] but for scaling) one
-// more index p is d = e_p − Σ_m (d_mᵀ A e_p / δ_m) d_m, δ = dᵀ A d, g̃ += α d, α = −y_p / δ, since y
-// vanishes on P̄, and ψ −= y_p² / δ. And the last step looks at no candidates.
+// There are two ways. Many steps (row_growth.cc): what each costs is kept small in three ways. A
+// column r of A that joins P̄ is walked once: its rows become *slots*, and its values a column of a
+// dense block over the slots, so that the gradient y = (A g̃ + a_i) over all candidates is brought
+// up to date by one product of that block with the change of g̃, without look-ups. The local systems
+// are not solved again: with A-conjugate directions d_m (the rows of W, the inverse of the Cholesky
+// factor of A[P̄,P̄] but for scaling) one more index p is d = e_p − Σ_m (d_mᵀ A e_p / δ_m) d_m, δ =
+// dᵀ A d, g̃ += α d, α = −y_p / δ, since y vanishes on P̄, and ψ −= y_p² / δ. And the last step looks
+// at no candidates.
+//
+// Few steps of several entries (block_growth.cc): those of a step join together, at most eight at a
+// time, each a lane of a vector in which A[P̄, new] becomes rows of L of A[P̄,P̄] = L D Lᵀ. The
+// entries of a column that joins are listed, by slots too, and the gradient is summed from these
+// lists anew in each step.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +56,7 @@ class RowGrower {
 double RoundToFloat(double x);
 
 // `a`: symmetric but for rounding, canonical; `diagonal`: its own, all positive. Both borrowed.
+// options.k_max: that of Grow, on which it depends how rows are grown; the same bits want the same.
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
                                          const FsaiOptions& options);
 

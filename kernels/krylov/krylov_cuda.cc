@@ -138,8 +138,8 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
 int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                          const SolveOptions& options) {
   // An entry by rows takes 12 bytes, 24 with the ends of slices at the worst; sorting one matrix by
-  // rows takes 36 more of each of its entries, beside its columns. Vectors: those of BiCGSTAB, and
-  // a diagonal M.
+  // rows takes 36 more of each of its entries at most, beside its columns. Vectors: those of
+  // BiCGSTAB, and a diagonal M.
   constexpr int64_t kRows = 24, kSorting = 48, kSlack = 1 << 20;
   const int64_t vectors = 8 * (12 * krylov::ColumnsFor(options.method, n_rhs) + 4);
   // The layout for solves on the chip (onchip_rows_cuda.h): 10 bytes an entry, twice that with the

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/base/split.h"
 #include "kernels/static_spai/column_flags.h"
 #include "kernels/static_spai/host_columns.h"
 #include "kernels/static_spai/quality.h"
@@ -28,37 +32,74 @@ int32_t StopRequested(void* context) {
   return static_cast<const Context*>(context)->stop.stop_requested() ? 1 : 0;
 }
 
-}  // namespace
-
-class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPlan> {
- public:
-  explicit StaticSpaiCudaPlan(const std::shared_ptr<CudaDevice>& on)
+// A device's part in a plan.
+struct Piece {
+  Piece(const std::shared_ptr<CudaDevice>& on, IndexRange range)
       : device(on),
+        columns(range),
         matrix(on, &SpaidCudaInterface::free_matrix),
         plan(on, &SpaidCudaInterface::free_plan) {}
 
   const std::shared_ptr<CudaDevice> device;
+  const IndexRange columns;
   CudaObject<SpaidCudaMatrix> matrix;
   CudaObject<SpaidCudaPlan> plan;  // goes before the matrix
-  Pattern pattern;                 // of M
-  uint64_t pattern_hash = 0;       // of A
-  int64_t nnz_a = 0;
-  bool by_qr = false;
   SpaidCudaPlanInfo info{};
 };
 
+// Adds what pieces took that ran at the same time: of each time the longest.
+void Add(const std::vector<StaticSpaiCudaTimings>& pieces, StaticSpaiCudaTimings& to) {
+  const auto longest = [&](double StaticSpaiCudaTimings::*part) {
+    double most = 0;
+    for (const StaticSpaiCudaTimings& piece : pieces) most = std::max(most, piece.*part);
+    to.*part += most;
+  };
+  longest(&StaticSpaiCudaTimings::host_to_device_ms);
+  longest(&StaticSpaiCudaTimings::device_plan_ms);
+  longest(&StaticSpaiCudaTimings::device_pattern_ms);
+  longest(&StaticSpaiCudaTimings::device_build_ms);
+  longest(&StaticSpaiCudaTimings::device_to_host_ms);
+  to.tables_in_waves = false;
+  to.rescued_groups = 0;
+  to.qr_ms = to.predicted_qr_ms = 0;
+  for (const StaticSpaiCudaTimings& piece : pieces) {
+    to.tables_in_waves = to.tables_in_waves || piece.tables_in_waves;
+    to.device_bytes = std::max(to.device_bytes, piece.device_bytes);
+    to.rescued_groups += piece.rescued_groups;
+    to.qr_ms = std::max(to.qr_ms, piece.qr_ms);
+    to.predicted_qr_ms = std::max(to.predicted_qr_ms, piece.predicted_qr_ms);
+  }
+  to.thread_strategy = pieces.front().thread_strategy;
+}
+
+}  // namespace
+
+class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPlan> {
+ public:
+  // One a device, ascending.
+  std::vector<std::unique_ptr<Piece>> pieces;
+  Pattern pattern;            // of M
+  uint64_t pattern_hash = 0;  // of A
+  int64_t nnz_a = 0;
+  bool by_qr = false;
+};
+
+// Of a plan of one piece.
 class StaticSpaiCudaM {
  public:
   explicit StaticSpaiCudaM(const StaticSpaiCudaPlan& of)
-      : plan(of.shared_from_this()), m(of.device, &SpaidCudaInterface::free_m) {}
+      : plan(of.shared_from_this()),
+        device(of.pieces.front()->device),
+        m(device, &SpaidCudaInterface::free_m) {}
 
   const std::shared_ptr<const StaticSpaiCudaPlan> plan;
+  const std::shared_ptr<CudaDevice> device;
   CudaObject<SpaidCudaM> m;
   bool compacted = false;  // has a pattern of its own; else the plan's
   int64_t nnz = 0;
 };
 
-const std::shared_ptr<CudaDevice>& DeviceOf(const StaticSpaiCudaM& m) { return m.plan->device; }
+const std::shared_ptr<CudaDevice>& DeviceOf(const StaticSpaiCudaM& m) { return m.device; }
 
 const SpaidCudaM* Object(const StaticSpaiCudaM& m) { return m.m.object; }
 
@@ -68,9 +109,12 @@ int64_t DeviceBytes(const StaticSpaiCudaM& m) {
 }
 
 int64_t DeviceBytes(const StaticSpaiCudaPlan& plan) {
-  // The matrix; and of QR two orders of the groups, from the first build on.
-  return plan.info.device_bytes + 12 * plan.nnz_a + 8 * (plan.pattern.n_cols + 1) +
-         (plan.by_qr ? 8 * plan.info.groups : 0);
+  int64_t most = 0;
+  for (const auto& piece : plan.pieces) {
+    // Of QR two orders of the groups, from the first build on.
+    most = std::max(most, piece->info.device_bytes + (plan.by_qr ? 8 * piece->info.groups : 0));
+  }
+  return most + 12 * plan.nnz_a + 8 * (plan.pattern.n_cols + 1);  // and the matrix
 }
 
 int64_t HostBytes(const StaticSpaiCudaPlan& plan) {
@@ -80,13 +124,91 @@ int64_t HostBytes(const StaticSpaiCudaPlan& plan) {
 
 namespace {
 
+// What each device is asked for.
+struct PlanRequest {
+  const CscView& a;
+  const PatternView* user_pattern;
+  const StaticSpaiOptions& options;
+  const Context& context;
+  PatternLimit limit;
+  const int32_t* match;
+};
+
+// Plans the piece, and fetches its part of the pattern, for which the first one makes room.
+Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& plan,
+                 std::once_flag& room, StaticSpaiCudaTimings& timings) {
+  const CscView& a = request.a;
+  const StaticSpaiOptions& options = request.options;
+  CudaDevice& device = *piece.device;
+  const SpaidCudaInterface& api = device.api();
+  char message[kCudaMessageBytes] = "";
+  const auto lock = device.Lock();
+  auto start = Clock::now();
+  // Values come with the builds; only a threshold reads them before.
+  const bool reads_values =
+      options.pattern.keep_tau.has_value() && request.user_pattern == nullptr && !a.values.empty();
+  const SpaidCudaCsc csc = Csc(a, reads_values ? a.values.data() : nullptr);
+  int32_t result =
+      api.upload_matrix(device.context(), &csc, &piece.matrix.object, message, sizeof(message));
+  timings.host_to_device_ms += MsSince(start);
+  if (result == kSpaidCudaOk) {
+    const SpaidCudaCsc base =
+        request.user_pattern != nullptr ? Csc(*request.user_pattern, nullptr) : csc;
+    Context caller = request.context;
+    const SpaidCudaPatternOptions pattern{options.pattern.keep_tau.value_or(-1),
+                                          options.pattern.power,
+                                          options.pattern.ensure_row ? 1 : 0,
+                                          request.match,
+                                          request.limit.nnz,
+                                          &StopRequested,
+                                          &caller};
+    const SpaidCudaRange columns{piece.columns.begin, piece.columns.end};
+    result = api.plan_static_spai(
+        piece.matrix.object, request.user_pattern != nullptr ? &base : nullptr, &pattern,
+        static_cast<int32_t>(options.local_solver), plan.pieces.size() > 1 ? &columns : nullptr,
+        &piece.plan.object, &piece.info, message, sizeof(message));
+  }
+  if (result == kSpaidCudaOk) {
+    start = Clock::now();
+    std::call_once(room, [&] {
+      plan.pattern.n_rows = plan.pattern.n_cols = a.n_cols;
+      plan.pattern.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
+      plan.pattern.row_idx.resize(static_cast<size_t>(piece.info.nnz_m));
+    });
+    result = api.download_pattern(
+        piece.plan.object, plan.pattern.col_ptr.data() + piece.columns.begin,
+        plan.pattern.row_idx.data() + piece.info.first_entry, message, sizeof(message));
+    timings.device_to_host_ms += MsSince(start);
+  }
+  if (result != kSpaidCudaOk) {
+    // The matrix after what was made of it; both here and now.
+    if (piece.plan.object != nullptr) api.free_plan(std::exchange(piece.plan.object, nullptr));
+    if (piece.matrix.object != nullptr) {
+      api.free_matrix(std::exchange(piece.matrix.object, nullptr));
+    }
+    if (result == kSpaidCudaStopped) {
+      return StopStatus(request.context.stop.Poll(), "the pattern of the preconditioner");
+    }
+    if (result == kSpaidCudaPatternTooLarge) {
+      return PatternTooLarge(piece.info.nnz_m, request.limit);
+    }
+    return device.Failed(result, message);
+  }
+  timings.device_plan_ms += piece.info.ms;
+  timings.tables_in_waves = piece.info.in_waves != 0;
+  timings.device_pattern_ms += piece.info.pattern_ms;
+  timings.device_bytes = std::max(timings.device_bytes, piece.info.peak_bytes);
+  return {};
+}
+
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
-    const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
-    const StaticSpaiOptions& options, const Context& context, StaticSpaiCudaTimings& timings) {
+    std::span<const std::shared_ptr<CudaDevice>> devices, const CscView& a,
+    const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
+    StaticSpaiCudaTimings& timings) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (Status status = CheckColumns(a, context.threads); !status.ok()) return status;
   if (Status status = CheckPattern(a, user_pattern, options.pattern); !status.ok()) return status;
-  auto plan = std::make_shared<StaticSpaiCudaPlan>(device);
+  auto plan = std::make_shared<StaticSpaiCudaPlan>();
   plan->pattern_hash = HashPattern(a, context.threads);
   plan->nnz_a = a.nnz();
   plan->by_qr = options.local_solver == LocalSolver::kQr;
@@ -96,86 +218,74 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
     if (!permutation.ok()) return permutation.status();
     match = *std::move(permutation);
   }
-  const PatternLimit limit =
-      LimitPattern(user_pattern != nullptr ? *user_pattern : a, options.pattern);
+  const PatternView base = user_pattern != nullptr ? *user_pattern : a;
+  const PlanRequest request{a,
+                            user_pattern,
+                            options,
+                            context,
+                            LimitPattern(base, options.pattern),
+                            options.pattern.row_match ? match.data() : nullptr};
   if (const StopReason reason = context.stop.Poll(); reason != StopReason::kNone) {
     return StopStatus(reason, "plan of static SPAI");
   }
-  const SpaidCudaInterface& api = device->api();
-  char message[kCudaMessageBytes] = "";
-  const auto lock = device->Lock();
-  auto start = Clock::now();
-  // Values come with the builds; only a threshold reads them before.
-  const bool reads_values =
-      options.pattern.keep_tau.has_value() && user_pattern == nullptr && !a.values.empty();
-  const SpaidCudaCsc csc = Csc(a, reads_values ? a.values.data() : nullptr);
-  int32_t result =
-      api.upload_matrix(device->context(), &csc, &plan->matrix.object, message, sizeof(message));
-  timings.host_to_device_ms += MsSince(start);
-  if (result == kSpaidCudaOk) {
-    const SpaidCudaCsc base = user_pattern != nullptr ? Csc(*user_pattern, nullptr) : csc;
-    Context caller = context;
-    const SpaidCudaPatternOptions pattern{options.pattern.keep_tau.value_or(-1),
-                                          options.pattern.power,
-                                          options.pattern.ensure_row ? 1 : 0,
-                                          options.pattern.row_match ? match.data() : nullptr,
-                                          limit.nnz,
-                                          &StopRequested,
-                                          &caller};
-    result = api.plan_static_spai(plan->matrix.object, user_pattern != nullptr ? &base : nullptr,
-                                  &pattern, static_cast<int32_t>(options.local_solver),
-                                  &plan->plan.object, &plan->info, message, sizeof(message));
+  const double mean =
+      static_cast<double>(a.nnz()) / static_cast<double>(std::max<int64_t>(1, a.n_cols));
+  const std::vector<IndexRange> ranges = CutByColumns(devices.size(), base.col_ptr.data(), a.n_cols,
+                                                      options.pattern.power, mean, context.threads);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    plan->pieces.push_back(std::make_unique<Piece>(devices[i], ranges[i]));
   }
-  if (result == kSpaidCudaOk) {
-    start = Clock::now();
-    plan->pattern.n_rows = plan->pattern.n_cols = a.n_cols;
-    plan->pattern.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
-    plan->pattern.row_idx.resize(static_cast<size_t>(plan->info.nnz_m));
-    result = api.download_pattern(plan->plan.object, plan->pattern.col_ptr.data(),
-                                  plan->pattern.row_idx.data(), message, sizeof(message));
-    timings.device_to_host_ms += MsSince(start);
-  }
-  if (result != kSpaidCudaOk) {
-    plan->matrix.locked = plan->plan.locked = true;  // freed here and now
-    if (result == kSpaidCudaStopped) {
-      return StopStatus(context.stop.Poll(), "the pattern of the preconditioner");
-    }
-    if (result == kSpaidCudaPatternTooLarge) return PatternTooLarge(plan->info.nnz_m, limit);
-    return device->Failed(result, message);
-  }
-  timings.device_plan_ms += plan->info.ms;
-  timings.tables_in_waves = plan->info.in_waves != 0;
-  timings.device_pattern_ms += plan->info.pattern_ms;
-  timings.device_bytes = std::max(timings.device_bytes, plan->info.peak_bytes);
+  std::once_flag room;
+  std::vector<StaticSpaiCudaTimings> own(ranges.size());
+  const Status status = AtOnce(ranges.size(), [&](size_t i) {
+    return PlanPiece(request, *plan->pieces[i], *plan, room, own[i]);
+  });
+  if (!status.ok()) return status;
+  Add(own, timings);
   return std::shared_ptr<const StaticSpaiCudaPlan>(std::move(plan));
 }
 
-// What the device's waves tell, and are told.
+// What a device's waves tell, and are told.
 struct Progress {
   const Context& context;
-  int64_t n;
+  SharedProgress& shared;
+  const size_t piece;
+  const int64_t columns;
 
   static int32_t Report(void* caller, int64_t done, int64_t total) {
     const auto& own = *static_cast<const Progress*>(caller);
-    if (own.context.progress != nullptr && total > 0) {
+    if (total > 0) {
       const double share = static_cast<double>(done) / static_cast<double>(total);
-      own.context.progress->OnProgress(
-          Stage::kBuild, static_cast<int64_t>(share * static_cast<double>(own.n)), own.n);
+      own.shared.Report(own.piece, static_cast<int64_t>(share * static_cast<double>(own.columns)));
     }
     return own.context.stop.stop_requested() ? 1 : 0;
   }
 };
 
-// Fills values, norms, pivots and flags of `result`; its pattern too, where that is no longer the
-// plan's. Returns the device's M.
-Result<std::unique_ptr<StaticSpaiCudaM>> RunOnDevice(
-    const StaticSpaiCudaPlan& plan, const CscView& a, const StaticSpaiOptions& options,
-    const Context& context, StaticSpaiCudaTimings& timings, StaticSpaiResult& result,
-    Array<uint8_t>& flags) {
-  CudaDevice& device = *plan.device;
+// What all pieces of a build read and fill: each the values, norms, pivots and flags of its
+// columns.
+struct BuildRequest {
+  const StaticSpaiCudaPlan& plan;
+  const CscView& a;
+  const StaticSpaiOptions& options;
+  const Context& context;
+  SharedProgress& progress;
+  StaticSpaiResult& result;
+  Array<uint8_t>& flags;
+};
+
+// `m`: what is made; `compacted`, `nnz`: as SpaidCudaBuildInfo says. Where it is compacted, which a
+// plan of several pieces never is, the pattern of the result is filled, too.
+Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>& m, bool& compacted,
+                  int64_t& nnz, StaticSpaiCudaTimings& timings) {
+  const Piece& piece = *request.plan.pieces[i];
+  const CscView& a = request.a;
+  const StaticSpaiOptions& options = request.options;
+  StaticSpaiResult& result = request.result;
+  CudaDevice& device = *piece.device;
   const SpaidCudaInterface& api = device.api();
   char message[kCudaMessageBytes] = "";
-  Progress progress{context, a.n_cols};
+  Progress progress{request.context, request.progress, i, piece.columns.size()};
   const SpaidCudaBuildOptions build_options{options.gram_pivot_limit,
                                             options.post_filter,
                                             static_cast<int32_t>(options.local_solver),
@@ -184,29 +294,28 @@ Result<std::unique_ptr<StaticSpaiCudaM>> RunOnDevice(
                                             &progress};
   SpaidCudaBuildInfo info{};
   const auto lock = device.Lock();
-  auto kept = std::make_unique<StaticSpaiCudaM>(plan);
-  CudaObject<SpaidCudaM>& m = kept->m;
-  m.locked = true;
   auto start = Clock::now();
-  int32_t done = api.upload_values(plan.matrix.object, a.values.data(), message, sizeof(message));
+  int32_t done = api.upload_values(piece.matrix.object, a.values.data(), message, sizeof(message));
   timings.host_to_device_ms += MsSince(start);
   if (done == kSpaidCudaOk) {
-    done = api.build_static_spai(plan.plan.object, plan.matrix.object, &build_options, &m.object,
+    done = api.build_static_spai(piece.plan.object, piece.matrix.object, &build_options, &m.object,
                                  &info, message, sizeof(message));
   }
-  if (done == kSpaidCudaStopped) return StopStatus(context.stop.Poll(), "build of static SPAI");
+  if (done == kSpaidCudaStopped) {
+    return StopStatus(request.context.stop.Poll(), "build of static SPAI");
+  }
   if (done == kSpaidCudaOk) {
     timings.device_build_ms += info.ms;
-    timings.tables_in_waves = plan.info.in_waves != 0;
+    timings.tables_in_waves = piece.info.in_waves != 0;
     timings.rescued_groups = info.rescued_groups;
     timings.thread_strategy = static_cast<ThreadStrategy>(info.thread_strategy);
     timings.qr_ms = info.qr_ms;
     timings.predicted_qr_ms = info.predicted_qr_ms;
     timings.device_bytes = std::max(timings.device_bytes, info.peak_bytes);
     start = Clock::now();
-    kept->compacted = info.compacted != 0;
-    kept->nnz = info.nnz_m;
-    if (kept->compacted) {
+    compacted = info.compacted != 0;
+    nnz = info.nnz_m;
+    if (compacted) {
       result.m.row_idx.resize(static_cast<size_t>(info.nnz_m));
       result.m.values.resize(static_cast<size_t>(info.nnz_m));
       done = api.download_m_pattern(m.object, result.m.col_ptr.data(), result.m.row_idx.data(),
@@ -214,14 +323,19 @@ Result<std::unique_ptr<StaticSpaiCudaM>> RunOnDevice(
     }
   }
   if (done == kSpaidCudaOk) {
-    done = api.download_m(m.object, result.m.values.data(), result.residual_norms.data(),
-                          result.min_scaled_pivots.data(), flags.data(), message, sizeof(message));
+    const int64_t first = piece.columns.begin;
+    done = api.download_m(m.object, result.m.values.data() + piece.info.first_entry,
+                          result.residual_norms.data() + first,
+                          result.min_scaled_pivots.data() + first, request.flags.data() + first,
+                          message, sizeof(message));
     timings.device_to_host_ms += MsSince(start);
   }
-  if (done != kSpaidCudaOk) return device.Failed(done, message);
-  api.trim_m(m.object);
-  m.locked = false;
-  return kept;
+  if (done == kSpaidCudaOk) {
+    api.trim_m(m.object);
+    return {};
+  }
+  if (m.object != nullptr) api.free_m(std::exchange(m.object, nullptr));
+  return device.Failed(done, message);
 }
 
 Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a,
@@ -246,8 +360,28 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   result.min_scaled_pivots.resize(n);
   Array<uint8_t> flags;
   flags.assign(n, 0);
-  auto m = RunOnDevice(plan, a, options, context, timings, result, flags);
-  if (!m.ok()) return m.status();
+  const size_t pieces = plan.pieces.size();
+  SharedProgress progress(context.progress, Stage::kBuild, a.n_cols, pieces);
+  const BuildRequest request{plan, a, options, context, progress, result, flags};
+  std::vector<StaticSpaiCudaTimings> own(pieces);
+  bool compacted = false;
+  if (pieces == 1) {
+    auto m = std::make_shared<StaticSpaiCudaM>(plan);
+    const Status status = BuildPiece(request, 0, m->m, m->compacted, m->nnz, own[0]);
+    if (!status.ok()) return status;
+    compacted = m->compacted;
+    const bool whole = std::find(flags.begin(), flags.end(), 0) == flags.end();
+    if (kept != nullptr && whole && (options.post_filter == 0 || compacted)) *kept = std::move(m);
+  } else {
+    const Status status = AtOnce(pieces, [&](size_t i) {
+      CudaObject<SpaidCudaM> m(plan.pieces[i]->device, &SpaidCudaInterface::free_m);
+      bool unused = false;
+      int64_t nnz = 0;
+      return BuildPiece(request, i, m, unused, nnz, own[i]);
+    });
+    if (!status.ok()) return status;
+  }
+  Add(own, timings);
   const auto start = Clock::now();
   timings.host_columns = std::count(flags.begin(), flags.end(), 0);
   if (timings.host_columns > 0) {
@@ -257,9 +391,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
     }
   }
   timings.host_solve_ms += MsSince(start);
-  const bool filter = options.post_filter > 0 && !(*m)->compacted;
-  if (kept != nullptr && timings.host_columns == 0 && !filter) *kept = *std::move(m);
-  if (filter) {
+  if (options.post_filter > 0 && !compacted) {
     auto filtered =
         PostFilter(result.m, options.post_filter,
                    Context{.stop = {}, .progress = nullptr, .threads = context.threads});
@@ -274,12 +406,20 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
 }  // namespace
 
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
-    const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
-    const StaticSpaiOptions& options, const Context& context, StaticSpaiCudaTimings* timings) {
+    std::span<const std::shared_ptr<CudaDevice>> devices, const CscView& a,
+    const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
+    StaticSpaiCudaTimings* timings) {
   StaticSpaiCudaTimings own;
   return GuardMemory("plan of static SPAI", [&] {
-    return MakePlan(device, a, user_pattern, options, context, timings != nullptr ? *timings : own);
+    return MakePlan(devices, a, user_pattern, options, context,
+                    timings != nullptr ? *timings : own);
   });
+}
+
+Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
+    const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
+    const StaticSpaiOptions& options, const Context& context, StaticSpaiCudaTimings* timings) {
+  return PlanStaticSpaiCuda(std::span(&device, 1), a, user_pattern, options, context, timings);
 }
 
 Result<StaticSpaiResult> BuildStaticSpaiCuda(const StaticSpaiCudaPlan& plan, const CscView& a,
@@ -298,7 +438,7 @@ Result<CscMatrix> Download(const StaticSpaiCudaM& m) {
     const Pattern& pattern = m.plan->pattern;
     out.n_rows = out.n_cols = pattern.n_cols;
     out.values.resize(static_cast<size_t>(m.nnz));
-    CudaDevice& device = *m.plan->device;
+    CudaDevice& device = *m.device;
     char message[kCudaMessageBytes] = "";
     const auto lock = device.Lock();
     int32_t done = device.api().download_m(m.m.object, out.values.data(), nullptr, nullptr, nullptr,

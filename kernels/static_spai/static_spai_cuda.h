@@ -10,13 +10,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
 
-// Milliseconds by the host's clock unless said otherwise.
+// Milliseconds by the host's clock unless said otherwise. Of several devices the longest each, and
+// the most bytes of one.
 struct StaticSpaiCudaTimings {
   double host_to_device_ms = 0;
   double device_plan_ms = 0;     // by the device's clock
@@ -38,15 +40,28 @@ struct StaticSpaiCudaTimings {
 
 // What depends on the pattern alone, on the device; with the matrix, whose values each build
 // replaces. Immutable but for those: builds of one device take turns. Thread-safe.
+//
+// Several devices share a plan, and its builds, by columns: each has all of A, knows the pattern
+// and the groups of the whole M, and computes a range of about equal predicted work, on a thread of
+// its own; its columns go straight to where they belong in M. Nothing of M stays on a device then,
+// and small entries are filtered on the host. Each needs as much memory as one device alone. M is
+// the same, bit for bit, unless one of them makes its tables in waves and another does not, or
+// local_solver = QR with AUTO as thread strategy takes another one for a range: then it is the same
+// to rounding.
 class StaticSpaiCudaPlan;
 
-// As PlanStaticSpai. Errors besides: those of CudaDevice::Failed.
+// As PlanStaticSpai, on one device or at least one, each but once. Of several the first error, once
+// all have come to their ends. Errors besides: those of CudaDevice::Failed.
+Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
+    std::span<const std::shared_ptr<CudaDevice>> devices, const CscView& a,
+    const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
+    StaticSpaiCudaTimings* timings = nullptr);
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
     const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
     const StaticSpaiOptions& options, const Context& context,
     StaticSpaiCudaTimings* timings = nullptr);
 
-int64_t DeviceBytes(const StaticSpaiCudaPlan& plan);  // held
+int64_t DeviceBytes(const StaticSpaiCudaPlan& plan);  // held, by one of its devices at the most
 int64_t HostBytes(const StaticSpaiCudaPlan& plan);
 
 // M on the device that built it, for work to come there; keeps the plan, whose pattern it has.
@@ -54,7 +69,7 @@ int64_t HostBytes(const StaticSpaiCudaPlan& plan);
 class StaticSpaiCudaM;
 
 // As BuildStaticSpai. `kept`: gets the M that stays on the device; null where the host had a part
-// in it. Errors besides: those of CudaDevice::Failed.
+// in it, or there are several. Errors besides: those of CudaDevice::Failed.
 Result<StaticSpaiResult> BuildStaticSpaiCuda(
     const StaticSpaiCudaPlan& plan, const CscView& a, const StaticSpaiOptions& options,
     const Context& context, StaticSpaiCudaTimings* timings = nullptr,

@@ -78,16 +78,10 @@ absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
   return ToAbsl(kernels::StopStatus(reason, what));
 }
 
-std::vector<std::string> NamesOf(const std::vector<kernels::DeviceInfo>& devices) {
-  std::vector<std::string> names;
-  for (const kernels::DeviceInfo& device : devices) names.push_back(DeviceName(device));
-  return names;
-}
-
-// Of each device, one part in `parts` of what the daemon may take of it.
-std::vector<int64_t> ShareOfDevices(const kernels::Engine& engine, size_t devices, int64_t parts) {
+// Of each of the engine's devices, one part in `parts` of what it may take.
+std::vector<int64_t> ShareOfDevices(const kernels::Engine& engine, int64_t parts) {
   std::vector<int64_t> bytes;
-  for (size_t d = 0; d < devices; ++d) {
+  for (size_t d = 0; d < engine.Devices().size(); ++d) {
     bytes.push_back(engine.State(static_cast<int>(d)).limit_bytes / parts);
   }
   return bytes;
@@ -132,17 +126,51 @@ int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz) {
 EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options)
     : engine_(engine),
       options_(options),
-      devices_(engine.Devices()),
-      names_(NamesOf(devices_)),
-      plans_(options.plan_cache_bytes, ShareOfDevices(engine, devices_.size(), 2)),
-      kept_(std::numeric_limits<int64_t>::max(), ShareOfDevices(engine, devices_.size(), 4)) {}
+      plans_(options.plan_cache_bytes, ShareOfDevices(engine, 2)),
+      kept_(std::numeric_limits<int64_t>::max(), ShareOfDevices(engine, 4)) {
+  const std::vector<kernels::DeviceInfo> all = engine.Devices();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string name = DeviceName(all[i]);
+    const auto known = std::find(names_.begin(), names_.end(), name);
+    if (known != names_.end()) {
+      lanes_[static_cast<size_t>(known - names_.begin())].push_back(i);
+      continue;
+    }
+    devices_.push_back(all[i]);
+    names_.push_back(name);
+    lanes_.push_back({i});
+  }
+}
+
+kernels::DeviceState EngineAdapter::DeviceState(size_t device) const {
+  kernels::DeviceState state = engine_.State(static_cast<int>(device));
+  for (size_t lane = 1; lane < lanes_[device].size(); ++lane) {
+    const kernels::DeviceState more = engine_.State(static_cast<int>(lanes_[device][lane]));
+    state.lost = state.lost || more.lost;
+    state.used_bytes += more.used_bytes;
+    state.limit_bytes += more.limit_bytes;
+  }
+  return state;
+}
+
+EngineAdapter::Lanes EngineAdapter::lanes(size_t device) const {
+  if (lanes_[device].size() == 1) return {};
+  return {static_cast<int>(lanes_[device].size()),
+          engine_.State(static_cast<int>(lanes_[device][1])).limit_bytes};
+}
 
 absl::Status EngineAdapter::Probe(size_t device) const {
   return ToAbsl(engine_.Probe(static_cast<int>(device)));
 }
 
 int64_t EngineAdapter::DropKept(size_t device) const {
-  return plans_.DropPool(device) + kept_.DropPool(device);
+  int64_t dropped = 0;
+  for (const size_t index : lanes_[device]) dropped += DropKeptIn(index);
+  return dropped;
+}
+
+int64_t EngineAdapter::DropKeptIn(size_t index) const {
+  return plans_.DropPool(index) + kept_.DropPool(index);
 }
 
 void EngineAdapter::KeepDeviceCopy(
@@ -219,6 +247,8 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     build.spec = resolved->spec;
     build.choice.set_reason(resolved->reason);
   }
+  build.auto_for_gpu = spec.spec.engine == kernels::EngineKind::kAuto &&
+                       spec.spec.backend == kernels::Backend::kCuda;
   build.choice.set_engine(ToProto(build.spec.engine));
   // Patterns count by content, not by handle: an upload sent again has another handle.
   const std::string options = ToProto(build.spec, "").SerializeAsString();
@@ -323,7 +353,7 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     };
     RETURN_IF_ERROR(make());
     // Each build would pay for what others left on the device.
-    if ((*plan)->timings().tables_in_waves && DropKept(static_cast<size_t>(context.device)) > 0) {
+    if ((*plan)->timings().tables_in_waves && DropKeptIn(static_cast<size_t>(context.device)) > 0) {
       RETURN_IF_ERROR(make());
     }
     const kernels::DeviceTimings timings = (*plan)->timings();
@@ -354,17 +384,16 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
 
 // A plan is a device's, and a tenant's own: what another tenant computes must not show in one's
 // timings.
-std::string EngineAdapter::PlanKey(const std::string& device, const std::string& tenant,
+std::string EngineAdapter::PlanKey(size_t index, const std::string& tenant,
                                    const ResolvedBuild& build) {
-  return absl::StrCat(device, "|", tenant.size(), ":", tenant, build.plan_key);
+  return absl::StrCat(index, "|", tenant.size(), ":", tenant, build.plan_key);
 }
 
 absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tenant,
                                                          const ResolvedBuild& build,
                                                          const Matrix& a, const Matrix* pattern,
-                                                         const std::string& device,
-                                                         Job& job) const {
-  ASSIGN_OR_RETURN(const size_t index, IndexOf(device));
+                                                         const Assignment& at, Job& job) const {
+  ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
   JobBridge bridge(job, options_.threads);
   const kernels::Context context = bridge.context(static_cast<int>(index));
   kernels::PreconditionerSpec spec = build.spec;
@@ -372,14 +401,14 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     spec.static_spai.pattern.max_nnz =
         std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
   }
-  const std::string key = PlanKey(device, tenant, build);
+  const std::string key = PlanKey(index, tenant, build);
   std::shared_ptr<const kernels::Plan> plan;
   if (!build.regrow) plan = plans_.Get(key);
   BuiltPreconditioner built;
   built.rebuild = plan != nullptr;
   auto result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
-    LogOutOfMemory(device, job, DropKept(index), result.status());
+    LogOutOfMemory(at.device, job, DropKeptIn(index), result.status());
     result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
   }
   if (!result.ok()) return result.status();
@@ -394,7 +423,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     }
     metrics->BuildPhase("build", built.build_ms / 1e3);
     metrics->BuildPhase("assemble", built.assemble_ms / 1e3);
-    if (devices_[index].backend == kernels::Backend::kCuda) {
+    if (at.device != kCpuName) {
       metrics->BuildPhase("host_to_device", built.host_to_device_ms / 1e3);
       metrics->BuildPhase("device_to_host", built.device_to_host_ms / 1e3);
       metrics->Columns("left_to_host", result->timings.host_columns);
@@ -486,8 +515,8 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
                                             const std::shared_ptr<const kernels::Preconditioner>& m,
                                             std::span<const double> b, std::span<const double> x0,
                                             const kernels::SolveOptions& options,
-                                            const std::string& device, Job& job) const {
-  ASSIGN_OR_RETURN(const size_t index, IndexOf(device));
+                                            const Assignment& at, Job& job) const {
+  ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
   JobBridge bridge(job, options_.threads);
   const kernels::Context context = bridge.context(static_cast<int>(index));
   // Residuals reach the job as they come; kept a second time they would take memory that no budget
@@ -501,7 +530,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   if (there) {
     auto result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
     if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
-      LogOutOfMemory(device, job, DropKept(index), result.status());
+      LogOutOfMemory(at.device, job, DropKeptIn(index), result.status());
       result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
     }
     if (!result.ok()) return result.status();
@@ -531,11 +560,14 @@ bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
              engine_.State(context.device).limit_bytes;
 }
 
-absl::StatusOr<size_t> EngineAdapter::IndexOf(const std::string& device) const {
-  const auto named = std::find(names_.begin(), names_.end(), device);
-  if (named != names_.end()) return static_cast<size_t>(named - names_.begin());
+absl::StatusOr<size_t> EngineAdapter::IndexOf(const Assignment& at) const {
+  const auto named = std::find(names_.begin(), names_.end(), at.device);
+  if (named != names_.end()) {
+    const std::vector<size_t>& lanes = lanes_[static_cast<size_t>(named - names_.begin())];
+    return lanes[std::min(at.lane, lanes.size() - 1)];
+  }
   return MakeError(absl::StatusCode::kInternal, reason::kInternal,
-                   absl::StrCat("work for '", device, "', which is no device here"));
+                   absl::StrCat("work for '", at.device, "', which is no device here"));
 }
 
 }  // namespace spaid::server

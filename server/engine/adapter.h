@@ -53,9 +53,10 @@ struct ResolvedBuild {
   kernels::PreconditionerSpec spec;
   v1::PreconditionerSpec proto;  // the same, as the wire shows it
   v1::EngineChoice choice;
-  std::string plan_key;     // pattern, base pattern, spec: what a plan depends on
-  std::string content_key;  // matrix with values, base pattern, spec: what a result depends on
-  bool regrow = false;      // on no cached plan; the one that it leaves is cached
+  std::string plan_key;       // pattern, base pattern, spec: what a plan depends on
+  std::string content_key;    // matrix with values, base pattern, spec: what a result depends on
+  bool regrow = false;        // on no cached plan; the one that it leaves is cached
+  bool auto_for_gpu = false;  // AUTO chose it by the costs of a GPU
 };
 
 // What lies on a GPU for work to come, made from something that may go before it: the copy of M
@@ -118,16 +119,22 @@ struct Solved {
 // to.
 class EngineAdapter {
  public:
-  // `engine` and what the options borrow outlive the adapter.
+  // `engine` and what the options borrow outlive the adapter. Where the engine has a GPU several
+  // times, the first is the device and the others are further lanes of it (OpenEngine).
   EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options);
 
   // Devices that work is placed on, the CPU first where it is among them; and their names.
   const std::vector<kernels::DeviceInfo>& devices() const { return devices_; }
   const std::vector<std::string>& device_names() const { return names_; }
-  // `device`: index in devices().
-  kernels::DeviceState DeviceState(size_t device) const {
-    return engine_.State(static_cast<int>(device));
-  }
+  // `device`: index in devices(). Its bytes are those of all its lanes.
+  kernels::DeviceState DeviceState(size_t device) const;
+  // Computations that run side by side on a GPU, each in memory of its own: of the first lane what
+  // is left, of the others `lane_bytes`. 1 and 0 of the CPU, which divides nothing.
+  struct Lanes {
+    int count = 1;
+    int64_t lane_bytes = 0;
+  };
+  Lanes lanes(size_t device) const;
   // A small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST.
   absl::Status Probe(size_t device) const;
   // Drops what is kept on a device for speed alone: cached plans, matrices and preconditioners.
@@ -157,11 +164,11 @@ class EngineAdapter {
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
   // Where a build runs. Static SPAI and FSAI: on a GPU where the CPU would take long enough
-  // (kernels/engine/cost.h), and longer than there, and its memory suffices, else on
-  // the CPU where that is among the devices. Memory suffices where it does with gather tables, or
-  // rows of G, made in waves; GPUs with room for all come first. All else is work of the host: the
-  // CPU's where that is among the devices, else done on the thread of any GPU's worker. Errors:
-  // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device bytes),
+  // (kernels/engine/cost.h), and longer than there, or AUTO counted on it, and its memory suffices,
+  // else on the CPU where that is among the devices. Memory suffices where it does with gather
+  // tables, or rows of G, made in waves; GPUs with room for all come first. All else is work of the
+  // host: the CPU's where that is among the devices, else done on the thread of any GPU's worker.
+  // Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device bytes),
   // UNAVAILABLE/DEVICE_LOST.
   absl::StatusOr<Placement> Place(const ResolvedBuild& build,
                                   const kernels::BuildEstimate& estimate) const;
@@ -184,26 +191,26 @@ class EngineAdapter {
   absl::Status AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                           const kernels::SolveOptions& options) const;
 
-  // Plans (or takes a cached plan of this tenant) and builds on `device`, one of device_names().
+  // Plans (or takes a cached plan of this tenant) and builds there: `at` names one of device_names().
   // Where that is out of memory, its cached plans go, and it is tried once more. Errors: the
   // kernels'.
   absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ResolvedBuild& build,
                                             const Matrix& a, const Matrix* pattern,
-                                            const std::string& device, Job& job) const;
+                                            const Assignment& at, Job& job) const;
 
   // Decides kAuto and refuses what cannot work. Errors: Engine::ResolveMethod.
   absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
                                                 const Matrix& a) const;
 
-  // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty. On `device`,
-  // one of device_names(): where that is a GPU with memory for it, A and M are laid out there, and
+  // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty. `at` names one
+  // of device_names(): where that is a GPU with memory for it, A and M are laid out there, and
   // stay for the next solve; where a matrix of the job's tenant with A's pattern was, and is no
   // more, A's values take its place. Where the GPU is out of memory, what is kept there goes, and
   // it is tried once more. Errors: the kernels'.
   absl::StatusOr<Solved> Solve(const std::shared_ptr<const Matrix>& a,
                                const std::shared_ptr<const kernels::Preconditioner>& m,
                                std::span<const double> b, std::span<const double> x0,
-                               const kernels::SolveOptions& options, const std::string& device,
+                               const kernels::SolveOptions& options, const Assignment& at,
                                Job& job) const;
 
   ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
@@ -218,9 +225,10 @@ class EngineAdapter {
   // Whether `device` is a GPU that has memory for such a solve.
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                    const kernels::SolveOptions& options) const;
-  absl::StatusOr<size_t> IndexOf(const std::string& device) const;
-  static std::string PlanKey(const std::string& device, const std::string& tenant,
-                             const ResolvedBuild& build);
+  int64_t DropKeptIn(size_t index) const;  // the engine's device
+  // The engine's device; the CPU's lanes are all the same one.
+  absl::StatusOr<size_t> IndexOf(const Assignment& at) const;
+  static std::string PlanKey(size_t index, const std::string& tenant, const ResolvedBuild& build);
   absl::StatusOr<kernels::SolveResult> SolveThere(
       const std::shared_ptr<const Matrix>& a,
       const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,
@@ -237,8 +245,9 @@ class EngineAdapter {
 
   const kernels::Engine& engine_;
   const EngineAdapterOptions options_;
-  const std::vector<kernels::DeviceInfo> devices_;
-  const std::vector<std::string> names_;
+  std::vector<kernels::DeviceInfo> devices_;
+  std::vector<std::string> names_;
+  std::vector<std::vector<size_t>> lanes_;  // of each device: indices in the engine's, its own first
   mutable ByteLru<kernels::Plan> plans_;
   mutable ByteLru<KeptOnDevice> kept_;
 };

@@ -119,7 +119,9 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
 DeviceMask EngineAdapter::LaidOutOn(const Matrix& a) const {
   DeviceMask devices = 0;
   for (size_t d = 0; d < devices_.size(); ++d) {
-    if (kept_.Holds(KeptOnDevice::KeyOf(&a, d))) devices |= DeviceBit(d);
+    for (const size_t index : lanes_[d]) {
+      if (kept_.Holds(KeptOnDevice::KeyOf(&a, index))) devices |= DeviceBit(d);
+    }
   }
   return devices;
 }
@@ -127,7 +129,9 @@ DeviceMask EngineAdapter::LaidOutOn(const Matrix& a) const {
 DeviceMask EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuild& build) const {
   DeviceMask devices = 0;
   for (size_t d = 0; d < devices_.size(); ++d) {
-    if (plans_.Holds(PlanKey(names_[d], tenant, build))) devices |= DeviceBit(d);
+    for (const size_t index : lanes_[d]) {
+      if (plans_.Holds(PlanKey(index, tenant, build))) devices |= DeviceBit(d);
+    }
   }
   return devices;
 }
@@ -197,11 +201,12 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
   };
   const std::string predicted = absl::StrFormat("%.3g ms", estimate.predicted_ms);
   const double worth = builds.worth_ms * (waves ? builds.waves_cost : 1);
-  if (estimate.predicted_ms <= worth) {
+  // What AUTO chose for a solve there is built there, as it was predicted.
+  if (estimate.predicted_ms <= worth && !build.auto_for_gpu) {
     return on_cpu(
         absl::StrFormat("predicted at %s there; a GPU pays from %g ms on", predicted, worth));
   }
-  if (estimate.predicted_device_ms >= estimate.predicted_ms) {
+  if (estimate.predicted_device_ms >= estimate.predicted_ms && !build.auto_for_gpu) {
     return on_cpu(absl::StrFormat("predicted at %s there, at %.3g ms on a GPU", predicted,
                                   estimate.predicted_device_ms));
   }

@@ -59,9 +59,19 @@ absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant
                                                        const v1::PreconditionerSpec& spec,
                                                        const std::string& field, bool for_estimate,
                                                        const kernels::StopToken& stop,
-                                                       kernels::Method method) const {
+                                                       const ParsedSolve* solve) const {
   ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(spec, field));
-  parsed.spec.method = method;
+  if (parsed.spec.engine == kernels::EngineKind::kAuto) {
+    // AUTO counts with where a solve with Jacobi would run, which A's size alone decides.
+    const ParsedSolve one{.options = {.method = kernels::Method::kAuto}};
+    const ParsedSolve& for_solve = solve != nullptr ? *solve : one;
+    parsed.spec.method = for_solve.options.method;
+    parsed.spec.n_rhs = for_solve.rhs_count;
+    const Placement there =
+        parts_.adapter->PlaceSolve(a, /*nnz_m=*/0, for_solve.rhs_count, for_solve.options,
+                                   PredictSolveMs(a, /*nnz_m=*/a.n(), for_solve));
+    parsed.spec.backend = there.on_gpu ? kernels::Backend::kCuda : kernels::Backend::kCpu;
+  }
   Prepared prepared;
   if (!parsed.pattern_matrix.empty()) {
     ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Get(tenant, parsed.pattern_matrix));
@@ -117,7 +127,7 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
                                                                 const Stored<Matrix>& a,
                                                                 const Prepared& prepared,
                                                                 bool must_store, Job& job,
-                                                                const std::string& device) const {
+                                                                const Assignment& at) const {
   // What another job has built since this one was asked for.
   if (auto found = parts_.preconditioners->Find(tenant, prepared.build.content_key)) {
     job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
@@ -128,7 +138,7 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
   }
   const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
   ASSIGN_OR_RETURN(BuiltPreconditioner built,
-                   parts_.adapter->Build(tenant, prepared.build, *a.value, pattern, device, job));
+                   parts_.adapter->Build(tenant, prepared.build, *a.value, pattern, at, job));
   job.UpdateTimings([&](v1::Timings& timings) {
     timings.set_plan_ms(built.plan_ms);
     timings.set_build_ms(built.build_ms);
@@ -143,11 +153,11 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
   entry->matrix = a.handle;
   entry->spec = prepared.build.proto;
   entry->choice = prepared.build.choice;
-  if (prepared.placement.on_gpu && device == kCpuName) {
+  if (prepared.placement.on_gpu && at.device == kCpuName) {
     entry->choice.set_placement("cpu: the GPU failed while the build waited for it");
   }
   entry->timings = job.timings();
-  entry->device = device;
+  entry->device = at.device;
   entry->created = parts_.clock->WallNow();
   entry->nnz_a = a.value->csc.nnz();
   const int64_t bytes = entry->bytes();
@@ -212,7 +222,7 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
       auto outcome = std::make_shared<BuildOutcome>();
       ASSIGN_OR_RETURN(
           outcome->preconditioner,
-          BuildAndStore(tenant, matrix, *prepared, /*must_store=*/true, job, at.device));
+          BuildAndStore(tenant, matrix, *prepared, /*must_store=*/true, job, at));
       job.SetResult(std::move(outcome));
       return absl::OkStatus();
     };
@@ -262,9 +272,8 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
     kind = m.kernel->kind();
     nnz_m = m.m().nnz();
   } else if (request.spec) {
-    ASSIGN_OR_RETURN(work->prepared,
-                     Prepare(request.tenant, a, *request.spec, "header.spec",
-                             /*for_estimate=*/false, request.stop, request.solve.options.method));
+    ASSIGN_OR_RETURN(work->prepared, Prepare(request.tenant, a, *request.spec, "header.spec",
+                                             /*for_estimate=*/false, request.stop, &request.solve));
     kind = work->prepared->build.spec.engine;
     nnz_m = work->prepared->estimate.nnz_m;
     if (kind != kernels::EngineKind::kNone) {
@@ -330,12 +339,12 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
       *ticket.job->Attach({.detach = request.terms.detach, .deadline = request.terms.deadline});
   work->request = std::move(request);
   RETURN_IF_ERROR(Submit(ticket.job, estimate, [this, work](Job& job, const Assignment& at) {
-    return RunSolve(*work, job, at.device);
+    return RunSolve(*work, job, at);
   }));
   return ticket;
 }
 
-absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& device) const {
+absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const Assignment& at) const {
   SolveRequest& request = work.request;
   auto outcome = std::make_shared<SolveOutcome>();
   v1::SolveDone& done = outcome->done;
@@ -352,12 +361,12 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
       if (parts_.metrics) parts_.metrics->Reused();
     } else if (work.prepared->build.spec.engine != kernels::EngineKind::kNone) {
       ASSIGN_OR_RETURN(m, BuildAndStore(request.tenant, request.matrix, *work.prepared,
-                                        /*must_store=*/false, job, device));
+                                        /*must_store=*/false, job, at));
     }
   }
   ASSIGN_OR_RETURN(Solved there, parts_.adapter->Solve(
                                      request.matrix.value, m ? m->value->kernel : nullptr,
-                                     request.b, request.x0, request.solve.options, device, job));
+                                     request.b, request.x0, request.solve.options, at, job));
   kernels::SolveResult& solved = there.result;
   if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
 
@@ -365,7 +374,7 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
   for (const kernels::RhsResult& rhs : solved.rhs) outcomes.push_back(ToProto(rhs));
   job.UpdateTimings([&](v1::Timings& timings) {
     timings.set_solve_ms(solved.solve_ms);
-    if (device != kCpuName) {
+    if (at.device != kCpuName) {
       timings.set_host_to_device_ms(timings.host_to_device_ms() + solved.figures.place_ms);
     }
   });
@@ -381,8 +390,8 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const std::string& d
     *done.mutable_quality() = ToProto(used.quality);
   }
   *done.mutable_timings() = job.timings();
-  done.set_device(device);
-  done.set_placement(work.on_gpu && device == kCpuName
+  done.set_device(at.device);
+  done.set_placement(work.on_gpu && at.device == kCpuName
                          ? "cpu: the GPU failed while the solve waited for it"
                          : work.placement);
   done.set_preconditioner_storage(ToProto(solved.m_storage));

@@ -131,18 +131,18 @@ class Workbench {
     std::string placement;                        // why it runs where it runs
     bool on_gpu = false;                          // it was meant to
   };
-  // `method`: of the solve that the build is for; kAuto: none was named.
+  // `solve`: that the build is for; null: none is known.
   absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
                                    const v1::PreconditionerSpec& spec, const std::string& field,
                                    bool for_estimate, const kernels::StopToken& stop,
-                                   kernels::Method method = kernels::Method::kAuto) const;
-  absl::Status RunSolve(SolveWork& work, Job& job, const std::string& device) const;
+                                   const ParsedSolve* solve = nullptr) const;
+  absl::Status RunSolve(SolveWork& work, Job& job, const Assignment& at) const;
   // Builds and stores; the work of a build's job, and the first half of a solve's. `must_store`
   // false: where the store has no room, the result comes without a handle, and its quality warns.
   absl::StatusOr<Stored<Preconditioner>> BuildAndStore(const std::string& tenant,
                                                        const Stored<Matrix>& a,
                                                        const Prepared& prepared, bool must_store,
-                                                       Job& job, const std::string& device) const;
+                                                       Job& job, const Assignment& at) const;
   // A build as the scheduler sees it.
   Work WorkOf(const std::string& tenant, const Matrix& a, const Prepared& prepared) const;
   absl::Status Submit(const std::shared_ptr<Job>& job, Work work, JobWork run) const;

@@ -71,9 +71,11 @@ DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAda
       options.lanes > 0 ? options.lanes : std::clamp(kernels::CpuDevice().threads / 4, 2, 8);
   for (size_t d = 0; d < adapter.devices().size(); ++d) {
     const bool cpu = adapter.devices()[d].backend == kernels::Backend::kCpu;
+    const EngineAdapter::Lanes of_gpu = adapter.lanes(d);
     dispatch.devices.push_back({.name = adapter.device_names()[d],
-                                .lanes = cpu ? lanes : 1,
-                                .memory_bytes = adapter.DeviceState(d).limit_bytes});
+                                .lanes = cpu ? lanes : of_gpu.count,
+                                .memory_bytes = adapter.DeviceState(d).limit_bytes,
+                                .lane_bytes = of_gpu.lane_bytes});
   }
   return dispatch;
 }

@@ -31,8 +31,8 @@ class Metrics;
 // Where a job runs: names of SchedulerOptions::dispatch.devices.
 struct Assignment {
   std::string device;
-  size_t lane = 0;                   // of the device: jobs of other lanes run beside
-  std::vector<std::string> devices;  // all that it has, `device` first; more than one: split it
+  size_t lane = 0;  // of the device: jobs of other lanes run beside
+  std::vector<std::string> devices = {};  // all that it has, `device` first; several: split it
 };
 
 // Runs on a worker's thread of the device it is given. Honours the job's stop hook. The job ends

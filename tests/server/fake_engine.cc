@@ -209,6 +209,10 @@ int FakeEngine::resolve_threads() const {
   std::lock_guard lock(mu_);
   return resolve_threads_;
 }
+kernels::PreconditionerSpec FakeEngine::resolve_spec() const {
+  std::lock_guard lock(mu_);
+  return resolve_spec_;
+}
 bool FakeEngine::resolve_had_pattern() const {
   std::lock_guard lock(mu_);
   return resolve_had_pattern_;
@@ -240,6 +244,7 @@ Result<kernels::ResolvedSpec> FakeEngine::Resolve(const kernels::PreconditionerS
                                                   const kernels::Context& context) const {
   std::lock_guard lock(mu_);
   resolve_threads_ = context.threads;
+  resolve_spec_ = spec;
   resolve_had_pattern_ = user_pattern != nullptr;
   kernels::ResolvedSpec resolved{spec, ""};
   if (spec.engine == kernels::EngineKind::kAuto) {

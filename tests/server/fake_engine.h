@@ -73,8 +73,9 @@ class FakeEngine : public kernels::Engine {
   void GrowPlans();
   // What `Resolve` makes of AUTO (default JACOBI).
   void SetAutoChoice(kernels::EngineKind kind);
-  // Threads of the last Resolve, and whether it was given a pattern.
+  // Threads of the last Resolve, its spec, and whether it was given a pattern.
   int resolve_threads() const;
+  kernels::PreconditionerSpec resolve_spec() const;
   bool resolve_had_pattern() const;
   // Whether GPUs solve, with matrices and preconditioners that are placed there (100 bytes each);
   // how many have been, and are there now; and what solves say that they take, GMRES 10 more for
@@ -173,6 +174,7 @@ class FakeEngine : public kernels::Engine {
   bool grow_plans_ = false;
   kernels::EngineKind auto_choice_ = kernels::EngineKind::kJacobi;
   mutable int resolve_threads_ = 0;
+  mutable kernels::PreconditionerSpec resolve_spec_;
   mutable bool resolve_had_pattern_ = false;
   int residuals_ = 3, residuals_after_hold_ = 0;
 };

@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 14 };
+enum { kSpaidCudaAbiVersion = 15 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -73,6 +73,13 @@ struct SpaidCudaCsc {
   const double* values;    // nnz; null: a pattern
 };
 
+// What one of several devices makes of a whole M or G: columns, or rows, [begin, end), at least
+// one. They get the bits that one device gives them, but where static_spai_cuda.h says otherwise. A
+// null pointer: all of them.
+struct SpaidCudaRange {
+  int64_t begin, end;
+};
+
 // PatternOptions (kernels/sparse/pattern.h), made ready for the device.
 struct SpaidCudaPatternOptions {
   double keep_tau;       // < 0: none. Not read with a pattern of the user
@@ -86,7 +93,9 @@ struct SpaidCudaPatternOptions {
 };
 
 struct SpaidCudaPlanInfo {
-  int64_t nnz_m;
+  int64_t nnz_m;         // of the whole M
+  int64_t first_entry;   // where the entries of the plan's columns begin in that
+  int64_t entries;       // of the plan's columns
   int64_t groups;        // of columns with equal J
   int64_t structures;    // kinds of local problems
   int64_t host_groups;   // too large for the Gram kernels: left to the host
@@ -113,7 +122,8 @@ struct SpaidCudaBuildInfo {
   int64_t peak_bytes;
   int64_t nnz_m;  // entries of M on the device
   // Not 0: M has a pattern of its own (download_m_pattern), after the post-filter; 0: the plan's.
-  // So where the post-filter is not 0, no column is left to the host, and memory suffices.
+  // So where the post-filter is not 0, the plan is for all columns, none is left to the host, and
+  // memory suffices.
   int32_t compacted;
   // Where QR was asked for: what the thread groups of problems with at most 128 columns took and
   // were predicted to take, and the ThreadStrategy that was chosen.
@@ -148,11 +158,13 @@ struct SpaidCudaFsaiInfo {
   int64_t fault_index;  // the first row, or column
   double ms;            // by the device's clock
   int64_t peak_bytes;
-  int64_t nnz;
+  int64_t nnz;      // of the rows made
   int32_t longest;  // row of G
   int32_t steps;
-  int32_t waves;     // of rows, as memory allows
-  double log_ratio;  // mean of ln(ψ_i / a_ii) in the end
+  int32_t waves;  // of rows, as memory allows
+  // Mean of ln(ψ_i / a_ii) in the end. Of a range, as log_ratios: the sum over its rows by the
+  // number of all.
+  double log_ratio;
   int64_t not_spd_rows, first_not_spd, converged_rows;
   int64_t copied_rows;
   int64_t slow_rows;  // not copied, too large for shared memory; without entries: the host's
@@ -252,13 +264,14 @@ struct SpaidCudaInterface {
   // The plan of static SPAI. `base`: of the pattern of M in place of A's; may be null. A threshold
   // reads A's values. Every column of A must have an entry. `local_solver` (LocalSolver): of the
   // builds to come; where it is not QR, matrices of few diagonals get no plan for that until a
-  // build asks for one.
+  // build asks for one. `columns`: that builds compute, with room for all of M all the same.
   int32_t (*plan_static_spai)(SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* base,
                               const struct SpaidCudaPatternOptions* pattern, int32_t local_solver,
-                              SpaidCudaPlan** plan, struct SpaidCudaPlanInfo* info, char* message,
-                              size_t message_size);
+                              const struct SpaidCudaRange* columns, SpaidCudaPlan** plan,
+                              struct SpaidCudaPlanInfo* info, char* message, size_t message_size);
   void (*free_plan)(SpaidCudaPlan* plan);
-  // n + 1 pointers and nnz_m rows of the pattern of M.
+  // Of the plan's columns in the pattern of M: their pointers, from first_entry on (behind those of
+  // the last columns stands nnz_m), and the rows of their entries.
   int32_t (*download_pattern)(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx,
                               char* message, size_t message_size);
 
@@ -269,9 +282,9 @@ struct SpaidCudaInterface {
   // n + 1 pointers and nnz_m rows of an M that is compacted.
   int32_t (*download_m_pattern)(const SpaidCudaM* m, int64_t* col_ptr, int32_t* row_idx,
                                 char* message, size_t message_size);
-  // nnz_m values, and for each of the n columns ‖A m_k − e_k‖₂, the smallest
-  // scaled pivot, and flags (ColumnFlag); 0: the column is left to the host, its other figures are
-  // worth nothing.
+  // The values of the plan's columns, or of an M that is compacted, and for each column
+  // ‖A m_k − e_k‖₂, the smallest scaled pivot, and flags (ColumnFlag); 0: the column is left to the
+  // host, its other figures are worth nothing.
   int32_t (*download_m)(const SpaidCudaM* m, double* values, double* residual_norms, double* pivots,
                         uint8_t* flags, char* message, size_t message_size);
   // Frees all of it but the values, and the pattern where that is its own: download_m then gives
@@ -286,13 +299,14 @@ struct SpaidCudaInterface {
   void (*free_pattern)(SpaidCudaPattern* there);
   // `pattern`: as of upload_pattern; G's, or where options->grow is not 0 where growth begins: null
   // is the diagonal then. `there`: the same on the device; null: it is uploaded. There is no `g`
-  // where info->fault is set.
+  // where info->fault is set. `rows`: that are made; such a G serves download_g alone.
   int32_t (*build_fsai)(const SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* pattern,
                         const SpaidCudaPattern* there, const struct SpaidCudaFsaiOptions* options,
-                        SpaidCudaG** g, struct SpaidCudaFsaiInfo* info, char* message,
-                        size_t message_size);
+                        const struct SpaidCudaRange* rows, SpaidCudaG** g,
+                        struct SpaidCudaFsaiInfo* info, char* message, size_t message_size);
   void (*free_g)(SpaidCudaG* g);
-  // G by rows, the diagonal last: n + 1 pointers, nnz columns and values; ψ_i / a_ii of the n rows.
+  // G by rows, the diagonal last: one more pointers than rows, from 0 on, nnz columns and values;
+  // ψ_i / a_ii of the rows.
   int32_t (*download_g)(const SpaidCudaG* g, int64_t* row_ptr, int32_t* col_idx, double* values,
                         double* psi_ratio, char* message, size_t message_size);
   // The same G by columns, which the device makes for it, with 20 bytes an entry.
@@ -306,8 +320,8 @@ struct SpaidCudaInterface {
   // `symmetric`: not 0: A = Aᵀ entry by entry.
   int32_t (*operator_of_matrix)(const SpaidCudaMatrix* matrix, int32_t symmetric, int32_t fp32,
                                 SpaidCudaOperator** op, char* message, size_t message_size);
-  // Columns that were left to the host are zero. The plan of an M that is not compacted must still
-  // be there.
+  // Columns that were left to the host are zero. The plan, which is for all columns, must still be
+  // there where M is not compacted.
   int32_t (*operator_of_m)(const SpaidCudaM* m, int32_t fp32, SpaidCudaOperator** op, char* message,
                            size_t message_size);
   // G; `transposed` not 0: Gᵀ.

@@ -33,23 +33,28 @@ static __global__ void HoldKernel(int64_t ns) {
   while (now() - begin < ns) __nanosleep(1000);
 }
 
-// The median time of `work`, each alone.
-template <class Work>
-double MedianMs(int count, Calls& call, const Work& work) {
-  for (int i = 0; i < 3; ++i) work();
-  call(cudaDeviceSynchronize());
+// The median time of `work`, each alone, on this stream; before each `between`, which is not timed.
+template <class Between, class Work>
+double MedianMs(int count, Calls& call, cudaStream_t stream, const Between& between,
+                const Work& work) {
+  for (int i = 0; i < 3; ++i) {
+    between();
+    work();
+  }
+  call(cudaStreamSynchronize(stream));
   std::vector<cudaEvent_t> begin(static_cast<size_t>(count)), end(begin.size());
   for (size_t i = 0; i < begin.size(); ++i) {
     call(cudaEventCreate(&begin[i]));
     call(cudaEventCreate(&end[i]));
   }
-  HoldKernel<<<1, 1>>>(int64_t{15000} * count);
+  HoldKernel<<<1, 1, 0, stream>>>(int64_t{25000} * count);
   for (size_t i = 0; i < begin.size(); ++i) {
-    call(cudaEventRecord(begin[i]));
+    between();
+    call(cudaEventRecord(begin[i], stream));
     work();
-    call(cudaEventRecord(end[i]));
+    call(cudaEventRecord(end[i], stream));
   }
-  call(cudaDeviceSynchronize());
+  call(cudaStreamSynchronize(stream));
   std::vector<float> ms(begin.size());
   for (size_t i = 0; i < begin.size(); ++i) {
     call(cudaEventElapsedTime(&ms[i], begin[i], end[i]));
@@ -58,6 +63,13 @@ double MedianMs(int count, Calls& call, const Work& work) {
   }
   std::sort(ms.begin(), ms.end());
   return ms[ms.size() / 2];
+}
+
+// The same on the default stream, with nothing between.
+template <class Work>
+double MedianMs(int count, Calls& call, const Work& work) {
+  return MedianMs(
+      count, call, nullptr, [] {}, work);
 }
 
 }  // namespace spaid::kernels::bench

@@ -23,6 +23,7 @@
 using spaid::cuda::Check;
 using spaid::cuda::Context;
 using spaid::cuda::Failure;
+using spaid::cuda::Order;
 using spaid::cuda::Stopwatch;
 
 struct SpaidCudaContext {
@@ -43,6 +44,8 @@ struct SpaidCudaM {
   Context& context;
   const spaid::cuda::StaticSpaiPlan& plan;
   spaid::cuda::StaticSpaiResult result;
+  spaid::cuda::ColumnRange own;          // the plan's
+  int64_t first_entry = 0, entries = 0;  // of result.values, in those columns
 };
 struct SpaidCudaPattern {
   Context& context;
@@ -80,6 +83,15 @@ int32_t Guard(char* message, size_t size, const Work& work) {
     say("out of host memory");
     return kSpaidCudaOutOfMemory;
   }
+}
+
+// All of n, unless there is a range.
+SpaidCudaRange RangeOf(const SpaidCudaRange* range, int64_t n) {
+  if (range == nullptr) return {0, n};
+  if (range->begin < 0 || range->begin >= range->end || range->end > n) {
+    throw Failure(kSpaidCudaError, "a range of columns is empty, or leads out of the matrix");
+  }
+  return *range;
 }
 
 int32_t OpenContext(int32_t ordinal, int64_t memory_limit, SpaidCudaCopy copy,
@@ -135,10 +147,12 @@ int32_t UploadValues(SpaidCudaMatrix* matrix, const double* values, char* messag
 void FreeMatrix(SpaidCudaMatrix* matrix) { delete matrix; }
 
 int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
-             const SpaidCudaPatternOptions* options, int32_t local_solver, SpaidCudaPlan** plan,
-             SpaidCudaPlanInfo* info, char* message, size_t size) {
+             const SpaidCudaPatternOptions* options, int32_t local_solver,
+             const SpaidCudaRange* columns, SpaidCudaPlan** plan, SpaidCudaPlanInfo* info,
+             char* message, size_t size) {
   return Guard(message, size, [&] {
     Context& context = matrix->context;
+    const SpaidCudaRange own_columns = RangeOf(columns, matrix->matrix.n);
     context.Enter();
     context.arena->ResetPeak();
     Stopwatch watch(context);
@@ -153,16 +167,19 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
     spaid::cuda::DevicePattern pattern = make_pattern();
     watch.Mark();
     const bool by_qr = local_solver == static_cast<int32_t>(spaid::kernels::LocalSolver::kQr);
-    auto made = std::make_unique<SpaidCudaPlan>(SpaidCudaPlan{
-        context, spaid::cuda::MakePlan(context, matrix->matrix, std::move(pattern), by_qr)});
+    auto made = std::make_unique<SpaidCudaPlan>(
+        SpaidCudaPlan{context, spaid::cuda::MakePlan(context, matrix->matrix, std::move(pattern),
+                                                     by_qr, {own_columns.begin, own_columns.end})});
     info->ms = watch.Stop();
     info->pattern_ms = watch.Marked();
     const spaid::cuda::StaticSpaiPlan& own = made->plan;
     info->nnz_m = own.nnz_m;
+    info->first_entry = own.first_entry;
+    info->entries = own.entries;
     info->groups = own.grouped ? own.n_groups : own.stencil.nodes;
     info->structures = own.grouped ? own.n_structures : 1;
     info->host_groups =
-        own.class_begin[spaid::cuda::kClasses] - own.class_begin[spaid::cuda::kHostClass];
+        own.class_begin[spaid::cuda::kOtherClass] - own.class_begin[spaid::cuda::kHostClass];
     info->device_bytes = own.device_bytes();
     info->peak_bytes = context.arena->peak();
     info->table_bytes = own.table_bytes;
@@ -177,8 +194,10 @@ int32_t DownloadPattern(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* ro
                         char* message, size_t size) {
   return Guard(message, size, [&] {
     plan->context.Enter();
-    plan->plan.m_ptr.CopyOut(col_ptr, plan->plan.n + 1);
-    plan->plan.m_idx.CopyOut(row_idx, plan->plan.nnz_m);
+    const spaid::cuda::StaticSpaiPlan& own = plan->plan;
+    const int64_t pointers = own.own.end - own.own.begin + (own.own.end == own.n ? 1 : 0);
+    own.m_ptr.CopyOut(col_ptr, pointers, own.own.begin);
+    own.m_idx.CopyOut(row_idx, own.entries, own.first_entry);
     plan->context.Synchronize();
   });
 }
@@ -193,14 +212,19 @@ int32_t Build(SpaidCudaPlan* plan, const SpaidCudaMatrix* matrix,
     *info = {};
     Stopwatch watch(context);
     auto made = std::make_unique<SpaidCudaM>(
-        SpaidCudaM{context, plan->plan,
-                   spaid::cuda::Build(context, plan->plan, matrix->matrix, *options, *info)});
+        SpaidCudaM{context,
+                   plan->plan,
+                   spaid::cuda::Build(context, plan->plan, matrix->matrix, *options, *info),
+                   {}});
     spaid::cuda::StaticSpaiResult& result = made->result;
-    const bool compacted = options->post_filter > 0 &&
+    const bool compacted = options->post_filter > 0 && plan->plan.whole() &&
                            spaid::cuda::CountHostColumns(context, result) == 0 &&
                            spaid::cuda::CompactM(context, plan->plan, options->post_filter, result);
     info->compacted = compacted ? 1 : 0;
-    info->nnz_m = result.values.size();
+    made->own = plan->plan.own;
+    made->first_entry = plan->plan.first_entry;
+    made->entries = compacted ? result.values.size() : plan->plan.entries;
+    info->nnz_m = made->entries;
     info->ms = watch.Stop();
     info->peak_bytes = context.arena->peak();
     *m = made.release();
@@ -224,10 +248,13 @@ int32_t DownloadM(const SpaidCudaM* m, double* values, double* residual_norms, d
   return Guard(message, size, [&] {
     m->context.Enter();
     const spaid::cuda::StaticSpaiResult& result = m->result;
-    result.values.CopyOut(values, result.values.size());
-    result.residual_norms.CopyOut(residual_norms, result.residual_norms.size());
-    result.pivots.CopyOut(pivots, result.pivots.size());
-    result.flags.CopyOut(flags, result.flags.size());
+    result.values.CopyOut(values, m->entries, m->first_entry);
+    if (result.flags.size() > 0) {
+      const int64_t first = m->own.begin, columns = m->own.end - first;
+      result.residual_norms.CopyOut(residual_norms, columns, first);
+      result.pivots.CopyOut(pivots, columns, first);
+      result.flags.CopyOut(flags, columns, first);
+    }
     m->context.Synchronize();
   });
 }
@@ -257,15 +284,17 @@ void FreePattern(SpaidCudaPattern* there) { delete there; }
 
 int32_t BuildFsai(const SpaidCudaMatrix* matrix, const SpaidCudaCsc* pattern,
                   const SpaidCudaPattern* there, const SpaidCudaFsaiOptions* options,
-                  SpaidCudaG** g, SpaidCudaFsaiInfo* info, char* message, size_t size) {
+                  const SpaidCudaRange* rows, SpaidCudaG** g, SpaidCudaFsaiInfo* info,
+                  char* message, size_t size) {
   return Guard(message, size, [&] {
     Context& context = matrix->context;
     context.Enter();
+    const SpaidCudaRange own_rows = RangeOf(rows, matrix->matrix.n);
     context.arena->ResetPeak();
     Stopwatch watch(context);
-    spaid::cuda::FsaiG made =
-        spaid::cuda::BuildFsai(context, matrix->matrix, pattern,
-                               there != nullptr ? there->pattern.get() : nullptr, *options, *info);
+    spaid::cuda::FsaiG made = spaid::cuda::BuildFsai(
+        context, matrix->matrix, pattern, there != nullptr ? there->pattern.get() : nullptr,
+        *options, own_rows.begin, own_rows.end, *info);
     info->ms = watch.Stop();
     info->peak_bytes = context.arena->peak();
     info->nnz = made.values.size();
@@ -311,15 +340,11 @@ int32_t OperatorOfG(const SpaidCudaG* g, int32_t transposed, int32_t fp32, Spaid
   return Guard(message, size, [&] {
     Context& context = g->context;
     context.Enter();
-    spaid::cuda::Matrix columns;
-    if (transposed == 0) {
-      columns = spaid::cuda::Transpose(context, g->transposed(), g->values.size(), g->values.get());
-    }
-    const bool of_rows = transposed != 0;
+    // G by rows is Gᵀ by columns.
+    const Order order = transposed == 0 ? Order::kRows : Order::kColumns;
     *op = new SpaidCudaOperator{
-        context, spaid::cuda::MakeOperator(context, of_rows ? g->transposed() : columns.pattern(),
-                                           of_rows ? g->values.get() : columns.values.get(),
-                                           /*symmetric=*/false, fp32 != 0)};
+        context,
+        spaid::cuda::MakeOperator(context, g->transposed(), g->values.get(), order, fp32 != 0)};
   });
 }
 
@@ -328,9 +353,10 @@ int32_t OperatorOfMatrix(const SpaidCudaMatrix* matrix, int32_t symmetric, int32
   return Guard(message, size, [&] {
     matrix->context.Enter();
     const spaid::cuda::Matrix& a = matrix->matrix;
+    const Order order = symmetric != 0 ? Order::kBoth : Order::kColumns;
     *op = new SpaidCudaOperator{
-        matrix->context, spaid::cuda::MakeOperator(matrix->context, a.pattern(), a.values.get(),
-                                                   symmetric != 0, fp32 != 0)};
+        matrix->context,
+        spaid::cuda::MakeOperator(matrix->context, a.pattern(), a.values.get(), order, fp32 != 0)};
   });
 }
 
@@ -339,15 +365,18 @@ int32_t OperatorOfM(const SpaidCudaM* m, int32_t fp32, SpaidCudaOperator** op, c
   return Guard(message, size, [&] {
     m->context.Enter();
     const spaid::cuda::StaticSpaiResult& result = m->result;
+    if (result.m_ptr.size() == 0 && !m->plan.whole()) {
+      throw Failure(kSpaidCudaError, "some columns of M are no operator");
+    }
     // Its own pattern, after compaction.
     const spaid::cuda::PatternRef pattern =
         result.m_ptr.size() > 0
             ? spaid::cuda::PatternRef{result.m_ptr.size() - 1, result.m_ptr.get(),
                                       result.m_idx.get()}
             : spaid::cuda::PatternRef{m->plan.n, m->plan.m_ptr.get(), m->plan.m_idx.get()};
-    *op = new SpaidCudaOperator{
-        m->context,
-        spaid::cuda::MakeOperator(m->context, pattern, result.values.get(), false, fp32 != 0)};
+    *op = new SpaidCudaOperator{m->context,
+                                spaid::cuda::MakeOperator(m->context, pattern, result.values.get(),
+                                                          Order::kColumns, fp32 != 0)};
   });
 }
 

@@ -106,9 +106,11 @@ template <class Real>
 class Builder {
  public:
   Builder(Context& context, const Matrix& a, const SpaidCudaCsc* pattern, const FsaiPattern* there,
-          const SpaidCudaFsaiOptions& options, SpaidCudaFsaiInfo& info)
+          const SpaidCudaFsaiOptions& options, int64_t begin, int64_t end, SpaidCudaFsaiInfo& info)
       : context_(context),
         a_(a),
+        begin_(begin),
+        end_(end),
         options_(options),
         info_(info),
         grow_(options.grow != 0),
@@ -138,10 +140,10 @@ class Builder {
       like_ = fsai::LikeRows<Real>(context_, packed_.rows(), a_.n, options_.repeat_hash_bits);
     }
     FsaiG g;
-    g.psi_ratio = Buffer<double>(context_, a_.n);
-    psi_ratio_ = g.psi_ratio.get();
+    g.psi_ratio = Buffer<double>(context_, end_ - begin_);
+    psi_ratio_ = g.psi_ratio.get() - begin_;
     std::vector<Piece> pieces;
-    for (int64_t first = 0; first < a_.n;) {
+    for (int64_t first = begin_; first < end_;) {
       const int64_t end = WaveEnd(first);
       pieces.push_back(Wave(first, end));
       ++info_.waves;
@@ -157,10 +159,11 @@ class Builder {
   }
 
  private:
+  // `rows`: those before this one are finished.
   void Report(int64_t rows) {
-    reported_ = std::max(reported_, rows);
+    reported_ = std::max(reported_, rows - begin_);
     if (options_.progress == nullptr) return;
-    if (options_.progress(options_.caller, reported_, a_.n) == 0) return;
+    if (options_.progress(options_.caller, reported_, end_ - begin_) == 0) return;
     throw Failure(kSpaidCudaStopped, "stopped");
   }
 
@@ -355,9 +358,9 @@ class Builder {
       const int64_t entries = Entries(first, end), rows = end - first;
       return made * entries + 12 * rows + std::max(at_once, kept * entries + 9 * rows);
     };
-    if (first == 0 && bytes(a_.n, room) <= left) return a_.n;
+    if (first == begin_ && bytes(end_, room) <= left) return end_;
     const int64_t most = (left - room) / 3;
-    int64_t low = first + 1, high = a_.n;
+    int64_t low = first + 1, high = end_;
     while (low < high) {
       const int64_t middle = (low + high + 1) / 2;
       if (bytes(middle, 0) <= most) {
@@ -558,7 +561,7 @@ class Builder {
     }
     int64_t nnz = 0, row = 0;
     for (const Piece& piece : pieces) nnz += piece.nnz;
-    g.row_ptr = Buffer<int64_t>(context_, a_.n + 1);
+    g.row_ptr = Buffer<int64_t>(context_, end_ - begin_ + 1);
     g.col_idx = Buffer<int32_t>(context_, nnz);
     g.values = Buffer<double>(context_, nnz);
     g.row_ptr.Fill(0);
@@ -603,6 +606,7 @@ class Builder {
 
   Context& context_;
   const Matrix& a_;
+  const int64_t begin_, end_;  // the rows to make
   const SpaidCudaFsaiOptions& options_;
   SpaidCudaFsaiInfo& info_;
   const bool grow_;
@@ -634,11 +638,13 @@ FsaiPattern UploadPattern(Context& context, const SpaidCudaCsc& pattern) {
 }
 
 FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
-                const FsaiPattern* there, const SpaidCudaFsaiOptions& options,
-                SpaidCudaFsaiInfo& info) {
+                const FsaiPattern* there, const SpaidCudaFsaiOptions& options, int64_t begin,
+                int64_t end, SpaidCudaFsaiInfo& info) {
   info = {};
-  if (options.fp32 != 0) return Builder<float>(context, a, pattern, there, options, info).Build();
-  return Builder<double>(context, a, pattern, there, options, info).Build();
+  if (options.fp32 != 0) {
+    return Builder<float>(context, a, pattern, there, options, begin, end, info).Build();
+  }
+  return Builder<double>(context, a, pattern, there, options, begin, end, info).Build();
 }
 
 }  // namespace spaid::cuda

@@ -1,4 +1,5 @@
-// One row of G, grown from the diagonal by one index a step to at most 32 entries, by a warp: what
+// One row of G of at most 4 passes of candidates (grow_pool_kernel_cuda.h has the others), grown
+// from the diagonal by one index a step to at most 32 entries, by a warp: what
 // rows_kernel_cuda.h does, with as few instructions a step as there can be, in as little room.
 //
 // The room has no column of A for a new pivot: its entries go where that column of L will be, and
@@ -8,24 +9,19 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/fsai/cuda/row_parts_cuda.h"
 
 namespace spaid::cuda::fsai {
 
-// kHeld: gradients of so many passes are in registers; 0: all in the room, and any number of them.
-// kStride: rows of A have one length, of at most 32 if gradients of at most 4 passes are held.
+// kHeld: passes that there can be, whose gradients are in registers. kStride: rows of A have one
+// length, of at most 32.
 template <class Real, int kHeld, bool kStride>
 class Grower {
   static constexpr uint32_t kSize = Vector<Real>::kSize;
   static constexpr uint32_t kTileBytes = 16 * kTileVectors;
-  // Of few passes the best candidate is looked for where it is needed; of many, as they are done,
-  // four at a time.
-  static constexpr bool kSearch = kHeld > 0 && kHeld <= 4;
-  static constexpr int kTogether = kSearch ? 1 : 4;
   // Entries of A that a lane looks up at once.
-  static constexpr int kEntries = kSearch ? 1 : 3;
+  static constexpr int kEntries = 1;
   static constexpr int32_t kNone = 0x7fffffff;
   static constexpr Real kInfinity = static_cast<Real>(INFINITY);
   using Key = typename Traits<Real>::Key;
@@ -43,7 +39,6 @@ class Grower {
       : w_(work), lane_(threadIdx.x % 32), below_((1u << lane_) - 1) {
     const GrowLayout at = LayOutGrow<Real>(w_.shape);
     tiles_ = room + at.tiles;
-    yq_ = reinterpret_cast<Gradient<Real>*>(room + at.yq);
     index_ = reinterpret_cast<int32_t*>(room + at.index);
     passes_ = reinterpret_cast<uint2*>(room + at.passes);
     pick_ = reinterpret_cast<Pick*>(room + at.pick);
@@ -51,7 +46,7 @@ class Grower {
     table_ = reinterpret_cast<int16_t*>(room + at.table);
     places_ = static_cast<uint32_t>(GrowTable(w_.shape));
     hash_shift_ = __clz(static_cast<int>(places_)) + 1;
-    blocks_ = max((w_.k_max - 2 + static_cast<int>(kSize) - 1) / static_cast<int>(kSize), 0);
+    blocks_ = GrowBlocks<Real>(w_.k_max);
     row_bytes_ = static_cast<uint32_t>(w_.a.stride * sizeof(Entry<Real>));
   }
 
@@ -204,25 +199,16 @@ class Grower {
 
   // The diagonal alone: the gradient is A's row.
   __device__ void BeginGradients() {
-    best_ = {};
     const auto begin = [&](int p) -> Real {
       Real& x = beside_[p * 32 + lane_];
       const Real y = x;
       x = 0;
       return y;
     };
-    if constexpr (kHeld > 0) {
 #pragma unroll
-      for (int p = 0; p < kHeld; ++p) {
-        if (p * 32u >= opened_) break;
-        held_[p].y = begin(p);
-        if (!kSearch) Consider(held_[p], p * 32 + lane_);
-      }
-    } else {
-      for (uint32_t at = lane_; at < opened_; at += 32) {
-        yq_[at].y = begin(at / 32);
-        Consider(yq_[at], at);
-      }
+    for (int p = 0; p < kHeld; ++p) {
+      if (p * 32u >= opened_) break;
+      held_[p].y = begin(p);
     }
     __syncwarp();
   }
@@ -230,42 +216,27 @@ class Grower {
   // The largest |y|, of those the lowest index; what there is of it into *pick_, which is to be
   // read behind the next barrier. False: nothing to choose.
   __device__ bool Choose(int32_t& index) {
-    if constexpr (kSearch) {
-      Bits most = 0;
-      int32_t own[kHeld];
+    Bits most = 0;
+    int32_t own[kHeld];
 #pragma unroll
-      for (int p = 0; p < kHeld; ++p) {
-        most = max(most, Key::Of(held_[p].y));
-        own[p] = index_[p * 32 + lane_];
-      }
-      most = Key::Max(most);
-      if (most == 0) return false;
-      int32_t lowest = kNone;
+    for (int p = 0; p < kHeld; ++p) {
+      most = max(most, Key::Of(held_[p].y));
+      own[p] = index_[p * 32 + lane_];
+    }
+    most = Key::Max(most);
+    if (most == 0) return false;
+    int32_t lowest = kNone;
 #pragma unroll
-      for (int p = 0; p < kHeld; ++p) {
-        if (Key::Of(held_[p].y) != most) own[p] = kNone;
-        lowest = min(lowest, own[p]);
-      }
-      index = static_cast<int32_t>(__reduce_min_sync(kAllLanes, static_cast<uint32_t>(lowest)));
+    for (int p = 0; p < kHeld; ++p) {
+      if (Key::Of(held_[p].y) != most) own[p] = kNone;
+      lowest = min(lowest, own[p]);
+    }
+    index = static_cast<int32_t>(__reduce_min_sync(kAllLanes, static_cast<uint32_t>(lowest)));
 #pragma unroll
-      for (int p = 0; p < kHeld; ++p) {
-        if (own[p] == index) *pick_ = {held_[p], p * 32 + lane_};
-      }
-    } else {
-      const Bits bits = Key::Of(best_.gradient.y), most = Key::Max(bits);
-      if (most == 0) return false;
-      const int32_t own = bits == most ? best_.index : kNone;
-      index = static_cast<int32_t>(__reduce_min_sync(kAllLanes, static_cast<uint32_t>(own)));
-      if (own == index) *pick_ = {best_.gradient, best_.slot};
-      best_ = {};
+    for (int p = 0; p < kHeld; ++p) {
+      if (own[p] == index) *pick_ = {held_[p], p * 32 + lane_};
     }
     return true;
-  }
-
-  __device__ void Consider(const Gradient<Real>& gradient, uint32_t slot) {
-    const Bits bits = Key::Of(gradient.y), best = Key::Of(best_.gradient.y);
-    const int32_t index = index_[slot];
-    if (bits > best || (bits == best && index < best_.index)) best_ = {gradient, index, slot};
   }
 
   // A row of A, where column `k` of L will be. New candidates get slots. `entry`: the first of the
@@ -286,7 +257,7 @@ class Grower {
         }
         if (slot[e] >= 0) *to = entry[e].value;
       }
-      if constexpr (kSearch && kStride) break;
+      if constexpr (kStride) break;
       begin += 32 * kEntries;
       if (begin >= row.length) break;
       Fetch(row, begin, entry);
@@ -394,7 +365,6 @@ class Grower {
 #pragma unroll 1
       for (int b = 0; b < added; ++b) tiles[b * kTileVectors + static_cast<int>(lane_)] = {};
       beside_[opened_ + lane_] = 0;
-      if (kHeld == 0) yq_[opened_ + lane_] = {};
       next_tile_ += added;
     }
     __syncwarp();
@@ -406,90 +376,41 @@ class Grower {
   __device__ __forceinline__ void Columns(uint32_t slot, uint32_t k, Real root, Real z) {
     uint2 pivot = passes_[slot / 32];
     pivot.x += slot % 32 * 16;
-    const auto column = [&](auto passes, int p) {
-      Column<kTo, decltype(passes)::value>(p, slot, pivot, k, root, z);
-    };
-    using One = std::integral_constant<int, 1>;
-    using Two = std::integral_constant<int, 2>;
-    using Three = std::integral_constant<int, 3>;
-    using Four = std::integral_constant<int, 4>;
-    if constexpr (kSearch) {
-      column(One(), 0);
-      if (kHeld > 1 && opened_ > 32) {
-        column(One(), 1);
-        if (kHeld > 2 && opened_ > 64) {
-          column(One(), 2);
-          if (kHeld > 3 && opened_ > 96) column(One(), 3);
-        }
-      }
-    } else {
-      const auto group = [&](int p) {
-        if (opened_ >= p * 32u + 128) {
-          column(Four(), p);
-        } else if (opened_ == p * 32u + 96) {
-          column(Three(), p);
-        } else if (opened_ == p * 32u + 64) {
-          column(Two(), p);
-        } else {
-          column(One(), p);
-        }
-      };
-      if constexpr (kHeld > 0) {
-#pragma unroll
-        for (int p = 0; p < kHeld; p += kTogether) {
-          if (p * 32u < opened_) group(p);
-        }
-      } else {
-        for (int p = 0; p * 32u < opened_; p += kTogether) group(p);
+    const auto column = [&](int p) { Column<kTo>(p, slot, pivot, k, root, z); };
+    column(0);
+    if (kHeld > 1 && opened_ > 32) {
+      column(1);
+      if (kHeld > 2 && opened_ > 64) {
+        column(2);
+        if (kHeld > 3 && opened_ > 96) column(3);
       }
     }
     __syncwarp();
   }
 
-  template <To kTo, int kPasses>
+  template <To kTo>
   __device__ __forceinline__ void Column(int pass, uint32_t slot, uint2 pivot, uint32_t k,
                                          Real root, Real z) {
     // Of the blocks that are there, in bytes.
     const uint32_t end =
         (kTo == To::kBeside ? (k + kSize - 1) / kSize : k / kSize + 1) * kTileBytes;
     const char* const pivot_row = tiles_ + pivot.x;
-    char* column[kPasses];
-    Real* own[kPasses];
-    uint32_t first[kPasses];
-    Real sum[kPasses][2];
-#pragma unroll
-    for (int p = 0; p < kPasses; ++p) {
-      const uint2 tile = passes_[pass + p];
-      column[p] = tiles_ + (tile.x + 16 * lane_);
-      first[p] = max(tile.y, pivot.y);
-      sum[p][0] = sum[p][1] = 0;
-      own[p] = beside_ + ((pass + p) * 32 + lane_);
-      if constexpr (kTo == To::kBeside) {
-        sum[p][0] = *own[p];
-      } else {
-        own[p] = reinterpret_cast<Real*>(column[p] + PlaceOf(k));
-      }
+    const uint2 tile = passes_[pass];
+    char* const column = tiles_ + (tile.x + 16 * lane_);
+    Real sum[2] = {};
+    Real* own = beside_ + (pass * 32 + lane_);
+    if constexpr (kTo == To::kBeside) {
+      sum[0] = *own;
+    } else {
+      own = reinterpret_cast<Real*>(column + PlaceOf(k));
     }
-    const auto read = [](const char* at) { return *reinterpret_cast<const Vector<Real>*>(at); };
-    const auto add = [&](int p, const Vector<Real>& x, const char* at) {
-      const Vector<Real> v = read(at);
-#pragma unroll
-      for (uint32_t t = 0; t < kSize; ++t) sum[p][t % 2] -= x.x[t] * v.x[t];
-    };
-    // Of those that began before the last one.
-#pragma unroll
-    for (int p = 0; p < kPasses - 1; ++p) {
-#pragma unroll 1
-      for (uint32_t b = first[p]; b < first[kPasses - 1]; b += kTileBytes) {
-        add(p, read(pivot_row + b), column[p] + b);
-      }
-    }
-    uint32_t b = first[kPasses - 1];
     const auto block = [&](uint32_t at) {
-      const Vector<Real> x = read(pivot_row + at);
+      const auto x = *reinterpret_cast<const Vector<Real>*>(pivot_row + at);
+      const auto v = *reinterpret_cast<const Vector<Real>*>(column + at);
 #pragma unroll
-      for (int p = 0; p < kPasses; ++p) add(p, x, column[p] + at);
+      for (uint32_t t = 0; t < kSize; ++t) sum[t % 2] -= x.x[t] * v.x[t];
     };
+    uint32_t b = max(tile.y, pivot.y);
     // An odd number of them.
     static_assert((kTileBytes & 31) == 16);
     if (((end - b) & 16) != 0) {
@@ -501,23 +422,14 @@ class Grower {
       block(b);
       block(b + kTileBytes);
     }
-#pragma unroll
-    for (int p = 0; p < kPasses; ++p) {
-      const uint32_t at = (pass + p) * 32 + lane_;
-      const Real l = (sum[p][0] + sum[p][1]) * root;
-      Gradient<Real> yq = kHeld > 0 ? held_[kHeld > 0 ? pass + p : 0] : yq_[at];
-      // Of one that is in P there is nothing more to be known, and the pivot's row is being read.
-      const bool in = !(yq.q < kInfinity) || at == slot;
-      yq.y = in ? 0 : yq.y + l * z;
-      yq.q = in ? kInfinity : yq.q + l * l;
-      if (!in) *own[p] = l;
-      if constexpr (kHeld > 0) {
-        held_[pass + p] = yq;
-      } else {
-        yq_[at] = yq;
-      }
-      if (!kSearch) Consider(yq, at);
-    }
+    const Real l = (sum[0] + sum[1]) * root;
+    Gradient<Real> yq = held_[pass];
+    // Of one that is in P there is nothing more to be known, and the pivot's row is being read.
+    const bool in = !(yq.q < kInfinity) || pass * 32 + lane_ == slot;
+    yq.y = in ? 0 : yq.y + l * z;
+    yq.q = in ? kInfinity : yq.q + l * l;
+    if (!in) *own = l;
+    held_[pass] = yq;
   }
 
   // Solves Lᵀ g̃ = z, writes the row.
@@ -583,7 +495,6 @@ class Grower {
   const Work<Real>& w_;
   const uint32_t lane_, below_;
   char* tiles_;
-  Gradient<Real>* yq_;
   int32_t* index_;
   // Of each: where its tiles would begin if they began with block 0, in bytes from tiles_, and what
   // there would be before the first.
@@ -601,12 +512,7 @@ class Grower {
   double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
   Real per_noise_ = 0;
   uint64_t products_ = 0;  // with L, each of 32 candidates
-  Gradient<Real> held_[kHeld > 0 ? kHeld : 1];
-  struct {
-    Gradient<Real> gradient;
-    int32_t index;
-    uint32_t slot;
-  } best_{};
+  Gradient<Real> held_[kHeld];
   // Lane k has those of the k-th pivot.
   FewPivots<Real> mine_;
   uint32_t own_slot_ = 0;
@@ -614,10 +520,7 @@ class Grower {
 };
 
 template <class Real, int kHeld, bool kStride>
-__global__ void __launch_bounds__(kWarpTeamThreads, kHeld == 0 || kHeld > 4 ? 2
-                                                    : sizeof(Real) == 8     ? 4
-                                                    : kHeld < 4             ? 7
-                                                                            : 4)
+__global__ void __launch_bounds__(kWarpTeamThreads, sizeof(Real) == 4 && kHeld < 4 ? 7 : 4)
     FsaiGrowKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes) {
   extern __shared__ char rooms[];
   Grower<Real, kHeld, kStride>(work, rooms + threadIdx.x / 32 * room_bytes).Run();

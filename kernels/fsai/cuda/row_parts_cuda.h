@@ -92,8 +92,8 @@ __device__ inline double SumOfWarp(double x) {
 template <class Real>
 struct FewPivots {
   Real z = 0, root = 0;
-  // Of its row of L: where it would begin if it began with block 0, in bytes, and the columns that
-  // there are, as bits.
+  // Of its row of L: where it would begin if it began with block 0, in bytes (by a pool, its slot),
+  // and the columns that there are, as bits.
   uint32_t at = 0, columns = 0;
   Real beside = 0;  // of the last pivot: its entry in the column before, or 0
 
@@ -106,11 +106,19 @@ struct FewPivots {
     constexpr uint32_t kSize = Vector<Real>::kSize;
     const char* const column =
         tiles + (lane / kSize * (16 * kTileVectors) + lane % kSize * sizeof(Real));
+    return SolveBy<kGrown>([&](uint32_t row) { return column + row; }, lane, count, post_filter,
+                           psi, kept);
+  }
+
+  // The same; place(at): where this lane's column is in that row of L.
+  template <bool kGrown, class Place>
+  __device__ Real SolveBy(const Place& place, uint32_t lane, int count, double post_filter,
+                          double& psi, unsigned& kept) const {
     const auto factor = [&](int k) -> Real {
       const uint32_t row = __shfl_sync(kAllLanes, at, k);
       bool has = static_cast<int>(lane) < k;
       if constexpr (kGrown) has = __shfl_sync(kAllLanes, columns, k) >> lane & 1;
-      return has ? *reinterpret_cast<const Real*>(column + row) : 0;
+      return has ? *reinterpret_cast<const Real*>(place(row)) : 0;
     };
     const int end = max(count - 1, 0);
     Real last = 0;

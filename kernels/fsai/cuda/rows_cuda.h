@@ -84,9 +84,9 @@ __host__ __device__ Layout LayOut(const Shape& shape, int32_t per_step, bool few
   return out;
 }
 
-// Of a row that a warp grows (Team::kGrow).
+// Of a row that a warp grows (Team::kGrow), if it has no more than 4 passes.
 struct GrowLayout {
-  int64_t tiles, yq, index, beside, passes, pick, table, bytes;
+  int64_t tiles, index, beside, passes, pick, table, bytes;
 };
 
 // Places of its hash table, whose entries are slots: of many candidates, room is worth more than
@@ -98,8 +98,12 @@ __host__ __device__ inline int32_t GrowTable(const Shape& shape) {
   return places;
 }
 
-// Rows of no more candidates have their gradients in registers.
-inline constexpr int kGrowHeldSlots = 12 * kPassSlots;
+// Blocks of columns that its L has: none for the last two pivots'.
+template <class Real>
+__host__ __device__ int GrowBlocks(int k_max) {
+  constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
+  return k_max > 2 ? (k_max - 2 + kSize - 1) / kSize : 0;
+}
 
 template <class Real>
 __host__ __device__ GrowLayout LayOutGrow(const Shape& shape) {
@@ -111,11 +115,50 @@ __host__ __device__ GrowLayout LayOutGrow(const Shape& shape) {
     return begin;
   };
   out.tiles = take(int64_t{shape.tiles} * kTileVectors * 16);
-  out.yq = take(shape.slots <= kGrowHeldSlots ? 0 : int64_t{2 * sizeof(Real)} * shape.slots);
   out.index = take(4 * int64_t{shape.slots});
   out.beside = take(int64_t{sizeof(Real)} * shape.slots);
   out.passes = take(8 * (int64_t{shape.slots} / kPassSlots));
   out.pick = take(2 * int64_t{sizeof(Real)} + 16);
+  out.table = take(2 * int64_t{GrowTable(shape)});
+  out.bytes = at;
+  return out;
+}
+
+// Rows of no more candidates have their gradients in registers.
+inline constexpr int kGrowHeldSlots = 12 * kPassSlots;
+
+// Of a row whose tiles are the block's (tile_pool_cuda.h): `lists` say which. `in`: 32 bits a pass.
+struct PoolLayout {
+  int64_t lists, first, in, pivot_row, y, index, table, bytes;
+};
+
+// Blocks of columns that its L has: none for the last pivot's.
+template <class Real>
+__host__ __device__ int PoolBlocks(int k_max) {
+  constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
+  return k_max > 1 ? (k_max - 1 + kSize - 1) / kSize : 1;
+}
+// A place in a list for each pass; read by fours.
+__host__ __device__ inline int PoolListed(const Shape& shape) {
+  return (shape.slots / kPassSlots + 3) / 4 * 4;
+}
+
+template <class Real>
+__host__ __device__ PoolLayout LayOutPool(const Shape& shape) {
+  PoolLayout out{};
+  int64_t at = 0;
+  const auto take = [&](int64_t bytes) {
+    const int64_t begin = at;
+    at += Aligned(bytes);
+    return begin;
+  };
+  const int64_t blocks = PoolBlocks<Real>(shape.steps), listed = PoolListed(shape);
+  out.lists = take(4 * blocks * listed);
+  out.first = take(4 * listed);
+  out.in = take(4 * listed);
+  out.pivot_row = take(16 * blocks);
+  out.y = take(shape.slots <= kGrowHeldSlots ? 0 : int64_t{sizeof(Real)} * shape.slots);
+  out.index = take(4 * int64_t{shape.slots});
   out.table = take(2 * int64_t{GrowTable(shape)});
   out.bytes = at;
   return out;
@@ -149,7 +192,7 @@ struct Work {
   int32_t* out_idx;
   Real* out_values;
   int32_t* out_count;  // of row i: at i − first_out
-  double* psi_ratio;   // n
+  double* psi_ratio;   // n; written for the rows made alone
   // Σ ln(ψ/a_ii) in units of 1/log_scale: integers, whose sum no order changes. After 0 .. k_max
   // steps, and in the end.
   int64_t* log_sums;

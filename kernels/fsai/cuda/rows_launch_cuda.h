@@ -2,35 +2,48 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/fsai/cuda/grow_kernel_cuda.h"
+#include "kernels/fsai/cuda/grow_pool_kernel_cuda.h"
 #include "kernels/fsai/cuda/rows_kernel_cuda.h"
+#include "kernels/fsai/cuda/rows_tuning_cuda.h"
 
 namespace spaid::cuda::fsai {
 
 template <class Real>
 int64_t RoomBytes(const Shape& shape, int32_t per_step, Team team) {
-  if (team == Team::kGrow) return LayOutGrow<Real>(shape).bytes;
+  if (team == Team::kGrow) {
+    if (shape.slots > kMostPoolSlots) return std::numeric_limits<int64_t>::max();
+    const int64_t by_pool = TilePool::Bytes(shape.tiles) + LayOutPool<Real>(shape).bytes;
+    return std::max(LayOutGrow<Real>(shape).bytes, by_pool);
+  }
   if (team == Team::kGlobal) return LayOut<Real, uint32_t>(shape, per_step, false).bytes;
   return LayOut<Real, uint16_t>(shape, per_step, team == Team::kWarp && shape.few).bytes;
 }
 
-// `blocks`: of kGlobal.
-template <class Real>
-void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int blocks,
-                  void (*kernel)(Work<Real>, int64_t)) {
-  const int64_t room = RoomBytes<Real>(work.shape, work.per_step, team);
+// The most dynamic shared memory that a block can have, which it then may.
+template <class Kernel>
+int MostShared(Context& context, Kernel kernel) {
+  int most = 0;
+  Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.ordinal),
+        "cudaDeviceGetAttribute");
+  cudaFuncAttributes attributes{};
+  Check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+  most -= static_cast<int>(attributes.sharedSizeBytes);
+  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+        "cudaFuncSetAttribute");
+  return most;
+}
+
+// `room`: bytes of one. `blocks`: of kGlobal.
+template <class Real, class Kernel>
+void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int64_t room, int blocks,
+                  Kernel kernel) {
   const bool warps_alone = team == Team::kGrow || team == Team::kWarp;
   int threads = kBlockThreads, bytes = 0;
   if (team != Team::kGlobal) {
-    int most = 0;
-    Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.ordinal),
-          "cudaDeviceGetAttribute");
-    cudaFuncAttributes attributes{};
-    Check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
-    most -= static_cast<int>(attributes.sharedSizeBytes);
-    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
-          "cudaFuncSetAttribute");
+    const int most = MostShared(context, kernel);
     // As many rows at once as there is room for.
     int best = 0;
     for (int warps = warps_alone ? 1 : kBlockWarps; warps <= kBlockWarps; ++warps) {
@@ -54,10 +67,32 @@ void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int block
   CheckLaunch("FsaiRowsKernel");
 }
 
+// One block a multiprocessor, of as many rows as have room for what they need on average.
+template <class Real, class Kernel>
+void LaunchByPool(Context& context, const Work<Real>& work, Kernel kernel) {
+  const int64_t room = LayOutPool<Real>(work.shape).bytes, most = MostShared(context, kernel);
+  const auto usual =
+      static_cast<int64_t>(tuning::kFsaiPoolShare * work.shape.tiles * TilePool::kTileBytes);
+  const int64_t rows = (work.count + context.multiprocessors - 1) / context.multiprocessors;
+  int64_t warps = std::min<int64_t>({kPoolWarps<Real>, rows, most / (room + usual)});
+  int tiles = 0;
+  for (warps = std::max<int64_t>(warps, 1);; --warps) {
+    tiles = static_cast<int>((most - warps * room) / TilePool::kTileBytes);
+    while (tiles > 0 && TilePool::Bytes(tiles) + warps * room > most) --tiles;
+    if (tiles >= work.shape.tiles) break;
+    if (warps == 1) throw Failure(kSpaidCudaError, "a row of FSAI has no room on this device");
+  }
+  const auto bytes = static_cast<size_t>(TilePool::Bytes(tiles) + warps * room);
+  const auto blocks = static_cast<unsigned>(
+      std::min<int64_t>(context.multiprocessors, (work.count + warps - 1) / warps));
+  kernel<<<blocks, static_cast<unsigned>(32 * warps), bytes, context.stream>>>(work, room, tiles);
+  CheckLaunch("FsaiPoolKernel");
+}
+
 template <class Real, bool kStride>
 void LaunchGrow(Context& context, const Work<Real>& work) {
   const auto launch = [&](auto kernel) {
-    LaunchRowsBy<Real>(context, work, Team::kGrow, 0, kernel);
+    LaunchRowsBy<Real>(context, work, Team::kGrow, LayOutGrow<Real>(work.shape).bytes, 0, kernel);
   };
   const int passes = work.shape.slots / kPassSlots;
   if (!kStride || work.a.stride <= 32) {
@@ -65,14 +100,19 @@ void LaunchGrow(Context& context, const Work<Real>& work) {
     if (kStride && passes <= 3) return launch(FsaiGrowKernel<Real, 3, true>);
     if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride>);
   }
-  if (work.shape.slots <= kGrowHeldSlots) return launch(FsaiGrowKernel<Real, 12, kStride>);
-  launch(FsaiGrowKernel<Real, 0, kStride>);
+  if (work.shape.slots <= kGrowHeldSlots) {
+    return LaunchByPool(context, work, FsaiPoolKernel<Real, 12, kStride>);
+  }
+  LaunchByPool(context, work, FsaiPoolKernel<Real, 0, kStride>);
 }
 
 template <class Real>
 void LaunchRows(Context& context, const Work<Real>& work, Team team, bool grow, int blocks) {
   if (work.count == 0) return;
-  const auto launch = [&](auto kernel) { LaunchRowsBy<Real>(context, work, team, blocks, kernel); };
+  const int64_t room = RoomBytes<Real>(work.shape, work.per_step, team);
+  const auto launch = [&](auto kernel) {
+    LaunchRowsBy<Real>(context, work, team, room, blocks, kernel);
+  };
   switch (team) {
     case Team::kGrow:
       return work.a.stride > 0 ? LaunchGrow<Real, true>(context, work)

@@ -9,6 +9,8 @@ namespace spaid::cuda::tuning {
 // a step, of which three are to be on a multiprocessor.
 inline constexpr int64_t kFsaiBlockRoomBytes = 20 << 10;
 inline constexpr int64_t kFsaiGrowRoomBytes = 72 << 10;
+// Of the tiles that a row would have with a room of its own, what is there for it in a pool.
+inline constexpr double kFsaiPoolShare = 0.6;
 // Rows that are made first to see how much room rows take, and their own room.
 inline constexpr int32_t kFsaiSampleRows = 264;
 inline constexpr int32_t kFsaiSampleSlots = 1024;

@@ -60,15 +60,32 @@ __device__ int64_t PlaceOf(const DiaRef<Value>& a, int node, bool half, int64_t 
 template <class Value>
 __global__ void __launch_bounds__(kThreads)
     FillKernel(PatternRef a, const double* from, __grid_constant__ const DiaRef<Value> to, int node,
-               bool half, Value* values, int32_t* flags) {
+               bool half, bool by_rows, Value* values, int32_t* flags) {
   bool off = false;
   ForEntries(a, [&](int64_t i, int64_t j, int64_t p) {
     bool is_mirror;
-    const int64_t place = PlaceOf(to, node, half, i, j, &is_mirror);
+    const int64_t place = PlaceOf(to, node, half, by_rows ? j : i, by_rows ? i : j, &is_mirror);
     off = off || place < 0;
     if (place >= 0 && !is_mirror) values[place] = static_cast<Value>(from[p]);
   });
   if (off) atomicOr(flags, kOffDiagonals);
+}
+
+// Whether so many columns, spread over all, have all of their entries on the diagonals.
+template <class Value>
+__global__ void __launch_bounds__(kThreads)
+    ProbeKernel(PatternRef a, __grid_constant__ const DiaRef<Value> to, int node, bool half,
+                bool by_rows, int64_t columns, int32_t* flags) {
+  const int64_t team = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kTeam;
+  if (team >= columns) return;
+  const int64_t j = team * a.n / columns;
+  bool off = false;
+  for (int64_t p = a.col_ptr[j] + threadIdx.x % kTeam; p < a.col_ptr[j + 1]; p += kTeam) {
+    const int64_t i = a.row_idx[p];
+    bool is_mirror;
+    off = off || PlaceOf(to, node, half, by_rows ? j : i, by_rows ? i : j, &is_mirror) < 0;
+  }
+  if (off) *flags = kOffDiagonals;
 }
 
 // After FillKernel: whether what a half leaves out equals what it has.
@@ -126,10 +143,10 @@ Layout FindLayout(Context& context, const PatternRef& a, bool symmetric, const D
 
 template <class Value>
 std::optional<Dia<Value>> Dia<Value>::Make(Context& context, const PatternRef& pattern,
-                                           const double* values, bool symmetric,
+                                           const double* values, Order order,
                                            const DiaTuning& tuning) {
   const int64_t nnz = CountEntries(context, pattern);
-  const Layout layout = FindLayout(context, pattern, symmetric, tuning);
+  const Layout layout = FindLayout(context, pattern, order == Order::kBoth, tuning);
   const auto size = static_cast<int64_t>(sizeof(Value));
   const auto by_rows = static_cast<double>(nnz * (size + static_cast<int64_t>(sizeof(int32_t))));
   if (layout.node == 0 || layout.cost * sizeof(Value) >= by_rows) return std::nullopt;
@@ -141,17 +158,21 @@ std::optional<Dia<Value>> Dia<Value>::Make(Context& context, const PatternRef& p
   made.half_ = layout.half;
   const int64_t nodes = pattern.n / layout.node, stride = Stride(nodes);
   const int stored = layout.half ? (count + 1) / 2 : count;
-  made.values_ = Buffer<Value>(context, stored * square * stride);
-  made.values_.Fill(0);
   DiaRef<Value>& ref = made.ref_;
   ref.nodes = static_cast<int32_t>(nodes);
   ref.stride = stride;
   ref.diagonals = count;
-  // A half is read twice, the second time soon after the first.
-  ref.streams = !layout.half && made.bytes() >= tuning.stream_bytes;
   std::fill(std::begin(ref.offset), std::end(ref.offset), DiaRef<Value>::kNone);
   for (int k = 0; k < count; ++k) {
-    ref.offset[k] = -layout.offsets.at[count - 1 - k];
+    ref.offset[k] =
+        order == Order::kRows ? layout.offsets.at[k] : -layout.offsets.at[count - 1 - k];
+  }
+  if (!made.MayFit(context, pattern, order)) return std::nullopt;
+  made.values_ = Buffer<Value>(context, stored * square * stride);
+  made.values_.Fill(0);
+  // A half is read twice, the second time soon after the first.
+  ref.streams = !layout.half && made.bytes() >= tuning.stream_bytes;
+  for (int k = 0; k < count; ++k) {
     // Of a half, under the diagonal: that of the mirrored diagonal, which stands by its own rows.
     const bool mirror = layout.half && ref.offset[k] < 0;
     const int64_t place = (mirror ? count - 1 - k : k) - (layout.half ? count / 2 : 0);
@@ -166,18 +187,32 @@ std::optional<Dia<Value>> Dia<Value>::Make(Context& context, const PatternRef& p
   const int64_t most =
       std::min<int64_t>(kProductMaxBlocks, tuning.blocks * context.multiprocessors);
   made.blocks_ = static_cast<int>(std::clamp<int64_t>(tiles, 1, most));
-  const int32_t flags = made.Fill(context, pattern, values);
+  const int32_t flags = made.Fill(context, pattern, values, order);
   if (flags != 0) return std::nullopt;
   return made;
 }
 
 template <class Value>
-int32_t Dia<Value>::Fill(Context& context, const PatternRef& pattern, const double* values) {
+bool Dia<Value>::MayFit(Context& context, const PatternRef& pattern, Order order) const {
+  constexpr int64_t kColumns = 1 << 15;
+  const Buffer<int32_t> flags(context, 1);
+  flags.Fill(0);
+  const int64_t columns = std::min(kColumns, pattern.n);
+  const auto blocks = static_cast<unsigned>((columns * kTeam + kThreads - 1) / kThreads);
+  ProbeKernel<<<blocks, kThreads, 0, context.stream>>>(pattern, ref_, node_, half_,
+                                                       order == Order::kRows, columns, flags.get());
+  CheckLaunch("ProbeKernel");
+  return Read(context, flags, 0) == 0;
+}
+
+template <class Value>
+int32_t Dia<Value>::Fill(Context& context, const PatternRef& pattern, const double* values,
+                         Order order) {
   const Buffer<int32_t> flags(context, 1);
   flags.Fill(0);
   const int blocks = Blocks(context, pattern.n);
-  FillKernel<<<blocks, kThreads, 0, context.stream>>>(pattern, values, ref_, node_, half_,
-                                                      values_.get(), flags.get());
+  FillKernel<<<blocks, kThreads, 0, context.stream>>>(
+      pattern, values, ref_, node_, half_, order == Order::kRows, values_.get(), flags.get());
   CheckLaunch("FillKernel");
   if (half_) {
     MirrorKernel<<<blocks, kThreads, 0, context.stream>>>(pattern, values, ref_, node_,
@@ -189,7 +224,7 @@ int32_t Dia<Value>::Fill(Context& context, const PatternRef& pattern, const doub
 
 template <class Value>
 bool Dia<Value>::UpdateValues(Context& context, const PatternRef& pattern, const double* values) {
-  const int32_t flags = Fill(context, pattern, values);
+  const int32_t flags = Fill(context, pattern, values, Order::kColumns);
   if ((flags & kOffDiagonals) != 0) {
     throw Failure(kSpaidCudaPlanMismatch, "the matrix has not the operator's pattern");
   }

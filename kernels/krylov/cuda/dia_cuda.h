@@ -14,6 +14,7 @@
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/krylov/cuda/dia_tuning_cuda.h"
 #include "kernels/sparse/cuda/offsets_cuda.h"
+#include "kernels/sparse/cuda/transpose_cuda.h"
 
 namespace spaid::cuda {
 
@@ -70,15 +71,15 @@ struct HalfDiaRef : DiaRef<Value> {
 template <class Value>
 class Dia {
  public:
-  // From a canonical CSC on the device, with values; neither is kept. `symmetric`: A = Aᵀ entry by
-  // entry. None where the matrix has more than kMaxDiagonals diagonals, or where this layout costs
+  // From a canonical CSC on the device, with values; neither is kept. `order`: what its columns
+  // are. None where the matrix has more than kMaxDiagonals diagonals, or where this layout costs
   // more than the bytes of that by rows (rows_cuda.h). Throws kSpaidCudaOutOfMemory. Waits for the
   // device.
   static std::optional<Dia> Make(Context& context, const PatternRef& pattern, const double* values,
-                                 bool symmetric, const DiaTuning& tuning = tuning::kDia);
+                                 Order order, const DiaTuning& tuning = tuning::kDia);
 
-  // New values for the same pattern. False where this holds half of a symmetric matrix and they are
-  // not symmetric: its values are then worth nothing. Waits for the device.
+  // New values for the same pattern, by columns. False where this holds half of a symmetric matrix
+  // and they are not symmetric: its values are then worth nothing. Waits for the device.
   bool UpdateValues(Context& context, const PatternRef& pattern, const double* values);
 
   int64_t n() const { return int64_t{ref_.nodes} * node_; }
@@ -94,8 +95,10 @@ class Dia {
   const DiaRef<Value>& ref() const { return ref_; }
 
  private:
+  // Whether the entries of many columns are on the diagonals; before there is room for values.
+  bool MayFit(Context& context, const PatternRef& pattern, Order order) const;
   // What does not fit, 0: nothing.
-  int32_t Fill(Context& context, const PatternRef& pattern, const double* values);
+  int32_t Fill(Context& context, const PatternRef& pattern, const double* values, Order order);
 
   int64_t nnz_ = 0;
   int node_ = 1, blocks_ = 1;

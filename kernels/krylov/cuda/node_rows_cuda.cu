@@ -28,11 +28,11 @@ __global__ void NodePatternKernel(PatternRef a, int node, int64_t* col_ptr, int3
   }
 }
 
-// A warp a slice, a thread a node's row of blocks.
+// A warp a slice, a thread a node's row of blocks. `by_rows`: the pattern's columns are A's rows.
 template <class Value>
-__global__ void BlockValuesKernel(PatternRef a, const double* from, int node, const int32_t* order,
-                                  int64_t slices, const Slice* slices_at, const int32_t* cols,
-                                  Value* values) {
+__global__ void BlockValuesKernel(PatternRef a, const double* from, bool by_rows, int node,
+                                  const int32_t* order, int64_t slices, const Slice* slices_at,
+                                  const int32_t* cols, Value* values) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t nodes = a.n / node, warps = int64_t{gridDim.x} * kWarps;
   for (int64_t s = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; s < slices; s += warps) {
@@ -47,7 +47,11 @@ __global__ void BlockValuesKernel(PatternRef a, const double* from, int node, co
       Value* const to = values + (slice.begin + 32 * int64_t{k}) * node * node + lane;
       for (int r = 0; r < node; ++r) {
         for (int c = 0; c < node; ++c) {
-          const double value = beyond ? 0 : EntryAt(a, from, row * node + r, column * node + c);
+          double value = 0;
+          if (!beyond) {
+            value = by_rows ? from[a.col_ptr[row * node + r] + int64_t{k} * node + c]
+                            : EntryAt(a, from, row * node + r, column * node + c);
+          }
           to[32 * (r * node + c)] = static_cast<Value>(value);
         }
       }
@@ -59,7 +63,7 @@ __global__ void BlockValuesKernel(PatternRef a, const double* from, int node, co
 
 template <class Value>
 std::optional<NodeRows<Value>> NodeRows<Value>::Make(Context& context, const PatternRef& pattern,
-                                                     const double* values, bool symmetric,
+                                                     const double* values, bool by_rows,
                                                      const DiaTuning& tuning) {
   NodeRows made;
   made.node_ = HasWholeBlocks(context, pattern, 3)   ? 3
@@ -70,18 +74,17 @@ std::optional<NodeRows<Value>> NodeRows<Value>::Make(Context& context, const Pat
   const int64_t nodes = made.nodes_ = pattern.n / made.node_;
   const int64_t square = int64_t{made.node_} * made.node_, nnz = made.nnz_ / square;
 
-  Buffer<int64_t> col_ptr(context, nodes + 1), row_ptr;
-  Buffer<int32_t> row_idx(context, nnz), cols;
+  const Buffer<int64_t> col_ptr(context, nodes + 1);
+  const Buffer<int32_t> row_idx(context, nnz);
   NodePatternKernel<<<Blocks(context, nodes + 1, kWarps), kThreads, 0, context.stream>>>(
       pattern, made.node_, col_ptr.get(), row_idx.get());
   CheckLaunch("NodePatternKernel");
   CsrRef a{nodes, col_ptr.get(), row_idx.get()};
-  if (!symmetric) {
-    row_ptr = Buffer<int64_t>(context, nodes + 1);
-    cols = Buffer<int32_t>(context, nnz);
-    SortByRows(context, {nodes, col_ptr.get(), row_idx.get()}, nnz, row_ptr, cols);
-    a.row_ptr = row_ptr.get();
-    a.cols = cols.get();
+  ByRows<Value> sorted;
+  if (!by_rows) {
+    sorted = SortByRows<Value>(context, {nodes, col_ptr.get(), row_idx.get()}, nnz, nullptr);
+    a.row_ptr = sorted.row_ptr.get();
+    a.cols = sorted.cols.get();
   }
 
   // No row stands apart: matrices that have much longer ones are by rows.
@@ -98,9 +101,10 @@ std::optional<NodeRows<Value>> NodeRows<Value>::Make(Context& context, const Pat
   const auto size = static_cast<int64_t>(sizeof(Value)), index = int64_t{sizeof(int32_t)};
   if (stored * (square * size + index) >= made.nnz_ * (size + index)) return std::nullopt;
   made.cols_ = Buffer<int32_t>(context, stored);
-  FillColumns(context, a, made.order_.get(), 1, made.slices_, made.cols_);
+  constexpr const double* kNoValues = nullptr;
+  FillSlices(context, a, kNoValues, made.order_.get(), 1, made.slices_, made.cols_, made.values_);
   made.values_ = Buffer<Value>(context, stored * square);
-  made.UpdateValues(context, pattern, values);
+  made.FillValues(context, pattern, values, by_rows);
 
   while (made.groups_ < kProductThreads / 32 &&
          made.nnz_ >= 2 * made.groups_ * nodes * tuning.group_entries) {
@@ -116,10 +120,10 @@ std::optional<NodeRows<Value>> NodeRows<Value>::Make(Context& context, const Pat
 }
 
 template <class Value>
-void NodeRows<Value>::UpdateValues(const Context& context, const PatternRef& pattern,
-                                   const double* values) {
+void NodeRows<Value>::FillValues(const Context& context, const PatternRef& pattern,
+                                 const double* values, bool by_rows) {
   BlockValuesKernel<<<Blocks(context, slices_.size(), kWarps), kThreads, 0, context.stream>>>(
-      pattern, values, node_, order_.get(), slices_.size(), slices_.get(), cols_.get(),
+      pattern, values, by_rows, node_, order_.get(), slices_.size(), slices_.get(), cols_.get(),
       values_.get());
   CheckLaunch("BlockValuesKernel");
 }

@@ -56,15 +56,18 @@ struct NodeRowsRef {
 template <class Value>
 class NodeRows {
  public:
-  // From a canonical CSC on the device, with values; neither is kept. `symmetric`: A = Aᵀ entry by
-  // entry. None where blocks of 2 or 3 are not whole (blocks_cuda.h), or where this layout takes
-  // more bytes than an index for each entry. Throws kSpaidCudaOutOfMemory. Waits for the device.
+  // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
+  // the rows of A, as they are of a symmetric one. None where blocks of 2 or 3 are not whole
+  // (blocks_cuda.h), or where this layout takes more bytes than an index for each entry. Throws
+  // kSpaidCudaOutOfMemory. Waits for the device.
   static std::optional<NodeRows> Make(Context& context, const PatternRef& pattern,
-                                      const double* values, bool symmetric,
+                                      const double* values, bool by_rows,
                                       const DiaTuning& tuning = tuning::kDia);
 
-  // New values for the same pattern: on the context's stream, without a wait.
-  void UpdateValues(const Context& context, const PatternRef& pattern, const double* values);
+  // New values for the same pattern, by columns: on the context's stream, without a wait.
+  void UpdateValues(const Context& context, const PatternRef& pattern, const double* values) {
+    FillValues(context, pattern, values, /*by_rows=*/false);
+  }
 
   int64_t n() const { return nodes_ * node_; }
   int64_t nnz() const { return nnz_; }
@@ -78,6 +81,9 @@ class NodeRows {
   NodeRowsRef<Value> ref() const;
 
  private:
+  void FillValues(const Context& context, const PatternRef& pattern, const double* values,
+                  bool by_rows);
+
   int64_t nodes_ = 0, nnz_ = 0;
   int node_ = 1, groups_ = 1, blocks_ = 1;
   bool streams_ = false;

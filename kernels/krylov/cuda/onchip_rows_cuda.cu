@@ -182,12 +182,13 @@ struct Filled {
   const int32_t *order, *place;
   int32_t *halo, *slice_end, *tail_end, *tail_row;
   uint16_t* cols;
+  double* values;
 };
 
-// Everything but values. `tail_row`: the row of every piece that is not the first one, -1 where a
+// `tail_row`: the row of every piece that is not the first one, -1 where a
 // slice has none; 32 for each of those slices.
 __global__ void __launch_bounds__(kShareThreads)
-    FillKernel(Cut cut, const ChipShare* shares, Filled to) {
+    FillKernel(Cut cut, const double* values, const ChipShare* shares, Filled to) {
   extern __shared__ uint32_t bits[];
   const CsrRef& a = cut.a;
   const ChipShare share = shares[blockIdx.x];
@@ -255,12 +256,14 @@ __global__ void __launch_bounds__(kShareThreads)
       // Beyond its end a row repeats its last column; one without entries names itself.
       const int64_t e = min(int64_t{k - from}, length - 1);
       const int32_t col = length > 0 ? local(a.cols[begin + e]) : is_row ? at : 0;
-      to.cols[share.entries + 32 * int64_t{k} + lane] = static_cast<uint16_t>(col);
+      const int64_t entry = share.entries + 32 * int64_t{k} + lane;
+      to.cols[entry] = static_cast<uint16_t>(col);
+      to.values[entry] = k - from < length ? values[begin + e] : 0;
     }
   }
 }
 
-// Values by their rows and columns, as in rows_cuda.cu.
+// New values by their rows and columns, as in rows_cuda.cu.
 __global__ void __launch_bounds__(kShareThreads)
     ValuesKernel(PatternRef a, const double* a_values, ChipRef to, const int32_t* tail_row,
                  double* values) {
@@ -288,7 +291,8 @@ __global__ void __launch_bounds__(kShareThreads)
 
 }  // namespace
 
-std::optional<ChipRows> ChipRows::Make(Context& context, const CsrRef& a, int64_t nnz) {
+std::optional<ChipRows> ChipRows::Make(Context& context, const CsrRef& a, const double* values,
+                                       int64_t nnz) {
   int most_bytes = 0;
   Check(
       cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.ordinal),
@@ -361,9 +365,9 @@ std::optional<ChipRows> ChipRows::Make(Context& context, const CsrRef& a, int64_
   made.cols_ = Buffer<uint16_t>(context, all.entries);
   made.values_ = Buffer<double>(context, all.entries);
   FillKernel<<<blocks, kShareThreads, static_cast<size_t>(words_bytes), stream>>>(
-      cut, made.shares_.get(),
+      cut, values, made.shares_.get(),
       {made.order_.get(), place.get(), made.halo_.get(), made.slice_end_.get(),
-       made.tail_end_.get(), made.tail_row_.get(), made.cols_.get()});
+       made.tail_end_.get(), made.tail_row_.get(), made.cols_.get(), made.values_.get()});
   CheckLaunch("FillKernel");
   context.Synchronize();
   return made;

@@ -57,11 +57,11 @@ __host__ __device__ inline int64_t ChipBytes(const ChipShare& s) {
 class ChipRows {
  public:
   // None where the matrix does not fit: more rows than kChipMostRows a thread in some block, or
-  // more bytes than a block can have. Throws kSpaidCudaOutOfMemory. Waits for the device. The
-  // values are for UpdateValues to bring.
-  static std::optional<ChipRows> Make(Context& context, const CsrRef& a, int64_t nnz);
+  // more bytes than a block can have. Throws kSpaidCudaOutOfMemory. Waits for the device.
+  static std::optional<ChipRows> Make(Context& context, const CsrRef& a, const double* values,
+                                      int64_t nnz);
 
-  // On the context's stream, without a wait.
+  // New values for the same pattern, by columns: on the context's stream, without a wait.
   void UpdateValues(const Context& context, const PatternRef& pattern, const double* values);
 
   int blocks() const { return static_cast<int>(shares_.size()); }

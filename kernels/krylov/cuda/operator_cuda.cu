@@ -3,9 +3,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/krylov/cuda/choice_cuda.h"
 #include "kernels/krylov/cuda/node_product_cuda.h"
 #include "kernels/krylov/cuda/operator_cuda.h"
 #include "kernels/krylov/cuda/product_cuda.h"
+#include "kernels/krylov/cuda/times_cuda.h"
 
 namespace spaid::cuda {
 namespace {
@@ -17,54 +19,27 @@ inline constexpr bool kIsDia =
     std::is_same_v<std::decay_t<T>, Dia<double>> || std::is_same_v<std::decay_t<T>, Dia<float>>;
 
 template <class Value>
-Operator Make(Context& context, const PatternRef& pattern, const double* values, bool symmetric) {
+Operator Make(Context& context, const PatternRef& pattern, const double* values, Order order) {
+  const bool is_by_rows = order != Order::kColumns;
   const int64_t by_rows = CountEntries(context, pattern) * Rows<Value>::kEntryBytes;
   if (by_rows > context.variants.rows_bytes) {
-    std::optional<Dia<Value>> dia = Dia<Value>::Make(context, pattern, values, symmetric);
+    std::optional<Dia<Value>> dia = Dia<Value>::Make(context, pattern, values, order);
     if (dia.has_value()) return *std::move(dia);
     std::optional<NodeRows<Value>> nodes =
-        NodeRows<Value>::Make(context, pattern, values, symmetric);
+        NodeRows<Value>::Make(context, pattern, values, is_by_rows);
     if (nodes.has_value()) return *std::move(nodes);
   }
-  return Rows<Value>(context, pattern, values, symmetric);
+  Rows<Value> rows(context, pattern, values, is_by_rows);
+  ChooseLoop(context, rows);
+  return rows;
 }
-
-// Holds the stream for a while, so that the host has launched what is timed before it begins:
-// between two events there would else be the time that the host takes for a launch.
-__global__ void HoldKernel(int64_t ns) {
-  const auto now = [] {
-    int64_t t = 0;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-  };
-  const int64_t begin = now();
-  while (now() - begin < ns) __nanosleep(1000);
-}
-
-class Events {
- public:
-  explicit Events(int count) : events_(static_cast<size_t>(count)) {
-    for (cudaEvent_t& event : events_) Check(cudaEventCreate(&event), "cudaEventCreate");
-  }
-  ~Events() {
-    for (const cudaEvent_t event : events_) {
-      if (event != nullptr) cudaEventDestroy(event);
-    }
-  }
-  Events(const Events&) = delete;
-  Events& operator=(const Events&) = delete;
-  cudaEvent_t operator[](int i) const { return events_[static_cast<size_t>(i)]; }
-
- private:
-  std::vector<cudaEvent_t> events_;
-};
 
 }  // namespace
 
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
-                      bool symmetric, bool fp32) {
-  return fp32 ? Make<float>(context, pattern, values, symmetric)
-              : Make<double>(context, pattern, values, symmetric);
+                      Order order, bool fp32) {
+  return fp32 ? Make<float>(context, pattern, values, order)
+              : Make<double>(context, pattern, values, order);
 }
 
 void UpdateOperator(Context& context, const Matrix& matrix, Operator& op) {
@@ -87,7 +62,7 @@ void UpdateOperator(Context& context, const Matrix& matrix, Operator& op) {
       op);
   if (updated) return;
   const bool fp32 = std::holds_alternative<Dia<float>>(op);
-  op = MakeOperator(context, pattern, values, /*symmetric=*/false, fp32);
+  op = MakeOperator(context, pattern, values, Order::kColumns, fp32);
 }
 
 int64_t SizeOf(const Operator& op) {
@@ -144,22 +119,11 @@ double TimeProducts(Context& context, const Operator& op, int products) {
   constexpr int kQueue = 100;
   products = std::max(products, 1);
   std::vector<double> ms;
-  const Events begin(kQueue), end(kQueue);
   while (static_cast<int>(ms.size()) < products) {
     const int count = std::min(kQueue, products - static_cast<int>(ms.size()));
-    HoldKernel<<<1, 1, 0, context.stream>>>(int64_t{15000} * count);
-    CheckLaunch("HoldKernel");
-    for (int i = 0; i < count; ++i) {
-      Check(cudaEventRecord(begin[i], context.stream), "cudaEventRecord");
-      Apply(context, op, x.get(), y.get());
-      Check(cudaEventRecord(end[i], context.stream), "cudaEventRecord");
-    }
-    context.Synchronize();
-    for (int i = 0; i < count; ++i) {
-      float one = 0;
-      Check(cudaEventElapsedTime(&one, begin[i], end[i]), "cudaEventElapsedTime");
-      ms.push_back(one);
-    }
+    const std::vector<double> some =
+        TimeEach(context, count, [&](int) { Apply(context, op, x.get(), y.get()); });
+    ms.insert(ms.end(), some.begin(), some.end());
   }
   std::nth_element(ms.begin(), ms.begin() + static_cast<int64_t>(ms.size() / 2), ms.end());
   return ms[ms.size() / 2];

@@ -10,6 +10,7 @@
 #include "kernels/krylov/cuda/node_rows_cuda.h"
 #include "kernels/krylov/cuda/rows_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
+#include "kernels/sparse/cuda/transpose_cuda.h"
 
 namespace spaid::cuda {
 
@@ -20,15 +21,16 @@ struct Diagonal {
 using Operator = std::variant<Rows<double>, Rows<float>, Dia<double>, Dia<float>, NodeRows<double>,
                               NodeRows<float>, Diagonal>;
 
-// Of a canonical CSC on the device: by diagonals where that moves fewer bytes (class Dia), by nodes
-// where those have whole blocks (class NodeRows), unless it is small (SpaidCudaVariants); else by
-// rows (class Rows).
+// Of a canonical CSC on the device, whose columns are what `order` says: by diagonals where that
+// moves fewer bytes (class Dia), by nodes where those have whole blocks (class NodeRows), unless it
+// is small (SpaidCudaVariants); else by rows (class Rows), of which the loop of large ones is chosen
+// by time (choice_cuda.h).
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
-                      bool symmetric, bool fp32);
-// The values of `matrix`, which has the operator's pattern. Throws kSpaidCudaPlanMismatch where its
-// size or number of entries is another, and for a diagonal. Where they are no longer symmetric and
-// the operator held half of them, it is laid out anew beside; where there is no room for that
-// (kSpaidCudaOutOfMemory), its values are worth nothing.
+                      Order order, bool fp32);
+// The values of `matrix`, by columns, which has the operator's pattern. Throws
+// kSpaidCudaPlanMismatch where its size or number of entries is another, and for a diagonal. Where
+// they are no longer symmetric and the operator held half of them, it is laid out anew beside;
+// where there is no room for that (kSpaidCudaOutOfMemory), its values are worth nothing.
 void UpdateOperator(Context& context, const Matrix& matrix, Operator& op);
 
 int64_t SizeOf(const Operator& op);           // n

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cuda/atomic>
+#include <type_traits>
 
 #include "kernels/krylov/cuda/rows_cuda.h"
 #include "kernels/krylov/cuda/sums_cuda.h"
@@ -34,9 +35,18 @@ struct NoEpilogue {
 
 namespace product {
 
+// Entries of a chunk of SliceLoop; 0: plain.
+template <SliceLoop kLoop, class Value>
+inline constexpr int kChunk = kLoop == SliceLoop::kPlain        ? 0
+                              : kLoop == SliceLoop::kLongChunks ? 12
+                              : std::is_same_v<Value, double>   ? 4
+                                                                : 6;
+
 // Blocks at once on a multiprocessor, at least.
-template <int kColumns>
-inline constexpr int kResident = kColumns == 1 ? kProductResident : 3;
+template <int kColumns, SliceLoop kLoop>
+inline constexpr int kResident = kColumns > 1                      ? 3
+                                 : kLoop == SliceLoop::kLongChunks ? kLongResident
+                                                                   : kProductResident;
 
 // Entries that a thread asks for before it waits for the first of them.
 template <int kColumns>
@@ -233,9 +243,95 @@ __device__ inline int Adder(const Piece& piece, int blocks) {
   return piece.first / blocks == round ? piece.last : round * blocks - 1;
 }
 
+// The slices that a warp sums, one after the other: in each round of all warps another one.
+class Turns {
+ public:
+  __device__ Turns(int blocks, int shift)
+      : warps_(blocks * (kProductThreads / 32)),
+        shift_(shift),
+        place_(static_cast<int>(blockIdx.x) * (kProductThreads / 32) +
+               static_cast<int>(threadIdx.x) / 32) {}
+  // May be beyond the last one, and then are all that follow.
+  __device__ int slice() const { return round_ + place_; }
+  __device__ void Advance() {
+    round_ += warps_;
+    place_ += shift_;
+    if (place_ >= warps_) place_ -= warps_;
+  }
+
+ private:
+  const int warps_, shift_;
+  int place_, round_ = 0;
+};
+
+// The lane's entries of a chunk; of `left` in all.
+template <int kEach, class Value>
+struct Chunk {
+  int32_t col[kEach];
+  Value value[kEach];
+
+  __device__ void Ask(const int32_t* cols, const Value* values, int left) {
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const bool in = u < left;
+      col[u] = in ? Load<true>(cols + 32 * u) : 0;
+      value[u] = in ? Load<true>(values + 32 * u) : Value{0};
+    }
+  }
+};
+
+// The slices of one column, a thread a row, with the next chunk under way while one is summed, in
+// the order of LaneDot. give(row, sum) for every row that does not stand apart.
+template <int kEach, class Value, class Give>
+__device__ void SumSlicesAhead(const RowsRef<Value>& a, const double* x, Turns turns,
+                               const Give& give) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, slices = static_cast<int>(a.slices);
+  const int32_t* const cols = a.cols + lane;
+  const Value* const values = a.values + lane;
+  const auto row_of = [&](int s) -> int64_t {
+    const int64_t place = int64_t{s} * 32 + lane;
+    return a.order != nullptr && place < a.n ? a.order[place] : place;
+  };
+  if (turns.slice() >= slices) return;
+  const Slice first = a.slice[turns.slice()];
+  int64_t row = row_of(turns.slice()), at = first.begin;
+  int left = first.steps;
+  bool apart = (first.apart >> lane & 1) != 0;
+  const auto following = [&] {
+    turns.Advance();
+    return turns.slice() < slices ? a.slice[turns.slice()] : Slice{};
+  };
+  Slice ahead = following();
+  Chunk<kEach, Value> chunk;
+  chunk.Ask(cols + at, values + at, left);
+  double sum = 0;
+  while (true) {
+    const bool ends = left <= kEach;
+    at = ends ? ahead.begin : at + 32 * kEach;
+    const int next_left = ends ? ahead.steps : left - kEach;
+    Chunk<kEach, Value> next;
+    next.Ask(cols + at, values + at, next_left);
+    double xs[kEach];
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) xs[u] = u < left ? __ldg(x + chunk.col[u]) : 0.0;
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) sum = fma(static_cast<double>(chunk.value[u]), xs[u], sum);
+    left = next_left;
+    chunk = next;
+    if (!ends) continue;
+    if (!apart) give(row, sum);
+    if (turns.slice() >= slices) return;
+    sum = 0;
+    row = row_of(turns.slice());
+    apart = (ahead.apart >> lane & 1) != 0;
+    ahead = following();
+  }
+}
+
 // By all threads of a grid, of kProductThreads a block, with `blocks` of its blocks;
 // epilogue.Finish is called by all. Where not `runs`, nothing is done for the thread's column.
-template <int kColumns, int kThreadsARow, bool kStream, bool kStays, class Value, class Epilogue>
+template <int kColumns, int kThreadsARow, bool kStream, bool kStays,
+          SliceLoop kLoop = SliceLoop::kPlain, class Value, class Epilogue>
 __device__ void Multiply(const RowsRef<Value>& a, const double* x, double* y, bool runs, int blocks,
                          const Epilogue& epilogue) {
   constexpr int kWarps = kProductThreads / 32, kRows = 32 / kThreadsARow;
@@ -272,32 +368,39 @@ __device__ void Multiply(const RowsRef<Value>& a, const double* x, double* y, bo
     }
   }
 
-  // Slices, one a warp; what a slice is comes while the one before is summed.
-  const int64_t stride = int64_t{kWarps} * blocks;
-  int64_t s = int64_t{block} * kWarps + warp;
-  Slice slice{};
-  if (s < a.slices) slice = a.slice[s];
-  while (s < a.slices) {
-    const int64_t next = s + stride;
-    Slice ahead{};
-    if (next < a.slices) ahead = a.slice[next];
-    const auto row_of = [&](int slot) -> int64_t {
-      const int64_t place = s * kRows + LaneOf<kColumns>(slot) / kThreadsARow;
-      return a.order != nullptr && place < a.n ? a.order[place] : place;
-    };
-    const int64_t row = kColumns == 1 ? row_of(0) : 0;  // ahead; of several, registers are short
-    Dot<kColumns, kStream, kStays>(
-        a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, dots);
-    SumOver<kThreadsARow>(dots);
+  Turns turns(blocks, a.shift);
+  if constexpr (kLoop != SliceLoop::kPlain) {
+    static_assert(kColumns == 1 && kThreadsARow == 1 && kStream && !kStays);
+    SumSlicesAhead<kChunk<kLoop, Value>>(a, x, turns,
+                                         [&](int64_t row, double sum) { give(row, sum, 0); });
+  } else {
+    // What a slice is comes while the one before is summed.
+    Slice slice{};
+    int s = turns.slice();
+    if (s < a.slices) slice = a.slice[s];
+    while (s < a.slices) {
+      turns.Advance();
+      const int next = turns.slice();
+      Slice ahead{};
+      if (next < a.slices) ahead = a.slice[next];
+      const auto row_of = [&](int slot) -> int64_t {
+        const int64_t place = int64_t{s} * kRows + LaneOf<kColumns>(slot) / kThreadsARow;
+        return a.order != nullptr && place < a.n ? a.order[place] : place;
+      };
+      const int64_t row = kColumns == 1 ? row_of(0) : 0;  // ahead; of several, registers are short
+      Dot<kColumns, kStream, kStays>(
+          a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, dots);
+      SumOver<kThreadsARow>(dots);
 #pragma unroll
-    for (int slot = 0; slot < kColumns; ++slot) {
-      const int lane = LaneOf<kColumns>(slot);
-      if (lane % kThreadsARow == 0 && (slice.apart >> (lane / kThreadsARow) & 1) == 0) {
-        give(kColumns == 1 ? row : row_of(slot), dots[slot], slot);
+      for (int slot = 0; slot < kColumns; ++slot) {
+        const int lane = LaneOf<kColumns>(slot);
+        if (lane % kThreadsARow == 0 && (slice.apart >> (lane / kThreadsARow) & 1) == 0) {
+          give(kColumns == 1 ? row : row_of(slot), dots[slot], slot);
+        }
       }
+      s = next;
+      slice = ahead;
     }
-    s = next;
-    slice = ahead;
   }
 
   if (a.in_pieces) {
@@ -325,14 +428,15 @@ __device__ void Multiply(const RowsRef<Value>& a, const double* x, double* y, bo
   sums.Finish(epilogue);
 }
 
-template <int kColumns, int kThreadsARow, bool kStream, class Value, class Epilogue>
-__global__ void __launch_bounds__(kProductThreads, kResident<kColumns>)
+template <int kColumns, int kThreadsARow, bool kStream, SliceLoop kLoop, class Value,
+          class Epilogue>
+__global__ void __launch_bounds__(kProductThreads, kResident<kColumns, kLoop>)
     ProductKernel(RowsRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
                   Epilogue epilogue) {
   const bool runs = !epilogue.Skip();
   if (!AnyRuns<kColumns>(runs)) return;
-  Multiply<kColumns, kThreadsARow, kStream, false>(a, x, y, runs, static_cast<int>(gridDim.x),
-                                                   epilogue);
+  Multiply<kColumns, kThreadsARow, kStream, false, kLoop>(a, x, y, runs,
+                                                          static_cast<int>(gridDim.x), epilogue);
 }
 
 }  // namespace product
@@ -346,13 +450,22 @@ template <int kColumns = 1, class Value, class Epilogue>
 void LaunchProduct(const Branch& branch, const Rows<Value>& rows, const double* x, double* y,
                    const Epilogue& epilogue) {
   using namespace product;
-  void (*const kernels[])(RowsRef<Value>, const double*, double*, Epilogue) = {
-      &ProductKernel<kColumns, 1, false, Value, Epilogue>,
-      &ProductKernel<kColumns, 1, true, Value, Epilogue>,
-      &ProductKernel<kColumns, kManyThreads, false, Value, Epilogue>,
-      &ProductKernel<kColumns, kManyThreads, true, Value, Epilogue>};
-  const auto kernel = kernels[(rows.threads_a_row() > 1 ? 2 : 0) + (rows.streams() ? 1 : 0)];
-  Launch(branch, kernel, rows.blocks(), 1, kProductThreads, 0, rows.ref(), x, y, epilogue);
+  using Kernel = void (*)(RowsRef<Value>, const double*, double*, Epilogue);
+  const auto kernel_of = [&]() -> Kernel {
+    constexpr SliceLoop kPlain = SliceLoop::kPlain;
+    if (rows.threads_a_row() > 1) {
+      return &ProductKernel<kColumns, kManyThreads, false, kPlain, Value, Epilogue>;
+    }
+    if (!rows.streams()) return &ProductKernel<kColumns, 1, false, kPlain, Value, Epilogue>;
+    if constexpr (kColumns > 1) {
+      return &ProductKernel<kColumns, 1, true, kPlain, Value, Epilogue>;
+    } else {
+      return rows.loop() == SliceLoop::kLongChunks
+                 ? &ProductKernel<1, 1, true, SliceLoop::kLongChunks, Value, Epilogue>
+                 : &ProductKernel<1, 1, true, SliceLoop::kShortChunks, Value, Epilogue>;
+    }
+  };
+  Launch(branch, kernel_of(), rows.blocks(), 1, kProductThreads, 0, rows.ref(), x, y, epilogue);
 }
 
 }  // namespace spaid::cuda

@@ -13,6 +13,16 @@ using namespace layout;
 // A row of more than two of these stands in pieces of one.
 constexpr int64_t kPieceEntries = 1024;
 
+// Coprime to the slices of 256 rows and to the warps of a block, so that every warp comes to every
+// place among either.
+constexpr int kShift = 13;
+
+// Of a matrix that streams, threads are too few only where there are fewer slices a multiprocessor,
+// and slices may be longer, as their entries are under way ahead of their sums. Of 60,000 rows of
+// 250 entries, 14 slices a multiprocessor: 70 us, 88 by four threads a row, 134 by pieces; of
+// 10,000 such, 2 slices, 24 us either way.
+constexpr int32_t kLargeManySlices = 8, kLargeMaxSteps = 512;
+
 // `place`: for each row, how many before it stand apart.
 __global__ void ListApartKernel(CsrRef a, const int32_t* place, int32_t* list, int64_t* entries,
                                 int64_t* pieces) {
@@ -39,16 +49,20 @@ __global__ void PiecesKernel(const int32_t* list, int64_t count, const int64_t* 
   }
 }
 
-__global__ void PieceColumnsKernel(CsrRef a, int64_t pieces, const Piece* pieces_at,
-                                   int32_t* cols) {
+template <class From, class Value>
+__global__ void PieceKernel(CsrRef a, const From* from, int64_t pieces, const Piece* pieces_at,
+                            int32_t* cols, Value* values) {
   for (int64_t q = WarpOfGrid(); q < pieces; q += WarpsOfGrid()) {
     const Piece piece = pieces_at[q];
-    const int64_t from = a.row_ptr[piece.row] + (q - piece.first) * kPieceEntries;
-    for (int k = Lane(); k < piece.count; k += 32) cols[piece.begin + k] = a.cols[from + k];
+    const int64_t begin = a.row_ptr[piece.row] + (q - piece.first) * kPieceEntries;
+    for (int k = Lane(); k < piece.count; k += 32) {
+      cols[piece.begin + k] = a.cols[begin + k];
+      values[piece.begin + k] = static_cast<Value>(from[begin + k]);
+    }
   }
 }
 
-// Values by their rows and columns, so that no list of places need be kept.
+// New values by their rows and columns, so that no list of places need be kept.
 template <class Value>
 __global__ void SliceValuesKernel(PatternRef a, const double* a_values, const int32_t* order, int t,
                                   int64_t slices, const Slice* slices_at, const int32_t* cols,
@@ -89,23 +103,25 @@ __global__ void DiagonalKernel(int64_t n, const double* __restrict__ d,
 }  // namespace
 
 template <class Value>
-Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* values, bool symmetric,
-                  const RowsTuning& tuning)
+Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
+                  const RowsTuning& usual)
     : n_(pattern.n), nnz_(CountEntries(context, pattern)) {
   const cudaStream_t stream = context.stream;
   CsrRef a{n_, pattern.col_ptr, pattern.row_idx};
-  Buffer<int64_t> row_ptr;
-  Buffer<int32_t> row_cols;
-  if (!symmetric) {
-    row_ptr = Buffer<int64_t>(context, n_ + 1);
-    row_cols = Buffer<int32_t>(context, nnz_);
-    SortByRows(context, pattern, nnz_, row_ptr, row_cols);
-    a.row_ptr = row_ptr.get();
-    a.cols = row_cols.get();
+  ByRows<Value> sorted;
+  if (!by_rows) {
+    sorted = SortByRows<Value>(context, pattern, nnz_, values);
+    a.row_ptr = sorted.row_ptr.get();
+    a.cols = sorted.cols.get();
   }
 
-  const bool many = nnz_ >= n_ * tuning.many_threads_entries &&
-                    n_ < int64_t{32} * tuning.many_threads_slices * context.multiprocessors;
+  RowsTuning tuning = usual;
+  const bool large = nnz_ * kEntryBytes >= tuning.stream_bytes;
+  const bool long_rows = nnz_ >= n_ * tuning.many_threads_entries;
+  if (large) tuning.many_threads_slices = kLargeManySlices;
+  const bool many =
+      long_rows && n_ < int64_t{32} * tuning.many_threads_slices * context.multiprocessors;
+  if (large && long_rows && !many) tuning.max_steps = kLargeMaxSteps;
   threads_a_row_ = many ? kManyThreads : 1;
   const int64_t rows = 32 / threads_a_row_, slices = (n_ + rows - 1) / rows;
   slices_ = Buffer<Slice>(context, slices);
@@ -149,23 +165,40 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
 
   cols_ = Buffer<int32_t>(context, stored);
   values_ = Buffer<Value>(context, stored);
-  FillColumns(context, a, order_.get(), threads_a_row_, slices_, cols_);
-  if (n_pieces > 0) {
-    PieceColumnsKernel<<<Blocks(context, n_pieces, kWarps), kThreads, 0, stream>>>(
-        a, n_pieces, pieces_.get(), cols_.get());
-    CheckLaunch("PieceColumnsKernel");
-  }
   constexpr int64_t kSlicesABlock = kProductThreads / 32;
   const int64_t work = std::max((slices + kSlicesABlock - 1) / kSlicesABlock, n_pieces);
   // Where the work of blocks differs, small shares even it out.
   const int64_t blocks = order_.size() > 0 ? tuning.ordered_blocks : tuning.blocks;
   const int64_t most = std::min<int64_t>(kProductMaxBlocks, blocks * context.multiprocessors);
   blocks_ = static_cast<int>(std::clamp<int64_t>(work, 1, most));
-  streams_ = bytes() >= tuning.stream_bytes;
-  if (std::is_same_v<Value, double> && nnz_ * kEntryBytes <= context.variants.rows_bytes) {
-    chip_ = ChipRows::Make(context, a, nnz_);
+  streams_ = !many && bytes() >= tuning.stream_bytes;
+  if (streams_) {
+    const int64_t at_once = kSlicesABlock * kLongResident * context.multiprocessors;
+    const int64_t rounds = (slices + at_once - 1) / at_once;
+    const bool even = rounds == 1 || 4 * slices >= 3 * rounds * at_once;
+    loop_ = even && nnz_ >= n_ * tuning.long_chunks_entries ? SliceLoop::kLongChunks
+                                                            : SliceLoop::kShortChunks;
+    // Else the same warps would get the longest rows of their 256 all the time.
+    if (order_.size() > 0) shift_ = std::min(kShift, blocks_ * (kProductThreads / 32) - 1);
   }
-  UpdateValues(context, pattern, values);
+  const auto fill = [&](const auto* from) {
+    FillSlices(context, a, from, order_.get(), threads_a_row_, slices_, cols_, values_);
+    if (n_pieces > 0) {
+      PieceKernel<<<Blocks(context, n_pieces, kWarps), kThreads, 0, stream>>>(
+          a, from, n_pieces, pieces_.get(), cols_.get(), values_.get());
+      CheckLaunch("PieceKernel");
+    }
+    if constexpr (std::is_same_v<decltype(from), const double*> && std::is_same_v<Value, double>) {
+      if (nnz_ * kEntryBytes <= context.variants.rows_bytes) {
+        chip_ = ChipRows::Make(context, a, from, nnz_);
+      }
+    }
+  };
+  if (by_rows) {
+    fill(values);
+  } else {
+    fill(static_cast<const Value*>(sorted.values.get()));
+  }
   context.Synchronize();
 }
 
@@ -185,8 +218,9 @@ void Rows<Value>::UpdateValues(const Context& context, const PatternRef& pattern
 
 template <class Value>
 RowsRef<Value> Rows<Value>::ref() const {
-  return {n_,          slices_.size(), pieces_.size(), order_.get(),   slices_.get(), pieces_.get(),
-          cols_.get(), values_.get(),  in_pieces_,     partial_.get(), arrived_.get()};
+  return {
+      n_,          slices_.size(), pieces_.size(), order_.get(), slices_.get(),  pieces_.get(),
+      cols_.get(), values_.get(),  shift_,         in_pieces_,   partial_.get(), arrived_.get()};
 }
 
 template <class Value>

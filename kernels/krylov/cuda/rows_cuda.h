@@ -20,8 +20,17 @@ namespace spaid::cuda {
 
 inline constexpr int kProductThreads = 256;  // a block
 inline constexpr int kProductResident = 4;   // blocks at once on a multiprocessor, at least
+inline constexpr int kLongResident = 2;      // the same with long chunks
 inline constexpr int kManyThreads = 4;       // a row, where they are several
 inline constexpr int kProductMaxBlocks = 2048;
+
+// How a warp goes through its slices: some entries of each lane, a chunk, at a time. Which entries
+// a lane sums, and in which order, is the same in all, so that the sums are the same bits.
+enum class SliceLoop : int32_t {
+  kPlain,        // one chunk after the other
+  kShortChunks,  // the next chunk, of this slice or the next, is on its way while one is summed
+  kLongChunks,   // the same by fewer warps, each with more under way
+};
 
 // A part of a row that stands apart.
 struct Piece {
@@ -41,6 +50,8 @@ struct RowsRef {
   const Piece* piece;
   const int32_t* cols;
   const Value* values;
+  // A warp's place among the warps of the grid moves on by so much from slice to slice.
+  int32_t shift;
   bool in_pieces;    // some row has more than one
   double* partial;   // a product's sums of each piece, kMostColumns of them
   int32_t* arrived;  // at a row's first piece: how many of its sums are there; 0 between products
@@ -53,13 +64,13 @@ class Rows {
  public:
   static constexpr int64_t kEntryBytes = sizeof(Value) + sizeof(int32_t);
 
-  // From a canonical CSC on the device, with values; neither is kept. `symmetric`: A = Aᵀ entry by
-  // entry, so that its columns are its rows; others are sorted by rows, with 20 bytes an entry of
-  // scratch. Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits for the device.
-  Rows(Context& context, const PatternRef& pattern, const double* values, bool symmetric,
+  // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
+  // the rows of A, as they are of a symmetric one; others are sorted by rows (transpose_cuda.h).
+  // Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits for the device.
+  Rows(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
        const RowsTuning& tuning = tuning::kRows);
 
-  // New values for the same pattern: on the context's stream, without a wait.
+  // New values for the same pattern, by columns: on the context's stream, without a wait.
   void UpdateValues(const Context& context, const PatternRef& pattern, const double* values);
 
   int64_t n() const { return n_; }
@@ -74,13 +85,18 @@ class Rows {
   int threads_a_row() const { return threads_a_row_; }
   bool streams() const { return streams_; }  // larger than what caches keep
   int blocks() const { return blocks_; }     // of a product's grid
+  // Of products with one vector; by lengths of rows until it is set. Where this streams: one of
+  // those with chunks on their way; else kPlain.
+  SliceLoop loop() const { return loop_; }
+  void set_loop(SliceLoop loop) { loop_ = loop; }
   RowsRef<Value> ref() const;
   // The same for solves on the chip; null: too large for it.
   const ChipRows* chip() const { return chip_.has_value() ? &*chip_ : nullptr; }
 
  private:
   int64_t n_ = 0, nnz_ = 0;
-  int threads_a_row_ = 1, blocks_ = 1;
+  int threads_a_row_ = 1, blocks_ = 1, shift_ = 0;
+  SliceLoop loop_ = SliceLoop::kPlain;
   bool in_pieces_ = false, streams_ = false;
   Buffer<int32_t> order_;
   Buffer<Slice> slices_;

@@ -77,18 +77,62 @@ __global__ void SliceBeginKernel(const int64_t* begin, int64_t slices, Slice* sl
   for (int64_t s = ThreadOfGrid(); s < slices; s += ThreadsOfGrid()) slice[s].begin = begin[s];
 }
 
-__global__ void SliceColumnsKernel(CsrRef a, const int32_t* order, int t, int64_t slices,
-                                   const Slice* slices_at, int32_t* cols) {
+// A warp a slice of t threads a row, kTile steps at a time: they are read row by row and written
+// step by step.
+template <int t, int kTile, class From, class Value>
+__global__ void __launch_bounds__(kThreads)
+    SliceKernel(CsrRef a, const From* __restrict__ from, const int32_t* order, int64_t slices,
+                const Slice* slices_at, int32_t* __restrict__ cols, Value* __restrict__ values) {
+  // Of each thread of a slice; one more, so that those of a step are in banks of their own.
+  using ColumnTile = int32_t[32][kTile + 1];
+  using ValueTile = Value[32][kTile + 1];
+  extern __shared__ char tiles[];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  ValueTile& value_tile = reinterpret_cast<ValueTile*>(tiles)[warp];
+  ColumnTile& col_tile = reinterpret_cast<ColumnTile*>(tiles + kWarps * sizeof(ValueTile))[warp];
+  constexpr int kWidth = kTile * t;  // of a row, in entries
+  const int lane = Lane();
   for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
     const Slice slice = slices_at[s];
-    const int r = Lane() / t;
-    const int64_t row = RowAt(order, min(s * (32 / t) + r, a.n - 1)), begin = a.row_ptr[row];
-    const bool apart = (slice.apart >> r & 1) != 0;
-    const int64_t length = apart ? 0 : a.Length(row);
-    for (int k = 0; k < slice.steps; ++k) {
-      const int64_t e = min(int64_t{k} * t + Lane() % t, length - 1);
-      cols[slice.begin + 32 * int64_t{k} + Lane()] =
-          length > 0 ? a.cols[begin + e] : static_cast<int32_t>(row);
+    // Of row `lane` of the slice.
+    const int64_t row = RowAt(order, min(s * (32 / t) + lane, a.n - 1));
+    const int64_t begin = a.row_ptr[row];
+    const bool apart = lane >= 32 / t || (slice.apart >> lane & 1) != 0;
+    const auto length = static_cast<int32_t>(apart ? 0 : a.row_ptr[row + 1] - begin);
+    for (int first = 0; first < slice.steps; first += kTile) {
+      // All of several parts are on their way before the first is there.
+      constexpr int kParts = 8;
+      for (int some = 0; some < kTile; some += kParts) {
+        int32_t column[kParts];
+        From value[kParts];
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const int at = 32 * (some + part) + lane, r = at / kWidth, k = first * t + at % kWidth;
+          const int64_t its_begin = __shfl_sync(~0u, begin, r);
+          const int32_t its_length = __shfl_sync(~0u, length, r);
+          column[part] = static_cast<int32_t>(__shfl_sync(~0u, row, r));
+          value[part] = 0;
+          if (its_length > 0 && k < t * slice.steps) {
+            column[part] = a.cols[its_begin + min(k, its_length - 1)];
+          }
+          if (from != nullptr && k < its_length) value[part] = from[its_begin + k];
+        }
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const int at = 32 * (some + part) + lane, r = at / kWidth, e = at % kWidth;
+          col_tile[r * t + e % t][e / t] = column[part];
+          value_tile[r * t + e % t][e / t] = static_cast<Value>(value[part]);
+        }
+      }
+      __syncwarp();
+#pragma unroll 8
+      for (int step = 0; step < kTile; ++step) {
+        if (first + step >= slice.steps) break;
+        const int64_t at = slice.begin + 32 * int64_t{first + step} + lane;
+        cols[at] = col_tile[lane][step];
+        if (from != nullptr) values[at] = value_tile[lane][step];
+      }
+      __syncwarp();
     }
   }
 }
@@ -122,11 +166,36 @@ int64_t CutSlices(Context& context, const CsrRef& a, const int32_t* order, int t
   return Read(context, begin, count);
 }
 
-void FillColumns(const Context& context, const CsrRef& a, const int32_t* order, int threads_a_row,
-                 const Buffer<Slice>& slices, const Buffer<int32_t>& cols) {
-  SliceColumnsKernel<<<Blocks(context, slices.size(), kWarps), kThreads, 0, context.stream>>>(
-      a, order, threads_a_row, slices.size(), slices.get(), cols.get());
-  CheckLaunch("SliceColumnsKernel");
+template <class From, class Value>
+void FillSlices(const Context& context, const CsrRef& a, const From* from, const int32_t* order,
+                int threads_a_row, const Buffer<Slice>& slices, const Buffer<int32_t>& cols,
+                const Buffer<Value>& values) {
+  // Of rows that are read to their ends at once, no cache need keep what is read next.
+  constexpr int64_t kLongSteps = 12;
+  const auto launch = [&](auto kernel, int tile) {
+    const int bytes = kWarps * 32 * (tile + 1) * static_cast<int>(sizeof(int32_t) + sizeof(Value));
+    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+          "cudaFuncSetAttribute");
+    kernel<<<Blocks(context, slices.size(), kWarps), kThreads, static_cast<size_t>(bytes),
+             context.stream>>>(a, from, order, slices.size(), slices.get(), cols.get(),
+                               values.get());
+    CheckLaunch("SliceKernel");
+  };
+  constexpr int kMany = 4;
+  if (threads_a_row == kMany) {
+    launch(SliceKernel<kMany, 8, From, Value>, 8);
+  } else if (cols.size() >= 32 * kLongSteps * slices.size()) {
+    launch(SliceKernel<1, 32, From, Value>, 32);
+  } else {
+    launch(SliceKernel<1, 8, From, Value>, 8);
+  }
 }
+
+template void FillSlices(const Context&, const CsrRef&, const double*, const int32_t*, int,
+                         const Buffer<Slice>&, const Buffer<int32_t>&, const Buffer<double>&);
+template void FillSlices(const Context&, const CsrRef&, const double*, const int32_t*, int,
+                         const Buffer<Slice>&, const Buffer<int32_t>&, const Buffer<float>&);
+template void FillSlices(const Context&, const CsrRef&, const float*, const int32_t*, int,
+                         const Buffer<Slice>&, const Buffer<int32_t>&, const Buffer<float>&);
 
 }  // namespace spaid::cuda

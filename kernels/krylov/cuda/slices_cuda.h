@@ -46,7 +46,10 @@ int64_t CutSlices(Context& context, const CsrRef& a, const int32_t* order, int t
                   const Buffer<int32_t>& apart);
 
 // The columns of all slices; beyond the end of a row its last one, or, of an empty row, its number.
-void FillColumns(const Context& context, const CsrRef& a, const int32_t* order, int threads_a_row,
-                 const Buffer<Slice>& slices, const Buffer<int32_t>& cols);
+// And, where `from` is not null, the values of A's entries, there 0.
+template <class From, class Value>
+void FillSlices(const Context& context, const CsrRef& a, const From* from, const int32_t* order,
+                int threads_a_row, const Buffer<Slice>& slices, const Buffer<int32_t>& cols,
+                const Buffer<Value>& values);
 
 }  // namespace spaid::cuda

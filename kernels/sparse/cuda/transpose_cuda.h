@@ -1,4 +1,4 @@
-// A canonical CSC matrix on a device by its rows, which is its transpose by columns.
+// A canonical matrix on a device by its rows, which are its transpose's columns.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,9 @@
 #include "kernels/sparse/cuda/matrix_cuda.h"
 
 namespace spaid::cuda {
+
+// What the columns of a PatternRef are: A's, A's rows, or, where A = Aᵀ entry by entry, both.
+enum class Order { kColumns, kRows, kBoth };
 
 // a_ij; 0 where there is none.
 __device__ inline double EntryAt(const PatternRef& a, const double* values, int64_t i, int32_t j) {
@@ -24,12 +27,21 @@ __device__ inline double EntryAt(const PatternRef& a, const double* values, int6
   return low < end && a.row_idx[low] == i ? values[low] : 0;
 }
 
-// The entries of A by rows, columns ascending, `cols` among them; 20 bytes an entry of scratch.
-void SortByRows(Context& context, const PatternRef& a, int64_t nnz, const Buffer<int64_t>& row_ptr,
-                const Buffer<int32_t>& cols);
+// A by rows, columns ascending.
+template <class Value>
+struct ByRows {
+  Buffer<int64_t> row_ptr;  // n + 1
+  Buffer<int32_t> cols;
+  Buffer<Value> values;  // empty: of a pattern
+};
 
-// Aᵀ by columns; without a hash. 20 bytes an entry while it is made, its indices among them, 12 in
-// the end.
+// The entries of A, by columns, by rows; `values` null: the pattern alone. Value: double, or float,
+// to which they are rounded. Scratch: 12 bytes an entry, 8 where memory is short, 16 where there
+// are rows of thousands of entries, and 13 a row. Waits for the device.
+template <class Value>
+ByRows<Value> SortByRows(Context& context, const PatternRef& a, int64_t nnz, const double* values);
+
+// Aᵀ by columns; without a hash. As SortByRows.
 Matrix Transpose(Context& context, const PatternRef& a, int64_t nnz, const double* values);
 
 }  // namespace spaid::cuda

@@ -130,10 +130,12 @@ void BuildGram(Context& context, const StaticSpaiPlan& plan, const Matrix& a, Gr
   }
   Queues queues(context, launches);
   std::optional<TableWaves> tables;
-  if (plan.in_waves) tables.emplace(context, plan, a).Follow(plan.order.get(), plan.n_groups);
+  if (plan.in_waves) {
+    tables.emplace(context, plan, a).Follow(plan.order.get(), plan.class_begin[kOtherClass]);
+  }
   const int32_t large_count = plan.class_begin[kHostClass] - plan.class_begin[kLargeClass];
   LargeGram large =
-      large_count > 0 ? LargeGram(context, plan.large, plan.n, large_count) : LargeGram();
+      large_count > 0 ? LargeGram(context, plan.large, plan.n, plan.large_groups) : LargeGram();
   Branches branches(context);
   int branch = 0;
   for (int c = kHostClass - 1; c >= 0; --c) {  // large problems first: they take longest
@@ -247,18 +249,18 @@ bool IsQr(const SpaidCudaBuildOptions& options) {
   return options.local_solver == static_cast<int32_t>(kernels::LocalSolver::kQr);
 }
 
-__global__ void CountLeftKernel(int64_t n, const uint8_t* flags, int32_t* count) {
-  const int64_t k = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const int left = __syncthreads_count(k < n && flags[k] == 0 ? 1 : 0);
+__global__ void CountLeftKernel(ColumnRange range, const uint8_t* flags, int32_t* count) {
+  const int64_t k = range.begin + int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int left = __syncthreads_count(k < range.end && flags[k] == 0 ? 1 : 0);
   if (threadIdx.x == 0 && left > 0) atomicAdd(count, left);
 }
 
-// Columns without a flag.
-int32_t CountLeft(Context& context, const Buffer<uint8_t>& flags) {
+// Columns of the range without a flag.
+int32_t CountLeft(Context& context, ColumnRange range, const Buffer<uint8_t>& flags) {
   const Buffer<int32_t> count(context, 1);
   count.Fill(0);
-  CountLeftKernel<<<static_cast<int>((flags.size() + 255) / 256), 256, 0, context.stream>>>(
-      flags.size(), flags.get(), count.get());
+  const int blocks = static_cast<int>((range.end - range.begin + 255) / 256);
+  CountLeftKernel<<<blocks, 256, 0, context.stream>>>(range, flags.get(), count.get());
   CheckLaunch("CountLeftKernel");
   return Read(context, count, 0);
 }
@@ -302,7 +304,7 @@ void BuildGroups(Context& context, StaticSpaiPlan& plan, const Matrix& a,
   args.residual_norms = result.residual_norms.get();
   args.pivots = result.pivots.get();
   args.flags = result.flags.get();
-  Waves waves(context, options, plan.n_groups);
+  Waves waves(context, options, plan.class_begin[kOtherClass]);
   if (IsQr(options)) {
     BuildQr(context, plan, a, static_cast<kernels::ThreadStrategy>(options.thread_strategy), args,
             waves, info);
@@ -329,7 +331,7 @@ StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
     BuildGroups(context, plan, a, options, false, result, info);
   } else {
     BuildStencil(context, plan, a, options, result);
-    if (CountLeft(context, result.flags) > 0) {
+    if (CountLeft(context, plan.own, result.flags) > 0) {
       WhereThereIsRoom([&] { BuildGroups(context, plan, a, options, true, result, info); });
     }
   }

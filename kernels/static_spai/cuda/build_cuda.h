@@ -7,6 +7,7 @@
 
 namespace spaid::cuda {
 
+// Of all columns; worth something in those of the plan's range.
 struct StaticSpaiResult {
   Buffer<double> values;  // of M, in the plan's pattern; zero in columns without a flag
   Buffer<double> residual_norms, pivots;

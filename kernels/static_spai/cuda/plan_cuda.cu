@@ -287,10 +287,19 @@ __device__ int ClassOf(int64_t n2, int32_t width, const Structure& structure) {
   return 2 * kWarpSizes + size;
 }
 
-// uses[s]: how many groups share structure s.
-__global__ void CountUsesKernel(int32_t n_groups, const int32_t* structure_of, int32_t* uses) {
+// Whether a column of the group is in the range.
+__device__ bool Touches(const GroupRef& groups, int64_t g, ColumnRange range) {
+  for (int32_t at = groups.group_ptr[g]; at < groups.group_ptr[g + 1]; ++at) {
+    if (range.Has(groups.members[at])) return true;
+  }
+  return false;
+}
+
+// uses[s]: how many groups of the range share structure s.
+__global__ void CountUsesKernel(GroupRef groups, int32_t n_groups, ColumnRange range,
+                                const int32_t* structure_of, int32_t* uses) {
   const int64_t g = Thread();
-  const int32_t s = g < n_groups ? structure_of[g] : -1;
+  const int32_t s = g < n_groups && Touches(groups, g, range) ? structure_of[g] : -1;
   // Nearly all groups of a grid share one structure: a warp adds its groups at once.
   const unsigned same = __match_any_sync(~0u, s);
   if (s >= 0 && static_cast<int>(threadIdx.x % 32) == __ffs(static_cast<int>(same)) - 1) {
@@ -305,7 +314,7 @@ struct LaneSizes {
 };
 
 // size[s]: |J| of structure s where it is solved one thread a group, else a number over those. No
-// structure is where `tables` is null.
+// structure is where `tables` is null. `uses`: of all groups.
 __global__ void ChooseLanesKernel(GroupRef groups, int32_t n_structures,
                                   const Structure* structures, const uint32_t* tables,
                                   const int32_t* representative, const int32_t* uses,
@@ -352,28 +361,30 @@ __global__ void PickKernel(const int32_t* from, const LaneSizes* sizes, int32_t*
 }
 
 // The key by which groups are ordered: the number of the lane structure, or, after all of those,
-// the class.
-__global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t* structure_of,
-                               const Structure* structures, const int32_t* lane,
-                               int32_t lane_structures, uint32_t* keys, int32_t* ids,
-                               int32_t* counts, LargestLocal* large) {
-  __shared__ int32_t own[kClasses];
-  if (threadIdx.x < kClasses) own[threadIdx.x] = 0;
+// the class. counts[kClasses]: those of kOtherClass that would be of kLargeClass.
+__global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, ColumnRange range,
+                               const int32_t* structure_of, const Structure* structures,
+                               const int32_t* lane, int32_t lane_structures, uint32_t* keys,
+                               int32_t* ids, int32_t* counts, LargestLocal* large) {
+  __shared__ int32_t own[kClasses + 1];
+  if (threadIdx.x <= kClasses) own[threadIdx.x] = 0;
   __syncthreads();
   const int64_t g = Thread();
   if (g < n_groups) {
     const int32_t s = structure_of[g];
     ids[g] = static_cast<int32_t>(g);
-    if (lane[s] >= 0) {
+    const bool other = !Touches(groups, g, range);
+    if (lane[s] >= 0 && !other) {
       keys[g] = static_cast<uint32_t>(lane[s]);
     } else {
       const int32_t begin = groups.group_ptr[g], width = groups.group_ptr[g + 1] - begin;
       const int32_t k = groups.members[begin];
       const int64_t n2 = groups.m.col_ptr[k + 1] - groups.m.col_ptr[k];
-      const int c = ClassOf(n2, width, structures[s]);
+      const int as_own = ClassOf(n2, width, structures[s]), c = other ? kOtherClass : as_own;
       keys[g] = static_cast<uint32_t>(lane_structures + c);
       atomicAdd(&own[c], 1);
-      if (c == kLargeClass) {
+      if (as_own == kLargeClass) {
+        if (other) atomicAdd(&own[kClasses], 1);
         atomicMax(reinterpret_cast<long long*>(&large->n2), static_cast<long long>(n2));
         atomicMax(reinterpret_cast<long long*>(&large->entries),
                   static_cast<long long>(structures[s].all_entries));
@@ -381,7 +392,7 @@ __global__ void ClassifyKernel(GroupRef groups, int32_t n_groups, const int32_t*
     }
   }
   __syncthreads();
-  if (threadIdx.x < kClasses && own[threadIdx.x] > 0) {
+  if (threadIdx.x <= kClasses && own[threadIdx.x] > 0) {
     atomicAdd(&counts[threadIdx.x], own[threadIdx.x]);
   }
 }
@@ -414,21 +425,28 @@ void MakeGroups(Context& context, StaticSpaiPlan& plan) {
   CheckLaunch("FillMembersKernel");
 }
 
-// Chooses the kernel of each group: order, class_begin, and all of the lanes.
+void CountUses(const Context& context, const GroupRef& groups, ColumnRange range,
+               const StaticSpaiPlan& plan, const Buffer<int32_t>& uses) {
+  uses.Fill(0);
+  CountUsesKernel<<<Blocks(plan.n_groups), kThreads, 0, context.stream>>>(
+      groups, plan.n_groups, range, plan.structure_of.get(), uses.get());
+  CheckLaunch("CountUsesKernel");
+}
+
+// Chooses the kernel of each group: order, class_begin, and all of the lanes. `own_uses`: of the
+// groups of plan.own; null: these are all.
 void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
-                 const int32_t* representative, StaticSpaiPlan& plan) {
+                 const int32_t* representative, const int32_t* own_uses, StaticSpaiPlan& plan) {
   const int32_t n_groups = plan.n_groups, n_structures = plan.n_structures;
   const Buffer<int32_t> uses(context, n_structures), lane(context, n_structures),
       ids(context, std::max(n_groups, n_structures)), by_size(context, n_structures),
-      counts(context, kClasses);
+      counts(context, kClasses + 1);
   const Buffer<uint8_t> size(context, n_structures), sorted_size(context, n_structures);
   const Buffer<LaneSizes> sizes(context, 1);
-  uses.Fill(0);
   counts.Fill(0);
   sizes.Fill(0);
-  CountUsesKernel<<<Blocks(n_groups), kThreads, 0, context.stream>>>(
-      n_groups, plan.structure_of.get(), uses.get());
-  CheckLaunch("CountUsesKernel");
+  CountUses(context, groups, {0, plan.n}, plan, uses);
+  if (own_uses == nullptr) own_uses = uses.get();
   ChooseLanesKernel<<<Blocks(n_structures), kThreads, 0, context.stream>>>(
       groups, n_structures, plan.structures.get(), plan.tables.get(), representative, uses.get(),
       std::min(context.variants.lane_columns, kMaxLaneColumns), size.get(), ids.get(), sizes.get());
@@ -443,7 +461,7 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
   plan.lane_begin = Buffer<int32_t>(context, lanes + 1);
   plan.lane_tasks = Buffer<int32_t>(context, lanes + 1);
   DescribeLanesKernel<<<Blocks(n_structures + 1), kThreads, 0, context.stream>>>(
-      n_structures, lanes, by_size.get(), uses.get(), lane.get(), plan.lane_begin.get(),
+      n_structures, lanes, by_size.get(), own_uses, lane.get(), plan.lane_begin.get(),
       plan.lane_tasks.get());
   CheckLaunch("DescribeLanesKernel");
   Scan(context, plan.lane_begin, lanes + 1);
@@ -459,19 +477,20 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
   large.Fill(0);
   plan.order = Buffer<int32_t>(context, n_groups);
   ClassifyKernel<<<Blocks(n_groups), kThreads, 0, context.stream>>>(
-      groups, n_groups, plan.structure_of.get(), plan.structures.get(), lane.get(), lanes,
+      groups, n_groups, plan.own, plan.structure_of.get(), plan.structures.get(), lane.get(), lanes,
       keys.get(), ids.get(), counts.get(), large.get());
   CheckLaunch("ClassifyKernel");
   int bits = 1;
   while ((int64_t{1} << bits) < int64_t{lanes} + kClasses) ++bits;
   Sort(context, keys, sorted, ids, plan.order, n_groups, bits);
-  int32_t in_class[kClasses];
-  counts.CopyOut(in_class, kClasses);
+  int32_t in_class[kClasses + 1];
+  counts.CopyOut(in_class, kClasses + 1);
   large.CopyOut(&plan.large, 1);
   task_begin.CopyOut(plan.lane_task_begin, kMaxLaneColumns + 2);
   plan.lane_begin.CopyOut(&plan.class_begin[0], 1, lanes);
   context.Synchronize();
   for (int c = 0; c < kClasses; ++c) plan.class_begin[c + 1] = plan.class_begin[c] + in_class[c];
+  plan.large_groups = in_class[kLargeClass] + in_class[kClasses];
 }
 
 // Whether the tables have no room beside all else of the plan and of a build. `planning_only`:
@@ -507,15 +526,22 @@ bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
 
 }  // namespace
 
-StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr) {
+StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr,
+                        ColumnRange own) {
   StaticSpaiPlan plan;
+  plan.own = own;
   plan.by_qr = by_qr;
   plan.n = a.n;
   plan.nnz_a = a.nnz;
   plan.pattern_hash = a.pattern_hash;
   plan.nnz_m = pattern.nnz;
+  plan.entries = plan.nnz_m;
   plan.m_ptr = std::move(pattern.col_ptr);
   plan.m_idx = std::move(pattern.row_idx);
+  if (!plan.whole()) {
+    plan.first_entry = Read(context, plan.m_ptr, own.begin);
+    plan.entries = Read(context, plan.m_ptr, own.end) - plan.first_entry;
+  }
   if (!by_qr) plan.stencil = MakeStencilPlan(context, a, plan, pattern.of_a);
   if (plan.stencil.node == 0) AddGroups(context, a, by_qr, plan);
   return plan;
@@ -561,9 +587,14 @@ void AddGroups(Context& context, const Matrix& a, bool by_qr, StaticSpaiPlan& pl
       plan.n_groups, copy_of.get(), is_first.get(), number.get(), plan.structure_of.get(),
       representative.get());
   CheckLaunch("NameStructuresKernel");
+  Buffer<int32_t> own_uses;
+  if (!plan.whole()) {
+    own_uses = Buffer<int32_t>(context, plan.n_structures);
+    CountUses(context, groups, plan.own, plan, own_uses);
+  }
   {
     const Buffer<int64_t> begin(context, plan.n_structures + 1);
-    MeasureStructures(context, a, representative.get(), plan, begin.get());
+    MeasureStructures(context, a, representative.get(), own_uses.get(), plan, begin.get());
     Scan(context, begin, plan.n_structures + 1);
     const int64_t words = Read(context, begin, plan.n_structures);
     plan.table_bytes = 4 * words;
@@ -574,7 +605,7 @@ void AddGroups(Context& context, const Matrix& a, bool by_qr, StaticSpaiPlan& pl
                                begin.get(), words, plan.structures.get());
     }
   }
-  OrderGroups(context, a, groups, representative.get(), plan);
+  OrderGroups(context, a, groups, representative.get(), own_uses.get(), plan);
   if (plan.in_waves) plan.representative = std::move(representative);
   plan.grouped = true;
 }

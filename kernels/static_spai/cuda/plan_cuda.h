@@ -28,14 +28,15 @@ inline constexpr int kMaxEntries = 16384;
 
 // Groups by the kernel that solves them: |J| <= 8, 16, 24, 32 by a warp, alone or with several
 // right-hand sides, <= 48, 64, 88, 128 by a block; what those do not take by a block in global
-// memory; the last class is left to the host.
+// memory; then those that are left to the host, and those without a column of the plan's range.
 inline constexpr int kWarpSizes = 4;
 __host__ __device__ constexpr int BlockSize(int i) {
   return i == 0 ? 48 : i == 1 ? 64 : i == 2 ? 88 : 128;
 }
-inline constexpr int kClasses = 2 * kWarpSizes + 4 + 2;
-inline constexpr int kLargeClass = kClasses - 2;
-inline constexpr int kHostClass = kClasses - 1;
+inline constexpr int kClasses = 2 * kWarpSizes + 4 + 3;
+inline constexpr int kLargeClass = kClasses - 3;
+inline constexpr int kHostClass = kClasses - 2;
+inline constexpr int kOtherClass = kClasses - 1;
 // |J|, and entries of Â, of what is solved in global memory.
 inline constexpr int kMaxLargeColumns = 2048;
 inline constexpr int64_t kMaxLargeEntries = int64_t{1} << 22;
@@ -125,9 +126,20 @@ struct LargestLocal {
 
 struct QrPlan;  // qr_cuda.h
 
+// The columns that a plan computes. Pattern, groups and structures are those of the whole M, so
+// that each column goes the way that it goes where one device computes all; tables are made, and
+// groups solved, where a column of the range needs them.
+struct ColumnRange {
+  int64_t begin = 0, end = 0;
+
+  __host__ __device__ bool Has(int64_t k) const { return k >= begin && k < end; }
+};
+
 struct StaticSpaiPlan {
   int64_t n = 0, nnz_a = 0, nnz_m = 0;
-  uint64_t pattern_hash = 0;  // of A
+  ColumnRange own;
+  int64_t first_entry = 0, entries = 0;  // of M, in the columns of `own`
+  uint64_t pattern_hash = 0;             // of A
   Buffer<int64_t> m_ptr;
   Buffer<int32_t> m_idx;
   // Where it has nodes, the Gram path goes by them, and the groups are made by the first build that
@@ -146,7 +158,7 @@ struct StaticSpaiPlan {
   Buffer<int32_t> representative;  // a group of each structure; only for waves
   Buffer<int32_t> order;  // groups: those of each lane structure, then by class; else ascending
   int32_t class_begin[kClasses + 1] = {};
-  LargestLocal large;  // of kLargeClass
+  LargestLocal large;  // of those of the whole M that are too large for other kernels
   int32_t lane_structures = 0;
   // By |J| = n2: the lane structures [lane_size_begin[n2], lane_size_begin[n2 + 1]), the warps'
   // work on those, and the most entries of Â that one has.
@@ -159,23 +171,27 @@ struct StaticSpaiPlan {
 
   bool by_qr = false;          // made for builds by QR
   std::shared_ptr<QrPlan> qr;  // of those, from the first on
+  int32_t large_groups = 0;    // of the whole M: how many blocks share one depends on it
 
   PatternRef pattern() const { return {n, m_ptr.get(), m_idx.get()}; }
+  bool whole() const { return own.end - own.begin == n; }
   int64_t device_bytes() const;
 };
 
 // `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too.
 // `by_qr`: of the builds to come; where it is false, the stencil path may be taken.
-StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr);
+StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr,
+                        ColumnRange own);
 // Makes the groups, and all that goes with them: tables, too, where they have room beside such a
 // build.
 void AddGroups(Context& context, const Matrix& a, bool by_qr, StaticSpaiPlan& plan);
 
 // structures_cuda.cu, with a group of each structure in `representative`.
 // Fills plan.structures but for n1, chunks and table, and words[s] with what the table of each
-// takes at most (n_structures + 1, the last one 0).
+// takes at most (n_structures + 1, the last one 0). `uses`: 0 of those that no kernel is to see;
+// null: there are none.
 void MeasureStructures(Context& context, const Matrix& a, const int32_t* representative,
-                       StaticSpaiPlan& plan, int64_t* words);
+                       const int32_t* uses, StaticSpaiPlan& plan, int64_t* words);
 // The largest local problem that has no table and is not left to the host; after MeasureStructures.
 LargestLocal FindLargest(Context& context, const Matrix& a, const int32_t* representative,
                          const StaticSpaiPlan& plan);

@@ -29,13 +29,15 @@ struct Input {
   const int32_t* structure_of;
   const Structure* structures;
   int32_t n_groups;
+  ColumnRange own;
   const uint8_t* flags;  // of columns; null: none
 };
 
-// Whether a column of the group has no flag.
+// Whether a column of the group, and of the plan's range, has no flag.
 __device__ bool IsLeft(const Input& in, int32_t g) {
   for (int32_t at = in.group_ptr[g]; at < in.group_ptr[g + 1]; ++at) {
-    if (in.flags[in.members[at]] == 0) return true;
+    const int32_t k = in.members[at];
+    if (in.own.Has(k) && (in.flags == nullptr || in.flags[k] == 0)) return true;
   }
   return false;
 }
@@ -55,7 +57,7 @@ __global__ void MeasureKernel(Input in, uint32_t* keys, int32_t* ids, Figures* f
     const int32_t chunks = structure.chunks_at_most();
     ids[g] = static_cast<int32_t>(g);
     atomicMax(&own.n2_largest, n2);
-    if (chunks == 0 || (in.flags != nullptr && !IsLeft(in, static_cast<int32_t>(g)))) {
+    if (chunks == 0 || !IsLeft(in, static_cast<int32_t>(g))) {
       keys[g] = static_cast<uint32_t>(kBuckets) << (kChunkBits + kColumnBits);
     } else {
       int s = 0;
@@ -101,6 +103,7 @@ Input InputOf(const StaticSpaiPlan& plan, const uint8_t* flags) {
           plan.structure_of.get(),
           plan.structures.get(),
           plan.n_groups,
+          plan.own,
           flags};
 }
 
@@ -202,9 +205,12 @@ std::vector<QrLaunch> QrLaunches(const StaticSpaiPlan& plan, const QrPlan& qr,
     int n2_max = 0;
     for (int size = 0; size < kGroupSizes; ++size) n2_max = std::max(n2_max, qr.n2_max[size]);
     if (n2_max == 0) return launches;
+    // Groups of others are last in that order.
+    const int32_t* const order = plan.whole() ? qr.natural.get() : qr.order.get();
+    const int32_t count = plan.whole() ? plan.n_groups : qr.begin[kBuckets];
     for (const bool registers : {false, true}) {
       if (!registers && n2_max + qr.width_max <= 1 << s) continue;
-      launches.push_back({s, registers, n2_max, qr.width_max, qr.natural.get(), 0, plan.n_groups});
+      launches.push_back({s, registers, n2_max, qr.width_max, order, 0, count});
     }
     return launches;
   }

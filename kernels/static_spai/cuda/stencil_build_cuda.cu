@@ -13,18 +13,19 @@ namespace {
 
 constexpr int kConvertThreads = 64;
 
-// One thread a column; the block's columns pass through shared memory, so that both sides are
-// coalesced. Scales are those of ScaleColumnsKernel.
+// One thread a column of the range; the block's columns pass through shared memory, so that both
+// sides are coalesced. Scales are those of ScaleColumnsKernel.
 __global__ void __launch_bounds__(kConvertThreads)
-    ConvertKernel(const int64_t* col_ptr, const double* values, const uint64_t* masks, int node,
-                  int32_t nodes, int32_t diagonals, double* scale, double* a) {
+    ConvertKernel(ColumnRange range, const int64_t* col_ptr, const double* values,
+                  const uint64_t* masks, int node, int32_t nodes, int32_t diagonals, double* scale,
+                  double* a) {
   extern __shared__ double columns[];
-  const int64_t n = int64_t{nodes} * node;
-  const int64_t first = int64_t{blockIdx.x} * kConvertThreads, k = first + threadIdx.x;
-  const int64_t from = col_ptr[first], to = col_ptr[min(n, first + kConvertThreads)];
+  const int64_t first = range.begin + int64_t{blockIdx.x} * kConvertThreads;
+  const int64_t k = first + threadIdx.x;
+  const int64_t from = col_ptr[first], to = col_ptr[min(range.end, first + kConvertThreads)];
   for (int64_t p = from + threadIdx.x; p < to; p += kConvertThreads) columns[p - from] = values[p];
   __syncthreads();
-  if (k >= n) return;
+  if (k >= range.end) return;
   const double* own = columns + (col_ptr[k] - from);
   const auto length = static_cast<int>(col_ptr[k + 1] - col_ptr[k]);
   double largest = 0;
@@ -490,10 +491,14 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   const int shared = static_cast<int>(kConvertThreads * node * stencil.diagonals * sizeof(double));
   Check(cudaFuncSetAttribute(ConvertKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
         "cudaFuncSetAttribute");
-  ConvertKernel<<<static_cast<int>((n + kConvertThreads - 1) / kConvertThreads), kConvertThreads,
-                  shared, context.stream>>>(a.col_ptr.get(), a.values.get(), stencil.a_mask.get(),
-                                            stencil.node, stencil.nodes, stencil.diagonals,
-                                            scale.get(), diagonals);
+  // Nodes with a column of the plan's range, and columns of A that these see.
+  const int64_t first_node = plan.own.begin / node, last_node = (plan.own.end + node - 1) / node;
+  const ColumnRange seen{std::max<int64_t>(0, first_node + stencil.lowest) * node,
+                         std::min(nodes, last_node + stencil.highest) * node};
+  const int64_t blocks = (seen.end - seen.begin + kConvertThreads - 1) / kConvertThreads;
+  ConvertKernel<<<static_cast<int>(blocks), kConvertThreads, shared, context.stream>>>(
+      seen, a.col_ptr.get(), a.values.get(), stencil.a_mask.get(), stencil.node, stencil.nodes,
+      stencil.diagonals, scale.get(), diagonals);
   CheckLaunch("ConvertKernel");
 
   const int64_t b_columns = std::min(nodes, stencil.range + span);
@@ -522,9 +527,9 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   args.state = state.get();
   args.wanted = wanted.get();
   args.gradient = gradient.get();
-  for (int64_t begin = 0; begin < nodes; begin += stencil.range) {
+  for (int64_t begin = first_node; begin < last_node; begin += stencil.range) {
     args.begin = static_cast<int32_t>(begin);
-    args.end = static_cast<int32_t>(std::min(nodes, begin + stencil.range));
+    args.end = static_cast<int32_t>(std::min(last_node, begin + stencil.range));
     args.low = static_cast<int32_t>(std::max<int64_t>(0, begin + stencil.lowest));
     args.high = static_cast<int32_t>(std::min(nodes, int64_t{args.end} + stencil.highest));
     wanted.Fill(0);
@@ -541,9 +546,9 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
       default:
         throw Failure(kSpaidCudaError, "no stencil of " + std::to_string(node) + " unknowns");
     }
-    if (args.end == nodes || options.progress == nullptr) continue;
+    if (args.end == last_node || options.progress == nullptr) continue;
     context.Synchronize();
-    if (options.progress(options.caller, args.end, nodes) != 0) {
+    if (options.progress(options.caller, args.end - first_node, last_node - first_node) != 0) {
       throw Failure(kSpaidCudaStopped, "stopped");
     }
   }

@@ -22,9 +22,9 @@ struct Input {
 constexpr int kMeasureTeam = 8;  // lanes that measure one structure
 
 // Sizes of each structure, and the words of its table, at most. Those too large for shared memory
-// get none.
-__global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structures,
-                              int64_t* words) {
+// get none; those without `uses` are as what no kernel takes.
+__global__ void MeasureKernel(Input in, int32_t n_structures, const int32_t* uses,
+                              Structure* structures, int64_t* words) {
   const int64_t s = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kMeasureTeam;
   const bool real = s < n_structures;
   const int32_t g = real ? in.representative[s] : 0;
@@ -49,9 +49,10 @@ __global__ void MeasureKernel(Input in, int32_t n_structures, Structure* structu
     return;
   }
   const bool fits = end - first <= kMaxColumns && longest < kMaxLength && entries <= kMaxEntries;
+  const bool used = uses == nullptr || uses[s] != 0;
   Structure structure;
-  structure.all_entries = entries;
-  structure.entries = fits ? static_cast<int32_t>(entries) : 0;
+  structure.all_entries = used || !fits ? entries : INT64_MAX;
+  structure.entries = used && fits ? static_cast<int32_t>(entries) : 0;
   structure.width = width;
   structures[s] = structure;
   words[s] = structure.words();
@@ -400,11 +401,11 @@ Input InputOf(const Matrix& a, const StaticSpaiPlan& plan, const int32_t* repres
 }  // namespace
 
 void MeasureStructures(Context& context, const Matrix& a, const int32_t* representative,
-                       StaticSpaiPlan& plan, int64_t* words) {
+                       const int32_t* uses, StaticSpaiPlan& plan, int64_t* words) {
   const int32_t count = plan.n_structures;
   const int64_t threads = (int64_t{count} + 1) * kMeasureTeam;
   MeasureKernel<<<static_cast<int>((threads + 255) / 256), 256, 0, context.stream>>>(
-      InputOf(a, plan, representative), count, plan.structures.get(), words);
+      InputOf(a, plan, representative), count, uses, plan.structures.get(), words);
   CheckLaunch("MeasureKernel");
 }
 

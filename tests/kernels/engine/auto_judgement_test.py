@@ -30,7 +30,7 @@ class Measured(unittest.TestCase):
     """Of each machine."""
     def setUp(self):
         self.parts = {}
-        for name in ('auto_engine', 'auto_engine_xeon'):
+        for name in ('auto_engine', 'auto_engine_xeon', 'auto_engine_gpu_h100'):
             with open(ROOT / f'kernels/bench/results/{name}.json') as file:
                 self.parts[name] = auto_engine.halves(json.load(file))
 
@@ -48,8 +48,8 @@ class Measured(unittest.TestCase):
     def test_no_fsai_without_symmetry_and_a_positive_diagonal(self):
         for parts in self.parts.values():
             for r in sum(parts, []):
-                chosen = auto_engine.auto_of(r)['chosen']
-                self.assertIn(chosen, {'jacobi', 'static-spai', 'fsai', 'afsai'}, r['matrix'])
+                chosen = auto_engine.chosen_by(r)
+                self.assertIn(chosen, {'jacobi', 'static-spai', 'fsai', 'afsai', 'afsai 3x3'}, r['matrix'])
                 if not r['symmetric'] or r['negative_diagonal'] or r['zero_diagonal']:
                     self.assertNotIn('fsai', chosen, r['matrix'])
 

@@ -40,6 +40,27 @@ inline CscMatrix Rows(std::initializer_list<std::initializer_list<double>> rows)
   return oracle::FromDense(dense);
 }
 
+// Chains of nx unknowns, coupled by 1 (1 + skew to the left, 1 - skew to the right), ny of them,
+// coupled by 1e-3: the entry before a diagonal entry explains half of it.
+inline CscMatrix Chains(int64_t nx, int64_t ny, double skew) {
+  CscMatrix a;
+  a.n_rows = a.n_cols = nx * ny;
+  a.col_ptr.push_back(0);
+  const auto add = [&a](int64_t row, double value) {
+    a.row_idx.push_back(static_cast<int32_t>(row));
+    a.values.push_back(value);
+  };
+  for (int64_t j = 0; j < nx * ny; ++j) {
+    if (j >= nx) add(j - nx, -1e-3);
+    if (j % nx > 0) add(j - 1, -1 + skew);
+    add(j, 2.002);
+    if (j % nx < nx - 1) add(j + 1, -1 - skew);
+    if (j + nx < nx * ny) add(j + nx, -1e-3);
+    a.col_ptr.push_back(static_cast<int64_t>(a.row_idx.size()));
+  }
+  return a;
+}
+
 // A x for a smooth x: A·1 is zero for some of the singular ones.
 inline Vector SmoothRhs(const CscView& a) {
   Vector b(static_cast<size_t>(a.n_rows), 0.0);

@@ -256,6 +256,14 @@ TEST_F(GpuFsai, GrowsAsTheCpuDoes) {
   }
 }
 
+// Up to 1500 candidates a row.
+TEST_F(GpuFsai, GrowsAmongManyCandidates) {
+  const CscMatrix a = Wide(2500, 300);
+  for (const int k_max : {1, 2, 4}) {
+    ExpectEqual(OnDevice(a, Grow(k_max)), OnHost(a, Grow(k_max)), 1e-10, std::to_string(k_max));
+  }
+}
+
 TEST_F(GpuFsai, EndsRowsThatConverge) {
   const CscMatrix a = Randomised(bench::ConvectionDiffusion(8, 0), 1.0001);
   FsaiOptions options = Grow(30);

@@ -80,17 +80,19 @@ TEST(FsaiInvariants, AFullPatternGivesTheInverseFactor) {
 
 TEST(FsaiInvariants, PsiNeverGrows) {
   for (const oracle::NamedMatrix& named : Gallery()) {
-    for (const int s : {1, 4}) {
-      const FsaiResult g = Build(named.a, Grow(25, s));
+    // Entries that join one by one; several, and few steps; several, and many. Of few steps and
+    // many the same gradients are rounded differently, and these matrices are full of ties.
+    for (const auto& [k_max, fewer, s] : {std::tuple{25, 7, 1}, {8, 5, 4}, {25, 12, 4}}) {
+      const FsaiResult g = Build(named.a, Grow(k_max, s));
       const std::vector<double>& kaporin = g.quality.kaporin_by_step;
       EXPECT_EQ(kaporin[0], 1.0);
       for (size_t t = 1; t < kaporin.size(); ++t) EXPECT_LE(kaporin[t], kaporin[t - 1]);
       EXPECT_NEAR(kaporin.back(), g.quality.kaporin, 1e-13);
-      const FsaiResult less = Build(named.a, Grow(7, s));
+      const FsaiResult less = Build(named.a, Grow(fewer, s));
       for (size_t i = 0; i < g.psi_ratio.size(); ++i) {
         EXPECT_LE(g.psi_ratio[i], less.psi_ratio[i] * (1 + 1e-14)) << named.name << ", row " << i;
       }
-      for (size_t t = 0; t < 8; ++t) {
+      for (size_t t = 0; t <= static_cast<size_t>(fewer); ++t) {
         EXPECT_EQ(less.quality.kaporin_by_step[t] < 1, kaporin[t] < 1);
         EXPECT_NEAR(less.quality.kaporin_by_step[t], kaporin[t], 1e-14);
       }

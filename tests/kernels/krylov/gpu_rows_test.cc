@@ -2,6 +2,7 @@
 // where there is no device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -28,7 +29,48 @@ struct Case {
 class GpuRows : public GpuProducts {
  protected:
   GpuRows() : GpuProducts(/*by_rows=*/true) {}
+
+  // The same products bit by bit, also where an x_j that is not finite shows which columns stand
+  // where a slice has no entries; the same room.
+  void ExpectSameLayout(const Operator& op, const Operator& other, int64_t n,
+                        const std::string& what) {
+    EXPECT_EQ(Bytes(op), Bytes(other)) << what;
+    Vector x = RandomVector(n, 11);
+    for (const bool finite : {true, false}) {
+      for (size_t j = 0; !finite && j < x.size(); j += 7) {
+        x[j] = std::numeric_limits<double>::infinity();
+      }
+      const Vector y = Apply(op, x), y_other = Apply(other, x);
+      for (size_t i = 0; i < y.size(); ++i) {
+        if (std::isnan(y[i]) && std::isnan(y_other[i])) continue;
+        ASSERT_EQ(y[i], y_other[i]) << what << ", row " << i << (finite ? "" : ", x not finite");
+      }
+    }
+  }
 };
+
+// A of the pattern of B and Bᵀ, symmetric.
+CscMatrix SymmetricOf(const CscMatrix& b) {
+  std::vector<std::set<int32_t>> columns(static_cast<size_t>(b.n_cols));
+  for (int64_t j = 0; j < b.n_cols; ++j) {
+    for (int64_t p = b.col_ptr[j]; p < b.col_ptr[j + 1]; ++p) {
+      columns[static_cast<size_t>(j)].insert(b.row_idx[p]);
+      columns[static_cast<size_t>(b.row_idx[p])].insert(static_cast<int32_t>(j));
+    }
+  }
+  CscMatrix a;
+  a.n_rows = a.n_cols = b.n_cols;
+  for (int64_t j = 0; j < b.n_cols; ++j) {
+    a.col_ptr.push_back(a.nnz());
+    for (const int32_t i : columns[static_cast<size_t>(j)]) {
+      a.row_idx.push_back(i);
+      const int64_t low = std::min<int64_t>(i, j), high = std::max<int64_t>(i, j);
+      a.values.push_back(std::sin(static_cast<double>(low + 3 * high)));
+    }
+  }
+  a.col_ptr.push_back(a.nnz());
+  return a;
+}
 
 // Rows of the given lengths at random columns; some of them may be empty.
 CscMatrix OfLengths(int64_t n, const std::vector<int64_t>& lengths, uint64_t seed) {
@@ -120,6 +162,42 @@ TEST_F(GpuRows, RowsOfAllLengths) {
   }
 }
 
+// A symmetric matrix has its rows already; sorted from its columns they are the same.
+TEST_F(GpuRows, SortedRowsAreThoseThatAreThere) {
+  std::vector<Case> cases;
+  oracle::Random random(9);
+  for (const int64_t n : {31, 1000, 20'011}) {
+    const std::string of = " of " + std::to_string(n);
+    std::vector<int64_t> lengths(static_cast<size_t>(n), 0);
+    for (int64_t i = 0; i < n; i += 61) lengths[static_cast<size_t>(i)] = 1 + i % 5;
+    cases.push_back({"mostly empty rows" + of, SymmetricOf(OfLengths(n, lengths, 1))});
+    for (int64_t i = 0; i < n; ++i) lengths[static_cast<size_t>(i)] = 3 + i % 2;
+    cases.push_back({"rows of about equal length" + of, SymmetricOf(OfLengths(n, lengths, 2))});
+    // Beside rows that are ranked side by side, those of a warp and of a block.
+    for (const int64_t length : {47, 48, 49, 300, 511, 600, 4000}) {
+      lengths[static_cast<size_t>(random.Below(n))] = std::min(length, n);
+    }
+    cases.push_back({"some long rows" + of, SymmetricOf(OfLengths(n, lengths, 3))});
+    for (int64_t i = 0; i < n; ++i) lengths[static_cast<size_t>(i)] = std::min<int64_t>(i, 90);
+    cases.push_back({"ascending rows" + of, SymmetricOf(OfLengths(n, lengths, 4))});
+    for (int64_t& length : lengths) {
+      length = std::min(n, static_cast<int64_t>(2 / (random.Uniform() + 1e-3)));
+    }
+    cases.push_back({"power law" + of, SymmetricOf(OfLengths(n, lengths, 5))});
+  }
+  // Longer rows than any block ranks.
+  cases.push_back({"a dense row and column", SymmetricOf(oracle::DenseRowAndColumn(5000, 1))});
+  cases.push_back({"P27", bench::Laplacian27(20)});
+  cases.push_back({"elasticity", bench::Symmetrized(bench::Elasticity(9))});
+  for (const Case& c : cases) {
+    const Matrix matrix = Upload(c.a);
+    for (const bool fp32 : {false, true}) {
+      ExpectSameLayout(MakeOf(matrix.get(), true, fp32), MakeOf(matrix.get(), false, fp32),
+                       c.a.n_cols, c.name + (fp32 ? ", fp32" : ""));
+    }
+  }
+}
+
 TEST_F(GpuRows, RowsInPieces) {
   // Around the lengths at which rows are cut.
   const int64_t n = 9000;
@@ -185,8 +263,8 @@ TEST_F(GpuRows, OfM) {
   const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
   SpaidCudaPlan* plan = nullptr;
   SpaidCudaPlanInfo plan_info{};
-  ExpectOk(api().plan_static_spai(matrix.get(), nullptr, &pattern, 0, &plan, &plan_info, message_,
-                                  sizeof(message_)));
+  ExpectOk(api().plan_static_spai(matrix.get(), nullptr, &pattern, 0, /*columns=*/nullptr, &plan,
+                                  &plan_info, message_, sizeof(message_)));
   for (const double post_filter : {0.0, 0.05}) {
     const SpaidCudaBuildOptions options{1e-10, post_filter, 0, 0, nullptr, nullptr};
     SpaidCudaM* m = nullptr;
@@ -217,6 +295,54 @@ TEST_F(GpuRows, OfM) {
                "post-filter " + std::to_string(post_filter));
   }
   api().free_plan(plan);
+}
+
+// G is there by rows, and Gᵀ by columns.
+TEST_F(GpuRows, OfG) {
+  const Case cases[] = {{"P7", bench::ConvectionDiffusion(21, 0)},
+                        {"aniso", bench::Anisotropic(70, 1e-3, std::numbers::pi / 8)},
+                        {"elasticity", bench::Elasticity(7)}};
+  for (const Case& c : cases) {
+    const int64_t n = c.a.n_cols;
+    const Matrix matrix = Upload(c.a);
+    SpaidCudaFsaiOptions options{};
+    options.grow = options.per_step = 1;
+    options.k_max = 14;
+    options.epsilon = 1e-3;
+    options.symmetry_tolerance = 1e-8;
+    SpaidCudaG* g = nullptr;
+    SpaidCudaFsaiInfo info{};
+    ExpectOk(api().build_fsai(matrix.get(), nullptr, nullptr, &options, &g, &info, message_,
+                              sizeof(message_)));
+    ASSERT_EQ(info.fault, kSpaidCudaFsaiNoFault) << c.name;
+    CscMatrix columns, rows;  // of G
+    for (CscMatrix* own : {&columns, &rows}) {
+      own->n_rows = own->n_cols = n;
+      own->col_ptr.resize(static_cast<size_t>(n + 1));
+      own->row_idx.resize(static_cast<size_t>(info.nnz));
+      own->values.resize(static_cast<size_t>(info.nnz));
+    }
+    Vector psi(static_cast<size_t>(n));
+    ExpectOk(api().download_g(g, rows.col_ptr.data(), rows.row_idx.data(), rows.values.data(),
+                              psi.data(), message_, sizeof(message_)));
+    ExpectOk(api().download_g_columns(g, columns.col_ptr.data(), columns.row_idx.data(),
+                                      columns.values.data(), message_, sizeof(message_)));
+    const Vector x = RandomVector(n, 3);
+    for (const bool transposed : {false, true}) {
+      const CscMatrix& host = transposed ? rows : columns;
+      for (const bool fp32 : {false, true}) {
+        const std::string what =
+            c.name + (transposed ? ", transposed" : "") + (fp32 ? ", fp32" : "");
+        SpaidCudaOperator* made = nullptr;
+        ExpectOk(api().operator_of_g(g, transposed ? 1 : 0, fp32 ? 1 : 0, &made, message_,
+                                     sizeof(message_)));
+        const Operator op(made, api().free_operator);
+        ExpectSameLayout(op, Make(host, false, fp32), n, what);
+        if (!fp32) ExpectNear(host, x, Apply(op, x), Product(host, x), 1e-14, what);
+      }
+    }
+    api().free_g(g);
+  }
 }
 
 TEST_F(GpuRows, TheMemoryLimitIsHeld) {

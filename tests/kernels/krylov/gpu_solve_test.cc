@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "kernels/bench/problems.h"
 #include "kernels/krylov/krylov_cuda.h"
@@ -16,6 +19,10 @@
 
 namespace spaid::kernels::krylov_test {
 namespace {
+
+bool SameBits(std::span<const double> x, std::span<const double> y) {
+  return std::equal(x.begin(), x.end(), y.begin(), y.end());
+}
 
 void ExpectAlike(const RhsResult& gpu, const RhsResult& cpu) {
   EXPECT_EQ(gpu.outcome, cpu.outcome) << gpu.detail;
@@ -66,6 +73,44 @@ TEST(GpuSolve, LongRunsAreVerifiedOnTheWayAndEndAlike) {
   ASSERT_EQ(static_cast<int64_t>(history.size()), gpu.rhs[0].iterations + 1);
   for (size_t k = 0; k < history.size(); ++k) {
     EXPECT_EQ(history[k].iteration, static_cast<int32_t>(k));
+  }
+}
+
+// By rows, and so large that the loop of its products is chosen by time, of each operator anew.
+TEST(GpuSolve, AChoiceByTimeChangesNoBit) {
+  const CscMatrix a = bench::PermuteNodes(bench::Laplacian27(60), 1, int64_t{1} << 40);
+  ASSERT_GT(12 * a.nnz(), 64'000'000);
+  const Vector b = RandomVector(a.n_cols, 16), ones(b.size(), 1.0);
+  const auto m_there = CudaOperator::OfDiagonal(Device(), ones).value();
+  for (const Method method : {Method::kCg, Method::kBicgstab}) {
+    const SolveOptions options{.method = method, .rtol = 1e-12, .max_iterations = 20};
+    std::vector<SolveResult> all;
+    for (int made = 0; made < 3; ++made) {
+      const auto a_there = CudaOperator::OfMatrix(Device(), a, false, Context()).value();
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        all.push_back(SolveCuda(*a_there, m_there.get(), a, b, {}, options, {}).value());
+        EXPECT_TRUE(SameBits(all.back().x, all.front().x)) << "operator " << made;
+      }
+    }
+    EXPECT_GT(all.front().rhs[0].iterations, 5);
+  }
+}
+
+// By rows in the order of their lengths, and streaming, so that warps change places among slices.
+TEST(GpuSolve, AColumnOfAMatrixThatStreamsIsTheSameBitsAlone) {
+  const CscMatrix a = bench::Circuit(700'000, 12, 700);
+  ASSERT_GT(12 * a.nnz(), 32'000'000);
+  const auto n = static_cast<size_t>(a.n_cols);
+  const Vector b = RandomVector(4 * a.n_cols, 17), ones(n, 1.0);
+  const auto a_there = CudaOperator::OfMatrix(Device(), a, false, Context()).value();
+  const auto m_there = CudaOperator::OfDiagonal(Device(), ones).value();
+  const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-12, .max_iterations = 6};
+  const SolveResult all = SolveCuda(*a_there, m_there.get(), a, b, {}, options, {}).value();
+  for (const size_t v : {0, 3}) {
+    const Vector own(b.begin() + static_cast<int64_t>(v * n),
+                     b.begin() + static_cast<int64_t>((v + 1) * n));
+    const SolveResult one = SolveCuda(*a_there, m_there.get(), a, own, {}, options, {}).value();
+    EXPECT_TRUE(SameBits(one.x, std::span(all.x).subspan(v * n, n))) << "column " << v;
   }
 }
 

@@ -77,7 +77,7 @@ class GpuStrategies : public GpuStaticSpai {
         << message;
     ASSERT_EQ(
         api.plan_static_spai(matrix_, nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
-                             &plan_, &info, message, sizeof(message)),
+                             /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
         kSpaidCudaOk)
         << message;
     const auto [s1, s2] = Compare();
@@ -88,7 +88,7 @@ class GpuStrategies : public GpuStaticSpai {
     api.free_plan(plan_);  // AUTO shall learn from builds of its own
     ASSERT_EQ(
         api.plan_static_spai(matrix_, nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
-                             &plan_, &info, message, sizeof(message)),
+                             /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
         kSpaidCudaOk)
         << message;
     const Measured by_model = Build(ThreadStrategy::kAuto);

@@ -36,7 +36,7 @@ class AdapterTest : public testing::Test {
                                             const Matrix& a) {
     auto resolved = adapter_.Resolve(spec, a, nullptr);
     if (!resolved.ok()) return resolved.status();
-    return adapter_.Build(tenant, *resolved, a, nullptr, "cpu", *RunningJob());
+    return adapter_.Build(tenant, *resolved, a, nullptr, {.device = "cpu"}, *RunningJob());
   }
 
   FakeEngine engine_;
@@ -211,7 +211,7 @@ class FsaiAdapterTest : public AdapterTest {
                                             const std::string& tenant = "t") {
     auto resolved = real_.Resolve(spec, a, nullptr);
     if (!resolved.ok()) return resolved.status();
-    return real_.Build(tenant, *resolved, a, nullptr, "cpu", *RunningJob());
+    return real_.Build(tenant, *resolved, a, nullptr, {.device = "cpu"}, *RunningJob());
   }
 
   std::unique_ptr<kernels::Engine> cpu_ = kernels::MakeCpuEngine();
@@ -305,7 +305,7 @@ TEST_F(AdapterTest, AStoppedJobStopsItsBuild) {
   auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kJacobi), *a, nullptr);
   engine_.HoldBuilds();
   job->RequestStop(StopCause::kMaxRun);  // before the build has even begun
-  const auto built = adapter_.Build("t", *resolved, *a, nullptr, "cpu", *job);
+  const auto built = adapter_.Build("t", *resolved, *a, nullptr, {.device = "cpu"}, *job);
   EXPECT_EQ(built.status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
@@ -313,9 +313,9 @@ TEST_F(AdapterTest, ProgressAndResidualsReachTheJob) {
   auto a = Prepare(Diagonal(3));
   auto job = RunningJob();
   auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kJacobi), *a, nullptr);
-  ASSERT_TRUE(adapter_.Build("t", *resolved, *a, nullptr, "cpu", *job).ok());
+  ASSERT_TRUE(adapter_.Build("t", *resolved, *a, nullptr, {.device = "cpu"}, *job).ok());
   const std::vector<double> b{1, 2, 3};
-  auto solved = adapter_.Solve(a, nullptr, b, {}, {}, "cpu", *job);
+  auto solved = adapter_.Solve(a, nullptr, b, {}, {}, {.device = "cpu"}, *job);
   ASSERT_TRUE(solved.ok());
   EXPECT_EQ(solved->result.x[2], 1);
   job->Finish(absl::OkStatus());
@@ -335,7 +335,7 @@ TEST_F(AdapterTest, ResidualsAreTheJobsAlone) {
   kernels::SolveOptions options;
   options.method = kernels::Method::kGmres;
   auto job = RunningJob();
-  auto solved = adapter.Solve(Prepare(Upper()), nullptr, b, {}, options, "cpu", *job);
+  auto solved = adapter.Solve(Prepare(Upper()), nullptr, b, {}, options, {.device = "cpu"}, *job);
   ASSERT_TRUE(solved.ok()) << solved.status();
   for (const kernels::RhsResult& rhs : solved->result.rhs) EXPECT_TRUE(rhs.history.empty());
   job->Finish(absl::OkStatus());

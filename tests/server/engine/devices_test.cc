@@ -76,19 +76,19 @@ TEST(DevicesTest, AutoDoesWithoutAGpuThatCannotBeOpened) {
   for (auto& gpu : found.devices) gpu.index += 1000;
   found.devices[0].index = 0;
   if (kernels::ListCudaDevices().available) GTEST_SKIP() << "there is a GPU, which opens";
-  auto opened = OpenEngine("auto", 0, found);
+  auto opened = OpenEngine("auto", 0, 1, found);
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->engine->Devices().size(), 1u);
   EXPECT_EQ(opened->idle.size(), 2u);
   EXPECT_NE(opened->cuda_status.find("not used: gpu:0"), std::string::npos) << opened->cuda_status;
 
-  const auto named = OpenEngine("cpu,gpu:0", 0, found);
+  const auto named = OpenEngine("cpu,gpu:0", 0, 1, found);
   EXPECT_EQ(ReasonOf(named.status()), "DEVICE_UNAVAILABLE");
   EXPECT_NE(named.status().message().find("--devices=cpu,gpu:0"), std::string::npos);
 }
 
 TEST(DevicesTest, TheCpuAlone) {
-  auto opened = OpenEngine("cpu", 0, TwoGpus());
+  auto opened = OpenEngine("cpu", 0, 1, TwoGpus());
   ASSERT_TRUE(opened.ok());
   ASSERT_EQ(opened->engine->Devices().size(), 1u);
   EXPECT_EQ(DeviceName(opened->engine->Devices()[0]), "cpu");

@@ -2,133 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "kernels/engine/cost.h"
-#include "server/base/log.h"
-#include "server/base/metrics.h"
-#include "server/base/status.h"
-#include "server/engine/workbench.h"
-#include "tests/server/engine/matrices.h"
-#include "tests/server/fake_engine.h"
-#include "tests/server/sched/gate.h"
+#include "tests/server/engine/placement_bench.h"
 
 namespace spaid::server {
 namespace {
-
-using Devices = std::vector<kernels::DeviceInfo>;
-
-// Everything behind the services, over a fake engine with these devices.
-class Bench {
- public:
-  explicit Bench(Devices devices) : engine(std::move(devices)) {
-    SetLogSink([](LogLevel, const std::string&) {});
-    SchedulerOptions options;
-    options.dispatch.devices.clear();
-    for (const std::string& name : adapter.device_names()) {
-      options.dispatch.devices.push_back({.name = name});
-    }
-    options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs.Ended(job); };
-    options.probe = [this](size_t device) { return adapter.Probe(device); };
-    options.on_lost = [this](size_t device, const absl::Status&) { adapter.DropKept(device); };
-    scheduler = std::make_unique<Scheduler>(options);
-    workbench = std::make_unique<Workbench>(Workbench::Parts{.adapter = &adapter,
-                                                             .matrices = &matrices,
-                                                             .preconditioners = &preconditioners,
-                                                             .scheduler = scheduler.get(),
-                                                             .jobs = &jobs,
-                                                             .metrics = &metrics});
-  }
-  ~Bench() {
-    engine.Release();
-    scheduler.reset();
-    SetLogSink(nullptr);
-  }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
-
-  // [4 1; 0 d]: another d is another matrix on the same pattern.
-  Stored<Matrix> Put(double d = 3) {
-    kernels::CscMatrix raw = Upper();
-    raw.values[2] = d;
-    auto matrix = *adapter.Prepare(std::move(raw), kernels::Layout::kCsc, {});
-    return *matrices.Put("t", matrix, matrix->bytes(), matrix->ContentKey());
-  }
-  absl::StatusOr<Workbench::BuildTicket> Build(
-      const Stored<Matrix>& a, v1::EngineKind kind = v1::ENGINE_KIND_STATIC_SPAI,
-      v1::LocalSolver local_solver = v1::LOCAL_SOLVER_AUTO) {
-    v1::PreconditionerSpec spec;
-    spec.set_engine(kind);
-    spec.mutable_static_spai()->set_local_solver(local_solver);
-    return workbench->StartBuild(
-        {.tenant = "t", .matrix = a, .spec = spec, .field = "spec", .terms = {}});
-  }
-  // Builds to the end.
-  v1::Preconditioner Built(const Stored<Matrix>& a,
-                           v1::EngineKind kind = v1::ENGINE_KIND_STATIC_SPAI,
-                           v1::LocalSolver local_solver = v1::LOCAL_SOLVER_AUTO) {
-    auto ticket = Build(a, kind, local_solver);
-    EXPECT_TRUE(ticket.ok()) << ticket.status();
-    if (!ticket.ok()) return {};
-    AwaitEnd(ticket->job);
-    EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
-    const auto result = std::static_pointer_cast<const BuildOutcome>(ticket->job->result());
-    return result == nullptr ? v1::Preconditioner() : ToProto(result->preconditioner);
-  }
-  std::string FailedBuild(const Stored<Matrix>& a) {
-    auto ticket = Build(a);
-    if (!ticket.ok()) return ReasonOf(ticket.status());
-    AwaitEnd(ticket->job);
-    return ReasonOf(ticket->job->error());
-  }
-  absl::StatusOr<Workbench::SolveTicket> Solve(const Stored<Matrix>& a, v1::EngineKind kind,
-                                               const std::string& tenant = "t",
-                                               int block_size = 0) {
-    Workbench::SolveRequest request;
-    request.tenant = tenant;
-    request.matrix = a;
-    request.spec.emplace().set_engine(kind);
-    if (block_size > 0) {
-      request.spec->mutable_jacobi()->set_block_size(block_size);
-    } else {
-      request.spec->mutable_static_spai()->set_local_solver(v1::LOCAL_SOLVER_AUTO);
-    }
-    request.b.assign(2, 6.0);
-    return workbench->StartSolve(std::move(request));
-  }
-  v1::SolveDone Solved(const Stored<Matrix>& a, v1::EngineKind kind,
-                       const std::string& tenant = "t") {
-    auto ticket = Solve(a, kind, tenant);
-    EXPECT_TRUE(ticket.ok()) << ticket.status();
-    if (!ticket.ok()) return {};
-    AwaitEnd(ticket->job);
-    EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
-    const auto result = std::static_pointer_cast<const SolveOutcome>(ticket->job->result());
-    return result == nullptr ? v1::SolveDone() : result->done;
-  }
-
-  // Solves on the device, and lets the matrix go.
-  void SolveAndDelete(Stored<Matrix> a) {
-    Solved(a, v1::ENGINE_KIND_NONE);
-    EXPECT_TRUE(matrices.Delete("t", a.handle).ok());
-  }
-
-  FakeEngine engine;
-  Metrics metrics;
-  MatrixStore matrices{{.prefix = "matrices/",
-                        .what = "matrix",
-                        .limit_flag = "--matrix-store-bytes",
-                        .max_bytes = 1 << 20,
-                        .too_large_reason = reason::kMatrixTooLarge}};
-  PreconditionerStore preconditioners{{.prefix = "preconditioners/",
-                                       .what = "preconditioner",
-                                       .limit_flag = "--preconditioner-store-bytes",
-                                       .max_bytes = 1 << 20,
-                                       .too_large_reason = reason::kBuildTooLarge}};
-  JobTable jobs{JobTableOptions{}};
-  EngineAdapter adapter{engine, {.threads = 1, .metrics = &metrics}};
-  std::unique_ptr<Scheduler> scheduler;
-  std::unique_ptr<Workbench> workbench;
-};
-
-Devices CpuAndGpu() { return {FakeCpu(), FakeGpu(0)}; }
 
 TEST(PlacementTest, LargeBuildsGoToTheGpuSmallOnesToTheCpu) {
   Bench bench(CpuAndGpu());
@@ -433,12 +310,6 @@ TEST(PlacementTest, SeveralGpusShareTheWork) {
   AwaitEnd(second->job);
   EXPECT_NE(first->job->error().ok(), second->job->error().ok());
   EXPECT_EQ(bench.Built(bench.Put(5)).device(), "gpu:1");
-}
-
-// n unknowns: long enough for a GPU where n is large.
-Stored<Matrix> PutDiagonal(Bench& bench, int n) {
-  auto matrix = *bench.adapter.Prepare(Diagonal(n), kernels::Layout::kCsc, {});
-  return Stored<Matrix>{.handle = "large", .value = matrix, .existed = false};
 }
 
 TEST(SolvePlacementTest, MatricesAndPreconditionersStayOnTheGpuForTheNextSolve) {

@@ -520,7 +520,7 @@ TEST_F(FsaiWorkbenchTest, AutoChoosesForTheMethodOfTheSolve) {
     const auto outcome = Solved(*fsai_bench_->StartSolve(std::move(request)));
     ASSERT_TRUE(outcome);
     const v1::EngineChoice& choice = outcome->done.choice();
-    EXPECT_NE(choice.reason().find(absl::StrCat("predicted with ", name, " at ")),
+    EXPECT_NE(choice.reason().find(absl::StrCat("predicted with ", name, " on the CPU at ")),
               std::string::npos)
         << choice.reason();
     EXPECT_NE(choice.reason().find("; second choice: "), std::string::npos) << choice.reason();

@@ -1,0 +1,51 @@
+// A matrix by rows on the first CUDA device (kernels/krylov/cuda/rows_cuda.h), with what the
+// library keeps to itself: how its products are formed, and how that is chosen. For benchmarks and
+// tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/base/cuda/cuda_abi.h"
+
+namespace spaid::kernels::bench {
+
+// SliceLoop of rows_cuda.h.
+enum class RowsLoop : int32_t { kPlain, kShortChunks, kLongChunks };
+
+struct RowsOptions {
+  bool fp32 = false;      // values are stored so
+  bool as_large = false;  // laid out as if the caches could not keep it
+};
+
+// Every call throws std::exception where the device fails.
+class RowsOnDevice {
+ public:
+  // A square canonical CSC with values.
+  RowsOnDevice(const SpaidCudaCsc& a, const RowsOptions& options);
+  ~RowsOnDevice();
+  RowsOnDevice(const RowsOnDevice&) = delete;
+  RowsOnDevice& operator=(const RowsOnDevice&) = delete;
+
+  RowsLoop loop() const;
+  void set_loop(RowsLoop loop);  // of kShortChunks and kLongChunks, where it is laid out as large
+  // Chooses it by time as solves do, or, where `always`, whatever the size and the rows: whether it
+  // was timed.
+  bool Choose(bool always);
+  // The same, always, with next to none of the device's memory left.
+  bool ChooseInFullMemory();
+  void Update(const double* values);
+
+  // y = A x, and xᵀ y as it is summed beside, of n elements each, on the host.
+  void Multiply(const double* x, double* y, double* dot);
+  // The median of so many products, each between the updates of CG's vectors, in milliseconds by
+  // the device's clock; with xᵀ y beside y, or y alone.
+  double Time(int products, bool with_dot);
+
+ private:
+  struct Body;
+  std::unique_ptr<Body> body_;
+};
+
+}  // namespace spaid::kernels::bench

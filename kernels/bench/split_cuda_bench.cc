@@ -1,0 +1,284 @@
+// Builds that 1, 2, ... CUDA devices share. `resident`: A on each device, pieces of M, or G,
+// gathered in arrays of the host that are there; `whole`: from host to host through the engine.
+// Nothing is registered where there is no device.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/cuda_device.h"
+#include "kernels/base/split.h"
+#include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/problems.h"
+#include "kernels/bench/support.h"
+#include "kernels/engine/engine.h"
+
+namespace spaid::kernels::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Problem {
+  const char* name;
+  CscMatrix (*make)();
+};
+
+constexpr Problem kStatic[] = {
+    {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
+    {"P27_100", [] { return Laplacian27(100); }},
+    {"E80_60", [] { return Elasticity(60); }},
+    {"circuit_300k", [] { return Circuit(300000, 12, 700); }},
+};
+constexpr Problem kGrown[] = {
+    {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
+    {"E80_60", [] { return Elasticity(60); }},
+};
+// From where on splitting pays.
+constexpr Problem kSmall[] = {
+    {"P7_32", [] { return ConvectionDiffusion(32, 0); }},
+    {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
+    {"E80_12", [] { return Elasticity(12); }},
+    {"E80_24", [] { return Elasticity(24); }},
+    {"E80_40", [] { return Elasticity(40); }},
+    {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
+};
+
+const std::vector<std::shared_ptr<CudaDevice>>& Devices() {
+  static const auto devices = [] {
+    std::vector<std::shared_ptr<CudaDevice>> opened;
+    for (const DeviceInfo& info : ListCudaDevices().devices) {
+      auto device = CudaDevice::Open(info, 0);
+      if (!device.ok()) OrDie(kSpaidCudaError, device.status().message().c_str());
+      opened.push_back(*device);
+    }
+    return opened;
+  }();
+  return devices;
+}
+
+double MsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+struct Piece {
+  std::shared_ptr<CudaDevice> device;
+  IndexRange range;
+  SpaidCudaMatrix* matrix = nullptr;
+  double ms = 0;  // of plan and build, by the device's clock
+  SpaidCudaG* g = nullptr;
+  SpaidCudaFsaiInfo info{};
+  char message[kCudaMessageBytes] = "";
+};
+
+std::vector<Piece> Upload(const CscMatrix& a, size_t parts) {
+  const double mean = static_cast<double>(a.nnz()) / static_cast<double>(a.n_cols);
+  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+  std::vector<Piece> pieces;
+  for (const IndexRange& range : CutByColumns(parts, a.col_ptr.data(), a.n_cols, 1, mean, 0)) {
+    Piece piece;
+    piece.device = Devices()[pieces.size()];
+    piece.range = range;
+    OrDie(piece.device->api().upload_matrix(piece.device->context(), &csc, &piece.matrix,
+                                            piece.message, sizeof(piece.message)),
+          piece.message);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+// Runs `once`, which returns wall milliseconds, and says what its pieces took.
+template <class Once>
+void Measure(benchmark::State& state, std::vector<Piece>& pieces, const Once& once) {
+  for (int warm = 0; warm < 2; ++warm) once();
+  std::vector<double> times;
+  double longest = 0, shortest = 0;
+  for (auto _ : state) {
+    times.push_back(once());
+    state.SetIterationTime(times.back() * 1e-3);
+    const auto [least, most] = std::minmax_element(
+        pieces.begin(), pieces.end(), [](const Piece& x, const Piece& y) { return x.ms < y.ms; });
+    longest += most->ms;
+    shortest += least->ms;
+  }
+  std::sort(times.begin(), times.end());
+  state.counters["median_ms"] = times[times.size() / 2];
+  state.counters["device_ms"] = longest / static_cast<double>(times.size());
+  state.counters["device_ms_least"] = shortest / static_cast<double>(times.size());
+  for (Piece& piece : pieces) piece.device->api().free_matrix(piece.matrix);
+}
+
+void OrDie(const Status& status) {
+  if (!status.ok()) bench::OrDie(kSpaidCudaError, status.message().c_str());
+}
+
+void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
+  const CscMatrix& a = Get(problem);
+  std::vector<Piece> pieces = Upload(a, parts);
+  const auto n = static_cast<size_t>(a.n_cols);
+  CscMatrix m = a;  // of M's size and pattern; its pages are there
+  std::vector<double> norms(n), pivots(n);
+  std::vector<uint8_t> flags(n);
+  const SpaidCudaBuildOptions options{1e-10, 0, 0, 0, nullptr, nullptr};
+  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
+  Measure(state, pieces, [&] {
+    const auto start = Clock::now();
+    OrDie(AtOnce(pieces.size(), [&](size_t i) {
+      Piece& piece = pieces[i];
+      const SpaidCudaInterface& api = piece.device->api();
+      const auto lock = piece.device->Lock();
+      const SpaidCudaRange range{piece.range.begin, piece.range.end};
+      SpaidCudaPlan* plan = nullptr;
+      SpaidCudaPlanInfo plan_info{};
+      SpaidCudaBuildInfo build_info{};
+      SpaidCudaM* built = nullptr;
+      const auto check = [&](int32_t result) { bench::OrDie(result, piece.message); };
+      check(api.plan_static_spai(piece.matrix, nullptr, &pattern, 0,
+                                 pieces.size() > 1 ? &range : nullptr, &plan, &plan_info,
+                                 piece.message, sizeof(piece.message)));
+      check(api.build_static_spai(plan, piece.matrix, &options, &built, &build_info, piece.message,
+                                  sizeof(piece.message)));
+      check(api.download_pattern(plan, m.col_ptr.data() + range.begin,
+                                 m.row_idx.data() + plan_info.first_entry, piece.message,
+                                 sizeof(piece.message)));
+      check(api.download_m(built, m.values.data() + plan_info.first_entry,
+                           norms.data() + range.begin, pivots.data() + range.begin,
+                           flags.data() + range.begin, piece.message, sizeof(piece.message)));
+      api.free_m(built);
+      api.free_plan(plan);
+      piece.ms = plan_info.ms + build_info.ms;
+      return Status();
+    }));
+    return MsSince(start);
+  });
+  state.counters["nnz_m"] = static_cast<double>(m.nnz());
+}
+
+// k_max 30, s 1, epsilon 1e-3, fp32, every row made.
+void RunGrown(benchmark::State& state, const Problem& problem, size_t parts) {
+  const CscMatrix& a = Get(problem);
+  std::vector<Piece> pieces = Upload(a, parts);
+  const auto n = static_cast<size_t>(a.n_cols);
+  CscMatrix g;
+  g.col_ptr.resize(n + 1);
+  std::vector<double> psi(n);
+  const SpaidCudaFsaiOptions options{1, 30, 1, 1e-3, 0, 0, 1e-10, 1, 0, nullptr, nullptr, nullptr};
+  Measure(state, pieces, [&] {
+    const auto start = Clock::now();
+    OrDie(AtOnce(pieces.size(), [&](size_t i) {
+      Piece& piece = pieces[i];
+      const auto lock = piece.device->Lock();
+      const SpaidCudaRange range{piece.range.begin, piece.range.end};
+      bench::OrDie(
+          piece.device->api().build_fsai(piece.matrix, nullptr, nullptr, &options,
+                                         pieces.size() > 1 ? &range : nullptr, &piece.g,
+                                         &piece.info, piece.message, sizeof(piece.message)),
+          piece.message);
+      piece.ms = piece.info.ms;
+      return Status();
+    }));
+    std::vector<int64_t> first = {0};
+    for (const Piece& piece : pieces) first.push_back(first.back() + piece.info.nnz);
+    // As large from the second run on.
+    g.row_idx.resize(static_cast<size_t>(first.back()));
+    g.values.resize(static_cast<size_t>(first.back()));
+    OrDie(AtOnce(pieces.size(), [&](size_t i) {
+      Piece& piece = pieces[i];
+      const SpaidCudaInterface& api = piece.device->api();
+      const auto lock = piece.device->Lock();
+      std::vector<int64_t> own(static_cast<size_t>(piece.range.size()) + 1);
+      bench::OrDie(api.download_g(piece.g, own.data(), g.row_idx.data() + first[i],
+                                  g.values.data() + first[i], psi.data() + piece.range.begin,
+                                  piece.message, sizeof(piece.message)),
+                   piece.message);
+      for (size_t row = 0; row + 1 < own.size(); ++row) {
+        g.col_ptr[static_cast<size_t>(piece.range.begin) + row] = own[row] + first[i];
+      }
+      api.free_g(piece.g);
+      return Status();
+    }));
+    return MsSince(start);
+  });
+  state.counters["nnz_m"] = static_cast<double>(g.row_idx.size());
+}
+
+void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, size_t parts) {
+  const CscMatrix& a = Get(problem);
+  const auto engine = MakeEngine(true, Devices());
+  PreconditionerSpec spec;
+  spec.engine = kind;
+  spec.fsai.precision = FsaiPrecision::kFp32;
+  Context context{.device = 1};
+  for (size_t i = 0; i < parts; ++i) context.devices.push_back(static_cast<int>(i) + 1);
+  DeviceTimings timings;
+  double assemble_ms = 0;
+  const auto once = [&] {
+    const auto start = Clock::now();
+    const auto plan = engine->MakePlan(spec, a, nullptr, context);
+    if (!plan.ok()) OrDie(plan.status());
+    const auto built = engine->Build(**plan, spec, a, context);
+    if (!built.ok()) OrDie(built.status());
+    const double ms = MsSince(start);
+    timings = built->timings;
+    assemble_ms += timings.assemble_ms;
+    return ms;
+  };
+  once();
+  assemble_ms = 0;
+  std::vector<double> times;
+  for (auto _ : state) {
+    times.push_back(once());
+    state.SetIterationTime(times.back() * 1e-3);
+  }
+  std::sort(times.begin(), times.end());
+  state.counters["median_ms"] = times[times.size() / 2];
+  state.counters["assemble_ms"] = assemble_ms / static_cast<double>(times.size());
+  state.counters["device_bytes"] = static_cast<double>(timings.device_bytes);
+  const auto estimate = engine->Estimate(spec, a, nullptr, {});
+  if (estimate.ok()) state.counters["predicted_device_ms"] = estimate->predicted_device_ms;
+}
+
+template <class Run>
+void Register(const std::string& name, int iterations, const Run& run) {
+  // The same problem on all numbers of devices, one after the other: problems are kept for that.
+  for (size_t parts = 1; parts <= ListCudaDevices().devices.size(); parts *= 2) {
+    benchmark::RegisterBenchmark((name + "/devices:" + std::to_string(parts)).c_str(),
+                                 [run, parts](benchmark::State& state) { run(state, parts); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseManualTime()
+        ->Iterations(iterations);
+  }
+}
+
+const bool kRegistered = [] {
+  if (!ListCudaDevices().available) return false;
+  for (const Problem& problem : kStatic) {
+    const std::string name = std::string("Split/StaticSpai/") + problem.name;
+    Register(name + "/resident", 9,
+             [&](benchmark::State& state, size_t parts) { RunStatic(state, problem, parts); });
+    Register(name + "/whole", 5, [&](benchmark::State& state, size_t parts) {
+      RunWhole(state, problem, EngineKind::kStaticSpai, parts);
+    });
+  }
+  for (const Problem& problem : kGrown) {
+    const std::string name = std::string("Split/Afsai/") + problem.name;
+    Register(name + "/resident", 7,
+             [&](benchmark::State& state, size_t parts) { RunGrown(state, problem, parts); });
+    Register(name + "/whole", 5, [&](benchmark::State& state, size_t parts) {
+      RunWhole(state, problem, EngineKind::kAfsai, parts);
+    });
+  }
+  for (const Problem& problem : kSmall) {
+    Register(std::string("SplitCrossover/StaticSpai/") + problem.name + "/whole", 15,
+             [&](benchmark::State& state, size_t parts) {
+               RunWhole(state, problem, EngineKind::kStaticSpai, parts);
+             });
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace spaid::kernels::bench

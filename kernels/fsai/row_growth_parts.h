@@ -1,0 +1,52 @@
+// What the two ways of growing a row share. Internal to this room.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/fsai/row_growth.h"
+
+namespace spaid::kernels {
+
+// Grows by doubling, keeps its contents, 64-byte aligned.
+template <class T>
+class Buffer {
+ public:
+  // At least n elements; those over `used` are undefined.
+  T* Grow(int64_t n, int64_t used) {
+    if (n <= size_) return data_;
+    const int64_t size = std::max(n, 2 * size_);
+    auto storage =
+        std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(size) * sizeof(T) + 64);
+    const auto address = (reinterpret_cast<uintptr_t>(storage.get()) + 63) & ~uintptr_t{63};
+    T* const data = reinterpret_cast<T*>(address);
+    if (used > 0) std::memcpy(data, data_, static_cast<size_t>(used) * sizeof(T));
+    storage_ = std::move(storage);
+    size_ = size;
+    return data_ = data;
+  }
+  T* data() const { return data_; }
+  int64_t size() const { return size_; }
+
+ private:
+  std::unique_ptr<std::byte[]> storage_;
+  T* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+// A row once its growth has ended: `entries` hold g̃ in the order of joining, `a_ip` A(i, p) of
+// each; `limit`: a smaller ψ is not positive. Leaves row i of G in `entries`, and completes
+// `outcome` and the last of `ratios`.
+void FinishRow(int64_t i, double a_ii, double limit, double epsilon, bool fp32,
+               std::span<const double> a_ip, std::vector<RowEntry>& entries,
+               std::vector<double>& ratios, RowOutcome& outcome);
+
+std::unique_ptr<RowGrower> MakeBlockGrower(const CscView& a, std::span<const double> diagonal,
+                                           const FsaiOptions& options);
+
+}  // namespace spaid::kernels

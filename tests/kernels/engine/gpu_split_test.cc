@@ -1,0 +1,348 @@
+// Builds that several CUDA devices share: what one device makes, bit for bit. Where there is one
+// card alone, "devices" are contexts of it.
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <numbers>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/bench/problems.h"
+#include "tests/kernels/engine/gpu_helpers.h"
+
+namespace spaid::kernels::engine_test {
+namespace {
+
+constexpr int kDevices = 3;
+
+class GpuSplit : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const CudaDevices& cuda = ListCudaDevices();
+    if (!cuda.available) GTEST_SKIP() << cuda.status;
+    // As devices are in the daemon: opened once. Contexts of one card keep out of each other's way.
+    static const auto devices = [&] {
+      std::vector<std::shared_ptr<CudaDevice>> opened;
+      for (int i = 0; i < kDevices; ++i) {
+        const DeviceInfo& card = cuda.devices[static_cast<size_t>(i) % cuda.devices.size()];
+        auto device = CudaDevice::Open(card, card.memory_bytes / (kDevices + 1));
+        EXPECT_TRUE(device.ok()) << device.status().message();
+        if (device.ok()) opened.push_back(*device);
+      }
+      return opened;
+    }();
+    ASSERT_EQ(devices.size(), static_cast<size_t>(kDevices));
+    devices_ = devices;
+    engine_ = MakeEngine(true, devices_);
+  }
+
+  static Context On(std::vector<int> devices) {
+    return {.device = devices.front(), .devices = std::move(devices)};
+  }
+
+  static void ExpectSame(const CscMatrix& one, const CscMatrix& several) {
+    ASSERT_EQ(one.col_ptr, several.col_ptr);
+    ASSERT_EQ(one.row_idx, several.row_idx);
+    int64_t other = 0, first = -1;
+    for (size_t p = 0; p < one.values.size(); ++p) {
+      if (one.values[p] == several.values[p]) continue;
+      if (other++ == 0) first = static_cast<int64_t>(p);
+    }
+    EXPECT_EQ(other, 0) << "values of " << one.values.size() << " differ, the first is " << first;
+  }
+
+  void ExpectSameBuilds(const PreconditionerSpec& spec, const CscMatrix& a,
+                        const PatternView* user = nullptr) {
+    const auto build = [&](const Context& context) {
+      auto plan = engine_->MakePlan(spec, a, user, context);
+      EXPECT_TRUE(plan.ok()) << plan.status().reason() << ": " << plan.status().message();
+      if (!plan.ok()) return BuildResult{};
+      auto built = engine_->Build(**plan, spec, a, context);
+      EXPECT_TRUE(built.ok()) << built.status().reason() << ": " << built.status().message();
+      return built.ok() ? *std::move(built) : BuildResult{};
+    };
+    const BuildResult one = build({.device = 1});
+    ASSERT_NE(one.preconditioner, nullptr);
+    for (const std::vector<int>& devices : {std::vector{1, 2}, std::vector{2, 3, 1}}) {
+      SCOPED_TRACE(std::to_string(devices.size()) + " devices");
+      const BuildResult several = build(On(devices));
+      ASSERT_NE(several.preconditioner, nullptr);
+      ExpectSame(one.preconditioner->matrix(), several.preconditioner->matrix());
+      EXPECT_EQ(several.quality.residual_frobenius, one.quality.residual_frobenius);
+      EXPECT_EQ(several.quality.rescued_columns, one.quality.rescued_columns);
+      EXPECT_EQ(several.quality.zero_columns, one.quality.zero_columns);
+      EXPECT_EQ(several.timings.host_columns, one.timings.host_columns);
+      EXPECT_EQ(several.quality.warnings, one.quality.warnings);
+      EXPECT_EQ(several.preconditioner->device_bytes(), 0);
+      ASSERT_EQ(several.quality.fsai.has_value(), one.quality.fsai.has_value());
+      if (!one.quality.fsai) continue;
+      const FsaiQuality &first = *one.quality.fsai, &second = *several.quality.fsai;
+      EXPECT_NEAR(second.kaporin, first.kaporin, 1e-12 * first.kaporin);
+      EXPECT_EQ(second.kaporin_by_step.size(), first.kaporin_by_step.size());
+      EXPECT_EQ(second.nnz_row_max, first.nnz_row_max);
+      EXPECT_EQ(second.not_spd_rows, first.not_spd_rows);
+      EXPECT_EQ(second.first_not_spd, first.first_not_spd);
+      EXPECT_EQ(second.converged_rows, first.converged_rows);
+      EXPECT_EQ(second.steps, first.steps);
+    }
+  }
+
+  std::vector<std::shared_ptr<CudaDevice>> devices_;
+  std::unique_ptr<Engine> engine_;
+};
+
+CscMatrix Scaled(CscMatrix a) {
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> factor(0.9, 1.1);
+  for (double& value : a.values) value *= factor(random);
+  return a;
+}
+
+TEST_F(GpuSplit, StaticSpaiIsThatOfOneDevice) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    PreconditionerSpec spec = Spai();
+  };
+  PreconditionerSpec thin = Spai(2), rows = Spai(), matched = Spai(), filtered = Spai(),
+                     qr = Spai(), constant = Spai(), picky = Spai();
+  thin.static_spai.pattern.keep_tau = 0.5;
+  rows.static_spai.pattern.ensure_row = true;
+  matched.static_spai.pattern.row_match = true;
+  filtered.static_spai.post_filter = 0.1;
+  qr.static_spai.local_solver = constant.static_spai.local_solver = LocalSolver::kQr;
+  qr.static_spai.thread_strategy = ThreadStrategy::kVariable;
+  constant.static_spai.thread_strategy = ThreadStrategy::kConstant;
+  // Some columns go by QR.
+  picky.static_spai.gram_pivot_limit = 0.05;
+  const Case cases[] = {
+      {"tiny", Rows({{2, 1}, {0, 4}})},
+      {"P7_20", bench::ConvectionDiffusion(20, 0)},
+      {"convdiff_20, power 2", bench::ConvectionDiffusion(20, 400), Spai(2)},
+      {"P27_16", bench::Laplacian27(16)},
+      {"P27_16, rescue", bench::Laplacian27(16), picky},
+      {"aniso_60", bench::Anisotropic(60, 1e-3, std::numbers::pi / 8)},
+      {"elasticity_9", bench::Elasticity(9)},
+      {"elasticity_9, rescue", bench::Elasticity(9), picky},
+      {"elasticity_9, permuted", bench::PermuteNodes(bench::Elasticity(9), 3, 64)},
+      {"elasticity_9, filtered", bench::Elasticity(9), filtered},
+      {"circuit_8k", bench::Circuit(8000, 12, 300)},
+      {"circuit_8k, rescue", bench::Circuit(8000, 12, 300), picky},
+      {"circuit_8k, threshold", bench::Circuit(8000, 12, 300), thin},
+      {"circuit_8k, filtered", bench::Circuit(8000, 12, 300), filtered},
+      {"circuit_8k, by QR", bench::Circuit(8000, 12, 300), qr},
+      {"periodic", bench::Periodic(20000, 6)},
+      {"irregular", oracle::RandomIrregular(3000, 12, 5), Spai(2)},
+      {"irregular, rows", oracle::RandomIrregular(3000, 12, 5), rows},
+      {"irregular, by QR, constant", oracle::RandomIrregular(3000, 12, 5), constant},
+      {"dense", oracle::RandomIrregular(300, 200, 5)},
+      {"blocks", oracle::BlockTriangular(400, 7, 5)},
+      {"arrow", oracle::Arrow(500)},
+      {"dense row and column", oracle::DenseRowAndColumn(3000, 5)},
+      {"singular", oracle::Singular(400, 5)},
+      {"badly scaled", oracle::BadlyScaled(1000, 5)},
+      {"zero diagonal", oracle::ZeroDiagonal(400, 5), matched},
+      {"rows permuted", oracle::RowPermuted(400, 5), matched},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    ExpectSameBuilds(c.spec, c.a);
+  }
+}
+
+TEST_F(GpuSplit, StaticSpaiOnAPatternOfTheUser) {
+  const CscMatrix a = bench::Circuit(5000, 4, 60);
+  auto pattern = BuildPattern(a, nullptr, {.power = 2}, {});
+  ASSERT_TRUE(pattern.ok());
+  const PatternView user = *pattern;
+  ExpectSameBuilds(Spai(), a, &user);
+}
+
+TEST_F(GpuSplit, FsaiIsThatOfOneDevice) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    PreconditionerSpec spec;
+  };
+  PreconditionerSpec grown = Spec(EngineKind::kAfsai), fast = grown, some = grown, filtered = grown;
+  fast.fsai.precision = FsaiPrecision::kFp32;
+  some.fsai.s = 3;
+  some.fsai.k_max = 5;
+  filtered.fsai.post_filter = 0.02;
+  PreconditionerSpec fixed = Spec(EngineKind::kFsai), squared = fixed, thin = fixed;
+  squared.fsai.power = 2;
+  thin.fsai.post_filter = 0.05;
+  const CscMatrix e9 = bench::Symmetrized(bench::Elasticity(9));
+  const CscMatrix varying = bench::WithVaryingCoefficients(bench::ConvectionDiffusion(20, 0));
+  const Case cases[] = {
+      {"tiny", Rows({{2, 1}, {1, 4}}), grown},
+      {"P7_20, copied rows", bench::ConvectionDiffusion(20, 0), grown},
+      {"P7_20, varying", varying, grown},
+      {"P7_20, varying, fp32", varying, fast},
+      {"P7_20, varying, three at once", varying, some},
+      {"P27_16", bench::Laplacian27(16), grown},
+      {"elasticity_9", e9, grown},
+      {"elasticity_9, fp32", e9, fast},
+      {"elasticity_9, filtered", e9, filtered},
+      {"random", oracle::RandomSpd(3000, 12, 5), grown},
+      {"arrow", oracle::Arrow(500), grown},
+      {"P7_20, on A", varying, fixed},
+      {"elasticity_9, on A", e9, fixed},
+      {"elasticity_9, on A, filtered", e9, thin},
+      {"random, on A squared", oracle::RandomSpd(2000, 8, 5), squared},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    ExpectSameBuilds(c.spec, c.a);
+  }
+}
+
+// Plans of all devices serve new values; grown patterns too.
+TEST_F(GpuSplit, PlansServeNewValues) {
+  struct Case {
+    const char* name;
+    CscMatrix a, again;
+    PreconditionerSpec spec;
+  };
+  const CscMatrix p7 = bench::ConvectionDiffusion(16, 0);
+  const Case cases[] = {
+      {"static SPAI, by diagonals", bench::Elasticity(7), Scaled(bench::Elasticity(7)), Spai()},
+      {"static SPAI, by groups", bench::Circuit(5000, 4, 60), Scaled(bench::Circuit(5000, 4, 60)),
+       Spai()},
+      {"FSAI", p7, bench::WithVaryingCoefficients(p7), Spec(EngineKind::kFsai)},
+      {"adaptive FSAI", p7, bench::WithVaryingCoefficients(p7), Spec(EngineKind::kAfsai)},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const auto twice = [&](const Context& context) {
+      auto plan = engine_->MakePlan(c.spec, c.a, nullptr, context);
+      EXPECT_TRUE(plan.ok()) << plan.status().message();
+      auto first = engine_->Build(**plan, c.spec, c.a, context);
+      EXPECT_TRUE(first.ok()) << first.status().message();
+      const Plan& then = first->grown != nullptr ? *first->grown : **plan;
+      EXPECT_TRUE(then.serves_new_values());
+      EXPECT_EQ(then.devices().size(), std::max<size_t>(1, context.devices.size()));
+      EXPECT_GT(then.device_bytes(), 0);
+      auto second = engine_->Build(then, c.spec, c.again, context);
+      EXPECT_TRUE(second.ok()) << second.status().message();
+      return second.ok() ? second->preconditioner->matrix() : CscMatrix{};
+    };
+    ExpectSame(twice({.device = 1}), twice(On({1, 2})));
+  }
+}
+
+TEST_F(GpuSplit, ItsPreconditionersServeSolvesOnADevice) {
+  const CscMatrix a = bench::Elasticity(9);
+  const BuildResult one = MustBuild(*engine_, Spai(), a, {.device = 1});
+  const BuildResult two = MustBuild(*engine_, Spai(), a, On({1, 2}));
+  ASSERT_TRUE(one.preconditioner && two.preconditioner);
+  const auto a_there = engine_->Place(CscView(a), {.device = 1});
+  ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+  std::vector<int32_t> iterations;
+  for (const Preconditioner* m : {one.preconditioner.get(), two.preconditioner.get()}) {
+    const auto solved = engine_->SolveOnDevice(
+        a, **a_there, m,
+        [&](Storage storage) { return engine_->Place(*m, storage, {.device = 1}); }, SmoothRhs(a),
+        {}, {.method = Method::kBicgstab, .rtol = 1e-8}, {.device = 1});
+    ASSERT_TRUE(solved.ok()) << solved.status().message();
+    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
+    iterations.push_back(static_cast<int32_t>(solved->rhs[0].iterations));
+  }
+  EXPECT_EQ(iterations[0], iterations[1]);
+}
+
+TEST_F(GpuSplit, RefusesDevicesThatCannotShare) {
+  const CscMatrix a = oracle::Arrow(50);
+  for (const auto& [device, devices] : std::vector<std::pair<int, std::vector<int>>>{
+           {1, {1, 1}}, {1, {2, 1}}, {0, {0, 1}}, {1, {1, 0}}}) {
+    const auto plan = engine_->MakePlan(Spai(), a, nullptr, {.device = device, .devices = devices});
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.status().reason(), "DEVICES_DO_NOT_SHARE");
+  }
+  const auto plan = engine_->MakePlan(Spai(), a, nullptr, On({1, 2}));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ((*plan)->device(), 1);
+  EXPECT_EQ((*plan)->devices(), (std::vector{1, 2}));
+  for (const Context& other : {Context{.device = 1}, On({1, 3}), On({1, 2, 3})}) {
+    const auto built = engine_->Build(**plan, Spai(), a, other);
+    ASSERT_FALSE(built.ok());
+    EXPECT_EQ(built.status().reason(), "PLAN_MISMATCH");
+  }
+  EXPECT_TRUE(engine_->MakePlan(Spec(EngineKind::kJacobi), a, nullptr, On({1, 2})).ok());
+}
+
+TEST_F(GpuSplit, SaysWhichDeviceIsTooSmallAndKeepsNothing) {
+  auto small = CudaDevice::Open(devices_[1]->info(), int64_t{1} << 20);
+  ASSERT_TRUE(small.ok()) << small.status().message();
+  const auto engine = MakeEngine(true, {devices_[0], *small});
+  const int64_t before = engine->State(1).used_bytes;
+  const CscMatrix a = bench::ConvectionDiffusion(32, 0);
+  for (const EngineKind kind : {EngineKind::kStaticSpai, EngineKind::kAfsai}) {
+    PreconditionerSpec spec = Spec(kind);
+    // Of FSAI the matrix has room there, or not: either way the build has none.
+    const auto plan = engine->MakePlan(spec, a, nullptr, On({1, 2}));
+    const Status status =
+        plan.ok() ? engine->Build(**plan, spec, a, On({1, 2})).status() : plan.status();
+    EXPECT_EQ(status.reason(), "DEVICE_OUT_OF_MEMORY");
+  }
+  EXPECT_EQ(engine->State(1).used_bytes, before);
+  EXPECT_EQ(engine->State(2).used_bytes, 0);
+  // Without it, the same device serves.
+  EXPECT_NE(MustBuild(*engine, Spai(), a, {.device = 1}).preconditioner, nullptr);
+}
+
+class StopAtFirst final : public ProgressSink {
+ public:
+  void OnProgress(Stage stage, int64_t done, int64_t total) override {
+    if (stage != Stage::kBuild || done == 0) return;
+    EXPECT_LT(done, total);
+    EXPECT_GE(done, last_);
+    last_ = done;
+    source.Request(StopReason::kCancelled);
+  }
+  void OnResidual(const ResidualPoint&) override {}
+  StopSource source;
+  int64_t last_ = 0;
+};
+
+TEST_F(GpuSplit, StopsAllDevices) {
+  // 64,000 rows of 200 steps, none like another: more than one launch for each of two devices.
+  const CscMatrix a = bench::WithVaryingCoefficients(bench::ConvectionDiffusion(40, 0));
+  PreconditionerSpec spec = Spec(EngineKind::kAfsai);
+  spec.fsai.k_max = 200;
+  spec.fsai.epsilon = 0;
+  const auto plan = engine_->MakePlan(spec, a, nullptr, On({1, 2}));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  StopAtFirst sink;
+  Context context = On({1, 2});
+  context.stop = sink.source.token();
+  context.progress = &sink;
+  const auto built = engine_->Build(**plan, spec, a, context);
+  ASSERT_FALSE(built.ok());
+  EXPECT_EQ(built.status().reason(), "CANCELLED");
+  EXPECT_GT(sink.last_, 0);
+  // Before anything began.
+  const auto none = engine_->MakePlan(Spai(), a, nullptr, context);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(GpuSplit, KeepsToATimeBudget) {
+  const CscMatrix a = bench::WithVaryingCoefficients(bench::ConvectionDiffusion(30, 0));
+  PreconditionerSpec spec = Spec(EngineKind::kAfsai);
+  spec.fsai.k_max = 300;
+  spec.fsai.time_budget_ms = 5;
+  const BuildResult cut = MustBuild(*engine_, spec, a, On({1, 2}));
+  ASSERT_TRUE(cut.quality.fsai);
+  EXPECT_TRUE(cut.quality.fsai->out_of_time);
+  EXPECT_LT(cut.quality.fsai->steps, 300);
+  spec.fsai.k_max = cut.quality.fsai->steps;
+  spec.fsai.time_budget_ms = 0;
+  const BuildResult whole = MustBuild(*engine_, spec, a, {.device = 1});
+  ASSERT_TRUE(cut.preconditioner && whole.preconditioner);
+  ExpectSame(whole.preconditioner->matrix(), cut.preconditioner->matrix());
+}
+
+}  // namespace
+}  // namespace spaid::kernels::engine_test
