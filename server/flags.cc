@@ -159,8 +159,10 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.add_option("--address", flags.address, "HOST:PORT to serve gRPC on; port 0 picks a free one");
   app.add_option("--port-file", flags.port_file,
                  "Write HOST:PORT into FILE, atomically, once the server serves");
-  app.add_option("--ops-address", flags.ops_address,
-                 "HOST:PORT of /metrics, /healthz and /readyz; off (or empty): none");
+  app.add_option(
+      "--ops-address", flags.ops_address,
+      "HOST:PORT of the status page (/, /status.json), /metrics, /healthz and /readyz; off "
+      "(or empty): none");
   app.add_flag("--insecure", flags.insecure, "Serve other machines without TLS");
   app.add_flag("--ops-insecure", flags.ops_insecure,
                "Serve --ops-address, which is plain HTTP, to other machines");

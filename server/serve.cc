@@ -25,6 +25,7 @@
 #include "server/rpc/backend.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/server.h"
+#include "server/status_of.h"
 
 namespace spaid::server {
 namespace {
@@ -83,8 +84,13 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
   HealthBoard health(server->health(), RpcServer::ServiceNames());
   std::unique_ptr<OpsServer> ops;  // dies before what its scrapes read
   if (!flags.ops_address.empty()) {
+    const auto status = [&backend, address = server->address()] {
+      return StatusOf(backend, address);
+    };
     ASSIGN_OR_RETURN(
-        ops, OpsServer::Start(flags.ops_address, &metrics, [&backend] { return backend.ready(); }));
+        ops, OpsServer::Start(flags.ops_address, {.metrics = &metrics,
+                                                  .ready = [&backend] { return backend.ready(); },
+                                                  .status = status}));
   }
   RouteGrpcLog(LogLevel::kWarning);
   health.SetReady(true);

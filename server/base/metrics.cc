@@ -38,6 +38,23 @@ void CatchUp(Counter& counter, int64_t total) {
 
 std::string S(std::string_view v) { return std::string(v); }
 
+int64_t Count(const Counter& counter) { return static_cast<int64_t>(counter.Value()); }
+
+// Sums by the value of one label; where it is empty, nothing was to be said.
+std::map<std::string, int64_t> SumsBy(std::string_view label, const Family<Counter>& family) {
+  std::map<std::string, int64_t> sums;
+  for (const auto& collected : family.Collect()) {
+    for (const auto& metric : collected.metric) {
+      for (const auto& [name, value] : metric.label) {
+        if (name == label && !value.empty()) {
+          sums[value] += static_cast<int64_t>(metric.counter.value);
+        }
+      }
+    }
+  }
+  return sums;
+}
+
 }  // namespace
 
 struct Metrics::Families {
@@ -279,6 +296,21 @@ void Metrics::SetFreedArrayBytes(int64_t bytes) {
 
 void Metrics::SetResidentBytes(int64_t bytes) {
   families_->resident.Set(static_cast<double>(bytes));
+}
+
+Metrics::Totals Metrics::totals() const {
+  const Families& f = *families_;
+  return {.jobs_by_state = SumsBy("state", f.jobs_ended),
+          .jobs_by_reason = SumsBy("reason", f.jobs_ended),
+          .refused = SumsBy("reason", f.jobs_refused),
+          .columns = SumsBy("what", f.columns),
+          .outcomes = SumsBy("outcome", f.solves),
+          .shared = Count(f.jobs_shared),
+          .rebuilds = Count(f.rebuilds),
+          .reused = Count(f.reused),
+          .bytes_received = Count(f.bytes_received),
+          .bytes_sent = Count(f.bytes_sent),
+          .stalled_readers = Count(f.stalled)};
 }
 
 void Metrics::OnScrape(std::function<void()> hook) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -79,6 +80,17 @@ class Metrics {
   void SetDraining(bool draining);
   void SetResidentBytes(int64_t bytes);
   void SetFreedArrayBytes(int64_t bytes);
+
+  // What was counted since the start, without the labels that are left out here: for people.
+  struct Totals {
+    std::map<std::string, int64_t> jobs_by_state, jobs_by_reason;  // ended; of errors
+    std::map<std::string, int64_t> refused;                        // by reason
+    std::map<std::string, int64_t> columns;                        // by what became of them
+    std::map<std::string, int64_t> outcomes;                       // of right-hand sides
+    int64_t shared = 0, rebuilds = 0, reused = 0;
+    int64_t bytes_received = 0, bytes_sent = 0, stalled_readers = 0;
+  };
+  Totals totals() const;
 
   // Runs before every Serialize, on its thread: the place to set gauges.
   void OnScrape(std::function<void()> hook);

@@ -212,7 +212,11 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
                               .kind = v1::JOB_KIND_BUILD,
                               .matrix = request.matrix.handle,
                               .preconditioner = {},
-                              .priority = request.terms.priority},
+                              .priority = request.terms.priority,
+                              .what = std::string(Name(prepared->build.spec.engine)),
+                              .label = request.matrix.value->label,
+                              .n = request.matrix.value->n(),
+                              .nnz = request.matrix.value->csc.nnz()},
                              request.terms.limits, *parts_.clock);
     ticket.waiter = *ticket.job->Attach(attach);
     const JobWork run = [this, tenant = request.tenant, matrix = request.matrix, prepared](
@@ -321,13 +325,19 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
     }
   }
 
+  std::string what(Name(request.solve.options.method));
+  if (kind != kernels::EngineKind::kNone) what += " + " + std::string(Name(kind));
   SolveTicket ticket;
   ticket.job = Job::Create(
       {.tenant = request.tenant,
        .kind = v1::JOB_KIND_SOLVE,
        .matrix = request.matrix.handle,
        .preconditioner = request.preconditioner ? request.preconditioner->handle : std::string(),
-       .priority = request.terms.priority},
+       .priority = request.terms.priority,
+       .what = std::move(what),
+       .label = a.label,
+       .n = a.n(),
+       .nnz = a.csc.nnz()},
       request.terms.limits, *parts_.clock);
   ticket.waiter =
       *ticket.job->Attach({.detach = request.terms.detach, .deadline = request.terms.deadline});

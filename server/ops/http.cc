@@ -12,6 +12,7 @@
 #include "server/base/metrics.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
+#include "server/ops/status_page.h"
 
 namespace spaid::server {
 namespace {
@@ -19,6 +20,56 @@ namespace {
 constexpr int kThreads = 4;
 constexpr time_t kTimeoutSeconds = 5;  // of a slow or silent client
 constexpr char kText[] = "text/plain; charset=utf-8";
+constexpr char kHtml[] = "text/html; charset=utf-8";
+constexpr char kJson[] = "application/json";
+
+// A page holds no script, and a browser is to run none, fetch nothing for it, and show it in no
+// other page.
+const httplib::Headers& SafeHeaders() {
+  static const auto* headers = new httplib::Headers{
+      {"Content-Security-Policy",
+       "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+       "form-action 'none'; frame-ancestors 'none'"},
+      {"X-Content-Type-Options", "nosniff"},
+      {"Cross-Origin-Resource-Policy", "same-origin"},
+      {"Referrer-Policy", "no-referrer"},
+      {"Cache-Control", "no-store"}};
+  return *headers;
+}
+
+void Route(httplib::Server& http, std::shared_ptr<const OpsSources> sources) {
+  using httplib::Request;
+  using httplib::Response;
+  http.set_pre_routing_handler([](const Request& request, Response& response) {
+    if (request.method == "GET" || request.method == "HEAD") {
+      return httplib::Server::HandlerResponse::Unhandled;
+    }
+    response.status = 405;
+    response.set_header("Allow", "GET, HEAD");
+    response.set_content("this port is read only\n", kText);
+    return httplib::Server::HandlerResponse::Handled;
+  });
+  http.Get("/metrics", [sources](const Request&, Response& response) {
+    response.set_content(sources->metrics->Serialize(), Metrics::kContentType);
+  });
+  http.Get("/healthz",
+           [](const Request&, Response& response) { response.set_content("ok\n", kText); });
+  http.Get("/readyz", [sources](const Request&, Response& response) {
+    const bool yes = sources->ready();
+    response.status = yes ? 200 : 503;
+    response.set_content(yes ? "ok\n" : "not ready\n", kText);
+  });
+  const auto page = [sources](const Request& request, Response& response) {
+    StatusPageOptions options;
+    if (request.has_param("refresh")) options.refresh_seconds = 0;
+    response.set_content(StatusPage(sources->status(), options), kHtml);
+  };
+  http.Get("/", page);
+  http.Get("/status", page);
+  http.Get("/status.json", [sources](const Request&, Response& response) {
+    response.set_content(StatusJson(sources->status()), kJson);
+  });
+}
 
 }  // namespace
 
@@ -29,8 +80,7 @@ struct OpsServer::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(const std::string& address,
-                                                            const Metrics* metrics,
-                                                            std::function<bool()> ready) {
+                                                            OpsSources sources) {
   const std::optional<HostPort> parsed = ParseHostPort(address);
   if (!parsed) {
     return MakeError(
@@ -56,18 +106,8 @@ absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(const std::string& a
   http.set_read_timeout(kTimeoutSeconds);
   http.set_write_timeout(kTimeoutSeconds);
   http.set_payload_max_length(1024);
-  http.Get("/metrics", [metrics](const httplib::Request&, httplib::Response& response) {
-    response.set_content(metrics->Serialize(), Metrics::kContentType);
-  });
-  http.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
-    response.set_content("ok\n", kText);
-  });
-  http.Get("/readyz",
-           [ready = std::move(ready)](const httplib::Request&, httplib::Response& response) {
-             const bool yes = ready();
-             response.status = yes ? 200 : 503;
-             response.set_content(yes ? "ok\n" : "not ready\n", kText);
-           });
+  http.set_default_headers(SafeHeaders());
+  Route(http, std::make_shared<const OpsSources>(std::move(sources)));
 
   const bool bound = port == 0 ? (port = http.bind_to_any_port(bind_host)) > 0
                                : http.bind_to_port(bind_host, port);

@@ -80,14 +80,14 @@ DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAda
   return dispatch;
 }
 
+}  // namespace
+
 int64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t total = 0, resident = 0;
   statm >> total >> resident;
   return statm ? resident * sysconf(_SC_PAGESIZE) : 0;
 }
-
-}  // namespace
 
 absl::Status DrainingError() {
   return MakeError(absl::StatusCode::kUnavailable, reason::kDraining,

@@ -135,6 +135,9 @@ class Backend {
   Executor storing_, counting_, looking_;  // finish their tasks first of all
 };
 
+// Resident set size of this process.
+int64_t ResidentBytes();
+
 // The error of a call that comes while the server drains.
 absl::Status DrainingError();
 

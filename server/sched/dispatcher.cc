@@ -85,9 +85,9 @@ absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePo
         .Retry(retry);
   };
   if (queued() >= options_.max_queued) {
-    return full(absl::StrCat("the queue holds ", queued(),
-                             " jobs, which is its limit (--max-queued-jobs)"),
-                options_.max_queued);
+    return full(
+        absl::StrCat("the queue holds ", queued(), " jobs, which is its limit (--max-queued-jobs)"),
+        options_.max_queued);
   }
   if (options_.max_queued_per_tenant > 0 &&
       queue_.QueuedOf(work->tenant) >= options_.max_queued_per_tenant) {
@@ -225,8 +225,7 @@ std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
       .work = *std::move(work), .devices = {d}, .lanes = {}, .expected_ms = 0, .since = now};
   if (running.work.max_devices > 1 && !IsSmall(running.work, d)) AddIdleDevices(&running);
   const uint64_t id = running.work.id;
-  running.expected_ms =
-      ExpectedMs(running.work, d) / static_cast<double>(running.devices.size());
+  running.expected_ms = ExpectedMs(running.work, d) / static_cast<double>(running.devices.size());
   for (const size_t e : running.devices) {
     Device& device = devices_[e];
     running.lanes.push_back(LaneFor(running.work, e));
@@ -246,8 +245,8 @@ void Dispatcher::AddIdleDevices(Running* running) const {
     const Device& device = devices_[e];
     const DeviceMask bit = DeviceBit(e);
     if (e == running->devices[0] || (running->work.devices & healthy_ & bit) == 0) continue;
-    const bool idle = std::all_of(device.lanes.begin(), device.lanes.end(),
-                                  [](uint64_t id) { return id == 0; });
+    const bool idle =
+        std::all_of(device.lanes.begin(), device.lanes.end(), [](uint64_t id) { return id == 0; });
     if (!idle || device.reserved_for != 0) continue;
     if (queue_.Peek([bit](const Work& queued) { return (queued.devices & bit) != 0; })) continue;
     running->devices.push_back(e);
@@ -420,6 +419,19 @@ Dispatcher::ClassLoad Dispatcher::LoadOf(Priority priority) const {
     load.predicted_ms += work->cost_ms;
   }
   return load;
+}
+
+double Dispatcher::PredictedMs(uint64_t id) const {
+  if (const auto it = running_.find(id); it != running_.end()) return it->second.expected_ms;
+  const Work* const work = queue_.Find(id);
+  if (work == nullptr) return 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    if (IsHealthy(d) && (work->devices & DeviceBit(d)) != 0) {
+      least = std::min(least, ExpectedMs(*work, d));
+    }
+  }
+  return std::isfinite(least) ? least : work->predicted_ms;
 }
 
 std::vector<Dispatcher::Ratio> Dispatcher::Ratios() const {

@@ -104,6 +104,9 @@ class Dispatcher {
     double predicted_ms = 0;  // of devices' time
   };
   ClassLoad LoadOf(Priority priority) const;
+  // The predicted time of a job that is queued or runs, as corrected where it runs, or where it
+  // would take the least; 0: of no other.
+  double PredictedMs(uint64_t id) const;
   std::vector<Ratio> Ratios() const;
 
  private:

@@ -345,6 +345,11 @@ v1::Job Job::Snapshot(bool brief) const {
   return SnapshotLocked(brief);
 }
 
+std::vector<JobLog::CurvePoint> Job::Curve(int32_t rhs, size_t max_points) const {
+  std::lock_guard lock(mutex_);
+  return log_.Curve(rhs, max_points);
+}
+
 v1::JobState Job::state() const {
   std::lock_guard lock(mutex_);
   return state_;
@@ -398,7 +403,8 @@ std::shared_ptr<const JobResult> Job::DropResult() {
 
 int64_t Job::bytes() const {
   std::lock_guard lock(mutex_);
-  size_t bytes = sizeof(Job) + outcomes_.capacity() * sizeof(v1::RhsOutcome);
+  size_t bytes =
+      sizeof(Job) + description_.label.size() + outcomes_.capacity() * sizeof(v1::RhsOutcome);
   for (const v1::RhsOutcome& outcome : outcomes_) {
     bytes += outcome.SpaceUsedLong() - sizeof(v1::RhsOutcome);
   }

@@ -61,6 +61,10 @@ struct JobDescription {
   std::string matrix;          // handle
   std::string preconditioner;  // handle, of a solve that names one
   Priority priority = Priority::kNormal;
+  // For people, who may see it when the matrix is gone.
+  std::string what = {};   // "static-spai", "cg + jacobi"
+  std::string label = {};  // of the matrix
+  int64_t n = 0, nnz = 0;  // of the matrix
 };
 
 // What a job leaves behind for its waiters (a solution, a stored preconditioner). Derived by
@@ -127,6 +131,7 @@ class Job : public std::enable_shared_from_this<Job> {
   const std::string& name() const { return name_; }
   const std::string& tenant() const { return description_.tenant; }
   v1::JobKind kind() const { return description_.kind; }
+  const JobDescription& description() const { return description_; }
   const std::string& matrix() const { return description_.matrix; }
   Priority priority() const { return description_.priority; }
   const JobLimits& limits() const { return limits_; }
@@ -146,6 +151,8 @@ class Job : public std::enable_shared_from_this<Job> {
   v1::JobEvent Heartbeat(int64_t position, double eta_ms) const;
   // The job as GetJob shows it; `brief`: as ListJobs does, with one outcome of up to 1024.
   v1::Job Snapshot(bool brief = false) const;
+  // JobLog::Curve of what it has reported.
+  std::vector<JobLog::CurvePoint> Curve(int32_t rhs, size_t max_points) const;
   v1::JobState state() const;
   bool ended() const;
   // Why it failed or was cancelled; OK while it has not ended, or when it succeeded.

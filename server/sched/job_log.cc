@@ -111,6 +111,19 @@ v1::JobEvent JobLog::Get(int64_t number) const {
   return event;
 }
 
+std::vector<JobLog::CurvePoint> JobLog::Curve(int32_t rhs, size_t max_points) const {
+  std::vector<CurvePoint> curve;
+  for (const Point& point : points_) {
+    if (point.rhs == rhs) curve.push_back({point.iteration, point.relative_residual});
+  }
+  if (curve.size() <= max_points) return curve;
+  for (size_t k = 1; k < max_points; ++k) {
+    curve[k] = curve[k * (curve.size() - 1) / (max_points - 1)];
+  }
+  curve.resize(max_points);
+  return curve;
+}
+
 int64_t JobLog::bytes() const {
   size_t bytes = entries_.capacity() * sizeof(Entry) + points_.capacity() * sizeof(Point);
   for (const Entry& entry : entries_) {

@@ -43,6 +43,13 @@ class JobLog {
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   // Event `number`, 1 .. size().
   v1::JobEvent Get(int64_t number) const;
+  // The residuals of one right-hand side so far: at most `max_points` (2 or more) of them, the
+  // first, the last and others evenly between.
+  struct CurvePoint {
+    int32_t iteration;
+    double relative_residual;
+  };
+  std::vector<CurvePoint> Curve(int32_t rhs, size_t max_points) const;
   int64_t bytes() const;
 
  private:

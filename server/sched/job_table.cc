@@ -116,6 +116,18 @@ JobTable::Page JobTable::List(const std::string& tenant, const JobFilter& filter
   return page;
 }
 
+std::vector<std::shared_ptr<Job>> JobTable::LastEnded(size_t max_jobs) {
+  std::vector<std::shared_ptr<Job>> dropped, last;
+  std::lock_guard lock(mutex_);
+  PruneLocked(&dropped);
+  for (auto it = ended_.rbegin(); it != ended_.rend() && last.size() < max_jobs; ++it) {
+    if (const auto own = by_name_.find(it->name); own != by_name_.end()) {
+      last.push_back(own->second.job);
+    }
+  }
+  return last;
+}
+
 int64_t JobTable::ended_bytes() const {
   std::lock_guard lock(mutex_);
   return ended_bytes_;

@@ -59,6 +59,8 @@ class JobTable {
   absl::StatusOr<std::shared_ptr<Job>> Get(const std::string& tenant, const std::string& name);
   // Jobs that change meanwhile are seen as they were or as they are.
   Page List(const std::string& tenant, const JobFilter& filter, const PageRequest& page);
+  // Of all tenants: those that ended last, the last one first.
+  std::vector<std::shared_ptr<Job>> LastEnded(size_t max_jobs);
   // Lets go of kept results, of the jobs that ended first, until `bytes` of them are free or none
   // is left.
   void DropResults(int64_t bytes);

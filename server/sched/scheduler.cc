@@ -6,6 +6,7 @@
 #include <iterator>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -50,6 +51,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   absl::Status Submit(std::shared_ptr<Job> job, Work work, JobWork run);
   std::optional<Place> Where(const Job& job);
   Load load() const;
+  Jobs jobs(size_t max_queued);
   DeviceMask healthy() const {
     std::lock_guard lock(mutex_);
     return dispatcher_.healthy();
@@ -81,6 +83,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
     std::condition_variable wake;
     std::optional<Taken> next;     // what it is to do
     std::shared_ptr<Job> running;  // null: idle
+    uint64_t running_id = 0;
   };
   struct News {  // a queue position worth telling
     std::shared_ptr<Job> job;
@@ -103,6 +106,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   void DispatchLocked();
   void MovedLocked();
   std::vector<News> PlaceLocked();
+  Jobs JobsLocked(size_t max_queued) const;
   static void Tell(const std::vector<News>& news) {
     for (const News& moved : news) {
       moved.job->ReportQueued(moved.place.position, moved.place.eta_ms);
@@ -129,8 +133,8 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   bool draining_ = false, stopping_ = false;
   TimePoint placed_{-Dispatcher::kPlacesLast};  // when places were counted
   bool moved_ = false;                          // since then
-  std::vector<Alarm> alarms_;  // a heap, the earliest on top
-  size_t sweep_at_ = 1024;     // those of ended jobs are swept out when it has doubled
+  std::vector<Alarm> alarms_;                   // a heap, the earliest on top
+  size_t sweep_at_ = 1024;  // those of ended jobs are swept out when it has doubled
   std::vector<std::thread> threads_;
 };
 
@@ -377,6 +381,7 @@ void Scheduler::Core::WorkLoop(Worker& worker) {
       if (!AwaitWorkLocked(worker, lock)) return;
       taken = *std::exchange(worker.next, std::nullopt);
       worker.running = taken.job;
+      worker.running_id = taken.id;
       news = PlaceLocked();
     }
     Tell(news);
@@ -479,6 +484,40 @@ Scheduler::Load Scheduler::Core::load() const {
   return load;
 }
 
+Scheduler::Jobs Scheduler::Core::jobs(size_t max_queued) {
+  std::vector<News> news;
+  Jobs jobs = [&] {
+    std::lock_guard lock(mutex_);
+    news = PlaceLocked();
+    return JobsLocked(max_queued);
+  }();
+  Tell(news);
+  return jobs;
+}
+
+Scheduler::Jobs Scheduler::Core::JobsLocked(size_t max_queued) const {
+  Jobs jobs;
+  for (const auto& worker : workers_) {
+    if (!worker->running) continue;
+    jobs.running.push_back({worker->running, dispatcher_.PredictedMs(worker->running_id)});
+  }
+  std::vector<std::pair<uint64_t, const Queued*>> queued;
+  queued.reserve(queued_.size());
+  for (const auto& [id, entry] : queued_) queued.emplace_back(id, &entry);
+  const size_t count = std::min(max_queued, queued.size());
+  const auto sooner = [](const auto& a, const auto& b) {
+    const Place &x = a.second->place, &y = b.second->place;
+    return std::tie(x.eta_ms, x.position, a.first) < std::tie(y.eta_ms, y.position, b.first);
+  };
+  std::partial_sort(queued.begin(), queued.begin() + static_cast<std::ptrdiff_t>(count),
+                    queued.end(), sooner);
+  for (size_t k = 0; k < count; ++k) {
+    const auto& [id, entry] = queued[k];
+    jobs.queued.push_back({entry->job, dispatcher_.PredictedMs(id), entry->place});
+  }
+  return jobs;
+}
+
 void Scheduler::Core::StartDrain(TimePoint deadline) {
   std::vector<std::shared_ptr<Job>> late;
   {
@@ -535,6 +574,7 @@ absl::Status Scheduler::Submit(std::shared_ptr<Job> job, Work work, JobWork run)
 }
 std::optional<Scheduler::Place> Scheduler::Where(const Job& job) const { return core_->Where(job); }
 Scheduler::Load Scheduler::load() const { return core_->load(); }
+Scheduler::Jobs Scheduler::jobs(size_t max_queued) const { return core_->jobs(max_queued); }
 DeviceMask Scheduler::healthy() const { return core_->healthy(); }
 absl::Status Scheduler::DeviceStatus(size_t device) const { return core_->DeviceStatus(device); }
 void Scheduler::StartDrain(TimePoint deadline) { core_->StartDrain(deadline); }

@@ -1,5 +1,5 @@
-// The queue and its workers: runs jobs where and when Dispatcher says. One worker thread a lane of a
-// device.
+// The queue and its workers: runs jobs where and when Dispatcher says. One worker thread a lane of
+// a device.
 //
 //   Scheduler scheduler({.dispatch = {.devices = {{.name = "cpu"}, {.name = "gpu:0"}}}});
 //   RETURN_IF_ERROR(scheduler.Submit(job, {.predicted_ms = 120, .devices = DeviceBit(1)},
@@ -68,6 +68,20 @@ class Scheduler {
     std::vector<Dispatcher::Ratio> ratios;
   };
 
+  struct RunningJob {
+    std::shared_ptr<Job> job;
+    double predicted_ms = 0;  // of its whole run, as corrected by what others took
+  };
+  struct QueuedJob {
+    std::shared_ptr<Job> job;
+    double predicted_ms = 0;
+    Place place;  // of a long queue as it was up to 10 ms ago
+  };
+  struct Jobs {
+    std::vector<RunningJob> running;  // as many as there are lanes, at the most
+    std::vector<QueuedJob> queued;    // those that start first
+  };
+
   explicit Scheduler(SchedulerOptions options);
   // Stops what is left (kDrain) and waits for the workers.
   ~Scheduler();
@@ -82,6 +96,7 @@ class Scheduler {
   // Nothing where the job is not queued. Of a long queue as it was up to 10 ms ago.
   std::optional<Place> Where(const Job& job) const;
   Load load() const;
+  Jobs jobs(size_t max_queued) const;
   // The devices that are not lost.
   DeviceMask healthy() const;
   // OK, or what the device was lost by.

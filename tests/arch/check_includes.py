@@ -59,6 +59,7 @@ THIRD_PARTIES = {
     'fmt/': ('server/',),
     'prometheus/': ('server/',),
     'httplib.h': ('server/ops',),
+    'nlohmann/': ('server/ops', 'client/'),
     'benchmark/': ('kernels/bench',),
     'gtest/': (),
     'gmock/': (),

@@ -90,6 +90,10 @@ class KustomizeTest(unittest.TestCase):
         self.assertEqual(policy['podSelector'], {'matchLabels': labels})
         named = {port['port'] for rule in policy['ingress'] for port in rule['ports']}
         self.assertEqual(named, {port['name'] for port in container['ports']})
+        # The status page names tenants: no tenant's pod reaches it.
+        for rule in policy['ingress']:
+            if 'ops' in {port['port'] for port in rule['ports']}:
+                self.assertTrue(all('namespaceSelector' in peer for peer in rule['from']))
 
     def test_a_drain_fits_into_the_grace_period(self):
         for folder in ('base', 'overlays/cpu'):

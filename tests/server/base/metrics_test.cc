@@ -25,6 +25,28 @@ TEST(MetricsTest, CountsWhatHappened) {
   EXPECT_THAT(text, HasSubstr("spaid_solve_iterations_bucket{method=\"cg\",le=\"100\"} 1"));
 }
 
+TEST(MetricsTest, SumsForPeople) {
+  Metrics metrics;
+  metrics.JobEnded("build", "failed", "MAX_RUN", 0.5, 2);
+  metrics.JobEnded("solve", "failed", "MAX_RUN", 0.5, 2);
+  metrics.JobEnded("solve", "succeeded", "", 0.5, 2);
+  metrics.JobRefused("solve", "QUEUE_FULL");
+  metrics.Columns("rescued", 7);
+  metrics.SolveEnded("cg", "converged", 42, 0.1);
+  metrics.BytesReceived(640);
+  metrics.Rebuild();
+  const Metrics::Totals totals = metrics.totals();
+  using Sums = std::map<std::string, int64_t>;
+  EXPECT_EQ(totals.jobs_by_state, (Sums{{"failed", 2}, {"succeeded", 1}}));
+  EXPECT_EQ(totals.jobs_by_reason, (Sums{{"MAX_RUN", 2}}));
+  EXPECT_EQ(totals.refused, (Sums{{"QUEUE_FULL", 1}}));
+  EXPECT_EQ(totals.columns, (Sums{{"rescued", 7}}));
+  EXPECT_EQ(totals.outcomes, (Sums{{"converged", 1}}));
+  EXPECT_EQ(totals.bytes_received, 640);
+  EXPECT_EQ(totals.rebuilds, 1);
+  EXPECT_EQ(totals.shared, 0);
+}
+
 TEST(MetricsTest, AsksTheStoresWhenItIsScraped) {
   Metrics metrics;
   int64_t evictions = 3;

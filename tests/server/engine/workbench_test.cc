@@ -124,6 +124,17 @@ TEST_F(WorkbenchTest, BuildsStoresAndFindsAgain) {
   EXPECT_FALSE(StartBuild(a, Spec(v1::ENGINE_KIND_JACOBI))->ready);
 }
 
+TEST_F(WorkbenchTest, JobsSayForPeopleWhatTheyAreOf) {
+  const auto a = Put(Diagonal(5));
+  const auto build = *StartBuild(a);
+  EXPECT_EQ(build.job->description().what, "static-spai");
+  EXPECT_EQ(build.job->description().n, 5);
+  EXPECT_EQ(build.job->description().nnz, 5);
+  Workbench::SolveRequest request = Solve(a);
+  request.solve.options.method = kernels::Method::kCg;
+  EXPECT_EQ(bench_->StartSolve(std::move(request))->job->description().what, "cg");
+}
+
 TEST_F(WorkbenchTest, IdenticalBuildsInFlightAreOne) {
   auto a = Put(Diagonal(4));
   engine_.HoldBuilds();

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "server/base/metrics.h"
@@ -13,10 +14,14 @@
 namespace spaid::server {
 namespace {
 
+ServerStatus NoStatus() { return {}; }
+
 TEST(OpsServer, ServesMetricsHealthAndReadiness) {
   Metrics metrics;
   std::atomic<bool> ready{false};
-  auto server = OpsServer::Start("127.0.0.1:0", &metrics, [&] { return ready.load(); });
+  auto server = OpsServer::Start(
+      "127.0.0.1:0",
+      {.metrics = &metrics, .ready = [&] { return ready.load(); }, .status = NoStatus});
   ASSERT_TRUE(server.ok()) << server.status();
   metrics.JobSubmitted("build");
   httplib::Client client("http://" + (*server)->address());
@@ -31,15 +36,67 @@ TEST(OpsServer, ServesMetricsHealthAndReadiness) {
   EXPECT_EQ(client.Get("/nothing")->status, 404);
 }
 
+TEST(OpsServer, ServesTheStatusAsAPageAndAsJson) {
+  Metrics metrics;
+  std::atomic<int> asked{0};
+  const auto status = [&] {
+    ServerStatus now;
+    now.running = ++asked;
+    return now;
+  };
+  auto server = OpsServer::Start(
+      "127.0.0.1:0", {.metrics = &metrics, .ready = [] { return true; }, .status = status});
+  ASSERT_TRUE(server.ok()) << server.status();
+  httplib::Client client("http://" + (*server)->address());
+  for (const char* path : {"/", "/status"}) {
+    const auto page = client.Get(path);
+    ASSERT_TRUE(page) << path;
+    EXPECT_EQ(page->status, 200);
+    EXPECT_EQ(page->get_header_value("Content-Type"), "text/html; charset=utf-8");
+    EXPECT_NE(page->body.find("http-equiv=\"refresh\""), std::string::npos);
+  }
+  EXPECT_EQ(client.Get("/?refresh=off")->body.find("http-equiv"), std::string::npos);
+  const auto json = client.Get("/status.json");
+  EXPECT_EQ(json->get_header_value("Content-Type"), "application/json");
+  EXPECT_EQ(nlohmann::json::parse(json->body)["queue"]["running"], 4);  // made anew each time
+  EXPECT_EQ(client.Get("/status/x")->status, 404);
+}
+
+TEST(OpsServer, ChangesNothingAndLetsBrowsersRunNothing) {
+  Metrics metrics;
+  auto server = OpsServer::Start(
+      "127.0.0.1:0", {.metrics = &metrics, .ready = [] { return true; }, .status = NoStatus});
+  ASSERT_TRUE(server.ok()) << server.status();
+  httplib::Client client("http://" + (*server)->address());
+  for (const char* path : {"/", "/status.json", "/metrics", "/healthz", "/nothing"}) {
+    const auto got = client.Get(path);
+    ASSERT_TRUE(got) << path;
+    EXPECT_EQ(got->get_header_value("Content-Security-Policy").rfind("default-src 'none'; ", 0),
+              0u);
+    EXPECT_EQ(got->get_header_value("Cache-Control"), "no-store");
+    EXPECT_EQ(got->get_header_value("X-Content-Type-Options"), "nosniff");
+    EXPECT_FALSE(got->has_header("Access-Control-Allow-Origin"));
+    const auto posted = client.Post(path, "x=1", "application/x-www-form-urlencoded");
+    ASSERT_TRUE(posted) << path;
+    EXPECT_EQ(posted->status, 405);
+    EXPECT_EQ(posted->get_header_value("Allow"), "GET, HEAD");
+    EXPECT_EQ(client.Delete(path)->status, 405);
+  }
+  const auto head = client.Head("/");
+  EXPECT_EQ(head->status, 200);
+  EXPECT_EQ(head->body, "");
+}
+
 TEST(OpsServer, RefusesATakenPortAndAMalformedAddress) {
   Metrics metrics;
-  auto first = OpsServer::Start("127.0.0.1:0", &metrics, [] { return true; });
+  const OpsSources sources{.metrics = &metrics, .ready = [] { return true; }, .status = NoStatus};
+  auto first = OpsServer::Start("127.0.0.1:0", sources);
   ASSERT_TRUE(first.ok());
-  auto second = OpsServer::Start((*first)->address(), &metrics, [] { return true; });
+  auto second = OpsServer::Start((*first)->address(), sources);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(ReasonOf(second.status()), "CANNOT_LISTEN");
   for (const char* bad : {"nonsense", ":1", "localhost:x", "localhost:70000"}) {
-    auto server = OpsServer::Start(bad, &metrics, [] { return true; });
+    auto server = OpsServer::Start(bad, sources);
     ASSERT_FALSE(server.ok()) << bad;
     EXPECT_EQ(ReasonOf(server.status()), "BAD_FLAG");
   }

@@ -145,5 +145,23 @@ TEST_F(JobLogTest, EventsHaveTheTimeOfTheClock) {
   EXPECT_EQ(log.Get(1).time().nanos(), 500'000'000);
 }
 
+TEST_F(JobLogTest, ACurveIsOneRightHandSidesAndBounded) {
+  JobLog log = Make();
+  EXPECT_TRUE(log.Curve(0, 10).empty());
+  for (int i = 0; i <= 1000; ++i) {
+    log.Residual(Now(), 0, i, 1.0 / (1 + i));
+    log.Residual(Now(), 1, i, 2.0);
+  }
+  const auto whole = log.Curve(0, 5000);
+  ASSERT_EQ(whole.size(), 1001u);
+  EXPECT_EQ(whole[7].iteration, 7);
+  EXPECT_EQ(whole[7].relative_residual, 1.0 / 8);
+  const auto thinned = log.Curve(0, 5);
+  ASSERT_EQ(thinned.size(), 5u);
+  for (size_t k = 0; k < 5; ++k) EXPECT_EQ(thinned[k].iteration, 250 * static_cast<int>(k));
+  EXPECT_EQ(log.Curve(1, 2).back().iteration, 1000);
+  EXPECT_TRUE(log.Curve(2, 10).empty());
+}
+
 }  // namespace
 }  // namespace spaid::server

@@ -111,12 +111,25 @@ TEST_F(JobTableTest, PagesNewestFirstByState) {
   ASSERT_EQ(first.jobs.size(), 2u);
   EXPECT_EQ(first.jobs[0], made[5]);
   EXPECT_EQ(first.jobs[1], made[3]);
-  auto second = table.List("t", {.state = v1::JOB_STATE_SUCCEEDED}, *ParsePage(2, first.next_token));
+  auto second =
+      table.List("t", {.state = v1::JOB_STATE_SUCCEEDED}, *ParsePage(2, first.next_token));
   ASSERT_EQ(second.jobs.size(), 1u);
   EXPECT_EQ(second.jobs[0], made[1]);
   EXPECT_EQ(second.next_token, "");
   EXPECT_EQ(table.List("t", {.state = v1::JOB_STATE_UNSPECIFIED}, {}).jobs.size(), 6u);
   EXPECT_TRUE(table.List("nobody", {.state = v1::JOB_STATE_UNSPECIFIED}, {}).jobs.empty());
+}
+
+TEST_F(JobTableTest, TellsWhatEndedLastOfAllTenants) {
+  JobTable table({.max_age = std::chrono::seconds(60), .clock = &clock_});
+  EXPECT_TRUE(table.LastEnded(10).empty());
+  auto first = Ended(table, "a"), second = Ended(table, "b");
+  auto live = Make();
+  table.Add(live);
+  EXPECT_EQ(table.LastEnded(10), (std::vector{second, first}));
+  EXPECT_EQ(table.LastEnded(1), (std::vector{second}));
+  clock_.Advance(std::chrono::seconds(61));
+  EXPECT_TRUE(table.LastEnded(10).empty()) << "what is too old is not told";
 }
 
 }  // namespace

@@ -114,6 +114,27 @@ TEST_F(SchedulerTest, SaysPositionAndTimeToStart) {
   EXPECT_FALSE(scheduler_->Where(*third));
 }
 
+TEST_F(SchedulerTest, ShowsWhatRunsAndWhatStartsFirst) {
+  Make();
+  EXPECT_TRUE(scheduler_->jobs(10).running.empty());
+  auto first = Block(/*predicted_ms=*/100);
+  auto second = Submit(Nothing(), 40), third = Submit(Nothing(), 30);
+  const Scheduler::Jobs jobs = scheduler_->jobs(10);
+  ASSERT_EQ(jobs.running.size(), 1u);
+  EXPECT_EQ(jobs.running[0].job, first);
+  EXPECT_EQ(jobs.running[0].predicted_ms, 100);
+  ASSERT_EQ(jobs.queued.size(), 2u);
+  EXPECT_EQ(jobs.queued[0].job, second);
+  EXPECT_EQ(jobs.queued[0].predicted_ms, 40);
+  EXPECT_EQ(jobs.queued[1].job, third);
+  EXPECT_EQ(jobs.queued[1].place.position, 1);
+  EXPECT_EQ(jobs.queued[1].place.eta_ms, 140);
+  EXPECT_EQ(scheduler_->jobs(1).queued.size(), 1u);
+  gate_.Open();
+  for (const auto& job : {first, second, third}) AwaitEnd(job);
+  EXPECT_TRUE(scheduler_->jobs(10).queued.empty());
+}
+
 TEST_F(SchedulerTest, LearnsHowFarPredictionsAreOff) {
   Make();
   auto slow = Block(/*predicted_ms=*/10);
