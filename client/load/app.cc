@@ -160,6 +160,9 @@ void AddLimits(CLI::App& app, LoadOptions& o) {
       ->check(Positive())
       ->type_name("SECONDS")
       ->group(group);
+  cli::AddChoice(&app, "--priority", o.priority, "Class of each job in the server's queue",
+                 {Priority::kInteractive, Priority::kNormal, Priority::kBulk})
+      ->group(group);
   app.add_option("--retries", o.retries,
                  "Times that a job comes back after it was refused for now, when the server says")
       ->check(Whole(0, 1'000'000))

@@ -37,6 +37,7 @@ struct LoadOptions {
   int connections = 1;      // of each tenant
 
   std::optional<double> deadline_s, max_queue_s;  // of each job
+  Priority priority = Priority::kNormal;          // the same
   int64_t retries = 0;                            // of what is refused with a time to come back
   std::vector<std::string> expect;                // reasons and outcomes that are no failure
 

@@ -119,6 +119,7 @@ ordered_json ToJson(const LoadOptions& o) {
           {"connections", o.connections},
           {"deadline_s", optional(o.deadline_s)},
           {"max_queue_s", optional(o.max_queue_s)},
+          {"priority", std::string(Name(o.priority))},
           {"retries", o.retries},
           {"expect", o.expect},
           {"seed", o.seed}};

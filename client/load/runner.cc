@@ -221,7 +221,7 @@ void Runner::RunJob(const Ticket& ticket, const Plan& plan, size_t worker,
 std::optional<Error> Runner::Send(const Plan& plan, const CscView& a, Client& client,
                                   std::string* previous, Clock::time_point begin, Record& record) {
   const auto call_options = [&] {
-    CallOptions call{.stop = stop_};
+    CallOptions call{.priority = options_.priority, .stop = stop_};
     if (options_.deadline_s) {
       const auto left = begin + Seconds(*options_.deadline_s) - Clock::now();
       call.timeout = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(left));
