@@ -79,7 +79,7 @@ td small { display: block; }
 td.number, th.number { text-align: right; white-space: nowrap; }
 td.time { white-space: nowrap; }
 td.progress { min-width: 11rem; }
-td.result { min-width: 9rem; max-width: 22rem; overflow-wrap: anywhere; }
+td.result { min-width: 11rem; max-width: 22rem; overflow-wrap: anywhere; }
 td.name { min-width: 10.5rem; max-width: 16rem; overflow-wrap: anywhere; }
 .whole { white-space: nowrap; }
 .id { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .8em; }
