@@ -28,7 +28,7 @@ struct Flags {
   std::chrono::milliseconds keep_freed{5000};
   std::string devices = "auto";  // OpenEngine's
   int gpu_lanes = 4;
-  int64_t device_memory = 0;     // of each GPU; 0: all
+  int64_t device_memory = 0;  // of each GPU; 0: all
   BackendOptions backend;
   DrainOptions drain;
 };

@@ -109,8 +109,7 @@ Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
   Expected<int32_t> rhs_count = CountRightHandSides(n, b, solve.initial_guess);
   if (!rhs_count.ok()) return rhs_count.error();
   v1::SolveRequest header_request;
-  *header_request.mutable_header() =
-      Header(matrix, *rhs_count, solve, call.options(), *limits);
+  *header_request.mutable_header() = Header(matrix, *rhs_count, solve, call.options(), *limits);
 
   auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
     ChunkSource source({Outgoing(v1::ARRAY_KIND_RHS, b),

@@ -170,9 +170,7 @@ absl::Status EngineAdapter::Probe(size_t device) const {
   return ToAbsl(engine_.Probe(static_cast<int>(device)));
 }
 
-int64_t EngineAdapter::DropKept(size_t device) const {
-  return DropKeptIn(lanes_[device]);
-}
+int64_t EngineAdapter::DropKept(size_t device) const { return DropKeptIn(lanes_[device]); }
 
 int64_t EngineAdapter::DropKeptIn(const std::vector<size_t>& devices) const {
   int64_t dropped = 0;
@@ -186,8 +184,8 @@ void EngineAdapter::KeepDeviceCopy(
   if (bytes == 0) return;
   kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
   // What the pool does not take ends here.
-  kept_.Put(KeptOnDevice::KeyOf(kernel.get(), device), std::make_shared<const KeptOnDevice>(kernel), /*bytes=*/0,
-            {device}, bytes);
+  kept_.Put(KeptOnDevice::KeyOf(kernel.get(), device), std::make_shared<const KeptOnDevice>(kernel),
+            /*bytes=*/0, {device}, bytes);
 }
 
 absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(

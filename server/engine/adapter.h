@@ -194,10 +194,9 @@ class EngineAdapter {
   absl::Status AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                           const kernels::SolveOptions& options) const;
 
-  // Plans (or takes a cached plan of this tenant) and builds there: `at` names one of device_names(),
-  // or several GPUs that share the work.
-  // Where that is out of memory, its cached plans go, and it is tried once more. Errors: the
-  // kernels'.
+  // Plans (or takes a cached plan of this tenant) and builds there: `at` names one of
+  // device_names(), or several GPUs that share the work. Where that is out of memory, its cached
+  // plans go, and it is tried once more. Errors: the kernels'.
   absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ResolvedBuild& build,
                                             const Matrix& a, const Matrix* pattern,
                                             const Assignment& at, Job& job) const;
@@ -252,7 +251,8 @@ class EngineAdapter {
   const EngineAdapterOptions options_;
   std::vector<kernels::DeviceInfo> devices_;
   std::vector<std::string> names_;
-  std::vector<std::vector<size_t>> lanes_;  // of each device: indices in the engine's, its own first
+  std::vector<std::vector<size_t>>
+      lanes_;  // of each device: indices in the engine's, its own first
   mutable ByteLru<kernels::Plan> plans_;
   mutable ByteLru<KeptOnDevice> kept_;
 };

@@ -1,7 +1,8 @@
 // Which devices the daemon computes on: --devices against what the machine has.
 //
 //   ASSIGN_OR_RETURN(OpenedEngine opened,
-//                    OpenEngine("auto", /*device_memory=*/0, /*lanes=*/1, kernels::ListCudaDevices()));
+//                    OpenEngine("auto", /*device_memory=*/0, /*lanes=*/1,
+//                    kernels::ListCudaDevices()));
 //   ... Backend backend(..., *opened.engine, ...) ...
 #pragma once
 
@@ -40,9 +41,9 @@ struct OpenedEngine {
   std::vector<kernels::DeviceInfo> idle;  // found, and not used
   std::string cuda_status;  // what was found, and why what "auto" wanted of it is not used
 };
-// `device_memory`: bytes of each GPU that the engine may take; 0: all. `lanes`, at least 1: contexts
-// of each GPU, whose computations run side by side; all but the first have a kLaneShare-th of its
-// memory each, and come behind all devices in Engine::Devices(). Errors besides:
+// `device_memory`: bytes of each GPU that the engine may take; 0: all. `lanes`, at least 1:
+// contexts of each GPU, whose computations run side by side; all but the first have a kLaneShare-th
+// of its memory each, and come behind all devices in Engine::Devices(). Errors besides:
 // UNAVAILABLE/DEVICE_UNAVAILABLE where a GPU that is named cannot be used.
 inline constexpr int64_t kLaneShare = 32;
 absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_memory, int lanes,

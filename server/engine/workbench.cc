@@ -117,8 +117,7 @@ Work Workbench::WorkOf(const std::string& tenant, const Matrix& a, const Prepare
   return work;
 }
 
-absl::Status Workbench::Submit(const std::shared_ptr<Job>& job, Work work,
-                               JobWork run) const {
+absl::Status Workbench::Submit(const std::shared_ptr<Job>& job, Work work, JobWork run) const {
   parts_.jobs->Add(job);
   absl::Status status = parts_.scheduler->Submit(job, std::move(work), std::move(run));
   if (!status.ok()) parts_.jobs->Remove(*job);
@@ -222,13 +221,13 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
     const JobWork run = [this, tenant = request.tenant, matrix = request.matrix, prepared](
                             Job& job, const Assignment& at) -> absl::Status {
       auto outcome = std::make_shared<BuildOutcome>();
-      ASSIGN_OR_RETURN(
-          outcome->preconditioner,
-          BuildAndStore(tenant, matrix, *prepared, /*must_store=*/true, job, at));
+      ASSIGN_OR_RETURN(outcome->preconditioner,
+                       BuildAndStore(tenant, matrix, *prepared, /*must_store=*/true, job, at));
       job.SetResult(std::move(outcome));
       return absl::OkStatus();
     };
-    RETURN_IF_ERROR(Submit(ticket.job, WorkOf(request.tenant, *request.matrix.value, *prepared), run));
+    RETURN_IF_ERROR(
+        Submit(ticket.job, WorkOf(request.tenant, *request.matrix.value, *prepared), run));
     return ticket;
   };
 
@@ -368,9 +367,9 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const Assignment& at
                                         /*must_store=*/false, job, at));
     }
   }
-  ASSIGN_OR_RETURN(Solved there, parts_.adapter->Solve(
-                                     request.matrix.value, m ? m->value->kernel : nullptr,
-                                     request.b, request.x0, request.solve.options, at, job));
+  ASSIGN_OR_RETURN(Solved there,
+                   parts_.adapter->Solve(request.matrix.value, m ? m->value->kernel : nullptr,
+                                         request.b, request.x0, request.solve.options, at, job));
   kernels::SolveResult& solved = there.result;
   if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
 

@@ -154,8 +154,8 @@ absl::Status Backend::CheckServing() const {
   return refusing_ ? DrainingError() : absl::OkStatus();
 }
 
-absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits,
-                                                v1::Priority priority, bool detach,
+absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits, v1::Priority priority,
+                                                bool detach,
                                                 const grpc::CallbackServerContext& context) const {
   ASSIGN_OR_RETURN(JobLimits parsed, ParseLimits(limits, "header.limits"));
   ASSIGN_OR_RETURN(const Priority own_class, ParsePriority(priority, "header.priority"));
@@ -165,12 +165,11 @@ absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits,
     const std::chrono::nanoseconds cap = options_.max_run;
     parsed.max_run = parsed.max_run ? std::min(*parsed.max_run, cap) : cap;
   }
-  Workbench::Terms terms{
-      .limits = parsed,
-      .own_limits = own_limits,
-      .deadline = std::nullopt,
-      .detach = detach,
-      .priority = own_class};
+  Workbench::Terms terms{.limits = parsed,
+                         .own_limits = own_limits,
+                         .deadline = std::nullopt,
+                         .detach = detach,
+                         .priority = own_class};
   const auto deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     // Far deadlines of some clients overflow the arithmetic below; ten years are as good as none.

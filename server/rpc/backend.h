@@ -40,11 +40,11 @@ struct BackendOptions {
   int64_t max_queued_jobs_per_tenant = 0;  // 0: no limit of its own
   int max_devices_per_job = 8;             // GPUs that one build may be split over
   int lanes = 0;  // of the CPU: jobs side by side, all but one small; 0: by its cores
-  std::chrono::milliseconds small_job{20};  // predicted
+  std::chrono::milliseconds small_job{20};            // predicted
   std::map<std::string, double> tenant_weights = {};  // over 0; 1 where there is none
-  int64_t ended_job_bytes = 64 << 20;      // logs and outcomes of ended jobs
-  std::chrono::milliseconds max_queue{0};  // of a job that names none; 0: none
-  std::chrono::milliseconds max_run{0};    // upper bound on any job's; 0: none
+  int64_t ended_job_bytes = 64 << 20;                 // logs and outcomes of ended jobs
+  std::chrono::milliseconds max_queue{0};             // of a job that names none; 0: none
+  std::chrono::milliseconds max_run{0};               // upper bound on any job's; 0: none
   std::chrono::milliseconds heartbeat{5'000};
   StreamLimits streams;
   int threads = 0;  // of one job; 0: all cores

@@ -142,42 +142,41 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
 grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
                                                const v1::ListJobsRequest* request,
                                                v1::ListJobsResponse* response) {
-  return Unary(context, "JobService/ListJobs", backend_,
-               [&](const std::string& tenant) -> absl::Status {
-                 if (!v1::JobState_IsValid(request->state())) {
-                   return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
-                                    absl::StrCat("state is ", static_cast<int>(request->state()),
-                                                 "; leave it out to list jobs of every state"))
-                       .Field("state");
-                 }
-                 if (!v1::JobKind_IsValid(request->kind())) {
-                   return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
-                                    absl::StrCat("kind is ", static_cast<int>(request->kind()),
-                                                 "; leave it out to list jobs of every kind"))
-                       .Field("kind");
-                 }
-                 ASSIGN_OR_RETURN(const PageRequest page,
-                                  ParsePage(request->page_size(), request->page_token()));
-                 const auto listed =
-                     backend_->jobs().List(tenant,
-                                           {.state = request->state(),
-                                            .kind = request->kind(),
-                                            .matrix = request->matrix(),
-                                            .preconditioner = request->preconditioner()},
-                                           page);
-                 response->set_next_page_token(listed.next_token);
-                 size_t bytes = 0;
-                 for (size_t i = 0; i < listed.jobs.size(); ++i) {
-                   v1::Job job = listed.jobs[i]->Snapshot(/*brief=*/true);
-                   bytes += job.ByteSizeLong() + kListOverhead;
-                   if (i > 0 && bytes > kMaxListBytes) {
-                     response->set_next_page_token(listed.tokens[i - 1]);
-                     break;
-                   }
-                   *response->add_jobs() = std::move(job);
-                 }
-                 return absl::OkStatus();
-               });
+  return Unary(
+      context, "JobService/ListJobs", backend_, [&](const std::string& tenant) -> absl::Status {
+        if (!v1::JobState_IsValid(request->state())) {
+          return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
+                           absl::StrCat("state is ", static_cast<int>(request->state()),
+                                        "; leave it out to list jobs of every state"))
+              .Field("state");
+        }
+        if (!v1::JobKind_IsValid(request->kind())) {
+          return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
+                           absl::StrCat("kind is ", static_cast<int>(request->kind()),
+                                        "; leave it out to list jobs of every kind"))
+              .Field("kind");
+        }
+        ASSIGN_OR_RETURN(const PageRequest page,
+                         ParsePage(request->page_size(), request->page_token()));
+        const auto listed = backend_->jobs().List(tenant,
+                                                  {.state = request->state(),
+                                                   .kind = request->kind(),
+                                                   .matrix = request->matrix(),
+                                                   .preconditioner = request->preconditioner()},
+                                                  page);
+        response->set_next_page_token(listed.next_token);
+        size_t bytes = 0;
+        for (size_t i = 0; i < listed.jobs.size(); ++i) {
+          v1::Job job = listed.jobs[i]->Snapshot(/*brief=*/true);
+          bytes += job.ByteSizeLong() + kListOverhead;
+          if (i > 0 && bytes > kMaxListBytes) {
+            response->set_next_page_token(listed.tokens[i - 1]);
+            break;
+          }
+          *response->add_jobs() = std::move(job);
+        }
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(

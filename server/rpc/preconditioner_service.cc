@@ -79,8 +79,7 @@ class BuildStream final
     // The spec is checked now, not after an upload of a gigabyte.
     RETURN_IF_ERROR(ParseSpec(header.spec(), "header.spec"));
     ASSIGN_OR_RETURN(type_, ResultType(header.result_type(), "header.result_type"));
-    ASSIGN_OR_RETURN(terms_,
-                     backend_->Terms(header, *context_));
+    ASSIGN_OR_RETURN(terms_, backend_->Terms(header, *context_));
     spec_ = header.spec();
     stream_result_ = header.stream_result();
     return absl::OkStatus();

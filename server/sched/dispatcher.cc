@@ -20,6 +20,7 @@ constexpr double kMinPredictedMs = 0.1;  // under this, the measured ratio is ov
 constexpr std::chrono::milliseconds kMinRetry{100}, kMaxRetry{60'000};
 // A deadline is refused only where so much of what is predicted would miss it.
 constexpr double kSurelyTaken = 0.5;
+constexpr int64_t kKnownJobs = 4;  // that make a ratio trustworthy
 
 std::chrono::milliseconds RetryAfter(double ms) {
   return std::clamp(std::chrono::milliseconds(static_cast<int64_t>(std::min(ms, 1e9))), kMinRetry,
@@ -66,6 +67,15 @@ size_t Dispatcher::LaneFor(const Work& work, size_t device) const {
   return lanes[0] == 0 ? 0 : lanes.size();
 }
 
+// What a deadline is held against: no more than was predicted until a few jobs have taken more.
+double Dispatcher::SurelyTakenMs(const Work& work, size_t device) const {
+  const auto& ratios = devices_[device].ratios;
+  const auto it = ratios.find(work.what);
+  const bool known = it != ratios.end() && it->second.jobs >= kKnownJobs;
+  const double expected_ms = ExpectedMs(work, device);
+  return known ? expected_ms : std::min(expected_ms, std::max(work.predicted_ms, kMinPredictedMs));
+}
+
 absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePoint now) {
   if ((work->devices & healthy_) == 0) {
     absl::Status why = absl::InternalError("a job that no device may run");
@@ -101,7 +111,7 @@ absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePo
   double run_ms = std::numeric_limits<double>::infinity();
   for (size_t d = 0; d < devices_.size(); ++d) {
     if ((work->devices & healthy_ & DeviceBit(d)) != 0) {
-      run_ms = std::min(run_ms, ExpectedMs(*work, d));
+      run_ms = std::min(run_ms, SurelyTakenMs(*work, d));
     }
   }
   if (kSurelyTaken * (wait_ms + run_ms) <= *left_ms) return absl::OkStatus();
@@ -298,8 +308,12 @@ void Dispatcher::Finish(uint64_t id, bool learn, TimePoint now) {
   auto [entry, is_new] = device.ratios.try_emplace(
       running.work.what, Ratio{device.room.name, running.work.what, measured, 0});
   Ratio& ratio = entry->second;
-  if (!is_new) ratio.value *= std::pow(measured / ratio.value, kRatioWeight);
   ++ratio.jobs;
+  // Of few jobs the mean: the first one often has to wait for what is only done once.
+  if (!is_new) {
+    ratio.value *= std::pow(measured / ratio.value,
+                            std::max(kRatioWeight, 1 / static_cast<double>(ratio.jobs)));
+  }
 }
 
 std::vector<uint64_t> Dispatcher::Lose(size_t device, const absl::Status& why) {

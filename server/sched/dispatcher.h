@@ -8,11 +8,12 @@
 //   dispatcher.Finish(id, took_ms, now);                              // then Dispatch again
 //
 // A device takes jobs side by side in its lanes: what is not small in the first one, small ones in
-// the others and, where nothing else wants it, there. What comes next is FairQueue's choice. A job that finds no room is passed over by those
-// that do; once that has gone on for `max_passed_over`, room is kept for it.
+// the others and, where nothing else wants it, there. What comes next is FairQueue's choice. A job
+// that finds no room is passed over by those that do; once that has gone on for `max_passed_over`,
+// room is kept for it.
 //
-// Predictions are corrected by what jobs of the same kind took on the same device before. What a job
-// took in the end is settled with its tenant's share.
+// Predictions are corrected by what jobs of the same kind took on the same device before. What a
+// job took in the end is settled with its tenant's share.
 #pragma once
 
 #include <chrono>
@@ -85,7 +86,8 @@ class Dispatcher {
   // A job that was started has ended; `learn`: after doing all that was predicted.
   void Finish(uint64_t id, bool learn, TimePoint now);
 
-  // The device takes no more work. Queued jobs that nothing else may run leave the queue: their ids.
+  // The device takes no more work. Queued jobs that nothing else may run leave the queue: their
+  // ids.
   std::vector<uint64_t> Lose(size_t device, const absl::Status& why);
   const absl::Status& DeviceStatus(size_t device) const { return devices_.at(device).lost; }
   DeviceMask healthy() const { return healthy_; }
@@ -123,7 +125,7 @@ class Dispatcher {
     absl::Status lost;
     std::vector<uint64_t> lanes;  // the running job; 0: free
     int64_t used_bytes = 0;
-    uint64_t reserved_for = 0;    // a queued job that has been passed over for long
+    uint64_t reserved_for = 0;  // a queued job that has been passed over for long
     std::map<std::string, Ratio> ratios;
   };
   // When each device's lanes are through with what was put there, in milliseconds from now.
@@ -132,6 +134,7 @@ class Dispatcher {
   bool IsHealthy(size_t device) const { return (healthy_ & DeviceBit(device)) != 0; }
   double RatioOf(size_t device, const std::string& what) const;
   double ExpectedMs(const Work& work, size_t device) const;
+  double SurelyTakenMs(const Work& work, size_t device) const;
   bool IsSmall(const Work& work, size_t device) const;
   // A free one that it may take; none: the number of lanes.
   size_t LaneFor(const Work& work, size_t device) const;

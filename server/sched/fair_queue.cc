@@ -81,8 +81,7 @@ FairQueue::Chosen FairQueue::Choose(Filter passes) const {
     chosen.of[p] = ChooseIn(classes_[p], passes);
     const Entry* const head = chosen.of[p].entry;
     if (head == nullptr) continue;
-    const double rounds =
-        Rounds(head->work.cost_ms - classes_[p].deficit_ms, kPriorityShares[p]);
+    const double rounds = Rounds(head->work.cost_ms - classes_[p].deficit_ms, kPriorityShares[p]);
     if (chosen.priority == kPriorities || rounds < chosen.rounds) {
       chosen.priority = p;
       chosen.rounds = rounds;
@@ -217,8 +216,8 @@ std::vector<const Work*> FairQueue::Order() const {
     double cost_ms = 0;
     for (size_t k = 0; k < of_class.size(); ++k) {
       cost_ms += of_class[k].second->cost_ms;
-      all.push_back({{Rounds(cost_ms - cls.deficit_ms, kPriorityShares[p]), p, k},
-                     of_class[k].second});
+      all.push_back(
+          {{Rounds(cost_ms - cls.deficit_ms, kPriorityShares[p]), p, k}, of_class[k].second});
     }
   }
   std::sort(all.begin(), all.end());

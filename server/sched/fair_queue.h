@@ -2,7 +2,8 @@
 //
 //   FairQueue queue({{"alice", 2.0}});                       // weight 2, everybody else 1
 //   queue.Push({.id = 1, .tenant = "alice", .cost_ms = 40, .devices = DeviceBit(0)});
-//   std::optional<Work> next = queue.Take([](const Work& work) { return work.device_bytes < room; });
+//   std::optional<Work> next = queue.Take([](const Work& work) { return work.device_bytes < room;
+//   });
 //
 // Weighted deficit round robin (Shreedhar, Varghese, IEEE/ACM Trans. Netw. 4, 1996) by predicted
 // device time, two rounds one in the other: the classes of priority share time as kPriorityShares
@@ -12,8 +13,8 @@
 // A class saves up for its next job before it runs, so that a long one of a lower class waits. A
 // tenant's job runs first and is paid off afterwards (surplus round robin: Adiseshu, Parulkar,
 // Varghese, SIGCOMM 1996), so that who asks for little hardly waits for those who flood the queue.
-// A tenant that can use nothing saves up kSavedMs, no more, for its next burst; what it owes it still
-// owes when it comes back. All that is forgotten when the queue has been empty.
+// A tenant that can use nothing saves up kSavedMs, no more, for its next burst; what it owes it
+// still owes when it comes back. All that is forgotten when the queue has been empty.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +45,12 @@ struct Work {
   double predicted_ms = 0;  // of one device
   double cost_ms = 0;       // of devices' time, as shares are counted; at least 0
   DeviceMask devices = kAnyDevice;
-  DeviceMask fallback = 0;   // once all of `devices` are lost
-  DeviceMask resident = 0;   // where what it reads is already; elsewhere it takes `move_ms` more
+  DeviceMask fallback = 0;  // once all of `devices` are lost
+  DeviceMask resident = 0;  // where what it reads is already; elsewhere it takes `move_ms` more
   double move_ms = 0;
   int64_t device_bytes = 0;  // of each device that it runs on
   int64_t host_bytes = 0;
-  int max_devices = 1;       // that it may be split over, where they are idle
+  int max_devices = 1;  // that it may be split over, where they are idle
 };
 
 // Not thread-safe.
@@ -86,7 +87,7 @@ class FairQueue {
   struct Flow {
     std::string tenant;
     double weight = 1;
-    double deficit_ms = kSavedMs;  // under 0: owed
+    double deficit_ms = kSavedMs;                       // under 0: owed
     std::map<DeviceMask, std::list<Entry>> by_devices;  // so that jobs for others are not scanned
   };
   struct Class {

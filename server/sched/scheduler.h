@@ -31,7 +31,7 @@ class Metrics;
 // Where a job runs: names of SchedulerOptions::dispatch.devices.
 struct Assignment {
   std::string device;
-  size_t lane = 0;  // of the device: jobs of other lanes run beside
+  size_t lane = 0;                        // of the device: jobs of other lanes run beside
   std::vector<std::string> devices = {};  // all that it has, `device` first; several: split it
 };
 

@@ -19,8 +19,8 @@
 namespace spaid::server {
 
 // A value that is too large for the cache is not kept (Put says so). Besides, each value may take
-// bytes of pools, as many of each, which are bounded by themselves. Dropped values live on where somebody holds them.
-// Thread-safe.
+// bytes of pools, as many of each, which are bounded by themselves. Dropped values live on where
+// somebody holds them. Thread-safe.
 template <class T>
 class ByteLru {
  public:

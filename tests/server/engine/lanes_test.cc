@@ -20,8 +20,7 @@ TEST(LanesTest, AGpuThatIsThereTwiceHasTwoLanes) {
   EXPECT_EQ(bench.adapter.lanes(1).count, 2);
   EXPECT_EQ(bench.adapter.lanes(2).count, 1);
   EXPECT_GT(bench.adapter.lanes(1).lane_bytes, 0);
-  EXPECT_EQ(bench.adapter.DeviceState(1).limit_bytes,
-            2 * bench.adapter.DeviceState(2).limit_bytes);
+  EXPECT_EQ(bench.adapter.DeviceState(1).limit_bytes, 2 * bench.adapter.DeviceState(2).limit_bytes);
 }
 
 // Both run at once, or the second would never begin: each in a lane with a layout of its own.

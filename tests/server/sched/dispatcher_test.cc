@@ -53,9 +53,9 @@ TEST_F(DispatcherTest, SmallJobsRunBesideOneThatIsNot) {
   const uint64_t small = Push(d, Of(20)), smaller = Push(d, Of(1)), third = Push(d, Of(1));
   EXPECT_THAT(Start(d), testing::UnorderedElementsAre(large, small, smaller));
   EXPECT_EQ(d.running(), 3);
-  d.Finish(small, true, now_);
+  d.Finish(small, false, now_);
   EXPECT_THAT(Start(d), ElementsAre(third));
-  d.Finish(large, true, now_);
+  d.Finish(large, false, now_);
   EXPECT_THAT(Start(d), ElementsAre(second));
 }
 
@@ -189,8 +189,8 @@ TEST_F(DispatcherTest, TheIdlestDeviceIsFirst) {
 }
 
 TEST_F(DispatcherTest, AJobIsSplitOverDevicesThatNobodyElseWants) {
-  Dispatcher d({.devices = {{.name = "cpu"}, {.name = "gpu:0"}, {.name = "gpu:1"},
-                            {.name = "gpu:2"}}});
+  Dispatcher d(
+      {.devices = {{.name = "cpu"}, {.name = "gpu:0"}, {.name = "gpu:1"}, {.name = "gpu:2"}}});
   const DeviceMask gpus = DeviceBit(1) | DeviceBit(2) | DeviceBit(3);
   Work wide = Of(1000, gpus);
   wide.max_devices = 4;
@@ -287,10 +287,23 @@ TEST_F(DispatcherTest, InfeasibleDeadlinesAreRefused) {
   EXPECT_TRUE(d.Admit(&work, 60, now_).ok());
 }
 
+// The first job of a kind may take long for once: nobody is refused for that.
+TEST_F(DispatcherTest, OneSlowJobRefusesNoDeadline) {
+  Dispatcher d({.devices = {{.name = "cpu"}}});
+  for (int jobs = 1; jobs <= 4; ++jobs) {
+    Work slow = Of(10);
+    Push(d, slow);
+    EXPECT_THAT(Start(d), ElementsAre(slow.id));
+    Wait(1000);
+    d.Finish(slow.id, true, now_);
+    Work next = Of(10);
+    EXPECT_EQ(d.Admit(&next, 100, now_).ok(), jobs < 4) << jobs;
+  }
+}
+
 TEST_F(DispatcherTest, ALostDeviceGivesItsWorkAway) {
   Dispatcher d({.devices = {{.name = "cpu"}, {.name = "gpu:0"}}});
-  const absl::Status gone =
-      MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone");
+  const absl::Status gone = MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone");
   Work running = Of(100, kSecond), alone = Of(100, kSecond), falls = Of(100, kSecond);
   falls.fallback = kFirst;
   Push(d, running);

@@ -101,8 +101,8 @@ TEST(FairQueueTest, ClassesShareTimeAsDocumented) {
   for (int i = 0; i < 1000; ++i) {
     for (const Priority priority : {Priority::kInteractive, Priority::kNormal, Priority::kBulk}) {
       // The number of tenants in a class changes nothing.
-      queue.Push(Of(++id, priority == Priority::kBulk ? "t" + std::to_string(i % 10) : "t", 7,
-                    priority));
+      queue.Push(
+          Of(++id, priority == Priority::kBulk ? "t" + std::to_string(i % 10) : "t", 7, priority));
     }
   }
   std::map<Priority, int> taken;
@@ -204,7 +204,8 @@ TEST(FairQueueTest, OrderForetellsWhatIsTaken) {
   const double all = before;
   before = 0;
   double worst = 0, sum = 0;
-  for (const double count = static_cast<double>(queue.size()); const auto work = queue.Take(kAll);) {
+  for (const double count = static_cast<double>(queue.size());
+       const auto work = queue.Take(kAll);) {
     const double error = std::abs(foretold.at(work->id) - before) / all;
     worst = std::max(worst, error);
     sum += error / count;

@@ -21,8 +21,8 @@ class Simulation {
  public:
   struct Arrival {
     double at_ms = 0;
-    Work work;          // without id
-    double took_ms = 0; // of one device, in truth
+    Work work;                          // without id
+    double took_ms = 0;                 // of one device, in truth
     std::optional<double> deadline_ms;  // from arrival on
   };
   struct Record {
