@@ -108,7 +108,7 @@ TEST_F(DispatcherTest, RoomIsKeptForWhatWasPassedOverForLong) {
   for (; passed < 100; ++passed) {
     const uint64_t next = Push(d, of(40));
     const auto started = Start(d);
-    d.Finish(running, true, now_);
+    d.Finish(running, false, now_);
     if (started.empty()) break;
     EXPECT_THAT(started, ElementsAre(next));
     running = next;
@@ -117,7 +117,7 @@ TEST_F(DispatcherTest, RoomIsKeptForWhatWasPassedOverForLong) {
   EXPECT_GE(passed, 9);
   EXPECT_LE(passed, 11);
   EXPECT_THAT(Start(d), ElementsAre(big));
-  d.Finish(big, true, now_);
+  d.Finish(big, false, now_);
   EXPECT_EQ(Start(d).size(), 1);  // nothing is kept any more
 }
 
