@@ -151,14 +151,15 @@ bool Dispatcher::Remove(uint64_t id) {
 
 // --- What can start ---
 
-// Whether there is memory for it. What is larger than all there is runs alone: the bounds of a
-// single job are its sender's.
-bool Dispatcher::Fits(const Work& work, size_t d) const {
+// Whether there is memory for it, on the device and of the host. What is larger than all there is
+// runs alone: the bounds of a single job are its sender's.
+bool Dispatcher::FitsDevice(const Work& work, size_t d) const {
   const Device& device = devices_[d];
-  if (device.room.memory_bytes > 0 && device.used_bytes > 0 &&
-      device.used_bytes + work.device_bytes > device.room.memory_bytes) {
-    return false;
-  }
+  return device.room.memory_bytes <= 0 || device.used_bytes == 0 ||
+         device.used_bytes + work.device_bytes <= device.room.memory_bytes;
+}
+
+bool Dispatcher::FitsHost(const Work& work) const {
   return options_.host_bytes <= 0 || host_used_ == 0 ||
          host_used_ + work.host_bytes <= options_.host_bytes;
 }
@@ -208,12 +209,12 @@ bool Dispatcher::WantsHere(const Work& work, size_t device, TimePoint now) const
   return true;
 }
 
-void Dispatcher::NotePassedOver(uint64_t id, size_t d, TimePoint now) {
-  const TimePoint since = passed_over_since_.try_emplace(id, now).first->second;
+void Dispatcher::NotePassedOver(const Work& work, size_t d, TimePoint now) {
+  const TimePoint since = passed_over_since_.try_emplace(work.id, now).first->second;
   if (now - since < options_.max_passed_over) return;
   Device& device = devices_[d];
-  if (device.reserved_for == 0) device.reserved_for = id;
-  if (host_reserved_for_ == 0) host_reserved_for_ = id;
+  if (device.reserved_for == 0 && !FitsDevice(work, d)) device.reserved_for = work.id;
+  if (host_reserved_for_ == 0 && !FitsHost(work)) host_reserved_for_ = work.id;
 }
 
 std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
@@ -224,7 +225,7 @@ std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
   };
   const Work* const head = queue_.Peek(may_start);
   if (head == nullptr) return std::nullopt;
-  if (!Fits(*head, d)) NotePassedOver(head->id, d, now);
+  if (!Fits(*head, d)) NotePassedOver(*head, d, now);
   std::optional<Work> work = queue_.Take([&](const Work& queued) {
     return may_start(queued) && Fits(queued, d) && LeavesReserved(queued, d);
   });

@@ -138,14 +138,18 @@ class Dispatcher {
   bool IsSmall(const Work& work, size_t device) const;
   // A free one that it may take; none: the number of lanes.
   size_t LaneFor(const Work& work, size_t device) const;
-  bool Fits(const Work& work, size_t device) const;
+  bool FitsDevice(const Work& work, size_t device) const;
+  bool FitsHost(const Work& work) const;
+  bool Fits(const Work& work, size_t device) const {
+    return FitsDevice(work, device) && FitsHost(work);
+  }
   bool LeavesReserved(const Work& work, size_t device) const;
   bool WantsHere(const Work& work, size_t device, TimePoint now) const;
   double FreeInMs(size_t device, const Work& work, TimePoint now) const;
   double RemainingMs(const Running& running, size_t device, TimePoint now) const;
   std::optional<Start> StartOn(size_t device, TimePoint now);
   void AddIdleDevices(Running* running) const;
-  void NotePassedOver(uint64_t id, size_t device, TimePoint now);
+  void NotePassedOver(const Work& work, size_t device, TimePoint now);
   void Forget(uint64_t id);  // what is remembered of a queued job that was passed over
   Timeline RunningTimeline(TimePoint now) const;
   double Put(const Work& work, Timeline* timeline) const;

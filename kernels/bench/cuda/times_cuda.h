@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/krylov/cuda/times_cuda.h"
+
 namespace spaid::kernels::bench {
 
 // The first failure of a chain of calls.
@@ -22,17 +24,6 @@ class Calls {
   std::string failure_;
 };
 
-// The device is held for as long as the host takes to launch the lot.
-static __global__ void HoldKernel(int64_t ns) {
-  const auto now = [] {
-    int64_t t = 0;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-  };
-  const int64_t begin = now();
-  while (now() - begin < ns) __nanosleep(1000);
-}
-
 // The median time of `work`, each alone, on this stream; before each `between`, which is not timed.
 template <class Between, class Work>
 double MedianMs(int count, Calls& call, cudaStream_t stream, const Between& between,
@@ -47,7 +38,8 @@ double MedianMs(int count, Calls& call, cudaStream_t stream, const Between& betw
     call(cudaEventCreate(&begin[i]));
     call(cudaEventCreate(&end[i]));
   }
-  HoldKernel<<<1, 1, 0, stream>>>(int64_t{25000} * count);
+  // For as long as the host takes to launch the lot.
+  spaid::cuda::HoldKernel<<<1, 1, 0, stream>>>(int64_t{25000} * count);
   for (size_t i = 0; i < begin.size(); ++i) {
     between();
     call(cudaEventRecord(begin[i], stream));

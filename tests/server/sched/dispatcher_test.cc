@@ -137,6 +137,22 @@ TEST_F(DispatcherTest, KeptRoomIsFreeAgainWhenTheJobIsGone) {
   EXPECT_THAT(Start(d), ElementsAre(other.id));
 }
 
+// Memory of a device that is short keeps nobody from the host's, which nobody counts here.
+TEST_F(DispatcherTest, RoomKeptOnADeviceIsNoRoomOfTheHost) {
+  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}, {.name = "gpu:1"}},
+                .max_passed_over = milliseconds(0)});
+  Work half = Of(5, kFirst), big = Of(5, kFirst), other = Of(5, kSecond);
+  half.device_bytes = 50;
+  big.device_bytes = 100;
+  other.host_bytes = 10;
+  Push(d, half);
+  EXPECT_THAT(Start(d), ElementsAre(half.id));
+  Push(d, big);
+  EXPECT_THAT(Start(d), IsEmpty());
+  Push(d, other);
+  EXPECT_THAT(Start(d), ElementsAre(other.id));
+}
+
 // What a smaller job may take beside what is kept.
 TEST_F(DispatcherTest, WhatFitsBesideKeptRoomGoesOn) {
   Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}},
