@@ -17,8 +17,9 @@ namespace spaid::cuda::fsai {
 // kHeld: passes that there can be, whose gradients are in registers. kStride: rows of A have one
 // length, of at most 32.
 template <class Real, int kHeld, bool kStride>
-class Grower : GrowingRow<Real, 1, kStride> {
-  using Base = GrowingRow<Real, 1, kStride>;
+class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
+  using Base = GrowingRow<Grower, Real, 1, kStride>;
+  friend Base;
   using Base::below_;
   using Base::count_;
   using Base::index_;
@@ -211,8 +212,7 @@ class Grower : GrowingRow<Real, 1, kStride> {
     if (lane_ == 0) entry[0].value = -1;
     for (int begin = 0;;) {
       int slot[kEntries];
-      const auto open = [&] { return OpenPasses(static_cast<int>(k / kSize)); };
-      if (this->Find(entry, slot, open) != End::kNone) return false;
+      if (this->Find(entry, slot, k / kSize) != End::kNone) return false;
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
         const auto s = static_cast<uint32_t>(max(slot[e], 0));
@@ -237,7 +237,8 @@ class Grower : GrowingRow<Real, 1, kStride> {
   }
 
   // Tiles, from that block on, of the passes up to count_ candidates, all zero.
-  __device__ End OpenPasses(int block) {
+  __device__ End OpenPasses(uint32_t from) {
+    const auto block = static_cast<int>(from);
     if (count_ > static_cast<uint32_t>(w_.shape.slots)) return End::kNoRoom;
     const int added = blocks_ - block;
     for (; opened_ < count_; opened_ += 32) {

@@ -18,8 +18,9 @@ inline constexpr int kPoolWarps = sizeof(Real) == 4 ? 14 : 8;
 // kHeld: gradients of so many passes are in registers, a multiple of kTogether; 0: all in the room,
 // and any number of them. kStride: rows of A have one length.
 template <class Real, int kHeld, bool kStride>
-class PoolGrower : GrowingRow<Real, 3, kStride> {
-  using Base = GrowingRow<Real, 3, kStride>;
+class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride> {
+  using Base = GrowingRow<PoolGrower, Real, 3, kStride>;
+  friend Base;
   using Base::below_;
   using Base::count_;
   using Base::index_;
@@ -277,8 +278,7 @@ class PoolGrower : GrowingRow<Real, 3, kStride> {
     if (lane_ == 0) entry[0].index = kNone;
     for (int begin = 0;;) {
       int slot[kEntries];
-      const End end = this->Find(entry, slot, [&] { return OpenPasses(block); });
-      if (end != End::kNone) return end;
+      if (const End end = this->Find(entry, slot, block); end != End::kNone) return end;
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
         const auto s = static_cast<uint32_t>(max(slot[e], 0));
