@@ -152,6 +152,10 @@ bool Dispatcher::Remove(uint64_t id) {
   return true;
 }
 
+void Dispatcher::SetPriority(uint64_t id, Priority priority) {
+  if (queue_.Find(id) != nullptr) queue_.SetPriority(id, priority);
+}
+
 // --- What can start ---
 
 // Whether there is memory for it, on the device and of the host. What is larger than all there is
