@@ -132,6 +132,7 @@ void Dispatcher::Push(Work work) {
   size_t first = 0;
   while (first + 1 < devices_.size() && (work.devices & healthy_ & DeviceBit(first)) == 0) ++first;
   work.cost_ms = ExpectedMs(work, first);
+  work.small = IsSmall(work, first);
   queue_.Push(std::move(work));
 }
 
@@ -220,14 +221,18 @@ void Dispatcher::NotePassedOver(const Work& work, size_t d, TimePoint now) {
 std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
   // What waits for a lane waits for its turn, and is not passed over.
   const auto may_start = [&](const Work& work) {
-    return (work.devices & DeviceBit(d)) != 0 && LaneFor(work, d) < devices_[d].lanes.size() &&
-           WantsHere(work, d, now);
+    if ((work.devices & DeviceBit(d)) == 0 || LaneFor(work, d) == devices_[d].lanes.size()) {
+      return Pass::kNoneLikeIt;
+    }
+    return WantsHere(work, d, now) ? Pass::kYes : Pass::kNo;
   };
   const Work* const head = queue_.Peek(may_start);
   if (head == nullptr) return std::nullopt;
   if (!Fits(*head, d)) NotePassedOver(*head, d, now);
   std::optional<Work> work = queue_.Take([&](const Work& queued) {
-    return may_start(queued) && Fits(queued, d) && LeavesReserved(queued, d);
+    const Pass pass = may_start(queued);
+    if (pass != Pass::kYes) return pass;
+    return Fits(queued, d) && LeavesReserved(queued, d) ? Pass::kYes : Pass::kNo;
   });
   if (!work) return std::nullopt;
   Forget(work->id);
@@ -259,7 +264,10 @@ void Dispatcher::AddIdleDevices(Running* running) const {
     const bool idle =
         std::all_of(device.lanes.begin(), device.lanes.end(), [](uint64_t id) { return id == 0; });
     if (!idle || device.reserved_for != 0) continue;
-    if (queue_.Peek([bit](const Work& queued) { return (queued.devices & bit) != 0; })) continue;
+    const auto may_run = [bit](const Work& queued) {
+      return (queued.devices & bit) != 0 ? Pass::kYes : Pass::kNoneLikeIt;
+    };
+    if (queue_.Peek(may_run) != nullptr) continue;
     running->devices.push_back(e);
   }
 }
@@ -399,7 +407,7 @@ Dispatcher::Place Dispatcher::PlaceOf(const Work& work, TimePoint now) {
   if (!is_long()) {
     found_.clear();
   } else if (const auto it = found_.find(key);
-             it != found_.end() && now - it->second.at < kPlacesLast) {
+             it != found_.end() && now - it->second.at < PlacesLast()) {
     return it->second.place;
   }
   constexpr uint64_t kProbe = std::numeric_limits<uint64_t>::max();
@@ -428,11 +436,11 @@ double Dispatcher::BacklogMs(TimePoint now) const {
 
 Dispatcher::ClassLoad Dispatcher::LoadOf(Priority priority) const {
   ClassLoad load;
-  for (const Work* work : queue_.Order()) {
-    if (work->priority != priority) continue;
+  queue_.ForEach([&](const Work& work) {
+    if (work.priority != priority) return;
     ++load.queued;
-    load.predicted_ms += work->cost_ms;
-  }
+    load.predicted_ms += work.cost_ms;
+  });
   return load;
 }
 

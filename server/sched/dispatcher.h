@@ -16,6 +16,7 @@
 // job took in the end is settled with its tenant's share.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -75,7 +76,7 @@ class Dispatcher {
   // running; DEADLINE_EXCEEDED/DEADLINE_INFEASIBLE where even half of the predicted wait and run
   // would be too long (with a retry delay where the wait is what is too long).
   absl::Status Admit(Work* work, std::optional<double> left_ms, TimePoint now);
-  // Where it would stand. Of a long queue what was found for the like up to 10 ms ago.
+  // Where it would stand. Of a long queue what was found for the like up to PlacesLast() ago.
   Place PlaceOf(const Work& work, TimePoint now);
   void Push(Work work);
   // Out of the queue; false: it is not there.
@@ -92,9 +93,12 @@ class Dispatcher {
   const absl::Status& DeviceStatus(size_t device) const { return devices_.at(device).lost; }
   DeviceMask healthy() const { return healthy_; }
 
-  // A queue so long that places in it are counted anew only now and then.
+  // A queue so long that places in it are counted anew only now and then: after 10 us for each
+  // queued job, several times what the counting takes, and 10 ms at the least.
   bool is_long() const { return queue_.size() > kLongQueue; }
-  static constexpr std::chrono::milliseconds kPlacesLast{10};
+  std::chrono::microseconds PlacesLast() const {
+    return std::max(std::chrono::microseconds{10'000}, queued() * std::chrono::microseconds{10});
+  }
 
   // Of every queued job, in about the order in which they will start. O(q log q) for a queue of q.
   std::vector<std::pair<uint64_t, Place>> Places(TimePoint now) const;

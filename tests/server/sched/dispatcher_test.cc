@@ -59,6 +59,27 @@ TEST_F(DispatcherTest, SmallJobsRunBesideOneThatIsNot) {
   EXPECT_THAT(Start(d), ElementsAre(second));
 }
 
+// However many there are: those of its own tenant and class, too.
+TEST_F(DispatcherTest, SmallJobsWaitBehindNoLongOnes) {
+  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .max_queued = 10'000, .small_ms = 20});
+  const uint64_t running = Push(d, Of(1000));
+  for (int i = 0; i < 2000; ++i) Push(d, Of(1000));
+  const uint64_t small = Push(d, Of(1));
+  EXPECT_THAT(Start(d), testing::UnorderedElementsAre(running, small));
+}
+
+TEST_F(DispatcherTest, PlacesOfALongQueueAreCountedTheLessOftenTheLongerItIs) {
+  Dispatcher d({.max_queued = 10'000});
+  const Work like = Of(10);
+  for (int i = 0; i < 4000; ++i) Push(d, Of(10));
+  EXPECT_EQ(d.PlaceOf(like, now_).position, 4000);
+  Push(d, Of(10));
+  Wait(39);
+  EXPECT_EQ(d.PlaceOf(like, now_).position, 4000) << "10 us for each of 4001";
+  Wait(2);
+  EXPECT_EQ(d.PlaceOf(like, now_).position, 4001);
+}
+
 TEST_F(DispatcherTest, MemoryOfADeviceIsNotPromisedTwice) {
   Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}}});
   const auto of = [&](int64_t bytes) {
