@@ -117,6 +117,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       scheduler_(
           {.dispatch = DispatchOptions(options_, adapter_),
            .metrics = metrics,
+           .prepare = [this](size_t device) { adapter_.MeasureCopy(device); },
            .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); },
            .probe = [this](size_t device) { return adapter_.Probe(device); },
            .probe_every = options_.probe_every,
