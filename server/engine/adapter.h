@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
 #include "server/base/clock.h"
@@ -183,9 +184,9 @@ class EngineAdapter {
   // (kernels/engine/cost.h) or is not among the devices; else as work of the host.
   Placement PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                        const kernels::SolveOptions& options, double predicted_ms) const;
-  // GPUs on which `a` is laid out for solves; on which there is a plan of that build.
-  DeviceMask LaidOutOn(const Matrix& a) const;
-  DeviceMask PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
+  // Where `a` is laid out for solves; where there is a plan of that build.
+  Residence LaidOutOn(const Matrix& a) const;
+  Residence PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
   // Over how many GPUs a build may be split: 1 where that does not pay (kernels/engine/cost.h).
   int MaxDevices(const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
@@ -233,6 +234,8 @@ class EngineAdapter {
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                    const kernels::SolveOptions& options) const;
   int64_t DropKeptIn(const std::vector<size_t>& devices) const;  // the engine's
+  // Of what each of the engine's devices has or not.
+  Residence ResidenceOf(absl::FunctionRef<bool(size_t index)> holds) const;
   // The engine's device; the CPU's lanes are all the same one.
   absl::StatusOr<size_t> IndexOf(const Assignment& at) const;
   static std::string PlanKey(const std::vector<size_t>& devices, const std::string& tenant,

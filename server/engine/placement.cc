@@ -116,24 +116,22 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
                                       : absl::StrCat(fitting.names, ": the first that is free")};
 }
 
-DeviceMask EngineAdapter::LaidOutOn(const Matrix& a) const {
-  DeviceMask devices = 0;
+Residence EngineAdapter::ResidenceOf(absl::FunctionRef<bool(size_t index)> holds) const {
+  Residence residence;
   for (size_t d = 0; d < devices_.size(); ++d) {
-    for (const size_t index : lanes_[d]) {
-      if (kept_.Holds(KeptOnDevice::KeyOf(&a, index))) devices |= DeviceBit(d);
+    for (size_t lane = 0; lane < lanes_[d].size(); ++lane) {
+      if (holds(lanes_[d][lane])) residence.Add(d, lane);
     }
   }
-  return devices;
+  return residence;
 }
 
-DeviceMask EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuild& build) const {
-  DeviceMask devices = 0;
-  for (size_t d = 0; d < devices_.size(); ++d) {
-    for (const size_t index : lanes_[d]) {
-      if (plans_.Holds(PlanKey({index}, tenant, build))) devices |= DeviceBit(d);
-    }
-  }
-  return devices;
+Residence EngineAdapter::LaidOutOn(const Matrix& a) const {
+  return ResidenceOf([&](size_t index) { return kept_.Holds(KeptOnDevice::KeyOf(&a, index)); });
+}
+
+Residence EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuild& build) const {
+  return ResidenceOf([&](size_t index) { return plans_.Holds(PlanKey({index}, tenant, build)); });
 }
 
 int EngineAdapter::MaxDevices(const ResolvedBuild& build,

@@ -59,12 +59,15 @@ bool Dispatcher::IsSmall(const Work& work, size_t device) const {
 
 size_t Dispatcher::LaneFor(const Work& work, size_t device) const {
   const auto& lanes = devices_[device].lanes;
+  size_t found = lanes[0] == 0 ? 0 : lanes.size();
   if (IsSmall(work, device)) {
-    for (size_t lane = lanes.size() - 1; lane > 0; --lane) {
-      if (lanes[lane] == 0) return lane;
+    for (size_t lane = 1; lane < lanes.size(); ++lane) {
+      if (lanes[lane] != 0) continue;
+      if (work.resident.In(device, lane)) return lane;
+      found = lane;
     }
   }
-  return lanes[0] == 0 ? 0 : lanes.size();
+  return found;
 }
 
 // What a deadline is held against: no more than was predicted until a few jobs have taken more.
@@ -202,7 +205,7 @@ double Dispatcher::FreeInMs(size_t d, const Work& work, TimePoint now) const {
 // Not where its data would have to be moved to, if the device that has it is free before that were
 // done.
 bool Dispatcher::WantsHere(const Work& work, size_t device, TimePoint now) const {
-  const DeviceMask there = work.resident & work.devices & healthy_;
+  const DeviceMask there = work.resident.devices & work.devices & healthy_;
   if (there == 0 || (there & DeviceBit(device)) != 0) return true;
   for (size_t d = 0; d < devices_.size(); ++d) {
     if ((there & DeviceBit(d)) != 0 && FreeInMs(d, work, now) <= work.move_ms) return false;

@@ -37,6 +37,24 @@ inline constexpr DeviceMask kAnyDevice = ~DeviceMask{0};
 inline constexpr size_t kMaxDevices = 64;
 constexpr DeviceMask DeviceBit(size_t device) { return DeviceMask{1} << device; }
 
+// Lanes of a device: bit i is lane i.
+using LaneMask = uint64_t;
+
+// Where data lies: on which devices and, where their lanes have memory of their own, in which.
+struct Residence {
+  DeviceMask devices = 0;
+  std::vector<LaneMask> lanes = {};  // by device; of those beyond its end nothing is known
+
+  void Add(size_t device, size_t lane) {
+    devices |= DeviceBit(device);
+    if (lanes.size() <= device) lanes.resize(device + 1);
+    lanes[device] |= LaneMask{1} << lane;
+  }
+  bool In(size_t device, size_t lane) const {
+    return device < lanes.size() && (lanes[device] >> lane & 1) != 0;
+  }
+};
+
 // What a queued job asks for.
 struct Work {
   uint64_t id = 0;  // of one in a queue: unique
@@ -47,7 +65,7 @@ struct Work {
   double cost_ms = 0;       // of devices' time, as shares are counted; at least 0
   DeviceMask devices = kAnyDevice;
   DeviceMask fallback = 0;  // once all of `devices` are lost
-  DeviceMask resident = 0;  // where what it reads is already; elsewhere it takes `move_ms` more
+  Residence resident = {};  // what it reads; on other devices it takes `move_ms` more
   double move_ms = 0;
   int64_t device_bytes = 0;  // of each device that it runs on
   int64_t host_bytes = 0;

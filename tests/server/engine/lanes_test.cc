@@ -40,7 +40,7 @@ TEST(LanesTest, SmallSolvesRunSideBySide) {
   AwaitEnd(second->job);
   EXPECT_EQ(bench.engine.solves_on(0), 1);
   EXPECT_EQ(bench.engine.solves_on(1), 1);
-  EXPECT_EQ(bench.adapter.LaidOutOn(*a.value), DeviceBit(0));
+  EXPECT_EQ(bench.adapter.LaidOutOn(*a.value).devices, DeviceBit(0));
   EXPECT_EQ(bench.adapter.DropKept(0), 2) << "of both lanes";
 }
 

@@ -192,7 +192,7 @@ TEST_F(DispatcherTest, WhatFitsBesideKeptRoomGoesOn) {
 TEST_F(DispatcherTest, WorkGoesWhereItsDataIs) {
   Dispatcher d({.devices = {{.name = "gpu:0"}, {.name = "gpu:1"}}});
   Work at_home = Of(100);
-  at_home.resident = kSecond;
+  at_home.resident.devices = kSecond;
   at_home.move_ms = 50;
   Push(d, at_home);
   auto starts = d.Dispatch(now_);
@@ -213,6 +213,28 @@ TEST_F(DispatcherTest, WorkGoesWhereItsDataIs) {
   starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
   EXPECT_THAT(starts[0].devices, ElementsAre(1));
+}
+
+TEST_F(DispatcherTest, OfLanesWithMemoryOfTheirOwnTheOneThatHasTheDataComesFirst) {
+  Dispatcher d({.devices = {{.name = "gpu:0"}, {.name = "gpu:1", .lanes = 4}}, .small_ms = 20});
+  Work there = Of(5, kSecond), next = Of(5, kSecond), large = Of(50, kSecond);
+  there.resident.Add(1, 2);
+  next.resident.Add(1, 2);
+  large.resident.Add(1, 2);
+  Push(d, there);
+  auto starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_EQ(starts[0].lane, 2);
+  Push(d, next);
+  starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1) << "it does not wait for that lane while another one is free";
+  EXPECT_NE(starts[0].lane, 2);
+  EXPECT_NE(starts[0].lane, 0);
+  d.Finish(there.id, false, now_);
+  Push(d, large);
+  starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_EQ(starts[0].lane, 0) << "what is not small keeps small ones off no lane";
 }
 
 TEST_F(DispatcherTest, TheIdlestDeviceIsFirst) {
