@@ -80,9 +80,13 @@ def brief(report):
     return {'jobs_per_s': report['jobs_per_s'], 'jobs': report['jobs'], 'failed': report['failed'],
             'errors': report['errors'], 'outcomes': report['outcomes'],
             'p50_ms': job['p50_ms'], 'p99_ms': job['p99_ms'], 'max_ms': job['max_ms'],
-            'queue_p50_ms': report['latency']['queue']['p50_ms'],
-            'queue_p99_ms': report['latency']['queue']['p99_ms'],
-            'run_p50_ms': report['latency']['run']['p50_ms']}
+            'upload_p50_ms': report['latency']['upload']['p50_ms'],
+            'upload_p99_ms': report['latency']['upload']['p99_ms'],
+            'solve_p50_ms': report['latency']['solve']['p50_ms'],
+            'queue_p50_ms': report['latency']['server_queue']['p50_ms'],
+            'queue_p99_ms': report['latency']['server_queue']['p99_ms'],
+            'run_p50_ms': report['latency']['server_run']['p50_ms'],
+            'run_p99_ms': report['latency']['server_run']['p99_ms']}
 
 
 def medians(rounds):
@@ -97,7 +101,7 @@ def summary(rounds):
 def path(args):
     """Of whole calls, with nothing to compute."""
     figures = {}
-    with daemon(args, '--log-level=warning', program='server_fake_daemon') as (address, _, _):
+    with daemon(args, program='server_fake_daemon') as (address, _, _):
         for concurrency in (1, 8, 32):
             rounds = [brief(load(args, address, f'--concurrency={concurrency}',
                                  f'--duration={args.seconds}', '--warmup=0.5', '--mix=poisson:2',
@@ -131,7 +135,7 @@ def neighbour(args):
     for name, mix in floods.items():
         if not mix:
             continue
-        with daemon(args, '--trust-tenant-header', '--log-level=warning',
+        with daemon(args, '--trust-tenant-header',
                     f'--devices={args.devices}', *args.flag) as (address, _, _):
             solo, beside, other = [], [], []
             load(args, address, *own)
@@ -177,7 +181,7 @@ def cancel(args):
     figures = {}
     for case in args.cancel:
         engine, mix, states, after, *more = case.split(';')
-        with daemon(args, f'--devices={args.devices}', '--log-level=warning',
+        with daemon(args, f'--devices={args.devices}',
                     *args.flag) as (address, ops, _):
             report = load(args, address, f'--jobs={args.cancel_jobs}', '--concurrency=3',
                           f'--mix={mix}', f'--engines={engine}', '--variants=0',
@@ -196,7 +200,7 @@ def small(args):
     for flags in args.small:
         words = flags.split()
         for mix in args.small_mix:
-            with daemon(args, '--log-level=warning', *words) as (address, _, _):
+            with daemon(args, *words) as (address, _, _):
                 common = ['--concurrency=32', f'--mix={mix}', '--engines=static-spai',
                           '--method=bicgstab', '--variants=64']
                 load(args, address, '--jobs=200', *common)
@@ -210,7 +214,7 @@ def small(args):
 def scrape(args):
     common = ['--concurrency=8', '--mix=poisson:10', '--engines=jacobi', '--method=cg',
               '--variants=8', f'--duration={args.seconds}', '--warmup=0.3']
-    with daemon(args, f'--devices={args.devices}', '--log-level=warning') as (address, ops, _):
+    with daemon(args, f'--devices={args.devices}') as (address, ops, _):
         load(args, address, *common)
         without, scraped, took = [], [], []
         for _ in range(args.rounds):
