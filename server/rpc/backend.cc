@@ -134,12 +134,12 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
   metrics_->SetBuildInfo(options_.version);
 }
 
-absl::Status Backend::Run(Lane lane, std::function<void()> task,
+absl::Status Backend::Run(Lane lane, const std::string& tenant, std::function<void()> task,
                           std::function<void(const absl::Status&)> failed) {
   Executor& executor = lane == Lane::kStore   ? storing_
                        : lane == Lane::kCount ? counting_
                                               : looking_;
-  if (executor.TryRun(std::move(task), std::move(failed))) return absl::OkStatus();
+  if (executor.TryRun(tenant, std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("the server has ", kMaxExecutorQueue,
                                 " requests to prepare already; try again"))
