@@ -16,7 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kExecutorThreads = 2;  // of each lane
 constexpr size_t kMaxExecutorQueue = 4096;
 constexpr int kCoresForALookAside = 4;
 constexpr milliseconds kBusyRetry{250};
@@ -48,6 +47,9 @@ Metrics::StoreFigures Figures(const HandleStoreStats& s) {
           .misses = s.misses,
           .evictions = s.evictions};
 }
+
+// Of each lane of what runs off the reactors: an estimate may take longer than its job does then.
+int ExecutorThreads() { return std::clamp(kernels::CpuDevice().threads / 4, 2, 8); }
 
 // Of one job.
 int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
@@ -128,9 +130,9 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                   .scheduler = &scheduler_,
                   .jobs = &jobs_,
                   .metrics = metrics}),
-      storing_(kExecutorThreads, kMaxExecutorQueue),
-      counting_(kExecutorThreads, kMaxExecutorQueue),
-      looking_(kExecutorThreads, kMaxExecutorQueue) {
+      storing_(ExecutorThreads(), kMaxExecutorQueue),
+      counting_(ExecutorThreads(), kMaxExecutorQueue),
+      looking_(ExecutorThreads(), kMaxExecutorQueue) {
   metrics_->SetBuildInfo(options_.version);
 }
 
