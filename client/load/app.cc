@@ -1,7 +1,9 @@
 #include "client/load/app.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <string>
 
 #include "client/cli/gallery.h"
@@ -35,6 +37,9 @@ constexpr char kFooter[] =
     "on one pattern, uploaded, the matrix of the step before deleted, solved; then the next\n"
     "simulation. The report holds first steps beside later ones.\n"
     "\n"
+    "With --cancel jobs are cancelled on purpose, and the report says how long they took to end,\n"
+    "from when the cancellation was sent; what had ended before is a job like any other.\n"
+    "\n"
     "Latencies are of jobs that succeeded; failures are counted by reason. A job that is\n"
     "refused for now (QUEUE_FULL and its like) has failed unless --retries lets it come back.\n"
     "Percentiles are at most 0.8 % above the truth. Ctrl-C ends the run, cancels what is under\n"
@@ -48,8 +53,21 @@ constexpr char kFooter[] =
     "  spaid-load --rate=200 --duration=60 --warmup=5 --deadline=2 --expect=TIMEOUT\n"
     "  spaid-load --time-steps=50 --mix=p27:20 --engines=afsai --concurrency=4\n"
     "  spaid-load --tenants=4 --concurrency=16 --json=load.json\n"
+    "  spaid-load --mix=p27:40 --engines=static-spai --cancel=queue,build --cancel-after=0.1\n"
     "Exit codes: 0 done, 1 a job failed (for a reason that --expect does not name) or no\n"
     "daemon, 2 wrong usage, 3 a solve did not converge (likewise).";
+
+constexpr CancelIn kCancelIn[] = {CancelIn::kUpload,  CancelIn::kQueue,    CancelIn::kPlan,
+                                  CancelIn::kBuild,   CancelIn::kAssemble, CancelIn::kSolve,
+                                  CancelIn::kDownload};
+
+std::string States() {
+  std::string states;
+  for (const CancelIn state : kCancelIn) {
+    states += (states.empty() ? "" : ", ") + std::string(Name(state));
+  }
+  return states;
+}
 
 void AddLoad(CLI::App& app, LoadOptions& o) {
   const std::string group = "Load";
@@ -167,6 +185,28 @@ void AddLimits(CLI::App& app, LoadOptions& o) {
                  "Times that a job comes back after it was refused for now, when the server says")
       ->check(Whole(0, 1'000'000))
       ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option_function<std::vector<std::string>>(
+         "--cancel",
+         [&o](const std::vector<std::string>& names) {
+           for (const std::string& name : names) {
+             const auto* state = std::find_if(std::begin(kCancelIn), std::end(kCancelIn),
+                                              [&](CancelIn in) { return Name(in) == name; });
+             if (state == std::end(kCancelIn)) {
+               throw CLI::ValidationError("--cancel", "'" + name + "' is none of " + States());
+             }
+             o.cancel.push_back(*state);
+           }
+         },
+         "Cancel every job, in these states in turn: " + States())
+      ->delimiter(',')
+      ->type_name("STATE,...")
+      ->group(group);
+  app.add_option("--cancel-after", o.cancel_after_s,
+                 "Cancel a job so long after it came into the state, or sooner, at random")
+      ->check(NotNegative())
+      ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);
   app.add_option("--expect", o.expect,

@@ -8,6 +8,7 @@
 
 #include "client/cli/arguments.h"
 #include "client/cpp/spaid/client.h"
+#include "client/load/cancellation.h"
 #include "client/load/mix.h"
 
 namespace spaid::load {
@@ -39,6 +40,8 @@ struct LoadOptions {
   std::optional<double> deadline_s, max_queue_s;  // of each job
   Priority priority = Priority::kNormal;          // the same
   int64_t retries = 0;                            // of what is refused with a time to come back
+  std::vector<CancelIn> cancel;                   // jobs, in these states in turn
+  double cancel_after_s = 0;                      // at most, behind the state's beginning
   std::vector<std::string> expect;                // reasons and outcomes that are no failure
 
   uint64_t seed = 1;

@@ -99,6 +99,8 @@ ordered_json ToJson(const LoadOptions& o) {
   const auto optional = [](const std::optional<double>& value) {
     return value ? ordered_json(*value) : ordered_json(nullptr);
   };
+  ordered_json cancel = ordered_json::array();
+  for (const CancelIn state : o.cancel) cancel.push_back(std::string(Name(state)));
   return {{"address", o.global.client.address},
           {"loop", o.open_loop() ? "open" : "closed"},
           {"concurrency", o.concurrency},
@@ -121,6 +123,8 @@ ordered_json ToJson(const LoadOptions& o) {
           {"max_queue_s", optional(o.max_queue_s)},
           {"priority", std::string(Name(o.priority))},
           {"retries", o.retries},
+          {"cancel", std::move(cancel)},
+          {"cancel_after_s", o.cancel_after_s},
           {"expect", o.expect},
           {"seed", o.seed}};
 }
@@ -174,6 +178,11 @@ std::string ReportText(const Report& report, bool color) {
     if (row.times.count() > 0) AddRow(table, row.title, row.times);
   }
   text += table.Text(color);
+  if (!t.cancelled.empty()) {
+    Table cancelled = LatencyTable("cancelled in");
+    for (const auto& [state, times] : t.cancelled) AddRow(cancelled, state, times);
+    text += "\n" + cancelled.Text(color);
+  }
   if (!t.by_step.empty()) text += GroupsText("time steps", t.by_step, color);
   if (t.by_work.size() > 1) text += GroupsText("matrix and engine", t.by_work, color);
   if (t.by_tenant.size() > 1) text += GroupsText("tenant", t.by_tenant, color);
@@ -219,6 +228,10 @@ ordered_json ReportJson(const Report& report) {
                          {"by_step", ToJson(t.by_step)},
                          {"by_work", ToJson(t.by_work)},
                          {"by_tenant", ToJson(t.by_tenant)}};
+  if (!t.cancelled.empty()) {
+    ordered_json& cancelled = object["cancelled"];
+    for (const auto& [state, times] : t.cancelled) cancelled[state] = ToJson(times);
+  }
   if (!report.memory.empty()) {
     object["daemon_memory"] = {{"first_mib", report.memory.first_mib()},
                                {"last_mib", report.memory.last_mib()},
@@ -232,7 +245,9 @@ cli::ExitCode CodeOf(const Report& report) {
   for (const auto& [reason, count] : t.errors) {
     if (!IsExpected(report.options, reason)) return cli::ExitCode::kError;
   }
-  if (t.jobs == 0 && !report.result.interrupted) return cli::ExitCode::kError;
+  if (t.jobs == 0 && t.cancelled.empty() && !report.result.interrupted) {
+    return cli::ExitCode::kError;
+  }
   for (const auto& [outcome, count] : t.outcomes) {
     if (outcome != "CONVERGED" && !IsExpected(report.options, outcome)) {
       return cli::ExitCode::kNotConverged;

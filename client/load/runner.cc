@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "client/load/sleep.h"
+
 namespace spaid::load {
 namespace {
 
@@ -28,15 +30,6 @@ milliseconds AtLeastOneMs(double seconds) {
   return milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1000 + 0.5)));
 }
 
-// False where the stop came first.
-bool SleepUntil(Clock::time_point until, const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any never;
-  std::unique_lock lock(mutex);
-  never.wait_until(lock, stop, until, [] { return false; });
-  return !stop.stop_requested();
-}
-
 Error LocalError(const char* reason, std::string message) {
   Error error;
   error.code = Code::kInvalidArgument;
@@ -50,6 +43,12 @@ Outcome WorstOf(const SolveResult& result) {
     if (rhs.outcome != Outcome::kConverged) return rhs.outcome;
   }
   return Outcome::kConverged;
+}
+
+// Whether it was told to stop and did, before it was done.
+bool Stopped(const Record& record) {
+  return record.error ? record.error->code == Code::kCancelled
+                      : record.outcome == Outcome::kCancelled;
 }
 
 }  // namespace
@@ -197,8 +196,19 @@ void Runner::RunJob(const Ticket& ticket, const Plan& plan, size_t worker,
   record.step = step;
   record.build = plan.build;
   const Clock::time_point begin = Clock::now();
-  record.error = Send(plan, a, *tenant.connections[connection], previous, begin, record);
+  Client& client = *tenant.connections[connection];
+  std::optional<Cancellation> cancellation;
+  if (!options_.cancel.empty()) {
+    const size_t k = static_cast<size_t>(ticket.job) % options_.cancel.size();
+    cancellation.emplace(
+        options_.cancel[k],
+        Seconds(options_.cancel_after_s * Workload::Random(options_.seed, ticket.job)), stop_,
+        client);
+  }
+  record.error =
+      Send(plan, a, client, previous, begin, cancellation ? &*cancellation : nullptr, record);
   const Clock::time_point end = Clock::now();
+  if (cancellation) record.stop_ms = cancellation->SinceMs();
   // A closed loop's values are made before its job begins.
   record.job_ms = MsBetween(options_.open_loop() ? ticket.scheduled : begin, end);
   record.lag_ms = options_.open_loop() ? MsBetween(ticket.scheduled, begin) : 0;
@@ -209,6 +219,8 @@ void Runner::RunJob(const Ticket& ticket, const Plan& plan, size_t worker,
       ++tally_.interrupted;
     } else if (!ticket.measured) {
       ++tally_.warmup;
+    } else if (record.stop_ms && Stopped(record)) {
+      tally_.cancelled[std::string(Name(cancellation->state()))].Add(*record.stop_ms);
     } else {
       tally_.Add(record);
     }
@@ -219,7 +231,8 @@ void Runner::RunJob(const Ticket& ticket, const Plan& plan, size_t worker,
 }
 
 std::optional<Error> Runner::Send(const Plan& plan, const CscView& a, Client& client,
-                                  std::string* previous, Clock::time_point begin, Record& record) {
+                                  std::string* previous, Clock::time_point begin,
+                                  Cancellation* cancellation, Record& record) {
   const auto call_options = [&] {
     CallOptions call{.priority = options_.priority, .stop = stop_};
     if (options_.deadline_s) {
@@ -227,6 +240,7 @@ std::optional<Error> Runner::Send(const Plan& plan, const CscView& a, Client& cl
       call.timeout = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(left));
     }
     if (options_.max_queue_s) call.max_queue = AtLeastOneMs(*options_.max_queue_s);
+    if (cancellation != nullptr) cancellation->Watch(call);
     return call;
   };
   // `call() -> Expected<…>`, once more for each retry; its time is counted with all of them.

@@ -14,6 +14,7 @@
 
 #include "client/cpp/spaid/client.h"
 #include "client/load/arrivals.h"
+#include "client/load/cancellation.h"
 #include "client/load/options.h"
 #include "client/load/tally.h"
 #include "client/load/workload.h"
@@ -62,7 +63,8 @@ class Runner {
   void RunJob(const Ticket& ticket, const Plan& plan, size_t worker, std::vector<double>& values,
               std::string* previous, const char* step);
   std::optional<Error> Send(const Plan& plan, const CscView& a, Client& client,
-                            std::string* previous, Clock::time_point begin, Record& record);
+                            std::string* previous, Clock::time_point begin,
+                            Cancellation* cancellation, Record& record);
 
   const LoadOptions& options_;
   const Workload& workload_;

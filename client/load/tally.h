@@ -21,7 +21,8 @@ struct Record {
   double job_ms = 0;                      // from its scheduled arrival, of an open loop
   double lag_ms = 0;                      // by which it began later than that
   std::optional<double> upload_ms, build_ms, solve_ms;
-  Timings timings;  // the server's, of the build or solve
+  std::optional<double> stop_ms;  // from when it was cancelled, on purpose, to its end
+  Timings timings;                // the server's, of the build or solve
   int64_t bytes_up = 0, bytes_down = 0;
   int64_t refused = 0, retried = 0, evicted = 0;
 };
@@ -45,6 +46,7 @@ struct Tally {
   // Milliseconds; of the calls of jobs that succeeded, the last four by the server's clock.
   Histogram job, lag, upload, build, solve, queue, setup, iterate, run;
   std::map<std::string, Group> by_work, by_tenant, by_step;
+  std::map<std::string, Histogram> cancelled;  // to their end, by state; in no other figure
 
   void Add(const Record& record);
 };

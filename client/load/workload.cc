@@ -59,6 +59,8 @@ double Workload::ScaleOf(uint64_t seed, int64_t job) {
   return 1 + static_cast<double>(step) / static_cast<double>(kScales);
 }
 
+double Workload::Random(uint64_t seed, int64_t job) { return cli::Uniform(Mixed(~seed, job))(); }
+
 Plan Workload::PlanOf(int64_t job) const {
   cli::Uniform uniform(Mixed(seed_, job));
   Plan plan;

@@ -34,6 +34,8 @@ class Workload {
   Plan PlanOf(int64_t job) const;
   // New values on the pattern of `plan`: those of job `job`, which no other job has.
   static double ScaleOf(uint64_t seed, int64_t job);
+  // Of [0, 1), another one for each job, and independent of its plan.
+  static double Random(uint64_t seed, int64_t job);
 
   const Problem& problem(size_t index) const { return problems_[index]; }
   Engine engine(size_t index) const { return engines_[index].first; }

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "kernels/base/device.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/sparse/matrix.h"
@@ -50,7 +51,10 @@ double HostCopyBytesPerSecond(int threads) {
   static std::map<int, double> measured;
   const std::lock_guard lock(mutex);
   auto [at, fresh] = measured.try_emplace(threads, 0);
-  if (fresh) at->second = Measure(threads);
+  if (fresh) {
+    at->second = Measure(threads);
+    ReleaseFreedLarge({});  // nobody will want arrays of that size soon
+  }
   return at->second;
 }
 

@@ -147,6 +147,20 @@ EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions
     names_.push_back(name);
     lanes_.push_back({i});
   }
+  device_copy_.resize(devices_.size());
+}
+
+void EngineAdapter::MeasureCopy(size_t device) {
+  const TimePoint start = options_.clock->Now();
+  kernels::Context context;
+  context.device = static_cast<int>(device);
+  context.threads = options_.threads;
+  if (device == 0) host_copy_ = engine_.CopyBytesPerSecond(context, /*on_host=*/true);
+  if (devices_[device].backend != kernels::Backend::kCpu) {
+    device_copy_[device] = engine_.CopyBytesPerSecond(context, /*on_host=*/false);
+  }
+  Log(LogLevel::kDebug, "copy_measured",
+      {{"device", names_[device]}, {"took_ms", ToMs(options_.clock->Now() - start)}});
 }
 
 kernels::DeviceState EngineAdapter::DeviceState(size_t device) const {
@@ -549,7 +563,9 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     solved.result = *std::move(result);
   }
   bridge.EndSolve();
-  solved.copy_bytes_per_second = engine_.CopyBytesPerSecond(context, /*on_host=*/!there);
+  const auto named = std::find(names_.begin(), names_.end(), at.device);
+  solved.copy_bytes_per_second =
+      there ? device_copy_[static_cast<size_t>(named - names_.begin())] : host_copy_;
   if (Metrics* metrics = options_.metrics) {
     for (const kernels::RhsResult& rhs : solved.result.rhs) {
       metrics->SolveEnded(Name(options.method), Name(rhs.outcome), rhs.iterations,

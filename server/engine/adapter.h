@@ -114,7 +114,7 @@ int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz);
 
 struct Solved {
   kernels::SolveResult result;
-  double copy_bytes_per_second = 0;  // of where it was computed (Engine::CopyBytesPerSecond)
+  double copy_bytes_per_second = 0;  // of where it was computed, as MeasureCopy found it
 };
 
 // Thread-safe. Blocking calls; those that take a Job report progress to it and stop when it is told
@@ -137,6 +137,10 @@ class EngineAdapter {
     int64_t lane_bytes = 0;
   };
   Lanes lanes(size_t device) const;
+  // Finds out what copying reaches on it (Engine::CopyBytesPerSecond; with the first device on the
+  // host, too), which solves there report beside their own speed from then on. A fraction of a
+  // second of work; before the first solve, on whichever thread.
+  void MeasureCopy(size_t device);
   // A small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST.
   absl::Status Probe(size_t device) const;
   // Drops what is kept on a device for speed alone: cached plans, matrices and preconditioners.
@@ -255,7 +259,9 @@ class EngineAdapter {
   std::vector<kernels::DeviceInfo> devices_;
   std::vector<std::string> names_;
   std::vector<std::vector<size_t>>
-      lanes_;  // of each device: indices in the engine's, its own first
+      lanes_;                        // of each device: indices in the engine's, its own first
+  double host_copy_ = 0;             // bytes a second; 0: not known
+  std::vector<double> device_copy_;  // of each device
   mutable ByteLru<kernels::Plan> plans_;
   mutable ByteLru<KeptOnDevice> kept_;
 };

@@ -16,7 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kExecutorThreads = 2;  // of each lane
 constexpr size_t kMaxExecutorQueue = 4096;
 constexpr int kCoresForALookAside = 4;
 constexpr milliseconds kBusyRetry{250};
@@ -48,6 +47,9 @@ Metrics::StoreFigures Figures(const HandleStoreStats& s) {
           .misses = s.misses,
           .evictions = s.evictions};
 }
+
+// Of each lane of what runs off the reactors: an estimate may take longer than its job does then.
+int ExecutorThreads() { return std::clamp(kernels::CpuDevice().threads / 4, 2, 8); }
 
 // Of one job.
 int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
@@ -117,6 +119,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       scheduler_(
           {.dispatch = DispatchOptions(options_, adapter_),
            .metrics = metrics,
+           .prepare = [this](size_t device) { adapter_.MeasureCopy(device); },
            .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); },
            .probe = [this](size_t device) { return adapter_.Probe(device); },
            .probe_every = options_.probe_every,
@@ -127,18 +130,18 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                   .scheduler = &scheduler_,
                   .jobs = &jobs_,
                   .metrics = metrics}),
-      storing_(kExecutorThreads, kMaxExecutorQueue),
-      counting_(kExecutorThreads, kMaxExecutorQueue),
-      looking_(kExecutorThreads, kMaxExecutorQueue) {
+      storing_(ExecutorThreads(), kMaxExecutorQueue),
+      counting_(ExecutorThreads(), kMaxExecutorQueue),
+      looking_(ExecutorThreads(), kMaxExecutorQueue) {
   metrics_->SetBuildInfo(options_.version);
 }
 
-absl::Status Backend::Run(Lane lane, std::function<void()> task,
+absl::Status Backend::Run(Lane lane, const std::string& tenant, std::function<void()> task,
                           std::function<void(const absl::Status&)> failed) {
   Executor& executor = lane == Lane::kStore   ? storing_
                        : lane == Lane::kCount ? counting_
                                               : looking_;
-  if (executor.TryRun(std::move(task), std::move(failed))) return absl::OkStatus();
+  if (executor.TryRun(tenant, std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("the server has ", kMaxExecutorQueue,
                                 " requests to prepare already; try again"))

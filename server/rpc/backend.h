@@ -81,9 +81,9 @@ class Backend {
   // What runs off the reactors' threads, in lanes, so that estimates, which may take long, do not
   // hold up the uploads of others, nor the end of an upload the looks at arriving arrays.
   enum class Lane { kStore, kCount, kLook };
-  // Runs `task` so; `failed` where it throws. RESOURCE_EXHAUSTED/QUEUE_FULL,
-  // with a retry delay, where too many wait.
-  absl::Status Run(Lane lane, std::function<void()> task,
+  // Runs `task` so, when it is its tenant's turn; `failed` where it throws.
+  // RESOURCE_EXHAUSTED/QUEUE_FULL, with a retry delay, where too many wait.
+  absl::Status Run(Lane lane, const std::string& tenant, std::function<void()> task,
                    std::function<void(const absl::Status&)> failed);
 
   // Whether arriving arrays are looked at beside the thread that receives them: there are cores for

@@ -20,11 +20,15 @@ Executor::~Executor() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool Executor::TryRun(std::function<void()> task, std::function<void(const absl::Status&)> failed) {
+bool Executor::TryRun(const std::string& tenant, std::function<void()> task,
+                      std::function<void(const absl::Status&)> failed) {
   {
     std::lock_guard lock(mu_);
-    if (stop_ || queue_.size() >= max_queued_) return false;
-    queue_.push_back({std::move(task), std::move(failed)});
+    if (stop_ || queued_ >= max_queued_) return false;
+    std::deque<Task>& own = queues_[tenant];
+    if (own.empty()) turns_.push_back(tenant);
+    own.push_back({std::move(task), std::move(failed)});
+    ++queued_;
   }
   ready_.notify_one();
   return true;
@@ -32,16 +36,24 @@ bool Executor::TryRun(std::function<void()> task, std::function<void(const absl:
 
 int64_t Executor::queued() const {
   std::lock_guard lock(mu_);
-  return static_cast<int64_t>(queue_.size());
+  return static_cast<int64_t>(queued_);
 }
 
 void Executor::Work() {
   std::unique_lock lock(mu_);
   while (true) {
-    ready_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;  // stopping, and nothing is left
-    Task task = std::move(queue_.front());
-    queue_.pop_front();
+    ready_.wait(lock, [this] { return stop_ || queued_ > 0; });
+    if (queued_ == 0) return;  // stopping, and nothing is left
+    const auto own = queues_.find(turns_.front());
+    turns_.pop_front();
+    Task task = std::move(own->second.front());
+    own->second.pop_front();
+    if (own->second.empty()) {
+      queues_.erase(own);
+    } else {
+      turns_.push_back(own->first);
+    }
+    --queued_;
     lock.unlock();
     const absl::Status status = Guarded("the preparation of the request", [&] {
       task.run();

@@ -2,7 +2,8 @@
 // diagnosing and hashing a matrix that has arrived, counting the cost of a build.
 //
 //   Executor executor(2, 256);
-//   if (!executor.TryRun([=] { ... }, [=](const absl::Status& error) { ... })) return Busy();
+//   if (!executor.TryRun(tenant, [=] { ... }, [=](const absl::Status& error) { ... })) return
+//   Busy();
 #pragma once
 
 #include <condition_variable>
@@ -10,7 +11,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -18,7 +21,8 @@
 
 namespace spaid::server {
 
-// FIFO, bounded. Thread-safe. The destructor runs what is queued, then joins.
+// Tenants take turns, each with what came first of its own; bounded. Thread-safe. The destructor
+// runs what is queued, then joins.
 class Executor {
  public:
   Executor(int threads, size_t max_queued);
@@ -28,7 +32,7 @@ class Executor {
 
   // False, and nothing is run, when `max_queued` tasks wait already. `failed` runs, on the task's
   // thread, where `task` throws (Guarded).
-  [[nodiscard]] bool TryRun(std::function<void()> task,
+  [[nodiscard]] bool TryRun(const std::string& tenant, std::function<void()> task,
                             std::function<void(const absl::Status&)> failed);
   int64_t queued() const;
 
@@ -42,7 +46,9 @@ class Executor {
   const size_t max_queued_;
   mutable std::mutex mu_;
   std::condition_variable ready_;
-  std::deque<Task> queue_;
+  std::map<std::string, std::deque<Task>> queues_;  // by tenant; none is empty
+  std::deque<std::string> turns_;                   // the tenants that have one
+  size_t queued_ = 0;
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

@@ -97,7 +97,8 @@ void MatrixInput::LookAside(std::shared_ptr<void> stream) {
   };
   // Where that fails, or there is no room for it, Store looks at the rest.
   const bool runs =
-      backend_->Run(Backend::Lane::kLook, std::move(look), [](const absl::Status&) {}).ok();
+      backend_->Run(Backend::Lane::kLook, tenant_, std::move(look), [](const absl::Status&) {})
+          .ok();
   if (!runs) looking_ = false;
 }
 

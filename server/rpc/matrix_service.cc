@@ -119,7 +119,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     if (status.ok()) {
       auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
       status = backend_->Run(
-          Backend::Lane::kStore, [self] { self->Store(); },
+          Backend::Lane::kStore, tenant_, [self] { self->Store(); },
           [self](const absl::Status& error) { self->StoreFailed(error); });
     }
     if (!status.ok()) EndLocked(std::move(status));

@@ -202,7 +202,7 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
       ASSIGN_OR_RETURN(auto matrix, backend->matrices().Get(tenant, request.matrix()));
       // Request and response live as long as the call, which is until Finish.
       return backend->Run(
-          Backend::Lane::kCount,
+          Backend::Lane::kCount, tenant,
           [call, backend, tenant, matrix, &request, response] {
             call->End(
                 Count(backend, tenant, *matrix.value, request, call->stop_.token(), response));

@@ -155,10 +155,10 @@ class WorkStream : public BidiStream<Request, Response> {
     const auto failed = [self](const absl::Status& error) { self->WorkFailed(error); };
     if (input_ == nullptr) {
       return backend_->Run(
-          Backend::Lane::kCount, [self] { self->Work(); }, failed);
+          Backend::Lane::kCount, tenant_, [self] { self->Work(); }, failed);
     }
     return backend_->Run(
-        Backend::Lane::kStore, [self] { self->Store(); }, failed);
+        Backend::Lane::kStore, tenant_, [self] { self->Store(); }, failed);
   }
 
   void Store() {

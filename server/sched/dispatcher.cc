@@ -41,14 +41,29 @@ Dispatcher::Dispatcher(DispatcherOptions options)
   }
 }
 
-double Dispatcher::RatioOf(size_t device, const std::string& what) const {
-  const auto& ratios = devices_[device].ratios;
-  const auto it = ratios.find(what);
-  return it == ratios.end() ? 1 : it->second.value;
+size_t Dispatcher::Kind::SizeOf(double predicted_ms) {
+  constexpr int kSmallest = -2;  // 4^-2 ms, under kMinPredictedMs
+  const int octave = std::ilogb(std::max(predicted_ms, kMinPredictedMs));
+  const int size = (octave - (octave & 1)) / 2 - kSmallest;
+  return static_cast<size_t>(std::clamp(size, 0, static_cast<int>(kSizes) - 1));
+}
+
+void Dispatcher::Learned::Add(double measured) {
+  ++jobs;
+  // Of few jobs the mean: the first one often has to wait for what is only done once.
+  value *= std::pow(measured / value, std::max(kRatioWeight, 1 / static_cast<double>(jobs)));
+}
+
+Dispatcher::Learned Dispatcher::LearnedOf(const Work& work, size_t device) const {
+  const auto& kinds = devices_[device].kinds;
+  const auto it = kinds.find(work.what);
+  if (it == kinds.end()) return {};
+  const Learned& of_size = it->second.of_size[Kind::SizeOf(work.predicted_ms)];
+  return of_size.jobs > 0 ? of_size : it->second.all;
 }
 
 double Dispatcher::ExpectedMs(const Work& work, size_t device) const {
-  return std::max(work.predicted_ms, kMinPredictedMs) * RatioOf(device, work.what);
+  return std::max(work.predicted_ms, kMinPredictedMs) * LearnedOf(work, device).value;
 }
 
 bool Dispatcher::IsSmall(const Work& work, size_t device) const {
@@ -72,9 +87,7 @@ size_t Dispatcher::LaneFor(const Work& work, size_t device) const {
 
 // What a deadline is held against: no more than was predicted until a few jobs have taken more.
 double Dispatcher::SurelyTakenMs(const Work& work, size_t device) const {
-  const auto& ratios = devices_[device].ratios;
-  const auto it = ratios.find(work.what);
-  const bool known = it != ratios.end() && it->second.jobs >= kKnownJobs;
+  const bool known = LearnedOf(work, device).jobs >= kKnownJobs;
   const double expected_ms = ExpectedMs(work, device);
   return known ? expected_ms : std::min(expected_ms, std::max(work.predicted_ms, kMinPredictedMs));
 }
@@ -135,6 +148,7 @@ void Dispatcher::Push(Work work) {
   size_t first = 0;
   while (first + 1 < devices_.size() && (work.devices & healthy_ & DeviceBit(first)) == 0) ++first;
   work.cost_ms = ExpectedMs(work, first);
+  work.small = IsSmall(work, first);
   queue_.Push(std::move(work));
 }
 
@@ -157,6 +171,28 @@ void Dispatcher::SetPriority(uint64_t id, Priority priority) {
 }
 
 // --- What can start ---
+
+void Dispatcher::NoteVisit(const std::string& tenant, TimePoint now, Device* device) {
+  if (device->last && device->last->tenant != tenant) device->other = std::move(device->last);
+  device->last = {tenant, now};
+}
+
+// Lanes that no long job holds are there for small ones. Work that is not small takes the first
+// lane when its turn comes: nothing is left for others there.
+bool Dispatcher::TakesOthersLane(const Work& work, size_t d, TimePoint now) const {
+  const Device& device = devices_[d];
+  const std::optional<Visitor>& other =
+      device.last && device.last->tenant != work.tenant ? device.last : device.other;
+  if (!other || now - other->at > options_.keeps_lane || !IsSmall(work, d)) return false;
+  size_t for_small = 0, own = 0;
+  for (const uint64_t id : device.lanes) {
+    const Running* const running = id == 0 ? nullptr : &running_.at(id);
+    if (running != nullptr && !running->small) continue;
+    ++for_small;
+    if (running != nullptr && running->work.tenant == work.tenant) ++own;
+  }
+  return for_small > 1 && own + 1 >= for_small;
+}
 
 // Whether there is memory for it, on the device and of the host. What is larger than all there is
 // runs alone: the bounds of a single job are its sender's.
@@ -227,28 +263,39 @@ void Dispatcher::NotePassedOver(const Work& work, size_t d, TimePoint now) {
 std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
   // What waits for a lane waits for its turn, and is not passed over.
   const auto may_start = [&](const Work& work) {
-    return (work.devices & DeviceBit(d)) != 0 && LaneFor(work, d) < devices_[d].lanes.size() &&
-           WantsHere(work, d, now);
+    if ((work.devices & DeviceBit(d)) == 0 || LaneFor(work, d) == devices_[d].lanes.size()) {
+      return Pass::kNoneLikeIt;
+    }
+    if (TakesOthersLane(work, d, now)) return Pass::kNoneLikeIt;
+    return WantsHere(work, d, now) ? Pass::kYes : Pass::kNo;
   };
   const Work* const head = queue_.Peek(may_start);
   if (head == nullptr) return std::nullopt;
   if (!Fits(*head, d)) NotePassedOver(*head, d, now);
   std::optional<Work> work = queue_.Take([&](const Work& queued) {
-    return may_start(queued) && Fits(queued, d) && LeavesReserved(queued, d);
+    const Pass pass = may_start(queued);
+    if (pass != Pass::kYes) return pass;
+    return Fits(queued, d) && LeavesReserved(queued, d) ? Pass::kYes : Pass::kNo;
   });
   if (!work) return std::nullopt;
   Forget(work->id);
 
-  Running running{
-      .work = *std::move(work), .devices = {d}, .lanes = {}, .expected_ms = 0, .since = now};
+  Running running{.work = *std::move(work),
+                  .devices = {d},
+                  .lanes = {},
+                  .expected_ms = 0,
+                  .small = false,
+                  .since = now};
   if (running.work.max_devices > 1 && !IsSmall(running.work, d)) AddIdleDevices(&running);
   const uint64_t id = running.work.id;
   running.expected_ms = ExpectedMs(running.work, d) / static_cast<double>(running.devices.size());
+  running.small = IsSmall(running.work, d);
   for (const size_t e : running.devices) {
     Device& device = devices_[e];
     running.lanes.push_back(LaneFor(running.work, e));
     device.lanes[running.lanes.back()] = id;
     device.used_bytes += running.work.device_bytes;
+    NoteVisit(running.work.tenant, now, &device);
   }
   host_used_ += running.work.host_bytes;
   Start start{id, running.devices, running.lanes[0]};
@@ -266,7 +313,10 @@ void Dispatcher::AddIdleDevices(Running* running) const {
     const bool idle =
         std::all_of(device.lanes.begin(), device.lanes.end(), [](uint64_t id) { return id == 0; });
     if (!idle || device.reserved_for != 0) continue;
-    if (queue_.Peek([bit](const Work& queued) { return (queued.devices & bit) != 0; })) continue;
+    const auto may_run = [bit](const Work& queued) {
+      return (queued.devices & bit) != 0 ? Pass::kYes : Pass::kNoneLikeIt;
+    };
+    if (queue_.Peek(may_run) != nullptr) continue;
     running->devices.push_back(e);
   }
 }
@@ -304,24 +354,18 @@ void Dispatcher::Finish(uint64_t id, bool learn, TimePoint now) {
     Device& device = devices_[running.devices[i]];
     device.lanes[running.lanes[i]] = 0;
     device.used_bytes -= running.work.device_bytes;
+    NoteVisit(running.work.tenant, now, &device);
   }
   host_used_ -= running.work.host_bytes;
   const double took_ms = ToMs(now - running.since);
   const auto count = static_cast<double>(running.devices.size());
   queue_.Settle(running.work, took_ms * count - running.work.cost_ms);
   if (!learn || running.devices.size() > 1) return;
-  Device& device = devices_[running.devices[0]];
   const double measured =
       std::clamp(took_ms / std::max(running.work.predicted_ms, kMinPredictedMs), 1e-3, 1e3);
-  auto [entry, is_new] = device.ratios.try_emplace(
-      running.work.what, Ratio{device.room.name, running.work.what, measured, 0});
-  Ratio& ratio = entry->second;
-  ++ratio.jobs;
-  // Of few jobs the mean: the first one often has to wait for what is only done once.
-  if (!is_new) {
-    ratio.value *= std::pow(measured / ratio.value,
-                            std::max(kRatioWeight, 1 / static_cast<double>(ratio.jobs)));
-  }
+  Kind& kind = devices_[running.devices[0]].kinds[running.work.what];
+  kind.all.Add(measured);
+  kind.of_size[Kind::SizeOf(running.work.predicted_ms)].Add(measured);
 }
 
 std::vector<uint64_t> Dispatcher::Lose(size_t device, const absl::Status& why) {
@@ -406,7 +450,7 @@ Dispatcher::Place Dispatcher::PlaceOf(const Work& work, TimePoint now) {
   if (!is_long()) {
     found_.clear();
   } else if (const auto it = found_.find(key);
-             it != found_.end() && now - it->second.at < kPlacesLast) {
+             it != found_.end() && now - it->second.at < PlacesLast()) {
     return it->second.place;
   }
   constexpr uint64_t kProbe = std::numeric_limits<uint64_t>::max();
@@ -435,11 +479,11 @@ double Dispatcher::BacklogMs(TimePoint now) const {
 
 Dispatcher::ClassLoad Dispatcher::LoadOf(Priority priority) const {
   ClassLoad load;
-  for (const Work* work : queue_.Order()) {
-    if (work->priority != priority) continue;
+  queue_.ForEach([&](const Work& work) {
+    if (work.priority != priority) return;
     ++load.queued;
-    load.predicted_ms += work->cost_ms;
-  }
+    load.predicted_ms += work.cost_ms;
+  });
   return load;
 }
 
@@ -459,7 +503,9 @@ double Dispatcher::PredictedMs(uint64_t id) const {
 std::vector<Dispatcher::Ratio> Dispatcher::Ratios() const {
   std::vector<Ratio> ratios;
   for (const Device& device : devices_) {
-    for (const auto& [what, ratio] : device.ratios) ratios.push_back(ratio);
+    for (const auto& [what, kind] : device.kinds) {
+      ratios.push_back({device.room.name, what, kind.all.value, kind.all.jobs});
+    }
   }
   return ratios;
 }

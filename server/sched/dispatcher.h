@@ -12,10 +12,16 @@
 // that finds no room is passed over by those that do; once that has gone on for `max_passed_over`,
 // room is kept for it.
 //
-// Predictions are corrected by what jobs of the same kind took on the same device before. What a
-// job took in the end is settled with its tenant's share.
+// While others have been there lately, a tenant's small jobs leave one of the lanes that are there
+// for small ones: who asks for little need not wait for one of those who flood the queue to end.
+//
+// Predictions are corrected by what jobs of the same kind took on the same device before, of about
+// the same size where there were such. What a job took in the end is settled with its tenant's
+// share.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -45,6 +51,7 @@ struct DispatcherOptions {
   int64_t host_bytes = 0;             // of what runs at once, all devices; 0: not counted
   double small_ms = 20;  // predicted for one device: a job up to this, and a lane's bytes, is small
   std::chrono::milliseconds max_passed_over{5'000};
+  std::chrono::milliseconds keeps_lane{5'000};  // for the others, after the last job of theirs
   std::map<std::string, double> tenant_weights = {};  // over 0; 1 where there is none
 };
 
@@ -75,7 +82,7 @@ class Dispatcher {
   // running; DEADLINE_EXCEEDED/DEADLINE_INFEASIBLE where even half of the predicted wait and run
   // would be too long (with a retry delay where the wait is what is too long).
   absl::Status Admit(Work* work, std::optional<double> left_ms, TimePoint now);
-  // Where it would stand. Of a long queue what was found for the like up to 10 ms ago.
+  // Where it would stand. Of a long queue what was found for the like up to PlacesLast() ago.
   Place PlaceOf(const Work& work, TimePoint now);
   void Push(Work work);
   // Out of the queue; false: it is not there.
@@ -94,9 +101,12 @@ class Dispatcher {
   const absl::Status& DeviceStatus(size_t device) const { return devices_.at(device).lost; }
   DeviceMask healthy() const { return healthy_; }
 
-  // A queue so long that places in it are counted anew only now and then.
+  // A queue so long that places in it are counted anew only now and then: after 10 us for each
+  // queued job, several times what the counting takes, and 10 ms at the least.
   bool is_long() const { return queue_.size() > kLongQueue; }
-  static constexpr std::chrono::milliseconds kPlacesLast{10};
+  std::chrono::microseconds PlacesLast() const {
+    return std::max(std::chrono::microseconds{10'000}, queued() * std::chrono::microseconds{10});
+  }
 
   // Of every queued job, in about the order in which they will start. O(q log q) for a queue of q.
   std::vector<std::pair<uint64_t, Place>> Places(TimePoint now) const;
@@ -120,7 +130,26 @@ class Dispatcher {
     std::vector<size_t> devices;
     std::vector<size_t> lanes;  // of each of them
     double expected_ms = 0;
+    bool small = false;  // as was known when it started
     TimePoint since;
+  };
+  struct Learned {
+    double value = 1;  // measured over predicted time
+    int64_t jobs = 0;
+    void Add(double measured);
+  };
+  // Of one kind of work. What is wrong with the prediction of a short job is often something else
+  // than with that of a long one.
+  struct Kind {
+    static constexpr size_t kSizes = 16;
+    static size_t SizeOf(double predicted_ms);  // by factors of four
+    Learned all;
+    std::array<Learned, kSizes> of_size;
+  };
+  // Who had a job on a device last, and who was the last before that other than that.
+  struct Visitor {
+    std::string tenant;
+    TimePoint at;
   };
   struct Device {
     DeviceRoom room;
@@ -128,18 +157,22 @@ class Dispatcher {
     std::vector<uint64_t> lanes;  // the running job; 0: free
     int64_t used_bytes = 0;
     uint64_t reserved_for = 0;  // a queued job that has been passed over for long
-    std::map<std::string, Ratio> ratios;
+    std::map<std::string, Kind> kinds;
+    std::optional<Visitor> last, other;
   };
   // When each device's lanes are through with what was put there, in milliseconds from now.
   using Timeline = std::vector<std::vector<double>>;
 
   bool IsHealthy(size_t device) const { return (healthy_ & DeviceBit(device)) != 0; }
-  double RatioOf(size_t device, const std::string& what) const;
+  Learned LearnedOf(const Work& work, size_t device) const;
   double ExpectedMs(const Work& work, size_t device) const;
   double SurelyTakenMs(const Work& work, size_t device) const;
   bool IsSmall(const Work& work, size_t device) const;
   // A free one that it may take; none: the number of lanes.
   size_t LaneFor(const Work& work, size_t device) const;
+  // Whether it would take the lane that its tenant leaves to others.
+  bool TakesOthersLane(const Work& work, size_t device, TimePoint now) const;
+  static void NoteVisit(const std::string& tenant, TimePoint now, Device* device);
   bool FitsDevice(const Work& work, size_t device) const;
   bool FitsHost(const Work& work) const;
   bool Fits(const Work& work, size_t device) const {

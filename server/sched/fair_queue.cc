@@ -11,7 +11,7 @@ namespace {
 // What a weight of 1 earns in a round. Work that costs less takes turns one by one; the rounds that
 // costly work has to wait are counted, not gone through.
 constexpr double kQuantumMs = 5;
-// Jobs of one tenant and one set of devices that are looked at for one that passes.
+// Jobs of one group that are looked at for one that passes.
 constexpr int kScan = 256;
 
 // Tenants without work that are remembered, at most.
@@ -36,7 +36,7 @@ void FairQueue::Push(Work work) {
   const auto flow = FlowIn(priority, work.tenant);
   ++classes_[priority].jobs;
   ++queued_of_[work.tenant];
-  std::list<Entry>& entries = flow->by_devices[work.devices];
+  std::list<Entry>& entries = flow->groups[GroupOf(work)];
   const uint64_t id = work.id;
   entries.push_back({std::move(work), next_sequence_++});
   places_[id] = {priority, flow, std::prev(entries.end())};
@@ -62,15 +62,13 @@ std::list<FairQueue::Entry>::iterator FairQueue::TurnIn(std::list<Entry>& entrie
 // The flow's first job that passes, by the order in which they came.
 const FairQueue::Entry* FairQueue::HeadOf(const Flow& flow, Filter passes) {
   const Entry* head = nullptr;
-  for (const auto& [devices, entries] : flow.by_devices) {
+  for (const auto& [group, entries] : flow.groups) {
     int scanned = 0;
     for (const Entry& entry : entries) {
       if (head != nullptr && entry.sequence > head->sequence) break;
-      if (passes(entry.work)) {
-        head = &entry;
-        break;
-      }
-      if (++scanned == kScan) break;
+      const Pass pass = passes(entry.work);
+      if (pass == Pass::kYes) head = &entry;
+      if (pass != Pass::kNo || ++scanned == kScan) break;
     }
   }
   return head;
@@ -143,9 +141,9 @@ Work FairQueue::Erase(const Place& place) {
   places_.erase(work.id);
   if (const auto it = queued_of_.find(work.tenant); --it->second == 0) queued_of_.erase(it);
   Flow& flow = *place.flow;
-  const auto entries = flow.by_devices.find(work.devices);
+  const auto entries = flow.groups.find(GroupOf(work));
   entries->second.erase(place.entry);
-  if (entries->second.empty()) flow.by_devices.erase(entries);
+  if (entries->second.empty()) flow.groups.erase(entries);
   Class& cls = classes_[place.priority];
   if (--cls.jobs == 0) cls.deficit_ms = 0;
   if (places_.empty() || cls.ring.size() > kIdle + cls.jobs) {
@@ -156,7 +154,7 @@ Work FairQueue::Erase(const Place& place) {
 
 void FairQueue::DropIdle(Class& cls) {
   for (auto it = cls.ring.begin(); it != cls.ring.end();) {
-    if (it->by_devices.empty()) {
+    if (it->groups.empty()) {
       cls.by_tenant.erase(it->tenant);
       it = cls.ring.erase(it);
     } else {
@@ -167,13 +165,13 @@ void FairQueue::DropIdle(Class& cls) {
 
 void FairQueue::FallBack(uint64_t id) {
   Place& place = places_.at(id);
-  auto& by_devices = place.flow->by_devices;
+  auto& groups = place.flow->groups;
   Work& work = place.entry->work;
-  const auto from = by_devices.find(work.devices);
+  const auto from = groups.find(GroupOf(work));
   work.devices = std::exchange(work.fallback, 0);
-  std::list<Entry>& to = by_devices[work.devices];
+  std::list<Entry>& to = groups[GroupOf(work)];
   to.splice(TurnIn(to, place.entry->sequence), from->second, place.entry);
-  if (from->second.empty()) by_devices.erase(from);
+  if (from->second.empty()) groups.erase(from);
 }
 
 void FairQueue::SetPriority(uint64_t id, Priority priority) {
@@ -181,11 +179,11 @@ void FairQueue::SetPriority(uint64_t id, Priority priority) {
   const auto to = static_cast<size_t>(priority);
   if (place.priority == to) return;
   Work& work = place.entry->work;
-  work.priority = priority;
   const auto flow = FlowIn(to, work.tenant);
-  auto& left = place.flow->by_devices;
-  const auto from = left.find(work.devices);
-  std::list<Entry>& entries = flow->by_devices[work.devices];
+  auto& left = place.flow->groups;
+  const auto from = left.find(GroupOf(work));
+  work.priority = priority;
+  std::list<Entry>& entries = flow->groups[GroupOf(work)];
   entries.splice(TurnIn(entries, place.entry->sequence), from->second, place.entry);
   if (from->second.empty()) left.erase(from);
   if (Class& cls = classes_[place.priority]; --cls.jobs == 0) cls.deficit_ms = 0;
@@ -212,6 +210,10 @@ int64_t FairQueue::QueuedOf(const std::string& tenant) const {
   return it == queued_of_.end() ? 0 : it->second;
 }
 
+void FairQueue::ForEach(absl::FunctionRef<void(const Work&)> see) const {
+  for (const auto& [id, place] : places_) see(place.entry->work);
+}
+
 std::vector<const Work*> FairQueue::Order() const {
   // Round by round; in a round by turns.
   using Turn = std::tuple<double, size_t, size_t>;  // round, of the flow's (class's) jobs, flow
@@ -225,10 +227,10 @@ std::vector<const Work*> FairQueue::Order() const {
     size_t turn = 0;
     for (const Flow& flow : cls.ring) {
       own.clear();
-      for (const auto& [devices, entries] : flow.by_devices) {
+      for (const auto& [group, entries] : flow.groups) {
         for (const Entry& entry : entries) own.push_back(&entry);
       }
-      if (flow.by_devices.size() > 1) {
+      if (flow.groups.size() > 1) {
         std::sort(own.begin(), own.end(),
                   [](const Entry* x, const Entry* y) { return x->sequence < y->sequence; });
       }

@@ -2,8 +2,8 @@
 //
 //   FairQueue queue({{"alice", 2.0}});                       // weight 2, everybody else 1
 //   queue.Push({.id = 1, .tenant = "alice", .cost_ms = 40, .devices = DeviceBit(0)});
-//   std::optional<Work> next = queue.Take([](const Work& work) { return work.device_bytes < room;
-//   });
+//   std::optional<Work> next = queue.Take(
+//       [](const Work& work) { return work.device_bytes < room ? Pass::kYes : Pass::kNo; });
 //
 // Weighted deficit round robin (Shreedhar, Varghese, IEEE/ACM Trans. Netw. 4, 1996) by predicted
 // device time, two rounds one in the other: the classes of priority share time as kPriorityShares
@@ -23,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -69,13 +70,18 @@ struct Work {
   int64_t device_bytes = 0;  // of each device that it runs on
   int64_t host_bytes = 0;
   int max_devices = 1;  // that it may be split over, where they are idle
+  bool small = false;   // takes another lane than the first, as was known when it was queued
 };
+
+// What a filter says of a job: also, that no other one of its tenant and class that is `small` as
+// it is, on the same devices, would do. Those are not looked at then.
+enum class Pass { kYes, kNo, kNoneLikeIt };
 
 // Not thread-safe.
 class FairQueue {
  public:
   static constexpr double kSavedMs = 100;
-  using Filter = absl::FunctionRef<bool(const Work&)>;
+  using Filter = absl::FunctionRef<Pass(const Work&)>;
 
   // `weights`: over 0, by tenant; 1 where there is none.
   explicit FairQueue(std::map<std::string, double> weights = {});
@@ -95,6 +101,8 @@ class FairQueue {
   const Work* Find(uint64_t id) const;
   size_t size() const { return places_.size(); }
   int64_t QueuedOf(const std::string& tenant) const;
+  // Calls `see` with each of them, in no order.
+  void ForEach(absl::FunctionRef<void(const Work&)> see) const;
   // All of them, in about the order in which they would be taken if everything passed.
   std::vector<const Work*> Order() const;
 
@@ -103,12 +111,14 @@ class FairQueue {
     Work work;
     uint64_t sequence;
   };
+  using Group = std::pair<DeviceMask, bool>;  // devices, small: what others are not scanned for
+  static Group GroupOf(const Work& work) { return {work.devices, work.small}; }
   // Of one tenant in one class. Without jobs until it has saved up what new ones begin with.
   struct Flow {
     std::string tenant;
     double weight = 1;
-    double deficit_ms = kSavedMs;                       // under 0: owed
-    std::map<DeviceMask, std::list<Entry>> by_devices;  // so that jobs for others are not scanned
+    double deficit_ms = kSavedMs;  // under 0: owed
+    std::map<Group, std::list<Entry>> groups;
   };
   struct Class {
     double deficit_ms = 0;  // saved up

@@ -29,6 +29,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
         workers_.push_back(std::make_unique<Worker>(d, static_cast<size_t>(lane)));
       }
     }
+    if (options_.prepare) preparing_ = rooms().size();
   }
 
   void StartThreads() {
@@ -103,6 +104,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
            std::none_of(workers_.begin(), workers_.end(),
                         [](const auto& worker) { return worker->next || worker->running; });
   }
+  void Prepare(size_t device);
   void DispatchLocked();
   void MovedLocked();
   std::vector<News> PlaceLocked();
@@ -131,10 +133,11 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   std::unordered_map<const Job*, uint64_t> ids_;  // of queued jobs
   std::vector<std::unique_ptr<Worker>> workers_;
   int64_t finishing_ = 0;  // jobs that left queued_ or a worker and are being ended
+  size_t preparing_ = 0;   // devices that are not ready yet
   bool draining_ = false, stopping_ = false;
-  TimePoint placed_{-Dispatcher::kPlacesLast};  // when places were counted
-  bool moved_ = false;                          // since then
-  std::vector<Alarm> alarms_;                   // a heap, the earliest on top
+  TimePoint placed_{-std::chrono::hours(1)};  // when places were counted
+  bool moved_ = false;                        // since then
+  std::vector<Alarm> alarms_;                 // a heap, the earliest on top
   size_t sweep_at_ = 1024;  // those of ended jobs are swept out when it has doubled
   std::vector<std::thread> threads_;
 };
@@ -200,9 +203,23 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, Work work, JobWor
   return absl::OkStatus();
 }
 
+void Scheduler::Core::Prepare(size_t device) {
+  const absl::Status status = Guarded("the preparation of the device", [&] {
+    options_.prepare(device);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) {
+    Log(LogLevel::kWarning, "device_not_prepared",
+        {{"device", rooms()[device].name}, {"error", std::string(status.message())}});
+  }
+  std::lock_guard lock(mutex_);
+  --preparing_;
+  DispatchLocked();
+}
+
 // Hands what can start to the workers.
 void Scheduler::Core::DispatchLocked() {
-  if (stopping_) return;
+  if (stopping_ || preparing_ > 0) return;
   for (const Dispatcher::Start& start : dispatcher_.Dispatch(Now())) {
     const auto it = queued_.find(start.id);
     Taken taken{start.id, std::move(it->second.job), std::move(it->second.run), {}};
@@ -232,7 +249,7 @@ void Scheduler::Core::MovedLocked() {
 std::vector<Scheduler::Core::News> Scheduler::Core::PlaceLocked() {
   std::vector<News> news;
   const TimePoint now = Now();
-  if (dispatcher_.is_long() && now - placed_ < Dispatcher::kPlacesLast) return news;
+  if (dispatcher_.is_long() && now - placed_ < dispatcher_.PlacesLast()) return news;
   placed_ = now;
   moved_ = false;
   for (const auto& [id, place] : dispatcher_.Places(now)) {
@@ -394,6 +411,7 @@ void Scheduler::Core::Lose(size_t device, const absl::Status& why) {
 }
 
 void Scheduler::Core::WorkLoop(Worker& worker) {
+  if (options_.prepare && worker.lane == 0) Prepare(worker.device);
   for (;;) {
     Taken taken;
     std::vector<News> news;
@@ -460,10 +478,10 @@ void Scheduler::Core::KeepTime() {
     std::optional<TimePoint> next;
     if (!alarms_.empty()) next = alarms_.front().when;
     if (moved_ && dispatcher_.is_long()) {
-      if (now - placed_ >= Dispatcher::kPlacesLast) {
+      if (now - placed_ >= dispatcher_.PlacesLast()) {
         news = PlaceLocked();
-      } else if (!next || placed_ + Dispatcher::kPlacesLast < *next) {
-        next = placed_ + Dispatcher::kPlacesLast;
+      } else if (!next || placed_ + dispatcher_.PlacesLast() < *next) {
+        next = placed_ + dispatcher_.PlacesLast();
       }
     }
     if (due.empty() && news.empty()) {

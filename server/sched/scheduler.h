@@ -46,6 +46,9 @@ struct SchedulerOptions {
       30'000};                        // Drain: for running work to notice that it must stop
   const Clock* clock = &RealClock();  // outlives the scheduler
   Metrics* metrics = nullptr;         // borrowed; may be null
+  // Runs once for each device, at the start, on a worker's thread; no job starts before all have
+  // come back: for what would else be measured amid somebody's job. Empty: there is nothing.
+  std::function<void(size_t device)> prepare;
   // Runs after a job that was queued has ended, on whichever thread ended it; not for refused ones.
   std::function<void(const std::shared_ptr<Job>&)> on_ended;
   // A look at a device that has been idle for `probe_every`, on a worker's thread:
@@ -75,7 +78,7 @@ class Scheduler {
   struct QueuedJob {
     std::shared_ptr<Job> job;
     double predicted_ms = 0;
-    Place place;  // of a long queue as it was up to 10 ms ago
+    Place place;  // of a long queue as it was up to PlacesLast() ago
   };
   struct Jobs {
     std::vector<RunningJob> running;  // as many as there are lanes, at the most
@@ -93,7 +96,8 @@ class Scheduler {
   // A job that was told to stop before ends at once: OK.
   absl::Status Submit(std::shared_ptr<Job> job, Work work, JobWork run);
 
-  // Nothing where the job is not queued. Of a long queue as it was up to 10 ms ago.
+  // Nothing where the job is not queued. Of a long queue as it was up to Dispatcher::PlacesLast()
+  // ago.
   std::optional<Place> Where(const Job& job) const;
   Load load() const;
   Jobs jobs(size_t max_queued) const;

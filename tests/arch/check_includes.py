@@ -60,7 +60,7 @@ THIRD_PARTIES = {
     'prometheus/': ('server/',),
     'httplib.h': ('server/ops',),
     'nlohmann/': ('server/ops', 'client/'),
-    'benchmark/': ('kernels/bench',),
+    'benchmark/': ('kernels/bench', 'server/sched'),
     'gtest/': (),
     'gmock/': (),
 }

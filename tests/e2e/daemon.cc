@@ -155,6 +155,11 @@ std::string Daemon::log() const { return ReadWhole(folder_ / "log"); }
 int64_t Daemon::ResidentBytes() const { return StatusKib(pid_, "VmRSS:") * 1024; }
 int64_t Daemon::PeakResidentBytes() const { return StatusKib(pid_, "VmHWM:") * 1024; }
 
+void Daemon::ForgetPeak() const {
+  std::ofstream file("/proc/" + std::to_string(pid_) + "/clear_refs");
+  if (!(file << "5" << std::flush)) Die("clear_refs");
+}
+
 Ran RunProgram(const std::vector<std::string>& command) {
   const TempDir folder;
   const pid_t child = Spawn(command, folder / "output");

@@ -49,7 +49,8 @@ class Daemon {
   std::optional<int> WaitForExit(std::chrono::milliseconds limit = std::chrono::seconds(60));
   std::string log() const;  // stdout and stderr so far
   int64_t ResidentBytes() const;
-  int64_t PeakResidentBytes() const;
+  int64_t PeakResidentBytes() const;  // since the start, or ForgetPeak
+  void ForgetPeak() const;
 
  private:
   TempDir folder_;

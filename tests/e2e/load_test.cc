@@ -133,6 +133,31 @@ TEST_F(Load, AnOpenLoopKeepsItsRate) {
   EXPECT_EQ(report.at("failed"), 0);
 }
 
+// Cancelled in every state that a job of static SPAI comes through, and of the calls themselves.
+TEST_F(Load, CancelledJobsAreTimedToTheirEnd) {
+  Daemon daemon({"--lanes=1"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const json report = Report(
+      daemon, {"--jobs=36", "--concurrency=3", "--mix=p27:24", "--engines=static-spai",
+               "--method=bicgstab", "--rtol=1e-300", "--max-iterations=100000", "--variants=0",
+               "--cancel=upload,queue,plan,build,assemble,solve", "--expect=STAGNATED,BREAKDOWN"});
+  int64_t cancelled = 0;
+  for (const auto& [state, times] : report.at("cancelled").items()) {
+    cancelled += times.at("count").get<int64_t>();
+    EXPECT_LE(times.at("p50_ms"), times.at("max_ms"));
+  }
+  EXPECT_EQ(cancelled + report.at("jobs").get<int64_t>(), 36) << "cancelled jobs are in no sum";
+  // A solve that cannot converge is in that state for long.
+  EXPECT_EQ(report.at("cancelled").at("solve").at("count"), 6);
+  EXPECT_EQ(report.at("cancelled").at("queue").at("count"), 6);
+  EXPECT_EQ(report.at("options").at("cancel").size(), 6);
+  EXPECT_GE(report.at("latency").at("job").at("count"), 0);
+  Client client({.address = daemon.address()});
+  const auto page = client.ListJobPage({.state = JobState::kCancelled, .page_size = 50});
+  ASSERT_TRUE(page.ok()) << page.error().message;
+  EXPECT_GE(page->jobs.size(), 12U);
+}
+
 TEST_F(Load, TimeStepsTellTheFirstFromTheLater) {
   Daemon daemon;
   ASSERT_TRUE(daemon.serving()) << daemon.log();

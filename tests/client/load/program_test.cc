@@ -38,6 +38,8 @@ TEST(Program, WrongUsageIsTwo) {
                                                {"--time-steps=5", "--build-share=1"},
                                                {"--tenants=2", "--tenant=a"},
                                                {"--deadline=-1"},
+                                               {"--cancel=never"},
+                                               {"--cancel-after=-1"},
                                                {"--no-such-option"},
                                                {"word"}}) {
     const Finished finished = RunLoad(args);

@@ -59,6 +59,27 @@ TEST_F(DispatcherTest, SmallJobsRunBesideOneThatIsNot) {
   EXPECT_THAT(Start(d), ElementsAre(second));
 }
 
+// However many there are: those of its own tenant and class, too.
+TEST_F(DispatcherTest, SmallJobsWaitBehindNoLongOnes) {
+  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .max_queued = 10'000, .small_ms = 20});
+  const uint64_t running = Push(d, Of(1000));
+  for (int i = 0; i < 2000; ++i) Push(d, Of(1000));
+  const uint64_t small = Push(d, Of(1));
+  EXPECT_THAT(Start(d), testing::UnorderedElementsAre(running, small));
+}
+
+TEST_F(DispatcherTest, PlacesOfALongQueueAreCountedTheLessOftenTheLongerItIs) {
+  Dispatcher d({.max_queued = 10'000});
+  const Work like = Of(10);
+  for (int i = 0; i < 4000; ++i) Push(d, Of(10));
+  EXPECT_EQ(d.PlaceOf(like, now_).position, 4000);
+  Push(d, Of(10));
+  Wait(39);
+  EXPECT_EQ(d.PlaceOf(like, now_).position, 4000) << "10 us for each of 4001";
+  Wait(2);
+  EXPECT_EQ(d.PlaceOf(like, now_).position, 4001);
+}
+
 TEST_F(DispatcherTest, MemoryOfADeviceIsNotPromisedTwice) {
   Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}}});
   const auto of = [&](int64_t bytes) {
@@ -276,6 +297,72 @@ TEST_F(DispatcherTest, PredictionsAreCorrectedKindByKind) {
   EXPECT_EQ(ratios[0].what, "build");
   EXPECT_NEAR(ratios[0].value, 3, 1e-9);
   EXPECT_EQ(ratios[0].jobs, 1);
+}
+
+// A long solve that takes as long as predicted says nothing of short ones that take a fifth of it.
+TEST_F(DispatcherTest, PredictionsAreCorrectedBySize) {
+  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .small_ms = 20});
+  const auto run = [&](double predicted_ms, int took_ms) {
+    Work work = Of(predicted_ms);
+    const uint64_t id = Push(d, work);
+    ASSERT_THAT(Start(d), ElementsAre(id));
+    Wait(took_ms);
+    d.Finish(id, true, now_);
+  };
+  for (int i = 0; i < 4; ++i) run(50, 10);
+  for (int i = 0; i < 20; ++i) run(2000, 2000);
+  const uint64_t longer = Push(d, Of(2000)), shorter = Push(d, Of(45));
+  EXPECT_NEAR(d.PredictedMs(longer), 2000, 1e-6);
+  EXPECT_NEAR(d.PredictedMs(shorter), 9, 1e-6);
+  EXPECT_THAT(Start(d), testing::UnorderedElementsAre(longer, shorter)) << "it is small";
+  const uint64_t new_size = Push(d, Of(300));
+  EXPECT_NEAR(d.PredictedMs(new_size), 300, 10) << "as most others of the kind";
+}
+
+TEST_F(DispatcherTest, ATenantLeavesALaneToOthersThatWereThereLately) {
+  Dispatcher d({.devices = {{.name = "cpu", .lanes = 3}},
+                .small_ms = 20,
+                .keeps_lane = milliseconds(5'000)});
+  const auto of = [&](const char* tenant, double predicted_ms) {
+    Work work = Of(predicted_ms);
+    work.tenant = tenant;
+    return Push(d, std::move(work));
+  };
+  const auto run = [&](uint64_t id) {
+    EXPECT_THAT(Start(d), ElementsAre(id));
+    d.Finish(id, false, now_);
+  };
+  run(of("b", 1));
+  const uint64_t a1 = of("a", 1), a2 = of("a", 1), a3 = of("a", 1);
+  EXPECT_THAT(Start(d), testing::UnorderedElementsAre(a1, a2)) << "a third lane is left";
+  run(of("b", 1));
+  // A long job takes the first lane in its turn; of the two that remain for small ones a has both,
+  // and leaves one as soon as it can.
+  const uint64_t a_long = of("a", 1000);
+  EXPECT_THAT(Start(d), ElementsAre(a_long));
+  d.Finish(a1, false, now_);
+  EXPECT_THAT(Start(d), IsEmpty());
+  run(of("b", 1));
+  Wait(5'001);
+  EXPECT_THAT(Start(d), ElementsAre(a3)) << "b has not been there for long";
+  d.Finish(a2, false, now_);
+  d.Finish(a_long, false, now_);
+  const uint64_t a4 = of("a", 1), a5 = of("a", 1);
+  EXPECT_THAT(Start(d), testing::UnorderedElementsAre(a4, a5)) << "alone it has them all";
+}
+
+// Where a long job holds all lanes but one, that one is everybody's.
+TEST_F(DispatcherTest, TheOnlyLaneForSmallJobsIsLeftToNobody) {
+  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .small_ms = 20});
+  const uint64_t first = Push(d, Of(1000));
+  Work other = Of(1);
+  other.tenant = "other";
+  const uint64_t others = Push(d, std::move(other)), own = Push(d, Of(1));
+  EXPECT_EQ(Start(d).size(), 2U);
+  d.Finish(others, false, now_);
+  d.Finish(own, false, now_);
+  Start(d);
+  EXPECT_EQ(d.running(), 2) << first;
 }
 
 TEST_F(DispatcherTest, FullQueuesSayWhenToComeBack) {

@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr auto kAll = [](const Work&) { return true; };
+constexpr auto kAll = [](const Work&) { return Pass::kYes; };
 
 Work Of(uint64_t id, const std::string& tenant, double cost_ms = 1,
         Priority priority = Priority::kNormal, DeviceMask devices = kAnyDevice) {
@@ -128,13 +128,31 @@ TEST(FairQueueTest, TheFilterPassesOver) {
   queue.Push(Of(2, "a", 1, Priority::kNormal, DeviceBit(0)));
   queue.Push(Of(3, "a", 1, Priority::kNormal, DeviceBit(0) | DeviceBit(1)));
   const auto on = [](size_t device) {
-    return [device](const Work& work) { return (work.devices & DeviceBit(device)) != 0; };
+    return [device](const Work& work) {
+      return (work.devices & DeviceBit(device)) != 0 ? Pass::kYes : Pass::kNoneLikeIt;
+    };
   };
   EXPECT_EQ(queue.Peek(on(0))->id, 2);
   EXPECT_EQ(queue.Take(on(0))->id, 2);
   EXPECT_EQ(queue.Take(on(1))->id, 1);
   EXPECT_EQ(queue.Take(on(1))->id, 3);
   EXPECT_FALSE(queue.Take(on(1)));
+}
+
+TEST(FairQueueTest, NoneLikeItIsNotLookedAt) {
+  FairQueue queue;
+  for (uint64_t id = 1; id <= 1000; ++id) queue.Push(Of(id, "a"));
+  Work small = Of(1001, "a");
+  small.small = true;
+  queue.Push(small);
+  int seen = 0;
+  const Work* const found = queue.Peek([&](const Work& work) {
+    ++seen;
+    return work.small ? Pass::kYes : Pass::kNoneLikeIt;
+  });
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->id, 1001);
+  EXPECT_EQ(seen, 2);
 }
 
 // While a tenant's work fits nowhere it saves up no more than for a burst.
@@ -144,7 +162,9 @@ TEST(FairQueueTest, WhatDoesNotPassSavesLittle) {
     queue.Push(Of(id, "gpu", 10, Priority::kNormal, DeviceBit(1)));
     queue.Push(Of(1000 + id, "any", 10));
   }
-  const auto cpu = [](const Work& work) { return (work.devices & DeviceBit(0)) != 0; };
+  const auto cpu = [](const Work& work) {
+    return (work.devices & DeviceBit(0)) != 0 ? Pass::kYes : Pass::kNo;
+  };
   for (int i = 0; i < 50; ++i) EXPECT_EQ(queue.Take(cpu)->tenant, "any");
   int of_gpu = 0;
   for (int i = 0; i < 40; ++i) of_gpu += queue.Take(kAll)->tenant == "gpu" ? 1 : 0;

@@ -4,8 +4,10 @@
 
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -90,6 +92,32 @@ TEST_F(SchedulerTest, RunsInOrder) {
   for (const auto& job : jobs) AwaitEnd(job);
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4}));
   EXPECT_EQ(jobs[4]->state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+// What is done once before a device's first job is no part of that: neither of its run, nor of what
+// jobs of its kind are expected to take.
+TEST_F(SchedulerTest, NothingStartsBeforeTheDevicesArePrepared) {
+  std::promise<void> prepared;
+  SchedulerOptions options;
+  options.dispatch.devices = {{.name = "cpu", .lanes = 2}, {.name = "gpu:0"}};
+  options.clock = &clock_;
+  options.prepare = [&, ready = prepared.get_future().share()](size_t device) {
+    if (device == 1) ready.wait();
+    if (device == 0) throw std::runtime_error("no figure, but the device works");
+  };
+  scheduler_ = std::make_unique<Scheduler>(options);
+  const auto job = Submit(Nothing());
+  EXPECT_EQ(job->state(), v1::JOB_STATE_QUEUED);
+  clock_.Advance(milliseconds(500));
+  EXPECT_EQ(job->state(), v1::JOB_STATE_QUEUED);
+  prepared.set_value();
+  AwaitEnd(job);
+  EXPECT_EQ(job->state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job->QueueTime(), milliseconds(500));
+  EXPECT_EQ(job->RunTime(), milliseconds(0));
+  const auto ratios = scheduler_->load().ratios;
+  ASSERT_EQ(ratios.size(), 1U);
+  EXPECT_LT(ratios[0].value, 1);
 }
 
 TEST_F(SchedulerTest, SaysPositionAndTimeToStart) {

@@ -61,6 +61,22 @@ TEST(SimulationTest, AFloodDoesNotStarveOthers) {
   for (const auto& [id, record] : both.records) EXPECT_GE(record.ended_ms, 0);
 }
 
+// In lanes of small jobs it hardly waits at all.
+TEST(SimulationTest, AFloodOfSmallJobsLeavesALane) {
+  Simulation simulation({.devices = {{.name = "cpu", .lanes = 2}}, .max_queued = 100'000});
+  AddStream(simulation, "quiet", 100, 10, 60'000, 1);
+  for (int i = 0; i < 5000; ++i) simulation.Add({0, Of("flood", 10), 10, {}});
+  simulation.Run(40'000);
+  Simulation alone({.devices = {{.name = "cpu", .lanes = 2}}, .max_queued = 100'000});
+  AddStream(alone, "quiet", 100, 10, 60'000, 1);
+  alone.Run(40'000);
+  const auto latency = [](const Record& record) { return record.ended_ms - record.arrived_ms; };
+  EXPECT_LT(simulation.Quantile(0.9, Tenant("quiet"), latency),
+            1.2 * alone.Quantile(0.9, Tenant("quiet"), latency));
+  EXPECT_LT(simulation.Quantile(0.99, Tenant("quiet"), latency),
+            2 * alone.Quantile(0.99, Tenant("quiet"), latency));
+}
+
 TEST(SimulationTest, TenantsShareTimeByWeightWhateverTheirJobs) {
   DispatcherOptions options = OneDevice();
   options.tenant_weights = {{"heavy", 2.0}};
