@@ -129,7 +129,8 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                   .metrics = metrics}),
       storing_(kExecutorThreads, kMaxExecutorQueue),
       counting_(kExecutorThreads, kMaxExecutorQueue),
-      looking_(kExecutorThreads, kMaxExecutorQueue) {
+      looking_(kExecutorThreads, kMaxExecutorQueue),
+      sending_(kExecutorThreads, kMaxExecutorQueue) {
   metrics_->SetBuildInfo(options_.version);
 }
 
@@ -137,7 +138,8 @@ absl::Status Backend::Run(Lane lane, std::function<void()> task,
                           std::function<void(const absl::Status&)> failed) {
   Executor& executor = lane == Lane::kStore   ? storing_
                        : lane == Lane::kCount ? counting_
-                                              : looking_;
+                       : lane == Lane::kLook  ? looking_
+                                              : sending_;
   if (executor.TryRun(std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("the server has ", kMaxExecutorQueue,
