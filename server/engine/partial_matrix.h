@@ -34,8 +34,8 @@ class PartialMatrix final : public JobResult, public kernels::ResultSink {
     int64_t finished = 0;    // entries whose values are final, the first ones
     bool is_factor = false;  // m is G
   };
-  // read(view), in which alone the arrays may be read: it holds up a build that fails, none that
-  // goes on. Not called while there is nothing to read.
+  // read(view), in which alone the arrays may be read: it holds up a build that begins, fails or is
+  // done, none that goes on. Not called while there is nothing to read.
   template <class Reader>
   void Read(const Reader& read) const {
     std::unique_lock lock(mutex_);

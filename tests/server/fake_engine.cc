@@ -176,7 +176,6 @@ void FakeEngine::ReleaseShown() {
   }
   changed_.notify_all();
 }
-void FakeEngine::WaitForShown(int64_t count) { WaitFor(shown_, count); }
 void FakeEngine::WaitFor(const int64_t& counter, int64_t count) const {
   std::unique_lock lock(mu_);
   changed_.wait(lock, [&] { return counter >= count; });
@@ -355,11 +354,6 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
   if (columns) {
     shown.Show(context.result, m.col_ptr, m.row_idx, m.values);
     shown.Finished(0, *columns);
-    {
-      std::lock_guard lock(mu_);
-      ++shown_;
-    }
-    changed_.notify_all();
     const kernels::StopReason late = WaitWhile(hold_shown_, context.stop);
     if (late != kernels::StopReason::kNone) return kernels::StopStatus(late, "the fake build");
   }

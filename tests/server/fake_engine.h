@@ -59,8 +59,6 @@ class FakeEngine : public kernels::Engine {
   // then they wait for ReleaseShown, a stop, or the end of the engine's life.
   void HoldBuildsShown(int64_t columns);
   void ReleaseShown();
-  // Until M has been shown, so far, `count` times in all.
-  void WaitForShown(int64_t count);
   // Until `count` builds (solves) have begun in all.
   void WaitForBuilds(int64_t count);
   void WaitForSolves(int64_t count);
@@ -177,7 +175,6 @@ class FakeEngine : public kernels::Engine {
   bool hold_builds_ = false, hold_solves_ = false, hold_estimates_ = false;
   bool hold_shown_ = false;
   std::optional<int64_t> show_columns_;
-  mutable int64_t shown_ = 0;
   mutable int64_t builds_ = 0, solves_ = 0, plans_ = 0, estimates_ = 0;
   kernels::Status fail_builds_;
   std::optional<std::string> throw_from_estimates_;
