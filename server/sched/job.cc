@@ -415,6 +415,11 @@ std::shared_ptr<const JobResult> Job::result() const {
   return EndedLocked() ? result_ : nullptr;
 }
 
+std::shared_ptr<const JobResult> Job::partial() const {
+  std::lock_guard lock(mutex_);
+  return partial_;
+}
+
 // A build's result is under its handle, and would be held in the store by a job that keeps it.
 bool Job::KeepsResultLocked() const {
   return description_.kind == v1::JOB_KIND_SOLVE && (detached_ || !delivered_);
@@ -530,6 +535,21 @@ void Job::SetResult(std::shared_ptr<const JobResult> result) {
   std::swap(result_, result);
 }
 
+void Job::SetPartial(std::shared_ptr<const JobResult> partial) {
+  std::lock_guard lock(mutex_);
+  if (EndedLocked()) return;
+  std::swap(partial_, partial);
+}
+
+void Job::TellPartial() {
+  Callbacks news;
+  {
+    std::lock_guard lock(mutex_);
+    news = NewsLocked();
+  }
+  Tell(news);
+}
+
 void Job::UpdateTimings(const std::function<void(v1::Timings&)>& update) {
   std::lock_guard lock(mutex_);
   update(timings_);
@@ -537,12 +557,13 @@ void Job::UpdateTimings(const std::function<void(v1::Timings&)>& update) {
 
 bool Job::Finish(const absl::Status& status) {
   Callbacks news;
-  std::shared_ptr<const JobResult> result;
+  std::shared_ptr<const JobResult> result, partial;
   std::function<void()> listener;  // what they capture dies after the lock
   std::function<void(StopCause)> hook;
   {
     std::lock_guard lock(mutex_);
     if (EndedLocked()) return false;
+    partial = std::move(partial_);
     error_ = status;
     if (status.ok()) {
       const bool cut_short = std::any_of(

@@ -176,6 +176,8 @@ class Job : public std::enable_shared_from_this<Job> {
   v1::Timings timings() const;
   // What the work left; null before the end, on failure, and once it was let go.
   std::shared_ptr<const JobResult> result() const;
+  // What can be read of the result while the work goes on; null: nothing, or the job has ended.
+  std::shared_ptr<const JobResult> partial() const;
   // The stream that asked for the job has given out its whole result. Until then a solve's is kept
   // beyond the last waiter; of a detached job it is kept even so.
   void Delivered();
@@ -199,6 +201,8 @@ class Job : public std::enable_shared_from_this<Job> {
   void SetPreconditioner(std::string handle);
   void SetOutcomes(std::vector<v1::RhsOutcome> outcomes);
   void SetResult(std::shared_ptr<const JobResult> result);
+  void SetPartial(std::shared_ptr<const JobResult> partial);
+  void TellPartial();  // there is more of it: calls all who are subscribed
   void UpdateTimings(const std::function<void(v1::Timings&)>& update);
 
   // --- For the scheduler ---
@@ -253,7 +257,7 @@ class Job : public std::enable_shared_from_this<Job> {
   absl::Status error_;
   std::vector<v1::RhsOutcome> outcomes_;
   v1::Timings timings_;
-  std::shared_ptr<const JobResult> result_;
+  std::shared_ptr<const JobResult> result_, partial_;
   mutable JobLog log_;  // reading may close a batch of residuals
 
   int64_t waiters_ = 0;
