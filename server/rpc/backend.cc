@@ -141,8 +141,8 @@ absl::Status Backend::Run(Lane lane, const std::string& tenant, std::function<vo
                           std::function<void(const absl::Status&)> failed) {
   Executor& executor = lane == Lane::kStore   ? storing_
                        : lane == Lane::kCount ? counting_
-                        : lane == Lane::kLook  ? looking_
-                                               : sending_;
+                       : lane == Lane::kLook  ? looking_
+                                              : sending_;
   if (executor.TryRun(tenant, std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("the server has ", kMaxExecutorQueue,
