@@ -15,7 +15,7 @@ struct RowsTuning {
   // Steps of a slice, at most.
   int32_t max_steps;
   // Where slices would hold more than this, for each entry, rows are ordered by length, or, of a
-  // matrix that streams, cut into tiles (tiles_cuda.h).
+  // matrix that streams, cut into tiles (tiles_cuda.h); tiles_at < 0: whatever its rows.
   double order_at, tiles_at;
   // Matrices of so many bytes and more stream through the caches: the others stay in the second
   // level from product to product.

@@ -266,10 +266,11 @@ TEST_F(GpuChoice, TheRuleTellsTiles) {
     options.as_large = as_large;
     return RowsOnDevice(Csc(a), options).in_tiles();
   };
-  EXPECT_TRUE(in_tiles(PowerLaw(20000), true));
-  EXPECT_FALSE(in_tiles(PowerLaw(20000), false));
   EXPECT_TRUE(in_tiles(OfLengths(40000, {1, 2, 9}), true));
+  EXPECT_FALSE(in_tiles(OfLengths(40000, {1, 2, 9}), false));
+  EXPECT_TRUE(in_tiles(bench::Circuit(8000, 12, 300), true));
   // Most entries in rows that would stand apart.
+  EXPECT_FALSE(in_tiles(PowerLaw(20000), true));
   EXPECT_FALSE(in_tiles(OfLengths(4000, {60, 90, 200}), true));
   EXPECT_FALSE(in_tiles(OfLengths(4000, {1, 3, 1, 90, 1, 1, 60}), true));
   // No ends of rows, or few.

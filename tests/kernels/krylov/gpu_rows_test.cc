@@ -214,18 +214,24 @@ TEST_F(GpuRows, RowsInPieces) {
 
 // Large enough to stream, its rows a power law with hubs, some of them empty; fp32 streams, too.
 CscMatrix LargePowerLaw() {
-  constexpr int64_t kRows = 400'000;
+  constexpr int64_t kRows = 1'400'000;
   oracle::Random random(7);
   std::vector<int64_t> lengths(kRows);
   for (int64_t& length : lengths) {
-    length = static_cast<int64_t>(1.5 / (random.Uniform() + 2e-4) - 1);
+    length = std::min<int64_t>(
+        3000, static_cast<int64_t>(1.7 * std::pow(random.Uniform() + 1e-6, -0.6) - 0.8));
   }
   return OfLengths(kRows, lengths, 3);
 }
 
 TEST_F(GpuRows, InTiles) {
   const CscMatrix a = LargePowerLaw();
-  ASSERT_GE(8 * a.nnz(), 32'000'000);
+  for (const bool fp32 : {false, true}) {
+    const int64_t entry = fp32 ? 8 : 12;
+    ASSERT_GE(entry * a.nnz(), 32'000'000);
+    // Slices in an order of their rows would take 4.5 bytes a row beside entries, x and y.
+    EXPECT_LT(Bytes(Make(a, false, fp32)), entry * a.nnz() + 20 * a.n_cols);
+  }
   ExpectEqualsTheCpu(a, "large power law");
 }
 
