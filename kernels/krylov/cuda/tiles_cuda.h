@@ -14,7 +14,7 @@ namespace spaid::cuda {
 
 inline constexpr int kTileSlots = 256;  // places of a tile: entries, and what aligns the first
 inline constexpr int kTileAlign = 8;
-inline constexpr int kTileLongest = 32;  // rows of more entries stand apart
+inline constexpr int kTileLongest = 64;  // rows of more entries stand apart
 
 struct alignas(16) Tile {
   int64_t begin;        // of its places; a multiple of kTileAlign
