@@ -390,7 +390,10 @@ TEST(PartialResult, ADownloadKeepsWhatItReads) {
   auto context = Context();
   v1::DownloadPreconditionerRequest request;
   request.set_name(name);
-  auto stream = h.preconditioners->DownloadPreconditioner(context.get(), request);
+  // Whose windows have not grown yet: it waits for its reader.
+  const auto channel = h.NewChannel();
+  const auto stub = v1::PreconditionerService::NewStub(channel);
+  auto stream = stub->DownloadPreconditioner(context.get(), request);
   v1::DownloadPreconditionerResponse response;
   ASSERT_TRUE(stream->Read(&response));
   auto deleting = Context();
