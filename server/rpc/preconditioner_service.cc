@@ -190,7 +190,9 @@ class DownloadStream final : public WriteStream<v1::DownloadPreconditionerRespon
     ASSIGN_OR_RETURN(const std::string tenant, backend_->authenticator().Tenant(*context_));
     ASSIGN_OR_RETURN(const v1::ValueType type, ResultType(request_.value_type(), "value_type"));
     ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(tenant, request_.name()));
-    download_.emplace(std::make_shared<const PartialMatrix>(found.value->kernel), type);
+    // In use, in the eyes of the store, as long as it is read.
+    std::shared_ptr<const kernels::Preconditioner> kernel(found.value, found.value->kernel.get());
+    download_.emplace(std::make_shared<const PartialMatrix>(std::move(kernel)), type);
     return absl::OkStatus();
   }
 

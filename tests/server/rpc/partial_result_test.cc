@@ -380,5 +380,33 @@ TEST(PartialResult, AValueThatFloat32CannotHoldDoesNotStopTheBuild) {
   EXPECT_GT(h.backend->preconditioners().stats().bytes, 0);
 }
 
+// What is read counts as in use: its memory is not free.
+TEST(PartialResult, ADownloadKeepsWhatItReads) {
+  Harness h(Large());
+  BuildCall call = OpenBuild(h);
+  Received received;
+  ASSERT_TRUE(ReadRest(call.Head(Partial(StoreLarge(h))).Done(), &received).ok());
+  const std::string name = received.done.preconditioner().name();
+  auto context = Context();
+  v1::DownloadPreconditionerRequest request;
+  request.set_name(name);
+  // Whose windows have not grown yet: it waits for its reader.
+  const auto channel = h.NewChannel();
+  const auto stub = v1::PreconditionerService::NewStub(channel);
+  auto stream = stub->DownloadPreconditioner(context.get(), request);
+  v1::DownloadPreconditionerResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  auto deleting = Context();
+  v1::DeletePreconditionerRequest gone;
+  gone.set_name(name);
+  v1::DeletePreconditionerResponse none;
+  ASSERT_TRUE(h.preconditioners->DeletePreconditioner(deleting.get(), gone, &none).ok());
+  EXPECT_GT(h.backend->preconditioners().stats().zombie_bytes, 0);
+  int64_t bytes = 0;
+  while (stream->Read(&response)) bytes += static_cast<int64_t>(response.chunk().data().size());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(bytes, (kN + 1) * 8 + kN * 12);
+}
+
 }  // namespace
 }  // namespace spaid::server

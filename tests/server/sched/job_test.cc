@@ -185,6 +185,32 @@ TEST_F(JobTest, TheResultLivesAsLongAsSomebodyWaits) {
   EXPECT_FALSE(alive) << "nobody waits, nothing is kept";
 }
 
+// Who reads it holds it; the job lets go of it in the end, however that comes.
+TEST_F(JobTest, APartialResultIsThereWhileTheWorkGoesOn) {
+  for (const absl::Status& end : {absl::OkStatus(), absl::InternalError("broken")}) {
+    bool alive = false, late_alive = false;
+    auto job = Make();
+    int news = 0;
+    auto subscription = job->Subscribe(1, [&] { ++news; });
+    EXPECT_EQ(job->partial(), nullptr);
+    ASSERT_TRUE(job->Start({"cpu"}));
+    job->SetPartial(std::make_shared<Answer>(&alive));
+    EXPECT_EQ(news, 1);
+    job->TellPartial();
+    EXPECT_EQ(news, 2);
+    EXPECT_EQ(job->Read(1, 100).events.size(), 1u) << "no event comes of it";
+    auto held = job->partial();
+    EXPECT_NE(held, nullptr);
+    EXPECT_TRUE(job->Finish(end));
+    EXPECT_EQ(job->partial(), nullptr);
+    EXPECT_TRUE(alive);
+    held.reset();
+    EXPECT_FALSE(alive);
+    job->SetPartial(std::make_shared<Answer>(&late_alive));
+    EXPECT_FALSE(late_alive);
+  }
+}
+
 TEST_F(JobTest, ASolvesResultIsKeptUntilItIsDeliveredOrDropped) {
   bool alive = false;
   for (const bool detach : {false, true}) {
