@@ -50,6 +50,9 @@ class Daemon {
   std::string log() const;  // stdout and stderr so far
   int64_t ResidentBytes() const;
   int64_t PeakResidentBytes() const;
+  int OpenDescriptors() const;
+  // HOST:PORT of the operator's port.
+  std::string ops_address() const;
 
  private:
   TempDir folder_;
