@@ -1,5 +1,6 @@
 #include "server/rpc/server.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/server_credentials.h>
@@ -47,6 +48,9 @@ struct RpcServer::Impl {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options,
                                                             Backend* backend) {
+  // gRPC stays up until the process ends: to tear it down with its last server or channel takes it
+  // ten seconds now and then, in which it waits for threads of its own.
+  [[maybe_unused]] static const bool kept = (grpc_init(), true);
   auto impl = std::make_unique<Impl>(backend);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <system_error>
 
@@ -158,6 +159,21 @@ int64_t Daemon::PeakResidentBytes() const { return StatusKib(pid_, "VmHWM:") * 1
 void Daemon::ForgetPeak() const {
   std::ofstream file("/proc/" + std::to_string(pid_) + "/clear_refs");
   if (!(file << "5" << std::flush)) Die("clear_refs");
+}
+
+int Daemon::OpenDescriptors() const {
+  std::error_code ignored;
+  const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid_) + "/fd",
+                                                    ignored);
+  return static_cast<int>(std::distance(begin(entries), end(entries)));
+}
+
+std::string Daemon::ops_address() const {
+  const std::string text = log(), key = " ops_address=";
+  const size_t at = text.find(key);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + key.size();
+  return text.substr(begin, text.find(' ', begin) - begin);
 }
 
 Ran RunProgram(const std::vector<std::string>& command) {

@@ -51,6 +51,9 @@ class Daemon {
   int64_t ResidentBytes() const;
   int64_t PeakResidentBytes() const;  // since the start, or ForgetPeak
   void ForgetPeak() const;
+  int OpenDescriptors() const;
+  // HOST:PORT of the operator's port.
+  std::string ops_address() const;
 
  private:
   TempDir folder_;

@@ -9,10 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <optional>
 #include <string>
@@ -22,6 +19,7 @@
 #include "spaid/v1/matrix.grpc.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/problems.h"
+#include "tests/e2e/victim.h"
 #include "tests/server/ops/health_check.h"
 
 namespace spaid::e2e {
@@ -30,9 +28,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
-
-constexpr char kVictimAddress[] = "SPAID_E2E_VICTIM_ADDRESS";
-constexpr char kVictimMode[] = "SPAID_E2E_VICTIM_MODE";
 
 // Tries until it holds or half a minute has passed.
 template <class Condition>
@@ -44,38 +39,12 @@ bool Eventually(Condition condition) {
   return true;
 }
 
-// This program again, as the client that dies in the middle of what it does.
-int RunVictim(const std::string& address, const std::string& mode) {
-  Client client({.address = address, .chunk_bytes = 64 << 10});
-  if (mode == "upload") {
-    (void)client.Upload(Band(16 << 20), "", {.on_progress = [](const Progress& progress) {
-                          if (progress.done > progress.total / 2) kill(getpid(), SIGKILL);
-                        }});
-  } else {
-    (void)client.Build(ConvectionDiffusion(120, 110, 0.3),
-                       {.pattern_power = 4, .local_solver = LocalSolver::kQr}, false,
-                       {.on_progress = [](const Progress& progress) {
-                         if (progress.kind == Progress::Kind::kStarted) kill(getpid(), SIGKILL);
-                       }});
-  }
-  return 1;  // it was meant to die
-}
-
-Ran RunVictimProgram(const Daemon& daemon, const std::string& mode) {
-  setenv(kVictimAddress, daemon.address().c_str(), 1);
-  setenv(kVictimMode, mode.c_str(), 1);
-  const Ran ran = RunProgram({std::filesystem::read_symlink("/proc/self/exe").string()});
-  unsetenv(kVictimAddress);
-  unsetenv(kVictimMode);
-  return ran;
-}
-
 TEST(ClientKilled, MidUploadGivesItsBytesBack) {
   // Room for one matrix of 16 MiB and a little: while the dead client's bytes are held, no other
   // fits.
   Daemon daemon({"--matrix-store-bytes=20000000", "--max-matrix-bytes=18000000"});
   ASSERT_TRUE(daemon.serving()) << daemon.log();
-  const Ran victim = RunVictimProgram(daemon, "upload");
+  const Ran victim = RunVictim(daemon, "upload");
   ASSERT_EQ(victim.status, -SIGKILL) << victim.output;
   Client client({.address = daemon.address()});
   CscMatrix a = Band(16 << 20);
@@ -92,7 +61,7 @@ TEST(ClientKilled, MidUploadGivesItsBytesBack) {
 TEST(ClientKilled, MidBuildCancelsItsJob) {
   Daemon daemon;
   ASSERT_TRUE(daemon.serving()) << daemon.log();
-  const Ran victim = RunVictimProgram(daemon, "build");
+  const Ran victim = RunVictim(daemon, "build");
   ASSERT_EQ(victim.status, -SIGKILL) << victim.output;
   Client client({.address = daemon.address()});
   const auto jobs = client.ListJobs();
@@ -340,10 +309,7 @@ TEST(Restart, AnIdempotentCallOutlivesTheDaemon) {
 }  // namespace spaid::e2e
 
 int main(int argc, char** argv) {
-  if (const char* address = std::getenv(spaid::e2e::kVictimAddress)) {
-    const char* mode = std::getenv(spaid::e2e::kVictimMode);
-    return spaid::e2e::RunVictim(address, mode ? mode : "");
-  }
+  if (spaid::e2e::IsVictim(argc, argv)) return spaid::e2e::BeVictim(argv);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

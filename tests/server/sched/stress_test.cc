@@ -4,8 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "server/base/log.h"
@@ -202,6 +208,225 @@ TEST(SchedStressTest, DevicesAreLostWhileOthersSubmit) {
   }
   EXPECT_GE(lost.load(), 1);
   SetLogSink(nullptr);
+}
+
+// Several devices and lanes, classes and tenants; the jobs of a storm are cancelled by name, left,
+// joined, given deadlines and limits, by all threads at once; one device fails in the middle, and
+// at the end a drain comes while others still submit.
+class SchedStormTest : public testing::Test {
+ protected:
+  static constexpr int kStormThreads = 8, kStormJobs = 250;
+
+  void SetUp() override {
+    SetLogSink([](LogLevel, const std::string&) {});
+    SchedulerOptions options;
+    options.dispatch.devices = {{.name = "cpu", .lanes = 3},
+                                {.name = "gpu:0", .lanes = 2, .memory_bytes = 1000},
+                                {.name = "gpu:1", .memory_bytes = 1000}};
+    options.dispatch.max_queued = 10'000;
+    options.dispatch.small_ms = 1;
+    options.dispatch.max_passed_over = std::chrono::milliseconds(5);
+    options.dispatch.tenant_weights = {{"t1", 3.0}};
+    options.on_ended = [this](const std::shared_ptr<Job>&) { ++ended_; };
+    scheduler_ = std::make_unique<Scheduler>(options);
+  }
+  void TearDown() override {
+    scheduler_.reset();
+    SetLogSink(nullptr);
+  }
+
+  struct Submitted {
+    std::shared_ptr<Job> job;
+    JobWaiter waiter;
+    absl::Status status;
+  };
+  Submitted Submit(std::mt19937& random, JobLimits limits, std::optional<TimePoint> deadline,
+                   JobWork run) {
+    Submitted submitted;
+    submitted.job = Job::Create({.tenant = "t" + std::to_string(random() % 4),
+                                 .kind = v1::JOB_KIND_BUILD,
+                                 .matrix = {},
+                                 .preconditioner = {},
+                                 .priority = static_cast<Priority>(random() % 3)},
+                                limits, RealClock());
+    submitted.waiter = *submitted.job->Attach({.detach = false, .deadline = deadline});
+    Work work{.predicted_ms = random() % 3 == 0 ? 5.0 : 0.1};
+    work.devices = 1 + random() % 7;
+    work.fallback = DeviceBit(0);
+    if ((work.devices & DeviceBit(0)) == 0) {
+      work.device_bytes = static_cast<int64_t>(random() % 600);
+      if (random() % 4 == 0) work.max_devices = 2;
+    }
+    submitted.status = scheduler_->Submit(submitted.job, std::move(work), std::move(run));
+    if (submitted.status.ok()) ++accepted_;
+    return submitted;
+  }
+  // Each of them has ended, with one event that says so, behind all others.
+  static void ExpectEnded(const std::shared_ptr<Job>& job) {
+    AwaitEnd(job);
+    const JobEvents events = job->Read(1, 10'000);
+    ASSERT_TRUE(events.end);
+    for (size_t e = 0; e < events.events.size(); ++e) {
+      ASSERT_EQ(events.events[e].number(), static_cast<int64_t>(e) + 1);
+      ASSERT_EQ(events.events[e].has_finished(), e + 1 == events.events.size());
+    }
+  }
+  void ExpectIdle() {
+    EXPECT_TRUE(scheduler_->Drain(RealClock().Now() + std::chrono::seconds(60)));
+    const Scheduler::Load load = scheduler_->load();
+    EXPECT_EQ(load.queued, 0);
+    EXPECT_EQ(load.running, 0);
+    EXPECT_EQ(ended_.load(), accepted_.load());
+  }
+  template <class Run>
+  static void AtOnce(const Run& run) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kStormThreads; ++t) threads.emplace_back([&run, t] { run(t); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::atomic<int> ended_{0}, accepted_{0};
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+TEST_F(SchedStormTest, CancelledByManyInEveryState) {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Job>> known;  // to all threads
+  std::atomic<int> told{0}, stopped{0};
+  AtOnce([&](int t) {
+    std::mt19937 random(static_cast<unsigned>(t));
+    std::vector<Submitted> own;
+    std::vector<JobSubscription> watched;
+    for (int i = 0; i < kStormJobs; ++i) {
+      own.push_back(
+          Submit(random, {}, {}, [](Job& job, const Assignment&) { return Compute(job); }));
+      ASSERT_TRUE(own.back().status.ok()) << own.back().status;
+      const auto bell = std::make_shared<std::atomic<bool>>(false);
+      Job* const raw = own.back().job.get();
+      watched.push_back(own.back().job->Subscribe(1, [bell, raw, &told] {
+        if (raw->ended() && !bell->exchange(true)) ++told;
+      }));
+      std::shared_ptr<Job> other;
+      {
+        const std::lock_guard lock(mutex);
+        known.push_back(own.back().job);
+        other = known[random() % known.size()];
+      }
+      switch (random() % 4) {
+        case 0:
+          if (other->RequestStop(StopCause::kCancelled)) ++stopped;
+          break;
+        case 1:
+          own[random() % own.size()].waiter.Leave();
+          break;
+        case 2:  // somebody in a hurry joins, and leaves at once
+          (void)other->Attach(
+              {.detach = false, .deadline = {}, .priority = static_cast<Priority>(random() % 3)});
+          break;
+        default:
+          (void)scheduler_->Where(*other);
+          (void)scheduler_->jobs(5);
+      }
+    }
+    for (const Submitted& submitted : own) ExpectEnded(submitted.job);
+  });
+  ExpectIdle();
+  EXPECT_EQ(accepted_, kStormThreads * kStormJobs);
+  EXPECT_EQ(told, accepted_) << "everyone who watches, once";
+  EXPECT_GT(stopped, 0);
+}
+
+TEST_F(SchedStormTest, EveryDeadlineEndsItsOwnJob) {
+  std::atomic<int> late{0}, done{0};
+  AtOnce([&](int t) {
+    std::mt19937 random(static_cast<unsigned>(t));
+    std::vector<std::pair<Submitted, std::string>> own;
+    for (int i = 0; i < kStormJobs; ++i) {
+      JobLimits limits;
+      std::optional<TimePoint> deadline;
+      const auto soon = std::chrono::microseconds(1 + random() % 3000);
+      std::string reason;
+      switch (random() % 4) {
+        case 0:
+          limits.max_queue = soon;
+          reason = "MAX_QUEUE";
+          break;
+        case 1:
+          limits.max_run = soon / 10;
+          reason = "MAX_RUN";
+          break;
+        case 2:
+          deadline = RealClock().Now() + soon;
+          reason = "DEADLINE";
+          break;
+        default:
+          break;
+      }
+      own.emplace_back(Submit(random, limits, deadline,
+                              [](Job& job, const Assignment&) { return Compute(job); }),
+                       reason);
+    }
+    for (const auto& [submitted, reason] : own) {
+      if (!submitted.status.ok()) {
+        EXPECT_EQ(ReasonOf(submitted.status), "DEADLINE_INFEASIBLE");
+        EXPECT_EQ(reason, "DEADLINE");
+        continue;
+      }
+      ExpectEnded(submitted.job);
+      if (submitted.job->state() == v1::JOB_STATE_SUCCEEDED) {
+        ++done;
+      } else {
+        EXPECT_EQ(ReasonOf(submitted.job->error()), reason);
+        ++late;
+      }
+    }
+  });
+  ExpectIdle();
+  EXPECT_GT(late, 0);
+  EXPECT_GT(done, 0);
+}
+
+TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
+  std::atomic<int> lost{0}, drained{0}, done{0}, runs{0};
+  std::thread drain;
+  std::once_flag drain_once;
+  AtOnce([&](int t) {
+    std::mt19937 random(static_cast<unsigned>(t));
+    std::vector<Submitted> own;
+    for (int i = 0; i < kStormJobs; ++i) {
+      own.push_back(Submit(random, {}, {}, [&](Job& job, const Assignment& at) -> absl::Status {
+        if (++runs > 200 && at.device == "gpu:0") {
+          return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone");
+        }
+        return Compute(job);
+      }));
+      if (i == kStormJobs / 2 && t == 0) {
+        std::call_once(drain_once, [&] {
+          drain = std::thread([&] {
+            while (runs < 400) std::this_thread::yield();
+            EXPECT_TRUE(scheduler_->Drain(RealClock().Now() + std::chrono::milliseconds(20)));
+          });
+        });
+      }
+    }
+    for (const Submitted& submitted : own) {
+      if (!submitted.status.ok()) {
+        EXPECT_EQ(ReasonOf(submitted.status), "DRAINING");
+        continue;
+      }
+      ExpectEnded(submitted.job);
+      const std::string why = ReasonOf(submitted.job->error());
+      ++(why == "DEVICE_LOST" ? lost : why == "DRAINING" ? drained : done);
+      EXPECT_TRUE(why.empty() || why == "DEVICE_LOST" || why == "DRAINING") << why;
+    }
+  });
+  drain.join();
+  ExpectIdle();
+  EXPECT_EQ(lost + drained + done, accepted_);
+  EXPECT_FALSE(scheduler_->DeviceStatus(1).ok());
+  EXPECT_LE(lost, 2) << "what ran on its lanes: all else had somewhere to go";
+  EXPECT_GE(lost, 1);
+  EXPECT_GT(done, 200);
 }
 
 }  // namespace
