@@ -163,6 +163,10 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
       "--ops-address", flags.ops_address,
       "HOST:PORT of the status page (/, /status.json), /metrics, /healthz and /readyz; off "
       "(or empty): none");
+  app.add_option("--ops-host", flags.ops_hosts,
+                 "Name under which browsers may ask for the status page, as a proxy or a Service "
+                 "has one; may be repeated. Addresses and localhost always may")
+      ->type_name("NAME");
   app.add_flag("--insecure", flags.insecure, "Serve other machines without TLS");
   app.add_flag("--ops-insecure", flags.ops_insecure,
                "Serve --ops-address, which is plain HTTP, to other machines");

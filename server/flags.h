@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "server/base/log.h"
 #include "server/ops/drain.h"
@@ -17,6 +18,7 @@ struct Flags {
   std::string address = "127.0.0.1:7433";
   std::string port_file;
   std::string ops_address = "127.0.0.1:7434";
+  std::vector<std::string> ops_hosts;
   bool insecure = false;
   bool ops_insecure = false;
   TlsFiles tls;

@@ -90,7 +90,8 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
     ASSIGN_OR_RETURN(
         ops, OpsServer::Start(flags.ops_address, {.metrics = &metrics,
                                                   .ready = [&backend] { return backend.ready(); },
-                                                  .status = status}));
+                                                  .status = status,
+                                                  .host_names = flags.ops_hosts}));
   }
   RouteGrpcLog(LogLevel::kWarning);
   health.SetReady(true);

@@ -32,7 +32,7 @@ ServerStatus::Job OfJob(const Job& job) {
                         .tenant = description.tenant,
                         .kind = std::string(JobKindName(seen.kind())),
                         .what = description.what,
-                        .priority = std::string(PriorityName(description.priority)),
+                        .priority = std::string(PriorityName(job.priority())),
                         .state = std::string(JobStateName(seen.state())),
                         .matrix = description.matrix,
                         .label = description.label,

@@ -22,6 +22,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
   header.set_matrix(matrix);
   *header.mutable_spec() = ToProto(spec);
   header.set_stream_result(fetch_result);
+  header.set_partial_result(fetch_result);
   header.set_detach(call.options().detach);
   header.set_priority(ToProto(call.options().priority));
   *header.mutable_limits() = *limits;
@@ -44,7 +45,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
           follower.Take(response.job());
           break;
         case v1::BuildPreconditionerResponse::kResult: {
-          if (sink) return ProtocolViolation("a second header of the result");
+          // What came before another one is void: the build began anew.
           auto created = CscSink::Create(response.result().n(), response.result().nnz(),
                                          response.result().value_type());
           if (!created.ok()) return created.error();
@@ -55,7 +56,10 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
         case v1::BuildPreconditionerResponse::kChunk:
           if (!sink) return ProtocolViolation("a chunk before the result's header");
           if (auto error = sink->Take(response.chunk())) return error;
-          call.ReportTransfer(Stage::kDownload, sink->received_bytes(), sink->total_bytes());
+          // One thing at a time: while M is being built, progress is that of the build.
+          if (follower.finished() || follower.job().empty()) {
+            call.ReportTransfer(Stage::kDownload, sink->received_bytes(), sink->total_bytes());
+          }
           break;
         case v1::BuildPreconditionerResponse::kDone:
           result.emplace();
@@ -68,7 +72,13 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
       }
       return std::nullopt;
     };
-    if (auto error = exchange.Run(options.address, next, take, [] {})) return *std::move(error);
+    if (auto error = exchange.Run(options.address, next, take, [] {})) {
+      if (sink && sink->received_bytes() > 0) {
+        error->message += " (of the preconditioner " + std::to_string(sink->received_bytes()) +
+                          " bytes had come, which were discarded)";
+      }
+      return *std::move(error);
+    }
     if (!result) return ProtocolViolation("a build ended without its result");
     if (fetch_result) {
       if (!sink) return ProtocolViolation("the result that was asked for did not come");

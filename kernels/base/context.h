@@ -97,6 +97,8 @@ class ProgressSink {
   virtual void OnResidual(const ResidualPoint& point) = 0;
 };
 
+class ResultSink;
+
 struct Context {
   StopToken stop = {};
   ProgressSink* progress = nullptr;  // borrowed; may be null
@@ -104,6 +106,8 @@ struct Context {
   int device = 0;                    // of plans and builds: index in Engine::Devices()
   // CUDA devices that share a plan and its builds, `device` first, each but once; empty: it alone.
   std::vector<int> devices = {};
+  // Of builds: is shown M while it is being made (result_sink.h); borrowed; may be null.
+  ResultSink* result = nullptr;
 };
 
 // The Status of a computation that gave up: CANCELLED/CANCELLED or DEADLINE_EXCEEDED/TIME_LIMIT.

@@ -155,6 +155,19 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
     }
     state.SetIterationTime(chosen_ms * 1e-3);
   }
+  // By the layouts that the rule chooses between.
+  for (const RowsLayout layout : {RowsLayout::kSlices, RowsLayout::kTiles}) {
+    options.layout = layout;
+    RowsOnDevice own({a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()},
+                     options);
+    own.Choose(false);
+    const bool tiles = layout == RowsLayout::kTiles;
+    if (tiles && !own.in_tiles()) break;
+    state.counters[tiles ? "tiles_ms" : "slices_ms"] = own.Time(kProducts, true);
+    state.counters[tiles ? "tiles_alone_ms" : "slices_alone_ms"] = own.Time(kProducts, false);
+    state.counters[tiles ? "tiles_stored" : "slices_stored"] = own.stored();
+  }
+  state.counters["in_tiles"] = rows.in_tiles() ? 1 : 0;
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz"] = static_cast<double>(a.nnz());
 }

@@ -294,6 +294,7 @@ class DevicesEngine final : public Engine {
     }
     BuildResult result;
     CscMatrix m, g_columns;
+    ShownResult shown;
     HostPreconditioner::DeviceCopy on_device;
     switch (spec.engine) {
       case EngineKind::kAuto:
@@ -315,6 +316,7 @@ class DevicesEngine final : public Engine {
                          : BuildStaticSpai(*mine->static_spai, a, spec.static_spai, context);
         if (!built.ok()) return built.status();
         m = std::move(built->m);
+        shown = std::move(built->shown);
         Add(timings, &result.timings);
         static_cast<StaticSpaiQuality&>(result.quality) = std::move(built->quality);
         result.quality.warnings = Warnings(result.quality, spec.static_spai, a.n_cols);
@@ -342,7 +344,8 @@ class DevicesEngine final : public Engine {
       }
     }
     const auto assembling = Clock::now();
-    auto made = HostPreconditioner::Make(spec.engine, std::move(m), context, std::move(g_columns));
+    auto made = HostPreconditioner::Make(spec.engine, std::move(m), context, std::move(g_columns),
+                                         std::move(shown));
     if (!made.ok()) return made.status();
     result.timings.assemble_ms = MsSince(assembling);
     (*made)->Keep(std::move(on_device));

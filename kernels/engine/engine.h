@@ -11,8 +11,13 @@
 // its own, and they go straight to where they belong in M, the same as one device makes it, bit for
 // bit but for what kernels/static_spai/static_spai_cuda.h says. Each takes the device bytes that
 // Estimate predicts for one. Such a preconditioner has no copy on a device: Place lays it out from
-// the host. For static SPAI it pays from kSplitWorthMs of predicted_ms on, for FSAI it does not
-// (kernels/engine/cost.h); this engine splits whatever it is told to.
+// the host, when a solve needs it. For static SPAI it pays from kSplitWorthMs of predicted_ms on,
+// for FSAI it does not (kernels/engine/cost.h); this engine splits whatever it is told to.
+//
+// A build of static SPAI shows M to context.result while it makes it: on the CPU as its columns are
+// finished, on devices as their pieces come back, in order. A post-filter, which decides the sizes,
+// puts that off to the end. Jacobi and FSAI show nothing: one is done at once, and a column of G
+// has entries of rows up to the last, which are what is made one after the other.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why

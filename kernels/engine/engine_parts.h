@@ -46,11 +46,12 @@ class HostPreconditioner final : public Preconditioner {
     std::shared_ptr<const FsaiCudaG> g;
   };
   // `m`: M, or where IsFactored(kind) G by rows (FsaiResult::g_rows), and `g_columns` the same by
-  // columns, unless it has none. Errors: stop statuses (the layout of an explicit M takes about a
-  // tenth of its build).
+  // columns, unless it has none. `shown`: M, whose arrays stay where they are, to somebody. Errors:
+  // stop statuses (the layout of an explicit M takes about a tenth of its build).
   static Result<std::shared_ptr<const HostPreconditioner>> Make(EngineKind kind, CscMatrix m,
                                                                 const Context& context,
-                                                                CscMatrix g_columns = {});
+                                                                CscMatrix g_columns = {},
+                                                                ShownResult shown = {});
   void Keep(DeviceCopy copy) const;
   HostPreconditioner(const HostPreconditioner&) = delete;
   HostPreconditioner& operator=(const HostPreconditioner&) = delete;
@@ -83,6 +84,7 @@ class HostPreconditioner final : public Preconditioner {
 
   EngineKind kind_;
   CscMatrix matrix_;
+  ShownResult shown_;                              // until the layouts are made: they may fail
   std::optional<DiagonalOperator> diagonal_;       // of Jacobi; borrows matrix_.values
   std::shared_ptr<const CsrOperator> rows_;        // of any other M, or of G
   std::shared_ptr<const CsrOperator> transposed_;  // Gᵀ; borrows matrix_

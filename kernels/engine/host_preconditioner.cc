@@ -7,10 +7,8 @@
 
 namespace spaid::kernels {
 
-Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(EngineKind kind,
-                                                                           CscMatrix m,
-                                                                           const Context& context,
-                                                                           CscMatrix g_columns) {
+Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(
+    EngineKind kind, CscMatrix m, const Context& context, CscMatrix g_columns, ShownResult shown) {
   std::shared_ptr<const CsrOperator> g;
   if (IsFactored(kind)) {
     if (g_columns.n_cols == 0) {
@@ -22,6 +20,7 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(Engin
         CsrOperator::FromRows(std::exchange(m, std::move(g_columns))));
   }
   std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(m)));
+  made->shown_ = std::move(shown);
   // The layouts borrow from matrix_, which moves no more.
   if (g != nullptr) {
     made->rows_ = std::move(g);
@@ -35,6 +34,7 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(Engin
     if (!rows.ok()) return rows.status();
     made->rows_ = std::make_shared<CsrOperator>(*std::move(rows));
   }
+  made->shown_.Keep();
   return std::shared_ptr<const HostPreconditioner>(std::move(made));
 }
 

@@ -42,7 +42,9 @@ struct FsaiCudaTimings {
 //
 // Several devices share a plan, and its builds, by rows: each has all of A and makes a range of
 // rows of about equal predicted work, on a thread of its own; they go straight to where they belong
-// in G, of which nothing stays on a device. G is the same, bit for bit; kaporin numbers to
+// in G, of which nothing stays on a device: each has its rows alone, and to join them on the one
+// that solves takes the same bytes to there, over the same bus, as a solve spends that finds no
+// copy, which not every build is followed by. G is the same, bit for bit; kaporin numbers to
 // rounding; copied_rows may be other, as each copies from its own rows alone.
 class FsaiCudaPlan;
 

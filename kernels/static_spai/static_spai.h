@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/base/result_sink.h"
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/sparse/pattern.h"
@@ -84,6 +85,8 @@ struct StaticSpaiResult {
   StaticSpaiQuality quality;
   Array<double> residual_norms;     // ‖r_k‖₂ per column
   Array<double> min_scaled_pivots;  // per column; 1 where QR was used from the start
+  ShownResult
+      shown;  // m, to context.result; whoever takes m takes it, too, and keeps it in the end
 };
 
 // Symbolic phase. `a` canonical and square; its values are read only for keep_tau. `user_pattern`
@@ -105,6 +108,8 @@ Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternV
 
 // Numeric phase: `a` must have the plan's pattern (INVALID_ARGUMENT/PLAN_MISMATCH). Progress is
 // reported, and the stop token honoured, per batch of columns. Deterministic for any thread count.
+// context.result is shown M from before its first column on, or, where there is a post-filter,
+// which decides the sizes, in the end.
 Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscView& a,
                                          const StaticSpaiOptions& options, const Context& context);
 

@@ -74,6 +74,15 @@ class Worker {
 
   // The number of columns; -1: cut short by the stop token.
   int64_t SolveBatch(int32_t batch) {
+    const int64_t columns = Solve(batch);
+    if (columns > 0 && task_.result.shown.showing()) Show(batch);
+    return columns;
+  }
+
+ private:
+  static constexpr size_t kMaxGroup = static_spai_tuning::kMaxGroup;
+
+  int64_t Solve(int32_t batch) {
     const StaticSpaiPlan& plan = task_.plan;
     int64_t columns = 0;
     const auto b = static_cast<size_t>(batch);
@@ -96,8 +105,19 @@ class Worker {
     return columns;
   }
 
- private:
-  static constexpr size_t kMaxGroup = static_spai_tuning::kMaxGroup;
+  // Its columns are finished: run by run, as groups follow each other by their lowest.
+  void Show(int32_t batch) const {
+    const StaticSpaiPlan& plan = task_.plan;
+    const auto b = static_cast<size_t>(batch);
+    const int32_t* member = plan.members.data() + plan.group_ptr[plan.batch_ptr[b]];
+    const int32_t* const end = plan.members.data() + plan.group_ptr[plan.batch_ptr[b + 1]];
+    while (member != end) {
+      const int64_t first = *member;
+      int64_t next = first + 1;
+      while (++member != end && *member == next) ++next;
+      task_.result.shown.Finished(first, next);
+    }
+  }
 
   struct Waiting {  // groups of one stencil
     std::array<int32_t, kLaneGroups> groups;
@@ -189,6 +209,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
   result.residual_norms.resize(static_cast<size_t>(n));
   result.min_scaled_pivots.resize(static_cast<size_t>(n));
   Array<uint8_t> flags(static_cast<size_t>(n));
+  if (options.post_filter == 0) ShowM(context, result);
 
   std::vector<std::unique_ptr<Worker>> workers(
       static_cast<size_t>(ResolveThreads(context.threads)));
@@ -219,7 +240,9 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
                    Context{.stop = {}, .progress = nullptr, .threads = context.threads});
     if (!filtered.ok()) return filtered.status();
     result.m = std::move(filtered).value();
+    ShowM(context, result);
   }
+  result.shown.FinishedAll();
   Summarise(flags, a.nnz(), context.threads, result);
   return result;
 }

@@ -274,6 +274,17 @@ struct BuildRequest {
   Array<uint8_t>& flags;
 };
 
+// The piece's columns are finished, but for those that were left to the host.
+void ShowPiece(const IndexRange& columns, const Array<uint8_t>& flags, ShownResult& shown) {
+  if (!shown.showing()) return;
+  const auto begin = flags.begin() + columns.begin, end = flags.begin() + columns.end;
+  for (auto at = begin; at != end;) {
+    const auto left = std::find(at, end, 0);
+    shown.Finished(at - flags.begin(), left - flags.begin());
+    at = std::find_if(left, end, [](uint8_t flag) { return flag != 0; });
+  }
+}
+
 // `m`: what is made; `compacted`, `nnz`: as SpaidCudaBuildInfo says. Where it is compacted, which a
 // plan of several pieces never is, the pattern of the result is filled, too.
 Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>& m, bool& compacted,
@@ -332,6 +343,7 @@ Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>&
   }
   if (done == kSpaidCudaOk) {
     api.trim_m(m.object);
+    ShowPiece(piece.columns, request.flags, result.shown);
     return {};
   }
   if (m.object != nullptr) api.free_m(std::exchange(m.object, nullptr));
@@ -360,6 +372,8 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   result.min_scaled_pivots.resize(n);
   Array<uint8_t> flags;
   flags.assign(n, 0);
+  // Of a filtered M the sizes come in the end.
+  if (options.post_filter == 0) ShowM(context, result);
   const size_t pieces = plan.pieces.size();
   SharedProgress progress(context.progress, Stage::kBuild, a.n_cols, pieces);
   const BuildRequest request{plan, a, options, context, progress, result, flags};
@@ -398,6 +412,8 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
     if (!filtered.ok()) return filtered.status();
     result.m = std::move(filtered).value();
   }
+  if (!result.shown.showing()) ShowM(context, result);
+  result.shown.FinishedAll();
   Summarise(flags, a.nnz(), context.threads, result);
   result.quality.thread_strategy = timings.thread_strategy;
   return result;

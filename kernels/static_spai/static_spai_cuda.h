@@ -68,8 +68,10 @@ int64_t HostBytes(const StaticSpaiCudaPlan& plan);
 // Immutable; thread-safe.
 class StaticSpaiCudaM;
 
-// As BuildStaticSpai. `kept`: gets the M that stays on the device; null where the host had a part
-// in it, or there are several. Errors besides: those of CudaDevice::Failed.
+// As BuildStaticSpai; context.result sees each device's columns once they are on the host, but for
+// those behind one that is left to the host. `kept`: gets the M that stays on the device; null
+// where the host had a part in it, or there are several. Errors besides: those of
+// CudaDevice::Failed.
 Result<StaticSpaiResult> BuildStaticSpaiCuda(
     const StaticSpaiCudaPlan& plan, const CscView& a, const StaticSpaiOptions& options,
     const Context& context, StaticSpaiCudaTimings* timings = nullptr,

@@ -12,6 +12,7 @@
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/engine/devices.h"
+#include "server/engine/partial_matrix.h"
 #include "server/sched/job.h"
 
 namespace spaid::server {
@@ -418,6 +419,14 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     ASSIGN_OR_RETURN(const size_t shared, IndexOf({.device = at.devices[i]}));
     context.devices.push_back(static_cast<int>(shared));
   }
+  std::shared_ptr<PartialMatrix> partial;
+  if (job.kind() == v1::JOB_KIND_BUILD) {
+    partial = std::make_shared<PartialMatrix>([weak = job.weak_from_this()] {
+      if (const auto told = weak.lock()) told->TellPartial();
+    });
+    context.result = partial.get();
+    job.SetPartial(partial);
+  }
   kernels::PreconditionerSpec spec = build.spec;
   if (options_.max_build_bytes > 0) {
     spec.static_spai.pattern.max_nnz =
@@ -435,6 +444,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   }
   if (!result.ok()) return result.status();
   built.kernel = std::move(result->preconditioner);
+  if (partial != nullptr) partial->Finish(built.kernel);
   KeepDeviceCopy(index, built.kernel);
   built.quality = std::move(result->quality);
   if (Metrics* metrics = options_.metrics) {

@@ -201,7 +201,8 @@ class EngineAdapter {
 
   // Plans (or takes a cached plan of this tenant) and builds there: `at` names one of
   // device_names(), or several GPUs that share the work. Where that is out of memory, its cached
-  // plans go, and it is tried once more. Errors: the kernels'.
+  // plans go, and it is tried once more. The job of a build has a PartialMatrix meanwhile. Errors:
+  // the kernels'.
   absl::StatusOr<BuiltPreconditioner> Build(const std::string& tenant, const ResolvedBuild& build,
                                             const Matrix& a, const Matrix* pattern,
                                             const Assignment& at, Job& job) const;

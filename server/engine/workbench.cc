@@ -201,7 +201,8 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
     return result.ready.has_value();
   };
   const Job::AttachOptions attach{.detach = request.terms.detach,
-                                  .deadline = request.terms.deadline};
+                                  .deadline = request.terms.deadline,
+                                  .priority = request.terms.priority};
   const auto submit = [&]() -> absl::StatusOr<JobCoalescer::Ticket> {
     RETURN_IF_ERROR(prepared->refused);
     RETURN_IF_ERROR(parts_.adapter->AdmitBuild(prepared->estimate));

@@ -1,13 +1,18 @@
 #include "server/ops/http.h"
 
+#include <arpa/inet.h>
 #include <httplib.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "server/base/address.h"
 #include "server/base/metrics.h"
 #include "server/base/reasons.h"
@@ -37,6 +42,26 @@ const httplib::Headers& SafeHeaders() {
   return *headers;
 }
 
+std::string WithoutBrackets(const std::string& host) {
+  if (host.size() < 2 || host.front() != '[' || host.back() != ']') return host;
+  return host.substr(1, host.size() - 2);
+}
+
+// Whether the header `Host` of a request (empty: no browser sent it) is an address, or one of
+// `names`, with any port.
+bool IsOurs(const std::string& header, const std::vector<std::string>& names) {
+  const std::optional<HostPort> parsed = ParseHostPort(header);
+  const std::string host = WithoutBrackets(parsed ? parsed->host : header);
+  std::array<unsigned char, sizeof(in6_addr)> address{};
+  if (host.empty() || inet_pton(AF_INET, host.c_str(), address.data()) == 1 ||
+      inet_pton(AF_INET6, host.c_str(), address.data()) == 1) {
+    return true;
+  }
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return absl::EqualsIgnoreCase(absl::StripSuffix(host, "."), name);
+  });
+}
+
 void Route(httplib::Server& http, std::shared_ptr<const OpsSources> sources) {
   using httplib::Request;
   using httplib::Response;
@@ -59,14 +84,26 @@ void Route(httplib::Server& http, std::shared_ptr<const OpsSources> sources) {
     response.status = yes ? 200 : 503;
     response.set_content(yes ? "ok\n" : "not ready\n", kText);
   });
-  const auto page = [sources](const Request& request, Response& response) {
+  const auto misdirected = [sources](const Request& request, Response& response) {
+    const std::string host = request.get_header_value("Host");
+    if (IsOurs(host, sources->host_names)) return false;
+    response.status = 421;
+    response.set_content(
+        "the status is not shown under this name; ask by address, or start spaid with "
+        "--ops-host=NAME\n",
+        kText);
+    return true;
+  };
+  const auto page = [=](const Request& request, Response& response) {
+    if (misdirected(request, response)) return;
     StatusPageOptions options;
     if (request.has_param("refresh")) options.refresh_seconds = 0;
     response.set_content(StatusPage(sources->status(), options), kHtml);
   };
   http.Get("/", page);
   http.Get("/status", page);
-  http.Get("/status.json", [sources](const Request&, Response& response) {
+  http.Get("/status.json", [=](const Request& request, Response& response) {
+    if (misdirected(request, response)) return;
     response.set_content(StatusJson(sources->status()), kJson);
   });
 }
@@ -88,10 +125,8 @@ absl::StatusOr<std::unique_ptr<OpsServer>> OpsServer::Start(const std::string& a
         absl::StrCat("--ops-address=", address, " is not HOST:PORT; empty turns the port off"));
   }
   int port = parsed->port;
-  std::string bind_host = parsed->host;
-  if (bind_host.size() > 2 && bind_host.front() == '[' && bind_host.back() == ']') {
-    bind_host = bind_host.substr(1, bind_host.size() - 2);
-  }
+  const std::string bind_host = WithoutBrackets(parsed->host);
+  sources.host_names.insert(sources.host_names.end(), {"localhost", bind_host});
 
   auto impl = std::make_unique<Impl>();
   httplib::Server& http = impl->http;

@@ -1,11 +1,17 @@
 // The operator's port: GET / (the status page; /?refresh=off stands still), /status.json (the same
 // for programs), /metrics (Prometheus text), /healthz (200 while the process lives), /readyz (200
 // while it takes work, else 503). Nothing is changed over it, and nobody is asked who they are.
+//
+// The status, which names tenants and matrices, is given only under a name that is this server's:
+// to a browser a page of a stranger's whose name was made to mean this address is that stranger's
+// own, to be read by its scripts (DNS rebinding). Addresses are nobody's names, so that probes and
+// port-forwards work, and what Prometheus and probes ask for names nobody: it has any name.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/ops/server_status.h"
@@ -19,6 +25,8 @@ struct OpsSources {
   // Called from the server's threads.
   std::function<bool()> ready;
   std::function<ServerStatus()> status;
+  // Names under which the status is given, beside addresses, localhost and the one listened on.
+  std::vector<std::string> host_names = {};
 };
 
 // Serves on its own threads until it dies. Thread-safe.

@@ -132,7 +132,8 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                   .metrics = metrics}),
       storing_(ExecutorThreads(), kMaxExecutorQueue),
       counting_(ExecutorThreads(), kMaxExecutorQueue),
-      looking_(ExecutorThreads(), kMaxExecutorQueue) {
+      looking_(ExecutorThreads(), kMaxExecutorQueue),
+      sending_(ExecutorThreads(), kMaxExecutorQueue) {
   metrics_->SetBuildInfo(options_.version);
 }
 
@@ -140,7 +141,8 @@ absl::Status Backend::Run(Lane lane, const std::string& tenant, std::function<vo
                           std::function<void(const absl::Status&)> failed) {
   Executor& executor = lane == Lane::kStore   ? storing_
                        : lane == Lane::kCount ? counting_
-                                              : looking_;
+                       : lane == Lane::kLook  ? looking_
+                                              : sending_;
   if (executor.TryRun(tenant, std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("the server has ", kMaxExecutorQueue,

@@ -79,8 +79,9 @@ class Backend {
   WallTime start_time() const { return start_time_; }
 
   // What runs off the reactors' threads, in lanes, so that estimates, which may take long, do not
-  // hold up the uploads of others, nor the end of an upload the looks at arriving arrays.
-  enum class Lane { kStore, kCount, kLook };
+  // hold up the uploads of others, nor the end of an upload the looks at arriving arrays, nor any
+  // of them what goes out beside a computation.
+  enum class Lane { kStore, kCount, kLook, kSend };
   // Runs `task` so, when it is its tenant's turn; `failed` where it throws.
   // RESOURCE_EXHAUSTED/QUEUE_FULL, with a retry delay, where too many wait.
   absl::Status Run(Lane lane, const std::string& tenant, std::function<void()> task,
@@ -132,7 +133,7 @@ class Backend {
   LiveStreams streams_;
   Scheduler scheduler_;  // stops its workers before what they use goes
   Workbench workbench_;
-  Executor storing_, counting_, looking_;  // finish their tasks first of all
+  Executor storing_, counting_, looking_, sending_;  // finish their tasks first of all
 };
 
 // Resident set size of this process.

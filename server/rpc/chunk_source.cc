@@ -14,7 +14,7 @@
 
 namespace spaid::server {
 
-ChunkSource ChunkSource::OfMatrix(std::shared_ptr<const void> owner, const kernels::CscMatrix& m,
+ChunkSource ChunkSource::OfMatrix(std::shared_ptr<const void> owner, const kernels::CscView& m,
                                   bool narrow) {
   ChunkSource source;
   source.owner_ = std::move(owner);
@@ -46,6 +46,7 @@ absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk) {
   const Part& part = parts_[part_];
   const int64_t wire_bytes = part.narrow ? 4 : part.element_bytes;
   const int64_t count = std::min(part.count - offset_, kChunkBytes / wire_bytes);
+  if (offset_ + count > part.there) return false;
   const char* from = part.data + offset_ * part.element_bytes;
   chunk->set_array(part.kind);
   chunk->set_offset(offset_);

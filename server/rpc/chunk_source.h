@@ -20,11 +20,14 @@ class ChunkSource {
  public:
   ChunkSource() = default;
   // M in CSC: pointers, indices, values (as float32 where `narrow`).
-  static ChunkSource OfMatrix(std::shared_ptr<const void> owner, const kernels::CscMatrix& m,
+  static ChunkSource OfMatrix(std::shared_ptr<const void> owner, const kernels::CscView& m,
                               bool narrow);
   static ChunkSource OfSolution(std::shared_ptr<const void> owner, std::span<const double> x);
 
-  // Fills the next chunk, with its CRC; false: all is out. Error:
+  // Of the last array only so many elements are there yet: no chunk goes out before it is whole.
+  void LimitLast(int64_t elements) { parts_.back().there = elements; }
+
+  // Fills the next chunk, with its CRC; false: all is out, or it is not there yet. Error:
   // FAILED_PRECONDITION/FLOAT32_OVERFLOW (index: of the value) where a value does not fit the
   // narrow type.
   absl::StatusOr<bool> Next(v1::ArrayChunk* chunk);
@@ -37,6 +40,7 @@ class ChunkSource {
     int64_t count;  // elements
     int64_t element_bytes;
     bool narrow;  // doubles, sent as floats
+    int64_t there = count;
   };
   std::shared_ptr<const void> owner_;
   std::vector<Part> parts_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "server/engine/partial_matrix.h"
 #include "server/rpc/chunk_source.h"
 #include "server/rpc/unary.h"
 #include "server/rpc/work_stream.h"
@@ -28,43 +29,55 @@ absl::StatusOr<v1::ValueType> ResultType(v1::ValueType asked, std::string field)
   }
 }
 
-// The header and chunks of M, or of its factor G, in order.
+// The header and chunks of M, or of its factor G, in order, as far as M is there. Where its build
+// begins anew another header says so.
 class Download {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Download(std::shared_ptr<const Preconditioner> preconditioner, v1::ValueType type)
-      : m_(preconditioner->m()), type_(type), is_factor_(preconditioner->kernel->is_factor()) {
-    chunks_ = ChunkSource::OfMatrix(std::move(preconditioner), m_, type == v1::VALUE_TYPE_FLOAT32);
-  }
+  Download(std::shared_ptr<const PartialMatrix> m, v1::ValueType type)
+      : m_(std::move(m)), type_(type) {}
 
-  // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message; false: all is out.
+  // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message; false: all is out, or it is
+  // not there yet.
   template <class Response>
   absl::StatusOr<bool> Next(Response* message, v1::CscHeader* (Response::*header)()) {
-    if (!started_) {
-      started_ = true;
-      start_ = Clock::now();
-      v1::CscHeader* out = (message->*header)();
-      out->set_n(m_.n_cols);
-      out->set_nnz(m_.nnz());
-      out->set_value_type(type_);
-      out->set_is_factor(is_factor_);
-      return true;
-    }
-    return chunks_.Next(message->mutable_chunk());
+    absl::StatusOr<bool> filled = false;
+    m_->Read([&](const PartialMatrix::View& view) {
+      if (view.version != version_) {
+        if (version_ == 0) start_ = Clock::now();
+        version_ = view.version;
+        bytes_before_ += chunks_.bytes_down();
+        // Its arrays are looked at in here alone.
+        chunks_ = ChunkSource::OfMatrix(nullptr, view.m, type_ == v1::VALUE_TYPE_FLOAT32);
+        v1::CscHeader* out = (message->*header)();
+        out->set_n(view.m.n_cols);
+        out->set_nnz(view.m.nnz());
+        out->set_value_type(type_);
+        out->set_is_factor(view.is_factor);
+        filled = true;
+        return;
+      }
+      chunks_.LimitLast(view.finished);
+      filled = chunks_.Next(message->mutable_chunk());
+    });
+    return filled;
+  }
+
+  bool Of(const std::shared_ptr<const kernels::Preconditioner>& kernel) const {
+    return m_->owner() == kernel;
   }
 
   void AddTo(v1::Timings* timings) const {
-    timings->set_download_ms(started_ ? ToMs(Clock::now() - start_) : 0);
-    timings->set_bytes_down(chunks_.bytes_down());
+    timings->set_download_ms(version_ > 0 ? ToMs(Clock::now() - start_) : 0);
+    timings->set_bytes_down(bytes_before_ + chunks_.bytes_down());
   }
 
  private:
-  const kernels::CscMatrix& m_;  // of what chunks_ holds on to
+  const std::shared_ptr<const PartialMatrix> m_;
   const v1::ValueType type_;
-  const bool is_factor_;
   ChunkSource chunks_;
-  bool started_ = false;
+  int64_t version_ = 0, bytes_before_ = 0;
   Clock::time_point start_{};
 };
 
@@ -82,6 +95,7 @@ class BuildStream final
     ASSIGN_OR_RETURN(terms_, backend_->Terms(header, *context_));
     spec_ = header.spec();
     stream_result_ = header.stream_result();
+    partial_ = stream_result_ && header.partial_result();
     return absl::OkStatus();
   }
 
@@ -106,13 +120,31 @@ class BuildStream final
     return Started{std::move(ticket.job), std::move(ticket.waiter)};
   }
 
+  bool wants_partial() const override { return partial_; }
+
+  bool NextPartial(v1::BuildPreconditionerResponse* message) override {
+    if (!partial_) return false;
+    if (!download_) {
+      auto m = std::static_pointer_cast<const PartialMatrix>(feed_.job()->partial());
+      if (m == nullptr) return false;
+      download_.emplace(std::move(m), type_);
+    }
+    auto more = download_->Next(message, &v1::BuildPreconditionerResponse::mutable_result);
+    // What float32 cannot hold ends the stream when M is finished and stored, as it always has.
+    if (!more.ok()) partial_ = false;
+    return more.ok() && *more;
+  }
+
   bool NextResult(v1::BuildPreconditionerResponse* message) override {
     if (!result_) {
       const auto outcome = std::static_pointer_cast<const BuildOutcome>(feed_.job()->result());
       result_ = outcome->preconditioner;
     }
     if (stream_result_) {
-      if (!download_) download_.emplace(result_->value, type_);
+      // That of another build, where the store had one already.
+      if (!download_ || !download_->Of(result_->value->kernel)) {
+        download_.emplace(std::make_shared<const PartialMatrix>(result_->value->kernel), type_);
+      }
       auto more = download_->Next(message, &v1::BuildPreconditionerResponse::mutable_result);
       if (!more.ok()) {
         EndLocked(more.status());
@@ -135,7 +167,7 @@ class BuildStream final
   v1::PreconditionerSpec spec_;
   v1::ValueType type_ = v1::VALUE_TYPE_FLOAT64;
   Workbench::Terms terms_;
-  bool stream_result_ = false, shared_ = false, done_ = false;
+  bool stream_result_ = false, partial_ = false, shared_ = false, done_ = false;
   std::optional<Stored<Preconditioner>> result_;
   std::optional<Download> download_;
 };
@@ -158,7 +190,7 @@ class DownloadStream final : public WriteStream<v1::DownloadPreconditionerRespon
     ASSIGN_OR_RETURN(const std::string tenant, backend_->authenticator().Tenant(*context_));
     ASSIGN_OR_RETURN(const v1::ValueType type, ResultType(request_.value_type(), "value_type"));
     ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(tenant, request_.name()));
-    download_.emplace(std::move(found.value), type);
+    download_.emplace(std::make_shared<const PartialMatrix>(found.value->kernel), type);
     return absl::OkStatus();
   }
 

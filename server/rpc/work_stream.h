@@ -1,13 +1,16 @@
 // What builds and solves share: a header that names or brings a matrix, its chunks, then a job
 // whose events go down, then a result.
 //
-//   header -> (chunks -> half-close -> matrix stored) -> Submit -> events -> NextResult ... -> end
+//   header -> (chunks -> half-close -> matrix stored) -> Submit -> events, NextPartial ...
+//       -> NextResult ... -> end
 //
 // Storing the matrix and submitting (an estimate is counted) run on executors: both may take
 // O(nnz) time, and end early when the client has gone.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +53,11 @@ class WorkStream : public BidiStream<Request, Response> {
   virtual absl::Status CheckComplete() = 0;
   // On the executor, without the mutex: nothing else runs on this object's input then.
   virtual absl::StatusOr<Started> Submit() = 0;
+  // Whether the result goes out while the job still makes it. Where it does, the job's news are
+  // taken off its threads, which compute.
+  virtual bool wants_partial() const { return false; }
+  // The job has no event now. Fills a message of what there is of its result; false: nothing.
+  virtual bool NextPartial(Response*) { return false; }
   // The job has ended well (or there was none). Fills the next message of the result; calls
   // EndLocked when the last one is out.
   virtual bool NextResult(Response* message) = 0;
@@ -186,10 +194,7 @@ class WorkStream : public BidiStream<Request, Response> {
     auto started = Submit();
     JobSubscription subscription;
     if (started.ok() && started->job != nullptr) {
-      std::weak_ptr<LiveStream> weak = this->weak_from_this();
-      subscription = started->job->Subscribe(1, [weak] {
-        if (auto self = weak.lock()) std::static_pointer_cast<WorkStream>(self)->Pump();
-      });
+      subscription = started->job->Subscribe(1, News());
     }
     typename Base::Section section(this);
     if (!started.ok()) {
@@ -201,6 +206,26 @@ class WorkStream : public BidiStream<Request, Response> {
       if (this->ended_locked()) LeaveJob();
     }
     this->PumpLocked();
+  }
+
+  // Runs on the job's threads.
+  std::function<void()> News() {
+    std::weak_ptr<LiveStream> weak = this->weak_from_this();
+    const auto pump = [weak] {
+      if (auto self = weak.lock()) std::static_pointer_cast<WorkStream>(self)->Pump();
+    };
+    if (!wants_partial()) return pump;
+    // One at a time: what comes while it waits is seen by it. `queued` goes down first.
+    return [weak, pump, queued = std::make_shared<std::atomic<bool>>(false)] {
+      const auto self = std::static_pointer_cast<WorkStream>(weak.lock());
+      if (self == nullptr || queued->exchange(true)) return;
+      const auto task = [pump, queued] {
+        queued->store(false);
+        pump();
+      };
+      const auto failed = [](const absl::Status&) {};
+      if (!self->backend_->Run(Backend::Lane::kSend, self->tenant_, task, failed).ok()) task();
+    };
   }
 
   void WorkFailed(const absl::Status& error) {
@@ -220,7 +245,7 @@ class WorkStream : public BidiStream<Request, Response> {
     if (feed_.following() && !ready_) {
       if (feed_.Next(backend_->scheduler(), message->mutable_job())) return true;
       message->Clear();
-      if (!feed_.ended()) return false;
+      if (!feed_.ended()) return NextPartial(message);
       if (absl::Status error = feed_.job()->error();
           !error.ok() && feed_.job()->result() == nullptr) {
         this->EndLocked(std::move(error));

@@ -166,6 +166,10 @@ bool Dispatcher::Remove(uint64_t id) {
   return true;
 }
 
+void Dispatcher::SetPriority(uint64_t id, Priority priority) {
+  if (queue_.Find(id) != nullptr) queue_.SetPriority(id, priority);
+}
+
 // --- What can start ---
 
 void Dispatcher::NoteVisit(const std::string& tenant, TimePoint now, Device* device) {

@@ -87,6 +87,8 @@ class Dispatcher {
   void Push(Work work);
   // Out of the queue; false: it is not there.
   bool Remove(uint64_t id);
+  // Moves a queued job to another class, which pays for it. Any other id: nothing.
+  void SetPriority(uint64_t id, Priority priority);
 
   // All that can start now.
   std::vector<Start> Dispatch(TimePoint now);

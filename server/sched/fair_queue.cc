@@ -33,18 +33,30 @@ double FairQueue::WeightOf(const std::string& tenant) const {
 
 void FairQueue::Push(Work work) {
   const auto priority = static_cast<size_t>(work.priority);
-  Class& cls = classes_[priority];
-  auto [it, is_new] = cls.by_tenant.try_emplace(work.tenant);
-  if (is_new) {
-    cls.ring.push_back({work.tenant, WeightOf(work.tenant), kSavedMs, {}});
-    it->second = std::prev(cls.ring.end());
-  }
-  ++cls.jobs;
+  const auto flow = FlowIn(priority, work.tenant);
+  ++classes_[priority].jobs;
   ++queued_of_[work.tenant];
-  std::list<Entry>& entries = it->second->groups[GroupOf(work)];
+  std::list<Entry>& entries = flow->groups[GroupOf(work)];
   const uint64_t id = work.id;
   entries.push_back({std::move(work), next_sequence_++});
-  places_[id] = {priority, it->second, std::prev(entries.end())};
+  places_[id] = {priority, flow, std::prev(entries.end())};
+}
+
+std::list<FairQueue::Flow>::iterator FairQueue::FlowIn(size_t priority, const std::string& tenant) {
+  Class& cls = classes_[priority];
+  auto [it, is_new] = cls.by_tenant.try_emplace(tenant);
+  if (is_new) {
+    cls.ring.push_back({tenant, WeightOf(tenant), kSavedMs, {}});
+    it->second = std::prev(cls.ring.end());
+  }
+  return it->second;
+}
+
+// Before those that came later.
+std::list<FairQueue::Entry>::iterator FairQueue::TurnIn(std::list<Entry>& entries,
+                                                        uint64_t sequence) {
+  return std::find_if(entries.begin(), entries.end(),
+                      [sequence](const Entry& entry) { return entry.sequence > sequence; });
 }
 
 // The flow's first job that passes, by the order in which they came.
@@ -158,11 +170,26 @@ void FairQueue::FallBack(uint64_t id) {
   const auto from = groups.find(GroupOf(work));
   work.devices = std::exchange(work.fallback, 0);
   std::list<Entry>& to = groups[GroupOf(work)];
-  const auto before = std::find_if(to.begin(), to.end(), [&](const Entry& entry) {
-    return entry.sequence > place.entry->sequence;
-  });
-  to.splice(before, from->second, place.entry);
+  to.splice(TurnIn(to, place.entry->sequence), from->second, place.entry);
   if (from->second.empty()) groups.erase(from);
+}
+
+void FairQueue::SetPriority(uint64_t id, Priority priority) {
+  Place& place = places_.at(id);
+  const auto to = static_cast<size_t>(priority);
+  if (place.priority == to) return;
+  Work& work = place.entry->work;
+  const auto flow = FlowIn(to, work.tenant);
+  auto& left = place.flow->groups;
+  const auto from = left.find(GroupOf(work));
+  work.priority = priority;
+  std::list<Entry>& entries = flow->groups[GroupOf(work)];
+  entries.splice(TurnIn(entries, place.entry->sequence), from->second, place.entry);
+  if (from->second.empty()) left.erase(from);
+  if (Class& cls = classes_[place.priority]; --cls.jobs == 0) cls.deficit_ms = 0;
+  ++classes_[to].jobs;
+  place.priority = to;
+  place.flow = flow;
 }
 
 void FairQueue::Settle(const Work& taken, double more_ms) {

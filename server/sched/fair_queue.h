@@ -93,6 +93,8 @@ class FairQueue {
   std::optional<Work> Remove(uint64_t id);
   // Moves a queued job to its fallback; it keeps its turn.
   void FallBack(uint64_t id);
+  // Moves a queued job to another class; among its tenant's there it goes by when it came.
+  void SetPriority(uint64_t id, Priority priority);
   // A job that was taken has cost so much more than it said (or less: negative).
   void Settle(const Work& taken, double more_ms);
 
@@ -136,6 +138,8 @@ class FairQueue {
   };
 
   double WeightOf(const std::string& tenant) const;
+  std::list<Flow>::iterator FlowIn(size_t priority, const std::string& tenant);
+  static std::list<Entry>::iterator TurnIn(std::list<Entry>& entries, uint64_t sequence);
   static const Entry* HeadOf(const Flow& flow, Filter passes);
   static Choice ChooseIn(const Class& cls, Filter passes);
   struct Chosen {

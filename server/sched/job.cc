@@ -124,12 +124,13 @@ JobWaiter& JobWaiter::operator=(JobWaiter&& other) noexcept {
   if (this != &other) {
     Leave();
     job_ = std::exchange(other.job_, nullptr);
+    priority_ = other.priority_;
   }
   return *this;
 }
 
 void JobWaiter::Leave() {
-  if (const auto job = std::exchange(job_, nullptr)) job->LeaveOne();
+  if (const auto job = std::exchange(job_, nullptr)) job->LeaveOne(priority_);
 }
 
 JobSubscription::JobSubscription(JobSubscription&& other) noexcept
@@ -165,7 +166,8 @@ Job::Job(JobDescription description, JobLimits limits, const Clock& clock)
       created_(clock.Now()),
       created_wall_(clock.WallNow()),
       preconditioner_(description_.preconditioner),
-      log_(created_wall_, created_) {}
+      log_(created_wall_, created_),
+      priority_(description_.priority) {}
 
 bool Job::EndedLocked() const {
   return state_ != v1::JOB_STATE_QUEUED && state_ != v1::JOB_STATE_RUNNING;
@@ -179,35 +181,57 @@ Job::Callbacks Job::NewsLocked() const {
 }
 
 std::optional<JobWaiter> Job::Attach(const AttachOptions& options) {
-  std::lock_guard lock(mutex_);
-  if (EndedLocked() || stop_cause_ != StopCause::kNone) return std::nullopt;
-  ++waiters_;
-  detached_ = detached_ || options.detach;
-  if (!options.deadline) {
-    patient_ = true;
-  } else if (!deadline_ || *options.deadline > *deadline_) {
-    deadline_ = options.deadline;
-  }
-  return JobWaiter(shared_from_this());
-}
-
-void Job::LeaveOne() {
-  std::shared_ptr<const JobResult> result;  // dies after the lock is gone
-  std::function<void(StopCause)> listener, hook;
+  std::function<void()> listener;
+  const Priority priority = options.priority.value_or(description_.priority);
   {
     std::lock_guard lock(mutex_);
-    if (--waiters_ > 0) return;
+    if (EndedLocked() || stop_cause_ != StopCause::kNone) return std::nullopt;
+    ++waiters_;
+    ++waiters_of_[static_cast<size_t>(priority)];
+    if (options.detach) detached_ = detached_as_[static_cast<size_t>(priority)] = true;
+    if (!options.deadline) {
+      patient_ = true;
+    } else if (!deadline_ || *options.deadline > *deadline_) {
+      deadline_ = options.deadline;
+    }
+    if (UpdatePriorityLocked()) listener = listener_;
+  }
+  if (listener) listener();
+  return JobWaiter(shared_from_this(), priority);
+}
+
+bool Job::UpdatePriorityLocked() {
+  for (size_t p = 0; p < kPriorities; ++p) {
+    if (waiters_of_[p] == 0 && !detached_as_[p]) continue;
+    const Priority before = std::exchange(priority_, static_cast<Priority>(p));
+    return priority_ != before;
+  }
+  return false;
+}
+
+void Job::LeaveOne(Priority priority) {
+  std::shared_ptr<const JobResult> result;  // dies after the lock is gone
+  std::function<void()> listener;
+  std::function<void(StopCause)> hook;
+  {
+    std::lock_guard lock(mutex_);
+    --waiters_;
+    --waiters_of_[static_cast<size_t>(priority)];
     if (EndedLocked()) {
-      if (!KeepsResultLocked()) result = std::move(result_);
+      if (waiters_ == 0 && !KeepsResultLocked()) result = std::move(result_);
       return;
     }
-    // Told to stop in the same breath: nobody can attach to a job that is about to be abandoned.
-    if (detached_ || stop_cause_ != StopCause::kNone) return;
-    StopLocked(StopCause::kAbandoned);
-    listener = stop_listener_;
-    hook = stop_hook_;
+    if (stop_cause_ != StopCause::kNone) return;
+    if (waiters_ > 0 || detached_) {
+      if (!UpdatePriorityLocked()) return;
+    } else {
+      // In the same breath: nobody can attach to a job that is about to be abandoned.
+      StopLocked(StopCause::kAbandoned);
+      hook = stop_hook_;
+    }
+    listener = listener_;
   }
-  if (listener) listener(StopCause::kAbandoned);
+  if (listener) listener();
   if (hook) hook(StopCause::kAbandoned);
 }
 
@@ -225,15 +249,16 @@ std::optional<Job::Stop> Job::stop() const {
 }
 
 bool Job::RequestStop(StopCause cause) {
-  std::function<void(StopCause)> listener, hook;
+  std::function<void()> listener;
+  std::function<void(StopCause)> hook;
   {
     std::lock_guard lock(mutex_);
     if (EndedLocked() || stop_cause_ != StopCause::kNone) return false;
     StopLocked(cause);
-    listener = stop_listener_;
+    listener = listener_;
     hook = stop_hook_;
   }
-  if (listener) listener(cause);
+  if (listener) listener();
   if (hook) hook(cause);
   return true;
 }
@@ -248,9 +273,9 @@ void Job::SetStopHook(std::function<void(StopCause)> hook) {
   if (hook && cause != StopCause::kNone) hook(cause);
 }
 
-void Job::SetStopListener(std::function<void(StopCause)> listener) {
+void Job::SetListener(std::function<void()> listener) {
   std::lock_guard lock(mutex_);
-  stop_listener_ = std::move(listener);
+  listener_ = std::move(listener);
 }
 
 JobSubscription Job::Subscribe(int64_t first_event, std::function<void()> on_news) {
@@ -318,7 +343,7 @@ v1::Job Job::SnapshotLocked(bool brief) const {
   job.set_preconditioner(preconditioner_);
   if (!devices_.empty()) job.set_device(devices_[0]);
   if (devices_.size() > 1) job.mutable_devices()->Assign(devices_.begin(), devices_.end());
-  job.set_priority(ToProto(description_.priority));
+  job.set_priority(ToProto(priority_));
   job.set_stage(stage_);
   job.set_done(done_);
   job.set_total(total_);
@@ -360,6 +385,11 @@ bool Job::ended() const {
   return EndedLocked();
 }
 
+Priority Job::priority() const {
+  std::lock_guard lock(mutex_);
+  return priority_;
+}
+
 absl::Status Job::error() const {
   std::lock_guard lock(mutex_);
   return error_;
@@ -383,6 +413,11 @@ v1::Timings Job::timings() const {
 std::shared_ptr<const JobResult> Job::result() const {
   std::lock_guard lock(mutex_);
   return EndedLocked() ? result_ : nullptr;
+}
+
+std::shared_ptr<const JobResult> Job::partial() const {
+  std::lock_guard lock(mutex_);
+  return partial_;
 }
 
 // A build's result is under its handle, and would be held in the store by a job that keeps it.
@@ -500,6 +535,21 @@ void Job::SetResult(std::shared_ptr<const JobResult> result) {
   std::swap(result_, result);
 }
 
+void Job::SetPartial(std::shared_ptr<const JobResult> partial) {
+  std::lock_guard lock(mutex_);
+  if (EndedLocked()) return;
+  std::swap(partial_, partial);
+}
+
+void Job::TellPartial() {
+  Callbacks news;
+  {
+    std::lock_guard lock(mutex_);
+    news = NewsLocked();
+  }
+  Tell(news);
+}
+
 void Job::UpdateTimings(const std::function<void(v1::Timings&)>& update) {
   std::lock_guard lock(mutex_);
   update(timings_);
@@ -507,11 +557,13 @@ void Job::UpdateTimings(const std::function<void(v1::Timings&)>& update) {
 
 bool Job::Finish(const absl::Status& status) {
   Callbacks news;
-  std::shared_ptr<const JobResult> result;
-  std::function<void(StopCause)> listener, hook;  // what they capture dies after the lock
+  std::shared_ptr<const JobResult> result, partial;
+  std::function<void()> listener;  // what they capture dies after the lock
+  std::function<void(StopCause)> hook;
   {
     std::lock_guard lock(mutex_);
     if (EndedLocked()) return false;
+    partial = std::move(partial_);
     error_ = status;
     if (status.ok()) {
       const bool cut_short = std::any_of(
@@ -534,9 +586,8 @@ bool Job::Finish(const absl::Status& status) {
     *finished->mutable_timings() = timings_;
     log_.Add(*ended_, std::move(event));
     if (!status.ok() || (waiters_ == 0 && !KeepsResultLocked())) result = std::move(result_);
-    listener = std::move(stop_listener_);
-    hook = std::move(stop_hook_);
-    stop_listener_ = stop_hook_ = nullptr;
+    listener = std::exchange(listener_, nullptr);
+    hook = std::exchange(stop_hook_, nullptr);
     news = NewsLocked();
   }
   Tell(news);

@@ -75,22 +75,26 @@ class JobResult {
   virtual int64_t bytes() const { return 0; }  // of the budget of right-hand sides
 };
 
-// Somebody wants the job. When the last of these dies, an unfinished job that is not detached is
-// stopped (kAbandoned), and the result of an ended one is let go, but for a solve's that is kept
-// for WatchJob (Job::Delivered). Movable; may outlive everything else.
+// Somebody wants the job, as urgently as the class says that they attached in. When the last of
+// these dies, an unfinished job that is not detached is stopped (kAbandoned), and the result of an
+// ended one is let go, but for a solve's that is kept for WatchJob (Job::Delivered). Movable; may
+// outlive everything else.
 class JobWaiter {
  public:
   JobWaiter() = default;
   ~JobWaiter() { Leave(); }
-  JobWaiter(JobWaiter&& other) noexcept : job_(std::exchange(other.job_, nullptr)) {}
+  JobWaiter(JobWaiter&& other) noexcept
+      : job_(std::exchange(other.job_, nullptr)), priority_(other.priority_) {}
   JobWaiter& operator=(JobWaiter&& other) noexcept;
   void Leave();
   explicit operator bool() const { return job_ != nullptr; }
 
  private:
   friend class Job;
-  explicit JobWaiter(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+  JobWaiter(std::shared_ptr<Job> job, Priority priority)
+      : job_(std::move(job)), priority_(priority) {}
   std::shared_ptr<Job> job_;
+  Priority priority_ = Priority::kNormal;
 };
 
 // Ends a subscription when it dies. A callback that is running then finishes on its own thread:
@@ -122,6 +126,7 @@ class Job : public std::enable_shared_from_this<Job> {
   struct AttachOptions {
     bool detach = false;                // the job goes on when nobody waits any more
     std::optional<TimePoint> deadline;  // of this waiter; the job's is the latest of its waiters'
+    std::optional<Priority> priority = {};  // of this waiter; none: as the description says
   };
 
   // State QUEUED, a fresh name ("jobs/…"). `clock` outlives the job.
@@ -133,7 +138,6 @@ class Job : public std::enable_shared_from_this<Job> {
   v1::JobKind kind() const { return description_.kind; }
   const JobDescription& description() const { return description_; }
   const std::string& matrix() const { return description_.matrix; }
-  Priority priority() const { return description_.priority; }
   const JobLimits& limits() const { return limits_; }
   TimePoint created() const { return created_; }
 
@@ -155,6 +159,9 @@ class Job : public std::enable_shared_from_this<Job> {
   std::vector<JobLog::CurvePoint> Curve(int32_t rhs, size_t max_points) const;
   v1::JobState state() const;
   bool ended() const;
+  // The highest of those who wait, or have detached it; the description's where nobody has yet.
+  // Stays what it was when the job ended.
+  Priority priority() const;
   // Why it failed or was cancelled; OK while it has not ended, or when it succeeded.
   absl::Status error() const;
   StopCause stop_cause() const;
@@ -169,6 +176,8 @@ class Job : public std::enable_shared_from_this<Job> {
   v1::Timings timings() const;
   // What the work left; null before the end, on failure, and once it was let go.
   std::shared_ptr<const JobResult> result() const;
+  // What can be read of the result while the work goes on; null: nothing, or the job has ended.
+  std::shared_ptr<const JobResult> partial() const;
   // The stream that asked for the job has given out its whole result. Until then a solve's is kept
   // beyond the last waiter; of a detached job it is kept even so.
   void Delivered();
@@ -192,12 +201,13 @@ class Job : public std::enable_shared_from_this<Job> {
   void SetPreconditioner(std::string handle);
   void SetOutcomes(std::vector<v1::RhsOutcome> outcomes);
   void SetResult(std::shared_ptr<const JobResult> result);
+  void SetPartial(std::shared_ptr<const JobResult> partial);
+  void TellPartial();  // there is more of it: calls all who are subscribed
   void UpdateTimings(const std::function<void(v1::Timings&)>& update);
 
   // --- For the scheduler ---
-  // Told (with the cause) when a stop is requested, before the hook. Set once, before the job is
-  // shared.
-  void SetStopListener(std::function<void(StopCause)> listener);
+  // Told when a stop is requested, before the hook, and when the priority has changed. Set once.
+  void SetListener(std::function<void()> listener);
   void ReportQueued(int64_t position, double eta_ms);
   // QUEUED -> RUNNING. False: it has been told to stop; it must be finished instead.
   // `devices`: all that it is split over, the one that runs it first.
@@ -217,12 +227,13 @@ class Job : public std::enable_shared_from_this<Job> {
   using Callbacks = std::vector<std::shared_ptr<const std::function<void()>>>;
 
   Job(JobDescription description, JobLimits limits, const Clock& clock);
-  void LeaveOne();
+  void LeaveOne(Priority priority);
   void Unsubscribe(uint64_t id);
   Callbacks NewsLocked() const;
   v1::Job SnapshotLocked(bool brief) const;
   bool EndedLocked() const;
   void StopLocked(StopCause cause);
+  bool UpdatePriorityLocked();
   bool KeepsResultLocked() const;
 
   const std::string name_;
@@ -246,14 +257,18 @@ class Job : public std::enable_shared_from_this<Job> {
   absl::Status error_;
   std::vector<v1::RhsOutcome> outcomes_;
   v1::Timings timings_;
-  std::shared_ptr<const JobResult> result_;
+  std::shared_ptr<const JobResult> result_, partial_;
   mutable JobLog log_;  // reading may close a batch of residuals
 
   int64_t waiters_ = 0;
+  int64_t waiters_of_[kPriorities] = {};  // of them, by class
+  bool detached_as_[kPriorities] = {};
+  Priority priority_;
   bool detached_ = false, delivered_ = false;
   bool patient_ = false;  // some waiter has no deadline
   std::optional<TimePoint> deadline_;
-  std::function<void(StopCause)> stop_listener_, stop_hook_;
+  std::function<void()> listener_;
+  std::function<void(StopCause)> stop_hook_;
 
   struct Watcher {
     uint64_t id;

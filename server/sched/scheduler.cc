@@ -118,6 +118,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   bool AwaitWorkLocked(Worker& worker, std::unique_lock<std::mutex>& lock);
   bool DeviceIdleLocked(size_t device) const;
   void Lose(size_t device, const absl::Status& why);
+  void OnChange(const Job* job);
   void OnStop(const Job* job, StopCause cause);
   void End(const std::shared_ptr<Job>& job, const absl::Status& status);
   void WorkLoop(Worker& worker);
@@ -164,11 +165,12 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, Work work, JobWor
     // Before it is in the queue, so that this is its first event even where a worker takes it at
     // once.
     job->ReportQueued(place.position, place.eta_ms);
-    job->SetStopListener([core = weak_from_this(), raw = job.get()](StopCause cause) {
-      if (const auto alive = core.lock()) alive->OnStop(raw, cause);
+    job->SetListener([core = weak_from_this(), raw = job.get()] {
+      if (const auto alive = core.lock()) alive->OnChange(raw);
     });
     const auto max_queue = job->limits().max_queue;
     std::lock_guard lock(mutex_);
+    work.priority = job->priority();  // somebody may have joined it
     refused = admit();
     if (refused.ok()) {
       if (max_queue) SetAlarmLocked(job, job->created() + *max_queue);
@@ -274,6 +276,25 @@ void Scheduler::Core::SetAlarmLocked(const std::shared_ptr<Job>& job,
   });
   std::make_heap(alarms_.begin(), alarms_.end(), std::greater<>());
   sweep_at_ = std::max(sweep_at_, 2 * alarms_.size());
+}
+
+// Somebody who asks for a job, or leaves it, may change its class.
+void Scheduler::Core::OnChange(const Job* job) {
+  if (const StopCause cause = job->stop_cause(); cause != StopCause::kNone) {
+    return OnStop(job, cause);
+  }
+  std::vector<News> news;
+  {
+    std::lock_guard lock(mutex_);
+    const auto own = ids_.find(job);
+    if (own == ids_.end()) return;
+    // Read under the lock: of changes that come side by side the last one counts.
+    dispatcher_.SetPriority(own->second, job->priority());
+    MovedLocked();
+    DispatchLocked();
+    news = PlaceLocked();
+  }
+  Tell(news);
 }
 
 // Takes a job that was told to stop out of the queue and ends it. One that a worker has taken

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/result_sink.h"
+
 namespace spaid::server {
 namespace {
 
@@ -159,6 +161,18 @@ void FakeEngine::Release() {
   {
     std::lock_guard lock(mu_);
     hold_builds_ = hold_solves_ = hold_estimates_ = false;
+  }
+  changed_.notify_all();
+}
+void FakeEngine::HoldBuildsShown(int64_t columns) {
+  std::lock_guard lock(mu_);
+  hold_shown_ = true;
+  show_columns_ = columns;
+}
+void FakeEngine::ReleaseShown() {
+  {
+    std::lock_guard lock(mu_);
+    hold_shown_ = false;
   }
   changed_.notify_all();
 }
@@ -319,16 +333,6 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
   if (context.progress) context.progress->OnProgress(kernels::Stage::kBuild, 0, n);
   const kernels::StopReason stop = WaitWhile(hold_builds_, context.stop);
   if (stop != kernels::StopReason::kNone) return kernels::StopStatus(stop, "the fake build");
-  {
-    std::lock_guard lock(mu_);
-    if (!fail_builds_.ok()) return fail_builds_;
-    if (Status s = TouchLocked(context.device); !s.ok()) return s;
-    if (out_of_memory_ > 0) {
-      --out_of_memory_;
-      return Status(StatusCode::kResourceExhausted, "DEVICE_OUT_OF_MEMORY",
-                    "the fake device is full");
-    }
-  }
   kernels::CscMatrix m;
   m.n_rows = m.n_cols = n;
   m.col_ptr.resize(static_cast<size_t>(n) + 1);
@@ -341,12 +345,36 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
     m.values[static_cast<size_t>(j)] = d != 0 ? 1 / d : 1;
   }
   m.col_ptr[static_cast<size_t>(n)] = n;
+  kernels::ShownResult shown;
+  std::optional<int64_t> columns;
+  {
+    std::lock_guard lock(mu_);
+    columns = show_columns_;
+  }
+  if (columns) {
+    shown.Show(context.result, m.col_ptr, m.row_idx, m.values);
+    shown.Finished(0, *columns);
+    const kernels::StopReason late = WaitWhile(hold_shown_, context.stop);
+    if (late != kernels::StopReason::kNone) return kernels::StopStatus(late, "the fake build");
+  }
+  {
+    std::lock_guard lock(mu_);
+    if (!fail_builds_.ok()) return fail_builds_;
+    if (Status s = TouchLocked(context.device); !s.ok()) return s;
+    if (out_of_memory_ > 0) {
+      --out_of_memory_;
+      return Status(StatusCode::kResourceExhausted, "DEVICE_OUT_OF_MEMORY",
+                    "the fake device is full");
+    }
+  }
+  shown.FinishedAll();
   if (context.progress) context.progress->OnProgress(kernels::Stage::kBuild, n, n);
   kernels::BuildResult result;
   const bool gpu =
       devices_.at(static_cast<size_t>(context.device)).backend == kernels::Backend::kCuda;
   result.preconditioner =
       std::make_shared<FakePreconditioner>(spec.engine, std::move(m), gpu ? kCopyBytes : 0);
+  shown.Keep();
   result.quality.density = 1;
   {
     std::lock_guard lock(mu_);

@@ -55,6 +55,10 @@ class FakeEngine : public kernels::Engine {
   void HoldSolves();
   void HoldEstimates();
   void Release();
+  // Builds that begin from now on show M: its pattern, then its first columns, so many of them;
+  // then they wait for ReleaseShown, a stop, or the end of the engine's life.
+  void HoldBuildsShown(int64_t columns);
+  void ReleaseShown();
   // Until `count` builds (solves) have begun in all.
   void WaitForBuilds(int64_t count);
   void WaitForSolves(int64_t count);
@@ -169,6 +173,8 @@ class FakeEngine : public kernels::Engine {
   mutable std::mutex mu_;
   mutable std::condition_variable changed_;
   bool hold_builds_ = false, hold_solves_ = false, hold_estimates_ = false;
+  bool hold_shown_ = false;
+  std::optional<int64_t> show_columns_;
   mutable int64_t builds_ = 0, solves_ = 0, plans_ = 0, estimates_ = 0;
   kernels::Status fail_builds_;
   std::optional<std::string> throw_from_estimates_;

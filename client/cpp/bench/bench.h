@@ -14,6 +14,13 @@ struct UploadBench {
 };
 int RunUpload(const UploadBench& bench);
 
+struct BuildBench {
+  std::string address;
+  int64_t nodes = 40, unknowns = 3;  // of a cube's edge, of a node
+  int rounds = 5;                    // of a build with partial_result and one without, in turn
+};
+int RunBuild(const BuildBench& bench);
+
 // Serves the bare stream on a free port of 127.0.0.1, writes the address and a newline to stdout,
 // and runs until stdin ends.
 int ServeBareStream();

@@ -4,7 +4,7 @@
 
 int main(int argc, char** argv) {
   using namespace spaid::bench;  // NOLINT(build/namespaces)
-  CLI::App app("Uploads to a spaid daemon, as its C++ client sees them. Prints JSON.");
+  CLI::App app("A spaid daemon's transfers, as its C++ client sees them. Prints JSON.");
   app.require_subcommand(1);
   std::string address = "127.0.0.1:7433";
   app.add_option("--address", address, "HOST:PORT of the daemon")->capture_default_str();
@@ -20,6 +20,19 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1000));
   upload_command->add_flag("!--no-checksums", upload.checksums, "send no CRC-32");
 
+  BuildBench build;
+  CLI::App* build_command = app.add_subcommand(
+      "build", "static SPAI of a cube of 27-point stencils, M on the stream of its build");
+  build_command->add_option("--nodes", build.nodes, "nodes of an edge")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 200));
+  build_command->add_option("--unknowns", build.unknowns, "unknowns of a node")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 6));
+  build_command->add_option("--rounds", build.rounds, "measured rounds")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+
   CLI::App* serve =
       app.add_subcommand("bare-server", "the yardstick's server; started by `upload`");
   serve->group("");
@@ -27,5 +40,6 @@ int main(int argc, char** argv) {
 
   upload.address = address;
   if (serve->parsed()) return ServeBareStream();
-  return RunUpload(upload);
+  build.address = address;
+  return build_command->parsed() ? RunBuild(build) : RunUpload(upload);
 }

@@ -451,8 +451,9 @@ class Client {
   std::optional<Error> DeleteMatrix(const std::string& name, const CallOptions& call = {});
 
   // Builds M for the matrix, by handle, or by arrays (uploaded first, or found by digest; again
-  // where the server evicts it in between). With `fetch_result`, M itself is downloaded, too. A
-  // second build of the same matrix and spec is answered from the store (`timings.reused`).
+  // where the server evicts it in between). With `fetch_result`, M itself is downloaded, too, its
+  // first columns while the last are being built; where the build fails they are discarded. A second
+  // build of the same matrix and spec is answered from the store (`timings.reused`).
   Expected<BuildResult> Build(const std::string& matrix, const PreconditionerSpec& spec,
                               bool fetch_result = false, const CallOptions& call = {});
   Expected<BuildResult> Build(const CscView& a, const PreconditionerSpec& spec,

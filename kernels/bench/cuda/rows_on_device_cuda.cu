@@ -1,4 +1,5 @@
 #include <limits>
+#include <type_traits>
 #include <variant>
 
 #include "kernels/base/cuda/variants_tuning_cuda.h"
@@ -13,7 +14,8 @@ namespace {
 
 using namespace spaid::cuda;
 
-// xᵀ y beside y = A x.
+// xᵀ y beside y = A x, of each column.
+template <int kColumns = 1>
 struct Dot {
   static constexpr int kSums = 1;
   const double* x;
@@ -23,8 +25,8 @@ struct Dot {
   __device__ void Row(int64_t at, double y, double (&sums)[1]) const {
     sums[0] = fma(x[at], y, sums[0]);
   }
-  __device__ void Finish(double (&sums)[1][1]) const {
-    SumGrid(sums, space, [this](const double(&total)[1]) { *dot = total[0]; });
+  __device__ void Finish(double (&sums)[kColumns][1]) const {
+    SumGrid(sums, space, [this](const double(&total)[1]) { dot[Column<kColumns>()] = total[0]; });
   }
 };
 
@@ -39,6 +41,8 @@ AnyRows MakeRows(Context& context, const cuda::Matrix& a, const RowsOptions& opt
     tuning.stream_bytes = 0;
     tuning.many_threads_entries = std::numeric_limits<int32_t>::max();
   }
+  if (options.layout == RowsLayout::kSlices) tuning.tiles_at = std::numeric_limits<double>::max();
+  if (options.layout == RowsLayout::kTiles) tuning.tiles_at = -1;
   if (options.fp32) {
     return Rows<float>(context, a.pattern(), a.values.get(), false, tuning);
   }
@@ -53,8 +57,8 @@ struct RowsOnDevice::Body {
         n(csc.n),
         a((context.Enter(), UploadMatrix(context, csc))),
         rows(MakeRows(context, a, options)),
-        dot(context, 1),
-        partial(context, kMostSumBlocks),
+        dot(context, kMostColumns),
+        partial(context, kMostSumBlocks * kMostColumns),
         arrived(context, 1) {
     arrived.Fill(0);
   }
@@ -72,6 +76,18 @@ struct RowsOnDevice::Body {
 RowsOnDevice::RowsOnDevice(const SpaidCudaCsc& a, const RowsOptions& options)
     : body_(new Body(a, options)) {}
 RowsOnDevice::~RowsOnDevice() = default;
+
+bool RowsOnDevice::in_tiles() const {
+  return std::visit([](const auto& own) { return own.in_tiles(); }, body_->rows);
+}
+
+double RowsOnDevice::stored() const {
+  return std::visit(
+      [](const auto& own) {
+        return static_cast<double>(own.stored()) / static_cast<double>(own.nnz());
+      },
+      body_->rows);
+}
 
 RowsLoop RowsOnDevice::loop() const {
   return std::visit([](const auto& own) { return static_cast<RowsLoop>(own.loop()); }, body_->rows);
@@ -104,17 +120,38 @@ void RowsOnDevice::Update(const double* values) {
 }
 
 void RowsOnDevice::Multiply(const double* x, double* y, double* dot) {
+  MultiplyColumns(1, x, y, dot);
+}
+
+void RowsOnDevice::MultiplyColumns(int columns, const double* x, double* y, double* dot) {
   Body& body = *body_;
-  const Buffer<double> from(body.context, body.n), to(body.context, body.n);
-  from.CopyIn(x, body.n);
-  std::visit(
-      [&](const auto& own) {
-        LaunchProduct(Branch{body.context.stream}, own, from.get(), to.get(),
-                      Dot{from.get(), body.dot.get(), body.space()});
-      },
-      body.rows);
-  to.CopyOut(y, body.n);
-  body.dot.CopyOut(dot, 1);
+  const int64_t elements = body.n * columns;
+  const Buffer<double> from(body.context, elements), to(body.context, elements);
+  from.CopyIn(x, elements);
+  const auto launch = [&](auto as) {
+    constexpr int kColumns = decltype(as)::value;
+    std::visit(
+        [&](const auto& own) {
+          LaunchProduct<kColumns>(Branch{body.context.stream}, own, from.get(), to.get(),
+                                  Dot<kColumns>{from.get(), body.dot.get(), body.space()});
+        },
+        body.rows);
+  };
+  switch (columns) {
+    case 1:
+      launch(std::integral_constant<int, 1>());
+      break;
+    case 2:
+      launch(std::integral_constant<int, 2>());
+      break;
+    case 4:
+      launch(std::integral_constant<int, 4>());
+      break;
+    default:
+      throw Failure(kSpaidCudaError, "1, 2 or 4 columns");
+  }
+  to.CopyOut(y, elements);
+  body.dot.CopyOut(dot, columns);
   body.context.Synchronize();
 }
 
@@ -133,7 +170,7 @@ double RowsOnDevice::Time(int products, bool with_dot) {
             [&](const auto& own) {
               if (with_dot) {
                 LaunchProduct(Branch{stream}, own, p.get(), q.get(),
-                              Dot{p.get(), body.dot.get(), body.space()});
+                              Dot<>{p.get(), body.dot.get(), body.space()});
               } else {
                 LaunchProduct(Branch{stream}, own, p.get(), q.get(), NoEpilogue{});
               }

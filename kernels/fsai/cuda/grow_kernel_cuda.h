@@ -10,19 +10,36 @@
 
 #include <cstdint>
 
-#include "kernels/fsai/cuda/row_parts_cuda.h"
+#include "kernels/fsai/cuda/growing_row_cuda.h"
 
 namespace spaid::cuda::fsai {
 
 // kHeld: passes that there can be, whose gradients are in registers. kStride: rows of A have one
 // length, of at most 32.
 template <class Real, int kHeld, bool kStride>
-class Grower {
-  static constexpr uint32_t kSize = Vector<Real>::kSize;
+class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
+  using Base = GrowingRow<Grower, Real, 1, kStride>;
+  friend Base;
+  using Base::below_;
+  using Base::count_;
+  using Base::index_;
+  using Base::kEntries;
+  using Base::kNone;
+  using Base::kSize;
+  using Base::lane_;
+  using Base::least_psi_;
+  using Base::mine_;
+  using Base::opened_;
+  using Base::pivots_;
+  using Base::psi_;
+  using Base::row_;
+  using Base::table_;
+  using Base::w_;
+  using Base::wanted_psi_;
+  using typename Base::End;
+  using typename Base::Entries;
+  using typename Base::RowOfA;
   static constexpr uint32_t kTileBytes = 16 * kTileVectors;
-  // Entries of A that a lane looks up at once.
-  static constexpr int kEntries = 1;
-  static constexpr int32_t kNone = 0x7fffffff;
   static constexpr Real kInfinity = static_cast<Real>(INFINITY);
   using Key = typename Traits<Real>::Key;
   using Bits = typename Key::Bits;
@@ -30,13 +47,11 @@ class Grower {
     Gradient<Real> gradient;
     uint32_t slot;
   };
-  enum class End { kNone, kDone, kConverged, kNotSpd, kNoRoom };
   // Where a new column of L goes.
   enum class To { kTiles, kBeside, kNowhere };
 
  public:
-  __device__ Grower(const Work<Real>& work, char* room)
-      : w_(work), lane_(threadIdx.x % 32), below_((1u << lane_) - 1) {
+  __device__ Grower(const Work<Real>& work, char* room) : Base(work) {
     const GrowLayout at = LayOutGrow<Real>(w_.shape);
     tiles_ = room + at.tiles;
     index_ = reinterpret_cast<int32_t*>(room + at.index);
@@ -44,24 +59,20 @@ class Grower {
     pick_ = reinterpret_cast<Pick*>(room + at.pick);
     beside_ = reinterpret_cast<Real*>(room + at.beside);
     table_ = reinterpret_cast<int16_t*>(room + at.table);
-    places_ = static_cast<uint32_t>(GrowTable(w_.shape));
-    hash_shift_ = __clz(static_cast<int>(places_)) + 1;
     blocks_ = GrowBlocks<Real>(w_.k_max);
-    row_bytes_ = static_cast<uint32_t>(w_.a.stride * sizeof(Entry<Real>));
   }
 
   __device__ void Run() {
-    uint32_t turn = Take();
+    uint32_t turn = this->Take();
     while (turn < static_cast<uint32_t>(w_.count)) {
-      const uint32_t next = Take();
-      const int64_t row =
-          w_.rows != nullptr ? w_.rows[turn] : w_.first + static_cast<int64_t>(turn);
+      const uint32_t next = this->Take();
+      const int64_t row = this->RowOfTurn(turn);
       const End end = Make(static_cast<int32_t>(row));
       __syncwarp();
       if (end != End::kNoRoom) {
-        Finish(row, end);
-      } else if (lane_ == 0) {
-        w_.overflow[atomicAdd(w_.overflow_count, 1u)] = row_;
+        EndRow(row, end);
+      } else {
+        this->PassOn();
       }
       if (w_.taken != nullptr && lane_ == 0) {
         w_.taken[turn] =
@@ -70,70 +81,24 @@ class Grower {
       __syncwarp();
       turn = next;
     }
-    if (static_cast<int>(lane_) < w_.k_max + 2) {
-      atomicAdd(reinterpret_cast<unsigned long long*>(&w_.log_sums[lane_]),
-                static_cast<unsigned long long>(log_sum_));
-    }
-    if (lane_ == 0) atomicAdd(w_.products, static_cast<unsigned long long>(products_));
+    this->AddSums();
   }
 
  private:
-  // A row of A.
-  struct RowOfA {
-    const Entry<Real>* entries;
-    int length;
-  };
-  using Entries = Entry<Real>[kEntries];
-
-  __device__ uint32_t Take() {
-    uint32_t turn = 0;
-    if (lane_ == 0) turn = atomicAdd(w_.queue, 1u);
-    return __shfl_sync(kAllLanes, turn, 0);
-  }
-
-  __device__ RowOfA RowAt(int32_t row) const {
-    if constexpr (kStride) {
-      const uint64_t at = static_cast<uint64_t>(static_cast<uint32_t>(row)) * row_bytes_;
-      return {
-          reinterpret_cast<const Entry<Real>*>(reinterpret_cast<const char*>(w_.a.entries) + at),
-          w_.a.stride};
-    } else {
-      const int64_t begin = w_.a.ptr[row];
-      return {w_.a.entries + begin, static_cast<int>(w_.a.ptr[row + 1] - begin)};
-    }
-  }
-
-  // This lane's entries from `begin` on; past the end their index is kNone.
-  __device__ void Fetch(const RowOfA& row, int begin, Entries& entry) const {
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      const int at = begin + 32 * e + static_cast<int>(lane_);
-      entry[e] = {};
-      entry[e].index = kNone;
-      if (at < row.length) entry[e] = row.entries[at];
-    }
-  }
-
   // Makes L, z, ψ.
   __device__ End Make(int32_t row) {
-    row_ = row;
-    count_ = opened_ = pivots_ = 0;
+    this->Begin(row);
     next_tile_ = 0;
-    for (uint32_t t = lane_; t < places_ / 8; t += 32) {
-      reinterpret_cast<int4*>(table_)[t] = make_int4(-1, -1, -1, -1);
-    }
 #pragma unroll
     for (int p = 0; p < kHeld; ++p) held_[p] = {};
     __syncwarp();
     Entries entry;
-    const RowOfA own = RowAt(row);
-    Fetch(own, 0, entry);
+    const RowOfA own = this->RowAt(row);
+    this->Fetch(own, 0, entry);
     const Real diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
     if (!Scatter<To::kBeside>(own, entry, 0)) return End::kNoRoom;
     BeginGradients();
-    a_ii_ = psi_ = static_cast<double>(diagonal);
-    least_psi_ = 16 * Traits<Real>::kRoundoff * a_ii_;
-    wanted_psi_ = w_.epsilon * a_ii_;
+    this->BeginPsi(diagonal);
     per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
     const auto steps = static_cast<uint32_t>(w_.k_max);
     for (; pivots_ + 2 < steps; ++pivots_) {
@@ -158,9 +123,9 @@ class Grower {
     if (psi_ <= wanted_psi_) return End::kConverged;
     int32_t index = 0;
     if (!Choose(index)) return End::kDone;
-    const RowOfA of_p = RowAt(index);
+    const RowOfA of_p = this->RowAt(index);
     Entries entry;
-    Fetch(of_p, 0, entry);
+    this->Fetch(of_p, 0, entry);
     __syncwarp();
     const Pick pick = *pick_;
     const Real diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
@@ -247,7 +212,7 @@ class Grower {
     if (lane_ == 0) entry[0].value = -1;
     for (int begin = 0;;) {
       int slot[kEntries];
-      if (!Find(entry, slot, static_cast<int>(k / kSize))) return false;
+      if (this->Find(entry, slot, k / kSize) != End::kNone) return false;
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
         const auto s = static_cast<uint32_t>(max(slot[e], 0));
@@ -260,7 +225,7 @@ class Grower {
       if constexpr (kStride) break;
       begin += 32 * kEntries;
       if (begin >= row.length) break;
-      Fetch(row, begin, entry);
+      this->Fetch(row, begin, entry);
       // They ascend.
       bool any = false;
 #pragma unroll
@@ -271,92 +236,13 @@ class Grower {
     return true;
   }
 
-  // The slots of those entries that are left of row_, −1 of others. False: no room.
-  __device__ bool Find(const Entries& entry, int (&slot)[kEntries], int block) {
-    uint32_t place[kEntries], step[kEntries];  // 1, 2, 3, ...: no long runs of places taken
-    bool wanted[kEntries], missed[kEntries];
-    bool any = false;
-    // A look-up follows the slot to the index; of an empty place, −1, to what is before the first.
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      place[e] = static_cast<uint32_t>(entry[e].index) * 0x9e3779b1u >> hash_shift_;
-      step[e] = 0;
-      wanted[e] = entry[e].index < row_;
-      slot[e] = -1;
-      if (wanted[e]) slot[e] = table_[place[e]];
-    }
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      const int32_t there = index_[slot[e]];
-      missed[e] = slot[e] >= 0 && there != entry[e].index;
-      any |= missed[e];
-    }
-    while (__any_sync(kAllLanes, any)) {
-      any = false;
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        if (missed[e]) {
-          place[e] = (place[e] + ++step[e]) & (places_ - 1);
-          slot[e] = table_[place[e]];
-        }
-      }
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        const int32_t there = index_[slot[e]];
-        missed[e] = missed[e] && slot[e] >= 0 && there != entry[e].index;
-        any |= missed[e];
-      }
-    }
-    const uint32_t before = count_;
-    bool fresh[kEntries];
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      fresh[e] = wanted[e] && slot[e] < 0;
-      const unsigned of_e = __ballot_sync(kAllLanes, fresh[e]);
-      if (fresh[e]) slot[e] = static_cast<int>(count_ + __popc(of_e & below_));
-      count_ += __popc(of_e);
-    }
-    if (count_ == before) return true;
-    if (count_ > opened_ && !OpenPasses(block)) return false;
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      if (fresh[e]) index_[slot[e]] = entry[e].index;
-    }
-    // Of those that want one empty place, the one whose slot is read back has it.
-    const auto claim = [&] {
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        if (fresh[e]) table_[place[e]] = static_cast<int16_t>(slot[e]);
-      }
-      __syncwarp();
-      bool lost = false;
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        fresh[e] = fresh[e] && table_[place[e]] != slot[e];
-        lost |= fresh[e];
-      }
-      return __any_sync(kAllLanes, lost);
-    };
-    bool lost = claim();
-    while (lost) {
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        while (fresh[e] && table_[place[e]] >= 0) {
-          place[e] = (place[e] + ++step[e]) & (places_ - 1);
-        }
-      }
-      __syncwarp();
-      lost = claim();
-    }
-    return true;
-  }
-
   // Tiles, from that block on, of the passes up to count_ candidates, all zero.
-  __device__ bool OpenPasses(int block) {
-    if (count_ > static_cast<uint32_t>(w_.shape.slots)) return false;
+  __device__ End OpenPasses(uint32_t from) {
+    const auto block = static_cast<int>(from);
+    if (count_ > static_cast<uint32_t>(w_.shape.slots)) return End::kNoRoom;
     const int added = blocks_ - block;
     for (; opened_ < count_; opened_ += 32) {
-      if (next_tile_ + added > w_.shape.tiles) return false;
+      if (next_tile_ + added > w_.shape.tiles) return End::kNoRoom;
       if (lane_ == 0) {
         passes_[opened_ / 32] = make_uint2(static_cast<uint32_t>(next_tile_ - block) * kTileBytes,
                                            static_cast<uint32_t>(block) * kTileBytes);
@@ -368,7 +254,7 @@ class Grower {
       next_tile_ += added;
     }
     __syncwarp();
-    return true;
+    return End::kNone;
   }
 
   // Column `k` of L, and the gradients. `slot`: of the pivot.
@@ -433,18 +319,9 @@ class Grower {
   }
 
   // Solves Lᵀ g̃ = z, writes the row.
-  __device__ void Finish(int64_t row, End end) {
-    if (lane_ == 0) {
-      if (end == End::kNotSpd) {
-        atomicAdd(w_.not_spd_count, 1u);
-        atomicMin(w_.first_not_spd, row_);
-      }
-      if (end == End::kConverged) atomicAdd(w_.converged_count, 1u);
-    }
-    const bool pivot = lane_ < pivots_;
+  __device__ void EndRow(int64_t row, End end) {
     int32_t index = kNone;
-    double before = 0;  // Σ z² of the pivots up to this lane's
-    if (pivot) {
+    if (lane_ < pivots_) {
       const uint2 pass = passes_[own_slot_ / 32];
       mine_.at = pass.x + own_slot_ % 32 * 16;
       mine_.columns = below_ & ~((1u << pass.y / kTileBytes * kSize) - 1);
@@ -453,70 +330,28 @@ class Grower {
         mine_.beside = beside_[own_slot_];
       }
       index = index_[own_slot_];
-      before = static_cast<double>(mine_.z) * static_cast<double>(mine_.z);
     }
-    for (unsigned step = 1; step < 32; step *= 2) {
-      const double other = __shfl_up_sync(kAllLanes, before, step);
-      if (lane_ >= step) before += other;
-    }
-    before = __shfl_up_sync(kAllLanes, before, 1);
-    const double psi = lane_ == 0 ? a_ii_ : pivot ? a_ii_ - before : psi_;
-    unsigned kept = 0;
-    const Real g = mine_.template Solve<true>(tiles_, lane_, static_cast<int>(pivots_),
-                                              w_.post_filter, psi_, kept);
-    const int32_t counted = kept >> lane_ & 1 ? index : kNone;
-    int rank = 0;
-#pragma unroll
-    for (int k = 0; k < kGrowSteps; ++k) {
-      rank += __shfl_sync(kAllLanes, counted, k) < index ? 1 : 0;
-    }
-    WriteFew(w_, row, lane_, kept, rank, index, g, psi_);
-    // Lane t: after t steps; k_max + 1: in the end.
-    const int64_t part = __double2ll_rn(
-        log((static_cast<int>(lane_) <= w_.k_max ? psi : psi_) / a_ii_) * w_.log_scale);
-    log_sum_ += part;
-    if (lane_ == 0) w_.psi_ratio[row] = psi_ / a_ii_;
-    unsigned products = 0;
-    for (uint32_t p = lane_; p * 32 < opened_; p += 32) {
-      const uint32_t columns = pivots_ - passes_[p].y / kTileBytes * kSize;
-      products += columns * columns / 2;
-    }
-    products = __reduce_add_sync(kAllLanes, products);
-    products_ += products;
-    if (w_.records == nullptr) return;
-    int64_t* const record = w_.records + int64_t{w_.record_of[row - w_.first_out]} * (w_.k_max + 4);
-    if (static_cast<int>(lane_) < w_.k_max + 2) record[lane_] = part;
-    if (lane_ != 0) return;
-    record[w_.k_max + 2] = products;
-    record[w_.k_max + 3] =
-        (end == End::kNotSpd ? kRecordNotSpd : 0) | (end == End::kConverged ? kRecordConverged : 0);
+    this->Finish(
+        row, end, index,
+        [&](unsigned& kept) {
+          return mine_.template Solve<true>(tiles_, lane_, static_cast<int>(pivots_),
+                                            w_.post_filter, psi_, kept);
+        },
+        [&](uint32_t p) { return passes_[p].y / kTileBytes * kSize; });
   }
 
-  const Work<Real>& w_;
-  const uint32_t lane_, below_;
   char* tiles_;
-  int32_t* index_;
   // Of each: where its tiles would begin if they began with block 0, in bytes from tiles_, and what
   // there would be before the first.
   uint2* passes_;
   Pick* pick_;
   Real* beside_;
-  int16_t* table_;
-  uint32_t places_;
-  int hash_shift_, blocks_;
-  uint32_t row_bytes_;
+  int blocks_;
 
-  int32_t row_ = 0;
-  uint32_t count_ = 0, opened_ = 0, pivots_ = 0;  // candidates, slots with tiles
   int next_tile_ = 0;
-  double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
   Real per_noise_ = 0;
-  uint64_t products_ = 0;  // with L, each of 32 candidates
   Gradient<Real> held_[kHeld];
-  // Lane k has those of the k-th pivot.
-  FewPivots<Real> mine_;
   uint32_t own_slot_ = 0;
-  int64_t log_sum_ = 0;
 };
 
 template <class Real, int kHeld, bool kStride>

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/fsai/cuda/row_parts_cuda.h"
+#include "kernels/fsai/cuda/growing_row_cuda.h"
 #include "kernels/fsai/cuda/tile_pool_cuda.h"
 
 namespace spaid::cuda::fsai {
@@ -18,21 +18,37 @@ inline constexpr int kPoolWarps = sizeof(Real) == 4 ? 14 : 8;
 // kHeld: gradients of so many passes are in registers, a multiple of kTogether; 0: all in the room,
 // and any number of them. kStride: rows of A have one length.
 template <class Real, int kHeld, bool kStride>
-class PoolGrower {
-  static constexpr uint32_t kSize = Vector<Real>::kSize;
+class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride> {
+  using Base = GrowingRow<PoolGrower, Real, 3, kStride>;
+  friend Base;
+  using Base::below_;
+  using Base::count_;
+  using Base::index_;
+  using Base::kEntries;
+  using Base::kNone;
+  using Base::kSize;
+  using Base::lane_;
+  using Base::least_psi_;
+  using Base::mine_;
+  using Base::opened_;
+  using Base::pivots_;
+  using Base::psi_;
+  using Base::row_;
+  using Base::table_;
+  using Base::w_;
+  using Base::wanted_psi_;
+  using typename Base::End;
+  using typename Base::Entries;
+  using typename Base::RowOfA;
   // Passes that are gone through at once.
   static constexpr int kTogether = 4;
-  // Entries of A that a lane looks up at once.
-  static constexpr int kEntries = 3;
-  static constexpr int32_t kNone = 0x7fffffff;
   using Key = typename Traits<Real>::Key;
   using Bits = typename Key::Bits;
-  enum class End { kNone, kDone, kConverged, kNotSpd, kNoRoom, kGaveUp };
 
  public:
   // `tiles`: of the pool, which comes before the rooms.
   __device__ PoolGrower(const Work<Real>& work, char* shared, int64_t room_bytes, int32_t tiles)
-      : w_(work), lane_(threadIdx.x % 32), below_((1u << lane_) - 1), pool_(shared, tiles) {
+      : Base(work), pool_(shared, tiles) {
     const PoolLayout at = LayOutPool<Real>(w_.shape);
     char* const room = shared + TilePool::Bytes(tiles) + threadIdx.x / 32 * room_bytes;
     tiles_ = pool_.tiles();
@@ -44,20 +60,16 @@ class PoolGrower {
     index_ = reinterpret_cast<int32_t*>(room + at.index);
     table_ = reinterpret_cast<int16_t*>(room + at.table);
     listed_ = static_cast<uint32_t>(PoolListed(w_.shape));
-    places_ = static_cast<uint32_t>(GrowTable(w_.shape));
-    hash_shift_ = __clz(static_cast<int>(places_)) + 1;
     blocks_ = static_cast<uint32_t>(PoolBlocks<Real>(w_.k_max));
-    row_bytes_ = static_cast<uint32_t>(w_.a.stride * sizeof(Entry<Real>));
   }
 
   __device__ void Run() {
     pool_.Begin();
     __syncthreads();
-    uint32_t turn = Take();
+    uint32_t turn = this->Take();
     while (turn < static_cast<uint32_t>(w_.count)) {
-      const uint32_t next = Take();
-      const int64_t row =
-          w_.rows != nullptr ? w_.rows[turn] : w_.first + static_cast<int64_t>(turn);
+      const uint32_t next = this->Take();
+      const int64_t row = this->RowOfTurn(turn);
       End end = End::kNone;
       while ((end = Make(static_cast<int32_t>(row))) == End::kGaveUp) {
         GiveTiles();
@@ -65,9 +77,9 @@ class PoolGrower {
       }
       __syncwarp();
       if (end != End::kNoRoom) {
-        Finish(row, end);
-      } else if (lane_ == 0) {
-        w_.overflow[atomicAdd(w_.overflow_count, 1u)] = row_;
+        EndRow(row, end);
+      } else {
+        this->PassOn();
       }
       if (w_.taken != nullptr) SetTaken(turn, end);
       GiveTiles();
@@ -75,50 +87,10 @@ class PoolGrower {
       turn = next;
     }
     pool_.WarpEnds(lane_);
-    if (static_cast<int>(lane_) < w_.k_max + 2) {
-      atomicAdd(reinterpret_cast<unsigned long long*>(&w_.log_sums[lane_]),
-                static_cast<unsigned long long>(log_sum_));
-    }
-    if (lane_ == 0) atomicAdd(w_.products, static_cast<unsigned long long>(products_));
+    this->AddSums();
   }
 
  private:
-  // A row of A.
-  struct RowOfA {
-    const Entry<Real>* entries;
-    int length;
-  };
-  using Entries = Entry<Real>[kEntries];
-
-  __device__ uint32_t Take() {
-    uint32_t turn = 0;
-    if (lane_ == 0) turn = atomicAdd(w_.queue, 1u);
-    return __shfl_sync(kAllLanes, turn, 0);
-  }
-
-  __device__ RowOfA RowAt(int32_t row) const {
-    if constexpr (kStride) {
-      const uint64_t at = static_cast<uint64_t>(static_cast<uint32_t>(row)) * row_bytes_;
-      return {
-          reinterpret_cast<const Entry<Real>*>(reinterpret_cast<const char*>(w_.a.entries) + at),
-          w_.a.stride};
-    } else {
-      const int64_t begin = w_.a.ptr[row];
-      return {w_.a.entries + begin, static_cast<int>(w_.a.ptr[row + 1] - begin)};
-    }
-  }
-
-  // This lane's entries from `begin` on; past the end their index is kNone.
-  __device__ void Fetch(const RowOfA& row, int begin, Entries& entry) const {
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      const int at = begin + 32 * e + static_cast<int>(lane_);
-      entry[e] = {};
-      entry[e].index = kNone;
-      if (at < row.length) entry[e] = row.entries[at];
-    }
-  }
-
   // What it would have taken of the room of grow_kernel_cuda.h.
   __device__ void SetTaken(uint32_t turn, End end) {
     const auto blocks = static_cast<uint32_t>(GrowBlocks<Real>(w_.k_max));
@@ -134,11 +106,8 @@ class PoolGrower {
   // Makes L, z, ψ; in one loop that begins with the row's own entries, for there is so much code
   // that more of it would not stay in the cache of instructions.
   __device__ End Make(int32_t row) {
-    row_ = row;
-    count_ = opened_ = pivots_ = held_tiles_ = 0;
-    for (uint32_t t = lane_; t < places_ / 8; t += 32) {
-      reinterpret_cast<int4*>(table_)[t] = make_int4(-1, -1, -1, -1);
-    }
+    this->Begin(row);
+    held_tiles_ = 0;
     for (uint32_t t = lane_; t < blocks_ * listed_; t += 32) lists_[t] = pool_.zero();
     for (uint32_t t = lane_; t < listed_; t += 32) in_[t] = ~0u;
 #pragma unroll
@@ -150,17 +119,15 @@ class PoolGrower {
     int32_t index = row;
 #pragma unroll 1
     for (bool own = true;; own = false) {
-      const RowOfA of_p = RowAt(index);
+      const RowOfA of_p = this->RowAt(index);
       Entries entry;
-      Fetch(of_p, 0, entry);
+      this->Fetch(of_p, 0, entry);
       const uint32_t k = pivots_;
       bool column = true;
       Real root = 0, z = 0;
       if (own) {
         const Real diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
-        a_ii_ = psi_ = static_cast<double>(diagonal);
-        least_psi_ = 16 * Traits<Real>::kRoundoff * a_ii_;
-        wanted_psi_ = w_.epsilon * a_ii_;
+        this->BeginPsi(diagonal);
         per_noise = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
       } else {
         const Vector<Real> x = PivotRow(slot, k);
@@ -311,7 +278,7 @@ class PoolGrower {
     if (lane_ == 0) entry[0].index = kNone;
     for (int begin = 0;;) {
       int slot[kEntries];
-      if (const End end = Find(entry, slot, block); end != End::kNone) return end;
+      if (const End end = this->Find(entry, slot, block); end != End::kNone) return end;
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
         const auto s = static_cast<uint32_t>(max(slot[e], 0));
@@ -321,7 +288,7 @@ class PoolGrower {
       }
       begin += 32 * kEntries;
       if (begin >= row.length) break;
-      Fetch(row, begin, entry);
+      this->Fetch(row, begin, entry);
       // They ascend.
       bool any = false;
 #pragma unroll
@@ -372,88 +339,6 @@ class PoolGrower {
       pool_.Give(lane_, offset != pool_.zero(), offset);
     }
     __syncwarp();
-  }
-
-  // The slots of those entries that are left of row_, −1 of others.
-  __device__ End Find(const Entries& entry, int (&slot)[kEntries], uint32_t block) {
-    uint32_t place[kEntries], step[kEntries];  // 1, 2, 3, ...: no long runs of places taken
-    bool wanted[kEntries], missed[kEntries];
-    bool any = false;
-    // A look-up follows the slot to the index; of an empty place, −1, to what is before the first.
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      place[e] = static_cast<uint32_t>(entry[e].index) * 0x9e3779b1u >> hash_shift_;
-      step[e] = 0;
-      wanted[e] = entry[e].index < row_;
-      slot[e] = -1;
-      if (wanted[e]) slot[e] = table_[place[e]];
-    }
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      const int32_t there = index_[slot[e]];
-      missed[e] = slot[e] >= 0 && there != entry[e].index;
-      any |= missed[e];
-    }
-    while (__any_sync(kAllLanes, any)) {
-      any = false;
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        if (missed[e]) {
-          place[e] = (place[e] + ++step[e]) & (places_ - 1);
-          slot[e] = table_[place[e]];
-        }
-      }
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        const int32_t there = index_[slot[e]];
-        missed[e] = missed[e] && slot[e] >= 0 && there != entry[e].index;
-        any |= missed[e];
-      }
-    }
-    const uint32_t before = count_;
-    bool fresh[kEntries];
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      fresh[e] = wanted[e] && slot[e] < 0;
-      const unsigned of_e = __ballot_sync(kAllLanes, fresh[e]);
-      if (fresh[e]) slot[e] = static_cast<int>(count_ + __popc(of_e & below_));
-      count_ += __popc(of_e);
-    }
-    if (count_ == before) return End::kNone;
-    if (count_ > opened_) {
-      if (const End end = OpenPasses(block); end != End::kNone) return end;
-    }
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      if (fresh[e]) index_[slot[e]] = entry[e].index;
-    }
-    // Of those that want one empty place, the one whose slot is read back has it.
-    const auto claim = [&] {
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        if (fresh[e]) table_[place[e]] = static_cast<int16_t>(slot[e]);
-      }
-      __syncwarp();
-      bool lost = false;
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        fresh[e] = fresh[e] && table_[place[e]] != slot[e];
-        lost |= fresh[e];
-      }
-      return __any_sync(kAllLanes, lost);
-    };
-    bool lost = claim();
-    while (lost) {
-#pragma unroll
-      for (int e = 0; e < kEntries; ++e) {
-        while (fresh[e] && table_[place[e]] >= 0) {
-          place[e] = (place[e] + ++step[e]) & (places_ - 1);
-        }
-      }
-      __syncwarp();
-      lost = claim();
-    }
-    return End::kNone;
   }
 
   // The passes up to count_ candidates begin, with that block of columns.
@@ -550,65 +435,25 @@ class PoolGrower {
   }
 
   // Solves Lᵀ g̃ = z, writes the row.
-  __device__ void Finish(int64_t row, End end) {
-    if (lane_ == 0) {
-      if (end == End::kNotSpd) {
-        atomicAdd(w_.not_spd_count, 1u);
-        atomicMin(w_.first_not_spd, row_);
-      }
-      if (end == End::kConverged) atomicAdd(w_.converged_count, 1u);
-    }
-    const bool pivot = lane_ < pivots_;
+  __device__ void EndRow(int64_t row, End end) {
     int32_t index = kNone;
-    double before = 0;  // Σ z² of the pivots up to this lane's
-    if (pivot) {
+    if (lane_ < pivots_) {
       mine_.columns = below_;
       index = index_[mine_.at];
-      before = static_cast<double>(mine_.z) * static_cast<double>(mine_.z);
     }
-    for (unsigned step = 1; step < 32; step *= 2) {
-      const double other = __shfl_up_sync(kAllLanes, before, step);
-      if (lane_ >= step) before += other;
-    }
-    before = __shfl_up_sync(kAllLanes, before, 1);
-    const double psi = lane_ == 0 ? a_ii_ : pivot ? a_ii_ - before : psi_;
-    unsigned kept = 0;
     const auto place = [&](uint32_t at) {
       return tiles_ + (lists_[lane_ / kSize * listed_ + at / 32] + at % 32 * 16 +
                        lane_ % kSize * static_cast<uint32_t>(sizeof(Real)));
     };
-    const Real g = mine_.template SolveBy<true>(place, lane_, static_cast<int>(pivots_),
-                                                w_.post_filter, psi_, kept);
-    const int32_t counted = kept >> lane_ & 1 ? index : kNone;
-    int rank = 0;
-#pragma unroll
-    for (int k = 0; k < kGrowSteps; ++k) {
-      rank += __shfl_sync(kAllLanes, counted, k) < index ? 1 : 0;
-    }
-    WriteFew(w_, row, lane_, kept, rank, index, g, psi_);
-    // Lane t: after t steps; k_max + 1: in the end.
-    const int64_t part = __double2ll_rn(
-        log((static_cast<int>(lane_) <= w_.k_max ? psi : psi_) / a_ii_) * w_.log_scale);
-    log_sum_ += part;
-    if (lane_ == 0) w_.psi_ratio[row] = psi_ / a_ii_;
-    unsigned products = 0;
-    for (uint32_t p = lane_; p * 32 < opened_; p += 32) {
-      const uint32_t columns = pivots_ - first_[p] * kSize;
-      products += columns * columns / 2;
-    }
-    products = __reduce_add_sync(kAllLanes, products);
-    products_ += products;
-    if (w_.records == nullptr) return;
-    int64_t* const record = w_.records + int64_t{w_.record_of[row - w_.first_out]} * (w_.k_max + 4);
-    if (static_cast<int>(lane_) < w_.k_max + 2) record[lane_] = part;
-    if (lane_ != 0) return;
-    record[w_.k_max + 2] = products;
-    record[w_.k_max + 3] =
-        (end == End::kNotSpd ? kRecordNotSpd : 0) | (end == End::kConverged ? kRecordConverged : 0);
+    this->Finish(
+        row, end, index,
+        [&](unsigned& kept) {
+          return mine_.template SolveBy<true>(place, lane_, static_cast<int>(pivots_),
+                                              w_.post_filter, psi_, kept);
+        },
+        [&](uint32_t p) { return first_[p] * kSize; });
   }
 
-  const Work<Real>& w_;
-  const uint32_t lane_, below_;
   TilePool pool_;
   char* tiles_;
   // Of each block, and pass, where its tile is, in bytes from tiles_; of each pass, the first
@@ -616,21 +461,11 @@ class PoolGrower {
   uint32_t *lists_, *first_, *in_;
   Vector<Real>* pivot_row_;
   Real* y_;
-  int32_t* index_;
-  int16_t* table_;
-  uint32_t listed_, places_, blocks_, row_bytes_;
-  int hash_shift_;
+  uint32_t listed_, blocks_;
 
-  int32_t row_ = 0;
-  uint32_t count_ = 0, opened_ = 0, pivots_ = 0;  // candidates, slots with tiles
   uint32_t held_tiles_ = 0;
-  double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
-  uint64_t products_ = 0;  // with L, each of 32 candidates
   Real held_[kHeld > 0 ? kHeld : 1];
   Real most_ = 0;  // of all |y| of this lane
-  // Lane k has those of the k-th pivot.
-  FewPivots<Real> mine_;
-  int64_t log_sum_ = 0;
 };
 
 // `tiles`: of the pool.

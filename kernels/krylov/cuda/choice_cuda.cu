@@ -28,7 +28,8 @@ struct DotBeside {
 
 template <class Value>
 bool ChooseLoop(Context& context, Rows<Value>& rows, const ChoiceTuning& tuning) {
-  if (!rows.streams() || rows.bytes() < tuning.bytes || rows.nnz() < rows.n() * tuning.entries) {
+  if (!rows.streams() || rows.in_tiles() || rows.bytes() < tuning.bytes ||
+      rows.nnz() < rows.n() * tuning.entries) {
     return false;
   }
   const SliceLoop rule = rows.loop();

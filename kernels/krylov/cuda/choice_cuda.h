@@ -10,8 +10,8 @@ namespace spaid::cuda {
 
 // Times a product and its dot product with x, as in CG, by either loop with chunks on their way,
 // and sets the one that keeps for all products to come. Only where `rows` streams, is large enough,
-// and its rows are not so short that one of the two is ahead anyway; and where there is memory for
-// two vectors. Returns whether it did. Takes about two products; waits.
+// its rows are not so short that one of the two is ahead anyway, and it is not in tiles; and where
+// there is memory for two vectors. Returns whether it did. Takes about two products; waits.
 template <class Value>
 bool ChooseLoop(Context& context, Rows<Value>& rows, const ChoiceTuning& tuning = tuning::kChoice);
 

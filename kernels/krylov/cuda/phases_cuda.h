@@ -211,7 +211,7 @@ bool MayStay(const Context& context, const ProductPhase<Epilogue>& phase) {
       [&](const auto& own) {
         using Own = std::decay_t<decltype(own)>;
         if constexpr (std::is_same_v<Own, Rows<double>> || std::is_same_v<Own, Rows<float>>) {
-          return own.nnz() * own.kEntryBytes <= context.variants.rows_bytes;
+          return !own.in_tiles() && own.nnz() * own.kEntryBytes <= context.variants.rows_bytes;
         } else {
           return false;
         }

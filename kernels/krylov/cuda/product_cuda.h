@@ -21,8 +21,10 @@
 #include <cuda/atomic>
 #include <type_traits>
 
+#include "kernels/base/cuda/shared_memory_cuda.h"
 #include "kernels/krylov/cuda/rows_cuda.h"
 #include "kernels/krylov/cuda/sums_cuda.h"
+#include "kernels/krylov/cuda/tile_product_cuda.h"
 
 namespace spaid::cuda {
 
@@ -34,6 +36,8 @@ struct NoEpilogue {
 };
 
 namespace product {
+
+inline constexpr int kWarps = kProductThreads / 32;
 
 // Entries of a chunk of SliceLoop; 0: plain.
 template <SliceLoop kLoop, class Value>
@@ -52,44 +56,10 @@ inline constexpr int kResident = kColumns > 1                      ? 3
 template <int kColumns>
 inline constexpr int kTogether = kColumns <= 2 ? 8 : 4;
 
-// Entries of a matrix that the caches cannot keep until the next product should not drive x out of
-// them either.
-template <bool kStream, class T>
-__device__ T Load(const T* at) {
-  if constexpr (kStream) {
-    return __ldcs(at);
-  } else {
-    return __ldg(at);
-  }
-}
-
 // x may have been written in this launch, where that stays for more than one product.
 template <bool kStays>
 __device__ double LoadX(const double* at) {
   return kStays ? *at : __ldg(at);
-}
-
-// In each slot the sum over the lanes that differ from the slot's in the low bits under kLanes, a
-// power of two.
-template <int kLanes, int kColumns>
-__device__ void SumOver(double (&values)[kColumns]) {
-  constexpr int kApart = 32 / kColumns;  // lanes from slot to slot
-#pragma unroll
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    if (step >= kApart) {
-#pragma unroll
-      for (int slot = 0; slot < kColumns; ++slot) {
-        const int other = slot ^ (step / kApart);
-        if (other < slot) continue;
-        values[slot] = values[other] = values[slot] + values[other];
-      }
-    } else {
-#pragma unroll
-      for (int slot = 0; slot < kColumns; ++slot) {
-        values[slot] += __shfl_xor_sync(~0u, values[slot], step * kColumns);
-      }
-    }
-  }
 }
 
 // Σ values[32 k] x[cols[32 k]] over k < count.
@@ -328,30 +298,19 @@ __device__ void SumSlicesAhead(const RowsRef<Value>& a, const double* x, Turns t
   }
 }
 
-// By all threads of a grid, of kProductThreads a block, with `blocks` of its blocks;
-// epilogue.Finish is called by all. Where not `runs`, nothing is done for the thread's column.
-template <int kColumns, int kThreadsARow, bool kStream, bool kStays,
-          SliceLoop kLoop = SliceLoop::kPlain, class Value, class Epilogue>
-__device__ void Multiply(const RowsRef<Value>& a, const double* x, double* y, bool runs, int blocks,
-                         const Epilogue& epilogue) {
-  constexpr int kWarps = kProductThreads / 32, kRows = 32 / kThreadsARow;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int block = static_cast<int>(blockIdx.x);
-  const int column = Column<kColumns>();
+// The rows that stand apart, a piece a warp: give(row, sum, slot) for those of one piece.
+template <int kColumns, bool kStream, bool kStays, class Value, class Give>
+__device__ void SumPieces(const RowsRef<Value>& a, const double* x, int blocks, const Give& give) {
   const bool is_first = LaneOf<kColumns>(0) == 0;  // of the column's lanes
-  SlotSums<kColumns, Epilogue::kSums> sums;
-  double dots[kColumns];
-  const auto give = [&](int64_t row, double sum, int slot) {
-    if (kColumns > 1 && !runs) return;
-    y[row * kColumns + column] = sum;
-    sums.Row(epilogue, row * kColumns + column, sum, slot);
-  };
-
-  if (block >= blocks) return sums.Finish(epilogue);
-
-  // Long rows, a piece a warp: first of all, as they take longest.
-  for (int64_t q = block + int64_t{warp} * blocks; q < a.pieces; q += int64_t{kWarps} * blocks) {
-    const Piece piece = a.piece[q];
+  const int64_t warp = threadIdx.x / 32;
+  Piece ahead{};  // comes while the one before is summed
+  int64_t q = blockIdx.x + warp * blocks;
+  if (q < a.pieces) ahead = a.piece[q];
+  for (; q < a.pieces; q += int64_t{kWarps} * blocks) {
+    const Piece piece = ahead;
+    const int64_t next = q + int64_t{kWarps} * blocks;
+    if (next < a.pieces) ahead = a.piece[next];
+    double dots[kColumns];
     Dot<kColumns, kStream, kStays>(
         a.cols + piece.begin, a.values + piece.begin,
         [&](int lane) { return (piece.count - lane + 31) / 32; }, x, dots);
@@ -360,72 +319,118 @@ __device__ void Multiply(const RowsRef<Value>& a, const double* x, double* y, bo
       if (is_first) give(piece.row, dots[0], 0);
       continue;
     }
-    if (is_first) a.partial[q * kMostColumns + column] = dots[0];
+    if (is_first) a.partial[q * kMostColumns + Column<kColumns>()] = dots[0];
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
       ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device>(a.arrived[piece.first])
           .fetch_add(1, ::cuda::memory_order_release);
     }
   }
+}
 
-  Turns turns(blocks, a.shift);
-  if constexpr (kLoop != SliceLoop::kPlain) {
-    static_assert(kColumns == 1 && kThreadsARow == 1 && kStream && !kStays);
-    SumSlicesAhead<kChunk<kLoop, Value>>(a, x, turns,
-                                         [&](int64_t row, double sum) { give(row, sum, 0); });
-  } else {
-    // What a slice is comes while the one before is summed.
-    Slice slice{};
-    int s = turns.slice();
-    if (s < a.slices) slice = a.slice[s];
-    while (s < a.slices) {
-      turns.Advance();
-      const int next = turns.slice();
-      Slice ahead{};
-      if (next < a.slices) ahead = a.slice[next];
-      const auto row_of = [&](int slot) -> int64_t {
-        const int64_t place = int64_t{s} * kRows + LaneOf<kColumns>(slot) / kThreadsARow;
-        return a.order != nullptr && place < a.n ? a.order[place] : place;
-      };
-      const int64_t row = kColumns == 1 ? row_of(0) : 0;  // ahead; of several, registers are short
-      Dot<kColumns, kStream, kStays>(
-          a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, dots);
-      SumOver<kThreadsARow>(dots);
-#pragma unroll
-      for (int slot = 0; slot < kColumns; ++slot) {
-        const int lane = LaneOf<kColumns>(slot);
-        if (lane % kThreadsARow == 0 && (slice.apart >> (lane / kThreadsARow) & 1) == 0) {
-          give(kColumns == 1 ? row : row_of(slot), dots[slot], slot);
-        }
-      }
-      s = next;
-      slice = ahead;
+// The same for those of several pieces, after SumPieces.
+template <int kColumns, class Value, class Give>
+__device__ void AddPieces(const RowsRef<Value>& a, int blocks, const Give& give) {
+  if (!a.in_pieces) return;
+  const int64_t warp = threadIdx.x / 32;
+  Piece ahead{};  // comes while the one before is summed
+  int64_t q = blockIdx.x + warp * blocks;
+  if (q < a.pieces) ahead = a.piece[q];
+  for (; q < a.pieces; q += int64_t{kWarps} * blocks) {
+    const Piece piece = ahead;
+    const int64_t next = q + int64_t{kWarps} * blocks;
+    if (next < a.pieces) ahead = a.piece[next];
+    if (piece.first == piece.last || q != Adder(piece, blocks)) continue;
+    const int count = piece.last - piece.first + 1;
+    const ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device> arrived(a.arrived[piece.first]);
+    while (arrived.load(::cuda::memory_order_acquire) != count) {
     }
+    __syncwarp();
+    double dots[kColumns];
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) {
+      dots[slot] = 0;
+      for (int p = piece.first + LaneOf<kColumns>(slot); p <= piece.last; p += 32) {
+        dots[slot] += __ldcg(a.partial + int64_t{p} * kMostColumns + Column<kColumns>());
+      }
+    }
+    SumOver<32>(dots);
+    if (threadIdx.x % 32 == 0) arrived.store(0, ::cuda::memory_order_relaxed);  // for the next
+    if (LaneOf<kColumns>(0) == 0) give(piece.row, dots[0], 0);
   }
+}
 
-  if (a.in_pieces) {
-    for (int64_t q = block + int64_t{warp} * blocks; q < a.pieces; q += int64_t{kWarps} * blocks) {
-      const Piece piece = a.piece[q];
-      if (piece.first == piece.last || q != Adder(piece, blocks)) continue;
-      const int count = piece.last - piece.first + 1;
-      const ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device> arrived(
-          a.arrived[piece.first]);
-      while (arrived.load(::cuda::memory_order_acquire) != count) {
-      }
-      __syncwarp();
+// The slices, chunk after chunk. give(row, sum, slot) for every row that does not stand apart.
+template <int kColumns, int kThreadsARow, bool kStream, bool kStays, class Value, class Give>
+__device__ void SumSlices(const RowsRef<Value>& a, const double* x, Turns turns, const Give& give) {
+  constexpr int kRows = 32 / kThreadsARow;
+  // What a slice is comes while the one before is summed.
+  Slice slice{};
+  int s = turns.slice();
+  if (s < a.slices) slice = a.slice[s];
+  while (s < a.slices) {
+    turns.Advance();
+    const int next = turns.slice();
+    Slice ahead{};
+    if (next < a.slices) ahead = a.slice[next];
+    const auto row_of = [&](int slot) -> int64_t {
+      const int64_t place = int64_t{s} * kRows + LaneOf<kColumns>(slot) / kThreadsARow;
+      return a.order != nullptr && place < a.n ? a.order[place] : place;
+    };
+    const int64_t row = kColumns == 1 ? row_of(0) : 0;  // ahead; of several, registers are short
+    double dots[kColumns];
+    Dot<kColumns, kStream, kStays>(
+        a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, dots);
+    SumOver<kThreadsARow>(dots);
 #pragma unroll
-      for (int slot = 0; slot < kColumns; ++slot) {
-        dots[slot] = 0;
-        for (int p = piece.first + LaneOf<kColumns>(slot); p <= piece.last; p += 32) {
-          dots[slot] += __ldcg(a.partial + int64_t{p} * kMostColumns + column);
-        }
+    for (int slot = 0; slot < kColumns; ++slot) {
+      const int lane = LaneOf<kColumns>(slot);
+      if (lane % kThreadsARow == 0 && (slice.apart >> (lane / kThreadsARow) & 1) == 0) {
+        give(kColumns == 1 ? row : row_of(slot), dots[slot], slot);
       }
-      SumOver<32>(dots);
-      if (threadIdx.x % 32 == 0) arrived.store(0, ::cuda::memory_order_relaxed);  // for the next
-      if (is_first) give(piece.row, dots[0], 0);
     }
+    s = next;
+    slice = ahead;
+  }
+}
+
+// By all threads of a grid, of kProductThreads a block, with `blocks` of its blocks;
+// epilogue.Finish is called by all. Where not `runs`, nothing is done for the thread's column.
+// sum_rows(give) calls give(row, sum, slot) for the block's rows that do not stand apart.
+template <int kColumns, bool kStream, bool kStays, class Value, class Epilogue, class SumRows>
+__device__ void MultiplyBy(const RowsRef<Value>& a, const double* x, double* y, bool runs,
+                           int blocks, const Epilogue& epilogue, const SumRows& sum_rows) {
+  const int column = Column<kColumns>();
+  SlotSums<kColumns, Epilogue::kSums> sums;
+  const auto give = [&](int64_t row, double sum, int slot) {
+    if (kColumns > 1 && !runs) return;
+    y[row * kColumns + column] = sum;
+    sums.Row(epilogue, row * kColumns + column, sum, slot);
+  };
+  if (static_cast<int>(blockIdx.x) < blocks) {
+    // First of all, as they take longest.
+    SumPieces<kColumns, kStream, kStays>(a, x, blocks, give);
+    sum_rows(give);
+    AddPieces<kColumns>(a, blocks, give);
   }
   sums.Finish(epilogue);
+}
+
+// By slices.
+template <int kColumns, int kThreadsARow, bool kStream, bool kStays,
+          SliceLoop kLoop = SliceLoop::kPlain, class Value, class Epilogue>
+__device__ void Multiply(const RowsRef<Value>& a, const double* x, double* y, bool runs, int blocks,
+                         const Epilogue& epilogue) {
+  MultiplyBy<kColumns, kStream, kStays>(a, x, y, runs, blocks, epilogue, [&](const auto& give) {
+    const Turns turns(blocks, a.shift);
+    if constexpr (kLoop != SliceLoop::kPlain) {
+      static_assert(kColumns == 1 && kThreadsARow == 1 && kStream && !kStays);
+      SumSlicesAhead<kChunk<kLoop, Value>>(a, x, turns,
+                                           [&](int64_t row, double sum) { give(row, sum, 0); });
+    } else {
+      SumSlices<kColumns, kThreadsARow, kStream, kStays>(a, x, turns, give);
+    }
+  });
 }
 
 template <int kColumns, int kThreadsARow, bool kStream, SliceLoop kLoop, class Value,
@@ -439,6 +444,18 @@ __global__ void __launch_bounds__(kProductThreads, kResident<kColumns, kLoop>)
                                                           static_cast<int>(gridDim.x), epilogue);
 }
 
+template <int kColumns, class Value, class Epilogue>
+__global__ void __launch_bounds__(kProductThreads, kTileResident<kColumns>)
+    TileProductKernel(RowsRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
+                      Epilogue epilogue) {
+  const bool runs = !epilogue.Skip();
+  if (!AnyRuns<kColumns>(runs)) return;
+  const auto blocks = static_cast<int>(gridDim.x);
+  MultiplyBy<kColumns, true, false>(a, x, y, runs, blocks, epilogue, [&](const auto& give) {
+    SumTiles<kColumns>(a, x, blocks, give);
+  });
+}
+
 }  // namespace product
 
 // y = A x on the branch's stream; x and y have n rows of kColumns elements on the device; x is not
@@ -450,6 +467,16 @@ template <int kColumns = 1, class Value, class Epilogue>
 void LaunchProduct(const Branch& branch, const Rows<Value>& rows, const double* x, double* y,
                    const Epilogue& epilogue) {
   using namespace product;
+  if (rows.in_tiles()) {
+    const auto kernel = &TileProductKernel<kColumns, Value, Epilogue>;
+    constexpr int kUsual = 48 << 10;
+    if constexpr (kTileBytes < kColumns >> kUsual) {
+      AllowSharedMemory(rows.context(), kernel, kTileBytes<kColumns>);
+    }
+    Launch(branch, kernel, rows.blocks(), 1, kProductThreads, kTileBytes<kColumns>, rows.ref(), x,
+           y, epilogue);
+    return;
+  }
   using Kernel = void (*)(RowsRef<Value>, const double*, double*, Epilogue);
   const auto kernel_of = [&]() -> Kernel {
     constexpr SliceLoop kPlain = SliceLoop::kPlain;

@@ -4,7 +4,8 @@
 // slice has the 32 / t rows of its threads, t threads a row, and as many steps as its longest row
 // needs; in step k thread r t + e has entry t k + e of row r. Rows that would make their slice much
 // longer stand apart, entry after entry, in pieces for warps. Where slices would be mostly ends of
-// rows all the same, the rows are put in the order of their lengths, 256 by 256.
+// rows all the same, a matrix that streams through the caches is cut into tiles instead
+// (tiles_cuda.h), and the rows of a smaller one are put in the order of their lengths, 256 by 256.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "kernels/krylov/cuda/onchip_rows_cuda.h"
 #include "kernels/krylov/cuda/rows_tuning_cuda.h"
 #include "kernels/krylov/cuda/slices_cuda.h"
+#include "kernels/krylov/cuda/tiles_cuda.h"
 #include "kernels/sparse/cuda/matrix_cuda.h"
 
 namespace spaid::cuda {
@@ -24,8 +26,9 @@ inline constexpr int kLongResident = 2;      // the same with long chunks
 inline constexpr int kManyThreads = 4;       // a row, where they are several
 inline constexpr int kProductMaxBlocks = 2048;
 
-// How a warp goes through its slices: some entries of each lane, a chunk, at a time. Which entries
-// a lane sums, and in which order, is the same in all, so that the sums are the same bits.
+// How a warp goes through its slices (of tiles there is one way): some entries of each lane, a
+// chunk, at a time. Which entries a lane sums, and in which order, is the same in all, so that the
+// sums are the same bits.
 enum class SliceLoop : int32_t {
   kPlain,        // one chunk after the other
   kShortChunks,  // the next chunk, of this slice or the next, is on its way while one is summed
@@ -52,6 +55,9 @@ struct RowsRef {
   const Value* values;
   // A warp's place among the warps of the grid moves on by so much from slice to slice.
   int32_t shift;
+  int64_t tiles;
+  const Tile* tile;
+  const TilePlace* places;
   bool in_pieces;    // some row has more than one
   double* partial;   // a product's sums of each piece, kMostColumns of them
   int32_t* arrived;  // at a row's first piece: how many of its sums are there; 0 between products
@@ -73,6 +79,7 @@ class Rows {
   // New values for the same pattern, by columns: on the context's stream, without a wait.
   void UpdateValues(const Context& context, const PatternRef& pattern, const double* values);
 
+  const Context& context() const { return *context_; }
   int64_t n() const { return n_; }
   int64_t nnz() const { return nnz_; }
   // Entries as they are stored, with the ends of slices.
@@ -85,6 +92,7 @@ class Rows {
   int threads_a_row() const { return threads_a_row_; }
   bool streams() const { return streams_; }  // larger than what caches keep
   int blocks() const { return blocks_; }     // of a product's grid
+  bool in_tiles() const { return tiles_.tiles.size() > 0; }
   // Of products with one vector; by lengths of rows until it is set. Where this streams: one of
   // those with chunks on their way; else kPlain.
   SliceLoop loop() const { return loop_; }
@@ -94,12 +102,14 @@ class Rows {
   const ChipRows* chip() const { return chip_.has_value() ? &*chip_ : nullptr; }
 
  private:
+  const Context* context_;
   int64_t n_ = 0, nnz_ = 0;
   int threads_a_row_ = 1, blocks_ = 1, shift_ = 0;
   SliceLoop loop_ = SliceLoop::kPlain;
   bool in_pieces_ = false, streams_ = false;
   Buffer<int32_t> order_;
   Buffer<Slice> slices_;
+  Tiles tiles_;
   Buffer<Piece> pieces_;
   Buffer<int32_t> cols_, arrived_;
   Buffer<Value> values_;

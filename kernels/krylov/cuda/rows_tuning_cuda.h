@@ -14,8 +14,9 @@ struct RowsTuning {
   int32_t apart_cost;
   // Steps of a slice, at most.
   int32_t max_steps;
-  // Rows are ordered by length where slices would else hold more than this, for each entry.
-  double order_at;
+  // Where slices would hold more than this, for each entry, rows are ordered by length, or, of a
+  // matrix that streams, cut into tiles (tiles_cuda.h).
+  double order_at, tiles_at;
   // Matrices of so many bytes and more stream through the caches: the others stay in the second
   // level from product to product.
   int64_t stream_bytes;
@@ -40,7 +41,7 @@ namespace tuning {
 // 80 entries a row: 29 for 31 us with 2447 slices, the same with 8353. 300,000 rows of a circuit:
 // 12 for 18 us, by their order and by staying in the cache; 3 million: 131 us by 15 blocks, 146
 // by 8. 7 points: 9 us for 12 where 23 MB stay in the cache, 19 for 23 where 43 MB stream.
-inline constexpr RowsTuning kRows{24, 32, 128, 128, 1.15, 32'000'000, 8, 15, 32};
+inline constexpr RowsTuning kRows{24, 32, 128, 128, 1.15, 1.15, 32'000'000, 8, 15, 32};
 // Long chunks take 0.89 to 1.02 of the time of short ones where rows have 27 to 250 entries, 1.00
 // to 1.24 where they have 2 to 16; of 78,300 rows of 76 entries, 1.16 times what is there at
 // once, 1.10 and, in fp32, 1.15.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <spaid/client.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -102,16 +103,36 @@ TEST(Download, AHugePromiseIsRefusedNotAllocated) {
   EXPECT_EQ(Fetch(messages).error().reason, "PROTOCOL_VIOLATION");
 }
 
-Expected<BuildResult> BuildWith(const std::function<void(BuildStream&)>& play, bool fetch) {
+Expected<BuildResult> BuildWith(const std::function<void(BuildStream&)>& play, bool fetch,
+                                const grpc::Status& end = grpc::Status::OK,
+                                const CallOptions& call = {}) {
   ScriptedServer server({.build = [&](grpc::ServerContext&, BuildStream& stream) {
     v1::BuildPreconditionerRequest request;
     stream.Read(&request);
     EXPECT_EQ(request.header().stream_result(), fetch);
+    EXPECT_EQ(request.header().partial_result(), fetch);
     play(stream);
-    return grpc::Status::OK;
+    return end;
   }});
   Client client({.address = server.address()});
-  return client.Build("matrices/a", PreconditionerSpec{}, fetch);
+  return client.Build("matrices/a", PreconditionerSpec{}, fetch, call);
+}
+
+// The header and chunks of M, the first `count` of them, each time that it is called.
+void WriteParts(BuildStream& stream, size_t count) {
+  const std::vector<Download> parts = WholeDownload();
+  for (size_t i = 0; i < count; ++i) {
+    v1::BuildPreconditionerResponse response;
+    if (parts[i].has_header()) *response.mutable_result() = parts[i].header();
+    if (parts[i].has_chunk()) *response.mutable_chunk() = parts[i].chunk();
+    stream.Write(response);
+  }
+}
+
+v1::BuildPreconditionerResponse DoneBuild() {
+  v1::BuildPreconditionerResponse response;
+  response.mutable_done()->mutable_preconditioner()->set_name("preconditioners/p");
+  return response;
 }
 
 TEST(Build, BringsTheMatrixWhereAskedFor) {
@@ -140,12 +161,75 @@ TEST(Build, BringsTheMatrixWhereAskedFor) {
   EXPECT_TRUE(built->timings.rebuild);
 }
 
-TEST(Build, WithoutTheResultThatWasAskedForIsAnError) {
-  const auto only_done = [](BuildStream& stream) {
+// The build began anew: what had come is void.
+TEST(Build, ASecondHeaderBeginsTheMatrixAgain) {
+  const size_t all = WholeDownload().size() - 1;
+  for (const size_t before : {size_t{1}, size_t{4}, all - 1, all}) {
+    const auto built = BuildWith(
+        [&](BuildStream& stream) {
+          WriteParts(stream, before);
+          WriteParts(stream, all);
+          stream.Write(DoneBuild());
+        },
+        true);
+    ASSERT_TRUE(built.ok()) << built.error().message;
+    EXPECT_EQ(built->m->col_ptr, Small().col_ptr);
+    EXPECT_EQ(built->m->values, Small().values);
+  }
+}
+
+TEST(Build, AnErrorBehindTheFirstChunksSaysThatTheyAreDiscarded) {
+  const grpc::Status failed =
+      testing::Refusal(grpc::StatusCode::FAILED_PRECONDITION, "ZERO_COLUMN", "column 7 is empty");
+  const auto parts = [](size_t count) {
+    return [count](BuildStream& stream) { WriteParts(stream, count); };
+  };
+  const auto before = BuildWith(parts(1), true, failed), after = BuildWith(parts(4), true, failed);
+  EXPECT_EQ(before.error().reason, "ZERO_COLUMN");
+  EXPECT_EQ(before.error().message.find("discarded"), std::string::npos);
+  EXPECT_EQ(after.error().reason, "ZERO_COLUMN");
+  EXPECT_NE(after.error().message.find("column 7 is empty"), std::string::npos);
+  EXPECT_NE(after.error().message.find("had come, which were discarded"), std::string::npos)
+      << after.error().message;
+}
+
+// Chunks between events of a build are no stage of their own.
+TEST(Build, TransfersAreToldOnceTheBuildHasEnded) {
+  std::vector<Progress::Kind> kinds;
+  CallOptions call;
+  call.on_progress = [&](const Progress& progress) { kinds.push_back(progress.kind); };
+  const auto event = [](BuildStream& stream, int64_t number, const auto& fill) {
     v1::BuildPreconditionerResponse response;
-    response.mutable_done()->mutable_preconditioner()->set_name("preconditioners/p");
+    response.mutable_job()->set_number(number);
+    fill(*response.mutable_job());
     stream.Write(response);
   };
+  const auto built = BuildWith(
+      [&](BuildStream& stream) {
+        event(stream, 1, [](v1::JobEvent& e) { e.mutable_queued()->set_job("jobs/j"); });
+        event(stream, 2, [](v1::JobEvent& e) { e.mutable_started()->set_device("cpu"); });
+        const size_t all = WholeDownload().size() - 1;
+        WriteParts(stream, all);
+        event(stream, 3, [](v1::JobEvent& e) {
+          e.mutable_progress()->set_stage(v1::STAGE_BUILD);
+          e.mutable_progress()->set_done(3);
+          e.mutable_progress()->set_total(3);
+        });
+        event(stream, 4, [](v1::JobEvent& e) {
+          e.mutable_finished()->mutable_job()->set_state(v1::JOB_STATE_SUCCEEDED);
+        });
+        WriteParts(stream, all);
+        stream.Write(DoneBuild());
+      },
+      true, grpc::Status::OK, call);
+  ASSERT_TRUE(built.ok()) << built.error().message;
+  const auto first = std::find(kinds.begin(), kinds.end(), Progress::Kind::kTransfer);
+  EXPECT_NE(first, kinds.end());
+  EXPECT_EQ(std::count(kinds.begin(), first, Progress::Kind::kFinished), 1);
+}
+
+TEST(Build, WithoutTheResultThatWasAskedForIsAnError) {
+  const auto only_done = [](BuildStream& stream) { stream.Write(DoneBuild()); };
   EXPECT_EQ(BuildWith(only_done, true).error().reason, "PROTOCOL_VIOLATION");
   EXPECT_TRUE(BuildWith(only_done, false).ok());
   EXPECT_EQ(BuildWith([](BuildStream&) {}, false).error().reason, "PROTOCOL_VIOLATION");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/bench/problems.h"
+#include "tests/kernels/base/recording_sink.h"
 #include "tests/kernels/engine/gpu_helpers.h"
 
 namespace spaid::kernels::engine_test {
@@ -52,15 +53,31 @@ class GpuSplit : public ::testing::Test {
     EXPECT_EQ(other, 0) << "values of " << one.values.size() << " differ, the first is " << first;
   }
 
+  // What was shown as finished, whenever that was, is what there is in the end.
+  static void ExpectShown(const RecordingSink& sink, const CscMatrix& m, EngineKind kind) {
+    EXPECT_EQ(sink.patterns, kind == EngineKind::kStaticSpai ? 1 : 0);
+    if (sink.patterns == 0) return;
+    EXPECT_EQ(sink.withdrawals, 0);
+    EXPECT_EQ(sink.columns(), m.n_cols);
+    EXPECT_EQ(sink.data, m.values.data());
+    EXPECT_TRUE(std::ranges::equal(sink.col_ptr, m.col_ptr));
+    EXPECT_TRUE(std::ranges::equal(sink.row_idx, m.row_idx));
+    EXPECT_TRUE(std::ranges::equal(sink.values, m.values));
+  }
+
   void ExpectSameBuilds(const PreconditionerSpec& spec, const CscMatrix& a,
                         const PatternView* user = nullptr) {
-    const auto build = [&](const Context& context) {
+    const auto build = [&](Context context) {
+      RecordingSink sink;
+      context.result = &sink;
       auto plan = engine_->MakePlan(spec, a, user, context);
       EXPECT_TRUE(plan.ok()) << plan.status().reason() << ": " << plan.status().message();
       if (!plan.ok()) return BuildResult{};
       auto built = engine_->Build(**plan, spec, a, context);
       EXPECT_TRUE(built.ok()) << built.status().reason() << ": " << built.status().message();
-      return built.ok() ? *std::move(built) : BuildResult{};
+      if (!built.ok()) return BuildResult{};
+      ExpectShown(sink, built->preconditioner->matrix(), spec.engine);
+      return *std::move(built);
     };
     const BuildResult one = build({.device = 1});
     ASSERT_NE(one.preconditioner, nullptr);

@@ -128,6 +128,18 @@ TEST(GpuBlock, EveryColumnIsAsIfAlone) {
   }
 }
 
+// Of a matrix whose rows are cut into tiles.
+TEST(GpuBlock, EveryColumnOfALargeCircuitIsAsIfAlone) {
+  const CscMatrix a = bench::Circuit(1'000'000, 12, 700);
+  for (const bool fp32 : {false, true}) {
+    const auto m = CudaOperator::OfMatrix(Device(), ExplicitM(a), fp32, {}).value();
+    const There there(Device(), a, m);
+    const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-8, .max_iterations = 4};
+    ExpectAsAlone(there, RandomVector(a.n_cols * 6, 9), {}, options,
+                  fp32 ? "circuit, M in fp32" : "circuit");
+  }
+}
+
 // A ⊗ (E + 1 1ᵀ): nodes of `node` unknowns.
 CscMatrix OfNodes(const CscMatrix& a, int node) {
   CscMatrix made;

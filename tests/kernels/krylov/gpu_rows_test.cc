@@ -212,8 +212,26 @@ TEST_F(GpuRows, RowsInPieces) {
   ExpectEqualsTheCpu(oracle::DenseRowAndColumn(700'000, 1), "a dense row of 700,000");
 }
 
+// Large enough to stream, its rows a power law with hubs, some of them empty; fp32 streams, too.
+CscMatrix LargePowerLaw() {
+  constexpr int64_t kRows = 400'000;
+  oracle::Random random(7);
+  std::vector<int64_t> lengths(kRows);
+  for (int64_t& length : lengths) {
+    length = static_cast<int64_t>(1.5 / (random.Uniform() + 2e-4) - 1);
+  }
+  return OfLengths(kRows, lengths, 3);
+}
+
+TEST_F(GpuRows, InTiles) {
+  const CscMatrix a = LargePowerLaw();
+  ASSERT_GE(8 * a.nnz(), 32'000'000);
+  ExpectEqualsTheCpu(a, "large power law");
+}
+
 TEST_F(GpuRows, NewValues) {
   const Case cases[] = {{"circuit", bench::Circuit(3000, 5, 300)},
+                        {"large power law", LargePowerLaw()},
                         {"elasticity", bench::Elasticity(6)},
                         {"a dense row", oracle::DenseRowAndColumn(5000, 1)}};
   for (const Case& c : cases) {

@@ -87,6 +87,36 @@ TEST(OpsServer, ChangesNothingAndLetsBrowsersRunNothing) {
   EXPECT_EQ(head->body, "");
 }
 
+// A page of evil.example whose name now means this address is no reader of the status.
+TEST(OpsServer, ShowsTheStatusUnderItsOwnNamesOnly) {
+  Metrics metrics;
+  auto server = OpsServer::Start("127.0.0.1:0", {.metrics = &metrics,
+                                                 .ready = [] { return true; },
+                                                 .status = NoStatus,
+                                                 .host_names = {"gpu7.cluster.example"}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto get = [&](const char* path, const char* host) {
+    httplib::Client client("http://" + (*server)->address());
+    const auto got = client.Get(path, {{"Host", host}});
+    EXPECT_TRUE(got) << path << " of " << host;
+    return got ? got->status : 0;
+  };
+  for (const char* path : {"/", "/status", "/status.json", "/?refresh=off"}) {
+    for (const char* own : {"10.2.3.4:7434", "[fd00::7]:7434", "[::1]", "127.0.0.1", "localhost",
+                            "LocalHost:9999", "gpu7.cluster.example", "GPU7.cluster.example.:80"}) {
+      EXPECT_EQ(get(path, own), 200) << path << " of " << own;
+    }
+    for (const char* other : {"evil.example", "evil.example:7434", "localhost.evil.example",
+                              "127.0.0.1.evil.example", "1.2.3.4.5", "cluster.example"}) {
+      EXPECT_EQ(get(path, other), 421) << path << " of " << other;
+    }
+  }
+  // Probes and Prometheus have whatever name a cluster gives them, and read nothing of tenants.
+  for (const char* path : {"/metrics", "/healthz", "/readyz"}) {
+    EXPECT_EQ(get(path, "spaid.numerics.svc.cluster.local:7434"), 200) << path;
+  }
+}
+
 TEST(OpsServer, RefusesATakenPortAndAMalformedAddress) {
   Metrics metrics;
   const OpsSources sources{.metrics = &metrics, .ready = [] { return true; }, .status = NoStatus};

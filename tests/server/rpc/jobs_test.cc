@@ -114,6 +114,40 @@ TEST(Build, IdenticalBuildsInFlightAreOneAndOutliveTheFirstCaller) {
   EXPECT_EQ(h.engine.builds(), 1);
 }
 
+// It is as urgent as the most urgent of those who wait for it, from when they come to when they go.
+TEST(Build, SharedItGoesByTheMostUrgentOfItsWaiters) {
+  Harness h;
+  h.engine.HoldBuilds();
+  const auto build = [&](double first, v1::Priority priority) {
+    BuildCall call = OpenBuild(h);
+    v1::BuildHeader header = BuildOf(h.Store(DiagonalMatrix(3, first)), Jacobi());
+    header.set_priority(priority);
+    call.Head(header).Done();
+    return call;
+  };
+  BuildCall running = build(1, v1::PRIORITY_NORMAL);
+  WaitStarted(running);
+  BuildCall normal = build(2, v1::PRIORITY_NORMAL);
+  const std::string normal_job = JobName(normal);
+  BuildCall patient = build(3, v1::PRIORITY_BULK);
+  const std::string job = JobName(patient);
+  EXPECT_EQ(GetJob(h, job).priority(), v1::PRIORITY_BULK);
+  BuildCall urgent = build(3, v1::PRIORITY_INTERACTIVE), late = build(3, v1::PRIORITY_NORMAL);
+  EXPECT_EQ(JobName(urgent), job);
+  EXPECT_EQ(JobName(late), job);
+  EXPECT_EQ(GetJob(h, job).priority(), v1::PRIORITY_INTERACTIVE);
+  h.engine.Release();
+  for (BuildCall* call : {&running, &normal, &patient, &urgent, &late}) {
+    const grpc::Status status = call->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  const auto started = [&](const std::string& name) {
+    const v1::Job ended = WaitEnded(h, name);
+    return ended.start_time().seconds() * 1'000'000'000 + ended.start_time().nanos();
+  };
+  EXPECT_LT(started(job), started(normal_job));
+}
+
 TEST(Build, TheServersOwnLimitsDoNotKeepBuildsApart) {
   Harness::Options options{.backend = Harness::SmallBackend()};
   options.backend.max_queue = options.backend.max_run = std::chrono::hours(1);

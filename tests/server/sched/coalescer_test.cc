@@ -9,16 +9,21 @@ namespace {
 
 class JobCoalescerTest : public testing::Test {
  protected:
-  absl::StatusOr<JobCoalescer::Ticket> Join(const std::string& key, bool existing = false) {
+  absl::StatusOr<JobCoalescer::Ticket> Join(const std::string& key, bool existing = false,
+                                            Priority priority = Priority::kNormal) {
+    const Job::AttachOptions attach{.detach = false, .deadline = {}, .priority = priority};
     return coalescer_.Join(
-        key, {}, [&] { return existing; },
+        key, attach, [&] { return existing; },
         [&]() -> absl::StatusOr<JobCoalescer::Ticket> {
           ++made_;
           JobCoalescer::Ticket ticket;
-          ticket.job = Job::Create(
-              {.tenant = "t", .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}}, {},
-              RealClock());
-          ticket.waiter = *ticket.job->Attach({});
+          ticket.job = Job::Create({.tenant = "t",
+                                    .kind = v1::JOB_KIND_BUILD,
+                                    .matrix = {},
+                                    .preconditioner = {},
+                                    .priority = priority},
+                                   {}, RealClock());
+          ticket.waiter = *ticket.job->Attach(attach);
           return ticket;
         });
   }
@@ -50,6 +55,16 @@ TEST_F(JobCoalescerTest, AnAbandonedOrEndedJobIsNotJoined) {
   b->job->Finish(absl::OkStatus());
   EXPECT_FALSE(Join("k", /*existing=*/true)->job) << "its result is there";
   EXPECT_EQ(made_, 2);
+}
+
+TEST_F(JobCoalescerTest, TheJobIsAsUrgentAsTheMostUrgentOfThem) {
+  auto patient = Join("k", false, Priority::kBulk);
+  auto urgent = Join("k", false, Priority::kInteractive);
+  auto normal = Join("k", false, Priority::kNormal);
+  EXPECT_EQ(made_, 1);
+  EXPECT_EQ(patient->job->priority(), Priority::kInteractive);
+  urgent->waiter.Leave();
+  EXPECT_EQ(patient->job->priority(), Priority::kNormal);
 }
 
 TEST_F(JobCoalescerTest, ARefusalIsNobodysJob) {

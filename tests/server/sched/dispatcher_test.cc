@@ -448,5 +448,29 @@ TEST_F(DispatcherTest, ALostDeviceGivesItsWorkAway) {
   EXPECT_EQ(late.devices, kFirst);
 }
 
+TEST_F(DispatcherTest, AQueuedJobsClassMayChange) {
+  Dispatcher d({.devices = {{.name = "cpu"}}});
+  const uint64_t running = Push(d, Of(100));
+  EXPECT_THAT(Start(d), ElementsAre(running));
+  const auto bulk = [&] {
+    Work work = Of(100);
+    work.priority = Priority::kBulk;
+    return work;
+  };
+  const uint64_t first = Push(d, bulk()), second = Push(d, bulk()), normal = Push(d, Of(100));
+  d.SetPriority(second, Priority::kInteractive);
+  d.SetPriority(running, Priority::kInteractive);  // it runs already
+  d.SetPriority(4711, Priority::kInteractive);
+  EXPECT_EQ(d.LoadOf(Priority::kInteractive).queued, 1);
+  EXPECT_EQ(d.LoadOf(Priority::kBulk).queued, 1);
+  std::vector<uint64_t> order;
+  for (uint64_t last = running; d.queued() > 0; last = order.back()) {
+    Wait(100);
+    d.Finish(last, false, now_);
+    for (const uint64_t id : Start(d)) order.push_back(id);
+  }
+  EXPECT_THAT(order, ElementsAre(second, normal, first));
+}
+
 }  // namespace
 }  // namespace spaid::server

@@ -235,5 +235,46 @@ TEST(FairQueueTest, OrderForetellsWhatIsTaken) {
   EXPECT_LT(worst, 0.15);
 }
 
+// A job that changes its class takes with it when it came, and nothing of what its old class saved.
+TEST(FairQueueTest, AJobMayChangeItsClass) {
+  FairQueue queue;
+  queue.Push(Of(1, "a", 10, Priority::kBulk, DeviceBit(0)));
+  queue.Push(Of(2, "a", 10, Priority::kNormal, DeviceBit(0)));
+  queue.Push(Of(3, "a", 10, Priority::kBulk, DeviceBit(1)));
+  queue.Push(Of(4, "b", 10, Priority::kBulk));
+  queue.SetPriority(1, Priority::kNormal);
+  queue.SetPriority(3, Priority::kNormal);
+  queue.SetPriority(3, Priority::kNormal);
+  EXPECT_EQ(queue.Find(1)->priority, Priority::kNormal);
+  EXPECT_EQ(queue.size(), 4);
+  EXPECT_EQ(queue.QueuedOf("a"), 3);
+  const std::vector<const Work*> order = queue.Order();
+  ASSERT_EQ(order.size(), 4u);
+  EXPECT_EQ(order[0]->id, 1);  // before 2, which came later
+  EXPECT_THAT(TakeAll(queue), ElementsAre(1, 2, 3, 4));
+  queue.Push(Of(5, "a", 10, Priority::kBulk));
+  queue.SetPriority(5, Priority::kInteractive);
+  EXPECT_EQ(queue.Remove(5)->priority, Priority::kInteractive);
+  EXPECT_EQ(queue.size(), 0);
+}
+
+// What a class did not run it does not pay for: shares are as if the jobs had come where they went.
+TEST(FairQueueTest, WhereAJobGoesIsWhereItCounts) {
+  FairQueue moved, pushed;
+  for (uint64_t id = 1; id <= 1000; ++id) {
+    const Priority priority = static_cast<Priority>(id % 3);
+    moved.Push(Of(id, "t" + std::to_string(id % 7), 7, static_cast<Priority>((id + id / 3) % 3)));
+    pushed.Push(Of(id, "t" + std::to_string(id % 7), 7, priority));
+  }
+  for (uint64_t id = 1; id <= 1000; ++id) moved.SetPriority(id, static_cast<Priority>(id % 3));
+  std::map<Priority, int> of_moved, of_pushed;
+  for (int i = 0; i < 420; ++i) {
+    ++of_moved[moved.Take(kAll)->priority];
+    ++of_pushed[pushed.Take(kAll)->priority];
+  }
+  EXPECT_EQ(of_moved, of_pushed);
+  EXPECT_NEAR(of_moved[Priority::kInteractive], 320, 4);
+}
+
 }  // namespace
 }  // namespace spaid::server

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "server/base/status.h"
 
 namespace spaid::server {
@@ -268,6 +271,40 @@ TEST_F(JobTest, TheHeartbeatHasNoNumber) {
   EXPECT_EQ(beat.heartbeat().state(), v1::JOB_STATE_QUEUED);
   job->Start({"cpu"});
   EXPECT_EQ(job->Heartbeat(3, 120).heartbeat().position(), 0);
+}
+
+// The class of a job is the highest of those who want it: it changes as they come and go.
+TEST_F(JobTest, ThePriorityIsThatOfTheMostUrgent) {
+  auto job = Job::Create({.tenant = "t",
+                          .kind = v1::JOB_KIND_BUILD,
+                          .matrix = {},
+                          .preconditioner = {},
+                          .priority = Priority::kBulk},
+                         {}, clock_);
+  std::vector<Priority> told;
+  job->SetListener([&] { told.push_back(job->priority()); });
+  EXPECT_EQ(job->priority(), Priority::kBulk);
+  auto own = *job->Attach({.detach = false, .deadline = {}});
+  auto urgent = *job->Attach({.detach = false, .deadline = {}, .priority = Priority::kInteractive});
+  EXPECT_EQ(job->Snapshot().priority(), v1::PRIORITY_INTERACTIVE);
+  auto normal = *job->Attach({.detach = false, .deadline = {}, .priority = Priority::kNormal});
+  JobWaiter taken_over;
+  taken_over = std::move(urgent);
+  taken_over.Leave();
+  EXPECT_EQ(job->priority(), Priority::kNormal);
+  // Who detaches it wants it still when they have gone.
+  auto detached = *job->Attach({.detach = true, .deadline = {}, .priority = Priority::kNormal});
+  detached.Leave();
+  normal.Leave();
+  own.Leave();
+  EXPECT_EQ(job->priority(), Priority::kNormal);
+  EXPECT_EQ(told, (std::vector<Priority>{Priority::kInteractive, Priority::kNormal}));
+  auto last = *job->Attach({.detach = false, .deadline = {}, .priority = Priority::kInteractive});
+  job->Start({"cpu"});
+  job->Finish(absl::OkStatus());
+  last.Leave();
+  EXPECT_EQ(job->Snapshot().priority(), v1::PRIORITY_INTERACTIVE) << "as it ended";
+  EXPECT_EQ(told.size(), 3u);
 }
 
 TEST(StopErrorTest, EveryCauseHasItsReason) {

@@ -193,6 +193,49 @@ TEST_F(SchedulerTest, TellsTheQueueAsItMoves) {
   EXPECT_EQ(told, (std::vector<int64_t>{8, 4, 2, 1, 0}));
 }
 
+// Somebody in a hurry joins a job of the bulk class, and leaves another one again.
+TEST_F(SchedulerTest, AQueuedJobGoesByTheMostUrgentOfItsWaiters) {
+  Make();
+  auto running = Block();
+  std::vector<std::string> order;
+  const auto submit = [&](const char* name, Priority priority) {
+    auto job = Job::Create({.tenant = "t",
+                            .kind = v1::JOB_KIND_BUILD,
+                            .matrix = {},
+                            .preconditioner = {},
+                            .priority = priority},
+                           {}, clock_);
+    auto waiter = *job->Attach({.detach = true, .deadline = {}});
+    EXPECT_TRUE(scheduler_
+                    ->Submit(job, {.predicted_ms = 100},
+                             [&order, name](Job&, const Assignment&) {
+                               order.push_back(name);
+                               return absl::OkStatus();
+                             })
+                    .ok());
+    return job;
+  };
+  const auto normal = submit("normal", Priority::kNormal);
+  const auto other = submit("other", Priority::kBulk);
+  const auto left = submit("left", Priority::kBulk);
+  const auto joined = submit("joined", Priority::kBulk);
+  EXPECT_EQ(scheduler_->Where(*joined)->position, 3);
+  const Job::AttachOptions in_a_hurry{
+      .detach = false, .deadline = {}, .priority = Priority::kInteractive};
+  const JobWaiter waiter = *joined->Attach(in_a_hurry);
+  EXPECT_EQ(scheduler_->Where(*joined)->position, 0);
+  // Who watches is told without asking.
+  EXPECT_EQ(joined->Read(1, 10).events.back().queued().position(), 0);
+  EXPECT_EQ(scheduler_->load().classes[0].queued, 1);
+  left->Attach(in_a_hurry)->Leave();
+  EXPECT_EQ(scheduler_->Where(*left)->position, 3);
+  EXPECT_EQ(scheduler_->load().classes[0].queued, 1);
+  clock_.Advance(milliseconds(100));  // as long as the running one was predicted to take
+  gate_.Open();
+  for (const auto& job : {normal, other, left, joined}) AwaitEnd(job);
+  EXPECT_EQ(order, (std::vector<std::string>{"joined", "normal", "other", "left"}));
+}
+
 TEST_F(SchedulerTest, AFullQueueSaysWhenToComeBack) {
   Make(/*max_queued=*/2);
   Block(100);

@@ -38,6 +38,10 @@ class Simulation {
   explicit Simulation(DispatcherOptions options) : dispatcher(std::move(options)) {}
 
   void Add(Arrival arrival) { arrivals_.push_back(std::move(arrival)); }
+  // From then on the job that is the `number`-th to arrive (from 1 on) has another class.
+  void Reclass(double at_ms, uint64_t number, Priority priority) {
+    changes_.push(Change{at_ms, number, priority});
+  }
 
   // Until all has ended, or to `until_ms`.
   void Run(double until_ms = 1e18) {
@@ -48,7 +52,8 @@ class Simulation {
       const double arrival = next < arrivals_.size() ? arrivals_[next].at_ms : 1e18;
       const double end = ends_.empty() ? 1e18 : ends_.top().first;
       const double deadline = deadlines_.empty() ? 1e18 : deadlines_.top().first;
-      const double then = std::min({arrival, end, deadline});
+      const double change = changes_.empty() ? 1e18 : changes_.top().at_ms;
+      const double then = std::min({arrival, end, deadline, change});
       if (then >= 1e18 || then > until_ms) return;
       now_ms = then;
       if (end <= then) {
@@ -67,8 +72,11 @@ class Simulation {
         if (!dispatcher.Remove(record.work.id)) {
           dispatcher.Finish(record.work.id, /*learn=*/false, Now());
         }
-      } else {
+      } else if (arrival <= then) {
         Arrive(arrivals_[next++]);
+      } else {
+        dispatcher.SetPriority(changes_.top().id, changes_.top().priority);
+        changes_.pop();
       }
       for (const Dispatcher::Start& start : dispatcher.Dispatch(Now())) {
         Record& record = records[start.id];
@@ -138,6 +146,13 @@ class Simulation {
 
   std::vector<Arrival> arrivals_;
   std::map<uint64_t, double> took_;
+  struct Change {
+    double at_ms;
+    uint64_t id;
+    Priority priority;
+    bool operator>(const Change& other) const { return at_ms > other.at_ms; }
+  };
+  std::priority_queue<Change, std::vector<Change>, std::greater<>> changes_;
   using End = std::pair<double, uint64_t>;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_, deadlines_;
 };

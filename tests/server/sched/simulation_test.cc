@@ -128,6 +128,31 @@ TEST(SimulationTest, BulkGoesOnUnderOverload) {
   EXPECT_LT(last, 100 * 40 * 17 * 1.3);
 }
 
+// A build of the bulk class that somebody in a hurry joins waits from then on as if it had been
+// asked for so, whatever else waits in bulk; the others in bulk wait no longer than they did.
+TEST(SimulationTest, AJoinedJobWaitsAsTheMostUrgentDoes) {
+  const auto run = [](bool joined) {
+    Simulation simulation(OneDevice());
+    for (int i = 0; i < 301; ++i) simulation.Add({0, Of("t", 40, Priority::kBulk), 40, {}});
+    AddStream(simulation, "i", 10, 8, 120'000, 3, Priority::kInteractive);  // 0.8 of the device
+    if (joined) simulation.Reclass(5'000, 301, Priority::kInteractive);
+    simulation.Run();
+    return simulation;
+  };
+  const Simulation alone = run(false), joined = run(true);
+  const auto last_bulk = [](const Simulation& of) {
+    double last = 0;
+    for (const auto& [id, record] : of.records) {
+      if (id <= 300) last = std::max(last, record.ended_ms);
+    }
+    return last;
+  };
+  EXPECT_GT(alone.records.at(301).started_ms, 30'000);
+  EXPECT_LT(joined.records.at(301).started_ms, 5'500);
+  EXPECT_GT(joined.records.at(301).started_ms, 5'000);
+  EXPECT_LT(last_bulk(joined), last_bulk(alone) + 1'000);
+}
+
 // Small jobs do not wait behind a build of a minute where a lane is left for them, and a job that
 // needs all of a device's memory is not passed over for ever by those that do not.
 TEST(SimulationTest, NoHeadOfTheLine) {

@@ -1,0 +1,202 @@
+// Builds whose M comes on their stream: when its first and its last byte are there, with and
+// without partial_result, in turn.
+#include <grpcpp/grpcpp.h>
+#include <spaid/client.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "client/cpp/bench/bench.h"
+#include "spaid/v1/preconditioner.grpc.pb.h"
+
+namespace spaid::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The 27 neighbours of the nodes of a cube, with so many unknowns a node: the patterns of P27, and,
+// with three, of trilinear elasticity.
+CscMatrix Cube(int64_t nodes, int64_t unknowns) {
+  CscMatrix a;
+  a.n = nodes * nodes * nodes * unknowns;
+  a.col_ptr.push_back(0);
+  const auto near = [&](int64_t x) {
+    return std::pair{std::max<int64_t>(0, x - 1), std::min(nodes - 1, x + 1)};
+  };
+  for (int64_t j = 0; j < a.n; ++j) {
+    const int64_t node = j / unknowns;
+    const auto [z0, z1] = near(node / (nodes * nodes));
+    const auto [y0, y1] = near(node / nodes % nodes);
+    const auto [x0, x1] = near(node % nodes);
+    for (int64_t z = z0; z <= z1; ++z) {
+      for (int64_t y = y0; y <= y1; ++y) {
+        for (int64_t x = x0; x <= x1; ++x) {
+          for (int64_t u = 0; u < unknowns; ++u) {
+            a.row_idx.push_back(static_cast<int32_t>(((z * nodes + y) * nodes + x) * unknowns + u));
+          }
+        }
+      }
+    }
+    a.col_ptr.push_back(static_cast<int64_t>(a.row_idx.size()));
+  }
+  a.values.resize(a.row_idx.size());
+  return a;
+}
+
+void Fill(uint64_t seed, CscMatrix* a) {
+  std::mt19937_64 random(seed);
+  for (int64_t j = 0; j < a->n; ++j) {
+    for (int64_t p = a->col_ptr[static_cast<size_t>(j)]; p < a->col_ptr[static_cast<size_t>(j) + 1];
+         ++p) {
+      const double noise = static_cast<double>(random() >> 11) * 0x1p-53;
+      a->values[static_cast<size_t>(p)] =
+          a->row_idx[static_cast<size_t>(p)] == j ? 100 + noise : -noise;
+    }
+  }
+}
+
+// Milliseconds since the header was sent.
+struct Times {
+  double header = 0, first_byte = 0, first_value = 0, last_byte = 0, done = 0;
+  double built = 0;  // the job's last event
+  // What the daemon says of its parts.
+  double plan = 0, to_device = 0, build = 0, from_device = 0, assemble = 0;
+  std::string name;  // of the preconditioner
+};
+
+// `m`: where M goes.
+std::optional<Times> Build(v1::PreconditionerService::Stub& stub, const std::string& matrix,
+                           bool partial, std::vector<char>* m) {
+  v1::BuildPreconditionerRequest request;
+  request.mutable_header()->set_matrix(matrix);
+  request.mutable_header()->mutable_spec()->set_engine(v1::ENGINE_KIND_STATIC_SPAI);
+  request.mutable_header()->set_stream_result(true);
+  request.mutable_header()->set_partial_result(partial);
+  grpc::ClientContext context;
+  const auto start = Clock::now();
+  const auto since = [start] {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  };
+  const auto stream = stub.BuildPreconditioner(&context);
+  stream->Write(request);
+  stream->WritesDone();
+  Times times;
+  v1::BuildPreconditionerResponse response;
+  int64_t n = 0, nnz = 0;
+  while (stream->Read(&response)) {
+    if (response.has_job() && response.job().has_finished()) times.built = since();
+    if (response.has_result()) {
+      times.header = since();
+      n = response.result().n(), nnz = response.result().nnz();
+      m->resize(static_cast<size_t>(8 * (n + 1) + 12 * nnz));
+    }
+    if (response.has_chunk()) {
+      const v1::ArrayChunk& chunk = response.chunk();
+      int64_t at = 8 * chunk.offset();
+      if (chunk.array() == v1::ARRAY_KIND_INDICES) at = 8 * (n + 1) + 4 * chunk.offset();
+      if (chunk.array() == v1::ARRAY_KIND_VALUES) at = 8 * (n + 1) + 4 * nnz + 8 * chunk.offset();
+      if (at < 0 ||
+          at + static_cast<int64_t>(chunk.data().size()) > static_cast<int64_t>(m->size())) {
+        std::cerr << "error: a chunk beyond the end\n";
+        return std::nullopt;
+      }
+      std::memcpy(m->data() + at, chunk.data().data(), chunk.data().size());
+      times.last_byte = since();
+      if (times.first_byte == 0) times.first_byte = times.last_byte;
+      if (times.first_value == 0 && chunk.array() == v1::ARRAY_KIND_VALUES) {
+        times.first_value = times.last_byte;
+      }
+    }
+    if (response.has_done()) {
+      const v1::Timings& t = response.done().timings();
+      times.done = since();
+      times.plan = t.plan_ms();
+      times.to_device = t.host_to_device_ms();
+      times.build = t.build_ms();
+      times.from_device = t.device_to_host_ms();
+      times.assemble = t.assemble_ms();
+      times.name = response.done().preconditioner().name();
+    }
+  }
+  const grpc::Status status = stream->Finish();
+  if (status.ok() && !times.name.empty()) return times;
+  std::cerr << "error: " << status.error_message() << '\n';
+  return std::nullopt;
+}
+
+}  // namespace
+
+int RunBuild(const BuildBench& bench) {
+  CscMatrix a = Cube(bench.nodes, bench.unknowns);
+  Client client({.address = bench.address});
+  grpc::ChannelArguments arguments;
+  const auto stub = v1::PreconditionerService::NewStub(
+      grpc::CreateCustomChannel(bench.address, grpc::InsecureChannelCredentials(), arguments));
+  std::vector<char> m;
+  std::map<bool, std::vector<Times>> measured;
+  for (int round = -1; round < bench.rounds; ++round) {  // round -1 makes the plan, and warms up
+    for (const bool partial : {false, true}) {
+      // New values: the server must not have it.
+      Fill(static_cast<uint64_t>(2 * round + 2 + (partial ? 1 : 0)), &a);
+      const auto stored = client.Upload(a, "build benchmark");
+      if (!stored.ok()) {
+        std::cerr << "error: " << stored.error().message << '\n';
+        return 1;
+      }
+      const auto times = Build(*stub, stored->name, partial, &m);
+      if (!times) return 1;
+      if (round >= 0) measured[partial].push_back(*times);
+      if (auto error = client.DeletePreconditioner(times->name)) {
+        std::cerr << "error: " << error->message << '\n';
+        return 1;
+      }
+      if (auto error = client.DeleteMatrix(stored->name)) {
+        std::cerr << "error: " << error->message << '\n';
+        return 1;
+      }
+    }
+  }
+  nlohmann::ordered_json result = {
+      {"benchmark", "build"},   {"n", a.n}, {"nnz", a.row_idx.size()}, {"bytes", m.size()},
+      {"rounds", bench.rounds},
+  };
+  for (const bool partial : {false, true}) {
+    const auto median = [&](double Times::*part) {
+      std::vector<double> values;
+      for (const Times& times : measured[partial]) values.push_back(times.*part);
+      return Median(values);
+    };
+    result[partial ? "partial" : "whole"] = {
+        {"header_ms", median(&Times::header)},
+        {"first_byte_ms", median(&Times::first_byte)},
+        {"first_value_ms", median(&Times::first_value)},
+        {"built_ms", median(&Times::built)},
+        {"last_byte_ms", median(&Times::last_byte)},
+        {"done_ms", median(&Times::done)},
+        {"plan_ms", median(&Times::plan)},
+        {"host_to_device_ms", median(&Times::to_device)},
+        {"build_ms", median(&Times::build)},
+        {"device_to_host_ms", median(&Times::from_device)},
+        {"assemble_ms", median(&Times::assemble)},
+    };
+  }
+  std::cout << result.dump(2) << std::endl;
+  return 0;
+}
+
+}  // namespace spaid::bench

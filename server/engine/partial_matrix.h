@@ -1,0 +1,76 @@
+// M in CSC as streams send it: while it is being built, the columns that are finished; then all.
+// It points at the arrays in which the kernels build M, and which the preconditioner has in the
+// end: nothing is copied but into messages.
+//
+//   auto m = std::make_shared<PartialMatrix>([weak] { ... tell the job's watchers ... });
+//   context.result = m.get();  engine.Build(...);  m->Finish(result.preconditioner);
+//   ... meanwhile, on any thread: m->Read([&](const PartialMatrix::View& view) { ... });
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "kernels/engine/engine.h"
+#include "server/sched/job.h"
+
+namespace spaid::server {
+
+// Thread-safe.
+class PartialMatrix final : public JobResult, public kernels::ResultSink {
+ public:
+  // Of a build to come. `on_news` runs on computing threads when there is something to read; of
+  // further columns where a reader has been here since, and there are values for another chunk.
+  explicit PartialMatrix(std::function<void()> on_news) : on_news_(std::move(on_news)) {}
+  // Of a finished preconditioner.
+  explicit PartialMatrix(std::shared_ptr<const kernels::Preconditioner> kernel);
+
+  struct View {
+    int64_t version = 0;  // another one: what was read before is void, the build began anew
+    kernels::CscView m;
+    int64_t finished = 0;    // entries whose values are final, the first ones
+    bool is_factor = false;  // m is G
+  };
+  // read(view), in which alone the arrays may be read: it holds up a build that begins, fails or is
+  // done, none that goes on. Not called while there is nothing to read.
+  template <class Reader>
+  void Read(const Reader& read) const {
+    std::unique_lock lock(mutex_);
+    if (!there_) return;
+    // First the wish, then the look: what is finished in between is told.
+    awaited_.store(true);
+    View view = view_;
+    view.finished = finished_.load();
+    const auto owner = owner_;
+    if (owner != nullptr) lock.unlock();
+    read(view);
+  }
+  // Whose arrays these are; null while it is being built.
+  std::shared_ptr<const kernels::Preconditioner> owner() const;
+
+  // The build has succeeded.
+  void Finish(std::shared_ptr<const kernels::Preconditioner> kernel);
+
+  void OnPattern(std::span<const int64_t> col_ptr, std::span<const int32_t> row_idx,
+                 std::span<const double> values) override;
+  void OnColumns(int64_t columns) override;
+  void OnWithdrawn() override;
+
+ private:
+  const std::function<void()> on_news_;
+  mutable std::mutex mutex_;
+  bool there_ = false;  // this and all below to the blank line: guarded by mutex_
+  View view_;           // but for `finished`
+  std::shared_ptr<const kernels::Preconditioner> owner_;
+
+  // What OnColumns touches, which waits for no reader.
+  std::span<const int64_t> col_ptr_;
+  int64_t told_ = 0;  // entries, when on_news_ ran last
+  std::atomic<int64_t> finished_{0};
+  mutable std::atomic<bool> awaited_{false};
+};
+
+}  // namespace spaid::server
