@@ -89,6 +89,21 @@ def brief(report):
             'run_p99_ms': report['latency']['server_run']['p99_ms']}
 
 
+def cpu_s(pid):
+    """What the process took of the cores so far."""
+    with open(f'/proc/{pid}/stat', encoding='utf-8') as stat:
+        fields = stat.read().rsplit(')', 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
+def with_cpu(args, address, pid, *options):
+    """As brief, with the daemon's cpu_us of a job."""
+    begin = cpu_s(pid)
+    report = load(args, address, *options)
+    jobs = report['jobs'] + report['jobs_of_warmup']
+    return dict(brief(report), cpu_us=1e6 * (cpu_s(pid) - begin) / jobs)
+
+
 def medians(rounds):
     keys = [key for key, value in rounds[0].items() if isinstance(value, (int, float))]
     return {key: statistics.median(r[key] for r in rounds) for key in keys}
@@ -100,11 +115,11 @@ def summary(rounds):
 
 def path(args, figures):
     """Of whole calls, with nothing to compute."""
-    with daemon(args, program='server_fake_daemon') as (address, _, _):
+    with daemon(args, program='server_fake_daemon') as (address, _, pid):
         for concurrency in (1, 8, 32):
-            rounds = [brief(load(args, address, f'--concurrency={concurrency}',
-                                 f'--duration={args.seconds}', '--warmup=0.5', '--mix=poisson:2',
-                                 '--engines=none', '--variants=1'))
+            rounds = [with_cpu(args, address, pid, f'--concurrency={concurrency}',
+                               f'--duration={args.seconds}', '--warmup=0.5', '--mix=poisson:2',
+                               '--engines=none', '--variants=1')
                       for _ in range(args.rounds)]
             figures[f'concurrency {concurrency}'] = summary(rounds)
 
@@ -206,11 +221,11 @@ def small(args, figures):
 def scrape(args, figures):
     common = ['--concurrency=8', '--mix=poisson:10', '--engines=jacobi', '--method=cg',
               '--variants=8', f'--duration={args.seconds}', '--warmup=0.3']
-    with daemon(args, f'--devices={args.devices}') as (address, ops, _):
+    with daemon(args, f'--devices={args.devices}') as (address, ops, pid):
         load(args, address, *common)
         without, scraped, took = [], [], []
         for _ in range(args.rounds):
-            without.append(brief(load(args, address, *common)))
+            without.append(with_cpu(args, address, pid, *common))
             stop = threading.Event()
 
             def look():
@@ -223,12 +238,12 @@ def scrape(args, figures):
 
             thread = threading.Thread(target=look)
             thread.start()
-            scraped.append(brief(load(args, address, *common)))
+            scraped.append(with_cpu(args, address, pid, *common))
             stop.set()
             thread.join()
-    ratios = [s['jobs_per_s'] / w['jobs_per_s'] for s, w in zip(scraped, without)]
+    ratios = [s['cpu_us'] / w['cpu_us'] for s, w in zip(scraped, without)]
     figures.update({'without': summary(without), 'scraped': summary(scraped),
-                    'jobs_per_s ratio': statistics.median(ratios), 'ratios': ratios,
+                    'cpu_us ratio': statistics.median(ratios), 'cpu_us ratios': ratios,
                     'scrape_ms': statistics.median(took)})
 
 

@@ -6,7 +6,11 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <initializer_list>
 #include <mutex>
+#include <shared_mutex>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -37,6 +41,50 @@ void CatchUp(Counter& counter, int64_t total) {
 }
 
 std::string S(std::string_view v) { return std::string(v); }
+
+// A family's metrics by the values of its labels. Found by them here, without the label map that
+// prometheus-cpp makes and hashes for each look: several of these are counted for every job.
+// Thread-safe.
+template <class Metric>
+class ByLabels {
+ public:
+  ByLabels(Family<Metric>& family, std::vector<std::string> names,
+           const Histogram::BucketBoundaries* buckets = nullptr)
+      : family_(family), names_(std::move(names)), buckets_(buckets) {}
+
+  // `values`: as many as there are names; without zero bytes.
+  Metric& Of(std::initializer_list<std::string_view> values) {
+    std::string key;
+    for (const std::string_view value : values) key.append(value).push_back('\0');
+    {
+      const std::shared_lock lock(mutex_);
+      if (const auto it = metrics_.find(key); it != metrics_.end()) return *it->second;
+    }
+    prometheus::Labels labels;
+    auto name = names_.begin();
+    for (const std::string_view value : values) labels.emplace(*name++, S(value));
+    const std::lock_guard lock(mutex_);
+    Metric*& metric = metrics_[std::move(key)];
+    if (metric == nullptr) metric = &Add(labels);
+    return *metric;
+  }
+  const Family<Metric>& family() const { return family_; }
+
+ private:
+  Metric& Add(const prometheus::Labels& labels) {
+    if constexpr (std::is_same_v<Metric, Histogram>) {
+      return family_.Add(labels, *buckets_);
+    } else {
+      return family_.Add(labels);
+    }
+  }
+
+  Family<Metric>& family_;
+  const std::vector<std::string> names_;
+  const Histogram::BucketBoundaries* const buckets_;
+  std::shared_mutex mutex_;
+  std::unordered_map<std::string, Metric*> metrics_;  // which are never removed
+};
 
 int64_t Count(const Counter& counter) { return static_cast<int64_t>(counter.Value()); }
 
@@ -70,22 +118,30 @@ struct Metrics::Families {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
   }
 
-  Family<Counter>& jobs_submitted =
-      AddCounter("spaid_jobs_submitted_total", "Jobs asked for, refused ones included.");
-  Family<Counter>& jobs_refused =
-      AddCounter("spaid_jobs_refused_total", "Jobs refused before they were queued, by reason.");
-  Family<Counter>& jobs_ended =
-      AddCounter("spaid_jobs_ended_total", "Jobs ended, by state and (of errors) reason.");
+  ByLabels<Counter> jobs_submitted{
+      AddCounter("spaid_jobs_submitted_total", "Jobs asked for, refused ones included."), {"kind"}};
+  ByLabels<Counter> jobs_refused{
+      AddCounter("spaid_jobs_refused_total", "Jobs refused before they were queued, by reason."),
+      {"kind", "reason"}};
+  ByLabels<Counter> jobs_ended{
+      AddCounter("spaid_jobs_ended_total", "Jobs ended, by state and (of errors) reason."),
+      {"kind", "state", "reason"}};
   Counter& jobs_shared =
       AddCounter("spaid_jobs_shared_total", "Builds that joined an identical one in flight.")
           .Add({});
-  Family<Histogram>& job_queue_seconds =
-      AddHistogram("spaid_job_queue_seconds", "Time of a job from queued to started or ended.");
-  Family<Histogram>& job_run_seconds =
-      AddHistogram("spaid_job_run_seconds", "Time of a job from started to ended.");
-  Family<Histogram>& job_stop_seconds =
+  ByLabels<Histogram> job_queue_seconds{
+      AddHistogram("spaid_job_queue_seconds", "Time of a job from queued to started or ended."),
+      {"kind"},
+      &Seconds()};
+  ByLabels<Histogram> job_run_seconds{
+      AddHistogram("spaid_job_run_seconds", "Time of a job from started to ended."),
+      {"kind"},
+      &Seconds()};
+  ByLabels<Histogram> job_stop_seconds{
       AddHistogram("spaid_job_stop_seconds",
-                   "Time from when a job was told to stop to its end, by the stage it was in.");
+                   "Time from when a job was told to stop to its end, by the stage it was in."),
+      {"stage", "cause"},
+      &Seconds()};
   Family<Gauge>& queue_jobs =
       AddGauge("spaid_queue_jobs", "Jobs that wait for a worker, by priority.");
   Family<Gauge>& queue_device_seconds = AddGauge(
@@ -97,23 +153,30 @@ struct Metrics::Families {
   Gauge& running = AddGauge("spaid_jobs_running", "Jobs that run.").Add({});
   Gauge& eta = AddGauge("spaid_queue_eta_seconds", "Estimated wait of a job sent now.").Add({});
 
-  Family<Counter>& columns =
+  ByLabels<Counter> columns{
       AddCounter("spaid_build_columns_total",
                  "Columns of M by what became of them: solved iteratively, of "
                  "these not_converged, rescued by QR, rank_deficient, "
                  "zero, non_finite; of builds on a GPU left_to_host. Of FSAI rows of G: "
-                 "not_converged, not_spd.");
-  Family<Histogram>& build_phase =
-      AddHistogram("spaid_build_phase_seconds", "Time of the phases of a build.");
+                 "not_converged, not_spd."),
+      {"what"}};
+  ByLabels<Histogram> build_phase{
+      AddHistogram("spaid_build_phase_seconds", "Time of the phases of a build."),
+      {"phase"},
+      &Seconds()};
   Counter& rebuilds =
       AddCounter("spaid_rebuilds_total", "Builds whose plan came from the cache.").Add({});
   Counter& reused =
       AddCounter("spaid_preconditioners_reused_total", "Requests served by a finished one.")
           .Add({});
-  Family<Counter>& solves = AddCounter("spaid_solves_total", "Right-hand sides by outcome.");
-  Family<Histogram>& solve_iterations =
-      AddHistogram("spaid_solve_iterations", "Iterations of a right-hand side.");
-  Family<Histogram>& solve_seconds = AddHistogram("spaid_solve_seconds", "Time of a solve.");
+  ByLabels<Counter> solves{AddCounter("spaid_solves_total", "Right-hand sides by outcome."),
+                           {"method", "outcome"}};
+  ByLabels<Histogram> solve_iterations{
+      AddHistogram("spaid_solve_iterations", "Iterations of a right-hand side."),
+      {"method"},
+      &Iterations()};
+  ByLabels<Histogram> solve_seconds{
+      AddHistogram("spaid_solve_seconds", "Time of a solve."), {"method"}, &Seconds()};
 
   Family<Gauge>& store_entries = AddGauge("spaid_store_entries", "Entries of a store or cache.");
   Family<Gauge>& store_bytes = AddGauge("spaid_store_bytes", "Bytes that a store or cache holds.");
@@ -126,11 +189,13 @@ struct Metrics::Families {
   Family<Counter>& store_evictions =
       AddCounter("spaid_store_evictions_total", "Entries dropped for room.");
 
-  Family<Counter>& rpcs_started = AddCounter("spaid_rpcs_started_total", "RPCs begun.");
-  Family<Counter>& rpcs_ended =
-      AddCounter("spaid_rpcs_ended_total", "RPCs ended, by code and reason.");
-  Family<Gauge>& rpcs_live = AddGauge("spaid_rpcs_live", "RPCs in flight.");
-  Family<Histogram>& rpc_seconds = AddHistogram("spaid_rpc_seconds", "Time of an RPC.");
+  ByLabels<Counter> rpcs_started{AddCounter("spaid_rpcs_started_total", "RPCs begun."), {"method"}};
+  ByLabels<Counter> rpcs_ended{
+      AddCounter("spaid_rpcs_ended_total", "RPCs ended, by code and reason."),
+      {"method", "code", "reason"}};
+  ByLabels<Gauge> rpcs_live{AddGauge("spaid_rpcs_live", "RPCs in flight."), {"method"}};
+  ByLabels<Histogram> rpc_seconds{
+      AddHistogram("spaid_rpc_seconds", "Time of an RPC."), {"method"}, &Seconds()};
   Counter& bytes_received =
       AddCounter("spaid_array_bytes_received_total", "Bytes of arrays received.").Add({});
   Counter& bytes_sent = AddCounter("spaid_array_bytes_sent_total", "Bytes of arrays sent.").Add({});
@@ -171,26 +236,24 @@ Metrics::Metrics() : families_(std::make_unique<Families>()) {}
 Metrics::~Metrics() = default;
 
 void Metrics::JobSubmitted(std::string_view kind) {
-  families_->jobs_submitted.Add({{"kind", S(kind)}}).Increment();
+  families_->jobs_submitted.Of({kind}).Increment();
 }
 
 void Metrics::JobRefused(std::string_view kind, std::string_view reason) {
-  families_->jobs_refused.Add({{"kind", S(kind)}, {"reason", S(reason)}}).Increment();
+  families_->jobs_refused.Of({kind, reason}).Increment();
 }
 
 void Metrics::JobEnded(std::string_view kind, std::string_view state, std::string_view reason,
                        double queue_seconds, double run_seconds) {
-  families_->jobs_ended.Add({{"kind", S(kind)}, {"state", S(state)}, {"reason", S(reason)}})
-      .Increment();
-  families_->job_queue_seconds.Add({{"kind", S(kind)}}, Seconds()).Observe(queue_seconds);
-  families_->job_run_seconds.Add({{"kind", S(kind)}}, Seconds()).Observe(run_seconds);
+  families_->jobs_ended.Of({kind, state, reason}).Increment();
+  families_->job_queue_seconds.Of({kind}).Observe(queue_seconds);
+  families_->job_run_seconds.Of({kind}).Observe(run_seconds);
 }
 
 void Metrics::JobShared() { families_->jobs_shared.Increment(); }
 
 void Metrics::JobStopped(std::string_view stage, std::string_view cause, double seconds) {
-  families_->job_stop_seconds.Add({{"stage", S(stage)}, {"cause", S(cause)}}, Seconds())
-      .Observe(seconds);
+  families_->job_stop_seconds.Of({stage, cause}).Observe(seconds);
 }
 
 void Metrics::SetQueueClass(std::string_view priority, int64_t queued, double device_seconds) {
@@ -209,11 +272,11 @@ void Metrics::SetQueue(int64_t queued, int64_t running, double eta_seconds) {
 }
 
 void Metrics::Columns(std::string_view what, int64_t count) {
-  families_->columns.Add({{"what", S(what)}}).Increment(static_cast<double>(count));
+  families_->columns.Of({what}).Increment(static_cast<double>(count));
 }
 
 void Metrics::BuildPhase(std::string_view phase, double seconds) {
-  families_->build_phase.Add({{"phase", S(phase)}}, Seconds()).Observe(seconds);
+  families_->build_phase.Of({phase}).Observe(seconds);
 }
 
 void Metrics::Rebuild() { families_->rebuilds.Increment(); }
@@ -221,10 +284,9 @@ void Metrics::Reused() { families_->reused.Increment(); }
 
 void Metrics::SolveEnded(std::string_view method, std::string_view outcome, int64_t iterations,
                          double seconds) {
-  families_->solves.Add({{"method", S(method)}, {"outcome", S(outcome)}}).Increment();
-  families_->solve_iterations.Add({{"method", S(method)}}, Iterations())
-      .Observe(static_cast<double>(iterations));
-  families_->solve_seconds.Add({{"method", S(method)}}, Seconds()).Observe(seconds);
+  families_->solves.Of({method, outcome}).Increment();
+  families_->solve_iterations.Of({method}).Observe(static_cast<double>(iterations));
+  families_->solve_seconds.Of({method}).Observe(seconds);
 }
 
 void Metrics::SetStore(std::string_view store, const StoreFigures& figures) {
@@ -239,16 +301,15 @@ void Metrics::SetStore(std::string_view store, const StoreFigures& figures) {
 }
 
 void Metrics::RpcStarted(std::string_view method) {
-  families_->rpcs_started.Add({{"method", S(method)}}).Increment();
-  families_->rpcs_live.Add({{"method", S(method)}}).Increment();
+  families_->rpcs_started.Of({method}).Increment();
+  families_->rpcs_live.Of({method}).Increment();
 }
 
 void Metrics::RpcEnded(std::string_view method, std::string_view code, std::string_view reason,
                        double seconds) {
-  families_->rpcs_live.Add({{"method", S(method)}}).Decrement();
-  families_->rpcs_ended.Add({{"method", S(method)}, {"code", S(code)}, {"reason", S(reason)}})
-      .Increment();
-  families_->rpc_seconds.Add({{"method", S(method)}}, Seconds()).Observe(seconds);
+  families_->rpcs_live.Of({method}).Decrement();
+  families_->rpcs_ended.Of({method, code, reason}).Increment();
+  families_->rpc_seconds.Of({method}).Observe(seconds);
 }
 
 void Metrics::BytesReceived(int64_t bytes) {
@@ -300,11 +361,11 @@ void Metrics::SetResidentBytes(int64_t bytes) {
 
 Metrics::Totals Metrics::totals() const {
   const Families& f = *families_;
-  return {.jobs_by_state = SumsBy("state", f.jobs_ended),
-          .jobs_by_reason = SumsBy("reason", f.jobs_ended),
-          .refused = SumsBy("reason", f.jobs_refused),
-          .columns = SumsBy("what", f.columns),
-          .outcomes = SumsBy("outcome", f.solves),
+  return {.jobs_by_state = SumsBy("state", f.jobs_ended.family()),
+          .jobs_by_reason = SumsBy("reason", f.jobs_ended.family()),
+          .refused = SumsBy("reason", f.jobs_refused.family()),
+          .columns = SumsBy("what", f.columns.family()),
+          .outcomes = SumsBy("outcome", f.solves.family()),
           .shared = Count(f.jobs_shared),
           .rebuilds = Count(f.rebuilds),
           .reused = Count(f.reused),

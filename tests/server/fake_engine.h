@@ -95,6 +95,8 @@ class FakeEngine : public kernels::Engine {
   int64_t solves_on(int device) const;
   // The most entries of an M that a solve was said to take to a device.
   int64_t most_nnz_m() const;
+  // How often somebody asked what a copy reaches.
+  int64_t copies_measured() const { return copies_measured_; }
   // Residuals that each solve reports per right-hand side (default 3).
   void SetResiduals(int count);
   // So many of them come once a solve that was held goes on.
@@ -144,6 +146,7 @@ class FakeEngine : public kernels::Engine {
       std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
       const kernels::Context& context) const override;
   double CopyBytesPerSecond(const kernels::Context&, bool on_host) const override {
+    ++copies_measured_;
     return on_host ? 4e9 : 8e9;
   }
 
@@ -170,6 +173,7 @@ class FakeEngine : public kernels::Engine {
   mutable int refuse_to_replace_ = 0;
   const std::shared_ptr<std::atomic<int64_t>> placed_ = std::make_shared<std::atomic<int64_t>>(0);
 
+  mutable std::atomic<int64_t> copies_measured_{0};
   mutable std::mutex mu_;
   mutable std::condition_variable changed_;
   bool hold_builds_ = false, hold_solves_ = false, hold_estimates_ = false;

@@ -532,6 +532,17 @@ TEST(SolvePlacementTest, SolvesThatAGpuHasNoMemoryForAreTheHosts) {
       << "the GPU's";
 }
 
+// What a copy reaches is found out before any job, once for the host and once for each GPU.
+TEST(SolvePlacementTest, NoCopyIsMeasuredAmidAJob) {
+  Bench bench({FakeCpu(), FakeGpu(0)});
+  bench.engine.SolveOnGpus();
+  for (const double d : {3, 4, 5}) {
+    const v1::SolveDone done = bench.Solved(bench.Put(d), v1::ENGINE_KIND_NONE);
+    EXPECT_EQ(done.figures().copy_bytes_per_second(), done.device() == "cpu" ? 4e9 : 8e9);
+  }
+  EXPECT_EQ(bench.engine.copies_measured(), 2);
+}
+
 TEST(SolvePlacementTest, TheBasisOfGmresCounts) {
   Bench bench({FakeGpu(0)});
   bench.engine.SolveOnGpus(900);  // its limit is 1000; a column takes 10
