@@ -29,7 +29,7 @@ struct Flags {
   // builds in a loop finds it again.
   std::chrono::milliseconds keep_freed{5000};
   std::string devices = "auto";  // OpenEngine's
-  int gpu_lanes = 1;
+  int gpu_lanes = 2;
   int64_t device_memory = 0;  // of each GPU; 0: all
   BackendOptions backend;
   DrainOptions drain;
