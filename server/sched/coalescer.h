@@ -1,6 +1,6 @@
 // Identical work in flight is one job: who asks for the same thing attaches to it, and it is as
-// urgent as the most urgent of them (Job::priority). It stays the first one's tenant's, who pays for
-// it; keys name the tenant, so that nobody pays for another.
+// urgent as the most urgent of them (Job::priority). It stays the first one's tenant's, who pays
+// for it; keys name the tenant, so that nobody pays for another.
 #pragma once
 
 #include <functional>
