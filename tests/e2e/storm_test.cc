@@ -162,7 +162,7 @@ constexpr char kCrowd[] = "--be-a-crowd";
 TEST_F(Storm, RoundAfterRoundItHoldsNoMore) {
   constexpr int kWarmUps = 2, kRounds = 6;
   // What malloc keeps; and of killed clients the last solutions (12 MB each), for WatchJob.
-  constexpr int64_t kMoreBytes = 24 << 20;
+  constexpr int64_t kMoreBytes = 48 << 20;
   ASSERT_NO_FATAL_FAILURE(
       Serve({"--keep-freed-memory=100ms", "--ended-job-bytes=1MiB", "--drain-grace=0s"}));
   const auto round = [&](int number) {
