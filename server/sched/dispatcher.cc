@@ -72,15 +72,18 @@ bool Dispatcher::IsSmall(const Work& work, size_t device) const {
          (lane_bytes <= 0 || work.device_bytes <= lane_bytes);
 }
 
+// Where its data is, first of all, though it may have seemed small when that came there, and does
+// so no more, or the other way round: else a client's next rebuild would find no plan.
 size_t Dispatcher::LaneFor(const Work& work, size_t device) const {
   const auto& lanes = devices_[device].lanes;
-  size_t found = lanes[0] == 0 ? 0 : lanes.size();
-  if (IsSmall(work, device)) {
-    for (size_t lane = 1; lane < lanes.size(); ++lane) {
-      if (lanes[lane] != 0) continue;
-      if (work.resident.In(device, lane)) return lane;
-      found = lane;
-    }
+  const int64_t lane_bytes = devices_[device].room.lane_bytes;
+  const bool fits = lane_bytes <= 0 || work.device_bytes <= lane_bytes;
+  const bool small = IsSmall(work, device);
+  size_t found = lanes.size();
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    if (lanes[lane] != 0 || (lane > 0 && !fits)) continue;
+    if (work.resident.In(device, lane)) return lane;
+    if (lane == 0 || small) found = lane;
   }
   return found;
 }

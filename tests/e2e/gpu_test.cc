@@ -113,7 +113,7 @@ TEST_F(Gpu, BuildsInWavesWhereMemoryIsShort) {
   ASSERT_LT(estimate.device_bytes_min, estimate.device_bytes);
   const std::string limit = "--device-memory=" + std::to_string(estimate.device_bytes_min);
   for (const char* const devices : {"--devices=gpu:0", "--devices=cpu,gpu:0"}) {
-    Daemon daemon({devices, limit, "--threads=1"});
+    Daemon daemon({devices, limit, "--gpu-lanes=1", "--threads=1"});
     ASSERT_TRUE(daemon.serving()) << daemon.log();
     Client client({.address = daemon.address()});
     CscMatrix values = a;
@@ -343,9 +343,10 @@ TEST_F(Gpu, FsaiThatItHasNoMemoryForIsTheCpus) {
   }
   ASSERT_LT(estimate.device_bytes_min, estimate.device_bytes);
   const auto limit = [](int64_t bytes) { return "--device-memory=" + std::to_string(bytes); };
-  Daemon waves({"--devices=gpu:0", limit(estimate.device_bytes_min)});
-  Daemon less({"--devices=cpu,gpu:0", limit(estimate.device_bytes_min - 1)});
-  Daemon alone({"--devices=gpu:0", limit(estimate.device_bytes_min - 1)});
+  const std::string all = "--gpu-lanes=1";  // a lane has all there is
+  Daemon waves({"--devices=gpu:0", all, limit(estimate.device_bytes_min)});
+  Daemon less({"--devices=cpu,gpu:0", all, limit(estimate.device_bytes_min - 1)});
+  Daemon alone({"--devices=gpu:0", all, limit(estimate.device_bytes_min - 1)});
   ASSERT_TRUE(waves.serving() && less.serving() && alone.serving());
   const auto in_waves = Client({.address = waves.address()}).Build(a, spec);
   ASSERT_TRUE(in_waves.ok()) << in_waves.error().message;

@@ -216,11 +216,13 @@ TEST_F(DispatcherTest, WorkGoesWhereItsDataIs) {
 }
 
 TEST_F(DispatcherTest, OfLanesWithMemoryOfTheirOwnTheOneThatHasTheDataComesFirst) {
-  Dispatcher d({.devices = {{.name = "gpu:0"}, {.name = "gpu:1", .lanes = 4}}, .small_ms = 20});
-  Work there = Of(5, kSecond), next = Of(5, kSecond), large = Of(50, kSecond);
-  there.resident.Add(1, 2);
-  next.resident.Add(1, 2);
-  large.resident.Add(1, 2);
+  Dispatcher d({.devices = {{.name = "gpu:0"}, {.name = "gpu:1", .lanes = 4, .lane_bytes = 100}},
+                .small_ms = 20});
+  Work there = Of(5, kSecond), next = Of(5, kSecond), grown = Of(50, kSecond);
+  Work larger = Of(5, kSecond), shrunk = Of(5, kSecond);
+  for (Work* work : {&there, &next, &grown, &larger}) work->resident.Add(1, 2);
+  larger.device_bytes = 101;
+  shrunk.resident.Add(1, 0);
   Push(d, there);
   auto starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
@@ -231,10 +233,20 @@ TEST_F(DispatcherTest, OfLanesWithMemoryOfTheirOwnTheOneThatHasTheDataComesFirst
   EXPECT_NE(starts[0].lane, 2);
   EXPECT_NE(starts[0].lane, 0);
   d.Finish(there.id, false, now_);
-  Push(d, large);
+  Push(d, grown);
   starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
-  EXPECT_EQ(starts[0].lane, 0) << "what is not small keeps small ones off no lane";
+  EXPECT_EQ(starts[0].lane, 2) << "it is not small any more";
+  d.Finish(grown.id, false, now_);
+  Push(d, larger);
+  starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_EQ(starts[0].lane, 0) << "a lane has no memory for it";
+  d.Finish(larger.id, false, now_);
+  Push(d, shrunk);
+  starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_EQ(starts[0].lane, 0) << "where it was when it was not small yet";
 }
 
 TEST_F(DispatcherTest, TheIdlestDeviceIsFirst) {
