@@ -27,7 +27,7 @@
 namespace spaid::kernels::bench {
 namespace {
 
-constexpr int kProducts = 51;
+constexpr int kProducts = 51, kLayouts = 5;
 
 // A by rows, of length(i, u) entries, u uniform in [0, 1), at random columns, the diagonal among
 // them. std::mt19937_64.
@@ -166,7 +166,9 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
     state.counters[tiles ? "tiles_ms" : "slices_ms"] = own.Time(kProducts, true);
     state.counters[tiles ? "tiles_alone_ms" : "slices_alone_ms"] = own.Time(kProducts, false);
     state.counters[tiles ? "tiles_stored" : "slices_stored"] = own.stored();
+    state.counters[tiles ? "tiles_layout_ms" : "slices_layout_ms"] = own.TimeLayout(kLayouts);
   }
+  state.counters["layout_ms"] = rows.TimeLayout(kLayouts);
   state.counters["in_tiles"] = rows.in_tiles() ? 1 : 0;
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz"] = static_cast<double>(a.nnz());

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <chrono>
 #include <limits>
 #include <type_traits>
 #include <variant>
@@ -52,8 +54,9 @@ AnyRows MakeRows(Context& context, const cuda::Matrix& a, const RowsOptions& opt
 }  // namespace
 
 struct RowsOnDevice::Body {
-  Body(const SpaidCudaCsc& csc, const RowsOptions& options)
+  Body(const SpaidCudaCsc& csc, const RowsOptions& with)
       : context(0, kMemory, nullptr, tuning::kVariants),
+        options(with),
         n(csc.n),
         a((context.Enter(), UploadMatrix(context, csc))),
         rows(MakeRows(context, a, options)),
@@ -66,6 +69,7 @@ struct RowsOnDevice::Body {
   SumSpace space() const { return {partial.get(), arrived.get()}; }
 
   Context context;
+  const RowsOptions options;
   const int64_t n;
   cuda::Matrix a;
   AnyRows rows;
@@ -179,6 +183,20 @@ double RowsOnDevice::Time(int products, bool with_dot) {
       });
   if (!call.failure().empty()) throw Failure(kSpaidCudaError, call.failure());
   return ms;
+}
+
+double RowsOnDevice::TimeLayout(int times) {
+  Body& body = *body_;
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < times; ++i) {
+    body.context.Synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    const AnyRows again = MakeRows(body.context, body.a, body.options);
+    body.context.Synchronize();
+    const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - begin;
+    least = std::min(least, ms.count());
+  }
+  return least;
 }
 
 }  // namespace spaid::kernels::bench

@@ -51,6 +51,9 @@ class RowsOnDevice {
   // The median of so many products, each between the updates of CG's vectors, in milliseconds by
   // the device's clock; with xᵀ y beside y, or y alone.
   double Time(int products, bool with_dot);
+  // The shortest of so many layouts of the same matrix, which is on the device by columns, in
+  // milliseconds by the host's clock.
+  double TimeLayout(int times);
 
  private:
   struct Body;

@@ -246,6 +246,19 @@ TEST_F(GpuChoice, ColumnsOfSeveralAreAsIfAlone) {
   }
 }
 
+// Small enough for the checker of races: rows in tiles, apart, and in pieces.
+TEST_F(GpuChoice, FewTilesHaveNoRaces) {
+  const CscMatrix a = OfLengths(700, {1, 2, 70, 0, 3, 650, 33});
+  for (const bool fp32 : {false, true}) {
+    const Case own(a, fp32);
+    RowsOnDevice rows(Csc(a), AsLarge(fp32, RowsLayout::kTiles));
+    ASSERT_TRUE(rows.in_tiles());
+    const Result first = Multiply(rows, own.x);
+    own.Expect(first, "few tiles");
+    EXPECT_EQ(Multiply(rows, own.x), first);
+  }
+}
+
 TEST_F(GpuChoice, NewValuesInTiles) {
   for (const auto& [name, a] : Matrices()) {
     const Vector x = RandomVector(a.n_cols, 5), values = RandomVector(a.nnz(), 4);
