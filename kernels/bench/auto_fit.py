@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Fits the numbers by which AUTO chooses an engine (kernels/engine/auto_tuning.h), and judges them.
 
-  kernels/bench/auto_fit.py cpu kernels/bench/results/auto_engine.json
-  kernels/bench/auto_fit.py gpu kernels/bench/results/auto_engine_gpu_h100.json kernels/bench/results/auto_engine_gpu_h100_first.json
+  kernels/bench/auto_fit.py cpu results/auto_engine.json results/auto_engine_first.json
+  kernels/bench/auto_fit.py gpu results/auto_engine_gpu_h100.json results/auto_engine_gpu_h100_first.json
 
-Reads results of auto_engine.py: of a GPU those to judge by, then those to fit costs on. Everything is fitted on the
+Reads results of auto_engine.py: those to judge by, then those to fit on. Everything is fitted on the
 gallery and the first half of the real matrices; the second half is looked at in the end, to be judged. What an engine
 costs comes from least squares of logarithms (a soft L1 norm). Of the CPU, the numbers of iterations follow: by a search
 from where they stand (START), for the least mean logarithm of total / best, averaged over a change of each of them by a
@@ -277,7 +277,7 @@ def main():
     else:
         backend.fit(p, runs[-1][0] + runs[-1][1])
         if args.backend == 'cpu':
-            search(backend, p, gallery + first)
+            search(backend, p, judged(runs[-1][0] + runs[-1][1]))
     for title, part in (('gallery', gallery), ('fitted on', first), ('judged on', second)):
         ratios = {r['matrix']: (choose(backend, p, r), ratio_of(r, choose(backend, p, r))) for r in part}
         good = sum(x <= auto_engine.WITHIN for _, x in ratios.values())
