@@ -161,7 +161,13 @@ class Gpu:
 
 
 CPU = Cpu()
+BACKENDS = {'cpu': CPU, 'gpu': Gpu()}
 ENGINES = ('jacobi', 'fsai', 'afsai', 'afsai 3x3', 'static-spai')
+
+
+def numbers(name):
+    """Of the header."""
+    return {**FIXED, **START[name], **{'it_' + k: v for k, v in ITERATIONS.items()}}
 
 
 def observed(backend, rows, engines, least_iterations=0):
@@ -262,12 +268,11 @@ def search(backend, p, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('backend', choices=('cpu', 'gpu'))
+    parser.add_argument('backend', choices=BACKENDS)
     parser.add_argument('results', nargs='+')
     parser.add_argument('--check', action='store_true', help='compares with the choices of the run, and fits nothing')
     args = parser.parse_args()
-    backend = CPU if args.backend == 'cpu' else Gpu()
-    p = {**FIXED, **START[args.backend], **{'it_' + k: v for k, v in ITERATIONS.items()}}
+    backend, p = BACKENDS[args.backend], numbers(args.backend)
     runs = [auto_engine.halves(json.load(open(path))) for path in args.results]
     gallery, first, second = (judged(part) for part in runs[0])
     if args.check:

@@ -8,6 +8,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / 'kernels/bench'))
 import auto_engine  # noqa: E402
+import auto_fit  # noqa: E402
 
 FITTED = {'1138_bus', 'Chem97ZtZ', 'Hamrle1', 'aft01', 'bcsstk08', 'bcsstk15', 'bcsstk18', 'bcsstm02', 'cage8', 'fs_541_2',
           'gemat11', 'gre_1107', 'impcol_d', 'laser', 'mcfe', 'nos3', 'olm1000', 'orsreg_1', 'pores_1', 'rail_20209',
@@ -44,6 +45,12 @@ class Measured(unittest.TestCase):
             good, counted = auto_engine.judge(judged)
             self.assertGreaterEqual(counted, 20, name)
             self.assertGreaterEqual(good / counted, 0.8, name)
+
+    def test_the_rule_that_was_fitted_is_the_one_that_ran(self):
+        for name, backend in (('auto_engine', 'cpu'), ('auto_engine_gpu_h100', 'gpu')):
+            for r in sum(self.parts[name], []):
+                chosen = auto_fit.choose(auto_fit.BACKENDS[backend], auto_fit.numbers(backend), r)
+                self.assertEqual(chosen, auto_engine.chosen_by(r), f'{name}: {r["matrix"]}')
 
     def test_no_fsai_without_symmetry_and_a_positive_diagonal(self):
         for parts in self.parts.values():
