@@ -35,19 +35,19 @@ __global__ void ListApartKernel(CsrRef a, const int32_t* place, int32_t* list, i
     if (place[i + 1] == at) continue;
     const int64_t length = a.Length(i);
     list[at] = static_cast<int32_t>(i);
-    entries[at] = length;
+    entries[at] = (length + kLineEntries - 1) / kLineEntries * kLineEntries;
     pieces[at] = length <= 2 * piece_entries ? 1 : (length + piece_entries - 1) / piece_entries;
   }
 }
 
-__global__ void PiecesKernel(const int32_t* list, int64_t count, const int64_t* entries,
+__global__ void PiecesKernel(CsrRef a, const int32_t* list, int64_t count, const int64_t* entries,
                              const int64_t* pieces, int64_t begin, int64_t piece_entries,
                              Piece* piece) {
   for (int64_t i = ThreadOfGrid(); i < count; i += ThreadsOfGrid()) {
-    const int64_t first = pieces[i], last = pieces[i + 1] - 1;
+    const int64_t first = pieces[i], last = pieces[i + 1] - 1, end = entries[i] + a.Length(list[i]);
     for (int64_t q = first; q <= last; ++q) {
       const int64_t from = entries[i] + (q - first) * piece_entries;
-      const int64_t to = q == last ? entries[i + 1] : from + piece_entries;
+      const int64_t to = q == last ? end : from + piece_entries;
       piece[q] = {begin + from, static_cast<int32_t>(to - from), list[i],
                   static_cast<int32_t>(first), static_cast<int32_t>(last)};
     }
@@ -154,7 +154,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
     if (in_tiles()) {
       slices_ = {};
       piece_entries = kTilePieceEntries;
-      in_slices = stored = (tiles_.entries + 31) / 32 * 32;
+      in_slices = stored = tiles_.stored;
     } else if (in_rows > tuning.order_at) {
       order_ = Buffer<int32_t>(context, n_);
       OrderByLength(context, a, order_);
@@ -174,7 +174,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
       stored += Read(context, entries, n_apart);
       pieces_ = Buffer<Piece>(context, n_pieces);
       PiecesKernel<<<Blocks(context, n_apart, kThreads), kThreads, 0, stream>>>(
-          list.get(), n_apart, entries.get(), pieces.get(), in_slices, piece_entries,
+          a, list.get(), n_apart, entries.get(), pieces.get(), in_slices, piece_entries,
           pieces_.get());
       CheckLaunch("PiecesKernel");
     }

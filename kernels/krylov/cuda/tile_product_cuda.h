@@ -44,8 +44,7 @@ struct TileEntries {
     in = 0;
 #pragma unroll
     for (int u = 0; u < kTileEach; ++u) {
-      const int place = 32 * u + lane;
-      in |= place >= tile.first && place < tile.end ? 1u << u : 0u;
+      in |= 32 * u + lane < tile.size ? 1u << u : 0u;
       col[u] = In(u) ? Load<true>(cols + 32 * u) : 0;
       if constexpr (!kLate) value[u] = In(u) ? Load<true>(late + 32 * u) : Value{0};
     }
@@ -101,7 +100,7 @@ __device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const dou
 template <int kColumns, class Give>
 __device__ void SumTileRows(const TilePlace* places, const Tile& tile, const double* products,
                             const Give& give) {
-  const int rows = tile.rows, last = tile.end;
+  const int rows = tile.rows, last = tile.size;
   const TilePlace* const of_rows = places + tile.row;
   const double* const own = products + kTileStride * Column<kColumns>();
   for (int first = 0; first < rows; first += 32) {

@@ -11,7 +11,7 @@ namespace {
 using namespace layout;
 
 // A tile has the rows that begin within so many entries: its last one may go beyond them.
-constexpr int64_t kTileStep = kTileSlots - kTileLongest - kTileAlign + 1;
+constexpr int64_t kTileStep = kTileSlots - kTileLongest + 1;
 
 __global__ void TileEntriesKernel(CsrRef a, int64_t* entries, int32_t* apart) {
   for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
@@ -35,15 +35,22 @@ __device__ int64_t RowFrom(int64_t n, const int64_t* begin, int64_t at) {
   return low;
 }
 
-// `begin`: of each row's entries, and the end of all.
-__global__ void TilesKernel(int64_t n, const int64_t* begin, int64_t count, Tile* tiles) {
+// `begin`: of each row's entries, one row behind the other, and the end of all. `stored` gets what
+// each tile takes.
+__global__ void TilesKernel(int64_t n, const int64_t* begin, int64_t count, Tile* tiles,
+                            int64_t* stored) {
   for (int64_t k = ThreadOfGrid(); k < count; k += ThreadsOfGrid()) {
     const int64_t row = RowFrom(n, begin, k * kTileStep);
     const int64_t next = RowFrom(n, begin, (k + 1) * kTileStep);
-    const int64_t aligned = begin[row] / kTileAlign * kTileAlign;
-    tiles[k] = {aligned, static_cast<int32_t>(row), static_cast<uint16_t>(begin[next] - aligned),
-                static_cast<uint8_t>(begin[row] - aligned), static_cast<uint8_t>(next - row)};
+    const int64_t size = begin[next] - begin[row];
+    tiles[k] = {0, static_cast<int32_t>(row), static_cast<uint16_t>(size),
+                static_cast<uint16_t>(next - row)};
+    stored[k] = (size + kLineEntries - 1) / kLineEntries * kLineEntries;
   }
+}
+
+__global__ void TileBeginKernel(const int64_t* stored, int64_t count, Tile* tiles) {
+  for (int64_t k = ThreadOfGrid(); k < count; k += ThreadsOfGrid()) tiles[k].begin = stored[k];
 }
 
 // A warp a tile.
@@ -53,7 +60,7 @@ __global__ void TilePlacesKernel(const Tile* tiles, int64_t count, const int64_t
     const Tile tile = tiles[k];
     for (int r = Lane(); r < tile.rows; r += 32) {
       const int64_t row = tile.row + r;
-      const auto place = static_cast<TilePlace>(begin[row] - tile.begin);
+      const auto place = static_cast<TilePlace>(begin[row] - begin[tile.row]);
       places[row] = apart[row] != 0 ? place | kTileApart : place;
     }
   }
@@ -69,7 +76,7 @@ __device__ void ForEntries(const Tile* tiles, int64_t count, const TilePlace* pl
     const Tile tile = tiles[q];
     for (int r = Lane(); r < tile.rows; r += 32) of_rows[r] = places[tile.row + r];
     __syncwarp();
-    for (int place = tile.first + Lane(); place < tile.end; place += 32) {
+    for (int place = Lane(); place < tile.size; place += 32) {
       int low = 0, high = tile.rows - 1;  // of the last row that does not begin later
       while (low < high) {
         const int middle = (low + high + 1) / 2;
@@ -121,9 +128,16 @@ Tiles CutTiles(Context& context, const CsrRef& a, const Buffer<int32_t>& apart) 
   const int64_t count = (cut.entries + kTileStep - 1) / kTileStep;
   cut.tiles = Buffer<Tile>(context, count);
   cut.places = Buffer<TilePlace>(context, a.n);
-  TilesKernel<<<Blocks(context, count, kThreads), kThreads, 0, context.stream>>>(
-      a.n, begin.get(), count, cut.tiles.get());
+  const Buffer<int64_t> stored(context, count + 1);
+  const int tile_blocks = Blocks(context, count, kThreads);
+  TilesKernel<<<tile_blocks, kThreads, 0, context.stream>>>(a.n, begin.get(), count,
+                                                            cut.tiles.get(), stored.get());
   CheckLaunch("TilesKernel");
+  Scan(context, stored, count + 1);
+  TileBeginKernel<<<tile_blocks, kThreads, 0, context.stream>>>(stored.get(), count,
+                                                                cut.tiles.get());
+  CheckLaunch("TileBeginKernel");
+  cut.stored = Read(context, stored, count);
   TilePlacesKernel<<<Blocks(context, count, kWarps), kThreads, 0, context.stream>>>(
       cut.tiles.get(), count, begin.get(), apart.get(), cut.places.get());
   CheckLaunch("TilePlacesKernel");

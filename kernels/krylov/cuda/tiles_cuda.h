@@ -12,17 +12,18 @@
 
 namespace spaid::cuda {
 
-inline constexpr int kTileSlots = 256;  // places of a tile: entries, and what aligns the first
-inline constexpr int kTileAlign = 8;
+inline constexpr int kTileSlots = 256;   // entries of a tile at the most
 inline constexpr int kTileLongest = 64;  // rows of more entries stand apart
+// A tile, and a row that stands apart, begins where a warp's 32 entries have cache lines of their
+// own: a line that two loads ask for is looked up twice in the second-level cache, and how many it
+// looks up is what bounds such products.
+inline constexpr int kLineEntries = 32;
 
 struct alignas(16) Tile {
-  int64_t begin;        // of its places; a multiple of kTileAlign
+  int64_t begin;        // of its entries; a multiple of kLineEntries
   int32_t row;          // its first
-  uint16_t end;         // behind the last entry's place
-  uint8_t first, rows;  // the first entry's place; how many rows
+  uint16_t size, rows;  // how many entries and rows it has
 };
-static_assert(kTileSlots <= 256);
 
 // Of each row, its first entry's place in the row's tile. A row without entries and one that stands
 // apart have one there all the same, of value 0 and with the row's number as its column.
@@ -32,7 +33,8 @@ inline constexpr TilePlace kTileApart = 0x8000;  // beside the place: the row st
 struct Tiles {
   Buffer<Tile> tiles;
   Buffer<TilePlace> places;
-  int64_t entries = 0;  // of all tiles, at the places from 0 on
+  int64_t entries = 0;  // of all tiles
+  int64_t stored = 0;   // with what stands between them, from 0 on; a multiple of kLineEntries
 };
 
 // All rows of A, cut. `apart`, of n elements, gets 1 for each row that stands apart, else 0. Waits

@@ -200,8 +200,9 @@ TEST_F(GpuChoice, TilesEqualTheCpu) {
       own.Expect(first, name);
       for (int repeat = 0; repeat < 3; ++repeat) EXPECT_EQ(Multiply(rows, own.x), first) << name;
       if (a.nnz() == 0) continue;
-      EXPECT_LE(rows.stored() * static_cast<double>(a.nnz()),
-                static_cast<double>(a.nnz() + a.n_cols + 32))
+      // Tiles of 129 entries at the least, but for the last, and rows of 65 that stand apart.
+      const double entries = static_cast<double>(a.nnz() + a.n_cols);
+      EXPECT_LE(rows.stored() * static_cast<double>(a.nnz()), entries * (1 + 31.0 / 65) + 32)
           << name;
       int64_t compared = 0;
       for (int64_t i = 0; i < a.n_cols; ++i) {
