@@ -76,7 +76,7 @@ class GpuStrategies : public GpuStaticSpai {
               kSpaidCudaOk)
         << message;
     ASSERT_EQ(
-        api.plan_static_spai(matrix_, nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
+        api.plan_static_spai(matrix_, nullptr, /*base_there=*/nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
                              /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
         kSpaidCudaOk)
         << message;
@@ -87,7 +87,7 @@ class GpuStrategies : public GpuStaticSpai {
     const Measured by_paper = Build(ThreadStrategy::kPaper);
     api.free_plan(plan_);  // AUTO shall learn from builds of its own
     ASSERT_EQ(
-        api.plan_static_spai(matrix_, nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
+        api.plan_static_spai(matrix_, nullptr, /*base_there=*/nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
                              /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
         kSpaidCudaOk)
         << message;
