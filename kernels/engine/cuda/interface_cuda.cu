@@ -149,8 +149,8 @@ int32_t UploadValues(SpaidCudaMatrix* matrix, const double* values, char* messag
 
 void FreeMatrix(SpaidCudaMatrix* matrix) { delete matrix; }
 
-int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
-             const SpaidCudaPattern* base_there, const SpaidCudaPatternOptions* options, int32_t local_solver,
+int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base, const SpaidCudaPattern* base_there,
+             const SpaidCudaPatternOptions* options, int32_t local_solver,
              const SpaidCudaRange* columns, SpaidCudaPlan** plan, SpaidCudaPlanInfo* info,
              char* message, size_t size) {
   return Guard(message, size, [&] {
@@ -230,8 +230,8 @@ int32_t GrowDynamicSpai(const SpaidCudaMatrix* matrix, const SpaidCudaCsc* initi
     info->gram_ms = watch.Marked();
     info->peak_bytes = context.arena->peak();
     *grown = new SpaidCudaPattern{
-        context, std::make_shared<const spaid::cuda::FsaiPattern>(spaid::cuda::FsaiPattern{
-                     std::move(made.col_ptr), std::move(made.row_idx)})};
+        context, std::make_shared<const spaid::cuda::FsaiPattern>(
+                     spaid::cuda::FsaiPattern{std::move(made.col_ptr), std::move(made.row_idx)})};
   });
 }
 

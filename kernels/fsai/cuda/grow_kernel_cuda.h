@@ -151,7 +151,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     const Real noise = pick.gradient.y * per_noise_;
     if (!forced && noise * noise <= diagonal) return End::kDone;
     // The last pivot needs no column.
-    const bool little = kColumn ? psi <= least_psi_ : psi > (1 - w_.min_gain) * psi_;
+    const bool little = kColumn ? psi <= wanted_psi_ : psi > (1 - w_.min_gain) * psi_;
     if (kTo != To::kNowhere && !little && !Scatter<kTo>(of_p, entry, k)) return End::kNoRoom;
     psi_ = kColumn ? fmax(psi, least_psi_) : psi;
     if (lane_ == k) {

@@ -150,7 +150,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
         const bool forced = kColumn && started_ && k == 0;
         if (!forced && noise * noise <= diagonal) return End::kDone;
         const bool little =
-            kColumn ? psi <= least_psi_ : w_.min_gain > 0 && psi > (1 - w_.min_gain) * psi_;
+            kColumn ? psi <= wanted_psi_ : w_.min_gain > 0 && psi > (1 - w_.min_gain) * psi_;
         psi_ = kColumn ? fmax(psi, least_psi_) : psi;
         if (lane_ == k) {
           mine_.z = z;

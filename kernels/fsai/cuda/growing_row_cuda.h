@@ -103,6 +103,7 @@ class GrowingRow {
     a_ii_ = psi_ = static_cast<double>(diagonal);
     least_psi_ = 16 * Traits<Real>::kRoundoff * a_ii_;
     wanted_psi_ = w_.epsilon * a_ii_;
+    if constexpr (kColumn) wanted_psi_ = fmax(wanted_psi_, least_psi_);
   }
 
   // The slots of those entries that are left of Below(), −1 of others; new ones become candidates.

@@ -288,7 +288,7 @@ class RowMaker {
     pivots_ = steps_ = 0;
     initials_ = initials;
     initial_ = initial;
-    not_spd_ = converged_ = zero_ = false;
+    not_spd_ = converged_ = false;
     if (!fits_) return false;
     log_table_ = 31 - __clz(w_.shape.table);
     {
@@ -317,6 +317,7 @@ class RowMaker {
     a_ii_ = psi_ = static_cast<double>(diagonal);
     least_psi_ = 16 * Traits<Real>::kRoundoff * a_ii_;
     wanted_psi_ = w_.epsilon * a_ii_;
+    if constexpr (kColumn) wanted_psi_ = fmax(wanted_psi_, least_psi_);
     per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
     if (thread_ == 0) history_[0] = psi_;
     int picked = 0, turn = 0;
@@ -358,13 +359,6 @@ class RowMaker {
       const int before = pivots_;
       if (!Pivot(index, slot, limit, blocks, best)) return false;
       if constexpr (kColumn) {
-        if (zero_) {
-          if (turn > 0) ++steps_;
-          if (thread_ == 0) history_[steps_] = psi_;
-          converged_ = true;
-          break;
-        }
-        // What was given stays, whatever it is good for.
         if (turn == 0 && thread_ == 0) history_[0] = psi_;
       }
       if (pivots_ > before) continue;
@@ -464,7 +458,6 @@ class RowMaker {
     // Several at once were asked before.
     if (kGrow && w_.per_step == 1 && k >= initials_ && Noise(own.y, diagonal)) return true;
     psi_ = kColumn ? fmax(psi, least_psi_) : psi;
-    zero_ = kColumn && psi <= least_psi_;
     const int2 pass = passes_[slot / kPassSlots];
     const int2 place = make_int2(pass.x + slot % kPassSlots, pass.y);
     if (kFew) {
@@ -480,7 +473,7 @@ class RowMaker {
     }
     if (thread_ == 0) pivot_index_[k] = index;
     ++pivots_;
-    if (k + 1 == limit || zero_) return true;
+    if (k + 1 == limit) return true;
     Sync();
     const int end = (k + kSize - 1) / kSize * kTileVectors, own_block = k / kSize * kTileVectors;
     const Vector<Real>* const pivot_row = tiles_ + place.x;
@@ -682,7 +675,6 @@ class RowMaker {
   int initials_ = 0;
   int count_ = 0, next_tile_ = 0, open_ = 0, log_table_ = 0, pivots_ = 0, steps_ = 0;
   bool fits_ = true, not_spd_ = false, converged_ = false;
-  bool zero_ = false;  // kColumn: ψ, but for rounding
   double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
   Real per_noise_ = 0;
   uint64_t products_ = 0;  // with L, each of 32 candidates
