@@ -10,6 +10,7 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/base/split.h"
+#include "kernels/dynamic_spai/growth_parts.h"
 
 namespace spaid::kernels {
 namespace {
@@ -39,12 +40,7 @@ Status CheckColumnValues(const CscView& a, int threads) {
       return;
     }
   });
-  if (first == a.n_cols) return {};
-  return Status(StatusCode::kFailedPrecondition, "ZERO_COLUMN",
-                "column " + std::to_string(first) +
-                    " of the matrix has no value but zero, so the matrix is singular and no "
-                    "approximate inverse exists; remove the unknown or give it an equation")
-      .At("column", first);
+  return ZeroColumn(first, a.n_cols);
 }
 
 // A device's part.
@@ -69,6 +65,7 @@ class Growth {
 
   Result<DynamicSpaiPattern> Run(std::span<const std::shared_ptr<CudaDevice>> devices,
                                  std::unique_ptr<SpaiOnDevice>* there) {
+    if (initial_ != nullptr) starts_ = DynamicStarts(initial_, a_.n_cols);
     // What a column meets grows like the square of what A has near it.
     const double mean =
         std::max(1.0, static_cast<double>(a_.nnz()) / static_cast<double>(a_.n_cols));
@@ -103,10 +100,13 @@ class Growth {
       timings_.device_to_host_ms = std::max(timings_.device_to_host_ms, piece->down_ms);
     }
     if (timings_.host_columns > 0) {
-      // TODO: the host's.
-      return Status(StatusCode::kInternal, "NOT_YET", "columns of the host");
+      const auto start = Clock::now();
+      const auto left = GrowLeftColumns(a_, initial_, options_, context_, grown);
+      if (!left.ok()) return left.status();
+      timings_.host_ms = MsSince(start);
+    } else if (there != nullptr && pieces_.size() == 1) {
+      *there = std::move(pieces_[0]->on);
     }
-    if (there != nullptr && pieces_.size() == 1) *there = std::move(pieces_[0]->on);
     if (context_.progress != nullptr) {
       context_.progress->OnProgress(Stage::kBuild, a_.n_cols, a_.n_cols);
     }
@@ -149,7 +149,7 @@ class Growth {
                                            piece.log_ratios.data(),
                                            &Growth::Report,
                                            &caller};
-      const SpaidCudaCsc initial = initial_ != nullptr ? Csc(*initial_, nullptr) : SpaidCudaCsc{};
+      const SpaidCudaCsc initial = Csc(starts_, nullptr);
       const SpaidCudaRange range{piece.columns.begin, piece.columns.end};
       done =
           api.grow_dynamic_spai(piece.on->matrix.object, initial_ != nullptr ? &initial : nullptr,
@@ -222,6 +222,7 @@ class Growth {
   const DynamicSpaiOptions& options_;
   const Context& context_;
   DynamicSpaiCudaTimings& timings_;
+  Pattern starts_;  // where there is an initial pattern
   std::vector<std::unique_ptr<Piece>> pieces_;
   SharedProgress* progress_ = nullptr;
 };

@@ -53,7 +53,8 @@ __global__ void ScaleColumnsKernel(PatternRef a, const double* values, double* s
 }
 
 struct Bounds {
-  unsigned long long entries;  // of AᵀA, at least
+  unsigned long long entries;   // of AᵀA, at least
+  unsigned long long products;  // that these are the sums of
   int32_t longest_row;
 };
 
@@ -61,22 +62,29 @@ struct Bounds {
 __global__ void BoundKernel(PatternRef a, const int64_t* row_ptr, Bounds* bounds) {
   const int64_t j = Thread() / kLanes;
   int most = 0;
+  unsigned long long products = 0;
   if (j < a.n) {
     for (int64_t p = a.col_ptr[j] + threadIdx.x % kLanes; p < a.col_ptr[j + 1]; p += kLanes) {
       const int32_t i = a.row_idx[p];
-      most = max(most, static_cast<int>(row_ptr[i + 1] - row_ptr[i]));
+      const auto length = static_cast<int>(row_ptr[i + 1] - row_ptr[i]);
+      most = max(most, length);
+      products += static_cast<unsigned long long>(length);
     }
   }
   most = OfTeam(most, [](int x, int y) { return max(x, y); });
   unsigned long long sum = threadIdx.x % kLanes == 0 ? static_cast<unsigned long long>(most) : 0;
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  for (int step = 16; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, step);
+    products += __shfl_xor_sync(kAllLanes, products, step);
+  }
   most = __reduce_max_sync(kAllLanes, most);
   if (threadIdx.x % 32 != 0) return;
   if (sum > 0) atomicAdd(&bounds->entries, sum);
+  if (products > 0) atomicAdd(&bounds->products, products);
   if (most > bounds->longest_row) atomicMax(&bounds->longest_row, most);
 }
 
-// −Â by rows: 1, what stands on the diagonal, the others ascending; kLanes threads a row.
+// −Â by rows, as NormalRows has it; kLanes threads a row.
 template <class Real>
 __global__ void OwnRowsKernel(int64_t n, const int64_t* row_ptr, const int32_t* cols,
                               const double* values, int64_t* ptr, Entry<Real>* entries) {
@@ -87,18 +95,21 @@ __global__ void OwnRowsKernel(int64_t n, const int64_t* row_ptr, const int32_t* 
   for (int64_t p = begin + lane; p < end; p += kLanes) has |= cols[p] == k;
   const unsigned those = __ballot_sync(kAllLanes, has);
   const bool any = (those >> (threadIdx.x % 32 / kLanes * kLanes) & 0xffu) != 0;
-  if (k <= n && lane == 0) ptr[k] = begin + k;
+  if (k <= n && lane == 0) ptr[k] = begin + 2 * k;
   if (k >= n) return;
-  Entry<Real>* const row = entries + begin + k;
-  Entry<Real> entry{};
-  entry.index = static_cast<int32_t>(n);
-  entry.value = 1;
-  if (lane == 0) row[0] = entry;
+  Entry<Real>* const row = entries + begin + 2 * k;
+  const auto set = [&](int64_t at, int64_t index, double value) {
+    Entry<Real> entry{};
+    entry.index = static_cast<int32_t>(index);
+    entry.value = static_cast<Real>(value);
+    row[at] = entry;
+  };
+  if (lane == 0) set(0, n, 1);
+  if (lane == 0 && any) set(end - begin + 1, n, 0);
+  if (lane == 0 && !any) set(1, k, 0);
   for (int64_t p = begin + lane; p < end; p += kLanes) {
     const int32_t j = cols[p];
-    entry.index = j;
-    entry.value = static_cast<Real>(-values[p]);
-    row[j == k ? 1 : 1 + (p - begin) + (any && j < k ? 1 : 0)] = entry;
+    set(j == k ? 1 : 2 + (p - begin) - (any && j > k ? 1 : 0), j, -values[p]);
   }
 }
 
@@ -299,9 +310,8 @@ __global__ void __launch_bounds__(kThreads)
 template <class Real>
 class Maker {
  public:
-  Maker(Context& context, const Matrix& a, const SpaidCudaDynamicOptions& options,
-        int64_t& gram_nnz)
-      : context_(context), a_(a), options_(options), gram_nnz_(gram_nnz) {}
+  Maker(Context& context, const Matrix& a, const SpaidCudaDynamicOptions& options, GramInfo& info)
+      : context_(context), a_(a), options_(options), info_(info) {}
 
   fsai::NormalRows<Real> Make() {
     fsai::NormalRows<Real> rows;
@@ -311,14 +321,15 @@ class Maker {
         a_.pattern(), a_.values.get(), scaled_.get());
     CheckLaunch("ScaleColumnsKernel");
     by_rows_ = SortByRows<double>(context_, a_.pattern(), a_.nnz, scaled_.get());
-    rows.own.entries = Buffer<Entry<Real>>(context_, a_.nnz + n);
+    rows.own.entries = Buffer<Entry<Real>>(context_, a_.nnz + 2 * n);
     rows.own.ptr = Buffer<int64_t>(context_, n + 1);
     OwnRowsKernel<Real><<<Blocks((n + 1) * kLanes), kThreads, 0, context_.stream>>>(
         n, by_rows_.row_ptr.get(), by_rows_.cols.get(), by_rows_.values.get(), rows.own.ptr.get(),
         rows.own.entries.get());
     CheckLaunch("OwnRowsKernel");
     const Bounds bounds = Bound();
-    rows.own.longest = bounds.longest_row + 1;
+    info_.flops = 2 * static_cast<double>(bounds.products);
+    rows.own.longest = bounds.longest_row + 2;
     Stop();
     MakeGram(MakePattern(bounds), rows.gram);
     return rows;
@@ -352,7 +363,7 @@ class Maker {
   static constexpr int64_t kEntryBytes = sizeof(int32_t) + sizeof(Entry<Real>);
 
   [[noreturn]] void TooLarge(int64_t at_least, int64_t room) const {
-    gram_nnz_ = at_least;
+    info_.nnz = at_least;
     throw Failure(kSpaidCudaPatternTooLarge,
                   "AᵀA has " + std::to_string(at_least) + " entries or more, which take " +
                       std::to_string(at_least * kEntryBytes) + " bytes of the device's memory; " +
@@ -383,7 +394,7 @@ class Maker {
 
   void MakeGram(DevicePattern pattern, RowArrays<Real>& gram) {
     const int64_t n = a_.n;
-    gram_nnz_ = pattern.nnz;
+    info_.nnz = pattern.nnz;
     const Buffer<int32_t> figures(context_, 2);
     figures.Fill(0);
     const auto survey = [&](int32_t* list) {
@@ -445,7 +456,7 @@ class Maker {
   Context& context_;
   const Matrix& a_;
   const SpaidCudaDynamicOptions& options_;
-  int64_t& gram_nnz_;
+  GramInfo& info_;
   Buffer<double> scaled_;
   ByRows<double> by_rows_;
 };
@@ -454,13 +465,13 @@ class Maker {
 
 template <class Real>
 fsai::NormalRows<Real> MakeNormalRows(Context& context, const Matrix& a,
-                                      const SpaidCudaDynamicOptions& options, int64_t& gram_nnz) {
-  return Maker<Real>(context, a, options, gram_nnz).Make();
+                                      const SpaidCudaDynamicOptions& options, GramInfo& info) {
+  return Maker<Real>(context, a, options, info).Make();
 }
 
 template fsai::NormalRows<float> MakeNormalRows<float>(Context&, const Matrix&,
-                                                       const SpaidCudaDynamicOptions&, int64_t&);
+                                                       const SpaidCudaDynamicOptions&, GramInfo&);
 template fsai::NormalRows<double> MakeNormalRows<double>(Context&, const Matrix&,
-                                                         const SpaidCudaDynamicOptions&, int64_t&);
+                                                         const SpaidCudaDynamicOptions&, GramInfo&);
 
 }  // namespace spaid::cuda

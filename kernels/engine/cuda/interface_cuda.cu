@@ -207,10 +207,22 @@ spaid::cuda::fsai::ColumnPatterns GrowColumns(Context& context, const spaid::cud
                                               const SpaidCudaDynamicOptions& options,
                                               const SpaidCudaRange& columns, Stopwatch& watch,
                                               SpaidCudaDynamicInfo& info) {
-  auto rows = spaid::cuda::MakeNormalRows<Real>(context, a, options, info.gram_nnz);
+  spaid::cuda::GramInfo gram;
+  const auto make = [&] {
+    try {
+      return spaid::cuda::MakeNormalRows<Real>(context, a, options, gram);
+    } catch (const Failure&) {
+      info.gram_nnz = gram.nnz;
+      throw;
+    }
+  };
+  auto rows = make();
   watch.Mark();
-  return spaid::cuda::fsai::GrowColumns<Real>(context, std::move(rows), initial, options,
-                                              columns.begin, columns.end, info);
+  auto grown = spaid::cuda::fsai::GrowColumns<Real>(context, std::move(rows), initial, options,
+                                                    columns.begin, columns.end, info);
+  info.gram_nnz = gram.nnz;
+  info.flops += gram.flops;
+  return grown;
 }
 
 int32_t GrowDynamicSpai(const SpaidCudaMatrix* matrix, const SpaidCudaCsc* initial,

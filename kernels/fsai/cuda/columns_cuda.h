@@ -25,12 +25,12 @@ template <class Real>
 struct NormalRows {
   int64_t n = 0;
   RowArrays<Real> gram;  // ÂᵀÂ by rows, in any order but for the diagonal
-  // −Â by rows; the first entry of each is 1 with the index n, the second that of the diagonal
-  // where there is one. Without a stride.
+  // −Â by rows: of row k first 1 with the index n, then what stands on the diagonal, be it 0, then
+  // the others, and what is left over is 0 with the index n. Without a stride.
   RowArrays<Real> own;
 };
 
-// Columns ascending; of one that is left to the host the single row −1.
+// By columns, rows ascending; of one that is left to the host the single row −1.
 struct ColumnPatterns {
   Buffer<int64_t> col_ptr;
   Buffer<int32_t> row_idx;

@@ -34,7 +34,6 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
   using Base::pivots_;
   using Base::psi_;
   using Base::row_;
-  using Base::started_;
   using Base::table_;
   using Base::w_;
   using Base::wanted_psi_;
@@ -104,8 +103,10 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
     auto steps = static_cast<uint32_t>(w_.k_max);
     if constexpr (kColumn) {
-      started_ = ForcePick();
-      steps = static_cast<uint32_t>(min(w_.k_max + (started_ ? 1 : 0), w_.most));
+      steps = static_cast<uint32_t>(min(w_.k_max + 1, w_.most));
+      // Its own index stands behind the diagonal, so that it is the first candidate.
+      if (lane_ == 0) *pick_ = {held_[0], 0};
+      __syncwarp();
     }
     for (; pivots_ + 2 < steps; ++pivots_) {
       if (const End end = Step<To::kTiles>(); end != End::kNone) return end;
@@ -129,7 +130,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     if (psi_ <= wanted_psi_) return End::kConverged;
     int32_t index = row_;
     bool forced = false;
-    if constexpr (kColumn) forced = started_ && k == 0;
+    if constexpr (kColumn) forced = k == 0;
     if (!forced && !Choose(index)) return End::kDone;
     const RowOfA of_p = this->RowAt(index);
     Entries entry;
@@ -186,14 +187,6 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
       held_[p].y = begin(p);
     }
     __syncwarp();
-  }
-
-  // The column's own index, if it has an entry there, which then is its first candidate: into
-  // *pick_.
-  __device__ bool ForcePick() {
-    const bool is = lane_ == 0 && opened_ > 0 && index_[0] == row_ && held_[0].y != 0;
-    if (is) *pick_ = {held_[0], 0};
-    return __any_sync(kAllLanes, is);
   }
 
   // The largest |y|, of those the lowest index; what there is of it into *pick_, which is to be

@@ -35,7 +35,6 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
   using Base::pivots_;
   using Base::psi_;
   using Base::row_;
-  using Base::started_;
   using Base::table_;
   using Base::w_;
   using Base::wanted_psi_;
@@ -147,7 +146,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
         }
         // Not more than what rounding leaves of a y that is zero.
         const Real noise = y * per_noise;
-        const bool forced = kColumn && started_ && k == 0;
+        const bool forced = kColumn && k == 0;
         if (!forced && noise * noise <= diagonal) return End::kDone;
         const bool little =
             kColumn ? psi <= wanted_psi_ : w_.min_gain > 0 && psi > (1 - w_.min_gain) * psi_;
@@ -176,13 +175,12 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
       }
       if constexpr (kColumn) {
         if (own) {
-          started_ = ForcePick(y);
-          steps = static_cast<uint32_t>(min(w_.k_max + (started_ ? 1 : 0), w_.most));
-          if (started_) {
-            slot = 0;
-            most_ = 0;
-            continue;
-          }
+          steps = static_cast<uint32_t>(min(w_.k_max + 1, w_.most));
+          // Its own index stands behind the diagonal, so that it is the first candidate.
+          y = __shfl_sync(kAllLanes, kHeld > 0 ? held_[0] : y_[0], 0);
+          slot = 0;
+          most_ = 0;
+          continue;
         }
       }
       if (pivots_ == steps || psi_ <= wanted_psi_ || !Choose(index, slot, y)) break;
@@ -237,14 +235,6 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
       for (uint32_t at = lane_; at < opened_; at += 32) y_[at] = begin(at / 32);
     }
     __syncwarp();
-  }
-
-  // The column's own index, if it has an entry there, which then is its first candidate; and its y.
-  __device__ bool ForcePick(Real& y) const {
-    Real of_first = 0;
-    if (lane_ == 0 && opened_ > 0 && index_[0] == row_) of_first = kHeld > 0 ? held_[0] : y_[0];
-    y = __shfl_sync(kAllLanes, of_first, 0);
-    return y != 0;
   }
 
   // The largest |y|, of those the lowest index. False: nothing to choose.

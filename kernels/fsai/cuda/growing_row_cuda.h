@@ -210,10 +210,8 @@ class GrowingRow {
     }
     double psi = 0;
     if constexpr (kColumn) {
-      // The first pivot is no step where it is the column's own.
-      const double sum = __shfl_up_sync(kAllLanes, before, 1);
-      if (!started_) before = lane_ == 0 ? 0 : sum;
-      psi = lane_ + (started_ ? 1 : 0) < pivots_ ? a_ii_ - before : psi_;
+      // The first pivot, which is the column's own, is no step.
+      psi = lane_ + 1 < pivots_ ? a_ii_ - before : psi_;
     } else {
       before = __shfl_up_sync(kAllLanes, before, 1);
       psi = lane_ == 0 ? a_ii_ : pivot ? a_ii_ - before : psi_;
@@ -278,7 +276,6 @@ class GrowingRow {
 
   int32_t row_ = 0;
   uint32_t count_ = 0, opened_ = 0, pivots_ = 0;  // candidates, slots with tiles
-  bool started_ = false;                          // kColumn: its own index comes first
   double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
   // Lane k has those of the k-th pivot.
   FewPivots<Real> mine_;

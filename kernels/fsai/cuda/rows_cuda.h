@@ -169,9 +169,8 @@ __host__ __device__ PoolLayout LayOutPool(const Shape& shape) {
 //
 // kColumn: `a` is B = AᵀA, its columns scaled to a diagonal of 1, and of column k the row −A(k, :)
 // of the scaled A stands in the place of A's row k (Work::own), 1 in the place of its diagonal: ψ
-// is ‖r‖². All indices are candidates. Growth begins with k itself where its entry there is not
-// zero. A ψ of zero, but for rounding, is as good as any: its index joins, and the column has
-// converged. Only the pattern is wanted.
+// is ‖r‖². All indices are candidates. Growth begins with k itself. A ψ of zero, but for rounding,
+// is as good as any: its index joins, and the column has converged. Only the pattern is wanted.
 enum class Form { kRow, kColumn };
 
 // The last part of a record.

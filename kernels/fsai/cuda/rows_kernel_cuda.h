@@ -269,7 +269,7 @@ class RowMaker {
       const int64_t begin = w_.initial_ptr[row];
       initial = w_.initial_idx + begin;
       initials = static_cast<int>(w_.initial_ptr[row + 1] - begin) - (kColumn ? 0 : 1);
-    } else if (kColumn && StartsWithItself()) {
+    } else if (kColumn) {
       initials = 1;
     }
     // No row has more entries below the diagonal than rows before it, no column more than rows.
@@ -370,13 +370,6 @@ class RowMaker {
     }
     Sync();
     return true;
-  }
-
-  // Whether the column has an entry of its own index to begin with, which stands behind the first.
-  __device__ bool StartsWithItself() const {
-    int length = 0;
-    const Entry<Real>* const own = OwnOf(w_, row_, length);
-    return length > 1 && own[1].index == row_ && own[1].value != 0;
   }
 
   // What warp 0 found out, for all warps.
@@ -558,19 +551,15 @@ class RowMaker {
     }
   }
 
-  // What was given comes first among the pivots, and stays though growth ended before its end.
   __device__ void FinishColumn(int64_t row) {
-    const int32_t* const from =
-        pivots_ < initials_ && initial_ != nullptr ? initial_ : pivot_index_;
-    const int count = from == initial_ ? initials_ : pivots_;
     const int64_t out = OutOf(w_, row);
-    for (int t = lane_; t < count; t += 32) {
-      const int32_t own = from[t];
+    for (int t = lane_; t < pivots_; t += 32) {
+      const int32_t own = pivot_index_[t];
       int rank = 0;
-      for (int u = 0; u < count; ++u) rank += from[u] < own ? 1 : 0;
+      for (int u = 0; u < pivots_; ++u) rank += pivot_index_[u] < own ? 1 : 0;
       w_.out_idx[out + rank] = own;
     }
-    if (lane_ == 0) w_.out_count[row - w_.first_out] = count;
+    if (lane_ == 0) w_.out_count[row - w_.first_out] = pivots_;
   }
 
   __device__ void FinishFew(int64_t row) {

@@ -34,14 +34,15 @@ class GreedyCheck {
     in_.clear();
     r_.assign(static_cast<size_t>(a_.n_cols), 0);
     r_[static_cast<size_t>(k)] = 1;
+    if (!wanted.contains(static_cast<int32_t>(k))) return "without its own index";
+    if (!Join(static_cast<int32_t>(k))) return "";
     if (initial_ != nullptr) {
       for (const int32_t j : initial_->column(k)) {
+        if (j == k) continue;
+        if (Depends(j)) return "";
         if (!wanted.contains(j)) return "without " + std::to_string(j) + " of the initial pattern";
-        if (!Join(j)) return "";
+        Join(j);
       }
-    } else if (At(k, k) != 0) {
-      if (!wanted.contains(static_cast<int32_t>(k))) return "without its own index";
-      Join(static_cast<int32_t>(k));
     }
     const size_t most = options_.max_column_nnz > 0
                             ? std::max(static_cast<size_t>(options_.max_column_nnz), in_.size())
@@ -86,12 +87,6 @@ class GreedyCheck {
   }
 
  private:
-  double At(int64_t i, int64_t j) const {
-    const auto rows = a_.column(j);
-    const auto at = std::lower_bound(rows.begin(), rows.end(), static_cast<int32_t>(i));
-    if (at == rows.end() || *at != i) return 0;
-    return a_.column_values(j)[static_cast<size_t>(at - rows.begin())];
-  }
   long double Norm() const {
     long double sum = 0;
     for (const long double x : r_) sum += x * x;
