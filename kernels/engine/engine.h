@@ -37,6 +37,7 @@
 #include "kernels/base/context.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status.h"
+#include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/sparse/diagnosis.h"
@@ -49,11 +50,16 @@ namespace spaid::kernels {
 
 class CudaDevice;
 
-enum class EngineKind { kAuto, kNone, kJacobi, kStaticSpai, kFsai, kAfsai };
+enum class EngineKind { kAuto, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai };
 
 // M = GᵀG, of an SPD A; static and adaptive FSAI.
 constexpr bool IsFactored(EngineKind kind) {
   return kind == EngineKind::kFsai || kind == EngineKind::kAfsai;
+}
+
+// M itself, neither symmetric nor definite even where A is both: not for CG.
+constexpr bool IsExplicitSpai(EngineKind kind) {
+  return kind == EngineKind::kStaticSpai || kind == EngineKind::kDynamicSpai;
 }
 
 struct PreconditionerSpec {
@@ -63,6 +69,7 @@ struct PreconditionerSpec {
   int block_size = 1;
   // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
   FsaiOptions fsai = {};
+  DynamicSpaiOptions dynamic_spai = {};  // read for kDynamicSpai
   // Read for kAuto, and reset by Resolve: of the solve that M is for its method (kAuto: what
   // ResolveMethod makes of it), its right-hand sides, >= 1, and where it runs, build and all.
   Method method = Method::kAuto;
@@ -125,8 +132,9 @@ class Plan {
 
 // Quality figures common to all engines; those an engine cannot know keep their defaults.
 struct Quality : StaticSpaiQuality {
-  std::optional<FsaiQuality> fsai;    // of kFsai and kAfsai: that, and `density`, are all they know
-  bool pattern_reused = false;        // kAfsai: built on a pattern that an earlier build grew
+  std::optional<FsaiQuality> fsai;  // of kFsai and kAfsai: that, and `density`, are all they know
+  std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai, besides that of its numbers
+  bool pattern_reused = false;  // kAfsai, kDynamicSpai: on a pattern that an earlier build grew
   std::vector<std::string> warnings;  // for people; one sentence each, with counts and cures
 };
 

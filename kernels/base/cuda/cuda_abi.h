@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 15 };
+enum { kSpaidCudaAbiVersion = 16 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -171,6 +171,33 @@ struct SpaidCudaFsaiInfo {
   double flops;       // of the products with L
 };
 
+// The growth of dynamic SPAI's pattern (kernels/dynamic_spai/dynamic_spai.h), whose options these
+// are.
+struct SpaidCudaDynamicOptions {
+  double tol;
+  int32_t max_steps, per_step, max_column_nnz;
+  int32_t fp32;  // not 0: growth in fp32
+  int32_t repeat_hash_bits;
+  double* log_ratios;  // max_steps + 1: means of ln ‖r‖² after 0 .. max_steps steps; null: unwanted
+  // Called between launches of columns; may be null. Not 0: stop.
+  int32_t (*progress)(void* caller, int64_t done, int64_t total);
+  void* caller;
+};
+
+struct SpaidCudaDynamicInfo {
+  double ms;       // by the device's clock
+  double gram_ms;  // of those, for AᵀA
+  int64_t peak_bytes;
+  int64_t gram_nnz;  // of AᵀA
+  int64_t nnz;       // of the columns grown
+  int32_t longest;   // of them
+  int32_t waves;     // of columns, as memory allows
+  int64_t converged_columns, copied_columns, slow_columns;
+  int64_t dependent_columns, first_dependent;
+  int64_t host_columns;  // whose only row is −1: the host's
+  double flops;
+};
+
 // How a segment of a solve ended (SpaidCudaSolveInfo). Residuals are the recursion's.
 enum SpaidCudaSolveStatus {
   kSpaidCudaSolveRunning = 0,      // on the device only
@@ -261,11 +288,26 @@ struct SpaidCudaInterface {
                            size_t message_size);
   void (*free_matrix)(SpaidCudaMatrix* matrix);
 
-  // The plan of static SPAI. `base`: of the pattern of M in place of A's; may be null. A threshold
-  // reads A's values. Every column of A must have an entry. `local_solver` (LocalSolver): of the
+  // Patterns of columns [begin, end) of M that dynamic SPAI grows, by `columns`; null: of all.
+  // `initial`: where growth begins; null: the diagonal. Every column of A must have a value that is
+  // not zero. Where AᵀA has no room, kSpaidCudaPatternTooLarge, and info->gram_nnz is how many
+  // entries it has at least. Frees by free_pattern.
+  int32_t (*grow_dynamic_spai)(const SpaidCudaMatrix* a, const struct SpaidCudaCsc* initial,
+                               const struct SpaidCudaDynamicOptions* options,
+                               const struct SpaidCudaRange* columns, SpaidCudaPattern** grown,
+                               struct SpaidCudaDynamicInfo* info, char* message,
+                               size_t message_size);
+  // One more pointers than columns, from 0 on, and info->nnz rows.
+  int32_t (*download_grown)(const SpaidCudaPattern* grown, int64_t* col_ptr, int32_t* row_idx,
+                            char* message, size_t message_size);
+
+  // The plan of static SPAI. `base`: of the pattern of M in place of A's; may be null.
+  // `base_there`: the same on the device (of all columns); null: it is uploaded. A threshold reads
+  // A's values. Every column of A must have an entry. `local_solver` (LocalSolver): of the
   // builds to come; where it is not QR, matrices of few diagonals get no plan for that until a
   // build asks for one. `columns`: that builds compute, with room for all of M all the same.
   int32_t (*plan_static_spai)(SpaidCudaMatrix* matrix, const struct SpaidCudaCsc* base,
+                              const SpaidCudaPattern* base_there,
                               const struct SpaidCudaPatternOptions* pattern, int32_t local_solver,
                               const struct SpaidCudaRange* columns, SpaidCudaPlan** plan,
                               struct SpaidCudaPlanInfo* info, char* message, size_t message_size);
