@@ -32,8 +32,8 @@ struct DynamicSpaiOptions {
   // Entries of a column at the most, an initial pattern's apart, which may have more; 0: what the
   // steps add.
   int max_column_nnz = 0;
-  // Scores and factors of growth in fp32: another pattern where scores nearly tie; the numbers on it
-  // are fp64 all the same.
+  // Scores and factors of growth in fp32: another pattern where scores nearly tie; the numbers on
+  // it are fp64 all the same.
   bool fp32_growth = false;
   // Of the numbers, on the grown pattern: as of static SPAI.
   double post_filter = 0;
@@ -76,16 +76,23 @@ Result<DynamicSpaiPattern> GrowDynamicSpai(const CscView& a, const PatternView* 
                                            const DynamicSpaiOptions& options,
                                            const Context& context);
 
+// INVALID_ARGUMENT/BAD_DYNAMIC_OPTION: the field as DynamicSpaiOptions names it.
+Status CheckDynamicOptions(const DynamicSpaiOptions& options);
+// That, /NOT_SQUARE, and /PATTERN_SIZE_MISMATCH; `initial` may be null.
+Status CheckDynamicSpai(const PatternView& a, const PatternView* initial,
+                        const DynamicSpaiOptions& options);
+
 // Static SPAI on a grown pattern: its options.
 StaticSpaiOptions NumbersOf(const DynamicSpaiOptions& options);
 
 struct DynamicSpaiCounts {
-  int64_t nnz_m = 0;       // upper bound: n (1 + per_step max_steps), or of the initial pattern
-  int64_t gram_nnz = 0;    // upper bound: Σ of squares of the row lengths of A
-  int64_t host_bytes = 0;  // upper bound: growth, plan, numbers and result
+  int64_t nnz_m = 0;        // upper bound: n (1 + per_step max_steps), or of the initial pattern
+  int64_t gram_nnz = 0;     // upper bound: Σ of squares of the row lengths of A
+  int64_t host_bytes = 0;   // upper bound: growth, plan, numbers and result
   double predicted_ns = 0;  // one thread, by measured costs, where no column repeats another
   double flops = 0;
-  // On a CUDA device: bounds on all that is there at once, as of StaticSpaiCounts; from host to host.
+  // On a CUDA device: bounds on all that is there at once, as of StaticSpaiCounts; from host to
+  // host.
   int64_t device_bytes = 0, device_bytes_min = 0;
   double predicted_device_ns = 0;
 };

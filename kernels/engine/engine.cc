@@ -58,81 +58,6 @@ std::string Names(const std::vector<int>& devices) {
   return names;
 }
 
-std::string Columns(int64_t count, int64_t n, int64_t first) {
-  return std::to_string(count) + " of " + std::to_string(n) + " columns (first " +
-         std::to_string(first) + ")";
-}
-
-// One sentence per thing that was repaired, rescued or is weak.
-std::vector<std::string> Warnings(const StaticSpaiQuality& q, const StaticSpaiOptions& options,
-                                  int64_t n) {
-  std::vector<std::string> out;
-  if (q.zero_columns > 0) {
-    const bool cured = options.pattern.ensure_row || options.pattern.row_match;
-    out.push_back(
-        Columns(q.zero_columns, n, q.first_zero_column) +
-        " of M are zero: no column of their pattern reaches the row of the unit vector; " +
-        (cured ? "these rows of A hold no usable entry, M is singular"
-               : "M is singular, set ensure_row or row_match"));
-  }
-  if (q.non_finite_columns > 0) {
-    out.push_back(Columns(q.non_finite_columns, n, q.first_non_finite) +
-                  " of M came out NaN or infinite and were set to zero; rescale A");
-  }
-  if (q.rank_deficient_columns > 0) {
-    out.push_back(Columns(q.rank_deficient_columns, n, q.first_rank_deficient) +
-                  " have a rank-deficient local problem: dependent directions were left out; A may "
-                  "be singular there, a smaller pattern_power helps if it is not");
-  }
-  if (q.not_converged_columns > 0) {
-    out.push_back(
-        Columns(q.not_converged_columns, n, q.first_not_converged) +
-        " have a local problem too large for a dense factor, and its iteration met its limit: "
-        "these columns are less accurate; a smaller pattern_power or keep_tau makes them small");
-  }
-  if (q.rescued_columns > 0) {
-    out.push_back(Columns(q.rescued_columns, n, q.first_rescued) +
-                  " were too ill-conditioned for the Gram path (smallest scaled pivot " +
-                  Figure(q.min_scaled_pivot) +
-                  ") and were solved again by QR; local_solver = QR avoids the second try");
-  }
-  return out;
-}
-
-// A sentence on columns that a device left to the host; none where there are none.
-std::string LeftToHost(int64_t columns, int64_t n) {
-  if (columns == 0) return "";
-  const std::string count = std::to_string(columns) + " of " + std::to_string(n) + " columns ";
-  return count +
-         "were left to the host: their local problems are too large or too ill-conditioned for "
-         "the device's kernels; a smaller pattern_power or keep_tau makes them small";
-}
-
-std::string InWaves() {
-  return "the gather tables of the local problems found no room in the device's memory and are "
-         "made in waves at each build, which takes about twice as long; a larger --device-memory, "
-         "or a sparser pattern, spares that";
-}
-
-// Adds what static SPAI measured.
-void Add(const StaticSpaiCudaTimings& from, DeviceTimings* to) {
-  to->host_to_device_ms += from.host_to_device_ms;
-  to->device_to_host_ms += from.device_to_host_ms;
-  to->device_bytes = std::max(to->device_bytes, from.device_bytes);
-  to->host_columns += from.host_columns;
-  to->tables_in_waves = to->tables_in_waves || from.tables_in_waves;
-}
-
-// Without a limit on nnz(M) that E + |A| cannot meet: patterns without one the device makes itself.
-StaticSpaiOptions WithoutIdleLimit(StaticSpaiOptions options, const CscView& a,
-                                   const PatternView* user_pattern) {
-  PatternOptions& pattern = options.pattern;
-  const bool plain =
-      user_pattern == nullptr && pattern.power == 1 && !pattern.ensure_row && !pattern.row_match;
-  if (plain && pattern.max_nnz >= a.nnz() + a.n_cols) pattern.max_nnz = 0;
-  return options;
-}
-
 Status NotOurs() {
   return Status(StatusCode::kInvalidArgument, "PRECONDITIONER_MISMATCH",
                 "the preconditioner was made by another engine; build it with this one")
@@ -228,19 +153,9 @@ class DevicesEngine final : public Engine {
         plan->block_size = spec.block_size;
         break;
       case EngineKind::kStaticSpai: {
-        if (!gpus.empty()) {
-          StaticSpaiCudaTimings timings;
-          auto made = PlanStaticSpaiCuda(gpus, a, user_pattern,
-                                         WithoutIdleLimit(spec.static_spai, a, user_pattern),
-                                         context, &timings);
-          if (!made.ok()) return made.status();
-          plan->static_spai_cuda = std::move(*made);
-          Add(timings, &plan->made_in);
-        } else {
-          auto made = PlanStaticSpai(a, user_pattern, spec.static_spai, context);
-          if (!made.ok()) return made.status();
-          plan->static_spai = std::move(*made);
-        }
+        auto made = PlanSpai(spec.static_spai, a, user_pattern, gpus, context, &plan->made_in);
+        if (!made.ok()) return made.status();
+        plan->static_spai = *std::move(made);
         plan->pattern = Shape(spec.static_spai.pattern);
         plan->reads_values = spec.static_spai.pattern.keep_tau.has_value();
         break;
@@ -251,6 +166,13 @@ class DevicesEngine final : public Engine {
         if (!made.ok()) return made.status();
         plan->fsai = *std::move(made);
         plan->reads_values = spec.engine == EngineKind::kAfsai || spec.fsai.drop_tol > 0;
+        break;
+      }
+      case EngineKind::kDynamicSpai: {
+        auto made = PlanDynamicSpai(spec.dynamic_spai, a, user_pattern, context);
+        if (!made.ok()) return made.status();
+        plan->dynamic_spai = *std::move(made);
+        plan->reads_values = true;
         break;
       }
     }
@@ -309,21 +231,13 @@ class DevicesEngine final : public Engine {
         break;
       }
       case EngineKind::kStaticSpai: {
-        StaticSpaiCudaTimings timings;
-        auto built = mine->static_spai_cuda
-                         ? BuildStaticSpaiCuda(*mine->static_spai_cuda, a, spec.static_spai,
-                                               context, &timings, &on_device.m)
-                         : BuildStaticSpai(*mine->static_spai, a, spec.static_spai, context);
+        auto built =
+            BuildOnSpaiPlan(mine->static_spai, spec.static_spai, a, context, &result.timings);
         if (!built.ok()) return built.status();
         m = std::move(built->m);
         shown = std::move(built->shown);
-        Add(timings, &result.timings);
-        static_cast<StaticSpaiQuality&>(result.quality) = std::move(built->quality);
-        result.quality.warnings = Warnings(result.quality, spec.static_spai, a.n_cols);
-        if (std::string left = LeftToHost(timings.host_columns, a.n_cols); !left.empty()) {
-          result.quality.warnings.push_back(std::move(left));
-        }
-        if (timings.tables_in_waves) result.quality.warnings.push_back(InWaves());
+        on_device.m = std::move(built->kept);
+        result.quality = std::move(built->quality);
         break;
       }
       case EngineKind::kFsai:
@@ -337,6 +251,22 @@ class DevicesEngine final : public Engine {
         if (built->grown != nullptr) {
           auto grown = std::make_shared<EnginePlan>(*mine);
           grown->fsai = std::move(built->grown);
+          grown->reads_values = false;
+          result.grown = std::move(grown);
+        }
+        break;
+      }
+      case EngineKind::kDynamicSpai: {
+        auto built = BuildOnDynamicSpaiPlan(*mine->dynamic_spai, spec.dynamic_spai, gpus, a,
+                                            context, &result.timings);
+        if (!built.ok()) return built.status();
+        m = std::move(built->numbers.m);
+        shown = std::move(built->numbers.shown);
+        on_device.m = std::move(built->numbers.kept);
+        result.quality = std::move(built->numbers.quality);
+        if (built->grown != nullptr) {
+          auto grown = std::make_shared<EnginePlan>(*mine);
+          grown->dynamic_spai = std::move(built->grown);
           grown->reads_values = false;
           result.grown = std::move(grown);
         }
@@ -575,13 +505,13 @@ class DevicesEngine final : public Engine {
 int64_t EnginePlan::host_bytes() const {
   const int64_t own = static_cast<int64_t>(sizeof(EnginePlan));
   if (fsai) return own + fsai->bytes();
-  if (static_spai_cuda) return own + HostBytes(*static_spai_cuda);
-  return static_spai ? own + Counts(*static_spai).plan_bytes : own;
+  if (dynamic_spai) return own + dynamic_spai->bytes();
+  return own + static_spai.host_bytes();
 }
 
 int64_t EnginePlan::device_bytes() const {
   if (fsai && fsai->there) return DeviceBytes(*fsai->there);
-  return static_spai_cuda ? DeviceBytes(*static_spai_cuda) : 0;
+  return dynamic_spai ? dynamic_spai->numbers.device_bytes() : static_spai.device_bytes();
 }
 
 std::unique_ptr<Engine> MakeCpuEngine() { return MakeEngine(true, {}); }

@@ -57,6 +57,11 @@ constexpr bool IsFactored(EngineKind kind) {
   return kind == EngineKind::kFsai || kind == EngineKind::kAfsai;
 }
 
+// M itself, neither symmetric nor definite even where A is both: not for CG.
+constexpr bool IsExplicitSpai(EngineKind kind) {
+  return kind == EngineKind::kStaticSpai || kind == EngineKind::kDynamicSpai;
+}
+
 struct PreconditionerSpec {
   EngineKind engine = EngineKind::kAuto;
   StaticSpaiOptions static_spai;  // read for kStaticSpai, and for kAuto where that chooses it
@@ -127,7 +132,7 @@ class Plan {
 
 // Quality figures common to all engines; those an engine cannot know keep their defaults.
 struct Quality : StaticSpaiQuality {
-  std::optional<FsaiQuality> fsai;    // of kFsai and kAfsai: that, and `density`, are all they know
+  std::optional<FsaiQuality> fsai;  // of kFsai and kAfsai: that, and `density`, are all they know
   std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai, besides that of its numbers
   bool pattern_reused = false;  // kAfsai, kDynamicSpai: on a pattern that an earlier build grew
   std::vector<std::string> warnings;  // for people; one sentence each, with counts and cures

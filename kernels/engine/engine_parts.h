@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/engine/dynamic_spai_engine.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/fsai_engine.h"
+#include "kernels/engine/static_spai_engine.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
@@ -20,13 +22,12 @@ struct EnginePlan final : Plan {
   int64_t n = 0;
   int64_t nnz = 0;
   bool reads_values = false;
-  int block_size = 1;      // kJacobi only
-  PatternOptions pattern;  // kStaticSpai only; max_nnz is not kept
-  // kStaticSpai only; one of these, by the device.
-  std::shared_ptr<const StaticSpaiPlan> static_spai;
-  std::shared_ptr<const StaticSpaiCudaPlan> static_spai_cuda;
-  std::shared_ptr<const FsaiPlan> fsai;  // kFsai and kAfsai only
-  std::vector<int> on_devices;           // at least one
+  int block_size = 1;                                   // kJacobi only
+  PatternOptions pattern;                               // kStaticSpai only; max_nnz is not kept
+  SpaiPlan static_spai;                                 // kStaticSpai only
+  std::shared_ptr<const FsaiPlan> fsai;                 // kFsai and kAfsai only
+  std::shared_ptr<const DynamicSpaiPlan> dynamic_spai;  // kDynamicSpai only
+  std::vector<int> on_devices;                          // at least one
   DeviceTimings made_in;
 
   int device() const override { return on_devices.front(); }
@@ -67,7 +68,7 @@ class HostPreconditioner final : public Preconditioner {
     return kind_ == EngineKind::kJacobi && matrix_.nnz() == matrix_.n_cols;
   }
   // M of an SPD matrix may be neither symmetric nor positive definite: not for CG.
-  bool may_be_indefinite() const { return kind_ == EngineKind::kStaticSpai; }
+  bool may_be_indefinite() const { return IsExplicitSpai(kind_); }
   // Numbers that a product with M reads of it; 0: those of a diagonal, which are kept in fp64.
   int64_t values_per_product() const {
     return is_diagonal() ? 0 : matrix_.nnz() * (factored_ ? 2 : 1);

@@ -131,6 +131,31 @@ Result<BuildEstimate> EstimateFactored(const PreconditionerSpec& spec, const Pat
   return e;
 }
 
+Result<BuildEstimate> EstimateGrown(const DynamicSpaiOptions& options, const PatternView& a,
+                                    const PatternView* user_pattern, const Context& context) {
+  const auto counts = EstimateDynamicSpai(a, user_pattern, options, context);
+  if (!counts.ok()) return counts.status();
+  const int64_t n = a.n_cols, nnz = counts->nnz_m;
+  const int threads = ResolveThreads(context.threads);
+  BuildEstimate e;
+  e.nnz_m = nnz;
+  e.download_bytes = CscBytes(n, nnz);
+  // Beside the build: its plan, with a pattern to begin with, and the one that it leaves; the row
+  // layout of M and its list of row blocks.
+  e.host_bytes = static_cast<int64_t>(2 * (sizeof(EnginePlan) + sizeof(DynamicSpaiPlan)) +
+                                      sizeof(HostPreconditioner)) +
+                 counts->host_bytes + e.download_bytes +
+                 2 * (n + 2) * static_cast<int64_t>(sizeof(int64_t)) + RowScratchBytes(n, nnz) +
+                 (user_pattern != nullptr ? CscBytes(n, user_pattern->nnz()) : 0);
+  e.flops = counts->flops;
+  e.device_bytes = counts->device_bytes;
+  e.device_bytes_min = counts->device_bytes_min;
+  e.predicted_device_ms = 1e-6 * counts->predicted_device_ns;
+  e.predicted_ms = 1e-6 * counts->predicted_ns / threads +
+                   StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);
+  return e;
+}
+
 BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
   BuildEstimate e;
   e.host_bytes = std::max(x.host_bytes, y.host_bytes);
@@ -190,6 +215,8 @@ Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const Patter
     case EngineKind::kFsai:
     case EngineKind::kAfsai:
       return EstimateFactored(spec, a, user_pattern, context);
+    case EngineKind::kDynamicSpai:
+      return EstimateGrown(spec.dynamic_spai, a, user_pattern, context);
     case EngineKind::kAuto:
       break;
   }

@@ -70,9 +70,11 @@ Status CheckSpec(const PreconditionerSpec& spec) {
     case EngineKind::kFsai:
     case EngineKind::kAfsai:
       return CheckFsaiSpec(spec.fsai);
+    case EngineKind::kDynamicSpai:
+      return CheckDynamicOptions(spec.dynamic_spai);
   }
   return Bad("BAD_ENGINE", "engine", std::to_string(static_cast<int>(spec.engine)),
-             "AUTO, NONE, JACOBI, STATIC_SPAI, FSAI or AFSAI");
+             "AUTO, NONE, JACOBI, STATIC_SPAI, FSAI, AFSAI or DYNAMIC_SPAI");
 }
 
 Status CheckResolved(const PreconditionerSpec& spec) {

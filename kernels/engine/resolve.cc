@@ -112,6 +112,12 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
       return ResolvedSpec{
           {.engine = spec.engine, .static_spai = {}, .block_size = 1, .fsai = FsaiOptionsOf(spec)},
           ""};
+    case EngineKind::kDynamicSpai: {
+      PreconditionerSpec own;
+      own.engine = spec.engine;
+      own.dynamic_spai = spec.dynamic_spai;
+      return ResolvedSpec{own, ""};
+    }
     case EngineKind::kAuto:
       break;
   }
@@ -152,7 +158,7 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
 Status PreconditionerNotSpd() {
   return Status(StatusCode::kFailedPrecondition, "PRECONDITIONER_NOT_SPD",
                 "CG needs a symmetric positive definite preconditioner, and an explicit M from "
-                "static SPAI is neither; use BiCGSTAB or GMRES, or Jacobi or FSAI with CG")
+                "SPAI is neither; use BiCGSTAB or GMRES, or Jacobi or FSAI with CG")
       .At("method");
 }
 
@@ -162,7 +168,7 @@ Result<Method> ResolveSolveMethod(Method method, EngineKind kind, const Diagnosi
                   "engine AUTO must be resolved before the method")
         .At("engine");
   }
-  const bool explicit_m = kind == EngineKind::kStaticSpai;
+  const bool explicit_m = IsExplicitSpai(kind);
   switch (method) {
     case Method::kBicgstab:
     case Method::kGmres:

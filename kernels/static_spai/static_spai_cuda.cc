@@ -164,7 +164,7 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
                                           &caller};
     const SpaidCudaRange columns{piece.columns.begin, piece.columns.end};
     result = api.plan_static_spai(
-        piece.matrix.object, request.user_pattern != nullptr ? &base : nullptr, &pattern,
+        piece.matrix.object, request.user_pattern != nullptr ? &base : nullptr, nullptr, &pattern,
         static_cast<int32_t>(options.local_solver), plan.pieces.size() > 1 ? &columns : nullptr,
         &piece.plan.object, &piece.info, message, sizeof(message));
   }

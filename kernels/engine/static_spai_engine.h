@@ -1,0 +1,48 @@
+// Static SPAI behind the engine's face, on the host or on devices: for its own builds, and for the
+// numbers on a pattern that dynamic SPAI grew.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
+#include "kernels/engine/engine.h"
+#include "kernels/sparse/matrix.h"
+#include "kernels/static_spai/static_spai.h"
+#include "kernels/static_spai/static_spai_cuda.h"
+
+namespace spaid::kernels {
+
+// One of the two, by the device; neither: there is no plan.
+struct SpaiPlan {
+  std::shared_ptr<const StaticSpaiPlan> here;
+  std::shared_ptr<const StaticSpaiCudaPlan> there;
+
+  explicit operator bool() const { return here != nullptr || there != nullptr; }
+  int64_t host_bytes() const;
+  int64_t device_bytes() const;
+};
+
+// `gpus`: for builds there; none: by the host. Adds to `timings`. Errors: those of PlanStaticSpai
+// and PlanStaticSpaiCuda.
+Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
+                          const PatternView* user_pattern,
+                          std::span<const std::shared_ptr<CudaDevice>> gpus, const Context& context,
+                          DeviceTimings* timings);
+
+struct SpaiBuild {
+  CscMatrix m;
+  ShownResult shown;
+  std::shared_ptr<const StaticSpaiCudaM> kept;  // on the device; null: none
+  Quality quality;                              // warnings included
+};
+// Errors: those of BuildStaticSpai and BuildStaticSpaiCuda.
+Result<SpaiBuild> BuildOnSpaiPlan(const SpaiPlan& plan, const StaticSpaiOptions& options,
+                                  const CscView& a, const Context& context, DeviceTimings* timings);
+
+// "12 of 100 columns (first 3)"
+std::string Columns(int64_t count, int64_t n, int64_t first);
+
+}  // namespace spaid::kernels
