@@ -22,7 +22,7 @@ Status CheckDynamicOptions(const DynamicSpaiOptions& options) {
                "0 to " + std::to_string(kMaxDynamicSpaiSteps));
   }
   if (options.per_step < 1 || options.per_step > kMaxDynamicSpaiPerStep) {
-    return Bad("per_step", std::to_string(options.per_step),
+    return Bad("step_size", std::to_string(options.per_step),
                "1 to " + std::to_string(kMaxDynamicSpaiPerStep));
   }
   if (options.max_column_nnz < 0) {

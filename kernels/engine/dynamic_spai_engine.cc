@@ -18,7 +18,7 @@ std::vector<std::string> Warnings(const DynamicSpaiQuality& q, const DynamicSpai
         Columns(q.dependent_columns, n, q.first_dependent) +
         " of M met columns of A that depend on those they have, and grew no further: A is singular "
         "there, or nearly" +
-        (options.fp32_growth ? ", or so in fp32; fp32_growth = false tells which" : ""));
+        (options.fp32_growth ? ", or so in fp32; growth_precision = FP64 tells which" : ""));
   }
   return out;
 }

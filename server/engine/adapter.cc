@@ -133,8 +133,7 @@ std::string KeptOnDevice::KeyOf(const void* object, size_t device) {
 }
 
 bool IsApproximateInverse(kernels::EngineKind kind) {
-  return kind == kernels::EngineKind::kStaticSpai || kind == kernels::EngineKind::kDynamicSpai ||
-         kernels::IsFactored(kind);
+  return kernels::IsExplicitSpai(kind) || kernels::IsFactored(kind);
 }
 
 int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz) {

@@ -590,7 +590,7 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
   }
   // Of M that did not grow, as its pattern had before, there is nothing else to tell.
   if (from.dynamic_spai || from.pattern_reused) {
-    const kernels::DynamicSpaiQuality q = from.dynamic_spai.value_or({});
+    const kernels::DynamicSpaiQuality q = from.dynamic_spai.value_or(kernels::DynamicSpaiQuality());
     v1::DynamicSpaiQuality* growth = to.mutable_dynamic_spai();
     growth->set_converged_columns(q.converged_columns);
     growth->mutable_residual_by_step()->Assign(q.residual_by_step.begin(),

@@ -149,9 +149,8 @@ Residence EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuil
 
 int EngineAdapter::MaxDevices(const ResolvedBuild& build,
                               const kernels::BuildEstimate& estimate) const {
-  const bool by_columns =
-      IsApproximateInverse(build.spec.engine) && !kernels::IsFactored(build.spec.engine);
-  const bool pays = by_columns && estimate.predicted_ms >= kernels::kSplitWorthMs;
+  const bool pays =
+      kernels::IsExplicitSpai(build.spec.engine) && estimate.predicted_ms >= kernels::kSplitWorthMs;
   return pays ? options_.max_devices : 1;
 }
 

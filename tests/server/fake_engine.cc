@@ -398,9 +398,7 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
 Result<kernels::Method> FakeEngine::ResolveMethod(kernels::Method method, kernels::EngineKind kind,
                                                   const kernels::Diagnosis&) const {
   if (method == kernels::Method::kAuto) return kernels::Method::kBicgstab;
-  const bool explicit_m =
-      kind == kernels::EngineKind::kStaticSpai || kind == kernels::EngineKind::kDynamicSpai;
-  if (method == kernels::Method::kCg && explicit_m) {
+  if (method == kernels::Method::kCg && kernels::IsExplicitSpai(kind)) {
     return Status(StatusCode::kFailedPrecondition, "PRECONDITIONER_NOT_SPD",
                   "CG needs a symmetric positive definite preconditioner, and an explicit M is "
                   "none; use BiCGSTAB or GMRES")
