@@ -42,13 +42,9 @@ class BlockGrowth final : public RowGrower {
   using Mask = typename Wide<Real>::Mask;
   static constexpr double kRoundoff = std::numeric_limits<Real>::epsilon() / 2;
 
-  BlockGrowth(const CscView& a, std::span<const double> diagonal, const FsaiOptions& options)
-      : a_(a),
-        diagonal_(diagonal),
-        s_(options.s),
-        epsilon_(options.epsilon),
-        kept_(1 - options.min_gain) {
-    place_.assign(static_cast<size_t>(a.n_cols), kNowhere);
+  BlockGrowth(const CscView& a, std::span<const double> diagonal, const GrowthRules& rules)
+      : a_(a), diagonal_(diagonal), rules_(rules), kept_(1 - rules.min_gain) {
+    place_.assign(static_cast<size_t>(a.n_rows), kNowhere);
   }
 
   RowOutcome Grow(int64_t i, std::span<const int32_t> start, int k_max,
@@ -76,8 +72,7 @@ class BlockGrowth final : public RowGrower {
 
   const CscView a_;
   const std::span<const double> diagonal_;
-  const int s_;
-  const double epsilon_;
+  const GrowthRules rules_;
   const double kept_;  // share of ψ, of which a step that leaves more is the last
 
   Array<int32_t> place_;  // of each row of A: its slot, or kNowhere
@@ -93,6 +88,8 @@ class BlockGrowth final : public RowGrower {
   int64_t touched_ = 0;  // and those that were refused
   double psi_ = 0;       // scaled
   double limit_ = 0;     // a row with a smaller ψ is not positive definite
+  double enough_ = 0;    // ψ with which it has converged
+  int64_t room_ = 0;     // entries at the most
   RowOutcome outcome_;
   std::vector<double> a_ip_;
   std::vector<int32_t> picks_;
@@ -274,7 +271,7 @@ SPAID_INLINE bool BlockGrowth<Real>::Join(std::span<const int32_t> joining, bool
     const double psi = psi_ - static_cast<double>(own) * alpha;
     // Of a NaN neither is true.
     if (!(delta > 16 * kRoundoff * a_pp && delta < std::numeric_limits<Real>::max() &&
-          psi > limit_)) {
+          (psi > limit_ || (rules_.least_squares && psi <= limit_)))) {
       return false;
     }
     const Vec v = sum * reciprocal;
@@ -284,7 +281,7 @@ SPAID_INLINE bool BlockGrowth<Real>::Join(std::span<const int32_t> joining, bool
     inverse_.data()[r] = reciprocal;
     rho_.data()[r] = own;
     z_.data()[r] = alpha;
-    psi_ = psi;
+    psi_ = std::max(psi, limit_);
     ++count_;
   }
   return true;
@@ -333,7 +330,7 @@ SPAID_INLINE Real BlockGrowth<Real>::SthLargest(Vec v) const {
   for (int by = 1; by < kLanes; ++by) {
     larger -= Less((Mask)v, (Mask)__builtin_shuffle(v, (lane + by) & (kLanes - 1)));
   }
-  const Mask in = Less(larger, Mask{} + s_);
+  const Mask in = Less(larger, Mask{} + rules_.s);
   const Vec most = Vec{} + std::numeric_limits<Real>::max();
   Vec least = (Vec)(((Mask)v & in) | ((Mask)most & ~in));
 #pragma GCC unroll 3
@@ -344,14 +341,15 @@ SPAID_INLINE Real BlockGrowth<Real>::SthLargest(Vec v) const {
   return least[0];
 }
 
-// The rows of the s largest of the gradient that are not noise, into picks_.
+// The rows of the s largest of the gradient that are not noise, as far as there is room, into
+// picks_.
 template <class Real>
 SPAID_INLINE void BlockGrowth<Real>::Choose() {
   const int64_t slots = slots_;
   Real* const y = y_.data();
   for (int64_t v = 0; v < kLanes; ++v) y[slots + v] = 0;
   Real bound = std::numeric_limits<Real>::denorm_min();
-  if (slots > kLanes && s_ <= kLanes) {
+  if (slots > kLanes && rules_.s <= kLanes) {
     // At least s of the slots are not below the s-th of the lanes' largest.
     Vec largest = {};
     const int64_t lines = (slots + kLanes - 1) / kLanes;
@@ -368,7 +366,7 @@ SPAID_INLINE void BlockGrowth<Real>::Choose() {
     found += std::abs(y[slot]) >= bound ? 1 : 0;
   }
   int32_t* const rows = rows_.data();
-  const int64_t wanted = std::min<int64_t>(s_, found);
+  const int64_t wanted = std::min({static_cast<int64_t>(rules_.s), room_ - count_, found});
   int32_t sorted[kLanes + 1];
   const int32_t* first = found_at;
   if (found <= kLanes) {
@@ -401,7 +399,7 @@ SPAID_INLINE void BlockGrowth<Real>::Choose() {
                         return a > b || (a == b && rows[x] < rows[z]);
                       });
   }
-  const double noise = 64 * kRoundoff * kRoundoff * a_ii_ * scale_;
+  const double noise = rules_.least_squares ? limit_ : 64 * kRoundoff * kRoundoff * a_ii_ * scale_;
   picks_.clear();
   for (int64_t t = 0; t < wanted; ++t) {
     const auto size = static_cast<double>(y[first[t]]);
@@ -435,13 +433,14 @@ SPAID_INLINE void BlockGrowth<Real>::Run(std::span<const int32_t> start, int k_m
   outcome_.not_spd = !join(start, k_max > 0);
   ratios.push_back(psi_ / a_ii_);
   for (int step = 1; step <= k_max && !outcome_.not_spd; ++step) {
-    if (psi_ <= epsilon_ * a_ii_) break;
+    if (psi_ <= enough_ || count_ >= room_) break;
     if (count_ > 0) FindGradient();
     Choose();
     if (picks_.empty()) break;
     const double before = psi_;
     const int64_t count = count_;
-    outcome_.not_spd = !join(picks_, step < k_max);
+    outcome_.not_spd =
+        !join(picks_, step < k_max && count + static_cast<int64_t>(picks_.size()) < room_);
     if (count_ == count) break;
     ++outcome_.steps;
     ratios.push_back(psi_ / a_ii_);
@@ -470,6 +469,8 @@ RowOutcome BlockGrowth<Real>::Grow(int64_t i, std::span<const int32_t> start, in
   scale_ = std::ldexp(1.0, -std::ilogb(a_ii));
   a_ii_ = psi_ = scale_ * a_ii;
   limit_ = 16 * kRoundoff * a_ii_;
+  enough_ = std::max(rules_.epsilon * a_ii_, limit_);
+  room_ = std::max(rules_.max_entries, static_cast<int64_t>(start.size()));
   slots_ = count_ = touched_ = own_ = listed_ = 0;
   outcome_ = {};
   a_ip_.clear();
@@ -484,19 +485,25 @@ RowOutcome BlockGrowth<Real>::Grow(int64_t i, std::span<const int32_t> start, in
     place_[static_cast<size_t>(rows_.data()[slot])] = kNowhere;
   }
   for (int64_t m = 0; m < touched_; ++m) position_.data()[chosen_slots_.data()[m] + 1] = 0;
-  FinishRow(i, a_ii, limit_ / scale_, epsilon_, std::is_same_v<Real, float>, a_ip_, entries, ratios,
-            outcome_);
+  if (rules_.least_squares) {
+    SortByIndex(entries);
+    outcome_.psi_ratio = psi_ / a_ii_;
+    outcome_.converged = psi_ <= enough_;
+  } else {
+    FinishRow(i, a_ii, limit_ / scale_, rules_.epsilon, rules_.fp32, a_ip_, entries, ratios,
+              outcome_);
+  }
   return outcome_;
 }
 
 }  // namespace
 
 std::unique_ptr<RowGrower> MakeBlockGrower(const CscView& a, std::span<const double> diagonal,
-                                           const FsaiOptions& options) {
-  if (options.precision == FsaiPrecision::kFp32) {
-    return std::make_unique<BlockGrowth<float>>(a, diagonal, options);
+                                           const GrowthRules& rules) {
+  if (rules.fp32) {
+    return std::make_unique<BlockGrowth<float>>(a, diagonal, rules);
   }
-  return std::make_unique<BlockGrowth<double>>(a, diagonal, options);
+  return std::make_unique<BlockGrowth<double>>(a, diagonal, rules);
 }
 
 }  // namespace spaid::kernels

@@ -31,7 +31,7 @@ FsaiSample SampleFsai(const CscView& a, std::span<const int32_t> rows, const Fsa
       diagonal[static_cast<size_t>(j)] = a.column_values(j)[static_cast<size_t>(at)];
     }
   });
-  const auto grower = MakeRowGrower(a, diagonal, options);
+  const auto grower = MakeRowGrower(a, diagonal, RulesOf(options));
   std::vector<RowEntry> entries;
   std::vector<double> ratios;
   double flops = 0;

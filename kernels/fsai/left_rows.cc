@@ -140,7 +140,7 @@ Result<int64_t> MakeLeftRows(const CscView& a, const PatternView* pattern, bool 
           if (grow) {
             std::unique_ptr<RowGrower>& grower = growers[Z(w)];
             if (!grower) {
-              grower = MakeRowGrower(symmetric->a, symmetric->diagonal.values, grown);
+              grower = MakeRowGrower(symmetric->a, symmetric->diagonal.values, RulesOf(grown));
             }
             Grow(*grower, i, pattern, quality.steps, result.psi_ratio.data(), own);
             continue;

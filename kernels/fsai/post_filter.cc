@@ -37,7 +37,7 @@ StopReason FilterRows(const SymmetricMatrix& a, const FsaiOptions& options,
   const CscMatrix& g = result.g_rows;
   const int64_t n = g.n_cols, rows = BatchRows(n);
   std::vector<RowBatch> batches(static_cast<size_t>((n - 1) / rows + 1));
-  std::vector<RowStore> stores = RowStores(g.nnz(), context.threads);
+  std::vector<RowStore> stores = RowStores(g.nnz(), true, context.threads);
   Array<int64_t> counts(static_cast<size_t>(n) + 1);
   std::vector<std::unique_ptr<LocalRows>> locals(
       static_cast<size_t>(ResolveThreads(context.threads)));

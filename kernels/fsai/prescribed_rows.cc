@@ -68,7 +68,7 @@ bool PrescribedRows::Factor(std::span<const int32_t> set) {
 void PrescribedRows::SolveAlone(std::span<const int32_t> set, double* values, double* psi_ratio,
                                 RowTally& tally) {
   const int64_t i = set.back();
-  if (!grower_) grower_ = MakeRowGrower(a_.a, a_.diagonal.values, InDouble(options_));
+  if (!grower_) grower_ = MakeRowGrower(a_.a, a_.diagonal.values, RulesOf(InDouble(options_)));
   const RowOutcome outcome = grower_->Grow(i, set.first(set.size() - 1), 0, entries_, ratios_);
   std::fill(values, values + set.size(), 0.0);
   size_t t = 0;

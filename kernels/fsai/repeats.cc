@@ -52,13 +52,13 @@ class KeyTable {
   std::vector<int32_t> places_;
 };
 
-uint64_t HashRow(const SymmetricMatrix& a, int64_t i) {
-  const int64_t begin = a.a.col_ptr[Z(i)], end = a.a.col_ptr[Z(i) + 1];
+uint64_t HashRow(const CscView& a, std::span<const double> diagonals, int64_t i) {
+  const int64_t begin = a.col_ptr[Z(i)], end = a.col_ptr[Z(i) + 1];
   uint64_t hash = static_cast<uint64_t>(end - begin);
   for (int64_t q = begin; q < end; ++q) {
-    const int64_t j = a.a.row_idx[Z(q)];
-    const auto value = std::bit_cast<uint64_t>(a.a.values[Z(q)]);
-    const auto diagonal = std::bit_cast<uint64_t>(a.diagonal.values[Z(j)]);
+    const int64_t j = a.row_idx[Z(q)];
+    const auto value = std::bit_cast<uint64_t>(a.values[Z(q)]);
+    const auto diagonal = std::bit_cast<uint64_t>(diagonals[Z(j)]);
     const auto distance = static_cast<uint64_t>(j - i);
     hash ^= value + std::rotl(diagonal, 29) + distance * 0x9e3779b97f4a7c15u;
     hash *= 0xd6e8feb86659fd93u;
@@ -67,48 +67,50 @@ uint64_t HashRow(const SymmetricMatrix& a, int64_t i) {
   return Mix(hash);
 }
 
-bool SameRows(const SymmetricMatrix& a, int64_t i, int64_t k) {
-  const int64_t from = a.a.col_ptr[Z(i)], size = a.a.col_ptr[Z(i) + 1] - from;
-  const int64_t other = a.a.col_ptr[Z(k)];
-  if (a.a.col_ptr[Z(k) + 1] - other != size) return false;
+bool SameRows(const CscView& a, std::span<const double> diagonals, int64_t i, int64_t k) {
+  const int64_t from = a.col_ptr[Z(i)], size = a.col_ptr[Z(i) + 1] - from;
+  const int64_t other = a.col_ptr[Z(k)];
+  if (a.col_ptr[Z(k) + 1] - other != size) return false;
   const auto bits = [](double x) { return std::bit_cast<uint64_t>(x); };
   for (int64_t q = 0; q < size; ++q) {
-    const int64_t j = a.a.row_idx[Z(from + q)], l = a.a.row_idx[Z(other + q)];
-    if (j - i != l - k || bits(a.a.values[Z(from + q)]) != bits(a.a.values[Z(other + q)]) ||
-        bits(a.diagonal.values[Z(j)]) != bits(a.diagonal.values[Z(l)])) {
+    const int64_t j = a.row_idx[Z(from + q)], l = a.row_idx[Z(other + q)];
+    if (j - i != l - k || bits(a.values[Z(from + q)]) != bits(a.values[Z(other + q)]) ||
+        bits(diagonals[Z(j)]) != bits(diagonals[Z(l)])) {
       return false;
     }
   }
   return true;
 }
 
-// The indices below i that row i begins with.
-std::span<const int32_t> Start(const PatternView* initial, int64_t i) {
-  if (initial == nullptr) return {};
-  const auto row = initial->column(i);
-  return row.first(Z(std::lower_bound(row.begin(), row.end(), i) - row.begin()));
-}
+// Rows [first, first + n) of the matrix are grown, and counted from there; rows [0, n) may join.
+struct Rows {
+  const Array<int32_t>& like;
+  const PatternView* initial;
+  int64_t first, n;
 
-uint64_t FirstKey(const Array<int32_t>& like, const PatternView* initial, int64_t i) {
-  uint64_t key = static_cast<uint64_t>(like[Z(i)]);
-  for (const int32_t j : Start(initial, i)) key = Mix(key ^ static_cast<uint64_t>(i - j));
+  int32_t Like(int64_t i) const { return like[Z(first + i)]; }
+  std::span<const int32_t> Start(int64_t i) const { return StartOfRow(initial, i, first + i); }
+};
+
+uint64_t FirstKey(const Rows& rows, int64_t i) {
+  uint64_t key = static_cast<uint64_t>(rows.Like(i));
+  for (const int32_t j : rows.Start(i)) key = Mix(key ^ static_cast<uint64_t>(i - j));
   return key;
 }
 
 // Whether all that the growth of `from` has read is there again at row i; else `key`, too, becomes
 // one of how it differs.
-bool Repeats(const Array<int32_t>& like, const PatternView* initial, const GrownRow& from,
-             int64_t i, uint64_t& key) {
-  const int64_t by = i - from.row, n = static_cast<int64_t>(like.size());
-  const auto start = Start(initial, i), other = Start(initial, from.row);
-  bool same = like[Z(i)] == like[Z(from.row)] &&
+bool Repeats(const Rows& rows, const GrownRow& from, int64_t i, uint64_t& key) {
+  const int64_t by = i - from.row;
+  const auto start = rows.Start(i), other = rows.Start(from.row);
+  bool same = rows.Like(i) == rows.Like(from.row) &&
               std::equal(start.begin(), start.end(), other.begin(), other.end(),
                          [by](int64_t j, int64_t l) { return j == l + by; });
   uint64_t all = key;
   for (const RowEntry& entry : from.entries) {
     const int64_t j = entry.index + by;
-    const int32_t here = j >= 0 && j < n ? like[Z(j)] : -1;
-    same = same && here == like[Z(entry.index)];
+    const int32_t here = j >= 0 && j < rows.n ? rows.like[Z(j)] : -1;
+    same = same && here == rows.like[Z(entry.index)];
     all = (all ^ static_cast<uint32_t>(here)) * 0xd6e8feb86659fd93u;
     all ^= all >> 32;
   }
@@ -148,10 +150,17 @@ std::vector<Group> MakeGroups(std::vector<Pending>& pending) {
 
 }  // namespace
 
-Array<int32_t> LikeRows(const SymmetricMatrix& a, int hash_bits, int threads) {
-  const int64_t n = a.a.n_cols;
+std::span<const int32_t> StartOfRow(const PatternView* initial, int64_t i, int64_t row) {
+  if (initial == nullptr) return {};
+  const auto column = initial->column(i);
+  return column.first(Z(std::lower_bound(column.begin(), column.end(), row) - column.begin()));
+}
+
+Array<int32_t> LikeRows(const CscView& a, std::span<const double> diagonal, int hash_bits,
+                        int threads) {
+  const int64_t n = a.n_cols;
   const int64_t most = std::max<int64_t>(n / fsai_tuning::kRowsPerClass, 1);
-  const auto hash = [&](int64_t i) { return HashRow(a, i) >> (64 - hash_bits); };
+  const auto hash = [&](int64_t i) { return HashRow(a, diagonal, i) >> (64 - hash_bits); };
   if (n >= fsai_tuning::kSampledRows) {
     KeyTable sample;
     for (int64_t i = 0; i < n; i += fsai_tuning::kSampleStep) sample.Find(hash(i));
@@ -173,17 +182,18 @@ Array<int32_t> LikeRows(const SymmetricMatrix& a, int hash_bits, int threads) {
   ParallelFor(n, kBatch, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       // No row before has this one for its first.
-      if (!SameRows(a, i, like[Z(i)])) like[Z(i)] = static_cast<int32_t>(i);
+      if (!SameRows(a, diagonal, i, like[Z(i)])) like[Z(i)] = static_cast<int32_t>(i);
     }
   });
   return like;
 }
 
-StopReason FindRepeats(const Array<int32_t>& like, const PatternView* initial,
+StopReason FindRepeats(const Array<int32_t>& like, int64_t first_row, const PatternView* initial,
                        const Context& with_progress,
                        const std::function<bool(GrownRow&, int worker)>& grow,
                        RepeatedRows& found) {
-  const auto n = static_cast<int64_t>(like.size());
+  const int64_t n = static_cast<int64_t>(like.size()) - first_row;
+  const Rows all{like, initial, first_row, n};
   Context context = with_progress;
   context.progress = nullptr;
   found.source.assign(Z(n), -1);
@@ -191,7 +201,7 @@ StopReason FindRepeats(const Array<int32_t>& like, const PatternView* initial,
   std::vector<Pending> pending(Z(n));
   ParallelFor(n, kBatch, context.threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      pending[Z(i)] = {FirstKey(like, initial, i), static_cast<int32_t>(i), -1};
+      pending[Z(i)] = {FirstKey(all, i), static_cast<int32_t>(i), -1};
     }
   });
   std::atomic<bool> in_vain{false};
@@ -226,8 +236,8 @@ StopReason FindRepeats(const Array<int32_t>& like, const PatternView* initial,
             const int32_t place = groups[Z(p.group)].place;
             const GrownRow& from = found.grown[Z(place)];
             // Where a pivot was refused its row was read, and it is not among the entries.
-            const bool same = from.outcome.not_spd ? p.row == from.row
-                                                   : Repeats(like, initial, from, p.row, p.key);
+            const bool same =
+                from.outcome.not_spd ? p.row == from.row : Repeats(all, from, p.row, p.key);
             if (same) found.source[Z(p.row)] = place;
           }
         });

@@ -23,28 +23,31 @@ void RowTally::Add(const RowTally& later) {
 }
 
 void RowStore::Extend(RowBatch& batch, int64_t count) {
-  if (pieces_.empty() || used_ + count > static_cast<int64_t>(pieces_.back().values.size())) {
+  if (pieces_.empty() || used_ + count > static_cast<int64_t>(pieces_.back().row_idx.size())) {
     const auto room = static_cast<size_t>(std::max(piece_, 2 * (batch.size + count)));
     Piece piece;
     piece.row_idx.resize(room);
-    piece.values.resize(room);
     std::copy_n(batch.row_idx, batch.size, piece.row_idx.data());
-    std::copy_n(batch.values, batch.size, piece.values.data());
     batch.row_idx = piece.row_idx.data();
-    batch.values = piece.values.data();
+    if (with_values_) {
+      piece.values.resize(room);
+      std::copy_n(batch.values, batch.size, piece.values.data());
+      batch.values = piece.values.data();
+    }
     used_ = batch.size;
     pieces_.push_back(std::move(piece));
   } else if (batch.size == 0) {
     batch.row_idx = pieces_.back().row_idx.data() + used_;
-    batch.values = pieces_.back().values.data() + used_;
+    if (with_values_) batch.values = pieces_.back().values.data() + used_;
   }
   used_ += count;
   batch.size += count;
 }
 
-std::vector<RowStore> RowStores(int64_t entries, int threads) {
+std::vector<RowStore> RowStores(int64_t entries, bool with_values, int threads) {
   const int64_t workers = ResolveThreads(threads);
-  return std::vector<RowStore>(static_cast<size_t>(workers), RowStore(entries / workers + 1));
+  return std::vector<RowStore>(static_cast<size_t>(workers),
+                               RowStore(entries / workers + 1, with_values));
 }
 
 CscMatrix PutTogether(const std::vector<RowBatch>& batches, Array<int64_t> col_ptr, int threads) {
@@ -55,7 +58,9 @@ CscMatrix PutTogether(const std::vector<RowBatch>& batches, Array<int64_t> col_p
   g.col_ptr = std::move(col_ptr);
   const auto nnz = static_cast<size_t>(g.col_ptr.back());
   g.row_idx.resize(nnz);
-  g.values.resize(nnz);
+  const bool with_values = std::any_of(batches.begin(), batches.end(),
+                                       [](const RowBatch& b) { return b.values != nullptr; });
+  if (with_values) g.values.resize(nnz);
   const int64_t rows = BatchRows(g.n_cols);
   ParallelFor(static_cast<int64_t>(batches.size()), 1, threads,
               [&](int64_t begin, int64_t end, int) {
@@ -63,7 +68,7 @@ CscMatrix PutTogether(const std::vector<RowBatch>& batches, Array<int64_t> col_p
                   const RowBatch& batch = batches[static_cast<size_t>(b)];
                   const int64_t at = g.col_ptr[static_cast<size_t>(b * rows)];
                   std::copy_n(batch.row_idx, batch.size, g.row_idx.begin() + at);
-                  std::copy_n(batch.values, batch.size, g.values.begin() + at);
+                  if (with_values) std::copy_n(batch.values, batch.size, g.values.begin() + at);
                 }
               });
   return g;

@@ -55,7 +55,7 @@ class LogProduct {
 struct RowBatch {
   // Its entries, in a RowStore.
   int32_t* row_idx = nullptr;
-  double* values = nullptr;
+  double* values = nullptr;  // null where the store has none
   int64_t size = 0;
   RowTally tally;
   std::vector<double> log_by_step;  // Σ ln(ψ_i / a_ii) over its rows
@@ -65,9 +65,10 @@ struct RowBatch {
 // where there is much of it.
 class alignas(kApart) RowStore {
  public:
-  // `expected`: entries of all batches to come, roughly, or more.
-  explicit RowStore(int64_t expected)
-      : piece_(std::clamp<int64_t>(expected, int64_t{1} << 12, int64_t{1} << 20)) {}
+  // `expected`: entries of all batches to come, roughly, or more; `with_values`: they have values.
+  RowStore(int64_t expected, bool with_values)
+      : with_values_(with_values),
+        piece_(std::clamp<int64_t>(expected, int64_t{1} << 12, int64_t{1} << 20)) {}
 
   // So many more at the end of `batch`, for the caller to write; batches are filled one after the
   // other. What the batch has may move. Throws std::bad_alloc.
@@ -78,15 +79,17 @@ class alignas(kApart) RowStore {
     Array<int32_t> row_idx;
     Array<double> values;
   };
+  const bool with_values_;
   const int64_t piece_;
   std::vector<Piece> pieces_;
   int64_t used_ = 0;  // of the last piece
 };
 
 // One for each thread, for `entries` in all.
-std::vector<RowStore> RowStores(int64_t entries, int threads);
+std::vector<RowStore> RowStores(int64_t entries, bool with_values, int threads);
 
-// The rows of G as columns. `col_ptr`: of each row i its entries at i + 1; becomes pointers.
+// The rows as columns of a square matrix; without values where the batches have none. `col_ptr`: of
+// each row i its entries at i + 1; becomes pointers.
 CscMatrix PutTogether(const std::vector<RowBatch>& batches, Array<int64_t> col_ptr, int threads);
 
 // The figures of a result whose g_rows and psi_ratio are final.

@@ -84,13 +84,9 @@ class Growth final : public RowGrower {
   static constexpr int64_t kWidth = 64 / sizeof(Real);
   static constexpr double kRoundoff = std::numeric_limits<Real>::epsilon() / 2;
 
-  Growth(const CscView& a, std::span<const double> diagonal, const FsaiOptions& options)
-      : a_(a),
-        diagonal_(diagonal),
-        s_(options.s),
-        epsilon_(options.epsilon),
-        kept_(1 - options.min_gain) {
-    place_.assign(static_cast<size_t>(a.n_cols), kNowhere);
+  Growth(const CscView& a, std::span<const double> diagonal, const GrowthRules& rules)
+      : a_(a), diagonal_(diagonal), rules_(rules), kept_(1 - rules.min_gain) {
+    place_.assign(static_cast<size_t>(a.n_rows), kNowhere);
   }
 
   RowOutcome Grow(int64_t i, std::span<const int32_t> start, int k_max,
@@ -136,8 +132,7 @@ class Growth final : public RowGrower {
 
   const CscView a_;
   const std::span<const double> diagonal_;
-  const int s_;
-  const double epsilon_;
+  const GrowthRules rules_;
   const double kept_;  // share of ψ, of which a step that leaves more is the last
 
   // Of each row of A: kNowhere, its slot, or -2 - its position in P̄.
@@ -153,6 +148,8 @@ class Growth final : public RowGrower {
   int64_t count_ = 0;   // |P̄|
   double psi_ = 0;      // scaled
   double limit_ = 0;    // a row with a smaller ψ is not positive definite
+  double enough_ = 0;   // ψ with which it has converged
+  int64_t room_ = 0;    // entries at the most
   bool moved_ = false;  // g̃ has changed since the last gradient
   int64_t block_entries_ = 0;
   RowOutcome outcome_;
@@ -403,7 +400,7 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
                     8 * static_cast<double>(k);
   // Of a NaN neither is true.
   if (!(delta > 16 * kRoundoff * a_pp && delta < std::numeric_limits<Real>::max() &&
-        psi > limit_)) {
+        (psi > limit_ || (rules_.least_squares && psi <= limit_)))) {
     return false;
   }
 
@@ -430,7 +427,7 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
     step[b] += d[b] * alpha;
     g[b] += d[b] * alpha;
   }
-  psi_ = psi;
+  psi_ = std::max(psi, limit_);
   moved_ = true;
 
   // What the block holds of it is of no interest any more: its gradient stays zero.
@@ -530,15 +527,16 @@ SPAID_INLINE int32_t Growth<Real>::LowestOfLargest(Real& largest) const {
   return static_cast<int32_t>(Least<Real>(least));
 }
 
-// The s largest of the gradient that are not noise, into picks_; those of the slots that it takes
-// are zero from then on.
+// The s largest of the gradient that are not noise, as far as there is room, into picks_; those of
+// the slots that it takes are zero from then on.
 template <class Real>
 SPAID_INLINE void Growth<Real>::Choose() {
   picks_.clear();
   if (moved_) UpdateGradient();
   for (int64_t g = 0; g * kGroup < Blocks(slots_); ++g) FindGroupMaxima(g);
-  const double noise = 64 * kRoundoff * kRoundoff * a_ii_ * scale_;
-  for (int t = 0; t < s_; ++t) {
+  const double noise = rules_.least_squares ? limit_ : 64 * kRoundoff * kRoundoff * a_ii_ * scale_;
+  const int64_t wanted = std::min<int64_t>(rules_.s, room_ - count_);
+  for (int64_t t = 0; t < wanted; ++t) {
     Real largest = 0;
     const int32_t row = LowestOfLargest(largest);
     if (!(largest > 0)) break;
@@ -549,7 +547,7 @@ SPAID_INLINE void Growth<Real>::Choose() {
       picks_.push_back({slot, row, y_.data()[slot]});
     }
     y_.data()[slot] = 0;
-    if (t + 1 < s_) FindGroupMaxima(slot / kWidth / kGroup);
+    if (t + 1 < wanted) FindGroupMaxima(slot / kWidth / kGroup);
   }
 }
 
@@ -577,13 +575,14 @@ SPAID_INLINE void Growth<Real>::Run(std::span<const int32_t> start, int k_max,
   }
   ratios.push_back(psi_ / a_ii_);
   for (int step = 1; step <= k_max && !outcome_.not_spd; ++step) {
-    if (psi_ <= epsilon_ * a_ii_) break;
+    if (psi_ <= enough_ || count_ >= room_) break;
     Choose();
     if (picks_.empty()) break;
     const double before = psi_;
+    const bool map = step < k_max && count_ + static_cast<int64_t>(picks_.size()) < room_;
     int64_t added = 0;
     for (const Pick& pick : picks_) {
-      if (!Add(pick.row, pick.slot, pick.y, step < k_max)) {
+      if (!Add(pick.row, pick.slot, pick.y, map)) {
         outcome_.not_spd = true;
         break;
       }
@@ -616,6 +615,8 @@ RowOutcome Growth<Real>::Grow(int64_t i, std::span<const int32_t> start, int k_m
   scale_ = std::ldexp(1.0, -std::ilogb(a_ii));
   a_ii_ = psi_ = scale_ * a_ii;
   limit_ = 16 * kRoundoff * a_ii_;
+  enough_ = std::max(rules_.epsilon * a_ii_, limit_);
+  room_ = std::max(rules_.max_entries, static_cast<int64_t>(start.size()));
   slots_ = count_ = own_ = block_entries_ = 0;
   moved_ = false;
   outcome_ = {};
@@ -637,22 +638,28 @@ RowOutcome Growth<Real>::Grow(int64_t i, std::span<const int32_t> start, int k_m
     place_[static_cast<size_t>(rows_.data()[slot])] = kNowhere;
   }
   for (const int32_t p : chosen_) place_[static_cast<size_t>(p)] = kNowhere;
-  FinishRow(i, a_ii, limit_ / scale_, epsilon_, std::is_same_v<Real, float>, a_ip_, entries, ratios,
-            outcome_);
+  if (rules_.least_squares) {
+    SortByIndex(entries);
+    outcome_.psi_ratio = psi_ / a_ii_;
+    outcome_.converged = psi_ <= enough_;
+  } else {
+    FinishRow(i, a_ii, limit_ / scale_, rules_.epsilon, rules_.fp32, a_ip_, entries, ratios,
+              outcome_);
+  }
   return outcome_;
 }
 
 }  // namespace
 
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
-                                         const FsaiOptions& options) {
-  if (options.s > 1 && options.k_max <= fsai_tuning::kBlockSteps * options.s) {
-    return MakeBlockGrower(a, diagonal, options);
+                                         const GrowthRules& rules) {
+  if (rules.s > 1 && rules.k_max <= fsai_tuning::kBlockSteps * rules.s) {
+    return MakeBlockGrower(a, diagonal, rules);
   }
-  if (options.precision == FsaiPrecision::kFp32) {
-    return std::make_unique<Growth<float>>(a, diagonal, options);
+  if (rules.fp32) {
+    return std::make_unique<Growth<float>>(a, diagonal, rules);
   }
-  return std::make_unique<Growth<double>>(a, diagonal, options);
+  return std::make_unique<Growth<double>>(a, diagonal, rules);
 }
 
 }  // namespace spaid::kernels

@@ -1,5 +1,6 @@
 // One row of an adaptive FSAI: from the diagonal, or a given pattern, step by step. Internal to
-// this room and its tests.
+// this room, to kernels/dynamic_spai, whose columns grow as such rows do (GrowthRules), and to the
+// tests of both.
 //
 // There are two ways. Many steps (row_growth.cc): what each costs is kept small in three ways. A
 // column r of A that joins P̄ is walked once: its rows become *slots*, and its values a column of a
@@ -26,10 +27,27 @@
 
 namespace spaid::kernels {
 
+struct GrowthRules {
+  // As FsaiOptions has them. `k_max` that of Grow, on which it depends how rows are grown: the same
+  // bits want the same.
+  int k_max = 30;
+  int s = 1;
+  double epsilon = 1e-3;
+  double min_gain = 0;
+  bool fp32 = false;
+  // Row i is that of a least-squares problem, min ‖Â m − e‖² with ÂᵀÂ = A, of columns of unit
+  // length, and A(:, i) = −Âᵀe; A has columns, but no rows, of such i. ψ is ‖r‖² then: one that
+  // falls to rounding, 16 u, counts as that, and the row has converged; an index that would lower
+  // it by less is not added. There are no values of G: those of entries are of no use.
+  bool least_squares = false;
+  int64_t max_entries = INT64_MAX;  // of a row, those that it begins with apart
+};
+GrowthRules RulesOf(const FsaiOptions& options);
+
 // What is said of a row, its entries apart.
 struct RowOutcome {
-  int64_t steps = 0;  // that added something
-  bool not_spd = false;
+  int64_t steps = 0;     // that added something
+  bool not_spd = false;  // least squares: the columns of Â that it asks for are dependent
   bool converged = false;
   double psi_ratio = 1;  // ψ_i / a_ii
   double flops = 0;
@@ -40,12 +58,13 @@ struct RowEntry {
   double value;
 };
 
-// Not thread-safe: one for each thread, of 4 n bytes and what its largest row takes.
+// Not thread-safe: one for each thread, of 4 n bytes (n rows of A) and what its largest row takes.
 class RowGrower {
  public:
   virtual ~RowGrower() = default;
-  // Row i of G with at most `k_max` steps, the diagonal last, indices ascending: `entries` is
-  // overwritten. `start`: the initial pattern, ascending, below i. `ratios` receives ψ / a_ii after
+  // Row i of G with at most `k_max` steps, the diagonal last (least squares: without it), indices
+  // ascending: `entries` is overwritten. `start`: the initial pattern, below i, in the order in
+  // which it joins. `ratios` receives ψ / a_ii after
   // 0, 1, ... steps and is as long as the row took steps, and one more. Throws std::bad_alloc; what
   // it holds is no longer of use then.
   virtual RowOutcome Grow(int64_t i, std::span<const int32_t> start, int k_max,
@@ -55,9 +74,9 @@ class RowGrower {
 // x to 24 bits: a float's value, of any exponent.
 double RoundToFloat(double x);
 
-// `a`: symmetric but for rounding, canonical; `diagonal`: its own, all positive. Both borrowed.
-// options.k_max: that of Grow, on which it depends how rows are grown; the same bits want the same.
+// `a`: symmetric but for rounding, canonical; `diagonal`: one for each column, all positive. Both
+// borrowed.
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
-                                         const FsaiOptions& options);
+                                         const GrowthRules& rules);
 
 }  // namespace spaid::kernels

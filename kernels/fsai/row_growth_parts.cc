@@ -7,6 +7,14 @@
 
 namespace spaid::kernels {
 
+GrowthRules RulesOf(const FsaiOptions& options) {
+  return {.k_max = options.k_max,
+          .s = options.s,
+          .epsilon = options.epsilon,
+          .min_gain = options.min_gain,
+          .fp32 = options.precision == FsaiPrecision::kFp32};
+}
+
 double RoundToFloat(double x) {
   int exponent = 0;
   const double fraction = std::frexp(x, &exponent);
@@ -31,6 +39,8 @@ void CountLower(const int32_t* indices, int64_t count, int32_t* ranks) {
   }
 }
 
+}  // namespace
+
 void SortByIndex(std::vector<RowEntry>& entries) {
   const auto count = static_cast<int64_t>(entries.size());
   if (count > kFewEntries) {
@@ -47,8 +57,6 @@ void SortByIndex(std::vector<RowEntry>& entries) {
   CountLower(indices, count, ranks);
   for (int64_t m = 0; m < count; ++m) entries[static_cast<size_t>(ranks[m])] = unsorted[m];
 }
-
-}  // namespace
 
 void FinishRow(int64_t i, double a_ii, double limit, double epsilon, bool fp32,
                std::span<const double> a_ip, std::vector<RowEntry>& entries,

@@ -39,7 +39,10 @@ class Buffer {
   int64_t size_ = 0;
 };
 
-// A row once its growth has ended: `entries` hold g̃ in the order of joining, `a_ip` A(i, p) of
+// By index, which are all different.
+void SortByIndex(std::vector<RowEntry>& entries);
+
+// A row of G once its growth has ended: `entries` hold g̃ in the order of joining, `a_ip` A(i, p) of
 // each; `limit`: a smaller ψ is not positive. Leaves row i of G in `entries`, and completes
 // `outcome` and the last of `ratios`.
 void FinishRow(int64_t i, double a_ii, double limit, double epsilon, bool fp32,
@@ -47,6 +50,6 @@ void FinishRow(int64_t i, double a_ii, double limit, double epsilon, bool fp32,
                std::vector<double>& ratios, RowOutcome& outcome);
 
 std::unique_ptr<RowGrower> MakeBlockGrower(const CscView& a, std::span<const double> diagonal,
-                                           const FsaiOptions& options);
+                                           const GrowthRules& rules);
 
 }  // namespace spaid::kernels

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/base/step_progress.h"
 #include "kernels/sparse/hash.h"
 #include "kernels/static_spai/group_solver.h"
 #include "kernels/static_spai/group_survey.h"
@@ -21,41 +22,12 @@ namespace {
 
 namespace tuning = static_spai_tuning;
 
-// One rising count over the steps of a plan, in columns of M: the share of each step is about that
-// of its time.
-class PlanProgress : public ProgressSink {
- public:
-  PlanProgress(ProgressSink* sink, int64_t n) : sink_(sink), n_(n) {}
-  // The next step takes the plan from where the last one ended to `share`.
-  void NextStep(double share) {
-    from_ = to_;
-    to_ = share;
-  }
-  void OnProgress(Stage, int64_t done, int64_t total) override {
-    const double part = static_cast<double>(done) / static_cast<double>(total);
-    const auto columns =
-        done >= total && to_ == 1
-            ? n_
-            : static_cast<int64_t>(static_cast<double>(n_) * (from_ + (to_ - from_) * part));
-    if (columns <= last_) return;  // a step of several passes begins again
-    last_ = columns;
-    sink_->OnProgress(Stage::kPlan, columns, n_);
-  }
-  void OnResidual(const ResidualPoint&) override {}
-
- private:
-  ProgressSink* const sink_;
-  const int64_t n_;
-  double from_ = 0, to_ = 0;
-  int64_t last_ = 0;
-};
-
 constexpr double kPatternShare = 0.3, kHashShare = 0.35, kGroupShare = 0.5;
 
 // group[k]: the lowest column with the same J as column k, as far as it shows: columns of a group
 // are looked for inside J_k only (all of them, where patterns have full diagonals). `shared`:
 // whether any group has several.
-Array<int32_t> FindGroups(const PatternView& m, const Context& context, PlanProgress& progress,
+Array<int32_t> FindGroups(const PatternView& m, const Context& context, StepProgress& progress,
                           std::atomic<bool>& shared, StopReason& stopped) {
   const int64_t n = m.n_cols;
   Array<uint64_t> hash(static_cast<size_t>(n));
@@ -269,7 +241,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
                                                        const Context& caller) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (Status status = CheckColumns(a, caller.threads); !status.ok()) return status;
-  PlanProgress progress(caller.progress, a.n_cols);
+  StepProgress progress(caller.progress, Stage::kPlan, a.n_cols);
   Context context = caller;
   if (caller.progress != nullptr) context.progress = &progress;
   progress.NextStep(kPatternShare);

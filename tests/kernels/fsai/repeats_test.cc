@@ -101,21 +101,20 @@ TEST(FsaiRepeats, ComeBeforeAFilter) {
 // By the definition: entries, distances, diagonal entries of neighbours.
 TEST(LikeRows, AreOfOneKind) {
   const CscMatrix a = Tridiagonal(64, [](int64_t i) { return i == 40 ? -0.5 : -0.25; });
-  SymmetricMatrix s{a, {}, true};
-  s.diagonal.values.assign(64, 1.0);
-  Array<int32_t> like = LikeRows(s, 64, 2);
+  std::vector<double> diagonal(64, 1.0);
+  Array<int32_t> like = LikeRows(a, diagonal, 64, 2);
   ASSERT_EQ(like.size(), 64u);
   for (int32_t i = 0; i < 64; ++i) {
     const int32_t expected = i == 0 || i == 40 || i == 41 || i == 63 ? i : 1;
     EXPECT_EQ(like[static_cast<size_t>(i)], expected) << i;
   }
-  s.diagonal.values[20] = 1.5;
-  like = LikeRows(s, 64, 2);
+  diagonal[20] = 1.5;
+  like = LikeRows(a, diagonal, 64, 2);
   EXPECT_EQ(like[18], 1);
   EXPECT_EQ(like[19], 19);
   EXPECT_EQ(like[21], 21);
   // Hashes of one bit: those that are not like the first of theirs are like none.
-  like = LikeRows(s, 1, 2);
+  like = LikeRows(a, diagonal, 1, 2);
   for (const int32_t i : {0, 19, 20, 21, 40, 41, 63}) {
     for (const int32_t j : {5, 50}) {
       EXPECT_NE(like[static_cast<size_t>(i)], like[static_cast<size_t>(j)]) << i;
@@ -125,9 +124,8 @@ TEST(LikeRows, AreOfOneKind) {
 
 TEST(LikeRows, AreNotWorthASearchWhereFewRepeat) {
   const CscMatrix a = bench::WithVaryingCoefficients(bench::ConvectionDiffusion(9, 0));
-  SymmetricMatrix s{a, {}, true};
-  s.diagonal.values.assign(static_cast<size_t>(a.n_cols), 1.0);
-  EXPECT_TRUE(LikeRows(s, 64, 2).empty());
+  const std::vector<double> diagonal(static_cast<size_t>(a.n_cols), 1.0);
+  EXPECT_TRUE(LikeRows(a, diagonal, 64, 2).empty());
 }
 
 }  // namespace

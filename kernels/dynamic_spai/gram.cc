@@ -1,0 +1,276 @@
+#include "kernels/dynamic_spai/gram.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/device.h"
+#include "kernels/base/parallel.h"
+#include "kernels/base/step_progress.h"
+#include "kernels/dynamic_spai/dynamic_spai_tuning.h"
+#include "kernels/sparse/transpose.h"
+
+namespace spaid::kernels {
+namespace {
+
+namespace tuning = dynamic_spai_tuning;
+
+constexpr double kCountShare = 0.3;
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+// 1 / ‖A e_j‖₂ of each column. ZERO_COLUMN.
+Status InverseNorms(const CscView& a, int threads, Array<double>& inverse) {
+  inverse.resize(Z(a.n_cols));
+  std::atomic<int64_t> first{a.n_cols};
+  ParallelFor(a.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = begin; j < end; ++j) {
+      double largest = 0;
+      for (const double v : a.column_values(j)) largest = std::max(largest, std::abs(v));
+      if (largest == 0) {
+        int64_t seen = first.load();
+        while (j < seen && !first.compare_exchange_weak(seen, j)) {
+        }
+        return;
+      }
+      // Neither overflow nor underflow: values are brought near 1 by a power of two.
+      const int exponent = std::ilogb(largest);
+      double squares = 0;
+      for (const double v : a.column_values(j)) {
+        const double scaled = std::ldexp(v, -exponent);
+        squares += scaled * scaled;
+      }
+      inverse[Z(j)] = std::ldexp(1 / std::sqrt(squares), -exponent);
+    }
+  });
+  if (first == a.n_cols) return {};
+  return Status(StatusCode::kFailedPrecondition, "ZERO_COLUMN",
+                "column " + std::to_string(first) +
+                    " of the matrix has no value but zero, so the matrix is singular and no "
+                    "approximate inverse exists; remove the unknown or give it an equation")
+      .At("column", first);
+}
+
+Status TooLarge(int64_t at_least, int64_t limit, const RowLengths& rows) {
+  return Status(StatusCode::kResourceExhausted, "GRAM_TOO_LARGE",
+                "growth works with the products of all pairs of columns of A that share a row, of "
+                "which there would be at least " +
+                    std::to_string(at_least) + ", and memory holds " + std::to_string(limit) +
+                    "; row " + std::to_string(rows.row) + " of A alone, the longest, with " +
+                    std::to_string(rows.longest) + " entries, makes " +
+                    std::to_string(rows.longest * rows.longest) +
+                    "; drop its small entries, eliminate that equation before, or use static SPAI")
+      .At("row_idx", rows.row);
+}
+
+// What one thread needs to find the rows of a column of B̂.
+class ColumnFinder {
+ public:
+  explicit ColumnFinder(int64_t n) : seen_(Z(n)), bits_(Z(n / 64 + 1)), sums_(Z(n)) {
+    std::fill(seen_.begin(), seen_.end(), -1);
+    std::fill(bits_.begin(), bits_.end(), 0);
+  }
+
+  // How many column j of B̂ has.
+  int64_t Count(const PatternView& a, const PatternView& rows, int64_t j) {
+    Find(a, rows, j, static_cast<int32_t>(j));
+    return static_cast<int64_t>(found_.size());
+  }
+
+  // Those of column j in ascending order.
+  std::span<const int32_t> Sorted(const PatternView& a, const PatternView& rows, int64_t j) {
+    Find(a, rows, j, static_cast<int32_t>(-2 - j));
+    const auto [least, most] = std::minmax_element(found_.begin(), found_.end());
+    const int64_t first = *least / 64, last = *most / 64;
+    if (last - first >= tuning::kWordsPerEntry * static_cast<int64_t>(found_.size())) {
+      std::sort(found_.begin(), found_.end());
+      return found_;
+    }
+    for (const int32_t i : found_) bits_[Z(i / 64)] |= uint64_t{1} << (i % 64);
+    size_t at = 0;
+    for (int64_t w = first; w <= last; ++w) {
+      for (uint64_t word = bits_[Z(w)]; word != 0; word &= word - 1) {
+        found_[at++] = static_cast<int32_t>(64 * w + std::countr_zero(word));
+      }
+      bits_[Z(w)] = 0;
+    }
+    return found_;
+  }
+
+  double* sums() { return sums_.data(); }  // one for each row; the caller's
+
+ private:
+  void Find(const PatternView& a, const PatternView& rows, int64_t j, int32_t name) {
+    found_.clear();
+    for (const int32_t l : a.column(j)) {
+      for (const int32_t i : rows.column(l)) {
+        if (seen_[Z(i)] == name) continue;
+        seen_[Z(i)] = name;
+        found_.push_back(i);
+      }
+    }
+  }
+
+  Array<int32_t> seen_;  // the name of the last search that found the row
+  Array<uint64_t> bits_;
+  Array<double> sums_;
+  std::vector<int32_t> found_;
+};
+
+class Finders {
+ public:
+  Finders(int64_t n, int threads) : n_(n), all_(Z(ResolveThreads(threads))) {}
+  ColumnFinder& operator[](int worker) {
+    std::unique_ptr<ColumnFinder>& own = all_[Z(worker)];
+    if (!own) own = std::make_unique<ColumnFinder>(n_);
+    return *own;
+  }
+
+ private:
+  const int64_t n_;
+  std::vector<std::unique_ptr<ColumnFinder>> all_;
+};
+
+// Whether column j of B̂ has the rows of the one before, as unknowns of one node do.
+bool LikeTheOneBefore(const PatternView& a, int64_t j, int64_t begin) {
+  return j > begin && std::ranges::equal(a.column(j), a.column(j - 1));
+}
+
+// Entries of each column of B̂ at j + 1. Over `limit` in all it ends early: then `total` is what was
+// counted so far.
+StopReason CountColumns(const PatternView& a, const PatternView& rows, int64_t limit,
+                        const Context& context, Finders& finders, Array<int64_t>& counts,
+                        int64_t& total) {
+  std::atomic<int64_t> sum{0};
+  const StopReason stopped = ParallelFor(a.n_cols, tuning::kGramBatch, context, Stage::kBuild,
+                                         [&](int64_t begin, int64_t end, int worker) {
+                                           ColumnFinder& finder = finders[worker];
+                                           for (int64_t j = begin; j < end; ++j) {
+                                             if (sum.load(std::memory_order_relaxed) > limit)
+                                               return;
+                                             const int64_t count = LikeTheOneBefore(a, j, begin)
+                                                                       ? counts[Z(j)]
+                                                                       : finder.Count(a, rows, j);
+                                             counts[Z(j) + 1] = count;
+                                             sum.fetch_add(count, std::memory_order_relaxed);
+                                           }
+                                         });
+  total = sum;
+  return stopped;
+}
+
+// Column j of B̂; `rows`: its own, ascending. Returns the products that it took.
+double FillColumn(const CscView& a, double inverse_norm, const CscView& minus_rows, int64_t j,
+                  std::span<const int32_t> rows, double* sums, double* values) {
+  for (const int32_t i : rows) sums[i] = 0;
+  int64_t products = 0;
+  const auto column = a.column(j);
+  const auto column_values = a.column_values(j);
+  for (size_t q = 0; q < column.size(); ++q) {
+    const double scaled = -(column_values[q] * inverse_norm);
+    const auto of_row = minus_rows.column(column[q]);
+    const auto row_values = minus_rows.column_values(column[q]);
+    const int32_t* const at = of_row.data();
+    const double* const v = row_values.data();
+    const auto size = static_cast<int64_t>(of_row.size());
+    for (int64_t p = 0; p < size; ++p) sums[at[p]] += scaled * v[p];
+    products += size;
+  }
+  for (size_t p = 0; p < rows.size(); ++p) values[p] = rows[p] == j ? 1.0 : sums[rows[p]];
+  return static_cast<double>(products);
+}
+
+}  // namespace
+
+int64_t GramLimit() { return UsableMemoryBytes() / tuning::kMemoryPerGramEntry; }
+
+RowLengths CountRows(const PatternView& a) {
+  Array<int64_t> lengths;
+  lengths.assign(Z(a.n_rows), 0);
+  for (const int32_t i : a.row_idx) ++lengths[Z(i)];
+  RowLengths rows;
+  for (int64_t i = 0; i < a.n_rows; ++i) {
+    const auto length = static_cast<double>(lengths[Z(i)]);
+    rows.squares += length * length;
+    if (lengths[Z(i)] > rows.longest) {
+      rows.longest = lengths[Z(i)];
+      rows.row = i;
+    }
+  }
+  return rows;
+}
+
+Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with_progress) {
+  const int64_t n = a.n_cols;
+  Context context = with_progress;
+  StepProgress progress(with_progress.progress, Stage::kBuild, n);
+  if (with_progress.progress != nullptr) context.progress = &progress;
+  Array<double> inverse;
+  if (Status status = InverseNorms(a, context.threads, inverse); !status.ok()) return status;
+  const RowLengths lengths = CountRows(a);
+  if (const int64_t alone = lengths.longest * lengths.longest; alone > limit) {
+    return TooLarge(alone, limit, lengths);
+  }
+  auto transposed = Transpose(a, context);
+  if (!transposed.ok()) return transposed.status();
+
+  GramMatrix gram;
+  CscMatrix& k = gram.columns;
+  k.n_rows = n;
+  k.n_cols = 2 * n;
+  k.col_ptr.resize(Z(2 * n) + 1);
+  Finders finders(n, context.threads);
+  const auto stop = [](StopReason reason) { return StopStatus(reason, "growth of dynamic SPAI"); };
+  progress.NextStep(kCountShare);
+  StopReason stopped =
+      CountColumns(a, transposed->pattern(), limit, context, finders, k.col_ptr, gram.nnz);
+  if (stopped != StopReason::kNone) return stop(stopped);
+  if (gram.nnz > limit) return TooLarge(gram.nnz, limit, lengths);
+
+  k.col_ptr[0] = 0;
+  for (size_t j = 1; j <= Z(n); ++j) k.col_ptr[j] += k.col_ptr[j - 1];
+  for (size_t j = 1; j <= Z(n); ++j) k.col_ptr[Z(n) + j] = gram.nnz + transposed->col_ptr[j];
+  const int64_t all = gram.nnz + a.nnz();
+  k.row_idx.resize(Z(all));
+  k.values.resize(Z(all));
+  ParallelFor(a.nnz(), 1 << 16, context.threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t q = begin; q < end; ++q) {
+      const int32_t j = transposed->row_idx[Z(q)];
+      k.row_idx[Z(gram.nnz + q)] = j;
+      k.values[Z(gram.nnz + q)] = -(transposed->values[Z(q)] * inverse[Z(j)]);
+    }
+  });
+  transposed = CscMatrix();  // its memory
+  CscView minus_rows;
+  minus_rows.n_rows = minus_rows.n_cols = n;
+  minus_rows.col_ptr = std::span<const int64_t>(k.col_ptr).subspan(Z(n));
+  minus_rows.row_idx = k.row_idx;
+  minus_rows.values = k.values;
+
+  progress.NextStep(1);
+  std::vector<double> products(Z((n - 1) / tuning::kGramBatch + 1));
+  stopped = ParallelFor(
+      n, tuning::kGramBatch, context, Stage::kBuild, [&](int64_t begin, int64_t end, int worker) {
+        ColumnFinder& finder = finders[worker];
+        std::span<const int32_t> rows;
+        double own = 0;
+        for (int64_t j = begin; j < end; ++j) {
+          if (!LikeTheOneBefore(a, j, begin)) rows = finder.Sorted(a, minus_rows, j);
+          std::copy(rows.begin(), rows.end(), k.row_idx.begin() + k.col_ptr[Z(j)]);
+          own += FillColumn(a, inverse[Z(j)], minus_rows, j, rows, finder.sums(),
+                            k.values.data() + k.col_ptr[Z(j)]);
+        }
+        products[Z(begin / tuning::kGramBatch)] = own;
+      });
+  if (stopped != StopReason::kNone) return stop(stopped);
+  for (const double own : products) gram.flops += 2 * own;
+  gram.diagonal.assign(Z(2 * n), 1.0);
+  return Result<GramMatrix>(std::move(gram));
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,42 @@
+// AᵀA for the growth of dynamic SPAI. Internal to this room and its tests.
+//
+// With columns of A scaled to unit length, Â = A D^(−1/2), B̂ = ÂᵀÂ: growth of column k of M is that
+// of row n + k of [B̂, −Âᵀ], of n rows and 2 n columns (kernels/fsai/row_growth.h, least squares).
+// Columns of B̂ are made one by one, each the sum of the rows of Â that column j of A has entries
+// in, in ascending order: so B̂ is symmetric bit for bit, and the same for any number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+struct GramMatrix {
+  CscMatrix columns;       // [B̂, −Âᵀ]; the diagonal of B̂ is 1
+  Array<double> diagonal;  // 2 n times 1
+  int64_t nnz = 0;         // of B̂
+  double flops = 0;
+};
+
+// Entries of B̂ that memory holds, beside what growth takes.
+int64_t GramLimit();
+
+// The longest row of A, the first of them, and Σ over rows of their squared lengths, a bound on
+// nnz(B̂); the square of the longest one alone is there for certain.
+struct RowLengths {
+  int64_t longest = 0, row = -1;
+  double squares = 0;
+};
+RowLengths CountRows(const PatternView& a);
+
+// `a` canonical, square, of at least one column. Reports progress in columns, polls the stop token
+// per batch of columns. Errors: FAILED_PRECONDITION/ZERO_COLUMN, where all values of a column are
+// zero (index: the first); RESOURCE_EXHAUSTED/GRAM_TOO_LARGE where B̂ would have more than `limit`
+// entries (index: the longest row of A), before they are made; stop statuses. Throws
+// std::bad_alloc.
+Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& context);
+
+}  // namespace spaid::kernels

@@ -1,0 +1,1 @@
+#include "tests/kernels/dynamic_spai/helpers.h"
