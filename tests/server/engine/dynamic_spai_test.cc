@@ -259,9 +259,11 @@ TEST(DynamicSpaiPlacement, LargeBuildsGoToTheGpuAndOverSeveral) {
   EXPECT_THAT(small.choice().placement(), HasSubstr("a GPU pays from"));
   bench.engine.SetPredictedMs(0.9 * kernels::kSplitWorthMs);
   EXPECT_EQ(bench.Built(bench.Put(4), v1::ENGINE_KIND_DYNAMIC_SPAI).device(), "gpu:0");
-  bench.engine.SetPredictedMs(kernels::kSplitWorthMs);
-  EXPECT_EQ(bench.Built(bench.Put(5), v1::ENGINE_KIND_DYNAMIC_SPAI).device(), "gpu:0, gpu:1");
-  EXPECT_THAT(bench.engine.plan_devices(), ElementsAre(1, 2));
+  EXPECT_THAT(bench.engine.plan_devices(), testing::IsEmpty());
+  Bench both({FakeCpu(), FakeGpu(0), FakeGpu(1)}, /*max_devices=*/2);
+  both.engine.SetPredictedMs(kernels::kSplitWorthMs);
+  EXPECT_EQ(both.Built(both.Put(5), v1::ENGINE_KIND_DYNAMIC_SPAI).device(), "gpu:0, gpu:1");
+  EXPECT_THAT(both.engine.plan_devices(), ElementsAre(1, 2));
   // A solve goes where its build does.
   bench.engine.SolveOnGpus();
   const v1::SolveDone done = bench.Solved(bench.Put(6), v1::ENGINE_KIND_DYNAMIC_SPAI);
