@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/base/step_progress.h"
 #include "kernels/engine/engine_parts.h"
 
 namespace spaid::kernels {
 namespace {
+
+constexpr double kGrowthShare = 0.9;  // of the time until numbers are made, about
 
 std::vector<std::string> Warnings(const DynamicSpaiQuality& q, const DynamicSpaiOptions& options,
                                   int64_t n) {
@@ -61,12 +64,18 @@ Result<DynamicSpaiBuild> BuildOnDynamicSpaiPlan(const DynamicSpaiPlan& plan,
   SpaiPlan numbers = plan.numbers;
   DynamicSpaiQuality quality;
   if (!numbers) {
+    // Growth is told as planning: it makes the pattern.
+    StepProgress progress(context.progress, Stage::kPlan, a.n_cols);
+    Context planning = context;
+    planning.progress = &progress;
+    progress.NextStep(kGrowthShare);
     const PatternView initial = plan.initial;
     auto pattern =
-        GrowDynamicSpai(a, plan.initial.col_ptr.empty() ? nullptr : &initial, options, context);
+        GrowDynamicSpai(a, plan.initial.col_ptr.empty() ? nullptr : &initial, options, planning);
     if (!pattern.ok()) return pattern.status();
+    progress.NextStep(1);
     const PatternView of_m = pattern->m;
-    auto made = PlanSpai(NumbersOf(options), a, &of_m, gpus, context, timings);
+    auto made = PlanSpai(NumbersOf(options), a, &of_m, gpus, planning, timings);
     if (!made.ok()) return made.status();
     numbers = *std::move(made);
     quality = std::move(pattern->quality);

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "kernels/engine/cost.h"
 #include "server/engine/convert.h"
@@ -153,15 +155,18 @@ class DynamicSpaiAdapter : public testing::Test {
     spec.regrow = regrow;
     return spec;
   }
+  static std::shared_ptr<Job> RunningJob() {
+    auto job =
+        Job::Create({.tenant = "t", .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}},
+                    {}, RealClock());
+    job->Start({"cpu"});
+    return job;
+  }
   absl::StatusOr<BuiltPreconditioner> Build(const ParsedSpec& spec, const Matrix& a,
                                             const std::string& tenant = "t") {
     auto resolved = adapter_.Resolve(spec, a, nullptr);
     if (!resolved.ok()) return resolved.status();
-    auto job = Job::Create(
-        {.tenant = tenant, .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}}, {},
-        RealClock());
-    job->Start({"cpu"});
-    return adapter_.Build(tenant, *resolved, a, nullptr, {.device = "cpu"}, *job);
+    return adapter_.Build(tenant, *resolved, a, nullptr, {.device = "cpu"}, *RunningJob());
   }
 
   std::unique_ptr<kernels::Engine> cpu_ = kernels::MakeCpuEngine();
@@ -203,6 +208,46 @@ TEST_F(DynamicSpaiAdapter, WhatGrewServesTheNextValuesUntilItIsGrownAnew) {
   EXPECT_EQ(last->kernel->matrix().row_idx, anew->kernel->matrix().row_idx);
   EXPECT_EQ(adapter_.plan_cache().entries, 1);
   EXPECT_FALSE(Build(Spec(), *next, "u")->rebuild) << "another tenant's is its own";
+}
+
+TEST_F(DynamicSpaiAdapter, ProgressRisesThroughGrowthPlanAndNumbers) {
+  class Sink : public kernels::ProgressSink {
+   public:
+    void OnProgress(kernels::Stage stage, int64_t done, int64_t total) override {
+      EXPECT_EQ(total, 3000);
+      told.emplace_back(stage, done);
+    }
+    void OnResidual(const kernels::ResidualPoint&) override {}
+    std::vector<std::pair<kernels::Stage, int64_t>> told;
+  } sink;
+  const kernels::CscMatrix a = Banded(3000, 1);
+  const kernels::Context context{.progress = &sink, .threads = 1};
+  auto plan = cpu_->MakePlan(Spec().spec, a, nullptr, context);
+  ASSERT_TRUE(plan.ok());
+  ASSERT_TRUE(cpu_->Build(**plan, Spec().spec, a, context).ok());
+  EXPECT_TRUE(std::is_sorted(sink.told.begin(), sink.told.end()));
+  for (const auto stage : {kernels::Stage::kPlan, kernels::Stage::kBuild}) {
+    EXPECT_THAT(sink.told, testing::Contains(std::pair(stage, int64_t{3000})));
+  }
+}
+
+TEST_F(DynamicSpaiAdapter, DependentColumnsAreCounted) {
+  // Columns 1 and 2 are the same, and column 0 of M asks for both in one step.
+  kernels::CscMatrix a;
+  a.n_rows = a.n_cols = 4;
+  a.col_ptr.assign({0, 2, 4, 6, 7});
+  a.row_idx.assign({0, 1, 1, 2, 1, 2, 3});
+  a.values.assign({1, 1, 1, 1, 1, 1, 1});
+  ParsedSpec spec = Spec();
+  spec.spec.dynamic_spai = {.tol = 0, .max_steps = 3, .per_step = 3};
+  auto built = Build(spec, *Prepare(a));
+  ASSERT_TRUE(built.ok()) << built.status();
+  ASSERT_TRUE(built->quality.dynamic_spai);
+  const int64_t dependent = built->quality.dynamic_spai->dependent_columns;
+  EXPECT_GT(dependent, 0);
+  EXPECT_EQ(built->quality.dynamic_spai->first_dependent, 0);
+  EXPECT_THAT(metrics_.Serialize(), HasSubstr("spaid_build_columns_total{what=\"dependent\"} " +
+                                              std::to_string(dependent)));
 }
 
 TEST_F(DynamicSpaiAdapter, KeysFollowWhatTheyStandFor) {
