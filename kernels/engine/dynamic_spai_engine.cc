@@ -1,5 +1,7 @@
 #include "kernels/engine/dynamic_spai_engine.h"
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,7 +66,9 @@ Result<DynamicSpaiBuild> BuildOnDynamicSpaiPlan(const DynamicSpaiPlan& plan,
   SpaiPlan numbers = plan.numbers;
   DynamicSpaiQuality quality;
   if (!numbers) {
-    // Growth is told as planning: it makes the pattern.
+    // Growth is told as planning, and timed so: it makes the pattern.
+    const auto start = std::chrono::steady_clock::now();
+    const double copies = timings->host_to_device_ms + timings->device_to_host_ms;
     StepProgress progress(context.progress, Stage::kPlan, a.n_cols);
     Context planning = context;
     planning.progress = &progress;
@@ -78,6 +82,9 @@ Result<DynamicSpaiBuild> BuildOnDynamicSpaiPlan(const DynamicSpaiPlan& plan,
     auto made = PlanSpai(NumbersOf(options), a, &of_m, gpus, planning, timings);
     if (!made.ok()) return made.status();
     numbers = *std::move(made);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    timings->plan_ms = std::max(
+        0.0, took.count() - (timings->host_to_device_ms + timings->device_to_host_ms - copies));
     quality = std::move(pattern->quality);
     auto grown = std::make_shared<DynamicSpaiPlan>();
     grown->numbers = numbers;

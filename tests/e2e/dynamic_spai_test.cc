@@ -182,11 +182,13 @@ TEST_F(DynamicSpai, NewValuesAreARebuildUnlessItShallRegrow) {
   const auto first = client_.Build(a, spec, true);
   ASSERT_TRUE(first.ok()) << first.error().message;
   EXPECT_FALSE(first->timings.rebuild);
+  EXPECT_GT(first->timings.plan_ms, 0) << "growth";
   EXPECT_TRUE(client_.Build(a, spec)->timings.reused);
 
   const auto second = client_.Build(next, spec, true);
   ASSERT_TRUE(second.ok()) << second.error().message;
   EXPECT_TRUE(second->timings.rebuild);
+  EXPECT_EQ(second->timings.plan_ms, 0);
   EXPECT_FALSE(second->timings.reused);
   EXPECT_TRUE(second->preconditioner.quality.dynamic_spai->pattern_reused);
   EXPECT_EQ(second->m->row_idx, first->m->row_idx);
