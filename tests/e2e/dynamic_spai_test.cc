@@ -168,6 +168,17 @@ TEST_F(DynamicSpai, GrowsFromAPatternThatWasSent) {
   EXPECT_EQ(kept->m->row_idx, fixed->m->row_idx) << "A's";
   EXPECT_NEAR(kept->preconditioner.quality.residual_frobenius,
               fixed->preconditioner.quality.residual_frobenius, 1e-12);
+  // The diagonal belongs to it in any case.
+  const CscMatrix below{.n = 3, .col_ptr = {0, 1, 2, 2}, .row_idx = {1, 2}, .values = {1, 1}};
+  const CscMatrix small{
+      .n = 3, .col_ptr = {0, 2, 4, 5}, .row_idx = {0, 1, 1, 2, 2}, .values = {4, 1, 4, 1, 4}};
+  const auto lower = client_.Upload(below);
+  ASSERT_TRUE(lower.ok()) << lower.error().message;
+  PreconditionerSpec from_lower = Spec({.max_steps = 0});
+  from_lower.pattern_matrix = lower->name;
+  const auto with_diagonal = client_.Build(small, from_lower, true);
+  ASSERT_TRUE(with_diagonal.ok()) << with_diagonal.error().message;
+  EXPECT_EQ(with_diagonal->m->row_idx, small.row_idx);
   spec.dynamic_spai = {.tol = 0.05, .max_steps = 2, .step_size = 3};
   const auto grown = client_.Build(a, spec);
   ASSERT_TRUE(grown.ok()) << grown.error().message;
