@@ -30,21 +30,21 @@ void AddMatrix(CLI::App* app, MatrixArgs& args) {
                 "Sum entries that the file gives twice, instead of refusing them");
 }
 
-// What static SPAI and FSAI share.
+// What static SPAI, dynamic SPAI and FSAI share.
 void AddPatterns(CLI::App* app, EngineArgs& args, bool with_power) {
-  const std::string group = "Static SPAI and FSAI";
+  const std::string group = "Patterns of M (static-spai, dynamic-spai, fsai, afsai)";
   if (with_power) {
     app->add_option("--pattern-power", args.pattern_power,
                     "p: M (or G, lower triangular) has the pattern of (E + |A|)^p; more is "
-                    "stronger and dearer; not of afsai")
+                    "stronger and dearer; of static-spai and fsai")
         ->check(Whole(1, 16))
         ->type_name("P")
         ->capture_default_str()
         ->group(group);
   }
   app->add_option("--pattern", args.pattern,
-                  "Start from this pattern instead of A's (afsai: the diagonal): file, gallery:... "
-                  "or handle")
+                  "Start from this pattern instead of A's (afsai, dynamic-spai: the diagonal): "
+                  "file, gallery:... or handle")
       ->type_name("FILE")
       ->group(group);
   app->add_option("--post-filter", args.post_filter,
@@ -53,6 +53,42 @@ void AddPatterns(CLI::App* app, EngineArgs& args, bool with_power) {
       ->check(Fraction())
       ->type_name("F")
       ->capture_default_str()
+      ->group(group);
+  app->add_option("--step-size", args.step_size, "afsai, dynamic-spai: entries that a step adds")
+      ->check(Whole(1, 32))
+      ->type_name("S")
+      ->default_str("1, 2")
+      ->group(group);
+  app->add_flag("--regrow", args.regrow,
+                "afsai, dynamic-spai: grow anew, on no pattern that an earlier build with other "
+                "values grew")
+      ->group(group);
+}
+
+void AddDynamicSpai(CLI::App* app, EngineArgs& args) {
+  const std::string group = "Dynamic SPAI";
+  DynamicSpaiSpec& dynamic = args.dynamic_spai;
+  app->add_option("--column-tol", dynamic.tol,
+                  "A column of M grows until |A m_k - e_k| is down to this")
+      ->check(
+          Number("a number of at least 0 and under 1", [](double v) { return v >= 0 && v < 1; }))
+      ->type_name("TOL")
+      ->capture_default_str()
+      ->group(group);
+  app->add_option("--max-steps", dynamic.max_steps, "Steps of growth a column takes at most")
+      ->check(Whole(0, 512))
+      ->type_name("K")
+      ->capture_default_str()
+      ->group(group);
+  app->add_option("--max-column-nnz", dynamic.max_column_nnz,
+                  "Entries that growth takes a column to at most; 0: what the steps add")
+      ->check(Whole(0, 2147483647))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  AddChoice(app, "--growth-precision", dynamic.growth_precision,
+            "Arithmetic of growth; values of M are computed in fp64",
+            {Precision::kFp64, Precision::kFp32})
       ->group(group);
 }
 
@@ -72,11 +108,6 @@ void AddFsai(CLI::App* app, EngineArgs& args) {
       ->type_name("K")
       ->capture_default_str()
       ->group(group);
-  app->add_option("--step-size", fsai.step_size, "afsai: entries that a step adds")
-      ->check(Whole(1, 32))
-      ->type_name("S")
-      ->capture_default_str()
-      ->group(group);
   add_part("--epsilon", fsai.epsilon,
            "afsai: a row ends once psi is down to this part of its diagonal entry", "EPS");
   add_part("--min-gain", fsai.min_gain,
@@ -86,9 +117,6 @@ void AddFsai(CLI::App* app, EngineArgs& args) {
   app->add_option("--time-budget", args.time_budget_s, "afsai: growth ends after this long")
       ->check(Positive())
       ->type_name("SECONDS")
-      ->group(group);
-  app->add_flag("--regrow", fsai.regrow,
-                "afsai: grow anew, on no pattern that an earlier build with other values grew")
       ->group(group);
   add_part("--drop-tol", fsai.drop_tol,
            "fsai: entries of A below this part of their diagonal entries do not count for the "
@@ -115,7 +143,8 @@ void AddSpai(CLI::App* app, EngineArgs& args) {
                 "Permute rows by a maximum matching first (zero diagonals)")
       ->group(group);
   AddChoice(app, "--local-solver", args.local_solver,
-            "How the least-squares problems are solved: qr is the sure one, gram the quick one",
+            "How the least-squares problems are solved: qr is the sure one, gram the quick one; "
+            "of dynamic-spai, too, on the pattern that has grown",
             {LocalSolver::kAuto, LocalSolver::kQr, LocalSolver::kGram})
       ->group(group);
   AddChoice(
@@ -136,6 +165,7 @@ void AddEngine(CLI::App* app, EngineArgs& args, std::initializer_list<Engine> en
       ->group("Jacobi");
   AddPatterns(app, args, true);
   AddSpai(app, args);
+  AddDynamicSpai(app, args);
   AddFsai(app, args);
 }
 
@@ -192,6 +222,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
       "  spaidctl solve gallery:elasticity:20 --engine=static-spai --pattern-power=2\n"
       "  spaidctl solve A.mtx --engine=jacobi --method=cg --rtol=1e-10 --json\n"
       "  spaidctl solve gallery:poisson3d:40 --engine=afsai --k-max=20\n"
+      "  spaidctl solve gallery:convdiff:30 --engine=dynamic-spai --column-tol=0.4\n"
       "  spaidctl solve A.mtx --plot=A.svg                how the residual fell, for a report\n"
       "Exit codes: 0 converged, 3 did not converge (the outcome says why), 1 error, 2 wrong "
       "usage.");
@@ -221,7 +252,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
   sub->add_flag("--history", s.history, "With --json: every residual, too");
   AddEngine(sub, s.engine,
             {Engine::kAuto, Engine::kNone, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai,
-             Engine::kAfsai});
+             Engine::kAfsai, Engine::kDynamicSpai});
   sub->add_option("--preconditioner", s.preconditioner,
                   "Use this one (handle preconditioners/...) instead of building")
       ->type_name("HANDLE")
@@ -242,7 +273,8 @@ void AddBuild(CLI::App& app, Arguments& args) {
   AddMatrix(sub, b.matrix);
   b.engine.engine = Engine::kStaticSpai;
   AddEngine(sub, b.engine,
-            {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai});
+            {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai,
+             Engine::kDynamicSpai});
   sub->add_option("--precond-out", b.precond_out,
                   "Write M, or G of M = G'G, here as Matrix Market (also .gz)")
       ->type_name("FILE");
@@ -260,7 +292,8 @@ void AddEstimateAndUpload(CLI::App& app, Arguments& args) {
   AddMatrix(estimate, args.estimate.matrix);
   args.estimate.engine.engine = Engine::kStaticSpai;
   AddEngine(estimate, args.estimate.engine,
-            {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai});
+            {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai,
+             Engine::kDynamicSpai});
 
   CLI::App* upload = AddCommand(
       app, args, Command::kUpload, "upload", "Store a matrix on the server and diagnose it",
@@ -367,6 +400,7 @@ void AddCompare(CLI::App& app, Arguments& args) {
       ->capture_default_str();
   AddPatterns(sub, c.engine, false);
   AddSpai(sub, c.engine);
+  AddDynamicSpai(sub, c.engine);
   AddFsai(sub, c.engine);
   AddLimits(sub, c.limits);
 }

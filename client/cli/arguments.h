@@ -41,7 +41,11 @@ struct EngineArgs {
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
   int block_size = 1;
   FsaiSpec fsai;
+  DynamicSpaiSpec dynamic_spai;
   std::optional<double> time_budget_s;  // fsai.time_budget
+  // Of both that grow; a step that is not given is each one's own.
+  std::optional<int> step_size;
+  bool regrow = false;
 };
 
 struct MatrixArgs {

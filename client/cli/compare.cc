@@ -47,6 +47,9 @@ bool MayBePositiveDefinite(const Diagnosis& d) {
 }
 
 bool IsFsai(Engine engine) { return engine == Engine::kFsai || engine == Engine::kAfsai; }
+bool IsSpai(Engine engine) {
+  return engine == Engine::kStaticSpai || engine == Engine::kDynamicSpai;
+}
 bool HasPower(Engine engine) { return engine == Engine::kStaticSpai || engine == Engine::kFsai; }
 
 class Comparison {
@@ -62,8 +65,8 @@ class Comparison {
   // Fills rows(); an error is one that ends all.
   std::optional<Error> Run(const PreconditionerSpec& base, const ServerInfo& server) {
     std::vector<PreconditionerSpec> specs;
-    for (const Engine engine :
-         {Engine::kNone, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai}) {
+    for (const Engine engine : {Engine::kNone, Engine::kJacobi, Engine::kStaticSpai,
+                                Engine::kDynamicSpai, Engine::kFsai, Engine::kAfsai}) {
       if (engine != Engine::kNone && !Contains(server.engines, engine)) continue;
       if (IsFsai(engine) && !MayBePositiveDefinite(matrix_.diagnosis)) continue;
       PreconditionerSpec spec = base;
@@ -100,7 +103,7 @@ class Comparison {
     Row row;
     row.spec = spec;
     std::string handle;
-    if (spec.engine == Engine::kStaticSpai || IsFsai(spec.engine)) {
+    if (IsSpai(spec.engine) || IsFsai(spec.engine)) {
       auto estimate = session_.client.Estimate(matrix_.name, spec, session_.Call());
       if (!estimate.ok()) return Refused(std::move(row), estimate.error());
       if (estimate->predicted_ms > args_.max_setup_s * 1000) {
@@ -126,7 +129,7 @@ class Comparison {
       if (!Contains(server.methods, method)) continue;
       // An explicit M of a symmetric matrix is not symmetric: CG does not take it.
       if (method == Method::kCg &&
-          (spec.engine == Engine::kStaticSpai || !MayBePositiveDefinite(matrix_.diagnosis))) {
+          (IsSpai(spec.engine) || !MayBePositiveDefinite(matrix_.diagnosis))) {
         continue;
       }
       Row pair = row;

@@ -335,6 +335,8 @@ std::string EngineTitle(Engine engine, int pattern_power, int block_size) {
       return pattern_power > 0 ? "FSAI, p = " + std::to_string(pattern_power) : "FSAI";
     case Engine::kAfsai:
       return "adaptive FSAI";
+    case Engine::kDynamicSpai:
+      return "dynamic SPAI";
     case Engine::kAuto:
       break;
   }

@@ -39,6 +39,25 @@ void AddFacts(Facts& facts, const FsaiQuality& q, bool adaptive, int64_t n) {
   AddCounted(facts, "not converged rows", q.not_converged_rows, Style::kWarn);
 }
 
+void AddFacts(Facts& facts, const DynamicSpaiQuality& q, int64_t n) {
+  std::string growth = "none: on the pattern that an earlier build grew (--regrow: anew)";
+  if (!q.pattern_reused) {
+    growth =
+        FormatCount(q.converged_columns) + " of " + FormatCount(n) + " columns met their tolerance";
+    if (!q.residual_by_step.empty()) {
+      growth += ", mean |A m - e| " + FormatResidual(q.residual_by_step.front()) + " to " +
+                FormatResidual(q.residual_by_step.back());
+    }
+  }
+  facts.Add("growth", growth);
+  if (q.nnz_column_max > 0) {
+    facts.Add("longest", FormatCount(q.nnz_column_max) + " entries in a column of M");
+  }
+  if (q.slow_columns > 0) facts.Add("slow columns", FormatCount(q.slow_columns));
+  if (q.copied_columns > 0) facts.Add("copied columns", FormatCount(q.copied_columns));
+  AddCounted(facts, "dependent columns", q.dependent_columns, Style::kWarn);
+}
+
 }  // namespace
 
 std::string Describe(const MatrixInfo& info, bool color) {
@@ -114,6 +133,7 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
   } else {
     facts.Add("|AM - I|", FormatResidual(q.residual_frobenius) + " (Frobenius)");
   }
+  if (q.dynamic_spai) AddFacts(facts, *q.dynamic_spai, info.n);
   if (q.residual_quantiles.size() == 8) {
     facts.Add("columns", "median " + FormatResidual(q.residual_quantiles[3]) + ", 99 % below " +
                              FormatResidual(q.residual_quantiles[6]) + ", worst " +

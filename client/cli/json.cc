@@ -88,6 +88,17 @@ json ToJson(const Quality& q) {
             {"out_of_time", q.fsai->out_of_time},
             {"pattern_reused", q.fsai->pattern_reused}};
   }
+  json dynamic_spai = nullptr;
+  if (q.dynamic_spai) {
+    dynamic_spai = {{"converged_columns", q.dynamic_spai->converged_columns},
+                    {"residual_by_step", q.dynamic_spai->residual_by_step},
+                    {"nnz_column_max", q.dynamic_spai->nnz_column_max},
+                    {"copied_columns", q.dynamic_spai->copied_columns},
+                    {"slow_columns", q.dynamic_spai->slow_columns},
+                    {"dependent_columns", ToJson(q.dynamic_spai->dependent_columns)},
+                    {"gram_nnz", q.dynamic_spai->gram_nnz},
+                    {"pattern_reused", q.dynamic_spai->pattern_reused}};
+  }
   return {{"residual_frobenius", q.fsai ? json(nullptr) : json(q.residual_frobenius)},
           {"residual_quantiles", q.residual_quantiles},
           {"worst_column", q.worst_column},
@@ -103,6 +114,7 @@ json ToJson(const Quality& q) {
           {"min_scaled_pivot", q.min_scaled_pivot},
           {"thread_strategy", std::string(Name(q.thread_strategy))},
           {"fsai", std::move(fsai)},
+          {"dynamic_spai", std::move(dynamic_spai)},
           {"warnings", q.warnings}};
 }
 
@@ -128,6 +140,17 @@ json ToJson(const PreconditionerSpec& s) {
     object["post_filter"] = s.post_filter;
     object["precision"] = std::string(Name(s.fsai.precision));
     object["symmetry_tolerance"] = s.fsai.symmetry_tolerance;
+  }
+  if (s.engine == Engine::kDynamicSpai) {
+    object["tol"] = s.dynamic_spai.tol;
+    object["max_steps"] = s.dynamic_spai.max_steps;
+    object["step_size"] = s.dynamic_spai.step_size;
+    object["max_column_nnz"] = s.dynamic_spai.max_column_nnz;
+    object["growth_precision"] = std::string(Name(s.dynamic_spai.growth_precision));
+    object["regrow"] = s.dynamic_spai.regrow;
+    object["pattern_matrix"] = s.pattern_matrix;
+    object["post_filter"] = s.post_filter;
+    object["local_solver"] = std::string(Name(s.local_solver));
   }
   if (s.engine != Engine::kStaticSpai) return object;
   object["pattern_power"] = s.pattern_power;

@@ -86,7 +86,10 @@ Expected<PreconditionerSpec> ResolveSpec(Session& session, const EngineArgs& arg
   spec.thread_strategy = args.thread_strategy;
   spec.block_size = args.block_size;
   spec.fsai = args.fsai;
+  spec.dynamic_spai = args.dynamic_spai;
   if (const auto budget = Milliseconds(args.time_budget_s)) spec.fsai.time_budget = *budget;
+  if (args.step_size) spec.fsai.step_size = spec.dynamic_spai.step_size = *args.step_size;
+  spec.fsai.regrow = spec.dynamic_spai.regrow = args.regrow;
   if (args.pattern.empty()) return spec;
   auto source = OpenMatrix({.matrix = args.pattern}, true);
   if (!source.ok()) return source.error();
@@ -153,6 +156,10 @@ std::string EngineText(const PreconditionerSpec& spec) {
   }
   if (spec.engine == Engine::kAfsai) {
     text += ", " + std::to_string(spec.fsai.k_max) + " x " + std::to_string(spec.fsai.step_size);
+  }
+  if (spec.engine == Engine::kDynamicSpai) {
+    text += ", " + std::to_string(spec.dynamic_spai.max_steps) + " x " +
+            std::to_string(spec.dynamic_spai.step_size);
   }
   if (spec.engine == Engine::kJacobi && spec.block_size > 1) {
     text += ", blocks of " + std::to_string(spec.block_size);

@@ -198,6 +198,18 @@ Quality FromProto(const v1::BuildQuality& in) {
     to.out_of_time = from.out_of_time();
     to.pattern_reused = from.pattern_reused();
   }
+  if (in.has_dynamic_spai()) {
+    const v1::DynamicSpaiQuality& from = in.dynamic_spai();
+    DynamicSpaiQuality& to = out.dynamic_spai.emplace();
+    to.converged_columns = from.converged_columns();
+    to.residual_by_step.assign(from.residual_by_step().begin(), from.residual_by_step().end());
+    to.nnz_column_max = from.nnz_column_max();
+    to.copied_columns = from.copied_columns();
+    to.slow_columns = from.slow_columns();
+    to.dependent_columns = Counted(from.dependent_columns());
+    to.gram_nnz = from.gram_nnz();
+    to.pattern_reused = from.pattern_reused();
+  }
   out.warnings.assign(in.warnings().begin(), in.warnings().end());
   return out;
 }
@@ -223,6 +235,22 @@ PreconditionerSpec FromProto(const v1::PreconditionerSpec& in) {
     to.drop_tol = from.drop_tol();
     if (from.precision() == v1::FSAI_PRECISION_FP32) to.precision = Precision::kFp32;
     if (from.has_symmetry_tolerance()) to.symmetry_tolerance = from.symmetry_tolerance();
+    return out;
+  }
+  if (in.has_dynamic_spai()) {
+    const v1::DynamicSpaiSpec& from = in.dynamic_spai();
+    out.pattern_matrix = from.pattern_matrix();
+    out.post_filter = from.post_filter();
+    out.local_solver = FromProto(from.local_solver());
+    DynamicSpaiSpec& to = out.dynamic_spai;
+    if (from.has_tol()) to.tol = from.tol();
+    if (from.has_max_steps()) to.max_steps = from.max_steps();
+    if (from.step_size() != 0) to.step_size = from.step_size();
+    to.max_column_nnz = from.max_column_nnz();
+    if (from.growth_precision() == v1::GROWTH_PRECISION_FP32) {
+      to.growth_precision = Precision::kFp32;
+    }
+    to.regrow = from.regrow();
     return out;
   }
   const v1::StaticSpaiSpec& spai = in.static_spai();
@@ -371,6 +399,8 @@ Engine FromProto(v1::EngineKind in) {
       return Engine::kFsai;
     case v1::ENGINE_KIND_AFSAI:
       return Engine::kAfsai;
+    case v1::ENGINE_KIND_DYNAMIC_SPAI:
+      return Engine::kDynamicSpai;
     default:
       return Engine::kNone;
   }
@@ -451,6 +481,8 @@ v1::EngineKind ToProto(Engine in) {
       return v1::ENGINE_KIND_FSAI;
     case Engine::kAfsai:
       return v1::ENGINE_KIND_AFSAI;
+    case Engine::kDynamicSpai:
+      return v1::ENGINE_KIND_DYNAMIC_SPAI;
   }
   return v1::ENGINE_KIND_UNSPECIFIED;
 }
@@ -575,6 +607,30 @@ void Set(const PreconditionerSpec& in, v1::FsaiSpec* out) {
   out->set_pattern_matrix(in.pattern_matrix);
 }
 
+void Set(const PreconditionerSpec& in, v1::DynamicSpaiSpec* out) {
+  const DynamicSpaiSpec& dynamic = in.dynamic_spai;
+  out->set_tol(dynamic.tol);
+  out->set_max_steps(dynamic.max_steps);
+  out->set_step_size(dynamic.step_size);
+  out->set_max_column_nnz(dynamic.max_column_nnz);
+  switch (dynamic.growth_precision) {
+    case Precision::kAuto:
+      break;
+    case Precision::kFp64:
+      out->set_growth_precision(v1::GROWTH_PRECISION_FP64);
+      break;
+    case Precision::kFp32:
+      out->set_growth_precision(v1::GROWTH_PRECISION_FP32);
+      break;
+    default:
+      out->set_growth_precision(static_cast<v1::GrowthPrecision>(-1));  // as above
+  }
+  out->set_post_filter(in.post_filter);
+  out->set_local_solver(ToProto(in.local_solver));
+  out->set_pattern_matrix(in.pattern_matrix);
+  out->set_regrow(dynamic.regrow);
+}
+
 }  // namespace
 
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {
@@ -583,6 +639,7 @@ v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {
   const bool may_be_jacobi = in.engine == Engine::kJacobi || in.engine == Engine::kAuto;
   if (may_be_jacobi && in.block_size != 1) out.mutable_jacobi()->set_block_size(in.block_size);
   if (in.engine == Engine::kFsai || in.engine == Engine::kAfsai) Set(in, out.mutable_fsai());
+  if (in.engine == Engine::kDynamicSpai) Set(in, out.mutable_dynamic_spai());
   if (in.engine != Engine::kStaticSpai && in.engine != Engine::kAuto) return out;
   v1::StaticSpaiSpec& spai = *out.mutable_static_spai();
   spai.set_pattern_power(in.pattern_power);

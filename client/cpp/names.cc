@@ -17,8 +17,8 @@ std::string_view Pick(const std::string_view (&names)[kCount], Enum value) {
 }  // namespace
 
 std::string_view Name(Engine value) {
-  static constexpr std::string_view kNames[] = {"auto",        "none", "jacobi",
-                                                "static-spai", "fsai", "afsai"};
+  static constexpr std::string_view kNames[] = {"auto", "none",  "jacobi",      "static-spai",
+                                                "fsai", "afsai", "dynamic-spai"};
   return Pick(kNames, value);
 }
 

@@ -124,7 +124,7 @@ void AddWork(CLI::App& app, LoadOptions& o) {
            if (!shares.ok()) throw CLI::ValidationError("--engines", shares.error().message);
            o.engines = *std::move(shares);
          },
-         "Engines and their weights: auto, none, jacobi, static-spai, fsai, afsai")
+         "Engines and their weights: auto, none, jacobi, static-spai, fsai, afsai, dynamic-spai")
       ->type_name("ENGINE=W,...")
       ->default_str(ToText(o.engines))
       ->group(group);

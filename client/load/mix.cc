@@ -69,7 +69,8 @@ Expected<std::vector<EngineShare>> ParseEngines(std::string_view text) {
   auto shares = ParseShares(dashes);
   if (!shares.ok()) return shares.error();
   constexpr Engine kEngines[] = {Engine::kAuto,       Engine::kNone, Engine::kJacobi,
-                                 Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai};
+                                 Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai,
+                                 Engine::kDynamicSpai};
   std::vector<EngineShare> engines;
   for (const auto& [name, weight] : *shares) {
     const auto* found = std::find_if(std::begin(kEngines), std::end(kEngines),

@@ -76,7 +76,7 @@ Result<DynamicSpaiPattern> GrowDynamicSpai(const CscView& a, const PatternView* 
                                            const DynamicSpaiOptions& options,
                                            const Context& context);
 
-// INVALID_ARGUMENT/BAD_DYNAMIC_OPTION: the field as DynamicSpaiOptions names it.
+// INVALID_ARGUMENT/BAD_DYNAMIC_OPTION: the field as DynamicSpaiSpec of the wire names it.
 Status CheckDynamicOptions(const DynamicSpaiOptions& options);
 // That, /NOT_SQUARE, and /PATTERN_SIZE_MISMATCH; `initial` may be null.
 Status CheckDynamicSpai(const PatternView& a, const PatternView* initial,

@@ -157,8 +157,8 @@ struct Metrics::Families {
       AddCounter("spaid_build_columns_total",
                  "Columns of M by what became of them: solved iteratively, of "
                  "these not_converged, rescued by QR, rank_deficient, "
-                 "zero, non_finite; of builds on a GPU left_to_host. Of FSAI rows of G: "
-                 "not_converged, not_spd."),
+                 "zero, non_finite; of builds on a GPU left_to_host; of dynamic SPAI dependent. Of "
+                 "FSAI rows of G: not_converged, not_spd."),
       {"what"}};
   ByLabels<Histogram> build_phase{
       AddHistogram("spaid_build_phase_seconds", "Time of the phases of a build."),

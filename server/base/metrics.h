@@ -43,7 +43,8 @@ class Metrics {
   void SetEstimateRatio(std::string_view device, std::string_view work, double ratio);
 
   // Numerics. `what`: "iterative", "not_converged", "rescued", "rank_deficient", "zero",
-  // "non_finite", "left_to_host"; of rows of FSAI's G "not_converged", "not_spd".
+  // "non_finite", "left_to_host"; of dynamic SPAI "dependent"; of rows of FSAI's G "not_converged",
+  // "not_spd".
   void Columns(std::string_view what, int64_t count);
   // "plan", "build", "assemble"; on a GPU "host_to_device", "device_to_host" too.
   void BuildPhase(std::string_view phase, double seconds);

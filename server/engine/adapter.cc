@@ -110,6 +110,12 @@ std::string NeverTheSame() {
   return absl::StrCat("|", ++count);
 }
 
+// Of PreconditionerSpec on the wire: what the engine reads.
+const char* SpecField(kernels::EngineKind kind) {
+  if (kernels::IsFactored(kind)) return "fsai";
+  return kind == kernels::EngineKind::kDynamicSpai ? "dynamic_spai" : "static_spai";
+}
+
 absl::Status OfSolve(const kernels::Status& status) {
   return ToAbsl(status, status.field() == "preconditioner_storage" ? "header" : "");
 }
@@ -124,6 +130,10 @@ absl::Status ValuesNeeded(const char* what) {
 
 std::string KeptOnDevice::KeyOf(const void* object, size_t device) {
   return absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(object)), "|", device);
+}
+
+bool IsApproximateInverse(kernels::EngineKind kind) {
+  return kernels::IsExplicitSpai(kind) || kernels::IsFactored(kind);
 }
 
 int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz) {
@@ -249,8 +259,7 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kPatternSizeMismatch,
                      absl::StrCat("pattern_matrix is of size ", pattern->n(), ", the matrix of ",
                                   a.n(), "; they must be equal"))
-        .Field(kernels::IsFactored(spec.spec.engine) ? "fsai.pattern_matrix"
-                                                     : "static_spai.pattern_matrix");
+        .Field(absl::StrCat(SpecField(spec.spec.engine), ".pattern_matrix"));
   }
   ResolvedBuild build;
   if (a.pattern_only && for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
@@ -272,9 +281,8 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
   build.choice.set_engine(ToProto(build.spec.engine));
   // Patterns count by content, not by handle: an upload sent again has another handle.
   const std::string options = ToProto(build.spec, "").SerializeAsString();
-  const bool reads_pattern = build.spec.engine == kernels::EngineKind::kStaticSpai ||
-                             build.spec.engine == kernels::EngineKind::kAuto ||
-                             kernels::IsFactored(build.spec.engine);
+  const bool reads_pattern =
+      IsApproximateInverse(build.spec.engine) || build.spec.engine == kernels::EngineKind::kAuto;
   const std::string base =
       pattern && reads_pattern ? pattern->pattern_digest.ToBytes() : std::string("-");
   build.proto = ToProto(build.spec, spec.pattern_matrix);
@@ -283,9 +291,12 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
   if (build.spec.engine == kernels::EngineKind::kAfsai) {
     build.regrow = spec.regrow;
     build.proto.mutable_fsai()->set_regrow(spec.regrow);
-    if (spec.regrow) build.content_key += "|regrow";
     if (build.spec.fsai.time_budget_ms > 0) build.content_key += NeverTheSame();
+  } else if (build.spec.engine == kernels::EngineKind::kDynamicSpai) {
+    build.regrow = spec.regrow;
+    build.proto.mutable_dynamic_spai()->set_regrow(spec.regrow);
   }
+  if (build.regrow) build.content_key += "|regrow";
   return build;
 }
 
@@ -310,7 +321,7 @@ absl::Status EngineAdapter::AdmitBuild(const kernels::BuildEstimate& estimate) c
                    absl::StrCat("the build may take ", estimate.host_bytes,
                                 " bytes of host memory; the limit is ", options_.max_build_bytes,
                                 " (--max-build-bytes); use a lower pattern power, a threshold "
-                                "(keep_tau), a sparser pattern or fewer steps (k_max)"))
+                                "(keep_tau), a sparser pattern or fewer steps (k_max, max_steps)"))
       .Meta("actual", estimate.host_bytes)
       .Meta("limit", options_.max_build_bytes);
 }
@@ -324,7 +335,8 @@ absl::Status EngineAdapter::AdmitResult(const kernels::BuildEstimate& estimate) 
                                 " bytes and could not be stored; the limit is ",
                                 options_.max_result_bytes,
                                 " (--preconditioner-store-bytes); use a lower pattern power, a "
-                                "threshold (keep_tau), a sparser pattern or fewer steps (k_max)"))
+                                "threshold (keep_tau), a sparser pattern or fewer steps (k_max, "
+                                "max_steps)"))
       .Meta("actual", estimate.download_bytes)
       .Meta("limit", options_.max_result_bytes);
 }
@@ -393,8 +405,10 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
                result->grown->device_bytes());
   }
   const kernels::DeviceTimings& timings = result->timings;
-  const double others = timings.host_to_device_ms + timings.device_to_host_ms + timings.assemble_ms;
+  const double others =
+      timings.host_to_device_ms + timings.device_to_host_ms + timings.assemble_ms + timings.plan_ms;
   built->build_ms = std::max(0.0, ToMs(options_.clock->Now() - start) - others);
+  built->plan_ms += timings.plan_ms;
   built->assemble_ms = timings.assemble_ms;
   built->host_to_device_ms += timings.host_to_device_ms;
   built->device_to_host_ms += timings.device_to_host_ms;
@@ -466,6 +480,9 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     metrics->Columns("rank_deficient", built.quality.rank_deficient_columns);
     metrics->Columns("zero", built.quality.zero_columns);
     metrics->Columns("non_finite", built.quality.non_finite_columns);
+    if (const auto& grown = built.quality.dynamic_spai) {
+      metrics->Columns("dependent", grown->dependent_columns);
+    }
     if (const auto& fsai = built.quality.fsai) {
       metrics->Columns("not_converged", fsai->not_converged_rows);
       metrics->Columns("not_spd", fsai->not_spd_rows);

@@ -100,6 +100,9 @@ struct Placement {
   std::string why;           // empty where there was nothing to choose from
 };
 
+// Static SPAI, dynamic SPAI and FSAI: what is built on GPUs, and can start from a given pattern.
+bool IsApproximateInverse(kernels::EngineKind kind);
+
 struct BuiltPreconditioner {
   std::shared_ptr<const kernels::Preconditioner> kernel;
   kernels::Quality quality;
@@ -169,7 +172,7 @@ class EngineAdapter {
   absl::StatusOr<kernels::BuildEstimate> Estimate(const ResolvedBuild& build, const Matrix& a,
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
-  // Where a build runs. Static SPAI and FSAI: on a GPU where the CPU would take long enough
+  // Where a build runs. An approximate inverse: on a GPU where the CPU would take long enough
   // (kernels/engine/cost.h), and longer than there, or AUTO counted on it, and its memory suffices,
   // else on the CPU where that is among the devices. Memory suffices where it does with gather
   // tables, or rows of G, made in waves; GPUs with room for all come first. All else is work of the

@@ -32,6 +32,23 @@ absl::Status UnknownEnum(std::string field, int number, const char* allowed) {
 
 bool InUnitInterval(double v) { return std::isfinite(v) && v >= 0 && v <= 1; }
 
+absl::Status ParseLocalSolver(v1::LocalSolver from, const std::string& field,
+                              kernels::LocalSolver* to) {
+  switch (from) {
+    case v1::LOCAL_SOLVER_AUTO:
+      *to = kernels::LocalSolver::kAuto;
+      return absl::OkStatus();
+    case v1::LOCAL_SOLVER_QR:
+      *to = kernels::LocalSolver::kQr;
+      return absl::OkStatus();
+    case v1::LOCAL_SOLVER_GRAM:
+      *to = kernels::LocalSolver::kGram;
+      return absl::OkStatus();
+    default:
+      return UnknownEnum(Path(field, "local_solver"), from, "AUTO, QR, GRAM");
+  }
+}
+
 absl::Status ParseStaticSpai(const v1::StaticSpaiSpec& from, const std::string& field,
                              ParsedSpec* to) {
   kernels::StaticSpaiOptions& options = to->spec.static_spai;
@@ -61,19 +78,7 @@ absl::Status ParseStaticSpai(const v1::StaticSpaiSpec& from, const std::string& 
                absl::StrCat("is ", from.post_filter(), "; give a value in 0 .. 1"));
   }
   options.post_filter = from.post_filter();
-  switch (from.local_solver()) {
-    case v1::LOCAL_SOLVER_AUTO:
-      options.local_solver = kernels::LocalSolver::kAuto;
-      break;
-    case v1::LOCAL_SOLVER_QR:
-      options.local_solver = kernels::LocalSolver::kQr;
-      break;
-    case v1::LOCAL_SOLVER_GRAM:
-      options.local_solver = kernels::LocalSolver::kGram;
-      break;
-    default:
-      return UnknownEnum(Path(field, "local_solver"), from.local_solver(), "AUTO, QR, GRAM");
-  }
+  RETURN_IF_ERROR(ParseLocalSolver(from.local_solver(), field, &options.local_solver));
   switch (from.thread_strategy()) {
     case v1::THREAD_STRATEGY_UNSPECIFIED:
     case v1::THREAD_STRATEGY_AUTO:
@@ -153,6 +158,36 @@ absl::Status ParseFsai(const v1::FsaiSpec& from, const std::string& field, Parse
   return absl::OkStatus();
 }
 
+absl::Status ParseDynamicSpai(const v1::DynamicSpaiSpec& from, const std::string& field,
+                              ParsedSpec* to) {
+  kernels::DynamicSpaiOptions& options = to->spec.dynamic_spai;
+  if (from.has_tol()) options.tol = from.tol();
+  if (from.has_max_steps()) options.max_steps = from.max_steps();
+  if (from.step_size() != 0) options.per_step = from.step_size();
+  options.max_column_nnz = from.max_column_nnz();
+  switch (from.growth_precision()) {
+    case v1::GROWTH_PRECISION_UNSPECIFIED:
+    case v1::GROWTH_PRECISION_FP64:
+      options.fp32_growth = false;
+      break;
+    case v1::GROWTH_PRECISION_FP32:
+      options.fp32_growth = true;
+      break;
+    default:
+      return UnknownEnum(Path(field, "growth_precision"), from.growth_precision(), "FP64, FP32");
+  }
+  options.post_filter = from.post_filter();
+  if (from.local_solver() != v1::LOCAL_SOLVER_UNSPECIFIED) {
+    RETURN_IF_ERROR(ParseLocalSolver(from.local_solver(), field, &options.local_solver));
+  }
+  if (const kernels::Status status = kernels::CheckSpec(to->spec); !status.ok()) {
+    return ToAbsl(status, field);
+  }
+  to->pattern_matrix = from.pattern_matrix();
+  to->regrow = from.regrow();
+  return absl::OkStatus();
+}
+
 void Set(const kernels::Occurrence& from, v1::Occurrence* to) {
   to->set_count(from.count);
   to->set_first(from.first);
@@ -197,9 +232,12 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     case v1::ENGINE_KIND_AFSAI:
       parsed.spec.engine = kernels::EngineKind::kAfsai;
       break;
+    case v1::ENGINE_KIND_DYNAMIC_SPAI:
+      parsed.spec.engine = kernels::EngineKind::kDynamicSpai;
+      break;
     default:
       return UnknownEnum(Path(field, "engine"), spec.engine(),
-                         "AUTO, NONE, JACOBI, STATIC_SPAI, FSAI, AFSAI");
+                         "AUTO, NONE, JACOBI, STATIC_SPAI, FSAI, AFSAI, DYNAMIC_SPAI");
   }
   const auto reads_options_of = [&](kernels::EngineKind engine) {
     return parsed.spec.engine == engine || parsed.spec.engine == kernels::EngineKind::kAuto;
@@ -218,10 +256,25 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
   if (kernels::IsFactored(parsed.spec.engine)) {
     RETURN_IF_ERROR(ParseFsai(spec.fsai(), Path(field, "fsai"), &parsed));
   }
+  if (parsed.spec.engine == kernels::EngineKind::kDynamicSpai) {
+    RETURN_IF_ERROR(ParseDynamicSpai(spec.dynamic_spai(), Path(field, "dynamic_spai"), &parsed));
+  }
   return parsed;
 }
 
 namespace {
+
+v1::LocalSolver ToProto(kernels::LocalSolver solver) {
+  switch (solver) {
+    case kernels::LocalSolver::kAuto:
+      return v1::LOCAL_SOLVER_AUTO;
+    case kernels::LocalSolver::kQr:
+      return v1::LOCAL_SOLVER_QR;
+    case kernels::LocalSolver::kGram:
+      return v1::LOCAL_SOLVER_GRAM;
+  }
+  return v1::LOCAL_SOLVER_UNSPECIFIED;
+}
 
 void Set(const kernels::FsaiOptions& from, bool adaptive, const std::string& pattern_matrix,
          v1::FsaiSpec* to) {
@@ -246,6 +299,19 @@ void Set(const kernels::FsaiOptions& from, bool adaptive, const std::string& pat
   to->set_pattern_matrix(pattern_matrix);
 }
 
+void Set(const kernels::DynamicSpaiOptions& from, const std::string& pattern_matrix,
+         v1::DynamicSpaiSpec* to) {
+  to->set_tol(from.tol);
+  to->set_max_steps(from.max_steps);
+  to->set_step_size(from.per_step);
+  to->set_max_column_nnz(from.max_column_nnz);
+  to->set_growth_precision(from.fp32_growth ? v1::GROWTH_PRECISION_FP32
+                                            : v1::GROWTH_PRECISION_FP64);
+  to->set_post_filter(from.post_filter);
+  to->set_local_solver(ToProto(from.local_solver));
+  to->set_pattern_matrix(pattern_matrix);
+}
+
 }  // namespace
 
 v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
@@ -255,6 +321,9 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
   if (kernels::IsFactored(spec.engine)) {
     Set(spec.fsai, spec.engine == kernels::EngineKind::kAfsai, pattern_matrix,
         proto.mutable_fsai());
+  }
+  if (spec.engine == kernels::EngineKind::kDynamicSpai) {
+    Set(spec.dynamic_spai, pattern_matrix, proto.mutable_dynamic_spai());
   }
   if (spec.block_size != 1) proto.mutable_jacobi()->set_block_size(spec.block_size);
   if (spec.engine != kernels::EngineKind::kStaticSpai &&
@@ -269,17 +338,7 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
   to->set_ensure_row(options.pattern.ensure_row);
   to->set_row_match(options.pattern.row_match);
   to->set_post_filter(options.post_filter);
-  switch (options.local_solver) {
-    case kernels::LocalSolver::kAuto:
-      to->set_local_solver(v1::LOCAL_SOLVER_AUTO);
-      break;
-    case kernels::LocalSolver::kQr:
-      to->set_local_solver(v1::LOCAL_SOLVER_QR);
-      break;
-    case kernels::LocalSolver::kGram:
-      to->set_local_solver(v1::LOCAL_SOLVER_GRAM);
-      break;
-  }
+  to->set_local_solver(ToProto(options.local_solver));
   to->set_thread_strategy(ToProto(options.thread_strategy));
   return proto;
 }
@@ -413,6 +472,8 @@ v1::EngineKind ToProto(kernels::EngineKind kind) {
       return v1::ENGINE_KIND_FSAI;
     case kernels::EngineKind::kAfsai:
       return v1::ENGINE_KIND_AFSAI;
+    case kernels::EngineKind::kDynamicSpai:
+      return v1::ENGINE_KIND_DYNAMIC_SPAI;
   }
   return v1::ENGINE_KIND_UNSPECIFIED;
 }
@@ -527,6 +588,20 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
     to.mutable_warnings()->Assign(from.warnings.begin(), from.warnings.end());
     return to;
   }
+  // Of M that did not grow, as its pattern had before, there is nothing else to tell.
+  if (from.dynamic_spai || from.pattern_reused) {
+    const kernels::DynamicSpaiQuality q = from.dynamic_spai.value_or(kernels::DynamicSpaiQuality());
+    v1::DynamicSpaiQuality* growth = to.mutable_dynamic_spai();
+    growth->set_converged_columns(q.converged_columns);
+    growth->mutable_residual_by_step()->Assign(q.residual_by_step.begin(),
+                                               q.residual_by_step.end());
+    growth->set_nnz_column_max(q.nnz_column_max);
+    growth->set_copied_columns(q.copied_columns);
+    growth->set_slow_columns(q.slow_columns);
+    Set(q.dependent_columns, q.first_dependent, growth->mutable_dependent_columns());
+    growth->set_gram_nnz(q.gram_nnz);
+    growth->set_pattern_reused(from.pattern_reused);
+  }
   to.set_residual_frobenius(from.residual_frobenius);
   to.mutable_residual_quantiles()->Assign(from.residual_quantiles.begin(),
                                           from.residual_quantiles.end());
@@ -592,6 +667,8 @@ std::string_view Name(kernels::EngineKind kind) {
       return "fsai";
     case kernels::EngineKind::kAfsai:
       return "afsai";
+    case kernels::EngineKind::kDynamicSpai:
+      return "dynamic-spai";
   }
   return "unknown";
 }

@@ -31,12 +31,13 @@ absl::Status ToAbsl(const kernels::Status& status, std::string_view field_prefix
 struct ParsedSpec {
   kernels::PreconditionerSpec spec;
   std::string pattern_matrix;  // handle of the base pattern; empty: the engine's own
-  bool regrow = false;         // AFSAI: on no pattern that an earlier build grew
+  bool regrow = false;         // of what grows: on no pattern that an earlier build grew
 };
 
 // Errors: UNKNOWN_ENUM, MISSING_FIELD (no engine: the message is unset), BAD_PATTERN_POWER,
-// BAD_KEEP_TAU, BAD_POST_FILTER, BAD_BLOCK_SIZE, BAD_FSAI_OPTION. An engine's options are checked
-// for that engine, and but for FSAI's for AUTO, and not read otherwise.
+// BAD_KEEP_TAU, BAD_POST_FILTER, BAD_BLOCK_SIZE, BAD_FSAI_OPTION, BAD_DYNAMIC_OPTION. An engine's
+// options are checked for that engine, and but for those of FSAI and of dynamic SPAI for AUTO, and
+// not read otherwise.
 absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::string_view field);
 // The wire's form of a resolved spec; options appear where the engine reads them.
 v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,

@@ -34,6 +34,19 @@ constexpr GpuBuilds kFsaiThere = {
     .cure =
         "use fewer steps (k_max), a lower pattern power, a larger drop_tol or a sparser "
         "pattern"};
+constexpr GpuBuilds kDynamicThere = {
+    .worth_ms = kernels::kGpuWorthMs,
+    .waves_cost = kernels::kWavesCost,
+    .waves =
+        "columns grow in waves, and so the gather tables of their values are made, where they find "
+        "no room, which takes about twice as long",
+    .too_large = ", even in waves",
+    .cure = "use fewer steps (max_steps), a smaller max_column_nnz or a sparser pattern"};
+
+const GpuBuilds& BuildsOf(kernels::EngineKind kind) {
+  if (kernels::IsFactored(kind)) return kFsaiThere;
+  return kind == kernels::EngineKind::kDynamicSpai ? kDynamicThere : kSpaiThere;
+}
 
 // "the build may take ... bytes of device memory, over the limit of ...": of what fits no GPU.
 std::string TooLarge(const kernels::BuildEstimate& estimate, const GpuBuilds& builds,
@@ -136,8 +149,8 @@ Residence EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuil
 
 int EngineAdapter::MaxDevices(const ResolvedBuild& build,
                               const kernels::BuildEstimate& estimate) const {
-  const bool pays = build.spec.engine == kernels::EngineKind::kStaticSpai &&
-                    estimate.predicted_ms >= kernels::kSplitWorthMs;
+  const bool pays =
+      kernels::IsExplicitSpai(build.spec.engine) && estimate.predicted_ms >= kernels::kSplitWorthMs;
   return pays ? options_.max_devices : 1;
 }
 
@@ -146,11 +159,9 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
   const size_t first_gpu = has_cpu ? 1 : 0;
   const kernels::EngineKind kind = build.spec.engine;
-  const bool fsai = kernels::IsFactored(kind);
-  const bool built_there =
-      fsai || kind == kernels::EngineKind::kStaticSpai || kind == kernels::EngineKind::kAuto;
+  const bool built_there = IsApproximateInverse(kind) || kind == kernels::EngineKind::kAuto;
   if (first_gpu == devices_.size() || !built_there) return PlaceHostWork();
-  const GpuBuilds& builds = fsai ? kFsaiThere : kSpaiThere;
+  const GpuBuilds& builds = BuildsOf(kind);
 
   std::string lost;
   int64_t limit = 0;

@@ -262,7 +262,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   Work estimate;
   estimate.devices = parts_.adapter->PlaceHostWork().devices;
   int64_t nnz_m = 0;
-  bool builds_on_cpu = false;  // static SPAI or FSAI, better off there
+  bool builds_on_cpu = false;  // an approximate inverse, better off there
   if (request.preconditioner) {
     const Preconditioner& m = *request.preconditioner->value;
     if (m.m().n_cols != a.n()) {
@@ -285,7 +285,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
         RETURN_IF_ERROR(work->prepared->refused);
         RETURN_IF_ERROR(parts_.adapter->AdmitBuild(work->prepared->estimate));
         estimate = WorkOf(request.tenant, a, *work->prepared);
-        builds_on_cpu = kind == kernels::EngineKind::kStaticSpai || kernels::IsFactored(kind);
+        builds_on_cpu = IsApproximateInverse(kind);
       }
     }
   } else {

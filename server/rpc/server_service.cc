@@ -10,6 +10,11 @@
 namespace spaid::server {
 namespace {
 
+constexpr v1::EngineKind kEngines[] = {v1::ENGINE_KIND_AUTO,        v1::ENGINE_KIND_NONE,
+                                       v1::ENGINE_KIND_JACOBI,      v1::ENGINE_KIND_STATIC_SPAI,
+                                       v1::ENGINE_KIND_FSAI,        v1::ENGINE_KIND_AFSAI,
+                                       v1::ENGINE_KIND_DYNAMIC_SPAI};
+
 void Set(google::protobuf::Duration* out, std::chrono::milliseconds value) {
   out->set_seconds(value.count() / 1000);
   out->set_nanos(static_cast<int32_t>(value.count() % 1000 * 1'000'000));
@@ -80,11 +85,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
                    Add(response, device, /*in_use=*/false, 0);
                  }
                  response->set_cuda_status(options.cuda_status);
-                 for (const auto kind :
-                      {v1::ENGINE_KIND_AUTO, v1::ENGINE_KIND_NONE, v1::ENGINE_KIND_JACOBI,
-                       v1::ENGINE_KIND_STATIC_SPAI, v1::ENGINE_KIND_FSAI, v1::ENGINE_KIND_AFSAI}) {
-                   response->add_engines(kind);
-                 }
+                 for (const auto kind : kEngines) response->add_engines(kind);
                  for (const auto method :
                       {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB, v1::METHOD_GMRES}) {
                    response->add_methods(method);

@@ -413,6 +413,9 @@ TEST_F(BadInput, SpecsOutOfRange) {
         PreconditionerSpec{.engine = Engine::kAfsai,
         .fsai = {.time_budget = std::chrono::nanoseconds(0)}},
         PreconditionerSpec{.engine = Engine::kFsai, .fsai = {.drop_tol = std::nan("")}},
+        PreconditionerSpec{.engine = Engine::kDynamicSpai, .dynamic_spai = {.tol = std::nan("")}},
+        PreconditionerSpec{.engine = Engine::kDynamicSpai, .dynamic_spai = {.max_steps = 513}},
+        PreconditionerSpec{.engine = Engine::kDynamicSpai, .dynamic_spai = {.step_size = 33}},
         PreconditionerSpec{
             .engine = Engine::kFsai, .pattern_power = 2, .pattern_matrix = "matrices/nothing"}}) {
     const auto built = client_.Build(a, spec);

@@ -260,6 +260,51 @@ TEST_F(Cli, BuildsFsaiAndSaysThatItIsAFactor) {
   EXPECT_EQ(Run(with({"--epsilon=1"})).exit_code, 2);
 }
 
+TEST_F(Cli, BuildsDynamicSpaiAndTellsHowItGrew) {
+  const std::string m_file = folder_ / "M.mtx";
+  const std::vector<std::string> build = {"build", "gallery:convdiff:9", "--engine=dynamic-spai",
+                                          "--column-tol=0.2", "--max-steps=4"};
+  const auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> words = build;
+    words.insert(words.end(), more);
+    return words;
+  };
+  const json built = RunJson(with({"--precond-out=" + m_file}));
+  const std::string name = built.at("preconditioner");
+  EXPECT_FALSE(built.at("is_factor"));
+  EXPECT_EQ(built.at("spec").at("tol"), 0.2);
+  EXPECT_EQ(built.at("spec").at("max_steps"), 4);
+  EXPECT_EQ(built.at("spec").at("step_size"), 2);
+  EXPECT_GT(built.at("quality").at("residual_frobenius").get<double>(), 0);
+  const json growth = built.at("quality").at("dynamic_spai");
+  EXPECT_EQ(growth.at("residual_by_step").size(), 5u);
+  EXPECT_LE(growth.at("nnz_column_max").get<int64_t>(), 9);
+  const auto m = cli::ReadMatrix(m_file);
+  ASSERT_TRUE(m.ok()) << m.error().message;
+  EXPECT_EQ(static_cast<int64_t>(m->values.size()), built.at("nnz").get<int64_t>());
+
+  const Finished text = Run({"preconditioners", name});
+  EXPECT_THAT(text.out, HasSubstr("dynamic-spai, 4 x 2"));
+  EXPECT_THAT(text.out, ::testing::ContainsRegex("growth +[0-9]+ of 729 columns met their"));
+  EXPECT_THAT(text.out, HasSubstr("|AM - I|"));
+  const json solved = RunJson({"solve", "gallery:convdiff:9", "--preconditioner=" + name});
+  EXPECT_EQ(solved.at("method"), "bicgstab");
+  EXPECT_EQ(solved.at("engine"), "dynamic-spai");
+
+  std::vector<std::string> estimate = build;
+  estimate[0] = "estimate";
+  EXPECT_GE(RunJson(estimate).at("nnz"), built.at("nnz"));
+  const json spec = RunJson(with({"--step-size=3", "--max-column-nnz=6", "--growth-precision=fp32",
+                                  "--post-filter=0.01", "--local-solver=qr", "--regrow"}))
+                        .at("spec");
+  EXPECT_EQ(spec.at("step_size"), 3);
+  EXPECT_EQ(spec.at("max_column_nnz"), 6);
+  EXPECT_EQ(spec.at("growth_precision"), "fp32");
+  EXPECT_EQ(spec.at("post_filter"), 0.01);
+  EXPECT_EQ(spec.at("local_solver"), "qr");
+  EXPECT_TRUE(spec.at("regrow"));
+}
+
 TEST_F(Cli, UploadEstimateListAndDelete) {
   const std::string pattern = folder_ / "P.mtx";
   std::ofstream(pattern) << "%%MatrixMarket matrix coordinate pattern symmetric\n"
@@ -335,11 +380,11 @@ TEST_F(Cli, CompareMarksTheBest) {
     ASSERT_EQ(row.at("outcome"), "CONVERGED") << row.dump();
     best_total = std::min(best_total, row.at("total_ms").get<double>());
   }
-  EXPECT_THAT(pairs, ::testing::UnorderedElementsAre("none/cg", "none/bicgstab", "none/gmres",
-                                                     "jacobi/cg", "jacobi/bicgstab", "jacobi/gmres",
-                                                     "static-spai/bicgstab", "static-spai/gmres",
-                                                     "fsai/cg", "fsai/bicgstab", "fsai/gmres",
-                                                     "afsai/cg", "afsai/bicgstab", "afsai/gmres"));
+  EXPECT_THAT(pairs, ::testing::UnorderedElementsAre(
+                         "none/cg", "none/bicgstab", "none/gmres", "jacobi/cg", "jacobi/bicgstab",
+                         "jacobi/gmres", "static-spai/bicgstab", "static-spai/gmres",
+                         "dynamic-spai/bicgstab", "dynamic-spai/gmres", "fsai/cg", "fsai/bicgstab",
+                         "fsai/gmres", "afsai/cg", "afsai/bicgstab", "afsai/gmres"));
   EXPECT_EQ(table.at("rows").at(table.at("best").get<size_t>()).at("total_ms"), best_total);
   const Finished text = Run({"compare", "gallery:convdiff:6", "--powers=1,2"});
   EXPECT_EQ(text.exit_code, 0) << text.err;

@@ -37,17 +37,6 @@ class Fsai : public ::testing::Test {
 };
 Daemon* Fsai::daemon_ = nullptr;
 
-// The same pattern, symmetric and diagonally dominant as before.
-CscMatrix OtherValues(CscMatrix a) {
-  for (int64_t j = 0; j < a.n; ++j) {
-    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
-      const int64_t i = a.row_idx[p];
-      if (i != j) a.values[p] *= 0.25 * static_cast<double>(1 + (i + j + i * j) % 4);
-    }
-  }
-  return a;
-}
-
 // The largest |(G A Gᵀ)_ii − 1|.
 double DiagonalError(const CscMatrix& a, const CscMatrix& g) {
   const auto n = static_cast<size_t>(a.n);

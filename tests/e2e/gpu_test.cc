@@ -326,6 +326,49 @@ TEST_F(Gpu, BuildsFsaiAndSolvesWithWhatIsThere) {
   EXPECT_EQ(refused.error().reason, "NOT_SYMMETRIC");
 }
 
+// Dynamic SPAI grows and is computed there, M stays, and new values find what grew there.
+TEST_F(Gpu, BuildsDynamicSpaiAndRebuildsOnWhatGrew) {
+  const CscMatrix a = ConvectionDiffusion(400, 300, 0.5), next = OtherValues(a);
+  const std::vector<double> b_next = SmoothRhs(next);
+  Daemon gpu({"--devices=cpu,gpu:0", "--threads=1"}), cpu({"--devices=cpu"});
+  ASSERT_TRUE(gpu.serving() && cpu.serving()) << gpu.log() << cpu.log();
+  Client client({.address = gpu.address()}), host({.address = cpu.address()});
+  const PreconditionerSpec spec{.engine = Engine::kDynamicSpai, .dynamic_spai = {.tol = 0.2}};
+  const auto built = client.Build(a, spec, true);
+  const auto expected = host.Build(a, spec, true);
+  ASSERT_TRUE(built.ok() && expected.ok()) << built.error().message;
+  const PreconditionerInfo& m = built->preconditioner;
+  EXPECT_EQ(m.device, "gpu:0") << m.placement;
+  EXPECT_GE(m.device_bytes, 8 * m.nnz);
+  EXPECT_NEAR(m.quality.residual_frobenius, InverseResidual(a, *built->m),
+              1e-9 * m.quality.residual_frobenius);
+  // A grid's candidates are equal in places: rounding chooses.
+  EXPECT_NEAR(m.quality.residual_frobenius, expected->preconditioner.quality.residual_frobenius,
+              0.02 * m.quality.residual_frobenius);
+  EXPECT_NEAR(m.quality.dynamic_spai->residual_by_step.back(),
+              expected->preconditioner.quality.dynamic_spai->residual_by_step.back(), 0.01);
+
+  const auto second = client.Build(next, spec, true);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(second->preconditioner.device, "gpu:0");
+  EXPECT_TRUE(second->timings.rebuild);
+  EXPECT_EQ(second->timings.plan_ms, 0);
+  EXPECT_TRUE(second->preconditioner.quality.dynamic_spai->pattern_reused);
+  EXPECT_EQ(second->m->row_idx, built->m->row_idx);
+  const auto solved =
+      client.Solve(next, b_next, {.preconditioner = second->preconditioner.name, .rtol = 1e-9});
+  ASSERT_TRUE(solved.ok()) << solved.error().message;
+  EXPECT_EQ(solved->device, "gpu:0") << solved->placement;
+  EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+  EXPECT_LE(RelativeResidual(next, solved->x, b_next), 1.01e-9);
+  PreconditionerSpec anew = spec;
+  anew.dynamic_spai.regrow = true;
+  const auto third = client.Build(next, anew);
+  ASSERT_TRUE(third.ok()) << third.error().message;
+  EXPECT_FALSE(third->timings.rebuild);
+  EXPECT_FALSE(third->preconditioner.quality.dynamic_spai->pattern_reused);
+}
+
 // With little of its memory rows are made in waves; with less the build is the CPU's, and says so.
 TEST_F(Gpu, FsaiThatItHasNoMemoryForIsTheCpus) {
   const CscMatrix a = Poisson(300, 300);

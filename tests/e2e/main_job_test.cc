@@ -41,8 +41,9 @@ TEST_F(MainJob, ServerInfoSaysWhatWorks) {
   const auto info = client.GetServerInfo();
   ASSERT_TRUE(info.ok()) << info.error().message;
   EXPECT_FALSE(info->version.empty());
-  EXPECT_THAT(info->engines, ::testing::IsSupersetOf({Engine::kJacobi, Engine::kStaticSpai,
-                                                      Engine::kFsai, Engine::kAfsai}));
+  EXPECT_THAT(info->engines,
+              ::testing::IsSupersetOf({Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai,
+                                       Engine::kAfsai, Engine::kDynamicSpai}));
   EXPECT_THAT(info->methods,
               ::testing::IsSupersetOf({Method::kCg, Method::kBicgstab, Method::kGmres}));
   ASSERT_FALSE(info->devices.empty());
@@ -91,6 +92,8 @@ INSTANTIATE_TEST_SUITE_P(EngineAndMethod, EveryPair,
                                            Pair{Engine::kStaticSpai, Method::kBicgstab, false},
                                            Pair{Engine::kStaticSpai, Method::kBicgstab, true},
                                            Pair{Engine::kStaticSpai, Method::kGmres, false},
+                                           Pair{Engine::kDynamicSpai, Method::kBicgstab, false},
+                                           Pair{Engine::kDynamicSpai, Method::kGmres, true},
                                            Pair{Engine::kFsai, Method::kCg, true},
                                            Pair{Engine::kFsai, Method::kBicgstab, true},
                                            Pair{Engine::kAfsai, Method::kCg, true},

@@ -65,6 +65,16 @@ CscMatrix Irregular(int64_t n, int entries) {
   return a;
 }
 
+CscMatrix OtherValues(CscMatrix a) {
+  for (int64_t j = 0; j < a.n; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      const int64_t i = a.row_idx[p];
+      if (i != j) a.values[p] *= 0.25 * static_cast<double>(1 + (i + j + i * j) % 4);
+    }
+  }
+  return a;
+}
+
 int64_t ArrayBytes(const CscMatrix& a) {
   return static_cast<int64_t>(8 * a.col_ptr.size() + 12 * a.row_idx.size());
 }

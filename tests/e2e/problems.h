@@ -18,6 +18,8 @@ CscMatrix ConvectionDiffusion(int nx, int ny, double wind);
 CscMatrix Band(int64_t bytes);
 // n columns of up to `entries` entries in random rows, no two alike; diagonally dominant.
 CscMatrix Irregular(int64_t n, int entries);
+// Other values on the same pattern, symmetric and diagonally dominant where they were.
+CscMatrix OtherValues(CscMatrix a);
 int64_t ArrayBytes(const CscMatrix& a);
 
 std::vector<double> Multiply(const CscMatrix& a, std::span<const double> x);

@@ -69,6 +69,10 @@ double Diagonal(const kernels::CscView& a, int64_t j) {
   return 0;
 }
 
+bool Grows(kernels::EngineKind kind) {
+  return kind == kernels::EngineKind::kAfsai || kind == kernels::EngineKind::kDynamicSpai;
+}
+
 double Norm(std::span<const double> v) {
   double sum = 0;
   for (const double x : v) sum += x * x;
@@ -311,10 +315,9 @@ Result<std::shared_ptr<const kernels::Plan>> FakeEngine::MakePlan(
   const bool gpu = devices_[static_cast<size_t>(context.device)].backend == kernels::Backend::kCuda;
   const bool in_waves = plans_in_waves_ > 0;
   if (in_waves) --plans_in_waves_;
-  return std::shared_ptr<const kernels::Plan>(
-      std::make_shared<FakePlan>(!spec.static_spai.pattern.keep_tau.has_value() &&
-                                     !(grow_plans_ && spec.engine == kernels::EngineKind::kAfsai),
-                                 context.device, gpu ? device_bytes_ : 0, in_waves));
+  return std::shared_ptr<const kernels::Plan>(std::make_shared<FakePlan>(
+      !spec.static_spai.pattern.keep_tau.has_value() && !(grow_plans_ && Grows(spec.engine)),
+      context.device, gpu ? device_bytes_ : 0, in_waves));
 }
 
 Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
@@ -378,7 +381,7 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
   result.quality.density = 1;
   {
     std::lock_guard lock(mu_);
-    if (grow_plans_ && spec.engine == kernels::EngineKind::kAfsai && !plan.serves_new_values()) {
+    if (grow_plans_ && Grows(spec.engine) && !plan.serves_new_values()) {
       result.grown =
           std::make_shared<FakePlan>(true, context.device, gpu ? device_bytes_ : 0, false);
     }
@@ -395,7 +398,7 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
 Result<kernels::Method> FakeEngine::ResolveMethod(kernels::Method method, kernels::EngineKind kind,
                                                   const kernels::Diagnosis&) const {
   if (method == kernels::Method::kAuto) return kernels::Method::kBicgstab;
-  if (method == kernels::Method::kCg && kind == kernels::EngineKind::kStaticSpai) {
+  if (method == kernels::Method::kCg && kernels::IsExplicitSpai(kind)) {
     return Status(StatusCode::kFailedPrecondition, "PRECONDITIONER_NOT_SPD",
                   "CG needs a symmetric positive definite preconditioner, and an explicit M is "
                   "none; use BiCGSTAB or GMRES")

@@ -73,7 +73,8 @@ class FakeEngine : public kernels::Engine {
   // What estimates say of every build; and of one on a GPU (0: nothing).
   void SetPredictedMs(double ms);
   void SetPredictedDeviceMs(double ms);
-  // Whether builds of AFSAI leave a plan that serves new values, with what GPUs hold of it.
+  // Whether builds of AFSAI and dynamic SPAI leave a plan that serves new values, with what GPUs
+  // hold of it.
   void GrowPlans();
   // What `Resolve` makes of AUTO (default JACOBI).
   void SetAutoChoice(kernels::EngineKind kind);

@@ -104,8 +104,8 @@ struct CscMatrix {
 };
 
 // kFsai, kAfsai: M = GᵀG of a symmetric positive definite A, G on a prescribed pattern, or on one
-// that grows; for CG.
-enum class Engine { kAuto, kNone, kJacobi, kStaticSpai, kFsai, kAfsai };
+// that grows; for CG. kDynamicSpai: as kStaticSpai, on a pattern that grows.
+enum class Engine { kAuto, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai };
 enum class LocalSolver { kAuto, kQr, kGram };
 // Of a GPU where local_solver is kQr: as many threads for all columns, or by each column's length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
@@ -193,11 +193,21 @@ struct FsaiSpec {
   double symmetry_tolerance = 1e-10;
 };
 
+// Of kDynamicSpai, beside pattern_matrix, post_filter and local_solver. See DynamicSpaiSpec in
+// proto/spaid/v1/preconditioner_spec.proto.
+struct DynamicSpaiSpec {
+  double tol = 0.3;                   // a column ends where ‖A m_k − e_k‖₂ <= tol
+  int max_steps = 10, step_size = 2;  // of growth, and entries that each adds
+  int max_column_nnz = 0;             // that growth takes a column to; 0: what the steps add
+  Precision growth_precision = Precision::kFp64;  // values are fp64; kAuto: the server's, fp64
+  bool regrow = false;  // on no pattern that an earlier build, of other values, grew
+};
+
 struct PreconditionerSpec {
   Engine engine = Engine::kStaticSpai;
   int pattern_power = 1;                // p of (E + |base|)^p; of kStaticSpai, kFsai
   std::optional<double> keep_tau = {};  // threshold pattern
-  // Handle of an uploaded pattern: of M, of G (its lower triangle), or from which G grows.
+  // Handle of an uploaded pattern: of M, of G (its lower triangle), or from which they grow.
   std::string pattern_matrix = {};
   bool ensure_row = false, row_match = false;
   double post_filter = 0;
@@ -205,6 +215,7 @@ struct PreconditionerSpec {
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
   int block_size = 1;  // of kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
   FsaiSpec fsai = {};
+  DynamicSpaiSpec dynamic_spai = {};
 };
 
 // See FsaiQuality in proto/spaid/v1/preconditioner_spec.proto; field for field.
@@ -218,6 +229,16 @@ struct FsaiQuality {
   bool out_of_time = false, pattern_reused = false;
 };
 
+// See DynamicSpaiQuality in proto/spaid/v1/preconditioner_spec.proto; field for field.
+struct DynamicSpaiQuality {
+  int64_t converged_columns = 0;
+  std::vector<double> residual_by_step;
+  int64_t nnz_column_max = 0, copied_columns = 0, slow_columns = 0;
+  Occurrence dependent_columns;
+  int64_t gram_nnz = 0;
+  bool pattern_reused = false;
+};
+
 struct Quality {
   double residual_frobenius = 0;
   std::vector<double> residual_quantiles;  // at 0, 10, 25, 50, 75, 90, 99, 100 %
@@ -229,7 +250,8 @@ struct Quality {
   Occurrence rescued_columns, rank_deficient_columns, zero_columns, non_finite_columns;
   double min_scaled_pivot = 0;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;  // kAuto: no GPU solved by QR
-  std::optional<FsaiQuality> fsai;  // of M = GᵀG, which has no residuals measured
+  std::optional<FsaiQuality> fsai;                 // of M = GᵀG, which has no residuals measured
+  std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai: how its pattern grew
   std::vector<std::string> warnings;
 };
 

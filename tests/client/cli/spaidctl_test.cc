@@ -88,6 +88,11 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"build", "A", "--drop-tol=-0.1"},
                     std::vector<std::string>{"build", "A", "--time-budget=0"},
                     std::vector<std::string>{"build", "A", "--fsai-precision=fp16"},
+                    std::vector<std::string>{"build", "A", "--column-tol=1"},
+                    std::vector<std::string>{"build", "A", "--column-tol=-0.1"},
+                    std::vector<std::string>{"build", "A", "--max-steps=513"},
+                    std::vector<std::string>{"solve", "A", "--max-column-nnz=-1"},
+                    std::vector<std::string>{"compare", "A", "--growth-precision=fp16"},
                     std::vector<std::string>{"solve", "A", "--detach", "--out=x.mtx"},
                     std::vector<std::string>{"solve", "A", "--detach", "--plot=a.svg"},
                     std::vector<std::string>{"solve", "A", "--engine=jacobi",
@@ -277,7 +282,7 @@ TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--method", "=", "g"}), "gmres\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--method", "b"}), "bicgstab\n");
   EXPECT_EQ(Offers({"spaidctl", "build", "A.mtx", "--engine", "=", ""}),
-            "auto jacobi static-spai fsai afsai\n");
+            "auto jacobi static-spai fsai afsai dynamic-spai\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--color", "=", "n"}), "never\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "gallery", ":", "el"}), "elasticity\n");
   EXPECT_EQ(Offers({"spaidctl", "completion", "z"}), "zsh\n");

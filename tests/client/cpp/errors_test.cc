@@ -74,6 +74,7 @@ TEST(Names, AreThoseOfTheWire) {
   EXPECT_EQ(Name(Engine::kStaticSpai), "static-spai");
   EXPECT_EQ(Name(Engine::kFsai), "fsai");
   EXPECT_EQ(Name(Engine::kAfsai), "afsai");
+  EXPECT_EQ(Name(Engine::kDynamicSpai), "dynamic-spai");
   EXPECT_EQ(Name(LocalSolver::kGram), "gram");
   EXPECT_EQ(Name(ThreadStrategy::kPaper), "paper");
   EXPECT_EQ(Name(Method::kBicgstab), "bicgstab");

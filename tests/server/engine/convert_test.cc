@@ -404,9 +404,10 @@ TEST(ToProtoTest, EveryEnumHasItsNumber) {
     EXPECT_NE(ToProto(m), v1::METHOD_UNSPECIFIED);
   }
   EXPECT_EQ(ToProto(kernels::Stage::kAssemble), v1::STAGE_ASSEMBLE);
-  for (const auto kind : {kernels::EngineKind::kAuto, kernels::EngineKind::kNone,
-                          kernels::EngineKind::kJacobi, kernels::EngineKind::kStaticSpai,
-                          kernels::EngineKind::kFsai, kernels::EngineKind::kAfsai}) {
+  for (const auto kind :
+       {kernels::EngineKind::kAuto, kernels::EngineKind::kNone, kernels::EngineKind::kJacobi,
+        kernels::EngineKind::kStaticSpai, kernels::EngineKind::kFsai, kernels::EngineKind::kAfsai,
+        kernels::EngineKind::kDynamicSpai}) {
     std::string name = "ENGINE_KIND_";
     for (const char c : Name(kind)) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
     EXPECT_EQ(v1::EngineKind_Name(ToProto(kind)), name);

@@ -113,9 +113,11 @@ TEST(PartialMatrix, TellsOfAChunkAtATimeWhoeverWaits) {
 
 class EngineReads : public ::testing::Test {
  protected:
-  kernels::Result<kernels::BuildResult> Build(PartialMatrix& m, kernels::Context context) {
+  kernels::Result<kernels::BuildResult> Build(
+      PartialMatrix& m, kernels::Context context,
+      kernels::EngineKind kind = kernels::EngineKind::kStaticSpai) {
     kernels::PreconditionerSpec spec;
-    spec.engine = kernels::EngineKind::kStaticSpai;
+    spec.engine = kind;
     auto plan = engine_->MakePlan(spec, a_, nullptr, context);
     EXPECT_TRUE(plan.ok());
     context.result = &m;
@@ -125,7 +127,10 @@ class EngineReads : public ::testing::Test {
   const CscMatrix a_ = Tridiagonal(100'000);
 };
 
-TEST_F(EngineReads, BesideItFromTheFirstColumnOn) {
+class EngineShows : public EngineReads,
+                    public ::testing::WithParamInterface<kernels::EngineKind> {};
+
+TEST_P(EngineShows, BesideItFromTheFirstColumnOn) {
   PartialMatrix m([] {});
   std::atomic<bool> over{false};
   std::vector<Reader> readers(3, Reader(m));
@@ -136,7 +141,7 @@ TEST_F(EngineReads, BesideItFromTheFirstColumnOn) {
       reader.Read();
     });
   }
-  auto built = Build(m, {.threads = 3});
+  auto built = Build(m, {.threads = 3}, GetParam());
   ASSERT_TRUE(built.ok());
   m.Finish(built->preconditioner);
   over = true;
@@ -148,6 +153,10 @@ TEST_F(EngineReads, BesideItFromTheFirstColumnOn) {
               built->preconditioner->matrix().values);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(ExplicitM, EngineShows,
+                         ::testing::Values(kernels::EngineKind::kStaticSpai,
+                                           kernels::EngineKind::kDynamicSpai));
 
 class StopAtHalf final : public kernels::ProgressSink {
  public:
