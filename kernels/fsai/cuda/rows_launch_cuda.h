@@ -92,14 +92,17 @@ void LaunchByPool(Context& context, const Work<Real>& work, Kernel kernel) {
 
 template <class Real, bool kStride, Form kForm>
 void LaunchGrow(Context& context, const Work<Real>& work) {
-  const auto launch = [&](auto kernel) {
-    LaunchRowsBy<Real>(context, work, Team::kGrow, LayOutGrow<Real>(work.shape).bytes, 0, kernel);
+  // All passes that it could hold are read by it.
+  const GrowLayout layout = LayOutGrow<Real>(work.shape);
+  const auto launch = [&](auto kernel, int held) {
+    const int64_t room = std::max(layout.bytes, layout.index + int64_t{4} * kPassSlots * held);
+    LaunchRowsBy<Real>(context, work, Team::kGrow, room, 0, kernel);
   };
   const int passes = work.shape.slots / kPassSlots;
   if (!kStride || work.a.stride <= 32) {
-    if (kStride && passes <= 2) return launch(FsaiGrowKernel<Real, 2, true, kForm>);
-    if (kStride && passes <= 3) return launch(FsaiGrowKernel<Real, 3, true, kForm>);
-    if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride, kForm>);
+    if (kStride && passes <= 2) return launch(FsaiGrowKernel<Real, 2, true, kForm>, 2);
+    if (kStride && passes <= 3) return launch(FsaiGrowKernel<Real, 3, true, kForm>, 3);
+    if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride, kForm>, 4);
   }
   if (work.shape.slots <= kGrowHeldSlots) {
     return LaunchByPool(context, work, FsaiPoolKernel<Real, 12, kStride, kForm>);

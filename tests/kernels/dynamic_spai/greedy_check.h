@@ -57,7 +57,8 @@ class GreedyCheck {
       std::vector<std::pair<long double, int32_t>> gains = Gains(k);
       const size_t count =
           std::min({gains.size(), static_cast<size_t>(options_.per_step), most - in_.size()});
-      if (count == 0) break;
+      // Nothing that shows.
+      if (count == 0) return "";
       std::sort(gains.begin(), gains.end(), [](const auto& x, const auto& y) {
         return x.first != y.first ? x.first > y.first : x.second < y.second;
       });
