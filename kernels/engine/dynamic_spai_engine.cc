@@ -1,19 +1,14 @@
 #include "kernels/engine/dynamic_spai_engine.h"
 
-#include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/parallel.h"
-#include "kernels/base/step_progress.h"
 #include "kernels/engine/engine_parts.h"
 
 namespace spaid::kernels {
 namespace {
-
-constexpr double kGrowthShare = 0.9;  // of the time until numbers are made, about
 
 std::vector<std::string> Warnings(const DynamicSpaiQuality& q, const DynamicSpaiOptions& options,
                                   int64_t n) {
@@ -23,7 +18,7 @@ std::vector<std::string> Warnings(const DynamicSpaiQuality& q, const DynamicSpai
         Columns(q.dependent_columns, n, q.first_dependent) +
         " of M met columns of A that depend on those they have, and grew no further: A is singular "
         "there, or nearly" +
-        (options.fp32_growth ? ", or so in fp32; growth_precision = FP64 tells which" : ""));
+        (options.fp32_growth ? ", or so in fp32; fp32_growth = false tells which" : ""));
   }
   return out;
 }
@@ -66,25 +61,14 @@ Result<DynamicSpaiBuild> BuildOnDynamicSpaiPlan(const DynamicSpaiPlan& plan,
   SpaiPlan numbers = plan.numbers;
   DynamicSpaiQuality quality;
   if (!numbers) {
-    // Growth is told as planning, and timed so: it makes the pattern.
-    const auto start = std::chrono::steady_clock::now();
-    const double copies = timings->host_to_device_ms + timings->device_to_host_ms;
-    StepProgress progress(context.progress, Stage::kPlan, a.n_cols);
-    Context planning = context;
-    planning.progress = &progress;
-    progress.NextStep(kGrowthShare);
     const PatternView initial = plan.initial;
     auto pattern =
-        GrowDynamicSpai(a, plan.initial.col_ptr.empty() ? nullptr : &initial, options, planning);
+        GrowDynamicSpai(a, plan.initial.col_ptr.empty() ? nullptr : &initial, options, context);
     if (!pattern.ok()) return pattern.status();
-    progress.NextStep(1);
     const PatternView of_m = pattern->m;
-    auto made = PlanSpai(NumbersOf(options), a, &of_m, gpus, planning, timings);
+    auto made = PlanSpai(NumbersOf(options), a, &of_m, gpus, context, timings);
     if (!made.ok()) return made.status();
     numbers = *std::move(made);
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    timings->plan_ms = std::max(
-        0.0, took.count() - (timings->host_to_device_ms + timings->device_to_host_ms - copies));
     quality = std::move(pattern->quality);
     auto grown = std::make_shared<DynamicSpaiPlan>();
     grown->numbers = numbers;

@@ -101,11 +101,9 @@ struct BuildEstimate {
   int64_t n1_max = 0, n2_max = 0;  // of the local problems; zeros for M = GᵀG
 };
 
-// Of a plan or a build on a CUDA device; zeros on the CPU but for plan_ms and assemble_ms.
-// Milliseconds of wall clock, disjoint; of several devices the longest of each, and the most bytes
-// of one.
+// Of a plan or a build on a CUDA device; zeros on the CPU but for assemble_ms. Milliseconds of wall
+// clock, disjoint; of several devices the longest of each, and the most bytes of one.
 struct DeviceTimings {
-  double plan_ms = 0;  // of a build of kDynamicSpai: growth, and the plan of its numbers
   double host_to_device_ms = 0;
   double device_to_host_ms = 0;
   double assemble_ms = 0;    // the layouts of M on the host (also on the CPU)

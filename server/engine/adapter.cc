@@ -405,10 +405,8 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
                result->grown->device_bytes());
   }
   const kernels::DeviceTimings& timings = result->timings;
-  const double others =
-      timings.host_to_device_ms + timings.device_to_host_ms + timings.assemble_ms + timings.plan_ms;
+  const double others = timings.host_to_device_ms + timings.device_to_host_ms + timings.assemble_ms;
   built->build_ms = std::max(0.0, ToMs(options_.clock->Now() - start) - others);
-  built->plan_ms += timings.plan_ms;
   built->assemble_ms = timings.assemble_ms;
   built->host_to_device_ms += timings.host_to_device_ms;
   built->device_to_host_ms += timings.device_to_host_ms;

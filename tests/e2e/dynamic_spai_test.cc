@@ -193,7 +193,6 @@ TEST_F(DynamicSpai, NewValuesAreARebuildUnlessItShallRegrow) {
   const auto first = client_.Build(a, spec, true);
   ASSERT_TRUE(first.ok()) << first.error().message;
   EXPECT_FALSE(first->timings.rebuild);
-  EXPECT_GT(first->timings.plan_ms, 0) << "growth";
   EXPECT_TRUE(client_.Build(a, spec)->timings.reused);
 
   const auto second = client_.Build(next, spec, true);
