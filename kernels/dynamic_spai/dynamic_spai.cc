@@ -80,11 +80,4 @@ Result<DynamicSpaiPattern> GrowDynamicSpai(const CscView& a, const PatternView* 
   return GuardMemory("growth of dynamic SPAI", [&] { return Grow(a, initial, options, context); });
 }
 
-Result<DynamicSpaiCounts> EstimateDynamicSpai(const PatternView& a, const PatternView* initial,
-                                              const DynamicSpaiOptions& options,
-                                              const Context& /*context*/) {
-  if (Status status = CheckDynamicSpai(a, initial, options); !status.ok()) return status;
-  return DynamicSpaiCounts{};
-}
-
 }  // namespace spaid::kernels

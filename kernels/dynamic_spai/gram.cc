@@ -25,9 +25,16 @@ constexpr double kCountShare = 0.3;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
-// 1 / ‖A e_j‖₂ of each column. ZERO_COLUMN.
-Status InverseNorms(const CscView& a, int threads, Array<double>& inverse) {
-  inverse.resize(Z(a.n_cols));
+// Values of a column of A times 1 / ‖A e_j‖₂, which itself may be out of range: in two steps, of
+// which the first is a power of two.
+struct Scale {
+  double power, rest;
+  double operator()(double v) const { return v * power * rest; }
+};
+
+// ZERO_COLUMN.
+Status FindScales(const CscView& a, int threads, Array<Scale>& scales) {
+  scales.resize(Z(a.n_cols));
   std::atomic<int64_t> first{a.n_cols};
   ParallelFor(a.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
@@ -46,7 +53,8 @@ Status InverseNorms(const CscView& a, int threads, Array<double>& inverse) {
         const double scaled = std::ldexp(v, -exponent);
         squares += scaled * scaled;
       }
-      inverse[Z(j)] = std::ldexp(1 / std::sqrt(squares), -exponent);
+      const int half = exponent / 2;
+      scales[Z(j)] = {std::ldexp(1.0, -half), std::ldexp(1 / std::sqrt(squares), half - exponent)};
     }
   });
   return ZeroColumn(first, a.n_cols);
@@ -137,38 +145,15 @@ bool LikeTheOneBefore(const PatternView& a, int64_t j, int64_t begin) {
   return j > begin && std::ranges::equal(a.column(j), a.column(j - 1));
 }
 
-// Entries of each column of B̂ at j + 1. Over `limit` in all it ends early: then `total` is what was
-// counted so far.
-StopReason CountColumns(const PatternView& a, const PatternView& rows, int64_t limit,
-                        const Context& context, Finders& finders, Array<int64_t>& counts,
-                        int64_t& total) {
-  std::atomic<int64_t> sum{0};
-  const StopReason stopped = ParallelFor(a.n_cols, tuning::kGramBatch, context, Stage::kBuild,
-                                         [&](int64_t begin, int64_t end, int worker) {
-                                           ColumnFinder& finder = finders[worker];
-                                           for (int64_t j = begin; j < end; ++j) {
-                                             if (sum.load(std::memory_order_relaxed) > limit)
-                                               return;
-                                             const int64_t count = LikeTheOneBefore(a, j, begin)
-                                                                       ? counts[Z(j)]
-                                                                       : finder.Count(a, rows, j);
-                                             counts[Z(j) + 1] = count;
-                                             sum.fetch_add(count, std::memory_order_relaxed);
-                                           }
-                                         });
-  total = sum;
-  return stopped;
-}
-
 // Column j of B̂; `rows`: its own, ascending. Returns the products that it took.
-double FillColumn(const CscView& a, double inverse_norm, const CscView& minus_rows, int64_t j,
+double FillColumn(const CscView& a, Scale scale, const CscView& minus_rows, int64_t j,
                   std::span<const int32_t> rows, double* sums, double* values) {
   for (const int32_t i : rows) sums[i] = 0;
   int64_t products = 0;
   const auto column = a.column(j);
   const auto column_values = a.column_values(j);
   for (size_t q = 0; q < column.size(); ++q) {
-    const double scaled = -(column_values[q] * inverse_norm);
+    const double scaled = -scale(column_values[q]);
     const auto of_row = minus_rows.column(column[q]);
     const auto row_values = minus_rows.column_values(column[q]);
     const int32_t* const at = of_row.data();
@@ -182,6 +167,29 @@ double FillColumn(const CscView& a, double inverse_norm, const CscView& minus_ro
 }
 
 }  // namespace
+
+StopReason CountGram(const PatternView& a, const PatternView& rows, int64_t limit,
+                     const Context& context, GramCounts& counts) {
+  counts.columns.resize(Z(a.n_cols) + 1);
+  counts.columns[0] = 0;
+  Finders finders(a.n_cols, context.threads);
+  std::atomic<int64_t> sum{0};
+  const StopReason stopped = ParallelFor(a.n_cols, tuning::kGramBatch, context, Stage::kBuild,
+                                         [&](int64_t begin, int64_t end, int worker) {
+                                           ColumnFinder& finder = finders[worker];
+                                           for (int64_t j = begin; j < end; ++j) {
+                                             if (sum.load(std::memory_order_relaxed) > limit)
+                                               return;
+                                             const int64_t count = LikeTheOneBefore(a, j, begin)
+                                                                       ? counts.columns[Z(j)]
+                                                                       : finder.Count(a, rows, j);
+                                             counts.columns[Z(j) + 1] = count;
+                                             sum.fetch_add(count, std::memory_order_relaxed);
+                                           }
+                                         });
+  counts.nnz = sum;
+  return stopped;
+}
 
 int64_t GramLimit() { return UsableMemoryBytes() / tuning::kMemoryPerGramEntry; }
 
@@ -206,8 +214,8 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
   Context context = with_progress;
   StepProgress progress(with_progress.progress, Stage::kBuild, n);
   if (with_progress.progress != nullptr) context.progress = &progress;
-  Array<double> inverse;
-  if (Status status = InverseNorms(a, context.threads, inverse); !status.ok()) return status;
+  Array<Scale> scales;
+  if (Status status = FindScales(a, context.threads, scales); !status.ok()) return status;
   const RowLengths lengths = CountRows(a);
   if (const int64_t alone = lengths.longest * lengths.longest; alone > limit) {
     return TooLarge(alone, limit, lengths);
@@ -219,16 +227,16 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
   CscMatrix& k = gram.columns;
   k.n_rows = n;
   k.n_cols = 2 * n;
-  k.col_ptr.resize(Z(2 * n) + 1);
-  Finders finders(n, context.threads);
   const auto stop = [](StopReason reason) { return StopStatus(reason, "growth of dynamic SPAI"); };
   progress.NextStep(kCountShare);
-  StopReason stopped =
-      CountColumns(a, transposed->pattern(), limit, context, finders, k.col_ptr, gram.nnz);
+  GramCounts counts;
+  StopReason stopped = CountGram(a, transposed->pattern(), limit, context, counts);
   if (stopped != StopReason::kNone) return stop(stopped);
+  gram.nnz = counts.nnz;
   if (gram.nnz > limit) return TooLarge(gram.nnz, limit, lengths);
 
-  k.col_ptr[0] = 0;
+  k.col_ptr = std::move(counts.columns);
+  k.col_ptr.resize(Z(2 * n) + 1);
   for (size_t j = 1; j <= Z(n); ++j) k.col_ptr[j] += k.col_ptr[j - 1];
   for (size_t j = 1; j <= Z(n); ++j) k.col_ptr[Z(n) + j] = gram.nnz + transposed->col_ptr[j];
   const int64_t all = gram.nnz + a.nnz();
@@ -238,7 +246,7 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
     for (int64_t q = begin; q < end; ++q) {
       const int32_t j = transposed->row_idx[Z(q)];
       k.row_idx[Z(gram.nnz + q)] = j;
-      k.values[Z(gram.nnz + q)] = -(transposed->values[Z(q)] * inverse[Z(j)]);
+      k.values[Z(gram.nnz + q)] = -scales[Z(j)](transposed->values[Z(q)]);
     }
   });
   transposed = CscMatrix();  // its memory
@@ -249,6 +257,7 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
   minus_rows.values = k.values;
 
   progress.NextStep(1);
+  Finders finders(n, context.threads);
   std::vector<double> products(Z((n - 1) / tuning::kGramBatch + 1));
   stopped = ParallelFor(
       n, tuning::kGramBatch, context, Stage::kBuild, [&](int64_t begin, int64_t end, int worker) {
@@ -258,7 +267,7 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
         for (int64_t j = begin; j < end; ++j) {
           if (!LikeTheOneBefore(a, j, begin)) rows = finder.Sorted(a, minus_rows, j);
           std::copy(rows.begin(), rows.end(), k.row_idx.begin() + k.col_ptr[Z(j)]);
-          own += FillColumn(a, inverse[Z(j)], minus_rows, j, rows, finder.sums(),
+          own += FillColumn(a, scales[Z(j)], minus_rows, j, rows, finder.sums(),
                             k.values.data() + k.col_ptr[Z(j)]);
         }
         products[Z(begin / tuning::kGramBatch)] = own;

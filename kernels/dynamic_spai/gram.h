@@ -24,6 +24,15 @@ struct GramMatrix {
 // Entries of B̂ that memory holds, beside what growth takes.
 int64_t GramLimit();
 
+// Entries of each column j of B̂ at j + 1; `rows`: A by rows.
+struct GramCounts {
+  Array<int64_t> columns;
+  int64_t nnz = 0;
+};
+// Over `limit` in all it ends early: then `nnz` is what was counted so far. Throws std::bad_alloc.
+StopReason CountGram(const PatternView& a, const PatternView& rows, int64_t limit,
+                     const Context& context, GramCounts& counts);
+
 // The longest row of A, the first of them, and Σ over rows of their squared lengths, a bound on
 // nnz(B̂); the square of the longest one alone is there for certain.
 struct RowLengths {

@@ -653,7 +653,9 @@ RowOutcome Growth<Real>::Grow(int64_t i, std::span<const int32_t> start, int k_m
 
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
                                          const GrowthRules& rules) {
-  if (rules.s > 1 && rules.k_max <= fsai_tuning::kBlockSteps * rules.s) {
+  const int block_steps =
+      rules.least_squares ? fsai_tuning::kLeastSquaresBlockSteps : fsai_tuning::kBlockSteps;
+  if (rules.s > 1 && rules.k_max <= block_steps * rules.s) {
     return MakeBlockGrower(a, diagonal, rules);
   }
   if (rules.fp32) {

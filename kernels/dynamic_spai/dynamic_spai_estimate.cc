@@ -1,0 +1,193 @@
+// Counts before there is anything: entries and bytes are bounds, time and flops are expectations.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "kernels/base/parallel.h"
+#include "kernels/dynamic_spai/dynamic_spai.h"
+#include "kernels/dynamic_spai/dynamic_spai_device_estimate.h"
+#include "kernels/dynamic_spai/dynamic_spai_tuning.h"
+#include "kernels/dynamic_spai/gram.h"
+#include "kernels/fsai/fsai_tuning.h"
+#include "kernels/fsai/row_batches.h"
+#include "kernels/sparse/transpose.h"
+#include "kernels/static_spai/long_columns.h"
+#include "kernels/static_spai/static_spai_plan.h"
+
+namespace spaid::kernels {
+namespace {
+
+namespace tuning = dynamic_spai_tuning;
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+double ToDouble(int64_t x) { return static_cast<double>(x); }
+
+int64_t ToCount(double x) { return x < 9e18 ? static_cast<int64_t>(x) : INT64_MAX; }
+
+struct Columns {
+  int64_t entries = 0, longest = 0;
+  int64_t initial = 0;  // that growth begins with
+
+  Columns(const PatternView* from, int64_t n, const DynamicSpaiOptions& options) {
+    const int64_t steps = int64_t{options.per_step} * options.max_steps;
+    for (int64_t k = 0; k < n; ++k) {
+      int64_t start = 1;
+      if (from != nullptr) {
+        const auto column = from->column(k);
+        const bool own = std::binary_search(column.begin(), column.end(), static_cast<int32_t>(k));
+        start = static_cast<int64_t>(column.size()) + (own ? 0 : 1);
+      }
+      int64_t most = std::min(n, start + steps);
+      if (options.max_column_nnz > 0) {
+        most = std::min(most, std::max<int64_t>(start, options.max_column_nnz));
+      }
+      initial += start;
+      entries += most;
+      longest = std::max(longest, most);
+    }
+  }
+};
+
+// Bounds on AᵀA; its own counts where they are to be had in the steps that an estimate may take.
+struct Gram {
+  int64_t nnz = 0, longest = 0;
+  double squares = 0;  // Σ over rows of A of their squared lengths: products
+};
+
+Result<Gram> BoundGram(const PatternView& a, const Context& with_progress) {
+  Context context = with_progress;
+  context.progress = nullptr;
+  Gram gram;
+  const int64_t n = a.n_cols;
+  auto rows = Transpose(a, context);
+  if (!rows.ok()) return rows.status();
+  const PatternView by_rows = *rows;
+  double nnz = 0, distinct = 0, longest = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    double products = 0;
+    for (const int32_t l : a.column(j)) {
+      products += ToDouble(by_rows.col_ptr[Z(l) + 1] - by_rows.col_ptr[Z(l)]);
+    }
+    gram.squares += products;
+    if (j == 0 || !std::ranges::equal(a.column(j), a.column(j - 1))) distinct += products;
+    const double most = std::min(products, ToDouble(n));
+    nnz += most;
+    longest = std::max(longest, most);
+  }
+  gram.nnz = ToCount(nnz);
+  gram.longest = ToCount(longest);
+  if (distinct > tuning::kCountedProducts) return Result<Gram>(gram);
+  GramCounts counts;
+  const StopReason stopped = CountGram(a, by_rows, INT64_MAX, context, counts);
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "estimate of dynamic SPAI");
+  gram.nnz = counts.nnz;
+  gram.longest = *std::max_element(counts.columns.begin() + 1, counts.columns.end());
+  return Result<Gram>(gram);
+}
+
+// The most entries that so many columns of A have.
+int64_t EntriesOf(const PatternView& a, int64_t columns) {
+  std::vector<int64_t> lengths(Z(a.n_cols));
+  for (int64_t j = 0; j < a.n_cols; ++j) lengths[Z(j)] = a.col_ptr[Z(j) + 1] - a.col_ptr[Z(j)];
+  const auto last = lengths.begin() + std::min(columns, a.n_cols);
+  std::partial_sort(lengths.begin(), last, lengths.end(), std::greater<>());
+  int64_t entries = 0;
+  for (auto it = lengths.begin(); it != last; ++it) entries += *it;
+  return entries;
+}
+
+// Host bytes of AᵀA and growth, all that is there at once.
+double GrowthBytes(const PatternView& a, const Columns& m, const Gram& bound,
+                   const DynamicSpaiOptions& options, int threads) {
+  const double n = ToDouble(a.n_cols), nnz_a = ToDouble(a.nnz()), nnz_m = ToDouble(m.entries);
+  const double nnz = ToDouble(std::min(bound.nnz, GramLimit()));
+  const double longest = ToDouble(bound.longest), entries = ToDouble(m.longest);
+  // [B̂, −Âᵀ] with its diagonal; A's transpose, norms and counts while that is made.
+  const double gram = 12 * (nnz + nnz_a) + 32 * n;
+  const double making = 12 * nnz_a + 32 * n + 4 * n * std::min(threads, 8);
+  // What each thread has for one column of B̂, and for its largest column of M, twice where it is an
+  // array that grows.
+  const double finder = 12.2 * n + 8 * longest;
+  const double capacity = 2 * std::max(32.0, entries + 8), reached = std::min(n, entries * longest);
+  const double dense = std::max(ToDouble(fsai_tuning::kDenseElements), 16 * capacity);
+  const double grower = 4 * n + 16 * capacity * capacity + 8 * dense + 192 * capacity +
+                        64 * reached + 32 * std::min(nnz, entries * longest) + 16 * longest;
+  // Where columns begin; their batches, and together; what is found to repeat.
+  const double batches = ToDouble((a.n_cols - 1) / BatchRows(a.n_cols) + 1);
+  const double columns = 12 * n + 8 * ToDouble(m.initial) + 12 * nnz_m +
+                         threads * std::min(8 * nnz_m, 4.0 * (1 << 20)) + 16 * n +
+                         batches * (128 + 8 * (options.max_steps + 1.0));
+  const double repeats =
+      options.repeat_hash_bits > 0
+          ? 64 * 2 * n + 2 * n / ToDouble(fsai_tuning::kRowsPerClass) * (128 + 24 * entries)
+          : 0;
+  return gram + std::max(making + threads * finder, columns + repeats + threads * grower);
+}
+
+}  // namespace
+
+Result<DynamicSpaiCounts> EstimateDynamicSpai(const PatternView& a, const PatternView* initial,
+                                              const DynamicSpaiOptions& options,
+                                              const Context& context) {
+  return GuardMemory("estimate of dynamic SPAI", [&]() -> Result<DynamicSpaiCounts> {
+    if (Status status = CheckDynamicSpai(a, initial, options); !status.ok()) return status;
+    if (Status status = CheckColumns(a, context.threads); !status.ok()) return status;
+    const int64_t n = a.n_cols;
+    const int threads = ResolveThreads(context.threads);
+    const Columns m(initial, n, options);
+    const auto gram = BoundGram(a, context);
+    if (!gram.ok()) return gram.status();
+    DynamicSpaiCounts counts;
+    counts.nnz_m = m.entries;
+    counts.gram_nnz = gram->nnz;
+
+    LocalCounts largest;
+    largest.entries = EntriesOf(a, m.longest);
+    largest.n1 = largest.rows = std::min(n, largest.entries);
+    const int64_t pairs = MaxLongPairs(a);
+    // The grown pattern, and once more in the plan.
+    const double numbers = 8 * ToDouble(n) + 4 * ToDouble(m.entries) +
+                           ToDouble(PlanBytes(n, m.entries, pairs)) +
+                           ToDouble(BuildBytes(n, m.entries, pairs, largest, m.longest, threads,
+                                               options.post_filter > 0));
+    counts.host_bytes =
+        ToCount(std::max(GrowthBytes(a, m, *gram, options, threads), numbers) + (1 << 20));
+
+    // How many entries a column takes is known when it is grown: most matrices take about so many
+    // times those of A to come to a tolerance.
+    const double size = ToDouble(n), mean = ToDouble(a.nnz()) / size;
+    const double most = ToDouble(m.entries) / size, first = ToDouble(m.initial) / size;
+    const double wanted = options.tol > 0
+                              ? tuning::kEntriesForTol / (options.tol * options.tol) * mean
+                              : std::numeric_limits<double>::infinity();
+    const double entries = std::clamp(wanted, first, most), added = entries - first;
+    const double column = ToDouble(gram->nnz) / size;
+    const double steps = added / options.per_step;
+    const double growth =
+        size * (tuning::kColumnNs +
+                entries * (tuning::kAddedNs +
+                           column * (tuning::kAddedEntryNs + steps * tuning::kStepEntryNs)));
+    const double solving =
+        size * entries *
+        (tuning::kSolvedNs + tuning::kSolvedEntryNs * mean + tuning::kSolvedSquareNs * entries);
+    counts.predicted_ns = tuning::kProductNs * gram->squares + growth + solving;
+    DynamicSpaiBounds bounds;
+    bounds.gram_nnz = gram->nnz;
+    bounds.gram_longest = gram->longest;
+    bounds.products = gram->squares;
+    bounds.nnz_m = m.entries;
+    bounds.longest = m.longest;
+    bounds.initial = m.initial;
+    bounds.entries_mean = entries;
+    EstimateOnDevice(a, initial != nullptr, bounds, options, counts);
+    counts.flops =
+        2 * gram->squares + size * (steps * entries * column + entries * entries * entries);
+    return counts;
+  });
+}
+
+}  // namespace spaid::kernels
