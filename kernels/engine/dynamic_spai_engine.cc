@@ -1,10 +1,13 @@
 #include "kernels/engine/dynamic_spai_engine.h"
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/dynamic_spai/dynamic_spai_cuda.h"
 #include "kernels/engine/engine_parts.h"
 
 namespace spaid::kernels {
@@ -21,6 +24,15 @@ std::vector<std::string> Warnings(const DynamicSpaiQuality& q, const DynamicSpai
         (options.fp32_growth ? ", or so in fp32; fp32_growth = false tells which" : ""));
   }
   return out;
+}
+
+// Adds what growth measured.
+void Add(const DynamicSpaiCudaTimings& from, DeviceTimings* to) {
+  to->host_to_device_ms += from.host_to_device_ms;
+  to->device_to_host_ms += from.device_to_host_ms;
+  to->device_bytes = std::max(to->device_bytes, from.device_bytes);
+  to->waves = std::max(to->waves, from.waves);
+  to->host_columns += from.host_columns;
 }
 
 }  // namespace
@@ -62,11 +74,16 @@ Result<DynamicSpaiBuild> BuildOnDynamicSpaiPlan(const DynamicSpaiPlan& plan,
   DynamicSpaiQuality quality;
   if (!numbers) {
     const PatternView initial = plan.initial;
-    auto pattern =
-        GrowDynamicSpai(a, plan.initial.col_ptr.empty() ? nullptr : &initial, options, context);
+    const PatternView* const start = plan.initial.col_ptr.empty() ? nullptr : &initial;
+    DynamicSpaiCudaTimings own;
+    std::unique_ptr<SpaiOnDevice> there;
+    auto pattern = gpus.empty()
+                       ? GrowDynamicSpai(a, start, options, context)
+                       : GrowDynamicSpaiCuda(gpus, a, start, options, context, &own, &there);
     if (!pattern.ok()) return pattern.status();
+    Add(own, timings);
     const PatternView of_m = pattern->m;
-    auto made = PlanSpai(NumbersOf(options), a, &of_m, gpus, context, timings);
+    auto made = PlanSpai(NumbersOf(options), a, &of_m, gpus, context, timings, std::move(there));
     if (!made.ok()) return made.status();
     numbers = *std::move(made);
     quality = std::move(pattern->quality);

@@ -57,12 +57,10 @@ class GreedyCheck {
       std::vector<std::pair<long double, int32_t>> gains = Gains(k);
       const size_t count =
           std::min({gains.size(), static_cast<size_t>(options_.per_step), most - in_.size()});
-      // Nothing that shows.
-      if (count == 0) return "";
       std::sort(gains.begin(), gains.end(), [](const auto& x, const auto& y) {
         return x.first != y.first ? x.first > y.first : x.second < y.second;
       });
-      const long double least = gains[count - 1].first;
+      const long double least = count > 0 ? gains[count - 1].first : 0;
       size_t joined = 0;
       for (const auto& [gain, j] : gains) {
         const bool must = gain > least * (1 + tie_), may = gain >= least * (1 - tie_);
@@ -77,9 +75,11 @@ class GreedyCheck {
           return "";
         }
       }
-      if (joined < count && least > nothing_ * nothing_) {
+      if (joined < count) {
         return "ended in step " + std::to_string(step) + " at ‖r‖ = " + std::to_string(norm);
       }
+      // Others lower it by nothing that shows, and may join.
+      if (count < static_cast<size_t>(options_.per_step) && in_.size() < most) return "";
     }
     if (in_.size() != wanted.size()) {
       return std::to_string(wanted.size()) + " entries for " + std::to_string(in_.size());
