@@ -101,8 +101,8 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_row
     SpaidCudaPlanInfo plan_info{};
     SpaidCudaM* m = nullptr;
     SpaidCudaBuildInfo build_info{};
-    OrDie(api.plan_static_spai(matrix, nullptr, &pattern, 0, /*columns=*/nullptr, &plan, &plan_info,
-                               message, sizeof(message)),
+    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern, 0,
+                               /*columns=*/nullptr, &plan, &plan_info, message, sizeof(message)),
           message);
     OrDie(api.build_static_spai(plan, matrix, &options, &m, &build_info, message, sizeof(message)),
           message);

@@ -148,7 +148,7 @@ void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
       SpaidCudaBuildInfo build_info{};
       SpaidCudaM* built = nullptr;
       const auto check = [&](int32_t result) { bench::OrDie(result, piece.message); };
-      check(api.plan_static_spai(piece.matrix, nullptr, &pattern, 0,
+      check(api.plan_static_spai(piece.matrix, nullptr, /*base_there=*/nullptr, &pattern, 0,
                                  pieces.size() > 1 ? &range : nullptr, &plan, &plan_info,
                                  piece.message, sizeof(piece.message)));
       check(api.build_static_spai(plan, piece.matrix, &options, &built, &build_info, piece.message,

@@ -123,7 +123,8 @@ void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Ph
   int64_t peak = 0;
   const auto make_plan = [&] {
     if (plan != nullptr) api.free_plan(plan);
-    OrDie(api.plan_static_spai(matrix, nullptr, &pattern, static_cast<int32_t>(solver),
+    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern,
+                               static_cast<int32_t>(solver),
                                /*columns=*/nullptr, &plan, &plan_info, message, sizeof(message)),
           message);
     return plan_info.ms;
@@ -200,8 +201,8 @@ void RunPattern(benchmark::State& state, const Problem& problem, int power) {
   SpaidCudaPlanInfo info{};
   const auto make_plan = [&] {
     SpaidCudaPlan* plan = nullptr;
-    OrDie(api.plan_static_spai(matrix, nullptr, &pattern, 0, /*columns=*/nullptr, &plan, &info,
-                               message, sizeof(message)),
+    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern, 0,
+                               /*columns=*/nullptr, &plan, &info, message, sizeof(message)),
           message);
     api.free_plan(plan);
   };

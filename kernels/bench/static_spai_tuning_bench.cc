@@ -164,8 +164,9 @@ void RunVariant(benchmark::State& state, const CscMatrix& a, int power, Part par
   SpaidCudaPlanInfo info{};
   const auto run = [&] {
     SpaidCudaPlan* plan = nullptr;
-    OrDie(api.plan_static_spai(matrix, nullptr, &pattern, options.local_solver, /*columns=*/nullptr,
-                               &plan, &info, message, sizeof(message)),
+    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern,
+                               options.local_solver, /*columns=*/nullptr, &plan, &info, message,
+                               sizeof(message)),
           message);
     double ms = part == Part::kPattern ? info.pattern_ms : info.ms - info.pattern_ms;
     if (part == Part::kBuild) {

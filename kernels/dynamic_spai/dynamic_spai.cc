@@ -10,6 +10,7 @@
 #include "kernels/base/parallel.h"
 #include "kernels/base/step_progress.h"
 #include "kernels/dynamic_spai/gram.h"
+#include "kernels/dynamic_spai/growth_parts.h"
 #include "kernels/fsai/growing.h"
 #include "kernels/fsai/row_batches.h"
 
@@ -19,35 +20,6 @@ namespace {
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
 constexpr double kGramShare = 0.25;  // of the time, about
-
-// Column k of M begins with k, and then with what `initial` has besides, in ascending order.
-Pattern Starts(const PatternView* initial, int64_t n) {
-  Pattern start;
-  start.n_rows = start.n_cols = n;
-  start.col_ptr.resize(Z(n) + 1);
-  start.row_idx.reserve(Z(initial != nullptr ? initial->nnz() + n : n));
-  for (int64_t k = 0; k < n; ++k) {
-    start.col_ptr[Z(k)] = start.nnz();
-    start.row_idx.push_back(static_cast<int32_t>(k));
-    if (initial == nullptr) continue;
-    for (const int32_t j : initial->column(k)) {
-      if (j != k) start.row_idx.push_back(j);
-    }
-  }
-  start.col_ptr[Z(n)] = start.nnz();
-  return start;
-}
-
-GrowthRules RulesOf(const DynamicSpaiOptions& options) {
-  GrowthRules rules;
-  rules.k_max = options.max_steps;
-  rules.s = options.per_step;
-  rules.epsilon = options.tol * options.tol;  // ψ is ‖r‖²
-  rules.fp32 = options.fp32_growth;
-  rules.least_squares = true;
-  if (options.max_column_nnz > 0) rules.max_entries = options.max_column_nnz;
-  return rules;
-}
 
 Result<DynamicSpaiPattern> Grow(const CscView& a, const PatternView* initial,
                                 const DynamicSpaiOptions& options, const Context& with_progress) {
@@ -61,9 +33,9 @@ Result<DynamicSpaiPattern> Grow(const CscView& a, const PatternView* initial,
   if (!gram.ok()) return gram.status();
 
   progress.NextStep(1);
-  const Pattern start = Starts(initial, n);
+  const Pattern start = DynamicStarts(initial, n);
   const PatternView starts = start;
-  Growing growing(gram->columns, gram->diagonal, n, &starts, RulesOf(options),
+  Growing growing(gram->columns, gram->diagonal, n, &starts, DynamicRules(options),
                   options.repeat_hash_bits, context);
   std::optional<GrownRows> grown;
   const StopReason stopped = growing.Pass(options.max_steps, std::nullopt, grown);

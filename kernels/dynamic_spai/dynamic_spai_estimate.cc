@@ -8,6 +8,7 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/dynamic_spai/dynamic_spai.h"
+#include "kernels/dynamic_spai/dynamic_spai_device_estimate.h"
 #include "kernels/dynamic_spai/dynamic_spai_tuning.h"
 #include "kernels/dynamic_spai/gram.h"
 #include "kernels/fsai/fsai_tuning.h"
@@ -174,6 +175,15 @@ Result<DynamicSpaiCounts> EstimateDynamicSpai(const PatternView& a, const Patter
         size * entries *
         (tuning::kSolvedNs + tuning::kSolvedEntryNs * mean + tuning::kSolvedSquareNs * entries);
     counts.predicted_ns = tuning::kProductNs * gram->squares + growth + solving;
+    DynamicSpaiBounds bounds;
+    bounds.gram_nnz = gram->nnz;
+    bounds.gram_longest = gram->longest;
+    bounds.products = gram->squares;
+    bounds.nnz_m = m.entries;
+    bounds.longest = m.longest;
+    bounds.initial = m.initial;
+    bounds.entries_mean = entries;
+    EstimateOnDevice(a, initial != nullptr, bounds, options, counts);
     counts.flops =
         2 * gram->squares + size * (steps * entries * column + entries * entries * entries);
     return counts;

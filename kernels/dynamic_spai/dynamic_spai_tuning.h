@@ -28,4 +28,17 @@ inline constexpr double kColumnNs = 300;
 inline constexpr double kAddedNs = 60, kAddedEntryNs = 2, kStepEntryNs = 0.75;
 inline constexpr double kSolvedNs = 120, kSolvedEntryNs = 6, kSolvedSquareNs = 4;
 
+// Nanoseconds of an NVIDIA H100. Of a build; of a product of AᵀA, and of an entry; of an entry that
+// joins a column, for each entry of a column of AᵀA, and for each candidate and entry before; of a
+// column whose values are solved for, of each entry, for each entry of a column of A and of M; of a
+// byte between the host and the device.
+inline constexpr double kDeviceBuildNs = 2e6;
+inline constexpr double kDeviceProductNs = 0.02, kDeviceGramNs = 0.02;
+inline constexpr double kDeviceAddedNs = 0.5, kDeviceEntryNs = 0.01, kDeviceCandidateNs = 4e-4;
+inline constexpr double kDeviceColumnNs = 2, kDeviceSolvedNs = 0.5, kDeviceSolvedEntryNs = 2e-3;
+inline constexpr double kDeviceCopyNs = 0.06;
+// Candidates that an entry brings which were none, of a column of AᵀA; fp32 takes so much of fp64's
+// time.
+inline constexpr double kDeviceNewShare = 0.15, kDeviceFp32Share = 0.55;
+
 }  // namespace spaid::kernels::dynamic_spai_tuning

@@ -13,6 +13,7 @@
 #include "kernels/base/parallel.h"
 #include "kernels/base/step_progress.h"
 #include "kernels/dynamic_spai/dynamic_spai_tuning.h"
+#include "kernels/dynamic_spai/growth_parts.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
@@ -56,12 +57,7 @@ Status FindScales(const CscView& a, int threads, Array<Scale>& scales) {
       scales[Z(j)] = {std::ldexp(1.0, -half), std::ldexp(1 / std::sqrt(squares), half - exponent)};
     }
   });
-  if (first == a.n_cols) return {};
-  return Status(StatusCode::kFailedPrecondition, "ZERO_COLUMN",
-                "column " + std::to_string(first) +
-                    " of the matrix has no value but zero, so the matrix is singular and no "
-                    "approximate inverse exists; remove the unknown or give it an equation")
-      .At("column", first);
+  return ZeroColumn(first, a.n_cols);
 }
 
 Status TooLarge(int64_t at_least, int64_t limit, const RowLengths& rows) {

@@ -74,6 +74,12 @@ void Add(const std::vector<StaticSpaiCudaTimings>& pieces, StaticSpaiCudaTimings
 
 }  // namespace
 
+void SpaiOnDevice::FreeLocked() {
+  const SpaidCudaInterface& api = device->api();
+  if (pattern.object != nullptr) api.free_pattern(std::exchange(pattern.object, nullptr));
+  if (matrix.object != nullptr) api.free_matrix(std::exchange(matrix.object, nullptr));
+}
+
 class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPlan> {
  public:
   // One a device, ascending.
@@ -132,6 +138,7 @@ struct PlanRequest {
   const Context& context;
   PatternLimit limit;
   const int32_t* match;
+  SpaiOnDevice* there;  // null, or on the only device
 };
 
 // Plans the piece, and fetches its part of the pattern, for which the first one makes room.
@@ -148,8 +155,14 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
   const bool reads_values =
       options.pattern.keep_tau.has_value() && request.user_pattern == nullptr && !a.values.empty();
   const SpaidCudaCsc csc = Csc(a, reads_values ? a.values.data() : nullptr);
-  int32_t result =
-      api.upload_matrix(device.context(), &csc, &piece.matrix.object, message, sizeof(message));
+  const bool there = request.there != nullptr;
+  int32_t result = kSpaidCudaOk;
+  if (there) {
+    std::swap(piece.matrix.object, request.there->matrix.object);
+  } else {
+    result =
+        api.upload_matrix(device.context(), &csc, &piece.matrix.object, message, sizeof(message));
+  }
   timings.host_to_device_ms += MsSince(start);
   if (result == kSpaidCudaOk) {
     const SpaidCudaCsc base =
@@ -164,9 +177,11 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
                                           &caller};
     const SpaidCudaRange columns{piece.columns.begin, piece.columns.end};
     result = api.plan_static_spai(
-        piece.matrix.object, request.user_pattern != nullptr ? &base : nullptr, nullptr, &pattern,
+        piece.matrix.object, request.user_pattern != nullptr ? &base : nullptr,
+        there ? request.there->pattern.object : nullptr, &pattern,
         static_cast<int32_t>(options.local_solver), plan.pieces.size() > 1 ? &columns : nullptr,
         &piece.plan.object, &piece.info, message, sizeof(message));
+    if (there) request.there->FreeLocked();
   }
   if (result == kSpaidCudaOk) {
     start = Clock::now();
@@ -204,7 +219,7 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
     std::span<const std::shared_ptr<CudaDevice>> devices, const CscView& a,
     const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
-    StaticSpaiCudaTimings& timings) {
+    StaticSpaiCudaTimings& timings, SpaiOnDevice* there) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (Status status = CheckColumns(a, context.threads); !status.ok()) return status;
   if (Status status = CheckPattern(a, user_pattern, options.pattern); !status.ok()) return status;
@@ -224,7 +239,8 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
                             options,
                             context,
                             LimitPattern(base, options.pattern),
-                            options.pattern.row_match ? match.data() : nullptr};
+                            options.pattern.row_match ? match.data() : nullptr,
+                            there};
   if (const StopReason reason = context.stop.Poll(); reason != StopReason::kNone) {
     return StopStatus(reason, "plan of static SPAI");
   }
@@ -424,11 +440,11 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
     std::span<const std::shared_ptr<CudaDevice>> devices, const CscView& a,
     const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
-    StaticSpaiCudaTimings* timings) {
+    StaticSpaiCudaTimings* timings, std::unique_ptr<SpaiOnDevice> there) {
   StaticSpaiCudaTimings own;
   return GuardMemory("plan of static SPAI", [&] {
-    return MakePlan(devices, a, user_pattern, options, context,
-                    timings != nullptr ? *timings : own);
+    return MakePlan(devices, a, user_pattern, options, context, timings != nullptr ? *timings : own,
+                    there.get());
   });
 }
 

@@ -50,12 +50,27 @@ struct StaticSpaiCudaTimings {
 // to rounding.
 class StaticSpaiCudaPlan;
 
+// What another computation left on a device for a plan there.
+struct SpaiOnDevice {
+  explicit SpaiOnDevice(const std::shared_ptr<CudaDevice>& on)
+      : device(on),
+        matrix(on, &SpaidCudaInterface::free_matrix),
+        pattern(on, &SpaidCudaInterface::free_pattern) {}
+  // Here and now; the caller has the device's lock.
+  void FreeLocked();
+
+  const std::shared_ptr<CudaDevice> device;
+  CudaObject<SpaidCudaMatrix> matrix;    // A
+  CudaObject<SpaidCudaPattern> pattern;  // what M's pattern is to be made from
+};
+
 // As PlanStaticSpai, on one device or at least one, each but once. Of several the first error, once
-// all have come to their ends. Errors besides: those of CudaDevice::Failed.
+// all have come to their ends. `there`: null, or A and the user's pattern on the device, which is
+// the only one: what is there is not sent there. Errors besides: those of CudaDevice::Failed.
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
     std::span<const std::shared_ptr<CudaDevice>> devices, const CscView& a,
     const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
-    StaticSpaiCudaTimings* timings = nullptr);
+    StaticSpaiCudaTimings* timings = nullptr, std::unique_ptr<SpaiOnDevice> there = nullptr);
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
     const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
     const StaticSpaiOptions& options, const Context& context,

@@ -435,26 +435,30 @@ int64_t Bytes(double bytes) {
   return bytes < 9e18 ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
 }
 
-// What kernels/static_spai/cuda allocates at once, as if each column were a group and a structure
-// of its own. Blocks are rounded up, and sorts and sums want some scratch: kSlack.
-void CountDeviceBytes(const Bounds& bounds, double pattern_bytes, const StaticSpaiOptions& options,
-                      StaticSpaiCounts& counts) {
-  constexpr double kSlack = 4 << 20;
+// Blocks are rounded up, and sorts and sums want some scratch.
+constexpr double kDeviceSlack = 4 << 20;
+
+}  // namespace
+
+void DeviceProblems::Add(double entries, double columns) {
+  const double kept = std::min(entries, kDeviceEntries);
+  // One for the column's place.
+  words += columns * (kept + kChunkWords * std::ceil(kept / kChunkRows) + 2);
+  most = std::max(most, entries);
+}
+
+// What kernels/static_spai/cuda allocates at once.
+void BoundDeviceBytes(const DeviceProblems& problems, double pattern_bytes,
+                      const StaticSpaiOptions& options, StaticSpaiCounts& counts) {
   const auto n = static_cast<double>(counts.n), nnz_a = static_cast<double>(counts.nnz_a),
              nnz_m = static_cast<double>(counts.nnz_m);
-  double words = 0, most = 0;
-  for (const double entries : bounds.entries) {
-    const double kept = std::min(entries, kDeviceEntries);
-    words += kept + kChunkWords * std::ceil(kept / kChunkRows) + 2;  // one for the column's place
-    most = std::max(most, entries);
-  }
   const double matrix = 12 * nnz_a + 8 * n;
   // m_ptr, members, group_ptr, structure_of, structures, order; m_idx. Structures that 32 columns
   // share may have 1912 bytes for lanes, and 8; or, for waves of tables, each has the number of a
   // group, and in a build a copy of the structure with the number of a wave, and its words.
   const double plan = (8 + 4 + 4 + 4 + 32 + 4) * n + 4 * nnz_m + 60 * n;
   static_assert(60 >= 4 + 32 + 4 + 8);
-  const double tables = 4 * words, wave = std::min(tables, kWaveBytes);
+  const double tables = 4 * problems.words, wave = std::min(tables, kWaveBytes);
   // While equal groups are looked for: three names of each, hashes, and a table of up to 4 n slots.
   const double planning = (16 + 8 + 4 * 12 + 4 + 8) * n;
   // The scaled matrix; values of M; norms, pivots, flags, scales.
@@ -462,8 +466,8 @@ void CountDeviceBytes(const Bounds& bounds, double pattern_bytes, const StaticSp
   // By QR: two orders of the groups; and keys, sorted, with the scratch of that. A rescue by QR
   // that finds no room is the host's.
   const bool by_qr = options.local_solver == LocalSolver::kQr;
-  const double solving =
-      by_qr ? (2 * 4 + 4 * 4) * n + LargeQrBytes(n, n2, most) : LargeBytes(n, n2, most);
+  const double solving = by_qr ? (2 * 4 + 4 * 4) * n + LargeQrBytes(n, n2, problems.most)
+                               : LargeBytes(n, n2, problems.most);
   const double building = 8 * nnz_a + 8 * nnz_m + (3 * 8 + 1) * n + solving;
   // Values of M, norms, pivots, flags; M compacted.
   const double filtering =
@@ -474,14 +478,16 @@ void CountDeviceBytes(const Bounds& bounds, double pattern_bytes, const StaticSp
                                : (8 + 8 + 4 + 2 * 8) * n + 4 * nnz_m + 8 * nnz_a / kStencilFill +
                                      StencilWork(nnz_a) + 8 * nnz_m + (3 * 8 + 1) * n + filtering;
   counts.device_bytes =
-      Bytes(matrix + kSlack +
+      Bytes(matrix + kDeviceSlack +
             std::max({pattern_bytes, plan + tables + std::max({planning, building, filtering}),
                       stencil}));
   // Where the path by diagonals finds no room the plan goes without, and where M compacted finds
   // none the host compacts it.
-  counts.device_bytes_min =
-      Bytes(matrix + kSlack + std::max(pattern_bytes, plan + wave + std::max(planning, building)));
+  counts.device_bytes_min = Bytes(
+      matrix + kDeviceSlack + std::max(pattern_bytes, plan + wave + std::max(planning, building)));
 }
+
+namespace {
 
 Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_pattern,
                                   const StaticSpaiOptions& options, const Context& context) {
@@ -561,7 +567,9 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   counts.plan_bytes = PlanBytes(n, counts.nnz_m, pairs);
   counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, totals.largest, counts.n2_max,
                                   ResolveThreads(context.threads), options.post_filter > 0);
-  CountDeviceBytes(bounds, PatternBytes(counts, rules, pattern, user_pattern != nullptr), options,
+  DeviceProblems problems;
+  for (const double entries : bounds.entries) problems.Add(entries);
+  BoundDeviceBytes(problems, PatternBytes(counts, rules, pattern, user_pattern != nullptr), options,
                    counts);
   return counts;
 }

@@ -53,4 +53,16 @@ int64_t PlanBytes(int64_t n, int64_t nnz_m, int64_t long_pairs);
 int64_t BuildBytes(int64_t n, int64_t nnz_m, int64_t long_pairs, const LocalCounts& largest,
                    int64_t n2_max, int threads, bool post_filter);
 
+// Local problems of as many columns as there are.
+struct DeviceProblems {
+  double words = 0;  // of their gather tables
+  double most = 0;   // entries of the largest
+
+  void Add(double entries, double columns = 1);
+};
+// Fills the device bytes of `counts`, of which n, nnz_a, nnz_m and n2_max are there, as if each
+// column were a group and a structure of its own. `pattern_bytes`: while the pattern of M is made.
+void BoundDeviceBytes(const DeviceProblems& problems, double pattern_bytes,
+                      const StaticSpaiOptions& options, StaticSpaiCounts& counts);
+
 }  // namespace spaid::kernels

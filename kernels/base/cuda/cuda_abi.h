@@ -194,7 +194,7 @@ struct SpaidCudaDynamicInfo {
   int32_t waves;     // of columns, as memory allows
   int64_t converged_columns, copied_columns, slow_columns;
   int64_t dependent_columns, first_dependent;
-  int64_t host_columns;  // without entries: the host's
+  int64_t host_columns;  // whose only row is −1: the host's
   double flops;
 };
 
@@ -290,7 +290,8 @@ struct SpaidCudaInterface {
 
   // Patterns of columns [begin, end) of M that dynamic SPAI grows, by `columns`; null: of all.
   // `initial`: where growth begins; null: the diagonal. Every column of A must have a value that is
-  // not zero.
+  // not zero. Where AᵀA has no room, kSpaidCudaPatternTooLarge, and info->gram_nnz is how many
+  // entries it has at least. Frees by free_pattern.
   int32_t (*grow_dynamic_spai)(const SpaidCudaMatrix* a, const struct SpaidCudaCsc* initial,
                                const struct SpaidCudaDynamicOptions* options,
                                const struct SpaidCudaRange* columns, SpaidCudaPattern** grown,

@@ -9,6 +9,8 @@
 #include "kernels/base/cuda/context_cuda.h"
 #include "kernels/base/cuda/devices_cuda.h"
 #include "kernels/base/cuda/variants_tuning_cuda.h"
+#include "kernels/dynamic_spai/cuda/normal_rows_cuda.h"
+#include "kernels/fsai/cuda/columns_cuda.h"
 #include "kernels/fsai/cuda/fsai_cuda.h"
 #include "kernels/krylov/cuda/operator_cuda.h"
 #include "kernels/krylov/cuda/solve_cuda.h"
@@ -47,6 +49,7 @@ struct SpaidCudaM {
   spaid::cuda::ColumnRange own;          // the plan's
   int64_t first_entry = 0, entries = 0;  // of result.values, in those columns
 };
+// By rows of G, or columns of M.
 struct SpaidCudaPattern {
   Context& context;
   std::shared_ptr<const spaid::cuda::FsaiPattern> pattern;
@@ -146,7 +149,7 @@ int32_t UploadValues(SpaidCudaMatrix* matrix, const double* values, char* messag
 
 void FreeMatrix(SpaidCudaMatrix* matrix) { delete matrix; }
 
-int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
+int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base, const SpaidCudaPattern* base_there,
              const SpaidCudaPatternOptions* options, int32_t local_solver,
              const SpaidCudaRange* columns, SpaidCudaPlan** plan, SpaidCudaPlanInfo* info,
              char* message, size_t size) {
@@ -158,7 +161,15 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
     Stopwatch watch(context);
     const auto make_pattern = [&] {
       try {
-        return spaid::cuda::MakePattern(context, matrix->matrix, base, *options);
+        if (base_there == nullptr) {
+          return spaid::cuda::MakePattern(context, matrix->matrix, base, nullptr, *options);
+        }
+        const spaid::cuda::FsaiPattern& own = *base_there->pattern;
+        const spaid::cuda::PatternRef there{base->n, own.row_ptr.get(), own.col_idx.get()};
+        if (own.row_ptr.size() != base->n + 1 || own.col_idx.size() != base->nnz) {
+          throw Failure(kSpaidCudaError, "a pattern on the device is not the one on the host");
+        }
+        return spaid::cuda::MakePattern(context, matrix->matrix, base, &there, *options);
       } catch (const spaid::cuda::PatternTooLarge& too_large) {
         info->nnz_m = too_large.nnz;
         throw;
@@ -189,6 +200,63 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base,
 }
 
 void FreePlan(SpaidCudaPlan* plan) { delete plan; }
+
+template <class Real>
+spaid::cuda::fsai::ColumnPatterns GrowColumns(Context& context, const spaid::cuda::Matrix& a,
+                                              const SpaidCudaCsc* initial,
+                                              const SpaidCudaDynamicOptions& options,
+                                              const SpaidCudaRange& columns, Stopwatch& watch,
+                                              SpaidCudaDynamicInfo& info) {
+  spaid::cuda::GramInfo gram;
+  const auto make = [&] {
+    try {
+      return spaid::cuda::MakeNormalRows<Real>(context, a, options, gram);
+    } catch (const Failure&) {
+      info.gram_nnz = gram.nnz;
+      throw;
+    }
+  };
+  auto rows = make();
+  watch.Mark();
+  auto grown = spaid::cuda::fsai::GrowColumns<Real>(context, std::move(rows), initial, options,
+                                                    columns.begin, columns.end, info);
+  info.gram_nnz = gram.nnz;
+  info.flops += gram.flops;
+  return grown;
+}
+
+int32_t GrowDynamicSpai(const SpaidCudaMatrix* matrix, const SpaidCudaCsc* initial,
+                        const SpaidCudaDynamicOptions* options, const SpaidCudaRange* columns,
+                        SpaidCudaPattern** grown, SpaidCudaDynamicInfo* info, char* message,
+                        size_t size) {
+  return Guard(message, size, [&] {
+    Context& context = matrix->context;
+    context.Enter();
+    *info = {};
+    const SpaidCudaRange own = RangeOf(columns, matrix->matrix.n);
+    context.arena->ResetPeak();
+    Stopwatch watch(context);
+    const auto grow = options->fp32 != 0 ? &GrowColumns<float> : &GrowColumns<double>;
+    auto made = grow(context, matrix->matrix, initial, *options, own, watch, *info);
+    info->ms = watch.Stop();
+    info->gram_ms = watch.Marked();
+    info->peak_bytes = context.arena->peak();
+    *grown = new SpaidCudaPattern{
+        context, std::make_shared<const spaid::cuda::FsaiPattern>(
+                     spaid::cuda::FsaiPattern{std::move(made.col_ptr), std::move(made.row_idx)})};
+  });
+}
+
+int32_t DownloadGrown(const SpaidCudaPattern* grown, int64_t* col_ptr, int32_t* row_idx,
+                      char* message, size_t size) {
+  return Guard(message, size, [&] {
+    grown->context.Enter();
+    const spaid::cuda::FsaiPattern& own = *grown->pattern;
+    own.row_ptr.CopyOut(col_ptr, own.row_ptr.size());
+    own.col_idx.CopyOut(row_idx, own.col_idx.size());
+    grown->context.Synchronize();
+  });
+}
 
 int32_t DownloadPattern(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx,
                         char* message, size_t size) {
@@ -523,6 +591,8 @@ extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spai
       &UploadMatrix,
       &UploadValues,
       &FreeMatrix,
+      &GrowDynamicSpai,
+      &DownloadGrown,
       &Plan,
       &FreePlan,
       &DownloadPattern,

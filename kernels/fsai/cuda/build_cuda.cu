@@ -1,19 +1,22 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/fsai/cuda/chains_cuda.h"
+#include "kernels/fsai/cuda/columns_cuda.h"
 #include "kernels/fsai/cuda/fsai_cuda.h"
 #include "kernels/fsai/cuda/pack_cuda.h"
 #include "kernels/fsai/cuda/repeats_cuda.h"
-#include "kernels/fsai/cuda/rows_cuda.h"
+#include "kernels/fsai/cuda/row_parts_cuda.h"
 #include "kernels/fsai/cuda/rows_tuning_cuda.h"
 
 namespace spaid::cuda {
 namespace {
 
+using fsai::Form;
 using fsai::Shape;
 using fsai::Team;
 
@@ -26,7 +29,7 @@ struct Counters {
   unsigned long long products;
 };
 
-// What is made of a wave of rows: their entries, one row behind the other.
+// What is made of a wave of rows: their entries, one row behind the other; of columns no values.
 struct Piece {
   Buffer<int64_t> ptr;  // rows + 1
   Buffer<int32_t> idx;
@@ -45,7 +48,8 @@ __global__ void FsaiCountsKernel(const int32_t* counts, int64_t rows, int64_t* p
 }
 
 // From where the rows were made to where they are to be, kLanes threads a row. `source`: null, or
-// of each row that it is copied from (RepeatedRows), `first` the first of the wave.
+// of each row that it is copied from (RepeatedRows), `first` the first of the wave. `values` may be
+// null.
 template <class Real, int kLanes>
 __global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_t rows,
                                   int64_t stride, const int64_t* initial_ptr, const int32_t* source,
@@ -60,16 +64,20 @@ __global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_
   const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
   for (int64_t e = thread % kLanes; e < count; e += kLanes) {
     to_idx[begin + e] = idx[from + e] + by;
-    to_values[begin + e] = static_cast<double>(values[from + e]) * scale;
+    if (values != nullptr) to_values[begin + e] = static_cast<double>(values[from + e]) * scale;
   }
 }
 
-__global__ void FsaiLeaveKernel(const int32_t* rows, uint32_t count, int64_t first,
-                                int32_t* out_count, double* psi_ratio) {
+// Rows without entries; or columns whose only entry is −1.
+template <class Real, Form kForm>
+__global__ void FsaiLeaveKernel(const __grid_constant__ fsai::Work<Real> work, const int32_t* rows,
+                                uint32_t count) {
   const uint32_t t = blockIdx.x * kThreads + threadIdx.x;
   if (t >= count) return;
-  out_count[rows[t] - first] = 0;
-  psi_ratio[rows[t]] = 1;
+  const int32_t row = rows[t];
+  work.out_count[row - work.first_out] = kForm == Form::kColumn ? 1 : 0;
+  if (kForm == Form::kColumn) work.out_idx[fsai::OutOf(work, row)] = -1;
+  work.psi_ratio[row] = 1;
 }
 
 __global__ void FsaiShiftKernel(int64_t* ptr, int64_t count, int64_t by) {
@@ -102,16 +110,33 @@ int32_t PowerOfTwo(int64_t at_least) {
   return power;
 }
 
+// What rows are made of, and, once they are made, is needed no more.
 template <class Real>
+struct Source {
+  int64_t n = 0;
+  Buffer<fsai::Entry<Real>> entries, own_entries;
+  Buffer<int64_t> ptr, own_ptr;
+  fsai::Rows<Real> rows{}, own{};
+  int32_t longest = 0;
+  int half_exponent = 0;  // PackedRows
+};
+
+// `most`: Work::most.
+template <class Real, Form kForm>
 class Builder {
+  static constexpr bool kColumn = kForm == Form::kColumn;
+
  public:
-  Builder(Context& context, const Matrix& a, const SpaidCudaCsc* pattern, const FsaiPattern* there,
-          const SpaidCudaFsaiOptions& options, int64_t begin, int64_t end, SpaidCudaFsaiInfo& info)
+  Builder(Context& context, Source<Real> source, const SpaidCudaCsc* pattern,
+          const FsaiPattern* there, const SpaidCudaFsaiOptions& options, int64_t most,
+          int64_t begin, int64_t end, SpaidCudaFsaiInfo& info)
       : context_(context),
-        a_(a),
+        source_(std::move(source)),
+        n_(source_.n),
         begin_(begin),
         end_(end),
         options_(options),
+        most_(most),
         info_(info),
         grow_(options.grow != 0),
         k_max_(grow_ ? options.k_max : 0) {
@@ -123,22 +148,12 @@ class Builder {
     host_ptr_ = pattern->col_ptr;
   }
 
+  int64_t left_rows() const { return left_rows_; }  // to the host
+
   FsaiG Build() {
-    packed_ = fsai::Pack<Real>(context_, a_, options_.symmetry_tolerance);
-    const auto n = static_cast<int32_t>(a_.n);
-    info_.fault = packed_.faults.not_positive < n    ? kSpaidCudaFsaiNotPositive
-                  : packed_.faults.not_symmetric < n ? kSpaidCudaFsaiNotSymmetric
-                                                     : kSpaidCudaFsaiNoFault;
-    if (info_.fault != kSpaidCudaFsaiNoFault) {
-      info_.fault_index = info_.fault == kSpaidCudaFsaiNotPositive ? packed_.faults.not_positive
-                                                                   : packed_.faults.not_symmetric;
-      return {};
-    }
     Prepare();
     // What a filter drops is not among a row's entries, though it was read.
-    if (grow_ && options_.repeat_hash_bits > 0 && options_.post_filter == 0) {
-      like_ = fsai::LikeRows<Real>(context_, packed_.rows(), a_.n, options_.repeat_hash_bits);
-    }
+    if (grow_ && options_.repeat_hash_bits > 0 && options_.post_filter == 0) FindLike();
     FsaiG g;
     g.psi_ratio = Buffer<double>(context_, end_ - begin_);
     psi_ratio_ = g.psi_ratio.get() - begin_;
@@ -151,14 +166,22 @@ class Builder {
       Report(end);
     }
     // Only the rows are still needed.
-    packed_.entries = {};
+    source_ = {};
     like_ = {};
+    own_like_ = {};
     Join(pieces, g);
     Summarise();
     return g;
   }
 
  private:
+  void FindLike() {
+    like_ = fsai::LikeRows<Real>(context_, source_.rows, n_, options_.repeat_hash_bits);
+    if (!kColumn || like_.size() == 0) return;
+    own_like_ = fsai::LikeRows<Real>(context_, source_.own, n_, options_.repeat_hash_bits);
+    if (own_like_.size() == 0) like_ = {};
+  }
+
   // `rows`: those before this one are finished.
   void Report(int64_t rows) {
     reported_ = std::max(reported_, rows - begin_);
@@ -168,28 +191,34 @@ class Builder {
   }
 
   // Entries that a row begins with and may add.
-  int64_t Added() const { return std::min(int64_t{k_max_} * options_.per_step, a_.n - 1); }
+  int64_t Added() const {
+    return std::min({int64_t{k_max_} * options_.per_step, n_ - (kColumn ? 0 : 1), most_});
+  }
   bool HasInitial() const { return host_ptr_ != nullptr; }
-  int64_t MostPivots() const { return std::min(longest_initial_ - 1 + Added(), a_.n - 1); }
+  int64_t MostPivots() const {
+    if (!kColumn) return std::min(longest_initial_ - 1 + Added(), n_ - 1);
+    const int64_t all = std::min(longest_initial_ + Added(), most_);
+    return std::min(std::max<int64_t>(all, longest_initial_), n_);
+  }
 
   void Prepare() {
     const Buffer<int32_t> longest(context_, 1);
     longest_initial_ = 1;
     if (HasInitial()) {
       longest.Fill(0);
-      FsaiLongestInitialKernel<<<Blocks(a_.n), kThreads, 0, context_.stream>>>(initial_ptr_, a_.n,
-                                                                               longest.get());
+      FsaiLongestInitialKernel<<<Blocks(n_), kThreads, 0, context_.stream>>>(initial_ptr_, n_,
+                                                                             longest.get());
       CheckLaunch("FsaiLongestInitialKernel");
       longest_initial_ = Read(context_, longest, 0);
     }
     counters_ = Buffer<Counters>(context_, 1);
     Counters zero{};
-    zero.first_not_spd = static_cast<int32_t>(a_.n);
+    zero.first_not_spd = static_cast<int32_t>(n_);
     counters_.CopyIn(&zero, 1);
     log_sums_ = Buffer<int64_t>(context_, options_.k_max + 2);
     log_sums_.Fill(0);
     // ln(ψ/a_ii) is under 2^10; the sum of all must fit.
-    log_scale_ = std::ldexp(1.0, 62 - 10 - (std::ilogb(static_cast<double>(a_.n)) + 1));
+    log_scale_ = std::ldexp(1.0, 62 - 10 - (std::ilogb(static_cast<double>(n_)) + 1));
     context_.Synchronize();
     if (grow_) {
       first_shape_ = Pilot();
@@ -197,7 +226,7 @@ class Builder {
       first_shape_ = StaticShape(std::min<int64_t>(longest_initial_ - 1, 32));
       // Filtering is for those that make a row each.
       if (options_.post_filter == 0) {
-        chains_ = fsai::MeasureChains(context_, initial_ptr_, initial_idx_, a_.n, longest_initial_);
+        chains_ = fsai::MeasureChains(context_, initial_ptr_, initial_idx_, n_, longest_initial_);
       }
     }
   }
@@ -222,7 +251,7 @@ class Builder {
     shape.slots = RoundUp(std::max<int64_t>(slots, 1), fsai::kPassSlots);
     shape.tiles = std::max(static_cast<int32_t>(tiles), shape.slots / fsai::kPassSlots);
     shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
-    shape.steps = k_max_;
+    shape.steps = k_max_ + (kColumn ? 1 : 0);
     return shape;
   }
 
@@ -242,7 +271,7 @@ class Builder {
     if (!grow_)
       return StaticShape(std::min<int64_t>(longest_initial_ - 1, tuning::kFsaiMostPatternRow));
     const int64_t pivots = MostPivots();
-    const int64_t slots = std::min(a_.n, (pivots + 1) * packed_.faults.longest);
+    const int64_t slots = std::min(n_, (pivots + 1) * source_.longest);
     const int64_t passes = (slots + fsai::kPassSlots - 1) / fsai::kPassSlots;
     return GrowShape(slots, passes * ((pivots + kSize - 1) / kSize));
   }
@@ -250,12 +279,14 @@ class Builder {
   fsai::Work<Real> MakeWork(const Shape& shape) {
     fsai::Work<Real> work{};
     Counters* const counters = counters_.get();
-    work.a = packed_.rows();
-    work.n = a_.n;
+    work.a = source_.rows;
+    work.own = source_.own;
+    work.n = n_;
     work.shape = shape;
     work.queue = &counters->queue;
     work.k_max = k_max_;
     work.per_step = options_.per_step;
+    work.most = static_cast<int32_t>(std::min<int64_t>(most_, std::numeric_limits<int32_t>::max()));
     work.epsilon = options_.epsilon;
     work.min_gain = options_.min_gain;
     work.post_filter = options_.post_filter;
@@ -272,21 +303,21 @@ class Builder {
     return work;
   }
 
-  int64_t OutStride() const { return Added() + (HasInitial() ? 0 : 1); }
+  int64_t OutStride() const { return Added() + (HasInitial() && !kColumn ? 0 : 1); }
 
   // The room that most rows need, by some of them.
   Shape Pilot() {
-    const int32_t count = static_cast<int32_t>(std::min<int64_t>(a_.n, tuning::kFsaiSampleRows));
+    const int32_t count = static_cast<int32_t>(std::min<int64_t>(n_, tuning::kFsaiSampleRows));
     const Buffer<int32_t> rows(context_, count), overflow(context_, count);
-    const Buffer<int32_t> out_count(context_, a_.n);
+    const Buffer<int32_t> out_count(context_, n_);
     const Buffer<int2> taken(context_, count);
-    FsaiSampleKernel<<<Blocks(count), kThreads, 0, context_.stream>>>(a_.n, count, rows.get());
+    FsaiSampleKernel<<<Blocks(count), kThreads, 0, context_.stream>>>(n_, count, rows.get());
     CheckLaunch("FsaiSampleKernel");
     Shape shape = SampleShape();
     // Its G is of no use; all rows write to one place.
     const Buffer<int32_t> out_idx(context_, shape.pivots + 1);
     const Buffer<Real> out_values(context_, shape.pivots + 1);
-    const Buffer<double> psi(context_, a_.n);
+    const Buffer<double> psi(context_, n_);
     fsai::Work<Real> work = MakeWork(shape);
     work.rows = rows.get();
     work.count = count;
@@ -300,11 +331,11 @@ class Builder {
     // Where the initial entries come first there is no one place.
     const Team team = TeamOf(shape, kSample);
     if (HasInitial() || team == Team::kGlobal) return shape;
-    fsai::LaunchRows(context_, work, team, true, 0);
+    fsai::LaunchRows<Real, kForm>(context_, work, team, true, 0);
     std::vector<int2> sizes(static_cast<size_t>(count));
     taken.CopyOut(sizes.data(), count);
     Counters fresh{};
-    fresh.first_not_spd = static_cast<int32_t>(a_.n);
+    fresh.first_not_spd = static_cast<int32_t>(n_);
     context_.Synchronize();
     counters_.CopyIn(&fresh, 1);
     log_sums_.Fill(0);
@@ -348,10 +379,14 @@ class Builder {
     return (end - first) * OutStride() + (HasInitial() ? host_ptr_[end] - host_ptr_[first] : 0);
   }
 
+  // Of an entry, as it is made and as it is kept.
+  static constexpr int64_t kMadeBytes = (kColumn ? 0 : sizeof(Real)) + sizeof(int32_t);
+  static constexpr int64_t kKeptBytes = (kColumn ? 0 : sizeof(double)) + sizeof(int32_t);
+
   // All rows, where there is room for that; else as many as take a part of what is left, as what
   // they leave takes from the waves to come. fsai_device_estimate.cc counts as this does.
   int64_t WaveEnd(int64_t first) const {
-    const int64_t made = sizeof(Real) + sizeof(int32_t), kept = sizeof(double) + sizeof(int32_t);
+    const int64_t made = kMadeBytes, kept = kKeptBytes;
     const int64_t left = context_.arena->limit() - context_.arena->used() - tuning::kFsaiSlackBytes;
     const int64_t room = fsai::RoomBytes<Real>(LargestShape(), options_.per_step, Team::kGlobal);
     const auto bytes = [&](int64_t end, int64_t at_once) {
@@ -375,7 +410,7 @@ class Builder {
   Piece Wave(int64_t first, int64_t end) {
     const int64_t rows = end - first, size = Entries(first, end);
     const Buffer<int32_t> out_idx(context_, size), out_count(context_, rows);
-    const Buffer<Real> out_values(context_, size);
+    const Buffer<Real> out_values(context_, kColumn ? 0 : size);
     fsai::Work<Real> work = MakeWork(first_shape_);
     work.first = work.first_out = first;
     work.count = static_cast<int32_t>(rows);
@@ -386,7 +421,7 @@ class Builder {
     fsai::RepeatedRows repeats;
     if (like_.size() > 0) {
       repeats = fsai::FindRepeats(
-          context_, like_, Made(work),
+          context_, like_, kColumn ? own_like_ : like_, Made(work),
           [&](const int32_t* some, int32_t count, int64_t* records, const int32_t* record_of) {
             fsai::Work<Real> few = work;
             few.rows = some;
@@ -438,8 +473,9 @@ class Builder {
       if (now.overflow == 0) break;
       if (team == Team::kGlobal && !by_chains) {
         // What is left is the host's: rows without entries.
-        FsaiLeaveKernel<<<Blocks(now.overflow), kThreads, 0, context_.stream>>>(
-            overflow.get(), now.overflow, work.first_out, work.out_count, psi_ratio_);
+        FsaiLeaveKernel<Real, kForm><<<Blocks(now.overflow), kThreads, 0, context_.stream>>>(
+            work, overflow.get(), now.overflow);
+        left_rows_ += now.overflow;
         CheckLaunch("FsaiLeaveKernel");
         break;
       }
@@ -454,8 +490,9 @@ class Builder {
 
   void LaunchTeams(const fsai::Work<Real>& work, Team team, int64_t count, int rooms,
                    int64_t finished) {
-    Launch(work, count, finished, team != Team::kGlobal,
-           [&](const auto& part) { fsai::LaunchRows(context_, part, team, grow_, rooms); });
+    Launch(work, count, finished, team != Team::kGlobal, [&](const auto& part) {
+      fsai::LaunchRows<Real, kForm>(context_, part, team, grow_, rooms);
+    });
   }
 
   // In launches of so much work that a stop is soon seen; `finished`: rows before these; `shared`:
@@ -493,7 +530,8 @@ class Builder {
     int most = 0;
     Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context_.ordinal),
           "cudaDeviceGetAttribute");
-    if (grow_ && k_max_ <= fsai::kGrowSteps && options_.per_step == 1 && !HasInitial() &&
+    if (grow_ && k_max_ + (kColumn ? 1 : 0) <= fsai::kGrowSteps && options_.per_step == 1 &&
+        !HasInitial() &&
         fsai::RoomBytes<Real>(shape, 1, Team::kGrow) <=
             (sample ? most : tuning::kFsaiGrowRoomBytes)) {
       return Team::kGrow;
@@ -540,14 +578,13 @@ class Builder {
     piece.nnz = Read(context_, piece.ptr, rows);
     info_.longest = std::max(info_.longest, most);
     piece.idx = Buffer<int32_t>(context_, piece.nnz);
-    piece.values = Buffer<double>(context_, piece.nnz);
+    if (!kColumn) piece.values = Buffer<double>(context_, piece.nnz);
     const bool long_rows = piece.nnz > 16 * rows;
     const auto kernel = long_rows ? FsaiCompactKernel<Real, 32> : FsaiCompactKernel<Real, 8>;
     kernel<<<Blocks((long_rows ? 32 : 8) * rows), kThreads, 0, context_.stream>>>(
         work.out_idx, work.out_values, rows, work.out_stride,
         HasInitial() ? initial_ptr_ + first : nullptr, source, first,
-        std::ldexp(1.0, -packed_.half_exponent), piece.ptr.get(), piece.idx.get(),
-        piece.values.get());
+        std::ldexp(1.0, -half_exponent_), piece.ptr.get(), piece.idx.get(), piece.values.get());
     CheckLaunch("FsaiCompactKernel");
     return piece;
   }
@@ -563,7 +600,7 @@ class Builder {
     for (const Piece& piece : pieces) nnz += piece.nnz;
     g.row_ptr = Buffer<int64_t>(context_, end_ - begin_ + 1);
     g.col_idx = Buffer<int32_t>(context_, nnz);
-    g.values = Buffer<double>(context_, nnz);
+    if (!kColumn) g.values = Buffer<double>(context_, nnz);
     g.row_ptr.Fill(0);
     nnz = 0;
     const auto copy = [&](void* to, const void* from, int64_t bytes) {
@@ -577,7 +614,7 @@ class Builder {
       CheckLaunch("FsaiShiftKernel");
       copy(g.row_ptr.get() + row, piece.ptr.get(), 8 * (piece.rows + 1));
       copy(g.col_idx.get() + nnz, piece.idx.get(), 4 * piece.nnz);
-      copy(g.values.get() + nnz, piece.values.get(), 8 * piece.nnz);
+      if (!kColumn) copy(g.values.get() + nnz, piece.values.get(), 8 * piece.nnz);
       nnz += piece.nnz;
       row += piece.rows;
       piece = {};
@@ -591,7 +628,7 @@ class Builder {
     log_sums_.CopyOut(sums.data(), options_.k_max + 2);
     context_.Synchronize();
     const auto mean = [&](int64_t sum) {
-      return static_cast<double>(sum) / log_scale_ / static_cast<double>(a_.n);
+      return static_cast<double>(sum) / log_scale_ / static_cast<double>(n_);
     };
     for (int step = 0; step <= k_max_ && options_.log_ratios != nullptr; ++step) {
       options_.log_ratios[step] = mean(sums[static_cast<size_t>(step)]);
@@ -605,14 +642,16 @@ class Builder {
   }
 
   Context& context_;
-  const Matrix& a_;
+  Source<Real> source_;
+  const int64_t n_;
   const int64_t begin_, end_;  // the rows to make
   const SpaidCudaFsaiOptions& options_;
+  const int64_t most_;
   SpaidCudaFsaiInfo& info_;
   const bool grow_;
   const int32_t k_max_;
 
-  fsai::PackedRows<Real> packed_;
+  const int half_exponent_ = source_.half_exponent;
   FsaiPattern uploaded_;
   const int64_t* initial_ptr_ = nullptr;
   const int32_t* initial_idx_ = nullptr;
@@ -621,11 +660,11 @@ class Builder {
   Buffer<Counters> counters_;
   Buffer<int64_t> log_sums_;
   double log_scale_ = 1;
-  int64_t reported_ = 0;  // rows
+  int64_t reported_ = 0, left_rows_ = 0;
   double* psi_ratio_ = nullptr;
   Shape first_shape_;
   fsai::Chains chains_;
-  Buffer<int32_t> like_;  // of LikeRows
+  Buffer<int32_t> like_, own_like_;  // of LikeRows
 };
 
 }  // namespace
@@ -637,14 +676,93 @@ FsaiPattern UploadPattern(Context& context, const SpaidCudaCsc& pattern) {
   return there;
 }
 
+namespace {
+
+template <class Real>
+FsaiG BuildBy(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
+              const FsaiPattern* there, const SpaidCudaFsaiOptions& options, int64_t begin,
+              int64_t end, SpaidCudaFsaiInfo& info) {
+  fsai::PackedRows<Real> packed = fsai::Pack<Real>(context, a, options.symmetry_tolerance);
+  const auto n = static_cast<int32_t>(a.n);
+  info.fault = packed.faults.not_positive < n    ? kSpaidCudaFsaiNotPositive
+               : packed.faults.not_symmetric < n ? kSpaidCudaFsaiNotSymmetric
+                                                 : kSpaidCudaFsaiNoFault;
+  if (info.fault != kSpaidCudaFsaiNoFault) {
+    info.fault_index = info.fault == kSpaidCudaFsaiNotPositive ? packed.faults.not_positive
+                                                               : packed.faults.not_symmetric;
+    return {};
+  }
+  Source<Real> source;
+  source.n = a.n;
+  source.rows = packed.rows();
+  source.entries = std::move(packed.entries);
+  source.longest = packed.faults.longest;
+  source.half_exponent = packed.half_exponent;
+  return Builder<Real, Form::kRow>(context, std::move(source), pattern, there, options, a.n, begin,
+                                   end, info)
+      .Build();
+}
+
+}  // namespace
+
 FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
                 const FsaiPattern* there, const SpaidCudaFsaiOptions& options, int64_t begin,
                 int64_t end, SpaidCudaFsaiInfo& info) {
   info = {};
   if (options.fp32 != 0) {
-    return Builder<float>(context, a, pattern, there, options, begin, end, info).Build();
+    return BuildBy<float>(context, a, pattern, there, options, begin, end, info);
   }
-  return Builder<double>(context, a, pattern, there, options, begin, end, info).Build();
+  return BuildBy<double>(context, a, pattern, there, options, begin, end, info);
 }
 
+namespace fsai {
+
+template <class Real>
+ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows, const SpaidCudaCsc* initial,
+                           const SpaidCudaDynamicOptions& options, int64_t begin, int64_t end,
+                           SpaidCudaDynamicInfo& info) {
+  SpaidCudaFsaiOptions wanted{};
+  wanted.grow = 1;
+  wanted.k_max = options.max_steps;
+  wanted.per_step = options.per_step;
+  wanted.epsilon = options.tol * options.tol;
+  wanted.repeat_hash_bits = options.repeat_hash_bits;
+  wanted.log_ratios = options.log_ratios;
+  wanted.progress = options.progress;
+  wanted.caller = options.caller;
+  Source<Real> source;
+  source.n = rows.n;
+  source.rows = rows.gram.rows();
+  source.own = rows.own.rows();
+  source.longest = std::max(rows.gram.longest, rows.own.longest);
+  source.entries = std::move(rows.gram.entries);
+  source.ptr = std::move(rows.gram.ptr);
+  source.own_entries = std::move(rows.own.entries);
+  source.own_ptr = std::move(rows.own.ptr);
+  const int64_t most = options.max_column_nnz > 0 ? options.max_column_nnz : rows.n;
+  SpaidCudaFsaiInfo made{};
+  Builder<Real, Form::kColumn> builder(context, std::move(source), initial, nullptr, wanted, most,
+                                       begin, end, made);
+  FsaiG g = builder.Build();
+  info.nnz = g.col_idx.size();
+  info.longest = made.longest;
+  info.waves = made.waves;
+  info.converged_columns = made.converged_rows;
+  info.copied_columns = made.copied_rows;
+  info.slow_columns = made.slow_rows;
+  info.dependent_columns = made.not_spd_rows;
+  info.first_dependent = made.first_not_spd;
+  info.host_columns = builder.left_rows();
+  info.flops = made.flops;
+  return {std::move(g.row_ptr), std::move(g.col_idx)};
+}
+
+template ColumnPatterns GrowColumns<float>(Context&, NormalRows<float>, const SpaidCudaCsc*,
+                                           const SpaidCudaDynamicOptions&, int64_t, int64_t,
+                                           SpaidCudaDynamicInfo&);
+template ColumnPatterns GrowColumns<double>(Context&, NormalRows<double>, const SpaidCudaCsc*,
+                                            const SpaidCudaDynamicOptions&, int64_t, int64_t,
+                                            SpaidCudaDynamicInfo&);
+
+}  // namespace fsai
 }  // namespace spaid::cuda

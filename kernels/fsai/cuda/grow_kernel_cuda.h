@@ -16,13 +16,14 @@ namespace spaid::cuda::fsai {
 
 // kHeld: passes that there can be, whose gradients are in registers. kStride: rows of A have one
 // length, of at most 32.
-template <class Real, int kHeld, bool kStride>
-class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
-  using Base = GrowingRow<Grower, Real, 1, kStride>;
+template <class Real, int kHeld, bool kStride, Form kForm>
+class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride, kForm> {
+  using Base = GrowingRow<Grower, Real, 1, kStride, kForm>;
   friend Base;
   using Base::below_;
   using Base::count_;
   using Base::index_;
+  using Base::kColumn;
   using Base::kEntries;
   using Base::kNone;
   using Base::kSize;
@@ -59,7 +60,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
     pick_ = reinterpret_cast<Pick*>(room + at.pick);
     beside_ = reinterpret_cast<Real*>(room + at.beside);
     table_ = reinterpret_cast<int16_t*>(room + at.table);
-    blocks_ = GrowBlocks<Real>(w_.k_max);
+    blocks_ = GrowBlocks<Real>(w_.shape.steps);
   }
 
   __device__ void Run() {
@@ -93,14 +94,20 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
     for (int p = 0; p < kHeld; ++p) held_[p] = {};
     __syncwarp();
     Entries entry;
-    const RowOfA own = this->RowAt(row);
+    const RowOfA own = this->OwnRow();
     this->Fetch(own, 0, entry);
     const Real diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
     if (!Scatter<To::kBeside>(own, entry, 0)) return End::kNoRoom;
     BeginGradients();
     this->BeginPsi(diagonal);
     per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
-    const auto steps = static_cast<uint32_t>(w_.k_max);
+    auto steps = static_cast<uint32_t>(w_.k_max);
+    if constexpr (kColumn) {
+      steps = static_cast<uint32_t>(min(w_.k_max + 1, w_.most));
+      // Its own index stands behind the diagonal, so that it is the first candidate.
+      if (lane_ == 0) *pick_ = {held_[0], 0};
+      __syncwarp();
+    }
     for (; pivots_ + 2 < steps; ++pivots_) {
       if (const End end = Step<To::kTiles>(); end != End::kNone) return end;
     }
@@ -121,8 +128,10 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
   __device__ __forceinline__ End Step() {
     const uint32_t k = pivots_;
     if (psi_ <= wanted_psi_) return End::kConverged;
-    int32_t index = 0;
-    if (!Choose(index)) return End::kDone;
+    int32_t index = row_;
+    bool forced = false;
+    if constexpr (kColumn) forced = k == 0;
+    if (!forced && !Choose(index)) return End::kDone;
     const RowOfA of_p = this->RowAt(index);
     Entries entry;
     this->Fetch(of_p, 0, entry);
@@ -136,14 +145,16 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
     const double psi = fma(-z_exact, z_exact, psi_);
     // An infinite or NaN pivot has no such root, either.
     constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
-    if (!(pivot > kLimit * diagonal && root > 0 && psi > least_psi_)) return End::kNotSpd;
+    if (!(pivot > kLimit * diagonal && root > 0 && (kColumn || psi > least_psi_))) {
+      return End::kNotSpd;
+    }
     // Not more than what rounding leaves of a y that is zero.
     const Real noise = pick.gradient.y * per_noise_;
-    if (noise * noise <= diagonal) return End::kDone;
+    if (!forced && noise * noise <= diagonal) return End::kDone;
     // The last pivot needs no column.
-    const bool little = psi > (1 - w_.min_gain) * psi_;
+    const bool little = kColumn ? psi <= wanted_psi_ : psi > (1 - w_.min_gain) * psi_;
     if (kTo != To::kNowhere && !little && !Scatter<kTo>(of_p, entry, k)) return End::kNoRoom;
-    psi_ = psi;
+    psi_ = kColumn ? fmax(psi, least_psi_) : psi;
     if (lane_ == k) {
       mine_.z = z;
       mine_.root = root;
@@ -151,7 +162,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
     }
     if (little) {
       pivots_ = k + 1;
-      return psi_ <= wanted_psi_ ? End::kConverged : End::kDone;
+      return kColumn || psi_ <= wanted_psi_ ? End::kConverged : End::kDone;
     }
     if constexpr (kTo != To::kNowhere) Columns<kTo>(pick.slot, k, root, z);
     return End::kNone;
@@ -222,10 +233,11 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
         }
         if (slot[e] >= 0) *to = entry[e].value;
       }
-      if constexpr (kStride) break;
+      if constexpr (kStride && !kColumn) break;
       begin += 32 * kEntries;
       if (begin >= row.length) break;
       this->Fetch(row, begin, entry);
+      if constexpr (kColumn) continue;
       // They ascend.
       bool any = false;
 #pragma unroll
@@ -321,7 +333,8 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
   // Solves Lᵀ g̃ = z, writes the row.
   __device__ void EndRow(int64_t row, End end) {
     int32_t index = kNone;
-    if (lane_ < pivots_) {
+    if (kColumn && lane_ < pivots_) index = index_[own_slot_];
+    if (!kColumn && lane_ < pivots_) {
       const uint2 pass = passes_[own_slot_ / 32];
       mine_.at = pass.x + own_slot_ % 32 * 16;
       mine_.columns = below_ & ~((1u << pass.y / kTileBytes * kSize) - 1);
@@ -354,11 +367,11 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride>, Real, 1, kStride> {
   uint32_t own_slot_ = 0;
 };
 
-template <class Real, int kHeld, bool kStride>
+template <class Real, int kHeld, bool kStride, Form kForm>
 __global__ void __launch_bounds__(kWarpTeamThreads, sizeof(Real) == 4 && kHeld < 4 ? 7 : 4)
     FsaiGrowKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes) {
   extern __shared__ char rooms[];
-  Grower<Real, kHeld, kStride>(work, rooms + threadIdx.x / 32 * room_bytes).Run();
+  Grower<Real, kHeld, kStride, kForm>(work, rooms + threadIdx.x / 32 * room_bytes).Run();
 }
 
 }  // namespace spaid::cuda::fsai

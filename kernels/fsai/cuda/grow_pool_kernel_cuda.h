@@ -17,13 +17,14 @@ inline constexpr int kPoolWarps = sizeof(Real) == 4 ? 14 : 8;
 
 // kHeld: gradients of so many passes are in registers, a multiple of kTogether; 0: all in the room,
 // and any number of them. kStride: rows of A have one length.
-template <class Real, int kHeld, bool kStride>
-class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride> {
-  using Base = GrowingRow<PoolGrower, Real, 3, kStride>;
+template <class Real, int kHeld, bool kStride, Form kForm>
+class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, kStride, kForm> {
+  using Base = GrowingRow<PoolGrower, Real, 3, kStride, kForm>;
   friend Base;
   using Base::below_;
   using Base::count_;
   using Base::index_;
+  using Base::kColumn;
   using Base::kEntries;
   using Base::kNone;
   using Base::kSize;
@@ -60,7 +61,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride
     index_ = reinterpret_cast<int32_t*>(room + at.index);
     table_ = reinterpret_cast<int16_t*>(room + at.table);
     listed_ = static_cast<uint32_t>(PoolListed(w_.shape));
-    blocks_ = static_cast<uint32_t>(PoolBlocks<Real>(w_.k_max));
+    blocks_ = static_cast<uint32_t>(PoolBlocks<Real>(w_.shape.steps));
   }
 
   __device__ void Run() {
@@ -93,7 +94,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride
  private:
   // What it would have taken of the room of grow_kernel_cuda.h.
   __device__ void SetTaken(uint32_t turn, End end) {
-    const auto blocks = static_cast<uint32_t>(GrowBlocks<Real>(w_.k_max));
+    const auto blocks = static_cast<uint32_t>(GrowBlocks<Real>(w_.shape.steps));
     uint32_t tiles = 0;
     for (uint32_t p = lane_; p * 32 < opened_; p += 32) tiles += blocks - min(first_[p], blocks);
     tiles = __reduce_add_sync(kAllLanes, tiles);
@@ -113,13 +114,13 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride
 #pragma unroll
     for (int p = 0; p < kHeld; ++p) held_[p] = 0;
     __syncwarp();
-    const auto steps = static_cast<uint32_t>(w_.k_max);
+    auto steps = static_cast<uint32_t>(w_.k_max);
     Real per_noise = 0, y = 0;
     uint32_t slot = 0;
     int32_t index = row;
 #pragma unroll 1
     for (bool own = true;; own = false) {
-      const RowOfA of_p = this->RowAt(index);
+      const RowOfA of_p = own ? this->OwnRow() : this->RowAt(index);
       Entries entry;
       this->Fetch(of_p, 0, entry);
       const uint32_t k = pivots_;
@@ -140,19 +141,26 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride
         const double psi = fma(-z_exact, z_exact, psi_);
         // An infinite or NaN pivot has no such root, either.
         constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
-        if (!(pivot > kLimit * diagonal && root > 0 && psi > least_psi_)) return End::kNotSpd;
+        if (!(pivot > kLimit * diagonal && root > 0 && (kColumn || psi > least_psi_))) {
+          return End::kNotSpd;
+        }
         // Not more than what rounding leaves of a y that is zero.
         const Real noise = y * per_noise;
-        if (noise * noise <= diagonal) return End::kDone;
-        const bool little = w_.min_gain > 0 && psi > (1 - w_.min_gain) * psi_;
-        psi_ = psi;
+        const bool forced = kColumn && k == 0;
+        if (!forced && noise * noise <= diagonal) return End::kDone;
+        const bool little =
+            kColumn ? psi <= wanted_psi_ : w_.min_gain > 0 && psi > (1 - w_.min_gain) * psi_;
+        psi_ = kColumn ? fmax(psi, least_psi_) : psi;
         if (lane_ == k) {
           mine_.z = z;
           mine_.root = root;
           mine_.at = slot;
         }
         pivots_ = k + 1;
-        if (little) break;
+        if (little) {
+          if constexpr (kColumn) return End::kConverged;
+          break;
+        }
         // The last pivot needs no column.
         column = pivots_ < steps;
         if (column && !BeginColumn(slot, k, x)) return End::kGaveUp;
@@ -163,6 +171,16 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride
           BeginGradients();
         } else {
           Columns(slot, k, root, z);
+        }
+      }
+      if constexpr (kColumn) {
+        if (own) {
+          steps = static_cast<uint32_t>(min(w_.k_max + 1, w_.most));
+          // Its own index stands behind the diagonal, so that it is the first candidate.
+          y = __shfl_sync(kAllLanes, kHeld > 0 ? held_[0] : y_[0], 0);
+          slot = 0;
+          most_ = 0;
+          continue;
         }
       }
       if (pivots_ == steps || psi_ <= wanted_psi_ || !Choose(index, slot, y)) break;
@@ -289,6 +307,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride
       begin += 32 * kEntries;
       if (begin >= row.length) break;
       this->Fetch(row, begin, entry);
+      if constexpr (kColumn) continue;
       // They ascend.
       bool any = false;
 #pragma unroll
@@ -438,7 +457,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride
   __device__ void EndRow(int64_t row, End end) {
     int32_t index = kNone;
     if (lane_ < pivots_) {
-      mine_.columns = below_;
+      if constexpr (!kColumn) mine_.columns = below_;
       index = index_[mine_.at];
     }
     const auto place = [&](uint32_t at) {
@@ -469,11 +488,11 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride>, Real, 3, kStride
 };
 
 // `tiles`: of the pool.
-template <class Real, int kHeld, bool kStride>
+template <class Real, int kHeld, bool kStride, Form kForm>
 __global__ void __launch_bounds__(32 * kPoolWarps<Real>, 1)
     FsaiPoolKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes, int32_t tiles) {
   extern __shared__ char shared[];
-  PoolGrower<Real, kHeld, kStride>(work, shared, room_bytes, tiles).Run();
+  PoolGrower<Real, kHeld, kStride, kForm>(work, shared, room_bytes, tiles).Run();
 }
 
 }  // namespace spaid::cuda::fsai

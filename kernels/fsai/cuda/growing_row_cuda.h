@@ -12,12 +12,13 @@ namespace spaid::cuda::fsai {
 // Kernel::OpenPasses(block): makes room for those of count_ candidates that are over opened_, from
 // that block of columns on; what it says, if not kNone, is what becomes of the row. (Handed
 // over as a function it makes three copies of Find, and rows take 2 to 3 % longer.)
-template <class Kernel, class Real, int kLookUps, bool kStride>
+template <class Kernel, class Real, int kLookUps, bool kStride, Form kForm>
 class GrowingRow {
  protected:
   static constexpr int kEntries = kLookUps;
   static constexpr uint32_t kSize = Vector<Real>::kSize;
   static constexpr int32_t kNone = 0x7fffffff;
+  static constexpr bool kColumn = kForm == Form::kColumn;
   // kGaveUp: memory that rows share was short; the row is to be made again.
   enum class End { kNone, kDone, kConverged, kNotSpd, kNoRoom, kGaveUp };
   // A row of A.
@@ -61,6 +62,23 @@ class GrowingRow {
     }
   }
 
+  // What this row, or column, begins with.
+  __device__ RowOfA OwnRow() const {
+    if constexpr (kColumn) {
+      RowOfA own{};
+      own.entries = OwnOf(w_, row_, own.length);
+      return own;
+    } else {
+      return RowAt(row_);
+    }
+  }
+
+  // Candidates are the indices below.
+  __device__ int32_t Below() const {
+    if constexpr (kColumn) return static_cast<int32_t>(w_.n);
+    return row_;
+  }
+
   // This lane's entries from `begin` on; past the end their index is kNone.
   __device__ void Fetch(const RowOfA& row, int begin, Entries& entry) const {
 #pragma unroll
@@ -85,9 +103,10 @@ class GrowingRow {
     a_ii_ = psi_ = static_cast<double>(diagonal);
     least_psi_ = 16 * Traits<Real>::kRoundoff * a_ii_;
     wanted_psi_ = w_.epsilon * a_ii_;
+    if constexpr (kColumn) wanted_psi_ = fmax(wanted_psi_, least_psi_);
   }
 
-  // The slots of those entries that are left of row_, −1 of others; new ones become candidates.
+  // The slots of those entries that are left of Below(), −1 of others; new ones become candidates.
   __device__ End Find(const Entries& entry, int (&slot)[kEntries], uint32_t block) {
     uint32_t place[kEntries], step[kEntries];  // 1, 2, 3, ...: no long runs of places taken
     bool wanted[kEntries], missed[kEntries];
@@ -97,7 +116,7 @@ class GrowingRow {
     for (int e = 0; e < kEntries; ++e) {
       place[e] = static_cast<uint32_t>(entry[e].index) * 0x9e3779b1u >> hash_shift_;
       step[e] = 0;
-      wanted[e] = entry[e].index < row_;
+      wanted[e] = entry[e].index < Below();
       slot[e] = -1;
       if (wanted[e]) slot[e] = table_[place[e]];
     }
@@ -189,17 +208,34 @@ class GrowingRow {
       const double other = __shfl_up_sync(kAllLanes, before, step);
       if (lane_ >= step) before += other;
     }
-    before = __shfl_up_sync(kAllLanes, before, 1);
-    const double psi = lane_ == 0 ? a_ii_ : pivot ? a_ii_ - before : psi_;
+    double psi = 0;
+    if constexpr (kColumn) {
+      // The first pivot, which is the column's own, is no step.
+      psi = lane_ + 1 < pivots_ ? a_ii_ - before : psi_;
+    } else {
+      before = __shfl_up_sync(kAllLanes, before, 1);
+      psi = lane_ == 0 ? a_ii_ : pivot ? a_ii_ - before : psi_;
+    }
     unsigned kept = 0;
-    const Real g = solve(kept);
+    Real g = 0;
+    if constexpr (kColumn) {
+      kept = __ballot_sync(kAllLanes, pivot);
+    } else {
+      g = solve(kept);
+    }
     const int32_t counted = kept >> lane_ & 1 ? index : kNone;
     int rank = 0;
 #pragma unroll
     for (int k = 0; k < kGrowSteps; ++k) {
       rank += __shfl_sync(kAllLanes, counted, k) < index ? 1 : 0;
     }
-    WriteFew(w_, row, lane_, kept, rank, index, g, psi_);
+    if constexpr (kColumn) {
+      const int64_t out = OutOf(w_, row);
+      if (pivot) w_.out_idx[out + rank] = index;
+      if (lane_ == 0) w_.out_count[row - w_.first_out] = static_cast<int32_t>(pivots_);
+    } else {
+      WriteFew(w_, row, lane_, kept, rank, index, g, psi_);
+    }
     // Lane t: after t steps; k_max + 1: in the end.
     const int64_t part = __double2ll_rn(
         log((static_cast<int>(lane_) <= w_.k_max ? psi : psi_) / a_ii_) * w_.log_scale);

@@ -198,8 +198,8 @@ struct Pending {
 
 // Copies what repeats the row that was grown for its group; what does not is for the next round.
 __global__ void FsaiRepeatsKernel(Pending pending, const int32_t* slots, const int32_t* chosen,
-                                  const int64_t* records, const int32_t* like, int64_t n,
-                                  MadeRows made, int32_t* source, uint32_t* copies,
+                                  const int64_t* records, const int32_t* like, const int32_t* own,
+                                  int64_t n, MadeRows made, int32_t* source, uint32_t* copies,
                                   int32_t* next_rows, uint64_t* next_keys, Choice* choice) {
   const int64_t t = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (t >= pending.count) return;
@@ -214,14 +214,14 @@ __global__ void FsaiRepeatsKernel(Pending pending, const int32_t* slots, const i
   }
   // Rows that are not positive definite are grown, each: as on the CPU.
   if ((records[slot * (made.k_max + 4) + made.k_max + 3] & kRecordNotSpd) != 0) return;
-  bool same = like[row] == like[from];
+  bool same = own[row] == own[from];
   int64_t begin = (from - made.first) * made.out_stride;
   if (made.initial_ptr != nullptr) {
-    const int64_t own = made.initial_ptr[row], other = made.initial_ptr[from];
-    const int64_t size = made.initial_ptr[row + 1] - own;
+    const int64_t its = made.initial_ptr[row], other = made.initial_ptr[from];
+    const int64_t size = made.initial_ptr[row + 1] - its;
     same = same && made.initial_ptr[from + 1] - other == size;
     for (int64_t q = 0; same && q < size; ++q) {
-      same = made.initial_idx[own + q] == made.initial_idx[other + q] + by;
+      same = made.initial_idx[its + q] == made.initial_idx[other + q] + by;
     }
     begin += other - made.initial_ptr[made.first];
   }
@@ -364,8 +364,8 @@ Buffer<int32_t> LikeRows(Context& context, const Rows<Real>& a, int64_t n, int h
 template Buffer<int32_t> LikeRows<float>(Context&, const Rows<float>&, int64_t, int);
 template Buffer<int32_t> LikeRows<double>(Context&, const Rows<double>&, int64_t, int);
 
-RepeatedRows FindRepeats(Context& context, const Buffer<int32_t>& like, const MadeRows& made,
-                         const GrowRows& grow) {
+RepeatedRows FindRepeats(Context& context, const Buffer<int32_t>& like, const Buffer<int32_t>& own,
+                         const MadeRows& made, const GrowRows& grow) {
   const int64_t n = like.size(), most = made.count / tuning::kFsaiRowsPerClass;
   RepeatedRows found;
   if (!HasRoom(context, 40 * made.count + (12 + 8 * (made.k_max + 4)) * most +
@@ -379,7 +379,7 @@ RepeatedRows FindRepeats(Context& context, const Buffer<int32_t>& like, const Ma
   Buffer<uint64_t> keys(context, made.count), next_keys;
   Buffer<int32_t> rows, next_rows;
   FsaiFirstKeysKernel<<<Blocks(made.count), kThreads, 0, context.stream>>>(
-      like.get(), made.first, made.count, made.initial_ptr, made.initial_idx, keys.get());
+      own.get(), made.first, made.count, made.initial_ptr, made.initial_idx, keys.get());
   CheckLaunch("FsaiFirstKeysKernel");
   auto count = static_cast<int32_t>(made.count);
   for (int round = 0; round < tuning::kFsaiRepeatRounds && count >= 8; ++round) {
@@ -414,7 +414,7 @@ RepeatedRows FindRepeats(Context& context, const Buffer<int32_t>& like, const Ma
     next_keys = Buffer<uint64_t>(context, now.rows);
     const Pending pending{keys.get(), rows.get(), places.get(), count};
     FsaiRepeatsKernel<<<Blocks(count), kThreads, 0, context.stream>>>(
-        pending, groups.table().slots, chosen.get(), records.get(), like.get(), n, made,
+        pending, groups.table().slots, chosen.get(), records.get(), like.get(), own.get(), n, made,
         found.source.get(), copies.get(), next_rows.get(), next_keys.get(), choice.get());
     CheckLaunch("FsaiRepeatsKernel");
     FsaiAddCopiesKernel<<<static_cast<unsigned>(made.k_max + 4), kThreads, 0, context.stream>>>(

@@ -37,11 +37,12 @@ struct RepeatedRows {
 };
 
 // Grows some rows of the wave, none of them filtered afterwards, and finds those that repeat them.
-// `grow`: rows, how many, and where the records of Work go. Of a row that is to be copied its
-// count, ψ and part of the sums are there afterwards; its entries are those of its source. Waits.
+// `like`: of rows that are picked, `own`: of those that grow. `grow`: rows, how many, and where the
+// records of Work go. Of a row that is to be copied its count, ψ and part of the sums are there
+// afterwards; its entries are those of its source. Waits.
 using GrowRows = std::function<void(const int32_t* rows, int32_t count, int64_t* records,
                                     const int32_t* record_of)>;
-RepeatedRows FindRepeats(Context& context, const Buffer<int32_t>& like, const MadeRows& made,
-                         const GrowRows& grow);
+RepeatedRows FindRepeats(Context& context, const Buffer<int32_t>& like, const Buffer<int32_t>& own,
+                         const MadeRows& made, const GrowRows& grow);
 
 }  // namespace spaid::cuda::fsai

@@ -74,6 +74,14 @@ __device__ const Entry<Real>* RowOf(const Work<Real>& work, int64_t row, int& le
   return work.a.entries + begin;
 }
 
+// The entries that column `row` of M begins with.
+template <class Real>
+__device__ const Entry<Real>* OwnOf(const Work<Real>& work, int64_t row, int& length) {
+  const int64_t begin = work.own.ptr[row];
+  length = static_cast<int>(work.own.ptr[row + 1] - begin);
+  return work.own.entries + begin;
+}
+
 // Where row `row` of G goes.
 template <class Real>
 __device__ int64_t OutOf(const Work<Real>& work, int64_t row) {

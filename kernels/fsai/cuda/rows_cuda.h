@@ -164,6 +164,15 @@ __host__ __device__ PoolLayout LayOutPool(const Shape& shape) {
   return out;
 }
 
+// What grows: a row of G, of an SPD matrix; or the pattern of a column of M, that minimises ‖A m −
+// e_k‖₂ (dynamic SPAI), by the same steps: kernels/dynamic_spai/dynamic_spai.h.
+//
+// kColumn: `a` is B = AᵀA, its columns scaled to a diagonal of 1, and of column k the row −A(k, :)
+// of the scaled A stands in the place of A's row k (Work::own), 1 in the place of its diagonal: ψ
+// is ‖r‖². All indices are candidates. Growth begins with k itself. A ψ of zero, but for rounding,
+// is as good as any: its index joins, and the column has converged. Only the pattern is wanted.
+enum class Form { kRow, kColumn };
+
 // The last part of a record.
 inline constexpr int64_t kRecordNotSpd = 1, kRecordConverged = 2;
 
@@ -171,6 +180,7 @@ inline constexpr int64_t kRecordNotSpd = 1, kRecordConverged = 2;
 template <class Real>
 struct Work {
   Rows<Real> a;
+  Rows<Real> own;  // kColumn; without a stride
   int64_t n;
   Shape shape;
   // Which rows: `rows`, or from `first` on where that is null; `count` of them, taken from *queue.
@@ -180,13 +190,16 @@ struct Work {
   uint32_t* queue;
 
   int32_t k_max, per_step;
+  int32_t most;  // kColumn: entries that growth does not go beyond
   double epsilon, min_gain, post_filter;
-  // Pivots that come first: of row i, its entries but the last, which is the diagonal. Null: none.
+  // Pivots that come first: of row i, its entries but the last, which is the diagonal; of a column
+  // all. Null: none.
   const int64_t* initial_ptr;
   const int32_t* initial_idx;
 
   // Of row i, at (i − first_out) out_stride, and as far behind that as the initial entries of the
-  // rows before take: the entries of G in ascending order, the diagonal last.
+  // rows before take: the entries of G in ascending order, the diagonal last; or
+  // the pattern of column i, ascending, of which no values are written.
   int64_t first_out;
   int64_t out_stride;
   int32_t* out_idx;
@@ -227,9 +240,9 @@ inline constexpr int kBlockThreads = 128, kWarpTeamThreads = 128;
 template <class Real>
 int64_t RoomBytes(const Shape& shape, int32_t per_step, Team team);
 
-// `grow` false: the initial pivots are the pattern. *work.queue must be 0. `blocks`: rooms of
-// kGlobal that there are.
-template <class Real>
+// `grow` false: the initial pivots are the pattern; not of columns. *work.queue must be 0.
+// `blocks`: rooms of kGlobal that there are.
+template <class Real, Form kForm = Form::kRow>
 void LaunchRows(Context& context, const Work<Real>& work, Team team, bool grow, int blocks);
 
 }  // namespace spaid::cuda::fsai

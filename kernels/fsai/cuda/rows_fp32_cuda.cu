@@ -2,5 +2,5 @@
 
 namespace spaid::cuda::fsai {
 template int64_t RoomBytes<float>(const Shape&, int32_t, Team);
-template void LaunchRows<float>(Context&, const Work<float>&, Team, bool, int);
+template void LaunchRows<float, Form::kRow>(Context&, const Work<float>&, Team, bool, int);
 }  // namespace spaid::cuda::fsai

@@ -2,5 +2,5 @@
 
 namespace spaid::cuda::fsai {
 template int64_t RoomBytes<double>(const Shape&, int32_t, Team);
-template void LaunchRows<double>(Context&, const Work<double>&, Team, bool, int);
+template void LaunchRows<double, Form::kRow>(Context&, const Work<double>&, Team, bool, int);
 }  // namespace spaid::cuda::fsai

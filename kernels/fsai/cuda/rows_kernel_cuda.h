@@ -29,8 +29,10 @@ struct BlockShared {
   double diagonal;
 };
 
-template <class Real, Team kTeam, bool kFew, bool kGrow>
+template <class Real, Team kTeam, bool kFew, bool kGrow, Form kForm>
 class RowMaker {
+  static constexpr bool kColumn = kForm == Form::kColumn;
+  static_assert(kGrow || !kColumn);
   static constexpr bool kWarp = kTeam == fsai::Team::kWarp;
   static constexpr int kWarps = kWarp ? 1 : kBlockWarps;
   static constexpr int kSize = Vector<Real>::kSize;
@@ -174,11 +176,14 @@ class RowMaker {
     return found ? static_cast<int>(slots_[place]) : -1;
   }
 
-  // Adds row `row` of A to c, those of its entries left of `below`; new candidates get slots. By
-  // one warp. Returns the row's diagonal entry, and the slot of that.
-  __device__ Real Scatter(int64_t row, int64_t below, int block, int blocks, int& slot) {
+  // Adds row `row` of A, or what column row_ begins with (`own`), to c, those of its entries left
+  // of row_, or all; new candidates get slots. By one warp. Returns the row's diagonal entry, and
+  // the slot of that.
+  __device__ Real Scatter(int64_t row, bool own, int block, int blocks, int& slot) {
+    const int64_t below = kColumn ? w_.n : row_;
     int length = 0;
-    const Entry<Real>* const entries = RowOf(w_, row, length);
+    const Entry<Real>* const entries =
+        kColumn && own ? OwnOf(w_, row, length) : RowOf(w_, row, length);
     Real diagonal = 0;
     Entry<Real> nothing{};
     nothing.index = static_cast<int32_t>(w_.n);
@@ -238,16 +243,18 @@ class RowMaker {
     return BestOf(best);
   }
 
-  // The indices of the next step, into picks_; returns how many. `pick`: the first.
-  __device__ int Choose(Best<Bits> pick) {
+  // The indices of the next step, into picks_; returns how many. `pick`: the first. `limit`: of
+  // all.
+  __device__ int Choose(Best<Bits> pick, int limit) {
     int picked = 0;
-    for (int t = 0; t < w_.per_step && pick.bits != 0; ++t) {
+    const int most = kColumn ? min(w_.per_step, limit - pivots_) : w_.per_step;
+    for (int t = 0; t < most && pick.bits != 0; ++t) {
       int unused = 0;
       if (!Noise(yq_[pick.slot].y, RowOf(w_, pick.index, unused)[0].value)) {
         if (thread_ == 0) picks_[picked] = make_int2(pick.index, pick.slot);
         ++picked;
       }
-      if (t + 1 < w_.per_step) pick = NextBest(pick);
+      if (t + 1 < most) pick = NextBest(pick);
     }
     Sync();
     return picked;
@@ -261,10 +268,19 @@ class RowMaker {
     if (w_.initial_ptr != nullptr) {
       const int64_t begin = w_.initial_ptr[row];
       initial = w_.initial_idx + begin;
-      initials = static_cast<int>(w_.initial_ptr[row + 1] - begin) - 1;
+      initials = static_cast<int>(w_.initial_ptr[row + 1] - begin) - (kColumn ? 0 : 1);
+    } else if (kColumn) {
+      initials = 1;
     }
-    // No row has more entries below the diagonal than rows before it.
-    const int limit = min(initials + (kGrow ? w_.k_max * w_.per_step : 0), static_cast<int>(row));
+    // No row has more entries below the diagonal than rows before it, no column more than rows.
+    int limit = 0;
+    if constexpr (kColumn) {
+      const int64_t grown = initials + int64_t{w_.k_max} * w_.per_step;
+      limit = static_cast<int>(min(
+          max(static_cast<int64_t>(initials), min(grown, static_cast<int64_t>(w_.most))), w_.n));
+    } else {
+      limit = min(initials + (kGrow ? w_.k_max * w_.per_step : 0), static_cast<int>(row));
+    }
     // The last pivot needs no column of L.
     const int blocks = (limit - 1 + kSize - 1) / kSize;
     count_ = next_tile_ = open_ = 0;
@@ -286,7 +302,7 @@ class RowMaker {
     int unused = 0;
     if (warp_ == 0) {
       if (!kGrow) AddPattern(initial, initials, blocks);
-      if (fits_) diagonal = Scatter(row, row, 0, blocks, unused);
+      if (fits_) diagonal = Scatter(row, true, 0, blocks, unused);
     }
     if (!Publish(diagonal, unused)) return false;
     // The diagonal alone: the gradient is A's row.
@@ -301,6 +317,7 @@ class RowMaker {
     a_ii_ = psi_ = static_cast<double>(diagonal);
     least_psi_ = 16 * Traits<Real>::kRoundoff * a_ii_;
     wanted_psi_ = w_.epsilon * a_ii_;
+    if constexpr (kColumn) wanted_psi_ = fmax(wanted_psi_, least_psi_);
     per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
     if (thread_ == 0) history_[0] = psi_;
     int picked = 0, turn = 0;
@@ -309,7 +326,7 @@ class RowMaker {
       int32_t index = 0;
       int slot = -1;
       if (pivots_ < initials) {
-        index = initial[pivots_];
+        index = kColumn && initial == nullptr ? static_cast<int32_t>(row) : initial[pivots_];
         if (!kGrow) slot = pivots_;
       } else {
         if (!kGrow) break;
@@ -328,7 +345,7 @@ class RowMaker {
             index = pick.index;
             slot = pick.slot;
           } else {
-            picked = Choose(pick);
+            picked = Choose(pick, limit);
             if (picked == 0) break;
           }
         }
@@ -341,6 +358,9 @@ class RowMaker {
       best = {0, 0, 0};
       const int before = pivots_;
       if (!Pivot(index, slot, limit, blocks, best)) return false;
+      if constexpr (kColumn) {
+        if (turn == 0 && thread_ == 0) history_[0] = psi_;
+      }
       if (pivots_ > before) continue;
       if (turn > 1) {
         ++steps_;
@@ -414,7 +434,7 @@ class RowMaker {
       int unused = 0;
       diagonal = RowOf(w_, index, unused)[0].value;
     } else {
-      if (warp_ == 0) diagonal = Scatter(index, row_, k / kSize, blocks, slot);
+      if (warp_ == 0) diagonal = Scatter(index, false, k / kSize, blocks, slot);
       if (!Publish(diagonal, slot)) return false;
     }
     const Gradient<Real> own = yq_[slot];
@@ -424,13 +444,13 @@ class RowMaker {
     const double psi = fma(static_cast<double>(-z), static_cast<double>(z), psi_);
     // An infinite or NaN pivot has no such root, either.
     constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
-    if (!(pivot > kLimit * diagonal && root > 0 && psi > least_psi_)) {
+    if (!(pivot > kLimit * diagonal && root > 0 && (kColumn || psi > least_psi_))) {
       not_spd_ = true;
       return true;
     }
     // Several at once were asked before.
     if (kGrow && w_.per_step == 1 && k >= initials_ && Noise(own.y, diagonal)) return true;
-    psi_ = psi;
+    psi_ = kColumn ? fmax(psi, least_psi_) : psi;
     const int2 pass = passes_[slot / kPassSlots];
     const int2 place = make_int2(pass.x + slot % kPassSlots, pass.y);
     if (kFew) {
@@ -499,7 +519,9 @@ class RowMaker {
       atomicMin(w_.first_not_spd, static_cast<int32_t>(row));
     }
     if (converged_ && lane_ == 0) atomicAdd(w_.converged_count, 1u);
-    if (kFew) {
+    if constexpr (kColumn) {
+      FinishColumn(row);
+    } else if constexpr (kFew) {
       FinishFew(row);
     } else {
       FinishMany(row);
@@ -527,6 +549,17 @@ class RowMaker {
       record[w_.k_max + 2] = products;
       record[w_.k_max + 3] = (not_spd_ ? kRecordNotSpd : 0) | (converged_ ? kRecordConverged : 0);
     }
+  }
+
+  __device__ void FinishColumn(int64_t row) {
+    const int64_t out = OutOf(w_, row);
+    for (int t = lane_; t < pivots_; t += 32) {
+      const int32_t own = pivot_index_[t];
+      int rank = 0;
+      for (int u = 0; u < pivots_; ++u) rank += pivot_index_[u] < own ? 1 : 0;
+      w_.out_idx[out + rank] = own;
+    }
+    if (lane_ == 0) w_.out_count[row - w_.first_out] = pivots_;
   }
 
   __device__ void FinishFew(int64_t row) {
@@ -637,18 +670,19 @@ class RowMaker {
   FewPivots<Real> own_;
 };
 
-template <class Real, Team kTeam, bool kFew, bool kGrow>
+template <class Real, Team kTeam, bool kFew, bool kGrow, Form kForm>
 __global__ void __launch_bounds__(kTeam == Team::kWarp ? kWarpTeamThreads : kBlockThreads,
                                   kTeam == Team::kWarp && sizeof(Real) == 4 ? 6 : 4)
     FsaiRowsKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes) {
   extern __shared__ char rooms[];
   using Bits = typename Traits<Real>::Key::Bits;
   if constexpr (kTeam == Team::kWarp) {
-    RowMaker<Real, kTeam, kFew, kGrow>(work, rooms + threadIdx.x / 32 * room_bytes, nullptr).Run();
+    RowMaker<Real, kTeam, kFew, kGrow, kForm>(work, rooms + threadIdx.x / 32 * room_bytes, nullptr)
+        .Run();
   } else {
     __shared__ BlockShared<Bits> shared;
     char* const room = kTeam == Team::kBlock ? rooms : work.rooms + blockIdx.x * room_bytes;
-    RowMaker<Real, kTeam, kFew, kGrow>(work, room, &shared).Run();
+    RowMaker<Real, kTeam, kFew, kGrow, kForm>(work, room, &shared).Run();
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/fsai/cuda/grow_kernel_cuda.h"
 #include "kernels/fsai/cuda/grow_pool_kernel_cuda.h"
@@ -89,44 +90,56 @@ void LaunchByPool(Context& context, const Work<Real>& work, Kernel kernel) {
   CheckLaunch("FsaiPoolKernel");
 }
 
-template <class Real, bool kStride>
+template <class Real, bool kStride, Form kForm>
 void LaunchGrow(Context& context, const Work<Real>& work) {
-  const auto launch = [&](auto kernel) {
-    LaunchRowsBy<Real>(context, work, Team::kGrow, LayOutGrow<Real>(work.shape).bytes, 0, kernel);
+  // All passes that it could hold are read by it.
+  const GrowLayout layout = LayOutGrow<Real>(work.shape);
+  const auto launch = [&](auto kernel, int held) {
+    const int64_t room = std::max(layout.bytes, layout.index + int64_t{4} * kPassSlots * held);
+    LaunchRowsBy<Real>(context, work, Team::kGrow, room, 0, kernel);
   };
   const int passes = work.shape.slots / kPassSlots;
   if (!kStride || work.a.stride <= 32) {
-    if (kStride && passes <= 2) return launch(FsaiGrowKernel<Real, 2, true>);
-    if (kStride && passes <= 3) return launch(FsaiGrowKernel<Real, 3, true>);
-    if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride>);
+    if (kStride && passes <= 2) return launch(FsaiGrowKernel<Real, 2, true, kForm>, 2);
+    if (kStride && passes <= 3) return launch(FsaiGrowKernel<Real, 3, true, kForm>, 3);
+    if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride, kForm>, 4);
   }
   if (work.shape.slots <= kGrowHeldSlots) {
-    return LaunchByPool(context, work, FsaiPoolKernel<Real, 12, kStride>);
+    return LaunchByPool(context, work, FsaiPoolKernel<Real, 12, kStride, kForm>);
   }
-  LaunchByPool(context, work, FsaiPoolKernel<Real, 0, kStride>);
+  LaunchByPool(context, work, FsaiPoolKernel<Real, 0, kStride, kForm>);
 }
 
-template <class Real>
+template <class Real, Form kForm>
 void LaunchRows(Context& context, const Work<Real>& work, Team team, bool grow, int blocks) {
   if (work.count == 0) return;
   const int64_t room = RoomBytes<Real>(work.shape, work.per_step, team);
   const auto launch = [&](auto kernel) {
     LaunchRowsBy<Real>(context, work, team, room, blocks, kernel);
   };
+  if (team == Team::kGrow) {
+    return work.a.stride > 0 ? LaunchGrow<Real, true, kForm>(context, work)
+                             : LaunchGrow<Real, false, kForm>(context, work);
+  }
+  const auto by = [&](auto team_of) {
+    constexpr Team kTeam = decltype(team_of)::value;
+    if constexpr (kForm == Form::kRow) {
+      if (!grow && kTeam == Team::kWarp && work.shape.few) {
+        return launch(FsaiRowsKernel<Real, Team::kWarp, true, false, kForm>);
+      }
+      if (!grow) return launch(FsaiRowsKernel<Real, kTeam, false, false, kForm>);
+    }
+    launch(FsaiRowsKernel<Real, kTeam, false, true, kForm>);
+  };
   switch (team) {
     case Team::kGrow:
-      return work.a.stride > 0 ? LaunchGrow<Real, true>(context, work)
-                               : LaunchGrow<Real, false>(context, work);
+      break;
     case Team::kWarp:
-      if (grow) return launch(FsaiRowsKernel<Real, Team::kWarp, false, true>);
-      if (work.shape.few) return launch(FsaiRowsKernel<Real, Team::kWarp, true, false>);
-      return launch(FsaiRowsKernel<Real, Team::kWarp, false, false>);
+      return by(std::integral_constant<Team, Team::kWarp>());
     case Team::kBlock:
-      return launch(grow ? FsaiRowsKernel<Real, Team::kBlock, false, true>
-                         : FsaiRowsKernel<Real, Team::kBlock, false, false>);
+      return by(std::integral_constant<Team, Team::kBlock>());
     case Team::kGlobal:
-      return launch(grow ? FsaiRowsKernel<Real, Team::kGlobal, false, true>
-                         : FsaiRowsKernel<Real, Team::kGlobal, false, false>);
+      return by(std::integral_constant<Team, Team::kGlobal>());
   }
 }
 

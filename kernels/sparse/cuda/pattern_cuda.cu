@@ -173,21 +173,33 @@ class Maker {
   const SpaidCudaPatternOptions& options_;
 };
 
-DevicePattern Upload(Context& context, const SpaidCudaCsc& csc) {
+// `there`: null, or the same on the device.
+DevicePattern Upload(Context& context, const SpaidCudaCsc& csc, const PatternRef* there) {
   DevicePattern out;
   out.n = csc.n;
   out.nnz = csc.nnz;
   out.col_ptr = Buffer<int64_t>(context, csc.n + 1);
   out.row_idx = Buffer<int32_t>(context, csc.nnz);
-  out.col_ptr.CopyIn(csc.col_ptr, csc.n + 1);
-  out.row_idx.CopyIn(csc.row_idx, csc.nnz);
+  if (there == nullptr) {
+    out.col_ptr.CopyIn(csc.col_ptr, csc.n + 1);
+    out.row_idx.CopyIn(csc.row_idx, csc.nnz);
+    return out;
+  }
+  const auto copy = [&](void* to, const void* from, int64_t bytes) {
+    if (bytes == 0) return;
+    Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
+                          context.stream),
+          "cudaMemcpyAsync");
+  };
+  copy(out.col_ptr.get(), there->col_ptr, 8 * (csc.n + 1));
+  copy(out.row_idx.get(), there->row_idx, 4 * csc.nnz);
   return out;
 }
 
 }  // namespace
 
 DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user,
-                          const SpaidCudaPatternOptions& options) {
+                          const PatternRef* there, const SpaidCudaPatternOptions& options) {
   const Maker maker(context, options);
   const bool trivial = options.power == 1 && options.match == nullptr && options.ensure_row == 0;
   const Buffer<int32_t> match(context, options.match != nullptr ? a.n : 0);
@@ -195,7 +207,7 @@ DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc*
   DevicePattern factor;  // E + |base|; empty: that is the pattern of A
   {
     DevicePattern base;
-    if (user != nullptr) base = Upload(context, *user);
+    if (user != nullptr) base = Upload(context, *user, there);
     const PatternRef from = user != nullptr ? base.ref() : a.pattern();
     const bool threshold = user == nullptr && options.keep_tau >= 0;
     const Keep keep{threshold ? a.values.get() : nullptr, options.keep_tau, match.get()};

@@ -35,11 +35,12 @@ class PatternTooLarge : public Failure {
   const int64_t nnz;
 };
 
-// `base`: in place of A's pattern, on the host; may be null. A threshold (options.keep_tau >= 0)
-// needs the values of `a`. Beside its result it holds E + |base| and, of a power over 2, the power
-// before; of the scratch, 16 bytes a column and one bitmap at the least. Throws PatternTooLarge
-// before the entries are allocated; kSpaidCudaStopped; kSpaidCudaOutOfMemory.
+// `base`: in place of A's pattern, on the host; may be null. `there`: the same on the device, which
+// is copied; null: it is uploaded. A threshold (options.keep_tau >= 0) needs the values of `a`.
+// Beside its result it holds E + |base| and, of a power over 2, the power before; of the scratch,
+// 16 bytes a column and one bitmap at the least. Throws PatternTooLarge before the entries are
+// allocated; kSpaidCudaStopped; kSpaidCudaOutOfMemory.
 DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* base,
-                          const SpaidCudaPatternOptions& options);
+                          const PatternRef* there, const SpaidCudaPatternOptions& options);
 
 }  // namespace spaid::cuda

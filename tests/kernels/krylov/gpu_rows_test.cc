@@ -287,8 +287,9 @@ TEST_F(GpuRows, OfM) {
   const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
   SpaidCudaPlan* plan = nullptr;
   SpaidCudaPlanInfo plan_info{};
-  ExpectOk(api().plan_static_spai(matrix.get(), nullptr, &pattern, 0, /*columns=*/nullptr, &plan,
-                                  &plan_info, message_, sizeof(message_)));
+  ExpectOk(api().plan_static_spai(matrix.get(), nullptr, /*base_there=*/nullptr, &pattern, 0,
+                                  /*columns=*/nullptr, &plan, &plan_info, message_,
+                                  sizeof(message_)));
   for (const double post_filter : {0.0, 0.05}) {
     const SpaidCudaBuildOptions options{1e-10, post_filter, 0, 0, nullptr, nullptr};
     SpaidCudaM* m = nullptr;

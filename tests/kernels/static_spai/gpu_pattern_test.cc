@@ -38,7 +38,8 @@ class GpuPattern : public GpuStaticSpai {
       base = {user->n_cols, user->nnz(), user->col_ptr.data(), user->row_idx.data(), nullptr};
     }
     SpaidCudaPlanInfo info{};
-    result = api.plan_static_spai(matrix, user != nullptr ? &base : nullptr, &asked, 0,
+    result = api.plan_static_spai(matrix, user != nullptr ? &base : nullptr, /*base_there=*/nullptr,
+                                  &asked, 0,
                                   /*columns=*/nullptr, &plan, &info, message, sizeof(message));
     Pattern made;
     if (result == kSpaidCudaOk) {

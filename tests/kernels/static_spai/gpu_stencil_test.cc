@@ -99,7 +99,8 @@ class GpuStencil : public GpuStaticSpai {
     EXPECT_EQ(api.upload_matrix(device_->context(), &csc, &matrix, message, sizeof(message)), 0)
         << message;
     const SpaidCudaPatternOptions power{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-    EXPECT_EQ(api.plan_static_spai(matrix, pattern != nullptr ? &user : nullptr, &power, 0,
+    EXPECT_EQ(api.plan_static_spai(matrix, pattern != nullptr ? &user : nullptr,
+                                   /*base_there=*/nullptr, &power, 0,
                                    /*columns=*/nullptr, &plan, &info, message, sizeof(message)),
               0)
         << message;

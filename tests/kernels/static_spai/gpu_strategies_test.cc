@@ -75,10 +75,10 @@ class GpuStrategies : public GpuStaticSpai {
     ASSERT_EQ(api.upload_matrix(device_->context(), &csc, &matrix_, message, sizeof(message)),
               kSpaidCudaOk)
         << message;
-    ASSERT_EQ(
-        api.plan_static_spai(matrix_, nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
-                             /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
-        kSpaidCudaOk)
+    ASSERT_EQ(api.plan_static_spai(matrix_, nullptr, /*base_there=*/nullptr, &pattern,
+                                   static_cast<int32_t>(LocalSolver::kQr),
+                                   /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
+              kSpaidCudaOk)
         << message;
     const auto [s1, s2] = Compare();
     const auto time_of = [constant_ms = s1.ms, variable_ms = s2.ms](ThreadStrategy s) {
@@ -86,10 +86,10 @@ class GpuStrategies : public GpuStaticSpai {
     };
     const Measured by_paper = Build(ThreadStrategy::kPaper);
     api.free_plan(plan_);  // AUTO shall learn from builds of its own
-    ASSERT_EQ(
-        api.plan_static_spai(matrix_, nullptr, &pattern, static_cast<int32_t>(LocalSolver::kQr),
-                             /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
-        kSpaidCudaOk)
+    ASSERT_EQ(api.plan_static_spai(matrix_, nullptr, /*base_there=*/nullptr, &pattern,
+                                   static_cast<int32_t>(LocalSolver::kQr),
+                                   /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
+              kSpaidCudaOk)
         << message;
     const Measured by_model = Build(ThreadStrategy::kAuto);
     Measured settled;

@@ -62,7 +62,7 @@ SpaidCudaInterface Fake() {
     matrix->values.assign(values, values + matrix->row_idx.size());
     return kSpaidCudaOk;
   };
-  api.plan_static_spai = [](SpaidCudaMatrix* matrix, const SpaidCudaCsc*,
+  api.plan_static_spai = [](SpaidCudaMatrix* matrix, const SpaidCudaCsc*, const SpaidCudaPattern*,
                             const SpaidCudaPatternOptions*, int32_t, const SpaidCudaRange* columns,
                             SpaidCudaPlan** plan, SpaidCudaPlanInfo* info, char* message,
                             size_t size) -> int32_t {

@@ -1,0 +1,24 @@
+// What dynamic SPAI takes on a CUDA device. Internal to this room and its tests.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dynamic_spai/dynamic_spai.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+// Of AᵀA and M: as many entries as they can have.
+struct DynamicSpaiBounds {
+  int64_t gram_nnz = 0, gram_longest = 0;
+  double products = 0;  // of which the entries of AᵀA are sums
+  int64_t nnz_m = 0, longest = 1;
+  int64_t initial = 0;      // entries that columns begin with
+  double entries_mean = 1;  // of a column, expected; what they begin with included
+};
+
+// Fills device_bytes, device_bytes_min and predicted_device_ns.
+void EstimateOnDevice(const PatternView& a, bool has_initial, const DynamicSpaiBounds& bounds,
+                      const DynamicSpaiOptions& options, DynamicSpaiCounts& counts);
+
+}  // namespace spaid::kernels
