@@ -57,7 +57,7 @@ void AddPatterns(CLI::App* app, EngineArgs& args, bool with_power) {
   app->add_option("--step-size", args.step_size, "afsai, dynamic-spai: entries that a step adds")
       ->check(Whole(1, 32))
       ->type_name("S")
-      ->default_str("1, 2")
+      ->default_str("1, 5")
       ->group(group);
   app->add_flag("--regrow", args.regrow,
                 "afsai, dynamic-spai: grow anew, on no pattern that an earlier build with other "

@@ -60,7 +60,7 @@ Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
 // A file of vectors of length n. Error: RHS_LENGTH, and a file's.
 Expected<std::vector<double>> ReadVectorsOf(const std::string& path, int64_t n, const char* what);
 
-// "static-spai, p = 2", "afsai, 30 x 1", "dynamic-spai, 10 x 2" and the like.
+// "static-spai, p = 2", "afsai, 30 x 1", "dynamic-spai, 10 x 5" and the like.
 std::string EngineText(const PreconditionerSpec& spec);
 
 // Makes an error of the command line's own.

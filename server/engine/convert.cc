@@ -588,9 +588,8 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
     to.mutable_warnings()->Assign(from.warnings.begin(), from.warnings.end());
     return to;
   }
-  // Of M that did not grow, as its pattern had before, there is nothing else to tell.
-  if (from.dynamic_spai || from.pattern_reused) {
-    const kernels::DynamicSpaiQuality q = from.dynamic_spai.value_or(kernels::DynamicSpaiQuality());
+  if (from.dynamic_spai) {
+    const kernels::DynamicSpaiQuality& q = *from.dynamic_spai;
     v1::DynamicSpaiQuality* growth = to.mutable_dynamic_spai();
     growth->set_converged_columns(q.converged_columns);
     growth->mutable_residual_by_step()->Assign(q.residual_by_step.begin(),

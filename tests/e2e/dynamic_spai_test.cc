@@ -65,7 +65,7 @@ TEST_F(DynamicSpai, GrowsIsDownloadedAndSolves) {
   const CscMatrix a = ConvectionDiffusion(25, 20, 0.5);
   const auto matrix = client_.Upload(a);
   ASSERT_TRUE(matrix.ok()) << matrix.error().message;
-  const PreconditionerSpec spec = Spec({.tol = 0.2, .max_steps = 6});
+  const PreconditionerSpec spec = Spec({.tol = 0.2, .max_steps = 6, .step_size = 2});
   const auto estimate = client_.Estimate(matrix->name, spec);
   ASSERT_TRUE(estimate.ok()) << estimate.error().message;
   EXPECT_EQ(estimate->engine, Engine::kDynamicSpai);

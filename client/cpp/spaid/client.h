@@ -197,7 +197,7 @@ struct FsaiSpec {
 // proto/spaid/v1/preconditioner_spec.proto.
 struct DynamicSpaiSpec {
   double tol = 0.3;                   // a column ends where ‖A m_k − e_k‖₂ <= tol
-  int max_steps = 10, step_size = 2;  // of growth, and entries that each adds
+  int max_steps = 10, step_size = 5;  // of growth, and entries that each adds
   int max_column_nnz = 0;             // that growth takes a column to; 0: what the steps add
   Precision growth_precision = Precision::kFp64;  // values are fp64; kAuto: the server's, fp64
   bool regrow = false;  // on no pattern that an earlier build, of other values, grew
