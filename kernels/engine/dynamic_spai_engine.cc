@@ -7,23 +7,30 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/base/step_progress.h"
 #include "kernels/dynamic_spai/dynamic_spai_cuda.h"
 #include "kernels/engine/engine_parts.h"
 
 namespace spaid::kernels {
 namespace {
 
-std::vector<std::string> Warnings(const DynamicSpaiQuality& q, const DynamicSpaiOptions& options,
-                                  int64_t n) {
-  std::vector<std::string> out;
+// Of the progress of a build that grows its pattern: where growth ends, and the plan on it.
+constexpr double kGrowthShare = 0.7, kPlanShare = 0.8;
+
+void AddWarnings(const DynamicSpaiQuality& q, const DynamicSpaiOptions& options, int64_t n,
+                 std::vector<std::string>* warnings) {
   if (q.dependent_columns > 0) {
-    out.push_back(
+    warnings->push_back(
         Columns(q.dependent_columns, n, q.first_dependent) +
-        " of M met columns of A that depend on those they have, and grew no further: A is singular "
-        "there, or nearly" +
-        (options.fp32_growth ? ", or so in fp32; fp32_growth = false tells which" : ""));
+        " of M asked for columns of A that depend on those they had, and grew no further: A is "
+        "singular there, or nearly" +
+        (options.fp32_growth ? ", or so in fp32; growth in fp64 tells which" : ""));
   }
-  return out;
+  if (options.tol > 0 && q.converged_columns < n) {
+    warnings->push_back(std::to_string(n - q.converged_columns) + " of " + std::to_string(n) +
+                        " columns of M did not come to a residual of tol = " + Figure(options.tol) +
+                        "; more steps, or more entries a step, bring them further");
+  }
 }
 
 // Adds what growth measured.
@@ -67,14 +74,19 @@ Result<std::shared_ptr<const DynamicSpaiPlan>> PlanDynamicSpai(const DynamicSpai
 Result<DynamicSpaiBuild> BuildOnDynamicSpaiPlan(const DynamicSpaiPlan& plan,
                                                 const DynamicSpaiOptions& options,
                                                 std::span<const std::shared_ptr<CudaDevice>> gpus,
-                                                const CscView& a, const Context& context,
+                                                const CscView& a, const Context& with_progress,
                                                 DeviceTimings* timings) {
+  Context context = with_progress;
+  StepProgress progress(with_progress.progress, Stage::kBuild, a.n_cols);
+  if (with_progress.progress != nullptr) context.progress = &progress;
+  const StaticSpaiOptions numbers = NumbersOf(options);
   DynamicSpaiBuild out;
-  SpaiPlan numbers = plan.numbers;
-  DynamicSpaiQuality quality;
-  if (!numbers) {
+  SpaiPlan on = plan.numbers;
+  DynamicSpaiQuality growth;
+  if (!on) {
+    progress.NextStep(kGrowthShare);
     const PatternView initial = plan.initial;
-    const PatternView* const start = plan.initial.col_ptr.empty() ? nullptr : &initial;
+    const PatternView* const start = initial.n_cols == 0 ? nullptr : &initial;
     DynamicSpaiCudaTimings own;
     std::unique_ptr<SpaiOnDevice> there;
     auto pattern = gpus.empty()
@@ -82,26 +94,24 @@ Result<DynamicSpaiBuild> BuildOnDynamicSpaiPlan(const DynamicSpaiPlan& plan,
                        : GrowDynamicSpaiCuda(gpus, a, start, options, context, &own, &there);
     if (!pattern.ok()) return pattern.status();
     Add(own, timings);
+    growth = std::move(pattern->quality);
+    progress.NextStep(kPlanShare);
     const PatternView of_m = pattern->m;
-    auto made = PlanSpai(NumbersOf(options), a, &of_m, gpus, context, timings, std::move(there));
+    auto made = PlanSpai(numbers, a, &of_m, gpus, context, timings, std::move(there));
     if (!made.ok()) return made.status();
-    numbers = *std::move(made);
-    quality = std::move(pattern->quality);
+    on = *std::move(made);
     auto grown = std::make_shared<DynamicSpaiPlan>();
-    grown->numbers = numbers;
+    grown->numbers = on;
     out.grown = std::move(grown);
   }
-  auto built = BuildOnSpaiPlan(numbers, NumbersOf(options), a, context, timings);
+  progress.NextStep(1);
+  auto built = BuildOnSpaiPlan(on, numbers, /*grown=*/true, a, context, timings);
   if (!built.ok()) return built.status();
   out.numbers = *std::move(built);
-  Quality& all = out.numbers.quality;
-  all.pattern_reused = static_cast<bool>(plan.numbers);
-  if (!all.pattern_reused) {
-    for (std::string& warning : Warnings(quality, options, a.n_cols)) {
-      all.warnings.push_back(std::move(warning));
-    }
-    all.dynamic_spai = std::move(quality);
-  }
+  Quality& quality = out.numbers.quality;
+  quality.pattern_reused = out.grown == nullptr;
+  if (out.grown != nullptr) AddWarnings(growth, options, a.n_cols, &quality.warnings);
+  quality.dynamic_spai = std::move(growth);
   return Result<DynamicSpaiBuild>(std::move(out));
 }
 

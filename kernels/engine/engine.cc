@@ -231,8 +231,8 @@ class DevicesEngine final : public Engine {
         break;
       }
       case EngineKind::kStaticSpai: {
-        auto built =
-            BuildOnSpaiPlan(mine->static_spai, spec.static_spai, a, context, &result.timings);
+        auto built = BuildOnSpaiPlan(mine->static_spai, spec.static_spai, /*grown=*/false, a,
+                                     context, &result.timings);
         if (!built.ok()) return built.status();
         m = std::move(built->m);
         shown = std::move(built->shown);

@@ -1,12 +1,12 @@
 // The one face of the numerics: Estimate -> Plan -> Build (or rebuild) -> Solve. The daemon sees
 // this header only; a fake behind the same face serves the daemon's tests.
 //
-// An engine computes on the devices that it was made with. Static SPAI and FSAI are planned and
+// An engine computes on the devices that it was made with. SPAI and FSAI are planned and
 // built on the one that the context names; M, or G, always comes back to the host. SolveOnDevice
 // runs there too; Jacobi is built, and Solve runs, on the host's cores, whichever device the
 // context names.
 //
-// Where context.devices names several CUDA devices, a plan of static SPAI or FSAI is for all of
+// Where context.devices names several CUDA devices, a plan of SPAI or FSAI is for all of
 // them: each computes a range of columns (rows of G) of about equal predicted work, on a thread of
 // its own, and they go straight to where they belong in M, the same as one device makes it, bit for
 // bit but for what kernels/static_spai/static_spai_cuda.h says. Each takes the device bytes that
@@ -14,10 +14,10 @@
 // the host, when a solve needs it. For static SPAI it pays from kSplitWorthMs of predicted_ms on,
 // for FSAI it does not (kernels/engine/cost.h); this engine splits whatever it is told to.
 //
-// A build of static SPAI shows M to context.result while it makes it: on the CPU as its columns are
-// finished, on devices as their pieces come back, in order. A post-filter, which decides the sizes,
-// puts that off to the end. Jacobi and FSAI show nothing: one is done at once, and a column of G
-// has entries of rows up to the last, which are what is made one after the other.
+// A build of SPAI, static or dynamic, shows M to context.result while it makes it: on the CPU as
+// its columns are finished, on devices as their pieces come back, in order. A post-filter, which
+// decides the sizes, puts that off to the end. Jacobi and FSAI show nothing: one is done at once,
+// and a column of G has entries of rows up to the last, which are what is made one after the other.
 //
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
@@ -98,7 +98,7 @@ struct BuildEstimate {
   double predicted_ms = 0;         // on the CPU
   double predicted_device_ms = 0;  // on a CUDA device, from host to host; 0: not predicted
   double flops = 0;
-  int64_t n1_max = 0, n2_max = 0;  // of the local problems; zeros for M = GᵀG
+  int64_t n1_max = 0, n2_max = 0;  // of the local problems; zeros where those grow, or M = GᵀG
 };
 
 // Of a plan or a build on a CUDA device; zeros on the CPU but for assemble_ms. Milliseconds of wall
@@ -114,8 +114,8 @@ struct DeviceTimings {
   bool tables_in_waves = false;
 };
 
-// What depends on the pattern of A (and of a user pattern) and the spec alone, or, of kAfsai, also
-// on the values that a build grew a pattern for (BuildResult::grown). Immutable.
+// What depends on the pattern of A (and of a user pattern) and the spec alone, or, of kAfsai and
+// kDynamicSpai, also on the values that a build grew a pattern for (BuildResult::grown). Immutable.
 class Plan {
  public:
   virtual ~Plan() = default;
@@ -171,8 +171,8 @@ using PlaceM = std::function<Result<std::shared_ptr<const DeviceOperator>>(Stora
 struct BuildResult {
   std::shared_ptr<const Preconditioner> preconditioner;
   Quality quality;
-  // kAfsai that grew a pattern, and was not cut short: a plan that builds on it, for new values;
-  // else null.
+  // kAfsai and kDynamicSpai that grew a pattern, and were not cut short: a plan that builds on it,
+  // for new values; else null.
   std::shared_ptr<const Plan> grown;
   double build_ms = 0;  // all of it; `timings` says what it went into besides arithmetic
   DeviceTimings timings;
@@ -199,7 +199,8 @@ class Engine {
 
   // kAuto becomes something concrete by a documented rule (resolve.cc), which can be built; kNone
   // where nothing can (a column of A stores no entry, or no diagonal entry and the method is CG).
-  // Never FSAI where A is not symmetric with a positive diagonal, never static SPAI for CG; the
+  // Never FSAI where A is not symmetric with a positive diagonal, never static SPAI for CG, and
+  // never dynamic SPAI, of which nobody knows before it is grown what it will gain; the
   // reason names what was second, with its predicted cost. Options of engines not chosen are reset,
   // so that equal builds have equal resolved specs; where that drops what the caller of kAuto gave,
   // `user_pattern` (may be null) included, the reason says so. Costs are predicted for
@@ -229,12 +230,12 @@ class Engine {
                                                        const PatternView* user_pattern,
                                                        const Context& context) const = 0;
 
-  // Errors: as of BuildStaticSpai, BuildFsai and Jacobi; INVALID_ARGUMENT/PLAN_MISMATCH where the
-  // plan is for another kind, size or pattern, or for other pattern options (max_nnz aside: the
-  // plan met its own), another block size, or other devices than the context's. Of a user pattern
-  // the plan's counts. kAfsai grows where the plan has no grown
-  // pattern, and reads the options of growth then alone. FAILED_PRECONDITION/VALUES_NEEDED for a
-  // pattern alone. On a CUDA device as MakePlan.
+  // Errors: as of BuildStaticSpai, GrowDynamicSpai, BuildFsai and Jacobi;
+  // INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for another kind, size or pattern, or for
+  // other pattern options (max_nnz aside: the plan met its own), another block size, or other
+  // devices than the context's. Of a user pattern the plan's counts. kAfsai and kDynamicSpai grow
+  // where the plan has no grown pattern, and read the options of growth then alone.
+  // FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone. On a CUDA device as MakePlan.
   virtual Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec,
                                     const CscView& a, const Context& context) const = 0;
 

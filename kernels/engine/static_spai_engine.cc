@@ -11,17 +11,26 @@
 namespace spaid::kernels {
 namespace {
 
+// What makes local problems small: of a prescribed pattern, or of one that has grown.
+std::string Smaller(bool grown) {
+  return grown ? "a smaller max_column_nnz" : "a smaller pattern_power or keep_tau";
+}
+
 // One sentence per thing that was repaired, rescued or is weak.
 std::vector<std::string> Warnings(const StaticSpaiQuality& q, const StaticSpaiOptions& options,
-                                  int64_t n) {
+                                  int64_t n, bool grown) {
   std::vector<std::string> out;
   if (q.zero_columns > 0) {
-    const bool cured = options.pattern.ensure_row || options.pattern.row_match;
+    const bool cured = grown || options.pattern.ensure_row || options.pattern.row_match;
     out.push_back(
         Columns(q.zero_columns, n, q.first_zero_column) +
         " of M are zero: no column of their pattern reaches the row of the unit vector; " +
-        (cured ? "these rows of A hold no usable entry, M is singular"
-               : "M is singular, set ensure_row or row_match"));
+        (cured
+             ? grown
+                   ? "these rows of A hold no usable entry, or growth had no step to reach them: M "
+                     "is singular"
+                   : "these rows of A hold no usable entry, M is singular"
+             : "M is singular, set ensure_row or row_match"));
   }
   if (q.non_finite_columns > 0) {
     out.push_back(Columns(q.non_finite_columns, n, q.first_non_finite) +
@@ -30,13 +39,16 @@ std::vector<std::string> Warnings(const StaticSpaiQuality& q, const StaticSpaiOp
   if (q.rank_deficient_columns > 0) {
     out.push_back(Columns(q.rank_deficient_columns, n, q.first_rank_deficient) +
                   " have a rank-deficient local problem: dependent directions were left out; A may "
-                  "be singular there, a smaller pattern_power helps if it is not");
+                  "be singular there, " +
+                  std::string(grown ? "fewer steps" : "a smaller pattern_power") +
+                  " helps if it is not");
   }
   if (q.not_converged_columns > 0) {
     out.push_back(
         Columns(q.not_converged_columns, n, q.first_not_converged) +
         " have a local problem too large for a dense factor, and its iteration met its limit: "
-        "these columns are less accurate; a smaller pattern_power or keep_tau makes them small");
+        "these columns are less accurate; " +
+        Smaller(grown) + " makes them small");
   }
   if (q.rescued_columns > 0) {
     out.push_back(Columns(q.rescued_columns, n, q.first_rescued) +
@@ -48,12 +60,13 @@ std::vector<std::string> Warnings(const StaticSpaiQuality& q, const StaticSpaiOp
 }
 
 // A sentence on columns that a device left to the host; none where there are none.
-std::string LeftToHost(int64_t columns, int64_t n) {
+std::string LeftToHost(int64_t columns, int64_t n, bool grown) {
   if (columns == 0) return "";
   const std::string count = std::to_string(columns) + " of " + std::to_string(n) + " columns ";
   return count +
          "were left to the host: their local problems are too large or too ill-conditioned for "
-         "the device's kernels; a smaller pattern_power or keep_tau makes them small";
+         "the device's kernels; " +
+         Smaller(grown) + " makes them small";
 }
 
 std::string InWaves() {
@@ -116,7 +129,7 @@ Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
 }
 
 Result<SpaiBuild> BuildOnSpaiPlan(const SpaiPlan& plan, const StaticSpaiOptions& options,
-                                  const CscView& a, const Context& context,
+                                  bool grown, const CscView& a, const Context& context,
                                   DeviceTimings* timings) {
   StaticSpaiCudaTimings own;
   SpaiBuild out;
@@ -127,8 +140,8 @@ Result<SpaiBuild> BuildOnSpaiPlan(const SpaiPlan& plan, const StaticSpaiOptions&
   out.m = std::move(built->m);
   out.shown = std::move(built->shown);
   static_cast<StaticSpaiQuality&>(out.quality) = std::move(built->quality);
-  out.quality.warnings = Warnings(out.quality, options, a.n_cols);
-  if (std::string left = LeftToHost(own.host_columns, a.n_cols); !left.empty()) {
+  out.quality.warnings = Warnings(out.quality, options, a.n_cols, grown);
+  if (std::string left = LeftToHost(own.host_columns, a.n_cols, grown); !left.empty()) {
     out.quality.warnings.push_back(std::move(left));
   }
   if (own.tables_in_waves) out.quality.warnings.push_back(InWaves());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
@@ -38,9 +39,11 @@ struct SpaiBuild {
   std::shared_ptr<const StaticSpaiCudaM> kept;  // on the device; null: none
   Quality quality;                              // warnings included
 };
-// Errors: those of BuildStaticSpai and BuildStaticSpaiCuda.
+// `grown`: the pattern is one that has grown, so that warnings name other cures. Errors: those of
+// BuildStaticSpai and BuildStaticSpaiCuda.
 Result<SpaiBuild> BuildOnSpaiPlan(const SpaiPlan& plan, const StaticSpaiOptions& options,
-                                  const CscView& a, const Context& context, DeviceTimings* timings);
+                                  bool grown, const CscView& a, const Context& context,
+                                  DeviceTimings* timings);
 
 // "12 of 100 columns (first 3)"
 std::string Columns(int64_t count, int64_t n, int64_t first);

@@ -1,5 +1,6 @@
 // Estimates from the pattern alone.
 #include "kernels/bench/problems.h"
+#include "tests/kernels/base/counted_memory.h"
 #include "tests/kernels/dynamic_spai/helpers.h"
 
 namespace spaid::kernels {
@@ -30,6 +31,33 @@ TEST(DynamicEstimate, BoundsEntries) {
           EXPECT_GT(counts.predicted_ns, 0);
           EXPECT_GT(counts.flops, 0);
         }
+      }
+    }
+  }
+}
+
+// Growth, plan and numbers as the engine has them, against the bytes that there are at once.
+TEST(DynamicEstimate, BoundsMemory) {
+  std::vector<oracle::NamedMatrix> cases = Cases(12);
+  cases.push_back({"7 points", bench::ConvectionDiffusion(22, 30), true});
+  cases.push_back({"27 points", bench::WithVaryingCoefficients(bench::Laplacian27(11)), true});
+  cases.push_back({"elasticity", bench::Elasticity(7), true});
+  cases.push_back({"circuit", bench::Circuit(3000, 4, 90), true});
+  cases.push_back({"arrow", oracle::Arrow(700), true});
+  for (const oracle::NamedMatrix& c : cases) {
+    const PatternView of_a = c.a.pattern();
+    for (const PatternView* initial : {static_cast<const PatternView*>(nullptr), &of_a}) {
+      for (DynamicSpaiOptions options : {DynamicSpaiOptions(), Steps(30), Steps(4, 32)}) {
+        options.post_filter = options.max_steps == 30 ? 0.01 : 0;
+        const DynamicSpaiCounts counts = Estimate(c.a, options, initial);
+        const int64_t before = g_live;
+        g_peak = before;
+        {
+          const DynamicSpaiPattern grown = Grow(c.a, options, 2, initial);
+          const StaticSpaiResult m = Numbers(c.a, grown, options);
+          EXPECT_GT(m.m.nnz(), 0);
+        }
+        EXPECT_LE(g_peak - before, counts.host_bytes) << c.name << ", s " << options.per_step;
       }
     }
   }

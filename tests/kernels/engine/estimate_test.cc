@@ -39,9 +39,11 @@ TEST(Estimate, BoundsEveryBuildOfTheZoo) {
   match.static_spai.pattern.row_match = true;
   tau.static_spai.pattern.keep_tau = 0.3;
   tau.static_spai.post_filter = 0.05;
+  PreconditionerSpec grown = Spec(EngineKind::kDynamicSpai), limited = grown;
+  limited.dynamic_spai.max_column_nnz = 4;
   for (const oracle::NamedMatrix& named : oracle::Zoo(17)) {
-    for (const auto& spec :
-         {Spec(EngineKind::kJacobi), threes, most, Spai(1), Spai(2), Spai(3), ensure, match, tau}) {
+    for (const auto& spec : {Spec(EngineKind::kJacobi), threes, most, Spai(1), Spai(2), Spai(3),
+                             ensure, match, tau, grown, limited}) {
       ExpectBound(*engine, spec, spec, named);
     }
   }

@@ -41,7 +41,9 @@ TEST(Pairs, EveryValidOneConvergesOnAnSpdProblem) {
         Pair{EngineKind::kFsai, Method::kCg}, Pair{EngineKind::kFsai, Method::kBicgstab},
         Pair{EngineKind::kFsai, Method::kGmres}, Pair{EngineKind::kAfsai, Method::kCg},
         Pair{EngineKind::kAfsai, Method::kBicgstab}, Pair{EngineKind::kAfsai, Method::kGmres},
-        Pair{EngineKind::kAfsai, Method::kAuto}}) {
+        Pair{EngineKind::kAfsai, Method::kAuto}, Pair{EngineKind::kDynamicSpai, Method::kBicgstab},
+        Pair{EngineKind::kDynamicSpai, Method::kGmres},
+        Pair{EngineKind::kDynamicSpai, Method::kAuto}}) {
     SCOPED_TRACE(static_cast<int>(pair.engine) * 10 + static_cast<int>(pair.method));
     Iterations(*engine, a, Spec(pair.engine), pair.method);
   }
@@ -50,7 +52,8 @@ TEST(Pairs, EveryValidOneConvergesOnAnSpdProblem) {
 TEST(Pairs, EveryValidOneConvergesOnANonsymmetricProblem) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::ConvectionDiffusion(24, 24, 1.5);
-  for (const EngineKind kind : {EngineKind::kNone, EngineKind::kJacobi, EngineKind::kStaticSpai}) {
+  for (const EngineKind kind : {EngineKind::kNone, EngineKind::kJacobi, EngineKind::kStaticSpai,
+                                EngineKind::kDynamicSpai}) {
     for (const Method method : {Method::kBicgstab, Method::kGmres, Method::kAuto}) {
       SCOPED_TRACE(static_cast<int>(kind) * 10 + static_cast<int>(method));
       Iterations(*engine, a, Spec(kind), method);

@@ -1,60 +1,11 @@
 // Estimates are upper bounds: of the plan's counts, and of the memory that a build really takes.
-#include <malloc.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <new>
 
 #include "kernels/static_spai/static_spai_plan.h"
+#include "tests/kernels/base/counted_memory.h"
 #include "tests/kernels/static_spai/helpers.h"
-
-namespace {
-
-// Bytes in use and their peak, over all threads of this program.
-std::atomic<int64_t> g_live{0}, g_peak{0};
-// More than this is not to be had, except in small pieces.
-std::atomic<int64_t> g_limit{INT64_MAX};
-constexpr size_t kSmallPiece = 1024;
-
-void* Allocate(size_t size, size_t alignment) {
-  if (size > kSmallPiece && g_live + static_cast<int64_t>(size) > g_limit) throw std::bad_alloc();
-  void* p = nullptr;
-  if (alignment <= alignof(std::max_align_t)) {
-    p = std::malloc(size);
-  } else if (posix_memalign(&p, alignment, size) != 0) {
-    p = nullptr;
-  }
-  if (p == nullptr) throw std::bad_alloc();
-  const int64_t live = g_live += static_cast<int64_t>(malloc_usable_size(p));
-  int64_t peak = g_peak;
-  while (live > peak && !g_peak.compare_exchange_weak(peak, live)) {
-  }
-  return p;
-}
-
-void Release(void* p) noexcept {
-  if (p != nullptr) g_live -= static_cast<int64_t>(malloc_usable_size(p));
-  std::free(p);
-}
-
-}  // namespace
-
-void* operator new(size_t size) { return Allocate(size, 1); }
-void* operator new(size_t size, const std::nothrow_t&) noexcept {  // std::stable_partition's buffer
-  try {
-    return Allocate(size, 1);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-void operator delete(void* p) noexcept { Release(p); }
-void operator delete(void* p, size_t) noexcept { Release(p); }
-void* operator new(size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<size_t>(alignment));
-}
-void operator delete(void* p, std::align_val_t) noexcept { Release(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { Release(p); }
 
 namespace spaid::kernels {
 namespace {
