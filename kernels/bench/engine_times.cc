@@ -87,6 +87,8 @@ const char* NameOf(EngineKind kind) {
       return "fsai";
     case EngineKind::kAfsai:
       return "afsai";
+    case EngineKind::kDynamicSpai:
+      return "dynamic-spai";
   }
   return "?";
 }
