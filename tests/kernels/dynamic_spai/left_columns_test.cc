@@ -50,7 +50,6 @@ TEST(DynamicSpaiLeftColumns, AreGrownByTheHost) {
         EXPECT_EQ(grown.m.row_idx, whole.m.row_idx);
         EXPECT_LE(grown.quality.converged_columns, *count);
         EXPECT_EQ(grown.quality.residual_by_step.back() < 1, *count > 0);
-        EXPECT_EQ(grown.quality.flops > 0, *count > 1);
       }
       // All of them: all figures.
       std::set<int64_t> all;
