@@ -16,8 +16,8 @@ inline constexpr int64_t kMemoryPerGramEntry = 24;
 // bounded.
 inline constexpr double kCountedProducts = 1e9;
 
-// nnz(M) is about so many times nnz(A) / tol² where growth may go on until then: 0.06 to 0.2 of the
-// matrices of kernels/bench/results/cpu_dynamic_spai.json, FEM with long columns less.
+// nnz(M) is about so many times nnz(A) / tol² where growth may go on until then: 0.08 to 0.2 of
+// most in kernels/bench/results/cpu_dynamic_spai.txt, FEM with long columns less.
 inline constexpr double kEntriesForTol = 0.1;
 
 // Nanoseconds of one thread. Of a product of AᵀA; of a column that grows; of an entry of it, for
