@@ -25,7 +25,7 @@ inline constexpr double kEntriesForTol = 0.1;
 // for each entry of its column of A, and for each other entry.
 inline constexpr double kProductNs = 2.5;
 inline constexpr double kColumnNs = 300;
-inline constexpr double kAddedNs = 60, kAddedEntryNs = 2, kStepEntryNs = 0.75;
+inline constexpr double kAddedNs = 60, kAddedEntryNs = 2, kStepEntryNs = 0.25;
 inline constexpr double kSolvedNs = 120, kSolvedEntryNs = 6, kSolvedSquareNs = 4;
 
 // Nanoseconds of an NVIDIA H100. Of a build; of a product of AᵀA, and of an entry; of an entry that
