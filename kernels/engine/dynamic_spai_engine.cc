@@ -1,11 +1,14 @@
 #include "kernels/engine/dynamic_spai_engine.h"
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/base/step_progress.h"
+#include "kernels/dynamic_spai/dynamic_spai_cuda.h"
 #include "kernels/engine/engine_parts.h"
 
 namespace spaid::kernels {
@@ -28,6 +31,15 @@ void AddWarnings(const DynamicSpaiQuality& q, const DynamicSpaiOptions& options,
                         " columns of M did not come to a residual of tol = " + Figure(options.tol) +
                         "; more steps, or more entries a step, bring them further");
   }
+}
+
+// Adds what growth measured.
+void Add(const DynamicSpaiCudaTimings& from, DeviceTimings* to) {
+  to->host_to_device_ms += from.host_to_device_ms;
+  to->device_to_host_ms += from.device_to_host_ms;
+  to->device_bytes = std::max(to->device_bytes, from.device_bytes);
+  to->waves = std::max(to->waves, from.waves);
+  to->host_columns += from.host_columns;
 }
 
 }  // namespace
@@ -74,12 +86,18 @@ Result<DynamicSpaiBuild> BuildOnDynamicSpaiPlan(const DynamicSpaiPlan& plan,
   if (!on) {
     progress.NextStep(kGrowthShare);
     const PatternView initial = plan.initial;
-    auto pattern = GrowDynamicSpai(a, initial.n_cols == 0 ? nullptr : &initial, options, context);
+    const PatternView* const start = initial.n_cols == 0 ? nullptr : &initial;
+    DynamicSpaiCudaTimings own;
+    std::unique_ptr<SpaiOnDevice> there;
+    auto pattern = gpus.empty()
+                       ? GrowDynamicSpai(a, start, options, context)
+                       : GrowDynamicSpaiCuda(gpus, a, start, options, context, &own, &there);
     if (!pattern.ok()) return pattern.status();
+    Add(own, timings);
     growth = std::move(pattern->quality);
     progress.NextStep(kPlanShare);
     const PatternView of_m = pattern->m;
-    auto made = PlanSpai(numbers, a, &of_m, gpus, context, timings);
+    auto made = PlanSpai(numbers, a, &of_m, gpus, context, timings, std::move(there));
     if (!made.ok()) return made.status();
     on = *std::move(made);
     auto grown = std::make_shared<DynamicSpaiPlan>();

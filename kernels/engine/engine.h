@@ -108,7 +108,7 @@ struct DeviceTimings {
   double device_to_host_ms = 0;
   double assemble_ms = 0;    // the layouts of M on the host (also on the CPU)
   int64_t device_bytes = 0;  // at once, at the most
-  int waves = 0;             // of rows of G, as memory allows; 0: not FSAI's
+  int waves = 0;  // of rows of G, or columns that grow, as memory allows; 0: none were made there
   int64_t host_columns = 0;  // of M, or rows of G, that the device left to the host
   // Gather tables have no room in the device's memory: each build makes them again, in waves.
   bool tables_in_waves = false;

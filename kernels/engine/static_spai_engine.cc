@@ -111,7 +111,7 @@ int64_t SpaiPlan::device_bytes() const { return there ? DeviceBytes(*there) : 0;
 Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
                           const PatternView* user_pattern,
                           std::span<const std::shared_ptr<CudaDevice>> gpus, const Context& context,
-                          DeviceTimings* timings) {
+                          DeviceTimings* timings, std::unique_ptr<SpaiOnDevice> there) {
   SpaiPlan plan;
   if (gpus.empty()) {
     auto made = PlanStaticSpai(a, user_pattern, options, context);
@@ -121,7 +121,7 @@ Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
   }
   StaticSpaiCudaTimings own;
   auto made = PlanStaticSpaiCuda(gpus, a, user_pattern, WithoutIdleLimit(options, a, user_pattern),
-                                 context, &own);
+                                 context, &own, std::move(there));
   if (!made.ok()) return made.status();
   plan.there = *std::move(made);
   Add(own, timings);

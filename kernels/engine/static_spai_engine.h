@@ -26,12 +26,12 @@ struct SpaiPlan {
   int64_t device_bytes() const;
 };
 
-// `gpus`: for builds there; none: by the host. Adds to `timings`. Errors: those of PlanStaticSpai
-// and PlanStaticSpaiCuda.
+// `gpus`: for builds there; none: by the host. `there`: as PlanStaticSpaiCuda has it. Adds to
+// `timings`. Errors: those of PlanStaticSpai and PlanStaticSpaiCuda.
 Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
                           const PatternView* user_pattern,
                           std::span<const std::shared_ptr<CudaDevice>> gpus, const Context& context,
-                          DeviceTimings* timings);
+                          DeviceTimings* timings, std::unique_ptr<SpaiOnDevice> there = nullptr);
 
 struct SpaiBuild {
   CscMatrix m;

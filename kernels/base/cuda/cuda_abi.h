@@ -288,10 +288,10 @@ struct SpaidCudaInterface {
                            size_t message_size);
   void (*free_matrix)(SpaidCudaMatrix* matrix);
 
-  // Patterns of columns [begin, end) of M that dynamic SPAI grows, by `columns`; null: of all.
-  // `initial`: where growth begins; null: the diagonal. Every column of A must have a value that is
-  // not zero. Where AᵀA has no room, kSpaidCudaPatternTooLarge, and info->gram_nnz is how many
-  // entries it has at least. Frees by free_pattern.
+  // Patterns of columns of M that dynamic SPAI grows (`columns`; null: all), for free_pattern.
+  // `initial`: of each column itself, then what else it begins with, as that joins; null: itself.
+  // Every column of A must have a value other than 0. Where AᵀA has no room it is
+  // kSpaidCudaPatternTooLarge, and info->gram_nnz how many entries AᵀA has at least.
   int32_t (*grow_dynamic_spai)(const SpaidCudaMatrix* a, const struct SpaidCudaCsc* initial,
                                const struct SpaidCudaDynamicOptions* options,
                                const struct SpaidCudaRange* columns, SpaidCudaPattern** grown,

@@ -453,11 +453,11 @@ class Builder {
     Buffer<int32_t> overflow(context_, count), again(context_, 0);
     Shape shape = first_shape_;
     const Shape largest = LargestShape();
-    bool by_chains = chains_.entries > 0;
+    bool by_chains = chains_.entries > 0, no_larger = false;
     while (count > 0) {
       work.shape = shape;
       work.overflow = overflow.get();
-      const Team team = TeamOf(shape);
+      const Team team = no_larger ? Team::kGlobal : TeamOf(shape);
       if (by_chains) {
         Launch(work, count, finished, true,
                [&](const auto& part) { fsai::LaunchChains<Real>(context_, part, chains_); });
@@ -483,7 +483,11 @@ class Builder {
       overflow = Buffer<int32_t>(context_, now.overflow);
       work.rows = again.get();
       count = now.overflow;
-      if (!by_chains) shape = Next(shape, largest);
+      if (!by_chains) {
+        const Shape next = Next(shape, largest);
+        no_larger = next.slots == shape.slots && next.tiles == shape.tiles;
+        shape = next;
+      }
       by_chains = false;
     }
   }

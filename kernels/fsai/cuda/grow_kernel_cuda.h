@@ -60,7 +60,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     pick_ = reinterpret_cast<Pick*>(room + at.pick);
     beside_ = reinterpret_cast<Real*>(room + at.beside);
     table_ = reinterpret_cast<int16_t*>(room + at.table);
-    blocks_ = GrowBlocks<Real>(w_.shape.steps);
+    blocks_ = GrowBlocks<Real>(w_.shape);
   }
 
   __device__ void Run() {

@@ -61,7 +61,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     index_ = reinterpret_cast<int32_t*>(room + at.index);
     table_ = reinterpret_cast<int16_t*>(room + at.table);
     listed_ = static_cast<uint32_t>(PoolListed(w_.shape));
-    blocks_ = static_cast<uint32_t>(PoolBlocks<Real>(w_.shape.steps));
+    blocks_ = static_cast<uint32_t>(PoolBlocks<Real>(w_.shape));
   }
 
   __device__ void Run() {
@@ -94,7 +94,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
  private:
   // What it would have taken of the room of grow_kernel_cuda.h.
   __device__ void SetTaken(uint32_t turn, End end) {
-    const auto blocks = static_cast<uint32_t>(GrowBlocks<Real>(w_.shape.steps));
+    const auto blocks = static_cast<uint32_t>(GrowBlocks<Real>(w_.shape));
     uint32_t tiles = 0;
     for (uint32_t p = lane_; p * 32 < opened_; p += 32) tiles += blocks - min(first_[p], blocks);
     tiles = __reduce_add_sync(kAllLanes, tiles);

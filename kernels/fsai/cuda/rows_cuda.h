@@ -98,11 +98,18 @@ __host__ __device__ inline int32_t GrowTable(const Shape& shape) {
   return places;
 }
 
-// Blocks of columns that its L has: none for the last two pivots'.
+// Blocks of so many columns of L.
 template <class Real>
-__host__ __device__ int GrowBlocks(int k_max) {
+__host__ __device__ int BlocksFor(int columns) {
   constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
-  return k_max > 2 ? (k_max - 2 + kSize - 1) / kSize : 0;
+  return columns > 0 ? (columns + kSize - 1) / kSize : 0;
+}
+
+// That its L has: none for the last two steps' pivots.
+template <class Real>
+__host__ __device__ int GrowBlocks(const Shape& shape) {
+  const int all = BlocksFor<Real>(shape.pivots), steps = BlocksFor<Real>(shape.steps - 2);
+  return steps < all ? steps : all;
 }
 
 template <class Real>
@@ -132,11 +139,12 @@ struct PoolLayout {
   int64_t lists, first, in, pivot_row, y, index, table, bytes;
 };
 
-// Blocks of columns that its L has: none for the last pivot's.
+// Blocks of columns that its L has: none for the last step's pivot.
 template <class Real>
-__host__ __device__ int PoolBlocks(int k_max) {
-  constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
-  return k_max > 1 ? (k_max - 1 + kSize - 1) / kSize : 1;
+__host__ __device__ int PoolBlocks(const Shape& shape) {
+  const int all = BlocksFor<Real>(shape.pivots), steps = BlocksFor<Real>(shape.steps - 1);
+  const int least = steps < all ? steps : all;
+  return least > 1 ? least : 1;
 }
 // A place in a list for each pass; read by fours.
 __host__ __device__ inline int PoolListed(const Shape& shape) {
@@ -152,7 +160,7 @@ __host__ __device__ PoolLayout LayOutPool(const Shape& shape) {
     at += Aligned(bytes);
     return begin;
   };
-  const int64_t blocks = PoolBlocks<Real>(shape.steps), listed = PoolListed(shape);
+  const int64_t blocks = PoolBlocks<Real>(shape), listed = PoolListed(shape);
   out.lists = take(4 * blocks * listed);
   out.first = take(4 * listed);
   out.in = take(4 * listed);

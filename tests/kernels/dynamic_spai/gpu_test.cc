@@ -341,6 +341,37 @@ TEST_F(DynamicSpaiGpu, RangesAreTheWhole) {
   }
 }
 
+// By several devices: contexts of one.
+TEST_F(DynamicSpaiGpu, SharedByDevices) {
+  std::vector<std::shared_ptr<CudaDevice>> devices{device_};
+  for (int more = 0; more < 2; ++more) {
+    auto opened = CudaDevice::Open(ListCudaDevices().devices[0], 0);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    devices.push_back(*std::move(opened));
+  }
+  const CscMatrix a = Scattered(900, 9, 2);
+  const PatternView from_a = a.pattern();
+  for (const PatternView* initial : {static_cast<const PatternView*>(nullptr), &from_a}) {
+    const DynamicSpaiOptions options = GpuSteps(6, 2, 0.1);
+    const DynamicSpaiPattern whole = Grow(a, options, initial);
+    std::unique_ptr<SpaiOnDevice> there;
+    const auto shared = GrowDynamicSpaiCuda(devices, a, initial, options, {}, nullptr, &there);
+    ASSERT_TRUE(shared.ok()) << shared.status().message();
+    EXPECT_EQ(there, nullptr);
+    EXPECT_EQ(shared->m.col_ptr, whole.m.col_ptr);
+    EXPECT_EQ(shared->m.row_idx, whole.m.row_idx);
+    const DynamicSpaiQuality &x = shared->quality, &y = whole.quality;
+    EXPECT_EQ(x.converged_columns, y.converged_columns);
+    EXPECT_EQ(x.nnz_column_max, y.nnz_column_max);
+    EXPECT_EQ(x.dependent_columns, y.dependent_columns);
+    EXPECT_EQ(x.gram_nnz, y.gram_nnz);
+    for (size_t step = 0; step < y.residual_by_step.size(); ++step) {
+      EXPECT_NEAR(x.residual_by_step[step], y.residual_by_step[step], 1e-12);
+    }
+  }
+  for (const auto& device : devices) EXPECT_EQ(device->used_bytes(), 0);
+}
+
 TEST_F(DynamicSpaiGpu, LittleMemory) {
   const CscMatrix a = bench::ConvectionDiffusion(24, 20);
   const DynamicSpaiOptions options = GpuSteps(60);
