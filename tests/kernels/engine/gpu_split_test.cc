@@ -55,7 +55,7 @@ class GpuSplit : public ::testing::Test {
 
   // What was shown as finished, whenever that was, is what there is in the end.
   static void ExpectShown(const RecordingSink& sink, const CscMatrix& m, EngineKind kind) {
-    EXPECT_EQ(sink.patterns, kind == EngineKind::kStaticSpai ? 1 : 0);
+    EXPECT_EQ(sink.patterns, IsExplicitSpai(kind) ? 1 : 0);
     if (sink.patterns == 0) return;
     EXPECT_EQ(sink.withdrawals, 0);
     EXPECT_EQ(sink.columns(), m.n_cols);
@@ -63,6 +63,20 @@ class GpuSplit : public ::testing::Test {
     EXPECT_TRUE(std::ranges::equal(sink.col_ptr, m.col_ptr));
     EXPECT_TRUE(std::ranges::equal(sink.row_idx, m.row_idx));
     EXPECT_TRUE(std::ranges::equal(sink.values, m.values));
+  }
+
+  // Each copies from its own columns alone.
+  static void ExpectSameGrowth(const DynamicSpaiQuality& one, const DynamicSpaiQuality& several) {
+    EXPECT_EQ(several.converged_columns, one.converged_columns);
+    EXPECT_EQ(several.nnz_column_max, one.nnz_column_max);
+    EXPECT_EQ(several.dependent_columns, one.dependent_columns);
+    EXPECT_EQ(several.first_dependent, one.first_dependent);
+    EXPECT_EQ(several.gram_nnz, one.gram_nnz);
+    ASSERT_EQ(several.residual_by_step.size(), one.residual_by_step.size());
+    for (size_t step = 0; step < one.residual_by_step.size(); ++step) {
+      EXPECT_NEAR(several.residual_by_step[step], one.residual_by_step[step],
+                  1e-12 * one.residual_by_step[step]);
+    }
   }
 
   void ExpectSameBuilds(const PreconditionerSpec& spec, const CscMatrix& a,
@@ -92,6 +106,10 @@ class GpuSplit : public ::testing::Test {
       EXPECT_EQ(several.timings.host_columns, one.timings.host_columns);
       EXPECT_EQ(several.quality.warnings, one.quality.warnings);
       EXPECT_EQ(several.preconditioner->device_bytes(), 0);
+      ASSERT_EQ(several.quality.dynamic_spai.has_value(), one.quality.dynamic_spai.has_value());
+      if (one.quality.dynamic_spai) {
+        ExpectSameGrowth(*one.quality.dynamic_spai, *several.quality.dynamic_spai);
+      }
       ASSERT_EQ(several.quality.fsai.has_value(), one.quality.fsai.has_value());
       if (!one.quality.fsai) continue;
       const FsaiQuality &first = *one.quality.fsai, &second = *several.quality.fsai;
@@ -229,6 +247,7 @@ TEST_F(GpuSplit, PlansServeNewValues) {
        Spai()},
       {"FSAI", p7, bench::WithVaryingCoefficients(p7), Spec(EngineKind::kFsai)},
       {"adaptive FSAI", p7, bench::WithVaryingCoefficients(p7), Spec(EngineKind::kAfsai)},
+      {"dynamic SPAI", p7, bench::WithVaryingCoefficients(p7), Spec(EngineKind::kDynamicSpai)},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
@@ -247,6 +266,38 @@ TEST_F(GpuSplit, PlansServeNewValues) {
     };
     ExpectSame(twice({.device = 1}), twice(On({1, 2})));
   }
+}
+
+TEST_F(GpuSplit, DynamicSpaiIsThatOfOneDevice) {
+  const PreconditionerSpec usual = Spec(EngineKind::kDynamicSpai);
+  PreconditionerSpec one_by_one = usual, fp32 = usual, capped = usual;
+  one_by_one.dynamic_spai.per_step = 1;
+  one_by_one.dynamic_spai.tol = 0;
+  fp32.dynamic_spai.fp32_growth = true;
+  capped.dynamic_spai.max_column_nnz = 7;
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    PreconditionerSpec spec;
+  };
+  const CscMatrix varying = bench::WithVaryingCoefficients(bench::ConvectionDiffusion(14, 400));
+  const Case cases[] = {
+      {"columns that repeat", bench::ConvectionDiffusion(18, 400), usual},
+      {"none like another", varying, usual},
+      {"one entry a step", varying, one_by_one},
+      {"growth in fp32", varying, fp32},
+      {"capped", varying, capped},
+      {"elasticity", bench::Elasticity(7), usual},
+      {"circuit", bench::Circuit(4000, 4, 60), usual},
+      {"a dense row and column", oracle::DenseRowAndColumn(1500, 1), capped},
+      {"fewer columns than devices", oracle::Arrow(2), usual},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    ExpectSameBuilds(c.spec, c.a);
+  }
+  const PatternView from = varying.pattern();
+  ExpectSameBuilds(capped, varying, &from);
 }
 
 TEST_F(GpuSplit, ItsPreconditionersServeSolvesOnADevice) {
