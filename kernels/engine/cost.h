@@ -33,7 +33,8 @@ inline constexpr double kWavesCost = 2;
 // cases measured (kernels/bench/results/gpu_split_h200.json); at 10 to 31 ms 1.02 to 1.10 times,
 // under 5 ms they are later. Shorter ones spend their time on transfers and on layouts of the host.
 // FSAI is not worth it at any size: its G, which one device also gives by columns, is transposed by
-// the host then (0.63 to 1.06 times).
+// the host then (0.63 to 1.06 times). Dynamic SPAI goes by the same figure: 0.9 to 1.38 times
+// (gpu_split_dynamic_h200.txt).
 inline constexpr double kSplitWorthMs = 100;
 
 }  // namespace spaid::kernels
