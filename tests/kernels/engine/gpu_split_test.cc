@@ -15,7 +15,7 @@
 namespace spaid::kernels::engine_test {
 namespace {
 
-constexpr int kDevices = 3;
+constexpr int kDevices = 4;
 
 class GpuSplit : public ::testing::Test {
  protected:
@@ -95,7 +95,8 @@ class GpuSplit : public ::testing::Test {
     };
     const BuildResult one = build({.device = 1});
     ASSERT_NE(one.preconditioner, nullptr);
-    for (const std::vector<int>& devices : {std::vector{1, 2}, std::vector{2, 3, 1}}) {
+    for (const std::vector<int>& devices :
+         {std::vector{1, 2}, std::vector{2, 3, 1}, std::vector{1, 2, 3, 4}}) {
       SCOPED_TRACE(std::to_string(devices.size()) + " devices");
       const BuildResult several = build(On(devices));
       ASSERT_NE(several.preconditioner, nullptr);
