@@ -112,8 +112,9 @@ TEST_F(Load, AnOpenLoopCountsFromTheArrival) {
   EXPECT_EQ(report.at("options").at("loop"), "open");
   EXPECT_EQ(report.at("jobs"), 30);
   const json& latency = report.at("latency");
+  // From its own start the last one would take about a thirtieth of it all.
   EXPECT_GE(latency.at("job").at("max_ms").get<double>(),
-            0.9 * 1000 * report.at("wall_s").get<double>());
+            0.3 * 1000 * report.at("wall_s").get<double>());
   EXPECT_GT(latency.at("lag").at("p50_ms"), latency.at("solve").at("p50_ms"));
   const Finished text = RunLoad(daemon, {"--rate=1000000", "--jobs=30", "--concurrency=1",
                                          "--mix=poisson:8", "--variants=1"});

@@ -388,6 +388,7 @@ TEST_F(SchedStormTest, EveryDeadlineEndsItsOwnJob) {
 
 TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
   std::atomic<int> lost{0}, drained{0}, done{0}, runs{0};
+  std::atomic<bool> failing{false}, over{false};
   std::thread drain;
   std::once_flag drain_once;
   AtOnce([&](int t) {
@@ -396,6 +397,7 @@ TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
     for (int i = 0; i < kStormJobs; ++i) {
       own.push_back(Submit(random, {}, {}, [&](Job& job, const Assignment& at) -> absl::Status {
         if (++runs > 200 && at.device == "gpu:0") {
+          failing = true;
           return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone");
         }
         return Compute(job);
@@ -403,7 +405,7 @@ TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
       if (i == kStormJobs / 2 && t == 0) {
         std::call_once(drain_once, [&] {
           drain = std::thread([&] {
-            while (runs < 400) std::this_thread::yield();
+            while ((runs < 400 || !failing) && !over) std::this_thread::yield();
             EXPECT_TRUE(scheduler_->Drain(RealClock().Now() + std::chrono::milliseconds(20)));
           });
         });
@@ -420,6 +422,7 @@ TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
       EXPECT_TRUE(why.empty() || why == "DEVICE_LOST" || why == "DRAINING") << why;
     }
   });
+  over = true;
   drain.join();
   ExpectIdle();
   EXPECT_EQ(lost + drained + done, accepted_);
