@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
@@ -388,7 +389,11 @@ TEST_F(SchedStormTest, EveryDeadlineEndsItsOwnJob) {
 
 TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
   std::atomic<int> lost{0}, drained{0}, done{0}, runs{0};
-  std::atomic<bool> failing{false}, over{false};
+  std::atomic<bool> failing{false}, told{false};
+  std::binary_semaphore in_the_middle{0};
+  const auto tell = [&] {
+    if (!told.exchange(true)) in_the_middle.release();
+  };
   std::thread drain;
   std::once_flag drain_once;
   AtOnce([&](int t) {
@@ -396,7 +401,9 @@ TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
     std::vector<Submitted> own;
     for (int i = 0; i < kStormJobs; ++i) {
       own.push_back(Submit(random, {}, {}, [&](Job& job, const Assignment& at) -> absl::Status {
-        if (++runs > 200 && at.device == "gpu:0") {
+        const int run = ++runs;
+        if (run > 400 && failing) tell();
+        if (run > 200 && at.device == "gpu:0") {
           failing = true;
           return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone");
         }
@@ -405,7 +412,7 @@ TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
       if (i == kStormJobs / 2 && t == 0) {
         std::call_once(drain_once, [&] {
           drain = std::thread([&] {
-            while ((runs < 400 || !failing) && !over) std::this_thread::yield();
+            in_the_middle.acquire();
             EXPECT_TRUE(scheduler_->Drain(RealClock().Now() + std::chrono::milliseconds(20)));
           });
         });
@@ -422,7 +429,7 @@ TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
       EXPECT_TRUE(why.empty() || why == "DEVICE_LOST" || why == "DRAINING") << why;
     }
   });
-  over = true;
+  tell();
   drain.join();
   ExpectIdle();
   EXPECT_EQ(lost + drained + done, accepted_);
