@@ -69,11 +69,12 @@ void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int64_t r
 }
 
 // One block a multiprocessor, of as many rows as have room for what they need on average.
-template <class Real, class Kernel>
+template <Form kForm, class Real, class Kernel>
 void LaunchByPool(Context& context, const Work<Real>& work, Kernel kernel) {
+  constexpr double kShare =
+      kForm == Form::kColumn ? tuning::kColumnPoolShare : tuning::kFsaiPoolShare;
   const int64_t room = LayOutPool<Real>(work.shape).bytes, most = MostShared(context, kernel);
-  const auto usual =
-      static_cast<int64_t>(tuning::kFsaiPoolShare * work.shape.tiles * TilePool::kTileBytes);
+  const auto usual = static_cast<int64_t>(kShare * work.shape.tiles * TilePool::kTileBytes);
   const int64_t rows = (work.count + context.multiprocessors - 1) / context.multiprocessors;
   int64_t warps = std::min<int64_t>({kPoolWarps<Real>, rows, most / (room + usual)});
   int tiles = 0;
@@ -105,9 +106,9 @@ void LaunchGrow(Context& context, const Work<Real>& work) {
     if (passes <= 4) return launch(FsaiGrowKernel<Real, 4, kStride, kForm>, 4);
   }
   if (work.shape.slots <= kGrowHeldSlots) {
-    return LaunchByPool(context, work, FsaiPoolKernel<Real, 12, kStride, kForm>);
+    return LaunchByPool<kForm>(context, work, FsaiPoolKernel<Real, 12, kStride, kForm>);
   }
-  LaunchByPool(context, work, FsaiPoolKernel<Real, 0, kStride, kForm>);
+  LaunchByPool<kForm>(context, work, FsaiPoolKernel<Real, 0, kStride, kForm>);
 }
 
 template <class Real, Form kForm>
