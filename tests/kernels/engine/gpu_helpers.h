@@ -47,7 +47,7 @@ class GpuEngine : public ::testing::Test {
     for (int run = 0; run < 20; ++run) {
       CscMatrix perturbed = m;
       for (double& value : perturbed.values) value *= 1 + noise(random);
-      const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(perturbed), {});
+      const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(perturbed), {}, true);
       EXPECT_TRUE(made.ok());
       counts.push_back(Iterations(a, **made));
     }

@@ -47,7 +47,6 @@ TEST_F(GpuEngine, SolvesAsFastWithWhatTheDeviceBuilt) {
                 1e-6 * cpu.quality.residual_frobenius);
     EXPECT_GT(gpu.timings.host_to_device_ms, 0);
     EXPECT_GT(gpu.timings.device_to_host_ms, 0);
-    EXPECT_GT(gpu.timings.assemble_ms, 0);
     EXPECT_EQ(cpu.timings.host_to_device_ms, 0);
     const Agreement its = Compare(c.a, *cpu.preconditioner, *gpu.preconditioner);
     EXPECT_LT(its.first, kNever);
