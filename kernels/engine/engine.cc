@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
@@ -12,12 +12,6 @@
 
 namespace spaid::kernels {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 Status NoBuild() {
   return Status(StatusCode::kInvalidArgument, "NOTHING_TO_BUILD",
