@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/cuda_device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/auto_tuning.h"
@@ -37,13 +38,7 @@
 namespace spaid::kernels::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kLongMs = 50;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 [[noreturn]] void Die(const std::string& why) {
   std::fprintf(stderr, "spaid_engine_times: %s\n", why.c_str());

@@ -19,11 +19,6 @@
 namespace spaid::kernels::bench {
 namespace {
 
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
-};
-
 constexpr Problem kProblems[] = {
     {"P7_100", [] { return ConvectionDiffusion(100, 0); }},
     {"P7_37", [] { return ConvectionDiffusion(37, 0); }},

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
@@ -13,12 +13,6 @@
 
 namespace spaid::kernels {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 Status NoBuild() {
   return Status(StatusCode::kInvalidArgument, "NOTHING_TO_BUILD",

@@ -1,10 +1,10 @@
 #include "kernels/krylov/krylov.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <string>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/krylov/run.h"
@@ -242,7 +242,7 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
                               std::span<const double> x0, const SolveOptions& options,
                               const Context& context, Team* team, size_t at_once,
                               const Conduct& conduct) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   if (Status s = CheckInput(a, m_n, b, x0, options); !s.ok()) return s;
   const auto n = static_cast<size_t>(a.n());
   const size_t count = b.size() / n;
@@ -268,8 +268,7 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
     tasks.clear();
     together.clear();
   }
-  result.solve_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  result.solve_ms = MsSince(start);
   return result;
 }
 
@@ -314,14 +313,12 @@ Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
                           if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok())
                             return s;
                           for (const auto& [system, terms, out] : tasks) {
-                            const auto start = std::chrono::steady_clock::now();
+                            const auto start = Clock::now();
                             Run run(a, m, system, terms, &team, out);
                             RunMethod(options.method, run);
                             run.Conclude();
-                            const std::chrono::duration<double, std::milli> ms =
-                                std::chrono::steady_clock::now() - start;
                             figures.check_ms += run.check_ms();
-                            figures.iterate_ms += ms.count() - run.check_ms();
+                            figures.iterate_ms += MsSince(start) - run.check_ms();
                             figures.iterations += out->iterations;
                             figures.bytes += CountedBytes(a.n(), a.bytes_per_apply(),
                                                           m != nullptr ? m->bytes_per_apply() : 0,

@@ -219,17 +219,12 @@ int64_t CsrFloatOperator::bytes_per_apply() const {
 Status CheckFitsFloat(const CscView& m, const char* what, int threads) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> over{kNone}, under{kNone};
-  const auto first = [](std::atomic<int64_t>& at, int64_t j) {
-    int64_t seen = at.load();
-    while (j < seen && !at.compare_exchange_weak(seen, j)) {
-    }
-  };
   ParallelFor(m.n_cols, kSymmetryColumns, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
       double largest = 0;
       for (const double v : m.column_values(j)) largest = std::max(largest, std::abs(v));
-      if (largest > std::numeric_limits<float>::max()) first(over, j);
-      if (largest > 0 && largest < std::numeric_limits<float>::min()) first(under, j);
+      if (largest > std::numeric_limits<float>::max()) Lower(over, j);
+      if (largest > 0 && largest < std::numeric_limits<float>::min()) Lower(under, j);
     }
   });
   const int64_t j = std::min(over.load(), under.load());
