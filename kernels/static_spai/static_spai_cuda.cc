@@ -1,6 +1,8 @@
 #include "kernels/static_spai/static_spai_cuda.h"
 
 #include <algorithm>
+#include <functional>
+#include <latch>
 #include <mutex>
 #include <span>
 #include <string>
@@ -75,7 +77,9 @@ class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPla
  public:
   // One a device, ascending.
   std::vector<std::unique_ptr<Piece>> pieces;
-  Pattern pattern;            // of M
+  bool of_a = false;  // M has the pattern of A, and there is no other copy of it
+  Pattern pattern;    // of M; sizes alone where it is A's
+  int64_t nnz_m = 0;
   uint64_t pattern_hash = 0;  // of A
   int64_t nnz_a = 0;
   bool by_qr = false;
@@ -115,8 +119,8 @@ int64_t DeviceBytes(const StaticSpaiCudaPlan& plan) {
 }
 
 int64_t HostBytes(const StaticSpaiCudaPlan& plan) {
-  return static_cast<int64_t>(sizeof(plan)) + 4 * plan.pattern.nnz() +
-         8 * (plan.pattern.n_cols + 1);
+  return static_cast<int64_t>(sizeof(plan)) +
+         static_cast<int64_t>(4 * plan.pattern.row_idx.size() + 8 * plan.pattern.col_ptr.size());
 }
 
 namespace {
@@ -131,6 +135,18 @@ struct PlanRequest {
   const int32_t* match;
   SpaiOnDevice* there;  // null, or on the only device
 };
+
+// Runs what the host has to do beside the devices, each of whose pieces is on a thread of its own;
+// before them where there is so little that a thread would take longer.
+Status BesideDevices(size_t pieces, int64_t nnz, const std::function<Status()>& host,
+                     const std::function<Status(size_t i)>& piece) {
+  constexpr int64_t kWorthThread = 1 << 18;
+  if (nnz >= kWorthThread) {
+    return AtOnce(pieces + 1, [&](size_t i) { return i == 0 ? host() : piece(i - 1); });
+  }
+  if (Status status = host(); !status.ok()) return status;
+  return AtOnce(pieces, piece);
+}
 
 // Plans the piece, and fetches its part of the pattern, for which the first one makes room.
 Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& plan,
@@ -174,10 +190,9 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
         &piece.plan.object, &piece.info, message, sizeof(message));
     if (there) request.there->FreeLocked();
   }
-  if (result == kSpaidCudaOk) {
+  if (result == kSpaidCudaOk && piece.info.of_a == 0) {
     start = Clock::now();
     std::call_once(room, [&] {
-      plan.pattern.n_rows = plan.pattern.n_cols = a.n_cols;
       plan.pattern.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
       plan.pattern.row_idx.resize(static_cast<size_t>(piece.info.nnz_m));
     });
@@ -215,7 +230,7 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
   if (Status status = CheckColumns(a, context.threads); !status.ok()) return status;
   if (Status status = CheckPattern(a, user_pattern, options.pattern); !status.ok()) return status;
   auto plan = std::make_shared<StaticSpaiCudaPlan>();
-  plan->pattern_hash = HashPattern(a, context.threads);
+  plan->pattern.n_rows = plan->pattern.n_cols = a.n_cols;
   plan->nnz_a = a.nnz();
   plan->by_qr = options.local_solver == LocalSolver::kQr;
   Array<int32_t> match;
@@ -244,11 +259,17 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
   }
   std::once_flag room;
   std::vector<StaticSpaiCudaTimings> own(ranges.size());
-  const Status status = AtOnce(ranges.size(), [&](size_t i) {
-    return PlanPiece(request, *plan->pieces[i], *plan, room, own[i]);
-  });
+  const Status status = BesideDevices(
+      ranges.size(), a.nnz(),
+      [&] {
+        plan->pattern_hash = HashPattern(a, context.threads);
+        return Status();
+      },
+      [&](size_t i) { return PlanPiece(request, *plan->pieces[i], *plan, room, own[i]); });
   if (!status.ok()) return status;
   Add(own, timings);
+  plan->of_a = plan->pieces.front()->info.of_a != 0;
+  plan->nnz_m = plan->pieces.front()->info.nnz_m;
   return std::shared_ptr<const StaticSpaiCudaPlan>(std::move(plan));
 }
 
@@ -279,6 +300,7 @@ struct BuildRequest {
   SharedProgress& progress;
   StaticSpaiResult& result;
   Array<uint8_t>& flags;
+  std::latch& pattern_there;  // of result.m; until then nobody else touches it
 };
 
 // The piece's columns are finished, but for those that were left to the host.
@@ -322,6 +344,7 @@ Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>&
   if (done == kSpaidCudaStopped) {
     return StopStatus(request.context.stop.Poll(), "build of static SPAI");
   }
+  request.pattern_there.wait();
   if (done == kSpaidCudaOk) {
     timings.device_build_ms += info.ms;
     timings.tables_in_waves = piece.info.in_waves != 0;
@@ -362,45 +385,58 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
                                 StaticSpaiCudaTimings& timings,
                                 std::shared_ptr<const StaticSpaiCudaM>* kept) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
-  if (Status status =
-          CheckPlanPattern(a, plan.pattern.n_cols, plan.nnz_a, plan.pattern_hash, context.threads);
-      !status.ok()) {
-    return status;
+  // All that the devices rely on; they begin before the whole pattern has been looked at.
+  if (a.n_cols != plan.pattern.n_cols || a.nnz() != plan.nnz_a) {
+    return CheckPlanPattern(a, plan.pattern.n_cols, plan.nnz_a, plan.pattern_hash, 1);
   }
   const auto n = static_cast<size_t>(a.n_cols);
   StaticSpaiResult result;
   result.m.n_rows = result.m.n_cols = a.n_cols;
-  result.m.col_ptr.resize(plan.pattern.col_ptr.size());
-  result.m.row_idx.resize(plan.pattern.row_idx.size());
-  result.m.values.resize(plan.pattern.row_idx.size());
-  ParallelCopy(plan.pattern.col_ptr, result.m.col_ptr, context.threads);
-  ParallelCopy(plan.pattern.row_idx, result.m.row_idx, context.threads);
+  result.m.col_ptr.resize(n + 1);
+  result.m.row_idx.resize(static_cast<size_t>(plan.nnz_m));
+  result.m.values.resize(static_cast<size_t>(plan.nnz_m));
   result.residual_norms.resize(n);
   result.min_scaled_pivots.resize(n);
   Array<uint8_t> flags;
   flags.assign(n, 0);
-  // Of a filtered M the sizes come in the end.
-  if (options.post_filter == 0) ShowM(context, result);
+  std::latch pattern_there(1);
+  const auto lay_out = [&]() -> Status {
+    // Whatever comes of it: the devices wait for it.
+    const struct Opens {
+      std::latch& latch;
+      ~Opens() { latch.count_down(); }
+    } opens{pattern_there};
+    if (Status status = CheckPlanPattern(a, plan.pattern.n_cols, plan.nnz_a, plan.pattern_hash,
+                                         context.threads);
+        !status.ok()) {
+      return status;
+    }
+    const PatternView pattern = plan.of_a ? PatternView(a) : PatternView(plan.pattern);
+    ParallelCopy(pattern.col_ptr, result.m.col_ptr, context.threads);
+    ParallelCopy(pattern.row_idx, result.m.row_idx, context.threads);
+    // Of a filtered M the sizes come in the end.
+    if (options.post_filter == 0) ShowM(context, result);
+    return {};
+  };
   const size_t pieces = plan.pieces.size();
   SharedProgress progress(context.progress, Stage::kBuild, a.n_cols, pieces);
-  const BuildRequest request{plan, a, options, context, progress, result, flags};
+  const BuildRequest request{plan, a, options, context, progress, result, flags, pattern_there};
   std::vector<StaticSpaiCudaTimings> own(pieces);
   bool compacted = false;
-  if (pieces == 1) {
-    auto m = std::make_shared<StaticSpaiCudaM>(plan);
-    const Status status = BuildPiece(request, 0, m->m, m->compacted, m->nnz, own[0]);
-    if (!status.ok()) return status;
+  // Of several devices no copy of M stays on any.
+  const auto m = pieces == 1 ? std::make_shared<StaticSpaiCudaM>(plan) : nullptr;
+  const Status status = BesideDevices(pieces, plan.nnz_a, lay_out, [&](size_t i) {
+    if (m != nullptr) return BuildPiece(request, i, m->m, m->compacted, m->nnz, own[i]);
+    CudaObject<SpaidCudaM> part(plan.pieces[i]->device, &SpaidCudaInterface::free_m);
+    bool unused = false;
+    int64_t nnz = 0;
+    return BuildPiece(request, i, part, unused, nnz, own[i]);
+  });
+  if (!status.ok()) return status;
+  if (m != nullptr) {
     compacted = m->compacted;
     const bool whole = std::find(flags.begin(), flags.end(), 0) == flags.end();
-    if (kept != nullptr && whole && (options.post_filter == 0 || compacted)) *kept = std::move(m);
-  } else {
-    const Status status = AtOnce(pieces, [&](size_t i) {
-      CudaObject<SpaidCudaM> m(plan.pieces[i]->device, &SpaidCudaInterface::free_m);
-      bool unused = false;
-      int64_t nnz = 0;
-      return BuildPiece(request, i, m, unused, nnz, own[i]);
-    });
-    if (!status.ok()) return status;
+    if (kept != nullptr && whole && (options.post_filter == 0 || compacted)) *kept = m;
   }
   Add(own, timings);
   const auto start = Clock::now();
@@ -461,19 +497,26 @@ Result<CscMatrix> Download(const StaticSpaiCudaM& m) {
     const Pattern& pattern = m.plan->pattern;
     out.n_rows = out.n_cols = pattern.n_cols;
     out.values.resize(static_cast<size_t>(m.nnz));
+    const SpaidCudaPlan* const plan = m.plan->pieces.front()->plan.object;
+    const bool own_pattern = m.compacted || m.plan->of_a;
+    if (own_pattern) {
+      out.col_ptr.resize(static_cast<size_t>(pattern.n_cols) + 1);
+      out.row_idx.resize(static_cast<size_t>(m.nnz));
+    } else {
+      out.col_ptr = pattern.col_ptr;
+      out.row_idx = pattern.row_idx;
+    }
     CudaDevice& device = *m.device;
     char message[kCudaMessageBytes] = "";
     const auto lock = device.Lock();
     int32_t done = device.api().download_m(m.m.object, out.values.data(), nullptr, nullptr, nullptr,
                                            message, sizeof(message));
-    if (!m.compacted) {
-      out.col_ptr = pattern.col_ptr;
-      out.row_idx = pattern.row_idx;
-    } else if (done == kSpaidCudaOk) {
-      out.col_ptr.resize(static_cast<size_t>(pattern.n_cols) + 1);
-      out.row_idx.resize(static_cast<size_t>(m.nnz));
-      done = device.api().download_m_pattern(m.m.object, out.col_ptr.data(), out.row_idx.data(),
-                                             message, sizeof(message));
+    if (done == kSpaidCudaOk && own_pattern) {
+      const SpaidCudaInterface& api = device.api();
+      done = m.compacted ? api.download_m_pattern(m.m.object, out.col_ptr.data(),
+                                                  out.row_idx.data(), message, sizeof(message))
+                         : api.download_pattern(plan, out.col_ptr.data(), out.row_idx.data(),
+                                                message, sizeof(message));
     }
     if (done != kSpaidCudaOk) return device.Failed(done, message);
     return out;

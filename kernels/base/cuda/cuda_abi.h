@@ -108,6 +108,7 @@ struct SpaidCudaPlanInfo {
   double pattern_ms;     // of those, for the pattern of M
   int64_t table_bytes;   // of the gather tables of all structures
   int32_t in_waves;      // not 0: those have no room, and each build makes them in waves of groups
+  int32_t of_a;          // not 0: M has the pattern of A, which the host has
 };
 
 struct SpaidCudaBuildOptions {

@@ -195,6 +195,7 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base, const SpaidCudaP
     info->peak_bytes = context.arena->peak();
     info->table_bytes = own.table_bytes;
     info->in_waves = own.in_waves ? 1 : 0;
+    info->of_a = own.m.is_of_a() ? 1 : 0;
     *plan = made.release();
   });
 }

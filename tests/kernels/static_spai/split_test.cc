@@ -36,6 +36,7 @@ namespace {
 
 constexpr int64_t kLeft = 37;                    // a column that the fakes leave to the host
 std::atomic<int> objects, full_device, planned;  // -1: none is full
+std::atomic<int> of_a, patterns;  // whether plans say that M has A's pattern; those downloaded
 
 int32_t Full(char* message, size_t size) {
   std::snprintf(message, size, "full");
@@ -77,11 +78,13 @@ SpaidCudaInterface Fake() {
     info->entries = matrix->col_ptr[static_cast<size_t>(own.end)] - info->first_entry;
     info->ms = static_cast<double>(own.end - own.begin);
     info->device_bytes = 100 * (matrix->context->ordinal + 1);
+    info->of_a = of_a;
     return kSpaidCudaOk;
   };
   api.free_plan = [](SpaidCudaPlan* plan) { --objects, delete plan; };
   api.download_pattern = [](const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx, char*,
                             size_t) -> int32_t {
+    ++patterns;
     const std::vector<int64_t>& ptr = plan->matrix->col_ptr;
     const auto begin = ptr.begin() + plan->columns.begin, end = ptr.begin() + plan->columns.end;
     std::copy(begin, end + (end + 1 == ptr.end() ? 1 : 0), col_ptr);
@@ -128,7 +131,7 @@ SpaidCudaInterface Fake() {
 class SplitStaticSpai : public ::testing::Test {
  protected:
   void SetUp() override {
-    objects = planned = 0;
+    objects = planned = patterns = of_a = 0;
     full_device = -1;
     for (int i = 0; i < 4; ++i) {
       DeviceInfo info;
@@ -182,6 +185,60 @@ TEST_F(SplitStaticSpai, GathersWhatOneDeviceGives) {
       EXPECT_EQ(several.min_scaled_pivots, one.min_scaled_pivots);
       EXPECT_EQ(several.quality.residual_frobenius, one.quality.residual_frobenius);
     }
+  }
+}
+
+// A small one, and one whose pattern the host copies while the devices compute.
+TEST_F(SplitStaticSpai, ThePatternOfAIsTheHosts) {
+  for (const int64_t n : {500, 40000}) {
+    const CscMatrix a = oracle::RandomIrregular(n, 9, 3);
+    EXPECT_EQ(a.nnz() > 1 << 18, n == 40000);
+    for (const size_t count : {size_t{1}, size_t{3}}) {
+      of_a = 0;
+      auto plan = PlanStaticSpaiCuda(First(count), a, nullptr, {}, {});
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      const auto expected = BuildStaticSpaiCuda(**plan, a, {}, {});
+      ASSERT_TRUE(expected.ok()) << expected.status().message();
+      EXPECT_EQ(patterns, static_cast<int>(count));
+      const int64_t bytes = HostBytes(**plan);
+
+      of_a = 1;
+      patterns = 0;
+      plan = PlanStaticSpaiCuda(First(count), a, nullptr, {}, {});
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      EXPECT_EQ(HostBytes(**plan), bytes - 4 * a.nnz() - 8 * (n + 1));
+      const auto built = BuildStaticSpaiCuda(**plan, a, {}, {});
+      ASSERT_TRUE(built.ok()) << built.status().message();
+      EXPECT_EQ(patterns, 0);
+      EXPECT_EQ(built->m.col_ptr, a.col_ptr);
+      EXPECT_EQ(built->m.row_idx, a.row_idx);
+      EXPECT_EQ(built->m.values, expected->m.values);
+      EXPECT_EQ(built->quality.residual_frobenius, expected->quality.residual_frobenius);
+      patterns = 0;
+    }
+  }
+}
+
+// Of as many entries: the devices have begun when it shows.
+TEST_F(SplitStaticSpai, APlanOfAnotherPatternIsRefused) {
+  for (const int64_t n : {500, 40000}) {
+    const CscMatrix a = oracle::RandomIrregular(n, 9, 3);
+    const auto plan = PlanStaticSpaiCuda(First(3), a, nullptr, {}, {});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    CscMatrix other = a;
+    // A row is another one, in a column that keeps its order.
+    for (int64_t k = 0; k < n; ++k) {
+      const int64_t last = other.col_ptr[static_cast<size_t>(k) + 1] - 1;
+      int32_t& row = other.row_idx[static_cast<size_t>(last)];
+      if (row + 1 < n) {
+        ++row;
+        break;
+      }
+    }
+    ASSERT_NE(other.row_idx, a.row_idx);
+    EXPECT_EQ(BuildStaticSpaiCuda(**plan, other, {}, {}).status().reason(), "PLAN_MISMATCH");
+    const CscMatrix larger = oracle::RandomIrregular(n + 1, 9, 3);
+    EXPECT_EQ(BuildStaticSpaiCuda(**plan, larger, {}, {}).status().reason(), "PLAN_MISMATCH");
   }
 }
 
