@@ -136,15 +136,18 @@ struct PlanRequest {
   SpaiOnDevice* there;  // null, or on the only device
 };
 
-// Runs what the host has to do beside the devices, each of whose pieces is on a thread of its own;
-// before them where there is so little that a thread would take longer.
-Status BesideDevices(size_t pieces, int64_t nnz, const std::function<Status()>& host,
+// Runs what the host has to do beside the devices, each of whose pieces is on a thread of its own
+// and waits for launches if it has to share its core; before them where there is so little that a
+// thread would take longer.
+Status BesideDevices(size_t pieces, int64_t nnz, int threads,
+                     const std::function<Status(int threads)>& host,
                      const std::function<Status(size_t i)>& piece) {
   constexpr int64_t kWorthThread = 1 << 18;
   if (nnz >= kWorthThread) {
-    return AtOnce(pieces + 1, [&](size_t i) { return i == 0 ? host() : piece(i - 1); });
+    const int others = std::max(1, ResolveThreads(threads) - static_cast<int>(pieces));
+    return AtOnce(pieces + 1, [&](size_t i) { return i == 0 ? host(others) : piece(i - 1); });
   }
-  if (Status status = host(); !status.ok()) return status;
+  if (Status status = host(threads); !status.ok()) return status;
   return AtOnce(pieces, piece);
 }
 
@@ -260,9 +263,9 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
   std::once_flag room;
   std::vector<StaticSpaiCudaTimings> own(ranges.size());
   const Status status = BesideDevices(
-      ranges.size(), a.nnz(),
-      [&] {
-        plan->pattern_hash = HashPattern(a, context.threads);
+      ranges.size(), a.nnz(), context.threads,
+      [&](int threads) {
+        plan->pattern_hash = HashPattern(a, threads);
         return Status();
       },
       [&](size_t i) { return PlanPiece(request, *plan->pieces[i], *plan, room, own[i]); });
@@ -400,20 +403,20 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   Array<uint8_t> flags;
   flags.assign(n, 0);
   std::latch pattern_there(1);
-  const auto lay_out = [&]() -> Status {
+  const auto lay_out = [&](int threads) -> Status {
     // Whatever comes of it: the devices wait for it.
     const struct Opens {
       std::latch& latch;
       ~Opens() { latch.count_down(); }
     } opens{pattern_there};
-    if (Status status = CheckPlanPattern(a, plan.pattern.n_cols, plan.nnz_a, plan.pattern_hash,
-                                         context.threads);
+    if (Status status =
+            CheckPlanPattern(a, plan.pattern.n_cols, plan.nnz_a, plan.pattern_hash, threads);
         !status.ok()) {
       return status;
     }
     const PatternView pattern = plan.of_a ? PatternView(a) : PatternView(plan.pattern);
-    ParallelCopy(pattern.col_ptr, result.m.col_ptr, context.threads);
-    ParallelCopy(pattern.row_idx, result.m.row_idx, context.threads);
+    ParallelCopy(pattern.col_ptr, result.m.col_ptr, threads);
+    ParallelCopy(pattern.row_idx, result.m.row_idx, threads);
     // Of a filtered M the sizes come in the end.
     if (options.post_filter == 0) ShowM(context, result);
     return {};
@@ -425,7 +428,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   bool compacted = false;
   // Of several devices no copy of M stays on any.
   const auto m = pieces == 1 ? std::make_shared<StaticSpaiCudaM>(plan) : nullptr;
-  const Status status = BesideDevices(pieces, plan.nnz_a, lay_out, [&](size_t i) {
+  const Status status = BesideDevices(pieces, plan.nnz_a, context.threads, lay_out, [&](size_t i) {
     if (m != nullptr) return BuildPiece(request, i, m->m, m->compacted, m->nnz, own[i]);
     CudaObject<SpaidCudaM> part(plan.pieces[i]->device, &SpaidCudaInterface::free_m);
     bool unused = false;
