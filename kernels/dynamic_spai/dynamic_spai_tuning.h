@@ -16,17 +16,20 @@ inline constexpr int64_t kMemoryPerGramEntry = 24;
 // bounded.
 inline constexpr double kCountedProducts = 1e9;
 
-// nnz(M) is about so many times nnz(A) / tol² where growth may go on until then: 0.08 to 0.2 of
-// most in kernels/bench/results/cpu_dynamic_spai.txt, FEM with long columns less.
-inline constexpr double kEntriesForTol = 0.1;
+// Columns that an estimate grows (growth_sample.h): one in so many, but not fewer than the least nor
+// more than the most, and within so many steps. Where fewer than this share of all columns are like
+// a neighbour, none is predicted to be copied (kRowsPerClass of FSAI's).
+inline constexpr int64_t kSampledShare = 16, kLeastColumns = 16, kSampleColumns = 96;
+inline constexpr double kSampleSteps = 8e6;
+inline constexpr double kAlikeShare = 0.875;
 
-// Nanoseconds of one thread. Of a product of AᵀA; of a column that grows; of an entry of it, for
-// each entry of its column of AᵀA, and again for each step; of an entry whose value is solved for,
-// for each entry of its column of A, and for each other entry.
-inline constexpr double kProductNs = 2.5;
-inline constexpr double kColumnNs = 300;
-inline constexpr double kAddedNs = 60, kAddedEntryNs = 2, kStepEntryNs = 0.25;
-inline constexpr double kSolvedNs = 120, kSolvedEntryNs = 6, kSolvedSquareNs = 4;
+// Nanoseconds of one thread. Of a product of AᵀA; of an entry of it, made and looked at for repeats;
+// of a column, kept or copied; and of one that is grown; of an entry that joins it; of an entry of
+// the columns that join; of a candidate in a step; of a flop. Of static SPAI's own prediction.
+inline constexpr double kProductNs = 1.2, kGramNs = 5;
+inline constexpr double kColumnNs = 60, kGrownNs = 300, kAddedNs = 60, kWalkedNs = 2;
+inline constexpr double kSearchedNs = 0.2, kFlopNs = 0.1;
+inline constexpr double kSolveShare = 1;
 
 // Nanoseconds of an NVIDIA H100. Of a build; of a product of AᵀA, and of an entry; of an entry that
 // joins a column, for each entry of a column of AᵀA, and for each candidate and entry before; of a

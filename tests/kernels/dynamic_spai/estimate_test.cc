@@ -8,7 +8,7 @@ namespace {
 
 DynamicSpaiCounts Estimate(const CscMatrix& a, const DynamicSpaiOptions& options,
                            const PatternView* initial = nullptr) {
-  auto counts = EstimateDynamicSpai(a.pattern(), initial, options, On(2));
+  auto counts = EstimateDynamicSpai(a, initial, options, On(2));
   EXPECT_TRUE(counts.ok()) << counts.status().message();
   return counts.ok() ? *counts : DynamicSpaiCounts{};
 }
