@@ -98,7 +98,7 @@ struct DynamicSpaiCounts {
   // Of AᵀA, exact where it can be counted in a second, about; else an upper bound: Σ of squares of
   // the row lengths of A, but at most n in a column.
   int64_t gram_nnz = 0;
-  int64_t host_bytes = 0;  // upper bound: growth, plan, numbers and result
+  int64_t host_bytes = 0;   // upper bound: growth, plan, numbers and result
   double expected_nnz = 0;  // of M
   // One thread, by measured costs and what some columns took that were grown
   // (kernels/dynamic_spai/growth_sample.h).

@@ -121,12 +121,23 @@ void EstimateOnDevice(const PatternView& a, bool has_initial, const DynamicSpaiB
   counts.device_bytes_min = std::max(ToCount(growth.least + kSlack),
                                      ToCount(ToDouble(numbers.device_bytes_min) + pattern));
 
-  // By what was measured on an H100 (kernels/bench/results/gpu_dynamic_spai_h100.json), where no
-  // column repeats another.
   namespace tuning = dynamic_spai_tuning;
-  const GrowthCounts all = sample.all(), grown = sample.grown();
-  (void)all, (void)grown;
-  counts.predicted_device_ns = 1;
+  const double real = options.fp32_growth ? 4 : 8;
+  const double share = options.fp32_growth ? tuning::kDeviceFp32Share : 1;
+  double ns = tuning::kDeviceBuildNs + tuning::kDeviceColumnNs * n + tuning::kDeviceEntryNs * nnz +
+              tuning::kDeviceProductNs * bounds.products +
+              tuning::kDeviceGramNs * ToDouble(bounds.gram_nnz);
+  for (const GrownColumn& c : sample.columns) {
+    const double room = RoomBytes(c.candidates, c.entries, real, options);
+    double each = share * tuning::kDeviceWalkedNs * c.walked;
+    if (room > tuning::kDeviceLargeRoom) each += tuning::kDeviceLargeNs;
+    if (room > tuning::kDeviceMostRoom) {
+      each += share * tuning::kDeviceSearchedNs * c.candidates * c.entries;
+    }
+    ns += c.grown * each +
+          c.times * c.entries * (tuning::kDeviceSolvedNs + tuning::kDeviceSolvedEntryNs * c.local);
+  }
+  counts.predicted_device_ns = ns;
 }
 
 }  // namespace spaid::kernels

@@ -1,6 +1,7 @@
 // Counts before there is anything: entries and bytes are bounds, time and flops are expectations.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -9,10 +10,12 @@
 #include "kernels/dynamic_spai/dynamic_spai_device_estimate.h"
 #include "kernels/dynamic_spai/dynamic_spai_tuning.h"
 #include "kernels/dynamic_spai/gram.h"
+#include "kernels/dynamic_spai/growth_parts.h"
 #include "kernels/dynamic_spai/growth_sample.h"
 #include "kernels/fsai/fsai_tuning.h"
 #include "kernels/fsai/row_batches.h"
 #include "kernels/sparse/transpose.h"
+#include "kernels/static_spai/group_solver.h"
 #include "kernels/static_spai/long_columns.h"
 #include "kernels/static_spai/static_spai_plan.h"
 
@@ -125,14 +128,41 @@ double GrowthBytes(const PatternView& a, const Columns& m, const Gram& bound,
   return gram + std::max(making + threads * finder, columns + repeats + threads * grower);
 }
 
-// Growth of columns that are copied is left out.
-double PredictNs(const DynamicSpaiCounts& counts, const Gram& gram, const GrowthSample& sample) {
-  const GrowthCounts all = sample.all(), grown = sample.grown();
-  return tuning::kProductNs * gram.squares + tuning::kGramNs * ToDouble(counts.gram_nnz) +
-         tuning::kColumnNs * all.columns + tuning::kGrownNs * grown.columns +
-         tuning::kAddedNs * grown.entries + tuning::kWalkedNs * grown.walked +
-         tuning::kSearchedNs * grown.searched + tuning::kFlopNs * grown.flops +
-         tuning::kSolveShare * all.solve_ns;
+// All columns alike, and full, where not even one could be grown.
+GrownColumn GuessColumn(const PatternView& a, const Columns& m, const Gram& gram,
+                        const DynamicSpaiOptions& options) {
+  const double n = ToDouble(a.n_cols);
+  GrownColumn column;
+  column.times = column.grown = n;
+  column.entries = ToDouble(m.entries) / n;
+  column.steps = (column.entries - ToDouble(m.initial) / n) / options.per_step;
+  column.walked = column.entries * ToDouble(gram.nnz) / n;
+  column.candidates = std::min(n, column.walked);
+  column.flops = column.walked * column.steps + std::pow(column.entries, 3) / 3;
+  column.local = column.entries * ToDouble(a.nnz()) / n;
+  LocalCounts local;
+  local.entries = ToCount(column.local);
+  local.n1 = local.rows = std::min(a.n_cols, local.entries);
+  local.gram_pairs = ToCount(column.local * column.entries / 2);
+  const int64_t n2 = ToCount(column.entries);
+  column.solve_ns = PredictNs(options.local_solver, local, n2, 1) + PredictPlanNs(local, n2, 1);
+  return column;
+}
+
+double PredictCpuNs(const PatternView& a, const Gram& gram, const GrowthSample& sample,
+                    const DynamicSpaiOptions& options) {
+  const double flop = GrowsByBlocks(DynamicRules(options)) ? tuning::kBlockFlopNs : tuning::kFlopNs;
+  const double gram_nnz = ToDouble(gram.nnz);
+  double ns = tuning::kBuildNs + tuning::kProductNs * gram.squares + tuning::kGramNs * gram_nnz +
+              tuning::kColumnNs * ToDouble(a.n_cols);
+  bool copies = false;
+  for (const GrownColumn& c : sample.columns) {
+    copies = copies || c.grown < c.times;
+    ns += c.grown * (tuning::kAddedNs * c.entries + tuning::kWalkedNs * c.walked +
+                     tuning::kSearchedNs * c.steps * c.candidates + flop * c.flops) +
+          c.times * (tuning::kSolvedNs * c.entries + tuning::kSolveShare * c.solve_ns);
+  }
+  return ns + (copies ? tuning::kRepeatNs * (gram_nnz + ToDouble(a.nnz())) : 0);
 }
 
 }  // namespace
@@ -168,10 +198,11 @@ Result<DynamicSpaiCounts> EstimateDynamicSpai(const CscView& a, const PatternVie
     counts.host_bytes =
         ToCount(std::max(GrowthBytes(a, m, *gram, options, threads), numbers) + (1 << 20));
 
-    const GrowthSample sample = SampleGrowth(a, *rows, gram->products, initial, options, context);
+    GrowthSample sample = SampleGrowth(a, *rows, gram->products, initial, options, context);
     if (const StopReason stopped = context.stop.Poll(); stopped != StopReason::kNone) {
       return StopStatus(stopped, "estimate of dynamic SPAI");
     }
+    if (sample.columns.empty()) sample.columns.push_back(GuessColumn(a, m, *gram, options));
     DynamicSpaiBounds bounds;
     bounds.gram_nnz = gram->nnz;
     bounds.gram_longest = gram->longest;
@@ -180,9 +211,12 @@ Result<DynamicSpaiCounts> EstimateDynamicSpai(const CscView& a, const PatternVie
     bounds.longest = m.longest;
     bounds.initial = m.initial;
     EstimateOnDevice(a, initial != nullptr, bounds, sample, options, counts);
-    counts.expected_nnz = sample.all().entries;
-    counts.predicted_ns = PredictNs(counts, *gram, sample);
-    counts.flops = 2 * gram->squares + sample.all().flops;
+    counts.predicted_ns = PredictCpuNs(a, *gram, sample, options);
+    counts.flops = 2 * gram->squares;
+    for (const GrownColumn& column : sample.columns) {
+      counts.expected_nnz += column.times * column.entries;
+      counts.flops += column.times * column.flops;
+    }
     return counts;
   });
 }

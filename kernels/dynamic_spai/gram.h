@@ -53,8 +53,8 @@ RowLengths CountRows(const PatternView& a);
 Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& context);
 
 // Columns of [B̂, −Âᵀ] as they are asked for, bit for bit those of MakeGram, which are kept. `a`
-// canonical and square; `rows`: it by rows; both borrowed. Where `a` has no values it is taken for a
-// diffusion problem on its pattern, with coefficients that vary from place to place: off the
+// canonical and square; `rows`: it by rows; both borrowed. Where `a` has no values it is taken for
+// a diffusion problem on its pattern, with coefficients that vary from place to place: off the
 // diagonal −0.5 to −1.5, the same for (i, j) and (j, i), and in the diagonal their number. Throws
 // std::bad_alloc. Not thread-safe; O(n) to make.
 class GramColumns final : public GrowthColumns {

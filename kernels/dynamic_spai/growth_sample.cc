@@ -20,8 +20,9 @@ namespace tuning = dynamic_spai_tuning;
 constexpr double kFlopsPerStep = 4;
 // A column that would have more is grown to so many, and what it takes from there on is guessed.
 constexpr int64_t kGrownEntries = 96;
-// A copy of a column is looked for where its nearest neighbours in A are, so many at most.
-constexpr int64_t kShifts = 128;
+// A copy of a column is looked for where its nearest neighbours in A are, so many at most, and, for
+// several unknowns of a node that take turns, at such a distance.
+constexpr int64_t kShifts = 128, kUnknowns = 8;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
@@ -43,7 +44,8 @@ class Sampler {
     seen_.assign(Z(a.n_cols), -1);
   }
 
-  // False: the steps were used up.
+  // Column k, `times`: of how many it would be one if it were all that is looked at. False: the
+  // steps were used up.
   bool Grow(int64_t k, double times) {
     const int64_t n = a_.n_cols;
     const int64_t cap = std::max<int64_t>(1, kGrownEntries / options_.per_step);
@@ -56,92 +58,106 @@ class Sampler {
     flops_ += outcome.flops;
     if (gram_.passed()) return false;
 
-    GrowthCounts counts;
-    counts.columns = 1;
-    counts.entries = ToDouble(entries_.size());
-    counts.steps = static_cast<double>(outcome.steps);
-    counts.flops = outcome.flops;
-    See(n + k, k, counts);
-    for (const RowEntry& entry : entries_) See(entry.index, k, counts);
-    bool alike = false;
-    const bool copied = !a_.values.empty() && options_.repeat_hash_bits > 0 && Copied(k, alike);
+    GrownColumn column;
+    column.k = k;
+    column.times = times;
+    column.entries = ToDouble(entries_.size());
+    column.steps = static_cast<double>(outcome.steps);
+    column.flops = outcome.flops;
+    See(n + k, column);
+    for (const RowEntry& entry : entries_) See(entry.index, column);
+    Likeness likeness;
+    if (!a_.values.empty()) FindLike(k, likeness);
     if (gram_.passed()) return false;
     joined_.clear();
     for (const RowEntry& entry : entries_) joined_.push_back(entry.index);
-    uint64_t structure = HashArray(std::span<const int32_t>(joined_), 1, static_cast<int32_t>(k));
-    for (const int32_t j : joined_) structure = HashMix(structure, HashArray(a_.column(j), 0, j));
-    const LocalCounts local = counter_.Count(a_, equal_columns_, joined_);
-    counts.local = static_cast<double>(local.entries);
-    const auto n2 = static_cast<int64_t>(joined_.size());
-    const double alone = PredictNs(options_.local_solver, local, n2, 1);
-    const bool lanes = PrefersLanes(options_.local_solver, local, n2, 1);
-    Looked looked{structure, alone + PredictPlanNs(local, n2, 1),
-                  (lanes ? PredictLaneNs(local, n2, 1) : alone) + PredictSharedPlanNs(n2, 1),
-                  alike};
-    // What is left out goes on as it began.
-    const bool cut = outcome.steps == k_max && k_max < options_.max_steps && !outcome.converged;
-    if (cut) {
-      const double added = static_cast<double>(options_.max_steps - k_max) * options_.per_step;
-      double most = std::min(static_cast<double>(n), counts.entries + added);
-      if (options_.max_column_nnz > 0) {
-        most = std::min(most, std::max(counts.entries, double(options_.max_column_nnz)));
-      }
-      const double more = most / std::max(counts.entries, 1.0);
-      counts.entries *= more;
-      counts.steps *= more;
-      counts.walked *= more;
-      counts.candidates = std::min(static_cast<double>(n), counts.candidates * more);
-      counts.flops *= more * more;
-      counts.local *= more;
-      looked.alone_ns *= more * more;
-      looked.shared_ns *= more * more;
+    likeness.structure = HashArray(std::span<const int32_t>(joined_), 1, static_cast<int32_t>(k));
+    for (const int32_t j : joined_) {
+      likeness.structure = HashMix(likeness.structure, HashArray(a_.column(j), 0, j));
     }
-    counts.searched = counts.steps * counts.candidates;
-    sample_.columns.push_back({k, times, copied, counts});
-    looked_.push_back(looked);
+    const LocalCounts local = counter_.Count(a_, equal_columns_, joined_);
+    const auto n2 = static_cast<int64_t>(joined_.size());
+    const LocalSolver solver = options_.local_solver;
+    column.local = static_cast<double>(local.entries);
+    column.solve_ns = PredictNs(solver, local, n2, 1) + PredictPlanNs(local, n2, 1);
+    likeness.shared_ns = PredictSharedPlanNs(n2, 1) + (PrefersLanes(solver, local, n2, 1)
+                                                           ? PredictLaneNs(local, n2, 1)
+                                                           : PredictNs(solver, local, n2, 1));
+    if (outcome.steps == k_max && k_max < options_.max_steps && !outcome.converged) {
+      Extend(k_max, column, likeness);
+    }
+    sample_.columns.push_back(column);
+    likeness_.push_back(likeness);
     return steps() <= tuning::kSampleSteps;
   }
 
   double steps() const { return gram_.steps() + flops_ / kFlopsPerStep; }
 
   GrowthSample Finish() {
-    double alike = 0, all = 0;
-    for (size_t s = 0; s < looked_.size(); ++s) {
-      all += sample_.columns[s].times;
-      if (looked_[s].alike) alike += sample_.columns[s].times;
+    double all = 0, alike = 0, copied = 0, walked = 0, entries = 0;
+    for (size_t s = 0; s < likeness_.size(); ++s) {
+      GrownColumn& column = sample_.columns[s];
+      column.times /= ToDouble(likeness_.size());
+      all += column.times;
+      if (likeness_[s].alike) alike += column.times;
+      if (likeness_[s].copied) copied += column.times;
+      walked += column.times * column.walked;
+      entries += column.times * column.entries;
     }
-    for (size_t s = 0; s < looked_.size(); ++s) {
-      GrowthSample::Column& column = sample_.columns[s];
-      const auto same =
-          std::ranges::count(looked_, looked_[s].structure, &Looked::structure);
-      const bool shared = column.copied || same > 1;
-      column.counts.solve_ns = shared ? looked_[s].shared_ns : looked_[s].alone_ns;
-      // Where many are like no other the search is given up.
-      if (alike < tuning::kAlikeShare * all) column.copied = false;
+    // Where many are like no other the search is given up.
+    const bool copies = options_.repeat_hash_bits > 0 && alike >= tuning::kAlikeShare * all;
+    // Of each kind one is grown.
+    const double kinds = std::min(copied * (1 - tuning::kAlikeShare),
+                                  tuning::kKinds * walked / std::max(entries, 1.0));
+    for (size_t s = 0; s < likeness_.size(); ++s) {
+      GrownColumn& column = sample_.columns[s];
+      const Likeness& own = likeness_[s];
+      column.grown = column.times * (copies && own.copied ? kinds / copied : 1);
+      const auto same = std::ranges::count(likeness_, own.structure, &Likeness::structure);
+      if (own.copied || same > 1) column.solve_ns = own.shared_ns;
     }
     sample_.steps = steps();
     return std::move(sample_);
   }
 
  private:
-  struct Looked {
-    uint64_t structure;
-    double alone_ns, shared_ns;
-    bool alike;  // another column has the same row of A, and the same column of AᵀA
+  struct Likeness {
+    bool alike = false;      // another column has the same row of A, and the same column of AᵀA
+    bool copied = false;     // all that its growth has read is there again for another column
+    uint64_t structure = 0;  // of its local problem
+    double shared_ns = 0;    // solve_ns where others have the same
   };
 
   std::span<const int32_t> StartOf(int64_t k) const {
     return initial_ == nullptr ? std::span<const int32_t>() : initial_->column(k);
   }
 
-  // Its column j has been read.
-  void See(int64_t j, int64_t k, GrowthCounts& counts) {
+  // Its growth has read column j.
+  void See(int64_t j, GrownColumn& own) {
     const GrowthColumn column = gram_.Column(j);
-    if (j < a_.n_cols) counts.walked += ToDouble(column.rows.size());
+    if (j < a_.n_cols) own.walked += ToDouble(column.rows.size());
     for (const int32_t i : column.rows) {
-      if (seen_[Z(i)] == k) continue;
-      seen_[Z(i)] = static_cast<int32_t>(k);
-      ++counts.candidates;
+      if (seen_[Z(i)] == own.k) continue;
+      seen_[Z(i)] = static_cast<int32_t>(own.k);
+      ++own.candidates;
+    }
+  }
+
+  // After `steps` growth was cut off: what is left out goes on as it began.
+  void Extend(int steps, GrownColumn& column, Likeness& likeness) const {
+    const auto n = static_cast<double>(a_.n_cols);
+    const double left = static_cast<double>(options_.max_steps - steps);
+    double most = std::min(n, column.entries + left * options_.per_step);
+    if (options_.max_column_nnz > 0) {
+      most = std::min(most, std::max(column.entries, double{1} * options_.max_column_nnz));
+    }
+    const double more = most / column.entries;
+    for (double* linear : {&column.entries, &column.steps, &column.walked, &column.local}) {
+      *linear *= more;
+    }
+    column.candidates = std::min(n, column.candidates * more);
+    for (double* square : {&column.flops, &column.solve_ns, &likeness.shared_ns}) {
+      *square *= more * more;
     }
   }
 
@@ -157,31 +173,34 @@ class Sampler {
     return std::ranges::equal(one, other, {}, bits, bits);
   }
 
-  // Whether all that growth of column k has read is there again, shifted to where a neighbour is;
-  // what tells most others apart comes first.
-  bool Copied(int64_t k, bool& alike) {
-    const int64_t n = a_.n_cols;
+  void FindLike(int64_t k, Likeness& likeness) {
     const auto near = a_.column(k);
     const auto own = std::ranges::lower_bound(near, static_cast<int32_t>(k)) - near.begin();
-    const int64_t first = std::max<int64_t>(0, own - kShifts / 2);
-    const int64_t end = std::min<int64_t>(static_cast<int64_t>(near.size()), own + kShifts / 2);
-    for (int64_t q = first; q < end; ++q) {
-      const int64_t to = near[Z(q)], by = to - k;
-      if (by == 0 || rows_.column(k).size() != rows_.column(to).size() ||
-          !Shifted(a_.column(k), a_.column(to), by) ||
-          !SameBits(a_.column_values(k), a_.column_values(to)) || !SameColumns(n + k, n + to, by) ||
-          !Shifted(StartOf(k), StartOf(to), by) || !SameColumns(k, to, by)) {
-        continue;
-      }
-      alike = true;
-      const auto repeats = [&](const RowEntry& entry) {
-        const int64_t p = entry.index, there = p + by;
-        return there >= 0 && there < n && a_.column(p).size() == a_.column(there).size() &&
-               SameColumns(p, there, by);
-      };
-      if (std::ranges::all_of(entries_, repeats)) return true;
+    const auto size = static_cast<int64_t>(near.size());
+    const int64_t end = std::min(size, own + kShifts / 2);
+    for (int64_t q = std::max<int64_t>(0, own - kShifts / 2); q < end && !likeness.copied; ++q) {
+      Compare(k, near[Z(q)] - k, likeness);
     }
-    return false;
+    for (int64_t by = -kUnknowns; by <= kUnknowns && !likeness.copied; ++by) {
+      Compare(k, by, likeness);
+    }
+  }
+
+  // With column k + by; what tells most others apart comes first.
+  void Compare(int64_t k, int64_t by, Likeness& likeness) {
+    const int64_t n = a_.n_cols, to = k + by;
+    if (by == 0 || to < 0 || to >= n || rows_.column(k).size() != rows_.column(to).size() ||
+        !Shifted(a_.column(k), a_.column(to), by) ||
+        !SameBits(a_.column_values(k), a_.column_values(to)) || !SameColumns(n + k, n + to, by) ||
+        !Shifted(StartOf(k), StartOf(to), by) || !SameColumns(k, to, by)) {
+      return;
+    }
+    likeness.alike = true;
+    likeness.copied = std::ranges::all_of(entries_, [&](const RowEntry& entry) {
+      const int64_t p = entry.index, there = p + by;
+      return there >= 0 && there < n && a_.column(p).size() == a_.column(there).size() &&
+             SameColumns(p, there, by);
+    });
   }
 
   const CscView a_;
@@ -199,41 +218,17 @@ class Sampler {
   std::vector<RowEntry> entries_;
   std::vector<double> ratios_;
   GrowthSample sample_;
-  std::vector<Looked> looked_;
+  std::vector<Likeness> likeness_;  // of each column of sample_
 };
 
 }  // namespace
-
-void GrowthCounts::Add(const GrowthCounts& other, double times) {
-  for (double GrowthCounts::*of :
-       {&GrowthCounts::columns, &GrowthCounts::entries, &GrowthCounts::steps, &GrowthCounts::walked,
-        &GrowthCounts::candidates, &GrowthCounts::searched, &GrowthCounts::flops,
-        &GrowthCounts::local, &GrowthCounts::solve_ns}) {
-    this->*of += times * other.*of;
-  }
-}
-
-GrowthCounts GrowthSample::all() const {
-  GrowthCounts sum;
-  for (const Column& column : columns) sum.Add(column.counts, column.times);
-  return sum;
-}
-
-GrowthCounts GrowthSample::grown() const {
-  GrowthCounts sum;
-  for (const Column& column : columns) {
-    if (!column.copied) sum.Add(column.counts, column.times);
-  }
-  return sum;
-}
 
 GrowthSample SampleGrowth(const CscView& a, const PatternView& rows,
                           std::span<const double> products, const PatternView* initial,
                           const DynamicSpaiOptions& options, const Context& context) {
   const int64_t n = a.n_cols;
-  const int64_t wanted =
-      std::min(n, std::clamp(n / tuning::kSampledShare, tuning::kLeastColumns,
-                             tuning::kSampleColumns));
+  const int64_t wanted = std::min(
+      n, std::clamp(n / tuning::kSampledShare, tuning::kLeastColumns, tuning::kSampleColumns));
   // Sums of the weights of all columns up to each: products, and as much again for all alike.
   double all = 0;
   for (const double of_column : products) all += of_column;
@@ -243,21 +238,17 @@ GrowthSample SampleGrowth(const CscView& a, const PatternView& rows,
   for (int64_t k = 0; k < n; ++k) weights[Z(k)] = all += products[Z(k)] + each;
 
   Sampler sampler(a, rows, initial, options, context.threads);
-  GrowthSample sample;
   for (int64_t t = 0; t < wanted && !context.stop.stop_requested(); ++t) {
     // Each beginning of the sequence covers all of them evenly (golden ratio).
     const double at = (static_cast<double>(t) + 0.5) * 0.6180339887498949;
     const double place = (at - std::floor(at)) * all;
     const int64_t k =
-        wanted == n ? t : std::min(n - 1, std::ranges::lower_bound(weights, place) - weights.begin());
+        wanted == n ? t
+                    : std::min(n - 1, std::ranges::lower_bound(weights, place) - weights.begin());
     const double weight = weights[Z(k)] - (k == 0 ? 0 : weights[Z(k - 1)]);
-    if (!sampler.Grow(k, wanted == n ? 1 : all / weight)) break;
+    if (!sampler.Grow(k, wanted == n ? static_cast<double>(n) : all / weight)) break;
   }
-  sample = sampler.Finish();
-  const auto count = static_cast<double>(sample.columns.size());
-  const double share = wanted == n ? static_cast<double>(n) / count : 1 / count;
-  for (GrowthSample::Column& column : sample.columns) column.times *= share;
-  return sample;
+  return sampler.Finish();
 }
 
 }  // namespace spaid::kernels

@@ -1,5 +1,4 @@
-// Some columns of M, really grown, to predict the others from. Internal to this room, its tests and
-// benchmarks.
+// Some columns of M, really grown, to predict the others from. Internal to this room and its tests.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +11,23 @@
 
 namespace spaid::kernels {
 
-// Of a column that was looked at, or sums over all columns.
-struct GrowthCounts {
-  double columns = 0;
+// A column that was looked at.
+struct GrownColumn {
+  int64_t k = 0;
+  double times = 0;       // of how many it is one
+  double grown = 0;       // of those that are not copied from another
   double entries = 0;     // what it begins with included
   double steps = 0;       // that added something
   double walked = 0;      // entries of the columns of AᵀA that joined
   double candidates = 0;  // rows of these: what it chose from in the end
-  double searched = 0;    // steps times candidates
   double flops = 0;       // as RowGrower counts them
-  double local = 0;       // entries of its local problem, with the columns of A that it takes
-  double solve_ns = 0;    // of static SPAI's plan and build for it, on one CPU thread
-
-  void Add(const GrowthCounts& other, double times);
+  double local = 0;       // entries of its local problem
+  double solve_ns = 0;    // static SPAI's prediction of plan and build for it
 };
 
 struct GrowthSample {
-  struct Column {
-    int64_t k = 0;
-    double times = 0;     // of how many it is one
-    bool copied = false;  // another column repeats it, and repeats are looked for with success
-    GrowthCounts counts;  // columns: 1
-  };
-  std::vector<Column> columns;
+  std::vector<GrownColumn> columns;
   double steps = 0;  // that the sample took: an index looked at, or four flops
-
-  // Of all columns; of those that are no copies.
-  GrowthCounts all() const;
-  GrowthCounts grown() const;
 };
 
 // Columns are chosen by the products of AᵀA in their own column of it, evenly where these are all

@@ -78,8 +78,8 @@ class BlockGrowth final : public RowGrower {
 
   // Of the row at hand.
   int64_t i_ = 0;
-  double scale_ = 1;  // a power of two that brings a_ii near 1
-  double a_ii_ = 0;   // scaled
+  double scale_ = 1;                    // a power of two that brings a_ii near 1
+  double a_ii_ = 0;                     // scaled
   std::span<const double> own_values_;  // of column i
   int64_t own_ = 0;                     // its slots
   int64_t slots_ = 0;
@@ -263,8 +263,7 @@ SPAID_INLINE bool BlockGrowth<Real>::Join(std::span<const int32_t> joining, bool
     for (int64_t c = 0; c < r; ++c) sum -= w[c] * l[c * ld + r];
     w[r] = sum;
     const Real delta = reinterpret_cast<const Real*>(w + r)[t];
-    const Real a_pp =
-        static_cast<Real>(scale_ * a_.Diagonal(joining[static_cast<size_t>(t)]));
+    const Real a_pp = static_cast<Real>(scale_ * a_.Diagonal(joining[static_cast<size_t>(t)]));
     const Real own = residual[t];
     const Real reciprocal = 1 / delta, alpha = own * reciprocal;
     const double psi = psi_ - static_cast<double>(own) * alpha;

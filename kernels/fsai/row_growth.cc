@@ -139,8 +139,8 @@ class Growth final : public RowGrower {
 
   // Of the row at hand.
   int64_t i_ = 0;
-  double scale_ = 1;  // fp32: a power of two that brings a_ii near 1
-  double a_ii_ = 0;   // scaled
+  double scale_ = 1;                    // fp32: a power of two that brings a_ii near 1
+  double a_ii_ = 0;                     // scaled
   std::span<const double> own_values_;  // of column i
   int64_t own_ = 0;                     // its slots
   int64_t slots_ = 0;
@@ -649,11 +649,7 @@ RowOutcome Growth<Real>::Grow(int64_t i, std::span<const int32_t> start, int k_m
 }
 
 std::unique_ptr<RowGrower> Make(const GrowthMatrix& a, const GrowthRules& rules) {
-  const int block_steps =
-      rules.least_squares ? fsai_tuning::kLeastSquaresBlockSteps : fsai_tuning::kBlockSteps;
-  if (rules.s > 1 && rules.k_max <= block_steps * rules.s) {
-    return MakeBlockGrower(a, rules);
-  }
+  if (GrowsByBlocks(rules)) return MakeBlockGrower(a, rules);
   if (rules.fp32) {
     return std::make_unique<Growth<float>>(a, rules);
   }
@@ -661,6 +657,12 @@ std::unique_ptr<RowGrower> Make(const GrowthMatrix& a, const GrowthRules& rules)
 }
 
 }  // namespace
+
+bool GrowsByBlocks(const GrowthRules& rules) {
+  const int block_steps =
+      rules.least_squares ? fsai_tuning::kLeastSquaresBlockSteps : fsai_tuning::kBlockSteps;
+  return rules.s > 1 && rules.k_max <= block_steps * rules.s;
+}
 
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
                                          const GrowthRules& rules) {

@@ -43,6 +43,7 @@ struct GrowthRules {
   int64_t max_entries = INT64_MAX;  // of a row, those that it begins with apart
 };
 GrowthRules RulesOf(const FsaiOptions& options);
+bool GrowsByBlocks(const GrowthRules& rules);  // few steps of several entries
 
 // What is said of a row, its entries apart.
 struct RowOutcome {

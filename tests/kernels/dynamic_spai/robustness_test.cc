@@ -28,9 +28,9 @@ TEST(DynamicErrors, OptionsOutOfRange) {
   for (const auto& [field, change] : bad) {
     DynamicSpaiOptions options;
     change(options);
-    for (const Status& status : {GrowDynamicSpai(a, nullptr, options, {}).status(),
-                                 EstimateDynamicSpai(a, nullptr, options, {}).status(),
-                                 CheckDynamicOptions(options)}) {
+    for (const Status& status :
+         {GrowDynamicSpai(a, nullptr, options, {}).status(),
+          EstimateDynamicSpai(a, nullptr, options, {}).status(), CheckDynamicOptions(options)}) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << field;
       EXPECT_EQ(status.reason(), "BAD_DYNAMIC_OPTION") << field;
       EXPECT_EQ(status.field(), field);
@@ -50,8 +50,7 @@ TEST(DynamicErrors, Shapes) {
   const Pattern small = DiagonalPattern(15);
   const PatternView initial = small;
   EXPECT_EQ(GrowDynamicSpai(a, &initial, {}, {}).status().reason(), "PATTERN_SIZE_MISMATCH");
-  EXPECT_EQ(EstimateDynamicSpai(a, &initial, {}, {}).status().reason(),
-            "PATTERN_SIZE_MISMATCH");
+  EXPECT_EQ(EstimateDynamicSpai(a, &initial, {}, {}).status().reason(), "PATTERN_SIZE_MISMATCH");
 }
 
 TEST(DynamicErrors, AColumnOfNothing) {
