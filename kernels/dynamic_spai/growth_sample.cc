@@ -18,8 +18,9 @@ namespace {
 namespace tuning = dynamic_spai_tuning;
 
 constexpr double kFlopsPerStep = 4;
-// A column that would have more is grown to so many, and what it takes from there on is guessed.
-constexpr int64_t kGrownEntries = 96;
+// A column that would have more is grown to so many, and what it takes from there on is guessed;
+// to fewer where these would take more than such a share of all steps.
+constexpr double kGrownEntries = 96, kColumnShare = 0.25;
 // A copy of a column is looked for where its nearest neighbours in A are, so many at most, and, for
 // several unknowns of a node that take turns, at such a distance.
 constexpr int64_t kShifts = 128, kUnknowns = 8;
@@ -44,12 +45,14 @@ class Sampler {
     seen_.assign(Z(a.n_cols), -1);
   }
 
-  // Column k, `times`: of how many it would be one if it were all that is looked at. False: the
-  // steps were used up.
-  bool Grow(int64_t k, double times) {
+  // Column k, `products` of its own of AᵀA; `times`: of how many it would be one if it were all
+  // that is looked at. False: the steps were used up.
+  bool Grow(int64_t k, double products, double times) {
     const int64_t n = a_.n_cols;
-    const int64_t cap = std::max<int64_t>(1, kGrownEntries / options_.per_step);
-    const int k_max = static_cast<int>(std::min<int64_t>(options_.max_steps, cap));
+    const double most = std::min(
+        kGrownEntries, kColumnShare * tuning::kSampleSteps / (2 * std::max(products, 1.0)));
+    const int k_max = static_cast<int>(
+        std::min<double>(options_.max_steps, std::max(1.0, most / options_.per_step)));
     start_.assign(1, static_cast<int32_t>(k));
     for (const int32_t j : StartOf(k)) {
       if (j != k) start_.push_back(j);
@@ -246,7 +249,8 @@ GrowthSample SampleGrowth(const CscView& a, const PatternView& rows,
         wanted == n ? t
                     : std::min(n - 1, std::ranges::lower_bound(weights, place) - weights.begin());
     const double weight = weights[Z(k)] - (k == 0 ? 0 : weights[Z(k - 1)]);
-    if (!sampler.Grow(k, wanted == n ? static_cast<double>(n) : all / weight)) break;
+    if (!sampler.Grow(k, products[Z(k)], wanted == n ? static_cast<double>(n) : all / weight))
+      break;
   }
   return sampler.Finish();
 }
