@@ -152,7 +152,7 @@ Result<BuildEstimate> EstimateGrown(const DynamicSpaiOptions& options, const Csc
   e.device_bytes_min = counts->device_bytes_min;
   e.predicted_device_ms = 1e-6 * counts->predicted_device_ns;
   e.predicted_ms =
-      1e-6 * counts->predicted_ns / threads +
+      1e-6 * counts->predicted_ns * (kDynamicSerialShare + (1 - kDynamicSerialShare) / threads) +
       StreamMs(4.0 * (12 * counts->expected_nnz + 8 * static_cast<double>(n)), threads);
   return e;
 }
