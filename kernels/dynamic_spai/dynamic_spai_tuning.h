@@ -25,7 +25,7 @@ inline constexpr double kSampleSteps = 5e6;
 inline constexpr double kAlikeShare = 0.875;
 inline constexpr double kKinds = 8;
 
-// Nanoseconds of one thread (kernels/bench/README.md says how far they hold). Of a build, of a
+// Nanoseconds of one thread, by kernels/bench/results/dynamic_spai_predicted.txt. Of a build, of a
 // product of AᵀA, of an entry of it, and of a column. Of what is grown: of an entry, of an entry of
 // the columns of AᵀA that it brings, of a candidate in a step, and of a flop, alone and by blocks
 // (row_growth.h). Of an entry of AᵀA or A where repeats are found. Of an entry of M that is solved
@@ -37,12 +37,12 @@ inline constexpr double kFlopNs = 0.09, kBlockFlopNs = 0.25;
 inline constexpr double kRepeatNs = 1.3;
 inline constexpr double kSolvedNs = 42, kSolveShare = 1.7;
 
-// Nanoseconds of an NVIDIA H100 and its host, from host to host. Of a build, of a column, of an
-// entry of A, of a product of AᵀA, and of an entry of it. Of what is grown: of an entry of the
-// columns of AᵀA that join; of a column whose room, by its candidates and entries, is large, so
-// that a multiprocessor grows one or two at once; and, where it is more than shared memory, of a
-// candidate for each entry. fp32 takes so much of both. Of an entry of M that is solved for, alone
-// and for each entry of its local problem.
+// Nanoseconds of an NVIDIA H100 and its host, from host to host, by the same file. Of a build, of a
+// column, of an entry of A, of a product of AᵀA, and of an entry of it. Of what is grown: of an
+// entry of the columns of AᵀA that join; of a column whose room, by its candidates and entries, is
+// large, so that a multiprocessor grows one or two at once; and, where it is more than shared
+// memory, of a candidate for each entry. fp32 takes so much of both. Of an entry of M that is
+// solved for, alone and for each entry of its local problem.
 inline constexpr double kDeviceBuildNs = 2e6;
 inline constexpr double kDeviceColumnNs = 40, kDeviceEntryNs = 0.4;
 inline constexpr double kDeviceProductNs = 0.008, kDeviceGramNs = 0.15;
