@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -12,12 +11,12 @@
 namespace spaid::kernels {
 namespace {
 
-void CopyByThreads(void* to, const void* from, size_t bytes) {
-  constexpr int64_t kPiece = int64_t{1} << 18;  // large enough to hide the cost of taking one
-  ParallelFor(static_cast<int64_t>(bytes), kPiece, /*threads=*/0,
+void OnThreads(int64_t count, void (*work)(void* caller, int64_t i), void* caller) {
+  // They copy as much as a PCIe 5 bus carries; more would wait for it.
+  constexpr int kMostThreads = 8;
+  ParallelFor(count, 1, std::min(ResolveThreads(0), kMostThreads),
               [&](int64_t begin, int64_t end, int) {
-                std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
-                            static_cast<size_t>(end - begin));
+                for (int64_t i = begin; i < end; ++i) work(caller, i);
               });
 }
 
@@ -38,7 +37,7 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int
   std::shared_ptr<CudaDevice> device(new CudaDevice(info, limit, api));
   char message[kCudaMessageBytes] = "";
   const int32_t result =
-      api.open_context(info.index, limit, &CopyByThreads,
+      api.open_context(info.index, limit, &OnThreads,
                        /*variants=*/nullptr, &device->context_, message, sizeof(message));
   if (result != kSpaidCudaOk) {
     return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE",

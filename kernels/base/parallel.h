@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,13 @@ StopReason ParallelFor(int64_t n, int64_t batch, const Context& context, Stage s
 // As above without stop and progress: for short vector work.
 void ParallelFor(int64_t n, int64_t batch, int threads,
                  const std::function<void(int64_t begin, int64_t end, int worker)>& body);
+
+// least := min(least, to).
+inline void Lower(std::atomic<int64_t>& least, int64_t to) {
+  int64_t seen = least.load();
+  while (to < seen && !least.compare_exchange_weak(seen, to)) {
+  }
+}
 
 // to := from, arrays of one size: the threads share the page faults of fresh memory, too.
 template <class From, class To>

@@ -3,6 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "kernels/bench/support.h"
+#include "kernels/sparse/csc_cuda.h"
+
 namespace spaid::kernels::bench {
 
 void OrDie(int32_t result, const char* message) {
@@ -12,12 +15,17 @@ void OrDie(int32_t result, const char* message) {
 }
 
 const std::shared_ptr<CudaDevice>& Device() {
-  static const std::shared_ptr<CudaDevice> device = [] {
-    auto opened = CudaDevice::Open(ListCudaDevices().devices[0], 0);
-    if (!opened.ok()) OrDie(kSpaidCudaError, opened.status().message().c_str());
-    return *opened;
-  }();
+  static const std::shared_ptr<CudaDevice> device =
+      Must(CudaDevice::Open(ListCudaDevices().devices[0], 0));
   return device;
+}
+
+SpaidCudaMatrix* Upload(SpaidCudaContext* context, const CscView& a) {
+  char message[kCudaMessageBytes] = "";
+  const SpaidCudaCsc csc = CudaCsc(a);
+  SpaidCudaMatrix* matrix = nullptr;
+  OrDie(Device()->api().upload_matrix(context, &csc, &matrix, message, sizeof(message)), message);
+  return matrix;
 }
 
 }  // namespace spaid::kernels::bench

@@ -19,11 +19,6 @@
 namespace spaid::kernels::bench {
 namespace {
 
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
-};
-
 constexpr Problem kProblems[] = {
     {"P7_60", [] { return ConvectionDiffusion(60, 0); }},
     {"P7v_60", [] { return WithVaryingCoefficients(ConvectionDiffusion(60, 0)); }},

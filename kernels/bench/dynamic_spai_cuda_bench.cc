@@ -21,11 +21,6 @@
 namespace spaid::kernels::bench {
 namespace {
 
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
-};
-
 constexpr Problem kP27{"P27_100", [] { return Laplacian27(100); }};
 constexpr Problem kProblems[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
@@ -51,9 +46,7 @@ void Run(benchmark::State& state, const Problem& problem, const Way& way, bool f
   const CscMatrix& a = Get(problem);
   const SpaidCudaInterface& api = device->api();
   char message[kCudaMessageBytes] = "";
-  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-  SpaidCudaMatrix* matrix = nullptr;
-  OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
+  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
   std::vector<double> log_ratios(static_cast<size_t>(way.max_steps) + 1);
   const SpaidCudaDynamicOptions options{way.tol,      way.max_steps, way.per_step,      0,
                                         fp32 ? 1 : 0, copy ? 64 : 0, log_ratios.data(), nullptr,

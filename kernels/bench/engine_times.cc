@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/cuda_device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/bench/matrix_file.h"
@@ -38,13 +39,7 @@
 namespace spaid::kernels::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kLongMs = 50;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 const char* NameOf(EngineKind kind) {
   switch (kind) {

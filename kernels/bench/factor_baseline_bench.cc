@@ -16,6 +16,7 @@
 #include "kernels/bench/problems.h"
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels::bench {
@@ -95,17 +96,13 @@ void Report(benchmark::State& state, std::array<FactorRun, kRuns> runs) {
   state.counters["factor_error"] = run.factor_error;
 }
 
-SpaidCudaCsc View(const CscMatrix& a) {
-  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-}
-
 void RunFactors(benchmark::State& state, const Problem& problem, FactorOptions options) {
   const System& system = Get(problem);
   options.rtol = kRtol;
   options.max_iterations = kMaxIterations;
   for (auto _ : state) {
     std::array<FactorRun, kRuns> runs;
-    const std::string why = SolveByFactors(View(system.a), View(system.rows), system.b.data(),
+    const std::string why = SolveByFactors(CudaCsc(system.a), CudaCsc(system.rows), system.b.data(),
                                            options, runs.data(), static_cast<int>(kRuns));
     if (!why.empty()) {
       state.SkipWithError(why.c_str());

@@ -17,6 +17,7 @@
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
 #include "kernels/fsai/fsai_cuda.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
 #ifdef SPAID_BENCH_BASELINE
 #include "kernels/bench/cuda/fsai_baseline_cuda.h"
@@ -24,11 +25,6 @@
 
 namespace spaid::kernels::bench {
 namespace {
-
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
-};
 
 constexpr Problem kProblems[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
@@ -61,11 +57,8 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, 
   const Pattern lower = grow ? Pattern{} : LowerTriangle(a);
   const SpaidCudaInterface& api = device->api();
   char message[kCudaMessageBytes] = "";
-  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-  const SpaidCudaCsc rows{a.n_cols, lower.nnz(), lower.col_ptr.data(), lower.row_idx.data(),
-                          nullptr};
-  SpaidCudaMatrix* matrix = nullptr;
-  OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
+  const SpaidCudaCsc rows = CudaCsc(lower);
+  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
   const SpaidCudaFsaiOptions options{
       grow ? 1 : 0,  30,      1,       1e-3,   0, 0, 1e-10, fp32 ? 1 : 0,
       copy ? 64 : 0, nullptr, nullptr, nullptr};
@@ -170,12 +163,6 @@ FsaiOptions Of(const Way& way) {
   return options;
 }
 
-template <class T>
-T OrDie(Result<T> result) {
-  if (!result.ok()) bench::OrDie(kSpaidCudaError, result.status().message().c_str());
-  return *std::move(result);
-}
-
 // From A on the host to G there by rows and by columns, as the daemon needs it, plan included.
 void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
   const CscMatrix a = problem.make();
@@ -184,15 +171,15 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
   double slow_rows = 0;
   const auto build = [&] {
     Pattern rows;
-    if (!way.adaptive) rows = OrDie(FsaiPattern(a, nullptr, options, {}));
+    if (!way.adaptive) rows = Must(FsaiPattern(a, nullptr, options, {}));
     const PatternView pattern = rows;
     FsaiCudaTimings timings;
     FsaiCudaOutputs outputs;
     const auto plan =
-        OrDie(PlanFsaiCuda(Device(), a, way.adaptive ? nullptr : &pattern, {}, &timings));
+        Must(PlanFsaiCuda(Device(), a, way.adaptive ? nullptr : &pattern, {}, &timings));
     const FsaiResult g =
-        OrDie(way.adaptive ? GrowFsaiCuda(*plan, nullptr, a, options, {}, &timings, &outputs)
-                           : BuildFsaiOnCuda(*plan, pattern, a, options, {}, &timings, &outputs));
+        Must(way.adaptive ? GrowFsaiCuda(*plan, nullptr, a, options, {}, &timings, &outputs)
+                          : BuildFsaiOnCuda(*plan, pattern, a, options, {}, &timings, &outputs));
     benchmark::DoNotOptimize(g.g_rows.values.data());
     sums.host_to_device_ms += timings.host_to_device_ms;
     sums.device_ms += timings.device_ms;
@@ -210,7 +197,7 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
   state.counters["device_ms"] = mean(sums.device_ms);
   state.counters["device_to_host_ms"] = mean(sums.device_to_host_ms);
   state.counters["slow_rows"] = mean(slow_rows);
-  const FsaiCounts counts = OrDie(EstimateFsai(a.pattern(), nullptr, options, {}));
+  const FsaiCounts counts = Must(EstimateFsai(a.pattern(), nullptr, options, {}));
   state.counters["predicted_device_ms"] = 1e-6 * counts.predicted_device_ns;
 }
 
@@ -219,11 +206,11 @@ void RunHost(benchmark::State& state, const Problem& problem, const Way& way) {
   const CscMatrix a = problem.make();
   const FsaiOptions options = Of(way);
   for (auto _ : state) {
-    const FsaiResult g = OrDie(BuildFsai(a, nullptr, options, {}));
-    const CscMatrix columns = OrDie(Transpose(g.g_rows, {}));
+    const FsaiResult g = Must(BuildFsai(a, nullptr, options, {}));
+    const CscMatrix columns = Must(Transpose(g.g_rows, {}));
     benchmark::DoNotOptimize(columns.values.data());
   }
-  const FsaiCounts counts = OrDie(EstimateFsai(a.pattern(), nullptr, options, {}));
+  const FsaiCounts counts = Must(EstimateFsai(a.pattern(), nullptr, options, {}));
   state.counters["predicted_one_thread_ms"] = 1e-6 * counts.predicted_ns;
 }
 

@@ -19,11 +19,6 @@
 namespace spaid::kernels::bench {
 namespace {
 
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
-};
-
 constexpr Problem kProblems[] = {
     {"P7_100", [] { return ConvectionDiffusion(100, 0); }},
     {"P7_37", [] { return ConvectionDiffusion(37, 0); }},
@@ -90,7 +85,8 @@ void Iteration(benchmark::State& state, const Problem& problem, Method method, i
     }
     iterations += r->rhs[0].iterations;
   }
-  const double bytes = CountedBytes(op, &m, options, options.max_iterations) /
+  const double bytes = CountedBytes(op.n(), op.bytes_per_apply(), m.bytes_per_apply(), options,
+                                    options.max_iterations) /
                        static_cast<double>(options.max_iterations);
   const double copy = CopyBytesPerSecond(threads);
   state.counters["n"] = static_cast<double>(a.n_cols);

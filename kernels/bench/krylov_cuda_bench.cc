@@ -5,11 +5,11 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <numbers>
 #include <random>
 #include <string>
 
+#include "kernels/base/clock.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
@@ -79,11 +79,6 @@ Array<double> Product(const CscMatrix& a, const Array<double>& x) {
   return y;
 }
 
-double MsSince(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
-
 std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, Kind kind, MadeIn* in) {
   FsaiOptions options;
   options.adaptive = IsAdaptive(kind);
@@ -110,7 +105,7 @@ std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, Kind kind, Made
   if (options.adaptive) build(&in->general_ms);
   options.repeat_hash_bits = hash_bits;
   build(&in->build_ms);
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   auto made = Must(CudaOperator::OfG(Device(), Object(*outputs.g), a.n_cols, kind != Kind::kFsai));
   in->layout_ms = MsSince(begin);
   return made;
@@ -131,7 +126,7 @@ std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, MadeIn*
   const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));
   std::shared_ptr<const StaticSpaiCudaM> m;
   Must(BuildStaticSpaiCuda(*plan, a, {}, {}, nullptr, &m));
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   auto made = Must(CudaOperator::OfM(Device(), Object(*m), a.n_cols, kind == Kind::kStaticSpai32));
   in->layout_ms = MsSince(begin);
   return made;
@@ -160,7 +155,7 @@ const Placed& Place(const Problem& problem, Kind kind) {
   placed.kind = kind;
   placed.m_there = MakeM(placed.a, kind, &placed.in);
   placed.m_there = nullptr;  // the second time finds memory warm
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   placed.m_there = MakeM(placed.a, kind, &placed.in);
   placed.setup_ms = MsSince(begin);
   return placed;

@@ -89,10 +89,8 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_row
   OrDie(api.open_context(ListCudaDevices().devices[0].index, 0, nullptr, &variants, &context,
                          message, sizeof(message)),
         message);
-  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-  SpaidCudaMatrix* matrix = nullptr;
+  SpaidCudaMatrix* const matrix = Upload(context, a);
   SpaidCudaOperator* op = nullptr;
-  OrDie(api.upload_matrix(context, &csc, &matrix, message, sizeof(message)), message);
   const int32_t stored_fp32 = fp32 ? 1 : 0;
   if (problem.of_m) {
     const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};

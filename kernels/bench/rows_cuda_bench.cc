@@ -6,7 +6,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -18,10 +17,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/cuda/rows_on_device_cuda.h"
 #include "kernels/bench/cuda/yardsticks_cuda.h"
 #include "kernels/bench/problems.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels::bench {
@@ -126,17 +127,15 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
   const CscMatrix& a = placed.by_columns;
   RowsOptions options;
   options.fp32 = fp32;
-  RowsOnDevice rows({a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()},
-                    options);
+  RowsOnDevice rows(CudaCsc(a), options);
   const RowsLoop rule = rows.loop();
   double chosen_ms = 0;
   for (auto _ : state) {
     rows.Choose(false);  // loads the kernels
     rows.set_loop(rule);
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     const bool timed = rows.Choose(false);
-    const double choice_ms =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    const double choice_ms = MsSince(begin);
     const RowsLoop chosen = rows.loop();
     state.counters["choice_ms"] = timed ? choice_ms : 0;
     state.counters["chosen_loop"] = static_cast<double>(chosen);
@@ -158,8 +157,7 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
   // By the layouts that the rule chooses between.
   for (const RowsLayout layout : {RowsLayout::kSlices, RowsLayout::kTiles}) {
     options.layout = layout;
-    RowsOnDevice own({a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()},
-                     options);
+    RowsOnDevice own(CudaCsc(a), options);
     own.Choose(false);
     const bool tiles = layout == RowsLayout::kTiles;
     if (tiles && !own.in_tiles()) break;

@@ -1,6 +1,8 @@
 // Builds that 1, 2, ... CUDA devices share. `resident`: A on each device, pieces of M, or G,
 // gathered in arrays of the host that are there; `whole`: from host to host through the engine.
-// Nothing is registered where there is no device.
+// `rounds`: the pieces of more devices than there are, as many at once as there are; its time is
+// that of the longest round, what all devices would take if no more than those were in each other's
+// way. Nothing is registered where there is no device.
 
 #include <benchmark/benchmark.h>
 
@@ -80,7 +82,8 @@ struct Piece {
   std::shared_ptr<CudaDevice> device;
   IndexRange range;
   SpaidCudaMatrix* matrix = nullptr;
-  double ms = 0;  // of plan and build, by the device's clock
+  double ms = 0;       // of plan and build, by the device's clock
+  double plan_ms = 0;  // of that, the plan; of FSAI there is none
   SpaidCudaG* g = nullptr;
   SpaidCudaFsaiInfo info{};
   char message[kCudaMessageBytes] = "";
@@ -92,7 +95,7 @@ std::vector<Piece> Upload(const CscMatrix& a, size_t parts) {
   std::vector<Piece> pieces;
   for (const IndexRange& range : CutByColumns(parts, a.col_ptr.data(), a.n_cols, 1, mean, 0)) {
     Piece piece;
-    piece.device = Devices()[pieces.size()];
+    piece.device = Devices()[pieces.size() % Devices().size()];
     piece.range = range;
     OrDie(piece.device->api().upload_matrix(piece.device->context(), &csc, &piece.matrix,
                                             piece.message, sizeof(piece.message)),
@@ -107,7 +110,7 @@ template <class Once>
 void Measure(benchmark::State& state, std::vector<Piece>& pieces, const Once& once) {
   for (int warm = 0; warm < 2; ++warm) once();
   std::vector<double> times;
-  double longest = 0, shortest = 0;
+  double longest = 0, shortest = 0, plan = 0;
   for (auto _ : state) {
     times.push_back(once());
     state.SetIterationTime(times.back() * 1e-3);
@@ -115,11 +118,13 @@ void Measure(benchmark::State& state, std::vector<Piece>& pieces, const Once& on
         pieces.begin(), pieces.end(), [](const Piece& x, const Piece& y) { return x.ms < y.ms; });
     longest += most->ms;
     shortest += least->ms;
+    plan += most->plan_ms;
   }
   std::sort(times.begin(), times.end());
   state.counters["median_ms"] = times[times.size() / 2];
   state.counters["device_ms"] = longest / static_cast<double>(times.size());
   state.counters["device_ms_least"] = shortest / static_cast<double>(times.size());
+  state.counters["plan_ms"] = plan / static_cast<double>(times.size());
   for (Piece& piece : pieces) piece.device->api().free_matrix(piece.matrix);
 }
 
@@ -137,9 +142,7 @@ void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
   const SpaidCudaBuildOptions options{1e-10, 0, 0, 0, nullptr, nullptr};
   const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
   Measure(state, pieces, [&] {
-    const auto start = Clock::now();
-    OrDie(AtOnce(pieces.size(), [&](size_t i) {
-      Piece& piece = pieces[i];
+    const auto build = [&](Piece& piece) {
       const SpaidCudaInterface& api = piece.device->api();
       const auto lock = piece.device->Lock();
       const SpaidCudaRange range{piece.range.begin, piece.range.end};
@@ -162,9 +165,17 @@ void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
       api.free_m(built);
       api.free_plan(plan);
       piece.ms = plan_info.ms + build_info.ms;
+      piece.plan_ms = plan_info.ms;
       return Status();
-    }));
-    return MsSince(start);
+    };
+    double longest = 0;
+    for (size_t first = 0; first < pieces.size(); first += Devices().size()) {
+      const auto start = Clock::now();
+      OrDie(AtOnce(std::min(Devices().size(), pieces.size() - first),
+                   [&](size_t i) { return build(pieces[first + i]); }));
+      longest = std::max(longest, MsSince(start));
+    }
+    return longest;
   });
   state.counters["nnz_m"] = static_cast<double>(m.nnz());
 }
@@ -260,23 +271,32 @@ void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, 
 }
 
 template <class Run>
-void Register(const std::string& name, int iterations, const Run& run) {
+void RegisterOne(const std::string& name, int iterations, size_t parts, const Run& run) {
+  benchmark::RegisterBenchmark((name + std::to_string(parts)).c_str(),
+                               [run, parts](benchmark::State& state) { run(state, parts); })
+      ->Unit(benchmark::kMillisecond)
+      ->UseManualTime()
+      ->Iterations(iterations);
+}
+
+// `rounds`: whether `run` takes more parts than there are devices.
+template <class Run>
+void Register(const std::string& name, int iterations, const Run& run, bool rounds = false) {
+  const size_t devices = ListCudaDevices().devices.size();
   // The same problem on all numbers of devices, one after the other: problems are kept for that.
-  for (size_t parts = 1; parts <= ListCudaDevices().devices.size(); parts *= 2) {
-    benchmark::RegisterBenchmark((name + "/devices:" + std::to_string(parts)).c_str(),
-                                 [run, parts](benchmark::State& state) { run(state, parts); })
-        ->Unit(benchmark::kMillisecond)
-        ->UseManualTime()
-        ->Iterations(iterations);
-  }
+  size_t parts = 1;
+  for (; parts <= devices; parts *= 2) RegisterOne(name + "/devices:", iterations, parts, run);
+  if (rounds && devices > 1) RegisterOne(name + "/rounds/devices:", iterations, parts, run);
 }
 
 const bool kRegistered = [] {
   if (!ListCudaDevices().available) return false;
   for (const Problem& problem : kStatic) {
     const std::string name = std::string("Split/StaticSpai/") + problem.name;
-    Register(name + "/resident", 9,
-             [&](benchmark::State& state, size_t parts) { RunStatic(state, problem, parts); });
+    Register(
+        name + "/resident", 9,
+        [&](benchmark::State& state, size_t parts) { RunStatic(state, problem, parts); },
+        /*rounds=*/true);
     Register(name + "/whole", 5, [&](benchmark::State& state, size_t parts) {
       RunWhole(state, problem, EngineKind::kStaticSpai, parts);
     });

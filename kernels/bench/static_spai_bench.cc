@@ -14,11 +14,6 @@
 namespace spaid::kernels::bench {
 namespace {
 
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
-};
-
 constexpr Problem kProblems[] = {
     {"P7_60", [] { return ConvectionDiffusion(60, 0); }},
     {"P27_40", [] { return Laplacian27(40); }},

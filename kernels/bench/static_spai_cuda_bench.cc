@@ -20,15 +20,11 @@
 #ifdef SPAID_BENCH_BASELINE
 #include "kernels/bench/cuda/baseline_cuda.h"
 #endif
+#include "kernels/bench/support.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
 namespace {
-
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
-};
 
 constexpr Problem kProblems[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
@@ -69,10 +65,8 @@ void RunWhole(benchmark::State& state, const Problem& problem) {
   StaticSpaiCudaTimings timings, sums;
   const auto whole = [&] {
     timings = {};
-    auto plan = PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}, &timings);
-    if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
-    auto m = BuildStaticSpaiCuda(**plan, a, {}, {}, &timings);
-    if (!m.ok()) OrDie(kSpaidCudaError, m.status().message().c_str());
+    const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}, &timings));
+    const auto m = Must(BuildStaticSpaiCuda(*plan, a, {}, {}, &timings));
     sums.host_to_device_ms += timings.host_to_device_ms;
     sums.device_plan_ms += timings.device_plan_ms;
     sums.device_build_ms += timings.device_build_ms;
@@ -98,11 +92,9 @@ void RunHost(benchmark::State& state, const Problem& problem) {
   const CscMatrix a = problem.make();
   double predicted_ns = 0;
   for (auto _ : state) {
-    auto plan = PlanStaticSpai(a, nullptr, {}, {});
-    if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
-    auto m = BuildStaticSpai(**plan, a, {}, {});
-    if (!m.ok()) OrDie(kSpaidCudaError, m.status().message().c_str());
-    predicted_ns = Counts(**plan).predicted_ns;
+    const auto plan = Must(PlanStaticSpai(a, nullptr, {}, {}));
+    const auto m = Must(BuildStaticSpai(*plan, a, {}, {}));
+    predicted_ns = Counts(*plan).predicted_ns;
   }
   state.counters["predicted_one_thread_ms"] = predicted_ns * 1e-6;
 }
@@ -112,9 +104,7 @@ void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Ph
   const CscMatrix a = problem.make();
   const SpaidCudaInterface& api = device->api();
   char message[kCudaMessageBytes] = "";
-  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-  SpaidCudaMatrix* matrix = nullptr;
-  OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
+  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
   const SpaidCudaBuildOptions options{1e-10, 0, static_cast<int32_t>(solver), 0, nullptr, nullptr};
   const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
   SpaidCudaPlan* plan = nullptr;
@@ -167,19 +157,16 @@ void RunWaves(benchmark::State& state, const Problem& problem, int percent) {
   StaticSpaiCudaTimings timings;
   const auto build = [&](const std::shared_ptr<CudaDevice>& device) {
     timings = {};
-    auto plan = PlanStaticSpaiCuda(device, a, nullptr, {}, {}, &timings);
-    if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
-    auto m = BuildStaticSpaiCuda(**plan, a, {}, {}, &timings);
-    if (!m.ok()) OrDie(kSpaidCudaError, m.status().message().c_str());
+    const auto plan = Must(PlanStaticSpaiCuda(device, a, nullptr, {}, {}, &timings));
+    const auto m = Must(BuildStaticSpaiCuda(*plan, a, {}, {}, &timings));
   };
   build(Device());
-  auto opened =
-      CudaDevice::Open(ListCudaDevices().devices[0], timings.device_bytes * percent / 100);
-  if (!opened.ok()) OrDie(kSpaidCudaError, opened.status().message().c_str());
-  build(*opened);
+  const auto opened =
+      Must(CudaDevice::Open(ListCudaDevices().devices[0], timings.device_bytes * percent / 100));
+  build(opened);
   double plan_ms = 0;
   for (auto _ : state) {
-    build(*opened);
+    build(opened);
     plan_ms += timings.device_plan_ms;
     state.SetIterationTime((timings.device_plan_ms + timings.device_build_ms) * 1e-3);
   }
@@ -194,9 +181,7 @@ void RunPattern(benchmark::State& state, const Problem& problem, int power) {
   const CscMatrix a = problem.make();
   const SpaidCudaInterface& api = device->api();
   char message[kCudaMessageBytes] = "";
-  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-  SpaidCudaMatrix* matrix = nullptr;
-  OrDie(api.upload_matrix(device->context(), &csc, &matrix, message, sizeof(message)), message);
+  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
   const SpaidCudaPatternOptions pattern{-1, power, 0, nullptr, 0, nullptr, nullptr};
   SpaidCudaPlanInfo info{};
   const auto make_plan = [&] {
@@ -224,9 +209,8 @@ void RunHostPattern(benchmark::State& state, const Problem& problem, int power) 
   PatternOptions options;
   options.power = power;
   for (auto _ : state) {
-    auto pattern = BuildPattern(a, nullptr, options, {});
-    if (!pattern.ok()) OrDie(kSpaidCudaError, pattern.status().message().c_str());
-    benchmark::DoNotOptimize(pattern->row_idx.data());
+    const auto pattern = Must(BuildPattern(a, nullptr, options, {}));
+    benchmark::DoNotOptimize(pattern.row_idx.data());
   }
 }
 
@@ -243,14 +227,12 @@ void RunYardstick(benchmark::State& state, const Problem& problem) {
     OrDie(failed.empty() ? kSpaidCudaOk : kSpaidCudaError, failed.c_str());
     state.SetIterationTime(times.total_ms() * 1e-3);
   }
-  auto plan = PlanStaticSpaiCuda(Device(), a, nullptr, {}, {});
-  if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
-  auto ours = BuildStaticSpaiCuda(**plan, a, {}, {});
-  if (!ours.ok()) OrDie(kSpaidCudaError, ours.status().message().c_str());
+  const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));
+  const auto ours = Must(BuildStaticSpaiCuda(*plan, a, {}, {}));
   double largest = 0, difference = 0;
   for (size_t p = 0; p < m.size(); ++p) {
     largest = std::max(largest, std::abs(m[p]));
-    difference = std::max(difference, std::abs(m[p] - ours->m.values[p]));
+    difference = std::max(difference, std::abs(m[p] - ours.m.values[p]));
   }
   state.counters["find_ms"] = times.find_ms;
   state.counters["build_ms"] = times.build_ms;

@@ -16,6 +16,7 @@
 
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
+#include "kernels/bench/support.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
@@ -66,12 +67,10 @@ void RunTune(benchmark::State& state, const Tune& tune) {
   StaticSpaiOptions options;
   options.local_solver = LocalSolver::kQr;
   options.thread_strategy = ThreadStrategy::kConstant;
-  auto plan = PlanStaticSpaiCuda(Device(), a, &pattern, options, {});
-  if (!plan.ok()) OrDie(kSpaidCudaError, plan.status().message().c_str());
+  const auto plan = Must(PlanStaticSpaiCuda(Device(), a, &pattern, options, {}));
   StaticSpaiCudaTimings timings;
   const auto build = [&] {
-    auto built = BuildStaticSpaiCuda(**plan, a, options, {}, &timings);
-    if (!built.ok()) OrDie(kSpaidCudaError, built.status().message().c_str());
+    const auto built = Must(BuildStaticSpaiCuda(*plan, a, options, {}, &timings));
   };
   build();
   for (auto _ : state) {
@@ -155,9 +154,7 @@ void RunVariant(benchmark::State& state, const CscMatrix& a, int power, Part par
   OrDie(api.open_context(ListCudaDevices().devices[0].index, 0, nullptr, &variants, &context,
                          message, sizeof(message)),
         message);
-  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-  SpaidCudaMatrix* matrix = nullptr;
-  OrDie(api.upload_matrix(context, &csc, &matrix, message, sizeof(message)), message);
+  SpaidCudaMatrix* const matrix = Upload(context, a);
   const SpaidCudaBuildOptions options{1e-10, 0,       static_cast<int32_t>(LocalSolver::kGram),
                                       0,     nullptr, nullptr};
   const SpaidCudaPatternOptions pattern{-1, power, 0, nullptr, 0, nullptr, nullptr};

@@ -12,6 +12,12 @@
 
 namespace spaid::kernels::bench {
 
+// A matrix, and how it is made.
+struct Problem {
+  const char* name;
+  CscMatrix (*make)();
+};
+
 // The matrix of a problem with `name` and `make()`, made by the first call. Not thread-safe.
 template <class Problem>
 const CscMatrix& Get(const Problem& problem) {

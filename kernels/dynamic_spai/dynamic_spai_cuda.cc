@@ -1,47 +1,20 @@
 #include "kernels/dynamic_spai/dynamic_spai_cuda.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "kernels/base/parallel.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/split.h"
 #include "kernels/dynamic_spai/growth_parts.h"
+#include "kernels/sparse/csc_cuda.h"
 
 namespace spaid::kernels {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-SpaidCudaCsc Csc(const PatternView& a, const double* values) {
-  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), values};
-}
-
-// ZERO_COLUMN.
-Status CheckColumnValues(const CscView& a, int threads) {
-  std::atomic<int64_t> first{a.n_cols};
-  ParallelFor(a.n_cols, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
-    for (int64_t j = begin; j < end; ++j) {
-      const auto values = a.column_values(j);
-      if (std::any_of(values.begin(), values.end(), [](double v) { return v != 0; })) continue;
-      int64_t least = first.load();
-      while (j < least && !first.compare_exchange_weak(least, j)) {
-      }
-      return;
-    }
-  });
-  return ZeroColumn(first, a.n_cols);
-}
 
 // A device's part.
 struct Piece {
@@ -133,7 +106,7 @@ class Growth {
     char message[kCudaMessageBytes] = "";
     const auto lock = device.Lock();
     const auto start = Clock::now();
-    const SpaidCudaCsc csc = Csc(a_, a_.values.data());
+    const SpaidCudaCsc csc = CudaCsc(a_);
     int32_t done = api.upload_matrix(device.context(), &csc, &piece.on->matrix.object, message,
                                      sizeof(message));
     piece.up_ms = MsSince(start);
@@ -149,7 +122,7 @@ class Growth {
                                            piece.log_ratios.data(),
                                            &Growth::Report,
                                            &caller};
-      const SpaidCudaCsc initial = Csc(starts_, nullptr);
+      const SpaidCudaCsc initial = CudaCsc(starts_);
       const SpaidCudaRange range{piece.columns.begin, piece.columns.end};
       done =
           api.grow_dynamic_spai(piece.on->matrix.object, initial_ != nullptr ? &initial : nullptr,

@@ -1,7 +1,6 @@
 #include "kernels/dynamic_spai/gram.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <memory>
@@ -52,23 +51,15 @@ double Largest(std::span<const double> values) {
   return largest;
 }
 
-// ZERO_COLUMN.
-Status FindScales(const CscView& a, int threads, Array<Scale>& scales) {
-  scales.resize(Z(a.n_cols));
-  std::atomic<int64_t> first{a.n_cols};
+// Of columns none of which is zero.
+Array<Scale> FindScales(const CscView& a, int threads) {
+  Array<Scale> scales(Z(a.n_cols));
   ParallelFor(a.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
-      const double largest = Largest(a.column_values(j));
-      if (largest == 0) {
-        int64_t seen = first.load();
-        while (j < seen && !first.compare_exchange_weak(seen, j)) {
-        }
-        return;
-      }
-      scales[Z(j)] = ScaleOf(a.column_values(j), largest);
+      scales[Z(j)] = ScaleOf(a.column_values(j), Largest(a.column_values(j)));
     }
   });
-  return ZeroColumn(first, a.n_cols);
+  return scales;
 }
 
 Status TooLarge(int64_t at_least, int64_t limit, const RowLengths& rows) {
@@ -225,8 +216,8 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
   Context context = with_progress;
   StepProgress progress(with_progress.progress, Stage::kBuild, n);
   if (with_progress.progress != nullptr) context.progress = &progress;
-  Array<Scale> scales;
-  if (Status status = FindScales(a, context.threads, scales); !status.ok()) return status;
+  if (Status status = CheckColumnValues(a, context.threads); !status.ok()) return status;
+  const Array<Scale> scales = FindScales(a, context.threads);
   const RowLengths lengths = CountRows(a);
   if (const int64_t alone = lengths.longest * lengths.longest; alone > limit) {
     return TooLarge(alone, limit, lengths);

@@ -1,6 +1,7 @@
 #include "kernels/dynamic_spai/growth_parts.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -82,8 +83,19 @@ GrowthRules DynamicRules(const DynamicSpaiOptions& options) {
   return rules;
 }
 
-Status ZeroColumn(int64_t first, int64_t n) {
-  if (first == n) return {};
+Status CheckColumnValues(const CscView& a, int threads) {
+  std::atomic<int64_t> first{a.n_cols};
+  ParallelFor(a.n_cols, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = begin; j < end; ++j) {
+      const auto values = a.column_values(j);
+      if (std::any_of(values.begin(), values.end(), [](double v) { return std::abs(v) > 0; })) {
+        continue;
+      }
+      Lower(first, j);
+      return;
+    }
+  });
+  if (first == a.n_cols) return {};
   return Status(StatusCode::kFailedPrecondition, "ZERO_COLUMN",
                 "column " + std::to_string(first) +
                     " of the matrix has no value but zero, so the matrix is singular and no "

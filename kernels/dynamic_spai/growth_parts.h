@@ -14,8 +14,9 @@ Pattern DynamicStarts(const PatternView* initial, int64_t n);
 
 GrowthRules DynamicRules(const DynamicSpaiOptions& options);
 
-// FAILED_PRECONDITION/ZERO_COLUMN, index: `first`; n: none.
-Status ZeroColumn(int64_t first, int64_t n);
+// FAILED_PRECONDITION/ZERO_COLUMN where all values of a column are zero, or there are none (index:
+// the first).
+Status CheckColumnValues(const CscView& a, int threads);
 
 // Grows the columns of grown.m whose only row is −1, which a device has left to the host, and adds
 // them to its figures, in which they have no part yet. How many there were. Errors: those of

@@ -1,8 +1,9 @@
 #include <algorithm>
-#include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
@@ -12,12 +13,6 @@
 
 namespace spaid::kernels {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 Status NoBuild() {
   return Status(StatusCode::kInvalidArgument, "NOTHING_TO_BUILD",
@@ -274,8 +269,9 @@ class DevicesEngine final : public Engine {
       }
     }
     const auto assembling = Clock::now();
-    auto made = HostPreconditioner::Make(spec.engine, std::move(m), context, std::move(g_columns),
-                                         std::move(shown));
+    auto made =
+        HostPreconditioner::Make(spec.engine, std::move(m), context, /*on_host=*/gpus.empty(),
+                                 std::move(g_columns), std::move(shown));
     if (!made.ok()) return made.status();
     result.timings.assemble_ms = MsSince(assembling);
     (*made)->Keep(std::move(on_device));
@@ -337,7 +333,8 @@ class DevicesEngine final : public Engine {
       return Placed(CudaOperator::OfM(gpu, Object(*copy.m), n, fp32));
     }
     if (mine->is_factor()) {
-      return Placed(CudaOperator::OfFactors(gpu, mine->matrix(), mine->rows(), fp32, context));
+      return Placed(
+          CudaOperator::OfFactors(gpu, mine->matrix(), mine->factor_rows(), fp32, context));
     }
     return Placed(CudaOperator::OfMatrix(gpu, mine->matrix(), fp32, context));
   }
@@ -397,12 +394,18 @@ class DevicesEngine final : public Engine {
     // residual of the initial guess, for which the columns will do.
     const ColumnOperator columns(a);
     const LinearOperator& op = rows.ok() ? static_cast<const LinearOperator&>(*rows) : columns;
+    std::optional<ColumnOperator> m_columns;
+    const LinearOperator* in_fp64 = nullptr;
+    if (m != nullptr) {
+      const auto made = m->Apply(context);
+      in_fp64 = made.ok() ? *made : &m_columns.emplace(m->matrix());  // for the same reason
+    }
     double place_ms = MsSince(start);
     std::unique_ptr<const LinearOperator> in_fp32;
     const auto solve = [&](Storage storage, std::span<const double> some_b, const SolveOptions& own,
                            const Context& with) {
-      const LinearOperator* apply = m != nullptr ? &m->apply() : nullptr;
-      if (storage == Storage::kFp32) {
+      const LinearOperator* apply = in_fp64;
+      if (storage == Storage::kFp32 && !m_columns) {
         const auto placing = Clock::now();
         if (!in_fp32) in_fp32 = m->InFp32(ResolveThreads(context.threads));
         place_ms += MsSince(placing);
@@ -443,8 +446,9 @@ class DevicesEngine final : public Engine {
     const ColumnOperator columns(a);
     MStorageCase of;
     of.n = a.n_cols;
-    of.bytes_fp64 =
-        CountedBytes(columns, &m->apply(), options, kTrialIterations) / kTrialIterations;
+    of.bytes_fp64 = CountedBytes(of.n, columns.bytes_per_apply(), m->bytes_per_apply(), options,
+                                 kTrialIterations) /
+                    kTrialIterations;
     const int products = options.method == Method::kBicgstab ? 2 : 1;
     of.bytes_fp32 = of.bytes_fp64 - products * static_cast<double>(m->values_per_product()) *
                                         (sizeof(double) - sizeof(float));

@@ -106,7 +106,9 @@ struct BuildEstimate {
 struct DeviceTimings {
   double host_to_device_ms = 0;
   double device_to_host_ms = 0;
-  double assemble_ms = 0;    // the layouts of M on the host (also on the CPU)
+  // The layouts of M for products on the host (also on the CPU). An explicit M that a device has
+  // made gets none until a solve of the host wants it (SolveFigures::place_ms).
+  double assemble_ms = 0;
   int64_t device_bytes = 0;  // at once, at the most
   int waves = 0;  // of rows of G, or columns that grow, as memory allows; 0: none were made there
   int64_t host_columns = 0;  // of M, or rows of G, that the device left to the host

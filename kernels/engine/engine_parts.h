@@ -47,10 +47,13 @@ class HostPreconditioner final : public Preconditioner {
     std::shared_ptr<const FsaiCudaG> g;
   };
   // `m`: M, or where IsFactored(kind) G by rows (FsaiResult::g_rows), and `g_columns` the same by
-  // columns, unless it has none. `shown`: M, whose arrays stay where they are, to somebody. Errors:
-  // stop statuses (the layout of an explicit M takes about a tenth of its build).
+  // columns, unless it has none. `on_host`: where products with M are wanted; if not, an explicit M
+  // is laid out by rows when the host asks for them all the same. `shown`: M, whose arrays stay
+  // where they are, to somebody. Errors: stop statuses (the layout of an explicit M takes about a
+  // tenth of its build).
   static Result<std::shared_ptr<const HostPreconditioner>> Make(EngineKind kind, CscMatrix m,
                                                                 const Context& context,
+                                                                bool on_host,
                                                                 CscMatrix g_columns = {},
                                                                 ShownResult shown = {});
   void Keep(DeviceCopy copy) const;
@@ -62,7 +65,11 @@ class HostPreconditioner final : public Preconditioner {
   int64_t host_bytes() const override;
   int64_t device_bytes() const override;
   void DropDeviceCopy() const override { Keep({}); }
-  const LinearOperator& apply() const;
+  // What multiplies by M on the host; lives as long as this. Errors: stop statuses, where rows are
+  // still to be made.
+  Result<const LinearOperator*> Apply(const Context& context) const;
+  // Bytes that a product with M reads and writes.
+  int64_t bytes_per_apply() const;
   // M is a diagonal, whose elements are the values of matrix().
   bool is_diagonal() const {
     return kind_ == EngineKind::kJacobi && matrix_.nnz() == matrix_.n_cols;
@@ -73,21 +80,26 @@ class HostPreconditioner final : public Preconditioner {
   int64_t values_per_product() const {
     return is_diagonal() ? 0 : matrix_.nnz() * (factored_ ? 2 : 1);
   }
-  const CscView& rows() const { return rows_->rows(); }  // of matrix(), not of a diagonal
+  const CscView& factor_rows() const { return rows_->rows(); }  // of G
   DeviceCopy device_copy() const;
   // CheckFitsFloat of matrix(), by columns and by rows; looked at once. Not of a diagonal.
   Status fits_fp32(int threads) const;
-  // M with its values in fp32, on so many threads; borrows from this. Not of a diagonal.
+  // M with its values in fp32, on so many threads; borrows from this. Not of a diagonal, and after
+  // Apply has not failed.
   std::unique_ptr<const LinearOperator> InFp32(int threads) const;
 
  private:
   HostPreconditioner(EngineKind kind, CscMatrix m) : kind_(kind), matrix_(std::move(m)) {}
+  Status MakeRows(const Context& context) const;
 
   EngineKind kind_;
   CscMatrix matrix_;
-  ShownResult shown_;                              // until the layouts are made: they may fail
-  std::optional<DiagonalOperator> diagonal_;       // of Jacobi; borrows matrix_.values
-  std::shared_ptr<const CsrOperator> rows_;        // of any other M, or of G
+  ShownResult shown_;                         // until the layouts are made: they may fail
+  std::optional<DiagonalOperator> diagonal_;  // of Jacobi; borrows matrix_.values
+  // Of any other M, or of G. Null until made; does not change then.
+  mutable std::shared_ptr<const CsrOperator> rows_;
+  mutable std::mutex rows_mutex_;  // held while they are made
+  int64_t rows_bytes_ = 0;         // of those, at the most where they are made later
   std::shared_ptr<const CsrOperator> transposed_;  // Gᵀ; borrows matrix_
   std::optional<FactoredOperator> factored_;       // of the two
   mutable std::mutex mutex_;

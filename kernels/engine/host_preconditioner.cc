@@ -8,7 +8,8 @@
 namespace spaid::kernels {
 
 Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(
-    EngineKind kind, CscMatrix m, const Context& context, CscMatrix g_columns, ShownResult shown) {
+    EngineKind kind, CscMatrix m, const Context& context, bool on_host, CscMatrix g_columns,
+    ShownResult shown) {
   std::shared_ptr<const CsrOperator> g;
   if (IsFactored(kind)) {
     if (g_columns.n_cols == 0) {
@@ -29,19 +30,35 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(
     made->factored_.emplace(made->rows_, made->transposed_);
   } else if (made->is_diagonal()) {
     made->diagonal_.emplace(made->matrix_.values);
+  } else if (on_host) {
+    if (Status status = made->MakeRows(context); !status.ok()) return status;
   } else {
-    auto rows = CsrOperator::FromColumns(made->matrix_, context);
-    if (!rows.ok()) return rows.status();
-    made->rows_ = std::make_shared<CsrOperator>(*std::move(rows));
+    made->rows_bytes_ = CsrOperator::HostBytes(made->matrix_);
   }
+  if (made->rows_ != nullptr) made->rows_bytes_ = made->rows_->host_bytes();
   made->shown_.Keep();
   return std::shared_ptr<const HostPreconditioner>(std::move(made));
 }
 
-const LinearOperator& HostPreconditioner::apply() const {
-  if (diagonal_) return *diagonal_;
-  if (factored_) return *factored_;
-  return *rows_;
+Status HostPreconditioner::MakeRows(const Context& context) const {
+  const std::lock_guard<std::mutex> lock(rows_mutex_);
+  if (rows_ != nullptr) return {};
+  auto rows = CsrOperator::FromColumns(matrix_, context);
+  if (!rows.ok()) return rows.status();
+  rows_ = std::make_shared<CsrOperator>(*std::move(rows));
+  return {};
+}
+
+Result<const LinearOperator*> HostPreconditioner::Apply(const Context& context) const {
+  if (diagonal_) return &*diagonal_;
+  if (factored_) return &*factored_;
+  if (Status status = MakeRows(context); !status.ok()) return status;
+  return rows_.get();
+}
+
+int64_t HostPreconditioner::bytes_per_apply() const {
+  if (diagonal_) return diagonal_->bytes_per_apply();
+  return factored_ ? factored_->bytes_per_apply() : CsrOperator::BytesPerApply(matrix_);
 }
 
 std::unique_ptr<const LinearOperator> HostPreconditioner::InFp32(int threads) const {
@@ -63,8 +80,12 @@ HostPreconditioner::DeviceCopy HostPreconditioner::device_copy() const {
 
 Status HostPreconditioner::fits_fp32(int threads) const {
   std::call_once(fits_once_, [&] {
+    // Which hardly any M is not; rows may be still to be made.
+    if (AllFitFloat(matrix_.values, threads)) return;
     fits_fp32_ = CheckFitsFloat(matrix_, "column", threads);
-    if (fits_fp32_.ok()) fits_fp32_ = CheckFitsFloat(rows(), "row", threads);
+    if (!fits_fp32_.ok()) return;
+    fits_fp32_ = MakeRows(Context{.stop = {}, .progress = nullptr, .threads = threads});
+    if (fits_fp32_.ok()) fits_fp32_ = CheckFitsFloat(rows_->rows(), "row", threads);
   });
   return fits_fp32_;
 }
@@ -77,8 +98,8 @@ int64_t HostPreconditioner::device_bytes() const {
 
 int64_t HostPreconditioner::host_bytes() const {
   // Of the vectors between the factors one, from the start, so that this does not change.
-  return static_cast<int64_t>(sizeof(HostPreconditioner)) + matrix_.bytes() +
-         (rows_ ? rows_->host_bytes() : 0) + (transposed_ ? transposed_->host_bytes() : 0) +
+  return static_cast<int64_t>(sizeof(HostPreconditioner)) + matrix_.bytes() + rows_bytes_ +
+         (transposed_ ? transposed_->host_bytes() : 0) +
          (factored_ ? matrix_.n_cols * static_cast<int64_t>(sizeof(double)) : 0);
 }
 

@@ -1,18 +1,16 @@
 #include "kernels/engine/m_storage.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/engine/engine_parts.h"
 
 namespace spaid::kernels {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 double Best(std::span<const ResidualPoint> points) {
   double best = std::numeric_limits<double>::infinity();
@@ -178,7 +176,7 @@ Result<SolveResult> SolveByStorage(const MStorageCase& m, std::span<const double
                   solve(Storage::kFp32, b, options, context));
   }
   if (!other.ok()) return other;
-  const double trial_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  const double trial_ms = MsSince(start);
   const double fp32 = Digits(listener.points()), fp64 = Digits(other->rhs[0].history);
   // Bytes a digit.
   const Storage chosen =

@@ -22,12 +22,6 @@ constexpr double kNoise = 1e-12;    // relative to a pair, in a diagnosis
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
-void Lower(std::atomic<int64_t>& first, int64_t j) {
-  int64_t seen = first.load();
-  while (j < seen && !first.compare_exchange_weak(seen, j)) {
-  }
-}
-
 // What a comparison of each entry with its mirror finds.
 Diagnosis CompareMirrors(const CscView& a, int threads, double& largest_relative) {
   const int64_t n = a.n_cols;

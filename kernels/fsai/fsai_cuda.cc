@@ -1,7 +1,6 @@
 #include "kernels/fsai/fsai_cuda.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <mutex>
@@ -9,25 +8,17 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/split.h"
 #include "kernels/fsai/fsai_checks.h"
 #include "kernels/fsai/left_rows.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/pattern.h"
 
 namespace spaid::kernels {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-SpaidCudaCsc Csc(const PatternView& a, const double* values) {
-  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), values};
-}
 
 // The lower triangle of `user`, by rows, with the diagonal last.
 Pattern LowerRows(const PatternView& user) {
@@ -140,11 +131,11 @@ Status PlanPiece(const PatternView& a, const PatternView* rows, FsaiCudaPlan::Pi
   char message[kCudaMessageBytes] = "";
   const auto lock = device.Lock();
   const auto start = Clock::now();
-  const SpaidCudaCsc csc = Csc(a, nullptr);
+  const SpaidCudaCsc csc = CudaCsc(a);
   int32_t done =
       api.upload_matrix(device.context(), &csc, &piece.matrix->object, message, sizeof(message));
   if (done == kSpaidCudaOk && rows != nullptr) {
-    const SpaidCudaCsc pattern = Csc(*rows, nullptr);
+    const SpaidCudaCsc pattern = CudaCsc(*rows);
     done = api.upload_pattern(device.context(), &pattern, &piece.rows.object, message,
                               sizeof(message));
   }
@@ -308,7 +299,7 @@ class Build {
         return device.api().upload_values(work.piece.matrix->object, a.values.data(), work.message,
                                           sizeof(work.message));
       }
-      const SpaidCudaCsc csc = Csc(a, a.values.data());
+      const SpaidCudaCsc csc = CudaCsc(a);
       return device.api().upload_matrix(device.context(), &csc, &work.matrix.object, work.message,
                                         sizeof(work.message));
     });
@@ -383,7 +374,7 @@ class Build {
                                       &work};
     if (work.g.object != nullptr) api.free_g(std::exchange(work.g.object, nullptr));
     work.info = {};
-    const SpaidCudaCsc rows = pattern_ != nullptr ? Csc(*pattern_, nullptr) : SpaidCudaCsc{};
+    const SpaidCudaCsc rows = pattern_ != nullptr ? CudaCsc(*pattern_) : SpaidCudaCsc{};
     const SpaidCudaRange range{work.piece.range.begin, work.piece.range.end};
     const SpaidCudaMatrix* const matrix =
         work.matrix.object != nullptr ? work.matrix.object : work.piece.matrix->object;

@@ -2,21 +2,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include "kernels/base/clock.h"
+
 namespace spaid::kernels::krylov {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 // Columns without a right-hand side cost nearly as much as others: on an H100 a block of four takes
 // 90 ms by Jacobi-CG on P7 128³, one of two and one alone 79.

@@ -1,10 +1,10 @@
 #include "kernels/krylov/krylov.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <string>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/krylov/run.h"
@@ -242,7 +242,7 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
                               std::span<const double> x0, const SolveOptions& options,
                               const Context& context, Team* team, size_t at_once,
                               const Conduct& conduct) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   if (Status s = CheckInput(a, m_n, b, x0, options); !s.ok()) return s;
   const auto n = static_cast<size_t>(a.n());
   const size_t count = b.size() / n;
@@ -268,14 +268,13 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
     tasks.clear();
     together.clear();
   }
-  result.solve_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  result.solve_ms = MsSince(start);
   return result;
 }
 
 }  // namespace krylov
 
-double CountedBytes(const LinearOperator& a, const LinearOperator* m, const SolveOptions& options,
+double CountedBytes(int64_t n, int64_t a_bytes, int64_t m_bytes, const SolveOptions& options,
                     int64_t iterations) {
   const auto count = static_cast<double>(iterations);
   double products = count, elements = 0;
@@ -283,7 +282,7 @@ double CountedBytes(const LinearOperator& a, const LinearOperator* m, const Solv
     case Method::kAuto:
       return 0;
     case Method::kCg:
-      elements = count * ((m != nullptr ? 2 : 0) + 3 + 2 + 6);  // r z; p; p q; x, r, r r
+      elements = count * ((m_bytes > 0 ? 2 : 0) + 3 + 2 + 6);  // r z; p; p q; x, r, r r
       break;
     case Method::kBicgstab:
       products = 2 * count;
@@ -292,15 +291,14 @@ double CountedBytes(const LinearOperator& a, const LinearOperator* m, const Solv
     case Method::kGmres: {
       // In iteration k of a cycle: ‖w‖, the first dot product, the scaling; a pass of four for each
       // of k basis vectors.
-      const int64_t restart = std::min({options.restart, options.max_iterations, a.n()});
+      const int64_t restart = std::min({options.restart, options.max_iterations, n});
       const auto sum = [](double k) { return 5 * k + 2 * k * (k + 1); };
       elements = static_cast<double>(iterations / restart) * sum(static_cast<double>(restart)) +
                  sum(static_cast<double>(iterations % restart));
       break;
     }
   }
-  const int64_t product = a.bytes_per_apply() + (m != nullptr ? m->bytes_per_apply() : 0);
-  return products * static_cast<double>(product) + 8 * elements * static_cast<double>(a.n());
+  return products * static_cast<double>(a_bytes + m_bytes) + 8 * elements * static_cast<double>(n);
 }
 
 Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
@@ -315,16 +313,16 @@ Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
                           if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok())
                             return s;
                           for (const auto& [system, terms, out] : tasks) {
-                            const auto start = std::chrono::steady_clock::now();
+                            const auto start = Clock::now();
                             Run run(a, m, system, terms, &team, out);
                             RunMethod(options.method, run);
                             run.Conclude();
-                            const std::chrono::duration<double, std::milli> ms =
-                                std::chrono::steady_clock::now() - start;
                             figures.check_ms += run.check_ms();
-                            figures.iterate_ms += ms.count() - run.check_ms();
+                            figures.iterate_ms += MsSince(start) - run.check_ms();
                             figures.iterations += out->iterations;
-                            figures.bytes += CountedBytes(a, m, options, out->iterations);
+                            figures.bytes += CountedBytes(a.n(), a.bytes_per_apply(),
+                                                          m != nullptr ? m->bytes_per_apply() : 0,
+                                                          options, out->iterations);
                           }
                           return Status();
                         });

@@ -101,8 +101,9 @@ struct SolveResult {
   std::string storage_reason;
 };
 
-// SolveFigures::bytes of so many iterations on the host. `m` may be null.
-double CountedBytes(const LinearOperator& a, const LinearOperator* m, const SolveOptions& options,
+// SolveFigures::bytes of so many iterations on the host, with a matrix of n rows. `a_bytes`,
+// `m_bytes`: of one product with A and with M (bytes_per_apply); 0: there is no M.
+double CountedBytes(int64_t n, int64_t a_bytes, int64_t m_bytes, const SolveOptions& options,
                     int64_t iterations);
 
 // b: n x n_rhs column-major. x0: empty (zero) or n x n_rhs. `m` may be null (no preconditioner).

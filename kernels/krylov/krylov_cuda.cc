@@ -5,6 +5,7 @@
 #include "kernels/krylov/cuda_run.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/krylov/solve_each.h"
+#include "kernels/sparse/csc_cuda.h"
 
 namespace spaid::kernels {
 
@@ -30,7 +31,7 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfMatrix(
   const auto lock = device->Lock();
   const std::shared_ptr<CudaOperator> made(new CudaOperator(device, a.n_cols));
   made->symmetric_ = *symmetric;
-  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+  const SpaidCudaCsc csc = CudaCsc(a);
   const int32_t result =
       MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
         CudaObject<SpaidCudaMatrix> matrix(device, &SpaidCudaInterface::free_matrix);
@@ -76,7 +77,7 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::WithValues(
   made->symmetric_ = old->symmetric_;
   made->device_bytes_ = old->device_bytes_;
   made->op_ = old->op_;
-  const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+  const SpaidCudaCsc csc = CudaCsc(a);
   CudaObject<SpaidCudaMatrix> matrix(device, &SpaidCudaInterface::free_matrix);
   matrix.locked = true;
   const SpaidCudaInterface& api = device->api();

@@ -149,9 +149,18 @@ void CsrOperator::Apply(std::span<const double> x, std::span<double> y, int thre
   MultiplyBlocks(rows_, rows_.values.data(), block_begin_, x.data(), y.data(), threads);
 }
 
-int64_t CsrOperator::bytes_per_apply() const {
-  return rows_.nnz() * static_cast<int64_t>(sizeof(double) + sizeof(int32_t)) +
-         n() * static_cast<int64_t>(sizeof(int64_t) + 2 * sizeof(double));
+int64_t CsrOperator::bytes_per_apply() const { return BytesPerApply(rows_); }
+
+int64_t CsrOperator::BytesPerApply(const CscView& a) {
+  return a.nnz() * static_cast<int64_t>(sizeof(double) + sizeof(int32_t)) +
+         a.n_cols * static_cast<int64_t>(sizeof(int64_t) + 2 * sizeof(double));
+}
+
+int64_t CsrOperator::HostBytes(const CscView& a) {
+  // A block has more work than kBlockWork but for the last; their list may have room for twice.
+  const int64_t blocks = (a.nnz() + a.n_cols) / kBlockWork + 2;
+  return a.nnz() * static_cast<int64_t>(sizeof(double) + sizeof(int32_t)) +
+         (a.n_cols + 1 + 2 * blocks) * static_cast<int64_t>(sizeof(int64_t));
 }
 
 int64_t CsrOperator::host_bytes() const {
@@ -210,17 +219,12 @@ int64_t CsrFloatOperator::bytes_per_apply() const {
 Status CheckFitsFloat(const CscView& m, const char* what, int threads) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> over{kNone}, under{kNone};
-  const auto first = [](std::atomic<int64_t>& at, int64_t j) {
-    int64_t seen = at.load();
-    while (j < seen && !at.compare_exchange_weak(seen, j)) {
-    }
-  };
   ParallelFor(m.n_cols, kSymmetryColumns, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
       double largest = 0;
       for (const double v : m.column_values(j)) largest = std::max(largest, std::abs(v));
-      if (largest > std::numeric_limits<float>::max()) first(over, j);
-      if (largest > 0 && largest < std::numeric_limits<float>::min()) first(under, j);
+      if (largest > std::numeric_limits<float>::max()) Lower(over, j);
+      if (largest > 0 && largest < std::numeric_limits<float>::min()) Lower(under, j);
     }
   });
   const int64_t j = std::min(over.load(), under.load());
@@ -231,6 +235,22 @@ Status CheckFitsFloat(const CscView& m, const char* what, int threads) {
                     (large ? "beyond" : "that are all under") +
                     " the range of fp32; store M in fp64, or rescale A")
       .At("preconditioner_storage", j);
+}
+
+bool AllFitFloat(std::span<const double> values, int threads) {
+  std::atomic<bool> all = true;
+  ParallelFor(static_cast<int64_t>(values.size()), kBlockWork, threads,
+              [&](int64_t begin, int64_t end, int) {
+                if (!all.load(std::memory_order_relaxed)) return;
+                bool fit = true;
+                for (int64_t p = begin; p < end; ++p) {
+                  const double v = std::abs(values[static_cast<size_t>(p)]);
+                  fit &= v == 0 || (v >= std::numeric_limits<float>::min() &&
+                                    v <= std::numeric_limits<float>::max());
+                }
+                if (!fit) all.store(false, std::memory_order_relaxed);
+              });
+  return all.load();
 }
 
 void DiagonalOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {

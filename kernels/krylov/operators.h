@@ -39,6 +39,9 @@ class CsrOperator final : public LinearOperator {
   int64_t bytes_per_apply() const override;
   // Bytes this object holds; borrowed arrays do not count.
   int64_t host_bytes() const;
+  // The two of an operator of `a` that is still to be made; of the second, the most.
+  static int64_t BytesPerApply(const CscView& a);
+  static int64_t HostBytes(const CscView& a);
   bool borrows() const { return owned_.col_ptr.empty(); }
   const CscView& rows() const { return rows_; }  // column j of this view is row j of A
 
@@ -107,6 +110,9 @@ class CsrFloatOperator final : public LinearOperator {
 // normal number. Errors: FAILED_PRECONDITION/FLOAT32_OVERFLOW, /FLOAT32_UNDERFLOW, with the first
 // column (row), which `what` names. O(nnz) on so many threads.
 Status CheckFitsFloat(const CscView& m, const char* what, int threads);
+
+// Whether each value is 0 or a normal number of fp32: then the check above finds nothing.
+bool AllFitFloat(std::span<const double> values, int threads);
 
 // y_i = d_i x_i. `diagonal` is borrowed. Immutable; thread-safe.
 class DiagonalOperator final : public LinearOperator {

@@ -1,8 +1,9 @@
 #include "kernels/krylov/run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+
+#include "kernels/base/clock.h"
 
 namespace spaid::kernels::krylov {
 
@@ -29,7 +30,7 @@ double Team::Norm(std::span<const double> x) {
 }
 
 double Run::TrueResidual(std::span<const double> x, std::span<double> r) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   ApplyA(x, r);
   const double* b = system_.b.data();
   double* rs = r.data();
@@ -37,8 +38,7 @@ double Run::TrueResidual(std::span<const double> x, std::span<double> r) {
     for (int64_t i = begin; i < end; ++i) rs[i] = b[i] - rs[i];
   });
   const double norm = team_.Norm(r);
-  const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
-  check_ms_ += ms.count();
+  check_ms_ += MsSince(start);
   return norm;
 }
 

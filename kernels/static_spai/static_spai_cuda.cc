@@ -1,15 +1,16 @@
 #include "kernels/static_spai/static_spai_cuda.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/split.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "kernels/static_spai/column_flags.h"
 #include "kernels/static_spai/host_columns.h"
 #include "kernels/static_spai/quality.h"
@@ -17,16 +18,6 @@
 
 namespace spaid::kernels {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-SpaidCudaCsc Csc(const PatternView& a, const double* values) {
-  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), values};
-}
 
 int32_t StopRequested(void* context) {
   return static_cast<const Context*>(context)->stop.stop_requested() ? 1 : 0;
@@ -154,7 +145,7 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
   // Values come with the builds; only a threshold reads them before.
   const bool reads_values =
       options.pattern.keep_tau.has_value() && request.user_pattern == nullptr && !a.values.empty();
-  const SpaidCudaCsc csc = Csc(a, reads_values ? a.values.data() : nullptr);
+  const SpaidCudaCsc csc = CudaCsc(a, reads_values ? a.values.data() : nullptr);
   const bool there = request.there != nullptr;
   int32_t result = kSpaidCudaOk;
   if (there) {
@@ -166,7 +157,7 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
   timings.host_to_device_ms += MsSince(start);
   if (result == kSpaidCudaOk) {
     const SpaidCudaCsc base =
-        request.user_pattern != nullptr ? Csc(*request.user_pattern, nullptr) : csc;
+        request.user_pattern != nullptr ? CudaCsc(*request.user_pattern) : csc;
     Context caller = request.context;
     const SpaidCudaPatternOptions pattern{options.pattern.keep_tau.value_or(-1),
                                           options.pattern.power,

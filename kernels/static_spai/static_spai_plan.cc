@@ -170,9 +170,7 @@ Status CheckColumns(const PatternView& a, int threads) {
   ParallelFor(a.n_cols, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
       if (a.col_ptr[static_cast<size_t>(j)] != a.col_ptr[static_cast<size_t>(j) + 1]) continue;
-      int64_t least = first.load();
-      while (j < least && !first.compare_exchange_weak(least, j)) {
-      }
+      Lower(first, j);
       return;
     }
   });

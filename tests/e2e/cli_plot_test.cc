@@ -13,6 +13,7 @@
 #include "tests/client/cli/run_spaidctl.h"
 #include "tests/client/cli/screen.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/one_daemon.h"
 
 namespace spaid::e2e {
 namespace {
@@ -28,15 +29,8 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class CliPlot : public ::testing::Test {
+class CliPlot : public OneDaemon {
  protected:
-  static void SetUpTestSuite() { daemon_ = new Daemon(); }
-  static void TearDownTestSuite() {
-    delete daemon_;
-    daemon_ = nullptr;
-  }
-  void SetUp() override { ASSERT_TRUE(daemon_->serving()) << daemon_->log(); }
-
   static Finished Run(std::vector<std::string> args) {
     args.insert(args.begin(), "--address=" + daemon_->address());
     return cli::RunSpaidctl(args);
@@ -70,9 +64,7 @@ class CliPlot : public ::testing::Test {
     return counts;
   }
   TempDir folder_;
-  static Daemon* daemon_;
 };
-Daemon* CliPlot::daemon_ = nullptr;
 
 TEST_F(CliPlot, ATerminalShowsTheResidualFall) {
   const TerminalRun run = OnTerminal({"solve", "gallery:poisson:12", "--engine=jacobi"});

@@ -20,6 +20,7 @@
 #include "client/cli/matrix_market.h"
 #include "tests/client/cli/run_spaidctl.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/one_daemon.h"
 #include "tests/e2e/problems.h"
 
 extern char** environ;
@@ -33,15 +34,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-class Cli : public ::testing::Test {
+class Cli : public OneDaemon {
  protected:
-  static void SetUpTestSuite() { daemon_ = new Daemon(); }
-  static void TearDownTestSuite() {
-    delete daemon_;
-    daemon_ = nullptr;
-  }
-  void SetUp() override { ASSERT_TRUE(daemon_->serving()) << daemon_->log(); }
-
   static Finished Run(std::vector<std::string> args) {
     args.insert(args.begin(), "--address=" + daemon_->address());
     return cli::RunSpaidctl(args);
@@ -68,9 +62,7 @@ class Cli : public ::testing::Test {
     return RunJson(args).at("job");
   }
   TempDir folder_;
-  static Daemon* daemon_;
 };
-Daemon* Cli::daemon_ = nullptr;
 
 TEST_F(Cli, SolvesAFileAndWritesTheSolution) {
   const CscMatrix a = ConvectionDiffusion(30, 20, 0.5);

@@ -3,13 +3,15 @@
 #include <gtest/gtest.h>
 #include <spaid/client.h>
 
+#include <algorithm>
 #include <future>
+#include <optional>
 #include <set>
-#include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "tests/e2e/daemon.h"
+#include "tests/e2e/engine_of_daemon.h"
 #include "tests/e2e/problems.h"
 
 namespace spaid::e2e {
@@ -17,14 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class DynamicSpai : public ::testing::Test {
+class DynamicSpai : public EngineOfDaemon {
  protected:
-  static void SetUpTestSuite() { daemon_ = new Daemon(); }
-  static void TearDownTestSuite() {
-    delete daemon_;
-    daemon_ = nullptr;
-  }
-  void SetUp() override { ASSERT_TRUE(daemon_->serving()) << daemon_->log(); }
   static PreconditionerSpec Spec(DynamicSpaiSpec growth = {}) {
     return {.engine = Engine::kDynamicSpai, .dynamic_spai = growth};
   }
@@ -35,11 +31,7 @@ class DynamicSpai : public ::testing::Test {
     }
     return longest;
   }
-
-  static Daemon* daemon_;
-  Client client_{{.address = daemon_->address()}};
 };
-Daemon* DynamicSpai::daemon_ = nullptr;
 
 // The worked example of the literature: [10 10 0 14; 0 10 2 0; 13 0 0 1; 0 5 0 0].
 TEST_F(DynamicSpai, TheExampleOfTheLiterature) {
@@ -66,23 +58,10 @@ TEST_F(DynamicSpai, GrowsIsDownloadedAndSolves) {
   const auto matrix = client_.Upload(a);
   ASSERT_TRUE(matrix.ok()) << matrix.error().message;
   const PreconditionerSpec spec = Spec({.tol = 0.2, .max_steps = 6, .step_size = 2});
-  const auto estimate = client_.Estimate(matrix->name, spec);
-  ASSERT_TRUE(estimate.ok()) << estimate.error().message;
-  EXPECT_EQ(estimate->engine, Engine::kDynamicSpai);
-  std::set<Progress::Kind> kinds;
-  const auto built = client_.Build(
-      matrix->name, spec, true,
-      {.on_progress = [&](const Progress& progress) { kinds.insert(progress.kind); }});
-  ASSERT_TRUE(built.ok()) << built.error().message;
-  EXPECT_THAT(kinds, ::testing::IsSupersetOf({Progress::Kind::kQueued, Progress::Kind::kStarted,
-                                              Progress::Kind::kStage, Progress::Kind::kQuality,
-                                              Progress::Kind::kFinished}));
+  const std::optional<BuildResult> built = BuildAsEstimated(matrix->name, spec);
+  ASSERT_TRUE(built);
   const PreconditionerInfo& info = built->preconditioner;
   EXPECT_FALSE(info.is_factor);
-  EXPECT_LE(info.nnz, estimate->nnz);
-  EXPECT_LE(info.host_bytes, estimate->host_bytes);
-  ASSERT_TRUE(built->m.has_value());
-  EXPECT_EQ(info.nnz, static_cast<int64_t>(built->m->values.size()));
   EXPECT_NEAR(InverseResidual(a, *built->m), info.quality.residual_frobenius,
               1e-12 * info.quality.residual_frobenius);
   EXPECT_EQ(info.quality.residual_quantiles.size(), 8u);
@@ -96,23 +75,9 @@ TEST_F(DynamicSpai, GrowsIsDownloadedAndSolves) {
   }
   EXPECT_EQ(growth.dependent_columns.count, 0);
   EXPECT_FALSE(growth.pattern_reused);
-  // What came while it was being built is what is kept.
-  const auto again = client_.Download(info.name);
-  ASSERT_TRUE(again.ok()) << again.error().message;
-  EXPECT_EQ(again->col_ptr, built->m->col_ptr);
-  EXPECT_EQ(again->row_idx, built->m->row_idx);
-  EXPECT_EQ(again->values, built->m->values);
-
-  const std::vector<double> b = SmoothRhs(a);
-  const auto solved = client_.Solve(matrix->name, b, {.preconditioner = info.name});
-  const auto by_jacobi = client_.Solve(matrix->name, b, {.engine = Engine::kJacobi});
-  ASSERT_TRUE(solved.ok() && by_jacobi.ok());
-  EXPECT_EQ(solved->method, Method::kBicgstab);
-  EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
-  EXPECT_LE(RelativeResidual(a, solved->x, b), 1.001e-8);
-  EXPECT_LT(solved->rhs[0].iterations, by_jacobi->rhs[0].iterations);
-  const auto refused =
-      client_.Solve(matrix->name, b, {.preconditioner = info.name, .method = Method::kCg});
+  ExpectBetterThanJacobi(matrix->name, a, info.name, Method::kBicgstab);
+  const auto refused = client_.Solve(matrix->name, SmoothRhs(a),
+                                     {.preconditioner = info.name, .method = Method::kCg});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().reason, "PRECONDITIONER_NOT_SPD");
 }
@@ -190,37 +155,13 @@ TEST_F(DynamicSpai, GrowsFromAPatternThatWasSent) {
 TEST_F(DynamicSpai, NewValuesAreARebuildUnlessItShallRegrow) {
   const CscMatrix a = ConvectionDiffusion(31, 20, 0.5), next = OtherValues(a);
   const PreconditionerSpec spec = Spec({.max_steps = 3});
-  const auto first = client_.Build(a, spec, true);
-  ASSERT_TRUE(first.ok()) << first.error().message;
-  EXPECT_FALSE(first->timings.rebuild);
-  EXPECT_TRUE(client_.Build(a, spec)->timings.reused);
-
-  const auto second = client_.Build(next, spec, true);
-  ASSERT_TRUE(second.ok()) << second.error().message;
-  EXPECT_TRUE(second->timings.rebuild);
-  EXPECT_EQ(second->timings.plan_ms, 0);
-  EXPECT_FALSE(second->timings.reused);
-  EXPECT_TRUE(second->preconditioner.quality.dynamic_spai->pattern_reused);
-  EXPECT_EQ(second->m->row_idx, first->m->row_idx);
-  EXPECT_NE(second->m->values, first->m->values);
-  EXPECT_NEAR(InverseResidual(next, *second->m), second->preconditioner.quality.residual_frobenius,
+  BuildResult rebuilt;
+  ASSERT_NO_FATAL_FAILURE(ExpectRebuiltUnlessRegrown(
+      a, next, spec, Spec({.max_steps = 3, .regrow = true}),
+      [](const Quality& quality) { return quality.dynamic_spai->pattern_reused; }, &rebuilt));
+  EXPECT_EQ(rebuilt.timings.plan_ms, 0);
+  EXPECT_NEAR(InverseResidual(next, *rebuilt.m), rebuilt.preconditioner.quality.residual_frobenius,
               1e-10);
-
-  PreconditionerSpec anew = spec;
-  anew.dynamic_spai.regrow = true;
-  const auto third = client_.Build(next, anew, true);
-  ASSERT_TRUE(third.ok()) << third.error().message;
-  EXPECT_FALSE(third->timings.rebuild);
-  EXPECT_TRUE(third->preconditioner.spec.dynamic_spai.regrow);
-  EXPECT_FALSE(third->preconditioner.quality.dynamic_spai->pattern_reused);
-  EXPECT_NE(third->m->row_idx, first->m->row_idx);
-  const std::vector<double> b = SmoothRhs(next);
-  for (const auto* m : {&second, &third}) {
-    const auto solved = client_.Solve(next, b, {.preconditioner = (*m)->preconditioner.name});
-    ASSERT_TRUE(solved.ok()) << solved.error().message;
-    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
-    EXPECT_LE(RelativeResidual(next, solved->x, b), 1.001e-8);
-  }
 }
 
 TEST_F(DynamicSpai, TheSameBuildFromManyIsOneBuild) {
@@ -270,25 +211,12 @@ TEST_F(DynamicSpai, RefusesWhatIsOutOfRangeAndWhatHasNoInverse) {
 
   CscMatrix singular = a;
   for (int64_t p = singular.col_ptr[7]; p < singular.col_ptr[8]; ++p) singular.values[p] = 0;
-  const auto refused = client_.Build(singular, Spec());
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
-  EXPECT_EQ(refused.error().reason, "ZERO_COLUMN");
-  EXPECT_THAT(refused.error().metadata,
-              ::testing::Contains(std::pair<std::string, std::string>("index", "7")));
+  ExpectRefusedAt(client_.Build(singular, Spec()), "ZERO_COLUMN", "7");
 }
 
 TEST_F(DynamicSpai, ACancelledBuildEnds) {
-  std::stop_source stop;
-  CallOptions call;
-  call.stop = stop.get_token();
-  call.on_progress = [&](const Progress& progress) {
-    if (progress.kind == Progress::Kind::kStarted) stop.request_stop();
-  };
-  const auto built = client_.Build(Irregular(100'000, 7),
-                                   Spec({.tol = 0, .max_steps = 60, .step_size = 1}), false, call);
-  ASSERT_FALSE(built.ok());
-  EXPECT_EQ(built.error().code, Code::kCancelled);
+  ExpectACancelledBuildEnds(Irregular(100'000, 7),
+                            Spec({.tol = 0, .max_steps = 60, .step_size = 1}));
 }
 
 }  // namespace

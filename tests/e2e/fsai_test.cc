@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <set>
-#include <stop_token>
-#include <string>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "tests/e2e/daemon.h"
+#include "tests/e2e/engine_of_daemon.h"
 #include "tests/e2e/problems.h"
 
 namespace spaid::e2e {
@@ -20,22 +18,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class Fsai : public ::testing::Test {
+class Fsai : public EngineOfDaemon {
  protected:
-  static void SetUpTestSuite() { daemon_ = new Daemon(); }
-  static void TearDownTestSuite() {
-    delete daemon_;
-    daemon_ = nullptr;
-  }
-  void SetUp() override { ASSERT_TRUE(daemon_->serving()) << daemon_->log(); }
   static PreconditionerSpec Spec(Engine engine = Engine::kAfsai) {
     return {.engine = engine, .fsai = {.k_max = 8}};
   }
-
-  static Daemon* daemon_;
-  Client client_{{.address = daemon_->address()}};
 };
-Daemon* Fsai::daemon_ = nullptr;
 
 // The largest |(G A Gᵀ)_ii − 1|.
 double DiagonalError(const CscMatrix& a, const CscMatrix& g) {
@@ -64,41 +52,17 @@ TEST_F(Fsai, GrowsIsDownloadedAndSolvesByCg) {
   const auto matrix = client_.Upload(a);
   ASSERT_TRUE(matrix.ok()) << matrix.error().message;
   for (const Engine engine : {Engine::kFsai, Engine::kAfsai}) {
-    const auto estimate = client_.Estimate(matrix->name, Spec(engine));
-    ASSERT_TRUE(estimate.ok()) << estimate.error().message;
-    std::set<Progress::Kind> kinds;
-    const auto built = client_.Build(
-        matrix->name, Spec(engine), true,
-        {.on_progress = [&](const Progress& progress) { kinds.insert(progress.kind); }});
-    ASSERT_TRUE(built.ok()) << built.error().message;
-    EXPECT_THAT(kinds,
-                ::testing::IsSupersetOf({Progress::Kind::kQueued, Progress::Kind::kStarted,
-                                         Progress::Kind::kQuality, Progress::Kind::kFinished}));
+    const std::optional<BuildResult> built = BuildAsEstimated(matrix->name, Spec(engine));
+    ASSERT_TRUE(built);
     const PreconditionerInfo& info = built->preconditioner;
     EXPECT_TRUE(info.is_factor);
-    EXPECT_LE(info.nnz, estimate->nnz);
-    EXPECT_LE(info.host_bytes, estimate->host_bytes);
-    ASSERT_TRUE(built->m.has_value());
-    EXPECT_TRUE(built->m->is_factor);
-    EXPECT_EQ(info.nnz, static_cast<int64_t>(built->m->values.size()));
     EXPECT_LT(DiagonalError(a, *built->m), 1e-12);
     ASSERT_TRUE(info.quality.fsai.has_value());
     EXPECT_LT(info.quality.fsai->kaporin, 1);
+    EXPECT_EQ(info.quality.fsai->kaporin_by_step.size() > 1, engine == Engine::kAfsai);
     EXPECT_TRUE(info.quality.residual_quantiles.empty());
-    const auto again = client_.Download(info.name);
-    ASSERT_TRUE(again.ok()) << again.error().message;
-    EXPECT_TRUE(again->is_factor);
-    EXPECT_EQ(again->values, built->m->values);
-    EXPECT_EQ(again->row_idx, built->m->row_idx);
-
+    ExpectBetterThanJacobi(matrix->name, a, info.name, Method::kCg);
     const std::vector<double> b = SmoothRhs(a);
-    const auto solved = client_.Solve(matrix->name, b, {.preconditioner = info.name});
-    const auto by_jacobi = client_.Solve(matrix->name, b, {.engine = Engine::kJacobi});
-    ASSERT_TRUE(solved.ok() && by_jacobi.ok());
-    EXPECT_EQ(solved->method, Method::kCg);
-    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
-    EXPECT_LE(RelativeResidual(a, solved->x, b), 1.001e-8);
-    EXPECT_LT(solved->rhs[0].iterations, by_jacobi->rhs[0].iterations);
     const auto fp32 = client_.Solve(matrix->name, b,
                                     {.preconditioner = info.name, .m_precision = Precision::kFp32});
     ASSERT_TRUE(fp32.ok()) << fp32.error().message;
@@ -109,36 +73,13 @@ TEST_F(Fsai, GrowsIsDownloadedAndSolvesByCg) {
 
 TEST_F(Fsai, NewValuesAreARebuildUnlessItShallRegrow) {
   const CscMatrix a = Poisson(31, 20), next = OtherValues(a);
-  const auto first = client_.Build(a, Spec(), true);
-  ASSERT_TRUE(first.ok()) << first.error().message;
-  EXPECT_FALSE(first->timings.rebuild);
-  EXPECT_GT(first->preconditioner.quality.fsai->kaporin_by_step.size(), 1u);
-  EXPECT_TRUE(client_.Build(a, Spec())->timings.reused);
-
-  const auto second = client_.Build(next, Spec(), true);
-  ASSERT_TRUE(second.ok()) << second.error().message;
-  EXPECT_TRUE(second->timings.rebuild);
-  EXPECT_FALSE(second->timings.reused);
-  EXPECT_TRUE(second->preconditioner.quality.fsai->pattern_reused);
-  EXPECT_EQ(second->m->row_idx, first->m->row_idx);
-  EXPECT_NE(second->m->values, first->m->values);
-  EXPECT_LT(DiagonalError(next, *second->m), 1e-12);
-
-  PreconditionerSpec anew = Spec();
-  anew.fsai.regrow = true;
-  const auto third = client_.Build(next, anew, true);
-  ASSERT_TRUE(third.ok()) << third.error().message;
-  EXPECT_FALSE(third->timings.rebuild);
-  EXPECT_TRUE(third->preconditioner.spec.fsai.regrow);
-  EXPECT_FALSE(third->preconditioner.quality.fsai->pattern_reused);
-  EXPECT_NE(third->m->row_idx, first->m->row_idx);
-  const std::vector<double> b = SmoothRhs(next);
-  for (const auto* m : {&second, &third}) {
-    const auto solved = client_.Solve(next, b, {.preconditioner = (*m)->preconditioner.name});
-    ASSERT_TRUE(solved.ok()) << solved.error().message;
-    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
-    EXPECT_LE(RelativeResidual(next, solved->x, b), 1.001e-8);
-  }
+  PreconditionerSpec regrow = Spec();
+  regrow.fsai.regrow = true;
+  BuildResult rebuilt;
+  ASSERT_NO_FATAL_FAILURE(ExpectRebuiltUnlessRegrown(
+      a, next, Spec(), regrow, [](const Quality& quality) { return quality.fsai->pattern_reused; },
+      &rebuilt));
+  EXPECT_LT(DiagonalError(next, *rebuilt.m), 1e-12);
   // Of a prescribed pattern, too.
   EXPECT_FALSE(client_.Build(a, Spec(Engine::kFsai))->timings.rebuild);
   EXPECT_TRUE(client_.Build(next, Spec(Engine::kFsai))->timings.rebuild);
@@ -171,12 +112,7 @@ TEST_F(Fsai, RefusesWhatIsNotSymmetricOrNotPositiveDefinite) {
     EXPECT_EQ(nonsymmetric.error().code, Code::kFailedPrecondition);
     EXPECT_EQ(nonsymmetric.error().reason, "NOT_SYMMETRIC");
     EXPECT_THAT(nonsymmetric.error().message, HasSubstr("static SPAI")) << "the cure";
-    const auto refused = client_.Build(negative, Spec(engine));
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
-    EXPECT_EQ(refused.error().reason, "NOT_POSITIVE_DEFINITE");
-    EXPECT_THAT(refused.error().metadata,
-                ::testing::Contains(std::pair<std::string, std::string>("index", "7")));
+    ExpectRefusedAt(client_.Build(negative, Spec(engine)), "NOT_POSITIVE_DEFINITE", "7");
   }
   // With a positive diagonal it takes factors to see it: that is counted, and said.
   CscMatrix indefinite = Poisson(6, 5);
@@ -205,16 +141,8 @@ TEST_F(Fsai, ATimeBudgetEndsGrowthAndIsSaid) {
 }
 
 TEST_F(Fsai, ACancelledBuildEnds) {
-  std::stop_source stop;
-  PreconditionerSpec spec{.engine = Engine::kAfsai, .fsai = {.k_max = 512, .epsilon = 0}};
-  CallOptions call;
-  call.stop = stop.get_token();
-  call.on_progress = [&](const Progress& progress) {
-    if (progress.kind == Progress::Kind::kStarted) stop.request_stop();
-  };
-  const auto built = client_.Build(Poisson(400, 300), spec, false, call);
-  ASSERT_FALSE(built.ok());
-  EXPECT_EQ(built.error().code, Code::kCancelled);
+  ExpectACancelledBuildEnds(Poisson(400, 300),
+                            {.engine = Engine::kAfsai, .fsai = {.k_max = 512, .epsilon = 0}});
 }
 
 }  // namespace

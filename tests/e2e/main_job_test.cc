@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/one_daemon.h"
 #include "tests/e2e/problems.h"
 #include "tests/oracle/matrix_market.h"
 
@@ -23,18 +24,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class MainJob : public ::testing::Test {
+class MainJob : public OneDaemon {
  protected:
-  static void SetUpTestSuite() { daemon_ = new Daemon(); }
-  static void TearDownTestSuite() {
-    delete daemon_;
-    daemon_ = nullptr;
-  }
-  void SetUp() override { ASSERT_TRUE(daemon_->serving()) << daemon_->log(); }
   static ClientOptions Options() { return {.address = daemon_->address()}; }
-  static Daemon* daemon_;
 };
-Daemon* MainJob::daemon_ = nullptr;
 
 TEST_F(MainJob, ServerInfoSaysWhatWorks) {
   Client client(Options());

@@ -78,7 +78,7 @@ void Arena::Free(void* memory, int64_t bytes) noexcept {
   used_ -= Rounded(bytes);
 }
 
-Context::Context(int device, int64_t memory_limit, SpaidCudaCopy copy,
+Context::Context(int device, int64_t memory_limit, SpaidCudaOnThreads on_threads,
                  const SpaidCudaVariants& chosen)
     : ordinal(device), variants(chosen) {
   Enter();
@@ -99,7 +99,7 @@ Context::Context(int device, int64_t memory_limit, SpaidCudaCopy copy,
     }
     Check(cudaMallocHost(&pinned, kPinnedBytes), "cudaMallocHost");
     arena = new Arena(device, stream, memory_limit);
-    staging = new Staging(stream, copy);
+    staging = new Staging(device, stream, on_threads);
   } catch (...) {
     Destroy();
     throw;
@@ -146,6 +146,11 @@ void Branches::Join() noexcept {
 void Context::Enter() const { Check(cudaSetDevice(ordinal), "cudaSetDevice"); }
 
 void Context::Synchronize() const { Check(cudaStreamSynchronize(stream), "the device's work"); }
+
+void Context::Download(std::initializer_list<HostCopy> copies) const {
+  staging->Out(copies);
+  Synchronize();
+}
 
 double TimeCopy(Context& context, int64_t bytes) {
   // Several at a time, so that a launch weighs little against them.

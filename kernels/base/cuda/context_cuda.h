@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -67,7 +68,8 @@ class Arena {
 };
 
 struct Context {
-  Context(int ordinal, int64_t memory_limit, SpaidCudaCopy copy, const SpaidCudaVariants& variants);
+  Context(int ordinal, int64_t memory_limit, SpaidCudaOnThreads on_threads,
+          const SpaidCudaVariants& variants);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -75,6 +77,8 @@ struct Context {
   // Makes the device current for the calling thread. Every entry of the C interface begins so.
   void Enter() const;
   void Synchronize() const;
+  // Copies arrays to the host, and waits for them.
+  void Download(std::initializer_list<HostCopy> copies) const;
 
   const int ordinal;
   const SpaidCudaVariants variants;
@@ -223,8 +227,11 @@ class Buffer {
     context_->staging->In(data_, from, static_cast<size_t>(count) * sizeof(T));
   }
   void CopyOut(T* to, int64_t count, int64_t offset = 0) const {
-    if (count == 0) return;
-    context_->staging->Out(to, data_ + offset, static_cast<size_t>(count) * sizeof(T));
+    if (count > 0) context_->staging->Out({To(to, count, offset)});
+  }
+  // That copy, for Context::Download.
+  HostCopy To(T* to, int64_t count, int64_t offset = 0) const {
+    return {to, count > 0 ? data_ + offset : nullptr, static_cast<size_t>(count) * sizeof(T)};
   }
 
  private:

@@ -11,7 +11,7 @@
 
 extern "C" {
 
-enum { kSpaidCudaAbiVersion = 16 };
+enum { kSpaidCudaAbiVersion = 17 };
 
 struct SpaidCudaDevice {
   int32_t ordinal;
@@ -43,8 +43,11 @@ typedef struct SpaidCudaPattern SpaidCudaPattern;    // of one
 typedef struct SpaidCudaOperator SpaidCudaOperator;  // what a vector is multiplied by
 typedef struct SpaidCudaSolve SpaidCudaSolve;        // right-hand sides on their way
 
-// memcpy, by as many threads of the host as it likes.
-typedef void (*SpaidCudaCopy)(void* to, const void* from, size_t bytes);
+// Calls work(caller, i) once for each i < count, on as many threads of the host as it likes: each i
+// is begun after all lower ones have been. Returns when all have. `work` does not throw, and may
+// wait for the work of lower i.
+typedef void (*SpaidCudaOnThreads)(int64_t count, void (*work)(void* caller, int64_t i),
+                                   void* caller);
 
 // Up to which sizes one variant of a kernel takes what the next one could take, too. What is over
 // the first one's memory is the next one's, whatever these say. And which layouts are left out.
@@ -266,9 +269,10 @@ struct SpaidCudaInterface {
                           size_t message_size);
 
   // `memory_limit`: bytes that all objects of the context may take together; 0: the whole device.
-  // `copy`: for large arrays of the host on their way to or from the device; null: by one thread.
+  // `on_threads`: large arrays of the host on their way to or from the device are copied so; null:
+  // by the driver's one thread.
   // `variants`: null: as measured.
-  int32_t (*open_context)(int32_t ordinal, int64_t memory_limit, SpaidCudaCopy copy,
+  int32_t (*open_context)(int32_t ordinal, int64_t memory_limit, SpaidCudaOnThreads on_threads,
                           const struct SpaidCudaVariants* variants, SpaidCudaContext** context,
                           char* message, size_t message_size);
   void (*close_context)(SpaidCudaContext* context);  // its objects must be gone
@@ -301,7 +305,8 @@ struct SpaidCudaInterface {
   int32_t (*download_grown)(const SpaidCudaPattern* grown, int64_t* col_ptr, int32_t* row_idx,
                             char* message, size_t message_size);
 
-  // The plan of static SPAI. `base`: of the pattern of M in place of A's; may be null.
+  // The plan of static SPAI, which `matrix` must outlive: where M has the pattern of A, the plan has
+  // no copy of it. `base`: of the pattern of M in place of A's; may be null.
   // `base_there`: the same on the device (of all columns); null: it is uploaded. A threshold reads
   // A's values. Every column of A must have an entry. `local_solver` (LocalSolver): of the
   // builds to come; where it is not QR, matrices of few diagonals get no plan for that until a

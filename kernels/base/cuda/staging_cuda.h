@@ -1,48 +1,64 @@
-// Copies of large arrays of the host, which are pageable: the threads of the host copy to and from
-// pinned buffers while others of these are on their way. The driver, asked for such a copy, does
-// that with one thread, and reaches a fifth of what the bus carries.
+// Copies of large arrays of the host, which are pageable: threads of the host copy to and from
+// pinned buffers, piece by piece, each of which is on its way while others are copied. The driver,
+// asked for such a copy, does that with one thread, and reaches a fifth of what the bus carries.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <initializer_list>
+#include <vector>
 
 #include "kernels/base/cuda/cuda_abi.h"
 
 namespace spaid::cuda {
 
+// An array of the device, and where it goes on the host.
+struct HostCopy {
+  void* host;
+  const void* device;
+  size_t bytes;
+};
+
 // Of one context, and of its stream. Not thread-safe.
 class Staging {
  public:
-  // `copy`: memcpy by the host's threads; null: the driver's own copies.
-  Staging(cudaStream_t stream, SpaidCudaCopy copy) : stream_(stream), copy_(copy) {}
+  // `on_threads`: null: the driver's own copies.
+  Staging(int ordinal, cudaStream_t stream, SpaidCudaOnThreads on_threads)
+      : ordinal_(ordinal), stream_(stream), on_threads_(on_threads) {}
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
   // In the stream's order. The host's array must stay until the stream has been waited for.
   void In(void* device, const void* host, size_t bytes);
-  void Out(void* host, const void* device, size_t bytes);
+  // One array is on its way while the one before it is copied.
+  void Out(std::initializer_list<HostCopy> copies);
 
  private:
-  static constexpr int kBuffers = 4;
-  static constexpr size_t kBytes = size_t{8} << 20;
+  class Transfer;
+  struct Piece {
+    char* to;
+    const char* from;
+    size_t bytes;
+  };
+
+  static constexpr int kBuffers = 8;
+  // Of a piece, at most: the driver takes some ten microseconds for each, one after the other.
+  static constexpr size_t kBytes = size_t{4} << 20;
   // Less than this is on its way before threads have woken.
   static constexpr size_t kLarge = size_t{1} << 20;
 
-  struct Pinned {
-    void* data = nullptr;
-    cudaEvent_t idle = nullptr;  // what was last copied from or to it has arrived
-  };
-
   // False where the host has no memory to pin.
   bool Prepare();
-  void Wait(int buffer) const;
-  void Mark(int buffer) const;
+  // The pieces of an array, one of several of `all` bytes together.
+  static void Cut(const Piece& array, size_t all, std::vector<Piece>& pieces);
 
+  const int ordinal_;
   const cudaStream_t stream_;
-  const SpaidCudaCopy copy_;
-  Pinned pinned_[kBuffers];
+  const SpaidCudaOnThreads on_threads_;
+  char* pinned_ = nullptr;           // kBuffers of kBytes
+  cudaEvent_t idle_[kBuffers] = {};  // what was last copied from or to each has arrived
   bool refused_ = false;
 };
 

@@ -97,12 +97,12 @@ SpaidCudaRange RangeOf(const SpaidCudaRange* range, int64_t n) {
   return *range;
 }
 
-int32_t OpenContext(int32_t ordinal, int64_t memory_limit, SpaidCudaCopy copy,
+int32_t OpenContext(int32_t ordinal, int64_t memory_limit, SpaidCudaOnThreads on_threads,
                     const SpaidCudaVariants* variants, SpaidCudaContext** context, char* message,
                     size_t size) {
   return Guard(message, size, [&] {
     *context = new SpaidCudaContext{
-        Context(ordinal, memory_limit, copy,
+        Context(ordinal, memory_limit, on_threads,
                 variants != nullptr ? *variants : spaid::cuda::tuning::kVariants)};
   });
 }
@@ -184,7 +184,7 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base, const SpaidCudaP
     info->ms = watch.Stop();
     info->pattern_ms = watch.Marked();
     const spaid::cuda::StaticSpaiPlan& own = made->plan;
-    info->nnz_m = own.nnz_m;
+    info->nnz_m = own.m.nnz;
     info->first_entry = own.first_entry;
     info->entries = own.entries;
     info->groups = own.grouped ? own.n_groups : own.stencil.nodes;
@@ -252,9 +252,8 @@ int32_t DownloadGrown(const SpaidCudaPattern* grown, int64_t* col_ptr, int32_t* 
   return Guard(message, size, [&] {
     grown->context.Enter();
     const spaid::cuda::FsaiPattern& own = *grown->pattern;
-    own.row_ptr.CopyOut(col_ptr, own.row_ptr.size());
-    own.col_idx.CopyOut(row_idx, own.col_idx.size());
-    grown->context.Synchronize();
+    grown->context.Download(
+        {own.row_ptr.To(col_ptr, own.row_ptr.size()), own.col_idx.To(row_idx, own.col_idx.size())});
   });
 }
 
@@ -264,9 +263,11 @@ int32_t DownloadPattern(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* ro
     plan->context.Enter();
     const spaid::cuda::StaticSpaiPlan& own = plan->plan;
     const int64_t pointers = own.own.end - own.own.begin + (own.own.end == own.n ? 1 : 0);
-    own.m_ptr.CopyOut(col_ptr, pointers, own.own.begin);
-    own.m_idx.CopyOut(row_idx, own.entries, own.first_entry);
-    plan->context.Synchronize();
+    const spaid::cuda::PatternRef m = own.pattern();
+    plan->context.Download(
+        {{col_ptr, m.col_ptr + own.own.begin, static_cast<size_t>(pointers) * sizeof(int64_t)},
+         {row_idx, m.row_idx + own.first_entry,
+          static_cast<size_t>(own.entries) * sizeof(int32_t)}});
   });
 }
 
@@ -305,9 +306,9 @@ int32_t DownloadMPattern(const SpaidCudaM* m, int64_t* col_ptr, int32_t* row_idx
                          size_t size) {
   return Guard(message, size, [&] {
     m->context.Enter();
-    m->result.m_ptr.CopyOut(col_ptr, m->result.m_ptr.size());
-    m->result.m_idx.CopyOut(row_idx, m->result.m_idx.size());
-    m->context.Synchronize();
+    const spaid::cuda::StaticSpaiResult& result = m->result;
+    m->context.Download({result.m_ptr.To(col_ptr, result.m_ptr.size()),
+                         result.m_idx.To(row_idx, result.m_idx.size())});
   });
 }
 
@@ -316,14 +317,12 @@ int32_t DownloadM(const SpaidCudaM* m, double* values, double* residual_norms, d
   return Guard(message, size, [&] {
     m->context.Enter();
     const spaid::cuda::StaticSpaiResult& result = m->result;
-    result.values.CopyOut(values, m->entries, m->first_entry);
-    if (result.flags.size() > 0) {
-      const int64_t first = m->own.begin, columns = m->own.end - first;
-      result.residual_norms.CopyOut(residual_norms, columns, first);
-      result.pivots.CopyOut(pivots, columns, first);
-      result.flags.CopyOut(flags, columns, first);
-    }
-    m->context.Synchronize();
+    // Once trimmed it has its values alone.
+    const int64_t first = m->own.begin, columns = result.flags.size() > 0 ? m->own.end - first : 0;
+    m->context.Download({result.values.To(values, m->entries, m->first_entry),
+                         result.residual_norms.To(residual_norms, columns, first),
+                         result.pivots.To(pivots, columns, first),
+                         result.flags.To(flags, columns, first)});
   });
 }
 
@@ -380,11 +379,11 @@ int32_t DownloadG(const SpaidCudaG* g, int64_t* row_ptr, int32_t* col_idx, doubl
                   double* psi_ratio, char* message, size_t size) {
   return Guard(message, size, [&] {
     g->context.Enter();
-    g->pattern->row_ptr.CopyOut(row_ptr, g->pattern->row_ptr.size());
-    g->pattern->col_idx.CopyOut(col_idx, g->pattern->col_idx.size());
-    g->values.CopyOut(values, g->values.size());
-    g->psi_ratio.CopyOut(psi_ratio, g->psi_ratio.size());
-    g->context.Synchronize();
+    const spaid::cuda::FsaiPattern& pattern = *g->pattern;
+    g->context.Download({pattern.row_ptr.To(row_ptr, pattern.row_ptr.size()),
+                         pattern.col_idx.To(col_idx, pattern.col_idx.size()),
+                         g->values.To(values, g->values.size()),
+                         g->psi_ratio.To(psi_ratio, g->psi_ratio.size())});
   });
 }
 
@@ -394,10 +393,9 @@ int32_t DownloadGColumns(const SpaidCudaG* g, int64_t* col_ptr, int32_t* row_idx
     g->context.Enter();
     const spaid::cuda::Matrix columns =
         spaid::cuda::Transpose(g->context, g->transposed(), g->values.size(), g->values.get());
-    columns.col_ptr.CopyOut(col_ptr, columns.col_ptr.size());
-    columns.row_idx.CopyOut(row_idx, columns.row_idx.size());
-    columns.values.CopyOut(values, columns.values.size());
-    g->context.Synchronize();
+    g->context.Download({columns.col_ptr.To(col_ptr, columns.col_ptr.size()),
+                         columns.row_idx.To(row_idx, columns.row_idx.size()),
+                         columns.values.To(values, columns.values.size())});
   });
 }
 
@@ -438,10 +436,9 @@ int32_t OperatorOfM(const SpaidCudaM* m, int32_t fp32, SpaidCudaOperator** op, c
     }
     // Its own pattern, after compaction.
     const spaid::cuda::PatternRef pattern =
-        result.m_ptr.size() > 0
-            ? spaid::cuda::PatternRef{result.m_ptr.size() - 1, result.m_ptr.get(),
-                                      result.m_idx.get()}
-            : spaid::cuda::PatternRef{m->plan.n, m->plan.m_ptr.get(), m->plan.m_idx.get()};
+        result.m_ptr.size() > 0 ? spaid::cuda::PatternRef{result.m_ptr.size() - 1,
+                                                          result.m_ptr.get(), result.m_idx.get()}
+                                : m->plan.pattern();
     *op = new SpaidCudaOperator{m->context,
                                 spaid::cuda::MakeOperator(m->context, pattern, result.values.get(),
                                                           Order::kColumns, fp32 != 0)};

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,7 +10,9 @@
 #include "kernels/fsai/cuda/columns_cuda.h"
 #include "kernels/fsai/cuda/fsai_cuda.h"
 #include "kernels/fsai/cuda/pack_cuda.h"
+#include "kernels/fsai/cuda/pieces_cuda.h"
 #include "kernels/fsai/cuda/repeats_cuda.h"
+#include "kernels/fsai/cuda/rooms_cuda.h"
 #include "kernels/fsai/cuda/row_parts_cuda.h"
 #include "kernels/fsai/cuda/rows_tuning_cuda.h"
 
@@ -21,52 +24,11 @@ using fsai::Shape;
 using fsai::Team;
 
 constexpr int kThreads = 256;
-constexpr bool kSample = true;
-
 struct Counters {
   uint32_t queue, overflow, not_spd, converged;
   int32_t first_not_spd;
   unsigned long long products;
 };
-
-// What is made of a wave of rows: their entries, one row behind the other; of columns no values.
-struct Piece {
-  Buffer<int64_t> ptr;  // rows + 1
-  Buffer<int32_t> idx;
-  Buffer<double> values;
-  int64_t rows = 0, nnz = 0;
-};
-
-__global__ void FsaiCountsKernel(const int32_t* counts, int64_t rows, int64_t* ptr,
-                                 int32_t* longest) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  int32_t count = 0;
-  if (i < rows) count = counts[i];
-  if (i <= rows) ptr[i] = count;
-  count = __reduce_max_sync(~0u, count);
-  if (threadIdx.x % 32 == 0 && count > *longest) atomicMax(longest, count);
-}
-
-// From where the rows were made to where they are to be, kLanes threads a row. `source`: null, or
-// of each row that it is copied from (RepeatedRows), `first` the first of the wave. `values` may be
-// null.
-template <class Real, int kLanes>
-__global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_t rows,
-                                  int64_t stride, const int64_t* initial_ptr, const int32_t* source,
-                                  int64_t first, double scale, const int64_t* ptr, int32_t* to_idx,
-                                  double* to_values) {
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, i = thread / kLanes;
-  if (i >= rows) return;
-  const int64_t row = source != nullptr && source[i] >= 0 ? source[i] - first : i;
-  const auto by = static_cast<int32_t>(i - row);
-  const int64_t from =
-      row * stride + (initial_ptr != nullptr ? initial_ptr[row] - initial_ptr[0] : 0);
-  const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
-  for (int64_t e = thread % kLanes; e < count; e += kLanes) {
-    to_idx[begin + e] = idx[from + e] + by;
-    if (values != nullptr) to_values[begin + e] = static_cast<double>(values[from + e]) * scale;
-  }
-}
 
 // Rows without entries; or columns whose only entry is −1.
 template <class Real, Form kForm>
@@ -78,11 +40,6 @@ __global__ void FsaiLeaveKernel(const __grid_constant__ fsai::Work<Real> work, c
   work.out_count[row - work.first_out] = kForm == Form::kColumn ? 1 : 0;
   if (kForm == Form::kColumn) work.out_idx[fsai::OutOf(work, row)] = -1;
   work.psi_ratio[row] = 1;
-}
-
-__global__ void FsaiShiftKernel(int64_t* ptr, int64_t count, int64_t by) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < count) ptr[i] += by;
 }
 
 __global__ void FsaiLongestInitialKernel(const int64_t* ptr, int64_t n, int32_t* longest) {
@@ -100,14 +57,6 @@ __global__ void FsaiSampleKernel(int64_t n, int32_t count, int32_t* rows) {
 
 unsigned Blocks(int64_t threads) {
   return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
-}
-
-int32_t RoundUp(int64_t x, int32_t to) { return static_cast<int32_t>((x + to - 1) / to * to); }
-
-int32_t PowerOfTwo(int64_t at_least) {
-  int32_t power = 64;
-  while (power < at_least) power *= 2;
-  return power;
 }
 
 // What rows are made of, and, once they are made, is needed no more.
@@ -157,7 +106,7 @@ class Builder {
     FsaiG g;
     g.psi_ratio = Buffer<double>(context_, end_ - begin_);
     psi_ratio_ = g.psi_ratio.get() - begin_;
-    std::vector<Piece> pieces;
+    std::vector<fsai::Piece> pieces;
     for (int64_t first = begin_; first < end_;) {
       const int64_t end = WaveEnd(first);
       pieces.push_back(Wave(first, end));
@@ -169,7 +118,10 @@ class Builder {
     source_ = {};
     like_ = {};
     own_like_ = {};
-    Join(pieces, g);
+    fsai::Piece all = fsai::Join(context_, pieces, end_ - begin_);
+    g.row_ptr = std::move(all.ptr);
+    g.col_idx = std::move(all.idx);
+    g.values = std::move(all.values);
     Summarise();
     return g;
   }
@@ -190,27 +142,19 @@ class Builder {
     throw Failure(kSpaidCudaStopped, "stopped");
   }
 
-  // Entries that a row begins with and may add.
-  int64_t Added() const {
-    return std::min({int64_t{k_max_} * options_.per_step, n_ - (kColumn ? 0 : 1), most_});
-  }
   bool HasInitial() const { return host_ptr_ != nullptr; }
-  int64_t MostPivots() const {
-    if (!kColumn) return std::min(longest_initial_ - 1 + Added(), n_ - 1);
-    const int64_t all = std::min(longest_initial_ + Added(), most_);
-    return std::min(std::max<int64_t>(all, longest_initial_), n_);
-  }
-
   void Prepare() {
     const Buffer<int32_t> longest(context_, 1);
-    longest_initial_ = 1;
+    int32_t longest_initial = 1;
     if (HasInitial()) {
       longest.Fill(0);
       FsaiLongestInitialKernel<<<Blocks(n_), kThreads, 0, context_.stream>>>(initial_ptr_, n_,
                                                                              longest.get());
       CheckLaunch("FsaiLongestInitialKernel");
-      longest_initial_ = Read(context_, longest, 0);
+      longest_initial = Read(context_, longest, 0);
     }
+    rooms_.emplace(context_, fsai::RoomNeeds{n_, grow_, k_max_, options_.per_step, most_,
+                                             source_.longest, longest_initial, HasInitial()});
     counters_ = Buffer<Counters>(context_, 1);
     Counters zero{};
     zero.first_not_spd = static_cast<int32_t>(n_);
@@ -223,57 +167,12 @@ class Builder {
     if (grow_) {
       first_shape_ = Pilot();
     } else {
-      first_shape_ = StaticShape(std::min<int64_t>(longest_initial_ - 1, 32));
+      first_shape_ = rooms_->OnPattern(std::min<int64_t>(longest_initial - 1, 32));
       // Filtering is for those that make a row each.
       if (options_.post_filter == 0) {
-        chains_ = fsai::MeasureChains(context_, initial_ptr_, initial_idx_, n_, longest_initial_);
+        chains_ = fsai::MeasureChains(context_, initial_ptr_, initial_idx_, n_, longest_initial);
       }
     }
-  }
-
-  Shape StaticShape(int64_t pivots) const {
-    constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
-    Shape shape;
-    shape.pivots = static_cast<int32_t>(std::max<int64_t>(pivots, 1));
-    shape.few = shape.pivots <= 32;
-    shape.slots = RoundUp(shape.pivots, fsai::kPassSlots);
-    const int blocks = (shape.pivots - 1 + kSize - 1) / kSize;
-    for (int pass = 0; pass * fsai::kPassSlots < shape.slots; ++pass) {
-      shape.tiles += std::min(blocks, (pass + 1) * fsai::kPassSlots / kSize);
-    }
-    shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
-    return shape;
-  }
-
-  Shape GrowShape(int64_t slots, int64_t tiles) const {
-    Shape shape;
-    shape.pivots = static_cast<int32_t>(std::max<int64_t>(MostPivots(), 1));
-    shape.slots = RoundUp(std::max<int64_t>(slots, 1), fsai::kPassSlots);
-    shape.tiles = std::max(static_cast<int32_t>(tiles), shape.slots / fsai::kPassSlots);
-    shape.table = PowerOfTwo(int64_t{shape.slots} * 4 / 3);
-    shape.steps = k_max_ + (kColumn ? 1 : 0);
-    return shape;
-  }
-
-  // The most that any row can take that is not left to the host.
-  Shape LargestShape() const {
-    Shape shape = LargestOfAll();
-    while (grow_ && shape.slots > fsai::kPassSlots &&
-           fsai::RoomBytes<Real>(shape, options_.per_step, Team::kGlobal) >
-               tuning::kFsaiMostRoomBytes) {
-      shape = GrowShape(shape.slots / 8 * 7, shape.tiles / 8 * 7);
-    }
-    return shape;
-  }
-
-  Shape LargestOfAll() const {
-    constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
-    if (!grow_)
-      return StaticShape(std::min<int64_t>(longest_initial_ - 1, tuning::kFsaiMostPatternRow));
-    const int64_t pivots = MostPivots();
-    const int64_t slots = std::min(n_, (pivots + 1) * source_.longest);
-    const int64_t passes = (slots + fsai::kPassSlots - 1) / fsai::kPassSlots;
-    return GrowShape(slots, passes * ((pivots + kSize - 1) / kSize));
   }
 
   fsai::Work<Real> MakeWork(const Shape& shape) {
@@ -303,7 +202,7 @@ class Builder {
     return work;
   }
 
-  int64_t OutStride() const { return Added() + (HasInitial() && !kColumn ? 0 : 1); }
+  int64_t OutStride() const { return rooms_->Added() + (HasInitial() && !kColumn ? 0 : 1); }
 
   // The room that most rows need, by some of them.
   Shape Pilot() {
@@ -313,7 +212,7 @@ class Builder {
     const Buffer<int2> taken(context_, count);
     FsaiSampleKernel<<<Blocks(count), kThreads, 0, context_.stream>>>(n_, count, rows.get());
     CheckLaunch("FsaiSampleKernel");
-    Shape shape = SampleShape();
+    const Shape shape = rooms_->Sample();
     // Its G is of no use; all rows write to one place.
     const Buffer<int32_t> out_idx(context_, shape.pivots + 1);
     const Buffer<Real> out_values(context_, shape.pivots + 1);
@@ -329,7 +228,7 @@ class Builder {
     work.overflow = overflow.get();
     work.taken = taken.get();
     // Where the initial entries come first there is no one place.
-    const Team team = TeamOf(shape, kSample);
+    const Team team = rooms_->TeamOf(shape, /*sample=*/true);
     if (HasInitial() || team == Team::kGlobal) return shape;
     fsai::LaunchRows<Real, kForm>(context_, work, team, true, 0);
     std::vector<int2> sizes(static_cast<size_t>(count));
@@ -354,25 +253,10 @@ class Builder {
     const int32_t slots = most([](int2 size) { return size.x; });
     const int32_t tiles = most([](int2 size) { return size.y; });
     if (slots == 0) return shape;
-    const Shape found = GrowShape(slots, tiles);
+    const Shape found = rooms_->ForGrowth(slots, tiles);
     // Others than kGrow have the last column of L in tiles, too.
-    if (team != Team::kGrow || TeamOf(found) == Team::kGrow) return found;
-    return GrowShape(slots, tiles + found.slots / fsai::kPassSlots);
-  }
-
-  // The largest that a block has room for, if no row needs more.
-  Shape SampleShape() const {
-    constexpr int kSize = 16 / static_cast<int>(sizeof(Real));
-    const int64_t pivots = MostPivots();
-    Shape shape;
-    for (int64_t slots = tuning::kFsaiSampleSlots; slots > 0; slots -= fsai::kPassSlots) {
-      // Half of the passes begin when half of the pivots are there, or later.
-      const int64_t blocks = (pivots + kSize - 1) / kSize;
-      const int64_t tiles = slots / fsai::kPassSlots * (blocks - blocks / 4);
-      shape = GrowShape(slots, tiles);
-      if (TeamOf(shape, kSample) != Team::kGlobal) break;
-    }
-    return shape;
+    if (team != Team::kGrow || rooms_->TeamOf(found) == Team::kGrow) return found;
+    return rooms_->ForGrowth(slots, tiles + found.slots / fsai::kPassSlots);
   }
 
   int64_t Entries(int64_t first, int64_t end) const {
@@ -388,7 +272,7 @@ class Builder {
   int64_t WaveEnd(int64_t first) const {
     const int64_t made = kMadeBytes, kept = kKeptBytes;
     const int64_t left = context_.arena->limit() - context_.arena->used() - tuning::kFsaiSlackBytes;
-    const int64_t room = fsai::RoomBytes<Real>(LargestShape(), options_.per_step, Team::kGlobal);
+    const int64_t room = fsai::RoomBytes<Real>(rooms_->Largest(), options_.per_step, Team::kGlobal);
     const auto bytes = [&](int64_t end, int64_t at_once) {
       const int64_t entries = Entries(first, end), rows = end - first;
       return made * entries + 12 * rows + std::max(at_once, kept * entries + 9 * rows);
@@ -407,7 +291,7 @@ class Builder {
     return low;
   }
 
-  Piece Wave(int64_t first, int64_t end) {
+  fsai::Piece Wave(int64_t first, int64_t end) {
     const int64_t rows = end - first, size = Entries(first, end);
     const Buffer<int32_t> out_idx(context_, size), out_count(context_, rows);
     const Buffer<Real> out_values(context_, kColumn ? 0 : size);
@@ -437,7 +321,10 @@ class Builder {
       work.count = repeats.rest_count;
     }
     Make(work, end - work.count);
-    return Compact(first, rows, work, repeats.source.get());
+    fsai::Piece piece = fsai::Compact<Real>(context_, work, rows, repeats.source.get(),
+                                            std::ldexp(1.0, -half_exponent_));
+    info_.longest = std::max(info_.longest, piece.longest);
+    return piece;
   }
 
   fsai::MadeRows Made(const fsai::Work<Real>& work) const {
@@ -452,12 +339,12 @@ class Builder {
     int64_t count = all;
     Buffer<int32_t> overflow(context_, count), again(context_, 0);
     Shape shape = first_shape_;
-    const Shape largest = LargestShape();
+    const Shape largest = rooms_->Largest();
     bool by_chains = chains_.entries > 0, no_larger = false;
     while (count > 0) {
       work.shape = shape;
       work.overflow = overflow.get();
-      const Team team = no_larger ? Team::kGlobal : TeamOf(shape);
+      const Team team = no_larger ? Team::kGlobal : rooms_->TeamOf(shape);
       if (by_chains) {
         Launch(work, count, finished, true,
                [&](const auto& part) { fsai::LaunchChains<Real>(context_, part, chains_); });
@@ -484,7 +371,7 @@ class Builder {
       work.rows = again.get();
       count = now.overflow;
       if (!by_chains) {
-        const Shape next = Next(shape, largest);
+        const Shape next = rooms_->Next(shape, largest);
         no_larger = next.slots == shape.slots && next.tiles == shape.tiles;
         shape = next;
       }
@@ -529,33 +416,6 @@ class Builder {
     Check(cudaMemsetAsync(counters_.get(), 0, bytes, context_.stream), "cudaMemsetAsync");
   }
 
-  // `sample`: no room is too large for a warp.
-  Team TeamOf(const Shape& shape, bool sample = false) const {
-    int most = 0;
-    Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context_.ordinal),
-          "cudaDeviceGetAttribute");
-    if (grow_ && k_max_ + (kColumn ? 1 : 0) <= fsai::kGrowSteps && options_.per_step == 1 &&
-        !HasInitial() &&
-        fsai::RoomBytes<Real>(shape, 1, Team::kGrow) <=
-            (sample ? most : tuning::kFsaiGrowRoomBytes)) {
-      return Team::kGrow;
-    }
-    const int64_t warp = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kWarp);
-    if (warp <= tuning::kFsaiBlockRoomBytes) return Team::kWarp;
-    const int64_t block = fsai::RoomBytes<Real>(shape, options_.per_step, Team::kBlock);
-    // Slots are 16 bits wide there; and some of it is the block's own.
-    return block <= most - 1024 && shape.slots < 0xffff ? Team::kBlock : Team::kGlobal;
-  }
-
-  // The next larger room.
-  Shape Next(const Shape& shape, const Shape& largest) const {
-    Shape next = grow_ ? GrowShape(2 * int64_t{shape.slots}, 2 * int64_t{shape.tiles})
-                       : StaticShape(2 * int64_t{shape.pivots});
-    if (next.slots > largest.slots) next.slots = largest.slots;
-    if (next.tiles > largest.tiles) next.tiles = largest.tiles;
-    return next;
-  }
-
   void RunGlobal(fsai::Work<Real>& work, const Shape& largest, int64_t count, int64_t finished) {
     work.shape = largest;
     const int64_t room = fsai::RoomBytes<Real>(largest, options_.per_step, Team::kGlobal);
@@ -565,64 +425,6 @@ class Builder {
     const Buffer<char> memory(context_, rooms * room);
     work.rooms = memory.get();
     LaunchTeams(work, Team::kGlobal, count, static_cast<int>(rooms), finished);
-  }
-
-  Piece Compact(int64_t first, int64_t rows, const fsai::Work<Real>& work, const int32_t* source) {
-    Piece piece;
-    piece.rows = rows;
-    piece.ptr = Buffer<int64_t>(context_, rows + 1);
-    const Buffer<int32_t> longest(context_, 1);
-    longest.Fill(0);
-    FsaiCountsKernel<<<Blocks(rows + 1), kThreads, 0, context_.stream>>>(
-        work.out_count, rows, piece.ptr.get(), longest.get());
-    CheckLaunch("FsaiCountsKernel");
-    Scan(context_, piece.ptr, rows + 1);
-    int32_t most = 0;
-    longest.CopyOut(&most, 1);
-    piece.nnz = Read(context_, piece.ptr, rows);
-    info_.longest = std::max(info_.longest, most);
-    piece.idx = Buffer<int32_t>(context_, piece.nnz);
-    if (!kColumn) piece.values = Buffer<double>(context_, piece.nnz);
-    const bool long_rows = piece.nnz > 16 * rows;
-    const auto kernel = long_rows ? FsaiCompactKernel<Real, 32> : FsaiCompactKernel<Real, 8>;
-    kernel<<<Blocks((long_rows ? 32 : 8) * rows), kThreads, 0, context_.stream>>>(
-        work.out_idx, work.out_values, rows, work.out_stride,
-        HasInitial() ? initial_ptr_ + first : nullptr, source, first,
-        std::ldexp(1.0, -half_exponent_), piece.ptr.get(), piece.idx.get(), piece.values.get());
-    CheckLaunch("FsaiCompactKernel");
-    return piece;
-  }
-
-  void Join(std::vector<Piece>& pieces, FsaiG& g) {
-    if (pieces.size() == 1) {
-      g.row_ptr = std::move(pieces[0].ptr);
-      g.col_idx = std::move(pieces[0].idx);
-      g.values = std::move(pieces[0].values);
-      return;
-    }
-    int64_t nnz = 0, row = 0;
-    for (const Piece& piece : pieces) nnz += piece.nnz;
-    g.row_ptr = Buffer<int64_t>(context_, end_ - begin_ + 1);
-    g.col_idx = Buffer<int32_t>(context_, nnz);
-    if (!kColumn) g.values = Buffer<double>(context_, nnz);
-    g.row_ptr.Fill(0);
-    nnz = 0;
-    const auto copy = [&](void* to, const void* from, int64_t bytes) {
-      Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
-                            context_.stream),
-            "cudaMemcpyAsync");
-    };
-    for (Piece& piece : pieces) {
-      FsaiShiftKernel<<<Blocks(piece.rows + 1), kThreads, 0, context_.stream>>>(
-          piece.ptr.get(), piece.rows + 1, nnz);
-      CheckLaunch("FsaiShiftKernel");
-      copy(g.row_ptr.get() + row, piece.ptr.get(), 8 * (piece.rows + 1));
-      copy(g.col_idx.get() + nnz, piece.idx.get(), 4 * piece.nnz);
-      if (!kColumn) copy(g.values.get() + nnz, piece.values.get(), 8 * piece.nnz);
-      nnz += piece.nnz;
-      row += piece.rows;
-      piece = {};
-    }
   }
 
   void Summarise() {
@@ -660,7 +462,7 @@ class Builder {
   const int64_t* initial_ptr_ = nullptr;
   const int32_t* initial_idx_ = nullptr;
   const int64_t* host_ptr_ = nullptr;  // initial_ptr_ on the host
-  int32_t longest_initial_ = 1;
+  std::optional<fsai::RoomSizes<Real, kForm>> rooms_;
   Buffer<Counters> counters_;
   Buffer<int64_t> log_sums_;
   double log_scale_ = 1;

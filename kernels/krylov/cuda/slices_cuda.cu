@@ -142,8 +142,7 @@ __global__ void __launch_bounds__(kThreads)
 
 int64_t CountEntries(const Context& context, const PatternRef& a) {
   int64_t count = 0;
-  context.staging->Out(&count, a.col_ptr + a.n, sizeof(count));
-  context.Synchronize();
+  context.Download({{&count, a.col_ptr + a.n, sizeof(count)}});
   return count;
 }
 

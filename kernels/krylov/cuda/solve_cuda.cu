@@ -314,7 +314,7 @@ void Solve::Download(double* const* x) {
   }
   for (int v = 0; v < columns_; ++v) {
     if (x[v] == nullptr) continue;
-    context_.staging->Out(x[v], plain + v * n_, static_cast<size_t>(n_) * sizeof(double));
+    context_.staging->Out({{x[v], plain + v * n_, static_cast<size_t>(n_) * sizeof(double)}});
   }
   context_.Synchronize();
 }

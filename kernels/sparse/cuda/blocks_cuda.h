@@ -15,11 +15,14 @@ __device__ inline bool NodeAgrees(const PatternRef& a, int64_t j, int node, int 
   for (int t = 1; t < node; ++t) {
     agrees = agrees && a.col_ptr[j + t + 1] - a.col_ptr[j + t] == count;
   }
+  if (!agrees) return false;
+  // Where all columns are so long, the t-th begins t * count behind the first.
+  const int32_t* const rows = a.row_idx + begin;
   for (int64_t p = lane; agrees && p < count; p += lanes) {
-    const int32_t row = a.row_idx[begin + p];
+    const int32_t row = rows[p];
     const auto in_block = static_cast<int32_t>(p % node);
-    agrees = row % node == in_block && row - a.row_idx[begin + p - in_block] == in_block;
-    for (int t = 1; agrees && t < node; ++t) agrees = a.row_idx[a.col_ptr[j + t] + p] == row;
+    agrees = row % node == in_block && row - rows[p - in_block] == in_block;
+    for (int t = 1; t < node; ++t) agrees &= rows[t * count + p] == row;
   }
   return agrees;
 }

@@ -13,7 +13,8 @@ constexpr int kSample = 512;  // nodes
 constexpr int kNone = INT32_MIN;
 
 struct Survey {
-  int32_t node;                    // unknowns of a node; 0: no block size fits
+  int32_t broken[kMaxNode + 1];    // 1 where the columns of a node of so many unknowns disagree
+  int32_t node;                    // unknowns of a node
   int32_t count;                   // of offsets; over kMaxDiagonals: too many
   int32_t offsets[kMaxDiagonals];  // in no order
 };
@@ -26,43 +27,40 @@ __device__ int64_t SampleNode(int i, int64_t nodes) {
   return static_cast<int64_t>(__umul64hi(word, static_cast<uint64_t>(nodes)));
 }
 
-// `node` 0: the largest block size that the sample allows. `whole`: its blocks have all of their
-// entries, so that one of each tells. One block; a warp looks at a node.
+// Fills survey->broken, which is 0 before. A warp looks at a node of each size.
+__global__ void __launch_bounds__(kThreads) BlockSizesKernel(PatternRef a, Survey* survey) {
+  const int i = static_cast<int>((blockIdx.x * kThreads + threadIdx.x) / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int size = 2; size <= kMaxNode; ++size) {
+    const int64_t nodes = a.n / size;
+    const bool agrees = a.n % size == 0 &&
+                        (i >= nodes || NodeAgrees(a, SampleNode(i, nodes) * size, size, lane, 32));
+    if (!agrees) survey->broken[size] = 1;
+  }
+}
+
+// `node` 0: the largest block size that is not broken. `whole`: its blocks have all of their
+// entries, so that one of each tells. One block; a team looks at a node.
 __global__ void __launch_bounds__(kSampleThreads)
-    SurveyKernel(PatternRef a, bool whole, int node, Survey* survey) {
+    OffsetsKernel(PatternRef a, bool whole, int node, Survey* survey) {
   constexpr int kSlots = 4 * kMaxDiagonals;
   __shared__ int32_t table[kSlots];
-  __shared__ int32_t count, broken[kMaxNode + 1], places[kMaxDiagonals];
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  __shared__ int32_t count, places[kMaxDiagonals];
+  const int team = static_cast<int>(threadIdx.x / kTeam);
+  const int lane = static_cast<int>(threadIdx.x % kTeam);
   for (int i = static_cast<int>(threadIdx.x); i < kSlots; i += kSampleThreads) table[i] = kNone;
-  if (threadIdx.x <= kMaxNode) broken[threadIdx.x] = 0;
   if (threadIdx.x == 0) count = 0;
-  __syncthreads();
   if (node == 0) {
-    for (int size = 2; size <= kMaxNode; ++size) {
-      if (a.n % size != 0) {
-        if (threadIdx.x == 0) broken[size] = 1;
-        continue;
-      }
-      const int64_t nodes = a.n / size;
-      for (int i = warp; i < kSample && i < nodes; i += kSampleThreads / 32) {
-        const bool agrees = NodeAgrees(a, SampleNode(i, nodes) * size, size, lane, 32);
-        if (__any_sync(~0u, !agrees)) {
-          broken[size] = 1;
-          break;
-        }
-      }
-    }
-    __syncthreads();
     node = 1;
-    for (int size = 2; size <= kMaxNode; ++size) node = broken[size] == 0 ? size : node;
+    for (int size = 2; size <= kMaxNode; ++size) node = survey->broken[size] == 0 ? size : node;
   }
+  __syncthreads();
   const int64_t nodes = a.n / node;
-  for (int i = warp; i < kSample && i < nodes; i += kSampleThreads / 32) {
+  for (int i = team; i < kSample && i < nodes; i += kSampleThreads / kTeam) {
     const int64_t own = SampleNode(i, nodes);
     const int step = whole ? node : 1;
     const int64_t end = a.col_ptr[own * node + (whole ? 1 : node)];
-    for (int64_t p = a.col_ptr[own * node] + lane * step; p < end; p += 32 * step) {
+    for (int64_t p = a.col_ptr[own * node] + lane * step; p < end; p += kTeam * step) {
       const auto offset = static_cast<int32_t>(a.row_idx[p] / node - own);
       uint32_t at = static_cast<uint32_t>(offset) * 0x9e3779b9u >> 16;
       // Too many offsets: nothing more is wanted, and a full table is slow to search.
@@ -78,8 +76,8 @@ __global__ void __launch_bounds__(kSampleThreads)
           break;
         }
       }
-      if (*const_cast<volatile int32_t*>(&count) > kMaxDiagonals) break;
     }
+    if (*const_cast<volatile int32_t*>(&count) > kMaxDiagonals) break;
   }
   __syncthreads();
   if (threadIdx.x < kMaxDiagonals) survey->offsets[threadIdx.x] = places[threadIdx.x];
@@ -132,8 +130,13 @@ __global__ void __launch_bounds__(kThreads)
 
 Offsets FindOffsets(Context& context, const PatternRef& a, bool whole, int limit, int& node) {
   const Buffer<Survey> survey(context, 1);
-  SurveyKernel<<<1, kSampleThreads, 0, context.stream>>>(a, whole, node, survey.get());
-  CheckLaunch("SurveyKernel");
+  if (node == 0) {
+    survey.Fill(0);
+    BlockSizesKernel<<<32 * kSample / kThreads, kThreads, 0, context.stream>>>(a, survey.get());
+    CheckLaunch("BlockSizesKernel");
+  }
+  OffsetsKernel<<<1, kSampleThreads, 0, context.stream>>>(a, whole, node, survey.get());
+  CheckLaunch("OffsetsKernel");
   Survey found{};
   survey.CopyOut(&found, 1);
   context.Synchronize();
@@ -146,18 +149,12 @@ Offsets FindOffsets(Context& context, const PatternRef& a, bool whole, int limit
   return offsets;
 }
 
-bool FillMasks(Context& context, const PatternRef& a, int node, const Offsets& offsets,
-               uint64_t* masks, uint32_t* low) {
+void FillMasks(const Context& context, const PatternRef& a, int node, const Offsets& offsets,
+               uint64_t* masks, uint32_t* low, int32_t* wrong) {
   const int64_t nodes = a.n / node;
-  const Buffer<int32_t> wrong(context, 1);
-  wrong.Fill(0);
   const auto blocks = static_cast<int>((nodes * kTeam + kThreads - 1) / kThreads);
-  MaskKernel<<<blocks, kThreads, 0, context.stream>>>(a, node, offsets, masks, low, wrong.get());
+  MaskKernel<<<blocks, kThreads, 0, context.stream>>>(a, node, offsets, masks, low, wrong);
   CheckLaunch("MaskKernel");
-  int32_t found = 0;
-  wrong.CopyOut(&found, 1);
-  context.Synchronize();
-  return found == 0;
 }
 
 }  // namespace spaid::cuda

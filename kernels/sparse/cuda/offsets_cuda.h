@@ -23,8 +23,8 @@ struct Offsets {
 Offsets FindOffsets(Context& context, const PatternRef& a, bool whole, int limit, int& node);
 
 // Of whole blocks, the diagonals that each node has, to what is not null (the low ones, to `low`).
-// False where a column does not fit. Waits for the device.
-bool FillMasks(Context& context, const PatternRef& a, int node, const Offsets& offsets,
-               uint64_t* masks, uint32_t* low);
+// *wrong, on the device, becomes 1 where a column does not fit. Does not wait.
+void FillMasks(const Context& context, const PatternRef& a, int node, const Offsets& offsets,
+               uint64_t* masks, uint32_t* low, int32_t* wrong);
 
 }  // namespace spaid::cuda

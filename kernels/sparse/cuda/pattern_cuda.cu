@@ -26,15 +26,23 @@ __device__ T TeamSum(T value) {
 
 // --- E + |base| ---
 
-// missing: 1 where a column has no diagonal entry.
+// missing: 1 where a column has no diagonal entry. On a grid that stands in the middle, where the
+// search begins.
 __global__ void FindMissingKernel(PatternRef base, int32_t* missing) {
-  const int64_t j = Thread() / kTeam;
+  const int64_t j = Thread();
   if (j >= base.n) return;
-  bool found = false;
-  for (int64_t p = base.col_ptr[j] + threadIdx.x % kTeam; p < base.col_ptr[j + 1]; p += kTeam) {
-    found = found || base.row_idx[p] == j;
+  int64_t begin = base.col_ptr[j], end = base.col_ptr[j + 1];
+  while (begin < end) {
+    const int64_t middle = (begin + end) / 2;
+    const int32_t row = base.row_idx[middle];
+    if (row == j) return;
+    if (row < j) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
   }
-  if ((__ballot_sync(TeamMask(), found) & TeamMask()) == 0) *missing = 1;
+  *missing = 1;
 }
 
 // What is kept of the base, and under which names.
@@ -147,8 +155,7 @@ class Maker {
   bool HasDiagonal(const PatternRef& base) const {
     const Buffer<int32_t> missing(context_, 1);
     missing.Fill(0);
-    FindMissingKernel<<<Blocks(base.n * kTeam), kThreads, 0, context_.stream>>>(base,
-                                                                                missing.get());
+    FindMissingKernel<<<Blocks(base.n), kThreads, 0, context_.stream>>>(base, missing.get());
     CheckLaunch("FindMissingKernel");
     return Read(context_, missing, 0) == 0;
   }
@@ -220,11 +227,7 @@ DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc*
       maker.CheckSize(a.nnz);
       factor.n = a.n;
       factor.nnz = a.nnz;
-      factor.col_ptr = Buffer<int64_t>(context, a.n + 1);
-      factor.row_idx = Buffer<int32_t>(context, a.nnz);
-      Copy(context, a.col_ptr, factor.col_ptr, a.n + 1);
-      Copy(context, a.row_idx, factor.row_idx, a.nnz);
-      factor.of_a = true;
+      factor.a = a.pattern();
     }
     // What comes from the host must have arrived when the caller has it back.
     if (user != nullptr || options.match != nullptr) context.Synchronize();

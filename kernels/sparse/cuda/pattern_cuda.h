@@ -20,9 +20,10 @@ struct DevicePattern {
   int64_t n = 0, nnz = 0;
   Buffer<int64_t> col_ptr;  // n + 1
   Buffer<int32_t> row_idx;  // nnz
-  bool of_a = false;        // that of A itself
+  PatternRef a;             // where it is that of A itself: A's arrays, and none of its own
 
-  PatternRef ref() const { return {n, col_ptr.get(), row_idx.get()}; }
+  bool is_of_a() const { return a.col_ptr != nullptr; }
+  PatternRef ref() const { return is_of_a() ? a : PatternRef{n, col_ptr.get(), row_idx.get()}; }
 };
 
 // The pattern would have `nnz` entries at least, more than the options allow.
@@ -35,6 +36,7 @@ class PatternTooLarge : public Failure {
   const int64_t nnz;
 };
 
+// Where the pattern is A's, it refers to `a`, which must outlive it.
 // `base`: in place of A's pattern, on the host; may be null. `there`: the same on the device, which
 // is copied; null: it is uploaded. A threshold (options.keep_tau >= 0) needs the values of `a`.
 // Beside its result it holds E + |base| and, of a power over 2, the power before; of the scratch,

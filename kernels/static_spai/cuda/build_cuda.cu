@@ -291,8 +291,8 @@ void BuildGroups(Context& context, StaticSpaiPlan& plan, const Matrix& a,
   args.a_ptr = a.col_ptr.get();
   args.a_values = scaled.get();
   args.scale = scale.get();
-  args.m_ptr = plan.m_ptr.get();
-  args.m_idx = plan.m_idx.get();
+  args.m_ptr = plan.pattern().col_ptr;
+  args.m_idx = plan.pattern().row_idx;
   args.members = plan.members.get();
   args.group_ptr = plan.group_ptr.get();
   args.structure_of = plan.structure_of.get();
@@ -322,7 +322,7 @@ StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
     throw Failure(kSpaidCudaPlanMismatch, "the matrix does not have the plan's pattern");
   }
   StaticSpaiResult result;
-  result.values = Buffer<double>(context, plan.nnz_m);
+  result.values = Buffer<double>(context, plan.m.nnz);
   result.residual_norms = Buffer<double>(context, plan.n);
   result.pivots = Buffer<double>(context, plan.n);
   result.flags = Buffer<uint8_t>(context, plan.n);

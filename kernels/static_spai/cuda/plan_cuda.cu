@@ -508,7 +508,7 @@ bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
   const int64_t kept = 4 * n_groups + lane_bytes;  // the order, and all of the lanes
   const int64_t ordering = kept + 40 * n_groups;   // keys, uses, the sorts' copies of both
   const int64_t building =
-      kept - planning_only + 8 * plan.nnz_m + 25 * plan.n + (a.values.size() > 0 ? 8 : 16) * a.nnz;
+      kept - planning_only + 8 * plan.m.nnz + 25 * plan.n + (a.values.size() > 0 ? 8 : 16) * a.nnz;
   const int64_t room =
       context.arena->limit() - context.arena->used() - plan.table_bytes - kRounding;
   const auto fits = [&](const LargestLocal& large) {
@@ -534,15 +534,16 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern
   plan.n = a.n;
   plan.nnz_a = a.nnz;
   plan.pattern_hash = a.pattern_hash;
-  plan.nnz_m = pattern.nnz;
-  plan.entries = plan.nnz_m;
-  plan.m_ptr = std::move(pattern.col_ptr);
-  plan.m_idx = std::move(pattern.row_idx);
+  plan.m = std::move(pattern);
+  plan.entries = plan.m.nnz;
   if (!plan.whole()) {
-    plan.first_entry = Read(context, plan.m_ptr, own.begin);
-    plan.entries = Read(context, plan.m_ptr, own.end) - plan.first_entry;
+    const int64_t* const m_ptr = plan.pattern().col_ptr;
+    int64_t end = 0;
+    context.Download({{&plan.first_entry, m_ptr + own.begin, sizeof(end)},
+                      {&end, m_ptr + own.end, sizeof(end)}});
+    plan.entries = end - plan.first_entry;
   }
-  if (!by_qr) plan.stencil = MakeStencilPlan(context, a, plan, pattern.of_a);
+  if (!by_qr) plan.stencil = MakeStencilPlan(context, a, plan);
   if (plan.stencil.node == 0) AddGroups(context, a, by_qr, plan);
   return plan;
 }
@@ -614,9 +615,10 @@ int64_t StaticSpaiPlan::device_bytes() const {
   const auto bytes = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
-  return stencil.device_bytes() + bytes(m_ptr) + bytes(m_idx) + bytes(members) + bytes(group_ptr) +
-         bytes(structure_of) + bytes(structures) + bytes(tables) + bytes(representative) +
-         bytes(order) + bytes(lane_tables) + bytes(lane_begin) + bytes(lane_tasks);
+  return stencil.device_bytes() + bytes(m.col_ptr) + bytes(m.row_idx) + bytes(members) +
+         bytes(group_ptr) + bytes(structure_of) + bytes(structures) + bytes(tables) +
+         bytes(representative) + bytes(order) + bytes(lane_tables) + bytes(lane_begin) +
+         bytes(lane_tasks);
 }
 
 }  // namespace spaid::cuda

@@ -136,12 +136,11 @@ struct ColumnRange {
 };
 
 struct StaticSpaiPlan {
-  int64_t n = 0, nnz_a = 0, nnz_m = 0;
+  int64_t n = 0, nnz_a = 0;
   ColumnRange own;
   int64_t first_entry = 0, entries = 0;  // of M, in the columns of `own`
   uint64_t pattern_hash = 0;             // of A
-  Buffer<int64_t> m_ptr;
-  Buffer<int32_t> m_idx;
+  DevicePattern m;
   // Where it has nodes, the Gram path goes by them, and the groups are made by the first build that
   // wants them all the same: by QR, or for a rescue.
   StencilPlan stencil;
@@ -173,12 +172,13 @@ struct StaticSpaiPlan {
   std::shared_ptr<QrPlan> qr;  // of those, from the first on
   int32_t large_groups = 0;    // of the whole M: how many blocks share one depends on it
 
-  PatternRef pattern() const { return {n, m_ptr.get(), m_idx.get()}; }
+  PatternRef pattern() const { return m.ref(); }
   bool whole() const { return own.end - own.begin == n; }
   int64_t device_bytes() const;
 };
 
-// `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too.
+// `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too. What
+// the pattern refers to must outlive the plan.
 // `by_qr`: of the builds to come; where it is false, the stencil path may be taken.
 StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr,
                         ColumnRange own);

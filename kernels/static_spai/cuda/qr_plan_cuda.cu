@@ -97,7 +97,7 @@ __global__ void MeasureKernel(Input in, uint32_t* keys, int32_t* ids, Figures* f
 }
 
 Input InputOf(const StaticSpaiPlan& plan, const uint8_t* flags) {
-  return {plan.m_ptr.get(),
+  return {plan.pattern().col_ptr,
           plan.members.get(),
           plan.group_ptr.get(),
           plan.structure_of.get(),
@@ -173,7 +173,7 @@ QrPlan MakeQrPlan(Context& context, const StaticSpaiPlan& plan, const uint8_t* f
   std::copy(std::begin(figures.n2_max), std::end(figures.n2_max), std::begin(qr.n2_max));
   qr.width_max = std::max(1, figures.width_max);
   qr.n2_largest = figures.n2_largest;
-  qr.n2_mean = static_cast<double>(plan.nnz_m) / static_cast<double>(plan.n);
+  qr.n2_mean = static_cast<double>(plan.m.nnz) / static_cast<double>(plan.n);
   return qr;
 }
 

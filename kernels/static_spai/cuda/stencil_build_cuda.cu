@@ -486,6 +486,19 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   };
   clear(by_diagonals.get(), before);
   clear(diagonals + entries, after);
+  // From within A they lead into the first columns of the next diagonal, or the last ones of the
+  // one before. What stands there counts for nothing, but must be a number: a part of the columns
+  // would leave it to chance.
+  if (!plan.whole()) {
+    const auto clear_columns = [&](int64_t begin, int64_t count) {
+      Check(cudaMemset2DAsync(diagonals + begin, static_cast<size_t>(nodes) * sizeof(double), 0,
+                              static_cast<size_t>(count) * sizeof(double),
+                              static_cast<size_t>(stencil.diagonals * node * node), context.stream),
+            "cudaMemset2DAsync");
+    };
+    clear_columns(0, std::min(nodes, after));
+    clear_columns(std::max<int64_t>(0, nodes - before), std::min(nodes, before));
+  }
   const int shared = static_cast<int>(kConvertThreads * node * stencil.diagonals * sizeof(double));
   AllowSharedMemory(context, ConvertKernel, shared);
   // Nodes with a column of the plan's range, and columns of A that these see.
@@ -514,7 +527,7 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   args.a_mask = stencil.a_mask.get();
   args.m_mask = stencil.m_mask.get();
   args.scale = scale.get();
-  args.m_ptr = plan.m_ptr.get();
+  args.m_ptr = plan.pattern().col_ptr;
   args.pivot_limit = options.pivot_limit;
   args.post_filter = options.post_filter;
   args.m_values = result.values.get();

@@ -70,9 +70,8 @@ struct StencilPlan {
 struct StaticSpaiPlan;
 
 // The stencil plan of A and the pattern of M in `plan`; its `node` is 0 where the matrix is none
-// for this path. `same`: the pattern of M is that of A.
-StencilPlan MakeStencilPlan(Context& context, const Matrix& a, const StaticSpaiPlan& plan,
-                            bool same);
+// for this path.
+StencilPlan MakeStencilPlan(Context& context, const Matrix& a, const StaticSpaiPlan& plan);
 
 // What the kernels read and write. Ranges of nodes [begin, end) and of B's columns [low, high).
 struct StencilArgs {

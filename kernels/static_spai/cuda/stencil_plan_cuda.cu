@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/cuda/scan_sort_cuda.h"
 #include "kernels/static_spai/cuda/plan_cuda.h"
 #include "kernels/static_spai/cuda/stencil_cuda.h"
 #include "kernels/static_spai/cuda/stencil_tuning_cuda.h"
@@ -117,15 +118,16 @@ Offsets OffsetsOf(Context& context, const PatternRef& a, int64_t nnz, int limit,
   return static_cast<double>(nnz) < stencil_tuning::kLeastFill * room ? Offsets{} : found;
 }
 
-bool TryNode(Context& context, const Matrix& a, const StaticSpaiPlan& plan, bool same, int node,
+bool TryNode(Context& context, const Matrix& a, const StaticSpaiPlan& plan, int node,
              StencilPlan& stencil) {
   const int64_t n = a.n;
+  const bool same = plan.m.is_of_a();
   const Offsets of_a =
       OffsetsOf(context, a.pattern(), a.nnz, same ? kMaxOffsets : kMaxDiagonals, node);
   stencil.node = node;
   if (of_a.count == 0 || node == 0) return false;
   const Offsets of_m =
-      same ? of_a : OffsetsOf(context, plan.pattern(), plan.nnz_m, kMaxOffsets, node);
+      same ? of_a : OffsetsOf(context, plan.pattern(), plan.m.nnz, kMaxOffsets, node);
   if (of_m.count == 0) return false;
   stencil.nodes = static_cast<int32_t>(n / node);
   stencil.diagonals = of_a.count;
@@ -138,32 +140,32 @@ bool TryNode(Context& context, const Matrix& a, const StaticSpaiPlan& plan, bool
   stencil.a_mask = Buffer<uint64_t>(context, stencil.nodes);
   stencil.m_mask = Buffer<uint32_t>(context, stencil.nodes);
   uint32_t* const m_mask = stencil.m_mask.get();
-  if (!FillMasks(context, a.pattern(), node, of_a, stencil.a_mask.get(), same ? m_mask : nullptr) ||
-      (!same && !FillMasks(context, plan.pattern(), node, of_m, nullptr, m_mask))) {
-    return false;
-  }
+  const Buffer<int32_t> wrong(context, 1);
+  wrong.Fill(0);
+  FillMasks(context, a.pattern(), node, of_a, stencil.a_mask.get(), same ? m_mask : nullptr,
+            wrong.get());
+  if (!same) FillMasks(context, plan.pattern(), node, of_m, nullptr, m_mask, wrong.get());
+  // While those are on their way.
   const StencilTables tables = MakeTables(of_a, of_m, stencil.nodes);
   stencil.products = tables.products;
   stencil.pairs = tables.pair_begin[tables.products];
   const int64_t farthest = std::max(std::abs(int64_t{stencil.lowest}), int64_t{stencil.highest});
   if (farthest * tables.products * node * node > INT32_MAX) return false;
   stencil.range = RangeOf(stencil, a.nnz);
-  if (stencil.range == 0 || !HasRoom(context, a, plan.nnz_m, stencil)) return false;
+  if (stencil.range == 0 || !HasRoom(context, a, plan.m.nnz, stencil)) return false;
   stencil.tables = Buffer<StencilTables>(context, 1);
   stencil.tables.CopyIn(&tables, 1);
-  context.Synchronize();
-  return true;
+  return Read(context, wrong, 0) == 0;
 }
 
 }  // namespace
 
-StencilPlan MakeStencilPlan(Context& context, const Matrix& a, const StaticSpaiPlan& plan,
-                            bool same) {
+StencilPlan MakeStencilPlan(Context& context, const Matrix& a, const StaticSpaiPlan& plan) {
   StencilPlan stencil;
-  if (TryNode(context, a, plan, same, 0, stencil)) return stencil;
+  if (TryNode(context, a, plan, 0, stencil)) return stencil;
   if (stencil.node > 1) {
     stencil = {};
-    if (TryNode(context, a, plan, same, 1, stencil)) return stencil;
+    if (TryNode(context, a, plan, 1, stencil)) return stencil;
   }
   return {};
 }

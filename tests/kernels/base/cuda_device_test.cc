@@ -16,7 +16,7 @@ int g_open = 0;
 
 SpaidCudaInterface Api() {
   SpaidCudaInterface api{};
-  api.open_context = [](int32_t ordinal, int64_t, SpaidCudaCopy, const SpaidCudaVariants*,
+  api.open_context = [](int32_t ordinal, int64_t, SpaidCudaOnThreads, const SpaidCudaVariants*,
                         SpaidCudaContext** context, char* message, size_t size) -> int32_t {
     if (ordinal != 0) {
       std::snprintf(message, size, "no such device");

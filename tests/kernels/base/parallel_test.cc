@@ -242,5 +242,13 @@ TEST(ParallelForTest, WhatABatchThrowsReachesTheCallerAndEndsTheLoop) {
   }
 }
 
+TEST(Lower, KeepsTheLeastOfWhatAllThreadsGive) {
+  std::atomic<int64_t> least{5000};
+  ParallelFor(1000, 1, 4, [&](int64_t begin, int64_t, int) { Lower(least, begin * 7 % 1000 + 3); });
+  EXPECT_EQ(least, 3);
+  Lower(least, 4);
+  EXPECT_EQ(least, 3);
+}
+
 }  // namespace
 }  // namespace spaid::kernels

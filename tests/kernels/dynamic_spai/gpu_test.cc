@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/bench/problems.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "tests/kernels/dynamic_spai/gpu_helpers.h"
 #include "tests/oracle/generators.h"
 
@@ -303,8 +304,7 @@ TEST_F(DynamicSpaiGpu, RangesAreTheWhole) {
   for (const CscMatrix& a : matrices) {
     for (const DynamicSpaiOptions& options : {GpuSteps(12), GpuSteps(4, 3, 0.2)}) {
       const DynamicSpaiPattern whole = Grow(a, options);
-      const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(),
-                             a.values.data()};
+      const SpaidCudaCsc csc = CudaCsc(a);
       SpaidCudaMatrix* matrix = nullptr;
       ASSERT_EQ(api.upload_matrix(device_->context(), &csc, &matrix, message, sizeof(message)),
                 kSpaidCudaOk);

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "kernels/engine/engine_parts.h"
 #include "tests/kernels/engine/helpers.h"
@@ -210,9 +212,63 @@ TEST(Build, AStopReachesTheLayoutOfM) {
   cancel.Request(StopReason::kCancelled);
   const Context context{.stop = cancel.token(), .progress = nullptr, .threads = 1};
   const CscMatrix m = oracle::ConvectionDiffusion(9, 8, 0.5);
-  const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, m, context);
+  const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, m, context, true);
   EXPECT_EQ(made.status().code(), StatusCode::kCancelled);
-  EXPECT_TRUE(HostPreconditioner::Make(EngineKind::kStaticSpai, m, {}).ok());
+  EXPECT_TRUE(HostPreconditioner::Make(EngineKind::kStaticSpai, m, {}, true).ok());
+}
+
+// As after a build on a device: what the host then asks of M is what it asks of its own.
+TEST(Solve, TheHostMakesRowsOfMWhenItWantsThem) {
+  const auto engine = MakeCpuEngine();
+  for (const bool symmetric : {false, true}) {
+    const CscMatrix a = oracle::ConvectionDiffusion(19, 18, symmetric ? 0 : 0.5);
+    const CscMatrix m = symmetric ? a : MustBuild(*engine, Spai(), a).preconditioner->matrix();
+    const auto now = HostPreconditioner::Make(EngineKind::kStaticSpai, m, {}, true);
+    const auto later = HostPreconditioner::Make(EngineKind::kStaticSpai, m, {}, false);
+    ASSERT_TRUE(now.ok() && later.ok());
+    const int64_t bytes = (*later)->host_bytes();
+    EXPECT_GE(bytes, (*now)->host_bytes());
+    EXPECT_LE(bytes, (*now)->host_bytes() + m.bytes() + 4096);
+    EXPECT_EQ((*later)->bytes_per_apply(), (*now)->bytes_per_apply());
+
+    const Vector b = RowSums(a);
+    StopSource cancel;
+    cancel.Request(StopReason::kCancelled);
+    const Context stopped{.stop = cancel.token(), .progress = nullptr, .threads = 1};
+    for (const Storage storage : {Storage::kFp64, Storage::kFp32}) {
+      const SolveOptions options{.method = Method::kBicgstab, .m_storage = storage};
+      const auto none = engine->Solve(a, later->get(), b, {}, options, stopped);
+      ASSERT_TRUE(none.ok()) << none.status().message();
+      EXPECT_EQ(none->rhs[0].outcome, Outcome::kCancelled);
+      const auto expected = engine->Solve(a, now->get(), b, {}, options, {});
+      ASSERT_TRUE(expected.ok()) << expected.status().message();
+      EXPECT_EQ(expected->rhs[0].outcome, Outcome::kConverged);
+      std::vector<std::thread> clients;
+      for (int i = 0; i < 3; ++i) {
+        clients.emplace_back([&] {
+          const auto solved = engine->Solve(a, later->get(), b, {}, options, {});
+          ASSERT_TRUE(solved.ok()) << solved.status().message();
+          EXPECT_EQ(solved->x, expected->x);
+        });
+      }
+      for (std::thread& client : clients) client.join();
+    }
+    EXPECT_EQ((*later)->host_bytes(), bytes) << "what a store has counted stays so";
+  }
+}
+
+TEST(Solve, RowsThatAreNotMadeAreLookedAtForFp32) {
+  const auto engine = MakeCpuEngine();
+  const CscMatrix a = oracle::ConvectionDiffusion(9, 8, 0.5);
+  CscMatrix m = MustBuild(*engine, Spai(), a).preconditioner->matrix();
+  for (size_t p = 0; p < m.values.size(); ++p) m.values[p] *= m.row_idx[p] == 5 ? 1e-40 : 1;
+  const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, m, {}, false);
+  ASSERT_TRUE(made.ok());
+  const SolveOptions options{.method = Method::kBicgstab, .m_storage = Storage::kFp32};
+  const auto solved = engine->Solve(a, made->get(), RowSums(a), {}, options, {});
+  EXPECT_EQ(solved.status().reason(), "FLOAT32_UNDERFLOW");
+  EXPECT_EQ(solved.status().index(), 5);
+  EXPECT_THAT(solved.status().message(), ::testing::HasSubstr("row 5"));
 }
 
 TEST(Solve, AStopBeforeTheFirstIterationIsAnOutcome) {

@@ -47,14 +47,8 @@ TEST_F(GpuEngine, DynamicSpaiIsWhatTheCpuBuilds) {
     const BuildResult cpu = MustBuild(*engine_, c.spec, c.a, {.device = kCpu});
     const BuildResult gpu = MustBuild(*engine_, c.spec, c.a, {.device = kGpu});
     ASSERT_TRUE(cpu.preconditioner && gpu.preconditioner);
-    const CscMatrix &x = gpu.preconditioner->matrix(), &y = cpu.preconditioner->matrix();
-    ASSERT_EQ(x.col_ptr, y.col_ptr);
-    ASSERT_EQ(x.row_idx, y.row_idx);
-    double largest = 0;
-    for (const double value : y.values) largest = std::max(largest, std::abs(value));
-    for (size_t p = 0; p < y.values.size(); ++p) {
-      ASSERT_NEAR(x.values[p], y.values[p], 1e-9 * largest) << p;
-    }
+    const Preconditioner& m = *gpu.preconditioner;
+    ExpectSameM(m.matrix(), cpu.preconditioner->matrix(), 1e-9);
     ASSERT_TRUE(gpu.quality.dynamic_spai && cpu.quality.dynamic_spai);
     EXPECT_EQ(gpu.quality.dynamic_spai->converged_columns,
               cpu.quality.dynamic_spai->converged_columns);
@@ -63,13 +57,22 @@ TEST_F(GpuEngine, DynamicSpaiIsWhatTheCpuBuilds) {
     EXPECT_GT(gpu.timings.host_to_device_ms, 0);
     EXPECT_GT(gpu.timings.device_bytes, 0);
     EXPECT_GE(gpu.timings.waves, 1);
-    EXPECT_GT(gpu.preconditioner->device_bytes(), 0);
+    EXPECT_GT(m.device_bytes(), 0);
+    const auto a_there = engine_->Place(c.a, {.device = kGpu});
+    ASSERT_TRUE(a_there.ok()) << a_there.status().message();
     const Vector b = SmoothRhs(c.a);
-    const auto solved =
-        engine_->Solve(c.a, gpu.preconditioner.get(), b, {},
-                       {.method = Method::kBicgstab, .rtol = 1e-8}, {.device = kGpu});
-    ASSERT_TRUE(solved.ok()) << solved.status().message();
-    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
+    for (const Storage storage : {Storage::kFp64, Storage::kFp32}) {
+      const int sent = uploads;
+      const SolveResult solved =
+          MustSolveThere(*engine_, c.a, **a_there, m, b,
+                         {.method = Method::kBicgstab, .rtol = 1e-8, .m_storage = storage});
+      EXPECT_EQ(uploads - sent, 0) << "M is there";
+      ASSERT_EQ(solved.rhs.size(), 1u);
+      EXPECT_EQ(solved.rhs[0].outcome, Outcome::kConverged) << solved.rhs[0].detail;
+      EXPECT_LE(TrueRelative(c.a, solved.x, b), 1.0001e-8);
+      EXPECT_GT(solved.figures.host_to_device_ms, 0) << "of b";
+      EXPECT_GT(solved.figures.device_to_host_ms, 0) << "of x";
+    }
   }
 }
 

@@ -1,6 +1,5 @@
 // FSAI on a CUDA device through the engine's face: what the CPU builds, within the bytes that were
 // promised, and there for solves and new values without another copy.
-#include <atomic>
 #include <numbers>
 #include <string>
 #include <utility>
@@ -60,16 +59,6 @@ CscMatrix Arrow(int64_t n) {
   return Varied(std::move(a));
 }
 
-void ExpectSameG(const CscMatrix& gpu, const CscMatrix& cpu, double tolerance) {
-  ASSERT_EQ(gpu.col_ptr, cpu.col_ptr);
-  ASSERT_EQ(gpu.row_idx, cpu.row_idx);
-  double largest = 0;
-  for (const double value : cpu.values) largest = std::max(largest, std::abs(value));
-  for (size_t p = 0; p < cpu.values.size(); ++p) {
-    ASSERT_NEAR(gpu.values[p], cpu.values[p], tolerance * largest) << p;
-  }
-}
-
 TEST_F(GpuEngine, FsaiIsWhatTheCpuBuilds) {
   const struct {
     const char* name;
@@ -88,7 +77,7 @@ TEST_F(GpuEngine, FsaiIsWhatTheCpuBuilds) {
     const BuildResult cpu = MustBuild(*engine_, c.spec, c.a, {.device = kCpu});
     const BuildResult gpu = MustBuild(*engine_, c.spec, c.a, {.device = kGpu});
     ASSERT_TRUE(cpu.preconditioner && gpu.preconditioner);
-    ExpectSameG(gpu.preconditioner->matrix(), cpu.preconditioner->matrix(), 1e-10);
+    ExpectSameM(gpu.preconditioner->matrix(), cpu.preconditioner->matrix(), 1e-10);
     EXPECT_NEAR(gpu.quality.fsai->kaporin, cpu.quality.fsai->kaporin, 1e-10);
     EXPECT_EQ(gpu.quality.fsai->kaporin_by_step.size(), cpu.quality.fsai->kaporin_by_step.size());
     EXPECT_EQ(gpu.quality.density, cpu.quality.density);
@@ -202,7 +191,7 @@ TEST_F(GpuEngine, AFsaiPlanServesNewValuesOnItsOwnDeviceOnly) {
     ASSERT_TRUE(cpu.ok());
     const auto expected = engine_->Build(grows ? *cpu->grown : **on_cpu, spec, next, {});
     ASSERT_TRUE(expected.ok()) << expected.status().message();
-    ExpectSameG(again->preconditioner->matrix(), expected->preconditioner->matrix(), 1e-10);
+    ExpectSameM(again->preconditioner->matrix(), expected->preconditioner->matrix(), 1e-10);
   }
 }
 
@@ -249,39 +238,23 @@ TEST_F(GpuEngine, RowsOfGThatAreLeftToTheHostAreSaid) {
             std::string::npos)
       << gpu.quality.warnings[0];
   EXPECT_EQ(gpu.preconditioner->device_bytes(), 0) << "the device's G lacks a row";
-  ExpectSameG(gpu.preconditioner->matrix(), cpu.preconditioner->matrix(), 1e-8);
-}
-
-// Matrices that were sent to the device.
-std::atomic<int> uploads{0};
-const SpaidCudaInterface* counted = nullptr;
-int32_t CountedUpload(SpaidCudaContext* context, const SpaidCudaCsc* csc, SpaidCudaMatrix** matrix,
-                      char* message, size_t size) {
-  ++uploads;
-  return counted->upload_matrix(context, csc, matrix, message, size);
+  ExpectSameM(gpu.preconditioner->matrix(), cpu.preconditioner->matrix(), 1e-8);
 }
 
 TEST_F(GpuEngine, ASolveWithWhatWasBuiltThereMovesNoM) {
-  counted = ListCudaDevices().interface;
-  static SpaidCudaInterface counting;
-  counting = *counted;
-  counting.upload_matrix = &CountedUpload;
-  auto device = CudaDevice::Open(device_->info(), 0, counting);
-  ASSERT_TRUE(device.ok()) << device.status().message();
-  const auto engine = MakeEngine(true, {*device});
   const Context context{.device = kGpu};
   const CscMatrix a = Varied(bench::ConvectionDiffusion(20, 0));
   const Vector b = RowSums(a);
   for (const PreconditionerSpec& spec : {Fsai(), Afsai(12)}) {
-    const int64_t before = engine->State(kGpu).used_bytes;
-    BuildResult built = MustBuild(*engine, spec, a, context);
+    const int64_t before = engine_->State(kGpu).used_bytes;
+    BuildResult built = MustBuild(*engine_, spec, a, context);
     ASSERT_NE(built.preconditioner, nullptr);
     built.grown = nullptr;
     const Preconditioner& m = *built.preconditioner;
     const int64_t nnz = m.matrix().nnz();
     EXPECT_EQ(m.device_bytes(), 12 * nnz + 8 * (a.n_cols + 1));
-    EXPECT_LE(std::abs(engine->State(kGpu).used_bytes - before - m.device_bytes()), 64 * 256);
-    const auto a_there = engine->Place(a, context);
+    EXPECT_LE(std::abs(engine_->State(kGpu).used_bytes - before - m.device_bytes()), 64 * 256);
+    const auto a_there = engine_->Place(a, context);
     ASSERT_TRUE(a_there.ok()) << a_there.status().message();
     std::vector<SolveResult> solved;
     for (const bool from_host : {false, true}) {
@@ -291,17 +264,16 @@ TEST_F(GpuEngine, ASolveWithWhatWasBuiltThereMovesNoM) {
       }
       for (const Storage storage : {Storage::kFp64, Storage::kFp32}) {
         const int sent = uploads;
-        const auto there = engine->Place(m, storage, context);
+        const auto there = engine_->Place(m, storage, context);
         ASSERT_TRUE(there.ok()) << there.status().message();
         EXPECT_EQ(uploads - sent, from_host ? 2 : 0);
         EXPECT_GE((*there)->device_bytes(), 2 * (storage == Storage::kFp64 ? 12 : 8) * nnz);
-        auto result = engine->SolveOnDevice(
-            a, **a_there, &m, [&](Storage) { return *there; }, b, {},
-            {.method = Method::kCg, .rtol = 1e-9, .m_storage = storage}, context);
-        ASSERT_TRUE(result.ok()) << result.status().message();
-        EXPECT_EQ(result->rhs[0].outcome, Outcome::kConverged) << result->rhs[0].detail;
-        EXPECT_LE(TrueRelative(a, result->x, b), 1.0001e-9);
-        solved.push_back(*std::move(result));
+        solved.push_back(MustSolveThere(*engine_, a, **a_there, m, b,
+                                        {.method = Method::kCg, .rtol = 1e-9, .m_storage = storage},
+                                        context));
+        ASSERT_EQ(solved.back().rhs.size(), 1u);
+        EXPECT_EQ(solved.back().rhs[0].outcome, Outcome::kConverged) << solved.back().rhs[0].detail;
+        EXPECT_LE(TrueRelative(a, solved.back().x, b), 1.0001e-9);
       }
     }
     // The same factors, laid out in the same way.
@@ -309,7 +281,7 @@ TEST_F(GpuEngine, ASolveWithWhatWasBuiltThereMovesNoM) {
       EXPECT_EQ(solved[i].rhs[0].iterations, solved[i + 2].rhs[0].iterations);
       EXPECT_EQ(solved[i].x, solved[i + 2].x);
     }
-    const auto cpu = engine->Solve(a, &m, b, {}, {.method = Method::kCg, .rtol = 1e-9}, {});
+    const auto cpu = engine_->Solve(a, &m, b, {}, {.method = Method::kCg, .rtol = 1e-9}, {});
     ASSERT_TRUE(cpu.ok());
     EXPECT_LE(std::abs(cpu->rhs[0].iterations - solved[0].rhs[0].iterations), 2);
   }
@@ -337,13 +309,11 @@ TEST_F(GpuEngine, ASolveWithTwoFactorsStaysWithinItsBytes) {
           const Context context{.device = kGpu};
           const auto a_there = engine->Place(a, context);
           ASSERT_TRUE(a_there.ok()) << a_there.status().message();
-          const auto solved = engine->SolveOnDevice(
-              a, **a_there, built.preconditioner.get(),
-              [&](Storage stored) { return engine->Place(*built.preconditioner, stored, context); },
-              b, {}, options, context);
-          ASSERT_TRUE(solved.ok()) << solved.status().message();
+          const SolveResult solved =
+              MustSolveThere(*engine, a, **a_there, *built.preconditioner, b, options, context);
+          ASSERT_EQ(solved.rhs.size(), 1u);
           if (method != Method::kCg) continue;
-          EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+          EXPECT_EQ(solved.rhs[0].outcome, Outcome::kConverged) << solved.rhs[0].detail;
         }
       }
     }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,12 +20,51 @@ namespace spaid::kernels::engine_test {
 inline constexpr int kCpu = 0, kGpu = 1;
 inline constexpr int64_t kNever = INT64_MAX;  // iterations
 
+// Matrices that were sent to devices with this interface, which else is libspaid_cuda.so's.
+inline std::atomic<int> uploads{0};
+inline const SpaidCudaInterface& CountingInterface() {
+  static const SpaidCudaInterface counting = [] {
+    SpaidCudaInterface api = *ListCudaDevices().interface;
+    api.upload_matrix = [](SpaidCudaContext* context, const SpaidCudaCsc* csc,
+                           SpaidCudaMatrix** matrix, char* message, size_t size) {
+      ++uploads;
+      return ListCudaDevices().interface->upload_matrix(context, csc, matrix, message, size);
+    };
+    return api;
+  }();
+  return counting;
+}
+
+// The same pattern, and values within `tolerance` of the largest of `cpu`.
+inline void ExpectSameM(const CscMatrix& gpu, const CscMatrix& cpu, double tolerance) {
+  ASSERT_EQ(gpu.col_ptr, cpu.col_ptr);
+  ASSERT_EQ(gpu.row_idx, cpu.row_idx);
+  double largest = 0;
+  for (const double value : cpu.values) largest = std::max(largest, std::abs(value));
+  for (size_t p = 0; p < cpu.values.size(); ++p) {
+    ASSERT_NEAR(gpu.values[p], cpu.values[p], tolerance * largest) << p;
+  }
+}
+
+// On the device of `context`, where A is; M is placed there as the solve asks for it. A failure is
+// a test failure, and has no right-hand sides.
+inline SolveResult MustSolveThere(const Engine& engine, const CscView& a,
+                                  const DeviceOperator& a_there, const Preconditioner& m,
+                                  std::span<const double> b, const SolveOptions& options,
+                                  const Context& context = {.device = kGpu}) {
+  auto solved = engine.SolveOnDevice(
+      a, a_there, &m, [&](Storage storage) { return engine.Place(m, storage, context); }, b, {},
+      options, context);
+  EXPECT_TRUE(solved.ok()) << solved.status().message();
+  return solved.ok() ? *std::move(solved) : SolveResult();
+}
+
 class GpuEngine : public ::testing::Test {
  protected:
   void SetUp() override {
     const CudaDevices& cuda = ListCudaDevices();
     if (!cuda.available) GTEST_SKIP() << cuda.status;
-    auto device = CudaDevice::Open(cuda.devices[0], 0);
+    auto device = CudaDevice::Open(cuda.devices[0], 0, CountingInterface());
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = *device;
     engine_ = MakeEngine(true, {device_});
@@ -47,7 +88,7 @@ class GpuEngine : public ::testing::Test {
     for (int run = 0; run < 20; ++run) {
       CscMatrix perturbed = m;
       for (double& value : perturbed.values) value *= 1 + noise(random);
-      const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(perturbed), {});
+      const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(perturbed), {}, true);
       EXPECT_TRUE(made.ok());
       counts.push_back(Iterations(a, **made));
     }

@@ -47,7 +47,6 @@ TEST_F(GpuEngine, SolvesAsFastWithWhatTheDeviceBuilt) {
                 1e-6 * cpu.quality.residual_frobenius);
     EXPECT_GT(gpu.timings.host_to_device_ms, 0);
     EXPECT_GT(gpu.timings.device_to_host_ms, 0);
-    EXPECT_GT(gpu.timings.assemble_ms, 0);
     EXPECT_EQ(cpu.timings.host_to_device_ms, 0);
     const Agreement its = Compare(c.a, *cpu.preconditioner, *gpu.preconditioner);
     EXPECT_LT(its.first, kNever);
@@ -198,19 +197,15 @@ TEST_F(GpuEngine, BlockJacobiGoesWithCgThere) {
   for (const int size : {1, 3, 7, 32}) {
     spec.block_size = size;
     const auto m = MustBuild(*engine_, spec, a, {.device = kGpu}).preconditioner;
-    const auto place = [&](Storage storage) {
-      return engine_->Place(*m, storage, {.device = kGpu});
-    };
-    const auto m_there = place(Storage::kFp64);
+    const auto m_there = engine_->Place(*m, Storage::kFp64, {.device = kGpu});
     ASSERT_TRUE(m_there.ok()) << m_there.status().message();
     EXPECT_GE((*m_there)->device_bytes(), 8 * m->matrix().nnz());
     const auto cpu = engine_->Solve(a, m.get(), b, {}, options, {.device = kCpu});
-    const auto gpu =
-        engine_->SolveOnDevice(a, **a_there, m.get(), place, b, {}, options, {.device = kGpu});
-    ASSERT_TRUE(cpu.ok() && gpu.ok()) << gpu.status().message();
-    EXPECT_EQ(gpu->rhs[0].outcome, Outcome::kConverged) << gpu->rhs[0].detail;
-    EXPECT_LE(TrueRelative(a, gpu->x, b), 1.0001e-9);
-    EXPECT_LE(std::abs(gpu->rhs[0].iterations - cpu->rhs[0].iterations), 3) << size;
+    const SolveResult gpu = MustSolveThere(*engine_, a, **a_there, *m, b, options);
+    ASSERT_TRUE(cpu.ok() && !gpu.rhs.empty());
+    EXPECT_EQ(gpu.rhs[0].outcome, Outcome::kConverged) << gpu.rhs[0].detail;
+    EXPECT_LE(TrueRelative(a, gpu.x, b), 1.0001e-9);
+    EXPECT_LE(std::abs(gpu.rhs[0].iterations - cpu->rhs[0].iterations), 3) << size;
   }
 }
 
@@ -229,17 +224,13 @@ TEST_F(GpuEngine, FsaiOfTheHostGoesWithEveryMethodThere) {
       for (const Storage storage : {Storage::kFp64, Storage::kFp32, Storage::kAuto}) {
         SCOPED_TRACE(static_cast<int>(method) * 10 + static_cast<int>(storage));
         const SolveOptions options{.method = method, .rtol = 1e-9, .m_storage = storage};
-        const auto place = [&](Storage stored) {
-          return engine_->Place(m, stored, {.device = kGpu});
-        };
         const auto cpu = engine_->Solve(a, &m, b, {}, options, {.device = kCpu});
-        const auto gpu =
-            engine_->SolveOnDevice(a, **a_there, &m, place, b, {}, options, {.device = kGpu});
-        ASSERT_TRUE(cpu.ok() && gpu.ok()) << gpu.status().message();
-        EXPECT_EQ(gpu->rhs[0].outcome, Outcome::kConverged) << gpu->rhs[0].detail;
-        EXPECT_LE(TrueRelative(a, gpu->x, b), 1.0001e-9);
-        EXPECT_LE(std::abs(gpu->rhs[0].iterations - cpu->rhs[0].iterations), 3);
-        EXPECT_EQ(gpu->m_storage, cpu->m_storage);
+        const SolveResult gpu = MustSolveThere(*engine_, a, **a_there, m, b, options);
+        ASSERT_TRUE(cpu.ok() && !gpu.rhs.empty());
+        EXPECT_EQ(gpu.rhs[0].outcome, Outcome::kConverged) << gpu.rhs[0].detail;
+        EXPECT_LE(TrueRelative(a, gpu.x, b), 1.0001e-9);
+        EXPECT_LE(std::abs(gpu.rhs[0].iterations - cpu->rhs[0].iterations), 3);
+        EXPECT_EQ(gpu.m_storage, cpu->m_storage);
       }
     }
     const auto m_there = engine_->Place(m, Storage::kFp64, {.device = kGpu});
@@ -273,15 +264,10 @@ TEST_F(GpuEngine, QrSaysItsThreadStrategy) {
 template <class Place>
 SolveResult SolvedWith(const Engine& engine, const CscView& a, const Preconditioner& m,
                        const SolveOptions& options, const Place& place) {
-  const Context context{.device = kGpu};
-  auto a_there = place();
+  const auto a_there = place();
   EXPECT_TRUE(a_there.ok()) << a_there.status().message();
   if (!a_there.ok()) return {};
-  auto solved = engine.SolveOnDevice(
-      a, **a_there, &m, [&](Storage storage) { return engine.Place(m, storage, context); },
-      SmoothRhs(a), {}, options, context);
-  EXPECT_TRUE(solved.ok()) << solved.status().message();
-  return solved.ok() ? *std::move(solved) : SolveResult();
+  return MustSolveThere(engine, a, **a_there, m, SmoothRhs(a), options);
 }
 
 TEST_F(GpuEngine, NewValuesInAnOldLayoutAreTheNewMatrix) {
@@ -373,15 +359,13 @@ TEST_F(GpuEngine, TheFirstOfABlockDecidesHowMIsStoredAndNoResidualIsLostByThat) 
     const Context context{.progress = &residuals, .device = kGpu};
     const auto a_there = engine_->Place(c.a, context);
     ASSERT_TRUE(a_there.ok()) << a_there.status().message();
-    const auto solved = engine_->SolveOnDevice(
-        c.a, **a_there, built.preconditioner.get(),
-        [&](Storage storage) { return engine_->Place(*built.preconditioner, storage, context); }, b,
-        {}, {.method = Method::kBicgstab, .rtol = 1e-10, .max_iterations = 5000}, context);
-    ASSERT_TRUE(solved.ok()) << solved.status().message();
-    EXPECT_EQ(solved->figures.trial_ms > 0, c.tried) << solved->storage_reason;
-    ASSERT_EQ(solved->rhs.size(), size_t{kRhs});
+    const SolveResult solved = MustSolveThere(
+        *engine_, c.a, **a_there, *built.preconditioner, b,
+        {.method = Method::kBicgstab, .rtol = 1e-10, .max_iterations = 5000}, context);
+    ASSERT_EQ(solved.rhs.size(), size_t{kRhs});
+    EXPECT_EQ(solved.figures.trial_ms > 0, c.tried) << solved.storage_reason;
     for (int32_t v = 0; v < kRhs; ++v) {
-      const RhsResult& rhs = solved->rhs[static_cast<size_t>(v)];
+      const RhsResult& rhs = solved.rhs[static_cast<size_t>(v)];
       EXPECT_EQ(rhs.outcome, Outcome::kConverged) << v << ": " << rhs.detail;
       std::vector<int32_t> all(static_cast<size_t>(rhs.iterations) + 1);
       std::iota(all.begin(), all.end(), 0);

@@ -12,6 +12,7 @@
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/cuda/rows_on_device_cuda.h"
 #include "kernels/bench/problems.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/oracle/generators.h"
@@ -25,10 +26,6 @@ using bench::RowsOnDevice;
 using bench::RowsOptions;
 
 constexpr RowsLoop kLoops[] = {RowsLoop::kShortChunks, RowsLoop::kLongChunks};
-
-SpaidCudaCsc Csc(const CscMatrix& a) {
-  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-}
 
 RowsOptions AsLarge(bool fp32 = false, RowsLayout layout = RowsLayout::kSlices) {
   RowsOptions options;
@@ -173,7 +170,7 @@ TEST_F(GpuChoice, EveryLoopEqualsTheCpuAndTheOthersBits) {
   for (const auto& [name, a] : Matrices()) {
     for (const bool fp32 : {false, true}) {
       const Case own(a, fp32);
-      RowsOnDevice rows(Csc(a), AsLarge(fp32));
+      RowsOnDevice rows(CudaCsc(a), AsLarge(fp32));
       EXPECT_FALSE(rows.in_tiles()) << name;
       Result first;
       for (const RowsLoop loop : kLoops) {
@@ -194,7 +191,7 @@ TEST_F(GpuChoice, TilesEqualTheCpu) {
     const CscMatrix by_rows = Transpose(a);
     for (const bool fp32 : {false, true}) {
       const Case own(a, fp32);
-      RowsOnDevice rows(Csc(a), AsLarge(fp32, RowsLayout::kTiles));
+      RowsOnDevice rows(CudaCsc(a), AsLarge(fp32, RowsLayout::kTiles));
       EXPECT_EQ(rows.in_tiles(), a.nnz() > 0) << name;
       const Result first = Multiply(rows, own.x);
       own.Expect(first, name);
@@ -226,7 +223,7 @@ TEST_F(GpuChoice, ColumnsOfSeveralAreAsIfAlone) {
     const auto n = static_cast<size_t>(a.n_cols);
     for (const RowsLayout layout : {RowsLayout::kSlices, RowsLayout::kTiles}) {
       for (const bool fp32 : {false, true}) {
-        RowsOnDevice rows(Csc(a), AsLarge(fp32, layout));
+        RowsOnDevice rows(CudaCsc(a), AsLarge(fp32, layout));
         for (const size_t columns : {2, 4}) {
           const Vector x = RandomVector(static_cast<int64_t>(columns * n), 3);
           Vector y(x.size(), std::nan("")), dots(columns, std::nan(""));
@@ -252,7 +249,7 @@ TEST_F(GpuChoice, FewTilesHaveNoRaces) {
   const CscMatrix a = OfLengths(700, {1, 2, 70, 0, 3, 650, 33});
   for (const bool fp32 : {false, true}) {
     const Case own(a, fp32);
-    RowsOnDevice rows(Csc(a), AsLarge(fp32, RowsLayout::kTiles));
+    RowsOnDevice rows(CudaCsc(a), AsLarge(fp32, RowsLayout::kTiles));
     ASSERT_TRUE(rows.in_tiles());
     const Result first = Multiply(rows, own.x);
     own.Expect(first, "few tiles");
@@ -267,7 +264,7 @@ TEST_F(GpuChoice, NewValuesInTiles) {
     changed.values.assign(values.begin(), values.end());
     for (const bool fp32 : {false, true}) {
       const RowsOptions options = AsLarge(fp32, RowsLayout::kTiles);
-      RowsOnDevice rows(Csc(a), options), anew(Csc(changed), options);
+      RowsOnDevice rows(CudaCsc(a), options), anew(CudaCsc(changed), options);
       rows.Update(values.data());
       EXPECT_EQ(Multiply(rows, x), Multiply(anew, x)) << name;
     }
@@ -278,7 +275,7 @@ TEST_F(GpuChoice, TheRuleTellsTiles) {
   const auto in_tiles = [](const CscMatrix& a, bool as_large) {
     RowsOptions options;
     options.as_large = as_large;
-    return RowsOnDevice(Csc(a), options).in_tiles();
+    return RowsOnDevice(CudaCsc(a), options).in_tiles();
   };
   EXPECT_TRUE(in_tiles(OfLengths(40000, {1, 2, 9}), true));
   EXPECT_FALSE(in_tiles(OfLengths(40000, {1, 2, 9}), false));
@@ -295,7 +292,7 @@ TEST_F(GpuChoice, TheRuleTellsTiles) {
 TEST_F(GpuChoice, AMatrixThatStaysInCachesHasTheSameProducts) {
   for (const auto& [name, a] : Matrices()) {
     RowsOptions small;
-    RowsOnDevice as_small(Csc(a), small), as_large(Csc(a), AsLarge());
+    RowsOnDevice as_small(CudaCsc(a), small), as_large(CudaCsc(a), AsLarge());
     EXPECT_EQ(as_small.loop(), RowsLoop::kPlain) << name;
     EXPECT_NE(as_large.loop(), RowsLoop::kPlain) << name;
     // Where several threads sum a row there, they differ by rounding.
@@ -306,14 +303,14 @@ TEST_F(GpuChoice, AMatrixThatStaysInCachesHasTheSameProducts) {
 }
 
 TEST_F(GpuChoice, TheRuleGoesByTheLengthsOfRows) {
-  EXPECT_EQ(RowsOnDevice(Csc(OfLengths(500, {31})), AsLarge()).loop(), RowsLoop::kShortChunks);
-  EXPECT_EQ(RowsOnDevice(Csc(OfLengths(500, {32})), AsLarge()).loop(), RowsLoop::kLongChunks);
+  EXPECT_EQ(RowsOnDevice(CudaCsc(OfLengths(500, {31})), AsLarge()).loop(), RowsLoop::kShortChunks);
+  EXPECT_EQ(RowsOnDevice(CudaCsc(OfLengths(500, {32})), AsLarge()).loop(), RowsLoop::kLongChunks);
 }
 
 TEST_F(GpuChoice, AChoiceStaysAndChangesNoBit) {
   const CscMatrix a = bench::Elasticity(12);
   const Vector x = RandomVector(a.n_cols, 5);
-  RowsOnDevice rows(Csc(a), AsLarge());
+  RowsOnDevice rows(CudaCsc(a), AsLarge());
   const Result before = Multiply(rows, x);
   for (int times = 0; times < 5; ++times) {
     ASSERT_TRUE(rows.Choose(/*always=*/true));
@@ -327,7 +324,7 @@ TEST_F(GpuChoice, AChoiceStaysAndChangesNoBit) {
     rows.set_loop(loop);
     rows.Update(values.data());
     EXPECT_EQ(rows.loop(), loop);
-    RowsOnDevice anew(Csc(changed), AsLarge());
+    RowsOnDevice anew(CudaCsc(changed), AsLarge());
     EXPECT_EQ(Multiply(rows, x), Multiply(anew, x));
   }
 }
@@ -335,11 +332,11 @@ TEST_F(GpuChoice, AChoiceStaysAndChangesNoBit) {
 TEST_F(GpuChoice, SmallMatricesAreNotTimed) {
   const CscMatrix a = bench::Elasticity(12);
   RowsOptions small;
-  RowsOnDevice rows(Csc(a), small);
+  RowsOnDevice rows(CudaCsc(a), small);
   EXPECT_FALSE(rows.Choose(/*always=*/false));
   EXPECT_FALSE(rows.Choose(/*always=*/true));  // nothing to choose among
   EXPECT_EQ(rows.loop(), RowsLoop::kPlain);
-  RowsOnDevice too_small(Csc(a), AsLarge());
+  RowsOnDevice too_small(CudaCsc(a), AsLarge());
   const RowsLoop rule = too_small.loop();
   EXPECT_FALSE(too_small.Choose(/*always=*/false));
   EXPECT_EQ(too_small.loop(), rule);
@@ -348,7 +345,7 @@ TEST_F(GpuChoice, SmallMatricesAreNotTimed) {
 TEST_F(GpuChoice, WithoutRoomForTwoVectorsTheRuleStays) {
   const CscMatrix a = bench::Elasticity(8);
   const Vector x = RandomVector(a.n_cols, 5);
-  RowsOnDevice rows(Csc(a), AsLarge());
+  RowsOnDevice rows(CudaCsc(a), AsLarge());
   const RowsLoop rule = rows.loop();
   const Result before = Multiply(rows, x);
   EXPECT_FALSE(rows.ChooseInFullMemory());

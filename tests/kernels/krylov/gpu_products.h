@@ -12,14 +12,11 @@
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/rows_bytes.h"
 
 namespace spaid::kernels::krylov_test {
-
-inline SpaidCudaCsc Csc(const CscMatrix& a) {
-  return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-}
 
 class GpuProducts : public ::testing::Test {
  protected:
@@ -48,7 +45,7 @@ class GpuProducts : public ::testing::Test {
 
   Matrix Upload(const CscMatrix& a) {
     SpaidCudaMatrix* matrix = nullptr;
-    const SpaidCudaCsc csc = Csc(a);
+    const SpaidCudaCsc csc = CudaCsc(a);
     ExpectOk(api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)));
     return {matrix, api().free_matrix};
   }
@@ -128,7 +125,7 @@ class GpuProducts : public ::testing::Test {
       device_ = Open(limit);
       if (device_ == nullptr) break;
       const auto used = [&] { return api().used_bytes(device_->context()); };
-      const SpaidCudaCsc csc = Csc(a);
+      const SpaidCudaCsc csc = CudaCsc(a);
       SpaidCudaMatrix* matrix = nullptr;
       if (api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)) !=
           kSpaidCudaOk) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov_cuda.h"
@@ -31,7 +32,16 @@
 namespace spaid::kernels::krylov_test {
 namespace {
 
-enum class Kind { kNone, kJacobi, kBlockJacobi, kStaticSpai, kStaticSpai32, kFsai, kFsai32 };
+enum class Kind {
+  kNone,
+  kJacobi,
+  kBlockJacobi,
+  kStaticSpai,
+  kStaticSpai32,
+  kDynamicSpai,
+  kFsai,
+  kFsai32
+};
 
 struct Pair {
   const char* name;
@@ -50,6 +60,7 @@ constexpr Pair kPairs[] = {
     {"BicgstabBlockJacobi", Method::kBicgstab, Kind::kBlockJacobi},
     {"BicgstabStaticSpai", Method::kBicgstab, Kind::kStaticSpai},
     {"BicgstabStaticSpaiFp32", Method::kBicgstab, Kind::kStaticSpai32},
+    {"BicgstabDynamicSpai", Method::kBicgstab, Kind::kDynamicSpai},
     {"BicgstabFsai", Method::kBicgstab, Kind::kFsai},
     {"BicgstabFsaiFp32", Method::kBicgstab, Kind::kFsai32},
     {"GmresNone", Method::kGmres, Kind::kNone},
@@ -57,6 +68,7 @@ constexpr Pair kPairs[] = {
     {"GmresBlockJacobi", Method::kGmres, Kind::kBlockJacobi},
     {"GmresStaticSpai", Method::kGmres, Kind::kStaticSpai},
     {"GmresStaticSpaiFp32", Method::kGmres, Kind::kStaticSpai32},
+    {"GmresDynamicSpai", Method::kGmres, Kind::kDynamicSpai},
     {"GmresFsai", Method::kGmres, Kind::kFsai},
     {"GmresFsaiFp32", Method::kGmres, Kind::kFsai32},
 };
@@ -144,7 +156,15 @@ std::optional<CscMatrix> BuildM(const CscView& a, Kind kind) {
     if (!built.ok()) return std::nullopt;
     m = std::move(built->g_rows);
   } else {
-    const auto plan = PlanStaticSpai(a, nullptr, {}, {});
+    const bool grows = kind == Kind::kDynamicSpai;
+    Pattern grown;
+    if (grows) {
+      auto made = GrowDynamicSpai(a, nullptr, {}, {});
+      if (!made.ok()) return std::nullopt;
+      grown = std::move(made->m);
+    }
+    const PatternView pattern = grown;
+    const auto plan = PlanStaticSpai(a, grows ? &pattern : nullptr, {}, {});
     if (!plan.ok()) return std::nullopt;
     auto built = BuildStaticSpai(**plan, a, {}, {});
     if (!built.ok()) return std::nullopt;

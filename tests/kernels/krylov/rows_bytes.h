@@ -13,13 +13,13 @@ template <int64_t kRowsBytes>
 const SpaidCudaInterface& WithRowsBytes() {
   static const SpaidCudaInterface api = [] {
     SpaidCudaInterface forced = *ListCudaDevices().interface;
-    forced.open_context = [](int32_t ordinal, int64_t limit, SpaidCudaCopy copy,
+    forced.open_context = [](int32_t ordinal, int64_t limit, SpaidCudaOnThreads on_threads,
                              const SpaidCudaVariants*, SpaidCudaContext** context, char* message,
                              size_t size) {
       SpaidCudaVariants variants = cuda::tuning::kVariants;
       variants.rows_bytes = kRowsBytes;
-      return ListCudaDevices().interface->open_context(ordinal, limit, copy, &variants, context,
-                                                       message, size);
+      return ListCudaDevices().interface->open_context(ordinal, limit, on_threads, &variants,
+                                                       context, message, size);
     };
     return forced;
   }();

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/bench/problems.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/pattern.h"
 #include "kernels/sparse/transpose.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
@@ -20,7 +21,7 @@ class GpuPattern : public GpuStaticSpai {
     const auto lock = device_->Lock();
     SpaidCudaMatrix* matrix = nullptr;
     SpaidCudaPlan* plan = nullptr;
-    const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
+    const SpaidCudaCsc csc = CudaCsc(a);
     result = api.upload_matrix(device_->context(), &csc, &matrix, message, sizeof(message));
     EXPECT_EQ(result, kSpaidCudaOk) << message;
     if (result != kSpaidCudaOk) return {};
@@ -33,10 +34,7 @@ class GpuPattern : public GpuStaticSpai {
                                         options.max_nnz,
                                         stopped,
                                         nullptr};
-    SpaidCudaCsc base{};
-    if (user != nullptr) {
-      base = {user->n_cols, user->nnz(), user->col_ptr.data(), user->row_idx.data(), nullptr};
-    }
+    const SpaidCudaCsc base = user != nullptr ? CudaCsc(*user) : SpaidCudaCsc{};
     SpaidCudaPlanInfo info{};
     result = api.plan_static_spai(matrix, user != nullptr ? &base : nullptr, /*base_there=*/nullptr,
                                   &asked, 0,

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "kernels/bench/problems.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
 
 namespace spaid::kernels {
@@ -86,12 +87,8 @@ class GpuStencil : public GpuStaticSpai {
   int64_t Structures(const CscMatrix& a, const Pattern* pattern = nullptr) {
     const SpaidCudaInterface& api = device_->api();
     char message[kCudaMessageBytes] = "";
-    const SpaidCudaCsc csc{a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), a.values.data()};
-    SpaidCudaCsc user{};
-    if (pattern != nullptr) {
-      user = {a.n_cols, static_cast<int64_t>(pattern->row_idx.size()), pattern->col_ptr.data(),
-              pattern->row_idx.data(), nullptr};
-    }
+    const SpaidCudaCsc csc = CudaCsc(a);
+    const SpaidCudaCsc user = pattern != nullptr ? CudaCsc(*pattern) : SpaidCudaCsc{};
     const auto lock = device_->Lock();
     SpaidCudaMatrix* matrix = nullptr;
     SpaidCudaPlan* plan = nullptr;

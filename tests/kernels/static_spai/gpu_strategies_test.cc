@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "kernels/bench/problems.h"
+#include "kernels/sparse/csc_cuda.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
 #include "tests/oracle/matrix_market.h"
 
@@ -61,14 +62,10 @@ class GpuStrategies : public GpuStaticSpai {
     return {both[0], both[1]};
   }
 
-  static SpaidCudaCsc Csc(const PatternView& a, const double* values) {
-    return {a.n_cols, a.nnz(), a.col_ptr.data(), a.row_idx.data(), values};
-  }
-
   void Judge(const std::string& name, const CscView& a, int power) {
     if (std::ranges::adjacent_find(a.col_ptr) != a.col_ptr.end()) return;  // an empty column
     const SpaidCudaInterface& api = device_->api();
-    const SpaidCudaCsc csc = Csc(a, a.values.data());
+    const SpaidCudaCsc csc = CudaCsc(a);
     const SpaidCudaPatternOptions pattern{-1, power, 0, nullptr, 0, nullptr, nullptr};
     SpaidCudaPlanInfo info{};
     char message[kCudaMessageBytes] = "";

@@ -31,11 +31,11 @@ class GpuVariants : public GpuStaticSpai {
   void Force(const SpaidCudaVariants& sizes) {
     static const SpaidCudaInterface api = [] {
       SpaidCudaInterface forced = *ListCudaDevices().interface;
-      forced.open_context = [](int32_t ordinal, int64_t memory_limit, SpaidCudaCopy copy,
+      forced.open_context = [](int32_t ordinal, int64_t memory_limit, SpaidCudaOnThreads on_threads,
                                const SpaidCudaVariants*, SpaidCudaContext** context, char* message,
                                size_t message_size) {
-        return ListCudaDevices().interface->open_context(ordinal, memory_limit, copy, &g_sizes,
-                                                         context, message, message_size);
+        return ListCudaDevices().interface->open_context(ordinal, memory_limit, on_threads,
+                                                         &g_sizes, context, message, message_size);
       };
       return forced;
     }();

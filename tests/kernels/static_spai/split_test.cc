@@ -44,7 +44,7 @@ int32_t Full(char* message, size_t size) {
 
 SpaidCudaInterface Fake() {
   SpaidCudaInterface api{};
-  api.open_context = [](int32_t ordinal, int64_t, SpaidCudaCopy, const SpaidCudaVariants*,
+  api.open_context = [](int32_t ordinal, int64_t, SpaidCudaOnThreads, const SpaidCudaVariants*,
                         SpaidCudaContext** context, char*, size_t) -> int32_t {
     *context = new SpaidCudaContext{ordinal};
     return kSpaidCudaOk;
