@@ -78,7 +78,7 @@ void RunDynamic(benchmark::State& state, const Problem& problem, const DynamicSp
   state.counters["copied_columns"] = static_cast<double>(quality.copied_columns);
   state.counters["counted_flops"] = quality.flops;
   state.counters["predicted_ms"] =
-      1e-6 * Must(EstimateDynamicSpai(a.pattern(), nullptr, options, context)).predicted_ns;
+      1e-6 * Must(EstimateDynamicSpai(a, nullptr, options, context)).predicted_ns;
 }
 
 void RunStatic(benchmark::State& state, const Problem& problem, int threads) {

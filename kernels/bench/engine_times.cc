@@ -5,7 +5,7 @@
 //   spaid_engine_times A.bin... [threads=2] [seconds=2] [limit_s=60] [rhs=1] [device=cpu|gpu]
 //                      [named=auto|cg|bicgstab|gmres] [look=0]
 //
-// A file: n and nnz (int64), column pointers (int32), row indices (int32), values (fp64).
+// A file: matrix_file.h.
 // Runs of the engines alternate for about so many `seconds`; of each the fastest counts. An engine
 // that does not converge within limit_s is run once. On the first GPU as the daemon does it: from A
 // and b on the host to M and x there, A's way to the device with every solve. "look" is what AUTO
@@ -29,6 +29,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda_device.h"
 #include "kernels/base/parallel.h"
+#include "kernels/bench/matrix_file.h"
 #include "kernels/engine/auto_tuning.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/local_sample.h"
@@ -39,34 +40,6 @@ namespace spaid::kernels::bench {
 namespace {
 
 constexpr double kLongMs = 50;
-
-[[noreturn]] void Die(const std::string& why) {
-  std::fprintf(stderr, "spaid_engine_times: %s\n", why.c_str());
-  std::exit(1);
-}
-
-template <class T>
-std::vector<T> Take(std::FILE* file, size_t count) {
-  std::vector<T> array(count);
-  if (std::fread(array.data(), sizeof(T), count, file) != count) Die("the file is cut short");
-  return array;
-}
-
-CscMatrix Read(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) Die("cannot read " + path);
-  const auto header = Take<int64_t>(file, 2);
-  const auto pointers = Take<int32_t>(file, static_cast<size_t>(header[0]) + 1);
-  const auto indices = Take<int32_t>(file, static_cast<size_t>(header[1]));
-  const auto values = Take<double>(file, static_cast<size_t>(header[1]));
-  std::fclose(file);
-  CscMatrix a;
-  a.n_rows = a.n_cols = header[0];
-  a.col_ptr.assign(pointers.begin(), pointers.end());
-  a.row_idx.assign(indices.begin(), indices.end());
-  a.values.assign(values.begin(), values.end());
-  return a;
-}
 
 const char* NameOf(EngineKind kind) {
   switch (kind) {
@@ -328,7 +301,7 @@ struct Settings {
 };
 
 void Run(const Engine& engine, const std::string& path, const Settings& with) {
-  const CscMatrix a = Read(path);
+  const CscMatrix a = ReadMatrix(path);
   const int threads = ResolveThreads(static_cast<int>(with.Number("threads", 2)));
   const int rhs = static_cast<int>(with.Number("rhs", 1));
   const bool gpu = with.Is("device", "gpu");
@@ -361,7 +334,7 @@ void Run(const Engine& engine, const std::string& path, const Settings& with) {
                         .limit_s = with.Number("limit_s", 60)};
   std::vector<Candidate> candidates = Candidates(d, rhs, gpu);
   for (Candidate& c : candidates) {
-    const auto estimate = engine.Estimate(c.spec, a.pattern(), nullptr, {.threads = threads});
+    const auto estimate = engine.Estimate(c.spec, a, nullptr, {.threads = threads});
     if (!estimate.ok()) continue;
     c.predicted_ms = gpu ? estimate->predicted_device_ms : estimate->predicted_ms;
   }

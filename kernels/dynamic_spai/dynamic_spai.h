@@ -98,9 +98,10 @@ struct DynamicSpaiCounts {
   // Of AᵀA, exact where it can be counted in a second, about; else an upper bound: Σ of squares of
   // the row lengths of A, but at most n in a column.
   int64_t gram_nnz = 0;
-  int64_t host_bytes = 0;  // upper bound: growth, plan, numbers and result
-  // One thread, by measured costs, where no column repeats another, and nnz(M) is what most
-  // matrices take to tol.
+  int64_t host_bytes = 0;   // upper bound: growth, plan, numbers and result
+  double expected_nnz = 0;  // of M
+  // One thread, by measured costs and what some columns took that were grown
+  // (kernels/dynamic_spai/growth_sample.h).
   double predicted_ns = 0;
   double flops = 0;
   // On a CUDA device: bounds on all that is there at once, as of StaticSpaiCounts; from host to
@@ -108,9 +109,11 @@ struct DynamicSpaiCounts {
   int64_t device_bytes = 0, device_bytes_min = 0;
   double predicted_device_ns = 0;
 };
-// From the pattern alone, in bounded time and memory. Errors: those of GrowDynamicSpai that the
-// pattern shows, but for GRAM_TOO_LARGE.
-Result<DynamicSpaiCounts> EstimateDynamicSpai(const PatternView& a, const PatternView* initial,
+// In bounded time and memory; all but predictions from the pattern alone. `a` may have no values:
+// then these are of a diffusion problem on its pattern, with coefficients that vary from place to
+// place. The same for any number of threads. Errors: those of GrowDynamicSpai that the pattern
+// shows, but for GRAM_TOO_LARGE.
+Result<DynamicSpaiCounts> EstimateDynamicSpai(const CscView& a, const PatternView* initial,
                                               const DynamicSpaiOptions& options,
                                               const Context& context);
 

@@ -93,7 +93,8 @@ Bytes GrowthBytes(double n, double nnz, bool has_initial, const DynamicSpaiBound
 }  // namespace
 
 void EstimateOnDevice(const PatternView& a, bool has_initial, const DynamicSpaiBounds& bounds,
-                      const DynamicSpaiOptions& options, DynamicSpaiCounts& counts) {
+                      const GrowthSample& sample, const DynamicSpaiOptions& options,
+                      DynamicSpaiCounts& counts) {
   const double n = ToDouble(a.n_cols), nnz = ToDouble(a.nnz()), nnz_m = ToDouble(bounds.nnz_m);
   const Bytes growth = GrowthBytes(n, nnz, has_initial, bounds, options);
 
@@ -120,23 +121,23 @@ void EstimateOnDevice(const PatternView& a, bool has_initial, const DynamicSpaiB
   counts.device_bytes_min = std::max(ToCount(growth.least + kSlack),
                                      ToCount(ToDouble(numbers.device_bytes_min) + pattern));
 
-  // By what was measured on an H100 (kernels/bench/results/gpu_dynamic_spai_h100.json), where no
-  // column repeats another.
   namespace tuning = dynamic_spai_tuning;
-  const double mean = nnz / n, column = ToDouble(bounds.gram_nnz) / n,
-               entries = bounds.entries_mean;
-  const double candidates = std::min(n, column + entries * column * tuning::kDeviceNewShare);
-  const double grown = n * entries *
-                       (tuning::kDeviceAddedNs + tuning::kDeviceEntryNs * column +
-                        tuning::kDeviceCandidateNs * candidates * entries / 2);
-  const double solved =
-      n * (tuning::kDeviceColumnNs +
-           entries * (tuning::kDeviceSolvedNs + tuning::kDeviceSolvedEntryNs * mean * entries));
-  counts.predicted_device_ns = tuning::kDeviceBuildNs + tuning::kDeviceProductNs * bounds.products +
-                               tuning::kDeviceGramNs * ToDouble(bounds.gram_nnz) +
-                               (options.fp32_growth ? tuning::kDeviceFp32Share : 1) * grown +
-                               solved +
-                               tuning::kDeviceCopyNs * (20 * nnz + 16 * n + 20 * n * entries);
+  const double real = options.fp32_growth ? 4 : 8;
+  const double share = options.fp32_growth ? tuning::kDeviceFp32Share : 1;
+  double ns = tuning::kDeviceBuildNs + tuning::kDeviceColumnNs * n + tuning::kDeviceEntryNs * nnz +
+              tuning::kDeviceProductNs * bounds.products +
+              tuning::kDeviceGramNs * ToDouble(bounds.gram_nnz);
+  for (const GrownColumn& c : sample.columns) {
+    const double room = RoomBytes(c.candidates, c.entries, real, options);
+    double each = share * tuning::kDeviceWalkedNs * c.walked;
+    if (room > tuning::kDeviceLargeRoom) each += tuning::kDeviceLargeNs;
+    if (room > tuning::kDeviceMostRoom) {
+      each += share * tuning::kDeviceSearchedNs * c.candidates * c.entries;
+    }
+    ns += c.grown * each +
+          c.times * c.entries * (tuning::kDeviceSolvedNs + tuning::kDeviceSolvedEntryNs * c.local);
+  }
+  counts.predicted_device_ns = ns;
 }
 
 }  // namespace spaid::kernels

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/dynamic_spai/dynamic_spai.h"
+#include "kernels/dynamic_spai/growth_sample.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels {
@@ -13,12 +14,12 @@ struct DynamicSpaiBounds {
   int64_t gram_nnz = 0, gram_longest = 0;
   double products = 0;  // of which the entries of AᵀA are sums
   int64_t nnz_m = 0, longest = 1;
-  int64_t initial = 0;      // entries that columns begin with
-  double entries_mean = 1;  // of a column, expected; what they begin with included
+  int64_t initial = 0;  // entries that columns begin with
 };
 
 // Fills device_bytes, device_bytes_min and predicted_device_ns.
 void EstimateOnDevice(const PatternView& a, bool has_initial, const DynamicSpaiBounds& bounds,
-                      const DynamicSpaiOptions& options, DynamicSpaiCounts& counts);
+                      const GrowthSample& sample, const DynamicSpaiOptions& options,
+                      DynamicSpaiCounts& counts);
 
 }  // namespace spaid::kernels

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "kernels/base/parallel.h"
@@ -11,9 +10,12 @@
 #include "kernels/dynamic_spai/dynamic_spai_device_estimate.h"
 #include "kernels/dynamic_spai/dynamic_spai_tuning.h"
 #include "kernels/dynamic_spai/gram.h"
+#include "kernels/dynamic_spai/growth_parts.h"
+#include "kernels/dynamic_spai/growth_sample.h"
 #include "kernels/fsai/fsai_tuning.h"
 #include "kernels/fsai/row_batches.h"
 #include "kernels/sparse/transpose.h"
+#include "kernels/static_spai/group_solver.h"
 #include "kernels/static_spai/long_columns.h"
 #include "kernels/static_spai/static_spai_plan.h"
 
@@ -55,23 +57,21 @@ struct Columns {
 // Bounds on AᵀA; its own counts where they are to be had in the steps that an estimate may take.
 struct Gram {
   int64_t nnz = 0, longest = 0;
-  double squares = 0;  // Σ over rows of A of their squared lengths: products
+  Array<double> products;  // that each column is the sums of
+  double squares = 0;      // all: Σ over rows of A of their squared lengths
 };
 
-Result<Gram> BoundGram(const PatternView& a, const Context& with_progress) {
-  Context context = with_progress;
-  context.progress = nullptr;
+Result<Gram> BoundGram(const PatternView& a, const PatternView& by_rows, const Context& context) {
   Gram gram;
   const int64_t n = a.n_cols;
-  auto rows = Transpose(a, context);
-  if (!rows.ok()) return rows.status();
-  const PatternView by_rows = *rows;
+  gram.products.resize(Z(n));
   double nnz = 0, distinct = 0, longest = 0;
   for (int64_t j = 0; j < n; ++j) {
     double products = 0;
     for (const int32_t l : a.column(j)) {
       products += ToDouble(by_rows.col_ptr[Z(l) + 1] - by_rows.col_ptr[Z(l)]);
     }
+    gram.products[Z(j)] = products;
     gram.squares += products;
     if (j == 0 || !std::ranges::equal(a.column(j), a.column(j - 1))) distinct += products;
     const double most = std::min(products, ToDouble(n));
@@ -80,13 +80,13 @@ Result<Gram> BoundGram(const PatternView& a, const Context& with_progress) {
   }
   gram.nnz = ToCount(nnz);
   gram.longest = ToCount(longest);
-  if (distinct > tuning::kCountedProducts) return Result<Gram>(gram);
+  if (distinct > tuning::kCountedProducts) return Result<Gram>(std::move(gram));
   GramCounts counts;
   const StopReason stopped = CountGram(a, by_rows, INT64_MAX, context, counts);
   if (stopped != StopReason::kNone) return StopStatus(stopped, "estimate of dynamic SPAI");
   gram.nnz = counts.nnz;
   gram.longest = *std::max_element(counts.columns.begin() + 1, counts.columns.end());
-  return Result<Gram>(gram);
+  return Result<Gram>(std::move(gram));
 }
 
 // The most entries that so many columns of A have.
@@ -128,18 +128,59 @@ double GrowthBytes(const PatternView& a, const Columns& m, const Gram& bound,
   return gram + std::max(making + threads * finder, columns + repeats + threads * grower);
 }
 
+// All columns alike, and full, where not even one could be grown.
+GrownColumn GuessColumn(const PatternView& a, const Columns& m, const Gram& gram,
+                        const DynamicSpaiOptions& options) {
+  const double n = ToDouble(a.n_cols);
+  GrownColumn column;
+  column.times = column.grown = n;
+  column.entries = ToDouble(m.entries) / n;
+  column.steps = (column.entries - ToDouble(m.initial) / n) / options.per_step;
+  column.walked = column.entries * ToDouble(gram.nnz) / n;
+  column.candidates = std::min(n, column.walked);
+  column.flops = column.walked * column.steps + std::pow(column.entries, 3) / 3;
+  column.local = column.entries * ToDouble(a.nnz()) / n;
+  LocalCounts local;
+  local.entries = ToCount(column.local);
+  local.n1 = local.rows = std::min(a.n_cols, local.entries);
+  local.gram_pairs = ToCount(column.local * column.entries / 2);
+  const int64_t n2 = ToCount(column.entries);
+  column.solve_ns = PredictNs(options.local_solver, local, n2, 1) + PredictPlanNs(local, n2, 1);
+  return column;
+}
+
+double PredictCpuNs(const PatternView& a, const Gram& gram, const GrowthSample& sample,
+                    const DynamicSpaiOptions& options) {
+  const double flop = GrowsByBlocks(DynamicRules(options)) ? tuning::kBlockFlopNs : tuning::kFlopNs;
+  const double gram_nnz = ToDouble(gram.nnz);
+  double ns = tuning::kBuildNs + tuning::kProductNs * gram.squares + tuning::kGramNs * gram_nnz +
+              tuning::kColumnNs * ToDouble(a.n_cols);
+  bool copies = false;
+  for (const GrownColumn& c : sample.columns) {
+    copies = copies || c.grown < c.times;
+    ns += c.grown * (tuning::kAddedNs * c.entries + tuning::kWalkedNs * c.walked +
+                     tuning::kSearchedNs * c.steps * c.candidates + flop * c.flops) +
+          c.times * (tuning::kSolvedNs * c.entries + tuning::kSolveShare * c.solve_ns);
+  }
+  return ns + (copies ? tuning::kRepeatNs * (gram_nnz + ToDouble(a.nnz())) : 0);
+}
+
 }  // namespace
 
-Result<DynamicSpaiCounts> EstimateDynamicSpai(const PatternView& a, const PatternView* initial,
+Result<DynamicSpaiCounts> EstimateDynamicSpai(const CscView& a, const PatternView* initial,
                                               const DynamicSpaiOptions& options,
-                                              const Context& context) {
+                                              const Context& with_progress) {
   return GuardMemory("estimate of dynamic SPAI", [&]() -> Result<DynamicSpaiCounts> {
     if (Status status = CheckDynamicSpai(a, initial, options); !status.ok()) return status;
+    Context context = with_progress;
+    context.progress = nullptr;
     if (Status status = CheckColumns(a, context.threads); !status.ok()) return status;
     const int64_t n = a.n_cols;
     const int threads = ResolveThreads(context.threads);
     const Columns m(initial, n, options);
-    const auto gram = BoundGram(a, context);
+    const auto rows = Transpose(PatternView(a), context);
+    if (!rows.ok()) return rows.status();
+    const auto gram = BoundGram(a, *rows, context);
     if (!gram.ok()) return gram.status();
     DynamicSpaiCounts counts;
     counts.nnz_m = m.entries;
@@ -157,24 +198,11 @@ Result<DynamicSpaiCounts> EstimateDynamicSpai(const PatternView& a, const Patter
     counts.host_bytes =
         ToCount(std::max(GrowthBytes(a, m, *gram, options, threads), numbers) + (1 << 20));
 
-    // How many entries a column takes is known when it is grown: most matrices take about so many
-    // times those of A to come to a tolerance.
-    const double size = ToDouble(n), mean = ToDouble(a.nnz()) / size;
-    const double most = ToDouble(m.entries) / size, first = ToDouble(m.initial) / size;
-    const double wanted = options.tol > 0
-                              ? tuning::kEntriesForTol / (options.tol * options.tol) * mean
-                              : std::numeric_limits<double>::infinity();
-    const double entries = std::clamp(wanted, first, most), added = entries - first;
-    const double column = ToDouble(gram->nnz) / size;
-    const double steps = added / options.per_step;
-    const double growth =
-        size * (tuning::kColumnNs +
-                entries * (tuning::kAddedNs +
-                           column * (tuning::kAddedEntryNs + steps * tuning::kStepEntryNs)));
-    const double solving =
-        size * entries *
-        (tuning::kSolvedNs + tuning::kSolvedEntryNs * mean + tuning::kSolvedSquareNs * entries);
-    counts.predicted_ns = tuning::kProductNs * gram->squares + growth + solving;
+    GrowthSample sample = SampleGrowth(a, *rows, gram->products, initial, options, context);
+    if (const StopReason stopped = context.stop.Poll(); stopped != StopReason::kNone) {
+      return StopStatus(stopped, "estimate of dynamic SPAI");
+    }
+    if (sample.columns.empty()) sample.columns.push_back(GuessColumn(a, m, *gram, options));
     DynamicSpaiBounds bounds;
     bounds.gram_nnz = gram->nnz;
     bounds.gram_longest = gram->longest;
@@ -182,10 +210,13 @@ Result<DynamicSpaiCounts> EstimateDynamicSpai(const PatternView& a, const Patter
     bounds.nnz_m = m.entries;
     bounds.longest = m.longest;
     bounds.initial = m.initial;
-    bounds.entries_mean = entries;
-    EstimateOnDevice(a, initial != nullptr, bounds, options, counts);
-    counts.flops =
-        2 * gram->squares + size * (steps * entries * column + entries * entries * entries);
+    EstimateOnDevice(a, initial != nullptr, bounds, sample, options, counts);
+    counts.predicted_ns = PredictCpuNs(a, *gram, sample, options);
+    counts.flops = 2 * gram->squares;
+    for (const GrownColumn& column : sample.columns) {
+      counts.expected_nnz += column.times * column.entries;
+      counts.flops += column.times * column.flops;
+    }
     return counts;
   });
 }

@@ -13,6 +13,7 @@
 #include "kernels/base/step_progress.h"
 #include "kernels/dynamic_spai/dynamic_spai_tuning.h"
 #include "kernels/dynamic_spai/growth_parts.h"
+#include "kernels/sparse/hash.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
@@ -31,22 +32,31 @@ struct Scale {
   double operator()(double v) const { return v * power * rest; }
 };
 
+// Of values of which one is not zero. Neither overflow nor underflow: they are brought near 1 by a
+// power of two.
+Scale ScaleOf(std::span<const double> values, double largest) {
+  const int exponent = std::ilogb(largest);
+  double squares = 0;
+  for (const double v : values) {
+    const double scaled = std::ldexp(v, -exponent);
+    squares += scaled * scaled;
+  }
+  const int half = exponent / 2;
+  return {std::ldexp(1.0, -half), std::ldexp(1 / std::sqrt(squares), half - exponent)};
+}
+
+double Largest(std::span<const double> values) {
+  double largest = 0;
+  for (const double v : values) largest = std::max(largest, std::abs(v));
+  return largest;
+}
+
 // Of columns none of which is zero.
 Array<Scale> FindScales(const CscView& a, int threads) {
   Array<Scale> scales(Z(a.n_cols));
   ParallelFor(a.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
-      double largest = 0;
-      for (const double v : a.column_values(j)) largest = std::max(largest, std::abs(v));
-      // Neither overflow nor underflow: values are brought near 1 by a power of two.
-      const int exponent = std::ilogb(largest);
-      double squares = 0;
-      for (const double v : a.column_values(j)) {
-        const double scaled = std::ldexp(v, -exponent);
-        squares += scaled * scaled;
-      }
-      const int half = exponent / 2;
-      scales[Z(j)] = {std::ldexp(1.0, -half), std::ldexp(1 / std::sqrt(squares), half - exponent)};
+      scales[Z(j)] = ScaleOf(a.column_values(j), Largest(a.column_values(j)));
     }
   });
   return scales;
@@ -137,20 +147,20 @@ bool LikeTheOneBefore(const PatternView& a, int64_t j, int64_t begin) {
   return j > begin && std::ranges::equal(a.column(j), a.column(j - 1));
 }
 
-// Column j of B̂; `rows`: its own, ascending. Returns the products that it took.
-double FillColumn(const CscView& a, Scale scale, const CscView& minus_rows, int64_t j,
-                  std::span<const int32_t> rows, double* sums, double* values) {
+// Column j of B̂; `rows`: its own, ascending; `entry(q)`: the q-th entry of column j of Â;
+// `minus_row(l)`: row l of −Â. Returns the products that it took.
+template <class Entry, class MinusRow>
+double FillColumn(const PatternView& a, int64_t j, std::span<const int32_t> rows,
+                  const Entry& entry, const MinusRow& minus_row, double* sums, double* values) {
   for (const int32_t i : rows) sums[i] = 0;
   int64_t products = 0;
   const auto column = a.column(j);
-  const auto column_values = a.column_values(j);
   for (size_t q = 0; q < column.size(); ++q) {
-    const double scaled = -scale(column_values[q]);
-    const auto of_row = minus_rows.column(column[q]);
-    const auto row_values = minus_rows.column_values(column[q]);
-    const int32_t* const at = of_row.data();
-    const double* const v = row_values.data();
-    const auto size = static_cast<int64_t>(of_row.size());
+    const GrowthColumn of_row = minus_row(column[q]);
+    const double scaled = -entry(q);
+    const int32_t* const at = of_row.rows.data();
+    const double* const v = of_row.values.data();
+    const auto size = static_cast<int64_t>(of_row.rows.size());
     for (int64_t p = 0; p < size; ++p) sums[at[p]] += scaled * v[p];
     products += size;
   }
@@ -259,8 +269,13 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
         for (int64_t j = begin; j < end; ++j) {
           if (!LikeTheOneBefore(a, j, begin)) rows = finder.Sorted(a, minus_rows, j);
           std::copy(rows.begin(), rows.end(), k.row_idx.begin() + k.col_ptr[Z(j)]);
-          own += FillColumn(a, scales[Z(j)], minus_rows, j, rows, finder.sums(),
-                            k.values.data() + k.col_ptr[Z(j)]);
+          const double* const of_a = a.column_values(j).data();
+          own += FillColumn(
+              a, j, rows, [&, scale = scales[Z(j)]](size_t q) { return scale(of_a[q]); },
+              [&](int32_t l) {
+                return GrowthColumn{minus_rows.column(l), minus_rows.column_values(l)};
+              },
+              finder.sums(), k.values.data() + k.col_ptr[Z(j)]);
         }
         products[Z(begin / tuning::kGramBatch)] = own;
       });
@@ -268,6 +283,88 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
   for (const double own : products) gram.flops += 2 * own;
   gram.diagonal.assign(Z(2 * n), 1.0);
   return Result<GramMatrix>(std::move(gram));
+}
+
+struct GramColumns::State {
+  explicit State(int64_t n) : finder(n), scales(Z(n)) {
+    for (Array<int32_t>* places : {&columns, &rows}) places->assign(Z(n), -1);
+    scaled.assign(Z(n), 0);
+  }
+
+  ColumnFinder finder;
+  Array<int32_t> columns, rows;  // of those that are made: where
+  Array<Scale> scales;
+  Array<uint8_t> scaled;  // whether there is one
+  std::vector<double> values;
+};
+
+namespace {
+
+double Varying(int64_t i, int64_t j, int64_t entries) {
+  if (i == j) return std::max(1.0, static_cast<double>(entries - 1));
+  uint64_t hash = HashMix(static_cast<uint64_t>(std::min(i, j)), 0x6a09e667f3bcc909u);
+  hash = HashMix(hash, static_cast<uint64_t>(std::max(i, j)));
+  return -0.5 - 0x1.0p-53 * static_cast<double>(hash >> 11);
+}
+
+}  // namespace
+
+GramColumns::GramColumns(const CscView& a, const PatternView& rows, double limit)
+    : a_(a), rows_(rows), limit_(limit), state_(std::make_unique<State>(a.n_cols)) {}
+GramColumns::~GramColumns() = default;
+
+// The q-th entry of column j of Â.
+double GramColumns::Scaled(int64_t q, int64_t j) {
+  const auto column = a_.column(j);
+  const auto size = static_cast<int64_t>(column.size());
+  const auto value = [&](int64_t p) {
+    return a_.values.empty() ? Varying(column[Z(p)], j, size) : a_.column_values(j)[Z(p)];
+  };
+  Scale& scale = state_->scales[Z(j)];
+  if (state_->scaled[Z(j)] == 0) {
+    state_->values.clear();
+    for (int64_t p = 0; p < size; ++p) state_->values.push_back(value(p));
+    const double largest = Largest(state_->values);
+    scale = largest > 0 ? ScaleOf(state_->values, largest) : Scale{0, 0};
+    state_->scaled[Z(j)] = 1;
+    steps_ += static_cast<double>(size);
+  }
+  return scale(value(q));
+}
+
+GrowthColumn GramColumns::Row(int64_t l) {
+  const auto row = rows_.column(l);
+  int32_t& place = state_->rows[Z(l)];
+  if (place < 0) {
+    place = static_cast<int32_t>(made_rows_.size());
+    std::vector<double>& values = made_rows_.emplace_back();
+    values.reserve(row.size());
+    for (const int32_t j : row) {
+      const auto column = a_.column(j);
+      const auto at = std::lower_bound(column.begin(), column.end(), l) - column.begin();
+      values.push_back(-Scaled(at, j));
+      steps_ += std::bit_width(column.size());
+    }
+  }
+  return {row, made_rows_[Z(place)]};
+}
+
+GrowthColumn GramColumns::Column(int64_t j) {
+  if (j >= a_.n_cols) return Row(j - a_.n_cols);
+  int32_t& place = state_->columns[Z(j)];
+  if (place < 0) {
+    for (const int32_t l : a_.column(j)) steps_ += 2 * static_cast<double>(rows_.column(l).size());
+    passed_ = passed_ || steps_ > limit_;
+    if (passed_) return {};
+    const auto rows = state_->finder.Sorted(a_, rows_, j);
+    std::vector<double> values(rows.size());
+    FillColumn(
+        a_, j, rows, [&](size_t q) { return Scaled(static_cast<int64_t>(q), j); },
+        [&](int32_t l) { return Row(l); }, state_->finder.sums(), values.data());
+    place = static_cast<int32_t>(made_.size());
+    made_.push_back({{rows.begin(), rows.end()}, std::move(values)});
+  }
+  return {made_[Z(place)].rows, made_[Z(place)].values};
 }
 
 }  // namespace spaid::kernels

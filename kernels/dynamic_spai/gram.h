@@ -7,9 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
 
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
+#include "kernels/fsai/row_growth.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels {
@@ -47,5 +51,42 @@ RowLengths CountRows(const PatternView& a);
 // entries (index: the longest row of A), before they are made; stop statuses. Throws
 // std::bad_alloc.
 Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& context);
+
+// Columns of [B̂, −Âᵀ] as they are asked for, bit for bit those of MakeGram, which are kept. `a`
+// canonical and square; `rows`: it by rows; both borrowed. Where `a` has no values it is taken for
+// a diffusion problem on its pattern, with coefficients that vary from place to place: off the
+// diagonal −0.5 to −1.5, the same for (i, j) and (j, i), and in the diagonal their number. Throws
+// std::bad_alloc. Not thread-safe; O(n) to make.
+class GramColumns final : public GrowthColumns {
+ public:
+  GramColumns(const CscView& a, const PatternView& rows, double limit);
+  ~GramColumns() override;
+
+  int64_t n_rows() const override { return a_.n_cols; }
+  // Empty from the first column of B̂ on whose products would pass `limit`.
+  GrowthColumn Column(int64_t j) override;
+
+  // That all columns so far took, about: an index looked at is one.
+  double steps() const { return steps_; }
+  bool passed() const { return passed_; }
+
+ private:
+  struct Made {
+    std::vector<int32_t> rows;
+    std::vector<double> values;
+  };
+  struct State;
+  double Scaled(int64_t q, int64_t j);
+  GrowthColumn Row(int64_t l);
+
+  const CscView a_;
+  const PatternView rows_;
+  const double limit_;
+  double steps_ = 0;
+  bool passed_ = false;
+  std::deque<Made> made_;
+  std::deque<std::vector<double>> made_rows_;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace spaid::kernels

@@ -117,7 +117,7 @@ class DevicesEngine final : public Engine {
     return ResolveSpec(spec, a, diagnosis, user_pattern, context);
   }
 
-  Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const PatternView& a,
+  Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
                                  const PatternView* user_pattern,
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;

@@ -213,10 +213,11 @@ class Engine {
                                        const Diagnosis& diagnosis, const PatternView* user_pattern,
                                        const Context& context) const = 0;
 
-  // From the pattern alone, in bounded time and memory; `predicted_ms` is for context.threads.
-  // kAuto: a bound on whatever it may choose (zeros where that is nothing). Options are checked as
-  // by Resolve. Errors besides: those of EstimateStaticSpai; stop statuses.
-  virtual Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const PatternView& a,
+  // In bounded time and memory; `predicted_ms` is for context.threads. From the pattern alone, and
+  // `a` may have no values: only the predictions of kDynamicSpai, which grows some columns, are
+  // better with them. kAuto: a bound on whatever it may choose (zeros where that is nothing).
+  // Options are checked as by Resolve. Errors besides: those of EstimateStaticSpai; stop statuses.
+  virtual Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
                                          const PatternView* user_pattern,
                                          const Context& context) const = 0;
 

@@ -110,7 +110,7 @@ class HostPreconditioner final : public Preconditioner {
 
 // estimate.cc. `spec` may be kAuto: then the bound covers whatever AUTO can choose. device_bytes
 // are those of any CUDA device.
-Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const PatternView& a,
+Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const CscView& a,
                                     const PatternView* user_pattern, const Context& context);
 
 // copy_speed.cc: by so many threads; measured once for each number of them. Thread-safe.

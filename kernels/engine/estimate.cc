@@ -131,7 +131,7 @@ Result<BuildEstimate> EstimateFactored(const PreconditionerSpec& spec, const Pat
   return e;
 }
 
-Result<BuildEstimate> EstimateGrown(const DynamicSpaiOptions& options, const PatternView& a,
+Result<BuildEstimate> EstimateGrown(const DynamicSpaiOptions& options, const CscView& a,
                                     const PatternView* user_pattern, const Context& context) {
   const auto counts = EstimateDynamicSpai(a, user_pattern, options, context);
   if (!counts.ok()) return counts.status();
@@ -151,8 +151,9 @@ Result<BuildEstimate> EstimateGrown(const DynamicSpaiOptions& options, const Pat
   e.device_bytes = counts->device_bytes;
   e.device_bytes_min = counts->device_bytes_min;
   e.predicted_device_ms = 1e-6 * counts->predicted_device_ns;
-  e.predicted_ms = 1e-6 * counts->predicted_ns / threads +
-                   StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);
+  e.predicted_ms =
+      1e-6 * counts->predicted_ns * (kDynamicSerialShare + (1 - kDynamicSerialShare) / threads) +
+      StreamMs(4.0 * (12 * counts->expected_nnz + 8 * static_cast<double>(n)), threads);
   return e;
 }
 
@@ -201,7 +202,7 @@ Result<BuildEstimate> EstimateAuto(const PreconditionerSpec& spec, const Pattern
 
 }  // namespace
 
-Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const PatternView& a,
+Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const CscView& a,
                                     const PatternView* user_pattern, const Context& context) {
   switch (spec.engine) {
     case EngineKind::kNone:

@@ -42,9 +42,9 @@ class BlockGrowth final : public RowGrower {
   using Mask = typename Wide<Real>::Mask;
   static constexpr double kRoundoff = std::numeric_limits<Real>::epsilon() / 2;
 
-  BlockGrowth(const CscView& a, std::span<const double> diagonal, const GrowthRules& rules)
-      : a_(a), diagonal_(diagonal), rules_(rules), kept_(1 - rules.min_gain) {
-    place_.assign(static_cast<size_t>(a.n_rows), kNowhere);
+  BlockGrowth(const GrowthMatrix& a, const GrowthRules& rules)
+      : a_(a), rules_(rules), kept_(1 - rules.min_gain) {
+    place_.assign(static_cast<size_t>(a.n_rows()), kNowhere);
   }
 
   RowOutcome Grow(int64_t i, std::span<const int32_t> start, int k_max,
@@ -70,8 +70,7 @@ class BlockGrowth final : public RowGrower {
   SPAID_INLINE Real SthLargest(Vec v) const;
   SPAID_INLINE void Choose();
 
-  const CscView a_;
-  const std::span<const double> diagonal_;
+  const GrowthMatrix a_;
   const GrowthRules rules_;
   const double kept_;  // share of ψ, of which a step that leaves more is the last
 
@@ -79,9 +78,10 @@ class BlockGrowth final : public RowGrower {
 
   // Of the row at hand.
   int64_t i_ = 0;
-  double scale_ = 1;  // a power of two that brings a_ii near 1
-  double a_ii_ = 0;   // scaled
-  int64_t own_ = 0;   // the slots of column i
+  double scale_ = 1;                    // a power of two that brings a_ii near 1
+  double a_ii_ = 0;                     // scaled
+  std::span<const double> own_values_;  // of column i
+  int64_t own_ = 0;                     // its slots
   int64_t slots_ = 0;
   int64_t listed_ = 0;
   int64_t count_ = 0;    // |P̄|
@@ -147,22 +147,22 @@ void BlockGrowth<Real>::ReserveSlots(int64_t slots) {
 // Column p, the t-th of those that join: its entries are listed, and those of P̄ copied.
 template <class Real>
 SPAID_INLINE void BlockGrowth<Real>::WalkColumn(int64_t t, int32_t p) {
-  const auto column = static_cast<size_t>(p);
-  const int64_t begin = a_.col_ptr[column], end = a_.col_ptr[column + 1];
-  ReserveSlots(slots_ + (end - begin));
+  const GrowthColumn column = a_.Column(p);
+  const auto size = static_cast<int64_t>(column.rows.size());
+  ReserveSlots(slots_ + size);
   const int64_t limit = i_;
   const double scale = scale_;
-  const int32_t* const row_idx = a_.row_idx.data();
-  const double* const values = a_.values.data();
+  const int32_t* const row_idx = column.rows.data();
+  const double* const values = column.values.data();
   int32_t* const place = place_.data();
   int32_t* const rows = rows_.data();
   const int32_t* const position = position_.data() + 1;
   Real* const b = b_.data() + t;
-  int32_t* const list_slots = list_slots_.Grow(listed_ + (end - begin), listed_);
-  Real* const list_values = list_values_.Grow(listed_ + (end - begin), listed_);
+  int32_t* const list_slots = list_slots_.Grow(listed_ + size, listed_);
+  Real* const list_values = list_values_.Grow(listed_ + size, listed_);
   int32_t slots = static_cast<int32_t>(slots_);
   int64_t listed = listed_;
-  for (int64_t q = begin; q < end; ++q) {
+  for (int64_t q = 0; q < size; ++q) {
     const int32_t r = row_idx[q];
     if (r >= limit) break;
     const Real value = static_cast<Real>(scale * values[q]);
@@ -182,17 +182,17 @@ SPAID_INLINE void BlockGrowth<Real>::WalkColumn(int64_t t, int32_t p) {
 // Column p of the last step: its entries in the `all` positions of P̄ alone.
 template <class Real>
 SPAID_INLINE void BlockGrowth<Real>::LookUpColumn(int64_t t, int32_t p, int64_t all) {
-  const auto column = static_cast<size_t>(p);
-  const int64_t begin = a_.col_ptr[column], end = a_.col_ptr[column + 1];
+  const GrowthColumn column = a_.Column(p);
+  const auto size = static_cast<int64_t>(column.rows.size());
   const double scale = scale_;
-  const int32_t* const row_idx = a_.row_idx.data();
-  const double* const values = a_.values.data();
+  const int32_t* const row_idx = column.rows.data();
+  const double* const values = column.values.data();
   Real* const b = b_.data() + t;
-  if (end - begin > 128 + 16 * all) {
+  if (size > 128 + 16 * all) {
     for (int64_t c = 0; c < all; ++c) {
       const int32_t r = chosen_.data()[c];
-      const int32_t* const at = std::lower_bound(row_idx + begin, row_idx + end, r);
-      if (at != row_idx + end && *at == r) {
+      const int32_t* const at = std::lower_bound(row_idx, row_idx + size, r);
+      if (at != row_idx + size && *at == r) {
         b[(c + 1) * kLanes] = static_cast<Real>(scale * values[at - row_idx]);
       }
     }
@@ -200,7 +200,7 @@ SPAID_INLINE void BlockGrowth<Real>::LookUpColumn(int64_t t, int32_t p, int64_t 
   }
   const int32_t* const place = place_.data();
   const int32_t* const position = position_.data() + 1;
-  for (int64_t q = begin; q < end; ++q) {
+  for (int64_t q = 0; q < size; ++q) {
     b[position[place[row_idx[q]]] * kLanes] = static_cast<Real>(scale * values[q]);
   }
 }
@@ -215,7 +215,6 @@ SPAID_INLINE bool BlockGrowth<Real>::Join(std::span<const int32_t> joining, bool
   Vec* const b = Lines(b_.data());
   for (int64_t r = 0; r <= all; ++r) b[r] = Vec{};
   alignas(64) Real residual[kLanes] = {};
-  const int64_t own_begin = a_.col_ptr[static_cast<size_t>(i_)];
   for (int64_t t = 0; t < m; ++t) {
     const int32_t p = joining[static_cast<size_t>(t)];
     int32_t& place = place_[static_cast<size_t>(p)];
@@ -226,7 +225,7 @@ SPAID_INLINE bool BlockGrowth<Real>::Join(std::span<const int32_t> joining, bool
     position_.data()[place + 1] = static_cast<int32_t>(k + t + 1);
     chosen_.data()[k + t] = p;
     chosen_slots_.data()[k + t] = place;
-    const double a_ip = place < own_ ? a_.values[static_cast<size_t>(own_begin + place)] : 0.0;
+    const double a_ip = place < own_ ? own_values_[static_cast<size_t>(place)] : 0.0;
     a_ip_.push_back(a_ip);
     residual[t] = static_cast<Real>(-scale_ * a_ip);
   }
@@ -264,8 +263,7 @@ SPAID_INLINE bool BlockGrowth<Real>::Join(std::span<const int32_t> joining, bool
     for (int64_t c = 0; c < r; ++c) sum -= w[c] * l[c * ld + r];
     w[r] = sum;
     const Real delta = reinterpret_cast<const Real*>(w + r)[t];
-    const Real a_pp =
-        static_cast<Real>(scale_ * diagonal_[static_cast<size_t>(joining[static_cast<size_t>(t)])]);
+    const Real a_pp = static_cast<Real>(scale_ * a_.Diagonal(joining[static_cast<size_t>(t)]));
     const Real own = residual[t];
     const Real reciprocal = 1 / delta, alpha = own * reciprocal;
     const double psi = psi_ - static_cast<double>(own) * alpha;
@@ -404,23 +402,24 @@ SPAID_INLINE void BlockGrowth<Real>::Choose() {
   for (int64_t t = 0; t < wanted; ++t) {
     const auto size = static_cast<double>(y[first[t]]);
     const int32_t row = rows[first[t]];
-    if (size * size > noise * diagonal_[static_cast<size_t>(row)]) picks_.push_back(row);
+    if (size * size > noise * a_.Diagonal(row)) picks_.push_back(row);
   }
 }
 
 template <class Real>
 SPAID_INLINE void BlockGrowth<Real>::Run(std::span<const int32_t> start, int k_max,
                                          std::vector<double>& ratios) {
-  const int64_t begin = a_.col_ptr[static_cast<size_t>(i_)];
-  const int64_t end = a_.col_ptr[static_cast<size_t>(i_) + 1];
-  ReserveSlots(end - begin);
-  own_y_.Grow(end - begin, 0);
-  for (int64_t q = begin; q < end && a_.row_idx[static_cast<size_t>(q)] < i_; ++q) {
-    const int32_t row = a_.row_idx[static_cast<size_t>(q)];
+  const GrowthColumn own = a_.Column(i_);
+  own_values_ = own.values;
+  const auto size = static_cast<int64_t>(own.rows.size());
+  ReserveSlots(size);
+  own_y_.Grow(size, 0);
+  for (const int32_t row : own.rows) {
+    if (row >= i_) break;
     const int64_t slot = slots_++;
     rows_.data()[slot] = row;
     place_[static_cast<size_t>(row)] = static_cast<int32_t>(slot);
-    const Real value = static_cast<Real>(scale_ * a_.values[static_cast<size_t>(q)]);
+    const Real value = static_cast<Real>(scale_ * own.values[static_cast<size_t>(slot)]);
     y_.data()[slot] = own_y_.data()[slot] = value;
   }
   own_ = slots_;
@@ -464,7 +463,7 @@ void RunRow(BlockGrowth<float>& row, std::span<const int32_t> start, int k_max,
 template <class Real>
 RowOutcome BlockGrowth<Real>::Grow(int64_t i, std::span<const int32_t> start, int k_max,
                                    std::vector<RowEntry>& entries, std::vector<double>& ratios) {
-  const double a_ii = diagonal_[static_cast<size_t>(i)];
+  const double a_ii = a_.Diagonal(i);
   i_ = i;
   scale_ = std::ldexp(1.0, -std::ilogb(a_ii));
   a_ii_ = psi_ = scale_ * a_ii;
@@ -498,12 +497,11 @@ RowOutcome BlockGrowth<Real>::Grow(int64_t i, std::span<const int32_t> start, in
 
 }  // namespace
 
-std::unique_ptr<RowGrower> MakeBlockGrower(const CscView& a, std::span<const double> diagonal,
-                                           const GrowthRules& rules) {
+std::unique_ptr<RowGrower> MakeBlockGrower(const GrowthMatrix& a, const GrowthRules& rules) {
   if (rules.fp32) {
-    return std::make_unique<BlockGrowth<float>>(a, diagonal, rules);
+    return std::make_unique<BlockGrowth<float>>(a, rules);
   }
-  return std::make_unique<BlockGrowth<double>>(a, diagonal, rules);
+  return std::make_unique<BlockGrowth<double>>(a, rules);
 }
 
 }  // namespace spaid::kernels

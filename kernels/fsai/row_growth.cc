@@ -84,9 +84,9 @@ class Growth final : public RowGrower {
   static constexpr int64_t kWidth = 64 / sizeof(Real);
   static constexpr double kRoundoff = std::numeric_limits<Real>::epsilon() / 2;
 
-  Growth(const CscView& a, std::span<const double> diagonal, const GrowthRules& rules)
-      : a_(a), diagonal_(diagonal), rules_(rules), kept_(1 - rules.min_gain) {
-    place_.assign(static_cast<size_t>(a.n_rows), kNowhere);
+  Growth(const GrowthMatrix& a, const GrowthRules& rules)
+      : a_(a), rules_(rules), kept_(1 - rules.min_gain) {
+    place_.assign(static_cast<size_t>(a.n_rows()), kNowhere);
   }
 
   RowOutcome Grow(int64_t i, std::span<const int32_t> start, int k_max,
@@ -130,8 +130,7 @@ class Growth final : public RowGrower {
   SPAID_INLINE int32_t LowestOfLargest(Real& largest) const;
   SPAID_INLINE void Choose();
 
-  const CscView a_;
-  const std::span<const double> diagonal_;
+  const GrowthMatrix a_;
   const GrowthRules rules_;
   const double kept_;  // share of ψ, of which a step that leaves more is the last
 
@@ -140,9 +139,10 @@ class Growth final : public RowGrower {
 
   // Of the row at hand.
   int64_t i_ = 0;
-  double scale_ = 1;  // fp32: a power of two that brings a_ii near 1
-  double a_ii_ = 0;   // scaled
-  int64_t own_ = 0;   // the slots of column i
+  double scale_ = 1;                    // fp32: a power of two that brings a_ii near 1
+  double a_ii_ = 0;                     // scaled
+  std::span<const double> own_values_;  // of column i
+  int64_t own_ = 0;                     // its slots
   int64_t slots_ = 0;
   int64_t dense_slots_ = 0;
   int64_t count_ = 0;   // |P̄|
@@ -315,25 +315,26 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
   const int64_t k = count_;
   Reserve(k + 1);
   const auto column = static_cast<size_t>(p);
-  const int64_t begin = a_.col_ptr[column], end = a_.col_ptr[column + 1];
-  const int32_t* const row_idx = a_.row_idx.data();
-  const double* const values = a_.values.data();
+  const GrowthColumn of_a = a_.Column(p);
+  const auto size = static_cast<int64_t>(of_a.rows.size());
+  const int32_t* const row_idx = of_a.rows.data();
+  const double* const values = of_a.values.data();
   // What the loops use is in locals: the compiler cannot know that they do not write it.
   const int64_t limit = i_;
   const double scale = scale_;
   int32_t* const place = place_.data();
-  Near* const nears = near_.Grow(end - begin, 0);
+  Near* const nears = near_.Grow(size, 0);
   int64_t near_count = 0;
   if (map) {
-    ReserveSlots(slots_ + (end - begin));
+    ReserveSlots(slots_ + size);
     const int64_t capacity = capacity_, dense = dense_slots_;
     Vec* const block = Lines(block_.data());
     int32_t* const rows = rows_.data();
     int64_t slots = slots_;
     const int64_t lines = std::min(Blocks(slots), dense / kWidth);
     for (int64_t v = 0; v < lines; ++v) block[v * capacity + k] = Vec{};
-    int64_t q = begin;
-    for (; q < end && row_idx[q] < limit; ++q) {
+    int64_t q = 0;
+    for (; q < size && row_idx[q] < limit; ++q) {
       const int32_t r = row_idx[q];
       const Real value = static_cast<Real>(scale * values[q]);
       int32_t at = place[r];
@@ -355,9 +356,9 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
       }
     }
     slots_ = slots;
-    block_entries_ += q - begin - near_count;
+    block_entries_ += q - near_count;
   } else {
-    for (int64_t q = begin; q < end && row_idx[q] < limit; ++q) {
+    for (int64_t q = 0; q < size && row_idx[q] < limit; ++q) {
       const int32_t at = place[row_idx[q]];
       if (at < kNowhere) nears[near_count++] = {-2 - at, static_cast<Real>(scale * values[q])};
     }
@@ -389,7 +390,7 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
   const Vec* v = Lines(v_.data());
   Vec squares = {};
   for (int64_t b = 0; b < blocks; ++b) squares += u[b] * v[b];
-  const Real a_pp = static_cast<Real>(scale_ * diagonal_[column]);
+  const Real a_pp = static_cast<Real>(scale_ * a_.Diagonal(p));
   const Real delta = a_pp - Sum<Real>(squares);
   Real residual = y;
   for (const Near& near : near_entries) residual += near.value * step_.data()[near.at];
@@ -442,9 +443,7 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
       far_chosen_.push_back(slot);
     }
   }
-  a_ip_.push_back(slot >= 0 && slot < own_
-                      ? a_.values[static_cast<size_t>(a_.col_ptr[static_cast<size_t>(i_)] + slot)]
-                      : 0.0);
+  a_ip_.push_back(slot >= 0 && slot < own_ ? own_values_[static_cast<size_t>(slot)] : 0.0);
   chosen_.push_back(p);
   place_[column] = static_cast<int32_t>(-2 - k);
   ++count_;
@@ -543,7 +542,7 @@ SPAID_INLINE void Growth<Real>::Choose() {
     const int32_t slot = place_[static_cast<size_t>(row)];
     const auto size = static_cast<double>(largest);
     // What comes now is not larger, but its diagonal entry may be smaller.
-    if (size * size > noise * diagonal_[static_cast<size_t>(row)]) {
+    if (size * size > noise * a_.Diagonal(row)) {
       picks_.push_back({slot, row, y_.data()[slot]});
     }
     y_.data()[slot] = 0;
@@ -554,16 +553,16 @@ SPAID_INLINE void Growth<Real>::Choose() {
 template <class Real>
 SPAID_INLINE void Growth<Real>::Run(std::span<const int32_t> start, int k_max,
                                     std::vector<double>& ratios) {
-  const int64_t begin = a_.col_ptr[static_cast<size_t>(i_)];
-  const int64_t end = a_.col_ptr[static_cast<size_t>(i_) + 1];
-  ReserveSlots(end - begin);
-  for (int64_t q = begin; q < end && a_.row_idx[static_cast<size_t>(q)] < i_; ++q) {
-    const int32_t row = a_.row_idx[static_cast<size_t>(q)];
+  const GrowthColumn own = a_.Column(i_);
+  own_values_ = own.values;
+  ReserveSlots(static_cast<int64_t>(own.rows.size()));
+  for (const int32_t row : own.rows) {
+    if (row >= i_) break;
     const int64_t slot = slots_++;
     rows_.data()[slot] = row;
     place_[static_cast<size_t>(row)] = static_cast<int32_t>(slot);
     if (slot % kWidth == 0) BeginLine(slot);
-    y_.data()[slot] = static_cast<Real>(scale_ * a_.values[static_cast<size_t>(q)]);
+    y_.data()[slot] = static_cast<Real>(scale_ * own.values[static_cast<size_t>(slot)]);
   }
   own_ = slots_;
   for (const int32_t p : start) {
@@ -610,7 +609,7 @@ void RunRow(Growth<float>& row, std::span<const int32_t> start, int k_max,
 template <class Real>
 RowOutcome Growth<Real>::Grow(int64_t i, std::span<const int32_t> start, int k_max,
                               std::vector<RowEntry>& entries, std::vector<double>& ratios) {
-  const double a_ii = diagonal_[static_cast<size_t>(i)];
+  const double a_ii = a_.Diagonal(i);
   i_ = i;
   scale_ = std::ldexp(1.0, -std::ilogb(a_ii));
   a_ii_ = psi_ = scale_ * a_ii;
@@ -649,19 +648,29 @@ RowOutcome Growth<Real>::Grow(int64_t i, std::span<const int32_t> start, int k_m
   return outcome_;
 }
 
+std::unique_ptr<RowGrower> Make(const GrowthMatrix& a, const GrowthRules& rules) {
+  if (GrowsByBlocks(rules)) return MakeBlockGrower(a, rules);
+  if (rules.fp32) {
+    return std::make_unique<Growth<float>>(a, rules);
+  }
+  return std::make_unique<Growth<double>>(a, rules);
+}
+
 }  // namespace
+
+bool GrowsByBlocks(const GrowthRules& rules) {
+  const int block_steps =
+      rules.least_squares ? fsai_tuning::kLeastSquaresBlockSteps : fsai_tuning::kBlockSteps;
+  return rules.s > 1 && rules.k_max <= block_steps * rules.s;
+}
 
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
                                          const GrowthRules& rules) {
-  const int block_steps =
-      rules.least_squares ? fsai_tuning::kLeastSquaresBlockSteps : fsai_tuning::kBlockSteps;
-  if (rules.s > 1 && rules.k_max <= block_steps * rules.s) {
-    return MakeBlockGrower(a, diagonal, rules);
-  }
-  if (rules.fp32) {
-    return std::make_unique<Growth<float>>(a, diagonal, rules);
-  }
-  return std::make_unique<Growth<double>>(a, diagonal, rules);
+  return Make({a, diagonal}, rules);
+}
+
+std::unique_ptr<RowGrower> MakeRowGrower(GrowthColumns& a, const GrowthRules& rules) {
+  return Make(GrowthMatrix(a), rules);
 }
 
 }  // namespace spaid::kernels

@@ -43,6 +43,7 @@ struct GrowthRules {
   int64_t max_entries = INT64_MAX;  // of a row, those that it begins with apart
 };
 GrowthRules RulesOf(const FsaiOptions& options);
+bool GrowsByBlocks(const GrowthRules& rules);  // few steps of several entries
 
 // What is said of a row, its entries apart.
 struct RowOutcome {
@@ -71,6 +72,21 @@ class RowGrower {
                           std::vector<RowEntry>& entries, std::vector<double>& ratios) = 0;
 };
 
+// A column as growth reads it, rows ascending.
+struct GrowthColumn {
+  std::span<const int32_t> rows;
+  std::span<const double> values;
+};
+
+// A matrix whose columns are made when they are asked for, with ones in its diagonal.
+class GrowthColumns {
+ public:
+  virtual ~GrowthColumns() = default;
+  virtual int64_t n_rows() const = 0;
+  // Column j, of use until the row has been grown that asked for it.
+  virtual GrowthColumn Column(int64_t j) = 0;
+};
+
 // x to 24 bits: a float's value, of any exponent.
 double RoundToFloat(double x);
 
@@ -78,5 +94,7 @@ double RoundToFloat(double x);
 // borrowed.
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
                                          const GrowthRules& rules);
+// The same rows of a matrix that is made column by column. Borrowed; Grow throws what that throws.
+std::unique_ptr<RowGrower> MakeRowGrower(GrowthColumns& a, const GrowthRules& rules);
 
 }  // namespace spaid::kernels

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/dense/simd.h"
 #include "kernels/fsai/row_growth.h"
 
 namespace spaid::kernels {
@@ -39,6 +40,27 @@ class Buffer {
   int64_t size_ = 0;
 };
 
+// The matrix of a grower.
+class GrowthMatrix {
+ public:
+  GrowthMatrix(const CscView& a, std::span<const double> diagonal) : a_(a), diagonal_(diagonal) {}
+  explicit GrowthMatrix(GrowthColumns& made) : made_(&made) {}
+
+  int64_t n_rows() const { return made_ == nullptr ? a_.n_rows : made_->n_rows(); }
+  SPAID_INLINE GrowthColumn Column(int64_t j) const {
+    if (made_ != nullptr) return made_->Column(j);
+    return {a_.column(j), a_.column_values(j)};
+  }
+  SPAID_INLINE double Diagonal(int64_t j) const {
+    return made_ == nullptr ? diagonal_[static_cast<size_t>(j)] : 1;
+  }
+
+ private:
+  CscView a_;
+  std::span<const double> diagonal_;
+  GrowthColumns* made_ = nullptr;
+};
+
 // By index, which are all different.
 void SortByIndex(std::vector<RowEntry>& entries);
 
@@ -49,7 +71,6 @@ void FinishRow(int64_t i, double a_ii, double limit, double epsilon, bool fp32,
                std::span<const double> a_ip, std::vector<RowEntry>& entries,
                std::vector<double>& ratios, RowOutcome& outcome);
 
-std::unique_ptr<RowGrower> MakeBlockGrower(const CscView& a, std::span<const double> diagonal,
-                                           const GrowthRules& rules);
+std::unique_ptr<RowGrower> MakeBlockGrower(const GrowthMatrix& a, const GrowthRules& rules);
 
 }  // namespace spaid::kernels

@@ -307,7 +307,7 @@ absl::StatusOr<kernels::BuildEstimate> EngineAdapter::Estimate(const ResolvedBui
   if (build.spec.engine == kernels::EngineKind::kNone) return kernels::BuildEstimate{};
   const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
   auto estimate =
-      engine_.Estimate(build.spec, a.csc.pattern(), pattern ? &user : nullptr,
+      engine_.Estimate(build.spec, a.csc, pattern ? &user : nullptr,
                        {.stop = stop, .progress = nullptr, .threads = options_.threads});
   if (!estimate.ok()) return ToAbsl(estimate.status());
   return *estimate;

@@ -279,7 +279,7 @@ Result<kernels::ResolvedSpec> FakeEngine::Resolve(const kernels::PreconditionerS
 }
 
 Result<kernels::BuildEstimate> FakeEngine::Estimate(const kernels::PreconditionerSpec& spec,
-                                                    const kernels::PatternView& a,
+                                                    const kernels::CscView& a,
                                                     const kernels::PatternView*,
                                                     const kernels::Context& context) const {
   {

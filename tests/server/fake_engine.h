@@ -112,7 +112,7 @@ class FakeEngine : public kernels::Engine {
                                                  const kernels::PatternView* user_pattern,
                                                  const kernels::Context& context) const override;
   kernels::Result<kernels::BuildEstimate> Estimate(const kernels::PreconditionerSpec& spec,
-                                                   const kernels::PatternView& a,
+                                                   const kernels::CscView& a,
                                                    const kernels::PatternView* user_pattern,
                                                    const kernels::Context& context) const override;
   kernels::Result<std::shared_ptr<const kernels::Plan>> MakePlan(

@@ -480,7 +480,7 @@ class Client {
                               bool fetch_result = false, const CallOptions& call = {});
   Expected<BuildResult> Build(const CscView& a, const PreconditionerSpec& spec,
                               bool fetch_result = false, const CallOptions& call = {});
-  // What that build would take, from the pattern alone.
+  // What that build would take, from the pattern alone; of dynamic SPAI the time also from values.
   Expected<BuildEstimate> Estimate(const std::string& matrix, const PreconditionerSpec& spec,
                                    const CallOptions& call = {});
   Expected<PreconditionerInfo> GetPreconditioner(const std::string& name, const CallOptions& = {});

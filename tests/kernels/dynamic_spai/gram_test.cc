@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/sparse/transpose.h"
 #include "tests/kernels/dynamic_spai/helpers.h"
 
 namespace spaid::kernels {
@@ -86,6 +87,38 @@ TEST(Gram, OfALongRowIsRefused) {
   EXPECT_EQ(refused.status().index(), kSize - 1);
   EXPECT_NE(refused.status().message().find("160000000000"), std::string::npos)
       << refused.status().message();
+}
+
+TEST(Gram, ColumnsOnDemandAreThoseOfTheWhole) {
+  for (const oracle::NamedMatrix& c : Cases(9)) {
+    const auto whole = MakeGram(c.a, INT64_MAX, On(2));
+    ASSERT_TRUE(whole.ok()) << c.name;
+    const CscView expected = whole->columns;
+    const Pattern rows = Transpose(c.a.pattern());
+    GramColumns columns(c.a, rows, 1e9);
+    for (int64_t j = 2 * c.a.n_cols - 1; j >= 0; --j) {
+      const GrowthColumn column = columns.Column(j);
+      EXPECT_TRUE(std::ranges::equal(column.rows, expected.column(j))) << c.name << ", " << j;
+      EXPECT_TRUE(std::ranges::equal(column.values, expected.column_values(j))) << c.name << j;
+    }
+    EXPECT_FALSE(columns.passed());
+  }
+}
+
+TEST(Gram, ColumnsOnDemandEndAtTheirLimit) {
+  const CscMatrix a = oracle::Arrow(1000);
+  const Pattern rows = Transpose(a.pattern());
+  GramColumns free(a, rows, 1e9);
+  EXPECT_EQ(free.Column(1).rows.size(), 1000u);
+  EXPECT_GE(free.steps(), 2 * 1000);
+  EXPECT_EQ(free.Column(2).rows.size(), 1000u);
+  GramColumns columns(a, rows, free.steps() + 1);
+  EXPECT_EQ(columns.Column(1).rows.size(), 1000u);
+  EXPECT_EQ(columns.Column(2).rows.size(), 1000u);
+  EXPECT_FALSE(columns.passed());
+  EXPECT_TRUE(columns.Column(3).rows.empty());
+  EXPECT_TRUE(columns.passed());
+  EXPECT_TRUE(columns.Column(4).rows.empty());
 }
 
 TEST(Gram, IsCountedAgainstItsLimit) {

@@ -56,7 +56,7 @@ TEST(DynamicStop, EndsGrowthWhereverItIs) {
   const Context context{.stop = late.token(), .progress = nullptr, .threads = 2};
   EXPECT_EQ(GrowDynamicSpai(a, nullptr, {}, context).status().code(),
             StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(EstimateDynamicSpai(a.pattern(), nullptr, {}, context).status().code(),
+  EXPECT_EQ(EstimateDynamicSpai(a, nullptr, {}, context).status().code(),
             StatusCode::kDeadlineExceeded);
 }
 

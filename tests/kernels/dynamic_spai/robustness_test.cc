@@ -28,9 +28,9 @@ TEST(DynamicErrors, OptionsOutOfRange) {
   for (const auto& [field, change] : bad) {
     DynamicSpaiOptions options;
     change(options);
-    for (const Status& status : {GrowDynamicSpai(a, nullptr, options, {}).status(),
-                                 EstimateDynamicSpai(a.pattern(), nullptr, options, {}).status(),
-                                 CheckDynamicOptions(options)}) {
+    for (const Status& status :
+         {GrowDynamicSpai(a, nullptr, options, {}).status(),
+          EstimateDynamicSpai(a, nullptr, options, {}).status(), CheckDynamicOptions(options)}) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << field;
       EXPECT_EQ(status.reason(), "BAD_DYNAMIC_OPTION") << field;
       EXPECT_EQ(status.field(), field);
@@ -45,13 +45,12 @@ TEST(DynamicErrors, Shapes) {
   CscMatrix wide = oracle::Laplacian2d(4, 4);
   wide.n_rows = 17;
   EXPECT_EQ(GrowDynamicSpai(wide, nullptr, {}, {}).status().reason(), "NOT_SQUARE");
-  EXPECT_EQ(EstimateDynamicSpai(wide.pattern(), nullptr, {}, {}).status().reason(), "NOT_SQUARE");
+  EXPECT_EQ(EstimateDynamicSpai(wide, nullptr, {}, {}).status().reason(), "NOT_SQUARE");
   const CscMatrix a = oracle::Laplacian2d(4, 4);
   const Pattern small = DiagonalPattern(15);
   const PatternView initial = small;
   EXPECT_EQ(GrowDynamicSpai(a, &initial, {}, {}).status().reason(), "PATTERN_SIZE_MISMATCH");
-  EXPECT_EQ(EstimateDynamicSpai(a.pattern(), &initial, {}, {}).status().reason(),
-            "PATTERN_SIZE_MISMATCH");
+  EXPECT_EQ(EstimateDynamicSpai(a, &initial, {}, {}).status().reason(), "PATTERN_SIZE_MISMATCH");
 }
 
 TEST(DynamicErrors, AColumnOfNothing) {
@@ -64,7 +63,7 @@ TEST(DynamicErrors, AColumnOfNothing) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().reason(), "ZERO_COLUMN");
   EXPECT_EQ(refused.status().index(), 1);
-  EXPECT_EQ(EstimateDynamicSpai(a.pattern(), nullptr, {}, {}).status().reason(), "ZERO_COLUMN");
+  EXPECT_EQ(EstimateDynamicSpai(a, nullptr, {}, {}).status().reason(), "ZERO_COLUMN");
 }
 
 // Hubs: a column with an entry in each row, and a row of a few thousand.

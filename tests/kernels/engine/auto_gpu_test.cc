@@ -117,10 +117,10 @@ TEST(AutoOnGpu, TheEstimateBoundsWhateverItChooses) {
   const auto engine = MakeCpuEngine();
   for (const CscMatrix& a : {Chains(300, 30, 0), Chains(300, 30, 1e-3)}) {
     const PreconditionerSpec spec = AutoOn(Backend::kCuda, 8);
-    const auto bound = engine->Estimate(spec, a.pattern(), nullptr, {});
+    const auto bound = engine->Estimate(spec, a, nullptr, {});
     ASSERT_TRUE(bound.ok());
     const ResolvedSpec chosen = MustResolve(spec, a);
-    const auto of_it = engine->Estimate(chosen.spec, a.pattern(), nullptr, {});
+    const auto of_it = engine->Estimate(chosen.spec, a, nullptr, {});
     ASSERT_TRUE(of_it.ok());
     EXPECT_GE(bound->nnz_m, of_it->nnz_m);
     EXPECT_GE(bound->host_bytes, of_it->host_bytes);

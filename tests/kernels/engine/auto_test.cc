@@ -186,7 +186,7 @@ TEST(Auto, AColumnThatStoresNothingLeavesNothingToBuild) {
   EXPECT_THAT(r.reason, AllOf(StartsWith("none: column 1 of A stores no entry"),
                               HasSubstr("singular"), HasSubstr("pattern_power")));
   const auto engine = MakeCpuEngine();
-  const auto estimate = engine->Estimate(spec, a.pattern(), nullptr, {});
+  const auto estimate = engine->Estimate(spec, a, nullptr, {});
   ASSERT_TRUE(estimate.ok()) << estimate.status().message();
   EXPECT_EQ(estimate->nnz_m, 0);
   EXPECT_EQ(estimate->host_bytes, 0);

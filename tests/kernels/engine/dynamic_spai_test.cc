@@ -230,7 +230,7 @@ TEST(DynamicSpai, RefusalsNameWhatIsWrong) {
   PreconditionerSpec bad = Dynamic();
   bad.dynamic_spai.per_step = 0;
   for (const Status& status : {engine->Resolve(bad, a, Diagnose(a), nullptr, {}).status(),
-                               engine->Estimate(bad, a.pattern(), nullptr, {}).status(),
+                               engine->Estimate(bad, a, nullptr, {}).status(),
                                engine->MakePlan(bad, a, nullptr, {}).status()}) {
     EXPECT_EQ(status.reason(), "BAD_DYNAMIC_OPTION");
     EXPECT_EQ(status.field(), "step_size");

@@ -9,7 +9,7 @@ namespace {
 void ExpectBound(const Engine& engine, const PreconditionerSpec& estimated,
                  const PreconditionerSpec& built_spec, const oracle::NamedMatrix& named) {
   SCOPED_TRACE(named.name + ", n = " + std::to_string(named.a.n_cols));
-  const auto estimate = engine.Estimate(estimated, named.a.pattern(), nullptr, {});
+  const auto estimate = engine.Estimate(estimated, named.a, nullptr, {});
   ASSERT_TRUE(estimate.ok()) << estimate.status().message();
   const auto plan = engine.MakePlan(built_spec, named.a, nullptr, {});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -62,7 +62,7 @@ TEST(Estimate, OfAutoBoundsWhateverAutoChooses) {
 TEST(Estimate, IsExactOnASimplePattern) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::Laplacian2d(20, 20);
-  const auto estimate = engine->Estimate(Spai(), a.pattern(), nullptr, {});
+  const auto estimate = engine->Estimate(Spai(), a, nullptr, {});
   ASSERT_TRUE(estimate.ok());
   EXPECT_EQ(estimate->nnz_m, a.nnz());
   EXPECT_EQ(estimate->n2_max, 5);
@@ -73,7 +73,7 @@ TEST(Estimate, IsExactOnASimplePattern) {
 TEST(Estimate, OfNothingIsNothing) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::Laplacian2d(5, 5);
-  const auto estimate = engine->Estimate(Spec(EngineKind::kNone), a.pattern(), nullptr, {});
+  const auto estimate = engine->Estimate(Spec(EngineKind::kNone), a, nullptr, {});
   ASSERT_TRUE(estimate.ok());
   EXPECT_EQ(estimate->host_bytes, 0);
   EXPECT_EQ(estimate->nnz_m, 0);
@@ -82,7 +82,7 @@ TEST(Estimate, OfNothingIsNothing) {
 TEST(Estimate, OfJacobiIsExact) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::Laplacian2d(5, 5);
-  const auto estimate = engine->Estimate(Spec(EngineKind::kJacobi), a.pattern(), nullptr, {});
+  const auto estimate = engine->Estimate(Spec(EngineKind::kJacobi), a, nullptr, {});
   ASSERT_TRUE(estimate.ok());
   EXPECT_EQ(estimate->nnz_m, 25);
   EXPECT_EQ(estimate->download_bytes, 26 * 8 + 25 * 12);
@@ -96,7 +96,7 @@ TEST(Estimate, OfBlockJacobiIsExact) {
   PreconditionerSpec spec = Spec(EngineKind::kJacobi);
   for (const auto& [size, nnz] : {std::pair{3, 8 * 9 + 1}, {5, 125}, {32, 625}}) {
     spec.block_size = size;
-    const auto estimate = engine->Estimate(spec, a.pattern(), nullptr, {});
+    const auto estimate = engine->Estimate(spec, a, nullptr, {});
     ASSERT_TRUE(estimate.ok());
     EXPECT_EQ(estimate->nnz_m, nnz);
     EXPECT_EQ(MustBuild(*engine, spec, a).preconditioner->matrix().nnz(), nnz);

@@ -181,7 +181,7 @@ TEST(Afsai, GrowsFromAUsersPatternOfWhichTheLowerTriangleCounts) {
     }
     EXPECT_GE(g.nnz(), 79);
     EXPECT_EQ(g.nnz() > 79, spec.engine == EngineKind::kAfsai);
-    const auto estimate = engine->Estimate(spec, a.pattern(), &user, {});
+    const auto estimate = engine->Estimate(spec, a, &user, {});
     ASSERT_TRUE(estimate.ok()) << estimate.status().message();
     EXPECT_GE(estimate->nnz_m, g.nnz());
   }
@@ -247,7 +247,7 @@ TEST(Fsai, OptionsOutOfRangeNameTheFieldOfTheWire) {
       EXPECT_EQ(resolved.status().code(), StatusCode::kInvalidArgument) << field;
       EXPECT_EQ(resolved.status().reason(), "BAD_FSAI_OPTION") << field;
       EXPECT_EQ(resolved.status().field(), field);
-      EXPECT_EQ(engine->Estimate(spec, a.pattern(), nullptr, {}).status().field(), field);
+      EXPECT_EQ(engine->Estimate(spec, a, nullptr, {}).status().field(), field);
       EXPECT_EQ(engine->MakePlan(spec, a, nullptr, {}).status().field(), field);
     }
   };
@@ -351,7 +351,7 @@ TEST(Fsai, EstimatesBoundTheBuild) {
       for (const PreconditionerSpec& spec : {Fsai(), Fsai(3), filtered, Afsai(), steps, Afsai(0)}) {
         SCOPED_TRACE(std::to_string(a.n_cols) + " " +
                      std::to_string(static_cast<int>(spec.engine)));
-        const auto estimate = engine->Estimate(spec, a.pattern(), nullptr, {});
+        const auto estimate = engine->Estimate(spec, a, nullptr, {});
         ASSERT_TRUE(estimate.ok()) << estimate.status().message();
         const auto plan = engine->MakePlan(spec, a, nullptr, {});
         ASSERT_TRUE(plan.ok());

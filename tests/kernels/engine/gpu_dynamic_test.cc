@@ -105,7 +105,7 @@ TEST_F(GpuEngine, DynamicSpaiStaysWithinTheBytesOfItsEstimate) {
     SCOPED_TRACE(c.name);
     const PatternView own = c.a.pattern();
     const PatternView* const user = c.from_a ? &own : nullptr;
-    const auto estimate = engine_->Estimate(c.spec, c.a.pattern(), user, {});
+    const auto estimate = engine_->Estimate(c.spec, c.a, user, {});
     ASSERT_TRUE(estimate.ok()) << estimate.status().message();
     ASSERT_GT(estimate->device_bytes_min, 0);
     ASSERT_LE(estimate->device_bytes_min, estimate->device_bytes);

@@ -83,7 +83,7 @@ TEST_F(GpuEngine, StaysWithinTheBytesOfItsEstimate) {
   int in_waves = 0;
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
-    const auto estimate = engine_->Estimate(c.spec, c.a.pattern(), nullptr, {});
+    const auto estimate = engine_->Estimate(c.spec, c.a, nullptr, {});
     ASSERT_TRUE(estimate.ok()) << estimate.status().message();
     // With more memory a build may take more, to run more at once; with less its tables go in
     // waves.

@@ -23,7 +23,7 @@ class Options : public ::testing::Test {
     EXPECT_EQ(resolved.status().code(), StatusCode::kInvalidArgument) << reason;
     EXPECT_EQ(resolved.status().reason(), reason);
     EXPECT_EQ(resolved.status().field(), field);
-    const auto estimate = engine_->Estimate(spec, a_.pattern(), nullptr, {});
+    const auto estimate = engine_->Estimate(spec, a_, nullptr, {});
     ASSERT_FALSE(estimate.ok()) << reason;
     EXPECT_EQ(estimate.status().reason(), reason);
     if (spec.engine == EngineKind::kAuto) return;
@@ -157,7 +157,7 @@ TEST_F(Options, APlanServesItsOwnDeviceOnly) {
   status = engine_->Build(**plan, Spai(), a_, nowhere).status();
   EXPECT_EQ(status.reason(), "PLAN_MISMATCH");
   EXPECT_THAT(status.message(), HasSubstr("device 0, not 3"));
-  EXPECT_EQ(engine_->Estimate(Spai(), a_.pattern(), nullptr, {})->device_bytes, 0)
+  EXPECT_EQ(engine_->Estimate(Spai(), a_, nullptr, {})->device_bytes, 0)
       << "no device, no bytes of it";
 }
 

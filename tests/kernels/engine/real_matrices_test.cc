@@ -65,7 +65,7 @@ TEST(RealMatrices, OutcomesAreHonestAndAutoCanBeBuilt) {
       SCOPED_TRACE(name + ", engine " + std::to_string(static_cast<int>(spec.engine)));
       std::shared_ptr<const Preconditioner> m;
       if (spec.engine != EngineKind::kNone) {
-        const auto estimate = engine->Estimate(spec, a.pattern(), nullptr, {});
+        const auto estimate = engine->Estimate(spec, a, nullptr, {});
         ASSERT_TRUE(estimate.ok()) << estimate.status().message();
         const auto plan = engine->MakePlan(spec, a, nullptr, {});
         ASSERT_TRUE(plan.ok()) << plan.status().message();
