@@ -165,7 +165,7 @@ void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
           std::span(a.row_idx).subspan(pointers.front(), pointers.back() - pointers.front());
       auto own_pointers = std::span(m.col_ptr).subspan(begin, pointers.size());
       auto own_rows = std::span(m.row_idx).subspan(pointers.front(), rows.size());
-      const int threads = std::max(1, ResolveThreads(0) - static_cast<int>(Devices().size()));
+      const int threads = std::max(1, ResolveThreads(0) / 2);
       ParallelCopy(pointers, own_pointers, threads);
       ParallelCopy(rows, own_rows, threads);
       return Status();

@@ -136,16 +136,16 @@ struct PlanRequest {
   SpaiOnDevice* there;  // null, or on the only device
 };
 
-// Runs what the host has to do beside the devices, each of whose pieces is on a thread of its own
-// and waits for launches if it has to share its core; before them where there is so little that a
-// thread would take longer.
+// Runs what the host has to do beside the devices, on half of the threads: others copy to and from
+// the devices, and launches wait where their thread has to share a core. Before them where there is
+// so little that a thread would take longer.
 Status BesideDevices(size_t pieces, int64_t nnz, int threads,
                      const std::function<Status(int threads)>& host,
                      const std::function<Status(size_t i)>& piece) {
   constexpr int64_t kWorthThread = 1 << 18;
   if (nnz >= kWorthThread) {
-    const int others = std::max(1, ResolveThreads(threads) - static_cast<int>(pieces));
-    return AtOnce(pieces + 1, [&](size_t i) { return i == 0 ? host(others) : piece(i - 1); });
+    const int half = std::max(1, ResolveThreads(threads) / 2);
+    return AtOnce(pieces + 1, [&](size_t i) { return i == 0 ? host(half) : piece(i - 1); });
   }
   if (Status status = host(threads); !status.ok()) return status;
   return AtOnce(pieces, piece);
