@@ -65,6 +65,8 @@ class Staging::Transfer {
     if (!in_) {
       for (size_t i = 0; i < std::min<size_t>(kBuffers, pieces_.size()); ++i) Start(i);
     }
+    // For what the stream has to do before, one waits: others would keep their cores.
+    Check(cudaEventSynchronize(idle(0)), "copies between host and device");
     staging_.on_threads_(
         static_cast<int64_t>(parts_.size()),
         [](void* caller, int64_t part) {
