@@ -306,7 +306,7 @@ struct SpaidCudaInterface {
   int32_t (*download_grown)(const SpaidCudaPattern* grown, int64_t* col_ptr, int32_t* row_idx,
                             char* message, size_t message_size);
 
-  // The plan of static SPAI, which `matrix` must outlive: where M has the pattern of A, the plan has
+  // The plan of static SPAI, which `matrix` must outlive: where M has A's pattern, the plan has
   // no copy of it. `base`: of the pattern of M in place of A's; may be null.
   // `base_there`: the same on the device (of all columns); null: it is uploaded. A threshold reads
   // A's values. Every column of A must have an entry. `local_solver` (LocalSolver): of the

@@ -8,7 +8,7 @@
 #include <utility>
 
 #if defined(__SSE2__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #include "kernels/base/cuda/context_cuda.h"

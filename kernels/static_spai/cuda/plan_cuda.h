@@ -177,8 +177,8 @@ struct StaticSpaiPlan {
   int64_t device_bytes() const;
 };
 
-// `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too. What
-// the pattern refers to must outlive the plan.
+// `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too.
+// What the pattern refers to must outlive the plan.
 // `by_qr`: of the builds to come; where it is false, the stencil path may be taken.
 StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr,
                         ColumnRange own);

@@ -88,7 +88,8 @@ class GpuEngine : public ::testing::Test {
     for (int run = 0; run < 20; ++run) {
       CscMatrix perturbed = m;
       for (double& value : perturbed.values) value *= 1 + noise(random);
-      const auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(perturbed), {}, true);
+      const auto made =
+          HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(perturbed), {}, true);
       EXPECT_TRUE(made.ok());
       counts.push_back(Iterations(a, **made));
     }
