@@ -73,7 +73,9 @@ extern "C" {
 cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                                       cudaStream_t) {
   if (copies_left.fetch_sub(1) <= 0) return cudaErrorInvalidValue;
-  stream->Put([=] { std::memcpy(to, from, bytes); });
+  stream->Put([=] {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  });
   return cudaSuccess;
 }
 
