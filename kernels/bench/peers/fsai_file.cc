@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/bench/matrix_file.h"
 #include "kernels/bench/problems.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
@@ -26,16 +27,11 @@
 namespace spaid::kernels::bench {
 namespace {
 
-[[noreturn]] void Die(const std::string& why) {
-  std::fprintf(stderr, "spaid_fsai_file: %s\n", why.c_str());
-  std::exit(1);
-}
-
 template <class T>
-void Move(std::FILE* file, std::vector<T>& array, bool write) {
-  const size_t done = write ? std::fwrite(array.data(), sizeof(T), array.size(), file)
-                            : std::fread(array.data(), sizeof(T), array.size(), file);
-  if (done != array.size()) Die("the file is cut short");
+void Put(std::FILE* file, const std::vector<T>& array) {
+  if (std::fwrite(array.data(), sizeof(T), array.size(), file) != array.size()) {
+    Die("the file is cut short");
+  }
 }
 
 int Write(const std::string& path, const std::string& name, int size) {
@@ -55,35 +51,15 @@ int Write(const std::string& path, const std::string& name, int size) {
   }
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) Die("cannot write " + path);
-  std::vector<int64_t> header = {a.n_cols, a.nnz()};
-  std::vector<int32_t> pointers(a.col_ptr.begin(), a.col_ptr.end());
-  std::vector<int32_t> indices(a.row_idx.begin(), a.row_idx.end());
-  std::vector<double> values(a.values.begin(), a.values.end());
-  Move(file, header, true);
-  Move(file, pointers, true);
-  Move(file, indices, true);
-  Move(file, values, true);
+  const std::vector<int64_t> header = {a.n_cols, a.nnz()};
+  const std::vector<int32_t> pointers(a.col_ptr.begin(), a.col_ptr.end());
+  const std::vector<int32_t> indices(a.row_idx.begin(), a.row_idx.end());
+  const std::vector<double> values(a.values.begin(), a.values.end());
+  Put(file, header);
+  Put(file, pointers);
+  Put(file, indices);
+  Put(file, values);
   return std::fclose(file);
-}
-
-CscMatrix Read(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) Die("cannot read " + path);
-  std::vector<int64_t> header(2);
-  Move(file, header, false);
-  std::vector<int32_t> pointers(static_cast<size_t>(header[0]) + 1);
-  std::vector<int32_t> indices(static_cast<size_t>(header[1]));
-  std::vector<double> values(indices.size());
-  Move(file, pointers, false);
-  Move(file, indices, false);
-  Move(file, values, false);
-  std::fclose(file);
-  CscMatrix a;
-  a.n_rows = a.n_cols = header[0];
-  a.col_ptr.assign(pointers.begin(), pointers.end());
-  a.row_idx.assign(indices.begin(), indices.end());
-  a.values.assign(values.begin(), values.end());
-  return a;
 }
 
 double Median(std::vector<double> v) {
@@ -99,7 +75,7 @@ double ProcessorMs() {
 }
 
 int Run(const std::string& path, std::map<std::string, double> with) {
-  const CscMatrix a = Read(path);
+  const CscMatrix a = ReadMatrix(path);
   const auto value = [&](const char* name, double otherwise) {
     const auto at = with.find(name);
     return at == with.end() ? otherwise : at->second;
