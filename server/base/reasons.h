@@ -60,10 +60,13 @@ inline constexpr std::string_view kSolveTooLarge = "SOLVE_TOO_LARGE";
 inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
 inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";
 inline constexpr std::string_view kTooManyStreams = "TOO_MANY_STREAMS";
+inline constexpr std::string_view kTooManyDetached = "TOO_MANY_DETACHED";  // jobs of one tenant
 // NOT_FOUND.
 inline constexpr std::string_view kHandleUnknown = "HANDLE_UNKNOWN";
 inline constexpr std::string_view kHandleEvicted = "HANDLE_EVICTED";
 inline constexpr std::string_view kSolutionGone = "SOLUTION_GONE";
+// PERMISSION_DENIED.
+inline constexpr std::string_view kNotAdministrator = "NOT_ADMINISTRATOR";
 // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, UNAUTHENTICATED, INTERNAL.
 inline constexpr std::string_view kCancelled = "CANCELLED";  // CancelJob
 inline constexpr std::string_view kAbandoned = "ABANDONED";  // the last waiting client left
@@ -74,6 +77,7 @@ inline constexpr std::string_view kDeadline = "DEADLINE";
 inline constexpr std::string_view kDeadlineInfeasible = "DEADLINE_INFEASIBLE";  // at admission
 inline constexpr std::string_view kDraining = "DRAINING";
 inline constexpr std::string_view kBadToken = "BAD_TOKEN";
+inline constexpr std::string_view kNoCredentials = "NO_CREDENTIALS";  // where they are wanted
 inline constexpr std::string_view kBadTenant = "BAD_TENANT";
 inline constexpr std::string_view kStalledSender = "STALLED_SENDER";
 inline constexpr std::string_view kInternal = "INTERNAL";
@@ -87,6 +91,7 @@ inline constexpr std::string_view kDeviceUnavailable = "DEVICE_UNAVAILABLE";
 inline constexpr std::string_view kBadCertificate = "BAD_CERTIFICATE";
 inline constexpr std::string_view kBadTokensFile = "BAD_TOKENS_FILE";
 inline constexpr std::string_view kCannotListen = "CANNOT_LISTEN";
+inline constexpr std::string_view kDeaf = "DEAF";  // the daemon's own port answers no more
 
 }  // namespace reason
 }  // namespace spaid::server
