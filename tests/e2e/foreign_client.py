@@ -12,7 +12,6 @@ Exit code 0: all checks hold; 77: skipped, because a Python package is missing; 
 
 import argparse
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,31 +29,9 @@ except ImportError as missing:
     print(f'skipped: {missing} (Debian: python3-grpcio python3-protobuf python3-scipy)')
     sys.exit(77)
 
+import stubs
+
 CHUNK_ELEMENTS = 1000  # small, so that arrays take several chunks
-SERVICES = ['matrix', 'preconditioner', 'solver', 'job', 'server']
-
-
-def generate(options):
-    """Python modules of the protos, into a folder of the build."""
-    out = pathlib.Path(options.work)
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    protos = sorted(str(path.relative_to(options.protos))
-                    for path in pathlib.Path(options.protos).rglob('*.proto'))
-    # google.rpc must not hide inside the installed package google (which has an __init__), so it is
-    # generated beside it under a name of its own.
-    renamed = out / 'protos'
-    for proto in protos:
-        text = (pathlib.Path(options.protos) / proto).read_text()
-        target = renamed / proto.replace('google/rpc/', 'google_rpc/')
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text.replace('import "google/rpc/', 'import "google_rpc/'))
-    sources = [str(path.relative_to(renamed)) for path in sorted(renamed.rglob('*.proto'))]
-    subprocess.run([options.protoc, f'-I{renamed}', f'--python_out={out}', *sources], check=True)
-    services = [f'spaid/v1/{name}.proto' for name in SERVICES]
-    subprocess.run([options.protoc, f'-I{renamed}', f'--grpc_out={out}',
-                    f'--plugin=protoc-gen-grpc={options.plugin}', *services], check=True)
-    sys.path.insert(0, str(out))
 
 
 class Daemon:
@@ -139,7 +116,8 @@ def convection_diffusion(n, wind):
 
 
 def run(options):
-    generate(options)
+    stubs.generate(options.protos, options.protoc, options.plugin, options.work)
+    sys.path.insert(0, options.work)
     from google_rpc import error_details_pb2, status_pb2
     from spaid.v1 import (arrays_pb2, matrix_pb2, matrix_pb2_grpc, preconditioner_pb2,
                           preconditioner_pb2_grpc, preconditioner_spec_pb2, server_pb2,
