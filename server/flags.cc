@@ -90,6 +90,30 @@ int WrongUsage(const std::string& what) {
   return kWrongUsage;
 }
 
+// Who may call, and as whom; empty: fine.
+std::string CheckCredentials(const Flags& flags) {
+  const bool tokens = !flags.tokens_file.empty() || !flags.admin_tokens_file.empty();
+  if (tokens && !flags.tokens_in_clear && !flags.tls.any() && !IsLoopback(flags.address)) {
+    return absl::StrCat(
+        flags.tokens_file.empty() ? "--admin-tokens" : "--tokens",
+        " with --address=", flags.address,
+        ", which is open to other machines, needs TLS; give --tls-cert and --tls-key, or say "
+        "--tokens-in-clear if a proxy before it ends TLS");
+  }
+  if (flags.trust_tenant_header && !flags.tokens_file.empty()) {
+    return "--trust-tenant-header and --tokens exclude each other: anybody could name the tenant "
+           "of somebody's token";
+  }
+  if (flags.trust_tenant_header && flags.allow_anonymous && !flags.tls.client_ca.empty()) {
+    return "--trust-tenant-header, --tls-client-ca and --allow-anonymous exclude each other: "
+           "anybody could name the subject of somebody's certificate";
+  }
+  if (!flags.admin_subjects.empty() && flags.tls.client_ca.empty()) {
+    return "--admin-subject needs --tls-client-ca, which tells whose certificate it is";
+  }
+  return "";
+}
+
 // What the values together must satisfy; empty: fine.
 std::string CheckTogether(const Flags& flags, int64_t usable_memory) {
   if (!absl::StartsWith(flags.address, "unix") && !ParseHostPort(flags.address)) {
@@ -112,6 +136,7 @@ std::string CheckTogether(const Flags& flags, int64_t usable_memory) {
                         " is open to other machines and plain HTTP; say --ops-insecure if the "
                         "network is trusted");
   }
+  if (std::string wrong = CheckCredentials(flags); !wrong.empty()) return wrong;
   const BackendOptions& b = flags.backend;
   if (b.max_matrix_bytes > b.matrix_store_bytes) {
     return absl::StrCat("--max-matrix-bytes (", b.max_matrix_bytes,
@@ -174,9 +199,20 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.add_option("--tls-key", flags.tls.key, "PEM private key of --tls-cert");
   app.add_option("--tls-client-ca", flags.tls.client_ca,
                  "PEM; clients must show a certificate that it signed (mTLS), whose subject is "
-                 "their tenant");
+                 "their tenant unless they send a token");
   app.add_option("--tokens", flags.tokens_file,
-                 "File of lines TOKEN NAME: bearer tokens and the tenants they stand for");
+                 "File of lines TOKEN NAME or sha256:HEX NAME: bearer tokens and the tenants they "
+                 "stand for. Read again on SIGHUP; refused where everybody can read it");
+  app.add_option("--admin-tokens", flags.admin_tokens_file,
+                 "The same of administrators, who see and cancel the jobs of all tenants");
+  app.add_option("--admin-subject", flags.admin_subjects,
+                 "Subject of a client's certificate (CN=...) that makes an administrator; may be "
+                 "repeated")
+      ->type_name("SUBJECT");
+  app.add_flag("--allow-anonymous", flags.allow_anonymous,
+               "With --tokens or --tls-client-ca: serve callers without either, as `default`");
+  app.add_flag("--tokens-in-clear", flags.tokens_in_clear,
+               "Take tokens from other machines without TLS (where a proxy ends it before)");
   app.add_flag("--trust-tenant-header", flags.trust_tenant_header,
                "Believe the metadata x-spaid-tenant (behind a proxy that sets it)");
   app.add_option("--devices", flags.devices,

@@ -22,7 +22,10 @@ struct Flags {
   bool insecure = false;
   bool ops_insecure = false;
   TlsFiles tls;
-  std::string tokens_file;
+  std::string tokens_file, admin_tokens_file;
+  std::vector<std::string> admin_subjects;
+  bool allow_anonymous = false;
+  bool tokens_in_clear = false;
   bool trust_tenant_header = false;
   LogLevel log_level = LogLevel::kInfo;
   // The memory of large arrays waits this long for others of their size: a client that sends or

@@ -51,6 +51,35 @@ absl::Status WritePortFile(const std::string& file, const std::string& address) 
   return absl::OkStatus();
 }
 
+struct TokenFiles {
+  Tokens tenants, administrators;
+};
+
+absl::StatusOr<TokenFiles> ReadTokens(const Flags& flags) {
+  TokenFiles read;
+  if (!flags.tokens_file.empty()) {
+    ASSIGN_OR_RETURN(read.tenants, Tokens::ReadFile("--tokens", flags.tokens_file));
+  }
+  if (!flags.admin_tokens_file.empty()) {
+    ASSIGN_OR_RETURN(read.administrators,
+                     Tokens::ReadFile("--admin-tokens", flags.admin_tokens_file));
+  }
+  return read;
+}
+
+// A file that cannot be used leaves all as it was.
+void ReloadTokens(const Flags& flags, Authenticator* authenticator) {
+  auto read = ReadTokens(flags);
+  if (!read.ok()) {
+    Log(LogLevel::kError, "tokens_not_reloaded",
+        {{"text", std::string(read.status().message())}, {"kept", "the ones before"}});
+    return;
+  }
+  Log(LogLevel::kInfo, "tokens_reloaded",
+      {{"tokens", read->tenants.size()}, {"admin_tokens", read->administrators.size()}});
+  authenticator->SetTokens(std::move(read->tenants), std::move(read->administrators));
+}
+
 // The error of a daemon that has nothing left to compute on.
 absl::Status NoDeviceLeft(const Backend& backend) {
   std::string lost;
@@ -67,16 +96,20 @@ absl::Status NoDeviceLeft(const Backend& backend) {
 absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& signals) {
   if (flags.keep_freed.count() > 0) kernels::KeepFreedMemory();
 
-  Tokens tokens;
-  if (!flags.tokens_file.empty()) {
-    ASSIGN_OR_RETURN(tokens, Tokens::ReadFile(flags.tokens_file));
-  }
+  ASSIGN_OR_RETURN(TokenFiles tokens, ReadTokens(flags));
+  const bool credentials_wanted =
+      !flags.allow_anonymous && (!flags.tokens_file.empty() || !flags.tls.client_ca.empty());
+  flags.tls.client_may_have_none = flags.allow_anonymous;
   ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(flags.tls));
 
   std::optional<Watchdog> watchdog;  // set at the end; outlives what is taken down below it
   Metrics metrics;
   Backend backend(flags.backend, engine,
-                  Authenticator(std::move(tokens), flags.trust_tenant_header), &metrics);
+                  Authenticator({.credentials_wanted = credentials_wanted,
+                                 .trust_tenant_header = flags.trust_tenant_header,
+                                 .admin_subjects = flags.admin_subjects},
+                                std::move(tokens.tenants), std::move(tokens.administrators)),
+                  &metrics);
   metrics.OnScrape([&backend] { backend.SetGauges(); });
   ASSIGN_OR_RETURN(
       auto server,
@@ -113,10 +146,13 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
   }
   if (!flags.port_file.empty()) RETURN_IF_ERROR(WritePortFile(flags.port_file, server->address()));
 
-  const std::string signal = signals.Wait(kLookEvery, [&] {
-    kernels::ReleaseFreedLarge(flags.keep_freed);
-    return backend.any_device();
-  });
+  const std::string signal = signals.Wait(
+      kLookEvery,
+      [&] {
+        kernels::ReleaseFreedLarge(flags.keep_freed);
+        return backend.any_device();
+      },
+      [&] { ReloadTokens(flags, &backend.authenticator()); });
   if (!signal.empty()) Log(LogLevel::kInfo, "signal", {{"signal", signal}});
   const auto not_ready = [&] {
     backend.SetDraining();

@@ -9,24 +9,31 @@ ShutdownSignals::ShutdownSignals() {
   sigemptyset(&set_);
   sigaddset(&set_, SIGTERM);
   sigaddset(&set_, SIGINT);
+  sigaddset(&set_, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &set_, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 }
 
 std::string ShutdownSignals::Wait(std::chrono::milliseconds every,
-                                  const std::function<bool()>& meanwhile) {
+                                  const std::function<bool()>& meanwhile,
+                                  const std::function<void()>& hung_up) {
   while (true) {
-    if (const int signal = Take(every); signal != 0) {
-      return signal == SIGTERM ? "SIGTERM" : "SIGINT";
-    }
+    const auto until = std::chrono::steady_clock::now() + every;
+    int signal = Take(until);
+    for (; signal == SIGHUP; signal = Take(until)) hung_up();
+    if (signal != 0) return signal == SIGTERM ? "SIGTERM" : "SIGINT";
     if (!meanwhile()) return "";
   }
 }
 
-bool ShutdownSignals::WaitFor(std::chrono::milliseconds timeout) { return Take(timeout) != 0; }
-
-int ShutdownSignals::Take(std::chrono::milliseconds timeout) {
+bool ShutdownSignals::WaitFor(std::chrono::milliseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
+  int signal = Take(until);
+  while (signal == SIGHUP) signal = Take(until);
+  return signal != 0;
+}
+
+int ShutdownSignals::Take(std::chrono::steady_clock::time_point until) {
   while (true) {
     auto left = until - std::chrono::steady_clock::now();
     if (left.count() < 0) left = {};

@@ -4,128 +4,115 @@
 #include <grpcpp/security/auth_context.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
+#include "server/base/text.h"
 
 namespace spaid::server {
 namespace {
 
-constexpr size_t kMinTokenBytes = 16;
 constexpr size_t kMaxNameBytes = 200;
 
-absl::Status BadLine(size_t line, std::string_view what) {
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, reason::kBadTokensFile,
-      absl::StrCat("line ", line, " of the tokens file: ",
-                   absl::string_view(what.data(), what.size()), "; a line is TOKEN NAME"));
-}
-
-bool EqualInConstantTime(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference = static_cast<unsigned char>(difference | (a[i] ^ b[i]));
+// The values of metadata `key`.
+std::vector<absl::string_view> Find(const grpc::ServerContextBase& context, const char* key) {
+  std::vector<absl::string_view> values;
+  const auto [begin, end] = context.client_metadata().equal_range(key);
+  for (auto it = begin; it != end; ++it) {
+    values.emplace_back(it->second.data(), it->second.size());
   }
-  return difference == 0;
+  return values;
 }
 
-// The value of metadata `key`, or null where there is none.
-const grpc::string_ref* Find(const grpc::CallbackServerContext& context, const char* key) {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(key);
-  return found == metadata.end() ? nullptr : &found->second;
+// The subject of the client's certificate; nothing: it has shown none.
+absl::StatusOr<std::optional<std::string>> Subject(const grpc::ServerContextBase& context) {
+  const auto auth = context.auth_context();
+  // "Authenticated" means to gRPC that there is a common name, or an alternative one.
+  if (auth == nullptr || auth->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME).empty()) {
+    return std::nullopt;
+  }
+  const auto found = auth->FindPropertyValues(GRPC_X509_SUBJECT_PROPERTY_NAME);
+  std::string subject;
+  if (!found.empty()) subject.assign(found.front().data(), found.front().size());
+  if (subject.empty() || !IsPlainText(subject)) {
+    return MakeError(absl::StatusCode::kUnauthenticated, reason::kBadTenant,
+                     "the client certificate has no subject, which names the tenant, or one with "
+                     "control characters; use one that has");
+  }
+  return subject;
+}
+
+absl::StatusOr<std::string> TenantOfHeader(const std::vector<absl::string_view>& values) {
+  const absl::string_view name = values.front();
+  if (values.size() == 1 && !name.empty() && name.size() <= kMaxNameBytes &&
+      IsPlainText({name.data(), name.size()})) {
+    return std::string(name);
+  }
+  return MakeError(
+             absl::StatusCode::kInvalidArgument, reason::kBadTenant,
+             absl::StrCat("x-spaid-tenant came ", values.size(), " times and has ", name.size(),
+                          " bytes; it is sent once, and a tenant's name has "
+                          "1 .. 200 bytes without control characters"))
+      .Field("x-spaid-tenant");
 }
 
 }  // namespace
 
-absl::StatusOr<Tokens> Tokens::Parse(std::string_view text) {
-  Tokens tokens;
-  size_t number = 0;
-  for (absl::string_view line : absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
-    ++number;
-    line = absl::StripAsciiWhitespace(line);
-    if (line.empty() || line.front() == '#') continue;
-    const size_t blank = line.find_first_of(" \t");
-    if (blank == absl::string_view::npos) return BadLine(number, "there is no name");
-    const absl::string_view token = line.substr(0, blank);
-    const absl::string_view name = absl::StripAsciiWhitespace(line.substr(blank));
-    if (token.size() < kMinTokenBytes) {
-      return BadLine(number, "the token is shorter than 16 characters");
-    }
-    if (!std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 127; })) {
-      return BadLine(number, "the token has a character that is not printable ASCII");
-    }
-    if (name.size() > kMaxNameBytes) return BadLine(number, "the name is over 200 bytes");
-    if (tokens.Find({token.data(), token.size()}) != nullptr) {
-      return BadLine(number, "the token stands here for the second time");
-    }
-    tokens.tokens_.emplace_back(token, name);
-  }
-  if (tokens.empty()) return BadLine(number, "there is no token in the whole file");
-  return tokens;
+Authenticator::Authenticator(AuthenticationOptions options, Tokens tokens, Tokens admins)
+    : options_(std::move(options)), state_(std::make_unique<State>()) {
+  SetTokens(std::move(tokens), std::move(admins));
 }
 
-absl::StatusOr<Tokens> Tokens::ReadFile(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadTokensFile,
-                     absl::StrCat("--tokens=", file, " cannot be read: ", std::strerror(errno)));
-  }
-  return Parse(std::string{std::istreambuf_iterator<char>(in), {}});
+void Authenticator::SetTokens(Tokens tokens, Tokens admins) {
+  auto known = std::make_shared<const Known>(Known{std::move(tokens), std::move(admins)});
+  std::lock_guard lock(state_->mutex);
+  state_->known.swap(known);
 }
 
-const std::string* Tokens::Find(std::string_view token) const {
-  const std::string* name = nullptr;
-  for (const auto& [known, its_name] : tokens_) {
-    if (EqualInConstantTime(known, token)) name = &its_name;
-  }
-  return name;
-}
-
-absl::StatusOr<std::string> Authenticator::Tenant(
-    const grpc::CallbackServerContext& context) const {
-  const auto auth = context.auth_context();
-  if (auth != nullptr && auth->IsPeerAuthenticated()) {
-    const auto subject = auth->FindPropertyValues(GRPC_X509_SUBJECT_PROPERTY_NAME);
-    if (!subject.empty() && !subject.front().empty()) {
-      return std::string(subject.front().data(), subject.front().size());
+absl::StatusOr<Caller> Authenticator::Identify(const grpc::ServerContextBase& context) const {
+  const auto subject = Subject(context);
+  if (!subject.ok()) return subject.status();
+  if (const auto headers = Find(context, "authorization"); !headers.empty()) {
+    std::shared_ptr<const Known> known;
+    {
+      std::lock_guard lock(state_->mutex);
+      known = state_->known;
     }
-    return MakeError(absl::StatusCode::kUnauthenticated, reason::kBadTenant,
-                     "the client certificate has no subject, which names the tenant; use one that "
-                     "has");
-  }
-  if (const grpc::string_ref* header = Find(context, "authorization")) {
-    const absl::string_view value(header->data(), header->size());
     constexpr absl::string_view kBearer = "bearer ";
-    if (absl::StartsWithIgnoreCase(value, kBearer)) {
-      const absl::string_view token = value.substr(kBearer.size());
-      if (const std::string* name = tokens_.Find({token.data(), token.size()})) return *name;
+    if (headers.size() == 1 && absl::StartsWithIgnoreCase(headers.front(), kBearer)) {
+      const absl::string_view sent = headers.front().substr(kBearer.size());
+      const std::string_view token(sent.data(), sent.size());
+      if (const std::string* name = known->admins.Find(token)) return Caller{*name, true};
+      if (const std::string* name = known->tokens.Find(token)) return Caller{*name, false};
     }
     return MakeError(absl::StatusCode::kUnauthenticated, reason::kBadToken,
-                     "the server does not know the token in `authorization`; send `Bearer TOKEN` "
-                     "with a token from the server's --tokens file, or none at all");
+                     "the server does not know the token in `authorization`; send one header "
+                     "`Bearer TOKEN` with a token from the server's --tokens or --admin-tokens "
+                     "file");
   }
-  if (trust_tenant_header_) {
-    if (const grpc::string_ref* header = Find(context, "x-spaid-tenant")) {
-      if (header->empty() || header->size() > kMaxNameBytes) {
-        return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadTenant,
-                         absl::StrCat("x-spaid-tenant has ", header->size(),
-                                      " bytes; a tenant's name has 1 .. 200"))
-            .Field("x-spaid-tenant");
-      }
-      return std::string(header->data(), header->size());
+  if (*subject) {
+    const auto& admins = options_.admin_subjects;
+    return Caller{**subject, std::find(admins.begin(), admins.end(), **subject) != admins.end()};
+  }
+  if (options_.credentials_wanted) {
+    return MakeError(absl::StatusCode::kUnauthenticated, reason::kNoCredentials,
+                     "the server wants credentials: send `authorization: Bearer TOKEN` with a "
+                     "token from its --tokens file, or show a client certificate that its "
+                     "--tls-client-ca signed");
+  }
+  if (options_.trust_tenant_header) {
+    if (const auto headers = Find(context, "x-spaid-tenant"); !headers.empty()) {
+      auto tenant = TenantOfHeader(headers);
+      if (!tenant.ok()) return tenant.status();
+      return Caller{*std::move(tenant), false};
     }
   }
-  return std::string("default");
+  return Caller{"default", false};
 }
 
 }  // namespace spaid::server

@@ -1,50 +1,63 @@
-// Who calls. Everything a client owns belongs to its tenant: the subject of its mTLS certificate;
-// else the name of its bearer token; else (where the operator trusts it) the metadata
-// x-spaid-tenant; else "default".
+// Who calls. Everything a client owns belongs to its tenant: the name of its bearer token; else the
+// subject of its mTLS certificate; else (where the operator trusts it) the metadata x-spaid-tenant;
+// else, where anonymous callers are served, "default".
 #pragma once
 
 #include <grpcpp/server_context.h>
 
+#include <memory>
+#include <mutex>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/rpc/tokens.h"
 
 namespace spaid::server {
 
-// Lines `TOKEN NAME`; blank lines and lines that start with # are skipped. A token is at least 16
-// characters, of printable ASCII without blanks, and stands once; a name is 1 .. 200 bytes. Errors,
-// INVALID_ARGUMENT/BAD_TOKENS_FILE, name the line, never the token.
-class Tokens {
- public:
-  static absl::StatusOr<Tokens> Parse(std::string_view text);
-  static absl::StatusOr<Tokens> ReadFile(const std::string& file);
-
-  // The name of `token`, or null. Compares in constant time.
-  const std::string* Find(std::string_view token) const;
-  bool empty() const { return tokens_.empty(); }
-
- private:
-  std::vector<std::pair<std::string, std::string>> tokens_;  // token, name
+struct Caller {
+  std::string tenant;
+  bool administrator = false;  // may see and cancel the jobs of all tenants
 };
 
-// Immutable, thread-safe.
+struct AuthenticationOptions {
+  // Without a token or a certificate: UNAUTHENTICATED/NO_CREDENTIALS.
+  bool credentials_wanted = false;
+  bool trust_tenant_header = false;
+  std::vector<std::string> admin_subjects = {};  // of certificates, as gRPC writes them ("CN=ann")
+};
+
+// Thread-safe. Movable before it is used.
 class Authenticator {
  public:
-  Authenticator(Tokens tokens, bool trust_tenant_header)
-      : tokens_(std::move(tokens)), trust_tenant_header_(trust_tenant_header) {}
+  // Who has a token of `admins` is an administrator.
+  explicit Authenticator(AuthenticationOptions options = {}, Tokens tokens = {},
+                         Tokens admins = {});
 
-  // UNAUTHENTICATED/BAD_TOKEN for a bearer token that is not in the file (also where there is no
-  // file: a client that believes it is somebody must not silently become `default`);
-  // INVALID_ARGUMENT/BAD_TENANT for an empty or over-long x-spaid-tenant.
-  absl::StatusOr<std::string> Tenant(const grpc::CallbackServerContext& context) const;
+  // A token goes before a certificate: who sends both is whom the token names, and an
+  // administrator only if the token is one's. Errors: UNAUTHENTICATED/NO_CREDENTIALS;
+  // UNAUTHENTICATED/BAD_TOKEN for a bearer token that is in no file (also where there is none, and
+  // beside a good certificate: a client that believes it is somebody must not silently become
+  // somebody else), or two of them; UNAUTHENTICATED/BAD_TENANT for a certificate without a subject;
+  // INVALID_ARGUMENT/BAD_TENANT for an x-spaid-tenant that is empty, over-long, not plain text or
+  // sent twice.
+  absl::StatusOr<Caller> Identify(const grpc::ServerContextBase& context) const;
+
+  // Calls that come from now on are held to these. Open ones go on.
+  void SetTokens(Tokens tokens, Tokens admins);
 
  private:
-  Tokens tokens_;
-  bool trust_tenant_header_;
+  struct Known {
+    Tokens tokens, admins;
+  };
+  struct State {
+    std::mutex mutex;
+    std::shared_ptr<const Known> known;
+  };
+
+  AuthenticationOptions options_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace spaid::server

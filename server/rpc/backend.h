@@ -64,7 +64,7 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
 
   const BackendOptions& options() const { return options_; }
-  const Authenticator& authenticator() const { return authenticator_; }
+  Authenticator& authenticator() { return authenticator_; }
   const EngineAdapter& adapter() const { return adapter_; }
   MatrixStore& matrices() { return matrices_; }
   PreconditionerStore& preconditioners() { return preconditioners_; }
@@ -119,7 +119,7 @@ class Backend {
                                          const grpc::CallbackServerContext& context) const;
 
   const BackendOptions options_;
-  const Authenticator authenticator_;
+  Authenticator authenticator_;
   Metrics* const metrics_;
   const WallTime start_time_ = RealClock().WallNow();
   std::atomic<bool> refusing_{false}, draining_{false};

@@ -53,14 +53,14 @@ class WatchStream final : public WriteStream<v1::WatchJobResponse> {
   }
 
   absl::StatusOr<std::shared_ptr<Job>> Find() {
-    ASSIGN_OR_RETURN(const std::string tenant, backend_->authenticator().Tenant(*context_));
+    ASSIGN_OR_RETURN(const Caller caller, backend_->authenticator().Identify(*context_));
     if (request_.first_event() < 0) {
       return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadLimit,
                        absl::StrCat("first_event is ", request_.first_event(),
                                     "; events are numbered from 1 (0 means 1)"))
           .Field("first_event");
     }
-    ASSIGN_OR_RETURN(auto job, backend_->jobs().Get(tenant, request_.name()));
+    ASSIGN_OR_RETURN(auto job, backend_->jobs().Get(caller.tenant, request_.name()));
     if (request_.with_solution() && job->kind() != v1::JOB_KIND_SOLVE) {
       return MakeError(absl::StatusCode::kInvalidArgument, reason::kNotASolve,
                        absl::StrCat(request_.name(),
@@ -131,52 +131,50 @@ class WatchStream final : public WriteStream<v1::WatchJobResponse> {
 grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context,
                                              const v1::GetJobRequest* request,
                                              v1::GetJobResponse* response) {
-  return Unary(context, "JobService/GetJob", backend_,
-               [&](const std::string& tenant) -> absl::Status {
-                 ASSIGN_OR_RETURN(const auto job, backend_->jobs().Get(tenant, request->name()));
-                 *response->mutable_job() = job->Snapshot();
-                 return absl::OkStatus();
-               });
+  return Unary(context, "JobService/GetJob", backend_, [&](const Caller& caller) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto job, backend_->jobs().Get(caller.tenant, request->name()));
+    *response->mutable_job() = job->Snapshot();
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
                                                const v1::ListJobsRequest* request,
                                                v1::ListJobsResponse* response) {
-  return Unary(
-      context, "JobService/ListJobs", backend_, [&](const std::string& tenant) -> absl::Status {
-        if (!v1::JobState_IsValid(request->state())) {
-          return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
-                           absl::StrCat("state is ", static_cast<int>(request->state()),
-                                        "; leave it out to list jobs of every state"))
-              .Field("state");
-        }
-        if (!v1::JobKind_IsValid(request->kind())) {
-          return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
-                           absl::StrCat("kind is ", static_cast<int>(request->kind()),
-                                        "; leave it out to list jobs of every kind"))
-              .Field("kind");
-        }
-        ASSIGN_OR_RETURN(const PageRequest page,
-                         ParsePage(request->page_size(), request->page_token()));
-        const auto listed = backend_->jobs().List(tenant,
-                                                  {.state = request->state(),
-                                                   .kind = request->kind(),
-                                                   .matrix = request->matrix(),
-                                                   .preconditioner = request->preconditioner()},
-                                                  page);
-        response->set_next_page_token(listed.next_token);
-        size_t bytes = 0;
-        for (size_t i = 0; i < listed.jobs.size(); ++i) {
-          v1::Job job = listed.jobs[i]->Snapshot(/*brief=*/true);
-          bytes += job.ByteSizeLong() + kListOverhead;
-          if (i > 0 && bytes > kMaxListBytes) {
-            response->set_next_page_token(listed.tokens[i - 1]);
-            break;
-          }
-          *response->add_jobs() = std::move(job);
-        }
-        return absl::OkStatus();
-      });
+  return Unary(context, "JobService/ListJobs", backend_, [&](const Caller& caller) -> absl::Status {
+    if (!v1::JobState_IsValid(request->state())) {
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
+                       absl::StrCat("state is ", static_cast<int>(request->state()),
+                                    "; leave it out to list jobs of every state"))
+          .Field("state");
+    }
+    if (!v1::JobKind_IsValid(request->kind())) {
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
+                       absl::StrCat("kind is ", static_cast<int>(request->kind()),
+                                    "; leave it out to list jobs of every kind"))
+          .Field("kind");
+    }
+    ASSIGN_OR_RETURN(const PageRequest page,
+                     ParsePage(request->page_size(), request->page_token()));
+    const auto listed = backend_->jobs().List(caller.tenant,
+                                              {.state = request->state(),
+                                               .kind = request->kind(),
+                                               .matrix = request->matrix(),
+                                               .preconditioner = request->preconditioner()},
+                                              page);
+    response->set_next_page_token(listed.next_token);
+    size_t bytes = 0;
+    for (size_t i = 0; i < listed.jobs.size(); ++i) {
+      v1::Job job = listed.jobs[i]->Snapshot(/*brief=*/true);
+      bytes += job.ByteSizeLong() + kListOverhead;
+      if (i > 0 && bytes > kMaxListBytes) {
+        response->set_next_page_token(listed.tokens[i - 1]);
+        break;
+      }
+      *response->add_jobs() = std::move(job);
+    }
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
@@ -190,15 +188,15 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
                                                 const v1::CancelJobRequest* request,
                                                 v1::CancelJobResponse* response) {
-  return Unary(context, "JobService/CancelJob", backend_,
-               [&](const std::string& tenant) -> absl::Status {
-                 ASSIGN_OR_RETURN(const auto job, backend_->jobs().Get(tenant, request->name()));
-                 if (job->RequestStop(StopCause::kCancelled)) {
-                   Log(LogLevel::kInfo, "job_cancel", {{"job", job->name()}, {"tenant", tenant}});
-                 }
-                 *response->mutable_job() = job->Snapshot();
-                 return absl::OkStatus();
-               });
+  return Unary(
+      context, "JobService/CancelJob", backend_, [&](const Caller& caller) -> absl::Status {
+        ASSIGN_OR_RETURN(const auto job, backend_->jobs().Get(caller.tenant, request->name()));
+        if (job->RequestStop(StopCause::kCancelled)) {
+          Log(LogLevel::kInfo, "job_cancel", {{"job", job->name()}, {"tenant", caller.tenant}});
+        }
+        *response->mutable_job() = job->Snapshot();
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace spaid::server

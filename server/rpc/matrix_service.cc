@@ -32,9 +32,9 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
 
  private:
   void Start() override {
-    auto tenant = backend_->authenticator().Tenant(*context_);
-    if (!tenant.ok()) return EndLocked(tenant.status());
-    tenant_ = *std::move(tenant);
+    auto caller = backend_->authenticator().Identify(*context_);
+    if (!caller.ok()) return EndLocked(caller.status());
+    tenant_ = std::move(caller->tenant);
     if (absl::Status status = backend_->CheckServing(); !status.ok()) {
       return EndLocked(std::move(status));
     }
@@ -209,22 +209,23 @@ RawBidiReactor* MatrixService::UploadMatrix(grpc::CallbackServerContext* context
 grpc::ServerUnaryReactor* MatrixService::GetMatrix(grpc::CallbackServerContext* context,
                                                    const v1::GetMatrixRequest* request,
                                                    v1::GetMatrixResponse* response) {
-  return Unary(
-      context, "MatrixService/GetMatrix", backend_, [&](const std::string& tenant) -> absl::Status {
-        ASSIGN_OR_RETURN(const auto found, backend_->matrices().Get(tenant, request->name()));
-        *response->mutable_matrix() = ToProto(found, /*findings=*/true);
-        return absl::OkStatus();
-      });
+  return Unary(context, "MatrixService/GetMatrix", backend_,
+               [&](const Caller& caller) -> absl::Status {
+                 ASSIGN_OR_RETURN(const auto found,
+                                  backend_->matrices().Get(caller.tenant, request->name()));
+                 *response->mutable_matrix() = ToProto(found, /*findings=*/true);
+                 return absl::OkStatus();
+               });
 }
 
 grpc::ServerUnaryReactor* MatrixService::ListMatrices(grpc::CallbackServerContext* context,
                                                       const v1::ListMatricesRequest* request,
                                                       v1::ListMatricesResponse* response) {
   return Unary(context, "MatrixService/ListMatrices", backend_,
-               [&](const std::string& tenant) -> absl::Status {
+               [&](const Caller& caller) -> absl::Status {
                  ASSIGN_OR_RETURN(const PageRequest page,
                                   ParsePage(request->page_size(), request->page_token()));
-                 auto listed = backend_->matrices().List(tenant, page);
+                 auto listed = backend_->matrices().List(caller.tenant, page);
                  for (const auto& item : listed.items) {
                    *response->add_matrices() = ToProto(item, /*findings=*/false);
                  }
@@ -237,8 +238,8 @@ grpc::ServerUnaryReactor* MatrixService::DeleteMatrix(grpc::CallbackServerContex
                                                       const v1::DeleteMatrixRequest* request,
                                                       v1::DeleteMatrixResponse*) {
   return Unary(context, "MatrixService/DeleteMatrix", backend_,
-               [&](const std::string& tenant) -> absl::Status {
-                 return backend_->matrices().Delete(tenant, request->name());
+               [&](const Caller& caller) -> absl::Status {
+                 return backend_->matrices().Delete(caller.tenant, request->name());
                });
 }
 

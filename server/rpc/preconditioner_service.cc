@@ -187,9 +187,9 @@ class DownloadStream final : public WriteStream<v1::DownloadPreconditionerRespon
   }
 
   absl::Status Find() {
-    ASSIGN_OR_RETURN(const std::string tenant, backend_->authenticator().Tenant(*context_));
+    ASSIGN_OR_RETURN(const Caller caller, backend_->authenticator().Identify(*context_));
     ASSIGN_OR_RETURN(const v1::ValueType type, ResultType(request_.value_type(), "value_type"));
-    ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(tenant, request_.name()));
+    ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(caller.tenant, request_.name()));
     // In use, in the eyes of the store, as long as it is read.
     std::shared_ptr<const kernels::Preconditioner> kernel(found.value, found.value->kernel.get());
     download_.emplace(std::make_shared<const PartialMatrix>(std::move(kernel)), type);
@@ -230,10 +230,11 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
     auto call = std::make_shared<EstimateCall>(backend);
     call->self_ = call;
     const absl::Status status = [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(const std::string tenant, backend->authenticator().Tenant(*context));
+      ASSIGN_OR_RETURN(const Caller caller, backend->authenticator().Identify(*context));
+      const std::string& tenant = caller.tenant;
       RETURN_IF_ERROR(backend->CheckServing());
       RETURN_IF_ERROR(ParseSpec(request.spec(), "spec"));
-      ASSIGN_OR_RETURN(auto matrix, backend->matrices().Get(tenant, request.matrix()));
+      ASSIGN_OR_RETURN(auto matrix, backend->matrices().Get(caller.tenant, request.matrix()));
       // Request and response live as long as the call, which is until Finish.
       return backend->Run(
           Backend::Lane::kCount, tenant,
@@ -297,9 +298,9 @@ grpc::ServerUnaryReactor* PreconditionerService::GetPreconditioner(
     grpc::CallbackServerContext* context, const v1::GetPreconditionerRequest* request,
     v1::GetPreconditionerResponse* response) {
   return Unary(context, "PreconditionerService/GetPreconditioner", backend_,
-               [&](const std::string& tenant) -> absl::Status {
+               [&](const Caller& caller) -> absl::Status {
                  ASSIGN_OR_RETURN(const auto found,
-                                  backend_->preconditioners().Get(tenant, request->name()));
+                                  backend_->preconditioners().Get(caller.tenant, request->name()));
                  *response->mutable_preconditioner() = ToProto(found);
                  return absl::OkStatus();
                });
@@ -309,10 +310,10 @@ grpc::ServerUnaryReactor* PreconditionerService::ListPreconditioners(
     grpc::CallbackServerContext* context, const v1::ListPreconditionersRequest* request,
     v1::ListPreconditionersResponse* response) {
   return Unary(context, "PreconditionerService/ListPreconditioners", backend_,
-               [&](const std::string& tenant) -> absl::Status {
+               [&](const Caller& caller) -> absl::Status {
                  ASSIGN_OR_RETURN(const PageRequest page,
                                   ParsePage(request->page_size(), request->page_token()));
-                 auto listed = backend_->preconditioners().List(tenant, page);
+                 auto listed = backend_->preconditioners().List(caller.tenant, page);
                  for (const auto& item : listed.items) {
                    *response->add_preconditioners() = ToProto(item);
                  }
@@ -325,8 +326,8 @@ grpc::ServerUnaryReactor* PreconditionerService::DeletePreconditioner(
     grpc::CallbackServerContext* context, const v1::DeletePreconditionerRequest* request,
     v1::DeletePreconditionerResponse*) {
   return Unary(context, "PreconditionerService/DeletePreconditioner", backend_,
-               [&](const std::string& tenant) -> absl::Status {
-                 return backend_->preconditioners().Delete(tenant, request->name());
+               [&](const Caller& caller) -> absl::Status {
+                 return backend_->preconditioners().Delete(caller.tenant, request->name());
                });
 }
 

@@ -74,7 +74,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
                                                        const v1::GetServerInfoRequest*,
                                                        v1::GetServerInfoResponse* response) {
   return Unary(context, "ServerService/GetServerInfo", backend_,
-               [&](const std::string& tenant) -> absl::Status {
+               [&](const Caller& caller) -> absl::Status {
                  const BackendOptions& options = backend_->options();
                  response->set_version(options.version);
                  SetTime(backend_->start_time(), response->mutable_start_time());
@@ -106,7 +106,8 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
                  response->mutable_queue()->set_eta_ms(load.eta_ms);
                  AddQueue(load, response->mutable_queue());
                  response->set_draining(backend_->draining());
-                 response->set_tenant(tenant);
+                 response->set_tenant(caller.tenant);
+                 response->set_administrator(caller.administrator);
                  return absl::OkStatus();
                });
 }

@@ -14,13 +14,13 @@
 
 namespace spaid::server {
 
-// Runs body(tenant) -> absl::Status on this thread and finishes the call with it.
+// Runs body(caller) -> absl::Status on this thread and finishes the call with it.
 template <class Body>
 grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, std::string_view method,
                                 Backend* backend, Body body) {
   RpcScope scope(method, &backend->metrics());
-  auto tenant = backend->authenticator().Tenant(*context);
-  const absl::Status status = tenant.ok() ? body(*tenant) : tenant.status();
+  const auto caller = backend->authenticator().Identify(*context);
+  const absl::Status status = caller.ok() ? body(*caller) : caller.status();
   scope.Ended(status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));

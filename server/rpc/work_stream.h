@@ -81,9 +81,9 @@ class WorkStream : public BidiStream<Request, Response> {
 
  private:
   void Start() final {
-    auto tenant = backend_->authenticator().Tenant(*this->context_);
-    if (!tenant.ok()) return this->EndLocked(tenant.status());
-    tenant_ = *std::move(tenant);
+    auto caller = backend_->authenticator().Identify(*this->context_);
+    if (!caller.ok()) return this->EndLocked(caller.status());
+    tenant_ = std::move(caller->tenant);
     if (absl::Status status = backend_->CheckServing(); !status.ok()) {
       return this->EndLocked(std::move(status));
     }

@@ -108,6 +108,12 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
       {"--max-matrix-bytes=2GiB", "--matrix-store-bytes=1GiB"},
       {"--address=0.0.0.0:0"},
       {"--address=127.0.0.1:0", "--insecure", "--tls-cert=x", "--tls-key=y"},
+      {"--address=127.0.0.1:0", "--tokens=x", "--trust-tenant-header"},
+      {"--address=127.0.0.1:0", "--tls-client-ca=x", "--tls-cert=y", "--tls-key=z",
+       "--allow-anonymous", "--trust-tenant-header"},
+      {"--address=127.0.0.1:0", "--admin-subject=CN=ann"},
+      {"--address=0.0.0.0:0", "--insecure", "--tokens=x"},
+      {"--address=0.0.0.0:0", "--insecure", "--admin-tokens=x"},
   };
   for (const auto& arguments : wrong) {
     const Ran ran = RunDaemon(arguments);
@@ -117,6 +123,12 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
   }
   EXPECT_NE(RunDaemon({"--address=0.0.0.0:0"}).err.find("--insecure"), std::string::npos);
   EXPECT_NE(RunDaemon({"--ops-address=0.0.0.0:0"}).err.find("--ops-insecure"), std::string::npos);
+  EXPECT_NE(RunDaemon({"--address=0.0.0.0:0", "--insecure", "--tokens=x"})
+                .err.find("say --tokens-in-clear"),
+            std::string::npos);
+  EXPECT_NE(RunDaemon({"--tokens=x", "--trust-tenant-header"})
+                .err.find("--trust-tenant-header and --tokens exclude each other"),
+            std::string::npos);
 }
 
 TEST(Daemon, WhatCannotBeServedIsOneLineAndExit1) {

@@ -73,8 +73,21 @@ TEST(ShutdownSignals, AreWaitedFor) {
   ShutdownSignals signals;
   EXPECT_FALSE(signals.WaitFor(milliseconds(0)));
   kill(getpid(), SIGTERM);
-  EXPECT_EQ(signals.Wait(milliseconds(10'000), [] { return true; }), "SIGTERM");
-  EXPECT_EQ(signals.Wait(milliseconds(1), [] { return false; }), "");
+  const auto on = [] { return true; };
+  int hung_up = 0;
+  const auto count = [&] { ++hung_up; };
+  EXPECT_EQ(signals.Wait(milliseconds(10'000), on, count), "SIGTERM");
+  EXPECT_EQ(signals.Wait(
+                milliseconds(1), [] { return false; }, count),
+            "");
+  EXPECT_EQ(hung_up, 0);
+  kill(getpid(), SIGHUP);
+  EXPECT_EQ(signals.Wait(
+                milliseconds(1), [&] { return hung_up == 0; }, count),
+            "");
+  EXPECT_EQ(hung_up, 1);
+  kill(getpid(), SIGHUP);
+  EXPECT_FALSE(signals.WaitFor(milliseconds(1)));  // of a drain it is no hurry
   kill(getpid(), SIGINT);
   EXPECT_TRUE(signals.WaitFor(milliseconds(10'000)));
 }

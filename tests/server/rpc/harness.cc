@@ -105,15 +105,18 @@ BackendOptions Harness::SmallBackend() {
 }
 
 Harness::Harness(Options options) : engine(options.devices) {
-  Tokens tokens;
-  if (!options.tokens.empty()) {
-    auto parsed = Tokens::Parse(options.tokens);
+  const auto parse = [](const std::string& text) {
+    if (text.empty()) return Tokens();
+    auto parsed = Tokens::Parse(text);
     EXPECT_TRUE(parsed.ok()) << parsed.status();
-    tokens = *std::move(parsed);
-  }
-  backend = std::make_unique<Backend>(options.backend, engine,
-                                      Authenticator(std::move(tokens), options.trust_tenant_header),
-                                      &metrics);
+    return *std::move(parsed);
+  };
+  backend = std::make_unique<Backend>(
+      options.backend, engine,
+      Authenticator({.credentials_wanted = !options.tokens.empty() && !options.allow_anonymous,
+                     .trust_tenant_header = options.trust_tenant_header},
+                    parse(options.tokens), parse(options.admin_tokens)),
+      &metrics);
   auto credentials = MakeServerCredentials(options.tls);
   EXPECT_TRUE(credentials.ok()) << credentials.status();
   options.server.address = "127.0.0.1:0";

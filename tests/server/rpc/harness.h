@@ -83,6 +83,8 @@ class Harness {
   struct Options {
     BackendOptions backend = {};
     std::string tokens = {};  // content of a tokens file
+    std::string admin_tokens = {};
+    bool allow_anonymous = false;
     bool trust_tenant_header = false;
     TlsFiles tls = {};
     RpcServerOptions server = {};  // but for address and credentials
