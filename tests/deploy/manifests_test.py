@@ -19,7 +19,7 @@ ROOT = pathlib.Path()
 SPAID = ''
 
 
-# server/main.cc: kShutdownLimit for the server, and again for a job that does not stop.
+# server/serve.cc: kShutdownLimit for the server, and again for a job that does not stop.
 GIVEN_UP_AFTER = 60
 
 
@@ -41,10 +41,25 @@ def unit_text():
     return (ROOT / 'deploy/systemd/spaid.service').read_text()
 
 
+def unit_values(name):
+    return re.findall(rf'^{name}=(.*)$', unit_text(), re.MULTILINE)
+
+
 def start_and_stop(arguments):
     """Starts the daemon with `arguments`, its ports replaced by free ones of loopback; stops it."""
     with daemon.running(SPAID, [re.sub(r'=0\.0\.0\.0:\d+$', '=127.0.0.1:0', a) for a in arguments]):
         pass
+
+
+def make_secrets(folder):
+    """What the operator puts into the secrets: a certificate, its key, and tokens."""
+    folder = pathlib.Path(folder)
+    subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256',
+                    '-nodes', '-days', '2', '-subj', '/CN=localhost', '-keyout', folder / 'tls.key',
+                    '-out', folder / 'tls.crt'], check=True, capture_output=True)
+    (folder / 'tokens').write_text('a-token-of-a-test alice\n')
+    for file in folder.iterdir():
+        file.chmod(0o440)
 
 
 @unittest.skipUnless(shutil.which('kubectl'), 'kubectl is not installed')
@@ -78,14 +93,15 @@ class KustomizeTest(unittest.TestCase):
             self.assertEqual(flag(container['args'], 'ops-address'), f'0.0.0.0:{ports["ops"]}')
             self.assertEqual({p['targetPort'] for p in objects['Service']['spec']['ports']},
                              set(ports))
-            self.assertEqual(container['livenessProbe']['grpc'],
-                             {'port': ports['grpc'], 'service': 'liveness'})
-            self.assertEqual(container['readinessProbe']['grpc'],
-                             {'port': ports['grpc'], 'service': 'readiness'})
+            for probe, path in (('startup', '/healthz'), ('liveness', '/healthz'),
+                                ('readiness', '/readyz')):
+                self.assertEqual(container[f'{probe}Probe']['httpGet'], {'port': 'ops', 'path': path})
 
     def test_the_policy_covers_the_pod_and_its_ports(self):
         objects, _, container = self.render('base')
         policy = objects['NetworkPolicy']['spec']
+        self.assertEqual(policy['policyTypes'], ['Ingress', 'Egress'])
+        self.assertEqual(policy.get('egress', []), [], 'the daemon calls nobody')
         labels = objects['Deployment']['spec']['template']['metadata']['labels']
         self.assertEqual(policy['podSelector'], {'matchLabels': labels})
         named = {port['port'] for rule in policy['ingress'] for port in rule['ports']}
@@ -110,11 +126,47 @@ class KustomizeTest(unittest.TestCase):
         self.assertTrue(container['securityContext']['readOnlyRootFilesystem'])
         self.assertEqual(container['securityContext']['capabilities']['drop'], ['ALL'])
 
+    def test_nothing_is_served_in_the_clear_or_to_anybody(self):
+        for folder in ('base', 'overlays/cpu'):
+            _, pod, container = self.render(folder)
+            arguments = container['args']
+            self.assertNotIn('--insecure', arguments)
+            self.assertNotIn('--allow-anonymous', arguments)
+            mounts = {m['name']: m for m in container['volumeMounts']}
+            secrets = {v['name']: v['secret'] for v in pod['volumes']}
+            self.assertEqual(set(mounts), set(secrets))
+            for name, volume in (('tls-cert', 'tls'), ('tls-key', 'tls'), ('tokens', 'tokens')):
+                self.assertTrue(flag(arguments, name).startswith(mounts[volume]['mountPath'] + '/'))
+            # The daemon's group reads them, and nobody else does.
+            self.assertEqual(pod['securityContext']['fsGroup'], pod['securityContext']['runAsGroup'])
+            for secret in secrets.values():
+                self.assertEqual(secret['defaultMode'], 0o440)
+                self.assertNotIn('optional', secret)
+
+    def test_there_is_one_replica_and_it_says_why(self):
+        for folder in ('base', 'overlays/cpu'):
+            objects, _, _ = self.render(folder)
+            self.assertEqual(objects['Deployment']['spec']['replicas'], 1)
+            self.assertEqual(objects['Deployment']['spec']['strategy'], {'type': 'Recreate'})
+        text = (ROOT / 'deploy/kustomize/base/deployment.yaml').read_text()
+        self.assertRegex(text, r'(?m)(^ *# .*\n)+  replicas: 1$')
+
+    def test_threads_are_what_was_asked_for(self):
+        _, _, container = self.render('base')
+        env = {e['name']: e['valueFrom']['resourceFieldRef'] for e in container['env']}
+        name = re.fullmatch(r'\$\((\w+)\)', flag(container['args'], 'threads')).group(1)
+        self.assertEqual(env[name], {'resource': 'requests.cpu', 'divisor': '1'})
+        self.assertIn('cpu', container['resources']['requests'])
+
     def test_the_daemon_takes_the_arguments(self):
         _, _, container = self.render('overlays/cpu')
-        # The drain itself is tested where the daemon is; here it need not last.
-        start_and_stop([a.replace('--drain-grace=5s', '--drain-grace=0s')
-                        for a in container['args']])
+        with tempfile.TemporaryDirectory() as folder:
+            make_secrets(folder)
+            # The drain itself is tested where the daemon is; here it need not last.
+            arguments = [a.replace('--drain-grace=5s', '--drain-grace=0s')
+                         .replace('$(SPAID_THREADS)', container['resources']['requests']['cpu'])
+                         for a in container['args']]
+            start_and_stop([re.sub(r'=/etc/spaid/\w+/', f'={folder}/', a) for a in arguments])
 
 
 class DockerTest(unittest.TestCase):
@@ -122,15 +174,35 @@ class DockerTest(unittest.TestCase):
     def setUp(self):
         self.text = (ROOT / 'deploy/docker/Dockerfile').read_text()
 
-    def test_the_daemon_takes_the_command(self):
-        match = re.search(r'^CMD (\[.*\])$', self.text, re.MULTILINE)
-        start_and_stop([*yaml.safe_load(match.group(1)), '--drain-grace=0s'])
+        self.stages = dict(
+            (re.search(r' AS (\S+)', stage.splitlines()[0] + ' AS last').group(1), stage)
+            for stage in re.split(r'^FROM ', self.text, flags=re.MULTILINE)[1:])
+
+    def test_without_arguments_nobody_else_is_served(self):
+        self.assertEqual(re.findall(r'^ENTRYPOINT (.*)$', self.text, re.MULTILINE),
+                         ['["/opt/spaid/bin/spaid"]'])
+        self.assertNotRegex(self.text, r'(?m)^CMD')
+        help_text = subprocess.run([SPAID, '--help'], capture_output=True, text=True,
+                                   check=True).stdout
+        for name in ('address', 'ops-address'):
+            self.assertRegex(help_text, rf'--{name} TEXT=127\.0\.0\.1:\d+')
+
+    def test_what_is_downloaded_has_a_checksum(self):
+        downloads = re.findall(r'^ADD .*(?:\\\n.*)*', self.text, re.MULTILINE)
+        self.assertTrue(downloads)
+        for download in downloads:
+            self.assertRegex(download, r'^ADD --checksum=sha256:[0-9a-f]{64}\s')
+        self.assertNotRegex(self.text, r'\b(curl|wget)\b')
+
+    def test_variables_of_nvidia_are_in_the_image_for_its_gpus_alone(self):
+        self.assertEqual([name for name, stage in self.stages.items() if 'NVIDIA_' in stage],
+                         ['host-cuda'])
+        self.assertTrue(self.stages['last'].startswith('host-${VARIANT}\n'))
 
     def test_only_our_list_of_packages_is_installed(self):
-        stages = re.split(r'^FROM ', self.text, flags=re.MULTILINE)[1:]
-        for stage in stages:
+        for name, stage in self.stages.items():
             # NVIDIA's toolkit is no part of Debian.
-            if 'AS build-cuda' not in stage.splitlines()[0]:
+            if name != 'build-cuda':
                 self.assertNotIn('apt-get install', stage)
         for group in re.findall(r'install-deps (\w+)', self.text):
             subprocess.run([ROOT / 'deploy/install-deps', '--list', group], check=True,
@@ -148,6 +220,26 @@ class SystemdTest(unittest.TestCase):
             self.assertIsNotNone(match, f'--help tells no default of --{name}')
             total += seconds(match.group(1))
         self.assertGreater(int(stop.group(1)), total + GIVEN_UP_AFTER)
+
+    def test_without_flags_loopback_alone_is_served(self):
+        self.assertEqual(unit_values('ExecStart'), ['/opt/spaid/bin/spaid $SPAID_FLAGS'])
+        self.assertEqual(unit_values('EnvironmentFile'), ['-/etc/default/spaid'])
+        self.assertEqual(unit_values('Environment'), [])
+
+    def test_credentials_are_those_that_the_example_names(self):
+        loaded = unit_values('LoadCredential')
+        # Without a path: those that are not there are left out, and the daemon serves loopback.
+        self.assertFalse([name for name in loaded if ':' in name])
+        named = re.findall(r'/run/credentials/spaid\.service/([\w.]+)', unit_text())
+        self.assertEqual(sorted(named), sorted(loaded))
+        self.assertIn('spaid.tokens', loaded)
+
+    def test_limits_of_the_process(self):
+        self.assertGreaterEqual(int(unit_values('LimitNOFILE')[0]), 4096)
+        self.assertEqual(unit_values('LimitCORE'), ['0'])
+        high, most = (int(unit_values(name)[0].rstrip('%')) for name in ('MemoryHigh', 'MemoryMax'))
+        self.assertLess(high, most)
+        self.assertGreaterEqual(high, 0.9 * most, 'the byte limits are 0.9 of it in all')
 
 
 @unittest.skipUnless(shutil.which('systemd-analyze'), 'systemd-analyze is not installed')
