@@ -21,14 +21,17 @@ class Daemon:
         port_file = pathlib.Path(self.folder.name, 'port')
         self.log = pathlib.Path(self.folder.name, 'log')
 
+        defaults = ['--address=127.0.0.1:0', '--ops-address=127.0.0.1:0', '--drain-grace=0s']
+        given = {flag.split('=')[0] for flag in flags}
+
         def limit():
             if nofile is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
 
         with open(self.log, 'w') as out:
             self.process = subprocess.Popen(
-                [os.environ['SPAID_DAEMON'], '--address=127.0.0.1:0', '--ops-address=127.0.0.1:0',
-                 '--drain-grace=0s', f'--port-file={port_file}', *flags],
+                [os.environ['SPAID_DAEMON'], f'--port-file={port_file}', *flags,
+                 *(flag for flag in defaults if flag.split('=')[0] not in given)],
                 stdout=out, stderr=subprocess.STDOUT, preexec_fn=limit)
         self.wait(port_file.exists, 'serves', 30)
         self.address = port_file.read_text().strip()
