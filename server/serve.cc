@@ -1,12 +1,6 @@
 #include "server/serve.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +15,7 @@
 #include "server/ops/drain.h"
 #include "server/ops/health.h"
 #include "server/ops/http.h"
+#include "server/ops/port_file.h"
 #include "server/ops/watchdog.h"
 #include "server/rpc/backend.h"
 #include "server/rpc/grpc_log.h"
@@ -35,21 +30,6 @@ constexpr std::chrono::seconds kShutdownGrace{2};
 constexpr std::chrono::seconds kShutdownLimit{30};
 // How late freed memory may go back, and the loss of the last device may be seen.
 constexpr std::chrono::seconds kLookEvery{1};
-
-// Written beside and renamed: a reader sees the whole address or no file.
-absl::Status WritePortFile(const std::string& file, const std::string& address) {
-  const std::string partial = absl::StrCat(file, ".", getpid());
-  std::ofstream out(partial, std::ios::trunc);
-  out << address << "\n";
-  out.close();
-  if (!out || std::rename(partial.c_str(), file.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::remove(partial.c_str());
-    return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadFlag,
-                     absl::StrCat("--port-file=", file, " cannot be written: ", why));
-  }
-  return absl::OkStatus();
-}
 
 struct TokenFiles {
   Tokens tenants, administrators;
@@ -144,7 +124,11 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
         {{"address", server->address()},
          {"text", "no TLS: everything, tokens too, can be read and changed on the way"}});
   }
-  if (!flags.port_file.empty()) RETURN_IF_ERROR(WritePortFile(flags.port_file, server->address()));
+  std::optional<PortFile> port_file;
+  if (!flags.port_file.empty()) {
+    ASSIGN_OR_RETURN(PortFile written, PortFile::Write(flags.port_file, server->address()));
+    port_file.emplace(std::move(written));
+  }
 
   const std::string signal = signals.Wait(
       kLookEvery,
@@ -174,7 +158,7 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
                       .finish_work = finish_work,
                       .finish_streams = finish_streams,
                       .shut_down = shut_down});
-  if (!flags.port_file.empty()) std::remove(flags.port_file.c_str());
+  if (port_file) port_file->Remove();
   ops.reset();
   watchdog.emplace(kShutdownLimit, "a job does not stop");
   if (!backend.any_device()) return NoDeviceLeft(backend);

@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 
+#include "server/base/text.h"
+
 namespace spaid::server {
 namespace {
 
@@ -55,28 +57,16 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
 }
 
 void AppendValue(std::string_view value, std::string* line) {
-  bool plain = !value.empty();
-  for (const char c : value) {
-    const auto u = static_cast<unsigned char>(c);
-    if (u <= ' ' || c == '"' || c == '\\' || c == '=' || u == 0x7f) plain = false;
-  }
+  const bool plain = !value.empty() && value.find_first_of(" \"\\=") == std::string_view::npos &&
+                     IsPlainText(value);
   if (plain) {
     line->append(value);
     return;
   }
   line->push_back('"');
-  for (const char c : value) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      line->push_back('\\');
-      line->push_back(c);
-    } else if (u < ' ' || u == 0x7f) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof(escaped), "\\x%02x", u);
-      line->append(escaped);
-    } else {
-      line->push_back(c);
-    }
+  for (const char c : Printable(value)) {
+    if (c == '"') line->push_back('\\');
+    line->push_back(c);
   }
   line->push_back('"');
 }

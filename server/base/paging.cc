@@ -1,11 +1,50 @@
 #include "server/base/paging.h"
 
-#include <charconv>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/status.h"
 
 namespace spaid::server {
+namespace {
+
+// The number and eight zeros, by which one that was not made here is told.
+using Block = std::array<unsigned char, 16>;
+
+// One block of AES-128 under a key of this process.
+Block Crypt(const Block& in, bool encrypt) {
+  static const Block* const key = [] {
+    auto* made = new Block;
+    if (RAND_bytes(made->data(), static_cast<int>(made->size())) != 1) std::abort();
+    return made;
+  }();
+  const std::unique_ptr<EVP_CIPHER_CTX, decltype(&EVP_CIPHER_CTX_free)> context(
+      EVP_CIPHER_CTX_new(), &EVP_CIPHER_CTX_free);
+  Block out;
+  int size = 0;
+  // What can fail here is memory alone.
+  if (context == nullptr ||
+      EVP_CipherInit_ex(context.get(), EVP_aes_128_ecb(), nullptr, key->data(), nullptr,
+                        encrypt ? 1 : 0) != 1 ||
+      EVP_CIPHER_CTX_set_padding(context.get(), 0) != 1 ||
+      EVP_CipherUpdate(context.get(), out.data(), &size, in.data(), static_cast<int>(in.size())) !=
+          1 ||
+      size != static_cast<int>(out.size())) {
+    std::abort();
+  }
+  return out;
+}
+
+}  // namespace
 
 absl::StatusOr<PageRequest> ParsePage(int32_t size, std::string_view token) {
   PageRequest page;
@@ -15,23 +54,32 @@ absl::StatusOr<PageRequest> ParsePage(int32_t size, std::string_view token) {
         .Field("page_size");
   }
   if (size > 0) page.size = size;
-  if (!token.empty()) {
-    const char* end = token.data() + token.size();
-    const auto parsed = std::from_chars(token.data(), end, page.before, 16);
-    if (parsed.ec != std::errc() || parsed.ptr != end) {
-      return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadPageToken,
-                       "page_token is not one that this server gave; leave it empty for the first "
-                       "page")
-          .Field("page_token");
-    }
+  if (token.empty()) return page;
+  Block block = {};
+  bool good = token.size() == 2 * block.size() &&
+              std::all_of(token.begin(), token.end(), absl::ascii_isxdigit);
+  if (good) {
+    const std::string bytes = absl::HexStringToBytes({token.data(), token.size()});
+    std::copy(bytes.begin(), bytes.end(), block.begin());
+    block = Crypt(block, /*encrypt=*/false);
+    std::memcpy(&page.before, block.data(), sizeof(page.before));
+    good = std::all_of(block.begin() + sizeof(page.before), block.end(),
+                       [](unsigned char byte) { return byte == 0; });
+  }
+  if (!good) {
+    return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadPageToken,
+                     "page_token is not one that this server gave since it was started; leave it "
+                     "empty for the first page")
+        .Field("page_token");
   }
   return page;
 }
 
 std::string PageToken(uint64_t last_sequence) {
-  char buffer[16];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), last_sequence, 16).ptr;
-  return std::string(buffer, end);
+  Block block = {};
+  std::memcpy(block.data(), &last_sequence, sizeof(last_sequence));
+  block = Crypt(block, /*encrypt=*/true);
+  return absl::BytesToHexString({reinterpret_cast<const char*>(block.data()), block.size()});
 }
 
 }  // namespace spaid::server

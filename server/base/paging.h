@@ -17,10 +17,12 @@ struct PageRequest {
 };
 
 // `size` 0 means 100. Errors: INVALID_ARGUMENT/BAD_PAGE_SIZE (negative, over 1000),
-// /BAD_PAGE_TOKEN.
+// /BAD_PAGE_TOKEN (also of a daemon that ran before).
 absl::StatusOr<PageRequest> ParsePage(int32_t size, std::string_view token);
 
-// The token of the page behind one whose last item has this sequence number.
+// The token of the page behind one whose last item has this sequence number. Encrypted by a key of
+// this process: numbers count over all tenants, and would tell each how much the others do.
+// Thread-safe.
 std::string PageToken(uint64_t last_sequence);
 
 }  // namespace spaid::server

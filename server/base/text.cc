@@ -46,7 +46,7 @@ bool IsPlainText(std::string_view text) {
   return true;
 }
 
-std::string Escaped(std::string_view text) {
+std::string Printable(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
@@ -66,6 +66,16 @@ std::string Escaped(std::string_view text) {
     at += length;
   }
   return out;
+}
+
+bool MayRepeat(std::string_view name) {
+  constexpr size_t kMaxBytes = 64;
+  return name.size() <= kMaxBytes && IsPlainText(name);
+}
+
+std::string Repeated(std::string_view name) {
+  if (MayRepeat(name)) return "'" + std::string(name) + "'";
+  return "of this name (" + std::to_string(name.size()) + " bytes)";
 }
 
 }  // namespace spaid::server

@@ -12,6 +12,11 @@ namespace spaid::server {
 bool IsPlainText(std::string_view text);
 
 // `text` with all that is not plain, and backslashes, as \xHH, a byte each.
-std::string Escaped(std::string_view text);
+std::string Printable(std::string_view text);
+
+// Whether an error may repeat `name`, as a client sent it: at most 64 bytes of plain text.
+bool MayRepeat(std::string_view name);
+// How an error names it: "'name'"; where it may not repeat it, "of this name (20000 bytes)".
+std::string Repeated(std::string_view name);
 
 }  // namespace spaid::server

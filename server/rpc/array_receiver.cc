@@ -12,6 +12,7 @@
 #include "server/base/digest.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
+#include "server/base/text.h"
 
 namespace spaid::server {
 namespace {
@@ -295,6 +296,11 @@ absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view 
     return BadHeader(
         reason::kBadLabel, field, "label",
         absl::StrCat("has ", header.label().size(), " bytes; it must have at most 200"));
+  }
+  if (!IsPlainText(header.label())) {
+    return BadHeader(reason::kBadLabel, field, "label",
+                     "holds control characters, or marks that turn the direction of writing; send "
+                     "plain text");
   }
   const auto& digest = header.digest();
   const bool pattern_ok = digest.pattern().empty() || digest.pattern().size() == kDigestBytes;

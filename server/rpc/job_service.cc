@@ -8,16 +8,25 @@
 #include "server/base/log.h"
 #include "server/rpc/chunk_source.h"
 #include "server/rpc/job_feed.h"
-#include "server/rpc/server_service.h"
+#include "server/rpc/list_page.h"
 #include "server/rpc/stream.h"
 #include "server/rpc/unary.h"
 
 namespace spaid::server {
 namespace {
 
-// Of a page of jobs: well under what a message may have.
-constexpr size_t kMaxListBytes = kMaxMessageBytes / 2;
-constexpr size_t kListOverhead = 8;  // of an item, at the most
+// The job that an administrator, or its own tenant, names.
+absl::StatusOr<std::shared_ptr<Job>> FindJob(Backend* backend, const Caller& caller,
+                                             const std::string& name) {
+  return backend->jobs().Get(caller.administrator ? nullptr : &caller.tenant, name);
+}
+
+// Whose it is, an administrator is told where it is not theirs, or where all tenants' are listed.
+v1::Job SeenBy(const Caller& caller, const Job& job, bool all_tenants, bool brief) {
+  v1::Job out = job.Snapshot(brief);
+  if (all_tenants || job.tenant() != caller.tenant) out.set_tenant(job.tenant());
+  return out;
+}
 
 class WatchStream final : public WriteStream<v1::WatchJobResponse> {
  public:
@@ -132,8 +141,8 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
                                              const v1::GetJobRequest* request,
                                              v1::GetJobResponse* response) {
   return Unary(context, "JobService/GetJob", backend_, [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(const auto job, backend_->jobs().Get(caller.tenant, request->name()));
-    *response->mutable_job() = job->Snapshot();
+    ASSIGN_OR_RETURN(const auto job, FindJob(backend_, caller, request->name()));
+    *response->mutable_job() = SeenBy(caller, *job, /*all_tenants=*/false, /*brief=*/false);
     return absl::OkStatus();
   });
 }
@@ -154,25 +163,26 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
                                     "; leave it out to list jobs of every kind"))
           .Field("kind");
     }
+    const bool all = request->all_tenants();
+    if (all && !caller.administrator) {
+      return MakeError(absl::StatusCode::kPermissionDenied, reason::kNotAdministrator,
+                       "all_tenants is for administrators; send a token from the server's "
+                       "--admin-tokens file, or show the certificate of an --admin-subject, or "
+                       "leave it out to list your own jobs")
+          .Field("all_tenants");
+    }
     ASSIGN_OR_RETURN(const PageRequest page,
                      ParsePage(request->page_size(), request->page_token()));
-    const auto listed = backend_->jobs().List(caller.tenant,
+    const auto listed = backend_->jobs().List(all ? nullptr : &caller.tenant,
                                               {.state = request->state(),
                                                .kind = request->kind(),
                                                .matrix = request->matrix(),
                                                .preconditioner = request->preconditioner()},
                                               page);
-    response->set_next_page_token(listed.next_token);
-    size_t bytes = 0;
-    for (size_t i = 0; i < listed.jobs.size(); ++i) {
-      v1::Job job = listed.jobs[i]->Snapshot(/*brief=*/true);
-      bytes += job.ByteSizeLong() + kListOverhead;
-      if (i > 0 && bytes > kMaxListBytes) {
-        response->set_next_page_token(listed.tokens[i - 1]);
-        break;
-      }
-      *response->add_jobs() = std::move(job);
-    }
+    FillPage(
+        listed.jobs, listed.sequences, listed.next_token,
+        [&](const auto& job) { return SeenBy(caller, *job, all, /*brief=*/true); },
+        response->mutable_jobs(), response->mutable_next_page_token());
     return absl::OkStatus();
   });
 }
@@ -190,11 +200,12 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
                                                 v1::CancelJobResponse* response) {
   return Unary(
       context, "JobService/CancelJob", backend_, [&](const Caller& caller) -> absl::Status {
-        ASSIGN_OR_RETURN(const auto job, backend_->jobs().Get(caller.tenant, request->name()));
+        ASSIGN_OR_RETURN(const auto job, FindJob(backend_, caller, request->name()));
         if (job->RequestStop(StopCause::kCancelled)) {
-          Log(LogLevel::kInfo, "job_cancel", {{"job", job->name()}, {"tenant", caller.tenant}});
+          Log(LogLevel::kInfo, "job_cancel",
+              {{"job", job->name()}, {"tenant", job->tenant()}, {"by", caller.tenant}});
         }
-        *response->mutable_job() = job->Snapshot();
+        *response->mutable_job() = SeenBy(caller, *job, /*all_tenants=*/false, /*brief=*/false);
         return absl::OkStatus();
       });
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/base/log.h"
+#include "server/rpc/list_page.h"
 #include "server/rpc/matrix_input.h"
 #include "server/rpc/unary.h"
 #include "server/rpc/work_stream.h"
@@ -225,11 +226,11 @@ grpc::ServerUnaryReactor* MatrixService::ListMatrices(grpc::CallbackServerContex
                [&](const Caller& caller) -> absl::Status {
                  ASSIGN_OR_RETURN(const PageRequest page,
                                   ParsePage(request->page_size(), request->page_token()));
-                 auto listed = backend_->matrices().List(caller.tenant, page);
-                 for (const auto& item : listed.items) {
-                   *response->add_matrices() = ToProto(item, /*findings=*/false);
-                 }
-                 response->set_next_page_token(listed.next_token);
+                 const auto listed = backend_->matrices().List(caller.tenant, page);
+                 FillPage(
+                     listed.items, listed.sequences, listed.next_token,
+                     [](const auto& item) { return ToProto(item, /*findings=*/false); },
+                     response->mutable_matrices(), response->mutable_next_page_token());
                  return absl::OkStatus();
                });
 }

@@ -7,6 +7,7 @@
 
 #include "server/engine/partial_matrix.h"
 #include "server/rpc/chunk_source.h"
+#include "server/rpc/list_page.h"
 #include "server/rpc/unary.h"
 #include "server/rpc/work_stream.h"
 
@@ -313,11 +314,11 @@ grpc::ServerUnaryReactor* PreconditionerService::ListPreconditioners(
                [&](const Caller& caller) -> absl::Status {
                  ASSIGN_OR_RETURN(const PageRequest page,
                                   ParsePage(request->page_size(), request->page_token()));
-                 auto listed = backend_->preconditioners().List(caller.tenant, page);
-                 for (const auto& item : listed.items) {
-                   *response->add_preconditioners() = ToProto(item);
-                 }
-                 response->set_next_page_token(listed.next_token);
+                 const auto listed = backend_->preconditioners().List(caller.tenant, page);
+                 FillPage(
+                     listed.items, listed.sequences, listed.next_token,
+                     [](const auto& item) { return ToProto(item); },
+                     response->mutable_preconditioners(), response->mutable_next_page_token());
                  return absl::OkStatus();
                });
 }

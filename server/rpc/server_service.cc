@@ -51,7 +51,23 @@ void AddInUse(v1::GetServerInfoResponse* response, const Backend& backend, size_
   out->set_memory_limit_bytes(state.limit_bytes);
 }
 
+// The caller's own part, which tells nothing of others.
+void AddOwnQueue(const JobTable::Live& live, v1::QueueInfo* queue) {
+  int64_t queued = 0;
+  for (size_t p = 0; p < kPriorities; ++p) {
+    v1::QueueClass* const of_class = queue->add_classes();
+    of_class->set_priority(ToProto(static_cast<Priority>(p)));
+    of_class->set_queued(live.queued[p]);
+    of_class->set_share(kPriorityShares[p]);
+    queued += live.queued[p];
+  }
+  queue->set_queued(queued);
+  queue->set_running(live.running);
+}
+
 void AddQueue(const Scheduler::Load& load, v1::QueueInfo* queue) {
+  queue->set_queued(load.queued);
+  queue->set_running(load.running);
   for (size_t p = 0; p < kPriorities; ++p) {
     v1::QueueClass* const of_class = queue->add_classes();
     of_class->set_priority(ToProto(static_cast<Priority>(p)));
@@ -73,43 +89,46 @@ void AddQueue(const Scheduler::Load& load, v1::QueueInfo* queue) {
 grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,
                                                        const v1::GetServerInfoRequest*,
                                                        v1::GetServerInfoResponse* response) {
-  return Unary(context, "ServerService/GetServerInfo", backend_,
-               [&](const Caller& caller) -> absl::Status {
-                 const BackendOptions& options = backend_->options();
-                 response->set_version(options.version);
-                 SetTime(backend_->start_time(), response->mutable_start_time());
-                 for (size_t d = 0; d < backend_->adapter().devices().size(); ++d) {
-                   AddInUse(response, *backend_, d);
-                 }
-                 for (const auto& device : options.idle_devices) {
-                   Add(response, device, /*in_use=*/false, 0);
-                 }
-                 response->set_cuda_status(options.cuda_status);
-                 for (const auto kind : kEngines) response->add_engines(kind);
-                 for (const auto method :
-                      {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB, v1::METHOD_GMRES}) {
-                   response->add_methods(method);
-                 }
-                 v1::Limits* limits = response->mutable_limits();
-                 limits->set_max_message_bytes(kMaxMessageBytes);
-                 limits->set_max_matrix_bytes(options.max_matrix_bytes);
-                 limits->set_matrix_store_bytes(options.matrix_store_bytes);
-                 limits->set_preconditioner_store_bytes(options.preconditioner_store_bytes);
-                 limits->set_max_queued_jobs(options.max_queued_jobs);
-                 limits->set_max_queued_jobs_per_tenant(options.max_queued_jobs_per_tenant);
-                 limits->set_max_rhs_count(kMaxRhsCount);
-                 Set(limits->mutable_heartbeat_interval(), options.heartbeat);
-                 Set(limits->mutable_stalled_reader_timeout(), options.streams.stalled_reader);
-                 const Scheduler::Load load = backend_->scheduler().load();
-                 response->mutable_queue()->set_queued(load.queued);
-                 response->mutable_queue()->set_running(load.running);
-                 response->mutable_queue()->set_eta_ms(load.eta_ms);
-                 AddQueue(load, response->mutable_queue());
-                 response->set_draining(backend_->draining());
-                 response->set_tenant(caller.tenant);
-                 response->set_administrator(caller.administrator);
-                 return absl::OkStatus();
-               });
+  return Unary(
+      context, "ServerService/GetServerInfo", backend_, [&](const Caller& caller) -> absl::Status {
+        const BackendOptions& options = backend_->options();
+        response->set_version(options.version);
+        SetTime(backend_->start_time(), response->mutable_start_time());
+        for (size_t d = 0; d < backend_->adapter().devices().size(); ++d) {
+          AddInUse(response, *backend_, d);
+        }
+        for (const auto& device : options.idle_devices) {
+          Add(response, device, /*in_use=*/false, 0);
+        }
+        response->set_cuda_status(options.cuda_status);
+        for (const auto kind : kEngines) response->add_engines(kind);
+        for (const auto method :
+             {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB, v1::METHOD_GMRES}) {
+          response->add_methods(method);
+        }
+        v1::Limits* limits = response->mutable_limits();
+        limits->set_max_message_bytes(kMaxMessageBytes);
+        limits->set_max_matrix_bytes(options.max_matrix_bytes);
+        limits->set_matrix_store_bytes(options.matrix_store_bytes);
+        limits->set_preconditioner_store_bytes(options.preconditioner_store_bytes);
+        limits->set_max_queued_jobs(options.max_queued_jobs);
+        limits->set_max_queued_jobs_per_tenant(options.max_queued_jobs_per_tenant);
+        limits->set_max_rhs_count(kMaxRhsCount);
+        Set(limits->mutable_heartbeat_interval(), options.heartbeat);
+        Set(limits->mutable_stalled_reader_timeout(), options.streams.stalled_reader);
+        const Scheduler::Load load = backend_->scheduler().load();
+        if (caller.administrator) {
+          AddQueue(load, response->mutable_queue());
+        } else {
+          AddOwnQueue(backend_->jobs().CountLive(caller.tenant), response->mutable_queue());
+          for (v1::Device& device : *response->mutable_devices()) device.clear_uuid();
+        }
+        response->mutable_queue()->set_eta_ms(load.eta_ms);
+        response->set_draining(backend_->draining());
+        response->set_tenant(caller.tenant);
+        response->set_administrator(caller.administrator);
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace spaid::server

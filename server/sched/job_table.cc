@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/status.h"
+#include "server/base/text.h"
 #include "server/sched/job.h"
 
 namespace spaid::server {
@@ -26,6 +27,7 @@ void JobTable::Add(const std::shared_ptr<Job>& job) {
   const uint64_t sequence = next_sequence_++;
   by_name_[job->name()] = {job, sequence};
   by_tenant_[job->tenant()][sequence] = job;
+  all_[sequence] = job;
 }
 
 void JobTable::EraseLocked(const std::string& name, std::vector<std::shared_ptr<Job>>* dropped) {
@@ -33,6 +35,7 @@ void JobTable::EraseLocked(const std::string& name, std::vector<std::shared_ptr<
   if (it == by_name_.end()) return;
   const auto tenant = by_tenant_.find(it->second.job->tenant());
   tenant->second.erase(it->second.sequence);
+  all_.erase(it->second.sequence);
   if (tenant->second.empty()) by_tenant_.erase(tenant);
   dropped->push_back(std::move(it->second.job));
   by_name_.erase(it);
@@ -79,41 +82,66 @@ void JobTable::DropResults(int64_t bytes) {
   }
 }
 
-absl::StatusOr<std::shared_ptr<Job>> JobTable::Get(const std::string& tenant,
+absl::StatusOr<std::shared_ptr<Job>> JobTable::Get(const std::string* tenant,
                                                    const std::string& name) {
   std::vector<std::shared_ptr<Job>> dropped;
   std::lock_guard lock(mutex_);
   PruneLocked(&dropped);
   const auto it = by_name_.find(name);
-  if (it == by_name_.end() || it->second.job->tenant() != tenant) {
-    return MakeError(absl::StatusCode::kNotFound, reason::kHandleUnknown,
-                     absl::StrCat("there is no job '", name,
-                                  "' (it never was, or it ended too long ago to be kept)"))
-        .Meta("handle", name);
+  if (it == by_name_.end() || (tenant != nullptr && it->second.job->tenant() != *tenant)) {
+    auto error = MakeError(absl::StatusCode::kNotFound, reason::kHandleUnknown,
+                           absl::StrCat("there is no job ", Repeated(name),
+                                        " (it never was, or it ended too long ago to be kept)"));
+    if (!MayRepeat(name)) return error;
+    return std::move(error).Meta("handle", name);
   }
   return it->second.job;
 }
 
-JobTable::Page JobTable::List(const std::string& tenant, const JobFilter& filter,
+JobTable::Page JobTable::List(const std::string* tenant, const JobFilter& filter,
                               const PageRequest& request) {
   std::vector<std::shared_ptr<Job>> dropped;
   std::lock_guard lock(mutex_);
   PruneLocked(&dropped);
   Page page;
-  const auto mine = by_tenant_.find(tenant);
-  if (mine == by_tenant_.end()) return page;
-  auto it = mine->second.lower_bound(request.before);
-  while (it != mine->second.begin()) {
+  const BySequence* from = &all_;
+  if (tenant != nullptr) {
+    const auto mine = by_tenant_.find(*tenant);
+    if (mine == by_tenant_.end()) return page;
+    from = &mine->second;
+  }
+  auto it = from->lower_bound(request.before);
+  while (it != from->begin()) {
     --it;
     if (!Passes(filter, *it->second)) continue;
     if (static_cast<int32_t>(page.jobs.size()) == request.size) {
-      page.next_token = page.tokens.back();
+      page.next_token = PageToken(page.sequences.back());
       break;
     }
     page.jobs.push_back(it->second);
-    page.tokens.push_back(PageToken(it->first));
+    page.sequences.push_back(it->first);
   }
   return page;
+}
+
+JobTable::Live JobTable::CountLive(const std::string& tenant) const {
+  Live live;
+  std::lock_guard lock(mutex_);
+  const auto mine = by_tenant_.find(tenant);
+  if (mine == by_tenant_.end()) return live;
+  for (const auto& [sequence, job] : mine->second) {
+    switch (job->state()) {
+      case v1::JOB_STATE_QUEUED:
+        ++live.queued[static_cast<size_t>(job->priority())];
+        break;
+      case v1::JOB_STATE_RUNNING:
+        ++live.running;
+        break;
+      default:
+        break;
+    }
+  }
+  return live;
 }
 
 std::vector<std::shared_ptr<Job>> JobTable::LastEnded(size_t max_jobs) {

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
 #include "server/base/paging.h"
+#include "server/sched/priority.h"
 #include "spaid/v1/job.pb.h"
 
 namespace spaid::server {
@@ -44,8 +45,8 @@ class JobTable {
  public:
   struct Page {
     std::vector<std::shared_ptr<Job>> jobs;  // newest first
-    std::vector<std::string> tokens;         // of each: the page that begins after it
-    std::string next_token;
+    std::vector<uint64_t> sequences;         // of each, for PageToken
+    std::string next_token;                  // empty: the end
   };
 
   explicit JobTable(JobTableOptions options);
@@ -55,10 +56,24 @@ class JobTable {
   void Remove(const Job& job);
   // Starts the retention of a job that has ended. Jobs that were never added are ignored.
   void Ended(const std::shared_ptr<Job>& job);
-  // Errors: NOT_FOUND/HANDLE_UNKNOWN (also another tenant's, and ended too long ago).
-  absl::StatusOr<std::shared_ptr<Job>> Get(const std::string& tenant, const std::string& name);
-  // Jobs that change meanwhile are seen as they were or as they are.
-  Page List(const std::string& tenant, const JobFilter& filter, const PageRequest& page);
+  // Of every tenant: `tenant` null. Errors: NOT_FOUND/HANDLE_UNKNOWN (also another tenant's, and
+  // ended too long ago).
+  absl::StatusOr<std::shared_ptr<Job>> Get(const std::string* tenant, const std::string& name);
+  absl::StatusOr<std::shared_ptr<Job>> Get(const std::string& tenant, const std::string& name) {
+    return Get(&tenant, name);
+  }
+  // Of every tenant: `tenant` null. Jobs that change meanwhile are seen as they were or as they
+  // are.
+  Page List(const std::string* tenant, const JobFilter& filter, const PageRequest& page);
+  Page List(const std::string& tenant, const JobFilter& filter, const PageRequest& page) {
+    return List(&tenant, filter, page);
+  }
+  // The tenant's jobs that have not ended: those that wait, by priority, and those that run.
+  struct Live {
+    int64_t queued[kPriorities] = {};
+    int64_t running = 0;
+  };
+  Live CountLive(const std::string& tenant) const;
   // Of all tenants: those that ended last, the last one first.
   std::vector<std::shared_ptr<Job>> LastEnded(size_t max_jobs);
   // Lets go of kept results, of the jobs that ended first, until `bytes` of them are free or none
@@ -77,6 +92,7 @@ class JobTable {
     TimePoint when;
     int64_t bytes;
   };
+  using BySequence = std::map<uint64_t, std::shared_ptr<Job>>;
   void PruneLocked(std::vector<std::shared_ptr<Job>>* dropped);
   void EraseLocked(const std::string& name, std::vector<std::shared_ptr<Job>>* dropped);
 
@@ -84,7 +100,8 @@ class JobTable {
   mutable std::mutex mutex_;
   uint64_t next_sequence_ = 1;
   std::unordered_map<std::string, Entry> by_name_;
-  std::map<std::string, std::map<uint64_t, std::shared_ptr<Job>>> by_tenant_;
+  BySequence all_;
+  std::map<std::string, BySequence> by_tenant_;
   std::deque<EndedEntry> ended_;  // oldest first
   int64_t ended_bytes_ = 0;
 };

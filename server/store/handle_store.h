@@ -32,8 +32,9 @@ struct Stored {
 
 template <class T>
 struct StoredPage {
-  std::vector<Stored<T>> items;  // newest first
-  std::string next_token;        // empty: the end
+  std::vector<Stored<T>> items;     // newest first
+  std::vector<uint64_t> sequences;  // of each, for PageToken
+  std::string next_token;           // empty: the end
 };
 
 // Thread-safe; no call blocks on anything but a short lock.
@@ -84,6 +85,7 @@ class HandleStore {
   StoredPage<T> List(const std::string& tenant, const PageRequest& page) const {
     auto untyped = table_.List(tenant, page);
     StoredPage<T> typed;
+    typed.sequences = std::move(untyped.sequences);
     typed.next_token = std::move(untyped.next_token);
     for (auto& item : untyped.items) typed.items.push_back(Typed(std::move(item)));
     return typed;

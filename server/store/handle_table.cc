@@ -13,6 +13,7 @@
 #include "server/base/ids.h"
 #include "server/base/log.h"
 #include "server/base/status.h"
+#include "server/base/text.h"
 
 namespace spaid::server {
 
@@ -138,10 +139,11 @@ struct Reservation::Shared {
                                     options.what, " again"))
           .Meta("handle", handle);
     }
-    return MakeError(absl::StatusCode::kNotFound, reason::kHandleUnknown,
-                     absl::StrCat("there is no ", options.what, " '", handle,
-                                  "' (it never was, or it was deleted)"))
-        .Meta("handle", handle);
+    auto error = MakeError(absl::StatusCode::kNotFound, reason::kHandleUnknown,
+                           absl::StrCat("there is no ", options.what, " ", Repeated(handle),
+                                        " (it never was, or it was deleted)"));
+    if (!MayRepeat(handle)) return error;
+    return std::move(error).Meta("handle", handle);
   }
 
   HandleStoreOptions options;
@@ -303,9 +305,10 @@ HandleTable::Page HandleTable::List(const std::string& tenant, const PageRequest
   while (it != mine->second.begin()) {
     --it;
     if (static_cast<int32_t>(page.items.size()) == request.size) {
-      page.next_token = PageToken(std::next(it)->first);
+      page.next_token = PageToken(page.sequences.back());
       break;
     }
+    page.sequences.push_back(it->first);
     page.items.push_back({it->second->handle, it->second->value, true});
   }
   return page;

@@ -72,7 +72,8 @@ class HandleTable {
   };
   struct Page {
     std::vector<Item> items;
-    std::string next_token;  // empty: the end
+    std::vector<uint64_t> sequences;  // of each
+    std::string next_token;           // empty: the end
   };
 
   explicit HandleTable(HandleStoreOptions options);

@@ -237,6 +237,7 @@ TEST_F(Load, TenantsAreThoseThatTheDaemonBelieves) {
 
   const std::string tokens = folder_ / "tokens";
   std::ofstream(tokens) << "0123456789abcdef alice\nfedcba9876543210 bob\n";
+  std::filesystem::permissions(tokens, std::filesystem::perms::owner_read);
   Daemon with_tokens({"--tokens=" + tokens});
   ASSERT_TRUE(with_tokens.serving()) << with_tokens.log();
   const json by_token = Report(

@@ -17,9 +17,22 @@ TEST(PagingTest, DefaultsAndBounds) {
 
 TEST(PagingTest, TokensComeBack) {
   EXPECT_EQ(ParsePage(0, PageToken(0xdeadbeefu))->before, 0xdeadbeefu);
-  for (const char* bad : {"zz", "12 ", "-1", "11112222333344445"}) {
+  EXPECT_EQ(ParsePage(0, PageToken(0))->before, 0u);
+  std::string changed = PageToken(7);
+  changed[0] = changed[0] == '0' ? '1' : '0';
+  for (const std::string& bad :
+       {std::string("zz"), std::string("12 "), std::string("-1"), std::string("11112222333344445"),
+        std::string(32, '0'), std::string(32, 'z'), changed, PageToken(7) + "0"}) {
     EXPECT_EQ(ReasonOf(ParsePage(0, bad).status()), "BAD_PAGE_TOKEN") << bad;
   }
+}
+
+TEST(PagingTest, TokensOfNeighboursHaveNothingInCommon) {
+  // Half of 32 digits would agree with a probability under 1e-9.
+  const std::string a = PageToken(1), b = PageToken(2);
+  int same = 0;
+  for (size_t k = 0; k < a.size(); ++k) same += a[k] == b[k];
+  EXPECT_LT(same, 16) << a << " " << b;
 }
 
 }  // namespace
