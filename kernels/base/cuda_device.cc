@@ -11,6 +11,11 @@
 namespace spaid::kernels {
 namespace {
 
+// Without its id, which is the operator's to know: errors go to whoever asked.
+std::string Named(const DeviceInfo& info) {
+  return info.name + " (gpu:" + std::to_string(info.index) + ")";
+}
+
 void OnThreads(int64_t count, void (*work)(void* caller, int64_t i), void* caller) {
   // They copy as much as a PCIe 5 bus carries; more would wait for it.
   constexpr int kMostThreads = 8;
@@ -41,7 +46,7 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int
                        /*variants=*/nullptr, &device->context_, message, sizeof(message));
   if (result != kSpaidCudaOk) {
     return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE",
-                  info.name + " (" + info.uuid + ") cannot be used: " + message);
+                  Named(info) + " cannot be used: " + message);
   }
   return device;
 }
@@ -98,7 +103,7 @@ double CudaDevice::CopyBytesPerSecond() {
 }
 
 Status CudaDevice::Failed(int32_t result, const char* message) {
-  const std::string where = info_.name + " (" + info_.uuid + "): ";
+  const std::string where = Named(info_) + ": ";
   switch (result) {
     case kSpaidCudaOutOfMemory:
       return Status(StatusCode::kResourceExhausted, "DEVICE_OUT_OF_MEMORY",

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 
+#include "kernels/base/committed.h"
+
 namespace spaid::kernels {
 namespace {
 
@@ -111,12 +113,18 @@ Freed& TheFreed() {
   return freed;
 }
 
+thread_local size_t reused_bytes = 0;
+
 }  // namespace
 
 void* AllocateLarge(size_t bytes) {
   const size_t capacity = Capacity(bytes);
   void* memory = TheFreed().Take(capacity);
-  if (memory == nullptr) memory = ::operator new(capacity, std::align_val_t(kHugePage));
+  if (memory == nullptr) {
+    memory = ::operator new(capacity, std::align_val_t(kHugePage));
+  } else {
+    reused_bytes += capacity;
+  }
   // Whole pages of the array only: the rest of its capacity shall not be committed. Refused where
   // there are no huge pages, which is no error.
   const size_t whole = bytes / kHugePage * kHugePage;
@@ -135,5 +143,12 @@ void KeepFreedMemory() {
 void ReleaseFreedLarge(Clock::duration age) { TheFreed().ReleaseBefore(Clock::now() - age); }
 
 size_t FreedLargeBytes() { return TheFreed().bytes(); }
+
+size_t ReusedLargeBytes() { return reused_bytes; }
+
+size_t CommittedBytes(size_t size, size_t touched) {
+  if (size < kLargeBytes) return touched;
+  return std::min(size, (touched + kHugePage - 1) / kHugePage * kHugePage);
+}
 
 }  // namespace spaid::kernels

@@ -164,6 +164,7 @@ Result<SolveResult> SolveByStorage(const MStorageCase& m, std::span<const double
     return Stored(Storage::kFp32, "fp32: " + why + "; " + Moved(m), std::move(first));
   }
 
+  first->x = Array<double>();  // its memory is wanted for the answers
   SolveOptions few = options;
   few.max_iterations = kTrialIterations;
   few.keep_history = true;
@@ -178,6 +179,7 @@ Result<SolveResult> SolveByStorage(const MStorageCase& m, std::span<const double
   if (!other.ok()) return other;
   const double trial_ms = MsSince(start);
   const double fp32 = Digits(listener.points()), fp64 = Digits(other->rhs[0].history);
+  other->x = Array<double>();
   // Bytes a digit.
   const Storage chosen =
       fp64 * m.bytes_fp32 > fp32 * m.bytes_fp64 ? Storage::kFp64 : Storage::kFp32;

@@ -153,10 +153,11 @@ void CudaColumn::OnSegment(const SpaidCudaSolveInfo& info) {
 }
 
 CudaRun::CudaRun(const CudaOperator& a, const CudaOperator* m, std::span<const Task> tasks,
-                 SolveCudaTimings* timings)
+                 std::unique_lock<std::mutex>* lock, SolveCudaTimings* timings)
     : a_(a),
       m_(m),
       api_(a.device()->api()),
+      lock_(*lock),
       timings_(*timings),
       solve_(a.device(), &SpaidCudaInterface::free_solve) {
   solve_.locked = true;
@@ -211,8 +212,18 @@ int32_t CudaRun::OnNorms(void* self, int32_t column, const double* norms, int32_
   return own.stop_requested() ? 1 : 0;
 }
 
+// Between segments nothing is in flight, and all that the solve has is in memory of its own.
+void CudaRun::YieldIfOver() {
+  Turn* const turn = columns_[0]->options().turn;
+  if (turn == nullptr || !turn->Over()) return;
+  lock_.unlock();
+  turn->Yield();
+  lock_ = a_.device()->Lock();
+}
+
 void CudaRun::Iterate() {
   while (status_.ok()) {
+    YieldIfOver();
     int32_t limits[kSpaidCudaMostColumns] = {};
     for (size_t v = 0; v < columns_.size(); ++v) limits[v] = columns_[v]->Limit();
     if (std::all_of(limits, limits + columns_.size(), [](int32_t limit) { return limit == 0; }))

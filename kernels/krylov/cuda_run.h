@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -67,9 +68,9 @@ int32_t ColumnsFor(Method method, int64_t n_rhs);
 
 class CudaRun {
  public:
-  // 1, 2 or 4 tasks; GMRES: 1. The device's lock is held.
+  // 1, 2 or 4 tasks; GMRES: 1. `lock`: the device's, held but while others have their turn.
   CudaRun(const CudaOperator& a, const CudaOperator* m, std::span<const Task> tasks,
-          SolveCudaTimings* timings);
+          std::unique_lock<std::mutex>* lock, SolveCudaTimings* timings);
 
   // Takes the device's memory. Errors: those of CudaDevice::Failed; nothing has happened then.
   Status Open();
@@ -83,11 +84,13 @@ class CudaRun {
   // norms are NaN.
   bool Ask(int32_t result);
   void Iterate();
+  void YieldIfOver();
   static int32_t OnNorms(void* self, int32_t column, const double* norms, int32_t count);
 
   const CudaOperator& a_;
   const CudaOperator* const m_;
   const SpaidCudaInterface& api_;
+  std::unique_lock<std::mutex>& lock_;
   SolveCudaTimings& timings_;
   std::vector<std::unique_ptr<CudaColumn>> columns_;
   CudaObject<SpaidCudaSolve> solve_;

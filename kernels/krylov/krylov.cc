@@ -318,7 +318,7 @@ Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
                             RunMethod(options.method, run);
                             run.Conclude();
                             figures.check_ms += run.check_ms();
-                            figures.iterate_ms += MsSince(start) - run.check_ms();
+                            figures.iterate_ms += MsSince(start) - run.check_ms() - run.pause_ms();
                             figures.iterations += out->iterations;
                             figures.bytes += CountedBytes(a.n(), a.bytes_per_apply(),
                                                           m != nullptr ? m->bytes_per_apply() : 0,

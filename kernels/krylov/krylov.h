@@ -48,6 +48,18 @@ class LinearOperator {
 // the same.
 enum class Storage { kAuto, kFp64, kFp32 };
 
+// The turn of a solve on a device that others wait for.
+class Turn {
+ public:
+  virtual ~Turn() = default;
+  // It is over: the solve should Yield. Asked at each residual check, of a GPU between segments of
+  // iterations: quick.
+  virtual bool Over() const = 0;
+  // Returns when the solve may go on, or was told to stop. Called where nothing of the solve's is
+  // at work, no lock is held, and no thread of the pool.
+  virtual void Yield() = 0;
+};
+
 struct SolveOptions {
   Method method = Method::kBicgstab;  // kAuto is resolved by the engine
   double rtol = 1e-8;                 // > 0, or 0 with atol > 0; finite
@@ -57,6 +69,7 @@ struct SolveOptions {
   int64_t restart = 50;      // m of GMRES(m); >= 1
   bool keep_history = true;  // false: residuals go to the progress sink alone
   Storage m_storage = Storage::kAuto;  // read by the engine, which makes the operators
+  Turn* turn = nullptr;  // borrowed; null: nobody interrupts the solve. Results are the same bits
 };
 
 // Of GMRES: the columns that a cycle has at most, for a matrix of n.

@@ -165,7 +165,7 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const Context& context, SolveCudaTimings* timings) {
   SolveCudaTimings own;
   if (timings == nullptr) timings = &own;
-  const auto lock = a.device()->Lock();
+  auto lock = a.device()->Lock();
   krylov::Team team(a.n(), ResolveThreads(context.threads));
   const auto usable = static_cast<double>(a.device()->memory_limit());
   // As many as a solve takes and memory has been seen to have room for.
@@ -179,7 +179,7 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
           const auto left = static_cast<int64_t>(tasks.size());
           const int32_t columns = std::min(krylov::ColumnsFor(options.method, left), most);
           const auto block = tasks.first(static_cast<size_t>(columns));
-          krylov::CudaRun run(a, m, block, timings);
+          krylov::CudaRun run(a, m, block, &lock, timings);
           Status status = run.Open();
           if (status.reason() == "DEVICE_OUT_OF_MEMORY" && columns > 1) {
             most = columns / 2;

@@ -29,6 +29,15 @@ double Team::Norm(std::span<const double> x) {
   return std::ldexp(std::sqrt(scaled), exponent);
 }
 
+bool Run::MayIterate() {
+  if (Turn* const turn = options().turn; turn != nullptr && turn->Over()) {
+    const auto start = Clock::now();
+    turn->Yield();
+    pause_ms_ += MsSince(start);
+  }
+  return Judge::MayIterate();
+}
+
 double Run::TrueResidual(std::span<const double> x, std::span<double> r) {
   const auto start = Clock::now();
   ApplyA(x, r);

@@ -21,6 +21,9 @@ class Run final : public Judge {
       Team* team, RhsResult* out)
       : Judge(terms, out), a_(a), m_(m), system_(system), team_(*team) {}
 
+  // Judge's, after others' turns where this one's is over.
+  bool MayIterate();
+
   const System& system() const { return system_; }
   Team& team() { return team_; }
 
@@ -38,6 +41,7 @@ class Run final : public Judge {
   // r = b − A x; returns ‖r‖.
   double TrueResidual(std::span<const double> x, std::span<double> r);
   double check_ms() const { return check_ms_; }  // that these took
+  double pause_ms() const { return pause_ms_; }  // that others' turns took
 
   // RecordNorm, with the best iterate kept: `undo(best)` must write the iterate before this one; it
   // is called where that one was the best so far and this one is worse: no copies while the
@@ -82,7 +86,7 @@ class Run final : public Judge {
   Team& team_;
   Array<double> best_;
   std::span<double> spare_;
-  double check_ms_ = 0;
+  double check_ms_ = 0, pause_ms_ = 0;
 };
 
 // The methods (krylov.h says which); each leaves with run.ended().

@@ -61,7 +61,8 @@ int64_t StructuralRank(const CscView& a, int64_t zeros, bool full_diagonal) {
   if (zeros > 0) {
     nonzero.n_rows = a.n_rows;
     nonzero.n_cols = a.n_cols;
-    nonzero.col_ptr.assign(1, 0);
+    nonzero.col_ptr.reserve(Z(a.n_cols) + 1);
+    nonzero.col_ptr.push_back(0);
     nonzero.row_idx.reserve(Z(a.nnz() - zeros));
     for (int64_t j = 0; j < a.n_cols; ++j) {
       const auto rows = a.column(j);

@@ -205,6 +205,8 @@ class ColumnSorter {
   int64_t MoveSorted(CscMatrix& m, int64_t p0, int64_t p1, int64_t to, int64_t& overflow) {
     keys_.clear();
     copy_.clear();
+    keys_.reserve(Z(p1 - p0));
+    if (!pattern_only_) copy_.reserve(Z(p1 - p0));
     for (int64_t p = p0; p < p1; ++p) {
       // Row and place in one key: the order among equal rows stays that of the input.
       keys_.push_back((static_cast<uint64_t>(m.row_idx[Z(p)]) << 32) |
@@ -307,6 +309,9 @@ Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationO
   if (!sorted) {
     status = SortAndSum(input, n_major, n_minor, options.pattern_only, names);
     if (!status.ok()) return status;
+    // What summed duplicates stood in goes back: it may be nearly all.
+    input.row_idx.shrink_to_fit();
+    input.values.shrink_to_fit();
   }
   if (!csr) return input;
   // Its rows are the columns of the transpose.

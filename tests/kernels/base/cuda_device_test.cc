@@ -52,7 +52,7 @@ TEST(CudaDeviceTest, OpensUnderTheSmallerLimitAndCloses) {
   EXPECT_EQ(g_open, 0);
   const auto missing = CudaDevice::Open(Gpu(1), 0, api);
   EXPECT_EQ(missing.status().reason(), "DEVICE_UNAVAILABLE");
-  EXPECT_EQ(missing.status().message(), "Some GPU (GPU-1) cannot be used: no such device");
+  EXPECT_EQ(missing.status().message(), "Some GPU (gpu:1) cannot be used: no such device");
 }
 
 TEST(CudaDeviceTest, WhatIsFreedWhileSomethingComputesWaitsForNobodyAndGoesBeforeTheNext) {

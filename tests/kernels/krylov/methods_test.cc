@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "kernels/krylov/krylov.h"
 #include "kernels/krylov/operators.h"
@@ -14,6 +18,10 @@
 
 namespace spaid::kernels::krylov_test {
 namespace {
+
+bool SameBits(std::span<const double> x, std::span<const double> y) {
+  return std::equal(x.begin(), x.end(), y.begin(), y.end());
+}
 
 class EveryMethod : public ::testing::TestWithParam<Method> {
  protected:
@@ -342,6 +350,46 @@ TEST_P(EveryMethod, APassedTimeLimitIsAnOutcome) {
   EXPECT_EQ(r.rhs[0].iterations, 0);
   EXPECT_THAT(r.rhs[0].detail, ::testing::HasSubstr("time limit"));
   ExpectHonest(a, b, Options(1e-9), r, "time");
+}
+
+// Whose turn is over again and again; others solve meanwhile, on the same device.
+class Interrupted : public Turn {
+ public:
+  explicit Interrupted(std::function<void()> others) : others_(std::move(others)) {}
+  bool Over() const override { return ++asked_ % 3 == 0; }
+  void Yield() override {
+    ++yields_;
+    others_();
+  }
+  int yields() const { return yields_; }
+
+ private:
+  const std::function<void()> others_;
+  mutable int asked_ = 0;
+  int yields_ = 0;
+};
+
+TEST_P(EveryMethod, TurnsOfOthersChangeNoBit) {
+  const CscMatrix a = oracle::Laplacian2d(40, 40), other = oracle::Laplacian2d(25, 30);
+  const Vector b = RandomVector(2 * a.n_cols, 7), other_b = RandomVector(other.n_cols, 8);
+  SolveOptions options = Options(1e-10);
+  options.restart = 7;
+  const SolveResult alone = MustSolve(a, nullptr, b, options);
+  const SolveResult other_alone = MustSolve(other, nullptr, other_b, Options(1e-8));
+  int alike = 0;
+  Interrupted turn([&] {
+    const SolveResult between = MustSolve(other, nullptr, other_b, Options(1e-8));
+    alike += SameBits(between.x, other_alone.x) ? 1 : 0;
+  });
+  options.turn = &turn;
+  const SolveResult shared = MustSolve(a, nullptr, b, options);
+  EXPECT_GT(turn.yields(), 0);
+  EXPECT_EQ(alike, turn.yields());
+  EXPECT_TRUE(SameBits(shared.x, alone.x));
+  for (size_t k = 0; k < 2; ++k) {
+    EXPECT_EQ(shared.rhs[k].iterations, alone.rhs[k].iterations);
+    EXPECT_EQ(shared.rhs[k].true_residual, alone.rhs[k].true_residual);
+  }
 }
 
 }  // namespace
