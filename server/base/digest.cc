@@ -1,6 +1,8 @@
 #include "server/base/digest.h"
 
 #include <isa-l/crc.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
 #include <xxhash.h>
 #if defined(__x86_64__)
 // After xxhash.h: from here on, XXH3_128bits_update chooses AVX2 or AVX-512 where the CPU has it.
@@ -67,6 +69,113 @@ Digest PatternDigest(int64_t n, std::span<const int64_t> col_ptr,
 }
 
 Digest ValueDigest(std::span<const double> values) { return Digester().Update(values).Finish(); }
+
+namespace {
+
+// OpenSSL's default provider has what we ask for, or this is not the library we were built for.
+void Require(bool ok) {
+  if (!ok) std::abort();
+}
+
+class Sha256Hasher {
+ public:
+  Sha256Hasher() : context_(EVP_MD_CTX_new()) {
+    if (context_ == nullptr) throw std::bad_alloc();
+    Require(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
+  }
+  void Update(const void* data, size_t size) {
+    Require(EVP_DigestUpdate(context_.get(), data, size) == 1);
+  }
+  Sha256 Finish() {
+    Sha256 sha256;
+    Require(EVP_DigestFinal_ex(context_.get(), sha256.bytes.data(), nullptr) == 1);
+    return sha256;
+  }
+
+ private:
+  struct Free {
+    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+  };
+  std::unique_ptr<EVP_MD_CTX, Free> context_;
+};
+
+class Fingerprinter {
+ public:
+  Fingerprinter() : context_(EVP_MAC_CTX_new(Poly1305())) {
+    if (context_ == nullptr) throw std::bad_alloc();
+    Require(EVP_MAC_init(context_.get(), Key().data(), Key().size(), nullptr) == 1);
+  }
+  void Update(const void* data, size_t size) {
+    Require(EVP_MAC_update(context_.get(), static_cast<const unsigned char*>(data), size) == 1);
+  }
+  Fingerprint Finish() {
+    Fingerprint fingerprint;
+    size_t size = 0;
+    Require(EVP_MAC_final(context_.get(), fingerprint.bytes.data(), &size,
+                          fingerprint.bytes.size()) == 1);
+    return fingerprint;
+  }
+
+ private:
+  struct Free {
+    void operator()(EVP_MAC_CTX* context) const { EVP_MAC_CTX_free(context); }
+  };
+
+  static EVP_MAC* Poly1305() {  // fetched once: that takes longer than a small matrix
+    static EVP_MAC* const mac = [] {
+      EVP_MAC* fetched = EVP_MAC_fetch(nullptr, "POLY1305", nullptr);
+      Require(fetched != nullptr);
+      return fetched;
+    }();
+    return mac;
+  }
+  static const std::array<uint8_t, 32>& Key() {
+    static const std::array<uint8_t, 32> key = [] {
+      std::array<uint8_t, 32> drawn;
+      Require(RAND_bytes(drawn.data(), static_cast<int>(drawn.size())) == 1);
+      return drawn;
+    }();
+    return key;
+  }
+
+  std::unique_ptr<EVP_MAC_CTX, Free> context_;
+};
+
+template <class Hasher>
+auto OfPattern(int64_t n, std::span<const int64_t> col_ptr, std::span<const int32_t> row_idx) {
+  const auto nnz = static_cast<int64_t>(row_idx.size());
+  Hasher hasher;
+  hasher.Update(&n, sizeof(n));
+  hasher.Update(&nnz, sizeof(nnz));
+  hasher.Update(col_ptr.data(), col_ptr.size_bytes());
+  hasher.Update(row_idx.data(), row_idx.size_bytes());
+  return hasher.Finish();
+}
+
+template <class Hasher>
+auto OfValues(std::span<const double> values) {
+  Hasher hasher;
+  hasher.Update(values.data(), values.size_bytes());
+  return hasher.Finish();
+}
+
+}  // namespace
+
+Sha256 PatternSha256(int64_t n, std::span<const int64_t> col_ptr,
+                     std::span<const int32_t> row_idx) {
+  return OfPattern<Sha256Hasher>(n, col_ptr, row_idx);
+}
+
+Sha256 ValueSha256(std::span<const double> values) { return OfValues<Sha256Hasher>(values); }
+
+Fingerprint PatternFingerprint(int64_t n, std::span<const int64_t> col_ptr,
+                               std::span<const int32_t> row_idx) {
+  return OfPattern<Fingerprinter>(n, col_ptr, row_idx);
+}
+
+Fingerprint ValueFingerprint(std::span<const double> values) {
+  return OfValues<Fingerprinter>(values);
+}
 
 uint32_t Crc32(std::string_view data, uint32_t crc) {
   return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(data.data()), data.size());

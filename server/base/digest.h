@@ -1,4 +1,5 @@
-// XXH3-128 digests, as proto/spaid/v1/arrays.proto defines them, and CRC-32 of chunks.
+// Names of content: XXH3-128 and SHA-256, as proto/spaid/v1/arrays.proto defines them, fingerprints
+// for the keys of this process; and CRC-32 of chunks.
 #pragma once
 
 #include <array>
@@ -52,6 +53,32 @@ Digest PatternDigest(int64_t n, std::span<const int64_t> col_ptr, std::span<cons
 Digest ValueDigest(std::span<const double> values);
 // For col_ptr and row_idx in pieces, in that order.
 Digester PatternDigester(int64_t n, int64_t nnz);
+
+// 32 bytes. XXH3 finds content, and anybody can make other content of the same XXH3; of SHA-256
+// nobody can.
+struct Sha256 {
+  std::array<uint8_t, 32> bytes{};
+
+  std::string ToBytes() const { return std::string(bytes.begin(), bytes.end()); }
+  friend bool operator==(const Sha256&, const Sha256&) = default;
+};
+// Of the bytes of PatternDigest and ValueDigest.
+Sha256 PatternSha256(int64_t n, std::span<const int64_t> col_ptr, std::span<const int32_t> row_idx);
+Sha256 ValueSha256(std::span<const double> values);
+
+// Names content within this process, four times as fast as SHA-256: Poly1305 under a key that is
+// drawn at the first use and never leaves, as no fingerprint may. Whoever does not know the key
+// makes two contents of L bytes of one fingerprint with a chance under L / 2^106.
+struct Fingerprint {
+  std::array<uint8_t, 16> bytes{};
+
+  std::string ToBytes() const { return std::string(bytes.begin(), bytes.end()); }
+  friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
+};
+// Of the bytes of PatternDigest and ValueDigest.
+Fingerprint PatternFingerprint(int64_t n, std::span<const int64_t> col_ptr,
+                               std::span<const int32_t> row_idx);
+Fingerprint ValueFingerprint(std::span<const double> values);
 
 // zlib's CRC-32; `crc`: of what stands before `data`.
 uint32_t Crc32(std::string_view data, uint32_t crc = 0);

@@ -3,9 +3,15 @@
 //   Log(LogLevel::kInfo, "job_ended", {{"job", job.name()}, {"state", "succeeded"},
 //   {"run_ms", 12.5}});
 //   -> 2026-01-02T03:04:05.678Z info job_ended job=jobs/3f… state=succeeded run_ms=12.5
+//
+// A thread of its own writes: who logs never waits for who reads standard error. Where that one is
+// too slow the oldest lines are dropped, and a line in their place says how many; an event that
+// repeats with the same code and reason is summed up once a second.
 #pragma once
 
+#include <chrono>
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -28,14 +34,36 @@ struct LogField {
   std::string value;
 };
 
-// Thread-safe. Values with spaces, quotes or control characters are quoted and escaped, so that
-// nothing a client sends can forge a line.
+// Thread-safe; never blocks. Values with spaces, quotes or control characters are quoted and
+// escaped, so that nothing a client sends can forge a line. Lines of over 4 KiB are cut.
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 
 // Lines under `level` are dropped. Default: kInfo. Thread-safe.
 void SetLogLevel(LogLevel level);
 // "debug", "info", "warning", "error"; false for anything else.
 bool ParseLogLevel(std::string_view name, LogLevel* level);
+
+struct LogLimits {
+  int64_t lines = 4096;  // that wait to be written; taken at the first line
+  int64_t repeats = 20;  // lines of one event, code and reason in a second; 0: no limit
+};
+void SetLogLimits(const LogLimits& limits);
+
+// Since the start: lines that were pushed out by later ones or could not be written, and repeats
+// that were summed up. Thread-safe.
+struct LogTotals {
+  int64_t dropped = 0, suppressed = 0;
+};
+LogTotals LogCounts();
+
+// Until all lines, and the sums of repeats, are written, for `limit` at the most; false: they are
+// not. Also runs, for a second, when the process exits. Thread-safe.
+bool FlushLog(std::chrono::milliseconds limit);
+// From now on, what is not written yet is waited for, for a moment, when the process aborts or
+// crashes.
+void FlushLogAtCrash();
+// The last words of a program that fails: a line as it is, after all others, within a second.
+void LogLastWords(std::string_view line);
 
 // Takes the lines (without time and level) in place of standard error; empty: back to standard
 // error. For tests.

@@ -151,6 +151,8 @@ struct Metrics::Families {
                "What jobs took over what was predicted, by device and kind of work.");
   Gauge& queued = AddGauge("spaid_jobs_queued", "Jobs that wait for a worker.").Add({});
   Gauge& running = AddGauge("spaid_jobs_running", "Jobs that run.").Add({});
+  Gauge& paused =
+      AddGauge("spaid_jobs_paused", "Of these, those that wait for their next turn.").Add({});
   Gauge& eta = AddGauge("spaid_queue_eta_seconds", "Estimated wait of a job sent now.").Add({});
 
   ByLabels<Counter> columns{
@@ -186,6 +188,8 @@ struct Metrics::Families {
   Family<Counter>& store_hits =
       AddCounter("spaid_store_hits_total", "Look-ups that found something.");
   Family<Counter>& store_misses = AddCounter("spaid_store_misses_total", "Look-ups that did not.");
+  Family<Gauge>& store_tenants = AddGauge(
+      "spaid_store_tenants", "Tenants that have something there, as far as they are told apart.");
   Family<Counter>& store_evictions =
       AddCounter("spaid_store_evictions_total", "Entries dropped for room.");
 
@@ -204,6 +208,23 @@ struct Metrics::Families {
   Gauge& outgoing = AddGauge("spaid_outgoing_bytes", "Bytes held for readers of streams.").Add({});
   Gauge& streams_open = AddGauge("spaid_streams_open", "Streams open.").Add({});
   Gauge& streams_limit = AddGauge("spaid_streams_limit", "Streams that may be open.").Add({});
+  Gauge& calls = AddGauge("spaid_calls_open", "Calls open, those without a request too.").Add({});
+  Gauge& calls_limit = AddGauge("spaid_calls_limit", "Calls that may be open.").Add({});
+  ByLabels<Counter> calls_unasked{AddCounter("spaid_calls_without_request_total",
+                                             "Calls that ended before their request came."),
+                                  {"reason"}};
+  Gauge& connections = AddGauge("spaid_connections_open", "Connections of clients.").Add({});
+  Gauge& connections_limit =
+      AddGauge("spaid_connections_limit", "Connections that may be open.").Add({});
+  ByLabels<Counter> connections_refused{
+      AddCounter("spaid_connections_refused_total", "Connections hung up on, by the limit."),
+      {"limit"}};
+  ByLabels<Counter> connections_cut{
+      AddCounter("spaid_connections_cut_total", "Connections cut, by what they were over."),
+      {"why"}};
+  Counter& self_probe_failures =
+      AddCounter("spaid_self_probe_failures_total", "Times that the own port did not answer.")
+          .Add({});
   Gauge& preparing =
       AddGauge("spaid_preparing_queued", "Requests that wait to be validated or estimated.")
           .Add({});
@@ -227,6 +248,17 @@ struct Metrics::Families {
   Gauge& freed = AddGauge("spaid_freed_array_bytes",
                           "Memory of freed arrays that is kept a few seconds for the next ones.")
                      .Add({});
+  Counter& log_dropped =
+      AddCounter("spaid_log_lines_dropped_total", "Lines that nobody read in time.").Add({});
+  Counter& log_suppressed =
+      AddCounter("spaid_log_lines_suppressed_total", "Repeated lines that were summed up.").Add({});
+  Gauge& ops_open =
+      AddGauge("spaid_ops_connections", "Connections of the operator's port.").Add({});
+  Gauge& ops_limit =
+      AddGauge("spaid_ops_connections_limit", "Connections that it may have.").Add({});
+  Family<Counter>& ops_cut = AddCounter(
+      "spaid_ops_connections_cut_total",
+      "Connections of the operator's port that were cut: crowded_out, timed_out, too_large.");
 
   std::mutex mutex;  // of hooks; and Serialize runs one at a time
   std::vector<std::function<void()>> hooks;
@@ -271,6 +303,8 @@ void Metrics::SetQueue(int64_t queued, int64_t running, double eta_seconds) {
   families_->eta.Set(eta_seconds);
 }
 
+void Metrics::SetPaused(int64_t jobs) { families_->paused.Set(static_cast<double>(jobs)); }
+
 void Metrics::Columns(std::string_view what, int64_t count) {
   families_->columns.Of({what}).Increment(static_cast<double>(count));
 }
@@ -297,6 +331,7 @@ void Metrics::SetStore(std::string_view store, const StoreFigures& figures) {
   families_->store_reserved.Add(labels).Set(static_cast<double>(figures.reserved_bytes));
   CatchUp(families_->store_hits.Add(labels), figures.hits);
   CatchUp(families_->store_misses.Add(labels), figures.misses);
+  families_->store_tenants.Add(labels).Set(static_cast<double>(figures.tenants));
   CatchUp(families_->store_evictions.Add(labels), figures.evictions);
 }
 
@@ -327,6 +362,24 @@ void Metrics::SetStreams(int64_t open, int64_t limit) {
   families_->streams_open.Set(static_cast<double>(open));
   families_->streams_limit.Set(static_cast<double>(limit));
 }
+void Metrics::SetCalls(int64_t open, int64_t limit) {
+  families_->calls.Set(static_cast<double>(open));
+  families_->calls_limit.Set(static_cast<double>(limit));
+}
+void Metrics::CallWithoutRequest(std::string_view reason) {
+  families_->calls_unasked.Of({reason}).Increment();
+}
+void Metrics::SetConnections(int64_t open, int64_t limit) {
+  families_->connections.Set(static_cast<double>(open));
+  families_->connections_limit.Set(static_cast<double>(limit));
+}
+void Metrics::ConnectionRefused(std::string_view limit) {
+  families_->connections_refused.Of({limit}).Increment();
+}
+void Metrics::ConnectionCut(std::string_view why) {
+  families_->connections_cut.Of({why}).Increment();
+}
+void Metrics::SelfProbeFailed() { families_->self_probe_failures.Increment(); }
 void Metrics::SetPreparing(int64_t queued, int64_t limit) {
   families_->preparing.Set(static_cast<double>(queued));
   families_->preparing_limit.Set(static_cast<double>(limit));
@@ -351,6 +404,19 @@ void Metrics::SetBuildInfo(std::string_view version) {
 }
 void Metrics::SetReady(bool ready) { families_->ready.Set(ready ? 1 : 0); }
 void Metrics::SetDraining(bool draining) { families_->draining.Set(draining ? 1 : 0); }
+void Metrics::SetLog(int64_t dropped, int64_t suppressed) {
+  CatchUp(families_->log_dropped, dropped);
+  CatchUp(families_->log_suppressed, suppressed);
+}
+
+void Metrics::SetOps(const OpsFigures& figures) {
+  families_->ops_open.Set(static_cast<double>(figures.open));
+  families_->ops_limit.Set(static_cast<double>(figures.limit));
+  CatchUp(families_->ops_cut.Add({{"why", "crowded_out"}}), figures.crowded_out);
+  CatchUp(families_->ops_cut.Add({{"why", "timed_out"}}), figures.timed_out);
+  CatchUp(families_->ops_cut.Add({{"why", "too_large"}}), figures.too_large);
+}
+
 void Metrics::SetFreedArrayBytes(int64_t bytes) {
   families_->freed.Set(static_cast<double>(bytes));
 }

@@ -37,6 +37,7 @@ class Metrics {
   // ("cancelled", "deadline"), the time that it took to.
   void JobStopped(std::string_view stage, std::string_view cause, double seconds);
   void SetQueue(int64_t queued, int64_t running, double eta_seconds);
+  void SetPaused(int64_t jobs);  // of those that run
   // `priority`: "bulk". Of devices' time, as predicted.
   void SetQueueClass(std::string_view priority, int64_t queued, double device_seconds);
   // Measured over predicted time. `work`: "build static-spai", "solve".
@@ -57,6 +58,7 @@ class Metrics {
   struct StoreFigures {
     int64_t entries = 0, bytes = 0, limit_bytes = 0, reserved_bytes = 0;
     int64_t hits = 0, misses = 0, evictions = 0;  // since the start
+    int64_t tenants = 0;                          // that share it, as far as they are told apart
   };
   void SetStore(std::string_view store, const StoreFigures& figures);
 
@@ -69,6 +71,15 @@ class Metrics {
   void StalledReader();
   void SetOutgoingBytes(int64_t bytes);  // held for readers, all streams
   void SetStreams(int64_t open, int64_t limit);
+  void SetCalls(int64_t open, int64_t limit);  // streams, plain calls, those without a request
+  // Calls that ended before their request had come. `reason`: "STALLED_SENDER".
+  void CallWithoutRequest(std::string_view reason);
+  void SetConnections(int64_t open, int64_t limit);
+  // `limit`: "total", "peer", "descriptors".
+  void ConnectionRefused(std::string_view limit);
+  // `why`: "resets", "bytes", "calls", "idle", "room".
+  void ConnectionCut(std::string_view why);
+  void SelfProbeFailed();
   void SetPreparing(int64_t queued, int64_t limit);  // requests that wait for the executor
   void SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes);
 
@@ -81,6 +92,16 @@ class Metrics {
   void SetDraining(bool draining);
   void SetResidentBytes(int64_t bytes);
   void SetFreedArrayBytes(int64_t bytes);
+  // Lines since the start: pushed out unwritten; repeats that were summed up.
+  void SetLog(int64_t dropped, int64_t suppressed);
+
+  // The operator's port; set at scrape time. Cut since the start: to make place for others, by the
+  // timeout, with a head too large.
+  struct OpsFigures {
+    int64_t open = 0, limit = 0;
+    int64_t crowded_out = 0, timed_out = 0, too_large = 0;
+  };
+  void SetOps(const OpsFigures& figures);
 
   // What was counted since the start, without the labels that are left out here: for people.
   struct Totals {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/base/ids.h"
+#include "tests/server/forged.h"
 
 namespace spaid::server {
 namespace {
@@ -36,6 +37,54 @@ TEST(DigestTest, PatternAndValuesAreSeparate) {
   std::string block(reinterpret_cast<const char*>(head.data()), head.size() * 8);
   block.append(reinterpret_cast<const char*>(idx.data()), idx.size() * 4);
   EXPECT_EQ(d, Digester().Update(block.data(), block.size()).Finish());
+}
+
+std::string Hex(const std::string& bytes) {
+  std::string hex;
+  for (const char c : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    hex += kDigits[static_cast<unsigned char>(c) >> 4];
+    hex += kDigits[c & 15];
+  }
+  return hex;
+}
+
+TEST(Sha256Test, IsThatOfTheSameBytes) {
+  // Python: hashlib.sha256(struct.pack("<5q2i", 2, 2, 0, 1, 2, 0, 1)).hexdigest() and
+  // hashlib.sha256(struct.pack("<2d", 1, 2)).hexdigest().
+  const std::vector<int64_t> ptr{0, 1, 2};
+  const std::vector<int32_t> idx{0, 1};
+  EXPECT_EQ(Hex(PatternSha256(2, ptr, idx).ToBytes()),
+            "ced41e07ad9dca7350114605bc27f1d7a90bef3a38537c62718a1dfe7d203f63");
+  EXPECT_EQ(Hex(ValueSha256(std::vector<double>{1, 2}).ToBytes()),
+            "dc91ce9a50ddc828740aa26743716897fdb2bb64f1db662fe263a59be56145ae");
+  EXPECT_EQ(Hex(ValueSha256({}).ToBytes()),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+TEST(ForgedTest, Xxh3IsTakenInAndNothingElse) {
+  std::vector<double> honest(160);
+  for (size_t i = 0; i < honest.size(); ++i) honest[i] = i % 3 == 0 ? 2 : -1;
+  const std::vector<double> forged = SameXxh3(honest);
+  ASSERT_NE(forged, honest);
+  EXPECT_EQ(ValueDigest(forged), ValueDigest(honest));
+  EXPECT_NE(ValueSha256(forged), ValueSha256(honest));
+  EXPECT_NE(ValueFingerprint(forged), ValueFingerprint(honest));
+}
+
+TEST(FingerprintTest, NamesContent) {
+  const std::vector<int64_t> ptr{0, 1, 2}, other_ptr{0, 2, 2};
+  const std::vector<int32_t> idx{0, 1}, other_idx{1, 0};
+  const Fingerprint pattern = PatternFingerprint(2, ptr, idx);
+  EXPECT_EQ(PatternFingerprint(2, ptr, idx), pattern);
+  EXPECT_NE(PatternFingerprint(3, ptr, idx), pattern);
+  EXPECT_NE(PatternFingerprint(2, other_ptr, idx), pattern);
+  EXPECT_NE(PatternFingerprint(2, ptr, other_idx), pattern);
+  const std::vector<double> minus_zero{-0.0}, zero{0.0};
+  EXPECT_EQ(ValueFingerprint(zero), ValueFingerprint(zero));
+  EXPECT_NE(ValueFingerprint(minus_zero), ValueFingerprint(zero));
+  // Keyed: the tag of nothing is the second half of the key, no constant.
+  EXPECT_NE(ValueFingerprint({}), Fingerprint{});
 }
 
 TEST(Crc32Test, IsZlibs) {
