@@ -1,4 +1,4 @@
-// A number of bytes that several owners share: right-hand sides in flight, outgoing buffers.
+// A number of bytes that several owners share: right-hand sides in flight and kept solutions.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/base/tenant_shares.h"
 
 namespace spaid::server {
 
@@ -31,24 +32,32 @@ class BudgetShare {
  private:
   friend class ByteBudget;
   struct State;
-  BudgetShare(std::shared_ptr<State> state, int64_t bytes);
+  BudgetShare(std::shared_ptr<State> state, const std::string& tenant);
   std::shared_ptr<State> state_;
+  TenantShares::Account account_ = nullptr;
   int64_t bytes_ = 0;
 };
 
 // Thread-safe.
 class ByteBudget {
  public:
+  // Of a tenant whether what it keeps may go.
+  using OfTenant = std::function<bool(const std::string& tenant)>;
+  // Frees that many bytes of such tenants, as far as they have something kept.
+  using MakeRoom = std::function<void(int64_t missing, const OfTenant& of)>;
+
   // `name` appears in errors ("right-hand sides in flight"). `make_room`, where set, is asked to
-  // free that many bytes (by letting go of shares) before a request is refused that others leave no
-  // room for; it runs on the asking thread, without a lock held, and not after the budget has died.
-  ByteBudget(std::string name, int64_t limit, std::function<void(int64_t missing)> make_room = {});
+  // free bytes (by letting go of shares) before a request is refused that others leave no room
+  // for: of those who yield by the rule of TenantShares; it runs on the asking thread, without a
+  // lock held, and not after the budget has died.
+  ByteBudget(std::string name, int64_t limit, MakeRoom make_room = {}, ShareRules shares = {});
   ~ByteBudget();
 
   // Errors: RESOURCE_EXHAUSTED/BUFFER_FULL with limit and actual: without a retry delay where
-  // a share of `bytes` is over the limit, with one where others hold too much of it. 0 is always
-  // there: a share to grow.
-  absl::StatusOr<BudgetShare> Take(int64_t bytes);
+  // a share of `bytes` is over the limit, with one where others hold too much of it, or the tenant
+  // itself: an eighth is kept for those who are not over their share. 0 is always there: a share
+  // to grow.
+  absl::StatusOr<BudgetShare> Take(const std::string& tenant, int64_t bytes);
 
   int64_t used() const;
   int64_t limit() const;

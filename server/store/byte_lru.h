@@ -1,20 +1,24 @@
 // A byte-bounded least-recently-used cache of immutable values: plans, and what lies on devices.
+// Tenants share it by the rule of TenantShares.
 //
 //   ByteLru<kernels::Plan> plans(1 << 30, {0, 8 << 30});      // host bytes; those of two devices
 //   if (auto plan = plans.Get(key)) ...
-//   plans.Put(key, plan, plan->host_bytes(), /*pools=*/{1}, plan->device_bytes());
+//   plans.Put(tenant, key, plan, plan->host_bytes(), /*pools=*/{1}, plan->device_bytes());
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "server/base/tenant_shares.h"
 
 namespace spaid::server {
 
@@ -26,13 +30,14 @@ class ByteLru {
  public:
   struct Stats {
     int64_t entries = 0, bytes = 0, max_bytes = 0, hits = 0, misses = 0, evictions = 0;
+    int64_t tenants = 0;
   };
 
   // `pools`: the bytes of each.
-  explicit ByteLru(int64_t max_bytes, std::vector<int64_t> pools = {})
-      : max_bytes_(max_bytes), pools_(pools.size()) {
-    for (size_t i = 0; i < pools.size(); ++i) pools_[i].max_bytes = pools[i];
-  }
+  explicit ByteLru(int64_t max_bytes, std::vector<int64_t> pools = {}, ShareRules shares = {})
+      : shares_({.limits = Limits(max_bytes, pools),
+                 .rules = std::move(shares),
+                 .active_for = TenantShares::kLately}) {}
 
   // Null where there is none; marks the entry as used.
   std::shared_ptr<const T> Get(const std::string& key) {
@@ -43,8 +48,13 @@ class ByteLru {
       return nullptr;
     }
     ++hits_;
-    order_.splice(order_.begin(), order_, it->second);
-    return it->second->value;
+    const Iterator entry = it->second;
+    order_.splice(order_.begin(), order_, entry);
+    auto node = of_[entry->account].extract(entry->used);
+    entry->used = node.key() = next_use_++;
+    of_[entry->account].insert(std::move(node));
+    shares_.Touch(entry->account);
+    return entry->value;
   }
 
   // A look, which is no use.
@@ -53,29 +63,34 @@ class ByteLru {
     return index_.contains(key);
   }
 
-  // Replaces what the key had. False: larger than the whole cache or its pool, not kept.
-  bool Put(const std::string& key, std::shared_ptr<const T> value, int64_t bytes,
-           std::vector<size_t> pools = {}, int64_t pool_bytes = 0) {
+  // Replaces what the key had. False: larger than the whole cache or its pool, or than what its
+  // tenant may have of it beside others; not kept.
+  bool Put(const std::string& tenant, const std::string& key, std::shared_ptr<const T> value,
+           int64_t bytes, std::vector<size_t> pools = {}, int64_t pool_bytes = 0) {
     // Values die after the lock is gone: a plan may take long to free.
     std::vector<std::shared_ptr<const T>> dropped;
     std::lock_guard lock(mutex_);
     if (auto it = index_.find(key); it != index_.end()) Erase(it->second, &dropped);
-    if (bytes > max_bytes_) return false;
     if (pool_bytes <= 0) pools.clear();
+    if (bytes > shares_.limit()) return false;
     for (const size_t pool : pools) {
-      if (pool_bytes > pools_.at(pool).max_bytes) return false;
+      if (pool_bytes > shares_.limit(1 + pool)) return false;
     }
+    const Account account = shares_.Join(tenant);
+    bool fits = MakeRoom(account, bytes, 0, &dropped);
     for (const size_t pool : pools) {
-      EvictFrom(pool, pools_[pool].max_bytes - pool_bytes, &dropped);
-      pools_[pool].bytes += pool_bytes;
+      fits = fits && MakeRoom(account, pool_bytes, 1 + pool, &dropped);
     }
-    while (bytes_ + bytes > max_bytes_) {
-      ++evictions_;
-      Erase(std::prev(order_.end()), &dropped);
+    if (!fits) {
+      shares_.Leave(account);
+      return false;
     }
-    order_.push_front({key, std::move(value), bytes, std::move(pools), pool_bytes});
+    shares_.Add(account, bytes);
+    for (const size_t pool : pools) shares_.Add(account, pool_bytes, 1 + pool);
+    order_.push_front(
+        {key, std::move(value), bytes, std::move(pools), pool_bytes, account, next_use_++});
     index_[key] = order_.begin();
-    bytes_ += bytes;
+    of_[account][order_.front().used] = order_.begin();
     return true;
   }
 
@@ -108,58 +123,99 @@ class ByteLru {
   int64_t DropPool(size_t pool) {
     std::vector<std::shared_ptr<const T>> dropped;
     std::lock_guard lock(mutex_);
-    EvictFrom(pool, 0, &dropped);
+    for (auto it = order_.begin(); it != order_.end();) {
+      const Iterator here = it++;
+      if (!Takes(*here, 1 + pool)) continue;
+      ++evictions_;
+      Erase(here, &dropped);
+    }
     return static_cast<int64_t>(dropped.size());
   }
 
   int64_t pool_bytes(size_t pool) const {
     std::lock_guard lock(mutex_);
-    return pools_.at(pool).bytes;
+    return shares_.used(1 + pool);
   }
 
   Stats stats() const {
     std::lock_guard lock(mutex_);
-    return {static_cast<int64_t>(order_.size()), bytes_, max_bytes_, hits_, misses_, evictions_};
+    return {static_cast<int64_t>(order_.size()),
+            shares_.used(),
+            shares_.limit(),
+            hits_,
+            misses_,
+            evictions_,
+            shares_.tenants()};
   }
 
  private:
+  using Account = TenantShares::Account;
   struct Entry {
     std::string key;
     std::shared_ptr<const T> value;
     int64_t bytes;
     std::vector<size_t> pools;  // empty where it takes no bytes of any
     int64_t pool_bytes;
-  };
-  struct Pool {
-    int64_t max_bytes = 0, bytes = 0;
+    Account account;
+    uint64_t used;  // when, of all uses
   };
   using Iterator = typename std::list<Entry>::iterator;
 
+  // What tenants share: bytes, then those of each pool.
+  static std::vector<int64_t> Limits(int64_t max_bytes, std::vector<int64_t> pools) {
+    pools.insert(pools.begin(), max_bytes);
+    return pools;
+  }
+
+  static bool Takes(const Entry& entry, size_t of) {
+    return of == 0 ||
+           std::find(entry.pools.begin(), entry.pools.end(), of - 1) != entry.pools.end();
+  }
+
   void Erase(Iterator it, std::vector<std::shared_ptr<const T>>* dropped) {
-    bytes_ -= it->bytes;
-    for (const size_t pool : it->pools) pools_[pool].bytes -= it->pool_bytes;
+    shares_.Add(it->account, -it->bytes);
+    for (const size_t pool : it->pools) shares_.Add(it->account, -it->pool_bytes, 1 + pool);
+    const auto own = of_.find(it->account);
+    own->second.erase(it->used);
+    if (own->second.empty()) of_.erase(own);
+    shares_.Leave(it->account);
     index_.erase(it->key);
     dropped->push_back(std::move(it->value));
     order_.erase(it);
   }
 
-  // The least recently used first, until the pool holds no more than `bytes`.
-  void EvictFrom(size_t pool, int64_t bytes, std::vector<std::shared_ptr<const T>>* dropped) {
-    for (auto it = order_.end(); it != order_.begin() && pools_.at(pool).bytes > bytes;) {
-      --it;
-      if (std::find(it->pools.begin(), it->pools.end(), pool) == it->pools.end()) continue;
-      ++evictions_;
-      const Iterator victim = it++;
-      Erase(victim, dropped);
+  // Of who yields, the least recently used first, until `bytes` more fit. False: they do not.
+  bool MakeRoom(Account account, int64_t bytes, size_t of,
+                std::vector<std::shared_ptr<const T>>* dropped) {
+    // Nothing goes for what does not fit then either.
+    if (shares_.OverShare(account, bytes, of)) {
+      int64_t may_go = shares_.UsedBy(account, of);
+      for (const auto& [other, unused] : of_) {
+        if (other != account && !shares_.Active(other)) may_go += shares_.UsedBy(other, of);
+      }
+      if (shares_.used(of) - may_go > shares_.limit(of) - bytes) return false;
     }
+    const auto has_some = [&](Account other) { return shares_.UsedBy(other, of) > 0; };
+    while (shares_.used(of) > shares_.limit(of) - bytes) {
+      const Account yields = shares_.Yields(account, bytes, has_some, of);
+      if (yields == nullptr) return false;
+      const auto& own = of_.at(yields);
+      const auto least = std::find_if(own.begin(), own.end(), [&](const auto& used) {
+        return Takes(*used.second, of) && (of > 0 || used.second->bytes > 0);
+      });
+      ++evictions_;
+      Erase(least->second, dropped);
+    }
+    return true;
   }
 
-  const int64_t max_bytes_;
   mutable std::mutex mutex_;
+  TenantShares shares_;
   std::list<Entry> order_;  // most recently used first
   std::unordered_map<std::string, Iterator> index_;
-  std::vector<Pool> pools_;
-  int64_t bytes_ = 0, hits_ = 0, misses_ = 0, evictions_ = 0;
+  std::unordered_map<Account, std::map<uint64_t, Iterator>> of_;  // by use; none is empty
+  uint64_t next_use_ = 1;
+  int64_t hits_ = 0, misses_ = 0, evictions_ = 0;
 };
 
 }  // namespace spaid::server

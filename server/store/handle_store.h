@@ -3,16 +3,18 @@
 //   HandleStore<Matrix> store({.prefix = "matrices/", .what = "matrix",
 //                              .limit_flag = "--matrix-store-bytes", .max_bytes = 8 << 30,
 //                              .too_large_reason = reason::kMatrixTooLarge});
-//   ASSIGN_OR_RETURN(Reservation room, store.Reserve(header_bytes));   // before bytes come
+//   ASSIGN_OR_RETURN(Reservation room, store.Reserve(tenant, header_bytes));  // before they come
 //   RETURN_IF_ERROR(room.Arrive(chunk_bytes));                         // as they come
 //   ASSIGN_OR_RETURN(auto stored, store.Put(tenant, matrix, bytes, key, std::move(room)));
 //   ASSIGN_OR_RETURN(auto found, store.Get(tenant, stored.handle));    // found.value keeps it in
 //   use
 //
 // In use means: somebody outside the store holds a shared_ptr to the value. Only what is not in use
-// is evicted, least recently used first.
+// is evicted: of the tenant most over its share, for one that is not (TenantShares), what it used
+// least recently. A tenant over its share loses of its own, or is refused.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,24 +43,31 @@ struct StoredPage {
 template <class T>
 class HandleStore {
  public:
+  using Same = std::function<bool(const T& stored)>;
+
   explicit HandleStore(HandleStoreOptions options) : table_(std::move(options)) {}
 
   // Says that `bytes` will come. They are taken, and others evicted for them, as they arrive
   // (Reservation::Arrive): a promise alone costs nobody anything, so that promises in flight may
   // sum to more than there is room for; who comes too late then gets STORE_FULL from Arrive.
   // Errors: RESOURCE_EXHAUSTED/<too_large_reason> (limit and actual) where `bytes` is over the
-  // limit for one item, /STORE_FULL (with a retry delay) where what is in use and has arrived
-  // leaves too little.
-  absl::StatusOr<Reservation> Reserve(int64_t bytes) { return table_.Reserve(bytes); }
+  // limit for one item, /STORE_FULL (with a retry delay) where what is in use, has arrived, or is
+  // others' who are not over their share leaves too little.
+  absl::StatusOr<Reservation> Reserve(const std::string& tenant, int64_t bytes) {
+    return table_.Reserve(tenant, bytes);
+  }
 
-  // Stores `value`, which holds `bytes`, and swaps the reservation (may be empty) for the entry's
-  // own bytes. `key` names the content within the tenant; empty: no lookup by content. Where the
-  // tenant has an entry of this key, that one is returned and `value` dropped. Errors: as of
-  // Reserve.
+  // Stores `value`, which holds `bytes`, and swaps the reservation (the tenant's; may be empty) for
+  // the entry's own bytes. `key` names the content within the tenant; empty: no lookup by content.
+  // Where the tenant has an entry of this key of which same(stored) is true, that one is returned
+  // and `value` dropped; else it is stored beside those (beside 16 of them without a key: it is not
+  // found by content). `same`, which may take long, runs without the lock, on each entry once;
+  // empty: equal keys are equal content. Errors: as of Reserve.
   absl::StatusOr<Stored<T>> Put(const std::string& tenant, std::shared_ptr<const T> value,
-                                int64_t bytes, const std::string& key,
-                                Reservation reservation = {}) {
-    auto item = table_.Put(tenant, std::move(value), bytes, key, std::move(reservation));
+                                int64_t bytes, const std::string& key, Reservation reservation = {},
+                                const Same& same = {}) {
+    auto item =
+        table_.Put(tenant, std::move(value), bytes, key, std::move(reservation), Untyped(same));
     if (!item.ok()) return item.status();
     return Typed(*std::move(item));
   }
@@ -71,8 +80,10 @@ class HandleStore {
     return Typed(*std::move(item));
   }
 
-  std::optional<Stored<T>> Find(const std::string& tenant, const std::string& key) {
-    auto item = table_.Find(tenant, key);
+  // An entry of this key of which same(stored), as of Put, is true.
+  std::optional<Stored<T>> Find(const std::string& tenant, const std::string& key,
+                                const Same& same = {}) {
+    auto item = table_.Find(tenant, key, Untyped(same));
     if (!item) return std::nullopt;
     return Typed(*std::move(item));
   }
@@ -94,6 +105,10 @@ class HandleStore {
   HandleStoreStats stats() const { return table_.stats(); }
 
  private:
+  static HandleTable::Same Untyped(const Same& same) {
+    if (!same) return {};
+    return [&same](const void* stored) { return same(*static_cast<const T*>(stored)); };
+  }
   static Stored<T> Typed(HandleTable::Item item) {
     return {std::move(item.handle), std::static_pointer_cast<const T>(std::move(item.value)),
             item.existed};

@@ -1,5 +1,6 @@
 #include "server/store/handle_table.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <iterator>
@@ -9,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/ids.h"
 #include "server/base/log.h"
@@ -16,24 +18,52 @@
 #include "server/base/text.h"
 
 namespace spaid::server {
+namespace {
+
+// Entries of one key: keys of equal digests, which somebody forges.
+constexpr size_t kMaxNamesakes = 16;
+
+// What tenants share.
+enum Of : size_t { kBytes, kEntries, kArriving };
+
+constexpr size_t kSweepAt = 64;
+
+}  // namespace
 
 // All state, shared with the reservations so that one may outlive the table.
 struct Reservation::Shared {
+  using Account = TenantShares::Account;
   struct Entry {
     std::string tenant, handle, key;
     std::shared_ptr<const void> value;
     int64_t bytes;
     uint64_t sequence;
+    Account account;
+    uint64_t used = 0;  // when it was handed out last
+    bool held = true;   // since the last sweep it was handed out, and may be in use
   };
   using Iterator = std::list<Entry>::iterator;
+  using Item = HandleTable::Item;
   struct Zombie {
     std::weak_ptr<const void> value;
     int64_t bytes;
+    Account account;
+  };
+  // What nobody uses of an account's entries.
+  struct Idle {
+    std::map<uint64_t, Iterator> order;  // least recently used first
+    int64_t bytes = 0;
   };
   // Values that left the table under the lock, to be destroyed after it.
   using Dropped = std::vector<std::shared_ptr<const void>>;
 
-  explicit Shared(HandleStoreOptions o) : options(std::move(o)) {
+  explicit Shared(HandleStoreOptions o)
+      : options(std::move(o)),
+        shares({.limits = {options.max_bytes, options.max_entries, options.max_bytes},
+                .rules = options.shares,
+                .active_for = options.active_for,
+                .clock = options.clock}),
+        graves({.limits = {options.max_tombstones}, .rules = options.shares}) {
     if (options.max_item_bytes <= 0 || options.max_item_bytes > options.max_bytes) {
       options.max_item_bytes = options.max_bytes;
     }
@@ -50,64 +80,188 @@ struct Reservation::Shared {
     std::erase_if(zombies, [&](const Zombie& zombie) {
       if (!zombie.value.expired()) return false;
       zombie_bytes -= zombie.bytes;
+      shares.Add(zombie.account, -zombie.bytes, kBytes);
+      shares.Leave(zombie.account);
       return true;
     });
   }
 
-  // Whether `bytes` more would fit if all that nobody uses were dropped. Promises to others count
-  // for what has arrived of them: headers alone shut nobody out.
-  bool CanFit(int64_t bytes) {
-    const int64_t room = options.max_bytes - arrived - zombie_bytes - bytes;
-    if (entry_bytes <= room) return true;  // nothing need be dropped
-    int64_t in_use = 0;
-    for (const Entry& entry : order) {
-      if (InUse(entry) && (in_use += entry.bytes) > room) return false;
+  // Its value goes to somebody, who has it already.
+  void HandOut(Iterator it) {
+    if (!it->held) TakeFromIdle(it);
+    it->held = true;
+    it->used = next_use++;
+    shares.Touch(it->account);
+    held[it->sequence] = it;
+    // What came back meanwhile: those that are really in use are few.
+    if (held.size() >= sweep_at) Sweep();
+  }
+
+  void TakeFromIdle(Iterator it) {
+    const auto own = idle.find(it->account);
+    own->second.order.erase(it->used);
+    own->second.bytes -= it->bytes;
+    if (own->second.order.empty()) idle.erase(own);
+  }
+
+  // Finds out which of the entries that were handed out came back.
+  void Sweep() {
+    std::erase_if(held, [&](const auto& one) {
+      const Iterator it = one.second;
+      if (InUse(*it)) return false;
+      it->held = false;
+      Idle& own = idle[it->account];
+      own.order[it->used] = it;
+      own.bytes += it->bytes;
+      return true;
+    });
+    sweep_at = std::max(kSweepAt, 2 * held.size());
+  }
+
+  // No less than could be had for `account` if it had `bytes` more. Promises to others count for
+  // what has arrived of them: headers alone shut nobody out.
+  int64_t Obtainable(Account account, int64_t bytes) const {
+    int64_t sum = options.max_bytes - shares.used(kBytes);
+    const bool over = shares.OverShare(account, bytes, kBytes);
+    for (const auto& [other, own] : idle) {
+      if (!over || other == account || !shares.Active(other)) sum += own.bytes;
     }
-    return in_use <= room;
+    return sum;
   }
 
   void Remove(Iterator it, Dropped* dropped) {
+    if (it->held) {
+      held.erase(it->sequence);
+    } else {
+      TakeFromIdle(it);
+    }
+    shares.Add(it->account, -it->bytes, kBytes);
+    shares.Add(it->account, -1, kEntries);
+    shares.Leave(it->account);
     entry_bytes -= it->bytes;
     by_handle.erase(it->handle);
-    if (!it->key.empty()) by_key.erase(TenantKey(it->tenant, it->key));
+    if (!it->key.empty()) {
+      auto namesakes = by_key.find(TenantKey(it->tenant, it->key));
+      namesakes->second.erase(it->sequence);
+      if (namesakes->second.empty()) by_key.erase(namesakes);
+    }
     auto tenant = by_tenant.find(it->tenant);
     tenant->second.erase(it->sequence);
     if (tenant->second.empty()) by_tenant.erase(tenant);
     dropped->push_back(std::move(it->value));
-    order.erase(it);
+    entries.erase(it);
   }
 
   void Evict(Iterator it, Dropped* dropped) {
     ++evictions;
-    tombstones.push_back(it->handle);
-    buried[it->handle] = it->tenant;
-    while (static_cast<int64_t>(tombstones.size()) > options.max_tombstones) {
-      buried.erase(tombstones.front());
-      tombstones.pop_front();
-    }
+    Bury(*it);
     Log(LogLevel::kInfo, "evicted",
         {{"what", options.what}, {"handle", it->handle}, {"bytes", it->bytes}});
     Remove(it, dropped);
   }
 
-  // Evicts, least recently used first, until `bytes` more fit beside what is really there, and
-  // `entries` more entries. False: what is in use does not leave the room; some may be evicted even
-  // so.
-  bool MakeRoom(int64_t bytes, int64_t entries, Dropped* dropped) {
-    auto fits = [&] {
-      return entry_bytes + zombie_bytes + arrived + bytes <= options.max_bytes &&
-             static_cast<int64_t>(order.size()) + entries <= options.max_entries;
-    };
-    auto it = order.end();
-    while (!fits() && it != order.begin()) {
-      const auto candidate = std::prev(it);
-      if (InUse(*candidate)) {
-        it = candidate;
-      } else {
-        Evict(candidate, dropped);
-      }
+  // Tombstones are shared as the rest is: one tenant's do not wash away another's.
+  void Bury(const Entry& entry) {
+    const Account account = graves.Join(entry.tenant);
+    graves.Add(account, 1);
+    tombstones[account].push_back(entry.handle);
+    buried[entry.handle] = entry.tenant;
+    while (graves.used() > options.max_tombstones) {
+      const auto any = [](Account) { return true; };
+      const auto own = tombstones.find(graves.Yields(account, 0, any));
+      buried.erase(own->second.front());
+      own->second.pop_front();
+      graves.Add(own->first, -1);
+      graves.Leave(own->first);
+      if (own->second.empty()) tombstones.erase(own);
     }
-    return fits();
+  }
+
+  bool Lacks(Of of, int64_t more) const { return shares.used(of) + more > shares.limit(of); }
+
+  // What goes so that `bytes` more fit beside what is really there, and `more_entries`, of
+  // `account`'s. False: what may go does not suffice.
+  bool FindVictims(Account account, int64_t bytes, int64_t more_entries,
+                   std::vector<Iterator>* victims) {
+    const auto gone = [&](Iterator it, int64_t sign) {
+      shares.Add(it->account, -sign * it->bytes, kBytes);
+      shares.Add(it->account, -sign, kEntries);
+    };
+    absl::Cleanup still_there = [&] {
+      for (const Iterator it : *victims) gone(it, -1);
+    };
+    std::unordered_map<Account, std::map<uint64_t, Iterator>::iterator> next;  // of its idle ones
+    const auto has_some = [&](Account other) {
+      const auto own = idle.find(other);
+      if (own == idle.end()) return false;
+      return next.try_emplace(other, own->second.order.begin()).first->second !=
+             own->second.order.end();
+    };
+    while (Lacks(kBytes, bytes) || Lacks(kEntries, more_entries)) {
+      const Of of = Lacks(kBytes, bytes) ? kBytes : kEntries;
+      const Account victim =
+          shares.Yields(account, of == kBytes ? bytes : more_entries, has_some, of);
+      if (victim == nullptr) return false;
+      victims->push_back(next.at(victim)->second);
+      gone(victims->back(), 1);
+      ++next.at(victim);
+    }
+    return true;
+  }
+
+  // Evicts so much; where that does not suffice, nothing: false.
+  bool MakeRoom(Account account, int64_t bytes, int64_t more_entries, Dropped* dropped) {
+    if (!Lacks(kBytes, bytes) && !Lacks(kEntries, more_entries)) return true;
+    Sweep();
+    std::vector<Iterator> victims;
+    if (bytes > Obtainable(account, bytes) ||
+        !FindVictims(account, bytes, more_entries, &victims)) {
+      return false;
+    }
+    for (const Iterator victim : victims) Evict(victim, dropped);
+    return true;
+  }
+
+  // The first entry of this key behind sequence `after`; entries.end(): there is none.
+  Iterator Namesake(const std::string& tenant_key, uint64_t after) {
+    const auto namesakes = by_key.find(tenant_key);
+    if (namesakes == by_key.end()) return entries.end();
+    const auto next = namesakes->second.upper_bound(after);
+    return next == namesakes->second.end() ? entries.end() : next->second;
+  }
+
+  Item Use(Iterator it) {
+    Item item{it->handle, it->value, true};
+    HandOut(it);
+    return item;
+  }
+
+  // Of the entries with this key the first of which same() is true, marked as used. Called without
+  // the lock; where there is none, `absent` runs under it.
+  template <class Absent>
+  std::optional<Item> Find(const std::string& tenant_key, const HandleTable::Same& same,
+                           const Absent& absent) {
+    for (uint64_t after = 0;;) {
+      std::shared_ptr<const void> candidate;  // in use while it is compared
+      std::string handle;
+      {
+        std::lock_guard lock(mutex);
+        const auto it = Namesake(tenant_key, after);
+        if (it == entries.end()) {
+          absent();
+          return std::nullopt;
+        }
+        if (!same) return Use(it);
+        after = it->sequence;
+        candidate = it->value;
+        HandOut(it);
+        handle = it->handle;
+      }
+      if (!same(candidate.get())) continue;
+      std::lock_guard lock(mutex);
+      const auto it = by_handle.find(handle);
+      if (it != by_handle.end()) return Use(it->second);  // else deleted meanwhile
+    }
   }
 
   absl::Status CheckItem(int64_t bytes) const {
@@ -119,13 +273,17 @@ struct Reservation::Shared {
         .Meta("limit", options.max_item_bytes);
   }
 
-  absl::Status Full(int64_t bytes) const {
-    return MakeError(absl::StatusCode::kResourceExhausted, reason::kStoreFull,
-                     absl::StrCat("no room for ", bytes, " bytes: what the ", options.what,
-                                  " store holds is in use or arriving (limit ", options.max_bytes,
-                                  " bytes, ", options.max_entries,
-                                  " entries); try again when jobs have ended, or raise ",
-                                  options.limit_flag))
+  absl::Status Full(Account account, int64_t bytes) const {
+    return MakeError(
+               absl::StatusCode::kResourceExhausted, reason::kStoreFull,
+               absl::StrCat("no room for ", bytes, " bytes: what the ", options.what,
+                            " store holds is in use, arriving, or of tenants that have no "
+                            "more than their share (limit ",
+                            options.max_bytes, " bytes, ", options.max_entries,
+                            " entries; this tenant has ", shares.UsedBy(account, kBytes),
+                            " bytes of a share of ",
+                            static_cast<int64_t>(shares.ShareOf(account, kBytes)),
+                            "); try again when jobs have ended, or raise ", options.limit_flag))
         .Meta("actual", bytes)
         .Meta("limit", options.max_bytes)
         .Retry(std::chrono::seconds(1));
@@ -148,20 +306,26 @@ struct Reservation::Shared {
 
   HandleStoreOptions options;
   std::mutex mutex;
-  std::list<Entry> order;  // most recently used first
+  TenantShares shares;  // entries, zombies, reservations have joined
+  std::list<Entry> entries;
+  std::unordered_map<Account, Idle> idle;  // none is empty
+  std::unordered_map<uint64_t, Iterator> held;
+  size_t sweep_at = kSweepAt;
   std::unordered_map<std::string, Iterator> by_handle;
-  std::unordered_map<std::string, Iterator> by_key;
+  std::unordered_map<std::string, std::map<uint64_t, Iterator>> by_key;  // by sequence
   std::map<std::string, std::map<uint64_t, Iterator>> by_tenant;
-  std::deque<std::string> tombstones;                   // oldest first
-  std::unordered_map<std::string, std::string> buried;  // handle -> tenant
+  TenantShares graves;
+  std::unordered_map<Account, std::deque<std::string>> tombstones;  // handles, oldest first
+  std::unordered_map<std::string, std::string> buried;              // handle -> tenant
   std::vector<Zombie> zombies;
-  uint64_t next_sequence = 1;
-  int64_t entry_bytes = 0, reserved = 0, arrived = 0, zombie_bytes = 0;
+  uint64_t next_sequence = 1, next_use = 1;
+  int64_t entry_bytes = 0, reserved = 0, zombie_bytes = 0;
   int64_t hits = 0, misses = 0, evictions = 0;
 };
 
 Reservation::Reservation(Reservation&& other) noexcept
     : shared_(std::move(other.shared_)),
+      account_(other.account_),
       bytes_(std::exchange(other.bytes_, 0)),
       arrived_(std::exchange(other.arrived_, 0)) {}
 
@@ -169,6 +333,7 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this != &other) {
     Release();
     shared_ = std::move(other.shared_);
+    account_ = other.account_;
     bytes_ = std::exchange(other.bytes_, 0);
     arrived_ = std::exchange(other.arrived_, 0);
   }
@@ -185,20 +350,49 @@ absl::Status Reservation::Arrive(int64_t bytes) {
   Shared::Dropped dropped;
   std::lock_guard lock(shared_->mutex);
   shared_->BuryZombies();
-  if (!shared_->MakeRoom(bytes, 0, &dropped)) return shared_->Full(bytes);
-  shared_->arrived += bytes;
+  TenantShares& shares = shared_->shares;
+  const bool alone = shares.UsedBy(account_, kArriving) == arrived_;
+  if (!shares.Admits(account_, bytes, alone, kArriving) ||
+      !shared_->MakeRoom(account_, bytes, 0, &dropped)) {
+    return shared_->Full(account_, bytes);
+  }
+  shares.Touch(account_);
+  shares.Add(account_, bytes, kBytes);
+  shares.Add(account_, bytes, kArriving);
   arrived_ += bytes;
   return absl::OkStatus();
+}
+
+absl::Status Reservation::Extend(int64_t bytes) {
+  if (!shared_) return absl::OkStatus();
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->reserved += bytes;
+    bytes_ += bytes;
+  }
+  absl::Status status = Arrive(bytes);
+  if (!status.ok()) {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->reserved -= bytes;
+    bytes_ -= bytes;
+  }
+  return status;
 }
 
 void Reservation::Release() {
   if (!shared_) return;
   {
     std::lock_guard lock(shared_->mutex);
-    shared_->reserved -= bytes_;
-    shared_->arrived -= arrived_;
+    GiveBack();
   }
   shared_.reset();
+}
+
+void Reservation::GiveBack() {
+  shared_->reserved -= bytes_;
+  shared_->shares.Add(account_, -arrived_, kBytes);
+  shared_->shares.Add(account_, -arrived_, kArriving);
+  shared_->shares.Leave(account_);
   bytes_ = arrived_ = 0;
 }
 
@@ -207,52 +401,70 @@ HandleTable::HandleTable(HandleStoreOptions options)
 
 HandleTable::~HandleTable() = default;
 
-absl::StatusOr<Reservation> HandleTable::Reserve(int64_t bytes) {
+absl::StatusOr<Reservation> HandleTable::Reserve(const std::string& tenant, int64_t bytes) {
   RETURN_IF_ERROR(shared_->CheckItem(bytes));
   std::lock_guard lock(shared_->mutex);
   shared_->BuryZombies();
-  if (!shared_->CanFit(bytes)) return shared_->Full(bytes);
+  const TenantShares::Account account = shared_->shares.Join(tenant);
+  if (shared_->Lacks(kBytes, bytes)) shared_->Sweep();
+  if (bytes > shared_->Obtainable(account, bytes)) {
+    const absl::Status full = shared_->Full(account, bytes);
+    shared_->shares.Leave(account);
+    return full;
+  }
   shared_->reserved += bytes;
   Reservation reservation;
   reservation.shared_ = shared_;
+  reservation.account_ = account;
   reservation.bytes_ = bytes;
   return reservation;
 }
 
 absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
                                                    std::shared_ptr<const void> value, int64_t bytes,
-                                                   const std::string& key,
-                                                   Reservation reservation) {
+                                                   const std::string& key, Reservation reservation,
+                                                   const Same& same) {
   using Shared = Reservation::Shared;
   RETURN_IF_ERROR(shared_->CheckItem(bytes));
   Shared::Dropped dropped;
-  std::lock_guard lock(shared_->mutex);
-  if (reservation.shared_) {  // its bytes become the entry's, in one step
-    shared_->reserved -= reservation.bytes_;
-    shared_->arrived -= reservation.arrived_;
-    reservation.bytes_ = reservation.arrived_ = 0;
-    reservation.shared_.reset();
-  }
-  if (!key.empty()) {
-    if (auto it = shared_->by_key.find(Shared::TenantKey(tenant, key));
-        it != shared_->by_key.end()) {
-      shared_->order.splice(shared_->order.begin(), shared_->order, it->second);
-      dropped.push_back(std::move(value));
-      return Item{it->second->handle, it->second->value, true};
+  const std::string tenant_key = Shared::TenantKey(tenant, key);
+  absl::StatusOr<Item> put;
+  const auto insert = [&] {
+    TenantShares& shares = shared_->shares;
+    const TenantShares::Account account = shares.Join(tenant);
+    if (reservation.shared_) {  // its bytes become the entry's, in one step
+      reservation.GiveBack();
+      reservation.shared_.reset();
     }
+    shared_->BuryZombies();
+    if (!shared_->MakeRoom(account, bytes, 1, &dropped)) {
+      put = shared_->Full(account, bytes);
+      shares.Leave(account);
+      return;
+    }
+    shares.Add(account, bytes, kBytes);
+    shares.Add(account, 1, kEntries);
+    shared_->entry_bytes += bytes;
+    const auto namesakes = shared_->by_key.find(tenant_key);
+    const bool keyed = !key.empty() && (namesakes == shared_->by_key.end() ||
+                                        namesakes->second.size() < kMaxNamesakes);
+    shared_->entries.push_front({tenant, shared_->options.prefix + RandomId(),
+                                 keyed ? key : std::string(), std::move(value), bytes,
+                                 shared_->next_sequence++, account});
+    const auto it = shared_->entries.begin();
+    shared_->by_handle[it->handle] = it;
+    if (keyed) shared_->by_key[tenant_key][it->sequence] = it;
+    shared_->by_tenant[tenant][it->sequence] = it;
+    put = Item{it->handle, it->value, false};  // in use from here on
+    shared_->HandOut(it);
+  };
+  if (key.empty()) {
+    std::lock_guard lock(shared_->mutex);
+    insert();
+  } else if (auto found = shared_->Find(tenant_key, same, insert)) {
+    put = *std::move(found);
   }
-  shared_->BuryZombies();
-  if (!shared_->CanFit(bytes) || !shared_->MakeRoom(bytes, 1, &dropped)) {
-    return shared_->Full(bytes);
-  }
-  shared_->order.push_front({tenant, shared_->options.prefix + RandomId(), key, std::move(value),
-                             bytes, shared_->next_sequence++});
-  const auto it = shared_->order.begin();
-  shared_->by_handle[it->handle] = it;
-  if (!key.empty()) shared_->by_key[Shared::TenantKey(tenant, key)] = it;
-  shared_->by_tenant[tenant][it->sequence] = it;
-  shared_->entry_bytes += bytes;
-  return Item{it->handle, it->value, false};
+  return put;
 }
 
 absl::StatusOr<HandleTable::Item> HandleTable::Get(const std::string& tenant,
@@ -264,21 +476,19 @@ absl::StatusOr<HandleTable::Item> HandleTable::Get(const std::string& tenant,
     return shared_->NotFound(tenant, handle);
   }
   ++shared_->hits;
-  shared_->order.splice(shared_->order.begin(), shared_->order, it->second);
-  return Item{handle, it->second->value, true};
+  Item item{handle, it->second->value, true};
+  shared_->HandOut(it->second);
+  return item;
 }
 
 std::optional<HandleTable::Item> HandleTable::Find(const std::string& tenant,
-                                                   const std::string& key) {
+                                                   const std::string& key, const Same& same) {
+  auto found =
+      shared_->Find(Reservation::Shared::TenantKey(tenant, key), same, [&] { ++shared_->misses; });
+  if (!found) return std::nullopt;
   std::lock_guard lock(shared_->mutex);
-  const auto it = shared_->by_key.find(Reservation::Shared::TenantKey(tenant, key));
-  if (key.empty() || it == shared_->by_key.end()) {
-    ++shared_->misses;
-    return std::nullopt;
-  }
   ++shared_->hits;
-  shared_->order.splice(shared_->order.begin(), shared_->order, it->second);
-  return Item{it->second->handle, it->second->value, true};
+  return found;
 }
 
 absl::Status HandleTable::Delete(const std::string& tenant, const std::string& handle) {
@@ -289,7 +499,9 @@ absl::Status HandleTable::Delete(const std::string& tenant, const std::string& h
     return shared_->NotFound(tenant, handle);
   }
   if (Reservation::Shared::InUse(*it->second)) {
-    shared_->zombies.push_back({it->second->value, it->second->bytes});
+    const TenantShares::Account account = shared_->shares.Join(tenant);
+    shared_->shares.Add(account, it->second->bytes, kBytes);
+    shared_->zombies.push_back({it->second->value, it->second->bytes, account});
     shared_->zombie_bytes += it->second->bytes;
   }
   shared_->Remove(it->second, &dropped);
@@ -317,15 +529,16 @@ HandleTable::Page HandleTable::List(const std::string& tenant, const PageRequest
 HandleStoreStats HandleTable::stats() const {
   std::lock_guard lock(shared_->mutex);
   shared_->BuryZombies();
-  return {static_cast<int64_t>(shared_->order.size()),
+  return {static_cast<int64_t>(shared_->entries.size()),
           shared_->entry_bytes,
           shared_->reserved,
-          shared_->arrived,
+          shared_->shares.used(kArriving),
           shared_->zombie_bytes,
           shared_->options.max_bytes,
           shared_->hits,
           shared_->misses,
-          shared_->evictions};
+          shared_->evictions,
+          shared_->shares.tenants()};
 }
 
 }  // namespace spaid::server

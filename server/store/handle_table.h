@@ -1,7 +1,9 @@
 // The untyped part of HandleStore: handles, byte accounting, eviction. Use handle_store.h.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,7 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/base/clock.h"
 #include "server/base/paging.h"
+#include "server/base/tenant_shares.h"
 
 namespace spaid::server {
 
@@ -23,6 +27,10 @@ struct HandleStoreOptions {
   int64_t max_entries = 100'000;
   int64_t max_tombstones = 10'000;
   std::string_view too_large_reason;  // reason::kMatrixTooLarge
+  ShareRules shares = {};             // of bytes, entries and tombstones
+  // Who has used nothing of it for so long has no share.
+  std::chrono::nanoseconds active_for = TenantShares::kLately;
+  const Clock* clock = &RealClock();  // outlives the table
 };
 
 struct HandleStoreStats {
@@ -33,6 +41,7 @@ struct HandleStoreStats {
   int64_t zombie_bytes = 0;    // deleted, but still held by somebody
   int64_t max_bytes = 0;
   int64_t hits = 0, misses = 0, evictions = 0;
+  int64_t tenants = 0;  // that have something there, as far as they are told apart
 };
 
 class HandleTable;
@@ -46,10 +55,13 @@ class Reservation {
   Reservation(Reservation&& other) noexcept;
   Reservation& operator=(Reservation&& other) noexcept;
 
-  // `bytes` more have arrived (memory is really used now): evicts what nobody uses to make room.
-  // Never more in all than was reserved (a broken invariant). Errors: RESOURCE_EXHAUSTED/STORE_FULL
-  // where everything has come into use meanwhile; the reservation stays as it was.
+  // `bytes` more have arrived (memory is really used now): evicts what nobody uses to make room, by
+  // the rule of TenantShares. Never more in all than was reserved (a broken invariant). Errors:
+  // RESOURCE_EXHAUSTED/STORE_FULL where what may be evicted does not suffice, or this tenant's
+  // uploads in flight would leave none to others; the reservation stays as it was.
   absl::Status Arrive(int64_t bytes);
+  // `bytes` more than were reserved are used until the end of the reservation. Errors: as Arrive.
+  absl::Status Extend(int64_t bytes);
 
   int64_t bytes() const { return bytes_; }
   int64_t arrived() const { return arrived_; }
@@ -58,7 +70,9 @@ class Reservation {
  private:
   friend class HandleTable;
   struct Shared;
+  void GiveBack();  // under the lock
   std::shared_ptr<Shared> shared_;
+  TenantShares::Account account_ = nullptr;
   int64_t bytes_ = 0, arrived_ = 0;
 };
 
@@ -76,14 +90,18 @@ class HandleTable {
     std::string next_token;           // empty: the end
   };
 
+  // Whether a stored value of the right key is the one that is meant. Runs without the lock.
+  using Same = std::function<bool(const void* stored)>;
+
   explicit HandleTable(HandleStoreOptions options);
   ~HandleTable();
 
-  absl::StatusOr<Reservation> Reserve(int64_t bytes);
+  absl::StatusOr<Reservation> Reserve(const std::string& tenant, int64_t bytes);
   absl::StatusOr<Item> Put(const std::string& tenant, std::shared_ptr<const void> value,
-                           int64_t bytes, const std::string& key, Reservation reservation);
+                           int64_t bytes, const std::string& key, Reservation reservation,
+                           const Same& same);
   absl::StatusOr<Item> Get(const std::string& tenant, const std::string& handle);
-  std::optional<Item> Find(const std::string& tenant, const std::string& key);
+  std::optional<Item> Find(const std::string& tenant, const std::string& key, const Same& same);
   absl::Status Delete(const std::string& tenant, const std::string& handle);
   Page List(const std::string& tenant, const PageRequest& page) const;
   HandleStoreStats stats() const;
