@@ -1,6 +1,7 @@
 #include "server/sched/dispatcher.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -13,14 +14,20 @@
 namespace spaid::server {
 namespace {
 
-// Weight of a new measurement of actual over predicted time, in the logarithm: the ratios of one
-// machine scatter by factors.
-constexpr double kRatioWeight = 0.25;
-constexpr double kMinPredictedMs = 0.1;  // under this, the measured ratio is overhead and noise
 constexpr std::chrono::milliseconds kMinRetry{100}, kMaxRetry{60'000};
 // A deadline is refused only where so much of what is predicted would miss it.
 constexpr double kSurelyTaken = 0.5;
-constexpr int64_t kKnownJobs = 4;  // that make a ratio trustworthy
+// A job that may be paused has outrun its prediction when it has taken so many times that.
+constexpr double kOutrun = 2;
+// Of the jobs that have been paused, those of one tenant: one part in so many; where another one is
+// small, and holds little.
+constexpr int kPausedParts = 16, kPausedPartsOfSmall = 4;
+// What they hold of the host's memory is as much again as what else runs, of one tenant a part in
+// so many; so little of it is not counted.
+constexpr int64_t kPausedBytesParts = 4, kUncountedParts = 256;
+constexpr size_t kMostFound = 1024;  // places in a long queue that are kept for the like
+// Ids of work that is in the queue only to see where it would stand.
+constexpr uint64_t kFirstProbe = std::numeric_limits<uint64_t>::max() - kMostFound;
 
 std::chrono::milliseconds RetryAfter(double ms) {
   return std::clamp(std::chrono::milliseconds(static_cast<int64_t>(std::min(ms, 1e9))), kMinRetry,
@@ -33,37 +40,15 @@ Dispatcher::Dispatcher(DispatcherOptions options)
     : options_(std::move(options)),
       healthy_(options_.devices.size() >= kMaxDevices ? kAnyDevice
                                                       : DeviceBit(options_.devices.size()) - 1),
-      queue_(options_.tenant_weights) {
+      queue_(options_.tenant_weights),
+      places_(
+          {.limits = {options_.max_queued},
+           .rules = {.weights = options_.tenant_weights, .max_tenants = options_.max_tenants}}) {
   for (const DeviceRoom& room : options_.devices) {
     Device& device = devices_.emplace_back();
     device.room = room;
     device.lanes.resize(static_cast<size_t>(std::max(room.lanes, 1)));
   }
-}
-
-size_t Dispatcher::Kind::SizeOf(double predicted_ms) {
-  constexpr int kSmallest = -2;  // 4^-2 ms, under kMinPredictedMs
-  const int octave = std::ilogb(std::max(predicted_ms, kMinPredictedMs));
-  const int size = (octave - (octave & 1)) / 2 - kSmallest;
-  return static_cast<size_t>(std::clamp(size, 0, static_cast<int>(kSizes) - 1));
-}
-
-void Dispatcher::Learned::Add(double measured) {
-  ++jobs;
-  // Of few jobs the mean: the first one often has to wait for what is only done once.
-  value *= std::pow(measured / value, std::max(kRatioWeight, 1 / static_cast<double>(jobs)));
-}
-
-Dispatcher::Learned Dispatcher::LearnedOf(const Work& work, size_t device) const {
-  const auto& kinds = devices_[device].kinds;
-  const auto it = kinds.find(work.what);
-  if (it == kinds.end()) return {};
-  const Learned& of_size = it->second.of_size[Kind::SizeOf(work.predicted_ms)];
-  return of_size.jobs > 0 ? of_size : it->second.all;
-}
-
-double Dispatcher::ExpectedMs(const Work& work, size_t device) const {
-  return std::max(work.predicted_ms, kMinPredictedMs) * LearnedOf(work, device).value;
 }
 
 bool Dispatcher::IsSmall(const Work& work, size_t device) const {
@@ -86,13 +71,6 @@ size_t Dispatcher::LaneFor(const Work& work, size_t device) const {
     if (lane == 0 || small) found = lane;
   }
   return found;
-}
-
-// What a deadline is held against: no more than was predicted until a few jobs have taken more.
-double Dispatcher::SurelyTakenMs(const Work& work, size_t device) const {
-  const bool known = LearnedOf(work, device).jobs >= kKnownJobs;
-  const double expected_ms = ExpectedMs(work, device);
-  return known ? expected_ms : std::min(expected_ms, std::max(work.predicted_ms, kMinPredictedMs));
 }
 
 absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePoint now) {
@@ -118,15 +96,26 @@ absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePo
         absl::StrCat("the queue holds ", queued(), " jobs, which is its limit (--max-queued-jobs)"),
         options_.max_queued);
   }
+  const TenantShares::Account account = places_.Join(work->tenant);
+  const bool admits = places_.Admits(account, 1);
+  places_.Leave(account);
+  if (!admits) {
+    return full(absl::StrCat("the queue holds ", queued(), " jobs, ", QueuedOf(work->tenant),
+                             " of them of tenant '", work->tenant, "'; the last of its ",
+                             options_.max_queued,
+                             " places (--max-queued-jobs) are for tenants with less than their "
+                             "share of them"),
+                options_.max_queued);
+  }
   if (options_.max_queued_per_tenant > 0 &&
-      queue_.QueuedOf(work->tenant) >= options_.max_queued_per_tenant) {
-    return full(absl::StrCat("tenant '", work->tenant, "' has ", queue_.QueuedOf(work->tenant),
+      QueuedOf(work->tenant) >= options_.max_queued_per_tenant) {
+    return full(absl::StrCat("tenant '", work->tenant, "' has ", QueuedOf(work->tenant),
                              " jobs in the queue, which is its limit "
                              "(--max-queued-jobs-per-tenant)"),
                 options_.max_queued_per_tenant);
   }
   if (!left_ms) return absl::OkStatus();
-  const double wait_ms = PlaceOf(*work, now).eta_ms;
+  const double wait_ms = PlaceOf(*work, now).surely_ms;
   double run_ms = std::numeric_limits<double>::infinity();
   for (size_t d = 0; d < devices_.size(); ++d) {
     if ((work->devices & healthy_ & DeviceBit(d)) != 0) {
@@ -147,7 +136,15 @@ absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePo
   return error;
 }
 
-void Dispatcher::Push(Work work) {
+void Dispatcher::Push(Work work, TimePoint now) {
+  ChargeRunning(now);  // somebody who comes now has no claim to what was before
+  const TenantShares::Account account = places_.Join(work.tenant);
+  places_.Add(account, 1);
+  place_of_[work.id] = account;
+  Enqueue(std::move(work));
+}
+
+void Dispatcher::Enqueue(Work work) {
   size_t first = 0;
   while (first + 1 < devices_.size() && (work.devices & healthy_ & DeviceBit(first)) == 0) ++first;
   work.cost_ms = ExpectedMs(work, first);
@@ -156,6 +153,10 @@ void Dispatcher::Push(Work work) {
 }
 
 void Dispatcher::Forget(uint64_t id) {
+  if (const auto place = place_of_.extract(id)) {
+    places_.Add(place.mapped(), -1);
+    places_.Leave(place.mapped());
+  }
   if (passed_over_since_.erase(id) == 0) return;
   for (Device& device : devices_) {
     if (device.reserved_for == id) device.reserved_for = 0;
@@ -170,7 +171,18 @@ bool Dispatcher::Remove(uint64_t id) {
 }
 
 void Dispatcher::SetPriority(uint64_t id, Priority priority) {
-  if (queue_.Find(id) != nullptr) queue_.SetPriority(id, priority);
+  if (queue_.Find(id) == nullptr) return;
+  queue_.SetPriority(id, priority);
+  if (const auto it = running_.find(id); it != running_.end()) it->second.work.priority = priority;
+}
+
+int64_t Dispatcher::QueuedOf(const std::string& tenant) const {
+  int64_t queued = queue_.QueuedOf(tenant);
+  if (paused_ == 0 || queued == 0) return queued;
+  for (const auto& [id, running] : running_) {
+    if (running.lanes.empty() && running.work.tenant == tenant && IsPaused(id)) --queued;
+  }
+  return queued;
 }
 
 // --- What can start ---
@@ -210,10 +222,19 @@ bool Dispatcher::FitsHost(const Work& work) const {
          host_used_ + work.host_bytes <= options_.host_bytes;
 }
 
+// Whether there would be room for it once all had ended that have not been paused: those that have
+// may hold theirs for as long as their limits let them, and nobody waits so long for another.
+bool Dispatcher::MayComeFree(const Work& work, size_t d) const {
+  const Device& device = devices_[d];
+  return device.paused_bytes == 0 || device.room.memory_bytes <= 0 ||
+         device.paused_bytes + work.device_bytes <= device.room.memory_bytes;
+}
+
 // Whether it would not take room that is kept for a job that has been passed over for long.
 bool Dispatcher::LeavesReserved(const Work& work, size_t d) const {
   const Device& device = devices_[d];
-  if (const Work* const kept = queue_.Find(device.reserved_for); kept != nullptr) {
+  if (const Work* const kept = queue_.Find(device.reserved_for);
+      kept != nullptr && MayComeFree(*kept, d)) {
     if (kept->id == work.id) return true;
     if (LaneFor(work, d) == 0 && !IsSmall(*kept, d)) return false;
     if (device.room.memory_bytes > 0 && work.device_bytes > 0 &&
@@ -226,10 +247,27 @@ bool Dispatcher::LeavesReserved(const Work& work, size_t d) const {
          host_used_ + work.host_bytes + kept->host_bytes <= options_.host_bytes;
 }
 
-double Dispatcher::RemainingMs(const Running& running, size_t device, TimePoint now) const {
-  const double expected =
+// Of a running job, this turn: what it is predicted to take, as it says itself, and that again. No
+// longer for what its tenant has taught, who may have taught that all of its jobs take an hour.
+double Dispatcher::TurnMs(const Running& running) const {
+  const double slice_ms = ToMs(options_.slice);
+  if (running.pauses > 0) return slice_ms;
+  return std::max(slice_ms, kOutrun * SurelyTakenMs(running.work, running.devices[0]));
+}
+
+// What has outrun its prediction is expected to take as long again as it has outrun it.
+double Dispatcher::RemainingMs(const Running& running, size_t device, TimePoint now,
+                               bool surely) const {
+  double expected =
       running.expected_ms > 0 ? running.expected_ms : ExpectedMs(running.work, device);
-  return std::max(0.0, expected - ToMs(now - running.since));
+  const double turn_ms = ToMs(now - running.since), ran_ms = running.ran_ms + turn_ms;
+  if (surely) {
+    expected = std::min(expected, Predictions::UnlearnedMs(running.work));
+    if (ran_ms > expected) return 0;
+  }
+  const double left_ms = std::abs(expected - ran_ms);
+  if (!running.work.yields || options_.max_paused <= 0) return left_ms;
+  return std::min(left_ms, std::max(0.0, TurnMs(running) - turn_ms));
 }
 
 // Until the device has a lane for it; 0: it has.
@@ -259,51 +297,171 @@ void Dispatcher::NotePassedOver(const Work& work, size_t d, TimePoint now) {
   const TimePoint since = passed_over_since_.try_emplace(work.id, now).first->second;
   if (now - since < options_.max_passed_over) return;
   Device& device = devices_[d];
-  if (device.reserved_for == 0 && !FitsDevice(work, d)) device.reserved_for = work.id;
+  if (device.reserved_for == 0 && !FitsDevice(work, d) && MayComeFree(work, d)) {
+    device.reserved_for = work.id;
+  }
   if (host_reserved_for_ == 0 && !FitsHost(work)) host_reserved_for_ = work.id;
 }
 
 std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
   // What waits for a lane waits for its turn, and is not passed over.
   const auto may_start = [&](const Work& work) {
-    if ((work.devices & DeviceBit(d)) == 0 || LaneFor(work, d) == devices_[d].lanes.size()) {
-      return Pass::kNoneLikeIt;
+    if ((work.devices & DeviceBit(d)) == 0) return Pass::kNoneLikeIt;
+    if (work.lane >= 0) {
+      return devices_[d].lanes[static_cast<size_t>(work.lane)] == 0 ? Pass::kYes
+                                                                    : Pass::kNoneLikeIt;
     }
+    if (LaneFor(work, d) == devices_[d].lanes.size()) return Pass::kNoneLikeIt;
     if (TakesOthersLane(work, d, now)) return Pass::kNoneLikeIt;
+    if (!MayPauseMore(work, d)) return Pass::kNo;
     return WantsHere(work, d, now) ? Pass::kYes : Pass::kNo;
   };
   const Work* const head = queue_.Peek(may_start);
   if (head == nullptr) return std::nullopt;
-  if (!Fits(*head, d)) NotePassedOver(*head, d, now);
+  if (head->lane < 0 && !Fits(*head, d)) NotePassedOver(*head, d, now);
   std::optional<Work> work = queue_.Take([&](const Work& queued) {
     const Pass pass = may_start(queued);
-    if (pass != Pass::kYes) return pass;
+    if (pass != Pass::kYes || queued.lane >= 0) return pass;  // it has its memory
     return Fits(queued, d) && LeavesReserved(queued, d) ? Pass::kYes : Pass::kNo;
   });
   if (!work) return std::nullopt;
-  Forget(work->id);
-
-  Running running{.work = *std::move(work),
-                  .devices = {d},
-                  .lanes = {},
-                  .expected_ms = 0,
-                  .small = false,
-                  .since = now};
+  const uint64_t id = work->id;
+  if (work->lane >= 0) {
+    --paused_;
+    Running& again = running_.at(id);
+    Begin(again, {static_cast<size_t>(work->lane)}, now);
+    again.charged_ms = work->cost_ms;
+    return Start{id, again.devices, again.lanes[0]};
+  }
+  Forget(id);
+  Running running;
+  running.work = *std::move(work);
+  running.devices = {d};
   if (running.work.max_devices > 1 && !IsSmall(running.work, d)) AddIdleDevices(&running);
-  const uint64_t id = running.work.id;
+  running.split = running.devices.size() > 1;
   running.expected_ms = ExpectedMs(running.work, d) / static_cast<double>(running.devices.size());
   running.small = IsSmall(running.work, d);
+  running.charged_ms = running.work.cost_ms;
+  std::vector<size_t> lanes;
   for (const size_t e : running.devices) {
-    Device& device = devices_[e];
-    running.lanes.push_back(LaneFor(running.work, e));
-    device.lanes[running.lanes.back()] = id;
-    device.used_bytes += running.work.device_bytes;
-    NoteVisit(running.work.tenant, now, &device);
+    lanes.push_back(LaneFor(running.work, e));
+    devices_[e].used_bytes += running.work.device_bytes;
   }
   host_used_ += running.work.host_bytes;
+  Begin(running, lanes, now);
   Start start{id, running.devices, running.lanes[0]};
   running_.emplace(id, std::move(running));
   return start;
+}
+
+// In those lanes of its devices.
+void Dispatcher::Begin(Running& running, const std::vector<size_t>& lanes, TimePoint now) {
+  running.lanes = lanes;
+  running.since = now;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    Device& device = devices_[running.devices[i]];
+    device.lanes[lanes[i]] = running.work.id;
+    NoteVisit(running.work.tenant, now, &device);
+  }
+}
+
+// --- What runs ---
+
+// Whether one more that may have to be paused may be started there. Always the first one of a
+// tenant: what others have there is not its fault.
+bool Dispatcher::MayPauseMore(const Work& work, size_t d) const {
+  const Device& device = devices_[d];
+  if (!work.yields || options_.max_paused <= 0) return true;
+  const int64_t host = options_.host_bytes;
+  if (host_paused_ > 0 && work.host_bytes > host / kUncountedParts && host > 0) {
+    if (host_paused_ + work.host_bytes > host) return false;
+    const auto held = host_paused_of_.find(work.tenant);
+    if (held != host_paused_of_.end() &&
+        held->second + work.host_bytes > host / kPausedBytesParts) {
+      return false;
+    }
+  }
+  const auto own = device.paused_of.find(work.tenant);
+  if (own == device.paused_of.end()) return true;
+  const int parts = IsSmall(work, d) ? kPausedPartsOfSmall : kPausedParts;
+  return device.paused < options_.max_paused &&
+         own->second < std::max(1, options_.max_paused / parts);
+}
+
+// Charges its tenant with what it has taken beyond what was charged already.
+void Dispatcher::ChargeTurn(Running& running, TimePoint now) {
+  const double took_ms = ToMs(now - running.since) * static_cast<double>(running.devices.size());
+  queue_.Settle(running.work, took_ms - running.charged_ms);
+  running.charged_ms = took_ms;
+}
+
+void Dispatcher::ChargeRunning(TimePoint now) {
+  for (auto& [id, running] : running_) {
+    if (running.lanes.empty()) continue;
+    if (ToMs(now - running.since) * static_cast<double>(running.devices.size()) >
+        running.charged_ms) {
+      ChargeTurn(running, now);
+    }
+  }
+}
+
+// Gives its lanes back, if it has any.
+void Dispatcher::Leave(Running& running, TimePoint now) {
+  for (size_t i = 0; i < running.lanes.size(); ++i) {
+    Device& device = devices_[running.devices[i]];
+    device.lanes[running.lanes[i]] = 0;
+    NoteVisit(running.work.tenant, now, &device);
+  }
+  if (running.lanes.empty()) return;
+  running.ran_ms += ToMs(now - running.since);
+  ChargeTurn(running, now);
+  running.lanes.clear();
+}
+
+std::optional<TimePoint> Dispatcher::TurnEnds(uint64_t id) const {
+  const auto it = running_.find(id);
+  if (it == running_.end() || !it->second.work.yields || options_.max_paused <= 0) return {};
+  return it->second.since +
+         std::chrono::duration_cast<TimePoint::duration>(Milliseconds(TurnMs(it->second)));
+}
+
+void Dispatcher::Pause(uint64_t id, TimePoint now) {
+  Running& running = running_.at(id);
+  Work again = running.work;
+  again.lane = static_cast<int>(running.lanes[0]);
+  const size_t own = running.devices[0];
+  Leave(running, now);
+  // What it was split over was split for its build.
+  for (size_t i = 1; i < running.devices.size(); ++i) {
+    devices_[running.devices[i]].used_bytes -= running.work.device_bytes;
+  }
+  running.devices.resize(1);
+  if (running.pauses++ == 0) {
+    Device& device = devices_[own];
+    ++device.paused;
+    ++device.paused_of[running.work.tenant];
+    device.paused_bytes += running.work.device_bytes;
+    host_used_ -= running.work.host_bytes;
+    host_paused_ += running.work.host_bytes;
+    if (running.work.host_bytes > 0) {
+      host_paused_of_[running.work.tenant] += running.work.host_bytes;
+    }
+  }
+  again.devices = DeviceBit(own);
+  again.fallback = 0;
+  again.small = running.small;
+  again.cost_ms = ToMs(options_.slice);
+  queue_.PushAgain(std::move(again));
+  ++paused_;
+}
+
+void Dispatcher::GoOn(uint64_t id) {
+  if (IsPaused(id) && queue_.Remove(id)) --paused_;
+}
+
+bool Dispatcher::IsPaused(uint64_t id) const {
+  const Work* const queued = queue_.Find(id);
+  return queued != nullptr && queued->lane >= 0;
 }
 
 // Those that are idle, and that nobody in the queue has a use for.
@@ -315,7 +473,7 @@ void Dispatcher::AddIdleDevices(Running* running) const {
     if (e == running->devices[0] || (running->work.devices & healthy_ & bit) == 0) continue;
     const bool idle =
         std::all_of(device.lanes.begin(), device.lanes.end(), [](uint64_t id) { return id == 0; });
-    if (!idle || device.reserved_for != 0) continue;
+    if (!idle || device.held > 0 || device.reserved_for != 0) continue;
     const auto may_run = [bit](const Work& queued) {
       return (queued.devices & bit) != 0 ? Pass::kYes : Pass::kNoneLikeIt;
     };
@@ -326,11 +484,12 @@ void Dispatcher::AddIdleDevices(Running* running) const {
 
 std::vector<Dispatcher::Start> Dispatcher::Dispatch(TimePoint now) {
   std::vector<Start> starts;
+  if (queue_.size() > 0) ChargeRunning(now);
   std::vector<std::pair<size_t, size_t>> order;  // busy lanes, device: the idlest first
   while (queue_.size() > 0) {
     order.clear();
     for (size_t d = 0; d < devices_.size(); ++d) {
-      if (!IsHealthy(d)) continue;
+      if (!IsHealthy(d) || devices_[d].held > 0) continue;
       const auto& lanes = devices_[d].lanes;
       const auto busy = static_cast<size_t>(
           std::count_if(lanes.begin(), lanes.end(), [](uint64_t id) { return id != 0; }));
@@ -348,27 +507,31 @@ std::vector<Dispatcher::Start> Dispatcher::Dispatch(TimePoint now) {
   return starts;
 }
 
-void Dispatcher::Finish(uint64_t id, bool learn, TimePoint now) {
+void Dispatcher::Finish(uint64_t id, const Ended& ended, TimePoint now) {
   const auto it = running_.find(id);
   if (it == running_.end()) return;
-  const Running running = std::move(it->second);
+  GoOn(id);
+  Running running = std::move(it->second);
   running_.erase(it);
-  for (size_t i = 0; i < running.devices.size(); ++i) {
-    Device& device = devices_[running.devices[i]];
-    device.lanes[running.lanes[i]] = 0;
-    device.used_bytes -= running.work.device_bytes;
-    NoteVisit(running.work.tenant, now, &device);
+  Leave(running, now);
+  for (const size_t d : running.devices) devices_[d].used_bytes -= running.work.device_bytes;
+  if (running.pauses == 0) {
+    host_used_ -= running.work.host_bytes;
+  } else {
+    Device& device = devices_[running.devices[0]];
+    --device.paused;
+    if (const auto own = device.paused_of.find(running.work.tenant); --own->second == 0) {
+      device.paused_of.erase(own);
+    }
+    device.paused_bytes -= running.work.device_bytes;
+    host_paused_ -= running.work.host_bytes;
+    if (const auto held = host_paused_of_.find(running.work.tenant);
+        held != host_paused_of_.end() && (held->second -= running.work.host_bytes) == 0) {
+      host_paused_of_.erase(held);
+    }
   }
-  host_used_ -= running.work.host_bytes;
-  const double took_ms = ToMs(now - running.since);
-  const auto count = static_cast<double>(running.devices.size());
-  queue_.Settle(running.work, took_ms * count - running.work.cost_ms);
-  if (!learn || running.devices.size() > 1) return;
-  const double measured =
-      std::clamp(took_ms / std::max(running.work.predicted_ms, kMinPredictedMs), 1e-3, 1e3);
-  Kind& kind = devices_[running.devices[0]].kinds[running.work.what];
-  kind.all.Add(measured);
-  kind.of_size[Kind::SizeOf(running.work.predicted_ms)].Add(measured);
+  if (!ended.learn || running.split) return;
+  predictions_.Learn(running.work, running.devices[0], running.ran_ms, ended.iterations);
 }
 
 std::vector<uint64_t> Dispatcher::Lose(size_t device, const absl::Status& why) {
@@ -381,7 +544,9 @@ std::vector<uint64_t> Dispatcher::Lose(size_t device, const absl::Status& why) {
     if ((work->devices & healthy_) == 0) without.push_back(work->id);
   }
   for (const uint64_t id : without) {
-    if ((queue_.Find(id)->fallback & healthy_) != 0) {
+    if (IsPaused(id)) {
+      GoOn(id);
+    } else if ((queue_.Find(id)->fallback & healthy_) != 0) {
       queue_.FallBack(id);
     } else {
       Remove(id);
@@ -393,19 +558,25 @@ std::vector<uint64_t> Dispatcher::Lose(size_t device, const absl::Status& why) {
 
 // --- What is to be expected ---
 
-Dispatcher::Timeline Dispatcher::RunningTimeline(TimePoint now) const {
+Dispatcher::Timeline Dispatcher::RunningTimeline(TimePoint now, bool surely) const {
   Timeline timeline;
   for (size_t d = 0; d < devices_.size(); ++d) {
     std::vector<double>& free_at = timeline.emplace_back();
     for (const uint64_t id : devices_[d].lanes) {
-      free_at.push_back(id == 0 ? 0 : RemainingMs(running_.at(id), d, now));
+      free_at.push_back(id == 0 ? 0 : RemainingMs(running_.at(id), d, now, surely));
     }
   }
   return timeline;
 }
 
 // Puts a job where it will run first; the milliseconds until it starts.
-double Dispatcher::Put(const Work& work, Timeline* timeline) const {
+double Dispatcher::Put(const Work& work, bool surely, Timeline* timeline) const {
+  const bool stays = work.id < kFirstProbe;
+  if (work.lane >= 0) {
+    const auto device = static_cast<size_t>(std::countr_zero(work.devices));
+    double& own = (*timeline)[device][static_cast<size_t>(work.lane)];
+    return std::exchange(own, own + work.cost_ms);
+  }
   double* best = nullptr;
   double run_ms = 0;
   for (size_t d = 0; d < devices_.size(); ++d) {
@@ -415,19 +586,19 @@ double Dispatcher::Put(const Work& work, Timeline* timeline) const {
         IsSmall(work, d) ? std::min_element(free_at.begin(), free_at.end()) : free_at.begin();
     if (best == nullptr || *first < *best) {
       best = &*first;
-      run_ms = ExpectedMs(work, d);
+      run_ms = surely ? SurelyTakenMs(work, d) : ExpectedMs(work, d);
     }
   }
   if (best == nullptr) return 0;  // it is about to fail
   const double start = *best;
-  *best += run_ms;
+  if (stays) *best += run_ms;
   return start;
 }
 
 std::vector<std::pair<uint64_t, Dispatcher::Place>> Dispatcher::Places(TimePoint now) const {
   std::vector<std::pair<uint64_t, Place>> places;
   places.reserve(queue_.size());
-  Timeline timeline = RunningTimeline(now);
+  Timeline timeline = RunningTimeline(now, false), surely = RunningTimeline(now, true);
   std::vector<std::pair<DeviceMask, int64_t>> before;  // jobs by where they may run: few kinds
   for (const Work* work : queue_.Order()) {
     const DeviceMask devices = work->devices & healthy_;
@@ -437,41 +608,60 @@ std::vector<std::pair<uint64_t, Dispatcher::Place>> Dispatcher::Places(TimePoint
       if ((it->first & devices) != 0) place.position += it->second;
       if (it->first == devices) own = it;
     }
+    const int64_t one = work->id < kFirstProbe ? 1 : 0;
     if (own == before.end()) {
-      before.emplace_back(devices, 1);
+      before.emplace_back(devices, one);
     } else {
-      ++own->second;
+      own->second += one;
     }
-    place.eta_ms = Put(*work, &timeline);
+    place.eta_ms = Put(*work, false, &timeline);
+    place.surely_ms = Put(*work, true, &surely);
     places.emplace_back(work->id, place);
   }
   return places;
 }
 
 Dispatcher::Place Dispatcher::PlaceOf(const Work& work, TimePoint now) {
-  const std::pair key(work.priority, work.devices);
+  // Those of whom the queue knows nothing stand alike.
+  const bool known = queue_.Knows(work.tenant) || options_.tenant_weights.contains(work.tenant);
+  const std::tuple key(known ? work.tenant : std::string(), work.priority, work.devices);
   if (!is_long()) {
     found_.clear();
-  } else if (const auto it = found_.find(key);
-             it != found_.end() && now - it->second.at < PlacesLast()) {
-    return it->second.place;
+  } else if (now - found_at_ >= PlacesLast()) {
+    // All anew that were asked for since, at once.
+    std::erase_if(found_, [](const auto& found) { return !found.second.asked; });
+    for (auto& [of, found] : found_) found.known = false;
+    found_at_ = now;
   }
-  constexpr uint64_t kProbe = std::numeric_limits<uint64_t>::max();
-  Work probe = work;
-  probe.id = kProbe;
-  Push(std::move(probe));
-  Place place;
-  for (const auto& [id, of_id] : Places(now)) {
-    if (id == kProbe) place = of_id;
+  if (found_.size() >= kMostFound) found_.clear();
+  Found& own = found_[key];
+  if (!own.known) {
+    own.like = work;
+    own.like.tenant = std::get<0>(key);
+    std::vector<Found*> asked;
+    for (auto& [of, found] : found_) {
+      if (found.known) continue;
+      Work probe = found.like;
+      probe.id = kFirstProbe + asked.size();
+      Enqueue(std::move(probe));
+      asked.push_back(&found);
+    }
+    for (const auto& [id, place] : Places(now)) {
+      if (id >= kFirstProbe) asked[id - kFirstProbe]->place = place;
+    }
+    for (size_t k = 0; k < asked.size(); ++k) {
+      queue_.Remove(kFirstProbe + k);
+      asked[k]->known = true;
+      asked[k]->asked = false;
+    }
   }
-  queue_.Remove(kProbe);
-  if (is_long()) found_[key] = {place, now};
-  return place;
+  own.asked = true;
+  return own.place;
 }
 
 double Dispatcher::BacklogMs(TimePoint now) const {
-  Timeline timeline = RunningTimeline(now);
-  for (const Work* work : queue_.Order()) Put(*work, &timeline);
+  Timeline timeline = RunningTimeline(now, false);
+  for (const Work* work : queue_.Order()) Put(*work, false, &timeline);
   double most = 0;
   for (size_t d = 0; d < devices_.size(); ++d) {
     if (!IsHealthy(d)) continue;
@@ -483,7 +673,7 @@ double Dispatcher::BacklogMs(TimePoint now) const {
 Dispatcher::ClassLoad Dispatcher::LoadOf(Priority priority) const {
   ClassLoad load;
   queue_.ForEach([&](const Work& work) {
-    if (work.priority != priority) return;
+    if (work.priority != priority || work.lane >= 0) return;
     ++load.queued;
     load.predicted_ms += work.cost_ms;
   });
@@ -505,10 +695,8 @@ double Dispatcher::PredictedMs(uint64_t id) const {
 
 std::vector<Dispatcher::Ratio> Dispatcher::Ratios() const {
   std::vector<Ratio> ratios;
-  for (const Device& device : devices_) {
-    for (const auto& [what, kind] : device.kinds) {
-      ratios.push_back({device.room.name, what, kind.all.value, kind.all.jobs});
-    }
+  for (Predictions::Ratio& of : predictions_.Ratios()) {
+    ratios.push_back({devices_[of.device].room.name, std::move(of.what), of.value, of.jobs});
   }
   return ratios;
 }

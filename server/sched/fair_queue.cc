@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -32,24 +33,47 @@ double FairQueue::WeightOf(const std::string& tenant) const {
 }
 
 void FairQueue::Push(Work work) {
-  const auto priority = static_cast<size_t>(work.priority);
-  const auto flow = FlowIn(priority, work.tenant);
-  ++classes_[priority].jobs;
-  ++queued_of_[work.tenant];
-  std::list<Entry>& entries = flow->groups[GroupOf(work)];
-  const uint64_t id = work.id;
-  entries.push_back({std::move(work), next_sequence_++});
-  places_[id] = {priority, flow, std::prev(entries.end())};
+  if (!places_.empty() && TenantOf(work.tenant)->jobs == 0) ForgiveAll();
+  PushAgain(std::move(work));
 }
 
-std::list<FairQueue::Flow>::iterator FairQueue::FlowIn(size_t priority, const std::string& tenant) {
-  Class& cls = classes_[priority];
-  auto [it, is_new] = cls.by_tenant.try_emplace(tenant);
+void FairQueue::PushAgain(Work work) {
+  const auto priority = static_cast<size_t>(work.priority);
+  const Turn tenant = TenantOf(work.tenant);
+  ++tenant->jobs;
+  Class& cls = tenant->classes[priority];
+  ++cls.jobs;
+  std::list<Entry>& entries = cls.groups[GroupOf(work)];
+  const uint64_t id = work.id;
+  entries.push_back({std::move(work), next_sequence_++});
+  places_[id] = {tenant, priority, std::prev(entries.end())};
+}
+
+FairQueue::Turn FairQueue::TenantOf(const std::string& name) {
+  auto [it, is_new] = by_name_.try_emplace(name);
   if (is_new) {
-    cls.ring.push_back({tenant, WeightOf(tenant), kSavedMs, {}});
-    it->second = std::prev(cls.ring.end());
+    Tenant& tenant = ring_.emplace_back();
+    tenant.name = name;
+    tenant.weight = WeightOf(name);
+    it->second = std::prev(ring_.end());
   }
   return it->second;
+}
+
+// Where all who have work owe something, they owe it to nobody who waits: somebody who comes now
+// has no claim to it.
+void FairQueue::ForgiveAll() {
+  double rounds = std::numeric_limits<double>::infinity();
+  for (const Tenant& tenant : ring_) {
+    if (tenant.jobs == 0) continue;
+    const double owed_ms = -tenant.deficit_ms / tenant.weight;
+    rounds = std::min(rounds, (owed_ms - kOwedMs) / kQuantumMs);
+    if (rounds <= 0) return;
+  }
+  if (!std::isfinite(rounds)) return;
+  for (Tenant& tenant : ring_) {
+    tenant.deficit_ms = std::min(tenant.deficit_ms + rounds * kQuantumMs * tenant.weight, kSavedMs);
+  }
 }
 
 // Before those that came later.
@@ -59,10 +83,10 @@ std::list<FairQueue::Entry>::iterator FairQueue::TurnIn(std::list<Entry>& entrie
                       [sequence](const Entry& entry) { return entry.sequence > sequence; });
 }
 
-// The flow's first job that passes, by the order in which they came.
-const FairQueue::Entry* FairQueue::HeadOf(const Flow& flow, Filter passes) {
+// The class's first job that passes, by the order in which they came.
+const FairQueue::Entry* FairQueue::HeadOf(const Class& cls, Filter passes) {
   const Entry* head = nullptr;
-  for (const auto& [group, entries] : flow.groups) {
+  for (const auto& [group, entries] : cls.groups) {
     int scanned = 0;
     for (const Entry& entry : entries) {
       if (head != nullptr && entry.sequence > head->sequence) break;
@@ -74,12 +98,21 @@ const FairQueue::Entry* FairQueue::HeadOf(const Flow& flow, Filter passes) {
   return head;
 }
 
-FairQueue::Choice FairQueue::ChooseIn(const Class& cls, Filter passes) {
+const FairQueue::Entry* FairQueue::AnyOf(const Tenant& tenant, Filter passes) {
+  for (const Class& cls : tenant.classes) {
+    if (cls.jobs == 0) continue;
+    if (const Entry* const head = HeadOf(cls, passes)) return head;
+  }
+  return nullptr;
+}
+
+FairQueue::Choice FairQueue::ChooseIn(const Tenant& tenant, Filter passes) {
   Choice best;
-  for (const Flow& flow : cls.ring) {
-    const Entry* const head = HeadOf(flow, passes);
+  for (size_t p = 0; p < kPriorities; ++p) {
+    const Class& cls = tenant.classes[p];
+    const Entry* const head = cls.jobs == 0 ? nullptr : HeadOf(cls, passes);
     if (head == nullptr) continue;
-    const double rounds = Rounds(-flow.deficit_ms, flow.weight);
+    const double rounds = Rounds(head->work.cost_ms - cls.deficit_ms, kPriorityShares[p]);
     if (best.entry == nullptr || rounds < best.rounds) best = {head, rounds};
   }
   return best;
@@ -87,46 +120,46 @@ FairQueue::Choice FairQueue::ChooseIn(const Class& cls, Filter passes) {
 
 FairQueue::Chosen FairQueue::Choose(Filter passes) const {
   Chosen chosen;
-  for (size_t p = 0; p < kPriorities; ++p) {
-    chosen.of[p] = ChooseIn(classes_[p], passes);
-    const Entry* const head = chosen.of[p].entry;
-    if (head == nullptr) continue;
-    const double rounds = Rounds(head->work.cost_ms - classes_[p].deficit_ms, kPriorityShares[p]);
-    if (chosen.priority == kPriorities || rounds < chosen.rounds) {
-      chosen.priority = p;
-      chosen.rounds = rounds;
-    }
+  for (const Tenant& tenant : ring_) {
+    if (tenant.jobs == 0) continue;
+    const double rounds = Rounds(-tenant.deficit_ms, tenant.weight);
+    if (chosen.choice.entry != nullptr && rounds >= chosen.rounds) continue;
+    const Choice choice = ChooseIn(tenant, passes);
+    if (choice.entry == nullptr) continue;
+    chosen = {choice, rounds};
+    if (rounds == 0) break;
   }
   return chosen;
 }
 
 const Work* FairQueue::Peek(Filter passes) const {
-  const Chosen chosen = Choose(passes);
-  return chosen.priority == kPriorities ? nullptr : &chosen.of[chosen.priority].entry->work;
+  const Entry* const entry = Choose(passes).choice.entry;
+  return entry == nullptr ? nullptr : &entry->work;
 }
 
 std::optional<Work> FairQueue::Take(Filter passes) {
   const Chosen chosen = Choose(passes);
-  if (chosen.priority == kPriorities) return std::nullopt;
-  for (size_t p = 0; p < kPriorities; ++p) {
-    if (chosen.of[p].entry == nullptr) continue;
-    classes_[p].deficit_ms += chosen.rounds * kQuantumMs * kPriorityShares[p];
-  }
-  Class& cls = classes_[chosen.priority];
-  const Choice& choice = chosen.of[chosen.priority];
-  const double cost_ms = choice.entry->work.cost_ms;
-  if (choice.rounds > 0) {
-    for (Flow& flow : cls.ring) {
-      const double earned = choice.rounds * kQuantumMs * flow.weight;
-      const bool uses = HeadOf(flow, passes) != nullptr;
-      flow.deficit_ms =
-          uses ? flow.deficit_ms + earned : std::min(flow.deficit_ms + earned, kSavedMs);
+  if (chosen.choice.entry == nullptr) return std::nullopt;
+  const Place place = places_.at(chosen.choice.entry->work.id);
+  const double cost_ms = chosen.choice.entry->work.cost_ms;
+  if (chosen.rounds > 0) {
+    for (Tenant& tenant : ring_) {
+      tenant.deficit_ms += chosen.rounds * kQuantumMs * tenant.weight;
+      if (tenant.deficit_ms <= kSavedMs || AnyOf(tenant, passes) != nullptr) continue;
+      tenant.deficit_ms = kSavedMs;
     }
   }
-  const Place place = places_.at(choice.entry->work.id);
-  cls.deficit_ms -= cost_ms;
-  place.flow->deficit_ms -= cost_ms;
-  cls.ring.splice(cls.ring.end(), cls.ring, place.flow);  // the others' turn
+  Tenant& tenant = *place.tenant;
+  if (chosen.choice.rounds > 0) {
+    for (size_t p = 0; p < kPriorities; ++p) {
+      Class& cls = tenant.classes[p];
+      if (cls.jobs == 0 || HeadOf(cls, passes) == nullptr) continue;
+      cls.deficit_ms += chosen.choice.rounds * kQuantumMs * kPriorityShares[p];
+    }
+  }
+  tenant.classes[place.priority].deficit_ms -= cost_ms;
+  tenant.deficit_ms -= cost_ms;
+  ring_.splice(ring_.end(), ring_, place.tenant);  // the others' turn
   return Erase(place);
 }
 
@@ -139,24 +172,22 @@ std::optional<Work> FairQueue::Remove(uint64_t id) {
 Work FairQueue::Erase(const Place& place) {
   Work work = std::move(place.entry->work);
   places_.erase(work.id);
-  if (const auto it = queued_of_.find(work.tenant); --it->second == 0) queued_of_.erase(it);
-  Flow& flow = *place.flow;
-  const auto entries = flow.groups.find(GroupOf(work));
+  Tenant& tenant = *place.tenant;
+  Class& cls = tenant.classes[place.priority];
+  const auto entries = cls.groups.find(GroupOf(work));
   entries->second.erase(place.entry);
-  if (entries->second.empty()) flow.groups.erase(entries);
-  Class& cls = classes_[place.priority];
+  if (entries->second.empty()) cls.groups.erase(entries);
   if (--cls.jobs == 0) cls.deficit_ms = 0;
-  if (places_.empty() || cls.ring.size() > kIdle + cls.jobs) {
-    for (Class& any : classes_) DropIdle(any);
-  }
+  --tenant.jobs;
+  if (places_.empty() || ring_.size() > kIdle + places_.size()) DropIdle();
   return work;
 }
 
-void FairQueue::DropIdle(Class& cls) {
-  for (auto it = cls.ring.begin(); it != cls.ring.end();) {
-    if (it->groups.empty()) {
-      cls.by_tenant.erase(it->tenant);
-      it = cls.ring.erase(it);
+void FairQueue::DropIdle() {
+  for (auto it = ring_.begin(); it != ring_.end();) {
+    if (it->jobs == 0) {
+      by_name_.erase(it->name);
+      it = ring_.erase(it);
     } else {
       ++it;
     }
@@ -165,7 +196,7 @@ void FairQueue::DropIdle(Class& cls) {
 
 void FairQueue::FallBack(uint64_t id) {
   Place& place = places_.at(id);
-  auto& groups = place.flow->groups;
+  auto& groups = place.tenant->classes[place.priority].groups;
   Work& work = place.entry->work;
   const auto from = groups.find(GroupOf(work));
   work.devices = std::exchange(work.fallback, 0);
@@ -179,25 +210,27 @@ void FairQueue::SetPriority(uint64_t id, Priority priority) {
   const auto to = static_cast<size_t>(priority);
   if (place.priority == to) return;
   Work& work = place.entry->work;
-  const auto flow = FlowIn(to, work.tenant);
-  auto& left = place.flow->groups;
-  const auto from = left.find(GroupOf(work));
+  Class& left = place.tenant->classes[place.priority];
+  Class& joined = place.tenant->classes[to];
+  const auto from = left.groups.find(GroupOf(work));
   work.priority = priority;
-  std::list<Entry>& entries = flow->groups[GroupOf(work)];
+  std::list<Entry>& entries = joined.groups[GroupOf(work)];
   entries.splice(TurnIn(entries, place.entry->sequence), from->second, place.entry);
-  if (from->second.empty()) left.erase(from);
-  if (Class& cls = classes_[place.priority]; --cls.jobs == 0) cls.deficit_ms = 0;
-  ++classes_[to].jobs;
+  if (from->second.empty()) left.groups.erase(from);
+  if (--left.jobs == 0) left.deficit_ms = 0;
+  ++joined.jobs;
   place.priority = to;
-  place.flow = flow;
 }
 
 void FairQueue::Settle(const Work& taken, double more_ms) {
-  Class& cls = classes_[static_cast<size_t>(taken.priority)];
+  const auto it = by_name_.find(taken.tenant);
+  if (it == by_name_.end()) return;
+  Tenant& tenant = *it->second;
+  // What is given back makes no savings: it was asked for, and not used.
+  const double most = more_ms < 0 ? std::max(tenant.deficit_ms, kSavedMs) : tenant.deficit_ms;
+  tenant.deficit_ms = std::min(tenant.deficit_ms - more_ms, most);
+  Class& cls = tenant.classes[static_cast<size_t>(taken.priority)];
   if (cls.jobs > 0) cls.deficit_ms -= more_ms;
-  if (const auto it = cls.by_tenant.find(taken.tenant); it != cls.by_tenant.end()) {
-    it->second->deficit_ms -= more_ms;
-  }
 }
 
 const Work* FairQueue::Find(uint64_t id) const {
@@ -206,53 +239,64 @@ const Work* FairQueue::Find(uint64_t id) const {
 }
 
 int64_t FairQueue::QueuedOf(const std::string& tenant) const {
-  const auto it = queued_of_.find(tenant);
-  return it == queued_of_.end() ? 0 : it->second;
+  const auto it = by_name_.find(tenant);
+  return it == by_name_.end() ? 0 : static_cast<int64_t>(it->second->jobs);
 }
 
 void FairQueue::ForEach(absl::FunctionRef<void(const Work&)> see) const {
   for (const auto& [id, place] : places_) see(place.entry->work);
 }
 
+// A tenant's jobs round by round of its classes; in a round the upper class first.
+void FairQueue::AppendOrder(const Tenant& tenant, std::vector<const Entry*>* order) {
+  using Key = std::tuple<double, size_t, size_t>;  // round, class, of the class's jobs
+  std::vector<std::pair<Key, const Entry*>> all;
+  for (size_t p = 0; p < kPriorities; ++p) {
+    const Class& cls = tenant.classes[p];
+    const size_t before = order->size();
+    for (const auto& [group, entries] : cls.groups) {
+      for (const Entry& entry : entries) order->push_back(&entry);
+    }
+    const auto own = order->begin() + static_cast<std::ptrdiff_t>(before);
+    if (cls.groups.size() > 1) {
+      std::sort(own, order->end(),
+                [](const Entry* x, const Entry* y) { return x->sequence < y->sequence; });
+    }
+    if (cls.jobs == tenant.jobs) return;  // there is no other
+    double cost_ms = 0;
+    for (auto it = own; it != order->end(); ++it) {
+      cost_ms += (*it)->work.cost_ms;
+      const double rounds = Rounds(cost_ms - cls.deficit_ms, kPriorityShares[p]);
+      all.push_back({{rounds, p, static_cast<size_t>(it - own)}, *it});
+    }
+    order->resize(before);
+  }
+  std::sort(all.begin(), all.end());
+  for (const auto& [turn, entry] : all) order->push_back(entry);
+}
+
 std::vector<const Work*> FairQueue::Order() const {
   // Round by round; in a round by turns.
-  using Turn = std::tuple<double, size_t, size_t>;  // round, of the flow's (class's) jobs, flow
-  std::vector<std::pair<Turn, const Work*>> all;
+  using Key = std::tuple<double, size_t, size_t>;  // round, of the tenant's jobs, tenant
+  std::vector<std::pair<Key, const Work*>> all;
   all.reserve(size());
   std::vector<const Entry*> own;
-  std::vector<std::pair<Turn, const Work*>> of_class;
-  for (size_t p = 0; p < kPriorities; ++p) {
-    const Class& cls = classes_[p];
-    of_class.clear();
-    size_t turn = 0;
-    for (const Flow& flow : cls.ring) {
-      own.clear();
-      for (const auto& [group, entries] : flow.groups) {
-        for (const Entry& entry : entries) own.push_back(&entry);
-      }
-      if (flow.groups.size() > 1) {
-        std::sort(own.begin(), own.end(),
-                  [](const Entry* x, const Entry* y) { return x->sequence < y->sequence; });
-      }
-      double owed_ms = -flow.deficit_ms;
-      for (size_t k = 0; k < own.size(); ++k) {
-        of_class.push_back({{Rounds(owed_ms, flow.weight), k, turn}, &own[k]->work});
-        owed_ms += own[k]->work.cost_ms;
-      }
-      ++turn;
+  size_t turn = 0;
+  for (const Tenant& tenant : ring_) {
+    if (tenant.jobs == 0) continue;
+    own.clear();
+    AppendOrder(tenant, &own);
+    double owed_ms = -tenant.deficit_ms;
+    for (size_t k = 0; k < own.size(); ++k) {
+      all.push_back({{Rounds(owed_ms, tenant.weight), k, turn}, &own[k]->work});
+      owed_ms += own[k]->work.cost_ms;
     }
-    std::sort(of_class.begin(), of_class.end());
-    double cost_ms = 0;
-    for (size_t k = 0; k < of_class.size(); ++k) {
-      cost_ms += of_class[k].second->cost_ms;
-      all.push_back(
-          {{Rounds(cost_ms - cls.deficit_ms, kPriorityShares[p]), p, k}, of_class[k].second});
-    }
+    ++turn;
   }
   std::sort(all.begin(), all.end());
   std::vector<const Work*> order;
   order.reserve(all.size());
-  for (const auto& [turn, work] : all) order.push_back(work);
+  for (const auto& [key, work] : all) order.push_back(work);
   return order;
 }
 

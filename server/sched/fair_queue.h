@@ -6,15 +6,19 @@
 //       [](const Work& work) { return work.device_bytes < room ? Pass::kYes : Pass::kNo; });
 //
 // Weighted deficit round robin (Shreedhar, Varghese, IEEE/ACM Trans. Netw. 4, 1996) by predicted
-// device time, two rounds one in the other: the classes of priority share time as kPriorityShares
-// while each of them has work, and the tenants of a class as their weights. Within a tenant's class
-// first come, first served, but for what the caller's filter passes over.
+// device time, two rounds one in the other: tenants share time as their weights, and within a
+// tenant the classes of priority as kPriorityShares, each while they have work. So a class decides
+// what of its own a tenant has first, and takes nothing from others, who would have to call all of
+// their work urgent, too. Within a tenant's class first come, first served, but for what the
+// caller's filter passes over.
 //
-// A class saves up for its next job before it runs, so that a long one of a lower class waits. A
-// tenant's job runs first and is paid off afterwards (surplus round robin: Adiseshu, Parulkar,
+// A tenant's job runs first and is paid off afterwards (surplus round robin: Adiseshu, Parulkar,
 // Varghese, SIGCOMM 1996), so that who asks for little hardly waits for those who flood the queue.
+// A class saves up for its next job before it runs, so that a long one of a lower class waits.
 // A tenant that can use nothing saves up kSavedMs, no more, for its next burst; what it owes it
-// still owes when it comes back. All that is forgotten when the queue has been empty.
+// still owes when it comes back, to those who waited meanwhile: what all who have work owe is owed
+// to nobody, and forgotten, but for kOwedMs, when another one comes. So is everything when the
+// queue has been empty.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +26,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -71,6 +76,11 @@ struct Work {
   int64_t host_bytes = 0;
   int max_devices = 1;  // that it may be split over, where they are idle
   bool small = false;   // takes another lane than the first, as was known when it was queued
+  // Of a solve: the iterations that `predicted_ms` holds, each of so many milliseconds, and the
+  // most that there may be. Of other work there are none.
+  double iterations = 0, iteration_ms = 0, max_iterations = 0;
+  bool yields = false;  // it can be paused while it runs
+  int lane = -1;        // of a paused job: the one that it goes on in; -1: any
 };
 
 // What a filter says of a job: also, that no other one of its tenant and class that is `small` as
@@ -80,13 +90,15 @@ enum class Pass { kYes, kNo, kNoneLikeIt };
 // Not thread-safe.
 class FairQueue {
  public:
-  static constexpr double kSavedMs = 100;
+  static constexpr double kSavedMs = 100, kOwedMs = 1000;  // of a weight of 1
   using Filter = absl::FunctionRef<Pass(const Work&)>;
 
   // `weights`: over 0, by tenant; 1 where there is none.
   explicit FairQueue(std::map<std::string, double> weights = {});
 
   void Push(Work work);
+  // Back behind the others of its tenant's class: of what was taken, and is not through.
+  void PushAgain(Work work);
   // What would be taken; null: nothing passes. Valid until the queue changes.
   const Work* Peek(Filter passes) const;
   std::optional<Work> Take(Filter passes);
@@ -101,6 +113,8 @@ class FairQueue {
   const Work* Find(uint64_t id) const;
   size_t size() const { return places_.size(); }
   int64_t QueuedOf(const std::string& tenant) const;
+  // Whether it has jobs here, or owes or has saved something.
+  bool Knows(const std::string& tenant) const { return by_name_.contains(tenant); }
   // Calls `see` with each of them, in no order.
   void ForEach(absl::FunctionRef<void(const Work&)> see) const;
   // All of them, in about the order in which they would be taken if everything passed.
@@ -111,50 +125,55 @@ class FairQueue {
     Work work;
     uint64_t sequence;
   };
-  using Group = std::pair<DeviceMask, bool>;  // devices, small: what others are not scanned for
-  static Group GroupOf(const Work& work) { return {work.devices, work.small}; }
-  // Of one tenant in one class. Without jobs until it has saved up what new ones begin with.
-  struct Flow {
-    std::string tenant;
-    double weight = 1;
-    double deficit_ms = kSavedMs;  // under 0: owed
-    std::map<Group, std::list<Entry>> groups;
-  };
+  // Devices, small, lane: what others are not scanned for.
+  using Group = std::tuple<DeviceMask, bool, int>;
+  static Group GroupOf(const Work& work) { return {work.devices, work.small, work.lane}; }
+  // Of one tenant.
   struct Class {
     double deficit_ms = 0;  // saved up
     size_t jobs = 0;
-    std::list<Flow> ring;  // in the order of their turns
-    std::unordered_map<std::string, std::list<Flow>::iterator> by_tenant;
+    std::map<Group, std::list<Entry>> groups;
   };
+  // Without jobs until it has saved up what new ones begin with.
+  struct Tenant {
+    std::string name;
+    double weight = 1;
+    double deficit_ms = kSavedMs;  // under 0: owed
+    size_t jobs = 0;
+    Class classes[kPriorities];
+  };
+  using Turn = std::list<Tenant>::iterator;
   struct Place {
+    Turn tenant;
     size_t priority;
-    std::list<Flow>::iterator flow;
     std::list<Entry>::iterator entry;
   };
-  // What a class would give, and after how many rounds of its own.
+  // What a tenant would give, and after how many rounds of its classes.
   struct Choice {
     const Entry* entry = nullptr;
     double rounds = 0;
   };
+  struct Chosen {
+    Choice choice;
+    double rounds = 0;  // of tenants
+  };
 
   double WeightOf(const std::string& tenant) const;
-  std::list<Flow>::iterator FlowIn(size_t priority, const std::string& tenant);
+  Turn TenantOf(const std::string& name);
+  void ForgiveAll();
   static std::list<Entry>::iterator TurnIn(std::list<Entry>& entries, uint64_t sequence);
-  static const Entry* HeadOf(const Flow& flow, Filter passes);
-  static Choice ChooseIn(const Class& cls, Filter passes);
-  struct Chosen {
-    size_t priority = kPriorities;  // none
-    Choice of[kPriorities];
-    double rounds = 0;  // of classes
-  };
+  static const Entry* HeadOf(const Class& cls, Filter passes);
+  static const Entry* AnyOf(const Tenant& tenant, Filter passes);
+  static Choice ChooseIn(const Tenant& tenant, Filter passes);
   Chosen Choose(Filter passes) const;
   Work Erase(const Place& place);
-  static void DropIdle(Class& cls);
+  void DropIdle();
+  static void AppendOrder(const Tenant& tenant, std::vector<const Entry*>* order);
 
   const std::map<std::string, double> weights_;
-  Class classes_[kPriorities];
+  std::list<Tenant> ring_;  // in the order of their turns
+  std::unordered_map<std::string, Turn> by_name_;
   std::unordered_map<uint64_t, Place> places_;  // by id
-  std::unordered_map<std::string, int64_t> queued_of_;
   uint64_t next_sequence_ = 1;
 };
 

@@ -39,6 +39,9 @@ absl::Status StopError(StopCause cause) {
       return MakeError(StatusCode::kUnavailable, reason::kDraining,
                        "the server is shutting down; send the request again, to another one")
           .Retry(std::chrono::seconds(1));
+    case StopCause::kHung:
+      return MakeError(StatusCode::kUnavailable, reason::kDeviceLost,
+                       "the device that ran the job hangs; send the request again, to another one");
   }
   return absl::OkStatus();
 }
@@ -59,6 +62,8 @@ std::string_view StopCauseName(StopCause cause) {
       return "deadline";
     case StopCause::kDrain:
       return "drain";
+    case StopCause::kHung:
+      return "hung";
   }
   return "none";
 }
@@ -273,6 +278,11 @@ void Job::SetStopHook(std::function<void(StopCause)> hook) {
   if (hook && cause != StopCause::kNone) hook(cause);
 }
 
+bool Job::TakeSignOfLife() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(reported_, false);
+}
+
 void Job::SetListener(std::function<void()> listener) {
   std::lock_guard lock(mutex_);
   listener_ = std::move(listener);
@@ -390,6 +400,18 @@ Priority Job::priority() const {
   return priority_;
 }
 
+bool Job::detached() const {
+  std::lock_guard lock(mutex_);
+  return detached_;
+}
+
+int64_t Job::iterations() const {
+  std::lock_guard lock(mutex_);
+  int64_t iterations = 0;
+  for (const v1::RhsOutcome& outcome : outcomes_) iterations += outcome.iterations();
+  return iterations;
+}
+
 absl::Status Job::error() const {
   std::lock_guard lock(mutex_);
   return error_;
@@ -488,6 +510,7 @@ void Job::ReportProgress(v1::Stage stage, int64_t done, int64_t total) {
   {
     std::lock_guard lock(mutex_);
     if (state_ != v1::JOB_STATE_RUNNING) return;
+    reported_ = true;
     if (stage < stage_ || (stage == stage_ && done < done_)) return;
     stage_ = stage;
     done_ = done;
@@ -502,6 +525,7 @@ void Job::ReportResidual(int32_t rhs, int32_t iteration, double relative_residua
   {
     std::lock_guard lock(mutex_);
     if (state_ != v1::JOB_STATE_RUNNING) return;
+    reported_ = true;
     if (log_.Residual(clock_.Now(), rhs, iteration, relative_residual)) news = NewsLocked();
   }
   Tell(news);
@@ -527,11 +551,13 @@ void Job::SetPreconditioner(std::string handle) {
 
 void Job::SetOutcomes(std::vector<v1::RhsOutcome> outcomes) {
   std::lock_guard lock(mutex_);
+  if (EndedLocked()) return;  // it hung, and comes back late
   outcomes_ = std::move(outcomes);
 }
 
 void Job::SetResult(std::shared_ptr<const JobResult> result) {
   std::lock_guard lock(mutex_);
+  if (EndedLocked()) return;
   std::swap(result_, result);
 }
 
@@ -552,6 +578,7 @@ void Job::TellPartial() {
 
 void Job::UpdateTimings(const std::function<void(v1::Timings&)>& update) {
   std::lock_guard lock(mutex_);
+  if (EndedLocked()) return;
   update(timings_);
 }
 

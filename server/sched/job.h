@@ -39,6 +39,7 @@ enum class StopCause {
   kMaxRun,
   kDeadline,  // of its most patient waiter
   kDrain,
+  kHung,  // it shows no sign of life: its device is lost
 };
 
 // The error that a job stopped so ends with (OK for kNone).
@@ -162,6 +163,9 @@ class Job : public std::enable_shared_from_this<Job> {
   // The highest of those who wait, or have detached it; the description's where nobody has yet.
   // Stays what it was when the job ended.
   Priority priority() const;
+  bool detached() const;
+  // Of all right-hand sides, where there are outcomes; else 0.
+  int64_t iterations() const;
   // Why it failed or was cancelled; OK while it has not ended, or when it succeeded.
   absl::Status error() const;
   StopCause stop_cause() const;
@@ -206,6 +210,8 @@ class Job : public std::enable_shared_from_this<Job> {
   void UpdateTimings(const std::function<void(v1::Timings&)>& update);
 
   // --- For the scheduler ---
+  // Whether progress or a residual was reported since the last call.
+  bool TakeSignOfLife();
   // Told when a stop is requested, before the hook, and when the priority has changed. Set once.
   void SetListener(std::function<void()> listener);
   void ReportQueued(int64_t position, double eta_ms);
@@ -269,6 +275,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::optional<TimePoint> deadline_;
   std::function<void()> listener_;
   std::function<void(StopCause)> stop_hook_;
+  bool reported_ = false;  // since TakeSignOfLife
 
   struct Watcher {
     uint64_t id;

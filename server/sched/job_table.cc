@@ -11,6 +11,9 @@
 namespace spaid::server {
 namespace {
 
+// What tenants share of what is kept.
+enum Of : size_t { kJobs, kBytes };
+
 bool Passes(const JobFilter& filter, const Job& job) {
   return (filter.kind == v1::JOB_KIND_UNSPECIFIED || job.kind() == filter.kind) &&
          (filter.matrix.empty() || job.matrix() == filter.matrix) &&
@@ -20,7 +23,9 @@ bool Passes(const JobFilter& filter, const Job& job) {
 
 }  // namespace
 
-JobTable::JobTable(JobTableOptions options) : options_(options) {}
+JobTable::JobTable(JobTableOptions options)
+    : options_(std::move(options)),
+      kept_({.limits = {options_.max_ended, options_.max_ended_bytes}, .rules = options_.shares}) {}
 
 void JobTable::Add(const std::shared_ptr<Job>& job) {
   std::lock_guard lock(mutex_);
@@ -52,29 +57,51 @@ void JobTable::Ended(const std::shared_ptr<Job>& job) {
   const int64_t bytes = job->bytes();
   std::lock_guard lock(mutex_);
   if (!by_name_.contains(job->name())) return;
-  ended_.push_back({job->name(), options_.clock->Now(), bytes});
-  ended_bytes_ += bytes;
+  const TenantShares::Account account = kept_.Join(job->tenant());
+  const uint64_t turn = next_sequence_++;
+  kept_.Add(account, 1, kJobs);
+  kept_.Add(account, bytes, kBytes);
+  ended_[turn] = {job->name(), options_.clock->Now(), bytes, account};
+  ended_of_[account].insert(turn);
+  const auto any = [](TenantShares::Account) { return true; };
+  while (kept_.used(kJobs) > options_.max_ended || kept_.used(kBytes) > options_.max_ended_bytes) {
+    const size_t of = kept_.used(kJobs) > options_.max_ended ? kJobs : kBytes;
+    const auto own = ended_of_.find(kept_.Yields(account, 0, any, of));
+    if (own == ended_of_.end()) break;
+    const bool last = own->first == account && own->second.size() == 1;
+    DropLocked(ended_.find(*own->second.begin()), &dropped);
+    if (last) break;
+  }
   PruneLocked(&dropped);
+}
+
+void JobTable::DropLocked(EndedJobs::iterator it, std::vector<std::shared_ptr<Job>>* dropped) {
+  EndedEntry& entry = it->second;
+  EraseLocked(entry.name, dropped);
+  const auto own = ended_of_.find(entry.account);
+  own->second.erase(it->first);
+  if (own->second.empty()) ended_of_.erase(own);
+  kept_.Add(entry.account, -1, kJobs);
+  kept_.Add(entry.account, -entry.bytes, kBytes);
+  kept_.Leave(entry.account);
+  ended_.erase(it);
 }
 
 void JobTable::PruneLocked(std::vector<std::shared_ptr<Job>>* dropped) {
   const TimePoint oldest = options_.clock->Now() - options_.max_age;
-  while (!ended_.empty() &&
-         (static_cast<int64_t>(ended_.size()) > options_.max_ended ||
-          ended_bytes_ > options_.max_ended_bytes || ended_.front().when < oldest)) {
-    EraseLocked(ended_.front().name, dropped);
-    ended_bytes_ -= ended_.front().bytes;
-    ended_.pop_front();
+  while (!ended_.empty() && ended_.begin()->second.when < oldest) {
+    DropLocked(ended_.begin(), dropped);
   }
 }
 
-void JobTable::DropResults(int64_t bytes) {
+void JobTable::DropResults(int64_t bytes,
+                           const std::function<bool(const std::string& tenant)>& of) {
   std::vector<std::shared_ptr<const JobResult>> dropped;  // large: freed after the lock is gone
   std::lock_guard lock(mutex_);
-  for (const EndedEntry& entry : ended_) {
+  for (const auto& [turn, entry] : ended_) {
     if (bytes <= 0) break;
     const auto it = by_name_.find(entry.name);
-    if (it == by_name_.end()) continue;
+    if (it == by_name_.end() || !of(it->second.job->tenant())) continue;
     if (auto result = it->second.job->DropResult()) {
       bytes -= result->bytes();
       dropped.push_back(std::move(result));
@@ -149,7 +176,7 @@ std::vector<std::shared_ptr<Job>> JobTable::LastEnded(size_t max_jobs) {
   std::lock_guard lock(mutex_);
   PruneLocked(&dropped);
   for (auto it = ended_.rbegin(); it != ended_.rend() && last.size() < max_jobs; ++it) {
-    if (const auto own = by_name_.find(it->name); own != by_name_.end()) {
+    if (const auto own = by_name_.find(it->second.name); own != by_name_.end()) {
       last.push_back(own->second.job);
     }
   }
@@ -158,7 +185,7 @@ std::vector<std::shared_ptr<Job>> JobTable::LastEnded(size_t max_jobs) {
 
 int64_t JobTable::ended_bytes() const {
   std::lock_guard lock(mutex_);
-  return ended_bytes_;
+  return kept_.used(kBytes);
 }
 
 int64_t JobTable::size() const {

@@ -6,10 +6,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
 #include "server/base/paging.h"
+#include "server/base/tenant_shares.h"
 #include "server/sched/priority.h"
 #include "spaid/v1/job.pb.h"
 
@@ -31,13 +33,15 @@ struct JobFilter {
   std::string matrix = {}, preconditioner = {};  // handles
 };
 
-// Ended jobs are kept, newest first, within all three bounds. Live ones are bounded by the
-// scheduler.
+// Ended jobs are kept, newest first, within all three bounds; number and bytes are shared by
+// tenants (TenantShares): who is over its share loses its oldest first. Live ones are bounded by
+// the scheduler.
 struct JobTableOptions {
   int64_t max_ended = 1000;
   int64_t max_ended_bytes = 64 << 20;  // of event logs and outcomes
   std::chrono::seconds max_age{3600};
   const Clock* clock = &RealClock();  // outlives the table
+  ShareRules shares = {};
 };
 
 // Thread-safe.
@@ -77,8 +81,8 @@ class JobTable {
   // Of all tenants: those that ended last, the last one first.
   std::vector<std::shared_ptr<Job>> LastEnded(size_t max_jobs);
   // Lets go of kept results, of the jobs that ended first, until `bytes` of them are free or none
-  // is left.
-  void DropResults(int64_t bytes);
+  // is left; of tenants of whom of(tenant) is true.
+  void DropResults(int64_t bytes, const std::function<bool(const std::string& tenant)>& of);
   int64_t size() const;
   int64_t ended_bytes() const;  // of the ended jobs that are kept
 
@@ -91,9 +95,13 @@ class JobTable {
     std::string name;
     TimePoint when;
     int64_t bytes;
+    TenantShares::Account account;
   };
   using BySequence = std::map<uint64_t, std::shared_ptr<Job>>;
+  using EndedJobs = std::map<uint64_t, EndedEntry>;  // in the order in which they ended
   void PruneLocked(std::vector<std::shared_ptr<Job>>* dropped);
+  // Forgets an ended one.
+  void DropLocked(EndedJobs::iterator it, std::vector<std::shared_ptr<Job>>* dropped);
   void EraseLocked(const std::string& name, std::vector<std::shared_ptr<Job>>* dropped);
 
   const JobTableOptions options_;
@@ -102,8 +110,9 @@ class JobTable {
   std::unordered_map<std::string, Entry> by_name_;
   BySequence all_;
   std::map<std::string, BySequence> by_tenant_;
-  std::deque<EndedEntry> ended_;  // oldest first
-  int64_t ended_bytes_ = 0;
+  EndedJobs ended_;
+  TenantShares kept_;  // jobs that ended, and their bytes
+  std::unordered_map<TenantShares::Account, std::set<uint64_t>> ended_of_;  // none is empty
 };
 
 }  // namespace spaid::server

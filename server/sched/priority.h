@@ -9,7 +9,7 @@ namespace spaid::server {
 // Somebody waits at a screen; a program waits; nobody does.
 enum class Priority { kInteractive, kNormal, kBulk };
 inline constexpr size_t kPriorities = 3;
-// Of the devices' time, while each class has work; of one that has none the others take its share.
+// Of the tenant's time, while each class has work; of one that has none the others take its share.
 inline constexpr double kPriorityShares[kPriorities] = {16, 4, 1};
 
 // In logs and metrics: "interactive".

@@ -1,13 +1,11 @@
 #include "server/sched/scheduler.h"
 
 #include <algorithm>
-#include <condition_variable>
+#include <exception>
 #include <functional>
 #include <iterator>
 #include <mutex>
-#include <thread>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,131 +14,15 @@
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/sched/job.h"
+#include "server/sched/scheduler_core.h"
 
 namespace spaid::server {
+namespace {
 
-// Lock order: this class's, then a job's. Jobs call back without theirs.
-class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
- public:
-  explicit Core(SchedulerOptions options)
-      : options_(std::move(options)), dispatcher_(options_.dispatch) {
-    for (size_t d = 0; d < rooms().size(); ++d) {
-      for (int lane = 0; lane < std::max(rooms()[d].lanes, 1); ++lane) {
-        workers_.push_back(std::make_unique<Worker>(d, static_cast<size_t>(lane)));
-      }
-    }
-    if (options_.prepare) preparing_ = rooms().size();
-  }
+// Nobody knows when one of a tenant's detached jobs ends.
+constexpr std::chrono::milliseconds kDetachedRetry{10'000};
 
-  void StartThreads() {
-    for (const auto& worker : workers_) {
-      threads_.emplace_back([this, own = worker.get()] { WorkLoop(*own); });
-    }
-    threads_.emplace_back([this] { KeepTime(); });
-  }
-
-  void StopThreads() {
-    {
-      std::lock_guard lock(mutex_);
-      stopping_ = true;
-      for (const auto& worker : workers_) worker->wake.notify_one();
-      timer_cv_.notify_one();
-    }
-    for (std::thread& thread : threads_) thread.join();
-  }
-
-  absl::Status Submit(std::shared_ptr<Job> job, Work work, JobWork run);
-  std::optional<Place> Where(const Job& job);
-  Load load() const;
-  Jobs jobs(size_t max_queued);
-  DeviceMask healthy() const {
-    std::lock_guard lock(mutex_);
-    return dispatcher_.healthy();
-  }
-  absl::Status DeviceStatus(size_t device) const {
-    std::lock_guard lock(mutex_);
-    return dispatcher_.DeviceStatus(device);
-  }
-  void StartDrain(TimePoint deadline);
-  bool Drain(TimePoint deadline);
-  void StopAll();
-
- private:
-  struct Queued {
-    std::shared_ptr<Job> job;
-    JobWork run;
-    int64_t told_position = 0;
-    Place place;  // as of placed_
-  };
-  struct Taken {  // by a worker
-    uint64_t id = 0;
-    std::shared_ptr<Job> job;
-    JobWork run;
-    Assignment at;
-  };
-  struct Worker {
-    Worker(size_t its_device, size_t its_lane) : device(its_device), lane(its_lane) {}
-    const size_t device, lane;
-    std::condition_variable wake;
-    std::optional<Taken> next;     // what it is to do
-    std::shared_ptr<Job> running;  // null: idle
-    uint64_t running_id = 0;
-  };
-  struct News {  // a queue position worth telling
-    std::shared_ptr<Job> job;
-    Place place;
-  };
-  // A time at which a job may have to be told to stop: looked at again then.
-  struct Alarm {
-    TimePoint when;
-    std::weak_ptr<Job> job;
-    bool operator>(const Alarm& other) const { return when > other.when; }
-  };
-
-  const std::vector<DeviceRoom>& rooms() const { return options_.dispatch.devices; }
-  TimePoint Now() const { return options_.clock->Now(); }
-  bool IdleLocked() const {
-    return queued_.empty() && finishing_ == 0 &&
-           std::none_of(workers_.begin(), workers_.end(),
-                        [](const auto& worker) { return worker->next || worker->running; });
-  }
-  void Prepare(size_t device);
-  void DispatchLocked();
-  void MovedLocked();
-  std::vector<News> PlaceLocked();
-  Jobs JobsLocked(size_t max_queued) const;
-  static void Tell(const std::vector<News>& news) {
-    for (const News& moved : news) {
-      moved.job->ReportQueued(moved.place.position, moved.place.eta_ms);
-    }
-  }
-  void SetAlarmLocked(const std::shared_ptr<Job>& job, std::optional<TimePoint> when);
-  bool AwaitWorkLocked(Worker& worker, std::unique_lock<std::mutex>& lock);
-  bool DeviceIdleLocked(size_t device) const;
-  void Lose(size_t device, const absl::Status& why);
-  void OnChange(const Job* job);
-  void OnStop(const Job* job, StopCause cause);
-  void End(const std::shared_ptr<Job>& job, const absl::Status& status);
-  void WorkLoop(Worker& worker);
-  void KeepTime();
-
-  const SchedulerOptions options_;
-  mutable std::mutex mutex_;
-  std::condition_variable timer_cv_, idle_cv_;
-  Dispatcher dispatcher_;
-  uint64_t next_id_ = 1;
-  std::unordered_map<uint64_t, Queued> queued_;
-  std::unordered_map<const Job*, uint64_t> ids_;  // of queued jobs
-  std::vector<std::unique_ptr<Worker>> workers_;
-  int64_t finishing_ = 0;  // jobs that left queued_ or a worker and are being ended
-  size_t preparing_ = 0;   // devices that are not ready yet
-  bool draining_ = false, stopping_ = false;
-  TimePoint placed_{-std::chrono::hours(1)};  // when places were counted
-  bool moved_ = false;                        // since then
-  std::vector<Alarm> alarms_;                 // a heap, the earliest on top
-  size_t sweep_at_ = 1024;  // those of ended jobs are swept out when it has doubled
-  std::vector<std::thread> threads_;
-};
+}  // namespace
 
 absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, Work work, JobWork run) {
   work.tenant = job->tenant();
@@ -150,6 +32,7 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, Work work, JobWor
     const TimePoint now = Now();
     std::optional<double> left_ms;
     if (const auto deadline = job->deadline()) left_ms = ToMs(*deadline - now);
+    if (job->detached()) RETURN_IF_ERROR(AdmitDetachedLocked(job->tenant()));
     return dispatcher_.Admit(&work, left_ms, now);
   };
   absl::Status refused;
@@ -177,7 +60,7 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, Work work, JobWor
       SetAlarmLocked(job, job->deadline());
       queued_[work.id] = {job, std::move(run), place.position, place};
       ids_[job.get()] = work.id;
-      dispatcher_.Push(work);
+      dispatcher_.Push(work, Now());
       MovedLocked();
       DispatchLocked();
     }
@@ -203,39 +86,156 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, Work work, JobWor
   return absl::OkStatus();
 }
 
-void Scheduler::Core::Prepare(size_t device) {
-  const absl::Status status = Guarded("the preparation of the device", [&] {
-    options_.prepare(device);
-    return absl::OkStatus();
-  });
+void Scheduler::Core::Prepare(Worker& worker) {
+  {
+    std::lock_guard lock(mutex_);
+    worker.preparing = true;
+    WatchLocked(worker, nullptr, 0);
+  }
+  const absl::Status status =
+      Guarded("the preparation of the device", [&] { return options_.prepare(worker.device); });
   if (!status.ok()) {
     Log(LogLevel::kWarning, "device_not_prepared",
-        {{"device", rooms()[device].name}, {"error", std::string(status.message())}});
+        {{"device", rooms()[worker.device].name}, {"error", std::string(status.message())}});
   }
-  std::lock_guard lock(mutex_);
-  --preparing_;
-  DispatchLocked();
+  if (ReasonOf(status) == reason::kDeviceLost) Lose(worker.device, status);
+  {
+    std::lock_guard lock(mutex_);
+    hang_watch_.End(worker.index);
+    worker.hung = false;
+    if (!std::exchange(worker.preparing, false)) return;  // nobody has waited for it
+    if (--preparing_ > 0) return;
+    DispatchLocked();
+  }
+  if (options_.on_prepared) options_.on_prepared();
+}
+
+absl::Status Scheduler::Core::AdmitDetachedLocked(const std::string& tenant) const {
+  const int64_t limit = options_.max_detached_per_tenant;
+  if (limit <= 0) return absl::OkStatus();
+  int64_t detached = 0;
+  const auto count = [&](const std::shared_ptr<Job>& job) {
+    if (job && job->tenant() == tenant && job->detached()) ++detached;
+  };
+  for (const auto& [id, queued] : queued_) count(queued.job);
+  for (const auto& worker : workers_) {
+    count(worker->running);
+    if (worker->next) count(worker->next->job);
+  }
+  if (detached < limit) return absl::OkStatus();
+  return MakeError(
+             absl::StatusCode::kResourceExhausted, reason::kTooManyDetached,
+             absl::StrCat("tenant '", tenant, "' has ", detached,
+                          " detached jobs queued or running, which is its limit "
+                          "(--max-detached-jobs-per-tenant); wait for one to end, cancel one, "
+                          "or stay with this one's stream"))
+      .Meta("limit", limit)
+      .Retry(kDetachedRetry);
 }
 
 // Hands what can start to the workers.
 void Scheduler::Core::DispatchLocked() {
-  if (stopping_ || preparing_ > 0) return;
-  for (const Dispatcher::Start& start : dispatcher_.Dispatch(Now())) {
-    const auto it = queued_.find(start.id);
-    Taken taken{start.id, std::move(it->second.job), std::move(it->second.run), {}};
-    queued_.erase(it);
-    ids_.erase(taken.job.get());
+  if (!stopping_ && preparing_ == 0) {
+    for (const Dispatcher::Start& start : dispatcher_.Dispatch(Now())) BeginLocked(start);
+  }
+  TellOthersLocked();
+}
+
+void Scheduler::Core::TellOthersLocked() {
+  others_wait_.store(dispatcher_.queued() + dispatcher_.paused() > 0, std::memory_order_relaxed);
+}
+
+void Scheduler::Core::BeginLocked(const Dispatcher::Start& start) {
+  MovedLocked();
+  const TimePoint turn_ends = dispatcher_.TurnEnds(start.id).value_or(TimePoint::max());
+  const auto it = queued_.find(start.id);
+  if (it == queued_.end()) {  // it was paused
+    const auto own = std::find_if(workers_.begin(), workers_.end(), [&](const auto& worker) {
+      return worker->paused && worker->running_id == start.id;
+    });
+    (*own)->paused = (*own)->no_lane = false;
+    (*own)->turn_ends = turn_ends;
+    (*own)->wake.notify_one();
+    return;
+  }
+  Taken taken{start.id, std::move(it->second.job), std::move(it->second.run), {}, start.devices};
+  queued_.erase(it);
+  ids_.erase(taken.job.get());
+  taken.at.device = rooms()[start.devices[0]].name;
+  taken.at.lane = start.lane;
+  for (const size_t d : start.devices) taken.at.devices.push_back(rooms()[d].name);
+  Worker* const worker = FreeWorkerLocked(start.devices[0], start.lane);
+  if (turn_ends != TimePoint::max()) taken.at.turn = worker;
+  worker->turn_ends = turn_ends;
+  worker->next = std::move(taken);
+  worker->wake.notify_one();
+}
+
+// Of the device: the lane's own, else any that is idle. There is one: Yield has seen to it.
+Scheduler::Core::Worker* Scheduler::Core::FreeWorkerLocked(size_t device, size_t lane) {
+  Worker* found = nullptr;
+  for (const auto& worker : workers_) {
+    if (worker->device != device || worker->next || worker->running) continue;
+    if (found == nullptr || worker->lane == lane) found = worker.get();
+  }
+  return found;
+}
+
+bool Scheduler::Core::StartThreadLocked(Worker* worker) {
+  try {
+    threads_.emplace_back([this, worker] { WorkLoop(*worker); });
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// The job's thread waits with all that it holds; another one takes its place in the lane.
+void Scheduler::Core::Yield(Worker& worker) {
+  std::vector<News> news;
+  {
+    std::unique_lock lock(mutex_);
+    if (worker.running == nullptr) return;  // it hung, and was ended without its work
+    const Job& job = *worker.running;
+    if (stopping_ || !dispatcher_.DeviceStatus(worker.device).ok() ||
+        job.stop_cause() != StopCause::kNone) {
+      return;
+    }
+    int spare = -std::max(rooms()[worker.device].lanes, 1);
+    for (const auto& other : workers_) {
+      if (other->device == worker.device && !other->no_lane) ++spare;
+    }
+    if (spare < 1) {
+      workers_.push_back(
+          std::make_unique<Worker>(*this, workers_.size(), worker.device, worker.lane));
+      if (!StartThreadLocked(workers_.back().get())) {
+        workers_.pop_back();
+        worker.turn_ends = Now() + options_.dispatch.slice;
+        return;
+      }
+    }
+    worker.paused = worker.no_lane = true;
+    dispatcher_.Pause(worker.running_id, Now());
     MovedLocked();
-    taken.at.device = rooms()[start.devices[0]].name;
-    taken.at.lane = start.lane;
-    for (const size_t d : start.devices) taken.at.devices.push_back(rooms()[d].name);
-    for (const auto& worker : workers_) {
-      if (worker->device != start.devices[0] || worker->lane != start.lane) continue;
-      worker->next = std::move(taken);
-      worker->wake.notify_one();
-      break;
+    DispatchLocked();
+    news = PlaceLocked();
+    while (worker.paused && job.stop_cause() == StopCause::kNone) {
+      if (!news.empty()) {
+        lock.unlock();
+        Tell(std::exchange(news, {}));
+        lock.lock();
+        continue;
+      }
+      options_.clock->Wait(worker.wake, lock, std::nullopt);
+    }
+    if (worker.paused) {  // it was told to stop
+      worker.paused = false;
+      worker.turn_ends = TimePoint::max();
+      dispatcher_.GoOn(worker.running_id);
+      DispatchLocked();
     }
   }
+  Tell(news);
 }
 
 // Places in the queue are others now. Those of a long one are the timekeeper's to count.
@@ -253,7 +253,9 @@ std::vector<Scheduler::Core::News> Scheduler::Core::PlaceLocked() {
   placed_ = now;
   moved_ = false;
   for (const auto& [id, place] : dispatcher_.Places(now)) {
-    Queued& queued = queued_.at(id);
+    const auto it = queued_.find(id);
+    if (it == queued_.end()) continue;  // it is paused
+    Queued& queued = it->second;
     queued.place = place;
     if (place.position <= queued.told_position / 2 && place.position < queued.told_position) {
       queued.told_position = place.position;
@@ -287,7 +289,11 @@ void Scheduler::Core::OnChange(const Job* job) {
   {
     std::lock_guard lock(mutex_);
     const auto own = ids_.find(job);
-    if (own == ids_.end()) return;
+    if (own == ids_.end()) {
+      const Worker* const paused = PausedLocked(job);
+      if (paused != nullptr) dispatcher_.SetPriority(paused->running_id, job->priority());
+      return;
+    }
     // Read under the lock: of changes that come side by side the last one counts.
     dispatcher_.SetPriority(own->second, job->priority());
     MovedLocked();
@@ -295,6 +301,14 @@ void Scheduler::Core::OnChange(const Job* job) {
     news = PlaceLocked();
   }
   Tell(news);
+}
+
+// Null: it is not paused.
+Scheduler::Core::Worker* Scheduler::Core::PausedLocked(const Job* job) const {
+  for (const auto& worker : workers_) {
+    if (worker->paused && worker->running.get() == job) return worker.get();
+  }
+  return nullptr;
 }
 
 // Takes a job that was told to stop out of the queue and ends it. One that a worker has taken
@@ -305,7 +319,10 @@ void Scheduler::Core::OnStop(const Job* job, StopCause cause) {
   {
     std::lock_guard lock(mutex_);
     const auto own = ids_.find(job);
-    if (own == ids_.end()) return;
+    if (own == ids_.end()) {
+      if (Worker* const paused = PausedLocked(job)) paused->wake.notify_one();
+      return;
+    }
     const auto it = queued_.find(own->second);
     taken = std::move(it->second);
     dispatcher_.Remove(own->second);
@@ -362,14 +379,15 @@ bool Scheduler::Core::AwaitWorkLocked(Worker& worker, std::unique_lock<std::mute
   while (!worker.next) {
     if (stopping_) return false;
     const bool looks =
-        options_.probe && worker.lane == 0 && dispatcher_.DeviceStatus(worker.device).ok();
+        options_.probe && worker.is_first && dispatcher_.DeviceStatus(worker.device).ok();
     if (looks && Now() >= look) {
       if (DeviceIdleLocked(worker.device)) {
+        WatchLocked(worker, nullptr, 0);
         lock.unlock();
-        const absl::Status status =
-            Guarded("the probe", [&] { return options_.probe(worker.device); });
-        if (ReasonOf(status) == reason::kDeviceLost) Lose(worker.device, status);
+        const absl::Status status = Look(worker.device, worker.lane);
         lock.lock();
+        hang_watch_.End(worker.index);
+        worker.hung = false;
       }
       look = Now() + options_.probe_every;
       continue;
@@ -379,39 +397,8 @@ bool Scheduler::Core::AwaitWorkLocked(Worker& worker, std::unique_lock<std::mute
   return true;
 }
 
-void Scheduler::Core::Lose(size_t device, const absl::Status& why) {
-  std::vector<Queued> orphans;
-  std::vector<News> news;
-  {
-    std::lock_guard lock(mutex_);
-    if (!dispatcher_.DeviceStatus(device).ok()) return;
-    for (const uint64_t id : dispatcher_.Lose(device, why)) {
-      const auto it = queued_.find(id);
-      ids_.erase(it->second.job.get());
-      orphans.push_back(std::move(it->second));
-      queued_.erase(it);
-    }
-    finishing_ += static_cast<int64_t>(orphans.size());
-  }
-  Log(LogLevel::kError, "device_lost",
-      {{"device", rooms()[device].name},
-       {"queued_jobs_failed", static_cast<int64_t>(orphans.size())},
-       {"error", std::string(why.message())}});
-  if (options_.on_lost) options_.on_lost(device, why);
-  {
-    std::lock_guard lock(mutex_);
-    DispatchLocked();  // what it would have run may be another's now
-    news = PlaceLocked();
-  }
-  for (Queued& orphan : orphans) {
-    orphan.run = nullptr;
-    End(orphan.job, why);
-  }
-  Tell(news);
-}
-
 void Scheduler::Core::WorkLoop(Worker& worker) {
-  if (options_.prepare && worker.lane == 0) Prepare(worker.device);
+  if (options_.prepare && worker.is_first) Prepare(worker);
   for (;;) {
     Taken taken;
     std::vector<News> news;
@@ -421,6 +408,11 @@ void Scheduler::Core::WorkLoop(Worker& worker) {
       taken = *std::exchange(worker.next, std::nullopt);
       worker.running = taken.job;
       worker.running_id = taken.id;
+      worker.running_on = taken.devices;
+      WatchLocked(
+          // One that is paused need show none.
+          worker, [&worker, job = taken.job] { return job->TakeSignOfLife() || worker.paused; },
+          dispatcher_.PredictedMs(taken.id));
       news = PlaceLocked();
     }
     Tell(news);
@@ -435,21 +427,27 @@ void Scheduler::Core::WorkLoop(Worker& worker) {
       }
       status = Guarded("the job", [&] { return taken.run(job, taken.at); });
       job.SetStopHook(nullptr);
+      status = LookAfter(taken, std::move(status));
       // First, so that who learns of the job's end finds the device marked.
       if (ReasonOf(status) == reason::kDeviceLost) Lose(worker.device, status);
     }
     const StopCause cause = job.stop_cause();
     if (!started || (!status.ok() && cause != StopCause::kNone)) status = StopError(cause);
     taken.run = nullptr;
+    bool hung = false;
     {
       std::lock_guard lock(mutex_);
+      hang_watch_.End(worker.index);
       const bool whole = started && status.ok() && cause == StopCause::kNone;
-      dispatcher_.Finish(taken.id, /*learn=*/whole, Now());
+      dispatcher_.Finish(
+          taken.id, {.learn = whole, .iterations = static_cast<double>(job.iterations())}, Now());
+      hung = std::exchange(worker.hung, false);
       worker.running = nullptr;
-      ++finishing_;
+      worker.no_lane = false;
+      if (!hung) ++finishing_;
       DispatchLocked();
     }
-    End(taken.job, status);
+    if (!hung) End(taken.job, status);
   }
 }
 
@@ -475,8 +473,10 @@ void Scheduler::Core::KeepTime() {
       }
     }
     std::vector<News> news;
+    std::vector<Hang> hangs = FindHungLocked();
     std::optional<TimePoint> next;
-    if (!alarms_.empty()) next = alarms_.front().when;
+    if (next_tick_ != TimePoint::max()) next = next_tick_;
+    if (!alarms_.empty() && (!next || alarms_.front().when < *next)) next = alarms_.front().when;
     if (moved_ && dispatcher_.is_long()) {
       if (now - placed_ >= dispatcher_.PlacesLast()) {
         news = PlaceLocked();
@@ -484,7 +484,7 @@ void Scheduler::Core::KeepTime() {
         next = placed_ + dispatcher_.PlacesLast();
       }
     }
-    if (due.empty() && news.empty()) {
+    if (due.empty() && news.empty() && hangs.empty()) {
       options_.clock->Wait(timer_cv_, lock, next);
       continue;
     }
@@ -492,6 +492,7 @@ void Scheduler::Core::KeepTime() {
     for (const auto& [job, cause] : due) job->RequestStop(cause);
     due.clear();
     Tell(news);
+    EndHung(std::exchange(hangs, {}));
     lock.lock();
   }
 }
@@ -513,6 +514,7 @@ Scheduler::Load Scheduler::Core::load() const {
   std::lock_guard lock(mutex_);
   Load load{.queued = dispatcher_.queued(),
             .running = dispatcher_.running(),
+            .paused = dispatcher_.paused(),
             .eta_ms = dispatcher_.BacklogMs(Now()),
             .draining = draining_,
             .classes = {},
@@ -564,6 +566,7 @@ void Scheduler::Core::StartDrain(TimePoint deadline) {
     draining_ = true;
     const TimePoint now = Now();
     for (const auto& [id, place] : dispatcher_.Places(now)) {
+      if (!queued_.contains(id)) continue;  // it is paused: it runs
       if (deadline <= now || Milliseconds(place.eta_ms) >= Milliseconds(deadline - now)) {
         late.push_back(queued_.at(id).job);
       }
@@ -611,11 +614,16 @@ Scheduler::~Scheduler() {
 absl::Status Scheduler::Submit(std::shared_ptr<Job> job, Work work, JobWork run) {
   return core_->Submit(std::move(job), std::move(work), std::move(run));
 }
+absl::Status Scheduler::AdmitDetached(const std::string& tenant) const {
+  return core_->AdmitDetached(tenant);
+}
 std::optional<Scheduler::Place> Scheduler::Where(const Job& job) const { return core_->Where(job); }
 Scheduler::Load Scheduler::load() const { return core_->load(); }
 Scheduler::Jobs Scheduler::jobs(size_t max_queued) const { return core_->jobs(max_queued); }
 DeviceMask Scheduler::healthy() const { return core_->healthy(); }
 absl::Status Scheduler::DeviceStatus(size_t device) const { return core_->DeviceStatus(device); }
+bool Scheduler::prepared() const { return core_->prepared(); }
+bool Scheduler::hangs() const { return core_->hangs(); }
 void Scheduler::StartDrain(TimePoint deadline) { core_->StartDrain(deadline); }
 bool Scheduler::Drain(TimePoint deadline) { return core_->Drain(deadline); }
 

@@ -32,7 +32,7 @@ class DispatcherTest : public testing::Test {
   }
   uint64_t Push(Dispatcher& dispatcher, Work work) {
     const uint64_t id = work.id;
-    dispatcher.Push(std::move(work));
+    dispatcher.Push(std::move(work), now_);
     return id;
   }
   // Ids of what starts now.
@@ -53,9 +53,9 @@ TEST_F(DispatcherTest, SmallJobsRunBesideOneThatIsNot) {
   const uint64_t small = Push(d, Of(20)), smaller = Push(d, Of(1)), third = Push(d, Of(1));
   EXPECT_THAT(Start(d), testing::UnorderedElementsAre(large, small, smaller));
   EXPECT_EQ(d.running(), 3);
-  d.Finish(small, false, now_);
+  d.Finish(small, {}, now_);
   EXPECT_THAT(Start(d), ElementsAre(third));
-  d.Finish(large, false, now_);
+  d.Finish(large, {}, now_);
   EXPECT_THAT(Start(d), ElementsAre(second));
 }
 
@@ -90,10 +90,10 @@ TEST_F(DispatcherTest, MemoryOfADeviceIsNotPromisedTwice) {
   const uint64_t a = Push(d, of(60)), b = Push(d, of(50)), c = Push(d, of(40));
   EXPECT_THAT(Start(d), ElementsAre(a, c));  // past b, which does not fit
   EXPECT_THAT(Start(d), IsEmpty());
-  d.Finish(a, true, now_);
+  d.Finish(a, {.learn = true}, now_);
   EXPECT_THAT(Start(d), ElementsAre(b));
-  d.Finish(b, true, now_);
-  d.Finish(c, true, now_);
+  d.Finish(b, {.learn = true}, now_);
+  d.Finish(c, {.learn = true}, now_);
   const uint64_t over = Push(d, of(1000));  // its estimate is a bound: it may well fit, alone
   EXPECT_THAT(Start(d), ElementsAre(over));
 }
@@ -107,9 +107,9 @@ TEST_F(DispatcherTest, HostMemoryIsSharedByAllDevices) {
   };
   const uint64_t a = Push(d, of(60)), b = Push(d, of(60)), c = Push(d, of(40));
   EXPECT_THAT(Start(d), ElementsAre(a, c));
-  d.Finish(c, true, now_);
+  d.Finish(c, {.learn = true}, now_);
   EXPECT_THAT(Start(d), IsEmpty());
-  d.Finish(a, true, now_);
+  d.Finish(a, {.learn = true}, now_);
   EXPECT_THAT(Start(d), ElementsAre(b));
 }
 
@@ -129,7 +129,7 @@ TEST_F(DispatcherTest, RoomIsKeptForWhatWasPassedOverForLong) {
   for (; passed < 100; ++passed) {
     const uint64_t next = Push(d, of(40));
     const auto started = Start(d);
-    d.Finish(running, false, now_);
+    d.Finish(running, {}, now_);
     if (started.empty()) break;
     EXPECT_THAT(started, ElementsAre(next));
     running = next;
@@ -138,7 +138,7 @@ TEST_F(DispatcherTest, RoomIsKeptForWhatWasPassedOverForLong) {
   EXPECT_GE(passed, 9);
   EXPECT_LE(passed, 11);
   EXPECT_THAT(Start(d), ElementsAre(big));
-  d.Finish(big, false, now_);
+  d.Finish(big, {}, now_);
   EXPECT_EQ(Start(d).size(), 1);  // nothing is kept any more
 }
 
@@ -203,13 +203,13 @@ TEST_F(DispatcherTest, WorkGoesWhereItsDataIs) {
   waits.id = ++last_id_;
   Push(d, waits);
   EXPECT_THAT(Start(d), ElementsAre(waits.id)) << "the GPU is busy for another 100 ms";
-  d.Finish(waits.id, false, now_);
+  d.Finish(waits.id, {}, now_);
   Wait(60);
   Work again = at_home;
   again.id = ++last_id_;
   Push(d, again);
   EXPECT_THAT(Start(d), IsEmpty()) << "it is for 40 only";
-  d.Finish(at_home.id, false, now_);
+  d.Finish(at_home.id, {}, now_);
   starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
   EXPECT_THAT(starts[0].devices, ElementsAre(1));
@@ -232,17 +232,17 @@ TEST_F(DispatcherTest, OfLanesWithMemoryOfTheirOwnTheOneThatHasTheDataComesFirst
   ASSERT_EQ(starts.size(), 1) << "it does not wait for that lane while another one is free";
   EXPECT_NE(starts[0].lane, 2);
   EXPECT_NE(starts[0].lane, 0);
-  d.Finish(there.id, false, now_);
+  d.Finish(there.id, {}, now_);
   Push(d, grown);
   starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
   EXPECT_EQ(starts[0].lane, 2) << "it is not small any more";
-  d.Finish(grown.id, false, now_);
+  d.Finish(grown.id, {}, now_);
   Push(d, larger);
   starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
   EXPECT_EQ(starts[0].lane, 0) << "a lane has no memory for it";
-  d.Finish(larger.id, false, now_);
+  d.Finish(larger.id, {}, now_);
   Push(d, shrunk);
   starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
@@ -273,9 +273,9 @@ TEST_F(DispatcherTest, AJobIsSplitOverDevicesThatNobodyElseWants) {
   EXPECT_THAT(Start(d), IsEmpty());
   // The prediction is shared, too: a third of 1000 ms.
   EXPECT_NEAR(d.PlaceOf(Of(1, gpus), now_).eta_ms, 333, 1);
-  d.Finish(wide.id, true, now_);
+  d.Finish(wide.id, {.learn = true}, now_);
   EXPECT_THAT(Start(d), ElementsAre(waits));
-  d.Finish(waits, false, now_);
+  d.Finish(waits, {}, now_);
 
   Work second = wide, other = Of(100, DeviceBit(3));
   second.id = ++last_id_;
@@ -286,7 +286,7 @@ TEST_F(DispatcherTest, AJobIsSplitOverDevicesThatNobodyElseWants) {
   EXPECT_THAT(starts[0].devices, ElementsAre(1, 2)) << "somebody waits for the third GPU";
   EXPECT_THAT(starts[1].devices, ElementsAre(3));
   Wait(2000);
-  d.Finish(second.id, true, now_);
+  d.Finish(second.id, {.learn = true}, now_);
   EXPECT_THAT(d.Ratios(), IsEmpty()) << "a split build says nothing of one device's speed";
 }
 
@@ -296,7 +296,7 @@ TEST_F(DispatcherTest, PredictionsAreCorrectedKindByKind) {
   Push(d, build);
   Start(d);
   Wait(300);
-  d.Finish(build.id, true, now_);
+  d.Finish(build.id, {.learn = true}, now_);
   Work same = Of(50), other = Of(50);
   other.what = "solve";
   Push(d, same);
@@ -319,7 +319,7 @@ TEST_F(DispatcherTest, PredictionsAreCorrectedBySize) {
     const uint64_t id = Push(d, work);
     ASSERT_THAT(Start(d), ElementsAre(id));
     Wait(took_ms);
-    d.Finish(id, true, now_);
+    d.Finish(id, {.learn = true}, now_);
   };
   for (int i = 0; i < 4; ++i) run(50, 10);
   for (int i = 0; i < 20; ++i) run(2000, 2000);
@@ -342,7 +342,7 @@ TEST_F(DispatcherTest, ATenantLeavesALaneToOthersThatWereThereLately) {
   };
   const auto run = [&](uint64_t id) {
     EXPECT_THAT(Start(d), ElementsAre(id));
-    d.Finish(id, false, now_);
+    d.Finish(id, {}, now_);
   };
   run(of("b", 1));
   const uint64_t a1 = of("a", 1), a2 = of("a", 1), a3 = of("a", 1);
@@ -352,13 +352,13 @@ TEST_F(DispatcherTest, ATenantLeavesALaneToOthersThatWereThereLately) {
   // and leaves one as soon as it can.
   const uint64_t a_long = of("a", 1000);
   EXPECT_THAT(Start(d), ElementsAre(a_long));
-  d.Finish(a1, false, now_);
+  d.Finish(a1, {}, now_);
   EXPECT_THAT(Start(d), IsEmpty());
   run(of("b", 1));
   Wait(5'001);
   EXPECT_THAT(Start(d), ElementsAre(a3)) << "b has not been there for long";
-  d.Finish(a2, false, now_);
-  d.Finish(a_long, false, now_);
+  d.Finish(a2, {}, now_);
+  d.Finish(a_long, {}, now_);
   const uint64_t a4 = of("a", 1), a5 = of("a", 1);
   EXPECT_THAT(Start(d), testing::UnorderedElementsAre(a4, a5)) << "alone it has them all";
 }
@@ -371,8 +371,8 @@ TEST_F(DispatcherTest, TheOnlyLaneForSmallJobsIsLeftToNobody) {
   other.tenant = "other";
   const uint64_t others = Push(d, std::move(other)), own = Push(d, Of(1));
   EXPECT_EQ(Start(d).size(), 2U);
-  d.Finish(others, false, now_);
-  d.Finish(own, false, now_);
+  d.Finish(others, {}, now_);
+  d.Finish(own, {}, now_);
   Start(d);
   EXPECT_EQ(d.running(), 2) << first;
 }
@@ -402,6 +402,31 @@ TEST_F(DispatcherTest, FullQueuesSayWhenToComeBack) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--max-queued-jobs)"));
 }
 
+// Of 64 places 8 are for those with less than their share.
+TEST_F(DispatcherTest, AFullQueueHasPlacesForThoseUnderTheirShare) {
+  Dispatcher d({.devices = {{.name = "cpu"}}, .max_queued = 64});
+  const auto admit = [&](const std::string& tenant) {
+    Work work = Of(1000);
+    work.tenant = tenant;
+    absl::Status status = d.Admit(&work, {}, now_);
+    if (status.ok()) Push(d, std::move(work));
+    return status;
+  };
+  int flood = 0, quiet = 0;
+  for (; flood < 100 && admit("flood").ok(); ++flood) continue;
+  EXPECT_EQ(flood, 56);
+  const absl::Status refused = admit("flood");
+  EXPECT_EQ(ReasonOf(refused), "QUEUE_FULL");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("less than their share"));
+  EXPECT_TRUE(RetryDelayOf(refused));
+  for (; quiet < 100 && admit("quiet").ok(); ++quiet) continue;
+  EXPECT_EQ(quiet, 8);
+  EXPECT_EQ(d.queued(), 64) << "nobody was thrown out";
+  ASSERT_EQ(Start(d).size(), 1U);
+  EXPECT_EQ(ReasonOf(admit("flood")), "QUEUE_FULL") << "still over its share";
+  EXPECT_TRUE(admit("quiet").ok());
+}
+
 TEST_F(DispatcherTest, InfeasibleDeadlinesAreRefused) {
   Dispatcher d({.devices = {{.name = "cpu"}}});
   Work running = Of(1000);
@@ -420,22 +445,306 @@ TEST_F(DispatcherTest, InfeasibleDeadlinesAreRefused) {
   refused = d.Admit(&work, 40, now_);
   EXPECT_EQ(ReasonOf(refused), "DEADLINE_INFEASIBLE");
   EXPECT_EQ(RetryDelayOf(refused), std::nullopt) << "no wait makes its run shorter";
-  d.Finish(running.id, true, now_);
+  d.Finish(running.id, {.learn = true}, now_);
   EXPECT_TRUE(d.Admit(&work, 60, now_).ok());
 }
 
-// The first job of a kind may take long for once: nobody is refused for that.
-TEST_F(DispatcherTest, OneSlowJobRefusesNoDeadline) {
+// Whatever was learned, a job of about the size that it says might take no longer than it says.
+TEST_F(DispatcherTest, LearnedRatiosRefuseNoDeadline) {
   Dispatcher d({.devices = {{.name = "cpu"}}});
-  for (int jobs = 1; jobs <= 4; ++jobs) {
+  for (int jobs = 1; jobs <= 10; ++jobs) {
     Work slow = Of(10);
     Push(d, slow);
     EXPECT_THAT(Start(d), ElementsAre(slow.id));
     Wait(1000);
-    d.Finish(slow.id, true, now_);
+    d.Finish(slow.id, {.learn = true}, now_);
     Work next = Of(10);
-    EXPECT_EQ(d.Admit(&next, 100, now_).ok(), jobs < 4) << jobs;
+    EXPECT_TRUE(d.Admit(&next, 100, now_).ok()) << jobs;
   }
+  // Nor does a wait for such a job, though its end is told as it is expected.
+  const uint64_t running = Push(d, Of(10));
+  EXPECT_THAT(Start(d), ElementsAre(running));
+  Work next = Of(10);
+  EXPECT_NEAR(d.PlaceOf(next, now_).eta_ms, 1000, 1);
+  EXPECT_TRUE(d.Admit(&next, 100, now_).ok());
+  EXPECT_EQ(ReasonOf(d.Admit(&next, 9, now_)), "DEADLINE_INFEASIBLE") << "20 ms are what both say";
+}
+
+// It is expected to take as long again as it has outrun what was predicted.
+TEST_F(DispatcherTest, WhatOutrunsItsPredictionIsExpectedToTakeLonger) {
+  Dispatcher d({.devices = {{.name = "cpu"}}, .max_queued = 1});
+  Push(d, Of(100));
+  EXPECT_EQ(Start(d).size(), 1);
+  Work next = Of(10);
+  const std::pair<int, double> expected[] = {{0, 100}, {60, 40}, {40, 0}, {100, 100}, {1000, 1100}};
+  for (const auto& [wait, eta] : expected) {
+    Wait(wait);
+    EXPECT_NEAR(d.PlaceOf(next, now_).eta_ms, eta, 1e-6);
+  }
+  Push(d, next);
+  EXPECT_EQ(RetryDelayOf(d.Admit(&next, {}, now_)), milliseconds(555));  // half of 1100 + 10
+  Wait(10'000);
+  EXPECT_EQ(RetryDelayOf(d.Admit(&next, {}, now_)), milliseconds(5555));
+}
+
+class PausesTest : public DispatcherTest {
+ protected:
+  // A solve that says that it takes so long.
+  Work Solve(double predicted_ms, const std::string& tenant = "t") {
+    Work work = Of(predicted_ms);
+    work.tenant = tenant;
+    work.what = "solve";
+    work.iterations = 100;
+    work.iteration_ms = predicted_ms / 100;
+    work.max_iterations = 1e9;
+    work.yields = true;
+    return work;
+  }
+  int Turn(const Dispatcher& d, uint64_t id) const {
+    return static_cast<int>(ToMs(*d.TurnEnds(id) - now_));
+  }
+};
+
+TEST_F(PausesTest, ATurnIsTwiceThePredictionThenASlice) {
+  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .slice = milliseconds(250)});
+  const uint64_t longer = Push(d, Solve(1000)), build = Push(d, Of(1000));
+  EXPECT_THAT(Start(d), ElementsAre(longer));
+  EXPECT_EQ(Turn(d, longer), 2000);
+  EXPECT_EQ(d.TurnEnds(build), std::nullopt) << "it does not run";
+  Wait(2000);
+  d.Pause(longer, now_);
+  EXPECT_TRUE(d.IsPaused(longer));
+  EXPECT_EQ(d.queued(), 1) << "what is paused has begun";
+  EXPECT_EQ(d.running(), 1);
+  EXPECT_EQ(d.paused(), 1);
+  EXPECT_THAT(Start(d), ElementsAre(build)) << "of one tenant in turn";
+  EXPECT_EQ(d.TurnEnds(build), std::nullopt);
+  d.Finish(build, {}, now_);
+  EXPECT_THAT(Start(d), ElementsAre(longer));
+  EXPECT_EQ(Turn(d, longer), 250);
+  d.Pause(longer, now_);
+  EXPECT_THAT(Start(d), ElementsAre(longer)) << "nobody else waits";
+  d.Finish(longer, {}, now_);
+  EXPECT_EQ(d.running(), 0);
+  const uint64_t small = Push(d, Solve(5));
+  EXPECT_THAT(Start(d), ElementsAre(small));
+  EXPECT_EQ(Turn(d, small), 250);
+}
+
+// What its tenant has taught makes no turn longer.
+TEST_F(PausesTest, ATurnIsNoLongerForWhatWasLearned) {
+  Dispatcher d({.devices = {{.name = "cpu"}}, .slice = milliseconds(10)});
+  for (int i = 0; i < 5; ++i) {
+    const uint64_t id = Push(d, Solve(10));
+    EXPECT_THAT(Start(d), ElementsAre(id));
+    Wait(10'000);
+    d.Finish(id, {.learn = true, .iterations = 100'000}, now_);
+  }
+  const uint64_t id = Push(d, Solve(10));
+  EXPECT_NEAR(d.PredictedMs(id), 10'000, 1);
+  EXPECT_THAT(Start(d), ElementsAre(id));
+  EXPECT_EQ(Turn(d, id), 20);
+}
+
+TEST_F(PausesTest, APausedJobKeepsItsMemoryAndItsLane) {
+  Dispatcher d({.devices = {{.name = "cpu"}, {.name = "gpu:0", .lanes = 2, .memory_bytes = 100}},
+                .max_passed_over = milliseconds(0)});
+  Work holds = Solve(1000);
+  holds.devices = kSecond;
+  holds.device_bytes = 60;
+  Push(d, holds);
+  EXPECT_THAT(Start(d), ElementsAre(holds.id));
+  Work fits = Of(1000, kSecond), does_not = Of(1000, kSecond);
+  fits.device_bytes = 40;
+  does_not.device_bytes = 50;
+  for (const Work* work : {&does_not, &fits}) Push(d, *work);
+  Wait(2000);
+  d.Pause(holds.id, now_);
+  // Room that its holder may keep for long is kept for nobody.
+  auto starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_EQ(starts[0].id, fits.id);
+  d.Finish(fits.id, {}, now_);
+  starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_EQ(starts[0].id, holds.id);
+  EXPECT_THAT(starts[0].devices, ElementsAre(1));
+  EXPECT_EQ(starts[0].lane, 0);
+  d.Finish(holds.id, {}, now_);
+  EXPECT_THAT(Start(d), ElementsAre(does_not.id));
+}
+
+// What paused jobs hold of the host keeps no other work from it, and is bounded by itself: all of
+// them hold as much as may run at once, those of a tenant beyond its first a quarter of that.
+TEST_F(PausesTest, MemoryOfTheHostIsCountedApart) {
+  Dispatcher d({.devices = {{.name = "cpu"}}, .host_bytes = 1000});
+  const auto of = [&](const std::string& tenant, int64_t bytes) {
+    Work work = Solve(100, tenant);
+    work.host_bytes = bytes;
+    return work;
+  };
+  const uint64_t first = Push(d, of("evil", 700));
+  EXPECT_THAT(Start(d), ElementsAre(first));
+  Work build = Of(100);
+  build.tenant = "good";
+  build.host_bytes = 1000;
+  Push(d, build);
+  Wait(250);
+  d.Pause(first, now_);
+  EXPECT_THAT(Start(d), ElementsAre(build.id)) << "it has all to itself";
+  d.Finish(build.id, {}, now_);
+  const uint64_t more = Push(d, of("evil", 100));
+  const uint64_t too_much = Push(d, of("good", 301)), fits = Push(d, of("good", 300));
+  std::vector<uint64_t> begun;
+  for (int turn = 0; turn < 40; ++turn) {
+    const auto ids = Start(d);
+    ASSERT_EQ(ids.size(), 1);
+    begun.push_back(ids[0]);
+    Wait(10);
+    d.Pause(ids[0], now_);
+  }
+  EXPECT_THAT(begun, testing::IsSupersetOf({first, fits}));
+  EXPECT_THAT(begun, testing::Each(testing::AnyOf(first, fits))) << more << " " << too_much;
+  d.GoOn(first);
+  d.Finish(first, {}, now_);
+  for (int turn = 0; turn < 40; ++turn) {
+    const auto ids = Start(d);
+    ASSERT_EQ(ids.size(), 1);
+    begun.push_back(ids[0]);
+    Wait(10);
+    d.Pause(ids[0], now_);
+  }
+  EXPECT_THAT(begun, testing::Contains(more));
+  EXPECT_THAT(begun, testing::Not(testing::Contains(too_much))) << "a quarter is a tenant's";
+}
+
+TEST_F(PausesTest, AStoppedJobGoesOnWithoutALane) {
+  Dispatcher d({.devices = {{.name = "cpu", .memory_bytes = 100}}});
+  Work solve = Solve(100);
+  solve.device_bytes = 60;
+  Push(d, solve);
+  EXPECT_THAT(Start(d), ElementsAre(solve.id));
+  const uint64_t other = Push(d, Of(100));
+  Wait(250);
+  d.Pause(solve.id, now_);
+  EXPECT_THAT(Start(d), ElementsAre(other));
+  d.GoOn(solve.id);
+  EXPECT_FALSE(d.IsPaused(solve.id));
+  EXPECT_EQ(d.running(), 2);
+  EXPECT_EQ(d.paused(), 0);
+  Work large = Of(1);
+  large.device_bytes = 50;
+  Push(d, large);
+  d.Finish(other, {}, now_);
+  EXPECT_THAT(Start(d), IsEmpty()) << "it has its memory still";
+  d.Finish(solve.id, {}, now_);
+  EXPECT_THAT(Start(d), ElementsAre(large.id));
+}
+
+// At the bound its tenant starts no other solve, but takes turns with what it has; work that is
+// never paused, and other tenants' first ones, start all the same.
+TEST_F(PausesTest, PausedJobsAreBounded) {
+  Dispatcher d({.devices = {{.name = "cpu"}}, .max_paused = 32});
+  std::vector<uint64_t> solves;
+  for (int i = 0; i < 5; ++i) solves.push_back(Push(d, Solve(100)));
+  std::vector<uint64_t> started;
+  for (int turn = 0; turn < 6; ++turn) {
+    const auto ids = Start(d);
+    ASSERT_EQ(ids.size(), 1);
+    started.push_back(ids[0]);
+    Wait(250);
+    d.Pause(ids[0], now_);
+  }
+  EXPECT_THAT(started,
+              ElementsAre(solves[0], solves[1], solves[0], solves[1], solves[0], solves[1]))
+      << "a 16th of 32 are two";
+  const uint64_t build = Push(d, Of(100)), other = Push(d, Solve(100, "other"));
+  const uint64_t small = Push(d, Solve(1));
+  std::vector<uint64_t> others;
+  for (int turn = 0; turn < 60; ++turn) {
+    const auto ids = Start(d);
+    ASSERT_EQ(ids.size(), 1);
+    Wait(10);
+    if (d.TurnEnds(ids[0])) {
+      d.Pause(ids[0], now_);
+    } else {
+      d.Finish(ids[0], {}, now_);
+    }
+    others.push_back(ids[0]);
+  }
+  EXPECT_THAT(others, testing::IsSupersetOf({build, other, small}));
+  EXPECT_THAT(others, testing::Not(testing::Contains(solves[2])));
+  d.GoOn(solves[0]);
+  d.Finish(solves[0], {}, now_);
+  d.GoOn(small);
+  d.Finish(small, {}, now_);
+  bool begun = false;
+  for (int turn = 0; turn < 60 && !begun; ++turn) {
+    const auto ids = Start(d);
+    ASSERT_EQ(ids.size(), 1);
+    begun = ids[0] == solves[2];
+    Wait(10);
+    d.Pause(ids[0], now_);
+  }
+  EXPECT_TRUE(begun);
+}
+
+TEST_F(PausesTest, NoneIsPausedWhereNoneMayBe) {
+  Dispatcher d({.devices = {{.name = "cpu"}}, .max_paused = 0});
+  const uint64_t id = Push(d, Solve(100));
+  EXPECT_THAT(Start(d), ElementsAre(id));
+  EXPECT_EQ(d.TurnEnds(id), std::nullopt);
+}
+
+// What waits has a turn's end to wait for, not the end of what it says it will take.
+TEST_F(PausesTest, OthersWaitForTheEndOfATurn) {
+  Dispatcher d({.devices = {{.name = "cpu"}}});
+  const uint64_t id = Push(d, Solve(100));
+  EXPECT_THAT(Start(d), ElementsAre(id));
+  Wait(240);
+  EXPECT_NEAR(d.PlaceOf(Of(10), now_).eta_ms, 10, 1e-6);
+  Wait(60'000);
+  EXPECT_NEAR(d.PlaceOf(Of(10), now_).eta_ms, 0, 1e-6);
+}
+
+TEST_F(PausesTest, OfASplitJobTheOtherDevicesAreFree) {
+  Dispatcher d({.devices = {{.name = "gpu:0", .memory_bytes = 100},
+                            {.name = "gpu:1", .memory_bytes = 100}}});
+  Work wide = Solve(1000);
+  wide.max_devices = 2;
+  wide.device_bytes = 100;
+  Push(d, wide);
+  auto starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 1);
+  EXPECT_THAT(starts[0].devices, ElementsAre(0, 1));
+  Work other = Of(100);
+  other.device_bytes = 100;
+  Push(d, other);
+  Wait(2000);
+  d.Pause(wide.id, now_);
+  starts = d.Dispatch(now_);
+  ASSERT_EQ(starts.size(), 2);
+  const bool wide_first = starts[0].id == wide.id;
+  EXPECT_THAT(starts[wide_first ? 0 : 1].devices, ElementsAre(0));
+  EXPECT_THAT(starts[wide_first ? 1 : 0].devices, ElementsAre(1));
+  d.Finish(wide.id, {}, now_);
+  d.Finish(other.id, {}, now_);
+  const uint64_t again = Push(d, other);
+  EXPECT_THAT(Start(d), ElementsAre(again)) << "all of a device is free";
+}
+
+TEST_F(PausesTest, APausedJobFindsOutThatItsDeviceIsLost) {
+  Dispatcher d({.devices = {{.name = "cpu"}, {.name = "gpu:0"}}});
+  Work solve = Solve(100);
+  solve.devices = kSecond;
+  Push(d, solve);
+  EXPECT_THAT(Start(d), ElementsAre(solve.id));
+  d.Pause(solve.id, now_);
+  EXPECT_THAT(d.Lose(1, absl::UnavailableError("gone")), IsEmpty());
+  EXPECT_FALSE(d.IsPaused(solve.id));
+  EXPECT_EQ(d.running(), 1);
+  d.Finish(solve.id, {}, now_);
+  EXPECT_EQ(d.running(), 0);
 }
 
 TEST_F(DispatcherTest, ALostDeviceGivesItsWorkAway) {
@@ -452,7 +761,7 @@ TEST_F(DispatcherTest, ALostDeviceGivesItsWorkAway) {
   EXPECT_EQ(d.healthy(), kFirst);
   EXPECT_EQ(d.DeviceStatus(1), gone);
   EXPECT_THAT(Start(d), ElementsAre(falls.id));
-  d.Finish(running.id, false, now_);
+  d.Finish(running.id, {}, now_);
   Work late = Of(1, kSecond);
   EXPECT_EQ(d.Admit(&late, {}, now_), gone);
   late.fallback = kFirst;
@@ -478,7 +787,7 @@ TEST_F(DispatcherTest, AQueuedJobsClassMayChange) {
   std::vector<uint64_t> order;
   for (uint64_t last = running; d.queued() > 0; last = order.back()) {
     Wait(100);
-    d.Finish(last, false, now_);
+    d.Finish(last, {}, now_);
     for (const uint64_t id : Start(d)) order.push_back(id);
   }
   EXPECT_THAT(order, ElementsAre(second, normal, first));

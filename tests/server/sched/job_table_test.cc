@@ -49,6 +49,16 @@ TEST_F(JobTableTest, KeepsEndedJobsByCount) {
   EXPECT_TRUE(table.Get("t", live->name()).ok()) << "live jobs are never dropped";
 }
 
+TEST_F(JobTableTest, AFloodOfEndedJobsDropsItsOwn) {
+  JobTable table({.max_ended = 4, .clock = &clock_});
+  auto a = Ended(table, "quiet"), b = Ended(table, "quiet"), c = Ended(table, "quiet");
+  for (int i = 0; i < 20; ++i) Ended(table, "flood");
+  EXPECT_FALSE(table.Get("quiet", a->name()).ok()) << "one over its half";
+  EXPECT_TRUE(table.Get("quiet", b->name()).ok());
+  EXPECT_TRUE(table.Get("quiet", c->name()).ok());
+  EXPECT_EQ(table.size(), 4);
+}
+
 TEST_F(JobTableTest, KeepsEndedJobsByAge) {
   JobTable table({.max_age = std::chrono::seconds(60), .clock = &clock_});
   auto job = Ended(table);

@@ -50,10 +50,11 @@ class Simulation {
     size_t next = 0;
     for (;;) {
       const double arrival = next < arrivals_.size() ? arrivals_[next].at_ms : 1e18;
+      while (!ends_.empty() && IsStale(ends_.top())) ends_.pop();
       const double end = ends_.empty() ? 1e18 : ends_.top().first;
       const double deadline = deadlines_.empty() ? 1e18 : deadlines_.top().first;
       const double change = changes_.empty() ? 1e18 : changes_.top().at_ms;
-      const double then = std::min({arrival, end, deadline, change});
+      const double then = std::min({arrival, end, deadline, change, NextTurn()});
       if (then >= 1e18 || then > until_ms) return;
       now_ms = then;
       if (end <= then) {
@@ -61,7 +62,8 @@ class Simulation {
         ends_.pop();
         if (records[id].ended_ms < 0) {  // else it was cut off
           records[id].ended_ms = now_ms;
-          dispatcher.Finish(id, /*learn=*/true, Now());
+          turns_.erase(id);
+          dispatcher.Finish(id, {.learn = true}, Now());
         }
       } else if (deadline <= then) {
         Record& record = records[deadlines_.top().second];
@@ -70,21 +72,16 @@ class Simulation {
         record.missed = true;
         record.ended_ms = now_ms;
         if (!dispatcher.Remove(record.work.id)) {
-          dispatcher.Finish(record.work.id, /*learn=*/false, Now());
+          dispatcher.Finish(record.work.id, {}, Now());
         }
       } else if (arrival <= then) {
         Arrive(arrivals_[next++]);
-      } else {
+      } else if (change <= then) {
         dispatcher.SetPriority(changes_.top().id, changes_.top().priority);
         changes_.pop();
       }
-      for (const Dispatcher::Start& start : dispatcher.Dispatch(Now())) {
-        Record& record = records[start.id];
-        record.started_ms = now_ms;
-        record.devices = start.devices;
-        ends_.emplace(now_ms + took_[start.id] / static_cast<double>(start.devices.size()),
-                      start.id);
-      }
+      Start();
+      while (PauseOne()) Start();
       most_queued = std::max(most_queued, dispatcher.queued());
     }
   }
@@ -123,10 +120,50 @@ class Simulation {
 
   Dispatcher dispatcher;
   double now_ms = 0;
-  std::map<uint64_t, Record> records;  // by id, in the order of arrival
+  std::map<std::string, double> turns_ms;  // by tenant: of jobs that were paused, until then
+  std::map<uint64_t, Record> records;      // by id, in the order of arrival
   int64_t most_queued = 0;
 
  private:
+  void Start() {
+    for (const Dispatcher::Start& start : dispatcher.Dispatch(Now())) {
+      Record& record = records[start.id];
+      if (record.started_ms < 0) record.started_ms = now_ms;
+      record.devices = start.devices;
+      const double end = now_ms + took_[start.id] / static_cast<double>(start.devices.size());
+      ends_.emplace(end, start.id);
+      const auto over = dispatcher.TurnEnds(start.id);
+      if (over) turns_[start.id] = {now_ms, ToMs(over->time_since_epoch()), end};
+    }
+  }
+  // Of a job that was paused before it.
+  bool IsStale(const std::pair<double, uint64_t>& end) {
+    if (records[end.second].ended_ms >= 0 || !records[end.second].work.yields) return false;
+    const auto turn = turns_.find(end.second);
+    return turn == turns_.end() || turn->second.ends_ms != end.first;
+  }
+  bool OthersWait() const { return dispatcher.queued() + dispatcher.paused() > 0; }
+  double NextTurn() const {
+    double next = 1e18;
+    if (!OthersWait()) return next;
+    for (const auto& [id, turn] : turns_) next = std::min(next, std::max(now_ms, turn.over_ms));
+    return next;
+  }
+  // As a solve does at its residual checks.
+  bool PauseOne() {
+    if (!OthersWait()) return false;
+    for (const auto& [id, turn] : turns_) {
+      if (turn.over_ms > now_ms + 1e-3) continue;
+      const uint64_t paused = id;
+      took_[paused] -= now_ms - turn.began_ms;
+      turns_ms[records[paused].work.tenant] += now_ms - turn.began_ms;
+      turns_.erase(paused);
+      dispatcher.Pause(paused, Now());
+      return true;
+    }
+    return false;
+  }
+
   void Arrive(const Arrival& arrival) {
     Work work = arrival.work;
     work.id = records.size() + 1;
@@ -140,12 +177,16 @@ class Simulation {
     }
     record.eta_ms = dispatcher.PlaceOf(work, Now()).eta_ms;
     took_[work.id] = arrival.took_ms;
-    dispatcher.Push(work);
+    dispatcher.Push(work, Now());
     if (arrival.deadline_ms) deadlines_.emplace(now_ms + *arrival.deadline_ms, work.id);
   }
 
   std::vector<Arrival> arrivals_;
-  std::map<uint64_t, double> took_;
+  std::map<uint64_t, double> took_;  // still to be taken, where it was paused
+  struct Turn {
+    double began_ms, over_ms, ends_ms;
+  };
+  std::map<uint64_t, Turn> turns_;  // of running jobs that can be paused
   struct Change {
     double at_ms;
     uint64_t id;

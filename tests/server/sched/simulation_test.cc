@@ -108,9 +108,9 @@ TEST(SimulationTest, UnderestimatesPayBack) {
 TEST(SimulationTest, ClassesGetTheirShares) {
   Simulation simulation(OneDevice());
   for (int i = 0; i < 20'000; ++i) {
-    simulation.Add({0, Of("a", 10, Priority::kInteractive), 10, {}});
-    simulation.Add({0, Of("b", 10, Priority::kNormal), 10, {}});
-    simulation.Add({0, Of("c", 10, Priority::kBulk), 10, {}});
+    simulation.Add({0, Of("t", 10, Priority::kInteractive), 10, {}});
+    simulation.Add({0, Of("t", 10, Priority::kNormal), 10, {}});
+    simulation.Add({0, Of("t", 10, Priority::kBulk), 10, {}});
   }
   simulation.Run(100'000);
   EXPECT_NEAR(simulation.Served(0, 1e5, Class(Priority::kInteractive)) / 1e5, 16 / 21., 0.01);
@@ -118,11 +118,23 @@ TEST(SimulationTest, ClassesGetTheirShares) {
   EXPECT_NEAR(simulation.Served(0, 1e5, Class(Priority::kBulk)) / 1e5, 1 / 21., 0.01);
 }
 
+// Two tenants with the same load, of whom one calls all of it urgent: they have the same.
+TEST(SimulationTest, CallingEverythingUrgentTakesNothingFromOthers) {
+  Simulation simulation(OneDevice());
+  for (int i = 0; i < 5000; ++i) {
+    simulation.Add({0, Of("greedy", 10, Priority::kInteractive), 10, {}});
+    simulation.Add({0, Of("modest", 10, Priority::kBulk), 10, {}});
+  }
+  simulation.Run(50'000);
+  EXPECT_NEAR(simulation.Served(0, 5e4, Tenant("greedy")) / 5e4, 0.5, 0.01);
+  EXPECT_NEAR(simulation.Served(0, 5e4, Tenant("modest")) / 5e4, 0.5, 0.01);
+}
+
 // Nobody starves: bulk work goes on under a load of the upper classes that never ends.
 TEST(SimulationTest, BulkGoesOnUnderOverload) {
   Simulation simulation(OneDevice());
-  AddStream(simulation, "i", 10, 12, 100'000, 3, Priority::kInteractive);  // 1.2 of the device
-  for (int i = 0; i < 100; ++i) simulation.Add({0, Of("b", 40, Priority::kBulk), 40, {}});
+  AddStream(simulation, "t", 10, 12, 100'000, 3, Priority::kInteractive);  // 1.2 of the device
+  for (int i = 0; i < 100; ++i) simulation.Add({0, Of("t", 40, Priority::kBulk), 40, {}});
   simulation.Run();
   const double last = simulation.WaitQuantile(1, Class(Priority::kBulk));
   EXPECT_LT(last, 100 * 40 * 17 * 1.3);
@@ -134,7 +146,7 @@ TEST(SimulationTest, AJoinedJobWaitsAsTheMostUrgentDoes) {
   const auto run = [](bool joined) {
     Simulation simulation(OneDevice());
     for (int i = 0; i < 301; ++i) simulation.Add({0, Of("t", 40, Priority::kBulk), 40, {}});
-    AddStream(simulation, "i", 10, 8, 120'000, 3, Priority::kInteractive);  // 0.8 of the device
+    AddStream(simulation, "t", 10, 8, 120'000, 3, Priority::kInteractive);  // 0.8 of the device
     if (joined) simulation.Reclass(5'000, 301, Priority::kInteractive);
     simulation.Run();
     return simulation;
@@ -200,8 +212,9 @@ TEST(SimulationTest, OverloadIsRefusedNotQueued) {
       served[record.work.tenant] += record.ended_ms - record.started_ms;
     }
   }
-  EXPECT_EQ(simulation.most_queued, 100);
-  EXPECT_GT(refused, 8 * ended);
+  EXPECT_GE(simulation.most_queued, 88) << "the rest is for those with less than their share";
+  EXPECT_LE(simulation.most_queued, 100);
+  EXPECT_GT(refused, 7 * ended);
   for (const auto& [tenant, ms] : served) EXPECT_NEAR(ms, 2200, 900) << tenant;
 }
 
@@ -231,6 +244,50 @@ TEST(SimulationTest, DeadlinesAreRefusedEarlyOrMostlyMet) {
   const double useful =
       simulation.Served(0, 60'000, [](const Record& record) { return !record.missed; });
   EXPECT_GT(useful, 0.9 * 60'000);
+}
+
+Work Solve(const std::string& tenant, double predicted_ms) {
+  Work work = Of(tenant, predicted_ms);
+  work.what = "solve";
+  work.iterations = 100;
+  work.iteration_ms = predicted_ms / 100;
+  work.max_iterations = 1e9;
+  work.yields = true;
+  return work;
+}
+
+// Solves without end of one tenant, more of them than may be paused: others wait for a turn of one
+// of them, no longer, and the tenant's own next jobs for some turns.
+TEST(SimulationTest, EndlessSolvesKeepNobodyWaiting) {
+  DispatcherOptions options = OneDevice();
+  options.max_paused = 64;  // 4 of one tenant
+  Simulation simulation(options);
+  for (int i = 0; i < 20; ++i) simulation.Add({0, Solve("evil", 700), 1e9, {}});
+  AddStream(simulation, "good", 200, 50, 60'000, 1);
+  simulation.Add({30'000, Of("evil", 50, Priority::kInteractive), 50, {}});
+  simulation.Run(70'000);
+  EXPECT_LT(simulation.WaitQuantile(0.5, Tenant("good")), 300);
+  EXPECT_LT(simulation.WaitQuantile(1, Tenant("good")), 2'000) << "that of a first turn: 2 x 700";
+  EXPECT_EQ(simulation.dispatcher.paused() + 1, 4);
+  int begun = 0;
+  for (const auto& [id, record] : simulation.records) {
+    if (record.work.tenant == "evil" && record.started_ms >= 0) ++begun;
+  }
+  EXPECT_EQ(begun, 4 + 1) << "four of those without end, and the short one";
+}
+
+// Long solves of two tenants share the device as their weights do, turn by turn, though neither
+// says how long it is; one that is not the first of its tenant waits for no other's end.
+TEST(SimulationTest, LongSolvesTakeTurnsByWeight) {
+  DispatcherOptions options = OneDevice();
+  options.tenant_weights = {{"heavy", 3.0}};
+  Simulation simulation(options);
+  simulation.Add({0, Solve("heavy", 10), 1e9, {}});
+  simulation.Add({0, Solve("light", 10), 1e9, {}});
+  simulation.Run(100'000);
+  EXPECT_NEAR(simulation.turns_ms["heavy"] / 1e5, 0.75, 0.02);
+  EXPECT_NEAR(simulation.turns_ms["light"] / 1e5, 0.25, 0.02);
+  EXPECT_LE(simulation.records.at(2).wait_ms(), 251);
 }
 
 // What a client is told at arrival is about what it waits, where nobody comes later.

@@ -28,11 +28,17 @@ namespace {
 
 constexpr int kThreads = 4, kJobsEach = 150;
 
-// A short computation that polls its stop flag as the kernels do.
-absl::Status Compute(Job& job) {
+std::atomic<int> yields{0};
+
+// A short computation that polls its stop flag, and its turn, as the kernels do.
+absl::Status Compute(Job& job, JobTurn* turn = nullptr) {
   auto stop = std::make_shared<std::atomic<bool>>(false);
   job.SetStopHook([stop](StopCause) { stop->store(true); });
   for (int i = 0; i < 50; ++i) {
+    if (turn != nullptr && i % 10 == 5 && turn->Over()) {
+      ++yields;
+      turn->Yield();
+    }
     if (stop->load()) return absl::CancelledError("stopped");
     job.ReportProgress(v1::STAGE_BUILD, i, 50);
     job.ReportResidual(0, i, 1.0 / (i + 1));
@@ -163,7 +169,7 @@ TEST(SchedStressTest, DevicesAreLostWhileOthersSubmit) {
   options.on_ended = [&](const std::shared_ptr<Job>&) { ++ended; };
   options.on_lost = [&](size_t, const absl::Status&) { ++lost; };
   options.probe_every = std::chrono::milliseconds(1);
-  options.probe = [&](size_t device) -> absl::Status {
+  options.probe = [&](size_t device, size_t) -> absl::Status {
     if (device != 1 || ++looks < 20) return absl::OkStatus();
     return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone when idle");
   };
@@ -221,6 +227,8 @@ class SchedStormTest : public testing::Test {
   void SetUp() override {
     SetLogSink([](LogLevel, const std::string&) {});
     SchedulerOptions options;
+    options.dispatch.slice = std::chrono::milliseconds(0);  // each check may be a turn's end
+    options.dispatch.max_paused = 64;
     options.dispatch.devices = {{.name = "cpu", .lanes = 3},
                                 {.name = "gpu:0", .lanes = 2, .memory_bytes = 1000},
                                 {.name = "gpu:1", .memory_bytes = 1000}};
@@ -258,6 +266,7 @@ class SchedStormTest : public testing::Test {
       work.device_bytes = static_cast<int64_t>(random() % 600);
       if (random() % 4 == 0) work.max_devices = 2;
     }
+    work.yields = random() % 4 != 0;
     submitted.status = scheduler_->Submit(submitted.job, std::move(work), std::move(run));
     if (submitted.status.ok()) ++accepted_;
     return submitted;
@@ -299,8 +308,8 @@ TEST_F(SchedStormTest, CancelledByManyInEveryState) {
     std::vector<Submitted> own;
     std::vector<JobSubscription> watched;
     for (int i = 0; i < kStormJobs; ++i) {
-      own.push_back(
-          Submit(random, {}, {}, [](Job& job, const Assignment&) { return Compute(job); }));
+      own.push_back(Submit(random, {}, {},
+                           [](Job& job, const Assignment& at) { return Compute(job, at.turn); }));
       ASSERT_TRUE(own.back().status.ok()) << own.back().status;
       const auto bell = std::make_shared<std::atomic<bool>>(false);
       Job* const raw = own.back().job.get();
@@ -334,6 +343,7 @@ TEST_F(SchedStormTest, CancelledByManyInEveryState) {
   ExpectIdle();
   EXPECT_EQ(accepted_, kStormThreads * kStormJobs);
   EXPECT_EQ(told, accepted_) << "everyone who watches, once";
+  EXPECT_GT(yields, 0);
   EXPECT_GT(stopped, 0);
 }
 
@@ -364,7 +374,7 @@ TEST_F(SchedStormTest, EveryDeadlineEndsItsOwnJob) {
           break;
       }
       own.emplace_back(Submit(random, limits, deadline,
-                              [](Job& job, const Assignment&) { return Compute(job); }),
+                              [](Job& job, const Assignment& at) { return Compute(job, at.turn); }),
                        reason);
     }
     for (const auto& [submitted, reason] : own) {
@@ -407,7 +417,7 @@ TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
           failing = true;
           return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "gone");
         }
-        return Compute(job);
+        return Compute(job, at.turn);
       }));
       if (i == kStormJobs / 2 && t == 0) {
         std::call_once(drain_once, [&] {
