@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/sparse/preparation.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
@@ -22,9 +23,10 @@ namespace {
 constexpr int64_t kBytesPerEntry = sizeof(int32_t) + sizeof(double);
 
 // What a computation tells, and is told, of a job.
-class JobBridge : public kernels::ProgressSink {
+class JobBridge : public kernels::ProgressSink, public kernels::Turn {
  public:
-  JobBridge(Job& job, int threads) : job_(job), threads_(threads) {
+  JobBridge(Job& job, int threads, JobTurn* turn = nullptr)
+      : job_(job), threads_(threads), turn_(turn) {
     // The hook owns its part of the stop state: it may outlive this bridge by a moment.
     job_.SetStopHook([source = source_](StopCause cause) mutable {
       const bool time = cause == StopCause::kMaxRun || cause == StopCause::kDeadline;
@@ -48,6 +50,10 @@ class JobBridge : public kernels::ProgressSink {
     job_.ReportResidual(point.rhs, point.iteration, point.relative_residual);
   }
 
+  kernels::Turn* turn() { return turn_ != nullptr ? this : nullptr; }
+  bool Over() const override { return turn_->Over(); }
+  void Yield() override { turn_->Yield(); }
+
   void BeginSolve(int64_t rhs_count) {
     rhs_count_ = rhs_count;
     OnProgress(kernels::Stage::kSolve, 0, rhs_count_);
@@ -57,6 +63,7 @@ class JobBridge : public kernels::ProgressSink {
  private:
   Job& job_;
   const int threads_;
+  JobTurn* const turn_;
   int64_t rhs_ = 0, rhs_count_ = 0;
   kernels::StopSource source_;
 };
@@ -120,6 +127,18 @@ absl::Status OfSolve(const kernels::Status& status) {
   return ToAbsl(status, status.field() == "preconditioner_storage" ? "header" : "");
 }
 
+// Vectors of n that a solve has at its peak beside b, the guess and the answers, at most.
+int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
+                     const kernels::SolveOptions& options) {
+  int64_t own = 8;  // BiCGSTAB's, and the best iterate
+  if (options.method == kernels::Method::kCg) own = 5;
+  if (options.method == kernels::Method::kGmres) own = kernels::RestartLength(options, a.n()) + 5;
+  // Right-hand side and guess where they must be scaled, and a product between two factors of M.
+  own += 2 + (nnz_m > 0 ? 1 : 0);
+  // A GPU keeps its own, but takes up to four right-hand sides at once.
+  return std::max(own, 2 * std::min<int64_t>(n_rhs, 4) + 1);
+}
+
 absl::Status ValuesNeeded(const char* what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason::kValuesNeeded,
                    absl::StrCat("the matrix is a pattern without values, which ", what,
@@ -144,8 +163,8 @@ int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz) {
 EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options)
     : engine_(engine),
       options_(options),
-      plans_(options.plan_cache_bytes, ShareOfDevices(engine, 2)),
-      kept_(std::numeric_limits<int64_t>::max(), ShareOfDevices(engine, 4)) {
+      plans_(options.plan_cache_bytes, ShareOfDevices(engine, 2), options.shares),
+      kept_(std::numeric_limits<int64_t>::max(), ShareOfDevices(engine, 4), options.shares) {
   const std::vector<kernels::DeviceInfo> all = engine.Devices();
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string name = DeviceName(all[i]);
@@ -161,7 +180,7 @@ EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions
   device_copy_.resize(devices_.size());
 }
 
-void EngineAdapter::MeasureCopy(size_t device) {
+absl::Status EngineAdapter::MeasureCopy(size_t device) {
   const TimePoint start = options_.clock->Now();
   kernels::Context context;
   context.device = static_cast<int>(device);
@@ -172,6 +191,9 @@ void EngineAdapter::MeasureCopy(size_t device) {
   }
   Log(LogLevel::kDebug, "copy_measured",
       {{"device", names_[device]}, {"took_ms", ToMs(options_.clock->Now() - start)}});
+  // No figure: its memory may be full, or the device dead.
+  const bool gpu = devices_[device].backend != kernels::Backend::kCpu;
+  return gpu && device_copy_[device] <= 0 ? Probe(device, 0) : absl::OkStatus();
 }
 
 kernels::DeviceState EngineAdapter::DeviceState(size_t device) const {
@@ -191,8 +213,9 @@ EngineAdapter::Lanes EngineAdapter::lanes(size_t device) const {
           engine_.State(static_cast<int>(lanes_[device][1])).limit_bytes};
 }
 
-absl::Status EngineAdapter::Probe(size_t device) const {
-  return ToAbsl(engine_.Probe(static_cast<int>(device)));
+absl::Status EngineAdapter::Probe(size_t device, size_t lane) const {
+  const std::vector<size_t>& lanes = lanes_[device];
+  return ToAbsl(engine_.Probe(static_cast<int>(lanes[std::min(lane, lanes.size() - 1)])));
 }
 
 int64_t EngineAdapter::DropKept(size_t device) const { return DropKeptIn(lanes_[device]); }
@@ -204,12 +227,14 @@ int64_t EngineAdapter::DropKeptIn(const std::vector<size_t>& devices) const {
 }
 
 void EngineAdapter::KeepDeviceCopy(
-    size_t device, const std::shared_ptr<const kernels::Preconditioner>& kernel) const {
+    const std::string& tenant, size_t device,
+    const std::shared_ptr<const kernels::Preconditioner>& kernel) const {
   const int64_t bytes = kernel->device_bytes();
   if (bytes == 0) return;
   kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
   // What the pool does not take ends here.
-  kept_.Put(KeptOnDevice::KeyOf(kernel.get(), device), std::make_shared<const KeptOnDevice>(kernel),
+  kept_.Put(tenant, KeptOnDevice::KeyOf(kernel.get(), device),
+            std::make_shared<const KeptOnDevice>(kernel),
             /*bytes=*/0, {device}, bytes);
 }
 
@@ -252,6 +277,16 @@ absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
   return std::shared_ptr<const Matrix>(std::move(matrix));
 }
 
+int64_t EngineAdapter::PrepareBytes(int64_t n, int64_t nnz, kernels::Layout layout,
+                                    const PrepareOptions& options) {
+  // A pattern is diagnosed with values of 1.
+  const int64_t ones = options.pattern_only ? nnz * static_cast<int64_t>(sizeof(double)) : 0;
+  return std::max(kernels::CanonicalizeBytes(
+                      n, nnz, layout,
+                      {.sort_and_sum = options.sort_and_sum, .pattern_only = options.pattern_only}),
+                  kernels::DiagnoseBytes(n, nnz) + ones);
+}
+
 absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, const Matrix& a,
                                                      const Matrix* pattern, bool for_estimate,
                                                      kernels::StopToken stop) const {
@@ -279,15 +314,16 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
   build.auto_for_gpu = spec.spec.engine == kernels::EngineKind::kAuto &&
                        spec.spec.backend == kernels::Backend::kCuda;
   build.choice.set_engine(ToProto(build.spec.engine));
-  // Patterns count by content, not by handle: an upload sent again has another handle.
-  const std::string options = ToProto(build.spec, "").SerializeAsString();
-  const bool reads_pattern =
-      IsApproximateInverse(build.spec.engine) || build.spec.engine == kernels::EngineKind::kAuto;
-  const std::string base =
-      pattern && reads_pattern ? pattern->pattern_digest.ToBytes() : std::string("-");
   build.proto = ToProto(build.spec, spec.pattern_matrix);
-  build.plan_key = absl::StrCat(a.pattern_digest.ToBytes(), base, "|", options);
-  build.content_key = absl::StrCat(a.ContentKey(), base, "|", options);
+  if (for_estimate || build.spec.engine == kernels::EngineKind::kNone) return build;
+  // Matrices count by content, not by handle: an upload sent again has another handle.
+  const std::string options = ToProto(build.spec, "").SerializeAsString();
+  const std::string base = pattern && IsApproximateInverse(build.spec.engine)
+                               ? pattern->pattern_fingerprint().ToBytes()
+                               : std::string("-");
+  const std::string own = a.pattern_fingerprint().ToBytes();
+  build.plan_key = absl::StrCat(own, base, "|", options);
+  build.content_key = absl::StrCat(own, a.value_fingerprint().ToBytes(), base, "|", options);
   if (build.spec.engine == kernels::EngineKind::kAfsai) {
     build.regrow = spec.regrow;
     build.proto.mutable_fsai()->set_regrow(spec.regrow);
@@ -341,25 +377,35 @@ absl::Status EngineAdapter::AdmitResult(const kernels::BuildEstimate& estimate) 
       .Meta("limit", options_.max_result_bytes);
 }
 
-absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
-                                       const kernels::SolveOptions& options) const {
-  // Vectors of n beside the answers: the basis of GMRES; eight for the methods of short recurrence,
-  // or, of the four right-hand sides that a GPU solves at once at most, b and x0 where they must
-  // be scaled, and a residual.
-  const int64_t vectors = options.method == kernels::Method::kGmres
-                              ? kernels::RestartLength(options, a.n()) + 4
-                              : std::max<int64_t>(8, 2 * std::min<int64_t>(n_rhs, 4) + 1);
-  const auto n = static_cast<double>(a.n());
+int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
+                                      const kernels::SolveOptions& options) const {
+  const auto n = static_cast<double>(a.n()), nnz = static_cast<double>(a.csc.nnz());
+  const double bytes =
+      (static_cast<double>(SolveVectors(a, nnz_m, n_rhs, options)) + static_cast<double>(n_rhs)) *
+      n * 8;
+  double rotated = 0;  // the small triangle of GMRES
+  if (options.method == kernels::Method::kGmres) {
+    const auto restart = static_cast<double>(kernels::RestartLength(options, a.n()));
+    rotated = 4 * restart * (restart + 10);
+  }
   const double in_fp32 =
       options.m_storage == kernels::Storage::kFp64 ? 0 : 4 * static_cast<double>(nnz_m);
-  const double rows = static_cast<double>(a.csc.nnz()) * kBytesPerEntry + 8 * (n + 1) + in_fp32;
-  const double bytes = (static_cast<double>(vectors) + static_cast<double>(n_rhs)) * n * 8 + rows;
-  if (options_.max_build_bytes <= 0 || bytes <= static_cast<double>(options_.max_build_bytes)) {
+  // Each thread that lays the rows out counts some of the entries of all of them.
+  const int threads = options_.threads > 0 ? options_.threads : kernels::CpuDevice().threads;
+  const double counters = 4 * n * std::clamp(nnz / n, 1.0, std::max(1.0, double{1} * threads));
+  const double rows = nnz * kBytesPerEntry + 8 * (n + 1) + counters;
+  return static_cast<int64_t>(std::min(bytes + rotated + rows + in_fp32, 9e18));
+}
+
+absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
+                                       const kernels::SolveOptions& options) const {
+  const int64_t actual = SolveHostBytes(a, nnz_m, n_rhs, options);
+  if (options_.max_build_bytes <= 0 || actual <= options_.max_build_bytes) {
     return absl::OkStatus();
   }
-  const auto actual = static_cast<int64_t>(std::min(bytes, 9e18));
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kSolveTooLarge,
-                   absl::StrCat("the solve needs ", vectors, " vectors of ", a.n(),
+                   absl::StrCat("the solve needs ", SolveVectors(a, nnz_m, n_rhs, options),
+                                " vectors of ", a.n(),
                                 " numbers, as many as there are right-hand sides (", n_rhs,
                                 ") and the rows of the matrix, in all ", actual,
                                 " bytes, over the limit of ", options_.max_build_bytes,
@@ -370,8 +416,8 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n
 }
 
 absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
-    const kernels::PreconditionerSpec& spec, const std::string& key, const Matrix& a,
-    const Matrix* pattern, const kernels::Context& context,
+    const std::string& tenant, const kernels::PreconditionerSpec& spec, const std::string& key,
+    const Matrix& a, const Matrix* pattern, const kernels::Context& context,
     std::shared_ptr<const kernels::Plan>* plan, BuiltPreconditioner* built) const {
   if (!*plan) {
     const TimePoint start = options_.clock->Now();
@@ -394,14 +440,15 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     built->host_to_device_ms = timings.host_to_device_ms;
     built->device_to_host_ms = timings.device_to_host_ms;
     if ((*plan)->serves_new_values()) {
-      plans_.Put(key, *plan, (*plan)->host_bytes(), DevicesOf(context), (*plan)->device_bytes());
+      plans_.Put(tenant, key, *plan, (*plan)->host_bytes(), DevicesOf(context),
+                 (*plan)->device_bytes());
     }
   }
   const TimePoint start = options_.clock->Now();
   auto result = engine_.Build(**plan, spec, a.csc, context);
   if (!result.ok()) return ToAbsl(result.status());
   if (result->grown != nullptr) {
-    plans_.Put(key, result->grown, result->grown->host_bytes(), DevicesOf(context),
+    plans_.Put(tenant, key, result->grown, result->grown->host_bytes(), DevicesOf(context),
                result->grown->device_bytes());
   }
   const kernels::DeviceTimings& timings = result->timings;
@@ -449,15 +496,15 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   if (!build.regrow) plan = plans_.Get(key);
   BuiltPreconditioner built;
   built.rebuild = plan != nullptr;
-  auto result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
+  auto result = PlanAndBuild(tenant, spec, key, a, pattern, context, &plan, &built);
   if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
     LogOutOfMemory(at.device, job, DropKeptIn(DevicesOf(context)), result.status());
-    result = PlanAndBuild(spec, key, a, pattern, context, &plan, &built);
+    result = PlanAndBuild(tenant, spec, key, a, pattern, context, &plan, &built);
   }
   if (!result.ok()) return result.status();
   built.kernel = std::move(result->preconditioner);
   if (partial != nullptr) partial->Finish(built.kernel);
-  KeepDeviceCopy(index, built.kernel);
+  KeepDeviceCopy(tenant, index, built.kernel);
   built.quality = std::move(result->quality);
   if (Metrics* metrics = options_.metrics) {
     if (built.rebuild) {
@@ -500,8 +547,8 @@ absl::StatusOr<kernels::Method> EngineAdapter::ResolveMethod(kernels::Method met
 
 template <class Of, class MakePlaced>
 kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> EngineAdapter::LaidOut(
-    const std::shared_ptr<const Of>& of, const std::string& key, const std::string& layout,
-    size_t device, const MakePlaced& place, double* ms) const {
+    const std::string& tenant, const std::shared_ptr<const Of>& of, const std::string& key,
+    const std::string& layout, size_t device, const MakePlaced& place, double* ms) const {
   if (const auto kept = kept_.Get(key); kept && !kept->gone() && kept->laid_out()) {
     return kept->laid_out();
   }
@@ -517,8 +564,8 @@ kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> EngineAdapter::L
   if (!placed.ok()) return placed;
   kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
   // In place of the copy that a build of it left, where M is laid out as it is.
-  kept_.Put(key, std::make_shared<const KeptOnDevice>(of, layout, *placed), /*bytes=*/0, {device},
-            (*placed)->device_bytes());
+  kept_.Put(tenant, key, std::make_shared<const KeptOnDevice>(of, layout, *placed), /*bytes=*/0,
+            {device}, (*placed)->device_bytes());
   return placed;
 }
 
@@ -531,9 +578,9 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
   double place_ms = 0;
   // A layout is a tenant's own, as plans are.
   const std::string layout =
-      absl::StrCat(device, "|", tenant.size(), ":", tenant, a->pattern_digest.ToBytes());
+      absl::StrCat(device, "|", tenant.size(), ":", tenant, a->pattern_fingerprint().ToBytes());
   auto a_there = LaidOut(
-      a, KeptOnDevice::KeyOf(a.get(), device), layout, device,
+      tenant, a, KeptOnDevice::KeyOf(a.get(), device), layout, device,
       [&](Placed old) -> kernels::Result<Placed> {
         if (old != nullptr) {
           auto replaced = engine_.Replace(std::move(old), a->csc, context);
@@ -548,7 +595,7 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
     place_m = [&](kernels::Storage storage) {
       const char* const stored = storage == kernels::Storage::kFp32 ? "|fp32" : "";
       return LaidOut(
-          m, KeptOnDevice::KeyOf(m.get(), device) + stored, "", device,
+          tenant, m, KeptOnDevice::KeyOf(m.get(), device) + stored, "", device,
           [&](const Placed&) { return engine_.Place(*m, storage, context); }, &place_ms);
     };
   }
@@ -564,12 +611,13 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
                                             const kernels::SolveOptions& options,
                                             const Assignment& at, Job& job) const {
   ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
-  JobBridge bridge(job, options_.threads);
+  JobBridge bridge(job, options_.threads, at.turn);
   const kernels::Context context = bridge.context(static_cast<int>(index));
   // Residuals reach the job as they come; kept a second time they would take memory that no budget
   // counts.
   kernels::SolveOptions without_history = options;
   without_history.keep_history = false;
+  without_history.turn = bridge.turn();
   bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n());
   Solved solved;
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;

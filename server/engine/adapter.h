@@ -35,6 +35,7 @@ struct EngineAdapterOptions {
   // Host bytes. On a GPU, plans may keep half of what the daemon may take of it, and matrices and
   // preconditioners a quarter.
   int64_t plan_cache_bytes = int64_t{1} << 30;
+  ShareRules shares = {};        // of all that: each is one tenant's
   int64_t max_build_bytes = 0;   // upper bound on the estimated host bytes of a build; 0: none
   int max_devices = 1;           // GPUs that one build may be split over
   int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
@@ -46,7 +47,7 @@ struct PrepareOptions {
   bool sort_and_sum = false;
   bool pattern_only = false;
   Arrived arrived = {};  // of `raw`: what is known is not looked for again
-  std::string label;
+  std::string label = {};
   kernels::StopToken stop = {};  // looked at between the passes over the arrays
 };
 
@@ -55,6 +56,7 @@ struct ResolvedBuild {
   kernels::PreconditionerSpec spec;
   v1::PreconditionerSpec proto;  // the same, as the wire shows it
   v1::EngineChoice choice;
+  // By fingerprints; empty of an estimate, and of kNone.
   std::string plan_key;       // pattern, base pattern, spec: what a plan depends on
   std::string content_key;    // matrix with values, base pattern, spec: what a result depends on
   bool regrow = false;        // on no cached plan; the one that it leaves is cached
@@ -142,10 +144,12 @@ class EngineAdapter {
   Lanes lanes(size_t device) const;
   // Finds out what copying reaches on it (Engine::CopyBytesPerSecond; with the first device on the
   // host, too), which solves there report beside their own speed from then on. A fraction of a
-  // second of work; before the first solve, on whichever thread.
-  void MeasureCopy(size_t device);
-  // A small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST.
-  absl::Status Probe(size_t device) const;
+  // second of work; before the first solve, on whichever thread. Errors: Probe's, where a GPU gave
+  // no figure.
+  absl::Status MeasureCopy(size_t device);
+  // A small piece of work on it, in the lane that is said, where nothing else may run meanwhile.
+  // Errors: UNAVAILABLE/DEVICE_LOST.
+  absl::Status Probe(size_t device, size_t lane) const;
   // Drops what is kept on a device for speed alone: cached plans, matrices and preconditioners.
   // How many there were.
   int64_t DropKept(size_t device) const;
@@ -158,6 +162,11 @@ class EngineAdapter {
   absl::StatusOr<std::shared_ptr<const Matrix>> Prepare(kernels::CscMatrix raw,
                                                         kernels::Layout layout,
                                                         const PrepareOptions& options) const;
+
+  // Host bytes that this takes at its peak, at most, beside the arrays of `raw`; of `options`
+  // sort_and_sum and pattern_only are read.
+  static int64_t PrepareBytes(int64_t n, int64_t nnz, kernels::Layout layout,
+                              const PrepareOptions& options);
 
   // `pattern`: the base pattern's matrix where the spec names one, else null. Errors:
   // FAILED_PRECONDITION/VALUES_NEEDED (`a` without values, and the spec cannot be decided or built
@@ -196,9 +205,12 @@ class EngineAdapter {
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
   // The same where M could not be stored afterwards: over max_result_bytes.
   absl::Status AdmitResult(const kernels::BuildEstimate& estimate) const;
-  // The same of what a solve of `n_rhs` right-hand sides takes: its vectors (the basis of GMRES is
-  // what counts), the rows of A, an M of `nnz_m` StoredEntries in fp32, the answers.
-  // SOLVE_TOO_LARGE.
+  // Host bytes that a solve of `n_rhs` right-hand sides takes at its peak, at most, beside A, M, b
+  // and the guess: its vectors (the basis of GMRES is what counts), the rows of A, an M of `nnz_m`
+  // StoredEntries in fp32, the answers. `options.method` resolved.
+  int64_t SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
+                         const kernels::SolveOptions& options) const;
+  // SOLVE_TOO_LARGE where these are over max_build_bytes.
   absl::Status AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                           const kernels::SolveOptions& options) const;
 
@@ -228,12 +240,10 @@ class EngineAdapter {
   ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
 
  private:
-  absl::StatusOr<kernels::BuildResult> PlanAndBuild(const kernels::PreconditionerSpec& spec,
-                                                    const std::string& key, const Matrix& a,
-                                                    const Matrix* pattern,
-                                                    const kernels::Context& context,
-                                                    std::shared_ptr<const kernels::Plan>* plan,
-                                                    BuiltPreconditioner* built) const;
+  absl::StatusOr<kernels::BuildResult> PlanAndBuild(
+      const std::string& tenant, const kernels::PreconditionerSpec& spec, const std::string& key,
+      const Matrix& a, const Matrix* pattern, const kernels::Context& context,
+      std::shared_ptr<const kernels::Plan>* plan, BuiltPreconditioner* built) const;
   // Whether `device` is a GPU that has memory for such a solve.
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                    const kernels::SolveOptions& options) const;
@@ -249,13 +259,14 @@ class EngineAdapter {
       const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,
       std::span<const double> x0, const kernels::SolveOptions& options,
       const kernels::Context& context, const std::string& tenant) const;
-  // What is on a device of `of`: kept there, or placed now, with its milliseconds added.
+  // What is on a device of the tenant's `of`: kept there, or placed now, with its milliseconds
+  // added.
   template <class Of, class MakePlaced>
   kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> LaidOut(
-      const std::shared_ptr<const Of>& of, const std::string& key, const std::string& layout,
-      size_t device, const MakePlaced& place, double* ms) const;
+      const std::string& tenant, const std::shared_ptr<const Of>& of, const std::string& key,
+      const std::string& layout, size_t device, const MakePlaced& place, double* ms) const;
   // Bounds what preconditioners leave on `device`.
-  void KeepDeviceCopy(size_t device,
+  void KeepDeviceCopy(const std::string& tenant, size_t device,
                       const std::shared_ptr<const kernels::Preconditioner>& kernel) const;
 
   const kernels::Engine& engine_;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/base/committed.h"  // for those who receive arrays
 #include "kernels/engine/engine.h"
 #include "server/base/digest.h"
 

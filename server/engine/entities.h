@@ -2,8 +2,10 @@
 // jobs.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -15,6 +17,28 @@
 #include "spaid/v1/preconditioner.pb.h"
 
 namespace spaid::server {
+
+// A value that is made when it is first asked for. Thread-safe.
+template <class T>
+class Lazy {
+ public:
+  // Others wait for who makes it.
+  template <class Make>
+  const T& Get(const Make& make) const {
+    std::call_once(once_, [&] {
+      value_ = make();
+      made_.store(true, std::memory_order_release);
+    });
+    return *value_;
+  }
+  // Null until then.
+  const T* Known() const { return made_.load(std::memory_order_acquire) ? &*value_ : nullptr; }
+
+ private:
+  mutable std::once_flag once_;
+  mutable std::atomic<bool> made_{false};
+  mutable std::optional<T> value_;
+};
 
 struct Matrix {
   kernels::CscMatrix csc;        // canonical and square; `values` empty where pattern_only
@@ -29,10 +53,31 @@ struct Matrix {
   int64_t bytes() const {
     return csc.bytes() + static_cast<int64_t>(sizeof(Matrix) + label.size());
   }
-  // Names the content within a tenant: HandleStore's key.
+
+  // HandleStore's key within a tenant. Content that was forged has it, too: compare before sharing.
   std::string ContentKey() const { return ContentKey(pattern_digest, value_digest); }
-  // The same of digests that a client sent (so that an upload can be answered by `have`).
+  // The same of digests that a client sent.
   static std::string ContentKey(const Digest& pattern, const std::optional<Digest>& values);
+  // Byte for byte. O(nnz).
+  bool SameContent(const Matrix& other) const;
+
+  // All below: O(nnz) time when they are first asked for, nothing afterwards.
+
+  struct ContentSha256 {
+    Sha256 pattern;
+    std::optional<Sha256> values;  // none where pattern_only
+    friend bool operator==(const ContentSha256&, const ContentSha256&) = default;
+  };
+  const ContentSha256& sha256() const;
+  const ContentSha256* known_sha256() const { return sha256_.Known(); }  // null: nobody has asked
+  // Keys of what is made of the pattern, or of all of it. Matrices of one content have one name,
+  // also where one was deleted before the other came; two contents have two.
+  const Fingerprint& pattern_fingerprint() const;
+  const Fingerprint& value_fingerprint() const;
+
+ private:
+  Lazy<ContentSha256> sha256_;
+  Lazy<Fingerprint> pattern_fingerprint_, value_fingerprint_;
 };
 
 struct Preconditioner {

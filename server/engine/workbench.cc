@@ -17,12 +17,20 @@ namespace {
 constexpr double kGuessedIterations = 100;
 constexpr double kGuessedBytesPerMs = 5e6;
 
-double PredictSolveMs(const Matrix& a, int64_t nnz_m, const ParsedSolve& solve) {
-  const double iterations =
-      std::min(kGuessedIterations, static_cast<double>(solve.options.max_iterations));
+// Of all right-hand sides.
+double GuessedIterations(const ParsedSolve& solve) {
+  return solve.rhs_count *
+         std::min(kGuessedIterations, static_cast<double>(solve.options.max_iterations));
+}
+
+double PredictIterationMs(const Matrix& a, int64_t nnz_m) {
   const double bytes =
       12.0 * static_cast<double>(a.csc.nnz() + nnz_m) + 80.0 * static_cast<double>(a.n());
-  return iterations * solve.rhs_count * bytes / kGuessedBytesPerMs;
+  return bytes / kGuessedBytesPerMs;
+}
+
+double PredictSolveMs(const Matrix& a, int64_t nnz_m, const ParsedSolve& solve) {
+  return GuessedIterations(solve) * PredictIterationMs(a, nnz_m);
 }
 
 // To get A and M to a GPU that has them not, from the host's memory, and to lay them out there.
@@ -235,6 +243,10 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
   // A job that may end by one caller's own limits is not for others to wait on; the server's are
   // everybody's.
   const bool shareable = !request.terms.own_limits;
+  // A job that is shared becomes detached by whoever joins it so.
+  if (request.terms.detach && !existing()) {
+    RETURN_IF_ERROR(parts_.scheduler->AdmitDetached(request.tenant));
+  }
   JobCoalescer::Ticket ticket;
   if (shareable) {
     const std::string key = absl::StrCat(request.tenant.size(), ":", request.tenant, content);
@@ -299,10 +311,20 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   const int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
   const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
   RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options));
+  // The build's peak, or the solve's beside what was built: by columns and by rows.
+  const int64_t built = estimate.host_bytes > 0 ? 2 * work->prepared->estimate.download_bytes : 0;
+  estimate.host_bytes =
+      std::max(estimate.host_bytes,
+               built + parts_.adapter->SolveHostBytes(a, stored_m, n_rhs, request.solve.options));
   const double solve_ms = PredictSolveMs(a, std::max(nnz_m, stored_m), request.solve);
   // The solve has one GPU alone: the others would wait for it.
   if (estimate.predicted_ms < 4 * solve_ms) estimate.max_devices = 1;
   estimate.predicted_ms += solve_ms;
+  estimate.iterations = GuessedIterations(request.solve);
+  estimate.iteration_ms = PredictIterationMs(a, std::max(nnz_m, stored_m));
+  estimate.max_iterations =
+      static_cast<double>(request.solve.options.max_iterations) * request.solve.rhs_count;
+  estimate.yields = true;
   estimate.what = absl::StrCat(estimate.what.empty() ? "" : estimate.what + " and ", "solve");
   // A build on a GPU is followed by its solve there, one on the CPU by its solve there.
   work->on_gpu = estimate.device_bytes > 0;

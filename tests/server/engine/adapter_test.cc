@@ -190,6 +190,39 @@ TEST_F(AdapterTest, NewValuesAreARebuild) {
   EXPECT_EQ(adapter_.plan_cache().hits, 1);
 }
 
+// As if it took somebody's time to find a pattern of the same XXH3.
+TEST_F(AdapterTest, AForgedPatternHasAPlanOfItsOwn) {
+  const ParsedSpec spec = Spec(kernels::EngineKind::kStaticSpai);
+  const auto honest = Prepare(Diagonal(2));
+  const auto forged = std::const_pointer_cast<Matrix>(Prepare(Upper()));
+  forged->pattern_digest = honest->pattern_digest;
+  ASSERT_TRUE(Build("t", spec, *honest).ok());
+  EXPECT_FALSE(Build("t", spec, *forged)->rebuild);
+  EXPECT_EQ(engine_.plans(), 2);
+  // As a base pattern, too.
+  const auto key = [&](const Matrix& pattern) {
+    return *adapter_.Resolve(spec, *honest, &pattern);
+  };
+  EXPECT_NE(key(*honest).plan_key, key(*forged).plan_key);
+  EXPECT_NE(key(*honest).content_key, key(*forged).content_key);
+}
+
+TEST_F(AdapterTest, TellsSha256OnceItIsKnown) {
+  const auto a = Prepare(Diagonal(3));
+  const auto shown = [&] { return ToProto(Stored<Matrix>{"matrices/1", a}, false).digest(); };
+  EXPECT_EQ(a->known_sha256(), nullptr);
+  EXPECT_EQ(shown().pattern_sha256(), "");
+  EXPECT_EQ(a->sha256().pattern, PatternSha256(3, a->csc.col_ptr, a->csc.row_idx));
+  EXPECT_EQ(shown().pattern_sha256(), a->sha256().pattern.ToBytes());
+  EXPECT_EQ(shown().values_sha256(), ValueSha256(a->csc.values).ToBytes());
+  kernels::CscMatrix raw = Diagonal(3);
+  raw.values.clear();
+  const auto pattern = Prepare(std::move(raw), {.pattern_only = true});
+  EXPECT_EQ(pattern->sha256().pattern, a->sha256().pattern);
+  EXPECT_FALSE(pattern->sha256().values);
+  EXPECT_FALSE(pattern->SameContent(*a));
+}
+
 TEST_F(AdapterTest, APlanThatReadValuesIsNotKept) {
   ParsedSpec spec = Spec(kernels::EngineKind::kStaticSpai);
   spec.spec.static_spai.pattern.keep_tau = 0.5;
@@ -363,19 +396,24 @@ TEST_F(AdapterTest, RefusesWhatIsTooLarge) {
   EXPECT_NE(narrow.AdmitResult(estimate).message().find("--preconditioner-store-bytes"),
             absl::string_view::npos);
   EXPECT_TRUE(adapter_.AdmitResult(estimate).ok()) << "no limit";
-  // Eight vectors of ten numbers (640 bytes), the rows (10 entries of 12 bytes, 11 pointers).
+  // Ten vectors of ten numbers and the answer (880 bytes), the rows (10 entries of 12 bytes, 11
+  // pointers, 10 counters).
+  EngineAdapter solves(engine_, {.threads = 1, .max_build_bytes = 1128});
   auto a = Prepare(Diagonal(10));
   kernels::SolveOptions options;
-  EXPECT_TRUE(small.AdmitSolve(*a, 0, 1, options).ok()) << "928 bytes";
-  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 20, 2, options), "actual"), "1088")
-      << "M in fp32 beside it";
-  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 0, 2, options), "actual"), "1008");
-  EXPECT_EQ(ReasonOf(small.AdmitSolve(*a, 0, 2, options)), "SOLVE_TOO_LARGE");
+  EXPECT_TRUE(solves.AdmitSolve(*a, 0, 1, options).ok()) << "1128 bytes";
+  EXPECT_EQ(MetaOf(solves.AdmitSolve(*a, 20, 2, options), "actual"), "1368")
+      << "M in fp32 beside it, and a vector between its factors";
+  EXPECT_EQ(MetaOf(solves.AdmitSolve(*a, 0, 2, options), "actual"), "1208");
+  EXPECT_EQ(ReasonOf(solves.AdmitSolve(*a, 0, 2, options)), "SOLVE_TOO_LARGE");
+  options.method = kernels::Method::kCg;
+  EXPECT_TRUE(solves.AdmitSolve(*a, 0, 2, options).ok());
   options.method = kernels::Method::kGmres;
-  EXPECT_EQ(MetaOf(small.AdmitSolve(*a, 0, 1, options), "actual"), "1408")
+  EXPECT_EQ(MetaOf(solves.AdmitSolve(*a, 0, 1, options), "actual"), "2488")
       << "n vectors hold every Krylov space of n unknowns";
   options.max_iterations = 4;
-  EXPECT_TRUE(small.AdmitSolve(*a, 0, 1, options).ok()) << "the basis never grows longer";
+  EXPECT_EQ(MetaOf(solves.AdmitSolve(*a, 0, 1, options), "actual"), "1432")
+      << "the basis never grows longer";
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST(AutoPlacementTest, AutoCountsWithWhereTheSolveRuns) {
   EXPECT_EQ(bench.engine.resolve_spec().backend, kernels::Backend::kCpu);
 
   bench.engine.BreakDevice(1);
-  EXPECT_FALSE(bench.adapter.Probe(1).ok());
+  EXPECT_FALSE(bench.adapter.Probe(1, 0).ok());
   EXPECT_EQ(AskedOf(bench, large).backend, kernels::Backend::kCpu);
   Bench cpu({FakeCpu()});
   EXPECT_EQ(AskedOf(cpu, PutDiagonal(cpu, 200'000)).backend, kernels::Backend::kCpu);

@@ -35,8 +35,8 @@ class Bench {
           {.name = adapter.device_names()[d], .lanes = adapter.lanes(d).count});
     }
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs.Ended(job); };
-    options.prepare = [this](size_t device) { adapter.MeasureCopy(device); };
-    options.probe = [this](size_t device) { return adapter.Probe(device); };
+    options.prepare = [this](size_t device) { return adapter.MeasureCopy(device); };
+    options.probe = [this](size_t device, size_t lane) { return adapter.Probe(device, lane); };
     options.on_lost = [this](size_t device, const absl::Status&) { adapter.DropKept(device); };
     scheduler = std::make_unique<Scheduler>(options);
     workbench = std::make_unique<Workbench>(Workbench::Parts{.adapter = &adapter,

@@ -430,7 +430,7 @@ TEST(SolvePlacementTest, TheResponseSaysWhy) {
             "(--device-memory)");
   bench.engine.SolveOnGpus();
   bench.engine.BreakDevice(1);
-  EXPECT_FALSE(bench.adapter.Probe(1).ok());
+  EXPECT_FALSE(bench.adapter.Probe(1, 0).ok());
   EXPECT_EQ(why(kernels::Method::kCg), "cpu: gpu:0 has failed");
 
   Bench alone({FakeCpu()});

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "tests/server/engine/matrices.h"
 #include "tests/server/fake_engine.h"
+#include "tests/server/forged.h"
 #include "tests/server/sched/gate.h"
 
 namespace spaid::server {
@@ -44,7 +47,14 @@ class WorkbenchTest : public testing::Test {
     auto matrix =
         *adapter_->Prepare(std::move(raw), kernels::Layout::kCsc,
                            {.sort_and_sum = false, .pattern_only = pattern_only, .label = {}});
-    return *matrices_.Put(tenant, matrix, matrix->bytes(), matrix->ContentKey());
+    return *matrices_.Put(tenant, matrix, matrix->bytes(), matrix->ContentKey(), {},
+                          [&](const Matrix& stored) { return stored.SameContent(*matrix); });
+  }
+  // Another matrix of the same XXH3 digests.
+  static kernels::CscMatrix Forged(kernels::CscMatrix a) {
+    const std::vector<double> forged = SameXxh3(a.values);
+    a.values.assign(forged.begin(), forged.end());
+    return a;
   }
   static v1::PreconditionerSpec Spec(v1::EngineKind kind = v1::ENGINE_KIND_STATIC_SPAI) {
     v1::PreconditionerSpec spec;
@@ -148,6 +158,48 @@ TEST_F(WorkbenchTest, IdenticalBuildsInFlightAreOne) {
   engine_.Release();
   EXPECT_TRUE(Built(*second));
   EXPECT_EQ(engine_.builds(), 1);
+}
+
+TEST_F(WorkbenchTest, AForgedMatrixSharesNothingOfTheTrueOnes) {
+  auto a = Put(Diagonal(160)), forged = Put(Forged(Diagonal(160)));
+  ASSERT_EQ(a.value->ContentKey(), forged.value->ContentKey());
+  ASSERT_NE(a.handle, forged.handle);
+  const auto& true_values = a.value->csc.values;
+  const auto& others = forged.value->csc.values;
+  const auto at = static_cast<size_t>(
+      std::mismatch(true_values.begin(), true_values.end(), others.begin()).first -
+      true_values.begin());
+  // In flight.
+  engine_.HoldBuilds();
+  auto first = StartBuild(forged), second = StartBuild(a);
+  EXPECT_NE(first->job, second->job);
+  EXPECT_FALSE(second->shared);
+  engine_.Release();
+  const auto one = Built(*first), two = Built(*second);
+  EXPECT_EQ(one->preconditioner.value->m().values[at], 1 / others[at]);
+  EXPECT_EQ(two->preconditioner.value->m().values[at], 1 / true_values[at]);
+  // In the store.
+  EXPECT_EQ(StartBuild(a)->ready->handle, two->preconditioner.handle);
+  EXPECT_EQ(StartBuild(forged)->ready->handle, one->preconditioner.handle);
+  // By solves.
+  for (const auto& [matrix, built] : {std::pair(a, two), std::pair(forged, one)}) {
+    Workbench::SolveRequest request = Solve(matrix);
+    request.spec = Spec();
+    const auto solved = Solved(*bench_->StartSolve(std::move(request)));
+    EXPECT_EQ(solved->done.preconditioner(), built->preconditioner.handle);
+    EXPECT_EQ(solved->x[at], 6 / matrix.value->csc.values[at]);
+  }
+  EXPECT_EQ(engine_.builds(), 2);
+}
+
+TEST_F(WorkbenchTest, AMatrixThatComesAgainFindsItsPreconditioner) {
+  auto a = Put(Diagonal(160));
+  const std::string built = Built(*StartBuild(a))->preconditioner.handle;
+  ASSERT_TRUE(matrices_.Delete("t", a.handle).ok());
+  EXPECT_FALSE(StartBuild(Put(Forged(Diagonal(160))))->ready);
+  const auto again = Put(Diagonal(160));
+  EXPECT_NE(again.handle, a.handle);
+  EXPECT_EQ(StartBuild(again)->ready->handle, built);
 }
 
 TEST_F(WorkbenchTest, TheLastWaiterLeavingCancelsTheBuild) {
@@ -372,7 +424,7 @@ TEST_F(WorkbenchTest, WhatAJobUsesIsNotEvicted) {
 TEST_F(WorkbenchTest, TheSolutionsBytesAreCountedUntilItIsGone) {
   ByteBudget budget("right-hand sides in flight", 1000);
   auto request = Solve(Put(Diagonal(3)));
-  request.share = *budget.Take(48);
+  request.share = *budget.Take("t", 48);
   auto ticket = bench_->StartSolve(std::move(request));
   {
     auto outcome = Solved(*ticket);
@@ -380,11 +432,13 @@ TEST_F(WorkbenchTest, TheSolutionsBytesAreCountedUntilItIsGone) {
   }
   ticket->waiter.Leave();
   EXPECT_EQ(budget.used(), 48) << "nobody has it yet: kept for WatchJob";
-  while (budget.used() > 0) jobs_.DropResults(1);  // the table learns of the end a little later
+  while (budget.used() > 0)
+    jobs_.DropResults(
+        1, [](const std::string&) { return true; });  // the table learns of the end a little later
   EXPECT_FALSE(ticket->job->result());
 
   request = Solve(Put(Diagonal(3)));
-  request.share = *budget.Take(48);
+  request.share = *budget.Take("t", 48);
   auto second = bench_->StartSolve(std::move(request));
   Solved(*second);
   second->job->Delivered();
