@@ -7,6 +7,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/digest.h"
@@ -19,8 +20,12 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
+// Up to so many bytes an array is taken for a promise.
+constexpr int64_t kPromiseBytes = 1 << 20;
+
 constexpr size_t kMaxLabelBytes = 200;
 constexpr size_t kDigestBytes = 16;
+constexpr size_t kSha256Bytes = 32;
 
 std::string NameOf(v1::ArrayKind kind) {
   switch (kind) {
@@ -62,13 +67,33 @@ uint32_t CopyPieces(const ChunkView& chunk, char* to) {
   return crc;
 }
 
+// The same of float32, whose pieces may end within an element.
 template <class T>
-void Widen(const char* from, int64_t count, T* to) {
-  for (int64_t i = 0; i < count; ++i) {
+uint32_t WidenPieces(const ChunkView& chunk, T* to) {
+  uint32_t crc = 0;
+  char element[4];
+  size_t have = 0;  // bytes of `element`
+  const auto widen = [&to](const char* from) {
     float value;
-    std::memcpy(&value, from + 4 * i, 4);
-    to[i] = static_cast<T>(value);
+    std::memcpy(&value, from, 4);
+    *to++ = static_cast<T>(value);
+  };
+  for (std::string_view piece : chunk.pieces) {
+    if (chunk.crc32) crc = Crc32(piece, crc);
+    if (have > 0) {
+      const size_t more = std::min(4 - have, piece.size());
+      std::memcpy(element + have, piece.data(), more);
+      piece.remove_prefix(more);
+      have += more;
+      if (have < 4) continue;
+      widen(element);
+    }
+    size_t at = 0;
+    for (; at + 4 <= piece.size(); at += 4) widen(piece.data() + at);
+    have = piece.size() - at;
+    std::memcpy(element, piece.data() + at, have);
   }
+  return crc;
 }
 
 }  // namespace
@@ -104,31 +129,52 @@ absl::Status ArrayReceiver<T>::Check(const ChunkView& chunk) const {
   return absl::OkStatus();
 }
 
+// Room in data_ for so many elements.
 template <class T>
-absl::Status ArrayReceiver<T>::Add(const ChunkView& chunk) {
-  RETURN_IF_ERROR(Check(chunk));
-  if (data_.empty()) {
+absl::Status ArrayReceiver<T>::MakeRoom(int64_t elements, BookBytes book) {
+  constexpr auto kElement = static_cast<int64_t>(sizeof(T));
+  auto room = data_ ? static_cast<int64_t>(data_->size()) : 0;
+  bool committed = committed_;
+  std::shared_ptr<kernels::Array<T>> larger;
+  if (elements > room) {
+    const int64_t promise = kPromiseBytes / kElement;
+    const bool whole = elements > promise || size_ <= 2 * elements;
+    room = whole ? size_ : std::min(2 * elements, promise);
     try {
-      data_.resize(static_cast<size_t>(size_));
+      const size_t reused = kernels::ReusedLargeBytes();
+      larger = std::make_shared<kernels::Array<T>>(static_cast<size_t>(room));
+      committed = kernels::ReusedLargeBytes() != reused;
     } catch (const std::bad_alloc&) {
       return MakeError(absl::StatusCode::kResourceExhausted, reason::kOutOfMemory,
-                       absl::StrCat("no memory for ", size_, " elements of ", NameOf(kind_),
+                       absl::StrCat("no memory for ", room, " elements of ", NameOf(kind_),
                                     "; the server is short of memory, try later"));
     }
   }
+  const auto touched = static_cast<size_t>((committed ? room : elements) * kElement);
+  const auto bytes =
+      static_cast<int64_t>(kernels::CommittedBytes(static_cast<size_t>(room * kElement), touched));
+  if (bytes > booked_) {
+    RETURN_IF_ERROR(book(bytes - booked_));
+    booked_ = bytes;
+  }
+  if (larger == nullptr) return absl::OkStatus();
+  const std::span<const T> come = so_far();
+  if (!come.empty()) std::memcpy(larger->data(), come.data(), come.size_bytes());
+  data_ = std::move(larger);
+  committed_ = committed;
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status ArrayReceiver<T>::Add(const ChunkView& chunk, BookBytes book) {
+  RETURN_IF_ERROR(Check(chunk));
+  const int64_t count = chunk.bytes / (from_float32_ ? 4 : static_cast<int64_t>(sizeof(T)));
+  RETURN_IF_ERROR(MakeRoom(received_ + count, book));
   // Into its place at once, and checked there: a chunk that is refused now stands beyond the
   // elements that count as received.
-  uint32_t crc = 0;
-  int64_t count = 0;
-  if (from_float32_) {
-    narrow_.resize(static_cast<size_t>(chunk.bytes));
-    crc = CopyPieces(chunk, narrow_.data());
-    count = chunk.bytes / 4;
-    Widen(narrow_.data(), count, data_.data() + received_);
-  } else {
-    crc = CopyPieces(chunk, reinterpret_cast<char*>(data_.data() + received_));
-    count = chunk.bytes / static_cast<int64_t>(sizeof(T));
-  }
+  T* const to = data_->data() + received_;
+  const uint32_t crc =
+      from_float32_ ? WidenPieces(chunk, to) : CopyPieces(chunk, reinterpret_cast<char*>(to));
   if (chunk.crc32 && crc != *chunk.crc32) {
     return Bad(reason::kChecksumMismatch, kind_,
                absl::StrCat(
@@ -138,7 +184,6 @@ absl::Status ArrayReceiver<T>::Add(const ChunkView& chunk) {
         .Field("chunk.crc32")
         .Index(chunk.offset);
   }
-  newest_ = received_;
   received_ += count;
   return absl::OkStatus();
 }
@@ -157,8 +202,8 @@ absl::Status ArrayReceiver<T>::CheckComplete() const {
 
 template <class T>
 kernels::Array<T> ArrayReceiver<T>::Take() {
-  received_ = 0;
-  return std::move(data_);
+  received_ = booked_ = 0;
+  return data_ ? std::move(*std::exchange(data_, nullptr)) : kernels::Array<T>();
 }
 
 template class ArrayReceiver<int64_t>;
@@ -179,24 +224,28 @@ bool MatrixReceiver::Takes(v1::ArrayKind kind) {
          kind == v1::ARRAY_KIND_VALUES;
 }
 
-absl::Status MatrixReceiver::Add(const ChunkView& chunk) {
+absl::Status MatrixReceiver::Add(const ChunkView& chunk, BookBytes book) {
   switch (chunk.array) {
     case v1::ARRAY_KIND_POINTERS:
-      RETURN_IF_ERROR(pointers_.Add(chunk));
+      RETURN_IF_ERROR(pointers_.Add(chunk, book));
       break;
     case v1::ARRAY_KIND_INDICES:
-      RETURN_IF_ERROR(indices_.Add(chunk));
+      RETURN_IF_ERROR(indices_.Add(chunk, book));
       break;
     case v1::ARRAY_KIND_VALUES:
       if (pattern_only_) return UnexpectedArray(chunk, "no values: the header says pattern_only");
-      RETURN_IF_ERROR(values_.Add(chunk));
+      RETURN_IF_ERROR(values_.Add(chunk, book));
       break;
     default:
       return UnexpectedArray(chunk, "pointers, indices or values");
   }
   bytes_up_ += chunk.bytes;
+  Arrays come{pointers_.so_far(),
+              indices_.so_far(),
+              values_.so_far(),
+              {pointers_.hold(), indices_.hold(), values_.hold()}};
   const std::lock_guard lock(come_mutex_);
-  come_ = {pointers_.so_far(), indices_.so_far(), values_.so_far()};
+  std::swap(come_, come);
   return absl::OkStatus();
 }
 
@@ -252,6 +301,10 @@ v1::UploadNeed MatrixReceiver::Need() const {
 
 kernels::CscMatrix MatrixReceiver::Take() {
   kernels::CscMatrix raw;
+  {
+    const std::lock_guard lock(come_mutex_);
+    come_ = {};
+  }
   raw.n_rows = n_;
   raw.n_cols = n_;
   raw.col_ptr = pointers_.Take();
@@ -307,10 +360,15 @@ absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view 
   const bool values_ok =
       digest.values().empty() || (digest.values().size() == kDigestBytes &&
                                   !header.pattern_only() && !digest.pattern().empty());
-  if (!pattern_ok || !values_ok) {
+  const auto sha256_ok = [](const std::string& sha256, const std::string& beside) {
+    return sha256.empty() || (sha256.size() == kSha256Bytes && !beside.empty());
+  };
+  if (!pattern_ok || !values_ok || !sha256_ok(digest.pattern_sha256(), digest.pattern()) ||
+      !sha256_ok(digest.values_sha256(), digest.values())) {
     return BadHeader(reason::kBadDigest, field, "digest",
                      "must have 16 bytes for the pattern and 16 for the values (none for a "
-                     "pattern-only matrix), or be left out");
+                     "pattern-only matrix), and beside either 32 of SHA-256 or none, or be left "
+                     "out");
   }
   // 8 (n + 1) + 12 nnz without overflow: compare against the limit before multiplying.
   const int64_t per_entry = header.pattern_only() ? 4 : 12;

@@ -1,18 +1,20 @@
-// Puts arrays together from chunks that nobody trusts. The receiving array is the final one: a
-// chunk is copied once, from the message into its place (fp32 values are widened on the way).
+// Puts arrays together from chunks that nobody trusts. A chunk is copied once, from the message
+// into its place (fp32 values are widened on the way); but what comes of an array before it is
+// known to be more than a promise is moved once more.
 //
 //   ArrayReceiver<int32_t> indices(v1::ARRAY_KIND_INDICES, nnz);
-//   RETURN_IF_ERROR(indices.Add(chunk));
+//   RETURN_IF_ERROR(indices.Add(chunk, [&](int64_t bytes) { return share.Grow(bytes); }));
 //   RETURN_IF_ERROR(indices.CheckComplete());
 //   Use(indices.Take());
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
-#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "server/engine/arrival.h"
 #include "server/engine/entities.h"
@@ -22,8 +24,14 @@
 
 namespace spaid::server {
 
-// One array of `size` elements of T, arriving in order. Not thread-safe. Its pages are committed as
-// bytes arrive: the allocation is left untouched until then.
+// Books memory that is about to be committed, before it is; an error refuses it. All that is booked
+// of an array is never more than the array.
+using BookBytes = absl::FunctionRef<absl::Status(int64_t bytes)>;
+
+// One array of `size` elements of T, arriving in order. Not thread-safe. A promise costs nothing:
+// up to a mebibyte, memory for twice what has come is there at most; then that of the whole array,
+// untouched, of which huge pages are committed as bytes arrive, or all of it where it was kept of
+// something else (AllocateLarge).
 template <class T>
 class ArrayReceiver {
  public:
@@ -33,14 +41,14 @@ class ArrayReceiver {
 
   // Errors, all INVALID_ARGUMENT, with the array, the offset and the cure: CHUNK_NOT_WHOLE (empty,
   // or not a whole number of elements), CHUNK_OUT_OF_ORDER, CHUNK_BEYOND_END, CHECKSUM_MISMATCH.
-  // RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
-  // An error changes nothing.
-  absl::Status Add(const ChunkView& chunk);
-  // The elements of the chunk that was added last.
-  std::span<const T> newest() const { return so_far().subspan(static_cast<size_t>(newest_)); }
+  // RESOURCE_EXHAUSTED/OUT_OF_MEMORY; those of `book`.
+  // An error changes nothing of what was received.
+  absl::Status Add(const ChunkView& chunk, BookBytes book);
   std::span<const T> so_far() const {
-    return std::span(data_).first(static_cast<size_t>(received_));
+    return data_ ? std::span(*data_).first(static_cast<size_t>(received_)) : std::span<const T>();
   }
+  // Keeps what so_far() shows in its place, also when more comes.
+  std::shared_ptr<const void> hold() const { return data_; }
   // INVALID_ARGUMENT/ARRAY_INCOMPLETE where elements are missing.
   absl::Status CheckComplete() const;
   bool complete() const { return received_ == size_; }
@@ -51,13 +59,14 @@ class ArrayReceiver {
 
  private:
   absl::Status Check(const ChunkView& chunk) const;
+  absl::Status MakeRoom(int64_t elements, BookBytes book);
 
   v1::ArrayKind kind_;
   int64_t size_;
   bool from_float32_;
-  int64_t received_ = 0, newest_ = 0;
-  std::vector<char> narrow_;  // a chunk of float32, whose pieces may end within an element
-  kernels::Array<T> data_;
+  int64_t received_ = 0, booked_ = 0;
+  bool committed_ = false;  // all of data_, from the first
+  std::shared_ptr<kernels::Array<T>> data_;
 };
 
 // The arrays of one matrix. Thread-compatible but for LookAtNew.
@@ -69,7 +78,7 @@ class MatrixReceiver {
   // True for the arrays that belong to a matrix.
   static bool Takes(v1::ArrayKind kind);
   // As of ArrayReceiver; UNEXPECTED_MESSAGE for values of a pattern-only matrix.
-  absl::Status Add(const ChunkView& chunk);
+  absl::Status Add(const ChunkView& chunk, BookBytes book);
   absl::Status CheckComplete() const;
   bool complete() const;
   // Array bytes received, as they were on the wire.
@@ -98,6 +107,7 @@ class MatrixReceiver {
     std::span<const int64_t> pointers;
     std::span<const int32_t> indices;
     std::span<const double> values;
+    std::shared_ptr<const void> held[3] = {};
   };
   Arrays Come() const;
   std::mutex look_mutex_;

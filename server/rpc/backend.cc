@@ -16,10 +16,20 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxExecutorQueue = 4096;
+constexpr int64_t kMaxExecutorQueue = 4096;
 constexpr int kCoresForALookAside = 4;
 constexpr milliseconds kBusyRetry{250};
 constexpr milliseconds kDrainRetry{2'000};
+
+ShareRules Rules(const BackendOptions& options) {
+  return {.weights = options.tenant_weights, .max_tenants = options.max_tenants};
+}
+
+StreamLimits Limits(const BackendOptions& options) {
+  StreamLimits limits = options.streams;
+  limits.shares = Rules(options);
+  return limits;
+}
 
 HandleStoreOptions MatrixStoreOptions(const BackendOptions& options) {
   return {.prefix = "matrices/",
@@ -27,7 +37,8 @@ HandleStoreOptions MatrixStoreOptions(const BackendOptions& options) {
           .limit_flag = "--matrix-store-bytes",
           .max_bytes = options.matrix_store_bytes,
           .max_item_bytes = std::min(options.max_matrix_bytes, options.matrix_store_bytes),
-          .too_large_reason = reason::kMatrixTooLarge};
+          .too_large_reason = reason::kMatrixTooLarge,
+          .shares = Rules(options)};
 }
 
 HandleStoreOptions PreconditionerStoreOptions(const BackendOptions& options) {
@@ -35,17 +46,19 @@ HandleStoreOptions PreconditionerStoreOptions(const BackendOptions& options) {
           .what = "preconditioner",
           .limit_flag = "--preconditioner-store-bytes",
           .max_bytes = options.preconditioner_store_bytes,
-          .too_large_reason = reason::kBuildTooLarge};
+          .too_large_reason = reason::kBuildTooLarge,
+          .shares = Rules(options)};
 }
 
 Metrics::StoreFigures Figures(const HandleStoreStats& s) {
   return {.entries = s.entries,
-          .bytes = s.bytes + s.zombie_bytes,
+          .bytes = s.bytes + s.zombie_bytes + s.arrived_bytes,
           .limit_bytes = s.max_bytes,
           .reserved_bytes = s.reserved_bytes,
           .hits = s.hits,
           .misses = s.misses,
-          .evictions = s.evictions};
+          .evictions = s.evictions,
+          .tenants = s.tenants};
 }
 
 // Of each lane of what runs off the reactors: an estimate may take longer than its job does then.
@@ -65,10 +78,12 @@ int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
 DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAdapter& adapter) {
   DispatcherOptions dispatch{.devices = {},
                              .max_queued = options.max_queued_jobs,
-                             .max_queued_per_tenant = options.max_queued_jobs_per_tenant,
+                             .max_queued_per_tenant = MostQueuedOfTenant(options),
                              .host_bytes = options.max_build_bytes,
                              .small_ms = ToMs(options.small_job),
-                             .tenant_weights = options.tenant_weights};
+                             .max_paused = options.max_paused_jobs,
+                             .tenant_weights = options.tenant_weights,
+                             .max_tenants = options.max_tenants};
   const int lanes =
       options.lanes > 0 ? options.lanes : std::clamp(kernels::CpuDevice().threads / 4, 2, 8);
   for (size_t d = 0; d < adapter.devices().size(); ++d) {
@@ -83,6 +98,10 @@ DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAda
 }
 
 }  // namespace
+
+int64_t MostQueuedOfTenant(const BackendOptions& options) {
+  return options.max_queued_jobs_per_tenant.value_or((options.max_queued_jobs + 1) / 2);
+}
 
 int64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -105,6 +124,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       metrics_(metrics),
       adapter_(engine, {.threads = options_.threads,
                         .plan_cache_bytes = options_.plan_cache_bytes,
+                        .shares = Rules(options_),
                         .max_build_bytes = options_.max_build_bytes,
                         .max_devices = options_.max_devices_per_job,
                         .max_result_bytes = options_.preconditioner_store_bytes,
@@ -112,28 +132,40 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       look_aside_(Threads(options_, adapter_) >= kCoresForALookAside),
       matrices_(MatrixStoreOptions(options_)),
       preconditioners_(PreconditionerStoreOptions(options_)),
-      rhs_budget_("right-hand sides and solutions (--rhs-bytes)", options_.rhs_bytes,
-                  [this](int64_t missing) { jobs_.DropResults(missing); }),
-      jobs_({.max_ended_bytes = options_.ended_job_bytes}),
-      streams_(options_.streams),
+      rhs_budget_(
+          "right-hand sides and solutions (--rhs-bytes)", options_.rhs_bytes,
+          [this](int64_t missing, const ByteBudget::OfTenant& of) {
+            jobs_.DropResults(missing, of);
+          },
+          Rules(options_)),
+      jobs_({.max_ended_bytes = options_.ended_job_bytes, .shares = Rules(options_)}),
+      connections_(options_.connections, metrics),
+      streams_(Limits(options_), &connections_),
       scheduler_(
           {.dispatch = DispatchOptions(options_, adapter_),
+           .max_detached_per_tenant = options_.max_detached_jobs_per_tenant,
            .metrics = metrics,
-           .prepare = [this](size_t device) { adapter_.MeasureCopy(device); },
+           .prepare = [this](size_t device) { return adapter_.MeasureCopy(device); },
+           .on_prepared = [this] { TellReadiness(); },
            .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); },
-           .probe = [this](size_t device) { return adapter_.Probe(device); },
+           .probe = [this](size_t device, size_t lane) { return adapter_.Probe(device, lane); },
            .probe_every = options_.probe_every,
-           .on_lost = [this](size_t device, const absl::Status&) { adapter_.DropKept(device); }}),
+           .hang = {.factor = options_.hang_limit, .floor = options_.hang_floor},
+           .on_lost =
+               [this](size_t device, const absl::Status&) {
+                 TellReadiness();
+                 adapter_.DropKept(device);
+               }}),
       workbench_({.adapter = &adapter_,
                   .matrices = &matrices_,
                   .preconditioners = &preconditioners_,
                   .scheduler = &scheduler_,
                   .jobs = &jobs_,
                   .metrics = metrics}),
-      storing_(ExecutorThreads(), kMaxExecutorQueue),
-      counting_(ExecutorThreads(), kMaxExecutorQueue),
-      looking_(ExecutorThreads(), kMaxExecutorQueue),
-      sending_(ExecutorThreads(), kMaxExecutorQueue) {
+      storing_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
+      counting_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
+      looking_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
+      sending_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)) {
   metrics_->SetBuildInfo(options_.version);
 }
 
@@ -145,9 +177,43 @@ absl::Status Backend::Run(Lane lane, const std::string& tenant, std::function<vo
                                               : sending_;
   if (executor.TryRun(tenant, std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
-                   absl::StrCat("the server has ", kMaxExecutorQueue,
-                                " requests to prepare already; try again"))
+                   absl::StrCat("the server has ", executor.queued(), " requests to prepare, of ",
+                                kMaxExecutorQueue,
+                                " at the most, the last of which are for "
+                                "tenants with less than their share of them; try again"))
       .Retry(kBusyRetry);
+}
+
+bool Backend::usable() const {
+  const DeviceMask healthy = scheduler_.healthy();
+  const size_t count = adapter_.devices().size();
+  if (options_.exit_on_device_loss) {
+    return healthy == (count >= kMaxDevices ? kAnyDevice : DeviceBit(count) - 1);
+  }
+  const bool has_cpu = adapter_.devices()[0].backend == kernels::Backend::kCpu;
+  return healthy != 0 && (!has_cpu || (healthy & DeviceBit(0)) != 0);
+}
+
+std::string Backend::LostDevices() const {
+  std::string lost;
+  for (size_t d = 0; d < adapter_.device_names().size(); ++d) {
+    const absl::Status why = scheduler_.DeviceStatus(d);
+    if (why.ok()) continue;
+    absl::StrAppend(&lost, lost.empty() ? "" : "; ", adapter_.device_names()[d], ": ",
+                    why.message());
+  }
+  return lost;
+}
+
+void Backend::OnReadiness(std::function<void()> changed) {
+  const std::lock_guard lock(readiness_mutex_);
+  on_readiness_ = std::move(changed);
+  if (on_readiness_) on_readiness_();
+}
+
+void Backend::TellReadiness() {
+  const std::lock_guard lock(readiness_mutex_);
+  if (on_readiness_) on_readiness_();
 }
 
 void Backend::Refuse() {
@@ -198,9 +264,11 @@ void Backend::SetGauges() {
                                .limit_bytes = plans.max_bytes,
                                .hits = plans.hits,
                                .misses = plans.misses,
-                               .evictions = plans.evictions});
+                               .evictions = plans.evictions,
+                               .tenants = plans.tenants});
   const Scheduler::Load load = scheduler_.load();
   metrics_->SetQueue(load.queued, load.running, load.eta_ms / 1e3);
+  metrics_->SetPaused(load.paused);
   for (size_t p = 0; p < kPriorities; ++p) {
     metrics_->SetQueueClass(PriorityName(static_cast<Priority>(p)), load.classes[p].queued,
                             load.classes[p].predicted_ms / 1e3);
@@ -211,6 +279,9 @@ void Backend::SetGauges() {
   metrics_->SetBuffers("rhs", rhs_budget_.used(), rhs_budget_.limit());
   metrics_->SetBuffers("ended_jobs", jobs_.ended_bytes(), options_.ended_job_bytes);
   metrics_->SetStreams(streams_.size(), options_.streams.max_streams);
+  metrics_->SetCalls(connections_.calls(), options_.connections.max_calls);
+  metrics_->SetConnections(connections_.size(), connections_.most());
+  metrics_->SetBuffers("transport", connections_.untaken_bytes(), options_.connections.max_bytes);
   metrics_->SetPreparing(storing_.queued() + counting_.queued() + looking_.queued(),
                          3 * kMaxExecutorQueue);
   metrics_->SetOutgoingBytes(streams_.outgoing_bytes());

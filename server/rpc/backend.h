@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,10 +18,12 @@
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
 #include "server/base/metrics.h"
+#include "server/base/tenant_shares.h"
 #include "server/engine/adapter.h"
 #include "server/engine/entities.h"
 #include "server/engine/workbench.h"
 #include "server/rpc/authentication.h"
+#include "server/rpc/connections.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/live_streams.h"
 #include "server/rpc/upload_table.h"
@@ -37,22 +41,32 @@ struct BackendOptions {
   int64_t rhs_bytes = int64_t{1} << 30;  // right-hand sides and solutions in flight
   int64_t max_build_bytes = 0;           // estimated bytes of one build; 0: no limit
   int64_t max_queued_jobs = 1024;
-  int64_t max_queued_jobs_per_tenant = 0;  // 0: no limit of its own
-  int max_devices_per_job = 8;             // GPUs that one build may be split over
+  std::optional<int64_t> max_queued_jobs_per_tenant = {};  // none: half of all; 0: all
+  int64_t max_detached_jobs_per_tenant = 128;  // queued or running; 0: no limit of its own
+  int max_paused_jobs = 128;                   // of each device; 0: no solve is ever paused
+  int max_devices_per_job = 8;                 // GPUs that one build may be split over
   int lanes = 0;  // of the CPU: jobs side by side, all but one small; 0: by its cores
   std::chrono::milliseconds small_job{20};            // predicted
   std::map<std::string, double> tenant_weights = {};  // over 0; 1 where there is none
+  int64_t max_tenants = ShareRules().max_tenants;     // that shares tell apart
   int64_t ended_job_bytes = 64 << 20;                 // logs and outcomes of ended jobs
-  std::chrono::milliseconds max_queue{0};             // of a job that names none; 0: none
-  std::chrono::milliseconds max_run{0};               // upper bound on any job's; 0: none
+  // Of a job that names none; upper bound on any job's; 0: none.
+  std::chrono::milliseconds max_queue = std::chrono::hours(24), max_run = std::chrono::hours(1);
   std::chrono::milliseconds heartbeat{5'000};
   StreamLimits streams;
+  ConnectionLimits connections;
   int threads = 0;  // of one job; 0: all cores
   std::string version = "0.0.0";
   std::chrono::milliseconds probe_every{10'000};  // idle devices are looked at
+  bool exit_on_device_loss = false;               // else the server goes on with what is left
+  double hang_limit = 20;  // times its prediction that a job may be silent; 0: for ever
+  std::chrono::milliseconds hang_floor{60'000};   // and no less
   std::string cuda_status;                        // for GetServerInfo
   std::vector<kernels::DeviceInfo> idle_devices;  // listed, not used
 };
+
+// Places in the queue that one tenant may take; 0: all of them.
+int64_t MostQueuedOfTenant(const BackendOptions& options);
 
 // Built once; thread-safe; outlives the gRPC server.
 class Backend {
@@ -74,6 +88,7 @@ class Backend {
   const Scheduler& scheduler() const { return scheduler_; }
   Workbench& workbench() { return workbench_; }
   UploadTable& uploads() { return uploads_; }
+  Connections& connections() { return connections_; }
   LiveStreams& streams() { return streams_; }
   Metrics& metrics() { return *metrics_; }
   WallTime start_time() const { return start_time_; }
@@ -96,11 +111,19 @@ class Backend {
   void Refuse();
   // While draining: UNAVAILABLE/DRAINING with a retry delay.
   absl::Status CheckServing() const;
-  // Whether any device is left that works: without one the server is of no use.
-  bool any_device() const { return scheduler_.healthy() != 0; }
+  // Whether the devices that are left are enough for the server to be of use: all of them where it
+  // is to end on the loss of one; else any, and the CPU where it is among them, since the host's
+  // work has no other place.
+  bool usable() const;
+  // The devices that are lost, each with its reason; empty: none.
+  std::string LostDevices() const;
   void SetDraining() { draining_ = true; }
   bool draining() const { return draining_; }
-  bool ready() const { return !draining_ && any_device(); }
+  // Also: all devices have been measured.
+  bool ready() const { return !draining_ && scheduler_.prepared() && usable(); }
+  // Calls it at once, and whenever a device is lost or all have been measured: ready() may have
+  // changed. One call at a time; none after the call with an empty one has returned.
+  void OnReadiness(std::function<void()> changed);
 
   // What a header's limits, priority and detach (v1::BuildHeader, v1::SolveHeader), the server's
   // limits and the call's deadline make together. Errors: BAD_LIMIT, UNKNOWN_ENUM.
@@ -114,6 +137,7 @@ class Backend {
   void SetGauges();
 
  private:
+  void TellReadiness();
   absl::StatusOr<Workbench::Terms> Terms(const v1::JobLimits& limits, v1::Priority priority,
                                          bool detach,
                                          const grpc::CallbackServerContext& context) const;
@@ -122,6 +146,8 @@ class Backend {
   Authenticator authenticator_;
   Metrics* const metrics_;
   const WallTime start_time_ = RealClock().WallNow();
+  std::mutex readiness_mutex_;
+  std::function<void()> on_readiness_;  // guarded by readiness_mutex_, while it runs, too
   std::atomic<bool> refusing_{false}, draining_{false};
   EngineAdapter adapter_;
   const bool look_aside_;
@@ -130,6 +156,7 @@ class Backend {
   ByteBudget rhs_budget_;
   JobTable jobs_;
   UploadTable uploads_;
+  Connections connections_;
   LiveStreams streams_;
   Scheduler scheduler_;  // stops its workers before what they use goes
   Workbench workbench_;

@@ -37,7 +37,7 @@ ChunkSource ChunkSource::OfSolution(std::shared_ptr<const void> owner, std::span
   return source;
 }
 
-absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk) {
+absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk, int64_t most_bytes) {
   while (part_ < parts_.size() && offset_ == parts_[part_].count) {
     ++part_;
     offset_ = 0;
@@ -45,7 +45,7 @@ absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk) {
   if (part_ == parts_.size()) return false;
   const Part& part = parts_[part_];
   const int64_t wire_bytes = part.narrow ? 4 : part.element_bytes;
-  const int64_t count = std::min(part.count - offset_, kChunkBytes / wire_bytes);
+  const int64_t count = std::min(part.count - offset_, most_bytes / wire_bytes);
   if (offset_ + count > part.there) return false;
   const char* from = part.data + offset_ * part.element_bytes;
   chunk->set_array(part.kind);

@@ -12,9 +12,6 @@
 
 namespace spaid::server {
 
-// Bytes of one chunk's data.
-inline constexpr int64_t kChunkBytes = int64_t{1} << 20;
-
 // A sequence of arrays, borrowed: `owner` keeps them. Thread-compatible.
 class ChunkSource {
  public:
@@ -27,10 +24,11 @@ class ChunkSource {
   // Of the last array only so many elements are there yet: no chunk goes out before it is whole.
   void LimitLast(int64_t elements) { parts_.back().there = elements; }
 
-  // Fills the next chunk, with its CRC; false: all is out, or it is not there yet. Error:
+  // Fills the next chunk, of `most_bytes` of data (8 or more) at most, with its CRC; false: all is
+  // out, or it is not there yet. Error:
   // FAILED_PRECONDITION/FLOAT32_OVERFLOW (index: of the value) where a value does not fit the
   // narrow type.
-  absl::StatusOr<bool> Next(v1::ArrayChunk* chunk);
+  absl::StatusOr<bool> Next(v1::ArrayChunk* chunk, int64_t most_bytes);
   int64_t bytes_down() const { return bytes_down_; }
 
  private:

@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "server/base/guard.h"
 
 namespace spaid::server {
 
-Executor::Executor(int threads, size_t max_queued) : max_queued_(max_queued) {
+Executor::Executor(int threads, int64_t max_queued, ShareRules shares)
+    : places_({.limits = {max_queued}, .rules = std::move(shares)}) {
   threads_.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
@@ -24,11 +26,21 @@ bool Executor::TryRun(const std::string& tenant, std::function<void()> task,
                       std::function<void(const absl::Status&)> failed) {
   {
     std::lock_guard lock(mu_);
-    if (stop_ || queued_ >= max_queued_) return false;
-    std::deque<Task>& own = queues_[tenant];
-    if (own.empty()) turns_.push_back(tenant);
-    own.push_back({std::move(task), std::move(failed)});
-    ++queued_;
+    const TenantShares::Account account = places_.Join(tenant);
+    absl::Cleanup undo = [&] {
+      const auto own = queues_.find(account);
+      if (own != queues_.end() && own->second.empty()) {
+        queues_.erase(own);
+        if (!turns_.empty() && turns_.back() == account) turns_.pop_back();
+      }
+      places_.Leave(account);
+    };
+    if (stop_ || !places_.Admits(account, 1)) return false;
+    std::deque<Task>& own = queues_[account];
+    if (own.empty()) turns_.push_back(account);
+    own.push_back({account, std::move(task), std::move(failed)});
+    places_.Add(account, 1);
+    std::move(undo).Cancel();
   }
   ready_.notify_one();
   return true;
@@ -36,14 +48,14 @@ bool Executor::TryRun(const std::string& tenant, std::function<void()> task,
 
 int64_t Executor::queued() const {
   std::lock_guard lock(mu_);
-  return static_cast<int64_t>(queued_);
+  return places_.used();
 }
 
 void Executor::Work() {
   std::unique_lock lock(mu_);
   while (true) {
-    ready_.wait(lock, [this] { return stop_ || queued_ > 0; });
-    if (queued_ == 0) return;  // stopping, and nothing is left
+    ready_.wait(lock, [this] { return stop_ || places_.used() > 0; });
+    if (places_.used() == 0) return;  // stopping, and nothing is left
     const auto own = queues_.find(turns_.front());
     turns_.pop_front();
     Task task = std::move(own->second.front());
@@ -53,13 +65,19 @@ void Executor::Work() {
     } else {
       turns_.push_back(own->first);
     }
-    --queued_;
+    places_.Add(task.account, -1);
+    places_.Leave(task.account);
     lock.unlock();
     const absl::Status status = Guarded("the preparation of the request", [&] {
       task.run();
       return absl::OkStatus();
     });
-    if (!status.ok()) task.failed(status);
+    if (!status.ok()) {
+      (void)Guarded("the end of a request", [&] {
+        task.failed(status);
+        return absl::OkStatus();
+      });
+    }
     task = {};  // what it captured dies outside the lock
     lock.lock();
   }

@@ -11,26 +11,28 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/base/tenant_shares.h"
 
 namespace spaid::server {
 
-// Tenants take turns, each with what came first of its own; bounded. Thread-safe. The destructor
-// runs what is queued, then joins.
+// Tenants, as far as they are told apart, take turns, each with what came first of its own;
+// bounded. Thread-safe. The destructor runs what is queued, then joins.
 class Executor {
  public:
-  Executor(int threads, size_t max_queued);
+  Executor(int threads, int64_t max_queued, ShareRules shares = {});
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // False, and nothing is run, when `max_queued` tasks wait already. `failed` runs, on the task's
+  // False, and nothing is run, when `max_queued` tasks wait already, or the tenant has more than
+  // its share of them where they are nearly so many (TenantShares). `failed` runs, on the task's
   // thread, where `task` throws (Guarded).
   [[nodiscard]] bool TryRun(const std::string& tenant, std::function<void()> task,
                             std::function<void(const absl::Status&)> failed);
@@ -38,17 +40,17 @@ class Executor {
 
  private:
   struct Task {
+    TenantShares::Account account = nullptr;
     std::function<void()> run;
     std::function<void(const absl::Status&)> failed;
   };
   void Work();
 
-  const size_t max_queued_;
   mutable std::mutex mu_;
   std::condition_variable ready_;
-  std::map<std::string, std::deque<Task>> queues_;  // by tenant; none is empty
-  std::deque<std::string> turns_;                   // the tenants that have one
-  size_t queued_ = 0;
+  std::unordered_map<TenantShares::Account, std::deque<Task>> queues_;  // none is empty
+  std::deque<TenantShares::Account> turns_;                             // those that have one
+  TenantShares places_;  // what is used: tasks that wait
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

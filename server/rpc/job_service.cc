@@ -28,41 +28,37 @@ v1::Job SeenBy(const Caller& caller, const Job& job, bool all_tenants, bool brie
   return out;
 }
 
-class WatchStream final : public WriteStream<v1::WatchJobResponse> {
+class WatchStream final : public RequestStream<v1::WatchJobRequest, v1::WatchJobResponse> {
  public:
-  WatchStream(grpc::CallbackServerContext* context, const v1::WatchJobRequest& request,
-              Backend* backend)
-      : OutStream(context, "JobService/WatchJob", &backend->streams(), &backend->metrics()),
-        backend_(backend),
-        request_(request) {}
-
-  // Once, after Launch and before the handler returns, the mutex not held: subscribing may call
-  // back.
-  void Subscribe() {
-    std::shared_ptr<Job> job;
-    {
-      Section section(this);
-      job = job_;
-    }
-    if (job == nullptr) return;
-    std::weak_ptr<LiveStream> weak = weak_from_this();
-    JobSubscription subscription = job->Subscribe(request_.first_event(), [weak] {
-      if (auto self = weak.lock()) std::static_pointer_cast<WatchStream>(self)->Pump();
-    });
-    Section section(this);
-    feed_.Follow(std::move(job), {JobWaiter(), std::move(subscription)}, request_.first_event());
-    PumpLocked();
-  }
+  WatchStream(grpc::CallbackServerContext* context, Backend* backend)
+      : RequestStream(context, "JobService/WatchJob", &backend->streams(), &backend->metrics()),
+        backend_(backend) {}
 
  private:
-  void Start() override {
+  // The mutex is not held where subscribing may call back.
+  void Requested(const v1::WatchJobRequest& request) override {
+    request_ = request;
     auto job = Find();
-    if (!job.ok()) return EndLocked(job.status());
-    job_ = *std::move(job);
+    JobSubscription subscription;
+    if (job.ok()) {
+      std::weak_ptr<LiveStream> weak = weak_from_this();
+      subscription = (*job)->Subscribe(request_.first_event(), [weak] {
+        if (auto self = weak.lock()) std::static_pointer_cast<WatchStream>(self)->Pump();
+      });
+    }
+    Section section(this);
+    if (job.ok()) {
+      feed_.Follow(*std::move(job), {JobWaiter(), std::move(subscription)}, request_.first_event());
+      if (ended_locked()) DropLocked(feed_.TakeTies());
+    } else {
+      EndLocked(job.status());
+    }
+    PumpLocked();
   }
 
   absl::StatusOr<std::shared_ptr<Job>> Find() {
     ASSIGN_OR_RETURN(const Caller caller, backend_->authenticator().Identify(*context_));
+    RETURN_IF_ERROR(Admit(caller.tenant));
     if (request_.first_event() < 0) {
       return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadLimit,
                        absl::StrCat("first_event is ", request_.first_event(),
@@ -116,7 +112,7 @@ class WatchStream final : public WriteStream<v1::WatchJobResponse> {
       message->mutable_solution()->set_n(static_cast<int64_t>(outcome_->x.size()) / count);
       return true;
     }
-    const auto more = solution_.Next(message->mutable_chunk());
+    const auto more = solution_.Next(message->mutable_chunk(), backend_->streams().ChunkBytes());
     if (more.ok() && *more) return true;
     EndLocked(more.status());
     return false;
@@ -127,8 +123,7 @@ class WatchStream final : public WriteStream<v1::WatchJobResponse> {
   void Closed() override { DropLocked(feed_.TakeTies()); }
 
   Backend* const backend_;
-  const v1::WatchJobRequest request_;
-  std::shared_ptr<Job> job_;
+  v1::WatchJobRequest request_;
   JobFeed feed_;
   std::shared_ptr<const SolveOutcome> outcome_;
   ChunkSource solution_;
@@ -137,69 +132,67 @@ class WatchStream final : public WriteStream<v1::WatchJobResponse> {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context,
-                                             const v1::GetJobRequest* request,
-                                             v1::GetJobResponse* response) {
-  return Unary(context, "JobService/GetJob", backend_, [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(const auto job, FindJob(backend_, caller, request->name()));
-    *response->mutable_job() = SeenBy(caller, *job, /*all_tenants=*/false, /*brief=*/false);
-    return absl::OkStatus();
-  });
+RawBidiReactor* JobService::GetJob(grpc::CallbackServerContext* context) {
+  return Unary<v1::GetJobRequest, v1::GetJobResponse>(
+      context, "JobService/GetJob", backend_,
+      [this](const Caller& caller, const v1::GetJobRequest* request,
+             v1::GetJobResponse* response) -> absl::Status {
+        ASSIGN_OR_RETURN(const auto job, FindJob(backend_, caller, request->name()));
+        *response->mutable_job() = SeenBy(caller, *job, /*all_tenants=*/false, /*brief=*/false);
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
-                                               const v1::ListJobsRequest* request,
-                                               v1::ListJobsResponse* response) {
-  return Unary(context, "JobService/ListJobs", backend_, [&](const Caller& caller) -> absl::Status {
-    if (!v1::JobState_IsValid(request->state())) {
-      return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
-                       absl::StrCat("state is ", static_cast<int>(request->state()),
-                                    "; leave it out to list jobs of every state"))
-          .Field("state");
-    }
-    if (!v1::JobKind_IsValid(request->kind())) {
-      return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
-                       absl::StrCat("kind is ", static_cast<int>(request->kind()),
-                                    "; leave it out to list jobs of every kind"))
-          .Field("kind");
-    }
-    const bool all = request->all_tenants();
-    if (all && !caller.administrator) {
-      return MakeError(absl::StatusCode::kPermissionDenied, reason::kNotAdministrator,
-                       "all_tenants is for administrators; send a token from the server's "
-                       "--admin-tokens file, or show the certificate of an --admin-subject, or "
-                       "leave it out to list your own jobs")
-          .Field("all_tenants");
-    }
-    ASSIGN_OR_RETURN(const PageRequest page,
-                     ParsePage(request->page_size(), request->page_token()));
-    const auto listed = backend_->jobs().List(all ? nullptr : &caller.tenant,
-                                              {.state = request->state(),
-                                               .kind = request->kind(),
-                                               .matrix = request->matrix(),
-                                               .preconditioner = request->preconditioner()},
-                                              page);
-    FillPage(
-        listed.jobs, listed.sequences, listed.next_token,
-        [&](const auto& job) { return SeenBy(caller, *job, all, /*brief=*/true); },
-        response->mutable_jobs(), response->mutable_next_page_token());
-    return absl::OkStatus();
-  });
+RawBidiReactor* JobService::ListJobs(grpc::CallbackServerContext* context) {
+  return Unary<v1::ListJobsRequest, v1::ListJobsResponse>(
+      context, "JobService/ListJobs", backend_,
+      [this](const Caller& caller, const v1::ListJobsRequest* request,
+             v1::ListJobsResponse* response) -> absl::Status {
+        if (!v1::JobState_IsValid(request->state())) {
+          return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
+                           absl::StrCat("state is ", static_cast<int>(request->state()),
+                                        "; leave it out to list jobs of every state"))
+              .Field("state");
+        }
+        if (!v1::JobKind_IsValid(request->kind())) {
+          return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnknownEnum,
+                           absl::StrCat("kind is ", static_cast<int>(request->kind()),
+                                        "; leave it out to list jobs of every kind"))
+              .Field("kind");
+        }
+        const bool all = request->all_tenants();
+        if (all && !caller.administrator) {
+          return MakeError(absl::StatusCode::kPermissionDenied, reason::kNotAdministrator,
+                           "all_tenants is for administrators; send a token from the server's "
+                           "--admin-tokens file, or show the certificate of an --admin-subject, or "
+                           "leave it out to list your own jobs")
+              .Field("all_tenants");
+        }
+        ASSIGN_OR_RETURN(const PageRequest page,
+                         ParsePage(request->page_size(), request->page_token()));
+        const auto listed = backend_->jobs().List(all ? nullptr : &caller.tenant,
+                                                  {.state = request->state(),
+                                                   .kind = request->kind(),
+                                                   .matrix = request->matrix(),
+                                                   .preconditioner = request->preconditioner()},
+                                                  page);
+        FillPage(
+            listed.jobs, listed.sequences, listed.next_token,
+            [&](const auto& job) { return SeenBy(caller, *job, all, /*brief=*/true); },
+            response->mutable_jobs(), response->mutable_next_page_token());
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
-    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
-  auto stream = std::make_shared<WatchStream>(context, *request, backend_);
-  WatchStream* reactor = Launch(stream);
-  stream->Subscribe();
-  return reactor;
+RawBidiReactor* JobService::WatchJob(grpc::CallbackServerContext* context) {
+  return Launch<WatchStream>(context, backend_);
 }
 
-grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
-                                                const v1::CancelJobRequest* request,
-                                                v1::CancelJobResponse* response) {
-  return Unary(
-      context, "JobService/CancelJob", backend_, [&](const Caller& caller) -> absl::Status {
+RawBidiReactor* JobService::CancelJob(grpc::CallbackServerContext* context) {
+  return Unary<v1::CancelJobRequest, v1::CancelJobResponse>(
+      context, "JobService/CancelJob", backend_,
+      [this](const Caller& caller, const v1::CancelJobRequest* request,
+             v1::CancelJobResponse* response) -> absl::Status {
         ASSIGN_OR_RETURN(const auto job, FindJob(backend_, caller, request->name()));
         if (job->RequestStop(StopCause::kCancelled)) {
           Log(LogLevel::kInfo, "job_cancel",
@@ -208,6 +201,13 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
         *response->mutable_job() = SeenBy(caller, *job, /*all_tenants=*/false, /*brief=*/false);
         return absl::OkStatus();
       });
+}
+
+void JobService::AddTo(Methods* methods) {
+  methods->Add("JobService/GetJob", this, &JobService::GetJob);
+  methods->Add("JobService/ListJobs", this, &JobService::ListJobs);
+  methods->Add("JobService/WatchJob", this, &JobService::WatchJob);
+  methods->Add("JobService/CancelJob", this, &JobService::CancelJob);
 }
 
 }  // namespace spaid::server

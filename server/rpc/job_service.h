@@ -2,25 +2,20 @@
 #pragma once
 
 #include "server/rpc/backend.h"
+#include "server/rpc/methods.h"
 #include "spaid/v1/job.grpc.pb.h"
 
 namespace spaid::server {
 
-class JobService final : public v1::JobService::CallbackService {
+class JobService {
  public:
   explicit JobService(Backend* backend) : backend_(backend) {}
+  void AddTo(Methods* methods);
 
-  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
-                                   const v1::GetJobRequest* request,
-                                   v1::GetJobResponse* response) override;
-  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
-                                     const v1::ListJobsRequest* request,
-                                     v1::ListJobsResponse* response) override;
-  grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
-      grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) override;
-  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
-                                      const v1::CancelJobRequest* request,
-                                      v1::CancelJobResponse* response) override;
+  RawBidiReactor* GetJob(grpc::CallbackServerContext* context);
+  RawBidiReactor* ListJobs(grpc::CallbackServerContext* context);
+  RawBidiReactor* WatchJob(grpc::CallbackServerContext* context);
+  RawBidiReactor* CancelJob(grpc::CallbackServerContext* context);
 
  private:
   Backend* const backend_;

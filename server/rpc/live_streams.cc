@@ -3,7 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/guard.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
 
@@ -25,43 +27,72 @@ std::vector<std::shared_ptr<LiveStream>> Alive(const Map& streams) {
 
 }  // namespace
 
-LiveStreams::LiveStreams(StreamLimits limits) : limits_(limits), ticker_([this] { Run(); }) {}
+LiveStreams::LiveStreams(StreamLimits limits, Connections* connections)
+    : limits_(std::move(limits)),
+      connections_(connections),
+      places_({.limits = {limits_.max_streams}, .rules = limits_.shares}),
+      ticker_([this] { Run(); }) {}
 
 LiveStreams::~LiveStreams() {
   {
     std::lock_guard lock(mu_);
     stop_ = true;
   }
-  changed_.notify_all();
+  stopping_.notify_all();
   ticker_.join();
 }
 
-absl::Status LiveStreams::Add(std::shared_ptr<LiveStream> stream) {
+void LiveStreams::Add(std::shared_ptr<LiveStream> stream) {
   const LiveStream* key = stream.get();
   std::lock_guard lock(mu_);
-  if (static_cast<int64_t>(streams_.size()) >= limits_.max_streams) {
+  streams_.emplace(key, std::move(stream));
+}
+
+absl::Status LiveStreams::Admit(const LiveStream* stream, const std::string& tenant) {
+  std::lock_guard lock(mu_);
+  const TenantShares::Account account = places_.Join(tenant);
+  absl::Cleanup leave = [&] { places_.Leave(account); };
+  if (!places_.Admits(account, 1)) {
     return MakeError(absl::StatusCode::kResourceExhausted, reason::kTooManyStreams,
-                     absl::StrCat("the server has ", limits_.max_streams,
-                                  " streams open, which is its limit (--max-streams); try again "
-                                  "when some have ended"))
+                     absl::StrCat("the server has ", places_.used(), " streams open, ",
+                                  places_.UsedBy(account), " of them of this tenant; ",
+                                  limits_.max_streams,
+                                  " is its limit (--max-streams), and the last of them are for "
+                                  "tenants with less than their share; try again when some have "
+                                  "ended"))
         .Meta("limit", limits_.max_streams)
         .Retry(kBusyRetry);
   }
-  streams_.emplace(key, std::move(stream));
+  place_of_.emplace(stream, account);
+  places_.Add(account, 1);
+  std::move(leave).Cancel();
   return absl::OkStatus();
+}
+
+void LiveStreams::Background(const LiveStream* stream) {
+  {
+    std::lock_guard lock(mu_);
+    background_.insert(stream);
+  }
+  changed_.notify_all();
 }
 
 void LiveStreams::Remove(const LiveStream* stream) {
   {
     std::lock_guard lock(mu_);
     streams_.erase(stream);
+    background_.erase(stream);
+    if (const auto place = place_of_.extract(stream)) {
+      places_.Add(place.mapped(), -1);
+      places_.Leave(place.mapped());
+    }
   }
   changed_.notify_all();
 }
 
 int64_t LiveStreams::size() const {
   std::lock_guard lock(mu_);
-  return static_cast<int64_t>(streams_.size());
+  return places_.used();
 }
 
 std::vector<std::shared_ptr<LiveStream>> LiveStreams::Alive() const {
@@ -79,19 +110,25 @@ void LiveStreams::CutIdle(const absl::Status& status) {
 
 bool LiveStreams::WaitEmpty(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mu_);
-  return changed_.wait_until(lock, deadline, [this] { return streams_.empty(); });
+  return changed_.wait_until(lock, deadline,
+                             [this] { return streams_.size() == background_.size(); });
 }
 
 void LiveStreams::Run() {
   std::unique_lock lock(mu_);
   auto next = std::chrono::steady_clock::now() + limits_.tick;
-  while (!changed_.wait_until(lock, next, [this] { return stop_; })) {
-    std::vector<std::shared_ptr<LiveStream>> alive = server::Alive(streams_);
-    lock.unlock();
+  while (!stopping_.wait_until(lock, next, [this] { return stop_; })) {
     const auto now = std::chrono::steady_clock::now();
+    next = now + limits_.tick;
+    std::vector<std::shared_ptr<LiveStream>> alive;
+    // Without memory for that, the next tick will do.
+    (void)Guarded("a tick", [&] {
+      alive = server::Alive(streams_);
+      return absl::OkStatus();
+    });
+    lock.unlock();
     for (const auto& stream : alive) stream->Tick(now);
     alive.clear();  // may run the last reference's destructor: not under the lock
-    next = now + limits_.tick;
     lock.lock();
   }
 }

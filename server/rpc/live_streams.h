@@ -1,9 +1,11 @@
-// Every streaming call that is open, in one place: so that a drain can finish each of them before
-// the server shuts down (gRPC's Shutdown never returns with a live reactor), and so that one clock
-// ticks for all of them (heartbeats, stalled peers).
+// Every call that is open, in one place: so that a drain can finish each of them before the server
+// shuts down (gRPC's Shutdown never returns with a live reactor), and so that one clock ticks for
+// all of them (heartbeats, stalled peers). A call is known from its headers on; streams have one of
+// max_streams from their first message on.
 //
-//   LiveStreams streams({.tick = 50ms, .stalled_reader = 60s, .stalled_sender = 60s});
-//   streams.Add(stream);                          // the stream removes itself when it is done
+//   LiveStreams streams({.tick = 50ms, .stalled_reader = 60s, .stalled_sender = 60s},
+//   &connections); streams.Add(stream); RETURN_IF_ERROR(streams.Admit(stream.get(), tenant));
+//                                                 // the stream removes itself when it is done
 //   streams.CutAll(DrainingError(...));           // at the drain deadline
 //   bool idle = streams.WaitEmpty(deadline);
 #pragma once
@@ -14,11 +16,15 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/base/tenant_shares.h"
+#include "server/rpc/connections.h"
 
 namespace spaid::server {
 
@@ -34,6 +40,11 @@ class LiveStream : public std::enable_shared_from_this<LiveStream> {
   virtual void CutIdle(const absl::Status& status) = 0;
 };
 
+// Bytes of a chunk's data; and from how many on, that wait for readers, it has how many.
+inline constexpr int64_t kChunkBytes = int64_t{1} << 20;
+inline constexpr int64_t kMuchOutgoing = int64_t{64} << 20;
+inline constexpr int64_t kChunkBytesBesideMuch = int64_t{64} << 10;
+
 // Bytes of messages a second, below which a sender holds its place for nothing.
 inline constexpr double kMinSenderRate = 1024;
 
@@ -45,29 +56,45 @@ struct StreamLimits {
   // kMinSenderRate.
   std::chrono::milliseconds stalled_sender{60'000};
   int64_t max_streams = 1024;  // open at once
+  // A call's first message is there, whole, so long after its headers.
+  std::chrono::milliseconds first_message{15'000};
+  ShareRules shares = {};  // of them
 };
 
 // Thread-safe.
 class LiveStreams {
  public:
-  explicit LiveStreams(StreamLimits limits);
+  // `connections` outlives it.
+  LiveStreams(StreamLimits limits, Connections* connections);
   ~LiveStreams();
   LiveStreams(const LiveStreams&) = delete;
   LiveStreams& operator=(const LiveStreams&) = delete;
 
-  // RESOURCE_EXHAUSTED/TOO_MANY_STREAMS, with a retry delay, where max_streams are open.
-  absl::Status Add(std::shared_ptr<LiveStream> stream);
+  // It is ticked and cut from now on.
+  void Add(std::shared_ptr<LiveStream> stream);
+  // Gives it one of the tenant's places, until Remove. RESOURCE_EXHAUSTED/TOO_MANY_STREAMS, with a
+  // retry delay, where max_streams have one, or nearly so many and the tenant has more than its
+  // share (TenantShares).
+  absl::Status Admit(const LiveStream* stream, const std::string& tenant);
+  // WaitEmpty does not wait for it: it may live as long as the server.
+  void Background(const LiveStream* stream);
   void Remove(const LiveStream* stream);  // one that was refused, too
-  int64_t size() const;
+  int64_t size() const;                   // that have a place
   const StreamLimits& limits() const { return limits_; }
+  Connections& connections() const { return *connections_; }
 
   // Bytes of the messages that wait for their readers, all streams.
   void AddOutgoingBytes(int64_t bytes) { outgoing_bytes_ += bytes; }
   int64_t outgoing_bytes() const { return outgoing_bytes_; }
+  // Of a chunk of an array that goes out: less where much waits already, so that many slow readers
+  // hold little.
+  int64_t ChunkBytes() const {
+    return outgoing_bytes_ < kMuchOutgoing ? kChunkBytes : kChunkBytesBesideMuch;
+  }
 
   void CutAll(const absl::Status& status);
   void CutIdle(const absl::Status& status);
-  // True once no stream is open; false if some still are at `deadline`.
+  // True once no call is open; false if some still are at `deadline`.
   bool WaitEmpty(std::chrono::steady_clock::time_point deadline);
 
  private:
@@ -75,10 +102,15 @@ class LiveStreams {
   std::vector<std::shared_ptr<LiveStream>> Alive() const;
 
   const StreamLimits limits_;
+  Connections* const connections_;
   std::atomic<int64_t> outgoing_bytes_{0};
   mutable std::mutex mu_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;   // a call has gone
+  std::condition_variable stopping_;  // the ticker's
   std::unordered_map<const LiveStream*, std::weak_ptr<LiveStream>> streams_;
+  std::unordered_set<const LiveStream*> background_;
+  TenantShares places_;
+  std::unordered_map<const LiveStream*, TenantShares::Account> place_of_;
   bool stop_ = false;
   std::thread ticker_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/log.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
 #include "server/rpc/backend.h"
@@ -12,9 +13,13 @@
 namespace spaid::server {
 namespace {
 
-// `bytes`: 16 of them (CheckMatrixHeader saw to it).
-Digest DigestOf(const std::string& bytes) {
-  Digest digest;
+// Less than this is taken without being booked, by as many threads as prepare matrices.
+constexpr int64_t kUnbookedBytes = 1 << 20;
+
+// `bytes`: as many as D has (CheckMatrixHeader saw to it).
+template <class D = Digest>
+D DigestOf(const std::string& bytes) {
+  D digest;
   std::copy(bytes.begin(), bytes.end(), digest.bytes.begin());
   return digest;
 }
@@ -32,19 +37,51 @@ absl::Status CheckDigest(const std::string& promised, const Digest& actual, cons
 
 }  // namespace
 
-std::string ContentKeyOf(const v1::MatrixHeader& header) {
+ContentClaim::ContentClaim(const v1::MatrixHeader& header) {
   const v1::MatrixDigest& digest = header.digest();
-  if (digest.pattern().empty() || (digest.values().empty() && !header.pattern_only())) return "";
+  const bool pattern_only = header.pattern_only();
+  if (digest.pattern().empty() || (digest.values().empty() && !pattern_only)) return;
   std::optional<Digest> values;
-  if (!header.pattern_only()) values = DigestOf(digest.values());
-  return Matrix::ContentKey(DigestOf(digest.pattern()), values);
+  if (!pattern_only) values = DigestOf(digest.values());
+  key_ = Matrix::ContentKey(DigestOf(digest.pattern()), values);
+  if (digest.pattern_sha256().empty() || (digest.values_sha256().empty() && !pattern_only)) return;
+  sha256_.emplace();
+  sha256_->pattern = DigestOf<Sha256>(digest.pattern_sha256());
+  if (!pattern_only) sha256_->values = DigestOf<Sha256>(digest.values_sha256());
+}
+
+ContentClaim::Match ContentClaim::Matches(const Matrix& stored) const {
+  const Matrix::ContentSha256* known = stored.known_sha256();
+  if (known == nullptr) return Match::kMaybe;
+  return *known == *sha256_ ? Match::kYes : Match::kNo;
 }
 
 absl::Status MatrixInput::Check(const Backend& backend, const v1::MatrixHeader& header,
                                 std::string_view field) {
-  return CheckMatrixHeader(
-      header, field,
-      std::min(backend.options().max_matrix_bytes, backend.options().matrix_store_bytes));
+  const int64_t store = backend.options().matrix_store_bytes;
+  RETURN_IF_ERROR(
+      CheckMatrixHeader(header, field, std::min(backend.options().max_matrix_bytes, store)));
+  const int64_t work = WorkBytes(header);
+  if (work <= store - PromisedBytes(header)) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted, reason::kMatrixTooLarge,
+                   absl::StrCat("the matrix takes ", PromisedBytes(header), " bytes, and ", work,
+                                " more while it is validated and diagnosed; together they are "
+                                "over the limit of ",
+                                store,
+                                " (--matrix-store-bytes of the daemon); send it by columns, "
+                                "sorted, or a smaller one"))
+      .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".nnz"))
+      .Meta("limit", store)
+      .Meta("actual", PromisedBytes(header) + work);
+}
+
+int64_t MatrixInput::WorkBytes(const v1::MatrixHeader& header) {
+  const kernels::Layout layout =
+      header.layout() == v1::LAYOUT_CSR ? kernels::Layout::kCsr : kernels::Layout::kCsc;
+  const int64_t bytes = EngineAdapter::PrepareBytes(
+      header.n(), header.nnz(), layout,
+      {.sort_and_sum = header.sort_and_sum(), .pattern_only = header.pattern_only()});
+  return bytes > kUnbookedBytes ? bytes : 0;
 }
 
 absl::StatusOr<std::shared_ptr<MatrixInput>> MatrixInput::Begin(Backend* backend,
@@ -52,7 +89,8 @@ absl::StatusOr<std::shared_ptr<MatrixInput>> MatrixInput::Begin(Backend* backend
                                                                 const v1::MatrixHeader& header,
                                                                 std::string_view field) {
   RETURN_IF_ERROR(Check(*backend, header, field));
-  ASSIGN_OR_RETURN(Reservation reservation, backend->matrices().Reserve(PromisedBytes(header)));
+  ASSIGN_OR_RETURN(Reservation reservation,
+                   backend->matrices().Reserve(tenant, PromisedBytes(header)));
   return std::shared_ptr<MatrixInput>(
       new MatrixInput(backend, tenant, header, field, std::move(reservation)));
 }
@@ -68,15 +106,8 @@ MatrixInput::MatrixInput(Backend* backend, std::string tenant, const v1::MatrixH
 
 absl::Status MatrixInput::Add(const ChunkView& chunk, std::shared_ptr<void> stream) {
   backend_->metrics().BytesReceived(chunk.bytes);
-  // Room first: the receiver commits the memory. A chunk that it would refuse is not counted.
-  const bool widened =
-      chunk.array == v1::ARRAY_KIND_VALUES && header_.value_type() == v1::VALUE_TYPE_FLOAT32;
-  const int64_t stored = widened ? 2 * chunk.bytes : chunk.bytes;
-  if (MatrixReceiver::Takes(chunk.array) &&
-      stored <= reservation_.bytes() - reservation_.arrived()) {
-    RETURN_IF_ERROR(reservation_.Arrive(stored));
-  }
-  RETURN_IF_ERROR(receiver_.Add(chunk));
+  RETURN_IF_ERROR(
+      receiver_.Add(chunk, [this](int64_t bytes) { return reservation_.Arrive(bytes); }));
   if (backend_->look_aside()) {
     LookAside(std::move(stream));
   } else {
@@ -104,6 +135,9 @@ void MatrixInput::LookAside(std::shared_ptr<void> stream) {
 
 absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   ASSIGN_OR_RETURN(const kernels::Layout layout, ParseLayout(header_.layout(), field_));
+  if (const int64_t work = WorkBytes(header_); work > 0) {
+    RETURN_IF_ERROR(reservation_.Extend(work));
+  }
   Arrived arrived = receiver_.Look();
   ASSIGN_OR_RETURN(std::shared_ptr<const Matrix> matrix,
                    backend_->adapter().Prepare(receiver_.Take(), layout,
@@ -119,8 +153,15 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
         CheckDigest(header_.digest().values(), *matrix->value_digest, "values", field_));
   }
   const int64_t bytes = matrix->bytes();
-  std::string key = matrix->ContentKey();
-  return backend_->matrices().Put(tenant_, std::move(matrix), bytes, key, std::move(reservation_));
+  const std::string key = matrix->ContentKey();
+  const auto same = [this, &mine = *matrix](const Matrix& stored) {
+    if (mine.SameContent(stored)) return true;
+    // Nobody meets that by chance.
+    Log(LogLevel::kWarning, "digest_forged",
+        {{"tenant", tenant_}, {"label", stored.label}, {"other_label", mine.label}});
+    return false;
+  };
+  return backend_->matrices().Put(tenant_, matrix, bytes, key, std::move(reservation_), same);
 }
 
 }  // namespace spaid::server

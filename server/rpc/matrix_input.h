@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,7 +23,8 @@ class Backend;
 // cores for it, arriving arrays are looked at beside the reactor's thread.
 class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
  public:
-  // CheckMatrixHeader with the server's limit. `field`: "header", "header.inline_matrix".
+  // CheckMatrixHeader with the server's limit, and that there is room for the matrix while it is
+  // prepared. `field`: "header", "header.inline_matrix".
   static absl::Status Check(const Backend& backend, const v1::MatrixHeader& header,
                             std::string_view field);
   // Checks `header` and reserves room in the store. Errors: Check's, the store's.
@@ -46,6 +48,8 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
               std::string_view field, Reservation reservation);
   void LookAside(std::shared_ptr<void> stream);
+  // Beside the arrays, while they are validated and diagnosed: 0 where it is not worth a booking.
+  static int64_t WorkBytes(const v1::MatrixHeader& header);
 
   Backend* const backend_;
   const std::string tenant_;
@@ -56,8 +60,26 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   std::atomic<bool> looking_{false};  // beside; or it is about to begin
 };
 
-// What `header`'s digests name within a tenant (HandleStore's key), where they name all of it; else
-// "".
-std::string ContentKeyOf(const v1::MatrixHeader& header);
+// What a header's digests say of content that may be here already.
+class ContentClaim {
+ public:
+  ContentClaim() = default;
+  // `header` was checked by CheckMatrixHeader.
+  explicit ContentClaim(const v1::MatrixHeader& header);
+
+  // HandleStore's key of all that has these XXH3 digests; empty: they do not name all of it.
+  const std::string& key() const { return key_; }
+  // Whether SHA-256 names all of it, too: nothing less will do in place of the arrays.
+  bool strong() const { return sha256_.has_value(); }
+  // Of a strong one, whether it names `stored`. kMaybe: nobody has asked for its SHA-256 yet.
+  enum class Match { kNo, kMaybe, kYes };
+  Match Matches(const Matrix& stored) const;
+  // O(nnz) where nobody has asked.
+  bool Holds(const Matrix& stored) const { return stored.sha256() == *sha256_; }
+
+ private:
+  std::string key_;
+  std::optional<Matrix::ContentSha256> sha256_;
+};
 
 }  // namespace spaid::server

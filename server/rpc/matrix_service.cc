@@ -14,7 +14,8 @@
 namespace spaid::server {
 namespace {
 
-// header -> have | wait | need -> chunks -> half-close -> done.
+// header -> have | wait | need -> chunks -> half-close -> done. A header with XXH3 alone, and the
+// answer wait, need: perhaps a second one with SHA-256 before the chunks.
 class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::UploadMatrixResponse>,
                            public UploadTable::Waiter {
  public:
@@ -25,9 +26,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   // The upload that this one waited for has ended.
   void Wake() override {
     Section section(this);
-    if (!ended_locked()) {
-      if (absl::Status status = LookLocked(); !status.ok()) EndLocked(std::move(status));
-    }
+    GuardLocked([this] { LookAgain(); });
     PumpLocked();
   }
 
@@ -47,10 +46,6 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     absl::Status status;
     switch (request.message_case()) {
       case v1::UploadMatrixRequest::kHeader:
-        if (got_header_) {
-          status = UnexpectedMessage("a second header");
-          break;
-        }
         status = TakeHeader(request.header());
         if (status.ok()) status = LookLocked();
         break;
@@ -67,36 +62,64 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     if (input_->bytes_up() == 0) first_chunk_ = Clock::now();
     ReadLocked();
     absl::Status status = input_->Add(chunk, shared_from_this());
+    turn_.Came(chunk.bytes, Clock::now());
     if (!status.ok()) EndLocked(std::move(status));
   }
 
   absl::Status TakeHeader(const v1::MatrixHeader& header) {
-    got_header_ = true;
-    opened_ = first_chunk_ = Clock::now();
+    const bool again = std::exchange(got_header_, true);
+    if (!again) RETURN_IF_ERROR(Admit(tenant_));
     RETURN_IF_ERROR(backend_->CheckServing());
     RETURN_IF_ERROR(MatrixInput::Check(*backend_, header, "header"));
+    ContentClaim claim(header);
+    if (again) {
+      // The same, with SHA-256, now that it is worth while.
+      const bool asks = input_ != nullptr && input_->bytes_up() == 0 && !claim_.strong() &&
+                        claim.strong() && claim.key() == claim_.key();
+      if (!asks) return UnexpectedMessage("a second header");
+      DropLocked(std::exchange(input_, nullptr));
+    } else {
+      opened_ = first_chunk_ = Clock::now();
+    }
     header_ = header;
-    content_key_ = ContentKeyOf(header);
+    claim_ = std::move(claim);
     return absl::OkStatus();
   }
 
   // Is the content here, is it on its way, or must it be sent? Room is reserved in the last case
   // only.
   absl::Status LookLocked() {
-    if (!content_key_.empty()) {
-      if (FindLocked()) return absl::OkStatus();
-      auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
-      turn_ = backend_->uploads().Enter(tenant_, content_key_, self);
-      if (!turn_) {
-        say_wait_ = true;
-        return absl::OkStatus();
-      }
-      // The one before may have ended between the look and the turn.
-      if (FindLocked()) {
-        DropLocked(std::move(turn_));
-        return absl::OkStatus();
-      }
+    if (claim_.key().empty()) return NeedLocked();
+    auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
+    if (!claim_.strong()) {
+      // XXH3 alone is no proof, but a hint that it pays to make SHA-256.
+      turn_ = backend_->uploads().Enter(tenant_, claim_.key(), {}, Clock::now());
+      say_wait_ = !turn_ || backend_->matrices().Find(tenant_, claim_.key()).has_value();
+      return NeedLocked();
     }
+    if (FindLocked()) {
+      DropLocked(std::move(turn_));
+      return absl::OkStatus();
+    }
+    if (!turn_) turn_ = backend_->uploads().Enter(tenant_, claim_.key(), self, Clock::now());
+    waits_ = !turn_;
+    if (waits_) {
+      say_wait_ = true;
+      return absl::OkStatus();
+    }
+    // The one before may have ended between the look and the turn.
+    bool maybe = false;
+    if (FindLocked(&maybe)) {
+      DropLocked(std::move(turn_));
+      return absl::OkStatus();
+    }
+    if (!maybe) return NeedLocked();
+    return backend_->Run(
+        Backend::Lane::kStore, tenant_, [self] { self->FindByHashing(); },
+        [self](const absl::Status& error) { self->StoreFailed(error); });
+  }
+
+  absl::Status NeedLocked() {
     ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, header_, "header"));
     // Said from a copy: by the time that a slow reader takes it, all may have been sent and input_
     // be the executor's.
@@ -105,19 +128,55 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     return absl::OkStatus();
   }
 
-  bool FindLocked() {
-    have_ = backend_->matrices().Find(tenant_, content_key_);
+  // What it waited for has ended, or does not come on.
+  void LookAgain() {
+    if (!std::exchange(waits_, false) || ended_locked()) return;
+    if (absl::Status status = LookLocked(); !status.ok()) EndLocked(std::move(status));
+  }
+
+  // `maybe`: set where something must be hashed to know.
+  bool FindLocked(bool* maybe = nullptr) {
+    using Match = ContentClaim::Match;
+    FoundLocked(backend_->matrices().Find(tenant_, claim_.key(), [&](const Matrix& stored) {
+      const Match match = claim_.Matches(stored);
+      if (maybe != nullptr && match == Match::kMaybe) *maybe = true;
+      return match == Match::kYes;
+    }));
+    return say_have_;
+  }
+
+  void FoundLocked(std::optional<Stored<Matrix>> found) {
+    have_ = std::move(found);
     say_have_ = have_.has_value();
     timings_.set_reused(say_have_);
-    return say_have_;
+  }
+
+  // On the executor; the turn is held, so that one alone hashes for all who ask.
+  void FindByHashing() {
+    auto found = backend_->matrices().Find(
+        tenant_, claim_.key(), [this](const Matrix& stored) { return claim_.Holds(stored); });
+    Section section(this);
+    if (ended_locked()) return PumpLocked();
+    FoundLocked(std::move(found));
+    if (say_have_) {
+      DropLocked(std::move(turn_));
+    } else if (absl::Status status = NeedLocked(); !status.ok()) {
+      EndLocked(std::move(status));
+    }
+    PumpLocked();
   }
 
   void HalfClosed() override {
     if (have_) return;
+    if (input_ != nullptr && input_->bytes_up() == 0 && !claim_.key().empty()) {
+      DropLocked(std::exchange(input_, nullptr));
+      return EndLocked(absl::OkStatus());  // it was a question; `need` has been the answer
+    }
     absl::Status status = input_ == nullptr
                               ? UnexpectedMessage("the end of the input before the header")
                               : input_->CheckComplete();
     if (status.ok()) {
+      turn_.CameWhole();
       auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
       status = backend_->Run(
           Backend::Lane::kStore, tenant_, [self] { self->Store(); },
@@ -184,12 +243,16 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     return true;
   }
 
-  void Ticked(Clock::time_point now) override { CheckSenderLocked(now); }
+  void Ticked(Clock::time_point now) override {
+    CheckSenderLocked(now);
+    if (waits_ && backend_->uploads().LeaderIsSlow(tenant_, claim_.key(), now)) LookAgain();
+  }
   void Gone() override { stop_.Request(kernels::StopReason::kCancelled); }
   void Closed() override { DropLocked(std::move(turn_)); }
 
   Backend* const backend_;
-  std::string tenant_, content_key_;
+  std::string tenant_;
+  ContentClaim claim_;  // of the header
   v1::MatrixHeader header_;
   std::shared_ptr<MatrixInput> input_;
   kernels::StopSource stop_;  // of the validation
@@ -198,50 +261,57 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   v1::Timings timings_;
   Clock::time_point opened_{}, first_chunk_{};
   std::optional<v1::UploadNeed> need_;  // to be said
-  bool say_have_ = false, say_wait_ = false, got_header_ = false, done_ = false;
+  bool waits_ = false, say_have_ = false, say_wait_ = false, got_header_ = false, done_ = false;
 };
 
 }  // namespace
 
 RawBidiReactor* MatrixService::UploadMatrix(grpc::CallbackServerContext* context) {
-  return Launch(std::make_shared<UploadStream>(context, backend_));
+  return Launch<UploadStream>(context, backend_);
 }
 
-grpc::ServerUnaryReactor* MatrixService::GetMatrix(grpc::CallbackServerContext* context,
-                                                   const v1::GetMatrixRequest* request,
-                                                   v1::GetMatrixResponse* response) {
-  return Unary(context, "MatrixService/GetMatrix", backend_,
-               [&](const Caller& caller) -> absl::Status {
-                 ASSIGN_OR_RETURN(const auto found,
-                                  backend_->matrices().Get(caller.tenant, request->name()));
-                 *response->mutable_matrix() = ToProto(found, /*findings=*/true);
-                 return absl::OkStatus();
-               });
+RawBidiReactor* MatrixService::GetMatrix(grpc::CallbackServerContext* context) {
+  return Unary<v1::GetMatrixRequest, v1::GetMatrixResponse>(
+      context, "MatrixService/GetMatrix", backend_,
+      [this](const Caller& caller, const v1::GetMatrixRequest* request,
+             v1::GetMatrixResponse* response) -> absl::Status {
+        ASSIGN_OR_RETURN(const auto found,
+                         backend_->matrices().Get(caller.tenant, request->name()));
+        *response->mutable_matrix() = ToProto(found, /*findings=*/true);
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* MatrixService::ListMatrices(grpc::CallbackServerContext* context,
-                                                      const v1::ListMatricesRequest* request,
-                                                      v1::ListMatricesResponse* response) {
-  return Unary(context, "MatrixService/ListMatrices", backend_,
-               [&](const Caller& caller) -> absl::Status {
-                 ASSIGN_OR_RETURN(const PageRequest page,
-                                  ParsePage(request->page_size(), request->page_token()));
-                 const auto listed = backend_->matrices().List(caller.tenant, page);
-                 FillPage(
-                     listed.items, listed.sequences, listed.next_token,
-                     [](const auto& item) { return ToProto(item, /*findings=*/false); },
-                     response->mutable_matrices(), response->mutable_next_page_token());
-                 return absl::OkStatus();
-               });
+RawBidiReactor* MatrixService::ListMatrices(grpc::CallbackServerContext* context) {
+  return Unary<v1::ListMatricesRequest, v1::ListMatricesResponse>(
+      context, "MatrixService/ListMatrices", backend_,
+      [this](const Caller& caller, const v1::ListMatricesRequest* request,
+             v1::ListMatricesResponse* response) -> absl::Status {
+        ASSIGN_OR_RETURN(const PageRequest page,
+                         ParsePage(request->page_size(), request->page_token()));
+        const auto listed = backend_->matrices().List(caller.tenant, page);
+        FillPage(
+            listed.items, listed.sequences, listed.next_token,
+            [](const auto& item) { return ToProto(item, /*findings=*/false); },
+            response->mutable_matrices(), response->mutable_next_page_token());
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* MatrixService::DeleteMatrix(grpc::CallbackServerContext* context,
-                                                      const v1::DeleteMatrixRequest* request,
-                                                      v1::DeleteMatrixResponse*) {
-  return Unary(context, "MatrixService/DeleteMatrix", backend_,
-               [&](const Caller& caller) -> absl::Status {
-                 return backend_->matrices().Delete(caller.tenant, request->name());
-               });
+RawBidiReactor* MatrixService::DeleteMatrix(grpc::CallbackServerContext* context) {
+  return Unary<v1::DeleteMatrixRequest, v1::DeleteMatrixResponse>(
+      context, "MatrixService/DeleteMatrix", backend_,
+      [this](const Caller& caller, const v1::DeleteMatrixRequest* request,
+             v1::DeleteMatrixResponse*) -> absl::Status {
+        return backend_->matrices().Delete(caller.tenant, request->name());
+      });
+}
+
+void MatrixService::AddTo(Methods* methods) {
+  methods->Add("MatrixService/UploadMatrix", this, &MatrixService::UploadMatrix);
+  methods->Add("MatrixService/GetMatrix", this, &MatrixService::GetMatrix);
+  methods->Add("MatrixService/ListMatrices", this, &MatrixService::ListMatrices);
+  methods->Add("MatrixService/DeleteMatrix", this, &MatrixService::DeleteMatrix);
 }
 
 }  // namespace spaid::server

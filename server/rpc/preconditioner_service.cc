@@ -39,10 +39,11 @@ class Download {
   Download(std::shared_ptr<const PartialMatrix> m, v1::ValueType type)
       : m_(std::move(m)), type_(type) {}
 
-  // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message; false: all is out, or it is
-  // not there yet.
+  // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message, with `most_bytes` of data
+  // at most; false: all is out, or it is not there yet.
   template <class Response>
-  absl::StatusOr<bool> Next(Response* message, v1::CscHeader* (Response::*header)()) {
+  absl::StatusOr<bool> Next(Response* message, v1::CscHeader* (Response::*header)(),
+                            int64_t most_bytes) {
     absl::StatusOr<bool> filled = false;
     m_->Read([&](const PartialMatrix::View& view) {
       if (view.version != version_) {
@@ -60,7 +61,7 @@ class Download {
         return;
       }
       chunks_.LimitLast(view.finished);
-      filled = chunks_.Next(message->mutable_chunk());
+      filled = chunks_.Next(message->mutable_chunk(), most_bytes);
     });
     return filled;
   }
@@ -130,7 +131,7 @@ class BuildStream final
       if (m == nullptr) return false;
       download_.emplace(std::move(m), type_);
     }
-    auto more = download_->Next(message, &v1::BuildPreconditionerResponse::mutable_result);
+    auto more = NextOfDownload(message);
     // What float32 cannot hold ends the stream when M is finished and stored, as it always has.
     if (!more.ok()) partial_ = false;
     return more.ok() && *more;
@@ -146,7 +147,7 @@ class BuildStream final
       if (!download_ || !download_->Of(result_->value->kernel)) {
         download_.emplace(std::make_shared<const PartialMatrix>(result_->value->kernel), type_);
       }
-      auto more = download_->Next(message, &v1::BuildPreconditionerResponse::mutable_result);
+      auto more = NextOfDownload(message);
       if (!more.ok()) {
         EndLocked(more.status());
         return false;
@@ -165,6 +166,11 @@ class BuildStream final
     return true;
   }
 
+  absl::StatusOr<bool> NextOfDownload(v1::BuildPreconditionerResponse* message) {
+    return download_->Next(message, &v1::BuildPreconditionerResponse::mutable_result,
+                           backend_->streams().ChunkBytes());
+  }
+
   v1::PreconditionerSpec spec_;
   v1::ValueType type_ = v1::VALUE_TYPE_FLOAT64;
   Workbench::Terms terms_;
@@ -173,22 +179,25 @@ class BuildStream final
   std::optional<Download> download_;
 };
 
-class DownloadStream final : public WriteStream<v1::DownloadPreconditionerResponse> {
+class DownloadStream final
+    : public RequestStream<v1::DownloadPreconditionerRequest, v1::DownloadPreconditionerResponse> {
  public:
-  DownloadStream(grpc::CallbackServerContext* context,
-                 const v1::DownloadPreconditionerRequest& request, Backend* backend)
-      : OutStream(context, "PreconditionerService/DownloadPreconditioner", &backend->streams(),
-                  &backend->metrics()),
-        backend_(backend),
-        request_(request) {}
+  DownloadStream(grpc::CallbackServerContext* context, Backend* backend)
+      : RequestStream(context, "PreconditionerService/DownloadPreconditioner", &backend->streams(),
+                      &backend->metrics()),
+        backend_(backend) {}
 
  private:
-  void Start() override {
+  void Requested(const v1::DownloadPreconditionerRequest& request) override {
+    Section section(this);
+    request_ = request;
     if (absl::Status status = Find(); !status.ok()) EndLocked(std::move(status));
+    PumpLocked();
   }
 
   absl::Status Find() {
     ASSIGN_OR_RETURN(const Caller caller, backend_->authenticator().Identify(*context_));
+    RETURN_IF_ERROR(Admit(caller.tenant));
     ASSIGN_OR_RETURN(const v1::ValueType type, ResultType(request_.value_type(), "value_type"));
     ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(caller.tenant, request_.name()));
     // In use, in the eyes of the store, as long as it is read.
@@ -199,7 +208,8 @@ class DownloadStream final : public WriteStream<v1::DownloadPreconditionerRespon
 
   bool Next(v1::DownloadPreconditionerResponse* message) override {
     if (!download_ || done_) return false;
-    auto more = download_->Next(message, &v1::DownloadPreconditionerResponse::mutable_header);
+    auto more = download_->Next(message, &v1::DownloadPreconditionerResponse::mutable_header,
+                                backend_->streams().ChunkBytes());
     if (!more.ok()) {
       EndLocked(more.status());
       return false;
@@ -214,46 +224,41 @@ class DownloadStream final : public WriteStream<v1::DownloadPreconditionerRespon
   }
 
   Backend* const backend_;
-  const v1::DownloadPreconditionerRequest request_;
+  v1::DownloadPreconditionerRequest request_;
   std::optional<Download> download_;
   bool done_ = false;
 };
 
-// Counting takes O(nnz) time: on the executor. The reactor owns itself until OnDone.
-class EstimateCall final : public grpc::ServerUnaryReactor {
+// Counting takes O(nnz) time: on the executor.
+class EstimateCall final
+    : public RequestStream<v1::EstimateBuildRequest, v1::EstimateBuildResponse> {
  public:
-  explicit EstimateCall(Backend* backend)
-      : scope_("PreconditionerService/EstimateBuild", &backend->metrics()) {}
-
-  static EstimateCall* Start(grpc::CallbackServerContext* context,
-                             const v1::EstimateBuildRequest& request,
-                             v1::EstimateBuildResponse* response, Backend* backend) {
-    auto call = std::make_shared<EstimateCall>(backend);
-    call->self_ = call;
-    const absl::Status status = [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(const Caller caller, backend->authenticator().Identify(*context));
-      const std::string& tenant = caller.tenant;
-      RETURN_IF_ERROR(backend->CheckServing());
-      RETURN_IF_ERROR(ParseSpec(request.spec(), "spec"));
-      ASSIGN_OR_RETURN(auto matrix, backend->matrices().Get(caller.tenant, request.matrix()));
-      // Request and response live as long as the call, which is until Finish.
-      return backend->Run(
-          Backend::Lane::kCount, tenant,
-          [call, backend, tenant, matrix, &request, response] {
-            call->End(
-                Count(backend, tenant, *matrix.value, request, call->stop_.token(), response));
-          },
-          [call](const absl::Status& error) { call->End(error); });
-    }();
-    if (!status.ok()) call->End(status);
-    return call.get();  // alive: OnDone cannot come before the handler has returned
-  }
-
-  // The client has gone, its deadline has passed, or the server closes.
-  void OnCancel() override { stop_.Request(kernels::StopReason::kCancelled); }
-  void OnDone() override { const std::shared_ptr<EstimateCall> last = std::move(self_); }
+  EstimateCall(grpc::CallbackServerContext* context, Backend* backend)
+      : RequestStream(context, "PreconditionerService/EstimateBuild", &backend->streams(),
+                      &backend->metrics()),
+        backend_(backend) {}
 
  private:
+  void Requested(const v1::EstimateBuildRequest& request) override {
+    auto call = std::static_pointer_cast<EstimateCall>(shared_from_this());
+    const absl::Status status = [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const Caller caller, backend_->authenticator().Identify(*context_));
+      RETURN_IF_ERROR(backend_->CheckServing());
+      RETURN_IF_ERROR(ParseSpec(request.spec(), "spec"));
+      ASSIGN_OR_RETURN(auto matrix, backend_->matrices().Get(caller.tenant, request.matrix()));
+      return backend_->Run(
+          Backend::Lane::kCount, caller.tenant,
+          [call, tenant = caller.tenant, matrix, request] {
+            v1::EstimateBuildResponse response;
+            const absl::Status counted = Count(call->backend_, tenant, *matrix.value, request,
+                                               call->stop_.token(), &response);
+            call->End(counted, std::move(response));
+          },
+          [call](const absl::Status& error) { call->End(error, {}); });
+    }();
+    if (!status.ok()) End(status, {});
+  }
+
   static absl::Status Count(Backend* backend, const std::string& tenant, const Matrix& matrix,
                             const v1::EstimateBuildRequest& request, kernels::StopToken stop,
                             v1::EstimateBuildResponse* response) {
@@ -273,69 +278,91 @@ class EstimateCall final : public grpc::ServerUnaryReactor {
     return absl::OkStatus();
   }
 
-  void End(const absl::Status& status) {
-    scope_.Ended(status);
-    Finish(ToGrpcStatus(status));
+  void End(const absl::Status& status, v1::EstimateBuildResponse response) {
+    Section section(this);
+    response_ = std::move(response);
+    answered_ = status.ok();
+    EndLocked(status);
+    PumpLocked();
   }
+  bool Next(v1::EstimateBuildResponse* message) override {
+    if (!std::exchange(answered_, false)) return false;
+    message->Swap(&response_);
+    return true;
+  }
+  // The client has gone, its deadline has passed, or the server closes.
+  void Gone() override { stop_.Request(kernels::StopReason::kCancelled); }
 
-  RpcScope scope_;
+  Backend* const backend_;
   kernels::StopSource stop_;
-  std::shared_ptr<EstimateCall> self_;
+  v1::EstimateBuildResponse response_;
+  bool answered_ = false;
 };
 
 }  // namespace
 
 RawBidiReactor* PreconditionerService::BuildPreconditioner(grpc::CallbackServerContext* context) {
-  return Launch(std::make_shared<BuildStream>(context, backend_));
+  return Launch<BuildStream>(context, backend_);
 }
 
-grpc::ServerUnaryReactor* PreconditionerService::EstimateBuild(
-    grpc::CallbackServerContext* context, const v1::EstimateBuildRequest* request,
-    v1::EstimateBuildResponse* response) {
-  return EstimateCall::Start(context, *request, response, backend_);
+RawBidiReactor* PreconditionerService::EstimateBuild(grpc::CallbackServerContext* context) {
+  return Launch<EstimateCall>(context, backend_);
 }
 
-grpc::ServerUnaryReactor* PreconditionerService::GetPreconditioner(
-    grpc::CallbackServerContext* context, const v1::GetPreconditionerRequest* request,
-    v1::GetPreconditionerResponse* response) {
-  return Unary(context, "PreconditionerService/GetPreconditioner", backend_,
-               [&](const Caller& caller) -> absl::Status {
-                 ASSIGN_OR_RETURN(const auto found,
-                                  backend_->preconditioners().Get(caller.tenant, request->name()));
-                 *response->mutable_preconditioner() = ToProto(found);
-                 return absl::OkStatus();
-               });
+RawBidiReactor* PreconditionerService::GetPreconditioner(grpc::CallbackServerContext* context) {
+  return Unary<v1::GetPreconditionerRequest, v1::GetPreconditionerResponse>(
+      context, "PreconditionerService/GetPreconditioner", backend_,
+      [this](const Caller& caller, const v1::GetPreconditionerRequest* request,
+             v1::GetPreconditionerResponse* response) -> absl::Status {
+        ASSIGN_OR_RETURN(const auto found,
+                         backend_->preconditioners().Get(caller.tenant, request->name()));
+        *response->mutable_preconditioner() = ToProto(found);
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* PreconditionerService::ListPreconditioners(
-    grpc::CallbackServerContext* context, const v1::ListPreconditionersRequest* request,
-    v1::ListPreconditionersResponse* response) {
-  return Unary(context, "PreconditionerService/ListPreconditioners", backend_,
-               [&](const Caller& caller) -> absl::Status {
-                 ASSIGN_OR_RETURN(const PageRequest page,
-                                  ParsePage(request->page_size(), request->page_token()));
-                 const auto listed = backend_->preconditioners().List(caller.tenant, page);
-                 FillPage(
-                     listed.items, listed.sequences, listed.next_token,
-                     [](const auto& item) { return ToProto(item); },
-                     response->mutable_preconditioners(), response->mutable_next_page_token());
-                 return absl::OkStatus();
-               });
+RawBidiReactor* PreconditionerService::ListPreconditioners(grpc::CallbackServerContext* context) {
+  return Unary<v1::ListPreconditionersRequest, v1::ListPreconditionersResponse>(
+      context, "PreconditionerService/ListPreconditioners", backend_,
+      [this](const Caller& caller, const v1::ListPreconditionersRequest* request,
+             v1::ListPreconditionersResponse* response) -> absl::Status {
+        ASSIGN_OR_RETURN(const PageRequest page,
+                         ParsePage(request->page_size(), request->page_token()));
+        const auto listed = backend_->preconditioners().List(caller.tenant, page);
+        FillPage(
+            listed.items, listed.sequences, listed.next_token,
+            [](const auto& item) { return ToProto(item); }, response->mutable_preconditioners(),
+            response->mutable_next_page_token());
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* PreconditionerService::DeletePreconditioner(
-    grpc::CallbackServerContext* context, const v1::DeletePreconditionerRequest* request,
-    v1::DeletePreconditionerResponse*) {
-  return Unary(context, "PreconditionerService/DeletePreconditioner", backend_,
-               [&](const Caller& caller) -> absl::Status {
-                 return backend_->preconditioners().Delete(caller.tenant, request->name());
-               });
+RawBidiReactor* PreconditionerService::DeletePreconditioner(grpc::CallbackServerContext* context) {
+  return Unary<v1::DeletePreconditionerRequest, v1::DeletePreconditionerResponse>(
+      context, "PreconditionerService/DeletePreconditioner", backend_,
+      [this](const Caller& caller, const v1::DeletePreconditionerRequest* request,
+             v1::DeletePreconditionerResponse*) -> absl::Status {
+        return backend_->preconditioners().Delete(caller.tenant, request->name());
+      });
 }
 
-grpc::ServerWriteReactor<v1::DownloadPreconditionerResponse>*
-PreconditionerService::DownloadPreconditioner(grpc::CallbackServerContext* context,
-                                              const v1::DownloadPreconditionerRequest* request) {
-  return Launch(std::make_shared<DownloadStream>(context, *request, backend_));
+RawBidiReactor* PreconditionerService::DownloadPreconditioner(
+    grpc::CallbackServerContext* context) {
+  return Launch<DownloadStream>(context, backend_);
+}
+
+void PreconditionerService::AddTo(Methods* methods) {
+  methods->Add("PreconditionerService/BuildPreconditioner", this,
+               &PreconditionerService::BuildPreconditioner);
+  methods->Add("PreconditionerService/EstimateBuild", this, &PreconditionerService::EstimateBuild);
+  methods->Add("PreconditionerService/GetPreconditioner", this,
+               &PreconditionerService::GetPreconditioner);
+  methods->Add("PreconditionerService/ListPreconditioners", this,
+               &PreconditionerService::ListPreconditioners);
+  methods->Add("PreconditionerService/DeletePreconditioner", this,
+               &PreconditionerService::DeletePreconditioner);
+  methods->Add("PreconditionerService/DownloadPreconditioner", this,
+               &PreconditionerService::DownloadPreconditioner);
 }
 
 }  // namespace spaid::server

@@ -1,22 +1,26 @@
 #include "server/rpc/server.h"
 
 #include <grpc/grpc.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
+#include <climits>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
+#include "server/rpc/acceptor.h"
 #include "server/rpc/backend.h"
+#include "server/rpc/health_service.h"
 #include "server/rpc/job_service.h"
 #include "server/rpc/matrix_service.h"
+#include "server/rpc/methods.h"
 #include "server/rpc/preconditioner_service.h"
+#include "server/rpc/reflection_service.h"
 #include "server/rpc/server_service.h"
 #include "server/rpc/solver_service.h"
 
@@ -28,13 +32,28 @@ namespace {
 constexpr int kMinClientPingMs = 15'000;  // some slack under the 20 s that clients are told
 
 constexpr int kFrameBytes = 1 << 20;
-constexpr int kLookaheadBytes = 4 << 20;  // of a stream that nobody reads, at most
+
+// gRPC's own memory (what it received, what its calls take) beyond which it drops what it can. The
+// bounds of Connections come first: this one is blind to who took it.
+constexpr int64_t kQuotaOverBytes = 2;
+
+int Ms(std::chrono::milliseconds time) {
+  return static_cast<int>(std::min<int64_t>(time.count(), INT_MAX));
+}
 
 }  // namespace
 
 struct RpcServer::Impl {
   explicit Impl(Backend* b)
-      : backend(b), matrices(b), preconditioners(b), solver(b), jobs(b), info(b) {}
+      : backend(b),
+        matrices(b),
+        preconditioners(b),
+        solver(b),
+        jobs(b),
+        info(b),
+        health(b),
+        reflection(b),
+        methods(b) {}
 
   Backend* const backend;
   MatrixService matrices;
@@ -42,8 +61,13 @@ struct RpcServer::Impl {
   SolverService solver;
   JobService jobs;
   ServerService info;
-  std::string address;
+  HealthService health;
+  ReflectionService reflection;
+  Methods methods;
+  std::unique_ptr<Acceptor> acceptor;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
   std::unique_ptr<grpc::Server> server;
+  std::optional<SelfProbe> probe;
 };
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options,
@@ -52,25 +76,37 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   // ten seconds now and then, in which it waits for threads of its own.
   [[maybe_unused]] static const bool kept = (grpc_init(), true);
   auto impl = std::make_unique<Impl>(backend);
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  ASSIGN_OR_RETURN(impl->acceptor, Acceptor::Listen(options.address, &backend->connections()));
+  impl->matrices.AddTo(&impl->methods);
+  impl->preconditioners.AddTo(&impl->methods);
+  impl->solver.AddTo(&impl->methods);
+  impl->jobs.AddTo(&impl->methods);
+  impl->info.AddTo(&impl->methods);
+  impl->health.AddTo(&impl->methods);
+  if (options.reflection) impl->reflection.AddTo(&impl->methods);
 
+  const ConnectionLimits& limits = backend->connections().limits();
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options.address, options.credentials, &port);
-  builder.RegisterService(&impl->matrices);
-  builder.RegisterService(&impl->preconditioners);
-  builder.RegisterService(&impl->solver);
-  builder.RegisterService(&impl->jobs);
-  builder.RegisterService(&impl->info);
+  using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  impl->connections =
+      builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, options.credentials);
+  builder.RegisterCallbackGenericService(&impl->methods);
+  // A few hundred KiB may inflate to a GiB, and do so before anybody can look at the size.
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  grpc::ResourceQuota quota("spaid");
+  quota.Resize(static_cast<size_t>(kQuotaOverBytes * limits.max_bytes));
+  builder.SetResourceQuota(quota);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(limits.max_streams));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Ms(options.handshake_timeout));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Ms(limits.idle));
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Arrays come in messages of about 1 MiB: one frame each, and while one is taken the next few may
   // be on their way. Fixed: probing for the bandwidth would begin anew with every connection.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  // Two daemons on one port would share its clients silently.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
                              static_cast<int>(options.keepalive_time.count()));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
@@ -80,17 +116,18 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinClientPingMs);
   impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr || port == 0) {
-    if (impl->server != nullptr) impl->server->Shutdown();
+  if (impl->server == nullptr) {
     return MakeError(absl::StatusCode::kUnavailable, reason::kCannotListen,
-                     absl::StrCat("cannot listen on ", options.address,
-                                  ": the port is taken, or the address is not one of this "
-                                  "machine; choose another --address (port 0 picks a free one)"));
+                     "gRPC cannot start a server; the log says why");
   }
-  const size_t colon = options.address.rfind(':');
-  impl->address = absl::StartsWith(options.address, "unix") || colon == std::string::npos
-                      ? options.address
-                      : absl::StrCat(options.address.substr(0, colon), ":", port);
+  impl->acceptor->Start([acceptor = impl->connections.get()](int listener, int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listener;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  });
+  impl->probe.emplace(impl->acceptor->listens_on(), options.tls, options.self_probe,
+                      &backend->connections(), &backend->metrics());
   return std::unique_ptr<RpcServer>(new RpcServer(std::move(impl)));
 }
 
@@ -98,11 +135,13 @@ RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 RpcServer::~RpcServer() { Shutdown(std::chrono::milliseconds(0)); }
 
-const std::string& RpcServer::address() const { return impl_->address; }
+const std::string& RpcServer::address() const { return impl_->acceptor->address(); }
 
-grpc::HealthCheckServiceInterface* RpcServer::health() {
-  return impl_->server->GetHealthCheckService();
-}
+bool RpcServer::deaf() const { return impl_->probe && impl_->probe->deaf(); }
+
+std::vector<std::string> RpcServer::Paths() const { return impl_->methods.paths(); }
+
+grpc::HealthCheckServiceInterface* RpcServer::health() { return &impl_->health; }
 
 std::vector<std::string> RpcServer::ServiceNames() {
   return {v1::MatrixService::service_full_name(), v1::PreconditionerService::service_full_name(),
@@ -112,6 +151,8 @@ std::vector<std::string> RpcServer::ServiceNames() {
 
 void RpcServer::Shutdown(std::chrono::milliseconds grace) {
   if (impl_->server == nullptr) return;
+  impl_->probe.reset();
+  impl_->acceptor->Stop();
   impl_->backend->streams().CutAll(DrainingError());
   // What opens or is stuck after this is cancelled by gRPC at the deadline, which ends its reactor.
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);

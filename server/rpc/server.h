@@ -1,4 +1,4 @@
-// The gRPC server: one port, all services, health and reflection.
+// The gRPC server: one port, all services, health and, where asked for, reflection.
 //
 //   Backend backend(...);
 //   ASSIGN_OR_RETURN(auto server, RpcServer::Start({.address = "127.0.0.1:0"}, &backend));
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/rpc/self_probe.h"
 
 namespace grpc {
 class HealthCheckServiceInterface;
@@ -31,6 +32,11 @@ struct RpcServerOptions {
   // are told these (proto/spaid/v1/README.md).
   std::chrono::milliseconds keepalive_time{30'000};
   std::chrono::milliseconds keepalive_timeout{20'000};
+  // TLS and the first frames of HTTP/2 are through by then.
+  std::chrono::milliseconds handshake_timeout{5'000};
+  bool reflection = false;
+  bool tls = false;  // what `credentials` speak
+  SelfProbeOptions self_probe = {};
 };
 
 // Thread-safe.
@@ -47,8 +53,12 @@ class RpcServer {
   const std::string& address() const;
   // Of grpc.health.v1.
   grpc::HealthCheckServiceInterface* health();
+  // The own port has not answered for too long: a restart is the cure.
+  bool deaf() const;
   // Full names of the services of spaid.v1.
   static std::vector<std::string> ServiceNames();
+  // Of every method that is served.
+  std::vector<std::string> Paths() const;
 
   // Cuts every stream that is still open with UNAVAILABLE/DRAINING, gives their peers `grace` to
   // take the news, then closes all connections. Blocks until no reactor lives.

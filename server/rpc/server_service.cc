@@ -86,11 +86,11 @@ void AddQueue(const Scheduler::Load& load, v1::QueueInfo* queue) {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                       const v1::GetServerInfoRequest*,
-                                                       v1::GetServerInfoResponse* response) {
-  return Unary(
-      context, "ServerService/GetServerInfo", backend_, [&](const Caller& caller) -> absl::Status {
+RawBidiReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context) {
+  return Unary<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+      context, "ServerService/GetServerInfo", backend_,
+      [this](const Caller& caller, const v1::GetServerInfoRequest*,
+             v1::GetServerInfoResponse* response) -> absl::Status {
         const BackendOptions& options = backend_->options();
         response->set_version(options.version);
         SetTime(backend_->start_time(), response->mutable_start_time());
@@ -112,7 +112,10 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
         limits->set_matrix_store_bytes(options.matrix_store_bytes);
         limits->set_preconditioner_store_bytes(options.preconditioner_store_bytes);
         limits->set_max_queued_jobs(options.max_queued_jobs);
-        limits->set_max_queued_jobs_per_tenant(options.max_queued_jobs_per_tenant);
+        limits->set_max_queued_jobs_per_tenant(MostQueuedOfTenant(options));
+        if (options.max_queue.count() > 0) Set(limits->mutable_max_queue(), options.max_queue);
+        if (options.max_run.count() > 0) Set(limits->mutable_max_run(), options.max_run);
+        limits->set_max_detached_jobs_per_tenant(options.max_detached_jobs_per_tenant);
         limits->set_max_rhs_count(kMaxRhsCount);
         Set(limits->mutable_heartbeat_interval(), options.heartbeat);
         Set(limits->mutable_stalled_reader_timeout(), options.streams.stalled_reader);
@@ -129,6 +132,10 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
         response->set_administrator(caller.administrator);
         return absl::OkStatus();
       });
+}
+
+void ServerService::AddTo(Methods* methods) {
+  methods->Add("ServerService/GetServerInfo", this, &ServerService::GetServerInfo);
 }
 
 }  // namespace spaid::server

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "server/rpc/backend.h"
+#include "server/rpc/methods.h"
 #include "spaid/v1/server.grpc.pb.h"
 
 namespace spaid::server {
@@ -9,13 +10,12 @@ namespace spaid::server {
 // A message never needs more; gRPC refuses what is larger.
 inline constexpr int kMaxMessageBytes = 4 << 20;
 
-class ServerService final : public v1::ServerService::CallbackService {
+class ServerService {
  public:
   explicit ServerService(Backend* backend) : backend_(backend) {}
+  void AddTo(Methods* methods);
 
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const v1::GetServerInfoRequest* request,
-                                          v1::GetServerInfoResponse* response) override;
+  RawBidiReactor* GetServerInfo(grpc::CallbackServerContext* context);
 
  private:
   Backend* const backend_;

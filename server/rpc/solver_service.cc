@@ -52,7 +52,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
           .Meta("limit", limit);
     }
     // Taken as chunks arrive: a header alone costs nobody anything.
-    ASSIGN_OR_RETURN(share_, backend_->rhs_budget().Take(0));
+    ASSIGN_OR_RETURN(share_, backend_->rhs_budget().Take(tenant(), 0));
     b_.emplace(v1::ARRAY_KIND_RHS, size);
     if (header.has_initial_guess()) x0_.emplace(v1::ARRAY_KIND_INITIAL_GUESS, size);
     omit_solution_ = header.omit_solution();
@@ -73,17 +73,15 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   }
 
   // Too many elements is a vector of the wrong length, and said so; the rest is the receiver's.
-  // `copies`: of the chunk's bytes, that are taken from the budget.
+  // `copies`: of the array's bytes, that are taken from the budget.
   absl::Status Add(ArrayReceiver<double>* receiver, const ChunkView& chunk, const char* name,
                    int64_t copies) {
     const int64_t elements = chunk.bytes / 8;
     if (chunk.offset == receiver->received() && elements > receiver->size() - chunk.offset) {
       return WrongLength(*receiver, name, "at least ", chunk.offset + elements);
     }
-    if (elements <= receiver->size() - receiver->received()) {
-      RETURN_IF_ERROR(share_.Grow(copies * 8 * elements));  // room first
-    }
-    return receiver->Add(chunk);
+    return receiver->Add(chunk,
+                         [this, copies](int64_t bytes) { return share_.Grow(copies * bytes); });
   }
 
   absl::Status WrongLength(const ArrayReceiver<double>& receiver, const char* name,
@@ -126,7 +124,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
       if (!omit_solution_) solution_ = ChunkSource::OfSolution(outcome_, outcome_->x);
       download_start_ = Clock::now();
     }
-    auto more = solution_.Next(message->mutable_chunk());
+    auto more = solution_.Next(message->mutable_chunk(), backend_->streams().ChunkBytes());
     if (!more.ok()) {
       EndLocked(more.status());
       return false;
@@ -158,7 +156,11 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
 }  // namespace
 
 RawBidiReactor* SolverService::Solve(grpc::CallbackServerContext* context) {
-  return Launch(std::make_shared<SolveStream>(context, backend_));
+  return Launch<SolveStream>(context, backend_);
+}
+
+void SolverService::AddTo(Methods* methods) {
+  methods->Add("SolverService/Solve", this, &SolverService::Solve);
 }
 
 }  // namespace spaid::server

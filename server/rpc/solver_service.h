@@ -2,17 +2,17 @@
 #pragma once
 
 #include "server/rpc/backend.h"
-#include "server/rpc/stream.h"
+#include "server/rpc/methods.h"
 #include "spaid/v1/solver.grpc.pb.h"
 
 namespace spaid::server {
 
-class SolverService final
-    : public v1::SolverService::WithRawCallbackMethod_Solve<v1::SolverService::Service> {
+class SolverService {
  public:
   explicit SolverService(Backend* backend) : backend_(backend) {}
+  void AddTo(Methods* methods);
 
-  RawBidiReactor* Solve(grpc::CallbackServerContext* context) override;
+  RawBidiReactor* Solve(grpc::CallbackServerContext* context);
 
  private:
   Backend* const backend_;

@@ -1,5 +1,6 @@
 #include "server/rpc/status_mapping.h"
 
+#include <new>
 #include <string>
 
 #include "google/rpc/error_details.pb.h"
@@ -23,13 +24,10 @@ void Shorten(std::string* text) {
   text->append(" …");
 }
 
-}  // namespace
-
-grpc::Status ToGrpcStatus(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
+grpc::Status Converted(const absl::Status& status) {
   if (ReasonOf(status).empty()) {
     Log(LogLevel::kError, "error_without_reason", {{"status", status.ToString()}});
-    return ToGrpcStatus(MakeError(
+    return Converted(MakeError(
         absl::StatusCode::kInternal, reason::kInternal,
         "the server failed in a way that it should not: " + std::string(status.message())));
   }
@@ -48,6 +46,17 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   }
   return grpc::Status(static_cast<grpc::StatusCode>(details.code()), details.message(),
                       details.SerializeAsString());
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  try {
+    return Converted(status);
+  } catch (const std::bad_alloc&) {  // the reason is short enough to need no memory
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, std::string(reason::kOutOfMemory));
+  }
 }
 
 }  // namespace spaid::server

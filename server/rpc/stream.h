@@ -1,6 +1,6 @@
-// What every streaming reactor shares, once: self-ownership until OnDone, one write in flight,
-// Finish exactly once and never with a write in flight, the registry for drain, the cut of a
-// stalled reader.
+// What every reactor shares, once: self-ownership until OnDone, one write in flight, Finish exactly
+// once and never with a write in flight, the registry for drain, the cut of a stalled reader, the
+// clock and the counts of calls whose request has not come.
 //
 // A stream is a state machine under one mutex. A derived class fills messages when it is asked to
 // (`Next`: a pull, so a slow reader holds back its own stream and nothing is queued for it), says
@@ -9,15 +9,24 @@
 // be destroyed under the mutex (a JobWaiter runs other people's callbacks) is handed to
 // `DropLocked`.
 //
-//   class Watch final : public WriteStream<WatchJobResponse> { bool Next(WatchJobResponse* m)
-//   override; }; return Launch(std::make_shared<Watch>(...));
+//   class Watch final : public RequestStream<WatchJobRequest, WatchJobResponse> {
+//     void Requested(const WatchJobRequest&) override;
+//     bool Next(WatchJobResponse* m) override;
+//   };
+//   return Launch<Watch>(...);
+//
+// Every method is served as a stream of raw messages both ways: gRPC's own plain calls surface only
+// when their message is whole, and nobody would count or end those that never are.
 //
 // gRPC keeps using a reactor until OnDone: the stream holds a reference to itself till then.
 // Callbacks from elsewhere (jobs, executor) hold a weak or shared reference, and find a finished
 // stream harmless.
+//
+// What a virtual throws, the allocator's above all, ends its stream and not the daemon.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <chrono>
@@ -25,6 +34,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -32,6 +42,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/base/guard.h"
 #include "server/base/metrics.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
@@ -42,29 +53,35 @@
 
 namespace spaid::server {
 
-// Of methods whose requests bring arrays: these are taken out of gRPC's buffers (ChunkView).
+// Messages as they are in gRPC's buffers: arrays are taken out of them (ChunkView).
 using RawBidiReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-template <class Reactor, class Response>
-class OutStream : public Reactor, public LiveStream {
+template <class Response>
+class OutStream : public RawBidiReactor, public LiveStream {
  public:
   using Clock = std::chrono::steady_clock;
 
   // `method`: "JobService/WatchJob"; static storage. `streams` and `metrics` outlive the stream.
   OutStream(grpc::CallbackServerContext* context, std::string_view method, LiveStreams* streams,
             Metrics* metrics)
-      : context_(context), streams_(streams), metrics_(metrics), scope_(method, metrics) {}
+      : context_(context),
+        streams_(streams),
+        metrics_(metrics),
+        method_(method),
+        call_(streams->connections().Begin(context->peer())) {}
 
   // Takes the self-reference, joins the registry, runs `Start`. Called once, by Launch.
   void Open(std::shared_ptr<OutStream> self) {
-    absl::Status room = streams_->Add(self);
     Section section(this);
     self_ = std::move(self);
-    if (room.ok()) {
-      Start();
-    } else {
-      EndLocked(std::move(room));
-    }
+    GuardLocked([this] {
+      streams_->Add(self_);
+      if (call_.served) return Start();
+      quiet_ = true;  // there are many of them
+      EndLocked(MakeError(absl::StatusCode::kResourceExhausted, reason::kTooManyStreams,
+                          "too many calls are open (--max-calls); try again")
+                    .Retry(std::chrono::seconds(1)));
+    });
     PumpLocked();
   }
 
@@ -87,7 +104,8 @@ class OutStream : public Reactor, public LiveStream {
       Section section(this);
       done_ = true;
       SetWritingLocked(false);
-      Closed();
+      GuardLocked([this] { Closed(); });
+      streams_->connections().End(*call_.connection, asked_);
       self = std::move(self_);
     }
     // `self` goes last: nothing may touch the object once it is released.
@@ -95,7 +113,10 @@ class OutStream : public Reactor, public LiveStream {
 
   // Leaves the registry here, when all that the derived class held is gone: a drain that finds no
   // stream finds no reservation and no executor's task of one either.
-  ~OutStream() override { streams_->Remove(this); }
+  ~OutStream() override {
+    if (!done_) streams_->connections().End(*call_.connection, asked_);  // never came to Open
+    streams_->Remove(this);
+  }
 
   void Tick(Clock::time_point now) final {
     Section section(this);
@@ -104,16 +125,23 @@ class OutStream : public Reactor, public LiveStream {
       // Finish could not get through either: only a reset frees the stream.
       cut_ = true;
       metrics_->StalledReader();
-      if (!end_ || end_->ok()) {
-        end_ = MakeError(absl::StatusCode::kDeadlineExceeded, reason::kStalledReader,
-                         "the client did not read for too long");
-      }
+      GuardLocked([this] {
+        if (!end_ || end_->ok()) {
+          end_ = MakeError(absl::StatusCode::kDeadlineExceeded, reason::kStalledReader,
+                           "the client did not read for too long");
+        }
+      });
       GoneLocked();
       context_->TryCancel();
       return;
     }
     if (!finished_ && !gone_) {
-      Ticked(now);
+      GuardLocked([this, now] {
+        if (asked_ || now - opened_ <= streams_->limits().first_message) return Ticked(now);
+        quiet_ = true;
+        EndLocked(MakeError(absl::StatusCode::kDeadlineExceeded, reason::kStalledSender,
+                            "the call's first message did not come in time, or not all of it"));
+      });
       PumpLocked();
     }
   }
@@ -157,7 +185,7 @@ class OutStream : public Reactor, public LiveStream {
     std::unique_lock<std::mutex> lock_;
   };
 
-  // The call begins.
+  // The call begins: its headers are there.
   virtual void Start() = 0;
   // Fills the next message, or returns false: nothing to send now. May call EndLocked.
   virtual bool Next(Response* message) = 0;
@@ -171,6 +199,17 @@ class OutStream : public Reactor, public LiveStream {
   // After the last callback; drop references to other things here.
   virtual void Closed() {}
 
+  // The first message is there: a call that counts, and may want a place (Admit). Once.
+  void AskedLocked() {
+    scope_.emplace(method_, metrics_);
+    asked_ = true;
+    streams_->connections().Asked(*call_.connection);
+  }
+  bool asked_locked() const { return asked_; }
+  void TookLocked(const grpc::ByteBuffer& message) { call_.connection->Took(message.Length()); }
+  // Errors: LiveStreams::Admit's.
+  absl::Status Admit(const std::string& tenant) { return streams_->Admit(this, tenant); }
+
   // The call ends with `status` once `Next` has no more to send (OK), or at once (an error).
   void EndLocked(absl::Status status) {
     if (!end_) end_ = std::move(status);
@@ -181,17 +220,25 @@ class OutStream : public Reactor, public LiveStream {
     dropped_.push_back(std::make_shared<T>(std::move(value)));
   }
 
+  // Runs `work`. What it throws ends the call.
+  template <class Work>
+  void GuardLocked(const Work& work) {
+    absl::Status thrown = Guarded("the call", [&work] {
+      work();
+      return absl::OkStatus();
+    });
+    if (!thrown.ok() && (!end_ || end_->ok())) end_ = std::move(thrown);
+  }
+
   void PumpLocked() {
     if (finished_ || writing_) return;
-    const bool failed = end_.has_value() && !end_->ok();
-    if (!gone_ && !failed) {
-      message_.Clear();
-      if (Next(&message_)) {
-        SetWritingLocked(true);
-        write_start_ = Clock::now();
-        StartWriteLocked();
-        return;
-      }
+    if (!gone_ && !FailedLocked()) {
+      bool filled = false;
+      GuardLocked([this, &filled] {
+        message_.Clear();
+        filled = Next(&message_) && Serialized();
+      });
+      if (filled && !FailedLocked()) return StartWriteLocked();
     }
     if (end_.has_value()) {
       FinishLocked(*end_);
@@ -205,66 +252,136 @@ class OutStream : public Reactor, public LiveStream {
   grpc::CallbackServerContext* const context_;
 
  private:
-  void StartWriteLocked() {
-    if constexpr (std::is_base_of_v<RawBidiReactor, Reactor>) {
-      bool own = false;
-      outgoing_.Clear();
-      // As gRPC does with a message: what is not initialised or over 2 GiB is a mistake of ours.
-      if (!grpc::SerializationTraits<Response>::Serialize(message_, &outgoing_, &own).ok()) {
-        std::abort();
-      }
-      this->StartWrite(&outgoing_);
-    } else {
-      this->StartWrite(&message_);
+  bool FailedLocked() const { return end_.has_value() && !end_->ok(); }
+
+  // Moves `message_` into `outgoing_`. True.
+  bool Serialized() {
+    write_bytes_ = static_cast<int64_t>(message_.ByteSizeLong());
+    bool own = false;
+    outgoing_.Clear();
+    // As gRPC does with a message: what is not initialised or over 2 GiB is a mistake of ours.
+    if (!grpc::SerializationTraits<Response>::Serialize(message_, &outgoing_, &own).ok()) {
+      std::abort();
     }
+    message_.Clear();
+    return true;
+  }
+
+  void StartWriteLocked() {
+    SetWritingLocked(true);
+    write_start_ = Clock::now();
+    StartWrite(&outgoing_);
   }
 
   void FinishLocked(const absl::Status& status) {
     finished_ = true;
-    scope_.Ended(status);
-    this->Finish(ToGrpcStatus(status));
+    // A call that asked for nothing leaves no line, unless it is the server that ends it.
+    if (!scope_ && !gone_ && !quiet_) scope_.emplace(method_, metrics_);
+    if (scope_) {
+      scope_->Ended(status);
+    } else {
+      metrics_->CallWithoutRequest(ReasonOf(status));
+    }
+    Finish(ToGrpcStatus(status));
   }
 
   void GoneLocked() {
     if (gone_ || finished_) return;
     gone_ = true;
-    Gone();
+    GuardLocked([this] { Gone(); });
   }
 
   void SetWritingLocked(bool writing) {
     if (writing == writing_) return;
     writing_ = writing;
-    if (writing) write_bytes_ = static_cast<int64_t>(message_.ByteSizeLong());
     streams_->AddOutgoingBytes(writing ? write_bytes_ : -write_bytes_);
     if (!writing) metrics_->BytesSent(write_bytes_);
   }
 
   LiveStreams* const streams_;
   Metrics* const metrics_;
-  RpcScope scope_;
+  const std::string_view method_;
+  const Connections::Call call_;
+  const Clock::time_point opened_ = Clock::now();
+  std::optional<RpcScope> scope_;  // once it has asked
   std::shared_ptr<OutStream> self_;
   std::vector<std::shared_ptr<void>> dropped_;
   Response message_;
-  grpc::ByteBuffer outgoing_;  // `message_` on its way, where the reactor is raw
+  grpc::ByteBuffer outgoing_;  // `message_` on its way
   std::optional<absl::Status> end_;
   Clock::time_point write_start_ = Clock::now();
   int64_t write_bytes_ = 0;
   bool writing_ = false, finished_ = false, gone_ = false, cut_ = false, done_ = false;
+  bool asked_ = false, quiet_ = false;
 
+  template <class Request, class R>
+  friend class RequestStream;
   template <class Request, class R>
   friend class BidiStream;
 };
 
-template <class Response>
-using WriteStream = OutStream<grpc::ServerWriteReactor<Response>, Response>;
+// Of methods with one request: plain calls, and those that answer it with a stream.
+template <class Request, class Response>
+class RequestStream : public OutStream<Response> {
+ public:
+  using Base = OutStream<Response>;
+  using Base::Base;
+
+  void OnReadDone(bool ok) final {
+    {
+      typename Base::Section section(this);
+      if (this->ended_locked()) return;
+      if (!ok && this->context_->IsCancelled()) {
+        this->GoneLocked();  // OnCancel is on its way
+      } else {
+        this->GuardLocked([this, ok] { Take(ok); });
+      }
+      if (this->ended_locked()) return this->PumpLocked();
+    }
+    absl::Status thrown = Guarded("the call", [this] {
+      Requested(request_);
+      return absl::OkStatus();
+    });
+    if (thrown.ok()) return;
+    typename Base::Section section(this);
+    this->EndLocked(std::move(thrown));
+    this->PumpLocked();
+  }
+
+ protected:
+  // The request is there. The mutex is not held; gRPC keeps the object till this returns.
+  virtual void Requested(const Request& request) = 0;
+
+ private:
+  void Start() final { this->StartRead(&incoming_); }
+  bool Idle() const final { return !this->asked_locked(); }
+
+  void Take(bool ok) {
+    this->TookLocked(incoming_);
+    this->AskedLocked();
+    if (!ok) {
+      return this->EndLocked(
+          MakeError(absl::StatusCode::kInvalidArgument, reason::kUnexpectedMessage,
+                    "the call ended without its request; send one message, then half-close"));
+    }
+    if (!grpc::SerializationTraits<Request>::Deserialize(&incoming_, &request_).ok()) {
+      this->EndLocked(
+          MakeError(absl::StatusCode::kInvalidArgument, reason::kUnexpectedMessage,
+                    "a message that cannot be parsed; it must be of the method's request type"));
+    }
+  }
+
+  grpc::ByteBuffer incoming_;
+  Request request_;
+};
 
 // The reading half, of requests that are a chunk of an array or something else. One read at a time;
 // the next is asked for by ReadLocked only, so a stream that is not ready for more input leaves it
 // to gRPC's flow control.
 template <class Request, class Response>
-class BidiStream : public OutStream<RawBidiReactor, Response> {
+class BidiStream : public OutStream<Response> {
  public:
-  using Base = OutStream<RawBidiReactor, Response>;
+  using Base = OutStream<Response>;
   using Base::Base;
 
   void OnReadDone(bool ok) final {
@@ -273,16 +390,20 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
     waited_ += Base::Clock::now() - read_start_;
     if (ok) waited_bytes_ += static_cast<double>(incoming_.Length());
     if (!ok) input_over_ = true;
+    if (ok) this->TookLocked(incoming_);
     if (this->ended_locked()) return;
     if (ok) {
       // Out of the way of the next one, which may be asked for before this one is done with.
       taken_.Swap(&incoming_);
-      Dispatch();
+      this->GuardLocked([this] {
+        if (!this->asked_locked()) this->AskedLocked();
+        Dispatch();
+      });
       taken_.Clear();
     } else if (this->context_->IsCancelled()) {
       this->GoneLocked();  // OnCancel is on its way
     } else {
-      HalfClosed();
+      this->GuardLocked([this] { HalfClosed(); });
     }
     this->PumpLocked();
   }
@@ -339,9 +460,22 @@ class BidiStream : public OutStream<RawBidiReactor, Response> {
   double waited_bytes_ = 0;                   // that came in this span
 };
 
-// Hands the stream to gRPC.
-template <class Stream>
-Stream* Launch(std::shared_ptr<Stream> stream) {
+// Ends a call with `status`: the reactor where there is no memory for the stream.
+class Refusal final : public RawBidiReactor {
+ public:
+  explicit Refusal(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  void OnDone() override { delete this; }
+};
+
+// Makes the stream and hands it to gRPC.
+template <class Stream, class... Arguments>
+RawBidiReactor* Launch(Arguments&&... arguments) {
+  std::shared_ptr<Stream> stream;
+  const absl::Status made = Guarded("the call", [&] {
+    stream = std::make_shared<Stream>(std::forward<Arguments>(arguments)...);
+    return absl::OkStatus();
+  });
+  if (!made.ok()) return new (std::nothrow) Refusal(made);
   Stream* reactor = stream.get();
   reactor->Open(std::move(stream));
   return reactor;

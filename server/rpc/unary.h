@@ -1,30 +1,59 @@
-// Unary calls that answer at once: the tenant is known, the answer is in memory.
+// Plain calls that answer at once: the caller is known, the answer is in memory.
 #pragma once
 
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/server_callback.h>
-
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "server/rpc/backend.h"
-#include "server/rpc/rpc_scope.h"
-#include "server/rpc/status_mapping.h"
+#include "server/rpc/stream.h"
 
 namespace spaid::server {
 
-// Runs body(caller) -> absl::Status on this thread and finishes the call with it.
-template <class Body>
-grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, std::string_view method,
-                                Backend* backend, Body body) {
-  RpcScope scope(method, &backend->metrics());
-  const auto caller = backend->authenticator().Identify(*context);
-  const absl::Status status = caller.ok() ? body(*caller) : caller.status();
-  scope.Ended(status);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+// What its body throws ends the call (RequestStream).
+template <class Request, class Response, class Body>
+class UnaryCall final : public RequestStream<Request, Response> {
+ public:
+  using Base = RequestStream<Request, Response>;
+
+  UnaryCall(grpc::CallbackServerContext* context, std::string_view method, Backend* backend,
+            Body body)
+      : Base(context, method, &backend->streams(), &backend->metrics()),
+        backend_(backend),
+        body_(std::move(body)) {}
+
+ private:
+  void Requested(const Request& request) override {
+    const auto caller = backend_->authenticator().Identify(*this->context_);
+    Response response;
+    absl::Status status = caller.ok() ? body_(*caller, &request, &response) : caller.status();
+    typename Base::Section section(this);
+    if (status.ok()) response_ = std::move(response);
+    answered_ = status.ok();
+    this->EndLocked(std::move(status));
+    this->PumpLocked();
+  }
+
+  bool Next(Response* message) override {
+    if (!std::exchange(answered_, false)) return false;
+    message->Swap(&response_);
+    return true;
+  }
+
+  Backend* const backend_;
+  Body body_;
+  Response response_;
+  bool answered_ = false;
+};
+
+// Runs body(caller, const Request*, Response*) -> absl::Status on the thread that took the request
+// and ends the call with it.
+template <class Request, class Response, class Body>
+RawBidiReactor* Unary(grpc::CallbackServerContext* context, std::string_view method,
+                      Backend* backend, Body body) {
+  return Launch<UnaryCall<Request, Response, Body>>(context, method, backend, std::move(body));
 }
 
 }  // namespace spaid::server

@@ -1,6 +1,9 @@
-// The same matrix from 64 ranks at once is one upload: the first one sends, the others wait.
+// The same matrix from 64 ranks at once is one upload: the first one sends, the others wait, as
+// long as it sends at a good rate. Where it does not, one of those who wait sends, too.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,10 +13,16 @@
 
 namespace spaid::server {
 
-// Uploads in flight by (tenant, content key). Thread-safe; waiters are woken without a lock held,
-// on the thread that ends the leader's turn.
+// Bytes of arrays a second that a sender for others must bring, over each of these spans.
+inline constexpr double kLeaderRate = 8 << 20;
+inline constexpr std::chrono::seconds kLeaderSpan{2};
+
+// Uploads in flight by (tenant, content key), no more than there are streams. Thread-safe; waiters
+// are woken without a lock held, on the thread that ends the leader's turn.
 class UploadTable {
  public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
   class Waiter {
    public:
     virtual ~Waiter() = default;
@@ -22,33 +31,55 @@ class UploadTable {
   };
 
   // A turn at sending. While the leader's lives, others of the key wait; when it dies, they are all
-  // woken and ask again: the content is there now, or one of them leads. Movable.
+  // woken and ask again: the content is there now, or one of them leads. They are woken, too, when
+  // one dies whose lead another one has taken. Movable.
   class Turn {
    public:
     Turn() = default;
     ~Turn() { End(); }
     Turn(Turn&& other) noexcept;
     Turn& operator=(Turn&& other) noexcept;
+    // So many bytes of arrays have come from it.
+    void Came(int64_t bytes, TimePoint now);
+    // All has come: what there is still to wait for is not the sender.
+    void CameWhole();
     void End();
     explicit operator bool() const { return table_ != nullptr; }
 
    private:
     friend class UploadTable;
-    Turn(UploadTable* table, std::string key) : table_(table), key_(std::move(key)) {}
+    Turn(UploadTable* table, std::string key, uint64_t number)
+        : table_(table), key_(std::move(key)), number_(number) {}
     UploadTable* table_ = nullptr;
     std::string key_;
+    uint64_t number_ = 0;
   };
 
-  // The turn, where nobody is sending `key` within the tenant; else nothing, and `waiter` is woken
-  // once (unless it is gone by then).
+  // The turn, where nobody is sending `key` within the tenant, or the leader is too slow, whose
+  // lead it takes; else nothing, and `waiter` is woken once (unless it is gone by then).
   Turn Enter(const std::string& tenant, const std::string& content_key,
-             std::weak_ptr<Waiter> waiter);
+             std::weak_ptr<Waiter> waiter, TimePoint now);
+  // Whether who waits should ask again.
+  bool LeaderIsSlow(const std::string& tenant, const std::string& content_key, TimePoint now);
 
  private:
-  void Leave(const std::string& key);
+  struct Upload {
+    uint64_t leader = 0;  // the number of its turn
+    std::vector<std::weak_ptr<Waiter>> waiting;
+    // Of the leader.
+    TimePoint span_start{};
+    int64_t span_bytes = 0;
+    bool slow = false, whole = false;
+  };
+  // Brings `slow` up to date.
+  static void Look(TimePoint now, Upload* upload);
+  // The upload that this turn leads, or null.
+  Upload* LedBy(const Turn& turn);
+  void Leave(const std::string& key, uint64_t number);
 
   std::mutex mu_;
-  std::unordered_map<std::string, std::vector<std::weak_ptr<Waiter>>> in_flight_;
+  std::unordered_map<std::string, Upload> in_flight_;
+  uint64_t turns_ = 0;
 };
 
 }  // namespace spaid::server

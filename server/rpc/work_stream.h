@@ -113,6 +113,7 @@ class WorkStream : public BidiStream<Request, Response> {
 
   absl::Status FirstHeader(const Header& header) {
     got_header_ = true;
+    RETURN_IF_ERROR(this->Admit(tenant_));
     opened_ = Clock::now();
     RETURN_IF_ERROR(backend_->CheckServing());
     switch (header.source_case()) {

@@ -105,6 +105,10 @@ void FakeEngine::BreakDevice(int device) {
   std::lock_guard lock(mu_);
   states_.at(static_cast<size_t>(device)).broken = true;
 }
+void FakeEngine::HangDevice(int device) {
+  std::lock_guard lock(mu_);
+  states_.at(static_cast<size_t>(device)).hangs = true;
+}
 void FakeEngine::RunOutOfDeviceMemory(int times) {
   std::lock_guard lock(mu_);
   out_of_memory_ = times;
@@ -161,10 +165,14 @@ void FakeEngine::HoldEstimates() {
   std::lock_guard lock(mu_);
   hold_estimates_ = true;
 }
+void FakeEngine::HoldCopies() {
+  std::lock_guard lock(mu_);
+  hold_copies_ = true;
+}
 void FakeEngine::Release() {
   {
     std::lock_guard lock(mu_);
-    hold_builds_ = hold_solves_ = hold_estimates_ = false;
+    hold_builds_ = hold_solves_ = hold_estimates_ = hold_copies_ = false;
   }
   changed_.notify_all();
 }
@@ -199,8 +207,9 @@ int64_t FakeEngine::plans() const {
   std::lock_guard lock(mu_);
   return plans_;
 }
-void FakeEngine::FailBuilds(Status status) {
+void FakeEngine::FailBuilds(Status status, bool deadly) {
   std::lock_guard lock(mu_);
+  deadly_ = deadly;
   fail_builds_ = std::move(status);
 }
 void FakeEngine::ThrowFromEstimates(std::optional<std::string> what) {
@@ -325,9 +334,11 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
                                                const kernels::CscView& a,
                                                const kernels::Context& context) const {
   {
-    std::lock_guard lock(mu_);
+    std::unique_lock lock(mu_);
     ++builds_;
-    ++states_.at(static_cast<size_t>(context.device)).builds;
+    Device& own = states_.at(static_cast<size_t>(context.device));
+    ++own.builds;
+    changed_.wait(lock, [&] { return !own.hangs; });
   }
   if (plan.device() != context.device) {
     return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH", "the plan is another device's");
@@ -362,7 +373,10 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
   }
   {
     std::lock_guard lock(mu_);
-    if (!fail_builds_.ok()) return fail_builds_;
+    if (!fail_builds_.ok()) {
+      if (deadly_) states_.at(static_cast<size_t>(context.device)).broken = true;
+      return fail_builds_;
+    }
     if (Status s = TouchLocked(context.device); !s.ok()) return s;
     if (out_of_memory_ > 0) {
       --out_of_memory_;
@@ -393,6 +407,13 @@ Result<kernels::BuildResult> FakeEngine::Build(const kernels::Plan& plan,
     result.timings.device_to_host_ms = 3;
   }
   return result;
+}
+
+double FakeEngine::CopyBytesPerSecond(const kernels::Context&, bool on_host) const {
+  std::unique_lock lock(mu_);
+  ++copies_measured_;
+  changed_.wait(lock, [&] { return !hold_copies_; });
+  return on_host ? 4e9 : 8e9;
 }
 
 Result<kernels::Method> FakeEngine::ResolveMethod(kernels::Method method, kernels::EngineKind kind,

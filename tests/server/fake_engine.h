@@ -37,6 +37,8 @@ class FakeEngine : public kernels::Engine {
   // The next plan, build or probe on it fails with UNAVAILABLE/DEVICE_LOST, and it stays so. A
   // build that is held fails when it goes on.
   void BreakDevice(int device);
+  // Builds on it that begin from now on never end, nor hear of stops; nor does the engine's life.
+  void HangDevice(int device);
   // The next `times` builds fail with RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY.
   void RunOutOfDeviceMemory(int times);
   // What estimates say, and what plans on a GPU hold of its memory of 1000 bytes. `least`: that
@@ -54,6 +56,7 @@ class FakeEngine : public kernels::Engine {
   void HoldBuilds();
   void HoldSolves();
   void HoldEstimates();
+  void HoldCopies();  // measurements of what a copy reaches: Release alone ends them
   void Release();
   // Builds that begin from now on show M: its pattern, then its first columns, so many of them;
   // then they wait for ReleaseShown, a stop, or the end of the engine's life.
@@ -66,8 +69,8 @@ class FakeEngine : public kernels::Engine {
   int64_t builds() const;
   int64_t solves() const;
   int64_t plans() const;
-  // The next builds fail with this.
-  void FailBuilds(kernels::Status status);
+  // The next builds fail with this; `deadly`: and break their devices.
+  void FailBuilds(kernels::Status status, bool deadly = false);
   // The next estimates throw: bad_alloc, or a runtime_error of this text.
   void ThrowFromEstimates(std::optional<std::string> what);
   // What estimates say of every build; and of one on a GPU (0: nothing).
@@ -146,10 +149,7 @@ class FakeEngine : public kernels::Engine {
       const kernels::Preconditioner* preconditioner, const kernels::PlaceM& place_m,
       std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
       const kernels::Context& context) const override;
-  double CopyBytesPerSecond(const kernels::Context&, bool on_host) const override {
-    ++copies_measured_;
-    return on_host ? 4e9 : 8e9;
-  }
+  double CopyBytesPerSecond(const kernels::Context& context, bool on_host) const override;
 
  private:
   // Until nothing holds, or `stop` stops; what it says.
@@ -159,7 +159,7 @@ class FakeEngine : public kernels::Engine {
   kernels::Status TouchLocked(int device) const;
 
   struct Device {
-    bool broken = false, lost = false;
+    bool broken = false, lost = false, hangs = false;
     int64_t probes = 0, builds = 0, solves = 0;
   };
 
@@ -178,10 +178,12 @@ class FakeEngine : public kernels::Engine {
   mutable std::mutex mu_;
   mutable std::condition_variable changed_;
   bool hold_builds_ = false, hold_solves_ = false, hold_estimates_ = false;
+  bool hold_copies_ = false;
   bool hold_shown_ = false;
   std::optional<int64_t> show_columns_;
   mutable int64_t builds_ = 0, solves_ = 0, plans_ = 0, estimates_ = 0;
   kernels::Status fail_builds_;
+  bool deadly_ = false;
   std::optional<std::string> throw_from_estimates_;
   double predicted_ms_ = 10, predicted_device_ms_ = 0;
   bool grow_plans_ = false;

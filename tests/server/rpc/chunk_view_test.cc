@@ -117,11 +117,12 @@ TEST(ArrayReceiver, TakesChunksInPiecesThatEndWithinAnElement) {
     ASSERT_TRUE(ReadChunk(&buffer, kField, &chunk));
     ArrayReceiver<double> receiver(v1::ARRAY_KIND_VALUES, 4, from_float32);
     chunk.crc32 = *chunk.crc32 + 1;
-    EXPECT_EQ(ReasonOf(receiver.Add(chunk)), "CHECKSUM_MISMATCH");
+    const auto unbooked = [](int64_t) { return absl::OkStatus(); };
+    EXPECT_EQ(ReasonOf(receiver.Add(chunk, unbooked)), "CHECKSUM_MISMATCH");
     EXPECT_EQ(receiver.received(), 0);
     chunk.crc32 = *chunk.crc32 - 1;
-    ASSERT_TRUE(receiver.Add(chunk).ok());
-    EXPECT_EQ(receiver.newest().size(), 4u);
+    ASSERT_TRUE(receiver.Add(chunk, unbooked).ok());
+    EXPECT_EQ(receiver.so_far().size(), 4u);
     const auto array = receiver.Take();
     EXPECT_TRUE(std::equal(array.begin(), array.end(), wide.begin(), wide.end()));
   }
@@ -147,7 +148,7 @@ TEST(MatrixReceiver, DigestsWhatComes) {
   for (const bool indices_first : {false, true}) {
     MatrixReceiver receiver(header);
     for (const v1::ArrayChunk& chunk : chunks(indices_first)) {
-      ASSERT_TRUE(receiver.Add(chunk).ok());
+      ASSERT_TRUE(receiver.Add(chunk, [](int64_t) { return absl::OkStatus(); }).ok());
       receiver.LookAtNew();
       EXPECT_FALSE(receiver.HasNew());
     }

@@ -1,6 +1,9 @@
 // Devices as clients meet them: which one worked, how they are, and what the loss of one does.
 #include <gtest/gtest.h>
 
+#include <future>
+#include <thread>
+
 #include "tests/server/rpc/harness.h"
 
 namespace spaid::server {
@@ -124,6 +127,37 @@ TEST(DevicesOnTheWire, AnIdleDeviceThatDiesIsFound) {
   while (h.backend->scheduler().DeviceStatus(1).ok()) std::this_thread::yield();
   EXPECT_FALSE(InfoOf(h).devices(1).healthy());
   h.ExpectLives();
+}
+
+TEST(DevicesOnTheWire, TheServerIsReadyOnceItsDevicesAreMeasured) {
+  FakeEngine engine({FakeCpu(), FakeGpu(0)});
+  engine.HoldCopies();
+  Metrics metrics;
+  Backend backend(Harness::SmallBackend(), engine, Authenticator(), &metrics);
+  std::promise<void> told;
+  int calls = 0;
+  backend.OnReadiness([&] {
+    if (++calls == 2) told.set_value();
+  });
+  EXPECT_FALSE(backend.ready());
+  EXPECT_TRUE(backend.usable());
+  engine.Release();
+  told.get_future().wait();
+  EXPECT_TRUE(backend.ready());
+  backend.OnReadiness(nullptr);
+}
+
+TEST(DevicesOnTheWire, AnUnknownErrorOfADeadGpuIsItsLoss) {
+  Harness h(With({FakeCpu(), FakeGpu(0)}));
+  const kernels::Status unknown(kernels::StatusCode::kInternal, "CUDA_ERROR", "cudaErrorUnknown");
+  h.engine.FailBuilds(unknown);
+  EXPECT_RPC_ERROR(Build(h, 1).status, INTERNAL, "CUDA_ERROR", "cudaErrorUnknown");
+  EXPECT_TRUE(InfoOf(h).devices(1).healthy()) << "it answered";
+  h.engine.FailBuilds(unknown, /*deadly=*/true);
+  EXPECT_RPC_ERROR(Build(h, 2).status, UNAVAILABLE, "DEVICE_LOST", "broken");
+  EXPECT_FALSE(InfoOf(h).devices(1).healthy());
+  h.engine.FailBuilds({});
+  EXPECT_EQ(Build(h, 3).started_on, "cpu");
 }
 
 TEST(DevicesOnTheWire, WithoutAnyDeviceTheServerIsNotReady) {

@@ -41,6 +41,25 @@ TEST(ExecutorTest, TenantsTakeTurns) {
   EXPECT_THAT(ran, testing::ElementsAre("f", "q1", "f", "q2", "f"));
 }
 
+TEST(ExecutorTest, TheLastPlacesAreForThoseWithLessThanTheirShare) {
+  std::promise<void> opened;
+  const std::shared_future<void> open = opened.get_future().share();
+  {
+    Executor executor(1, 64);
+    const auto run = [&](const std::string& tenant) {
+      return executor.TryRun(
+          tenant, [open] { open.wait(); }, NeverFails);
+    };
+    int flood = 0, quiet = 0;
+    while (flood < 1000 && run("flood")) ++flood;
+    while (quiet < 1000 && run("quiet")) ++quiet;
+    EXPECT_GE(flood, 56);
+    EXPECT_LE(flood, 57) << "one may run by now";
+    EXPECT_GE(quiet, 8);
+    opened.set_value();
+  }
+}
+
 TEST(ExecutorTest, IsBoundedAndTellsWhatThrows) {
   std::promise<void> opened;
   std::promise<absl::Status> failed;

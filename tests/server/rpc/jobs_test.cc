@@ -731,7 +731,7 @@ TEST(Draining, AStreamThatHasAskedForNothingEndsAtOnce) {
   Harness h;
   SolveCall solve = OpenSolve(h);
   UploadCall upload = OpenUpload(h);
-  while (h.backend->streams().size() < 2) std::this_thread::yield();
+  while (h.backend->connections().calls() < 2) std::this_thread::yield();
   h.backend->Refuse();
   EXPECT_RPC_ERROR(solve.Finish(), UNAVAILABLE, "DRAINING", "");
   EXPECT_RPC_ERROR(upload.Finish(), UNAVAILABLE, "DRAINING", "");

@@ -390,8 +390,11 @@ TEST(PartialResult, ADownloadKeepsWhatItReads) {
   auto context = Context();
   v1::DownloadPreconditionerRequest request;
   request.set_name(name);
-  // Whose windows have not grown yet: it waits for its reader.
-  const auto channel = h.NewChannel();
+  // Whose windows do not grow: the download cannot end before its reader wants more.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 16);
+  const auto channel = h.NewChannel(arguments);
   const auto stub = v1::PreconditionerService::NewStub(channel);
   auto stream = stub->DownloadPreconditioner(context.get(), request);
   v1::DownloadPreconditionerResponse response;

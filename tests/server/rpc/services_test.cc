@@ -1,6 +1,9 @@
 // The plain calls: lists, gets, deletes, info, health, reflection, downloads.
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <string>
@@ -241,9 +244,9 @@ TEST(ChunkSource, RefusesToNarrowWhatDoesNotFit) {
   m.values = {1e300};
   ChunkSource source = ChunkSource::OfMatrix(nullptr, m, /*narrow=*/true);
   v1::ArrayChunk chunk;
-  EXPECT_TRUE(*source.Next(&chunk));
-  EXPECT_TRUE(*source.Next(&chunk));
-  const auto values = source.Next(&chunk);
+  EXPECT_TRUE(*source.Next(&chunk, kChunkBytes));
+  EXPECT_TRUE(*source.Next(&chunk, kChunkBytes));
+  const auto values = source.Next(&chunk, kChunkBytes);
   ASSERT_FALSE(values.ok());
   EXPECT_EQ(ReasonOf(values.status()), "FLOAT32_OVERFLOW");
 }
@@ -256,7 +259,7 @@ TEST(ChunkSource, CutsAtAMebibyteInOrder) {
   ChunkSource source = ChunkSource::OfMatrix(nullptr, m, false);
   v1::ArrayChunk chunk;
   int64_t next = 0;
-  while (*source.Next(&chunk)) {
+  while (*source.Next(&chunk, kChunkBytes)) {
     EXPECT_EQ(chunk.offset(), next);
     EXPECT_LE(chunk.data().size(), size_t{1} << 20);
     EXPECT_TRUE(chunk.has_crc32());
@@ -264,6 +267,46 @@ TEST(ChunkSource, CutsAtAMebibyteInOrder) {
   }
   EXPECT_EQ(next, kN + 1);
   EXPECT_EQ(source.bytes_down(), (kN + 1) * 8);
+}
+
+TEST(Methods, OfTheContractAreAllServed) {
+  Harness h;
+  const std::vector<std::string> paths = h.server->Paths();
+  for (const std::string& name : RpcServer::ServiceNames()) {
+    const auto* service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name);
+    ASSERT_NE(service, nullptr) << name;
+    for (int i = 0; i < service->method_count(); ++i) {
+      const std::string path = "/" + name + "/" + service->method(i)->name();
+      EXPECT_EQ(std::count(paths.begin(), paths.end(), path), 1) << path;
+    }
+  }
+}
+
+TEST(PlainCalls, EndWithoutTheirRequest) {
+  Harness h;
+  grpc::GenericStub stub(h.channel);
+  grpc::CompletionQueue queue;
+  for (const bool known : {true, false}) {
+    auto context = Context();
+    auto call =
+        stub.PrepareCall(context.get(), known ? "/spaid.v1.JobService/GetJob" : "/no/such", &queue);
+    grpc::Status status;
+    void* tag = nullptr;
+    bool ok = false;
+    call->StartCall(nullptr);
+    queue.Next(&tag, &ok);
+    call->WritesDone(nullptr);
+    queue.Next(&tag, &ok);
+    call->Finish(&status, nullptr);
+    queue.Next(&tag, &ok);
+    if (known) {
+      EXPECT_RPC_ERROR(status, INVALID_ARGUMENT, "UNEXPECTED_MESSAGE", "without its request");
+    } else {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    }
+  }
+  h.ExpectLives();
 }
 
 }  // namespace

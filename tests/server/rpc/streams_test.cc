@@ -286,6 +286,7 @@ TEST(Peers, TooManyStreamsAreToldToComeBack) {
   EXPECT_EQ(Metric(h, "spaid_streams_open"), "2");
   EXPECT_EQ(Metric(h, "spaid_streams_limit"), "2");
   SolveCall third = OpenSolve(h);
+  third.Head(SolveOf("matrices/none", None()));
   const grpc::Status status = third.Finish();
   EXPECT_RPC_ERROR(status, RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS", "--max-streams");
   EXPECT_TRUE(Decode(status).retry_ms.has_value());
@@ -299,6 +300,33 @@ TEST(Peers, TooManyStreamsAreToldToComeBack) {
   EXPECT_FALSE(second.Finish().ok());
   ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
   h.ExpectLives();
+}
+
+// Of 16 places 2 are for those who have less than their share.
+TEST(Peers, AFloodOfStreamsLeavesPlacesForOthers) {
+  Harness::Options options{.backend = Harness::SmallBackend(), .trust_tenant_header = true};
+  options.backend.streams.max_streams = 16;
+  Harness h(options);
+  std::vector<UploadCall> flood;
+  v1::UploadMatrixResponse response;
+  for (int i = 0; i < 14; ++i) {
+    flood.push_back(OpenUpload(h, "flood"));
+    flood.back().Head(HeaderOf(DiagonalMatrix(3)));
+    ASSERT_TRUE(flood.back().Read(&response)) << i;
+  }
+  UploadCall over = OpenUpload(h, "flood");
+  over.Head(HeaderOf(DiagonalMatrix(3)));
+  const grpc::Status refused = over.Finish();
+  EXPECT_RPC_ERROR(refused, RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS", "less than their share");
+  // Another one uploads and solves as if nothing were.
+  const std::string matrix = h.Store(DiagonalMatrix(3, 2), "quiet");
+  SolveCall solve = OpenSolve(h, "quiet");
+  solve.Head(SolveOf(matrix, None()))
+      .Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{2, 4, 6}))
+      .Done();
+  EXPECT_TRUE(solve.Finish().ok());
+  for (UploadCall& call : flood) call.Cancel();
+  for (UploadCall& call : flood) EXPECT_FALSE(call.Finish().ok());
 }
 
 TEST(Peers, ManyAtOnceUnderTheStress) {

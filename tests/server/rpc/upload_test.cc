@@ -1,21 +1,47 @@
 // have / wait / need, layouts and types, timings.
 #include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "server/base/digest.h"
+#include "tests/server/forged.h"
 #include "tests/server/rpc/harness.h"
 
 namespace spaid::server {
 namespace {
 
-v1::MatrixHeader WithDigests(const Csc& a) {
+v1::MatrixHeader WithXxh3(const Csc& a) {
   v1::MatrixHeader header = HeaderOf(a);
   header.mutable_digest()->set_pattern(PatternDigest(a.n, a.pointers, a.indices).ToBytes());
   header.mutable_digest()->set_values(ValueDigest(a.values).ToBytes());
   return header;
+}
+
+v1::MatrixHeader WithDigests(const Csc& a) {
+  v1::MatrixHeader header = WithXxh3(a);
+  header.mutable_digest()->set_pattern_sha256(PatternSha256(a.n, a.pointers, a.indices).ToBytes());
+  header.mutable_digest()->set_values_sha256(ValueSha256(a.values).ToBytes());
+  return header;
+}
+
+// Another matrix of the same XXH3 digests.
+Csc Forged(Csc a) {
+  a.values = SameXxh3(a.values);
+  return a;
+}
+
+// What the server answers `header`, up to `have` or `need`.
+std::vector<v1::UploadMatrixResponse> AnswerTo(UploadCall& call, const v1::MatrixHeader& header) {
+  call.Head(header);
+  std::vector<v1::UploadMatrixResponse> events(1);
+  while (call.Read(&events.back()) && events.back().has_wait()) events.emplace_back();
+  return events;
 }
 
 TEST(Upload, NeedNamesEveryArrayAndDoneDescribesTheMatrix) {
@@ -46,10 +72,190 @@ TEST(Upload, KnownContentNeedNotBeSent) {
   EXPECT_EQ(again.events[0].have().name(), handle);
   EXPECT_EQ(again.matrix.name(), handle);
   EXPECT_TRUE(again.events[1].done().timings().reused());
+  EXPECT_EQ(again.matrix.digest().SerializeAsString(), WithDigests(a).digest().SerializeAsString());
   // Without digests the bytes come again, and are the same matrix.
   const Uploaded third = h.Upload(HeaderOf(a), ChunksOf(a));
   EXPECT_EQ(third.matrix.name(), handle);
   EXPECT_TRUE(third.events[1].done().timings().reused());
+}
+
+TEST(Upload, Xxh3AloneIsNoAnswerButAHint) {
+  Harness h;
+  const Csc a = DiagonalMatrix(160);
+  UploadCall unknown = OpenUpload(h);
+  auto events = AnswerTo(unknown, WithXxh3(a));
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].need().ranges_size(), 3);
+  unknown.Cancel();
+  EXPECT_FALSE(unknown.Finish().ok());
+
+  const std::string handle = h.Store(a);
+  EXPECT_EQ(h.backend->matrices().Get("default", handle)->value->known_sha256(), nullptr)
+      << "hashed before anybody asked";
+  UploadCall known = OpenUpload(h);
+  events = AnswerTo(known, WithXxh3(a));
+  ASSERT_EQ(events.size(), 2u) << "wait, need: something of these digests is here";
+  EXPECT_EQ(events[1].need().ranges_size(), 3);
+  events = AnswerTo(known, WithDigests(a));
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].have().name(), handle);
+  EXPECT_TRUE(known.Finish().ok());
+  // Who has no SHA-256 sends the arrays.
+  const Uploaded sent = h.Upload(WithXxh3(a), ChunksOf(a));
+  EXPECT_EQ(sent.matrix.name(), handle);
+  EXPECT_EQ(sent.events.back().done().timings().bytes_up(), 161 * 8 + 160 * 12);
+}
+
+TEST(Upload, ADigestWithNothingBehindItIsAQuestion) {
+  Harness h;
+  const Csc a = DiagonalMatrix(160);
+  Uploaded asked = h.Upload(WithDigests(a), {});
+  EXPECT_TRUE(asked.status.ok()) << asked.status.error_message();
+  ASSERT_EQ(asked.events.size(), 1u);
+  EXPECT_TRUE(asked.events[0].has_need());
+  h.Store(a);
+  asked = h.Upload(WithXxh3(a), {});
+  EXPECT_TRUE(asked.status.ok());
+  ASSERT_EQ(asked.events.size(), 2u);
+  EXPECT_TRUE(asked.events[0].has_wait());
+  EXPECT_TRUE(asked.events[1].has_need());
+  EXPECT_TRUE(h.Upload(WithDigests(a), {}).events.back().has_done());
+  EXPECT_RPC_ERROR(h.Upload(HeaderOf(a), {}).status, INVALID_ARGUMENT, "ARRAY_INCOMPLETE", "0 of");
+  EXPECT_EQ(h.backend->matrices().stats().reserved_bytes, 0);
+}
+
+TEST(Upload, AsksOnceAgainAndOfTheSameMatrixAlone) {
+  Harness h;
+  const Csc a = DiagonalMatrix(160), b = DiagonalMatrix(160, 5);
+  h.Store(a);
+  const auto second = [&](const v1::MatrixHeader& first, const v1::MatrixHeader& header) {
+    UploadCall call = OpenUpload(h);
+    EXPECT_TRUE(AnswerTo(call, first).back().has_need());
+    return call.Head(header).Finish();
+  };
+  EXPECT_RPC_ERROR(second(WithXxh3(a), WithDigests(b)), INVALID_ARGUMENT, "UNEXPECTED_MESSAGE",
+                   "second header");
+  EXPECT_RPC_ERROR(second(WithXxh3(a), WithXxh3(a)), INVALID_ARGUMENT, "UNEXPECTED_MESSAGE", "");
+  EXPECT_RPC_ERROR(second(WithDigests(b), WithDigests(b)), INVALID_ARGUMENT, "UNEXPECTED_MESSAGE",
+                   "");
+  v1::MatrixHeader bad = WithDigests(a);
+  bad.mutable_digest()->set_pattern("short");
+  EXPECT_RPC_ERROR(second(WithXxh3(a), bad), INVALID_ARGUMENT, "BAD_DIGEST", "16 bytes");
+  UploadCall begun = OpenUpload(h);
+  AnswerTo(begun, WithXxh3(a));
+  EXPECT_RPC_ERROR(begun.Chunk(ChunksOf(a)[0]).Head(WithDigests(a)).Finish(), INVALID_ARGUMENT,
+                   "UNEXPECTED_MESSAGE", "second header");
+}
+
+TEST(Upload, Sha256StandsBesideXxh3) {
+  Harness h;
+  const Csc a = DiagonalMatrix(4);
+  const auto refused = [&](const std::function<void(v1::MatrixDigest*)>& change) {
+    v1::MatrixHeader header = WithDigests(a);
+    change(header.mutable_digest());
+    EXPECT_RPC_ERROR(h.Upload(header, ChunksOf(a)).status, INVALID_ARGUMENT, "BAD_DIGEST", "32");
+  };
+  refused([](auto* digest) { digest->set_pattern_sha256("short"); });
+  refused([](auto* digest) { digest->set_values_sha256(std::string(33, 'v')); });
+  refused([](auto* digest) { digest->clear_values(); });
+  refused([](auto* digest) { digest->clear_pattern(), digest->clear_values(); });
+}
+
+// A forger who came first, and one who came second; known content, and content on its way.
+TEST(Upload, AForgedMatrixIsAnotherOne) {
+  for (const bool forger_first : {true, false}) {
+    Harness h;
+    const Csc honest = DiagonalMatrix(160), forged = Forged(honest);
+    const Csc& one = forger_first ? forged : honest;
+    const Csc& two = forger_first ? honest : forged;
+    ASSERT_EQ(WithXxh3(one).SerializeAsString(), WithXxh3(two).SerializeAsString());
+    const Uploaded first = h.Upload(WithXxh3(one), ChunksOf(one));
+    const Uploaded second = h.Upload(HeaderOf(two), ChunksOf(two));
+    ASSERT_TRUE(second.status.ok()) << second.status.error_message();
+    EXPECT_NE(first.matrix.name(), second.matrix.name());
+    EXPECT_FALSE(second.events.back().done().timings().reused());
+    EXPECT_EQ(h.Upload(HeaderOf(one), ChunksOf(one)).matrix.name(), first.matrix.name());
+    EXPECT_EQ(h.Upload(WithXxh3(two), ChunksOf(two)).matrix.name(), second.matrix.name());
+    EXPECT_EQ(h.Upload(WithDigests(one), {}).matrix.name(), first.matrix.name());
+    EXPECT_EQ(h.Upload(WithDigests(two), {}).matrix.name(), second.matrix.name());
+    // And each solves as itself.
+    SolveCall solve = OpenSolve(h);
+    solve.Head(SolveOf(second.matrix.name(), None()));
+    solve.Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>(160, 1.0))).Done();
+    const auto solution = solve.ReadUntil([](const auto& r) { return r.has_chunk(); });
+    double x[160];
+    ASSERT_EQ(solution.chunk().data().size(), sizeof(x));
+    std::memcpy(x, solution.chunk().data().data(), sizeof(x));
+    for (size_t i = 0; i < 160; ++i) EXPECT_EQ(x[i], 1 / two.values[i]) << i;
+    EXPECT_TRUE(solve.Finish().ok());
+  }
+}
+
+TEST(Upload, AForgedMatrixDoesNotStandInForWhatIsOnItsWay) {
+  Harness h;
+  const Csc honest = DiagonalMatrix(160), forged = Forged(honest);
+  UploadCall forger = OpenUpload(h);
+  ASSERT_TRUE(AnswerTo(forger, WithDigests(forged)).back().has_need());
+  UploadCall victim = OpenUpload(h);
+  victim.Head(WithDigests(honest));
+  v1::UploadMatrixResponse response;
+  ASSERT_TRUE(victim.Read(&response));
+  ASSERT_TRUE(response.has_wait()) << response.DebugString();
+  // Without SHA-256 there is no waiting.
+  UploadCall other = OpenUpload(h);
+  EXPECT_EQ(AnswerTo(other, WithXxh3(honest)).size(), 2u);
+  for (const auto& chunk : ChunksOf(forged)) forger.Chunk(chunk);
+  EXPECT_TRUE(forger.Done().Finish().ok());
+  ASSERT_TRUE(victim.Read(&response));
+  ASSERT_TRUE(response.has_need()) << response.DebugString();
+  for (UploadCall* call : {&victim, &other}) {
+    for (const auto& chunk : ChunksOf(honest)) call->Chunk(chunk);
+    call->Done();
+  }
+  std::vector<v1::UploadMatrixResponse> events, others;
+  EXPECT_TRUE(victim.Finish(&events).ok());
+  EXPECT_TRUE(other.Finish(&others).ok());
+  EXPECT_EQ(events.back().done().matrix().name(), others.back().done().matrix().name());
+  EXPECT_EQ(h.backend->matrices().stats().entries, 2);
+}
+
+// A claim of another's SHA-256 with forged arrays: nobody is told that they are what it claims.
+TEST(Upload, AFalseSha256IsBelievedByNobody) {
+  Harness h;
+  const Csc honest = DiagonalMatrix(160), forged = Forged(honest);
+  const Uploaded liar = h.Upload(WithDigests(honest), ChunksOf(forged));
+  ASSERT_TRUE(liar.status.ok()) << liar.status.error_message();
+  UploadCall victim = OpenUpload(h);
+  EXPECT_TRUE(AnswerTo(victim, WithDigests(honest)).back().has_need());
+  for (const auto& chunk : ChunksOf(honest)) victim.Chunk(chunk);
+  std::vector<v1::UploadMatrixResponse> events;
+  EXPECT_TRUE(victim.Done().Finish(&events).ok());
+  EXPECT_NE(events.back().done().matrix().name(), liar.matrix.name());
+}
+
+// Sixty-four ranks with one matrix, none of which has made SHA-256 before it is told to.
+TEST(Upload, ManyAtOnceSendOnce) {
+  Harness h;
+  const Csc a = DiagonalMatrix(160);
+  UploadCall first = OpenUpload(h);
+  ASSERT_EQ(AnswerTo(first, WithXxh3(a)).size(), 1u);
+  std::vector<UploadCall> others;
+  for (int i = 0; i < 8; ++i) {
+    others.push_back(OpenUpload(h));
+    ASSERT_EQ(AnswerTo(others.back(), WithXxh3(a)).size(), 2u) << "it is on its way";
+    others.back().Head(WithDigests(a));
+    v1::UploadMatrixResponse response;
+    ASSERT_TRUE(others.back().Read(&response));
+    ASSERT_TRUE(response.has_wait());
+  }
+  for (const auto& chunk : ChunksOf(a)) first.Chunk(chunk);
+  EXPECT_TRUE(first.Done().Finish().ok());
+  for (UploadCall& call : others) {
+    const auto have = call.ReadUntil([](const auto& r) { return !r.has_wait(); });
+    EXPECT_TRUE(have.has_have()) << have.DebugString();
+    EXPECT_TRUE(call.Finish().ok());
+  }
+  EXPECT_EQ(h.backend->matrices().stats().entries, 1);
 }
 
 TEST(Upload, ContentOnItsWayIsWaitedFor) {
@@ -88,6 +294,88 @@ TEST(Upload, AWaiterTakesOverWhenTheFirstGivesUp) {
   for (const auto& chunk : ChunksOf(a)) second.Chunk(chunk);
   EXPECT_TRUE(second.Done().Finish().ok());
   EXPECT_FALSE(first.Finish().ok());
+}
+
+TEST(Upload, AWaiterSendsItselfWhereTheFirstOneDawdles) {
+  Harness h;
+  const Csc a = DiagonalMatrix(4);
+  UploadCall first = OpenUpload(h);
+  first.Head(WithDigests(a));
+  v1::UploadMatrixResponse response;
+  ASSERT_TRUE(first.Read(&response));
+  std::vector<UploadCall> others;
+  for (int k = 0; k < 2; ++k) {
+    others.push_back(OpenUpload(h));
+    ASSERT_TRUE(others.back().Head(WithDigests(a)).Read(&response));
+    ASSERT_TRUE(response.has_wait());
+  }
+  // One of them has the lead after kLeaderSpan; the other waits for that one.
+  while (h.backend->matrices().stats().reserved_bytes < 2 * (5 * 8 + 4 * 12)) {
+    std::this_thread::yield();
+  }
+  const auto is_need = [](const auto& r) { return r.has_need(); };
+  for (UploadCall& call : others) {
+    for (const auto& chunk : ChunksOf(a)) call.Chunk(chunk);
+    call.Done();
+  }
+  std::vector<std::string> names;
+  int needs = 0;
+  for (UploadCall& call : others) {
+    std::vector<v1::UploadMatrixResponse> events;
+    ASSERT_TRUE(call.Finish(&events).ok());
+    needs += static_cast<int>(std::count_if(events.begin(), events.end(), is_need));
+    names.push_back(events.back().done().matrix().name());
+  }
+  EXPECT_GE(needs, 1);  // on a machine that stands still for seconds, both
+  EXPECT_EQ(names[0], names[1]);
+  // The first one finds it when it comes at last.
+  for (const auto& chunk : ChunksOf(a)) first.Chunk(chunk);
+  std::vector<v1::UploadMatrixResponse> events;
+  ASSERT_TRUE(first.Done().Finish(&events).ok());
+  EXPECT_EQ(events.back().done().matrix().name(), names[0]);
+  EXPECT_TRUE(events.back().done().timings().reused());
+}
+
+struct CountingWaiter : UploadTable::Waiter {
+  void Wake() override { ++wakes; }
+  int wakes = 0;
+};
+
+TEST(UploadTable, ALeadIsKeptByAGoodRateAlone) {
+  using std::chrono::milliseconds;
+  constexpr int64_t kEnough = int64_t{16} << 20;  // for two seconds
+  UploadTable table;
+  const auto start = UploadTable::TimePoint{} + std::chrono::hours(1);
+  const auto waiter = std::make_shared<CountingWaiter>();
+  const auto enter = [&](int ms) {
+    return table.Enter("t", "key", waiter, start + milliseconds(ms));
+  };
+  UploadTable::Turn first = enter(0);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(enter(1)) << "nothing is known of it yet";
+  EXPECT_FALSE(table.LeaderIsSlow("t", "key", start + milliseconds(1999)));
+  first.Came(kEnough, start + milliseconds(2000));
+  EXPECT_FALSE(table.LeaderIsSlow("t", "key", start + milliseconds(3999)));
+  EXPECT_FALSE(table.LeaderIsSlow("u", "key", start + milliseconds(9000))) << "another tenant's";
+  first.Came(kEnough - 1, start + milliseconds(3999));
+  EXPECT_TRUE(table.LeaderIsSlow("t", "key", start + milliseconds(4000)));
+  EXPECT_TRUE(table.LeaderIsSlow("t", "key", start + milliseconds(4001))) << "until the next span";
+
+  UploadTable::Turn second = enter(4100);
+  ASSERT_TRUE(second);
+  EXPECT_FALSE(enter(5000));
+  first.Came(kEnough, start + milliseconds(5001));  // counts for nobody
+  EXPECT_TRUE(table.LeaderIsSlow("t", "key", start + milliseconds(6100)));
+  second.CameWhole();
+  EXPECT_FALSE(table.LeaderIsSlow("t", "key", start + milliseconds(20000)))
+      << "the sender has done its part";
+  EXPECT_EQ(waiter->wakes, 0);
+  first.End();  // has stored it, perhaps
+  EXPECT_EQ(waiter->wakes, 1);
+  EXPECT_FALSE(enter(20001)) << "the second still leads";
+  second.End();
+  EXPECT_EQ(waiter->wakes, 2);
+  EXPECT_TRUE(enter(20002));
 }
 
 // `wait` cannot get out, so `need` is due only when the input is complete and being stored.

@@ -1,0 +1,301 @@
+#include "server/rpc/connections.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/log.h"
+
+namespace spaid::server {
+namespace {
+
+using Clock = Connections::Clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A client keeps to max_streams; those that it gave up may not be gone yet.
+int64_t MaxCalls(const ConnectionLimits& limits) { return 2 * limits.max_streams + 128; }
+
+// Calls given up before they asked for anything: so many at once, and so many a second for ever.
+constexpr double kResetsAtOnce = 2000, kResetsPerSecond = 100;
+
+// Bytes of a connection that no call has taken. The first is for what the kernel holds; requests
+// without arrays are small.
+constexpr double kUntakenOfConnection = 16 << 20;
+constexpr double kUntakenOfWaiting = 128 << 10;
+constexpr double kUntakenOfOpen = kLookaheadBytes + (1 << 20);
+constexpr double kForgivenPerSecond = 1 << 20;  // the counting errs a little
+constexpr seconds kOverFor{2};                  // a busy server is late with taking, too
+
+constexpr seconds kFreshFor{1};         // a new connection may be about to ask
+constexpr seconds kIdleLeeway{30};      // gRPC closes idle connections itself, politely
+constexpr size_t kCallBytes = 4 << 10;  // headers of a call, more or less
+
+// "ipv4:1.2.3.4:5", "ipv6:%5B::1%5D:5" -> "1.2.3.4|5", "::1|5"; "" for others.
+std::string NameOf(absl::string_view peer) {
+  if (!absl::StartsWith(peer, "ipv4:") && !absl::StartsWith(peer, "ipv6:")) return "";
+  peer.remove_prefix(5);
+  const size_t colon = peer.rfind(':');
+  if (colon == absl::string_view::npos) return "";
+  absl::string_view host = peer.substr(0, colon);
+  if (absl::StartsWith(host, "%5B")) host.remove_prefix(3);
+  if (absl::StartsWith(host, "[")) host.remove_prefix(1);
+  host = host.substr(0, host.find_first_of("%]"));  // the bracket, or the interface's name
+  return absl::StrCat(host, "|", peer.substr(colon + 1));
+}
+
+struct Peer {
+  std::string name, address;
+  int port = 0;
+  std::optional<std::array<uint8_t, 16>> bytes;
+};
+
+Peer PeerOf(const sockaddr* address) {
+  Peer peer;
+  peer.bytes = AddressBytes(address);
+  if (!peer.bytes) return peer;
+  const auto& b = *peer.bytes;
+  char text[INET6_ADDRSTRLEN] = "";
+  const bool v4 = std::all_of(b.begin(), b.begin() + 10, [](uint8_t x) { return x == 0; }) &&
+                  b[10] == 0xff && b[11] == 0xff;
+  inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? &b[12] : b.data(), text, sizeof text);
+  // Both have the port at the same place.
+  peer.port = ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port);
+  peer.name = absl::StrCat(text, "|", peer.port);
+  auto network = b;
+  if (!v4) std::fill(network.begin() + 8, network.end(), 0);  // a /64 is one subscriber
+  peer.address.assign(network.begin(), network.end());
+  return peer;
+}
+
+bool IsLoopback(const std::array<uint8_t, 16>& address) {
+  static const Cidr v4 = *Cidr::Parse("127.0.0.0/8"), v6 = *Cidr::Parse("::1");
+  return v4.Contains(address) || v6.Contains(address);
+}
+
+}  // namespace
+
+Connections::Connections(ConnectionLimits limits, Metrics* metrics)
+    : limits_(std::move(limits)), metrics_(metrics), most_(limits_.max_connections) {}
+
+Connections::~Connections() {
+  for (const auto& [fd, connection] : by_fd_) close(fd);
+}
+
+void Connections::LimitTo(int64_t most) {
+  const std::lock_guard lock(mu_);
+  most_ = std::min(most_, most);
+}
+
+int64_t Connections::most() const {
+  const std::lock_guard lock(mu_);
+  return most_;
+}
+
+int64_t Connections::size() const {
+  const std::lock_guard lock(mu_);
+  return static_cast<int64_t>(by_fd_.size());
+}
+
+int64_t Connections::calls() const {
+  const std::lock_guard lock(mu_);
+  return calls_;
+}
+
+// The oldest connection that never asked for anything gives way to a newcomer.
+bool Connections::MakeRoomLocked(Clock::time_point now) {
+  if (fresh_.empty() || now - fresh_.front()->opened < kFreshFor) return false;
+  CutLocked(*fresh_.front(), "room");
+  return true;
+}
+
+int Connections::Open(int fd, const sockaddr* address, Clock::time_point now) {
+  const Peer peer = PeerOf(address);
+  const std::lock_guard lock(mu_);
+  const bool own = peer.port != 0 && peer.port == own_port_.exchange(0);
+  const bool trusted = !peer.bytes || IsLoopback(*peer.bytes) ||
+                       std::any_of(limits_.trusted.begin(), limits_.trusted.end(),
+                                   [&](const Cidr& range) { return range.Contains(*peer.bytes); });
+  const auto of_peer = per_address_.find(peer.address);
+  const char* refused = nullptr;
+  int watched = -1;
+  if (!own && !trusted && of_peer != per_address_.end() &&
+      of_peer->second >= limits_.max_per_peer) {
+    refused = "peer";
+  } else if (!own && static_cast<int64_t>(by_fd_.size()) - own_open_ >= most_ &&
+             !MakeRoomLocked(now)) {
+    refused = "total";
+  }
+  if (refused == nullptr) {
+    watched = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (watched < 0) refused = "descriptors";
+  }
+  if (refused != nullptr) {
+    metrics_->ConnectionRefused(refused);
+    Log(LogLevel::kWarning, "connection_refused", {{"peer", peer.name}, {"limit", refused}});
+    return -1;
+  }
+  auto connection = std::make_shared<Connection>();
+  connection->name = peer.name;
+  connection->address = peer.address;
+  connection->fd = watched;
+  connection->own = own;
+  connection->opened = connection->idle_since = connection->resets_at = now;
+  by_fd_[watched] = connection;
+  // A socket that is closed, and whose end we have not seen yet, may have had the same port.
+  if (!peer.name.empty()) by_name_[peer.name] = connection;
+  if (own) {
+    ++own_open_;
+  } else {
+    ++per_address_[peer.address];
+    connection->fresh = true;
+    connection->in_fresh = fresh_.insert(fresh_.end(), connection.get());
+  }
+  return watched;
+}
+
+void Connections::Closed(int watched) {
+  const std::lock_guard lock(mu_);
+  const auto it = by_fd_.find(watched);
+  if (it == by_fd_.end()) return;
+  ForgetLocked(std::shared_ptr<Connection>(it->second));
+}
+
+void Connections::ForgetLocked(const std::shared_ptr<Connection>& connection) {
+  by_fd_.erase(connection->fd);
+  close(std::exchange(connection->fd, -1));
+  if (const auto it = by_name_.find(connection->name);
+      it != by_name_.end() && it->second == connection) {
+    by_name_.erase(it);
+  }
+  NotFreshLocked(*connection);
+  if (connection->own) {
+    --own_open_;
+  } else if (const auto it = per_address_.find(connection->address); --it->second == 0) {
+    per_address_.erase(it);
+  }
+}
+
+void Connections::NotFreshLocked(Connection& connection) {
+  if (std::exchange(connection.fresh, false)) fresh_.erase(connection.in_fresh);
+}
+
+void Connections::CutLocked(Connection& connection, std::string_view why) {
+  if (connection.cut || connection.fd < 0) return;
+  connection.cut = true;
+  NotFreshLocked(connection);
+  // Not shutdown(2): what the kernel holds already would still be read. This drops it, too.
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  if (connect(connection.fd, &nobody, sizeof nobody) != 0) shutdown(connection.fd, SHUT_RDWR);
+  metrics_->ConnectionCut(why);
+  Log(LogLevel::kWarning, "connection_cut",
+      {{"peer", connection.name},
+       {"why", why},
+       {"calls", connection.calls},
+       {"untaken_bytes", static_cast<int64_t>(connection.untaken)}});
+}
+
+double Connections::AllowanceLocked(const Connection& connection) const {
+  return kUntakenOfConnection +
+         static_cast<double>(connection.calls - connection.asked) * kUntakenOfWaiting +
+         static_cast<double>(connection.asked) * kUntakenOfOpen;
+}
+
+void Connections::Look(Clock::time_point now) {
+  const std::lock_guard lock(mu_);
+  double total = 0;
+  Connection* most = nullptr;
+  for (const auto& [fd, owner] : by_fd_) {
+    Connection& c = *owner;
+    if (c.cut) continue;
+    if (c.calls == 0 && now - c.idle_since > limits_.idle + kIdleLeeway) {
+      CutLocked(c, "idle");
+      continue;
+    }
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) continue;  // unix:
+    const uint64_t taken = c.taken_.load(std::memory_order_relaxed);
+    c.untaken += static_cast<double>(info.tcpi_bytes_received -
+                                     std::exchange(c.received, info.tcpi_bytes_received)) -
+                 static_cast<double>(taken - std::exchange(c.counted, taken));
+    // Whatever the calls held that are over now, gRPC has dropped.
+    if (const int64_t ended = std::exchange(c.ended, 0); ended > 0) {
+      c.untaken *= static_cast<double>(c.calls) / static_cast<double>(c.calls + ended);
+    }
+    c.untaken = std::max(0.0, c.untaken - kForgivenPerSecond / 10);
+    if (c.untaken <= AllowanceLocked(c)) {
+      c.over_since = {};
+    } else if (c.over_since == Clock::time_point{}) {
+      c.over_since = now;
+    } else if (now - c.over_since > kOverFor) {
+      CutLocked(c, "bytes");
+      continue;
+    }
+    total += c.untaken;
+    if (most == nullptr || c.untaken > most->untaken) most = &c;
+  }
+  if (total > static_cast<double>(limits_.max_bytes) && most->untaken > kUntakenOfConnection) {
+    CutLocked(*most, "bytes");
+    total -= most->untaken;
+  }
+  untaken_bytes_ = static_cast<int64_t>(total);
+}
+
+Connections::Call Connections::Begin(const std::string& peer) {
+  const std::string name = NameOf(peer);
+  const std::lock_guard lock(mu_);
+  const auto it = name.empty() ? by_name_.end() : by_name_.find(name);
+  Call call{.connection = it == by_name_.end() ? nameless_ : it->second};
+  Connection& c = *call.connection;
+  c.Took(kCallBytes);
+  if (c.calls++ == 0) ++busy_;
+  ++calls_;
+  call.served = !c.cut;
+  if (&c != nameless_.get() && c.calls > MaxCalls(limits_)) {
+    CutLocked(c, "resets");
+    call.served = false;
+  }
+  if (calls_ > limits_.max_calls && c.calls > limits_.max_calls / busy_) {
+    // Even to refuse takes memory until gRPC is through with it.
+    if (calls_ > 2 * limits_.max_calls) CutLocked(c, "calls");
+    call.served = false;
+  }
+  return call;
+}
+
+void Connections::Asked(Connection& connection) {
+  const std::lock_guard lock(mu_);
+  ++connection.asked;
+  NotFreshLocked(connection);
+}
+
+void Connections::End(Connection& connection, bool asked) {
+  const std::lock_guard lock(mu_);
+  --calls_;
+  if (--connection.calls == 0) {
+    --busy_;
+    connection.idle_since = Clock::now();
+  }
+  ++connection.ended;
+  if (asked) {
+    --connection.asked;
+    return;
+  }
+  const auto now = Clock::now();
+  const double since = std::chrono::duration<double>(now - connection.resets_at).count();
+  connection.resets = std::max(0.0, connection.resets - since * kResetsPerSecond) + 1;
+  connection.resets_at = now;
+  if (connection.resets > kResetsAtOnce) CutLocked(connection, "resets");
+}
+
+}  // namespace spaid::server

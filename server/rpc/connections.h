@@ -1,0 +1,141 @@
+// The connections of the gRPC port: how many there may be, in all and of one peer, and what one of
+// them may cost. gRPC counts none of it: a call that is reset at once, the bytes of a message whose
+// end never comes, and a header block that trickles are seen by nobody behind it.
+//
+// Each connection is watched through a second descriptor of its socket. By it the kernel tells when
+// gRPC has closed the connection and how many bytes came, and it can be cut.
+//
+//   auto opened = connections.Open(fd, peer);        // the acceptor
+//   auto call = connections.Begin(context->peer());  // a call, from its headers to its end
+//   call.connection->Took(message.Length());
+//   connections.End(call.connection, ...);
+#pragma once
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "server/base/cidr.h"
+#include "server/base/metrics.h"
+
+namespace spaid::server {
+
+struct ConnectionLimits {
+  int64_t max_connections = 1024;           // open at once; fewer where descriptors are short
+  int64_t max_per_peer = 256;               // of one IPv4 address or IPv6 /64
+  int64_t max_streams = 256;                // of one connection, as HTTP/2 tells its client
+  int64_t max_calls = 8192;                 // on all connections, those without a request too
+  int64_t max_bytes = 512 << 20;            // received and taken by no call yet, on all connections
+  std::chrono::milliseconds idle{600'000};  // a connection without a call is closed after this
+  // Those who have no limit of their own, beside loopback: others speak through them.
+  std::vector<Cidr> trusted = {};
+};
+
+// What a call may hold of bytes that nobody took yet.
+inline constexpr int kLookaheadBytes = 4 << 20;  // of a stream that nobody reads, at most
+
+class Connection {
+ public:
+  // Bytes of a message that came to a call. Thread-safe.
+  void Took(size_t bytes) {
+    constexpr size_t kFraming = 64;  // and a sixteenth: frames of HTTP/2 and records of TLS
+    taken_.fetch_add(bytes + bytes / 16 + kFraming, std::memory_order_relaxed);
+  }
+
+ private:
+  friend class Connections;
+  using Clock = std::chrono::steady_clock;
+
+  std::atomic<uint64_t> taken_{0};
+  // Under the mutex of Connections.
+  std::string name, address;  // "127.0.0.1|5678"; empty where peers have none
+  int fd = -1;                // our own of the socket
+  bool own = false, cut = false, fresh = false;
+  std::list<Connection*>::iterator in_fresh;
+  Clock::time_point opened{}, idle_since{}, over_since{};
+  int64_t calls = 0, asked = 0;  // open ones; those of them whose request has come
+  int64_t ended = 0;             // since the last look
+  double resets = 0;             // calls given up before they asked, lately
+  Clock::time_point resets_at{};
+  uint64_t received = 0, counted = 0;
+  double untaken = 0;  // bytes
+};
+
+// Thread-safe.
+class Connections {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `metrics` outlives it.
+  Connections(ConnectionLimits limits, Metrics* metrics);
+  ~Connections();
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
+
+  const ConnectionLimits& limits() const { return limits_; }
+  // Not more than `most` connections from now on.
+  void LimitTo(int64_t most);
+  int64_t most() const;
+
+  // --- The acceptor's part ---
+  // A connection was accepted: its second descriptor, to be watched for EPOLLHUP, or -1 where it
+  // is refused (and to be closed). `peer`: as accept gave it.
+  int Open(int fd, const sockaddr* peer, Clock::time_point now);
+  // EPOLLHUP of a descriptor that Open gave; it is closed.
+  void Closed(int watched);
+  // Cuts what is over its bounds. About ten times a second.
+  void Look(Clock::time_point now);
+
+  // The next connection from this port of ours is the self-probe's: it has a place of its own.
+  void ExpectOwn(int port) { own_port_ = port; }
+
+  // --- The calls' part ---
+  struct Call {
+    std::shared_ptr<Connection> connection;  // never null
+    bool served = true;                      // false: there are too many; end it at once
+  };
+  // A call's headers have come. `peer`: as grpc::ServerContext::peer() has it.
+  Call Begin(const std::string& peer);
+  // Its request has come, as far as it is needed to know what is wanted.
+  void Asked(Connection& connection);
+  // It is over. `asked`: Asked was called.
+  void End(Connection& connection, bool asked);
+
+  int64_t size() const;
+  int64_t calls() const;
+  // Received and taken by no call yet, as of the last look.
+  int64_t untaken_bytes() const { return untaken_bytes_; }
+
+ private:
+  void CutLocked(Connection& connection, std::string_view why);
+  void ForgetLocked(const std::shared_ptr<Connection>& connection);
+  void NotFreshLocked(Connection& connection);
+  bool MakeRoomLocked(Clock::time_point now);
+  double AllowanceLocked(const Connection& connection) const;
+
+  const ConnectionLimits limits_;
+  Metrics* const metrics_;
+  std::atomic<int64_t> untaken_bytes_{0};
+  std::atomic<int> own_port_{0};
+  mutable std::mutex mu_;
+  int64_t most_;
+  std::unordered_map<std::string, std::shared_ptr<Connection>> by_name_;
+  std::unordered_map<int, std::shared_ptr<Connection>> by_fd_;
+  std::unordered_map<std::string, int64_t> per_address_;
+  std::list<Connection*> fresh_;  // no call of theirs has asked yet; the oldest first
+  // Of peers without a name: those of unix: addresses.
+  const std::shared_ptr<Connection> nameless_ = std::make_shared<Connection>();
+  int64_t calls_ = 0, busy_ = 0;  // busy: connections with calls
+  int64_t own_open_ = 0;
+};
+
+}  // namespace spaid::server
