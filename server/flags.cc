@@ -13,8 +13,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "server/base/address.h"
+#include "server/base/cidr.h"
 #include "server/engine/devices.h"
 
 namespace spaid::server {
@@ -83,6 +85,19 @@ void SetWeight(const std::string& text, std::map<std::string, double>* weights) 
                                                       "weight of 0.01 to 100");
   }
   (*weights)[text.substr(0, equals)] = weight;
+}
+
+// ADDRESS or ADDRESS/BITS, separated by commas.
+void AddRanges(const std::string& text, std::vector<Cidr>* ranges) {
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const auto range = Cidr::Parse({part.data(), part.size()});
+    if (!range) {
+      throw CLI::ValidationError(
+          "--trusted-proxies",
+          "'" + std::string(part) + "' is not a range of addresses like 10.0.0.0/8 or fd00::/8");
+    }
+    ranges->push_back(*range);
+  }
 }
 
 int WrongUsage(const std::string& what) {
@@ -192,9 +207,17 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
                  "Name under which browsers may ask for the status page, as a proxy or a Service "
                  "has one; may be repeated. Addresses and localhost always may")
       ->type_name("NAME");
+  app.add_option("--ops-connections", flags.ops.max_connections,
+                 "Connections that --ops-address has at once; of more the oldest is closed")
+      ->check(CLI::Range(int64_t{4}, int64_t{10'000}));
+  AddTime(app, "--ops-timeout", &flags.ops.timeout,
+          "A request to --ops-address comes in this time, and its answer is taken in as long",
+          false);
   app.add_flag("--insecure", flags.insecure, "Serve other machines without TLS");
-  app.add_flag("--ops-insecure", flags.ops_insecure,
-               "Serve --ops-address, which is plain HTTP, to other machines");
+  app.add_flag(
+      "--ops-insecure", flags.ops_insecure,
+      "Serve --ops-address, which is plain HTTP and shows the jobs of all tenants, to other "
+      "machines");
   app.add_option("--tls-cert", flags.tls.certificate, "PEM certificate chain; files are watched");
   app.add_option("--tls-key", flags.tls.key, "PEM private key of --tls-cert");
   app.add_option("--tls-client-ca", flags.tls.client_ca,
@@ -218,6 +241,19 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.add_option("--devices", flags.devices,
                  "What to compute on: cpu, gpu:N or GPU-UUID, separated by commas; auto: the CPU, "
                  "and GPU 0 where one answers");
+  app.add_option("--on-device-loss", flags.on_device_loss,
+                 "exit: finish what other devices run, then end with status 1; degrade: go on with "
+                 "the others, as long as the CPU, where it is one of them, works. Default: exit "
+                 "where --devices names devices, degrade where it is auto")
+      ->check(CLI::IsMember({"exit", "degrade"}))
+      ->default_str("");
+  app.add_option("--hang-limit", backend.hang_limit,
+                 "Times its predicted run that a job may show no sign of life (a column, a "
+                 "residual): then its device is lost; 0: for ever")
+      ->check(CLI::Range(0.0, 1e6));
+  AddTime(app, "--hang-floor", &backend.hang_floor,
+          "And no less than this, which also bounds the measurement and the probe of a device",
+          false);
   AddBytes(app, "--device-memory", &flags.device_memory,
            "Bytes of each GPU that may be taken; 0: all of it");
   app.add_option("--threads", backend.threads, "Threads of one job; 0: all cores")
@@ -232,18 +268,31 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
            "Bytes of right-hand sides, guesses and solutions in flight");
   AddBytes(app, "--max-build-bytes", &backend.max_build_bytes,
            "Bytes that one build may be estimated to take");
-  app.add_option("--max-queued-jobs", backend.max_queued_jobs, "Jobs that may wait")
+  app.add_option("--max-queued-jobs", backend.max_queued_jobs,
+                 "Jobs that may wait; the last eighth for tenants under their share of them")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   app.add_option("--max-queued-jobs-per-tenant", backend.max_queued_jobs_per_tenant,
-                 "Of them, those of one tenant; 0: all")
+                 "Of them, those of one tenant; 0: all; by default half of them")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}));
+  app.add_option("--max-detached-jobs-per-tenant", backend.max_detached_jobs_per_tenant,
+                 "Detached jobs of one tenant, waiting or running; 0: no limit")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}));
+  app.add_option("--max-paused-jobs", backend.max_paused_jobs,
+                 "Solves of a device that may have begun and wait for their next turn, a 16th of "
+                 "them one tenant's; 0: a solve keeps its lane to its end")
+      ->check(CLI::Range(0, 10'000));
   app.add_option_function<std::vector<std::string>>(
          "--tenant-weight",
          [&backend](const std::vector<std::string>& weights) {
            for (const std::string& text : weights) SetWeight(text, &backend.tenant_weights);
          },
-         "Share of the devices' time of a tenant beside others, who have 1; may be repeated")
+         "Share of a tenant beside others, who have 1: of the devices' time and of all that is "
+         "bounded; may be repeated")
       ->type_name("NAME=WEIGHT");
+  app.add_option("--max-tenants", backend.max_tenants,
+                 "Tenants without --tenant-weight that shares tell apart; those beyond have one "
+                 "share together")
+      ->check(CLI::Range(int64_t{1}, int64_t{10'000}));
   app.add_option("--lanes", backend.lanes,
                  "Jobs that the CPU may run side by side, all but one of them small; 0: a quarter "
                  "of its cores, 2 to 8")
@@ -257,8 +306,38 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
       ->check(CLI::Range(1, 64));
   AddTime(app, "--small-job", &backend.small_job, "A job predicted to take no longer is small",
           false);
-  app.add_option("--max-streams", backend.streams.max_streams, "Streams that may be open at once")
+  app.add_option("--max-streams", backend.streams.max_streams,
+                 "Streams that may be open at once; the last eighth for tenants under their share")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  ConnectionLimits& connections = backend.connections;
+  app.add_option("--max-connections", connections.max_connections,
+                 "Connections to --address that may be open at once; each takes two descriptors")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  app.add_option("--max-connections-per-peer", connections.max_per_peer,
+                 "Of them, those from one IPv4 address or one IPv6 network of 64 bits")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  app.add_option_function<std::string>(
+         "--trusted-proxies",
+         [&connections](const std::string& text) { AddRanges(text, &connections.trusted); },
+         "Addresses that have --max-connections alone, as loopback has; separated by commas")
+      ->type_name("CIDR,...");
+  app.add_option("--max-streams-per-connection", connections.max_streams,
+                 "Calls that a connection may have open at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
+  app.add_option("--max-calls", connections.max_calls,
+                 "Calls that may be open at once, those without a request too")
+      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
+  AddBytes(
+      app, "--transport-memory", &connections.max_bytes,
+      "Bytes of unfinished messages on all connections, over which the connection with most of "
+      "them is cut; and of messages that wait for their readers");
+  AddTime(app, "--idle-connection-timeout", &connections.idle,
+          "A connection without a call is closed after this", false);
+  AddTime(app, "--first-message-timeout", &backend.streams.first_message,
+          "A call whose request is not there is ended after this", false);
+  AddTime(app, "--self-probe-interval", &flags.self_probe,
+          "The daemon asks its own port this often whether it answers; 0s: never", true);
+  app.add_flag("--reflection", flags.reflection, "Serve grpc.reflection.v1alpha, to anybody");
   AddBytes(app, "--ended-job-bytes", &backend.ended_job_bytes,
            "Bytes of events and outcomes kept of ended jobs");
   AddTime(app, "--keep-freed-memory", &flags.keep_freed,
@@ -266,7 +345,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
           true);
   AddTime(app, "--max-queue", &backend.max_queue,
           "Longest wait of a job that names no limit itself; 0s: none", true);
-  AddTime(app, "--max-run", &backend.max_run, "Longest run of any job; 0s: none", true);
+  AddTime(app, "--max-run", &backend.max_run,
+          "Longest run of any job, its pauses included; 0s: none", true);
   AddTime(app, "--heartbeat-interval", &backend.heartbeat,
           "A stream on which nothing happens says so this often", false);
   AddTime(app, "--stalled-reader-timeout", &backend.streams.stalled_reader,
@@ -278,6 +358,14 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   AddTime(app, "--drain-deadline", &flags.drain.deadline,
           "Then: running work may finish for this long", true);
   app.add_option("--log-level", log_level, "debug, info, warning or error");
+  app.add_option(
+         "--log-lines", flags.log_limits.lines,
+         "Lines that may wait for who reads standard error; of more the oldest are dropped, "
+         "and counted")
+      ->check(CLI::Range(int64_t{16}, int64_t{1'000'000}));
+  app.add_option("--log-repeats", flags.log_limits.repeats,
+                 "Lines a second of one event, code and reason; more are summed up. 0: no limit")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}));
 
   // CLI11 takes `--name=` for a name whose value is the next word. Here it means the empty value,
   // which --ops-address alone has a use for.
@@ -309,6 +397,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   }
 
   if (flags.ops_address == "off") flags.ops_address.clear();
+  backend.exit_on_device_loss =
+      flags.on_device_loss == "exit" || (flags.on_device_loss.empty() && flags.devices != "auto");
   std::string wrong;
   if (const absl::Status status = CheckDevicesFlag(flags.devices); !status.ok()) {
     wrong = std::string(status.message());
@@ -320,8 +410,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   if (!wrong.empty()) parsed.exit_code = WrongUsage(wrong);
   // A stalled peer is noticed within an eighth of its limit more, a heartbeat is as punctual.
   StreamLimits& streams = backend.streams;
-  const milliseconds shortest =
-      std::min({streams.stalled_reader, streams.stalled_sender, backend.heartbeat});
+  const milliseconds shortest = std::min(
+      {streams.stalled_reader, streams.stalled_sender, streams.first_message, backend.heartbeat});
   streams.tick = std::clamp(shortest / 8, milliseconds(5), milliseconds(250));
   return parsed;
 }

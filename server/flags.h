@@ -9,6 +9,7 @@
 
 #include "server/base/log.h"
 #include "server/ops/drain.h"
+#include "server/ops/http_server.h"
 #include "server/rpc/backend.h"
 #include "server/rpc/credentials.h"
 
@@ -27,11 +28,16 @@ struct Flags {
   bool allow_anonymous = false;
   bool tokens_in_clear = false;
   bool trust_tenant_header = false;
+  HttpOptions ops;
+  bool reflection = false;
+  std::chrono::milliseconds self_probe{10'000};  // 0: never
   LogLevel log_level = LogLevel::kInfo;
+  LogLimits log_limits;
   // The memory of large arrays waits this long for others of their size: a client that sends or
   // builds in a loop finds it again.
   std::chrono::milliseconds keep_freed{5000};
   std::string devices = "auto";  // OpenEngine's
+  std::string on_device_loss;    // "exit", "degrade"; empty: exit where `devices` names some
   int gpu_lanes = 2;
   int64_t device_memory = 0;  // of each GPU; 0: all
   BackendOptions backend;

@@ -1,6 +1,4 @@
 // spaid: flags -> devices -> serve.
-#include <cstdio>
-#include <string>
 #include <utility>
 
 #include "server/base/log.h"
@@ -30,12 +28,9 @@ int main(int argc, char** argv) {
   const ParsedFlags parsed = ParseFlags(argc, argv, spaid::kernels::UsableMemoryBytes());
   if (parsed.exit_code) return *parsed.exit_code;
   SetLogLevel(parsed.flags.log_level);
+  SetLogLimits(parsed.flags.log_limits);
+  FlushLogAtCrash();
   RouteGrpcLog(LogLevel::kDebug);
-  ShutdownSignals signals;  // before any thread starts
-  if (const absl::Status status = Run(parsed.flags, signals); !status.ok()) {
-    std::fprintf(stderr, "spaid: [%s] %s\n", ReasonOf(status).c_str(),
-                 std::string(status.message()).c_str());
-    return 1;
-  }
-  return 0;
+  ShutdownSignals signals;
+  return ReportEnd(Run(parsed.flags, signals));
 }

@@ -1,11 +1,17 @@
 #include "server/serve.h"
 
+#include <grpcpp/health_check_service_interface.h>
+#include <malloc.h>
+
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/base/log.h"
@@ -17,6 +23,7 @@
 #include "server/ops/http.h"
 #include "server/ops/port_file.h"
 #include "server/ops/watchdog.h"
+#include "server/rpc/acceptor.h"
 #include "server/rpc/backend.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/server.h"
@@ -28,8 +35,11 @@ namespace {
 // For open streams to take the news of their end, and for the last stuck ones.
 constexpr std::chrono::seconds kShutdownGrace{2};
 constexpr std::chrono::seconds kShutdownLimit{30};
-// How late freed memory may go back, and the loss of the last device may be seen.
+constexpr std::chrono::seconds kLogGrace{1};
+// How late freed memory may go back, the loss of a device may end the daemon, and its port be told
+// after the devices have been measured.
 constexpr std::chrono::seconds kLookEvery{1};
+constexpr std::chrono::milliseconds kMeasuredEvery{5};
 
 struct TokenFiles {
   Tokens tenants, administrators;
@@ -60,15 +70,37 @@ void ReloadTokens(const Flags& flags, Authenticator* authenticator) {
   authenticator->SetTokens(std::move(read->tenants), std::move(read->administrators));
 }
 
-// The error of a daemon that has nothing left to compute on.
-absl::Status NoDeviceLeft(const Backend& backend) {
-  std::string lost;
-  for (size_t d = 0; d < backend.adapter().device_names().size(); ++d) {
-    absl::StrAppend(&lost, d == 0 ? "" : "; ", backend.adapter().device_names()[d], ": ",
-                    backend.scheduler().DeviceStatus(d).message());
+// Small blocks that were freed stay with malloc, for ever where a few live ones lie behind them.
+// What a burst left goes back to the system when it has stayed free for two looks: a steady load
+// uses it again.
+class FreedHeap {
+ public:
+  void Look() {
+    const auto free = static_cast<int64_t>(mallinfo2().fordblks);
+    const int64_t more = free - given_back_;
+    if (more > kMuch && before_ > kMuch) {
+      malloc_trim(0);
+      given_back_ = free;
+      before_ = 0;
+      return;
+    }
+    given_back_ = std::min(given_back_, free);
+    before_ = more;
   }
+
+ private:
+  static constexpr int64_t kMuch = 32 << 20;
+  int64_t given_back_ = 0, before_ = 0;  // bytes
+};
+
+// The error of a daemon that has lost what it cannot go on without.
+absl::Status TooFewDevices(const Backend& backend) {
+  const char* const what = backend.scheduler().healthy() == 0 ? "no device of --devices is left: "
+                           : backend.options().exit_on_device_loss
+                               ? "a device is lost (--on-device-loss=exit): "
+                               : "the CPU is lost, which no other device stands in for: ";
   return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost,
-                   absl::StrCat("no device of --devices is left: ", lost));
+                   absl::StrCat(what, backend.LostDevices()));
 }
 
 }  // namespace
@@ -76,6 +108,7 @@ absl::Status NoDeviceLeft(const Backend& backend) {
 absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& signals) {
   if (flags.keep_freed.count() > 0) kernels::KeepFreedMemory();
 
+  const int64_t descriptors = RaiseDescriptorLimit();
   ASSIGN_OR_RETURN(TokenFiles tokens, ReadTokens(flags));
   const bool credentials_wanted =
       !flags.allow_anonymous && (!flags.tokens_file.empty() || !flags.tls.client_ca.empty());
@@ -90,10 +123,14 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
                                  .admin_subjects = flags.admin_subjects},
                                 std::move(tokens.tenants), std::move(tokens.administrators)),
                   &metrics);
+  backend.connections().LimitTo(ConnectionsFor(descriptors));
   metrics.OnScrape([&backend] { backend.SetGauges(); });
-  ASSIGN_OR_RETURN(
-      auto server,
-      RpcServer::Start({.address = flags.address, .credentials = credentials}, &backend));
+  ASSIGN_OR_RETURN(auto server, RpcServer::Start({.address = flags.address,
+                                                  .credentials = credentials,
+                                                  .reflection = flags.reflection,
+                                                  .tls = flags.tls.any(),
+                                                  .self_probe = {.every = flags.self_probe}},
+                                                 &backend));
   HealthBoard health(server->health(), RpcServer::ServiceNames());
   std::unique_ptr<OpsServer> ops;  // dies before what its scrapes read
   if (!flags.ops_address.empty()) {
@@ -102,13 +139,28 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
     };
     ASSIGN_OR_RETURN(
         ops, OpsServer::Start(flags.ops_address, {.metrics = &metrics,
+                                                  .alive = [&server] { return !server->deaf(); },
                                                   .ready = [&backend] { return backend.ready(); },
                                                   .status = status,
-                                                  .host_names = flags.ops_hosts}));
+                                                  .host_names = flags.ops_hosts,
+                                                  .http = flags.ops}));
+    metrics.OnScrape([&metrics, http = ops.get()] {
+      const HttpFigures now = http->figures();
+      metrics.SetOps({.open = now.open,
+                      .limit = now.limit,
+                      .crowded_out = now.crowded_out,
+                      .timed_out = now.timed_out,
+                      .too_large = now.too_large});
+      const LogTotals log = LogCounts();
+      metrics.SetLog(log.dropped, log.suppressed);
+    });
   }
   RouteGrpcLog(LogLevel::kWarning);
-  health.SetReady(true);
-  metrics.SetReady(true);
+  backend.OnReadiness([&] {
+    health.SetReady(backend.ready());
+    metrics.SetReady(backend.ready());
+  });
+  const absl::Cleanup no_news = [&] { backend.OnReadiness(nullptr); };
   Log(LogLevel::kInfo, "serving",
       {{"version", flags.backend.version},
        {"address", server->address()},
@@ -124,19 +176,31 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
         {{"address", server->address()},
          {"text", "no TLS: everything, tokens too, can be read and changed on the way"}});
   }
+  FreedHeap freed;
+  const auto reload = [&] { ReloadTokens(flags, &backend.authenticator()); };
+  std::string signal = signals.Wait(
+      kMeasuredEvery, [&] { return !backend.scheduler().prepared(); }, reload);
   std::optional<PortFile> port_file;
-  if (!flags.port_file.empty()) {
-    ASSIGN_OR_RETURN(PortFile written, PortFile::Write(flags.port_file, server->address()));
-    port_file.emplace(std::move(written));
+  if (signal.empty() && backend.usable()) {
+    FlushLog(kLogGrace);  // who finds the port file finds these lines, too
+    if (!flags.port_file.empty()) {
+      ASSIGN_OR_RETURN(PortFile written, PortFile::Write(flags.port_file, server->address()));
+      port_file.emplace(std::move(written));
+    }
+    signal = signals.Wait(
+        kLookEvery,
+        [&] {
+          kernels::ReleaseFreedLarge(flags.keep_freed);
+          freed.Look();
+          return backend.usable() && !server->deaf();
+        },
+        reload);
   }
-
-  const std::string signal = signals.Wait(
-      kLookEvery,
-      [&] {
-        kernels::ReleaseFreedLarge(flags.keep_freed);
-        return backend.any_device();
-      },
-      [&] { ReloadTokens(flags, &backend.authenticator()); });
+  const bool deaf = server->deaf();
+  if (deaf) {
+    server->health()->SetServingStatus("liveness", false);
+    Log(LogLevel::kError, "deaf", {{"address", server->address()}});
+  }
   if (!signal.empty()) Log(LogLevel::kInfo, "signal", {{"signal", signal}});
   const auto not_ready = [&] {
     backend.SetDraining();
@@ -161,8 +225,26 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
   if (port_file) port_file->Remove();
   ops.reset();
   watchdog.emplace(kShutdownLimit, "a job does not stop");
-  if (!backend.any_device()) return NoDeviceLeft(backend);
-  return absl::OkStatus();
+  absl::Status status = backend.usable() ? absl::OkStatus() : TooFewDevices(backend);
+  if (deaf) {
+    status = MakeError(absl::StatusCode::kUnavailable, reason::kDeaf,
+                       absl::StrCat("the own port of --address=", flags.address,
+                                    " has not answered the daemon itself for too long"));
+  }
+  if (backend.scheduler().hangs()) {
+    // Its thread cannot be joined, and may come back to what it works on as long as the process is.
+    Log(LogLevel::kError, "job_left_hanging");
+    const int exit_code = ReportEnd(status);
+    FlushLog(kLogGrace);
+    std::_Exit(exit_code);
+  }
+  return status;
+}
+
+int ReportEnd(const absl::Status& status) {
+  if (status.ok()) return 0;
+  LogLastWords(absl::StrCat("spaid: [", ReasonOf(status), "] ", status.message()));
+  return 1;
 }
 
 }  // namespace spaid::server

@@ -8,8 +8,12 @@
 
 namespace spaid::server {
 
-// Until a signal comes, or no device is left that works; then drains. Errors: what cannot be served
-// (files, addresses); UNAVAILABLE/DEVICE_LOST after the loss of the last device.
+// Until a signal comes, or the devices that are left do not suffice (Backend::usable); then drains.
+// Errors: what cannot be served (files, addresses); UNAVAILABLE/DEVICE_LOST. Where a computation
+// hangs, it does not return, but ends the process as main does.
 absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& signals);
+
+// Says on standard error what the daemon ended with, if anything; its exit code.
+int ReportEnd(const absl::Status& status);
 
 }  // namespace spaid::server

@@ -101,7 +101,7 @@ void AddQueue(const Backend& backend, ServerStatus* status) {
   status->running = load.running;
   status->eta_ms = load.eta_ms;
   status->max_queued = backend.options().max_queued_jobs;
-  status->max_queued_per_tenant = backend.options().max_queued_jobs_per_tenant;
+  status->max_queued_per_tenant = MostQueuedOfTenant(backend.options());
   for (size_t p = 0; p < kPriorities; ++p) {
     status->classes.push_back({.name = std::string(PriorityName(static_cast<Priority>(p))),
                                .queued = load.classes[p].queued,

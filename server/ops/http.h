@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/ops/http_server.h"
 #include "server/ops/server_status.h"
 
 namespace spaid::server {
@@ -22,11 +23,14 @@ class Metrics;
 
 struct OpsSources {
   const Metrics* metrics = nullptr;  // outlives the server
-  // Called from the server's threads.
+  // Called from the server's threads; `alive` and `ready` must not block: probes are answered in
+  // time.
+  std::function<bool()> alive = [] { return true; };
   std::function<bool()> ready;
   std::function<ServerStatus()> status;
   // Names under which the status is given, beside addresses, localhost and the one listened on.
   std::vector<std::string> host_names = {};
+  HttpOptions http = {};
 };
 
 // Serves on its own threads until it dies. Thread-safe.
@@ -40,6 +44,7 @@ class OpsServer {
 
   // HOST:PORT with the port that was picked.
   const std::string& address() const;
+  HttpFigures figures() const;
 
  private:
   struct Impl;

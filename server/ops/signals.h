@@ -1,11 +1,10 @@
 // SIGTERM, SIGINT and SIGHUP as something to wait for, on a thread of one's choice.
 //
-//   ShutdownSignals signals;          // before any other thread starts: they inherit the mask
+//   ShutdownSignals signals;
 //   signals.Wait(1s, [] { return true; }, [] { ReadFilesAgain(); });     // -> "SIGTERM"
 #pragma once
 
 #include <chrono>
-#include <csignal>
 #include <functional>
 #include <string>
 
@@ -13,7 +12,9 @@ namespace spaid::server {
 
 class ShutdownSignals {
  public:
-  // Blocks them in this thread and those it starts from now on, and ignores SIGPIPE.
+  // Handles them from now on, whatever threads are there (libraries start theirs before main) and
+  // whatever was blocked or ignored when the process began; ignores SIGPIPE. What comes before the
+  // first wait is kept. There is one handler: let one of these live at a time.
   ShutdownSignals();
 
   // Until SIGTERM or SIGINT comes; its name. Runs `meanwhile` each `every` till then, which ends
@@ -22,12 +23,6 @@ class ShutdownSignals {
                    const std::function<void()>& hung_up);
   // At most `timeout`, for SIGTERM or SIGINT; false: none came. SIGHUP is passed over.
   bool WaitFor(std::chrono::milliseconds timeout);
-
- private:
-  // The signal's number; 0: none came.
-  int Take(std::chrono::steady_clock::time_point until);
-
-  sigset_t set_;
 };
 
 }  // namespace spaid::server

@@ -12,6 +12,7 @@ Watchdog::Watchdog(std::chrono::seconds limit, std::string what)
         std::unique_lock lock(mu_);
         if (changed_.wait_for(lock, limit, [this] { return over_; })) return;
         Log(LogLevel::kError, "shutdown_hangs", {{"what", what}, {"seconds", limit.count()}});
+        FlushLog(std::chrono::seconds(1));
         std::_Exit(1);
       }) {}
 

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/ops/signals.h"
@@ -90,6 +92,33 @@ TEST(ShutdownSignals, AreWaitedFor) {
   EXPECT_FALSE(signals.WaitFor(milliseconds(1)));  // of a drain it is no hurry
   kill(getpid(), SIGINT);
   EXPECT_TRUE(signals.WaitFor(milliseconds(10'000)));
+}
+
+TEST(ShutdownSignals, AreTakenWhateverWasInherited) {
+  // A library's thread, which any signal may reach.
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over) std::this_thread::yield();
+  });
+  sigset_t all;
+  sigfillset(&all);
+  sigset_t before;
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGINT, SIG_IGN);
+  ShutdownSignals signals;
+  for (const int signal : {SIGTERM, SIGINT}) {
+    kill(getpid(), signal);
+    EXPECT_EQ(signals.Wait(
+                  milliseconds(10'000), [] { return false; }, [] {}),
+              signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    pthread_kill(other.native_handle(), signal);
+    EXPECT_TRUE(signals.WaitFor(milliseconds(10'000)));
+  }
+  EXPECT_FALSE(signals.WaitFor(milliseconds(0)));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  over = true;
+  other.join();
 }
 
 TEST(WatchdogDeathTest, BitesOnlyWhenItIsLeftAlone) {

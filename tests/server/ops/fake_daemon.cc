@@ -1,11 +1,10 @@
-// The daemon over the fake engine: $SPAID_FAKE_DEVICES ("cpu", "gpu", "cpu,gpu") are its devices,
-// and the GPU is lost by the first build on it.
-#include <cstdio>
+// The daemon over the fake engine: $SPAID_FAKE_DEVICES ("cpu", "gpu", "cpu,gpu") are its devices.
+// The last of them is lost by the first build on it where that is a GPU, or, where
+// $SPAID_FAKE_FAULT is "hangs", whatever it is, that build never ends.
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "server/base/status.h"
 #include "server/flags.h"
 #include "server/ops/signals.h"
 #include "server/serve.h"
@@ -21,15 +20,15 @@ int main(int argc, char** argv) {
   const bool has_gpu = devices.find("gpu") != std::string::npos;
   if (has_gpu) infos.push_back(FakeGpu(0));
   FakeEngine engine(std::move(infos));
-  if (has_gpu) engine.BreakDevice(gpu);
+  const char* fault = std::getenv("SPAID_FAKE_FAULT");
+  if (fault != nullptr && std::string(fault) == "hangs") {
+    engine.HangDevice(static_cast<int>(engine.Devices().size()) - 1);
+  } else if (has_gpu) {
+    engine.BreakDevice(gpu);
+  }
 
   const ParsedFlags parsed = ParseFlags(argc, argv, spaid::kernels::UsableMemoryBytes());
   if (parsed.exit_code) return *parsed.exit_code;
   ShutdownSignals signals;
-  const absl::Status status = Serve(parsed.flags, engine, signals);
-  if (!status.ok()) {
-    std::fprintf(stderr, "spaid: [%s] %s\n", ReasonOf(status).c_str(),
-                 std::string(status.message()).c_str());
-  }
-  return status.ok() ? 0 : 1;
+  return ReportEnd(Serve(parsed.flags, engine, signals));
 }

@@ -4,10 +4,13 @@
 #include <signal.h>
 #include <spaid/client.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/e2e/daemon.h"
 #include "tests/server/ops/health_check.h"
@@ -22,11 +25,34 @@ class LostDevice : public ::testing::Test {
     setenv("SPAID_DAEMON", (here / "server_fake_daemon").c_str(), 1);
   }
   static void TearDownTestSuite() { unsetenv("SPAID_DAEMON"); }
+  void TearDown() override { unsetenv("SPAID_FAKE_FAULT"); }
 
   // In the grace time the daemon still serves: it ends when the test says so.
-  static Daemon Start(const char* devices) {
+  static Daemon Start(const char* devices, std::vector<std::string> flags = {}) {
     setenv("SPAID_FAKE_DEVICES", devices, 1);
-    return Daemon({"--drain-grace=10m"});
+    flags.emplace_back("--drain-grace=10m");
+    return Daemon(flags);
+  }
+  static Daemon StartHanging(const char* devices, std::vector<std::string> flags = {}) {
+    setenv("SPAID_FAKE_FAULT", "hangs", 1);
+    for (const char* flag : {"--hang-limit=1", "--hang-floor=300ms"}) flags.emplace_back(flag);
+    return Start(devices, std::move(flags));
+  }
+  static void AwaitUnready(const Daemon& daemon) {
+    while (Readiness(daemon) == 1) std::this_thread::yield();
+    EXPECT_EQ(Readiness(daemon), 2) << daemon.log();
+  }
+  // A signal before that would begin a drain of its own.
+  static void AwaitDraining(const Daemon& daemon) {
+    while (daemon.log().find("drain_begin") == std::string::npos) std::this_thread::yield();
+  }
+  static void ExpectExit(Daemon& daemon, int status) {
+    const auto exit = daemon.WaitForExit(std::chrono::seconds(20));  // no watchdog of 30 s
+    ASSERT_TRUE(exit.has_value()) << daemon.log();
+    EXPECT_EQ(*exit, status) << daemon.log();
+  }
+  static void ExpectLine(const Daemon& daemon, const std::string& text) {
+    EXPECT_NE(daemon.log().find(text), std::string::npos) << text << "\n" << daemon.log();
   }
   static Client Connect(const Daemon& daemon) {
     return Client({.address = daemon.address(), .max_attempts = 1});
@@ -61,6 +87,7 @@ TEST_F(LostDevice, TheLastOneEndsTheDaemonWithAnError) {
   EXPECT_NE(info->devices[0].unhealthy_reason, "");
   while (Readiness(daemon) == 1) std::this_thread::yield();
   EXPECT_EQ(Readiness(daemon), 2) << daemon.log();
+  AwaitDraining(daemon);
   daemon.Signal(SIGTERM);  // no need to wait for the grace time's end
   const auto status = daemon.WaitForExit();
   ASSERT_TRUE(status.has_value());
@@ -86,6 +113,88 @@ TEST_F(LostDevice, AnotherDeviceLivesOn) {
   const auto status = daemon.WaitForExit();
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(*status, 0) << daemon.log();
+}
+
+TEST_F(LostDevice, WhereDevicesAreNamedTheLossOfOneEndsTheDaemon) {
+  Daemon daemon = Start("cpu,gpu", {"--devices=cpu,gpu:0"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  EXPECT_EQ(Readiness(daemon), 1);
+  Client client = Connect(daemon);
+  EXPECT_EQ(client.Build(Diagonal(3), PreconditionerSpec{}).error().reason, "DEVICE_LOST");
+  EXPECT_EQ(Readiness(daemon), 2) << "at once";
+  // While it drains, what is left works on.
+  const auto next = client.Build(Diagonal(3), PreconditionerSpec{});
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_EQ(next->preconditioner.device, "cpu");
+  AwaitDraining(daemon);
+  daemon.Signal(SIGTERM);  // no need to wait for the grace time's end
+  ExpectExit(daemon, 1);
+  ExpectLine(daemon,
+             "spaid: [DEVICE_LOST] a device is lost (--on-device-loss=exit): gpu:0: the fake "
+             "device is broken");
+}
+
+TEST_F(LostDevice, NamedDevicesMayDegradeAndChosenOnesExit) {
+  {
+    Daemon daemon = Start("cpu,gpu", {"--devices=cpu,gpu:0", "--on-device-loss=degrade"});
+    ASSERT_TRUE(daemon.serving()) << daemon.log();
+    Client client = Connect(daemon);
+    EXPECT_EQ(client.Build(Diagonal(3), PreconditionerSpec{}).error().reason, "DEVICE_LOST");
+    EXPECT_EQ(Readiness(daemon), 1);
+    daemon.Signal(SIGTERM);
+    AwaitUnready(daemon);
+    daemon.Signal(SIGTERM);
+    ExpectExit(daemon, 0);
+  }
+  Daemon daemon = Start("cpu,gpu", {"--on-device-loss=exit"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  EXPECT_EQ(Connect(daemon).Build(Diagonal(3), PreconditionerSpec{}).error().reason, "DEVICE_LOST");
+  EXPECT_EQ(Readiness(daemon), 2);
+  AwaitDraining(daemon);
+  daemon.Signal(SIGTERM);
+  ExpectExit(daemon, 1);
+}
+
+// Its thread never comes back, and cannot be joined.
+TEST_F(LostDevice, AGpuThatHangsIsLostAndTheDaemonEndsAllTheSame) {
+  for (const bool exits : {false, true}) {
+    Daemon daemon =
+        StartHanging("cpu,gpu", {exits ? "--on-device-loss=exit" : "--on-device-loss=degrade"});
+    ASSERT_TRUE(daemon.serving()) << daemon.log();
+    Client client = Connect(daemon);
+    const auto hung = client.Build(Diagonal(3), PreconditionerSpec{});
+    ASSERT_FALSE(hung.ok());
+    EXPECT_EQ(hung.error().reason, "DEVICE_LOST");
+    EXPECT_NE(hung.error().message.find("gpu:0 hung: jobs/"), std::string::npos)
+        << hung.error().message;
+    EXPECT_EQ(Readiness(daemon), exits ? 2 : 1);
+    const auto next = client.Build(Diagonal(3), PreconditionerSpec{});
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    EXPECT_EQ(next->preconditioner.device, "cpu");
+    if (exits) AwaitDraining(daemon);
+    daemon.Signal(SIGTERM);
+    if (!exits) {
+      AwaitUnready(daemon);
+      daemon.Signal(SIGTERM);
+    }
+    ExpectExit(daemon, exits ? 1 : 0);
+    ExpectLine(daemon, "job_left_hanging");
+    if (exits) ExpectLine(daemon, "(--on-device-loss=exit): gpu:0: gpu:0 hung: ");
+  }
+}
+
+TEST_F(LostDevice, TheCpuThatHangsEndsTheDaemon) {
+  Daemon daemon = StartHanging("cpu");
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  Client client = Connect(daemon);
+  const auto hung = client.Build(Diagonal(3), PreconditionerSpec{});
+  ASSERT_FALSE(hung.ok());
+  EXPECT_EQ(hung.error().reason, "DEVICE_LOST");
+  EXPECT_EQ(Readiness(daemon), 2);
+  AwaitDraining(daemon);
+  daemon.Signal(SIGTERM);
+  ExpectExit(daemon, 1);
+  ExpectLine(daemon, "no device of --devices is left: cpu: cpu hung: ");
 }
 
 }  // namespace
