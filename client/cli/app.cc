@@ -177,7 +177,7 @@ void AddLimits(CLI::App* app, LimitArgs& args) {
       ->check(Positive())
       ->type_name("SECONDS");
   AddChoice(app, "--priority", args.priority,
-            "Class of the job: of the devices' time they get 16, 4 and 1 part while each has work",
+            "Class of the job: of your time on the devices they get 16, 4 and 1 part",
             {Priority::kInteractive, Priority::kNormal, Priority::kBulk});
 }
 
@@ -333,8 +333,11 @@ void AddLists(CLI::App& app, Arguments& args) {
   CLI::App* jobs = AddCommand(app, args, Command::kJobs, "jobs", "List jobs, or show one",
                               "  spaidctl jobs\n"
                               "  spaidctl jobs --state=running\n"
+                              "  SPAID_ADMIN_TOKEN=... spaidctl jobs --all-tenants\n"
                               "  spaidctl jobs jobs/...");
   auto* job = jobs->add_option("name", args.list.name, "Name of one")->type_name("JOB");
+  jobs->add_flag("--all-tenants", args.list.all_tenants, "Everybody's (for administrators)")
+      ->excludes(job);
   const auto states = Choices({JobState::kQueued, JobState::kRunning, JobState::kSucceeded,
                                JobState::kFailed, JobState::kCancelled});
   std::vector<std::string> names;
@@ -368,8 +371,10 @@ void AddJobControl(CLI::App& app, Arguments& args) {
   watch->add_option("--out", args.watch.out, "Write the solution to this Matrix Market file")
       ->type_name("FILE");
 
-  CLI::App* cancel = AddCommand(app, args, Command::kCancel, "cancel",
-                                "Stop a queued or running job", "  spaidctl cancel jobs/...");
+  CLI::App* cancel =
+      AddCommand(app, args, Command::kCancel, "cancel", "Stop a queued or running job",
+                 "  spaidctl cancel jobs/...\n"
+                 "  SPAID_ADMIN_TOKEN=... spaidctl cancel jobs/...   anybody's");
   cancel->add_option("job", args.cancel.job, "Name of the job")->required()->type_name("JOB");
 }
 

@@ -99,6 +99,7 @@ struct ListArgs {
   bool remove = false;
   std::string download;           // preconditioners: file for M
   std::optional<JobState> state;  // jobs
+  bool all_tenants = false;       // jobs
 };
 
 struct WatchArgs {

@@ -1,11 +1,14 @@
 #include "client/cli/byte_file.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -18,9 +21,14 @@ constexpr int64_t kMaxDeflateRatio = 1032;
 
 std::string SystemText(int error) { return std::strerror(error); }
 
-ssize_t CallbackRead(void* cookie, char* buffer, size_t size) {
-  auto* source = static_cast<std::function<ssize_t(std::span<char>)>*>(cookie);
-  return (*source)({buffer, size});
+// 64 bits of the kernel's generator, in hexadecimal.
+std::string RandomName() {
+  uint64_t bits = 0;
+  while (getrandom(&bits, sizeof(bits), 0) != static_cast<ssize_t>(sizeof(bits))) {
+  }
+  char text[20];
+  std::snprintf(text, sizeof(text), "%016" PRIx64, bits);
+  return text;
 }
 
 ssize_t GzipWrite(void* cookie, const char* buffer, size_t size) {
@@ -104,14 +112,6 @@ Expected<size_t> ByteReader::Read(std::span<char> buffer) {
 
 int64_t ByteReader::MaxBytes() const { return state_->max_bytes; }
 
-FILE* OpenCallbackFile(std::function<ssize_t(std::span<char>)>* source) {
-  cookie_io_functions_t io = {};
-  io.read = CallbackRead;
-  FILE* file = fopencookie(source, "r", io);
-  if (file != nullptr) setvbuf(file, nullptr, _IOFBF, 1 << 16);
-  return file;
-}
-
 struct ByteWriter::State {
   std::string path;       // where the user wants it
   std::string temporary;  // where it grows; empty: written directly
@@ -134,8 +134,9 @@ Expected<ByteWriter> ByteWriter::Open(const std::string& path) {
   if (direct && S_ISDIR(info.st_mode)) {
     return FileError(path, "FILE_UNWRITABLE", "is a folder; name a file");
   }
-  const std::string target = direct ? path : path + ".part" + std::to_string(getpid());
-  const int flags = O_WRONLY | O_CLOEXEC | (direct ? 0 : O_CREAT | O_TRUNC);
+  // In a folder of others nobody can have put a link where this one grows.
+  const std::string target = direct ? path : path + ".part" + RandomName();
+  const int flags = O_WRONLY | O_CLOEXEC | (direct ? 0 : O_CREAT | O_EXCL | O_NOFOLLOW);
   const int fd = open(target.c_str(), flags, 0666);
   if (fd < 0) {
     return FileError(path, "FILE_UNWRITABLE", "cannot be written: " + SystemText(errno));

@@ -1,9 +1,8 @@
-// Plain and gzip files behind one `FILE*`, for the Matrix Market reader and writer.
+// Plain and gzip files behind one face, for the Matrix Market reader and writer.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,10 +39,6 @@ class ByteReader {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// A read-only `FILE*` whose bytes come from `source` (0: end, -1: error). Close it with fclose;
-// `source` must live until then.
-FILE* OpenCallbackFile(std::function<ssize_t(std::span<char>)>* source);
 
 // Writes a file through a neighbour that takes its place only when all of it is there, so that a
 // failed write leaves no half file. A name ending in ".gz" is compressed. A path that exists and is

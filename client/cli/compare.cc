@@ -8,6 +8,7 @@
 #include "client/cli/convergence_plot.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
+#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {
@@ -280,7 +281,7 @@ ConvergencePlot PlotOf(const Comparison& comparison, const CompareArgs& args,
     const SolveResult::Rhs& rhs = row->solved->rhs.front();
     plot.curves.push_back({.name = title(*row),
                            .history = rhs.history,
-                           .end = Residual{.iteration = static_cast<int32_t>(rhs.iterations),
+                           .end = Residual{.iteration = PlotIteration(rhs.iterations),
                                            .relative_residual = rhs.true_relative_residual}});
   }
   plot.caption = "nothing converged";
@@ -358,7 +359,8 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
                        RowsText(comparison, color);
     if (best < 0) {
       text += "\nNothing converged. What the matrix says:\n";
-      for (const std::string& finding : matrix->diagnosis.findings) text += "  - " + finding + "\n";
+      for (const std::string& finding : matrix->diagnosis.findings)
+        text += "  - " + Shown(finding) + "\n";
       if (matrix->diagnosis.findings.empty()) text += "  nothing remarkable\n";
     }
     if (!args.plot.empty()) text += "\nplot: " + args.plot + "\n";

@@ -4,10 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "client/cli/byte_file.h"
 #include "client/cli/output.h"
 #include "client/cli/residual_series.h"
+#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {
@@ -31,31 +33,6 @@ std::string Number(double value) {
   std::array<char, 32> text;
   std::snprintf(text.data(), text.size(), "%.2f", value);
   return text.data();
-}
-
-// One character of UTF-8 from `at` on: its bytes, or none where there is no valid one.
-size_t CharacterBytes(std::string_view text, size_t at) {
-  const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
-  const unsigned lead = byte(at);
-  const size_t size = lead < 0x80                    ? 1
-                      : lead >= 0xC2 && lead <= 0xDF ? 2
-                      : lead >= 0xE0 && lead <= 0xEF ? 3
-                      : lead >= 0xF0 && lead <= 0xF4 ? 4
-                                                     : 0;
-  if (size == 0 || at + size > text.size()) return 0;
-  uint32_t code = size == 1 ? lead : lead & (0x7FU >> size);
-  for (size_t k = 1; k < size; ++k) {
-    if ((byte(at + k) & 0xC0) != 0x80) return 0;
-    code = code << 6 | (byte(at + k) & 0x3F);
-  }
-  // Not in XML: control characters, surrogates, two that are none.
-  const bool control = code < 0x20 && code != '\t';
-  const bool overlong = (size == 3 && code < 0x800) || (size == 4 && code < 0x10000);
-  if (control || overlong || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF) ||
-      code == 0xFFFE || code == 0xFFFF) {
-    return 0;
-  }
-  return size;
 }
 
 // Characters that XML may hold, each by itself; U+FFFD for what is none.
@@ -306,6 +283,11 @@ std::optional<Error> WritePlot(const std::string& path, const ConvergencePlot& p
   const std::string svg = ConvergenceSvg(plot);
   std::fwrite(svg.data(), 1, svg.size(), writer->file());
   return writer->Commit();
+}
+
+int32_t PlotIteration(int64_t iterations) {
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(iterations, 0, std::numeric_limits<int32_t>::max()));
 }
 
 std::string MethodTitle(Method method, int64_t restart) {

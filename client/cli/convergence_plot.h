@@ -35,6 +35,9 @@ std::string ConvergenceSvg(const ConvergencePlot& plot);
 // Writes it to `path` (also .gz), as --out writes: the file is there when all of it is.
 std::optional<Error> WritePlot(const std::string& path, const ConvergencePlot& plot);
 
+// An outcome's count as the place of a curve's end.
+int32_t PlotIteration(int64_t iterations);
+
 // As a report names them: "BiCGSTAB", "GMRES(50)"; "static SPAI, p = 2" (0: not told), "Jacobi".
 std::string MethodTitle(Method method, int64_t restart);
 std::string EngineTitle(Engine engine, int pattern_power, int block_size);

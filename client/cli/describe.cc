@@ -1,6 +1,7 @@
 #include "client/cli/describe.h"
 
 #include "client/cli/session.h"
+#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {
@@ -93,7 +94,7 @@ std::string Describe(const MatrixInfo& info, bool color) {
     facts.Add("structural rank", FormatCount(d.structural_rank) + " (singular)", Style::kBad);
   }
   std::string text = facts.Text(color);
-  for (const std::string& finding : d.findings) text += "  - " + finding + "\n";
+  for (const std::string& finding : d.findings) text += "  - " + Shown(finding) + "\n";
   return text;
 }
 
@@ -140,7 +141,7 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
                              FormatResidual(q.residual_quantiles[7]) + " (column " +
                              std::to_string(q.worst_column) + ")");
   }
-  if (q.gram_columns + q.qr_columns > 0) {
+  if (q.gram_columns > 0 || q.qr_columns > 0) {
     facts.Add("solved by",
               FormatCount(q.gram_columns) + " columns Gram, " + FormatCount(q.qr_columns) + " QR");
   }
@@ -152,7 +153,7 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
   AddCounted(facts, "non-finite columns", q.non_finite_columns, Style::kBad);
   std::string text = facts.Text(color);
   for (const std::string& warning : q.warnings) {
-    text += "  " + Styled("warning: ", Style::kWarn, color) + warning + "\n";
+    text += "  " + Styled("warning: ", Style::kWarn, color) + Shown(warning) + "\n";
   }
   return text;
 }
@@ -168,6 +169,7 @@ std::string Describe(const JobInfo& job, bool color) {
   facts.Add("created", FormatTime(job.created));
   if (job.started) facts.Add("started", FormatTime(*job.started));
   if (job.ended) facts.Add("ended", FormatTime(*job.ended));
+  if (!job.tenant.empty()) facts.Add("tenant", job.tenant);
   facts.Add("matrix", job.matrix);
   if (!job.preconditioner.empty()) facts.Add("preconditioner", job.preconditioner);
   if (!job.device.empty()) facts.Add("device", job.device);

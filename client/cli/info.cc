@@ -21,7 +21,7 @@ std::string Limit(int64_t bytes) { return bytes > 0 ? FormatBytes(bytes) : "none
 
 ExitCode RunInfo(Session& session) {
   const Interrupt::Guard guard("stopping");
-  auto info = session.client.GetServerInfo(session.Call());
+  auto info = session.client.GetServerInfo(session.AdminCall());
   if (!info.ok()) return session.out.Fail(info.error());
   if (session.out.json()) {
     nlohmann::json object = ToJson(*info);
@@ -34,8 +34,8 @@ ExitCode RunInfo(Session& session) {
   facts.Add("version", info->version + (info->draining ? "  (draining: shutting down)" : ""),
             info->draining ? Style::kWarn : Style::kPlain);
   facts.Add("up since", FormatTime(info->started));
-  facts.Add("you are", info->tenant);
-  facts.Add("queue",
+  facts.Add("you are", info->tenant + (info->administrator ? ", an administrator" : ""));
+  facts.Add(info->administrator ? "queue" : "your jobs",
             FormatCount(info->running) + " running, " + FormatCount(info->queued) +
                 " waiting of at most " + FormatCount(info->max_queued_jobs) +
                 (info->eta_ms > 0 ? "; a new job starts in about " + FormatMs(info->eta_ms) : ""));
@@ -67,7 +67,18 @@ ExitCode RunInfo(Session& session) {
                  d.threads > 0 ? std::to_string(d.threads) : "",
                  {state, d.healthy ? Style::kPlain : Style::kBad}});
   }
-  session.out.Print(text + devices.Text(color));
+  text += devices.Text(color);
+  if (!info->estimate_ratios.empty()) {
+    Table ratios({{"took, of what was predicted", Table::Align::kLeft},
+                  {"device", Table::Align::kLeft},
+                  {"ratio", Table::Align::kRight},
+                  {"jobs", Table::Align::kRight}});
+    for (const EstimateRatio& r : info->estimate_ratios) {
+      ratios.Add({r.work, r.device, FormatFixed(r.ratio, 2), FormatCount(r.jobs)});
+    }
+    text += "\n" + ratios.Text(color);
+  }
+  session.out.Print(text);
   return session.out.Finish(ExitCode::kOk);
 }
 

@@ -1,10 +1,12 @@
 #include "client/cli/interrupt.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <thread>
 #include <utility>
@@ -28,10 +30,21 @@ std::string& Screen() {
   return *screen;
 }
 
-void Watch(sigset_t signals, const char* program) {
+sem_t arrived;  // posted once for each signal
+
+// On whatever thread the signal reaches, a library's own, too.
+void OnSignal(int /*signal*/) {
+  const int before = errno;
+  sem_post(&arrived);
+  errno = before;
+}
+
+void Watch(const sigset_t& signals, const char* program) {
+  // One thread at least takes them, whatever mask the process began with.
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   while (true) {
-    int signal = 0;
-    if (sigwait(&signals, &signal) != 0) return;
+    while (sem_wait(&arrived) != 0) {
+    }
     const char* hint = current_hint.load();
     if (hint == nullptr || Source().stop_requested()) _exit(kInterruptedExit);
     flockfile(stderr);
@@ -50,9 +63,16 @@ void Interrupt::Install(const char* program) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  sem_init(&arrived, 0, 0);
   Source();
-  std::thread(Watch, signals, program).detach();
+  struct sigaction action = {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  // Nothing that this thread and those it starts wait for is interrupted.
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([=] { Watch(signals, program); }).detach();
 }
 
 std::stop_token Interrupt::Token() { return Source().get_token(); }

@@ -10,8 +10,9 @@ namespace spaid::cli {
 // and the second one leaves at once with 130; without a Guard the first one leaves.
 class Interrupt {
  public:
-  // Call before any other thread starts: the signals are blocked in all later ones. `program`
-  // stands before the hints, and lives as long as the process.
+  // Works whatever threads are there (libraries start theirs before main) and whatever was blocked
+  // or ignored when the process began: who sends a signal means it, and the job of a program that
+  // dies of it would run on. `program` stands before the hints, and lives as long as the process.
   static void Install(const char* program);
   static std::stop_token Token();
   // The first signal was answered with a hint on stderr. Call this and the next with stderr locked

@@ -215,7 +215,8 @@ json ToJson(const JobInfo& job) {
           {"error", job.error ? ToJson(*job.error) : json(nullptr)},
           {"outcomes", std::move(outcomes)},
           {"outcome_count", job.outcome_count},
-          {"event_count", job.event_count}};
+          {"event_count", job.event_count},
+          {"tenant", job.tenant}};
 }
 
 json ToJson(const BuildEstimate& e) {
@@ -249,9 +250,15 @@ json ToJson(const ServerInfo& info) {
                        {"memory_used_bytes", d.memory_used_bytes},
                        {"memory_limit_bytes", d.memory_limit_bytes}});
   }
+  json ratios = json::array();
+  for (const EstimateRatio& r : info.estimate_ratios) {
+    ratios.push_back(
+        {{"device", r.device}, {"work", r.work}, {"ratio", r.ratio}, {"jobs", r.jobs}});
+  }
   return {{"version", info.version},
           {"cuda_status", info.cuda_status},
           {"tenant", info.tenant},
+          {"administrator", info.administrator},
           {"started", FormatTime(info.started)},
           {"devices", std::move(devices)},
           {"engines", Names(info.engines)},
@@ -265,6 +272,7 @@ json ToJson(const ServerInfo& info) {
           {"queued", info.queued},
           {"running", info.running},
           {"eta_ms", info.eta_ms},
+          {"estimate_ratios", std::move(ratios)},
           {"draining", info.draining}};
 }
 

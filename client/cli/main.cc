@@ -53,7 +53,7 @@ ExitCode Main(int argc, char** argv) {
     std::fwrite(script.data(), 1, script.size(), stdout);
     return out.Finish(ExitCode::kOk);
   }
-  Interrupt::Install("spaidctl");  // before the client starts threads
+  Interrupt::Install("spaidctl");
   return RunOnServer(args);
 }
 

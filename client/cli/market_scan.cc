@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cstdlib>
 #include <limits>
 
 #include "client/cli/byte_file.h"
@@ -11,7 +12,7 @@
 namespace spaid::cli {
 namespace {
 
-// The format's own limit, and CHOLMOD's line buffer.
+// The format's own limit.
 constexpr size_t kMaxLine = 1024;
 
 bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
@@ -42,13 +43,17 @@ bool ParseCount(std::string_view text, int64_t& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-bool IsNumber(std::string_view text) {
+bool ParseNumber(std::string_view text, double& value) {
   if (text.starts_with('+')) text.remove_prefix(1);
-  double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // Out of range is a number too: it becomes 0 or infinity, and infinity is refused by name later.
-  return (error == std::errc() || error == std::errc::result_out_of_range) &&
-         end == text.data() + text.size();
+  if (end != text.data() + text.size()) return false;
+  if (error == std::errc::result_out_of_range) {
+    // A number too, which from_chars does not round: 0, a denormal or infinity. Infinity is refused
+    // by name later.
+    value = std::strtod(std::string(text).c_str(), nullptr);
+    return true;
+  }
+  return error == std::errc();
 }
 
 std::string Shown(std::string_view text) {
@@ -247,8 +252,8 @@ std::optional<Error> MarketScanner::Entry(std::string_view line) {
                                std::to_string(count) + ": " + Shown(line));
   }
   size_t first_value = 0;
+  int64_t i = 0, j = 0;
   if (coordinate) {
-    int64_t i = 0, j = 0;
     if (!ParseCount(raw[0], i) || !ParseCount(raw[1], j)) {
       return At("BAD_ENTRY", "row and column must be whole numbers, found " + Shown(line));
     }
@@ -261,11 +266,34 @@ std::optional<Error> MarketScanner::Entry(std::string_view line) {
     }
     first_value = 2;
   }
+  std::array<double, 2> numbers = {};
   for (size_t k = first_value; k < wanted; ++k) {
-    if (!IsNumber(raw[k])) return At("BAD_ENTRY", Shown(raw[k]) + " is not a number");
+    if (!ParseNumber(raw[k], numbers[k - first_value])) {
+      return At("BAD_ENTRY", Shown(raw[k]) + " is not a number");
+    }
   }
+  MakeRoom();
+  if (coordinate) {
+    entries_.rows.push_back(static_cast<int32_t>(i - 1));
+    entries_.columns.push_back(static_cast<int32_t>(j - 1));
+  }
+  if (values > 0) entries_.values.push_back(numbers[0]);
   ++seen_entries_;
   return std::nullopt;
+}
+
+// Room for what the header promises is taken as entries come, and in the end no more than that.
+void MarketScanner::MakeRoom() {
+  const auto grow = [this](auto& list) {
+    if (list.size() < list.capacity()) return;
+    const auto promised = static_cast<size_t>(header_->entries);
+    list.reserve(std::min(promised, std::max<size_t>(2 * list.size(), 4096)));
+  };
+  if (header_->layout == MarketHeader::Layout::kCoordinate) {
+    grow(entries_.rows);
+    grow(entries_.columns);
+  }
+  if (header_->field != MarketHeader::Field::kPattern) grow(entries_.values);
 }
 
 }  // namespace spaid::cli

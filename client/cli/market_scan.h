@@ -1,6 +1,4 @@
-// Checks the lines of a Matrix Market file as they stream by. CHOLMOD, which parses the numbers,
-// takes 0-based indices and lines after the last entry without a word, and names no line when it
-// refuses; this scanner does not, and does.
+// Reads the lines of a Matrix Market file as they stream by, and names the line of what is wrong.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "client/cpp/spaid/client.h"
 
@@ -22,6 +21,13 @@ struct MarketHeader {
   Symmetry symmetry = Symmetry::kGeneral;
   int64_t rows = 0, columns = 0;
   int64_t entries = 0;  // data lines that must follow
+};
+
+// The data lines in the order of the file, counted from 0. An array has no places, a pattern no
+// values.
+struct MarketEntries {
+  std::vector<int32_t> rows, columns;
+  std::vector<double> values;  // of complex numbers the real parts
 };
 
 // Feed it every byte of the file in order, then call Finish. Not thread-safe.
@@ -40,12 +46,15 @@ class MarketScanner {
 
   // Set once the size line has been read.
   const std::optional<MarketHeader>& header() const { return header_; }
+  // What has been read; all of it after Finish.
+  MarketEntries& entries() { return entries_; }
 
  private:
   std::optional<Error> Line(std::string_view line);
   std::optional<Error> Banner(std::string_view line);
   std::optional<Error> SizeLine(std::string_view line);
   std::optional<Error> Entry(std::string_view line);
+  void MakeRoom();
   Error At(std::string reason, std::string text) const;
 
   std::string path_;
@@ -56,6 +65,7 @@ class MarketScanner {
   bool have_banner_ = false;
   MarketHeader draft_;
   std::optional<MarketHeader> header_;
+  MarketEntries entries_;
   std::optional<Error> error_;
 };
 

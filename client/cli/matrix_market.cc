@@ -1,12 +1,15 @@
 #include "client/cli/matrix_market.h"
 
-#include <suitesparse/cholmod.h>
-
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
 #include <cmath>
-#include <cstring>
-#include <functional>
-#include <memory>
+#include <new>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string_view>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -17,36 +20,10 @@
 namespace spaid::cli {
 namespace {
 
-static_assert(sizeof(SuiteSparse_long) == sizeof(int64_t));
-
-// One CHOLMOD session. Its own printing is off: our errors speak.
-class Cholmod {
- public:
-  Cholmod() {
-    cholmod_l_start(&common_);
-    common_.print = 0;
-  }
-  ~Cholmod() { cholmod_l_finish(&common_); }
-  Cholmod(const Cholmod&) = delete;
-  Cholmod& operator=(const Cholmod&) = delete;
-  cholmod_common* get() { return &common_; }
-
-  template <class T, int (*Free)(T**, cholmod_common*)>
-  auto Own(T* object) {
-    auto free = [this](T* p) { Free(&p, &common_); };
-    return std::unique_ptr<T, decltype(free)>(object, free);
-  }
-  auto Own(cholmod_triplet* t) { return Own<cholmod_triplet, cholmod_l_free_triplet>(t); }
-  auto Own(cholmod_sparse* a) { return Own<cholmod_sparse, cholmod_l_free_sparse>(a); }
-  auto Own(cholmod_dense* x) { return Own<cholmod_dense, cholmod_l_free_dense>(x); }
-
- private:
-  cholmod_common common_;
-};
-
-// CHOLMOD reads magnitudes from 1e308 on as infinity, and writes them and infinity as 1e308. NaN
-// fails the comparison.
-bool IsWritable(double value) { return std::fabs(value) < 1e308; }
+// CHOLMOD, and with it much of what reads this format, takes magnitudes from 1e308 on for infinity:
+// neither read nor written here, so that a file says the same to everybody. NaN fails the
+// comparison.
+bool IsPortable(double value) { return std::fabs(value) < 1e308; }
 
 Error OutOfMemory(const std::string& path) {
   Error error = FileError(path, "OUT_OF_MEMORY", "does not fit into this machine's memory");
@@ -54,89 +31,46 @@ Error OutOfMemory(const std::string& path) {
   return error;
 }
 
-// The bytes of a file on their way to CHOLMOD, every one of them seen by the scanner first.
+// A file on its way through the scanner.
 class MarketStream {
  public:
-  static Expected<std::unique_ptr<MarketStream>> Open(const std::string& path) {
+  // Reads up to the size line at least.
+  static Expected<MarketStream> Open(const std::string& path) {
     auto reader = ByteReader::Open(path);
     if (!reader.ok()) return reader.error();
-    auto stream = std::unique_ptr<MarketStream>(new MarketStream(path, *std::move(reader)));
-    while (!stream->scanner_.header() && !stream->ended_) {
-      if (!stream->Pull() && stream->error_) return *stream->error_;
-    }
-    if (!stream->scanner_.header()) {
-      // Finish reports why there is no header.
-      return stream->scanner_.Finish().value();
+    MarketStream stream(path, *std::move(reader));
+    while (!stream.scanner_.header()) {
+      if (auto error = stream.Pull()) return *error;
     }
     return stream;
   }
 
   const MarketHeader& header() const { return *scanner_.header(); }
 
-  // Runs `parse` (which may read the file to any place), then reads what it left to the end. The
-  // stream's own error wins over the parser's: it names the line.
-  template <class Parse>
-  auto ParseAll(const Parse& parse) -> Expected<decltype(parse(std::declval<FILE*>()))> {
-    std::function<ssize_t(std::span<char>)> source = [this](std::span<char> to) {
-      return Give(to);
-    };
-    FILE* file = OpenCallbackFile(&source);
-    if (file == nullptr) return OutOfMemory(path_);
-    auto parsed = parse(file);
-    fclose(file);
-    while (!ended_ && !error_) Pull();
-    if (!error_) error_ = scanner_.Finish();
-    if (error_) return *error_;
-    return parsed;
+  Expected<MarketEntries> ReadAll() {
+    while (!ended_) {
+      if (auto error = Pull()) return *error;
+    }
+    return std::move(scanner_.entries());
   }
 
  private:
-  MarketStream(std::string path, ByteReader reader)
-      : path_(std::move(path)),
-        reader_(std::move(reader)),
-        scanner_(path_, reader_.MaxBytes()),
-        buffer_(1 << 18) {}
+  MarketStream(const std::string& path, ByteReader reader)
+      : reader_(std::move(reader)), scanner_(path, reader_.MaxBytes()), buffer_(1 << 18) {}
 
-  // Reads and scans the next piece; what is pending is dropped if nobody wanted it.
-  bool Pull() {
-    // The header may take several pieces: CHOLMOD must still see the first.
-    const size_t kept = started_ ? 0 : filled_;
-    if (buffer_.size() - kept < (1 << 16)) buffer_.resize(buffer_.size() * 2);
-    auto count = reader_.Read(std::span(buffer_).subspan(kept));
-    if (!count.ok()) {
-      error_ = count.error();
-    } else if (*count == 0) {
-      ended_ = true;
-      return false;
-    } else {
-      error_ = scanner_.Feed(std::span<const char>(buffer_).subspan(kept, *count));
-      given_ = started_ ? 0 : given_;
-      filled_ = kept + *count;
-    }
-    if (error_) filled_ = given_ = 0;
-    return !error_;
+  // Reads and scans the next piece, or the end.
+  std::optional<Error> Pull() {
+    const auto count = reader_.Read(buffer_);
+    if (!count.ok()) return count.error();
+    if (*count > 0) return scanner_.Feed(std::span<const char>(buffer_).first(*count));
+    ended_ = true;
+    return scanner_.Finish();  // refuses a file without a size line
   }
 
-  ssize_t Give(std::span<char> to) {
-    started_ = true;
-    if (given_ == filled_ && !ended_ && !error_) {
-      given_ = filled_ = 0;
-      Pull();
-    }
-    if (error_) return -1;
-    const size_t count = std::min(to.size(), filled_ - given_);
-    std::memcpy(to.data(), buffer_.data() + given_, count);
-    given_ += count;
-    return static_cast<ssize_t>(count);
-  }
-
-  std::string path_;
   ByteReader reader_;
   MarketScanner scanner_;
   std::vector<char> buffer_;
-  size_t given_ = 0, filled_ = 0;
-  bool started_ = false, ended_ = false;
-  std::optional<Error> error_;
+  bool ended_ = false;
 };
 
 std::optional<Error> RefuseField(const std::string& path, const MarketHeader& h,
@@ -166,27 +100,25 @@ std::optional<Error> RefuseField(const std::string& path, const MarketHeader& h,
   return std::nullopt;
 }
 
-// Position of an entry of a symmetric file, whichever triangle it is in.
-std::pair<int64_t, int64_t> Place(const cholmod_triplet& t, int64_t k) {
-  const int64_t i = static_cast<const int64_t*>(t.i)[k];
-  const int64_t j = static_cast<const int64_t*>(t.j)[k];
-  return t.stype != 0 && i < j ? std::pair(j, i) : std::pair(i, j);
+// Position of an entry: in a symmetric file that in the lower triangle, whichever it is in.
+std::pair<int32_t, int32_t> Place(const MarketEntries& t, bool symmetric, size_t k) {
+  const int32_t i = t.rows[k], j = t.columns[k];
+  return symmetric && i < j ? std::pair(j, i) : std::pair(i, j);
 }
 
 // Called only when there is one; finds the first entry whose place was given before.
-Error DuplicateError(const std::string& path, const cholmod_triplet& t) {
-  std::unordered_map<uint64_t, int64_t> first;
-  for (int64_t k = 0; k < static_cast<int64_t>(t.nnz); ++k) {
-    const auto [i, j] = Place(t, k);
-    const auto [at, fresh] = first.emplace(static_cast<uint64_t>(i) << 32 | j, k);
+Error DuplicateError(const std::string& path, const MarketEntries& t, bool symmetric) {
+  std::unordered_map<uint64_t, size_t> first;
+  for (size_t k = 0; k < t.rows.size(); ++k) {
+    const auto [i, j] = Place(t, symmetric, k);
+    const auto [at, fresh] =
+        first.emplace(static_cast<uint64_t>(i) << 32 | static_cast<uint64_t>(j), k);
     if (fresh) continue;
-    const int64_t row = static_cast<const int64_t*>(t.i)[k] + 1;
-    const int64_t column = static_cast<const int64_t*>(t.j)[k] + 1;
-    const bool mirrored = static_cast<const int64_t*>(t.i)[at->second] + 1 != row;
+    const bool mirrored = t.rows[at->second] != t.rows[k];
     Error error = FileError(
         path, "DUPLICATE_ENTRY",
-        "entry " + std::to_string(k + 1) + ", (" + std::to_string(row) + ", " +
-            std::to_string(column) + "), was given before as entry " +
+        "entry " + std::to_string(k + 1) + ", (" + std::to_string(int64_t{t.rows[k]} + 1) + ", " +
+            std::to_string(int64_t{t.columns[k]} + 1) + "), was given before as entry " +
             std::to_string(at->second + 1) +
             (mirrored
                  ? ": a symmetric file holds one triangle; drop the other, or declare it general"
@@ -197,82 +129,193 @@ Error DuplicateError(const std::string& path, const cholmod_triplet& t) {
   return FileError(path, "DUPLICATE_ENTRY", "holds an entry twice");
 }
 
-bool HasMirrored(const cholmod_triplet& t) {
-  const auto* i = static_cast<const int64_t*>(t.i);
-  const auto* j = static_cast<const int64_t*>(t.j);
+bool HasBothTriangles(const MarketEntries& t) {
   bool lower = false, upper = false;
-  for (size_t k = 0; k < t.nnz; ++k) {
-    lower |= i[k] > j[k];
-    upper |= i[k] < j[k];
+  for (size_t k = 0; k < t.rows.size(); ++k) {
+    lower |= t.rows[k] > t.columns[k];
+    upper |= t.rows[k] < t.columns[k];
   }
-  return t.stype != 0 && lower && upper;
+  return lower && upper;
 }
 
-std::optional<Error> RefuseNonFinite(const std::string& path, const cholmod_triplet& t) {
-  if (t.xtype != CHOLMOD_REAL) return std::nullopt;
-  const auto* x = static_cast<const double*>(t.x);
-  for (size_t k = 0; k < t.nnz; ++k) {
-    if (std::isfinite(x[k])) continue;
-    Error error =
-        FileError(path, "NON_FINITE_VALUE",
-                  "entry " + std::to_string(k + 1) + ", (" +
-                      std::to_string(static_cast<const int64_t*>(t.i)[k] + 1) + ", " +
-                      std::to_string(static_cast<const int64_t*>(t.j)[k] + 1) + "), is " +
-                      (std::isnan(x[k]) ? "NaN" : "infinite (or beyond 1e308)") + "; correct it");
+std::optional<Error> RefuseUnportable(const std::string& path, const MarketEntries& t) {
+  for (size_t k = 0; k < t.values.size(); ++k) {
+    if (IsPortable(t.values[k])) continue;
+    Error error = FileError(
+        path, "NON_FINITE_VALUE",
+        "entry " + std::to_string(k + 1) + ", (" + std::to_string(int64_t{t.rows[k]} + 1) + ", " +
+            std::to_string(int64_t{t.columns[k]} + 1) + "), is " +
+            (std::isnan(t.values[k]) ? "NaN" : "infinite (or beyond 1e308)") + "; correct it");
     error.metadata.emplace_back("entry", std::to_string(k + 1));
     return error;
   }
   return std::nullopt;
 }
 
-// Both triangles, rows sorted, as CSC. The triplets must be free of NaN and infinity.
-Expected<CscMatrix> ToCsc(const std::string& path, Cholmod& cholmod, const cholmod_triplet& t,
-                          const ReadOptions& options) {
-  const auto triangle =
-      cholmod.Own(cholmod_l_triplet_to_sparse(const_cast<cholmod_triplet*>(&t), 0, cholmod.get()));
-  if (!triangle) return OutOfMemory(path);
-  // CHOLMOD sums duplicates in silence; fewer entries tell.
-  const int64_t stored = cholmod_l_nnz(triangle.get(), cholmod.get());
-  if (stored != static_cast<int64_t>(t.nnz) && (!options.sum_duplicates || HasMirrored(t))) {
-    return DuplicateError(path, t);
-  }
-  const auto full = cholmod.Own(cholmod_l_copy(triangle.get(), 0, 1, cholmod.get()));
-  if (!full || (full->sorted == 0 && cholmod_l_sort(full.get(), cholmod.get()) == 0)) {
-    return OutOfMemory(path);
-  }
+// Turns counts[k + 1] into the places at which bucket k begins.
+void SumUp(std::vector<int64_t>& counts) {
+  std::partial_sum(counts.begin(), counts.end(), counts.begin());
+}
+
+// The entries at their places, sorted by column, row and order in the file; the triangle that Place
+// names of a symmetric file. Leaves `t` its places, for errors.
+CscMatrix SortedByColumn(const MarketEntries& t, bool symmetric, int64_t n) {
+  const size_t count = t.rows.size();
+  const bool values = !t.values.empty();
+  // By row first: the pass by columns keeps that order, and each row's order in the file.
+  std::vector<int64_t> next(n + 1);
   CscMatrix a;
-  a.n = static_cast<int64_t>(full->ncol);
-  const auto* p = static_cast<const int64_t*>(full->p);
-  const auto* i = static_cast<const int64_t*>(full->i);
-  a.col_ptr.assign(p, p + a.n + 1);
-  const int64_t nnz = a.col_ptr.back();
-  a.row_idx.resize(nnz);
-  std::transform(i, i + nnz, a.row_idx.begin(),
-                 [](int64_t row) { return static_cast<int32_t>(row); });
-  if (!options.pattern) {
-    const auto* x = static_cast<const double*>(full->x);
-    a.values.assign(x, x + nnz);
-    // A sum of duplicates may overflow; single values were checked before.
-    const auto bad =
-        std::find_if(a.values.begin(), a.values.end(), [](double v) { return !std::isfinite(v); });
-    if (bad != a.values.end()) {
-      return FileError(path, "NON_FINITE_VALUE", "the sum of duplicate entries overflows");
+  a.n = n;
+  a.col_ptr.resize(n + 1);
+  for (size_t k = 0; k < count; ++k) {
+    const auto [i, j] = Place(t, symmetric, k);
+    ++next[i + 1];
+    ++a.col_ptr[j + 1];
+  }
+  SumUp(next);
+  SumUp(a.col_ptr);
+  std::vector<int64_t> by_row(count);
+  for (size_t k = 0; k < count; ++k) {
+    by_row[next[Place(t, symmetric, k).first]++] = static_cast<int64_t>(k);
+  }
+  next.assign(a.col_ptr.begin(), a.col_ptr.end());
+  a.row_idx.resize(count);
+  if (values) a.values.resize(count);
+  for (const int64_t k : by_row) {
+    const auto [i, j] = Place(t, symmetric, k);
+    const int64_t at = next[j]++;
+    a.row_idx[at] = i;
+    if (values) a.values[at] = t.values[k];
+  }
+  return a;
+}
+
+// Adds up the neighbours of one place, in their order.
+void SumDuplicates(CscMatrix& a) {
+  int64_t kept = 0, begin = 0;
+  for (int64_t j = 0; j < a.n; ++j) {
+    const int64_t first = kept, end = a.col_ptr[j + 1];
+    for (int64_t p = begin; p < end; ++p) {
+      const bool again = kept > first && a.row_idx[kept - 1] == a.row_idx[p];
+      if (!again) a.row_idx[kept++] = a.row_idx[p];
+      if (a.values.empty()) continue;
+      if (again) {
+        a.values[kept - 1] += a.values[p];
+      } else {
+        a.values[kept - 1] = a.values[p];
+      }
+    }
+    begin = end;
+    a.col_ptr[j + 1] = kept;
+  }
+  a.row_idx.resize(kept);
+  if (!a.values.empty()) a.values.resize(kept);
+}
+
+// Both triangles from the lower one.
+CscMatrix Expanded(const CscMatrix& lower) {
+  CscMatrix a;
+  a.n = lower.n;
+  a.col_ptr.resize(a.n + 1);
+  for (int64_t j = 0; j < a.n; ++j) {
+    for (int64_t p = lower.col_ptr[j]; p < lower.col_ptr[j + 1]; ++p) {
+      ++a.col_ptr[j + 1];
+      if (lower.row_idx[p] != j) ++a.col_ptr[lower.row_idx[p] + 1];
+    }
+  }
+  SumUp(a.col_ptr);
+  a.row_idx.resize(a.col_ptr.back());
+  if (!lower.values.empty()) a.values.resize(a.col_ptr.back());
+  std::vector<int64_t> next(a.col_ptr.begin(), a.col_ptr.end() - 1);
+  // A column of the upper triangle fills by ascending rows, and before its part of the lower one.
+  for (const bool upper : {true, false}) {
+    for (int64_t j = 0; j < a.n; ++j) {
+      for (int64_t p = lower.col_ptr[j]; p < lower.col_ptr[j + 1]; ++p) {
+        const int64_t i = lower.row_idx[p];
+        if (upper && i == j) continue;
+        const int64_t at = next[upper ? i : j]++;
+        a.row_idx[at] = static_cast<int32_t>(upper ? j : i);
+        if (!lower.values.empty()) a.values[at] = lower.values[p];
+      }
     }
   }
   return a;
 }
 
-Error ParserError(const std::string& path, int status) {
-  if (status == CHOLMOD_OUT_OF_MEMORY || status == CHOLMOD_TOO_LARGE) return OutOfMemory(path);
-  return FileError(path, "BAD_ENTRY", "is not understood by the Matrix Market reader (CHOLMOD)");
+// Both triangles, rows sorted, as CSC. The values must be portable.
+Expected<CscMatrix> ToCsc(const std::string& path, const MarketHeader& h, MarketEntries t,
+                          const ReadOptions& options) {
+  const bool symmetric = h.symmetry == MarketHeader::Symmetry::kSymmetric;
+  if (options.pattern) t.values = {};
+  CscMatrix a = SortedByColumn(t, symmetric, h.rows);
+  SumDuplicates(a);
+  if (a.row_idx.size() != t.rows.size()) {
+    if (!options.sum_duplicates || (symmetric && HasBothTriangles(t))) {
+      return DuplicateError(path, t, symmetric);
+    }
+    // Single values were checked before.
+    if (!std::all_of(a.values.begin(), a.values.end(), [](double v) { return std::isfinite(v); })) {
+      return FileError(path, "NON_FINITE_VALUE", "the sum of duplicate entries overflows");
+    }
+  }
+  t = {};
+  return symmetric ? Expanded(a) : std::move(a);
 }
 
-}  // namespace
+// The text of a file, built piece by piece.
+class TextWriter {
+ public:
+  explicit TextWriter(FILE* file) : file_(file) {}
+  ~TextWriter() { Flush(); }
+  TextWriter(const TextWriter&) = delete;
+  TextWriter& operator=(const TextWriter&) = delete;
 
-Expected<CscMatrix> ReadMatrix(const std::string& path, const ReadOptions& options) {
+  TextWriter& operator<<(std::string_view text) {
+    text_.append(text);
+    if (text_.size() > (1 << 16)) Flush();
+    return *this;
+  }
+  // The shortest digits that read back as the same number.
+  template <class Number>
+  requires std::is_arithmetic_v<Number> TextWriter& operator<<(Number number) {
+    std::array<char, 32> digits;
+    const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+    return *this << std::string_view(digits.data(), end);
+  }
+
+ private:
+  // A failure stays with the file: ByteWriter::Commit tells it.
+  void Flush() {
+    std::fwrite(text_.data(), 1, text_.size(), file_);
+    text_.clear();
+  }
+
+  FILE* file_;
+  std::string text_;
+};
+
+// To the last bit: a zero of either sign is read back as it was.
+bool IsSymmetric(const CscView& a) {
+  std::vector<int64_t> next(a.col_ptr.begin(), a.col_ptr.end() - 1);
+  for (int64_t j = 0; j < a.n; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      const int64_t i = a.row_idx[p];
+      // As j grows, column i's entries are met in their own order, if they are all mirrored.
+      const int64_t mirrored = next[i]++;
+      if (mirrored >= a.col_ptr[i + 1] || a.row_idx[mirrored] != j) return false;
+      if (!a.values.empty() &&
+          std::bit_cast<uint64_t>(a.values[p]) != std::bit_cast<uint64_t>(a.values[mirrored])) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+Expected<CscMatrix> ReadMatrixOrThrow(const std::string& path, const ReadOptions& options) {
   auto stream = MarketStream::Open(path);
   if (!stream.ok()) return stream.error();
-  const MarketHeader h = (*stream)->header();
+  const MarketHeader h = stream->header();
   if (auto refused = RefuseField(path, h, options.pattern)) return *refused;
   if (h.layout == MarketHeader::Layout::kArray) {
     return FileError(path, "MATRIX_DENSE",
@@ -284,31 +327,16 @@ Expected<CscMatrix> ReadMatrix(const std::string& path, const ReadOptions& optio
                      "is " + std::to_string(h.rows) + " x " + std::to_string(h.columns) +
                          "; a square matrix of at least one row is needed");
   }
-  Cholmod cholmod;
-  auto parsed =
-      (*stream)->ParseAll([&](FILE* file) { return cholmod_l_read_triplet(file, cholmod.get()); });
-  if (!parsed.ok()) return parsed.error();
-  const auto triplets = cholmod.Own(*parsed);
-  if (h.entries == 0) {
-    // CHOLMOD gives a zero matrix no values; its CSC needs none.
-    CscMatrix zero;
-    zero.n = h.rows;
-    zero.col_ptr.assign(zero.n + 1, 0);
-    return zero;
-  }
-  if (!triplets) return ParserError(path, cholmod.get()->status);
-  if (static_cast<int64_t>(triplets->nnz) != h.entries ||
-      static_cast<int64_t>(triplets->nrow) != h.rows) {
-    return ParserError(path, CHOLMOD_INVALID);
-  }
-  if (auto refused = RefuseNonFinite(path, *triplets)) return *refused;
-  return ToCsc(path, cholmod, *triplets, options);
+  auto entries = stream->ReadAll();
+  if (!entries.ok()) return entries.error();
+  if (auto refused = RefuseUnportable(path, *entries)) return *refused;
+  return ToCsc(path, h, *std::move(entries), options);
 }
 
-Expected<Vectors> ReadVectors(const std::string& path) {
+Expected<Vectors> ReadVectorsOrThrow(const std::string& path) {
   auto stream = MarketStream::Open(path);
   if (!stream.ok()) return stream.error();
-  const MarketHeader h = (*stream)->header();
+  const MarketHeader h = stream->header();
   if (auto refused = RefuseField(path, h, false)) return *refused;
   if (h.symmetry != MarketHeader::Symmetry::kGeneral) {
     return FileError(path, "NOT_MATRIX_MARKET",
@@ -317,42 +345,25 @@ Expected<Vectors> ReadVectors(const std::string& path) {
   if (h.rows == 0 || h.columns == 0) {
     return FileError(path, "BAD_SIZE_LINE", "holds no numbers");
   }
-  Cholmod cholmod;
+  auto entries = stream->ReadAll();
+  if (!entries.ok()) return entries.error();
   Vectors vectors;
   vectors.rows = h.rows;
   vectors.columns = h.columns;
   if (h.layout == MarketHeader::Layout::kArray) {
-    auto parsed =
-        (*stream)->ParseAll([&](FILE* file) { return cholmod_l_read_dense(file, cholmod.get()); });
-    if (!parsed.ok()) return parsed.error();
-    const auto dense = cholmod.Own(*parsed);
-    if (!dense || dense->xtype != CHOLMOD_REAL || static_cast<int64_t>(dense->nrow) != h.rows ||
-        static_cast<int64_t>(dense->ncol) != h.columns || dense->d != dense->nrow) {
-      return ParserError(path, cholmod.get()->status);
-    }
-    const auto* x = static_cast<const double*>(dense->x);
-    vectors.values.assign(x, x + h.rows * h.columns);
+    vectors.values = std::move(entries->values);
   } else {
-    auto parsed = (*stream)->ParseAll(
-        [&](FILE* file) { return cholmod_l_read_triplet(file, cholmod.get()); });
-    if (!parsed.ok()) return parsed.error();
-    const auto t = cholmod.Own(*parsed);
     vectors.values.assign(h.rows * h.columns, 0.0);
-    if (h.entries > 0) {
-      if (!t || static_cast<int64_t>(t->nnz) != h.entries || t->xtype != CHOLMOD_REAL) {
-        return ParserError(path, cholmod.get()->status);
-      }
-      std::vector<bool> given(vectors.values.size());
-      for (int64_t k = 0; k < h.entries; ++k) {
-        const auto [i, j] = Place(*t, k);
-        if (given[j * h.rows + i]) return DuplicateError(path, *t);
-        given[j * h.rows + i] = true;
-        vectors.values[j * h.rows + i] = static_cast<const double*>(t->x)[k];
-      }
+    std::vector<bool> given(vectors.values.size());
+    for (size_t k = 0; k < entries->rows.size(); ++k) {
+      const int64_t at = entries->columns[k] * h.rows + entries->rows[k];
+      if (given[at]) return DuplicateError(path, *entries, false);
+      given[at] = true;
+      vectors.values[at] = entries->values[k];
     }
   }
   for (size_t k = 0; k < vectors.values.size(); ++k) {
-    if (std::isfinite(vectors.values[k])) continue;
+    if (IsPortable(vectors.values[k])) continue;
     return FileError(path, "NON_FINITE_VALUE",
                      "row " + std::to_string(k % h.rows + 1) + ", column " +
                          std::to_string(k / h.rows + 1) +
@@ -361,9 +372,31 @@ Expected<Vectors> ReadVectors(const std::string& path) {
   return vectors;
 }
 
+// What the standard library throws where memory ends goes no further.
+template <class Read>
+auto Caught(const std::string& path, const Read& read) -> decltype(read()) {
+  try {
+    return read();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(path);
+  } catch (const std::length_error&) {
+    return OutOfMemory(path);
+  }
+}
+
+}  // namespace
+
+Expected<CscMatrix> ReadMatrix(const std::string& path, const ReadOptions& options) {
+  return Caught(path, [&] { return ReadMatrixOrThrow(path, options); });
+}
+
+Expected<Vectors> ReadVectors(const std::string& path) {
+  return Caught(path, [&] { return ReadVectorsOrThrow(path); });
+}
+
 std::optional<Error> WriteMatrix(const std::string& path, const CscView& a) {
   for (size_t k = 0; k < a.values.size(); ++k) {
-    if (!IsWritable(a.values[k])) {
+    if (!IsPortable(a.values[k])) {
       return FileError(path, "NON_FINITE_VALUE",
                        "was not written: value " + std::to_string(k) +
                            " of the matrix is not finite (or beyond 1e308)");
@@ -371,22 +404,27 @@ std::optional<Error> WriteMatrix(const std::string& path, const CscView& a) {
   }
   auto writer = ByteWriter::Open(path);
   if (!writer.ok()) return writer.error();
-  std::vector<int64_t> rows(a.row_idx.begin(), a.row_idx.end());
-  cholmod_sparse view = {};
-  view.nrow = view.ncol = static_cast<size_t>(a.n);
-  view.nzmax = rows.size();
-  view.p = const_cast<int64_t*>(a.col_ptr.data());
-  view.i = rows.data();
-  view.x = const_cast<double*>(a.values.data());
-  view.xtype = a.values.empty() ? CHOLMOD_PATTERN : CHOLMOD_REAL;
-  view.itype = CHOLMOD_LONG;
-  view.dtype = CHOLMOD_DOUBLE;
-  view.sorted = 1;
-  view.packed = 1;
-  Cholmod cholmod;
-  if (cholmod_l_write_sparse(writer->file(), &view, nullptr, nullptr, cholmod.get()) < 0 &&
-      ferror(writer->file()) == 0) {
-    return OutOfMemory(path);
+  const bool symmetric = IsSymmetric(a);
+  // The first entry of column j that is written.
+  const auto first = [&](int64_t j) {
+    if (!symmetric) return a.col_ptr[j];
+    const auto begin = a.row_idx.begin();
+    return std::lower_bound(begin + a.col_ptr[j], begin + a.col_ptr[j + 1], j) - begin;
+  };
+  int64_t entries = 0;
+  for (int64_t j = 0; j < a.n; ++j) entries += a.col_ptr[j + 1] - first(j);
+  {
+    TextWriter text(writer->file());
+    text << "%%MatrixMarket matrix coordinate " << (a.values.empty() ? "pattern" : "real")
+         << (symmetric ? " symmetric\n" : " general\n") << a.n << " " << a.n << " " << entries
+         << "\n";
+    for (int64_t j = 0; j < a.n; ++j) {
+      for (int64_t p = first(j); p < a.col_ptr[j + 1]; ++p) {
+        text << int64_t{a.row_idx[p]} + 1 << " " << j + 1;
+        if (!a.values.empty()) text << " " << a.values[p];
+        text << "\n";
+      }
+    }
   }
   return writer->Commit();
 }
@@ -394,7 +432,7 @@ std::optional<Error> WriteMatrix(const std::string& path, const CscView& a) {
 std::optional<Error> WriteVectors(const std::string& path, int64_t rows, int64_t columns,
                                   std::span<const double> values) {
   for (size_t k = 0; k < values.size(); ++k) {
-    if (!IsWritable(values[k])) {
+    if (!IsPortable(values[k])) {
       return FileError(
           path, "NON_FINITE_VALUE",
           "was not written: element " + std::to_string(k) + " is not finite (or beyond 1e308)");
@@ -402,17 +440,10 @@ std::optional<Error> WriteVectors(const std::string& path, int64_t rows, int64_t
   }
   auto writer = ByteWriter::Open(path);
   if (!writer.ok()) return writer.error();
-  cholmod_dense view = {};
-  view.nrow = view.d = static_cast<size_t>(rows);
-  view.ncol = static_cast<size_t>(columns);
-  view.nzmax = values.size();
-  view.x = const_cast<double*>(values.data());
-  view.xtype = CHOLMOD_REAL;
-  view.dtype = CHOLMOD_DOUBLE;
-  Cholmod cholmod;
-  if (cholmod_l_write_dense(writer->file(), &view, nullptr, cholmod.get()) < 0 &&
-      ferror(writer->file()) == 0) {
-    return OutOfMemory(path);
+  {
+    TextWriter text(writer->file());
+    text << "%%MatrixMarket matrix array real general\n" << rows << " " << columns << "\n";
+    for (const double value : values) text << value << "\n";
   }
   return writer->Commit();
 }

@@ -1,5 +1,5 @@
-// Matrix Market files, plain or gzip, in and out. CHOLMOD reads and writes the format; what it
-// would let pass in silence is refused here by name, file and line.
+// Matrix Market files, plain or gzip, in and out. Nothing in a file is passed over in silence: what
+// is wrong is refused by name, file and line.
 //
 //   auto a = ReadMatrix("A.mtx.gz");
 //   if (!a.ok()) return Fail(a.error());   // one line: file, line, what, cure

@@ -66,6 +66,12 @@ void AddServer(CLI::App& app, ClientOptions& client) {
       ->envname("SPAID_TOKEN")
       ->type_name("TOKEN")
       ->group(group);
+  app.add_option("--admin-token", client.admin_token,
+                 "The same of an administrator: sent by info, jobs --all-tenants, jobs JOB and "
+                 "cancel in place of --token")
+      ->envname("SPAID_ADMIN_TOKEN")
+      ->type_name("TOKEN")
+      ->group(group);
   app.add_option("--tenant", client.tenant,
                  "Tenant to ask for (a daemon believes it only with --trust-tenant-header)")
       ->type_name("NAME")

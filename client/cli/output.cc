@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/cli/json.h"
+#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {
@@ -60,6 +61,7 @@ std::string FormatMs(double ms) {
   if (ms < 999.5) return FormatFixed(ms, 0) + " ms";
   if (ms < 9'995) return FormatFixed(ms / 1000, 2) + " s";
   if (ms < 119'950) return FormatFixed(ms / 1000, 1) + " s";
+  if (ms > 1e15) return "over 10,000 years";
   const auto seconds = static_cast<int64_t>(std::llround(ms / 1000));
   const std::string rest = std::to_string(seconds % 60);
   return std::to_string(seconds / 60) + " min " + (rest.size() == 1 ? "0" : "") + rest + " s";
@@ -159,6 +161,11 @@ std::string Styled(std::string_view text, Style style, bool color) {
   return std::string("\033[") + code + "m" + std::string(text) + "\033[0m";
 }
 
+void Table::Add(std::vector<Cell> row) {
+  for (Cell& cell : row) cell.text = Shown(cell.text);
+  rows_.push_back(std::move(row));
+}
+
 std::string Table::Text(bool color) const {
   std::vector<size_t> widths;
   for (const auto& [title, align] : columns_) widths.push_back(Width(title));
@@ -197,7 +204,7 @@ std::string Table::Text(bool color) const {
 }
 
 void Facts::Add(std::string name, std::string value, Style style) {
-  lines_.push_back({std::move(name), std::move(value), style});
+  lines_.push_back({std::move(name), Shown(value), style});
 }
 
 std::string Facts::Text(bool color) const {
@@ -231,14 +238,15 @@ void Output::PrintJson(const nlohmann::json& object) const {
 }
 
 void Output::Note(std::string_view text) const {
-  if (!json_ && !quiet_) std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+  if (!json_ && !quiet_) std::fprintf(stderr, "%s\n", Shown(text).c_str());
 }
 
 ExitCode Output::Fail(const Error& error) const {
   if (json_) PrintJson({{"error", ToJson(error)}});
-  std::string text = program_ + ": " + Styled("error: ", Style::kBad, error_color_) + error.message;
+  std::string text =
+      program_ + ": " + Styled("error: ", Style::kBad, error_color_) + Shown(error.message);
   text += " [" + std::string(CodeName(error.code));
-  if (!error.reason.empty()) text += "/" + error.reason;
+  if (!error.reason.empty()) text += "/" + Shown(error.reason);
   text += "]";
   if (error.retry_after) {
     text += " (try again in " + FormatMs(static_cast<double>(error.retry_after->count())) + ")";

@@ -37,7 +37,7 @@ class Table {
   };
   explicit Table(std::vector<std::pair<std::string, Align>> columns)
       : columns_(std::move(columns)) {}
-  void Add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
+  void Add(std::vector<Cell> row);
   bool empty() const { return rows_.empty(); }
   std::string Text(bool color) const;
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "client/cli/output.h"
+#include "client/cli/shown.h"
 #include "client/cli/terminal.h"
 
 namespace spaid::cli {
@@ -98,7 +99,8 @@ void ProgressReporter::Report(const Progress& p) {
   }
 }
 
-void ProgressReporter::Show(const std::string& key, const std::string& line, double fraction) {
+void ProgressReporter::Show(const std::string& key, const std::string& news, double fraction) {
+  const std::string line = Shown(news);
   const auto now = std::chrono::steady_clock::now();
   const bool fresh = key != last_key_;
   last_key_ = key;

@@ -34,7 +34,7 @@ class ProgressReporter {
   void SetPrefix(std::string prefix) { prefix_ = std::move(prefix); }
 
  private:
-  void Show(const std::string& key, const std::string& line, double fraction);
+  void Show(const std::string& key, const std::string& news, double fraction);
   // `text` in place of what the line held.
   void Draw(std::string text);
 

@@ -89,7 +89,9 @@ void Plot(const ResidualTrack& track, const DecadeAxis& axis, int columns, Canva
       x_before = -1;
       continue;
     }
-    const double way = last > first ? (point.iteration - first) / (last - first) : 0;
+    // A server may name iterations in any order: all of them stay inside.
+    const double way =
+        last > first ? std::clamp((point.iteration - first) / (last - first), 0.0, 1.0) : 0;
     const int x = static_cast<int>(std::lround(way * (width - 1)));
     const int y = static_cast<int>(std::lround(axis.Place(point.relative_residual) * (height - 1)));
     if (x_before < 0) {

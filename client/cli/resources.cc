@@ -7,6 +7,7 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
 #include "client/cli/matrix_market.h"
+#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {
@@ -38,7 +39,7 @@ ExitCode ShowOne(const Session& session, const Expected<T>& item) {
   if (session.out.json()) {
     session.out.PrintJson(ToJson(*item));
   } else {
-    session.out.Print(item->name + "\n" + Describe(*item, session.out.color()));
+    session.out.Print(Shown(item->name) + "\n" + Describe(*item, session.out.color()));
   }
   return session.out.Finish(ExitCode::kOk);
 }
@@ -129,20 +130,21 @@ ExitCode RunPreconditioners(Session& session, const ListArgs& args) {
 ExitCode RunJobs(Session& session, const ListArgs& args) {
   const Interrupt::Guard guard("stopping");
   if (!args.name.empty()) {
-    return ShowOne(session, session.client.GetJob(args.name, session.Call()));
+    return ShowOne(session, session.client.GetJob(args.name, session.AdminCall()));
   }
-  auto all = session.client.ListJobs(args.state, session.Call());
+  const bool all_tenants = args.all_tenants;
+  auto all = session.client.ListJobs(args.state, all_tenants ? session.AdminCall() : session.Call(),
+                                     all_tenants);
   if (!all.ok()) return session.out.Fail(all.error());
   if (session.out.json()) {
     session.out.PrintJson(ListJson("jobs", *all));
     return session.out.Finish(ExitCode::kOk);
   }
-  Table table({{"job", Align::kLeft},
-               {"kind", Align::kLeft},
-               {"state", Align::kLeft},
-               {"created", Align::kLeft},
-               {"ran", Align::kRight},
-               {"says", Align::kLeft}});
+  std::vector<std::pair<std::string, Align>> columns = {
+      {"job", Align::kLeft},     {"kind", Align::kLeft}, {"state", Align::kLeft},
+      {"created", Align::kLeft}, {"ran", Align::kRight}, {"says", Align::kLeft}};
+  if (all_tenants) columns.emplace_back("tenant", Align::kLeft);
+  Table table(std::move(columns));
   for (const JobInfo& job : *all) {
     std::string ran;
     if (job.started && job.ended) {
@@ -162,12 +164,14 @@ ExitCode RunJobs(Session& session, const ListArgs& args) {
     Style style = Style::kPlain;
     if (job.state == JobState::kFailed || job.state == JobState::kCancelled) style = Style::kBad;
     if (job.state == JobState::kRunning) style = Style::kBold;
-    table.Add({job.name,
-               std::string(Name(job.kind)),
-               {std::string(Name(job.state)), style},
-               FormatTime(job.created),
-               ran,
-               says});
+    std::vector<Table::Cell> row = {job.name,
+                                    std::string(Name(job.kind)),
+                                    {std::string(Name(job.state)), style},
+                                    FormatTime(job.created),
+                                    ran,
+                                    says};
+    if (all_tenants) row.emplace_back(job.tenant);
+    table.Add(std::move(row));
   }
   session.out.Print(table.empty() ? "no jobs\n" : table.Text(session.out.color()));
   return session.out.Finish(ExitCode::kOk);

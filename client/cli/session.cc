@@ -9,6 +9,7 @@
 #include "client/cli/gallery_families.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/matrix_market.h"
+#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {
@@ -45,6 +46,12 @@ CallOptions Session::Call(const LimitArgs& limits, ProgressReporter& reporter) c
   return call;
 }
 
+CallOptions Session::AdminCall() const {
+  CallOptions call = Call();
+  call.as_administrator = true;
+  return call;
+}
+
 ProgressReporter::Mode Session::progress_mode() const {
   return ProgressReporter::ModeFor(args_.json || args_.quiet, stderr);
 }
@@ -59,7 +66,7 @@ Error LocalError(std::string reason, std::string message) {
 
 Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern) {
   MatrixSource source;
-  source.label = args.matrix;
+  source.label = Shown(args.matrix);
   if (args.matrix.starts_with(kHandlePrefix) && !FileExists(args.matrix)) {
     source.handle = args.matrix;
     return source;

@@ -22,6 +22,8 @@ class Session {
   CallOptions Call(const LimitArgs& limits = {}) const;
   // The same, with progress shown by `reporter`, which must outlive the call.
   CallOptions Call(const LimitArgs& limits, ProgressReporter& reporter) const;
+  // The same, with --admin-token where one is given.
+  CallOptions AdminCall() const;
   ProgressReporter::Mode progress_mode() const;
 
  private:

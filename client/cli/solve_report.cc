@@ -8,6 +8,7 @@
 #include "client/cli/describe.h"
 #include "client/cli/json.h"
 #include "client/cli/output.h"
+#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {
@@ -34,8 +35,8 @@ std::string SolvePhases(const SolveFigures& f) {
 }
 
 std::string Speed(const SolveFigures& f) {
-  std::string text = FormatCount(std::llround(f.iterations_per_second)) + " iterations/s, " +
-                     FormatFixed(f.bytes_per_second * 1e-9, 2) + " GB/s";
+  std::string text = FormatCount(std::llround(std::clamp(f.iterations_per_second, 0.0, 1e15))) +
+                     " iterations/s, " + FormatFixed(f.bytes_per_second * 1e-9, 2) + " GB/s";
   if (f.copy_bytes_per_second > 0) {
     text += ", " + FormatFixed(f.copy_share, 2) + " of a copy's " +
             FormatFixed(f.copy_bytes_per_second * 1e-9, 1);
@@ -112,7 +113,7 @@ std::string SolveText(const SolveReport& s, bool color) {
           " after " + FormatCount(MostIterations(r)) +
           " iterations, |b - Ax| / |b| = " + FormatResidual(worst.true_relative_residual) +
           " (asked for " + FormatResidual(s.args.rtol) + ")\n";
-  if (!worst.detail.empty()) text += worst.detail + "\n";
+  if (!worst.detail.empty()) text += Shown(worst.detail) + "\n";
   text += "\n";
   if (r.rhs.size() > 1) {
     Table table({{"rhs", Table::Align::kRight},
@@ -164,18 +165,19 @@ std::string SolveText(const SolveReport& s, bool color) {
   text += facts.Text(color);
   if (r.quality) {
     for (const std::string& warning : r.quality->warnings) {
-      text += "  " + Styled("warning: ", Style::kWarn, color) + warning + "\n";
+      text += "  " + Styled("warning: ", Style::kWarn, color) + Shown(warning) + "\n";
     }
   }
   if (!converged) {
     text += "\nWhat the matrix says:\n";
     if (s.diagnosis_error) {
-      text += "  no diagnosis: " + s.diagnosis_error->message + "\n";
+      text += "  no diagnosis: " + Shown(s.diagnosis_error->message) + "\n";
     } else if (s.info && s.info->diagnosis.findings.empty()) {
       text +=
           "  nothing remarkable; try --pattern-power=2, another --method, or `spaidctl compare`\n";
     } else if (s.info) {
-      for (const std::string& finding : s.info->diagnosis.findings) text += "  - " + finding + "\n";
+      for (const std::string& finding : s.info->diagnosis.findings)
+        text += "  - " + Shown(finding) + "\n";
     }
   }
   return text;
@@ -200,7 +202,7 @@ ConvergencePlot SolvePlot(const SolveReport& s) {
     plot.curves.push_back({.name = "right-hand side " + std::to_string(k + 1),
                            .history = rhs.history,
                            .end = Residual{.rhs = static_cast<int32_t>(k),
-                                           .iteration = static_cast<int32_t>(rhs.iterations),
+                                           .iteration = PlotIteration(rhs.iterations),
                                            .relative_residual = rhs.true_relative_residual}});
   }
   const int64_t most = MostIterations(r);

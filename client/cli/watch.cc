@@ -7,6 +7,7 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
 #include "client/cli/matrix_market.h"
+#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {
@@ -23,7 +24,7 @@ ExitCode Show(const Session& session, const JobInfo& job, ExitCode code) {
   if (session.out.json()) {
     session.out.PrintJson(ToJson(job));
   } else {
-    session.out.Print(job.name + "\n" + Describe(job, session.out.color()));
+    session.out.Print(Shown(job.name) + "\n" + Describe(job, session.out.color()));
   }
   return session.out.Finish(code);
 }
@@ -54,7 +55,7 @@ ExitCode RunWatch(Session& session, const WatchArgs& args) {
 
 ExitCode RunCancel(Session& session, const CancelArgs& args) {
   const Interrupt::Guard guard("stopping");
-  auto job = session.client.Cancel(args.job, session.Call());
+  auto job = session.client.Cancel(args.job, session.AdminCall());
   if (!job.ok()) return session.out.Fail(job.error());
   return Show(session, *job, ExitCode::kOk);
 }

@@ -1,6 +1,7 @@
 #include "client/cpp/arrays.h"
 
 #include <isa-l/crc.h>
+#include <openssl/evp.h>
 #include <xxhash.h>
 #if defined(__x86_64__)
 // After xxhash.h: from here on, XXH3_128bits_update chooses AVX2 or AVX-512 where the CPU has it.
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <limits>
@@ -46,6 +48,38 @@ class Hasher {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };
   std::unique_ptr<XXH3_state_t, Free> state_;
+};
+
+class Sha256 {
+ public:
+  explicit Sha256(std::stop_token stop) : stop_(std::move(stop)), context_(EVP_MD_CTX_new()) {
+    if (context_ == nullptr) throw std::bad_alloc();
+    Require(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr));
+  }
+  void Add(std::span<const std::byte> bytes) {
+    constexpr size_t kPiece = size_t{16} << 20;  // some 10 ms: a stop is seen soon
+    while (!bytes.empty() && !stop_.stop_requested()) {
+      const auto piece = bytes.first(std::min(kPiece, bytes.size()));
+      Require(EVP_DigestUpdate(context_.get(), piece.data(), piece.size()));
+      bytes = bytes.subspan(piece.size());
+    }
+  }
+  std::string Finish() {
+    std::array<unsigned char, 32> sha256;
+    Require(EVP_DigestFinal_ex(context_.get(), sha256.data(), nullptr));
+    return {sha256.begin(), sha256.end()};
+  }
+
+ private:
+  struct Free {
+    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+  };
+  // SHA-256 is in every OpenSSL.
+  static void Require(int ok) {
+    if (ok != 1) std::abort();
+  }
+  const std::stop_token stop_;
+  std::unique_ptr<EVP_MD_CTX, Free> context_;
 };
 
 // Are rows in range, and strictly increasing in each column? Without a branch for each entry: a row
@@ -155,6 +189,10 @@ bool IsPattern(const CscView& a) {
 
 namespace {
 
+std::array<int64_t, 2> Sizes(const CscView& a) {
+  return {a.n, static_cast<int64_t>(a.row_idx.size())};
+}
+
 // Nothing where the arrays are not a canonical CSC. Each block of rows is read from memory once.
 std::optional<std::string> PatternDigest(const CscView& a) {
   const size_t nnz = a.row_idx.size();
@@ -163,7 +201,7 @@ std::optional<std::string> PatternDigest(const CscView& a) {
     return std::nullopt;
   }
   Hasher pattern;
-  const std::array<int64_t, 2> sizes{a.n, static_cast<int64_t>(nnz)};
+  const std::array<int64_t, 2> sizes = Sizes(a);
   pattern.Add(std::as_bytes(std::span(sizes)));
   pattern.Add(std::as_bytes(a.col_ptr));
   RowOrder order(a);
@@ -177,8 +215,8 @@ std::optional<std::string> PatternDigest(const CscView& a) {
   return pattern.Finish();
 }
 
-std::string ValueDigest(const CscView& a) {
-  Hasher values;
+template <class Hash>
+std::string HashOfValues(const CscView& a, Hash values) {
   values.Add(std::as_bytes(a.values));
   // fp32 is stored as fp64: widened in pieces, so that no second copy of the matrix is made.
   std::array<double, 4096> wide;
@@ -190,24 +228,44 @@ std::string ValueDigest(const CscView& a) {
   return values.Finish();
 }
 
+// hash(a) beside what the caller does meanwhile, who waits for the server or has it wait: of a
+// large matrix, two threads look at it. Not valid for a pattern.
+template <class HashOf>
+std::future<std::string> HashValues(const CscView& a, HashOf hash) {
+  constexpr size_t kLargeEntries = 1 << 20;
+  if (IsPattern(a)) return {};
+  // Both: here, where no thread can be had.
+  const auto policy = a.row_idx.size() >= kLargeEntries ? std::launch::async | std::launch::deferred
+                                                        : std::launch::deferred;
+  return std::async(policy, std::move(hash), a);
+}
+
 }  // namespace
 
 std::optional<v1::MatrixDigest> Digest(const CscView& a) {
-  // The server waits for this: of a large matrix, two threads look at it.
-  constexpr size_t kLargeEntries = 1 << 20;
-  const bool large = a.row_idx.size() >= kLargeEntries;
-  std::future<std::string> values;  // nothing is begun for a pattern
-  if (!IsPattern(a)) {
-    // Both: here, where no thread can be had.
-    const auto policy = large ? std::launch::async | std::launch::deferred : std::launch::deferred;
-    values = std::async(policy, ValueDigest, a);
-  }
+  std::future<std::string> values =
+      HashValues(a, [](const CscView& of) { return HashOfValues(of, Hasher()); });
   auto pattern = PatternDigest(a);
   if (!pattern) return std::nullopt;
   v1::MatrixDigest digest;
   digest.set_pattern(*std::move(pattern));
   if (values.valid()) digest.set_values(values.get());
   return digest;
+}
+
+bool AddSha256(const CscView& a, const std::stop_token& stop, v1::MatrixDigest& digest) {
+  std::future<std::string> values =
+      HashValues(a, [&stop](const CscView& of) { return HashOfValues(of, Sha256(stop)); });
+  Sha256 pattern(stop);
+  const std::array<int64_t, 2> sizes = Sizes(a);
+  pattern.Add(std::as_bytes(std::span(sizes)));
+  pattern.Add(std::as_bytes(a.col_ptr));
+  pattern.Add(std::as_bytes(a.row_idx));
+  std::string value_hash = values.valid() ? values.get() : "";
+  if (stop.stop_requested()) return false;
+  digest.set_pattern_sha256(pattern.Finish());
+  digest.set_values_sha256(std::move(value_hash));
+  return true;
 }
 
 uint32_t Crc32(std::span<const std::byte> bytes, uint32_t crc) {
@@ -222,7 +280,9 @@ CscSink::CscSink(int64_t n, int64_t nnz)
       values_(v1::ARRAY_KIND_VALUES, nnz) {}
 
 Expected<CscSink> CscSink::Create(int64_t n, int64_t nnz, v1::ValueType type) {
-  if (n < 1 || n > std::numeric_limits<int32_t>::max() || nnz < 0 || nnz > n * n) {
+  // No more entries than can be counted in bytes.
+  constexpr int64_t kMaxNnz = std::numeric_limits<int64_t>::max() / 16;
+  if (n < 1 || n > std::numeric_limits<int32_t>::max() || nnz < 0 || nnz > n * n || nnz > kMaxNnz) {
     return ProtocolViolation("a result of " + std::to_string(n) + " columns and " +
                              std::to_string(nnz) + " entries");
   }

@@ -42,8 +42,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
     auto take = [&](const v1::BuildPreconditionerResponse& response) -> std::optional<Error> {
       switch (response.event_case()) {
         case v1::BuildPreconditionerResponse::kJob:
-          follower.Take(response.job());
-          break;
+          return follower.Take(response.job());
         case v1::BuildPreconditionerResponse::kResult: {
           // What came before another one is void: the build began anew.
           auto created = CscSink::Create(response.result().n(), response.result().nnz(),

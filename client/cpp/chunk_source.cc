@@ -34,6 +34,7 @@ void AppendLength(int field, size_t size, std::string& message) {
 ChunkSource::ChunkSource(std::vector<OutgoingArray> arrays, int64_t chunk_bytes, bool checksums,
                          Ahead ahead)
     : arrays_(std::move(arrays)),
+      asked_(arrays_.size()),
       chunk_bytes_(chunk_bytes / 8 * 8),
       checksums_(checksums),
       ahead_(ahead) {}
@@ -55,14 +56,16 @@ void ChunkSource::WantAll() {
 bool ChunkSource::Want(v1::ArrayKind kind, int64_t offset, int64_t count) {
   const auto found = std::find_if(arrays_.begin(), arrays_.end(),
                                   [&](const OutgoingArray& array) { return array.kind == kind; });
+  const auto array = static_cast<size_t>(found - arrays_.begin());
   if (found == arrays_.end() || offset < 0 || count < 0 || offset > found->count() ||
-      count > found->count() - offset) {
+      count > found->count() - offset || count > found->count() - asked_[array]) {
     return false;
   }
+  asked_[array] += count;
   if (count == 0) return true;
   {
     std::lock_guard lock(mutex_);
-    wanted_.push_back({static_cast<size_t>(found - arrays_.begin()), offset, count});
+    wanted_.push_back({array, offset, count});
   }
   changed_.notify_all();
   total_bytes_ += count * static_cast<int64_t>(found->element_size);

@@ -48,7 +48,8 @@ class ChunkSource {
   ChunkSource& operator=(const ChunkSource&) = delete;
 
   void WantAll();
-  // False where the range is not inside an array of ours; nothing is queued then.
+  // False where the range is not inside an array of ours, or asks for more than is left of it;
+  // nothing is queued then.
   bool Want(v1::ArrayKind kind, int64_t offset, int64_t count);
   bool Empty() const { return sent_bytes_ == total_bytes_; }
   // The next piece, as a message that has an ArrayChunk in the field `field` (the same at each
@@ -71,6 +72,7 @@ class ChunkSource {
   void MakeAhead(int field);
 
   const std::vector<OutgoingArray> arrays_;
+  std::vector<int64_t> asked_;  // elements, of each
   const int64_t chunk_bytes_;
   const bool checksums_;
   Ahead ahead_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ using internal::FromProto;
 using internal::Repeat;
 
 constexpr int kPageSize = 200;
+constexpr size_t kMaxPages = 100'000;
 // Uploads of one matrix in one call: the first, and again each time the server evicted it
 // meanwhile.
 constexpr int kMaxUploads = 3;
@@ -46,14 +48,15 @@ std::optional<Error> ErrorOf(const Expected<Message>& result) {
 template <class Page, class Add>
 std::optional<Error> AllPages(Page page, Add add) {
   std::string token;
+  std::unordered_set<std::string> seen;
   do {
     auto response = page(token);
     if (!response.ok()) return response.error();
     add(*response);
-    if (!token.empty() && response->next_page_token() == token) {
-      return internal::ProtocolViolation("a page of a list that leads to itself");
-    }
     token = response->next_page_token();
+    if (!token.empty() && (!seen.insert(token).second || seen.size() > kMaxPages)) {
+      return internal::ProtocolViolation("a list whose pages have no end");
+    }
   } while (!token.empty());
   return std::nullopt;
 }
@@ -224,6 +227,7 @@ Expected<JobPage> Client::ListJobPage(const JobQuery& query, const CallOptions& 
   request.set_page_size(query.page_size);
   request.set_page_token(query.page_token);
   if (query.state) request.set_state(internal::ToProto(*query.state));
+  request.set_all_tenants(query.all_tenants);
   auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->jobs,
                                &v1::JobService::Stub::ListJobs, request);
   if (!response.ok()) return response.error();
@@ -234,7 +238,7 @@ Expected<JobPage> Client::ListJobPage(const JobQuery& query, const CallOptions& 
 }
 
 Expected<std::vector<JobInfo>> Client::ListJobs(std::optional<JobState> state,
-                                                const CallOptions& options) {
+                                                const CallOptions& options, bool all_tenants) {
   if (impl_->broken) return *impl_->broken;
   const Call call(options);
   std::vector<JobInfo> all;
@@ -244,6 +248,7 @@ Expected<std::vector<JobInfo>> Client::ListJobs(std::optional<JobState> state,
         request.set_page_size(kPageSize);
         request.set_page_token(token);
         if (state) request.set_state(internal::ToProto(*state));
+        request.set_all_tenants(all_tenants);
         return impl_->Unary(call, Repeat::kSafe, *impl_->jobs, &v1::JobService::Stub::ListJobs,
                             request);
       },

@@ -1,16 +1,25 @@
 #include "client/cpp/convert.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
 namespace spaid::internal {
 namespace {
 
+int32_t Nanos(int32_t nanos) { return std::clamp(nanos, 0, 999'999'999); }
+
+// Between 1970 and 2197, so that the difference of any two fits.
 std::chrono::system_clock::time_point Time(const google::protobuf::Timestamp& in) {
+  constexpr int64_t kLatest = int64_t{7} << 30;
+  const std::chrono::seconds seconds(std::clamp<int64_t>(in.seconds(), 0, kLatest));
   return std::chrono::system_clock::time_point(
       std::chrono::duration_cast<std::chrono::system_clock::duration>(
-          std::chrono::seconds(in.seconds()) + std::chrono::nanoseconds(in.nanos())));
+          seconds + std::chrono::nanoseconds(Nanos(in.nanos()))));
 }
+
+// Bytes that one call moved, which callers add up over many.
+int64_t Moved(int64_t bytes) { return std::clamp<int64_t>(bytes, 0, int64_t{1} << 44); }
 
 std::string Hex(const std::string& bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -133,6 +142,13 @@ DeviceInfo FromProto(const v1::Device& in) {
 
 }  // namespace
 
+std::chrono::nanoseconds Span(const google::protobuf::Duration& in) {
+  constexpr int64_t kYear = int64_t{366} * 24 * 3600;
+  if (in.seconds() < 0 || in.nanos() < 0) return {};
+  return std::chrono::seconds(std::min(in.seconds(), kYear)) +
+         std::chrono::nanoseconds(Nanos(in.nanos()));
+}
+
 MatrixInfo FromProto(const v1::Matrix& in) {
   MatrixInfo out;
   out.name = in.name();
@@ -157,8 +173,8 @@ Timings FromProto(const v1::Timings& in) {
   out.solve_ms = in.solve_ms();
   out.download_ms = in.download_ms();
   out.total_ms = in.total_ms();
-  out.bytes_up = in.bytes_up();
-  out.bytes_down = in.bytes_down();
+  out.bytes_up = Moved(in.bytes_up());
+  out.bytes_down = Moved(in.bytes_down());
   out.rebuild = in.rebuild();
   out.reused = in.reused();
   out.host_to_device_ms = in.host_to_device_ms();
@@ -228,8 +244,7 @@ PreconditionerSpec FromProto(const v1::PreconditionerSpec& in) {
     if (from.has_epsilon()) to.epsilon = from.epsilon();
     to.min_gain = from.min_gain();
     if (from.has_time_budget()) {
-      to.time_budget = std::chrono::seconds(from.time_budget().seconds()) +
-                       std::chrono::nanoseconds(from.time_budget().nanos());
+      to.time_budget = Span(from.time_budget());
     }
     to.regrow = from.regrow();
     to.drop_tol = from.drop_tol();
@@ -341,6 +356,7 @@ JobInfo FromProto(const v1::Job& in) {
   for (const v1::RhsOutcome& outcome : in.outcomes()) out.outcomes.push_back(FromProto(outcome));
   out.outcome_count = in.outcome_count();
   out.event_count = in.event_count();
+  out.tenant = in.tenant();
   return out;
 }
 
@@ -366,6 +382,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& in) {
   out.version = in.version();
   out.cuda_status = in.cuda_status();
   out.tenant = in.tenant();
+  out.administrator = in.administrator();
   out.started = Time(in.start_time());
   for (const v1::Device& device : in.devices()) out.devices.push_back(FromProto(device));
   for (const int engine : in.engines()) {
@@ -383,6 +400,9 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& in) {
   out.queued = in.queue().queued();
   out.running = in.queue().running();
   out.eta_ms = in.queue().eta_ms();
+  for (const v1::EstimateRatio& ratio : in.queue().estimate_ratios()) {
+    out.estimate_ratios.push_back({ratio.device(), ratio.work(), ratio.ratio(), ratio.jobs()});
+  }
   out.draining = in.draining();
   return out;
 }

@@ -15,6 +15,12 @@
 
 namespace spaid::internal {
 
+// Right-hand sides of one solve.
+constexpr int32_t kMaxRhs = 1 << 20;
+
+// As long as the server says, but within a year: what is counted on from there cannot overflow.
+std::chrono::nanoseconds Span(const google::protobuf::Duration& in);
+
 MatrixInfo FromProto(const v1::Matrix& in);
 Timings FromProto(const v1::Timings& in);
 Quality FromProto(const v1::BuildQuality& in);

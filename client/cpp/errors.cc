@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "client/cpp/convert.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -29,9 +30,7 @@ bool Decode(const std::string& details, Error& error) {
       std::sort(error.metadata.begin(), error.metadata.end());  // a map's order is not stable
       found = true;
     } else if (any.Is<google::rpc::RetryInfo>() && any.UnpackTo(&retry)) {
-      const auto delay = std::chrono::seconds(retry.retry_delay().seconds()) +
-                         std::chrono::nanoseconds(retry.retry_delay().nanos());
-      error.retry_after = std::chrono::ceil<std::chrono::milliseconds>(delay);
+      error.retry_after = std::chrono::ceil<std::chrono::milliseconds>(Span(retry.retry_delay()));
       found = true;
     } else if (any.Is<google::rpc::BadRequest>() && any.UnpackTo(&bad)) {
       if (bad.field_violations_size() > 0) error.field = bad.field_violations(0).field();

@@ -1,15 +1,16 @@
 #include "client/cpp/events.h"
 
 #include "client/cpp/convert.h"
+#include "client/cpp/errors.h"
 
 namespace spaid::internal {
 
-void JobFollower::Take(const v1::JobEvent& event) {
+std::optional<Error> JobFollower::Take(const v1::JobEvent& event) {
   using Kind = Progress::Kind;
   Progress progress;
   Quality quality;
   if (event.number() > 0) {  // a heartbeat has none
-    if (event.number() <= last_event_) return;
+    if (event.number() <= last_event_) return std::nullopt;
     last_event_ = event.number();
   }
   progress.event_number = event.number();
@@ -26,7 +27,7 @@ void JobFollower::Take(const v1::JobEvent& event) {
       break;
     case v1::JobEvent::kProgress: {
       const std::optional<Stage> stage = FromProto(event.progress().stage());
-      if (!stage) return;  // a stage of a newer server
+      if (!stage) return std::nullopt;  // a stage of a newer server
       progress.kind = Kind::kStage;
       progress.stage = *stage;
       progress.done = event.progress().done();
@@ -37,6 +38,9 @@ void JobFollower::Take(const v1::JobEvent& event) {
     case v1::JobEvent::kResiduals:
       progress.kind = Kind::kResiduals;
       for (const v1::Residual& residual : event.residuals().residuals()) {
+        if (residual.rhs() < 0 || residual.rhs() >= kMaxRhs || residual.iteration() < 0) {
+          return ProtocolViolation("a residual of a right-hand side or an iteration that is none");
+        }
         progress.residuals.push_back(FromProto(residual));
       }
       residuals_.insert(residuals_.end(), progress.residuals.begin(), progress.residuals.end());
@@ -57,10 +61,11 @@ void JobFollower::Take(const v1::JobEvent& event) {
       progress.eta_ms = event.heartbeat().eta_ms();
       break;
     case v1::JobEvent::EVENT_NOT_SET:
-      return;  // an event of a newer server
+      return std::nullopt;  // an event of a newer server
   }
   progress.job = job_;
   call_.Report(progress);
+  return std::nullopt;
 }
 
 void ReportMatrix(const Call& call, const MatrixInfo& matrix) {

@@ -19,8 +19,9 @@ class JobFollower {
   explicit JobFollower(const Call& call, std::string job = {}, int64_t last_event = 0)
       : call_(call), job_(std::move(job)), last_event_(last_event) {}
 
-  // Reports the event, unless it is known already, and keeps what later parts need.
-  void Take(const v1::JobEvent& event);
+  // Reports the event, unless it is known already, and keeps what later parts need. An event that
+  // no job has is an error, and is not reported.
+  std::optional<Error> Take(const v1::JobEvent& event);
 
   const std::string& job() const { return job_; }  // empty until the queued event
   int64_t last_event() const { return last_event_; }

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace spaid {
 namespace {
@@ -54,8 +55,11 @@ std::optional<Error> Check(const ClientOptions& options) {
     return BadOption("chunk_bytes", "is " + std::to_string(options.chunk_bytes) +
                                         "; it must be in 8 .. " + std::to_string(kMaxChunkBytes));
   }
-  if (!IsPrintable(options.token)) {
-    return BadOption("token", "holds characters that a header cannot; is there a line end in it?");
+  for (const auto& [field, token] :
+       {std::pair("token", &options.token), std::pair("admin_token", &options.admin_token)}) {
+    if (!IsPrintable(*token)) {
+      return BadOption(field, "holds characters that a header cannot; is there a line end in it?");
+    }
   }
   if (!IsPrintable(options.tenant)) {
     return BadOption("tenant", "holds characters that a header cannot");
@@ -121,7 +125,9 @@ Client::Impl::Impl(ClientOptions given) : options(std::move(given)) {
 
 void Client::Impl::Prepare(const Call& call, grpc::ClientContext& context) const {
   if (call.deadline()) context.set_deadline(*call.deadline());
-  if (!options.token.empty()) context.AddMetadata("authorization", "Bearer " + options.token);
+  const bool administrator = call.options().as_administrator && !options.admin_token.empty();
+  const std::string& token = administrator ? options.admin_token : options.token;
+  if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
   if (!options.tenant.empty()) context.AddMetadata("x-spaid-tenant", options.tenant);
 }
 

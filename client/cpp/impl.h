@@ -60,7 +60,7 @@ struct Client::Impl {
   template <class T, class Once, class Progressed>
   Expected<T> Attempt(const Call& call, Repeat repeat, Once once, Progressed progressed) {
     if (broken) return *broken;
-    for (int attempt = 1;; ++attempt) {
+    for (int attempt = 1, lost = 0;; ++attempt) {
       if (call.stop().stop_requested()) return call.Stopped();
       if (call.WouldPass(std::chrono::milliseconds(0))) return call.TimedOut();
       Expected<T> result = [&] {
@@ -70,10 +70,12 @@ struct Client::Impl {
         return once(context);
       }();
       if (result.ok()) return result;
-      if (progressed()) attempt = 0;
+      if (progressed()) attempt = lost = 0;
       const Error& error = result.error();
+      if (internal::LostInMidCall(error)) ++lost;
       if (call.stop().stop_requested() && error.code == Code::kCancelled) return call.Stopped();
-      const auto wait = internal::NextDelay(retry, attempt, error, repeat, internal::Jitter());
+      const auto wait =
+          internal::NextDelay(retry, attempt, lost, error, repeat, internal::Jitter());
       if (!wait || call.WouldPass(*wait)) return result;
       if (!internal::SleepUnlessStopped(*wait, call.stop())) return call.Stopped();
     }

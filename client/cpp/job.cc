@@ -44,7 +44,8 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
     progressed = false;
     v1::WatchJobRequest request;
     request.set_name(name);
-    request.set_first_event(follower.last_event() + 1);
+    const int64_t last = follower.last_event();
+    request.set_first_event(last < INT64_MAX ? last + 1 : last);
     request.set_with_solution(solution != nullptr);
     const std::unique_ptr<grpc::ClientReader<v1::WatchJobResponse>> reader =
         jobs->WatchJob(&context, request);
@@ -52,9 +53,13 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
     std::optional<ArraySink<double>> sink;
     std::optional<Error> own;
     while (!own && reader->Read(&response)) {
-      if (response.has_solution() && solution != nullptr && !sink) {
+      if (response.has_solution() && solution != nullptr) {
+        if (sink) {
+          own = ProtocolViolation("a second solution");
+          break;
+        }
         const int64_t n = response.solution().n(), count = response.solution().rhs_count();
-        if (n < 1 || n > INT32_MAX || count < 1 || count > INT32_MAX) {
+        if (n < 1 || n > INT32_MAX || count < 1 || count > kMaxRhs) {
           own = ProtocolViolation("a solution of an impossible size");
           break;
         }
@@ -64,11 +69,11 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
       } else if (response.has_chunk()) {
         own = sink ? sink->Take(response.chunk())
                    : ProtocolViolation("a chunk before the solution's size");
-      } else {
+      } else if (response.has_event()) {
         // Of a solution that breaks off there is no end of beginnings; of events there is.
         progressed = true;
         last_event = std::max(last_event, response.event().number());
-        follower.Take(response.event());
+        own = follower.Take(response.event());
         follower.residuals().clear();
         if (follower.finished()) ended = follower.finished();
       }
@@ -85,13 +90,14 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
       if (!info->ended) return ProtocolViolation("the events ended before the job had");
       ended = *std::move(info);
     }
+    if (!sink && solution != nullptr) *solution = {};  // nor what an earlier stream began
     if (sink) {
       if (!sink->Complete()) return ProtocolViolation("the solution ended early");
       solution->x = sink->Release();
     }
     return *ended;
   };
-  return Attempt<JobInfo>(call, Repeat::kSafe, once, [&] { return progressed; });
+  return Attempt<JobInfo>(call, Repeat::kFollow, once, [&] { return progressed; });
 }
 
 Expected<JobInfo> Client::GetJob(const std::string& name, const CallOptions& options) {

@@ -11,20 +11,26 @@
 namespace spaid::internal {
 namespace {
 
-bool MayRepeat(const Error& error, Repeat repeat) {
+constexpr int kMostLost = 1;  // after which an attempt is repeated
+
+bool MayRepeat(const Error& error, int lost, Repeat repeat) {
   if (error.code == Code::kResourceExhausted) return error.retry_after.has_value();
   if (error.code != Code::kUnavailable) return false;
-  if (repeat == Repeat::kSafe) return true;
-  // A retry delay comes only with a refusal; without a connection nothing was sent at all.
-  return error.retry_after.has_value() || error.reason == kUnreachable;
+  if (!LostInMidCall(error) || repeat == Repeat::kFollow) return true;
+  return repeat == Repeat::kSafe && lost <= kMostLost;
 }
 
 }  // namespace
 
-std::optional<std::chrono::milliseconds> NextDelay(const RetryPolicy& policy, int attempt,
+bool LostInMidCall(const Error& error) {
+  // A retry delay comes only with a refusal; without a connection nothing was sent at all.
+  return error.code == Code::kUnavailable && !error.retry_after && error.reason != kUnreachable;
+}
+
+std::optional<std::chrono::milliseconds> NextDelay(const RetryPolicy& policy, int attempt, int lost,
                                                    const Error& error, Repeat repeat,
                                                    double jitter) {
-  if (attempt >= policy.max_attempts || !MayRepeat(error, repeat)) return std::nullopt;
+  if (attempt >= policy.max_attempts || !MayRepeat(error, lost, repeat)) return std::nullopt;
   if (error.retry_after && *error.retry_after > policy.max_server_delay) return std::nullopt;
   const double full = std::min(
       static_cast<double>(policy.max_delay.count()),

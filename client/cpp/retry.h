@@ -12,6 +12,7 @@ namespace spaid::internal {
 // What doing a call twice would do.
 enum class Repeat {
   kSafe,           // nothing: reads, uploads, builds, attached solves
+  kFollow,         // nor can it end the server: following a job, which outlives broken connections
   kOnlyIfRefused,  // harm (a second detached job, a delete that finds nothing): repeat only what
                    // the server says it refused before it began
 };
@@ -24,11 +25,15 @@ struct RetryPolicy {
       30000};  // a server that asks for more is not waited for
 };
 
+// The connection went in the middle of the call: for all that one knows, the call ended the server.
+bool LostInMidCall(const Error& error);
+
 // The wait before attempt `attempt` + 1 (attempts count from 1), or nothing: give up. UNAVAILABLE,
 // and RESOURCE_EXHAUSTED where the server says when to come back. Doubles from first_delay;
 // `jitter` in [0, 1) spreads it over 50 .. 100 % of that; never shorter than the server's retry
-// delay.
-std::optional<std::chrono::milliseconds> NextDelay(const RetryPolicy& policy, int attempt,
+// delay. `lost`: attempts, this one included, that ended LostInMidCall; after the second one no
+// server is to try it any more.
+std::optional<std::chrono::milliseconds> NextDelay(const RetryPolicy& policy, int attempt, int lost,
                                                    const Error& error, Repeat repeat,
                                                    double jitter);
 

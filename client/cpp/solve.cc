@@ -26,7 +26,7 @@ Error WrongLength(const char* field, size_t length, const std::string& wanted) {
 Expected<int32_t> CountRightHandSides(int64_t n, std::span<const double> b,
                                       std::span<const double> guess) {
   const auto length = static_cast<int64_t>(b.size());
-  if (length == 0 || length % n != 0 || length / n > 1 << 20) {
+  if (length == 0 || length % n != 0 || length / n > kMaxRhs) {
     return WrongLength(
         "b", b.size(),
         "n = " + std::to_string(n) + " times the number of right-hand sides is needed");
@@ -135,8 +135,7 @@ Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
     auto take = [&](const v1::SolveResponse& response) -> std::optional<Error> {
       switch (response.event_case()) {
         case v1::SolveResponse::kJob:
-          follower.Take(response.job());
-          break;
+          return follower.Take(response.job());
         case v1::SolveResponse::kChunk:
           if (auto error = solution.Take(response.chunk())) return error;
           call.ReportTransfer(Stage::kDownload, 8 * solution.received(),

@@ -1,4 +1,6 @@
 // Client::Upload: header, the server's answer (have, wait, need), the chunks, the stored matrix.
+// SHA-256 is made where the server may have the content, by what it says of XXH3.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,6 +36,14 @@ v1::MatrixHeader Header(const CscView& a, const std::string& label, bool send_di
   return header;
 }
 
+// A matrix up to here is hashed before it is known that this pays: asking takes as long.
+constexpr int64_t kHashAtOnceBytes = 256 << 10;
+
+int64_t ArrayBytes(const CscView& a) {
+  return static_cast<int64_t>(a.col_ptr.size_bytes() + a.row_idx.size_bytes() +
+                              8 * std::max(a.values.size(), a.values_f32.size()));
+}
+
 std::vector<OutgoingArray> Arrays(const CscView& a) {
   std::vector<OutgoingArray> arrays{Outgoing(v1::ARRAY_KIND_POINTERS, a.col_ptr),
                                     Outgoing(v1::ARRAY_KIND_INDICES, a.row_idx)};
@@ -49,21 +59,24 @@ Expected<MatrixInfo> Client::Impl::Upload(const CscView& a, const std::string& l
   if (broken) return *broken;
   if (auto error = CheckSpans(a)) return *std::move(error);
   v1::UploadMatrixRequest header_request;
-  *header_request.mutable_header() = Header(a, label, options.send_digests);
+  v1::MatrixHeader& header = *header_request.mutable_header();
+  header = Header(a, label, options.send_digests);
+  const auto add_sha256 = [&] { return AddSha256(a, call.stop(), *header.mutable_digest()); };
+  const bool small = ArrayBytes(a) <= kHashAtOnceBytes;
+  if (header.has_digest() && small && !add_sha256()) return call.Stopped();
 
   auto once = [&](grpc::ClientContext& context) -> Expected<MatrixInfo> {
     ChunkSource source(Arrays(a), options.chunk_bytes, options.send_checksums);
     // Without digests the server has nothing to compare: the chunks follow at once.
-    bool answered = !header_request.header().has_digest();
+    bool answered = !header.has_digest();
     if (answered) source.WantAll();
-    bool header_sent = false;
+    bool say_header = true, known = false;
     std::optional<MatrixInfo> stored;
 
     Exchange<v1::UploadMatrixResponse> exchange(context, channel,
                                                 "/spaid.v1.MatrixService/UploadMatrix");
     auto next = [&](grpc::ByteBuffer& request) {
-      if (!header_sent) {
-        header_sent = true;
+      if (std::exchange(say_header, false)) {
         request = Serialized(header_request);
         return Feed::kMessage;
       }
@@ -79,13 +92,21 @@ Expected<MatrixInfo> Client::Impl::Upload(const CscView& a, const std::string& l
           stored = FromProto(response.have());
           break;
         case v1::UploadMatrixResponse::kWait:
+          known = true;
           break;
         case v1::UploadMatrixResponse::kNeed:
           if (answered) break;  // everything is on its way already
+          if (known && header.digest().pattern_sha256().empty()) {
+            // Content of these XXH3 digests is there, or on its way: asked again by SHA-256.
+            if (!add_sha256()) return call.Stopped();
+            say_header = true;
+            break;
+          }
           answered = true;
           for (const v1::UploadNeed::Range& range : response.need().ranges()) {
             if (!source.Want(range.array(), range.offset(), range.count())) {
-              return ProtocolViolation("it needs a part of an array that the matrix does not have");
+              return ProtocolViolation(
+                  "it needs a part of an array that the matrix does not have, or one twice");
             }
           }
           break;

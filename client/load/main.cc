@@ -41,7 +41,7 @@ ExitCode Main(int argc, char** argv) {
       return out.Fail(LocalError("UNWRITABLE_FILE", options.json_file + " cannot be written"));
     }
   }
-  cli::Interrupt::Install("spaid-load");  // before the client starts threads
+  cli::Interrupt::Install("spaid-load");
   auto workload = Workload::Make(options);
   if (!workload.ok()) return out.Fail(workload.error());
   auto tenants = [&] {

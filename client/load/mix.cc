@@ -113,6 +113,9 @@ Expected<std::vector<std::string>> ReadTokens(const std::string& file) {
     const size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string::npos || line[begin] == '#') continue;
     const size_t end = line.find_first_of(" \t\r", begin);
+    if (line.compare(begin, 7, "sha256:") == 0) {
+      return Wrong("BAD_TOKENS_FILE", file + " has hashes of tokens; give the tokens themselves");
+    }
     tokens.push_back(line.substr(begin, end - begin));
   }
   if (tokens.empty()) {

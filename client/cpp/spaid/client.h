@@ -10,6 +10,8 @@
 // Thread-safe: one Client may serve many threads. Calls block; `CallOptions` brings deadline,
 // cancellation and progress. Idempotent calls are tried again on UNAVAILABLE with back-off; a
 // handle that the server evicted is uploaded again where the client still has the arrays.
+// Texts that come from the server (labels, names, errors) are as it sent them: not fit for a
+// terminal.
 #pragma once
 
 #include <chrono>
@@ -123,7 +125,7 @@ enum class Outcome {
   kTimeLimit,
   kCancelled,
 };
-// Classes of jobs; of the devices' time they get 16, 4 and 1 part while each has work.
+// Classes of jobs; of the tenant's time they get 16, 4 and 1 part while each has work.
 enum class Priority { kInteractive, kNormal, kBulk };
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
 enum class JobKind { kBuild, kSolve };
@@ -297,6 +299,7 @@ struct JobInfo {
   std::vector<RhsOutcome> outcomes;  // of ListJobs: the first that did not converge, or the first
   int64_t outcome_count = 0;         // of an ended solve: its right-hand sides
   int64_t event_count = 0;
+  std::string tenant;  // whose it is: for administrators, of others' jobs and in lists of all
 };
 
 // What a running call reports. One of the parts is set, told by `kind`.
@@ -335,6 +338,8 @@ struct CallOptions {
   std::stop_token stop = {};  // cancels the call (and its job, unless detached)
   std::function<void(const Progress&)> on_progress = {};  // called on the calling thread
   bool detach = false;                                    // the job survives a dropped call
+  // Send ClientOptions::admin_token, where one is set, in place of `token`.
+  bool as_administrator = false;
 };
 
 struct SolveOptions {
@@ -409,8 +414,16 @@ struct DeviceInfo {
   int64_t memory_used_bytes = 0, memory_limit_bytes = 0;  // of a GPU in use: by the server
 };
 
+// See EstimateRatio in proto/spaid/v1/server.proto.
+struct EstimateRatio {
+  std::string device, work;
+  double ratio = 1;
+  int64_t jobs = 0;
+};
+
 struct ServerInfo {
   std::string version, cuda_status, tenant;
+  bool administrator = false;  // else queued and running are the caller's own, and uuids not told
   std::chrono::system_clock::time_point started;
   std::vector<DeviceInfo> devices;
   std::vector<Engine> engines;
@@ -419,17 +432,23 @@ struct ServerInfo {
           preconditioner_store_bytes = 0, max_queued_jobs = 0, max_rhs_count = 0;
   int64_t queued = 0, running = 0;
   double eta_ms = 0;
+  std::vector<EstimateRatio> estimate_ratios;  // for administrators
   bool draining = false;
 };
 
 struct ClientOptions {
   std::string address = "127.0.0.1:7433";
   std::string ca_file = {}, certificate_file = {},
-              key_file = {};  // PEM; any set: TLS; the last two: mTLS
-  std::string token = {};     // bearer token
-  std::string tenant = {};    // believed only by --trust-tenant-header
-  int max_attempts = 4;       // of idempotent calls
-  bool send_digests = true;   // ask the server what it has before sending
+              key_file = {};     // PEM; any set: TLS; the last two: mTLS
+  std::string token = {};        // bearer token
+  std::string admin_token = {};  // of calls with CallOptions::as_administrator
+  std::string tenant = {};       // believed only by --trust-tenant-header
+  // Of idempotent calls; two where the connection breaks in mid-call, which may have been of the
+  // call's own making.
+  int max_attempts = 4;
+  // Ask the server what it has before sending: by XXH3; by SHA-256, too, where that says that it
+  // may have it, and of small matrices.
+  bool send_digests = true;
   bool send_checksums = true;
   int64_t chunk_bytes = 1 << 20;  // 8 .. 3 MiB
 };
@@ -439,6 +458,7 @@ class Job;
 // Jobs newest first, at most `page_size` (1 to 1000) of them; the server may give fewer.
 struct JobQuery {
   std::optional<JobState> state = {};  // only those in it
+  bool all_tenants = false;            // for administrators; else NOT_ADMINISTRATOR
   int32_t page_size = 100;
   std::string page_token = {};  // of the page before; empty: the first page
 };
@@ -461,9 +481,10 @@ class Client {
   Expected<ServerInfo> GetServerInfo(const CallOptions& call = {});
 
   // Stores A, or finds it by its digests without sending it; the handle is `name`. `label`: at most
-  // 256 bytes, for people; that of a matrix that was there already stays. Reads the arrays twice
-  // (digests, chunks), copies none. Refused: what is not a square canonical matrix, with the first
-  // place (`error().metadata` has "index"); RESOURCE_EXHAUSTED over the server's limits.
+  // 200 bytes of plain text, for people; that of a matrix that was there already stays. Reads the
+  // arrays twice (digests, chunks), copies none. Refused: what is not a square canonical matrix,
+  // with the first place (`error().metadata` has "index"); RESOURCE_EXHAUSTED over the server's
+  // limits.
   Expected<MatrixInfo> Upload(const CscView& a, const std::string& label = "",
                               const CallOptions& call = {}, Timings* timings = nullptr);
   // NOT_FOUND: HANDLE_UNKNOWN or HANDLE_EVICTED, here and wherever a handle is named.
@@ -498,7 +519,7 @@ class Client {
 
   Expected<JobInfo> GetJob(const std::string& name, const CallOptions& call = {});
   Expected<std::vector<JobInfo>> ListJobs(std::optional<JobState> state = {},  // all pages
-                                          const CallOptions& call = {});
+                                          const CallOptions& call = {}, bool all_tenants = false);
   Expected<JobPage> ListJobPage(const JobQuery& query, const CallOptions& call = {});
   // Reports every event from `first_event` on until the job has ended, none twice; reconnects by
   // itself as a Job does.

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
 
 #include "tests/client/cli/temp_folder.h"
@@ -123,6 +124,52 @@ TEST_F(MatrixMarket, RefusesASumThatOverflows) {
   EXPECT_EQ(b.error().reason, "NON_FINITE_VALUE");
 }
 
+// Every entry as a map has it: the same places, and the same bits of sums made in the file's order.
+TEST_F(MatrixMarket, SortsExpandsAndSumsLikeAMap) {
+  std::mt19937 random(11);
+  std::uniform_int_distribution<int> place(1, 40);
+  for (const bool symmetric : {false, true}) {
+    std::map<std::pair<int, int>, double> sums;  // by column, row
+    std::string entries;
+    int count = 0;
+    for (; count < 500; ++count) {
+      int i = place(random), j = place(random);
+      if (symmetric && i < j) std::swap(i, j);
+      const double value = std::ldexp(static_cast<double>(random()), place(random) - 40);
+      std::array<char, 80> line;
+      std::snprintf(line.data(), line.size(), "%d %d %.17g\n", i, j, value);
+      entries += line.data();
+      const auto add = [&](int row, int column) {
+        const auto [at, fresh] = sums.emplace(std::pair(column - 1, row - 1), value);
+        if (!fresh) at->second += value;
+      };
+      add(i, j);
+      if (symmetric && i != j) add(j, i);
+    }
+    const auto a = Read(std::string("%%MatrixMarket matrix coordinate real ") +
+                            (symmetric ? "symmetric" : "general") + "\n40 40 " +
+                            std::to_string(count) + "\n" + entries,
+                        {.sum_duplicates = true});
+    ASSERT_TRUE(a.ok()) << a.error().message;
+    ASSERT_EQ(a->row_idx.size(), sums.size());
+    size_t at = 0;
+    for (const auto& [key, sum] : sums) {
+      EXPECT_LE(a->col_ptr[key.first], static_cast<int64_t>(at));
+      EXPECT_GT(a->col_ptr[key.first + 1], static_cast<int64_t>(at));
+      EXPECT_EQ(a->row_idx[at], key.second);
+      EXPECT_EQ(std::bit_cast<uint64_t>(a->values[at]), std::bit_cast<uint64_t>(sum)) << at;
+      ++at;
+    }
+  }
+}
+
+TEST_F(MatrixMarket, RoundsWhatIsTooSmall) {
+  const auto a = Read(kReal + "2 2 4\n1 1 1e-400\n2 1 -1e-400\n1 2 5e-324\n2 2 3e-324\n");
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  constexpr double kTiny = std::numeric_limits<double>::denorm_min();
+  EXPECT_EQ(Bits(a->values), Bits({0.0, -0.0, kTiny, kTiny}));
+}
+
 struct BadFile {
   const char* name;
   std::string text;
@@ -218,7 +265,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"NaN", kReal + "2 2 2\n1 1 1\n2 2 nan\n", "NON_FINITE_VALUE",
                 "entry 2, (2, 2), is NaN"},
         BadFile{"Infinite", kReal + "2 2 1\n1 2 -inf\n", "NON_FINITE_VALUE", "(1, 2)"},
-        // A double, but one that CHOLMOD takes for infinity: refused rather than changed.
+        // A double, but one that other readers take for infinity.
         BadFile{"Beyond1e308", kReal + "2 2 1\n1 2 1.5e308\n", "NON_FINITE_VALUE", "1e308"},
         BadFile{"Overflow", kReal + "2 2 1\n1 2 1e400\n", "NON_FINITE_VALUE", "(1, 2)"}),
     [](const auto& test) { return test.param.name; });
@@ -353,7 +400,7 @@ TEST_F(MatrixMarket, WritesNothingThatIsNotFinite) {
   error = WriteMatrix(path, a);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->reason, "NON_FINITE_VALUE");
-  // CHOLMOD would round this one to 1e308 in silence.
+  // Other readers take this one for infinity.
   error = WriteVectors(path, 1, 1, std::vector<double>{1.5e308});
   ASSERT_TRUE(error);
   EXPECT_EQ(error->reason, "NON_FINITE_VALUE");

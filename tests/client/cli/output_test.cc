@@ -11,6 +11,7 @@
 #include "client/cli/json.h"
 #include "client/cli/progress.h"
 #include "client/cli/session.h"
+#include "client/cli/shown.h"
 #include "client/cli/solve_report.h"
 
 namespace spaid::cli {
@@ -38,6 +39,26 @@ TEST(Format, MillisecondsReadWellAtEveryScale) {
   EXPECT_EQ(FormatMs(119'960), "2 min 00 s");
   EXPECT_EQ(FormatMs(123'400), "2 min 03 s");
   EXPECT_EQ(FormatMs(std::nan("")), "-");
+}
+
+TEST(Format, WhatAServerSaysIsTextOnly) {
+  EXPECT_EQ(Shown("ordinary: \xc3\xa4 \xe2\x82\xac"), "ordinary: \xc3\xa4 \xe2\x82\xac");
+  EXPECT_EQ(Shown("\x1b[2J\r\n\x7f"), "\\x1b[2J\\x0d\\x0a\\x7f");
+  EXPECT_EQ(Shown("\xc2\x9b"), "\\xc2\\x9b");           // U+009B, a CSI by itself
+  EXPECT_EQ(Shown("\xe2\x80\xae"), "\\xe2\\x80\\xae");  // U+202E: from right to left
+  EXPECT_EQ(Shown("\xff\xe2\x82"), "\\xff\\xe2\\x82");  // no UTF-8
+  Facts facts;
+  facts.Add("label", "a\x1b]0;b\x07");
+  EXPECT_THAT(facts.Text(false), HasSubstr("a\\x1b]0;b\\x07"));
+  Table table({{"label", Table::Align::kLeft}});
+  table.Add({"a\nb"});
+  EXPECT_THAT(table.Text(false), HasSubstr("a\\x0ab"));
+}
+
+TEST(Format, FiguresWithoutBound) {
+  EXPECT_EQ(FormatMs(1e300), "over 10,000 years");
+  EXPECT_EQ(FormatMs(std::numeric_limits<double>::infinity()), "-");
+  EXPECT_EQ(FormatCount(std::numeric_limits<int64_t>::min()), "-9,223,372,036,854,775,808");
 }
 
 TEST(Format, BytesAndResiduals) {

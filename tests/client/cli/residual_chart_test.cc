@@ -173,6 +173,18 @@ TEST(Track, SaysNothingWhereTheResidualDoesNotFall) {
   EXPECT_EQ(no_target.ToGo(), std::nullopt);
 }
 
+TEST(Chart, StaysInsideWhateverTheOrderOfIterations) {
+  ResidualTrack track({1e-8});
+  track.Add(std::vector<Residual>{{.iteration = 5, .relative_residual = 1},
+                                  {.iteration = INT32_MAX, .relative_residual = 1e300},
+                                  {.iteration = 0, .relative_residual = 5e-324},
+                                  {.iteration = 7, .relative_residual = 1e-3}},
+            {});
+  const std::vector<std::string> lines = ResidualChart(track, 80, false);
+  for (const std::string& line : lines) EXPECT_LE(ScreenWidth(line), 80);
+  EXPECT_GT(lines.size(), 2u);
+}
+
 TEST(Track, FollowsTheRightHandSideAtHand) {
   ResidualTrack track({1e-8, 1e-6, 1e-8});
   EXPECT_EQ(track.Status(80), "");

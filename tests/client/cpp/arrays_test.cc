@@ -41,6 +41,46 @@ TEST(Digest, IsThatOfTheContract) {
   EXPECT_EQ(digest->values(), Reference({{a.values.data(), 8 * a.values.size()}}));
 }
 
+std::string Hex(const std::string& bytes) {
+  std::string hex;
+  for (const char c : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    hex += kDigits[static_cast<unsigned char>(c) >> 4];
+    hex += kDigits[c & 15];
+  }
+  return hex;
+}
+
+// By Python's hashlib.sha256 of struct.pack("<6q7i", 3, 7, *col_ptr, *row_idx), and of
+// struct.pack("<7d", *values).
+TEST(Sha256, IsThatOfTheContract) {
+  v1::MatrixDigest digest;
+  ASSERT_TRUE(AddSha256(Small(), {}, digest));
+  EXPECT_EQ(Hex(digest.pattern_sha256()),
+            "b2aff799df5d197f1746ad6eef8d1541773a62da3580d1b82bcbf9b0a58f3b21");
+  EXPECT_EQ(Hex(digest.values_sha256()),
+            "dd91ad5150fd05a6a7621f418129ba04f9ff26cc825afeab7b88f81867ef5b5c");
+  const std::vector<float> narrow(Small().values.begin(), Small().values.end());
+  CscView fp32 = Small();
+  fp32.values = {};
+  fp32.values_f32 = narrow;
+  v1::MatrixDigest widened, pattern;
+  ASSERT_TRUE(AddSha256(fp32, {}, widened));
+  EXPECT_EQ(widened.SerializeAsString(), digest.SerializeAsString());
+  fp32.values_f32 = {};
+  ASSERT_TRUE(AddSha256(fp32, {}, pattern));
+  EXPECT_EQ(pattern.pattern_sha256(), digest.pattern_sha256());
+  EXPECT_EQ(pattern.values_sha256(), "");
+}
+
+TEST(Sha256, IsNothingWhereItWasStopped) {
+  std::stop_source source;
+  source.request_stop();
+  v1::MatrixDigest digest;
+  EXPECT_FALSE(AddSha256(Small(), source.get_token(), digest));
+  EXPECT_EQ(digest.SerializeAsString(), "");
+}
+
 TEST(Digest, Fp32IsWidened) {
   const CscMatrix& a = Small();
   const std::vector<float> narrow(a.values.begin(), a.values.end());
@@ -198,7 +238,8 @@ TEST(ChunkSource, MakesAheadWhatIsWantedLaterAndCanBeLeftEarly) {
   ASSERT_TRUE(source.Want(v1::ARRAY_KIND_INDICES, 4, 2));
   EXPECT_EQ(NextChunk(source).offset(), 4);
   EXPECT_TRUE(source.Empty());
-  source.WantAll();
+  EXPECT_FALSE(source.Want(v1::ARRAY_KIND_INDICES, 0, 6)) << "more than there is, in all";
+  ASSERT_TRUE(source.Want(v1::ARRAY_KIND_INDICES, 0, 4));
   EXPECT_EQ(NextChunk(source).offset(), 0);
   EXPECT_EQ(source.sent_bytes(), 16);
   EXPECT_FALSE(source.Empty());  // and its thread ends with it

@@ -57,11 +57,11 @@ std::string Bytes(const std::vector<T>& values) {
 
 TEST(Upload, SendsNothingOfWhatTheServerHas) {
   std::atomic<int> chunks = -1;
-  std::string digest;
+  v1::MatrixDigest digest;
   ScriptedServer server({.upload = [&](grpc::ServerContext&, UploadStream& stream) {
     v1::UploadMatrixRequest request;
     stream.Read(&request);
-    digest = request.header().digest().pattern();
+    digest = request.header().digest();
     v1::UploadMatrixResponse have;
     have.mutable_have()->set_name("matrices/known");
     have.mutable_have()->set_n(3);
@@ -75,7 +75,80 @@ TEST(Upload, SendsNothingOfWhatTheServerHas) {
   ASSERT_TRUE(info.ok()) << info.error().message;
   EXPECT_EQ(info->name, "matrices/known");
   EXPECT_EQ(chunks, 0);
-  EXPECT_EQ(digest.size(), 16u);
+  EXPECT_EQ(digest.pattern().size(), 16u);
+  EXPECT_EQ(digest.pattern_sha256().size(), 32u) << "at once, of a small matrix";
+  EXPECT_EQ(digest.values_sha256().size(), 32u);
+}
+
+// 2 I, of more bytes than are hashed before it is known that this pays.
+CscMatrix Large() {
+  CscMatrix a{.n = 30'000, .col_ptr = {0}, .row_idx = {}, .values = {}};
+  for (int32_t j = 0; j < 30'000; ++j) {
+    a.row_idx.push_back(j);
+    a.col_ptr.push_back(j + 1);
+  }
+  a.values.assign(30'000, 2);
+  return a;
+}
+
+TEST(Upload, HashesALargeMatrixWhereTheServerHintsThatItPays) {
+  std::vector<v1::MatrixHeader> headers;
+  int chunks = -1;
+  ScriptedServer server({.upload = [&](grpc::ServerContext&, UploadStream& stream) {
+    v1::UploadMatrixRequest request;
+    stream.Read(&request);
+    headers.push_back(request.header());
+    v1::UploadMatrixResponse wait, have;
+    wait.mutable_wait();
+    stream.Write(wait);
+    stream.Write(Need(v1::ARRAY_KIND_POINTERS, 0, 30'001));
+    stream.Read(&request);
+    headers.push_back(request.header());
+    stream.Write(wait);
+    have.mutable_have()->set_name("matrices/known");
+    have.mutable_have()->set_n(30'000);
+    stream.Write(have);
+    chunks = ReadAll(stream).chunks;
+    stream.Write(Done("matrices/known", 30'000));
+    return grpc::Status::OK;
+  }});
+  Client client({.address = server.address()});
+  const auto info = client.Upload(Large());
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  EXPECT_EQ(chunks, 0);
+  ASSERT_EQ(headers.size(), 2u);
+  EXPECT_EQ(headers[0].digest().values().size(), 16u);
+  EXPECT_EQ(headers[0].digest().pattern_sha256(), "");
+  EXPECT_EQ(headers[1].digest().values(), headers[0].digest().values());
+  EXPECT_EQ(headers[1].digest().pattern_sha256().size(), 32u);
+  EXPECT_EQ(headers[1].digest().values_sha256().size(), 32u);
+}
+
+TEST(Upload, SendsALargeMatrixThatNobodyHasOrThatIsAnotherOne) {
+  for (const bool hinted : {false, true}) {
+    Received received;
+    ScriptedServer server({.upload = [&](grpc::ServerContext&, UploadStream& stream) {
+      v1::UploadMatrixRequest request;
+      stream.Read(&request);
+      v1::UploadMatrixResponse wait;
+      wait.mutable_wait();
+      if (hinted) stream.Write(wait);
+      stream.Write(Need(v1::ARRAY_KIND_VALUES, 0, 30'000));
+      if (hinted) {
+        stream.Read(&request);
+        EXPECT_EQ(request.header().digest().pattern_sha256().size(), 32u);
+        stream.Write(Need(v1::ARRAY_KIND_VALUES, 0, 30'000));
+      }
+      received = ReadAll(stream);
+      stream.Write(Done("matrices/x", 30'000));
+      return grpc::Status::OK;
+    }});
+    Client client({.address = server.address()});
+    const auto info = client.Upload(Large());
+    ASSERT_TRUE(info.ok()) << info.error().message;
+    EXPECT_TRUE(received.headers.empty());
+    EXPECT_EQ(received.arrays[v1::ARRAY_KIND_VALUES], Bytes(Large().values));
+  }
 }
 
 TEST(Upload, WaitsThenSendsOnlyTheRangesNeeded) {

@@ -84,14 +84,51 @@ TEST(Retries, AnIdempotentCallIsTriedAgain) {
   std::atomic<int> calls = 0;
   ScriptedServer server({.get_matrix = [&](grpc::ServerContext&, const v1::GetMatrixRequest&,
                                            v1::GetMatrixResponse& response) {
-    if (++calls < 3) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "Socket closed");
+    if (++calls < 2) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "Socket closed");
     response.mutable_matrix()->set_name("matrices/a");
     return grpc::Status::OK;
   }});
   Client client({.address = server.address()});
   const auto info = client.GetMatrix("matrices/a");
   ASSERT_TRUE(info.ok()) << info.error().message;
-  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(Retries, ACallThatMayHaveEndedTheServerIsRepeatedOnce) {
+  std::atomic<int> uploads = 0, builds = 0, solves = 0;
+  const grpc::Status broken(grpc::StatusCode::UNAVAILABLE, "Socket closed");
+  ScriptedServer server({.upload =
+                             [&](grpc::ServerContext&, UploadStream&) {
+                               ++uploads;
+                               return broken;
+                             },
+                         .get_matrix = Matrix3(),
+                         .build =
+                             [&](grpc::ServerContext&, BuildStream&) {
+                               ++builds;
+                               return broken;
+                             },
+                         .solve =
+                             [&](grpc::ServerContext&, SolveStream&) {
+                               // Refused in between: that is not counted.
+                               return ++solves == 2
+                                          ? Refusal(grpc::StatusCode::UNAVAILABLE, "DRAINING",
+                                                    "going down", "", milliseconds(1))
+                                          : broken;
+                             }});
+  Client client({.address = server.address(), .max_attempts = 10});
+  const std::vector<int64_t> pointers{0, 1};
+  const std::vector<int32_t> indices{0};
+  const std::vector<double> values{1};
+  EXPECT_EQ(client.Upload({.n = 1, .col_ptr = pointers, .row_idx = indices, .values = values})
+                .error()
+                .reason,
+            "CONNECTION_LOST");
+  EXPECT_EQ(uploads, 2);
+  EXPECT_FALSE(client.Build("matrices/a", PreconditionerSpec{}).ok());
+  EXPECT_EQ(builds, 2);
+  EXPECT_FALSE(client.Solve("matrices/a", kB).ok());
+  EXPECT_EQ(solves, 3);
 }
 
 TEST(Retries, HaveAnEnd) {

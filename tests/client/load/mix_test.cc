@@ -68,6 +68,9 @@ TEST(Tokens, AreReadAsTheDaemonReadsThem) {
       folder.Write("tokens", "# who\n\n0123456789abcdef alice\n  fedcba9876543210\tbob\n"));
   ASSERT_TRUE(tokens.ok()) << tokens.error().message;
   EXPECT_THAT(*tokens, ElementsAre("0123456789abcdef", "fedcba9876543210"));
+  const auto hashed = ReadTokens(folder.Write("hashed", "sha256:0123 alice\n"));
+  ASSERT_FALSE(hashed.ok());
+  EXPECT_EQ(hashed.error().reason, "BAD_TOKENS_FILE");
   EXPECT_EQ(ReadTokens(folder.File("none")).error().reason, "BAD_TOKENS_FILE");
   EXPECT_EQ(ReadTokens(folder.Write("empty", "# nobody\n")).error().reason, "BAD_TOKENS_FILE");
 }
