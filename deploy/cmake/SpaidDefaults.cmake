@@ -28,6 +28,11 @@ if(SPAID_SANITIZE)
   add_link_options(-fsanitize=${SPAID_SANITIZE})
 endif()
 
+option(SPAID_FUZZ "Make fuzzers of the targets in tests/fuzz (clang)" OFF)
+if(SPAID_FUZZ)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+endif()
+
 find_package(Threads REQUIRED)
 
 # Warnings are errors in our code; generated code does not use this.
