@@ -60,7 +60,7 @@ THIRD_PARTIES = {
     'spdlog/': ('server/',),
     'fmt/': ('server/',),
     'prometheus/': ('server/',),
-    'httplib.h': ('server/ops',),
+    'httplib.h': (),
     'nlohmann/': ('server/ops', 'client/'),
     'benchmark/': ('kernels/bench', 'server/sched'),
     'gtest/': (),

@@ -128,6 +128,10 @@ class PackageTest(unittest.TestCase):
         names = [p.name for p in (self.tree / 'lib').iterdir()]
         self.assertEqual([n for n in names if re.match(r'lib(cudart|cublas|cusparse|nv)', n)], [])
 
+    def test_nothing_that_starts_threads_before_main(self):
+        names = [p.name for p in (self.tree / 'lib').iterdir()]
+        self.assertEqual([n for n in names if re.match(r'lib(open)?blas|liblapack|libcholmod', n)], [])
+
     def test_needs_no_newer_glibc_than_2_36(self):
         newest = (0, 0)
         for path in self.elf_files():

@@ -34,6 +34,13 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
+// How spaidctl may be started: its environment, and what it inherits.
+struct Start {
+  const char* name;
+  bool threads_before_main = false;  // a library's own, which any signal may reach
+  bool blocked = false, ignored = false;
+};
+
 class Cli : public OneDaemon {
  protected:
   static Finished Run(std::vector<std::string> args) {
@@ -61,6 +68,7 @@ class Cli : public OneDaemon {
     args.emplace_back("--detach");
     return RunJson(args).at("job");
   }
+  static void ExpectCancelledByCtrlC(const Start& start);
   TempDir folder_;
 };
 
@@ -339,6 +347,48 @@ TEST_F(Cli, DetachedJobIsWatchedAndCancelled) {
   EXPECT_EQ(ended.at("state"), "cancelled");
 }
 
+TEST_F(Cli, AdministratorsSeeAndCancelEverybodysJobs) {
+  const auto tokens = [&](const std::string& name, const std::string& text) {
+    const std::string file = folder_ / name;
+    std::ofstream(file) << text;
+    std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+    return file;
+  };
+  Daemon daemon({"--tokens=" + tokens("tokens", "anna-token-0123456789 anna\n"),
+                 "--admin-tokens=" + tokens("admins", "root-token-0123456789 operators\n")});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const std::string anna = "SPAID_TOKEN=anna-token-0123456789";
+  const std::string root = "SPAID_ADMIN_TOKEN=root-token-0123456789";
+  const auto run = [&](std::vector<std::string> args, const std::vector<std::string>& environment) {
+    args.insert(args.begin(), {"--json", "--address=" + daemon.address()});
+    return cli::RunSpaidctl(args, environment);
+  };
+  EXPECT_THAT(run({"jobs"}, {}).err, HasSubstr("NO_CREDENTIALS"));
+  std::vector<std::string> endless = EndlessSolve();
+  endless.emplace_back("--detach");
+  const Finished started = run(endless, {anna});
+  ASSERT_EQ(started.exit_code, 0) << started.err;
+  const std::string job = json::parse(started.out).at("job");
+
+  EXPECT_THAT(run({"jobs", "--all-tenants"}, {anna}).err, HasSubstr("NOT_ADMINISTRATOR"));
+  const Finished listed = run({"jobs", "--all-tenants"}, {root});
+  ASSERT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_EQ(json::parse(listed.out).at("jobs").at(0).at("job"), job);
+  EXPECT_EQ(json::parse(listed.out).at("jobs").at(0).at("tenant"), "anna");
+  const Finished table =
+      cli::RunSpaidctl({"--address=" + daemon.address(), "jobs", "--all-tenants"}, {root});
+  EXPECT_THAT(table.out, HasSubstr("anna"));
+  const json info = json::parse(run({"info"}, {anna, root}).out);
+  EXPECT_EQ(info.at("administrator"), true);
+  EXPECT_EQ(info.at("queued").get<int>() + info.at("running").get<int>(), 1);
+  EXPECT_EQ(json::parse(run({"info"}, {anna}).out).at("administrator"), false);
+
+  EXPECT_EQ(run({"cancel", job}, {root}).exit_code, 0);
+  EXPECT_EQ(json::parse(run({"watch", job}, {anna}).out).at("state"), "cancelled");
+  const Finished one = run({"jobs", job}, {root});
+  EXPECT_EQ(json::parse(one.out).at("tenant"), "anna");
+}
+
 TEST_F(Cli, WatchGivesTheOutcomesExitCode) {
   const std::string good = RunJson({"solve", "gallery:poisson:8", "--detach"}).at("job");
   const json converged = RunJson({"watch", good});
@@ -391,12 +441,22 @@ TEST_F(Cli, CompareMarksTheBest) {
   EXPECT_EQ(Run({"compare", "gallery:aniso:40", "--powers=1", "--max-iterations=1"}).exit_code, 3);
 }
 
-TEST_F(Cli, CtrlCCancelsTheJob) {
+void Cli::ExpectCancelledByCtrlC(const Start& start) {
+  SCOPED_TRACE(start.name);
   std::vector<std::string> words = {cli::SpaidctlPath(), "--address=" + daemon_->address()};
   for (const std::string& word : EndlessSolve()) words.push_back(word);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::vector<char*> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
+  std::string preload = "LD_PRELOAD=" SPAID_THREADS_BEFORE_MAIN;
+  std::string any_order = "ASAN_OPTIONS=verify_asan_link_order=0";
+  if (start.threads_before_main) {
+    environment.push_back(preload.data());
+    environment.push_back(any_order.data());
+  }
+  environment.push_back(nullptr);
   // Its progress lines tell when the solve runs.
   int progress[2];
   ASSERT_EQ(pipe2(progress, O_CLOEXEC), 0);
@@ -404,8 +464,19 @@ TEST_F(Cli, CtrlCCancelsTheJob) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, progress[1], 2);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t mask;
+  sigemptyset(&mask);
+  if (start.blocked) sigaddset(&mask, SIGINT);
+  posix_spawnattr_setsigmask(&attributes, &mask);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const auto before = signal(SIGINT, start.ignored ? SIG_IGN : SIG_DFL);
   pid_t child = 0;
-  ASSERT_EQ(posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ), 0);
+  ASSERT_EQ(posix_spawn(&child, argv[0], &actions, &attributes, argv.data(), environment.data()),
+            0);
+  signal(SIGINT, before);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   close(progress[1]);
   std::string said;
@@ -426,6 +497,13 @@ TEST_F(Cli, CtrlCCancelsTheJob) {
   const Finished watched = Run({"--json", "watch", last});
   EXPECT_THAT(json::parse(watched.out).dump(),
               ::testing::AnyOf(HasSubstr("cancelled"), HasSubstr("CANCELLED")));
+}
+
+TEST_F(Cli, CtrlCCancelsTheJob) {
+  ExpectCancelledByCtrlC({.name = "plainly"});
+  ExpectCancelledByCtrlC({.name = "with threads before main", .threads_before_main = true});
+  ExpectCancelledByCtrlC({.name = "with SIGINT blocked", .blocked = true});
+  ExpectCancelledByCtrlC({.name = "with SIGINT ignored", .ignored = true});
 }
 
 }  // namespace

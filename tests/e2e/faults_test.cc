@@ -40,9 +40,9 @@ bool Eventually(Condition condition) {
 }
 
 TEST(ClientKilled, MidUploadGivesItsBytesBack) {
-  // Room for one matrix of 16 MiB and a little: while the dead client's bytes are held, no other
-  // fits.
-  Daemon daemon({"--matrix-store-bytes=20000000", "--max-matrix-bytes=18000000"});
+  // Room for one matrix of 16 MiB and what it takes to look at it: while the dead client's bytes
+  // are held, no other fits.
+  Daemon daemon({"--matrix-store-bytes=26000000", "--max-matrix-bytes=18000000"});
   ASSERT_TRUE(daemon.serving()) << daemon.log();
   const Ran victim = RunVictim(daemon, "upload");
   ASSERT_EQ(victim.status, -SIGKILL) << victim.output;

@@ -11,6 +11,7 @@ Exit code 0: all checks hold; 77: skipped, because a Python package is missing; 
 """
 
 import argparse
+import hashlib
 import pathlib
 import signal
 import subprocess
@@ -143,6 +144,14 @@ def run(options):
             return reason_of(error)
         raise AssertionError('a bad request was accepted')
 
+    def by_digest(stub, a, digest):
+        """The answer to a header with these digests and nothing behind it."""
+        header = matrix_pb2.MatrixHeader(
+            n=a.shape[0], nnz=a.nnz, layout=arrays_pb2.LAYOUT_CSC,
+            value_type=arrays_pb2.VALUE_TYPE_FLOAT64, digest=digest)
+        request = matrix_pb2.UploadMatrixRequest(header=header)
+        return list(stub.UploadMatrix(iter([request])))
+
     def upload(stub, a, break_crc=False):
         header = matrix_pb2.MatrixHeader(
             n=a.shape[0], nnz=a.nnz, layout=arrays_pb2.LAYOUT_CSC,
@@ -177,6 +186,23 @@ def run(options):
         check((matrix.n, matrix.nnz) == (n, a.nnz), 'another matrix was stored')
         check(done.timings.bytes_up == 8 * (n + 1) + 12 * a.nnz, 'bytes_up is wrong')
         check(not matrix.diagnosis.numerically_symmetric, 'diagnosed as symmetric')
+
+        # Known content need not be sent: XXH3 from the first answer, SHA-256 by Python.
+        sizes = numpy.array([n, a.nnz], '<i8').tobytes()
+        pattern = sizes + a.indptr.astype('<i8').tobytes() + a.indices.astype('<i4').tobytes()
+        xxh3 = arrays_pb2.MatrixDigest(pattern=matrix.digest.pattern, values=matrix.digest.values)
+        sha256 = arrays_pb2.MatrixDigest(
+            pattern=xxh3.pattern, pattern_sha256=hashlib.sha256(pattern).digest(),
+            values=xxh3.values, values_sha256=hashlib.sha256(a.data.astype('<f8')).digest())
+        answer = by_digest(matrices, a, sha256)
+        check(answer[-1].done.matrix.name == matrix.name, f'known content: {answer}')
+        check(answer[-1].done.matrix.digest == sha256, 'other digests')
+        other = arrays_pb2.MatrixDigest()
+        other.CopyFrom(sha256)
+        other.values_sha256 = hashlib.sha256(b'other').digest()
+        for digest, expected in ((xxh3, ['wait', 'need']), (other, ['need'])):
+            kinds = [event.WhichOneof('event') for event in by_digest(matrices, a, digest)]
+            check(kinds == expected, f'{kinds}, not {expected}')
 
         # Build, with the result on the stream.
         spec = preconditioner_spec_pb2.PreconditionerSpec(

@@ -113,6 +113,44 @@ TEST_F(Tls, MutualTlsNamesTheTenant) {
   EXPECT_FALSE(nobody.GetServerInfo().ok());
 }
 
+TEST_F(Tls, WhoShowsACertificateAndATokenIsWhomTheTokenNames) {
+  const Authority ca(folder_, "ca"), stranger(folder_, "stranger");
+  ca.Sign("server", "spaid server");
+  ca.Sign("blue", "blue");
+  ca.Sign("root", "root");
+  stranger.Sign("eve", "blue");
+  const std::string tokens = (folder_ / "tokens").string();
+  std::ofstream(tokens) << "secret-of-red-0123456789 red\n";
+  std::filesystem::permissions(tokens, std::filesystem::perms::owner_read);
+  std::vector<std::string> flags = ServerFlags();
+  flags.insert(flags.end(), {"--tls-client-ca=" + ca.ca(), "--tokens=" + tokens,
+                             "--allow-anonymous", "--admin-subject=CN=root"});
+  Daemon daemon(flags);
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const auto info = [&](const std::string& name, const std::string& token) {
+    ClientOptions options{
+        .address = daemon.address(), .ca_file = ca.ca(), .token = token, .max_attempts = 1};
+    if (!name.empty()) {
+      options.certificate_file = ca.Path(name + ".pem");
+      options.key_file = ca.Path(name + ".key");
+    }
+    return Client(options).GetServerInfo();
+  };
+  const std::string red = "secret-of-red-0123456789";
+  const auto as_blue = info("blue", "");
+  ASSERT_TRUE(as_blue.ok()) << as_blue.error().message;
+  EXPECT_EQ(as_blue->tenant, "CN=blue");
+  EXPECT_FALSE(as_blue->administrator);
+  EXPECT_EQ(info("blue", red)->tenant, "red");
+  EXPECT_EQ(info("blue", "secret-of-nobody-012345").error().reason, "BAD_TOKEN");
+  EXPECT_TRUE(info("root", "")->administrator);
+  EXPECT_FALSE(info("root", red)->administrator);
+  // Asked for, not insisted on; but a stranger's does not do.
+  EXPECT_EQ(info("", red)->tenant, "red");
+  EXPECT_EQ(info("", "")->tenant, "default");
+  EXPECT_FALSE(info("eve", "").ok());
+}
+
 TEST_F(Tls, TokensNameTheTenant) {
   const Authority ca(folder_, "ca");
   ca.Sign("server", "spaid server");

@@ -8,7 +8,7 @@ import time
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
-INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS = 4, 3
+HEADER_TABLE_SIZE, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 1, 3, 4
 CANCEL = struct.pack('>I', 8)
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 
@@ -67,7 +67,9 @@ class Connection:
         self.buffer, self.next_stream, self.events = b'', 1, []
         self.window = self.initial = 65535
         self.windows = {}
-        settings = b'' if stream_window is None else struct.pack('>HI', INITIAL_WINDOW_SIZE, stream_window)
+        settings = struct.pack('>HI', HEADER_TABLE_SIZE, 0)  # so that headers come as they are
+        if stream_window is not None:
+            settings += struct.pack('>HI', INITIAL_WINDOW_SIZE, stream_window)
         grow = frame(WINDOW_UPDATE, 0, 0, struct.pack('>I', window)) if window else b''
         self.send(PREFACE + frame(SETTINGS, 0, 0, settings) + grow)
         self.read(seconds, until=lambda: any(kind == SETTINGS for kind, *_ in self.events))

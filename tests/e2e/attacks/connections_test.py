@@ -1,0 +1,102 @@
+"""Connections that ask for nothing: the port serves others meanwhile, or as soon as they are gone."""
+
+import contextlib
+import socket
+import time
+
+import attack
+import http2
+
+NOFILE = 128
+
+
+def hung_up(connection, seconds):
+    """Whether the server closes it within the time."""
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(4096):
+            pass
+        return True
+    except socket.timeout:
+        return False
+    except OSError:
+        return True
+
+
+class IdleSockets(attack.TestCase):
+    def fill(self, daemon, port, count):
+        """Opens idle connections until there are so many, or the server takes no more."""
+        sockets = contextlib.ExitStack()
+        for _ in range(count):
+            try:
+                sockets.enter_context(daemon.connect(port, seconds=1))
+            except OSError:
+                break
+        return sockets
+
+    def served_after(self, port_of):
+        daemon = self.start(nofile=NOFILE)
+        attack.ask(daemon)
+        with self.fill(daemon, port_of(daemon), 2 * NOFILE):
+            pass
+        gone = time.monotonic()
+        daemon.wait(lambda: self.answers(daemon), 'serves everybody again', 10)
+        if not attack.SANITIZED:
+            self.assertLess(time.monotonic() - gone, 2)
+        self.assertEqual(daemon.get('/healthz'), 'ok\n')
+        self.assertLess(daemon.descriptors(), NOFILE / 2)
+
+    @staticmethod
+    def answers(daemon):
+        try:
+            attack.ask(daemon, seconds=1)
+            return True
+        except attack.grpc.RpcError:
+            return False
+
+    def test_on_the_port_leave_it_serving(self):
+        self.served_after(lambda daemon: daemon.port)
+
+    def test_on_the_ops_port_leave_it_serving(self):
+        self.served_after(lambda daemon: daemon.ops_port)
+
+    def test_the_limit_follows_from_the_descriptors(self):
+        daemon = self.start(nofile=NOFILE)
+        self.assertIn('few_descriptors', daemon.text())
+        self.assertEqual(daemon.metric('spaid_connections_limit'), (NOFILE - 64) / 2)
+
+    def test_give_way_to_a_newcomer(self):
+        daemon = self.start('--max-connections=8')
+        with self.fill(daemon, daemon.port, 8):
+            daemon.wait(lambda: daemon.metric('spaid_connections_open') == 8, 'has all of them')
+            daemon.wait(lambda: self.answers(daemon), 'serves a newcomer')
+        self.assertGreater(daemon.metric('spaid_connections_cut_total', why='room'), 0)
+
+    def test_do_not_push_out_those_who_ask(self):
+        daemon = self.start('--max-connections=4')
+        with attack.Bystander(daemon) as client:
+            with self.fill(daemon, daemon.port, 40):
+                daemon.wait(lambda: daemon.metric('spaid_connections_refused_total', limit='total'),
+                            'refuses some')
+        self.assertEqual(client.errors, [])
+
+    def test_are_closed_in_time(self):
+        daemon = self.start()
+        silent, greeted = daemon.connect(), daemon.connect()
+        with silent, greeted:
+            greeted.sendall(http2.PREFACE)
+            start = time.monotonic()
+            self.assertTrue(hung_up(silent, 20))
+            self.assertTrue(hung_up(greeted, 20))
+            if not attack.SANITIZED:
+                self.assertLess(time.monotonic() - start, 8)
+
+    def test_are_closed_when_they_were_of_use_once(self):
+        daemon = self.start('--idle-connection-timeout=1s')
+        with http2.Connection(daemon.port) as connection:
+            connection.read(20, until=lambda: False)
+            self.assertTrue(connection.closed)
+
+
+if __name__ == '__main__':
+    attack.main()
