@@ -30,11 +30,12 @@ endfunction()
 
 set(spaid_programs spaid spaidctl spaid-load)
 spaid_executables_below(${PROJECT_SOURCE_DIR} spaid_test_programs)
-# Neither tests nor programs of a host: what compares and fits in a build tree.
+# Neither tests nor programs of a host: what compares and fits in a build tree; and, below, fuzz
+# targets and what replaces the allocator.
 list(REMOVE_ITEM spaid_test_programs ${spaid_programs} spaid_fsai_file spaid_dynamic_spai_times)
 set(spaid_bench_programs ${spaid_test_programs})
 list(FILTER spaid_bench_programs INCLUDE REGEX "_bench$")
-list(FILTER spaid_test_programs EXCLUDE REGEX "_bench$")
+list(FILTER spaid_test_programs EXCLUDE REGEX "_bench$|^fuzz_|_memory(_books)?_test$")
 
 install(TARGETS ${spaid_programs} RUNTIME DESTINATION bin COMPONENT runtime)
 foreach(kind test bench)

@@ -88,7 +88,7 @@ class Unfinished(attack.TestCase):
         self.assertEqual(client.errors, [])
         self.assertEqual(daemon.metric('spaid_connections_cut_total', why='bytes'), 1)
         self.assert_memory(daemon, before + 192, peak=True)
-        daemon.wait(lambda: attack.SANITIZED or daemon.memory() < before + 32, 'gives the memory back')
+        daemon.wait(lambda: attack.SANITIZED or daemon.memory() < before + 32, 'gives the memory back', 60)
 
     def test_a_message_without_end_is_cut(self):
         daemon = self.start('--transport-memory=64MiB')
@@ -98,7 +98,7 @@ class Unfinished(attack.TestCase):
             connection.data(stream, announced(2048 * MIB - 1, 0))
             self.send_all(connection, {stream: memoryview(bytes(1024 * MIB))})
         self.assert_memory(daemon, before + 192, peak=True)
-        daemon.wait(lambda: attack.SANITIZED or daemon.memory() < before + 32, 'gives the memory back')
+        daemon.wait(lambda: attack.SANITIZED or daemon.memory() < before + 32, 'gives the memory back', 60)
 
     def test_more_streams_than_allowed_close_the_connection(self):
         daemon = self.start('--max-streams-per-connection=16')

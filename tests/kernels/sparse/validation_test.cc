@@ -159,16 +159,15 @@ TEST(CanonicalizeTest, CanonicalInputIsNotCopied) {
   }
 }
 
-TEST(CanonicalizeTest, SortsAndSumsInPlaceInInputOrder) {
+TEST(CanonicalizeTest, SortsAndSumsInInputOrderAndGivesBackWhatThatSpares) {
   // Column 1 holds row 2 three times: (1e16 + 1) - 1e16 is 0 in this order.
   CscMatrix input = Make(3, 3, {0, 2, 6, 6}, {2, 0, 2, 1, 2, 2}, {1, 2, 1e16, 3, 1, -1e16});
-  const auto* values = input.values.data();
   Result<CscMatrix> result = Canonicalize(std::move(input), Layout::kCsc, kSum);
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_THAT(result->col_ptr, ElementsAre(0, 2, 4, 4));
   EXPECT_THAT(result->row_idx, ElementsAre(0, 2, 1, 2));
   EXPECT_THAT(result->values, ElementsAre(2, 1, 3, 0));
-  EXPECT_EQ(result->values.data(), values);
+  EXPECT_EQ(result->values.capacity(), 4u);
 }
 
 TEST(CanonicalizeTest, ColumnsLongerThanTheMatrixAreSummedToo) {
