@@ -5,8 +5,8 @@
 
 namespace spaid::kernels {
 
-// Of an array of `size` bytes whose first `touched` are: what is committed, which is whole huge
-// pages where it is a large one (memory.h).
+// The bytes committed of an array of `size` whose first `touched` are written: whole huge pages
+// where it is a large one (memory.h).
 size_t CommittedBytes(size_t size, size_t touched);
 
 // Bytes that AllocateLarge has given this thread out of what was kept, in all: committed before

@@ -29,12 +29,17 @@ std::string CpuName() {
   return uname(&names) == 0 ? std::string(names.machine) + " CPU" : "CPU";
 }
 
-}  // namespace
-
-int64_t UsableMemoryBytes() {
+int64_t ReadUsableMemory() {
   const int64_t physical = int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGE_SIZE)};
   const int64_t limit = ReadCgroupLimits().memory_bytes;
   return limit > 0 ? std::min(limit, physical) : physical;
+}
+
+}  // namespace
+
+int64_t UsableMemoryBytes() {
+  static const int64_t bytes = ReadUsableMemory();
+  return bytes;
 }
 
 DeviceInfo CpuDevice() {

@@ -37,7 +37,7 @@ struct CudaDevices {
 const CudaDevices& ListCudaDevices();
 
 // Bytes this process may use: the cgroup's limit (v2 or v1) where there is one, else physical
-// memory.
+// memory. Read once, as the cores are. Thread-safe.
 int64_t UsableMemoryBytes();
 
 }  // namespace spaid::kernels

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/parallel.h"
 #include "kernels/sparse/preparation.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
@@ -391,7 +392,7 @@ int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_
   const double in_fp32 =
       options.m_storage == kernels::Storage::kFp64 ? 0 : 4 * static_cast<double>(nnz_m);
   // Each thread that lays the rows out counts some of the entries of all of them.
-  const int threads = options_.threads > 0 ? options_.threads : kernels::CpuDevice().threads;
+  const int threads = kernels::ResolveThreads(options_.threads);
   const double counters = 4 * n * std::clamp(nnz / n, 1.0, std::max(1.0, double{1} * threads));
   const double rows = nnz * kBytesPerEntry + 8 * (n + 1) + counters;
   return static_cast<int64_t>(std::min(bytes + rotated + rows + in_fp32, 9e18));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/parallel.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
 
@@ -62,7 +63,7 @@ Metrics::StoreFigures Figures(const HandleStoreStats& s) {
 }
 
 // Of each lane of what runs off the reactors: an estimate may take longer than its job does then.
-int ExecutorThreads() { return std::clamp(kernels::CpuDevice().threads / 4, 2, 8); }
+int ExecutorThreads() { return std::clamp(kernels::ResolveThreads(0) / 4, 2, 8); }
 
 // Of one job.
 int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
@@ -72,7 +73,7 @@ int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
     threads = std::max(threads, device.threads);
   }
   // GPUs alone: the host's work is done on its cores even so.
-  return threads > 0 ? threads : kernels::CpuDevice().threads;
+  return kernels::ResolveThreads(threads);
 }
 
 DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAdapter& adapter) {
@@ -84,8 +85,7 @@ DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAda
                              .max_paused = options.max_paused_jobs,
                              .tenant_weights = options.tenant_weights,
                              .max_tenants = options.max_tenants};
-  const int lanes =
-      options.lanes > 0 ? options.lanes : std::clamp(kernels::CpuDevice().threads / 4, 2, 8);
+  const int lanes = options.lanes > 0 ? options.lanes : ExecutorThreads();
   for (size_t d = 0; d < adapter.devices().size(); ++d) {
     const bool cpu = adapter.devices()[d].backend == kernels::Backend::kCpu;
     const EngineAdapter::Lanes of_gpu = adapter.lanes(d);
