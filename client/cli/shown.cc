@@ -8,7 +8,7 @@
 namespace spaid::cli {
 namespace {
 
-// Of the character whose bytes these are.
+// The code point of the character whose bytes these are.
 uint32_t CodePoint(std::string_view character) {
   const auto lead = static_cast<unsigned char>(character[0]);
   const size_t size = character.size();

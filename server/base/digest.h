@@ -62,7 +62,7 @@ struct Sha256 {
   std::string ToBytes() const { return std::string(bytes.begin(), bytes.end()); }
   friend bool operator==(const Sha256&, const Sha256&) = default;
 };
-// Of the bytes of PatternDigest and ValueDigest.
+// Hash the same bytes as PatternDigest and ValueDigest.
 Sha256 PatternSha256(int64_t n, std::span<const int64_t> col_ptr, std::span<const int32_t> row_idx);
 Sha256 ValueSha256(std::span<const double> values);
 
@@ -75,7 +75,7 @@ struct Fingerprint {
   std::string ToBytes() const { return std::string(bytes.begin(), bytes.end()); }
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
-// Of the bytes of PatternDigest and ValueDigest.
+// Take the same bytes as PatternDigest and ValueDigest.
 Fingerprint PatternFingerprint(int64_t n, std::span<const int64_t> col_ptr,
                                std::span<const int32_t> row_idx);
 Fingerprint ValueFingerprint(std::span<const double> values);

@@ -8,8 +8,8 @@
 namespace spaid::server {
 namespace {
 
-// Of a limit: what is kept for tenants that are not over their share, and of that, for those with a
-// weight of their own.
+// The part of a limit that is kept for tenants that are not over their share, and the part for
+// those with a weight of their own.
 constexpr int64_t kKept = 8, kKeptForWeights = 16;
 
 }  // namespace

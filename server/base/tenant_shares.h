@@ -48,7 +48,8 @@ class TenantShares {
   struct State;
 
  public:
-  // Of a tenant, or of all that are not told apart. Good until it was left as often as joined.
+  // Stands for a tenant, or for all that are not told apart. Good until it was left as often as
+  // joined.
   using Account = State*;
 
   // What `active_for` is of things that are kept for use: as long as ended jobs are.

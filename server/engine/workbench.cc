@@ -17,7 +17,7 @@ namespace {
 constexpr double kGuessedIterations = 100;
 constexpr double kGuessedBytesPerMs = 5e6;
 
-// Of all right-hand sides.
+// For all right-hand sides together.
 double GuessedIterations(const ParsedSolve& solve) {
   return solve.rhs_count *
          std::min(kGuessedIterations, static_cast<double>(solve.options.max_iterations));

@@ -417,7 +417,7 @@ class HttpServer::Loop {
   const int port_;
   const HttpOptions options_;
   const Pages pages_;
-  // Of the poller.
+  // The poller's alone.
   Descriptor listener_, wake_, spare_;
   std::list<Connection> connections_;  // the oldest first
   int64_t last_id_ = 0;

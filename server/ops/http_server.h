@@ -31,7 +31,7 @@ struct HttpOptions {
   size_t max_head_bytes = 16 << 10;
 };
 
-// Of now, and since the start.
+// Counts of now (`open`), and since the start.
 struct HttpFigures {
   int64_t open = 0, limit = 0;
   // Cut off: to make place for others; by the timeout; with more than a head may have.

@@ -50,7 +50,7 @@ struct BackendOptions {
   std::map<std::string, double> tenant_weights = {};  // over 0; 1 where there is none
   int64_t max_tenants = ShareRules().max_tenants;     // that shares tell apart
   int64_t ended_job_bytes = 64 << 20;                 // logs and outcomes of ended jobs
-  // Of a job that names none; upper bound on any job's; 0: none.
+  // For a job that names none; upper bound on any job's; 0: none.
   std::chrono::milliseconds max_queue = std::chrono::hours(24), max_run = std::chrono::hours(1);
   std::chrono::milliseconds heartbeat{5'000};
   StreamLimits streams;

@@ -132,7 +132,7 @@ class Connections {
   std::unordered_map<int, std::shared_ptr<Connection>> by_fd_;
   std::unordered_map<std::string, int64_t> per_address_;
   std::list<Connection*> fresh_;  // no call of theirs has asked yet; the oldest first
-  // Of peers without a name: those of unix: addresses.
+  // For peers without a name: those of unix: addresses.
   const std::shared_ptr<Connection> nameless_ = std::make_shared<Connection>();
   int64_t calls_ = 0, busy_ = 0;  // busy: connections with calls
   int64_t own_open_ = 0;

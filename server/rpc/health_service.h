@@ -23,7 +23,7 @@ class HealthService final : public grpc::HealthCheckServiceInterface {
   void AddTo(Methods* methods);
 
   void SetServingStatus(const std::string& service, bool serving) override;
-  // Of every service.
+  // Sets every service's.
   void SetServingStatus(bool serving) override;
   // Nothing serves, from now on.
   void Shutdown() override;

@@ -12,7 +12,7 @@
 
 namespace spaid::server {
 
-// Of a page: well under what a message may have.
+// Bytes of a page at most: well under what a message may have.
 inline constexpr size_t kMaxListBytes = kMaxMessageBytes / 2;
 
 // Fills `items` with to_proto(listed[i]), and `next_page_token`, until the page is full. One item

@@ -86,8 +86,8 @@ class LiveStreams {
   // Bytes of the messages that wait for their readers, all streams.
   void AddOutgoingBytes(int64_t bytes) { outgoing_bytes_ += bytes; }
   int64_t outgoing_bytes() const { return outgoing_bytes_; }
-  // Of a chunk of an array that goes out: less where much waits already, so that many slow readers
-  // hold little.
+  // Bytes of a chunk that goes out: fewer where much waits already, so that many slow readers hold
+  // little.
   int64_t ChunkBytes() const {
     return outgoing_bytes_ < kMuchOutgoing ? kChunkBytes : kChunkBytesBesideMuch;
   }

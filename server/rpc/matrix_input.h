@@ -71,7 +71,7 @@ class ContentClaim {
   const std::string& key() const { return key_; }
   // Whether SHA-256 names all of it, too: nothing less will do in place of the arrays.
   bool strong() const { return sha256_.has_value(); }
-  // Of a strong one, whether it names `stored`. kMaybe: nobody has asked for its SHA-256 yet.
+  // Whether the strong digest names `stored`. kMaybe: nobody has asked for its SHA-256 yet.
   enum class Match { kNo, kMaybe, kYes };
   Match Matches(const Matrix& stored) const;
   // O(nnz) where nobody has asked.

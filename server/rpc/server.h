@@ -57,7 +57,7 @@ class RpcServer {
   bool deaf() const;
   // Full names of the services of spaid.v1.
   static std::vector<std::string> ServiceNames();
-  // Of every method that is served.
+  // Every method that is served.
   std::vector<std::string> Paths() const;
 
   // Cuts every stream that is still open with UNAVAILABLE/DRAINING, gives their peers `grace` to

@@ -238,7 +238,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
         message_.Clear();
         filled = Next(&message_) && Serialized();
       });
-      if (filled && !FailedLocked()) return StartWriteLocked();
+      if (filled && !FailedLocked()) return end_ ? WriteAndFinishLocked() : StartWriteLocked();
     }
     if (end_.has_value()) {
       FinishLocked(*end_);
@@ -273,7 +273,20 @@ class OutStream : public RawBidiReactor, public LiveStream {
     StartWrite(&outgoing_);
   }
 
+  // The last message and the status in one: half the packets of a plain call.
+  void WriteAndFinishLocked() {
+    SetWritingLocked(true);
+    write_start_ = Clock::now();
+    EndedLocked(*end_);
+    StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), ToGrpcStatus(*end_));
+  }
+
   void FinishLocked(const absl::Status& status) {
+    EndedLocked(status);
+    Finish(ToGrpcStatus(status));
+  }
+
+  void EndedLocked(const absl::Status& status) {
     finished_ = true;
     // A call that asked for nothing leaves no line, unless it is the server that ends it.
     if (!scope_ && !gone_ && !quiet_) scope_.emplace(method_, metrics_);
@@ -282,7 +295,6 @@ class OutStream : public RawBidiReactor, public LiveStream {
     } else {
       metrics_->CallWithoutRequest(ReasonOf(status));
     }
-    Finish(ToGrpcStatus(status));
   }
 
   void GoneLocked() {
@@ -320,7 +332,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
   friend class BidiStream;
 };
 
-// Of methods with one request: plain calls, and those that answer it with a stream.
+// Serves methods with one request: plain calls, and those that answer it with a stream.
 template <class Request, class Response>
 class RequestStream : public OutStream<Response> {
  public:

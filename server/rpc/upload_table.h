@@ -66,7 +66,7 @@ class UploadTable {
   struct Upload {
     uint64_t leader = 0;  // the number of its turn
     std::vector<std::weak_ptr<Waiter>> waiting;
-    // Of the leader.
+    // The leader's rate.
     TimePoint span_start{};
     int64_t span_bytes = 0;
     bool slow = false, whole = false;

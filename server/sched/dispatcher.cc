@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kMinRetry{100}, kMaxRetry{60'000};
 constexpr double kSurelyTaken = 0.5;
 // A job that may be paused has outrun its prediction when it has taken so many times that.
 constexpr double kOutrun = 2;
-// Of the jobs that have been paused, those of one tenant: one part in so many; where another one is
+// One tenant may have one part in so many of the paused jobs; in so many where another one is
 // small, and holds little.
 constexpr int kPausedParts = 16, kPausedPartsOfSmall = 4;
 // What they hold of the host's memory is as much again as what else runs, of one tenant a part in
@@ -247,8 +247,8 @@ bool Dispatcher::LeavesReserved(const Work& work, size_t d) const {
          host_used_ + work.host_bytes + kept->host_bytes <= options_.host_bytes;
 }
 
-// Of a running job, this turn: what it is predicted to take, as it says itself, and that again. No
-// longer for what its tenant has taught, who may have taught that all of its jobs take an hour.
+// The length of a running job's turn: what it says itself that it takes, and that again. No longer
+// for what its tenant has taught, who may have taught that all of its jobs take an hour.
 double Dispatcher::TurnMs(const Running& running) const {
   const double slice_ms = ToMs(options_.slice);
   if (running.pauses > 0) return slice_ms;

@@ -243,7 +243,7 @@ class Dispatcher {
   Predictions predictions_;
   std::unordered_map<uint64_t, Running> running_;  // paused ones, too
   int64_t paused_ = 0;                             // of these, in the queue
-  // Of the host: what those hold that have been paused is counted apart.
+  // Bytes of the host's memory; what paused jobs hold is counted apart.
   int64_t host_used_ = 0, host_paused_ = 0;
   std::map<std::string, int64_t> host_paused_of_;  // by tenant
   uint64_t host_reserved_for_ = 0;

@@ -76,8 +76,8 @@ struct Work {
   int64_t host_bytes = 0;
   int max_devices = 1;  // that it may be split over, where they are idle
   bool small = false;   // takes another lane than the first, as was known when it was queued
-  // Of a solve: the iterations that `predicted_ms` holds, each of so many milliseconds, and the
-  // most that there may be. Of other work there are none.
+  // Solves only, else 0: the iterations that `predicted_ms` holds, each of so many milliseconds,
+  // and the most that there may be.
   double iterations = 0, iteration_ms = 0, max_iterations = 0;
   bool yields = false;  // it can be paused while it runs
   int lane = -1;        // of a paused job: the one that it goes on in; -1: any
@@ -128,7 +128,7 @@ class FairQueue {
   // Devices, small, lane: what others are not scanned for.
   using Group = std::tuple<DeviceMask, bool, int>;
   static Group GroupOf(const Work& work) { return {work.devices, work.small, work.lane}; }
-  // Of one tenant.
+  // One class of one tenant.
   struct Class {
     double deficit_ms = 0;  // saved up
     size_t jobs = 0;

@@ -164,7 +164,7 @@ class Job : public std::enable_shared_from_this<Job> {
   // Stays what it was when the job ended.
   Priority priority() const;
   bool detached() const;
-  // Of all right-hand sides, where there are outcomes; else 0.
+  // The sum over the right-hand sides, where there are outcomes; else 0.
   int64_t iterations() const;
   // Why it failed or was cancelled; OK while it has not ended, or when it succeeded.
   absl::Status error() const;

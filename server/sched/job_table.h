@@ -60,13 +60,13 @@ class JobTable {
   void Remove(const Job& job);
   // Starts the retention of a job that has ended. Jobs that were never added are ignored.
   void Ended(const std::shared_ptr<Job>& job);
-  // Of every tenant: `tenant` null. Errors: NOT_FOUND/HANDLE_UNKNOWN (also another tenant's, and
+  // `tenant` null: any tenant's. Errors: NOT_FOUND/HANDLE_UNKNOWN (also another tenant's, and
   // ended too long ago).
   absl::StatusOr<std::shared_ptr<Job>> Get(const std::string* tenant, const std::string& name);
   absl::StatusOr<std::shared_ptr<Job>> Get(const std::string& tenant, const std::string& name) {
     return Get(&tenant, name);
   }
-  // Of every tenant: `tenant` null. Jobs that change meanwhile are seen as they were or as they
+  // `tenant` null: every tenant's. Jobs that change meanwhile are seen as they were or as they
   // are.
   Page List(const std::string* tenant, const JobFilter& filter, const PageRequest& page);
   Page List(const std::string& tenant, const JobFilter& filter, const PageRequest& page) {

@@ -10,7 +10,7 @@ namespace {
 // machine scatter by factors.
 constexpr double kRatioWeight = 0.25;
 constexpr double kLeastRatio = 1e-3, kMostRatio = 1e3;
-// Of iterations: solves may make any number of them.
+// Bounds what is learned of iterations: solves may make any number of them.
 constexpr double kMostIterations = 1e7;
 
 // Not of an empty one; of an even number the lower one in the middle.
@@ -20,8 +20,8 @@ double MedianOfRatios(std::vector<double>& ratios) {
   return *middle;
 }
 
-// Of few, and of an even number, those who know nothing have a voice, too: what a single tenant
-// has taught is nothing that another one may rely on.
+// Where there are few, or an even number, those who know nothing have a voice, too: what a single
+// tenant has taught is nothing that another one may rely on.
 double ExpectedRatio(std::vector<double>& ratios) {
   while (ratios.size() < 3 || ratios.size() % 2 == 0) ratios.push_back(1);
   return MedianOfRatios(ratios);
@@ -38,7 +38,7 @@ size_t Predictions::SizeOf(double predicted_ms) {
 
 void Predictions::Learned::Add(double measured) {
   ++jobs;
-  // Of few jobs the mean: the first one often has to wait for what is only done once.
+  // The mean while there are few jobs: the first one often has to wait for what is only done once.
   value *= std::pow(measured / value, std::max(kRatioWeight, 1 / static_cast<double>(jobs)));
 }
 

@@ -5,12 +5,12 @@
 //   predictions.Learn(work, device, took_ms, /*iterations=*/250);
 //
 // Learned tenant by tenant, so that nobody's jobs bend what is expected of another's; within a
-// tenant by device, kind of work and, where there were such, about the same size. Of a tenant whose
-// jobs of a kind are not known yet, the median over the tenants is expected: each of these has one
-// voice, however many jobs it ran, and where they are fewer than three, the prediction has the
-// rest.
+// tenant by device, kind of work and, where there were such, about the same size. For a
+// tenant whose jobs of a kind are not known yet, the median over the tenants is expected: each of
+// these has one voice, however many jobs it ran, and where they are fewer than three, the
+// prediction has the rest.
 //
-// Of a solve two things are learned: what an iteration takes, and how many iterations there are. A
+// Two things are learned of a solve: what an iteration takes, and how many iterations there are. A
 // solve that was long only by its iterations says nothing of the machine.
 #pragma once
 
@@ -67,8 +67,8 @@ class Predictions {
   struct Cell {
     Learned time, iterations;
   };
-  // Of one kind of work. What is wrong with the prediction of a short job is often something else
-  // than with that of a long one.
+  // What one kind of work has taught. What is wrong with the prediction of a short job is often
+  // something else than with that of a long one.
   static constexpr size_t kSizes = 16, kAll = kSizes;
   static size_t SizeOf(double predicted_ms);  // by factors of four
   using Kind = std::array<Cell, kSizes + 1>;

@@ -9,7 +9,8 @@ namespace spaid::server {
 // Somebody waits at a screen; a program waits; nobody does.
 enum class Priority { kInteractive, kNormal, kBulk };
 inline constexpr size_t kPriorities = 3;
-// Of the tenant's time, while each class has work; of one that has none the others take its share.
+// Shares of the tenant's time while each class has work; the others take the share of one that has
+// none.
 inline constexpr double kPriorityShares[kPriorities] = {16, 4, 1};
 
 // In logs and metrics: "interactive".

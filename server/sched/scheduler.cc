@@ -171,7 +171,7 @@ void Scheduler::Core::BeginLocked(const Dispatcher::Start& start) {
   worker->wake.notify_one();
 }
 
-// Of the device: the lane's own, else any that is idle. There is one: Yield has seen to it.
+// The worker of the lane, else any of the device that is idle. There is one: Yield has seen to it.
 Scheduler::Core::Worker* Scheduler::Core::FreeWorkerLocked(size_t device, size_t lane) {
   Worker* found = nullptr;
   for (const auto& worker : workers_) {

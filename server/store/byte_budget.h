@@ -41,7 +41,7 @@ class BudgetShare {
 // Thread-safe.
 class ByteBudget {
  public:
-  // Of a tenant whether what it keeps may go.
+  // Whether what a tenant keeps may go.
   using OfTenant = std::function<bool(const std::string& tenant)>;
   // Frees that many bytes of such tenants, as far as they have something kept.
   using MakeRoom = std::function<void(int64_t missing, const OfTenant& of)>;

@@ -184,7 +184,8 @@ class ByteLru {
     order_.erase(it);
   }
 
-  // Of who yields, the least recently used first, until `bytes` more fit. False: they do not.
+  // Drops what those keep who yield, the least recently used first, until `bytes` more fit. False:
+  // they do not.
   bool MakeRoom(Account account, int64_t bytes, size_t of,
                 std::vector<std::shared_ptr<const T>>* dropped) {
     // Nothing goes for what does not fit then either.

@@ -236,8 +236,8 @@ struct Reservation::Shared {
     return item;
   }
 
-  // Of the entries with this key the first of which same() is true, marked as used. Called without
-  // the lock; where there is none, `absent` runs under it.
+  // The first entry with this key of which same() is true, marked as used. Called without the lock;
+  // where there is none, `absent` runs under it.
   template <class Absent>
   std::optional<Item> Find(const std::string& tenant_key, const HandleTable::Same& same,
                            const Absent& absent) {

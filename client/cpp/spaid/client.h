@@ -443,8 +443,8 @@ struct ClientOptions {
   std::string token = {};        // bearer token
   std::string admin_token = {};  // of calls with CallOptions::as_administrator
   std::string tenant = {};       // believed only by --trust-tenant-header
-  // Of idempotent calls; two where the connection breaks in mid-call, which may have been of the
-  // call's own making.
+  // For idempotent calls; two where the connection breaks in mid-call, which the call itself may
+  // have caused.
   int max_attempts = 4;
   // Ask the server what it has before sending: by XXH3; by SHA-256, too, where that says that it
   // may have it, and of small matrices.

@@ -197,7 +197,7 @@ class HaproxyTest(attack.TestCase):
             except ConnectionError:
                 pass
             self.assertTrue(raw.closed, f'{resets} resets, and it is open')
-        # Of the same address, but another connection.
+        # The same address, but another connection.
         self.assertEqual(other.errors, [])
         self.assertLess(other.worst, 2)
         self.assert_memory(daemon, before + 200, peak=True)

@@ -62,8 +62,8 @@ int64_t PeakOf(const Work& work) {
   return peak - before;
 }
 
-// Of a grid of `side` x `side`, arrays under the size that is rounded to huge pages. `skew` takes
-// the symmetry.
+// The matrix of a grid of `side` x `side`, its arrays under the size that is rounded to huge pages.
+// `skew` takes the symmetry.
 kernels::CscMatrix Grid(int64_t side, double skew = 0, bool diagonal = true) {
   kernels::CscMatrix a;
   const int64_t n = a.n_rows = a.n_cols = side * side;

@@ -302,7 +302,7 @@ TEST(Peers, TooManyStreamsAreToldToComeBack) {
   h.ExpectLives();
 }
 
-// Of 16 places 2 are for those who have less than their share.
+// Two of 16 places are for those who have less than their share.
 TEST(Peers, AFloodOfStreamsLeavesPlacesForOthers) {
   Harness::Options options{.backend = Harness::SmallBackend(), .trust_tenant_header = true};
   options.backend.streams.max_streams = 16;

@@ -402,7 +402,7 @@ TEST_F(DispatcherTest, FullQueuesSayWhenToComeBack) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--max-queued-jobs)"));
 }
 
-// Of 64 places 8 are for those with less than their share.
+// Eight of 64 places are for those with less than their share.
 TEST_F(DispatcherTest, AFullQueueHasPlacesForThoseUnderTheirShare) {
   Dispatcher d({.devices = {{.name = "cpu"}}, .max_queued = 64});
   const auto admit = [&](const std::string& tenant) {

@@ -136,7 +136,7 @@ class Simulation {
       if (over) turns_[start.id] = {now_ms, ToMs(over->time_since_epoch()), end};
     }
   }
-  // Of a job that was paused before it.
+  // True for the end of a turn whose job was paused before it.
   bool IsStale(const std::pair<double, uint64_t>& end) {
     if (records[end.second].ended_ms >= 0 || !records[end.second].work.yields) return false;
     const auto turn = turns_.find(end.second);
