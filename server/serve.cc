@@ -2,10 +2,12 @@
 
 #include <grpcpp/health_check_service_interface.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,26 +73,37 @@ void ReloadTokens(const Flags& flags, Authenticator* authenticator) {
 }
 
 // Small blocks that were freed stay with malloc, for ever where a few live ones lie behind them.
-// What a burst left goes back to the system when it has stayed free for two looks: a steady load
-// uses it again.
+// What a burst left goes back to the system when it has stayed resident for two looks: a steady
+// load uses it again.
 class FreedHeap {
  public:
   void Look() {
-    const auto free = static_cast<int64_t>(mallinfo2().fordblks);
-    const int64_t more = free - given_back_;
-    if (more > kMuch && before_ > kMuch) {
+    const int64_t idle = IdleBytes();
+    if (idle > fixed_ + kMuch && before_ > fixed_ + kMuch) {
       malloc_trim(0);
-      given_back_ = free;
+      fixed_ = IdleBytes();
       before_ = 0;
       return;
     }
-    given_back_ = std::min(given_back_, free);
-    before_ = more;
+    fixed_ = std::min(fixed_, idle);
+    before_ = idle;
   }
 
  private:
-  static constexpr int64_t kMuch = 32 << 20;
-  int64_t given_back_ = 0, before_ = 0;  // bytes
+  // Resident memory without a file behind it that is no block in use. malloc's own count of what is
+  // free does not tell what it has given back.
+  static int64_t IdleBytes() {
+    int64_t size = 0, resident = 0, of_files = 0;  // pages
+    std::ifstream("/proc/self/statm") >> size >> resident >> of_files;
+    const struct mallinfo2 heap = mallinfo2();
+    return (resident - of_files) * sysconf(_SC_PAGESIZE) -
+           static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+  }
+
+  static constexpr int64_t kMuch = 16 << 20;
+  // Bytes: what was left by the last trim, or less (stacks, a driver's memory), and the last
+  // look's.
+  int64_t fixed_ = 0, before_ = 0;
 };
 
 // The error of a daemon that has lost what it cannot go on without.
