@@ -33,7 +33,7 @@ struct ConnectionLimits {
   int64_t max_connections = 1024;           // open at once; fewer where descriptors are short
   int64_t max_per_peer = 256;               // of one IPv4 address or IPv6 /64
   int64_t max_streams = 256;                // of one connection, as HTTP/2 tells its client
-  int64_t max_calls = 8192;                 // on all connections, those without a request too
+  int64_t max_calls = 4096;                 // on all connections, those without a request too
   int64_t max_bytes = 512 << 20;            // received and taken by no call yet, on all connections
   std::chrono::milliseconds idle{600'000};  // a connection without a call is closed after this
   // Those who have no limit of their own, beside loopback: others speak through them.

@@ -35,6 +35,11 @@ import daemon as daemon_module
 SANITIZED = bool(os.environ.get('SPAID_SANITIZE'))
 
 
+def busy():
+    """How often as long as alone everything may take beside what else the machine runs; 1: nothing."""
+    return max(1, 2 * os.getloadavg()[0] / os.cpu_count())
+
+
 def channel(daemon, *options, **more):
     """A channel with a connection of its own."""
     return grpc.insecure_channel(

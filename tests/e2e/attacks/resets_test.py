@@ -37,15 +37,15 @@ class Flood(attack.TestCase):
         with attack.Bystander(daemon) as client:
             quiet = daemon.memory()
             cuts = self.flood(daemon, make, connections)
-            self.assert_memory(daemon, quiet + 400, peak=True)  # under 200 where nothing else runs
+            self.assert_memory(daemon, quiet + 200, peak=True)
         if cut:
             self.assertGreater(cuts, 0)
         self.assertEqual(client.errors, [])
         if not attack.SANITIZED:
-            self.assertLess(client.median, 0.5)  # alone on the machine it is under 0.1
+            self.assertLess(client.median, 0.1 * attack.busy())
         self.assertLess(daemon.log_bytes(), 1 << 20)
         daemon.wait(lambda: daemon.metric('spaid_calls_open') == 0, 'is rid of the calls', 30)
-        daemon.wait(lambda: attack.SANITIZED or daemon.memory() < quiet + 400, 'gives the memory back', 60)
+        daemon.wait(lambda: attack.SANITIZED or daemon.memory() < quiet + 48, 'gives the memory back', 10)
 
     @staticmethod
     def resets(count, *more):
