@@ -4,6 +4,7 @@
 // number of threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -26,6 +27,16 @@ inline constexpr int64_t kLanes = 8;
 typedef double Vec4 __attribute__((vector_size(32), may_alias));
 typedef double Vec8 __attribute__((vector_size(64), may_alias));
 typedef int64_t Mask8 __attribute__((vector_size(64), may_alias));
+
+#ifdef __clang__
+// GCC's, which clang has for constants only: out[x] = v[of[x]].
+template <class Vec, class Mask>
+SPAID_INLINE Vec __builtin_shuffle(Vec v, Mask of) {
+  Vec out = v;
+  for (size_t x = 0; x < sizeof(Vec) / sizeof(v[0]); ++x) out[x] = v[of[x]];
+  return out;
+}
+#endif
 
 // n rounded up to whole vectors.
 constexpr int64_t PadToLanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }

@@ -129,14 +129,14 @@ void SelfProbe::Run() {
 std::string SelfProbe::Ask() {
   const auto until = Clock::now() + options_.timeout;
   const Socket fd(socket(address_.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (fd.get() < 0) return "";  // that says nothing of those who are connected
+  if (fd.get() < 0) return std::strerror(errno);  // nor could anybody's connection be taken
   // Known before the acceptor can see it.
   sockaddr_storage own{};
   own.ss_family = address_.ss_family;
   socklen_t size = address_.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   if (bind(fd.get(), reinterpret_cast<sockaddr*>(&own), size) != 0 ||
       getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) {
-    return "";
+    return "";  // all of this host's ports are in use
   }
   connections_->ExpectOwn(ntohs(reinterpret_cast<const sockaddr_in*>(&own)->sin_port));
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address_), size) != 0 &&

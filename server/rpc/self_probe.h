@@ -40,7 +40,7 @@ class SelfProbe {
 
  private:
   void Run();
-  // Why the port does not answer; "": it does, or cannot be asked for want of descriptors.
+  // Why the port does not answer; "": it does, or cannot be asked for want of a port of our own.
   std::string Ask();
 
   sockaddr_storage address_;

@@ -1,7 +1,11 @@
 """Connections that ask for nothing: the port serves others meanwhile, or as soon as they are gone."""
 
 import contextlib
+import pathlib
+import resource
 import socket
+import subprocess
+import tempfile
 import time
 
 import attack
@@ -96,6 +100,41 @@ class IdleSockets(attack.TestCase):
         with http2.Connection(daemon.port) as connection:
             connection.read(20, until=lambda: False)
             self.assertTrue(connection.closed)
+
+    def test_are_closed_though_their_headers_go_on(self):
+        daemon = self.start('--idle-connection-timeout=1s')
+        with http2.Connection(daemon.port) as connection:
+            connection.send(http2.frame(http2.HEADERS, 0, 1, http2.call_headers('/a/b')))
+            end = time.monotonic() + 30
+            while not connection.closed and time.monotonic() < end:
+                try:
+                    connection.send(http2.frame(http2.CONTINUATION, 0, 1, http2.header('a', b'b')))
+                except ConnectionError:
+                    break
+                connection.read(0.2)
+            self.assertTrue(connection.closed)
+
+    def test_are_closed_in_the_middle_of_a_tls_handshake(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
+                        'ec_paramgen_curve:P-256', '-nodes', '-days', '2', '-subj', '/CN=localhost',
+                        '-keyout', folder / 'key', '-out', folder / 'chain'],
+                       check=True, capture_output=True)
+        daemon = self.start(f'--tls-cert={folder}/chain', f'--tls-key={folder}/key')
+        silent, begun = daemon.connect(), daemon.connect()
+        with silent, begun:
+            begun.sendall(b'\x16\x03\x01\x02\x00\x01')  # a record of a ClientHello, and no more
+            start = time.monotonic()
+            self.assertTrue(hung_up(silent, 20))
+            self.assertTrue(hung_up(begun, 20))
+            if not attack.SANITIZED:
+                self.assertLess(time.monotonic() - start, 8)
+
+    def test_a_daemon_that_can_take_nobody_ends(self):
+        daemon = self.start('--self-probe-interval=1s', status=1)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (8, 8))
+        daemon.process.wait(timeout=60)
+        self.assertIn('[DEAF]', daemon.text())
 
 
 if __name__ == '__main__':
