@@ -4,9 +4,17 @@
 #include <signal.h>
 #include <spaid/client.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/problems.h"
@@ -416,6 +424,80 @@ TEST_F(Gpu, SmallBuildsStayOnTheCpu) {
   const auto large = client.Build(ConvectionDiffusion(600, 600, 0.3), PreconditionerSpec{});
   ASSERT_TRUE(large.ok()) << large.error().message;
   EXPECT_EQ(large->preconditioner.device, "gpu:0") << large->preconditioner.placement;
+}
+
+// A daemon whose GPU the test breaks (device_fault.cu).
+class BrokenGpu : public Gpu {
+ protected:
+  std::unique_ptr<Daemon> Start(std::vector<std::string> flags) {
+    const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+    setenv("LD_PRELOAD", (here / "libspaid_device_fault.so").c_str(), 1);
+    setenv("SPAID_FAULT_FILE", fault_.c_str(), 1);
+    flags.emplace_back("--drain-grace=0s");
+    auto daemon = std::make_unique<Daemon>(flags);
+    unsetenv("LD_PRELOAD");
+    unsetenv("SPAID_FAULT_FILE");
+    return daemon;
+  }
+  // Returns when it is broken.
+  void Break(const char* fault) {
+    std::ofstream(fault_.string() + ".new") << fault;
+    std::filesystem::rename(fault_.string() + ".new", fault_);
+    while (std::filesystem::exists(fault_)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  // The daemon was told to use it: it says so to whoever works there, and ends.
+  void ExpectEnds(Daemon& daemon, const char* fault) {
+    ASSERT_TRUE(daemon.serving()) << daemon.log();
+    Client client({.address = daemon.address(), .max_attempts = 1});
+    const CscMatrix a = ConvectionDiffusion(120, 100, 0.3);
+    const auto built = client.Build(a, PreconditionerSpec{});
+    ASSERT_TRUE(built.ok()) << built.error().message;
+    EXPECT_EQ(built->preconditioner.device, "gpu:0");
+    Break(fault);
+    const auto lost = client.Build(ConvectionDiffusion(120, 100, 0.2), PreconditionerSpec{});
+    ASSERT_FALSE(lost.ok());
+    EXPECT_EQ(lost.error().reason, "DEVICE_LOST") << lost.error().message;
+    EXPECT_EQ(daemon.WaitForExit(), 1) << daemon.log();
+    EXPECT_NE(daemon.log().find("[DEVICE_LOST]"), std::string::npos) << daemon.log();
+  }
+
+ private:
+  TempDir folder_;
+  const std::filesystem::path fault_ = folder_ / "fault";
+};
+
+TEST_F(BrokenGpu, ThatFailsEndsTheDaemonThatWasToldToUseIt) {
+  ExpectEnds(*Start({"--devices=gpu:0"}), "trap");
+}
+
+TEST_F(BrokenGpu, ThatHangsEndsTheDaemonThatWasToldToUseIt) {
+  ExpectEnds(*Start({"--devices=gpu:0", "--hang-limit=1", "--hang-floor=3s"}), "hang");
+}
+
+TEST_F(BrokenGpu, IsLeftOutWhereTheDaemonMayGoOnWithout) {
+  const auto daemon = Start({"--devices=cpu,gpu:0", "--on-device-loss=degrade"});
+  ASSERT_TRUE(daemon->serving()) << daemon->log();
+  Client client({.address = daemon->address(), .max_attempts = 1});
+  Break("trap");
+  // One job at most finds it out, where no look at the idle GPU did before.
+  CscMatrix a = Irregular(60000, 12);
+  if (const auto first = client.Build(a, PreconditionerSpec{}); !first.ok()) {
+    EXPECT_EQ(first.error().reason, "DEVICE_LOST") << first.error().message;
+    const auto second = client.Build(a, PreconditionerSpec{});
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    EXPECT_EQ(second->preconditioner.device, "cpu");
+  } else {
+    EXPECT_EQ(first->preconditioner.device, "cpu");
+  }
+  const auto info = client.GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  for (const DeviceInfo& device : info->devices) {
+    EXPECT_EQ(device.healthy, device.name == "cpu") << device.name;
+  }
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->WaitForExit(), 0) << daemon->log();
 }
 
 }  // namespace
