@@ -1,8 +1,10 @@
 #include "server/rpc/grpc_log.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
 #include <atomic>
+#include <string>
 
 namespace spaid::server {
 namespace {
@@ -15,11 +17,19 @@ void Forward(gpr_log_func_args* line) {
       {{"text", line->message}, {"file", line->file}, {"line", line->line}});
 }
 
+// A caller brings them about as it likes: a text that is no UTF-8 is enough.
+void ForwardProtobuf(google::protobuf::LogLevel, const char* file, int line,
+                     const std::string& message) {
+  Log(LogLevel::kDebug, "protobuf", {{"text", message}, {"file", file}, {"line", line}});
+}
+
 }  // namespace
 
 void RouteGrpcLog(LogLevel errors) {
   g_errors = errors;
   gpr_set_log_function(&Forward);
+  [[maybe_unused]] static const auto* const before =
+      google::protobuf::SetLogHandler(&ForwardProtobuf);
 }
 
 }  // namespace spaid::server

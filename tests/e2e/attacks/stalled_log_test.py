@@ -73,6 +73,18 @@ class StalledLog(unittest.TestCase):
         daemon.process.send_signal(signal.SIGTERM)
         self.assertEqual(daemon.process.wait(timeout=30), 0)
 
+    def test_nobody_waits_for_what_libraries_say(self):
+        daemon = self.start()
+        with attack.channel(daemon) as ch:
+            get = ch.unary_unary('/spaid.v1.MatrixService/GetMatrix')
+            for _ in range(2000):
+                with self.assertRaises(grpc.RpcError) as refused_one:
+                    get(b'\x0a\x01\xff', timeout=10)  # a name that is no UTF-8
+                self.assertEqual(refused_one.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+        daemon.process.send_signal(signal.SIGTERM)
+        self.assertNotIn('libprotobuf', daemon.rest())
+        self.assertEqual(daemon.process.wait(timeout=30), 0)
+
     def test_a_reader_that_comes_back_hears_what_was_lost(self):
         daemon = self.start('--log-repeats=0', '--log-lines=64')
         refused(daemon, 2000)
