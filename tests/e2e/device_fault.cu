@@ -1,6 +1,6 @@
 // Preloaded into a daemon: breaks its first GPU for good when the file $SPAID_FAULT_FILE is there,
 // by what it says, and removes the file then. "trap": a kernel fails, and with it all that the
-// process has there; "hang": kernels that do not end leave no room for any other.
+// process has there; "hang": kernels that go on and on leave no room for any other.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -14,8 +14,9 @@ namespace {
 
 __global__ void Trap() { asm("trap;"); }
 
+// A minute: for the daemon no end, and no card is left spinning by a test that failed.
 __global__ void Spin() {
-  for (volatile int go_on = 1; go_on != 0;) __nanosleep(1000);
+  for (long i = 0; i < 60'000'000; ++i) __nanosleep(1000);
 }
 
 void Break(const std::string& fault) {
