@@ -28,8 +28,7 @@ void ForwardProtobuf(google::protobuf::LogLevel, const char* file, int line,
 void RouteGrpcLog(LogLevel errors) {
   g_errors = errors;
   gpr_set_log_function(&Forward);
-  [[maybe_unused]] static const auto* const before =
-      google::protobuf::SetLogHandler(&ForwardProtobuf);
+  [[maybe_unused]] static auto* const before = google::protobuf::SetLogHandler(&ForwardProtobuf);
 }
 
 }  // namespace spaid::server

@@ -45,7 +45,7 @@ void RequireSame(const ChunkView& view, const v1::ArrayChunk& chunk) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Protobuf would tell of every text that is no UTF-8.
-  [[maybe_unused]] static const auto* const silent = google::protobuf::SetLogHandler(nullptr);
+  [[maybe_unused]] static auto* const silent = google::protobuf::SetLogHandler(nullptr);
   using namespace spaid;          // NOLINT(google-build-using-namespace)
   using namespace spaid::server;  // NOLINT(google-build-using-namespace)
   fuzz::Input input(data, size);
