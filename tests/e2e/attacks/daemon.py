@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import resource
 import signal
 import socket
 import subprocess
@@ -24,15 +23,13 @@ class Daemon:
         defaults = ['--address=127.0.0.1:0', '--ops-address=127.0.0.1:0', '--drain-grace=0s']
         given = {flag.split('=')[0] for flag in flags}
 
-        def limit():
-            if nofile is not None:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
-
+        # By a program of its own: gRPC may keep a process that uses it from forking.
+        limit = [] if nofile is None else ['prlimit', f'--nofile={nofile}:{nofile}']
         with open(self.log, 'w') as out:
             self.process = subprocess.Popen(
-                [os.environ['SPAID_DAEMON'], f'--port-file={port_file}', *flags,
+                [*limit, os.environ['SPAID_DAEMON'], f'--port-file={port_file}', *flags,
                  *(flag for flag in defaults if flag.split('=')[0] not in given)],
-                stdout=out, stderr=subprocess.STDOUT, preexec_fn=limit)
+                stdout=out, stderr=subprocess.STDOUT)
         self.wait(port_file.exists, 'serves', 30)
         self.address = port_file.read_text().strip()
         self.port = int(self.address.rsplit(':', 1)[1])
