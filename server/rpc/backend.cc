@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/parallel.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
 
@@ -63,7 +62,7 @@ Metrics::StoreFigures Figures(const HandleStoreStats& s) {
 }
 
 // Of each lane of what runs off the reactors: an estimate may take longer than its job does then.
-int ExecutorThreads() { return std::clamp(kernels::ResolveThreads(0) / 4, 2, 8); }
+int ExecutorThreads() { return std::clamp(kernels::CpuDevice().threads / 4, 2, 8); }
 
 // Of one job.
 int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
@@ -73,7 +72,7 @@ int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
     threads = std::max(threads, device.threads);
   }
   // GPUs alone: the host's work is done on its cores even so.
-  return kernels::ResolveThreads(threads);
+  return threads > 0 ? threads : kernels::CpuDevice().threads;
 }
 
 DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAdapter& adapter) {

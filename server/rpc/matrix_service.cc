@@ -248,6 +248,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     if (waits_ && backend_->uploads().LeaderIsSlow(tenant_, claim_.key(), now)) LookAgain();
   }
   void Gone() override { stop_.Request(kernels::StopReason::kCancelled); }
+  void Answered() override { have_.reset(); }
   void Closed() override { DropLocked(std::move(turn_)); }
 
   Backend* const backend_;

@@ -171,6 +171,11 @@ class BuildStream final
                            backend_->streams().ChunkBytes());
   }
 
+  void Answered() override {
+    WorkStream::Answered();
+    result_.reset();
+  }
+
   v1::PreconditionerSpec spec_;
   v1::ValueType type_ = v1::VALUE_TYPE_FLOAT64;
   Workbench::Terms terms_;

@@ -105,8 +105,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   // Arrays come in messages of about 1 MiB: one frame each, and while one is taken the next few may
   // be on their way. Fixed: probing for the bandwidth would begin anew with every connection.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
-  // A frame that gRPC takes for an offence costs it much more than the frame's bytes, and it cuts the
-  // connection only when it has looked at all that it has read.
+  // A frame that gRPC takes for an offence costs it much more than the frame's bytes, and it cuts
+  // the connection only when it has looked at all that it has read.
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kFrameBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);

@@ -141,6 +141,11 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     return true;
   }
 
+  void Answered() override {
+    WorkStream::Answered();
+    preconditioner_.reset();
+  }
+
   ParsedSolve solve_;
   Workbench::Terms terms_;
   std::optional<Stored<Preconditioner>> preconditioner_;

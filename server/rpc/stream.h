@@ -196,6 +196,9 @@ class OutStream : public RawBidiReactor, public LiveStream {
   virtual bool Idle() const { return false; }
   // Every tick of the registry while the call is open.
   virtual void Ticked(Clock::time_point) {}
+  // The call ends well, and all that is sent is in its buffer: give up what was kept of the stores,
+  // so that a client that knows of the end finds it unused.
+  virtual void Answered() {}
   // After the last callback; drop references to other things here.
   virtual void Closed() {}
 
@@ -288,6 +291,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
 
   void EndedLocked(const absl::Status& status) {
     finished_ = true;
+    if (status.ok()) GuardLocked([this] { Answered(); });
     // A call that asked for nothing leaves no line, unless it is the server that ends it.
     if (!scope_ && !gone_ && !quiet_) scope_.emplace(method_, metrics_);
     if (scope_) {

@@ -62,6 +62,8 @@ class WorkStream : public BidiStream<Request, Response> {
   // EndLocked when the last one is out.
   virtual bool NextResult(Response* message) = 0;
 
+  void Answered() override { matrix_.reset(); }
+
   // --- The state that derived classes use ---
   const std::string& tenant() const { return tenant_; }
   int64_t n_locked() const { return n_; }

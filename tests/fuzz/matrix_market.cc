@@ -23,7 +23,8 @@ namespace {
 
 using fuzz::Require;
 
-constexpr int64_t kMostRows = 1 << 12;  // for larger ones the sums of the arrays are all that is met
+constexpr int64_t kMostRows =
+    1 << 12;  // for larger ones the sums of the arrays are all that is met
 
 // A file in memory. Its name is good while it lives.
 class MemoryFile {
