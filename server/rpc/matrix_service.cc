@@ -77,7 +77,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       const bool asks = input_ != nullptr && input_->bytes_up() == 0 && !claim_.strong() &&
                         claim.strong() && claim.key() == claim_.key();
       if (!asks) return UnexpectedMessage("a second header");
-      DropLocked(std::exchange(input_, nullptr));
+      input_.reset();
     } else {
       opened_ = first_chunk_ = Clock::now();
     }
@@ -169,7 +169,6 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   void HalfClosed() override {
     if (have_) return;
     if (input_ != nullptr && input_->bytes_up() == 0 && !claim_.key().empty()) {
-      DropLocked(std::exchange(input_, nullptr));
       return EndLocked(absl::OkStatus());  // it was a question; `need` has been the answer
     }
     absl::Status status = input_ == nullptr
@@ -181,6 +180,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       status = backend_->Run(
           Backend::Lane::kStore, tenant_, [self] { self->Store(); },
           [self](const absl::Status& error) { self->StoreFailed(error); });
+      storing_ = status.ok();
     }
     if (!status.ok()) EndLocked(std::move(status));
   }
@@ -196,6 +196,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     auto stored = input_->Store(stop_.token());
     Section section(this);
     input_.reset();
+    storing_ = false;
     if (stored.ok()) {
       have_ = *std::move(stored);
       timings_.set_upload_ms(ToMs(Clock::now() - first_chunk_));
@@ -217,6 +218,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   void StoreFailed(const absl::Status& error) {
     Section section(this);
     input_.reset();
+    storing_ = false;
     EndLocked(error);
     PumpLocked();
   }
@@ -248,7 +250,10 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     if (waits_ && backend_->uploads().LeaderIsSlow(tenant_, claim_.key(), now)) LookAgain();
   }
   void Gone() override { stop_.Request(kernels::StopReason::kCancelled); }
-  void Answered() override { have_.reset(); }
+  void Ending(const absl::Status&) override {
+    have_.reset();
+    if (!storing_) input_.reset();
+  }
   void Closed() override { DropLocked(std::move(turn_)); }
 
   Backend* const backend_;
@@ -263,6 +268,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   Clock::time_point opened_{}, first_chunk_{};
   std::optional<v1::UploadNeed> need_;  // to be said
   bool waits_ = false, say_have_ = false, say_wait_ = false, got_header_ = false, done_ = false;
+  bool storing_ = false;  // input_ is the executor's
 };
 
 }  // namespace

@@ -171,8 +171,8 @@ class BuildStream final
                            backend_->streams().ChunkBytes());
   }
 
-  void Answered() override {
-    WorkStream::Answered();
+  void ReleaseHandles() override {
+    WorkStream::ReleaseHandles();
     result_.reset();
   }
 

@@ -141,8 +141,8 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     return true;
   }
 
-  void Answered() override {
-    WorkStream::Answered();
+  void ReleaseHandles() override {
+    WorkStream::ReleaseHandles();
     preconditioner_.reset();
   }
 

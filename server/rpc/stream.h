@@ -196,9 +196,9 @@ class OutStream : public RawBidiReactor, public LiveStream {
   virtual bool Idle() const { return false; }
   // Every tick of the registry while the call is open.
   virtual void Ticked(Clock::time_point) {}
-  // The call ends well, and all that is sent is in its buffer: give up what was kept of the stores,
-  // so that a client that knows of the end finds it unused.
-  virtual void Answered() {}
+  // The call ends, its last message in its buffer: give up room and handles of the stores, so that
+  // a client that knows of the end finds them free. Once.
+  virtual void Ending(const absl::Status&) {}
   // After the last callback; drop references to other things here.
   virtual void Closed() {}
 
@@ -291,7 +291,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
 
   void EndedLocked(const absl::Status& status) {
     finished_ = true;
-    if (status.ok()) GuardLocked([this] { Answered(); });
+    GuardLocked([this, &status] { Ending(status); });
     // A call that asked for nothing leaves no line, unless it is the server that ends it.
     if (!scope_ && !gone_ && !quiet_) scope_.emplace(method_, metrics_);
     if (scope_) {

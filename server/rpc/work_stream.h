@@ -62,7 +62,8 @@ class WorkStream : public BidiStream<Request, Response> {
   // EndLocked when the last one is out.
   virtual bool NextResult(Response* message) = 0;
 
-  void Answered() override { matrix_.reset(); }
+  // Gives up handles that the work needed; nothing else uses them any more.
+  virtual void ReleaseHandles() { matrix_.reset(); }
 
   // --- The state that derived classes use ---
   const std::string& tenant() const { return tenant_; }
@@ -92,6 +93,11 @@ class WorkStream : public BidiStream<Request, Response> {
     this->ReadLocked();
   }
   bool Idle() const final { return !got_header_; }
+  void Ending(const absl::Status& status) final {
+    if (begun_ && !status.ok()) return;  // an executor may be at it: they go with the stream
+    input_.reset();
+    ReleaseHandles();
+  }
 
   void Received(const Request& request) final {
     if (request.message_case() != Request::kHeader) {
