@@ -73,7 +73,7 @@ void ReloadTokens(const Flags& flags, Authenticator* authenticator) {
 }
 
 // Small blocks that were freed stay with malloc, for ever where a few live ones lie behind them.
-// What a burst left goes back to the system when it has stayed resident for two looks: a steady
+// Gives back to the system what a burst left, when it has stayed resident for two looks: a steady
 // load uses it again.
 class FreedHeap {
  public:

@@ -20,8 +20,8 @@ double MedianOfRatios(std::vector<double>& ratios) {
   return *middle;
 }
 
-// Where there are few, or an even number, those who know nothing have a voice, too: what a single
-// tenant has taught is nothing that another one may rely on.
+// The median of few, or of an even number, counts those who know nothing, too: what a single tenant
+// has taught is nothing that another one may rely on.
 double ExpectedRatio(std::vector<double>& ratios) {
   while (ratios.size() < 3 || ratios.size() % 2 == 0) ratios.push_back(1);
   return MedianOfRatios(ratios);

@@ -67,8 +67,8 @@ class Predictions {
   struct Cell {
     Learned time, iterations;
   };
-  // What one kind of work has taught. What is wrong with the prediction of a short job is often
-  // something else than with that of a long one.
+  // One kind of work's ratios, by size: the prediction of a short job is often wrong for another
+  // reason than that of a long one.
   static constexpr size_t kSizes = 16, kAll = kSizes;
   static size_t SizeOf(double predicted_ms);  // by factors of four
   using Kind = std::array<Cell, kSizes + 1>;
