@@ -108,16 +108,16 @@ int WrongUsage(const std::string& what) {
 // Who may call, and as whom; empty: fine.
 std::string CheckCredentials(const Flags& flags) {
   const bool tokens = !flags.tokens_file.empty() || !flags.admin_tokens_file.empty();
+  const char* const flag = flags.tokens_file.empty() ? "--admin-tokens" : "--tokens";
   if (tokens && !flags.tokens_in_clear && !flags.tls.any() && !IsLoopback(flags.address)) {
     return absl::StrCat(
-        flags.tokens_file.empty() ? "--admin-tokens" : "--tokens",
-        " with --address=", flags.address,
+        flag, " with --address=", flags.address,
         ", which is open to other machines, needs TLS; give --tls-cert and --tls-key, or say "
         "--tokens-in-clear if a proxy before it ends TLS");
   }
-  if (flags.trust_tenant_header && !flags.tokens_file.empty()) {
-    return "--trust-tenant-header and --tokens exclude each other: anybody could name the tenant "
-           "of somebody's token";
+  if (flags.trust_tenant_header && tokens) {
+    return absl::StrCat("--trust-tenant-header and ", flag,
+                        " exclude each other: anybody could name the tenant of somebody's token");
   }
   if (flags.trust_tenant_header && flags.allow_anonymous && !flags.tls.client_ca.empty()) {
     return "--trust-tenant-header, --tls-client-ca and --allow-anonymous exclude each other: "

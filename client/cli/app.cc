@@ -485,7 +485,9 @@ std::optional<ExitCode> Parse(CLI::App& app, int argc, const char* const* argv) 
       if (word != "--json") continue;
       const nlohmann::json object = {
           {"error", {{"code", "USAGE"}, {"reason", "WRONG_USAGE"}, {"message", error.what()}}}};
-      std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+      std::cout << object.dump(-1, ' ', /*ensure_ascii=*/true,
+                               nlohmann::json::error_handler_t::replace)
+                << "\n";
       break;
     }
     std::cerr << "spaidctl: " << error.what() << "\nTry `" << command << " --help`.\n";

@@ -231,9 +231,10 @@ void Output::Print(std::string_view text) const {
 }
 
 void Output::PrintJson(const nlohmann::json& object) const {
-  // Labels may hold any bytes; a broken one must not take the whole answer with it.
+  // Labels may hold any bytes: a broken one must not take the whole answer with it, and nothing in
+  // one is for the terminal.
   const std::string text =
-      object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+      object.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) + "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 

@@ -21,6 +21,7 @@ using internal::Repeat;
 
 constexpr int kPageSize = 200;
 constexpr size_t kMaxPages = 100'000;
+constexpr size_t kMaxListBytes = size_t{256} << 20;
 // Uploads of one matrix in one call: the first, and again each time the server evicted it
 // meanwhile.
 constexpr int kMaxUploads = 3;
@@ -49,12 +50,15 @@ template <class Page, class Add>
 std::optional<Error> AllPages(Page page, Add add) {
   std::string token;
   std::unordered_set<std::string> seen;
+  size_t bytes = 0;
   do {
     auto response = page(token);
     if (!response.ok()) return response.error();
+    bytes += response->ByteSizeLong();
     add(*response);
     token = response->next_page_token();
-    if (!token.empty() && (!seen.insert(token).second || seen.size() > kMaxPages)) {
+    if (!token.empty() &&
+        (!seen.insert(token).second || seen.size() > kMaxPages || bytes > kMaxListBytes)) {
       return internal::ProtocolViolation("a list whose pages have no end");
     }
   } while (!token.empty());

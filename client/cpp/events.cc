@@ -5,6 +5,9 @@
 
 namespace spaid::internal {
 
+// A server thins a job's residuals to 100,000, and may have sent some of them before.
+constexpr size_t kMaxResiduals = 2'000'000;
+
 std::optional<Error> JobFollower::Take(const v1::JobEvent& event) {
   using Kind = Progress::Kind;
   Progress progress;
@@ -44,6 +47,9 @@ std::optional<Error> JobFollower::Take(const v1::JobEvent& event) {
         progress.residuals.push_back(FromProto(residual));
       }
       residuals_.insert(residuals_.end(), progress.residuals.begin(), progress.residuals.end());
+      if (residuals_.size() > kMaxResiduals) {
+        return ProtocolViolation("residuals without end");
+      }
       break;
     case v1::JobEvent::kQuality:
       quality = FromProto(event.quality());

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -17,8 +18,19 @@
 namespace spaid::server {
 namespace {
 
-// The number and eight zeros, by which one that was not made here is told.
+// The number, and eight bytes of the list's hash, by which one that was not made for it is told.
 using Block = std::array<unsigned char, 16>;
+
+Block Plain(std::string_view list, uint64_t sequence) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> hash;
+  if (EVP_Digest(list.data(), list.size(), hash.data(), nullptr, EVP_sha256(), nullptr) != 1) {
+    std::abort();  // what can fail here is memory alone
+  }
+  Block block;
+  std::memcpy(block.data(), &sequence, sizeof(sequence));
+  std::memcpy(block.data() + sizeof(sequence), hash.data(), block.size() - sizeof(sequence));
+  return block;
+}
 
 // One block of AES-128 under a key of this process.
 Block Crypt(const Block& in, bool encrypt) {
@@ -46,8 +58,8 @@ Block Crypt(const Block& in, bool encrypt) {
 
 }  // namespace
 
-absl::StatusOr<PageRequest> ParsePage(int32_t size, std::string_view token) {
-  PageRequest page;
+absl::StatusOr<PageRequest> ParsePage(std::string list, int32_t size, std::string_view token) {
+  PageRequest page{.list = std::move(list)};
   if (size < 0 || size > 1000) {
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadPageSize,
                      absl::StrCat("page_size is ", size, "; give 1 to 1000, or 0 for 100"))
@@ -63,22 +75,19 @@ absl::StatusOr<PageRequest> ParsePage(int32_t size, std::string_view token) {
     std::copy(bytes.begin(), bytes.end(), block.begin());
     block = Crypt(block, /*encrypt=*/false);
     std::memcpy(&page.before, block.data(), sizeof(page.before));
-    good = std::all_of(block.begin() + sizeof(page.before), block.end(),
-                       [](unsigned char byte) { return byte == 0; });
+    good = block == Plain(page.list, page.before);
   }
   if (!good) {
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadPageToken,
-                     "page_token is not one that this server gave since it was started; leave it "
-                     "empty for the first page")
+                     "page_token is not one that this server gave for this list since it was "
+                     "started; leave it empty for the first page")
         .Field("page_token");
   }
   return page;
 }
 
-std::string PageToken(uint64_t last_sequence) {
-  Block block = {};
-  std::memcpy(block.data(), &last_sequence, sizeof(last_sequence));
-  block = Crypt(block, /*encrypt=*/true);
+std::string PageToken(std::string_view list, uint64_t last_sequence) {
+  const Block block = Crypt(Plain(list, last_sequence), /*encrypt=*/true);
   return absl::BytesToHexString({reinterpret_cast<const char*>(block.data()), block.size()});
 }
 

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -116,7 +117,9 @@ absl::StatusOr<std::vector<int>> ListenOnHost(const std::string& text, HostPort 
   return CannotListen(text, "no such address");
 }
 
-absl::StatusOr<int> ListenOnFile(const std::string& text, std::string* file) {
+}  // namespace
+
+absl::StatusOr<int> Acceptor::ListenOnFile(const std::string& text, SocketFile* file) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const bool abstract = absl::StartsWith(text, "unix-abstract:");
@@ -131,18 +134,21 @@ absl::StatusOr<int> ListenOnFile(const std::string& text, std::string* file) {
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size() + (abstract ? 0 : 1));
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
   if (!abstract) {
-    // What a daemon left behind that did not end well; one that lives answers.
+    // The socket that a daemon left behind which did not end well; one that lives answers.
+    struct stat there = {};
     const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(probe, generic, size) != 0 && errno == ECONNREFUSED) unlink(name.c_str());
+    if (lstat(name.c_str(), &there) == 0 && S_ISSOCK(there.st_mode) &&
+        connect(probe, generic, size) != 0 && errno == ECONNREFUSED) {
+      unlink(name.c_str());
+    }
     close(probe);
-    *file = name;
   }
   const int fd = Bound(generic, size, false);
   if (fd < 0) return CannotListen(text, std::strerror(errno));
+  struct stat own = {};
+  if (!abstract && lstat(name.c_str(), &own) == 0) *file = {name, own.st_dev, own.st_ino};
   return fd;
 }
-
-}  // namespace
 
 int64_t RaiseDescriptorLimit() {
   rlimit limit{};
@@ -169,7 +175,8 @@ int64_t ConnectionsFor(int64_t descriptors) {
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const std::string& address,
                                                            Connections* connections) {
   std::vector<int> listeners;
-  std::string file, picked = address;
+  SocketFile file;
+  std::string picked = address;
   if (absl::StartsWith(address, "unix")) {
     ASSIGN_OR_RETURN(const int fd, ListenOnFile(address, &file));
     listeners.push_back(fd);
@@ -183,7 +190,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const std::string& ad
       new Acceptor(std::move(picked), std::move(listeners), std::move(file), connections));
 }
 
-Acceptor::Acceptor(std::string address, std::vector<int> listeners, std::string file,
+Acceptor::Acceptor(std::string address, std::vector<int> listeners, SocketFile file,
                    Connections* connections)
     : address_(std::move(address)),
       listeners_(std::move(listeners)),
@@ -224,8 +231,14 @@ void Acceptor::Stop() {
     [[maybe_unused]] const ssize_t written = write(stop_, &one, sizeof one);
     thread_.join();
   }
+  const SocketFile file = std::exchange(file_, {});
+  struct stat there = {};
+  // A newer daemon may serve at the same path.
+  if (!file.path.empty() && lstat(file.path.c_str(), &there) == 0 && there.st_dev == file.device &&
+      there.st_ino == file.inode) {
+    unlink(file.path.c_str());
+  }
   for (const int fd : std::exchange(listeners_, {})) close(fd);
-  if (!file_.empty()) unlink(std::exchange(file_, "").c_str());
 }
 
 void Acceptor::Arm(bool on) {

@@ -6,6 +6,9 @@
 //   acceptor->Start([&](int listener, int fd) { ... });     // fd is the callee's from then on
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,7 +46,14 @@ class Acceptor {
   void Stop();
 
  private:
-  Acceptor(std::string address, std::vector<int> listeners, std::string file,
+  // Of a unix: address.
+  struct SocketFile {
+    std::string path = {};  // empty: none
+    dev_t device = 0;
+    ino_t inode = 0;
+  };
+  static absl::StatusOr<int> ListenOnFile(const std::string& address, SocketFile* file);
+  Acceptor(std::string address, std::vector<int> listeners, SocketFile file,
            Connections* connections);
   void Run();
   void Accept(int listener, Connections::Clock::time_point now);
@@ -52,7 +62,7 @@ class Acceptor {
 
   std::string address_;
   std::vector<int> listeners_;
-  std::string file_;  // of a unix: address
+  SocketFile file_;
   Connections* const connections_;
   std::function<void(int, int)> handle_;
   int epoll_, stop_, reserve_;

@@ -169,7 +169,8 @@ RawBidiReactor* JobService::ListJobs(grpc::CallbackServerContext* context) {
               .Field("all_tenants");
         }
         ASSIGN_OR_RETURN(const PageRequest page,
-                         ParsePage(request->page_size(), request->page_token()));
+                         ParsePage(all ? "all jobs" : absl::StrCat("jobs of ", caller.tenant),
+                                   request->page_size(), request->page_token()));
         const auto listed = backend_->jobs().List(all ? nullptr : &caller.tenant,
                                                   {.state = request->state(),
                                                    .kind = request->kind(),
@@ -177,7 +178,7 @@ RawBidiReactor* JobService::ListJobs(grpc::CallbackServerContext* context) {
                                                    .preconditioner = request->preconditioner()},
                                                   page);
         FillPage(
-            listed.jobs, listed.sequences, listed.next_token,
+            page, listed.jobs, listed.sequences, listed.next_token,
             [&](const auto& job) { return SeenBy(caller, *job, all, /*brief=*/true); },
             response->mutable_jobs(), response->mutable_next_page_token());
         return absl::OkStatus();

@@ -19,7 +19,7 @@ inline constexpr size_t kMaxListBytes = kMaxMessageBytes / 2;
 // goes out in any case. `sequences`: of each of `listed`; `next_token`: of the page behind them
 // all.
 template <class Listed, class Items, class ToProto>
-void FillPage(const Listed& listed, const std::vector<uint64_t>& sequences,
+void FillPage(const PageRequest& page, const Listed& listed, const std::vector<uint64_t>& sequences,
               const std::string& next_token, ToProto to_proto, Items* items,
               std::string* next_page_token) {
   constexpr size_t kOverhead = 8;  // of an item, at the most
@@ -29,7 +29,7 @@ void FillPage(const Listed& listed, const std::vector<uint64_t>& sequences,
     auto item = to_proto(listed[i]);
     bytes += item.ByteSizeLong() + kOverhead;
     if (i > 0 && bytes > kMaxListBytes) {
-      *next_page_token = PageToken(sequences[i - 1]);
+      *next_page_token = PageToken(page.list, sequences[i - 1]);
       return;
     }
     *items->Add() = std::move(item);

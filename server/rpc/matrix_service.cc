@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/rpc/list_page.h"
 #include "server/rpc/matrix_input.h"
@@ -295,10 +296,11 @@ RawBidiReactor* MatrixService::ListMatrices(grpc::CallbackServerContext* context
       [this](const Caller& caller, const v1::ListMatricesRequest* request,
              v1::ListMatricesResponse* response) -> absl::Status {
         ASSIGN_OR_RETURN(const PageRequest page,
-                         ParsePage(request->page_size(), request->page_token()));
+                         ParsePage(absl::StrCat("matrices of ", caller.tenant),
+                                   request->page_size(), request->page_token()));
         const auto listed = backend_->matrices().List(caller.tenant, page);
         FillPage(
-            listed.items, listed.sequences, listed.next_token,
+            page, listed.items, listed.sequences, listed.next_token,
             [](const auto& item) { return ToProto(item, /*findings=*/false); },
             response->mutable_matrices(), response->mutable_next_page_token());
         return absl::OkStatus();

@@ -332,10 +332,11 @@ RawBidiReactor* PreconditionerService::ListPreconditioners(grpc::CallbackServerC
       [this](const Caller& caller, const v1::ListPreconditionersRequest* request,
              v1::ListPreconditionersResponse* response) -> absl::Status {
         ASSIGN_OR_RETURN(const PageRequest page,
-                         ParsePage(request->page_size(), request->page_token()));
+                         ParsePage(absl::StrCat("preconditioners of ", caller.tenant),
+                                   request->page_size(), request->page_token()));
         const auto listed = backend_->preconditioners().List(caller.tenant, page);
         FillPage(
-            listed.items, listed.sequences, listed.next_token,
+            page, listed.items, listed.sequences, listed.next_token,
             [](const auto& item) { return ToProto(item); }, response->mutable_preconditioners(),
             response->mutable_next_page_token());
         return absl::OkStatus();

@@ -126,7 +126,7 @@ RawBidiReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* contex
           AddOwnQueue(backend_->jobs().CountLive(caller.tenant), response->mutable_queue());
           for (v1::Device& device : *response->mutable_devices()) device.clear_uuid();
         }
-        response->mutable_queue()->set_eta_ms(load.eta_ms);
+        response->mutable_queue()->set_eta_ms(backend_->scheduler().WaitMs(caller.tenant));
         response->set_draining(backend_->draining());
         response->set_tenant(caller.tenant);
         response->set_administrator(caller.administrator);

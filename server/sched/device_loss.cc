@@ -61,7 +61,8 @@ std::vector<Scheduler::Core::Hang> Scheduler::Core::FindHungLocked() {
   for (const HangWatch::Hung& found : hang_watch_.Tick(now)) {
     Worker& worker = *workers_[found.thread];
     Hang& hang = hangs.emplace_back();
-    const std::string what = worker.running     ? worker.running->name()
+    // All tenants are told this: not whose job.
+    const char* const what = worker.running     ? "a job"
                              : worker.preparing ? "the measurement of the device"
                                                 : "a probe of the device";
     hang.why = MakeError(

@@ -144,7 +144,7 @@ class Dispatcher {
 
   // Of every queued job, in about the order in which they will start. O(q log q) for a queue of q.
   std::vector<std::pair<uint64_t, Place>> Places(TimePoint now) const;
-  double BacklogMs(TimePoint now) const;  // of the busiest device: estimated wait of a job sent now
+  double BacklogMs(TimePoint now) const;  // until the busiest device has run all that is there
   int64_t queued() const { return static_cast<int64_t>(queue_.size()) - paused_; }  // never begun
   int64_t paused() const { return paused_; }
   int64_t running() const { return static_cast<int64_t>(running_.size()); }

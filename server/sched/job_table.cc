@@ -142,7 +142,7 @@ JobTable::Page JobTable::List(const std::string* tenant, const JobFilter& filter
     --it;
     if (!Passes(filter, *it->second)) continue;
     if (static_cast<int32_t>(page.jobs.size()) == request.size) {
-      page.next_token = PageToken(page.sequences.back());
+      page.next_token = PageToken(request.list, page.sequences.back());
       break;
     }
     page.jobs.push_back(it->second);

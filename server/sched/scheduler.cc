@@ -525,6 +525,11 @@ Scheduler::Load Scheduler::Core::load() const {
   return load;
 }
 
+double Scheduler::Core::WaitMs(const std::string& tenant) {
+  std::lock_guard lock(mutex_);
+  return dispatcher_.PlaceOf({.tenant = tenant}, Now()).eta_ms;
+}
+
 Scheduler::Jobs Scheduler::Core::jobs(size_t max_queued) {
   std::vector<News> news;
   Jobs jobs = [&] {
@@ -619,6 +624,7 @@ absl::Status Scheduler::AdmitDetached(const std::string& tenant) const {
 }
 std::optional<Scheduler::Place> Scheduler::Where(const Job& job) const { return core_->Where(job); }
 Scheduler::Load Scheduler::load() const { return core_->load(); }
+double Scheduler::WaitMs(const std::string& tenant) const { return core_->WaitMs(tenant); }
 Scheduler::Jobs Scheduler::jobs(size_t max_queued) const { return core_->jobs(max_queued); }
 DeviceMask Scheduler::healthy() const { return core_->healthy(); }
 absl::Status Scheduler::DeviceStatus(size_t device) const { return core_->DeviceStatus(device); }

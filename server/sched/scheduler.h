@@ -88,7 +88,7 @@ class Scheduler {
   struct Load {
     int64_t queued = 0, running = 0;
     int64_t paused = 0;  // of those that run
-    double eta_ms = 0;   // estimated wait of a job sent now, for the busiest device
+    double eta_ms = 0;   // until all that is there now has run, on the busiest device
     bool draining = false;
     Dispatcher::ClassLoad classes[kPriorities];
     std::vector<Dispatcher::Ratio> ratios;
@@ -129,6 +129,8 @@ class Scheduler {
   // ago.
   std::optional<Place> Where(const Job& job) const;
   Load load() const;
+  // Of a small job that this tenant would send now, on the device that takes it first.
+  double WaitMs(const std::string& tenant) const;
   Jobs jobs(size_t max_queued) const;
   // The devices that are not lost.
   DeviceMask healthy() const;

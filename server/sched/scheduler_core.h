@@ -62,6 +62,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   }
   std::optional<Place> Where(const Job& job);
   Load load() const;
+  double WaitMs(const std::string& tenant);
   Jobs jobs(size_t max_queued);
   DeviceMask healthy() const {
     std::lock_guard lock(mutex_);

@@ -517,7 +517,7 @@ HandleTable::Page HandleTable::List(const std::string& tenant, const PageRequest
   while (it != mine->second.begin()) {
     --it;
     if (static_cast<int32_t>(page.items.size()) == request.size) {
-      page.next_token = PageToken(page.sequences.back());
+      page.next_token = PageToken(request.list, page.sequences.back());
       break;
     }
     page.sequences.push_back(it->first);

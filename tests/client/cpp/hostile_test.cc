@@ -121,6 +121,15 @@ TEST(Hostile, ResidualsOfNothing) {
   }
 }
 
+TEST(Hostile, ResidualsWithoutEnd) {
+  v1::SolveResponse response;
+  for (int k = 0; k < 200'000; ++k) {
+    response.mutable_job()->mutable_residuals()->add_residuals()->set_iteration(k);
+  }
+  ExpectViolation(SolveWith(std::vector(11, response)), "residuals without end");
+  EXPECT_TRUE(SolveWith(std::vector(9, response)).ok());
+}
+
 TEST(Hostile, SumsOfCounters) {
   const auto result = SolveWith({});
   ASSERT_TRUE(result.ok()) << result.error().message;
@@ -173,6 +182,21 @@ TEST(Hostile, ListsWithoutEnd) {
   ExpectViolation(client.ListMatrices(), "no end");
   EXPECT_EQ(pages, 4);
   ExpectViolation(client.ListJobs(), "no end");
+}
+
+TEST(Hostile, ListsThatGrowWithoutEnd) {
+  int64_t bytes = 0;
+  v1::ListMatricesResponse page;
+  page.add_matrices()->set_label(std::string(3 << 20, 'x'));
+  ScriptedServer server({.list_matrices = [&](grpc::ServerContext&, const v1::ListMatricesRequest&,
+                                              v1::ListMatricesResponse& response) {
+    bytes += 3 << 20;
+    page.set_next_page_token(std::to_string(bytes));
+    response = page;
+    return grpc::Status::OK;
+  }});
+  ExpectViolation(Client({.address = server.address()}).ListMatrices(), "no end");
+  EXPECT_LE(bytes, 260 << 20);
 }
 
 TEST(Hostile, DelaysOfAges) {

@@ -109,6 +109,7 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
       {"--address=0.0.0.0:0"},
       {"--address=127.0.0.1:0", "--insecure", "--tls-cert=x", "--tls-key=y"},
       {"--address=127.0.0.1:0", "--tokens=x", "--trust-tenant-header"},
+      {"--address=127.0.0.1:0", "--admin-tokens=x", "--trust-tenant-header"},
       {"--address=127.0.0.1:0", "--tls-client-ca=x", "--tls-cert=y", "--tls-key=z",
        "--allow-anonymous", "--trust-tenant-header"},
       {"--address=127.0.0.1:0", "--admin-subject=CN=ann"},

@@ -117,12 +117,12 @@ TEST_F(JobTableTest, PagesNewestFirstByState) {
     }
   }
   Ended(table, "other");
-  auto first = table.List("t", {.state = v1::JOB_STATE_SUCCEEDED}, *ParsePage(2, ""));
+  auto first = table.List("t", {.state = v1::JOB_STATE_SUCCEEDED}, *ParsePage("l", 2, ""));
   ASSERT_EQ(first.jobs.size(), 2u);
   EXPECT_EQ(first.jobs[0], made[5]);
   EXPECT_EQ(first.jobs[1], made[3]);
   auto second =
-      table.List("t", {.state = v1::JOB_STATE_SUCCEEDED}, *ParsePage(2, first.next_token));
+      table.List("t", {.state = v1::JOB_STATE_SUCCEEDED}, *ParsePage("l", 2, first.next_token));
   ASSERT_EQ(second.jobs.size(), 1u);
   EXPECT_EQ(second.jobs[0], made[1]);
   EXPECT_EQ(second.next_token, "");

@@ -318,7 +318,7 @@ TEST(HandleStoreTest, PagesNewestFirst) {
   std::string seen, token;
   int pages = 0;
   do {
-    const auto page = store.List("t", *ParsePage(2, token));
+    const auto page = store.List("t", *ParsePage("l", 2, token));
     for (const auto& item : page.items) seen += *item.value;
     token = page.next_token;
     ++pages;
