@@ -20,16 +20,15 @@ using Clock = std::chrono::steady_clock;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
-// Growth under a time budget is tried several times: what is done of a later try is told only
-// where it is more.
+// Growth under a time budget is tried several times: what is told never falls, and goes on being
+// told, as a sign of life.
 class RisingProgress final : public ProgressSink {
  public:
   explicit RisingProgress(ProgressSink* sink) : sink_(sink) {}
   void OnProgress(Stage stage, int64_t done, int64_t total) override {
-    if (done <= most_) return;
-    most_ = done;
     // The last row is told when the result is there.
-    if (done < total) sink_->OnProgress(stage, done, total);
+    most_ = std::max(most_, std::min(done, total - 1));
+    sink_->OnProgress(stage, most_, total);
   }
   void OnResidual(const ResidualPoint&) override {}
 

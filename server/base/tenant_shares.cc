@@ -112,10 +112,10 @@ TenantShares::Account TenantShares::Yields(Account account, int64_t more,
 
 int64_t TenantShares::CeilingFor(Account account, int64_t more, bool alone, size_t of) const {
   const int64_t all = limit(of), most = all - all / kKept;
-  if (alone || used(of) + more <= most) return all;
+  if (used(of) + more <= most || (alone && used(of) == UsedBy(account, of))) return all;
   // Beside one more that may come.
   const double share = static_cast<double>(all) * account->weight / (ActiveWeights(Now()) + 1);
-  if (static_cast<double>(UsedBy(account, of) + more) > share) return most;
+  if (static_cast<double>(UsedBy(account, of) + more) > share) return most;  // `alone`, too
   return account->has_weight || options_.rules.weights.empty() ? all : all - all / kKeptForWeights;
 }
 

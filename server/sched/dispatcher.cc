@@ -19,6 +19,8 @@ constexpr std::chrono::milliseconds kMinRetry{100}, kMaxRetry{60'000};
 constexpr double kSurelyTaken = 0.5;
 // A job that may be paused has outrun its prediction when it has taken so many times that.
 constexpr double kOutrun = 2;
+constexpr double kMostSlices = 40;  // of a first turn
+constexpr double kTrusted = 5;      // times that a job may have been predicted too long
 // One tenant may have one part in so many of the paused jobs; in so many where another one is
 // small, and holds little.
 constexpr int kPausedParts = 16, kPausedPartsOfSmall = 4;
@@ -53,7 +55,9 @@ Dispatcher::Dispatcher(DispatcherOptions options)
 
 bool Dispatcher::IsSmall(const Work& work, size_t device) const {
   const int64_t lane_bytes = devices_[device].room.lane_bytes;
-  return ExpectedMs(work, device) <= options_.small_ms &&
+  // A tenant that taught how short its jobs are may have a long one, which is not to be paused.
+  const double least_ms = work.yields ? 0 : Predictions::UnlearnedMs(work) / kTrusted;
+  return std::max(ExpectedMs(work, device), least_ms) <= options_.small_ms &&
          (lane_bytes <= 0 || work.device_bytes <= lane_bytes);
 }
 
@@ -247,12 +251,14 @@ bool Dispatcher::LeavesReserved(const Work& work, size_t d) const {
          host_used_ + work.host_bytes + kept->host_bytes <= options_.host_bytes;
 }
 
-// The length of a running job's turn: what it says itself that it takes, and that again. No longer
-// for what its tenant has taught, who may have taught that all of its jobs take an hour.
+// The length of a running job's turn: what it says itself that it takes, and that again, within
+// bounds. No longer for what its tenant has taught, who may have taught that all of its jobs take
+// an hour.
 double Dispatcher::TurnMs(const Running& running) const {
   const double slice_ms = ToMs(options_.slice);
   if (running.pauses > 0) return slice_ms;
-  return std::max(slice_ms, kOutrun * SurelyTakenMs(running.work, running.devices[0]));
+  return std::clamp(kOutrun * SurelyTakenMs(running.work, running.devices[0]), slice_ms,
+                    kMostSlices * slice_ms);
 }
 
 // What has outrun its prediction is expected to take as long again as it has outrun it.

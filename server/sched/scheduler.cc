@@ -472,14 +472,14 @@ void Scheduler::Core::KeepTime() {
         SetAlarmLocked(job, deadline);  // a more patient waiter has come
       }
     }
-    std::vector<News> news;
+    std::vector<News> news = std::exchange(untold_, {});
     std::vector<Hang> hangs = FindHungLocked();
     std::optional<TimePoint> next;
     if (next_tick_ != TimePoint::max()) next = next_tick_;
     if (!alarms_.empty() && (!next || alarms_.front().when < *next)) next = alarms_.front().when;
     if (moved_ && dispatcher_.is_long()) {
       if (now - placed_ >= dispatcher_.PlacesLast()) {
-        news = PlaceLocked();
+        for (News& more : PlaceLocked()) news.push_back(std::move(more));
       } else if (!next || placed_ + dispatcher_.PlacesLast() < *next) {
         next = placed_ + dispatcher_.PlacesLast();
       }
@@ -498,16 +498,12 @@ void Scheduler::Core::KeepTime() {
 }
 
 std::optional<Scheduler::Place> Scheduler::Core::Where(const Job& job) {
-  std::vector<News> news;
-  std::optional<Place> place;
-  {
-    std::lock_guard lock(mutex_);
-    if (!ids_.contains(&job)) return std::nullopt;
-    news = PlaceLocked();
-    place = queued_.at(ids_.at(&job)).place;
-  }
-  Tell(news);
-  return place;
+  std::lock_guard lock(mutex_);
+  if (!ids_.contains(&job)) return std::nullopt;
+  // Who asks may hold what the watchers of these jobs want: the timekeeper tells them.
+  for (News& news : PlaceLocked()) untold_.push_back(std::move(news));
+  if (!untold_.empty()) timer_cv_.notify_one();
+  return queued_.at(ids_.at(&job)).place;
 }
 
 Scheduler::Load Scheduler::Core::load() const {

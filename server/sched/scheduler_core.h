@@ -203,6 +203,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   bool draining_ = false, stopping_ = false;
   TimePoint placed_{-std::chrono::hours(1)};  // when places were counted
   bool moved_ = false;                        // since then
+  std::vector<News> untold_;                  // the timekeeper's to tell
   std::vector<Alarm> alarms_;                 // a heap, the earliest on top
   size_t sweep_at_ = 1024;  // those of ended jobs are swept out when it has doubled
   std::atomic<bool> others_wait_{false};

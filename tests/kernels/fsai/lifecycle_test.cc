@@ -64,6 +64,21 @@ TEST(FsaiProgress, NeverFallsAndEndsAtAll) {
   }
 }
 
+// Passes that begin anew are no silence: who watches would take it for a hang.
+TEST(FsaiProgress, GoesOnInEveryPass) {
+  const CscMatrix a = bench::ConvectionDiffusion(20, 0);
+  const auto reports = [&](int k_max, double budget) {
+    FsaiOptions options = Grow(k_max);
+    options.time_budget_ms = budget;
+    Recorder recorder;
+    Context context = Threads(1);
+    context.progress = &recorder;
+    EXPECT_TRUE(BuildFsai(a, nullptr, options, context).ok());
+    return recorder.reports;
+  };
+  EXPECT_GE(reports(8, 1e7), 2 * reports(8, 0) - 2);
+}
+
 TEST(FsaiStop, AtOnceAndInTheMiddle) {
   const CscMatrix a = bench::ConvectionDiffusion(20, 0);
   for (FsaiOptions options : {Grow(8), Static(2)}) {

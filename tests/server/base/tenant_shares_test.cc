@@ -84,6 +84,18 @@ TEST(TenantSharesTest, OneThingAloneMayTakeEverything) {
   EXPECT_FALSE(bytes.Admits(account, 100));
 }
 
+TEST(TenantSharesTest, OneThingBesideOthersLeavesWhatIsKept) {
+  TenantShares bytes({.limits = {160}, .rules = {.weights = {{"real", 1.0}}}});
+  for (int i = 0; i < 14; ++i) {
+    const Account made_up = bytes.Join("made up " + std::to_string(i));
+    const bool first = i == 0;
+    EXPECT_EQ(bytes.Admits(made_up, 150, /*alone=*/true), first);
+    while (bytes.Admits(made_up, 1, /*alone=*/bytes.UsedBy(made_up) == 0)) bytes.Add(made_up, 1);
+  }
+  const Account real = bytes.Join("real");
+  EXPECT_TRUE(bytes.Admits(real, 10, /*alone=*/true));
+}
+
 TEST(TenantSharesTest, SmallLimitsKeepNothing) {
   TenantShares places({.limits = {2}});
   const Account account = places.Join("t");

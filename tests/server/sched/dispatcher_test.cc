@@ -331,6 +331,20 @@ TEST_F(DispatcherTest, PredictionsAreCorrectedBySize) {
   EXPECT_NEAR(d.PredictedMs(new_size), 300, 10) << "as most others of the kind";
 }
 
+TEST_F(DispatcherTest, NobodyTeachesThatALongBuildIsSmall) {
+  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .small_ms = 20});
+  for (int i = 0; i < 10; ++i) {
+    const uint64_t id = Push(d, Of(300));
+    ASSERT_THAT(Start(d), ElementsAre(id));
+    Wait(3);
+    d.Finish(id, {.learn = true}, now_);
+  }
+  const uint64_t first = Push(d, Of(300));
+  Push(d, Of(300));
+  EXPECT_LT(d.PredictedMs(first), 20);
+  EXPECT_THAT(Start(d), ElementsAre(first)) << "the other lane is for what is small";
+}
+
 TEST_F(DispatcherTest, ATenantLeavesALaneToOthersThatWereThereLately) {
   Dispatcher d({.devices = {{.name = "cpu", .lanes = 3}},
                 .small_ms = 20,

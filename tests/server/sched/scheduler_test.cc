@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <future>
@@ -90,6 +91,30 @@ TEST_F(SchedulerTest, SaysPositionAndTimeToStart) {
   gate_.Open();
   AwaitEnd(third);
   EXPECT_FALSE(scheduler_->Where(*third));
+}
+
+// Streams ask where a job stands with what their jobs' watchers want held.
+TEST_F(SchedulerTest, AskingWhereRunsNobodysWatchers) {
+  Make();
+  Block(/*predicted_ms=*/100);
+  auto own = Submit(Nothing(), 40);
+  clock_.Advance(milliseconds(10'000));  // what the running job has taken is charged when the next one comes
+  auto other = Job::Create(
+      {.tenant = "u", .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}}, {}, clock_);
+  ASSERT_TRUE(scheduler_->Submit(other, {.predicted_ms = 30}, Nothing()).ok());
+  EXPECT_EQ(other->Read(1, 1).events[0].queued().position(), 1);
+  std::atomic<bool> told{false}, told_here{false};
+  const auto news = other->Subscribe(2, [&, asks = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() == asks) told_here = true;
+    told = true;
+    told.notify_all();
+  });
+  EXPECT_EQ(scheduler_->Where(*other)->position, 0);
+  told.wait(false);
+  EXPECT_FALSE(told_here);
+  EXPECT_EQ(other->Read(2, 1).events[0].queued().position(), 0);
+  gate_.Open();
+  AwaitEnd(own);
 }
 
 TEST_F(SchedulerTest, ShowsWhatRunsAndWhatStartsFirst) {
