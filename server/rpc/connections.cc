@@ -29,15 +29,24 @@ constexpr double kResetsAtOnce = 2000, kResetsPerSecond = 100;
 
 // Bytes of a connection that no call has taken. The first is for what the kernel holds; requests
 // without arrays are small.
-constexpr double kUntakenOfConnection = 16 << 20;
+constexpr double kUntakenOfConnection = 8 << 20;
+constexpr double kUntakenWithoutCall = 256 << 10;  // greetings, pings, headers that go on
 constexpr double kUntakenOfWaiting = 128 << 10;
 constexpr double kUntakenOfOpen = kLookaheadBytes + (1 << 20);
-constexpr double kForgivenPerSecond = 1 << 20;  // the counting errs a little
-constexpr seconds kOverFor{2};                  // a busy server is late with taking, too
+// The counting errs a little: by what goes on beside calls, and by large headers, within bounds.
+constexpr double kForgivenPerSecond = 64 << 10, kForgivenOfStrangerPerSecond = 16 << 10;
+constexpr double kForgivenOfCall = 4 << 10, kMostForgivenPerSecond = 1 << 20;
+constexpr double kDroppablePerSecond = 16 << 20;
+constexpr seconds kOverFor{2};  // a busy server is late with taking, too
+constexpr milliseconds kStrangerOverFor{500};
+// What the kernel takes of a stranger before gRPC has: nothing that gRPC has read can be stopped.
+constexpr int kStrangersWindow = 64 << 10, kAnyWindow = 4 << 20;
 
-constexpr seconds kFreshFor{1};         // a new connection may be about to ask
-constexpr seconds kIdleLeeway{30};      // gRPC closes idle connections itself, politely
-constexpr size_t kCallBytes = 4 << 10;  // headers of a call, more or less
+constexpr seconds kFreshFor{1};      // a new connection may be about to ask
+constexpr seconds kIdleLeeway{30};   // gRPC closes idle connections itself, politely
+constexpr seconds kIdleEnough{5};    // to give way to a newcomer
+constexpr milliseconds kSearch{10};  // for one that does, not more often
+constexpr size_t kCallBytes = 256;   // headers of a call that its client indexes
 
 // "ipv4:1.2.3.4:5", "ipv6:%5B::1%5D:5" -> "1.2.3.4|5", "::1|5"; "" for others.
 std::string NameOf(absl::string_view peer) {
@@ -110,17 +119,47 @@ int64_t Connections::calls() const {
   return calls_;
 }
 
-// The oldest connection that never asked for anything gives way to a newcomer.
+// The oldest stranger gives way to a newcomer, or who has had no call for long.
 bool Connections::MakeRoomLocked(Clock::time_point now) {
-  if (fresh_.empty() || now - fresh_.front()->opened < kFreshFor) return false;
-  CutLocked(*fresh_.front(), "room");
+  Connection* last = nullptr;
+  if (!fresh_.empty() && now - fresh_.front()->opened >= kFreshFor) {
+    last = fresh_.front();
+  } else if (now - searched_ >= kSearch) {
+    searched_ = now;
+    last = LongestIdleLocked(now);
+  }
+  if (last == nullptr) return false;
+  CutLocked(*last, "room");
   return true;
+}
+
+// Of the address with most connections. A client that still needs one makes another.
+Connection* Connections::LongestIdleLocked(Clock::time_point now) const {
+  Connection* found = nullptr;
+  int64_t most = 0;
+  for (const auto& [fd, connection] : by_fd_) {
+    Connection& c = *connection;
+    if (c.cut || c.own || c.calls > 0 || now - c.idle_since < kIdleEnough) continue;
+    const int64_t of_peer = per_address_.at(c.address);
+    if (of_peer > most || (of_peer == most && c.idle_since < found->idle_since)) {
+      found = &c;
+      most = of_peer;
+    }
+  }
+  return found;
+}
+
+void Connections::ExpectOwn(const sockaddr* address) {
+  std::string name = PeerOf(address).name;
+  const std::lock_guard lock(mu_);
+  own_name_ = std::move(name);
 }
 
 int Connections::Open(int fd, const sockaddr* address, Clock::time_point now) {
   const Peer peer = PeerOf(address);
   const std::lock_guard lock(mu_);
-  const bool own = peer.port != 0 && peer.port == own_port_.exchange(0);
+  const bool own = !peer.name.empty() && peer.name == own_name_;
+  if (own) own_name_.clear();
   const bool trusted = !peer.bytes || IsLoopback(*peer.bytes) ||
                        std::any_of(limits_.trusted.begin(), limits_.trusted.end(),
                                    [&](const Cidr& range) { return range.Contains(*peer.bytes); });
@@ -148,6 +187,8 @@ int Connections::Open(int fd, const sockaddr* address, Clock::time_point now) {
   connection->address = peer.address;
   connection->fd = watched;
   connection->own = own;
+  if (peer.bytes)
+    setsockopt(watched, IPPROTO_TCP, TCP_WINDOW_CLAMP, &kStrangersWindow, sizeof(int));
   connection->opened = connection->idle_since = connection->resets_at = now;
   by_fd_[watched] = connection;
   // A socket that is closed, and whose end we have not seen yet, may have had the same port.
@@ -205,14 +246,14 @@ void Connections::CutLocked(Connection& connection, std::string_view why) {
 }
 
 double Connections::AllowanceLocked(const Connection& connection) const {
-  return kUntakenOfConnection +
+  return (connection.known && connection.calls > 0 ? kUntakenOfConnection : kUntakenWithoutCall) +
          static_cast<double>(connection.calls - connection.asked) * kUntakenOfWaiting +
          static_cast<double>(connection.asked) * kUntakenOfOpen;
 }
 
 void Connections::Look(Clock::time_point now) {
   const std::lock_guard lock(mu_);
-  double total = 0;
+  double total = 0, all = 0, most_held = 0;  // all: with what waits to be read
   Connection* most = nullptr;
   for (const auto& [fd, owner] : by_fd_) {
     Connection& c = *owner;
@@ -228,23 +269,36 @@ void Connections::Look(Clock::time_point now) {
     c.untaken += static_cast<double>(info.tcpi_bytes_received -
                                      std::exchange(c.received, info.tcpi_bytes_received)) -
                  static_cast<double>(taken - std::exchange(c.counted, taken));
-    // Whatever the calls held that are over now, gRPC has dropped.
-    if (const int64_t ended = std::exchange(c.ended, 0); ended > 0) {
-      c.untaken *= static_cast<double>(c.calls) / static_cast<double>(c.calls + ended);
+    // Whatever the calls held that are over now, gRPC has dropped. Each held its part, as far as
+    // one knows; a client may make more of such calls than hold anything.
+    if (const auto ended = static_cast<double>(std::exchange(c.ended, 0)); ended > 0) {
+      const double held = c.untaken * ended / (static_cast<double>(c.calls) + ended);
+      const double dropped = std::clamp(held, 0.0, c.droppable);
+      c.droppable -= dropped;
+      c.untaken -= dropped;
     }
-    c.untaken = std::max(0.0, c.untaken - kForgivenPerSecond / 10);
+    c.droppable = std::min(c.droppable + kDroppablePerSecond / 10, Connection::kDroppable);
+    const auto begun = static_cast<double>(std::exchange(c.begun, 0));
+    const double forgiven = c.known ? kForgivenPerSecond / 10 + begun * kForgivenOfCall
+                                    : kForgivenOfStrangerPerSecond / 10;
+    c.untaken = std::max(0.0, c.untaken - std::min(forgiven, kMostForgivenPerSecond / 10));
     if (c.untaken <= AllowanceLocked(c)) {
       c.over_since = {};
     } else if (c.over_since == Clock::time_point{}) {
       c.over_since = now;
-    } else if (now - c.over_since > kOverFor) {
+    } else if (now - c.over_since > (c.known ? kOverFor : kStrangerOverFor)) {
       CutLocked(c, "bytes");
       continue;
     }
     total += c.untaken;
-    if (most == nullptr || c.untaken > most->untaken) most = &c;
+    const double held = c.untaken + static_cast<double>(c.unread_.load(std::memory_order_relaxed));
+    all += held;
+    if (held > most_held) {
+      most = &c;
+      most_held = held;
+    }
   }
-  if (total > static_cast<double>(limits_.max_bytes) && most->untaken > kUntakenOfConnection) {
+  if (all > static_cast<double>(limits_.max_bytes) && most_held > kUntakenOfConnection) {
     CutLocked(*most, "bytes");
     total -= most->untaken;
   }
@@ -258,6 +312,7 @@ Connections::Call Connections::Begin(const std::string& peer) {
   Call call{.connection = it == by_name_.end() ? nameless_ : it->second};
   Connection& c = *call.connection;
   c.Took(kCallBytes);
+  ++c.begun;
   if (c.calls++ == 0) ++busy_;
   ++calls_;
   call.served = !c.cut;
@@ -276,17 +331,24 @@ Connections::Call Connections::Begin(const std::string& peer) {
 void Connections::Asked(Connection& connection) {
   const std::lock_guard lock(mu_);
   ++connection.asked;
-  NotFreshLocked(connection);
 }
 
-void Connections::End(Connection& connection, bool asked) {
+void Connections::Known(Connection& connection) {
+  const std::lock_guard lock(mu_);
+  if (std::exchange(connection.known, true)) return;
+  NotFreshLocked(connection);
+  if (connection.fd < 0) return;
+  setsockopt(connection.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &kAnyWindow, sizeof(int));
+}
+
+void Connections::End(Connection& connection, bool asked, bool whole) {
   const std::lock_guard lock(mu_);
   --calls_;
   if (--connection.calls == 0) {
     --busy_;
     connection.idle_since = Clock::now();
   }
-  ++connection.ended;
+  if (!whole) ++connection.ended;
   if (asked) {
     --connection.asked;
     return;

@@ -45,10 +45,18 @@ inline constexpr int kLookaheadBytes = 4 << 20;  // of a stream that nobody read
 
 class Connection {
  public:
+  static constexpr double kDroppable = 64 << 20;
+
   // Bytes of a message that came to a call. Thread-safe.
   void Took(size_t bytes) {
-    constexpr size_t kFraming = 64;  // and a sixteenth: frames of HTTP/2 and records of TLS
-    taken_.fetch_add(bytes + bytes / 16 + kFraming, std::memory_order_relaxed);
+    constexpr size_t kFraming = 32;  // and a 32nd: frames of HTTP/2 and records of TLS
+    taken_.fetch_add(bytes + bytes / 32 + kFraming, std::memory_order_relaxed);
+  }
+  // Bytes more, or fewer, of messages that wait to be read by the client. Thread-safe.
+  void Waits(int64_t bytes) {
+    unread_.fetch_add(bytes, std::memory_order_relaxed);
+    // As it is read, the client sends updates of windows, which no call takes.
+    if (bytes > 0) Took(static_cast<size_t>(bytes) / 512);
   }
 
  private:
@@ -56,18 +64,22 @@ class Connection {
   using Clock = std::chrono::steady_clock;
 
   std::atomic<uint64_t> taken_{0};
+  std::atomic<int64_t> unread_{0};
   // Under the mutex of Connections.
   std::string name, address;  // "127.0.0.1|5678"; empty where peers have none
   int fd = -1;                // our own of the socket
-  bool own = false, cut = false, fresh = false;
+  bool own = false, cut = false;
+  bool known = false, fresh = false;  // fresh: in the list of those that are not known
   std::list<Connection*>::iterator in_fresh;
   Clock::time_point opened{}, idle_since{}, over_since{};
   int64_t calls = 0, asked = 0;  // open ones; those of them whose request has come
-  int64_t ended = 0;             // since the last look
+  int64_t begun = 0;             // since the last look
+  int64_t ended = 0;             // since the last look, before all of their input had come
   double resets = 0;             // calls given up before they asked, lately
   Clock::time_point resets_at{};
   uint64_t received = 0, counted = 0;
-  double untaken = 0;  // bytes
+  double untaken = 0;             // bytes
+  double droppable = kDroppable;  // of them, that calls may have held which have ended
 };
 
 // Thread-safe.
@@ -95,8 +107,8 @@ class Connections {
   // Cuts what is over its bounds. About ten times a second.
   void Look(Clock::time_point now);
 
-  // The next connection from this port of ours is the self-probe's: it has a place of its own.
-  void ExpectOwn(int port) { own_port_ = port; }
+  // The next connection from this address of ours is the self-probe's: it has a place of its own.
+  void ExpectOwn(const sockaddr* address);
 
   // --- The calls' part ---
   struct Call {
@@ -107,8 +119,10 @@ class Connections {
   Call Begin(const std::string& peer);
   // Its request has come, as far as it is needed to know what is wanted.
   void Asked(Connection& connection);
-  // It is over. `asked`: Asked was called.
-  void End(Connection& connection, bool asked);
+  // A caller asked for something who may: whoever only keeps a connection open is a stranger.
+  void Known(Connection& connection);
+  // It is over. `asked`: Asked was called; `whole`: all of its input had come.
+  void End(Connection& connection, bool asked, bool whole);
 
   int64_t size() const;
   int64_t calls() const;
@@ -120,18 +134,20 @@ class Connections {
   void ForgetLocked(const std::shared_ptr<Connection>& connection);
   void NotFreshLocked(Connection& connection);
   bool MakeRoomLocked(Clock::time_point now);
+  Connection* LongestIdleLocked(Clock::time_point now) const;
   double AllowanceLocked(const Connection& connection) const;
 
   const ConnectionLimits limits_;
   Metrics* const metrics_;
   std::atomic<int64_t> untaken_bytes_{0};
-  std::atomic<int> own_port_{0};
   mutable std::mutex mu_;
+  std::string own_name_;  // of the self-probe's connection that is on its way
+  Clock::time_point searched_{};
   int64_t most_;
   std::unordered_map<std::string, std::shared_ptr<Connection>> by_name_;
   std::unordered_map<int, std::shared_ptr<Connection>> by_fd_;
   std::unordered_map<std::string, int64_t> per_address_;
-  std::list<Connection*> fresh_;  // no call of theirs has asked yet; the oldest first
+  std::list<Connection*> fresh_;  // nobody known has asked there yet; the oldest first
   // For peers without a name: those of unix: addresses.
   const std::shared_ptr<Connection> nameless_ = std::make_shared<Connection>();
   int64_t calls_ = 0, busy_ = 0;  // busy: connections with calls

@@ -57,7 +57,7 @@ class WatchStream final : public RequestStream<v1::WatchJobRequest, v1::WatchJob
   }
 
   absl::StatusOr<std::shared_ptr<Job>> Find() {
-    ASSIGN_OR_RETURN(const Caller caller, backend_->authenticator().Identify(*context_));
+    ASSIGN_OR_RETURN(const Caller caller, Identify(backend_->authenticator()));
     RETURN_IF_ERROR(Admit(caller.tenant));
     if (request_.first_event() < 0) {
       return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadLimit,

@@ -33,7 +33,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
 
  private:
   void Start() override {
-    auto caller = backend_->authenticator().Identify(*context_);
+    auto caller = Identify(backend_->authenticator());
     if (!caller.ok()) return EndLocked(caller.status());
     tenant_ = std::move(caller->tenant);
     if (absl::Status status = backend_->CheckServing(); !status.ok()) {

@@ -201,7 +201,7 @@ class DownloadStream final
   }
 
   absl::Status Find() {
-    ASSIGN_OR_RETURN(const Caller caller, backend_->authenticator().Identify(*context_));
+    ASSIGN_OR_RETURN(const Caller caller, Identify(backend_->authenticator()));
     RETURN_IF_ERROR(Admit(caller.tenant));
     ASSIGN_OR_RETURN(const v1::ValueType type, ResultType(request_.value_type(), "value_type"));
     ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(caller.tenant, request_.name()));
@@ -247,7 +247,7 @@ class EstimateCall final
   void Requested(const v1::EstimateBuildRequest& request) override {
     auto call = std::static_pointer_cast<EstimateCall>(shared_from_this());
     const absl::Status status = [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(const Caller caller, backend_->authenticator().Identify(*context_));
+      ASSIGN_OR_RETURN(const Caller caller, Identify(backend_->authenticator()));
       RETURN_IF_ERROR(backend_->CheckServing());
       RETURN_IF_ERROR(ParseSpec(request.spec(), "spec"));
       ASSIGN_OR_RETURN(auto matrix, backend_->matrices().Get(caller.tenant, request.matrix()));

@@ -45,38 +45,122 @@ bool Wait(int fd, short events, Clock::time_point until) {
   }
 }
 
-// The client's side of a plain connection, and the head of the SETTINGS frame that answers it.
-std::string AskHttp2(int fd, Clock::time_point until) {
-  static constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
-  if (send(fd, kHello, sizeof kHello, MSG_NOSIGNAL) != sizeof kHello) return "cannot send";
-  unsigned char head[9];
-  size_t got = 0;
-  while (got < sizeof head) {
-    if (!Wait(fd, POLLIN, until)) return "no answer";
-    const ssize_t n = recv(fd, head + got, sizeof head - got, 0);
-    if (n == 0) return "hung up";
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return std::strerror(errno);
-    if (n > 0) got += static_cast<size_t>(n);
+// A connection that sends and receives as far as it can now: bytes, 0 at its end, or what to Wait
+// for.
+class Stream {
+ public:
+  struct Moved {
+    ssize_t bytes = 0;
+    short wait = 0;  // POLLIN or POLLOUT: nothing moved
+  };
+  explicit Stream(int fd) : fd_(fd) {}
+  virtual ~Stream() = default;
+  virtual Moved Send(const char* data, size_t size) {
+    const ssize_t sent = send(fd_, data, size, MSG_NOSIGNAL);
+    return sent < 0 && errno == EAGAIN ? Moved{0, POLLOUT} : Moved{std::max<ssize_t>(sent, 0)};
   }
-  constexpr unsigned char kSettings = 4;
-  return head[3] == kSettings ? "" : "not HTTP/2";
+  virtual Moved Receive(char* data, size_t size) {
+    const ssize_t got = recv(fd_, data, size, 0);
+    return got < 0 && errno == EAGAIN ? Moved{0, POLLIN} : Moved{std::max<ssize_t>(got, 0)};
+  }
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+class TlsStream final : public Stream {
+ public:
+  TlsStream(int fd, SSL* ssl) : Stream(fd), ssl_(ssl) {}
+  Moved Send(const char* data, size_t size) override {
+    return Told(SSL_write(ssl_, data, static_cast<int>(size)));
+  }
+  Moved Receive(char* data, size_t size) override {
+    return Told(SSL_read(ssl_, data, static_cast<int>(size)));
+  }
+
+ private:
+  Moved Told(int done) const {
+    if (done > 0) return {done};
+    const int error = SSL_get_error(ssl_, done);
+    if (error == SSL_ERROR_WANT_READ) return {0, POLLIN};
+    if (error == SSL_ERROR_WANT_WRITE) return {0, POLLOUT};
+    return {};
+  }
+
+  SSL* const ssl_;
+};
+
+// Calls Health/Check, as anybody may, and waits for the head of an answer, whatever it says: a
+// server that greets may answer nobody.
+std::string Call(Stream& stream, Clock::time_point until) {
+  static constexpr char kCall[] =
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+      "\0\0\0\4\0\0\0\0\0"    // SETTINGS
+      "\0\0\x53\1\4\0\0\0\1"  // HEADERS of 83 bytes, whole, of stream 1
+      "\x83\x86"
+      "\4\34/grpc.health.v1.Health/Check"
+      "\1\5spaid"
+      "\0\14content-type\20application/grpc"
+      "\0\2te\10trailers"
+      "\0\0\5\0\1\0\0\0\1"  // DATA of 5 bytes, the last: a message of none
+      "\0\0\0\0\0";
+  const auto all = [&](char* data, size_t size, bool sends) -> std::string {
+    for (size_t done = 0; done < size;) {
+      const Stream::Moved moved =
+          sends ? stream.Send(data + done, size - done) : stream.Receive(data + done, size - done);
+      if (moved.wait != 0 && !Wait(stream.fd(), moved.wait, until)) return "no answer";
+      if (moved.wait == 0 && moved.bytes == 0) return "hung up";
+      done += static_cast<size_t>(moved.bytes);
+    }
+    return "";
+  };
+  std::string call(kCall, sizeof kCall - 1);
+  if (std::string wrong = all(call.data(), call.size(), true); !wrong.empty()) return wrong;
+  constexpr char kHeaders = 1, kSettings = 4;
+  for (bool first = true;; first = false) {
+    char head[9];
+    if (std::string wrong = all(head, sizeof head, false); !wrong.empty()) return wrong;
+    if (first && head[3] != kSettings) return "not HTTP/2";
+    if (head[3] == kHeaders) return "";
+    const auto byte = [&](int k) {
+      return static_cast<size_t>(static_cast<unsigned char>(head[k]));
+    };
+    std::string rest(byte(0) << 16 | byte(1) << 8 | byte(2), '\0');
+    if (std::string wrong = all(rest.data(), rest.size(), false); !wrong.empty()) return wrong;
+  }
 }
 
-// Far enough to have the server's certificate: it may want one of ours, which we do not have.
+std::string AskHttp2(int fd, Clock::time_point until) {
+  Stream stream(fd);
+  return Call(stream, until);
+}
+
 std::string AskTls(int fd, Clock::time_point until) {
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   &SSL_CTX_free);
+  bool wants_ours = false;  // a certificate, which we do not have
+  SSL_CTX_set_cert_cb(
+      context.get(),
+      [](SSL*, void* wanted) {
+        *static_cast<bool*>(wanted) = true;
+        return 1;
+      },
+      &wants_ours);
   const std::unique_ptr<SSL, decltype(&SSL_free)> ssl(SSL_new(context.get()), &SSL_free);
   static constexpr unsigned char kAlpn[] = {2, 'h', '2'};
   SSL_set_alpn_protos(ssl.get(), kAlpn, sizeof kAlpn);
   SSL_set_fd(ssl.get(), fd);
   for (;;) {
     const int done = SSL_connect(ssl.get());
-    if (done == 1 || SSL_get0_peer_certificate(ssl.get()) != nullptr) return "";
+    if (wants_ours) return "";  // so far it answers
+    if (done == 1) break;
     const int error = SSL_get_error(ssl.get(), done);
     if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) return "no TLS";
     if (!Wait(fd, error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, until)) return "no answer";
   }
+  TlsStream stream(fd, ssl.get());
+  return Call(stream, until);
 }
 
 }  // namespace
@@ -131,14 +215,14 @@ std::string SelfProbe::Ask() {
   const Socket fd(socket(address_.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return std::strerror(errno);  // nor could anybody's connection be taken
   // Known before the acceptor can see it.
-  sockaddr_storage own{};
-  own.ss_family = address_.ss_family;
+  sockaddr_storage own = address_;                     // from where it listens: this host's own
+  reinterpret_cast<sockaddr_in*>(&own)->sin_port = 0;  // at the same place in both families
   socklen_t size = address_.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   if (bind(fd.get(), reinterpret_cast<sockaddr*>(&own), size) != 0 ||
       getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) {
     return "";  // all of this host's ports are in use
   }
-  connections_->ExpectOwn(ntohs(reinterpret_cast<const sockaddr_in*>(&own)->sin_port));
+  connections_->ExpectOwn(reinterpret_cast<const sockaddr*>(&own));
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address_), size) != 0 &&
       errno != EINPROGRESS) {
     return std::strerror(errno);

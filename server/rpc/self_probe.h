@@ -1,5 +1,6 @@
 // Whether the daemon's own port still answers: a client of its own connects every few seconds and
-// waits for the server's first bytes of TLS or HTTP/2, as any other client would have to.
+// asks for the health, as any other client could. Where clients need certificates, it goes as far
+// as to be asked for one.
 //
 //   SelfProbe probe(acceptor->listens_on(), tls, {}, &connections, &metrics);
 //   ... if (probe.deaf()) the process is of no use any more

@@ -46,6 +46,7 @@
 #include "server/base/metrics.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
+#include "server/rpc/authentication.h"
 #include "server/rpc/chunk_view.h"
 #include "server/rpc/live_streams.h"
 #include "server/rpc/rpc_scope.h"
@@ -105,7 +106,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
       done_ = true;
       SetWritingLocked(false);
       GuardLocked([this] { Closed(); });
-      streams_->connections().End(*call_.connection, asked_);
+      streams_->connections().End(*call_.connection, asked_, input_over_);
       self = std::move(self_);
     }
     // `self` goes last: nothing may touch the object once it is released.
@@ -114,7 +115,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
   // Leaves the registry here, when all that the derived class held is gone: a drain that finds no
   // stream finds no reservation and no executor's task of one either.
   ~OutStream() override {
-    if (!done_) streams_->connections().End(*call_.connection, asked_);  // never came to Open
+    if (!done_) streams_->connections().End(*call_.connection, false, false);  // never opened
     streams_->Remove(this);
   }
 
@@ -207,6 +208,14 @@ class OutStream : public RawBidiReactor, public LiveStream {
     scope_.emplace(method_, metrics_);
     asked_ = true;
     streams_->connections().Asked(*call_.connection);
+    if (identified_) streams_->connections().Known(*call_.connection);
+  }
+  // Who calls. Errors: Authenticator::Identify's.
+  absl::StatusOr<Caller> Identify(const Authenticator& authenticator) {
+    auto caller = authenticator.Identify(*context_);
+    identified_ = caller.ok();
+    if (identified_ && asked_) streams_->connections().Known(*call_.connection);
+    return caller;
   }
   bool asked_locked() const { return asked_; }
   void TookLocked(const grpc::ByteBuffer& message) { call_.connection->Took(message.Length()); }
@@ -278,6 +287,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
 
   // The last message and the status in one: half the packets of a plain call.
   void WriteAndFinishLocked() {
+    message_ = Response();
     SetWritingLocked(true);
     write_start_ = Clock::now();
     EndedLocked(*end_);
@@ -311,6 +321,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
     if (writing == writing_) return;
     writing_ = writing;
     streams_->AddOutgoingBytes(writing ? write_bytes_ : -write_bytes_);
+    call_.connection->Waits(writing ? write_bytes_ : -write_bytes_);
     if (!writing) metrics_->BytesSent(write_bytes_);
   }
 
@@ -328,7 +339,8 @@ class OutStream : public RawBidiReactor, public LiveStream {
   Clock::time_point write_start_ = Clock::now();
   int64_t write_bytes_ = 0;
   bool writing_ = false, finished_ = false, gone_ = false, cut_ = false, done_ = false;
-  bool asked_ = false, quiet_ = false;
+  bool asked_ = false, identified_ = false, quiet_ = false;
+  bool input_over_ = false;  // no more of it will come
 
   template <class Request, class R>
   friend class RequestStream;
@@ -375,6 +387,7 @@ class RequestStream : public OutStream<Response> {
   void Take(bool ok) {
     this->TookLocked(incoming_);
     this->AskedLocked();
+    this->input_over_ = true;
     if (!ok) {
       return this->EndLocked(
           MakeError(absl::StatusCode::kInvalidArgument, reason::kUnexpectedMessage,
@@ -405,7 +418,7 @@ class BidiStream : public OutStream<Response> {
     reading_ = false;
     waited_ += Base::Clock::now() - read_start_;
     if (ok) waited_bytes_ += static_cast<double>(incoming_.Length());
-    if (!ok) input_over_ = true;
+    if (!ok) this->input_over_ = true;
     if (ok) this->TookLocked(incoming_);
     if (this->ended_locked()) return;
     if (ok) {
@@ -435,7 +448,7 @@ class BidiStream : public OutStream<Response> {
   virtual void HalfClosed() = 0;
 
   void ReadLocked() {
-    if (reading_ || input_over_ || this->ended_locked()) return;
+    if (reading_ || this->input_over_ || this->ended_locked()) return;
     reading_ = true;
     read_start_ = Base::Clock::now();
     this->StartRead(&incoming_);
@@ -470,7 +483,7 @@ class BidiStream : public OutStream<Response> {
   grpc::ByteBuffer incoming_, taken_;
   ChunkView chunk_;  // of taken_
   Request request_;
-  bool reading_ = false, input_over_ = false;
+  bool reading_ = false;
   typename Base::Clock::time_point read_start_{};
   typename Base::Clock::duration waited_{0};  // in this span, without the read in flight
   double waited_bytes_ = 0;                   // that came in this span

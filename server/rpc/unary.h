@@ -26,7 +26,7 @@ class UnaryCall final : public RequestStream<Request, Response> {
 
  private:
   void Requested(const Request& request) override {
-    const auto caller = backend_->authenticator().Identify(*this->context_);
+    const auto caller = this->Identify(backend_->authenticator());
     Response response;
     absl::Status status = caller.ok() ? body_(*caller, &request, &response) : caller.status();
     typename Base::Section section(this);

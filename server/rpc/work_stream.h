@@ -84,7 +84,7 @@ class WorkStream : public BidiStream<Request, Response> {
 
  private:
   void Start() final {
-    auto caller = backend_->authenticator().Identify(*this->context_);
+    auto caller = this->Identify(backend_->authenticator());
     if (!caller.ok()) return this->EndLocked(caller.status());
     tenant_ = std::move(caller->tenant);
     if (absl::Status status = backend_->CheckServing(); !status.ok()) {

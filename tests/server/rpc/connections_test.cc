@@ -101,6 +101,7 @@ TEST_F(Table, TheOldestThatNeverAskedGivesWay) {
   const int first = Open("127.0.0.1");
   auto call = Begin("127.0.0.1");
   connections_->Asked(*call.connection);
+  connections_->Known(*call.connection);
   const int second = Open("127.0.0.1");
   EXPECT_EQ(Open("127.0.0.1"), -1) << "both may be about to ask";
   now_ += seconds(2);
@@ -108,7 +109,30 @@ TEST_F(Table, TheOldestThatNeverAskedGivesWay) {
   EXPECT_TRUE(HungUp(second));
   EXPECT_FALSE(HungUp(first));
   EXPECT_EQ(Open("127.0.0.1"), -1) << "one has asked, the other is new";
-  connections_->End(*call.connection, true);
+  connections_->End(*call.connection, true, true);
+}
+
+// Who asked once, and has not for long, does not keep its place from those who come.
+TEST_F(Table, WhereAllAreKnownTheLongestIdleOfTheMostNumerousGivesWay) {
+  Limit({.max_connections = 4});
+  const auto known = [&](const char* address) {
+    const int watched = Open(address);
+    auto call = Begin(address);
+    connections_->Asked(*call.connection);
+    connections_->Known(*call.connection);
+    return std::pair(watched, call.connection);
+  };
+  const auto busy = known("192.0.2.1"), idle = known("192.0.2.1"), last = known("192.0.2.1"),
+             other = known("192.0.2.2");
+  for (const auto& [watched, connection] : {other, idle, last}) {
+    connections_->End(*connection, true, true);
+  }
+  EXPECT_EQ(Open("192.0.2.3"), -1) << "nobody has been idle for long";
+  now_ += seconds(10);
+  EXPECT_GE(Open("192.0.2.3"), 0);
+  EXPECT_TRUE(HungUp(idle.first));
+  for (const int open : {busy.first, last.first, other.first}) EXPECT_FALSE(HungUp(open));
+  connections_->End(*busy.second, true, true);
 }
 
 TEST_F(Table, FewerDescriptorsAllowFewer) {
@@ -117,8 +141,12 @@ TEST_F(Table, FewerDescriptorsAllowFewer) {
   EXPECT_EQ(connections_->most(), 1);
   EXPECT_GE(Open("127.0.0.1"), 0);
   EXPECT_EQ(Open("127.0.0.1"), -1);
-  connections_->ExpectOwn(++port_);
-  EXPECT_GE(Open(V4("127.0.0.1", port_)), 0) << "the self-probe has a place of its own";
+  const sockaddr_in own = V4("127.0.0.1", ++port_);
+  connections_->ExpectOwn(reinterpret_cast<const sockaddr*>(&own));
+  EXPECT_EQ(Open(V4("127.0.0.2", port_)), -1) << "a stranger of this port";
+  EXPECT_EQ(Open(V4("127.0.0.1", port_ + 1)), -1) << "a stranger in between";
+  EXPECT_GE(Open(own), 0) << "the self-probe has a place of its own";
+  EXPECT_EQ(Open(own), -1) << "once";
 }
 
 TEST_F(Table, ResetsWithoutARequestAreCounted) {
@@ -127,13 +155,13 @@ TEST_F(Table, ResetsWithoutARequestAreCounted) {
   for (int i = 0; i < 1900; ++i) {
     auto call = Begin("127.0.0.1");
     ASSERT_TRUE(call.served);
-    connections_->End(*call.connection, false);
+    connections_->End(*call.connection, false, false);
     auto good = Begin("127.0.0.1");
     connections_->Asked(*good.connection);
-    connections_->End(*good.connection, true);
+    connections_->End(*good.connection, true, true);
   }
   EXPECT_FALSE(HungUp(watched));
-  for (int i = 0; i < 1900; ++i) connections_->End(*Begin("127.0.0.1").connection, false);
+  for (int i = 0; i < 1900; ++i) connections_->End(*Begin("127.0.0.1").connection, false, false);
   EXPECT_TRUE(HungUp(watched));
   EXPECT_FALSE(Begin("127.0.0.1").served) << "a call that was on its way";
 }
