@@ -60,6 +60,11 @@ TenantShares::Account TenantShares::Find(const std::string& tenant) {
   return crowd_->joined > 0 ? crowd_.get() : nullptr;
 }
 
+const std::string& TenantShares::NameOf(Account account) {
+  static const std::string* const others = new std::string("\x7fothers");
+  return account->tenant != nullptr ? *account->tenant : *others;
+}
+
 void TenantShares::Add(Account account, int64_t amount, size_t of) {
   int64_t& used = account->used.at(of);
   used += amount;

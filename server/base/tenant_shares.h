@@ -71,6 +71,8 @@ class TenantShares {
   void Leave(Account account);
   // The account of what the tenant has there; null: nothing, or nobody is beyond those told apart.
   Account Find(const std::string& tenant);
+  // The tenant's, or one name for all that are not told apart, which no tenant has.
+  static const std::string& NameOf(Account account);
   // `amount` more, or less, of what is shared; the account's sum stays at least 0.
   void Add(Account account, int64_t amount, size_t of = 0);
   // What it has is used.

@@ -102,18 +102,17 @@ absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePo
   }
   const TenantShares::Account account = places_.Join(work->tenant);
   const bool admits = places_.Admits(account, 1);
+  const int64_t own = QueuedOf(TenantShares::NameOf(account));
   places_.Leave(account);
   if (!admits) {
-    return full(absl::StrCat("the queue holds ", queued(), " jobs, ", QueuedOf(work->tenant),
-                             " of them of tenant '", work->tenant, "'; the last of its ",
-                             options_.max_queued,
+    return full(absl::StrCat("the queue holds ", queued(), " jobs, ", own, " of them of tenant '",
+                             work->tenant, "'; the last of its ", options_.max_queued,
                              " places (--max-queued-jobs) are for tenants with less than their "
                              "share of them"),
                 options_.max_queued);
   }
-  if (options_.max_queued_per_tenant > 0 &&
-      QueuedOf(work->tenant) >= options_.max_queued_per_tenant) {
-    return full(absl::StrCat("tenant '", work->tenant, "' has ", QueuedOf(work->tenant),
+  if (options_.max_queued_per_tenant > 0 && own >= options_.max_queued_per_tenant) {
+    return full(absl::StrCat("tenant '", work->tenant, "' has ", own,
                              " jobs in the queue, which is its limit "
                              "(--max-queued-jobs-per-tenant)"),
                 options_.max_queued_per_tenant);
@@ -144,7 +143,8 @@ void Dispatcher::Push(Work work, TimePoint now) {
   ChargeRunning(now);  // somebody who comes now has no claim to what was before
   const TenantShares::Account account = places_.Join(work.tenant);
   places_.Add(account, 1);
-  place_of_[work.id] = account;
+  account_of_[work.id] = account;
+  work.tenant = TenantShares::NameOf(account);  // made-up names have one turn, too
   Enqueue(std::move(work));
 }
 
@@ -157,10 +157,7 @@ void Dispatcher::Enqueue(Work work) {
 }
 
 void Dispatcher::Forget(uint64_t id) {
-  if (const auto place = place_of_.extract(id)) {
-    places_.Add(place.mapped(), -1);
-    places_.Leave(place.mapped());
-  }
+  places_.Add(account_of_.at(id), -1);
   if (passed_over_since_.erase(id) == 0) return;
   for (Device& device : devices_) {
     if (device.reserved_for == id) device.reserved_for = 0;
@@ -171,6 +168,7 @@ void Dispatcher::Forget(uint64_t id) {
 bool Dispatcher::Remove(uint64_t id) {
   if (!queue_.Remove(id)) return false;
   Forget(id);
+  places_.Leave(account_of_.extract(id).mapped());
   return true;
 }
 
@@ -517,6 +515,7 @@ void Dispatcher::Finish(uint64_t id, const Ended& ended, TimePoint now) {
   const auto it = running_.find(id);
   if (it == running_.end()) return;
   GoOn(id);
+  places_.Leave(account_of_.extract(id).mapped());
   Running running = std::move(it->second);
   running_.erase(it);
   Leave(running, now);

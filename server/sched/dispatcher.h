@@ -230,7 +230,7 @@ class Dispatcher {
   std::optional<Start> StartOn(size_t device, TimePoint now);
   void AddIdleDevices(Running* running) const;
   void NotePassedOver(const Work& work, size_t device, TimePoint now);
-  void Forget(uint64_t id);  // what is remembered of a queued job: its place, and when passed over
+  void Forget(uint64_t id);  // its place in the queue, and since when it was passed over
   Timeline RunningTimeline(TimePoint now, bool surely) const;
   double Put(const Work& work, bool surely, Timeline* timeline) const;
 
@@ -238,8 +238,8 @@ class Dispatcher {
   std::vector<Device> devices_;
   DeviceMask healthy_;
   FairQueue queue_;
-  TenantShares places_;  // in the queue
-  std::unordered_map<uint64_t, TenantShares::Account> place_of_;
+  TenantShares places_;                                             // in the queue
+  std::unordered_map<uint64_t, TenantShares::Account> account_of_;  // of what is queued or runs
   Predictions predictions_;
   std::unordered_map<uint64_t, Running> running_;  // paused ones, too
   int64_t paused_ = 0;                             // of these, in the queue

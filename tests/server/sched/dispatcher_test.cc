@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -701,6 +702,27 @@ TEST_F(PausesTest, PausedJobsAreBounded) {
     d.Pause(ids[0], now_);
   }
   EXPECT_TRUE(begun);
+}
+
+TEST_F(PausesTest, MadeUpNamesAreOneTenant) {
+  Dispatcher d({.devices = {{.name = "cpu"}}, .max_paused = 8, .max_tenants = 2});
+  std::vector<uint64_t> solves;
+  for (int i = 0; i < 20; ++i) solves.push_back(Push(d, Solve(100, "t" + std::to_string(i))));
+  std::vector<uint64_t> started;
+  for (int turn = 0; turn < 60; ++turn) {
+    const auto ids = Start(d);
+    ASSERT_EQ(ids.size(), 1);
+    started.push_back(ids[0]);
+    Wait(250);
+    d.Pause(ids[0], now_);
+  }
+  EXPECT_THAT(std::set(started.begin(), started.end()),
+              ElementsAre(solves[0], solves[1], solves[2]))
+      << "two that are told apart, and one of all others";
+  for (const uint64_t id : solves) {
+    if (d.IsPaused(id)) d.GoOn(id);
+    if (!d.Remove(id)) d.Finish(id, {}, now_);
+  }
 }
 
 TEST_F(PausesTest, NoneIsPausedWhereNoneMayBe) {

@@ -98,7 +98,8 @@ TEST_F(SchedulerTest, AskingWhereRunsNobodysWatchers) {
   Make();
   Block(/*predicted_ms=*/100);
   auto own = Submit(Nothing(), 40);
-  clock_.Advance(milliseconds(10'000));  // what the running job has taken is charged when the next one comes
+  clock_.Advance(
+      milliseconds(10'000));  // what the running job has taken is charged when the next one comes
   auto other = Job::Create(
       {.tenant = "u", .kind = v1::JOB_KIND_BUILD, .matrix = {}, .preconditioner = {}}, {}, clock_);
   ASSERT_TRUE(scheduler_->Submit(other, {.predicted_ms = 30}, Nothing()).ok());
