@@ -94,7 +94,8 @@ class TenantShares {
   Account Yields(Account account, int64_t more, absl::FunctionRef<bool(Account)> has_some,
                  size_t of = 0);
   // Whether `account` may have `more` of what cannot be taken back. `alone`: it becomes part of the
-  // only thing that the tenant has there, which may be as large as everything.
+  // only thing that the tenant has there, which may be as large as everything where nobody else has
+  // any.
   bool Admits(Account account, int64_t more, bool alone = false, size_t of = 0) const;
   // What must be given back before it may; 0: nothing.
   int64_t MissingFor(Account account, int64_t more, bool alone = false, size_t of = 0) const;
