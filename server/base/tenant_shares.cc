@@ -115,18 +115,20 @@ TenantShares::Account TenantShares::Yields(Account account, int64_t more,
   return most;
 }
 
-int64_t TenantShares::CeilingFor(Account account, int64_t more, bool alone, size_t of) const {
+int64_t TenantShares::CeilingFor(Account account, int64_t own, int64_t sum, bool alone,
+                                 size_t of) const {
   const int64_t all = limit(of), most = all - all / kKept;
-  if (used(of) + more <= most || (alone && used(of) == UsedBy(account, of))) return all;
+  if (sum <= most || (alone && sum == own)) return all;
   // Beside one more that may come.
   const double share = static_cast<double>(all) * account->weight / (ActiveWeights(Now()) + 1);
-  if (static_cast<double>(UsedBy(account, of) + more) > share) return most;  // `alone`, too
+  if (static_cast<double>(own) > share) return most;  // `alone`, too
   return account->has_weight || options_.rules.weights.empty() ? all : all - all / kKeptForWeights;
 }
 
 int64_t TenantShares::MissingFor(Account account, int64_t more, bool alone, size_t of) const {
   if (more <= 0) return 0;
-  return std::max(int64_t{0}, used(of) + more - CeilingFor(account, more, alone, of));
+  const int64_t own = UsedBy(account, of) + more, sum = used(of) + more;
+  return std::max(int64_t{0}, sum - CeilingFor(account, own, sum, alone, of));
 }
 
 bool TenantShares::Admits(Account account, int64_t more, bool alone, size_t of) const {

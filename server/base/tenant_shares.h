@@ -97,6 +97,11 @@ class TenantShares {
   // only thing that the tenant has there, which may be as large as everything where nobody else has
   // any.
   bool Admits(Account account, int64_t more, bool alone = false, size_t of = 0) const;
+  // Whether it may go on with `own` of the `sum` that cannot be taken back, by the same rule: of
+  // what is counted elsewhere.
+  bool MayHold(Account account, int64_t own, int64_t sum, bool alone, size_t of = 0) const {
+    return sum <= CeilingFor(account, own, sum, alone, of);
+  }
   // What must be given back before it may; 0: nothing.
   int64_t MissingFor(Account account, int64_t more, bool alone = false, size_t of = 0) const;
 
@@ -116,8 +121,8 @@ class TenantShares {
     return state.joined > 0 && (!timed() || now - state.touched <= options_.active_for);
   }
   double ActiveWeights(TimePoint now) const;
-  // The most that all together may have where `account` takes more.
-  int64_t CeilingFor(Account account, int64_t more, bool alone, size_t of) const;
+  // The most that all together may have where `account` then has `own` of their `sum`.
+  int64_t CeilingFor(Account account, int64_t own, int64_t sum, bool alone, size_t of) const;
 
   const Options options_;
   std::vector<int64_t> used_;

@@ -187,6 +187,7 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
 }
 
 absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest request) {
+  RETURN_IF_ERROR(parts_.matrices->CheckUse(request.tenant, request.matrix.handle));
   ASSIGN_OR_RETURN(Prepared made,
                    Prepare(request.tenant, *request.matrix.value, request.spec, request.field,
                            /*for_estimate=*/false, request.stop));
@@ -263,6 +264,11 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
 }
 
 absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest request) {
+  RETURN_IF_ERROR(parts_.matrices->CheckUse(request.tenant, request.matrix.handle));
+  if (request.preconditioner) {
+    RETURN_IF_ERROR(
+        parts_.preconditioners->CheckUse(request.tenant, request.preconditioner->handle));
+  }
   const Matrix& a = *request.matrix.value;
   RETURN_IF_ERROR(CheckLength(request.b.size(), a.n(), request.solve.rhs_count, "rhs"));
   if (!request.x0.empty()) {

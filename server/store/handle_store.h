@@ -93,6 +93,13 @@ class HandleStore {
     return table_.Delete(tenant, handle);
   }
 
+  // Whether the tenant may use this entry, which the caller holds, for long: what is in use cannot
+  // be evicted, and its last eighth is for tenants under their share (TenantShares). Errors:
+  // RESOURCE_EXHAUSTED/STORE_FULL (with a retry delay).
+  absl::Status CheckUse(const std::string& tenant, const std::string& handle) {
+    return table_.CheckUse(tenant, handle);
+  }
+
   StoredPage<T> List(const std::string& tenant, const PageRequest& page) const {
     auto untyped = table_.List(tenant, page);
     StoredPage<T> typed;

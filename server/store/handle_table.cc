@@ -491,6 +491,29 @@ std::optional<HandleTable::Item> HandleTable::Find(const std::string& tenant,
   return found;
 }
 
+absl::Status HandleTable::CheckUse(const std::string& tenant, const std::string& handle) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->BuryZombies();
+  const auto it = shared_->by_handle.find(handle);
+  if (it == shared_->by_handle.end() || it->second->tenant != tenant) return absl::OkStatus();
+  const TenantShares::Account account = it->second->account;
+  const TenantShares& shares = shared_->shares;
+  const int64_t most = shares.used(kBytes);  // that may be in use
+  if (shares.MayHold(account, most, most, false, kBytes)) return absl::OkStatus();
+  shared_->Sweep();  // what is held is in use now
+  int64_t own = 0, sum = shared_->zombie_bytes;
+  for (const auto& [sequence, entry] : shared_->held) {
+    sum += entry->bytes;
+    if (entry->account == account) own += entry->bytes;
+  }
+  for (const auto& zombie : shared_->zombies) {
+    if (zombie.account == account) own += zombie.bytes;
+  }
+  const bool alone = own == it->second->bytes;
+  if (shares.MayHold(account, own, sum, alone, kBytes)) return absl::OkStatus();
+  return shared_->Full(account, it->second->bytes);
+}
+
 absl::Status HandleTable::Delete(const std::string& tenant, const std::string& handle) {
   Reservation::Shared::Dropped dropped;
   std::lock_guard lock(shared_->mutex);

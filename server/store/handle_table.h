@@ -103,6 +103,7 @@ class HandleTable {
   absl::StatusOr<Item> Get(const std::string& tenant, const std::string& handle);
   std::optional<Item> Find(const std::string& tenant, const std::string& key, const Same& same);
   absl::Status Delete(const std::string& tenant, const std::string& handle);
+  absl::Status CheckUse(const std::string& tenant, const std::string& handle);
   Page List(const std::string& tenant, const PageRequest& page) const;
   HandleStoreStats stats() const;
 

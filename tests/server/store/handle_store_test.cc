@@ -191,6 +191,33 @@ TEST(HandleStoreTest, FullOfWhatIsInUse) {
   EXPECT_TRUE(store.Put("t", Text("c"), 10, "c").ok());
 }
 
+// Jobs that go on for long leave a part of the store to tenants that come later.
+TEST(HandleStoreTest, WhatIsInUseLeavesTheLastEighthToOthers) {
+  Store store(Options(80));
+  std::vector<std::shared_ptr<const std::string>> in_use;
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) {
+    const std::string handle = PutText(store, name, 10);
+    in_use.push_back(store.Get("t", handle)->value);
+    EXPECT_TRUE(store.CheckUse("t", handle).ok()) << name;
+  }
+  auto last = store.Put("t", Text("h"), 10, "h");
+  ASSERT_TRUE(last.ok());
+  EXPECT_EQ(ReasonOf(store.CheckUse("t", last->handle)), "STORE_FULL");
+  EXPECT_TRUE(RetryDelayOf(store.CheckUse("t", last->handle)));
+  EXPECT_TRUE(store.Delete("t", last->handle).ok());
+  last->value.reset();
+  const auto other = store.Put("other", Text("i"), 10, "i");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_TRUE(store.CheckUse("other", other->handle).ok());
+}
+
+TEST(HandleStoreTest, OneThingInUseMayBeAllWhileNobodyElseHasAny) {
+  Store store(Options(80));
+  const auto all = store.Put("t", Text("a"), 80, "a");
+  ASSERT_TRUE(all.ok());
+  EXPECT_TRUE(store.CheckUse("t", all->handle).ok());
+}
+
 TEST(HandleStoreTest, NothingIsEvictedForWhatDoesNotFitAnyway) {
   Store store(Options(30));
   const std::string a = PutText(store, "a", 10);
