@@ -27,10 +27,6 @@
 namespace spaid::server {
 namespace {
 
-// Matched by the client library, and in proto/spaid/v1/README.md for foreign clients: a client may
-// ping every 20 s or more, also without a call open.
-constexpr int kMinClientPingMs = 15'000;  // some slack under the 20 s that clients are told
-
 constexpr int kFrameBytes = 1 << 20;
 
 // gRPC's own memory (what it received, what its calls take) beyond which it drops what it can. The
