@@ -46,7 +46,7 @@ class Acceptor {
   void Stop();
 
  private:
-  // Of a unix: address.
+  // The socket of a unix: address, as it was made.
   struct SocketFile {
     std::string path = {};  // empty: none
     dev_t device = 0;

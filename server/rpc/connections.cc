@@ -39,7 +39,7 @@ constexpr double kForgivenOfCall = 4 << 10, kMostForgivenPerSecond = 1 << 20;
 constexpr double kDroppablePerSecond = 16 << 20;
 constexpr seconds kOverFor{2};  // a busy server is late with taking, too
 constexpr milliseconds kStrangerOverFor{500};
-// What the kernel takes of a stranger before gRPC has: nothing that gRPC has read can be stopped.
+// Windows of TCP, in bytes. A stranger's is small: nothing that gRPC has read can be stopped.
 constexpr int kStrangersWindow = 64 << 10, kAnyWindow = 4 << 20;
 
 constexpr seconds kFreshFor{1};      // a new connection may be about to ask
@@ -133,7 +133,8 @@ bool Connections::MakeRoomLocked(Clock::time_point now) {
   return true;
 }
 
-// Of the address with most connections. A client that still needs one makes another.
+// The longest idle connection of the address that has most; null: none is idle for long enough. A
+// client that still needs it makes another.
 Connection* Connections::LongestIdleLocked(Clock::time_point now) const {
   Connection* found = nullptr;
   int64_t most = 0;

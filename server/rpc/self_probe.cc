@@ -57,11 +57,13 @@ class Stream {
   virtual ~Stream() = default;
   virtual Moved Send(const char* data, size_t size) {
     const ssize_t sent = send(fd_, data, size, MSG_NOSIGNAL);
-    return sent < 0 && errno == EAGAIN ? Moved{0, POLLOUT} : Moved{std::max<ssize_t>(sent, 0)};
+    return sent < 0 && (errno == EAGAIN || errno == EINTR) ? Moved{0, POLLOUT}
+                                                           : Moved{std::max<ssize_t>(sent, 0)};
   }
   virtual Moved Receive(char* data, size_t size) {
     const ssize_t got = recv(fd_, data, size, 0);
-    return got < 0 && errno == EAGAIN ? Moved{0, POLLIN} : Moved{std::max<ssize_t>(got, 0)};
+    return got < 0 && (errno == EAGAIN || errno == EINTR) ? Moved{0, POLLIN}
+                                                          : Moved{std::max<ssize_t>(got, 0)};
   }
   int fd() const { return fd_; }
 

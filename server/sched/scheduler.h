@@ -129,7 +129,7 @@ class Scheduler {
   // ago.
   std::optional<Place> Where(const Job& job) const;
   Load load() const;
-  // Of a small job that this tenant would send now, on the device that takes it first.
+  // The wait of a small job that this tenant would send now, on the device that takes it first.
   double WaitMs(const std::string& tenant) const;
   Jobs jobs(size_t max_queued) const;
   // The devices that are not lost.

@@ -297,7 +297,7 @@ class AdministratorsOfACpu : public Administrators {
   AdministratorsOfACpu() : Administrators({FakeCpu()}) {}
 };
 
-// What others have queued is not told by what a job of one's own would wait for.
+// The wait of a job of one's own does not tell what others have queued.
 TEST_F(AdministratorsOfACpu, AloneLearnHowMuchOthersHaveQueued) {
   h_.engine.HoldBuilds();
   for (int k = 0; k < 2; ++k) Build(kAnna, 10 + k);

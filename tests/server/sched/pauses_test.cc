@@ -31,6 +31,20 @@ class PausesTest : public DispatcherTest {
   int Turn(const Dispatcher& d, uint64_t id) const {
     return static_cast<int>(ToMs(*d.TurnEnds(id) - now_));
   }
+
+  // Ids of what has each of so many turns, one at a time, each paused after `ms`.
+  std::vector<uint64_t> Turns(Dispatcher& dispatcher, int count, int ms) {
+    std::vector<uint64_t> had;
+    for (int turn = 0; turn < count; ++turn) {
+      const auto ids = Start(dispatcher);
+      EXPECT_EQ(ids.size(), 1);
+      if (ids.empty()) break;
+      had.push_back(ids[0]);
+      Wait(ms);
+      dispatcher.Pause(ids[0], now_);
+    }
+    return had;
+  }
 };
 
 TEST_F(PausesTest, ATurnIsTwiceThePredictionThenASlice) {
@@ -59,7 +73,7 @@ TEST_F(PausesTest, ATurnIsTwiceThePredictionThenASlice) {
   EXPECT_EQ(Turn(d, small), 250);
 }
 
-// What its tenant has taught makes no turn longer.
+// A tenant cannot teach that its turns are longer.
 TEST_F(PausesTest, ATurnIsNoLongerForWhatWasLearned) {
   Dispatcher d({.devices = {{.name = "cpu"}}, .slice = milliseconds(10)});
   for (int i = 0; i < 5; ++i) {
@@ -102,8 +116,9 @@ TEST_F(PausesTest, APausedJobKeepsItsMemoryAndItsLane) {
   EXPECT_THAT(Start(d), ElementsAre(does_not.id));
 }
 
-// What paused jobs hold of the host keeps no other work from it, and is bounded by itself: all of
-// them hold as much as may run at once, those of a tenant beyond its first a quarter of that.
+// Memory of the host that paused jobs hold keeps no other work from it, and is bounded by itself:
+// all of them hold as much as may run at once, those of a tenant beyond its first a quarter of
+// that.
 TEST_F(PausesTest, MemoryOfTheHostIsCountedApart) {
   Dispatcher d({.devices = {{.name = "cpu"}}, .host_bytes = 1000});
   const auto of = [&](const std::string& tenant, int64_t bytes) {
@@ -123,14 +138,7 @@ TEST_F(PausesTest, MemoryOfTheHostIsCountedApart) {
   d.Finish(build.id, {}, now_);
   const uint64_t more = Push(d, of("evil", 100));
   const uint64_t too_much = Push(d, of("good", 301)), fits = Push(d, of("good", 300));
-  std::vector<uint64_t> begun;
-  for (int turn = 0; turn < 40; ++turn) {
-    const auto ids = Start(d);
-    ASSERT_EQ(ids.size(), 1);
-    begun.push_back(ids[0]);
-    Wait(10);
-    d.Pause(ids[0], now_);
-  }
+  std::vector<uint64_t> begun = Turns(d, 40, 10);
   EXPECT_THAT(begun, testing::IsSupersetOf({first, fits}));
   EXPECT_THAT(begun, testing::Each(testing::AnyOf(first, fits))) << more << " " << too_much;
   d.GoOn(first);
@@ -175,14 +183,7 @@ TEST_F(PausesTest, PausedJobsAreBounded) {
   Dispatcher d({.devices = {{.name = "cpu"}}, .max_paused = 32});
   std::vector<uint64_t> solves;
   for (int i = 0; i < 5; ++i) solves.push_back(Push(d, Solve(100)));
-  std::vector<uint64_t> started;
-  for (int turn = 0; turn < 6; ++turn) {
-    const auto ids = Start(d);
-    ASSERT_EQ(ids.size(), 1);
-    started.push_back(ids[0]);
-    Wait(250);
-    d.Pause(ids[0], now_);
-  }
+  const std::vector<uint64_t> started = Turns(d, 6, 250);
   EXPECT_THAT(started,
               ElementsAre(solves[0], solves[1], solves[0], solves[1], solves[0], solves[1]))
       << "a 16th of 32 are two";
@@ -221,14 +222,7 @@ TEST_F(PausesTest, MadeUpNamesAreOneTenant) {
   Dispatcher d({.devices = {{.name = "cpu"}}, .max_paused = 8, .max_tenants = 2});
   std::vector<uint64_t> solves;
   for (int i = 0; i < 20; ++i) solves.push_back(Push(d, Solve(100, "t" + std::to_string(i))));
-  std::vector<uint64_t> started;
-  for (int turn = 0; turn < 60; ++turn) {
-    const auto ids = Start(d);
-    ASSERT_EQ(ids.size(), 1);
-    started.push_back(ids[0]);
-    Wait(250);
-    d.Pause(ids[0], now_);
-  }
+  const std::vector<uint64_t> started = Turns(d, 60, 250);
   EXPECT_THAT(std::set(started.begin(), started.end()),
               ElementsAre(solves[0], solves[1], solves[2]))
       << "two that are told apart, and one of all others";
@@ -245,7 +239,7 @@ TEST_F(PausesTest, NoneIsPausedWhereNoneMayBe) {
   EXPECT_EQ(d.TurnEnds(id), std::nullopt);
 }
 
-// What waits has a turn's end to wait for, not the end of what it says it will take.
+// A job waits for the end of the other's turn, not for the end of what that says it will take.
 TEST_F(PausesTest, OthersWaitForTheEndOfATurn) {
   Dispatcher d({.devices = {{.name = "cpu"}}});
   const uint64_t id = Push(d, Solve(100));
