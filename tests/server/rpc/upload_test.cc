@@ -88,6 +88,9 @@ TEST(Upload, Xxh3AloneIsNoAnswerButAHint) {
   EXPECT_EQ(events[0].need().ranges_size(), 3);
   unknown.Cancel();
   EXPECT_FALSE(unknown.Finish().ok());
+  // Its turn at sending ends with it, which the client does not see.
+  ASSERT_TRUE(
+      h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(30)));
 
   const std::string handle = h.Store(a);
   EXPECT_EQ(h.backend->matrices().Get("default", handle)->value->known_sha256(), nullptr)
