@@ -221,8 +221,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.add_option("--tls-cert", flags.tls.certificate, "PEM certificate chain; files are watched");
   app.add_option("--tls-key", flags.tls.key, "PEM private key of --tls-cert");
   app.add_option("--tls-client-ca", flags.tls.client_ca,
-                 "PEM; clients must show a certificate that it signed (mTLS), whose subject is "
-                 "their tenant unless they send a token");
+                 "PEM; clients show a certificate that it signed (mTLS), whose subject is their "
+                 "tenant, or send a token");
   app.add_option("--tokens", flags.tokens_file,
                  "File of lines TOKEN NAME or sha256:HEX NAME: bearer tokens and the tenants they "
                  "stand for. Read again on SIGHUP; refused where everybody can read it");

@@ -67,9 +67,9 @@ void ReloadTokens(const Flags& flags, Authenticator* authenticator) {
         {{"text", std::string(read.status().message())}, {"kept", "the ones before"}});
     return;
   }
-  Log(LogLevel::kInfo, "tokens_reloaded",
-      {{"tokens", read->tenants.size()}, {"admin_tokens", read->administrators.size()}});
+  const size_t tenants = read->tenants.size(), administrators = read->administrators.size();
   authenticator->SetTokens(std::move(read->tenants), std::move(read->administrators));
+  Log(LogLevel::kInfo, "tokens_reloaded", {{"tokens", tenants}, {"admin_tokens", administrators}});
 }
 
 // Small blocks that were freed stay with malloc, for ever where a few live ones lie behind them.
@@ -125,7 +125,6 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
   ASSIGN_OR_RETURN(TokenFiles tokens, ReadTokens(flags));
   const bool credentials_wanted =
       !flags.allow_anonymous && (!flags.tokens_file.empty() || !flags.tls.client_ca.empty());
-  flags.tls.client_may_have_none = flags.allow_anonymous;
   ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(flags.tls));
 
   std::optional<Watchdog> watchdog;  // set at the end; outlives what is taken down below it
@@ -169,10 +168,11 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
     });
   }
   RouteGrpcLog(LogLevel::kWarning);
-  backend.OnReadiness([&] {
+  const auto tell_readiness = [&] {
     health.SetReady(backend.ready());
     metrics.SetReady(backend.ready());
-  });
+  };
+  backend.OnReadiness(tell_readiness);
   const absl::Cleanup no_news = [&] { backend.OnReadiness(nullptr); };
   Log(LogLevel::kInfo, "serving",
       {{"version", flags.backend.version},
@@ -195,7 +195,8 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
       kMeasuredEvery, [&] { return !backend.scheduler().prepared(); }, reload);
   std::optional<PortFile> port_file;
   if (signal.empty() && backend.usable()) {
-    FlushLog(kLogGrace);  // who finds the port file finds these lines, too
+    tell_readiness();     // who finds the port file finds it ready,
+    FlushLog(kLogGrace);  // and these lines
     if (!flags.port_file.empty()) {
       ASSIGN_OR_RETURN(PortFile written, PortFile::Write(flags.port_file, server->address()));
       port_file.emplace(std::move(written));
@@ -229,12 +230,13 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
     const Watchdog shutdown_watchdog(kShutdownLimit, "the gRPC server does not shut down");
     server->Shutdown(kShutdownGrace);
   };
-  Drain(flags.drain, {.not_ready = not_ready,
-                      .wait = [&](std::chrono::milliseconds t) { return signals.WaitFor(t); },
-                      .refuse_new = refuse_new,
-                      .finish_work = finish_work,
-                      .finish_streams = finish_streams,
-                      .shut_down = shut_down});
+  Drain(flags.drain,
+        {.not_ready = not_ready,
+         .wait = [&](std::chrono::milliseconds t) { return signals.WaitFor(t, reload); },
+         .refuse_new = refuse_new,
+         .finish_work = finish_work,
+         .finish_streams = finish_streams,
+         .shut_down = shut_down});
   if (port_file) port_file->Remove();
   ops.reset();
   watchdog.emplace(kShutdownLimit, "a job does not stop");

@@ -75,11 +75,11 @@ std::string ShutdownSignals::Wait(std::chrono::milliseconds every,
   }
 }
 
-bool ShutdownSignals::WaitFor(std::chrono::milliseconds timeout) {
-  const auto until = std::chrono::steady_clock::now() + timeout;
-  int signal = Take(until);
-  while (signal == SIGHUP) signal = Take(until);
-  return signal != 0;
+bool ShutdownSignals::WaitFor(std::chrono::milliseconds timeout,
+                              const std::function<void()>& hung_up) {
+  return !Wait(
+              timeout, [] { return false; }, hung_up)
+              .empty();
 }
 
 }  // namespace spaid::server

@@ -21,8 +21,8 @@ class ShutdownSignals {
   // the wait by false: "". Runs `hung_up` for each SIGHUP.
   std::string Wait(std::chrono::milliseconds every, const std::function<bool()>& meanwhile,
                    const std::function<void()>& hung_up);
-  // At most `timeout`, for SIGTERM or SIGINT; false: none came. SIGHUP is passed over.
-  bool WaitFor(std::chrono::milliseconds timeout);
+  // At most `timeout`, for SIGTERM or SIGINT; false: none came. Runs `hung_up` for each SIGHUP.
+  bool WaitFor(std::chrono::milliseconds timeout, const std::function<void()>& hung_up);
 };
 
 }  // namespace spaid::server

@@ -176,10 +176,9 @@ absl::Status Backend::Run(Lane lane, const std::string& tenant, std::function<vo
                                               : sending_;
   if (executor.TryRun(tenant, std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
-                   absl::StrCat("the server has ", executor.queued(), " requests to prepare, of ",
-                                kMaxExecutorQueue,
-                                " at the most, the last of which are for "
-                                "tenants with less than their share of them; try again"))
+                   absl::StrCat("too many requests wait to be prepared: ", kMaxExecutorQueue,
+                                " may, the last places of which are for tenants with less than "
+                                "their share of them; try again"))
       .Retry(kBusyRetry);
 }
 

@@ -13,8 +13,7 @@ namespace spaid::server {
 struct TlsFiles {
   std::string certificate;  // PEM chain, leaf first; empty: no TLS
   std::string key;          // PEM
-  std::string client_ca;    // PEM; set: a client must show a certificate signed by it (mTLS)
-  bool client_may_have_none = false;  // it may show no certificate, but no other one
+  std::string client_ca;    // PEM; set: a client's certificate must be signed by it (mTLS)
 
   bool any() const { return !certificate.empty() || !key.empty() || !client_ca.empty(); }
 };

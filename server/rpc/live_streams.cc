@@ -54,12 +54,10 @@ absl::Status LiveStreams::Admit(const LiveStream* stream, const std::string& ten
   absl::Cleanup leave = [&] { places_.Leave(account); };
   if (!places_.Admits(account, 1)) {
     return MakeError(absl::StatusCode::kResourceExhausted, reason::kTooManyStreams,
-                     absl::StrCat("the server has ", places_.used(), " streams open, ",
-                                  places_.UsedBy(account), " of them of this tenant; ",
-                                  limits_.max_streams,
-                                  " is its limit (--max-streams), and the last of them are for "
-                                  "tenants with less than their share; try again when some have "
-                                  "ended"))
+                     absl::StrCat("this tenant has ", places_.UsedBy(account),
+                                  " streams open; the server may have ", limits_.max_streams,
+                                  " (--max-streams), the last of which are for tenants with less "
+                                  "than their share; try again when some have ended"))
         .Meta("limit", limits_.max_streams)
         .Retry(kBusyRetry);
   }

@@ -94,28 +94,34 @@ class ReflectionStream final : public OutStream<Empty> {
   void OnReadDone(bool ok) override {
     Section section(this);
     if (ended_locked()) return;
-    absl::Status status;  // where the questions end, the call ends well
-    if (ok && !asked_locked()) {
-      AskedLocked();
-      status = Admit("reflection");
-    }
-    if (ok && status.ok()) {
-      TookLocked(incoming_);
-      Empty request;
-      if (grpc::SerializationTraits<Empty>::Deserialize(&incoming_, &request).ok()) {
-        auto* fields = answer_.GetReflection()->MutableUnknownFields(&answer_);
-        request.SerializeToString(fields->AddLengthDelimited(kOriginal));
-        Answer(request.GetReflection()->GetUnknownFields(request), fields);
-        answered_ = true;
-      } else {
-        status = absl::InvalidArgumentError("not a request of reflection");
-      }
-    }
-    if (!ok || !status.ok()) EndLocked(std::move(status));
+    GuardLocked([this, ok] {
+      // Where the questions end, the call ends well.
+      absl::Status status = ok ? Take() : absl::OkStatus();
+      if (!ok || !status.ok()) EndLocked(std::move(status));
+    });
     PumpLocked();
   }
 
  private:
+  // The question that came.
+  absl::Status Take() {
+    TookLocked(incoming_);
+    if (!asked_locked()) {
+      AskedLocked();
+      RETURN_IF_ERROR(Admit("reflection"));
+    }
+    Empty request;
+    if (!grpc::SerializationTraits<Empty>::Deserialize(&incoming_, &request).ok()) {
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kUnexpectedMessage,
+                       "a message that cannot be parsed; it must be a request of reflection");
+    }
+    auto* fields = answer_.GetReflection()->MutableUnknownFields(&answer_);
+    request.SerializeToString(fields->AddLengthDelimited(kOriginal));
+    Answer(request.GetReflection()->GetUnknownFields(request), fields);
+    answered_ = true;
+    return absl::OkStatus();
+  }
+
   void Start() override { ReadLocked(); }
   bool Idle() const override { return true; }
   bool Next(Empty* message) override {

@@ -141,21 +141,12 @@ std::string AskHttp2(int fd, Clock::time_point until) {
 std::string AskTls(int fd, Clock::time_point until) {
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   &SSL_CTX_free);
-  bool wants_ours = false;  // a certificate, which we do not have
-  SSL_CTX_set_cert_cb(
-      context.get(),
-      [](SSL*, void* wanted) {
-        *static_cast<bool*>(wanted) = true;
-        return 1;
-      },
-      &wants_ours);
   const std::unique_ptr<SSL, decltype(&SSL_free)> ssl(SSL_new(context.get()), &SSL_free);
   static constexpr unsigned char kAlpn[] = {2, 'h', '2'};
   SSL_set_alpn_protos(ssl.get(), kAlpn, sizeof kAlpn);
   SSL_set_fd(ssl.get(), fd);
   for (;;) {
     const int done = SSL_connect(ssl.get());
-    if (wants_ours) return "";  // so far it answers
     if (done == 1) break;
     const int error = SSL_get_error(ssl.get(), done);
     if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) return "no TLS";

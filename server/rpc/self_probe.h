@@ -1,6 +1,5 @@
 // Whether the daemon's own port still answers: a client of its own connects every few seconds and
-// asks for the health, as any other client could. Where clients need certificates, it goes as far
-// as to be asked for one.
+// asks for the health, as any other client could.
 //
 //   SelfProbe probe(acceptor->listens_on(), tls, {}, &connections, &metrics);
 //   ... if (probe.deaf()) the process is of no use any more

@@ -255,8 +255,10 @@ class OutStream : public RawBidiReactor, public LiveStream {
     if (end_.has_value()) {
       FinishLocked(*end_);
     } else if (gone_) {
-      FinishLocked(
-          MakeError(absl::StatusCode::kCancelled, reason::kCancelled, "the client went away"));
+      GuardLocked([this] {
+        end_ = MakeError(absl::StatusCode::kCancelled, reason::kCancelled, "the client went away");
+      });
+      FinishLocked(*end_);
     }
   }
 
@@ -302,13 +304,17 @@ class OutStream : public RawBidiReactor, public LiveStream {
   void EndedLocked(const absl::Status& status) {
     finished_ = true;
     GuardLocked([this, &status] { Ending(status); });
-    // A call that asked for nothing leaves no line, unless it is the server that ends it.
-    if (!scope_ && !gone_ && !quiet_) scope_.emplace(method_, metrics_);
-    if (scope_) {
-      scope_->Ended(status);
-    } else {
-      metrics_->CallWithoutRequest(ReasonOf(status));
-    }
+    // Without memory there is no line, and no count; the call ends all the same.
+    (void)Guarded("the log of a call", [this, &status] {
+      // A call that asked for nothing leaves no line, unless it is the server that ends it.
+      if (!scope_ && !gone_ && !quiet_) scope_.emplace(method_, metrics_);
+      if (scope_) {
+        scope_->Ended(status);
+      } else {
+        metrics_->CallWithoutRequest(ReasonOf(status));
+      }
+      return absl::OkStatus();
+    });
   }
 
   void GoneLocked() {

@@ -43,9 +43,9 @@ Dispatcher::Dispatcher(DispatcherOptions options)
       healthy_(options_.devices.size() >= kMaxDevices ? kAnyDevice
                                                       : DeviceBit(options_.devices.size()) - 1),
       queue_(options_.tenant_weights),
-      places_(
-          {.limits = {options_.max_queued},
-           .rules = {.weights = options_.tenant_weights, .max_tenants = options_.max_tenants}}) {
+      places_({.limits = {options_.max_queued},
+               .rules = {.weights = options_.tenant_weights, .max_tenants = options_.max_tenants}}),
+      predictions_(Predictions::kTenants, options_.tenant_weights) {
   for (const DeviceRoom& room : options_.devices) {
     Device& device = devices_.emplace_back();
     device.room = room;
@@ -96,17 +96,17 @@ absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePo
         .Retry(retry);
   };
   if (queued() >= options_.max_queued) {
-    return full(
-        absl::StrCat("the queue holds ", queued(), " jobs, which is its limit (--max-queued-jobs)"),
-        options_.max_queued);
+    return full(absl::StrCat("the queue is full: it holds ", options_.max_queued,
+                             " jobs (--max-queued-jobs)"),
+                options_.max_queued);
   }
   const TenantShares::Account account = places_.Join(work->tenant);
   const bool admits = places_.Admits(account, 1);
   const int64_t own = QueuedOf(TenantShares::NameOf(account));
   places_.Leave(account);
   if (!admits) {
-    return full(absl::StrCat("the queue holds ", queued(), " jobs, ", own, " of them of tenant '",
-                             work->tenant, "'; the last of its ", options_.max_queued,
+    return full(absl::StrCat("tenant '", work->tenant, "' has ", own,
+                             " jobs in the queue, and the last of its ", options_.max_queued,
                              " places (--max-queued-jobs) are for tenants with less than their "
                              "share of them"),
                 options_.max_queued);

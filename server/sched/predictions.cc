@@ -95,11 +95,15 @@ const Predictions::Median& Predictions::MedianOf(const KeyView& key, size_t size
 }
 
 void Predictions::DropOldest() {
-  for (const auto& [key, kind] : tenants_.back().kinds) {
+  const auto oldest = std::find_if(tenants_.rbegin(), tenants_.rend(), [this](const Tenant& t) {
+    return tenant_weights_.count(t.name) == 0;
+  });
+  if (oldest == tenants_.rend()) return;
+  for (const auto& [key, kind] : oldest->kinds) {
     for (Median& median : medians_[key]) median.known = false;
   }
-  by_name_.erase(tenants_.back().name);
-  tenants_.pop_back();
+  by_name_.erase(oldest->name);
+  tenants_.erase(std::next(oldest).base());
 }
 
 void Predictions::Learn(const Work& work, size_t device, double took_ms, double iterations) {

@@ -35,7 +35,8 @@ inline constexpr double kMinPredictedMs = 0.1;
 // Not thread-safe.
 class Predictions {
  public:
-  // Tenants remembered: beyond, the one that learned longest ago is forgotten.
+  // Tenants remembered: beyond, the one that learned longest ago is forgotten, of those without a
+  // weight of their own.
   static constexpr size_t kTenants = 256;
 
   // Measured over predicted time of one kind of work on one device: the median over the tenants.
@@ -46,7 +47,9 @@ class Predictions {
     int64_t jobs = 0;  // of all tenants
   };
 
-  explicit Predictions(size_t max_tenants = kTenants) : max_tenants_(max_tenants) {}
+  explicit Predictions(size_t max_tenants = kTenants,
+                       const std::map<std::string, double>& tenant_weights = {})
+      : max_tenants_(max_tenants), tenant_weights_(tenant_weights) {}
 
   // As the work says itself.
   static double UnlearnedMs(const Work& work);
@@ -97,6 +100,7 @@ class Predictions {
   void DropOldest();
 
   const size_t max_tenants_;
+  const std::map<std::string, double> tenant_weights_;
   std::list<Tenant> tenants_;  // who learned last is first
   std::unordered_map<std::string, std::list<Tenant>::iterator> by_name_;
   mutable std::map<Key, std::array<Median, kSizes + 1>, Less> medians_;

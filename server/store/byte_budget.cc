@@ -93,11 +93,11 @@ absl::Status BudgetShare::Grow(int64_t bytes) {
     lock.lock();
   }
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kBufferFull,
-                   absl::StrCat(limit, " bytes of ", state_->name, " are the limit, and of ",
-                                shares.used(), " that are in use this tenant has ",
-                                shares.UsedBy(account_), " (its share is ",
-                                static_cast<int64_t>(shares.ShareOf(account_)), "), so that ",
-                                bytes, " more do not fit now; try again later"))
+                   absl::StrCat(limit, " bytes of ", state_->name,
+                                " are the limit, of which this tenant has ",
+                                shares.UsedBy(account_), "; ", bytes,
+                                " more do not fit beside what others have and what is kept for "
+                                "tenants with less than their share; try again later"))
       .Meta("actual", bytes_ + bytes)
       .Meta("limit", limit)
       .Retry(std::chrono::seconds(1));

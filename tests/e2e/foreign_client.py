@@ -200,9 +200,10 @@ def run(options):
         other = arrays_pb2.MatrixDigest()
         other.CopyFrom(sha256)
         other.values_sha256 = hashlib.sha256(b'other').digest()
-        for digest, expected in ((xxh3, ['wait', 'need']), (other, ['need'])):
+        # The second question may come before the server is through with the first one: then it waits, too.
+        for digest, expected in ((xxh3, [['wait', 'need']]), (other, [['need'], ['wait', 'need']])):
             kinds = [event.WhichOneof('event') for event in by_digest(matrices, a, digest)]
-            check(kinds == expected, f'{kinds}, not {expected}')
+            check(kinds in expected, f'{kinds}, not {expected}')
 
         # Build, with the result on the stream.
         spec = preconditioner_spec_pb2.PreconditionerSpec(

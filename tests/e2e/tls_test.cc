@@ -1,21 +1,25 @@
 // TLS, mutual TLS and tokens with certificates made here by openssl's program.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <spaid/client.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/problems.h"
+#include "tests/server/ops/health_check.h"
 
 namespace spaid::e2e {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 void OpenSsl(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "openssl");
@@ -90,7 +94,7 @@ TEST_F(Tls, MutualTlsNamesTheTenant) {
   ca.Sign("red", "red");
   stranger.Sign("eve", "blue");
   std::vector<std::string> flags = ServerFlags();
-  flags.push_back("--tls-client-ca=" + ca.ca());
+  flags.insert(flags.end(), {"--tls-client-ca=" + ca.ca(), "--self-probe-interval=100ms"});
   Daemon daemon(flags);
   ASSERT_TRUE(daemon.serving()) << daemon.log();
   const auto as = [&](const std::string& name) {
@@ -109,8 +113,20 @@ TEST_F(Tls, MutualTlsNamesTheTenant) {
   EXPECT_EQ(red.GetMatrix(matrix->name).error().reason, "HANDLE_UNKNOWN");
 
   EXPECT_FALSE(as("eve").GetServerInfo().ok());  // signed by somebody else
-  Client nobody({.address = daemon.address(), .ca_file = ca.ca(), .max_attempts = 1});
-  EXPECT_FALSE(nobody.GetServerInfo().ok());
+  const Error nobody = Client({.address = daemon.address(), .ca_file = ca.ca(), .max_attempts = 1})
+                           .GetServerInfo()
+                           .error();
+  EXPECT_EQ(nobody.code, Code::kUnauthenticated);
+  EXPECT_EQ(nobody.reason, "NO_CREDENTIALS");
+  EXPECT_THAT(nobody.message, HasSubstr("certificate"));
+  // Health is for everybody.
+  std::stringstream roots;
+  roots << std::ifstream(ca.ca()).rdbuf();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = roots.str();
+  const auto channel = grpc::CreateChannel(daemon.address(), grpc::SslCredentials(options));
+  EXPECT_EQ(spaid::testing::Check(channel, "readiness"), 1);
+  EXPECT_THAT(daemon.log(), Not(HasSubstr("self_probe")));
 }
 
 TEST_F(Tls, WhoShowsACertificateAndATokenIsWhomTheTokenNames) {

@@ -101,9 +101,11 @@ kernels::DeviceInfo FakeGpu(int index) {
 FakeEngine::FakeEngine(std::vector<kernels::DeviceInfo> devices)
     : devices_(std::move(devices)), states_(devices_.size()) {}
 
-void FakeEngine::BreakDevice(int device) {
+void FakeEngine::BreakDevice(int device, int64_t after_builds) {
   std::lock_guard lock(mu_);
-  states_.at(static_cast<size_t>(device)).broken = true;
+  Device& own = states_.at(static_cast<size_t>(device));
+  own.broken = after_builds == 0;
+  own.last_build = after_builds;
 }
 void FakeEngine::HangDevice(int device) {
   std::lock_guard lock(mu_);
@@ -140,7 +142,7 @@ kernels::DeviceState FakeEngine::State(int device) const {
 
 Status FakeEngine::TouchLocked(int device) const {
   Device& own = states_.at(static_cast<size_t>(device));
-  own.lost = own.broken;
+  own.lost = own.broken = own.broken || own.builds > own.last_build;
   if (!own.lost) return {};
   return Status(StatusCode::kUnavailable, "DEVICE_LOST",
                 "the fake device is broken; send the request to another one");

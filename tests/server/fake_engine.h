@@ -15,6 +15,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,8 +36,9 @@ class FakeEngine : public kernels::Engine {
   explicit FakeEngine(std::vector<kernels::DeviceInfo> devices = {FakeCpu()});
 
   // The next plan, build or probe on it fails with UNAVAILABLE/DEVICE_LOST, and it stays so. A
-  // build that is held fails when it goes on.
-  void BreakDevice(int device);
+  // build that is held fails when it goes on. `after_builds`: so many of all builds on it come
+  // before.
+  void BreakDevice(int device, int64_t after_builds = 0);
   // Builds on it that begin from now on never end, nor hear of stops; nor does the engine's life.
   void HangDevice(int device);
   // The next `times` builds fail with RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY.
@@ -161,6 +163,7 @@ class FakeEngine : public kernels::Engine {
   struct Device {
     bool broken = false, lost = false, hangs = false;
     int64_t probes = 0, builds = 0, solves = 0;
+    int64_t last_build = std::numeric_limits<int64_t>::max();  // it breaks behind it
   };
 
   const std::vector<kernels::DeviceInfo> devices_;

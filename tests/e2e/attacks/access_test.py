@@ -98,6 +98,26 @@ class Access(attack.TestCase):
             without.process.send_signal(signal.SIGHUP)
         attack.ask(without)
 
+    def test_tokens_are_read_again_while_the_daemon_drains(self):
+        file = self.tokens(f'{ANNA} anna\n')
+        daemon = self.start(f'--tokens={file}', '--drain-grace=60s')
+        with attack.channel(daemon) as ch:
+            self.assertEqual(self.info(ch, ANNA).tenant, 'anna')
+            daemon.process.send_signal(signal.SIGTERM)
+            daemon.wait(lambda: 'signal signal=SIGTERM' in daemon.text(), 'drains')
+            file.write_text(f'{BERT} bert\n')
+            daemon.process.send_signal(signal.SIGHUP)
+            daemon.wait(lambda: 'tokens_reloaded' in daemon.text(), 'reads the tokens')
+            self.assertEqual(self.info(ch, BERT).tenant, 'bert')
+            self.assert_refused(lambda: self.info(ch, ANNA), Code.UNAUTHENTICATED, 'BAD_TOKEN')
+        daemon.process.send_signal(signal.SIGTERM)  # the second one ends the grace time
+
+    def test_tokens_go_in_clear_beyond_loopback_where_that_is_said(self):
+        daemon = self.start(f"--tokens={self.tokens(f'{ANNA} anna')}", '--address=0.0.0.0:0', '--insecure',
+                            '--tokens-in-clear')
+        with attack.channel(daemon) as ch:
+            self.assertEqual(self.info(ch, ANNA).tenant, 'anna')
+
     def test_a_long_handle_is_unknown_and_not_repeated(self):
         daemon = self.start()
         with attack.channel(daemon) as ch:

@@ -132,6 +132,10 @@ class TestCase(unittest.TestCase):
         if not SANITIZED:
             self.assertLessEqual(daemon.memory(peak), most)
 
+    def assert_given_back(self, daemon, before):
+        """What an attack took has gone back to the system: little more than `before`, MiB, is left."""
+        daemon.wait(lambda: SANITIZED or daemon.memory() < before + 32, 'gives the memory back', 60)
+
 
 def main():
     unittest.main(verbosity=2)

@@ -4,11 +4,13 @@ import contextlib
 import pathlib
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 import unittest
+import urllib.error
 
 import attack
 import http2
@@ -131,8 +133,19 @@ class IdleSockets(attack.TestCase):
         self.check_closed_in_time(daemon, b'\x16\x03\x01\x02\x00\x01')
 
     def test_a_daemon_that_can_take_nobody_ends(self):
-        daemon = self.start('--self-probe-interval=1s', status=1)
-        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (8, 8))
+        daemon = self.start('--self-probe-interval=1s', '--drain-grace=60s', status=1)
+        before = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (8, before[1]))
+        daemon.wait(lambda: ' deaf ' in daemon.text(), 'finds out', 60)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, before)
+        # What probes of a cluster see until it has ended.
+        with self.assertRaises(urllib.error.HTTPError) as caught:
+            daemon.get('/healthz')
+        self.assertEqual((caught.exception.code, caught.exception.read()), (503, b'deaf\n'))
+        with attack.channel(daemon) as ch:
+            check = ch.unary_unary('/grpc.health.v1.Health/Check')
+            self.assertEqual(check(b'\x0a\x08liveness', timeout=10, wait_for_ready=True), b'\x08\x02')
+        daemon.process.send_signal(signal.SIGTERM)  # ends the grace time
         daemon.process.wait(timeout=60)
         self.assertIn('[DEAF]', daemon.text())
 

@@ -36,7 +36,8 @@ class Flood(attack.TestCase):
             connection.close()
         return cut
 
-    def attacked(self, make, connections=1, cut=True):
+    def attacked(self, make, connections=1, cut=True, answered=0.1):
+        """`answered`: seconds that others wait at most, every other time, on a machine that is idle."""
         daemon = self.start()
         with attack.Bystander(daemon) as client:
             quiet = daemon.memory()
@@ -46,8 +47,8 @@ class Flood(attack.TestCase):
             self.assertGreater(cuts, 0)
         self.assertEqual(client.errors, [])
         if not attack.SANITIZED:
-            self.assertLess(client.median, 0.1 * attack.busy())
-        self.assertLess(daemon.log_bytes(), 1 << 20)
+            self.assertLess(client.median, answered * attack.busy())
+        self.assertLess(daemon.log_bytes(), 32 << 10)
         daemon.wait(lambda: daemon.metric('spaid_calls_open') == 0, 'is rid of the calls', 30)
         daemon.wait(lambda: attack.SANITIZED or daemon.memory() < quiet + 48, 'gives the memory back', 10)
 
@@ -100,7 +101,7 @@ class Flood(attack.TestCase):
                 connection.next_stream = 3
                 return http2.frame(http2.HEADERS, 0, 1, begun)
             return http2.frame(http2.CONTINUATION, 0, 1, b'a' * 10) * 500
-        self.attacked(make, connections=6)
+        self.attacked(make, connections=6, answered=0.3)
 
     def test_of_unfinished_messages_beside_calls_that_end(self):
         """What calls took that have ended is not what the others hold."""

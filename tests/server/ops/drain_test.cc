@@ -73,11 +73,11 @@ TEST(Drain, SaysWhatDidNotFinish) {
 
 TEST(ShutdownSignals, AreWaitedFor) {
   ShutdownSignals signals;
-  EXPECT_FALSE(signals.WaitFor(milliseconds(0)));
-  kill(getpid(), SIGTERM);
-  const auto on = [] { return true; };
   int hung_up = 0;
   const auto count = [&] { ++hung_up; };
+  EXPECT_FALSE(signals.WaitFor(milliseconds(0), count));
+  kill(getpid(), SIGTERM);
+  const auto on = [] { return true; };
   EXPECT_EQ(signals.Wait(milliseconds(10'000), on, count), "SIGTERM");
   EXPECT_EQ(signals.Wait(
                 milliseconds(1), [] { return false; }, count),
@@ -89,9 +89,10 @@ TEST(ShutdownSignals, AreWaitedFor) {
             "");
   EXPECT_EQ(hung_up, 1);
   kill(getpid(), SIGHUP);
-  EXPECT_FALSE(signals.WaitFor(milliseconds(1)));  // of a drain it is no hurry
+  EXPECT_FALSE(signals.WaitFor(milliseconds(1), count));  // a drain serves, too
+  EXPECT_EQ(hung_up, 2);
   kill(getpid(), SIGINT);
-  EXPECT_TRUE(signals.WaitFor(milliseconds(10'000)));
+  EXPECT_TRUE(signals.WaitFor(milliseconds(10'000), [] {}));
 }
 
 TEST(ShutdownSignals, AreTakenWhateverWasInherited) {
@@ -113,9 +114,9 @@ TEST(ShutdownSignals, AreTakenWhateverWasInherited) {
                   milliseconds(10'000), [] { return false; }, [] {}),
               signal == SIGTERM ? "SIGTERM" : "SIGINT");
     pthread_kill(other.native_handle(), signal);
-    EXPECT_TRUE(signals.WaitFor(milliseconds(10'000)));
+    EXPECT_TRUE(signals.WaitFor(milliseconds(10'000), [] {}));
   }
-  EXPECT_FALSE(signals.WaitFor(milliseconds(0)));
+  EXPECT_FALSE(signals.WaitFor(milliseconds(0), [] {}));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   over = true;
   other.join();

@@ -156,10 +156,10 @@ TEST(HttpServer, CutsAHeadWithoutEnd) {
 
 // The time counts in all, not from byte to byte.
 TEST(HttpServer, EndsARequestThatTrickles) {
-  const auto server = Started({.timeout = milliseconds(300)});
+  const auto server = Started({.timeout = milliseconds(1000)});
   Client client(server->port());
+  client.Send("GET /x HTTP/1.1\r\nX: ");
   std::thread trickle([&] {
-    client.Send("GET /x HTTP/1.1\r\nX: ");
     while (client.Send("y")) std::this_thread::sleep_for(milliseconds(10));
   });
   EXPECT_TRUE(Is(client.ReadAll(), 408));

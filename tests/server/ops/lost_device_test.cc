@@ -35,7 +35,7 @@ class LostDevice : public ::testing::Test {
   }
   static Daemon StartHanging(const char* devices, std::vector<std::string> flags = {}) {
     setenv("SPAID_FAKE_FAULT", "hangs", 1);
-    for (const char* flag : {"--hang-limit=1", "--hang-floor=300ms"}) flags.emplace_back(flag);
+    for (const char* flag : {"--hang-limit=1", "--hang-floor=2s"}) flags.emplace_back(flag);
     return Start(devices, std::move(flags));
   }
   static void AwaitUnready(const Daemon& daemon) {

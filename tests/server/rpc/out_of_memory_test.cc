@@ -1,5 +1,6 @@
 // An allocator that fails on demand: what a reactor's own code throws ends its call with
 // OUT_OF_MEMORY, and nothing else.
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -203,8 +204,11 @@ TEST_F(OutOfMemory, InAReactorEndsItsOwnStream) {
 }
 
 TEST_F(OutOfMemory, WhileAStreamIsTakenDownLeavesNothingBehind) {
-  EXPECT_EQ(Run({Place::kGone}, /*cancel=*/true).error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(service_.NoneLeft());
+  for (const int failures : {1, 3, 4}) {  // 3: nor for saying that the client has gone
+    EXPECT_EQ(Run({Place::kGone, failures}, /*cancel=*/true).error_code(),
+              grpc::StatusCode::CANCELLED);
+    EXPECT_TRUE(service_.NoneLeft());
+  }
   EXPECT_TRUE(Run({Place::kClosed}).ok());
   EXPECT_TRUE(service_.NoneLeft());
   EXPECT_TRUE(Run({}).ok());
@@ -263,6 +267,36 @@ TEST(OutOfMemoryOfArrays, EndsTheUploadAndNoOther) {
   EXPECT_TRUE(
       h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + std::chrono::minutes(1)));
   EXPECT_EQ(h.backend->matrices().stats().arrived_bytes, 0);
+}
+
+TEST(OutOfMemoryOfReflection, EndsItsCall) {
+  Harness h({.backend = Harness::SmallBackend(), .server = {.reflection = true}});
+  // ServerReflectionRequest{file_by_name: ...}
+  const std::string file = "spaid/v1/solver.proto";
+  const grpc::Slice slice(std::string("\x1a") + static_cast<char>(file.size()) + file);
+  const grpc::ByteBuffer request(&slice, 1);
+  const auto ask = [&] {
+    grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(h.channel);
+    const auto context = Context();
+    grpc::CompletionQueue queue;
+    auto call = stub.PrepareUnaryCall(
+        context.get(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", request,
+        &queue);
+    call->StartCall();
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return status;
+  };
+  EXPECT_TRUE(ask().ok());
+  {
+    const FailsFrom fails(size_t{8} << 10);  // a file's description, as it is written
+    EXPECT_RPC_ERROR(ask(), RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "memory");
+  }
+  EXPECT_TRUE(ask().ok());
 }
 
 TEST(OutOfMemoryOfMessages, EndsTheDownloadAndNoOther) {

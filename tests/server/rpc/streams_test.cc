@@ -126,8 +126,9 @@ TEST(BlackHoleReader, OfASolveCanFetchTheSolutionLater) {
 
 TEST(StalledSender, IsToldAndItsRoomIsGivenBack) {
   Harness::Options options{.backend = Harness::SmallBackend()};
-  options.backend.streams.stalled_sender = milliseconds(100);
+  options.backend.streams.stalled_sender = milliseconds(500);
   Harness h(options);
+  const std::string matrix = h.Store(DiagonalMatrix(2));
   UploadCall call = OpenUpload(h);
   call.Head(HeaderOf(DiagonalMatrix(3)));
   EXPECT_RPC_ERROR(call.Finish(), DEADLINE_EXCEEDED, "STALLED_SENDER", "without long pauses");
@@ -136,11 +137,11 @@ TEST(StalledSender, IsToldAndItsRoomIsGivenBack) {
   // Silence that the server itself imposes is no stall: a running solve.
   h.engine.HoldSolves();
   SolveCall solve = OpenSolve(h);
-  solve.Head(SolveOf(h.Store(DiagonalMatrix(2)), None()))
+  solve.Head(SolveOf(matrix, None()))
       .Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{1, 2}))
       .Done();
   WaitStarted(solve);
-  const auto until = std::chrono::steady_clock::now() + milliseconds(300);
+  const auto until = std::chrono::steady_clock::now() + milliseconds(1500);
   EXPECT_FALSE(h.backend->streams().WaitEmpty(until));
   h.engine.Release();
   EXPECT_TRUE(solve.Finish().ok());
@@ -149,14 +150,14 @@ TEST(StalledSender, IsToldAndItsRoomIsGivenBack) {
 // An element at a time, each well within the limit.
 TEST(StalledSender, IsNotPacifiedByATrickle) {
   Harness::Options options{.backend = Harness::SmallBackend()};
-  options.backend.streams.stalled_sender = milliseconds(200);
+  options.backend.streams.stalled_sender = milliseconds(1000);
   Harness h(options);
   const auto channel = h.NewChannel();
   const auto stub = v1::MatrixService::NewStub(channel);
   auto context = Context();
-  auto stream = stub->UploadMatrix(context.get());
   v1::UploadMatrixRequest request;
   *request.mutable_header() = HeaderOf(DiagonalMatrix(50'000));
+  auto stream = stub->UploadMatrix(context.get());
   ASSERT_TRUE(stream->Write(request));
   std::thread reader([&] {
     v1::UploadMatrixResponse response;
@@ -225,7 +226,7 @@ TEST(Peers, AResetCancelsItsJob) {
 TEST(Peers, AVanishedConnectionCancelsItsJob) {
   Harness::Options options{.backend = Harness::SmallBackend()};
   options.server.keepalive_time = milliseconds(100);
-  options.server.keepalive_timeout = milliseconds(200);
+  options.server.keepalive_timeout = milliseconds(2000);
   Harness h(options);
   h.engine.HoldBuilds();
   const std::string matrix = h.Store(DiagonalMatrix(3));

@@ -96,5 +96,13 @@ TEST(PredictionsTest, WhoLearnedLongestAgoIsForgotten) {
   EXPECT_EQ(predictions.Ratios()[0].jobs, 3 + 1 + 1) << "those of a, c and d";
 }
 
+TEST(PredictionsTest, WhoHasAWeightIsNotForgotten) {
+  Predictions predictions(/*max_tenants=*/3, {{"heavy", 2.0}});
+  predictions.Learn(Of("heavy", 10), 0, 40, 0);
+  for (int i = 0; i < 10; ++i) predictions.Learn(Of("t" + std::to_string(i), 10), 0, 9000, 0);
+  EXPECT_EQ(predictions.tenants(), 3);
+  EXPECT_NEAR(predictions.ExpectedMs(Of("heavy", 10), 0), 40, 1e-9);
+}
+
 }  // namespace
 }  // namespace spaid::server
