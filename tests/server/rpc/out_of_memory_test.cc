@@ -270,7 +270,9 @@ TEST(OutOfMemoryOfArrays, EndsTheUploadAndNoOther) {
 }
 
 TEST(OutOfMemoryOfReflection, EndsItsCall) {
-  Harness h({.backend = Harness::SmallBackend(), .server = {.reflection = true}});
+  Harness::Options options{.backend = Harness::SmallBackend()};
+  options.server.reflection = true;
+  Harness h(options);
   // ServerReflectionRequest{file_by_name: ...}
   const std::string file = "spaid/v1/solver.proto";
   const grpc::Slice slice(std::string("\x1a") + static_cast<char>(file.size()) + file);
