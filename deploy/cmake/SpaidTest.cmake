@@ -1,5 +1,5 @@
 # spaid_add_test(NAME SOURCES a.cc ... [DEPS target ...] LABELS label ...): one GoogleTest program in
-# <build>/bin, its tests known to ctest one by one under the labels. A test that is slow by nature gets
+# <build>/bin, its tests known to ctest one by one under the labels. A test that takes minutes gets
 # its own program and a TIMEOUT. Tests run in <build>/tests-work, never in the source tree.
 include_guard(GLOBAL)
 include(GoogleTest)
@@ -12,7 +12,7 @@ function(spaid_add_test name)
   # Imported targets live in one directory: each that adds tests looks them up.
   find_package(GTest REQUIRED)
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
+    set(ARG_TIMEOUT 900)  # against hanging: a busy machine may take ten times as long
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
