@@ -133,7 +133,7 @@ class TestCase(unittest.TestCase):
             self.assertLessEqual(daemon.memory(peak), most)
 
     def assert_given_back(self, daemon, before):
-        """What an attack took has gone back to the system: little more than `before`, MiB, is left."""
+        """Waits until little more than `before` MiB is resident: the rest went back to the system."""
         daemon.wait(lambda: SANITIZED or daemon.memory() < before + 32, 'gives the memory back', 60)
 
 

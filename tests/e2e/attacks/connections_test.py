@@ -138,7 +138,7 @@ class IdleSockets(attack.TestCase):
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (8, before[1]))
         daemon.wait(lambda: ' deaf ' in daemon.text(), 'finds out', 60)
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, before)
-        # What probes of a cluster see until it has ended.
+        # Probes of a cluster are told so until it has ended.
         with self.assertRaises(urllib.error.HTTPError) as caught:
             daemon.get('/healthz')
         self.assertEqual((caught.exception.code, caught.exception.read()), (503, b'deaf\n'))
