@@ -95,7 +95,7 @@ class ReflectionStream final : public OutStream<Empty> {
     Section section(this);
     if (ended_locked()) return;
     GuardLocked([this, ok] {
-      // Where the questions end, the call ends well.
+      // The call ends well at the end of the questions.
       absl::Status status = ok ? Take() : absl::OkStatus();
       if (!ok || !status.ok()) EndLocked(std::move(status));
     });

@@ -8,17 +8,15 @@
 
 namespace spaid::testing {
 
-int Check(const std::shared_ptr<grpc::Channel>& channel, const std::string& service) {
-  // HealthCheckRequest{1: service}; HealthCheckResponse{1: status}.
-  std::string request;
-  if (!service.empty()) request = std::string("\x0a") + static_cast<char>(service.size()) + service;
+grpc::Status Ask(const std::shared_ptr<grpc::Channel>& channel, const std::string& path,
+                 const std::string& request, std::string* answer) {
   const grpc::Slice slice(request);
   const grpc::ByteBuffer buffer(&slice, 1);
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
   grpc::CompletionQueue queue;
-  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", buffer, &queue);
+  auto call = stub.PrepareUnaryCall(&context, path, buffer, &queue);
   call->StartCall();
   grpc::ByteBuffer response;
   grpc::Status status;
@@ -27,10 +25,19 @@ int Check(const std::shared_ptr<grpc::Channel>& channel, const std::string& serv
   bool ok = false;
   queue.Next(&tag, &ok);
   std::vector<grpc::Slice> slices;
-  if (!status.ok() || !response.Dump(&slices).ok()) return -1;
-  std::string bytes;
-  for (const auto& s : slices) bytes.append(reinterpret_cast<const char*>(s.begin()), s.size());
-  return bytes.size() == 2 ? bytes[1] : 0;
+  if (!status.ok() || answer == nullptr || !response.Dump(&slices).ok()) return status;
+  for (const auto& s : slices) {
+    answer->append(reinterpret_cast<const char*>(s.begin()), s.size());
+  }
+  return status;
+}
+
+int Check(const std::shared_ptr<grpc::Channel>& channel, const std::string& service) {
+  // HealthCheckRequest{1: service}; HealthCheckResponse{1: status}.
+  std::string request, answer;
+  if (!service.empty()) request = std::string("\x0a") + static_cast<char>(service.size()) + service;
+  if (!Ask(channel, "/grpc.health.v1.Health/Check", request, &answer).ok()) return -1;
+  return answer.size() == 2 ? answer[1] : 0;
 }
 
 }  // namespace spaid::testing

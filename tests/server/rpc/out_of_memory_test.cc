@@ -1,6 +1,5 @@
 // An allocator that fails on demand: what a reactor's own code throws ends its call with
 // OUT_OF_MEMORY, and nothing else.
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +17,7 @@
 #include "server/base/status.h"
 #include "server/rpc/status_mapping.h"
 #include "server/rpc/stream.h"
+#include "tests/server/ops/health_check.h"
 #include "tests/server/rpc/harness.h"
 
 namespace {
@@ -148,7 +148,7 @@ class FailingService final
   LiveStreams streams_;
 };
 
-class OutOfMemory : public testing::Test {
+class OutOfMemory : public ::testing::Test {
  protected:
   OutOfMemory() {
     grpc::ServerBuilder builder;
@@ -275,23 +275,10 @@ TEST(OutOfMemoryOfReflection, EndsItsCall) {
   Harness h(options);
   // ServerReflectionRequest{file_by_name: ...}
   const std::string file = "spaid/v1/solver.proto";
-  const grpc::Slice slice(std::string("\x1a") + static_cast<char>(file.size()) + file);
-  const grpc::ByteBuffer request(&slice, 1);
+  const std::string request = std::string("\x1a") + static_cast<char>(file.size()) + file;
   const auto ask = [&] {
-    grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(h.channel);
-    const auto context = Context();
-    grpc::CompletionQueue queue;
-    auto call = stub.PrepareUnaryCall(
-        context.get(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", request,
-        &queue);
-    call->StartCall();
-    grpc::ByteBuffer response;
-    grpc::Status status;
-    call->Finish(&response, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
-    return status;
+    return spaid::testing::Ask(
+        h.channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", request);
   };
   EXPECT_TRUE(ask().ok());
   {
