@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/base/cuda/variants_tuning_cuda.h"
+#include "kernels/base/cuda/variants_tuning.h"
 #include "kernels/base/parallel.h"
 
 namespace spaid::kernels {

@@ -11,7 +11,7 @@
 #include <random>
 #include <string>
 
-#include "kernels/bench/cuda/factors_cuda.h"
+#include "kernels/bench/cuda/factors.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #include "kernels/krylov/krylov_cuda.h"

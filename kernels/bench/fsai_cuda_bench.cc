@@ -20,7 +20,7 @@
 #include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
 #ifdef SPAID_BENCH_BASELINE
-#include "kernels/bench/cuda/fsai_baseline_cuda.h"
+#include "kernels/bench/cuda/fsai_baseline.h"
 #endif
 
 namespace spaid::kernels::bench {

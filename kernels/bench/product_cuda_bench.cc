@@ -9,11 +9,11 @@
 #include <numbers>
 #include <string>
 
-#include "kernels/base/cuda/variants_tuning_cuda.h"
+#include "kernels/base/cuda/variants_tuning.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #ifdef SPAID_BENCH_BASELINE
-#include "kernels/bench/cuda/yardsticks_cuda.h"
+#include "kernels/bench/cuda/yardsticks.h"
 #endif
 #include "kernels/krylov/operators.h"
 

@@ -1,6 +1,6 @@
 // y = A x and xᵀ y by rows on the first CUDA device, as solves form them, A too irregular for
 // diagonals or nodes: by the loop that the lengths of rows tell, by the one that was chosen by time
-// (kernels/krylov/cuda/choice_cuda.h), and by cuSPARSE with and without the dot product, all
+// (kernels/krylov/cuda/choice.h), and by cuSPARSE with and without the dot product, all
 // between the updates of CG's vectors. Nothing is registered where there is no device.
 
 #include <benchmark/benchmark.h>
@@ -19,8 +19,8 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda_device.h"
-#include "kernels/bench/cuda/rows_on_device_cuda.h"
-#include "kernels/bench/cuda/yardsticks_cuda.h"
+#include "kernels/bench/cuda/rows_on_device.h"
+#include "kernels/bench/cuda/yardsticks.h"
 #include "kernels/bench/problems.h"
 #include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"

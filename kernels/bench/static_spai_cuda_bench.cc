@@ -18,7 +18,7 @@
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #ifdef SPAID_BENCH_BASELINE
-#include "kernels/bench/cuda/baseline_cuda.h"
+#include "kernels/bench/cuda/baseline.h"
 #endif
 #include "kernels/bench/support.h"
 #include "kernels/static_spai/static_spai_cuda.h"

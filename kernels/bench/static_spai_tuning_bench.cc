@@ -1,5 +1,5 @@
 // What the tuning headers of static SPAI on a CUDA device are read from: the thread groups of QR
-// (thread_groups_tuning.h), and the variants of each component (variants_tuning_cuda.h). Nothing is
+// (thread_groups_tuning.h), and the variants of each component (variants_tuning.h). Nothing is
 // registered where there is no device.
 
 #include <benchmark/benchmark.h>
@@ -85,7 +85,7 @@ void RunTune(benchmark::State& state, const Tune& tune) {
   state.counters["predicted_ms"] = timings.predicted_qr_ms;
 }
 
-// What variants_tuning_cuda.h is read from: one matrix, and the part of plan or build in which one
+// What variants_tuning.h is read from: one matrix, and the part of plan or build in which one
 // variant, or the next one, does all the work.
 enum class Part { kPattern, kPlan, kBuild };
 

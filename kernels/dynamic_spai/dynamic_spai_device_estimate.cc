@@ -1,4 +1,4 @@
-// The phases of cuda/normal_rows_cuda.cu, of kernels/fsai/cuda/build_cuda.cu and of static SPAI on
+// The phases of cuda/normal_rows.cu, of kernels/fsai/cuda/build.cu and of static SPAI on
 // the grown pattern, each with all that is there at once; bounds of bytes are kept as doubles,
 // which hold any of them well enough.
 #include "kernels/dynamic_spai/dynamic_spai_device_estimate.h"
@@ -27,7 +27,7 @@ double RoundUp(double x, double to) { return std::ceil(x / to) * to; }
 
 int64_t ToCount(double x) { return x < 9e18 ? static_cast<int64_t>(x) : INT64_MAX; }
 
-// Room for one column in the device's memory (fsai/cuda/rows_cuda.h, LayOut), of so many
+// Room for one column in the device's memory (fsai/cuda/rows.h, LayOut), of so many
 // candidates.
 double RoomBytes(double candidates, double pivots, double real, const DynamicSpaiOptions& options) {
   const double slots = RoundUp(candidates, 32), blocks = std::ceil(pivots * real / 16);
@@ -36,7 +36,7 @@ double RoomBytes(double candidates, double pivots, double real, const DynamicSpa
                                  16 * (options.max_steps + 3.0) + 8 * options.per_step + 13 * 16);
 }
 
-// Of a search for groups of rows alike (fsai/cuda/repeats_cuda.cu).
+// Of a search for groups of rows alike (fsai/cuda/repeats.cu).
 double GroupBytes(double most, double rows) { return 96 * std::min(rows, most + (1 << 19)) + 1536; }
 
 struct Bytes {

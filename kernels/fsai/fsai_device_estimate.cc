@@ -1,4 +1,4 @@
-// The phases of cuda/build_cuda.cu, each with all that is there at once; bounds of bytes are kept
+// The phases of cuda/build.cu, each with all that is there at once; bounds of bytes are kept
 // as doubles, which hold any of them well enough.
 #include "kernels/fsai/fsai_device_estimate.h"
 
@@ -18,7 +18,7 @@ double ToDouble(int64_t x) { return static_cast<double>(x); }
 
 double RoundUp(double x, double to) { return std::ceil(x / to) * to; }
 
-// Room for one row in the device's memory (cuda/rows_cuda.h, LayOut), of so many candidates.
+// Room for one row in the device's memory (cuda/rows.h, LayOut), of so many candidates.
 double RoomBytes(double candidates, double pivots, double real, const FsaiOptions& options) {
   const double slots = RoundUp(candidates, 32), blocks = std::ceil(pivots * real / 16);
   const double tiles = slots / 32 * blocks * 33 * 16, table = 8 * std::max(64.0, 8 * slots / 3);

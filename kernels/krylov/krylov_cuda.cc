@@ -143,8 +143,8 @@ int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
   // BiCGSTAB, and a diagonal M.
   constexpr int64_t kRows = 24, kSorting = 48, kSlack = 1 << 20;
   const int64_t vectors = 8 * (12 * krylov::ColumnsFor(options.method, n_rhs) + 4);
-  // The layout for solves on the chip (onchip_rows_cuda.h): 10 bytes an entry, twice that with the
-  // ends of slices, and the halo; no more than all multiprocessors have of shared memory.
+  // The layout for solves on the chip (persistent_smem_csr.h): 10 bytes an entry, twice that with
+  // the ends of slices, and the halo; no more than all multiprocessors have of shared memory.
   const auto on_chip = [n](int64_t nnz) {
     constexpr int64_t kEntry = 24, kRow = 8, kMost = 48 << 20;
     return std::min(kEntry * nnz + kRow * n, kMost);

@@ -382,7 +382,7 @@ constexpr double kLongColumn = 8192;
 // Tables that take no more are never made in waves, and a wave is not kept from having as much.
 // That is more than the largest table takes.
 constexpr double kWaveBytes = 4 << 20;
-// Its stencil path (stencil_tuning_cuda.h): the least share of the diagonals that is stored, and
+// Its stencil path (dia_tuning.h): the least share of the diagonals that is stored, and
 // the work space.
 constexpr double kStencilFill = 1.0 / 3, kStencilWork = 256 << 20;
 double StencilWork(double nnz_a) { return std::min(kStencilWork, 40 * nnz_a + (1 << 20)); }

@@ -63,7 +63,7 @@ struct QrSize {
 };
 
 // Predicted milliseconds of the QR kernels with groups of 2^s threads for all problems, or of each
-// problem's own size. Problems without a table (plan_cuda.h) cost the same in both and are left
+// problem's own size. Problems without a table (plan.h) cost the same in both and are left
 // out.
 inline double PredictWorkUs(const QrWork& work, int s, bool spill) {
   namespace tuning = thread_groups_tuning;

@@ -1,4 +1,4 @@
-// Measured times of the QR kernels on one H100 80GB HBM3 (qr_cuda.h): `spaid_bench
+// Measured times of the QR kernels on one H100 80GB HBM3 (qr.h): `spaid_bench
 // --benchmark_filter=StaticSpaiTune` prints what the costs are fitted to. They choose between S1
 // and S2, no more. Devices without figures of their own use these.
 #pragma once

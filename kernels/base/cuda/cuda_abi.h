@@ -63,7 +63,8 @@ struct SpaidCudaVariants {
   int32_t lane_columns;
   // Operators whose entries take at most so many bytes by rows are laid out so, those of few
   // diagonals or of nodes, too; and of solves with such alone some iterations are one launch: on
-  // the chip (onchip_cuda.h), or in a grid that stays, where all of its blocks fit at once.
+  // the chip (kernels/krylov/cuda/persistent_smem.h), or in a grid that stays, where all of its
+  // blocks fit at once.
   int64_t rows_bytes;
 };
 

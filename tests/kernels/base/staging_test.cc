@@ -1,6 +1,8 @@
 // Copies between host and device, on a device that is a thread: it takes copies and events in
 // order, and fails where it is told to. What is tested has nothing in it that needs CUDA's
 // compiler.
+#include "kernels/base/cuda/staging.cu"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,8 +15,6 @@
 #include <random>
 #include <thread>
 #include <vector>
-
-#include "kernels/base/cuda/staging_cuda.cu"
 
 namespace {
 

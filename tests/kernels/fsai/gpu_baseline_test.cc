@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/base/cuda_device.h"
-#include "kernels/bench/cuda/fsai_baseline_cuda.h"
+#include "kernels/bench/cuda/fsai_baseline.h"
 #include "kernels/bench/problems.h"
 #include "tests/kernels/fsai/helpers.h"
 

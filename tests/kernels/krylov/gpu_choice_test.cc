@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/base/cuda_device.h"
-#include "kernels/bench/cuda/rows_on_device_cuda.h"
+#include "kernels/bench/cuda/rows_on_device.h"
 #include "kernels/bench/problems.h"
 #include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"

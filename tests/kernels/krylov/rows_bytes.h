@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/base/cuda/variants_tuning_cuda.h"
+#include "kernels/base/cuda/variants_tuning.h"
 #include "kernels/base/cuda_device.h"
 
 namespace spaid::kernels::krylov_test {

@@ -1,4 +1,4 @@
-// The stencil path of static SPAI on a CUDA device (kernels/static_spai/cuda/stencil_cuda.h).
+// The stencil path of static SPAI on a CUDA device (kernels/static_spai/cuda/dia.h).
 #include <functional>
 #include <numbers>
 

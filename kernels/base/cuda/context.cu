@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "kernels/base/cuda/context.h"
+
+namespace spaid::cuda {
+namespace {
+
+// After these the process' context on the device is gone: every later call fails too.
+bool Sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorContextIsDestroyed:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // what is reported here shall not be found by the next check
+  const SpaidCudaResult result = Sticky(error)                        ? kSpaidCudaDeviceLost
+                                 : error == cudaErrorMemoryAllocation ? kSpaidCudaOutOfMemory
+                                                                      : kSpaidCudaError;
+  throw Failure(result, std::string(what) + ": " + cudaGetErrorString(error) + " (" +
+                            cudaGetErrorName(error) + ")");
+}
+
+void CheckLaunch(const char* kernel) { Check(cudaGetLastError(), kernel); }
+
+Arena::Arena(int ordinal, cudaStream_t stream, int64_t limit) : stream_(stream), limit_(limit) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = ordinal;
+  Check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
+  uint64_t keep = UINT64_MAX;
+  Check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep),
+        "cudaMemPoolSetAttribute");
+}
+
+Arena::~Arena() {
+  if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
+}
+
+void* Arena::Allocate(int64_t bytes) {
+  const int64_t rounded = Rounded(bytes);
+  if (rounded > limit_ - used_) {
+    throw Failure(kSpaidCudaOutOfMemory, "device memory: " + std::to_string(rounded) +
+                                             " bytes more than the " + std::to_string(used_) +
+                                             " in use do not fit the limit of " +
+                                             std::to_string(limit_));
+  }
+  void* memory = nullptr;
+  Check(cudaMallocFromPoolAsync(&memory, static_cast<size_t>(rounded), pool_, stream_),
+        "cudaMallocFromPoolAsync");
+  used_ += rounded;
+  peak_ = used_ > peak_ ? used_ : peak_;
+  return memory;
+}
+
+void Arena::Free(void* memory, int64_t bytes) noexcept {
+  cudaFreeAsync(memory, stream_);
+  used_ -= Rounded(bytes);
+}
+
+Context::Context(int device, int64_t memory_limit, SpaidCudaOnThreads on_threads,
+                 const SpaidCudaVariants& chosen)
+    : ordinal(device), variants(chosen) {
+  Enter();
+  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute");
+  if (memory_limit <= 0) {
+    size_t free = 0, total = 0;
+    Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    memory_limit = static_cast<int64_t>(total);
+  }
+  try {
+    Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    for (cudaStream_t& branch : branches) {
+      Check(cudaStreamCreateWithFlags(&branch, cudaStreamNonBlocking), "cudaStreamCreate");
+    }
+    for (cudaEvent_t* made : {&event, &begun}) {
+      Check(cudaEventCreateWithFlags(made, cudaEventDisableTiming), "cudaEventCreate");
+    }
+    Check(cudaMallocHost(&pinned, kPinnedBytes), "cudaMallocHost");
+    arena = new Arena(device, stream, memory_limit);
+    staging = new Staging(device, stream, on_threads);
+  } catch (...) {
+    Destroy();
+    throw;
+  }
+}
+
+void Context::Destroy() noexcept {
+  delete staging;
+  delete arena;
+  if (pinned != nullptr) cudaFreeHost(pinned);
+  for (cudaEvent_t made : {event, begun}) {
+    if (made != nullptr) cudaEventDestroy(made);
+  }
+  for (cudaStream_t branch : branches) {
+    if (branch != nullptr) cudaStreamDestroy(branch);
+  }
+  if (stream != nullptr) cudaStreamDestroy(stream);
+}
+
+Context::~Context() {
+  cudaSetDevice(ordinal);
+  cudaStreamSynchronize(stream);
+  Destroy();
+}
+
+Branch Branches::Fork(int i) {
+  i %= Context::kBranches;
+  Check(cudaEventRecord(context_.event, context_.stream), "cudaEventRecord");
+  Check(cudaStreamWaitEvent(context_.branches[i], context_.event), "cudaStreamWaitEvent");
+  if (any_) Check(cudaStreamWaitEvent(context_.branches[i], context_.begun), "cudaStreamWaitEvent");
+  any_ = forked_[i] = true;
+  return {context_.branches[i], context_.begun};
+}
+
+// Errors show at the next check: a context that has failed fails in everything.
+void Branches::Join() noexcept {
+  for (int i = 0; i < Context::kBranches; ++i) {
+    if (!forked_[i]) continue;
+    cudaEventRecord(context_.event, context_.branches[i]);
+    cudaStreamWaitEvent(context_.stream, context_.event);
+  }
+}
+
+void Context::Enter() const { Check(cudaSetDevice(ordinal), "cudaSetDevice"); }
+
+void Context::Synchronize() const { Check(cudaStreamSynchronize(stream), "the device's work"); }
+
+void Context::Download(std::initializer_list<HostCopy> copies) const {
+  staging->Out(copies);
+  Synchronize();
+}
+
+double TimeCopy(Context& context, int64_t bytes) {
+  // Several at a time, so that a launch weighs little against them.
+  constexpr int kRuns = 5, kCopies = 4;
+  const Buffer<char> from(context, bytes), to(context, bytes);
+  const auto copy = [&] {
+    Check(cudaMemcpyAsync(to.get(), from.get(), static_cast<size_t>(bytes),
+                          cudaMemcpyDeviceToDevice, context.stream),
+          "cudaMemcpyAsync");
+  };
+  from.Fill(1);
+  copy();
+  double ms[kRuns];
+  for (double& run : ms) {
+    Stopwatch watch(context);
+    for (int i = 0; i < kCopies; ++i) copy();
+    run = watch.Stop() / kCopies;
+  }
+  std::nth_element(ms, ms + kRuns / 2, ms + kRuns);
+  return ms[kRuns / 2];
+}
+
+}  // namespace spaid::cuda

@@ -1,0 +1,246 @@
+// What everything in libspaid_cuda.so works with: one device, its stream, and its memory under a
+// limit.
+//
+// Errors travel inside the library as one exception, Failure, which the C interface (interface.cu)
+// alone catches: every CUDA call and every launch is checked, and a check that had to be passed on
+// by hand through each of them would hide the numerics.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/cuda/staging.h"
+
+namespace spaid::cuda {
+
+class Failure : public std::exception {
+ public:
+  Failure(SpaidCudaResult result, std::string message)
+      : result_(result), message_(std::move(message)) {}
+  SpaidCudaResult result() const { return result_; }
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  SpaidCudaResult result_;
+  std::string message_;
+};
+
+// Throws Failure, with CUDA's words and `what`, unless `error` is cudaSuccess. Errors after which a
+// device answers nothing more become kSpaidCudaDeviceLost.
+void Check(cudaError_t error, const char* what);
+// The same for the launch before.
+void CheckLaunch(const char* kernel);
+
+// Memory of one device, taken from a pool of the driver that keeps what is freed: once warm, no
+// call reaches the device's allocator. Stream-ordered: what is freed may be reused by later work of
+// the stream. Not thread-safe.
+class Arena {
+ public:
+  // `limit`: bytes at once at most; every block counts as a multiple of kGrain.
+  Arena(int ordinal, cudaStream_t stream, int64_t limit);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Throws kSpaidCudaOutOfMemory where the limit or the device has no room for it.
+  void* Allocate(int64_t bytes);
+  void Free(void* memory, int64_t bytes) noexcept;
+
+  int64_t limit() const { return limit_; }
+  int64_t used() const { return used_; }
+  int64_t peak() const { return peak_; }
+  void ResetPeak() { peak_ = used_; }
+
+  static constexpr int64_t kGrain = 256;
+  static constexpr int64_t Rounded(int64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
+
+ private:
+  cudaStream_t stream_;
+  cudaMemPool_t pool_ = nullptr;
+  int64_t limit_, used_ = 0, peak_ = 0;
+};
+
+struct Context {
+  Context(int ordinal, int64_t memory_limit, SpaidCudaOnThreads on_threads,
+          const SpaidCudaVariants& variants);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // Makes the device current for the calling thread. Every entry of the C interface begins so.
+  void Enter() const;
+  void Synchronize() const;
+  // Copies arrays to the host, and waits for them.
+  void Download(std::initializer_list<HostCopy> copies) const;
+
+  const int ordinal;
+  const SpaidCudaVariants variants;
+  int multiprocessors = 0;
+  cudaStream_t stream = nullptr;
+  static constexpr int kBranches = 4;
+  cudaStream_t branches[kBranches] = {};         // class Branches
+  cudaEvent_t event = nullptr, begun = nullptr;  // class Branches
+  Arena* arena = nullptr;                        // owned; after the stream
+  Staging* staging = nullptr;                    // owned
+  // Of the host, for small things on their way to it; one computation at a time uses it.
+  static constexpr int64_t kPinnedBytes = 16 << 10;
+  void* pinned = nullptr;
+
+ private:
+  void Destroy() noexcept;
+};
+
+// Where a launch goes: a stream, and the event, or null, that then says that all its blocks have
+// begun.
+struct Branch {
+  cudaStream_t stream;
+  cudaEvent_t begun = nullptr;
+};
+
+// Work that may run beside other work of the context, on streams that start where its stream is and
+// that it waits for in the end. Memory that the work uses must be allocated before Fork, and
+// outlive this object. Kernels begin in the order of the forks that they are launched on: on its
+// own a device takes launches that are ready together in any order, and where the longest comes
+// last all wait for it.
+class Branches {
+ public:
+  explicit Branches(const Context& context) : context_(context) {}
+  ~Branches() { Join(); }
+  Branches(const Branches&) = delete;
+  Branches& operator=(const Branches&) = delete;
+
+  // A branch that follows all that the context's stream has been given so far, and the beginning of
+  // what was launched on forks before; the i-th of kBranches, in turn.
+  Branch Fork(int i);
+  void Join() noexcept;
+
+ private:
+  const Context& context_;
+  bool any_ = false, forked_[Context::kBranches] = {};
+};
+
+// `blocks` of `threads` threads each, `cluster` of them together (cluster.h; 1: no clusters),
+// with `bytes` of dynamic shared memory.
+template <class... Args>
+void Launch(const Branch& branch, void (*kernel)(Args...), int blocks, int cluster, int threads,
+            int bytes, Args... args) {
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(cluster);
+    attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
+  if (branch.begun != nullptr) {
+    attributes[count].id = cudaLaunchAttributeLaunchCompletionEvent;
+    attributes[count].val.launchCompletionEvent.event = branch.begun;
+    ++count;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.stream = branch.stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  Check(cudaLaunchKernelEx(&config, kernel, args...), "cudaLaunchKernelEx");
+}
+
+// Milliseconds between its making, Mark() and Stop(), by the device's clock.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const Context& context) : stream_(context.stream) {
+    Check(cudaEventCreate(&begin_), "cudaEventCreate");
+    Check(cudaEventCreate(&mark_), "cudaEventCreate");
+    Check(cudaEventCreate(&end_), "cudaEventCreate");
+    Check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+  }
+  ~Stopwatch() {
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (mark_ != nullptr) cudaEventDestroy(mark_);
+    if (end_ != nullptr) cudaEventDestroy(end_);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  double Stop() {
+    float ms = 0;
+    Check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+    Check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    Check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
+    return ms;
+  }
+  void Mark() { Check(cudaEventRecord(mark_, stream_), "cudaEventRecord"); }
+  // From the making to Mark(); after Stop().
+  double Marked() const {
+    float ms = 0;
+    Check(cudaEventElapsedTime(&ms, begin_, mark_), "cudaEventElapsedTime");
+    return ms;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, mark_ = nullptr, end_ = nullptr;
+};
+
+// `size` elements of T on the device, uninitialised.
+template <class T>
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Context& context, int64_t size) : context_(&context), size_(size) {
+    if (size > 0) {
+      data_ = static_cast<T*>(context.arena->Allocate(size * static_cast<int64_t>(sizeof(T))));
+    }
+  }
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_ != nullptr) {
+      context_->arena->Free(data_, size_ * static_cast<int64_t>(sizeof(T)));
+    }
+  }
+
+  T* get() const { return data_; }
+  int64_t size() const { return size_; }
+
+  void Fill(int byte) const {
+    if (size_ == 0) return;
+    Check(cudaMemsetAsync(data_, byte, static_cast<size_t>(size_) * sizeof(T), context_->stream),
+          "cudaMemsetAsync");
+  }
+  // From or to the host; the host's memory must stay until the stream has been waited for.
+  void CopyIn(const T* from, int64_t count) const {
+    if (count == 0) return;
+    context_->staging->In(data_, from, static_cast<size_t>(count) * sizeof(T));
+  }
+  void CopyOut(T* to, int64_t count, int64_t offset = 0) const {
+    if (count > 0) context_->staging->Out({To(to, count, offset)});
+  }
+  // That copy, for Context::Download.
+  HostCopy To(T* to, int64_t count, int64_t offset = 0) const {
+    return {to, count > 0 ? data_ + offset : nullptr, static_cast<size_t>(count) * sizeof(T)};
+  }
+
+ private:
+  Context* context_ = nullptr;
+  T* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+// The median time of a copy of `bytes` within the device's memory, in milliseconds by its clock.
+double TimeCopy(Context& context, int64_t bytes);
+
+}  // namespace spaid::cuda

@@ -1,0 +1,47 @@
+// Patterns of columns of M, grown on a device by the kernels that grow rows of G (Form::kColumn of
+// rows.h). Of dynamic SPAI, whose room makes what they are grown by.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/cuda/context.h"
+#include "kernels/fsai/cuda/rows.h"
+
+namespace spaid::cuda::fsai {
+
+// Rows of which some kernel takes one at a time, each row's diagonal entry first.
+template <class Real>
+struct RowArrays {
+  Buffer<Entry<Real>> entries;
+  Buffer<int64_t> ptr;  // n + 1; empty where there is a stride
+  int32_t stride = 0;
+  int32_t longest = 0;
+
+  Rows<Real> rows() const { return {entries.get(), ptr.get(), stride}; }
+};
+
+// The normal equations of Â, which is A with columns of length 1.
+template <class Real>
+struct NormalRows {
+  int64_t n = 0;
+  RowArrays<Real> gram;  // ÂᵀÂ by rows, in any order but for the diagonal
+  // −Â by rows: of row k first 1 with the index n, then what stands on the diagonal, be it 0, then
+  // the others, and what is left over is 0 with the index n. Without a stride.
+  RowArrays<Real> own;
+};
+
+// By columns, rows ascending; of one that is left to the host the single row −1.
+struct ColumnPatterns {
+  Buffer<int64_t> col_ptr;
+  Buffer<int32_t> row_idx;
+};
+
+// Columns [begin, end). `initial`: on the host, as of SpaidCudaInterface::grow_dynamic_spai; null:
+// the diagonal. Of `info` all but times, bytes and gram_nnz is filled. Columns get the same pattern
+// whatever the range is.
+template <class Real>
+ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows, const SpaidCudaCsc* initial,
+                           const SpaidCudaDynamicOptions& options, int64_t begin, int64_t end,
+                           SpaidCudaDynamicInfo& info);
+
+}  // namespace spaid::cuda::fsai

@@ -1,0 +1,86 @@
+// What the two forms of BiCGSTAB on a device share: launches of phases (bicgstab.cu), and
+// one launch on the chip for some iterations (bicgstab_persistent_smem.cu).
+#pragma once
+
+#include <cfloat>
+
+#include "kernels/krylov/cuda/fused_steps.h"
+#include "kernels/krylov/cuda/persistent_smem.h"
+
+namespace spaid::cuda::bicgstab {
+
+// What follows from the sums of an iteration; each by one thread, where the state is running.
+//
+// A denominator has vanished where the cosine of its two vectors is under the rounding of a dot
+// product.
+inline constexpr double kVanished = DBL_EPSILON / 2;
+
+// The products of v = A M p with the shadow residual and itself.
+__device__ inline void TakeAlpha(SolveState& s, double shadow_v, double v_v) {
+  const bool fresh = s.fresh != 0;
+  s.save_best = 0;
+  if (fabs(s.rho) <= kVanished * s.shadow_norm * s.r_norm) {
+    s.status = kSpaidCudaSolveRhoVanished;
+  } else if (!isfinite(shadow_v) || !isfinite(v_v)) {
+    // From p = r, a residual of ordinary size, it is A or M; later it is p that ran away.
+    s.status = fresh ? kSpaidCudaSolveNonFiniteAMr : kSpaidCudaSolvePOverflowed;
+  } else if (fabs(shadow_v) <= kVanished * s.shadow_norm * sqrt(v_v)) {
+    s.status = kSpaidCudaSolveAlphaVanished;
+  } else {
+    s.alpha = s.rho / shadow_v;
+  }
+  s.fresh = 0;
+}
+
+// s's with itself.
+__device__ inline void TakeHalfStep(SolveState& state, double s_s) {
+  state.s_norm = sqrt(s_s);
+  if (!isfinite(s_s)) {
+    state.status = kSpaidCudaSolveNonFiniteS;
+  } else if (state.s_norm <= state.target) {
+    state.status = kSpaidCudaSolveHalfStep;
+  }
+}
+
+// Those of t = A M s with s and itself.
+__device__ inline void TakeOmega(SolveState& state, double t_s, double t_t) {
+  if (!isfinite(t_s) || !isfinite(t_t)) {
+    state.status = kSpaidCudaSolveNonFiniteAMs;
+  } else if (fabs(t_s) <= kVanished * sqrt(t_t) * state.s_norm) {
+    state.status = kSpaidCudaSolveOmegaVanished;
+  } else {
+    state.omega = t_s / t_t;
+  }
+}
+
+// Those of r with itself and the shadow residual.
+__device__ inline void TakeResidual(SolveState& s, double r_r, double shadow_r) {
+  s.r_norm = sqrt(r_r);
+  s.beta = (shadow_r / s.rho) * (s.alpha / s.omega);
+  s.rho = shadow_r;
+  RecordNorm(s, s.r_norm);
+  if (s.status == kSpaidCudaSolveNonFinite) return;
+  if (s.r_norm > s.diverged_at || s.r_norm > s.best_norm / DBL_EPSILON) {
+    s.status = kSpaidCudaSolveDiverged;
+  } else if (s.status == kSpaidCudaSolveRunning && !isfinite(s.beta)) {
+    s.status = kSpaidCudaSolveNonFiniteBeta;
+  }
+}
+
+__device__ inline bool IsHalfStep(int32_t status) {
+  return status == kSpaidCudaSolveHalfStep || status == kSpaidCudaSolveOmegaVanished;
+}
+
+// By rows. `diagonal` of M, and p_hat = M p, which is written where a half step ends the launch;
+// both null: M is none.
+struct Vectors {
+  const double *shadow, *diagonal;
+  double *x, *r, *p, *v, *p_hat, *best;
+};
+
+// `iterations` of them, or as many as the state goes through. The best iterate is kept when it is
+// left, so that nothing remains to be settled but a half step.
+void LaunchOnChip(const Context& context, const ChipRows& a, ChipMemory& memory, int iterations,
+                  SolveState* state, const Vectors& vectors);
+
+}  // namespace spaid::cuda::bicgstab

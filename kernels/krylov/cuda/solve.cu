@@ -1,0 +1,322 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/base/cuda/scan_sort.h"
+#include "kernels/krylov/cuda/solve.h"
+
+namespace spaid::cuda {
+namespace {
+
+// A batch is as long as hides its launch, and short enough that a stop is soon heeded.
+constexpr double kBatchUs = 1000;
+constexpr int kMostInBatch = 10;
+constexpr int kStayBatch = 20;  // of a launch that stays
+// What an iteration takes: of bytes at the speed of memory, and of its launches.
+constexpr double kBytesPerUs = 2.5e6;
+constexpr double kIterationUs = 10;
+
+// Threads of the kernels below that have nothing to sum.
+constexpr int kThreads = 256;
+
+// b − A x in place of A x, and its norm; of the `wanted` columns.
+template <int kColumns>
+struct Residual {
+  static constexpr int kSums = 1;
+  const double* b;
+  double* r;
+  uint32_t wanted;
+  SolveState* states;
+  SumSpace space;
+
+  __device__ bool Skip() const { return (wanted >> Column<kColumns>() & 1) == 0; }
+  __device__ void Row(int64_t at, double y, double (&sums)[1]) const {
+    const double own = b[at] - y;
+    r[at] = own;
+    sums[0] = fma(own, own, sums[0]);
+  }
+  __device__ void Finish(double (&sums)[kColumns][1]) const {
+    SumGrid(sums, space,
+            [this](const double(&total)[1]) { states[Column<kColumns>()].value = sqrt(total[0]); });
+  }
+};
+
+__global__ void BeginKernel(SolveState* state, SpaidCudaSolveStart start, double diverged_at) {
+  *state = {};
+  state->fresh = 1;
+  state->target = start.target;
+  state->previous_norm = start.norm;
+  state->best_norm = start.best_norm;
+  state->diverged_at = diverged_at;
+}
+
+struct Limits {
+  int32_t of[kMostColumns];
+};
+
+__global__ void SegmentKernel(SolveState* states, Limits limits) {
+  SolveState& state = states[threadIdx.x];
+  const int32_t limit = limits.of[threadIdx.x];
+  state.status = limit > 0 ? kSpaidCudaSolveRunning : kSpaidCudaSolvePaused;
+  state.iteration = 0;
+  state.limit = limit;
+}
+
+// The columns, one after the other, into their places; and back.
+__global__ void InterleaveKernel(int64_t n, int columns, const double* from, double* to) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= n) return;
+  for (int v = 0; v < columns; ++v) to[i * columns + v] = from[v * n + i];
+}
+__global__ void SeparateKernel(int64_t n, int columns, const double* from, double* to) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= n) return;
+  for (int v = 0; v < columns; ++v) to[v * n + i] = from[i * columns + v];
+}
+
+// One column; `from` null: zeros.
+__global__ void ColumnKernel(int64_t n, int columns, int column, const double* from, double* to) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= n) return;
+  to[i * columns + column] = from != nullptr ? from[i * columns + column] : 0;
+}
+
+unsigned BlocksOf(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); }
+
+}  // namespace
+
+Solve::Solve(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs)
+    : context_(context),
+      a_(a),
+      m_(m),
+      n_(SizeOf(a)),
+      columns_(rhs.columns),
+      b_(Vector()),
+      x_(Vector()),
+      best_(Vector()),
+      r_(Vector()),
+      scratch_(Vector()),
+      states_(context, columns_),
+      partial_(context, kMostSumBlocks * kMostSums * columns_),
+      arrived_(context, 2),
+      seen_(static_cast<SolveState*>(context.pinned)) {
+  static_assert(2 * kMostColumns * sizeof(SolveState) <= Context::kPinnedBytes);
+  if (m.then != nullptr) between_ = Vector();
+  arrived_.Fill(0);
+  states_.Fill(0);
+  Upload(rhs.b, b_);
+  for (int v = 0; rhs.x0 != nullptr && v < columns_; ++v) {
+    if (rhs.x0[v] == nullptr) continue;
+    x0_ = Vector();
+    Upload(rhs.x0, x0_);
+    break;
+  }
+  for (int v = 0; v < columns_; ++v) UseGuess(v);
+  for (cudaEvent_t& event : done_) {
+    Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  context.Synchronize();
+}
+
+Solve::~Solve() {
+  cudaStreamSynchronize(context_.stream);
+  if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
+  for (cudaEvent_t event : done_) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+}
+
+void Solve::Upload(const double* const* from, const Buffer<double>& to) {
+  const size_t bytes = static_cast<size_t>(n_) * sizeof(double);
+  double* const plain = columns_ == 1 ? to.get() : scratch_.get();
+  for (int v = 0; v < columns_; ++v) {
+    if (from[v] != nullptr) {
+      context_.staging->In(plain + v * n_, from[v], bytes);
+    } else {
+      Check(cudaMemsetAsync(plain + v * n_, 0, bytes, context_.stream), "cudaMemsetAsync");
+    }
+  }
+  if (columns_ == 1) return;
+  InterleaveKernel<<<BlocksOf(n_), kThreads, 0, context_.stream>>>(n_, columns_, plain, to.get());
+  CheckLaunch("InterleaveKernel");
+}
+
+void Solve::CopyColumn(int column, const Buffer<double>& from, const Buffer<double>& to) {
+  ColumnKernel<<<BlocksOf(n_), kThreads, 0, context_.stream>>>(n_, columns_, column, from.get(),
+                                                               to.get());
+  CheckLaunch("ColumnKernel");
+}
+
+void Solve::FindResiduals(uint32_t wanted, const Buffer<double>& v) {
+  WithColumns(columns_, [&](auto columns) {
+    Product<columns>(context_, a_, v.get(), scratch_.get(),
+                     Residual<columns>{b_.get(), scratch_.get(), wanted, states(), sums()});
+  });
+  Check(cudaMemcpyAsync(seen_, states(), static_cast<size_t>(columns_) * sizeof(SolveState),
+                        cudaMemcpyDeviceToHost, context_.stream),
+        "cudaMemcpyAsync");
+  context_.Synchronize();
+  for (int c = 0; c < columns_; ++c) {
+    if ((wanted >> c & 1) != 0) norms_[c] = seen_[c].value;
+  }
+}
+
+double Solve::TrueResidual(int column, bool of_best, bool adopt) {
+  const uint32_t own = 1u << column;
+  if (of_best) {
+    known_ &= ~own;
+    FindResiduals(own, best_);
+  } else if ((known_ & own) == 0) {
+    Complete();
+    // The others will ask for theirs.
+    const uint32_t all = (1u << columns_) - 1;
+    FindResiduals(all & ~known_, x_);
+    known_ = all;
+  }
+  // The graph knows r by its place.
+  if (adopt) CopyColumn(column, scratch_, r_);
+  return norms_[column];
+}
+
+void Solve::Begin(int column, const SpaidCudaSolveStart& start) {
+  const double diverged_at = start.initial_norm / std::numeric_limits<double>::epsilon();
+  BeginKernel<<<1, 1, 0, context_.stream>>>(states() + column, start, diverged_at);
+  CheckLaunch("BeginKernel");
+  Start(column, start);
+}
+
+Traffic Solve::Count(int64_t products, int64_t passes) const {
+  const int64_t x_and_y = 2 * 8 * n_;
+  Traffic one{0, 0};
+  for (const Operator* op : {&a_, m_.first, m_.then}) {
+    if (op == nullptr) continue;
+    one.matrices += BytesPerProduct(*op) - x_and_y;
+    one.vectors += x_and_y;
+  }
+  return {products * one.matrices, products * one.vectors + 8 * n_ * passes};
+}
+
+void Solve::LaunchBatch() {
+  stays_ = stays_ && columns_ == 1 && Stay(kStayBatch);
+  if (stays_) {
+    batch_ = kStayBatch;
+    return;
+  }
+  if (graph_ == nullptr) {
+    const Traffic bytes = traffic();
+    const double us =
+        kIterationUs + static_cast<double>(bytes.matrices + columns_ * bytes.vectors) / kBytesPerUs;
+    batch_ = std::clamp(static_cast<int>(kBatchUs / us), 1, kMostInBatch);
+    Check(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+    cudaGraph_t graph = nullptr;
+    try {
+      for (int i = 0; i < batch_; ++i) Iterate();
+    } catch (...) {
+      cudaStreamEndCapture(context_.stream, &graph);
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      throw;
+    }
+    Check(cudaStreamEndCapture(context_.stream, &graph), "cudaStreamEndCapture");
+    const cudaError_t made = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    Check(made, "cudaGraphInstantiate");
+  }
+  Check(cudaGraphLaunch(graph_, context_.stream), "cudaGraphLaunch");
+}
+
+double Solve::Advance(const int32_t* limits, const SpaidCudaSolveOptions& options,
+                      SpaidCudaSolveInfo* infos) {
+  Stopwatch watch(context_);
+  Limits own{};
+  for (int v = 0; v < columns_; ++v) {
+    own.of[v] = std::min(limits[v], kMostIterations);
+    if (limits[v] > 0) known_ &= ~(1u << v);
+  }
+  const int32_t limit = *std::max_element(own.of, own.of + columns_);
+  SegmentKernel<<<1, static_cast<unsigned>(columns_), 0, context_.stream>>>(states(), own);
+  CheckLaunch("SegmentKernel");
+  Resume();
+  int32_t reported[kMostColumns] = {};
+  const auto look = [&](int slot) {
+    Check(cudaEventSynchronize(done_[slot]), "the device's work");
+    bool stop = false, runs = false;
+    for (int v = 0; v < columns_; ++v) {
+      const SolveState& seen = seen_[slot * columns_ + v];
+      const int32_t fresh = seen.iteration - reported[v];
+      if (fresh > 0 && options.progress != nullptr &&
+          options.progress(options.caller, v, seen.norms + reported[v], fresh) != 0) {
+        stop = true;
+      }
+      reported[v] = seen.iteration;
+      runs = runs || seen.status == kSpaidCudaSolveRunning;
+    }
+    return stop || !runs;
+  };
+  const auto send = [&](int slot) {
+    Check(cudaMemcpyAsync(seen_ + slot * columns_, states(),
+                          static_cast<size_t>(columns_) * sizeof(SolveState),
+                          cudaMemcpyDeviceToHost, context_.stream),
+          "cudaMemcpyAsync");
+    Check(cudaEventRecord(done_[slot], context_.stream), "cudaEventRecord");
+  };
+  bool over = false;
+  int32_t launched = 0;
+  int batches = 0;
+  while (!over && launched < limit) {
+    LaunchBatch();
+    launched += batch_;
+    send(batches % 2);
+    if (batches > 0) over = look((batches - 1) % 2);
+    ++batches;
+  }
+  Settle();
+  // The batch before is still to be looked at, and what was settled to be seen.
+  if (batches > 0 && !over) look((batches - 1) % 2);
+  send(batches % 2);
+  look(batches % 2);
+  const Traffic bytes = traffic();
+  int longest = 0;
+  for (int v = 0; v < columns_; ++v) {
+    const SolveState& seen = seen_[batches % 2 * columns_ + v];
+    const bool paused = seen.status == kSpaidCudaSolveRunning;
+    infos[v] = {paused ? kSpaidCudaSolvePaused : seen.status,
+                seen.iteration,
+                seen.value,
+                seen.best_norm,
+                seen.previous_norm,
+                static_cast<double>(seen.iteration) * static_cast<double>(bytes.vectors)};
+    if (seen.iteration > infos[longest].iterations) longest = v;
+  }
+  infos[longest].bytes +=
+      static_cast<double>(infos[longest].iterations) * static_cast<double>(bytes.matrices);
+  return watch.Stop();
+}
+
+void Solve::UseBest(int column) {
+  CopyColumn(column, best_, x_);
+  known_ &= ~(1u << column);
+}
+
+void Solve::UseGuess(int column) {
+  CopyColumn(column, x0_, x_);
+  known_ &= ~(1u << column);
+}
+
+void Solve::Download(double* const* x) {
+  const double* plain = x_.get();
+  if (columns_ > 1) {
+    known_ = 0;
+    plain = scratch_.get();
+    SeparateKernel<<<BlocksOf(n_), kThreads, 0, context_.stream>>>(n_, columns_, x_.get(),
+                                                                   scratch_.get());
+    CheckLaunch("SeparateKernel");
+  }
+  for (int v = 0; v < columns_; ++v) {
+    if (x[v] == nullptr) continue;
+    context_.staging->Out({{x[v], plain + v * n_, static_cast<size_t>(n_) * sizeof(double)}});
+  }
+  context_.Synchronize();
+}
+
+}  // namespace spaid::cuda

@@ -1,0 +1,204 @@
+// Sums over all threads of a grid, in an order that depends on the grid alone: the same bits in
+// every run. The last block to arrive adds up what the others left, and goes on with the totals, so
+// that no scalar visits the host.
+//
+// Of kColumns vectors at once, interleaved, x[i * kColumns + v], a thread has one column, and
+// kColumns threads side by side have a row. Where one vector alone gives a row to each lane of a
+// warp, kColumns of them give kColumns rows to each: a slot for every lane that the thread stands
+// for. Sums are kept slot by slot and added as those lanes would, so that a column's are the same
+// bits whatever stands beside it. Which products and sums the compiler contracts differs from
+// kernel to kernel: so vectors and their sums say fma() themselves.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cuda/atomic>
+
+#include "kernels/base/cuda/context.h"
+
+namespace spaid::cuda {
+
+inline constexpr int kSumThreads = 256;
+inline constexpr int kMostSumBlocks = 2048;
+inline constexpr int kMostSums = 4;
+inline constexpr int kMostColumns = kSpaidCudaMostColumns;
+
+// Where blocks leave their sums; `arrived` is 0 between launches. One launch at a time uses it.
+struct SumSpace {
+  double* partial;  // kMostSumBlocks * kMostSums, of each column
+  unsigned* arrived;
+  // Of a grid that stays (fused_steps.h): blocks that a phase is for, and, in the shared memory of
+  // each block, how often all have met. 0, null: the whole grid, which ends with a sum.
+  unsigned blocks = 0;
+  unsigned* meetings = nullptr;
+
+  __device__ unsigned Blocks() const { return blocks != 0 ? blocks : gridDim.x; }
+};
+
+// Of the calling thread.
+template <int kColumns>
+__device__ int Column() {
+  return static_cast<int>(threadIdx.x) % kColumns;
+}
+// The lane that a slot of it stands for.
+template <int kColumns>
+__device__ int LaneOf(int slot) {
+  return slot * (32 / kColumns) + static_cast<int>(threadIdx.x) % 32 / kColumns;
+}
+
+// The block has something to do: some column `runs`. All of its threads ask.
+template <int kColumns>
+__device__ bool AnyRuns(bool runs) {
+  if constexpr (kColumns == 1) {
+    return runs;
+  } else {
+    return __syncthreads_or(runs ? 1 : 0) != 0;
+  }
+}
+
+// The block's sums of the thread's column; kSumThreads threads, all of them.
+template <int kColumns, int kSums>
+__device__ void SumBlock(double (&sums)[kColumns][kSums], double (&total)[kSums]) {
+  __shared__ double of_warp[kSums][kColumns][kSumThreads / 32];
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+#pragma unroll
+  for (int k = 0; k < kSums; ++k) {
+#pragma unroll
+    for (int half = kColumns / 2; half > 0; half /= 2) {
+#pragma unroll
+      for (int slot = 0; slot < half; ++slot) sums[slot][k] += sums[slot + half][k];
+    }
+    double sum = sums[0][k];
+#pragma unroll
+    for (int step = 16; step >= kColumns; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (lane < kColumns) of_warp[k][lane][warp] = sum;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < kSums; ++k) {
+    double sum = 0;
+#pragma unroll
+    for (int w = 0; w < kSumThreads / 32; ++w) sum += of_warp[k][Column<kColumns>()][w];
+    total[k] = sum;
+  }
+  __syncthreads();
+}
+
+// The sums over `blocks` of what each of them left at `partial`, of the thread's column.
+template <int kColumns, int kSums>
+__device__ void SumPartials(const double* partial, unsigned blocks, double (&sums)[kColumns][kSums],
+                            double (&total)[kSums]) {
+#pragma unroll
+  for (int slot = 0; slot < kColumns; ++slot) {
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) {
+      sums[slot][k] = 0;
+      for (unsigned b = threadIdx.x / 32 * 32 + LaneOf<kColumns>(slot); b < blocks;
+           b += kSumThreads) {
+        sums[slot][k] += __ldcg(&partial[(b * kSums + k) * kColumns + Column<kColumns>()]);
+      }
+    }
+  }
+  SumBlock(sums, total);
+}
+
+// Of a grid that stays: waits until all blocks have called this with all of their threads. What
+// they wrote before is visible then. `arrived` has to be 0 when the grid begins.
+__device__ inline void MeetGrid(const SumSpace& space) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const ::cuda::atomic_ref<unsigned, ::cuda::thread_scope_device> arrived(*space.arrived);
+    const unsigned all = ++*space.meetings * gridDim.x;
+    arrived.fetch_add(1, ::cuda::memory_order_release);
+    while (arrived.load(::cuda::memory_order_acquire) < all) {
+    }
+  }
+  __syncthreads();
+}
+
+// then(total), when all blocks have called this with all of their threads: by one thread of the
+// grid for each column, the last thing of a launch; or, of a grid that stays, by one thread of each
+// block, before the block goes on. What the blocks wrote before is visible to it. `sums` is used
+// up.
+template <int kColumns, int kSums, class Then>
+__device__ void SumGrid(double (&sums)[kColumns][kSums], const SumSpace& space, const Then& then) {
+  static_assert(kSums <= kMostSums && kColumns <= kMostColumns);
+  double total[kSums];
+  SumBlock(sums, total);
+  if constexpr (kColumns == 1) {
+    if (space.meetings != nullptr) {
+      // Blocks that have met write beside what others still read.
+      double* const partial =
+          space.partial + *space.meetings % 2 * (kMostSumBlocks / 2 * kMostSums);
+      if (threadIdx.x == 0 && blockIdx.x < space.Blocks()) {
+#pragma unroll
+        for (int k = 0; k < kSums; ++k) partial[blockIdx.x * kSums + k] = total[k];
+      }
+      MeetGrid(space);
+      SumPartials(partial, space.Blocks(), sums, total);
+      if (threadIdx.x == 0) then(total);
+      __syncthreads();
+      return;
+    }
+  }
+  __shared__ bool is_last;
+  if (threadIdx.x < kColumns) {
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) {
+      space.partial[(blockIdx.x * kSums + k) * kColumns + threadIdx.x] = total[k];
+    }
+    __threadfence();
+    __syncwarp((1u << kColumns) - 1);
+    if (threadIdx.x == 0) is_last = atomicAdd(space.arrived, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  SumPartials(space.partial, gridDim.x, sums, total);
+  if (threadIdx.x >= kColumns) return;
+  if (threadIdx.x == 0) *space.arrived = 0;
+  then(total);
+}
+
+// Blocks for a loop over n elements: two a multiprocessor before a thread has several, then some
+// loads in flight for every thread.
+inline int SumBlocks(const Context& context, int64_t n) {
+  const auto of = [n](int64_t each) { return (n + each - 1) / each; };
+  const int64_t spread = std::min<int64_t>(of(kSumThreads), 2 * context.multiprocessors);
+  const int64_t most = 8 * context.multiprocessors;
+  return static_cast<int>(
+      std::clamp<int64_t>(of(4 * kSumThreads), std::max<int64_t>(spread, 1), most));
+}
+
+// Calls use(i, at, slot) for the elements that are this thread's, of the blocks that the phase is
+// for: row i of its column, which is element `at` of the interleaved vectors, and the slot that the
+// row is summed in.
+template <int kColumns, class Use>
+__device__ void ForOwn(const SumSpace& space, int64_t n, const Use& use) {
+  constexpr int kTogether = kColumns == 1 ? 4 : 1, kApart = 32 / kColumns;
+  if (blockIdx.x >= space.Blocks()) return;
+  const int64_t stride = int64_t{space.Blocks()} * kSumThreads;
+  int64_t first = int64_t{blockIdx.x} * kSumThreads + threadIdx.x / 32 * 32 + LaneOf<kColumns>(0);
+  const auto call = [&](int slot) {
+    const int64_t i = first + slot * kApart;
+    use(i, i * kColumns + Column<kColumns>(), slot);
+  };
+#pragma unroll kTogether
+  for (; first + (kColumns - 1) * kApart < n; first += stride) {
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) call(slot);
+  }
+  if constexpr (kColumns > 1) {
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) {
+      if (first + slot * kApart < n) call(slot);
+    }
+  }
+}
+
+template <int kColumns, class Use>
+__device__ void ForOwn(int64_t n, const Use& use) {
+  ForOwn<kColumns>(SumSpace{}, n, use);
+}
+
+}  // namespace spaid::cuda

@@ -1,0 +1,51 @@
+#include "kernels/base/cuda/hash.h"
+#include "kernels/sparse/cuda/matrix.h"
+
+namespace spaid::cuda {
+namespace {
+
+// Σ over elements of a mix of place and value: an order-free sum, so that blocks need not wait for
+// one another.
+template <class T>
+__global__ void HashArrayKernel(const T* values, int64_t size, uint64_t seed, uint64_t* hash) {
+  uint64_t sum = 0;
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size; i += stride) {
+    sum += HashAt(static_cast<uint64_t>(i) + seed, static_cast<uint64_t>(values[i]));
+  }
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(hash), sum);
+}
+
+}  // namespace
+
+Matrix UploadMatrix(Context& context, const SpaidCudaCsc& csc) {
+  Matrix matrix;
+  matrix.n = csc.n;
+  matrix.nnz = csc.nnz;
+  matrix.col_ptr = Buffer<int64_t>(context, csc.n + 1);
+  matrix.row_idx = Buffer<int32_t>(context, csc.nnz);
+  matrix.col_ptr.CopyIn(csc.col_ptr, csc.n + 1);
+  matrix.row_idx.CopyIn(csc.row_idx, csc.nnz);
+  matrix.values = Buffer<double>(context, csc.nnz);
+  if (csc.values != nullptr) matrix.values.CopyIn(csc.values, csc.nnz);
+  const Buffer<uint64_t> hash(context, 1);
+  hash.Fill(0);
+  const int blocks = 4 * context.multiprocessors;
+  HashArrayKernel<<<blocks, 256, 0, context.stream>>>(matrix.col_ptr.get(), csc.n + 1, 1,
+                                                      hash.get());
+  CheckLaunch("HashArrayKernel");
+  HashArrayKernel<<<blocks, 256, 0, context.stream>>>(matrix.row_idx.get(), csc.nnz,
+                                                      uint64_t{1} << 62, hash.get());
+  CheckLaunch("HashArrayKernel");
+  hash.CopyOut(&matrix.pattern_hash, 1);
+  context.Synchronize();
+  return matrix;
+}
+
+void UploadValues(Context& context, const double* values, Matrix& matrix) {
+  matrix.values.CopyIn(values, matrix.nnz);
+  context.Synchronize();
+}
+
+}  // namespace spaid::cuda

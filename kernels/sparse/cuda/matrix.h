@@ -1,0 +1,32 @@
+// A canonical square CSC matrix on a device.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/cuda/context.h"
+
+namespace spaid::cuda {
+
+// What kernels read.
+struct PatternRef {
+  int64_t n = 0;
+  const int64_t* col_ptr = nullptr;
+  const int32_t* row_idx = nullptr;
+};
+
+struct Matrix {
+  int64_t n = 0, nnz = 0;
+  Buffer<int64_t> col_ptr;
+  Buffer<int32_t> row_idx;
+  Buffer<double> values;
+  uint64_t pattern_hash = 0;  // of n, col_ptr and row_idx
+
+  PatternRef pattern() const { return {n, col_ptr.get(), row_idx.get()}; }
+};
+
+// Copies a matrix from the host and waits for it. `csc.values` may be null: a pattern.
+Matrix UploadMatrix(Context& context, const SpaidCudaCsc& csc);
+// New values for a matrix that is there.
+void UploadValues(Context& context, const double* values, Matrix& matrix);
+
+}  // namespace spaid::cuda

@@ -1,0 +1,47 @@
+// A canonical matrix on a device by its rows, which are its transpose's columns.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/cuda/context.h"
+#include "kernels/sparse/cuda/matrix.h"
+
+namespace spaid::cuda {
+
+// What the columns of a PatternRef are: A's, A's rows, or, where A = Aᵀ entry by entry, both.
+enum class Order { kColumns, kRows, kBoth };
+
+// a_ij; 0 where there is none.
+__device__ inline double EntryAt(const PatternRef& a, const double* values, int64_t i, int32_t j) {
+  int64_t low = a.col_ptr[j];
+  const int64_t end = a.col_ptr[j + 1];
+  int64_t high = end;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (a.row_idx[middle] < i) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < end && a.row_idx[low] == i ? values[low] : 0;
+}
+
+// A by rows, columns ascending.
+template <class Value>
+struct ByRows {
+  Buffer<int64_t> row_ptr;  // n + 1
+  Buffer<int32_t> cols;
+  Buffer<Value> values;  // empty: of a pattern
+};
+
+// The entries of A, by columns, by rows; `values` null: the pattern alone. Value: double, or float,
+// to which they are rounded. Scratch: 12 bytes an entry, 8 where memory is short, 16 where there
+// are rows of thousands of entries, and 13 a row. Waits for the device.
+template <class Value>
+ByRows<Value> SortByRows(Context& context, const PatternRef& a, int64_t nnz, const double* values);
+
+// Aᵀ by columns; without a hash. As SortByRows.
+Matrix Transpose(Context& context, const PatternRef& a, int64_t nnz, const double* values);
+
+}  // namespace spaid::cuda

@@ -1,0 +1,13 @@
+// The numeric phase of the stencil path (dia.h).
+#pragma once
+
+#include "kernels/static_spai/cuda/build.h"
+#include "kernels/static_spai/cuda/dia.h"
+
+namespace spaid::cuda {
+
+// As Build (build.h), of a plan with a stencil; fills `result`, whose flags are 0.
+void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
+                  const SpaidCudaBuildOptions& options, StaticSpaiResult& result);
+
+}  // namespace spaid::cuda

@@ -1,0 +1,462 @@
+// Finds I of each structure and lays out its entries (plan.h: Structure).
+#include <algorithm>
+
+#include "kernels/base/cuda/scan_sort.h"
+#include "kernels/base/cuda/team.h"
+#include "kernels/static_spai/cuda/plan.h"
+
+namespace spaid::cuda {
+namespace {
+
+constexpr uint32_t kNone = ~uint32_t{0};  // larger than any row
+constexpr int kSmallEntries = 1024;       // of Â: what one warp has room to sort
+constexpr int kWarps = 4;                 // in a block of such warps
+
+struct Input {
+  PatternRef a, m;
+  const int32_t* members;
+  const int32_t* group_ptr;
+  const int32_t* representative;
+};
+
+constexpr int kMeasureTeam = 8;  // lanes that measure one structure
+
+// Sizes of each structure, and the words of its table, at most. Those too large for shared memory
+// get none; those without `uses` are as what no kernel takes.
+__global__ void MeasureKernel(Input in, int32_t n_structures, const int32_t* uses,
+                              Structure* structures, int64_t* words) {
+  const int64_t s = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kMeasureTeam;
+  const bool real = s < n_structures;
+  const int32_t g = real ? in.representative[s] : 0;
+  const int32_t begin = in.group_ptr[g], width = in.group_ptr[g + 1] - begin;
+  const int32_t k = in.members[begin];
+  const int64_t first = in.m.col_ptr[k], end = real ? in.m.col_ptr[k + 1] : first;
+  int64_t entries = 0, longest = 0;
+#pragma unroll 4
+  for (int64_t p = first + threadIdx.x % kMeasureTeam; p < end; p += kMeasureTeam) {
+    const int32_t j = in.m.row_idx[p];
+    const int64_t length = in.a.col_ptr[j + 1] - in.a.col_ptr[j];
+    entries += length;
+    longest = max(longest, length);
+  }
+  for (int step = kMeasureTeam / 2; step > 0; step /= 2) {
+    entries += __shfl_xor_sync(~0u, entries, step);
+    longest = max(longest, __shfl_xor_sync(~0u, longest, step));
+  }
+  if (s > n_structures || threadIdx.x % kMeasureTeam != 0) return;
+  if (!real) {
+    words[s] = 0;
+    return;
+  }
+  const bool fits = end - first <= kMaxColumns && longest < kMaxLength && entries <= kMaxEntries;
+  const bool used = uses == nullptr || uses[s] != 0;
+  Structure structure;
+  structure.all_entries = used || !fits ? entries : INT64_MAX;
+  structure.entries = used && fits ? static_cast<int32_t>(entries) : 0;
+  structure.width = width;
+  structures[s] = structure;
+  words[s] = structure.words();
+}
+
+// The largest of what has no table and is not left to the host.
+__global__ void FindLargestKernel(Input in, int32_t n_structures, const Structure* structures,
+                                  LargestLocal* large) {
+  const int64_t s = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (s >= n_structures || structures[s].entries > 0) return;
+  const int32_t k = in.members[in.group_ptr[in.representative[s]]];
+  const int64_t n2 = in.m.col_ptr[k + 1] - in.m.col_ptr[k], entries = structures[s].all_entries;
+  if (n2 > kMaxLargeColumns || entries > kMaxLargeEntries) return;
+  atomicMax(reinterpret_cast<long long*>(&large->n2), static_cast<long long>(n2));
+  atomicMax(reinterpret_cast<long long*>(&large->entries), static_cast<long long>(entries));
+}
+
+__device__ int LowerBound(const uint32_t* keys, int size, uint32_t key) {
+  int begin = 0;
+  while (size > 0) {
+    const int half = size / 2;
+    if (keys[begin + half] < key) {
+      begin += half + 1;
+      size -= half + 1;
+    } else {
+      size = half;
+    }
+  }
+  return begin;
+}
+
+template <int kCapacity>
+struct Scratch {
+  uint32_t keys[kCapacity];
+  int64_t base[kMaxColumns];         // where column J[a] begins in A
+  uint32_t offset[kMaxColumns + 1];  // of the first entry of local column a
+  uint32_t next[kCapacity / kChunkRows + 2];
+  int n1;
+};
+
+template <int kThreads, int kCapacity>
+__device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* structures,
+                          uint32_t* tables, Scratch<kCapacity>& scratch) {
+  using Own = Team<kThreads>;
+  const int thread = Own::thread();
+  const int32_t g = in.representative[s];
+  const int32_t first = in.group_ptr[g], width = in.group_ptr[g + 1] - first;
+  const int32_t k = in.members[first];
+  const int64_t j_begin = in.m.col_ptr[k];
+  const int n2 = static_cast<int>(in.m.col_ptr[k + 1] - j_begin);
+  if (thread == 0) scratch.offset[0] = 0;
+  for (int a = thread; a < n2; a += kThreads) {
+    const int32_t j = in.m.row_idx[j_begin + a];
+    scratch.base[a] = in.a.col_ptr[j];
+    scratch.offset[a + 1] = static_cast<uint32_t>(in.a.col_ptr[j + 1] - in.a.col_ptr[j]);
+  }
+  Own::Sync();
+  if (thread == 0) {
+    for (int a = 0; a < n2; ++a) scratch.offset[a + 1] += scratch.offset[a];
+  }
+  Own::Sync();
+  const int entries = static_cast<int>(scratch.offset[n2]);
+  int size = 2;
+  while (size < entries) size *= 2;
+  const auto column_of = [&](int e) {
+    int low = 0, high = n2;  // offset[low] <= e < offset[high]
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (scratch.offset[middle] <= static_cast<uint32_t>(e)) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  };
+  const auto row_of = [&](int e, int a) {
+    return static_cast<uint32_t>(
+        in.a.row_idx[scratch.base[a] + e - static_cast<int64_t>(scratch.offset[a])]);
+  };
+  for (int e = thread; e < size; e += kThreads) {
+    scratch.keys[e] = e < entries ? row_of(e, column_of(e)) : kNone;
+  }
+  Own::Sync();
+  Sort<kThreads>(scratch.keys, size);
+  // Each row once: the first warp moves them together.
+  if (thread < 32) {
+    int kept = 0;
+    for (int first = 0; first < entries; first += 32) {
+      const int e = first + thread;
+      const uint32_t key = e < entries ? scratch.keys[e] : kNone;
+      const bool is_new = e < entries && (e == 0 || key != scratch.keys[e - 1]);
+      const unsigned vote = __ballot_sync(~0u, is_new);
+      __syncwarp();  // all have read what is written now
+      if (is_new) scratch.keys[kept + __popc(vote & ((1u << thread) - 1))] = key;
+      kept += __popc(vote);
+      __syncwarp();
+    }
+    if (thread == 0) scratch.n1 = kept;
+  }
+  Own::Sync();
+  const int n1 = scratch.n1;
+  const int chunks = (n1 + kChunkRows - 1) / kChunkRows;
+
+  for (int c = thread; c <= chunks; c += kThreads) scratch.next[c] = 0;
+  Own::Sync();
+  const auto place_of = [&](int e, int& a) {
+    a = column_of(e);
+    return LowerBound(scratch.keys, n1, row_of(e, a));
+  };
+  for (int e = thread; e < entries; e += kThreads) {
+    int a = 0;
+    atomicAdd(&scratch.next[place_of(e, a) / kChunkRows + 1], 1u);
+  }
+  Own::Sync();
+  if (thread == 0) {
+    for (int c = 0; c < chunks; ++c) scratch.next[c + 1] += scratch.next[c];
+  }
+  Own::Sync();
+  uint32_t* const to = tables + table;
+  for (int c = thread; c <= chunks; c += kThreads) to[c] = scratch.next[c];
+  Own::Sync();
+  uint32_t* const masks = to + chunks + 1;
+  uint32_t* const list = masks + chunks * Structure::kMaskWords;
+  for (int i = thread; i < chunks * Structure::kMaskWords; i += kThreads) masks[i] = 0;
+  Own::Sync();
+  const auto tiles = static_cast<uint32_t>(TilesFor(n2));
+  for (int e = thread; e < entries; e += kThreads) {
+    int a = 0;
+    const int row = place_of(e, a);
+    const uint32_t at = atomicAdd(&scratch.next[row / kChunkRows], 1u);
+    const auto column = static_cast<uint32_t>(a), r = static_cast<uint32_t>(row % kChunkRows);
+    list[at] = PackEntry(static_cast<uint32_t>(e) - scratch.offset[a], column,
+                         ChunkPlace(tiles, r, column));
+    // Rows 4 i to 4 i + 3 of the matrix: half i % 2 of word i / 2.
+    atomicOr(&masks[row / 8], 1u << (column / 8) << (row / 4 % 2 * 16));
+  }
+  for (int t = thread; t < width; t += kThreads) {
+    const auto target = static_cast<uint32_t>(in.members[first + t]);
+    const int row = LowerBound(scratch.keys, n1, target);
+    list[entries + t] =
+        row < n1 && scratch.keys[row] == target ? static_cast<uint32_t>(row) : kNoRow;
+  }
+  if (thread == 0) {
+    Structure& structure = structures[s];
+    structure.table = table;
+    structure.n1 = n1;
+    structure.chunks = chunks;
+  }
+}
+
+// What the lanes of a warp hold of a list, element e in word e / 32 of lane e % 32.
+template <class T>
+__device__ T Element(const T (&list)[2], int e) {
+  const T low = __shfl_sync(~0u, list[0], e % 32), high = __shfl_sync(~0u, list[1], e % 32);
+  return e < 32 ? low : high;
+}
+
+constexpr int kTinyEntries = 64;
+
+// A table of at most kTinyEntries entries, by one warp that has each of them in a register: entry,
+// or local column, lane + 32 h.
+__device__ void MakeTinyTable(const Input& in, int32_t s, int64_t table, Structure* structures,
+                              uint32_t* tables) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const uint32_t before = (1u << lane) - 1;  // lanes
+  const int32_t g = in.representative[s];
+  const int32_t first = in.group_ptr[g], width = in.group_ptr[g + 1] - first;
+  const int32_t k = in.members[first];
+  const int64_t j_begin = in.m.col_ptr[k];
+  const int n2 = static_cast<int>(in.m.col_ptr[k + 1] - j_begin);
+  // Of columns: where they begin in A, and in the list of entries. None is empty: each begins at an
+  // entry of its own.
+  int64_t base[2];
+  int offset[2], entries = 0;
+  uint32_t begins[2] = {0, 0};
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int a = lane + 32 * h;
+    base[h] = 0;
+    int length = 0;
+    if (a < n2) {
+      const int32_t j = in.m.row_idx[j_begin + a];
+      base[h] = in.a.col_ptr[j];
+      length = static_cast<int>(in.a.col_ptr[j + 1] - base[h]);
+    }
+    offset[h] = length;
+    for (unsigned step = 1; step < 32; step *= 2) {
+      const int sum = __shfl_up_sync(~0u, offset[h], step);
+      if (lane >= static_cast<int>(step)) offset[h] += sum;
+    }
+    const int all = __shfl_sync(~0u, offset[h], 31);
+    offset[h] += entries - length;
+    entries += all;
+#pragma unroll
+    for (int word = 0; word < 2; ++word) {
+      begins[word] |=
+          __reduce_or_sync(~0u, a < n2 && offset[h] / 32 == word ? 1u << offset[h] % 32 : 0);
+    }
+  }
+  // Of entries: column, place in it, row.
+  int a[2], place[2];
+  uint32_t row[2], key[2];  // key: kNone where the row is repeated
+  bool own[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    a[h] = (h == 0 ? 0 : __popc(begins[0])) + __popc(begins[h] & (before << 1 | 1)) - 1;
+    place[h] = lane + 32 * h - Element(offset, a[h]);
+    const int64_t at = Element(base, a[h]) + place[h];
+    own[h] = lane + 32 * h < entries;
+    row[h] = own[h] ? static_cast<uint32_t>(in.a.row_idx[at]) : kNone;
+    key[h] = (__match_any_sync(~0u, row[h]) & before) != 0 ? kNone : row[h];
+  }
+  const int in_second = entries - 32;
+  if (in_second > 0) {
+    for (int e = 0; e < 32; ++e) {
+      if (__shfl_sync(~0u, row[0], e) == row[1]) key[1] = kNone;
+    }
+  }
+  const int n1 =
+      __popc(__ballot_sync(~0u, key[0] != kNone)) + __popc(__ballot_sync(~0u, key[1] != kNone));
+  int local[2] = {0, 0};  // row
+  for (int e = 0; e < min(entries, 32); ++e) {
+    const uint32_t other = __shfl_sync(~0u, key[0], e);
+    local[0] += other < row[0] ? 1 : 0;
+    local[1] += other < row[1] ? 1 : 0;
+  }
+  for (int e = 0; e < in_second; ++e) {
+    const uint32_t other = __shfl_sync(~0u, key[1], e);
+    local[0] += other < row[0] ? 1 : 0;
+    local[1] += other < row[1] ? 1 : 0;
+  }
+
+  const int chunks = (n1 + kChunkRows - 1) / kChunkRows;
+  uint32_t* const to = tables + table;
+  uint32_t* const masks = to + chunks + 1;
+  uint32_t* const list = masks + chunks * Structure::kMaskWords;
+  unsigned in_first[2];  // entries of the first chunk
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    in_first[h] = __ballot_sync(~0u, own[h] && local[h] < kChunkRows);
+  }
+  const int first_chunk = __popc(in_first[0]) + __popc(in_first[1]);
+  if (lane <= chunks) {
+    to[lane] = static_cast<uint32_t>(lane == 0 ? 0 : lane == 1 ? first_chunk : entries);
+  }
+  const auto tiles = static_cast<uint32_t>(TilesFor(n2));
+  for (int word = 0; word < chunks * Structure::kMaskWords; ++word) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (own[h] && local[h] / 8 == word) bits |= 1u << (a[h] / 8) << (local[h] / 4 % 2 * 16);
+    }
+    bits = __reduce_or_sync(~0u, bits);
+    if (lane == 0) masks[word] = bits;
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (!own[h]) continue;
+    const int ahead = __popc(in_first[h] & before) + (h == 0 ? 0 : __popc(in_first[0]));
+    const int at = local[h] < kChunkRows ? ahead : first_chunk + lane + 32 * h - ahead;
+    const auto column = static_cast<uint32_t>(a[h]);
+    list[at] = PackEntry(static_cast<uint32_t>(place[h]), column,
+                         ChunkPlace(tiles, static_cast<uint32_t>(local[h]) % kChunkRows, column));
+  }
+  for (int t = 0; t < width; ++t) {
+    const auto target = static_cast<uint32_t>(in.members[first + t]);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (key[h] == target) list[entries + t] = static_cast<uint32_t>(local[h]);
+    }
+    const bool found = __any_sync(~0u, key[0] == target || key[1] == target);
+    if (!found && lane == 0) list[entries + t] = kNoRow;
+  }
+  if (lane == 0) {
+    Structure& structure = structures[s];
+    structure.table = table;
+    structure.n1 = n1;
+    structure.chunks = chunks;
+  }
+}
+
+// Structures to make tables of: which[i], or i, for i < count.
+struct Selection {
+  const int32_t* which;
+  int32_t count;
+  const int64_t* begin;  // of each table
+  int32_t share;         // structures that a warp, or a block, looks at, one after the other
+  int32_t above, most;   // entries of Â: of those in (above, most] alone
+};
+
+// Calls use(s, table) for those of share number `own`. Called by whole warps; all of them see the
+// same.
+template <class Use>
+__device__ void ForSelected(const Selection& selection, int64_t own, const Structure* structures,
+                            const Use& use) {
+  const int64_t end = min((own + 1) * selection.share, int64_t{selection.count});
+  for (int64_t first = own * selection.share; first < end; first += 32) {
+    const int64_t i = first + threadIdx.x % 32;
+    const int32_t s = i >= end                     ? 0
+                      : selection.which != nullptr ? selection.which[i]
+                                                   : static_cast<int32_t>(i);
+    const int32_t entries = i < end ? structures[s].entries : 0;
+    unsigned left = __ballot_sync(~0u, entries > selection.above && entries <= selection.most);
+    for (; left != 0; left &= left - 1) {
+      const int lane = __ffs(static_cast<int>(left)) - 1;
+      use(__shfl_sync(~0u, s, lane), selection.begin[first + lane]);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(32 * kWarps)
+    TinyTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
+  const int64_t own = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  ForSelected(selection, own, structures,
+              [&](int32_t s, int64_t table) { MakeTinyTable(in, s, table, structures, tables); });
+}
+
+__global__ void __launch_bounds__(32 * kWarps)
+    SmallTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
+  __shared__ Scratch<kSmallEntries> scratch[kWarps];
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int64_t own = int64_t{blockIdx.x} * kWarps + warp;
+  ForSelected(selection, own, structures, [&](int32_t s, int64_t table) {
+    MakeTable<32>(in, s, table, structures, tables, scratch[warp]);
+    __syncwarp();
+  });
+}
+
+constexpr int kBlockThreads = 256;
+
+__global__ void __launch_bounds__(kBlockThreads)
+    LargeTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
+  extern __shared__ char memory[];
+  ForSelected(selection, blockIdx.x, structures, [&](int32_t s, int64_t table) {
+    MakeTable<kBlockThreads>(in, s, table, structures, tables,
+                             *reinterpret_cast<Scratch<kMaxEntries>*>(memory));
+    __syncthreads();
+  });
+}
+
+Input InputOf(const Matrix& a, const StaticSpaiPlan& plan, const int32_t* representative) {
+  return {a.pattern(), plan.pattern(), plan.members.get(), plan.group_ptr.get(), representative};
+}
+
+}  // namespace
+
+void MeasureStructures(Context& context, const Matrix& a, const int32_t* representative,
+                       const int32_t* uses, StaticSpaiPlan& plan, int64_t* words) {
+  const int32_t count = plan.n_structures;
+  const int64_t threads = (int64_t{count} + 1) * kMeasureTeam;
+  MeasureKernel<<<static_cast<int>((threads + 255) / 256), 256, 0, context.stream>>>(
+      InputOf(a, plan, representative), count, uses, plan.structures.get(), words);
+  CheckLaunch("MeasureKernel");
+}
+
+LargestLocal FindLargest(Context& context, const Matrix& a, const int32_t* representative,
+                         const StaticSpaiPlan& plan) {
+  const Buffer<LargestLocal> large(context, 1);
+  large.Fill(0);
+  const int32_t count = plan.n_structures;
+  FindLargestKernel<<<(count + 255) / 256, 256, 0, context.stream>>>(
+      InputOf(a, plan, representative), count, plan.structures.get(), large.get());
+  CheckLaunch("FindLargestKernel");
+  return Read(context, large, 0);
+}
+
+Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiPlan& plan,
+                            const int32_t* representative, const int32_t* which, int32_t count,
+                            const int64_t* begin, int64_t words, Structure* structures) {
+  const Input in = InputOf(a, plan, representative);
+  Buffer<uint32_t> tables(context, words);
+  // Shares small enough that there are some for each place on the device, and large enough that
+  // most have something to do: sizes are mixed.
+  const auto shares = [&](int64_t per_multiprocessor, Selection& selection) {
+    constexpr int64_t kMost = 32;
+    const int64_t places = 4 * per_multiprocessor * context.multiprocessors;
+    selection.share = static_cast<int32_t>(std::clamp<int64_t>(count / places, 1, kMost));
+    return (count + selection.share - 1) / selection.share;
+  };
+  // The three side by side: the few large ones take as long as the many small ones.
+  Branches branches(context);
+  const int32_t tiny = std::min(context.variants.table_register_entries, kTinyEntries),
+                small = std::clamp(context.variants.table_warp_entries, tiny, kSmallEntries);
+  Selection selection{which, count, begin, 1, small, kMaxEntries};
+  constexpr int kShared = static_cast<int>(sizeof(Scratch<kMaxEntries>));
+  Check(
+      cudaFuncSetAttribute(LargeTablesKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+      "cudaFuncSetAttribute");
+  const int blocks = shares(2, selection);
+  Launch(branches.Fork(0), LargeTablesKernel, blocks, 1, kBlockThreads, kShared, in, selection,
+         structures, tables.get());
+  selection.above = tiny;
+  selection.most = small;
+  int warps = shares(32, selection);
+  Launch(branches.Fork(1), SmallTablesKernel, (warps + kWarps - 1) / kWarps, 1, 32 * kWarps, 0, in,
+         selection, structures, tables.get());
+  selection.above = 0;
+  selection.most = tiny;
+  warps = shares(64, selection);
+  TinyTablesKernel<<<(warps + kWarps - 1) / kWarps, 32 * kWarps, 0, context.stream>>>(
+      in, selection, structures, tables.get());
+  CheckLaunch("TinyTablesKernel");
+  return tables;
+}
+
+}  // namespace spaid::cuda
