@@ -17,8 +17,11 @@ set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 
 find_program(SPAID_CCACHE ccache)
 if(SPAID_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${SPAID_CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${SPAID_CCACHE})
+  # Paths below the source tree are relative to the cache: every clone on a machine shares its objects.
+  get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${root} CCACHE_NOHASHDIR=1 ${SPAID_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 set(SPAID_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, comma-separated; empty: none")
