@@ -135,7 +135,10 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
                                  .admin_subjects = flags.admin_subjects},
                                 std::move(tokens.tenants), std::move(tokens.administrators)),
                   &metrics);
-  backend.connections().LimitTo(ConnectionsFor(descriptors));
+  // Strangers take descriptors at either port.
+  flags.ops.max_connections =
+      std::max<int64_t>(4, std::min(flags.ops.max_connections, descriptors / 8));
+  backend.connections().LimitTo(ConnectionsFor(descriptors - flags.ops.max_connections));
   metrics.OnScrape([&backend] { backend.SetGauges(); });
   ASSIGN_OR_RETURN(auto server, RpcServer::Start({.address = flags.address,
                                                   .credentials = credentials,

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -32,8 +33,8 @@ using Clock = Connections::Clock;
 using std::chrono::milliseconds;
 
 constexpr int64_t kFewDescriptors = 4096;
-constexpr int64_t kOtherDescriptors = 64;
-constexpr milliseconds kLookEvery{100};
+constexpr int64_t kOtherDescriptors = 40;  // 15 at rest, files, and the self-probe's two
+constexpr milliseconds kTryAgainAfter{100};
 constexpr int kAcceptsAtOnce = 64;  // then hang-ups have their turn
 
 absl::Status CannotListen(const std::string& address, const std::string& why) {
@@ -223,6 +224,7 @@ void Acceptor::Start(std::function<void(int, int)> handle) {
     epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
   }
   thread_ = std::thread([this] { Run(); });
+  watch_ = std::thread([this] { Watch(); });
 }
 
 void Acceptor::Stop() {
@@ -230,6 +232,7 @@ void Acceptor::Stop() {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(stop_, &one, sizeof one);
     thread_.join();
+    watch_.join();
   }
   const SocketFile file = std::exchange(file_, {});
   struct stat there = {};
@@ -250,11 +253,11 @@ void Acceptor::Arm(bool on) {
 }
 
 void Acceptor::Run() {
-  auto next_look = Clock::now() + kLookEvery;
+  auto next_try = Clock::now() + kTryAgainAfter;
   epoll_event events[64];
   for (;;) {
-    const int count =
-        epoll_wait(epoll_, events, std::size(events), static_cast<int>(kLookEvery.count()));
+    const auto wait = paused_ ? Connections::kLookEvery : kTryAgainAfter;
+    const int count = epoll_wait(epoll_, events, std::size(events), static_cast<int>(wait.count()));
     const auto now = Clock::now();
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
@@ -267,11 +270,22 @@ void Acceptor::Run() {
         connections_->Closed(fd);
       }
     }
-    if (now < next_look) continue;
-    next_look = now + kLookEvery;
-    if (reserve_ < 0) reserve_ = OpenReserve();
-    if (paused_) Arm(true);
-    connections_->Look(now);
+    if (now >= next_try) {
+      next_try = now + kTryAgainAfter;
+      if (reserve_ < 0) reserve_ = OpenReserve();
+    }
+    if (paused_ && reserve_ >= 0 && !connections_->clogged()) Arm(true);
+  }
+}
+
+// Looks at what connections cost, and cuts. Before all others, where the system lets it: under a
+// flood it is what ends it.
+void Acceptor::Watch() {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -10);
+  pollfd stopped{.fd = stop_, .events = POLLIN, .revents = 0};
+  while (poll(&stopped, 1, static_cast<int>(Connections::kLookEvery.count())) == 0 ||
+         stopped.revents == 0) {
+    connections_->Look(Clock::now());
   }
 }
 
@@ -287,6 +301,7 @@ bool Acceptor::AcceptOnReserve(int listener) {
 
 void Acceptor::Accept(int listener, Clock::time_point now) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    if (connections_->clogged()) return Arm(false);
     sockaddr_storage peer{};
     socklen_t size = sizeof peer;
     const int fd =

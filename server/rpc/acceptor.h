@@ -56,6 +56,7 @@ class Acceptor {
   Acceptor(std::string address, std::vector<int> listeners, SocketFile file,
            Connections* connections);
   void Run();
+  void Watch();
   void Accept(int listener, Connections::Clock::time_point now);
   bool AcceptOnReserve(int listener);
   void Arm(bool on);
@@ -66,8 +67,8 @@ class Acceptor {
   Connections* const connections_;
   std::function<void(int, int)> handle_;
   int epoll_, stop_, reserve_;
-  bool paused_ = false;  // no descriptors
-  std::thread thread_;
+  bool paused_ = false;  // no descriptors, or nobody is to be let in
+  std::thread thread_, watch_;
 };
 
 }  // namespace spaid::server

@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,28 +27,44 @@ using std::chrono::seconds;
 int64_t MaxCalls(const ConnectionLimits& limits) { return 2 * limits.max_streams + 128; }
 
 // Calls given up before they asked for anything: so many at once, and so many a second for ever.
-constexpr double kResetsAtOnce = 2000, kResetsPerSecond = 100;
+constexpr double kResetsAtOnce = 500, kResetsOfStrangerAtOnce = 200, kResetsPerSecond = 100;
 
-// Bytes of a connection that no call has taken. The first is for what the kernel holds; requests
-// without arrays are small.
-constexpr double kUntakenOfConnection = 8 << 20;
-constexpr double kUntakenWithoutCall = 256 << 10;  // greetings, pings, headers that go on
-constexpr double kUntakenOfWaiting = 128 << 10;
-constexpr double kUntakenOfOpen = kLookaheadBytes + (1 << 20);
+// Bytes of a connection that gRPC has read and no call has taken. Requests without arrays are
+// small, and so is all of them that may be under way; what a flood makes of a little more may be
+// two thousand calls of 45 KB each. gRPC 1.51 also looks at all of a header field that has not come
+// whole again with each frame.
+constexpr double kUntakenOfConnection = 128 << 10, kUntakenOfStranger = 32 << 10;
+constexpr double kUntakenOfWaiting = 16 << 10, kMostUntakenOfWaiting = 32 << 10;
+// A known one's message may be as large as any, where calls are few.
+constexpr double kUntakenOfFew = kLookaheadBytes + (512 << 10), kFewPerSecond = 16;
+constexpr double kUntakenOfFeeding = kLookaheadBytes + (1 << 20);
+constexpr double kWorthCutting = 4 << 20;
 // The counting errs a little: by what goes on beside calls, and by large headers, within bounds.
 constexpr double kForgivenPerSecond = 64 << 10, kForgivenOfStrangerPerSecond = 16 << 10;
-constexpr double kForgivenOfCall = 4 << 10, kMostForgivenPerSecond = 1 << 20;
+constexpr double kForgivenOfCall = 4 << 10, kMostForgivenPerSecond = 2 << 20;
 constexpr double kDroppablePerSecond = 16 << 20;
-constexpr seconds kOverFor{2};  // a busy server is late with taking, too
-constexpr milliseconds kStrangerOverFor{500};
-// Windows of TCP, in bytes. A stranger's is small: nothing that gRPC has read can be stopped.
-constexpr int kStrangersWindow = 64 << 10, kAnyWindow = 4 << 20;
+// A busy server is late with taking, too; not by as much as this.
+constexpr milliseconds kOverFor{250};
+constexpr double kFarOver = 2;  // times the allowance: cut at once
+// gRPC reads on and on, is behind with what came, and no call takes any of it.
+constexpr milliseconds kStuckFor{500};
+constexpr int kSlowReads = 8;
+constexpr seconds kBrokenOffFor{5};  // then all is there that was on its way
+// Windows of TCP, in bytes: of a stranger, of whom the daemon knows, and where arrays come. Small,
+// since nothing that gRPC has read can be stopped; but one that is smaller than a segment, which on
+// loopback is of 64 KiB, makes a sender wait for a fifth of a second each time.
+constexpr int kStrangersWindow = 16 << 10, kKnownWindow = 64 << 10, kWideWindow = 4 << 20;
+// What a flood left in gRPC is worked off before the next ones may flood: so many calls that have
+// come up, and of those that have not a time by the bytes that no call took.
+constexpr int64_t kClogged = 512;
+constexpr milliseconds kCloggedByCut{20}, kMostCloggedByCut{200}, kMostClogged{1000};
+constexpr double kCloggedMsByByte = 1e-3;
 
 constexpr seconds kFreshFor{1};      // a new connection may be about to ask
 constexpr seconds kIdleLeeway{30};   // gRPC closes idle connections itself, politely
 constexpr seconds kIdleEnough{5};    // to give way to a newcomer
 constexpr milliseconds kSearch{10};  // for one that does, not more often
-constexpr size_t kCallBytes = 256;   // headers of a call that its client indexes
+constexpr size_t kCallBytes = 32;    // headers of a call that its client indexes, at the least
 
 // "ipv4:1.2.3.4:5", "ipv6:%5B::1%5D:5" -> "1.2.3.4|5", "::1|5"; "" for others.
 std::string NameOf(absl::string_view peer) {
@@ -117,6 +135,11 @@ int64_t Connections::size() const {
 int64_t Connections::calls() const {
   const std::lock_guard lock(mu_);
   return calls_;
+}
+
+int64_t Connections::cut() const {
+  const std::lock_guard lock(mu_);
+  return cut_;
 }
 
 // The oldest stranger gives way to a newcomer, or who has had no call for long.
@@ -190,7 +213,7 @@ int Connections::Open(int fd, const sockaddr* address, Clock::time_point now) {
   connection->own = own;
   if (peer.bytes)
     setsockopt(watched, IPPROTO_TCP, TCP_WINDOW_CLAMP, &kStrangersWindow, sizeof(int));
-  connection->opened = connection->idle_since = connection->resets_at = now;
+  connection->opened = connection->idle_since = connection->resets_at = connection->moved = now;
   by_fd_[watched] = connection;
   // A socket that is closed, and whose end we have not seen yet, may have had the same port.
   if (!peer.name.empty()) by_name_[peer.name] = connection;
@@ -233,6 +256,16 @@ void Connections::NotFreshLocked(Connection& connection) {
 void Connections::CutLocked(Connection& connection, std::string_view why) {
   if (connection.cut || connection.fd < 0) return;
   connection.cut = true;
+  ++cut_;
+  lingering_ += connection.calls;
+  if (why != "room" && why != "idle") {
+    const auto now = Clock::now();
+    const milliseconds worth(
+        static_cast<int64_t>(std::max(0.0, connection.untaken) * kCloggedMsByByte));
+    clogged_until_ =
+        std::min(std::max(now, clogged_until_) + kCloggedByCut + std::min(worth, kMostCloggedByCut),
+                 now + kMostClogged);
+  }
   NotFreshLocked(connection);
   // Not shutdown(2): what the kernel holds already would still be read. This drops it, too.
   sockaddr nobody{};
@@ -247,12 +280,21 @@ void Connections::CutLocked(Connection& connection, std::string_view why) {
 }
 
 double Connections::AllowanceLocked(const Connection& connection) const {
-  return (connection.known && connection.calls > 0 ? kUntakenOfConnection : kUntakenWithoutCall) +
-         static_cast<double>(connection.calls - connection.asked) * kUntakenOfWaiting +
-         static_cast<double>(connection.asked) * kUntakenOfOpen;
+  const double waiting =
+      kUntakenOfWaiting * static_cast<double>(connection.calls - connection.asked);
+  const bool few = connection.known && waiting > 0 && connection.pace < kFewPerSecond;
+  return (connection.known ? kUntakenOfConnection : kUntakenOfStranger) +
+         (few ? kUntakenOfFew : std::min(waiting, kMostUntakenOfWaiting)) +
+         static_cast<double>(connection.feeding + connection.broken_off) * kUntakenOfFeeding;
+}
+
+bool Connections::clogged() const {
+  const std::lock_guard lock(mu_);
+  return lingering_ > kClogged || Clock::now() < clogged_until_;
 }
 
 void Connections::Look(Clock::time_point now) {
+  const double span = std::chrono::duration<double>(kLookEvery).count();
   const std::lock_guard lock(mu_);
   double total = 0, all = 0, most_held = 0;  // all: with what waits to be read
   Connection* most = nullptr;
@@ -266,28 +308,40 @@ void Connections::Look(Clock::time_point now) {
     tcp_info info{};
     socklen_t size = sizeof info;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) continue;  // unix:
+    int queued = 0;  // received, and not read by gRPC
+    (void)ioctl(fd, SIOCINQ, &queued);
+    const uint64_t read = info.tcpi_bytes_received - static_cast<uint64_t>(std::max(queued, 0));
     const uint64_t taken = c.taken_.load(std::memory_order_relaxed);
-    c.untaken += static_cast<double>(info.tcpi_bytes_received -
-                                     std::exchange(c.received, info.tcpi_bytes_received)) -
+    if (queued == 0 || taken != c.counted) {
+      c.moved = now;
+      c.slow_reads = 0;
+    } else if (read != c.received && ++c.slow_reads >= kSlowReads && now - c.moved > kStuckFor) {
+      CutLocked(c, "stuck");
+      continue;
+    }
+    c.untaken += static_cast<double>(static_cast<int64_t>(read - std::exchange(c.received, read))) -
                  static_cast<double>(taken - std::exchange(c.counted, taken));
-    // Whatever the calls held that are over now, gRPC has dropped. Each held its part, as far as
-    // one knows; a client may make more of such calls than hold anything.
-    if (const auto ended = static_cast<double>(std::exchange(c.ended, 0)); ended > 0) {
-      const double held = c.untaken * ended / (static_cast<double>(c.calls) + ended);
-      const double dropped = std::clamp(held, 0.0, c.droppable);
+    if (c.broken_off > 0 && now - c.broken_off_at > kBrokenOffFor) {
+      const double dropped =
+          std::min({c.untaken, c.droppable,
+                    static_cast<double>(std::exchange(c.broken_off, 0)) * kUntakenOfFeeding});
       c.droppable -= dropped;
       c.untaken -= dropped;
     }
-    c.droppable = std::min(c.droppable + kDroppablePerSecond / 10, Connection::kDroppable);
+    c.droppable = std::min(c.droppable + kDroppablePerSecond * span, Connection::kDroppable);
     const auto begun = static_cast<double>(std::exchange(c.begun, 0));
-    const double forgiven = c.known ? kForgivenPerSecond / 10 + begun * kForgivenOfCall
-                                    : kForgivenOfStrangerPerSecond / 10;
-    c.untaken = std::max(0.0, c.untaken - std::min(forgiven, kMostForgivenPerSecond / 10));
-    if (c.untaken <= AllowanceLocked(c)) {
+    c.pace += begun - c.pace * span;
+    const double forgiven = c.known ? kForgivenPerSecond * span + begun * kForgivenOfCall
+                                    : kForgivenOfStrangerPerSecond * span;
+    c.untaken = std::max(0.0, c.untaken - std::min(forgiven, kMostForgivenPerSecond * span));
+    const double allowance = AllowanceLocked(c);
+    if (c.untaken <= allowance) {
       c.over_since = {};
     } else if (c.over_since == Clock::time_point{}) {
       c.over_since = now;
-    } else if (now - c.over_since > (c.known ? kOverFor : kStrangerOverFor)) {
+    }
+    if (c.untaken > allowance &&
+        (!c.known || c.untaken > kFarOver * allowance || now - c.over_since > kOverFor)) {
       CutLocked(c, "bytes");
       continue;
     }
@@ -299,7 +353,7 @@ void Connections::Look(Clock::time_point now) {
       most_held = held;
     }
   }
-  if (all > static_cast<double>(limits_.max_bytes) && most_held > kUntakenOfConnection) {
+  if (all > static_cast<double>(limits_.max_bytes) && most_held > kWorthCutting) {
     CutLocked(*most, "bytes");
     total -= most->untaken;
   }
@@ -316,6 +370,7 @@ Connections::Call Connections::Begin(const std::string& peer) {
   ++c.begun;
   if (c.calls++ == 0) ++busy_;
   ++calls_;
+  if (c.cut) ++lingering_;
   call.served = !c.cut;
   if (&c != nameless_.get() && c.calls > MaxCalls(limits_)) {
     CutLocked(c, "resets");
@@ -329,27 +384,47 @@ Connections::Call Connections::Begin(const std::string& peer) {
   return call;
 }
 
-void Connections::Asked(Connection& connection) {
+void Connections::Asked(Connection& connection, bool feeds) {
   const std::lock_guard lock(mu_);
   ++connection.asked;
+  if (!feeds) return;
+  ++connection.feeding;
+  SetWindowLocked(connection);
+}
+
+void Connections::Fed(Connection& connection, bool whole) {
+  const std::lock_guard lock(mu_);
+  --connection.feeding;
+  SetWindowLocked(connection);
+  if (whole) return;
+  ++connection.broken_off;
+  connection.broken_off_at = Clock::now();
 }
 
 void Connections::Known(Connection& connection) {
   const std::lock_guard lock(mu_);
   if (std::exchange(connection.known, true)) return;
   NotFreshLocked(connection);
-  if (connection.fd < 0) return;
-  setsockopt(connection.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &kAnyWindow, sizeof(int));
+  SetWindowLocked(connection);
 }
 
-void Connections::End(Connection& connection, bool asked, bool whole) {
+void Connections::SetWindowLocked(Connection& connection) {
+  const int window = !connection.known         ? kStrangersWindow
+                     : connection.feeding == 0 ? kKnownWindow
+                                               : kWideWindow;
+  if (connection.fd < 0 || connection.cut || connection.window == window) return;
+  connection.window = window;
+  setsockopt(connection.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window);
+}
+
+void Connections::End(Connection& connection, bool asked) {
   const std::lock_guard lock(mu_);
   --calls_;
+  if (connection.cut) --lingering_;
   if (--connection.calls == 0) {
     --busy_;
     connection.idle_since = Clock::now();
   }
-  if (!whole) ++connection.ended;
   if (asked) {
     --connection.asked;
     return;
@@ -358,7 +433,9 @@ void Connections::End(Connection& connection, bool asked, bool whole) {
   const double since = std::chrono::duration<double>(now - connection.resets_at).count();
   connection.resets = std::max(0.0, connection.resets - since * kResetsPerSecond) + 1;
   connection.resets_at = now;
-  if (connection.resets > kResetsAtOnce) CutLocked(connection, "resets");
+  if (connection.resets > (connection.known ? kResetsAtOnce : kResetsOfStrangerAtOnce)) {
+    CutLocked(connection, "resets");
+  }
 }
 
 }  // namespace spaid::server

@@ -8,7 +8,7 @@
 //   auto opened = connections.Open(fd, peer);        // the acceptor
 //   auto call = connections.Begin(context->peer());  // a call, from its headers to its end
 //   call.connection->Took(message.Length());
-//   connections.End(call.connection, ...);
+//   connections.End(call.connection, true);
 #pragma once
 
 #include <sys/socket.h>
@@ -34,7 +34,7 @@ struct ConnectionLimits {
   int64_t max_per_peer = 256;               // of one IPv4 address or IPv6 /64
   int64_t max_streams = 256;                // of one connection, as HTTP/2 tells its client
   int64_t max_calls = 4096;                 // on all connections, those without a request too
-  int64_t max_bytes = 512 << 20;            // received and taken by no call yet, on all connections
+  int64_t max_bytes = 256 << 20;            // received and taken by no call yet, on all connections
   std::chrono::milliseconds idle{600'000};  // a connection without a call is closed after this
   // Those who have no limit of their own, beside loopback: others speak through them.
   std::vector<Cidr> trusted = {};
@@ -69,15 +69,23 @@ class Connection {
   std::string name, address;  // "127.0.0.1|5678"; empty where peers have none
   int fd = -1;                // our own of the socket
   bool own = false, cut = false;
+  int window = 0;                     // of TCP, as it was set; 0: not yet
   bool known = false, fresh = false;  // fresh: in the list of those that are not known
   std::list<Connection*>::iterator in_fresh;
   Clock::time_point opened{}, idle_since{}, over_since{};
   int64_t calls = 0, asked = 0;  // open ones; those of them whose request has come
-  int64_t begun = 0;             // since the last look
-  int64_t ended = 0;             // since the last look, before all of their input had come
-  double resets = 0;             // calls given up before they asked, lately
+  int64_t feeding = 0;           // those that wait for more than their request: arrays
+  int64_t broken_off = 0;        // those that did lately, and ended before all had come
+  Clock::time_point broken_off_at{};
+  int64_t begun = 0;  // since the last look
+  double pace = 0;    // of those, a second, lately
+  int64_t ended = 0;  // since the last look, before all of their input had come
+  double resets = 0;  // calls given up before they asked, lately
   Clock::time_point resets_at{};
   uint64_t received = 0, counted = 0;
+  // Since a call last took something, or gRPC had read all there was: so many looks saw it read.
+  Clock::time_point moved{};
+  int slow_reads = 0;
   double untaken = 0;             // bytes
   double droppable = kDroppable;  // of them, that calls may have held which have ended
 };
@@ -104,8 +112,11 @@ class Connections {
   int Open(int fd, const sockaddr* peer, Clock::time_point now);
   // EPOLLHUP of a descriptor that Open gave; it is closed.
   void Closed(int watched);
-  // Cuts what is over its bounds. About ten times a second.
+  // Cuts what is over its bounds. Every kLookEvery.
   void Look(Clock::time_point now);
+  static constexpr std::chrono::milliseconds kLookEvery{20};
+  // Calls of connections that were cut are not gone yet, and are many: nobody is to be let in.
+  bool clogged() const;
 
   // The next connection from this address of ours is the self-probe's: it has a place of its own.
   void ExpectOwn(const sockaddr* address);
@@ -117,15 +128,18 @@ class Connections {
   };
   // A call's headers have come. `peer`: as grpc::ServerContext::peer() has it.
   Call Begin(const std::string& peer);
-  // Its request has come, as far as it is needed to know what is wanted.
-  void Asked(Connection& connection);
+  // Its request has come, as far as it is needed to know what is wanted. `feeds`: arrays follow.
+  void Asked(Connection& connection, bool feeds);
+  // No more of them is read; `whole`: nor will any come.
+  void Fed(Connection& connection, bool whole);
   // A caller asked for something who may: whoever only keeps a connection open is a stranger.
   void Known(Connection& connection);
-  // It is over. `asked`: Asked was called; `whole`: all of its input had come.
-  void End(Connection& connection, bool asked, bool whole);
+  // It is over. `asked`: Asked was called.
+  void End(Connection& connection, bool asked);
 
   int64_t size() const;
   int64_t calls() const;
+  int64_t cut() const;  // so far
   // Received and taken by no call yet, as of the last look.
   int64_t untaken_bytes() const { return untaken_bytes_; }
 
@@ -136,6 +150,7 @@ class Connections {
   bool MakeRoomLocked(Clock::time_point now);
   Connection* LongestIdleLocked(Clock::time_point now) const;
   double AllowanceLocked(const Connection& connection) const;
+  void SetWindowLocked(Connection& connection);
 
   const ConnectionLimits limits_;
   Metrics* const metrics_;
@@ -150,7 +165,9 @@ class Connections {
   std::list<Connection*> fresh_;  // nobody known has asked there yet; the oldest first
   // For peers without a name: those of unix: addresses.
   const std::shared_ptr<Connection> nameless_ = std::make_shared<Connection>();
-  int64_t calls_ = 0, busy_ = 0;  // busy: connections with calls
+  int64_t calls_ = 0, busy_ = 0;     // busy: connections with calls
+  int64_t cut_ = 0, lingering_ = 0;  // connections that were cut; their calls
+  Clock::time_point clogged_until_{};
   int64_t own_open_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "server/rpc/executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -8,9 +9,9 @@
 namespace spaid::server {
 
 Executor::Executor(int threads, int64_t max_queued, ShareRules shares)
-    : places_({.limits = {max_queued}, .rules = std::move(shares)}) {
-  threads_.reserve(static_cast<size_t>(threads));
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+    : threads_of_one_(threads), places_({.limits = {max_queued}, .rules = std::move(shares)}) {
+  threads_.reserve(static_cast<size_t>(threads) + 1);
+  for (int i = 0; i <= threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
 Executor::~Executor() {
@@ -51,13 +52,24 @@ int64_t Executor::queued() const {
   return places_.used();
 }
 
+std::deque<TenantShares::Account>::iterator Executor::NextLocked() {
+  return std::find_if(turns_.begin(), turns_.end(), [this](TenantShares::Account account) {
+    const auto own = running_.find(account);
+    return own == running_.end() || own->second < threads_of_one_;
+  });
+}
+
 void Executor::Work() {
   std::unique_lock lock(mu_);
   while (true) {
-    ready_.wait(lock, [this] { return stop_ || places_.used() > 0; });
-    if (places_.used() == 0) return;  // stopping, and nothing is left
-    const auto own = queues_.find(turns_.front());
-    turns_.pop_front();
+    auto turn = turns_.end();
+    ready_.wait(lock, [&] {
+      turn = NextLocked();
+      return turn != turns_.end() || (stop_ && places_.used() == 0);
+    });
+    if (turn == turns_.end()) return;  // stopping, and nothing is left
+    const auto own = queues_.find(*turn);
+    turns_.erase(turn);
     Task task = std::move(own->second.front());
     own->second.pop_front();
     if (own->second.empty()) {
@@ -65,8 +77,9 @@ void Executor::Work() {
     } else {
       turns_.push_back(own->first);
     }
-    places_.Add(task.account, -1);
-    places_.Leave(task.account);
+    const TenantShares::Account account = task.account;
+    places_.Add(account, -1);
+    ++running_[account];
     lock.unlock();
     const absl::Status status = Guarded("the preparation of the request", [&] {
       task.run();
@@ -80,6 +93,10 @@ void Executor::Work() {
     }
     task = {};  // what it captured dies outside the lock
     lock.lock();
+    if (const auto it = running_.find(account); --it->second == 0) running_.erase(it);
+    places_.Leave(account);
+    // Whose turn it is may have waited for this thread, or, at the end, other threads for the last.
+    ready_.notify_all();
   }
 }
 

@@ -22,8 +22,9 @@
 
 namespace spaid::server {
 
-// Tenants, as far as they are told apart, take turns, each with what came first of its own;
-// bounded. Thread-safe. The destructor runs what is queued, then joins.
+// Tenants, as far as they are told apart, take turns, each with what came first of its own, on
+// `threads` threads at most: one more is there for the others, whose tasks are short while those of
+// one may take minutes. Bounded. Thread-safe. The destructor runs what is queued, then joins.
 class Executor {
  public:
   Executor(int threads, int64_t max_queued, ShareRules shares = {});
@@ -45,11 +46,15 @@ class Executor {
     std::function<void(const absl::Status&)> failed;
   };
   void Work();
+  // Whose turn it is of those who have a thread to run on; turns_.end(): nobody's.
+  std::deque<TenantShares::Account>::iterator NextLocked();
 
+  const int threads_of_one_;
   mutable std::mutex mu_;
   std::condition_variable ready_;
   std::unordered_map<TenantShares::Account, std::deque<Task>> queues_;  // none is empty
   std::deque<TenantShares::Account> turns_;                             // those that have one
+  std::unordered_map<TenantShares::Account, int> running_;              // tasks; none has none
   TenantShares places_;  // what is used: tasks that wait
   bool stop_ = false;
   std::vector<std::thread> threads_;

@@ -115,6 +115,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       return absl::OkStatus();
     }
     if (!maybe) return NeedLocked();
+    turn_.CameWhole();  // nobody sends while this hashes
     return backend_->Run(
         Backend::Lane::kStore, tenant_, [self] { self->FindByHashing(); },
         [self](const absl::Status& error) { self->StoreFailed(error); });
@@ -159,6 +160,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     Section section(this);
     if (ended_locked()) return PumpLocked();
     FoundLocked(std::move(found));
+    turn_.Begins(Clock::now());
     if (say_have_) {
       DropLocked(std::move(turn_));
     } else if (absl::Status status = NeedLocked(); !status.ok()) {

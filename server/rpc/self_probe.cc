@@ -189,14 +189,18 @@ SelfProbe::~SelfProbe() {
 }
 
 void SelfProbe::Run() {
-  int failures = 0;
+  int failures = 0, excused = 0;
   std::unique_lock lock(mu_);
   while (!changed_.wait_for(lock, options_.every, [this] { return stop_; })) {
     lock.unlock();
+    const int64_t cut = connections_->cut();
     const std::string wrong = Ask();
     lock.lock();
-    failures = wrong.empty() ? 0 : failures + 1;
-    if (wrong.empty()) continue;
+    if (wrong.empty()) {
+      failures = excused = 0;
+      continue;
+    }
+    if (connections_->cut() == cut || ++excused > options_.excused) ++failures;
     metrics_->SelfProbeFailed();
     Log(LogLevel::kError, "self_probe", {{"failures", failures}, {"text", wrong}});
     if (failures >= options_.failures) deaf_ = true;

@@ -23,6 +23,9 @@ struct SelfProbeOptions {
   std::chrono::milliseconds every{10'000};    // 0: never
   std::chrono::milliseconds timeout{10'000};  // of one connection
   int failures = 3;                           // in a row, before the daemon counts as deaf
+  // Those count in which connections were cut as floods for so many probes, too: who is flooded is
+  // late, and starting anew would not help.
+  int excused = 12;
 };
 
 // Thread-safe.

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <climits>
 #include <optional>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "server/base/reasons.h"
 #include "server/base/status.h"
@@ -27,11 +29,15 @@
 namespace spaid::server {
 namespace {
 
-constexpr int kFrameBytes = 1 << 20;
+constexpr int kFrameBytes = 1 << 20, kReadBytes = 64 << 10;
 
 // gRPC's own memory (what it received, what its calls take) beyond which it drops what it can. The
 // bounds of Connections come first: this one is blind to who took it.
 constexpr int64_t kQuotaOverBytes = 2;
+
+// Threads that read connections beside gRPC's own, of which there are two on a small machine: what
+// takes it long to parse then holds up few others until it is cut.
+constexpr int kMorePollers = 1;
 
 int Ms(std::chrono::milliseconds time) {
   return static_cast<int>(std::min<int64_t>(time.count(), INT_MAX));
@@ -62,6 +68,8 @@ struct RpcServer::Impl {
   Methods methods;
   std::unique_ptr<Acceptor> acceptor;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
+  std::vector<std::thread> pollers;
   std::unique_ptr<grpc::Server> server;
   std::optional<SelfProbe> probe;
 };
@@ -104,7 +112,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   // A frame that gRPC takes for an offence costs it much more than the frame's bytes, and it cuts
   // the connection only when it has looked at all that it has read. Pings are none: Connections
   // counts their bytes.
-  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kFrameBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -114,10 +122,19 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
                              static_cast<int>(options.keepalive_timeout.count()));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  for (int i = 0; i < kMorePollers; ++i) impl->queues.push_back(builder.AddCompletionQueue());
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr) {
     return MakeError(absl::StatusCode::kUnavailable, reason::kCannotListen,
                      "gRPC cannot start a server; the log says why");
+  }
+  for (const auto& queue : impl->queues) {
+    impl->pollers.emplace_back([q = queue.get()] {
+      void* tag = nullptr;
+      bool ok = false;
+      while (q->Next(&tag, &ok)) {
+      }
+    });
   }
   impl->acceptor->Start([acceptor = impl->connections.get()](int listener, int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
@@ -156,6 +173,8 @@ void RpcServer::Shutdown(std::chrono::milliseconds grace) {
   // What opens or is stuck after this is cancelled by gRPC at the deadline, which ends its reactor.
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
   impl_->server->Wait();
+  for (const auto& queue : impl_->queues) queue->Shutdown();
+  for (std::thread& poller : impl_->pollers) poller.join();
   impl_->server.reset();
 }
 

@@ -106,7 +106,8 @@ class OutStream : public RawBidiReactor, public LiveStream {
       done_ = true;
       SetWritingLocked(false);
       GuardLocked([this] { Closed(); });
-      streams_->connections().End(*call_.connection, asked_, input_over_);
+      FedLocked(false);
+      streams_->connections().End(*call_.connection, asked_);
       self = std::move(self_);
     }
     // `self` goes last: nothing may touch the object once it is released.
@@ -115,7 +116,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
   // Leaves the registry here, when all that the derived class held is gone: a drain that finds no
   // stream finds no reservation and no executor's task of one either.
   ~OutStream() override {
-    if (!done_) streams_->connections().End(*call_.connection, false, false);  // never opened
+    if (!done_) streams_->connections().End(*call_.connection, false);  // never opened
     streams_->Remove(this);
   }
 
@@ -204,10 +205,11 @@ class OutStream : public RawBidiReactor, public LiveStream {
   virtual void Closed() {}
 
   // The first message is there: a call that counts, and may want a place (Admit). Once.
-  void AskedLocked() {
+  void AskedLocked(bool feeds = false) {
     scope_.emplace(method_, metrics_);
     asked_ = true;
-    streams_->connections().Asked(*call_.connection);
+    feeding_ = feeds;
+    streams_->connections().Asked(*call_.connection, feeds);
     if (identified_) streams_->connections().Known(*call_.connection);
   }
   // Who calls. Errors: Authenticator::Identify's.
@@ -218,6 +220,10 @@ class OutStream : public RawBidiReactor, public LiveStream {
     return caller;
   }
   bool asked_locked() const { return asked_; }
+  // Nothing more is read of the client's; `whole`: nothing more comes either.
+  void FedLocked(bool whole) {
+    if (std::exchange(feeding_, false)) streams_->connections().Fed(*call_.connection, whole);
+  }
   void TookLocked(const grpc::ByteBuffer& message) { call_.connection->Took(message.Length()); }
   // Errors: LiveStreams::Admit's.
   absl::Status Admit(const std::string& tenant) { return streams_->Admit(this, tenant); }
@@ -345,7 +351,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
   Clock::time_point write_start_ = Clock::now();
   int64_t write_bytes_ = 0;
   bool writing_ = false, finished_ = false, gone_ = false, cut_ = false, done_ = false;
-  bool asked_ = false, identified_ = false, quiet_ = false;
+  bool asked_ = false, feeding_ = false, identified_ = false, quiet_ = false;
   bool input_over_ = false;  // no more of it will come
 
   template <class Request, class R>
@@ -424,14 +430,18 @@ class BidiStream : public OutStream<Response> {
     reading_ = false;
     waited_ += Base::Clock::now() - read_start_;
     if (ok) waited_bytes_ += static_cast<double>(incoming_.Length());
-    if (!ok) this->input_over_ = true;
-    if (ok) this->TookLocked(incoming_);
+    if (ok) {
+      this->TookLocked(incoming_);
+    } else {
+      this->input_over_ = true;
+      this->FedLocked(true);
+    }
     if (this->ended_locked()) return;
     if (ok) {
       // Out of the way of the next one, which may be asked for before this one is done with.
       taken_.Swap(&incoming_);
       this->GuardLocked([this] {
-        if (!this->asked_locked()) this->AskedLocked();
+        if (!this->asked_locked()) this->AskedLocked(true);
         Dispatch();
       });
       taken_.Clear();

@@ -48,6 +48,16 @@ void UploadTable::Turn::CameWhole() {
   if (Upload* upload = table_->LedBy(*this)) upload->whole = true;
 }
 
+void UploadTable::Turn::Begins(TimePoint now) {
+  if (table_ == nullptr) return;
+  const std::lock_guard lock(table_->mu_);
+  Upload* upload = table_->LedBy(*this);
+  if (upload == nullptr) return;
+  upload->whole = false;
+  upload->span_start = now;
+  upload->span_bytes = 0;
+}
+
 void UploadTable::Turn::End() {
   if (UploadTable* table = std::exchange(table_, nullptr)) table->Leave(key_, number_);
 }

@@ -43,6 +43,8 @@ class UploadTable {
     void Came(int64_t bytes, TimePoint now);
     // All has come: what there is still to wait for is not the sender.
     void CameWhole();
+    // It is the sender after all, from now on.
+    void Begins(TimePoint now);
     void End();
     explicit operator bool() const { return table_ != nullptr; }
 

@@ -698,6 +698,13 @@ double Dispatcher::PredictedMs(uint64_t id) const {
   return std::isfinite(least) ? least : work->predicted_ms;
 }
 
+double Dispatcher::PatienceMs(uint64_t id) const {
+  const auto it = running_.find(id);
+  const double predicted_ms = PredictedMs(id);
+  return it == running_.end() ? predicted_ms
+                              : std::max(predicted_ms, Predictions::UnlearnedMs(it->second.work));
+}
+
 std::vector<Dispatcher::Ratio> Dispatcher::Ratios() const {
   std::vector<Ratio> ratios;
   for (Predictions::Ratio& of : predictions_.Ratios()) {

@@ -156,6 +156,8 @@ class Dispatcher {
   // The predicted time of a job that is queued or runs, as corrected where it runs, or where it
   // would take the least; of any other 0.
   double PredictedMs(uint64_t id) const;
+  // What a running job may take before anybody wonders: no less for what its tenant has taught.
+  double PatienceMs(uint64_t id) const;
   std::vector<Ratio> Ratios() const;
 
  private:

@@ -412,7 +412,7 @@ void Scheduler::Core::WorkLoop(Worker& worker) {
       WatchLocked(
           // One that is paused need show none.
           worker, [&worker, job = taken.job] { return job->TakeSignOfLife() || worker.paused; },
-          dispatcher_.PredictedMs(taken.id));
+          dispatcher_.PatienceMs(taken.id));
       news = PlaceLocked();
     }
     Tell(news);

@@ -71,7 +71,7 @@ class IdleSockets(attack.TestCase):
     def test_the_limit_follows_from_the_descriptors(self):
         daemon = self.start(nofile=NOFILE)
         self.assertIn('few_descriptors', daemon.text())
-        self.assertEqual(daemon.metric('spaid_connections_limit'), (NOFILE - 64) / 2)
+        self.assertEqual(daemon.metric('spaid_connections_limit'), (NOFILE - 40 - NOFILE // 8) // 2)
 
     def test_give_way_to_a_newcomer(self):
         daemon = self.start('--max-connections=8')

@@ -3,11 +3,13 @@
 import contextlib
 import itertools
 import struct
+import threading
 import time
 
 import access_test
 import attack
 import http2
+import promised_arrays_test
 from spaid.v1 import matrix_pb2
 
 UPLOAD = '/spaid.v1.MatrixService/UploadMatrix'
@@ -35,6 +37,115 @@ class Flood(attack.TestCase):
         for connection in opened:
             connection.close()
         return cut
+
+    def flood_by_threads(self, daemon, begin, bits, threads):
+        """Sends what begin(connection) makes, then bits() again and again, on so many connections at
+        once, each as fast as the daemon takes it and opened anew where it is cut; how often they
+        were."""
+        cuts = [0] * threads
+        end = time.monotonic() + SECONDS
+
+        def attack_one(at):
+            while time.monotonic() < end:
+                try:
+                    connection = http2.Connection(daemon.port)
+                except OSError:
+                    continue
+                try:
+                    connection.send(begin(connection))
+                    while time.monotonic() < end:
+                        connection.send(bits(connection))
+                        connection.read(0)
+                        connection.events.clear()
+                except OSError:  # ConnectionError, too
+                    pass
+                cuts[at] += connection.closed
+                connection.close()
+        attackers = [threading.Thread(target=attack_one, args=(at,)) for at in range(threads)]
+        for attacker in attackers:
+            attacker.start()
+        for attacker in attackers:
+            attacker.join()
+        return sum(cuts)
+
+    def attacked_by_threads(self, begin, bits, threads=4, memory=200):
+        daemon = self.start()
+        with attack.Bystander(daemon) as client:
+            quiet = daemon.memory()
+            cuts = self.flood_by_threads(daemon, begin, bits, threads)
+            self.assert_memory(daemon, quiet + memory, peak=True)
+        self.assertGreater(cuts, 0)
+        self.assertEqual(client.errors, [])
+        if not attack.SANITIZED:
+            self.assertLess(client.median, 0.1 * attack.busy())
+            self.assertLess(client.worst, 2 * attack.busy())
+        daemon.wait(lambda: daemon.metric('spaid_calls_open') == 0, 'is rid of the calls', 30)
+        self.assertEqual(daemon.metric('spaid_self_probe_failures_total'), 0)
+
+    @staticmethod
+    def known(connection):
+        """Asks for something and waits for the answer: whom the daemon knows may do more."""
+        stream = connection.open('/spaid.v1.ServerService/GetServerInfo')
+        connection.send(http2.frame(http2.DATA, http2.END_STREAM, stream, http2.message(b'')))
+        connection.read(10, until=lambda: any(on == stream for _, on, _ in connection.events))
+        return b''
+
+    @staticmethod
+    def feeds(connection):
+        """Begins an upload, of which arrays are still to come."""
+        stream = connection.open(UPLOAD)
+        connection.data(stream, promised_arrays_test.upload())
+        connection.read(10, until=lambda: any(on == stream for _, on, _ in connection.events))
+        return b''
+
+    @staticmethod
+    def bits_of_a_header(begin):
+        begun = http2.call_headers(UPLOAD) + b'\0\1a' + http2.hpack_int(1 << 30, 7)
+
+        def first(connection):
+            begin(connection)
+            stream, connection.next_stream = connection.next_stream, connection.next_stream + 2
+            connection.bits_of = stream
+            return http2.frame(http2.HEADERS, 0, stream, begun)
+        return first, lambda c: http2.frame(http2.CONTINUATION, 0, c.bits_of, b'a' * 10) * 500
+
+    def test_of_resets_by_many(self):
+        self.attacked_by_threads(lambda _: b'', self.resets(100), threads=8)
+
+    def test_of_resets_by_known_ones(self):
+        self.attacked_by_threads(self.known, self.resets(100), memory=400)
+
+    def test_of_calls_that_are_reset_when_they_have_asked(self):
+        block = http2.call_headers('/spaid.v1.ServerService/GetServerInfo')
+
+        def calls(connection):
+            out = b''
+            for _ in range(100):
+                stream, connection.next_stream = connection.next_stream, connection.next_stream + 2
+                out += (http2.frame(http2.HEADERS, http2.END_HEADERS, stream, block) +
+                        http2.frame(http2.DATA, http2.END_STREAM, stream, http2.message(b'')) +
+                        http2.frame(http2.RST_STREAM, 0, stream, http2.CANCEL))
+            return out
+        self.attacked_by_threads(self.known, calls, memory=400)
+
+    def test_of_bits_of_a_header_by_strangers(self):
+        self.attacked_by_threads(*self.bits_of_a_header(lambda _: None), threads=8)
+
+    def test_of_bits_of_a_header_by_known_ones(self):
+        self.attacked_by_threads(*self.bits_of_a_header(self.known))
+
+    def test_of_bits_of_a_header_beside_uploads(self):
+        self.attacked_by_threads(*self.bits_of_a_header(self.feeds))
+
+    def test_of_frames_that_say_nothing(self):
+        for name, frame in (('PING', http2.frame(http2.PING, 0, 0, bytes(8))),
+                            ('SETTINGS', http2.frame(http2.SETTINGS, 0, 0, struct.pack('>HI', 4, 65535))),
+                            ('WINDOW_UPDATE', http2.frame(http2.WINDOW_UPDATE, 0, 0, struct.pack('>I', 1))),
+                            ('PRIORITY', http2.frame(2, 0, 1, struct.pack('>IB', 0, 1))),
+                            ('RST_STREAM', http2.frame(http2.RST_STREAM, 0, 1, http2.CANCEL)),
+                            ('DATA', http2.frame(http2.DATA, 0, 1, b''))):
+            with self.subTest(name):
+                self.attacked_by_threads(self.known, lambda _, f=frame: f * 1000)
 
     def attacked(self, make, connections=1, cut=True, answered=0.1):
         """`answered`: seconds that others wait at most, every other time, on a machine that is idle."""

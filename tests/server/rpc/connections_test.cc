@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -100,7 +101,7 @@ TEST_F(Table, TheOldestThatNeverAskedGivesWay) {
   Limit({.max_connections = 2});
   const int first = Open("127.0.0.1");
   auto call = Begin("127.0.0.1");
-  connections_->Asked(*call.connection);
+  connections_->Asked(*call.connection, false);
   connections_->Known(*call.connection);
   const int second = Open("127.0.0.1");
   EXPECT_EQ(Open("127.0.0.1"), -1) << "both may be about to ask";
@@ -109,7 +110,7 @@ TEST_F(Table, TheOldestThatNeverAskedGivesWay) {
   EXPECT_TRUE(HungUp(second));
   EXPECT_FALSE(HungUp(first));
   EXPECT_EQ(Open("127.0.0.1"), -1) << "one has asked, the other is new";
-  connections_->End(*call.connection, true, true);
+  connections_->End(*call.connection, true);
 }
 
 // Who asked once, and has not for long, does not keep its place from those who come.
@@ -118,21 +119,21 @@ TEST_F(Table, WhereAllAreKnownTheLongestIdleOfTheMostNumerousGivesWay) {
   const auto known = [&](const char* address) {
     const int watched = Open(address);
     auto call = Begin(address);
-    connections_->Asked(*call.connection);
+    connections_->Asked(*call.connection, false);
     connections_->Known(*call.connection);
     return std::pair(watched, call.connection);
   };
   const auto busy = known("192.0.2.1"), idle = known("192.0.2.1"), last = known("192.0.2.1"),
              other = known("192.0.2.2");
   for (const auto& [watched, connection] : {other, idle, last}) {
-    connections_->End(*connection, true, true);
+    connections_->End(*connection, true);
   }
   EXPECT_EQ(Open("192.0.2.3"), -1) << "nobody has been idle for long";
   now_ += seconds(10);
   EXPECT_GE(Open("192.0.2.3"), 0);
   EXPECT_TRUE(HungUp(idle.first));
   for (const int open : {busy.first, last.first, other.first}) EXPECT_FALSE(HungUp(open));
-  connections_->End(*busy.second, true, true);
+  connections_->End(*busy.second, true);
 }
 
 TEST_F(Table, FewerDescriptorsAllowFewer) {
@@ -152,18 +153,39 @@ TEST_F(Table, FewerDescriptorsAllowFewer) {
 TEST_F(Table, ResetsWithoutARequestAreCounted) {
   Limit({});
   const int watched = Open("127.0.0.1");
-  for (int i = 0; i < 1900; ++i) {
+  for (int i = 0; i < 450; ++i) {
     auto call = Begin("127.0.0.1");
     ASSERT_TRUE(call.served);
-    connections_->End(*call.connection, false, false);
+    connections_->End(*call.connection, false);
     auto good = Begin("127.0.0.1");
-    connections_->Asked(*good.connection);
-    connections_->End(*good.connection, true, true);
+    connections_->Asked(*good.connection, false);
+    connections_->Known(*good.connection);
+    connections_->End(*good.connection, true);
   }
   EXPECT_FALSE(HungUp(watched));
-  for (int i = 0; i < 1900; ++i) connections_->End(*Begin("127.0.0.1").connection, false, false);
+  for (int i = 0; i < 450; ++i) connections_->End(*Begin("127.0.0.1").connection, false);
   EXPECT_TRUE(HungUp(watched));
   EXPECT_FALSE(Begin("127.0.0.1").served) << "a call that was on its way";
+}
+
+TEST_F(Table, StrangersMayResetLess) {
+  Limit({});
+  const int watched = Open("127.0.0.1");
+  for (int i = 0; i < 150; ++i) connections_->End(*Begin("127.0.0.1").connection, false);
+  EXPECT_FALSE(HungUp(watched));
+  for (int i = 0; i < 150; ++i) connections_->End(*Begin("127.0.0.1").connection, false);
+  EXPECT_TRUE(HungUp(watched));
+}
+
+// What a flood left behind goes first.
+TEST_F(Table, NobodyIsLetInWhileCallsOfACutConnectionLinger) {
+  Limit({});
+  const int watched = Open("127.0.0.1");
+  std::vector<Connections::Call> calls;
+  while (!HungUp(watched)) calls.push_back(Begin("127.0.0.1"));
+  EXPECT_TRUE(connections_->clogged());
+  for (const auto& call : calls) connections_->End(*call.connection, false);
+  while (connections_->clogged()) std::this_thread::yield();  // what has not come up yet, a moment
 }
 
 TEST_F(Table, MoreCallsThanStreamsAreNotWhatAClientHas) {
