@@ -96,7 +96,9 @@ class Bystander:
     def _run(self):
         with channel(self._daemon) as ch:
             stub = server_pb2_grpc.ServerServiceStub(ch)
-            while not self._stop.is_set():
+            last = False
+            while not last:  # once more behind the attack, which may have been cut at once
+                last = self._stop.is_set()
                 start = time.monotonic()
                 try:
                     stub.GetServerInfo(server_pb2.GetServerInfoRequest(), timeout=30)
