@@ -39,6 +39,12 @@ configure_preset() {
   cmake --preset "$1"
 }
 
+# gpu_answers: whether a driver lists a GPU on this machine.
+gpu_answers() { nvidia-smi -L >/dev/null 2>&1; }
+
+# has_target PRESET TARGET: whether the configured build knows it.
+has_target() { ninja -C "build/$1" -t query "$2" >/dev/null 2>&1; }
+
 # build_preset PRESET [TARGET...]: Ninja, saying only what fails.
 build_preset() {
   local preset=$1

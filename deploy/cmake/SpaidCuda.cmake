@@ -12,9 +12,16 @@ if(NOT DEFINED SPAID_CUDA OR SPAID_CUDA)
     endif()
   endif()
   # Before the language is enabled: CMake's own default may name what a new nvcc no longer knows.
-  # A100 and H100 binaries, and PTX of the latter for what comes after.
+  # Where a GPU answers, what packages hold (preset `package`): A100 and H100 binaries, and PTX of the
+  # latter for what comes after. Elsewhere the code only has to compile, and PTX takes half the time.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-    set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "CUDA architectures to build for")
+    execute_process(COMMAND nvidia-smi -L RESULT_VARIABLE no_gpu OUTPUT_QUIET ERROR_QUIET)
+    if(no_gpu)
+      set(architectures 90-virtual)
+    else()
+      set(architectures "80-real;90")
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "CUDA architectures to build for")
   endif()
   check_language(CUDA)
 endif()

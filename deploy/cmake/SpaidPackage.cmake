@@ -1,12 +1,14 @@
-# What `cmake --install` and CPack lay down. Three components, each a relocatable tree:
+# Lays down what `cmake --install` and CPack deliver, a component at a time, each a relocatable tree:
 #
-#   runtime  bin/{spaid,spaidctl,spaid-load}, lib/ with libspaid_cuda.so (where it was built) and every
-#            shared library that a bare host lacks, libexec/spaid/{tests,bench} with the programs of both
-#   cuda     CUDA's own shared libraries that libspaid_cuda.so needs, for hosts without a toolkit;
-#            none while it links all of CUDA statically: then a text that says so
+#   runtime  bin/{spaid,spaidctl,spaid-load}, and lib/ with every shared library that a bare host lacks
+#   cuda     lib/libspaid_cuda.so, and CUDA's own shared libraries that it needs, for hosts without a
+#            toolkit: none while it links all of CUDA statically; a text says so
+#   tests    libexec/spaid/tests, to be run on the host
+#   bench    libexec/spaid/bench (build the target `bench` before)
 #   dev      headers, static libraries, find_package(spaid), pkg-config and the protos
 #
-# The C and C++ runtimes are the host's: glibc 2.36 or newer and the libstdc++ that goes with it.
+# tests and bench bring what else they need into lib/, and go over runtime. The C and C++ runtimes are
+# the host's: glibc 2.36 or newer and the libstdc++ that goes with it.
 include(CMakePackageConfigHelpers)
 
 # All executables made below a folder of the source tree.
@@ -16,8 +18,7 @@ function(spaid_executables_below directory out)
   set(found)
   foreach(target ${targets})
     get_target_property(type ${target} TYPE)
-    get_target_property(excluded ${target} EXCLUDE_FROM_ALL)
-    if(type STREQUAL "EXECUTABLE" AND NOT excluded)
+    if(type STREQUAL "EXECUTABLE")
       list(APPEND found ${target})
     endif()
   endforeach()
@@ -28,55 +29,59 @@ function(spaid_executables_below directory out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
+# spaid_install_libraries(COMPONENT PROGRAMS CUDA_BINARY CUDA_ONLY): the shared libraries that they need,
+# found when installing, as the loader of this machine finds them.
+find_program(SPAID_PATCHELF patchelf)
+function(spaid_install_libraries component programs cuda_binary cuda_only)
+  set(binaries)
+  foreach(target ${programs})
+    list(APPEND binaries $<TARGET_FILE:${target}>)
+  endforeach()
+  set(by_name)
+  if(component MATCHES "^(tests|bench)$")
+    set(by_name EXCLUDE_FROM_ALL)
+  endif()
+  install(CODE "
+    set(binaries \"${binaries}\")
+    set(cuda_binary \"${cuda_binary}\")
+    set(patchelf \"${SPAID_PATCHELF}\")
+    set(cuda_only ${cuda_only})
+    include(\"${PROJECT_SOURCE_DIR}/deploy/cmake/InstallLibraries.cmake\")"
+    COMPONENT ${component} ${by_name})
+endfunction()
+
 set(spaid_programs spaid spaidctl spaid-load)
-spaid_executables_below(${PROJECT_SOURCE_DIR} spaid_test_programs)
-# Neither tests nor programs of a host: what compares and fits in a build tree; and, below, fuzz
-# targets and what replaces the allocator.
-list(REMOVE_ITEM spaid_test_programs ${spaid_programs} spaid_fsai_file spaid_dynamic_spai_times)
-set(spaid_bench_programs ${spaid_test_programs})
+spaid_executables_below(${PROJECT_SOURCE_DIR} spaid_others)
+# Not for hosts: what compares and fits in a build tree, fuzz targets, and what replaces the allocator.
+list(REMOVE_ITEM spaid_others ${spaid_programs})
+set(spaid_bench_programs ${spaid_others})
 list(FILTER spaid_bench_programs INCLUDE REGEX "_bench$")
-list(FILTER spaid_test_programs EXCLUDE REGEX "_bench$|^fuzz_|_memory(_books)?_test$")
+set(spaid_tests_programs ${spaid_others})
+list(FILTER spaid_tests_programs INCLUDE REGEX "_(test|daemon|before_main)$")
+list(FILTER spaid_tests_programs EXCLUDE REGEX "_memory(_books)?_test$")
 
 install(TARGETS ${spaid_programs} RUNTIME DESTINATION bin COMPONENT runtime)
-foreach(kind test bench)
+spaid_install_libraries(runtime "${spaid_programs}" "" OFF)
+foreach(kind tests bench)
   if(spaid_${kind}_programs)
     set_target_properties(${spaid_${kind}_programs} PROPERTIES
       INSTALL_RPATH "$ORIGIN/../../../lib")
-    string(REPLACE "test" "tests" folder ${kind})
     install(TARGETS ${spaid_${kind}_programs}
-      RUNTIME DESTINATION libexec/spaid/${folder} COMPONENT runtime)
+      RUNTIME DESTINATION libexec/spaid/${kind} COMPONENT ${kind} EXCLUDE_FROM_ALL)
+    spaid_install_libraries(${kind} "${spaid_${kind}_programs}" "" OFF)
   endif()
 endforeach()
 install(FILES LICENSE README.md DESTINATION share/doc/spaid COMPONENT runtime)
 install(FILES deploy/systemd/spaid.service DESTINATION share/spaid/systemd COMPONENT runtime)
 
-set(spaid_binaries)
-foreach(target ${spaid_programs} ${spaid_test_programs} ${spaid_bench_programs})
-  list(APPEND spaid_binaries $<TARGET_FILE:${target}>)
-endforeach()
-set(spaid_cuda_binary "")
 if(TARGET spaid_cuda)
   set_target_properties(spaid_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
-  install(TARGETS spaid_cuda LIBRARY DESTINATION lib COMPONENT runtime)
-  set(spaid_cuda_binary $<TARGET_FILE:spaid_cuda>)
+  install(TARGETS spaid_cuda LIBRARY DESTINATION lib COMPONENT cuda)
+  spaid_install_libraries(cuda "" $<TARGET_FILE:spaid_cuda> OFF)
+  spaid_install_libraries(cuda "" $<TARGET_FILE:spaid_cuda> ON)
   configure_file(deploy/cmake/cuda.txt.in ${PROJECT_BINARY_DIR}/cuda.txt @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/cuda.txt DESTINATION share/doc/spaid COMPONENT cuda)
 endif()
-
-# The libraries are found when installing, as the loader of this machine finds them.
-find_program(SPAID_PATCHELF patchelf)
-install(CODE "
-  set(binaries \"${spaid_binaries}\")
-  set(cuda_binary \"${spaid_cuda_binary}\")
-  set(patchelf \"${SPAID_PATCHELF}\")
-  set(cuda_only OFF)
-  include(\"${PROJECT_SOURCE_DIR}/deploy/cmake/InstallLibraries.cmake\")" COMPONENT runtime)
-install(CODE "
-  set(binaries \"\")
-  set(cuda_binary \"${spaid_cuda_binary}\")
-  set(patchelf \"${SPAID_PATCHELF}\")
-  set(cuda_only ON)
-  include(\"${PROJECT_SOURCE_DIR}/deploy/cmake/InstallLibraries.cmake\")" COMPONENT cuda)
 
 # dev: the client library, static; whoever links it links this distribution's gRPC.
 install(TARGETS spaid_client spaid_proto_grpc spaid_proto EXPORT spaidTargets
@@ -102,6 +107,11 @@ set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_SYSTEM_NAME linux-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_ALL runtime dev)
+foreach(kind tests bench)
+  if(spaid_${kind}_programs)
+    list(APPEND CPACK_COMPONENTS_ALL ${kind})
+  endif()
+endforeach()
 if(TARGET spaid_cuda)
   list(APPEND CPACK_COMPONENTS_ALL cuda)
 endif()

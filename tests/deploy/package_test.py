@@ -19,7 +19,7 @@ ROOT = pathlib.Path()
 BUILD = pathlib.Path()
 CMAKE = ''
 MEBIBYTE = 1 << 20
-MAX_COMPRESSED_BYTES = 100 * MEBIBYTE  # 94 with kernels for three architectures, and the tests
+MAX_COMPRESSED_BYTES = {'runtime': 25 * MEBIBYTE, 'cuda': 60 * MEBIBYTE}
 
 # What a host brings: the loader, glibc, the C++ runtime and the GPU driver.
 OF_THE_HOST = re.compile(
@@ -77,6 +77,13 @@ class PackageTest(unittest.TestCase):
         cls.folder = pathlib.Path(folder.name)
         first = cls.folder / 'first'
         install('runtime', first)
+        cls.alone = cls.folder / 'alone'  # runtime without the others over it
+        shutil.copytree(first, cls.alone, symlinks=True)
+        install('tests', first)
+        cls.cuda = cls.folder / 'cuda'
+        if list((BUILD / 'lib').glob('libspaid_cuda.so')):
+            install('cuda', cls.cuda)
+            shutil.copytree(cls.cuda, first, symlinks=True, dirs_exist_ok=True)
         # What runs below has moved since it was installed.
         cls.tree = cls.folder / 'moved' / 'spaid'
         cls.tree.parent.mkdir()
@@ -91,13 +98,18 @@ class PackageTest(unittest.TestCase):
                     if f.read(4) == b'\x7fELF':
                         yield path
 
-    def test_runtime_holds_programs_tests_and_benchmarks(self):
+    def test_components_hold_what_they_say(self):
         for name in ('bin/spaid', 'bin/spaidctl', 'bin/spaid-load', 'share/doc/spaid/LICENSE',
                      'share/spaid/systemd/spaid.service'):
             self.assertTrue((self.tree / name).is_file(), name)
         self.assertGreater(len(list((self.tree / 'libexec/spaid/tests').iterdir())), 5)
-        self.assertGreater(len(list((self.tree / 'libexec/spaid/bench').iterdir())), 0)
         self.assertFalse((self.tree / 'include').exists(), 'headers belong to dev')
+        self.assertEqual(sorted(p.name for p in (self.alone / 'bin').iterdir()),
+                         ['spaid', 'spaid-load', 'spaidctl'])
+        self.assertFalse((self.alone / 'libexec').exists(), 'tests are a component of their own')
+        self.assertFalse((self.alone / 'lib/libspaid_cuda.so').exists(), 'belongs to cuda')
+        if self.cuda.exists():
+            self.assertEqual([p.name for p in (self.cuda / 'lib').iterdir()], ['libspaid_cuda.so'])
 
     def test_every_library_is_inside_the_tree_or_of_the_host(self):
         checked = 0
@@ -141,12 +153,15 @@ class PackageTest(unittest.TestCase):
         self.assertLessEqual(newest, (2, 36))
 
     def test_is_small(self):
-        tarball = self.folder / 'runtime.tar.gz'
-        with tarfile.open(tarball, 'w:gz', compresslevel=6) as archive:
-            archive.add(self.tree, 'spaid')
-        size = tarball.stat().st_size
-        print(f'runtime tree: {size / MEBIBYTE:.1f} MiB compressed')
-        self.assertLess(size, MAX_COMPRESSED_BYTES)
+        for component, tree in (('runtime', self.alone), ('cuda', self.cuda)):
+            if not tree.exists():
+                continue
+            tarball = self.folder / f'{component}.tar.gz'
+            with tarfile.open(tarball, 'w:gz', compresslevel=6) as archive:
+                archive.add(tree, 'spaid')
+            size = tarball.stat().st_size
+            print(f'{component}: {size / MEBIBYTE:.1f} MiB compressed')
+            self.assertLess(size, MAX_COMPRESSED_BYTES[component], component)
 
     def test_programs_run_from_the_moved_tree(self):
         env = bare_environment()
