@@ -8,7 +8,6 @@
 #include "kernels/bench/cuda/cg_vectors.h"
 #include "kernels/bench/cuda/rows_on_device.h"
 #include "kernels/bench/cuda/times.h"
-#include "kernels/krylov/cuda/choice.h"
 #include "kernels/krylov/cuda/product.h"
 
 namespace spaid::kernels::bench {
@@ -99,18 +98,6 @@ RowsLoop RowsOnDevice::loop() const {
 
 void RowsOnDevice::set_loop(RowsLoop loop) {
   std::visit([&](auto& own) { own.set_loop(static_cast<SliceLoop>(loop)); }, body_->rows);
-}
-
-bool RowsOnDevice::Choose(bool always) {
-  const ChoiceTuning tuning = always ? ChoiceTuning{0, 0, 1.0} : tuning::kChoice;
-  return std::visit([&](auto& own) { return ChooseLoop(body_->context, own, tuning); },
-                    body_->rows);
-}
-
-bool RowsOnDevice::ChooseInFullMemory() {
-  const Arena& arena = *body_->context.arena;
-  const Buffer<char> filler(body_->context, arena.limit() - arena.used() - 2 * Arena::kGrain);
-  return Choose(true);
 }
 
 void RowsOnDevice::Update(const double* values) {

@@ -94,9 +94,10 @@ class Rows {
   bool streams() const { return streams_; }  // larger than what caches keep
   int blocks() const { return blocks_; }     // of a product's grid
   bool in_tiles() const { return tiles_.tiles.size() > 0; }
-  // Of products with one vector; by lengths of rows until it is set. Where this streams: one of
-  // those with chunks on their way; else kPlain.
+  // Loop of products with one vector, by the lengths of rows: where this streams, one of those with
+  // chunks on their way; else kPlain.
   SliceLoop loop() const { return loop_; }
+  // Benchmarks and tests set it; where this streams, to the other one with chunks on their way.
   void set_loop(SliceLoop loop) { loop_ = loop; }
   RowsRef<Value> ref() const;
   // The same for solves on the chip; null: too large for it.

@@ -27,25 +27,14 @@ struct RowsTuning {
   int32_t long_chunks_entries;
 };
 
-// When the chunks of a matrix that streams are chosen by time (choice.h).
-struct ChoiceTuning {
-  // Of so many bytes and more, whose products take long beside what it takes to time two of them.
-  int64_t bytes;
-  // And of so many entries a row or more on average: in shorter rows short chunks are ahead.
-  int32_t entries;
-  // The other chunks are taken where they need less than this of the time of the rule's.
-  double below;
-};
-
 namespace tuning {
 // 80 entries a row: 29 for 31 us with 2447 slices, the same with 8353. 300,000 rows of a circuit:
 // 12 for 18 us, by their order and by staying in the cache; 3 million: 131 us by 15 blocks, 146
 // by 8. 7 points: 9 us for 12 where 23 MB stay in the cache, 19 for 23 where 43 MB stream.
-inline constexpr RowsTuning kRows{24, 32, 128, 128, 1.15, 1.15, 32'000'000, 8, 15, 32};
 // Long chunks take 0.89 to 1.02 of the time of short ones where rows have 27 to 250 entries, 1.00
 // to 1.24 where they have 2 to 16; of 78,300 rows of 76 entries, 1.16 times what is there at
 // once, 1.10 and, in fp32, 1.15.
-inline constexpr ChoiceTuning kChoice{64'000'000, 24, 0.97};
+inline constexpr RowsTuning kRows{24, 32, 128, 128, 1.15, 1.15, 32'000'000, 8, 15, 32};
 }  // namespace tuning
 
 }  // namespace spaid::cuda

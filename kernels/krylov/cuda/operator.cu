@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/krylov/cuda/choice.h"
 #include "kernels/krylov/cuda/node_product.h"
 #include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/cuda/product.h"
@@ -29,9 +28,7 @@ Operator Make(Context& context, const PatternRef& pattern, const double* values,
         NodeRows<Value>::Make(context, pattern, values, is_by_rows);
     if (nodes.has_value()) return *std::move(nodes);
   }
-  Rows<Value> rows(context, pattern, values, is_by_rows);
-  ChooseLoop(context, rows);
-  return rows;
+  return Rows<Value>(context, pattern, values, is_by_rows);
 }
 
 }  // namespace

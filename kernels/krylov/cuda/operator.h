@@ -23,8 +23,7 @@ using Operator = std::variant<Rows<double>, Rows<float>, Dia<double>, Dia<float>
 
 // Of a canonical CSC on the device, whose columns are what `order` says: by diagonals where that
 // moves fewer bytes (class Dia), by nodes where those have whole blocks (class NodeRows), unless it
-// is small (SpaidCudaVariants); else by rows (class Rows), of which the loop of large ones is
-// chosen by time (choice.h).
+// is small (SpaidCudaVariants); else by rows (class Rows).
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
                       Order order, bool fp32);
 // The values of `matrix`, by columns, which has the operator's pattern. Throws

@@ -1,6 +1,6 @@
-// Products by rows of a matrix that streams through the caches of a CUDA device, by every loop that
-// may be chosen for it: right, and the same bits whatever is chosen; by tiles, too. Skipped, with
-// the reason, where there is no device.
+// Products by rows of a matrix that streams through the caches of a CUDA device, by every loop over
+// its slices: right, and the same bits by each; by tiles, too. Skipped, with the reason, where
+// there is no device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -129,7 +129,7 @@ std::vector<std::pair<std::string, CscMatrix>> Matrices() {
   return all;
 }
 
-class GpuChoice : public ::testing::Test {
+class GpuCsrLoops : public ::testing::Test {
  protected:
   void SetUp() override {
     const CudaDevices& cuda = ListCudaDevices();
@@ -166,7 +166,7 @@ struct Case {
   double dot = 0, dot_bound = 0;
 };
 
-TEST_F(GpuChoice, EveryLoopEqualsTheCpuAndTheOthersBits) {
+TEST_F(GpuCsrLoops, EveryLoopEqualsTheCpuAndTheOthersBits) {
   for (const auto& [name, a] : Matrices()) {
     for (const bool fp32 : {false, true}) {
       const Case own(a, fp32);
@@ -186,7 +186,7 @@ TEST_F(GpuChoice, EveryLoopEqualsTheCpuAndTheOthersBits) {
 }
 
 // Of a row of up to 32 entries, rounded products one after the other: what a host adds up, too.
-TEST_F(GpuChoice, TilesEqualTheCpu) {
+TEST_F(GpuCsrLoops, TilesEqualTheCpu) {
   for (const auto& [name, a] : Matrices()) {
     const CscMatrix by_rows = Transpose(a);
     for (const bool fp32 : {false, true}) {
@@ -218,7 +218,7 @@ TEST_F(GpuChoice, TilesEqualTheCpu) {
   }
 }
 
-TEST_F(GpuChoice, ColumnsOfSeveralAreAsIfAlone) {
+TEST_F(GpuCsrLoops, ColumnsOfSeveralAreAsIfAlone) {
   for (const auto& [name, a] : Matrices()) {
     const auto n = static_cast<size_t>(a.n_cols);
     for (const RowsLayout layout : {RowsLayout::kSlices, RowsLayout::kTiles}) {
@@ -245,7 +245,7 @@ TEST_F(GpuChoice, ColumnsOfSeveralAreAsIfAlone) {
 }
 
 // Small enough for the checker of races: rows in tiles, apart, and in pieces.
-TEST_F(GpuChoice, FewTilesHaveNoRaces) {
+TEST_F(GpuCsrLoops, FewTilesHaveNoRaces) {
   const CscMatrix a = OfLengths(700, {1, 2, 70, 0, 3, 650, 33});
   for (const bool fp32 : {false, true}) {
     const Case own(a, fp32);
@@ -257,7 +257,7 @@ TEST_F(GpuChoice, FewTilesHaveNoRaces) {
   }
 }
 
-TEST_F(GpuChoice, NewValuesInTiles) {
+TEST_F(GpuCsrLoops, NewValuesInTiles) {
   for (const auto& [name, a] : Matrices()) {
     const Vector x = RandomVector(a.n_cols, 5), values = RandomVector(a.nnz(), 4);
     CscMatrix changed = a;
@@ -271,7 +271,7 @@ TEST_F(GpuChoice, NewValuesInTiles) {
   }
 }
 
-TEST_F(GpuChoice, TheRuleTellsTiles) {
+TEST_F(GpuCsrLoops, TheRuleTellsTiles) {
   const auto in_tiles = [](const CscMatrix& a, bool as_large) {
     RowsOptions options;
     options.as_large = as_large;
@@ -289,7 +289,7 @@ TEST_F(GpuChoice, TheRuleTellsTiles) {
   EXPECT_FALSE(in_tiles(bench::ConvectionDiffusion(20, 400), true));
 }
 
-TEST_F(GpuChoice, AMatrixThatStaysInCachesHasTheSameProducts) {
+TEST_F(GpuCsrLoops, AMatrixThatStaysInCachesHasTheSameProducts) {
   for (const auto& [name, a] : Matrices()) {
     RowsOptions small;
     RowsOnDevice as_small(CudaCsc(a), small), as_large(CudaCsc(a), AsLarge());
@@ -302,56 +302,23 @@ TEST_F(GpuChoice, AMatrixThatStaysInCachesHasTheSameProducts) {
   }
 }
 
-TEST_F(GpuChoice, TheRuleGoesByTheLengthsOfRows) {
+TEST_F(GpuCsrLoops, TheRuleGoesByTheLengthsOfRows) {
   EXPECT_EQ(RowsOnDevice(CudaCsc(OfLengths(500, {31})), AsLarge()).loop(), RowsLoop::kShortChunks);
   EXPECT_EQ(RowsOnDevice(CudaCsc(OfLengths(500, {32})), AsLarge()).loop(), RowsLoop::kLongChunks);
 }
 
-TEST_F(GpuChoice, AChoiceStaysAndChangesNoBit) {
+TEST_F(GpuCsrLoops, NewValuesInSlicesByEveryLoop) {
   const CscMatrix a = bench::Elasticity(12);
-  const Vector x = RandomVector(a.n_cols, 5);
-  RowsOnDevice rows(CudaCsc(a), AsLarge());
-  const Result before = Multiply(rows, x);
-  for (int times = 0; times < 5; ++times) {
-    ASSERT_TRUE(rows.Choose(/*always=*/true));
-    EXPECT_NE(rows.loop(), RowsLoop::kPlain);
-    EXPECT_EQ(Multiply(rows, x), before);
-  }
-  const Vector values = RandomVector(a.nnz(), 4);
+  const Vector x = RandomVector(a.n_cols, 5), values = RandomVector(a.nnz(), 4);
   CscMatrix changed = a;
   changed.values.assign(values.begin(), values.end());
+  RowsOnDevice rows(CudaCsc(a), AsLarge()), anew(CudaCsc(changed), AsLarge());
   for (const RowsLoop loop : kLoops) {
     rows.set_loop(loop);
     rows.Update(values.data());
     EXPECT_EQ(rows.loop(), loop);
-    RowsOnDevice anew(CudaCsc(changed), AsLarge());
     EXPECT_EQ(Multiply(rows, x), Multiply(anew, x));
   }
-}
-
-TEST_F(GpuChoice, SmallMatricesAreNotTimed) {
-  const CscMatrix a = bench::Elasticity(12);
-  RowsOptions small;
-  RowsOnDevice rows(CudaCsc(a), small);
-  EXPECT_FALSE(rows.Choose(/*always=*/false));
-  EXPECT_FALSE(rows.Choose(/*always=*/true));  // nothing to choose among
-  EXPECT_EQ(rows.loop(), RowsLoop::kPlain);
-  RowsOnDevice too_small(CudaCsc(a), AsLarge());
-  const RowsLoop rule = too_small.loop();
-  EXPECT_FALSE(too_small.Choose(/*always=*/false));
-  EXPECT_EQ(too_small.loop(), rule);
-}
-
-TEST_F(GpuChoice, WithoutRoomForTwoVectorsTheRuleStays) {
-  const CscMatrix a = bench::Elasticity(8);
-  const Vector x = RandomVector(a.n_cols, 5);
-  RowsOnDevice rows(CudaCsc(a), AsLarge());
-  const RowsLoop rule = rows.loop();
-  const Result before = Multiply(rows, x);
-  EXPECT_FALSE(rows.ChooseInFullMemory());
-  EXPECT_EQ(rows.loop(), rule);
-  EXPECT_EQ(Multiply(rows, x), before);
-  EXPECT_TRUE(rows.Choose(/*always=*/true));
 }
 
 }  // namespace
