@@ -5,6 +5,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
+#include "kernels/base/reasons.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/engine/m_storage.h"
@@ -21,7 +22,7 @@ Status NoBuild() {
 }
 
 Status PlanMismatch(const std::string& what) {
-  return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
+  return Status(StatusCode::kInvalidArgument, reason::kPlanMismatch,
                 what + "; make a plan for this matrix and spec")
       .At("plan");
 }
@@ -352,25 +353,26 @@ class DevicesEngine final : public Engine {
     if (Status status = CheckPreconditioner(preconditioner, options.method, &m); !status.ok()) {
       return status;
     }
+    auto stored = StorageOf(a, m, options, context);
+    if (!stored.ok()) return stored.status();
     double placing_ms = 0;
-    const auto solve = [&](Storage storage, std::span<const double> some_b, const SolveOptions& own,
-                           const Context& with) -> Result<SolveResult> {
-      const CudaOperator* m_there = nullptr;
-      std::shared_ptr<const DeviceOperator> placed;
-      if (m != nullptr) {
-        const auto placing = Clock::now();
-        auto made = place_m(storage);
-        placing_ms += MsSince(placing);
-        if (!made.ok()) return made.status();
-        placed = *std::move(made);
-        const auto* placed_m = dynamic_cast<const PlacedOperator*>(placed.get());
-        if (placed_m == nullptr) return NotOurs();
-        m_there = &placed_m->op();
-      }
-      return SolveCuda(placed_a->op(), m_there, a, some_b, FirstOf(x0, some_b), own, with);
-    };
-    auto solved = SolveStoredAs(a, m, b, options, context, solve);
-    if (solved.ok()) solved->solve_ms = MsSince(start) - placing_ms;
+    const CudaOperator* m_there = nullptr;
+    std::shared_ptr<const DeviceOperator> placed;
+    if (m != nullptr) {
+      const auto placing = Clock::now();
+      auto made = place_m(stored->storage);
+      placing_ms = MsSince(placing);
+      if (!made.ok()) return made.status();
+      placed = *std::move(made);
+      const auto* placed_m = dynamic_cast<const PlacedOperator*>(placed.get());
+      if (placed_m == nullptr) return NotOurs();
+      m_there = &placed_m->op();
+    }
+    auto solved = SolveCuda(placed_a->op(), m_there, a, b, x0, options, context);
+    if (solved.ok()) {
+      solved->solve_ms = MsSince(start) - placing_ms;
+      Tell(m, *std::move(stored), &*solved);
+    }
     return solved;
   }
 

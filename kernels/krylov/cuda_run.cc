@@ -9,7 +9,6 @@
 #include "kernels/base/clock.h"
 
 namespace spaid::kernels::krylov {
-namespace {}  // namespace
 
 // Columns without a right-hand side cost nearly as much as others: on an H100 a block of four takes
 // 90 ms by Jacobi-CG on P7 128³, one of two and one alone 79.

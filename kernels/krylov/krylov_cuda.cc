@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/reasons.h"
 #include "kernels/krylov/cuda_run.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/krylov/solve_each.h"
@@ -181,7 +182,7 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
           const auto block = tasks.first(static_cast<size_t>(columns));
           krylov::CudaRun run(a, m, block, &lock, timings);
           Status status = run.Open();
-          if (status.reason() == "DEVICE_OUT_OF_MEMORY" && columns > 1) {
+          if (status.reason() == reason::kDeviceOutOfMemory && columns > 1) {
             most = columns / 2;
             continue;
           }
