@@ -92,7 +92,6 @@ struct RhsResult {
 // moved.
 struct SolveFigures {
   double place_ms = 0;           // operators laid out; the engine's
-  double trial_ms = 0;           // iterations that a choice of storage cost; the engine's
   double host_to_device_ms = 0;  // right-hand sides and guesses on their way to a GPU
   double iterate_ms = 0;
   double check_ms = 0;           // b − A x formed anew

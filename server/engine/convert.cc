@@ -626,7 +626,6 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
 v1::SolveFigures ToProto(const kernels::SolveFigures& from, double copy_bytes_per_second) {
   v1::SolveFigures to;
   to.set_place_ms(from.place_ms);
-  to.set_trial_ms(from.trial_ms);
   to.set_host_to_device_ms(from.host_to_device_ms);
   to.set_iterate_ms(from.iterate_ms);
   to.set_check_ms(from.check_ms);
