@@ -1,18 +1,16 @@
 // Static SPAI: M minimises ‖A M − E‖_F over matrices with a prescribed pattern, one small dense
 // least-squares problem per column (Chu, Wang, Chen, Gao 2023, "GSPAI-Opt"; Grote, Huckle 1997).
 //
-//   Result<StaticSpaiPlan> plan = PlanStaticSpai(a, nullptr, options, context);   // pattern only
-//   Result<StaticSpaiResult> m = BuildStaticSpai(*plan, a, options, context);     // numbers
-//   ... new values, same pattern ...
-//   Result<StaticSpaiResult> m2 = BuildStaticSpai(*plan, a2, options, context);   // values-only
-//   rebuild
+//   Result<StaticSpaiPlan> plan = PlanStaticSpai(a, nullptr, options, context);  // pattern only
+//   Result<StaticSpaiResult> m = BuildStaticSpai(*plan, a, options, context);    // numbers
+//   Result<StaticSpaiResult> m2 = BuildStaticSpai(*plan, a2, options, context);  // new values
 //
 // J_k: pattern of column k of M, n2 = |J_k|. I_k: union of the row sets of A(:, j), j in J_k,
 // n1 = |I_k|. Â = A(I_k, J_k).
 //
 // Columns with equal J are a group and share a factor (group_solver.h). Groups whose local problems
-// are shifted copies of one another share a stencil, and are solved eight at a time, one in each
-// lane of a vector (stencil.h, lane_solver.h).
+// are shifted copies of one another share a structure, and are solved eight at a time, one in each
+// lane of a vector (structure.h, lane_solver.h).
 #pragma once
 
 #include <cstdint>

@@ -382,10 +382,10 @@ constexpr double kLongColumn = 8192;
 // Tables that take no more are never made in waves, and a wave is not kept from having as much.
 // That is more than the largest table takes.
 constexpr double kWaveBytes = 4 << 20;
-// Its stencil path (dia_tuning.h): the least share of the diagonals that is stored, and
+// Its path by diagonals (dia_tuning.h): the least share of the diagonals that is stored, and
 // the work space.
-constexpr double kStencilFill = 1.0 / 3, kStencilWork = 256 << 20;
-double StencilWork(double nnz_a) { return std::min(kStencilWork, 40 * nnz_a + (1 << 20)); }
+constexpr double kDiaFill = 1.0 / 3, kDiaWork = 256 << 20;
+double DiaWork(double nnz_a) { return std::min(kDiaWork, 40 * nnz_a + (1 << 20)); }
 
 bool AllHaveTables(double n2, double entries) {
   return n2 <= kTableColumns && entries <= kDeviceEntries && entries < kLongColumn;
@@ -474,13 +474,13 @@ void BoundDeviceBytes(const DeviceProblems& problems, double pattern_bytes,
       options.post_filter > 0 ? (8 + 12) * nnz_m + (2 * 8 + 1 + 8 + 0.125) * n : 0;
   // By diagonals: m_ptr, masks, what offsets lead out by; m_idx; the scaled matrix, the work space,
   // and the results as above.
-  const double stencil = by_qr ? 0
-                               : (8 + 8 + 4 + 2 * 8) * n + 4 * nnz_m + 8 * nnz_a / kStencilFill +
-                                     StencilWork(nnz_a) + 8 * nnz_m + (3 * 8 + 1) * n + filtering;
+  const double by_diagonals = by_qr ? 0
+                                    : (8 + 8 + 4 + 2 * 8) * n + 4 * nnz_m + 8 * nnz_a / kDiaFill +
+                                          DiaWork(nnz_a) + 8 * nnz_m + (3 * 8 + 1) * n + filtering;
   counts.device_bytes =
       Bytes(matrix + kDeviceSlack +
             std::max({pattern_bytes, plan + tables + std::max({planning, building, filtering}),
-                      stencil}));
+                      by_diagonals}));
   // Where the path by diagonals finds no room the plan goes without, and where M compacted finds
   // none the host compacts it.
   counts.device_bytes_min = Bytes(

@@ -1,6 +1,6 @@
 // What a static SPAI plan holds. Internal to this room and its tests.
 //
-// The sets I_k are stored once for all columns that share a stencil; elsewhere finding them again
+// The sets I_k are stored once for all columns that share a structure; elsewhere finding them again
 // costs less than reading them back from memory. Beside them: the pattern of M, which columns share
 // their J (and so one factor), and batches of about equal predicted work.
 #pragma once
@@ -11,7 +11,7 @@
 #include "kernels/sparse/matrix.h"
 #include "kernels/static_spai/local_problem.h"
 #include "kernels/static_spai/static_spai.h"
-#include "kernels/static_spai/stencil.h"
+#include "kernels/static_spai/structure.h"
 
 namespace spaid::kernels {
 
@@ -19,8 +19,8 @@ struct StaticSpaiPlan {
   Pattern pattern;           // of M
   Array<int32_t> members;    // columns of M, group by group; ascending in a group, all with one J
   Array<int32_t> group_ptr;  // n_groups + 1, into members
-  std::vector<Stencil> stencils;
-  Array<int32_t> stencil_of;     // of each group, -1: none
+  std::vector<Structure> structures;
+  Array<int32_t> structure_of;   // of each group, -1: none
   Array<int32_t> batch_ptr;      // n_batches + 1, into groups
   Array<int32_t> batch_order;    // batches by falling predicted work; equal ones in order
   Array<uint8_t> equal_columns;  // of A: FindEqualColumns
@@ -44,8 +44,8 @@ Status CheckColumns(const PatternView& a, int threads);
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns);
 double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns);
 
-// Entries of all stencils of a plan, at most.
-constexpr int64_t MaxStencilEntries(int64_t nnz_m) { return nnz_m / 8; }
+// Entries of all structures of a plan, at most.
+constexpr int64_t MaxStructureEntries(int64_t nnz_m) { return nnz_m / 8; }
 
 // Bytes of a plan (at most) and of a build on `threads` threads (an upper bound). INT64_MAX where
 // that many cannot be counted.

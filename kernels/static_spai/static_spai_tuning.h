@@ -10,7 +10,7 @@ namespace spaid::kernels::static_spai_tuning {
 inline constexpr int64_t kMaxGroup = 32;
 
 // Predicted work of one batch of columns, nanoseconds: the grain of cancellation and progress.
-// Groups that share stencils are collected within a batch, so that it is made larger, up to
+// Groups that share structures are collected within a batch, so that it is made larger, up to
 // kLaneBatchNs, for kLaneBatch of them: in a smaller one many lanes would stay empty.
 inline constexpr int64_t kBatchNs = 200'000;
 inline constexpr int64_t kLaneBatchNs = 1'000'000;
@@ -63,10 +63,10 @@ inline constexpr int64_t kIterativeLimit = 2000;
 inline constexpr int64_t kSmallColumns = 32;
 inline constexpr int64_t kSmallEntries = 8192;
 
-// Groups whose local problems are shifted copies of one another share a stencil where there are so
-// many of them, and are solved eight at a time (lane_solver.h) where the eight fit the second-level
-// cache: at most kMaxLaneVectors vectors of eight for Â and the Gram matrix (768 KiB). More kinds
-// of columns than kMaxClasses are not told apart.
+// Groups whose local problems are shifted copies of one another share a structure where there are
+// so many of them, and are solved eight at a time (lane_solver.h) where the eight fit the
+// second-level cache: at most kMaxLaneVectors vectors of eight for Â and the Gram matrix (768 KiB).
+// More kinds of columns than kMaxClasses are not told apart.
 inline constexpr int32_t kMinShared = 32;
 inline constexpr int64_t kMaxLaneColumns = 128;
 inline constexpr int64_t kMaxLaneVectors = 12288;

@@ -187,7 +187,7 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base, const SpaidCudaP
     info->nnz_m = own.m.nnz;
     info->first_entry = own.first_entry;
     info->entries = own.entries;
-    info->groups = own.grouped ? own.n_groups : own.stencil.nodes;
+    info->groups = own.grouped ? own.n_groups : own.dia.nodes;
     info->structures = own.grouped ? own.n_structures : 1;
     info->host_groups =
         own.class_begin[spaid::cuda::kOtherClass] - own.class_begin[spaid::cuda::kHostClass];

@@ -327,10 +327,10 @@ StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
   result.pivots = Buffer<double>(context, plan.n);
   result.flags = Buffer<uint8_t>(context, plan.n);
   result.flags.Fill(0);
-  if (plan.stencil.node == 0 || IsQr(options)) {
+  if (plan.dia.node == 0 || IsQr(options)) {
     BuildGroups(context, plan, a, options, false, result, info);
   } else {
-    BuildStencil(context, plan, a, options, result);
+    BuildDia(context, plan, a, options, result);
     if (CountLeft(context, plan.own, result.flags) > 0) {
       WhereThereIsRoom([&] { BuildGroups(context, plan, a, options, true, result, info); });
     }

@@ -30,7 +30,7 @@ inline constexpr int kMaxProducts = kMaxOffsets * (kMaxOffsets - 1) / 2 + 1;
 inline constexpr int kMaxPairs = kMaxDiagonals * (kMaxDiagonals + 1) / 2 + kMaxProducts;
 
 // One for the whole matrix. Offsets are in nodes and ascend.
-struct StencilTables {
+struct DiaTables {
   int32_t diagonals = 0;  // of A
   int32_t offsets = 0;    // diagonals of M
   int32_t products = 0;   // diagonals of B, lower half
@@ -52,14 +52,14 @@ struct StencilTables {
   static constexpr uint32_t kTarget = 1u << 17;  // in row k
 };
 
-struct StencilPlan {
+struct DiaPlan {
   int32_t node = 0;  // unknowns of a node; 0: the matrix is none for this path
   int32_t nodes = 0;
   int32_t diagonals = 0, offsets = 0, products = 0;
   int32_t pairs = 0;                // of all products
   int32_t lowest = 0, highest = 0;  // offsets of M
   int32_t range = 0;                // nodes at once
-  Buffer<StencilTables> tables;
+  Buffer<DiaTables> tables;
   Buffer<uint64_t> a_mask;  // diagonals of A that a node has
   Buffer<uint32_t> m_mask;  // of M
 
@@ -69,13 +69,13 @@ struct StencilPlan {
 
 struct StaticSpaiPlan;
 
-// The stencil plan of A and the pattern of M in `plan`; its `node` is 0 where the matrix is none
-// for this path.
-StencilPlan MakeStencilPlan(Context& context, const Matrix& a, const StaticSpaiPlan& plan);
+// The plan by diagonals of A and the pattern of M in `plan`; its `node` is 0 where the matrix is
+// none for this path.
+DiaPlan MakeDiaPlan(Context& context, const Matrix& a, const StaticSpaiPlan& plan);
 
 // What the kernels read and write. Ranges of nodes [begin, end) and of B's columns [low, high).
-struct StencilArgs {
-  const StencilTables* tables;
+struct DiaArgs {
+  const DiaTables* tables;
   int32_t nodes, begin, end, low, high;
   int32_t b_stride;  // between diagonals of B where a node is one unknown
   int32_t g_stride;  // between slots of `gradient`
@@ -133,9 +133,8 @@ __device__ inline bool IsCertain(int n, double inverse, double fit) {
 }
 
 // Factors and solves the columns of a range; `again`: adds the corrected step where one is wanted.
-void LaunchStencilThreads(const Context& context, const StencilArgs& args, int slots, bool again);
-void LaunchStencilTeams(const Context& context, const StencilArgs& args, int slots, bool again);
-void LaunchStencilNodes(const Context& context, const StencilArgs& args, int node, int offsets,
-                        bool again);
+void LaunchDiaThreads(const Context& context, const DiaArgs& args, int slots, bool again);
+void LaunchDiaTeams(const Context& context, const DiaArgs& args, int slots, bool again);
+void LaunchDiaNodes(const Context& context, const DiaArgs& args, int node, int offsets, bool again);
 
 }  // namespace spaid::cuda

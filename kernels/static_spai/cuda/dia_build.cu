@@ -61,7 +61,7 @@ struct ProductTables {
   int32_t offset[kMaxProducts], begin[kMaxProducts + 1];
   uint16_t pair[kMaxPairs];
 
-  __device__ void Load(const StencilTables& tables) {
+  __device__ void Load(const DiaTables& tables) {
     const int products = tables.products, pairs = tables.pair_begin[products];
     for (int d = static_cast<int>(threadIdx.x); d <= products; d += kProductThreads) {
       begin[d] = tables.pair_begin[d];
@@ -89,9 +89,9 @@ __host__ __device__ constexpr int WholeAhead(int pairs) {
   return (pairs + kAhead - 1) / kAhead * kAhead;
 }
 
-__global__ void __launch_bounds__(kProductThreads) ProductsKernel(StencilArgs args) {
+__global__ void __launch_bounds__(kProductThreads) ProductsKernel(DiaArgs args) {
   extern __shared__ double columns[];
-  const StencilTables& tables = *args.tables;
+  const DiaTables& tables = *args.tables;
   const auto thread = static_cast<int>(threadIdx.x);
   const int products = tables.products, diagonals = tables.diagonals;
   const int pairs = tables.pair_begin[products], count = WholeAhead(pairs);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kProductThreads) ProductsKernel(StencilArgs ar
     const int end = tables.pair_begin[d + 1];
     for (int p = tables.pair_begin[d]; p < end; ++p) {
       const uint32_t pair = tables.pair[p], last = p + 1 == end ? Product::kLast : 0;
-      if (pair == StencilTables::kNoPair) {
+      if (pair == DiaTables::kNoPair) {
         list[p] = {0, Product::kLast | Product::kZero};
       } else {
         list[p] = {static_cast<int32_t>(pair >> 8) * args.nodes + tables.b_offset[d],
@@ -146,8 +146,7 @@ __global__ void __launch_bounds__(kProductThreads) ProductsKernel(StencilArgs ar
 constexpr int kStage = 3;
 
 template <int kNode>
-__global__ void __launch_bounds__(kProductThreads)
-    NodeProductsKernel(StencilArgs args, int shares) {
+__global__ void __launch_bounds__(kProductThreads) NodeProductsKernel(DiaArgs args, int shares) {
   constexpr int kSquare = kNode * kNode, kPitch = kStage * kSquare + 1;
   __shared__ ProductTables own;
   __shared__ double staged[kProductThreads / 32][32 * kPitch];
@@ -174,7 +173,7 @@ __global__ void __launch_bounds__(kProductThreads)
         const int end = own.begin[d + 1];
 #pragma unroll 1
         for (int p = own.begin[d]; p < end; ++p) {
-          if (own.pair[p] == StencilTables::kNoPair) break;
+          if (own.pair[p] == DiaTables::kNoPair) break;
           const double* const x = left + (own.pair[p] >> 8) * stride;
           const double* const y = right + (own.pair[p] & 255) * stride;
           double v[kSquare], w[kSquare];
@@ -237,7 +236,7 @@ class Column {
     uint32_t word;
   };
 
-  __device__ Column(const StencilArgs& args, const Entry* rows, int count, int64_t local, double* x)
+  __device__ Column(const DiaArgs& args, const Entry* rows, int count, int64_t local, double* x)
       : args_(args),
         rows_(rows),
         count_(count),
@@ -336,7 +335,7 @@ class Column {
 #pragma unroll
           for (int t = 0; t < kNode; ++t) r[row] += v[i][row * kNode + t] * x[i][t];
         }
-        if ((words[i] & StencilTables::kLast) == 0) continue;
+        if ((words[i] & DiaTables::kLast) == 0) continue;
         use(p + i, words[i], r);
 #pragma unroll
         for (int row = 0; row < kNode; ++row) r[row] = 0;
@@ -348,7 +347,7 @@ class Column {
   __device__ double Residual(double& fit) const {
     double squared = 0, fitted = 0, missing = 1;
     ForRows([&](int, uint32_t word, double(&r)[kNode]) {
-      if ((word & StencilTables::kTarget) != 0) {
+      if ((word & DiaTables::kTarget) != 0) {
         fitted = TakeOne(r);
         missing = 0;
       }
@@ -366,7 +365,7 @@ class Column {
     for (int slot = 0; slot < offsets_ * kNode; ++slot) g[slot * stride] = 0;
     int begin = 0;
     ForRows([&](int end, uint32_t word, double(&r)[kNode]) {
-      if ((word & StencilTables::kTarget) != 0) TakeOne(r);
+      if ((word & DiaTables::kTarget) != 0) TakeOne(r);
       for (; begin <= end; ++begin) {
         const auto q = static_cast<int>(rows_[begin].word & 255);
         if (q >= offsets_ || (mask_ >> q & 1) == 0) continue;
@@ -394,7 +393,7 @@ class Column {
     return false;
   }
 
-  const StencilArgs& args_;
+  const DiaArgs& args_;
   const Entry* const rows_;
   const int count_, offsets_;
   const int64_t k_, local_, node_;
@@ -405,7 +404,7 @@ class Column {
 
 template <int kNode>
 __global__ void __launch_bounds__(kResidualThreads)
-    ResidualKernel(const __grid_constant__ StencilArgs args, bool again) {
+    ResidualKernel(const __grid_constant__ DiaArgs args, bool again) {
   extern __shared__ double memory[];
   using Entry = typename Column<kNode>::Entry;
   if (again && *args.wanted == 0) return;
@@ -413,7 +412,7 @@ __global__ void __launch_bounds__(kResidualThreads)
   const bool real = local < int64_t{args.end - args.begin} * kNode;
   const uint8_t looked_for = again ? kStateAgain : kStateSolved;
   if (__syncthreads_or(real && (args.state[local] & looked_for) != 0) == 0) return;
-  const StencilTables& tables = *args.tables;
+  const DiaTables& tables = *args.tables;
   auto* const rows =
       reinterpret_cast<Entry*>(memory + (tables.offsets + 1) * kNode * kResidualThreads);
   const int count = WholeBatches<kNode>(tables.rows);
@@ -430,7 +429,7 @@ __global__ void __launch_bounds__(kResidualThreads)
 // --- All ---
 
 template <int kNode>
-void LaunchRange(const Context& context, const StencilPlan& plan, const StencilArgs& args) {
+void LaunchRange(const Context& context, const DiaPlan& plan, const DiaArgs& args) {
   if (args.high > args.low) {
     const int64_t blocks = (args.high - args.low + kProductThreads - 1) / kProductThreads;
     if constexpr (kNode == 1) {
@@ -454,11 +453,11 @@ void LaunchRange(const Context& context, const StencilPlan& plan, const StencilA
   const int64_t own = int64_t{args.end - args.begin} * kNode;
   for (const bool again : {false, true}) {
     if (kNode > 1) {
-      LaunchStencilNodes(context, args, kNode, plan.offsets, again);
+      LaunchDiaNodes(context, args, kNode, plan.offsets, again);
     } else if (plan.slots() <= kMaxThreadSlots) {
-      LaunchStencilThreads(context, args, plan.slots(), again);
+      LaunchDiaThreads(context, args, plan.slots(), again);
     } else {
-      LaunchStencilTeams(context, args, plan.slots(), again);
+      LaunchDiaTeams(context, args, plan.slots(), again);
     }
     residuals<<<static_cast<int>((own + kResidualThreads - 1) / kResidualThreads), kResidualThreads,
                 shared, context.stream>>>(args, again);
@@ -468,16 +467,16 @@ void LaunchRange(const Context& context, const StencilPlan& plan, const StencilA
 
 }  // namespace
 
-void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
-                  const SpaidCudaBuildOptions& options, StaticSpaiResult& result) {
-  const StencilPlan& stencil = plan.stencil;
-  const int64_t n = plan.n, node = stencil.node, nodes = stencil.nodes;
+void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
+              const SpaidCudaBuildOptions& options, StaticSpaiResult& result) {
+  const DiaPlan& dia = plan.dia;
+  const int64_t n = plan.n, node = dia.node, nodes = dia.nodes;
   // Offsets of M from a node near either end, and of B from one near the last, lead out of A by so
   // much.
-  const int64_t span = int64_t{stencil.highest} - stencil.lowest;
-  const int64_t before = std::max<int64_t>(0, -int64_t{stencil.lowest});
-  const int64_t after = std::min(nodes, std::max(span, int64_t{stencil.highest}));
-  const int64_t entries = stencil.diagonals * node * n;
+  const int64_t span = int64_t{dia.highest} - dia.lowest;
+  const int64_t before = std::max<int64_t>(0, -int64_t{dia.lowest});
+  const int64_t after = std::min(nodes, std::max(span, int64_t{dia.highest}));
+  const int64_t entries = dia.diagonals * node * n;
   const Buffer<double> scale(context, n), by_diagonals(context, before + entries + after);
   double* const diagonals = by_diagonals.get() + before;
   const auto clear = [&](double* from, int64_t count) {
@@ -493,39 +492,39 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
     const auto clear_columns = [&](int64_t begin, int64_t count) {
       Check(cudaMemset2DAsync(diagonals + begin, static_cast<size_t>(nodes) * sizeof(double), 0,
                               static_cast<size_t>(count) * sizeof(double),
-                              static_cast<size_t>(stencil.diagonals * node * node), context.stream),
+                              static_cast<size_t>(dia.diagonals * node * node), context.stream),
             "cudaMemset2DAsync");
     };
     clear_columns(0, std::min(nodes, after));
     clear_columns(std::max<int64_t>(0, nodes - before), std::min(nodes, before));
   }
-  const int shared = static_cast<int>(kConvertThreads * node * stencil.diagonals * sizeof(double));
+  const int shared = static_cast<int>(kConvertThreads * node * dia.diagonals * sizeof(double));
   AllowSharedMemory(context, ConvertKernel, shared);
   // Nodes with a column of the plan's range, and columns of A that these see.
   const int64_t first_node = plan.own.begin / node, last_node = (plan.own.end + node - 1) / node;
-  const ColumnRange seen{std::max<int64_t>(0, first_node + stencil.lowest) * node,
-                         std::min(nodes, last_node + stencil.highest) * node};
+  const ColumnRange seen{std::max<int64_t>(0, first_node + dia.lowest) * node,
+                         std::min(nodes, last_node + dia.highest) * node};
   const int64_t blocks = (seen.end - seen.begin + kConvertThreads - 1) / kConvertThreads;
   ConvertKernel<<<static_cast<int>(blocks), kConvertThreads, shared, context.stream>>>(
-      seen, a.col_ptr.get(), a.values.get(), stencil.a_mask.get(), stencil.node, stencil.nodes,
-      stencil.diagonals, scale.get(), diagonals);
+      seen, a.col_ptr.get(), a.values.get(), dia.a_mask.get(), dia.node, dia.nodes, dia.diagonals,
+      scale.get(), diagonals);
   CheckLaunch("ConvertKernel");
 
-  const int64_t b_columns = std::min(nodes, stencil.range + span);
-  const int64_t range_columns = stencil.range * node;
-  const Buffer<double> b(context, b_columns * stencil.products * node * node),
-      gradient(context, range_columns * stencil.slots());
+  const int64_t b_columns = std::min(nodes, dia.range + span);
+  const int64_t range_columns = dia.range * node;
+  const Buffer<double> b(context, b_columns * dia.products * node * node),
+      gradient(context, range_columns * dia.slots());
   const Buffer<uint8_t> state(context, range_columns);
   const Buffer<int32_t> wanted(context, 1);
-  StencilArgs args{};
-  args.tables = stencil.tables.get();
-  args.nodes = stencil.nodes;
+  DiaArgs args{};
+  args.tables = dia.tables.get();
+  args.nodes = dia.nodes;
   args.b_stride = static_cast<int32_t>(b_columns);
   args.g_stride = static_cast<int32_t>(range_columns);
   args.a = diagonals;
   args.b = b.get();
-  args.a_mask = stencil.a_mask.get();
-  args.m_mask = stencil.m_mask.get();
+  args.a_mask = dia.a_mask.get();
+  args.m_mask = dia.m_mask.get();
   args.scale = scale.get();
   args.m_ptr = plan.pattern().col_ptr;
   args.pivot_limit = options.pivot_limit;
@@ -537,24 +536,24 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   args.state = state.get();
   args.wanted = wanted.get();
   args.gradient = gradient.get();
-  for (int64_t begin = first_node; begin < last_node; begin += stencil.range) {
+  for (int64_t begin = first_node; begin < last_node; begin += dia.range) {
     args.begin = static_cast<int32_t>(begin);
-    args.end = static_cast<int32_t>(std::min(last_node, begin + stencil.range));
-    args.low = static_cast<int32_t>(std::max<int64_t>(0, begin + stencil.lowest));
-    args.high = static_cast<int32_t>(std::min(nodes, int64_t{args.end} + stencil.highest));
+    args.end = static_cast<int32_t>(std::min(last_node, begin + dia.range));
+    args.low = static_cast<int32_t>(std::max<int64_t>(0, begin + dia.lowest));
+    args.high = static_cast<int32_t>(std::min(nodes, int64_t{args.end} + dia.highest));
     wanted.Fill(0);
-    switch (stencil.node) {
+    switch (dia.node) {
       case 1:
-        LaunchRange<1>(context, stencil, args);
+        LaunchRange<1>(context, dia, args);
         break;
       case 2:
-        LaunchRange<2>(context, stencil, args);
+        LaunchRange<2>(context, dia, args);
         break;
       case 3:
-        LaunchRange<3>(context, stencil, args);
+        LaunchRange<3>(context, dia, args);
         break;
       default:
-        throw Failure(kSpaidCudaError, "no stencil of " + std::to_string(node) + " unknowns");
+        throw Failure(kSpaidCudaError, "no path by diagonals for nodes of " + std::to_string(node));
     }
     if (args.end == last_node || options.progress == nullptr) continue;
     context.Synchronize();

@@ -1,5 +1,5 @@
-// The factors and solutions of the stencil path where a node has several unknowns: one block of
-// threads a node. The lower tiles of its Gram matrix are gathered into shared memory and become
+// The factors and solutions of the path by diagonals where a node has several unknowns: one block
+// of threads a node. The lower tiles of its Gram matrix are gathered into shared memory and become
 // those of the factor; the right-hand sides of the node's columns stand in a row of tiles below,
 // and with them the signs with which the conditioning is tried.
 #include <algorithm>
@@ -41,7 +41,7 @@ class Node {
  public:
   static constexpr int kSquare = kNode * kNode;
 
-  __device__ Node(const StencilArgs& args, double* memory)
+  __device__ Node(const DiaArgs& args, double* memory)
       : args_(args),
         offsets_(args.tables->offsets),
         products_(args.tables->products),
@@ -56,7 +56,7 @@ class Node {
 
   // Once a block, before all else.
   __device__ void Prepare() const {
-    const StencilTables& tables = *args_.tables;
+    const DiaTables& tables = *args_.tables;
     const auto thread = static_cast<int>(threadIdx.x);
     if (thread < offsets_) {
       shared_.offset[thread] = tables.m_offset[thread];
@@ -216,7 +216,7 @@ class Node {
     return sqrt(WarpSum(sum));
   }
 
-  const StencilArgs& args_;
+  const DiaArgs& args_;
   const int offsets_, products_, slots_, size_;
   double* const tiles_;
   double* const ratios_;
@@ -227,7 +227,7 @@ class Node {
 
 template <int kNode>
 __global__ void __launch_bounds__(kThreads, 5)
-    NodeKernel(const __grid_constant__ StencilArgs args, bool again) {
+    NodeKernel(const __grid_constant__ DiaArgs args, bool again) {
   extern __shared__ double2 memory[];
   if (again && *args.wanted == 0) return;
   const Node<kNode> own(args, reinterpret_cast<double*>(memory));
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, 5)
 }
 
 template <int kNode>
-void Launch(const Context& context, const StencilArgs& args, int offsets, bool again) {
+void Launch(const Context& context, const DiaArgs& args, int offsets, bool again) {
   const int shared = SharedBytes(kNode * offsets, offsets);
   const auto kernel = NodeKernel<kNode>;
   AllowSharedMemory(context, kernel, shared);
@@ -254,8 +254,8 @@ void Launch(const Context& context, const StencilArgs& args, int offsets, bool a
 
 }  // namespace
 
-void LaunchStencilNodes(const Context& context, const StencilArgs& args, int node, int offsets,
-                        bool again) {
+void LaunchDiaNodes(const Context& context, const DiaArgs& args, int node, int offsets,
+                    bool again) {
   switch (node) {
     case 2:
       return Launch<2>(context, args, offsets, again);

@@ -1,5 +1,5 @@
-// The factors and solutions of the stencil path where a node is one unknown: one thread a column
-// for the smallest local problems, eight for those of up to kMaxTeamSlots unknowns.
+// The factors and solutions of the path by diagonals where a node is one unknown: one thread a
+// column for the smallest local problems, eight for those of up to kMaxTeamSlots unknowns.
 #include <algorithm>
 #include <string>
 
@@ -27,7 +27,7 @@ constexpr int kThreads = 128;
 template <int N>
 class Small {
  public:
-  __device__ void Gather(const StencilArgs& args, const int32_t* at, uint32_t mask, int64_t k) {
+  __device__ void Gather(const DiaArgs& args, const int32_t* at, uint32_t mask, int64_t k) {
 #pragma unroll
     for (int a = 0; a < N; ++a) {
 #pragma unroll
@@ -111,10 +111,10 @@ class Small {
 
 template <int N>
 __global__ void __launch_bounds__(kThreads)
-    SmallKernel(const __grid_constant__ StencilArgs args, bool again) {
+    SmallKernel(const __grid_constant__ DiaArgs args, bool again) {
   __shared__ int32_t at[N * (N + 1) / 2], offset[N], target[N];
   if (again && *args.wanted == 0) return;
-  const StencilTables& tables = *args.tables;
+  const DiaTables& tables = *args.tables;
   for (int i = static_cast<int>(threadIdx.x); i < N * (N + 1) / 2; i += kThreads) {
     int a = 0;
     while (Lower(a + 1, 0) <= i) ++a;
@@ -216,8 +216,8 @@ struct TeamTable {
 
 // All threads of the block; waits for them.
 template <int N>
-__device__ void FillTable(const StencilArgs& args, bool again, TeamTable<N>& table) {
-  const StencilTables& tables = *args.tables;
+__device__ void FillTable(const DiaArgs& args, bool again, TeamTable<N>& table) {
+  const DiaTables& tables = *args.tables;
   if (threadIdx.x == 0) table.whole = tables.offsets == N ? 1 : 0;
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kParts * Team<N>::kBlocks * N;
@@ -248,7 +248,7 @@ class TeamSolver {
  public:
   using Shape = Team<N>;
 
-  __device__ TeamSolver(const StencilArgs& args, const TeamTable<N>& table, uint32_t signs)
+  __device__ TeamSolver(const DiaArgs& args, const TeamTable<N>& table, uint32_t signs)
       : args_(args),
         table_(table),
         signs_(signs),
@@ -419,7 +419,7 @@ class TeamSolver {
     }
   }
 
-  const StencilArgs& args_;
+  const DiaArgs& args_;
   const TeamTable<N>& table_;
   const uint32_t signs_;
   const int column_, part_;
@@ -429,7 +429,7 @@ class TeamSolver {
 
 template <int N>
 __global__ void __launch_bounds__(kTeamThreads, N > 19 ? 4 : 6)
-    TeamKernel(const __grid_constant__ StencilArgs args, bool again) {
+    TeamKernel(const __grid_constant__ DiaArgs args, bool again) {
   __shared__ TeamTable<N> table;
   if (again && *args.wanted == 0) return;
   FillTable(args, again, table);
@@ -446,14 +446,14 @@ __global__ void __launch_bounds__(kTeamThreads, N > 19 ? 4 : 6)
 }
 
 template <int N>
-void LaunchSmall(const Context& context, const StencilArgs& args, bool again) {
+void LaunchSmall(const Context& context, const DiaArgs& args, bool again) {
   const int blocks = (args.end - args.begin + kThreads - 1) / kThreads;
   SmallKernel<N><<<blocks, kThreads, 0, context.stream>>>(args, again);
   CheckLaunch("SmallKernel");
 }
 
 template <int N>
-void LaunchTeam(const Context& context, const StencilArgs& args, bool again) {
+void LaunchTeam(const Context& context, const DiaArgs& args, bool again) {
   const auto kernel = TeamKernel<N>;
   int blocks = 0;
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kTeamThreads, 0),
@@ -467,14 +467,14 @@ void LaunchTeam(const Context& context, const StencilArgs& args, bool again) {
 
 }  // namespace
 
-void LaunchStencilThreads(const Context& context, const StencilArgs& args, int slots, bool again) {
+void LaunchDiaThreads(const Context& context, const DiaArgs& args, int slots, bool again) {
   if (slots <= 5) return LaunchSmall<5>(context, args, again);
   if (slots <= 7) return LaunchSmall<7>(context, args, again);
   if (slots <= kMaxThreadSlots) return LaunchSmall<kMaxThreadSlots>(context, args, again);
   throw Failure(kSpaidCudaError, "no thread kernel for " + std::to_string(slots) + " slots");
 }
 
-void LaunchStencilTeams(const Context& context, const StencilArgs& args, int slots, bool again) {
+void LaunchDiaTeams(const Context& context, const DiaArgs& args, int slots, bool again) {
   if (slots <= 14) return LaunchTeam<14>(context, args, again);
   if (slots <= 19) return LaunchTeam<19>(context, args, again);
   if (slots <= 27) return LaunchTeam<27>(context, args, again);

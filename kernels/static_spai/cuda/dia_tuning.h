@@ -1,10 +1,11 @@
-// Measured numbers of the stencil path. EstimateStaticSpai counts with kLeastFill and WorkBytes.
+// Measured numbers of the path by diagonals. EstimateStaticSpai counts with kLeastFill and
+// WorkBytes.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-namespace spaid::cuda::stencil_tuning {
+namespace spaid::cuda::dia_tuning {
 
 // Stored entries over those that the diagonals have room for, of A and of M, at least.
 inline constexpr double kLeastFill = 1.0 / 3;
@@ -22,4 +23,4 @@ constexpr int32_t MostNodes(int slots) {
 }
 inline constexpr int64_t kLeastRange = 1024;
 
-}  // namespace spaid::cuda::stencil_tuning
+}  // namespace spaid::cuda::dia_tuning

@@ -543,8 +543,8 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern
                       {&end, m_ptr + own.end, sizeof(end)}});
     plan.entries = end - plan.first_entry;
   }
-  if (!by_qr) plan.stencil = MakeStencilPlan(context, a, plan);
-  if (plan.stencil.node == 0) AddGroups(context, a, by_qr, plan);
+  if (!by_qr) plan.dia = MakeDiaPlan(context, a, plan);
+  if (plan.dia.node == 0) AddGroups(context, a, by_qr, plan);
   return plan;
 }
 
@@ -615,7 +615,7 @@ int64_t StaticSpaiPlan::device_bytes() const {
   const auto bytes = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
-  return stencil.device_bytes() + bytes(m.col_ptr) + bytes(m.row_idx) + bytes(members) +
+  return dia.device_bytes() + bytes(m.col_ptr) + bytes(m.row_idx) + bytes(members) +
          bytes(group_ptr) + bytes(structure_of) + bytes(structures) + bytes(tables) +
          bytes(representative) + bytes(order) + bytes(lane_tables) + bytes(lane_begin) +
          bytes(lane_tasks);

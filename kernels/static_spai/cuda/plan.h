@@ -143,7 +143,7 @@ struct StaticSpaiPlan {
   DevicePattern m;
   // Where it has nodes, the Gram path goes by them, and the groups are made by the first build that
   // wants them all the same: by QR, or for a rescue.
-  StencilPlan stencil;
+  DiaPlan dia;
   bool grouped = false;  // all below is there
   int32_t n_groups = 0, n_structures = 0;
   Buffer<int32_t> members, group_ptr;
@@ -179,7 +179,7 @@ struct StaticSpaiPlan {
 
 // `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too.
 // What the pattern refers to must outlive the plan.
-// `by_qr`: of the builds to come; where it is false, the stencil path may be taken.
+// `by_qr`: of the builds to come; where it is false, the path by diagonals may be taken.
 StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr,
                         ColumnRange own);
 // Makes the groups, and all that goes with them: tables, too, where they have room beside such a

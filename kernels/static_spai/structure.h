@@ -1,6 +1,6 @@
 // Local problems that are shifted copies of one another: on a regular grid most columns of M have
-// the same J and I up to a shift. Such groups share a stencil, which is found and laid out once, in
-// the plan; what a build does with it is arithmetic alone, for several groups at once
+// the same J and I up to a shift. Such groups share a structure, which is found and laid out once,
+// in the plan; what a build does with it is arithmetic alone, for several groups at once
 // (lane_solver.h).
 #pragma once
 
@@ -49,7 +49,7 @@ StopReason ClassifyGroups(const GroupsView& groups, const ShiftClasses& columns_
 // The structure of a local problem, laid out for products by rows. Rows of Â with the same columns
 // stand together in runs of at most kMaxRows; [begin + i * rows + r] is the value of row r at its
 // i-th column.
-struct Stencil {
+struct Structure {
   static constexpr int kMaxRows = 4;
   struct Run {
     int32_t rows = 0;
@@ -86,7 +86,7 @@ struct Stencil {
 
 // Of the local problem of `columns` = J with `targets`, which must have no compressed columns and
 // an entry in the row of each target.
-Stencil MakeStencil(const PatternView& a, std::span<const int32_t> columns,
-                    std::span<const int32_t> targets);
+Structure MakeStructure(const PatternView& a, std::span<const int32_t> columns,
+                        std::span<const int32_t> targets);
 
 }  // namespace spaid::kernels
