@@ -34,10 +34,10 @@ struct Dot {
 // All that the largest matrices here take.
 constexpr int64_t kMemory = int64_t{4} << 30;
 
-using AnyRows = std::variant<Rows<double>, Rows<float>>;
+using AnyRows = std::variant<Csr<double>, Csr<float>>;
 
 AnyRows MakeRows(Context& context, const cuda::Matrix& a, const RowsOptions& options) {
-  RowsTuning tuning = tuning::kRows;
+  CsrTuning tuning = tuning::kCsr;
   if (options.as_large) {
     tuning.stream_bytes = 0;
     tuning.many_threads_entries = std::numeric_limits<int32_t>::max();
@@ -45,9 +45,9 @@ AnyRows MakeRows(Context& context, const cuda::Matrix& a, const RowsOptions& opt
   if (options.layout == RowsLayout::kSlices) tuning.tiles_at = std::numeric_limits<double>::max();
   if (options.layout == RowsLayout::kTiles) tuning.tiles_at = -1;
   if (options.fp32) {
-    return Rows<float>(context, a.pattern(), a.values.get(), false, tuning);
+    return Csr<float>(context, a.pattern(), a.values.get(), false, tuning);
   }
-  return Rows<double>(context, a.pattern(), a.values.get(), false, tuning);
+  return Csr<double>(context, a.pattern(), a.values.get(), false, tuning);
 }
 
 }  // namespace

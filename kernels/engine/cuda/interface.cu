@@ -494,7 +494,7 @@ int32_t TimeOperator(const SpaidCudaOperator* op, int32_t products, double* ms_m
 int32_t MostColumns(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method) {
   constexpr int32_t kGmres = 3;
   const spaid::cuda::Operator* const with = m != nullptr ? &m->op : nullptr;
-  const bool alone = method == kGmres || spaid::cuda::OnChip(a->op, with) != nullptr;
+  const bool alone = method == kGmres || spaid::cuda::SmemLayout(a->op, with) != nullptr;
   return alone ? 1 : kSpaidCudaMostColumns;
 }
 

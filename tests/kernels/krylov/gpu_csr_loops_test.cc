@@ -116,7 +116,7 @@ std::vector<std::pair<std::string, CscMatrix>> Matrices() {
   all.emplace_back("long", OfLengths(3000, {60, 90, 75}));
   all.emplace_back("circuit", bench::Circuit(8000, 12, 300));
   all.emplace_back("dense row and column", oracle::DenseRowAndColumn(2500, 1));
-  // Around where a warp has a row of a tile, and where rows stand apart.
+  // Around where a warp has a row of a tile, and where rows are stored apart.
   all.emplace_back("around the rows of tiles",
                    OfLengths(7000, {31, 1, 32, 0, 33, 255, 2, 256, 257, 7, 64, 65, 3000, 5}));
   all.emplace_back("rows of 256", OfLengths(2000, {256}));
@@ -197,7 +197,7 @@ TEST_F(GpuCsrLoops, TilesEqualTheCpu) {
       own.Expect(first, name);
       for (int repeat = 0; repeat < 3; ++repeat) EXPECT_EQ(Multiply(rows, own.x), first) << name;
       if (a.nnz() == 0) continue;
-      // Tiles of 129 entries at the least, but for the last, and rows of 65 that stand apart.
+      // Tiles of 129 entries at the least, but for the last, and rows of 65 that are stored apart.
       const double entries = static_cast<double>(a.nnz() + a.n_cols);
       EXPECT_LE(rows.stored() * static_cast<double>(a.nnz()), entries * (1 + 31.0 / 65) + 32)
           << name;
@@ -280,7 +280,7 @@ TEST_F(GpuCsrLoops, TheRuleTellsTiles) {
   EXPECT_TRUE(in_tiles(OfLengths(40000, {1, 2, 9}), true));
   EXPECT_FALSE(in_tiles(OfLengths(40000, {1, 2, 9}), false));
   EXPECT_TRUE(in_tiles(bench::Circuit(8000, 12, 300), true));
-  // Most entries in rows that would stand apart.
+  // Most entries in rows that would be stored apart.
   EXPECT_FALSE(in_tiles(PowerLaw(20000), true));
   EXPECT_FALSE(in_tiles(OfLengths(4000, {60, 90, 200}), true));
   EXPECT_FALSE(in_tiles(OfLengths(4000, {1, 3, 1, 90, 1, 1, 60}), true));

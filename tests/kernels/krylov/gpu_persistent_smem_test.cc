@@ -1,4 +1,4 @@
-// Solves that live on the chip: of which systems they are, and against the CPU where the shares of
+// Solves within shared memory: which systems they take, and against the CPU where the shares of
 // blocks are uneven, nearly empty, or full.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::shared_ptr<const CudaOperator> Place(const CscView& a) {
   return CudaOperator::OfMatrix(Device(), a, false, Context()).value();
 }
 
-bool IsOnChip(const CudaOperator& a, const CudaOperator* m) {
+bool FitsSharedMemory(const CudaOperator& a, const CudaOperator* m) {
   return Device()->api().most_columns(a.object(), m != nullptr ? m->object() : nullptr,
                                       static_cast<int32_t>(Method::kBicgstab)) == 1;
 }
@@ -123,27 +123,27 @@ int64_t Largest(int64_t low, int64_t high, const Fits& fits) {
   return low;
 }
 
-TEST(GpuOnChip, IsForSmallSystemsWithoutAnExplicitM) {
+TEST(GpuPersistentSmem, IsForSmallSystemsWithoutAnExplicitM) {
   const CscMatrix a = bench::ConvectionDiffusion(12, 0);
   const auto there = Place(a);
   const auto diagonal = CudaOperator::OfDiagonal(Device(), DiagonalOf(a)).value();
-  EXPECT_TRUE(IsOnChip(*there, nullptr));
-  EXPECT_TRUE(IsOnChip(*there, diagonal.get()));
-  EXPECT_FALSE(IsOnChip(*there, there.get()));
+  EXPECT_TRUE(FitsSharedMemory(*there, nullptr));
+  EXPECT_TRUE(FitsSharedMemory(*there, diagonal.get()));
+  EXPECT_FALSE(FitsSharedMemory(*there, there.get()));
   // 27 million bytes by rows.
-  EXPECT_FALSE(IsOnChip(*Place(bench::ConvectionDiffusion(69, 0)), nullptr));
+  EXPECT_FALSE(FitsSharedMemory(*Place(bench::ConvectionDiffusion(69, 0)), nullptr));
 }
 
-TEST(GpuOnChip, OfAnySize) {
+TEST(GpuPersistentSmem, OfAnySize) {
   for (const int64_t n : {1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 500, 513, 1023, 4223, 4225, 16384,
                           16897, 67585, 70000}) {
     const CscMatrix a = Tridiagonal(n);
-    ASSERT_TRUE(IsOnChip(*Place(a), nullptr)) << n;
+    ASSERT_TRUE(FitsSharedMemory(*Place(a), nullptr)) << n;
     ExpectAsOnTheCpu(a, n % 2 == 0, "n = " + std::to_string(n));
   }
 }
 
-TEST(GpuOnChip, RowsWithoutEntries) {
+TEST(GpuPersistentSmem, RowsWithoutEntries) {
   for (const int64_t n : {5, 100, 9000}) {
     const auto first = Tridiagonal(n, [](int64_t i) { return i % 5 < 3; });
     ExpectAsOnTheCpu(first, false, "some, n = " + std::to_string(n));
@@ -153,32 +153,33 @@ TEST(GpuOnChip, RowsWithoutEntries) {
   }
 }
 
-TEST(GpuOnChip, LongRows) {
+TEST(GpuPersistentSmem, LongRows) {
   for (const int64_t length : {17, 33, 700, 2000}) {
     const CscMatrix a = WithHub(9001, length);
-    ASSERT_TRUE(IsOnChip(*Place(a), nullptr)) << length;
+    ASSERT_TRUE(FitsSharedMemory(*Place(a), nullptr)) << length;
     ExpectAsOnTheCpu(a, length % 2 == 0, "hub of " + std::to_string(length));
   }
   // A block of all rows with all columns: many pieces of each.
   ExpectAsOnTheCpu(bench::Elasticity(4), true, "elasticity");
 }
 
-TEST(GpuOnChip, UpToWhatFitsAndBeyond) {
-  const int64_t n =
-      Largest(1000, 800'000, [](int64_t at) { return IsOnChip(*Place(Tridiagonal(at)), nullptr); });
+TEST(GpuPersistentSmem, UpToWhatFitsAndBeyond) {
+  const int64_t n = Largest(
+      1000, 800'000, [](int64_t at) { return FitsSharedMemory(*Place(Tridiagonal(at)), nullptr); });
   ASSERT_GT(n, 50'000);
   ASSERT_LT(n, 800'000);
   ExpectAsOnTheCpu(Tridiagonal(n), true, "most rows");
   ExpectAsOnTheCpu(Tridiagonal(n + 1), true, "a row more");
-  const int64_t length = Largest(
-      100, 20'000, [](int64_t at) { return IsOnChip(*Place(WithHub(50'000, at)), nullptr); });
+  const int64_t length = Largest(100, 20'000, [](int64_t at) {
+    return FitsSharedMemory(*Place(WithHub(50'000, at)), nullptr);
+  });
   ASSERT_LT(length, 20'000);
   ASSERT_GT(length, 1000);
   ExpectAsOnTheCpu(WithHub(50'000, length), false, "the longest row");
   ExpectAsOnTheCpu(WithHub(50'000, length + 1), false, "a longer row");
 }
 
-TEST(GpuOnChip, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
+TEST(GpuPersistentSmem, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
   CscMatrix a = bench::Circuit(3000, 3, 300);
   auto there = Place(a);
   for (double& value : a.values) value *= 1.25;
@@ -190,7 +191,7 @@ TEST(GpuOnChip, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
   EXPECT_EQ(std::memcmp(got.x.data(), want.x.data(), want.x.size() * sizeof(double)), 0);
 }
 
-TEST(GpuOnChip, SeveralColumnsAreRefused) {
+TEST(GpuPersistentSmem, SeveralColumnsAreRefused) {
   const CscMatrix a = Tridiagonal(100);
   const auto there = Place(a);
   const auto lock = Device()->Lock();
