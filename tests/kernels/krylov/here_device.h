@@ -8,7 +8,7 @@
 namespace spaid::kernels::krylov_test {
 
 const std::shared_ptr<CudaDevice>& Device();
-// The interface that opens it: here_persistent.cc, here_launches.cc.
+// That opens it: here_stays.cc, here_launches.cc.
 const SpaidCudaInterface& InterfaceHere();
 
 }  // namespace spaid::kernels::krylov_test

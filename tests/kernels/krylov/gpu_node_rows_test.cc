@@ -34,9 +34,9 @@ CscMatrix OfBlocks(const CscMatrix& pattern, int node, uint64_t seed) {
   return a;
 }
 
-class GpuBsr : public GpuProducts {
+class GpuNodeRows : public GpuProducts {
  protected:
-  GpuBsr() : GpuProducts(/*by_rows=*/false) {}
+  GpuNodeRows() : GpuProducts(/*by_rows=*/false) {}
 
   // Fewer bytes than an index for each entry would take.
   bool IsByNodes(const CscMatrix& a, const Operator& op) {
@@ -44,7 +44,7 @@ class GpuBsr : public GpuProducts {
   }
 };
 
-TEST_F(GpuBsr, HandCheckable) {
+TEST_F(GpuNodeRows, HandCheckable) {
   // Blocks on the main diagonal and at (j² + 3 mod 80, j): too many diagonals to go by those.
   CscMatrix pattern;
   pattern.n_rows = pattern.n_cols = 80;
@@ -69,7 +69,7 @@ TEST_F(GpuBsr, HandCheckable) {
   }
 }
 
-TEST_F(GpuBsr, EqualsTheCpu) {
+TEST_F(GpuNodeRows, EqualsTheCpu) {
   for (const int node : {2, 3, 4, 6}) {
     for (const int64_t nodes : {1, 2, 31, 32, 33, 64, 65, 255, 257, 1000, 9001}) {
       const std::string what = std::to_string(nodes) + " nodes of " + std::to_string(node);
@@ -84,7 +84,7 @@ TEST_F(GpuBsr, EqualsTheCpu) {
   }
 }
 
-TEST_F(GpuBsr, WhatIsLaidOutByNodes) {
+TEST_F(GpuNodeRows, WhatIsLaidOutByNodes) {
   const CscMatrix permuted = bench::PermuteNodes(bench::Elasticity(14), 3, 4096);
   ExpectEqualsTheCpu(permuted, "permuted");
   EXPECT_TRUE(IsByNodes(permuted, Make(permuted)));
@@ -104,7 +104,7 @@ TEST_F(GpuBsr, WhatIsLaidOutByNodes) {
   EXPECT_FALSE(IsByNodes(dense, Make(dense)));
 }
 
-TEST_F(GpuBsr, NewValues) {
+TEST_F(GpuNodeRows, NewValues) {
   for (const bool fp32 : {false, true}) {
     CscMatrix a = bench::PermuteNodes(bench::Elasticity(9), 3, 500);
     const Matrix matrix = Upload(a);

@@ -20,7 +20,7 @@ std::shared_ptr<const CudaOperator> Place(const CscView& a) {
   return CudaOperator::OfMatrix(Device(), a, false, Context()).value();
 }
 
-bool FitsSharedMemory(const CudaOperator& a, const CudaOperator* m) {
+bool IsOnChip(const CudaOperator& a, const CudaOperator* m) {
   return Device()->api().most_columns(a.object(), m != nullptr ? m->object() : nullptr,
                                       static_cast<int32_t>(Method::kBicgstab)) == 1;
 }
@@ -123,27 +123,27 @@ int64_t Largest(int64_t low, int64_t high, const Fits& fits) {
   return low;
 }
 
-TEST(GpuPersistentSmem, IsForSmallSystemsWithoutAnExplicitM) {
+TEST(GpuOnChip, IsForSmallSystemsWithoutAnExplicitM) {
   const CscMatrix a = bench::ConvectionDiffusion(12, 0);
   const auto there = Place(a);
   const auto diagonal = CudaOperator::OfDiagonal(Device(), DiagonalOf(a)).value();
-  EXPECT_TRUE(FitsSharedMemory(*there, nullptr));
-  EXPECT_TRUE(FitsSharedMemory(*there, diagonal.get()));
-  EXPECT_FALSE(FitsSharedMemory(*there, there.get()));
+  EXPECT_TRUE(IsOnChip(*there, nullptr));
+  EXPECT_TRUE(IsOnChip(*there, diagonal.get()));
+  EXPECT_FALSE(IsOnChip(*there, there.get()));
   // 27 million bytes by rows.
-  EXPECT_FALSE(FitsSharedMemory(*Place(bench::ConvectionDiffusion(69, 0)), nullptr));
+  EXPECT_FALSE(IsOnChip(*Place(bench::ConvectionDiffusion(69, 0)), nullptr));
 }
 
-TEST(GpuPersistentSmem, OfAnySize) {
+TEST(GpuOnChip, OfAnySize) {
   for (const int64_t n : {1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 500, 513, 1023, 4223, 4225, 16384,
                           16897, 67585, 70000}) {
     const CscMatrix a = Tridiagonal(n);
-    ASSERT_TRUE(FitsSharedMemory(*Place(a), nullptr)) << n;
+    ASSERT_TRUE(IsOnChip(*Place(a), nullptr)) << n;
     ExpectAsOnTheCpu(a, n % 2 == 0, "n = " + std::to_string(n));
   }
 }
 
-TEST(GpuPersistentSmem, RowsWithoutEntries) {
+TEST(GpuOnChip, RowsWithoutEntries) {
   for (const int64_t n : {5, 100, 9000}) {
     const auto first = Tridiagonal(n, [](int64_t i) { return i % 5 < 3; });
     ExpectAsOnTheCpu(first, false, "some, n = " + std::to_string(n));
@@ -153,25 +153,25 @@ TEST(GpuPersistentSmem, RowsWithoutEntries) {
   }
 }
 
-TEST(GpuPersistentSmem, LongRows) {
+TEST(GpuOnChip, LongRows) {
   for (const int64_t length : {17, 33, 700, 2000}) {
     const CscMatrix a = WithHub(9001, length);
-    ASSERT_TRUE(FitsSharedMemory(*Place(a), nullptr)) << length;
+    ASSERT_TRUE(IsOnChip(*Place(a), nullptr)) << length;
     ExpectAsOnTheCpu(a, length % 2 == 0, "hub of " + std::to_string(length));
   }
   // A block of all rows with all columns: many pieces of each.
   ExpectAsOnTheCpu(bench::Elasticity(4), true, "elasticity");
 }
 
-TEST(GpuPersistentSmem, UpToWhatFitsAndBeyond) {
+TEST(GpuOnChip, UpToWhatFitsAndBeyond) {
   const int64_t n = Largest(
-      1000, 800'000, [](int64_t at) { return FitsSharedMemory(*Place(Tridiagonal(at)), nullptr); });
+      1000, 800'000, [](int64_t at) { return IsOnChip(*Place(Tridiagonal(at)), nullptr); });
   ASSERT_GT(n, 50'000);
   ASSERT_LT(n, 800'000);
   ExpectAsOnTheCpu(Tridiagonal(n), true, "most rows");
   ExpectAsOnTheCpu(Tridiagonal(n + 1), true, "a row more");
   const int64_t length = Largest(100, 20'000, [](int64_t at) {
-    return FitsSharedMemory(*Place(WithHub(50'000, at)), nullptr);
+    return IsOnChip(*Place(WithHub(50'000, at)), nullptr);
   });
   ASSERT_LT(length, 20'000);
   ASSERT_GT(length, 1000);
@@ -179,7 +179,7 @@ TEST(GpuPersistentSmem, UpToWhatFitsAndBeyond) {
   ExpectAsOnTheCpu(WithHub(50'000, length + 1), false, "a longer row");
 }
 
-TEST(GpuPersistentSmem, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
+TEST(GpuOnChip, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
   CscMatrix a = bench::Circuit(3000, 3, 300);
   auto there = Place(a);
   for (double& value : a.values) value *= 1.25;
@@ -191,7 +191,7 @@ TEST(GpuPersistentSmem, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
   EXPECT_EQ(std::memcmp(got.x.data(), want.x.data(), want.x.size() * sizeof(double)), 0);
 }
 
-TEST(GpuPersistentSmem, SeveralColumnsAreRefused) {
+TEST(GpuOnChip, SeveralColumnsAreRefused) {
   const CscMatrix a = Tridiagonal(100);
   const auto there = Place(a);
   const auto lock = Device()->Lock();

@@ -26,9 +26,9 @@ struct Case {
   CscMatrix a;
 };
 
-class GpuCsr : public GpuProducts {
+class GpuRows : public GpuProducts {
  protected:
-  GpuCsr() : GpuProducts(/*by_rows=*/true) {}
+  GpuRows() : GpuProducts(/*by_rows=*/true) {}
 
   // The same products bit by bit, also where an x_j that is not finite shows which columns stand
   // where a slice has no entries; the same room.
@@ -98,7 +98,7 @@ CscMatrix OfLengths(int64_t n, const std::vector<int64_t>& lengths, uint64_t see
   return a;
 }
 
-TEST_F(GpuCsr, HandCheckable) {
+TEST_F(GpuRows, HandCheckable) {
   // Powers of two and small integers: exact.
   const CscMatrix a =
       krylov_test::Rows({{2, 0, 0, 1}, {0, 0, 0, 0}, {4, 8, 16, 32}, {0, -1, 0, 0}});
@@ -110,14 +110,14 @@ TEST_F(GpuCsr, HandCheckable) {
   EXPECT_EQ(Apply(Make(krylov_test::Rows({{-4}})), {0.5}), Vector{-2});
 }
 
-TEST_F(GpuCsr, EqualsTheCpuOnTheZoo) {
+TEST_F(GpuRows, EqualsTheCpuOnTheZoo) {
   for (const uint64_t seed : {1, 2}) {
     for (const oracle::NamedMatrix& named : oracle::Zoo(seed))
       ExpectEqualsTheCpu(named.a, named.name);
   }
 }
 
-TEST_F(GpuCsr, EqualsTheCpuAroundTheSizesOfSlices) {
+TEST_F(GpuRows, EqualsTheCpuAroundTheSizesOfSlices) {
   for (const int64_t n : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000}) {
     ExpectEqualsTheCpu(oracle::RandomIrregular(n, 5, static_cast<uint64_t>(n)),
                        "irregular of " + std::to_string(n));
@@ -126,7 +126,7 @@ TEST_F(GpuCsr, EqualsTheCpuAroundTheSizesOfSlices) {
   }
 }
 
-TEST_F(GpuCsr, EqualsTheCpuOnTheGallery) {
+TEST_F(GpuRows, EqualsTheCpuOnTheGallery) {
   const Case cases[] = {
       {"P7_20", bench::ConvectionDiffusion(20, 0)},
       {"convdiff_20", bench::ConvectionDiffusion(20, 400)},
@@ -143,7 +143,7 @@ TEST_F(GpuCsr, EqualsTheCpuOnTheGallery) {
   for (const Case& c : cases) ExpectEqualsTheCpu(c.a, c.name);
 }
 
-TEST_F(GpuCsr, RowsOfAllLengths) {
+TEST_F(GpuRows, RowsOfAllLengths) {
   oracle::Random random(5);
   for (const int64_t n : {33, 1000, 20000}) {
     // Mostly empty; empty slices.
@@ -163,7 +163,7 @@ TEST_F(GpuCsr, RowsOfAllLengths) {
 }
 
 // A symmetric matrix has its rows already; sorted from its columns they are the same.
-TEST_F(GpuCsr, SortedRowsAreThoseThatAreThere) {
+TEST_F(GpuRows, SortedRowsAreThoseThatAreThere) {
   std::vector<Case> cases;
   oracle::Random random(9);
   for (const int64_t n : {31, 1000, 20'011}) {
@@ -198,7 +198,7 @@ TEST_F(GpuCsr, SortedRowsAreThoseThatAreThere) {
   }
 }
 
-TEST_F(GpuCsr, RowsInPieces) {
+TEST_F(GpuRows, RowsInPieces) {
   // Around the lengths at which rows are cut.
   const int64_t n = 9000;
   std::vector<int64_t> lengths(static_cast<size_t>(n), 3);
@@ -224,7 +224,7 @@ CscMatrix LargePowerLaw() {
   return OfLengths(kRows, lengths, 3);
 }
 
-TEST_F(GpuCsr, InTiles) {
+TEST_F(GpuRows, InTiles) {
   const CscMatrix a = LargePowerLaw();
   for (const bool fp32 : {false, true}) {
     const int64_t entry = fp32 ? 8 : 12;
@@ -235,7 +235,7 @@ TEST_F(GpuCsr, InTiles) {
   ExpectEqualsTheCpu(a, "large power law");
 }
 
-TEST_F(GpuCsr, NewValues) {
+TEST_F(GpuRows, NewValues) {
   const Case cases[] = {{"circuit", bench::Circuit(3000, 5, 300)},
                         {"large power law", LargePowerLaw()},
                         {"elasticity", bench::Elasticity(6)},
@@ -261,7 +261,7 @@ TEST_F(GpuCsr, NewValues) {
             kSpaidCudaPlanMismatch);
 }
 
-TEST_F(GpuCsr, DiagonalsAndTimes) {
+TEST_F(GpuRows, DiagonalsAndTimes) {
   const Vector d = RandomVector(1001, 1), x = RandomVector(1001, 2);
   SpaidCudaOperator* made = nullptr;
   ExpectOk(api().operator_of_diagonal(device_->context(), 1001, d.data(), &made, message_,
@@ -281,7 +281,7 @@ TEST_F(GpuCsr, DiagonalsAndTimes) {
   EXPECT_GE(bytes, 12 * a.nnz() + 16 * a.n_cols);
 }
 
-TEST_F(GpuCsr, OfM) {
+TEST_F(GpuRows, OfM) {
   const CscMatrix a = bench::Circuit(4000, 6, 200);
   const Matrix matrix = Upload(a);
   const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
@@ -323,7 +323,7 @@ TEST_F(GpuCsr, OfM) {
 }
 
 // G is there by rows, and Gᵀ by columns.
-TEST_F(GpuCsr, OfG) {
+TEST_F(GpuRows, OfG) {
   const Case cases[] = {{"P7", bench::ConvectionDiffusion(21, 0)},
                         {"aniso", bench::Anisotropic(70, 1e-3, std::numbers::pi / 8)},
                         {"elasticity", bench::Elasticity(7)}};
@@ -370,7 +370,7 @@ TEST_F(GpuCsr, OfG) {
   }
 }
 
-TEST_F(GpuCsr, TheMemoryLimitIsHeld) {
+TEST_F(GpuRows, TheMemoryLimitIsHeld) {
   const CscMatrix a = oracle::DenseRowAndColumn(50'000, 1);
   EXPECT_GE(BytesOnTheLeastDevice(a, false), 12 * a.nnz());
 }

@@ -129,7 +129,7 @@ std::vector<std::pair<std::string, CscMatrix>> Matrices() {
   return all;
 }
 
-class GpuCsrLoops : public ::testing::Test {
+class GpuChoice : public ::testing::Test {
  protected:
   void SetUp() override {
     const CudaDevices& cuda = ListCudaDevices();
@@ -166,7 +166,7 @@ struct Case {
   double dot = 0, dot_bound = 0;
 };
 
-TEST_F(GpuCsrLoops, EveryLoopEqualsTheCpuAndTheOthersBits) {
+TEST_F(GpuChoice, EveryLoopEqualsTheCpuAndTheOthersBits) {
   for (const auto& [name, a] : Matrices()) {
     for (const bool fp32 : {false, true}) {
       const Case own(a, fp32);
@@ -186,7 +186,7 @@ TEST_F(GpuCsrLoops, EveryLoopEqualsTheCpuAndTheOthersBits) {
 }
 
 // Of a row of up to 32 entries, rounded products one after the other: what a host adds up, too.
-TEST_F(GpuCsrLoops, TilesEqualTheCpu) {
+TEST_F(GpuChoice, TilesEqualTheCpu) {
   for (const auto& [name, a] : Matrices()) {
     const CscMatrix by_rows = Transpose(a);
     for (const bool fp32 : {false, true}) {
@@ -218,7 +218,7 @@ TEST_F(GpuCsrLoops, TilesEqualTheCpu) {
   }
 }
 
-TEST_F(GpuCsrLoops, ColumnsOfSeveralAreAsIfAlone) {
+TEST_F(GpuChoice, ColumnsOfSeveralAreAsIfAlone) {
   for (const auto& [name, a] : Matrices()) {
     const auto n = static_cast<size_t>(a.n_cols);
     for (const RowsLayout layout : {RowsLayout::kSlices, RowsLayout::kTiles}) {
@@ -245,7 +245,7 @@ TEST_F(GpuCsrLoops, ColumnsOfSeveralAreAsIfAlone) {
 }
 
 // Small enough for the checker of races: rows in tiles, apart, and in pieces.
-TEST_F(GpuCsrLoops, FewTilesHaveNoRaces) {
+TEST_F(GpuChoice, FewTilesHaveNoRaces) {
   const CscMatrix a = OfLengths(700, {1, 2, 70, 0, 3, 650, 33});
   for (const bool fp32 : {false, true}) {
     const Case own(a, fp32);
@@ -257,7 +257,7 @@ TEST_F(GpuCsrLoops, FewTilesHaveNoRaces) {
   }
 }
 
-TEST_F(GpuCsrLoops, NewValuesInTiles) {
+TEST_F(GpuChoice, NewValuesInTiles) {
   for (const auto& [name, a] : Matrices()) {
     const Vector x = RandomVector(a.n_cols, 5), values = RandomVector(a.nnz(), 4);
     CscMatrix changed = a;
@@ -271,7 +271,7 @@ TEST_F(GpuCsrLoops, NewValuesInTiles) {
   }
 }
 
-TEST_F(GpuCsrLoops, TheRuleTellsTiles) {
+TEST_F(GpuChoice, TheRuleTellsTiles) {
   const auto in_tiles = [](const CscMatrix& a, bool as_large) {
     RowsOptions options;
     options.as_large = as_large;
@@ -289,7 +289,7 @@ TEST_F(GpuCsrLoops, TheRuleTellsTiles) {
   EXPECT_FALSE(in_tiles(bench::ConvectionDiffusion(20, 400), true));
 }
 
-TEST_F(GpuCsrLoops, AMatrixThatStaysInCachesHasTheSameProducts) {
+TEST_F(GpuChoice, AMatrixThatStaysInCachesHasTheSameProducts) {
   for (const auto& [name, a] : Matrices()) {
     RowsOptions small;
     RowsOnDevice as_small(CudaCsc(a), small), as_large(CudaCsc(a), AsLarge());
@@ -302,12 +302,12 @@ TEST_F(GpuCsrLoops, AMatrixThatStaysInCachesHasTheSameProducts) {
   }
 }
 
-TEST_F(GpuCsrLoops, TheRuleGoesByTheLengthsOfRows) {
+TEST_F(GpuChoice, TheRuleGoesByTheLengthsOfRows) {
   EXPECT_EQ(RowsOnDevice(CudaCsc(OfLengths(500, {31})), AsLarge()).loop(), RowsLoop::kShortChunks);
   EXPECT_EQ(RowsOnDevice(CudaCsc(OfLengths(500, {32})), AsLarge()).loop(), RowsLoop::kLongChunks);
 }
 
-TEST_F(GpuCsrLoops, NewValuesInSlicesByEveryLoop) {
+TEST_F(GpuChoice, NewValuesInSlicesByEveryLoop) {
   const CscMatrix a = bench::Elasticity(12);
   const Vector x = RandomVector(a.n_cols, 5), values = RandomVector(a.nnz(), 4);
   CscMatrix changed = a;
