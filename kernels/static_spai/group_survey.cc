@@ -103,7 +103,7 @@ void GroupSurvey::SurveyClass(size_t c, int worker) {
   const int64_t g = classes_.first[c];
   OfClass& own = of_class_[c];
   own.counts = Count(g, worker);
-  // What is left of a compressed column depends on its values elsewhere: not the same for all.
+  // A compressed column depends on values outside the local problem, so that groups are not equal.
   own.shared = workers_[static_cast<size_t>(worker)].counter->longs().count == 0;
   if (!own.shared) return;
   own.figures = Figures(g, own.counts);
@@ -119,7 +119,7 @@ bool GroupSurvey::ReachesTargets(int64_t g) const {
   });
 }
 
-// Of the classes that save most, as many as fit the structures' share of the plan.
+// Makes the structures of the classes that save most, as many as fit their share of the plan.
 void GroupSurvey::MakeStructures() {
   std::vector<size_t> chosen;
   for (size_t c = 0; c < of_class_.size(); ++c) {

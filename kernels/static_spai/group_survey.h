@@ -1,4 +1,4 @@
-// Counts what the local problems of a plan are, group by group. Internal to this room.
+// Counts the sizes and work of a plan's local problems, group by group. Internal to this room.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace spaid::kernels {
 
-// Of a group, or summed over several.
+// Figures of a group, or sums over several.
 struct GroupFigures {
   int64_t sum_n1 = 0, n2_max = 0;
   double qr_flops = 0, gram_flops = 0;

@@ -45,7 +45,7 @@ class LaneSolver {
  private:
   struct Job;  // the arguments of one Solve
 
-  // Those of `lanes` whose factor is good enough for one corrected step to meet any demand.
+  // Those of `lanes` whose factor is good enough for one corrected step to suffice.
   Mask8 WellConditioned(Mask8 lanes, int64_t n2, Vec8 determinant);
   // Targets first to first + width - 1 in all lanes; returns the lanes that are solved.
   Mask8 SolveTargets(const Job& job, Mask8 lanes, int first, int width);

@@ -50,7 +50,7 @@ CscMatrix EmptyM(const Pattern& pattern, int threads) {
   return m;
 }
 
-// What the workers of one build share.
+// Shared by the workers of one build.
 struct Task {
   const StaticSpaiPlan& plan;
   const CscView& a;
@@ -123,7 +123,7 @@ class Worker {
     std::array<int32_t, kLaneGroups> groups;
     size_t count = 0;
   };
-  struct Columns {  // of one group: where they go, and what is said of them
+  struct Columns {  // the columns of one group: values and outcomes
     std::array<double*, kMaxGroup> values;
     std::array<ColumnOutcome, kMaxGroup> outcomes;
   };

@@ -166,7 +166,7 @@ Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options) {
 }
 
 Status CheckColumns(const PatternView& a, int threads) {
-  std::atomic<int64_t> first = a.n_cols;  // of the empty ones
+  std::atomic<int64_t> first = a.n_cols;  // first empty column
   ParallelFor(a.n_cols, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
       if (a.col_ptr[static_cast<size_t>(j)] != a.col_ptr[static_cast<size_t>(j) + 1]) continue;
@@ -195,7 +195,7 @@ double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
 
 namespace {
 
-// Of numbers >= 0; what does not fit is INT64_MAX.
+// x y for numbers >= 0; INT64_MAX on overflow.
 int64_t Times(int64_t x, int64_t y) {
   int64_t product = 0;
   return __builtin_mul_overflow(x, y, &product) ? INT64_MAX : product;

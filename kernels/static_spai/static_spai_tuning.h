@@ -23,7 +23,7 @@ inline constexpr int64_t kLongFactor = 2;
 
 // Conditioning of the scaled Gram matrix, as its smallest eigenvalue (the largest is at most n2).
 // Rounding moves that by about 1e-15, and each corrected step leaves that share of the error: from
-// kGoodEigenvalue on, one step meets any demand. Under it steps go on, kWeakSteps at most, until a
+// kGoodEigenvalue on, one step always suffices. Under it steps go on, kWeakSteps at most, until a
 // step shows that the one before it was enough; under kLeastEigenvalue (or this many roundings per
 // column, where that is more) the factor says nothing about the matrix and QR takes over. sherman2,
 // power 2: 1.7e-10; one step leaves a residual 1.5e-4 too large, two meet the rule.
@@ -52,7 +52,7 @@ inline constexpr double kWeakRankTolerance = 1e-12;
 
 // Over either limit a local problem is too large for a dense factor and is solved by CGLS.
 inline constexpr int64_t kMaxDenseColumns = 2048;
-inline constexpr int64_t kMaxDenseEntries = int64_t{16} << 20;  // of Â: 128 MiB a worker
+inline constexpr int64_t kMaxDenseEntries = int64_t{16} << 20;  // 128 MiB of Â a worker
 
 // CGLS stops at ‖Âᵀr‖ <= tolerance * ‖Âᵀe‖, or after the limit, and says which.
 inline constexpr double kIterativeTolerance = 1e-12;

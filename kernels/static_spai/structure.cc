@@ -63,7 +63,7 @@ template <class Hash, class Equal>
 StopReason Classify(int64_t n, const Context& context, const Hash& hash, const Equal& equal,
                     ShiftClasses& classes) {
   constexpr int64_t kBatch = 4096;
-  Context quiet = context;  // what is counted here is no progress that a user knows
+  Context quiet = context;  // this is no progress that a user knows
   quiet.progress = nullptr;
   std::vector<std::vector<HashRun>> runs(static_cast<size_t>((n + kBatch - 1) / kBatch));
   const auto find_runs = [&](int64_t begin, int64_t end, int) {
@@ -202,7 +202,7 @@ Structure MakeStructure(const PatternView& a, std::span<const int32_t> columns,
   const auto local = [&](int32_t row) {
     return static_cast<int32_t>(std::ranges::lower_bound(rows, row) - rows.begin());
   };
-  std::vector<int32_t> local_rows;  // of the entries, column by column
+  std::vector<int32_t> local_rows;  // the entries' rows, column by column
   std::vector<std::vector<int32_t>> columns_of(rows.size());
   for (size_t q = 0; q < columns.size(); ++q) {
     for (const int32_t row : a.column(columns[q])) {

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kConvertThreads)
 
 constexpr int kProductThreads = 128;
 
-// Of NodeProductsKernel, in shared memory.
+// The shared memory of NodeProductsKernel.
 struct ProductTables {
   int32_t offset[kMaxProducts], begin[kMaxProducts + 1];
   uint16_t pair[kMaxPairs];
@@ -73,14 +73,14 @@ struct ProductTables {
   }
 };
 
-// A node is one unknown: one thread a column c. The block's columns of A wait in shared memory for
-// all that they are multiplied with, and the list of products; kAhead factors are fetched before
-// one is used. Where there is no column c + d what comes is nothing that anyone reads.
+// B for nodes of one unknown: one thread a column c. The block's columns of A are kept in shared
+// memory, with the list of products; kAhead factors are loaded before one is used. Without a column
+// c + d the result is not read by anyone.
 struct Product {
-  int32_t at;                                 // in A, of the factor of column 0 + d
+  int32_t at;                                 // index in A of the factor in column 0 + d
   uint32_t word;                              // the diagonal of column c, and flags
-  static constexpr uint32_t kLast = 1u << 8;  // with it the sum is whole
-  static constexpr uint32_t kZero = 1u << 9;  // and it is none
+  static constexpr uint32_t kLast = 1u << 8;  // the last product of a sum
+  static constexpr uint32_t kZero = 1u << 9;  // a sum without products
 };
 
 constexpr int kAhead = 8;
@@ -140,9 +140,9 @@ __global__ void __launch_bounds__(kProductThreads) ProductsKernel(DiaArgs args) 
   }
 }
 
-// A node is kNode unknowns: one thread a node c, which makes kStage diagonals at a time; a warp's
-// wait in shared memory and go out together. Block i: share i % shares of the diagonals of 128
-// nodes, so that what runs at once reads few of A's nodes.
+// B for nodes of kNode unknowns: one thread a node c, which makes kStage diagonals at a time; those
+// of a warp are collected in shared memory and written together. Block i makes share i % shares of
+// the diagonals of 128 nodes, so that blocks that run at once read few of A's nodes.
 constexpr int kStage = 3;
 
 template <int kNode>
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kProductThreads) NodeProductsKernel(DiaArgs ar
     const int count = min(kStage, products - group);
     for (int g = 0; g < count; ++g) {
       const int d = group + g;
-      double sums[kNode][kNode] = {};  // row: of column c + d
+      double sums[kNode][kNode] = {};  // rows belong to column c + d
       if (real && c + own.offset[d] < nodes) {
         const double* const left = args.a + c + own.offset[d];
         const double* const right = args.a + c;
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kProductThreads) NodeProductsKernel(DiaArgs ar
 
 constexpr int kResidualThreads = 64;
 
-// Entries that are fetched before one is used; the list is filled up to a multiple.
+// Entries that are loaded before one is used; the list is padded to a multiple.
 template <int kNode>
 constexpr int kBatch = kNode == 1 ? 8 : 2;
 
@@ -225,14 +225,14 @@ __host__ __device__ constexpr int WholeBatches(int entries) {
   return (entries + kBatch<kNode> - 1) / kBatch<kNode> * kBatch<kNode>;
 }
 
-// One thread a column of M. Its solution stands in shared memory, element · kResidualThreads apart,
-// with zeros where the column lacks an unknown and for one offset more, which entries that fill the
-// list up name.
+// One thread a column of M. Its solution is in shared memory, elements kResidualThreads apart, with
+// zeros for unknowns that the column lacks and for one offset more, to which the list's padding
+// refers.
 template <int kNode>
 class Column {
  public:
   struct Entry {
-    int32_t at;  // in A, of node 0
+    int32_t at;  // index in A for node 0
     uint32_t word;
   };
 
@@ -285,7 +285,7 @@ class Column {
  private:
   __device__ double& X(int slot) const { return x_[slot * kResidualThreads]; }
 
-  // use(slot, column of A, place in the column of M) for all of J.
+  // Calls use(slot, column of A, place in the column of M) for all of J.
   template <class Use>
   __device__ void ForSlots(const Use& use) const {
     int place = 0;
@@ -297,7 +297,7 @@ class Column {
     }
   }
 
-  // Of row k of Â: takes the right-hand side's one off, returns what stood there.
+  // In row k of Âx: subtracts the right-hand side's 1, returns the value before.
   __device__ double TakeOne(double (&r)[kNode]) const {
     double before = 0;
 #pragma unroll
@@ -308,7 +308,7 @@ class Column {
     return before;
   }
 
-  // use(end, r) after each row of Âx, `end` its last entry.
+  // Calls use(end, word, r) after each row of Âx, `end` being its last entry.
   template <class Use>
   __device__ void ForRows(const Use& use) const {
     constexpr int kAhead = kBatch<kNode>, kSquare = kNode * kNode;
@@ -355,10 +355,10 @@ class Column {
       for (int row = 0; row < kNode; ++row) squared += r[row] * r[row];
     });
     fit = fitted;
-    return squared + missing;  // where no diagonals meet in row k
+    return squared + missing;  // missing: 1 if no entry of Â is in row k
   }
 
-  // args.gradient of this column: Âᵀ(e − Âx).
+  // Fills args.gradient of this column: Âᵀ(e − Âx).
   __device__ void Gradient() const {
     double* const g = args_.gradient + local_;
     const int64_t stride = args_.g_stride;
@@ -383,7 +383,7 @@ class Column {
     });
   }
 
-  // Whether k is in I: a column of J has an entry in row k, be it zero.
+  // Whether k is in I: a column of J has an entry in row k, even a zero.
   __device__ bool HasRow() const {
     for (int q = 0; q < offsets_; ++q) {
       const int32_t d = args_.tables->target[q];
@@ -471,8 +471,8 @@ void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
               const SpaidCudaBuildOptions& options, StaticSpaiResult& result) {
   const DiaPlan& dia = plan.dia;
   const int64_t n = plan.n, node = dia.node, nodes = dia.nodes;
-  // Offsets of M from a node near either end, and of B from one near the last, lead out of A by so
-  // much.
+  // So many columns before and after A are read, by offsets of M from a node near either end, and
+  // of B from one near the last.
   const int64_t span = int64_t{dia.highest} - dia.lowest;
   const int64_t before = std::max<int64_t>(0, -int64_t{dia.lowest});
   const int64_t after = std::min(nodes, std::max(span, int64_t{dia.highest}));
@@ -486,8 +486,8 @@ void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   clear(by_diagonals.get(), before);
   clear(diagonals + entries, after);
   // From within A they lead into the first columns of the next diagonal, or the last ones of the
-  // one before. What stands there counts for nothing, but must be a number: a part of the columns
-  // would leave it to chance.
+  // one before. The values there do not count, but must be finite: with a part of the columns they
+  // would be undefined.
   if (!plan.whole()) {
     const auto clear_columns = [&](int64_t begin, int64_t count) {
       Check(cudaMemset2DAsync(diagonals + begin, static_cast<size_t>(nodes) * sizeof(double), 0,
@@ -500,7 +500,7 @@ void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   }
   const int shared = static_cast<int>(kConvertThreads * node * dia.diagonals * sizeof(double));
   AllowSharedMemory(context, ConvertKernel, shared);
-  // Nodes with a column of the plan's range, and columns of A that these see.
+  // Nodes with a column of the plan's range, and the columns of A that these read.
   const int64_t first_node = plan.own.begin / node, last_node = (plan.own.end + node - 1) / node;
   const ColumnRange seen{std::max<int64_t>(0, first_node + dia.lowest) * node,
                          std::min(nodes, last_node + dia.highest) * node};

@@ -1,6 +1,6 @@
-// Whether a matrix is one of few diagonals, and the tables for it. A diagonal that the sample of
-// kernels/sparse/cuda/offsets.h has not met (one of few entries) leaves the matrix to the general
-// path.
+// Decides whether a matrix has few diagonals, and makes the tables for it. A diagonal that the
+// sample of kernels/sparse/cuda/offsets.h has missed (one of few entries) leaves the matrix to the
+// general path.
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace spaid::cuda {
 namespace {
 
-// Where `value` stands in the first `count` of a sorted list, −1: nowhere.
+// Index of `value` in the first `count` of a sorted list, −1: it is not there.
 int32_t Find(const int32_t* list, int32_t count, int64_t value) {
   const int32_t* const at = std::lower_bound(list, list + count, value);
   return at != list + count && *at == value ? static_cast<int32_t>(at - list) : -1;
@@ -29,7 +29,7 @@ DiaTables MakeTables(const Offsets& a, const Offsets& m, int64_t nodes) {
   for (int q = 0; q < m.count; ++q) {
     tables.target[q] = Find(a.at, a.count, -int64_t{m.at[q]});
   }
-  // A difference that no two nodes have needs no diagonal: `place` says 0 there, and nobody reads.
+  // A difference that no two nodes have needs no diagonal: its `place` is 0, and is not read.
   std::vector<int32_t> products;
   for (int p = 0; p < m.count; ++p) {
     for (int q = 0; q <= p; ++q) {
@@ -84,7 +84,7 @@ DiaTables MakeTables(const Offsets& a, const Offsets& m, int64_t nodes) {
   return tables;
 }
 
-// Nodes of a range, 0: none that pays fits the work space that estimates count with.
+// Nodes of a range; 0: no range that pays fits the workspace that estimates count with.
 int32_t RangeOf(const DiaPlan& plan, int64_t nnz_a) {
   using namespace dia_tuning;
   const int64_t square = int64_t{plan.node} * plan.node;
@@ -98,7 +98,7 @@ int32_t RangeOf(const DiaPlan& plan, int64_t nnz_a) {
   return static_cast<int32_t>(std::min<int64_t>(range, MostNodes(plan.slots())));
 }
 
-// Whether what a build allocates has room beside what is there: the general path may need less.
+// Whether memory suffices for a build: the general path may need less.
 bool HasRoom(const Context& context, const Matrix& a, int64_t nnz_m, const DiaPlan& plan) {
   const int64_t n = a.n, square = int64_t{plan.node} * plan.node;
   const int64_t halo = int64_t{plan.highest} - plan.lowest;
@@ -112,7 +112,7 @@ bool HasRoom(const Context& context, const Matrix& a, int64_t nnz_m, const DiaPl
          context.arena->limit() - context.arena->used();
 }
 
-// As FindOffsets, of whole blocks; none, too, where they fill less than kLeastFill.
+// As FindOffsets, for full blocks; none, too, if they fill less than kLeastFill.
 Offsets OffsetsOf(Context& context, const PatternRef& a, int64_t nnz, int limit, int& node) {
   const Offsets found = FindOffsets(context, a, /*whole=*/true, limit, node);
   const double room = static_cast<double>(found.count) * node * static_cast<double>(a.n);
@@ -146,7 +146,7 @@ bool TryNode(Context& context, const Matrix& a, const StaticSpaiPlan& plan, int 
   FillMasks(context, a.pattern(), node, of_a, dia.a_mask.get(), same ? m_mask : nullptr,
             wrong.get());
   if (!same) FillMasks(context, plan.pattern(), node, of_m, nullptr, m_mask, wrong.get());
-  // While those are on their way.
+  // While these run.
   const DiaTables tables = MakeTables(of_a, of_m, dia.nodes);
   dia.products = tables.products;
   dia.pairs = tables.pair_begin[tables.products];

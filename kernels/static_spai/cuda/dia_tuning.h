@@ -7,10 +7,10 @@
 
 namespace spaid::cuda::dia_tuning {
 
-// Stored entries over those that the diagonals have room for, of A and of M, at least.
+// Least share of the diagonals' places that entries of A, and of M, fill.
 inline constexpr double kLeastFill = 1.0 / 3;
 
-// Bytes of B and of all else that a range needs, at most. On an H100 four times as many gain
+// Bytes of B and of all else for a range, at most. On an H100 four times as many gain
 // nothing; a fifth makes P27 30 % slower, since B's columns beside a range are formed for each.
 constexpr int64_t WorkBytes(int64_t nnz_a) {
   return std::min(int64_t{256} << 20, 40 * nnz_a + (int64_t{1} << 20));
