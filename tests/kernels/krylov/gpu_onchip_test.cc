@@ -164,15 +164,14 @@ TEST(GpuOnChip, LongRows) {
 }
 
 TEST(GpuOnChip, UpToWhatFitsAndBeyond) {
-  const int64_t n = Largest(
-      1000, 800'000, [](int64_t at) { return IsOnChip(*Place(Tridiagonal(at)), nullptr); });
+  const int64_t n =
+      Largest(1000, 800'000, [](int64_t at) { return IsOnChip(*Place(Tridiagonal(at)), nullptr); });
   ASSERT_GT(n, 50'000);
   ASSERT_LT(n, 800'000);
   ExpectAsOnTheCpu(Tridiagonal(n), true, "most rows");
   ExpectAsOnTheCpu(Tridiagonal(n + 1), true, "a row more");
-  const int64_t length = Largest(100, 20'000, [](int64_t at) {
-    return IsOnChip(*Place(WithHub(50'000, at)), nullptr);
-  });
+  const int64_t length = Largest(
+      100, 20'000, [](int64_t at) { return IsOnChip(*Place(WithHub(50'000, at)), nullptr); });
   ASSERT_LT(length, 20'000);
   ASSERT_GT(length, 1000);
   ExpectAsOnTheCpu(WithHub(50'000, length), false, "the longest row");
