@@ -26,7 +26,6 @@ std::string SolvePhases(const SolveFigures& f) {
   std::string text =
       "(iterations " + FormatMs(f.iterate_ms) + ", residual checks " + FormatMs(f.check_ms);
   if (f.place_ms > 0) text += ", layout of A and M " + FormatMs(f.place_ms);
-  if (f.trial_ms > 0) text += ", trial of fp32 " + FormatMs(f.trial_ms);
   if (f.host_to_device_ms + f.device_to_host_ms > 0) {
     text += ", to the device " + FormatMs(f.host_to_device_ms) + ", back " +
             FormatMs(f.device_to_host_ms);

@@ -7,6 +7,7 @@
 
 #include "kernels/base/cuda/variants_tuning.h"
 #include "kernels/base/parallel.h"
+#include "kernels/base/reasons.h"
 
 namespace spaid::kernels {
 namespace {
@@ -106,7 +107,7 @@ Status CudaDevice::Failed(int32_t result, const char* message) {
   const std::string where = Named(info_) + ": ";
   switch (result) {
     case kSpaidCudaOutOfMemory:
-      return Status(StatusCode::kResourceExhausted, "DEVICE_OUT_OF_MEMORY",
+      return Status(StatusCode::kResourceExhausted, reason::kDeviceOutOfMemory,
                     where + message +
                         "; choose a smaller pattern, or raise --device-memory if it is lower than "
                         "what the device has");
@@ -117,7 +118,7 @@ Status CudaDevice::Failed(int32_t result, const char* message) {
                         "; the device takes no more work in this process: send the request again "
                         "to another one, and restart this one");
     case kSpaidCudaPlanMismatch:
-      return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
+      return Status(StatusCode::kInvalidArgument, reason::kPlanMismatch,
                     std::string(message) + "; make a plan for this matrix")
           .At("plan");
     default:

@@ -1,7 +1,7 @@
 // y = A x and xᵀ y by rows on the first CUDA device, as solves form them, A too irregular for
-// diagonals or nodes: by the loop that the lengths of rows tell, by the one that was chosen by time
-// (kernels/krylov/cuda/choice.h), and by cuSPARSE with and without the dot product, all
-// between the updates of CG's vectors. Nothing is registered where there is no device.
+// diagonals or nodes: by the loop that the lengths of rows tell, by the other one, and by cuSPARSE
+// with and without the dot product, all between the updates of CG's vectors. Nothing is registered
+// where there is no device.
 
 #include <benchmark/benchmark.h>
 
@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/clock.h"
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/cuda/rows_on_device.h"
 #include "kernels/bench/cuda/yardsticks.h"
@@ -129,16 +128,8 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
   options.fp32 = fp32;
   RowsOnDevice rows(CudaCsc(a), options);
   const RowsLoop rule = rows.loop();
-  double chosen_ms = 0;
+  double rule_ms = 0;
   for (auto _ : state) {
-    rows.Choose(false);  // loads the kernels
-    rows.set_loop(rule);
-    const auto begin = Clock::now();
-    const bool timed = rows.Choose(false);
-    const double choice_ms = MsSince(begin);
-    const RowsLoop chosen = rows.loop();
-    state.counters["choice_ms"] = timed ? choice_ms : 0;
-    state.counters["chosen_loop"] = static_cast<double>(chosen);
     state.counters["rule_loop"] = static_cast<double>(rule);
     state.counters["alone_ms"] = rows.Time(kProducts, false);
     if (rule != RowsLoop::kPlain) {
@@ -146,19 +137,18 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
         rows.set_loop(loop);
         const double ms = rows.Time(kProducts, true);
         state.counters[loop == RowsLoop::kLongChunks ? "long_ms" : "short_ms"] = ms;
-        if (loop == rule) state.counters["rule_ms"] = ms;
-        if (loop == chosen) chosen_ms = ms;
+        if (loop == rule) rule_ms = ms;
       }
     } else {
-      state.counters["rule_ms"] = chosen_ms = rows.Time(kProducts, true);
+      rule_ms = rows.Time(kProducts, true);
     }
-    state.SetIterationTime(chosen_ms * 1e-3);
+    state.counters["rule_ms"] = rule_ms;
+    state.SetIterationTime(rule_ms * 1e-3);
   }
   // By the layouts that the rule chooses between.
   for (const RowsLayout layout : {RowsLayout::kSlices, RowsLayout::kTiles}) {
     options.layout = layout;
     RowsOnDevice own(CudaCsc(a), options);
-    own.Choose(false);
     const bool tiles = layout == RowsLayout::kTiles;
     if (tiles && !own.in_tiles()) break;
     state.counters[tiles ? "tiles_ms" : "slices_ms"] = own.Time(kProducts, true);

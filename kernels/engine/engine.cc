@@ -5,6 +5,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
+#include "kernels/base/reasons.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/engine/m_storage.h"
@@ -21,7 +22,7 @@ Status NoBuild() {
 }
 
 Status PlanMismatch(const std::string& what) {
-  return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
+  return Status(StatusCode::kInvalidArgument, reason::kPlanMismatch,
                 what + "; make a plan for this matrix and spec")
       .At("plan");
 }
@@ -352,25 +353,26 @@ class DevicesEngine final : public Engine {
     if (Status status = CheckPreconditioner(preconditioner, options.method, &m); !status.ok()) {
       return status;
     }
+    auto stored = StorageOf(a, m, options, context);
+    if (!stored.ok()) return stored.status();
     double placing_ms = 0;
-    const auto solve = [&](Storage storage, std::span<const double> some_b, const SolveOptions& own,
-                           const Context& with) -> Result<SolveResult> {
-      const CudaOperator* m_there = nullptr;
-      std::shared_ptr<const DeviceOperator> placed;
-      if (m != nullptr) {
-        const auto placing = Clock::now();
-        auto made = place_m(storage);
-        placing_ms += MsSince(placing);
-        if (!made.ok()) return made.status();
-        placed = *std::move(made);
-        const auto* placed_m = dynamic_cast<const PlacedOperator*>(placed.get());
-        if (placed_m == nullptr) return NotOurs();
-        m_there = &placed_m->op();
-      }
-      return SolveCuda(placed_a->op(), m_there, a, some_b, FirstOf(x0, some_b), own, with);
-    };
-    auto solved = SolveStoredAs(a, m, b, options, context, solve);
-    if (solved.ok()) solved->solve_ms = MsSince(start) - placing_ms;
+    const CudaOperator* m_there = nullptr;
+    std::shared_ptr<const DeviceOperator> placed;
+    if (m != nullptr) {
+      const auto placing = Clock::now();
+      auto made = place_m(stored->storage);
+      placing_ms = MsSince(placing);
+      if (!made.ok()) return made.status();
+      placed = *std::move(made);
+      const auto* placed_m = dynamic_cast<const PlacedOperator*>(placed.get());
+      if (placed_m == nullptr) return NotOurs();
+      m_there = &placed_m->op();
+    }
+    auto solved = SolveCuda(placed_a->op(), m_there, a, b, x0, options, context);
+    if (solved.ok()) {
+      solved->solve_ms = MsSince(start) - placing_ms;
+      Tell(m, *std::move(stored), &*solved);
+    }
     return solved;
   }
 
@@ -401,31 +403,26 @@ class DevicesEngine final : public Engine {
       in_fp64 = made.ok() ? *made : &m_columns.emplace(m->matrix());  // for the same reason
     }
     double place_ms = MsSince(start);
+    auto stored = StorageOf(a, m, options, context);
+    if (!stored.ok()) return stored.status();
+    const LinearOperator* apply = in_fp64;
     std::unique_ptr<const LinearOperator> in_fp32;
-    const auto solve = [&](Storage storage, std::span<const double> some_b, const SolveOptions& own,
-                           const Context& with) {
-      const LinearOperator* apply = in_fp64;
-      if (storage == Storage::kFp32 && !m_columns) {
-        const auto placing = Clock::now();
-        if (!in_fp32) in_fp32 = m->InFp32(ResolveThreads(context.threads));
-        place_ms += MsSince(placing);
-        apply = in_fp32.get();
-      }
-      return kernels::Solve(op, apply, some_b, FirstOf(x0, some_b), own, with);
-    };
-    auto solved = SolveStoredAs(a, m, b, options, context, solve);
+    if (stored->storage == Storage::kFp32 && !m_columns) {
+      const auto placing = Clock::now();
+      in_fp32 = m->InFp32(ResolveThreads(context.threads));
+      place_ms += MsSince(placing);
+      apply = in_fp32.get();
+    }
+    auto solved = kernels::Solve(op, apply, b, x0, options, context);
     if (solved.ok()) {
       solved->figures.place_ms = place_ms;
       solved->solve_ms = MsSince(start);  // that included
+      Tell(m, *std::move(stored), &*solved);
     }
     return solved;
   }
 
  private:
-  static std::span<const double> FirstOf(std::span<const double> x0, std::span<const double> b) {
-    return x0.empty() ? x0 : x0.first(b.size());
-  }
-
   // `m`: the preconditioner as one of ours; null: there is none.
   static Status CheckPreconditioner(const Preconditioner* preconditioner, Method method,
                                     const HostPreconditioner** m) {
@@ -437,23 +434,29 @@ class DevicesEngine final : public Engine {
     return {};
   }
 
-  // `m` may be null. Of none, or a diagonal, there is nothing to store in fp32.
-  static Result<SolveResult> SolveStoredAs(const CscView& a, const HostPreconditioner* m,
-                                           std::span<const double> b, const SolveOptions& options,
-                                           const Context& context, const SolveStored& solve) {
-    if (m == nullptr || m->is_diagonal()) return solve(Storage::kFp64, b, options, context);
+  // Whether there is anything to store in fp32: not without M, nor with a diagonal.
+  static bool StoresM(const HostPreconditioner* m) { return m != nullptr && !m->is_diagonal(); }
+
+  static Result<MStorage> StorageOf(const CscView& a, const HostPreconditioner* m,
+                                    const SolveOptions& options, const Context& context) {
+    if (!StoresM(m)) return MStorage{};
     const int threads = ResolveThreads(context.threads);
     const ColumnOperator columns(a);
     MStorageCase of;
-    of.n = a.n_cols;
-    of.bytes_fp64 = CountedBytes(of.n, columns.bytes_per_apply(), m->bytes_per_apply(), options,
-                                 kTrialIterations) /
-                    kTrialIterations;
+    of.bytes_fp64 = CountedBytes(a.n_cols, columns.bytes_per_apply(), m->bytes_per_apply(), options,
+                                 kCountedIterations) /
+                    kCountedIterations;
     const int products = options.method == Method::kBicgstab ? 2 : 1;
     of.bytes_fp32 = of.bytes_fp64 - products * static_cast<double>(m->values_per_product()) *
                                         (sizeof(double) - sizeof(float));
     of.fits_fp32 = [&] { return m->fits_fp32(threads); };
-    return SolveByStorage(of, b, options, context, solve);
+    return ChooseMStorage(of, options.m_storage);
+  }
+
+  static void Tell(const HostPreconditioner* m, MStorage stored, SolveResult* solved) {
+    if (!StoresM(m)) return;
+    solved->m_storage = stored.storage;
+    solved->storage_reason = std::move(stored.reason);
   }
 
   // Those that share a plan of this spec.

@@ -199,8 +199,9 @@ class Engine {
   // Does a small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST, and other words of CUDA's.
   virtual Status Probe(int device) const = 0;
 
-  // kAuto becomes something concrete by a documented rule (resolve.cc), which can be built; kNone
-  // where nothing can (a column of A stores no entry, or no diagonal entry and the method is CG).
+  // kAuto becomes something concrete that can be built, by a documented rule (resolve.cc,
+  // engine_choice.cc); kNone where nothing can (a column of A stores no entry, or no diagonal entry
+  // and the method is CG).
   // Never FSAI where A is not symmetric with a positive diagonal, never static SPAI for CG, and
   // never dynamic SPAI, of which nobody knows before it is grown what it will gain; the
   // reason names what was second, with its predicted cost. Options of engines not chosen are reset,

@@ -74,13 +74,13 @@ class BlockGrowth final : public RowGrower {
   const GrowthRules rules_;
   const double kept_;  // share of ψ, of which a step that leaves more is the last
 
-  Array<int32_t> place_;  // of each row of A: its slot, or kNowhere
+  Array<int32_t> place_;  // slot of each row of A, or kNowhere
 
-  // Of the row at hand.
+  // The row being grown.
   int64_t i_ = 0;
   double scale_ = 1;                    // a power of two that brings a_ii near 1
   double a_ii_ = 0;                     // scaled
-  std::span<const double> own_values_;  // of column i
+  std::span<const double> own_values_;  // column i
   int64_t own_ = 0;                     // its slots
   int64_t slots_ = 0;
   int64_t listed_ = 0;
@@ -267,7 +267,7 @@ SPAID_INLINE bool BlockGrowth<Real>::Join(std::span<const int32_t> joining, bool
     const Real own = residual[t];
     const Real reciprocal = 1 / delta, alpha = own * reciprocal;
     const double psi = psi_ - static_cast<double>(own) * alpha;
-    // Of a NaN neither is true.
+    // Both are false for a NaN.
     if (!(delta > 16 * kRoundoff * a_pp && delta < std::numeric_limits<Real>::max() &&
           (psi > limit_ || (rules_.least_squares && psi <= limit_)))) {
       return false;

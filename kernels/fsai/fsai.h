@@ -4,7 +4,7 @@
 // "[aFSAI]"; Janna, Ferronato, Sartoretto, Gambolati, ACM TOMS 41 (2015), FSAIPACK, "[JFSG]").
 //
 //   Result<FsaiResult> grown = BuildFsai(a, nullptr, options, context);
-//   ... new values, the same pattern ...
+//   // New values, the same pattern:
 //   Result<FsaiResult> again = BuildFsaiOn(grown->g_rows.pattern(), a2, options, context);
 //
 // Row i: P̄_i ⊂ {j < i}; A[P̄,P̄] g̃ = −A[P̄,i]; ψ_i = a_ii + g̃ᵀ A[P̄,i]; row i of G is (g̃, 1) / √ψ_i,
@@ -44,8 +44,8 @@ struct FsaiOptions {
   // Both: entries |g_ij| < post_filter ‖g_i‖₂ are dropped, the diagonal kept, and the row scaled
   // again so that diag(G A Gᵀ) = 1. 0: none.
   double post_filter = 0;  // δ: 0 <= post_filter < 1
-  // Of the set-up; values of G have its bits, and the final ψ is formed in fp64 from g̃ as it is
-  // in that precision. On the CPU a prescribed pattern is solved in fp64 whatever it says, and G
+  // Precision of the set-up: values of G have its bits, and the final ψ is formed in fp64 from g̃ as
+  // it is in that precision. On the CPU a prescribed pattern is always solved in fp64, and G
   // rounded.
   FsaiPrecision precision = FsaiPrecision::kFp64;
   // A is symmetric where |a_ij − a_ji| <= tolerance · √(a_ii a_jj), or, for tolerances of 1e-12 and
@@ -78,13 +78,13 @@ struct FsaiQuality {
   // positive: at most 16 u times the diagonal entry. -1: none.
   int64_t not_spd_rows = 0, first_not_spd = -1;
   int64_t converged_rows = 0;  // ψ_i <= epsilon ψ_i of the diagonal
-  int64_t copied_rows = 0;     // that repeat another one, and were not made themselves
-  int64_t slow_rows = 0;       // that outgrew the fast path (CPU: solved by CG, not by a factor)
-  // Of those, rows at which CG met its limit of iterations before its tolerance: ψ is theirs all
-  // the same.
+  int64_t copied_rows = 0;     // copied from a row that they repeat
+  int64_t slow_rows = 0;       // outgrew the fast path (CPU: solved by CG, not by a factor)
+  // Slow rows at which CG met its limit of iterations before its tolerance; their ψ is what they
+  // reached.
   int64_t not_converged_rows = 0, first_not_converged = -1;
-  // Where a time budget ended growth: steps that every row had (or its own end before); else the
-  // steps that were asked for.
+  // The steps asked for; where a time budget ended growth, the steps that every row had (or its own
+  // end before).
   int steps = 0;
   bool out_of_time = false;
   double flops = 0;  // counted, of gradients and local solves; of rows that were copied, too

@@ -17,12 +17,12 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr int64_t kColumns = 2048;  // of a batch
+constexpr int64_t kColumns = 2048;  // a batch
 constexpr double kNoise = 1e-12;    // relative to a pair, in a diagnosis
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
-// What a comparison of each entry with its mirror finds.
+// Compares each entry with its mirror.
 Diagnosis CompareMirrors(const CscView& a, int threads, double& largest_relative) {
   const int64_t n = a.n_cols;
   const auto ranges = std::min<int64_t>({ResolveThreads(threads), 8, n / 4096 + 1});

@@ -1,4 +1,4 @@
-// What is checked before anything is built. Internal to this room and its tests.
+// Checks of the input before a build. Internal to this room and its tests.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Diagonal {
 // FAILED_PRECONDITION/NOT_POSITIVE_DEFINITE: the first that is not positive, or not stored.
 Result<Diagonal> PositiveDiagonal(const CscView& a, int threads);
 
-// A, symmetric within the tolerance, and what the checks have found.
+// A, symmetric within the tolerance, and the checks' findings.
 struct SymmetricMatrix {
   CscView a;
   Diagonal diagonal;

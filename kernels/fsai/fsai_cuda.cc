@@ -54,7 +54,7 @@ CscMatrix Mirrored(const CscView& a) {
   for (int64_t j = 0; j < a.n_cols; ++j) s.col_ptr[Z(j) + 1] += s.col_ptr[Z(j)];
   s.row_idx.resize(Z(s.col_ptr.back()));
   s.values.resize(Z(s.col_ptr.back()));
-  // What lies above the diagonal comes to a column in ascending order, before the column itself.
+  // Entries above the diagonal are added to a column in ascending order, before the column itself.
   std::vector<int64_t> next(s.col_ptr.begin(), s.col_ptr.end() - 1);
   each([&](int64_t i, int64_t j, double value) {
     const int64_t at = next[Z(j)]++;
@@ -69,30 +69,30 @@ CscMatrix Mirrored(const CscView& a) {
 class FsaiCudaPlan {
  public:
   using Matrix = CudaObject<SpaidCudaMatrix>;
-  // Of one device.
-  struct Piece {
-    explicit Piece(const std::shared_ptr<CudaDevice>& on)
+  // The part of the plan on one device.
+  struct Part {
+    explicit Part(const std::shared_ptr<CudaDevice>& on)
         : device(on),
           matrix(std::make_shared<Matrix>(on, &SpaidCudaInterface::free_matrix)),
           rows(on, &SpaidCudaInterface::free_pattern) {}
 
     const std::shared_ptr<CudaDevice> device;
-    std::shared_ptr<Matrix> matrix;     // of plans on one pattern of A
+    std::shared_ptr<Matrix> matrix;     // shared by plans on one pattern of A
     CudaObject<SpaidCudaPattern> rows;  // null: none
-    IndexRange range;                   // of the rows that it makes
+    IndexRange range;                   // rows that it makes
   };
 
-  std::vector<std::unique_ptr<Piece>> pieces;  // ascending
+  std::vector<std::unique_ptr<Part>> parts;  // ascending
   int64_t n = 0, nnz_a = 0, nnz_rows = 0;
-  uint64_t pattern_hash = 0;  // of A
+  uint64_t pattern_hash = 0;  // A's
 
   // Cuts the rows that the devices make, by their entries in `rows`, or, where that is null, in A.
   void Cut(const PatternView& a, const PatternView* rows, int threads) {
     const double mean = static_cast<double>(nnz_a) / static_cast<double>(std::max<int64_t>(1, n));
     const PatternView& of = rows != nullptr ? *rows : a;
-    const auto ranges = CutByColumns(pieces.size(), of.col_ptr.data(), n, 1, mean, threads);
-    pieces.resize(ranges.size());
-    for (size_t i = 0; i < ranges.size(); ++i) pieces[i]->range = ranges[i];
+    const auto ranges = CutByColumns(parts.size(), of.col_ptr.data(), n, 1, mean, threads);
+    parts.resize(ranges.size());
+    for (size_t i = 0; i < ranges.size(); ++i) parts[i]->range = ranges[i];
   }
 };
 
@@ -107,7 +107,7 @@ class FsaiCudaG {
 };
 
 int64_t DeviceBytes(const FsaiCudaPlan& plan) {
-  const bool has_rows = plan.pieces.front()->rows.object != nullptr;
+  const bool has_rows = plan.parts.front()->rows.object != nullptr;
   return 12 * plan.nnz_a + 8 * (plan.n + 1) + (has_rows ? 4 * plan.nnz_rows + 8 * (plan.n + 1) : 0);
 }
 
@@ -119,31 +119,30 @@ const SpaidCudaG* Object(const FsaiCudaG& g) { return g.g.object; }
 
 namespace {
 
-// Adds what pieces took that ran at the same time: of each time the longest.
-void Add(const std::vector<double>& pieces, double& to) {
-  to += *std::max_element(pieces.begin(), pieces.end());
+// Adds the longest of the times that parts took at the same time.
+void Add(const std::vector<double>& parts, double& to) {
+  to += *std::max_element(parts.begin(), parts.end());
 }
 
-Status PlanPiece(const PatternView& a, const PatternView* rows, FsaiCudaPlan::Piece& piece,
-                 double& upload_ms) {
-  CudaDevice& device = *piece.device;
+Status PlanPart(const PatternView& a, const PatternView* rows, FsaiCudaPlan::Part& part,
+                double& upload_ms) {
+  CudaDevice& device = *part.device;
   const SpaidCudaInterface& api = device.api();
   char message[kCudaMessageBytes] = "";
   const auto lock = device.Lock();
   const auto start = Clock::now();
   const SpaidCudaCsc csc = CudaCsc(a);
   int32_t done =
-      api.upload_matrix(device.context(), &csc, &piece.matrix->object, message, sizeof(message));
+      api.upload_matrix(device.context(), &csc, &part.matrix->object, message, sizeof(message));
   if (done == kSpaidCudaOk && rows != nullptr) {
     const SpaidCudaCsc pattern = CudaCsc(*rows);
-    done = api.upload_pattern(device.context(), &pattern, &piece.rows.object, message,
-                              sizeof(message));
+    done =
+        api.upload_pattern(device.context(), &pattern, &part.rows.object, message, sizeof(message));
   }
   upload_ms += MsSince(start);
   if (done == kSpaidCudaOk) return {};
   // Here and now.
-  if (piece.matrix->object != nullptr)
-    api.free_matrix(std::exchange(piece.matrix->object, nullptr));
+  if (part.matrix->object != nullptr) api.free_matrix(std::exchange(part.matrix->object, nullptr));
   return device.Failed(done, message);
 }
 
@@ -160,12 +159,12 @@ Result<std::shared_ptr<const FsaiCudaPlan>> MakePlan(
   plan->nnz_rows = rows != nullptr ? rows->nnz() : 0;
   plan->pattern_hash = HashPattern(a, context.threads);
   for (const auto& device : devices) {
-    plan->pieces.push_back(std::make_unique<FsaiCudaPlan::Piece>(device));
+    plan->parts.push_back(std::make_unique<FsaiCudaPlan::Part>(device));
   }
   plan->Cut(a, rows, context.threads);
-  std::vector<double> upload_ms(plan->pieces.size());
-  const Status status = AtOnce(plan->pieces.size(), [&](size_t i) {
-    return PlanPiece(a, rows, *plan->pieces[i], upload_ms[i]);
+  std::vector<double> upload_ms(plan->parts.size());
+  const Status status = AtOnce(plan->parts.size(), [&](size_t i) {
+    return PlanPart(a, rows, *plan->parts[i], upload_ms[i]);
   });
   if (!status.ok()) return status;
   Add(upload_ms, timings.host_to_device_ms);
@@ -183,7 +182,7 @@ class Build {
         context_(context),
         timings_(timings),
         outputs_(outputs),
-        progress_(context.progress, Stage::kBuild, plan.n, plan.pieces.size()) {}
+        progress_(context.progress, Stage::kBuild, plan.n, plan.parts.size()) {}
 
   Result<FsaiResult> Run(const CscView& a) {
     const auto begin = Clock::now();
@@ -198,7 +197,7 @@ class Build {
     // The host has the words for it.
     const auto checked = CheckSymmetric(a, options_, context_);
     if (!checked.ok()) return checked.status();
-    // What has no mirror is no larger than the tolerance.
+    // Entries without a mirror are no larger than the tolerance.
     const CscMatrix mirrored = Mirrored(a);
     auto again = On(mirrored, /*of_plan=*/false, begin);
     if (!again.ok()) return again;
@@ -206,14 +205,14 @@ class Build {
   }
 
  private:
-  using Piece = FsaiCudaPlan::Piece;
+  using Part = FsaiCudaPlan::Part;
 
-  // What a build has of a piece, whose device is locked.
+  // A build's state of one part, whose device is locked.
   struct Work {
-    Work(Build& build, size_t i, const Piece& of)
+    Work(Build& build, size_t i, const Part& of)
         : owner(build),
           index(i),
-          piece(of),
+          part(of),
           matrix(of.device, &SpaidCudaInterface::free_matrix),
           g(of.device, &SpaidCudaInterface::free_g) {
       matrix.locked = g.locked = true;
@@ -221,12 +220,12 @@ class Build {
 
     Build& owner;
     const size_t index;
-    const Piece& piece;
+    const Part& part;
     CudaObject<SpaidCudaMatrix> matrix;  // null: the plan's
     CudaObject<SpaidCudaG> g;
     SpaidCudaFsaiInfo info{};
     std::vector<double> log_ratios;
-    double ms = 0;  // of the phase
+    double ms = 0;  // the present phase's
     char message[kCudaMessageBytes] = "";
   };
   using Works = std::vector<std::unique_ptr<Work>>;
@@ -257,7 +256,7 @@ class Build {
         static_cast<double>(result.g_rows.nnz()) / static_cast<double>(std::max<int64_t>(nnz_a, 1));
   }
 
-  // Calls phase(work), which returns a result of the C interface, for all pieces at once; adds what
+  // Calls phase(work), which returns a result of the C interface, for all parts at once; adds what
   // the longest took to `ms`.
   template <class Phase>
   Status ForAll(const Works& works, double& ms, const Phase& phase) {
@@ -268,7 +267,7 @@ class Build {
       work.ms = MsSince(start);
       if (done == kSpaidCudaOk) return {};
       if (done == kSpaidCudaStopped) return StopStatus(context_.stop.Poll(), "build of FSAI");
-      return work.piece.device->Failed(done, work.message);
+      return work.part.device->Failed(done, work.message);
     });
     double longest = 0;
     for (const auto& work : works) longest = std::max(longest, work->ms);
@@ -279,7 +278,7 @@ class Build {
   // All at once, from the one that comes first in memory on: two builds cannot wait for each other.
   std::vector<std::unique_lock<std::mutex>> LockDevices() const {
     std::vector<CudaDevice*> devices;
-    for (const auto& piece : plan_.pieces) devices.push_back(piece->device.get());
+    for (const auto& part : plan_.parts) devices.push_back(part->device.get());
     std::sort(devices.begin(), devices.end(), std::less<>());
     std::vector<std::unique_lock<std::mutex>> locks;
     for (CudaDevice* device : devices) locks.push_back(device->Lock());
@@ -290,13 +289,13 @@ class Build {
   Result<FsaiResult> On(const CscView& a, bool of_plan, Clock::time_point begin) {
     const auto locks = LockDevices();
     Works works;
-    for (const auto& piece : plan_.pieces) {
-      works.push_back(std::make_unique<Work>(*this, works.size(), *piece));
+    for (const auto& part : plan_.parts) {
+      works.push_back(std::make_unique<Work>(*this, works.size(), *part));
     }
     Status status = ForAll(works, timings_.host_to_device_ms, [&](Work& work) {
-      CudaDevice& device = *work.piece.device;
+      CudaDevice& device = *work.part.device;
       if (of_plan) {
-        return device.api().upload_values(work.piece.matrix->object, a.values.data(), work.message,
+        return device.api().upload_values(work.part.matrix->object, a.values.data(), work.message,
                                           sizeof(work.message));
       }
       const SpaidCudaCsc csc = CudaCsc(a);
@@ -306,11 +305,11 @@ class Build {
     if (!status.ok()) return status;
     FsaiResult result;
     FsaiQuality& quality = result.quality;
-    double pass_ms = 0;  // of the last one, by the slowest device's clock
+    double pass_ms = 0;  // the last pass, by the slowest device's clock
     const auto pass = [&](int k_max) {
       fault_ = kSpaidCudaFsaiNoFault;
       double unused = 0;
-      status = ForAll(works, unused, [&](Work& work) { return BuildPiece(work, k_max); });
+      status = ForAll(works, unused, [&](Work& work) { return BuildPart(work, k_max); });
       pass_ms = 0;
       std::vector<double> log_ratios(Z(k_max) + 1, 0.0);
       for (const auto& work : works) {
@@ -357,8 +356,8 @@ class Build {
     return Result<FsaiResult>(std::move(result));
   }
 
-  int32_t BuildPiece(Work& work, int k_max) {
-    const SpaidCudaInterface& api = work.piece.device->api();
+  int32_t BuildPart(Work& work, int k_max) {
+    const SpaidCudaInterface& api = work.part.device->api();
     work.log_ratios.assign(Z(k_max) + 1, 0.0);
     const SpaidCudaFsaiOptions wanted{grow_ ? 1 : 0,
                                       k_max,
@@ -375,15 +374,15 @@ class Build {
     if (work.g.object != nullptr) api.free_g(std::exchange(work.g.object, nullptr));
     work.info = {};
     const SpaidCudaCsc rows = pattern_ != nullptr ? CudaCsc(*pattern_) : SpaidCudaCsc{};
-    const SpaidCudaRange range{work.piece.range.begin, work.piece.range.end};
+    const SpaidCudaRange range{work.part.range.begin, work.part.range.end};
     const SpaidCudaMatrix* const matrix =
-        work.matrix.object != nullptr ? work.matrix.object : work.piece.matrix->object;
-    return api.build_fsai(matrix, pattern_ != nullptr ? &rows : nullptr, work.piece.rows.object,
-                          &wanted, plan_.pieces.size() > 1 ? &range : nullptr, &work.g.object,
+        work.matrix.object != nullptr ? work.matrix.object : work.part.matrix->object;
+    return api.build_fsai(matrix, pattern_ != nullptr ? &rows : nullptr, work.part.rows.object,
+                          &wanted, plan_.parts.size() > 1 ? &range : nullptr, &work.g.object,
                           &work.info, work.message, sizeof(work.message));
   }
 
-  // Of all pieces; returns the entries of G.
+  // Sums the figures of all parts; returns the entries of G.
   static int64_t Summarise(const Works& works, FsaiQuality& quality) {
     int64_t nnz = 0;
     double log_ratio = 0;
@@ -416,10 +415,10 @@ class Build {
     g.col_ptr.back() = nnz;
     double unused = 0;
     return ForAll(works, unused, [&](Work& work) {
-      const IndexRange range = work.piece.range;
+      const IndexRange range = work.part.range;
       const int64_t from = first[work.index];
       Array<int64_t> own(Z(range.size()) + 1);
-      const int32_t done = work.piece.device->api().download_g(
+      const int32_t done = work.part.device->api().download_g(
           work.g.object, own.data(), g.row_idx.data() + from, g.values.data() + from,
           result.psi_ratio.data() + range.begin, work.message, sizeof(work.message));
       for (int64_t i = 0; i < range.size(); ++i) g.col_ptr[Z(range.begin + i)] = own[Z(i)] + from;
@@ -428,7 +427,7 @@ class Build {
   }
 
   Status Keep(int64_t nnz, Work& work) {
-    const std::shared_ptr<CudaDevice>& device = work.piece.device;
+    const std::shared_ptr<CudaDevice>& device = work.part.device;
     CudaObject<SpaidCudaG>& g = work.g;
     const SpaidCudaInterface& api = device->api();
     CscMatrix& columns = outputs_->g_columns;
@@ -447,8 +446,8 @@ class Build {
     }
     std::shared_ptr<FsaiCudaPlan> plan = SameMatrix();
     plan->nnz_rows = nnz;
-    plan->pieces[0]->range = work.piece.range;
-    plan->pieces[0]->rows.object = api.pattern_of_g(g.object);
+    plan->parts[0]->range = work.part.range;
+    plan->parts[0]->rows.object = api.pattern_of_g(g.object);
     outputs_->plan = std::move(plan);
     auto kept = std::make_shared<FsaiCudaG>(device, plan_.n, nnz);
     std::swap(kept->g.object, g.object);
@@ -456,7 +455,7 @@ class Build {
     return {};
   }
 
-  // Pieces of G serve no solve, nor the next build as its pattern: that goes there with each.
+  // Parts of G serve no solve, nor the next build as its pattern, which goes there with each build.
   Status KeepPlan(const PatternView& a, const CscMatrix& g_rows) {
     std::shared_ptr<FsaiCudaPlan> plan = SameMatrix();
     plan->nnz_rows = g_rows.nnz();
@@ -471,9 +470,9 @@ class Build {
     plan->n = plan_.n;
     plan->nnz_a = plan_.nnz_a;
     plan->pattern_hash = plan_.pattern_hash;
-    for (const auto& piece : plan_.pieces) {
-      plan->pieces.push_back(std::make_unique<Piece>(piece->device));
-      plan->pieces.back()->matrix = piece->matrix;
+    for (const auto& part : plan_.parts) {
+      plan->parts.push_back(std::make_unique<Part>(part->device));
+      plan->parts.back()->matrix = part->matrix;
     }
     return plan;
   }

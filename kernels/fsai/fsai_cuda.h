@@ -1,17 +1,17 @@
-// FSAI on a CUDA device: as fsai.h, and the same results: the same pattern wherever no tie, and
-// nothing within rounding of one, decides what joins a row, and values to rounding. The whole
-// growth is on the device; of static FSAI the pattern comes from the host. A row of which what it
-// needs while it grows does not fit in a block's shared memory is made in the device's memory;
-// FsaiQuality.slow_rows counts these. Where it takes over 64 MiB, or a row of a pattern has over
-// 2048 entries, the host makes the row; FsaiCudaTimings.host_rows counts those among them. Rows
-// that repeat are looked for where rows grow, and not where there is a post-filter.
+// FSAI on a CUDA device, with the results of fsai.h: the same pattern wherever no tie, and nothing
+// within rounding of one, decides what joins a row, and values to rounding. The whole growth runs
+// on the device; the pattern of static FSAI comes from the host. A row whose workspace does not fit
+// a block's shared memory is made in the device's memory; FsaiQuality.slow_rows counts these. A row
+// whose workspace takes over 64 MiB, or that has over 2048 entries on a given pattern, is made by
+// the host; FsaiCudaTimings.host_rows counts those among them. Rows that repeat are looked for
+// where rows grow and there is no post-filter.
 //
 //   auto grown = BuildFsaiCuda(device, a, nullptr, options, context);
-//   ... or, with what is on the device kept there:
+//   // Or, keeping A and G on the device:
 //   auto plan = PlanFsaiCuda(device, a, nullptr, context);
 //   FsaiCudaOutputs outputs;
 //   auto first = GrowFsaiCuda(**plan, nullptr, a, options, context, nullptr, &outputs);
-//   ... new values, the same pattern ...
+//   // New values, the same pattern:
 //   auto again = BuildFsaiOnCuda(*outputs.plan, first->g_rows.pattern(), a2, options, context);
 #pragma once
 
@@ -24,33 +24,33 @@
 
 namespace spaid::kernels {
 
-// Milliseconds by the host's clock unless said otherwise. Of several devices the longest each, and
-// the most bytes of one.
+// Milliseconds by the host's clock unless said otherwise. With several devices the longest time of
+// any, and the most bytes of any.
 struct FsaiCudaTimings {
   double host_to_device_ms = 0;
   double device_ms = 0;  // by the device's clock: A to G, both there
   double device_to_host_ms = 0;
   int64_t device_bytes = 0;  // at once, at most
-  int waves = 0;             // of rows, as memory allows
+  int waves = 0;             // batches of rows, as memory allows
   int64_t host_rows = 0;
-  double host_solve_ms = 0;  // of those
+  double host_solve_ms = 0;  // for these
 };
 
-// What depends on patterns alone, on the device: room for A, whose values each build replaces, and,
-// where it was given one, a pattern of G, or from which it grows. Builds of one device take turns.
-// Thread-safe.
+// The data on the device that depends on patterns alone: memory for A, whose values each build
+// replaces, and, if given, a pattern of G or one from which it grows. Builds of one device take
+// turns. Thread-safe.
 //
 // Several devices share a plan, and its builds, by rows: each has all of A and makes a range of
-// rows of about equal predicted work, on a thread of its own; they go straight to where they belong
-// in G, of which nothing stays on a device: each has its rows alone, and to join them on the one
-// that solves takes the same bytes to there, over the same bus, as a solve spends that finds no
-// copy, which not every build is followed by. G is the same, bit for bit; kaporin numbers to
-// rounding; copied_rows may be other, as each copies from its own rows alone.
+// rows of about equal predicted work, on a thread of its own. Rows go straight to their place in G
+// on the host, and no copy of G stays on a device: each has only its own rows, and joining them on
+// the device that solves would move as many bytes over the same bus as a solve that finds no copy,
+// which not every build is followed by. G is the same, bit for bit; Kaporin numbers to rounding;
+// copied_rows may differ, as each device copies from its own rows only.
 class FsaiCudaPlan;
 
 // `rows`: as BuildFsaiOn's; may be null. Errors: INVALID_ARGUMENT/NOT_SQUARE,
-// /PATTERN_SIZE_MISMATCH, /PATTERN_NOT_LOWER; those of CudaDevice::Failed. On one device or at
-// least one, each but once; of several the first error, once all have come to their ends.
+// /PATTERN_SIZE_MISMATCH, /PATTERN_NOT_LOWER; those of CudaDevice::Failed. `devices`: at least one,
+// each only once; with several the first error is returned, once all have ended.
 Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(
     std::span<const std::shared_ptr<CudaDevice>> devices, const PatternView& a,
     const PatternView* rows, const Context& context, FsaiCudaTimings* timings = nullptr);
@@ -59,21 +59,21 @@ Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(const std::shared_ptr<C
                                                          const PatternView* rows,
                                                          const Context& context,
                                                          FsaiCudaTimings* timings = nullptr);
-int64_t DeviceBytes(const FsaiCudaPlan& plan);  // held, by one of its devices at the most
+int64_t DeviceBytes(const FsaiCudaPlan& plan);  // held on any one of its devices, at most
 
 // G on the device that built it, for work to come there. Immutable; thread-safe.
 class FsaiCudaG;
 int64_t DeviceBytes(const FsaiCudaG& g);  // held
-// The device that it is on, and what that knows it by.
+// Its device, and the object there.
 const std::shared_ptr<CudaDevice>& DeviceOf(const FsaiCudaG& g);
 const SpaidCudaG* Object(const FsaiCudaG& g);
 
-// What a build gives besides its result.
+// Outputs of a build beside its result.
 struct FsaiCudaOutputs {
-  // G by columns, made by the device; of no columns where it has no room for that.
+  // G by columns, made by the device; without columns where it has no memory for that.
   CscMatrix g_columns;
-  // Neither of these, and no columns, where the host had a part in G. Of several devices the plan
-  // alone.
+  // All null, and no columns, where the host made some rows of G. With several devices only the
+  // plan.
   std::shared_ptr<const FsaiCudaG> g;
   std::shared_ptr<const FsaiCudaPlan> plan;  // with the pattern of G, for values to come
 };
@@ -93,7 +93,7 @@ Result<FsaiResult> GrowFsaiCuda(const FsaiCudaPlan& plan, const PatternView* ini
                                 const Context& context, FsaiCudaTimings* timings = nullptr,
                                 FsaiCudaOutputs* outputs = nullptr);
 
-// The same, of which nothing stays on the device.
+// The same, keeping nothing on the device.
 Result<FsaiResult> BuildFsaiOnCuda(const std::shared_ptr<CudaDevice>& device,
                                    const PatternView& pattern, const CscView& a,
                                    const FsaiOptions& options, const Context& context,

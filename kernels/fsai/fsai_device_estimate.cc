@@ -10,7 +10,7 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kMostRoom = 64 << 20;  // a row that needs more is the host's
+constexpr double kMostWorkspace = 64 << 20;  // a row that needs more is the host's
 constexpr double kSlack =
     2 << 20;  // counters, sums, rounding of blocks, scratch of scans and sorts
 
@@ -18,12 +18,14 @@ double ToDouble(int64_t x) { return static_cast<double>(x); }
 
 double RoundUp(double x, double to) { return std::ceil(x / to) * to; }
 
-// Room for one row in the device's memory (cuda/rows.h, LayOut), of so many candidates.
-double RoomBytes(double candidates, double pivots, double real, const FsaiOptions& options) {
+// Bytes of the workspace of one row in the device's memory (cuda/rows.h, LayOut), with so many
+// candidates.
+double WorkspaceBytes(double candidates, double pivots, double real, const FsaiOptions& options) {
   const double slots = RoundUp(candidates, 32), blocks = std::ceil(pivots * real / 16);
   const double tiles = slots / 32 * blocks * 33 * 16, table = 8 * std::max(64.0, 8 * slots / 3);
-  return std::min(kMostRoom, tiles + slots * (3 * real + 4.25) + table + pivots * (3 * real + 12) +
-                                 16 * (options.k_max + 2.0) + 8 * options.s + 13 * 16);
+  return std::min(kMostWorkspace, tiles + slots * (3 * real + 4.25) + table +
+                                      pivots * (3 * real + 12) + 16 * (options.k_max + 2.0) +
+                                      8 * options.s + 13 * 16);
 }
 
 int64_t ToCount(double x) { return x < 9e18 ? static_cast<int64_t>(x) : INT64_MAX; }
@@ -47,15 +49,15 @@ void EstimateOnDevice(int64_t n_rows, int64_t nnz_a, int64_t longest_column,
   };
   const auto build = [&](double pattern, double size, double pivots, double candidates) {
     const double held = a + pattern, g = pointers + kept * nnz_g;
-    const double room = RoomBytes(candidates, pivots, real, options);
+    const double workspace = WorkspaceBytes(candidates, pivots, real, options);
     const double rest = kept * size + 9 * n;
-    const double whole = held + packed + psi + made * size + 12 * n + std::max(room, rest);
+    const double whole = held + packed + psi + made * size + 12 * n + std::max(workspace, rest);
     // Before the waves: A on its way into rows, and a sample of them.
     const double before = held + packed + 20 * n;
-    // Waves: each takes a third of what is left beside a room; in the end two copies of G.
+    // Waves: each takes a third of what is left beside a workspace; in the end two copies of G.
     const double part = std::max(size / 64, 4 * (pivots + 1));
-    const double wave =
-        held + packed + psi + g + room + 3 * (made + kept) * part + 3 * 21 * std::max(n / 64, 4.0);
+    const double wave = held + packed + psi + g + workspace + 3 * (made + kept) * part +
+                        3 * 21 * std::max(n / 64, 4.0);
     const double join = held + psi + 2 * g;
     const double least = std::max({before, std::min(whole, std::max(wave, join))});
     // G by columns; sorting them takes 16.25 bytes an entry beside their indices, and 13 a row.

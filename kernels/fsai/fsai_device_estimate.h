@@ -1,4 +1,4 @@
-// What a build of FSAI takes on a CUDA device. Internal to this room and its tests.
+// Bytes and time of a build of FSAI on a CUDA device. Internal to this room and its tests.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,12 @@
 
 namespace spaid::kernels {
 
-// Of the rows of G: as many entries as they can have.
+// Upper bounds on the rows of G.
 struct FsaiRowCounts {
   int64_t entries = 0;  // with the diagonal
   int64_t longest = 1;
   double cubes = 0;  // sum over the rows
-  // Of the pattern that there is before: entries, and of its longest row; adaptive from the
-  // diagonal: 0.
+  // Entries of the initial pattern, and of its longest row; 0 for growth from the diagonal.
   int64_t initial_entries = 0, initial_longest = 0;
 };
 

@@ -11,7 +11,7 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr int64_t kColumns = 2048;  // of a batch
+constexpr int64_t kColumns = 2048;  // a batch
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
@@ -107,7 +107,8 @@ Result<Pattern> LowerPattern(const CscView& a, const PatternView* user,
     power = *std::move(built);
     whole = power;
   }
-  // Where the pattern of A is symmetric its powers are; a filter may decide otherwise of a pair.
+  // Powers of a symmetric pattern are symmetric; a filter may treat an entry and its mirror
+  // differently.
   if ((symmetric && options.drop_tol == 0) || IsSymmetricPattern(whole, context.threads)) {
     return RowsToDiagonal(whole, context);
   }

@@ -1,4 +1,4 @@
-// What FSAI would make of some rows, from those rows alone: to predict from, before all are built.
+// Samples some rows of FSAI, from which the whole build is predicted.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct FsaiSample {
   int64_t rows = 0;
   double static_gain = 0;    // on the lower triangle of A, of which a row's last 64 entries count
   double grown_gain = 0;     // grown as the options say
-  double grown_entries = 0;  // of a row of G that was grown, with the diagonal
+  double grown_entries = 0;  // entries of a grown row of G, with the diagonal
 };
 
 // `a`: canonical, square, symmetric with a positive diagonal; `rows`: indices into it, looked at in

@@ -24,7 +24,7 @@ inline constexpr int64_t kBatchRows = 64;
 inline constexpr int64_t kMaxBatches = 4096;
 
 // Rows of prescribed patterns that share a factor, at most.
-inline constexpr int64_t kMaxChain = 8;
+inline constexpr int64_t kMaxNested = 8;
 // Local problems over this size go by CG: a dense factor would take 8 bytes for each of its
 // squares.
 inline constexpr int64_t kDenseRow = 2000;
@@ -48,8 +48,8 @@ inline constexpr double kDeviceBuildNs = 6e5, kDeviceCopyNs = 0.08;
 // many of those of G, at most, are kept to copy from. Rounds of the search.
 inline constexpr int64_t kRowsPerClass = 8;
 inline constexpr int kRepeatRounds = 8;
-// Where there are so many rows one in kSampleStep is looked at first: not where more than half of
-// those are of kinds of their own.
+// With so many rows or more one in kSampleStep is looked at first; there is no search where more
+// than half of these are unlike all others.
 inline constexpr int64_t kSampledRows = int64_t{1} << 16;
 inline constexpr int64_t kSampleStep = 16;
 

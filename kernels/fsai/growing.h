@@ -21,16 +21,16 @@ namespace spaid::kernels {
 struct GrownRows {
   std::vector<RowStore> stores;
   std::vector<RowBatch> batches;
-  Array<int64_t> counts;  // of each row i its entries at i + 1
+  Array<int64_t> counts;  // row i's number of entries is at i + 1
   Array<double> psi_ratio;
 };
 
 class Growing {
  public:
-  // Of rows [first_row, a.n_cols), at least one: all rows of G, or those of least-squares problems.
-  // `initial`: of each of these the rows of `a` that it begins with, in the order in which they
-  // join, up to the first that is not below it; may be null: none. `a` and `diagonal` as
-  // MakeRowGrower wants them. All of them borrowed.
+  // Grows rows [first_row, a.n_cols), at least one: all rows of G, or those of least-squares
+  // problems. `initial`: for each of these the rows of `a` that it begins with, in the order in
+  // which they join, up to the first that is not below it; may be null: none. `a` and `diagonal` as
+  // for MakeRowGrower. All of them are borrowed.
   Growing(const CscView& a, std::span<const double> diagonal, int64_t first_row,
           const PatternView* initial, const GrowthRules& rules, int repeat_hash_bits,
           const Context& context);

@@ -166,7 +166,7 @@ bool PrescribedRows::Solve(const PatternView& pattern, int64_t begin, int64_t en
                            RowTally& tally) {
   for (int64_t first = begin; first < end;) {
     int64_t last = first;
-    while (last + 1 < end && last + 1 - first < fsai_tuning::kMaxChain && Nested(pattern, last)) {
+    while (last + 1 < end && last + 1 - first < fsai_tuning::kMaxNested && Nested(pattern, last)) {
       ++last;
     }
     const auto set = pattern.column(last);

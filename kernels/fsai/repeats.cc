@@ -207,7 +207,7 @@ StopReason FindRepeats(const Array<int32_t>& like, int64_t first_row, const Patt
   std::atomic<bool> in_vain{false};
   for (int round = 0; round < fsai_tuning::kRepeatRounds; ++round) {
     std::vector<Group> groups = MakeGroups(pending);
-    // What is alone has nobody to grow for.
+    // No row is grown for a group of one.
     std::erase_if(pending, [&](const Pending& p) { return groups[Z(p.group)].rows == 1; });
     const int64_t before = static_cast<int64_t>(found.grown.size());
     const auto more =
@@ -235,7 +235,7 @@ StopReason FindRepeats(const Array<int32_t>& like, int64_t first_row, const Patt
             Pending& p = pending[Z(t)];
             const int32_t place = groups[Z(p.group)].place;
             const GrownRow& from = found.grown[Z(place)];
-            // Where a pivot was refused its row was read, and it is not among the entries.
+            // If a pivot was refused, its row was read although it is not among the entries.
             const bool same =
                 from.outcome.not_spd ? p.row == from.row : Repeats(all, from, p.row, p.key);
             if (same) found.source[Z(p.row)] = place;

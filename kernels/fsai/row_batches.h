@@ -1,5 +1,5 @@
-// Rows of G on their way into one matrix: made in batches by any thread, counted and put together
-// in the order of the rows, so that nothing depends on who made them. Internal to this room.
+// Batches of rows of G, made by any thread, and put together into one matrix in the order of the
+// rows, so that nothing depends on which thread made them. Internal to this room.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 
 namespace spaid::kernels {
 
-// Rows of a batch of n.
+// Rows of a batch, of n rows in all.
 int64_t BatchRows(int64_t n);
 
-// What is counted of rows.
+// Counts over rows.
 struct RowTally {
   int64_t not_spd = 0, first_not_spd = -1;
   int64_t converged = 0;
@@ -61,8 +61,8 @@ struct RowBatch {
   std::vector<double> log_by_step;  // Σ ln(ψ_i / a_ii) over its rows
 };
 
-// Where one thread keeps the entries of its batches: few large pieces of memory, on huge pages
-// where there is much of it.
+// One thread's memory for the entries of its batches: few large blocks, on huge pages where they
+// are large enough.
 class alignas(kApart) RowStore {
  public:
   // `expected`: entries of all batches to come, roughly, or more; `with_values`: they have values.
@@ -70,8 +70,8 @@ class alignas(kApart) RowStore {
       : with_values_(with_values),
         piece_(std::clamp<int64_t>(expected, int64_t{1} << 12, int64_t{1} << 20)) {}
 
-  // So many more at the end of `batch`, for the caller to write; batches are filled one after the
-  // other. What the batch has may move. Throws std::bad_alloc.
+  // Appends so many entries to `batch`, for the caller to write; batches are filled one after the
+  // other. The batch's arrays may move. Throws std::bad_alloc.
   void Extend(RowBatch& batch, int64_t count);
 
  private:
@@ -82,10 +82,10 @@ class alignas(kApart) RowStore {
   const bool with_values_;
   const int64_t piece_;
   std::vector<Piece> pieces_;
-  int64_t used_ = 0;  // of the last piece
+  int64_t used_ = 0;  // elements of the last piece
 };
 
-// One for each thread, for `entries` in all.
+// Makes one store a thread, for `entries` in all.
 std::vector<RowStore> RowStores(int64_t entries, bool with_values, int threads);
 
 // The rows as columns of a square matrix; without values where the batches have none. `col_ptr`: of

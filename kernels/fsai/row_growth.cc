@@ -92,7 +92,7 @@ class Growth final : public RowGrower {
   RowOutcome Grow(int64_t i, std::span<const int32_t> start, int k_max,
                   std::vector<RowEntry>& entries, std::vector<double>& ratios) override;
 
-  // What Grow does between preparation and clean-up: the part that is compiled for each
+  // The work of Grow between preparation and clean-up: the part that is compiled for each
   // instruction set.
   SPAID_INLINE void Run(std::span<const int32_t> start, int k_max, std::vector<double>& ratios);
 
@@ -134,14 +134,14 @@ class Growth final : public RowGrower {
   const GrowthRules rules_;
   const double kept_;  // share of ψ, of which a step that leaves more is the last
 
-  // Of each row of A: kNowhere, its slot, or -2 - its position in P̄.
+  // For each row of A: kNowhere, its slot, or -2 - its position in P̄.
   Array<int32_t> place_;
 
-  // Of the row at hand.
+  // The row being grown.
   int64_t i_ = 0;
   double scale_ = 1;                    // fp32: a power of two that brings a_ii near 1
   double a_ii_ = 0;                     // scaled
-  std::span<const double> own_values_;  // of column i
+  std::span<const double> own_values_;  // column i
   int64_t own_ = 0;                     // its slots
   int64_t slots_ = 0;
   int64_t dense_slots_ = 0;
@@ -226,7 +226,7 @@ SPAID_INLINE void Growth<Real>::BeginLine(int64_t slot) {
 }
 
 // u = W a, v = u / δ, d = −Wᵀ v, for a W of kBlocks lines; `first`: the first line of a that is not
-// zero. Chains of sums are kept short: two for each line.
+// zero. Two accumulators for each line keep dependent additions few.
 template <class Real>
 template <int kBlocks>
 SPAID_INLINE void Growth<Real>::NextDirection(std::span<const Near> near_entries, int64_t first) {
@@ -319,7 +319,8 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
   const auto size = static_cast<int64_t>(of_a.rows.size());
   const int32_t* const row_idx = of_a.rows.data();
   const double* const values = of_a.values.data();
-  // What the loops use is in locals: the compiler cannot know that they do not write it.
+  // Members that the loops read are copied to locals, as the compiler cannot know that stores do
+  // not change them.
   const int64_t limit = i_;
   const double scale = scale_;
   int32_t* const place = place_.data();
@@ -399,7 +400,7 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
   outcome_.flops += static_cast<double>(k) * static_cast<double>(k) +
                     static_cast<double>(near_count) * static_cast<double>(k) +
                     8 * static_cast<double>(k);
-  // Of a NaN neither is true.
+  // Both are false for a NaN.
   if (!(delta > 16 * kRoundoff * a_pp && delta < std::numeric_limits<Real>::max() &&
         (psi > limit_ || (rules_.least_squares && psi <= limit_)))) {
     return false;
@@ -431,7 +432,7 @@ SPAID_INLINE bool Growth<Real>::Add(int32_t p, int32_t slot, Real y, bool map) {
   psi_ = std::max(psi, limit_);
   moved_ = true;
 
-  // What the block holds of it is of no interest any more: its gradient stays zero.
+  // Its row of the block is not needed any more: its gradient stays zero.
   if (slot != kNowhere) {
     y_.data()[slot] = 0;
     if (slot < dense_slots_) {
@@ -541,7 +542,7 @@ SPAID_INLINE void Growth<Real>::Choose() {
     if (!(largest > 0)) break;
     const int32_t slot = place_[static_cast<size_t>(row)];
     const auto size = static_cast<double>(largest);
-    // What comes now is not larger, but its diagonal entry may be smaller.
+    // Later ones are not larger, but their diagonal entries may be smaller.
     if (size * size > noise * a_.Diagonal(row)) {
       picks_.push_back({slot, row, y_.data()[slot]});
     }

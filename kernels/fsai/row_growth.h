@@ -40,14 +40,14 @@ struct GrowthRules {
   // falls to rounding, 16 u, counts as that, and the row has converged; an index that would lower
   // it by less is not added. There are no values of G: those of entries are of no use.
   bool least_squares = false;
-  int64_t max_entries = INT64_MAX;  // of a row, those that it begins with apart
+  int64_t max_entries = INT64_MAX;  // a row, beside those that it begins with
 };
 GrowthRules RulesOf(const FsaiOptions& options);
 bool GrowsByBlocks(const GrowthRules& rules);  // few steps of several entries
 
-// What is said of a row, its entries apart.
+// The result of a row beside its entries.
 struct RowOutcome {
-  int64_t steps = 0;     // that added something
+  int64_t steps = 0;     // steps that added an entry
   bool not_spd = false;  // least squares: the columns of Â that it asks for are dependent
   bool converged = false;
   double psi_ratio = 1;  // ψ_i / a_ii

@@ -1,4 +1,4 @@
-// What the two ways of growing a row share. Internal to this room.
+// Shared by the two ways of growing a row. Internal to this room.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ class GrowthMatrix {
   GrowthColumns* made_ = nullptr;
 };
 
-// By index, which are all different.
+// Sorts by index; all indices are different.
 void SortByIndex(std::vector<RowEntry>& entries);
 
 // A row of G once its growth has ended: `entries` hold g̃ in the order of joining, `a_ip` A(i, p) of

@@ -12,7 +12,7 @@ namespace {
 // product.
 constexpr double kVanished = std::numeric_limits<double>::epsilon() / 2;
 
-// In [-1, 1), a function of (i, round) alone (splitmix64's finaliser).
+// A number in [-1, 1), a function of (i, round) alone (splitmix64's finaliser).
 double Noise(int64_t i, int round) {
   uint64_t h = static_cast<uint64_t>(i) + 0x9e3779b97f4a7c15ULL * static_cast<uint64_t>(round + 1);
   h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -45,7 +45,7 @@ class Bicgstab {
           break;
         case Next::kLeave:
           return;
-        case Next::kTruth:  // the recursion left the truth, which is in t
+        case Next::kTruth:  // the recursion has drifted; the true residual is in t
           std::swap(r_, t_);
           Begin();
           break;
@@ -118,7 +118,7 @@ class Bicgstab {
       return std::array<double, 2>{BlockDot(shadow, v, begin, end), BlockDot(v, v, begin, end)};
     });
     if (!std::isfinite(pv[0]) || !std::isfinite(pv[1])) {
-      // From p = r, a residual of ordinary size, it is A or M; later it is p that ran away.
+      // With p = r, a residual of ordinary size, A or M is at fault; later p has overflowed.
       if (fresh_) return NonFinite("A M r");
       return Broken("the direction p overflowed");
     }

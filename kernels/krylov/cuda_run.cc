@@ -9,7 +9,6 @@
 #include "kernels/base/clock.h"
 
 namespace spaid::kernels::krylov {
-namespace {}  // namespace
 
 // Columns without a right-hand side cost nearly as much as others: on an H100 a block of four takes
 // 90 ms by Jacobi-CG on P7 128³, one of two and one alone 79.
@@ -212,7 +211,7 @@ int32_t CudaRun::OnNorms(void* self, int32_t column, const double* norms, int32_
   return own.stop_requested() ? 1 : 0;
 }
 
-// Between segments nothing is in flight, and all that the solve has is in memory of its own.
+// Between segments no work is in flight, and the solve's data is in memory of its own.
 void CudaRun::YieldIfOver() {
   Turn* const turn = columns_[0]->options().turn;
   if (turn == nullptr || !turn->Over()) return;

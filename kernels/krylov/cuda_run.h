@@ -1,5 +1,5 @@
-// Right-hand sides on their way through a method on a CUDA device: the judge of each, and what the
-// device is asked to do, for all of them together.
+// A solve on a CUDA device for a block of right-hand sides: a judge for each of them, and the calls
+// to the device for all together.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ class CudaColumn final : public Judge {
         restart_(RestartLength(options(), static_cast<int64_t>(system_.b.size()))) {}
 
   const System& system() const { return system_; }
-  int64_t restart() const { return restart_; }  // of GMRES
+  int64_t restart() const { return restart_; }  // GMRES
   bool stop_requested() const { return terms().context->stop.stop_requested(); }
 
-  // From the initial guess.
+  // Starts from the initial guess.
   void Begin();
   // Iterations of the next segment, at most; 0: this column is over.
   int32_t Limit();
   void OnNorms(const double* norms, int32_t count);
-  // After a segment that ended so: starts afresh where it has to.
+  // Takes the result of a segment; starts the recursion afresh where it has to.
   void OnSegment(const SpaidCudaSolveInfo& info);
 
  private:
@@ -60,27 +60,27 @@ class CudaColumn final : public Judge {
   const int64_t restart_;
   double initial_ = 0;
   int32_t round_ = 0;          // breakdowns
-  int64_t basis_columns_ = 0;  // of the cycle of GMRES
+  int64_t basis_columns_ = 0;  // GMRES: in the present cycle
 };
 
-// Right-hand sides of the next block, where so many are left, at least one.
+// How many right-hand sides the next block takes, of `n_rhs` >= 1 that are left.
 int32_t ColumnsFor(Method method, int64_t n_rhs);
 
 class CudaRun {
  public:
-  // 1, 2 or 4 tasks; GMRES: 1. `lock`: the device's, held but while others have their turn.
+  // 1, 2 or 4 tasks; GMRES: 1. `lock`: the device's; released while others have their turn.
   CudaRun(const CudaOperator& a, const CudaOperator* m, std::span<const Task> tasks,
           std::unique_lock<std::mutex>* lock, SolveCudaTimings* timings);
 
   // Takes the device's memory. Errors: those of CudaDevice::Failed; nothing has happened then.
   Status Open();
-  // All of it: x and the outcomes. Errors: the same.
+  // Runs the solve: fills x and the outcomes. Errors: the same.
   Status Conduct();
 
  private:
   friend class CudaColumn;
 
-  // What the device did wrong is kept in status_: from then on it is asked for nothing more, and
+  // Keeps the first error of the device in status_: after it the device gets no more calls, and
   // norms are NaN.
   bool Ask(int32_t result);
   void Iterate();

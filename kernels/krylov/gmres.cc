@@ -39,7 +39,7 @@ class Gmres {
 
  private:
   struct Cycle {
-    int64_t columns = 0;     // of the basis that the update uses
+    int64_t columns = 0;     // columns of the basis that the update uses
     bool finite = true;      // false: ended
     bool invariant = false;  // the Krylov space is exhausted
     bool singular = false;   // ... and A M has no inverse on it
@@ -62,7 +62,7 @@ class Gmres {
     return std::sqrt(dot);
   }
 
-  // Of the team: right-hand sides share it one after the other.
+  // The team's memory, which right-hand sides use one after the other.
   std::span<double> Basis(int64_t k) { return team_.Basis(static_cast<size_t>(k)); }
 
   void ScaleInto(const double* from, double divisor, double* to) const {
@@ -105,7 +105,7 @@ class Gmres {
       largest = std::max(largest, std::abs(h[k]));
       if (cycle.invariant && std::abs(h[k]) <= 100 * kEps * std::max(largest, before)) {
         cycle.singular = true;
-        g_.pop_back();  // the column is not used: the residual is what it was
+        g_.pop_back();  // the column is not used: the residual does not change
         g_.back() = last_g_;
         run_.RecordNorm(std::abs(last_g_));
         return cycle;

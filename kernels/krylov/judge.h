@@ -1,6 +1,6 @@
-// What is said of one right-hand side on its way through a method, wherever its vectors are:
-// history, progress, stops, drift of the recursion from the truth, breakdowns, the best iterate,
-// the outcome. Run (run.h) has the vectors on the host, CudaColumn (cuda_run.h) on a device.
+// The convergence test of one right-hand side, wherever its vectors are: history, progress, stops,
+// drift of the recursion's residual from the true one, breakdowns, the best iterate, the outcome.
+// Run (run.h) has the vectors on the host, CudaColumn (cuda_run.h) on a device.
 //
 // A method iterates while MayIterate() and tells each residual of its recursion to RecordNorm().
 // Only judgements of a residual that was formed as b − A x say CONVERGED.
@@ -85,7 +85,7 @@ class Judge {
 
   // ‖b − A x0‖, recorded as iteration 0. False: nothing to iterate, the outcome is set.
   bool Begin(double norm);
-  // Of the recursion's `norm` and the true one, which was just formed.
+  // Compares the recursion's `norm` with the true one, which was just formed.
   Verdict Compare(double norm, double truth);
   // A denominator vanished at a true residual of `truth`. False: starting afresh has stopped
   // helping, or there is nothing left to do; the outcome is set (kBreakdown with `detail`).
@@ -96,7 +96,7 @@ class Judge {
   }
   const Terms& terms() const { return terms_; }
 
-  // Of the iterate before the last, and of the best one kept (infinite: none).
+  // Residual norms of the iterate before the last, and of the best one kept (infinite: none).
   double previous_norm_ = std::numeric_limits<double>::infinity();
   double best_norm_ = std::numeric_limits<double>::infinity();
 
@@ -118,7 +118,7 @@ class Judge {
 
 std::string Figure(double value);  // "1.23e-08"
 
-// What several methods say, wherever their vectors are.
+// Texts of several methods, on host and device.
 std::string NotDefinite(const char* what, double value, int64_t iteration);
 std::string NotFinite(const char* what, int64_t iteration);
 

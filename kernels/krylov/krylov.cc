@@ -131,10 +131,10 @@ Array<double> Scaled(std::span<const double> v, int exponent) {
   return scaled;
 }
 
-// A right-hand side on its way through a method, at the scale where it has room.
+// A right-hand side being solved, scaled into the range of fp64.
 struct Prepared {
   std::span<const double> b, x0;  // as they were given
-  int exponent = 0;               // of the power of two that they are scaled by
+  int exponent = 0;               // they are scaled by 2^exponent
   Array<double> scaled_b, scaled_x0;
   krylov::Task task;
 };
@@ -186,7 +186,7 @@ void Unscale(const LinearOperator& a, const Prepared& prepared, Team* team) {
   }
 }
 
-// What conduct() is to be given; false: b is zero, and so the solution is there.
+// Makes the task for conduct(); false: b is zero, and so the solution is known.
 bool Prepare(std::span<const double> b, std::span<const double> x0, std::span<double> x,
              const Terms& common, Team* team, RhsResult* out, Prepared* prepared) {
   const SolveOptions& options = *common.options;

@@ -72,7 +72,7 @@ struct SolveOptions {
   Turn* turn = nullptr;  // borrowed; null: nobody interrupts the solve. Results are the same bits
 };
 
-// Of GMRES: the columns that a cycle has at most, for a matrix of n.
+// Columns of a cycle of GMRES, at most, for a matrix of n rows.
 inline int64_t RestartLength(const SolveOptions& options, int64_t n) {
   return std::min({options.restart, options.max_iterations, n});
 }
@@ -88,18 +88,17 @@ struct RhsResult {
   std::vector<ResidualPoint> history;
 };
 
-// Where the time of a solve went, in milliseconds that do not overlap, and what its iterations
+// Times of a solve's phases, in milliseconds that do not overlap, and the bytes that its iterations
 // moved.
 struct SolveFigures {
   double place_ms = 0;           // operators laid out; the engine's
-  double trial_ms = 0;           // iterations that a choice of storage cost; the engine's
   double host_to_device_ms = 0;  // right-hand sides and guesses on their way to a GPU
   double iterate_ms = 0;
   double check_ms = 0;           // b − A x formed anew
   double device_to_host_ms = 0;  // solutions on their way back
-  int64_t iterations = 0;        // of all right-hand sides
-  // That these moved at the least: each product's matrix, structure, x and y once; each vector once
-  // in every pass over it.
+  int64_t iterations = 0;        // sum over all right-hand sides
+  // Bytes that these iterations moved at the least: each product's matrix, structure, x and y once;
+  // each vector once in every pass over it.
   double bytes = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/reasons.h"
 #include "kernels/krylov/cuda_run.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/krylov/solve_each.h"
@@ -11,7 +12,8 @@ namespace spaid::kernels {
 
 namespace {
 
-// Calls make(api), which makes an object there, and says what it takes. The lock is held.
+// Calls make(api), which makes an object there, and returns the device bytes it takes. The lock is
+// held.
 template <class Make>
 int32_t MakeThere(CudaDevice& device, int64_t* bytes, const Make& make) {
   const int64_t before = device.api().used_bytes(device.context());
@@ -138,13 +140,14 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
 
 int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                          const SolveOptions& options) {
-  // An entry by rows takes 12 bytes, 24 with the ends of slices at the worst; sorting one matrix by
+  // An entry by rows takes 12 bytes, 24 with the worst padding of slices; sorting one matrix by
   // rows takes 36 more of each of its entries at most, beside its columns. Vectors: those of
   // BiCGSTAB, and a diagonal M.
   constexpr int64_t kRows = 24, kSorting = 48, kSlack = 1 << 20;
   const int64_t vectors = 8 * (12 * krylov::ColumnsFor(options.method, n_rhs) + 4);
-  // The layout for solves on the chip (persistent_smem_csr.h): 10 bytes an entry, twice that with
-  // the ends of slices, and the halo; no more than all multiprocessors have of shared memory.
+  // The layout for solves within shared memory (persistent_smem_csr.h): 10 bytes an entry, twice
+  // that with the padding of slices, and the halo; at most the shared memory of all
+  // multiprocessors.
   const auto on_chip = [n](int64_t nnz) {
     constexpr int64_t kEntry = 24, kRow = 8, kMost = 48 << 20;
     return std::min(kEntry * nnz + kRow * n, kMost);
@@ -152,7 +155,8 @@ int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
   const int64_t bytes = kRows * (nnz_a + nnz_m) + on_chip(nnz_a) + on_chip(nnz_m) +
                         kSorting * std::max(nnz_a, nnz_m) + (vectors + 4 * 16) * n + kSlack;
   if (options.method != Method::kGmres) return bytes;
-  // The basis, columns of R, and what up to 512 blocks of threads leave of each product with it.
+  // The basis, columns of R, and partial sums of up to 512 blocks of threads for each product with
+  // it.
   const auto columns = static_cast<double>(RestartLength(options, n)) + 1;
   const double basis = 8 * columns * (static_cast<double>(n) + 64 + columns / 2 + 512 + 8);
   constexpr double kMost = 9e18;
@@ -168,7 +172,7 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
   auto lock = a.device()->Lock();
   krylov::Team team(a.n(), ResolveThreads(context.threads));
   const auto usable = static_cast<double>(a.device()->memory_limit());
-  // As many as a solve takes and memory has been seen to have room for.
+  // Right-hand sides a block: as many as a solve takes, and as memory has proved to suffice for.
   int32_t most = a.device()->api().most_columns(a.object(), m != nullptr ? m->object() : nullptr,
                                                 static_cast<int32_t>(options.method));
   auto result = krylov::SolveEach(
@@ -181,7 +185,7 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
           const auto block = tasks.first(static_cast<size_t>(columns));
           krylov::CudaRun run(a, m, block, &lock, timings);
           Status status = run.Open();
-          if (status.reason() == "DEVICE_OUT_OF_MEMORY" && columns > 1) {
+          if (status.reason() == reason::kDeviceOutOfMemory && columns > 1) {
             most = columns / 2;
             continue;
           }

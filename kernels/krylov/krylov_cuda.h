@@ -16,7 +16,7 @@
 
 namespace spaid::kernels {
 
-// What a vector is multiplied by, on a device. Immutable; thread-safe.
+// An operator y = A x, laid out on a device. Immutable; thread-safe.
 class CudaOperator {
  public:
   // `a`: square, canonical, with values. Uploads it and lays it out for products; `fp32`: values
@@ -25,10 +25,10 @@ class CudaOperator {
   static Result<std::shared_ptr<const CudaOperator>> OfMatrix(
       const std::shared_ptr<CudaDevice>& device, const CscView& a, bool fp32,
       const Context& context);
-  // Of an M that is there already; takes the device's lock. Errors: those of CudaDevice::Failed.
+  // An M that is on the device already; takes its lock. Errors: those of CudaDevice::Failed.
   static Result<std::shared_ptr<const CudaOperator>> OfM(const std::shared_ptr<CudaDevice>& device,
                                                          const SpaidCudaM* m, int64_t n, bool fp32);
-  // M = GᵀG of a G that is there already; takes the device's lock. Errors: those of
+  // M = GᵀG from a G that is on the device already; takes its lock. Errors: those of
   // CudaDevice::Failed.
   static Result<std::shared_ptr<const CudaOperator>> OfG(const std::shared_ptr<CudaDevice>& device,
                                                          const SpaidCudaG* g, int64_t n, bool fp32);
@@ -42,10 +42,10 @@ class CudaOperator {
       const std::shared_ptr<CudaDevice>& device, const CscView& g, const CscView& g_transposed,
       bool fp32, const Context& context);
 
-  // `old`, of OfMatrix and nobody else's, with the values of `a`, which has its matrix's pattern:
-  // what is left of `old` is good for nothing but its end. Errors besides those of OfMatrix:
-  // INVALID_ARGUMENT/PLAN_MISMATCH where `old` was laid out of a matrix with A = Aᵀ, and `a` is
-  // none, or where their sizes differ; `old` is then as it was.
+  // Gives `old`, which OfMatrix made and nobody else holds, the values of `a`, which has its
+  // matrix's pattern; `old` may only be destroyed afterwards. Errors besides those of OfMatrix:
+  // INVALID_ARGUMENT/PLAN_MISMATCH where `old` was laid out for A = Aᵀ, and `a` is not symmetric,
+  // or where their sizes differ; `old` is unchanged then.
   static Result<std::shared_ptr<const CudaOperator>> WithValues(
       const std::shared_ptr<const CudaOperator>& old, const CscView& a, const Context& context);
 
@@ -53,7 +53,7 @@ class CudaOperator {
   int64_t n() const { return n_; }
   int64_t device_bytes() const { return device_bytes_; }  // held
   SpaidCudaOperator* object() const { return op_->object; }
-  // What is applied after object(); null: nothing.
+  // The operator that is applied after object(); null: none.
   SpaidCudaOperator* then() const { return then_ ? then_->object : nullptr; }
 
  private:
@@ -66,15 +66,15 @@ class CudaOperator {
   const std::shared_ptr<CudaDevice> device_;
   const int64_t n_;
   int64_t device_bytes_ = 0;
-  bool symmetric_ = false;      // laid out so
-  std::shared_ptr<Object> op_;  // of one operator alone, but while WithValues runs
+  bool symmetric_ = false;      // laid out for A = Aᵀ
+  std::shared_ptr<Object> op_;  // shared only while WithValues runs
   std::shared_ptr<Object> then_;
 };
 
-// Device bytes of a solve of `n_rhs` right-hand sides, at most: A and, of `nnz_m` entries, M in the
-// largest of their layouts, by rows, the scratch of laying one of them out, and the vectors, with
-// the basis of GMRES. With as many as one right-hand side needs, all of them are solved, too, in
-// smaller blocks.
+// Device bytes of a solve of `n_rhs` right-hand sides, at most: A and M, of `nnz_m` entries, in the
+// largest of their layouts, the one by rows, the scratch for laying one of them out, and the
+// vectors, with the basis of GMRES. The bytes for one right-hand side suffice for all, in smaller
+// blocks.
 int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                          const SolveOptions& options);
 
@@ -87,14 +87,15 @@ struct SolveCudaTimings {
   double bytes = 0;  // SolveFigures::bytes
 };
 
-// As Solve of krylov.h, but for these: CG and BiCGSTAB solve right-hand sides in blocks of up to
-// four, for which A and M are read once, smaller ones where memory is short; sums are added in
-// another order, and GMRES makes its basis by classical Gram-Schmidt, so that results differ by
-// rounding from the host's, but are the same bits in every run, and whatever right-hand sides are
-// solved beside; a stop, of all of a block, is seen every ten iterations, or twenty of a small
-// system, or after some milliseconds; residuals whose squares leave the range of fp64 count as 0 or
-// infinite; BASIS_TOO_LARGE is of the device's memory. `a_on_host`: for the rare product there.
-// Holds the device until it ends. Errors besides: those of CudaDevice::Failed.
+// Solves as Solve of krylov.h, with these differences. CG and BiCGSTAB solve right-hand sides in
+// blocks of up to four, for which A and M are read once; smaller ones where memory is short. Sums
+// are added in another order, and GMRES makes its basis by classical Gram-Schmidt, so that results
+// differ from the host's by rounding; they are the same bits in every run, whatever right-hand
+// sides are solved together. A stop ends a whole block, and is noticed every ten iterations (twenty
+// of a small system) or after some milliseconds. Residuals whose squares leave the range of fp64
+// count as 0 or infinite. BASIS_TOO_LARGE refers to the device's memory. `a_on_host`: for the rare
+// product there. Holds the device's lock until it ends. Further errors: those of
+// CudaDevice::Failed.
 Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const CscView& a_on_host, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,

@@ -23,7 +23,7 @@ constexpr int64_t kSymmetryColumns = 2048;
 
 template <class Value>
 double RowProduct(const int32_t* column, const Value* value, int64_t count, const double* x) {
-  // Four chains hide the latency of the additions in long rows.
+  // Four accumulators hide the latency of the additions in long rows.
   double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
   int64_t p = 0;
   for (; p + 4 <= count; p += 4) {
@@ -168,7 +168,7 @@ int64_t CsrOperator::host_bytes() const {
 }
 
 Result<FactoredOperator> FactoredOperator::FromRows(const CscView& g_rows, const Context& context) {
-  // What multiplies by the columns as they are is Gᵀ: its rows are those of the transpose.
+  // The columns as they are serve as the rows of Gᵀ.
   auto transposed = CsrOperator::FromColumns(g_rows, context);
   if (!transposed.ok()) return transposed.status();
   const auto g = std::make_shared<CsrOperator>(CsrOperator::FromRows(g_rows));

@@ -39,7 +39,7 @@ class CsrOperator final : public LinearOperator {
   int64_t bytes_per_apply() const override;
   // Bytes this object holds; borrowed arrays do not count.
   int64_t host_bytes() const;
-  // The two of an operator of `a` that is still to be made; of the second, the most.
+  // Both figures for an operator of `a` that is still to be made; the second is an upper bound.
   static int64_t BytesPerApply(const CscView& a);
   static int64_t HostBytes(const CscView& a);
   bool borrows() const { return owned_.col_ptr.empty(); }
@@ -85,7 +85,7 @@ class FactoredOperator final : public LinearOperator {
   };
 
   std::shared_ptr<const LinearOperator> g_, transposed_;
-  int64_t own_bytes_ = 0;  // of those, where nobody else has them
+  int64_t own_bytes_ = 0;  // bytes of those that FromRows made
   std::unique_ptr<Spare> spare_;
 };
 

@@ -64,7 +64,7 @@ void Run::Keep(double norm) {
 }
 
 Verdict Run::Verify(double norm, std::span<double> scratch, std::span<double> r) {
-  spare_ = r;  // where the best iterate's residual may be formed
+  spare_ = r;  // may hold the best iterate's residual later
   return Compare(norm, TrueResidual(system_.x, scratch));
 }
 

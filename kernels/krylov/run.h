@@ -1,5 +1,5 @@
-// One right-hand side on its way through a method on the host: its vectors, what all methods do
-// with them, and the judge of it.
+// One right-hand side of a solve on the host: its vectors, the operations on them that all methods
+// share, and its judge.
 //
 // A method iterates while MayIterate(), tells each residual of its recursion to Record(), and calls
 // Verify() where that residual is under the target or a check is due.
@@ -21,7 +21,7 @@ class Run final : public Judge {
       Team* team, RhsResult* out)
       : Judge(terms, out), a_(a), m_(m), system_(system), team_(*team) {}
 
-  // Judge's, after others' turns where this one's is over.
+  // As Judge's, after other solves' turns where this one's turn is over.
   bool MayIterate();
 
   const System& system() const { return system_; }
@@ -40,8 +40,8 @@ class Run final : public Judge {
 
   // r = b − A x; returns ‖r‖.
   double TrueResidual(std::span<const double> x, std::span<double> r);
-  double check_ms() const { return check_ms_; }  // that these took
-  double pause_ms() const { return pause_ms_; }  // that others' turns took
+  double check_ms() const { return check_ms_; }  // time of TrueResidual
+  double pause_ms() const { return pause_ms_; }  // time of others' turns
 
   // RecordNorm, with the best iterate kept: `undo(best)` must write the iterate before this one; it
   // is called where that one was the best so far and this one is worse: no copies while the
@@ -58,7 +58,7 @@ class Run final : public Judge {
   // Keeps x, whose recomputed residual is `norm`, as the best so far (for methods without undo).
   void Keep(double norm);
 
-  // Holds `norm` of the recursion against the truth. `scratch` receives b − A x; `r` is the
+  // Compares `norm` of the recursion with the true one. `scratch` receives b − A x; `r` is the
   // recursion's residual, overwritten on a drift.
   Verdict Verify(double norm, std::span<double> scratch, std::span<double> r);
 

@@ -1,5 +1,5 @@
-// What a solve does besides iterating, wherever it iterates: checks of the input, right-hand sides
-// some at a time, those that are zero, and those whose squares would leave the range of fp64.
+// The parts of a solve around its iterations, on host and device: checks of the input, blocks of
+// right-hand sides, those that are zero, and those whose squares would leave the range of fp64.
 #pragma once
 
 #include <functional>

@@ -15,7 +15,7 @@
 namespace spaid::kernels::krylov {
 
 inline constexpr int64_t kBlock = 1024;        // elements; four vectors are 32 KiB
-inline constexpr int64_t kBlocksPerTask = 16;  // what one thread takes at a time
+inline constexpr int64_t kBlocksPerTask = 16;  // blocks that a thread takes at a time
 inline constexpr int64_t kSerialElements = 2 * kBlock * kBlocksPerTask;
 
 // body(begin, end) for each block of [0, n).
@@ -33,7 +33,7 @@ void ForBlocks(int64_t n, int threads, const Body& body) {
               });
 }
 
-// Sums over [begin, end) with eight chains, which the compiler turns into vector registers.
+// Sums over [begin, end) with eight accumulators, which the compiler turns into vector registers.
 inline double BlockDot(const double* x, const double* y, int64_t begin, int64_t end) {
   double s[8] = {};
   int64_t i = begin;

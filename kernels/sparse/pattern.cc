@@ -14,6 +14,7 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
+#include "kernels/base/reasons.h"
 #include "kernels/sparse/hash.h"
 #include "kernels/sparse/transpose.h"
 
@@ -437,7 +438,7 @@ uint64_t HashPattern(const PatternView& a, int threads) {
 
 Status CheckPlanPattern(const PatternView& a, int64_t n, int64_t nnz, uint64_t hash, int threads) {
   if (a.n_cols == n && a.nnz() == nnz && HashPattern(a, threads) == hash) return {};
-  return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH",
+  return Status(StatusCode::kInvalidArgument, reason::kPlanMismatch,
                 "the matrix does not have the pattern that the plan was made for; make a plan "
                 "for this matrix");
 }

@@ -1,4 +1,4 @@
-// What happened to a column of M, on any backend. Internal to this room.
+// Flags of a column of M: how it was solved, on any backend. Internal to this room.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ enum ColumnFlag : uint8_t {
   kColumnRankDeficient = 16,
   kColumnZero = 32,           // k is not in I
   kColumnNonFinite = 64,      // set to zero
-  kColumnNotConverged = 128,  // CGLS met its limit
+  kColumnNotConverged = 128,  // CGLS reached its limit
 };
 
 }  // namespace spaid::kernels

@@ -1,4 +1,5 @@
-// What both solvers of the Gram path ask of a factor and of a solution. Internal to this room.
+// Shared by both solvers of the Gram path: a start of inverse iteration, and the filter of a
+// column. Internal to this room.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +9,8 @@
 
 namespace spaid::kernels {
 
-// Where inverse iteration starts: signs without a pattern that an eigenvector could be orthogonal
-// to. ‖B⁻¹z‖ is 1/λ times the eigenvector's share of z, which is about 1.
+// The start vector z of inverse iteration: pseudo-random signs, to which an eigenvector is hardly
+// orthogonal. ‖B⁻¹z‖ is 1/λ times the eigenvector's share of z, which is about 1.
 class StartSigns {
  public:
   double Next() {

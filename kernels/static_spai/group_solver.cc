@@ -235,9 +235,9 @@ double GroupSolver::SmallestEigenvalue(int64_t n2, double scaled_determinant) {
   return 1 / step().second;  // NaN and infinity end as no eigenvalue at all
 }
 
-// Where the problem is weak the steps go on until one changes ‖r‖ by less than the accuracy rule
-// allows (Â δ is orthogonal to what remains, so that ‖r‖² falls by ‖Âδ‖² = gᵀδ; the step was taken
-// then, and the next one would be smaller still).
+// With a `weak` problem the steps go on until one changes ‖r‖ by less than the accuracy rule allows
+// (Â δ is orthogonal to what remains, so that ‖r‖² falls by ‖Âδ‖² = gᵀδ; the step was taken then,
+// and the next one would be smaller still).
 template <class Substitute>
 bool GroupSolver::Correct(const Job& job, size_t first, int here, int width, bool weak,
                           const Substitute& solve, double* x, double* g) {

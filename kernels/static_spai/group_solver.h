@@ -22,7 +22,7 @@ struct ColumnOutcome {
 // Predicted nanoseconds of one group on one thread; `LocalSolver::kAuto` takes the cheaper one.
 double PredictGramNs(const LocalCounts& counts, int64_t n2, int64_t columns);
 double PredictQrNs(const LocalCounts& counts, int64_t n2, int64_t columns);
-// Of the one that `solver` takes.
+// The prediction for the path that `solver` takes.
 double PredictNs(LocalSolver solver, const LocalCounts& counts, int64_t n2, int64_t columns);
 // The group's share of the plan.
 double PredictPlanNs(const LocalCounts& counts, int64_t n2, int64_t columns);
@@ -36,7 +36,7 @@ class GroupSolver {
   GroupSolver(int64_t n, const LocalCounts& largest, int64_t n2_max);
 
   // values[t] (|J| each, J ascending) receives column targets[t] of M, outcomes[t] how it went.
-  // False: the stop token, which only CGLS polls, cut it short, and the columns are worth nothing.
+  // False: the stop token, which only CGLS polls, cut it short, and the columns are invalid.
   bool Solve(const CscView& a, const ColumnScales& scales, std::span<const uint8_t> equal_columns,
              std::span<const int32_t> columns, std::span<const int32_t> targets,
              const StaticSpaiOptions& options, const StopToken& stop,
@@ -50,8 +50,9 @@ class GroupSolver {
 
   // False: the Gram matrix is too ill-conditioned for some of the columns.
   bool SolveGram(const Job& job);
-  // Of the last factor, whose scaled determinant is given: at most about the smallest eigenvalue of
-  // the scaled Gram matrix where that is under kGoodEigenvalue, else anything over that.
+  // Estimates the smallest eigenvalue of the scaled Gram matrix from the last factor, whose scaled
+  // determinant is given: at most about that value where it is below kGoodEigenvalue, else anything
+  // above that limit.
   double SmallestEigenvalue(int64_t n2, double scaled_determinant);
   // Corrected steps for `here` columns from `first` on until they suffice; false: they do not.
   template <class Substitute>

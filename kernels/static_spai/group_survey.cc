@@ -48,8 +48,8 @@ StopReason GroupSurvey::Run(const Context& context) {
   ParallelFor(classes_.size(), 1, threads_, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t c = begin; c < end; ++c) SurveyClass(static_cast<size_t>(c), worker);
   });
-  MakeStencils();
-  plan_.stencil_of.resize(static_cast<size_t>(groups_.size()));
+  MakeStructures();
+  plan_.structure_of.resize(static_cast<size_t>(groups_.size()));
   constexpr int64_t kBatch = 512;
   std::vector<GroupFigures> sums(static_cast<size_t>((groups_.size() + kBatch - 1) / kBatch));
   const StopReason stopped = ParallelFor(
@@ -61,7 +61,7 @@ StopReason GroupSurvey::Run(const Context& context) {
           const bool shared = c >= 0 && of_class_[static_cast<size_t>(c)].shared;
           const OfClass* const own = shared ? &of_class_[static_cast<size_t>(c)] : nullptr;
           const GroupFigures figures = shared ? own->figures : Figures(i, Count(i, worker));
-          plan_.stencil_of[g] = shared ? own->stencil : -1;
+          plan_.structure_of[g] = shared ? own->structure : -1;
           build_ns_[g] = static_cast<float>(figures.build_ns);
           sum.Add(figures);
         }
@@ -103,7 +103,7 @@ void GroupSurvey::SurveyClass(size_t c, int worker) {
   const int64_t g = classes_.first[c];
   OfClass& own = of_class_[c];
   own.counts = Count(g, worker);
-  // What is left of a compressed column depends on its values elsewhere: not the same for all.
+  // A compressed column depends on values outside the local problem, so that groups are not equal.
   own.shared = workers_[static_cast<size_t>(worker)].counter->longs().count == 0;
   if (!own.shared) return;
   own.figures = Figures(g, own.counts);
@@ -119,8 +119,8 @@ bool GroupSurvey::ReachesTargets(int64_t g) const {
   });
 }
 
-// Of the classes that save most, as many as fit the stencils' share of the plan.
-void GroupSurvey::MakeStencils() {
+// Makes the structures of the classes that save most, as many as fit their share of the plan.
+void GroupSurvey::MakeStructures() {
   std::vector<size_t> chosen;
   for (size_t c = 0; c < of_class_.size(); ++c) {
     if (of_class_[c].lanes) chosen.push_back(c);
@@ -131,17 +131,17 @@ void GroupSurvey::MakeStencils() {
   int64_t entries = 0;
   std::erase_if(chosen, [&](size_t c) {
     const int64_t more = entries + of_class_[c].counts.entries;
-    if (more > MaxStencilEntries(groups_.m.nnz())) return true;
+    if (more > MaxStructureEntries(groups_.m.nnz())) return true;
     entries = more;
     return false;
   });
-  plan_.stencils.resize(chosen.size());
+  plan_.structures.resize(chosen.size());
   const auto make = [&](int64_t begin, int64_t end, int) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const int64_t g = classes_.first[chosen[i]];
-      plan_.stencils[i] = MakeStencil(a_, groups_.columns(g), groups_.group(g));
+      plan_.structures[i] = MakeStructure(a_, groups_.columns(g), groups_.group(g));
       OfClass& own = of_class_[chosen[i]];
-      own.stencil = static_cast<int32_t>(i);
+      own.structure = static_cast<int32_t>(i);
       own.figures.build_ns = own.lane_ns;
     }
   };

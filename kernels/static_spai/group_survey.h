@@ -1,4 +1,4 @@
-// Counts what the local problems of a plan are, group by group. Internal to this room.
+// Counts the sizes and work of a plan's local problems, group by group. Internal to this room.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 #include "kernels/base/context.h"
 #include "kernels/base/parallel.h"
 #include "kernels/static_spai/static_spai_plan.h"
-#include "kernels/static_spai/stencil.h"
+#include "kernels/static_spai/structure.h"
 
 namespace spaid::kernels {
 
-// Of a group, or summed over several.
+// Figures of a group, or sums over several.
 struct GroupFigures {
   int64_t sum_n1 = 0, n2_max = 0;
   double qr_flops = 0, gram_flops = 0;
@@ -21,8 +21,8 @@ struct GroupFigures {
   void Add(const GroupFigures& other);
 };
 
-// Counts all groups, once where they are shifted copies of one another, and makes stencils of
-// those. Reads the pattern, groups and equal_columns of the plan; fills stencils, stencil_of,
+// Counts all groups, once where they are shifted copies of one another, and makes structures of
+// those. Reads the pattern, groups and equal_columns of the plan; fills structures, structure_of,
 // largest and long_pairs.
 class GroupSurvey {
  public:
@@ -45,9 +45,9 @@ class GroupSurvey {
     bool shared = false;  // its groups are counted once
     LocalCounts counts;
     GroupFigures figures;
-    bool lanes = false;  // worth a stencil
+    bool lanes = false;  // worth a structure
     double lane_ns = 0;
-    int32_t stencil = -1;
+    int32_t structure = -1;
   };
 
   int64_t n2(int64_t g) const { return static_cast<int64_t>(groups_.columns(g).size()); }
@@ -57,7 +57,7 @@ class GroupSurvey {
   GroupFigures Figures(int64_t g, const LocalCounts& counts) const;
   void SurveyClass(size_t c, int worker);
   bool ReachesTargets(int64_t g) const;  // k in I, for each column of the group
-  void MakeStencils();
+  void MakeStructures();
 
   const CscView& a_;
   const StaticSpaiOptions& options_;

@@ -1,4 +1,4 @@
-// Columns of M that another backend has left over, solved on the CPU. Internal to this room.
+// Solves on the CPU the columns of M that another backend has left to it. Internal to this room.
 #pragma once
 
 #include <cstdint>

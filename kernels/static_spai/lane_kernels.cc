@@ -68,7 +68,8 @@ SPAID_INLINE void LoadColumn(int64_t length, const double* values, const int64_t
 }
 
 template <int Rows>
-SPAID_INLINE void AddRun(const Stencil::Run& run, const int32_t* columns, const Vec8* v, Vec8* b) {
+SPAID_INLINE void AddRun(const Structure::Run& run, const int32_t* columns, const Vec8* v,
+                         Vec8* b) {
   const int64_t count = run.count;
   for (int64_t i = 0; i < count; ++i) {
     Vec8 own[Rows];
@@ -83,7 +84,7 @@ SPAID_INLINE void AddRun(const Stencil::Run& run, const int32_t* columns, const 
 }
 
 template <int Rows, int Height, int Width>
-SPAID_INLINE void AddProducts(const Stencil::BlockPair& pair, const Vec8* v,
+SPAID_INLINE void AddProducts(const Structure::BlockPair& pair, const Vec8* v,
                               Vec8 (&sum)[Height][Width]) {
   const Vec8 *left = v + pair.left, *right = v + pair.right;
   for (int k = 0; k < Rows; ++k) {
@@ -98,10 +99,10 @@ SPAID_INLINE void AddProducts(const Stencil::BlockPair& pair, const Vec8* v,
 
 // The Gram products of two blocks of columns, in registers until they are done.
 template <int Height, int Width>
-SPAID_INLINE void BlockProducts(std::span<const Stencil::BlockPair> pairs, const Vec8* v, int64_t i,
-                                int64_t j, Vec8* b) {
+SPAID_INLINE void BlockProducts(std::span<const Structure::BlockPair> pairs, const Vec8* v,
+                                int64_t i, int64_t j, Vec8* b) {
   Vec8 sum[Height][Width] = {};
-  for (const Stencil::BlockPair& pair : pairs) {
+  for (const Structure::BlockPair& pair : pairs) {
     switch (pair.rows) {  // unrolled: twice as fast as a loop of three
       case 1:
         AddProducts<1>(pair, v, sum);
@@ -124,14 +125,15 @@ SPAID_INLINE void BlockProducts(std::span<const Stencil::BlockPair> pairs, const
   }
 }
 
-SPAID_INLINE void GramOfBlocks(const Stencil& stencil, const Vec8* v, Vec8* b) {
-  const int32_t* begin = stencil.block_begin.data();
-  const size_t blocks = stencil.block_begin.size() - 1;
+SPAID_INLINE void GramOfBlocks(const Structure& structure, const Vec8* v, Vec8* b) {
+  const int32_t* begin = structure.block_begin.data();
+  const size_t blocks = structure.block_begin.size() - 1;
   for (size_t i = 0, tile = 0; i < blocks; ++i) {
     for (size_t j = 0; j <= i; ++j, ++tile) {
-      const auto from = static_cast<size_t>(stencil.pair_begin[tile]);
-      const std::span<const Stencil::BlockPair> pairs(
-          stencil.pairs.data() + from, static_cast<size_t>(stencil.pair_begin[tile + 1]) - from);
+      const auto from = static_cast<size_t>(structure.pair_begin[tile]);
+      const std::span<const Structure::BlockPair> pairs(
+          structure.pairs.data() + from,
+          static_cast<size_t>(structure.pair_begin[tile + 1]) - from);
       switch ((begin[i + 1] - begin[i]) * 4 + begin[j + 1] - begin[j]) {
         case 4 + 1:
           BlockProducts<1, 1>(pairs, v, begin[i], begin[j], b);
@@ -280,10 +282,10 @@ SPAID_INLINE void Substitute(int64_t n, const Vec8* l, const Vec8* inverse, Vec8
 
 // Rows of Âx for one run, less the targets' ones; fit[t] receives (Âx)_k.
 template <int Rows, int Width>
-SPAID_INLINE void RunResidual(const Stencil& stencil, int64_t index, int first, const Vec8* v,
+SPAID_INLINE void RunResidual(const Structure& structure, int64_t index, int first, const Vec8* v,
                               const Vec8* x, Vec8 (&r)[Rows][Width], Vec8* fit) {
-  const Stencil::Run& run = stencil.runs[static_cast<size_t>(index)];
-  const int32_t* columns = stencil.run_columns.data() + run.columns;
+  const Structure::Run& run = structure.runs[static_cast<size_t>(index)];
+  const int32_t* columns = structure.run_columns.data() + run.columns;
   for (int i = 0; i < Rows; ++i) {
     for (int t = 0; t < Width; ++t) r[i][t] = Vec8{};
   }
@@ -297,7 +299,7 @@ SPAID_INLINE void RunResidual(const Stencil& stencil, int64_t index, int first, 
   }
   if (run.has_target == 0) return;
   for (int t = 0; t < Width; ++t) {
-    const Stencil::Target& target = stencil.targets[static_cast<size_t>(first + t)];
+    const Structure::Target& target = structure.targets[static_cast<size_t>(first + t)];
     if (target.run != index) continue;
     for (int k = 0; k < Rows; ++k) {
       if (k != target.row) continue;
@@ -308,22 +310,22 @@ SPAID_INLINE void RunResidual(const Stencil& stencil, int64_t index, int first, 
 }
 
 template <int Rows, int Width>
-SPAID_INLINE void AddSquares(const Stencil& stencil, int64_t index, int first, const Vec8* v,
+SPAID_INLINE void AddSquares(const Structure& structure, int64_t index, int first, const Vec8* v,
                              const Vec8* x, Vec8 (&sum)[Width], Vec8* fit) {
   Vec8 r[Rows][Width];
-  RunResidual<Rows, Width>(stencil, index, first, v, x, r, fit);
+  RunResidual<Rows, Width>(structure, index, first, v, x, r, fit);
   for (int k = 0; k < Rows; ++k) {
     for (int t = 0; t < Width; ++t) sum[t] += r[k][t] * r[k][t];
   }
 }
 
 template <int Rows, int Width>
-SPAID_INLINE void AddGradient(const Stencil& stencil, int64_t index, int first, const Vec8* v,
+SPAID_INLINE void AddGradient(const Structure& structure, int64_t index, int first, const Vec8* v,
                               const Vec8* x, Vec8* g) {
   Vec8 r[Rows][Width], fit[Width];
-  RunResidual<Rows, Width>(stencil, index, first, v, x, r, fit);
-  const Stencil::Run& run = stencil.runs[static_cast<size_t>(index)];
-  const int32_t* columns = stencil.run_columns.data() + run.columns;
+  RunResidual<Rows, Width>(structure, index, first, v, x, r, fit);
+  const Structure::Run& run = structure.runs[static_cast<size_t>(index)];
+  const int32_t* columns = structure.run_columns.data() + run.columns;
   const int64_t count = run.count;
   for (int64_t i = 0; i < count; ++i) {
     Vec8* own = g + int64_t{columns[i]} * Width;
@@ -335,24 +337,24 @@ SPAID_INLINE void AddGradient(const Stencil& stencil, int64_t index, int first, 
 }
 
 template <int Width>
-SPAID_INLINE void Residual(const Stencil& stencil, int first, const Vec8* v, const Vec8* x,
+SPAID_INLINE void Residual(const Structure& structure, int first, const Vec8* v, const Vec8* x,
                            Vec8* squared, Vec8* fit) {
   Vec8 sum[Width] = {};
-  for (size_t i = 0; i < stencil.runs.size(); ++i) {
+  for (size_t i = 0; i < structure.runs.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    const Vec8* own = v + stencil.runs[i].begin;
-    switch (stencil.runs[i].rows) {
+    const Vec8* own = v + structure.runs[i].begin;
+    switch (structure.runs[i].rows) {
       case 1:
-        AddSquares<1, Width>(stencil, index, first, own, x, sum, fit);
+        AddSquares<1, Width>(structure, index, first, own, x, sum, fit);
         break;
       case 2:
-        AddSquares<2, Width>(stencil, index, first, own, x, sum, fit);
+        AddSquares<2, Width>(structure, index, first, own, x, sum, fit);
         break;
       case 3:
-        AddSquares<3, Width>(stencil, index, first, own, x, sum, fit);
+        AddSquares<3, Width>(structure, index, first, own, x, sum, fit);
         break;
       default:
-        AddSquares<4, Width>(stencil, index, first, own, x, sum, fit);
+        AddSquares<4, Width>(structure, index, first, own, x, sum, fit);
         break;
     }
   }
@@ -360,24 +362,24 @@ SPAID_INLINE void Residual(const Stencil& stencil, int first, const Vec8* v, con
 }
 
 template <int Width>
-SPAID_INLINE void Gradient(const Stencil& stencil, int first, const Vec8* v, const Vec8* x,
+SPAID_INLINE void Gradient(const Structure& structure, int first, const Vec8* v, const Vec8* x,
                            Vec8* g) {
-  for (int64_t q = 0; q < stencil.n_cols * Width; ++q) g[q] = Vec8{};
-  for (size_t i = 0; i < stencil.runs.size(); ++i) {
+  for (int64_t q = 0; q < structure.n_cols * Width; ++q) g[q] = Vec8{};
+  for (size_t i = 0; i < structure.runs.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    const Vec8* own = v + stencil.runs[i].begin;
-    switch (stencil.runs[i].rows) {
+    const Vec8* own = v + structure.runs[i].begin;
+    switch (structure.runs[i].rows) {
       case 1:
-        AddGradient<1, Width>(stencil, index, first, own, x, g);
+        AddGradient<1, Width>(structure, index, first, own, x, g);
         break;
       case 2:
-        AddGradient<2, Width>(stencil, index, first, own, x, g);
+        AddGradient<2, Width>(structure, index, first, own, x, g);
         break;
       case 3:
-        AddGradient<3, Width>(stencil, index, first, own, x, g);
+        AddGradient<3, Width>(structure, index, first, own, x, g);
         break;
       default:
-        AddGradient<4, Width>(stencil, index, first, own, x, g);
+        AddGradient<4, Width>(structure, index, first, own, x, g);
         break;
     }
   }
@@ -386,22 +388,22 @@ SPAID_INLINE void Gradient(const Stencil& stencil, int first, const Vec8* v, con
 }  // namespace
 
 SPAID_HOT_KERNEL
-void LoadLanes(const Stencil& stencil, const double* values, const int64_t* starts,
+void LoadLanes(const Structure& structure, const double* values, const int64_t* starts,
                const Vec8* scales, Vec8* v) {
-  const int32_t* places = stencil.places.data();
-  for (int64_t q = 0; q < stencil.n_cols; ++q) {
-    const int64_t length = stencil.lengths[static_cast<size_t>(q)];
+  const int32_t* places = structure.places.data();
+  for (int64_t q = 0; q < structure.n_cols; ++q) {
+    const int64_t length = structure.lengths[static_cast<size_t>(q)];
     LoadColumn(length, values, starts + q * 8, scales[q], places, v);
     places += length;
   }
 }
 
 SPAID_HOT_KERNEL
-void LaneGram(const Stencil& stencil, const Vec8* v, Vec8* b) {
-  if (!stencil.pairs.empty()) return GramOfBlocks(stencil, v, b);
-  for (int64_t i = 0; i < PackedSize(stencil.n_cols); ++i) b[i] = Vec8{};
-  for (const Stencil::Run& run : stencil.runs) {
-    const int32_t* columns = stencil.run_columns.data() + run.columns;
+void LaneGram(const Structure& structure, const Vec8* v, Vec8* b) {
+  if (!structure.pairs.empty()) return GramOfBlocks(structure, v, b);
+  for (int64_t i = 0; i < PackedSize(structure.n_cols); ++i) b[i] = Vec8{};
+  for (const Structure::Run& run : structure.runs) {
+    const int32_t* columns = structure.run_columns.data() + run.columns;
     const Vec8* own = v + run.begin;
     switch (run.rows) {
       case 1:
@@ -463,39 +465,39 @@ void LaneSolve(int64_t n, int width, const Vec8* l, const Vec8* inverse, Vec8* x
 }
 
 SPAID_HOT_KERNEL
-void LaneResidual(const Stencil& stencil, int first, int width, const Vec8* v, const Vec8* x,
+void LaneResidual(const Structure& structure, int first, int width, const Vec8* v, const Vec8* x,
                   Vec8* squared, Vec8* fit) {
   switch (width) {
     case 1:
-      Residual<1>(stencil, first, v, x, squared, fit);
+      Residual<1>(structure, first, v, x, squared, fit);
       break;
     case 2:
-      Residual<2>(stencil, first, v, x, squared, fit);
+      Residual<2>(structure, first, v, x, squared, fit);
       break;
     case 3:
-      Residual<3>(stencil, first, v, x, squared, fit);
+      Residual<3>(structure, first, v, x, squared, fit);
       break;
     default:
-      Residual<4>(stencil, first, v, x, squared, fit);
+      Residual<4>(structure, first, v, x, squared, fit);
       break;
   }
 }
 
 SPAID_HOT_KERNEL
-void LaneGradient(const Stencil& stencil, int first, int width, const Vec8* v, const Vec8* x,
+void LaneGradient(const Structure& structure, int first, int width, const Vec8* v, const Vec8* x,
                   Vec8* g) {
   switch (width) {
     case 1:
-      Gradient<1>(stencil, first, v, x, g);
+      Gradient<1>(structure, first, v, x, g);
       break;
     case 2:
-      Gradient<2>(stencil, first, v, x, g);
+      Gradient<2>(structure, first, v, x, g);
       break;
     case 3:
-      Gradient<3>(stencil, first, v, x, g);
+      Gradient<3>(structure, first, v, x, g);
       break;
     default:
-      Gradient<4>(stencil, first, v, x, g);
+      Gradient<4>(structure, first, v, x, g);
       break;
   }
 }

@@ -14,7 +14,7 @@ namespace tuning = static_spai_tuning;
 
 struct LaneSolver::Job {
   const ColumnScales& scales;
-  const Stencil& stencil;
+  const Structure& structure;
   const StaticSpaiOptions& options;
   std::span<const Group> groups;
   Vec8 pivot;
@@ -64,10 +64,10 @@ int64_t LaneSolver::Bytes(const LocalCounts& largest, int64_t n2) {
 }
 
 std::array<bool, kLaneGroups> LaneSolver::Solve(const CscView& a, const ColumnScales& scales,
-                                                const Stencil& stencil,
+                                                const Structure& structure,
                                                 const StaticSpaiOptions& options,
                                                 std::span<const Group> groups) {
-  const int64_t n2 = stencil.n_cols;
+  const int64_t n2 = structure.n_cols;
   const auto lanes = static_cast<int>(groups.size());
   starts_.resize(static_cast<size_t>(n2) * kLaneGroups);
   Vec8* factors = Vectors(scales_, n2);
@@ -80,18 +80,18 @@ std::array<bool, kLaneGroups> LaneSolver::Solve(const CscView& a, const ColumnSc
       factors[q][w] = scales.scale[j];
     }
   }
-  Vec8* v = Vectors(entries_, stencil.n_entries);
-  LoadLanes(stencil, a.values.data(), starts_.data(), factors, v);
+  Vec8* v = Vectors(entries_, structure.n_entries);
+  LoadLanes(structure, a.values.data(), starts_.data(), factors, v);
   Vec8* b = Vectors(gram_, PackedSize(n2));
-  LaneGram(stencil, v, b);
+  LaneGram(structure, v, b);
   Vec8 pivot, determinant;
   Mask8 failed;
   LaneCholesky(n2, options.gram_pivot_limit, b, Vectors(inverse_, n2), &pivot, &determinant,
                &failed);
-  const Job job{scales, stencil, options, groups, pivot};
+  const Job job{scales, structure, options, groups, pivot};
   Mask8 good = MaskOf(lanes) & ~failed;
   good = WellConditioned(good, n2, determinant);
-  const auto targets = static_cast<int>(stencil.targets.size());
+  const auto targets = static_cast<int>(structure.targets.size());
   for (int first = 0; first < targets && !None(good); first += kMaxLaneWidth) {
     good &= SolveTargets(job, good, first, std::min(kMaxLaneWidth, targets - first));
   }
@@ -125,8 +125,8 @@ Mask8 LaneSolver::WellConditioned(Mask8 lanes, int64_t n2, Vec8 determinant) {
 }
 
 Mask8 LaneSolver::SolveTargets(const Job& job, Mask8 lanes, int first, int width) {
-  const Stencil& stencil = job.stencil;
-  const int64_t n2 = stencil.n_cols;
+  const Structure& structure = job.structure;
+  const int64_t n2 = structure.n_cols;
   const auto* v = reinterpret_cast<const Vec8*>(entries_.data());
   const auto* l = reinterpret_cast<const Vec8*>(gram_.data());
   const auto* inverse = reinterpret_cast<const Vec8*>(inverse_.data());
@@ -134,16 +134,16 @@ Mask8 LaneSolver::SolveTargets(const Job& job, Mask8 lanes, int first, int width
   Vec8* g = Vectors(step_, n2 * width);
   std::fill(x, x + n2 * width, Vec8{});
   for (int t = 0; t < width; ++t) {  // Âᵀe, a row of Â
-    const Stencil::Target& target = stencil.targets[static_cast<size_t>(first + t)];
-    const Stencil::Run& run = stencil.runs[static_cast<size_t>(target.run)];
+    const Structure::Target& target = structure.targets[static_cast<size_t>(first + t)];
+    const Structure::Run& run = structure.runs[static_cast<size_t>(target.run)];
     for (int32_t i = 0; i < run.count; ++i) {
-      const int64_t q = stencil.run_columns[static_cast<size_t>(run.columns + i)];
+      const int64_t q = structure.run_columns[static_cast<size_t>(run.columns + i)];
       x[q * width + t] = v[run.begin + i * run.rows + target.row];
     }
   }
   LaneSolve(n2, width, l, inverse, x);
   Vec8 squared[kMaxLaneWidth], fit[kMaxLaneWidth];
-  LaneResidual(stencil, first, width, v, x, squared, fit);
+  LaneResidual(structure, first, width, v, x, squared, fit);
   // At the minimum ‖r‖² = 1 − (Âm)_k (GroupSolver::AtMinimum); elsewhere one corrected step.
   Mask8 done = job.pivot >= tuning::kStrongPivot;
   for (int t = 0; t < width; ++t) {
@@ -151,10 +151,10 @@ Mask8 LaneSolver::SolveTargets(const Job& job, Mask8 lanes, int first, int width
     done &= (gap <= tuning::kMinimumTolerance) & (gap >= -tuning::kMinimumTolerance);
   }
   if (!None(lanes & ~done)) {
-    LaneGradient(stencil, first, width, v, x, g);
+    LaneGradient(structure, first, width, v, x, g);
     LaneSolve(n2, width, l, inverse, g);
     for (int64_t i = 0; i < n2 * width; ++i) x[i] += done ? Vec8{} : g[i];
-    LaneResidual(stencil, first, width, v, x, squared, fit);
+    LaneResidual(structure, first, width, v, x, squared, fit);
   }
   const Mask8 stored = Store(job, first, width, x, squared);
   if (job.options.post_filter > 0) Filter(job, first, width, x);
@@ -162,7 +162,7 @@ Mask8 LaneSolver::SolveTargets(const Job& job, Mask8 lanes, int first, int width
 }
 
 Mask8 LaneSolver::Store(const Job& job, int first, int width, const Vec8* x, const Vec8* squared) {
-  const int64_t n2 = job.stencil.n_cols;
+  const int64_t n2 = job.structure.n_cols;
   Mask8 good = {};
   for (size_t w = 0; w < job.groups.size(); ++w) {
     const Group& group = job.groups[w];
@@ -188,7 +188,7 @@ Mask8 LaneSolver::Store(const Job& job, int first, int width, const Vec8* x, con
 }
 
 void LaneSolver::Filter(const Job& job, int first, int width, Vec8* x) {
-  const int64_t n2 = job.stencil.n_cols;
+  const int64_t n2 = job.structure.n_cols;
   for (size_t w = 0; w < job.groups.size(); ++w) {
     const Group& group = job.groups[w];
     for (int t = 0; t < width; ++t) {
@@ -200,7 +200,7 @@ void LaneSolver::Filter(const Job& job, int first, int width, Vec8* x) {
     }
   }
   Vec8 squared[kMaxLaneWidth], fit[kMaxLaneWidth];
-  LaneResidual(job.stencil, first, width, reinterpret_cast<const Vec8*>(entries_.data()), x,
+  LaneResidual(job.structure, first, width, reinterpret_cast<const Vec8*>(entries_.data()), x,
                squared, fit);
   for (size_t w = 0; w < job.groups.size(); ++w) {
     for (int t = 0; t < width; ++t) {

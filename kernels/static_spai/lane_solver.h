@@ -1,4 +1,4 @@
-// The Gram path of GroupSolver for groups of one stencil, eight at a time: one group in each lane
+// The Gram path of GroupSolver for groups of one structure, eight at a time: one group in each lane
 // of a vector, so that every step, down to the smallest factorisation, works on full vectors.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include "kernels/dense/simd.h"
 #include "kernels/static_spai/group_solver.h"
-#include "kernels/static_spai/stencil.h"
+#include "kernels/static_spai/structure.h"
 
 namespace spaid::kernels {
 
@@ -17,7 +17,7 @@ inline constexpr int kLaneGroups = 8;
 // Predicted nanoseconds of one group on one thread, where the other lanes are taken as well.
 double PredictLaneNs(const LocalCounts& counts, int64_t n2, int64_t columns);
 
-// Whether `solver` takes lanes for groups of these sizes that share a stencil: eight of them must
+// Whether `solver` takes lanes for groups of these sizes that share a structure: eight of them must
 // fit the cache, and `LocalSolver::kAuto` wants it to pay.
 bool PrefersLanes(LocalSolver solver, const LocalCounts& counts, int64_t n2, int64_t columns);
 
@@ -25,7 +25,7 @@ bool PrefersLanes(LocalSolver solver, const LocalCounts& counts, int64_t n2, int
 class LaneSolver {
  public:
   // One group: J, and where its columns of M and what is said of them go (one for each target of
-  // the stencil, as for GroupSolver::Solve).
+  // the structure, as for GroupSolver::Solve).
   struct Group {
     std::span<const int32_t> columns;
     std::span<const int32_t> targets;
@@ -36,7 +36,7 @@ class LaneSolver {
   // [i] is set where groups[i] was solved. The others are too ill-conditioned for what is done
   // here, and belong to a GroupSolver.
   std::array<bool, kLaneGroups> Solve(const CscView& a, const ColumnScales& scales,
-                                      const Stencil& stencil, const StaticSpaiOptions& options,
+                                      const Structure& structure, const StaticSpaiOptions& options,
                                       std::span<const Group> groups);
 
   // Upper bound on the bytes held after groups of at most these sizes.
@@ -45,7 +45,7 @@ class LaneSolver {
  private:
   struct Job;  // the arguments of one Solve
 
-  // Those of `lanes` whose factor is good enough for one corrected step to meet any demand.
+  // Those of `lanes` whose factor is good enough for one corrected step to suffice.
   Mask8 WellConditioned(Mask8 lanes, int64_t n2, Vec8 determinant);
   // Targets first to first + width - 1 in all lanes; returns the lanes that are solved.
   Mask8 SolveTargets(const Job& job, Mask8 lanes, int first, int width);

@@ -168,7 +168,7 @@ const LocalProblem& LocalAssembler::Assemble(const CscView& a, const ColumnScale
                                              std::span<const int32_t> targets) {
   const LongColumns longs = FindLongColumns(a, columns);
   const auto n_cols = static_cast<int64_t>(columns.size());
-  int64_t entries = 0;  // of the other columns
+  int64_t entries = 0;  // entries of the other columns
   for (const int32_t j : columns) entries += a.col_ptr[j + 1] - a.col_ptr[j];
   for (int i = 0; i < longs.count; ++i) {
     const int32_t j = columns[static_cast<size_t>(longs.at[i])];
@@ -281,7 +281,7 @@ void LocalAssembler::AppendLongColumns(const CscView& a, const ColumnScales& sca
     }
     full[i] = gram[i * count + i].value();
   }
-  // Reserve() made room for all of it; a caller that did not pays for growth here.
+  // Reserve() has allocated all of it; without a call of it arrays grow here.
   int64_t position = problem_.n_entries;
   const auto append = [&](int32_t row, double value) {
     if (position == static_cast<int64_t>(col_row_.size())) {

@@ -31,7 +31,7 @@ Array<uint8_t> FindEqualColumns(const PatternView& a, int threads);
 struct LocalCounts {
   int64_t n1 = 0;          // |I|
   int64_t rows = 0;        // rows after compression; n1 where nothing was compressed
-  int64_t entries = 0;     // of Â, after compression
+  int64_t entries = 0;     // entries of Â, after compression
   int64_t gram_pairs = 0;  // Σ over rows c (c + 1) / 2: products of the Gram accumulation
 
   // The larger of each.
@@ -52,7 +52,7 @@ class LocalCounter {
   LongColumns longs_;
   UnionSizes unions_;
   std::vector<int32_t> visits_;  // all zero between calls
-  Array<int32_t> rows_;          // of the last problem; one more than there can be
+  Array<int32_t> rows_;          // rows of the last problem; one more than there can be
 };
 
 // Â by rows and by columns. Row numbers are local: in order of first appearance over the columns,
@@ -78,7 +78,7 @@ class LocalAssembler {
  public:
   explicit LocalAssembler(int64_t n_rows) : marker_(static_cast<size_t>(n_rows), -1) {}
 
-  // Makes room for problems of at most these sizes, so that none of them has to.
+  // Allocates for problems of at most these sizes, so that Assemble does not have to.
   void Reserve(int64_t entries, int64_t columns, int64_t targets);
 
   // `columns` = J, ascending; `targets`: the rows k whose e_k are the right-hand sides, each an

@@ -162,7 +162,7 @@ Array<LongDot> LongDots(const CscView& a, std::span<const double> scale,
 }
 
 void LongTriangle(int count, DoubleDouble* gram, const double* full, double* r) {
-  // What the subtractions before may have left of an exact zero.
+  // Rounding that earlier subtractions may leave in place of an exact zero.
   constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
   constexpr double kNothing = 64 * kEpsilon * kEpsilon;
   std::fill(r, r + count * count, 0.0);

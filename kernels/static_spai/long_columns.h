@@ -58,7 +58,7 @@ struct LongPair {
 class LongPairs {
  public:
   void Add(const LongColumns& longs, std::span<const int32_t> columns);
-  // Of several threads, sorted, each once.
+  // Merges the pairs of several threads: sorted, each only once.
   static Array<LongPair> Merge(std::span<LongPairs> parts);
 
  private:
@@ -72,7 +72,7 @@ int64_t MaxLongPairs(const PatternView& a);
 
 struct LongDot {
   LongPair pair;
-  DoubleDouble value;  // of the scaled columns
+  DoubleDouble value;  // with the columns scaled
 };
 
 // Dot products of pairs of columns of A times `scale`, in the order of `pairs`.

@@ -50,7 +50,7 @@ struct PartSummary {
       ++(quality.*tally.count);
     }
   }
-  // Of later columns.
+  // Adds the summary of later columns.
   void Add(const PartSummary& later) {
     squares += later.squares;
     if (later.worst > worst) {

@@ -15,15 +15,15 @@ namespace spaid::kernels {
 namespace {
 
 constexpr std::array<double, 8> kShares = {0, 0.10, 0.25, 0.50, 0.75, 0.90, 0.99, 1};
-constexpr size_t kSample = 1024;  // norms that say about where the quantiles lie
-constexpr int64_t kPart = 8192;   // norms that stay in the first-level cache
+constexpr size_t kSample = 1024;  // norms of the sample that locates the quantiles
+constexpr int64_t kPart = 8192;   // norms that fit the first-level cache
 
-// Where a quantile is looked for, ends included.
+// An interval that contains a quantile, ends included.
 struct Bracket {
   double low, high;
 };
 
-// What the norms of one part are to one bracket.
+// Counts of one part's norms against one bracket.
 struct Found {
   size_t below = 0, at_low = 0, at_high = 0;
   std::vector<double> between;  // neither end

@@ -1,18 +1,16 @@
 // Static SPAI: M minimises ‖A M − E‖_F over matrices with a prescribed pattern, one small dense
 // least-squares problem per column (Chu, Wang, Chen, Gao 2023, "GSPAI-Opt"; Grote, Huckle 1997).
 //
-//   Result<StaticSpaiPlan> plan = PlanStaticSpai(a, nullptr, options, context);   // pattern only
-//   Result<StaticSpaiResult> m = BuildStaticSpai(*plan, a, options, context);     // numbers
-//   ... new values, same pattern ...
-//   Result<StaticSpaiResult> m2 = BuildStaticSpai(*plan, a2, options, context);   // values-only
-//   rebuild
+//   Result<StaticSpaiPlan> plan = PlanStaticSpai(a, nullptr, options, context);  // pattern only
+//   Result<StaticSpaiResult> m = BuildStaticSpai(*plan, a, options, context);    // numbers
+//   Result<StaticSpaiResult> m2 = BuildStaticSpai(*plan, a2, options, context);  // new values
 //
 // J_k: pattern of column k of M, n2 = |J_k|. I_k: union of the row sets of A(:, j), j in J_k,
 // n1 = |I_k|. Â = A(I_k, J_k).
 //
 // Columns with equal J are a group and share a factor (group_solver.h). Groups whose local problems
-// are shifted copies of one another share a stencil, and are solved eight at a time, one in each
-// lane of a vector (stencil.h, lane_solver.h).
+// are shifted copies of one another share a structure, and are solved eight at a time, one in each
+// lane of a vector (structure.h, lane_solver.h).
 #pragma once
 
 #include <cstdint>
@@ -51,12 +49,12 @@ struct StaticSpaiCounts {
   double predicted_ns = 0;
   int64_t plan_bytes = 0;   // host bytes the plan holds
   int64_t build_bytes = 0;  // upper bound on further host bytes of a build, M included
-  // Of estimates, on a CUDA device, plan and build: upper bound with all gather tables at once; and
-  // what suffices where they are made in waves, and whatever else can be done in less room is.
+  // Estimates only: bytes of plan and build on a CUDA device; upper bound with all gather tables at
+  // once, and the bytes that suffice with tables in waves and every other saving of memory.
   int64_t device_bytes = 0, device_bytes_min = 0;
 };
 
-// What depends on the pattern alone; immutable, thread-safe.
+// The results that depend on the pattern alone. Immutable, thread-safe.
 struct StaticSpaiPlan;  // static_spai_plan.h
 
 // Quality of M, from residual columns r_k = A m_k − e_k formed in fp64 after the solve (and after
@@ -70,13 +68,13 @@ struct StaticSpaiQuality {
   // dense factor, static_spai_tuning.h).
   int64_t gram_columns = 0, qr_columns = 0;
   int64_t iterative_columns = 0, first_iterative = -1;
-  int64_t not_converged_columns = 0, first_not_converged = -1;  // CGLS met its iteration limit
+  int64_t not_converged_columns = 0, first_not_converged = -1;  // CGLS reached its iteration limit
   int64_t rescued_columns = 0, first_rescued = -1;  // Gram gave up, QR (or CGLS) took over
   int64_t rank_deficient_columns = 0, first_rank_deficient = -1;
   int64_t zero_columns = 0, first_zero_column = -1;       // m_k = 0: k not in I_k
   int64_t non_finite_columns = 0, first_non_finite = -1;  // set to 0 and counted
   double min_scaled_pivot = 1;
-  // Where a CUDA device solved by QR: kConstant or kVariable, as chosen; else kAuto.
+  // kConstant or kVariable, as chosen, if a CUDA device solved by QR; else kAuto.
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
 };
 
@@ -85,8 +83,8 @@ struct StaticSpaiResult {
   StaticSpaiQuality quality;
   Array<double> residual_norms;     // ‖r_k‖₂ per column
   Array<double> min_scaled_pivots;  // per column; 1 where QR was used from the start
-  ShownResult
-      shown;  // m, to context.result; whoever takes m takes it, too, and keeps it in the end
+  // Shows m to context.result; belongs to m, and is moved and kept together with it.
+  ShownResult shown;
 };
 
 // Symbolic phase. `a` canonical and square; its values are read only for keep_tau. `user_pattern`

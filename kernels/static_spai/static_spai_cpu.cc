@@ -50,7 +50,7 @@ CscMatrix EmptyM(const Pattern& pattern, int threads) {
   return m;
 }
 
-// What the workers of one build share.
+// Shared by the workers of one build.
 struct Task {
   const StaticSpaiPlan& plan;
   const CscView& a;
@@ -61,7 +61,7 @@ struct Task {
   Array<uint8_t>& flags;
 };
 
-// Solves batches; one per thread. The groups of a batch that share a stencil are collected and
+// Solves batches; one per thread. The groups of a batch that share a structure are collected and
 // solved eight at a time, in an order that depends on the plan alone.
 class Worker {
  public:
@@ -70,7 +70,7 @@ class Worker {
         pattern_(task.plan.pattern),
         groups_(task.plan.groups()),
         group_solver_(task.a.n_cols, task.plan.largest, task.plan.counts.n2_max),
-        waiting_(task.plan.stencils.size()) {}
+        waiting_(task.plan.structures.size()) {}
 
   // The number of columns; -1: cut short by the stop token.
   int64_t SolveBatch(int32_t batch) {
@@ -88,18 +88,18 @@ class Worker {
     const auto b = static_cast<size_t>(batch);
     for (int64_t g = plan.batch_ptr[b]; g < plan.batch_ptr[b + 1]; ++g) {
       columns += static_cast<int64_t>(groups_.group(g).size());
-      const int32_t stencil = plan.stencil_of[static_cast<size_t>(g)];
-      if (stencil < 0) {
+      const int32_t structure = plan.structure_of[static_cast<size_t>(g)];
+      if (structure < 0) {
         if (!SolveAlone(g)) return -1;
         continue;
       }
-      Waiting& waiting = waiting_[static_cast<size_t>(stencil)];
-      if (waiting.count == 0) touched_.push_back(stencil);
+      Waiting& waiting = waiting_[static_cast<size_t>(structure)];
+      if (waiting.count == 0) touched_.push_back(structure);
       waiting.groups[waiting.count++] = static_cast<int32_t>(g);
-      if (waiting.count == kLaneGroups && !SolveWaiting(stencil)) return -1;
+      if (waiting.count == kLaneGroups && !SolveWaiting(structure)) return -1;
     }
-    for (const int32_t stencil : touched_) {
-      if (waiting_[static_cast<size_t>(stencil)].count > 0 && !SolveWaiting(stencil)) return -1;
+    for (const int32_t structure : touched_) {
+      if (waiting_[static_cast<size_t>(structure)].count > 0 && !SolveWaiting(structure)) return -1;
     }
     touched_.clear();
     return columns;
@@ -119,11 +119,11 @@ class Worker {
     }
   }
 
-  struct Waiting {  // groups of one stencil
+  struct Waiting {  // groups of one structure
     std::array<int32_t, kLaneGroups> groups;
     size_t count = 0;
   };
-  struct Columns {  // of one group: where they go, and what is said of them
+  struct Columns {  // the columns of one group: values and outcomes
     std::array<double*, kMaxGroup> values;
     std::array<ColumnOutcome, kMaxGroup> outcomes;
   };
@@ -159,8 +159,8 @@ class Worker {
     return true;
   }
 
-  bool SolveWaiting(int32_t stencil) {
-    Waiting& waiting = waiting_[static_cast<size_t>(stencil)];
+  bool SolveWaiting(int32_t structure) {
+    Waiting& waiting = waiting_[static_cast<size_t>(structure)];
     const size_t count = std::exchange(waiting.count, 0);
     std::array<LaneSolver::Group, kLaneGroups> lanes;
     for (size_t w = 0; w < count; ++w) {
@@ -172,9 +172,9 @@ class Worker {
                   {columns_[w].values.data(), members.size()},
                   {columns_[w].outcomes.data(), members.size()}};
     }
-    const std::array<bool, kLaneGroups> solved =
-        lane_solver_.Solve(task_.a, task_.scales, task_.plan.stencils[static_cast<size_t>(stencil)],
-                           task_.options, {lanes.data(), count});
+    const std::array<bool, kLaneGroups> solved = lane_solver_.Solve(
+        task_.a, task_.scales, task_.plan.structures[static_cast<size_t>(structure)], task_.options,
+        {lanes.data(), count});
     for (size_t w = 0; w < count; ++w) {
       if (solved[w]) Keep(lanes[w].targets, columns_[w]);
     }
@@ -189,8 +189,8 @@ class Worker {
   const GroupsView groups_;
   GroupSolver group_solver_;
   LaneSolver lane_solver_;
-  std::vector<Waiting> waiting_;  // by stencil
-  std::vector<int32_t> touched_;  // stencils of the batch
+  std::vector<Waiting> waiting_;  // by structure
+  std::vector<int32_t> touched_;  // structures of the batch
   std::array<Columns, kLaneGroups> columns_;
 };
 

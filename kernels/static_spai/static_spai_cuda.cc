@@ -26,8 +26,8 @@ int32_t StopRequested(void* context) {
 }
 
 // A device's part in a plan.
-struct Piece {
-  Piece(const std::shared_ptr<CudaDevice>& on, IndexRange range)
+struct DevicePart {
+  DevicePart(const std::shared_ptr<CudaDevice>& on, IndexRange range)
       : device(on),
         columns(range),
         matrix(on, &SpaidCudaInterface::free_matrix),
@@ -40,12 +40,12 @@ struct Piece {
   SpaidCudaPlanInfo info{};
 };
 
-// Adds what pieces took that ran at the same time: of each time the longest.
-void Add(const std::vector<StaticSpaiCudaTimings>& pieces, StaticSpaiCudaTimings& to) {
-  const auto longest = [&](double StaticSpaiCudaTimings::*part) {
+// Adds the longest of the times that parts took at the same time.
+void Add(const std::vector<StaticSpaiCudaTimings>& parts, StaticSpaiCudaTimings& to) {
+  const auto longest = [&](double StaticSpaiCudaTimings::*phase) {
     double most = 0;
-    for (const StaticSpaiCudaTimings& piece : pieces) most = std::max(most, piece.*part);
-    to.*part += most;
+    for (const StaticSpaiCudaTimings& part : parts) most = std::max(most, part.*phase);
+    to.*phase += most;
   };
   longest(&StaticSpaiCudaTimings::host_to_device_ms);
   longest(&StaticSpaiCudaTimings::device_plan_ms);
@@ -55,14 +55,14 @@ void Add(const std::vector<StaticSpaiCudaTimings>& pieces, StaticSpaiCudaTimings
   to.tables_in_waves = false;
   to.rescued_groups = 0;
   to.qr_ms = to.predicted_qr_ms = 0;
-  for (const StaticSpaiCudaTimings& piece : pieces) {
-    to.tables_in_waves = to.tables_in_waves || piece.tables_in_waves;
-    to.device_bytes = std::max(to.device_bytes, piece.device_bytes);
-    to.rescued_groups += piece.rescued_groups;
-    to.qr_ms = std::max(to.qr_ms, piece.qr_ms);
-    to.predicted_qr_ms = std::max(to.predicted_qr_ms, piece.predicted_qr_ms);
+  for (const StaticSpaiCudaTimings& part : parts) {
+    to.tables_in_waves = to.tables_in_waves || part.tables_in_waves;
+    to.device_bytes = std::max(to.device_bytes, part.device_bytes);
+    to.rescued_groups += part.rescued_groups;
+    to.qr_ms = std::max(to.qr_ms, part.qr_ms);
+    to.predicted_qr_ms = std::max(to.predicted_qr_ms, part.predicted_qr_ms);
   }
-  to.thread_strategy = pieces.front().thread_strategy;
+  to.thread_strategy = parts.front().thread_strategy;
 }
 
 }  // namespace
@@ -76,21 +76,21 @@ void SpaiOnDevice::FreeLocked() {
 class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPlan> {
  public:
   // One a device, ascending.
-  std::vector<std::unique_ptr<Piece>> pieces;
+  std::vector<std::unique_ptr<DevicePart>> parts;
   bool of_a = false;  // M has the pattern of A, and there is no other copy of it
-  Pattern pattern;    // of M; sizes alone where it is A's
+  Pattern pattern;    // M's; sizes alone where it is A's
   int64_t nnz_m = 0;
-  uint64_t pattern_hash = 0;  // of A
+  uint64_t pattern_hash = 0;  // A's
   int64_t nnz_a = 0;
   bool by_qr = false;
 };
 
-// Of a plan of one piece.
+// M on the device of a plan of one part.
 class StaticSpaiCudaM {
  public:
   explicit StaticSpaiCudaM(const StaticSpaiCudaPlan& of)
       : plan(of.shared_from_this()),
-        device(of.pieces.front()->device),
+        device(of.parts.front()->device),
         m(device, &SpaidCudaInterface::free_m) {}
 
   const std::shared_ptr<const StaticSpaiCudaPlan> plan;
@@ -111,9 +111,9 @@ int64_t DeviceBytes(const StaticSpaiCudaM& m) {
 
 int64_t DeviceBytes(const StaticSpaiCudaPlan& plan) {
   int64_t most = 0;
-  for (const auto& piece : plan.pieces) {
-    // Of QR two orders of the groups, from the first build on.
-    most = std::max(most, piece->info.device_bytes + (plan.by_qr ? 8 * piece->info.groups : 0));
+  for (const auto& part : plan.parts) {
+    // With QR also two orders of the groups, from the first build on.
+    most = std::max(most, part->info.device_bytes + (plan.by_qr ? 8 * part->info.groups : 0));
   }
   return most + 12 * plan.nnz_a + 8 * (plan.pattern.n_cols + 1);  // and the matrix
 }
@@ -125,7 +125,7 @@ int64_t HostBytes(const StaticSpaiCudaPlan& plan) {
 
 namespace {
 
-// What each device is asked for.
+// The request to each device.
 struct PlanRequest {
   const CscView& a;
   const PatternView* user_pattern;
@@ -139,24 +139,24 @@ struct PlanRequest {
 // Runs what the host has to do beside the devices, on half of the threads: others copy to and from
 // the devices, and launches wait where their thread has to share a core. Before them where there is
 // so little that a thread would take longer.
-Status BesideDevices(size_t pieces, int64_t nnz, int threads,
+Status BesideDevices(size_t parts, int64_t nnz, int threads,
                      const std::function<Status(int threads)>& host,
-                     const std::function<Status(size_t i)>& piece) {
+                     const std::function<Status(size_t i)>& part) {
   constexpr int64_t kWorthThread = 1 << 18;
   if (nnz >= kWorthThread) {
     const int half = std::max(1, ResolveThreads(threads) / 2);
-    return AtOnce(pieces + 1, [&](size_t i) { return i == 0 ? host(half) : piece(i - 1); });
+    return AtOnce(parts + 1, [&](size_t i) { return i == 0 ? host(half) : part(i - 1); });
   }
   if (Status status = host(threads); !status.ok()) return status;
-  return AtOnce(pieces, piece);
+  return AtOnce(parts, part);
 }
 
-// Plans the piece, and fetches its part of the pattern, for which the first one makes room.
-Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& plan,
-                 std::once_flag& room, StaticSpaiCudaTimings& timings) {
+// Plans a device's part, and fetches its columns of the pattern, for which the first one allocates.
+Status PlanPart(const PlanRequest& request, DevicePart& part, StaticSpaiCudaPlan& plan,
+                std::once_flag& room, StaticSpaiCudaTimings& timings) {
   const CscView& a = request.a;
   const StaticSpaiOptions& options = request.options;
-  CudaDevice& device = *piece.device;
+  CudaDevice& device = *part.device;
   const SpaidCudaInterface& api = device.api();
   char message[kCudaMessageBytes] = "";
   const auto lock = device.Lock();
@@ -168,10 +168,10 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
   const bool there = request.there != nullptr;
   int32_t result = kSpaidCudaOk;
   if (there) {
-    std::swap(piece.matrix.object, request.there->matrix.object);
+    std::swap(part.matrix.object, request.there->matrix.object);
   } else {
     result =
-        api.upload_matrix(device.context(), &csc, &piece.matrix.object, message, sizeof(message));
+        api.upload_matrix(device.context(), &csc, &part.matrix.object, message, sizeof(message));
   }
   timings.host_to_device_ms += MsSince(start);
   if (result == kSpaidCudaOk) {
@@ -185,43 +185,43 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
                                           request.limit.nnz,
                                           &StopRequested,
                                           &caller};
-    const SpaidCudaRange columns{piece.columns.begin, piece.columns.end};
+    const SpaidCudaRange columns{part.columns.begin, part.columns.end};
     result = api.plan_static_spai(
-        piece.matrix.object, request.user_pattern != nullptr ? &base : nullptr,
+        part.matrix.object, request.user_pattern != nullptr ? &base : nullptr,
         there ? request.there->pattern.object : nullptr, &pattern,
-        static_cast<int32_t>(options.local_solver), plan.pieces.size() > 1 ? &columns : nullptr,
-        &piece.plan.object, &piece.info, message, sizeof(message));
+        static_cast<int32_t>(options.local_solver), plan.parts.size() > 1 ? &columns : nullptr,
+        &part.plan.object, &part.info, message, sizeof(message));
     if (there) request.there->FreeLocked();
   }
-  if (result == kSpaidCudaOk && piece.info.of_a == 0) {
+  if (result == kSpaidCudaOk && part.info.of_a == 0) {
     start = Clock::now();
     std::call_once(room, [&] {
       plan.pattern.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
-      plan.pattern.row_idx.resize(static_cast<size_t>(piece.info.nnz_m));
+      plan.pattern.row_idx.resize(static_cast<size_t>(part.info.nnz_m));
     });
     result = api.download_pattern(
-        piece.plan.object, plan.pattern.col_ptr.data() + piece.columns.begin,
-        plan.pattern.row_idx.data() + piece.info.first_entry, message, sizeof(message));
+        part.plan.object, plan.pattern.col_ptr.data() + part.columns.begin,
+        plan.pattern.row_idx.data() + part.info.first_entry, message, sizeof(message));
     timings.device_to_host_ms += MsSince(start);
   }
   if (result != kSpaidCudaOk) {
     // The matrix after what was made of it; both here and now.
-    if (piece.plan.object != nullptr) api.free_plan(std::exchange(piece.plan.object, nullptr));
-    if (piece.matrix.object != nullptr) {
-      api.free_matrix(std::exchange(piece.matrix.object, nullptr));
+    if (part.plan.object != nullptr) api.free_plan(std::exchange(part.plan.object, nullptr));
+    if (part.matrix.object != nullptr) {
+      api.free_matrix(std::exchange(part.matrix.object, nullptr));
     }
     if (result == kSpaidCudaStopped) {
       return StopStatus(request.context.stop.Poll(), "the pattern of the preconditioner");
     }
     if (result == kSpaidCudaPatternTooLarge) {
-      return PatternTooLarge(piece.info.nnz_m, request.limit);
+      return PatternTooLarge(part.info.nnz_m, request.limit);
     }
     return device.Failed(result, message);
   }
-  timings.device_plan_ms += piece.info.ms;
-  timings.tables_in_waves = piece.info.in_waves != 0;
-  timings.device_pattern_ms += piece.info.pattern_ms;
-  timings.device_bytes = std::max(timings.device_bytes, piece.info.peak_bytes);
+  timings.device_plan_ms += part.info.ms;
+  timings.tables_in_waves = part.info.in_waves != 0;
+  timings.device_pattern_ms += part.info.pattern_ms;
+  timings.device_bytes = std::max(timings.device_bytes, part.info.peak_bytes);
   return {};
 }
 
@@ -258,7 +258,7 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
   const std::vector<IndexRange> ranges = CutByColumns(devices.size(), base.col_ptr.data(), a.n_cols,
                                                       options.pattern.power, mean, context.threads);
   for (size_t i = 0; i < ranges.size(); ++i) {
-    plan->pieces.push_back(std::make_unique<Piece>(devices[i], ranges[i]));
+    plan->parts.push_back(std::make_unique<DevicePart>(devices[i], ranges[i]));
   }
   std::once_flag room;
   std::vector<StaticSpaiCudaTimings> own(ranges.size());
@@ -268,33 +268,33 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
         plan->pattern_hash = HashPattern(a, threads);
         return Status();
       },
-      [&](size_t i) { return PlanPiece(request, *plan->pieces[i], *plan, room, own[i]); });
+      [&](size_t i) { return PlanPart(request, *plan->parts[i], *plan, room, own[i]); });
   if (!status.ok()) return status;
   Add(own, timings);
-  plan->of_a = plan->pieces.front()->info.of_a != 0;
-  plan->nnz_m = plan->pieces.front()->info.nnz_m;
+  plan->of_a = plan->parts.front()->info.of_a != 0;
+  plan->nnz_m = plan->parts.front()->info.nnz_m;
   return std::shared_ptr<const StaticSpaiCudaPlan>(std::move(plan));
 }
 
-// What a device's waves tell, and are told.
+// Progress of a device's waves, and whether to stop.
 struct Progress {
   const Context& context;
   SharedProgress& shared;
-  const size_t piece;
+  const size_t part;
   const int64_t columns;
 
   static int32_t Report(void* caller, int64_t done, int64_t total) {
     const auto& own = *static_cast<const Progress*>(caller);
     if (total > 0) {
       const double share = static_cast<double>(done) / static_cast<double>(total);
-      own.shared.Report(own.piece, static_cast<int64_t>(share * static_cast<double>(own.columns)));
+      own.shared.Report(own.part, static_cast<int64_t>(share * static_cast<double>(own.columns)));
     }
     return own.context.stop.stop_requested() ? 1 : 0;
   }
 };
 
-// What all pieces of a build read and fill: each the values, norms, pivots and flags of its
-// columns.
+// The inputs and outputs of all parts of a build; each fills the values, norms, pivots and flags of
+// its columns.
 struct BuildRequest {
   const StaticSpaiCudaPlan& plan;
   const CscView& a;
@@ -303,11 +303,11 @@ struct BuildRequest {
   SharedProgress& progress;
   StaticSpaiResult& result;
   Array<uint8_t>& flags;
-  std::latch& pattern_there;  // of result.m; until then nobody else touches it
+  std::latch& pattern_there;  // result.m has its pattern; nobody else touches it before
 };
 
-// The piece's columns are finished, but for those that were left to the host.
-void ShowPiece(const IndexRange& columns, const Array<uint8_t>& flags, ShownResult& shown) {
+// Shows the part's columns that are finished: all but those that were left to the host.
+void ShowPart(const IndexRange& columns, const Array<uint8_t>& flags, ShownResult& shown) {
   if (!shown.showing()) return;
   const auto begin = flags.begin() + columns.begin, end = flags.begin() + columns.end;
   for (auto at = begin; at != end;) {
@@ -317,18 +317,18 @@ void ShowPiece(const IndexRange& columns, const Array<uint8_t>& flags, ShownResu
   }
 }
 
-// `m`: what is made; `compacted`, `nnz`: as SpaidCudaBuildInfo says. Where it is compacted, which a
-// plan of several pieces never is, the pattern of the result is filled, too.
-Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>& m, bool& compacted,
-                  int64_t& nnz, StaticSpaiCudaTimings& timings) {
-  const Piece& piece = *request.plan.pieces[i];
+// `m`: receives M; `compacted`, `nnz`: as in SpaidCudaBuildInfo. Where it is compacted, which a
+// plan of several parts never is, the pattern of the result is filled, too.
+Status BuildPart(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>& m, bool& compacted,
+                 int64_t& nnz, StaticSpaiCudaTimings& timings) {
+  const DevicePart& part = *request.plan.parts[i];
   const CscView& a = request.a;
   const StaticSpaiOptions& options = request.options;
   StaticSpaiResult& result = request.result;
-  CudaDevice& device = *piece.device;
+  CudaDevice& device = *part.device;
   const SpaidCudaInterface& api = device.api();
   char message[kCudaMessageBytes] = "";
-  Progress progress{request.context, request.progress, i, piece.columns.size()};
+  Progress progress{request.context, request.progress, i, part.columns.size()};
   const SpaidCudaBuildOptions build_options{options.gram_pivot_limit,
                                             options.post_filter,
                                             static_cast<int32_t>(options.local_solver),
@@ -338,10 +338,10 @@ Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>&
   SpaidCudaBuildInfo info{};
   const auto lock = device.Lock();
   auto start = Clock::now();
-  int32_t done = api.upload_values(piece.matrix.object, a.values.data(), message, sizeof(message));
+  int32_t done = api.upload_values(part.matrix.object, a.values.data(), message, sizeof(message));
   timings.host_to_device_ms += MsSince(start);
   if (done == kSpaidCudaOk) {
-    done = api.build_static_spai(piece.plan.object, piece.matrix.object, &build_options, &m.object,
+    done = api.build_static_spai(part.plan.object, part.matrix.object, &build_options, &m.object,
                                  &info, message, sizeof(message));
   }
   if (done == kSpaidCudaStopped) {
@@ -350,7 +350,7 @@ Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>&
   request.pattern_there.wait();
   if (done == kSpaidCudaOk) {
     timings.device_build_ms += info.ms;
-    timings.tables_in_waves = piece.info.in_waves != 0;
+    timings.tables_in_waves = part.info.in_waves != 0;
     timings.rescued_groups = info.rescued_groups;
     timings.thread_strategy = static_cast<ThreadStrategy>(info.thread_strategy);
     timings.qr_ms = info.qr_ms;
@@ -367,8 +367,8 @@ Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>&
     }
   }
   if (done == kSpaidCudaOk) {
-    const int64_t first = piece.columns.begin;
-    done = api.download_m(m.object, result.m.values.data() + piece.info.first_entry,
+    const int64_t first = part.columns.begin;
+    done = api.download_m(m.object, result.m.values.data() + part.info.first_entry,
                           result.residual_norms.data() + first,
                           result.min_scaled_pivots.data() + first, request.flags.data() + first,
                           message, sizeof(message));
@@ -376,7 +376,7 @@ Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>&
   }
   if (done == kSpaidCudaOk) {
     api.trim_m(m.object);
-    ShowPiece(piece.columns, request.flags, result.shown);
+    ShowPart(part.columns, request.flags, result.shown);
     return {};
   }
   if (m.object != nullptr) api.free_m(std::exchange(m.object, nullptr));
@@ -417,23 +417,23 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
     const PatternView pattern = plan.of_a ? PatternView(a) : PatternView(plan.pattern);
     ParallelCopy(pattern.col_ptr, result.m.col_ptr, threads);
     ParallelCopy(pattern.row_idx, result.m.row_idx, threads);
-    // Of a filtered M the sizes come in the end.
+    // A filtered M has its sizes only in the end.
     if (options.post_filter == 0) ShowM(context, result);
     return {};
   };
-  const size_t pieces = plan.pieces.size();
-  SharedProgress progress(context.progress, Stage::kBuild, a.n_cols, pieces);
+  const size_t parts = plan.parts.size();
+  SharedProgress progress(context.progress, Stage::kBuild, a.n_cols, parts);
   const BuildRequest request{plan, a, options, context, progress, result, flags, pattern_there};
-  std::vector<StaticSpaiCudaTimings> own(pieces);
+  std::vector<StaticSpaiCudaTimings> own(parts);
   bool compacted = false;
-  // Of several devices no copy of M stays on any.
-  const auto m = pieces == 1 ? std::make_shared<StaticSpaiCudaM>(plan) : nullptr;
-  const Status status = BesideDevices(pieces, plan.nnz_a, context.threads, lay_out, [&](size_t i) {
-    if (m != nullptr) return BuildPiece(request, i, m->m, m->compacted, m->nnz, own[i]);
-    CudaObject<SpaidCudaM> part(plan.pieces[i]->device, &SpaidCudaInterface::free_m);
+  // With several devices no copy of M is kept on any.
+  const auto m = parts == 1 ? std::make_shared<StaticSpaiCudaM>(plan) : nullptr;
+  const Status status = BesideDevices(parts, plan.nnz_a, context.threads, lay_out, [&](size_t i) {
+    if (m != nullptr) return BuildPart(request, i, m->m, m->compacted, m->nnz, own[i]);
+    CudaObject<SpaidCudaM> part(plan.parts[i]->device, &SpaidCudaInterface::free_m);
     bool unused = false;
     int64_t nnz = 0;
-    return BuildPiece(request, i, part, unused, nnz, own[i]);
+    return BuildPart(request, i, part, unused, nnz, own[i]);
   });
   if (!status.ok()) return status;
   if (m != nullptr) {
@@ -500,7 +500,7 @@ Result<CscMatrix> Download(const StaticSpaiCudaM& m) {
     const Pattern& pattern = m.plan->pattern;
     out.n_rows = out.n_cols = pattern.n_cols;
     out.values.resize(static_cast<size_t>(m.nnz));
-    const SpaidCudaPlan* const plan = m.plan->pieces.front()->plan.object;
+    const SpaidCudaPlan* const plan = m.plan->parts.front()->plan.object;
     const bool own_pattern = m.compacted || m.plan->of_a;
     if (own_pattern) {
       out.col_ptr.resize(static_cast<size_t>(pattern.n_cols) + 1);

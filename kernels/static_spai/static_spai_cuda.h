@@ -17,56 +17,56 @@
 
 namespace spaid::kernels {
 
-// Milliseconds by the host's clock unless said otherwise. Of several devices the longest each, and
-// the most bytes of one.
+// Milliseconds by the host's clock unless said otherwise. With several devices the longest time of
+// any, and the most bytes of any.
 struct StaticSpaiCudaTimings {
   double host_to_device_ms = 0;
   double device_plan_ms = 0;     // by the device's clock
-  double device_pattern_ms = 0;  // of those, for the pattern of M
+  double device_pattern_ms = 0;  // the part of it for the pattern of M
   double device_build_ms = 0;    // by the device's clock
   double device_to_host_ms = 0;
-  double host_solve_ms = 0;  // of what was left to the host
+  double host_solve_ms = 0;  // for the columns that were left to the host
   int64_t host_columns = 0;
-  // The plan's gather tables have no room beside the build: each build makes them again, in waves.
-  // Of a plan, and of each build with it.
+  // The plan's gather tables do not fit beside the build: each build makes them again, in waves.
+  // Set for a plan, and for each build with it.
   bool tables_in_waves = false;
   int64_t device_bytes = 0;    // at once, at most, over plan and build
-  int64_t rescued_groups = 0;  // of columns with equal J: given up by the Gram path
-  // Where local_solver = QR: CONSTANT or VARIABLE, as chosen; what the kernels of problems with at
-  // most 128 columns took, by the device's clock, and were predicted to take.
+  int64_t rescued_groups = 0;  // groups of equal J that the Gram path gave up
+  // With local_solver = QR: CONSTANT or VARIABLE, as chosen; the time of the kernels for problems
+  // with at most 128 columns, by the device's clock, and its prediction.
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
   double qr_ms = 0, predicted_qr_ms = 0;
 };
 
-// What depends on the pattern alone, on the device; with the matrix, whose values each build
-// replaces. Immutable but for those: builds of one device take turns. Thread-safe.
+// The data on the device that depends on the pattern alone, and the matrix, whose values each build
+// replaces. Immutable but for these: builds of one device take turns. Thread-safe.
 //
 // Several devices share a plan, and its builds, by columns: each has all of A, knows the pattern
 // and the groups of the whole M, and computes a range of about equal predicted work, on a thread of
-// its own; its columns go straight to where they belong in M. Nothing of M stays on a device then,
-// and small entries are filtered on the host. Each needs as much memory as one device alone. M is
-// the same, bit for bit, unless one of them makes its tables in waves and another does not, or
-// local_solver = QR with AUTO as thread strategy takes another one for a range: then it is the same
-// to rounding.
+// its own; its columns go straight to their place in M on the host. No part of M is kept on a
+// device then, and small entries are filtered on the host. Each needs as much memory as one device
+// alone. M is the same, bit for bit, unless one device makes its tables in waves and another does
+// not, or local_solver = QR with AUTO as thread strategy chooses another one for a range: then it
+// is the same to rounding.
 class StaticSpaiCudaPlan;
 
-// What another computation left on a device for a plan there.
+// Data that another computation has left on a device for a plan there.
 struct SpaiOnDevice {
   explicit SpaiOnDevice(const std::shared_ptr<CudaDevice>& on)
       : device(on),
         matrix(on, &SpaidCudaInterface::free_matrix),
         pattern(on, &SpaidCudaInterface::free_pattern) {}
-  // Here and now; the caller has the device's lock.
+  // Frees it now; the caller has the device's lock.
   void FreeLocked();
 
   const std::shared_ptr<CudaDevice> device;
   CudaObject<SpaidCudaMatrix> matrix;    // A
-  CudaObject<SpaidCudaPattern> pattern;  // what M's pattern is to be made from
+  CudaObject<SpaidCudaPattern> pattern;  // the user's pattern
 };
 
-// As PlanStaticSpai, on one device or at least one, each but once. Of several the first error, once
-// all have come to their ends. `there`: null, or A and the user's pattern on the device, which is
-// the only one: what is there is not sent there. Errors besides: those of CudaDevice::Failed.
+// Plans as PlanStaticSpai. `devices`: at least one, each only once; with several the first error is
+// returned, once all have ended. `there`: null, or A and the user's pattern on the device, which
+// must be the only one: they are not uploaded then. Further errors: those of CudaDevice::Failed.
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
     std::span<const std::shared_ptr<CudaDevice>> devices, const CscView& a,
     const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
@@ -76,24 +76,24 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
     const StaticSpaiOptions& options, const Context& context,
     StaticSpaiCudaTimings* timings = nullptr);
 
-int64_t DeviceBytes(const StaticSpaiCudaPlan& plan);  // held, by one of its devices at the most
+int64_t DeviceBytes(const StaticSpaiCudaPlan& plan);  // held on any one of its devices, at most
 int64_t HostBytes(const StaticSpaiCudaPlan& plan);
 
 // M on the device that built it, for work to come there; keeps the plan, whose pattern it has.
 // Immutable; thread-safe.
 class StaticSpaiCudaM;
 
-// As BuildStaticSpai; context.result sees each device's columns once they are on the host, but for
-// those behind one that is left to the host. `kept`: gets the M that stays on the device; null
-// where the host had a part in it, or there are several. Errors besides: those of
-// CudaDevice::Failed.
+// Builds as BuildStaticSpai; context.result is shown each device's columns once they are on the
+// host, except for those after one that is left to the host. `kept`: gets the M that is kept on the
+// device; null where the host solved some columns, or with several devices. Further errors: those
+// of CudaDevice::Failed.
 Result<StaticSpaiResult> BuildStaticSpaiCuda(
     const StaticSpaiCudaPlan& plan, const CscView& a, const StaticSpaiOptions& options,
     const Context& context, StaticSpaiCudaTimings* timings = nullptr,
     std::shared_ptr<const StaticSpaiCudaM>* kept = nullptr);
 
 int64_t DeviceBytes(const StaticSpaiCudaM& m);  // held, its plan's included
-// The device that it is on, and what that knows it by.
+// Its device, and the object there.
 const std::shared_ptr<CudaDevice>& DeviceOf(const StaticSpaiCudaM& m);
 const SpaidCudaM* Object(const StaticSpaiCudaM& m);
 // The same M as the build's result. Errors: those of CudaDevice::Failed.

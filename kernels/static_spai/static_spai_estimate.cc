@@ -43,7 +43,7 @@ struct Rules {
   int power = 1;
   Array<uint8_t> equal_columns;                 // FindEqualColumns
   std::optional<Array<int32_t>> column_of_row;  // row_match
-  std::optional<Pattern> transposed;            // of A, for ensure_row
+  std::optional<Pattern> transposed;            // A's, for ensure_row
   PatternView rows_of_a;                        // a view of it
 
   int32_t Node(int64_t i) const {
@@ -98,8 +98,8 @@ Bounds WalkBounds(const Rules& rules) {
   return next;
 }
 
-// Where the matching is not perfect, BuildPattern pairs what is left over in its own way: any
-// column may stand for any row then.
+// Bounds for a matching that is not perfect: BuildPattern pairs the rest in its own way, so that
+// any column may stand for any row.
 Bounds BoundsWithoutMatching(const Rules& rules) {
   const auto n = static_cast<size_t>(rules.a.n_cols);
   double longest = 1, longest_base = 1, longest_row = 0;
@@ -175,12 +175,13 @@ class Explorer {
     return steps;
   }
 
-  // Of the last column, k: equal for columns whose local problems are shifted copies.
+  // Hash of the last column's structure: equal for columns k whose local problems are shifted
+  // copies.
   uint64_t StructureHash(const Rules& rules, int64_t k) {
     // Another seed than the columns': J is often a column of A, and the two would cancel out.
     uint64_t hash = HashArray(std::span<const int32_t>(columns_), 1, static_cast<int32_t>(k));
     for (const int32_t j : columns_) {
-      uint64_t& own = column_hash_[static_cast<size_t>(j) % kHashes];  // of a column that has it
+      uint64_t& own = column_hash_[static_cast<size_t>(j) % kHashes];  // the column in this place
       if (hash_owner_[static_cast<size_t>(j) % kHashes] != j) {
         hash_owner_[static_cast<size_t>(j) % kHashes] = j;
         own = HashArray(rules.a.column(j), 0, j);
@@ -251,9 +252,9 @@ int64_t GroupSize(const Rules& rules, int64_t k) {
 
 // From a sample, the same whenever it is taken.
 struct Prediction {
-  double ns = 0;                 // of plan and build on one thread
-  double steps = 0;              // of counting every column
-  std::optional<Totals> totals;  // where the sample was every column
+  double ns = 0;                 // plan and build on one thread
+  double steps = 0;              // work of counting every column
+  std::optional<Totals> totals;  // set if the sample had every column
 };
 
 Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver solver,
@@ -372,8 +373,8 @@ Result<std::optional<Totals>> CountAll(const Rules& rules, const Context& contex
   return std::optional<Totals>(totals);
 }
 
-// Of kernels/static_spai/cuda: entries of a local problem that gets a table; words of the table for
-// each chunk of so many rows; what is solved in global memory.
+// Figures of kernels/static_spai/cuda: entries of a local problem that gets a table; words of the
+// table for each chunk of so many rows; limits of problems that are solved in global memory.
 constexpr double kDeviceEntries = 16384;
 constexpr double kChunkRows = 32, kChunkWords = 5;
 constexpr double kTableColumns = 128, kLargeColumns = 2048, kLargeEntries = 4194304;
@@ -382,17 +383,17 @@ constexpr double kLongColumn = 8192;
 // Tables that take no more are never made in waves, and a wave is not kept from having as much.
 // That is more than the largest table takes.
 constexpr double kWaveBytes = 4 << 20;
-// Its stencil path (dia_tuning.h): the least share of the diagonals that is stored, and
+// Its path by diagonals (dia_tuning.h): the least share of the diagonals that is stored, and
 // the work space.
-constexpr double kStencilFill = 1.0 / 3, kStencilWork = 256 << 20;
-double StencilWork(double nnz_a) { return std::min(kStencilWork, 40 * nnz_a + (1 << 20)); }
+constexpr double kDiaFill = 1.0 / 3, kDiaWork = 256 << 20;
+double DiaWork(double nnz_a) { return std::min(kDiaWork, 40 * nnz_a + (1 << 20)); }
 
 bool AllHaveTables(double n2, double entries) {
   return n2 <= kTableColumns && entries <= kDeviceEntries && entries < kLongColumn;
 }
 
-// Of one cluster of blocks that solves local problems in global memory: tiles, vectors, a hash
-// table of rows with sums in fixed point.
+// Bytes of one cluster of blocks that solves local problems in global memory: tiles, vectors, a
+// hash table of rows with sums in fixed point.
 double LargeBytes(double n, double n2, double entries) {
   if (AllHaveTables(n2, entries)) return 0;
   const double tiles = std::ceil(std::min(n2, kLargeColumns) / 8);
@@ -413,8 +414,8 @@ double LargeQrBytes(double n, double n2, double entries) {
          8 * slots;
 }
 
-// What kernels/sparse/cuda allocates at once for the pattern of M, that included. Powers before the
-// last have no more entries than M.
+// Bytes that kernels/sparse/cuda has allocated at once for the pattern of M, at most, the pattern
+// included. Powers before the last have no more entries than M.
 double PatternBytes(const StaticSpaiCounts& counts, const Rules& rules,
                     const PatternOptions& options, bool user) {
   const auto n = static_cast<double>(counts.n), nnz_a = static_cast<double>(counts.nnz_a),
@@ -447,7 +448,7 @@ void DeviceProblems::Add(double entries, double columns) {
   most = std::max(most, entries);
 }
 
-// What kernels/static_spai/cuda allocates at once.
+// Bounds the bytes that kernels/static_spai/cuda has allocated at once.
 void BoundDeviceBytes(const DeviceProblems& problems, double pattern_bytes,
                       const StaticSpaiOptions& options, StaticSpaiCounts& counts) {
   const auto n = static_cast<double>(counts.n), nnz_a = static_cast<double>(counts.nnz_a),
@@ -464,7 +465,7 @@ void BoundDeviceBytes(const DeviceProblems& problems, double pattern_bytes,
   // The scaled matrix; values of M; norms, pivots, flags, scales.
   const auto n2 = static_cast<double>(counts.n2_max);
   // By QR: two orders of the groups; and keys, sorted, with the scratch of that. A rescue by QR
-  // that finds no room is the host's.
+  // that finds no memory is left to the host.
   const bool by_qr = options.local_solver == LocalSolver::kQr;
   const double solving = by_qr ? (2 * 4 + 4 * 4) * n + LargeQrBytes(n, n2, problems.most)
                                : LargeBytes(n, n2, problems.most);
@@ -474,15 +475,15 @@ void BoundDeviceBytes(const DeviceProblems& problems, double pattern_bytes,
       options.post_filter > 0 ? (8 + 12) * nnz_m + (2 * 8 + 1 + 8 + 0.125) * n : 0;
   // By diagonals: m_ptr, masks, what offsets lead out by; m_idx; the scaled matrix, the work space,
   // and the results as above.
-  const double stencil = by_qr ? 0
-                               : (8 + 8 + 4 + 2 * 8) * n + 4 * nnz_m + 8 * nnz_a / kStencilFill +
-                                     StencilWork(nnz_a) + 8 * nnz_m + (3 * 8 + 1) * n + filtering;
+  const double by_diagonals = by_qr ? 0
+                                    : (8 + 8 + 4 + 2 * 8) * n + 4 * nnz_m + 8 * nnz_a / kDiaFill +
+                                          DiaWork(nnz_a) + 8 * nnz_m + (3 * 8 + 1) * n + filtering;
   counts.device_bytes =
       Bytes(matrix + kDeviceSlack +
             std::max({pattern_bytes, plan + tables + std::max({planning, building, filtering}),
-                      stencil}));
-  // Where the path by diagonals finds no room the plan goes without, and where M compacted finds
-  // none the host compacts it.
+                      by_diagonals}));
+  // Without memory for the path by diagonals the plan goes without, and without memory for a
+  // compacted M the host compacts it.
   counts.device_bytes_min = Bytes(
       matrix + kDeviceSlack + std::max(pattern_bytes, plan + wave + std::max(planning, building)));
 }

@@ -105,7 +105,7 @@ void MakeBatches(const Array<float>& ns, StaticSpaiPlan& plan) {
       in_lanes = 0;
     }
     sum += own;
-    in_lanes += plan.stencil_of[g] >= 0;
+    in_lanes += plan.structure_of[g] >= 0;
   };
   // No thread helps here: groups that fit together whatever the limit are added together.
   constexpr size_t kTogether = 16;
@@ -115,7 +115,7 @@ void MakeBatches(const Array<float>& ns, StaticSpaiPlan& plan) {
     int64_t all = 0, all_in_lanes = 0;
     for (size_t i = g; i < end; ++i) {
       all += static_cast<int64_t>(ns[i]);
-      all_in_lanes += plan.stencil_of[i] >= 0;
+      all_in_lanes += plan.structure_of[i] >= 0;
     }
     if (sum + all <= tuning::kBatchNs) {
       sum += all;
@@ -166,7 +166,7 @@ Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options) {
 }
 
 Status CheckColumns(const PatternView& a, int threads) {
-  std::atomic<int64_t> first = a.n_cols;  // of the empty ones
+  std::atomic<int64_t> first = a.n_cols;  // first empty column
   ParallelFor(a.n_cols, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
       if (a.col_ptr[static_cast<size_t>(j)] != a.col_ptr[static_cast<size_t>(j) + 1]) continue;
@@ -195,7 +195,7 @@ double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
 
 namespace {
 
-// Of numbers >= 0; what does not fit is INT64_MAX.
+// x y for numbers >= 0; INT64_MAX on overflow.
 int64_t Times(int64_t x, int64_t y) {
   int64_t product = 0;
   return __builtin_mul_overflow(x, y, &product) ? INT64_MAX : product;
@@ -212,11 +212,11 @@ int64_t Sum(std::initializer_list<int64_t> terms) {
 }  // namespace
 
 int64_t PlanBytes(int64_t n, int64_t nnz_m, int64_t long_pairs) {
-  // Pattern; members, groups, their stencils and batches, of which there are at most n each; the
-  // stencils: at most 48 bytes an entry, and no more of them than share groups.
+  // Pattern; members, groups, their structures and batches, of which there are at most n each; the
+  // structures: at most 48 bytes an entry, and no more of them than share groups.
   return Sum({(n + 1) * 8, Times(nnz_m, 4), 5 * (n + 1) * 4, n, Times(long_pairs, sizeof(LongPair)),
-              Times(MaxStencilEntries(nnz_m), 48),
-              n / tuning::kMinShared * int64_t{sizeof(Stencil)}, sizeof(StaticSpaiPlan)});
+              Times(MaxStructureEntries(nnz_m), 48),
+              n / tuning::kMinShared * int64_t{sizeof(Structure)}, sizeof(StaticSpaiPlan)});
 }
 
 int64_t BuildBytes(int64_t n, int64_t nnz_m, int64_t long_pairs, const LocalCounts& largest,

@@ -1,6 +1,6 @@
-// What a static SPAI plan holds. Internal to this room and its tests.
+// The contents of a static SPAI plan. Internal to this room and its tests.
 //
-// The sets I_k are stored once for all columns that share a stencil; elsewhere finding them again
+// The sets I_k are stored once for all columns that share a structure; elsewhere finding them again
 // costs less than reading them back from memory. Beside them: the pattern of M, which columns share
 // their J (and so one factor), and batches of about equal predicted work.
 #pragma once
@@ -11,22 +11,22 @@
 #include "kernels/sparse/matrix.h"
 #include "kernels/static_spai/local_problem.h"
 #include "kernels/static_spai/static_spai.h"
-#include "kernels/static_spai/stencil.h"
+#include "kernels/static_spai/structure.h"
 
 namespace spaid::kernels {
 
 struct StaticSpaiPlan {
-  Pattern pattern;           // of M
+  Pattern pattern;           // M's
   Array<int32_t> members;    // columns of M, group by group; ascending in a group, all with one J
   Array<int32_t> group_ptr;  // n_groups + 1, into members
-  std::vector<Stencil> stencils;
-  Array<int32_t> stencil_of;     // of each group, -1: none
+  std::vector<Structure> structures;
+  Array<int32_t> structure_of;   // the structure of each group, -1: none
   Array<int32_t> batch_ptr;      // n_batches + 1, into groups
   Array<int32_t> batch_order;    // batches by falling predicted work; equal ones in order
-  Array<uint8_t> equal_columns;  // of A: FindEqualColumns
+  Array<uint8_t> equal_columns;  // FindEqualColumns of A
   Array<LongPair> long_pairs;    // ascending: the pairs of columns whose dot products a build needs
   LocalCounts largest;           // the largest of each count over all groups
-  uint64_t pattern_hash = 0;     // of A
+  uint64_t pattern_hash = 0;     // A's
   StaticSpaiCounts counts;
 
   int64_t n_batches() const { return static_cast<int64_t>(batch_ptr.size()) - 1; }
@@ -44,8 +44,8 @@ Status CheckColumns(const PatternView& a, int threads);
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns);
 double GramFlops(const LocalCounts& counts, int64_t n2, int64_t columns);
 
-// Entries of all stencils of a plan, at most.
-constexpr int64_t MaxStencilEntries(int64_t nnz_m) { return nnz_m / 8; }
+// Entries of all structures of a plan, at most.
+constexpr int64_t MaxStructureEntries(int64_t nnz_m) { return nnz_m / 8; }
 
 // Bytes of a plan (at most) and of a build on `threads` threads (an upper bound). INT64_MAX where
 // that many cannot be counted.
@@ -53,10 +53,10 @@ int64_t PlanBytes(int64_t n, int64_t nnz_m, int64_t long_pairs);
 int64_t BuildBytes(int64_t n, int64_t nnz_m, int64_t long_pairs, const LocalCounts& largest,
                    int64_t n2_max, int threads, bool post_filter);
 
-// Local problems of as many columns as there are.
+// Sums over the local problems of all columns.
 struct DeviceProblems {
-  double words = 0;  // of their gather tables
-  double most = 0;   // entries of the largest
+  double words = 0;  // words of their gather tables
+  double most = 0;   // entries of the largest one
 
   void Add(double entries, double columns = 1);
 };

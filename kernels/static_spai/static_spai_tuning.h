@@ -10,7 +10,7 @@ namespace spaid::kernels::static_spai_tuning {
 inline constexpr int64_t kMaxGroup = 32;
 
 // Predicted work of one batch of columns, nanoseconds: the grain of cancellation and progress.
-// Groups that share stencils are collected within a batch, so that it is made larger, up to
+// Groups that share structures are collected within a batch, so that it is made larger, up to
 // kLaneBatchNs, for kLaneBatch of them: in a smaller one many lanes would stay empty.
 inline constexpr int64_t kBatchNs = 200'000;
 inline constexpr int64_t kLaneBatchNs = 1'000'000;
@@ -23,7 +23,7 @@ inline constexpr int64_t kLongFactor = 2;
 
 // Conditioning of the scaled Gram matrix, as its smallest eigenvalue (the largest is at most n2).
 // Rounding moves that by about 1e-15, and each corrected step leaves that share of the error: from
-// kGoodEigenvalue on, one step meets any demand. Under it steps go on, kWeakSteps at most, until a
+// kGoodEigenvalue on, one step always suffices. Under it steps go on, kWeakSteps at most, until a
 // step shows that the one before it was enough; under kLeastEigenvalue (or this many roundings per
 // column, where that is more) the factor says nothing about the matrix and QR takes over. sherman2,
 // power 2: 1.7e-10; one step leaves a residual 1.5e-4 too large, two meet the rule.
@@ -52,7 +52,7 @@ inline constexpr double kWeakRankTolerance = 1e-12;
 
 // Over either limit a local problem is too large for a dense factor and is solved by CGLS.
 inline constexpr int64_t kMaxDenseColumns = 2048;
-inline constexpr int64_t kMaxDenseEntries = int64_t{16} << 20;  // of Â: 128 MiB a worker
+inline constexpr int64_t kMaxDenseEntries = int64_t{16} << 20;  // 128 MiB of Â a worker
 
 // CGLS stops at ‖Âᵀr‖ <= tolerance * ‖Âᵀe‖, or after the limit, and says which.
 inline constexpr double kIterativeTolerance = 1e-12;
@@ -63,10 +63,10 @@ inline constexpr int64_t kIterativeLimit = 2000;
 inline constexpr int64_t kSmallColumns = 32;
 inline constexpr int64_t kSmallEntries = 8192;
 
-// Groups whose local problems are shifted copies of one another share a stencil where there are so
-// many of them, and are solved eight at a time (lane_solver.h) where the eight fit the second-level
-// cache: at most kMaxLaneVectors vectors of eight for Â and the Gram matrix (768 KiB). More kinds
-// of columns than kMaxClasses are not told apart.
+// Groups whose local problems are shifted copies of one another share a structure where there are
+// so many of them, and are solved eight at a time (lane_solver.h) where the eight fit the
+// second-level cache: at most kMaxLaneVectors vectors of eight for Â and the Gram matrix (768 KiB).
+// More kinds of columns than kMaxClasses are not told apart.
 inline constexpr int32_t kMinShared = 32;
 inline constexpr int64_t kMaxLaneColumns = 128;
 inline constexpr int64_t kMaxLaneVectors = 12288;

@@ -38,13 +38,13 @@ constexpr ThreadStrategy PaperStrategy(int64_t n2_max, double n2_mean) {
 // Sizes of thread groups: 2^0 to 2^8.
 inline constexpr int kGroupSizes = 9;
 
-// What local problems cost, summed. A problem comes in chunks of 32 rows; every column of Â is
+// Work of local problems, summed. A problem is processed in chunks of 32 rows; every column of Â is
 // eliminated from each chunk.
 struct QrWork {
   int64_t problems = 0;
   int64_t chunks = 0;
   int64_t steps = 0;    // Σ chunks n2
-  int64_t entries = 0;  // of Â
+  int64_t entries = 0;  // entries of Â
   int64_t longest = 0;  // steps of one problem, at most
 
   constexpr void Add(const QrWork& other) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/parallel.h"
+#include "kernels/base/reasons.h"
 #include "kernels/sparse/preparation.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
@@ -19,6 +20,8 @@
 
 namespace spaid::server {
 namespace {
+
+static_assert(reason::kDeviceOutOfMemory == kernels::reason::kDeviceOutOfMemory);
 
 // Bytes of an entry of M in CSC: what max_build_bytes leaves for the pattern, at the very most.
 constexpr int64_t kBytesPerEntry = sizeof(int32_t) + sizeof(double);
@@ -585,7 +588,9 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
       [&](Placed old) -> kernels::Result<Placed> {
         if (old != nullptr) {
           auto replaced = engine_.Replace(std::move(old), a->csc, context);
-          if (replaced.ok() || replaced.status().reason() != "PLAN_MISMATCH") return replaced;
+          if (replaced.ok() || replaced.status().reason() != kernels::reason::kPlanMismatch) {
+            return replaced;
+          }
         }
         return engine_.Place(a->csc, context);
       },

@@ -52,9 +52,9 @@ absl::Status ParseLocalSolver(v1::LocalSolver from, const std::string& field,
 absl::Status ParseStaticSpai(const v1::StaticSpaiSpec& from, const std::string& field,
                              ParsedSpec* to) {
   kernels::StaticSpaiOptions& options = to->spec.static_spai;
-  if (from.pattern_power() < 0 || from.pattern_power() > kMaxPatternPower) {
+  if (from.pattern_power() < 0 || from.pattern_power() > kernels::kMaxPatternPower) {
     return Bad(reason::kBadPatternPower, Path(field, "pattern_power"),
-               absl::StrCat("is ", from.pattern_power(), "; give 1 to ", kMaxPatternPower,
+               absl::StrCat("is ", from.pattern_power(), "; give 1 to ", kernels::kMaxPatternPower,
                             ", or 0 for 1"));
   }
   options.pattern.power = from.pattern_power() == 0 ? 1 : from.pattern_power();
@@ -247,9 +247,10 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
   }
   if (reads_options_of(kernels::EngineKind::kJacobi)) {
     const int block_size = spec.jacobi().block_size();
-    if (block_size < 0 || block_size > kMaxBlockSize) {
-      return Bad(reason::kBadBlockSize, Path(field, "jacobi.block_size"),
-                 absl::StrCat("is ", block_size, "; give 1 to ", kMaxBlockSize, ", or 0 for 1"));
+    if (block_size < 0 || block_size > kernels::kMaxBlockSize) {
+      return Bad(
+          reason::kBadBlockSize, Path(field, "jacobi.block_size"),
+          absl::StrCat("is ", block_size, "; give 1 to ", kernels::kMaxBlockSize, ", or 0 for 1"));
     }
     parsed.spec.block_size = block_size == 0 ? 1 : block_size;
   }
@@ -625,7 +626,6 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
 v1::SolveFigures ToProto(const kernels::SolveFigures& from, double copy_bytes_per_second) {
   v1::SolveFigures to;
   to.set_place_ms(from.place_ms);
-  to.set_trial_ms(from.trial_ms);
   to.set_host_to_device_ms(from.host_to_device_ms);
   to.set_iterate_ms(from.iterate_ms);
   to.set_check_ms(from.check_ms);

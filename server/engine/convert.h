@@ -20,8 +20,6 @@
 namespace spaid::server {
 
 inline constexpr int kMaxRhsCount = 1024;
-inline constexpr int kMaxPatternPower = 16;
-inline constexpr int kMaxBlockSize = 32;
 
 // Code, reason, message, field (with `field_prefix` and a dot before it, where both are there),
 // index.

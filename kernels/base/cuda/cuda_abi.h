@@ -1,5 +1,5 @@
 // The C interface between the programs and libspaid_cuda.so. Plain C types only: the two sides may
-// be built by different compilers. Any change of this file raises kSpaidCudaAbiVersion.
+// be built by different compilers. Any change beyond comments raises kSpaidCudaAbiVersion.
 //
 // Objects are made by the library and given back to it. Those of one context may be used by one
 // thread at a time; list_devices is thread-safe. Every function that returns a SpaidCudaResult
@@ -62,9 +62,9 @@ struct SpaidCudaVariants {
   // Gram matrix, factor, solve: a thread a local problem, by |J|; else a warp.
   int32_t lane_columns;
   // Operators whose entries take at most so many bytes by rows are laid out so, those of few
-  // diagonals or of nodes, too; and of solves with such alone some iterations are one launch: on
-  // the chip (kernels/krylov/cuda/persistent_smem.h), or in a grid that stays, where all of its
-  // blocks fit at once.
+  // diagonals or of nodes, too; and solves with such operators alone run several iterations in one
+  // persistent kernel: within shared memory (kernels/krylov/cuda/persistent_smem_block.h), or else
+  // (fused_steps.h) where all of its blocks fit on the device at once.
   int64_t rows_bytes;
 };
 
@@ -392,8 +392,8 @@ struct SpaidCudaInterface {
   int32_t (*time_operator)(const SpaidCudaOperator* op, int32_t products, double* ms_median,
                            int64_t* bytes_per_product, char* message, size_t message_size);
 
-  // Right-hand sides that one solve takes, at most: 1 of systems whose solves live on the chip, and
-  // by GMRES. Does not change as long as the operators stay; `m` may be null.
+  // Right-hand sides that one solve takes, at most: 1 where it runs within shared memory, and with
+  // GMRES. Does not change as long as the operators stay; `m` may be null.
   int32_t (*most_columns)(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method);
   // Right-hand sides by a Krylov method (Method of krylov.h), each a column, as many as `columns`:
   // 1, 2 or 4, no more than most_columns says; each has its own scalars, and what it gives does not

@@ -354,7 +354,7 @@ std::string SolveByFactors(const SpaidCudaCsc& by_columns, const SpaidCudaCsc& b
   try {
     Context context(0, 0, nullptr, {});
     const Matrix a = UploadMatrix(context, by_columns);
-    const Rows<double> rows(context, a.pattern(), a.values.get(), options.cg);
+    const cuda::Csr<double> rows(context, a.pattern(), a.values.get(), options.cg);
     const Buffer<double> b_there = Upload(context, std::vector<double>(b, b + by_columns.n));
     const Buffer<double> diagonal = Upload(context, InverseDiagonal(by_columns));
     std::unique_ptr<Prepared> prepared;

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kSumThreads)
 // The vectors and scalars of both, and when to leave.
 class Loop {
  public:
-  Loop(Context& context, const Rows<double>& a, const double* b, double rtol, int64_t most)
+  Loop(Context& context, const Csr<double>& a, const double* b, double rtol, int64_t most)
       : context_(context),
         a_(a),
         n_(a.n()),
@@ -201,7 +201,7 @@ class Loop {
   }
 
   Context& context_;
-  const Rows<double>& a_;
+  const Csr<double>& a_;
   const int64_t n_;
   const double* const b_;
   const int64_t most_;
@@ -214,7 +214,7 @@ class Loop {
 
 }  // namespace
 
-LoopResult CgLoop(Context& context, const Rows<double>& a, const Precondition& m, const double* b,
+LoopResult CgLoop(Context& context, const Csr<double>& a, const Precondition& m, const double* b,
                   double rtol, int64_t max_iterations) {
   Loop loop(context, a, b, rtol, max_iterations);
   const Buffer<double> z = loop.Vector(), q = loop.Vector();
@@ -228,7 +228,7 @@ LoopResult CgLoop(Context& context, const Rows<double>& a, const Precondition& m
   });
 }
 
-LoopResult BicgstabLoop(Context& context, const Rows<double>& a, const Precondition& m,
+LoopResult BicgstabLoop(Context& context, const Csr<double>& a, const Precondition& m,
                         const double* b, double rtol, int64_t max_iterations) {
   Loop loop(context, a, b, rtol, max_iterations);
   const Buffer<double> shadow = loop.Vector(), p_hat = loop.Vector(), s_hat = loop.Vector(),

@@ -23,9 +23,9 @@ struct LoopResult {
 
 // `b` on the device; x0 = 0. Ends where the recomputed residual is at most rtol ‖b‖, at
 // `max_iterations`, or where the recursion's residual is not finite.
-LoopResult CgLoop(cuda::Context& context, const cuda::Rows<double>& a, const Precondition& m,
+LoopResult CgLoop(cuda::Context& context, const cuda::Csr<double>& a, const Precondition& m,
                   const double* b, double rtol, int64_t max_iterations);
-LoopResult BicgstabLoop(cuda::Context& context, const cuda::Rows<double>& a, const Precondition& m,
+LoopResult BicgstabLoop(cuda::Context& context, const cuda::Csr<double>& a, const Precondition& m,
                         const double* b, double rtol, int64_t max_iterations);
 
 }  // namespace spaid::kernels::bench

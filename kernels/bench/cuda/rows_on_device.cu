@@ -8,7 +8,6 @@
 #include "kernels/bench/cuda/cg_vectors.h"
 #include "kernels/bench/cuda/rows_on_device.h"
 #include "kernels/bench/cuda/times.h"
-#include "kernels/krylov/cuda/choice.h"
 #include "kernels/krylov/cuda/product.h"
 
 namespace spaid::kernels::bench {
@@ -35,10 +34,10 @@ struct Dot {
 // All that the largest matrices here take.
 constexpr int64_t kMemory = int64_t{4} << 30;
 
-using AnyRows = std::variant<Rows<double>, Rows<float>>;
+using AnyRows = std::variant<Csr<double>, Csr<float>>;
 
 AnyRows MakeRows(Context& context, const cuda::Matrix& a, const RowsOptions& options) {
-  RowsTuning tuning = tuning::kRows;
+  CsrTuning tuning = tuning::kCsr;
   if (options.as_large) {
     tuning.stream_bytes = 0;
     tuning.many_threads_entries = std::numeric_limits<int32_t>::max();
@@ -46,9 +45,9 @@ AnyRows MakeRows(Context& context, const cuda::Matrix& a, const RowsOptions& opt
   if (options.layout == RowsLayout::kSlices) tuning.tiles_at = std::numeric_limits<double>::max();
   if (options.layout == RowsLayout::kTiles) tuning.tiles_at = -1;
   if (options.fp32) {
-    return Rows<float>(context, a.pattern(), a.values.get(), false, tuning);
+    return Csr<float>(context, a.pattern(), a.values.get(), false, tuning);
   }
-  return Rows<double>(context, a.pattern(), a.values.get(), false, tuning);
+  return Csr<double>(context, a.pattern(), a.values.get(), false, tuning);
 }
 
 }  // namespace
@@ -99,18 +98,6 @@ RowsLoop RowsOnDevice::loop() const {
 
 void RowsOnDevice::set_loop(RowsLoop loop) {
   std::visit([&](auto& own) { own.set_loop(static_cast<SliceLoop>(loop)); }, body_->rows);
-}
-
-bool RowsOnDevice::Choose(bool always) {
-  const ChoiceTuning tuning = always ? ChoiceTuning{0, 0, 1.0} : tuning::kChoice;
-  return std::visit([&](auto& own) { return ChooseLoop(body_->context, own, tuning); },
-                    body_->rows);
-}
-
-bool RowsOnDevice::ChooseInFullMemory() {
-  const Arena& arena = *body_->context.arena;
-  const Buffer<char> filler(body_->context, arena.limit() - arena.used() - 2 * Arena::kGrain);
-  return Choose(true);
 }
 
 void RowsOnDevice::Update(const double* values) {

@@ -1,6 +1,5 @@
-// A matrix by rows on the first CUDA device (kernels/krylov/cuda/csr.h), with what the
-// library keeps to itself: how its products are formed, and how that is chosen. For benchmarks and
-// tests.
+// A matrix by rows on the first CUDA device (kernels/krylov/cuda/csr.h), with what the library
+// keeps to itself: how its products are formed. For benchmarks and tests.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +36,6 @@ class RowsOnDevice {
   double stored() const;  // entries with the ends of slices, for each entry
   RowsLoop loop() const;
   void set_loop(RowsLoop loop);  // of kShortChunks and kLongChunks, where it is laid out as large
-  // Chooses it by time as solves do, or, where `always`, whatever the size and the rows: whether it
-  // was timed.
-  bool Choose(bool always);
-  // The same, always, with next to none of the device's memory left.
-  bool ChooseInFullMemory();
   void Update(const double* values);
 
   // y = A x, and xᵀ y as it is summed beside, of n elements each, on the host.

@@ -187,7 +187,7 @@ int32_t Plan(SpaidCudaMatrix* matrix, const SpaidCudaCsc* base, const SpaidCudaP
     info->nnz_m = own.m.nnz;
     info->first_entry = own.first_entry;
     info->entries = own.entries;
-    info->groups = own.grouped ? own.n_groups : own.stencil.nodes;
+    info->groups = own.grouped ? own.n_groups : own.dia.nodes;
     info->structures = own.grouped ? own.n_structures : 1;
     info->host_groups =
         own.class_begin[spaid::cuda::kOtherClass] - own.class_begin[spaid::cuda::kHostClass];
@@ -494,7 +494,7 @@ int32_t TimeOperator(const SpaidCudaOperator* op, int32_t products, double* ms_m
 int32_t MostColumns(const SpaidCudaOperator* a, const SpaidCudaOperator* m, int32_t method) {
   constexpr int32_t kGmres = 3;
   const spaid::cuda::Operator* const with = m != nullptr ? &m->op : nullptr;
-  const bool alone = method == kGmres || spaid::cuda::OnChip(a->op, with) != nullptr;
+  const bool alone = method == kGmres || spaid::cuda::SmemLayout(a->op, with) != nullptr;
   return alone ? 1 : kSpaidCudaMostColumns;
 }
 

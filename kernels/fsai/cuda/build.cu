@@ -30,7 +30,7 @@ struct Counters {
   unsigned long long products;
 };
 
-// Rows without entries; or columns whose only entry is −1.
+// Marks rows that are left to the host: no entries; columns: −1 as the only entry.
 template <class Real, Form kForm>
 __global__ void FsaiLeaveKernel(const __grid_constant__ fsai::Work<Real> work, const int32_t* rows,
                                 uint32_t count) {
@@ -51,7 +51,7 @@ __global__ void FsaiLongestInitialKernel(const int64_t* ptr, int64_t n, int32_t*
 
 __global__ void FsaiSampleKernel(int64_t n, int32_t count, int32_t* rows) {
   const int32_t i = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
-  // From the middle of as many equal parts.
+  // The middles of `count` equal parts.
   if (i < count) rows[i] = static_cast<int32_t>((2 * i + 1) * n / (2 * count));
 }
 
@@ -59,7 +59,7 @@ unsigned Blocks(int64_t threads) {
   return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
 }
 
-// What rows are made of, and, once they are made, is needed no more.
+// The matrices from which rows are made; freed once all are made.
 template <class Real>
 struct Source {
   int64_t n = 0;
@@ -97,28 +97,28 @@ class Builder {
     host_ptr_ = pattern->col_ptr;
   }
 
-  int64_t left_rows() const { return left_rows_; }  // to the host
+  int64_t left_rows() const { return left_rows_; }  // left to the host
 
   FsaiG Build() {
     Prepare();
-    // What a filter drops is not among a row's entries, though it was read.
+    // A post-filter drops entries that growth has read, so that equal rows cannot be told.
     if (grow_ && options_.repeat_hash_bits > 0 && options_.post_filter == 0) FindLike();
     FsaiG g;
     g.psi_ratio = Buffer<double>(context_, end_ - begin_);
     psi_ratio_ = g.psi_ratio.get() - begin_;
-    std::vector<fsai::Piece> pieces;
+    std::vector<fsai::OutputChunk> chunks;
     for (int64_t first = begin_; first < end_;) {
       const int64_t end = WaveEnd(first);
-      pieces.push_back(Wave(first, end));
+      chunks.push_back(Wave(first, end));
       ++info_.waves;
       first = end;
       Report(end);
     }
-    // Only the rows are still needed.
+    // Only the rows are needed from here on.
     source_ = {};
     like_ = {};
     own_like_ = {};
-    fsai::Piece all = fsai::Join(context_, pieces, end_ - begin_);
+    fsai::OutputChunk all = fsai::Join(context_, chunks, end_ - begin_);
     g.row_ptr = std::move(all.ptr);
     g.col_idx = std::move(all.idx);
     g.values = std::move(all.values);
@@ -134,7 +134,7 @@ class Builder {
     if (own_like_.size() == 0) like_ = {};
   }
 
-  // `rows`: those before this one are finished.
+  // `rows`: all rows before this one are finished.
   void Report(int64_t rows) {
     reported_ = std::max(reported_, rows - begin_);
     if (options_.progress == nullptr) return;
@@ -153,8 +153,9 @@ class Builder {
       CheckLaunch("FsaiLongestInitialKernel");
       longest_initial = Read(context_, longest, 0);
     }
-    rooms_.emplace(context_, fsai::RoomNeeds{n_, grow_, k_max_, options_.per_step, most_,
-                                             source_.longest, longest_initial, HasInitial()});
+    workspace_.emplace(
+        context_, fsai::WorkspaceNeeds{n_, grow_, k_max_, options_.per_step, most_, source_.longest,
+                                       longest_initial, HasInitial()});
     counters_ = Buffer<Counters>(context_, 1);
     Counters zero{};
     zero.first_not_spd = static_cast<int32_t>(n_);
@@ -167,10 +168,11 @@ class Builder {
     if (grow_) {
       first_shape_ = Pilot();
     } else {
-      first_shape_ = rooms_->OnPattern(std::min<int64_t>(longest_initial - 1, 32));
-      // Filtering is for those that make a row each.
+      first_shape_ = workspace_->OnPattern(std::min<int64_t>(longest_initial - 1, 32));
+      // The kernel of dense systems has no post-filter.
       if (options_.post_filter == 0) {
-        chains_ = fsai::MeasureChains(context_, initial_ptr_, initial_idx_, n_, longest_initial);
+        prescribed_ =
+            fsai::MeasurePrescribedRows(context_, initial_ptr_, initial_idx_, n_, longest_initial);
       }
     }
   }
@@ -202,9 +204,9 @@ class Builder {
     return work;
   }
 
-  int64_t OutStride() const { return rooms_->Added() + (HasInitial() && !kColumn ? 0 : 1); }
+  int64_t OutStride() const { return workspace_->Added() + (HasInitial() && !kColumn ? 0 : 1); }
 
-  // The room that most rows need, by some of them.
+  // The workspace that most rows need, measured by some of them.
   Shape Pilot() {
     const int32_t count = static_cast<int32_t>(std::min<int64_t>(n_, tuning::kFsaiSampleRows));
     const Buffer<int32_t> rows(context_, count), overflow(context_, count);
@@ -212,8 +214,8 @@ class Builder {
     const Buffer<int2> taken(context_, count);
     FsaiSampleKernel<<<Blocks(count), kThreads, 0, context_.stream>>>(n_, count, rows.get());
     CheckLaunch("FsaiSampleKernel");
-    const Shape shape = rooms_->Sample();
-    // Its G is of no use; all rows write to one place.
+    const Shape shape = workspace_->Sample();
+    // The sample's G is not used; all rows write to one place.
     const Buffer<int32_t> out_idx(context_, shape.pivots + 1);
     const Buffer<Real> out_values(context_, shape.pivots + 1);
     const Buffer<double> psi(context_, n_);
@@ -227,8 +229,8 @@ class Builder {
     work.out_stride = 0;
     work.overflow = overflow.get();
     work.taken = taken.get();
-    // Where the initial entries come first there is no one place.
-    const Team team = rooms_->TeamOf(shape, /*sample=*/true);
+    // With initial entries they cannot.
+    const Team team = workspace_->TeamOf(shape, /*sample=*/true);
     if (HasInitial() || team == Team::kGlobal) return shape;
     fsai::LaunchRows<Real, kForm>(context_, work, team, true, 0);
     std::vector<int2> sizes(static_cast<size_t>(count));
@@ -246,39 +248,40 @@ class Builder {
       }
       if (all.empty()) return 0;
       std::sort(all.begin(), all.end());
-      // All, unless a few take much more than the others.
+      // The largest, unless a few take much more than the others.
       const int32_t largest = all.back(), usual = all[(all.size() - 1) * 9 / 10];
       return largest * 4 <= usual * 5 ? largest : usual;
     };
     const int32_t slots = most([](int2 size) { return size.x; });
     const int32_t tiles = most([](int2 size) { return size.y; });
     if (slots == 0) return shape;
-    const Shape found = rooms_->ForGrowth(slots, tiles);
-    // Others than kGrow have the last column of L in tiles, too.
-    if (team != Team::kGrow || rooms_->TeamOf(found) == Team::kGrow) return found;
-    return rooms_->ForGrowth(slots, tiles + found.slots / fsai::kPassSlots);
+    const Shape found = workspace_->ForGrowth(slots, tiles);
+    // Teams other than kGrow have the last column of L in tiles, too.
+    if (team != Team::kGrow || workspace_->TeamOf(found) == Team::kGrow) return found;
+    return workspace_->ForGrowth(slots, tiles + found.slots / fsai::kPassSlots);
   }
 
   int64_t Entries(int64_t first, int64_t end) const {
     return (end - first) * OutStride() + (HasInitial() ? host_ptr_[end] - host_ptr_[first] : 0);
   }
 
-  // Of an entry, as it is made and as it is kept.
+  // Bytes of an entry while it is made, and in a chunk.
   static constexpr int64_t kMadeBytes = (kColumn ? 0 : sizeof(Real)) + sizeof(int32_t);
   static constexpr int64_t kKeptBytes = (kColumn ? 0 : sizeof(double)) + sizeof(int32_t);
 
-  // All rows, where there is room for that; else as many as take a part of what is left, as what
-  // they leave takes from the waves to come. fsai_device_estimate.cc counts as this does.
+  // End of the wave that begins at `first`: all rows where memory suffices; else as many as take a
+  // third of what is left, since their output stays. fsai_device_estimate.cc counts as this does.
   int64_t WaveEnd(int64_t first) const {
     const int64_t made = kMadeBytes, kept = kKeptBytes;
     const int64_t left = context_.arena->limit() - context_.arena->used() - tuning::kFsaiSlackBytes;
-    const int64_t room = fsai::RoomBytes<Real>(rooms_->Largest(), options_.per_step, Team::kGlobal);
+    const int64_t workspace =
+        fsai::WorkspaceBytes<Real>(workspace_->Largest(), options_.per_step, Team::kGlobal);
     const auto bytes = [&](int64_t end, int64_t at_once) {
       const int64_t entries = Entries(first, end), rows = end - first;
       return made * entries + 12 * rows + std::max(at_once, kept * entries + 9 * rows);
     };
-    if (first == begin_ && bytes(end_, room) <= left) return end_;
-    const int64_t most = (left - room) / 3;
+    if (first == begin_ && bytes(end_, workspace) <= left) return end_;
+    const int64_t most = (left - workspace) / 3;
     int64_t low = first + 1, high = end_;
     while (low < high) {
       const int64_t middle = (low + high + 1) / 2;
@@ -291,7 +294,7 @@ class Builder {
     return low;
   }
 
-  fsai::Piece Wave(int64_t first, int64_t end) {
+  fsai::OutputChunk Wave(int64_t first, int64_t end) {
     const int64_t rows = end - first, size = Entries(first, end);
     const Buffer<int32_t> out_idx(context_, size), out_count(context_, rows);
     const Buffer<Real> out_values(context_, kColumn ? 0 : size);
@@ -321,10 +324,10 @@ class Builder {
       work.count = repeats.rest_count;
     }
     Make(work, end - work.count);
-    fsai::Piece piece = fsai::Compact<Real>(context_, work, rows, repeats.source.get(),
-                                            std::ldexp(1.0, -half_exponent_));
-    info_.longest = std::max(info_.longest, piece.longest);
-    return piece;
+    fsai::OutputChunk chunk = fsai::Compact<Real>(context_, work, rows, repeats.source.get(),
+                                                  std::ldexp(1.0, -half_exponent_));
+    info_.longest = std::max(info_.longest, chunk.longest);
+    return chunk;
   }
 
   fsai::MadeRows Made(const fsai::Work<Real>& work) const {
@@ -333,21 +336,23 @@ class Builder {
             work.k_max,       work.log_sums, work.products,   work.converged_count};
   }
 
-  // The rows of `work`, in larger and larger rooms; `finished`: rows before these.
+  // Makes the rows of `work`, in larger and larger workspaces; `finished`: number of rows before
+  // them.
   void Make(fsai::Work<Real> work, int64_t finished) {
     const int64_t all = work.count;
     int64_t count = all;
     Buffer<int32_t> overflow(context_, count), again(context_, 0);
     Shape shape = first_shape_;
-    const Shape largest = rooms_->Largest();
-    bool by_chains = chains_.entries > 0, no_larger = false;
+    const Shape largest = workspace_->Largest();
+    bool by_dense_systems = prescribed_.entries > 0, no_larger = false;
     while (count > 0) {
       work.shape = shape;
       work.overflow = overflow.get();
-      const Team team = no_larger ? Team::kGlobal : rooms_->TeamOf(shape);
-      if (by_chains) {
-        Launch(work, count, finished, true,
-               [&](const auto& part) { fsai::LaunchChains<Real>(context_, part, chains_); });
+      const Team team = no_larger ? Team::kGlobal : workspace_->TeamOf(shape);
+      if (by_dense_systems) {
+        Launch(work, count, finished, true, [&](const auto& part) {
+          fsai::LaunchPrescribedRows<Real>(context_, part, prescribed_);
+        });
       } else if (team == Team::kGlobal) {
         info_.slow_rows += count;
         RunGlobal(work, largest, count, finished + all - count);
@@ -358,8 +363,8 @@ class Builder {
       counters_.CopyOut(&now, 1);
       context_.Synchronize();
       if (now.overflow == 0) break;
-      if (team == Team::kGlobal && !by_chains) {
-        // What is left is the host's: rows without entries.
+      if (team == Team::kGlobal && !by_dense_systems) {
+        // The rows left are the host's.
         FsaiLeaveKernel<Real, kForm><<<Blocks(now.overflow), kThreads, 0, context_.stream>>>(
             work, overflow.get(), now.overflow);
         left_rows_ += now.overflow;
@@ -370,24 +375,24 @@ class Builder {
       overflow = Buffer<int32_t>(context_, now.overflow);
       work.rows = again.get();
       count = now.overflow;
-      if (!by_chains) {
-        const Shape next = rooms_->Next(shape, largest);
+      if (!by_dense_systems) {
+        const Shape next = workspace_->Next(shape, largest);
         no_larger = next.slots == shape.slots && next.tiles == shape.tiles;
         shape = next;
       }
-      by_chains = false;
+      by_dense_systems = false;
     }
   }
 
-  void LaunchTeams(const fsai::Work<Real>& work, Team team, int64_t count, int rooms,
+  void LaunchTeams(const fsai::Work<Real>& work, Team team, int64_t count, int workspaces,
                    int64_t finished) {
     Launch(work, count, finished, team != Team::kGlobal, [&](const auto& part) {
-      fsai::LaunchRows<Real, kForm>(context_, part, team, grow_, rooms);
+      fsai::LaunchRows<Real, kForm>(context_, part, team, grow_, workspaces);
     });
   }
 
-  // In launches of so much work that a stop is soon seen; `finished`: rows before these; `shared`:
-  // rows are made in shared memory.
+  // Calls launch(work) for parts so small that a stop is soon noticed. `finished`: number of rows
+  // before these; `shared`: rows are made in shared memory.
   template <class LaunchPart>
   void Launch(fsai::Work<Real> work, int64_t count, int64_t finished, bool shared,
               const LaunchPart& launch) {
@@ -418,13 +423,13 @@ class Builder {
 
   void RunGlobal(fsai::Work<Real>& work, const Shape& largest, int64_t count, int64_t finished) {
     work.shape = largest;
-    const int64_t room = fsai::RoomBytes<Real>(largest, options_.per_step, Team::kGlobal);
+    const int64_t workspace = fsai::WorkspaceBytes<Real>(largest, options_.per_step, Team::kGlobal);
     const int64_t left = context_.arena->limit() - context_.arena->used();
-    const int64_t rooms = std::max<int64_t>(
-        1, std::min<int64_t>({count, 2 * context_.multiprocessors, left / 2 / room}));
-    const Buffer<char> memory(context_, rooms * room);
-    work.rooms = memory.get();
-    LaunchTeams(work, Team::kGlobal, count, static_cast<int>(rooms), finished);
+    const int64_t workspaces = std::max<int64_t>(
+        1, std::min<int64_t>({count, 2 * context_.multiprocessors, left / 2 / workspace}));
+    const Buffer<char> memory(context_, workspaces * workspace);
+    work.workspaces = memory.get();
+    LaunchTeams(work, Team::kGlobal, count, static_cast<int>(workspaces), finished);
   }
 
   void Summarise() {
@@ -462,15 +467,15 @@ class Builder {
   const int64_t* initial_ptr_ = nullptr;
   const int32_t* initial_idx_ = nullptr;
   const int64_t* host_ptr_ = nullptr;  // initial_ptr_ on the host
-  std::optional<fsai::RoomSizes<Real, kForm>> rooms_;
+  std::optional<fsai::WorkspaceSizes<Real, kForm>> workspace_;
   Buffer<Counters> counters_;
   Buffer<int64_t> log_sums_;
   double log_scale_ = 1;
   int64_t reported_ = 0, left_rows_ = 0;
   double* psi_ratio_ = nullptr;
   Shape first_shape_;
-  fsai::Chains chains_;
-  Buffer<int32_t> like_, own_like_;  // of LikeRows
+  fsai::PrescribedRows prescribed_;
+  Buffer<int32_t> like_, own_like_;  // by LikeRows
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ struct FsaiG {
   Buffer<int64_t> row_ptr;
   Buffer<int32_t> col_idx;
   Buffer<double> values;
-  Buffer<double> psi_ratio;  // of these rows
+  Buffer<double> psi_ratio;  // one a row
 };
 
 // The lower triangle by rows, each row's diagonal last.
@@ -25,11 +25,11 @@ struct FsaiPattern {
 // The host's arrays must stay until the stream has been waited for.
 FsaiPattern UploadPattern(Context& context, const SpaidCudaCsc& pattern);
 
-// `pattern`: on the host, lower triangle by rows with the diagonal last; where options.grow is not
-// 0 growth begins there, or, null, at the diagonal; else it is G's, and not null. `there`: the same
-// on the device; null: it is uploaded. `info`, and options.log_ratios, get figures; where
-// info->fault is not kSpaidCudaFsaiNoFault there is no G. Rows get the same bits whatever [begin,
-// end) is: what is chosen for all of them is chosen by all of A.
+// Builds rows [begin, end) of G. `pattern`: on the host, lower triangle by rows with the diagonal
+// last; where options.grow is not 0 growth begins there, or, null, at the diagonal; else it is the
+// pattern of G, and not null. `there`: the same on the device; null: it is uploaded. Fills `info`
+// and options.log_ratios; where info.fault is not kSpaidCudaFsaiNoFault there is no G. Rows get the
+// same bits whatever [begin, end) is, since choices for all rows depend on all of A.
 FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
                 const FsaiPattern* there, const SpaidCudaFsaiOptions& options, int64_t begin,
                 int64_t end, SpaidCudaFsaiInfo& info);

@@ -1,5 +1,5 @@
-// Patterns of columns of M, grown on a device by the kernels that grow rows of G (Form::kColumn of
-// rows.h). Of dynamic SPAI, whose room makes what they are grown by.
+// Patterns of columns of M for dynamic SPAI, grown on a device by the kernels that grow rows of G
+// (Form::kColumn of rows.h). kernels/dynamic_spai makes the matrices by which they grow.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace spaid::cuda::fsai {
 
-// Rows of which some kernel takes one at a time, each row's diagonal entry first.
+// Packed rows (Rows), each row's diagonal entry first.
 template <class Real>
 struct RowArrays {
   Buffer<Entry<Real>> entries;
@@ -25,20 +25,20 @@ template <class Real>
 struct NormalRows {
   int64_t n = 0;
   RowArrays<Real> gram;  // ÂᵀÂ by rows, in any order but for the diagonal
-  // −Â by rows: of row k first 1 with the index n, then what stands on the diagonal, be it 0, then
-  // the others, and what is left over is 0 with the index n. Without a stride.
+  // −Â by rows: row k has first 1 with the index n, then its diagonal entry, even where that is 0,
+  // then the others, then padding, 0 with the index n. Without a stride.
   RowArrays<Real> own;
 };
 
-// By columns, rows ascending; of one that is left to the host the single row −1.
+// Patterns by columns, rows ascending; a column that is left to the host has the single row −1.
 struct ColumnPatterns {
   Buffer<int64_t> col_ptr;
   Buffer<int32_t> row_idx;
 };
 
-// Columns [begin, end). `initial`: on the host, as of SpaidCudaInterface::grow_dynamic_spai; null:
-// the diagonal. Of `info` all but times, bytes and gram_nnz is filled. Columns get the same pattern
-// whatever the range is.
+// Grows columns [begin, end). `initial`: on the host, as for SpaidCudaInterface::grow_dynamic_spai;
+// null: the diagonal. Fills `info` except for times, bytes and gram_nnz. Columns get the same
+// pattern whatever the range is.
 template <class Real>
 ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows, const SpaidCudaCsc* initial,
                            const SpaidCudaDynamicOptions& options, int64_t begin, int64_t end,

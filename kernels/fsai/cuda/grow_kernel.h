@@ -1,11 +1,11 @@
-// One row of G of at most 4 passes of candidates (grow_pool_kernel.h has the others), grown
-// from the diagonal by one index a step to at most 32 entries, by a warp: what
-// rows_kernel.h does, with as few instructions a step as there can be, in as little room.
+// Grows one row of G with at most 4 passes of candidates (grow_pool_kernel.h has larger ones) from
+// the diagonal, by one index a step to at most 32 entries, by a warp: the algorithm of
+// rows_kernel.h with as few instructions a step, and as small a workspace, as possible.
 //
-// The room has no column of A for a new pivot: its entries go where that column of L will be, and
-// −1 where the pivot's own row of L has it, so that the product with that row is the whole of
-// Σ_u L_ju L_pu − a_jp. Only A's own row, and the last column of L, of which nothing is read but
-// the last pivot's, have a place beside the tiles.
+// The workspace has no separate column of A for a new pivot: its entries are stored where that
+// column of L will be, with −1 in the pivot's own row of L, so that the product with that row is
+// all of Σ_u L_ju L_pu − a_jp. Only A's own row, and the last column of L, of which only the last
+// pivot's entry is read, are stored beside the tiles.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace spaid::cuda::fsai {
 
-// kHeld: passes that there can be, whose gradients are in registers. kStride: rows of A have one
-// length, of at most 32.
+// kHeld: passes, at most, whose gradients are in registers. kStride: rows of A have one length, at
+// most 32.
 template <class Real, int kHeld, bool kStride, Form kForm>
 class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride, kForm> {
   using Base = GrowingRow<Grower, Real, 1, kStride, kForm>;
@@ -48,18 +48,18 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     Gradient<Real> gradient;
     uint32_t slot;
   };
-  // Where a new column of L goes.
+  // Place of a new column of L.
   enum class To { kTiles, kBeside, kNowhere };
 
  public:
-  __device__ Grower(const Work<Real>& work, char* room) : Base(work) {
+  __device__ Grower(const Work<Real>& work, char* workspace) : Base(work) {
     const GrowLayout at = LayOutGrow<Real>(w_.shape);
-    tiles_ = room + at.tiles;
-    index_ = reinterpret_cast<int32_t*>(room + at.index);
-    passes_ = reinterpret_cast<uint2*>(room + at.passes);
-    pick_ = reinterpret_cast<Pick*>(room + at.pick);
-    beside_ = reinterpret_cast<Real*>(room + at.beside);
-    table_ = reinterpret_cast<int16_t*>(room + at.table);
+    tiles_ = workspace + at.tiles;
+    index_ = reinterpret_cast<int32_t*>(workspace + at.index);
+    passes_ = reinterpret_cast<uint2*>(workspace + at.passes);
+    pick_ = reinterpret_cast<Pick*>(workspace + at.pick);
+    beside_ = reinterpret_cast<Real*>(workspace + at.beside);
+    table_ = reinterpret_cast<int16_t*>(workspace + at.table);
     blocks_ = GrowBlocks<Real>(w_.shape);
   }
 
@@ -70,14 +70,15 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
       const int64_t row = this->RowOfTurn(turn);
       const End end = Make(static_cast<int32_t>(row));
       __syncwarp();
-      if (end != End::kNoRoom) {
+      if (end != End::kWorkspaceFull) {
         EndRow(row, end);
       } else {
         this->PassOn();
       }
       if (w_.taken != nullptr && lane_ == 0) {
-        w_.taken[turn] =
-            end != End::kNoRoom ? make_int2(static_cast<int>(count_), next_tile_) : make_int2(0, 0);
+        w_.taken[turn] = end != End::kWorkspaceFull
+                             ? make_int2(static_cast<int>(count_), next_tile_)
+                             : make_int2(0, 0);
       }
       __syncwarp();
       turn = next;
@@ -97,14 +98,14 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     const RowOfA own = this->OwnRow();
     this->Fetch(own, 0, entry);
     const Real diagonal = __shfl_sync(kAllLanes, entry[0].value, 0);
-    if (!Scatter<To::kBeside>(own, entry, 0)) return End::kNoRoom;
+    if (!Scatter<To::kBeside>(own, entry, 0)) return End::kWorkspaceFull;
     BeginGradients();
     this->BeginPsi(diagonal);
     per_noise_ = InverseRoot(diagonal) / (8 * Traits<Real>::kRoundoff);
     auto steps = static_cast<uint32_t>(w_.k_max);
     if constexpr (kColumn) {
       steps = static_cast<uint32_t>(min(w_.k_max + 1, w_.most));
-      // Its own index stands behind the diagonal, so that it is the first candidate.
+      // The column's own index follows the diagonal, so that it is the first candidate.
       if (lane_ == 0) *pick_ = {held_[0], 0};
       __syncwarp();
     }
@@ -123,7 +124,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     return psi_ <= wanted_psi_ ? End::kConverged : End::kDone;
   }
 
-  // One more pivot; not kNone: there is none.
+  // Adds one pivot; a result other than kNone: there is none.
   template <To kTo>
   __device__ __forceinline__ End Step() {
     const uint32_t k = pivots_;
@@ -143,17 +144,17 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     const Real z = -pick.gradient.y * root;
     const auto z_exact = static_cast<double>(z);
     const double psi = fma(-z_exact, z_exact, psi_);
-    // An infinite or NaN pivot has no such root, either.
+    // Also false for an infinite or NaN pivot.
     constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
     if (!(pivot > kLimit * diagonal && root > 0 && (kColumn || psi > least_psi_))) {
       return End::kNotSpd;
     }
-    // Not more than what rounding leaves of a y that is zero.
+    // No more than rounding leaves of a y that is zero.
     const Real noise = pick.gradient.y * per_noise_;
     if (!forced && noise * noise <= diagonal) return End::kDone;
     // The last pivot needs no column.
     const bool little = kColumn ? psi <= wanted_psi_ : psi > (1 - w_.min_gain) * psi_;
-    if (kTo != To::kNowhere && !little && !Scatter<kTo>(of_p, entry, k)) return End::kNoRoom;
+    if (kTo != To::kNowhere && !little && !Scatter<kTo>(of_p, entry, k)) return End::kWorkspaceFull;
     psi_ = kColumn ? fmax(psi, least_psi_) : psi;
     if (lane_ == k) {
       mine_.z = z;
@@ -168,12 +169,12 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     return End::kNone;
   }
 
-  // Of column `k` of L, the place behind each row's begin.
+  // Offset of column `k` of L from a row's begin, in bytes.
   __device__ static uint32_t PlaceOf(uint32_t k) {
     return k / kSize * kTileBytes + k % kSize * static_cast<uint32_t>(sizeof(Real));
   }
 
-  // The diagonal alone: the gradient is A's row.
+  // With the diagonal alone the gradient is A's row.
   __device__ void BeginGradients() {
     const auto begin = [&](int p) -> Real {
       Real& x = beside_[p * 32 + lane_];
@@ -189,8 +190,8 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     __syncwarp();
   }
 
-  // The largest |y|, of those the lowest index; what there is of it into *pick_, which is to be
-  // read behind the next barrier. False: nothing to choose.
+  // Chooses the largest |y|, among equal ones the lowest index, and stores it in *pick_, which may
+  // be read after the next barrier. False: nothing to choose.
   __device__ bool Choose(int32_t& index) {
     Bits most = 0;
     int32_t own[kHeld];
@@ -215,11 +216,11 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     return true;
   }
 
-  // A row of A, where column `k` of L will be. New candidates get slots. `entry`: the first of the
-  // row. False: no room.
+  // Stores a row of A where column `k` of L will be. New candidates get slots. `entry`: the row's
+  // first entries. False: the workspace is full.
   template <To kTo>
   __device__ __forceinline__ bool Scatter(const RowOfA& row, Entries& entry, uint32_t k) {
-    // The pivot's own is the row's first.
+    // The diagonal entry is the row's first.
     if (lane_ == 0) entry[0].value = -1;
     for (int begin = 0;;) {
       int slot[kEntries];
@@ -238,7 +239,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
       if (begin >= row.length) break;
       this->Fetch(row, begin, entry);
       if constexpr (kColumn) continue;
-      // They ascend.
+      // Indices ascend.
       bool any = false;
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) any |= entry[e].index < row_;
@@ -248,13 +249,13 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     return true;
   }
 
-  // Tiles, from that block on, of the passes up to count_ candidates, all zero.
+  // Allocates tiles, from that block on, for the passes up to count_ candidates, all zero.
   __device__ End OpenPasses(uint32_t from) {
     const auto block = static_cast<int>(from);
-    if (count_ > static_cast<uint32_t>(w_.shape.slots)) return End::kNoRoom;
+    if (count_ > static_cast<uint32_t>(w_.shape.slots)) return End::kWorkspaceFull;
     const int added = blocks_ - block;
     for (; opened_ < count_; opened_ += 32) {
-      if (next_tile_ + added > w_.shape.tiles) return End::kNoRoom;
+      if (next_tile_ + added > w_.shape.tiles) return End::kWorkspaceFull;
       if (lane_ == 0) {
         passes_[opened_ / 32] = make_uint2(static_cast<uint32_t>(next_tile_ - block) * kTileBytes,
                                            static_cast<uint32_t>(block) * kTileBytes);
@@ -269,7 +270,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     return End::kNone;
   }
 
-  // Column `k` of L, and the gradients. `slot`: of the pivot.
+  // Computes column `k` of L, and updates the gradients. `slot`: the pivot's.
   template <To kTo>
   __device__ __forceinline__ void Columns(uint32_t slot, uint32_t k, Real root, Real z) {
     uint2 pivot = passes_[slot / 32];
@@ -289,7 +290,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
   template <To kTo>
   __device__ __forceinline__ void Column(int pass, uint32_t slot, uint2 pivot, uint32_t k,
                                          Real root, Real z) {
-    // Of the blocks that are there, in bytes.
+    // End of the blocks that are stored, in bytes.
     const uint32_t end =
         (kTo == To::kBeside ? (k + kSize - 1) / kSize : k / kSize + 1) * kTileBytes;
     const char* const pivot_row = tiles_ + pivot.x;
@@ -309,7 +310,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
       for (uint32_t t = 0; t < kSize; ++t) sum[t % 2] -= x.x[t] * v.x[t];
     };
     uint32_t b = max(tile.y, pivot.y);
-    // An odd number of them.
+    // An odd number of blocks.
     static_assert((kTileBytes & 31) == 16);
     if (((end - b) & 16) != 0) {
       block(b);
@@ -322,7 +323,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
     }
     const Real l = (sum[0] + sum[1]) * root;
     Gradient<Real> yq = held_[pass];
-    // Of one that is in P there is nothing more to be known, and the pivot's row is being read.
+    // Rows of indices in P do not change any more, and the pivot's row is being read.
     const bool in = !(yq.q < kInfinity) || pass * 32 + lane_ == slot;
     yq.y = in ? 0 : yq.y + l * z;
     yq.q = in ? kInfinity : yq.q + l * l;
@@ -354,8 +355,8 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
   }
 
   char* tiles_;
-  // Of each: where its tiles would begin if they began with block 0, in bytes from tiles_, and what
-  // there would be before the first.
+  // For each pass: the offset of its tiles in bytes from tiles_, as if they began with block 0, and
+  // the bytes before the first one.
   uint2* passes_;
   Pick* pick_;
   Real* beside_;
@@ -369,9 +370,9 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
 
 template <class Real, int kHeld, bool kStride, Form kForm>
 __global__ void __launch_bounds__(kWarpTeamThreads, sizeof(Real) == 4 && kHeld < 4 ? 7 : 4)
-    FsaiGrowKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes) {
-  extern __shared__ char rooms[];
-  Grower<Real, kHeld, kStride, kForm>(work, rooms + threadIdx.x / 32 * room_bytes).Run();
+    FsaiGrowKernel(const __grid_constant__ Work<Real> work, int64_t workspace_bytes) {
+  extern __shared__ char workspaces[];
+  Grower<Real, kHeld, kStride, kForm>(work, workspaces + threadIdx.x / 32 * workspace_bytes).Run();
 }
 
 }  // namespace spaid::cuda::fsai

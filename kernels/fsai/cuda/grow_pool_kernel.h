@@ -1,5 +1,5 @@
-// One row of G of many candidates, grown as grow_kernel.h does it. A pass of 32 candidates
-// gets a tile of L when a column is made that needs it, from a pool that all rows of a block share.
+// Grows one row of G with many candidates, as grow_kernel.h does. A pass of 32 candidates gets a
+// tile of L when a column is made that needs it, from a pool that all rows of a block share.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace spaid::cuda::fsai {
 
-// A lane takes the tile of a pass.
+// Slots of a row, at most: each lane takes the tile of one pass.
 inline constexpr int kMostPoolSlots = 32 * kPassSlots;
 // Warps of a block, at most.
 template <class Real>
 inline constexpr int kPoolWarps = sizeof(Real) == 4 ? 14 : 8;
 
-// kHeld: gradients of so many passes are in registers, a multiple of kTogether; 0: all in the room,
-// and any number of them. kStride: rows of A have one length.
+// kHeld: gradients of so many passes are in registers, a multiple of kTogether; 0: all of them, any
+// number, are in the workspace. kStride: rows of A have one length.
 template <class Real, int kHeld, bool kStride, Form kForm>
 class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, kStride, kForm> {
   using Base = GrowingRow<PoolGrower, Real, 3, kStride, kForm>;
@@ -41,25 +41,26 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
   using typename Base::End;
   using typename Base::Entries;
   using typename Base::RowOfA;
-  // Passes that are gone through at once.
+  // Passes that are processed together.
   static constexpr int kTogether = 4;
   using Key = typename Traits<Real>::Key;
   using Bits = typename Key::Bits;
 
  public:
-  // `tiles`: of the pool, which comes before the rooms.
-  __device__ PoolGrower(const Work<Real>& work, char* shared, int64_t room_bytes, int32_t tiles)
+  // `tiles`: number in the pool, which precedes the workspaces.
+  __device__ PoolGrower(const Work<Real>& work, char* shared, int64_t workspace_bytes,
+                        int32_t tiles)
       : Base(work), pool_(shared, tiles) {
     const PoolLayout at = LayOutPool<Real>(w_.shape);
-    char* const room = shared + TilePool::Bytes(tiles) + threadIdx.x / 32 * room_bytes;
+    char* const workspace = shared + TilePool::Bytes(tiles) + threadIdx.x / 32 * workspace_bytes;
     tiles_ = pool_.tiles();
-    lists_ = reinterpret_cast<uint32_t*>(room + at.lists);
-    first_ = reinterpret_cast<uint32_t*>(room + at.first);
-    in_ = reinterpret_cast<uint32_t*>(room + at.in);
-    pivot_row_ = reinterpret_cast<Vector<Real>*>(room + at.pivot_row);
-    y_ = reinterpret_cast<Real*>(room + at.y);
-    index_ = reinterpret_cast<int32_t*>(room + at.index);
-    table_ = reinterpret_cast<int16_t*>(room + at.table);
+    lists_ = reinterpret_cast<uint32_t*>(workspace + at.lists);
+    first_ = reinterpret_cast<uint32_t*>(workspace + at.first);
+    in_ = reinterpret_cast<uint32_t*>(workspace + at.in);
+    pivot_row_ = reinterpret_cast<Vector<Real>*>(workspace + at.pivot_row);
+    y_ = reinterpret_cast<Real*>(workspace + at.y);
+    index_ = reinterpret_cast<int32_t*>(workspace + at.index);
+    table_ = reinterpret_cast<int16_t*>(workspace + at.table);
     listed_ = static_cast<uint32_t>(PoolListed(w_.shape));
     blocks_ = static_cast<uint32_t>(PoolBlocks<Real>(w_.shape));
   }
@@ -77,7 +78,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
         pool_.AwaitAnother(lane_);
       }
       __syncwarp();
-      if (end != End::kNoRoom) {
+      if (end != End::kWorkspaceFull) {
         EndRow(row, end);
       } else {
         this->PassOn();
@@ -92,20 +93,20 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
   }
 
  private:
-  // What it would have taken of the room of grow_kernel.h.
+  // Sizes that the row would have taken with grow_kernel.h.
   __device__ void SetTaken(uint32_t turn, End end) {
     const auto blocks = static_cast<uint32_t>(GrowBlocks<Real>(w_.shape));
     uint32_t tiles = 0;
     for (uint32_t p = lane_; p * 32 < opened_; p += 32) tiles += blocks - min(first_[p], blocks);
     tiles = __reduce_add_sync(kAllLanes, tiles);
     if (lane_ != 0) return;
-    w_.taken[turn] = end != End::kNoRoom
+    w_.taken[turn] = end != End::kWorkspaceFull
                          ? make_int2(static_cast<int>(count_), static_cast<int>(tiles))
                          : make_int2(0, 0);
   }
 
-  // Makes L, z, ψ; in one loop that begins with the row's own entries, for there is so much code
-  // that more of it would not stay in the cache of instructions.
+  // Makes L, z, ψ, in one loop that begins with the row's own entries: a second copy of its code
+  // would not fit the instruction cache.
   __device__ End Make(int32_t row) {
     this->Begin(row);
     held_tiles_ = 0;
@@ -139,12 +140,12 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
         z = -y * root;
         const auto z_exact = static_cast<double>(z);
         const double psi = fma(-z_exact, z_exact, psi_);
-        // An infinite or NaN pivot has no such root, either.
+        // Also false for an infinite or NaN pivot.
         constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
         if (!(pivot > kLimit * diagonal && root > 0 && (kColumn || psi > least_psi_))) {
           return End::kNotSpd;
         }
-        // Not more than what rounding leaves of a y that is zero.
+        // No more than rounding leaves of a y that is zero.
         const Real noise = y * per_noise;
         const bool forced = kColumn && k == 0;
         if (!forced && noise * noise <= diagonal) return End::kDone;
@@ -176,7 +177,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
       if constexpr (kColumn) {
         if (own) {
           steps = static_cast<uint32_t>(min(w_.k_max + 1, w_.most));
-          // Its own index stands behind the diagonal, so that it is the first candidate.
+          // The column's own index follows the diagonal, so that it is the first candidate.
           y = __shfl_sync(kAllLanes, kHeld > 0 ? held_[0] : y_[0], 0);
           slot = 0;
           most_ = 0;
@@ -196,13 +197,13 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     for (uint32_t t = 0; t < kSize; ++t) sum[t % 2] -= x.x[t] * v.x[t];
   }
 
-  // Of the pivot's row of L, before column `k`, lane b: block b.
+  // Block b of the pivot's row of L before column `k`, in lane b.
   __device__ Vector<Real> PivotRow(uint32_t slot, uint32_t k) const {
     if (lane_ > k / kSize || lane_ >= blocks_) return {};
     return VectorAt(tiles_ + (lists_[lane_ * listed_ + slot / 32] + slot % 32 * 16));
   }
 
-  // Of the first lanes, as many as a row has blocks.
+  // Σ x² over the first lanes, as many as a row has blocks.
   static __device__ Real SumOfSquares(const Vector<Real>& x) {
     constexpr int kLanes = 32 / static_cast<int>(kSize);
     Real sum = 0;
@@ -215,7 +216,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     return __shfl_sync(kAllLanes, sum, 0);
   }
 
-  // The diagonal alone: the gradient is A's row.
+  // With the diagonal alone the gradient is A's row.
   __device__ void BeginGradients() {
     const auto begin = [&](uint32_t p) -> Real {
       Real& x = *reinterpret_cast<Real*>(tiles_ + lists_[p] + 16 * lane_);
@@ -237,11 +238,11 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     __syncwarp();
   }
 
-  // The largest |y|, of those the lowest index. False: nothing to choose.
+  // Chooses the largest |y|, among equal ones the lowest index. False: nothing to choose.
   __device__ bool Choose(int32_t& index, uint32_t& slot, Real& y) {
     const Bits bits = Key::Of(most_), most = Key::Max(bits);
     if (most == 0) return false;
-    // Of this lane, if it has some.
+    // The wanted |y|, in lanes that have it.
     const Real wanted = bits == most ? most_ : -1;
     most_ = 0;
     int count = 0;
@@ -289,8 +290,8 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     }
   }
 
-  // A row of A, where column `k` of L will be. New candidates get slots. `entry`: the first of the
-  // row, its own before all. kNone, or why the row cannot go on.
+  // Stores a row of A where column `k` of L will be. New candidates get slots. `entry`: the row's
+  // first entries, the diagonal before all. Returns kNone, or why the row cannot go on.
   __device__ __forceinline__ End Scatter(const RowOfA& row, Entries& entry, uint32_t k) {
     const uint32_t block = k / kSize;
     if (lane_ == 0) entry[0].index = kNone;
@@ -308,7 +309,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
       if (begin >= row.length) break;
       this->Fetch(row, begin, entry);
       if constexpr (kColumn) continue;
-      // They ascend.
+      // Indices ascend.
       bool any = false;
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) any |= entry[e].index < row_;
@@ -318,8 +319,8 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     return End::kNone;
   }
 
-  // Tiles for column `k` of L, if it is a block's first; the pivot is in P, its row of L is `x`,
-  // and −1 where the new column is. False: this row is to give up.
+  // Takes tiles for column `k` of L, if it is a block's first; marks the pivot as in P, and stores
+  // its row of L, `x`, with −1 for the new column. False: this row has to give up.
   __device__ bool BeginColumn(uint32_t slot, uint32_t k, Vector<Real> x) {
     const uint32_t block = k / kSize;
     if (k > 0 && k % kSize == 0 && !TakeTiles(block, 0, opened_ / 32)) return false;
@@ -334,8 +335,8 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     return true;
   }
 
-  // Of `count` passes from `pass` on, at most 32, the tiles of a block of columns: all zero. False:
-  // this row is to give up.
+  // Takes the tiles of a block of columns for `count` passes from `pass` on, at most 32, and zeroes
+  // them. False: this row has to give up.
   __device__ bool TakeTiles(uint32_t block, uint32_t pass, uint32_t count) {
     uint32_t offset = 0;
     if (!pool_.Take(lane_, count, offset)) return false;
@@ -360,11 +361,11 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     __syncwarp();
   }
 
-  // The passes up to count_ candidates begin, with that block of columns.
+  // Opens the passes up to count_ candidates, beginning with that block of columns.
   __device__ End OpenPasses(uint32_t block) {
     const uint32_t from = opened_ / 32, count = (count_ - opened_ + 31) / 32;
     if (count_ > static_cast<uint32_t>(w_.shape.slots) || held_tiles_ + count > pool_.count()) {
-      return End::kNoRoom;
+      return End::kWorkspaceFull;
     }
     if (lane_ < count) {
       first_[from + lane_] = block;
@@ -375,7 +376,7 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     return TakeTiles(block, from, count) ? End::kNone : End::kGaveUp;
   }
 
-  // Column `k` of L, and the gradients. `slot`: of the pivot.
+  // Computes column `k` of L, and updates the gradients. `slot`: the pivot's.
   __device__ __forceinline__ void Columns(uint32_t slot, uint32_t k, Real root, Real z) {
     const uint32_t first = first_[slot / 32];
     const auto group = [&](int p, Real* y) {
@@ -409,8 +410,8 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
     __syncwarp();
   }
 
-  // Of kPasses passes, by their lists, which have the zero tile for what is not there; their
-  // gradients are `y`. `pivot_first`: the first block of the pivot's row.
+  // The same for kPasses passes, by their lists, which have the zero tile for blocks that are not
+  // stored; `y`: their gradients. `pivot_first`: the first block of the pivot's row.
   template <int kPasses>
   __device__ __forceinline__ void Column(int pass, uint32_t pivot_first, uint32_t k, Real root,
                                          Real z, Real* y) {
@@ -429,17 +430,17 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
 #pragma unroll
       for (int p = 0; p < kPasses; ++p) Subtract(sum[p], x, VectorAt(column + at[p]));
     };
-    // The first of the passes began before the others.
+    // The first of the passes began no later than the others.
     uint32_t b = max(first_[pass], pivot_first);
-    // An odd number of them.
+    // An odd number of blocks.
     if (((end - b) & 1) != 0) block(b++);
 #pragma unroll 1
     for (; b < end; b += 2) {
       block(b);
       block(b + 1);
     }
-    // The last one has the column. Of what is in P there is nothing more to be known, and the zero
-    // tile stays so.
+    // The last block has the column. Rows of indices in P do not change any more, nor does the zero
+    // tile.
     const uint4 those = *reinterpret_cast<const uint4*>(in_ + pass);
     const uint32_t in[4] = {those.x, those.y, those.z, those.w};
     const uint32_t within = k % kSize * static_cast<uint32_t>(sizeof(Real));
@@ -475,8 +476,9 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
 
   TilePool pool_;
   char* tiles_;
-  // Of each block, and pass, where its tile is, in bytes from tiles_; of each pass, the first
-  // block, and which of its candidates are in P, or not there, as bits; the last pivot's row of L.
+  // lists_: offset of the tile of each block and pass, in bytes from tiles_. first_: first block of
+  // each pass. in_: a bit for each candidate of a pass that is in P or does not exist. pivot_row_:
+  // the last pivot's row of L.
   uint32_t *lists_, *first_, *in_;
   Vector<Real>* pivot_row_;
   Real* y_;
@@ -484,15 +486,16 @@ class PoolGrower : GrowingRow<PoolGrower<Real, kHeld, kStride, kForm>, Real, 3, 
 
   uint32_t held_tiles_ = 0;
   Real held_[kHeld > 0 ? kHeld : 1];
-  Real most_ = 0;  // of all |y| of this lane
+  Real most_ = 0;  // largest |y| of this lane
 };
 
-// `tiles`: of the pool.
+// `tiles`: number in the pool.
 template <class Real, int kHeld, bool kStride, Form kForm>
 __global__ void __launch_bounds__(32 * kPoolWarps<Real>, 1)
-    FsaiPoolKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes, int32_t tiles) {
+    FsaiPoolKernel(const __grid_constant__ Work<Real> work, int64_t workspace_bytes,
+                   int32_t tiles) {
   extern __shared__ char shared[];
-  PoolGrower<Real, kHeld, kStride, kForm>(work, shared, room_bytes, tiles).Run();
+  PoolGrower<Real, kHeld, kStride, kForm>(work, shared, workspace_bytes, tiles).Run();
 }
 
 }  // namespace spaid::cuda::fsai

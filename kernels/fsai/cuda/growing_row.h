@@ -1,5 +1,5 @@
-// What the two kernels that grow rows of G from the diagonal, one index a step and a warp a row,
-// have in common: the queue of rows, rows of A, the table of candidates, and the end of a row.
+// Base of the two kernels that grow rows of G from the diagonal, one index a step, a warp a row:
+// the queue of rows, rows of A, the table of candidates, and the output of a row.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 namespace spaid::cuda::fsai {
 
 // kLookUps: entries of A that a lane looks up at once. kStride: rows of A have one length.
-// Kernel::OpenPasses(block): makes room for those of count_ candidates that are over opened_, from
-// that block of columns on; what it says, if not kNone, is what becomes of the row. (Handed
-// over as a function it makes three copies of Find, and rows take 2 to 3 % longer.)
+// Kernel::OpenPasses(block): allocates tiles for those of count_ candidates that are beyond
+// opened_, from that block of columns on; a result other than kNone ends the row. (Passed as a
+// function it makes three copies of Find, and rows take 2 to 3 % longer.)
 template <class Kernel, class Real, int kLookUps, bool kStride, Form kForm>
 class GrowingRow {
  protected:
@@ -19,8 +19,8 @@ class GrowingRow {
   static constexpr uint32_t kSize = Vector<Real>::kSize;
   static constexpr int32_t kNone = 0x7fffffff;
   static constexpr bool kColumn = kForm == Form::kColumn;
-  // kGaveUp: memory that rows share was short; the row is to be made again.
-  enum class End { kNone, kDone, kConverged, kNotSpd, kNoRoom, kGaveUp };
+  // kGaveUp: the pool that rows share ran out; the row is to be made again.
+  enum class End { kNone, kDone, kConverged, kNotSpd, kWorkspaceFull, kGaveUp };
   // A row of A.
   struct RowOfA {
     const Entry<Real>* entries;
@@ -45,7 +45,7 @@ class GrowingRow {
     return w_.rows != nullptr ? w_.rows[turn] : w_.first + static_cast<int64_t>(turn);
   }
 
-  // For a room that is larger.
+  // Leaves the row to a larger workspace.
   __device__ void PassOn() {
     if (lane_ == 0) w_.overflow[atomicAdd(w_.overflow_count, 1u)] = row_;
   }
@@ -62,7 +62,7 @@ class GrowingRow {
     }
   }
 
-  // What this row, or column, begins with.
+  // The row of A by which this row, or column, begins.
   __device__ RowOfA OwnRow() const {
     if constexpr (kColumn) {
       RowOfA own{};
@@ -73,13 +73,13 @@ class GrowingRow {
     }
   }
 
-  // Candidates are the indices below.
+  // Candidates are the indices below this one.
   __device__ int32_t Below() const {
     if constexpr (kColumn) return static_cast<int32_t>(w_.n);
     return row_;
   }
 
-  // This lane's entries from `begin` on; past the end their index is kNone.
+  // Loads this lane's entries from `begin` on; past the end their index is kNone.
   __device__ void Fetch(const RowOfA& row, int begin, Entries& entry) const {
 #pragma unroll
     for (int e = 0; e < kEntries; ++e) {
@@ -90,7 +90,7 @@ class GrowingRow {
     }
   }
 
-  // No candidates yet.
+  // Starts a row, without candidates.
   __device__ void Begin(int32_t row) {
     row_ = row;
     count_ = opened_ = pivots_ = 0;
@@ -106,12 +106,14 @@ class GrowingRow {
     if constexpr (kColumn) wanted_psi_ = fmax(wanted_psi_, least_psi_);
   }
 
-  // The slots of those entries that are left of Below(), −1 of others; new ones become candidates.
+  // Finds the slots of those entries that are below Below(), −1 for others; new ones become
+  // candidates.
   __device__ End Find(const Entries& entry, int (&slot)[kEntries], uint32_t block) {
-    uint32_t place[kEntries], step[kEntries];  // 1, 2, 3, ...: no long runs of places taken
+    uint32_t place[kEntries], step[kEntries];  // steps of 1, 2, 3, ...: no long occupied runs
     bool wanted[kEntries], missed[kEntries];
     bool any = false;
-    // A look-up follows the slot to the index; of an empty place, −1, to what is before the first.
+    // A look-up reads the index of the slot; for an empty place, slot −1, the element before the
+    // first.
 #pragma unroll
     for (int e = 0; e < kEntries; ++e) {
       place[e] = static_cast<uint32_t>(entry[e].index) * 0x9e3779b1u >> hash_shift_;
@@ -160,7 +162,7 @@ class GrowingRow {
     for (int e = 0; e < kEntries; ++e) {
       if (fresh[e]) index_[slot[e]] = entry[e].index;
     }
-    // Of those that want one empty place, the one whose slot is read back has it.
+    // Among lanes that want one empty place, the one whose slot is read back gets it.
     const auto claim = [&] {
 #pragma unroll
       for (int e = 0; e < kEntries; ++e) {
@@ -189,8 +191,8 @@ class GrowingRow {
     return End::kNone;
   }
 
-  // The end of a row whose pivots have their z and root. `index`: of lane k, the k-th pivot's.
-  // solve(kept): FewPivots::Solve, by this lane. first(p): the first column that pass p has.
+  // Finishes a row whose pivots have their z and root. `index`: lane k's is that of the k-th pivot.
+  // solve(kept): FewPivots::Solve for this lane. first(p): the first column that pass p has.
   template <class Solve, class First>
   __device__ void Finish(int64_t row, End end, int32_t index, const Solve& solve,
                          const First& first) {
@@ -202,7 +204,7 @@ class GrowingRow {
       if (end == End::kConverged) atomicAdd(w_.converged_count, 1u);
     }
     const bool pivot = lane_ < pivots_;
-    // Σ z² of the pivots up to this lane's.
+    // Σ z² over the pivots up to this lane's.
     double before = pivot ? static_cast<double>(mine_.z) * static_cast<double>(mine_.z) : 0;
     for (unsigned step = 1; step < 32; step *= 2) {
       const double other = __shfl_up_sync(kAllLanes, before, step);
@@ -210,7 +212,7 @@ class GrowingRow {
     }
     double psi = 0;
     if constexpr (kColumn) {
-      // The first pivot, which is the column's own, is no step.
+      // The first pivot, the column's own, does not count as a step.
       psi = lane_ + 1 < pivots_ ? a_ii_ - before : psi_;
     } else {
       before = __shfl_up_sync(kAllLanes, before, 1);
@@ -236,7 +238,7 @@ class GrowingRow {
     } else {
       WriteFew(w_, row, lane_, kept, rank, index, g, psi_);
     }
-    // Lane t: after t steps; k_max + 1: in the end.
+    // Lane t: ln(ψ/a_ii) after t steps; lane k_max + 1: in the end.
     const int64_t part = __double2ll_rn(
         log((static_cast<int>(lane_) <= w_.k_max ? psi : psi_) / a_ii_) * w_.log_scale);
     log_sum_ += part;
@@ -257,7 +259,7 @@ class GrowingRow {
         (end == End::kNotSpd ? kRecordNotSpd : 0) | (end == End::kConverged ? kRecordConverged : 0);
   }
 
-  // What this warp's rows have summed up to.
+  // Adds this warp's sums to those of the launch.
   __device__ void AddSums() {
     if (static_cast<int>(lane_) < w_.k_max + 2) {
       atomicAdd(reinterpret_cast<unsigned long long*>(&w_.log_sums[lane_]),
@@ -268,8 +270,8 @@ class GrowingRow {
 
   const Work<Real>& w_;
   const uint32_t lane_, below_;
-  int32_t* index_ = nullptr;  // of each slot
-  int16_t* table_ = nullptr;  // by hash: slots
+  int32_t* index_ = nullptr;  // index of each slot
+  int16_t* table_ = nullptr;  // hash table of slots
   uint32_t places_ = 0;
   int hash_shift_ = 0;
   uint32_t row_bytes_ = 0;
@@ -277,11 +279,11 @@ class GrowingRow {
   int32_t row_ = 0;
   uint32_t count_ = 0, opened_ = 0, pivots_ = 0;  // candidates, slots with tiles
   double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
-  // Lane k has those of the k-th pivot.
+  // Lane k has the k-th pivot's.
   FewPivots<Real> mine_;
 
  private:
-  uint64_t products_ = 0;  // with L, each of 32 candidates
+  uint64_t products_ = 0;  // products with L, of 32 candidates each
   int64_t log_sum_ = 0;
 };
 

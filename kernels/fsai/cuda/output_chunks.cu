@@ -18,9 +18,9 @@ __global__ void FsaiCountsKernel(const int32_t* counts, int64_t rows, int64_t* p
   if (threadIdx.x % 32 == 0 && count > *longest) atomicMax(longest, count);
 }
 
-// From where the rows were made to where they are to be, kLanes threads a row. `source`: null, or
-// of each row that it is copied from (RepeatedRows), `first` the first of the wave. `values` may be
-// null.
+// Copies rows from where they were made to their chunk, kLanes threads a row. `source`: null, or
+// for each row the one that it is copied from (RepeatedRows), `first` being the first row of the
+// wave. `values` may be null.
 template <class Real, int kLanes>
 __global__ void FsaiCompactKernel(const int32_t* idx, const Real* values, int64_t rows,
                                   int64_t stride, const int64_t* initial_ptr, const int32_t* source,
@@ -51,43 +51,44 @@ unsigned Blocks(int64_t threads) {
 }  // namespace
 
 template <class Real>
-Piece Compact(Context& context, const Work<Real>& work, int64_t rows, const int32_t* source,
-              double scale) {
+OutputChunk Compact(Context& context, const Work<Real>& work, int64_t rows, const int32_t* source,
+                    double scale) {
   const int64_t first = work.first_out;
-  Piece piece;
-  piece.rows = rows;
-  piece.ptr = Buffer<int64_t>(context, rows + 1);
+  OutputChunk chunk;
+  chunk.rows = rows;
+  chunk.ptr = Buffer<int64_t>(context, rows + 1);
   const Buffer<int32_t> longest(context, 1);
   longest.Fill(0);
   FsaiCountsKernel<<<Blocks(rows + 1), kThreads, 0, context.stream>>>(
-      work.out_count, rows, piece.ptr.get(), longest.get());
+      work.out_count, rows, chunk.ptr.get(), longest.get());
   CheckLaunch("FsaiCountsKernel");
-  Scan(context, piece.ptr, rows + 1);
-  longest.CopyOut(&piece.longest, 1);
-  piece.nnz = Read(context, piece.ptr, rows);
-  piece.idx = Buffer<int32_t>(context, piece.nnz);
-  if (work.out_values != nullptr) piece.values = Buffer<double>(context, piece.nnz);
-  const bool long_rows = piece.nnz > 16 * rows;
+  Scan(context, chunk.ptr, rows + 1);
+  longest.CopyOut(&chunk.longest, 1);
+  chunk.nnz = Read(context, chunk.ptr, rows);
+  chunk.idx = Buffer<int32_t>(context, chunk.nnz);
+  if (work.out_values != nullptr) chunk.values = Buffer<double>(context, chunk.nnz);
+  const bool long_rows = chunk.nnz > 16 * rows;
   const auto kernel = long_rows ? FsaiCompactKernel<Real, 32> : FsaiCompactKernel<Real, 8>;
   kernel<<<Blocks((long_rows ? 32 : 8) * rows), kThreads, 0, context.stream>>>(
       work.out_idx, work.out_values, rows, work.out_stride,
       work.initial_ptr != nullptr ? work.initial_ptr + first : nullptr, source, first, scale,
-      piece.ptr.get(), piece.idx.get(), piece.values.get());
+      chunk.ptr.get(), chunk.idx.get(), chunk.values.get());
   CheckLaunch("FsaiCompactKernel");
-  return piece;
+  return chunk;
 }
 
-template Piece Compact<float>(Context&, const Work<float>&, int64_t, const int32_t*, double);
-template Piece Compact<double>(Context&, const Work<double>&, int64_t, const int32_t*, double);
+template OutputChunk Compact<float>(Context&, const Work<float>&, int64_t, const int32_t*, double);
+template OutputChunk Compact<double>(Context&, const Work<double>&, int64_t, const int32_t*,
+                                     double);
 
-Piece Join(Context& context, std::vector<Piece>& pieces, int64_t rows) {
-  if (pieces.size() == 1) return std::move(pieces[0]);
-  Piece all;
+OutputChunk Join(Context& context, std::vector<OutputChunk>& chunks, int64_t rows) {
+  if (chunks.size() == 1) return std::move(chunks[0]);
+  OutputChunk all;
   all.rows = rows;
   bool has_values = false;
-  for (const Piece& piece : pieces) {
-    all.nnz += piece.nnz;
-    has_values = has_values || piece.values.size() > 0;
+  for (const OutputChunk& chunk : chunks) {
+    all.nnz += chunk.nnz;
+    has_values = has_values || chunk.values.size() > 0;
   }
   all.ptr = Buffer<int64_t>(context, rows + 1);
   all.idx = Buffer<int32_t>(context, all.nnz);
@@ -99,16 +100,16 @@ Piece Join(Context& context, std::vector<Piece>& pieces, int64_t rows) {
                           context.stream),
           "cudaMemcpyAsync");
   };
-  for (Piece& piece : pieces) {
-    FsaiShiftKernel<<<Blocks(piece.rows + 1), kThreads, 0, context.stream>>>(piece.ptr.get(),
-                                                                             piece.rows + 1, nnz);
+  for (OutputChunk& chunk : chunks) {
+    FsaiShiftKernel<<<Blocks(chunk.rows + 1), kThreads, 0, context.stream>>>(chunk.ptr.get(),
+                                                                             chunk.rows + 1, nnz);
     CheckLaunch("FsaiShiftKernel");
-    copy(all.ptr.get() + row, piece.ptr.get(), 8 * (piece.rows + 1));
-    copy(all.idx.get() + nnz, piece.idx.get(), 4 * piece.nnz);
-    if (has_values) copy(all.values.get() + nnz, piece.values.get(), 8 * piece.nnz);
-    nnz += piece.nnz;
-    row += piece.rows;
-    piece = {};
+    copy(all.ptr.get() + row, chunk.ptr.get(), 8 * (chunk.rows + 1));
+    copy(all.idx.get() + nnz, chunk.idx.get(), 4 * chunk.nnz);
+    if (has_values) copy(all.values.get() + nnz, chunk.values.get(), 8 * chunk.nnz);
+    nnz += chunk.nnz;
+    row += chunk.rows;
+    chunk = {};
   }
   return all;
 }

@@ -1,4 +1,5 @@
-// What waves of rows leave: each wave's entries, one row behind the other, and all waves' together.
+// Output of the waves in which rows are made: one chunk a wave, rows one after the other, and their
+// concatenation.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +10,22 @@
 
 namespace spaid::cuda::fsai {
 
-struct Piece {
+struct OutputChunk {
   Buffer<int64_t> ptr;  // rows + 1
   Buffer<int32_t> idx;
-  Buffer<double> values;  // of columns none
+  Buffer<double> values;  // empty for Form::kColumn
   int64_t rows = 0, nnz = 0;
-  int32_t longest = 0;  // of its rows
+  int32_t longest = 0;  // longest row
 };
 
-// Of the `rows` rows from work.first_out on, from where they were made. `source`: null, or of each
-// the row that it is copied from (RepeatedRows). Values are times `scale`. Waits.
+// Compacts the `rows` rows from work.first_out on, from where they were made. `source`: null, or
+// for each row the one that it is copied from (RepeatedRows). Values are multiplied by `scale`.
+// Waits for the device.
 template <class Real>
-Piece Compact(Context& context, const Work<Real>& work, int64_t rows, const int32_t* source,
-              double scale);
+OutputChunk Compact(Context& context, const Work<Real>& work, int64_t rows, const int32_t* source,
+                    double scale);
 
-// All of `rows` rows, whose pieces go.
-Piece Join(Context& context, std::vector<Piece>& pieces, int64_t rows);
+// Concatenates the chunks of `rows` rows, and frees them.
+OutputChunk Join(Context& context, std::vector<OutputChunk>& chunks, int64_t rows);
 
 }  // namespace spaid::cuda::fsai

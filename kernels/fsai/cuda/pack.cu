@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256, kLanes = 8;
 
-// The place of `row` in column `col`, or −1.
+// Index of the entry (row, col), or −1.
 __device__ int64_t Search(const PatternRef& a, int64_t col, int32_t row) {
   int64_t begin = a.col_ptr[col], end = a.col_ptr[col + 1];
   while (begin < end) {
@@ -34,7 +34,7 @@ __global__ void FsaiDiagonalKernel(PatternRef a, const double* values, double* r
     roots[i] = sqrt(diagonal);
   }
   longest = __reduce_max_sync(~0u, longest);
-  // Of positive numbers the bits order as they do.
+  // Positive numbers are ordered as their bits are.
   uint32_t high =
       __reduce_max_sync(~0u, static_cast<uint32_t>(__double2hiint(fmax(diagonal, 0.0))));
   if (threadIdx.x % 32 == 0) {
@@ -104,7 +104,7 @@ PackedRows<Real> Pack(Context& context, const Matrix& a, double symmetry_toleran
   if (sizeof(Real) == sizeof(float)) {
     packed.half_exponent = (static_cast<int>(packed.faults.largest_high >> 20) - 1023) / 2;
   }
-  // Rows of one length need no pointers, which are a step on the way to each.
+  // Rows of one length need no pointers, which would be another dependent load for each row.
   constexpr int kAligned = 16 / static_cast<int>(sizeof(Entry<Real>));
   const int64_t stride = (packed.faults.longest + kAligned - 1) / kAligned * kAligned;
   if (stride * a.n <= a.nnz + a.nnz / 2) packed.stride = static_cast<int32_t>(stride);

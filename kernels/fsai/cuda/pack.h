@@ -1,4 +1,4 @@
-// A as the kernels of FSAI read it.
+// Packs A as the kernels of FSAI read it.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace spaid::cuda::fsai {
 
-// What is wrong with A, if something is.
+// Faults of A.
 struct Faults {
   // The first row whose diagonal entry is missing or not positive; n: none.
   int32_t not_positive;
   // The first column with an entry whose mirror in the lower triangle is missing or differs by more
   // than the tolerance, or with an entry of the lower triangle that has no mirror; n: none.
   int32_t not_symmetric;
-  int32_t longest;        // row of A
+  int32_t longest;        // longest row of A
   uint32_t largest_high;  // upper bits of the largest diagonal entry
 };
 
@@ -26,13 +26,13 @@ struct PackedRows {
   const int64_t* ptr = nullptr;  // the matrix's own
   int32_t stride = 0;
   Faults faults{};
-  // Entries are those of A by 4^−half_exponent: in fp32 its range shall not matter.
+  // Entries are those of A times 4^−half_exponent, so that the range of fp32 does not matter.
   int half_exponent = 0;
 
   Rows<Real> rows() const { return {entries.get(), ptr, stride}; }
 };
 
-// Waits. The matrix must stay as long as the result, which is worth nothing where A has faults.
+// Waits for the device. The matrix must outlive the result, which is invalid where A has faults.
 template <class Real>
 PackedRows<Real> Pack(Context& context, const Matrix& a, double symmetry_tolerance);
 

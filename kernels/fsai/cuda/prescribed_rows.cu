@@ -9,13 +9,14 @@ namespace spaid::cuda::fsai {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWarps = 4;  // of a block of systems
+constexpr int kWarps = 4;  // a block, each with some systems
 constexpr int kClasses = 6;
 __device__ constexpr int32_t kClassEntries[kClasses] = {4, 8, 16, 32, 64, 96};
 constexpr int32_t kHostClassEntries[kClasses] = {4, 8, 16, 32, 64, 96};
 
 struct Counts {
-  // Rows of no more entries than a class; rows that go with the one before in twos, and in threes.
+  // Rows of no more entries than a class; rows nested with the one before, in nodes of two and
+  // three.
   unsigned long long of_class[kClasses], in_twos, in_threes;
 };
 
@@ -29,8 +30,8 @@ __device__ bool Nested(const int64_t* ptr, const int32_t* idx, int64_t i) {
   return true;
 }
 
-__global__ void FsaiMeasureChainsKernel(const int64_t* ptr, const int32_t* idx, int64_t n,
-                                        Counts* counts) {
+__global__ void FsaiMeasurePrescribedRowsKernel(const int64_t* ptr, const int32_t* idx, int64_t n,
+                                                Counts* counts) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t length = i < n ? ptr[i + 1] - ptr[i] : INT64_MAX;
   const bool lane = threadIdx.x % 32 == 0;
@@ -45,8 +46,8 @@ __global__ void FsaiMeasureChainsKernel(const int64_t* ptr, const int32_t* idx, 
   if (lane && threes > 0) atomicAdd(&counts->in_threes, static_cast<unsigned long long>(threes));
 }
 
-// Rows of a system lie an odd number of vectors apart: lanes that read one vector each of different
-// rows meet no bank twice.
+// Rows of a system are an odd number of vectors apart: lanes that read one vector each of different
+// rows have no bank conflicts.
 template <class Real>
 __host__ __device__ int32_t Stride(int32_t entries) {
   constexpr int32_t kSize = Vector<Real>::kSize;
@@ -58,29 +59,29 @@ __host__ __device__ int64_t SystemBytes(int32_t entries) {
   return Aligned(reals * static_cast<int64_t>(sizeof(Real)) + 4 * int64_t{entries});
 }
 
-// kTeam threads a system, kRows rows of it for each. All loops are those of a warp: its teams do
-// the same at the same time.
+// Solves systems, kTeam threads each, a thread having kRows rows of one. All loops are uniform over
+// a warp, whose teams run in step.
 template <class Real, int kTeam, int kRows>
 class Solver {
   static constexpr int kSize = Vector<Real>::kSize;
   static constexpr int kTeams = 32 / kTeam;
-  // Of a search among all entries: a power of two.
+  // First step of a binary search among all entries: a power of two.
   static constexpr int kFirstStep = kRows == 3 ? 2 * kTeam : kTeam * kRows / 2;
   static constexpr unsigned kTeamMask = kTeam == 32 ? kAllLanes : (1u << kTeam % 32) - 1;
 
  public:
-  __device__ Solver(const Work<Real>& work, const Chains& chains, char* room)
+  __device__ Solver(const Work<Real>& work, const PrescribedRows& prescribed, char* workspace)
       : w_(work),
-        chains_(chains),
+        prescribed_(prescribed),
         lane_(static_cast<int>(threadIdx.x) % kTeam),
-        stride_(Stride<Real>(chains.entries)),
-        l_(reinterpret_cast<Real*>(room)),
-        diagonal_(l_ + int64_t{chains.entries} * stride_),
-        root_(diagonal_ + chains.entries),
-        index_(reinterpret_cast<int32_t*>(root_ + chains.entries)) {}
+        stride_(Stride<Real>(prescribed.entries)),
+        l_(reinterpret_cast<Real*>(workspace)),
+        diagonal_(l_ + int64_t{prescribed.entries} * stride_),
+        root_(diagonal_ + prescribed.entries),
+        index_(reinterpret_cast<int32_t*>(root_ + prescribed.entries)) {}
 
   __device__ void Run() {
-    const int64_t end_row = w_.first + w_.count, node = chains_.node;
+    const int64_t end_row = w_.first + w_.count, node = prescribed_.node;
     const int64_t begin = w_.first / node, end = (end_row + node - 1) / node;
     const int64_t warps = int64_t{gridDim.x} * blockDim.x / 32;
     const int64_t warp = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
@@ -88,7 +89,7 @@ class Solver {
     for (int64_t first = begin + warp * kTeams; first < end; first += warps * kTeams) {
       int64_t row = max(w_.first, (first + team) * node);
       const int64_t last = min(end_row, (first + team + 1) * node);
-      while (__any_sync(kAllLanes, row < last)) row = Chain(row, last);
+      while (__any_sync(kAllLanes, row < last)) row = NestedRows(row, last);
     }
     for (int step = 16; step > 0; step /= 2) {
       log_sum_ += __shfl_xor_sync(kAllLanes, log_sum_, step);
@@ -108,11 +109,12 @@ class Solver {
     return (__ballot_sync(kAllLanes, mine) >> shift & kTeamMask) == kTeamMask;
   }
 
-  // From `row` on as many as are nested; returns the row behind them. Nothing for row >= end.
-  __device__ int64_t Chain(int64_t row, int64_t end) {
+  // Makes the rows from `row` on that are nested; returns the row after them. Nothing for row >=
+  // end.
+  __device__ int64_t NestedRows(int64_t row, int64_t end) {
     const bool live = row < end;
     int64_t last = row;
-    for (int step = 1; step < chains_.node; ++step) {
+    for (int step = 1; step < prescribed_.node; ++step) {
       bool same = live && last + 1 < end && last + 1 == row + step;
       int64_t from = 0, next = 0, length = 0;
       if (same) {
@@ -132,7 +134,7 @@ class Solver {
       begin = w_.initial_ptr[last];
       size = w_.initial_ptr[last + 1] - begin;
     }
-    const bool fits = size <= chains_.entries;
+    const bool fits = size <= prescribed_.entries;
     const int q = fits ? static_cast<int>(size) : 0;
     const int most = __reduce_max_sync(kAllLanes, q);
     Gather(begin, q, most);
@@ -153,7 +155,7 @@ class Solver {
     w_.overflow[atomicAdd(w_.overflow_count, 1u)] = static_cast<int32_t>(row);
   }
 
-  // The lower triangle of A[Q,Q] into l_, but its diagonal, for which it has zeros.
+  // Gathers the lower triangle of A[Q,Q] into l_, with zeros in place of its diagonal.
   __device__ void Gather(int64_t begin, int q, int most) {
     __syncwarp();
     for (int t = lane_; t < q; t += kTeam) {
@@ -195,8 +197,8 @@ class Solver {
     for (int t = 0; t < kSize; ++t) sum += x.x[t] * y.x[t];
   }
 
-  // A[Q,Q] = L Lᵀ, column by column; L's diagonal is that of 1 / root_. False, for the team: no
-  // positive pivot.
+  // Factors A[Q,Q] = L Lᵀ, column by column; L's diagonal is 1 / root_. False, for the whole team:
+  // a pivot is not positive.
   __device__ bool Factor(int q, int most) {
     constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
     bool definite = true;
@@ -204,7 +206,7 @@ class Solver {
       const auto* const row_k = reinterpret_cast<const Vector<Real>*>(l_ + k * stride_);
       Real sum[kRows] = {};
       if (k < q) {
-        // What is not there yet of row k is zero, or, beside the diagonal, of L: row k ends there.
+        // The last vector of row k may reach beyond column k - 1, where row k is still zero.
         for (int v = 0; v * kSize < k; ++v) {
           const Vector<Real> x = row_k[v];
 #pragma unroll
@@ -219,7 +221,7 @@ class Solver {
       const Real diagonal = k < q ? diagonal_[k] : Real{1};
       const Real pivot = diagonal - __shfl_sync(kAllLanes, sum[0], 0, kTeam);
       const Real root = InverseRoot(pivot);
-      // An infinite or NaN pivot has no such root, either.
+      // Also false for an infinite or NaN pivot.
       if (k < q && !(pivot > kLimit * diagonal && root > 0)) definite = false;
       if (k < q && lane_ == 0) root_[k] = root;
 #pragma unroll
@@ -232,7 +234,7 @@ class Solver {
     return definite;
   }
 
-  // Row `row` of G from row `o` of L, where `mine`.
+  // Makes row `row` of G from row `o` of L, where `mine`.
   __device__ void Solve(int64_t row, int o, bool mine) {
     const int from = __reduce_max_sync(kAllLanes, mine ? o : 0);
     Real sum[kRows] = {}, root[kRows] = {};
@@ -241,7 +243,7 @@ class Solver {
       const int t = lane_ + r * kTeam;
       if (mine && t < o) root[r] = root_[t];
     }
-    // Lᵀ g̃ = (0, ..., 0, 1) of the leading o + 1 unknowns, times its last pivot's root.
+    // Solves Lᵀ g̃ = (0, ..., 0, 1) for the leading o + 1 unknowns, times the last pivot's root.
     double squares = 0;
 #pragma unroll
     for (int part = kRows - 1; part >= 0; --part) {
@@ -290,7 +292,7 @@ class Solver {
   }
 
   const Work<Real> w_;
-  const Chains chains_;
+  const PrescribedRows prescribed_;
   const int lane_, stride_;
   Real* const l_;
   Real *const diagonal_, *const root_;
@@ -301,15 +303,15 @@ class Solver {
 
 template <class Real, int kTeam, int kRows>
 __global__ void __launch_bounds__(32 * kWarps)
-    FsaiChainsKernel(Work<Real> work, Chains chains, int64_t room) {
-  extern __shared__ __align__(16) char rooms[];
-  Solver<Real, kTeam, kRows>(work, chains, rooms + threadIdx.x / kTeam * room).Run();
+    FsaiPrescribedRowsKernel(Work<Real> work, PrescribedRows prescribed, int64_t workspace) {
+  extern __shared__ __align__(16) char workspaces[];
+  Solver<Real, kTeam, kRows>(work, prescribed, workspaces + threadIdx.x / kTeam * workspace).Run();
 }
 
 template <class Real, int kTeam, int kRows>
-void Launch(Context& context, const Work<Real>& work, const Chains& chains) {
-  const auto kernel = FsaiChainsKernel<Real, kTeam, kRows>;
-  const int64_t room = SystemBytes<Real>(chains.entries);
+void Launch(Context& context, const Work<Real>& work, const PrescribedRows& prescribed) {
+  const auto kernel = FsaiPrescribedRowsKernel<Real, kTeam, kRows>;
+  const int64_t workspace = SystemBytes<Real>(prescribed.entries);
   int most = 0;
   Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.ordinal),
         "cudaDeviceGetAttribute");
@@ -318,7 +320,7 @@ void Launch(Context& context, const Work<Real>& work, const Chains& chains) {
   int best = 0, threads = 0, blocks = 0;
   size_t bytes = 0;
   for (int warps = 1; warps <= kWarps; ++warps) {
-    const auto own = static_cast<size_t>(room) * static_cast<size_t>(warps * 32 / kTeam);
+    const auto own = static_cast<size_t>(workspace) * static_cast<size_t>(warps * 32 / kTeam);
     if (own > static_cast<size_t>(most)) break;
     int resident = 0;
     Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, 32 * warps, own),
@@ -330,52 +332,53 @@ void Launch(Context& context, const Work<Real>& work, const Chains& chains) {
     blocks = resident * context.multiprocessors;
   }
   if (best == 0) throw Failure(kSpaidCudaError, "a row of FSAI has no room on this device");
-  const int64_t chains_a_block = int64_t{threads} / kTeam * chains.node;
-  blocks = static_cast<int>(
-      std::min<int64_t>(blocks, (work.count + chains_a_block - 1) / chains_a_block));
-  kernel<<<blocks, threads, bytes, context.stream>>>(work, chains, room);
-  CheckLaunch("FsaiChainsKernel");
+  const int64_t rows_a_block = int64_t{threads} / kTeam * prescribed.node;
+  blocks =
+      static_cast<int>(std::min<int64_t>(blocks, (work.count + rows_a_block - 1) / rows_a_block));
+  kernel<<<blocks, threads, bytes, context.stream>>>(work, prescribed, workspace);
+  CheckLaunch("FsaiPrescribedRowsKernel");
 }
 
 }  // namespace
 
-Chains MeasureChains(Context& context, const int64_t* ptr, const int32_t* idx, int64_t n,
-                     int32_t longest) {
+PrescribedRows MeasurePrescribedRows(Context& context, const int64_t* ptr, const int32_t* idx,
+                                     int64_t n, int32_t longest) {
   const Buffer<Counts> buffer(context, 1);
   buffer.Fill(0);
-  FsaiMeasureChainsKernel<<<static_cast<unsigned>((n + kThreads - 1) / kThreads), kThreads, 0,
-                            context.stream>>>(ptr, idx, n, buffer.get());
-  CheckLaunch("FsaiMeasureChainsKernel");
+  FsaiMeasurePrescribedRowsKernel<<<static_cast<unsigned>((n + kThreads - 1) / kThreads), kThreads,
+                                    0, context.stream>>>(ptr, idx, n, buffer.get());
+  CheckLaunch("FsaiMeasurePrescribedRowsKernel");
   const Counts counts = Read(context, buffer, 0);
-  Chains chains;
+  PrescribedRows prescribed;
   const auto share = [n](double part, unsigned long long rows) {
     return static_cast<double>(rows) >= part * static_cast<double>(n);
   };
   if (share(tuning::kFsaiNodeShare * 2 / 3, counts.in_threes)) {
-    chains.node = 3;
+    prescribed.node = 3;
   } else if (share(tuning::kFsaiNodeShare / 2, counts.in_twos)) {
-    chains.node = 2;
+    prescribed.node = 2;
   }
-  for (int c = 0; c < kClasses && chains.entries == 0; ++c) {
-    if (share(tuning::kFsaiChainShare, counts.of_class[c])) {
-      chains.entries = std::min(kHostClassEntries[c], longest);
+  for (int c = 0; c < kClasses && prescribed.entries == 0; ++c) {
+    if (share(tuning::kFsaiPrescribedShare, counts.of_class[c])) {
+      prescribed.entries = std::min(kHostClassEntries[c], longest);
     }
   }
-  return chains;
+  return prescribed;
 }
 
 template <class Real>
-void LaunchChains(Context& context, const Work<Real>& work, const Chains& chains) {
+void LaunchPrescribedRows(Context& context, const Work<Real>& work,
+                          const PrescribedRows& prescribed) {
   if (work.count == 0) return;
-  if (chains.entries <= 4) return Launch<Real, 4, 1>(context, work, chains);
-  if (chains.entries <= 8) return Launch<Real, 8, 1>(context, work, chains);
-  if (chains.entries <= 16) return Launch<Real, 16, 1>(context, work, chains);
-  if (chains.entries <= 32) return Launch<Real, 32, 1>(context, work, chains);
-  if (chains.entries <= 64) return Launch<Real, 32, 2>(context, work, chains);
-  return Launch<Real, 32, 3>(context, work, chains);
+  if (prescribed.entries <= 4) return Launch<Real, 4, 1>(context, work, prescribed);
+  if (prescribed.entries <= 8) return Launch<Real, 8, 1>(context, work, prescribed);
+  if (prescribed.entries <= 16) return Launch<Real, 16, 1>(context, work, prescribed);
+  if (prescribed.entries <= 32) return Launch<Real, 32, 1>(context, work, prescribed);
+  if (prescribed.entries <= 64) return Launch<Real, 32, 2>(context, work, prescribed);
+  return Launch<Real, 32, 3>(context, work, prescribed);
 }
 
-template void LaunchChains<float>(Context&, const Work<float>&, const Chains&);
-template void LaunchChains<double>(Context&, const Work<double>&, const Chains&);
+template void LaunchPrescribedRows<float>(Context&, const Work<float>&, const PrescribedRows&);
+template void LaunchPrescribedRows<double>(Context&, const Work<double>&, const PrescribedRows&);
 
 }  // namespace spaid::cuda::fsai

@@ -15,17 +15,18 @@ unsigned Blocks(int64_t threads) {
   return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
 }
 
-// Groups of rows with one key, which is not 0: open addressing.
+// Hash table of groups of rows with equal keys (not 0), by open addressing.
 struct Table {
   uint64_t* keys;            // 0: empty
-  unsigned long long* best;  // of a group the row with the least Turn, that above it
-  uint32_t* rows;            // of a group
-  int32_t* slots;            // of its row among those that are grown; -1: none
+  unsigned long long* best;  // the group's row with the least Turn, which is in the high half
+  uint32_t* rows;            // number of the group's rows
+  int32_t* slots;            // index of its row among those that are grown; -1: none
   uint32_t mask;
 };
 
-// Which row of a group is grown is left to chance, the same each time: the first of an inner part
-// of a grid would be the one nearest to its boundary, which is like no other. No two have one turn.
+// Decides which row of a group is grown, pseudo-randomly but the same in every run: the first row
+// of the interior of a grid would be the one nearest to its boundary, which is like no other. A
+// permutation: no two rows have the same turn.
 __device__ uint32_t Turn(int32_t row) {
   auto turn = static_cast<uint32_t>(row);
   turn = (turn ^ (turn >> 16)) * 0x85ebca6bu;
@@ -46,7 +47,7 @@ __device__ uint64_t Bits(double x) {
   return static_cast<uint64_t>(__double_as_longlong(x));
 }
 
-// Whole rows as they are stored, filling included.
+// A row as it is stored, padding included.
 template <class Real>
 __device__ const Entry<Real>* RowOf(const Rows<Real>& a, int64_t row, int& length) {
   if (a.stride > 0) {
@@ -65,7 +66,7 @@ __global__ void FsaiDiagonalsKernel(Rows<Real> a, int64_t n, Real* diagonals) {
   if (i < n) diagonals[i] = RowOf(a, i, unused)[0].value;
 }
 
-// Of each `step`-th row, kLanes threads each.
+// Hashes every `step`-th row, kLanes threads each.
 template <class Real>
 __global__ void FsaiHashRowsKernel(Rows<Real> a, int64_t n, int step, const Real* diagonals,
                                    int hash_bits, uint64_t* keys) {
@@ -87,7 +88,7 @@ __global__ void FsaiHashRowsKernel(Rows<Real> a, int64_t n, int step, const Real
   if (i < n && thread % kLanes == 0) keys[thread / kLanes] = NotZero(hash >> (64 - hash_bits));
 }
 
-// like[i]: the best of the group, where it is alike, else i.
+// Sets like[i] to the group's best row where row i equals it, else to i.
 template <class Real>
 __global__ void FsaiSameRowsKernel(Rows<Real> a, int64_t n, const Real* diagonals,
                                    const int32_t* places, const unsigned long long* best,
@@ -115,7 +116,8 @@ __global__ void FsaiSameRowsKernel(Rows<Real> a, int64_t n, const Real* diagonal
   if (i < n && thread % kLanes == 0) like[i] = (all & own) == own ? other : static_cast<int32_t>(i);
 }
 
-// Stops where there are more than `most` groups. `rows` null: from `first` on.
+// Puts rows into groups; stops where there are more than `most` groups. `rows` null: those from
+// `first` on.
 __global__ void FsaiGroupKernel(const uint64_t* keys, const int32_t* rows, int32_t first,
                                 int32_t count, Table table, uint32_t* groups, uint32_t most,
                                 int32_t* places) {
@@ -125,7 +127,7 @@ __global__ void FsaiGroupKernel(const uint64_t* keys, const int32_t* rows, int32
   const uint64_t key = keys[t];
   const int32_t row = rows != nullptr ? rows[t] : first + static_cast<int32_t>(t);
   const unsigned alike = __match_any_sync(active, key);
-  // One lane for all that have this key.
+  // One lane acts for all that have this key.
   const uint32_t turn = Turn(row), least = __reduce_min_sync(alike, turn);
   const unsigned has = __ballot_sync(alike, turn == least);
   uint32_t place = 0;
@@ -151,14 +153,14 @@ __global__ void FsaiGroupKernel(const uint64_t* keys, const int32_t* rows, int32
 }
 
 struct Choice {
-  uint32_t groups;   // in all
-  uint32_t shared;   // of more than one row
-  uint32_t rows;     // in those
-  uint32_t pending;  // for the next round
+  uint32_t groups;   // all groups
+  uint32_t shared;   // groups of more than one row
+  uint32_t rows;     // rows in these
+  uint32_t pending;  // rows for the next round
   unsigned long long copied;
 };
 
-// Of each group of more than one row its best, if there is room.
+// Chooses the best row of each group of more than one row, as far as `capacity` goes.
 __global__ void FsaiChooseKernel(Table table, uint32_t capacity, int32_t first, int32_t* chosen,
                                  int32_t* record_of, Choice* choice) {
   const uint32_t place = blockIdx.x * kThreads + threadIdx.x;
@@ -189,14 +191,14 @@ __global__ void FsaiFirstKeysKernel(const int32_t* like, int64_t first, int64_t 
   keys[t] = NotZero(key);
 }
 
-// The rows of a round: `rows` null: all of the wave.
+// The rows of a round; `rows` null: all of the wave.
 struct Pending {
   const uint64_t* keys;
   const int32_t *rows, *places;
   int32_t count;
 };
 
-// Copies what repeats the row that was grown for its group; what does not is for the next round.
+// Copies rows that repeat the row grown for their group; the others go to the next round.
 __global__ void FsaiRepeatsKernel(Pending pending, const int32_t* slots, const int32_t* chosen,
                                   const int64_t* records, const int32_t* like, const int32_t* own,
                                   int64_t n, MadeRows made, int32_t* source, uint32_t* copies,
@@ -204,7 +206,7 @@ __global__ void FsaiRepeatsKernel(Pending pending, const int32_t* slots, const i
   const int64_t t = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (t >= pending.count) return;
   const int32_t slot = slots[pending.places[t]];
-  // What is alone has nobody to grow for.
+  // No row was grown for a group of one.
   if (slot < 0) return;
   const int64_t row = pending.rows != nullptr ? pending.rows[t] : made.first + t;
   const int64_t from = chosen[slot], by = row - from;
@@ -212,7 +214,7 @@ __global__ void FsaiRepeatsKernel(Pending pending, const int32_t* slots, const i
     source[row - made.first] = static_cast<int32_t>(row);
     return;
   }
-  // Rows that are not positive definite are grown, each: as on the CPU.
+  // Rows where A is not positive definite are grown one by one, as on the CPU.
   if ((records[slot * (made.k_max + 4) + made.k_max + 3] & kRecordNotSpd) != 0) return;
   bool same = own[row] == own[from];
   int64_t begin = (from - made.first) * made.out_stride;
@@ -249,7 +251,7 @@ __global__ void FsaiRepeatsKernel(Pending pending, const int32_t* slots, const i
   }
 }
 
-// A block for each part of a record: integers, whose sums no order changes.
+// One block for each part of a record: sums of integers, which do not depend on the order.
 __global__ void FsaiAddCopiesKernel(const int64_t* records, const uint32_t* copies, int32_t count,
                                     MadeRows made, Choice* choice) {
   const int t = static_cast<int>(blockIdx.x);
@@ -284,7 +286,8 @@ __global__ void FsaiRestKernel(const int32_t* source, int64_t first, int64_t cou
   }
 }
 
-// Room for so many groups, and some that come before it is seen that there are more.
+// Memory of a table for `most` groups, and for those that threads may add before they notice that
+// there are more.
 class Groups {
  public:
   Groups(Context& context, int64_t most, int64_t rows) {
@@ -305,7 +308,7 @@ class Groups {
   }
 
  private:
-  static constexpr int64_t kMostThreads = int64_t{1} << 19;  // at once, on any device
+  static constexpr int64_t kMostThreads = int64_t{1} << 19;  // resident on any device, at most
   static int64_t Size(int64_t most, int64_t rows) {
     int64_t size = 64;
     while (size < 2 * std::min(rows, most + kMostThreads)) size *= 2;
@@ -317,7 +320,7 @@ class Groups {
   Buffer<int32_t> slots_;
 };
 
-// G comes first: without the search it is the same.
+// Half of the memory left is kept for G, which is the same without the search.
 bool HasRoom(const Context& context, int64_t bytes) {
   return bytes <= (context.arena->limit() - context.arena->used()) / 2;
 }
@@ -383,7 +386,7 @@ RepeatedRows FindRepeats(Context& context, const Buffer<int32_t>& like, const Bu
   CheckLaunch("FsaiFirstKeysKernel");
   auto count = static_cast<int32_t>(made.count);
   for (int round = 0; round < tuning::kFsaiRepeatRounds && count >= 8; ++round) {
-    // More would not be worth it.
+    // Growing more rows for copies would not be worth it.
     const int64_t capacity = std::min<int64_t>(most - found.grown, count / 4);
     if (capacity < 1) break;
     const int64_t most_groups = std::min<int64_t>(count, count / 4 + tuning::kFsaiAnyGroups);
@@ -405,7 +408,7 @@ RepeatedRows FindRepeats(Context& context, const Buffer<int32_t>& like, const Bu
     }
     const auto shared = static_cast<int32_t>(now.shared);
     const Buffer<int64_t> records(context, int64_t{shared} * (made.k_max + 4));
-    // Of what is not made on the device, as of a row that is not positive definite.
+    // A row that the device does not make counts like one where A is not positive definite.
     records.Fill(0xff);
     grow(chosen.get(), shared, records.get(), record_of.get());
     const Buffer<uint32_t> copies(context, shared);

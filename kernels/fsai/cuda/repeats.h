@@ -1,5 +1,5 @@
-// Rows of G that repeat another one, on a CUDA device: as kernels/fsai/repeats.h, which says why.
-// Rows of A are compared as the kernels of rows have them: in their precision.
+// Rows of G that repeat another one, on a CUDA device: as kernels/fsai/repeats.h, which explains
+// why. Rows of A are compared as they are packed: in the precision of the set-up.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,13 @@
 
 namespace spaid::cuda::fsai {
 
-// As LikeRows of repeats.h, but of rows alike any one of them, the same each time; of size 0 where
-// what repeats is not worth a search, or the arena has no room for one. Waits.
+// As LikeRows of kernels/fsai/repeats.h, but of rows that are alike any one stands for them, the
+// same in every run; of size 0 where too little repeats to be worth a search, or the arena has no
+// memory for one. Waits for the device.
 template <class Real>
 Buffer<int32_t> LikeRows(Context& context, const Rows<Real>& a, int64_t n, int hash_bits);
 
-// Where the rows of a wave are made (Work), and what they are counted in.
+// Arrays of a wave's rows (Work), and the counters.
 struct MadeRows {
   int64_t first, count;
   int64_t out_stride;
@@ -30,16 +31,17 @@ struct MadeRows {
 };
 
 struct RepeatedRows {
-  Buffer<int32_t> source;  // of each row of the wave the row to copy, itself; -1: it is to be grown
-  Buffer<int32_t> rest;    // the rows that are to be grown
+  // For each row of the wave the row to copy, possibly itself; -1: it is to be grown.
+  Buffer<int32_t> source;
+  Buffer<int32_t> rest;  // the rows that are to be grown
   int32_t rest_count = 0;
   int64_t grown = 0, copied = 0;
 };
 
-// Grows some rows of the wave, none of them filtered afterwards, and finds those that repeat them.
-// `like`: of rows that are picked, `own`: of those that grow. `grow`: rows, how many, and where the
-// records of Work go. Of a row that is to be copied its count, ψ and part of the sums are there
-// afterwards; its entries are those of its source. Waits.
+// Grows some rows of the wave, without a post-filter, and finds those that repeat them. `like`:
+// LikeRows of the rows of A that are picked, `own`: of those that grow. `grow`: makes these rows,
+// so many, with their records of Work. Rows to be copied have their counts, ψ and parts of the sums
+// afterwards; their entries are those of their sources. Waits for the device.
 using GrowRows = std::function<void(const int32_t* rows, int32_t count, int64_t* records,
                                     const int32_t* record_of)>;
 RepeatedRows FindRepeats(Context& context, const Buffer<int32_t>& like, const Buffer<int32_t>& own,

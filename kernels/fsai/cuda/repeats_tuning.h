@@ -5,12 +5,12 @@
 
 namespace spaid::cuda::tuning {
 
-// They are looked for where A has at most one kind of row in so many rows; as many of those of G,
-// at most, are grown for it.
+// The search goes on where A has at most one kind of row in so many rows; at most as many rows of G
+// are grown for it.
 inline constexpr int64_t kFsaiRowsPerClass = 8;
 inline constexpr int kFsaiRepeatRounds = 8;
-// Where there are so many rows one in kFsaiSampleStep is looked at first: not where more than half
-// of those are of kinds of their own.
+// With so many rows or more one in kFsaiSampleStep is looked at first; there is no search where
+// more than half of these are unlike all others.
 inline constexpr int64_t kFsaiSampledRows = int64_t{1} << 16;
 inline constexpr int kFsaiSampleStep = 16;
 // A search ends where there are more groups than so many, and than one for each four rows.

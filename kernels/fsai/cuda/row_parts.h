@@ -1,5 +1,5 @@
-// What the kernels that make a row of G are written in: numbers and their order, rows of A, and the
-// end of a row of at most 32 pivots.
+// Building blocks of the kernels that make a row of G: numbers and their order, rows of A, and the
+// output of a row of at most 32 pivots.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr unsigned kAllLanes = ~0u;
 __device__ inline float InverseRoot(float x) { return rsqrtf(x); }
 __device__ inline double InverseRoot(double x) { return rsqrt(x); }
 
-// |y| as a number that orders as it does; 0: nothing to choose.
+// |y| as an unsigned integer in the same order; 0: nothing to choose.
 struct Key32 {
   using Bits = uint32_t;
   static __device__ Bits Of(float y) { return __float_as_uint(y) & 0x7fffffffu; }
@@ -62,7 +62,7 @@ struct Best {
   int32_t index, slot;
 };
 
-// Its length goes to `length`.
+// The entries of a row of A, `length` of them.
 template <class Real>
 __device__ const Entry<Real>* RowOf(const Work<Real>& work, int64_t row, int& length) {
   if (work.a.stride > 0) {
@@ -82,7 +82,7 @@ __device__ const Entry<Real>* OwnOf(const Work<Real>& work, int64_t row, int& le
   return work.own.entries + begin;
 }
 
-// Where row `row` of G goes.
+// Index of the first entry of row `row` in the output.
 template <class Real>
 __device__ int64_t OutOf(const Work<Real>& work, int64_t row) {
   const int64_t out = (row - work.first_out) * work.out_stride;
@@ -96,18 +96,18 @@ __device__ inline double SumOfWarp(double x) {
   return x;
 }
 
-// A row's pivots, at most 32: lane k has what there is of the k-th.
+// A row's pivots, at most 32: lane k has the data of the k-th.
 template <class Real>
 struct FewPivots {
   Real z = 0, root = 0;
-  // Of its row of L: where it would begin if it began with block 0, in bytes (by a pool, its slot),
-  // and the columns that there are, as bits.
+  // The pivot's row of L: its offset in bytes, as if it began with block 0 (with a pool: its slot),
+  // and a bit for each column that is stored.
   uint32_t at = 0, columns = 0;
-  Real beside = 0;  // of the last pivot: its entry in the column before, or 0
+  Real beside = 0;  // the last pivot's entry in the column before it, or 0
 
-  // Lᵀ g̃ = z of the `count` pivots; lane k's entry of g̃. Drops entries under `post_filter` ‖g‖,
-  // and adds to ψ what it costs; `kept`: which are left. kGrown: not all columns are there, as
-  // `columns` and `beside` say.
+  // Solves Lᵀ g̃ = z for the `count` pivots; returns lane k's entry of g̃. Drops entries below
+  // `post_filter` ‖g‖, and adds their cost to ψ; `kept`: a bit for each entry left. kGrown: not all
+  // columns are stored; `columns` and `beside` say which.
   template <bool kGrown>
   __device__ Real Solve(const char* tiles, uint32_t lane, int count, double post_filter,
                         double& psi, unsigned& kept) const {
@@ -118,7 +118,7 @@ struct FewPivots {
                            psi, kept);
   }
 
-  // The same; place(at): where this lane's column is in that row of L.
+  // The same; place(at): address of this lane's column in the row of L at `at`.
   template <bool kGrown, class Place>
   __device__ Real SolveBy(const Place& place, uint32_t lane, int count, double post_filter,
                           double& psi, unsigned& kept) const {
@@ -148,7 +148,7 @@ struct FewPivots {
       const bool keep = pivot && !(fabs(static_cast<double>(g)) < post_filter * sqrt(1 + norm));
       kept = __ballot_sync(kAllLanes, keep);
       if (!keep) g = 0;
-      // ψ of the rest: ψ + ‖Lᵀ g̃ − z‖².
+      // ψ with the entries left: ψ + ‖Lᵀ g̃ − z‖².
       Real v = pivot && root > 0 ? g / root : 0;
       if constexpr (kGrown) v += last * __shfl_sync(kAllLanes, g, end);
       for (int k = count - 1; k > 0; --k) {
@@ -162,7 +162,7 @@ struct FewPivots {
   }
 };
 
-// Writes a row of G: lane t's entry in place `rank` if bit t of `kept` is set, and the diagonal.
+// Writes a row of G: lane t's entry at position `rank` if bit t of `kept` is set, and the diagonal.
 template <class Real>
 __device__ void WriteFew(const Work<Real>& work, int64_t row, uint32_t lane, unsigned kept,
                          int rank, int32_t index, Real g, double psi) {

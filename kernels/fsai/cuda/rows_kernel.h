@@ -1,13 +1,13 @@
-// One row of G by a warp, or a block: any row; grow_kernel.h has the usual ones.
+// Makes one row of G by a warp, or by a block: any row; grow_kernel.h has the usual ones.
 //
 // Greedy Cholesky: A[P,P] = L Lᵀ grows by a row and a column with each index that joins P, in the
-// order in which they join. Every candidate j (a neighbour of P or of i) keeps what a row j of L
-// would be: L_jt = (a_j,p_t − Σ_u<t L_ju L_p_t,u) / √s_t, s_t the pivot. A new index p needs one
-// such column for all candidates, a dense product, and then the gradient is new by one more
-// product: y_j = a_ji + (A g̃)_j changes by L_jk z_k, with z_k = −y_p / √s_k, and ψ by −z_k². What
-// is no candidate has a zero row in L and y = 0, so a candidate that comes later begins with zeros,
-// and no row of A is read twice. g̃ itself, Lᵀ g̃ = z, is solved for once, in the end. On a given
-// pattern the candidates are the pattern.
+// order in which they join. Every candidate j (a neighbour of P or of i) keeps the row that it
+// would have in L: L_jt = (a_j,p_t − Σ_u<t L_ju L_p_t,u) / √s_t, s_t the pivot. A new index p needs
+// one such column for all candidates, a dense product, and then the gradient is updated by one more
+// product: y_j = a_ji + (A g̃)_j changes by L_jk z_k, with z_k = −y_p / √s_k, and ψ by −z_k². An
+// index that is no candidate has a zero row in L and y = 0, so a candidate that comes later begins
+// with zeros, and no row of A is read twice. g̃ itself is solved for once, in the end, from Lᵀ g̃ =
+// z. On a given pattern the candidates are the pattern.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace spaid::cuda::fsai {
 inline constexpr int32_t kNobody = -1;
 inline constexpr int kBlockWarps = kBlockThreads / 32;
 
-// Shared by the warps of a block that makes one row.
+// Memory shared by the warps of a block that makes one row.
 template <class Bits>
 struct BlockShared {
   Best<Bits> best[kBlockWarps];
@@ -42,25 +42,25 @@ class RowMaker {
   using Shared = BlockShared<Bits>;
 
  public:
-  __device__ RowMaker(const Work<Real>& work, char* room, Shared* shared)
+  __device__ RowMaker(const Work<Real>& work, char* workspace, Shared* shared)
       : w_(work),
         shared_(shared),
         lane_(static_cast<int>(threadIdx.x) % 32),
         warp_(kWarp ? 0 : static_cast<int>(threadIdx.x) / 32),
         thread_(kWarp ? lane_ : static_cast<int>(threadIdx.x)) {
     const Layout at = LayOut<Real, Slot>(w_.shape, w_.per_step, kFew);
-    tiles_ = reinterpret_cast<Vector<Real>*>(room + at.tiles);
-    yq_ = reinterpret_cast<Gradient<Real>*>(room + at.yq);
-    c_ = reinterpret_cast<Real*>(room + at.c);
-    history_ = reinterpret_cast<double*>(room + at.history);
-    sums_ = reinterpret_cast<int64_t*>(room + at.sums);
-    z_ = reinterpret_cast<Real*>(room + at.z);
-    index_ = reinterpret_cast<int32_t*>(room + at.index);
-    passes_ = reinterpret_cast<int2*>(room + at.passes);
-    pivot_rows_ = reinterpret_cast<int2*>(room + at.pivot_rows);
-    pivot_index_ = reinterpret_cast<int32_t*>(room + at.pivot_index);
-    picks_ = reinterpret_cast<int2*>(room + at.picks);
-    keys_ = reinterpret_cast<int32_t*>(room + at.table);
+    tiles_ = reinterpret_cast<Vector<Real>*>(workspace + at.tiles);
+    yq_ = reinterpret_cast<Gradient<Real>*>(workspace + at.yq);
+    c_ = reinterpret_cast<Real*>(workspace + at.c);
+    history_ = reinterpret_cast<double*>(workspace + at.history);
+    sums_ = reinterpret_cast<int64_t*>(workspace + at.sums);
+    z_ = reinterpret_cast<Real*>(workspace + at.z);
+    index_ = reinterpret_cast<int32_t*>(workspace + at.index);
+    passes_ = reinterpret_cast<int2*>(workspace + at.passes);
+    pivot_rows_ = reinterpret_cast<int2*>(workspace + at.pivot_rows);
+    pivot_index_ = reinterpret_cast<int32_t*>(workspace + at.pivot_index);
+    picks_ = reinterpret_cast<int2*>(workspace + at.picks);
+    keys_ = reinterpret_cast<int32_t*>(workspace + at.table);
     slots_ = reinterpret_cast<Slot*>(keys_ + w_.shape.table);
   }
 
@@ -115,7 +115,8 @@ class RowMaker {
     return turn;
   }
 
-  // Tiles and slots of the passes up to `count_` candidates, all zero. By one warp.
+  // Allocates tiles and slots of the passes up to `count_` candidates, all zero. Called by one
+  // warp.
   __device__ bool OpenPasses(int block, int blocks) {
     for (; open_ * kPassSlots < count_; ++open_) {
       const int end = kGrow ? blocks : min(blocks, (open_ + 1) * kPassSlots / kSize);
@@ -136,8 +137,9 @@ class RowMaker {
     return static_cast<uint32_t>(index) * 0x9e3779b1u >> (32 - log_table_);
   }
 
-  // The slot of `index`, or, where there is none, a new one (`kAdd`) or −1. By one warp, all lanes
-  // with different indices; `wanted`: of this lane. `fits_` false: no room.
+  // Finds the slot of `index`, or, where there is none, adds one (`kAdd`) or returns −1. Called by
+  // one warp, all lanes with different indices; `wanted`: whether this lane asks. Sets `fits_` to
+  // false where the workspace is full.
   template <bool kAdd>
   __device__ int Find(int32_t index, bool wanted) {
     const auto mask = static_cast<uint32_t>(w_.shape.table - 1);
@@ -146,7 +148,7 @@ class RowMaker {
     while (__any_sync(kAllLanes, open)) {
       int32_t key = open ? keys_[place] : 0;
       if (kAdd) {
-        // Of the lanes that want one empty place, the one whose index is read back has it.
+        // Among lanes that want one empty place, the one whose index is read back gets it.
         const bool empty = open && key == kNobody;
         if (empty) keys_[place] = index;
         __syncwarp();
@@ -176,9 +178,9 @@ class RowMaker {
     return found ? static_cast<int>(slots_[place]) : -1;
   }
 
-  // Adds row `row` of A, or what column row_ begins with (`own`), to c, those of its entries left
-  // of row_, or all; new candidates get slots. By one warp. Returns the row's diagonal entry, and
-  // the slot of that.
+  // Adds row `row` of A, or the row by which column row_ begins (`own`), to c: its entries left of
+  // row_, or all; new candidates get slots. Called by one warp. Returns the row's diagonal entry,
+  // and its slot.
   __device__ Real Scatter(int64_t row, bool own, int block, int blocks, int& slot) {
     const int64_t below = kColumn ? w_.n : row_;
     int length = 0;
@@ -190,7 +192,7 @@ class RowMaker {
     Entry<Real> next = lane_ < length ? entries[lane_] : nothing;
     for (int begin = 0; begin < length; begin += 32) {
       const Entry<Real> entry = next;
-      // On its way while this one is looked up.
+      // Loaded while this one is looked up.
       if (begin + 32 < length)
         next = begin + 32 + lane_ < length ? entries[begin + 32 + lane_] : nothing;
       const int at = Find<kGrow>(entry.index, entry.index < below);
@@ -212,7 +214,7 @@ class RowMaker {
     if (bits > best.bits || (bits == best.bits && index < best.index)) best = {bits, index, slot};
   }
 
-  // The team's best of those of the threads.
+  // The team's best of its threads' bests.
   __device__ Best<Bits> BestOf(Best<Bits> best) const {
     best = BestOfWarp(best);
     if (kWarp) return best;
@@ -232,7 +234,7 @@ class RowMaker {
             __shfl_sync(kAllLanes, best.slot, __ffs(static_cast<int>(has)) - 1)};
   }
 
-  // The best that comes after `last`.
+  // The best one after `last`.
   __device__ Best<Bits> NextBest(const Best<Bits>& last) const {
     Best<Bits> best{0, 0, 0};
     for (int slot = thread_; slot < count_; slot += kWarps * 32) {
@@ -243,8 +245,8 @@ class RowMaker {
     return BestOf(best);
   }
 
-  // The indices of the next step, into picks_; returns how many. `pick`: the first. `limit`: of
-  // all.
+  // Chooses the indices of the next step into picks_; returns how many. `pick`: the first. `limit`:
+  // pivots of the row, at most.
   __device__ int Choose(Best<Bits> pick, int limit) {
     int picked = 0;
     const int most = kColumn ? min(w_.per_step, limit - pivots_) : w_.per_step;
@@ -260,7 +262,7 @@ class RowMaker {
     return picked;
   }
 
-  // Makes L, z, ψ; false: no room.
+  // Makes L, z, ψ; false: the workspace is full.
   __device__ bool Make(int64_t row) {
     row_ = row;
     const int32_t* initial = nullptr;
@@ -305,7 +307,7 @@ class RowMaker {
       if (fits_) diagonal = Scatter(row, true, 0, blocks, unused);
     }
     if (!Publish(diagonal, unused)) return false;
-    // The diagonal alone: the gradient is A's row.
+    // With the diagonal alone the gradient is A's row.
     Best<Bits> best{0, 0, 0};
     for (int slot = thread_; slot < count_; slot += kWarps * 32) {
       const Real y = c_[slot];
@@ -372,7 +374,7 @@ class RowMaker {
     return true;
   }
 
-  // What warp 0 found out, for all warps.
+  // Passes warp 0's findings to all warps.
   __device__ bool Publish(Real& diagonal, int& slot) {
     if (kWarp) {
       __syncwarp();
@@ -395,7 +397,7 @@ class RowMaker {
     return fits_;
   }
 
-  // Slot t is of the t-th index of the pattern. By one warp.
+  // Gives slot t to the t-th index of the pattern. Called by one warp.
   __device__ void AddPattern(const int32_t* initial, int initials, int blocks) {
     if (initials > w_.shape.slots) {
       fits_ = false;
@@ -424,8 +426,8 @@ class RowMaker {
     __syncwarp();
   }
 
-  // `index` joins P; slot −1: it may not be a candidate yet. `best`: of this thread, afterwards.
-  // False: no room.
+  // Adds `index` to P; slot −1: it may not be a candidate yet. `best`: this thread's best candidate
+  // afterwards. False: the workspace is full.
   __device__ bool Pivot(int32_t index, int slot, int limit, int blocks, Best<Bits>& best) {
     const int k = pivots_;
     const bool last = slot >= 0 && k + 1 == limit;
@@ -442,13 +444,13 @@ class RowMaker {
     const Real root = InverseRoot(pivot);
     const Real z = -own.y * root;
     const double psi = fma(static_cast<double>(-z), static_cast<double>(z), psi_);
-    // An infinite or NaN pivot has no such root, either.
+    // Also false for an infinite or NaN pivot.
     constexpr Real kLimit = 16 * Traits<Real>::kRoundoff;
     if (!(pivot > kLimit * diagonal && root > 0 && (kColumn || psi > least_psi_))) {
       not_spd_ = true;
       return true;
     }
-    // Several at once were asked before.
+    // With several a step Choose has tested this.
     if (kGrow && w_.per_step == 1 && k >= initials_ && Noise(own.y, diagonal)) return true;
     psi_ = kColumn ? fmax(psi, least_psi_) : psi;
     const int2 pass = passes_[slot / kPassSlots];
@@ -500,19 +502,19 @@ class RowMaker {
     return true;
   }
 
-  // Not more than what rounding leaves of a y that is zero.
+  // Whether y is no more than rounding leaves of one that is zero.
   __device__ bool Noise(Real y, Real diagonal) const {
     const Real size = y * per_noise_;
     return size * size <= diagonal;
   }
 
-  // L_kt of the pivot with that place, k > t.
+  // L_kt of the pivot at that place, k > t.
   __device__ Real FactorAt(int2 place, int t) const {
     const int b = t / kSize;
     return b >= place.y ? tiles_[place.x + b * kTileVectors].x[t % kSize] : 0;
   }
 
-  // Solves Lᵀ g̃ = z, writes the row. By one warp.
+  // Solves Lᵀ g̃ = z, writes the row. Called by one warp.
   __device__ void Finish(int64_t row) {
     if (not_spd_ && lane_ == 0) {
       atomicAdd(w_.not_spd_count, 1u);
@@ -567,7 +569,7 @@ class RowMaker {
     const Real g = own_.template Solve<false>(reinterpret_cast<const char*>(tiles_),
                                               static_cast<uint32_t>(lane_), pivots_, w_.post_filter,
                                               psi_, kept);
-    // Of a pattern the rest stays, as zeros, where no filter takes it.
+    // On a pattern the entries without a pivot stay, as zeros, unless there is a filter.
     if (w_.post_filter == 0) kept = initials_ == 32 ? kAllLanes : (1u << initials_) - 1;
     const int32_t index = lane_ < initials_ ? initial_[lane_] : 0;
     WriteFew(w_, row, static_cast<uint32_t>(lane_), kept, __popc(kept & ((1u << lane_) - 1)), index,
@@ -595,7 +597,7 @@ class RowMaker {
       }
       norm = SumOfWarp(norm);
       least = w_.post_filter * sqrt(1 + norm);
-      // ψ of the rest: ψ + ‖Lᵀ g̃ − z‖². A pivot that is dropped gets the index n.
+      // ψ with the entries left: ψ + ‖Lᵀ g̃ − z‖². A pivot that is dropped gets the index n.
       for (int t = lane_; t < m; t += 32) {
         if (fabs(static_cast<double>(g[t])) < least) {
           g[t] = 0;
@@ -618,7 +620,7 @@ class RowMaker {
     const double scale = rsqrt(psi_);
     const int64_t out = OutOf(w_, row);
     int entries = 0;
-    // Of a pattern the rest stays, as zeros, where no filter takes it.
+    // On a pattern the entries without a pivot stay, as zeros, unless there is a filter.
     const bool all = !kGrow && w_.post_filter == 0;
     const int count = all ? initials_ : m;
     for (int begin = 0; begin < count; begin += 32) {
@@ -666,23 +668,25 @@ class RowMaker {
   bool fits_ = true, not_spd_ = false, converged_ = false;
   double a_ii_ = 0, psi_ = 0, least_psi_ = 0, wanted_psi_ = 0;
   Real per_noise_ = 0;
-  uint64_t products_ = 0;  // with L, each of 32 candidates
+  uint64_t products_ = 0;  // products with L, of 32 candidates each
   FewPivots<Real> own_;
 };
 
 template <class Real, Team kTeam, bool kFew, bool kGrow, Form kForm>
 __global__ void __launch_bounds__(kTeam == Team::kWarp ? kWarpTeamThreads : kBlockThreads,
                                   kTeam == Team::kWarp && sizeof(Real) == 4 ? 6 : 4)
-    FsaiRowsKernel(const __grid_constant__ Work<Real> work, int64_t room_bytes) {
-  extern __shared__ char rooms[];
+    FsaiRowsKernel(const __grid_constant__ Work<Real> work, int64_t workspace_bytes) {
+  extern __shared__ char workspaces[];
   using Bits = typename Traits<Real>::Key::Bits;
   if constexpr (kTeam == Team::kWarp) {
-    RowMaker<Real, kTeam, kFew, kGrow, kForm>(work, rooms + threadIdx.x / 32 * room_bytes, nullptr)
+    RowMaker<Real, kTeam, kFew, kGrow, kForm>(work, workspaces + threadIdx.x / 32 * workspace_bytes,
+                                              nullptr)
         .Run();
   } else {
     __shared__ BlockShared<Bits> shared;
-    char* const room = kTeam == Team::kBlock ? rooms : work.rooms + blockIdx.x * room_bytes;
-    RowMaker<Real, kTeam, kFew, kGrow, kForm>(work, room, &shared).Run();
+    char* const workspace =
+        kTeam == Team::kBlock ? workspaces : work.workspaces + blockIdx.x * workspace_bytes;
+    RowMaker<Real, kTeam, kFew, kGrow, kForm>(work, workspace, &shared).Run();
   }
 }
 

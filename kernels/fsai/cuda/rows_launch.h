@@ -13,7 +13,7 @@
 namespace spaid::cuda::fsai {
 
 template <class Real>
-int64_t RoomBytes(const Shape& shape, int32_t per_step, Team team) {
+int64_t WorkspaceBytes(const Shape& shape, int32_t per_step, Team team) {
   if (team == Team::kGrow) {
     if (shape.slots > kMostPoolSlots) return std::numeric_limits<int64_t>::max();
     const int64_t by_pool = TilePool::Bytes(shape.tiles) + LayOutPool<Real>(shape).bytes;
@@ -23,7 +23,7 @@ int64_t RoomBytes(const Shape& shape, int32_t per_step, Team team) {
   return LayOut<Real, uint16_t>(shape, per_step, team == Team::kWarp && shape.few).bytes;
 }
 
-// The most dynamic shared memory that a block can have, which it then may.
+// The most dynamic shared memory that a block can have; allows the kernel to use it.
 template <class Kernel>
 int MostShared(Context& context, Kernel kernel) {
   int most = 0;
@@ -37,18 +37,18 @@ int MostShared(Context& context, Kernel kernel) {
   return most;
 }
 
-// `room`: bytes of one. `blocks`: of kGlobal.
+// `workspace`: bytes of one. `blocks`: for kGlobal.
 template <class Real, class Kernel>
-void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int64_t room, int blocks,
-                  Kernel kernel) {
+void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int64_t workspace,
+                  int blocks, Kernel kernel) {
   const bool warps_alone = team == Team::kGrow || team == Team::kWarp;
   int threads = kBlockThreads, bytes = 0;
   if (team != Team::kGlobal) {
     const int most = MostShared(context, kernel);
-    // As many rows at once as there is room for.
+    // As many rows at once as shared memory holds.
     int best = 0;
     for (int warps = warps_alone ? 1 : kBlockWarps; warps <= kBlockWarps; ++warps) {
-      const int64_t own = warps_alone ? room * warps : room;
+      const int64_t own = warps_alone ? workspace * warps : workspace;
       if (own > most) break;
       int resident = 0;
       Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, 32 * warps,
@@ -64,40 +64,41 @@ void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int64_t r
     const int rows = warps_alone ? threads / 32 : 1;
     blocks = std::min(blocks, (work.count + rows - 1) / rows);
   }
-  kernel<<<blocks, threads, bytes, context.stream>>>(work, room);
+  kernel<<<blocks, threads, bytes, context.stream>>>(work, workspace);
   CheckLaunch("FsaiRowsKernel");
 }
 
-// One block a multiprocessor, of as many rows as have room for what they need on average.
+// One block a multiprocessor, with as many rows as shared memory holds on average.
 template <Form kForm, class Real, class Kernel>
 void LaunchByPool(Context& context, const Work<Real>& work, Kernel kernel) {
   constexpr double kShare =
       kForm == Form::kColumn ? tuning::kColumnPoolShare : tuning::kFsaiPoolShare;
-  const int64_t room = LayOutPool<Real>(work.shape).bytes, most = MostShared(context, kernel);
+  const int64_t workspace = LayOutPool<Real>(work.shape).bytes, most = MostShared(context, kernel);
   const auto usual = static_cast<int64_t>(kShare * work.shape.tiles * TilePool::kTileBytes);
   const int64_t rows = (work.count + context.multiprocessors - 1) / context.multiprocessors;
-  int64_t warps = std::min<int64_t>({kPoolWarps<Real>, rows, most / (room + usual)});
+  int64_t warps = std::min<int64_t>({kPoolWarps<Real>, rows, most / (workspace + usual)});
   int tiles = 0;
   for (warps = std::max<int64_t>(warps, 1);; --warps) {
-    tiles = static_cast<int>((most - warps * room) / TilePool::kTileBytes);
-    while (tiles > 0 && TilePool::Bytes(tiles) + warps * room > most) --tiles;
+    tiles = static_cast<int>((most - warps * workspace) / TilePool::kTileBytes);
+    while (tiles > 0 && TilePool::Bytes(tiles) + warps * workspace > most) --tiles;
     if (tiles >= work.shape.tiles) break;
     if (warps == 1) throw Failure(kSpaidCudaError, "a row of FSAI has no room on this device");
   }
-  const auto bytes = static_cast<size_t>(TilePool::Bytes(tiles) + warps * room);
+  const auto bytes = static_cast<size_t>(TilePool::Bytes(tiles) + warps * workspace);
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(context.multiprocessors, (work.count + warps - 1) / warps));
-  kernel<<<blocks, static_cast<unsigned>(32 * warps), bytes, context.stream>>>(work, room, tiles);
+  kernel<<<blocks, static_cast<unsigned>(32 * warps), bytes, context.stream>>>(work, workspace,
+                                                                               tiles);
   CheckLaunch("FsaiPoolKernel");
 }
 
 template <class Real, bool kStride, Form kForm>
 void LaunchGrow(Context& context, const Work<Real>& work) {
-  // All passes that it could hold are read by it.
+  // The kernel reads all passes that it could hold.
   const GrowLayout layout = LayOutGrow<Real>(work.shape);
   const auto launch = [&](auto kernel, int held) {
-    const int64_t room = std::max(layout.bytes, layout.index + int64_t{4} * kPassSlots * held);
-    LaunchRowsBy<Real>(context, work, Team::kGrow, room, 0, kernel);
+    const int64_t workspace = std::max(layout.bytes, layout.index + int64_t{4} * kPassSlots * held);
+    LaunchRowsBy<Real>(context, work, Team::kGrow, workspace, 0, kernel);
   };
   const int passes = work.shape.slots / kPassSlots;
   if (!kStride || work.a.stride <= 32) {
@@ -114,9 +115,9 @@ void LaunchGrow(Context& context, const Work<Real>& work) {
 template <class Real, Form kForm>
 void LaunchRows(Context& context, const Work<Real>& work, Team team, bool grow, int blocks) {
   if (work.count == 0) return;
-  const int64_t room = RoomBytes<Real>(work.shape, work.per_step, team);
+  const int64_t workspace = WorkspaceBytes<Real>(work.shape, work.per_step, team);
   const auto launch = [&](auto kernel) {
-    LaunchRowsBy<Real>(context, work, team, room, blocks, kernel);
+    LaunchRowsBy<Real>(context, work, team, workspace, blocks, kernel);
   };
   if (team == Team::kGrow) {
     return work.a.stride > 0 ? LaunchGrow<Real, true, kForm>(context, work)

@@ -1,10 +1,10 @@
-// Tiles of L that the rows of one block share. A row needs few when it begins and many before it
-// ends, less than half of its most on average: so more rows are grown at once than would have room
-// for all of theirs.
+// A pool of tiles of L that the rows of one block share. A row needs few tiles in the beginning and
+// many in the end, less than half of its maximum on average: so more rows are grown at once than
+// with a full set of tiles for each.
 //
-// A row keeps what it has until it ends. Where too few are left it waits for others to end; where
-// all wait, one gives its tiles back and begins anew when another has ended. Results do not depend
-// on any of this.
+// A row keeps its tiles until it ends. Where too few are left it waits for others to end; where all
+// wait, one gives its tiles back and begins anew when another has ended. Results do not depend on
+// any of this.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class TilePool {
  public:
   static constexpr int kTileBytes = 16 * kTileVectors;
 
-  // All of it: a head, then the tiles and one that is zero; a multiple of 16.
+  // Bytes of the pool: a head, then the tiles and one that is zero; a multiple of 16.
   static __host__ __device__ int64_t Bytes(int tiles) {
     return HeadBytes(tiles) + (int64_t{tiles} + 1) * kTileBytes;
   }
@@ -29,13 +29,13 @@ class TilePool {
         count_(static_cast<uint32_t>(tiles)),
         tiles_(at + HeadBytes(tiles)) {}
 
-  // Where offsets of tiles, which are in bytes, begin.
+  // Base of the tiles' offsets, which are in bytes.
   __device__ char* tiles() const { return tiles_; }
   __device__ uint32_t count() const { return count_; }
-  // Of the one that is zero, and nobody's.
+  // Offset of the zero tile, which belongs to no row.
   __device__ uint32_t zero() const { return count_ * kTileBytes; }
 
-  // By all threads of the block, before a barrier; each of its warps makes rows.
+  // Called by all threads of the block, before a barrier; each of its warps makes rows.
   __device__ void Begin() {
     for (uint32_t t = threadIdx.x; t <= mask_; t += blockDim.x) {
       ring_[t] = t < count_ ? t * kTileBytes : kEmpty;
@@ -48,8 +48,9 @@ class TilePool {
     }
   }
 
-  // All that follow: by a warp. A tile for each of the first `count` lanes, at most count(). Waits.
-  // False: all wait, so that this row is to give back what it has.
+  // This and all that follow are called by a warp. Takes a tile for each of the first `count`
+  // lanes, at most count(). Waits. False: all rows wait, so that this one has to give its tiles
+  // back.
   __device__ bool Take(uint32_t lane, uint32_t count, uint32_t& offset) {
     uint32_t begin = 0;
     if (lane == 0) begin = Reserve(static_cast<int>(count));
@@ -84,7 +85,7 @@ class TilePool {
     if (lane == 0) atomicAdd(&head_->available, __popc(those));
   }
 
-  // Behind the last Give of a row.
+  // After the last Give of a row.
   __device__ void RowEnds(uint32_t lane) {
     if (lane == 0) atomicAdd(&head_->finished, 1u);
   }
@@ -92,7 +93,8 @@ class TilePool {
     if (lane == 0) atomicSub(&head_->running, 1u);
   }
 
-  // Behind the last Give of a row that gave up: until another has ended, or none is being made.
+  // After the last Give of a row that gave up: waits until another has ended, or none is being
+  // made.
   __device__ void AwaitAnother(uint32_t lane) {
     if (lane == 0) {
       const uint32_t finished = Read(&head_->finished);
@@ -104,8 +106,8 @@ class TilePool {
   }
 
  private:
-  // Tiles that can be taken; where in the ring the first of them is, and where the next one goes,
-  // going round; rows that wait, that are being made, that ended.
+  // Free tiles; positions in the ring of the first of them, and of the next one that is given back;
+  // rows that wait, that are being made, that have ended.
   struct alignas(16) Head {
     int available;
     uint32_t first, last, waiting, running, finished;
@@ -125,7 +127,7 @@ class TilePool {
     return *static_cast<volatile T*>(x);
   }
 
-  // Of one lane: where in the ring its tiles are, or kEmpty.
+  // Reserves tiles for one lane; returns their position in the ring, or kEmpty.
   __device__ uint32_t Reserve(int count) {
     for (bool waits = false;; waits = true) {
       if (Read(&head_->available) >= count) {
@@ -136,7 +138,7 @@ class TilePool {
         atomicAdd(&head_->available, count);
       }
       if (!waits) atomicAdd(&head_->waiting, 1u);
-      // One of all that wait.
+      // If all rows wait, one of them gives up.
       const uint32_t waiting = Read(&head_->waiting);
       if (waiting >= Read(&head_->running) &&
           atomicCAS(&head_->waiting, waiting, waiting - 1) == waiting) {

@@ -19,20 +19,20 @@ int32_t PowerOfTwo(int64_t at_least) {
 }  // namespace
 
 template <class Real, Form kForm>
-int64_t RoomSizes<Real, kForm>::Added() const {
+int64_t WorkspaceSizes<Real, kForm>::Added() const {
   return std::min(
       {int64_t{needs_.k_max} * needs_.per_step, needs_.n - (kColumn ? 0 : 1), needs_.most});
 }
 
 template <class Real, Form kForm>
-int64_t RoomSizes<Real, kForm>::MostPivots() const {
+int64_t WorkspaceSizes<Real, kForm>::MostPivots() const {
   if (!kColumn) return std::min(needs_.longest_initial - 1 + Added(), needs_.n - 1);
   const int64_t all = std::min(needs_.longest_initial + Added(), needs_.most);
   return std::min(std::max<int64_t>(all, needs_.longest_initial), needs_.n);
 }
 
 template <class Real, Form kForm>
-Shape RoomSizes<Real, kForm>::OnPattern(int64_t pivots) const {
+Shape WorkspaceSizes<Real, kForm>::OnPattern(int64_t pivots) const {
   Shape shape;
   shape.pivots = static_cast<int32_t>(std::max<int64_t>(pivots, 1));
   shape.few = shape.pivots <= 32;
@@ -46,7 +46,7 @@ Shape RoomSizes<Real, kForm>::OnPattern(int64_t pivots) const {
 }
 
 template <class Real, Form kForm>
-Shape RoomSizes<Real, kForm>::ForGrowth(int64_t slots, int64_t tiles) const {
+Shape WorkspaceSizes<Real, kForm>::ForGrowth(int64_t slots, int64_t tiles) const {
   Shape shape;
   shape.pivots = static_cast<int32_t>(std::max<int64_t>(MostPivots(), 1));
   shape.slots = RoundUp(std::max<int64_t>(slots, 1), kPassSlots);
@@ -57,17 +57,18 @@ Shape RoomSizes<Real, kForm>::ForGrowth(int64_t slots, int64_t tiles) const {
 }
 
 template <class Real, Form kForm>
-Shape RoomSizes<Real, kForm>::Largest() const {
+Shape WorkspaceSizes<Real, kForm>::Largest() const {
   Shape shape = LargestOfAll();
   while (needs_.grow && shape.slots > kPassSlots &&
-         RoomBytes<Real>(shape, needs_.per_step, Team::kGlobal) > tuning::kFsaiMostRoomBytes) {
+         WorkspaceBytes<Real>(shape, needs_.per_step, Team::kGlobal) >
+             tuning::kFsaiMostWorkspaceBytes) {
     shape = ForGrowth(shape.slots / 8 * 7, shape.tiles / 8 * 7);
   }
   return shape;
 }
 
 template <class Real, Form kForm>
-Shape RoomSizes<Real, kForm>::LargestOfAll() const {
+Shape WorkspaceSizes<Real, kForm>::LargestOfAll() const {
   if (!needs_.grow) {
     return OnPattern(std::min<int64_t>(needs_.longest_initial - 1, tuning::kFsaiMostPatternRow));
   }
@@ -78,11 +79,11 @@ Shape RoomSizes<Real, kForm>::LargestOfAll() const {
 }
 
 template <class Real, Form kForm>
-Shape RoomSizes<Real, kForm>::Sample() const {
+Shape WorkspaceSizes<Real, kForm>::Sample() const {
   const int64_t pivots = MostPivots();
   Shape shape;
   for (int64_t slots = tuning::kFsaiSampleSlots; slots > 0; slots -= kPassSlots) {
-    // Half of the passes begin when half of the pivots are there, or later.
+    // Half of the passes begin after half of the pivots, or later.
     const int64_t blocks = (pivots + kSize - 1) / kSize;
     const int64_t tiles = slots / kPassSlots * (blocks - blocks / 4);
     shape = ForGrowth(slots, tiles);
@@ -92,7 +93,7 @@ Shape RoomSizes<Real, kForm>::Sample() const {
 }
 
 template <class Real, Form kForm>
-Shape RoomSizes<Real, kForm>::Next(const Shape& shape, const Shape& largest) const {
+Shape WorkspaceSizes<Real, kForm>::Next(const Shape& shape, const Shape& largest) const {
   Shape next = needs_.grow ? ForGrowth(2 * int64_t{shape.slots}, 2 * int64_t{shape.tiles})
                            : OnPattern(2 * int64_t{shape.pivots});
   if (next.slots > largest.slots) next.slots = largest.slots;
@@ -101,25 +102,26 @@ Shape RoomSizes<Real, kForm>::Next(const Shape& shape, const Shape& largest) con
 }
 
 template <class Real, Form kForm>
-Team RoomSizes<Real, kForm>::TeamOf(const Shape& shape, bool sample) const {
+Team WorkspaceSizes<Real, kForm>::TeamOf(const Shape& shape, bool sample) const {
   int most = 0;
   Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context_.ordinal),
         "cudaDeviceGetAttribute");
   if (needs_.grow && needs_.k_max + (kColumn ? 1 : 0) <= kGrowSteps && needs_.per_step == 1 &&
       !needs_.has_initial &&
-      RoomBytes<Real>(shape, 1, Team::kGrow) <= (sample ? most : tuning::kFsaiGrowRoomBytes)) {
+      WorkspaceBytes<Real>(shape, 1, Team::kGrow) <=
+          (sample ? most : tuning::kFsaiGrowWorkspaceBytes)) {
     return Team::kGrow;
   }
-  const int64_t warp = RoomBytes<Real>(shape, needs_.per_step, Team::kWarp);
-  if (warp <= tuning::kFsaiBlockRoomBytes) return Team::kWarp;
-  const int64_t block = RoomBytes<Real>(shape, needs_.per_step, Team::kBlock);
+  const int64_t warp = WorkspaceBytes<Real>(shape, needs_.per_step, Team::kWarp);
+  if (warp <= tuning::kFsaiBlockWorkspaceBytes) return Team::kWarp;
+  const int64_t block = WorkspaceBytes<Real>(shape, needs_.per_step, Team::kBlock);
   // Slots are 16 bits wide there; and some of it is the block's own.
   return block <= most - 1024 && shape.slots < 0xffff ? Team::kBlock : Team::kGlobal;
 }
 
-template class RoomSizes<float, Form::kRow>;
-template class RoomSizes<double, Form::kRow>;
-template class RoomSizes<float, Form::kColumn>;
-template class RoomSizes<double, Form::kColumn>;
+template class WorkspaceSizes<float, Form::kRow>;
+template class WorkspaceSizes<double, Form::kRow>;
+template class WorkspaceSizes<float, Form::kColumn>;
+template class WorkspaceSizes<double, Form::kColumn>;
 
 }  // namespace spaid::cuda::fsai

@@ -1,8 +1,8 @@
 // The basis of GMRES on a device, and the passes through it. For .cu files.
 //
-// Classical Gram-Schmidt reads the basis once a pass: products with all of it, then the subtraction
-// of what they give, which measures on the way how much is left along the basis. The last block of
-// a pass to end computes what follows from its sums, in an order that is the same in every run.
+// Classical Gram-Schmidt reads the basis once a pass: first the products with all of it, then their
+// subtraction, which also measures how much is left along the basis. The last block of a pass to
+// end computes the scalars that depend on its sums, in an order that is the same in every run.
 #pragma once
 
 #include <cuda_pipeline_primitives.h>
@@ -16,50 +16,51 @@
 namespace spaid::cuda::basis {
 
 inline constexpr int kMostBlocks = 512;  // one a multiprocessor; krylov_cuda.cc counts their sums
-inline constexpr int kTogether = 8;      // basis vectors that a thread asks for before it waits
-inline constexpr int kChunk = 128;       // sums of a warp at once in shared memory
+inline constexpr int kTogether = 8;      // basis vectors that a thread loads before it waits
+inline constexpr int kChunk = 128;       // sums that a warp has in shared memory at once
 inline constexpr int kTile = 32;         // elements of a vector that a warp keeps in shared memory
-// A pass that needs the basis twice keeps it in shared memory where that suffices for so many
-// warps; else it comes from the second-level cache, or from memory, again.
+// A pass that needs the basis twice keeps it in shared memory where that holds tiles of so many
+// warps; else it is read again from the second-level cache or from memory.
 inline constexpr int kFewestWarps = 4;
-// Where v = A M v_k less its part along the basis has more than this of itself along the basis all
-// the same, that is subtracted, too. Simon 1984: up to sqrt(eps) orthogonality is as good as
-// complete. What is left is measured, in the pass that makes v; the share of A M v_k that was
+// Limit on the part of v, the remainder of A M v_k, that still lies along the basis, relative to v:
+// a greater one is subtracted in a second pass. Simon 1984: up to sqrt(eps) orthogonality is as
+// good as complete. The remainder is measured, in the pass that makes v; the share of A M v_k that
 // cancelled (gmres.cc) would only bound it, and asks for a second pass in nearly every iteration of
 // a Laplacian where none is needed.
 inline constexpr double kOrthogonal = 1e-10;
-// A pass leaves along the basis what it subtracts times the basis's own want of orthogonality.
-// Where A M v_k is cancelled to less than 1e-10 of itself, that is too much after two passes, too,
-// and a basis with such a vector is lost within a few more: passes follow, so many at most.
+// Second passes in a row, at most. A pass leaves along the basis the part it subtracts times the
+// basis's own loss of orthogonality. Where A M v_k cancels to less than 1e-10 of itself, that is
+// too much after two passes, too, and a basis with such a vector is lost within a few iterations
+// more.
 inline constexpr int kMostSeconds = 4;
-// Of ‖A M v_k‖: what is left of it is rounding.
+// A remainder below this share of ‖A M v_k‖ is rounding.
 inline constexpr double kExhausted = 10 * DBL_EPSILON;
 
-// A cycle, on the device.
+// The state of a cycle, on the device.
 struct Cycle {
-  int32_t columns;       // of the basis that are done
-  int32_t again;         // a second pass is due: so many, with those before
-  int32_t update;        // columns that x is about to move along
-  double before, after;  // norms of A M v_k, and of what is left of it
-  double largest;        // R_jj so far
+  int32_t columns;       // columns of the basis that are done
+  int32_t again;         // second passes of the column in work, the one due included
+  int32_t update;        // columns in the update of x that is due
+  double before, after;  // norms of A M v_k and of its remainder
+  double largest;        // largest R_jj so far
 };
 
-// All of it on the device. The basis is kept unscaled, v_j = inverse_j u_j, which spares a pass:
-// the norm of a vector is known once all of it has been written.
+// The basis and its small arrays, on the device. It is kept unscaled, v_j = inverse_j u_j, which
+// spares a pass: the norm of a vector is known only once all of it has been written.
 struct Basis {
   int64_t n, stride;
   int32_t m;  // columns, at most
   Cycle* cycle;
   double* u;           // stride x (m + 1); zeros from n on
   double* inverse;     // m + 1: 1 / ‖u_j‖
-  double* h;           // m: of the column under way
-  double* correction;  // m: of that, by a second pass
-  double* factor;      // m: what is subtracted of u_j
+  double* h;           // m: coefficients of the column in work
+  double* correction;  // m: their corrections by a second pass
+  double* factor;      // m: multiples of u_j that are subtracted
   double *cosine, *sine;
   double* g;        // m + 1: the residual, rotated
-  double* weight;   // m: of u_j in the update
+  double* weight;   // m: weights of u_j in the update
   double* r;        // columns of R, j + 1 elements each
-  double* partial;  // blocks x (m + 1): sums with each u_j, and of squares
+  double* partial;  // blocks x (m + 1): sums with each u_j, and sums of squares
   unsigned* arrived;
 
   __device__ double* Column(int64_t j) const { return u + j * stride; }
@@ -67,8 +68,8 @@ struct Basis {
   __device__ double* Squares() const { return partial + int64_t{m} * gridDim.x; }
 };
 
-// Sums of eight values, each over all lanes: lane l gets that of value l / 4. Every step leaves
-// half as many values, over twice as many lanes.
+// Sums eight values, each over all lanes: lane l gets the sum of value l / 4. Every step leaves
+// half as many values, summed over twice as many lanes.
 __device__ inline double SumEight(double (&value)[8], int lane) {
 #pragma unroll
   for (int half = 4; half > 0; half /= 2) {
@@ -90,7 +91,7 @@ __device__ inline double SumWarp(double sum) {
   return sum;
 }
 
-// What the blocks of the grid left; by a warp.
+// Adds up the partial sums of the grid's blocks; called by a warp.
 __device__ inline double SumOfBlocks(const double* partial, int lane) {
   double sum = 0;
 #pragma unroll 8
@@ -100,7 +101,7 @@ __device__ inline double SumOfBlocks(const double* partial, int lane) {
   return SumWarp(sum);
 }
 
-// True in the block that comes last; what the others wrote before is visible to it.
+// True in the last block to arrive; what the others wrote before is visible to it.
 __device__ inline bool IsLast(unsigned* arrived) {
   __shared__ bool last;
   __threadfence();
@@ -114,7 +115,7 @@ __device__ inline bool IsLast(unsigned* arrived) {
   return last;
 }
 
-// One element of the basis vectors, or several that are 32 apart: of this thread.
+// This thread's elements of the basis vectors: one, or several that are 32 apart.
 struct Elements {
   const double* at;
   int64_t stride;
@@ -157,15 +158,15 @@ __device__ void AddProducts(const Elements& u, int count, const double (&w)[kEac
   }
 }
 
-// The column that is done: the rotations before it, its own, and the residual. By all threads of a
-// block; `shared`: 3 for each of them.
+// Finishes a column: applies the rotations before it, makes its own, and updates the residual.
+// Called by all threads of a block; `shared`: 3 elements for each of them.
 template <int kThreads>
 __device__ void FinishColumn(const Basis& basis, SolveState& state, double* shared) {
   Cycle& cycle = *basis.cycle;
   const int k = cycle.columns, thread = static_cast<int>(threadIdx.x);
   double* const column = basis.RColumn(k);
   double *const below = shared, *const cosine = below + kThreads, *const sine = cosine + kThreads;
-  double last = basis.h[0];  // of thread 0
+  double last = basis.h[0];  // used by thread 0
   for (int first = 0; first < k; first += kThreads) {
     const int i = first + thread;
     if (i < k) {
@@ -192,7 +193,7 @@ __device__ void FinishColumn(const Basis& basis, SolveState& state, double* shar
   const double length = exhausted ? fabs(last) : hypot(last, after);
   cycle.largest = fmax(cycle.largest, length);
   if (exhausted && length <= 100 * DBL_EPSILON * fmax(cycle.largest, before)) {
-    // A M has no inverse on the space. The column is not used: the residual is what it was.
+    // A M has no inverse on the space. The column is not used: the residual does not change.
     CountIteration(state, fabs(residual));
     state.status = kSpaidCudaSolveExhausted;
     return;
@@ -207,7 +208,7 @@ __device__ void FinishColumn(const Basis& basis, SolveState& state, double* shar
   cycle.columns = k + 1;
   CountIteration(state, fabs(s * residual));
   if (state.status == kSpaidCudaSolveNonFinite) {
-    cycle.columns = 0;  // x stays where the cycle began
+    cycle.columns = 0;  // x remains what it was when the cycle began
   } else if (exhausted) {
     state.status = kSpaidCudaSolveExhausted;
   } else if (state.status == kSpaidCudaSolveRunning && cycle.columns == basis.m) {
@@ -216,18 +217,18 @@ __device__ void FinishColumn(const Basis& basis, SolveState& state, double* shar
 }
 
 enum class Pass {
-  kProducts,  // y = A M u_k with the basis
-  kFirst,     // u_(k+1) = A M v_k less its part along the basis, and that of what is left
-  kSecond,    // that, too; where one does not do, the next iteration is another one
+  kProducts,  // products of y = A M u_k with the basis
+  kFirst,     // u_(k+1) = A M v_k less its part along the basis; products of the remainder
+  kSecond,    // subtracts those, too; where one is not enough, the next iteration is another one
 };
 
 template <Pass kPass>
 inline constexpr int kThreadsOf = kPass == Pass::kFirst ? 512 : 1024;  // a block
 
-// One pass through the basis. `in`: what the next product reads, u_(k+1), or that times the
-// diagonal. `staged`: basis vectors of which kFirst's warps can have a tile in shared memory, all
-// warps together. Sums are formed by warps, tile by tile, in an order that depends on k and the
-// grid alone.
+// One pass through the basis. `in`: the input of the next product, u_(k+1), times the diagonal
+// where there is one. `staged`: tiles of basis vectors that kFirst's warps can have in shared
+// memory, all warps together. Sums are formed by warps, tile by tile, in an order that depends on k
+// and the grid alone.
 template <Pass kPass>
 __global__ void __launch_bounds__(kThreadsOf<kPass>, 1)
     BasisKernel(Basis basis, const double* y, const double* diagonal, double* in, int staged,
@@ -318,9 +319,9 @@ __global__ void __launch_bounds__(kThreadsOf<kPass>, 1)
   }
   if (!IsLast(basis.arrived)) return;
 
-  // The last block: the totals, and what follows from them.
+  // The last block: the totals, and the scalars that depend on them.
   __shared__ double left[kWarps], total;
-  double along = 0;  // squares of what is left along the basis
+  double along = 0;  // squared norm of the part left along the basis
   for (int j = warp; j < count; j += kWarps) {
     const double sum = SumOfBlocks(basis.partial + int64_t{j} * gridDim.x, lane);
     if (lane != 0) continue;

@@ -9,7 +9,7 @@ namespace {
 
 using bicgstab::IsHalfStep;
 
-// In [-1, 1), a function of (i, round) alone: kernels/krylov/bicgstab.cc has the same.
+// A number in [-1, 1), a function of (i, round) alone: the same as in kernels/krylov/bicgstab.cc.
 __device__ double Noise(int64_t i, int round) {
   uint64_t h = static_cast<uint64_t>(i) + 0x9e3779b97f4a7c15ULL * static_cast<uint64_t>(round + 1);
   h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -18,7 +18,7 @@ __device__ double Noise(int64_t i, int round) {
   return static_cast<double>(h >> 11) * 0x1.0p-52 - 1.0;
 }
 
-// Shadow residual and direction from r, of one column. `hat` not null: M p of a diagonal M.
+// Sets shadow residual and direction of one column from r. `hat` not null: M p for a diagonal M.
 template <int kColumns>
 __global__ void __launch_bounds__(kSumThreads)
     StartKernel(int64_t n, int column, int round, double amplitude, const double* __restrict__ r,
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kSumThreads)
   });
 }
 
-// Before the first iteration of a segment; the last one of the segment before left beta.
+// Before the first iteration of a segment: checks beta, which the previous segment left.
 __global__ void ResumeKernel(SolveState* states) {
   SolveState& state = states[threadIdx.x];
   if (state.status == kSpaidCudaSolveRunning && state.fresh == 0 && !isfinite(state.beta)) {
@@ -53,10 +53,10 @@ __global__ void ResumeKernel(SolveState* states) {
   }
 }
 
-// Beside v = A M p: its products with the shadow residual and itself, and alpha.
+// Epilogue of v = A M p: its products with the shadow residual and with itself, and alpha.
 template <int kColumns>
 struct DirectionProduct : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return true; }
+  static __device__ constexpr bool EndsInSum() { return true; }
   static constexpr int kSums = 2;
   const double* shadow;
   __device__ void Row(int64_t at, double v, double (&sums)[2]) const {
@@ -70,10 +70,10 @@ struct DirectionProduct : Running<kColumns> {
   }
 };
 
-// r becomes s = r − alpha v. `hat` not null: M s of a diagonal M.
+// r becomes s = r − alpha v. `hat` not null: M s for a diagonal M.
 template <int kColumns>
 struct Half : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return true; }
+  static __device__ constexpr bool EndsInSum() { return true; }
 
   int64_t n;
   const double *v, *diagonal;
@@ -104,10 +104,10 @@ struct Half : Running<kColumns> {
   }
 };
 
-// Beside t = A M s: its products with s and itself, and omega.
+// Epilogue of t = A M s: its products with s and with itself, and omega.
 template <int kColumns>
 struct ResidualProduct : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return true; }
+  static __device__ constexpr bool EndsInSum() { return true; }
   static constexpr int kSums = 2;
   const double* s;
   __device__ void Row(int64_t at, double t, double (&sums)[2]) const {
@@ -121,10 +121,10 @@ struct ResidualProduct : Running<kColumns> {
   }
 };
 
-// x += alpha M p + omega M s, r = s − omega t, and what follows from them.
+// x += alpha M p + omega M s, r = s − omega t, with r's sums.
 template <int kColumns>
 struct Full : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return true; }
+  static __device__ constexpr bool EndsInSum() { return true; }
 
   int64_t n;
   const double *p_hat, *s_hat, *t, *shadow;
@@ -158,9 +158,9 @@ struct Full : Running<kColumns> {
   }
 };
 
-// What the next three read of an iteration that is over; where M is none, p_hat is p and s_hat
-// null: s is r + omega t.
-struct Steps {
+// The vectors of a finished iteration, from which the iterate before it can be had. Without M p_hat
+// is p, and s_hat null: s is r + omega t.
+struct FinishedIteration {
   const double *x, *r, *t, *p_hat, *s_hat;
   __device__ double Before(int64_t at, double alpha, double omega) const {
     const double s = s_hat != nullptr ? s_hat[at] : fma(omega, t[at], r[at]);
@@ -169,38 +169,38 @@ struct Steps {
 };
 
 // p = r + beta (p − omega v), and, where M is a diagonal, M p. Where the iterate before the last is
-// the best one, it is kept.
+// the best one, it is saved.
 template <int kColumns>
 struct Direction : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return false; }
+  static __device__ constexpr bool EndsInSum() { return false; }
 
   int64_t n;
-  Steps steps;
+  FinishedIteration finished;
   const double *v, *diagonal;
   double *p, *hat, *best;
 
   __device__ void Run() const {
     const SolveState& state = this->state();
     if (this->Skip() || state.fresh != 0) return;
-    Body(this->space, n, steps, v, diagonal, p, hat, best, state);
+    Body(this->space, n, finished, v, diagonal, p, hat, best, state);
   }
 
  private:
-  static __device__ void Body(const SumSpace& space, int64_t n, const Steps& steps,
+  static __device__ void Body(const SumSpace& space, int64_t n, const FinishedIteration& finished,
                               const double* __restrict__ v, const double* diagonal, double* p,
                               double* hat, double* __restrict__ best, const SolveState& state) {
     const double alpha = state.alpha, beta = state.beta, omega = state.omega;
     const bool save = state.save_best != 0;
     ForOwn<kColumns>(space, n, [&](int64_t i, int64_t at, int) {
-      if (save) best[at] = steps.Before(at, alpha, omega);
-      const double own = fma(beta, fma(-omega, v[at], p[at]), steps.r[at]);
+      if (save) best[at] = finished.Before(at, alpha, omega);
+      const double own = fma(beta, fma(-omega, v[at], p[at]), finished.r[at]);
       p[at] = own;
       if (hat != nullptr) hat[at] = diagonal[i] * own;
     });
   }
 };
 
-// At the end of a segment. A half step counts as an iteration, which its status outlives.
+// At the end of a segment: counts a half step as an iteration; its status stays.
 __global__ void RecordHalfStepKernel(SolveState* states) {
   SolveState& state = states[threadIdx.x];
   const int32_t status = state.status;
@@ -209,18 +209,19 @@ __global__ void RecordHalfStepKernel(SolveState* states) {
   state.status = status;
 }
 
-// Then, where no direction follows: x takes the half step, and the iterate before the last is kept
+// Then, as no direction follows: x takes the half step, and the iterate before the last is saved
 // where it is the best.
 template <int kColumns>
 __global__ void __launch_bounds__(kSumThreads)
-    SettleKernel(int64_t n, Steps steps, double* x, double* best, const SolveState* states) {
+    SettleKernel(int64_t n, FinishedIteration finished, double* x, double* best,
+                 const SolveState* states) {
   const SolveState& state = states[Column<kColumns>()];
   const bool save = state.save_best != 0, half_step = IsHalfStep(state.status);
   if (!save && !half_step) return;
   const double alpha = state.alpha, omega = state.omega;
   ForOwn<kColumns>(n, [&](int64_t, int64_t at, int) {
-    if (save) best[at] = half_step ? x[at] : steps.Before(at, alpha, omega);
-    if (half_step) x[at] = fma(alpha, steps.p_hat[at], x[at]);
+    if (save) best[at] = half_step ? x[at] : finished.Before(at, alpha, omega);
+    if (half_step) x[at] = fma(alpha, finished.p_hat[at], x[at]);
   });
 }
 
@@ -233,16 +234,16 @@ class Bicgstab final : public Solve {
   Bicgstab(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs)
       : Solve(context, a, m, rhs),
         diagonal_(DiagonalOf(m.first)),
-        on_chip_(OnChip(a, m.first)),
+        smem_a_(SmemLayout(a, m.first)),
         shadow_(Vector()),
         p_(Vector()),
         v_(Vector()),
-        t_(on_chip_ == nullptr ? Vector() : Buffer<double>()) {
+        t_(smem_a_ == nullptr ? Vector() : Buffer<double>()) {
     if (m.first != nullptr) {
       p_hat_ = Vector();
-      if (on_chip_ == nullptr) s_hat_ = Vector();
+      if (smem_a_ == nullptr) s_hat_ = Vector();
     }
-    if (on_chip_ != nullptr) chip_.emplace(context, *on_chip_, n_);
+    if (smem_a_ != nullptr) exchange_.emplace(context, *smem_a_, n_);
   }
 
  private:
@@ -259,46 +260,46 @@ class Bicgstab final : public Solve {
     CheckLaunch("ResumeKernel");
   }
 
-  // use(phases...), those of an iteration.
+  // Calls use(steps...) with the steps of an iteration.
   template <class Use>
-  auto WithPhases(const Use& use) const {
+  auto WithSteps(const Use& use) const {
     const Running<kColumns> running{states(), sums()};
-    const Direction<kColumns> direction{running,   n_,       steps(),     v_.get(),
+    const Direction<kColumns> direction{running,   n_,       finished(),  v_.get(),
                                         diagonal_, p_.get(), hat(p_hat_), best_.get()};
-    const ProductPhase first(a_, p_hat(), v_.get(),
-                             DirectionProduct<kColumns>{running, shadow_.get()});
+    const ProductStep first(a_, p_hat(), v_.get(),
+                            DirectionProduct<kColumns>{running, shadow_.get()});
     const Half<kColumns> half{running, n_, v_.get(), diagonal_, r_.get(), hat(s_hat_)};
-    const ProductPhase second(a_, s_hat(), t_.get(), ResidualProduct<kColumns>{running, r_.get()});
+    const ProductStep second(a_, s_hat(), t_.get(), ResidualProduct<kColumns>{running, r_.get()});
     const Full<kColumns> full{running,       n_,       p_hat(), s_hat(), t_.get(),
                               shadow_.get(), x_.get(), r_.get()};
-    // The kernels write M p and M s of a diagonal M as they go.
+    // With a diagonal M the steps themselves write M p and M s.
     if (!has_m() || diagonal_ != nullptr) return use(direction, first, half, second, full);
     const PlainProduct<kColumns> plain{running};
     double* const between = between_.get();
     if (m_.then != nullptr) {
-      return use(direction, ProductPhase(*m_.first, p_.get(), between, plain),
-                 ProductPhase(*m_.then, between, p_hat_.get(), plain), first, half,
-                 ProductPhase(*m_.first, r_.get(), between, plain),
-                 ProductPhase(*m_.then, between, s_hat_.get(), plain), second, full);
+      return use(direction, ProductStep(*m_.first, p_.get(), between, plain),
+                 ProductStep(*m_.then, between, p_hat_.get(), plain), first, half,
+                 ProductStep(*m_.first, r_.get(), between, plain),
+                 ProductStep(*m_.then, between, s_hat_.get(), plain), second, full);
     }
-    return use(direction, ProductPhase(*m_.first, p_.get(), p_hat_.get(), plain), first, half,
-               ProductPhase(*m_.first, r_.get(), s_hat_.get(), plain), second, full);
+    return use(direction, ProductStep(*m_.first, p_.get(), p_hat_.get(), plain), first, half,
+               ProductStep(*m_.first, r_.get(), s_hat_.get(), plain), second, full);
   }
 
   void Iterate() override {
-    WithPhases([this](const auto&... phases) { (LaunchPhase(context_, blocks(), phases), ...); });
+    WithSteps([this](const auto&... steps) { (LaunchStep(context_, blocks(), steps), ...); });
   }
 
-  bool Stay(int iterations) override {
+  bool IteratePersistently(int iterations) override {
     if constexpr (kColumns == 1) {
-      if (chip_.has_value()) {
-        bicgstab::LaunchOnChip(context_, *on_chip_, *chip_, iterations, states(),
-                               {shadow_.get(), diagonal_, x_.get(), r_.get(), p_.get(), v_.get(),
-                                hat(p_hat_), best_.get()});
+      if (exchange_.has_value()) {
+        bicgstab::LaunchPersistentSmem(context_, *smem_a_, *exchange_, iterations, states(),
+                                       {shadow_.get(), diagonal_, x_.get(), r_.get(), p_.get(),
+                                        v_.get(), hat(p_hat_), best_.get()});
         return true;
       }
-      return WithPhases([&](const auto&... phases) {
-        return LaunchStay(context_, blocks(), iterations, states(), sums(), phases...);
+      return WithSteps([&](const auto&... steps) {
+        return LaunchPersistentSteps(context_, blocks(), iterations, states(), sums(), steps...);
       });
     }
     return false;
@@ -307,7 +308,7 @@ class Bicgstab final : public Solve {
   void Settle() override {
     RecordHalfStepKernel<<<1, kColumns, 0, context_.stream>>>(states());
     CheckLaunch("RecordHalfStepKernel");
-    SettleKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(n_, steps(), x_.get(),
+    SettleKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(n_, finished(), x_.get(),
                                                                           best_.get(), states());
     CheckLaunch("SettleKernel");
     SettledKernel<<<1, kColumns, 0, context_.stream>>>(states());
@@ -320,14 +321,14 @@ class Bicgstab final : public Solve {
   bool has_m() const { return m_.first != nullptr; }
   const double* p_hat() const { return has_m() ? p_hat_.get() : p_.get(); }
   const double* s_hat() const { return has_m() ? s_hat_.get() : r_.get(); }
-  Steps steps() const {
+  FinishedIteration finished() const {
     return {x_.get(), r_.get(), t_.get(), p_hat(), has_m() ? s_hat_.get() : nullptr};
   }
 
-  const double* const diagonal_;   // of M; null: M is none, or explicit
-  const ChipRows* const on_chip_;  // A's; null: iterations are launched, or stay
+  const double* const diagonal_;  // M's; null: M is none, or explicit
+  const SmemCsr* const smem_a_;   // A within shared memory; null: it does not fit
   Buffer<double> shadow_, p_, v_, t_, p_hat_, s_hat_;
-  std::optional<ChipMemory> chip_;
+  std::optional<SmemExchangeBuffers> exchange_;
 };
 
 }  // namespace

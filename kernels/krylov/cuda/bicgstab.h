@@ -1,5 +1,5 @@
-// What the two forms of BiCGSTAB on a device share: launches of phases (bicgstab.cu), and
-// one launch on the chip for some iterations (bicgstab_persistent_smem.cu).
+// Shared by the two forms of BiCGSTAB on a device: fused steps (bicgstab.cu), and a persistent
+// kernel within shared memory (bicgstab_persistent_smem.cu).
 #pragma once
 
 #include <cfloat>
@@ -9,20 +9,21 @@
 
 namespace spaid::cuda::bicgstab {
 
-// What follows from the sums of an iteration; each by one thread, where the state is running.
+// Scalars from the sums of an iteration. Each function is called by one thread, where the state is
+// running.
 //
-// A denominator has vanished where the cosine of its two vectors is under the rounding of a dot
+// A denominator has vanished where the cosine of its two vectors is below the rounding of a dot
 // product.
 inline constexpr double kVanished = DBL_EPSILON / 2;
 
-// The products of v = A M p with the shadow residual and itself.
+// alpha from the products of v = A M p with the shadow residual and with itself.
 __device__ inline void TakeAlpha(SolveState& s, double shadow_v, double v_v) {
   const bool fresh = s.fresh != 0;
   s.save_best = 0;
   if (fabs(s.rho) <= kVanished * s.shadow_norm * s.r_norm) {
     s.status = kSpaidCudaSolveRhoVanished;
   } else if (!isfinite(shadow_v) || !isfinite(v_v)) {
-    // From p = r, a residual of ordinary size, it is A or M; later it is p that ran away.
+    // With p = r, a residual of ordinary size, A or M is at fault; later p has overflowed.
     s.status = fresh ? kSpaidCudaSolveNonFiniteAMr : kSpaidCudaSolvePOverflowed;
   } else if (fabs(shadow_v) <= kVanished * s.shadow_norm * sqrt(v_v)) {
     s.status = kSpaidCudaSolveAlphaVanished;
@@ -32,7 +33,7 @@ __device__ inline void TakeAlpha(SolveState& s, double shadow_v, double v_v) {
   s.fresh = 0;
 }
 
-// s's with itself.
+// The norm of s from its product with itself: a half step may end the solve.
 __device__ inline void TakeHalfStep(SolveState& state, double s_s) {
   state.s_norm = sqrt(s_s);
   if (!isfinite(s_s)) {
@@ -42,7 +43,7 @@ __device__ inline void TakeHalfStep(SolveState& state, double s_s) {
   }
 }
 
-// Those of t = A M s with s and itself.
+// omega from the products of t = A M s with s and with itself.
 __device__ inline void TakeOmega(SolveState& state, double t_s, double t_t) {
   if (!isfinite(t_s) || !isfinite(t_t)) {
     state.status = kSpaidCudaSolveNonFiniteAMs;
@@ -53,7 +54,7 @@ __device__ inline void TakeOmega(SolveState& state, double t_s, double t_t) {
   }
 }
 
-// Those of r with itself and the shadow residual.
+// beta and rho from the products of r with itself and with the shadow residual.
 __device__ inline void TakeResidual(SolveState& s, double r_r, double shadow_r) {
   s.r_norm = sqrt(r_r);
   s.beta = (shadow_r / s.rho) * (s.alpha / s.omega);
@@ -71,16 +72,16 @@ __device__ inline bool IsHalfStep(int32_t status) {
   return status == kSpaidCudaSolveHalfStep || status == kSpaidCudaSolveOmegaVanished;
 }
 
-// By rows. `diagonal` of M, and p_hat = M p, which is written where a half step ends the launch;
-// both null: M is none.
+// Vectors in the order of A's rows. `diagonal`: M; p_hat = M p, which is written where a half step
+// ends the launch. Both null: there is no M.
 struct Vectors {
   const double *shadow, *diagonal;
   double *x, *r, *p, *v, *p_hat, *best;
 };
 
-// `iterations` of them, or as many as the state goes through. The best iterate is kept when it is
-// left, so that nothing remains to be settled but a half step.
-void LaunchOnChip(const Context& context, const ChipRows& a, ChipMemory& memory, int iterations,
-                  SolveState* state, const Vectors& vectors);
+// Launches `iterations` of BiCGSTAB, fewer where the state stops running. The best iterate is saved
+// before x is updated, so that only a half step remains to be settled.
+void LaunchPersistentSmem(const Context& context, const SmemCsr& a, SmemExchangeBuffers& memory,
+                          int iterations, SolveState* state, const Vectors& vectors);
 
 }  // namespace spaid::cuda::bicgstab

@@ -15,7 +15,7 @@ int Blocks(const Context& context, int64_t work, int64_t a_block) {
   return static_cast<int>(std::clamp<int64_t>((work + a_block - 1) / a_block, 1, most));
 }
 
-// The pattern of nodes of one whose blocks are whole.
+// The pattern of nodes of a matrix whose blocks are full.
 __global__ void NodePatternKernel(PatternRef a, int node, int64_t* col_ptr, int32_t* row_idx) {
   const int64_t nodes = a.n / node, warps = int64_t{gridDim.x} * kWarps;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -28,7 +28,8 @@ __global__ void NodePatternKernel(PatternRef a, int node, int64_t* col_ptr, int3
   }
 }
 
-// A warp a slice, a thread a node's row of blocks. `by_rows`: the pattern's columns are A's rows.
+// One warp fills a slice, one thread a node's row of blocks. `by_rows`: the pattern's columns are
+// A's rows.
 template <class Value>
 __global__ void BlockValuesKernel(PatternRef a, const double* from, bool by_rows, int node,
                                   const int32_t* order, int64_t slices, const Slice* slices_at,
@@ -62,10 +63,10 @@ __global__ void BlockValuesKernel(PatternRef a, const double* from, bool by_rows
 }  // namespace
 
 template <class Value>
-std::optional<NodeRows<Value>> NodeRows<Value>::Make(Context& context, const PatternRef& pattern,
-                                                     const double* values, bool by_rows,
-                                                     const DiaTuning& tuning) {
-  NodeRows made;
+std::optional<Bsr<Value>> Bsr<Value>::Make(Context& context, const PatternRef& pattern,
+                                           const double* values, bool by_rows,
+                                           const DiaTuning& tuning) {
+  Bsr made;
   made.node_ = HasWholeBlocks(context, pattern, 3)   ? 3
                : HasWholeBlocks(context, pattern, 2) ? 2
                                                      : 0;
@@ -79,7 +80,7 @@ std::optional<NodeRows<Value>> NodeRows<Value>::Make(Context& context, const Pat
   NodePatternKernel<<<Blocks(context, nodes + 1, kWarps), kThreads, 0, context.stream>>>(
       pattern, made.node_, col_ptr.get(), row_idx.get());
   CheckLaunch("NodePatternKernel");
-  CsrRef a{nodes, col_ptr.get(), row_idx.get()};
+  CsrArrays a{nodes, col_ptr.get(), row_idx.get()};
   ByRows<Value> sorted;
   if (!by_rows) {
     sorted = SortByRows<Value>(context, {nodes, col_ptr.get(), row_idx.get()}, nnz, nullptr);
@@ -87,8 +88,8 @@ std::optional<NodeRows<Value>> NodeRows<Value>::Make(Context& context, const Pat
     a.cols = sorted.cols.get();
   }
 
-  // No row stands apart: matrices that have much longer ones are by rows.
-  RowsTuning all = tuning::kRows;
+  // No row is stored apart: matrices with rows so much longer are laid out by rows of entries.
+  CsrTuning all = tuning::kCsr;
   all.apart_cost = all.max_steps = std::numeric_limits<int32_t>::max();
   made.slices_ = Buffer<Slice>(context, (nodes + 31) / 32);
   const Buffer<int32_t> apart(context, nodes);
@@ -120,8 +121,8 @@ std::optional<NodeRows<Value>> NodeRows<Value>::Make(Context& context, const Pat
 }
 
 template <class Value>
-void NodeRows<Value>::FillValues(const Context& context, const PatternRef& pattern,
-                                 const double* values, bool by_rows) {
+void Bsr<Value>::FillValues(const Context& context, const PatternRef& pattern, const double* values,
+                            bool by_rows) {
   BlockValuesKernel<<<Blocks(context, slices_.size(), kWarps), kThreads, 0, context.stream>>>(
       pattern, values, by_rows, node_, order_.get(), slices_.size(), slices_.get(), cols_.get(),
       values_.get());
@@ -129,7 +130,7 @@ void NodeRows<Value>::FillValues(const Context& context, const PatternRef& patte
 }
 
 template <class Value>
-NodeRowsRef<Value> NodeRows<Value>::ref() const {
+BsrRef<Value> Bsr<Value>::ref() const {
   return {static_cast<int32_t>(nodes_),
           groups_,
           node_ * node_,
@@ -141,7 +142,7 @@ NodeRowsRef<Value> NodeRows<Value>::ref() const {
 }
 
 template <class Value>
-int64_t NodeRows<Value>::bytes() const {
+int64_t Bsr<Value>::bytes() const {
   const auto size = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
@@ -149,7 +150,7 @@ int64_t NodeRows<Value>::bytes() const {
 }
 
 template <class Value>
-int64_t NodeRows<Value>::bytes_per_product() const {
+int64_t Bsr<Value>::bytes_per_product() const {
   return nnz_ * static_cast<int64_t>(sizeof(Value)) +
          nnz_ / (node_ * node_) * static_cast<int64_t>(sizeof(int32_t)) +
          order_.size() * static_cast<int64_t>(sizeof(int32_t)) +
@@ -157,7 +158,7 @@ int64_t NodeRows<Value>::bytes_per_product() const {
          2 * n() * static_cast<int64_t>(sizeof(double));
 }
 
-template class NodeRows<double>;
-template class NodeRows<float>;
+template class Bsr<double>;
+template class Bsr<float>;
 
 }  // namespace spaid::cuda

@@ -1,9 +1,9 @@
 // A square sparse matrix by rows on a device whose unknowns come in nodes of b, laid out for y = A
-// x (node_product.h): one column index a block of b x b entries (block SELL).
+// x (node_product.h): one column index for each block of b x b entries.
 //
-// Slices of 32 nodes, block by block (sell.h, one thread a node): in step k a slice's thread
-// r has block k of node r, entry by entry, each entry thread by thread. Where slices would be
-// mostly ends of rows, the nodes are put in the order of their lengths, 256 by 256.
+// Blocks are stored in SELL slices of 32 nodes (sell.h, one thread a node): in step k thread r of a
+// slice has block k of node r; the b² entries of a step follow one another, each for all threads.
+// Where slices would be mostly padding, nodes are sorted by length within windows of 256.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@
 
 namespace spaid::cuda {
 
-// What kernels read. A slice's blocks beyond the end of a row are 0, of the row's last column, or,
-// of an empty row, the row's number: x is read there, so that a sum with an x_j that is not finite
-// may be none.
+// The arrays as kernels see them. Padding blocks of a slice are 0, in the row's last column, or, in
+// an empty row, in the column of the row's number: x is read there, so that an x_j that is not
+// finite may make the sum not a number.
 template <class Value>
-struct NodeRowsRef {
+struct BsrRef {
   using ValueType = Value;
   struct Row {
     int32_t count;
-    int64_t begin;   // of the slice's blocks
-    int32_t thread;  // of the slice
+    int64_t begin;   // the slice's first block
+    int32_t thread;  // 0 .. 31 within the slice
   };
 
   int32_t nodes;
-  int32_t groups;        // of warps that share the blocks of 32 nodes
+  int32_t groups;        // number of warps that share the blocks of 32 nodes
   int32_t square;        // entries of a block
-  bool streams;          // blocks are larger than what caches keep
-  const int32_t* order;  // of the nodes in slices; null: as they are
+  bool streams;          // blocks are larger than the caches
+  const int32_t* order;  // nodes in the order of the slices; null: their own order
   const Slice* slice;
   const int32_t* cols;
   const Value* values;
@@ -51,34 +51,33 @@ struct NodeRowsRef {
   }
 };
 
-// Value: double or float, as the entries are stored; arithmetic is double. A value beyond float's
-// range becomes an infinity there. Of one context; not thread-safe.
+// The matrix. Value: double or float, as the entries are stored; arithmetic is double. A value
+// beyond float's range becomes an infinity there. Belongs to one context; not thread-safe.
 template <class Value>
-class NodeRows {
+class Bsr {
  public:
   // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
-  // the rows of A, as they are of a symmetric one. None where blocks of 2 or 3 are not whole
-  // (kernels/sparse/cuda/blocks.h), or where this layout takes more bytes than an index for each
-  // entry. Throws kSpaidCudaOutOfMemory. Waits for the device.
-  static std::optional<NodeRows> Make(Context& context, const PatternRef& pattern,
-                                      const double* values, bool by_rows,
-                                      const DiaTuning& tuning = tuning::kDia);
+  // the rows of A, as for a symmetric A. Nothing where A has no full blocks of 2 or 3
+  // (kernels/sparse/cuda/blocks.h), or where this layout takes more bytes than one index an entry.
+  // Throws kSpaidCudaOutOfMemory. Waits for the device.
+  static std::optional<Bsr> Make(Context& context, const PatternRef& pattern, const double* values,
+                                 bool by_rows, const DiaTuning& tuning = tuning::kDia);
 
-  // New values for the same pattern, by columns: on the context's stream, without a wait.
+  // Sets new values, by columns, for the same pattern: on the context's stream, without a wait.
   void UpdateValues(const Context& context, const PatternRef& pattern, const double* values) {
     FillValues(context, pattern, values, /*by_rows=*/false);
   }
 
   int64_t n() const { return nodes_ * node_; }
   int64_t nnz() const { return nnz_; }
-  // Of the device, that this holds.
+  // Device bytes that this holds.
   int64_t bytes() const;
-  // What a product must move: every entry, the structure, x and y once.
+  // Bytes that a product must move: every entry, the structure, x and y once.
   int64_t bytes_per_product() const;
 
-  int node() const { return node_; }      // unknowns of one
-  int blocks() const { return blocks_; }  // of a product's grid
-  NodeRowsRef<Value> ref() const;
+  int node() const { return node_; }      // unknowns a node
+  int blocks() const { return blocks_; }  // a product's grid
+  BsrRef<Value> ref() const;
 
  private:
   void FillValues(const Context& context, const PatternRef& pattern, const double* values,

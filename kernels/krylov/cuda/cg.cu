@@ -6,13 +6,13 @@
 namespace spaid::cuda {
 namespace {
 
-// z = M r where M is not explicit: element `at` of r, in row i, or that times the diagonal.
+// z = M r where M is none or a diagonal: element `at` of r, in row i, times the diagonal.
 template <bool kDiagonal>
 __device__ double Preconditioned(const double* diagonal, const double* r, int64_t i, int64_t at) {
   return kDiagonal ? diagonal[i] * r[at] : r[at];
 }
 
-// Of one column.
+// rho of one column at the start of a recursion.
 template <int kColumns, bool kDiagonal>
 __global__ void __launch_bounds__(kSumThreads)
     StartKernel(int64_t n, int column, const double* diagonal, const double* r, SolveState* states,
@@ -29,10 +29,10 @@ __global__ void __launch_bounds__(kSumThreads)
 
 __global__ void ResumeKernel(SolveState* states) { cg::CheckRho(states[threadIdx.x]); }
 
-// The sum rᵀz beside z = M r.
+// Epilogue of z = M r: the sum rᵀz, and rho.
 template <int kColumns>
 struct ResidualProduct : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return true; }
+  static __device__ constexpr bool EndsInSum() { return true; }
   static constexpr int kSums = 1;
   const double* r;
 
@@ -46,11 +46,10 @@ struct ResidualProduct : Running<kColumns> {
   }
 };
 
-// p = z + beta p. Where the iterate before the last is the best one, it is kept: x has moved by
-// alpha p since.
+// p = z + beta p. Where the iterate before the last is the best one, it is saved: x less alpha p.
 template <int kColumns, bool kDiagonal>
 struct Direction : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return false; }
+  static __device__ constexpr bool EndsInSum() { return false; }
 
   int64_t n;
   const double *diagonal, *z, *x;
@@ -75,7 +74,7 @@ struct Direction : Running<kColumns> {
   }
 };
 
-// The same at the end of a segment, where no direction follows.
+// Saves the best iterate at the end of a segment, where no direction follows.
 template <int kColumns>
 __global__ void __launch_bounds__(kSumThreads)
     KeepKernel(int64_t n, const double* x, const double* p, double* best,
@@ -88,10 +87,10 @@ __global__ void __launch_bounds__(kSumThreads)
 
 __global__ void KeptKernel(SolveState* states) { states[threadIdx.x].save_best = 0; }
 
-// The sum pᵀq beside q = A p, and alpha from it.
+// Epilogue of q = A p: the sum pᵀq, and alpha.
 template <int kColumns>
 struct DirectionProduct : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return true; }
+  static __device__ constexpr bool EndsInSum() { return true; }
   static constexpr int kSums = 1;
   const double* p;
 
@@ -105,10 +104,10 @@ struct DirectionProduct : Running<kColumns> {
   }
 };
 
-// x += alpha p, r -= alpha q, and the sums rᵀr and, where M is a diagonal, rᵀz.
+// x += alpha p, r -= alpha q, with the sums rᵀr and, where M is a diagonal, rᵀz.
 template <int kColumns, bool kDiagonal>
 struct Step : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return true; }
+  static __device__ constexpr bool EndsInSum() { return true; }
 
   int64_t n;
   bool is_explicit;
@@ -151,11 +150,11 @@ class Cg final : public Solve {
       : Solve(context, a, m, rhs),
         diagonal_(DiagonalOf(m.first)),
         is_explicit_(m.first != nullptr && diagonal_ == nullptr),
-        on_chip_(OnChip(a, m.first)),
+        smem_a_(SmemLayout(a, m.first)),
         p_(Vector()),
         q_(Vector()) {
     if (is_explicit_) z_ = Vector();
-    if (on_chip_ != nullptr) chip_.emplace(context, *on_chip_, n_);
+    if (smem_a_ != nullptr) exchange_.emplace(context, *smem_a_, n_);
   }
 
  private:
@@ -174,12 +173,12 @@ class Cg final : public Solve {
     CheckLaunch("ResumeKernel");
   }
 
-  // use(phases...), those of an iteration.
+  // Calls use(steps...) with the steps of an iteration.
   template <class Use>
-  auto WithPhases(const Use& use) const {
+  auto WithSteps(const Use& use) const {
     const Running<kColumns> running{states(), sums()};
-    const ProductPhase product(a_, p_.get(), q_.get(),
-                               DirectionProduct<kColumns>{running, p_.get()});
+    const ProductStep product(a_, p_.get(), q_.get(),
+                              DirectionProduct<kColumns>{running, p_.get()});
     const auto with = [&](auto diagonal, const double* z, const auto&... before) {
       const Direction<kColumns, diagonal> direction{running,  n_,       diagonal_,  z,
                                                     x_.get(), p_.get(), best_.get()};
@@ -189,31 +188,30 @@ class Cg final : public Solve {
     };
     const ResidualProduct<kColumns> rho{running, r_.get()};
     if (m_.then != nullptr) {
-      return with(
-          std::false_type{}, z_.get(),
-          ProductPhase(*m_.first, r_.get(), between_.get(), PlainProduct<kColumns>{running}),
-          ProductPhase(*m_.then, between_.get(), z_.get(), rho));
+      return with(std::false_type{}, z_.get(),
+                  ProductStep(*m_.first, r_.get(), between_.get(), PlainProduct<kColumns>{running}),
+                  ProductStep(*m_.then, between_.get(), z_.get(), rho));
     }
     if (is_explicit_) {
-      return with(std::false_type{}, z_.get(), ProductPhase(*m_.first, r_.get(), z_.get(), rho));
+      return with(std::false_type{}, z_.get(), ProductStep(*m_.first, r_.get(), z_.get(), rho));
     }
     return diagonal_ != nullptr ? with(std::true_type{}, r_.get())
                                 : with(std::false_type{}, r_.get());
   }
 
   void Iterate() override {
-    WithPhases([this](const auto&... phases) { (LaunchPhase(context_, blocks(), phases), ...); });
+    WithSteps([this](const auto&... steps) { (LaunchStep(context_, blocks(), steps), ...); });
   }
 
-  bool Stay(int iterations) override {
+  bool IteratePersistently(int iterations) override {
     if constexpr (kColumns == 1) {
-      if (chip_.has_value()) {
-        cg::LaunchOnChip(context_, *on_chip_, *chip_, iterations, states(),
-                         {diagonal_, x_.get(), r_.get(), p_.get(), best_.get()});
+      if (exchange_.has_value()) {
+        cg::LaunchPersistentSmem(context_, *smem_a_, *exchange_, iterations, states(),
+                                 {diagonal_, x_.get(), r_.get(), p_.get(), best_.get()});
         return true;
       }
-      return WithPhases([&](const auto&... phases) {
-        return LaunchStay(context_, blocks(), iterations, states(), sums(), phases...);
+      return WithSteps([&](const auto&... steps) {
+        return LaunchPersistentSteps(context_, blocks(), iterations, states(), sums(), steps...);
       });
     }
     return false;
@@ -229,11 +227,11 @@ class Cg final : public Solve {
 
   Traffic traffic() const override { return Count(1, 9); }
 
-  const double* const diagonal_;  // of M; null: M is none, or explicit
+  const double* const diagonal_;  // M's; null: M is none, or explicit
   const bool is_explicit_;
-  const ChipRows* const on_chip_;  // A's; null: iterations are launched, or stay
+  const SmemCsr* const smem_a_;  // A within shared memory; null: it does not fit
   Buffer<double> p_, q_, z_;
-  std::optional<ChipMemory> chip_;
+  std::optional<SmemExchangeBuffers> exchange_;
 };
 
 }  // namespace

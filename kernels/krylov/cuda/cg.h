@@ -1,5 +1,5 @@
-// What the two forms of CG on a device share: launches of phases (cg.cu), and one launch on
-// the chip for some iterations (cg_persistent_smem.cu).
+// Shared by the two forms of CG on a device: fused steps (cg.cu), and a persistent kernel within
+// shared memory (cg_persistent_smem.cu).
 #pragma once
 
 #include "kernels/krylov/cuda/fused_steps.h"
@@ -7,10 +7,10 @@
 
 namespace spaid::cuda::cg {
 
-// What follows from the sums of an iteration; each by one thread.
+// Scalars from the sums of an iteration. Each function is called by one thread.
 
 __device__ inline void CheckRho(SolveState& state) {
-  if (state.status != kSpaidCudaSolveRunning) return;  // looked at where the next segment begins
+  if (state.status != kSpaidCudaSolveRunning) return;  // checked when the next segment begins
   if (!isfinite(state.rho)) {
     state.status = kSpaidCudaSolveNonFiniteM;
   } else if (state.rho <= 0) {
@@ -19,14 +19,14 @@ __device__ inline void CheckRho(SolveState& state) {
   state.value = state.rho;
 }
 
-// rho = rᵀz, and beta from it.
+// rho = rᵀz, and beta.
 __device__ inline void TakeRho(SolveState& state, double rho) {
   state.beta = state.fresh != 0 ? 0 : rho / state.rho;
   state.rho = rho;
   CheckRho(state);
 }
 
-// pᵀA p, where the state is running.
+// alpha from pq = pᵀA p, where the state is running.
 __device__ inline void TakeAlpha(SolveState& state, double pq) {
   state.fresh = state.save_best = 0;
   state.value = pq;
@@ -39,15 +39,15 @@ __device__ inline void TakeAlpha(SolveState& state, double pq) {
   }
 }
 
-// By rows. `diagonal` of M; null: M is none.
+// Vectors in the order of A's rows. `diagonal`: M; null: there is no M.
 struct Vectors {
   const double* diagonal;
   double *x, *r, *p, *best;
 };
 
-// `iterations` of them, or as many as the state goes through. The best iterate is kept when it is
-// left, so that nothing remains to be settled.
-void LaunchOnChip(const Context& context, const ChipRows& a, ChipMemory& memory, int iterations,
-                  SolveState* state, const Vectors& vectors);
+// Launches `iterations` of CG, fewer where the state stops running. The best iterate is saved
+// before x is updated, so that nothing remains to be settled.
+void LaunchPersistentSmem(const Context& context, const SmemCsr& a, SmemExchangeBuffers& memory,
+                          int iterations, SolveState* state, const Vectors& vectors);
 
 }  // namespace spaid::cuda::cg

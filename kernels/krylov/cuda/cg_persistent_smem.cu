@@ -6,60 +6,62 @@ namespace {
 
 enum Halo { kR, kP, kD };
 
-// The same recursion as the phases, but that x takes its step when the residual after it is known.
+// The recursion of cg.cu, but x is updated after the residual is known.
 template <int kRows>
-__global__ void __launch_bounds__(kChipThreads, 1)
-    OnChipKernel(ChipRef a, ChipSpace space, int iterations, SolveState* there, Vectors vectors) {
+__global__ void __launch_bounds__(kSmemThreads, 1)
+    PersistentSmemKernel(SmemCsrRef a, SmemExchange space, int iterations, SolveState* there,
+                         Vectors vectors) {
   __shared__ SolveState state;
   if (there->status != kSpaidCudaSolveRunning) return;
   if (threadIdx.x == 0) state = *there;
-  Chip<kRows> chip(a, space);
-  ChipOwn<kRows> x, r, p, q, d;
-  chip.Load(vectors.x, x);
-  chip.Load(vectors.r, r);
-  chip.Load(vectors.p, p);
-  chip.Load(vectors.diagonal, d);
-  chip.LoadHalo(vectors.r, kR);
-  chip.LoadHalo(vectors.p, kP);
-  chip.LoadHalo(vectors.diagonal, kD);
+  PersistentBlock<kRows> block(a, space);
+  OwnRows<kRows> x, r, p, q, d;
+  block.Load(vectors.x, x);
+  block.Load(vectors.r, r);
+  block.Load(vectors.p, p);
+  block.Load(vectors.diagonal, d);
+  block.LoadHalo(vectors.r, kR);
+  block.LoadHalo(vectors.p, kP);
+  block.LoadHalo(vectors.diagonal, kD);
   for (int i = 0; i < iterations; ++i) {
     const double beta = state.beta;
     const bool fresh = state.fresh != 0;
     const auto next = [&](double r_at, double p_at, double d_at) {
       return fma(beta, fresh ? 0 : p_at, d_at * r_at);
     };
-    chip.ForOwn([&](int u, int32_t at) { chip.x(at) = p[u] = next(r[u], p[u], d[u]); });
-    chip.ForHalo([&](int32_t h) {
-      chip.x_halo(h) = chip.halo(kP, h) =
-          next(chip.halo(kR, h), chip.halo(kP, h), chip.halo(kD, h));
+    block.ForOwn([&](int u, int32_t at) { block.x(at) = p[u] = next(r[u], p[u], d[u]); });
+    block.ForHalo([&](int32_t h) {
+      block.x_halo(h) = block.halo(kP, h) =
+          next(block.halo(kR, h), block.halo(kP, h), block.halo(kD, h));
     });
-    chip.Multiply(q);
-    chip.Tell(q, 0);
+    block.Multiply(q);
+    block.Publish(q, 0);
     double of_q[1] = {};
-    chip.ForOwn([&](int u, int32_t) { of_q[0] = fma(p[u], q[u], of_q[0]); });
-    chip.Meet(of_q, [&](const double(&total)[1]) { TakeAlpha(state, total[0]); });
+    block.ForOwn([&](int u, int32_t) { of_q[0] = fma(p[u], q[u], of_q[0]); });
+    block.SumGrid(of_q, [&](const double(&total)[1]) { TakeAlpha(state, total[0]); });
     if (state.status != kSpaidCudaSolveRunning) break;
 
     const double alpha = state.alpha;
     double of_r[2] = {};
-    chip.ForOwn([&](int u, int32_t) {
+    block.ForOwn([&](int u, int32_t) {
       r[u] = fma(-alpha, q[u], r[u]);
       of_r[0] = fma(r[u], r[u], of_r[0]);
       of_r[1] = fma(r[u] * d[u], r[u], of_r[1]);
     });
-    chip.ForHalo(
-        [&](int32_t h) { chip.halo(kR, h) = fma(-alpha, chip.Told(0, h), chip.halo(kR, h)); });
-    chip.Meet(of_r, [&](const double(&total)[2]) {
+    block.ForHalo([&](int32_t h) {
+      block.halo(kR, h) = fma(-alpha, block.Published(0, h), block.halo(kR, h));
+    });
+    block.SumGrid(of_r, [&](const double(&total)[2]) {
       RecordNorm(state, sqrt(total[0]));
       TakeRho(state, total[1]);
     });
-    if (state.save_best != 0) chip.Store(x, vectors.best);
-    chip.ForOwn([&](int u, int32_t) { x[u] = fma(alpha, p[u], x[u]); });
+    if (state.save_best != 0) block.Store(x, vectors.best);
+    block.ForOwn([&](int u, int32_t) { x[u] = fma(alpha, p[u], x[u]); });
     if (state.status != kSpaidCudaSolveRunning) break;
   }
-  chip.Store(x, vectors.x);
-  chip.Store(r, vectors.r);
-  chip.Store(p, vectors.p);
+  block.Store(x, vectors.x);
+  block.Store(r, vectors.r);
+  block.Store(p, vectors.p);
   if (blockIdx.x != 0) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -69,12 +71,12 @@ __global__ void __launch_bounds__(kChipThreads, 1)
 
 }  // namespace
 
-void LaunchOnChip(const Context& context, const ChipRows& a, ChipMemory& memory, int iterations,
-                  SolveState* state, const Vectors& vectors) {
-  WithChipRows(a, [&](auto rows) {
-    constexpr int kMeetings = 2;  // of an iteration
-    LaunchChip(context, a, &OnChipKernel<rows>, a.ref(), memory.Next(kMeetings * iterations),
-               iterations, state, vectors);
+void LaunchPersistentSmem(const Context& context, const SmemCsr& a, SmemExchangeBuffers& memory,
+                          int iterations, SolveState* state, const Vectors& vectors) {
+  WithRowsAThread(a, [&](auto rows) {
+    constexpr int kBarriers = 2;  // an iteration
+    LaunchSmemKernel(context, a, &PersistentSmemKernel<rows>, a.ref(),
+                     memory.Next(kBarriers * iterations), iterations, state, vectors);
   });
 }
 

@@ -10,25 +10,27 @@ namespace {
 
 using namespace layout;
 
-// A row of more than two of these stands in pieces of one. Beside tiles many rows stand apart, and
-// what warps take before their first tile should not differ much.
+// Entries of a piece: a row that is stored apart and has more than two of these is cut into such
+// pieces. Beside tiles many rows are stored apart, and the warps' work before their first tile
+// should not differ much.
 constexpr int64_t kPieceEntries = 1024, kTilePieceEntries = 256;
 
-// Coprime to the slices of 256 rows and to the warps of a block, so that every warp comes to every
-// place among either.
+// Shift of a warp's slices in sorted rows: coprime to the slices of 256 rows and to the warps of a
+// block, so that every warp comes to every position in a window.
 constexpr int kShift = 13;
 
-// Of a matrix that streams, threads are too few only where there are fewer slices a multiprocessor,
-// and slices may be longer, as their entries are under way ahead of their sums. Of 60,000 rows of
-// 250 entries, 14 slices a multiprocessor: 70 us, 88 by four threads a row, 134 by pieces; of
-// 10,000 such, 2 slices, 24 us either way.
+// CsrTuning's limits for a matrix that streams: one thread a row is too few only with fewer slices
+// a multiprocessor, and slices may be longer, as entries are loaded ahead of their sums. 60,000
+// rows of 250 entries, 14 slices a multiprocessor: 70 us, 88 by four threads a row, 134 in pieces;
+// 10,000 such rows, 2 slices: 24 us either way.
 constexpr int32_t kLargeManySlices = 8, kLargeMaxSteps = 512;
 
-// Of all entries, so many in tiles at the least.
+// Share of all entries that must be in tiles.
 constexpr double kLeastInTiles = 0.5;
 
-// `place`: for each row, how many before it stand apart.
-__global__ void ListApartKernel(CsrRef a, const int32_t* place, int32_t* list, int64_t* entries,
+// Lists the rows that are stored apart, their entries and pieces. `place`: for each row, how many
+// before it are stored apart.
+__global__ void ListApartKernel(CsrArrays a, const int32_t* place, int32_t* list, int64_t* entries,
                                 int64_t* pieces, int64_t piece_entries) {
   for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
     const int32_t at = place[i];
@@ -40,9 +42,9 @@ __global__ void ListApartKernel(CsrRef a, const int32_t* place, int32_t* list, i
   }
 }
 
-__global__ void PiecesKernel(CsrRef a, const int32_t* list, int64_t count, const int64_t* entries,
-                             const int64_t* pieces, int64_t begin, int64_t piece_entries,
-                             Piece* piece) {
+__global__ void PiecesKernel(CsrArrays a, const int32_t* list, int64_t count,
+                             const int64_t* entries, const int64_t* pieces, int64_t begin,
+                             int64_t piece_entries, Piece* piece) {
   for (int64_t i = ThreadOfGrid(); i < count; i += ThreadsOfGrid()) {
     const int64_t first = pieces[i], last = pieces[i + 1] - 1, end = entries[i] + a.Length(list[i]);
     for (int64_t q = first; q <= last; ++q) {
@@ -55,7 +57,7 @@ __global__ void PiecesKernel(CsrRef a, const int32_t* list, int64_t count, const
 }
 
 template <class From, class Value>
-__global__ void PieceKernel(CsrRef a, const From* from, int64_t pieces, const Piece* pieces_at,
+__global__ void PieceKernel(CsrArrays a, const From* from, int64_t pieces, const Piece* pieces_at,
                             int64_t piece_entries, int32_t* cols, Value* values) {
   for (int64_t q = WarpOfGrid(); q < pieces; q += WarpsOfGrid()) {
     const Piece piece = pieces_at[q];
@@ -67,7 +69,7 @@ __global__ void PieceKernel(CsrRef a, const From* from, int64_t pieces, const Pi
   }
 }
 
-// New values by their rows and columns, so that no list of places need be kept.
+// Sets new values, found by row and column, so that no list of positions need be kept.
 template <class Value>
 __global__ void SliceValuesKernel(PatternRef a, const double* a_values, const int32_t* order, int t,
                                   int64_t slices, const Slice* slices_at, const int32_t* cols,
@@ -108,11 +110,11 @@ __global__ void DiagonalKernel(int64_t n, const double* __restrict__ d,
 }  // namespace
 
 template <class Value>
-Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
-                  const RowsTuning& usual)
+Csr<Value>::Csr(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
+                const CsrTuning& usual)
     : context_(&context), n_(pattern.n), nnz_(CountEntries(context, pattern)) {
   const cudaStream_t stream = context.stream;
-  CsrRef a{n_, pattern.col_ptr, pattern.row_idx};
+  CsrArrays a{n_, pattern.col_ptr, pattern.row_idx};
   ByRows<Value> sorted;
   if (!by_rows) {
     sorted = SortByRows<Value>(context, pattern, nnz_, values);
@@ -120,7 +122,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
     a.cols = sorted.cols.get();
   }
 
-  RowsTuning tuning = usual;
+  CsrTuning tuning = usual;
   const bool large = nnz_ * kEntryBytes >= tuning.stream_bytes;
   const bool long_rows = nnz_ >= n_ * tuning.many_threads_entries;
   if (large) tuning.many_threads_slices = kLargeManySlices;
@@ -145,7 +147,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
     const double in_rows = share(in_slices);
     if (large && !many && in_rows > tuning.tiles_at) {
       tiles_ = CutTiles(context, a, place);
-      // Rows that stand apart are summed by warps of their own, which slices spare most of them.
+      // Rows stored apart are summed by warps of their own, which slices need for fewer rows.
       if (tuning.tiles_at >= 0 && share(tiles_.entries) < kLeastInTiles) {
         tiles_ = {};
         cut();
@@ -191,7 +193,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
   constexpr int64_t kSlicesABlock = kProductThreads / 32;
   const int64_t work = std::max(
       ((in_tiles() ? tiles_.tiles.size() : slices) + kSlicesABlock - 1) / kSlicesABlock, n_pieces);
-  // Where the work of blocks differs, small shares even it out.
+  // Where the work of blocks differs, more and smaller blocks even it out.
   const int64_t blocks = in_tiles()          ? kProductResident
                          : order_.size() > 0 ? tuning.ordered_blocks
                                              : tuning.blocks;
@@ -204,7 +206,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
     const bool even = rounds == 1 || 4 * slices >= 3 * rounds * at_once;
     loop_ = even && nnz_ >= n_ * tuning.long_chunks_entries ? SliceLoop::kLongChunks
                                                             : SliceLoop::kShortChunks;
-    // Else the same warps would get the longest rows of their 256 all the time.
+    // Else the same warps would always get the longest rows of a window.
     if (order_.size() > 0) shift_ = std::min(kShift, blocks_ * (kProductThreads / 32) - 1);
   }
   const auto fill = [&](const auto* from) {
@@ -220,7 +222,7 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
     }
     if constexpr (std::is_same_v<decltype(from), const double*> && std::is_same_v<Value, double>) {
       if (nnz_ * kEntryBytes <= context.variants.rows_bytes) {
-        chip_ = ChipRows::Make(context, a, from, nnz_);
+        smem_ = SmemCsr::Make(context, a, from, nnz_);
       }
     }
   };
@@ -233,8 +235,8 @@ Rows<Value>::Rows(Context& context, const PatternRef& pattern, const double* val
 }
 
 template <class Value>
-void Rows<Value>::UpdateValues(const Context& context, const PatternRef& pattern,
-                               const double* values) {
+void Csr<Value>::UpdateValues(const Context& context, const PatternRef& pattern,
+                              const double* values) {
   if (in_tiles()) {
     UpdateTiles(context, pattern, values, tiles_, cols_, values_);
   } else {
@@ -243,7 +245,7 @@ void Rows<Value>::UpdateValues(const Context& context, const PatternRef& pattern
         values_.get());
     CheckLaunch("SliceValuesKernel");
   }
-  if (chip_.has_value()) chip_->UpdateValues(context, pattern, values);
+  if (smem_.has_value()) smem_->UpdateValues(context, pattern, values);
   if (pieces_.size() == 0) return;
   PieceValuesKernel<<<Blocks(context, pieces_.size(), kWarps), kThreads, 0, context.stream>>>(
       pattern, values, pieces_.size(), pieces_.get(), cols_.get(), values_.get());
@@ -251,7 +253,7 @@ void Rows<Value>::UpdateValues(const Context& context, const PatternRef& pattern
 }
 
 template <class Value>
-RowsRef<Value> Rows<Value>::ref() const {
+CsrRef<Value> Csr<Value>::ref() const {
   return {n_,
           slices_.size(),
           pieces_.size(),
@@ -270,17 +272,17 @@ RowsRef<Value> Rows<Value>::ref() const {
 }
 
 template <class Value>
-int64_t Rows<Value>::bytes() const {
+int64_t Csr<Value>::bytes() const {
   const auto size = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
   return size(order_) + size(slices_) + size(tiles_.tiles) + size(tiles_.places) + size(pieces_) +
          size(cols_) + size(values_) + size(partial_) + size(arrived_) +
-         (chip_.has_value() ? chip_->bytes() : 0);
+         (smem_.has_value() ? smem_->bytes() : 0);
 }
 
 template <class Value>
-int64_t Rows<Value>::bytes_per_product() const {
+int64_t Csr<Value>::bytes_per_product() const {
   return nnz_ * static_cast<int64_t>(sizeof(Value) + sizeof(int32_t)) +
          order_.size() * static_cast<int64_t>(sizeof(int32_t)) +
          slices_.size() * static_cast<int64_t>(sizeof(Slice)) +
@@ -290,8 +292,8 @@ int64_t Rows<Value>::bytes_per_product() const {
          2 * n_ * static_cast<int64_t>(sizeof(double));
 }
 
-template class Rows<double>;
-template class Rows<float>;
+template class Csr<double>;
+template class Csr<float>;
 
 void LaunchDiagonal(const Context& context, int64_t n, const double* d, const double* x,
                     double* y) {

@@ -1,11 +1,9 @@
 // A square sparse matrix by rows on a device, laid out for y = A x (product.h).
 //
-// Slices of 32 threads, entry by entry (SELL-32: Kreutzer, Hager, Wellein, Fehske, Bishop 2014): a
-// slice has the 32 / t rows of its threads, t threads a row, and as many steps as its longest row
-// needs; in step k thread r t + e has entry t k + e of row r. Rows that would make their slice much
-// longer stand apart, entry after entry, in pieces for warps. Where slices would be mostly ends of
-// rows all the same, a matrix that streams through the caches is cut into tiles instead
-// (tiles.h), and the rows of a smaller one are put in the order of their lengths, 256 by 256.
+// Rows are stored in SELL slices (sell.h). Rows that would make their slice much longer are stored
+// apart, entry after entry, cut into pieces of which a warp sums one. Where slices would still be
+// mostly padding, a matrix larger than the caches ("that streams" through them) is cut into tiles
+// instead (tiles.h), and the rows of a smaller one are sorted by length within windows of 256.
 #pragma once
 
 #include <cstdint>
@@ -20,87 +18,87 @@
 
 namespace spaid::cuda {
 
-inline constexpr int kProductThreads = 256;  // a block
+inline constexpr int kProductThreads = 256;  // of a block
 inline constexpr int kProductResident = 4;   // blocks at once on a multiprocessor, at least
-inline constexpr int kLongResident = 2;      // the same with long chunks
-inline constexpr int kManyThreads = 4;       // a row, where they are several
+inline constexpr int kLongResident = 2;      // the same for SliceLoop::kLongChunks
+inline constexpr int kManyThreads = 4;       // threads a row, where there is more than one
 inline constexpr int kProductMaxBlocks = 2048;
 
-// How a warp goes through its slices (of tiles there is one way): some entries of each lane, a
-// chunk, at a time. Which entries a lane sums, and in which order, is the same in all, so that the
-// sums are the same bits.
+// How a warp goes through its slices: a chunk, some entries of each lane, at a time. All loops give
+// a lane the same entries in the same order, so that sums are the same bits. (Tiles have one loop.)
 enum class SliceLoop : int32_t {
   kPlain,        // one chunk after the other
-  kShortChunks,  // the next chunk, of this slice or the next, is on its way while one is summed
-  kLongChunks,   // the same by fewer warps, each with more under way
+  kShortChunks,  // the next chunk, of this slice or the next, is loaded while one is summed
+  kLongChunks,   // the same with longer chunks and fewer warps
 };
 
-// A part of a row that stands apart.
+// A piece of a row that is stored apart from slices and tiles.
 struct Piece {
-  int64_t begin;  // of its entries
-  int32_t count;  // of them
+  int64_t begin;  // first entry
+  int32_t count;  // entries
   int32_t row;
-  int32_t first, last;  // pieces of the row
+  int32_t first, last;  // pieces of the same row
 };
 
-// What kernels read. A slice's entries beyond the end of a row have the value 0 and the row's last
-// column, or, in a row without entries, the row's number.
+// The arrays as kernels see them. Padding of a slice has the value 0 and the row's last column, or,
+// in a row without entries, the row's number.
 template <class Value>
-struct RowsRef {
+struct CsrRef {
   int64_t n, slices, pieces;
-  const int32_t* order;  // of the rows in slices; null: as they are
+  const int32_t* order;  // the rows in the order of the slices; null: their own order
   const Slice* slice;
   const Piece* piece;
   const int32_t* cols;
   const Value* values;
-  // A warp's place among the warps of the grid moves on by so much from slice to slice.
+  // From slice to slice a warp's position among the warps of the grid advances by so much.
   int32_t shift;
   int64_t tiles;
   const Tile* tile;
   const TilePlace* places;
-  bool in_pieces;    // some row has more than one
-  double* partial;   // a product's sums of each piece, kMostColumns of them
-  int32_t* arrived;  // at a row's first piece: how many of its sums are there; 0 between products
+  bool in_pieces;    // some row has more than one piece
+  double* partial;   // sums of each piece in a product, kMostColumns of them
+  int32_t* arrived;  // at a row's first piece: how many of its sums are done; 0 between products
 };
 
-// Value: double or float, as the entries are stored; arithmetic is double. A value beyond float's
-// range becomes an infinity there. Of one context; not thread-safe.
+// The matrix. Value: double or float, as the entries are stored; arithmetic is double. A value
+// beyond float's range becomes an infinity there. Belongs to one context; not thread-safe.
 template <class Value>
-class Rows {
+class Csr {
  public:
   static constexpr int64_t kEntryBytes = sizeof(Value) + sizeof(int32_t);
 
   // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
-  // the rows of A, as they are of a symmetric one; others are sorted by rows
+  // the rows of A, as for a symmetric A; otherwise entries are sorted by rows
   // (kernels/sparse/cuda/transpose.h). Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits
   // for the device.
-  Rows(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
-       const RowsTuning& tuning = tuning::kRows);
+  Csr(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
+      const CsrTuning& tuning = tuning::kCsr);
 
-  // New values for the same pattern, by columns: on the context's stream, without a wait.
+  // Sets new values, by columns, for the same pattern: on the context's stream, without a wait.
   void UpdateValues(const Context& context, const PatternRef& pattern, const double* values);
 
   const Context& context() const { return *context_; }
   int64_t n() const { return n_; }
   int64_t nnz() const { return nnz_; }
-  // Entries as they are stored, with the ends of slices.
+  // Entries that are stored, padding included.
   int64_t stored() const { return cols_.size(); }
-  // Of the device, that this holds.
+  // Device bytes that this holds.
   int64_t bytes() const;
-  // What a product must move: every entry, the structure, x and y once.
+  // Bytes that a product must move: every entry, the structure, x and y once.
   int64_t bytes_per_product() const;
 
   int threads_a_row() const { return threads_a_row_; }
-  bool streams() const { return streams_; }  // larger than what caches keep
+  bool streams() const { return streams_; }  // larger than the caches
   int blocks() const { return blocks_; }     // of a product's grid
   bool in_tiles() const { return tiles_.tiles.size() > 0; }
-  // Of products with one vector; by lengths of rows until it is set. Where this streams: one of
-  // those with chunks on their way; else kPlain.
+  // Loop of products with one vector, chosen by the lengths of rows: kShortChunks or kLongChunks
+  // where the matrix streams, else kPlain.
   SliceLoop loop() const { return loop_; }
+  // For benchmarks and tests: the other one of these two, where the matrix streams.
   void set_loop(SliceLoop loop) { loop_ = loop; }
-  RowsRef<Value> ref() const;
-  // The same for solves on the chip; null: too large for it.
-  const ChipRows* chip() const { return chip_.has_value() ? &*chip_ : nullptr; }
+  CsrRef<Value> ref() const;
+  // The layout for solves within shared memory (persistent_smem_csr.h); null: too large for it.
+  const SmemCsr* smem() const { return smem_.has_value() ? &*smem_ : nullptr; }
 
  private:
   const Context* context_;
@@ -115,7 +113,7 @@ class Rows {
   Buffer<int32_t> cols_, arrived_;
   Buffer<Value> values_;
   Buffer<double> partial_;
-  std::optional<ChipRows> chip_;
+  std::optional<SmemCsr> smem_;
 };
 
 // y_i = d_i x_i.

@@ -9,13 +9,13 @@ namespace spaid::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTeam = 8;    // lanes that go through one column
+constexpr int kTeam = 8;    // lanes that share a column
 constexpr int kGrain = 32;  // diagonals begin at multiples of so many values
 
-// What does not fit.
+// Flags of what does not fit the layout.
 enum : int32_t { kOffDiagonals = 1, kNotSymmetric = 2 };
 
-// Calls use(i, j, entry) for every entry of A that is this thread's.
+// Calls use(i, j, entry) for this thread's entries of A.
 template <class Use>
 __device__ void ForEntries(const PatternRef& a, const Use& use) {
   const int64_t teams = int64_t{gridDim.x} * kThreads / kTeam;
@@ -26,8 +26,8 @@ __device__ void ForEntries(const PatternRef& a, const Use& use) {
   }
 }
 
-// Where entry (i, j) of A is stored, or, under the diagonal of a half, the one that equals it; -1:
-// on none of the diagonals. `is_mirror`: the latter.
+// Index of entry (i, j) of A in the values, or, below the diagonal of a half, of the entry that
+// equals it, for which `is_mirror` is set; -1: on none of the diagonals.
 template <class Value>
 __device__ int64_t PlaceOf(const DiaRef<Value>& a, int node, bool half, int64_t i, int64_t j,
                            bool* is_mirror) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
   if (off) atomicOr(flags, kOffDiagonals);
 }
 
-// Whether so many columns, spread over all, have all of their entries on the diagonals.
+// Checks whether so many columns, spread over all, have all of their entries on the diagonals.
 template <class Value>
 __global__ void __launch_bounds__(kThreads)
     ProbeKernel(PatternRef a, __grid_constant__ const DiaRef<Value> to, int node, bool half,
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
   if (off) *flags = kOffDiagonals;
 }
 
-// After FillKernel: whether what a half leaves out equals what it has.
+// After FillKernel: checks whether the half that is not stored equals the one that is.
 template <class Value>
 __global__ void __launch_bounds__(kThreads)
     MirrorKernel(PatternRef a, const double* from, __grid_constant__ const DiaRef<Value> to,
@@ -123,7 +123,7 @@ bool IsMirrored(const Offsets& offsets) {
 
 int64_t Stride(int64_t nodes) { return (nodes + kGrain - 1) / kGrain * kGrain; }
 
-// The block size that costs least.
+// The cheapest block size.
 Layout FindLayout(Context& context, const PatternRef& a, bool symmetric, const DiaTuning& tuning) {
   Layout best;
   for (int node = 1; node <= kMaxNode; ++node) {
@@ -173,7 +173,7 @@ std::optional<Dia<Value>> Dia<Value>::Make(Context& context, const PatternRef& p
   // A half is read twice, the second time soon after the first.
   ref.streams = !layout.half && made.bytes() >= tuning.stream_bytes;
   for (int k = 0; k < count; ++k) {
-    // Of a half, under the diagonal: that of the mirrored diagonal, which stands by its own rows.
+    // Below the diagonal of a half: the values of the mirrored diagonal, indexed by its own rows.
     const bool mirror = layout.half && ref.offset[k] < 0;
     const int64_t place = (mirror ? count - 1 - k : k) - (layout.half ? count / 2 : 0);
     ref.values[k] = made.values_.get() + place * square * stride + (mirror ? ref.offset[k] : 0);

@@ -1,14 +1,15 @@
-// An iteration as phases, each of them the work of a whole grid between two waits for all of it.
+// An iteration as a few steps, each of them work of a whole grid between two grid-wide barriers.
 //
 //   template <int kColumns>
-//   struct Phase : Running<kColumns> {  // trivially copyable
-//     static __device__ constexpr bool Meets();  // it ends in SumGrid
+//   struct Step : Running<kColumns> {  // trivially copyable
+//     static __device__ constexpr bool EndsInSum();  // in SumGrid, which is a barrier
 //     __device__ void Run() const;
 //   };
 //
-// A phase is a launch; or, of one column, where an iteration takes less time than its launches, all
-// phases of some iterations are one launch: a grid that stays, whose blocks wait for one another,
-// each with scalars of its own. Sums are the same bits in either: a phase is for as many blocks.
+// A step is a kernel launch; or, with one column, where an iteration takes less time than its
+// launches, all steps of several iterations are one persistent kernel, whose blocks wait for one
+// another and each have their own copy of the scalars. Sums are the same bits either way, as a step
+// uses the same number of blocks.
 #pragma once
 
 #include <algorithm>
@@ -28,21 +29,22 @@ inline constexpr int kMostIterations = 128;
 
 struct SolveState {
   int32_t status;     // SpaidCudaSolveStatus
-  int32_t iteration;  // of this segment, done
-  int32_t limit;      // of those
+  int32_t iteration;  // iterations done in this segment
+  int32_t limit;      // iterations of this segment, at most
   int32_t fresh;      // the direction is to be set from the residual alone
-  int32_t save_best;  // the next kernel that goes through x keeps the iterate before it
+  int32_t save_best;  // the next kernel that updates x saves the iterate before it as the best
   double target;
-  double previous_norm, best_norm;  // of the iterate before; of the one that is kept
+  double previous_norm, best_norm;  // residual of the previous iterate, of the saved best one
   double diverged_at;
-  double value;  // what the status is about
+  double value;  // the scalar that led to the status
   double rho;    // CG: rᵀz. BiCGSTAB: the shadow residual's product with r
   double alpha, beta, omega;
   double r_norm, shadow_norm, s_norm;
-  double norms[kMostIterations];  // of the recursion's residual, by iteration
+  double norms[kMostIterations];  // the recursion's residual, by iteration
 };
 
-// The residual norm of an iteration: counts it, and says where the segment ends. By one thread.
+// Counts an iteration that ended with this residual norm, and sets the status where the segment
+// ends. Called by one thread.
 __device__ inline void CountIteration(SolveState& state, double norm) {
   state.previous_norm = norm;
   state.norms[state.iteration++] = norm;
@@ -55,7 +57,7 @@ __device__ inline void CountIteration(SolveState& state, double norm) {
   }
 }
 
-// The same, with an eye on the best iterate.
+// The same, and has the previous iterate saved where it is the best so far and this one is worse.
 __device__ inline void RecordNorm(SolveState& state, double norm) {
   if (norm > state.previous_norm && state.previous_norm < state.best_norm) {
     state.save_best = 1;
@@ -64,7 +66,7 @@ __device__ inline void RecordNorm(SolveState& state, double norm) {
   CountIteration(state, norm);
 }
 
-// Of an epilogue, or of any phase: what the thread's column reads and writes.
+// Base of epilogues and steps: the state of the thread's column, and the memory for sums.
 template <int kColumns>
 struct Running {
   static constexpr int kOf = kColumns;
@@ -77,7 +79,7 @@ struct Running {
   __device__ Running& running() { return *this; }
 };
 
-// y = A x, with an epilogue (product.h); A is no diagonal.
+// y = A x with an epilogue (product.h); A is not a diagonal.
 template <int kColumns = 1, class Epilogue>
 void Product(const Context& context, const Operator& op, const double* x, double* y,
              const Epilogue& epilogue) {
@@ -92,27 +94,27 @@ void Product(const Context& context, const Operator& op, const double* x, double
       op);
 }
 
-// A product as a phase.
+// y = A x as a step.
 template <class Epilogue>
-struct ProductPhase {
-  static __device__ constexpr bool Meets() { return Epilogue::Meets(); }
+struct ProductStep {
+  static __device__ constexpr bool EndsInSum() { return Epilogue::EndsInSum(); }
 
-  const Operator* op;  // of the host
+  const Operator* op;  // host memory
   const double* x;
   double* y;
   Epilogue epilogue;
-  // Where it is by rows.
-  RowsRef<double> wide{};
-  RowsRef<float> narrow{};
+  // Set where `op` is laid out by rows (Csr).
+  CsrRef<double> wide{};
+  CsrRef<float> narrow{};
   bool is_wide = false, many_threads = false;
 
-  ProductPhase(const Operator& of, const double* from, double* to, const Epilogue& with)
+  ProductStep(const Operator& of, const double* from, double* to, const Epilogue& with)
       : op(&of), x(from), y(to), epilogue(with) {
-    if (const auto* rows = std::get_if<Rows<double>>(&of)) {
+    if (const auto* rows = std::get_if<Csr<double>>(&of)) {
       wide = rows->ref();
       many_threads = rows->threads_a_row() > 1;
       is_wide = true;
-    } else if (const auto* floats = std::get_if<Rows<float>>(&of)) {
+    } else if (const auto* floats = std::get_if<Csr<float>>(&of)) {
       narrow = floats->ref();
       many_threads = floats->threads_a_row() > 1;
     }
@@ -120,7 +122,7 @@ struct ProductPhase {
 
   __device__ bool Skip() const { return epilogue.Skip(); }
   __device__ Running<1>& running() { return epilogue.running(); }
-  // In a grid that stays.
+  // In a persistent kernel.
   __device__ void Run() const {
     if (is_wide) {
       Multiply(wide);
@@ -131,7 +133,7 @@ struct ProductPhase {
 
  private:
   template <class Value>
-  __device__ void Multiply(const RowsRef<Value>& rows) const {
+  __device__ void Multiply(const CsrRef<Value>& rows) const {
     const auto blocks = static_cast<int>(epilogue.space.Blocks());
     if (many_threads) {
       product::Multiply<1, kManyThreads, false, true>(rows, x, y, true, blocks, epilogue);
@@ -141,108 +143,110 @@ struct ProductPhase {
   }
 };
 
-// The epilogue of a product with nothing to sum.
+// The epilogue of a step's product with nothing to sum.
 template <int kColumns>
 struct PlainProduct : Running<kColumns> {
-  static __device__ constexpr bool Meets() { return false; }
+  static __device__ constexpr bool EndsInSum() { return false; }
   static constexpr int kSums = 1;
   __device__ void Row(int64_t, double, double (&)[1]) const {}
   __device__ void Finish(double (&)[kColumns][1]) const {}
 };
 
-template <class Phase>
-__global__ void __launch_bounds__(kSumThreads) PhaseKernel(Phase phase) {
-  phase.Run();
+template <class Step>
+__global__ void __launch_bounds__(kSumThreads) StepKernel(Step step) {
+  step.Run();
 }
 
-// One phase, launched.
-template <class Phase>
-void LaunchPhase(const Context& context, int blocks, const Phase& phase) {
-  PhaseKernel<<<blocks, kSumThreads, 0, context.stream>>>(phase);
-  CheckLaunch("PhaseKernel");
+// Launches one step.
+template <class Step>
+void LaunchStep(const Context& context, int blocks, const Step& step) {
+  StepKernel<<<blocks, kSumThreads, 0, context.stream>>>(step);
+  CheckLaunch("StepKernel");
 }
 template <class Epilogue>
-void LaunchPhase(const Context& context, int, const ProductPhase<Epilogue>& phase) {
-  Product<Epilogue::kOf>(context, *phase.op, phase.x, phase.y, phase.epilogue);
+void LaunchStep(const Context& context, int, const ProductStep<Epilogue>& step) {
+  Product<Epilogue::kOf>(context, *step.op, step.x, step.y, step.epilogue);
 }
 
-// Uniform over the grid: a phase changes the status in what SumGrid calls alone.
-template <class Phase>
-__device__ bool RunAndMeet(const Phase& phase, const SumSpace& space) {
-  if (phase.Skip()) return false;
-  phase.Run();
-  if (!Phase::Meets()) MeetGrid(space);
+// Runs a step and the barrier after it; false: the solve does not run any more. Uniform over the
+// grid, since the status changes only within SumGrid.
+template <class Step>
+__device__ bool RunStep(const Step& step, const SumSpace& space) {
+  if (step.Skip()) return false;
+  step.Run();
+  if (!Step::EndsInSum()) GridBarrier(space);
   return true;
 }
 
-// space.arrived has two counters: blocks that met, and blocks that left.
-template <class... Phases>
+// Several iterations in one launch. space.arrived has two counters: arrivals at barriers, and
+// blocks that have left.
+template <class... Steps>
 __global__ void __launch_bounds__(kSumThreads, 4)
-    StayKernel(int iterations, SolveState* state, SumSpace space, Phases... phases) {
+    PersistentKernel(int iterations, SolveState* state, SumSpace space, Steps... steps) {
   __shared__ SolveState own;
-  __shared__ unsigned meetings;
+  __shared__ unsigned barriers;
   if (threadIdx.x == 0) {
     own = *state;
-    meetings = 0;
+    barriers = 0;
   }
   __syncthreads();
-  space.meetings = &meetings;
+  space.barriers = &barriers;
   const auto place = [&](Running<1>& running) {
     running.states = &own;
-    running.space.meetings = &meetings;
+    running.space.barriers = &barriers;
   };
-  (place(phases.running()), ...);
+  (place(steps.running()), ...);
   bool on = true;
-  for (int i = 0; on && i < iterations; ++i) on = (RunAndMeet(phases, space) && ...);
+  for (int i = 0; on && i < iterations; ++i) on = (RunStep(steps, space) && ...);
   if (threadIdx.x != 0) return;
   if (blockIdx.x == 0) *state = own;
   if (atomicAdd(space.arrived + 1, 1u) == gridDim.x - 1) space.arrived[0] = space.arrived[1] = 0;
 }
 
-// Whether a phase may be in a launch that stays: not a product by another layout than rows, or by
-// more of them than stay in caches.
-template <class Phase>
-bool MayStay(const Context&, const Phase&) {
+// Whether a step may run in a persistent kernel: not a product by another layout than Csr, nor by a
+// matrix larger than the caches.
+template <class Step>
+bool MayPersist(const Context&, const Step&) {
   return true;
 }
 template <class Epilogue>
-bool MayStay(const Context& context, const ProductPhase<Epilogue>& phase) {
+bool MayPersist(const Context& context, const ProductStep<Epilogue>& step) {
   return std::visit(
       [&](const auto& own) {
         using Own = std::decay_t<decltype(own)>;
-        if constexpr (std::is_same_v<Own, Rows<double>> || std::is_same_v<Own, Rows<float>>) {
+        if constexpr (std::is_same_v<Own, Csr<double>> || std::is_same_v<Own, Csr<float>>) {
           return !own.in_tiles() && own.nnz() * own.kEntryBytes <= context.variants.rows_bytes;
         } else {
           return false;
         }
       },
-      *phase.op);
+      *step.op);
 }
 
-// The phase for as many blocks as its launch would have; returns how many.
-template <class Phase>
-int SetBlocks(int blocks, Phase& phase) {
-  phase.space.blocks = static_cast<unsigned>(blocks);
+// Has the step use as many blocks as its own launch would have; returns how many.
+template <class Step>
+int SetBlocks(int blocks, Step& step) {
+  step.space.blocks = static_cast<unsigned>(blocks);
   return blocks;
 }
 template <class Epilogue>
-int SetBlocks(int, ProductPhase<Epilogue>& phase) {
-  const auto* wide = std::get_if<Rows<double>>(phase.op);
-  return SetBlocks(wide != nullptr ? wide->blocks() : std::get<Rows<float>>(*phase.op).blocks(),
-                   phase.epilogue);
+int SetBlocks(int, ProductStep<Epilogue>& step) {
+  const auto* wide = std::get_if<Csr<double>>(step.op);
+  return SetBlocks(wide != nullptr ? wide->blocks() : std::get<Csr<float>>(*step.op).blocks(),
+                   step.epilogue);
 }
 
-// So many iterations in one launch. `blocks`: of phases that are no product. False: the phases may
-// not stay, or their blocks do not fit at once.
-template <class... Phases>
-bool LaunchStay(const Context& context, int blocks, int iterations, SolveState* state,
-                const SumSpace& space, Phases... phases) {
-  if (!(MayStay(context, phases) && ...)) return false;
-  const auto kernel = &StayKernel<Phases...>;
+// Runs so many iterations in one persistent kernel. `blocks`: for steps that are no products.
+// False: some step may not run there, or the blocks do not fit on the device at once.
+template <class... Steps>
+bool LaunchPersistentSteps(const Context& context, int blocks, int iterations, SolveState* state,
+                           const SumSpace& space, Steps... steps) {
+  if (!(MayPersist(context, steps) && ...)) return false;
+  const auto kernel = &PersistentKernel<Steps...>;
   int resident = 0;
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kSumThreads, 0),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-  const int grid = std::max({SetBlocks(blocks, phases)...});
+  const int grid = std::max({SetBlocks(blocks, steps)...});
   if (grid > std::min(context.multiprocessors * resident, kMostSumBlocks / 2)) return false;
   cudaLaunchAttribute together{};
   together.id = cudaLaunchAttributeCooperative;
@@ -253,7 +257,7 @@ bool LaunchStay(const Context& context, int blocks, int iterations, SolveState* 
   config.stream = context.stream;
   config.attrs = &together;
   config.numAttrs = 1;
-  Check(cudaLaunchKernelEx(&config, kernel, iterations, state, space, phases...),
+  Check(cudaLaunchKernelEx(&config, kernel, iterations, state, space, steps...),
         "cudaLaunchKernelEx");
   return true;
 }

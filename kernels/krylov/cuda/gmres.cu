@@ -8,7 +8,7 @@ namespace {
 
 using namespace basis;
 
-// u_0 = r. Where `keep`, x is the best iterate so far.
+// u_0 = r. With `keep` x is the best iterate so far, and is saved.
 __global__ void __launch_bounds__(kSumThreads)
     StartKernel(Basis basis, double norm, const double* diagonal, bool keep, const double* x,
                 double* best, double* r, SolveState* state) {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kSumThreads)
 
 constexpr int kWeightsThreads = 512;
 
-// R y = g, by one block, where x is to have its update: `always`, or where no iteration of this
+// Solves R y = g, by one block, where x is to be updated: `always`, or where no iteration of this
 // cycle follows.
 __global__ void __launch_bounds__(kWeightsThreads)
     WeightsKernel(Basis basis, bool always, const SolveState* state) {
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kWeightsThreads)
   if (thread == 0) cycle.update = columns;
 }
 
-// `to` += V y, times the diagonal where there is one; or, where `add` is false, becomes that.
+// to += V y, times the diagonal where there is one; without `add`: to = that.
 __global__ void __launch_bounds__(kSumThreads)
     UpdateKernel(Basis basis, const double* diagonal, bool add, double* to) {
   const int columns = basis.cycle->update;
@@ -77,7 +77,7 @@ __global__ void UpdatedKernel(Cycle* cycle) {
   if (cycle->update > 0) cycle->update = cycle->columns = 0;
 }
 
-// Beside z = M V y.
+// Epilogue of z = M V y: x += z.
 struct AddProduct {
   static constexpr int kSums = 1;
   double* x;
@@ -132,7 +132,7 @@ class Gmres final : public Solve {
 
   void Resume() override {}
 
-  // r_ is what A is multiplied by, or M where that is explicit.
+  // r_ is the vector that A, or an explicit M, multiplies.
   void Iterate() override {
     const PlainProduct<1> plain{{states(), sums()}};
     if (m_.then != nullptr) {
@@ -150,7 +150,7 @@ class Gmres final : public Solve {
   void Settle() override { Update(false); }
   void Complete() override { Update(true); }
 
-  // Tiles for all warps of kFirst, where the shared memory of a block has them.
+  // Tiles for all warps of kFirst, as many as the shared memory of a block holds.
   static int StagedTiles(const Context& context, int32_t restart) {
     int most = 0;
     Check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.ordinal),
@@ -158,7 +158,7 @@ class Gmres final : public Solve {
     cudaFuncAttributes kernel{};
     Check(cudaFuncGetAttributes(&kernel, BasisKernel<Pass::kFirst>), "cudaFuncGetAttributes");
     const int room = (most - static_cast<int>(kernel.sharedSizeBytes)) / kTileBytes;
-    // Of the kernel, not of this solve: the same for all.
+    // An attribute of the kernel, not of this solve: the same for all.
     Check(cudaFuncSetAttribute(BasisKernel<Pass::kFirst>,
                                cudaFuncAttributeMaxDynamicSharedMemorySize, room * kTileBytes),
           "cudaFuncSetAttribute");
@@ -193,10 +193,11 @@ class Gmres final : public Solve {
     CheckLaunch("UpdatedKernel");
   }
 
-  // The mean of a cycle: half of the basis is read by each of two passes, and all of it once.
+  // Mean over a cycle: each of two passes reads half of the basis, and the update reads all of it
+  // once.
   Traffic traffic() const override {
     Traffic bytes = Count(1, restart_ + 6);
-    // A diagonal is read as the basis is written, not by a product.
+    // A diagonal M is read while the basis is written, not by a product.
     if (diagonal_ != nullptr) bytes = {bytes.matrices, bytes.vectors - 16 * n_};
     return bytes;
   }
@@ -221,7 +222,7 @@ class Gmres final : public Solve {
             .arrived = arrived_.get()};
   }
 
-  const double* const diagonal_;  // of M; null: M is none, or explicit
+  const double* const diagonal_;  // M's; null: M is none, or explicit
   const bool is_explicit_;
   const int64_t stride_;
   const int32_t restart_;

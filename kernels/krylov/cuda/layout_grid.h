@@ -1,5 +1,4 @@
-// Grids of the kernels that lay matrices out: threads, or warps, each go through every so-manyth
-// row. For .cu files.
+// Grid-stride helpers of the kernels that lay matrices out, by threads or by warps. For .cu files.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +10,7 @@ namespace spaid::cuda::layout {
 
 inline constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-// Blocks of kThreads threads for so much work, of which a block has `a_block` at once.
+// Blocks of kThreads threads for so much work, of which a block does `a_block` at once.
 inline int Blocks(const Context& context, int64_t work, int64_t a_block) {
   const int64_t most = int64_t{16} * context.multiprocessors;
   return static_cast<int>(std::clamp<int64_t>((work + a_block - 1) / a_block, 1, most));

@@ -1,8 +1,7 @@
-// The products of dia.h and bsr.h, with the epilogues of product.h. For .cu
-// files.
+// y = A x for the layouts of dia.h and bsr.h, with the epilogues of product.h. For .cu files.
 //
-// A thread goes through blocks of one node's rows; where that is much work, the warps of a block of
-// threads share it out among them, each the same nodes, and add up in the end.
+// A thread goes through the blocks of one node's rows; where that is much work, several warps of a
+// block of threads share the blocks of the same nodes, and add up their sums in the end.
 #pragma once
 
 #include <type_traits>
@@ -18,7 +17,7 @@ using product::SlotSums;
 
 inline constexpr int kWarps = kProductThreads / 32;
 
-// How the second-level cache treats what is read: as what comes again soon, or not at all.
+// Eviction policies of the second-level cache: for data that is read again soon, or not at all.
 __device__ inline uint64_t Keep() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
@@ -40,15 +39,15 @@ __device__ inline float Load(const float* at, uint64_t policy) {
   return value;
 }
 
-// Blocks that a thread asks for before it waits for the first of them.
+// Blocks that a thread loads before it waits for the first of them.
 template <int kColumns, int kNode>
 inline constexpr int kBlocksTogether = kColumns > 1 ? (kNode == 1 ? 4 : 1)
                                        : kNode == 1 ? 9
                                        : kNode == 2 ? 3
                                                     : 2;
 
-// Adds to the rows of the node at `place`, for kColumns interleaved vectors, every groups-th of its
-// blocks, from number `group` on, in this order.
+// Adds to the sums of the rows of the node at `place`, for kColumns interleaved vectors, the
+// products of every groups-th of its blocks, from block `group` on, in this order.
 template <int kColumns, int kNode, class Ref>
 __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* x,
                           double (&sums)[kNode * kColumns]) {
@@ -102,7 +101,7 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* 
   }
 }
 
-// The sums of an epilogue: in registers where shared memory is the partial sums', else there.
+// The sums of an epilogue: in registers where shared memory is needed for partial sums, else there.
 template <int kColumns, int kSums>
 struct RegisterSums {
   double sums[kColumns][kSums] = {};
@@ -119,8 +118,9 @@ template <int kColumns, int kNode, int kSums>
 using EpilogueSums =
     std::conditional_t<kNode == 1, SlotSums<kColumns, kSums>, RegisterSums<kColumns, kSums>>;
 
-// A thread has a node, or, where warps share its blocks, a part of one, and rows of the tile in the
-// end, slot by slot. Where not `runs`, nothing is done for the thread's column.
+// The product of a thread's nodes, or, where warps share blocks, of its part of them; in the end a
+// thread adds up rows of the block's nodes, slot by slot. Where `runs` is false, nothing is done
+// for the thread's column.
 template <int kColumns, int kNode, class Ref, class Epilogue>
 __device__ void Multiply(const Ref& a, const double* x, double* y, bool runs,
                          const Epilogue& epilogue) {
@@ -167,7 +167,7 @@ __device__ void Multiply(const Ref& a, const double* x, double* y, bool runs,
   sums.Finish(epilogue);
 }
 
-// Blocks at once on a multiprocessor, at least.
+// Resident blocks a multiprocessor, at least.
 template <int kColumns, int kNode>
 inline constexpr int kNodeBlocks = kColumns == 1 ? kNodeResident
                                    : kNode == 1  ? 4
@@ -200,7 +200,7 @@ void LaunchDia(const Branch& branch, int node, int blocks, const Ref& a, const d
 
 }  // namespace node_product
 
-// As LaunchProduct of rows, with the same promises.
+// As LaunchProduct of product.h, with the same promises.
 template <int kColumns = 1, class Value, class Epilogue>
 void LaunchProduct(const Branch& branch, const Dia<Value>& a, const double* x, double* y,
                    const Epilogue& epilogue) {
@@ -213,7 +213,7 @@ void LaunchProduct(const Branch& branch, const Dia<Value>& a, const double* x, d
 }
 
 template <int kColumns = 1, class Value, class Epilogue>
-void LaunchProduct(const Branch& branch, const NodeRows<Value>& a, const double* x, double* y,
+void LaunchProduct(const Branch& branch, const Bsr<Value>& a, const double* x, double* y,
                    const Epilogue& epilogue) {
   using namespace node_product;
   if (a.node() == 2) LaunchNodes<kColumns, 2>(branch, a.blocks(), a.ref(), x, y, epilogue);

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/krylov/cuda/choice.h"
 #include "kernels/krylov/cuda/node_product.h"
 #include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/cuda/product.h"
@@ -21,17 +20,14 @@ inline constexpr bool kIsDia =
 template <class Value>
 Operator Make(Context& context, const PatternRef& pattern, const double* values, Order order) {
   const bool is_by_rows = order != Order::kColumns;
-  const int64_t by_rows = CountEntries(context, pattern) * Rows<Value>::kEntryBytes;
+  const int64_t by_rows = CountEntries(context, pattern) * Csr<Value>::kEntryBytes;
   if (by_rows > context.variants.rows_bytes) {
     std::optional<Dia<Value>> dia = Dia<Value>::Make(context, pattern, values, order);
     if (dia.has_value()) return *std::move(dia);
-    std::optional<NodeRows<Value>> nodes =
-        NodeRows<Value>::Make(context, pattern, values, is_by_rows);
+    std::optional<Bsr<Value>> nodes = Bsr<Value>::Make(context, pattern, values, is_by_rows);
     if (nodes.has_value()) return *std::move(nodes);
   }
-  Rows<Value> rows(context, pattern, values, is_by_rows);
-  ChooseLoop(context, rows);
-  return rows;
+  return Csr<Value>(context, pattern, values, is_by_rows);
 }
 
 }  // namespace
@@ -89,10 +85,10 @@ int64_t BytesPerProduct(const Operator& op) {
       op);
 }
 
-const ChipRows* OnChip(const Operator& a, const Operator* m) {
-  const auto* rows = std::get_if<Rows<double>>(&a);
+const SmemCsr* SmemLayout(const Operator& a, const Operator* m) {
+  const auto* rows = std::get_if<Csr<double>>(&a);
   if (rows == nullptr || (m != nullptr && !std::holds_alternative<Diagonal>(*m))) return nullptr;
-  return rows->chip();
+  return rows->smem();
 }
 
 void Apply(const Context& context, const Operator& op, const double* x, double* y) {
@@ -115,7 +111,7 @@ double TimeProducts(Context& context, const Operator& op, int products) {
   for (int i = 0; i < kWarm; ++i) Apply(context, op, x.get(), y.get());
   context.Synchronize();
 
-  // As many as a stream takes without making the host wait.
+  // Launches that a stream takes without making the host wait.
   constexpr int kQueue = 100;
   products = std::max(products, 1);
   std::vector<double> ms;

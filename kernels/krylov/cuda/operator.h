@@ -1,5 +1,5 @@
-// What a Krylov method multiplies by on a device: a matrix by diagonals or by rows, its values
-// stored in fp64 or fp32, or a diagonal.
+// Operators of the Krylov methods on a device: a matrix laid out by diagonals, by blocks or by
+// rows, its values stored in fp64 or fp32, or a diagonal.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +18,31 @@ struct Diagonal {
   Buffer<double> values;
 };
 
-using Operator = std::variant<Rows<double>, Rows<float>, Dia<double>, Dia<float>, NodeRows<double>,
-                              NodeRows<float>, Diagonal>;
+using Operator = std::variant<Csr<double>, Csr<float>, Dia<double>, Dia<float>, Bsr<double>,
+                              Bsr<float>, Diagonal>;
 
-// Of a canonical CSC on the device, whose columns are what `order` says: by diagonals where that
-// moves fewer bytes (class Dia), by nodes where those have whole blocks (class NodeRows), unless it
-// is small (SpaidCudaVariants); else by rows (class Rows), of which the loop of large ones is
-// chosen by time (choice.h).
+// Lays out a canonical CSC on the device, whose columns are A's columns, rows or both (`order`): by
+// diagonals where that moves fewer bytes (class Dia), by blocks where nodes have full ones (class
+// Bsr), unless it is small (SpaidCudaVariants); else by rows (class Csr).
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
                       Order order, bool fp32);
-// The values of `matrix`, by columns, which has the operator's pattern. Throws
-// kSpaidCudaPlanMismatch where its size or number of entries is another, and for a diagonal. Where
-// they are no longer symmetric and the operator held half of them, it is laid out anew beside;
-// where there is no room for that (kSpaidCudaOutOfMemory), its values are worth nothing.
+// Gives the operator the values of `matrix`, by columns, which has its pattern. Throws
+// kSpaidCudaPlanMismatch where the size or number of entries differs, and for a diagonal. Where the
+// operator held half of a symmetric matrix and the values no longer are symmetric, it is laid out
+// anew; where there is no memory for that (kSpaidCudaOutOfMemory), its values are invalid.
 void UpdateOperator(Context& context, const Matrix& matrix, Operator& op);
 
 int64_t SizeOf(const Operator& op);           // n
 int64_t BytesPerProduct(const Operator& op);  // that must move at the least
 
-// A's layout for a solve that lives on the chip with it and M; null: it does not, since A does not
-// fit, or M is explicit. `m` may be null.
-const ChipRows* OnChip(const Operator& a, const Operator* m);
+// A's layout for solves within shared memory (persistent_smem.h); null: A does not fit, or M is
+// explicit. `m` may be null.
+const SmemCsr* SmemLayout(const Operator& a, const Operator* m);
 
 // y = A x on the context's stream; x and y on the device.
 void Apply(const Context& context, const Operator& op, const double* x, double* y);
 
-// The median of so many products, each alone, in milliseconds by the device's clock.
+// The median time of so many products, each alone, in milliseconds by the device's clock.
 double TimeProducts(Context& context, const Operator& op, int products);
 
 }  // namespace spaid::cuda

@@ -1,5 +1,5 @@
-// What a solve that lives on the chip (persistent_smem_block.h) has on the device beside its
-// vectors.
+// Device memory through which the blocks of a persistent solve within shared memory
+// (persistent_smem_block.h) exchange sums and vector elements.
 #pragma once
 
 #include <cstdint>
@@ -9,39 +9,40 @@
 
 namespace spaid::cuda {
 
-inline constexpr int kChipMostSums = 3;
+inline constexpr int kSmemMostSums = 3;
 
-// What a block says to all others when it meets them.
-struct alignas(32) ChipWord {
-  double sums[kChipMostSums];
-  uint64_t meeting;  // its number, of all meetings of a solve
+// A block's message to all others at a grid barrier.
+struct alignas(32) BarrierWord {
+  double sums[kSmemMostSums];
+  uint64_t barrier;  // number of the barrier, counted over all of a solve
 };
 
-// Of a solve, on the device.
-struct ChipSpace {
-  ChipWord* words;    // two for each block, by turns; 0 before the first launch
-  double* told[2];    // products, by place
-  uint64_t meetings;  // that were before this launch
+// The exchange of one launch, as kernels see it.
+struct SmemExchange {
+  BarrierWord* words;    // two for each block, used by turns; 0 before the first launch
+  double* published[2];  // elements of products, by place (SmemCsrRef)
+  uint64_t barriers;     // barriers before this launch
 };
 
-class ChipMemory {
+// Owns the memory of an exchange, for all launches of a solve.
+class SmemExchangeBuffers {
  public:
-  ChipMemory(Context& context, const ChipRows& rows, int64_t n)
-      : words_(context, 2 * rows.blocks()), told_(context, 2 * n) {
+  SmemExchangeBuffers(Context& context, const SmemCsr& rows, int64_t n)
+      : words_(context, 2 * rows.blocks()), published_(context, 2 * n) {
     words_.Fill(0);
   }
-  // For a launch of at most so many meetings.
-  ChipSpace Next(int64_t meetings) {
-    const auto before = static_cast<uint64_t>(meetings_);
-    meetings_ += meetings;
-    const int64_t n = told_.size() / 2;
-    return {words_.get(), {told_.get(), told_.get() + n}, before};
+  // The exchange for a launch of at most so many barriers.
+  SmemExchange Next(int64_t barriers) {
+    const auto before = static_cast<uint64_t>(barriers_);
+    barriers_ += barriers;
+    const int64_t n = published_.size() / 2;
+    return {words_.get(), {published_.get(), published_.get() + n}, before};
   }
 
  private:
-  Buffer<ChipWord> words_;
-  Buffer<double> told_;
-  int64_t meetings_ = 0;
+  Buffer<BarrierWord> words_;
+  Buffer<double> published_;
+  int64_t barriers_ = 0;
 };
 
 }  // namespace spaid::cuda

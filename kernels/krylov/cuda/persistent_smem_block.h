@@ -1,17 +1,18 @@
-// Solves that live on the chip: one launch for some iterations of a system that is small enough for
-// the multiprocessors' own memory. Each has one block, which keeps its share of the rows of A in
-// shared memory (persistent_smem_csr.h) and of the vectors in the registers of the threads that
-// have the rows. Blocks tell one another two things: sums, and, of each product, the elements that
-// are in other blocks' halos.
+// One block of a persistent kernel for a system that is small enough for the multiprocessors' own
+// memory: one launch for several iterations. Each multiprocessor has one block, which keeps its
+// share of the rows of A in shared memory (persistent_smem_csr.h), and its share of the vectors in
+// the registers of the threads that have these rows. Blocks exchange sums, and, of each product,
+// the elements that are in other blocks' halos.
 //
-// A block does not ask for the vector that it multiplies, which would take a meeting of all blocks
-// before each product beside the one for the sums after it: it keeps its halo of the vectors that
-// this one is made of, and does with them what their owners do, to the same bits. So the product's
-// elements are all that has to be told, and they come with the meeting of its sums.
+// A block does not read the vector that it multiplies from other blocks, which would take a grid
+// barrier before each product beside the one for the sums after it: it keeps its halo of the
+// vectors from which that one is computed, and repeats their owners' arithmetic on it, to the same
+// bits. So only the product's elements have to be published, and the barrier of the sums makes them
+// visible.
 //
-//   Chip<kRows> chip(ref, space);            // all threads of all blocks; copies A
-//   chip.Load(x, x_own); chip.LoadHalo(...)  // between here and there
-//   chip.Multiply(y); chip.Tell(y, where); chip.Meet(sums, then);
+//   PersistentBlock<kRows> block(ref, exchange);  // all threads of all blocks; copies A
+//   block.Load(x, x_own); block.LoadHalo(...);    // from global memory
+//   block.Multiply(y); block.Publish(y, where); block.SumGrid(sums, then);
 #pragma once
 
 #include <cstdint>
@@ -23,14 +24,14 @@
 
 namespace spaid::cuda {
 
-// The vectors' elements that are a thread's: of places thread + u * kChipThreads of its block.
+// A thread's elements of a vector: those at places thread + u * kSmemThreads of its block.
 template <int kRows>
-using ChipOwn = double[kRows];
+using OwnRows = double[kRows];
 
 template <int kRows>
-class Chip {
+class PersistentBlock {
  public:
-  __device__ Chip(const ChipRef& ref, const ChipSpace& space)
+  __device__ PersistentBlock(const SmemCsrRef& ref, const SmemExchange& space)
       : ref_(ref), share_(ref.shares[blockIdx.x]), space_(space) {
     extern __shared__ __align__(16) char memory[];
     auto* doubles = reinterpret_cast<double*>(memory);
@@ -56,55 +57,55 @@ class Chip {
     __syncthreads();
   }
 
-  // use(u, at) for each of the thread's rows: at its place in the block.
+  // Calls use(u, at) for each of the thread's rows; `at`: its place in the block.
   template <class Use>
   __device__ void ForOwn(const Use& use) const {
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
-      const int32_t at = u * kChipThreads + static_cast<int>(threadIdx.x);
+      const int32_t at = u * kSmemThreads + static_cast<int>(threadIdx.x);
       if (at < share_.rows) use(u, at);
     }
   }
-  // use(h) for those of the thread's elements of the halo.
+  // Calls use(h) for each of the thread's elements of the halo.
   template <class Use>
   __device__ void ForHalo(const Use& use) const {
 #pragma unroll 4
-    for (auto h = static_cast<int32_t>(threadIdx.x); h < share_.halo_rows; h += kChipThreads) {
+    for (auto h = static_cast<int32_t>(threadIdx.x); h < share_.halo_rows; h += kSmemThreads) {
       use(h);
     }
   }
 
-  // A vector by rows, and the thread's elements of it; null: ones.
-  __device__ void Load(const double* from, ChipOwn<kRows>& own) const {
+  // Loads the thread's elements of a vector in the order of A's rows; null: ones.
+  __device__ void Load(const double* from, OwnRows<kRows>& own) const {
 #pragma unroll
     for (double& element : own) element = 0;
     ForOwn([&](int u, int32_t at) { own[u] = from != nullptr ? from[RowAt(at)] : 1; });
   }
-  __device__ void Store(const ChipOwn<kRows>& own, double* to) const {
+  __device__ void Store(const OwnRows<kRows>& own, double* to) const {
     ForOwn([&](int u, int32_t at) { to[RowAt(at)] = own[u]; });
   }
-  // A vector by rows into the block's halo i of it; null: ones.
+  // Loads the block's halo number i from a vector in the order of A's rows; null: ones.
   __device__ void LoadHalo(const double* from, int i) const {
     ForHalo(
         [&](int32_t h) { halos_[i][h] = from != nullptr ? from[ref_.order[halo_place_[h]]] : 1; });
   }
   __device__ double& halo(int i, int32_t h) const { return halos_[i][h]; }
 
-  // What is multiplied next, at a place of the block and of its halo.
+  // The vector that Multiply takes: at a place of the block, and of its halo.
   __device__ double& x(int32_t at) const { return x_[at]; }
   __device__ double& x_halo(int32_t h) const { return x_[share_.rows + h]; }
 
-  // y = A x; all threads, after x was set.
-  __device__ void Multiply(ChipOwn<kRows>& y) const {
+  // y = A x. Called by all threads, after x was set.
+  __device__ void Multiply(OwnRows<kRows>& y) const {
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    // Further pieces: the warps with the shortest first ones begin.
-    for (int s = kChipWarps - 1 - warp; s < share_.tails; s += kChipWarps) {
+    // Pieces after the first: begin with the warps whose first pieces are shortest.
+    for (int s = kSmemWarps - 1 - warp; s < share_.tails; s += kSmemWarps) {
       tails_[32 * s + lane] = Dot(share_.slices + s);
     }
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
-      const int slice = u * kChipWarps + warp;
+      const int slice = u * kSmemWarps + warp;
       y[u] = slice < share_.slices ? Dot(slice) : 0;
     }
     if (share_.tails == 0) return;
@@ -115,39 +116,39 @@ class Chip {
     });
   }
 
-  // y for all blocks, after the next meeting; Told gives them what is in their halo. The same
-  // `where` again after two meetings.
-  __device__ void Tell(const ChipOwn<kRows>& y, int where) const {
-    ForOwn([&](int u, int32_t at) { space_.told[where][share_.first + at] = y[u]; });
+  // Publishes y for all blocks; after the next barrier Published gives the elements of their halo.
+  // The same `where` may be used again after two barriers.
+  __device__ void Publish(const OwnRows<kRows>& y, int where) const {
+    ForOwn([&](int u, int32_t at) { space_.published[where][share_.first + at] = y[u]; });
   }
-  __device__ double Told(int where, int32_t h) const {
-    return __ldcg(space_.told[where] + halo_place_[h]);
+  __device__ double Published(int where, int32_t h) const {
+    return __ldcg(space_.published[where] + halo_place_[h]);
   }
 
-  // then(total) by one thread of each block, with the sums over all threads of all blocks, which
-  // all wait for one another.
+  // Sums over all threads of all blocks, and a grid barrier; then(total) is called by one thread of
+  // each block.
   template <int kSums, class Then>
-  __device__ void Meet(const double (&sums)[kSums], const Then& then) {
-    static_assert(kSums <= kChipMostSums);
-    __shared__ double of_warps[2][kChipMostSums][kChipWarps];
+  __device__ void SumGrid(const double (&sums)[kSums], const Then& then) {
+    static_assert(kSums <= kSmemMostSums);
+    __shared__ double of_warps[2][kSmemMostSums][kSmemWarps];
     const auto thread = static_cast<int>(threadIdx.x);
     const int warp = thread / 32, lane = thread % 32;
     double total[kSums];
-    ++space_.meetings;
-    ChipWord* const words = space_.words + space_.meetings % 2 * gridDim.x;
+    ++space_.barriers;
+    BarrierWord* const words = space_.words + space_.barriers % 2 * gridDim.x;
     SumWarps(sums, of_warps[0]);
     __syncthreads();
     if (warp == 0) {
       double own[kSums];
 #pragma unroll
-      for (int k = 0; k < kSums; ++k) own[k] = lane < kChipWarps ? of_warps[0][k][lane] : 0;
+      for (int k = 0; k < kSums; ++k) own[k] = lane < kSmemWarps ? of_warps[0][k][lane] : 0;
       SumWarp(own);
       if (lane == 0) {
-        ChipWord& word = words[blockIdx.x];
+        BarrierWord& word = words[blockIdx.x];
 #pragma unroll
         for (int k = 0; k < kSums; ++k) word.sums[k] = own[k];
-        ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device>(word.meeting)
-            .store(space_.meetings, ::cuda::memory_order_release);
+        ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device>(word.barrier)
+            .store(space_.barriers, ::cuda::memory_order_release);
       }
     }
     const auto blocks = static_cast<int>(gridDim.x);
@@ -155,9 +156,9 @@ class Chip {
     if (warp < warps) {
       double own[kSums] = {};
       if (thread < blocks) {
-        ChipWord& word = words[thread];
-        const ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device> meeting(word.meeting);
-        while (meeting.load(::cuda::memory_order_acquire) != space_.meetings) {
+        BarrierWord& word = words[thread];
+        const ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device> barrier(word.barrier);
+        while (barrier.load(::cuda::memory_order_acquire) != space_.barriers) {
         }
 #pragma unroll
         for (int k = 0; k < kSums; ++k) own[k] = __ldcg(&word.sums[k]);
@@ -180,7 +181,7 @@ class Chip {
   template <class T>
   static __device__ void Copy(const T* from, int32_t count, T* to) {
 #pragma unroll 8
-    for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += kChipThreads) to[i] = from[i];
+    for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += kSmemThreads) to[i] = from[i];
   }
 
   __device__ int32_t RowAt(int32_t at) const { return ref_.order[share_.first + at]; }
@@ -205,7 +206,7 @@ class Chip {
     }
   }
   template <int kSums>
-  static __device__ void SumWarps(const double (&sums)[kSums], double (*of_warp)[kChipWarps]) {
+  static __device__ void SumWarps(const double (&sums)[kSums], double (*of_warp)[kSmemWarps]) {
     double own[kSums];
 #pragma unroll
     for (int k = 0; k < kSums; ++k) own[k] = sums[k];
@@ -215,27 +216,27 @@ class Chip {
     for (int k = 0; k < kSums; ++k) of_warp[k][threadIdx.x / 32] = own[k];
   }
 
-  const ChipRef ref_;
-  const ChipShare share_;
-  ChipSpace space_;
-  double *values_, *x_, *halos_[kChipHalo], *tails_;
+  const SmemCsrRef ref_;
+  const SmemShare share_;
+  SmemExchange space_;
+  double *values_, *x_, *halos_[kSmemHalos], *tails_;
   int32_t *halo_place_, *slice_end_, *tail_end_;
   uint16_t* cols_;
 };
 
-// use(std::integral_constant<int, rows>{}), of so many rows a thread or some more.
+// Calls use(std::integral_constant<int, rows>{}) with enough rows a thread for `a`.
 template <class Use>
-void WithChipRows(const ChipRows& a, const Use& use) {
+void WithRowsAThread(const SmemCsr& a, const Use& use) {
   const int rows = a.rows_a_thread();
   if (rows <= 1) return use(std::integral_constant<int, 1>{});
   if (rows <= 3) return use(std::integral_constant<int, 3>{});
-  use(std::integral_constant<int, kChipMostRows>{});
+  use(std::integral_constant<int, kSmemMostRows>{});
 }
 
-// kernel(args...) by a block for each share, all of them at once.
+// Launches kernel(args...) with one block for each share, all resident at once.
 template <class... Args>
-void LaunchChip(const Context& context, const ChipRows& rows, void (*kernel)(Args...),
-                const Args&... args) {
+void LaunchSmemKernel(const Context& context, const SmemCsr& rows, void (*kernel)(Args...),
+                      const Args&... args) {
   const auto bytes = static_cast<int>(rows.shared_bytes());
   AllowSharedMemory(context, kernel, bytes);
   cudaLaunchAttribute together{};
@@ -243,7 +244,7 @@ void LaunchChip(const Context& context, const ChipRows& rows, void (*kernel)(Arg
   together.val.cooperative = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(rows.blocks()));
-  config.blockDim = dim3(kChipThreads);
+  config.blockDim = dim3(kSmemThreads);
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = context.stream;
   config.attrs = &together;

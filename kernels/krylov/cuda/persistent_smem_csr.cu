@@ -11,21 +11,21 @@ namespace {
 
 using namespace layout;
 
-// Threads of the kernels that lay out one share each.
+// Block size of the kernels whose blocks lay out one share each.
 constexpr int kShareThreads = 1024;
 // At least so many rows a block: smaller systems have fewer blocks.
 constexpr int64_t kFewestRows = 32;
-// What a row and an entry take of a block, in bytes of shared memory or of time; and an entry of a
-// row of another block more.
+// Cost of a row and of an entry to a block, in bytes of shared memory or of time; and the
+// additional cost of an entry in another block's row.
 constexpr int64_t kRowCost = 40, kEntryCost = 10, kHaloCost = 44;
-// A row's length and its number in one key: the longer first, those of equal length as they were.
+// A row's length and number in one sort key: longer rows first, equally long ones in their order.
 constexpr int kNumberBits = 12;
-static_assert(kChipMostRows * kChipThreads < 1 << kNumberBits);
+static_assert(kSmemMostRows * kSmemThreads < 1 << kNumberBits);
 constexpr int64_t kLongest = (1 << (31 - kNumberBits)) - 1;
 
-// Of all kernels here.
+// The cut of A into shares and pieces, for all kernels here.
 struct Cut {
-  CsrRef a;
+  CsrArrays a;
   const int64_t* cost;  // sums over the rows before each
   int64_t piece;        // entries of a piece, at most
 };
@@ -33,7 +33,7 @@ struct Cut {
 __device__ int32_t PiecesOf(const Cut& cut, int64_t length) {
   return static_cast<int32_t>(max((length + cut.piece - 1) / cut.piece, int64_t{1}));
 }
-// Where piece q of a row begins, of its entries.
+// First entry of piece q of a row.
 __device__ int64_t PieceBegin(int64_t length, int32_t pieces, int32_t q) {
   return length / pieces * q + min(int64_t{q}, length % pieces);
 }
@@ -41,7 +41,7 @@ __device__ int64_t PieceLength(int64_t length, int32_t pieces, int32_t q) {
   return PieceBegin(length, pieces, q + 1) - PieceBegin(length, pieces, q);
 }
 
-__global__ void CostKernel(CsrRef a, int64_t near, int64_t* cost) {
+__global__ void CostKernel(CsrArrays a, int64_t near, int64_t* cost) {
   for (int64_t i = WarpOfGrid(); i < a.n; i += WarpsOfGrid()) {
     int far = 0;
     for (int64_t p = a.row_ptr[i] + Lane(); p < a.row_ptr[i + 1]; p += 32) {
@@ -52,7 +52,7 @@ __global__ void CostKernel(CsrRef a, int64_t near, int64_t* cost) {
   }
 }
 
-// The first row whose cost begins at the share's part of all.
+// First row of a share: the first one before which the share's part of the total cost is reached.
 __device__ int64_t FirstRow(const Cut& cut, int64_t share, int64_t shares) {
   if (share == shares) return cut.a.n;
   const int64_t want = cut.cost[cut.a.n] / shares * share;
@@ -68,7 +68,7 @@ __device__ int64_t FirstRow(const Cut& cut, int64_t share, int64_t shares) {
   return low;
 }
 
-// A sum over the block, for all of its threads; in_block: the sum over the threads before.
+// Sum over the block, for all of its threads; `before`: the sum over lower threads.
 __device__ int32_t SumShare(int32_t own, int32_t* before = nullptr) {
   __shared__ int32_t of_warp[kShareThreads / 32];
   const int lane = Lane(), warp = static_cast<int>(threadIdx.x) / 32;
@@ -89,20 +89,20 @@ __device__ int32_t SumShare(int32_t own, int32_t* before = nullptr) {
   return all;
 }
 
-// Each share's rows in their order, and what of its sizes follows from their lengths. `place`: the
-// inverse of the order.
+// Sorts each share's rows, and sets those of its sizes that depend on their lengths alone. `place`:
+// the inverse of the order.
 __global__ void __launch_bounds__(kShareThreads)
-    OrderKernel(Cut cut, ChipShare* shares, int32_t* order, int32_t* place) {
-  __shared__ uint32_t keys[kChipMostRows * kChipThreads];
-  __shared__ int32_t lengths[kChipMostRows * kChipThreads];  // of first pieces, by place
-  __shared__ int32_t longest_split;                          // of those of several pieces
+    OrderKernel(Cut cut, SmemShare* shares, int32_t* order, int32_t* place) {
+  __shared__ uint32_t keys[kSmemMostRows * kSmemThreads];
+  __shared__ int32_t lengths[kSmemMostRows * kSmemThreads];  // first pieces, by place
+  __shared__ int32_t longest_split;                          // first piece of a split row
   const int64_t first = FirstRow(cut, blockIdx.x, gridDim.x);
   const auto rows = static_cast<int32_t>(FirstRow(cut, blockIdx.x + 1, gridDim.x) - first);
   const int thread = static_cast<int>(threadIdx.x);
-  ChipShare share{};
+  SmemShare share{};
   share.first = static_cast<int32_t>(first);
   share.rows = rows;
-  if (rows > kChipMostRows * kChipThreads) {
+  if (rows > kSmemMostRows * kSmemThreads) {
     if (thread == 0) shares[blockIdx.x] = share;  // does not fit
     return;
   }
@@ -143,9 +143,9 @@ __global__ void __launch_bounds__(kShareThreads)
   if (thread == 0) shares[blockIdx.x] = share;
 }
 
-// A bit for each place that the share needs of others, in the low half of `bits`; in the high half,
-// how many there are before each word. Returns how many.
-__device__ int32_t FindHalo(const CsrRef& a, const ChipShare& share, const int32_t* place,
+// Sets a bit for each place of other shares that this one needs, in the first half of `bits`, and
+// in the second half how many there are before each word. Returns how many.
+__device__ int32_t FindHalo(const CsrArrays& a, const SmemShare& share, const int32_t* place,
                             uint32_t* bits) {
   const auto words = static_cast<int32_t>((a.n + 31) / 32);
   const int thread = static_cast<int>(threadIdx.x);
@@ -173,7 +173,7 @@ __device__ int32_t FindHalo(const CsrRef& a, const ChipShare& share, const int32
 }
 
 __global__ void __launch_bounds__(kShareThreads)
-    HaloKernel(CsrRef a, const int32_t* place, ChipShare* shares) {
+    HaloKernel(CsrArrays a, const int32_t* place, SmemShare* shares) {
   extern __shared__ uint32_t bits[];
   const int32_t count = FindHalo(a, shares[blockIdx.x], place, bits);
   if (threadIdx.x == 0) shares[blockIdx.x].halo_rows = count;
@@ -186,13 +186,13 @@ struct Filled {
   double* values;
 };
 
-// `tail_row`: the row of every piece that is not the first one, -1 where a
-// slice has none; 32 for each of those slices.
+// Fills the arrays of one share. `tail_row`: the row of every further piece, 32 for each of their
+// slices; -1: padding.
 __global__ void __launch_bounds__(kShareThreads)
-    FillKernel(Cut cut, const double* values, const ChipShare* shares, Filled to) {
+    FillKernel(Cut cut, const double* values, const SmemShare* shares, Filled to) {
   extern __shared__ uint32_t bits[];
-  const CsrRef& a = cut.a;
-  const ChipShare share = shares[blockIdx.x];
+  const CsrArrays& a = cut.a;
+  const SmemShare share = shares[blockIdx.x];
   FindHalo(a, share, to.place, bits);
   const auto words = static_cast<int32_t>((a.n + 31) / 32);
   const int thread = static_cast<int>(threadIdx.x), lane = Lane(), warp = thread / 32;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kShareThreads)
     for (uint32_t left = bits[w]; left != 0; left &= left - 1)
       to.halo[at++] = 32 * w + __ffs(left) - 1;
   }
-  // The ends of the rows of several pieces, and those of slices.
+  // Ends of split rows' further pieces, and of slices.
   for (int32_t done = 0, begin = 0; begin < share.split; begin += kShareThreads) {
     const int32_t at = begin + thread;
     const bool is_split = at < share.split;
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kShareThreads)
     if (is_split) to.tail_end[share.tail + at] = done + before + own;
     done += all;
   }
-  __shared__ int32_t steps_of[kChipMostRows * kChipThreads / 32];
+  __shared__ int32_t steps_of[kSmemMostRows * kSmemThreads / 32];
   for (int32_t s = warp; s < share.slices; s += kShareThreads / 32) {
     const int32_t at = 32 * s + lane;
     const int64_t length = at < share.rows ? a.Length(to.order[share.first + at]) : 0;
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kShareThreads)
   };
   for (int32_t s = warp; s < share.slices + share.tails; s += kShareThreads / 32) {
     const bool is_tail = s >= share.slices;
-    int32_t at = 32 * s + lane, q = 0;  // the lane's row, and its piece
+    int32_t at = 32 * s + lane, q = 0;  // place of the lane's row, and its piece
     if (is_tail) {
       const int32_t tail = 32 * (s - share.slices) + lane;
       for (at = 0; at < share.split && to.tail_end[share.tail + at] <= tail;) ++at;
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(kShareThreads)
     }
     const int32_t from = s > 0 ? to.slice_end[share.slice + s - 1] : 0;
     for (int32_t k = from; k < to.slice_end[share.slice + s]; ++k) {
-      // Beyond its end a row repeats its last column; one without entries names itself.
+      // Padding repeats the row's last column, or has the row itself where that is empty.
       const int64_t e = min(int64_t{k - from}, length - 1);
       const int32_t col = length > 0 ? local(a.cols[begin + e]) : is_row ? at : 0;
       const int64_t entry = share.entries + 32 * int64_t{k} + lane;
@@ -264,11 +264,11 @@ __global__ void __launch_bounds__(kShareThreads)
   }
 }
 
-// New values by their rows and columns, as in csr.cu.
+// Sets new values, found by row and column, as in csr.cu.
 __global__ void __launch_bounds__(kShareThreads)
-    ValuesKernel(PatternRef a, const double* a_values, ChipRef to, const int32_t* tail_row,
+    ValuesKernel(PatternRef a, const double* a_values, SmemCsrRef to, const int32_t* tail_row,
                  double* values) {
-  const ChipShare share = to.shares[blockIdx.x];
+  const SmemShare share = to.shares[blockIdx.x];
   const int lane = Lane(), warp = static_cast<int>(threadIdx.x) / 32;
   for (int32_t s = warp; s < share.slices + share.tails; s += kShareThreads / 32) {
     const int32_t at = 32 * s + lane;
@@ -292,22 +292,22 @@ __global__ void __launch_bounds__(kShareThreads)
 
 }  // namespace
 
-std::optional<ChipRows> ChipRows::Make(Context& context, const CsrRef& a, const double* values,
-                                       int64_t nnz) {
+std::optional<SmemCsr> SmemCsr::Make(Context& context, const CsrArrays& a, const double* values,
+                                     int64_t nnz) {
   int most_bytes = 0;
   Check(
       cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.ordinal),
       "cudaDeviceGetAttribute");
-  const int64_t most_blocks = std::min(context.multiprocessors, kChipMostBlocks);
+  const int64_t most_blocks = std::min(context.multiprocessors, kSmemMostBlocks);
   const int64_t words_bytes = (a.n + 31) / 32 * 2 * static_cast<int64_t>(sizeof(uint32_t));
   constexpr int64_t kStaticBytes = 4096;  // at most, of any kernel that has a share's bytes
-  if (a.n > most_blocks * kChipMostRows * kChipThreads || words_bytes > most_bytes - kStaticBytes) {
+  if (a.n > most_blocks * kSmemMostRows * kSmemThreads || words_bytes > most_bytes - kStaticBytes) {
     return std::nullopt;
   }
   const auto blocks = static_cast<int>(std::clamp<int64_t>(a.n / kFewestRows, 1, most_blocks));
   const cudaStream_t stream = context.stream;
-  ChipRows made;
-  made.shares_ = Buffer<ChipShare>(context, blocks);
+  SmemCsr made;
+  made.shares_ = Buffer<SmemShare>(context, blocks);
   made.order_ = Buffer<int32_t>(context, a.n);
   const Buffer<int32_t> place(context, a.n);
   const Buffer<int64_t> cost(context, a.n + 1);
@@ -315,24 +315,24 @@ std::optional<ChipRows> ChipRows::Make(Context& context, const CsrRef& a, const 
                                                                     cost.get());
   CheckLaunch("CostKernel");
   Scan(context, cost, a.n + 1);
-  // So that a long row is the work of several threads, and no slice is much longer than a warp's
-  // share of all.
+  // The longest piece: a long row is the work of several threads, and no slice is much longer than
+  // a warp's share of all entries.
   constexpr int64_t kShortestPiece = 16;
   const Cut cut{a, cost.get(),
-                std::max(kShortestPiece, nnz * 3 / 2 / (int64_t{blocks} * kChipThreads))};
+                std::max(kShortestPiece, nnz * 3 / 2 / (int64_t{blocks} * kSmemThreads))};
   OrderKernel<<<blocks, kShareThreads, 0, stream>>>(cut, made.shares_.get(), made.order_.get(),
                                                     place.get());
   CheckLaunch("OrderKernel");
-  std::vector<ChipShare> shares(static_cast<size_t>(blocks));
+  std::vector<SmemShare> shares(static_cast<size_t>(blocks));
   const auto read = [&] {
     made.shares_.CopyOut(shares.data(), blocks);
     context.Synchronize();
   };
   read();
   int32_t most_rows = 0;
-  for (const ChipShare& share : shares) most_rows = std::max(most_rows, share.rows);
-  if (most_rows > kChipMostRows * kChipThreads) return std::nullopt;
-  made.rows_a_thread_ = std::max(1, (most_rows + kChipThreads - 1) / kChipThreads);
+  for (const SmemShare& share : shares) most_rows = std::max(most_rows, share.rows);
+  if (most_rows > kSmemMostRows * kSmemThreads) return std::nullopt;
+  made.rows_a_thread_ = std::max(1, (most_rows + kSmemThreads - 1) / kSmemThreads);
   for (const auto kernel :
        {reinterpret_cast<const void*>(&HaloKernel), reinterpret_cast<const void*>(&FillKernel)}) {
     AllowSharedMemory(context, kernel, static_cast<int>(words_bytes));
@@ -341,9 +341,9 @@ std::optional<ChipRows> ChipRows::Make(Context& context, const CsrRef& a, const 
       a, place.get(), made.shares_.get());
   CheckLaunch("HaloKernel");
   read();
-  ChipShare all{};
-  for (ChipShare& share : shares) {
-    made.shared_bytes_ = std::max(made.shared_bytes_, ChipBytes(share));
+  SmemShare all{};
+  for (SmemShare& share : shares) {
+    made.shared_bytes_ = std::max(made.shared_bytes_, SmemBytes(share));
     share.entries = all.entries;
     share.slice = all.slice;
     share.halo = all.halo;
@@ -352,7 +352,7 @@ std::optional<ChipRows> ChipRows::Make(Context& context, const CsrRef& a, const 
     all.slice += share.slices + share.tails;
     all.halo += share.halo_rows;
     all.tail += share.split;
-    // What its entries name.
+    // Columns are 16-bit indices.
     if (share.rows + share.halo_rows > 1 << 16) return std::nullopt;
   }
   if (made.shared_bytes_ > most_bytes - kStaticBytes) return std::nullopt;
@@ -372,19 +372,19 @@ std::optional<ChipRows> ChipRows::Make(Context& context, const CsrRef& a, const 
   return made;
 }
 
-void ChipRows::UpdateValues(const Context& context, const PatternRef& pattern,
-                            const double* values) {
+void SmemCsr::UpdateValues(const Context& context, const PatternRef& pattern,
+                           const double* values) {
   ValuesKernel<<<blocks(), kShareThreads, 0, context.stream>>>(pattern, values, ref(),
                                                                tail_row_.get(), values_.get());
   CheckLaunch("ValuesKernel");
 }
 
-ChipRef ChipRows::ref() const {
+SmemCsrRef SmemCsr::ref() const {
   return {shares_.get(),   order_.get(), halo_.get(),  slice_end_.get(),
           tail_end_.get(), cols_.get(),  values_.get()};
 }
 
-int64_t ChipRows::bytes() const {
+int64_t SmemCsr::bytes() const {
   const auto size = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };

@@ -1,18 +1,19 @@
-// The product of csr.h, with an epilogue: what its caller does with every element of y in the
-// same launch, such as dot products. For .cu files.
+// y = A x for the layout of csr.h, with an epilogue: code of the caller that gets every element of
+// y in the same launch, such as a dot product. For .cu files.
 //
-// Of one vector, or of kColumns interleaved ones (sums.h), whose entries are then read once.
+// x is one vector, or kColumns interleaved ones (sums.h), for which A is read once.
 //
 //   struct Epilogue {                    // trivially copyable
 //     static constexpr int kSums = 1;    // at least 1
-//     // True: the thread's column of y stays as it is, and nothing else is done for it; of all
-//     // columns: the whole launch does nothing, Finish neither. What it reads must not change
-//     // during the launch.
+//     // True: the thread's column of y keeps its values, and nothing else is done for it; true for
+//     // all columns: the whole launch does nothing, Finish is not called. The data that it reads
+//     // must not change during the launch.
 //     __device__ bool Skip() const;
-//     // Once for every element of y, by one thread, after y[at] = y_at was written.
+//     // Called once for every element of y, by one thread, after y[at] = y_at was written.
 //     __device__ void Row(int64_t at, double y_at, double (&sums)[kSums]);
-//     // Once by all kProductThreads threads of every block, in the end, each with the sums of what
-//     // it was given, slot by slot.
+//     // Called once by all kProductThreads threads of every block, in the end, each with the sums
+//     of
+//     // its own rows, slot by slot.
 //     __device__ void Finish(double (&sums)[kColumns][kSums]);
 //   };
 //   LaunchProduct<kColumns>(branch, rows, x, y, Epilogue{...});
@@ -39,31 +40,31 @@ namespace product {
 
 inline constexpr int kWarps = kProductThreads / 32;
 
-// Entries of a chunk of SliceLoop; 0: plain.
+// Entries of a lane in a chunk of SliceLoop; 0: plain.
 template <SliceLoop kLoop, class Value>
 inline constexpr int kChunk = kLoop == SliceLoop::kPlain        ? 0
                               : kLoop == SliceLoop::kLongChunks ? 12
                               : std::is_same_v<Value, double>   ? 4
                                                                 : 6;
 
-// Blocks at once on a multiprocessor, at least.
+// Resident blocks a multiprocessor, at least.
 template <int kColumns, SliceLoop kLoop>
 inline constexpr int kResident = kColumns > 1                      ? 3
                                  : kLoop == SliceLoop::kLongChunks ? kLongResident
                                                                    : kProductResident;
 
-// Entries that a thread asks for before it waits for the first of them.
+// Entries that a thread loads before it waits for the first of them.
 template <int kColumns>
 inline constexpr int kTogether = kColumns <= 2 ? 8 : 4;
 
-// x may have been written in this launch, where that stays for more than one product.
-template <bool kStays>
+// Loads an element of x; in a persistent kernel x may have been written in the same launch.
+template <bool kPersistent>
 __device__ double LoadX(const double* at) {
-  return kStays ? *at : __ldg(at);
+  return kPersistent ? *at : __ldg(at);
 }
 
 // Σ values[32 k] x[cols[32 k]] over k < count.
-template <bool kStream, bool kStays, class Value>
+template <bool kStream, bool kPersistent, class Value>
 __device__ double LaneDot(const int32_t* cols, const Value* values, int count, const double* x) {
   constexpr int kEach = kTogether<1>;
   double sum = 0;
@@ -78,7 +79,7 @@ __device__ double LaneDot(const int32_t* cols, const Value* values, int count, c
       value[u] = in ? Load<kStream>(values + 32 * u) : Value{0};
     }
 #pragma unroll
-    for (int u = 0; u < kEach; ++u) xs[u] = k + u < count ? LoadX<kStays>(x + col[u]) : 0.0;
+    for (int u = 0; u < kEach; ++u) xs[u] = k + u < count ? LoadX<kPersistent>(x + col[u]) : 0.0;
 #pragma unroll
     for (int u = 0; u < kEach; ++u) sum = fma(static_cast<double>(value[u]), xs[u], sum);
     cols += 32 * kEach;
@@ -127,25 +128,26 @@ __device__ void WideDot(const int32_t* cols, const Value* values, int count, con
   }
 }
 
-// What a warp's lanes hand to its slots: a row of columns for each lane.
+// The warp's part of shared memory in which lanes hand sums to slots: a row of kColumns for each
+// lane.
 template <int kColumns>
 __device__ double* Tile() {
   __shared__ __align__(16) double tiles[kProductThreads * kColumns];
   return tiles + threadIdx.x / 32 * (32 * kColumns);
 }
 
-// In each slot, of lane l, Σ values[l + 32 k] x[cols[l + 32 k]] over k < count(l), of the thread's
-// column.
-template <int kColumns, bool kStream, bool kStays, class Value, class Count>
+// dots[slot] = Σ values[l + 32 k] x[cols[l + 32 k]] over k < count(l), for the slot's lane l and
+// the thread's column.
+template <int kColumns, bool kStream, bool kPersistent, class Value, class Count>
 __device__ void Dot(const int32_t* cols, const Value* values, const Count& count, const double* x,
                     double (&dots)[kColumns]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if constexpr (kColumns == 1) {
-    dots[0] = LaneDot<kStream, kStays>(cols + lane, values + lane, count(lane), x);
+    dots[0] = LaneDot<kStream, kPersistent>(cols + lane, values + lane, count(lane), x);
   } else {
     constexpr int kPairs = kColumns / 2;
     double* const own = Tile<kColumns>();
-    // Four lanes and the next four take their pairs in opposite order: so they meet in no bank.
+    // Groups of four lanes take their pairs in rotated order, which avoids bank conflicts.
     int at[kPairs];
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) at[j] = 2 * ((j + lane / 4) % kPairs);
@@ -162,8 +164,8 @@ __device__ void Dot(const int32_t* cols, const Value* values, const Count& count
   }
 }
 
-// The sums of an epilogue, slot by slot: of several columns in shared memory while rows are summed,
-// where they take registers from the entries under way.
+// The sums of an epilogue, slot by slot: for several columns in shared memory while rows are
+// summed, since registers are needed for the entries being loaded.
 template <int kColumns, int kSums>
 class SlotSums {
  public:
@@ -203,17 +205,18 @@ class SlotSums {
       return of_threads[slot][k][threadIdx.x];
     }
   }
-  double own_[kSums];  // of a single column
+  double own_[kSums];  // used with a single column
 };
 
-// Of a row in pieces, the piece whose warp adds them up: of the last block that has any of them,
-// since a block may only wait for those before it, which have begun. Piece q is block q % blocks'.
+// The piece whose warp adds up all pieces of its row. It belongs to the last block that has any of
+// them, since a block may only wait for blocks before it, which have begun. Piece q belongs to
+// block q % blocks.
 __device__ inline int Adder(const Piece& piece, int blocks) {
   const int round = piece.last / blocks;
   return piece.first / blocks == round ? piece.last : round * blocks - 1;
 }
 
-// The slices that a warp sums, one after the other: in each round of all warps another one.
+// The slices that a warp sums, one after the other: one in each round of all warps.
 class Turns {
  public:
   __device__ Turns(int blocks, int shift)
@@ -221,7 +224,7 @@ class Turns {
         shift_(shift),
         place_(static_cast<int>(blockIdx.x) * (kProductThreads / 32) +
                static_cast<int>(threadIdx.x) / 32) {}
-  // May be beyond the last one, and then are all that follow.
+  // May be beyond the last slice; then all that follow are, too.
   __device__ int slice() const { return round_ + place_; }
   __device__ void Advance() {
     round_ += warps_;
@@ -234,7 +237,7 @@ class Turns {
   int place_, round_ = 0;
 };
 
-// The lane's entries of a chunk; of `left` in all.
+// The lane's entries of a chunk.
 template <int kEach, class Value>
 struct Chunk {
   int32_t col[kEach];
@@ -250,10 +253,10 @@ struct Chunk {
   }
 };
 
-// The slices of one column, a thread a row, with the next chunk under way while one is summed, in
-// the order of LaneDot. give(row, sum) for every row that does not stand apart.
+// Sums the slices for one column, a thread a row, loading the next chunk while one is summed, in
+// the order of LaneDot. Calls give(row, sum) for every row of a slice.
 template <int kEach, class Value, class Give>
-__device__ void SumSlicesAhead(const RowsRef<Value>& a, const double* x, Turns turns,
+__device__ void SumSlicesAhead(const CsrRef<Value>& a, const double* x, Turns turns,
                                const Give& give) {
   const int lane = static_cast<int>(threadIdx.x) % 32, slices = static_cast<int>(a.slices);
   const int32_t* const cols = a.cols + lane;
@@ -298,12 +301,13 @@ __device__ void SumSlicesAhead(const RowsRef<Value>& a, const double* x, Turns t
   }
 }
 
-// The rows that stand apart, a piece a warp: give(row, sum, slot) for those of one piece.
-template <int kColumns, bool kStream, bool kStays, class Value, class Give>
-__device__ void SumPieces(const RowsRef<Value>& a, const double* x, int blocks, const Give& give) {
-  const bool is_first = LaneOf<kColumns>(0) == 0;  // of the column's lanes
+// Sums the rows that are stored apart, a warp a piece. Calls give(row, sum, slot) for rows of one
+// piece.
+template <int kColumns, bool kStream, bool kPersistent, class Value, class Give>
+__device__ void SumPieces(const CsrRef<Value>& a, const double* x, int blocks, const Give& give) {
+  const bool is_first = LaneOf<kColumns>(0) == 0;  // the first of the column's lanes
   const int64_t warp = threadIdx.x / 32;
-  Piece ahead{};  // comes while the one before is summed
+  Piece ahead{};  // loaded while the one before is summed
   int64_t q = blockIdx.x + warp * blocks;
   if (q < a.pieces) ahead = a.piece[q];
   for (; q < a.pieces; q += int64_t{kWarps} * blocks) {
@@ -311,7 +315,7 @@ __device__ void SumPieces(const RowsRef<Value>& a, const double* x, int blocks, 
     const int64_t next = q + int64_t{kWarps} * blocks;
     if (next < a.pieces) ahead = a.piece[next];
     double dots[kColumns];
-    Dot<kColumns, kStream, kStays>(
+    Dot<kColumns, kStream, kPersistent>(
         a.cols + piece.begin, a.values + piece.begin,
         [&](int lane) { return (piece.count - lane + 31) / 32; }, x, dots);
     SumOver<32>(dots);
@@ -328,12 +332,12 @@ __device__ void SumPieces(const RowsRef<Value>& a, const double* x, int blocks, 
   }
 }
 
-// The same for those of several pieces, after SumPieces.
+// After SumPieces: adds up rows of several pieces, and calls give(row, sum, slot) for them.
 template <int kColumns, class Value, class Give>
-__device__ void AddPieces(const RowsRef<Value>& a, int blocks, const Give& give) {
+__device__ void AddPieces(const CsrRef<Value>& a, int blocks, const Give& give) {
   if (!a.in_pieces) return;
   const int64_t warp = threadIdx.x / 32;
-  Piece ahead{};  // comes while the one before is summed
+  Piece ahead{};  // loaded while the one before is summed
   int64_t q = blockIdx.x + warp * blocks;
   if (q < a.pieces) ahead = a.piece[q];
   for (; q < a.pieces; q += int64_t{kWarps} * blocks) {
@@ -360,11 +364,11 @@ __device__ void AddPieces(const RowsRef<Value>& a, int blocks, const Give& give)
   }
 }
 
-// The slices, chunk after chunk. give(row, sum, slot) for every row that does not stand apart.
-template <int kColumns, int kThreadsARow, bool kStream, bool kStays, class Value, class Give>
-__device__ void SumSlices(const RowsRef<Value>& a, const double* x, Turns turns, const Give& give) {
+// Sums the slices, chunk after chunk. Calls give(row, sum, slot) for every row of a slice.
+template <int kColumns, int kThreadsARow, bool kStream, bool kPersistent, class Value, class Give>
+__device__ void SumSlices(const CsrRef<Value>& a, const double* x, Turns turns, const Give& give) {
   constexpr int kRows = 32 / kThreadsARow;
-  // What a slice is comes while the one before is summed.
+  // The next slice's header is loaded while one is summed.
   Slice slice{};
   int s = turns.slice();
   if (s < a.slices) slice = a.slice[s];
@@ -379,7 +383,7 @@ __device__ void SumSlices(const RowsRef<Value>& a, const double* x, Turns turns,
     };
     const int64_t row = kColumns == 1 ? row_of(0) : 0;  // ahead; of several, registers are short
     double dots[kColumns];
-    Dot<kColumns, kStream, kStays>(
+    Dot<kColumns, kStream, kPersistent>(
         a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, dots);
     SumOver<kThreadsARow>(dots);
 #pragma unroll
@@ -394,11 +398,11 @@ __device__ void SumSlices(const RowsRef<Value>& a, const double* x, Turns turns,
   }
 }
 
-// By all threads of a grid, of kProductThreads a block, with `blocks` of its blocks;
-// epilogue.Finish is called by all. Where not `runs`, nothing is done for the thread's column.
-// sum_rows(give) calls give(row, sum, slot) for the block's rows that do not stand apart.
-template <int kColumns, bool kStream, bool kStays, class Value, class Epilogue, class SumRows>
-__device__ void MultiplyBy(const RowsRef<Value>& a, const double* x, double* y, bool runs,
+// y = A x by `blocks` blocks of the grid; called by all of its threads, kProductThreads a block,
+// which all call epilogue.Finish. Where `runs` is false, nothing is done for the thread's column.
+// sum_rows(give) calls give(row, sum, slot) for the block's rows that are not stored apart.
+template <int kColumns, bool kStream, bool kPersistent, class Value, class Epilogue, class SumRows>
+__device__ void MultiplyBy(const CsrRef<Value>& a, const double* x, double* y, bool runs,
                            int blocks, const Epilogue& epilogue, const SumRows& sum_rows) {
   const int column = Column<kColumns>();
   SlotSums<kColumns, Epilogue::kSums> sums;
@@ -408,35 +412,36 @@ __device__ void MultiplyBy(const RowsRef<Value>& a, const double* x, double* y, 
     sums.Row(epilogue, row * kColumns + column, sum, slot);
   };
   if (static_cast<int>(blockIdx.x) < blocks) {
-    // First of all, as they take longest.
-    SumPieces<kColumns, kStream, kStays>(a, x, blocks, give);
+    // Long rows first, as they take longest.
+    SumPieces<kColumns, kStream, kPersistent>(a, x, blocks, give);
     sum_rows(give);
     AddPieces<kColumns>(a, blocks, give);
   }
   sums.Finish(epilogue);
 }
 
-// By slices.
-template <int kColumns, int kThreadsARow, bool kStream, bool kStays,
+// The same by slices.
+template <int kColumns, int kThreadsARow, bool kStream, bool kPersistent,
           SliceLoop kLoop = SliceLoop::kPlain, class Value, class Epilogue>
-__device__ void Multiply(const RowsRef<Value>& a, const double* x, double* y, bool runs, int blocks,
+__device__ void Multiply(const CsrRef<Value>& a, const double* x, double* y, bool runs, int blocks,
                          const Epilogue& epilogue) {
-  MultiplyBy<kColumns, kStream, kStays>(a, x, y, runs, blocks, epilogue, [&](const auto& give) {
-    const Turns turns(blocks, a.shift);
-    if constexpr (kLoop != SliceLoop::kPlain) {
-      static_assert(kColumns == 1 && kThreadsARow == 1 && kStream && !kStays);
-      SumSlicesAhead<kChunk<kLoop, Value>>(a, x, turns,
-                                           [&](int64_t row, double sum) { give(row, sum, 0); });
-    } else {
-      SumSlices<kColumns, kThreadsARow, kStream, kStays>(a, x, turns, give);
-    }
-  });
+  MultiplyBy<kColumns, kStream, kPersistent>(
+      a, x, y, runs, blocks, epilogue, [&](const auto& give) {
+        const Turns turns(blocks, a.shift);
+        if constexpr (kLoop != SliceLoop::kPlain) {
+          static_assert(kColumns == 1 && kThreadsARow == 1 && kStream && !kPersistent);
+          SumSlicesAhead<kChunk<kLoop, Value>>(a, x, turns,
+                                               [&](int64_t row, double sum) { give(row, sum, 0); });
+        } else {
+          SumSlices<kColumns, kThreadsARow, kStream, kPersistent>(a, x, turns, give);
+        }
+      });
 }
 
 template <int kColumns, int kThreadsARow, bool kStream, SliceLoop kLoop, class Value,
           class Epilogue>
 __global__ void __launch_bounds__(kProductThreads, kResident<kColumns, kLoop>)
-    ProductKernel(RowsRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
+    ProductKernel(CsrRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
                   Epilogue epilogue) {
   const bool runs = !epilogue.Skip();
   if (!AnyRuns<kColumns>(runs)) return;
@@ -446,7 +451,7 @@ __global__ void __launch_bounds__(kProductThreads, kResident<kColumns, kLoop>)
 
 template <int kColumns, class Value, class Epilogue>
 __global__ void __launch_bounds__(kProductThreads, kTileResident<kColumns>)
-    TileProductKernel(RowsRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
+    TileProductKernel(CsrRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
                       Epilogue epilogue) {
   const bool runs = !epilogue.Skip();
   if (!AnyRuns<kColumns>(runs)) return;
@@ -458,13 +463,13 @@ __global__ void __launch_bounds__(kProductThreads, kTileResident<kColumns>)
 
 }  // namespace product
 
-// y = A x on the branch's stream; x and y have n rows of kColumns elements on the device; x is not
-// written meanwhile, by the epilogue neither. At most kProductMaxBlocks blocks of kProductThreads
-// threads, as many for every epilogue; which thread is given which rows is fixed, so that all sums
-// are the same bits in every launch, and a column's for every kColumns: 1, 2 or 4. One launch of
-// the same rows at a time.
+// y = A x on the branch's stream; x and y have n rows of kColumns elements on the device; nothing,
+// nor the epilogue, may write x meanwhile. Uses at most kProductMaxBlocks blocks of kProductThreads
+// threads, the same number for every epilogue; which thread gets which rows is fixed, so that all
+// sums are the same bits in every launch, and a column's for every kColumns: 1, 2 or 4. One launch
+// of the same matrix at a time.
 template <int kColumns = 1, class Value, class Epilogue>
-void LaunchProduct(const Branch& branch, const Rows<Value>& rows, const double* x, double* y,
+void LaunchProduct(const Branch& branch, const Csr<Value>& rows, const double* x, double* y,
                    const Epilogue& epilogue) {
   using namespace product;
   if (rows.in_tiles()) {
@@ -477,7 +482,7 @@ void LaunchProduct(const Branch& branch, const Rows<Value>& rows, const double* 
            y, epilogue);
     return;
   }
-  using Kernel = void (*)(RowsRef<Value>, const double*, double*, Epilogue);
+  using Kernel = void (*)(CsrRef<Value>, const double*, double*, Epilogue);
   const auto kernel_of = [&]() -> Kernel {
     constexpr SliceLoop kPlain = SliceLoop::kPlain;
     if (rows.threads_a_row() > 1) {

@@ -1,12 +1,12 @@
-// What products by rows have in common, whichever way their rows are laid out. For .cu files.
+// Shared by the products of all layouts by rows. For .cu files.
 #pragma once
 
 #include "kernels/krylov/cuda/sums.h"
 
 namespace spaid::cuda::product {
 
-// Entries of a matrix that the caches cannot keep until the next product should not drive x out of
-// them either.
+// Loads an entry of the matrix; kStream: evicted first, so that a matrix larger than the caches
+// does not drive x out of them.
 template <bool kStream, class T>
 __device__ T Load(const T* at) {
   if constexpr (kStream) {
@@ -16,8 +16,8 @@ __device__ T Load(const T* at) {
   }
 }
 
-// In each slot the sum over the lanes that differ from the slot's in the low bits under kLanes, a
-// power of two.
+// Sums, in each slot, over the lanes that differ from the slot's own only in the bits below kLanes,
+// a power of two.
 template <int kLanes, int kColumns>
 __device__ void SumOver(double (&values)[kColumns]) {
   constexpr int kApart = 32 / kColumns;  // lanes from slot to slot

@@ -10,11 +10,11 @@ namespace {
 
 using namespace layout;
 
-// Rows that are ordered together: those that a block multiplies at once.
+// Rows that are sorted together: those that a block of threads multiplies at once.
 constexpr int kWindow = kThreads;
 
-// Each window's rows, the longest first, those of equal length as they were.
-__global__ void OrderKernel(CsrRef a, int32_t* order) {
+// Sorts each window's rows by length, the longest first; stable.
+__global__ void OrderKernel(CsrArrays a, int32_t* order) {
   __shared__ int64_t lengths[kWindow];
   const int thread = static_cast<int>(threadIdx.x);
   for (int64_t begin = int64_t{blockIdx.x} * kWindow; begin < a.n;
@@ -35,11 +35,11 @@ __global__ void OrderKernel(CsrRef a, int32_t* order) {
   }
 }
 
-// A warp a slice: how many steps it has, which is the number that costs least when rows that need
-// more stand apart; of equal ones the greatest. `begin` gets its entries, `apart` a 1 for each row
-// that stands apart.
-__global__ void CutKernel(CsrRef a, const int32_t* order, int t, RowsTuning tuning, int64_t slices,
-                          Slice* slice, int64_t* begin, int32_t* apart) {
+// One warp chooses a slice's steps: the number that costs least when longer rows are stored apart;
+// of equally cheap ones the greatest. `begin` gets the number of its entries, `apart` a 1 for each
+// row that is stored apart.
+__global__ void CutKernel(CsrArrays a, const int32_t* order, int t, CsrTuning tuning,
+                          int64_t slices, Slice* slice, int64_t* begin, int32_t* apart) {
   const int rows = 32 / t;
   for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
     const int64_t place = s * rows + Lane();
@@ -78,30 +78,30 @@ __global__ void SliceBeginKernel(const int64_t* begin, int64_t slices, Slice* sl
   for (int64_t s = ThreadOfGrid(); s < slices; s += ThreadsOfGrid()) slice[s].begin = begin[s];
 }
 
-// A warp a slice of t threads a row, kTile steps at a time: they are read row by row and written
-// step by step.
+// One warp fills a slice of t threads a row, kTile steps at a time: reads row by row, writes step
+// by step.
 template <int t, int kTile, class From, class Value>
 __global__ void __launch_bounds__(kThreads)
-    SliceKernel(CsrRef a, const From* __restrict__ from, const int32_t* order, int64_t slices,
+    SliceKernel(CsrArrays a, const From* __restrict__ from, const int32_t* order, int64_t slices,
                 const Slice* slices_at, int32_t* __restrict__ cols, Value* __restrict__ values) {
-  // Of each thread of a slice; one more, so that those of a step are in banks of their own.
+  // A row of the tile for each thread of the slice; one element of padding avoids bank conflicts.
   using ColumnTile = int32_t[32][kTile + 1];
   using ValueTile = Value[32][kTile + 1];
   extern __shared__ char tiles[];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   ValueTile& value_tile = reinterpret_cast<ValueTile*>(tiles)[warp];
   ColumnTile& col_tile = reinterpret_cast<ColumnTile*>(tiles + kWarps * sizeof(ValueTile))[warp];
-  constexpr int kWidth = kTile * t;  // of a row, in entries
+  constexpr int kWidth = kTile * t;  // entries of a row in a tile
   const int lane = Lane();
   for (int64_t s = WarpOfGrid(); s < slices; s += WarpsOfGrid()) {
     const Slice slice = slices_at[s];
-    // Of row `lane` of the slice.
+    // Row `lane` of the slice:
     const int64_t row = RowAt(order, min(s * (32 / t) + lane, a.n - 1));
     const int64_t begin = a.row_ptr[row];
     const bool apart = lane >= 32 / t || (slice.apart >> lane & 1) != 0;
     const auto length = static_cast<int32_t>(apart ? 0 : a.row_ptr[row + 1] - begin);
     for (int first = 0; first < slice.steps; first += kTile) {
-      // All of several parts are on their way before the first is there.
+      // Loads of several parts are issued before the first is waited for.
       constexpr int kParts = 8;
       for (int some = 0; some < kTile; some += kParts) {
         int32_t column[kParts];
@@ -146,13 +146,13 @@ int64_t CountEntries(const Context& context, const PatternRef& a) {
   return count;
 }
 
-void OrderByLength(const Context& context, const CsrRef& a, const Buffer<int32_t>& order) {
+void OrderByLength(const Context& context, const CsrArrays& a, const Buffer<int32_t>& order) {
   OrderKernel<<<Blocks(context, a.n, kWindow), kThreads, 0, context.stream>>>(a, order.get());
   CheckLaunch("OrderKernel");
 }
 
-int64_t CutSlices(Context& context, const CsrRef& a, const int32_t* order, int threads_a_row,
-                  const RowsTuning& tuning, const Buffer<Slice>& slices,
+int64_t CutSlices(Context& context, const CsrArrays& a, const int32_t* order, int threads_a_row,
+                  const CsrTuning& tuning, const Buffer<Slice>& slices,
                   const Buffer<int32_t>& apart) {
   const int64_t count = slices.size();
   const Buffer<int64_t> begin(context, count + 1);
@@ -167,10 +167,10 @@ int64_t CutSlices(Context& context, const CsrRef& a, const int32_t* order, int t
 }
 
 template <class From, class Value>
-void FillSlices(const Context& context, const CsrRef& a, const From* from, const int32_t* order,
+void FillSlices(const Context& context, const CsrArrays& a, const From* from, const int32_t* order,
                 int threads_a_row, const Buffer<Slice>& slices, const Buffer<int32_t>& cols,
                 const Buffer<Value>& values) {
-  // Of rows that are read to their ends at once, no cache need keep what is read next.
+  // With wide tiles long rows are read in whole cache lines, so that no cache need keep their rest.
   constexpr int64_t kLongSteps = 12;
   const auto launch = [&](auto kernel, int tile) {
     const int bytes = kWarps * 32 * (tile + 1) * static_cast<int>(sizeof(int32_t) + sizeof(Value));
@@ -190,11 +190,11 @@ void FillSlices(const Context& context, const CsrRef& a, const From* from, const
   }
 }
 
-template void FillSlices(const Context&, const CsrRef&, const double*, const int32_t*, int,
+template void FillSlices(const Context&, const CsrArrays&, const double*, const int32_t*, int,
                          const Buffer<Slice>&, const Buffer<int32_t>&, const Buffer<double>&);
-template void FillSlices(const Context&, const CsrRef&, const double*, const int32_t*, int,
+template void FillSlices(const Context&, const CsrArrays&, const double*, const int32_t*, int,
                          const Buffer<Slice>&, const Buffer<int32_t>&, const Buffer<float>&);
-template void FillSlices(const Context&, const CsrRef&, const float*, const int32_t*, int,
+template void FillSlices(const Context&, const CsrArrays&, const float*, const int32_t*, int,
                          const Buffer<Slice>&, const Buffer<int32_t>&, const Buffer<float>&);
 
 }  // namespace spaid::cuda

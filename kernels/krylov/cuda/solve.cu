@@ -8,18 +8,18 @@
 namespace spaid::cuda {
 namespace {
 
-// A batch is as long as hides its launch, and short enough that a stop is soon heeded.
+// Time of a batch: long enough to hide its launch, short enough that a stop is soon noticed.
 constexpr double kBatchUs = 1000;
 constexpr int kMostInBatch = 10;
-constexpr int kStayBatch = 20;  // of a launch that stays
-// What an iteration takes: of bytes at the speed of memory, and of its launches.
+constexpr int kPersistentBatch = 20;  // iterations of a persistent kernel
+// Time of an iteration: bytes at the speed of memory, and its launches.
 constexpr double kBytesPerUs = 2.5e6;
 constexpr double kIterationUs = 10;
 
-// Threads of the kernels below that have nothing to sum.
+// Block size of the kernels below that have nothing to sum.
 constexpr int kThreads = 256;
 
-// b − A x in place of A x, and its norm; of the `wanted` columns.
+// Epilogue: b − A x in place of A x, and its norm, for the `wanted` columns.
 template <int kColumns>
 struct Residual {
   static constexpr int kSums = 1;
@@ -62,7 +62,7 @@ __global__ void SegmentKernel(SolveState* states, Limits limits) {
   state.limit = limit;
 }
 
-// The columns, one after the other, into their places; and back.
+// Interleaves columns that are stored one after the other; and the reverse.
 __global__ void InterleaveKernel(int64_t n, int columns, const double* from, double* to) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -74,7 +74,7 @@ __global__ void SeparateKernel(int64_t n, int columns, const double* from, doubl
   for (int v = 0; v < columns; ++v) to[v * n + i] = from[i * columns + v];
 }
 
-// One column; `from` null: zeros.
+// Copies one column; `from` null: zeros.
 __global__ void ColumnKernel(int64_t n, int columns, int column, const double* from, double* to) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -168,12 +168,12 @@ double Solve::TrueResidual(int column, bool of_best, bool adopt) {
     FindResiduals(own, best_);
   } else if ((known_ & own) == 0) {
     Complete();
-    // The others will ask for theirs.
+    // The other columns will ask for theirs.
     const uint32_t all = (1u << columns_) - 1;
     FindResiduals(all & ~known_, x_);
     known_ = all;
   }
-  // The graph knows r by its place.
+  // The graph refers to r by its address.
   if (adopt) CopyColumn(column, scratch_, r_);
   return norms_[column];
 }
@@ -197,9 +197,9 @@ Traffic Solve::Count(int64_t products, int64_t passes) const {
 }
 
 void Solve::LaunchBatch() {
-  stays_ = stays_ && columns_ == 1 && Stay(kStayBatch);
-  if (stays_) {
-    batch_ = kStayBatch;
+  persistent_ = persistent_ && columns_ == 1 && IteratePersistently(kPersistentBatch);
+  if (persistent_) {
+    batch_ = kPersistentBatch;
     return;
   }
   if (graph_ == nullptr) {
@@ -271,7 +271,7 @@ double Solve::Advance(const int32_t* limits, const SpaidCudaSolveOptions& option
     ++batches;
   }
   Settle();
-  // The batch before is still to be looked at, and what was settled to be seen.
+  // The previous batch has not been looked at yet, nor the states after Settle.
   if (batches > 0 && !over) look((batches - 1) % 2);
   send(batches % 2);
   look(batches % 2);

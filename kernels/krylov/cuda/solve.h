@@ -1,13 +1,12 @@
-// Right-hand sides on their way through a Krylov method on a device, each of them a column: the
-// same method for each, with scalars of its own, but A and M are read once for all. One column
-// alone goes the same way.
+// A Krylov solve on a device for one or several right-hand sides, each of them a column: every
+// column has its own scalars, but A and M are read once for all.
 //
-// A method's iteration is a few kernels whose scalars stay on the device: the last block of each
-// reduction computes what follows from it (SumGrid) and stores it in a SolveState. Iterations are
-// launched some at a time, as one CUDA graph, with the state of the batch before on its way to the
-// host; a kernel does nothing for a column whose state it finds not running. So nothing waits for
-// the host but the end of a segment, which is that of all columns, where the host holds the
-// recursion against the truth (kernels/krylov/judge.h has that policy, and all of the texts).
+// An iteration is a few kernels whose scalars stay on the device: the last block of each reduction
+// computes the scalars that depend on it (SumGrid) and stores them in a SolveState. Iterations are
+// launched in batches, each one CUDA graph, while the state after the previous batch is copied to
+// the host; a kernel does nothing for a column whose state is not running. So the device waits for
+// the host only at the end of a segment, common to all columns, where the host compares the
+// recursion's residual with the true one (kernels/krylov/judge.h has that policy, and all texts).
 #pragma once
 
 #include <cstdint>
@@ -22,24 +21,24 @@
 
 namespace spaid::cuda {
 
-// The elements of a diagonal operator; null: there is none, or it is another.
+// The elements of a diagonal operator; null: there is no operator, or it is not diagonal.
 inline const double* DiagonalOf(const Operator* op) {
   const auto* diagonal = op != nullptr ? std::get_if<Diagonal>(op) : nullptr;
   return diagonal != nullptr ? diagonal->values.get() : nullptr;
 }
 
-// A preconditioner: none, `first`, or `then` times `first` (of GᵀG: Gᵀ and G), none of the two a
-// diagonal.
+// A preconditioner: none, `first`, or `then` · `first` (Gᵀ and G for M = GᵀG), neither of which is
+// a diagonal then.
 struct Factors {
   const Operator* first = nullptr;
   const Operator* then = nullptr;
 };
 
-// On the host.
+// Arrays on the host.
 struct RightHandSides {
   int columns;              // 1, 2 or 4
-  const double* const* b;   // where each is
-  const double* const* x0;  // the same; null, or of a column: zero
+  const double* const* b;   // one pointer a column
+  const double* const* x0;  // initial guesses; null, for all or for a column: zero
 };
 
 // use(std::integral_constant<int, columns>{}).
@@ -57,25 +56,27 @@ auto WithColumns(int columns, const Use& use) {
   }
 }
 
-// Bytes that one iteration moves at the least: once for all columns, and for each of them.
+// Bytes that one iteration moves at the least: `matrices` for all columns together, `vectors` for
+// each of them.
 struct Traffic {
   int64_t matrices, vectors;
 };
 
 class Solve {
  public:
-  // A is no diagonal. Allocates all vectors. The operators outlive this.
+  // A is not a diagonal. Allocates all vectors. The operators must outlive this.
   Solve(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs);
   virtual ~Solve();
   Solve(const Solve&) = delete;
   Solve& operator=(const Solve&) = delete;
 
-  // r = b − A x of the column, or of its best iterate; waits for its norm. Where `adopt`, the
-  // method goes on from it (Begin).
+  // The norm of b − A x for the column, or for its best iterate; waits for it. With `adopt` that
+  // residual becomes r, from which Begin starts.
   double TrueResidual(int column, bool of_best, bool adopt);
   // Starts the recursion from the residual that was adopted last.
   void Begin(int column, const SpaidCudaSolveStart& start);
-  // `limits[v]` iterations of column v, or fewer: its state says why. Returns milliseconds.
+  // At most limits[v] iterations of column v; its info says how many, and why they ended. Returns
+  // milliseconds by the device's clock.
   double Advance(const int32_t* limits, const SpaidCudaSolveOptions& options,
                  SpaidCudaSolveInfo* infos);
   void UseBest(int column);
@@ -85,26 +86,28 @@ class Solve {
   Context& context() const { return context_; }
 
  protected:
-  // Sets the recursion up from the column of r_, with what `start` says; the state has been filled
-  // but for the method's own scalars.
+  // Sets the recursion up from the column of r_; the state is filled except for the method's own
+  // scalars.
   virtual void Start(int column, const SpaidCudaSolveStart& start) = 0;
-  // Before a segment: scalars that a pause left unchecked.
+  // Before a segment: checks scalars that the end of the previous one left unchecked.
   virtual void Resume() = 0;
-  virtual void Iterate() = 0;  // one iteration, launched
-  // Some of them in one launch, that stays (fused_steps.h) or on the chip; false: it cannot.
-  virtual bool Stay(int) { return false; }
-  // After a segment, where it ended between kernels: x gets what it has not, and the iterate before
-  // the last is kept where it was the best.
+  virtual void Iterate() = 0;  // launches one iteration
+  // Runs so many iterations in one persistent kernel (fused_steps.h, persistent_smem.h); false: it
+  // cannot.
+  virtual bool IteratePersistently(int) { return false; }
+  // After a segment that ended between kernels: completes x, and saves the iterate before the last
+  // where that is the best.
   virtual void Settle() = 0;
-  // x gets what it has not, where a method leaves it behind from segment to segment.
+  // Completes x, where a method leaves its update open from segment to segment.
   virtual void Complete() {}
   virtual Traffic traffic() const = 0;
 
-  // Of so many products with A and with M, where there is one, and so many passes over a vector.
+  // Traffic of so many products with A, and as many with M where there is one, and so many passes
+  // over a vector.
   Traffic Count(int64_t products, int64_t passes) const;
   Buffer<double> Vector() { return Buffer<double>(context_, n_ * columns_); }
   int blocks() const { return SumBlocks(context_, n_); }
-  SolveState* states() const { return states_.get(); }  // of each column
+  SolveState* states() const { return states_.get(); }  // one a column
   SumSpace sums() const { return {partial_.get(), arrived_.get()}; }
 
   Context& context_;
@@ -113,24 +116,24 @@ class Solve {
   const int64_t n_;
   const int columns_;
   Buffer<double> b_, x0_, x_, best_, r_, scratch_;
-  Buffer<double> between_;  // the factors of M: what the first gives
+  Buffer<double> between_;  // with two factors of M: the first one's product
 
  private:
   void Upload(const double* const* from, const Buffer<double>& to);
   void CopyColumn(int column, const Buffer<double>& from, const Buffer<double>& to);
-  // b − A v into the `wanted` columns of scratch_ (bit v), and their norms.
+  // Forms b − A v in the `wanted` columns (a bit each) of scratch_, and their norms.
   void FindResiduals(uint32_t wanted, const Buffer<double>& v);
   void LaunchBatch();
 
   Buffer<SolveState> states_;
   Buffer<double> partial_;
   Buffer<unsigned> arrived_;
-  SolveState* const seen_;           // pinned: of the last two batches, all columns
+  SolveState* const seen_;           // pinned: states after the last two batches, all columns
   uint32_t known_ = 0;               // columns of scratch_ that are b − A x
-  double norms_[kMostColumns] = {};  // of those of scratch_
+  double norms_[kMostColumns] = {};  // norms of these columns
   cudaEvent_t done_[2] = {};
-  bool stays_ = true;  // until it cannot
-  int batch_ = 0;      // iterations of a launch
+  bool persistent_ = true;  // until IteratePersistently says that it cannot
+  int batch_ = 0;           // iterations of a launch
   cudaGraphExec_t graph_ = nullptr;
 };
 

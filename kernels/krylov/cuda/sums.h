@@ -1,13 +1,14 @@
 // Sums over all threads of a grid, in an order that depends on the grid alone: the same bits in
-// every run. The last block to arrive adds up what the others left, and goes on with the totals, so
-// that no scalar visits the host.
+// every run. The last block to arrive adds up the partial sums of the others and continues with the
+// totals, so that no scalar visits the host.
 //
-// Of kColumns vectors at once, interleaved, x[i * kColumns + v], a thread has one column, and
-// kColumns threads side by side have a row. Where one vector alone gives a row to each lane of a
-// warp, kColumns of them give kColumns rows to each: a slot for every lane that the thread stands
-// for. Sums are kept slot by slot and added as those lanes would, so that a column's are the same
-// bits whatever stands beside it. Which products and sums the compiler contracts differs from
-// kernel to kernel: so vectors and their sums say fma() themselves.
+// kColumns vectors at once are interleaved, x[i * kColumns + v]: a thread has one column, and
+// kColumns threads side by side have a row. A warp that takes 32 rows of a single vector takes 32
+// rows of kColumns vectors, too: each thread then has kColumns of these rows, one in each of its
+// slots, and stands for the lanes that would have them with a single vector. Sums are kept slot by
+// slot and added as those lanes would add them, so that a column's sums are the same bits whatever
+// columns are beside it. The compiler may contract a * b + c differently from kernel to kernel, so
+// vectors and their sums call fma() explicitly.
 #pragma once
 
 #include <algorithm>
@@ -23,30 +24,32 @@ inline constexpr int kMostSumBlocks = 2048;
 inline constexpr int kMostSums = 4;
 inline constexpr int kMostColumns = kSpaidCudaMostColumns;
 
-// Where blocks leave their sums; `arrived` is 0 between launches. One launch at a time uses it.
+// Memory for the blocks' partial sums; `arrived` is 0 between launches. One launch at a time uses
+// it.
 struct SumSpace {
-  double* partial;  // kMostSumBlocks * kMostSums, of each column
+  double* partial;  // kMostSumBlocks * kMostSums for each column
   unsigned* arrived;
-  // Of a grid that stays (fused_steps.h): blocks that a phase is for, and, in the shared memory of
-  // each block, how often all have met. 0, null: the whole grid, which ends with a sum.
+  // In a persistent kernel (fused_steps.h): the blocks that a step is for, and, in the shared
+  // memory of each block, the number of grid barriers so far. 0, null: the whole grid, which ends
+  // with a sum.
   unsigned blocks = 0;
-  unsigned* meetings = nullptr;
+  unsigned* barriers = nullptr;
 
   __device__ unsigned Blocks() const { return blocks != 0 ? blocks : gridDim.x; }
 };
 
-// Of the calling thread.
+// The calling thread's column.
 template <int kColumns>
 __device__ int Column() {
   return static_cast<int>(threadIdx.x) % kColumns;
 }
-// The lane that a slot of it stands for.
+// The lane that a slot of the calling thread stands for.
 template <int kColumns>
 __device__ int LaneOf(int slot) {
   return slot * (32 / kColumns) + static_cast<int>(threadIdx.x) % 32 / kColumns;
 }
 
-// The block has something to do: some column `runs`. All of its threads ask.
+// Whether any column of the block `runs`. Called by all of its threads.
 template <int kColumns>
 __device__ bool AnyRuns(bool runs) {
   if constexpr (kColumns == 1) {
@@ -56,7 +59,7 @@ __device__ bool AnyRuns(bool runs) {
   }
 }
 
-// The block's sums of the thread's column; kSumThreads threads, all of them.
+// The block's sums for the thread's column. Called by all of its kSumThreads threads.
 template <int kColumns, int kSums>
 __device__ void SumBlock(double (&sums)[kColumns][kSums], double (&total)[kSums]) {
   __shared__ double of_warp[kSums][kColumns][kSumThreads / 32];
@@ -84,7 +87,7 @@ __device__ void SumBlock(double (&sums)[kColumns][kSums], double (&total)[kSums]
   __syncthreads();
 }
 
-// The sums over `blocks` of what each of them left at `partial`, of the thread's column.
+// Adds up the partial sums of `blocks` blocks, for the thread's column.
 template <int kColumns, int kSums>
 __device__ void SumPartials(const double* partial, unsigned blocks, double (&sums)[kColumns][kSums],
                             double (&total)[kSums]) {
@@ -102,13 +105,13 @@ __device__ void SumPartials(const double* partial, unsigned blocks, double (&sum
   SumBlock(sums, total);
 }
 
-// Of a grid that stays: waits until all blocks have called this with all of their threads. What
-// they wrote before is visible then. `arrived` has to be 0 when the grid begins.
-__device__ inline void MeetGrid(const SumSpace& space) {
+// A grid barrier in a persistent kernel: waits until all blocks have called this with all of their
+// threads; what they wrote before is visible then. `arrived` has to be 0 when the kernel begins.
+__device__ inline void GridBarrier(const SumSpace& space) {
   __syncthreads();
   if (threadIdx.x == 0) {
     const ::cuda::atomic_ref<unsigned, ::cuda::thread_scope_device> arrived(*space.arrived);
-    const unsigned all = ++*space.meetings * gridDim.x;
+    const unsigned all = ++*space.barriers * gridDim.x;
     arrived.fetch_add(1, ::cuda::memory_order_release);
     while (arrived.load(::cuda::memory_order_acquire) < all) {
     }
@@ -116,25 +119,25 @@ __device__ inline void MeetGrid(const SumSpace& space) {
   __syncthreads();
 }
 
-// then(total), when all blocks have called this with all of their threads: by one thread of the
-// grid for each column, the last thing of a launch; or, of a grid that stays, by one thread of each
-// block, before the block goes on. What the blocks wrote before is visible to it. `sums` is used
-// up.
+// Calls then(total) once all blocks have called this with all of their threads: by one thread of
+// the grid for each column, as the last action of a launch; or, in a persistent kernel, by one
+// thread of each block, before the block continues. What the blocks wrote before is visible to it.
+// `sums` is overwritten.
 template <int kColumns, int kSums, class Then>
 __device__ void SumGrid(double (&sums)[kColumns][kSums], const SumSpace& space, const Then& then) {
   static_assert(kSums <= kMostSums && kColumns <= kMostColumns);
   double total[kSums];
   SumBlock(sums, total);
   if constexpr (kColumns == 1) {
-    if (space.meetings != nullptr) {
-      // Blocks that have met write beside what others still read.
+    if (space.barriers != nullptr) {
+      // Two halves by turns: blocks past the barrier write beside what others still read.
       double* const partial =
-          space.partial + *space.meetings % 2 * (kMostSumBlocks / 2 * kMostSums);
+          space.partial + *space.barriers % 2 * (kMostSumBlocks / 2 * kMostSums);
       if (threadIdx.x == 0 && blockIdx.x < space.Blocks()) {
 #pragma unroll
         for (int k = 0; k < kSums; ++k) partial[blockIdx.x * kSums + k] = total[k];
       }
-      MeetGrid(space);
+      GridBarrier(space);
       SumPartials(partial, space.Blocks(), sums, total);
       if (threadIdx.x == 0) then(total);
       __syncthreads();
@@ -160,8 +163,8 @@ __device__ void SumGrid(double (&sums)[kColumns][kSums], const SumSpace& space, 
   then(total);
 }
 
-// Blocks for a loop over n elements: two a multiprocessor before a thread has several, then some
-// loads in flight for every thread.
+// Blocks for a loop over n elements: first two a multiprocessor with one element a thread, then
+// several elements a thread, so that each has some loads in flight.
 inline int SumBlocks(const Context& context, int64_t n) {
   const auto of = [n](int64_t each) { return (n + each - 1) / each; };
   const int64_t spread = std::min<int64_t>(of(kSumThreads), 2 * context.multiprocessors);
@@ -170,9 +173,9 @@ inline int SumBlocks(const Context& context, int64_t n) {
       std::clamp<int64_t>(of(4 * kSumThreads), std::max<int64_t>(spread, 1), most));
 }
 
-// Calls use(i, at, slot) for the elements that are this thread's, of the blocks that the phase is
-// for: row i of its column, which is element `at` of the interleaved vectors, and the slot that the
-// row is summed in.
+// Calls use(i, at, slot) for this thread's elements, in the blocks that the step is for: row i of
+// its column, which is element `at` of the interleaved vectors, and the slot that the row is summed
+// in.
 template <int kColumns, class Use>
 __device__ void ForOwn(const SumSpace& space, int64_t n, const Use& use) {
   constexpr int kTogether = kColumns == 1 ? 4 : 1, kApart = 32 / kColumns;

@@ -1,9 +1,9 @@
-// Sums of the rows of tiles (tiles.h). For .cu files.
+// Row sums of tiles (tiles.h). For .cu files.
 //
-// A warp's lanes take a tile's entries side by side, so that all of them ask for an x at once
-// however long rows are, and leave rounded products in shared memory; then each lane adds up the
-// products of a row, one after the other. The warp's next tile is on its way meanwhile. y, and what
-// an epilogue reads beside it, are in the order of the rows.
+// A warp's lanes take a tile's entries side by side, so that all of them load an x at once however
+// long rows are, and leave rounded products in shared memory; then each lane adds up the products
+// of a row, one after the other, while the warp's next tile is being loaded. y, and the vectors
+// that an epilogue reads beside it, are accessed in the order of the rows.
 #pragma once
 
 #include "kernels/krylov/cuda/csr.h"
@@ -13,18 +13,19 @@ namespace spaid::cuda::product {
 
 inline constexpr int kTileEach = kTileSlots / 32;  // places of a lane
 
-// From column to column of a warp's products: those of a row are in different banks.
+// Stride between the columns of a warp's products: those of a row are in different banks.
 inline constexpr int kTileStride = kTileSlots + 4;
 
-// Of dynamic shared memory, a block.
+// Dynamic shared memory of a block.
 template <int kColumns>
 inline constexpr int kTileBytes = kProductThreads / 32 *
                                   kColumns* kTileStride* static_cast<int>(sizeof(double));
-// Blocks at once on a multiprocessor, at least.
+// Resident blocks a multiprocessor, at least.
 template <int kColumns>
 inline constexpr int kTileResident = kColumns <= 2 ? kProductResident : 2;
 
-// Values are asked for with x, not ahead with the columns: of several columns, registers are short.
+// Whether values are loaded with x, not ahead with the column indices: registers are short with
+// several columns.
 template <int kColumns>
 inline constexpr bool kTileLate = kColumns > 1;
 
@@ -33,11 +34,11 @@ template <bool kLate, class Value>
 struct TileEntries {
   int32_t col[kTileEach];
   Value value[kTileEach];
-  uint32_t in;  // bit u: there is one at place 32 u + lane
+  uint32_t in;  // bit u: there is an entry at place 32 u + lane
   const Value* late;
 
   __device__ bool In(int u) const { return (in >> u & 1) != 0; }
-  __device__ void Ask(const RowsRef<Value>& a, const Tile& tile) {
+  __device__ void Ask(const CsrRef<Value>& a, const Tile& tile) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int32_t* const cols = a.cols + tile.begin + lane;
     late = a.values + tile.begin + lane;
@@ -58,7 +59,7 @@ struct TileEntries {
   }
 };
 
-// To products[kTileStride v + place], of every column v.
+// Writes products[kTileStride v + place] for every column v.
 template <int kColumns, bool kLate, class Value>
 __device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const double* x,
                              double* products) {
@@ -96,7 +97,7 @@ __device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const dou
   }
 }
 
-// give(row, sum, slot) for every row of the tile that does not stand apart.
+// Calls give(row, sum, slot) for every row of the tile that is not stored apart.
 template <int kColumns, class Give>
 __device__ void SumTileRows(const TilePlace* places, const Tile& tile, const double* products,
                             const Give& give) {
@@ -118,10 +119,10 @@ __device__ void SumTileRows(const TilePlace* places, const Tile& tile, const dou
   }
 }
 
-// The tiles, by all warps of `blocks` blocks. give(row, sum, slot) for every row that does not
-// stand apart.
+// Sums the tiles, by all warps of `blocks` blocks. Calls give(row, sum, slot) for every row that is
+// not stored apart.
 template <int kColumns, class Value, class Give>
-__device__ void SumTiles(const RowsRef<Value>& a, const double* x, int blocks, const Give& give) {
+__device__ void SumTiles(const CsrRef<Value>& a, const double* x, int blocks, const Give& give) {
   extern __shared__ double tile_products[];
   constexpr int kOfBlock = kProductThreads / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;

@@ -10,10 +10,10 @@ namespace {
 
 using namespace layout;
 
-// A tile has the rows that begin within so many entries: its last one may go beyond them.
+// A tile has the rows that begin within so many entries; its last row may end beyond them.
 constexpr int64_t kTileStep = kTileSlots - kTileLongest + 1;
 
-__global__ void TileEntriesKernel(CsrRef a, int64_t* entries, int32_t* apart) {
+__global__ void TileEntriesKernel(CsrArrays a, int64_t* entries, int32_t* apart) {
   for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
     const int64_t length = a.Length(i);
     apart[i] = length > kTileLongest ? 1 : 0;
@@ -35,8 +35,8 @@ __device__ int64_t RowFrom(int64_t n, const int64_t* begin, int64_t at) {
   return low;
 }
 
-// `begin`: of each row's entries, one row behind the other, and the end of all. `stored` gets what
-// each tile takes.
+// `begin`: offsets of the rows' entries, and their total. `stored` gets the entries that each tile
+// takes, rounded up.
 __global__ void TilesKernel(int64_t n, const int64_t* begin, int64_t count, Tile* tiles,
                             int64_t* stored) {
   for (int64_t k = ThreadOfGrid(); k < count; k += ThreadsOfGrid()) {
@@ -53,7 +53,7 @@ __global__ void TileBeginKernel(const int64_t* stored, int64_t count, Tile* tile
   for (int64_t k = ThreadOfGrid(); k < count; k += ThreadsOfGrid()) tiles[k].begin = stored[k];
 }
 
-// A warp a tile.
+// One warp a tile.
 __global__ void TilePlacesKernel(const Tile* tiles, int64_t count, const int64_t* begin,
                                  const int32_t* apart, TilePlace* places) {
   for (int64_t k = WarpOfGrid(); k < count; k += WarpsOfGrid()) {
@@ -66,7 +66,8 @@ __global__ void TilePlacesKernel(const Tile* tiles, int64_t count, const int64_t
   }
 }
 
-// use(at, row, k, apart) for every entry: entry k of a row. A warp a tile.
+// Calls use(at, row, k, apart) for entry k of `row`, stored at `at`, for all entries. One warp a
+// tile.
 template <class Use>
 __device__ void ForEntries(const Tile* tiles, int64_t count, const TilePlace* places,
                            const Use& use) {
@@ -77,7 +78,7 @@ __device__ void ForEntries(const Tile* tiles, int64_t count, const TilePlace* pl
     for (int r = Lane(); r < tile.rows; r += 32) of_rows[r] = places[tile.row + r];
     __syncwarp();
     for (int place = Lane(); place < tile.size; place += 32) {
-      int low = 0, high = tile.rows - 1;  // of the last row that does not begin later
+      int low = 0, high = tile.rows - 1;  // bisection for the last row that begins at or before it
       while (low < high) {
         const int middle = (low + high + 1) / 2;
         if ((of_rows[middle] & ~kTileApart) <= place) {
@@ -95,7 +96,7 @@ __device__ void ForEntries(const Tile* tiles, int64_t count, const TilePlace* pl
 
 template <class From, class Value>
 __global__ void __launch_bounds__(kThreads)
-    FillTilesKernel(CsrRef a, const From* __restrict__ from, const Tile* tiles, int64_t count,
+    FillTilesKernel(CsrArrays a, const From* __restrict__ from, const Tile* tiles, int64_t count,
                     const TilePlace* places, int32_t* __restrict__ cols,
                     Value* __restrict__ values) {
   ForEntries(tiles, count, places, [&](int64_t at, int32_t row, int k, bool apart) {
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-Tiles CutTiles(Context& context, const CsrRef& a, const Buffer<int32_t>& apart) {
+Tiles CutTiles(Context& context, const CsrArrays& a, const Buffer<int32_t>& apart) {
   const Buffer<int64_t> begin(context, a.n + 1);
   const int blocks = Blocks(context, a.n, kThreads);
   TileEntriesKernel<<<blocks, kThreads, 0, context.stream>>>(a, begin.get(), apart.get());
@@ -145,7 +146,7 @@ Tiles CutTiles(Context& context, const CsrRef& a, const Buffer<int32_t>& apart) 
 }
 
 template <class From, class Value>
-void FillTiles(const Context& context, const CsrRef& a, const From* from, const Tiles& tiles,
+void FillTiles(const Context& context, const CsrArrays& a, const From* from, const Tiles& tiles,
                const Buffer<int32_t>& cols, const Buffer<Value>& values) {
   FillTilesKernel<<<Blocks(context, tiles.tiles.size(), kWarps), kThreads, 0, context.stream>>>(
       a, from, tiles.tiles.get(), tiles.tiles.size(), tiles.places.get(), cols.get(), values.get());
@@ -161,11 +162,11 @@ void UpdateTiles(const Context& context, const PatternRef& pattern, const double
   CheckLaunch("UpdateTilesKernel");
 }
 
-template void FillTiles(const Context&, const CsrRef&, const double*, const Tiles&,
+template void FillTiles(const Context&, const CsrArrays&, const double*, const Tiles&,
                         const Buffer<int32_t>&, const Buffer<double>&);
-template void FillTiles(const Context&, const CsrRef&, const double*, const Tiles&,
+template void FillTiles(const Context&, const CsrArrays&, const double*, const Tiles&,
                         const Buffer<int32_t>&, const Buffer<float>&);
-template void FillTiles(const Context&, const CsrRef&, const float*, const Tiles&,
+template void FillTiles(const Context&, const CsrArrays&, const float*, const Tiles&,
                         const Buffer<int32_t>&, const Buffer<float>&);
 template void UpdateTiles(const Context&, const PatternRef&, const double*, const Tiles&,
                           const Buffer<int32_t>&, const Buffer<double>&);

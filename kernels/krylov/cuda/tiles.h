@@ -1,7 +1,7 @@
-// How rows of very different lengths are cut for warps, for a layout by rows (csr.h) without
-// ends of slices: tiles of consecutive entries, as in CSR-stream (Greathouse, Daga 2014), there for
-// blocks. A tile has some rows, one after the other, with their entries, one after the other. A
-// warp multiplies a tile's entries side by side, wherever rows begin, and then adds up its rows.
+// Tiles of consecutive entries, for a layout by rows (csr.h) of matrices whose rows differ so much
+// in length that slices would be mostly padding: CSR-stream (Greathouse, Daga 2014), with a tile
+// for a warp in place of one for a block. A tile has consecutive rows with all of their entries. A
+// warp multiplies a tile's entries side by side, wherever rows begin, and then adds up each row.
 #pragma once
 
 #include <cstdint>
@@ -12,41 +12,41 @@
 
 namespace spaid::cuda {
 
-inline constexpr int kTileSlots = 256;   // entries of a tile at the most
-inline constexpr int kTileLongest = 64;  // rows of more entries stand apart
-// A tile, and a row that stands apart, begins where a warp's 32 entries have cache lines of their
-// own: a line that two loads ask for is looked up twice in the second-level cache, and how many it
-// looks up is what bounds such products.
+inline constexpr int kTileSlots = 256;   // entries of a tile, at most
+inline constexpr int kTileLongest = 64;  // longer rows are stored apart
+// Tiles, and rows stored apart, begin at multiples of this, so that a warp's 32 entries have cache
+// lines of their own: a line that two loads share is looked up twice in the second-level cache, and
+// the number of look-ups is what bounds such products.
 inline constexpr int kLineEntries = 32;
 
 struct alignas(16) Tile {
-  int64_t begin;        // of its entries; a multiple of kLineEntries
-  int32_t row;          // its first
-  uint16_t size, rows;  // how many entries and rows it has
+  int64_t begin;        // first entry; a multiple of kLineEntries
+  int32_t row;          // first row
+  uint16_t size, rows;  // numbers of entries and rows
 };
 
-// Of each row, its first entry's place in the row's tile. A row without entries and one that stands
-// apart have one there all the same, of value 0 and with the row's number as its column.
+// Position of a row's first entry in its tile. An empty row, and one that is stored apart, have one
+// entry there all the same: value 0, column the row's number.
 using TilePlace = uint16_t;
-inline constexpr TilePlace kTileApart = 0x8000;  // beside the place: the row stands apart
+inline constexpr TilePlace kTileApart = 0x8000;  // flag: the row is stored apart
 
 struct Tiles {
   Buffer<Tile> tiles;
   Buffer<TilePlace> places;
   int64_t entries = 0;  // of all tiles
-  int64_t stored = 0;   // with what stands between them, from 0 on; a multiple of kLineEntries
+  int64_t stored = 0;   // with the gaps between tiles; a multiple of kLineEntries
 };
 
-// All rows of A, cut. `apart`, of n elements, gets 1 for each row that stands apart, else 0. Waits
-// for the device.
-Tiles CutTiles(Context& context, const CsrRef& a, const Buffer<int32_t>& apart);
+// Cuts all rows of A into tiles. `apart`, of n elements, gets 1 for each row that is to be stored
+// apart, else 0. Waits for the device.
+Tiles CutTiles(Context& context, const CsrArrays& a, const Buffer<int32_t>& apart);
 
-// All entries of tiles, from where a is copied from.
+// Fills columns and values of all tiles from A.
 template <class From, class Value>
-void FillTiles(const Context& context, const CsrRef& a, const From* from, const Tiles& tiles,
+void FillTiles(const Context& context, const CsrArrays& a, const From* from, const Tiles& tiles,
                const Buffer<int32_t>& cols, const Buffer<Value>& values);
 
-// Their values by their rows and columns, so that no list of places need be kept.
+// Sets new values, found by row and column, so that no list of positions need be kept.
 template <class Value>
 void UpdateTiles(const Context& context, const PatternRef& pattern, const double* from,
                  const Tiles& tiles, const Buffer<int32_t>& cols, const Buffer<Value>& values);

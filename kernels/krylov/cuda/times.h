@@ -1,4 +1,4 @@
-// Times of work on a context's stream by the device's clock. For .cu files.
+// Times work on a context's stream by the device's clock. For .cu files.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace spaid::cuda {
 
-// Holds the stream for a while, so that the host has launched what is timed before it begins:
-// between two events there would else be the time that the host takes for a launch.
+// Holds the stream for a while, so that the host has launched all that is timed before it begins;
+// else the time between two events would include the host's time for a launch.
 static __global__ void HoldKernel(int64_t ns) {
   const auto now = [] {
     int64_t t = 0;
@@ -37,8 +37,8 @@ class Events {
   std::vector<cudaEvent_t> events_;
 };
 
-// work(i) for each i < count, few enough for a stream to take them all without making the host
-// wait, one after the other behind what holds the stream: milliseconds of each. Waits.
+// Milliseconds of work(i) for each i < count, launched one after the other behind HoldKernel;
+// `count` is small enough that the stream takes them all without making the host wait. Waits.
 template <class Work>
 std::vector<double> TimeEach(const Context& context, int count, const Work& work) {
   const Events begin(count), end(count);

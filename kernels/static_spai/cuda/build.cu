@@ -21,7 +21,7 @@ constexpr int32_t kWarpWave = 1 << 20;
 constexpr int32_t kBlockWave = 1 << 16;
 constexpr int32_t kLargeWave = 1 << 10;
 constexpr int32_t kQrWave = 1 << 22;  // threads
-constexpr int kTeam = 8;              // threads that sum one column
+constexpr int kTeam = 8;              // threads a column
 
 // scale[j]: ScaleOf column j; scaled: the columns times that.
 __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const double* values,
@@ -48,13 +48,13 @@ __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const doub
   if (j < n && threadIdx.x % kTeam == 0) scale[j] = by;
 }
 
-// Progress and the wish to stop, between waves.
+// Reports progress, and asks whether to stop, between waves.
 class Waves {
  public:
   Waves(const Context& context, const SpaidCudaBuildOptions& options, int64_t total)
       : context_(context), options_(options), total_(total) {}
 
-  // After `count` more groups; `full`: of a wave that took its time.
+  // After `count` more groups; `full`: a wave of the full grain.
   void Done(int64_t count, bool full) {
     done_ += count;
     if (!full || options_.progress == nullptr) return;
@@ -102,8 +102,8 @@ void InWaves(int32_t begin, int32_t end, int32_t grain, Branches& branches, Wave
   }
 }
 
-// The same of groups that `tables` follows, with the tables of each wave in `args`. All work must
-// be in the context's stream: the tables of one wave go when those of the next are made.
+// The same for groups whose tables `tables` makes wave by wave, and puts in `args`. All work must
+// be in the context's stream: the tables of one wave are freed when those of the next are made.
 template <class Launch>
 void InTableWaves(TableWaves& tables, int32_t begin, int32_t end, int32_t grain, GramArgs& args,
                   Waves& waves, const Launch& launch) {
@@ -160,7 +160,7 @@ void BuildGram(Context& context, const StaticSpaiPlan& plan, const Matrix& a, Gr
     } else {
       InWaves(first, last, GramGrain(c), branches, waves, launch);
     }
-    if (tables) large = LargeGram();  // its room is the tables' now
+    if (tables) large = LargeGram();  // frees its memory for the tables
   }
   args.groups = plan.order.get();
   for (int n2 = 1; n2 <= kMaxLaneColumns; ++n2) {
@@ -168,7 +168,7 @@ void BuildGram(Context& context, const StaticSpaiPlan& plan, const Matrix& a, Gr
   }
 }
 
-// Those problems of `qr` that have a table.
+// Solves the problems of `qr` that have a table.
 void LaunchThreadGroups(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
                         const QrPlan& qr, kernels::ThreadStrategy chosen, uint8_t flags,
                         GramArgs args, Waves& waves) {
@@ -203,7 +203,7 @@ void BuildQr(Context& context, StaticSpaiPlan& plan, const Matrix& a, kernels::T
              GramArgs args, Waves& waves, SpaidCudaBuildInfo& info) {
   std::shared_ptr<QrPlan> qr = plan.qr;
   if (qr == nullptr) qr = std::make_shared<QrPlan>(MakeQrPlan(context, plan, nullptr));
-  if (plan.by_qr) plan.qr = qr;  // others promised less memory
+  if (plan.by_qr) plan.qr = qr;  // other plans have promised less memory
   const kernels::ThreadStrategy chosen = ChooseStrategy(*qr, asked);
   info.thread_strategy = static_cast<int32_t>(chosen);
   info.predicted_qr_ms = PredictMs(*qr, chosen);
@@ -223,7 +223,7 @@ void BuildQr(Context& context, StaticSpaiPlan& plan, const Matrix& a, kernels::T
   qr->trials.Add(chosen, info.qr_ms);
 }
 
-// What the Gram path gave up, by QR.
+// Solves the groups that the Gram path gave up by QR.
 void Rescue(Context& context, const StaticSpaiPlan& plan, const Matrix& a, GramArgs args,
             Waves& waves, SpaidCudaBuildInfo& info) {
   constexpr uint8_t kFlags = kernels::kColumnRescued;
@@ -236,8 +236,8 @@ void Rescue(Context& context, const StaticSpaiPlan& plan, const Matrix& a, GramA
     args.next = queues.Next();
     LaunchLargeQr(context, plan.large, a.row_idx.get(), plan.n, kFlags, args);
   }
-  // Where memory is short, the host solves these: lists of all groups, and tables once more, are
-  // much for a few.
+  // Short of memory, the host solves these: lists of all groups, and tables once more, would be
+  // much for a few groups.
   if (left.with_table > 0 && !plan.in_waves) {
     const QrPlan qr = MakeQrPlan(context, plan, args.flags);
     LaunchThreadGroups(context, plan, a, qr, kernels::ThreadStrategy::kVariable, kFlags, args,
@@ -255,7 +255,7 @@ __global__ void CountLeftKernel(ColumnRange range, const uint8_t* flags, int32_t
   if (threadIdx.x == 0 && left > 0) atomicAdd(count, left);
 }
 
-// Columns of the range without a flag.
+// Number of the range's columns without a flag.
 int32_t CountLeft(Context& context, ColumnRange range, const Buffer<uint8_t>& flags) {
   const Buffer<int32_t> count(context, 1);
   count.Fill(0);
@@ -265,8 +265,8 @@ int32_t CountLeft(Context& context, ColumnRange range, const Buffer<uint8_t>& fl
   return Read(context, count, 0);
 }
 
-// Does work that may be left undone where there is no room for it: columns then keep flags of 0,
-// and are the host's.
+// Does work that may be left undone for want of memory: columns then keep flags of 0, and are left
+// to the host.
 template <class Work>
 void WhereThereIsRoom(const Work& work) {
   try {
@@ -276,8 +276,8 @@ void WhereThereIsRoom(const Work& work) {
   }
 }
 
-// By groups of columns: all of M by QR, or by the Gram path with its rescue; or, `rescue` alone,
-// what has no flag yet.
+// Builds by groups of columns: all of M by QR, or by the Gram path with its rescue; with `rescue`
+// only the columns that have no flag yet.
 void BuildGroups(Context& context, StaticSpaiPlan& plan, const Matrix& a,
                  const SpaidCudaBuildOptions& options, bool rescue, const StaticSpaiResult& result,
                  SpaidCudaBuildInfo& info) {
@@ -327,10 +327,10 @@ StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
   result.pivots = Buffer<double>(context, plan.n);
   result.flags = Buffer<uint8_t>(context, plan.n);
   result.flags.Fill(0);
-  if (plan.stencil.node == 0 || IsQr(options)) {
+  if (plan.dia.node == 0 || IsQr(options)) {
     BuildGroups(context, plan, a, options, false, result, info);
   } else {
-    BuildStencil(context, plan, a, options, result);
+    BuildDia(context, plan, a, options, result);
     if (CountLeft(context, plan.own, result.flags) > 0) {
       WhereThereIsRoom([&] { BuildGroups(context, plan, a, options, true, result, info); });
     }

@@ -7,9 +7,9 @@
 
 namespace spaid::cuda {
 
-// Of all columns; worth something in those of the plan's range.
+// The columns of M; valid in the plan's range only.
 struct StaticSpaiResult {
-  Buffer<double> values;  // of M, in the plan's pattern; zero in columns without a flag
+  Buffer<double> values;  // M in the plan's pattern; zero in columns without a flag
   Buffer<double> residual_norms, pivots;
   Buffer<uint8_t> flags;  // ColumnFlag; 0: left to the host
   // The pattern of `values` after CompactM (post_filter.h); empty: the plan's.
@@ -18,7 +18,7 @@ struct StaticSpaiResult {
 };
 
 // `a` has the plan's pattern, and values. Waits for the device. Polls `options.progress` between
-// waves of groups: kSpaidCudaStopped. Fills all of `info` but ms and peak_bytes.
+// waves of groups: kSpaidCudaStopped. Fills `info` except for ms and peak_bytes.
 StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
                        const SpaidCudaBuildOptions& options, SpaidCudaBuildInfo& info);
 

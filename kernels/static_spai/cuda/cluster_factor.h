@@ -1,8 +1,8 @@
-// The Cholesky factor of one symmetric positive definite matrix by the blocks of a cluster: lower
-// tiles of 8 x 8 in global memory (TileIndex, each row by row). Panels of eight columns of tiles:
-// every block factors the diagonal block of 64 x 64 for itself, which costs less than to wait for
-// one that does it for all; the rows below, and what lies to their right, are shared out by warps.
-// Of the factor, diagonal blocks hold their inverses.
+// Cholesky factorisation of one symmetric positive definite matrix by the blocks of a cluster:
+// lower tiles of 8 x 8 in global memory (TileIndex, each row by row). Panels of eight columns of
+// tiles: every block factors the diagonal block of 64 x 64 for itself, which costs less than
+// waiting for one that does it for all; warps share the rows below, and the tiles to their right.
+// In the factor, diagonal blocks hold their inverses.
 #pragma once
 
 #include "kernels/base/cuda/cluster.h"
@@ -10,7 +10,7 @@
 
 namespace spaid::cuda {
 
-// Called by all threads of the cluster; sizes and what is returned are the same in all of them.
+// Called by all threads of the cluster; sizes and results are the same in all of them.
 class ClusterFactor {
  public:
   static constexpr int kWarps = 16;
@@ -27,7 +27,7 @@ class ClusterFactor {
     FactorFacts facts;
   };
 
-  // `diagonal`: that of the matrix. Both arrays are whole tiles long, what the matrix lacks zero.
+  // `diagonal`: that of the matrix. Both arrays are whole tiles long, padded with zeros.
   __device__ ClusterFactor(double* tiles, const double* diagonal, int n2, Shared& shared)
       : tiles_(tiles),
         diagonal_(diagonal),
@@ -42,7 +42,7 @@ class ClusterFactor {
         transposed_(lane_ % 4 * 8 + lane_ / 4),
         sums_(lane_ / 4 * 8 + 2 * (lane_ % 4)) {}
 
-  // When all of the matrix is there. False where a scaled pivot is not over the limit.
+  // Factors, once all of the matrix is there. False: a scaled pivot is not over the limit.
   __device__ bool Factor(double limit) {
     for (int first = 0; first < count_; first += kSide) {
       const int side = Side(first);
@@ -72,16 +72,16 @@ class ClusterFactor {
     Cluster::Sync();
     return true;
   }
-  // The smallest of the scaled pivots.
+  // The smallest scaled pivot.
   __device__ double pivot() const { return pivot_; }
 
-  // x := (L Lᵀ)⁻¹ x of `width` vectors, `stride` from one to the next, zero beyond n2; `y`: scratch
-  // like x. Begins where all see x.
+  // x := (L Lᵀ)⁻¹ x for `width` vectors at distances of `stride`, zero beyond n2; `y`: scratch like
+  // x. Call it when x is visible to all.
   __device__ void Substitute(double* x, double* y, int64_t stride, int width) const {
     for (int first = 0; first < count_; first += kSide) {
       Row row;
       int i = first + kSide + warp_;
-      if (i < count_) LoadRow(i, first, row);  // on its way while the diagonal is solved
+      if (i < count_) LoadRow(i, first, row);  // loaded while the diagonal is solved
       SolveDiagonal<false>(first, x, y, stride, width);
       for (; i < count_; i += warps_) {
         if (i >= first + kSide + warps_) LoadRow(i, first, row);
@@ -139,7 +139,7 @@ class ClusterFactor {
       z[a] = a < n2_ ? StartSign(a) : 0.0;
     }
     Cluster::Sync();
-    // Vectors are not scaled in between: three steps cannot overflow what passed the pivots.
+    // Vectors are not scaled in between: after the test of the pivots three steps cannot overflow.
     double norm = 1;
     const auto step = [&] {
       Substitute(z, y, 0, 1);
@@ -163,8 +163,8 @@ class ClusterFactor {
   __device__ double* Tile(int i, int j) const { return tiles_ + int64_t{TileIndex(i, j)} * 64; }
   __device__ int Side(int first) const { return min(kSide, count_ - first); }
 
-  // Calls use(n, at, element) for this thread's elements of a diagonal block; `at`: where it stands
-  // in shared memory.
+  // Calls use(n, at, element) for this thread's elements of a diagonal block; `at`: its index in
+  // shared memory.
   template <class Use>
   __device__ void ForBlock(int first, const Use& use) const {
     const int side = Side(first), size = TileIndex(side, 0) * 64;
@@ -177,7 +177,7 @@ class ClusterFactor {
     }
   }
   __device__ void LoadBlock(int first) const {
-    double own[kBlockShare];  // all on their way at once
+    double own[kBlockShare];  // all loaded at once
     ForBlock(first, [&](int n, int, const double* from) { own[n] = *from; });
     ForBlock(first, [&](int n, int at, const double*) { shared_.tiles[at] = own[n]; });
   }
@@ -185,7 +185,7 @@ class ClusterFactor {
     ForBlock(first, [&](int, int at, double* to) { *to = from[at]; });
   }
 
-  // From the lanes that have sums of a tile to those that want it as an operand.
+  // Moves a tile from the lanes that have its sums to those that need it as an operand.
   __device__ double2 Operand(const double2& c) const {
     const int column = lane_ % 4, from = lane_ - column + column / 2;
     const double even0 = __shfl_sync(kAllLanes, c.x, from);
@@ -270,8 +270,8 @@ class ClusterFactor {
     }
   }
 
-  // From shared_.tiles, where diagonal tiles hold inverses, to shared_.inverse: a column of tiles
-  // by a warp of this block.
+  // Inverts shared_.tiles, where diagonal tiles hold inverses, into shared_.inverse: a warp of this
+  // block a column of tiles.
   __device__ void Invert(int side) const {
     const int c = thread_ / 32;
     if (c >= side) return;
@@ -309,8 +309,8 @@ class ClusterFactor {
     }
   }
 
-  // shared_.x = L_kk⁻¹ from, or L_kk⁻ᵀ from, a few threads a row, by each block for itself; the
-  // first one keeps it in `to`.
+  // shared_.x = L_kk⁻¹ from, or L_kk⁻ᵀ from, with a few threads a row, by each block for itself;
+  // the first block stores it in `to`.
   template <bool kTransposed>
   __device__ void SolveDiagonal(int first, const double* from, double* to, int64_t stride,
                                 int width) const {
@@ -367,9 +367,9 @@ class ClusterFactor {
   const int n2_, count_;  // count_: tiles in each direction
   Shared& shared_;
   const int thread_, lane_;
-  const int warp_, warps_;  // of the cluster
-  // Where a tile has what this lane wants: as an operand (the other half: 4 on), as a right operand
-  // that is not transposed (32 on), and its two sums.
+  const int warp_, warps_;  // within the cluster
+  // Index of this lane's elements in a tile: as an operand (the second half: + 4), as a right
+  // operand that is not transposed (+ 32), and of its two sums.
   const int operand_, transposed_, sums_;
   double pivot_ = 1, determinant_ = 1;
 };

@@ -56,12 +56,12 @@ __global__ void __launch_bounds__(kConvertThreads)
 
 constexpr int kProductThreads = 128;
 
-// Of NodeProductsKernel, in shared memory.
+// The shared memory of NodeProductsKernel.
 struct ProductTables {
   int32_t offset[kMaxProducts], begin[kMaxProducts + 1];
   uint16_t pair[kMaxPairs];
 
-  __device__ void Load(const StencilTables& tables) {
+  __device__ void Load(const DiaTables& tables) {
     const int products = tables.products, pairs = tables.pair_begin[products];
     for (int d = static_cast<int>(threadIdx.x); d <= products; d += kProductThreads) {
       begin[d] = tables.pair_begin[d];
@@ -73,14 +73,14 @@ struct ProductTables {
   }
 };
 
-// A node is one unknown: one thread a column c. The block's columns of A wait in shared memory for
-// all that they are multiplied with, and the list of products; kAhead factors are fetched before
-// one is used. Where there is no column c + d what comes is nothing that anyone reads.
+// B for nodes of one unknown: one thread a column c. The block's columns of A are kept in shared
+// memory, with the list of products; kAhead factors are loaded before one is used. Without a column
+// c + d the result is not read by anyone.
 struct Product {
-  int32_t at;                                 // in A, of the factor of column 0 + d
+  int32_t at;                                 // index in A of the factor in column 0 + d
   uint32_t word;                              // the diagonal of column c, and flags
-  static constexpr uint32_t kLast = 1u << 8;  // with it the sum is whole
-  static constexpr uint32_t kZero = 1u << 9;  // and it is none
+  static constexpr uint32_t kLast = 1u << 8;  // the last product of a sum
+  static constexpr uint32_t kZero = 1u << 9;  // a sum without products
 };
 
 constexpr int kAhead = 8;
@@ -89,9 +89,9 @@ __host__ __device__ constexpr int WholeAhead(int pairs) {
   return (pairs + kAhead - 1) / kAhead * kAhead;
 }
 
-__global__ void __launch_bounds__(kProductThreads) ProductsKernel(StencilArgs args) {
+__global__ void __launch_bounds__(kProductThreads) ProductsKernel(DiaArgs args) {
   extern __shared__ double columns[];
-  const StencilTables& tables = *args.tables;
+  const DiaTables& tables = *args.tables;
   const auto thread = static_cast<int>(threadIdx.x);
   const int products = tables.products, diagonals = tables.diagonals;
   const int pairs = tables.pair_begin[products], count = WholeAhead(pairs);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kProductThreads) ProductsKernel(StencilArgs ar
     const int end = tables.pair_begin[d + 1];
     for (int p = tables.pair_begin[d]; p < end; ++p) {
       const uint32_t pair = tables.pair[p], last = p + 1 == end ? Product::kLast : 0;
-      if (pair == StencilTables::kNoPair) {
+      if (pair == DiaTables::kNoPair) {
         list[p] = {0, Product::kLast | Product::kZero};
       } else {
         list[p] = {static_cast<int32_t>(pair >> 8) * args.nodes + tables.b_offset[d],
@@ -140,14 +140,13 @@ __global__ void __launch_bounds__(kProductThreads) ProductsKernel(StencilArgs ar
   }
 }
 
-// A node is kNode unknowns: one thread a node c, which makes kStage diagonals at a time; a warp's
-// wait in shared memory and go out together. Block i: share i % shares of the diagonals of 128
-// nodes, so that what runs at once reads few of A's nodes.
+// B for nodes of kNode unknowns: one thread a node c, which makes kStage diagonals at a time; those
+// of a warp are collected in shared memory and written together. Block i makes share i % shares of
+// the diagonals of 128 nodes, so that blocks that run at once read few of A's nodes.
 constexpr int kStage = 3;
 
 template <int kNode>
-__global__ void __launch_bounds__(kProductThreads)
-    NodeProductsKernel(StencilArgs args, int shares) {
+__global__ void __launch_bounds__(kProductThreads) NodeProductsKernel(DiaArgs args, int shares) {
   constexpr int kSquare = kNode * kNode, kPitch = kStage * kSquare + 1;
   __shared__ ProductTables own;
   __shared__ double staged[kProductThreads / 32][32 * kPitch];
@@ -167,14 +166,14 @@ __global__ void __launch_bounds__(kProductThreads)
     const int count = min(kStage, products - group);
     for (int g = 0; g < count; ++g) {
       const int d = group + g;
-      double sums[kNode][kNode] = {};  // row: of column c + d
+      double sums[kNode][kNode] = {};  // rows belong to column c + d
       if (real && c + own.offset[d] < nodes) {
         const double* const left = args.a + c + own.offset[d];
         const double* const right = args.a + c;
         const int end = own.begin[d + 1];
 #pragma unroll 1
         for (int p = own.begin[d]; p < end; ++p) {
-          if (own.pair[p] == StencilTables::kNoPair) break;
+          if (own.pair[p] == DiaTables::kNoPair) break;
           const double* const x = left + (own.pair[p] >> 8) * stride;
           const double* const y = right + (own.pair[p] & 255) * stride;
           double v[kSquare], w[kSquare];
@@ -217,7 +216,7 @@ __global__ void __launch_bounds__(kProductThreads)
 
 constexpr int kResidualThreads = 64;
 
-// Entries that are fetched before one is used; the list is filled up to a multiple.
+// Entries that are loaded before one is used; the list is padded to a multiple.
 template <int kNode>
 constexpr int kBatch = kNode == 1 ? 8 : 2;
 
@@ -226,18 +225,18 @@ __host__ __device__ constexpr int WholeBatches(int entries) {
   return (entries + kBatch<kNode> - 1) / kBatch<kNode> * kBatch<kNode>;
 }
 
-// One thread a column of M. Its solution stands in shared memory, element · kResidualThreads apart,
-// with zeros where the column lacks an unknown and for one offset more, which entries that fill the
-// list up name.
+// One thread a column of M. Its solution is in shared memory, elements kResidualThreads apart, with
+// zeros for unknowns that the column lacks and for one offset more, to which the list's padding
+// refers.
 template <int kNode>
 class Column {
  public:
   struct Entry {
-    int32_t at;  // in A, of node 0
+    int32_t at;  // index in A for node 0
     uint32_t word;
   };
 
-  __device__ Column(const StencilArgs& args, const Entry* rows, int count, int64_t local, double* x)
+  __device__ Column(const DiaArgs& args, const Entry* rows, int count, int64_t local, double* x)
       : args_(args),
         rows_(rows),
         count_(count),
@@ -286,7 +285,7 @@ class Column {
  private:
   __device__ double& X(int slot) const { return x_[slot * kResidualThreads]; }
 
-  // use(slot, column of A, place in the column of M) for all of J.
+  // Calls use(slot, column of A, place in the column of M) for all of J.
   template <class Use>
   __device__ void ForSlots(const Use& use) const {
     int place = 0;
@@ -298,7 +297,7 @@ class Column {
     }
   }
 
-  // Of row k of Â: takes the right-hand side's one off, returns what stood there.
+  // In row k of Âx: subtracts the right-hand side's 1, returns the value before.
   __device__ double TakeOne(double (&r)[kNode]) const {
     double before = 0;
 #pragma unroll
@@ -309,7 +308,7 @@ class Column {
     return before;
   }
 
-  // use(end, r) after each row of Âx, `end` its last entry.
+  // Calls use(end, word, r) after each row of Âx, `end` being its last entry.
   template <class Use>
   __device__ void ForRows(const Use& use) const {
     constexpr int kAhead = kBatch<kNode>, kSquare = kNode * kNode;
@@ -336,7 +335,7 @@ class Column {
 #pragma unroll
           for (int t = 0; t < kNode; ++t) r[row] += v[i][row * kNode + t] * x[i][t];
         }
-        if ((words[i] & StencilTables::kLast) == 0) continue;
+        if ((words[i] & DiaTables::kLast) == 0) continue;
         use(p + i, words[i], r);
 #pragma unroll
         for (int row = 0; row < kNode; ++row) r[row] = 0;
@@ -348,7 +347,7 @@ class Column {
   __device__ double Residual(double& fit) const {
     double squared = 0, fitted = 0, missing = 1;
     ForRows([&](int, uint32_t word, double(&r)[kNode]) {
-      if ((word & StencilTables::kTarget) != 0) {
+      if ((word & DiaTables::kTarget) != 0) {
         fitted = TakeOne(r);
         missing = 0;
       }
@@ -356,17 +355,17 @@ class Column {
       for (int row = 0; row < kNode; ++row) squared += r[row] * r[row];
     });
     fit = fitted;
-    return squared + missing;  // where no diagonals meet in row k
+    return squared + missing;  // missing: 1 if no entry of Â is in row k
   }
 
-  // args.gradient of this column: Âᵀ(e − Âx).
+  // Fills args.gradient of this column: Âᵀ(e − Âx).
   __device__ void Gradient() const {
     double* const g = args_.gradient + local_;
     const int64_t stride = args_.g_stride;
     for (int slot = 0; slot < offsets_ * kNode; ++slot) g[slot * stride] = 0;
     int begin = 0;
     ForRows([&](int end, uint32_t word, double(&r)[kNode]) {
-      if ((word & StencilTables::kTarget) != 0) TakeOne(r);
+      if ((word & DiaTables::kTarget) != 0) TakeOne(r);
       for (; begin <= end; ++begin) {
         const auto q = static_cast<int>(rows_[begin].word & 255);
         if (q >= offsets_ || (mask_ >> q & 1) == 0) continue;
@@ -384,7 +383,7 @@ class Column {
     });
   }
 
-  // Whether k is in I: a column of J has an entry in row k, be it zero.
+  // Whether k is in I: a column of J has an entry in row k, even a zero.
   __device__ bool HasRow() const {
     for (int q = 0; q < offsets_; ++q) {
       const int32_t d = args_.tables->target[q];
@@ -394,7 +393,7 @@ class Column {
     return false;
   }
 
-  const StencilArgs& args_;
+  const DiaArgs& args_;
   const Entry* const rows_;
   const int count_, offsets_;
   const int64_t k_, local_, node_;
@@ -405,7 +404,7 @@ class Column {
 
 template <int kNode>
 __global__ void __launch_bounds__(kResidualThreads)
-    ResidualKernel(const __grid_constant__ StencilArgs args, bool again) {
+    ResidualKernel(const __grid_constant__ DiaArgs args, bool again) {
   extern __shared__ double memory[];
   using Entry = typename Column<kNode>::Entry;
   if (again && *args.wanted == 0) return;
@@ -413,7 +412,7 @@ __global__ void __launch_bounds__(kResidualThreads)
   const bool real = local < int64_t{args.end - args.begin} * kNode;
   const uint8_t looked_for = again ? kStateAgain : kStateSolved;
   if (__syncthreads_or(real && (args.state[local] & looked_for) != 0) == 0) return;
-  const StencilTables& tables = *args.tables;
+  const DiaTables& tables = *args.tables;
   auto* const rows =
       reinterpret_cast<Entry*>(memory + (tables.offsets + 1) * kNode * kResidualThreads);
   const int count = WholeBatches<kNode>(tables.rows);
@@ -430,7 +429,7 @@ __global__ void __launch_bounds__(kResidualThreads)
 // --- All ---
 
 template <int kNode>
-void LaunchRange(const Context& context, const StencilPlan& plan, const StencilArgs& args) {
+void LaunchRange(const Context& context, const DiaPlan& plan, const DiaArgs& args) {
   if (args.high > args.low) {
     const int64_t blocks = (args.high - args.low + kProductThreads - 1) / kProductThreads;
     if constexpr (kNode == 1) {
@@ -454,11 +453,11 @@ void LaunchRange(const Context& context, const StencilPlan& plan, const StencilA
   const int64_t own = int64_t{args.end - args.begin} * kNode;
   for (const bool again : {false, true}) {
     if (kNode > 1) {
-      LaunchStencilNodes(context, args, kNode, plan.offsets, again);
+      LaunchDiaNodes(context, args, kNode, plan.offsets, again);
     } else if (plan.slots() <= kMaxThreadSlots) {
-      LaunchStencilThreads(context, args, plan.slots(), again);
+      LaunchDiaThreads(context, args, plan.slots(), again);
     } else {
-      LaunchStencilTeams(context, args, plan.slots(), again);
+      LaunchDiaTeams(context, args, plan.slots(), again);
     }
     residuals<<<static_cast<int>((own + kResidualThreads - 1) / kResidualThreads), kResidualThreads,
                 shared, context.stream>>>(args, again);
@@ -468,16 +467,16 @@ void LaunchRange(const Context& context, const StencilPlan& plan, const StencilA
 
 }  // namespace
 
-void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
-                  const SpaidCudaBuildOptions& options, StaticSpaiResult& result) {
-  const StencilPlan& stencil = plan.stencil;
-  const int64_t n = plan.n, node = stencil.node, nodes = stencil.nodes;
-  // Offsets of M from a node near either end, and of B from one near the last, lead out of A by so
-  // much.
-  const int64_t span = int64_t{stencil.highest} - stencil.lowest;
-  const int64_t before = std::max<int64_t>(0, -int64_t{stencil.lowest});
-  const int64_t after = std::min(nodes, std::max(span, int64_t{stencil.highest}));
-  const int64_t entries = stencil.diagonals * node * n;
+void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
+              const SpaidCudaBuildOptions& options, StaticSpaiResult& result) {
+  const DiaPlan& dia = plan.dia;
+  const int64_t n = plan.n, node = dia.node, nodes = dia.nodes;
+  // So many columns before and after A are read, by offsets of M from a node near either end, and
+  // of B from one near the last.
+  const int64_t span = int64_t{dia.highest} - dia.lowest;
+  const int64_t before = std::max<int64_t>(0, -int64_t{dia.lowest});
+  const int64_t after = std::min(nodes, std::max(span, int64_t{dia.highest}));
+  const int64_t entries = dia.diagonals * node * n;
   const Buffer<double> scale(context, n), by_diagonals(context, before + entries + after);
   double* const diagonals = by_diagonals.get() + before;
   const auto clear = [&](double* from, int64_t count) {
@@ -487,45 +486,45 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   clear(by_diagonals.get(), before);
   clear(diagonals + entries, after);
   // From within A they lead into the first columns of the next diagonal, or the last ones of the
-  // one before. What stands there counts for nothing, but must be a number: a part of the columns
-  // would leave it to chance.
+  // one before. The values there do not count, but must be finite: with a part of the columns they
+  // would be undefined.
   if (!plan.whole()) {
     const auto clear_columns = [&](int64_t begin, int64_t count) {
       Check(cudaMemset2DAsync(diagonals + begin, static_cast<size_t>(nodes) * sizeof(double), 0,
                               static_cast<size_t>(count) * sizeof(double),
-                              static_cast<size_t>(stencil.diagonals * node * node), context.stream),
+                              static_cast<size_t>(dia.diagonals * node * node), context.stream),
             "cudaMemset2DAsync");
     };
     clear_columns(0, std::min(nodes, after));
     clear_columns(std::max<int64_t>(0, nodes - before), std::min(nodes, before));
   }
-  const int shared = static_cast<int>(kConvertThreads * node * stencil.diagonals * sizeof(double));
+  const int shared = static_cast<int>(kConvertThreads * node * dia.diagonals * sizeof(double));
   AllowSharedMemory(context, ConvertKernel, shared);
-  // Nodes with a column of the plan's range, and columns of A that these see.
+  // Nodes with a column of the plan's range, and the columns of A that these read.
   const int64_t first_node = plan.own.begin / node, last_node = (plan.own.end + node - 1) / node;
-  const ColumnRange seen{std::max<int64_t>(0, first_node + stencil.lowest) * node,
-                         std::min(nodes, last_node + stencil.highest) * node};
+  const ColumnRange seen{std::max<int64_t>(0, first_node + dia.lowest) * node,
+                         std::min(nodes, last_node + dia.highest) * node};
   const int64_t blocks = (seen.end - seen.begin + kConvertThreads - 1) / kConvertThreads;
   ConvertKernel<<<static_cast<int>(blocks), kConvertThreads, shared, context.stream>>>(
-      seen, a.col_ptr.get(), a.values.get(), stencil.a_mask.get(), stencil.node, stencil.nodes,
-      stencil.diagonals, scale.get(), diagonals);
+      seen, a.col_ptr.get(), a.values.get(), dia.a_mask.get(), dia.node, dia.nodes, dia.diagonals,
+      scale.get(), diagonals);
   CheckLaunch("ConvertKernel");
 
-  const int64_t b_columns = std::min(nodes, stencil.range + span);
-  const int64_t range_columns = stencil.range * node;
-  const Buffer<double> b(context, b_columns * stencil.products * node * node),
-      gradient(context, range_columns * stencil.slots());
+  const int64_t b_columns = std::min(nodes, dia.range + span);
+  const int64_t range_columns = dia.range * node;
+  const Buffer<double> b(context, b_columns * dia.products * node * node),
+      gradient(context, range_columns * dia.slots());
   const Buffer<uint8_t> state(context, range_columns);
   const Buffer<int32_t> wanted(context, 1);
-  StencilArgs args{};
-  args.tables = stencil.tables.get();
-  args.nodes = stencil.nodes;
+  DiaArgs args{};
+  args.tables = dia.tables.get();
+  args.nodes = dia.nodes;
   args.b_stride = static_cast<int32_t>(b_columns);
   args.g_stride = static_cast<int32_t>(range_columns);
   args.a = diagonals;
   args.b = b.get();
-  args.a_mask = stencil.a_mask.get();
-  args.m_mask = stencil.m_mask.get();
+  args.a_mask = dia.a_mask.get();
+  args.m_mask = dia.m_mask.get();
   args.scale = scale.get();
   args.m_ptr = plan.pattern().col_ptr;
   args.pivot_limit = options.pivot_limit;
@@ -537,24 +536,24 @@ void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   args.state = state.get();
   args.wanted = wanted.get();
   args.gradient = gradient.get();
-  for (int64_t begin = first_node; begin < last_node; begin += stencil.range) {
+  for (int64_t begin = first_node; begin < last_node; begin += dia.range) {
     args.begin = static_cast<int32_t>(begin);
-    args.end = static_cast<int32_t>(std::min(last_node, begin + stencil.range));
-    args.low = static_cast<int32_t>(std::max<int64_t>(0, begin + stencil.lowest));
-    args.high = static_cast<int32_t>(std::min(nodes, int64_t{args.end} + stencil.highest));
+    args.end = static_cast<int32_t>(std::min(last_node, begin + dia.range));
+    args.low = static_cast<int32_t>(std::max<int64_t>(0, begin + dia.lowest));
+    args.high = static_cast<int32_t>(std::min(nodes, int64_t{args.end} + dia.highest));
     wanted.Fill(0);
-    switch (stencil.node) {
+    switch (dia.node) {
       case 1:
-        LaunchRange<1>(context, stencil, args);
+        LaunchRange<1>(context, dia, args);
         break;
       case 2:
-        LaunchRange<2>(context, stencil, args);
+        LaunchRange<2>(context, dia, args);
         break;
       case 3:
-        LaunchRange<3>(context, stencil, args);
+        LaunchRange<3>(context, dia, args);
         break;
       default:
-        throw Failure(kSpaidCudaError, "no stencil of " + std::to_string(node) + " unknowns");
+        throw Failure(kSpaidCudaError, "no path by diagonals for nodes of " + std::to_string(node));
     }
     if (args.end == last_node || options.progress == nullptr) continue;
     context.Synchronize();

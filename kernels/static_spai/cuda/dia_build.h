@@ -1,4 +1,4 @@
-// The numeric phase of the stencil path (dia.h).
+// The numeric phase of the path by diagonals (dia.h).
 #pragma once
 
 #include "kernels/static_spai/cuda/build.h"
@@ -6,8 +6,8 @@
 
 namespace spaid::cuda {
 
-// As Build (build.h), of a plan with a stencil; fills `result`, whose flags are 0.
-void BuildStencil(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
-                  const SpaidCudaBuildOptions& options, StaticSpaiResult& result);
+// As Build (build.h), for a plan by diagonals; fills `result`, whose flags are 0.
+void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
+              const SpaidCudaBuildOptions& options, StaticSpaiResult& result);
 
 }  // namespace spaid::cuda

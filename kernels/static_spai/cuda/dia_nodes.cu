@@ -1,7 +1,7 @@
-// The factors and solutions of the stencil path where a node has several unknowns: one block of
+// The factors and solutions of the path by diagonals for nodes of several unknowns: one block of
 // threads a node. The lower tiles of its Gram matrix are gathered into shared memory and become
-// those of the factor; the right-hand sides of the node's columns stand in a row of tiles below,
-// and with them the signs with which the conditioning is tried.
+// those of the factor; the right-hand sides of the node's columns form a row of tiles below,
+// together with the random signs by which the conditioning is estimated.
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -17,14 +17,14 @@ constexpr int kThreads = 32 * NodeFactor::kWarps;
 static_assert(kMaxNode * kMaxOffsets <= 8 * NodeFactor::kMaxTiles);
 
 struct Pair {
-  int32_t from;          // in B, of the column node·products·square
+  int32_t from;          // offset in B, from column node · products · square
   uint16_t row, column;  // slots: the first of each node
 };
 
 struct NodeMemory {
   double fit[kMaxNode];
   int32_t offset[kMaxOffsets], target[kMaxOffsets];
-  // Where an entry stands in the tiles: row_place[row] + column_place[column].
+  // Place of an entry in the tiles: row_place[row] + column_place[column].
   uint16_t row_place[kMaxNode * kMaxOffsets], column_place[kMaxNode * kMaxOffsets];
   Pair pairs[kMaxOffsets * (kMaxOffsets + 1) / 2];  // as many as there are
 };
@@ -41,7 +41,7 @@ class Node {
  public:
   static constexpr int kSquare = kNode * kNode;
 
-  __device__ Node(const StencilArgs& args, double* memory)
+  __device__ Node(const DiaArgs& args, double* memory)
       : args_(args),
         offsets_(args.tables->offsets),
         products_(args.tables->products),
@@ -54,9 +54,9 @@ class Node {
         warp_(static_cast<int>(threadIdx.x / 32)),
         lane_(static_cast<int>(threadIdx.x % 32)) {}
 
-  // Once a block, before all else.
+  // Called once a block, first.
   __device__ void Prepare() const {
-    const StencilTables& tables = *args_.tables;
+    const DiaTables& tables = *args_.tables;
     const auto thread = static_cast<int>(threadIdx.x);
     if (thread < offsets_) {
       shared_.offset[thread] = tables.m_offset[thread];
@@ -68,7 +68,7 @@ class Node {
       shared_.column_place[thread] =
           static_cast<uint16_t>(thread / 8 * 64 + NodeFactor::Place(0, thread % 8));
     }
-    // By columns, so that what stands together in B is read together.
+    // By columns, so that neighbours in B are read together.
     for (int q = 0; q < offsets_; ++q) {
       const int begin = q * offsets_ - q * (q - 1) / 2;
       for (int p = q + thread; p < offsets_; p += kThreads) {
@@ -81,7 +81,7 @@ class Node {
   }
 
   // Called by all threads; `again`: adds the corrected step to the columns that want one. `clean`:
-  // the tiles are as a node that lacks no unknown leaves them.
+  // the tiles are as a node without missing unknowns leaves them.
   __device__ void Solve(int32_t node, bool again, bool& clean) const {
     const int64_t local = int64_t{node - args_.begin} * kNode;
     if (again) {
@@ -104,7 +104,7 @@ class Node {
     __syncthreads();
     double pivot, determinant;
     bool fine = factor_.Factor(args_.pivot_limit, pivot, determinant);
-    if (warp_ < kNode) {  // ‖L⁻¹b‖² = bᵀm: what row k of Âm comes to
+    if (warp_ < kNode) {  // ‖L⁻¹b‖² = bᵀm = (Âm)_k
       double fit = 0;
       for (int slot = lane_; slot < slots_; slot += 32) {
         const double y = factor_.Side(warp_, slot);
@@ -117,7 +117,7 @@ class Node {
     if (fine) {
       factor_.SubstituteBack();
       inverse = Inverse();
-      // Not refined where this does not do: such a node is the host's.
+      // Without further refinement: otherwise the node is left to the host.
       fine = again || determinant / 3 >= checks::kGoodEigenvalue ||
              checks::kStartShare * inverse * checks::kGoodEigenvalue <= 1;
     }
@@ -154,7 +154,7 @@ class Node {
   }
 
  private:
-  // Zeros, and ones on the diagonal of unknowns that the node lacks.
+  // Writes zeros, and ones on the diagonal of unknowns that the node lacks.
   __device__ void Clear(uint32_t mask) const {
     auto* const zero = reinterpret_cast<double2*>(tiles_);
     for (int i = static_cast<int>(threadIdx.x); i < NodeFactor::Size(size_) / 2; i += kThreads) {
@@ -167,7 +167,7 @@ class Node {
     }
   }
 
-  // A warp brings several blocks of B at once, a lane always the same element of one.
+  // A warp loads several blocks of B at once, a lane always the same element of one.
   template <bool kWhole>
   __device__ void Gather(int32_t node, uint32_t mask) const {
     constexpr int kAtOnce = 32 / kSquare;
@@ -185,7 +185,7 @@ class Node {
     }
   }
 
-  // Right-hand side t: row k of Â, k the node's unknown t, or its gradient; then the signs.
+  // Loads right-hand side t: row k of Â, k the node's unknown t, or its gradient; then the signs.
   __device__ void GatherSides(int32_t node, int64_t local, uint32_t mask, bool again) const {
     const auto slot = static_cast<int>(threadIdx.x);
     const int q = slot / kNode, column = slot % kNode;
@@ -206,7 +206,7 @@ class Node {
     factor_.Side(kNode, slot) = StartSign(slot);
   }
 
-  // An estimate of the norm of the inverse, from the signs.
+  // Estimates the norm of the inverse from the signs.
   __device__ double Inverse() const {
     double sum = 0;
     for (int slot = lane_; slot < slots_; slot += 32) {
@@ -216,7 +216,7 @@ class Node {
     return sqrt(WarpSum(sum));
   }
 
-  const StencilArgs& args_;
+  const DiaArgs& args_;
   const int offsets_, products_, slots_, size_;
   double* const tiles_;
   double* const ratios_;
@@ -227,7 +227,7 @@ class Node {
 
 template <int kNode>
 __global__ void __launch_bounds__(kThreads, 5)
-    NodeKernel(const __grid_constant__ StencilArgs args, bool again) {
+    NodeKernel(const __grid_constant__ DiaArgs args, bool again) {
   extern __shared__ double2 memory[];
   if (again && *args.wanted == 0) return;
   const Node<kNode> own(args, reinterpret_cast<double*>(memory));
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, 5)
 }
 
 template <int kNode>
-void Launch(const Context& context, const StencilArgs& args, int offsets, bool again) {
+void Launch(const Context& context, const DiaArgs& args, int offsets, bool again) {
   const int shared = SharedBytes(kNode * offsets, offsets);
   const auto kernel = NodeKernel<kNode>;
   AllowSharedMemory(context, kernel, shared);
@@ -254,8 +254,8 @@ void Launch(const Context& context, const StencilArgs& args, int offsets, bool a
 
 }  // namespace
 
-void LaunchStencilNodes(const Context& context, const StencilArgs& args, int node, int offsets,
-                        bool again) {
+void LaunchDiaNodes(const Context& context, const DiaArgs& args, int node, int offsets,
+                    bool again) {
   switch (node) {
     case 2:
       return Launch<2>(context, args, offsets, again);

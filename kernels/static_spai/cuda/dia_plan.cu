@@ -1,6 +1,6 @@
-// Whether a matrix is one of few diagonals, and the tables for it. A diagonal that the sample of
-// kernels/sparse/cuda/offsets.h has not met (one of few entries) leaves the matrix to the general
-// path.
+// Decides whether a matrix has few diagonals, and makes the tables for it. A diagonal that the
+// sample of kernels/sparse/cuda/offsets.h has missed (one of few entries) leaves the matrix to the
+// general path.
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -14,14 +14,14 @@
 namespace spaid::cuda {
 namespace {
 
-// Where `value` stands in the first `count` of a sorted list, −1: nowhere.
+// Index of `value` in the first `count` of a sorted list, −1: it is not there.
 int32_t Find(const int32_t* list, int32_t count, int64_t value) {
   const int32_t* const at = std::lower_bound(list, list + count, value);
   return at != list + count && *at == value ? static_cast<int32_t>(at - list) : -1;
 }
 
-StencilTables MakeTables(const Offsets& a, const Offsets& m, int64_t nodes) {
-  StencilTables tables;
+DiaTables MakeTables(const Offsets& a, const Offsets& m, int64_t nodes) {
+  DiaTables tables;
   tables.diagonals = a.count;
   tables.offsets = m.count;
   std::copy_n(a.at, a.count, tables.a_offset);
@@ -29,7 +29,7 @@ StencilTables MakeTables(const Offsets& a, const Offsets& m, int64_t nodes) {
   for (int q = 0; q < m.count; ++q) {
     tables.target[q] = Find(a.at, a.count, -int64_t{m.at[q]});
   }
-  // A difference that no two nodes have needs no diagonal: `place` says 0 there, and nobody reads.
+  // A difference that no two nodes have needs no diagonal: its `place` is 0, and is not read.
   std::vector<int32_t> products;
   for (int p = 0; p < m.count; ++p) {
     for (int q = 0; q <= p; ++q) {
@@ -59,7 +59,7 @@ StencilTables MakeTables(const Offsets& a, const Offsets& m, int64_t nodes) {
   std::vector<uint8_t> made(products.size(), 0);
   for (const auto& pair : pairs) made[static_cast<size_t>(pair.first)] = 1;
   for (size_t d = 0; d < made.size(); ++d) {
-    if (made[d] == 0) pairs.emplace_back(static_cast<int32_t>(d), StencilTables::kNoPair);
+    if (made[d] == 0) pairs.emplace_back(static_cast<int32_t>(d), DiaTables::kNoPair);
   }
   std::sort(pairs.begin(), pairs.end());
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -78,15 +78,15 @@ StencilTables MakeTables(const Offsets& a, const Offsets& m, int64_t nodes) {
   tables.rows = static_cast<int32_t>(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool last = i + 1 == rows.size() || rows[i + 1].first != rows[i].first;
-    tables.row[i] = rows[i].second | (last ? StencilTables::kLast : 0) |
-                    (rows[i].first == 0 ? StencilTables::kTarget : 0);
+    tables.row[i] = rows[i].second | (last ? DiaTables::kLast : 0) |
+                    (rows[i].first == 0 ? DiaTables::kTarget : 0);
   }
   return tables;
 }
 
-// Nodes of a range, 0: none that pays fits the work space that estimates count with.
-int32_t RangeOf(const StencilPlan& plan, int64_t nnz_a) {
-  using namespace stencil_tuning;
+// Nodes of a range; 0: no range that pays fits the workspace that estimates count with.
+int32_t RangeOf(const DiaPlan& plan, int64_t nnz_a) {
+  using namespace dia_tuning;
   const int64_t square = int64_t{plan.node} * plan.node;
   const int64_t product_bytes = 8 * square * plan.products;
   const int64_t node_bytes = product_bytes + 8 * square * plan.offsets + plan.node;
@@ -98,8 +98,8 @@ int32_t RangeOf(const StencilPlan& plan, int64_t nnz_a) {
   return static_cast<int32_t>(std::min<int64_t>(range, MostNodes(plan.slots())));
 }
 
-// Whether what a build allocates has room beside what is there: the general path may need less.
-bool HasRoom(const Context& context, const Matrix& a, int64_t nnz_m, const StencilPlan& plan) {
+// Whether memory suffices for a build: the general path may need less.
+bool HasRoom(const Context& context, const Matrix& a, int64_t nnz_m, const DiaPlan& plan) {
   const int64_t n = a.n, square = int64_t{plan.node} * plan.node;
   const int64_t halo = int64_t{plan.highest} - plan.lowest;
   const int64_t work =
@@ -112,66 +112,66 @@ bool HasRoom(const Context& context, const Matrix& a, int64_t nnz_m, const Stenc
          context.arena->limit() - context.arena->used();
 }
 
-// As FindOffsets, of whole blocks; none, too, where they fill less than kLeastFill.
+// As FindOffsets, for full blocks; none, too, if they fill less than kLeastFill.
 Offsets OffsetsOf(Context& context, const PatternRef& a, int64_t nnz, int limit, int& node) {
   const Offsets found = FindOffsets(context, a, /*whole=*/true, limit, node);
   const double room = static_cast<double>(found.count) * node * static_cast<double>(a.n);
-  return static_cast<double>(nnz) < stencil_tuning::kLeastFill * room ? Offsets{} : found;
+  return static_cast<double>(nnz) < dia_tuning::kLeastFill * room ? Offsets{} : found;
 }
 
 bool TryNode(Context& context, const Matrix& a, const StaticSpaiPlan& plan, int node,
-             StencilPlan& stencil) {
+             DiaPlan& dia) {
   const int64_t n = a.n;
   const bool same = plan.m.is_of_a();
   const Offsets of_a =
       OffsetsOf(context, a.pattern(), a.nnz, same ? kMaxOffsets : kMaxDiagonals, node);
-  stencil.node = node;
+  dia.node = node;
   if (of_a.count == 0 || node == 0) return false;
   const Offsets of_m =
       same ? of_a : OffsetsOf(context, plan.pattern(), plan.m.nnz, kMaxOffsets, node);
   if (of_m.count == 0) return false;
-  stencil.nodes = static_cast<int32_t>(n / node);
-  stencil.diagonals = of_a.count;
-  stencil.offsets = of_m.count;
-  stencil.lowest = of_m.at[0];
-  stencil.highest = of_m.at[of_m.count - 1];
-  if (node == 1 && stencil.slots() > kMaxTeamSlots) return false;
+  dia.nodes = static_cast<int32_t>(n / node);
+  dia.diagonals = of_a.count;
+  dia.offsets = of_m.count;
+  dia.lowest = of_m.at[0];
+  dia.highest = of_m.at[of_m.count - 1];
+  if (node == 1 && dia.slots() > kMaxTeamSlots) return false;
   // Kernels address A by diagonals, and B, by 32 bits.
   if ((int64_t{of_a.count} * node + 1) * n > INT32_MAX) return false;
-  stencil.a_mask = Buffer<uint64_t>(context, stencil.nodes);
-  stencil.m_mask = Buffer<uint32_t>(context, stencil.nodes);
-  uint32_t* const m_mask = stencil.m_mask.get();
+  dia.a_mask = Buffer<uint64_t>(context, dia.nodes);
+  dia.m_mask = Buffer<uint32_t>(context, dia.nodes);
+  uint32_t* const m_mask = dia.m_mask.get();
   const Buffer<int32_t> wrong(context, 1);
   wrong.Fill(0);
-  FillMasks(context, a.pattern(), node, of_a, stencil.a_mask.get(), same ? m_mask : nullptr,
+  FillMasks(context, a.pattern(), node, of_a, dia.a_mask.get(), same ? m_mask : nullptr,
             wrong.get());
   if (!same) FillMasks(context, plan.pattern(), node, of_m, nullptr, m_mask, wrong.get());
-  // While those are on their way.
-  const StencilTables tables = MakeTables(of_a, of_m, stencil.nodes);
-  stencil.products = tables.products;
-  stencil.pairs = tables.pair_begin[tables.products];
-  const int64_t farthest = std::max(std::abs(int64_t{stencil.lowest}), int64_t{stencil.highest});
+  // While these run.
+  const DiaTables tables = MakeTables(of_a, of_m, dia.nodes);
+  dia.products = tables.products;
+  dia.pairs = tables.pair_begin[tables.products];
+  const int64_t farthest = std::max(std::abs(int64_t{dia.lowest}), int64_t{dia.highest});
   if (farthest * tables.products * node * node > INT32_MAX) return false;
-  stencil.range = RangeOf(stencil, a.nnz);
-  if (stencil.range == 0 || !HasRoom(context, a, plan.m.nnz, stencil)) return false;
-  stencil.tables = Buffer<StencilTables>(context, 1);
-  stencil.tables.CopyIn(&tables, 1);
+  dia.range = RangeOf(dia, a.nnz);
+  if (dia.range == 0 || !HasRoom(context, a, plan.m.nnz, dia)) return false;
+  dia.tables = Buffer<DiaTables>(context, 1);
+  dia.tables.CopyIn(&tables, 1);
   return Read(context, wrong, 0) == 0;
 }
 
 }  // namespace
 
-StencilPlan MakeStencilPlan(Context& context, const Matrix& a, const StaticSpaiPlan& plan) {
-  StencilPlan stencil;
-  if (TryNode(context, a, plan, 0, stencil)) return stencil;
-  if (stencil.node > 1) {
-    stencil = {};
-    if (TryNode(context, a, plan, 1, stencil)) return stencil;
+DiaPlan MakeDiaPlan(Context& context, const Matrix& a, const StaticSpaiPlan& plan) {
+  DiaPlan dia;
+  if (TryNode(context, a, plan, 0, dia)) return dia;
+  if (dia.node > 1) {
+    dia = {};
+    if (TryNode(context, a, plan, 1, dia)) return dia;
   }
   return {};
 }
 
-int64_t StencilPlan::device_bytes() const {
+int64_t DiaPlan::device_bytes() const {
   const auto bytes = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };

@@ -1,5 +1,5 @@
-// The factors and solutions of the stencil path where a node is one unknown: one thread a column
-// for the smallest local problems, eight for those of up to kMaxTeamSlots unknowns.
+// The factors and solutions of the path by diagonals for nodes of one unknown: one thread a column
+// for the smallest local problems, eight threads for those of up to kMaxTeamSlots unknowns.
 #include <algorithm>
 #include <string>
 
@@ -15,19 +15,19 @@ __device__ uint8_t SolvedState(double pivot) {
   return kStateSolved | (pivot >= checks::kStrongPivot ? kStateStrong : 0);
 }
 
-// The place of `slot` in a column of M with this mask.
+// Index of `slot` in a column of M with this mask.
 __device__ int PlaceOf(uint32_t mask, int slot) { return __popc(mask & ((1u << slot) - 1)); }
 
 // --- One thread a column ---
 
 constexpr int kThreads = 128;
 
-// An unknown that a column lacks stands as one that nothing is coupled to: a row and a column of
-// the unit matrix.
+// An unknown that a column lacks is replaced by an uncoupled one: a row and a column of the unit
+// matrix.
 template <int N>
 class Small {
  public:
-  __device__ void Gather(const StencilArgs& args, const int32_t* at, uint32_t mask, int64_t k) {
+  __device__ void Gather(const DiaArgs& args, const int32_t* at, uint32_t mask, int64_t k) {
 #pragma unroll
     for (int a = 0; a < N; ++a) {
 #pragma unroll
@@ -38,7 +38,7 @@ class Small {
     }
   }
 
-  // Cholesky in place; the diagonal becomes its inverse. False where a scaled pivot is not over the
+  // Cholesky in place; the diagonal becomes its inverse. False: a scaled pivot is not over the
   // limit.
   __device__ bool Factor(double limit) {
     bool fine = true;
@@ -111,10 +111,10 @@ class Small {
 
 template <int N>
 __global__ void __launch_bounds__(kThreads)
-    SmallKernel(const __grid_constant__ StencilArgs args, bool again) {
+    SmallKernel(const __grid_constant__ DiaArgs args, bool again) {
   __shared__ int32_t at[N * (N + 1) / 2], offset[N], target[N];
   if (again && *args.wanted == 0) return;
-  const StencilTables& tables = *args.tables;
+  const DiaTables& tables = *args.tables;
   for (int i = static_cast<int>(threadIdx.x); i < N * (N + 1) / 2; i += kThreads) {
     int a = 0;
     while (Lower(a + 1, 0) <= i) ++a;
@@ -179,51 +179,51 @@ __global__ void __launch_bounds__(kThreads)
 
 // --- Eight threads a column, four columns a warp ---
 //
-// Lane = 4 · part + column: each request of a warp reads runs of four columns. Part s of a column
-// has rows s, s + 8, ... of the matrix in registers, and of two more: the right-hand side, so that
-// it is substituted forward as the factor is made, and the signs with which the conditioning is
-// tried (gram_checks.h).
+// Lane = 4 · part + column: each load of a warp reads runs of four columns. Part s of a column has
+// rows s, s + 8, ... of the matrix in registers, and of two more: the right-hand side, which is
+// substituted forward as the factor is made, and the random signs by which the conditioning is
+// estimated (gram_checks.h).
 
 constexpr int kTeamThreads = 64;
-constexpr int kColumns = 4;  // of a warp
+constexpr int kColumns = 4;  // a warp
 constexpr int kParts = 8;
 
 template <int N>
 struct Team {
-  static constexpr int kBlocks = (N + 2 + kParts - 1) / kParts;  // of rows
+  static constexpr int kBlocks = (N + 2 + kParts - 1) / kParts;  // row blocks
   __host__ __device__ static constexpr int Width(int i) {
     return kParts * (i + 1) < N ? kParts * (i + 1) : N;
   }
-  // Of row block i's registers: all blocks before the last are whole.
+  // Index of row block i's first register: all blocks before the last are full.
   __host__ __device__ static constexpr int Begin(int i) { return kParts * i * (i + 1) / 2; }
   static constexpr int kSize = Begin(kBlocks - 1) + N;
   __host__ __device__ static constexpr int At(int i, int c) { return Begin(i) + c; }
-  // Where the rows of the right-hand side and of the signs stand.
+  // Places of the rows of the right-hand side and of the signs.
   static constexpr int kBlock = N / kParts, kSidePart = N % kParts, kSignPart = N % kParts + 1;
   static_assert((N + 1) / kParts == kBlock, "both in one block of rows");
 };
 
-// The offset in `b` (or where the right-hand side comes from) of each entry; kAbsent: zero.
+// Offset of each entry in `b`, or in the source of the right-hand side; kAbsent: zero.
 template <int N>
 struct TeamTable {
   static constexpr int kAbsent = INT32_MIN;
   static constexpr int kPitch = N + (N + 1) % 2;  // rows in different banks
   int32_t at[kParts * Team<N>::kBlocks][kPitch];
   int32_t offset[kParts * Team<N>::kBlocks];
-  int32_t
-      whole;  // 1: where a column lacks no unknown, every entry up to the right-hand side is there
+  // 1: for a column without missing unknowns every entry up to the right-hand side is present.
+  int32_t whole;
 };
 
-// All threads of the block; waits for them.
+// Called by all threads of the block; ends in a barrier.
 template <int N>
-__device__ void FillTable(const StencilArgs& args, bool again, TeamTable<N>& table) {
-  const StencilTables& tables = *args.tables;
+__device__ void FillTable(const DiaArgs& args, bool again, TeamTable<N>& table) {
+  const DiaTables& tables = *args.tables;
   if (threadIdx.x == 0) table.whole = tables.offsets == N ? 1 : 0;
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kParts * Team<N>::kBlocks * N;
        i += kTeamThreads) {
-    // Above the diagonal stands what is below, and the rows that nobody asks for are copies of the
-    // first: all can be read.
+    // Above the diagonal the entries below are repeated, and unused rows are copies of the first:
+    // all can be read.
     const int a = i / N <= N ? i / N : 0, b = i % N;
     int32_t at = TeamTable<N>::kAbsent;
     if (b < tables.offsets) {
@@ -248,14 +248,14 @@ class TeamSolver {
  public:
   using Shape = Team<N>;
 
-  __device__ TeamSolver(const StencilArgs& args, const TeamTable<N>& table, uint32_t signs)
+  __device__ TeamSolver(const DiaArgs& args, const TeamTable<N>& table, uint32_t signs)
       : args_(args),
         table_(table),
         signs_(signs),
         column_(static_cast<int>(threadIdx.x % kColumns)),
         part_(static_cast<int>(threadIdx.x % 32) / kColumns) {}
 
-  // All lanes of a warp; `k`: this lane's column, `real` false where there is none.
+  // Called by all lanes of a warp; `k`: this lane's column; `real` false: there is none.
   __device__ void Solve(int64_t k, bool real, bool again) {
     const uint32_t mask = real ? args_.m_mask[k] : 0;
     Gather(k, mask, again);
@@ -269,11 +269,11 @@ class TeamSolver {
 #pragma unroll
       for (int i = 0; i < Shape::kBlocks; ++i) sum += Row(i) < N ? x[i] * x[i] : 0;
       const double norm = sqrt(Sum(sum));
-      // Not refined where this does not do: such a column is the host's.
+      // Without further refinement: otherwise the column is left to the host.
       fine = fine && (determinant / 3 >= checks::kGoodEigenvalue ||
                       checks::kStartShare * norm * checks::kGoodEigenvalue <= 1);
     }
-    // ‖L⁻¹b‖² = bᵀm: what row k of Âm comes to.
+    // ‖L⁻¹b‖² = bᵀm = (Âm)_k.
     double fit = 0;
 #pragma unroll
     for (int c = 0; c < N; ++c) {
@@ -311,7 +311,7 @@ class TeamSolver {
   __device__ double FromPart(double value, int part) const {
     return __shfl_sync(kAllLanes, value, part * kColumns + column_);
   }
-  // Over the parts of a column.
+  // Sums over the parts of a column.
   __device__ bool All(bool value) const {
     const unsigned team = 0x11111111u << column_;
     return (__ballot_sync(kAllLanes, value) & team) == team;
@@ -361,7 +361,7 @@ class TeamSolver {
     }
   }
 
-  // Right-looking Cholesky. Above the diagonal stands what nobody reads.
+  // Right-looking Cholesky. Elements above the diagonal are not read.
   __device__ void Factor() {
 #pragma unroll
     for (int j = 0; j < N; ++j) {
@@ -383,7 +383,7 @@ class TeamSolver {
     }
   }
 
-  // The smallest scaled pivot and their product; false where one is not over the limit.
+  // The smallest scaled pivot, and the product of all; false: one is not over the limit.
   __device__ bool Pivots(int64_t k, uint32_t mask, double& pivot, double& determinant) const {
     bool fine = true;
 #pragma unroll
@@ -403,8 +403,8 @@ class TeamSolver {
     return All(fine);
   }
 
-  // x := L⁻ᵀ y, of the row of y that `part` has, by rows as the matrix. That row takes part as an
-  // unknown of −1, so that a sum over all rows is what the next unknown wants.
+  // x := L⁻ᵀ y for the row of y that `part` has, distributed by rows as the matrix. That row acts
+  // as an unknown of −1, so that a sum over all rows gives the next unknown.
   __device__ void Substitute(int part, double (&x)[Shape::kBlocks]) const {
 #pragma unroll
     for (int i = 0; i < Shape::kBlocks; ++i) x[i] = 0;
@@ -419,7 +419,7 @@ class TeamSolver {
     }
   }
 
-  const StencilArgs& args_;
+  const DiaArgs& args_;
   const TeamTable<N>& table_;
   const uint32_t signs_;
   const int column_, part_;
@@ -429,7 +429,7 @@ class TeamSolver {
 
 template <int N>
 __global__ void __launch_bounds__(kTeamThreads, N > 19 ? 4 : 6)
-    TeamKernel(const __grid_constant__ StencilArgs args, bool again) {
+    TeamKernel(const __grid_constant__ DiaArgs args, bool again) {
   __shared__ TeamTable<N> table;
   if (again && *args.wanted == 0) return;
   FillTable(args, again, table);
@@ -446,14 +446,14 @@ __global__ void __launch_bounds__(kTeamThreads, N > 19 ? 4 : 6)
 }
 
 template <int N>
-void LaunchSmall(const Context& context, const StencilArgs& args, bool again) {
+void LaunchSmall(const Context& context, const DiaArgs& args, bool again) {
   const int blocks = (args.end - args.begin + kThreads - 1) / kThreads;
   SmallKernel<N><<<blocks, kThreads, 0, context.stream>>>(args, again);
   CheckLaunch("SmallKernel");
 }
 
 template <int N>
-void LaunchTeam(const Context& context, const StencilArgs& args, bool again) {
+void LaunchTeam(const Context& context, const DiaArgs& args, bool again) {
   const auto kernel = TeamKernel<N>;
   int blocks = 0;
   Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kTeamThreads, 0),
@@ -467,14 +467,14 @@ void LaunchTeam(const Context& context, const StencilArgs& args, bool again) {
 
 }  // namespace
 
-void LaunchStencilThreads(const Context& context, const StencilArgs& args, int slots, bool again) {
+void LaunchDiaThreads(const Context& context, const DiaArgs& args, int slots, bool again) {
   if (slots <= 5) return LaunchSmall<5>(context, args, again);
   if (slots <= 7) return LaunchSmall<7>(context, args, again);
   if (slots <= kMaxThreadSlots) return LaunchSmall<kMaxThreadSlots>(context, args, again);
   throw Failure(kSpaidCudaError, "no thread kernel for " + std::to_string(slots) + " slots");
 }
 
-void LaunchStencilTeams(const Context& context, const StencilArgs& args, int slots, bool again) {
+void LaunchDiaTeams(const Context& context, const DiaArgs& args, int slots, bool again) {
   if (slots <= 14) return LaunchTeam<14>(context, args, again);
   if (slots <= 19) return LaunchTeam<19>(context, args, again);
   if (slots <= 27) return LaunchTeam<27>(context, args, again);

@@ -1,15 +1,16 @@
-// Measured numbers of the stencil path. EstimateStaticSpai counts with kLeastFill and WorkBytes.
+// Measured numbers of the path by diagonals. EstimateStaticSpai counts with kLeastFill and
+// WorkBytes.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-namespace spaid::cuda::stencil_tuning {
+namespace spaid::cuda::dia_tuning {
 
-// Stored entries over those that the diagonals have room for, of A and of M, at least.
+// Least share of the diagonals' places that entries of A, and of M, fill.
 inline constexpr double kLeastFill = 1.0 / 3;
 
-// Bytes of B and of all else that a range needs, at most. On an H100 four times as many gain
+// Bytes of B and of all else for a range, at most. On an H100 four times as many gain
 // nothing; a fifth makes P27 30 % slower, since B's columns beside a range are formed for each.
 constexpr int64_t WorkBytes(int64_t nnz_a) {
   return std::min(int64_t{256} << 20, 40 * nnz_a + (int64_t{1} << 20));
@@ -22,4 +23,4 @@ constexpr int32_t MostNodes(int slots) {
 }
 inline constexpr int64_t kLeastRange = 1024;
 
-}  // namespace spaid::cuda::stencil_tuning
+}  // namespace spaid::cuda::dia_tuning

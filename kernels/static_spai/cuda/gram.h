@@ -1,8 +1,7 @@
 // The numeric phase of static SPAI on a device by the Gram path: for each group, ÂᵀÂ on the tensor
-// cores (fp64), its Cholesky factor, the solutions with explicit residuals, and a corrected step
-// where they are not at the minimum (kernels/static_spai/group_solver.cc says why). Groups whose
-// Gram matrix is too ill-conditioned, or that no kernel takes, keep flags of 0: QR solves
-// them.
+// cores (fp64), its Cholesky factor, the solutions with explicit residuals, and a corrected step if
+// they are not at the minimum (kernels/static_spai/group_solver.cc explains why). Groups whose Gram
+// matrix is too ill-conditioned, or that no kernel takes, keep flags of 0: QR solves them.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +10,11 @@
 
 namespace spaid::cuda {
 
-// What a Gram kernel reads and writes, by column of M.
+// Arguments of a Gram kernel; outputs by column of M.
 struct GramArgs {
   const int64_t* a_ptr;
   const double* a_values;  // each column times its scale
-  const double* scale;     // of the columns of A: powers of two that bring their norms near 1
+  const double* scale;     // scales of A's columns: powers of two that bring their norms near 1
   const int64_t* m_ptr;
   const int32_t* m_idx;
   const int32_t* members;
@@ -23,7 +22,7 @@ struct GramArgs {
   const int32_t* structure_of;
   const Structure* structures;
   const uint32_t* tables;
-  const int32_t* groups;  // those to solve
+  const int32_t* groups;  // the groups to solve
   int32_t count;
   int32_t* next;  // the queue's head, 0 at the start
   double pivot_limit, post_filter;
@@ -38,19 +37,19 @@ void LaunchWarpGram(const Context& context, const Branch& branch, int tiles, boo
                     const GramArgs& args);
 void LaunchBlockGram(const Context& context, const Branch& branch, int tiles, const GramArgs& args);
 
-// Bytes of work space that a cluster of blocks of the next needs.
+// Bytes of workspace that a cluster of blocks of LargeGram needs.
 int64_t LargeGramBytes(const LargestLocal& largest, int64_t n);
-// Of problems in global memory, as many clusters of blocks as there is room for.
+// Solves problems in global memory, with as many clusters of blocks as memory suffices for.
 struct LargeGram {
   LargeGram() = default;
-  // Takes the work space from the arena; n columns in A.
+  // Takes the workspace from the arena. `n`: columns of A.
   LargeGram(Context& context, const LargestLocal& largest, int64_t n, int32_t count);
   // `a_rows`: row_idx of A. This object must outlive the work.
   void Launch(const Branch& branch, const int32_t* a_rows, const GramArgs& args) const;
 
  private:
   int64_t n_ = 0, tile_doubles_ = 0, slots_ = 0;
-  int clusters_ = 0, blocks_ = 0;  // blocks of each
+  int clusters_ = 0, blocks_ = 0;  // blocks a cluster
   Buffer<double> memory_;
   Buffer<int32_t> table_;
 };

@@ -1,4 +1,4 @@
-// One block a group, 32 < |J| <= 128: the lower tiles of the Gram matrix stand in shared memory and
+// One block a group, 32 < |J| <= 128: the lower tiles of the Gram matrix are in shared memory and
 // become those of its factor. Each of the first warps substitutes for one right-hand side.
 #include <algorithm>
 #include <string>
@@ -15,13 +15,13 @@ constexpr int kThreads = 32 * kWarps;
 static_assert(kWarps == 4, "ForOwnWarp");
 static_assert(kMaxWidth <= kWarps);
 
-// The warp whose registers hold row i of the tiles of the Gram matrix: to and fro from the longest
-// row on, so that all have about as many tiles.
+// The warp whose registers hold row i of the tiles of the Gram matrix: rows are dealt out forth and
+// back from the longest on, so that all warps have about as many tiles.
 __host__ __device__ constexpr int RowOwner(int tiles, int i) {
   const int place = (tiles - 1 - i) % (2 * kWarps);
   return place < kWarps ? place : 2 * kWarps - 1 - place;
 }
-// Where the first tile of row i stands among its owner's.
+// Index of the first tile of row i among its owner's tiles.
 __host__ __device__ constexpr int RowBegin(int tiles, int i) {
   int begin = 0;
   for (int before = 0; before < i; ++before) {
@@ -42,14 +42,14 @@ template <int kTiles>
 struct alignas(16) BlockMemory {
   static constexpr int kSize = 8 * kTiles;
   static constexpr int kLower = kTiles * (kTiles + 1) / 2;
-  // A chunk of Â (ChunkPlace), or the lower tiles (TileIndex; each row by row): never both. Of the
-  // factor, diagonal tiles hold their inverses.
+  // A chunk of Â (ChunkPlace), or the lower tiles (TileIndex; each row by row): never both at once.
+  // In the factor, diagonal tiles hold their inverses.
   double tiles[kLower * 64 > kChunkRows* kSize ? kLower * 64 : kChunkRows* kSize];
   __device__ double* chunk() { return tiles; }
   double x[kMaxWidth][kSize], step[kMaxWidth][kSize], rhs[kMaxWidth][kSize];
-  double diagonal[kSize];  // of the Gram matrix
+  double diagonal[kSize];  // the Gram matrix's
   double scale[kSize];
-  const double* from[kSize];  // the values of the columns J
+  const double* from[kSize];  // the values of each column of J
   double sums[kWarps][kMaxWidth];
   FactorFacts factor;
   uint32_t target[kMaxWidth];
@@ -85,7 +85,7 @@ class BlockGroup {
     Residuals(squared);
     if (!AtMinimum(squared)) {
       Gradient();
-      FormGram();  // the chunks have taken the factor's place
+      FormGram();  // again: the chunks have overwritten the factor
       factor.Factor();
       if (warp_ < group_.width) {
         factor.Substitute(memory_.step[warp_]);
@@ -97,7 +97,7 @@ class BlockGroup {
   }
 
  private:
-  // What a rescue will say of the try.
+  // Keeps the figures of this attempt for a rescue.
   __device__ void Refuse() const {
     if (thread_ < group_.width) args_.pivots[group_.members[thread_]] = memory_.factor.pivot;
   }
@@ -149,7 +149,7 @@ class BlockGroup {
       for (int i = 0; i < Structure::kMaskWords; ++i) masks[i] = next_masks[i];
       LoadChunk(pipe, c);
       FetchMasks(c + 1, next_masks);
-      // A register's name is a constant: there is a piece of code for each warp.
+      // Registers are indexed by constants, so each warp has its own copy of the code.
       ForOwnWarp([&](auto warp) {
 #pragma unroll 1
         for (int r = 0; r < kChunkRows; r += 4) {
@@ -196,8 +196,8 @@ class BlockGroup {
     }
   }
 
-  // To row i of the tiles, where kWarp owns it, the products of four rows of Â; `mask`: the columns
-  // of tiles that have an entry there (about half of them).
+  // Adds the products of four rows of Â to row i of the tiles, if kWarp owns it; `mask`: the
+  // columns of tiles that have an entry there (about half of them).
   template <int kWarp, int i>
   static __device__ void AddRow(uint32_t mask, const double (&v)[kTiles], double (*sums)[2]) {
     if constexpr (RowOwner(kTiles, i) == kWarp) {
@@ -231,12 +231,13 @@ class BlockGroup {
     (..., StoreRow<kWarp, kRows>(at, sums));
   }
 
-  // The factor in `tiles`.
+  // Factors in `tiles`.
   __device__ TileFactor<kWarps> Factored() {
     return {memory_.tiles, memory_.diagonal, group_.n2, args_.pivot_limit, memory_.factor};
   }
 
-  // Calls use(v, residual) as WarpGroup::ForResiduals does; a warp has every fourth four rows.
+  // Calls use(v, residual) as WarpGroup::ForResiduals does; a warp has every fourth group of four
+  // rows.
   template <class Use>
   __device__ void ForResiduals(const Use& use) {
     Pipe pipe = OpenPipe();
@@ -274,12 +275,12 @@ class BlockGroup {
   // sides' x.
   __device__ void Residuals(double (&squared)[kMaxWidth]) {
     __syncthreads();
-    double own[2 * kTiles];  // of right-hand side lane / 4, columns 4 q + lane % 4
+    double own[2 * kTiles];  // right-hand side lane / 4, columns 4 q + lane % 4
 #pragma unroll
     for (int q = 0; q < 2 * kTiles; ++q) {
       own[q] = lane_ / 4 < kMaxWidth ? memory_.x[lane_ / 4][4 * q + (lane_ & 3)] : 0;
     }
-    const int first = 2 * (lane_ & 3);  // of the two right-hand sides of this lane's residuals
+    const int first = 2 * (lane_ & 3);  // the first of the two right-hand sides of this lane
     const uint32_t target[2] = {first < kMaxWidth ? memory_.target[first] : kNoRow,
                                 first < kMaxWidth ? memory_.target[first + 1] : kNoRow};
     double sums[2] = {0, 0};
@@ -292,7 +293,7 @@ class BlockGroup {
       for (int r = 8 * warp_; r < rows; r += 8 * kWarps) {
         const double* const from =
             memory_.chunk() + ((r + lane_ / 4) / 4 * kTiles * 32 + (lane_ / 4 & 3));
-        double residual[2] = {0, 0}, odd[2] = {0, 0};  // two chains: neither waits for the other
+        double residual[2] = {0, 0}, odd[2] = {0, 0};  // independent accumulators
 #pragma unroll
         for (int q = 0; q < 2 * kTiles; q += 2) {
           MultiplyTiles(from[q / 2 * 32 + (lane_ & 3) * 4], own[q], residual[0], residual[1]);
@@ -320,14 +321,14 @@ class BlockGroup {
     for (int t = 0; t < kMaxWidth; ++t) {
       squared[t] = 0;
       for (int w = 0; w < kWarps; ++w) squared[t] += memory_.sums[w][t];
-      // A row that Â has not.
+      // Row k is not in Â.
       if (t < group_.width && memory_.target[t] == kNoRow) squared[t] += 1;
     }
   }
 
   // step[t] = Âᵀ(e − Âx), one after the other: the sums are many registers.
   __device__ void Gradient() {
-    // The chunks' order is fixed, the warps' parts are added in order: the result is, too.
+    // Chunks, and the warps' parts, are added in a fixed order, so that results are reproducible.
     double* const parts = memory_.chunk();  // free after the last row: kWarps x kSize
     for (int t = 0; t < group_.width; ++t) {
       double sums[kTiles] = {};
@@ -368,7 +369,7 @@ class BlockGroup {
     return done;
   }
 
-  // Leaves the columns to the host where one is not finite or worse than zero.
+  // Leaves the columns to the host if one is not finite or worse than zero.
   __device__ void Store(double (&squared)[kMaxWidth]) {
     bool fine = true;
     for (int t = 0; t < group_.width; ++t) {

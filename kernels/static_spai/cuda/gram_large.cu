@@ -1,7 +1,8 @@
-// One cluster of blocks a group, for local problems that no shared memory holds:
+// One cluster of blocks a group, for local problems that do not fit shared memory:
 // |J| <= kMaxLargeColumns, all of it in global memory that the second-level cache keeps. Products
-// of columns by merging their rows; residuals over a hash table of I. What decides (pivots, norms)
-// every block makes for itself, from the same numbers in the same order: all go the same way.
+// of columns merge their rows; residuals use a hash table of I. Every block computes the numbers
+// that decide (pivots, norms) for itself, from the same data in the same order, so that all decide
+// alike.
 #include <algorithm>
 
 #include "kernels/static_spai/cuda/cluster_factor.h"
@@ -15,7 +16,7 @@ constexpr int kThreads = ClusterFactor::kThreads;
 constexpr int32_t kFree = -1;
 // Vectors of |J|: the diagonal; x, step, rhs and scratch of kMaxWidth right-hand sides.
 constexpr int kVectors = 1 + 4 * kMaxWidth;
-// A column longer than this is a whole cluster's work, not a warp's.
+// A column longer than this is processed by a whole cluster, not by a warp.
 constexpr int64_t kLongColumn = 256;
 
 int64_t Padded(int64_t n2) { return (n2 + 7) / 8 * 8; }
@@ -32,8 +33,8 @@ int64_t TileDoubles(int64_t n2) {
   return tiles * (tiles + 1) / 2 * 64;
 }
 
-// A sum of fixed point numbers, in two words: integers, so that it does not depend on the order of
-// threads. Terms are at most 2^51 in units of the first word, 2048 of them at most.
+// A sum in fixed point, in two words: integers, so that it does not depend on the order of threads.
+// At most 2048 terms of at most 2^51 in units of the first word.
 struct FixedSum {
   unsigned long long whole, part;
 };
@@ -50,14 +51,14 @@ __device__ double ValueOf(const FixedSum& sum) {
          __ll2double_rn(static_cast<long long>(sum.part)) * PowerOfTwo(-kPartBits);
 }
 
-// What one cluster works in, laid out in this order.
+// The workspace of one cluster, laid out in this order.
 struct LargeMemory {
   double* tiles;
   double* diagonal;                  // n2, padded; so the next ones
-  double *x, *step, *rhs, *scratch;  // of kMaxWidth right-hand sides
-  FixedSum* products;                // of each slot and right-hand side: a row of Âx
-  int32_t* rows;                     // of each slot, or kFree
-  int32_t* owner;                    // of each slot: the first local column that has the row
+  double *x, *step, *rhs, *scratch;  // kMaxWidth right-hand sides each
+  FixedSum* products;                // rows of Âx, for each slot and right-hand side
+  int32_t* rows;                     // the row of each slot, or kFree
+  int32_t* owner;                    // for each slot the first local column that has the row
   int64_t padded;
   uint32_t mask;  // slots - 1
 };
@@ -115,7 +116,7 @@ class LargeGroup {
   }
 
  private:
-  // What a rescue will say of the try.
+  // Keeps the figures of this attempt for a rescue.
   __device__ void Refuse() const {
     if (thread_ < width_) args_.pivots[members_[thread_]] = factor_.pivot();
   }
@@ -124,7 +125,7 @@ class LargeGroup {
   __device__ double* Step(int t) const { return memory_.step + t * memory_.padded; }
   __device__ double* Rhs(int t) const { return memory_.rhs + t * memory_.padded; }
 
-  // The slot of a row; where it is not in the table, a free one.
+  // The slot of a row; if it is not in the table, a free one.
   __device__ uint32_t Find(int32_t row) const {
     uint32_t at = First(row);
     while (memory_.rows[at] != row && memory_.rows[at] != kFree) at = (at + 1) & memory_.mask;
@@ -208,8 +209,8 @@ class LargeGroup {
     __device__ int64_t size() const { return end - begin; }
   };
 
-  // Of two columns of A, `s` no longer than `l`: merged, or, where one is much longer, looked up
-  // there.
+  // Dot product of two columns of A, `s` no longer than `l`: merges them, or, if `l` is much
+  // longer, looks the rows of `s` up in it.
   __device__ double Dot(const Column& s, const Column& l) const {
     constexpr int64_t kMuchLonger = 16;
     const bool look_up = l.size() > kMuchLonger * s.size();
@@ -227,7 +228,7 @@ class LargeGroup {
     return sum;
   }
 
-  // The same by a warp, for two long columns.
+  // The same for two long columns, by a warp.
   __device__ double WarpDot(const Column& s, const Column& l) const {
     double sum = 0;
     int64_t q = l.begin;
@@ -239,7 +240,7 @@ class LargeGroup {
     return WarpSum(sum);
   }
 
-  // A tile by a warp, a lane the products of two pairs of columns; pairs of long ones by the warp.
+  // Forms a tile by a warp: a lane has two pairs of columns; pairs of long columns are the warp's.
   __device__ void FormGram() {
     constexpr int64_t kLong = 32;
     const int tiles = static_cast<int>(memory_.padded / 8);
@@ -282,7 +283,7 @@ class LargeGroup {
     Cluster::Sync();
   }
 
-  // The exponent that brings terms of Âx to the units of FixedSum: none is larger than its column's
+  // The exponent that scales terms of Âx to the units of FixedSum: none is larger than its column's
   // norm times x.
   __device__ int FixedExponent(int t) {
     double largest = 0;
@@ -294,7 +295,7 @@ class LargeGroup {
     if (lane_ == 0) shared_.sums[own_thread_ / 32][0] = largest;
     __syncthreads();
     for (int w = 0; w < kWarps; ++w) largest = fmax(largest, shared_.sums[w][0]);
-    // Terms are under 2^(e + 2), roundings included. Where x is not finite, Store refuses.
+    // Terms are below 2^(e + 2), roundings included. Store refuses an x that is not finite.
     return kPartBits - 2 - max(Exponent(largest), -900);
   }
 
@@ -352,7 +353,7 @@ class LargeGroup {
     Cluster::Sync();
 #pragma unroll
     for (int t = 0; t < kMaxWidth; ++t) {
-      squared[t] = t < width_ && !reached_[t] ? 1 : 0;  // a row that Â has not
+      squared[t] = t < width_ && !reached_[t] ? 1 : 0;  // row k is not in Â
       for (int rank = 0; rank < Cluster::size(); ++rank) {
         squared[t] += *Cluster::Of(&shared_.block_sums[t], rank);
       }
@@ -360,8 +361,8 @@ class LargeGroup {
     Cluster::Sync();  // all have read them
   }
 
-  // step[t] = Âᵀ(e − Âx), a column by a warp, long ones by a block; the residuals are those of the
-  // last Residuals.
+  // step[t] = Âᵀ(e − Âx), a warp a column, a block a long one; with the residuals of the last call
+  // of Residuals.
   __device__ void Gradient() {
     const auto sum_up = [&](int64_t begin, int64_t end, int64_t by, double(&sums)[kMaxWidth]) {
 #pragma unroll
@@ -399,7 +400,7 @@ class LargeGroup {
     Cluster::Sync();
   }
 
-  // Lane t's of what all lanes have.
+  // Lane t's element of an array that all lanes have.
   __device__ double Pick(const double (&sums)[kMaxWidth]) const {
     double own = 0;
 #pragma unroll
@@ -421,7 +422,7 @@ class LargeGroup {
     return done;
   }
 
-  // Leaves the columns to the host where one is not finite or worse than zero.
+  // Leaves the columns to the host if one is not finite or worse than zero.
   __device__ void Store(double (&squared)[kMaxWidth]) {
     bool fine = true;
 #pragma unroll
@@ -474,10 +475,10 @@ class LargeGroup {
   const int width_;
   const int32_t* const j_;
   const int n2_;
-  const int own_thread_, lane_;  // of the block
-  const int thread_, threads_;   // of the cluster
+  const int own_thread_, lane_;  // within the block
+  const int thread_, threads_;   // within the cluster
   ClusterFactor factor_;
-  double unit_[kMaxWidth];   // of the last Residuals' fixed sums
+  double unit_[kMaxWidth];   // unit of the fixed-point sums of the last Residuals
   bool reached_[kMaxWidth];  // whether k is in I
 };
 
@@ -486,7 +487,7 @@ int64_t DoublesOf(const LargestLocal& largest, int64_t n) {
          Slots(largest.entries, n) * kMaxWidth * 2;
 }
 
-// `doubles`: of one cluster; so `slots`.
+// `doubles`, `slots`: for one cluster.
 __global__ void __launch_bounds__(kThreads, 1)
     LargeGramKernel(GramArgs args, const int32_t* a_rows, int64_t n, double* memory_of_all,
                     int64_t doubles, int64_t tile_doubles, int32_t* tables, int64_t slots) {
@@ -526,11 +527,11 @@ int64_t LargeGramBytes(const LargestLocal& largest, int64_t n) {
 LargeGram::LargeGram(Context& context, const LargestLocal& largest, int64_t n, int32_t count)
     : n_(n), tile_doubles_(TileDoubles(largest.n2)), slots_(Slots(largest.entries, n)) {
   const int64_t doubles = DoublesOf(largest, n), bytes = LargeGramBytes(largest, n);
-  // Few problems get as many blocks each as there are. How many does not depend on memory: the
-  // order of sums does on them.
+  // With few problems each gets several blocks. Their number does not depend on memory, since the
+  // order of sums depends on it.
   blocks_ = MostClusterBlocks(LargeGramKernel);
   while (blocks_ > 1 && int64_t{count} * blocks_ > context.multiprocessors) blocks_ /= 2;
-  // One cluster at least.
+  // At least one cluster.
   const int64_t room = (context.arena->limit() - context.arena->used() - 2 * Arena::kGrain) / bytes;
   clusters_ = static_cast<int>(
       std::clamp<int64_t>(room, 1, std::min<int64_t>(count, context.multiprocessors / blocks_)));

@@ -8,7 +8,7 @@
 namespace spaid::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // in a block
+constexpr int kWarps = 4;  // a block
 
 __host__ __device__ constexpr int Lower(int a, int b) { return a * (a + 1) / 2 + b; }
 
@@ -94,12 +94,12 @@ __global__ void __launch_bounds__(32)
 template <int kColumns>
 class Lane {
  public:
-  // `entries`, `vectors`: this lane's, elements 32 apart.
+  // `entries`, `vectors`: this lane's memory, elements 32 apart.
   __device__ Lane(const GramArgs& args, const LaneTable& table, int32_t k, double* entries,
                   double* vectors)
       : args_(args), table_(table), k_(k), entries_(entries), vectors_(vectors) {}
 
-  // Warp-uniform in what it executes; `store` false: a lane without a group.
+  // All lanes of a warp execute the same code; `store` false: a lane without a group.
   __device__ void Solve(bool store) {
     Load();
     FormGram();
@@ -156,7 +156,7 @@ class Lane {
  private:
   __device__ double Entry(uint32_t e) const { return entries_[e * kLanes]; }
 
-  // All copies are under way before one is waited for.
+  // All copies are started before one is waited for.
   __device__ void Load() {
 #pragma unroll
     for (int a = 0; a < kColumns; ++a) {
@@ -313,7 +313,7 @@ class Lane {
   bool fine_ = true;
 };
 
-// Of one warp, in doubles.
+// Shared memory of one warp, in doubles.
 __host__ __device__ constexpr int WarpDoubles(int columns, int entries) {
   return static_cast<int>(sizeof(LaneTable) / sizeof(double)) + (entries + 2 * columns) * kLanes;
 }
@@ -327,7 +327,7 @@ struct LaneWork {
   int32_t first, last, first_task, last_task;
 };
 
-// `entries`: of the structures with so many columns, at most.
+// `entries`: of a structure with so many columns, at most.
 template <int kColumns>
 __global__ void __launch_bounds__(32 * kWarps)
     LanesKernel(GramArgs args, LaneWork work, int entries) {
@@ -340,7 +340,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int32_t stride = static_cast<int32_t>(gridDim.x) * kWarps;
   for (int32_t task = work.first_task + static_cast<int32_t>(blockIdx.x) * kWarps + warp;
        task < work.last_task; task += stride) {
-    int32_t s = work.first;  // the last one that does not begin after the task
+    int32_t s = work.first;  // the last structure that does not begin after the task
     for (int32_t size = work.last - work.first; size > 1;) {
       const int32_t half = size / 2;
       if (work.tasks[s + half] <= task) s += half;

@@ -8,17 +8,17 @@
 namespace spaid::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // in a block
+constexpr int kWarps = 4;  // a block
 constexpr int kTake = 8;   // groups taken from the queue at once
 
 template <int kTiles>
 struct alignas(16) WarpMemory {
   static constexpr int kSize = 8 * kTiles;
   static constexpr int kLd = kSize + 2;  // even: two at a time can be read
-  // A chunk of Â (ChunkPlace), or the factor, column j from j * kLd on: never both.
+  // A chunk of Â (ChunkPlace), or the factor, column j from j * kLd on: never both at once.
   double chunk[kSize * (kLd > kChunkRows ? kLd : kChunkRows)];
   __device__ double* factor() { return chunk; }
-  const double* from[kSize];  // the values of the columns J
+  const double* from[kSize];  // the values of each column of J
   double scale[kSize];
 };
 
@@ -45,7 +45,7 @@ class WarpGroup {
     if (!AtMinimum(x, squared)) {
       double g[kWidth];
       Gradient(x, g);
-      FormGram();  // the chunks have taken the factor's place
+      FormGram();  // again: the chunks have overwritten the factor
       Factor();
       Substitute(g);
 #pragma unroll
@@ -56,7 +56,7 @@ class WarpGroup {
   }
 
  private:
-  // What a rescue will say of the try.
+  // Keeps the figures of this attempt for a rescue.
   __device__ void Refuse() const {
     if (lane_ < group_.width) args_.pivots[group_.members[lane_]] = pivot_;
   }
@@ -76,7 +76,7 @@ class WarpGroup {
     __syncwarp();
   }
 
-  // What a chunk of few columns holds of an irregular matrix; registers are short there.
+  // Entries of a lane in a chunk of few columns of an irregular matrix; registers are short there.
   using Pipe = ChunkPipe<32, kTiles == 1 ? 2 : kTiles == 2 ? 4 : 6>;
 
   __device__ Pipe OpenPipe() const { return Pipe(group_, lane_, memory_.from); }
@@ -151,8 +151,8 @@ class WarpGroup {
     __syncwarp();
   }
 
-  // Right-looking Cholesky. False where a scaled pivot is not over the limit. Columns beyond |J|
-  // are those of the identity: every step is done, and no branch is in its way.
+  // Right-looking Cholesky. False: a scaled pivot is not over the limit. Columns beyond |J| are
+  // those of the identity, so that all steps are done without branches.
   __device__ bool Factor() {
     const int row = min(lane_, kSize - 1);
     const bool own = lane_ < group_.n2;
@@ -162,7 +162,7 @@ class WarpGroup {
       row_[j] = own ? memory_.factor()[j * kLd + row] : lane_ == j ? 1 : 0;
     }
     __syncwarp();
-    double pivot = 1;  // of the lane's column
+    double pivot = 1;  // the lane's column's
     inverse_ = 1;
 #pragma unroll
     for (int j = 0; j < kSize; ++j) {
@@ -180,7 +180,7 @@ class WarpGroup {
     pivot_ = WarpMin(ratio);
     determinant_ = WarpProduct(ratio);
     __syncwarp();
-    // A pivot that is none makes all that follow NaN.
+    // A pivot that is not positive makes all that follow NaN.
     return __all_sync(kAllLanes, ratio > args_.pivot_limit);
   }
 
@@ -222,10 +222,11 @@ class WarpGroup {
     return step() * checks::kGoodEigenvalue <= 1;
   }
 
-  // Calls use(v, residual): residual[t] of the lane's row, the same in all lanes of the row.
+  // Calls use(v, residual): residual[t] is that of the lane's row, the same in all lanes of the
+  // row.
   template <class Use>
   __device__ void ForResiduals(const double (&x)[kWidth], const Use& use) {
-    double own[kWidth][kTiles];  // x of the lane's columns
+    double own[kWidth][kTiles];  // x in the lane's columns
 #pragma unroll
     for (int t = 0; t < kWidth; ++t) {
 #pragma unroll
@@ -251,7 +252,7 @@ class WarpGroup {
 
   // ‖Âx − e‖², by the tensor cores: eight rows of Â times the right-hand sides' x.
   __device__ void Residuals(const double (&x)[kWidth], double (&squared)[kWidth]) {
-    double own[2 * kTiles];  // of right-hand side lane / 4, columns 4 q + lane % 4
+    double own[2 * kTiles];  // right-hand side lane / 4, columns 4 q + lane % 4
 #pragma unroll
     for (int q = 0; q < 2 * kTiles; ++q) {
       own[q] = 0;
@@ -261,7 +262,7 @@ class WarpGroup {
         if (lane_ / 4 == t) own[q] = v;
       }
     }
-    double sums[2] = {0, 0};  // of right-hand sides 2 (lane % 4) and the next
+    double sums[2] = {0, 0};  // right-hand sides 2 (lane % 4) and the next
     uint32_t target[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -280,7 +281,7 @@ class WarpGroup {
       for (int r = 0; r < kChunkRows && begin + r < group_.n1; r += 8) {
         const double* const rows =
             memory_.chunk + ((r + lane_ / 4) / 4 * kTiles * 32 + (lane_ / 4 & 3));
-        double residual[2] = {0, 0}, odd[2] = {0, 0};  // two chains: neither waits for the other
+        double residual[2] = {0, 0}, odd[2] = {0, 0};  // independent accumulators
 #pragma unroll
         for (int q = 0; q < 2 * kTiles; q += 2) {
           MultiplyTiles(rows[q / 2 * 32 + (lane_ & 3) * 4], own[q], residual[0], residual[1]);
@@ -305,7 +306,7 @@ class WarpGroup {
 #pragma unroll
     for (int t = 0; t < kWidth; ++t) {
       squared[t] = __shfl_sync(kAllLanes, t % 2 == 0 ? sums[0] : sums[1], t / 2);
-      if (t < group_.width && target_[t] == kNoRow) squared[t] += 1;  // a row that Â has not
+      if (t < group_.width && target_[t] == kNoRow) squared[t] += 1;  // row k is not in Â
     }
   }
 
@@ -345,7 +346,7 @@ class WarpGroup {
     return done;
   }
 
-  // Leaves the columns to the host where one is not finite or worse than zero.
+  // Leaves the columns to the host if one is not finite or worse than zero.
   __device__ void Store(double (&x)[kWidth], double (&squared)[kWidth]) {
     double m[kWidth];
     const bool own = lane_ < group_.n2;
@@ -383,12 +384,13 @@ class WarpGroup {
   const int lane_;
   uint32_t target_[kWidth];
   double rhs_[kWidth];  // Âᵀe
-  double row_[kSize];   // of L: lane a has row a
+  double row_[kSize];   // lane a has row a of L
   double inverse_ = 1;  // 1 / L_aa
   double pivot_ = 1, determinant_ = 1;
 };
 
-// Blocks of a multiprocessor that registers are spared for: small problems wait for memory.
+// Resident blocks a multiprocessor, for which registers are limited: small problems wait for
+// memory.
 template <int kTiles, int kWidth>
 constexpr int kBlocks = kTiles == 1 ? (kWidth == 1 ? 6 : 4) : (kWidth == 1 ? 4 : 2);
 

@@ -1,7 +1,7 @@
-// The Cholesky factor of one symmetric positive definite matrix, and with it a few right-hand
-// sides, by one block of four warps: lower tiles of 8 x 8 (TileIndex) in shared memory, of the
-// factor diagonal tiles hold their inverses. Up to eight right-hand sides stand as the rows of one
-// more row of tiles below, and are substituted forward as the factor is made.
+// Cholesky factorisation of one symmetric positive definite matrix, with a few right-hand sides, by
+// one block of four warps: lower tiles of 8 x 8 (TileIndex) in shared memory; in the factor
+// diagonal tiles hold their inverses. Up to eight right-hand sides are the rows of one more row of
+// tiles below, and are substituted forward as the factor is made.
 //
 // Left-looking by columns of tiles: sums stay in registers, and while three warps form those of a
 // column, the fourth makes its diagonal tile.
@@ -15,14 +15,14 @@ namespace spaid::cuda {
 class NodeFactor {
  public:
   static constexpr int kWarps = 4;
-  static constexpr int kMaxTiles = 12;  // of the matrix, in each direction
+  static constexpr int kMaxTiles = 12;  // in each direction of the matrix
 
-  // Where row r and column c of a tile stand: two halves of four columns, so that no two lanes meet
-  // in a bank when they read operands.
+  // Index of (row r, column c) in a tile: two halves of four columns, so that lanes have no bank
+  // conflicts when they read operands.
   __host__ __device__ static constexpr int Place(int r, int c) {
     return c / 4 * 32 + r * 4 + c % 4;
   }
-  // Doubles of the tiles of the matrix and of the right-hand sides.
+  // Doubles that the tiles of matrix and right-hand sides take.
   __host__ __device__ static constexpr int Size(int tiles) {
     return 64 * (TileIndex(tiles, tiles));
   }
@@ -40,9 +40,9 @@ class NodeFactor {
   // Element c of right-hand side t.
   __device__ double& Side(int t, int c) const { return Tile(size_, c / 8)[Place(t, c % 8)]; }
 
-  // All threads, when the tiles are there. Whole tiles: what the matrix lacks is ones on the
-  // diagonal. False where a scaled pivot is not over the limit; else, the same in all threads, the
-  // smallest of them and their product.
+  // Called by all threads, once the tiles are there. Tiles are padded with ones on the diagonal.
+  // False: a scaled pivot is not over the limit; else the smallest of them and their product, the
+  // same in all threads.
   __device__ bool Factor(double limit, double& pivot, double& determinant) const {
     for (int a = static_cast<int>(threadIdx.x); a < 8 * size_; a += 32 * kWarps) {
       ratios_[a] = 1 / Tile(a / 8, a / 8)[Place(a % 8, a % 8)];
@@ -72,8 +72,8 @@ class NodeFactor {
     return __all_sync(kAllLanes, fine) != 0;
   }
 
-  // Xᵀ := Yᵀ L⁻¹ of the right-hand sides, from the last tile on. Every warp makes the tile that is
-  // next; which tiles before it are a warp's to update goes by turns.
+  // Xᵀ := Yᵀ L⁻¹ for the right-hand sides, from the last tile on. Every warp makes the next tile;
+  // warps update the tiles before it by turns.
   __device__ void SubstituteBack() const {
     const int column = lane_ % 4;
     double c0 = 0, c1 = 0;
@@ -85,7 +85,7 @@ class NodeFactor {
       c0 = c1 = 0;
       MultiplyTiles(own[lane_], inverse[transposed_], c0, c1);
       MultiplyTiles(own[lane_ + 32], inverse[transposed_ + 16], c0, c1);
-      // From the lanes that have a result to those that want it as an operand.
+      // Moves it from the lanes that have a result to those that need it as an operand.
       const int first = lane_ - column + column / 2;
       const double even0 = __shfl_sync(kAllLanes, c0, first);
       const double odd0 = __shfl_sync(kAllLanes, c1, first);
@@ -114,7 +114,7 @@ class NodeFactor {
     *reinterpret_cast<double2*>(tile + sums_) = {c0, c1};
   }
 
-  // B_kk − Σ L_kj L_kjᵀ, in two sums: neither waits for the other.
+  // B_kk − Σ L_kj L_kjᵀ, in two independent accumulators.
   __device__ void UpdateDiagonal(int k) const {
     const double2 whole = *reinterpret_cast<const double2*>(Tile(k, k) + sums_);
     double2 even = {-whole.x, -whole.y}, odd = {0, 0};
@@ -183,7 +183,7 @@ class NodeFactor {
     StoreSums(tile, c0, c1);
   }
 
-  // One warp. Every lane factors the whole tile: nothing is waited for but the arithmetic. Lane r
+  // Called by one warp. Every lane factors the whole tile, so that none waits for another; lane r
   // then makes column r of the inverse.
   __device__ void FactorDiagonal(int k) const {
     double* const tile = Tile(k, k);
@@ -226,10 +226,11 @@ class NodeFactor {
   }
 
   double* const tiles_;
-  double* const ratios_;  // of pivots to the diagonal
+  double* const ratios_;  // pivots relative to the diagonal
   const int size_, warp_, lane_;
-  // Of this lane in a tile: where the tile is the right operand and not transposed (the second: 16
-  // on; of other operands lane_, and 32 on), and of its two sums.
+  // Index of this lane's elements in a tile: if it is the right operand and not transposed (the
+  // second:
+  // + 16; for other operands lane_, and + 32), and of its two sums.
   const int transposed_, sums_;
 };
 

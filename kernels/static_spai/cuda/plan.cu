@@ -30,7 +30,7 @@ __device__ bool TeamAll(bool value) {
 
 // --- Hashes of lists, and classes of equal ones ---
 
-// Of the rows of each column, less the column where `shifted`.
+// Hashes of the rows of each column, less the column if `shifted`.
 __global__ void HashColumnsKernel(PatternRef a, bool shifted, uint64_t* hashes) {
   const int64_t j = Thread() / kTeam;
   uint64_t sum = 0;
@@ -46,12 +46,12 @@ __global__ void HashColumnsKernel(PatternRef a, bool shifted, uint64_t* hashes) 
   if (j < a.n && threadIdx.x % kTeam == 0) hashes[j] = sum | 1;  // 0 is an empty slot
 }
 
-// Enters each member's hash; slot[i] is where it stands, first[slot] the lowest member there.
+// Enters each member's hash; slot[i] is its slot, first[slot] the lowest member there.
 __global__ void EnterKernel(int64_t n, const uint64_t* hashes, uint64_t mask,
                             unsigned long long* keys, int32_t* first, int32_t* slot) {
   const int64_t i = Thread();
   const unsigned long long hash = i < n ? hashes[i] : 0;
-  // Neighbours are alike: the first of them enters for all, and atomics on one word are few.
+  // Neighbours are alike: the first of them enters for all, which keeps atomics on one word few.
   const unsigned same = __match_any_sync(~0u, hash);
   const int lane = static_cast<int>(threadIdx.x % 32), speaker = __ffs(static_cast<int>(same)) - 1;
   uint64_t at = (hash >> 20) & mask;
@@ -95,7 +95,8 @@ class Classes {
   Buffer<int32_t> first_, slot_;
 };
 
-// class_of[j]: the lowest column with the rows of column j, shifted; j itself where a hash lied.
+// class_of[j]: the lowest column with the rows of column j, shifted; j itself if only the hash was
+// equal.
 __global__ void ConfirmColumnsKernel(PatternRef a, const int32_t* first, const int32_t* slot,
                                      int32_t* class_of) {
   const int64_t j = Thread() / kTeam;
@@ -121,7 +122,7 @@ __global__ void ConfirmColumnsKernel(PatternRef a, const int32_t* first, const i
 
 // leader[k]: the lowest column with J_k, looked for inside J_k.
 __global__ void FindLeadersKernel(PatternRef m, const uint64_t* hashes, int32_t* leader) {
-  constexpr int kAhead = 4;  // that a lane looks at together
+  constexpr int kAhead = 4;  // columns that a lane loads together
   const int64_t k = Thread() / kTeam;
   if (k >= m.n) return;
   const int lane = static_cast<int>(threadIdx.x % kTeam);
@@ -208,7 +209,7 @@ struct GroupRef {
   PatternRef m;
   const int32_t* members;
   const int32_t* group_ptr;
-  const int32_t* class_of;  // of the columns of A
+  const int32_t* class_of;  // class of each column of A
 };
 
 __global__ void HashGroupsKernel(GroupRef groups, int32_t n_groups, uint64_t* hashes) {
@@ -307,14 +308,14 @@ __global__ void CountUsesKernel(GroupRef groups, int32_t n_groups, ColumnRange r
   }
 }
 
-// What ChooseLanes finds, by |J|.
+// The result of ChooseLanes, by |J|.
 struct LaneSizes {
   int32_t structures[kMaxLaneColumns + 1];
-  int32_t entries[kMaxLaneColumns + 1];  // of one structure, at most
+  int32_t entries[kMaxLaneColumns + 1];  // entries of a structure, at most
 };
 
-// size[s]: |J| of structure s where it is solved one thread a group, else a number over those. No
-// structure is where `tables` is null. `uses`: of all groups.
+// size[s]: |J| of structure s if it is solved one thread a group, else a number above these. None
+// is so solved if `tables` is null. `uses`: counts over all groups.
 __global__ void ChooseLanesKernel(GroupRef groups, int32_t n_structures,
                                   const Structure* structures, const uint32_t* tables,
                                   const int32_t* representative, const int32_t* uses,
@@ -336,13 +337,13 @@ __global__ void ChooseLanesKernel(GroupRef groups, int32_t n_structures,
   ids[s] = static_cast<int32_t>(s);
 }
 
-// Of each lane structure, by size: its groups, and the warps that they fill; lane[s]: its number,
-// -1 for other structures.
+// Counts the groups of each lane structure, by size, and the warps that they fill; lane[s]: its
+// number, -1 for other structures.
 __global__ void DescribeLanesKernel(int32_t n_structures, int32_t lanes, const int32_t* by_size,
                                     const int32_t* uses, int32_t* lane, int32_t* groups,
                                     int32_t* tasks) {
   const int64_t i = Thread();
-  if (i == lanes) groups[lanes] = tasks[lanes] = 0;  // where the sums' totals go
+  if (i == lanes) groups[lanes] = tasks[lanes] = 0;  // for the totals of the sums
   if (i >= n_structures) return;
   const int32_t s = by_size[i];
   lane[s] = i < lanes ? static_cast<int32_t>(i) : -1;
@@ -433,8 +434,8 @@ void CountUses(const Context& context, const GroupRef& groups, ColumnRange range
   CheckLaunch("CountUsesKernel");
 }
 
-// Chooses the kernel of each group: order, class_begin, and all of the lanes. `own_uses`: of the
-// groups of plan.own; null: these are all.
+// Chooses the kernel of each group: fills order, class_begin, and the fields of the lanes.
+// `own_uses`: counts over the groups of plan.own; null: these are all.
 void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
                  const int32_t* representative, const int32_t* own_uses, StaticSpaiPlan& plan) {
   const int32_t n_groups = plan.n_groups, n_structures = plan.n_structures;
@@ -493,11 +494,11 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
   plan.large_groups = in_class[kLargeClass] + in_class[kClasses];
 }
 
-// Whether the tables have no room beside all else of the plan and of a build. `planning_only`:
-// bytes that are gone when it is built.
+// Whether the tables do not fit beside the rest of the plan and a build. `planning_only`: bytes
+// that are freed before a build.
 bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
                const StaticSpaiPlan& plan, bool by_qr, int64_t planning_only) {
-  // Smaller tables cost no more than what is counted too high here, and waves spare nothing.
+  // Waves of smaller tables would save no more than the error of this count.
   // EstimateStaticSpai counts with it.
   constexpr int64_t kWorthWaves = 4 << 20;
   constexpr int64_t kRounding = 1 << 20;  // blocks, and the scratch of sorts
@@ -505,7 +506,7 @@ bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
   const int64_t n_groups = plan.n_groups;
   const int64_t lanes = std::min<int64_t>(plan.n_structures, n_groups / kLanes);
   const auto lane_bytes = lanes * (static_cast<int64_t>(sizeof(LaneTable)) + 8);
-  const int64_t kept = 4 * n_groups + lane_bytes;  // the order, and all of the lanes
+  const int64_t kept = 4 * n_groups + lane_bytes;  // the order, and the fields of the lanes
   const int64_t ordering = kept + 40 * n_groups;   // keys, uses, the sorts' copies of both
   const int64_t building =
       kept - planning_only + 8 * plan.m.nnz + 25 * plan.n + (a.values.size() > 0 ? 8 : 16) * a.nnz;
@@ -516,7 +517,7 @@ bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
     if (large.n2 > 0) {
       work_space = by_qr ? LargeQrBytes(large, plan.n) : LargeGramBytes(large, plan.n);
     }
-    // Two orders of the groups; before that also keys, those sorted, and the scratch of it.
+    // Two orders of the groups; before that also keys, sorted keys, and the scratch of sorting.
     const int64_t solving = by_qr ? std::max(24 * n_groups, 8 * n_groups + work_space) : work_space;
     return std::max(ordering, building + solving) <= room;
   };
@@ -543,8 +544,8 @@ StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern
                       {&end, m_ptr + own.end, sizeof(end)}});
     plan.entries = end - plan.first_entry;
   }
-  if (!by_qr) plan.stencil = MakeStencilPlan(context, a, plan);
-  if (plan.stencil.node == 0) AddGroups(context, a, by_qr, plan);
+  if (!by_qr) plan.dia = MakeDiaPlan(context, a, plan);
+  if (plan.dia.node == 0) AddGroups(context, a, by_qr, plan);
   return plan;
 }
 
@@ -615,7 +616,7 @@ int64_t StaticSpaiPlan::device_bytes() const {
   const auto bytes = [](const auto& buffer) {
     return Arena::Rounded(buffer.size() * static_cast<int64_t>(sizeof(*buffer.get())));
   };
-  return stencil.device_bytes() + bytes(m.col_ptr) + bytes(m.row_idx) + bytes(members) +
+  return dia.device_bytes() + bytes(m.col_ptr) + bytes(m.row_idx) + bytes(members) +
          bytes(group_ptr) + bytes(structure_of) + bytes(structures) + bytes(tables) +
          bytes(representative) + bytes(order) + bytes(lane_tables) + bytes(lane_begin) +
          bytes(lane_tasks);

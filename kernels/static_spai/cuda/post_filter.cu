@@ -7,7 +7,7 @@ namespace spaid::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTeam = 8;  // lanes that look at one column together
+constexpr int kTeam = 8;  // lanes a column
 int Blocks(int64_t threads) { return static_cast<int>((threads + kThreads - 1) / kThreads); }
 
 __device__ int64_t Thread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
@@ -27,7 +27,7 @@ struct Filter {
   const double* values;
   double delta;
 
-  // By a whole team.
+  // Called by a whole team.
   __device__ double Largest(int64_t k) const {
     double largest = 0;
     for (int64_t p = m.col_ptr[k] + threadIdx.x % kTeam; p < m.col_ptr[k + 1]; p += kTeam) {
@@ -38,7 +38,7 @@ struct Filter {
     }
     return largest;
   }
-  // Neither comparison is true of a NaN, which stays.
+  // Both comparisons are false for a NaN, which stays.
   __device__ bool Keeps(int64_t k, int64_t p, double largest) const {
     const double size = fabs(values[p]);
     return m.row_idx[p] == k || !(size < delta * largest || size == 0);

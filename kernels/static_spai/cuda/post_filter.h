@@ -7,13 +7,12 @@
 
 namespace spaid::cuda {
 
-// Columns of `result` that are left to the host. Waits for the device.
+// Number of columns of `result` that are left to the host. Waits for the device.
 int64_t CountHostColumns(Context& context, const StaticSpaiResult& result);
 
-// Drops what PostFilter (kernels/sparse/pattern.h) drops: `result` becomes a CSC matrix of its own
-// (m_ptr, m_idx), in place of values in the plan's pattern. Every column must be solved, for those
-// of the host are still to come. False, and `result` as it was, where the arena has no room for M
-// twice.
+// Drops the entries that PostFilter (kernels/sparse/pattern.h) drops: `result` becomes a CSC matrix
+// of its own (m_ptr, m_idx), in place of values in the plan's pattern. Every column must be solved:
+// none may be left to the host. False, and `result` unchanged: the arena does not hold M twice.
 bool CompactM(Context& context, const StaticSpaiPlan& plan, double delta, StaticSpaiResult& result);
 
 }  // namespace spaid::cuda

@@ -8,13 +8,13 @@
 namespace spaid::cuda {
 namespace {
 
-constexpr int kBlockThreads = 128;       // of groups up to as many
-constexpr int kStride = kChunkRows + 2;  // of a column of the chunk; even, for pairs
-constexpr int kPart = 8;                 // rows that are worked on, or passed over, together
+constexpr int kBlockThreads = 128;       // for groups of at most as many threads
+constexpr int kStride = kChunkRows + 2;  // between columns of the chunk; even, for pairs
+constexpr int kPart = 8;                 // rows that are processed, or skipped, together
 
 // One group's shared memory, in doubles.
 struct Slot {
-  int capacity, columns;  // n2 at most; with the right-hand sides
+  int capacity, columns;  // n2, at most; the same with the right-hand sides
 
   __host__ __device__ int r() const { return columns * kStride; }
   __host__ __device__ int r_size() const {
@@ -39,8 +39,8 @@ struct QrArgs {
 
 __device__ int WarpMost(int value) { return __reduce_max_sync(kAllLanes, value); }
 
-// A group of q threads at one problem. Groups of up to 32 threads share a warp, whose lanes take
-// every step together: loops run as far as the longest problem of the warp asks.
+// A group of q threads for one problem. Groups of up to 32 threads share a warp, whose lanes take
+// every step together: loops run as long as the longest problem of the warp needs.
 template <bool kRegisters>
 class QrGroup {
  public:
@@ -103,13 +103,13 @@ class QrGroup {
     const int size = n2_ * columns_ - n2_ * (n2_ - 1) / 2;
     for (int i = rank_; i < size; i += q_) r_[i] = 0;
     for (int t = rank_; t < group_.width; t += q_) {
-      tails_[t] = group_.targets[t] == kNoRow ? 1 : 0;  // a row that Â has not
+      tails_[t] = group_.targets[t] == kNoRow ? 1 : 0;  // row k is not in Â
     }
-    if (rank_ == 0) words_[0] = 1;  // of full rank
+    if (rank_ == 0) words_[0] = 1;  // full rank
     Sync();
   }
 
-  // Chunk c of [Â | e_k ...]; column a from a * kStride on.
+  // Loads chunk c of [Â | e_k ...]; column a from a * kStride on.
   __device__ void FillChunk(int c, bool right_hand_sides) {
     const bool own = c < chunks_;
     Sync();
@@ -126,7 +126,7 @@ class QrGroup {
            e += static_cast<uint32_t>(q_)) {
         const uint32_t word = __ldg(&group_.list[e]);
         const uint32_t place = word & 0xfff, a = word >> 12 & 127;
-        // ChunkRow without a division: the quotient is under 8, and the half keeps it off integers.
+        // ChunkRow without a division: the quotient is below 8, and the half keeps it off integers.
         const auto four = static_cast<uint32_t>((static_cast<float>(place) + 0.5f) * inverse);
         chunk_[a * kStride + four * 4 + (place & 3)] = __ldg(from_[a] + (word >> 19));
       }
@@ -140,7 +140,7 @@ class QrGroup {
     Sync();
   }
 
-  // Takes the chunk's `rows` rows into R; rows beyond are zero. Both variants add in the same
+  // Eliminates the chunk's `rows` rows into R; rows beyond are zero. Both variants add in the same
   // order, so that M does not depend on the strategy.
   __device__ void Eliminate(int rows, bool own) {
     if (kRegisters) {
@@ -292,7 +292,7 @@ class QrGroup {
     Sync();
   }
 
-  // x := R⁻¹ y, y the right-hand sides' part of R.
+  // x := R⁻¹ y, y being the right-hand sides' part of R.
   __device__ void Substitute() {
     for (int i = most_n2_ - 1; i >= 0; --i) {
       const bool here = i < n2_;
@@ -344,13 +344,13 @@ class QrGroup {
         sum += __shfl_xor_sync(kAllLanes, sum, step);
       }
       if (rank_ == 0 && t < group_.width) {
-        sums_[t] = sum + (group_.targets[t] == kNoRow ? 1 : 0);  // a row that Â has not
+        sums_[t] = sum + (group_.targets[t] == kNoRow ? 1 : 0);  // row k is not in Â
       }
     }
     Sync();
   }
 
-  // m of the right-hand side t, in place of x.
+  // Computes m for right-hand side t, in place of x.
   __device__ double M(int t, int a) const { return x_[t * n2_ + a] * args_.scale[group_.j[a]]; }
 
   __device__ void Store() {
@@ -378,7 +378,7 @@ class QrGroup {
     }
   }
 
-  // Every thread looks at all of m before any is changed: R's place is free by now.
+  // Every thread reads all of m before any is changed: R's memory is free by now.
   __device__ void Filter() {
     for (int t = 0; t < group_.width; ++t) {
       double largest = 0;
@@ -393,7 +393,7 @@ class QrGroup {
     for (int i = rank_; i < group_.width * n2_; i += q_) x_[i] = r_[i];
   }
 
-  // Of the threads of one active group alone.
+  // Synchronises the threads of one active group.
   __device__ void GroupSync() const {
     if (q_ >= 32) return Sync();
     __syncwarp(((1u << q_) - 1) << (threadIdx.x % 32 / q_ * q_));
@@ -408,9 +408,9 @@ class QrGroup {
   double* const squares_;
   double* const x_;
   const double** const from_;
-  double* const reflector_;  // v_1 and tau of this step and of the one before
+  double* const reflector_;  // v_1 and tau of this step and of the previous one
   double* const sums_;
-  double* const tails_;  // of Qᵀe, squared, beyond R: ‖Âx − e‖² at the minimum
+  double* const tails_;  // ‖Qᵀe beyond R‖²: ‖Âx − e‖² at the minimum
   int* const words_;     // whether the solution is good
   bool active_;
   int chunks_, n2_, most_chunks_, most_n2_;

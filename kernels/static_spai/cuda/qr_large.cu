@@ -14,7 +14,7 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int32_t kFree = -1;
 
-// Rows of a chunk, for so many columns with the right-hand sides: what shared memory holds.
+// Rows of a chunk, as many as shared memory holds for so many columns with the right-hand sides.
 int ChunkRowsFor(int64_t columns) {
   constexpr int64_t kShared = 220 << 10;
   for (const int rows : {32, 16, 8}) {
@@ -23,10 +23,10 @@ int ChunkRowsFor(int64_t columns) {
   return 0;
 }
 
-// Of one block.
+// Workspace of one block.
 struct Work {
-  int64_t slots;    // of the hash table of I
-  int64_t entries;  // of Â with the right-hand sides, whole chunks
+  int64_t slots;    // slots of the hash table of I
+  int64_t entries;  // entries of Â with the right-hand sides, whole chunks
   int64_t r_size, x_size;
 
   __host__ __device__ int64_t doubles() const { return entries + r_size + x_size; }
@@ -37,7 +37,7 @@ struct Input {
   const int32_t* a_rows;
   Work work;
   double* doubles;
-  int32_t* table;  // of each block: rows of all slots, then their numbers in I
+  int32_t* table;  // for each block: rows of all slots, then their numbers in I
   uint8_t flags;
 };
 
@@ -45,8 +45,8 @@ __device__ bool TooLarge(int64_t n1, int64_t n2, int64_t columns) {
   return (max(n1, n2) + 7) / 8 * 8 * columns > checks::kMaxDenseEntries;
 }
 
-// I of one problem, in a hash table; rows numbered in the order in which the columns J, one after
-// the other, name them first.
+// I of one problem, in a hash table; rows are numbered in the order of their first appearance in
+// the columns J, one after the other.
 class RowTable {
  public:
   __device__ RowTable(const Input& in, const LocalGroup& group)
@@ -91,7 +91,7 @@ class RowTable {
     return n1;
   }
 
-  // -1: not in I.
+  // Number of a row in I; -1: it is not in I.
   __device__ int32_t Number(int32_t row) const {
     for (uint32_t at = Start(row);; at = (at + 1) & mask_) {
       if (rows_[at] == row) return numbers_[at];
@@ -111,7 +111,7 @@ class RowTable {
   const uint32_t mask_;
 };
 
-// n1 of the problems that are not too large, at most.
+// Largest n1 of the problems that are not too large.
 __global__ void __launch_bounds__(kThreads) CountRowsKernel(Input in, int32_t* most) {
   for (int32_t i = static_cast<int32_t>(blockIdx.x); i < in.args.count;
        i += static_cast<int32_t>(gridDim.x)) {
@@ -173,11 +173,11 @@ class LargeQr {
   }
 
  private:
-  static constexpr int kStride = kRows + 2;  // of a column of the chunk; even, for pairs
+  static constexpr int kStride = kRows + 2;  // between columns of the chunk; even, for pairs
 
   __device__ int64_t RowOf(int j) const { return int64_t{j} * columns_ - int64_t{j} * (j + 1) / 2; }
   __device__ double& R(int j, int c) const { return r_[RowOf(j) + c]; }
-  // Â lies by chunks, each column by column.
+  // Â is stored by chunks, each column by column.
   __device__ double& A(int32_t row, int c) const {
     return a_[(int64_t{row / kRows} * columns_ + c) * kRows + row % kRows];
   }
@@ -291,7 +291,7 @@ class LargeQr {
 
   // ‖Âx − e‖², the same in all threads; sums in a fixed order.
   __device__ void Residuals(double (&squared)[kMaxWidth]) {
-    constexpr int kShares = kThreads / kRows;  // threads of a row
+    constexpr int kShares = kThreads / kRows;  // threads a row
     __shared__ double partial[kThreads];
     const int r = thread_ % kRows, share = thread_ / kRows;
     for (int t = 0; t < kMaxWidth; ++t) squared[t] = 0;
@@ -315,7 +315,7 @@ class LargeQr {
     for (int t = 0; t < group_.width; ++t) {
       partial[thread_] = thread_ < kRows ? squared[t] : 0;
       __syncthreads();
-      squared[t] = target_[t] < 0 ? 1 : 0;  // a row that Â has not
+      squared[t] = target_[t] < 0 ? 1 : 0;  // row k is not in Â
       for (int i = 0; i < kRows; ++i) squared[t] += partial[i];
       __syncthreads();
     }
@@ -348,7 +348,7 @@ class LargeQr {
   double* const x_;
   int32_t n1_ = 0;
   int32_t target_[kMaxWidth] = {};
-  double tails_[kMaxWidth] = {};  // of Qᵀe, squared, beyond R
+  double tails_[kMaxWidth] = {};  // ‖Qᵀe beyond R‖²
 };
 
 template <int kRows>
@@ -382,11 +382,11 @@ int64_t Slots(const LargestLocal& largest, int64_t n) {
   return slots;
 }
 
-// Of a block, but for `slots`, where no problem has more than n1 rows, in chunks of `rows`.
+// Workspace of a block except for `slots`, for problems of at most n1 rows, in chunks of `rows`.
 Work WorkOf(const LargestLocal& largest, int64_t n1, int rows) {
   const int64_t columns = largest.n2 + kMaxWidth;
   Work work{};
-  // Whole chunks of the problem with most rows; none has more entries than is dense at all.
+  // Whole chunks of the problem with most rows; none has more entries than the limit of dense ones.
   work.entries = std::min<int64_t>((n1 + rows - 1) / rows * rows * columns,
                                    checks::kMaxDenseEntries + rows * columns);
   work.r_size = largest.n2 * columns;
@@ -407,7 +407,7 @@ void LaunchLargeQr(Context& context, const LargestLocal& largest, const int32_t*
                    uint8_t flags, const GramArgs& args) {
   const int64_t columns = largest.n2 + kMaxWidth;
   const int rows = ChunkRowsFor(columns);
-  if (rows == 0) return;  // the host's
+  if (rows == 0) return;  // left to the host
   const int64_t slots = Slots(largest, n);
   Input in{args, a_rows, {}, nullptr, nullptr, flags};
   in.work.slots = slots;

@@ -1,4 +1,4 @@
-// Which problems get how many threads in the QR path.
+// Assigns thread groups to the problems of the QR path.
 #include <algorithm>
 
 #include "kernels/base/cuda/scan_sort.h"
@@ -10,12 +10,12 @@ namespace {
 using kernels::kGroupSizes;
 
 constexpr int kThreads = 256;
-constexpr int kBuckets = 2 * kGroupSizes;  // 2 (8 - s), + 1 where columns outnumber threads
+constexpr int kBuckets = 2 * kGroupSizes;  // 2 (8 - s), + 1 if columns outnumber threads
 constexpr int kChunkBits = 10, kColumnBits = 8;
 static_assert(kMaxEntries / kChunkRows < 1 << kChunkBits && kMaxColumns < 1 << kColumnBits);
 
 struct Figures {
-  // Of each bucket: problems, chunks, steps, entries, the longest problem's steps.
+  // For each bucket: problems, chunks, steps, entries, the longest problem's steps.
   unsigned long long work[kBuckets][5];
   int32_t n2_max[kGroupSizes];
   int32_t width_max;
@@ -30,7 +30,7 @@ struct Input {
   const Structure* structures;
   int32_t n_groups;
   ColumnRange own;
-  const uint8_t* flags;  // of columns; null: none
+  const uint8_t* flags;  // columns' flags; null: none
 };
 
 // Whether a column of the group, and of the plan's range, has no flag.
@@ -107,7 +107,7 @@ Input InputOf(const StaticSpaiPlan& plan, const uint8_t* flags) {
           flags};
 }
 
-// counts: groups left that have a table, and of the `large` ones, which it lists.
+// Lists the `large` groups that are left. counts: those with a table, and the large ones.
 __global__ void FindLeftKernel(Input in, const int32_t* large_groups, int32_t large,
                                int32_t* counts, int32_t* left) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -198,14 +198,14 @@ double PredictMs(const QrPlan& plan, kernels::ThreadStrategy chosen) {
 
 std::vector<QrLaunch> QrLaunches(const StaticSpaiPlan& plan, const QrPlan& qr,
                                  kernels::ThreadStrategy chosen) {
-  // Those that have more columns than threads first: one takes longest.
+  // Problems with more columns than threads first: they take longest.
   std::vector<QrLaunch> launches;
   if (chosen == kernels::ThreadStrategy::kConstant) {
     const int s = ConstantExponent(qr);
     int n2_max = 0;
     for (int size = 0; size < kGroupSizes; ++size) n2_max = std::max(n2_max, qr.n2_max[size]);
     if (n2_max == 0) return launches;
-    // Groups of others are last in that order.
+    // Groups of other classes are last in that order.
     const int32_t* const order = plan.whole() ? qr.natural.get() : qr.order.get();
     const int32_t count = plan.whole() ? plan.n_groups : qr.begin[kBuckets];
     for (const bool registers : {false, true}) {

@@ -8,7 +8,7 @@ __device__ inline double PowerOfTwo(int e) {
   return __longlong_as_double(static_cast<long long>(e + 1023) << 52);
 }
 
-// The exponent of |x|; of numbers so small that they have lost bits, that of the least normal one.
+// The exponent of |x|; for subnormal numbers that of the least normal one.
 __device__ inline int Exponent(double x) {
   return max(1, static_cast<int>(__double_as_longlong(x) >> 52 & 0x7ff)) - 1023;
 }

@@ -9,8 +9,8 @@ namespace spaid::cuda {
 namespace {
 
 constexpr uint32_t kNone = ~uint32_t{0};  // larger than any row
-constexpr int kSmallEntries = 1024;       // of Â: what one warp has room to sort
-constexpr int kWarps = 4;                 // in a block of such warps
+constexpr int kSmallEntries = 1024;       // entries of Â that one warp sorts
+constexpr int kWarps = 4;                 // a block of such warps
 
 struct Input {
   PatternRef a, m;
@@ -21,8 +21,8 @@ struct Input {
 
 constexpr int kMeasureTeam = 8;  // lanes that measure one structure
 
-// Sizes of each structure, and the words of its table, at most. Those too large for shared memory
-// get none; those without `uses` are as what no kernel takes.
+// Measures the sizes of each structure, and the words of its table, at most. Structures too large
+// for shared memory get none; those without `uses` count as too large for any kernel.
 __global__ void MeasureKernel(Input in, int32_t n_structures, const int32_t* uses,
                               Structure* structures, int64_t* words) {
   const int64_t s = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kMeasureTeam;
@@ -58,7 +58,7 @@ __global__ void MeasureKernel(Input in, int32_t n_structures, const int32_t* use
   words[s] = structure.words();
 }
 
-// The largest of what has no table and is not left to the host.
+// The largest structure that has no table and is not left to the host.
 __global__ void FindLargestKernel(Input in, int32_t n_structures, const Structure* structures,
                                   LargestLocal* large) {
   const int64_t s = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -87,8 +87,8 @@ __device__ int LowerBound(const uint32_t* keys, int size, uint32_t key) {
 template <int kCapacity>
 struct Scratch {
   uint32_t keys[kCapacity];
-  int64_t base[kMaxColumns];         // where column J[a] begins in A
-  uint32_t offset[kMaxColumns + 1];  // of the first entry of local column a
+  int64_t base[kMaxColumns];         // first entry of column J[a] in A
+  uint32_t offset[kMaxColumns + 1];  // first entry of local column a
   uint32_t next[kCapacity / kChunkRows + 2];
   int n1;
 };
@@ -138,7 +138,7 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
   }
   Own::Sync();
   Sort<kThreads>(scratch.keys, size);
-  // Each row once: the first warp moves them together.
+  // Keeps each row once: the first warp compacts them.
   if (thread < 32) {
     int kept = 0;
     for (int first = 0; first < entries; first += 32) {
@@ -146,7 +146,7 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
       const uint32_t key = e < entries ? scratch.keys[e] : kNone;
       const bool is_new = e < entries && (e == 0 || key != scratch.keys[e - 1]);
       const unsigned vote = __ballot_sync(~0u, is_new);
-      __syncwarp();  // all have read what is written now
+      __syncwarp();  // all have read what is overwritten now
       if (is_new) scratch.keys[kept + __popc(vote & ((1u << thread) - 1))] = key;
       kept += __popc(vote);
       __syncwarp();
@@ -204,7 +204,7 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
   }
 }
 
-// What the lanes of a warp hold of a list, element e in word e / 32 of lane e % 32.
+// Element e of a list that a warp holds in registers: word e / 32 of lane e % 32.
 template <class T>
 __device__ T Element(const T (&list)[2], int e) {
   const T low = __shfl_sync(~0u, list[0], e % 32), high = __shfl_sync(~0u, list[1], e % 32);
@@ -213,8 +213,8 @@ __device__ T Element(const T (&list)[2], int e) {
 
 constexpr int kTinyEntries = 64;
 
-// A table of at most kTinyEntries entries, by one warp that has each of them in a register: entry,
-// or local column, lane + 32 h.
+// Makes a table of at most kTinyEntries entries by one warp that has all of them in registers:
+// entry, or local column, lane + 32 h.
 __device__ void MakeTinyTable(const Input& in, int32_t s, int64_t table, Structure* structures,
                               uint32_t* tables) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -224,7 +224,7 @@ __device__ void MakeTinyTable(const Input& in, int32_t s, int64_t table, Structu
   const int32_t k = in.members[first];
   const int64_t j_begin = in.m.col_ptr[k];
   const int n2 = static_cast<int>(in.m.col_ptr[k + 1] - j_begin);
-  // Of columns: where they begin in A, and in the list of entries. None is empty: each begins at an
+  // Columns: offsets in A, and in the list of entries. None is empty, so that each begins at an
   // entry of its own.
   int64_t base[2];
   int offset[2], entries = 0;
@@ -253,9 +253,9 @@ __device__ void MakeTinyTable(const Input& in, int32_t s, int64_t table, Structu
           __reduce_or_sync(~0u, a < n2 && offset[h] / 32 == word ? 1u << offset[h] % 32 : 0);
     }
   }
-  // Of entries: column, place in it, row.
+  // Entries: column, index in it, row.
   int a[2], place[2];
-  uint32_t row[2], key[2];  // key: kNone where the row is repeated
+  uint32_t row[2], key[2];  // key: kNone if the row is repeated
   bool own[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -339,13 +339,13 @@ __device__ void MakeTinyTable(const Input& in, int32_t s, int64_t table, Structu
 struct Selection {
   const int32_t* which;
   int32_t count;
-  const int64_t* begin;  // of each table
-  int32_t share;         // structures that a warp, or a block, looks at, one after the other
-  int32_t above, most;   // entries of Â: of those in (above, most] alone
+  const int64_t* begin;  // first word of each table
+  int32_t share;         // structures of a warp, or a block, one after the other
+  int32_t above, most;   // only structures with entries of Â in (above, most]
 };
 
-// Calls use(s, table) for those of share number `own`. Called by whole warps; all of them see the
-// same.
+// Calls use(s, table) for the structures of share number `own`. Called by whole warps, which all
+// make the same calls.
 template <class Use>
 __device__ void ForSelected(const Selection& selection, int64_t own, const Structure* structures,
                             const Use& use) {
@@ -425,8 +425,8 @@ Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiP
                             const int64_t* begin, int64_t words, Structure* structures) {
   const Input in = InputOf(a, plan, representative);
   Buffer<uint32_t> tables(context, words);
-  // Shares small enough that there are some for each place on the device, and large enough that
-  // most have something to do: sizes are mixed.
+  // Shares small enough to occupy the device, and large enough that most have something to do, as
+  // sizes are mixed.
   const auto shares = [&](int64_t per_multiprocessor, Selection& selection) {
     constexpr int64_t kMost = 32;
     const int64_t places = 4 * per_multiprocessor * context.multiprocessors;

@@ -8,9 +8,9 @@ namespace spaid::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// What a group costs beside its table: its structure's number, and where the table begins.
+// Bytes of a group beside its table: its structure's number, and the table's offset.
 constexpr int64_t kGroupBytes = 4 + 8;
-// For the scratch of sums, and rounding.
+// Bytes for the scratch of sums, and rounding.
 constexpr int64_t kSpare = 1 << 18;
 
 int Blocks(int64_t threads) { return static_cast<int>((threads + kThreads - 1) / kThreads); }
@@ -25,7 +25,7 @@ __global__ void GroupBytesKernel(int32_t n_groups, const int32_t* groups,
   bytes[i] = i < n_groups ? kGroupBytes + 4 * structures[structure_of[groups[i]]].words() : 0;
 }
 
-// Each structure of the wave once, in no order.
+// Lists each structure of the wave once, in no particular order.
 __global__ void ListKernel(const int32_t* groups, int32_t count, const int32_t* structure_of,
                            const Structure* structures, int32_t wave, int32_t* wave_of,
                            int32_t* list, int32_t* size) {
@@ -70,7 +70,7 @@ void TableWaves::Follow(const int32_t* groups, int32_t count) {
 int32_t TableWaves::Fit(int32_t begin, int32_t count) const {
   const int64_t room = context_.arena->limit() - context_.arena->used() - kSpare;
   const auto first = bytes_.begin() + begin;
-  // The first group whose end is beyond the room.
+  // The first group whose end exceeds the memory.
   const auto end = std::upper_bound(first + 1, first + count + 1, *first + room);
   const auto fits = static_cast<int32_t>(end - (first + 1));
   if (fits == 0) {

@@ -1,5 +1,5 @@
-// The tables of a plan that has no room for them (StaticSpaiPlan::in_waves): those of some groups
-// at a time, made for a wave of a build and dropped after it.
+// The tables of a plan that does not hold them (StaticSpaiPlan::in_waves): those of some groups at
+// a time, made for a wave of a build and freed after it.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ class TableWaves {
  public:
   TableWaves(Context& context, const StaticSpaiPlan& plan, const Matrix& a);
 
-  // `groups`: those whose tables will be asked for, `count` of them; must stay. Waits for the
+  // `groups`: the `count` groups whose tables will be asked for; must outlive this. Waits for the
   // device.
   void Follow(const int32_t* groups, int32_t count);
 
-  // Makes the tables of groups [begin, begin + k), k from 1 to `count`, as many as there is room
-  // for now, in place of those of the wave before; k. Waits for the device. Throws
-  // kSpaidCudaOutOfMemory where not even one has room.
+  // Makes the tables of groups [begin, begin + k), k from 1 to `count`, as many as memory suffices
+  // for, in place of those of the wave before; returns k. Waits for the device. Throws
+  // kSpaidCudaOutOfMemory if not even one fits.
   int32_t Make(int32_t begin, int32_t count, GramArgs& args);
 
  private:
@@ -29,11 +29,11 @@ class TableWaves {
   Context& context_;
   const StaticSpaiPlan& plan_;
   const Matrix& a_;
-  Buffer<Structure> structures_;  // the plan's, with the places of the tables that there are
+  Buffer<Structure> structures_;  // the plan's, with the offsets of the tables of the wave
   Buffer<int32_t> wave_of_;       // the last wave that has the structure
   int32_t wave_ = 0;
   const int32_t* groups_ = nullptr;
-  std::vector<int64_t> bytes_;  // of the groups before each one, as if they shared no structure
+  std::vector<int64_t> bytes_;  // sums over the groups before each, as if none shared a structure
   Buffer<uint32_t> tables_;
 };
 

@@ -1,5 +1,5 @@
-// The Cholesky factor of one symmetric positive definite matrix by one block of threads: lower
-// tiles of 8 x 8, TileIndex, each row by row, in shared or global memory. Of the factor, diagonal
+// Cholesky factorisation of one symmetric positive definite matrix by one block of threads: lower
+// tiles of 8 x 8, TileIndex, each row by row, in shared or global memory. In the factor, diagonal
 // tiles hold their inverses.
 #pragma once
 
@@ -9,13 +9,13 @@ namespace spaid::cuda {
 
 __host__ __device__ constexpr int TileIndex(int i, int j) { return i * (i + 1) / 2 + j; }
 
-// What the block's threads share of a factor.
+// Results that the block's threads share.
 struct FactorFacts {
-  double pivot, determinant;  // the smallest of the scaled pivots, and their product
+  double pivot, determinant;  // the smallest scaled pivot, and the product of all
   int fine;
 };
 
-// Called by all threads of the block but where it says one warp.
+// Called by all threads of the block unless it says one warp.
 template <int kWarps>
 class TileFactor {
  public:
@@ -29,7 +29,7 @@ class TileFactor {
         warp_(static_cast<int>(threadIdx.x / 32)),
         lane_(static_cast<int>(threadIdx.x % 32)) {}
 
-  // Blocked right-looking Cholesky by tiles. False where a scaled pivot is not over the limit.
+  // Blocked right-looking Cholesky by tiles. False: a scaled pivot is not over the limit.
   __device__ bool Factor() const {
     const int tiles = (n2_ + 7) / 8;
     for (int a = static_cast<int>(threadIdx.x); a < 8 * tiles; a += 32 * kWarps) {
@@ -38,19 +38,19 @@ class TileFactor {
     return Eliminate();
   }
 
-  // The same where `diagonal` is there already.
+  // The same if `diagonal` is filled already.
   __device__ bool Eliminate() const {
     const int tiles = (n2_ + 7) / 8;
     if (threadIdx.x == 0) shared_.fine = 1;
     __syncthreads();
-    double lowest = 1, determinant = 1;  // of warp 0
+    double lowest = 1, determinant = 1;  // used by warp 0
     if (warp_ == 0) FactorDiagonal(0, lowest, determinant);
     __syncthreads();
     for (int k = 0; k < tiles && shared_.fine != 0; ++k) {
       for (int i = k + 1 + warp_; i < tiles; i += kWarps) ScalePanel(i, k);
       __syncthreads();
-      // Tiles (i, j), k < j <= i, one after the other. Warp 0 takes the first alone, and with it
-      // the next diagonal, which all would wait for.
+      // Tiles (i, j), k < j <= i, one after the other. Warp 0 takes only the first, and with it the
+      // next diagonal tile, for which all would wait.
       if (warp_ == 0) {
         if (k + 1 < tiles) {
           UpdateTile(k + 1, k + 1, k);
@@ -123,7 +123,7 @@ class TileFactor {
   // tiles.
   __device__ bool WellConditioned(double* z) const {
     if (shared_.determinant / 3 >= checks::kGoodEigenvalue) return true;
-    __syncthreads();  // all have read what Factor said
+    __syncthreads();  // all have read the results of Factor
     if (warp_ == 0) {
       const int size = (n2_ + 7) / 8 * 8;
       for (int a = lane_; a < size; a += 32) z[a] = a < n2_ ? StartSign(a) : 0.0;
@@ -151,7 +151,7 @@ class TileFactor {
  private:
   __device__ double* Tile(int i, int j) const { return tiles_ + int64_t{TileIndex(i, j)} * 64; }
 
-  // One warp. Every lane factors the whole tile: nothing is waited for but the arithmetic. Lane r
+  // Called by one warp. Every lane factors the whole tile, so that none waits for another; lane r
   // then makes column r of the inverse.
   __device__ void FactorDiagonal(int k, double& lowest, double& determinant) const {
     double* const tile = Tile(k, k);

@@ -1,4 +1,4 @@
-// What the Gram kernels share: products of 8 x 8 tiles, chunks of Â, and the numbers of the checks.
+// Shared by the Gram kernels: products of 8 x 8 tiles, chunks of Â, and the limits of the checks.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ __device__ inline void MultiplyTiles(double a, double b, double& c0, double& c1)
       : "d"(a), "d"(b));
 }
 
-// From global to shared memory without a register between; done when WaitForCopies returns.
+// Copies from global to shared memory without registers; done when WaitForCopies returns.
 __device__ inline void CopyAsync(double* to, const double* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;"
                :
@@ -51,7 +51,7 @@ __device__ inline double WarpProduct(double value) {
   return value;
 }
 
-// A group and its structure, as all threads that solve it see it.
+// A group and its structure, the same in all threads that solve it.
 struct LocalGroup {
   __device__ LocalGroup(const GramArgs& args, int32_t g) {
     const int32_t begin = args.group_ptr[g];
@@ -77,9 +77,8 @@ struct LocalGroup {
   const uint32_t* targets;  // width
 };
 
-// Brings the chunks of a group into shared memory, one after the other. What a thread writes next
-// is fetched while it works on the chunk before: the entries of the list two chunks ahead, their
-// values one ahead.
+// Writes the chunks of a group into shared memory, one after the other. A thread's next entries are
+// loaded while it works on the chunk before: list entries two chunks ahead, their values one ahead.
 //
 //   ChunkPipe<kThreads, kAhead> pipe(group, thread, from);
 //   for (int c = 0; c < group.chunks; ++c) { ...all are done with the chunk, and it is zero...;
@@ -87,7 +86,7 @@ struct LocalGroup {
 template <int kThreads, int kAhead>
 class ChunkPipe {
  public:
-  // `from`: where the values of each column of J begin.
+  // `from`: the values of each column of J.
   __device__ ChunkPipe(const LocalGroup& group, int thread, const double* const* from)
       : group_(group), thread_(static_cast<uint32_t>(thread)), from_(from) {
     end_ = group.starts[0];
@@ -97,7 +96,7 @@ class ChunkPipe {
     Advance(0);
   }
 
-  // `chunk` must be zero, and nobody else use it.
+  // `chunk` must be zero, and not in use.
   __device__ void Write(int c, double* chunk) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -131,7 +130,7 @@ class ChunkPipe {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) values_[i] = words_[i] != kNoRow ? Value(words_[i]) : 0;
   }
-  // words_ and values_ are those of chunk c: looks ahead to the one after it.
+  // words_ and values_ are those of chunk c: loads ahead for the one after it.
   __device__ void Advance(int c) {
     begin_ = end_;
     end_ = next_end_;
@@ -146,12 +145,12 @@ class ChunkPipe {
   const LocalGroup& group_;
   const uint32_t thread_;
   const double* const* const from_;
-  uint32_t begin_, end_, next_end_;  // of the chunk to be written, and of the one after it
+  uint32_t begin_, end_, next_end_;  // entries of the chunk to be written, and of the one after it
   uint32_t words_[kAhead], next_words_[kAhead];
   double values_[kAhead];
 };
 
-// Where inverse iteration starts: signs without a pattern (gram_checks.h).
+// Element of the start vector of inverse iteration: pseudo-random signs (gram_checks.h).
 __device__ inline double StartSign(int q) {
   uint32_t word = static_cast<uint32_t>(q) * 0x9e3779b9u;
   word = (word ^ (word >> 15)) * 0x85ebca6bu;

@@ -267,7 +267,7 @@ TEST_F(SolveReportTest, TellsHowMIsStoredAndHowFastItWent) {
   EXPECT_EQ(SolveJson(Report()).at("m_precision"), "");
   result_.m_precision = Precision::kFp32;
   EXPECT_THAT(SolveText(Report(), false), ContainsRegex("M stored +in fp32\n"));
-  result_.precision_reason = "fp32: after 10 iterations all was well";
+  result_.precision_reason = "fp32: an iteration moves 160 MB, 200 with fp64";
   result_.figures = {.place_ms = 1,
                      .trial_ms = 0,
                      .host_to_device_ms = 2,
@@ -280,14 +280,13 @@ TEST_F(SolveReportTest, TellsHowMIsStoredAndHowFastItWent) {
                      .copy_bytes_per_second = 28e9,
                      .copy_share = 0.65};
   std::string text = SolveText(Report(), false);
-  EXPECT_THAT(text, ContainsRegex("M stored +fp32: after 10 iterations all was well\n"));
+  EXPECT_THAT(text, ContainsRegex("M stored +fp32: an iteration moves 160 MB, 200 with fp64\n"));
   EXPECT_THAT(text, HasSubstr("(iterations 12.0 ms, residual checks 3.00 ms, layout of A and M "
                               "1.00 ms, to the device 2.00 ms, back 4.00 ms)"));
   EXPECT_THAT(text, HasSubstr("3,333 iterations/s, 18.20 GB/s, 0.65 of a copy's 28.0\n"));
   result_.figures.trial_ms = 5;
   result_.figures.copy_bytes_per_second = 0;
   text = SolveText(Report(), false);
-  EXPECT_THAT(text, HasSubstr("trial of fp32 5.00 ms"));
   EXPECT_THAT(text, HasSubstr("18.20 GB/s\n")) << "no copy was measured";
   const nlohmann::json object = SolveJson(Report());
   EXPECT_EQ(object.at("m_precision"), "fp32");

@@ -1,6 +1,6 @@
-// Several right-hand sides on a CUDA device, solved in blocks, or, where solves live on the chip,
-// one after the other: each comes out as if it were alone, bit for bit, whatever becomes of the
-// others.
+// Several right-hand sides on a CUDA device, solved in blocks, or, where they run within shared
+// memory, one after the other: each comes out as if it were alone, bit for bit, whatever becomes of
+// the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// Products by rows of a matrix that streams through the caches of a CUDA device, by every loop that
-// may be chosen for it: right, and the same bits whatever is chosen; by tiles, too. Skipped, with
-// the reason, where there is no device.
+// Products by rows of a matrix that streams through the caches of a CUDA device, by every loop over
+// its slices: right, and the same bits by each; by tiles, too. Skipped, with the reason, where
+// there is no device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -116,7 +116,7 @@ std::vector<std::pair<std::string, CscMatrix>> Matrices() {
   all.emplace_back("long", OfLengths(3000, {60, 90, 75}));
   all.emplace_back("circuit", bench::Circuit(8000, 12, 300));
   all.emplace_back("dense row and column", oracle::DenseRowAndColumn(2500, 1));
-  // Around where a warp has a row of a tile, and where rows stand apart.
+  // Around where a warp has a row of a tile, and where rows are stored apart.
   all.emplace_back("around the rows of tiles",
                    OfLengths(7000, {31, 1, 32, 0, 33, 255, 2, 256, 257, 7, 64, 65, 3000, 5}));
   all.emplace_back("rows of 256", OfLengths(2000, {256}));
@@ -197,7 +197,7 @@ TEST_F(GpuChoice, TilesEqualTheCpu) {
       own.Expect(first, name);
       for (int repeat = 0; repeat < 3; ++repeat) EXPECT_EQ(Multiply(rows, own.x), first) << name;
       if (a.nnz() == 0) continue;
-      // Tiles of 129 entries at the least, but for the last, and rows of 65 that stand apart.
+      // Tiles of 129 entries at the least, but for the last, and rows of 65 that are stored apart.
       const double entries = static_cast<double>(a.nnz() + a.n_cols);
       EXPECT_LE(rows.stored() * static_cast<double>(a.nnz()), entries * (1 + 31.0 / 65) + 32)
           << name;
@@ -280,7 +280,7 @@ TEST_F(GpuChoice, TheRuleTellsTiles) {
   EXPECT_TRUE(in_tiles(OfLengths(40000, {1, 2, 9}), true));
   EXPECT_FALSE(in_tiles(OfLengths(40000, {1, 2, 9}), false));
   EXPECT_TRUE(in_tiles(bench::Circuit(8000, 12, 300), true));
-  // Most entries in rows that would stand apart.
+  // Most entries in rows that would be stored apart.
   EXPECT_FALSE(in_tiles(PowerLaw(20000), true));
   EXPECT_FALSE(in_tiles(OfLengths(4000, {60, 90, 200}), true));
   EXPECT_FALSE(in_tiles(OfLengths(4000, {1, 3, 1, 90, 1, 1, 60}), true));
@@ -307,51 +307,18 @@ TEST_F(GpuChoice, TheRuleGoesByTheLengthsOfRows) {
   EXPECT_EQ(RowsOnDevice(CudaCsc(OfLengths(500, {32})), AsLarge()).loop(), RowsLoop::kLongChunks);
 }
 
-TEST_F(GpuChoice, AChoiceStaysAndChangesNoBit) {
+TEST_F(GpuChoice, NewValuesInSlicesByEveryLoop) {
   const CscMatrix a = bench::Elasticity(12);
-  const Vector x = RandomVector(a.n_cols, 5);
-  RowsOnDevice rows(CudaCsc(a), AsLarge());
-  const Result before = Multiply(rows, x);
-  for (int times = 0; times < 5; ++times) {
-    ASSERT_TRUE(rows.Choose(/*always=*/true));
-    EXPECT_NE(rows.loop(), RowsLoop::kPlain);
-    EXPECT_EQ(Multiply(rows, x), before);
-  }
-  const Vector values = RandomVector(a.nnz(), 4);
+  const Vector x = RandomVector(a.n_cols, 5), values = RandomVector(a.nnz(), 4);
   CscMatrix changed = a;
   changed.values.assign(values.begin(), values.end());
+  RowsOnDevice rows(CudaCsc(a), AsLarge()), anew(CudaCsc(changed), AsLarge());
   for (const RowsLoop loop : kLoops) {
     rows.set_loop(loop);
     rows.Update(values.data());
     EXPECT_EQ(rows.loop(), loop);
-    RowsOnDevice anew(CudaCsc(changed), AsLarge());
     EXPECT_EQ(Multiply(rows, x), Multiply(anew, x));
   }
-}
-
-TEST_F(GpuChoice, SmallMatricesAreNotTimed) {
-  const CscMatrix a = bench::Elasticity(12);
-  RowsOptions small;
-  RowsOnDevice rows(CudaCsc(a), small);
-  EXPECT_FALSE(rows.Choose(/*always=*/false));
-  EXPECT_FALSE(rows.Choose(/*always=*/true));  // nothing to choose among
-  EXPECT_EQ(rows.loop(), RowsLoop::kPlain);
-  RowsOnDevice too_small(CudaCsc(a), AsLarge());
-  const RowsLoop rule = too_small.loop();
-  EXPECT_FALSE(too_small.Choose(/*always=*/false));
-  EXPECT_EQ(too_small.loop(), rule);
-}
-
-TEST_F(GpuChoice, WithoutRoomForTwoVectorsTheRuleStays) {
-  const CscMatrix a = bench::Elasticity(8);
-  const Vector x = RandomVector(a.n_cols, 5);
-  RowsOnDevice rows(CudaCsc(a), AsLarge());
-  const RowsLoop rule = rows.loop();
-  const Result before = Multiply(rows, x);
-  EXPECT_FALSE(rows.ChooseInFullMemory());
-  EXPECT_EQ(rows.loop(), rule);
-  EXPECT_EQ(Multiply(rows, x), before);
-  EXPECT_TRUE(rows.Choose(/*always=*/true));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Solves that live on the chip: of which systems they are, and against the CPU where the shares of
+// Solves within shared memory: which systems they take, and against the CPU where the shares of
 // blocks are uneven, nearly empty, or full.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -76,8 +76,8 @@ TEST(GpuSolve, LongRunsAreVerifiedOnTheWayAndEndAlike) {
   }
 }
 
-// By rows, and so large that the loop of its products is chosen by time, of each operator anew.
-TEST(GpuSolve, AChoiceByTimeChangesNoBit) {
+// By rows, and so large that its entries are on their way ahead of their sums.
+TEST(GpuSolve, EveryOperatorOfALargeMatrixGivesTheSameBits) {
   const CscMatrix a = bench::PermuteNodes(bench::Laplacian27(60), 1, int64_t{1} << 40);
   ASSERT_GT(12 * a.nnz(), 64'000'000);
   const Vector b = RandomVector(a.n_cols, 16), ones(b.size(), 1.0);

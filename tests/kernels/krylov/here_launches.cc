@@ -1,4 +1,4 @@
-// Small matrices as large ones are: by diagonals and nodes, and a launch for each phase.
+// Small matrices as large ones are: by diagonals and nodes, and a launch for each step.
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/here_device.h"
 #include "tests/kernels/krylov/rows_bytes.h"

@@ -1,5 +1,5 @@
-// Small matrices by rows, and solves with them in one kernel for many iterations: on the chip, or
-// with an explicit M in a grid that stays.
+// Small matrices by rows, and solves with them in one persistent kernel for many iterations: within
+// shared memory, or with an explicit M outside of it.
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/here_device.h"
 

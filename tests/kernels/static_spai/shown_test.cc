@@ -16,7 +16,7 @@ struct Case {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  cases.push_back({"stencils", oracle::Laplacian2d(90, 90)});
+  cases.push_back({"structures", oracle::Laplacian2d(90, 90)});
   cases.push_back({"wide", oracle::Laplacian2d(60, 60), With(LocalSolver::kAuto, 2)});
   cases.push_back({"by QR", oracle::Laplacian2d(40, 40), With(LocalSolver::kQr)});
   // Columns with equal J far from each other, and one heavy batch, which comes first.

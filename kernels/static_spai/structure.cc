@@ -1,4 +1,4 @@
-#include "kernels/static_spai/stencil.h"
+#include "kernels/static_spai/structure.h"
 
 #include <algorithm>
 #include <numeric>
@@ -63,7 +63,7 @@ template <class Hash, class Equal>
 StopReason Classify(int64_t n, const Context& context, const Hash& hash, const Equal& equal,
                     ShiftClasses& classes) {
   constexpr int64_t kBatch = 4096;
-  Context quiet = context;  // what is counted here is no progress that a user knows
+  Context quiet = context;  // this is no progress that a user knows
   quiet.progress = nullptr;
   std::vector<std::vector<HashRun>> runs(static_cast<size_t>((n + kBatch - 1) / kBatch));
   const auto find_runs = [&](int64_t begin, int64_t end, int) {
@@ -101,11 +101,11 @@ bool EqualShifted(std::span<const int32_t> x, int64_t x0, std::span<const int32_
 }
 
 // Fills block_begin, pair_begin and pairs where blocks are wide enough to pay.
-void AddBlocks(const PatternView& a, std::span<const int32_t> columns, Stencil& stencil) {
+void AddBlocks(const PatternView& a, std::span<const int32_t> columns, Structure& structure) {
   std::vector<int32_t> begin{0}, block_of(columns.size(), 0);
   for (size_t q = 1; q < columns.size(); ++q) {
     const auto at = static_cast<int32_t>(q);
-    if (at - begin.back() == Stencil::kMaxBlock ||
+    if (at - begin.back() == Structure::kMaxBlock ||
         !std::ranges::equal(a.column(columns[q]), a.column(columns[q - 1]))) {
       begin.push_back(at);
     }
@@ -117,10 +117,10 @@ void AddBlocks(const PatternView& a, std::span<const int32_t> columns, Stencil& 
 
   // A run has all columns of a block or none.
   const auto for_each_pair = [&](const auto& use) {
-    for (const Stencil::Run& run : stencil.runs) {
+    for (const Structure::Run& run : structure.runs) {
       const auto block_at = [&](int32_t i) {
         return block_of[static_cast<size_t>(
-            stencil.run_columns[static_cast<size_t>(run.columns + i)])];
+            structure.run_columns[static_cast<size_t>(run.columns + i)])];
       };
       const auto width = [&](int32_t block) {
         return begin[static_cast<size_t>(block) + 1] - begin[static_cast<size_t>(block)];
@@ -129,21 +129,21 @@ void AddBlocks(const PatternView& a, std::span<const int32_t> columns, Stencil& 
         const auto left = static_cast<size_t>(block_at(i));
         for (int32_t j = 0; j <= i; j += width(block_at(j))) {
           use(left * (left + 1) / 2 + static_cast<size_t>(block_at(j)),
-              Stencil::BlockPair{run.begin + i * run.rows, run.begin + j * run.rows, run.rows});
+              Structure::BlockPair{run.begin + i * run.rows, run.begin + j * run.rows, run.rows});
         }
       }
     }
   };
   std::vector<int32_t> next(tiles + 1, 0);
-  for_each_pair([&](size_t tile, const Stencil::BlockPair&) { ++next[tile + 1]; });
+  for_each_pair([&](size_t tile, const Structure::BlockPair&) { ++next[tile + 1]; });
   std::partial_sum(next.begin(), next.end(), next.begin());
-  if (next.back() + static_cast<int64_t>(tiles) > stencil.n_entries) return;
-  stencil.pair_begin = next;
-  stencil.pairs.resize(static_cast<size_t>(next.back()));
-  for_each_pair([&](size_t tile, const Stencil::BlockPair& pair) {
-    stencil.pairs[static_cast<size_t>(next[tile]++)] = pair;
+  if (next.back() + static_cast<int64_t>(tiles) > structure.n_entries) return;
+  structure.pair_begin = next;
+  structure.pairs.resize(static_cast<size_t>(next.back()));
+  for_each_pair([&](size_t tile, const Structure::BlockPair& pair) {
+    structure.pairs[static_cast<size_t>(next[tile]++)] = pair;
   });
-  stencil.block_begin = std::move(begin);
+  structure.block_begin = std::move(begin);
 }
 
 }  // namespace
@@ -186,23 +186,23 @@ StopReason ClassifyGroups(const GroupsView& groups, const ShiftClasses& columns_
       classes);
 }
 
-Stencil MakeStencil(const PatternView& a, std::span<const int32_t> columns,
-                    std::span<const int32_t> targets) {
-  Stencil stencil;
-  stencil.n_cols = static_cast<int64_t>(columns.size());
+Structure MakeStructure(const PatternView& a, std::span<const int32_t> columns,
+                        std::span<const int32_t> targets) {
+  Structure structure;
+  structure.n_cols = static_cast<int64_t>(columns.size());
   std::vector<int32_t> rows;  // I
   for (const int32_t j : columns) {
     const std::span<const int32_t> column = a.column(j);
-    stencil.lengths.push_back(static_cast<int32_t>(column.size()));
+    structure.lengths.push_back(static_cast<int32_t>(column.size()));
     rows.insert(rows.end(), column.begin(), column.end());
   }
-  stencil.n_entries = static_cast<int64_t>(rows.size());
+  structure.n_entries = static_cast<int64_t>(rows.size());
   std::ranges::sort(rows);
   rows.erase(std::ranges::unique(rows).begin(), rows.end());
   const auto local = [&](int32_t row) {
     return static_cast<int32_t>(std::ranges::lower_bound(rows, row) - rows.begin());
   };
-  std::vector<int32_t> local_rows;  // of the entries, column by column
+  std::vector<int32_t> local_rows;  // the entries' rows, column by column
   std::vector<std::vector<int32_t>> columns_of(rows.size());
   for (size_t q = 0; q < columns.size(); ++q) {
     for (const int32_t row : a.column(columns[q])) {
@@ -216,41 +216,41 @@ Stencil MakeStencil(const PatternView& a, std::span<const int32_t> columns,
     return columns_of[static_cast<size_t>(row)];
   });
 
-  std::vector<Stencil::Target> place(rows.size());
+  std::vector<Structure::Target> place(rows.size());
   int32_t begin = 0;
   for (size_t first = 0; first < order.size();) {
     const std::vector<int32_t>& own = columns_of[static_cast<size_t>(order[first])];
-    Stencil::Run run;
+    Structure::Run run;
     run.count = static_cast<int32_t>(own.size());
-    run.columns = static_cast<int32_t>(stencil.run_columns.size());
+    run.columns = static_cast<int32_t>(structure.run_columns.size());
     run.begin = begin;
-    while (run.rows < Stencil::kMaxRows && first < order.size() &&
+    while (run.rows < Structure::kMaxRows && first < order.size() &&
            columns_of[static_cast<size_t>(order[first])] == own) {
-      place[static_cast<size_t>(order[first++])] = {static_cast<int32_t>(stencil.runs.size()),
+      place[static_cast<size_t>(order[first++])] = {static_cast<int32_t>(structure.runs.size()),
                                                     run.rows++};
     }
     begin += run.rows * run.count;
-    stencil.runs.push_back(run);
-    stencil.run_columns.insert(stencil.run_columns.end(), own.begin(), own.end());
+    structure.runs.push_back(run);
+    structure.run_columns.insert(structure.run_columns.end(), own.begin(), own.end());
   }
   std::vector<int32_t> next(rows.size(), 0);
   for (const int32_t row : local_rows) {
     const auto [run, r] = place[static_cast<size_t>(row)];
-    const Stencil::Run& of = stencil.runs[static_cast<size_t>(run)];
-    stencil.places.push_back(of.begin + next[static_cast<size_t>(row)]++ * of.rows + r);
+    const Structure::Run& of = structure.runs[static_cast<size_t>(run)];
+    structure.places.push_back(of.begin + next[static_cast<size_t>(row)]++ * of.rows + r);
   }
-  AddBlocks(a, columns, stencil);
+  AddBlocks(a, columns, structure);
   for (const int32_t target : targets) {
-    stencil.targets.push_back(place[static_cast<size_t>(local(target))]);
-    stencil.runs[static_cast<size_t>(stencil.targets.back().run)].has_target = 1;
+    structure.targets.push_back(place[static_cast<size_t>(local(target))]);
+    structure.runs[static_cast<size_t>(structure.targets.back().run)].has_target = 1;
   }
   // A plan promises its bytes (PlanBytes), and keeps them for long.
-  stencil.lengths.shrink_to_fit();
-  stencil.places.shrink_to_fit();
-  stencil.runs.shrink_to_fit();
-  stencil.run_columns.shrink_to_fit();
-  stencil.block_begin.shrink_to_fit();
-  return stencil;
+  structure.lengths.shrink_to_fit();
+  structure.places.shrink_to_fit();
+  structure.runs.shrink_to_fit();
+  structure.run_columns.shrink_to_fit();
+  structure.block_begin.shrink_to_fit();
+  return structure;
 }
 
 }  // namespace spaid::kernels

@@ -1,6 +1,6 @@
 // Columns of M whose local problems are shifted copies of one another, and what solves them eight
 // at a time.
-#include "kernels/static_spai/stencil.h"
+#include "kernels/static_spai/structure.h"
 
 #include <numeric>
 #include <set>
@@ -66,11 +66,11 @@ std::shared_ptr<const StaticSpaiPlan> Plan(const CscView& a, const StaticSpaiOpt
   return plan.ok() ? *plan : nullptr;
 }
 
-// Share of the groups that have a stencil.
+// Share of the groups that have a structure.
 double Share(const StaticSpaiPlan& plan) {
   int64_t with = 0;
-  for (const int32_t s : plan.stencil_of) with += s >= 0;
-  return static_cast<double>(with) / static_cast<double>(plan.stencil_of.size());
+  for (const int32_t s : plan.structure_of) with += s >= 0;
+  return static_cast<double>(with) / static_cast<double>(plan.structure_of.size());
 }
 
 // Row and column i to (i * step) mod n: no two local problems are shifted copies any more.
@@ -103,40 +103,40 @@ CscMatrix Scattered(const CscView& a) {
   return scattered;
 }
 
-TEST(Stencil, OfATridiagonalMatrixByHand) {
+TEST(Structure, OfATridiagonalMatrixByHand) {
   const CscMatrix a = Grid(50, 1, 1, false, 1, 1);
   const int32_t columns[] = {9, 10, 11}, target[] = {10};
-  const Stencil stencil = MakeStencil(a.pattern(), columns, target);
-  EXPECT_EQ(stencil.n_cols, 3);
-  EXPECT_EQ(stencil.n_entries, 9);
-  EXPECT_EQ(stencil.lengths, (std::vector<int32_t>{3, 3, 3}));
+  const Structure structure = MakeStructure(a.pattern(), columns, target);
+  EXPECT_EQ(structure.n_cols, 3);
+  EXPECT_EQ(structure.n_entries, 9);
+  EXPECT_EQ(structure.lengths, (std::vector<int32_t>{3, 3, 3}));
   // Rows 8 to 12 have the columns {0}, {0 1}, {0 1 2}, {1 2}, {2}: in this order they are sorted.
-  ASSERT_EQ(stencil.runs.size(), 5u);
-  EXPECT_EQ(stencil.run_columns, (std::vector<int32_t>{0, 0, 1, 0, 1, 2, 1, 2, 2}));
-  EXPECT_EQ(stencil.places, (std::vector<int32_t>{0, 1, 3, 2, 4, 6, 5, 7, 8}));
-  ASSERT_EQ(stencil.targets.size(), 1u);
-  EXPECT_EQ(stencil.targets[0].run, 2);
-  EXPECT_EQ(stencil.targets[0].row, 0);
-  EXPECT_TRUE(stencil.runs[2].has_target);
-  EXPECT_FALSE(stencil.runs[1].has_target);
-  EXPECT_TRUE(stencil.pairs.empty());
+  ASSERT_EQ(structure.runs.size(), 5u);
+  EXPECT_EQ(structure.run_columns, (std::vector<int32_t>{0, 0, 1, 0, 1, 2, 1, 2, 2}));
+  EXPECT_EQ(structure.places, (std::vector<int32_t>{0, 1, 3, 2, 4, 6, 5, 7, 8}));
+  ASSERT_EQ(structure.targets.size(), 1u);
+  EXPECT_EQ(structure.targets[0].run, 2);
+  EXPECT_EQ(structure.targets[0].row, 0);
+  EXPECT_TRUE(structure.runs[2].has_target);
+  EXPECT_FALSE(structure.runs[1].has_target);
+  EXPECT_TRUE(structure.pairs.empty());
 }
 
-TEST(Stencil, BlocksOfATridiagonalMatrixWithTwoUnknownsANode) {
+TEST(Structure, BlocksOfATridiagonalMatrixWithTwoUnknownsANode) {
   const CscMatrix a = Grid(50, 1, 1, false, 2, 1);
   const int32_t columns[] = {18, 19, 20, 21, 22, 23}, targets[] = {20, 21};
-  const Stencil stencil = MakeStencil(a.pattern(), columns, targets);
-  EXPECT_EQ(stencil.n_entries, 36);
-  ASSERT_EQ(stencil.runs.size(), 5u);
-  for (const Stencil::Run& run : stencil.runs) EXPECT_EQ(run.rows, 2);
-  EXPECT_EQ(stencil.block_begin, (std::vector<int32_t>{0, 2, 4, 6}));
+  const Structure structure = MakeStructure(a.pattern(), columns, targets);
+  EXPECT_EQ(structure.n_entries, 36);
+  ASSERT_EQ(structure.runs.size(), 5u);
+  for (const Structure::Run& run : structure.runs) EXPECT_EQ(run.rows, 2);
+  EXPECT_EQ(structure.block_begin, (std::vector<int32_t>{0, 2, 4, 6}));
   // Nodes 0 and 0 meet in three runs, 1 and 0 in two, 2 and 0 in one.
-  EXPECT_EQ(stencil.pair_begin, (std::vector<int32_t>{0, 3, 5, 8, 9, 11, 14}));
-  EXPECT_EQ(stencil.targets[0].run, stencil.targets[1].run);
-  EXPECT_EQ(stencil.targets[1].row, 1);
+  EXPECT_EQ(structure.pair_begin, (std::vector<int32_t>{0, 3, 5, 8, 9, 11, 14}));
+  EXPECT_EQ(structure.targets[0].run, structure.targets[1].run);
+  EXPECT_EQ(structure.targets[1].row, 1);
 }
 
-TEST(Stencil, ClassesAreOfColumnsEqualUpToAShift) {
+TEST(Structure, ClassesAreOfColumnsEqualUpToAShift) {
   const CscMatrix a = Grid(100, 1, 1, false, 1, 1);
   ShiftClasses classes;
   ASSERT_EQ(ClassifyColumns(a.pattern(), {}, classes), StopReason::kNone);
@@ -147,12 +147,12 @@ TEST(Stencil, ClassesAreOfColumnsEqualUpToAShift) {
   const auto plan = Plan(a, With(LocalSolver::kGram));
   // Columns 0, 1, 98, 99 have other neighbourhoods.
   EXPECT_DOUBLE_EQ(Share(*plan), 0.96);
-  EXPECT_EQ(plan->stencils.size(), 1u);
+  EXPECT_EQ(plan->structures.size(), 1u);
   EXPECT_EQ(Share(*Plan(Scattered(a), With(LocalSolver::kGram))), 0);
   EXPECT_EQ(Share(*Plan(a, With(LocalSolver::kQr))), 0);
 }
 
-TEST(Stencil, ClassificationStops) {
+TEST(Structure, ClassificationStops) {
   const CscMatrix a = Grid(100, 1, 1, false, 1, 1);
   StopSource source;
   source.Request(StopReason::kCancelled);
@@ -164,19 +164,19 @@ TEST(Stencil, ClassificationStops) {
   EXPECT_EQ(ClassifyGroups(plan->groups(), columns, stopped, classes), StopReason::kCancelled);
 }
 
-TEST(Stencil, NoClassForWhatIsRare) {
+TEST(Structure, NoClassForWhatIsRare) {
   const auto few = static_cast<int64_t>(tuning::kMinShared) - 1;
   EXPECT_EQ(Share(*Plan(Blocks(3, few, 2), With(LocalSolver::kGram))), 0);
   EXPECT_EQ(Share(*Plan(Blocks(3, few + 1, 2), With(LocalSolver::kGram))), 1);
 }
 
-TEST(Stencil, NoneForProblemsThatDoNotFitTheCache) {
+TEST(Structure, NoneForProblemsThatDoNotFitTheCache) {
   EXPECT_EQ(Share(*Plan(Blocks(tuning::kMaxLaneColumns, 40, 2), With(LocalSolver::kGram))), 0);
   EXPECT_EQ(Share(*Plan(Blocks(64, 40, 2), With(LocalSolver::kGram))), 1);
 }
 
 // More kinds of columns than are told apart: the rest is solved as ever.
-TEST(Stencil, ManyKindsOfColumns) {
+TEST(Structure, ManyKindsOfColumns) {
   oracle::Random random(5);
   CscMatrix a;
   a.n_rows = a.n_cols = 3 * tuning::kMaxClasses;
@@ -201,7 +201,7 @@ struct LaneCase {
   const char* name;
   CscMatrix a;
   StaticSpaiOptions options;
-  double share;  // of groups with a stencil, at least
+  double share;  // of groups with a structure, at least
 };
 
 std::vector<LaneCase> LaneCases() {
@@ -361,25 +361,25 @@ TEST(Lanes, ServeNewValuesOnTheSamePattern) {
   EXPECT_EQ(rebuilt->m.values, Build(b, nullptr, options).m.values);
 }
 
-// A plan promises its bytes before it is made; stencils are part of it.
-TEST(Lanes, StencilsFitThePromisedBytes) {
+// A plan promises its bytes before it is made; structures are part of it.
+TEST(Lanes, StructuresFitThePromisedBytes) {
   for (const LaneCase& c : LaneCases()) {
     SCOPED_TRACE(c.name);
     const auto plan = Plan(c.a, c.options);
     int64_t entries = 0, bytes = 0;
-    for (const Stencil& stencil : plan->stencils) {
-      entries += stencil.n_entries;
+    for (const Structure& structure : plan->structures) {
+      entries += structure.n_entries;
       bytes += static_cast<int64_t>(
-          sizeof(Stencil) + stencil.runs.capacity() * sizeof(Stencil::Run) +
-          stencil.targets.capacity() * sizeof(Stencil::Target) +
-          stencil.pairs.capacity() * sizeof(Stencil::BlockPair) +
-          4 * (stencil.lengths.capacity() + stencil.places.capacity() +
-               stencil.run_columns.capacity() + stencil.block_begin.capacity() +
-               stencil.pair_begin.capacity()));
+          sizeof(Structure) + structure.runs.capacity() * sizeof(Structure::Run) +
+          structure.targets.capacity() * sizeof(Structure::Target) +
+          structure.pairs.capacity() * sizeof(Structure::BlockPair) +
+          4 * (structure.lengths.capacity() + structure.places.capacity() +
+               structure.run_columns.capacity() + structure.block_begin.capacity() +
+               structure.pair_begin.capacity()));
     }
-    EXPECT_LE(entries, MaxStencilEntries(plan->counts.nnz_m));
+    EXPECT_LE(entries, MaxStructureEntries(plan->counts.nnz_m));
     const int64_t without =
-        PlanBytes(c.a.n_cols, plan->counts.nnz_m, 0) - 48 * MaxStencilEntries(plan->counts.nnz_m);
+        PlanBytes(c.a.n_cols, plan->counts.nnz_m, 0) - 48 * MaxStructureEntries(plan->counts.nnz_m);
     EXPECT_LE(bytes, plan->counts.plan_bytes - without + c.a.n_cols * 8);
   }
 }

@@ -1,4 +1,4 @@
-// The stencil path of static SPAI on a CUDA device (kernels/static_spai/cuda/dia.h).
+// The path of static SPAI by diagonals on a CUDA device (kernels/static_spai/cuda/dia.h).
 #include <functional>
 #include <numbers>
 
@@ -81,9 +81,9 @@ CscMatrix Banded(int64_t n, std::initializer_list<int> offsets, uint64_t seed) {
   return a;
 }
 
-class GpuStencil : public GpuStaticSpai {
+class GpuDia : public GpuStaticSpai {
  protected:
-  // Kinds of local problems that the plan sees: one on the stencil path.
+  // Kinds of local problems that the plan sees: one by diagonals.
   int64_t Structures(const CscMatrix& a, const Pattern* pattern = nullptr) {
     const SpaidCudaInterface& api = device_->api();
     char message[kCudaMessageBytes] = "";
@@ -106,7 +106,7 @@ class GpuStencil : public GpuStaticSpai {
     return info.structures;
   }
 
-  void ExpectStencil(const CscMatrix& a, const Pattern* pattern, const std::string& what) {
+  void ExpectDia(const CscMatrix& a, const Pattern* pattern, const std::string& what) {
     EXPECT_EQ(Structures(a, pattern), 1) << what;
     if (pattern == nullptr) return ExpectEqual(a, nullptr, With(LocalSolver::kGram), what);
     const PatternView view = *pattern;
@@ -114,7 +114,7 @@ class GpuStencil : public GpuStaticSpai {
   }
 };
 
-TEST_F(GpuStencil, HandCheckable) {
+TEST_F(GpuDia, HandCheckable) {
   // Columns 0 and 2 of tridiag(-1, 2, -1), n = 3, on the pattern of A: B = [5 -4; -4 6], right-hand
   // side (2, -1), m = (8, 3) / 14; the middle one has the full pattern: A⁻¹'s (1/2, 1, 1/2).
   const CscMatrix a = FromRows({{2, -1, 0}, {-1, 2, -1}, {0, -1, 2}});
@@ -127,25 +127,25 @@ TEST_F(GpuStencil, HandCheckable) {
   EXPECT_EQ(timings_.host_columns, 0);
 }
 
-TEST_F(GpuStencil, GridsOfAllSizes) {
+TEST_F(GpuDia, GridsOfAllSizes) {
   for (const int m : {1, 2, 3, 4, 7}) {
     const std::string size = std::to_string(m);
-    ExpectStencil(bench::ConvectionDiffusion(m, 0), nullptr, "7 points, " + size);
-    ExpectStencil(bench::ConvectionDiffusion(m, 300), nullptr, "convection, " + size);
-    ExpectStencil(bench::Laplacian27(m), nullptr, "27 points, " + size);
-    ExpectStencil(bench::Anisotropic(m, 1e-3, std::numbers::pi / 8), nullptr, "9 points, " + size);
-    ExpectStencil(oracle::Laplacian2d(m, m), nullptr, "5 points, " + size);
-    if (m > 1) ExpectStencil(bench::Elasticity(m), nullptr, "elasticity, " + size);
+    ExpectDia(bench::ConvectionDiffusion(m, 0), nullptr, "7 points, " + size);
+    ExpectDia(bench::ConvectionDiffusion(m, 300), nullptr, "convection, " + size);
+    ExpectDia(bench::Laplacian27(m), nullptr, "27 points, " + size);
+    ExpectDia(bench::Anisotropic(m, 1e-3, std::numbers::pi / 8), nullptr, "9 points, " + size);
+    ExpectDia(oracle::Laplacian2d(m, m), nullptr, "5 points, " + size);
+    if (m > 1) ExpectDia(bench::Elasticity(m), nullptr, "elasticity, " + size);
   }
   for (const int64_t n : {1, 2, 3, 5, 31, 32, 33, 1000}) {
-    ExpectStencil(oracle::Laplacian2d(n, 1), nullptr, "tridiagonal, " + std::to_string(n));
-    ExpectStencil(Banded(n, {0}, 1), nullptr, "diagonal, " + std::to_string(n));
-    ExpectStencil(Banded(n, {-1, 0}, 2), nullptr, "bidiagonal, " + std::to_string(n));
-    ExpectStencil(Banded(n, {-3, -2, -1, 0, 1, 2}, 3), nullptr, "band, " + std::to_string(n));
+    ExpectDia(oracle::Laplacian2d(n, 1), nullptr, "tridiagonal, " + std::to_string(n));
+    ExpectDia(Banded(n, {0}, 1), nullptr, "diagonal, " + std::to_string(n));
+    ExpectDia(Banded(n, {-1, 0}, 2), nullptr, "bidiagonal, " + std::to_string(n));
+    ExpectDia(Banded(n, {-3, -2, -1, 0, 1, 2}, 3), nullptr, "band, " + std::to_string(n));
   }
 }
 
-TEST_F(GpuStencil, EverySizeOfLocalProblem) {
+TEST_F(GpuDia, EverySizeOfLocalProblem) {
   for (int width = 1; width <= 30; ++width) {
     CscMatrix a;
     oracle::Random random(static_cast<uint64_t>(width));
@@ -160,34 +160,34 @@ TEST_F(GpuStencil, EverySizeOfLocalProblem) {
       }
       a.col_ptr.push_back(static_cast<int64_t>(a.row_idx.size()));
     }
-    ExpectStencil(a, nullptr, "band of " + std::to_string(width));
+    ExpectDia(a, nullptr, "band of " + std::to_string(width));
   }
 }
 
-TEST_F(GpuStencil, NodesOfSeveralUnknowns) {
+TEST_F(GpuDia, NodesOfSeveralUnknowns) {
   for (const int node : {2, 3, 4, 6}) {
     for (const int m : {2, 3, 6}) {
       const std::string what = std::to_string(node) + " a node, " + std::to_string(m);
-      ExpectStencil(WithNodes(oracle::Laplacian2d(m, m), node, 7), nullptr, "5 points, " + what);
+      ExpectDia(WithNodes(oracle::Laplacian2d(m, m), node, 7), nullptr, "5 points, " + what);
       if (node > 3) continue;
-      ExpectStencil(WithNodes(bench::Laplacian27(m), node, 8), nullptr, "27 points, " + what);
+      ExpectDia(WithNodes(bench::Laplacian27(m), node, 8), nullptr, "27 points, " + what);
     }
   }
-  ExpectStencil(WithNodes(Banded(100, {-2, -1, 0, 1, 2}, 4), 3, 9), nullptr, "band of nodes");
+  ExpectDia(WithNodes(Banded(100, {-2, -1, 0, 1, 2}, 4), 3, 9), nullptr, "band of nodes");
 }
 
-TEST_F(GpuStencil, UserPatterns) {
+TEST_F(GpuDia, UserPatterns) {
   const CscMatrix a = bench::Laplacian27(6), e = bench::Elasticity(5);
   const CscMatrix p7 = bench::ConvectionDiffusion(6, 100);
   const auto lower = [](int64_t i, int64_t j) { return i >= j; };
   const Pattern half = PatternOf(WithEntries(a, lower)), seven = PatternOf(p7),
                 diagonal = DiagonalPattern(216), more = PatternOf(a);
-  ExpectStencil(a, &half, "lower half");
-  ExpectStencil(a, &seven, "7 of 27 points");
-  ExpectStencil(a, &diagonal, "diagonal");
-  ExpectStencil(p7, &more, "27 for 7 points");
+  ExpectDia(a, &half, "lower half");
+  ExpectDia(a, &seven, "7 of 27 points");
+  ExpectDia(a, &diagonal, "diagonal");
+  ExpectDia(p7, &more, "27 for 7 points");
   const Pattern strict = PatternOf(WithEntries(p7, [](int64_t i, int64_t j) { return i != j; }));
-  ExpectStencil(p7, &strict, "without the diagonal");
+  ExpectDia(p7, &strict, "without the diagonal");
   oracle::Random random(3);
   std::vector<uint8_t> drop(10000);
   for (uint8_t& d : drop) d = random.Uniform() < 0.3;
@@ -195,10 +195,10 @@ TEST_F(GpuStencil, UserPatterns) {
     return i == j || drop[static_cast<size_t>((i * 37 + j * 101) % 10000)] == 0;
   };
   const Pattern holes = PatternOf(WithEntries(a, some));
-  ExpectStencil(a, &holes, "27 points with holes");
+  ExpectDia(a, &holes, "27 points with holes");
   const Pattern nodes =
       PatternOf(WithEntries(e, [&](int64_t i, int64_t j) { return some(i / 3, j / 3); }));
-  ExpectStencil(e, &nodes, "nodes with holes");
+  ExpectDia(e, &nodes, "nodes with holes");
   // Two of three unknowns of a node: no blocks, and too many diagonals of single unknowns.
   const Pattern broken = PatternOf(WithEntries(e, [](int64_t i, int64_t) { return i % 3 != 1; }));
   EXPECT_GT(Structures(e, &broken), 1);
@@ -206,7 +206,7 @@ TEST_F(GpuStencil, UserPatterns) {
   ExpectEqual(e, &view, With(LocalSolver::kGram), "broken nodes");
 }
 
-TEST_F(GpuStencil, PowersThresholdsAndFilters) {
+TEST_F(GpuDia, PowersThresholdsAndFilters) {
   StaticSpaiOptions options = With(LocalSolver::kGram);
   const CscMatrix cases[] = {bench::Laplacian27(6), bench::ConvectionDiffusion(9, 300),
                              bench::Anisotropic(20, 1e-3, 0.4), bench::Elasticity(5),
@@ -228,7 +228,7 @@ TEST_F(GpuStencil, PowersThresholdsAndFilters) {
   ExpectEqual(cases[2], nullptr, With(LocalSolver::kGram, 2), "25 slots in two dimensions");
 }
 
-TEST_F(GpuStencil, MissingEntriesAndZeros) {
+TEST_F(GpuDia, MissingEntriesAndZeros) {
   oracle::Random random(5);
   std::vector<uint8_t> drop(4096);
   for (uint8_t& d : drop) d = random.Uniform() < 0.1;
@@ -241,22 +241,22 @@ TEST_F(GpuStencil, MissingEntriesAndZeros) {
   for (const CscMatrix& a : {bench::ConvectionDiffusion(7, 100), bench::Laplacian27(6),
                              bench::Anisotropic(20, 1e-2, 0.3)}) {
     const std::string what = std::to_string(a.nnz()) + " entries";
-    ExpectStencil(WithEntries(a, diagonal_kept), nullptr, "holes, " + what);
+    ExpectDia(WithEntries(a, diagonal_kept), nullptr, "holes, " + what);
     ExpectEqual(WithEntries(a, kept), nullptr, With(LocalSolver::kGram),
                 "no diagonal here and there, " + what);
-    ExpectStencil(WithValues(a, zero_diagonal), nullptr, "zero diagonal, " + what);
+    ExpectDia(WithValues(a, zero_diagonal), nullptr, "zero diagonal, " + what);
     ExpectEqual(WithEntries(a, no_diagonal), nullptr, With(LocalSolver::kGram),
                 "no diagonal, " + what);
   }
-  ExpectStencil(WithValues(bench::Elasticity(4), zero_diagonal), nullptr, "zero diagonal of nodes");
+  ExpectDia(WithValues(bench::Elasticity(4), zero_diagonal), nullptr, "zero diagonal of nodes");
   // k is in I of no column but those whose neighbours reach back.
   const Pattern diagonal = DiagonalPattern(343);
-  ExpectStencil(WithEntries(bench::ConvectionDiffusion(7, 100), no_diagonal), &diagonal,
-                "zero columns");
+  ExpectDia(WithEntries(bench::ConvectionDiffusion(7, 100), no_diagonal), &diagonal,
+            "zero columns");
   EXPECT_EQ(timings_.host_columns, 0);
 }
 
-TEST_F(GpuStencil, BadScalesAndSingularColumns) {
+TEST_F(GpuDia, BadScalesAndSingularColumns) {
   const auto scaled = [](int64_t, int64_t j, double v) {
     return std::ldexp(v, static_cast<int>(j * 7919 % 601) - 300);
   };
@@ -272,8 +272,8 @@ TEST_F(GpuStencil, BadScalesAndSingularColumns) {
     const StaticSpaiResult m =
         BuildOnDevice(WithValues(a, scaled), nullptr, With(LocalSolver::kGram));
     ASSERT_EQ(m.residual_norms, plain.residual_norms) << what;  // powers of two change no rounding
-    ExpectStencil(WithValues(a, equal_columns), nullptr, "equal columns, " + what);
-    ExpectStencil(WithValues(a, zero_columns), nullptr, "columns of zeros, " + what);
+    ExpectDia(WithValues(a, equal_columns), nullptr, "equal columns, " + what);
+    ExpectDia(WithValues(a, zero_columns), nullptr, "columns of zeros, " + what);
     EXPECT_GT(timings_.host_columns, 0) << what;
   }
   BuildOnDevice(WithValues(bench::Elasticity(4), equal_columns), nullptr, With(LocalSolver::kGram));
@@ -282,7 +282,7 @@ TEST_F(GpuStencil, BadScalesAndSingularColumns) {
 
 // From well-conditioned local problems to those that the Gram path gives up: without a corrected
 // step those in between would miss the CPU's values.
-TEST_F(GpuStencil, CorrectedSteps) {
+TEST_F(GpuDia, CorrectedSteps) {
   for (double angle = 1; angle > 1e-7; angle *= 0.25) {
     const std::string what = "angle " + std::to_string(angle);
     // Columns 2i and 2i + 1 have the same rows where node is 2, and come close.
@@ -295,35 +295,35 @@ TEST_F(GpuStencil, CorrectedSteps) {
         next = a.values[static_cast<size_t>(p)] + angle * next;
       }
     }
-    ExpectStencil(a, nullptr, "pairs, " + what);
+    ExpectDia(a, nullptr, "pairs, " + what);
     // The same with single unknowns: one more, which is alone.
     CscMatrix b = a;
     b.n_rows = ++b.n_cols;
     b.row_idx.push_back(static_cast<int32_t>(b.n_cols - 1));
     b.values.push_back(1);
     b.col_ptr.push_back(static_cast<int64_t>(b.row_idx.size()));
-    ExpectStencil(b, nullptr, "single unknowns, " + what);
+    ExpectDia(b, nullptr, "single unknowns, " + what);
     // Five: one thread a column.
-    ExpectStencil(WithValues(oracle::Laplacian2d(12, 11),
-                             [&](int64_t i, int64_t j, double v) {
-                               return i == j ? 1 + angle * v : i % 2 == 0 ? -1 : 1;
-                             }),
-                  nullptr, "five, " + what);
+    ExpectDia(WithValues(oracle::Laplacian2d(12, 11),
+                         [&](int64_t i, int64_t j, double v) {
+                           return i == j ? 1 + angle * v : i % 2 == 0 ? -1 : 1;
+                         }),
+              nullptr, "five, " + what);
   }
 }
 
 // Across the bounds over which a column is spared its explicit residual.
-TEST_F(GpuStencil, SparedResiduals) {
+TEST_F(GpuDia, SparedResiduals) {
   for (const double diagonal : {100.0, 26.0, 18.0, 13.0, 9.0, 6.0, 4.0, 2.0, 1.0, 0.3, 0.0}) {
     const std::string what = "diagonal " + std::to_string(diagonal);
     const auto set = [&](int64_t i, int64_t j, double v) { return i == j ? diagonal : v; };
-    ExpectStencil(WithValues(bench::Laplacian27(7), set), nullptr, "27 points, " + what);
-    ExpectStencil(WithValues(bench::ConvectionDiffusion(8, 0),
-                             [&](int64_t i, int64_t j, double v) {
-                               return i == j ? diagonal / 5 : v < 0 ? -1 : 1;
-                             }),
-                  nullptr, "7 points, " + what);
-    ExpectStencil(WithValues(bench::Anisotropic(16, 1e-2, 0.3), set), nullptr, "9 points, " + what);
+    ExpectDia(WithValues(bench::Laplacian27(7), set), nullptr, "27 points, " + what);
+    ExpectDia(WithValues(bench::ConvectionDiffusion(8, 0),
+                         [&](int64_t i, int64_t j, double v) {
+                           return i == j ? diagonal / 5 : v < 0 ? -1 : 1;
+                         }),
+              nullptr, "7 points, " + what);
+    ExpectDia(WithValues(bench::Anisotropic(16, 1e-2, 0.3), set), nullptr, "9 points, " + what);
   }
   for (double angle = 1; angle > 1e-7; angle *= 0.25) {
     CscMatrix a = bench::Elasticity(4);
@@ -335,11 +335,11 @@ TEST_F(GpuStencil, SparedResiduals) {
         next = a.values[static_cast<size_t>(p)] + angle * next;
       }
     }
-    ExpectStencil(a, nullptr, "elasticity, angle " + std::to_string(angle));
+    ExpectDia(a, nullptr, "elasticity, angle " + std::to_string(angle));
   }
 }
 
-TEST_F(GpuStencil, OtherStructuresFallBack) {
+TEST_F(GpuDia, OtherStructuresFallBack) {
   // A grid with a few entries anywhere.
   CscMatrix a = bench::ConvectionDiffusion(16, 0);
   oracle::Random random(2);
@@ -369,7 +369,7 @@ TEST_F(GpuStencil, OtherStructuresFallBack) {
 }
 
 // A grid whose unknowns are renumbered takes the general path, and has the same M.
-TEST_F(GpuStencil, EqualsTheGeneralPath) {
+TEST_F(GpuDia, EqualsTheGeneralPath) {
   for (const CscMatrix& a :
        {bench::ConvectionDiffusion(12, 50), bench::Laplacian27(10), bench::Elasticity(7)}) {
     const int64_t n = a.n_cols;
@@ -419,7 +419,7 @@ TEST_F(GpuStencil, EqualsTheGeneralPath) {
   }
 }
 
-TEST_F(GpuStencil, ARebuildRepeatsBitForBit) {
+TEST_F(GpuDia, ARebuildRepeatsBitForBit) {
   for (CscMatrix a :
        {bench::ConvectionDiffusion(20, 0), bench::Laplacian27(14), bench::Elasticity(8)}) {
     auto plan = PlanStaticSpaiCuda(device_, a, nullptr, {}, {});
@@ -453,7 +453,7 @@ class StopAtOnce : public ProgressSink {
   StopSource source;
 };
 
-TEST_F(GpuStencil, ReportsAndStopsBetweenRanges) {
+TEST_F(GpuDia, ReportsAndStopsBetweenRanges) {
   const CscMatrix a = bench::ConvectionDiffusion(105, 0);
   auto plan = PlanStaticSpaiCuda(device_, a, nullptr, {}, {});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
