@@ -6,8 +6,8 @@
 #include <span>
 #include <utility>
 
-#include "client/cli/gallery.h"
 #include "client/cli/options.h"
+#include "kernels/gallery/gallery.h"
 
 namespace spaid::cli {
 namespace {
@@ -420,7 +420,7 @@ void AddLocal(CLI::App& app, Arguments& args) {
       "  spaidctl gallery elasticity --size=20 --out=E.mtx.gz\n"
       "  spaidctl solve gallery:elasticity:20               without a file");
   std::vector<std::string> families;
-  for (const GalleryFamily& f : GalleryFamilies()) families.emplace_back(f.name);
+  for (const gallery::Family& f : gallery::Families()) families.emplace_back(f.name);
   auto* family = gallery->add_option("family", args.gallery.family, "Which one")
                      ->type_name("NAME")
                      ->check(CLI::IsMember(families));

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "client/cli/gallery.h"
+#include "kernels/gallery/gallery.h"
 
 namespace spaid::cli {
 namespace {
@@ -67,7 +67,7 @@ std::vector<CommandWords> CommandsOf(const CLI::App& app) {
 
 std::vector<std::string> GalleryNames() {
   std::vector<std::string> names;
-  for (const GalleryFamily& family : GalleryFamilies()) names.emplace_back(family.name);
+  for (const gallery::Family& family : gallery::Families()) names.emplace_back(family.name);
   return names;
 }
 

@@ -4,6 +4,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/gallery.h"
 #include "client/cli/matrix_market.h"
+#include "kernels/gallery/gallery.h"
 
 namespace spaid::cli {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 ExitCode ListFamilies(const Output& out) {
   if (out.json()) {
     nlohmann::json families = nlohmann::json::array();
-    for (const GalleryFamily& f : GalleryFamilies()) {
+    for (const gallery::Family& f : gallery::Families()) {
       families.push_back({{"name", f.name},
                           {"title", f.title},
                           {"size_meaning", f.size_meaning},
@@ -28,7 +29,7 @@ ExitCode ListFamilies(const Output& out) {
                {"what it is", Table::Align::kLeft},
                {"properties", Table::Align::kLeft},
                {"--size counts", Table::Align::kLeft}});
-  for (const GalleryFamily& f : GalleryFamilies()) {
+  for (const gallery::Family& f : gallery::Families()) {
     table.Add({{std::string(f.name), Style::kBold},
                FormatCount(f.default_size),
                std::string(f.title),

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "client/cli/gallery.h"
-#include "client/cli/gallery_families.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/matrix_market.h"
 #include "client/cli/shown.h"
+#include "kernels/gallery/gallery.h"
 
 namespace spaid::cli {
 namespace {
@@ -150,7 +150,7 @@ Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
   if (choice.rhs == "ones") {
     return Multiply(*source.local, std::vector<double>(static_cast<size_t>(n), 1.0));
   }
-  Uniform uniform(choice.seed);
+  gallery::Uniform uniform(choice.seed);
   std::vector<double> x(static_cast<size_t>(n * choice.count));
   for (double& value : x) value = 2 * uniform() - 1;
   return Multiply(*source.local, x);

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <string>
 
-#include "client/cli/gallery.h"
 #include "client/cli/options.h"
+#include "kernels/gallery/gallery.h"
 
 namespace spaid::load {
 namespace {
@@ -103,7 +103,7 @@ void AddLoad(CLI::App& app, LoadOptions& o) {
 void AddWork(CLI::App& app, LoadOptions& o) {
   const std::string group = "Jobs";
   std::string families;
-  for (const cli::GalleryFamily& f : cli::GalleryFamilies()) {
+  for (const gallery::Family& f : gallery::Families()) {
     families += (families.empty() ? "" : ", ") + std::string(f.name);
   }
   app.add_option_function<std::string>(

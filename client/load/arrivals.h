@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "client/cli/gallery_families.h"
+#include "kernels/gallery/gallery.h"
 
 namespace spaid::load {
 
@@ -17,7 +17,7 @@ class PoissonArrivals {
 
  private:
   double rate_, now_ = 0;
-  cli::Uniform uniform_;
+  gallery::Uniform uniform_;
 };
 
 }  // namespace spaid::load

@@ -1,7 +1,7 @@
 #include "client/load/workload.h"
 
 #include "client/cli/gallery.h"
-#include "client/cli/gallery_families.h"
+#include "kernels/gallery/gallery.h"
 
 namespace spaid::load {
 namespace {
@@ -19,7 +19,7 @@ uint64_t Mixed(uint64_t seed, int64_t job) {
 }
 
 std::vector<double> RightHandSides(const CscMatrix& a, int count, uint64_t seed) {
-  cli::Uniform uniform(seed);
+  gallery::Uniform uniform(seed);
   std::vector<double> b(static_cast<size_t>(a.n) * static_cast<size_t>(count), 0.0);
   for (int rhs = 0; rhs < count; ++rhs) {
     double* column_of_b = b.data() + static_cast<size_t>(rhs) * static_cast<size_t>(a.n);
@@ -59,10 +59,12 @@ double Workload::ScaleOf(uint64_t seed, int64_t job) {
   return 1 + static_cast<double>(step) / static_cast<double>(kScales);
 }
 
-double Workload::Random(uint64_t seed, int64_t job) { return cli::Uniform(Mixed(~seed, job))(); }
+double Workload::Random(uint64_t seed, int64_t job) {
+  return gallery::Uniform(Mixed(~seed, job))();
+}
 
 Plan Workload::PlanOf(int64_t job) const {
-  cli::Uniform uniform(Mixed(seed_, job));
+  gallery::Uniform uniform(Mixed(seed_, job));
   Plan plan;
   plan.problem = problem_picker_.Pick(uniform());
   plan.engine = engine_picker_.Pick(uniform());

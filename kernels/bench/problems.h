@@ -1,50 +1,57 @@
-// The matrices that benchmarks run on. Symmetric in pattern; made by rows and returned as they are:
-// CSR of the matrix, that is, CSC of its transpose (convection-diffusion and circuit are not
-// symmetric in value; SPAI of the transpose costs the same).
+// The matrices that benchmarks and tests of the kernels run on: the gallery's, by rows instead of
+// by columns. All are symmetric in pattern; SPAI of the transpose costs the same.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/gallery/gallery.h"
 #include "kernels/sparse/matrix.h"
+#include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels::bench {
 
-// −Δ + v·∇ on m³ interior points of the unit cube, 7 points, first-order upwind, h = 1/(m+1),
-// v = convection * (sin πx cos πy, −cos πx sin πy, ½ sin πz). convection = 0: the 7-point
-// Laplacian.
-CscMatrix ConvectionDiffusion(int m, double convection);
+inline CscMatrix Transposed(const gallery::Matrix& a) {
+  return Transpose(CscView{{a.n, a.n, a.col_ptr, a.row_idx}, a.values});
+}
 
-// 27-point Laplacian on m³ points: centre 26, others −1.
-CscMatrix Laplacian27(int m);
+// 0: the 7-point Laplacian.
+inline CscMatrix ConvectionDiffusion(int m, double convection) {
+  return Transposed(gallery::ConvectionDiffusion3d(m, convection));
+}
 
-// −∇·(K∇) with bilinear elements on m² points, 9 points; K = rotation by `angle` of diag(1,
-// epsilon).
-CscMatrix Anisotropic(int m, double epsilon, double angle);
+inline CscMatrix Laplacian27(int m) { return Transposed(gallery::Laplace27(m)); }
 
-// Linear elasticity, E = 1, ν = 0.3, trilinear hexahedra of edge 1, `nodes` nodes an edge, face x =
-// 0 clamped and removed; 3 unknowns a node, up to 81 entries a column (E80).
-CscMatrix Elasticity(int nodes);
+inline CscMatrix Anisotropic(int m, double epsilon, double angle) {
+  return Transposed(
+      gallery::RotatedAnisotropy2d(m, epsilon, angle, gallery::Rounding::kBenchmarks));
+}
 
-// Circuit-like: conductances over 3 decades on a power-law graph, `hubs` hub columns of about
-// `hub_degree` entries, a fifth of the rows with one-way controlled sources. std::mt19937_64, seed
-// 12345.
-CscMatrix Circuit(int n, int hubs, int hub_degree);
+// `nodes` nodes an edge, up to 81 entries a column (E80).
+inline CscMatrix Elasticity(int nodes) {
+  return Transposed(gallery::Elasticity3d(nodes, gallery::Rounding::kBenchmarks));
+}
 
-// Columns that share 61 local problems of `count` entries of A each, on too many diagonals to go by
-// those; not symmetric.
-CscMatrix Periodic(int32_t n, int count);
+// `hubs` hub columns of about `hub_degree` entries.
+inline CscMatrix Circuit(int n, int hubs, int hub_degree) {
+  return Transposed(gallery::Circuit(n, hubs, hub_degree));
+}
 
-// Of a symmetric matrix with negative off-diagonal entries: these times numbers in [0.5, 2), one
-// for each pair of entries that mirror each other, and diagonal entries that leave the sums of the
-// rows as they are: as of coefficients that vary from place to place. std::mt19937_64, seed 12345.
-CscMatrix WithVaryingCoefficients(CscMatrix a);
+// Columns that share 61 local problems of `count` entries of A each.
+inline CscMatrix Periodic(int32_t n, int count) { return Transposed(gallery::Periodic(n, count)); }
 
-// (A + Aᵀ) / 2 of one with a symmetric pattern: symmetric to the last bit, as matrices are whose
-// upper half alone was assembled.
-CscMatrix Symmetrized(CscMatrix a);
+inline CscMatrix WithVaryingCoefficients(CscMatrix a) {
+  gallery::VaryCoefficients({a.col_ptr, a.row_idx, a.values});
+  return a;
+}
 
-// The same matrix with its nodes of `node` unknowns in a random order within each `window` of them:
-// as of an irregular mesh.
-CscMatrix PermuteNodes(const CscMatrix& a, int node, int64_t window);
+inline CscMatrix Symmetrized(CscMatrix a) {
+  gallery::Symmetrize({a.col_ptr, a.row_idx, a.values});
+  return a;
+}
+
+inline CscMatrix PermuteNodes(CscMatrix a, int node, int64_t window) {
+  gallery::PermuteNodes({a.col_ptr, a.row_idx, a.values}, node, window);
+  return a;
+}
 
 }  // namespace spaid::kernels::bench

@@ -67,7 +67,21 @@ class CheckIncludesTest(unittest.TestCase):
         self.assert_breach('client/cpp/a.cc', '#include "server/base/digest.h"\n', 'client/cpp')
         self.assert_breach('client/cpp/a.cc', '#include "kernels/sparse/matrix.h"\n', 'client/cpp')
         self.assert_breach('client/cli/a.cc', '#include "spaid/v1/matrix.pb.h"\n', 'client/cli')
+        self.assert_breach('client/cli/a.cc', '#include "kernels/sparse/matrix.h"\n', 'client/cli')
         self.assert_clean('client/cli/a.cc', '#include <spaid/client.h>\n')
+
+    def test_the_gallery_is_open_to_command_lines_and_stands_alone(self):
+        for room in ('client/cli', 'client/load', 'kernels/bench', 'tests/e2e'):
+            self.assert_clean(f'{room}/a.cc', '#include "kernels/gallery/gallery.h"\n')
+            self.assert_clean(f'{room}/CMakeLists.txt',
+                              'target_link_libraries(x PRIVATE spaid_kernels_gallery)\n')
+        self.assert_breach('client/cpp/a.cc', '#include "kernels/gallery/gallery.h"\n',
+                           'client/cpp')
+        self.assert_breach('client/cli/CMakeLists.txt',
+                           'target_link_libraries(x PRIVATE spaid_kernels_sparse)\n',
+                           'must not link spaid_kernels_sparse')
+        self.assert_breach('kernels/gallery/a.cc', '#include "kernels/base/status.h"\n',
+                           'kernels/gallery must not include')
 
     def test_nothing_includes_tests(self):
         self.assert_breach('client/cli/a.cc', '#include "tests/oracle/dense.h"\n', 'tests')

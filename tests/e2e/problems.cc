@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <random>
 #include <set>
+#include <utility>
+
+#include "kernels/gallery/gallery.h"
 
 namespace spaid::e2e {
 namespace {
@@ -19,21 +22,11 @@ void Add(CscMatrix& a, int64_t row, double value) {
 }  // namespace
 
 CscMatrix ConvectionDiffusion(int nx, int ny, double wind) {
-  CscMatrix a{.n = int64_t{nx} * ny, .col_ptr = {0}};
-  for (int y = 0; y < ny; ++y) {
-    for (int x = 0; x < nx; ++x) {
-      const int64_t j = int64_t{y} * nx + x;
-      // Column j: how the unknown of cell j enters the equations of its neighbours downwind and
-      // upwind.
-      if (y > 0) Add(a, j - nx, -1);
-      if (x > 0) Add(a, j - 1, -1);
-      Add(a, j, 4 + wind);
-      if (x + 1 < nx) Add(a, j + 1, -1 - wind);
-      if (y + 1 < ny) Add(a, j + nx, -1);
-      Close(a);
-    }
-  }
-  return a;
+  gallery::Matrix a = gallery::ConvectionDiffusion2d(nx, ny, wind, 0);
+  return {.n = a.n,
+          .col_ptr = std::move(a.col_ptr),
+          .row_idx = std::move(a.row_idx),
+          .values = std::move(a.values)};
 }
 
 CscMatrix Poisson(int nx, int ny) { return ConvectionDiffusion(nx, ny, 0); }

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/gallery/gallery.h"
+
 namespace spaid::oracle {
 namespace {
 
@@ -222,20 +224,12 @@ kernels::CscMatrix RandomSpd(int64_t n, double mean_entries, uint64_t seed) {
 }
 
 kernels::CscMatrix ConvectionDiffusion(int64_t nx, int64_t ny, double peclet) {
-  Builder b(nx * ny);
-  // −Δu + c·∇u with c = (peclet, peclet/2) per cell, upwind differences, Dirichlet boundary.
-  const double cx = peclet, cy = 0.5 * peclet;
-  for (int64_t y = 0; y < ny; ++y) {
-    for (int64_t x = 0; x < nx; ++x) {
-      const int64_t k = x + y * nx;
-      b.Set(k, k, 4 + cx + cy);
-      if (x > 0) b.Set(k, k - 1, -1 - cx);
-      if (x + 1 < nx) b.Set(k, k + 1, -1);
-      if (y > 0) b.Set(k, k - nx, -1 - cy);
-      if (y + 1 < ny) b.Set(k, k + nx, -1);
-    }
-  }
-  return b.Build();
+  const gallery::Matrix a = gallery::ConvectionDiffusion2d(nx, ny, peclet, 0.5 * peclet);
+  return {a.n,
+          a.n,
+          {a.col_ptr.begin(), a.col_ptr.end()},
+          {a.row_idx.begin(), a.row_idx.end()},
+          {a.values.begin(), a.values.end()}};
 }
 
 kernels::CscMatrix Laplacian2d(int64_t nx, int64_t ny) { return ConvectionDiffusion(nx, ny, 0); }

@@ -44,7 +44,8 @@ kernels::CscMatrix ZeroDiagonal(int64_t n, uint64_t seed);
 kernels::CscMatrix RowPermuted(int64_t n, uint64_t seed);
 // Symmetric positive definite, irregular; diagonally dominant by a small margin.
 kernels::CscMatrix RandomSpd(int64_t n, double mean_entries, uint64_t seed);
-// Upwind convection-diffusion on an nx × ny grid, nonsymmetric M-matrix; `peclet` is the cell's.
+// The gallery's upwind convection-diffusion on an nx × ny grid, nonsymmetric M-matrix; `peclet` and
+// its half are the cell's.
 kernels::CscMatrix ConvectionDiffusion(int64_t nx, int64_t ny, double peclet);
 // 5-point Laplacian, SPD.
 kernels::CscMatrix Laplacian2d(int64_t nx, int64_t ny);

@@ -44,6 +44,17 @@ Dense ToDense(const kernels::PatternView& a) {
   return d;
 }
 
+Dense DenseOfRows(std::initializer_list<std::initializer_list<double>> rows) {
+  Dense d(static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows.begin()->size()));
+  int64_t i = 0;
+  for (const auto& row : rows) {
+    int64_t j = 0;
+    for (const double v : row) d(i, j++) = v;
+    ++i;
+  }
+  return d;
+}
+
 kernels::CscMatrix FromDense(const Dense& a) {
   kernels::CscMatrix m;
   m.n_rows = a.rows;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -33,8 +34,13 @@ Dense Identity(int64_t n);
 Dense ToDense(const kernels::CscView& a);
 // 1 where stored (also for stored zeros), else 0.
 Dense ToDense(const kernels::PatternView& a);
+// Small matrices written by rows.
+Dense DenseOfRows(std::initializer_list<std::initializer_list<double>> rows);
 // Entries that are not zero, canonical.
 kernels::CscMatrix FromDense(const Dense& a);
+inline kernels::CscMatrix FromRows(std::initializer_list<std::initializer_list<double>> rows) {
+  return FromDense(DenseOfRows(rows));
+}
 kernels::Pattern PatternFromDense(const Dense& a);
 Dense Transpose(const Dense& a);
 Dense Multiply(const Dense& a, const Dense& b);

@@ -14,16 +14,8 @@ namespace {
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 
-Dense FromRows(std::vector<std::vector<double>> rows) {
-  Dense d(static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size()));
-  for (int64_t i = 0; i < d.rows; ++i) {
-    for (int64_t j = 0; j < d.cols; ++j) d(i, j) = rows[size_t(i)][size_t(j)];
-  }
-  return d;
-}
-
 TEST(OracleTest, WorkedFourByFourExampleOfTheLiterature) {
-  const Dense a = FromRows({{10, 10, 0, 14}, {0, 10, 2, 0}, {13, 0, 0, 1}, {0, 5, 0, 0}});
+  const Dense a = DenseOfRows({{10, 10, 0, 14}, {0, 10, 2, 0}, {13, 0, 0, 1}, {0, 5, 0, 0}});
   const Vector first = SpaiColumn(a, 0, {0});
   EXPECT_THAT(first, ElementsAre(DoubleNear(10.0 / 269, 1e-15), 0, 0, 0));
   const Vector second = SpaiColumn(a, 0, {0, 3});
@@ -32,7 +24,7 @@ TEST(OracleTest, WorkedFourByFourExampleOfTheLiterature) {
 }
 
 TEST(OracleTest, LeastSquaresOfADeficientSystemIsBasicAndMinimal) {
-  const Dense a = FromRows({{1, 2, 3}, {2, 4, 6}, {1, 2, 3}});
+  const Dense a = DenseOfRows({{1, 2, 3}, {2, 4, 6}, {1, 2, 3}});
   int64_t rank = -1;
   const Vector b{1, 0, 1};
   const Vector x = LeastSquares(a, b, 1e-13, &rank);
@@ -65,7 +57,7 @@ TEST(OracleTest, LuAndLeastSquaresAgreeOnRegularMatrices) {
       EXPECT_NEAR(qr[i], truth[i], 1e-9);
     }
   }
-  EXPECT_FALSE(LuSolve(FromRows({{0, 1}, {0, 2}}), {1, 1}).has_value());
+  EXPECT_FALSE(LuSolve(DenseOfRows({{0, 1}, {0, 2}}), {1, 1}).has_value());
 }
 
 TEST(OracleTest, FullPatternGivesTheInverse) {
@@ -77,9 +69,9 @@ TEST(OracleTest, FullPatternGivesTheInverse) {
 }
 
 TEST(OracleTest, PatternPowerOfAChain) {
-  const Dense chain = FromRows({{0, 0, 0}, {1, 0, 0}, {0, 1, 0}});
-  EXPECT_EQ(PatternPower(chain, 1).a, FromRows({{1, 0, 0}, {1, 1, 0}, {0, 1, 1}}).a);
-  EXPECT_EQ(PatternPower(chain, 2).a, FromRows({{1, 0, 0}, {1, 1, 0}, {1, 1, 1}}).a);
+  const Dense chain = DenseOfRows({{0, 0, 0}, {1, 0, 0}, {0, 1, 0}});
+  EXPECT_EQ(PatternPower(chain, 1).a, DenseOfRows({{1, 0, 0}, {1, 1, 0}, {0, 1, 1}}).a);
+  EXPECT_EQ(PatternPower(chain, 2).a, DenseOfRows({{1, 0, 0}, {1, 1, 0}, {1, 1, 1}}).a);
 }
 
 TEST(OracleTest, KrylovMethodsSolve) {

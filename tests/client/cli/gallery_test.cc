@@ -12,6 +12,8 @@
 #include <map>
 #include <utility>
 
+#include "kernels/gallery/gallery.h"
+
 namespace spaid::cli {
 namespace {
 
@@ -106,10 +108,10 @@ CscMatrix Make(const char* family, int64_t size) {
   return *std::move(a);
 }
 
-class EveryFamily : public testing::TestWithParam<GalleryFamily> {};
+class EveryFamily : public testing::TestWithParam<gallery::Family> {};
 
 TEST_P(EveryFamily, IsCanonicalAtSmallSizesAndTheSameTwice) {
-  const GalleryFamily& family = GetParam();
+  const gallery::Family& family = GetParam();
   for (const int64_t size : {family.min_size, int64_t{3}, int64_t{7}, int64_t{10}}) {
     const CscMatrix a = Make(family.name.data(), size);
     ASSERT_EQ(static_cast<int64_t>(a.col_ptr.size()), a.n + 1);
@@ -133,7 +135,7 @@ TEST_P(EveryFamily, IsCanonicalAtSmallSizesAndTheSameTwice) {
 }
 
 TEST_P(EveryFamily, IsAsSymmetricAsItsPropertiesSay) {
-  const GalleryFamily& family = GetParam();
+  const gallery::Family& family = GetParam();
   const bool says_symmetric =
       family.properties.starts_with("SPD") || family.properties.starts_with("symmetric");
   const int64_t size = family.default_size > 1000 ? 400 : 8;  // unknowns, or nodes an edge
@@ -150,7 +152,7 @@ TEST_P(EveryFamily, IsAsSymmetricAsItsPropertiesSay) {
 }
 
 TEST_P(EveryFamily, RefusesSizesOutOfItsRange) {
-  const GalleryFamily& family = GetParam();
+  const gallery::Family& family = GetParam();
   for (const int64_t size : {family.min_size - 1, family.max_size + 1}) {
     if (size == 0) continue;  // the default
     const auto a = Generate(family.name, size);
@@ -161,7 +163,7 @@ TEST_P(EveryFamily, RefusesSizesOutOfItsRange) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gallery, EveryFamily,
-                         testing::ValuesIn(GalleryFamilies().begin(), GalleryFamilies().end()),
+                         testing::ValuesIn(gallery::Families().begin(), gallery::Families().end()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Gallery, PoissonByHand) {

@@ -14,6 +14,7 @@
 #include "client/cli/completion.h"
 #include "client/cli/gallery.h"
 #include "client/cli/matrix_market.h"
+#include "kernels/gallery/gallery.h"
 #include "tests/client/cli/run_spaidctl.h"
 #include "tests/client/cli/temp_folder.h"
 
@@ -211,7 +212,7 @@ TEST(GalleryCommand, ListsAndWrites) {
   EXPECT_EQ(list.exit_code, 0);
   EXPECT_THAT(list.out, Not(HasSubstr("\033")));
   const json families = json::parse(RunSpaidctl({"gallery", "--json"}).out).at("families");
-  ASSERT_EQ(families.size(), GalleryFamilies().size());
+  ASSERT_EQ(families.size(), gallery::Families().size());
   for (const json& family : families) {
     EXPECT_THAT(list.out, HasSubstr(family.at("name").get<std::string>()));
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,15 +30,7 @@ inline PreconditionerSpec Spai(int power = 1) {
 }
 
 inline CscMatrix Rows(std::initializer_list<std::initializer_list<double>> rows) {
-  const auto n = static_cast<int64_t>(rows.size());
-  oracle::Dense dense(n, n);
-  int64_t i = 0;
-  for (const auto& row : rows) {
-    int64_t j = 0;
-    for (const double v : row) dense(i, j++) = v;
-    ++i;
-  }
-  return oracle::FromDense(dense);
+  return oracle::FromRows(rows);
 }
 
 // Chains of nx unknowns, coupled by 1 (1 + skew to the left, 1 - skew to the right), ny of them,

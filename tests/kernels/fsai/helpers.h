@@ -16,6 +16,8 @@
 
 namespace spaid::kernels {
 
+using oracle::FromRows;
+
 inline Context Threads(int threads) {
   return {.stop = {}, .progress = nullptr, .threads = threads};
 }
@@ -43,18 +45,6 @@ inline FsaiResult Build(const CscView& a, const FsaiOptions& options, int thread
   EXPECT_TRUE(result.ok()) << result.status().reason() << ": " << result.status().message();
   if (!result.ok()) return {};
   return std::move(result).value();
-}
-
-inline CscMatrix FromRows(std::initializer_list<std::initializer_list<double>> rows) {
-  const auto n = static_cast<int64_t>(rows.size());
-  oracle::Dense dense(n, n);
-  int64_t i = 0;
-  for (const auto& row : rows) {
-    int64_t j = 0;
-    for (const double v : row) dense(i, j++) = v;
-    ++i;
-  }
-  return oracle::FromDense(dense);
 }
 
 // Row i of G, dense.

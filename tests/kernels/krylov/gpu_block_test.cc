@@ -14,7 +14,7 @@
 #include "kernels/krylov/operators.h"
 #include "tests/kernels/krylov/gpu_problems.h"
 #include "tests/kernels/krylov/helpers.h"
-#include "tests/kernels/krylov/here_device.h"
+#include "tests/kernels/krylov/solve_on_device.h"
 
 namespace spaid::kernels::krylov_test {
 namespace {
@@ -329,7 +329,7 @@ TEST(GpuBlock, AStopEndsAllOfABlockWithTheirBestIterates) {
   const CscMatrix a = bench::Anisotropic(120, 1e-3, 0.4);
   const There there(Device(), a, nullptr);
   const Vector b = RandomVector(a.n_cols * 7, 16);
-  const auto last = static_cast<int32_t>(std::min<int64_t>(AtOnceHere(), 3) - 1);
+  const auto last = static_cast<int32_t>(std::min<int64_t>(ColumnsAtOnce(), 3) - 1);
   for (const Method method : {Method::kCg, Method::kBicgstab}) {
     const SolveOptions options{.method = method, .rtol = 1e-12, .max_iterations = 5000};
     StopSource source;
@@ -341,9 +341,9 @@ TEST(GpuBlock, AStopEndsAllOfABlockWithTheirBestIterates) {
         there.Solve(b, {}, options, {.stop = source.token(), .progress = &sink}).value();
     for (size_t k = 0; k < all.rhs.size(); ++k) {
       EXPECT_EQ(all.rhs[k].outcome, Outcome::kCancelled) << k;
-      const bool begun = static_cast<int64_t>(k) < AtOnceHere();
+      const bool begun = static_cast<int64_t>(k) < ColumnsAtOnce();
       EXPECT_GE(all.rhs[k].iterations, begun ? 40 : 0) << k;
-      EXPECT_LE(all.rhs[k].iterations, begun ? 40 + LateHere() : 0) << k;
+      EXPECT_LE(all.rhs[k].iterations, begun ? 40 + IterationsAfterStop() : 0) << k;
     }
     ExpectHonest(a, b, options, all, "cancelled, " + Name(method));
     // Every event has its right-hand side, and each of those its iterations in order.
@@ -390,7 +390,7 @@ TEST(GpuBlock, ADeviceOfTheEstimatedSizeTakesWholeBlocks) {
 }
 
 TEST(GpuBlock, WhereMemoryIsShortBlocksAreSmallerAndResultsTheSame) {
-  if (AtOnceHere() == 1) GTEST_SKIP() << "small systems by a diagonal M are solved one by one";
+  if (ColumnsAtOnce() == 1) GTEST_SKIP() << "small systems by a diagonal M are solved one by one";
   const CscMatrix a = bench::ConvectionDiffusion(40, 0);
   const Vector b = RandomVector(a.n_cols * 4, 7);
   const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-8};
@@ -399,7 +399,7 @@ TEST(GpuBlock, WhereMemoryIsShortBlocksAreSmallerAndResultsTheSame) {
   const int64_t vector = 8 * a.n_cols;
   for (const int64_t columns : {1, 2}) {
     const auto device =
-        CudaDevice::Open(ListCudaDevices().devices[0], 64 << 20, InterfaceHere()).value();
+        CudaDevice::Open(ListCudaDevices().devices[0], 64 << 20, Interface()).value();
     const There there(device, a, Jacobi(device, a));
     // Room for so many columns, of eleven vectors each, and a half.
     const int64_t room = 11 * vector * columns * 3 / 2 + (1 << 20);

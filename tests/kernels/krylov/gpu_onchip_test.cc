@@ -11,7 +11,7 @@
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
 #include "tests/kernels/krylov/helpers.h"
-#include "tests/kernels/krylov/here_device.h"
+#include "tests/kernels/krylov/solve_on_device.h"
 
 namespace spaid::kernels::krylov_test {
 namespace {
@@ -123,7 +123,13 @@ int64_t Largest(int64_t low, int64_t high, const Fits& fits) {
   return low;
 }
 
-TEST(GpuOnChip, IsForSmallSystemsWithoutAnExplicitM) {
+class GpuOnChip : public ::testing::Test {
+  void SetUp() override {
+    if (Launches()) GTEST_SKIP() << "no system is solved on the chip";
+  }
+};
+
+TEST_F(GpuOnChip, IsForSmallSystemsWithoutAnExplicitM) {
   const CscMatrix a = bench::ConvectionDiffusion(12, 0);
   const auto there = Place(a);
   const auto diagonal = CudaOperator::OfDiagonal(Device(), DiagonalOf(a)).value();
@@ -134,7 +140,7 @@ TEST(GpuOnChip, IsForSmallSystemsWithoutAnExplicitM) {
   EXPECT_FALSE(IsOnChip(*Place(bench::ConvectionDiffusion(69, 0)), nullptr));
 }
 
-TEST(GpuOnChip, OfAnySize) {
+TEST_F(GpuOnChip, OfAnySize) {
   for (const int64_t n : {1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 500, 513, 1023, 4223, 4225, 16384,
                           16897, 67585, 70000}) {
     const CscMatrix a = Tridiagonal(n);
@@ -143,7 +149,7 @@ TEST(GpuOnChip, OfAnySize) {
   }
 }
 
-TEST(GpuOnChip, RowsWithoutEntries) {
+TEST_F(GpuOnChip, RowsWithoutEntries) {
   for (const int64_t n : {5, 100, 9000}) {
     const auto first = Tridiagonal(n, [](int64_t i) { return i % 5 < 3; });
     ExpectAsOnTheCpu(first, false, "some, n = " + std::to_string(n));
@@ -153,7 +159,7 @@ TEST(GpuOnChip, RowsWithoutEntries) {
   }
 }
 
-TEST(GpuOnChip, LongRows) {
+TEST_F(GpuOnChip, LongRows) {
   for (const int64_t length : {17, 33, 700, 2000}) {
     const CscMatrix a = WithHub(9001, length);
     ASSERT_TRUE(IsOnChip(*Place(a), nullptr)) << length;
@@ -163,7 +169,7 @@ TEST(GpuOnChip, LongRows) {
   ExpectAsOnTheCpu(bench::Elasticity(4), true, "elasticity");
 }
 
-TEST(GpuOnChip, UpToWhatFitsAndBeyond) {
+TEST_F(GpuOnChip, UpToWhatFitsAndBeyond) {
   const int64_t n =
       Largest(1000, 800'000, [](int64_t at) { return IsOnChip(*Place(Tridiagonal(at)), nullptr); });
   ASSERT_GT(n, 50'000);
@@ -178,7 +184,7 @@ TEST(GpuOnChip, UpToWhatFitsAndBeyond) {
   ExpectAsOnTheCpu(WithHub(50'000, length + 1), false, "a longer row");
 }
 
-TEST(GpuOnChip, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
+TEST_F(GpuOnChip, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
   CscMatrix a = bench::Circuit(3000, 3, 300);
   auto there = Place(a);
   for (double& value : a.values) value *= 1.25;
@@ -190,7 +196,7 @@ TEST(GpuOnChip, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
   EXPECT_EQ(std::memcmp(got.x.data(), want.x.data(), want.x.size() * sizeof(double)), 0);
 }
 
-TEST(GpuOnChip, SeveralColumnsAreRefused) {
+TEST_F(GpuOnChip, SeveralColumnsAreRefused) {
   const CscMatrix a = Tridiagonal(100);
   const auto there = Place(a);
   const auto lock = Device()->Lock();

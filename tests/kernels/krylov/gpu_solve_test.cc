@@ -15,7 +15,7 @@
 #include "kernels/krylov/operators.h"
 #include "kernels/static_spai/static_spai.h"
 #include "tests/kernels/krylov/helpers.h"
-#include "tests/kernels/krylov/here_device.h"
+#include "tests/kernels/krylov/solve_on_device.h"
 
 namespace spaid::kernels::krylov_test {
 namespace {

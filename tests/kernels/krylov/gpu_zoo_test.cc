@@ -26,7 +26,7 @@
 #include "kernels/static_spai/static_spai.h"
 #include "tests/kernels/krylov/gpu_problems.h"
 #include "tests/kernels/krylov/helpers.h"
-#include "tests/kernels/krylov/here_device.h"
+#include "tests/kernels/krylov/solve_on_device.h"
 #include "tests/oracle/generators.h"
 
 namespace spaid::kernels::krylov_test {

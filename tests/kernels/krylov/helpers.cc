@@ -10,18 +10,6 @@
 
 namespace spaid::kernels::krylov_test {
 
-CscMatrix Rows(std::initializer_list<std::initializer_list<double>> rows) {
-  const auto n = static_cast<int64_t>(rows.size());
-  oracle::Dense dense(n, n);
-  int64_t i = 0;
-  for (const auto& row : rows) {
-    int64_t j = 0;
-    for (const double v : row) dense(i, j++) = v;
-    ++i;
-  }
-  return oracle::FromDense(dense);
-}
-
 CscMatrix Diagonal(const Vector& d) {
   const auto n = static_cast<int64_t>(d.size());
   CscMatrix a;

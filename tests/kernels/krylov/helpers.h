@@ -17,7 +17,9 @@ namespace spaid::kernels::krylov_test {
 
 using oracle::Vector;
 
-CscMatrix Rows(std::initializer_list<std::initializer_list<double>> rows);
+inline CscMatrix Rows(std::initializer_list<std::initializer_list<double>> rows) {
+  return oracle::FromRows(rows);
+}
 CscMatrix Diagonal(const Vector& d);
 // Cyclic shift: A e_j = e_(j+1 mod n). GMRES gains nothing before step n.
 CscMatrix CyclicShift(int64_t n);
@@ -31,15 +33,15 @@ double Norm(std::span<const double> v);
 Vector RandomVector(int64_t n, uint64_t seed);
 Vector DiagonalOf(const CscView& a);
 
-// Where a program's solves run: here_host.cc, here_device.cc.
+// Solves on the CPU (solve_on_host.cc) or on the first CUDA device (solve_on_device.cc), whichever
+// the program has.
 Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,
                               const Context& context);
-std::vector<Method> MethodsHere();
 // Iterations that may follow on a stop.
-int64_t LateHere();
+int64_t IterationsAfterStop();
 // Right-hand sides that are solved together, at most, without an explicit M.
-int64_t AtOnceHere();
+int64_t ColumnsAtOnce();
 
 // Solves and expects a result; `m` may be null; on a device it is a diagonal.
 SolveResult MustSolve(const CscView& a, const LinearOperator* m, std::span<const double> b,

@@ -27,7 +27,8 @@ class EveryMethod : public ::testing::TestWithParam<Method> {
  protected:
   SolveOptions Options(double rtol) const { return {.method = GetParam(), .rtol = rtol}; }
 };
-INSTANTIATE_TEST_SUITE_P(Krylov, EveryMethod, ::testing::ValuesIn(MethodsHere()),
+INSTANTIATE_TEST_SUITE_P(Krylov, EveryMethod,
+                         ::testing::Values(Method::kCg, Method::kBicgstab, Method::kGmres),
                          [](const auto& method) { return Name(method.param); });
 
 TEST_P(EveryMethod, IsHonestOnTheWholeZoo) {
@@ -329,10 +330,10 @@ TEST_P(EveryMethod, ACancelStopsSoon) {
                                   Context{.stop = source.token(), .progress = &sink});
   EXPECT_EQ(r.rhs[0].outcome, Outcome::kCancelled);
   EXPECT_GE(r.rhs[0].iterations, 5);
-  EXPECT_LE(r.rhs[0].iterations, 5 + LateHere());
+  EXPECT_LE(r.rhs[0].iterations, 5 + IterationsAfterStop());
   EXPECT_LT(r.rhs[0].true_relative_residual, 1) << "these iterations are not lost";
   EXPECT_EQ(r.rhs[1].outcome, Outcome::kCancelled);
-  EXPECT_LE(r.rhs[1].iterations, AtOnceHere() > 1 ? 5 + LateHere() : 0);
+  EXPECT_LE(r.rhs[1].iterations, ColumnsAtOnce() > 1 ? 5 + IterationsAfterStop() : 0);
   if (r.rhs[1].iterations == 0) {
     EXPECT_EQ(r.rhs[1].true_relative_residual, 1);
   }

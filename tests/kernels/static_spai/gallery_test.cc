@@ -1,5 +1,10 @@
-// The accuracy rule on every column of the benchmark families, at sizes for a test.
+// The accuracy rule on every column of the gallery's families and the benchmarks' problems, at
+// sizes for a test.
+#include "kernels/gallery/gallery.h"
+
+#include <algorithm>
 #include <numbers>
+#include <string>
 
 #include "kernels/bench/problems.h"
 #include "tests/kernels/static_spai/helpers.h"
@@ -41,6 +46,25 @@ TEST_P(Gallery, GramKeepsUpWithQrInEveryColumn) {
       EXPECT_EQ(result.quality.rescued_columns, 0);  // none of these needs it
       EXPECT_EQ(result.quality.non_finite_columns, 0);
     }
+  }
+}
+
+class EveryFamily : public ::testing::TestWithParam<gallery::Family> {};
+INSTANTIATE_TEST_SUITE_P(Gallery, EveryFamily,
+                         ::testing::ValuesIn(gallery::Families().begin(),
+                                             gallery::Families().end()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// At a quarter of its default size.
+TEST_P(EveryFamily, GramKeepsUpWithQrInEveryColumn) {
+  const gallery::Family& family = GetParam();
+  const gallery::Matrix made = family.make(std::max(family.min_size, family.default_size / 4));
+  const CscView a{{made.n, made.n, made.col_ptr, made.row_idx}, made.values};
+  const StaticSpaiResult qr = Build(a, nullptr, With(LocalSolver::kQr));
+  for (const LocalSolver solver : {LocalSolver::kGram, LocalSolver::kAuto}) {
+    const StaticSpaiResult result = Build(a, nullptr, With(solver));
+    ExpectGramAccuracy(a, result, qr, std::string(family.name));
+    EXPECT_EQ(result.quality.zero_columns, qr.quality.zero_columns);
   }
 }
 

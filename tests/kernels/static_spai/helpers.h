@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <limits>
 #include <string>
 #include <utility>
@@ -16,6 +15,8 @@
 #include "tests/oracle/oracle.h"
 
 namespace spaid::kernels {
+
+using oracle::FromRows;
 
 inline StaticSpaiOptions With(LocalSolver solver, int power = 1) {
   StaticSpaiOptions options;
@@ -41,18 +42,6 @@ inline StaticSpaiResult Build(const CscView& a, const Pattern& pattern,
                               const StaticSpaiOptions& options, int threads = 2) {
   const PatternView view = pattern;
   return Build(a, &view, options, threads);
-}
-
-// From rows of a small dense matrix; zeros are not stored.
-inline CscMatrix FromRows(std::initializer_list<std::initializer_list<double>> rows) {
-  oracle::Dense dense(static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows.size()));
-  int64_t i = 0;
-  for (const auto& row : rows) {
-    int64_t j = 0;
-    for (const double v : row) dense(i, j++) = v;
-    ++i;
-  }
-  return oracle::FromDense(dense);
 }
 
 inline Pattern FullPattern(int64_t n) {

@@ -5,16 +5,16 @@
 #include <cmath>
 #include <numbers>
 
-#include "client/cli/gallery_families.h"
+#include "kernels/gallery/rows.h"
 
-namespace spaid::cli {
+namespace spaid::gallery {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
 
 }  // namespace
 
-CscMatrix ConvectionDiffusion3d(int64_t m, double speed) {
+Matrix ConvectionDiffusion3d(int64_t m, double speed) {
   const int64_t n = m * m * m;
   RowBuilder rows(n, 7 * n);
   const double h = 1.0 / static_cast<double>(m + 1);
@@ -48,7 +48,7 @@ CscMatrix ConvectionDiffusion3d(int64_t m, double speed) {
   return std::move(rows).ToCsc();
 }
 
-CscMatrix Laplace27(int64_t m) {
+Matrix Laplace27(int64_t m) {
   const int64_t n = m * m * m;
   RowBuilder rows(n, 27 * n);
   for (int64_t z = 0; z < m; ++z) {
@@ -68,13 +68,14 @@ CscMatrix Laplace27(int64_t m) {
   return std::move(rows).ToCsc();
 }
 
-CscMatrix RotatedAnisotropy2d(int64_t m, double epsilon, double angle) {
+Matrix RotatedAnisotropy2d(int64_t m, double epsilon, double angle, Rounding rounding) {
   const double c = std::cos(angle), s = std::sin(angle);
   const double diffusion[2][2] = {{c * c + epsilon * s * s, (1 - epsilon) * c * s},
                                   {(1 - epsilon) * c * s, s * s + epsilon * c * c}};
   // The element's stiffness by 2 x 2 Gauss points; corners counted round the square.
   constexpr std::array<double, 4> kXi = {-1, 1, 1, -1}, kEta = {-1, -1, 1, 1};
-  const double gauss = 1 / std::sqrt(3.0);
+  const bool for_peers = rounding == Rounding::kPeers;
+  const double gauss = GaussPoint(rounding);
   double element[4][4] = {};
   for (const double xi : {-gauss, gauss}) {
     for (const double eta : {-gauss, gauss}) {
@@ -85,11 +86,11 @@ CscMatrix RotatedAnisotropy2d(int64_t m, double epsilon, double angle) {
       }
       for (int i = 0; i < 4; ++i) {
         for (int j = 0; j < 4; ++j) {
-          double sum = 0;
+          double sum = for_peers ? 0 : element[i][j];
           for (int p = 0; p < 2; ++p) {
             for (int q = 0; q < 2; ++q) sum += gradient[i][p] * diffusion[p][q] * gradient[j][q];
           }
-          element[i][j] += sum;
+          element[i][j] = for_peers ? element[i][j] + sum : sum;
         }
       }
     }
@@ -121,21 +122,23 @@ CscMatrix RotatedAnisotropy2d(int64_t m, double epsilon, double angle) {
 
 namespace {
 
-// Five points on m² nodes: `diagonal` and −1, entry (r, c) times scale[r] * scale[c].
-CscMatrix FivePoint(int64_t m, double diagonal, const std::vector<double>& scale) {
-  const int64_t n = m * m;
+// Five points on nx x ny nodes, entry (r, c) times scale[r] * scale[c]; `left` and `below` are the
+// couplings to the nodes before, −1 those to the nodes after.
+Matrix FivePoint(int64_t nx, int64_t ny, double diagonal, double left, double below,
+                 const std::vector<double>& scale) {
+  const int64_t n = nx * ny;
   RowBuilder rows(n, 5 * n);
-  for (int64_t y = 0; y < m; ++y) {
-    for (int64_t x = 0; x < m; ++x) {
-      const int64_t id = y * m + x;
+  for (int64_t y = 0; y < ny; ++y) {
+    for (int64_t x = 0; x < nx; ++x) {
+      const int64_t id = y * nx + x;
       const auto add = [&](int64_t column, double value) {
         rows.Add(column, scale.empty() ? value : scale[id] * value * scale[column]);
       };
-      if (y > 0) add(id - m, -1);
-      if (x > 0) add(id - 1, -1);
+      if (y > 0) add(id - nx, below);
+      if (x > 0) add(id - 1, left);
       add(id, diagonal);
-      if (x < m - 1) add(id + 1, -1);
-      if (y < m - 1) add(id + m, -1);
+      if (x < nx - 1) add(id + 1, -1);
+      if (y < ny - 1) add(id + nx, -1);
       rows.EndRow();
     }
   }
@@ -144,22 +147,26 @@ CscMatrix FivePoint(int64_t m, double diagonal, const std::vector<double>& scale
 
 }  // namespace
 
-CscMatrix Helmholtz2d(int64_t m, double points_per_wave) {
-  const double kh = 2 * kPi / points_per_wave;
-  return FivePoint(m, 4 - kh * kh, {});
+Matrix ConvectionDiffusion2d(int64_t nx, int64_t ny, double px, double py) {
+  return FivePoint(nx, ny, 4 + px + py, -1 - px, -1 - py, {});
 }
 
-CscMatrix BadlyScaled2d(int64_t m, double decades) {
+Matrix Helmholtz2d(int64_t m, double points_per_wave) {
+  const double kh = 2 * kPi / points_per_wave;
+  return FivePoint(m, m, 4 - kh * kh, -1, -1, {});
+}
+
+Matrix BadlyScaled2d(int64_t m, double decades) {
   Uniform uniform(2024);
   std::vector<double> scale(m * m);
   // Powers of two, so that the scaling is exact: the matrix is D(−Δ)D to the last bit, and
   // symmetric.
   for (double& s : scale)
     s = std::exp2(std::round((uniform() - 0.5) * decades * std::log2(10.0) / 2));
-  return FivePoint(m, 4, scale);
+  return FivePoint(m, m, 4, -1, -1, scale);
 }
 
-CscMatrix Stokes2d(int64_t m) {
+Matrix Stokes2d(int64_t m) {
   // u lives on the m - 1 inner vertical faces of each of m cell rows, v likewise turned, p in
   // cells.
   const int64_t u_count = (m - 1) * m, v_count = m * (m - 1), p_count = m * m - 1;
@@ -206,4 +213,4 @@ CscMatrix Stokes2d(int64_t m) {
   return std::move(rows).ToCsc();
 }
 
-}  // namespace spaid::cli
+}  // namespace spaid::gallery

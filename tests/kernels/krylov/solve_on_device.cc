@@ -1,13 +1,15 @@
 // The first CUDA device. Without one every test of the program is skipped, with the reason.
-#include "tests/kernels/krylov/here_device.h"
+#include "tests/kernels/krylov/solve_on_device.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
 #include "tests/kernels/krylov/helpers.h"
+#include "tests/kernels/krylov/rows_bytes.h"
 
 namespace spaid::kernels::krylov_test {
 namespace {
@@ -25,9 +27,15 @@ const ::testing::Environment* const kOnDevice = ::testing::AddGlobalTestEnvironm
 
 }  // namespace
 
+bool Launches() { return std::getenv("SPAID_TEST_LAUNCHES") != nullptr; }
+
+const SpaidCudaInterface& Interface() {
+  return Launches() ? WithRowsBytes<0>() : *ListCudaDevices().interface;
+}
+
 const std::shared_ptr<CudaDevice>& Device() {
   static const std::shared_ptr<CudaDevice> device =
-      CudaDevice::Open(ListCudaDevices().devices[0], 0, InterfaceHere()).value();
+      CudaDevice::Open(ListCudaDevices().devices[0], 0, Interface()).value();
   return device;
 }
 
@@ -47,6 +55,8 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
   return SolveCuda(**a_there, m_there.get(), a, b, x0, options, context);
 }
 
-std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab, Method::kGmres}; }
+int64_t IterationsAfterStop() { return Launches() ? 20 : 40; }  // two graphs, two kernels
+
+int64_t ColumnsAtOnce() { return Launches() ? kSpaidCudaMostColumns : 1; }
 
 }  // namespace spaid::kernels::krylov_test

@@ -1,10 +1,10 @@
-// Elasticity on hexahedra; see gallery_stencils.cc on the order of operations.
+// Elasticity on hexahedra; see grids.cc on the order of operations.
 #include <array>
 #include <cmath>
 
-#include "client/cli/gallery_families.h"
+#include "kernels/gallery/rows.h"
 
-namespace spaid::cli {
+namespace spaid::gallery {
 namespace {
 
 constexpr std::array<int, 8> kX = {0, 1, 1, 0, 0, 1, 1, 0}, kY = {0, 0, 1, 1, 0, 0, 1, 1},
@@ -12,17 +12,17 @@ constexpr std::array<int, 8> kX = {0, 1, 1, 0, 0, 1, 1, 0}, kY = {0, 0, 1, 1, 0,
 
 using ElementMatrix = std::array<std::array<double, 24>, 24>;
 
-// Stiffness of the unit cube by 2 x 2 x 2 Gauss points; unknowns 3 * corner + axis.
-ElementMatrix UnitCube(double young, double poisson) {
-  const double lambda = young * poisson / ((1 + poisson) * (1 - 2 * poisson));
-  const double mu = young / (2 * (1 + poisson));
+// Stiffness of the unit cube by 2 x 2 x 2 points of coordinates ±gauss; unknowns 3 * corner + axis.
+ElementMatrix UnitCube(double gauss) {
+  constexpr double kYoung = 1, kPoisson = 0.3;
+  const double lambda = kYoung * kPoisson / ((1 + kPoisson) * (1 - 2 * kPoisson));
+  const double mu = kYoung / (2 * (1 + kPoisson));
   double stress[6][6] = {};
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 3; ++j) stress[i][j] = lambda;
     stress[i][i] += 2 * mu;
     stress[i + 3][i + 3] = mu;
   }
-  const double gauss = 1 / std::sqrt(3.0);
   ElementMatrix element = {};
   for (int q = 0; q < 8; ++q) {
     const double xi = (q & 1) != 0 ? gauss : -gauss, eta = (q & 2) != 0 ? gauss : -gauss,
@@ -65,8 +65,8 @@ int CornerAt(int x, int y, int z) {
 
 }  // namespace
 
-CscMatrix Elasticity3d(int64_t nodes, double young, double poisson) {
-  const ElementMatrix element = UnitCube(young, poisson);
+Matrix Elasticity3d(int64_t nodes, Rounding rounding) {
+  const ElementMatrix element = UnitCube(GaussPoint(rounding));
   const int64_t free_x = nodes - 1;  // x = 1 .. nodes - 1
   const int64_t n = free_x * nodes * nodes * 3;
   RowBuilder rows(n, 81 * n);
@@ -113,4 +113,4 @@ CscMatrix Elasticity3d(int64_t nodes, double young, double poisson) {
   return std::move(rows).ToCsc();
 }
 
-}  // namespace spaid::cli
+}  // namespace spaid::gallery

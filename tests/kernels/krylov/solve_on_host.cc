@@ -9,10 +9,8 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
   return Solve(CsrOperator::FromColumns(a), m, b, x0, options, context);
 }
 
-std::vector<Method> MethodsHere() { return {Method::kCg, Method::kBicgstab, Method::kGmres}; }
+int64_t IterationsAfterStop() { return 0; }
 
-int64_t LateHere() { return 0; }
-
-int64_t AtOnceHere() { return 1; }
+int64_t ColumnsAtOnce() { return 1; }
 
 }  // namespace spaid::kernels::krylov_test

@@ -2,12 +2,14 @@
 // definition: each draw has its own statement, since C++ orders no function's arguments.
 #include <algorithm>
 #include <cmath>
+#include <random>
+#include <set>
 
-#include "client/cli/gallery_families.h"
+#include "kernels/gallery/rows.h"
 
-namespace spaid::cli {
+namespace spaid::gallery {
 
-CscMatrix Circuit(int64_t n, int hubs, int hub_degree) {
+Matrix Circuit(int64_t n, int hubs, int hub_degree) {
   Uniform uniform(12345);
   std::vector<Terms> rows(n);
   std::vector<double> diagonal(n, 0.0);
@@ -58,7 +60,7 @@ CscMatrix Circuit(int64_t n, int hubs, int hub_degree) {
   return std::move(built).ToCsc();
 }
 
-CscMatrix RandomIrregular(int64_t n) {
+Matrix RandomIrregular(int64_t n) {
   Uniform uniform(777);
   RowBuilder built(n, 8 * n);
   Terms terms;
@@ -83,7 +85,7 @@ CscMatrix RandomIrregular(int64_t n) {
   return std::move(built).ToCsc();
 }
 
-CscMatrix GraphLaplacian(int64_t n) {
+Matrix GraphLaplacian(int64_t n) {
   Uniform uniform(4321);
   std::vector<Terms> rows(n);
   std::vector<int> ends;  // every end of every edge: drawing from it prefers busy nodes
@@ -110,4 +112,24 @@ CscMatrix GraphLaplacian(int64_t n) {
   return std::move(built).ToCsc();
 }
 
-}  // namespace spaid::cli
+Matrix Periodic(int64_t n, int count) {
+  constexpr int64_t kPeriod = 61;
+  std::mt19937 random(1);
+  std::vector<std::set<int64_t>> shifts(kPeriod);
+  for (std::set<int64_t>& own : shifts) {
+    own.insert(0);
+    while (static_cast<int>(own.size()) < count) {
+      own.insert(static_cast<int64_t>(random() % 4001) - 2000);
+    }
+  }
+  RowBuilder rows(n, n * count);
+  for (int64_t i = 0; i < n; ++i) {
+    for (const int64_t shift : shifts[i % kPeriod]) {
+      if (i + shift >= 0 && i + shift < n) rows.Add(i + shift, shift == 0 ? 4 : 1.0 / count);
+    }
+    rows.EndRow();
+  }
+  return std::move(rows).ToCsc();
+}
+
+}  // namespace spaid::gallery
