@@ -53,3 +53,12 @@ function(spaid_our_code target)
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${guesses}>")
   endif()
 endfunction()
+
+# Leaves a benchmark out of the default build; the target `bench` builds them all.
+function(spaid_bench_target target)
+  if(NOT TARGET bench)
+    add_custom_target(bench)
+  endif()
+  set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+  add_dependencies(bench ${target})
+endfunction()

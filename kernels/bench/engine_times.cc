@@ -3,13 +3,12 @@
 // random x in [-1, 1], x0 = 0, relative residual 1e-7, at most 10000 iterations.
 //
 //   spaid_engine_times A.bin... [threads=2] [seconds=2] [limit_s=60] [rhs=1] [device=cpu|gpu]
-//                      [named=auto|cg|bicgstab|gmres] [look=0]
+//                      [named=auto|cg|bicgstab|gmres]
 //
 // A file: matrix_file.h.
 // Runs of the engines alternate for about so many `seconds`; of each the fastest counts. An engine
 // that does not converge within limit_s is run once. On the first GPU as the daemon does it: from A
-// and b on the host to M and x there, A's way to the device with every solve. "look" is what AUTO
-// sees of A, for auto_fit.py; look=1: that alone, and no engine is run.
+// and b on the host to M and x there, A's way to the device with every solve.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -22,7 +21,6 @@
 #include <random>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -30,10 +28,7 @@
 #include "kernels/base/cuda_device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/bench/matrix_file.h"
-#include "kernels/engine/auto_tuning.h"
 #include "kernels/engine/engine.h"
-#include "kernels/engine/local_sample.h"
-#include "kernels/fsai/fsai_sample.h"
 #include "kernels/krylov/operators.h"
 
 namespace spaid::kernels::bench {
@@ -258,35 +253,6 @@ std::vector<Candidate> Candidates(const Diagnosis& d, int rhs, bool gpu) {
   return all;
 }
 
-// What AUTO looks at (engine_choice.cc), and of both of its adaptive FSAIs, whether or not it would
-// look at them.
-void PrintLook(const CscMatrix& a, const Diagnosis& d, int threads) {
-  const LocalSample s = SampleLocally(a, d.numerically_symmetric);
-  std::printf(
-      "\"look\": {\"gain\": %.17g, \"growth\": %.6g, \"entries\": %.17g, \"dominance\": %.17g, "
-      "\"low_dominance\": %.17g, \"local_columns\": %.17g, \"local_entries\": %.17g",
-      s.gain, s.growth, s.entries, std::max(-1e9, s.dominance), std::max(-1e9, s.low_dominance),
-      s.local_columns, s.local_entries);
-  if (d.numerically_symmetric && d.zero_diagonal.count + d.negative_diagonal.count == 0) {
-    std::vector<int32_t> rows;
-    for (int64_t k = 0; k < std::min<int64_t>(d.n, auto_tuning::kSampledRows); ++k) {
-      rows.push_back(static_cast<int32_t>(SampledColumn(d.n, k)));
-    }
-    for (const auto& [name, steps, per_step] :
-         {std::tuple("afsai 3x3", auto_tuning::kAfsaiSteps, auto_tuning::kAfsaiPerStep),
-          std::tuple("afsai", auto_tuning::gpu::kAfsaiSteps, auto_tuning::gpu::kAfsaiPerStep)}) {
-      FsaiOptions options;
-      options.k_max = steps;
-      options.s = per_step;
-      const FsaiSample seen = SampleFsai(a, rows, options, threads);
-      std::printf(
-          ", \"%s\": {\"static_gain\": %.17g, \"grown_gain\": %.17g, \"grown_entries\": %.17g}",
-          name, seen.static_gain, seen.grown_gain, seen.grown_entries);
-    }
-  }
-  std::printf("}");
-}
-
 struct Settings {
   std::map<std::string, std::string> given;
 
@@ -308,12 +274,6 @@ void Run(const Engine& engine, const std::string& path, const Settings& with) {
   const auto diagnosing = Clock::now();
   const Diagnosis d = Diagnose(a, threads);
   const double diagnosis_ms = MsSince(diagnosing);
-  if (with.Number("look", 0) != 0) {
-    std::printf("{");
-    PrintLook(a, d, threads);
-    std::printf("}\n");
-    return;
-  }
   std::mt19937_64 random(12345);
   const auto n = static_cast<size_t>(a.n_cols);
   Array<double> x(n), b(n * static_cast<size_t>(rhs));
@@ -361,7 +321,7 @@ void Run(const Engine& engine, const std::string& path, const Settings& with) {
       "{\"matrix\": %s, \"n\": %lld, \"nnz\": %lld, \"symmetric\": %s, "
       "\"negative_diagonal\": %lld, \"zero_diagonal\": %lld, \"not_dominant_rows\": %lld, "
       "\"zero_sum_rows\": %lld, \"max_column\": %lld, \"threads\": %d, \"rhs\": %d, "
-      "\"device\": \"%s\", \"diagnosis_ms\": %.4g, ",
+      "\"device\": \"%s\", \"diagnosis_ms\": %.4g, \"engines\": [",
       Quoted(path.substr(slash, path.rfind('.') - slash)).c_str(), static_cast<long long>(d.n),
       static_cast<long long>(d.nnz), d.numerically_symmetric ? "true" : "false",
       static_cast<long long>(d.negative_diagonal.count),
@@ -369,8 +329,6 @@ void Run(const Engine& engine, const std::string& path, const Settings& with) {
       static_cast<long long>(d.not_dominant_rows.count),
       static_cast<long long>(d.zero_sum_rows.count), static_cast<long long>(d.max_column_entries),
       threads, rhs, gpu ? "gpu" : "cpu", diagnosis_ms);
-  PrintLook(a, d, threads);
-  std::printf(", \"engines\": [");
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (i > 0) std::printf(", ");
     Print(candidates[i]);

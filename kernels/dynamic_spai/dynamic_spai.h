@@ -29,9 +29,9 @@
 
 namespace spaid::kernels {
 
-// The defaults are measured (kernels/bench/README.md): of most matrices nnz(M) is one to two times
-// nnz(A). A tol of 0.4 halves that, one of 0.2 doubles it. Fewer entries a step are chosen better,
-// and take longer to as many; steps beyond ten are seldom taken.
+// The defaults are measured (docs/decisions/dynamic-spai.md): of most matrices nnz(M) is one to two
+// times nnz(A). A tol of 0.4 halves that, one of 0.2 doubles it. Fewer entries a step are chosen
+// better, and take longer to as many; steps beyond ten are seldom taken.
 struct DynamicSpaiOptions {
   double tol = 0.3;    // 0 <= tol < 1: a column ends where ‖A m_k − e_k‖₂ <= tol
   int max_steps = 10;  // 0 .. kMaxDynamicSpaiSteps; 0: the initial pattern stays

@@ -25,11 +25,11 @@ inline constexpr double kSampleSteps = 5e6;
 inline constexpr double kAlikeShare = 0.875;
 inline constexpr double kKinds = 8;
 
-// Nanoseconds of one thread, by kernels/bench/results/dynamic_spai_predicted.txt. Of a build, of a
-// product of AᵀA, of an entry of it, and of a column. Of what is grown: of an entry, of an entry of
-// the columns of AᵀA that it brings, of a candidate in a step, and of a flop, alone and by blocks
-// (row_growth.h). Of an entry of AᵀA or A where repeats are found. Of an entry of M that is solved
-// for, beside so many times what static SPAI predicts for it.
+// Nanoseconds of one thread, fitted to measured builds (docs/decisions/dynamic-spai.md). Of a
+// build, of a product of AᵀA, of an entry of it, and of a column. Of what is grown: of an entry, of
+// an entry of the columns of AᵀA that it brings, of a candidate in a step, and of a flop, alone and
+// by blocks (row_growth.h). Of an entry of AᵀA or A where repeats are found. Of an entry of M that
+// is solved for, beside so many times what static SPAI predicts for it.
 inline constexpr double kBuildNs = 1.2e5;
 inline constexpr double kProductNs = 1.7, kGramNs = 9.5, kColumnNs = 420;
 inline constexpr double kAddedNs = 50, kWalkedNs = 1.7, kSearchedNs = 1;
@@ -37,7 +37,7 @@ inline constexpr double kFlopNs = 0.09, kBlockFlopNs = 0.25;
 inline constexpr double kRepeatNs = 1.3;
 inline constexpr double kSolvedNs = 42, kSolveShare = 1.7;
 
-// Nanoseconds of an NVIDIA H100 and its host, from host to host, by the same file. Of a build, of a
+// Nanoseconds of an NVIDIA H100 and its host, from host to host, fitted likewise. Of a build, of a
 // column, of an entry of A, of a product of AᵀA, and of an entry of it. Of what is grown: of an
 // entry of the columns of AᵀA that join; of a column whose room, by its candidates and entries, is
 // large, so that a multiprocessor grows one or two at once; and, where it is more than shared

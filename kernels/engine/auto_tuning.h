@@ -1,6 +1,5 @@
-// Numbers of the rule by which AUTO chooses an engine: fitted on the gallery and the first half of
-// the real matrices by kernels/bench/auto_fit.py, whose START repeats them
-// (kernels/bench/README.md, "Engine AUTO").
+// Numbers of the rule by which AUTO chooses an engine, fitted on the gallery and the first half of
+// the real matrices (docs/decisions/auto.md).
 #pragma once
 
 #include <cstdint>

@@ -14,31 +14,30 @@ struct CpuRates {
 inline constexpr CpuRates kCpuRates;
 
 // Of what dynamic SPAI takes on one thread, what more threads do not shorten: 16 cores take 0.13 to
-// 0.27 of it (kernels/bench/results/gpu_dynamic_spai_h100.json, DynamicSpaiCrossover).
+// 0.27 of it (docs/decisions/dynamic-spai.md).
 inline constexpr double kDynamicSerialShare = 0.15;
 
 // A build that the CPU is predicted to finish in less is not worth a GPU. From host to host the
 // smallest measured takes 0.6 ms on an H100 and 1.8 on the 16 cores beside it, predicted at 1.1
-// (kernels/bench/results/gpu_crossover_h100.json); smaller ones would wait there for large ones.
+// (docs/decisions/static-spai.md); smaller ones would wait there for large ones.
 inline constexpr double kGpuWorthMs = 1.5;
 // The same of FSAI, where a GPU is also predicted to be faster, which of static FSAI it seldom is
-// by much (kernels/bench/results/gpu_fsai_crossover_h100.json: 0.77 ms there for 1.52 on 16 cores,
+// by much (docs/decisions/fsai.md: P7 16³ by 3 x 5 0.77 ms there for 1.52 on 16 cores,
 // predicted at 0.65).
 inline constexpr double kGpuFsaiWorthMs = 0.5;
 // The same of a solve, as the daemon predicts it (server/engine/workbench.cc), A's way there
 // included.
 inline constexpr double kGpuSolveWorthMs = 10;
 // So many times as long, about, takes a build there whose tables are made in waves
-// (kernels/bench/README.md: 7.1 ms for 3.0).
+// (docs/decisions/static-spai.md: 7.1 ms for 3.0).
 inline constexpr double kWavesCost = 2;
 
 // Static SPAI that the CPU is predicted to spend so much on (BuildEstimate::predicted_ms, 16
 // threads) is done sooner by two GPUs than by one, from host to host: 1.07 to 1.74 times in all
-// cases measured (kernels/bench/results/gpu_split_h200.json); at 10 to 85 ms 0.95 to 1.08 times,
+// cases measured (docs/decisions/splitting.md); at 10 to 85 ms 0.95 to 1.08 times,
 // under 5 ms they are later. Shorter ones spend their time on transfers. FSAI is not worth it at
 // any size: its G, which one device also gives by columns, is transposed by the host then (0.59 to
-// 0.91 times). Dynamic SPAI goes by the same figure: 0.9 to 1.38 times
-// (gpu_split_dynamic_h200.txt).
+// 0.91 times). Dynamic SPAI goes by the same figure: 0.9 to 1.38 times.
 inline constexpr double kSplitWorthMs = 100;
 
 }  // namespace spaid::kernels

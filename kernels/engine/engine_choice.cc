@@ -249,7 +249,7 @@ Result<ResolvedSpec> ChooseEngine(const PreconditionerSpec& spec, const CscView&
   // A pattern that came with the request is static SPAI's.
   if (symmetric && !indefinite && user_pattern == nullptr) {
     const Candidate fsai = Fsai(costs, a, sample, iterations);
-    // On the CPU growing so much was best on no matrix (kernels/bench/README.md).
+    // On the CPU growing so much was best on no matrix (docs/decisions/auto.md).
     const auto growths = std::span(kGrowths).first(costs.backend() == Backend::kCuda ? 2 : 1);
     for (const Growth& growth : growths) {
       auto c = LookAtAfsai(costs, a, growth, fsai.iterations, jacobi, threads);

@@ -89,9 +89,9 @@ void EstimateOnDevice(int64_t n_rows, int64_t nnz_a, int64_t longest_column,
   counts.device_bytes = ToCount(bytes.whole + kSlack);
   counts.device_bytes_min = ToCount(std::min(bytes.whole, bytes.least) + kSlack);
 
-  // By what was measured on an H100 (kernels/bench/results/gpu_fsai_h100.json and
-  // gpu_fsai_crossover_h100.json): of an entry that joins a row, of the candidates that it is
-  // chosen from, or of the arithmetic; of the copies; and of the host, whose the pattern is.
+  // As measured on an H100 (docs/decisions/fsai.md): growth by entries that join a row, by the
+  // candidates that they are chosen from, or by its arithmetic; then the copies, and the pattern,
+  // which the host makes.
   namespace tuning = fsai_tuning;
   double ns =
       tuning::kDeviceBuildNs + tuning::kDeviceCopyNs * (12 * nnz + 4 * nnz_g * 6 + 4 * pointers);

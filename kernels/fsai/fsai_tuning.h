@@ -31,8 +31,8 @@ inline constexpr int64_t kDenseRow = 2000;
 inline constexpr int64_t kCgIterations = 1000;
 inline constexpr double kCgTolerance = 1e-14;
 
-// Nanoseconds of one thread, fitted to kernels/bench/results/cpu_fsai.json: of the builds in fp64
-// of 900 rows and more, Chem97ZtZ and plat1919 aside, 40 of 45 take 0.6 to 1.5 times as long as
+// Nanoseconds of one thread, fitted on an EPYC (docs/decisions/fsai.md): of the builds in fp64 of
+// 900 rows and more, Chem97ZtZ and plat1919 aside, 40 of 45 take 0.6 to 1.5 times as long as
 // predicted, or the other way round. Adaptive, of an entry that joins a row: alone, for each entry
 // of its column, and both again for each step that the row may take (its candidates grow by as
 // much).

@@ -1,6 +1,6 @@
-// Measured times of the QR kernels on one H100 80GB HBM3 (qr.h): `spaid_bench
-// --benchmark_filter=StaticSpaiTune` prints what the costs are fitted to. They choose between S1
-// and S2, no more. Devices without figures of their own use these.
+// Costs of the QR kernels (qr.h), fitted to times on one H100 80GB HBM3
+// (docs/decisions/static-spai.md). They choose between S1 and S2, no more. Devices without figures
+// of their own use these.
 #pragma once
 
 namespace spaid::kernels::thread_groups_tuning {

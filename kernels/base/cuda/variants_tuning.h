@@ -1,6 +1,5 @@
-// Which variant of a kernel takes what, where more than one could: measured on one NVIDIA H100 80GB
-// HBM3 by `spaid_bench --benchmark_filter=StaticSpaiVariants`, which prints the table that these
-// are read from (kernels/bench/README.md).
+// Sizes up to which each variant of a kernel is used, where more than one could be: measured on one
+// NVIDIA H100 80GB HBM3 (docs/decisions/static-spai.md).
 #pragma once
 
 #include "kernels/base/cuda/cuda_abi.h"

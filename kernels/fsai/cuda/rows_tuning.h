@@ -1,4 +1,4 @@
-// Sizes of FSAI's kernels on a CUDA device; what was measured with them: kernels/bench/README.md.
+// Sizes of FSAI's kernels on a CUDA device; what was measured with them: docs/decisions/fsai.md.
 #pragma once
 
 #include <cstdint>

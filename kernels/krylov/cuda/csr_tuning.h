@@ -1,4 +1,4 @@
-// How csr.h lays rows out: measured on one NVIDIA H100 80GB HBM3 (kernels/bench/README.md).
+// How csr.h lays rows out: measured on one NVIDIA H100 80GB HBM3 (docs/decisions/products.md).
 #pragma once
 
 #include <cstdint>

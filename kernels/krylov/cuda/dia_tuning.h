@@ -1,5 +1,5 @@
 // How dia.h lays matrices out: measured on one NVIDIA H100 80GB HBM3
-// (kernels/bench/README.md).
+// (docs/decisions/products.md).
 #pragma once
 
 #include <cstdint>
