@@ -77,9 +77,6 @@ void SetReal(Message* message, const FieldDescriptor& field, double value);
 // Of google.protobuf.Duration.
 void SetNanoseconds(Message* message, const FieldDescriptor& field, int64_t ns);
 
-template <class T>
-concept Number = std::integral<T> || std::floating_point<T>;
-
 // {count, first}, of a message with fields of these names.
 template <class T>
 concept Counted = requires(T t) {

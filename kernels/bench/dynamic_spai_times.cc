@@ -95,7 +95,7 @@ void Run(const Engine& engine, const std::string& name, double seconds,
     options.tol = way.tol;
     options.max_steps = way.max_steps;
     options.per_step = way.per_step;
-    options.fp32_growth = way.fp32;
+    options.growth_precision = way.fp32 ? Precision::kFp32 : Precision::kFp64;
     if (!way.copy) options.repeat_hash_bits = 0;
     const Context context{.threads = gpus.empty() ? 1 : 0};
     const double asked = ProcessorMs();

@@ -521,8 +521,8 @@ TEST_F(Cli, EveryKeyOfEveryCommandIsThere) {
   run("estimate", {"estimate", a});
   const std::string built =
       run("build", {"build", a, "--precond-out=" + m_file}).at("preconditioner");
-  run("build.afsai", {"build", a, "--engine=afsai"});
-  run("build.dynamic", {"build", a, "--engine=dynamic-spai"});
+  run("build.afsai", {"build", a, "--engine=afsai", "--regrow"});
+  run("build.dynamic", {"build", a, "--engine=dynamic-spai", "--regrow"});
   run("solve", {"solve", a, "--engine=static-spai", "--history", "--out=" + file("x.mtx"),
                 "--plot=" + file("x.svg")});
   run("solve.handle", {"solve", a, "--preconditioner=" + built});
