@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "client/cli/option_flags.h"
 #include "client/cli/options.h"
 #include "kernels/gallery/gallery.h"
 
@@ -30,143 +31,9 @@ void AddMatrix(CLI::App* app, MatrixArgs& args) {
                 "Sum entries that the file gives twice, instead of refusing them");
 }
 
-// What static SPAI, dynamic SPAI and FSAI share.
-void AddPatterns(CLI::App* app, EngineArgs& args, bool with_power) {
-  const std::string group = "Patterns of M (static-spai, dynamic-spai, fsai, afsai)";
-  if (with_power) {
-    app->add_option("--pattern-power", args.pattern_power,
-                    "p: M (or G, lower triangular) has the pattern of (E + |A|)^p; more is "
-                    "stronger and dearer; of static-spai and fsai")
-        ->check(Whole(1, 16))
-        ->type_name("P")
-        ->capture_default_str()
-        ->group(group);
-  }
-  app->add_option("--pattern", args.pattern,
-                  "Start from this pattern instead of A's (afsai, dynamic-spai: the diagonal): "
-                  "file, gallery:... or handle")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--post-filter", args.post_filter,
-                  "Drop entries of M below this part of their column's largest (of G: of their "
-                  "row's norm)")
-      ->check(Fraction())
-      ->type_name("F")
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--step-size", args.step_size, "afsai, dynamic-spai: entries that a step adds")
-      ->check(Whole(1, 32))
-      ->type_name("S")
-      ->default_str("1, 5")
-      ->group(group);
-  app->add_flag("--regrow", args.regrow,
-                "afsai, dynamic-spai: grow anew, on no pattern that an earlier build with other "
-                "values grew")
-      ->group(group);
-}
-
-void AddDynamicSpai(CLI::App* app, EngineArgs& args) {
-  const std::string group = "Dynamic SPAI";
-  DynamicSpaiSpec& dynamic = args.dynamic_spai;
-  app->add_option("--column-tol", dynamic.tol,
-                  "A column of M grows until |A m_k - e_k| is down to this")
-      ->check(
-          Number("a number of at least 0 and under 1", [](double v) { return v >= 0 && v < 1; }))
-      ->type_name("TOL")
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--max-steps", dynamic.max_steps, "Steps of growth a column takes at most")
-      ->check(Whole(0, 512))
-      ->type_name("K")
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--max-column-nnz", dynamic.max_column_nnz,
-                  "Entries that growth takes a column to at most; 0: what the steps add")
-      ->check(Whole(0, 2147483647))
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
-  AddChoice(app, "--growth-precision", dynamic.growth_precision,
-            "Arithmetic of growth; values of M are computed in fp64",
-            {Precision::kFp64, Precision::kFp32})
-      ->group(group);
-}
-
-void AddFsai(CLI::App* app, EngineArgs& args) {
-  const std::string group = "FSAI (A symmetric positive definite)";
-  FsaiSpec& fsai = args.fsai;
-  const auto add_part = [&](const char* name, double& value, const char* help, const char* type) {
-    app->add_option(name, value, help)
-        ->check(
-            Number("a number of at least 0 and under 1", [](double v) { return v >= 0 && v < 1; }))
-        ->type_name(type)
-        ->capture_default_str()
-        ->group(group);
-  };
-  app->add_option("--k-max", fsai.k_max, "afsai: steps of growth a row takes at most")
-      ->check(Whole(0, 512))
-      ->type_name("K")
-      ->capture_default_str()
-      ->group(group);
-  add_part("--epsilon", fsai.epsilon,
-           "afsai: a row ends once psi is down to this part of its diagonal entry", "EPS");
-  add_part("--min-gain", fsai.min_gain,
-           "afsai: a row ends with a step that lowers psi by less than this part of it; 1e-3 to "
-           "1e-2 spare most of G for few iterations",
-           "GAIN");
-  app->add_option("--time-budget", args.time_budget_s, "afsai: growth ends after this long")
-      ->check(Positive())
-      ->type_name("SECONDS")
-      ->group(group);
-  add_part("--drop-tol", fsai.drop_tol,
-           "fsai: entries of A below this part of their diagonal entries do not count for the "
-           "pattern",
-           "TAU");
-  AddChoice(app, "--fsai-precision", fsai.precision, "Arithmetic of the set-up",
-            {Precision::kFp64, Precision::kFp32})
-      ->group(group);
-  add_part("--symmetry-tolerance", fsai.symmetry_tolerance,
-           "By how much A may differ from its transpose, to the diagonal", "T");
-}
-
-void AddSpai(CLI::App* app, EngineArgs& args) {
-  const std::string group = "Static SPAI";
-  app->add_option("--keep-tau", args.keep_tau,
-                  "Keep only the entries of A above (1 - tau) of their column's largest")
-      ->check(Fraction())
-      ->type_name("TAU")
-      ->group(group);
-  app->add_flag("--ensure-row", args.ensure_row,
-                "Add each column's partners in A's row to its pattern")
-      ->group(group);
-  app->add_flag("--row-match", args.row_match,
-                "Permute rows by a maximum matching first (zero diagonals)")
-      ->group(group);
-  AddChoice(app, "--local-solver", args.local_solver,
-            "How the least-squares problems are solved: qr is the sure one, gram the quick one; "
-            "of dynamic-spai, too, on the pattern that has grown",
-            {LocalSolver::kAuto, LocalSolver::kQr, LocalSolver::kGram})
-      ->group(group);
-  AddChoice(
-      app, "--thread-strategy", args.thread_strategy,
-      "With --local-solver=qr on a GPU: as many threads for all columns, or by each one's length",
-      {ThreadStrategy::kAuto, ThreadStrategy::kConstant, ThreadStrategy::kVariable,
-       ThreadStrategy::kPaper})
-      ->group(group);
-}
-
-void AddEngine(CLI::App* app, EngineArgs& args, std::initializer_list<Engine> engines) {
-  AddChoice(app, "--engine", args.engine, "Preconditioner", engines);
-  app->add_option("--block-size", args.block_size,
-                  "Rows of the diagonal blocks that M inverts, such as the unknowns of a node")
-      ->check(Whole(1, 32))
-      ->type_name("B")
-      ->capture_default_str()
-      ->group("Jacobi");
-  AddPatterns(app, args, true);
-  AddSpai(app, args);
-  AddDynamicSpai(app, args);
-  AddFsai(app, args);
+void AddEngine(CLI::App* app, PreconditionerSpec& spec, std::initializer_list<Engine> engines) {
+  AddChoice(app, "--engine", spec.engine, "Preconditioner", engines);
+  AddEngineFlags(app, spec);
 }
 
 void AddLimits(CLI::App* app, LimitArgs& args) {
@@ -179,21 +46,6 @@ void AddLimits(CLI::App* app, LimitArgs& args) {
   AddChoice(app, "--priority", args.priority,
             "Class of the job: of your time on the devices they get 16, 4 and 1 part",
             {Priority::kInteractive, Priority::kNormal, Priority::kBulk});
-}
-
-void AddIteration(CLI::App* app, double& rtol, int64_t& max_iterations, int64_t& restart) {
-  app->add_option("--rtol", rtol, "Converged when |b - Ax| <= rtol |b|, recomputed at the end")
-      ->check(Positive())
-      ->type_name("R")
-      ->capture_default_str();
-  app->add_option("--max-iterations", max_iterations, "Give up after so many iterations")
-      ->check(Whole(1, 2147483647))
-      ->type_name("K")
-      ->capture_default_str();
-  app->add_option("--restart", restart, "m of GMRES(m)")
-      ->check(Whole(1, 1000000))
-      ->type_name("M")
-      ->capture_default_str();
 }
 
 void AddPlot(CLI::App* app, std::string& plot) {
@@ -235,16 +87,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
       ->check(Whole(1, 1024))
       ->type_name("N")
       ->capture_default_str();
-  AddChoice(sub, "--method", s.method, "Krylov method",
-            {Method::kAuto, Method::kCg, Method::kBicgstab, Method::kGmres});
-  AddIteration(sub, s.rtol, s.max_iterations, s.restart);
-  AddChoice(sub, "--m-precision", s.m_precision,
-            "How M, or G of FSAI, is stored while the solve runs; arithmetic is fp64",
-            {Precision::kAuto, Precision::kFp64, Precision::kFp32});
-  sub->add_option("--atol", s.atol, "Absolute tolerance: |b - Ax| <= atol is enough, too")
-      ->check(NotNegative())
-      ->type_name("R")
-      ->capture_default_str();
+  AddSolveFlags(sub, s.options);
   sub->add_option("--initial-guess", s.initial_guess, "Start from this x instead of 0")
       ->type_name("FILE");
   sub->add_option("--out", s.out, "Write the solution here (also .gz)")->type_name("FILE");
@@ -253,7 +96,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
   AddEngine(sub, s.engine,
             {Engine::kAuto, Engine::kNone, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai,
              Engine::kAfsai, Engine::kDynamicSpai});
-  sub->add_option("--preconditioner", s.preconditioner,
+  sub->add_option("--preconditioner", s.options.preconditioner,
                   "Use this one (handle preconditioners/...) instead of building")
       ->type_name("HANDLE")
       ->excludes("--engine");
@@ -396,17 +239,14 @@ void AddCompare(CLI::App& app, Arguments& args) {
       ->type_name("FILE|ones|random")
       ->capture_default_str();
   sub->add_option("--seed", c.seed, "Seed of --rhs=random")->capture_default_str()->type_name("N");
-  AddIteration(sub, c.rtol, c.max_iterations, c.restart);
+  AddSolveFlags(sub, c.options, {"--rtol", "--max-iterations", "--restart"});
   AddPlot(sub, c.plot);
   sub->add_option("--max-setup", c.max_setup_s,
                   "Leave out what the server predicts to build longer than this")
       ->check(Positive())
       ->type_name("SECONDS")
       ->capture_default_str();
-  AddPatterns(sub, c.engine, false);
-  AddSpai(sub, c.engine);
-  AddDynamicSpai(sub, c.engine);
-  AddFsai(sub, c.engine);
+  AddEngineFlags(sub, c.engine, {"--pattern-power", "--block-size"});
   AddLimits(sub, c.limits);
 }
 

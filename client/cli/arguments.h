@@ -28,26 +28,6 @@ struct GlobalArgs {
   Color color = Color::kAuto;
 };
 
-// The engine's options, shared by solve, build, estimate and compare.
-struct EngineArgs {
-  Engine engine = Engine::kAuto;
-  int pattern_power = 1;
-  std::optional<double> keep_tau;
-  std::string pattern;  // file, gallery: or handle of a user's pattern
-  bool ensure_row = false;
-  bool row_match = false;
-  double post_filter = 0;
-  LocalSolver local_solver = LocalSolver::kAuto;
-  ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
-  int block_size = 1;
-  FsaiSpec fsai;
-  DynamicSpaiSpec dynamic_spai;
-  std::optional<double> time_budget_s;  // fsai.time_budget
-  // Of both that grow; a step that is not given is each one's own.
-  std::optional<int> step_size;
-  bool regrow = false;
-};
-
 struct MatrixArgs {
   std::string matrix;  // file, gallery:NAME[:SIZE], or handle matrices/...
   bool sum_duplicates = false;
@@ -60,16 +40,12 @@ struct LimitArgs {
 
 struct SolveArgs {
   MatrixArgs matrix;
-  EngineArgs engine;
+  PreconditionerSpec engine = {.engine = Engine::kAuto};
+  SolveOptions options;  // of the iteration, and the preconditioner's handle
   LimitArgs limits;
-  std::string preconditioner;  // handle
-  std::string rhs = "ones";    // file, ones, random
+  std::string rhs = "ones";  // file, ones, random
   uint64_t seed = 1;
   int rhs_count = 1;
-  Method method = Method::kAuto;
-  double rtol = 1e-8, atol = 0;
-  int64_t max_iterations = 10000, restart = 50;
-  Precision m_precision = Precision::kAuto;
   std::string initial_guess, out, plot;
   bool history = false;
   bool detach = false;
@@ -77,7 +53,7 @@ struct SolveArgs {
 
 struct BuildArgs {
   MatrixArgs matrix;
-  EngineArgs engine;
+  PreconditionerSpec engine;  // pattern_matrix: file, gallery: or handle
   LimitArgs limits;
   std::string precond_out;
   bool detach = false;
@@ -85,7 +61,7 @@ struct BuildArgs {
 
 struct EstimateArgs {
   MatrixArgs matrix;
-  EngineArgs engine;
+  PreconditionerSpec engine;  // pattern_matrix: file, gallery: or handle
 };
 
 struct UploadArgs {
@@ -114,13 +90,12 @@ struct CancelArgs {
 
 struct CompareArgs {
   MatrixArgs matrix;
-  EngineArgs engine;  // but for the engine and the power
+  PreconditionerSpec engine;  // but for the engine and the power
+  SolveOptions options;       // of the iteration
   LimitArgs limits;
   std::vector<int> powers = {1, 2};
   std::string rhs = "random";
   uint64_t seed = 1;
-  double rtol = 1e-8;
-  int64_t max_iterations = 10000, restart = 50;
   double max_setup_s = 30;
   std::string plot;
 };

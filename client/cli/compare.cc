@@ -141,13 +141,10 @@ class Comparison {
   }
 
   std::optional<Error> TryMethod(Row row, const std::string& handle) {
-    SolveOptions options;
+    SolveOptions options = args_.options;
     options.engine = row.spec.engine;
     options.preconditioner = handle;
     options.method = *row.method;
-    options.rtol = args_.rtol;
-    options.max_iterations = args_.max_iterations;
-    options.restart = args_.restart;
     options.omit_solution = true;
     Announce(EngineText(row.spec) + ", " + std::string(Name(*row.method)));
     auto solved =
@@ -271,7 +268,7 @@ ConvergencePlot PlotOf(const Comparison& comparison, const CompareArgs& args,
   });
   const auto title = [&](const Row& row) {
     return EngineTitle(row.spec.engine, row.spec.pattern_power, row.spec.block_size) + ", " +
-           MethodTitle(*row.method, args.restart);
+           MethodTitle(*row.method, args.options.restart);
   };
   ConvergencePlot plot;
   plot.title = args.matrix.matrix;
@@ -294,7 +291,7 @@ ConvergencePlot PlotOf(const Comparison& comparison, const CompareArgs& args,
                    (row.setup_ms > 0 ? ", set-up " + FormatMs(row.setup_ms) : "") + ", solve " +
                    FormatMs(row.solved->timings.solve_ms);
   }
-  plot.tolerance = args.rtol;
+  plot.tolerance = args.options.rtol;
   return plot;
 }
 
@@ -309,7 +306,7 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
   auto spec = ResolveSpec(session, args.engine);
   if (!spec.ok()) return session.out.Fail(spec.error());
   const Interrupt::Guard guard("cancelling the comparison");
-  ProgressReporter reporter(session.progress_mode(), stderr, args.rtol);
+  ProgressReporter reporter(session.progress_mode(), stderr, args.options.rtol);
   auto server = session.client.GetServerInfo(session.Call());
   if (!server.ok()) return session.out.Fail(server.error());
   auto matrix = source->local ? session.client.Upload(*source->local, source->label,
@@ -327,7 +324,7 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
 
   const ProgressReporter::Mode mode = session.progress_mode();
   const bool lines = mode == ProgressReporter::Mode::kLines;
-  ProgressReporter steps(lines ? ProgressReporter::Mode::kNone : mode, stderr, args.rtol);
+  ProgressReporter steps(lines ? ProgressReporter::Mode::kNone : mode, stderr, args.options.rtol);
   Comparison comparison(session, args, *matrix, *std::move(b), steps);
   if (auto error = comparison.Run(*spec, *server)) return session.out.Fail(*error);
 
@@ -345,7 +342,7 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
                    {"n", matrix->n},
                    {"nnz", matrix->nnz},
                    {"rhs", args.rhs},
-                   {"rtol", args.rtol},
+                   {"rtol", args.options.rtol},
                    {"findings", matrix->diagnosis.findings},
                    {"rows", std::move(rows)},
                    {"best", best >= 0 ? json(best) : json(nullptr)}};
@@ -355,7 +352,7 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
     const bool color = session.out.color();
     std::string text = Styled(args.matrix.matrix, Style::kBold, color) + "   n " +
                        FormatCount(matrix->n) + "   nnz " + FormatCount(matrix->nnz) +
-                       "   to |b - Ax| <= " + FormatResidual(args.rtol) + " |b|\n\n" +
+                       "   to |b - Ax| <= " + FormatResidual(args.options.rtol) + " |b|\n\n" +
                        RowsText(comparison, color);
     if (best < 0) {
       text += "\nNothing converged. What the matrix says:\n";

@@ -8,7 +8,6 @@
 namespace spaid::cli {
 
 nlohmann::json ToJson(const Error& error);
-nlohmann::json ToJson(const Diagnosis& diagnosis);
 nlohmann::json ToJson(const MatrixInfo& info);
 nlohmann::json ToJson(const Quality& quality);
 nlohmann::json ToJson(const PreconditionerSpec& spec);

@@ -1,6 +1,7 @@
 #include "client/cli/options.h"
 
 #include <cmath>
+#include <limits>
 
 namespace spaid::cli {
 
@@ -21,23 +22,36 @@ CLI::Validator Whole(int64_t low, int64_t high) {
       [low, high](std::string& text) -> std::string {
         int64_t value = 0;
         if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
-        return "must be a whole number from " + std::to_string(low) + " to " +
-               std::to_string(high) + ", not " + text;
+        const bool bounded = high < std::numeric_limits<int64_t>::max();
+        return "must be a whole number " +
+               (bounded ? "from " + std::to_string(low) + " to " + std::to_string(high)
+                        : "of at least " + std::to_string(low)) +
+               ", not " + text;
       },
       "");
 }
 
 CLI::Validator ReadableFile() { return CLI::Validator(CLI::ExistingFile).description(""); }
 
+CLI::Validator Within(double min, bool above_min, double max, bool below_max) {
+  const std::string low = CLI::detail::to_string(min), high = CLI::detail::to_string(max);
+  std::string range = "a number " + (above_min ? "above " + low : "of at least " + low);
+  if (below_max) {
+    range += " and under " + high;
+  } else if (std::isfinite(max)) {
+    range = "a number from " + low + " to " + high;
+  }
+  return Number(range, [=](double v) {
+    return (above_min ? v > min : v >= min) && (below_max ? v < max : v <= max);
+  });
+}
 CLI::Validator Positive() {
-  return Number("a number above 0", [](double v) { return v > 0; });
+  return Within(0, true, std::numeric_limits<double>::infinity(), false);
 }
 CLI::Validator NotNegative() {
-  return Number("a number of at least 0", [](double v) { return v >= 0; });
+  return Within(0, false, std::numeric_limits<double>::infinity(), false);
 }
-CLI::Validator Fraction() {
-  return Number("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
-}
+CLI::Validator Fraction() { return Within(0, false, 1, false); }
 
 void AddServer(CLI::App& app, ClientOptions& client) {
   const std::string group = "Server";

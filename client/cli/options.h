@@ -49,6 +49,8 @@ CLI::Validator Number(const std::string& range, std::function<bool(double)> good
 CLI::Validator Positive();
 CLI::Validator NotNegative();
 CLI::Validator Fraction();  // 0 to 1
+// From min to max, either of them excluded where it says so; max may be infinite.
+CLI::Validator Within(double min, bool above_min, double max, bool below_max);
 CLI::Validator Whole(int64_t low, int64_t high);
 // The help says FILE already.
 CLI::Validator ReadableFile();

@@ -81,24 +81,10 @@ Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern) {
   return source;
 }
 
-Expected<PreconditionerSpec> ResolveSpec(Session& session, const EngineArgs& args) {
-  PreconditionerSpec spec;
-  spec.engine = args.engine;
-  spec.pattern_power = args.pattern_power;
-  spec.keep_tau = args.keep_tau;
-  spec.ensure_row = args.ensure_row;
-  spec.row_match = args.row_match;
-  spec.post_filter = args.post_filter;
-  spec.local_solver = args.local_solver;
-  spec.thread_strategy = args.thread_strategy;
-  spec.block_size = args.block_size;
-  spec.fsai = args.fsai;
-  spec.dynamic_spai = args.dynamic_spai;
-  if (const auto budget = Milliseconds(args.time_budget_s)) spec.fsai.time_budget = *budget;
-  if (args.step_size) spec.fsai.step_size = spec.dynamic_spai.step_size = *args.step_size;
-  spec.fsai.regrow = spec.dynamic_spai.regrow = args.regrow;
-  if (args.pattern.empty()) return spec;
-  auto source = OpenMatrix({.matrix = args.pattern}, true);
+Expected<PreconditionerSpec> ResolveSpec(Session& session, PreconditionerSpec spec) {
+  if (spec.pattern_matrix.empty()) return spec;
+  const std::string pattern = std::exchange(spec.pattern_matrix, "");
+  auto source = OpenMatrix({.matrix = pattern}, true);
   if (!source.ok()) return source.error();
   if (!source->local) {
     spec.pattern_matrix = source->handle;
@@ -107,7 +93,7 @@ Expected<PreconditionerSpec> ResolveSpec(Session& session, const EngineArgs& arg
   const Interrupt::Guard guard("stopping");
   ProgressReporter reporter(session.progress_mode(), stderr);
   reporter.SetPrefix("pattern: ");
-  auto uploaded = session.client.Upload(*source->local, args.pattern, session.Call({}, reporter));
+  auto uploaded = session.client.Upload(*source->local, pattern, session.Call({}, reporter));
   if (!uploaded.ok()) return uploaded.error();
   spec.pattern_matrix = uploaded->name;
   return spec;

@@ -44,8 +44,8 @@ struct MatrixSource {
 // Reads or makes the matrix; a handle is taken as it is. `pattern`: values are not needed.
 Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern);
 
-// The wire's spec. A pattern file is uploaded first.
-Expected<PreconditionerSpec> ResolveSpec(Session& session, const EngineArgs& args);
+// The spec for the wire: where pattern_matrix is a file, it is uploaded first.
+Expected<PreconditionerSpec> ResolveSpec(Session& session, PreconditionerSpec spec);
 
 // A * x for columns of x, column-major.
 std::vector<double> Multiply(const CscMatrix& a, const std::vector<double>& x);

@@ -43,25 +43,17 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
     }
     guess = *std::move(read);
   }
-  SolveOptions options;
-  if (args.preconditioner.empty()) {
+  SolveOptions options = args.options;
+  if (options.preconditioner.empty()) {
     auto spec = ResolveSpec(session, args.engine);
     if (!spec.ok()) return session.out.Fail(spec.error());
     options.spec = *std::move(spec);
     options.engine = args.engine.engine;
-  } else {
-    options.preconditioner = args.preconditioner;
   }
-  options.method = args.method;
-  options.rtol = args.rtol;
-  options.atol = args.atol;
-  options.max_iterations = args.max_iterations;
-  options.restart = args.restart;
-  options.m_precision = args.m_precision;
   options.initial_guess = guess;
   options.omit_solution = args.out.empty();
 
-  std::vector<double> targets = RelativeTargets(*b, n, args.rtol, args.atol);
+  std::vector<double> targets = RelativeTargets(*b, n, options.rtol, options.atol);
   SolveProgress progress(session.progress_mode(), stderr, targets, session.out.error_color());
   CallOptions call = session.Call(args.limits);
   call.on_progress = [&progress](const Progress& news) { progress.Report(news); };

@@ -67,8 +67,8 @@ nlohmann::json SolveJson(const SolveReport& s) {
                  {"true_residual", worst.true_residual},
                  {"true_relative_residual", worst.true_relative_residual},
                  {"detail", worst.detail},
-                 {"rtol", s.args.rtol},
-                 {"atol", s.args.atol},
+                 {"rtol", s.args.options.rtol},
+                 {"atol", s.args.options.atol},
                  {"engine", std::string(Name(r.engine))},
                  {"method", std::string(Name(r.method))},
                  {"choice_reason", r.choice_reason},
@@ -111,7 +111,7 @@ std::string SolveText(const SolveReport& s, bool color) {
   text += Styled(UpperSnake(Name(worst.outcome)), converged ? Style::kGood : Style::kBad, color) +
           " after " + FormatCount(MostIterations(r)) +
           " iterations, |b - Ax| / |b| = " + FormatResidual(worst.true_relative_residual) +
-          " (asked for " + FormatResidual(s.args.rtol) + ")\n";
+          " (asked for " + FormatResidual(s.args.options.rtol) + ")\n";
   if (!worst.detail.empty()) text += Shown(worst.detail) + "\n";
   text += "\n";
   if (r.rhs.size() > 1) {
@@ -188,10 +188,11 @@ ConvergencePlot SolvePlot(const SolveReport& s) {
   ConvergencePlot plot;
   plot.title = s.args.matrix.matrix;
   // The power and the blocks are known here only of an M that was asked for by its spec.
-  const int power = s.args.preconditioner.empty() ? s.args.engine.pattern_power : 0;
-  const bool blocks = s.args.preconditioner.empty() && s.args.engine.engine == Engine::kJacobi;
+  const int power = s.args.options.preconditioner.empty() ? s.args.engine.pattern_power : 0;
+  const bool blocks =
+      s.args.options.preconditioner.empty() && s.args.engine.engine == Engine::kJacobi;
   plot.subtitle = "n = " + FormatCount(s.n) + "  ·  nnz = " + FormatCount(s.nnz) + "  ·  " +
-                  MethodTitle(r.method, s.args.restart) + ", " +
+                  MethodTitle(r.method, s.args.options.restart) + ", " +
                   EngineTitle(r.engine, power, blocks ? s.args.engine.block_size : 1) + "  ·  " +
                   OutcomeTitle(worst.outcome);
   int64_t fewest = MostIterations(r);

@@ -38,13 +38,12 @@ Outcome FromProto(v1::Outcome in);    // unknown: kBreakdown, never kConverged
 std::optional<Stage> FromProto(v1::Stage in);
 std::optional<Precision> FromProto(v1::Precision in);
 
-v1::EngineKind ToProto(Engine in);
-v1::LocalSolver ToProto(LocalSolver in);
-v1::ThreadStrategy ToProto(ThreadStrategy in);
-v1::Method ToProto(Method in);
-v1::Precision ToProto(Precision in);
+// A forged enum value goes out as -1, which the server refuses by its field.
 v1::JobState ToProto(JobState in);
 v1::Priority ToProto(Priority in);
+// Options that in.engine does not read stay unset.
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in);
+// The options of the iteration.
+void Set(const SolveOptions& in, v1::SolveHeader* out);
 
 }  // namespace spaid::internal

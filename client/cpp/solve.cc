@@ -49,17 +49,12 @@ v1::SolveHeader Header(const std::string& matrix, int32_t rhs_count, const Solve
     spec.engine = options.engine;
     *header.mutable_spec() = ToProto(spec);
   }
-  header.set_method(ToProto(options.method));
-  header.set_rtol(options.rtol);
-  header.set_atol(options.atol);
-  header.set_max_iterations(options.max_iterations);
-  header.set_restart(options.restart);
+  Set(options, &header);
   header.set_rhs_count(rhs_count);
   header.set_has_initial_guess(!options.initial_guess.empty());
   header.set_omit_solution(options.omit_solution);
   header.set_detach(call.detach);
   header.set_priority(ToProto(call.priority));
-  header.set_preconditioner_storage(ToProto(options.m_precision));
   *header.mutable_limits() = limits;
   return header;
 }

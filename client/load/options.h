@@ -30,8 +30,8 @@ struct LoadOptions {
   int64_t variants = 16;   // of a matrix's values; 0: no two jobs have the same
   int64_t time_steps = 0;  // 0: every job by itself; else steps of each simulation
   Method method = Method::kAuto;
-  double rtol = 1e-8;
-  int64_t max_iterations = 10000;
+  double rtol = SolveOptions().rtol;
+  int64_t max_iterations = SolveOptions().max_iterations;
 
   std::string tenants;      // a number, or names separated by commas
   std::string tokens_file;  // lines TOKEN NAME, as the daemon's --tokens

@@ -134,7 +134,7 @@ const bool kRegistered = [] {
         options.tol = c.tol;
         options.max_steps = c.max_steps;
         options.per_step = c.per_step;
-        options.fp32_growth = c.fp32;
+        options.growth_precision = c.fp32 ? Precision::kFp32 : Precision::kFp64;
         if (!c.copy_repeats) options.repeat_hash_bits = 0;
         add(prefix + c.name, threads, [&problem, options, threads](benchmark::State& state) {
           RunDynamic(state, problem, options, threads);

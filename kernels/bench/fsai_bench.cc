@@ -28,7 +28,7 @@ struct Case {
   FsaiOptions options;
 };
 
-FsaiOptions Grown(int k_max, int s, FsaiPrecision precision, bool copy_repeats = true) {
+FsaiOptions Grown(int k_max, int s, Precision precision, bool copy_repeats = true) {
   FsaiOptions options;
   options.k_max = k_max;
   options.s = s;
@@ -80,12 +80,12 @@ void Run(benchmark::State& state, const Problem& problem, const FsaiOptions& opt
 }
 
 const bool kRegistered = [] {
-  static const Case kCases[] = {{"30x1", Grown(30, 1, FsaiPrecision::kFp64)},
-                                {"30x1/fp32", Grown(30, 1, FsaiPrecision::kFp32)},
-                                {"3x5", Grown(3, 5, FsaiPrecision::kFp64)},
-                                {"30x1/general", Grown(30, 1, FsaiPrecision::kFp64, false)},
-                                {"30x1/fp32/general", Grown(30, 1, FsaiPrecision::kFp32, false)},
-                                {"3x5/general", Grown(3, 5, FsaiPrecision::kFp64, false)},
+  static const Case kCases[] = {{"30x1", Grown(30, 1, Precision::kFp64)},
+                                {"30x1/fp32", Grown(30, 1, Precision::kFp32)},
+                                {"3x5", Grown(3, 5, Precision::kFp64)},
+                                {"30x1/general", Grown(30, 1, Precision::kFp64, false)},
+                                {"30x1/fp32/general", Grown(30, 1, Precision::kFp32, false)},
+                                {"3x5/general", Grown(3, 5, Precision::kFp64, false)},
                                 {"static/p:1", Prescribed(1)},
                                 {"static/p:2", Prescribed(2)}};
   for (const Problem& problem : kProblems) {

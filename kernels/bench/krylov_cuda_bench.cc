@@ -84,7 +84,7 @@ std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, Kind kind, Made
   options.adaptive = IsAdaptive(kind);
   if (kind == Kind::kAfsai32Gain1e3) options.min_gain = 1e-3;
   if (kind == Kind::kAfsai32Gain1e2) options.min_gain = 1e-2;
-  if (kind != Kind::kFsai) options.precision = FsaiPrecision::kFp32;
+  if (kind != Kind::kFsai) options.precision = Precision::kFp32;
   FsaiCudaOutputs outputs;
   const auto build = [&](double* ms) {
     FsaiCudaTimings timings;

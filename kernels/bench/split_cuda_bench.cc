@@ -240,7 +240,7 @@ void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, 
   PreconditionerSpec spec;
   spec.engine = kind;
   spec.static_spai.pattern.power = power;
-  spec.fsai.precision = FsaiPrecision::kFp32;
+  spec.fsai.precision = Precision::kFp32;
   Context context{.device = 1};
   for (size_t i = 0; i < parts; ++i) context.devices.push_back(static_cast<int>(i) + 1);
   double up_ms = 0, down_ms = 0, assemble_ms = 0;

@@ -23,11 +23,16 @@
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/base/option_range.h"
+#include "kernels/base/precision.h"
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
+
+inline constexpr int kMaxDynamicSpaiSteps = 512;
+inline constexpr int kMaxDynamicSpaiPerStep = 32;
 
 // The defaults are measured (docs/decisions/dynamic-spai.md): of most matrices nnz(M) is one to two
 // times nnz(A). A tol of 0.4 halves that, one of 0.2 doubles it. Fewer entries a step are chosen
@@ -39,19 +44,28 @@ struct DynamicSpaiOptions {
   // Entries of a column at the most, an initial pattern's apart, which may have more; 0: what the
   // steps add.
   int max_column_nnz = 0;
-  // Scores and factors of growth in fp32: another pattern where scores nearly tie; the numbers on
-  // it are fp64 all the same.
-  bool fp32_growth = false;
+  // Of scores and factors of growth: with kFp32 another pattern where scores nearly tie; the
+  // numbers on it are fp64 all the same.
+  Precision growth_precision = Precision::kFp64;
   // Of the numbers, on the grown pattern: as of static SPAI.
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
   // Columns that repeat another one, as A does, are copied from it: the same pattern, sooner. They
   // are looked for by so many bits of a hash, 1 .. 64, and compared; 0: every column is grown.
   int repeat_hash_bits = 64;
-};
 
-inline constexpr int kMaxDynamicSpaiSteps = 512;
-inline constexpr int kMaxDynamicSpaiPerStep = 32;
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    visit("tol", self.tol, kBelowOne);
+    visit("max_steps", self.max_steps, OptionRange{0, kMaxDynamicSpaiSteps});
+    visit("step_size", self.per_step, OptionRange{1, kMaxDynamicSpaiPerStep});
+    visit("max_column_nnz", self.max_column_nnz, OptionRange{0});
+    visit("growth_precision", self.growth_precision, OptionRange{1, 2});
+    visit("post_filter", self.post_filter, kFraction);
+    visit("local_solver", self.local_solver, UpTo(LocalSolver::kGram));
+    visit("repeat_hash_bits", self.repeat_hash_bits, OptionRange{0, 64});
+  }
+};
 
 struct DynamicSpaiQuality {
   int64_t converged_columns = 0;  // ‖r‖ <= tol, by growth's own arithmetic
@@ -66,6 +80,18 @@ struct DynamicSpaiQuality {
   int64_t dependent_columns = 0, first_dependent = -1;
   int64_t gram_nnz = 0;  // entries of AᵀA
   double flops = 0;      // of growth, counted; of columns that were copied, too
+
+  // visit(name, figure), by the names that clients know.
+  template <class Visit>
+  void Figures(Visit&& visit) const {
+    visit("converged_columns", converged_columns);
+    visit("residual_by_step", residual_by_step);
+    visit("nnz_column_max", nnz_column_max);
+    visit("copied_columns", copied_columns);
+    visit("slow_columns", slow_columns);
+    visit("dependent_columns", Occurrence{dependent_columns, first_dependent});
+    visit("gram_nnz", gram_nnz);
+  }
 };
 
 struct DynamicSpaiPattern {

@@ -117,7 +117,7 @@ class Growth {
                                            options_.max_steps,
                                            options_.per_step,
                                            options_.max_column_nnz,
-                                           options_.fp32_growth ? 1 : 0,
+                                           options_.growth_precision == Precision::kFp32 ? 1 : 0,
                                            options_.repeat_hash_bits,
                                            piece.log_ratios.data(),
                                            &Growth::Report,

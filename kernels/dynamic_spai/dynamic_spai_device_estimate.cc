@@ -46,7 +46,8 @@ struct Bytes {
 Bytes GrowthBytes(double n, double nnz, bool has_initial, const DynamicSpaiBounds& bounds,
                   const DynamicSpaiOptions& options) {
   const double gram = ToDouble(bounds.gram_nnz), longest = ToDouble(bounds.gram_longest);
-  const double real = options.fp32_growth ? 4 : 8, entry = 2 * real, pointers = 8 * (n + 1);
+  const double real = options.growth_precision == Precision::kFp32 ? 4 : 8, entry = 2 * real,
+               pointers = 8 * (n + 1);
   const double a = pointers + 12 * nnz;
   // Â by columns and by rows, and, negative, as growth begins with it; sorting by rows takes 16.25
   // bytes an entry, and 13 a row.
@@ -122,8 +123,8 @@ void EstimateOnDevice(const PatternView& a, bool has_initial, const DynamicSpaiB
                                      ToCount(ToDouble(numbers.device_bytes_min) + pattern));
 
   namespace tuning = dynamic_spai_tuning;
-  const double real = options.fp32_growth ? 4 : 8;
-  const double share = options.fp32_growth ? tuning::kDeviceFp32Share : 1;
+  const double real = options.growth_precision == Precision::kFp32 ? 4 : 8;
+  const double share = options.growth_precision == Precision::kFp32 ? tuning::kDeviceFp32Share : 1;
   double ns = tuning::kDeviceBuildNs + tuning::kDeviceColumnNs * n + tuning::kDeviceEntryNs * nnz +
               tuning::kDeviceProductNs * bounds.products +
               tuning::kDeviceGramNs * ToDouble(bounds.gram_nnz);

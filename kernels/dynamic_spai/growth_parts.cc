@@ -77,7 +77,7 @@ GrowthRules DynamicRules(const DynamicSpaiOptions& options) {
   rules.k_max = options.max_steps;
   rules.s = options.per_step;
   rules.epsilon = options.tol * options.tol;  // ψ is ‖r‖²
-  rules.fp32 = options.fp32_growth;
+  rules.fp32 = options.growth_precision == Precision::kFp32;
   rules.least_squares = true;
   if (options.max_column_nnz > 0) rules.max_entries = options.max_column_nnz;
   return rules;

@@ -24,7 +24,9 @@ void AddWarnings(const DynamicSpaiQuality& q, const DynamicSpaiOptions& options,
         Columns(q.dependent_columns, n, q.first_dependent) +
         " of M asked for columns of A that depend on those they had, and grew no further: A is "
         "singular there, or nearly" +
-        (options.fp32_growth ? ", or so in fp32; growth in fp64 tells which" : ""));
+        (options.growth_precision == Precision::kFp32
+             ? ", or so in fp32; growth in fp64 tells which"
+             : ""));
   }
   if (options.tol > 0 && q.converged_columns < n) {
     warnings->push_back(std::to_string(n - q.converged_columns) + " of " + std::to_string(n) +

@@ -1,22 +1,14 @@
 #include "kernels/engine/fsai_engine.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <utility>
 
 #include "kernels/engine/engine_parts.h"
-#include "kernels/engine/options.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
 namespace {
-
-Status Bad(const char* field, const std::string& value, const std::string& range) {
-  return Status(StatusCode::kInvalidArgument, "BAD_FSAI_OPTION",
-                std::string(field) + " = " + value + " is out of range; give " + range)
-      .At(field);
-}
 
 std::string Rows(int64_t count, int64_t n, int64_t first) {
   return std::to_string(count) + " of " + std::to_string(n) + " rows (first " +
@@ -50,7 +42,7 @@ std::vector<std::string> Warnings(const FsaiQuality& q, const FsaiOptions& optio
     out.push_back(Rows(q.not_spd_rows, n, q.first_not_spd) +
                   " of G met a pivot that is not positive and keep what they had before it: A is "
                   "not positive definite" +
-                  (options.precision == FsaiPrecision::kFp32
+                  (options.precision == Precision::kFp32
                        ? ", or not so in fp32; precision = FP64 tells which"
                        : "; use static SPAI with BiCGSTAB or GMRES if CG ends as INDEFINITE"));
   }
@@ -94,41 +86,6 @@ FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec) {
     out.power = given.power;
   }
   return out;
-}
-
-Status CheckFsaiSpec(const FsaiOptions& options) {
-  const auto check_below_one = [](const char* field, double value) {
-    return value >= 0 && value < 1
-               ? Status()
-               : Bad(field, std::to_string(value), "a value of at least 0 and under 1");
-  };
-  if (options.k_max < 0 || options.k_max > kMaxFsaiSteps) {
-    return Bad("k_max", std::to_string(options.k_max), "0 to " + std::to_string(kMaxFsaiSteps));
-  }
-  if (options.s < 1 || options.s > kMaxFsaiPerStep) {
-    return Bad("step_size", std::to_string(options.s), "1 to " + std::to_string(kMaxFsaiPerStep));
-  }
-  if (options.power < 1 || options.power > kMaxPatternPower) {
-    return Bad("pattern_power", std::to_string(options.power),
-               "1 to " + std::to_string(kMaxPatternPower));
-  }
-  for (const auto& [field, value] : {std::pair{"epsilon", options.epsilon},
-                                     {"min_gain", options.min_gain},
-                                     {"drop_tol", options.drop_tol},
-                                     {"post_filter", options.post_filter},
-                                     {"symmetry_tolerance", options.symmetry_tolerance}}) {
-    if (Status status = check_below_one(field, value); !status.ok()) return status;
-  }
-  if (!(options.time_budget_ms >= 0 && std::isfinite(options.time_budget_ms))) {
-    return Bad("time_budget", std::to_string(options.time_budget_ms) + " ms",
-               "a time over 0, or none");
-  }
-  switch (options.precision) {
-    case FsaiPrecision::kFp64:
-    case FsaiPrecision::kFp32:
-      return {};
-  }
-  return Bad("precision", std::to_string(static_cast<int>(options.precision)), "FP64 or FP32");
 }
 
 Result<std::shared_ptr<const FsaiPlan>> PlanFsai(const PreconditionerSpec& spec, const CscView& a,

@@ -31,9 +31,6 @@ struct FsaiPlan {
 // What of the options the kind reads, the others as they are by default; `adaptive` by the kind.
 FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec);
 
-// INVALID_ARGUMENT/BAD_FSAI_OPTION, with the field as FsaiSpec of the wire names it.
-Status CheckFsaiSpec(const FsaiOptions& options);
-
 // `user_pattern`: by columns, of which the lower triangle counts; may be null. `gpus`: for builds
 // there; none: by the host. Errors: those of FsaiPattern and PlanFsaiCuda; PATTERN_SIZE_MISMATCH;
 // stop statuses.

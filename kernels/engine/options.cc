@@ -1,64 +1,15 @@
 #include "kernels/engine/options.h"
 
-#include <cmath>
 #include <string>
-#include <utility>
 
-#include "kernels/engine/fsai_engine.h"
-#include "kernels/static_spai/static_spai_plan.h"
+#include "kernels/base/option_range.h"
 
 namespace spaid::kernels {
-namespace {
-
-Status Bad(const char* reason, const char* field, const std::string& value, const char* range) {
-  return Status(StatusCode::kInvalidArgument, reason,
-                std::string(field) + " = " + value + " is out of range; give " + range)
-      .At(field);
-}
-
-bool InUnitInterval(double v) { return std::isfinite(v) && v >= 0 && v <= 1; }
-
-Status CheckStaticSpai(const StaticSpaiOptions& options) {
-  const PatternOptions& pattern = options.pattern;
-  if (pattern.power < 1 || pattern.power > kMaxPatternPower) {
-    return Bad("BAD_PATTERN_POWER", "pattern_power", std::to_string(pattern.power), "1 to 16");
-  }
-  if (pattern.keep_tau && !InUnitInterval(*pattern.keep_tau)) {
-    return Bad("BAD_KEEP_TAU", "keep_tau", std::to_string(*pattern.keep_tau),
-               "a finite value in 0 .. 1");
-  }
-  if (pattern.max_nnz < 0) {
-    return Bad("BAD_MAX_NNZ", "max_nnz", std::to_string(pattern.max_nnz),
-               "0 (no limit) or a positive count");
-  }
-  // Of the rest static SPAI is the judge, so that what passes here is not refused by the plan.
-  if (Status status = CheckOptions(PatternView{}, options); !status.ok()) return status;
-  switch (options.local_solver) {
-    case LocalSolver::kAuto:
-    case LocalSolver::kQr:
-    case LocalSolver::kGram:
-      break;
-    default:
-      return Bad("BAD_LOCAL_SOLVER", "local_solver",
-                 std::to_string(static_cast<int>(options.local_solver)), "AUTO, QR or GRAM");
-  }
-  switch (options.thread_strategy) {
-    case ThreadStrategy::kAuto:
-    case ThreadStrategy::kConstant:
-    case ThreadStrategy::kVariable:
-    case ThreadStrategy::kPaper:
-      return {};
-  }
-  return Bad("BAD_THREAD_STRATEGY", "thread_strategy",
-             std::to_string(static_cast<int>(options.thread_strategy)),
-             "AUTO, CONSTANT, VARIABLE or PAPER");
-}
-
-}  // namespace
 
 Status CheckSpec(const PreconditionerSpec& spec) {
-  if (spec.block_size < 1 || spec.block_size > kMaxBlockSize) {
-    return Bad("BAD_BLOCK_SIZE", "block_size", std::to_string(spec.block_size), "1 to 32");
+  constexpr OptionRange kBlockSize = {1, kMaxBlockSize};
+  if (!Contains(kBlockSize, spec.block_size)) {
+    return OutOfRange("block_size", spec.block_size, kBlockSize, nullptr);
   }
   switch (spec.engine) {
     case EngineKind::kNone:
@@ -66,15 +17,17 @@ Status CheckSpec(const PreconditionerSpec& spec) {
       return {};
     case EngineKind::kAuto:
     case EngineKind::kStaticSpai:
-      return CheckStaticSpai(spec.static_spai);
+      return CheckRanges(spec.static_spai);
     case EngineKind::kFsai:
     case EngineKind::kAfsai:
-      return CheckFsaiSpec(spec.fsai);
+      return CheckFsaiOptions(spec.fsai);
     case EngineKind::kDynamicSpai:
       return CheckDynamicOptions(spec.dynamic_spai);
   }
-  return Bad("BAD_ENGINE", "engine", std::to_string(static_cast<int>(spec.engine)),
-             "AUTO, NONE, JACOBI, STATIC_SPAI, FSAI, AFSAI or DYNAMIC_SPAI");
+  return Status(StatusCode::kInvalidArgument, "BAD_ENGINE",
+                "engine = " + std::to_string(static_cast<int>(spec.engine)) +
+                    " is none; give AUTO, NONE, JACOBI, STATIC_SPAI, FSAI, AFSAI or DYNAMIC_SPAI")
+      .At("engine");
 }
 
 Status CheckResolved(const PreconditionerSpec& spec) {

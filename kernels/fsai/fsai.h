@@ -15,13 +15,17 @@
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/base/option_range.h"
+#include "kernels/base/precision.h"
 #include "kernels/base/status.h"
+#include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/sparse/pattern.h"
 
 namespace spaid::kernels {
 
-enum class FsaiPrecision { kFp64, kFp32 };
+inline constexpr int kMaxFsaiSteps = 512;
+inline constexpr int kMaxFsaiPerStep = 32;
 
 struct FsaiOptions {
   bool adaptive = true;
@@ -40,14 +44,14 @@ struct FsaiOptions {
   // Static: the lower triangle of (E + |Ã|)^power; Ã: A without entries |a_ij| < drop_tol √(a_ii
   // a_jj).
   double drop_tol = 0;  // τ: 0 <= drop_tol < 1
-  int power = 1;        // k >= 1
+  int power = 1;        // k: 1 .. kMaxPatternPower
   // Both: entries |g_ij| < post_filter ‖g_i‖₂ are dropped, the diagonal kept, and the row scaled
   // again so that diag(G A Gᵀ) = 1. 0: none.
   double post_filter = 0;  // δ: 0 <= post_filter < 1
   // Precision of the set-up: values of G have its bits, and the final ψ is formed in fp64 from g̃ as
   // it is in that precision. On the CPU a prescribed pattern is always solved in fp64, and G
   // rounded.
-  FsaiPrecision precision = FsaiPrecision::kFp64;
+  Precision precision = Precision::kFp64;  // kFp64 or kFp32
   // A is symmetric where |a_ij − a_ji| <= tolerance · √(a_ii a_jj), or, for tolerances of 1e-12 and
   // more, where a diagnosis finds it so (diagnosis.h). Which of the two is used is not defined.
   double symmetry_tolerance = 1e-10;
@@ -58,10 +62,25 @@ struct FsaiOptions {
   // sooner. They are looked for by so many bits of a hash, 1 .. 64, and compared (fewer: to test
   // that); 0: every row is grown.
   int repeat_hash_bits = 64;
+
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    visit("k_max", self.k_max, OptionRange{0, kMaxFsaiSteps});
+    visit("step_size", self.s, OptionRange{1, kMaxFsaiPerStep});
+    visit("epsilon", self.epsilon, kBelowOne);
+    visit("min_gain", self.min_gain, kBelowOne);
+    visit("drop_tol", self.drop_tol, kBelowOne);
+    visit("pattern_power", self.power, OptionRange{1, kMaxPatternPower});
+    visit("post_filter", self.post_filter, kBelowOne);
+    visit("precision", self.precision, OptionRange{1, 2});
+    visit("symmetry_tolerance", self.symmetry_tolerance, kBelowOne);
+    visit("time_budget", self.time_budget_ms, OptionRange{0});
+    visit("repeat_hash_bits", self.repeat_hash_bits, OptionRange{0, 64});
+  }
 };
 
-inline constexpr int kMaxFsaiSteps = 512;
-inline constexpr int kMaxFsaiPerStep = 32;
+// INVALID_ARGUMENT/BAD_FSAI_OPTION, with the field as clients know it.
+Status CheckFsaiOptions(const FsaiOptions& options);
 
 struct FsaiQuality {
   // exp((1/n) Σ ln(ψ_i / a_ii)): the Kaporin number of G A Gᵀ over that of A scaled by its
@@ -88,6 +107,21 @@ struct FsaiQuality {
   int steps = 0;
   bool out_of_time = false;
   double flops = 0;  // counted, of gradients and local solves; of rows that were copied, too
+
+  // visit(name, figure), by the names that clients know; `density` is told as M's.
+  template <class Visit>
+  void Figures(Visit&& visit) const {
+    visit("kaporin", kaporin);
+    visit("kaporin_by_step", kaporin_by_step);
+    visit("converged_rows", converged_rows);
+    visit("not_spd_rows", Occurrence{not_spd_rows, first_not_spd});
+    visit("nnz_row_max", nnz_row_max);
+    visit("slow_rows", slow_rows);
+    visit("not_converged_rows", Occurrence{not_converged_rows, first_not_converged});
+    visit("steps", steps);
+    visit("out_of_time", out_of_time);
+    visit("copied_rows", copied_rows);
+  }
 };
 
 struct FsaiResult {

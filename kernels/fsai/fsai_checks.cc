@@ -102,33 +102,11 @@ Status CheckFsai(const PatternView& a, const FsaiOptions& options) {
                       std::to_string(a.n_cols) + " columns; FSAI needs a square one")
         .At("n_rows");
   }
-  const auto bad = [](const char* field, const std::string& range) {
-    return Status(StatusCode::kInvalidArgument, "BAD_FSAI_OPTION",
-                  std::string(field) + " must be " + range)
-        .At(field);
-  };
-  const auto below_one = [](double x) { return x >= 0 && x < 1; };
-  if (options.k_max < 0 || options.k_max > kMaxFsaiSteps) {
-    return bad("k_max", "0 to " + std::to_string(kMaxFsaiSteps));
-  }
-  if (options.s < 1 || options.s > kMaxFsaiPerStep) {
-    return bad("s", "1 to " + std::to_string(kMaxFsaiPerStep));
-  }
-  if (!below_one(options.epsilon)) return bad("epsilon", "at least 0 and below 1");
-  if (!below_one(options.min_gain)) return bad("min_gain", "at least 0 and below 1");
-  if (!below_one(options.drop_tol)) return bad("drop_tol", "at least 0 and below 1");
-  if (options.power < 1) return bad("power", "at least 1");
-  if (!below_one(options.post_filter)) return bad("post_filter", "at least 0 and below 1");
-  if (!below_one(options.symmetry_tolerance)) {
-    return bad("symmetry_tolerance", "at least 0 and below 1");
-  }
-  if (!(options.time_budget_ms >= 0 && std::isfinite(options.time_budget_ms))) {
-    return bad("time_budget_ms", "a number of milliseconds, or 0 for none");
-  }
-  if (options.repeat_hash_bits < 0 || options.repeat_hash_bits > 64) {
-    return bad("repeat_hash_bits", "0 to 64");
-  }
-  return {};
+  return CheckFsaiOptions(options);
+}
+
+Status CheckFsaiOptions(const FsaiOptions& options) {
+  return CheckRanges(options, "BAD_FSAI_OPTION");
 }
 
 Result<Diagonal> PositiveDiagonal(const CscView& a, int threads) {

@@ -366,7 +366,7 @@ class Build {
                                       options_.min_gain,
                                       options_.post_filter,
                                       options_.symmetry_tolerance,
-                                      options_.precision == FsaiPrecision::kFp32 ? 1 : 0,
+                                      options_.precision == Precision::kFp32 ? 1 : 0,
                                       options_.repeat_hash_bits,
                                       work.log_ratios.data(),
                                       &Build::Report,

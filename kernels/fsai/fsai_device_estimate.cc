@@ -34,7 +34,7 @@ int64_t ToCount(double x) { return x < 9e18 ? static_cast<int64_t>(x) : INT64_MA
 
 void EstimateOnDevice(int64_t n_rows, int64_t nnz_a, int64_t longest_column,
                       const FsaiRowCounts& rows, const FsaiOptions& options, FsaiCounts& counts) {
-  const bool fp32 = options.precision == FsaiPrecision::kFp32;
+  const bool fp32 = options.precision == Precision::kFp32;
   const double n = ToDouble(n_rows), nnz = ToDouble(nnz_a), nnz_g = ToDouble(rows.entries);
   const double real = fp32 ? 4 : 8, made = real + 4, kept = 12, pointers = 8 * (n + 1);
 

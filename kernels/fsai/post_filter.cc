@@ -71,7 +71,7 @@ StopReason FilterRows(const SymmetricMatrix& a, const FsaiOptions& options,
               const double scale = 1 / std::sqrt(energy);
               for (double& v : values) {
                 v *= scale;
-                if (options.precision == FsaiPrecision::kFp32) v = RoundToFloat(v);
+                if (options.precision == Precision::kFp32) v = RoundToFloat(v);
               }
               result.psi_ratio[at] = 1 / (values.back() * values.back() * a.diagonal.values[at]);
             } else {

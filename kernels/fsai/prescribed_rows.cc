@@ -14,7 +14,7 @@ namespace {
 constexpr double kPivotLimit = 8 * std::numeric_limits<double>::epsilon();
 
 FsaiOptions InDouble(FsaiOptions options) {
-  options.precision = FsaiPrecision::kFp64;
+  options.precision = Precision::kFp64;
   return options;
 }
 
@@ -37,7 +37,7 @@ void PrescribedRows::Keep(int64_t i, double energy, double* values, int64_t size
   const double scale = 1 / std::sqrt(energy);
   for (int64_t t = 0; t < size; ++t) {
     values[t] *= scale;
-    if (options_.precision == FsaiPrecision::kFp32) values[t] = RoundToFloat(values[t]);
+    if (options_.precision == Precision::kFp32) values[t] = RoundToFloat(values[t]);
   }
   psi_ratio[i] = energy / a_.diagonal.values[Z(i)];
 }
@@ -74,8 +74,7 @@ void PrescribedRows::SolveAlone(std::span<const int32_t> set, double* values, do
   size_t t = 0;
   for (const RowEntry& entry : entries_) {
     while (set[t] != entry.index) ++t;
-    values[t] =
-        options_.precision == FsaiPrecision::kFp32 ? RoundToFloat(entry.value) : entry.value;
+    values[t] = options_.precision == Precision::kFp32 ? RoundToFloat(entry.value) : entry.value;
   }
   psi_ratio[i] = outcome.psi_ratio;
   if (outcome.not_spd && tally.not_spd++ == 0) tally.first_not_spd = i;
@@ -192,7 +191,7 @@ bool PrescribedRows::Solve(const PatternView& pattern, int64_t begin, int64_t en
         psi_ratio[i] = 1 / (x[own - 1] * x[own - 1] * a_.diagonal.values[Z(i)]);
         double* out = values + pattern.col_ptr[Z(i)];
         for (int64_t t = 0; t < own; ++t) {
-          out[t] = options_.precision == FsaiPrecision::kFp32 ? RoundToFloat(x[t]) : x[t];
+          out[t] = options_.precision == Precision::kFp32 ? RoundToFloat(x[t]) : x[t];
         }
       }
     } else {

@@ -12,7 +12,7 @@ GrowthRules RulesOf(const FsaiOptions& options) {
           .s = options.s,
           .epsilon = options.epsilon,
           .min_gain = options.min_gain,
-          .fp32 = options.precision == FsaiPrecision::kFp32};
+          .fp32 = options.precision == Precision::kFp32};
 }
 
 double RoundToFloat(double x) {

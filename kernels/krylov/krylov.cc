@@ -41,29 +41,7 @@ Status CheckInput(const LinearOperator& a, int64_t m_n, std::span<const double> 
   if (options.method == Method::kAuto) {
     return Invalid("METHOD_NOT_RESOLVED", "method AUTO must be resolved first", "method");
   }
-  if (!std::isfinite(options.rtol) || options.rtol < 0 ||
-      (options.rtol == 0 && !(options.atol > 0))) {
-    return Invalid("BAD_TOLERANCE",
-                   "rtol = " + krylov::Figure(options.rtol) +
-                       " is not allowed: give a finite rtol > 0, or rtol = 0 with atol > 0",
-                   "rtol");
-  }
-  if (!std::isfinite(options.atol) || options.atol < 0) {
-    return Invalid(
-        "BAD_TOLERANCE",
-        "atol = " + krylov::Figure(options.atol) + " is not allowed: give a finite atol >= 0",
-        "atol");
-  }
-  if (options.max_iterations < 1 || options.max_iterations > INT32_MAX) {
-    return Invalid(
-        "BAD_MAX_ITERATIONS",
-        "max_iterations = " + std::to_string(options.max_iterations) + " is not in 1 .. 2147483647",
-        "max_iterations");
-  }
-  if (options.restart < 1) {
-    return Invalid("BAD_RESTART",
-                   "restart = " + std::to_string(options.restart) + "; give at least 1", "restart");
-  }
+  if (Status s = CheckSolveOptions(options); !s.ok()) return s;
   const int64_t n = a.n();
   const auto length = static_cast<int64_t>(b.size());
   if (n <= 0 || length == 0 || length % n != 0) {
@@ -223,6 +201,14 @@ bool Prepare(std::span<const double> b, std::span<const double> x0, std::span<do
 }
 
 }  // namespace
+
+Status CheckSolveOptions(const SolveOptions& options) {
+  if (options.rtol == 0 && options.atol == 0) {
+    return Invalid("BAD_TOLERANCE", "rtol = 0 is not allowed where atol = 0: give one over 0",
+                   "rtol");
+  }
+  return CheckRanges(options);
+}
 
 namespace krylov {
 

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/base/option_range.h"
+#include "kernels/base/precision.h"
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
 
@@ -46,7 +48,7 @@ class LinearOperator {
 
 // How the values of an explicit M are stored while a solve multiplies by it. Arithmetic is fp64 all
 // the same.
-enum class Storage { kAuto, kFp64, kFp32 };
+using Storage = Precision;
 
 // The turn of a solve on a device that others wait for.
 class Turn {
@@ -70,7 +72,21 @@ struct SolveOptions {
   bool keep_history = true;  // false: residuals go to the progress sink alone
   Storage m_storage = Storage::kAuto;  // read by the engine, which makes the operators
   Turn* turn = nullptr;  // borrowed; null: nobody interrupts the solve. Results are the same bits
+
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    visit("method", self.method, UpTo(Method::kGmres));
+    visit("rtol", self.rtol, OptionRange{.reason = "BAD_TOLERANCE"});
+    visit("atol", self.atol, OptionRange{.reason = "BAD_TOLERANCE"});
+    visit("max_iterations", self.max_iterations, OptionRange{1, INT32_MAX});
+    visit("restart", self.restart, OptionRange{1});
+    visit("preconditioner_storage", self.m_storage, UpTo(Precision::kFp32));
+  }
 };
+
+// INVALID_ARGUMENT/BAD_TOLERANCE, /BAD_MAX_ITERATIONS, /BAD_RESTART, with the field as clients know
+// it.
+Status CheckSolveOptions(const SolveOptions& options);
 
 // Columns of a cycle of GMRES, at most, for a matrix of n rows.
 inline int64_t RestartLength(const SolveOptions& options, int64_t n) {
@@ -100,6 +116,17 @@ struct SolveFigures {
   // Bytes that these iterations moved at the least: each product's matrix, structure, x and y once;
   // each vector once in every pass over it.
   double bytes = 0;
+
+  // visit(name, figure), by the names that clients know; all but `bytes`.
+  template <class Visit>
+  void Figures(Visit&& visit) const {
+    visit("place_ms", place_ms);
+    visit("host_to_device_ms", host_to_device_ms);
+    visit("iterate_ms", iterate_ms);
+    visit("check_ms", check_ms);
+    visit("device_to_host_ms", device_to_host_ms);
+    visit("iterations", iterations);
+  }
 };
 
 struct SolveResult {

@@ -52,6 +52,32 @@ struct Diagnosis {
   double max_abs_value = 0;
   // One sentence a finding, for people: what it is, what it does to a solve, what helps.
   std::vector<std::string> findings;
+
+  // visit(name, figure), by the names that clients know; all but n, nnz and findings.
+  template <class Visit>
+  void Figures(Visit&& visit) const {
+    visit("explicit_zeros", explicit_zeros);
+    visit("structurally_symmetric", structurally_symmetric);
+    visit("numerically_symmetric", numerically_symmetric);
+    visit("asymmetry_row", asymmetry_row);
+    visit("asymmetry_column", asymmetry_column);
+    visit("max_asymmetry", max_asymmetry);
+    visit("missing_diagonal", missing_diagonal);
+    visit("zero_diagonal", zero_diagonal);
+    visit("negative_diagonal", negative_diagonal);
+    visit("empty_rows", empty_rows);
+    visit("empty_columns", empty_columns);
+    visit("structural_rank", structural_rank);
+    visit("not_dominant_rows", not_dominant_rows);
+    visit("zero_sum_rows", zero_sum_rows);
+    visit("constants_in_null_space", constants_in_null_space);
+    visit("dense_rows", dense_rows);
+    visit("dense_columns", dense_columns);
+    visit("max_row_entries", max_row_entries);
+    visit("max_column_entries", max_column_entries);
+    visit("min_abs_value", min_abs_value);
+    visit("max_abs_value", max_abs_value);
+  }
 };
 
 // Square canonical `a`; `threads` as in Context, eight help at most; `range`: of its values, where

@@ -166,18 +166,7 @@ struct Prepared {
 };
 
 Status Check(const PatternView& a, const PatternView* user, const PatternOptions& options) {
-  if (options.power < 1) {
-    return Status(StatusCode::kInvalidArgument, "BAD_PATTERN_POWER",
-                  "pattern power is " + std::to_string(options.power) + "; it must be 1 or more")
-        .At("power");
-  }
-  if (options.keep_tau && !(*options.keep_tau >= 0 && *options.keep_tau <= 1)) {
-    return Status(StatusCode::kInvalidArgument, "BAD_KEEP_TAU",
-                  "keep_tau is " + std::to_string(*options.keep_tau) +
-                      "; it must be between 0 (the diagonal only) and 1 (every entry that is not "
-                      "zero)")
-        .At("keep_tau");
-  }
+  if (Status status = CheckRanges(options); !status.ok()) return status;
   if (user != nullptr && (user->n_rows != a.n_rows || user->n_cols != a.n_cols)) {
     return Status(StatusCode::kInvalidArgument, "PATTERN_SIZE_MISMATCH",
                   "the given pattern is " + std::to_string(user->n_rows) + " x " +

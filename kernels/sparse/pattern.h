@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "kernels/base/context.h"
+#include "kernels/base/option_range.h"
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
 
@@ -13,10 +14,12 @@ namespace spaid::kernels {
 // columns (12), M by rows (12), and what is left for vectors and rounding (4).
 inline constexpr int64_t kBytesPerPatternEntry = 32;
 
+inline constexpr int kMaxPatternPower = 16;
+
 // How the pattern of M comes from A: base (A itself, its threshold pattern, or `user`), then the
 // row matching, then the power, then ensure_row.
 struct PatternOptions {
-  // p of (E + |base|)^p, >= 1.
+  // p of (E + |base|)^p, 1 .. kMaxPatternPower.
   int power = 1;
   // Threshold pattern [HybridSPAI]: entry kept where |a_ij| > (1 - τ) max_i |a_ij| of its column,
   // 0 <= τ <= 1, the diagonal always. Unset: every stored entry of A is in the pattern. Not used
@@ -33,6 +36,15 @@ struct PatternOptions {
   int64_t max_nnz = 0;
 
   bool operator==(const PatternOptions&) const = default;
+
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    visit("pattern_power", self.power, OptionRange{1, kMaxPatternPower});
+    visit("keep_tau", self.keep_tau, kFraction);
+    visit("ensure_row", self.ensure_row, kFlag);
+    visit("row_match", self.row_match, kFlag);
+    visit("max_nnz", self.max_nnz, OptionRange{0});
+  }
 };
 
 // The errors of the arguments that BuildPattern names, without building anything.

@@ -20,6 +20,7 @@
 #include "kernels/base/context.h"
 #include "kernels/base/result_sink.h"
 #include "kernels/base/status.h"
+#include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/sparse/pattern.h"
 #include "kernels/static_spai/local_solver.h"
@@ -32,6 +33,15 @@ struct StaticSpaiOptions {
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
   double post_filter = 0;           // δ of PostFilter; 0: keep everything
   double gram_pivot_limit = 1e-10;  // scaled pivot (unit diagonal) that sends to QR at once
+
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    PatternOptions::Fields(self.pattern, visit);
+    visit("post_filter", self.post_filter, kFraction);
+    visit("local_solver", self.local_solver, UpTo(LocalSolver::kGram));
+    visit("thread_strategy", self.thread_strategy, UpTo(ThreadStrategy::kPaper));
+    visit("gram_pivot_limit", self.gram_pivot_limit, kBelowOne);
+  }
 };
 
 // Counted figures of a plan; all 64-bit.
@@ -76,6 +86,25 @@ struct StaticSpaiQuality {
   double min_scaled_pivot = 1;
   // kConstant or kVariable, as chosen, if a CUDA device solved by QR; else kAuto.
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
+
+  // visit(name, figure), by the names that clients know.
+  template <class Visit>
+  void Figures(Visit&& visit) const {
+    visit("residual_frobenius", residual_frobenius);
+    visit("residual_quantiles", residual_quantiles);
+    visit("worst_column", worst_column);
+    visit("density", density);
+    visit("gram_columns", gram_columns);
+    visit("qr_columns", qr_columns);
+    visit("iterative_columns", Occurrence{iterative_columns, first_iterative});
+    visit("not_converged_columns", Occurrence{not_converged_columns, first_not_converged});
+    visit("rescued_columns", Occurrence{rescued_columns, first_rescued});
+    visit("rank_deficient_columns", Occurrence{rank_deficient_columns, first_rank_deficient});
+    visit("zero_columns", Occurrence{zero_columns, first_zero_column});
+    visit("non_finite_columns", Occurrence{non_finite_columns, first_non_finite});
+    visit("min_scaled_pivot", min_scaled_pivot);
+    if (thread_strategy != ThreadStrategy::kAuto) visit("thread_strategy", thread_strategy);
+  }
 };
 
 struct StaticSpaiResult {

@@ -150,19 +150,7 @@ Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options) {
                       std::to_string(a.n_rows) + " rows and " + std::to_string(a.n_cols) +
                       " columns");
   }
-  if (!(options.post_filter >= 0 && options.post_filter <= 1)) {
-    return Status(StatusCode::kInvalidArgument, "BAD_POST_FILTER",
-                  "post_filter is " + std::to_string(options.post_filter) +
-                      "; choose 0 (keep everything) to 1")
-        .At("post_filter");
-  }
-  if (!(options.gram_pivot_limit >= 0 && options.gram_pivot_limit < 1)) {
-    return Status(StatusCode::kInvalidArgument, "BAD_GRAM_PIVOT_LIMIT",
-                  "gram_pivot_limit is " + std::to_string(options.gram_pivot_limit) +
-                      "; choose at least 0 and less than 1 (1e-10 serves)")
-        .At("gram_pivot_limit");
-  }
-  return {};
+  return CheckRanges(options);
 }
 
 Status CheckColumns(const PatternView& a, int threads) {

@@ -20,16 +20,9 @@ inline constexpr std::string_view kBadLimit = "BAD_LIMIT";  // JobLimits
 inline constexpr std::string_view kBadLabel = "BAD_LABEL";
 inline constexpr std::string_view kBadSize = "BAD_SIZE";  // n, nnz of a header
 inline constexpr std::string_view kUnexpectedMessage = "UNEXPECTED_MESSAGE";
-// INVALID_ARGUMENT: specs and solve options.
-inline constexpr std::string_view kBadPatternPower = "BAD_PATTERN_POWER";
+// INVALID_ARGUMENT: specs and solve options (ranges: the kernels).
 inline constexpr std::string_view kBadKeepTau = "BAD_KEEP_TAU";
-inline constexpr std::string_view kBadPostFilter = "BAD_POST_FILTER";
-inline constexpr std::string_view kBadBlockSize = "BAD_BLOCK_SIZE";
-inline constexpr std::string_view kBadFsaiOption = "BAD_FSAI_OPTION";        // any of FsaiSpec
-inline constexpr std::string_view kBadDynamicOption = "BAD_DYNAMIC_OPTION";  // DynamicSpaiSpec
-inline constexpr std::string_view kBadTolerance = "BAD_TOLERANCE";
-inline constexpr std::string_view kBadMaxIterations = "BAD_MAX_ITERATIONS";
-inline constexpr std::string_view kBadRestart = "BAD_RESTART";
+inline constexpr std::string_view kBadFsaiOption = "BAD_FSAI_OPTION";  // any of FsaiSpec
 inline constexpr std::string_view kBadRhsCount = "BAD_RHS_COUNT";
 inline constexpr std::string_view kRhsLengthMismatch = "RHS_LENGTH_MISMATCH";
 inline constexpr std::string_view kPatternSizeMismatch = "PATTERN_SIZE_MISMATCH";

@@ -1,5 +1,6 @@
-// Between the wire's messages and the kernels' structs. Every enum is checked: an unspecified or
-// unknown number is INVALID_ARGUMENT/UNKNOWN_ENUM with the field.
+// Between the wire's messages and the kernels' structs, by the names that both list: options by
+// Fields, figures by Figures. An enum's unknown number is INVALID_ARGUMENT/UNKNOWN_ENUM with the
+// field; what UNSPECIFIED means, spaid/v1/options.proto says. Ranges are checked by the kernels.
 //
 // `field`: path of the message from the request, for errors ("header.spec").
 #pragma once
@@ -58,7 +59,6 @@ absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view 
 v1::EngineKind ToProto(kernels::EngineKind kind);
 v1::Precision ToProto(kernels::Storage storage);
 v1::Method ToProto(kernels::Method method);
-v1::ThreadStrategy ToProto(kernels::ThreadStrategy strategy);
 v1::Outcome ToProto(kernels::Outcome outcome);
 v1::Stage ToProto(kernels::Stage stage);
 v1::Diagnosis ToProto(const kernels::Diagnosis& diagnosis, bool findings);

@@ -56,7 +56,7 @@ LINK_ONLY = {
 THIRD_PARTIES = {
     'grpc/': ('server/rpc', 'server/ops', 'server/main', 'client/cpp'),
     'grpcpp/': ('server/rpc', 'server/ops', 'server/main', 'client/cpp'),
-    'google/protobuf/': ('server/', 'client/cpp'),
+    'google/protobuf/': ('server/', 'client/cpp', 'proto/messages'),
     'absl/': ('server/', 'client/'),
     'spdlog/': ('server/',),
     'fmt/': ('server/',),
@@ -84,6 +84,8 @@ def room_of_file(path):
     parts = path.parts
     if parts[0] == 'server' and len(parts) == 2:
         return 'server/main'
+    if parts[0] == 'proto' and path.suffix in SOURCES:
+        return 'proto/messages'
     if parts[0] in ('server', 'client', 'kernels') and len(parts) > 2:
         return f'{parts[0]}/{parts[1]}'
     return 'tests' if parts[0] == 'tests' else None

@@ -13,11 +13,14 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "client/cli/gallery.h"
 #include "client/cli/matrix_market.h"
+#include "golden.h"
+#include "tests/client/cli/json_keys.h"
 #include "tests/client/cli/run_spaidctl.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/one_daemon.h"
@@ -497,6 +500,46 @@ void Cli::ExpectCancelledByCtrlC(const Start& start) {
   const Finished watched = Run({"--json", "watch", last});
   EXPECT_THAT(json::parse(watched.out).dump(),
               ::testing::AnyOf(HasSubstr("cancelled"), HasSubstr("CANCELLED")));
+}
+
+// Scripts rely on the keys: tests/client/cli/golden/command_keys.txt has them.
+TEST_F(Cli, EveryKeyOfEveryCommandIsThere) {
+  std::set<std::string> lines;
+  const auto run = [&](const std::string& name, const std::vector<std::string>& args,
+                       int exit_code = 0) {
+    json object = RunJson(args, exit_code);
+    if (object.contains("estimate_ratios")) object.erase("estimate_ratios");  // of jobs before
+    cli::AddKeys(name, object, &lines);
+    return object;
+  };
+  const auto file = [&](const char* name) { return (folder_ / name).string(); };
+  const std::string a = "gallery:poisson:6", m_file = file("M.mtx");
+  run("info", {"info"});
+  run("gallery", {"gallery"});
+  run("gallery.out", {"gallery", "poisson", "--size=4", "--out=" + file("P.mtx")});
+  const std::string matrix = run("upload", {"upload", a}).at("name");
+  run("estimate", {"estimate", a});
+  const std::string built =
+      run("build", {"build", a, "--precond-out=" + m_file}).at("preconditioner");
+  run("build.afsai", {"build", a, "--engine=afsai", "--regrow"});
+  run("build.dynamic", {"build", a, "--engine=dynamic-spai", "--regrow"});
+  run("solve", {"solve", a, "--engine=static-spai", "--history", "--out=" + file("x.mtx"),
+                "--plot=" + file("x.svg")});
+  run("solve.handle", {"solve", a, "--preconditioner=" + built});
+  run("solve.stopped", {"solve", a, "--engine=none", "--max-iterations=1"}, 3);
+  run("solve.refused", {"solve", a, "--engine=jacobi", "--preconditioner=preconditioners/none"}, 2);
+  const std::string job = run("solve.detach", {"solve", a, "--detach"}).at("job");
+  run("watch", {"watch", job});
+  run("jobs", {"jobs", job});
+  run("cancel", {"cancel", job});
+  run("compare", {"compare", a, "--powers=1", "--plot=" + file("c.svg")});
+  run("compare.left_out", {"compare", a, "--powers=1", "--max-setup=1e-6"});
+  run("matrices", {"matrices"});
+  run("preconditioners", {"preconditioners", built});
+  run("preconditioners.download", {"preconditioners", built, "--download=" + file("M2.mtx")});
+  run("preconditioners.delete", {"preconditioners", built, "--delete"});
+  run("matrices.none", {"matrices", "matrices/none"}, 1);
+  EXPECT_EQ(cli::Lines(lines), kGoldenCommandKeys);
 }
 
 TEST_F(Cli, CtrlCCancelsTheJob) {

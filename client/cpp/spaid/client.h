@@ -135,6 +135,16 @@ enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 std::string_view Name(Engine), Name(LocalSolver), Name(ThreadStrategy), Name(Method),
     Name(Precision), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind), Name(Stage);
 
+// Structs that have `Fields` list their members for whoever shows or copies all of them: it calls
+// visit(name, member) for each, by its name on the wire, which is that in spaidctl's JSON, too.
+namespace internal {
+template <class Visit, class Member, class... Rest>
+void Each(Visit& visit, const char* name, Member& member, Rest&&... rest) {
+  visit(name, member);
+  if constexpr (sizeof...(rest) > 0) Each(visit, rest...);
+}
+}  // namespace internal
+
 // How often something is there, and the first index (0-based; -1: nowhere).
 struct Occurrence {
   int64_t count = 0, first = -1;
@@ -154,6 +164,21 @@ struct Diagnosis {
   int64_t max_row_entries = 0, max_column_entries = 0;
   double min_abs_value = 0, max_abs_value = 0;
   std::vector<std::string> findings;
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(
+        visit, "explicit_zeros", self.explicit_zeros, "structurally_symmetric",
+        self.structurally_symmetric, "numerically_symmetric", self.numerically_symmetric,
+        "asymmetry_row", self.asymmetry_row, "asymmetry_column", self.asymmetry_column,
+        "max_asymmetry", self.max_asymmetry, "missing_diagonal", self.missing_diagonal,
+        "zero_diagonal", self.zero_diagonal, "negative_diagonal", self.negative_diagonal,
+        "empty_rows", self.empty_rows, "empty_columns", self.empty_columns, "structural_rank",
+        self.structural_rank, "not_dominant_rows", self.not_dominant_rows, "zero_sum_rows",
+        self.zero_sum_rows, "constants_in_null_space", self.constants_in_null_space, "dense_rows",
+        self.dense_rows, "dense_columns", self.dense_columns, "max_row_entries",
+        self.max_row_entries, "max_column_entries", self.max_column_entries, "min_abs_value",
+        self.min_abs_value, "max_abs_value", self.max_abs_value, "findings", self.findings);
+  }
 };
 
 struct MatrixInfo {
@@ -179,6 +204,15 @@ struct Timings {
   double setup_ms() const {
     return host_to_device_ms + plan_ms + build_ms + assemble_ms + device_to_host_ms;
   }
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "upload_ms", self.upload_ms, "queue_ms", self.queue_ms, "plan_ms",
+                   self.plan_ms, "build_ms", self.build_ms, "solve_ms", self.solve_ms,
+                   "download_ms", self.download_ms, "total_ms", self.total_ms, "bytes_up",
+                   self.bytes_up, "bytes_down", self.bytes_down, "rebuild", self.rebuild, "reused",
+                   self.reused, "host_to_device_ms", self.host_to_device_ms, "device_to_host_ms",
+                   self.device_to_host_ms, "assemble_ms", self.assemble_ms);
+  }
 };
 
 // Of kFsai and kAfsai, beside pattern_matrix and post_filter. See FsaiSpec in
@@ -193,6 +227,13 @@ struct FsaiSpec {
   double drop_tol = 0;  // kFsai: of entries of A that count for the pattern
   Precision precision = Precision::kFp64;  // of the set-up; kAuto: the server's, which is fp64
   double symmetry_tolerance = 1e-10;
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "k_max", self.k_max, "step_size", self.step_size, "epsilon", self.epsilon,
+                   "min_gain", self.min_gain, "time_budget", self.time_budget, "regrow",
+                   self.regrow, "drop_tol", self.drop_tol, "precision", self.precision,
+                   "symmetry_tolerance", self.symmetry_tolerance);
+  }
 };
 
 // Of kDynamicSpai, beside pattern_matrix, post_filter and local_solver. See DynamicSpaiSpec in
@@ -203,6 +244,12 @@ struct DynamicSpaiSpec {
   int max_column_nnz = 0;             // that growth takes a column to; 0: what the steps add
   Precision growth_precision = Precision::kFp64;  // values are fp64; kAuto: the server's, fp64
   bool regrow = false;  // on no pattern that an earlier build, of other values, grew
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "tol", self.tol, "max_steps", self.max_steps, "step_size", self.step_size,
+                   "max_column_nnz", self.max_column_nnz, "growth_precision", self.growth_precision,
+                   "regrow", self.regrow);
+  }
 };
 
 struct PreconditionerSpec {
@@ -218,6 +265,15 @@ struct PreconditionerSpec {
   int block_size = 1;  // of kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
   FsaiSpec fsai = {};
   DynamicSpaiSpec dynamic_spai = {};
+  // But for `engine`. Those of fsai and dynamic_spai by themselves.
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "pattern_power", self.pattern_power, "keep_tau", self.keep_tau,
+                   "pattern_matrix", self.pattern_matrix, "ensure_row", self.ensure_row,
+                   "row_match", self.row_match, "post_filter", self.post_filter, "local_solver",
+                   self.local_solver, "thread_strategy", self.thread_strategy, "block_size",
+                   self.block_size, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai);
+  }
 };
 
 // See FsaiQuality in proto/spaid/v1/preconditioner_spec.proto; field for field.
@@ -229,6 +285,15 @@ struct FsaiQuality {
   Occurrence not_spd_rows, not_converged_rows;
   int steps = 0;
   bool out_of_time = false, pattern_reused = false;
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "kaporin", self.kaporin, "kaporin_by_step", self.kaporin_by_step,
+                   "converged_rows", self.converged_rows, "nnz_row_max", self.nnz_row_max,
+                   "slow_rows", self.slow_rows, "copied_rows", self.copied_rows, "not_spd_rows",
+                   self.not_spd_rows, "not_converged_rows", self.not_converged_rows, "steps",
+                   self.steps, "out_of_time", self.out_of_time, "pattern_reused",
+                   self.pattern_reused);
+  }
 };
 
 // See DynamicSpaiQuality in proto/spaid/v1/preconditioner_spec.proto; field for field.
@@ -239,6 +304,14 @@ struct DynamicSpaiQuality {
   Occurrence dependent_columns;
   int64_t gram_nnz = 0;
   bool pattern_reused = false;
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "converged_columns", self.converged_columns, "residual_by_step",
+                   self.residual_by_step, "nnz_column_max", self.nnz_column_max, "copied_columns",
+                   self.copied_columns, "slow_columns", self.slow_columns, "dependent_columns",
+                   self.dependent_columns, "gram_nnz", self.gram_nnz, "pattern_reused",
+                   self.pattern_reused);
+  }
 };
 
 struct Quality {
@@ -255,6 +328,19 @@ struct Quality {
   std::optional<FsaiQuality> fsai;                 // of M = GᵀG, which has no residuals measured
   std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai: how its pattern grew
   std::vector<std::string> warnings;
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "residual_frobenius", self.residual_frobenius, "residual_quantiles",
+                   self.residual_quantiles, "worst_column", self.worst_column, "density",
+                   self.density, "gram_columns", self.gram_columns, "qr_columns", self.qr_columns,
+                   "iterative_columns", self.iterative_columns, "not_converged_columns",
+                   self.not_converged_columns, "rescued_columns", self.rescued_columns,
+                   "rank_deficient_columns", self.rank_deficient_columns, "zero_columns",
+                   self.zero_columns, "non_finite_columns", self.non_finite_columns,
+                   "min_scaled_pivot", self.min_scaled_pivot, "thread_strategy",
+                   self.thread_strategy, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai,
+                   "warnings", self.warnings);
+  }
 };
 
 struct PreconditionerInfo {
@@ -353,6 +439,13 @@ struct SolveOptions {
   std::span<const double> initial_guess = {};  // n * rhs_count, or empty
   bool omit_solution = false;
   Precision m_precision = Precision::kAuto;
+  // Those of the iteration.
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "method", self.method, "rtol", self.rtol, "max_iterations",
+                   self.max_iterations, "restart", self.restart, "preconditioner_storage",
+                   self.m_precision, "atol", self.atol);
+  }
 };
 
 // See SolveFigures in proto/spaid/v1/solver.proto; field for field. Milliseconds.
@@ -362,6 +455,15 @@ struct SolveFigures {
   int64_t iterations = 0;  // of all right-hand sides
   double iterations_per_second = 0, bytes_per_second = 0;
   double copy_bytes_per_second = 0, copy_share = 0;  // of a copy on the device; 0: not measured
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "place_ms", self.place_ms, "trial_ms", self.trial_ms, "host_to_device_ms",
+                   self.host_to_device_ms, "iterate_ms", self.iterate_ms, "check_ms", self.check_ms,
+                   "device_to_host_ms", self.device_to_host_ms, "iterations", self.iterations,
+                   "iterations_per_second", self.iterations_per_second, "bytes_per_second",
+                   self.bytes_per_second, "copy_bytes_per_second", self.copy_bytes_per_second,
+                   "copy_share", self.copy_share);
+  }
 };
 
 struct SolveResult {
@@ -403,6 +505,14 @@ struct BuildEstimate {
   int64_t n1_max = 0, n2_max = 0;
   Engine engine = Engine::kNone;
   std::string choice_reason, placement;  // why this engine; why on this device
+  // But for those of the choice: engine, choice_reason, placement.
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "host_bytes", self.host_bytes, "device_bytes", self.device_bytes, "nnz",
+                   self.nnz, "download_bytes", self.download_bytes, "device_bytes_min",
+                   self.device_bytes_min, "predicted_ms", self.predicted_ms, "flops", self.flops,
+                   "n1_max", self.n1_max, "n2_max", self.n2_max);
+  }
 };
 
 struct DeviceInfo {
@@ -412,6 +522,14 @@ struct DeviceInfo {
   bool in_use = false, healthy = false;
   std::string unhealthy_reason;
   int64_t memory_used_bytes = 0, memory_limit_bytes = 0;  // of a GPU in use: by the server
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "name", self.name, "kind", self.kind, "model", self.model, "uuid",
+                   self.uuid, "compute_capability", self.compute_capability, "memory_bytes",
+                   self.memory_bytes, "threads", self.threads, "in_use", self.in_use, "healthy",
+                   self.healthy, "unhealthy_reason", self.unhealthy_reason, "memory_used_bytes",
+                   self.memory_used_bytes, "memory_limit_bytes", self.memory_limit_bytes);
+  }
 };
 
 // See EstimateRatio in proto/spaid/v1/server.proto.
@@ -419,6 +537,11 @@ struct EstimateRatio {
   std::string device, work;
   double ratio = 1;
   int64_t jobs = 0;
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "device", self.device, "work", self.work, "ratio", self.ratio, "jobs",
+                   self.jobs);
+  }
 };
 
 struct ServerInfo {

@@ -89,7 +89,7 @@ int Run(const std::string& path, std::map<std::string, double> with) {
   options.power = static_cast<int>(value("power", 1));
   options.drop_tol = value("drop_tol", 0);
   if (value("copy", 1) == 0) options.repeat_hash_bits = 0;
-  if (value("fp32", 0) != 0) options.precision = FsaiPrecision::kFp32;
+  if (value("fp32", 0) != 0) options.precision = Precision::kFp32;
   const Context context{
       .stop = {}, .progress = nullptr, .threads = static_cast<int>(value("threads", 2))};
   const CsrOperator op = CsrOperator::FromColumns(a);

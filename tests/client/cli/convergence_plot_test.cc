@@ -209,7 +209,7 @@ TEST(ConvergencePlot, SaysWhatWasSolved) {
   EXPECT_THAT(plot.subtitle, HasSubstr("CG, no preconditioner  ·  converged"));
   EXPECT_EQ(plot.caption, "40 iterations, true relative residual 4.0e-06 (circle), solve 34.0 ms");
   // The power of an M given by its handle is not known here.
-  args.preconditioner = "preconditioners/x";
+  args.options.preconditioner = "preconditioners/x";
   result.engine = Engine::kStaticSpai;
   EXPECT_THAT(SolvePlot(report).subtitle, HasSubstr("CG, static SPAI  ·  "));
 }

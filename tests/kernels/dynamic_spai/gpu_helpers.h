@@ -61,7 +61,7 @@ inline DynamicSpaiOptions GpuSteps(int max_steps, int per_step = 1, double tol =
   options.max_steps = max_steps;
   options.per_step = per_step;
   options.tol = tol;
-  options.fp32_growth = fp32;
+  options.growth_precision = fp32 ? Precision::kFp32 : Precision::kFp64;
   return options;
 }
 

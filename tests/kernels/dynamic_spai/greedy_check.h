@@ -144,7 +144,8 @@ class GreedyCheck {
     }
     long double left = 0;
     for (const long double x : v) left += x * x;
-    if (!(left > (options_.fp32_growth ? 1e-4L : 1e-11L) * squares)) return false;
+    if (!(left > (options_.growth_precision == Precision::kFp32 ? 1e-4L : 1e-11L) * squares))
+      return false;
     const long double length = std::sqrt(left);
     for (long double& x : v) x /= length;
     return true;
@@ -160,7 +161,7 @@ class GreedyCheck {
   const DynamicSpaiOptions& options_;
   const double tie_;
   // Of ‖r‖: what rounding leaves of squares.
-  const double nothing_ = options_.fp32_growth ? 1e-2 : 1e-6;
+  const double nothing_ = options_.growth_precision == Precision::kFp32 ? 1e-2 : 1e-6;
   std::vector<std::vector<long double>> q_;
   std::vector<long double> r_;
   std::set<int32_t> in_;
@@ -172,7 +173,8 @@ inline void ExpectGreedy(const CscView& a, const PatternView* initial,
                          int64_t step = 1) {
   ASSERT_EQ(grown.n_cols, a.n_cols);
   ASSERT_EQ(grown.col_ptr[0], 0);
-  GreedyCheck check(a, initial, options, options.fp32_growth ? 2e-3 : 1e-8);
+  GreedyCheck check(a, initial, options,
+                    options.growth_precision == Precision::kFp32 ? 2e-3 : 1e-8);
   for (int64_t k = 0; k < a.n_cols; k += step) {
     const std::string wrong = check.Column(k, grown.column(k));
     ASSERT_EQ(wrong, "") << "column " << k;

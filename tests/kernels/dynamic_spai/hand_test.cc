@@ -14,7 +14,7 @@ TEST(DynamicHand, ColumnZeroTakesThree) {
   const CscMatrix a = Example();
   for (const bool fp32 : {false, true}) {
     DynamicSpaiOptions options = Steps(5, 1, 0.01);
-    options.fp32_growth = fp32;
+    options.growth_precision = fp32 ? Precision::kFp32 : Precision::kFp64;
     const DynamicSpaiPattern grown = Grow(a, options);
     EXPECT_EQ(Column(grown.m, 0), (std::vector<int64_t>{0, 3}));
     const StaticSpaiResult m = Numbers(a, grown, options);

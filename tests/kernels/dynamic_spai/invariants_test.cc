@@ -185,7 +185,7 @@ TEST(DynamicInvariants, GrowthInFp32IsNearlyAsGood) {
     if (c.name.starts_with("badly")) continue;
     DynamicSpaiOptions options = Steps(5, 3, 0.05);
     const DynamicSpaiPattern in_double = Grow(c.a, options);
-    options.fp32_growth = true;
+    options.growth_precision = Precision::kFp32;
     const DynamicSpaiPattern in_float = Grow(c.a, options);
     ExpectCanonical(in_float.m, c.name);
     const double full = oracle::Norm(Residuals(c.a, in_double, options));

@@ -66,7 +66,7 @@ TEST(DynamicThreads, GiveTheSameBits) {
     for (DynamicSpaiOptions options : {Steps(6, 1, 0.1), Steps(5, 4, 0.2)}) {
       const DynamicSpaiPattern one = Grow(a, options, 1);
       for (const int threads : {2, 3}) ExpectSame(Grow(a, options, threads), one, "threads");
-      options.fp32_growth = true;
+      options.growth_precision = Precision::kFp32;
       ExpectSame(Grow(a, options, 2), Grow(a, options, 1), "threads, fp32");
     }
   }

@@ -43,7 +43,7 @@ TEST(DynamicRepeats, AreTheColumnsThemselves) {
       for (const bool fp32 : {false, true}) {
         const std::string what = std::string(c.name) + ", " + std::to_string(options.max_steps) +
                                  (fp32 ? " in fp32" : "");
-        options.fp32_growth = fp32;
+        options.growth_precision = fp32 ? Precision::kFp32 : Precision::kFp64;
         options.repeat_hash_bits = 0;
         const DynamicSpaiPattern grown = Grow(c.a, options);
         EXPECT_EQ(grown.quality.copied_columns, 0) << what;

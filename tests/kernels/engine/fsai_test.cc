@@ -266,7 +266,7 @@ TEST(Fsai, OptionsOutOfRangeNameTheFieldOfTheWire) {
   }
   refused([](FsaiOptions& o) { o.time_budget_ms = -1; }, "time_budget");
   refused([](FsaiOptions& o) { o.time_budget_ms = kNan; }, "time_budget");
-  refused([](FsaiOptions& o) { o.precision = static_cast<FsaiPrecision>(7); }, "precision");
+  refused([](FsaiOptions& o) { o.precision = static_cast<Precision>(7); }, "precision");
 }
 
 TEST(Fsai, OptionsOfTheOtherKindAreDropped) {

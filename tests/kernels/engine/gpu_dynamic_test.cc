@@ -79,7 +79,7 @@ TEST_F(GpuEngine, DynamicSpaiIsWhatTheCpuBuilds) {
 // An arena of exactly that size.
 TEST_F(GpuEngine, DynamicSpaiStaysWithinTheBytesOfItsEstimate) {
   PreconditionerSpec fp32 = Dynamic(20, 1, 0.1), filtered = Dynamic(6, 2, 0), all = fp32;
-  fp32.dynamic_spai.fp32_growth = true;
+  fp32.dynamic_spai.growth_precision = Precision::kFp32;
   filtered.dynamic_spai.post_filter = 0.05;
   all.dynamic_spai.repeat_hash_bits = 0;
   const struct {

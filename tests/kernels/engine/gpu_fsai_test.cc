@@ -17,7 +17,7 @@ PreconditionerSpec Fsai(int power = 1) {
   return spec;
 }
 
-PreconditionerSpec Afsai(int k_max, int s = 1, FsaiPrecision precision = FsaiPrecision::kFp64) {
+PreconditionerSpec Afsai(int k_max, int s = 1, Precision precision = Precision::kFp64) {
   PreconditionerSpec spec = Spec(EngineKind::kAfsai);
   spec.fsai.k_max = k_max;
   spec.fsai.s = s;
@@ -105,8 +105,7 @@ TEST_F(GpuEngine, FsaiStaysWithinTheBytesOfItsEstimate) {
       {"tiny", Rows({{4, 1}, {1, 4}}), Afsai(30)},
       {"Jacobi", Varied(bench::ConvectionDiffusion(20, 0)), Afsai(0)},
       {"P7_30", Varied(bench::ConvectionDiffusion(30, 0)), Afsai(30)},
-      {"P7_30, fp32", Varied(bench::ConvectionDiffusion(30, 0)),
-       Afsai(30, 1, FsaiPrecision::kFp32)},
+      {"P7_30, fp32", Varied(bench::ConvectionDiffusion(30, 0)), Afsai(30, 1, Precision::kFp32)},
       {"P7_12, 120 steps", Varied(bench::ConvectionDiffusion(12, 0)), Afsai(120)},
       {"P27_20, by fives", Varied(bench::Laplacian27(20)), Afsai(3, 5)},
       {"P27_12, from A", Varied(bench::Laplacian27(12)), Afsai(5), true},

@@ -202,7 +202,7 @@ TEST_F(GpuSplit, FsaiIsThatOfOneDevice) {
     PreconditionerSpec spec;
   };
   PreconditionerSpec grown = Spec(EngineKind::kAfsai), fast = grown, some = grown, filtered = grown;
-  fast.fsai.precision = FsaiPrecision::kFp32;
+  fast.fsai.precision = Precision::kFp32;
   some.fsai.s = 3;
   some.fsai.k_max = 5;
   filtered.fsai.post_filter = 0.02;
@@ -274,7 +274,7 @@ TEST_F(GpuSplit, DynamicSpaiIsThatOfOneDevice) {
   PreconditionerSpec one_by_one = usual, fp32 = usual, capped = usual;
   one_by_one.dynamic_spai.per_step = 1;
   one_by_one.dynamic_spai.tol = 0;
-  fp32.dynamic_spai.fp32_growth = true;
+  fp32.dynamic_spai.growth_precision = Precision::kFp32;
   capped.dynamic_spai.max_column_nnz = 7;
   struct Case {
     const char* name;

@@ -46,7 +46,7 @@ class GpuFsaiRepeats : public ::testing::Test {
 TEST_F(GpuFsaiRepeats, AreTheRowsThemselves) {
   for (const RepeatCase& c : RepeatCases()) {
     for (FsaiOptions options : {Grow(30), Grow(9), Grow(45), Grow(4, 5), Grow(30, 1, 0.7)}) {
-      for (const auto precision : {FsaiPrecision::kFp64, FsaiPrecision::kFp32}) {
+      for (const auto precision : {Precision::kFp64, Precision::kFp32}) {
         const std::string what = std::string(c.name) + ", k_max " + std::to_string(options.k_max);
         options.precision = precision;
         const FsaiResult copied = MadeAlike(c.a, options, what);

@@ -124,7 +124,7 @@ double DiagonalError(const CscView& a, const CscView& g) {
   return worst;
 }
 
-FsaiOptions Grow(int k_max, int s = 1, FsaiPrecision precision = FsaiPrecision::kFp64) {
+FsaiOptions Grow(int k_max, int s = 1, Precision precision = Precision::kFp64) {
   FsaiOptions options;
   options.k_max = k_max;
   options.s = s;
@@ -215,7 +215,7 @@ TEST_F(GpuFsai, OfOneRowIsItsInverseRoot) {
   a.col_ptr = {0, 1};
   a.row_idx = {0};
   a.values = {4};
-  for (const auto precision : {FsaiPrecision::kFp64, FsaiPrecision::kFp32}) {
+  for (const auto precision : {Precision::kFp64, Precision::kFp32}) {
     const FsaiResult g = OnDevice(a, Grow(30, 1, precision));
     ASSERT_EQ(g.g_rows.nnz(), 1);
     EXPECT_EQ(g.g_rows.values[0], 0.5);
@@ -291,7 +291,7 @@ TEST_F(GpuFsai, GrowsInFp32) {
   std::vector<Named> all = Matrices();
   all.push_back({"wide", Wide(1500, 20)});
   for (const Named& named : all) {
-    const FsaiOptions options = Grow(20, 1, FsaiPrecision::kFp32);
+    const FsaiOptions options = Grow(20, 1, Precision::kFp32);
     const FsaiResult gpu = OnDevice(named.matrix, options), cpu = OnHost(named.matrix, options);
     EXPECT_LE(DiagonalError(named.matrix, gpu.g_rows), 2e-5) << named.name;
     EXPECT_NEAR(gpu.quality.kaporin, cpu.quality.kaporin, 1e-5) << named.name;
@@ -303,7 +303,7 @@ TEST_F(GpuFsai, GrowsInFp32) {
 
 TEST_F(GpuFsai, DoesNotMindTheRangeOfFp32) {
   CscMatrix a = Randomised(bench::ConvectionDiffusion(6, 0));
-  const FsaiOptions options = Grow(10, 1, FsaiPrecision::kFp32);
+  const FsaiOptions options = Grow(10, 1, Precision::kFp32);
   const FsaiResult plain = OnDevice(a, options);
   for (const double scale : {0x1p180, 0x1p-200}) {
     CscMatrix scaled = a;
@@ -374,11 +374,11 @@ TEST_F(GpuFsai, SolvesOnPatternsOfAnyLength) {
     for (const int64_t entries : {1, 2, 4, 5, 8, 9, 16, 17, 31, 32, 33, 64, 65, 95, 96, 97, 130}) {
       if (entries % node != 0 && entries > node) continue;
       const CscMatrix a = BlockBand(200, node, std::max<int64_t>(entries / node - 1, 0));
-      for (const auto precision : {FsaiPrecision::kFp64, FsaiPrecision::kFp32}) {
+      for (const auto precision : {Precision::kFp64, Precision::kFp32}) {
         FsaiOptions options;
         options.adaptive = false;
         options.precision = precision;
-        const bool fp64 = precision == FsaiPrecision::kFp64;
+        const bool fp64 = precision == Precision::kFp64;
         const FsaiResult gpu = OnDevice(a, options);
         ExpectEqual(gpu, OnHost(a, options), fp64 ? 1e-10 : 1e-4,
                     std::to_string(node) + " x " + std::to_string(entries / node));

@@ -185,7 +185,7 @@ TEST(FsaiInvariants, SinglePrecisionStaysNear) {
   for (const oracle::NamedMatrix& named : Gallery()) {
     for (FsaiOptions options : {Grow(12), Grow(3, 5), Static()}) {
       const FsaiResult twice = Build(named.a, options);
-      options.precision = FsaiPrecision::kFp32;
+      options.precision = Precision::kFp32;
       const FsaiResult single = Build(named.a, options);
       EXPECT_EQ(single.quality.not_spd_rows, 0) << named.name;
       EXPECT_NEAR(single.quality.kaporin, twice.quality.kaporin, 2e-3 * twice.quality.kaporin)
@@ -206,7 +206,7 @@ TEST(FsaiInvariants, ThreadsDoNotChangeABit) {
   for (const CscMatrix& a : matrices) {
     for (FsaiOptions options :
          {Grow(30), Grow(4, 8), Grow(2, 32), Static(), Filtered(Grow(10)), Filtered(Static())}) {
-      for (const FsaiPrecision precision : {FsaiPrecision::kFp64, FsaiPrecision::kFp32}) {
+      for (const Precision precision : {Precision::kFp64, Precision::kFp32}) {
         options.precision = precision;
         const FsaiResult one = Build(a, options, 1);
         for (const int threads : {2, 3}) ExpectSame(one, Build(a, options, threads), "threads");

@@ -8,7 +8,7 @@
 namespace spaid::kernels {
 namespace {
 
-void ExpectTheRowsThemselves(FsaiPrecision precision) {
+void ExpectTheRowsThemselves(Precision precision) {
   for (const RepeatCase& c : RepeatCases()) {
     for (FsaiOptions options : {Grow(30), Grow(9), Grow(4, 5), Grow(30, 1, 0.7)}) {
       const std::string what = std::string(c.name) + ", k_max " + std::to_string(options.k_max);
@@ -29,9 +29,9 @@ void ExpectTheRowsThemselves(FsaiPrecision precision) {
   }
 }
 
-TEST(FsaiRepeats, AreTheRowsThemselves) { ExpectTheRowsThemselves(FsaiPrecision::kFp64); }
+TEST(FsaiRepeats, AreTheRowsThemselves) { ExpectTheRowsThemselves(Precision::kFp64); }
 
-TEST(FsaiRepeats, AreTheRowsThemselvesInFp32) { ExpectTheRowsThemselves(FsaiPrecision::kFp32); }
+TEST(FsaiRepeats, AreTheRowsThemselvesInFp32) { ExpectTheRowsThemselves(Precision::kFp32); }
 
 TEST(FsaiRepeats, AreFoundForAnyNumberOfThreads) {
   const CscMatrix a = bench::ConvectionDiffusion(16, 0);

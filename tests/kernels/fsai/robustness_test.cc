@@ -38,7 +38,7 @@ TEST(FsaiErrors, OptionsOutOfRange) {
     refused("k_max", [bad](FsaiOptions& o) { o.k_max = bad; });
   }
   for (const int bad : {0, kMaxFsaiPerStep + 1}) {
-    refused("s", [bad](FsaiOptions& o) { o.s = bad; });
+    refused("step_size", [bad](FsaiOptions& o) { o.s = bad; });
   }
   for (const double bad : {-0.1, 1.0, nan}) {
     refused("epsilon", [bad](FsaiOptions& o) { o.epsilon = bad; });
@@ -47,12 +47,12 @@ TEST(FsaiErrors, OptionsOutOfRange) {
     refused("post_filter", [bad](FsaiOptions& o) { o.post_filter = bad; });
     refused("symmetry_tolerance", [bad](FsaiOptions& o) { o.symmetry_tolerance = bad; });
   }
-  refused("power", [](FsaiOptions& o) { o.power = 0; });
+  refused("pattern_power", [](FsaiOptions& o) { o.power = 0; });
   for (const int bad : {-1, 65}) {
     refused("repeat_hash_bits", [bad](FsaiOptions& o) { o.repeat_hash_bits = bad; });
   }
   for (const double bad : {-1.0, nan, std::numeric_limits<double>::infinity()}) {
-    refused("time_budget_ms", [bad](FsaiOptions& o) { o.time_budget_ms = bad; });
+    refused("time_budget", [bad](FsaiOptions& o) { o.time_budget_ms = bad; });
   }
 }
 
@@ -196,7 +196,7 @@ TEST(FsaiRobustness, DefiniteInDoublePrecisionOnly) {
   const CscMatrix a = FromRows({{1, c}, {c, 1}});
   FsaiOptions options = Grow(1);
   EXPECT_EQ(Build(a, options).quality.not_spd_rows, 0);
-  options.precision = FsaiPrecision::kFp32;
+  options.precision = Precision::kFp32;
   const FsaiResult g = Build(a, options);
   EXPECT_EQ(g.quality.not_spd_rows, 1);
   EXPECT_EQ(g.quality.first_not_spd, 1);
@@ -208,7 +208,7 @@ TEST(FsaiRobustness, TheEndsOfTheRange) {
     CscMatrix a = oracle::Laplacian2d(6, 6);
     for (double& v : a.values) v *= size;
     for (FsaiOptions options : {Grow(10), Static()}) {
-      for (const FsaiPrecision precision : {FsaiPrecision::kFp64, FsaiPrecision::kFp32}) {
+      for (const Precision precision : {Precision::kFp64, Precision::kFp32}) {
         options.precision = precision;
         const FsaiResult g = Build(a, options);
         EXPECT_EQ(g.quality.not_spd_rows, 0);

@@ -37,7 +37,7 @@ TEST(PatternTest, PowersOfAChain) {
   EXPECT_THAT(one.row_idx, ElementsAre(0, 1, 1, 2, 2, 3, 3));
   const Pattern two = Must(BuildPattern(a, nullptr, {.power = 2}, {}));
   EXPECT_THAT(two.row_idx, ElementsAre(0, 1, 2, 1, 2, 3, 2, 3, 3));
-  const Pattern many = Must(BuildPattern(a, nullptr, {.power = 2'000'000'000}, {}));
+  const Pattern many = Must(BuildPattern(a, nullptr, {.power = kMaxPatternPower}, {}));
   EXPECT_THAT(many.row_idx, ElementsAre(0, 1, 2, 3, 1, 2, 3, 2, 3, 3));
 }
 
@@ -198,7 +198,8 @@ TEST(PatternTest, BadOptionsAreRefused) {
     return built;
   };
   EXPECT_EQ(status({.power = 0}).reason(), "BAD_PATTERN_POWER");
-  EXPECT_EQ(status({.power = -7}).field(), "power");
+  EXPECT_EQ(status({.power = -7}).field(), "pattern_power");
+  EXPECT_EQ(status({.power = kMaxPatternPower + 1}).reason(), "BAD_PATTERN_POWER");
   EXPECT_EQ(status({.keep_tau = -0.1}).reason(), "BAD_KEEP_TAU");
   EXPECT_EQ(status({.keep_tau = 1.1}).reason(), "BAD_KEEP_TAU");
   EXPECT_EQ(status({.keep_tau = NAN}).field(), "keep_tau");

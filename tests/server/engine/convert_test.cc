@@ -111,7 +111,7 @@ TEST(ParseFsaiTest, DefaultsAreSaid) {
       EXPECT_EQ(o.drop_tol, 0);
       EXPECT_EQ(o.power, 1);
       EXPECT_EQ(o.post_filter, 0);
-      EXPECT_EQ(o.precision, kernels::FsaiPrecision::kFp64);
+      EXPECT_EQ(o.precision, kernels::Precision::kFp64);
       EXPECT_EQ(o.symmetry_tolerance, 1e-10);
       EXPECT_EQ(o.time_budget_ms, 0);
       EXPECT_FALSE(parsed->regrow);
@@ -138,7 +138,7 @@ TEST(ParseFsaiTest, ReadsEveryOption) {
   EXPECT_EQ(parsed->spec.fsai.k_max, 0) << "set, and no default";
   EXPECT_EQ(parsed->spec.fsai.epsilon, 0);
   EXPECT_EQ(parsed->spec.fsai.min_gain, 0.01);
-  EXPECT_EQ(parsed->spec.fsai.precision, kernels::FsaiPrecision::kFp32);
+  EXPECT_EQ(parsed->spec.fsai.precision, kernels::Precision::kFp32);
   EXPECT_EQ(parsed->spec.fsai.time_budget_ms, 2000.5);
   EXPECT_EQ(parsed->pattern_matrix, "matrices/7");
   EXPECT_EQ(ToProto(parsed->spec, "matrices/7").SerializeAsString(), adaptive.SerializeAsString());

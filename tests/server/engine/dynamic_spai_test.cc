@@ -35,7 +35,7 @@ TEST(ParseDynamicSpai, DefaultsAreSaid) {
     EXPECT_EQ(o.max_steps, 10);
     EXPECT_EQ(o.per_step, 5);
     EXPECT_EQ(o.max_column_nnz, 0);
-    EXPECT_FALSE(o.fp32_growth);
+    EXPECT_EQ(o.growth_precision, kernels::Precision::kFp64);
     EXPECT_EQ(o.post_filter, 0);
     EXPECT_EQ(o.local_solver, kernels::LocalSolver::kAuto);
     EXPECT_FALSE(parsed->regrow);
@@ -61,7 +61,7 @@ TEST(ParseDynamicSpai, ReadsEveryOptionAndSaysItAgain) {
   EXPECT_EQ(k.max_steps, 0);
   EXPECT_EQ(k.per_step, 4);
   EXPECT_EQ(k.max_column_nnz, 40);
-  EXPECT_TRUE(k.fp32_growth);
+  EXPECT_EQ(k.growth_precision, kernels::Precision::kFp32);
   EXPECT_EQ(k.post_filter, 0.1);
   EXPECT_EQ(k.local_solver, kernels::LocalSolver::kQr);
   EXPECT_EQ(parsed->pattern_matrix, "matrices/7");
@@ -257,7 +257,8 @@ TEST_F(DynamicSpaiAdapter, KeysFollowWhatTheyStandFor) {
   for (const auto& change : std::vector<std::function<void(kernels::DynamicSpaiOptions&)>>{
            [](auto& o) { o.tol = 0.1; }, [](auto& o) { o.max_steps = 2; },
            [](auto& o) { o.per_step = 2; }, [](auto& o) { o.max_column_nnz = 3; },
-           [](auto& o) { o.fp32_growth = true; }, [](auto& o) { o.post_filter = 0.1; },
+           [](auto& o) { o.growth_precision = kernels::Precision::kFp32; },
+           [](auto& o) { o.post_filter = 0.1; },
            [](auto& o) { o.local_solver = kernels::LocalSolver::kQr; }}) {
     ParsedSpec other = Spec();
     change(other.spec.dynamic_spai);
