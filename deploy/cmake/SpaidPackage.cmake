@@ -48,6 +48,7 @@ foreach(kind test bench)
   endif()
 endforeach()
 install(FILES LICENSE README.md DESTINATION share/doc/spaid COMPONENT runtime)
+install(DIRECTORY docs DESTINATION share/doc/spaid COMPONENT runtime FILES_MATCHING PATTERN "*.md")
 install(FILES deploy/systemd/spaid.service DESTINATION share/spaid/systemd COMPONENT runtime)
 
 set(spaid_binaries)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 
-TOP = ('proto', 'server', 'client', 'kernels', 'tests', 'deploy')
+TOP = ('proto', 'server', 'client', 'kernels', 'tests', 'deploy', 'docs')
 CODE = {'.h', '.cc', '.cu', '.cuh'}
 TEXT = CODE | {'.py', '.proto', '.cmake', '.sh'}
 MAX_LINES = 800

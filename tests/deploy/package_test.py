@@ -93,7 +93,7 @@ class PackageTest(unittest.TestCase):
 
     def test_runtime_holds_programs_tests_and_benchmarks(self):
         for name in ('bin/spaid', 'bin/spaidctl', 'bin/spaid-load', 'share/doc/spaid/LICENSE',
-                     'share/spaid/systemd/spaid.service'):
+                     'share/doc/spaid/docs/operating.md', 'share/spaid/systemd/spaid.service'):
             self.assertTrue((self.tree / name).is_file(), name)
         self.assertGreater(len(list((self.tree / 'libexec/spaid/tests').iterdir())), 5)
         self.assertGreater(len(list((self.tree / 'libexec/spaid/bench').iterdir())), 0)
