@@ -4,8 +4,7 @@
 //   Result<StaticSpaiPlan> plan = PlanStaticSpai(a, nullptr, options, context);   // pattern only
 //   Result<StaticSpaiResult> m = BuildStaticSpai(*plan, a, options, context);     // numbers
 //   ... new values, same pattern ...
-//   Result<StaticSpaiResult> m2 = BuildStaticSpai(*plan, a2, options, context);   // values-only
-//   rebuild
+//   Result<StaticSpaiResult> m2 = BuildStaticSpai(*plan, a2, options, context);   // a rebuild
 //
 // J_k: pattern of column k of M, n2 = |J_k|. I_k: union of the row sets of A(:, j), j in J_k,
 // n1 = |I_k|. Â = A(I_k, J_k).

@@ -2,8 +2,8 @@
 // diagnosing and hashing a matrix that has arrived, counting the cost of a build.
 //
 //   Executor executor(2, 256);
-//   if (!executor.TryRun(tenant, [=] { ... }, [=](const absl::Status& error) { ... })) return
-//   Busy();
+//   const bool taken = executor.TryRun(tenant, [=] { ... }, [=](const absl::Status& e) { ... });
+//   if (!taken) return Busy();
 #pragma once
 
 #include <condition_variable>

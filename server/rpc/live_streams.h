@@ -3,10 +3,10 @@
 // all of them (heartbeats, stalled peers). A call is known from its headers on; streams have one of
 // max_streams from their first message on.
 //
-//   LiveStreams streams({.tick = 50ms, .stalled_reader = 60s, .stalled_sender = 60s},
-//   &connections); streams.Add(stream); RETURN_IF_ERROR(streams.Admit(stream.get(), tenant));
-//                                                 // the stream removes itself when it is done
-//   streams.CutAll(DrainingError(...));           // at the drain deadline
+//   LiveStreams streams({.tick = 50ms, .stalled_reader = 60s}, &connections);
+//   streams.Add(stream);                  // the stream removes itself when it is done
+//   RETURN_IF_ERROR(streams.Admit(stream.get(), tenant));
+//   streams.CutAll(DrainingError(...));   // at the drain deadline
 //   bool idle = streams.WaitEmpty(deadline);
 #pragma once
 

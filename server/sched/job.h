@@ -1,10 +1,10 @@
 // A piece of work that somebody may wait for: its state, its numbered events, how to stop it.
 //
-//   auto job = Job::Create({.tenant = t, .kind = v1::JOB_KIND_BUILD, .matrix = handle}, limits,
-//   clock); JobWaiter waiter = *job->Attach({.detach = false});      // while it lives, somebody
-//   wants the job scheduler.Submit(job, estimate, work); JobSubscription news = job->Subscribe(1,
-//   [weak] { ... schedule a Read on the stream ... }); JobEvents events = job->Read(next, 64); //
-//   whenever there are news; never blocks
+//   auto job = Job::Create({.tenant = t, .kind = v1::JOB_KIND_BUILD}, limits, clock);
+//   JobWaiter waiter = *job->Attach({.detach = false});  // while it lives, somebody wants the job
+//   scheduler.Submit(job, estimate, work);
+//   JobSubscription news = job->Subscribe(1, [weak] { ... schedule a Read on the stream ... });
+//   JobEvents events = job->Read(next, 64);              // whenever there is news; never blocks
 //
 // States: QUEUED -> RUNNING -> SUCCEEDED | FAILED | CANCELLED; QUEUED -> FAILED | CANCELLED.
 // Thread-safe. No callback runs while a lock of the job is held.

@@ -6,8 +6,7 @@
 //   ASSIGN_OR_RETURN(Reservation room, store.Reserve(tenant, header_bytes));  // before they come
 //   RETURN_IF_ERROR(room.Arrive(chunk_bytes));                         // as they come
 //   ASSIGN_OR_RETURN(auto stored, store.Put(tenant, matrix, bytes, key, std::move(room)));
-//   ASSIGN_OR_RETURN(auto found, store.Get(tenant, stored.handle));    // found.value keeps it in
-//   use
+//   ASSIGN_OR_RETURN(auto found, store.Get(tenant, stored.handle));    // in use while found lives
 //
 // In use means: somebody outside the store holds a shared_ptr to the value. Only what is not in use
 // is evicted: of the tenant most over its share, for one that is not (TenantShares), what it used
