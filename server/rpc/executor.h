@@ -1,5 +1,5 @@
-// A few threads for what is too long for a reactor and too short for the job queue: validating,
-// diagnosing and hashing a matrix that has arrived, counting the cost of a build.
+// Runs tasks on a few threads that are too long for a reactor and too short for the job queue:
+// validating, diagnosing and hashing a matrix that has arrived, counting the cost of a build.
 //
 //   Executor executor(2, 256);
 //   const bool taken = executor.TryRun(tenant, [=] { ... }, [=](const absl::Status& e) { ... });
@@ -22,8 +22,8 @@
 
 namespace spaid::server {
 
-// Tenants, as far as they are told apart, take turns, each with what came first of its own;
-// bounded. Thread-safe. The destructor runs what is queued, then joins.
+// Tenants, as far as they are told apart, take turns, each with its own tasks in order; bounded.
+// Thread-safe. The destructor runs what is queued, then joins.
 class Executor {
  public:
   Executor(int threads, int64_t max_queued, ShareRules shares = {});
@@ -31,9 +31,9 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // False, and nothing is run, when `max_queued` tasks wait already, or the tenant has more than
-  // its share of them where they are nearly so many (TenantShares). `failed` runs, on the task's
-  // thread, where `task` throws (Guarded).
+  // Queues `task`. Returns false, and runs nothing, if `max_queued` tasks wait already, or nearly
+  // so many and the tenant has more than its share of them (TenantShares). `failed` runs on the
+  // task's thread if `task` throws (Guarded).
   [[nodiscard]] bool TryRun(const std::string& tenant, std::function<void()> task,
                             std::function<void(const absl::Status&)> failed);
   int64_t queued() const;
@@ -50,7 +50,7 @@ class Executor {
   std::condition_variable ready_;
   std::unordered_map<TenantShares::Account, std::deque<Task>> queues_;  // none is empty
   std::deque<TenantShares::Account> turns_;                             // those that have one
-  TenantShares places_;  // what is used: tasks that wait
+  TenantShares places_;                                                 // the waiting tasks
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };
