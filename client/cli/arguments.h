@@ -1,4 +1,4 @@
-// What the command line said, as plain data: app.cc fills it, the commands read it.
+// Holds the command line as plain data: app.cc fills it, the commands read it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ enum class ExitCode {
   kOk = 0,
   kError = 1,
   kUsage = 2,
-  kNotConverged = 3,  // an honest outcome that is not CONVERGED
+  kNotConverged = 3,  // the solve ended without convergence
 };
 
 enum class Color { kAuto, kAlways, kNever };
@@ -43,7 +43,7 @@ struct EngineArgs {
   FsaiSpec fsai;
   DynamicSpaiSpec dynamic_spai;
   std::optional<double> time_budget_s;  // fsai.time_budget
-  // Of both that grow; a step that is not given is each one's own.
+  // For afsai and dynamic-spai; without a step size each uses its own default.
   std::optional<int> step_size;
   bool regrow = false;
 };
@@ -114,7 +114,7 @@ struct CancelArgs {
 
 struct CompareArgs {
   MatrixArgs matrix;
-  EngineArgs engine;  // but for the engine and the power
+  EngineArgs engine;  // without the engine and the power
   LimitArgs limits;
   std::vector<int> powers = {1, 2};
   std::string rhs = "random";
