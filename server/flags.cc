@@ -105,7 +105,7 @@ int WrongUsage(const std::string& what) {
   return kWrongUsage;
 }
 
-// Who may call, and as whom; empty: fine.
+// Checks the flags that say who may call, and as whom; returns the error, or "".
 std::string CheckCredentials(const Flags& flags) {
   const bool tokens = !flags.tokens_file.empty() || !flags.admin_tokens_file.empty();
   const char* const flag = flags.tokens_file.empty() ? "--admin-tokens" : "--tokens";
@@ -129,7 +129,7 @@ std::string CheckCredentials(const Flags& flags) {
   return "";
 }
 
-// What the values together must satisfy; empty: fine.
+// Checks what the values must satisfy together; returns the error, or "".
 std::string CheckTogether(const Flags& flags, int64_t usable_memory) {
   if (!absl::StartsWith(flags.address, "unix") && !ParseHostPort(flags.address)) {
     return absl::StrCat("--address=", flags.address,
