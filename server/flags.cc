@@ -105,7 +105,7 @@ int WrongUsage(const std::string& what) {
   return kWrongUsage;
 }
 
-// Who may call, and as whom; empty: fine.
+// Checks the flags that say who may call, and as whom; returns the error, or "".
 std::string CheckCredentials(const Flags& flags) {
   const bool tokens = !flags.tokens_file.empty() || !flags.admin_tokens_file.empty();
   const char* const flag = flags.tokens_file.empty() ? "--admin-tokens" : "--tokens";
@@ -129,7 +129,7 @@ std::string CheckCredentials(const Flags& flags) {
   return "";
 }
 
-// What the values together must satisfy; empty: fine.
+// Checks what the values must satisfy together; returns the error, or "".
 std::string CheckTogether(const Flags& flags, int64_t usable_memory) {
   if (!absl::StartsWith(flags.address, "unix") && !ParseHostPort(flags.address)) {
     return absl::StrCat("--address=", flags.address,
@@ -203,15 +203,16 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
       "--ops-address", flags.ops_address,
       "HOST:PORT of the status page (/, /status.json), /metrics, /healthz and /readyz; off "
       "(or empty): none");
-  app.add_option("--ops-host", flags.ops_hosts,
-                 "Name under which browsers may ask for the status page, as a proxy or a Service "
-                 "has one; may be repeated. Addresses and localhost always may")
+  app.add_option(
+         "--ops-host", flags.ops_hosts,
+         "Name under which browsers may ask for the status page, such as that of a proxy or a "
+         "Service; may be repeated. Addresses and localhost are always allowed")
       ->type_name("NAME");
   app.add_option("--ops-connections", flags.ops.max_connections,
-                 "Connections that --ops-address has at once; of more the oldest is closed")
+                 "Most connections to --ops-address at once; beyond that the oldest is closed")
       ->check(CLI::Range(int64_t{4}, int64_t{10'000}));
   AddTime(app, "--ops-timeout", &flags.ops.timeout,
-          "A request to --ops-address comes in this time, and its answer is taken in as long",
+          "Time for a whole request to --ops-address to arrive, and again to take its answer",
           false);
   app.add_flag("--insecure", flags.insecure, "Serve other machines without TLS");
   app.add_flag(
@@ -220,14 +221,15 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
       "machines");
   app.add_option("--tls-cert", flags.tls.certificate, "PEM certificate chain; files are watched");
   app.add_option("--tls-key", flags.tls.key, "PEM private key of --tls-cert");
-  app.add_option("--tls-client-ca", flags.tls.client_ca,
-                 "PEM; clients show a certificate that it signed (mTLS), whose subject is their "
-                 "tenant, or send a token");
+  app.add_option(
+      "--tls-client-ca", flags.tls.client_ca,
+      "PEM authority for client certificates (mTLS): a client shows one, whose subject is "
+      "its tenant, or sends a token");
   app.add_option("--tokens", flags.tokens_file,
                  "File of lines TOKEN NAME or sha256:HEX NAME: bearer tokens and the tenants they "
                  "stand for. Read again on SIGHUP; refused where everybody can read it");
   app.add_option("--admin-tokens", flags.admin_tokens_file,
-                 "The same of administrators, who see and cancel the jobs of all tenants");
+                 "The same for administrators, who see and cancel the jobs of all tenants");
   app.add_option("--admin-subject", flags.admin_subjects,
                  "Subject of a client's certificate (CN=...) that makes an administrator; may be "
                  "repeated")
@@ -235,27 +237,29 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.add_flag("--allow-anonymous", flags.allow_anonymous,
                "With --tokens or --tls-client-ca: serve callers without either, as `default`");
   app.add_flag("--tokens-in-clear", flags.tokens_in_clear,
-               "Take tokens from other machines without TLS (where a proxy ends it before)");
+               "Take tokens from other machines without TLS (a proxy in front ends it)");
   app.add_flag("--trust-tenant-header", flags.trust_tenant_header,
                "Believe the metadata x-spaid-tenant (behind a proxy that sets it)");
-  app.add_option("--devices", flags.devices,
-                 "What to compute on: cpu, gpu:N or GPU-UUID, separated by commas; auto: the CPU, "
-                 "and GPU 0 where one answers");
+  app.add_option(
+      "--devices", flags.devices,
+      "Devices to compute on: cpu, gpu:N or GPU-UUID, separated by commas; auto: the CPU, "
+      "and GPU 0 if one answers");
   app.add_option("--on-device-loss", flags.on_device_loss,
                  "exit: finish what other devices run, then end with status 1; degrade: go on with "
-                 "the others, as long as the CPU, where it is one of them, works. Default: exit "
-                 "where --devices names devices, degrade where it is auto")
+                 "the others, unless the lost one is the CPU. Default: exit if --devices names "
+                 "devices, degrade if it is auto")
       ->check(CLI::IsMember({"exit", "degrade"}))
       ->default_str("");
-  app.add_option("--hang-limit", backend.hang_limit,
-                 "Times its predicted run that a job may show no sign of life (a column, a "
-                 "residual): then its device is lost; 0: for ever")
+  app.add_option(
+         "--hang-limit", backend.hang_limit,
+         "A device is lost when its job shows no sign of life (a column, a residual) for this "
+         "many times its predicted run; 0: never")
       ->check(CLI::Range(0.0, 1e6));
   AddTime(app, "--hang-floor", &backend.hang_floor,
-          "And no less than this, which also bounds the measurement and the probe of a device",
+          "But not before this time, which also limits the measurement and the probe of a device",
           false);
   AddBytes(app, "--device-memory", &flags.device_memory,
-           "Bytes of each GPU that may be taken; 0: all of it");
+           "Bytes to take of each GPU at most; 0: all of it");
   app.add_option("--threads", backend.threads, "Threads of one job; 0: all cores")
       ->check(CLI::Range(0, 4096));
   AddBytes(app, "--matrix-store-bytes", &backend.matrix_store_bytes, "Bytes of stored matrices");
@@ -272,37 +276,39 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
                  "Jobs that may wait; the last eighth for tenants under their share of them")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   app.add_option("--max-queued-jobs-per-tenant", backend.max_queued_jobs_per_tenant,
-                 "Of them, those of one tenant; 0: all; by default half of them")
+                 "Jobs of one tenant that may wait; 0: all; by default half of all")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}));
   app.add_option("--max-detached-jobs-per-tenant", backend.max_detached_jobs_per_tenant,
                  "Detached jobs of one tenant, waiting or running; 0: no limit")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}));
-  app.add_option("--max-paused-jobs", backend.max_paused_jobs,
-                 "Solves of a device that may have begun and wait for their next turn, a 16th of "
-                 "them one tenant's; 0: a solve keeps its lane to its end")
+  app.add_option(
+         "--max-paused-jobs", backend.max_paused_jobs,
+         "Most paused solves of a device, which wait for their next turn, a 16th of them of "
+         "one tenant; 0: solves are not paused")
       ->check(CLI::Range(0, 10'000));
   app.add_option_function<std::vector<std::string>>(
          "--tenant-weight",
          [&backend](const std::vector<std::string>& weights) {
            for (const std::string& text : weights) SetWeight(text, &backend.tenant_weights);
          },
-         "Share of a tenant beside others, who have 1: of the devices' time and of all that is "
-         "bounded; may be repeated")
+         "Weight of a tenant in sharing device time and all that is bounded; others have 1; may "
+         "be repeated")
       ->type_name("NAME=WEIGHT");
-  app.add_option("--max-tenants", backend.max_tenants,
-                 "Tenants without --tenant-weight that shares tell apart; those beyond have one "
-                 "share together")
+  app.add_option(
+         "--max-tenants", backend.max_tenants,
+         "Tenants without --tenant-weight that have a share each; all others have one share "
+         "together")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000}));
   app.add_option("--lanes", backend.lanes,
-                 "Jobs that the CPU may run side by side, all but one of them small; 0: a quarter "
-                 "of its cores, 2 to 8")
+                 "Slots of the CPU: jobs that run side by side, all but one of them small; 0: a "
+                 "quarter of its cores, 2 to 8")
       ->check(CLI::Range(0, 64));
   app.add_option("--gpu-lanes", flags.gpu_lanes,
-                 "Jobs that a GPU may run side by side, all but one of them small; each of those "
-                 "has a 32nd of its memory")
+                 "Slots of a GPU: jobs that run side by side, all but one of them small; each slot "
+                 "for small jobs has a 32nd of the GPU's memory")
       ->check(CLI::Range(1, 16));
   app.add_option("--max-devices-per-job", backend.max_devices_per_job,
-                 "GPUs that one long build may be split over, where they are idle")
+                 "Most GPUs that one long build is split over, if they are idle")
       ->check(CLI::Range(1, 64));
   AddTime(app, "--small-job", &backend.small_job, "A job predicted to take no longer is small",
           false);
@@ -314,57 +320,55 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
                  "Connections to --address that may be open at once; each takes two descriptors")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   app.add_option("--max-connections-per-peer", connections.max_per_peer,
-                 "Of them, those from one IPv4 address or one IPv6 network of 64 bits")
+                 "Connections from one IPv4 address or one IPv6 network of 64 bits")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   app.add_option_function<std::string>(
          "--trusted-proxies",
          [&connections](const std::string& text) { AddRanges(text, &connections.trusted); },
-         "Addresses that have --max-connections alone, as loopback has; separated by commas")
+         "Addresses without --max-connections-per-peer, like loopback; separated by commas")
       ->type_name("CIDR,...");
   app.add_option("--max-streams-per-connection", connections.max_streams,
                  "Calls that a connection may have open at once")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
   app.add_option("--max-calls", connections.max_calls,
-                 "Calls that may be open at once, those without a request too")
+                 "Calls that may be open at once, including those without a request")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
-  AddBytes(
-      app, "--transport-memory", &connections.max_bytes,
-      "Bytes of unfinished messages on all connections, over which the connection with most of "
-      "them is cut; and of messages that wait for their readers");
+  AddBytes(app, "--transport-memory", &connections.max_bytes,
+           "Bytes of unfinished messages on all connections, beyond which the connection with most "
+           "of them is cut; likewise of messages that wait for their readers");
   AddTime(app, "--idle-connection-timeout", &connections.idle,
           "A connection without a call is closed after this", false);
   AddTime(app, "--first-message-timeout", &backend.streams.first_message,
-          "A call whose request is not there is ended after this", false);
+          "A call whose first message is not complete is ended after this", false);
   AddTime(app, "--self-probe-interval", &flags.self_probe,
-          "The daemon asks its own port this often whether it answers; 0s: never", true);
+          "How often the daemon calls its own port to see that it answers; 0s: never", true);
   app.add_flag("--reflection", flags.reflection, "Serve grpc.reflection.v1alpha, to anybody");
   AddBytes(app, "--ended-job-bytes", &backend.ended_job_bytes,
            "Bytes of events and outcomes kept of ended jobs");
   AddTime(app, "--keep-freed-memory", &flags.keep_freed,
-          "Memory of a freed array of 4 MiB or more waits this long for the next of its size",
+          "How long the memory of a freed array of 4 MiB or more is kept for one of its size",
           true);
   AddTime(app, "--max-queue", &backend.max_queue,
           "Longest wait of a job that names no limit itself; 0s: none", true);
   AddTime(app, "--max-run", &backend.max_run,
           "Longest run of any job, its pauses included; 0s: none", true);
   AddTime(app, "--heartbeat-interval", &backend.heartbeat,
-          "A stream on which nothing happens says so this often", false);
+          "How often a stream on which nothing happens gets a heartbeat", false);
   AddTime(app, "--stalled-reader-timeout", &backend.streams.stalled_reader,
           "A stream whose client does not read is cut after this", false);
   AddTime(app, "--stalled-sender-timeout", &backend.streams.stalled_sender,
-          "A stream whose client stops sending amid its input is ended after this", false);
+          "A stream whose client stops sending its input is ended after this", false);
   AddTime(app, "--drain-grace", &flags.drain.grace,
           "After SIGTERM: not ready, but still serving, for this long", true);
   AddTime(app, "--drain-deadline", &flags.drain.deadline,
           "Then: running work may finish for this long", true);
   app.add_option("--log-level", log_level, "debug, info, warning or error");
-  app.add_option(
-         "--log-lines", flags.log_limits.lines,
-         "Lines that may wait for who reads standard error; of more the oldest are dropped, "
-         "and counted")
+  app.add_option("--log-lines", flags.log_limits.lines,
+                 "Lines that may wait for the reader of standard error; beyond that the oldest are "
+                 "dropped, and counted")
       ->check(CLI::Range(int64_t{16}, int64_t{1'000'000}));
   app.add_option("--log-repeats", flags.log_limits.repeats,
-                 "Lines a second of one event, code and reason; more are summed up. 0: no limit")
+                 "Lines per second of one event, code and reason; more are summed up. 0: no limit")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}));
 
   // CLI11 takes `--name=` for a name whose value is the next word. Here it means the empty value,

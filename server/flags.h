@@ -33,25 +33,27 @@ struct Flags {
   std::chrono::milliseconds self_probe{10'000};  // 0: never
   LogLevel log_level = LogLevel::kInfo;
   LogLimits log_limits;
-  // The memory of large arrays waits this long for others of their size: a client that sends or
-  // builds in a loop finds it again.
+  // The memory of large freed arrays waits this long for new ones of their size: a client that
+  // sends or builds in a loop reuses it.
   std::chrono::milliseconds keep_freed{5000};
-  std::string devices = "auto";  // OpenEngine's
-  std::string on_device_loss;    // "exit", "degrade"; empty: exit where `devices` names some
+  std::string devices = "auto";  // as OpenEngine takes it
+  std::string on_device_loss;    // "exit", "degrade"; empty: exit if `devices` names some
   int gpu_lanes = 2;
-  int64_t device_memory = 0;  // of each GPU; 0: all
+  int64_t device_memory = 0;  // bytes per GPU; 0: all
   BackendOptions backend;
   DrainOptions drain;
 };
 
-// What to do with the command line: serve with these flags, or leave at once with an exit code
-// (--help, --version, wrong usage: everything is printed by then).
+// The result of parsing the command line: flags to serve with, or an exit code to leave with at
+// once
+// (--help, --version, wrong usage: everything has been printed).
 struct ParsedFlags {
   std::optional<int> exit_code;
   Flags flags;
 };
 
-// `usable_memory`: bytes this process may use; the byte limits' defaults are shares of it.
+// Parses and checks the command line. `usable_memory`: bytes this process may use; the byte limits
+// default to shares of it.
 ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory);
 
 }  // namespace spaid::server

@@ -1,4 +1,4 @@
-// The daemon but for what it computes with: wiring -> wait for a signal -> drain.
+// Runs the daemon, except for the engine it computes with: wiring, wait for a signal, drain.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,12 +8,12 @@
 
 namespace spaid::server {
 
-// Until a signal comes, or the devices that are left do not suffice (Backend::usable); then drains.
-// Errors: what cannot be served (files, addresses); UNAVAILABLE/DEVICE_LOST. Where a computation
-// hangs, it does not return, but ends the process as main does.
+// Serves until a signal comes or the remaining devices do not suffice (Backend::usable), then
+// drains. Errors: flags that cannot be served (files, addresses); UNAVAILABLE/DEVICE_LOST. If a
+// computation hangs it does not return, but ends the process as main does.
 absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& signals);
 
-// Says on standard error what the daemon ended with, if anything; its exit code.
+// Writes the error that the daemon ended with, if any, to standard error; returns the exit code.
 int ReportEnd(const absl::Status& status);
 
 }  // namespace spaid::server

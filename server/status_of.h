@@ -1,4 +1,4 @@
-// What the status page tells, gathered from the parts of the daemon.
+// Gathers the contents of the status page from the parts of the daemon.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace spaid::server {
 
-// `address`: where gRPC is served. Thread-safe. Takes as long as a glance at each of the jobs that
-// are told of, and at their residuals.
+// Returns the daemon's state. `address`: where gRPC is served. Thread-safe. Takes time proportional
+// to the jobs shown and their residuals.
 ServerStatus StatusOf(Backend& backend, const std::string& address);
 
 }  // namespace spaid::server

@@ -73,7 +73,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
       "  spaidctl solve A.mtx.gz --rhs=b.mtx --out=x.mtx  your right-hand side, keep the solution\n"
       "  spaidctl solve gallery:elasticity:20 --engine=static-spai --pattern-power=2\n"
       "  spaidctl solve A.mtx --engine=jacobi --method=cg --rtol=1e-10 --json\n"
-      "  spaidctl solve gallery:poisson3d:40 --engine=afsai --k-max=20\n"
+      "  spaidctl solve gallery:poisson:40 --engine=afsai --k-max=20\n"
       "  spaidctl solve gallery:convdiff:30 --engine=dynamic-spai --column-tol=0.4\n"
       "  spaidctl solve A.mtx --plot=A.svg                how the residual fell, for a report\n"
       "Exit codes: 0 converged, 3 did not converge (the outcome says why), 1 error, 2 wrong "

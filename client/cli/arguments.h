@@ -1,4 +1,4 @@
-// What the command line said, as plain data: app.cc fills it, the commands read it.
+// Holds the command line as plain data: app.cc fills it, the commands read it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ enum class ExitCode {
   kOk = 0,
   kError = 1,
   kUsage = 2,
-  kNotConverged = 3,  // an honest outcome that is not CONVERGED
+  kNotConverged = 3,  // the solve ended without convergence
 };
 
 enum class Color { kAuto, kAlways, kNever };

@@ -1,4 +1,4 @@
-// Plain and gzip files behind one face, for the Matrix Market reader and writer.
+// Reads and writes plain and gzip files alike, for the Matrix Market reader and writer.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,12 @@ class ByteReader {
   ByteReader(ByteReader&&) noexcept;
   ByteReader& operator=(ByteReader&&) noexcept;
 
-  // Fills `buffer` as far as the file goes; 0 is the end. Errors: GZIP_CORRUPT (damaged or cut),
-  // FILE_UNREADABLE.
+  // Fills `buffer` as far as the file goes and returns the number of bytes; 0 is the end. Errors:
+  // GZIP_CORRUPT (damaged or cut), FILE_UNREADABLE.
   Expected<size_t> Read(std::span<char> buffer);
 
-  // An upper bound on the bytes that Read can give in all; INT64_MAX where none is known (a pipe).
+  // Returns an upper bound on the bytes that Read can give in all; INT64_MAX if none is known (a
+  // pipe).
   int64_t MaxBytes() const;
 
  private:
@@ -40,15 +41,15 @@ class ByteReader {
   std::unique_ptr<State> state_;
 };
 
-// Writes a file through a neighbour that takes its place only when all of it is there, so that a
-// failed write leaves no half file. A name ending in ".gz" is compressed. A path that exists and is
-// not a regular file (a pipe, /dev/stdout) is written directly.
+// Writes a temporary file beside the target and renames it when it is complete, so that a failed
+// write leaves no half file. A name ending in ".gz" is compressed. A path that exists and is not a
+// regular file (a pipe, /dev/stdout) is written directly.
 class ByteWriter {
  public:
   // Errors: FILE_UNWRITABLE.
   static Expected<ByteWriter> Open(const std::string& path);
-  // The error that Open would give, found out before work whose result is to be written; leaves
-  // nothing behind and touches no file that is there.
+  // Returns the error that Open would give, before work whose result is to be written; leaves
+  // nothing behind and touches no existing file.
   static std::optional<Error> Check(const std::string& path);
   ~ByteWriter();  // without Commit: nothing is left behind
   ByteWriter(ByteWriter&&) noexcept;

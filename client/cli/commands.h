@@ -1,4 +1,4 @@
-// The commands. Each does its work, prints, and says how to leave.
+// Runs the commands. Each does its work, prints, and returns the exit code.
 #pragma once
 
 #include "client/cli/arguments.h"

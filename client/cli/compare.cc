@@ -122,7 +122,7 @@ class Comparison {
       if (!built.ok()) return Refused(std::move(row), built.error());
       const PreconditionerInfo& m = built->preconditioner;
       handle = m.name;
-      // Of the build that made it, also where it was there already.
+      // The set-up time of the build that made it, also if it existed already.
       row.setup_ms = m.build_timings.setup_ms();
       row.nnz_ratio = m.quality.density;
     }

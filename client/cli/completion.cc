@@ -9,10 +9,10 @@
 namespace spaid::cli {
 namespace {
 
-// What a shell needs to know of one option or positional.
+// Describes an option or positional to a shell.
 struct Word {
   std::vector<std::string> names;    // "--engine", "-q"; empty: positional
-  std::vector<std::string> choices;  // of its value
+  std::vector<std::string> choices;  // allowed values
   std::string help;
   std::string value_name;
   bool takes_value = false;

@@ -1,4 +1,5 @@
-// Shell completion, generated from the command line's own tree, so that it cannot lag behind it.
+// Generates shell completion from the definition of the command line, so that it cannot lag behind
+// it.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@ class App;
 
 namespace spaid::cli {
 
-// `shell`: bash, zsh or fish.
+// Returns the script for `shell`: bash, zsh or fish.
 std::string CompletionScript(const CLI::App& app, std::string_view shell);
 
 }  // namespace spaid::cli

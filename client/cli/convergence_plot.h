@@ -1,4 +1,4 @@
-// The convergence plot of --plot: residuals over iterations as an SVG for a report.
+// Draws the convergence plot of --plot: residuals over iterations as an SVG for a report.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 namespace spaid::cli {
 
 constexpr size_t kPlotLegend = 8;          // curves with a colour and a line in the legend
-constexpr size_t kPlotCurvePoints = 2000;  // about as many of a curve are drawn,
-constexpr size_t kPlotPoints = 40000;      // and of all of them
+constexpr size_t kPlotCurvePoints = 2000;  // points drawn per curve, about
+constexpr size_t kPlotPoints = 40000;      // points drawn in all, about
 
 struct PlotCurve {
   std::string name;  // in the legend
@@ -21,27 +21,27 @@ struct PlotCurve {
   std::optional<Residual> end;  // the true residual, recomputed; drawn as a circle
 };
 
-// Borrows the histories. Texts are plain UTF-8; what is not is replaced.
+// The contents of a plot. Borrows the histories. Texts are plain UTF-8; other bytes are replaced.
 struct ConvergencePlot {
   std::string title, subtitle, caption;
   std::vector<PlotCurve> curves;  // beyond kPlotLegend: in grey, and counted below the legend
   double tolerance = 0;           // a broken line; 0: none
 };
 
-// On a logarithmic axis zero is drawn at the bottom, with a triangle, and what is not finite leaves
-// a gap, with a cross at the top.
+// Returns the plot as SVG. On the logarithmic axis zero is drawn at the bottom, with a triangle;
+// values that are not finite leave a gap, with a cross at the top.
 std::string ConvergenceSvg(const ConvergencePlot& plot);
 
-// Writes it to `path` (also .gz), as --out writes: the file is there when all of it is.
+// Writes the plot to `path` (also .gz); the file appears when it is complete, as with --out.
 std::optional<Error> WritePlot(const std::string& path, const ConvergencePlot& plot);
 
-// An outcome's count as the place of a curve's end.
+// Converts an outcome's count of iterations to the place of a curve's end.
 int32_t PlotIteration(int64_t iterations);
 
-// As a report names them: "BiCGSTAB", "GMRES(50)"; "static SPAI, p = 2" (0: not told), "Jacobi".
+// Return names for reports: "BiCGSTAB", "GMRES(50)"; "static SPAI, p = 2" (0: without p), "Jacobi".
 std::string MethodTitle(Method method, int64_t restart);
 std::string EngineTitle(Engine engine, int pattern_power, int block_size);
-// "converged", "not converged (STAGNATED)".
+// Returns "converged" or, for example, "not converged (STAGNATED)".
 std::string OutcomeTitle(Outcome outcome);
 
 }  // namespace spaid::cli

@@ -1,4 +1,4 @@
-// Words for what the server tells, shared by several commands.
+// Describes what the server tells in words, for several commands.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace spaid::cli {
 
-// The matrix's facts, then its findings.
+// Describe a matrix (its facts, then its findings), a preconditioner, a job.
 std::string Describe(const MatrixInfo& info, bool color);
 std::string Describe(const PreconditionerInfo& info, bool color);
 std::string Describe(const JobInfo& job, bool color);
 
-// "M", or "G (lower triangular, M = G'G)".
+// Returns "M", or "G (lower triangular, M = G'G)".
 std::string MatrixOf(const CscMatrix& preconditioner);
 
-// "(plan 3 ms, build 5 ms, …)": where the time of a preconditioner went.
+// Returns the time of a preconditioner by phases: "(plan 3 ms, build 5 ms, …)".
 std::string SetupPhases(const Timings& timings);
 
 }  // namespace spaid::cli

@@ -1,4 +1,4 @@
-// A job that outlives the command.
+// Reports a job that outlives the command.
 #pragma once
 
 #include "client/cli/session.h"

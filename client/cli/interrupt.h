@@ -1,4 +1,4 @@
-// Ctrl-C (and SIGTERM) as a stop token.
+// Turns Ctrl-C (and SIGTERM) into a stop token.
 #pragma once
 
 #include <stop_token>
@@ -10,21 +10,22 @@ namespace spaid::cli {
 // and the second one leaves at once with 130; without a Guard the first one leaves.
 class Interrupt {
  public:
-  // Works whatever threads are there (libraries start theirs before main) and whatever was blocked
-  // or ignored when the process began: who sends a signal means it, and the job of a program that
-  // dies of it would run on. `program` stands before the hints, and lives as long as the process.
+  // Handles the signals from now on, whatever threads exist (libraries start theirs before main)
+  // and whatever was blocked or ignored when the process began: the sender of a signal means it,
+  // and the job of a program that dies of it would run on. `program` is printed before the hints,
+  // and must live as long as the process.
   static void Install(const char* program);
   static std::stop_token Token();
-  // The first signal was answered with a hint on stderr. Call this and the next with stderr locked
-  // (flockfile): the answer comes before or after.
+  // Returns true if the first signal was answered with a hint on stderr. Call this and the next
+  // with stderr locked (flockfile): the answer comes before or after.
   static bool Answered();
-  // What to write before the hint, in place of a line end, to put the screen in order: at Ctrl-C a
-  // terminal drops what it has not shown yet, in the middle of a drawing.
+  // Sets the text written before the hint, in place of a line end, to put the screen in order: at
+  // Ctrl-C a terminal drops what it has not shown yet, in the middle of a drawing.
   static void SetScreen(std::string screen);
 
   class Guard {
    public:
-    // `hint` is told on stderr at the first signal; it must outlive the guard.
+    // `hint` is printed on stderr at the first signal; it must outlive the guard.
     explicit Guard(const char* hint);
     ~Guard();
     Guard(const Guard&) = delete;

@@ -1,4 +1,4 @@
-// Reads the lines of a Matrix Market file as they stream by, and names the line of what is wrong.
+// Parses a Matrix Market file as its bytes stream by, and names the line of an error.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct MarketHeader {
 // values.
 struct MarketEntries {
   std::vector<int32_t> rows, columns;
-  std::vector<double> values;  // of complex numbers the real parts
+  std::vector<double> values;  // real parts of complex numbers
 };
 
 // Feed it every byte of the file in order, then call Finish. Not thread-safe.
@@ -38,15 +38,15 @@ class MarketScanner {
   MarketScanner(std::string path, int64_t max_bytes)
       : path_(std::move(path)), max_bytes_(max_bytes) {}
 
-  // Errors stay: after one, later calls give it again. Reasons: NOT_MATRIX_MARKET, BAD_SIZE_LINE,
-  // BAD_ENTRY, INDEX_OUT_OF_RANGE, TOO_MANY_ENTRIES, LINE_TOO_LONG, FILE_TRUNCATED.
+  // Parses further bytes. After an error, later calls return it again. Reasons: NOT_MATRIX_MARKET,
+  // BAD_SIZE_LINE, BAD_ENTRY, INDEX_OUT_OF_RANGE, TOO_MANY_ENTRIES, LINE_TOO_LONG, FILE_TRUNCATED.
   std::optional<Error> Feed(std::span<const char> bytes);
-  // The file has ended. Reasons: FILE_EMPTY, NOT_MATRIX_MARKET, FILE_TRUNCATED.
+  // Ends the file. Reasons: FILE_EMPTY, NOT_MATRIX_MARKET, FILE_TRUNCATED.
   std::optional<Error> Finish();
 
   // Set once the size line has been read.
   const std::optional<MarketHeader>& header() const { return header_; }
-  // What has been read; all of it after Finish.
+  // Returns the entries read so far; all of them after Finish.
   MarketEntries& entries() { return entries_; }
 
  private:

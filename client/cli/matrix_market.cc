@@ -372,7 +372,7 @@ Expected<Vectors> ReadVectorsOrThrow(const std::string& path) {
   return vectors;
 }
 
-// What the standard library throws where memory ends goes no further.
+// Turns the standard library's exceptions for lack of memory into errors.
 template <class Read>
 auto Caught(const std::string& path, const Read& read) -> decltype(read()) {
   try {

@@ -1,5 +1,5 @@
-// Matrix Market files, plain or gzip, in and out. Nothing in a file is passed over in silence: what
-// is wrong is refused by name, file and line.
+// Reads and writes Matrix Market files, plain or gzip. Nothing in a file is silently skipped:
+// errors name the reason, the file and the line.
 //
 //   auto a = ReadMatrix("A.mtx.gz");
 //   if (!a.ok()) return Fail(a.error());   // one line: file, line, what, cure
@@ -27,8 +27,9 @@ struct ReadOptions {
   bool sum_duplicates = false;  // sum entries given twice instead of refusing them
 };
 
-// A square sparse matrix in CSC with sorted rows. Explicit zeros stay; a symmetric file (either
-// triangle) is expanded to both. An entry given in both triangles of a symmetric file is refused.
+// Reads a square sparse matrix into CSC with sorted rows. Explicit zeros stay; a symmetric file
+// (either triangle) is expanded to both. An entry given in both triangles of a symmetric file is
+// refused.
 Expected<CscMatrix> ReadMatrix(const std::string& path, const ReadOptions& options = {});
 
 // Right-hand sides or solutions: rows x columns, column-major.
@@ -37,10 +38,10 @@ struct Vectors {
   std::vector<double> values;
 };
 
-// An `array` file, or a `coordinate` one whose missing entries are zeros.
+// Reads an `array` file, or a `coordinate` one whose missing entries are zeros.
 Expected<Vectors> ReadVectors(const std::string& path);
 
-// Every double comes back the same from what these write; explicit zeros stay. A symmetric matrix
+// Write files from which every double comes back the same; explicit zeros stay. A symmetric matrix
 // (values included) is written as one triangle.
 std::optional<Error> WriteMatrix(const std::string& path, const CscView& a);
 std::optional<Error> WriteVectors(const std::string& path, int64_t rows, int64_t columns,

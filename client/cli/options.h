@@ -1,5 +1,5 @@
-// What the command lines of the client programs share: checks of values, choices by name, the
-// server and its credentials, how the output looks.
+// Defines options common to the client programs: checks of values, choices by name, the server and
+// its credentials, the look of the output.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@ namespace spaid::cli {
 template <class E>
 using Choice = std::pair<std::string, E>;
 
-// The spelling of each enumerator is the client library's.
+// Returns the enumerators with the client library's spelling.
 template <class E>
 std::vector<Choice<E>> Choices(std::initializer_list<E> values) {
   std::vector<Choice<E>> choices;
@@ -44,7 +44,7 @@ CLI::Option* AddChoice(CLI::App* app, const std::string& name, E& value, const s
       ->default_str(std::string(Name(value)));
 }
 
-// Of numbers; NaN fails them all.
+// Check numbers; NaN fails them all.
 CLI::Validator Number(const std::string& range, std::function<bool(double)> good);
 CLI::Validator Positive();
 CLI::Validator NotNegative();
@@ -52,12 +52,12 @@ CLI::Validator Fraction();  // 0 to 1
 // From min to max, either of them excluded where it says so; max may be infinite.
 CLI::Validator Within(double min, bool above_min, double max, bool below_max);
 CLI::Validator Whole(int64_t low, int64_t high);
-// The help says FILE already.
+// Checks that a file can be read; adds nothing to the help, which says FILE already.
 CLI::Validator ReadableFile();
 
-// --address, --tls-..., --token, --tenant; SPAID_ADDRESS and SPAID_TOKEN.
+// Adds --address, --tls-..., --token, --tenant; SPAID_ADDRESS and SPAID_TOKEN.
 void AddServer(CLI::App& app, ClientOptions& client);
-// --quiet, --color.
+// Adds --quiet and --color.
 void AddLooks(CLI::App& app, GlobalArgs& args);
 
 }  // namespace spaid::cli

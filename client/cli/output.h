@@ -1,5 +1,5 @@
-// What the user sees: numbers in words, tables, colours where a terminal shows them, and the one
-// way in which a command ends.
+// Formats what the user sees: numbers, tables, colours if a terminal shows them; and ends a
+// command.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ std::string UpperSnake(std::string_view name);  // "max-iterations" -> "MAX_ITER
 
 enum class Style { kPlain, kBold, kDim, kGood, kBad, kWarn };
 
-// Columns as wide as their widest cell; numbers to the right.
+// A table with columns as wide as their widest cell; numbers are aligned to the right.
 class Table {
  public:
   enum class Align { kLeft, kRight };
@@ -46,7 +46,7 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// "  name   value" lines, names aligned.
+// Lines of "  name   value", with names aligned.
 class Facts {
  public:
   void Add(std::string name, std::string value, Style style = Style::kPlain);
@@ -62,20 +62,20 @@ class Facts {
 
 std::string Styled(std::string_view text, Style style, bool color);
 
-// Where a command's words go. With --json only PrintJson and Fail write to stdout.
+// Writes a command's output. With --json only PrintJson and Fail write to stdout.
 class Output {
  public:
   explicit Output(const GlobalArgs& args);
   bool json() const { return json_; }
-  bool color() const { return color_; }  // of stdout
+  bool color() const { return color_; }  // on stdout
   bool error_color() const { return error_color_; }
 
   void Print(std::string_view text) const;  // nothing with --json
   void PrintJson(const nlohmann::json& object) const;
   void Note(std::string_view text) const;  // one line on stderr; nothing with --json or --quiet
-  // Tells the error (on stderr; with --json as {"error": ...} on stdout, too).
+  // Reports the error (on stderr; with --json as {"error": ...} on stdout, too).
   ExitCode Fail(const Error& error) const;
-  // Flushes; kError if stdout could not take everything.
+  // Flushes and returns `code`, or kError if stdout could not take everything.
   ExitCode Finish(ExitCode code) const;
 
  private:

@@ -1,4 +1,4 @@
-// Progress on stderr: a bar that redraws itself on a terminal, a few plain lines in a pipe.
+// Shows progress on stderr: a bar that redraws itself on a terminal, a few plain lines in a pipe.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace spaid::cli {
 class ProgressReporter {
  public:
   enum class Mode { kNone, kLines, kBar, kPlainBar };
-  // A bar if `stream` is a terminal; a plain one uses no escape sequences.
+  // Returns a bar if `stream` is a terminal; a plain one uses no escape sequences.
   static Mode ModeFor(bool silent, FILE* stream);
 
   // `rtol` scales the bar of a solve: the residual's way from 1 to it, by decades. 0: none known.
@@ -23,28 +23,28 @@ class ProgressReporter {
   ProgressReporter& operator=(const ProgressReporter&) = delete;
 
   void Report(const Progress& progress);
-  // Takes the bar off the screen.
+  // Removes the bar from the screen.
   void Clear();
-  // A line of the caller's in place of the bar; on a terminal only. At once: the caller bounds the
-  // rate.
+  // Shows a line of the caller's in place of the bar; on a terminal only. At once: the caller
+  // bounds the rate.
   void ShowLine(const std::string& text);
-  // What is on the screen stays there; what follows begins below it.
+  // Leaves the bar on the screen; later output begins below it.
   void Leave();
-  // Words before everything that follows: which of several solves this is.
+  // Sets words shown before all later progress: which of several solves this is.
   void SetPrefix(std::string prefix) { prefix_ = std::move(prefix); }
 
  private:
   void Show(const std::string& key, const std::string& news, double fraction);
-  // `text` in place of what the line held.
+  // Replaces the line by `text`.
   void Draw(std::string text);
 
   Mode mode_;
   FILE* stream_;
   double rtol_;
   std::string prefix_;
-  std::string last_key_;  // of the line shown last; a pipe gets one line for each
+  std::string last_key_;  // key of the line shown last; a pipe gets one line per key
   bool drawn_ = false;
-  size_t drawn_size_ = 0;  // of what kPlainBar has to overwrite
+  size_t drawn_size_ = 0;  // characters that kPlainBar has to overwrite
   std::chrono::steady_clock::time_point last_draw_ = {};
 };
 

@@ -11,7 +11,7 @@
 namespace spaid::cli {
 namespace {
 
-constexpr int kDotColumns = 2, kDotRows = 4;  // of a braille character
+constexpr int kDotColumns = 2, kDotRows = 4;  // dots in a braille character
 
 // Dots in braille characters.
 class Canvas {
@@ -109,7 +109,8 @@ int RowOf(const DecadeAxis& axis, double value) {
   return dot / kDotRows;
 }
 
-// Where the target's label finds `size` free cells in the row: left, or right; -1: nowhere.
+// Finds `size` free cells for the target's label at the left or right of the row; -1: there are
+// none.
 int LabelColumn(Canvas& canvas, int row, int columns, int size) {
   for (const int begin : {1, columns - size - 1}) {
     if (begin < 0 || begin + size > columns) continue;

@@ -14,7 +14,7 @@ constexpr size_t kMostPoints = 8192;
 constexpr auto kRateStretch = std::chrono::seconds(3);
 constexpr auto kShortestRate = std::chrono::milliseconds(250);
 constexpr auto kMarkGap = std::chrono::milliseconds(20);
-constexpr int kFewestPoints = 8;   // of a slope
+constexpr int kFewestPoints = 8;   // for a slope
 constexpr double kSteadiness = 3;  // the most by which two slopes may differ
 constexpr double kMostToGo = 1e9;  // beyond, it is as good as never
 
@@ -89,7 +89,7 @@ void ResidualTrack::Add(std::span<const Residual> residuals, Time now) {
   }
   if (empty()) return;
   const Mark mark{.time = now, .iteration = points().back().iteration};
-  // Of marks in quick succession the first stays where it is and the last tells how far it came.
+  // Marks in quick succession become two: the first one, and the last one, which is replaced.
   if (marks_.size() > 1 && now - marks_[marks_.size() - 2].time < kMarkGap) {
     marks_.back() = mark;
   } else {

@@ -1,4 +1,5 @@
-// What every command needs: the client, the output, the options of a call, matrices by any name.
+// Provides what every command needs: the client, the output, the options of a call, matrices by any
+// name.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,11 @@ class Session {
  public:
   explicit Session(const GlobalArgs& args) : args_(args), out(args), client(args.client) {}
 
-  // Deadline, limits and Ctrl-C of one call.
+  // Returns call options with deadline, limits and Ctrl-C.
   CallOptions Call(const LimitArgs& limits = {}) const;
-  // The same, with progress shown by `reporter`, which must outlive the call.
+  // Returns call options that also show progress by `reporter`, which must outlive the call.
   CallOptions Call(const LimitArgs& limits, ProgressReporter& reporter) const;
-  // The same, with --admin-token where one is given.
+  // Returns call options that use --admin-token if one is given.
   CallOptions AdminCall() const;
   ProgressReporter::Mode progress_mode() const;
 
@@ -38,7 +39,7 @@ class Session {
 struct MatrixSource {
   std::string label;
   std::optional<CscMatrix> local;
-  std::string handle;  // set where `local` is not
+  std::string handle;  // set if `local` is not
 };
 
 // Reads or makes the matrix; a handle is taken as it is. `pattern`: values are not needed.
@@ -47,22 +48,23 @@ Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern);
 // The spec for the wire: where pattern_matrix is a file, it is uploaded first.
 Expected<PreconditionerSpec> ResolveSpec(Session& session, PreconditionerSpec spec);
 
-// A * x for columns of x, column-major.
+// Returns A x for each column of x, column-major.
 std::vector<double> Multiply(const CscMatrix& a, const std::vector<double>& x);
 
 struct RhsChoice {
   std::string rhs;  // ones, random, or a file
   uint64_t seed = 1;
-  int count = 1;  // of random
+  int count = 1;  // for random
 };
-// Column-major, n rows. Errors: RHS_LENGTH, RHS_NEEDS_MATRIX (ones and random need A's arrays), and
-// a file's.
+// Makes or reads right-hand sides, column-major, n rows. Errors: RHS_LENGTH, RHS_NEEDS_MATRIX (ones
+// and random need A's arrays), and a file's.
 Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
                                       const RhsChoice& choice);
-// A file of vectors of length n. Error: RHS_LENGTH, and a file's.
+// Reads a file of vectors of length n. Errors: RHS_LENGTH, and a file's.
 Expected<std::vector<double>> ReadVectorsOf(const std::string& path, int64_t n, const char* what);
 
-// "static-spai, p = 2", "afsai, 30 x 1", "dynamic-spai, 10 x 5" and the like.
+// Names an engine with its main options: "static-spai, p = 2", "afsai, 30 x 1", "dynamic-spai, 10 x
+// 5".
 std::string EngineText(const PreconditionerSpec& spec);
 
 // Makes an error of the command line's own.

@@ -1,4 +1,4 @@
-// Text of others on a terminal.
+// Makes texts of others safe for a terminal.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,13 @@
 
 namespace spaid::cli {
 
-// The bytes of the one character of UTF-8 at `at`; 0 where there is no valid one, or one that
-// neither XML nor a terminal is to get: control characters, surrogates.
+// Returns the number of bytes of the UTF-8 character at `at`; 0 if there is no valid one, or one
+// that neither XML nor a terminal should get: control characters, surrogates.
 size_t CharacterBytes(std::string_view text, size_t at);
 
-// As it is, but for what a terminal would obey (escape sequences, line ends, changes of the writing
-// direction) and what is no text, which come as \x1b. What a server says goes through here.
+// Returns the text with characters that a terminal would obey (escape sequences, line ends, changes
+// of the writing direction) and bytes that are no text written as \x1b. Texts of a server go
+// through here.
 std::string Shown(std::string_view text);
 
 }  // namespace spaid::cli

@@ -1,5 +1,5 @@
-// Progress of a solve on stderr: what ProgressReporter shows, and on a terminal the residual as it
-// falls.
+// Shows the progress of a solve on stderr: as ProgressReporter does, and on a terminal the residual
+// as it falls.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@
 
 namespace spaid::cli {
 
-// A chart (residual_chart.h) where the terminal takes escape sequences, shows UTF-8 and has room;
-// else one line. Drawn at most ten times a second; the last drawing stays.
+// Draws a chart (residual_chart.h) if the terminal takes escape sequences, shows UTF-8 and has
+// room; else one line. It draws at most ten times a second; the last drawing stays.
 class SolveProgress {
  public:
-  // `targets`: the relative residual asked for of each right-hand side; empty: not known.
+  // `targets`: the relative residual asked for, per right-hand side; empty: not known.
   SolveProgress(ProgressReporter::Mode mode, FILE* stream, std::vector<double> targets, bool color)
       : reporter_(mode, stream, targets.empty() ? 0 : targets.front()),
         lines_(stream),
@@ -29,7 +29,8 @@ class SolveProgress {
   SolveProgress& operator=(const SolveProgress&) = delete;
 
   void Report(const Progress& progress);
-  // Draws the residuals that have not been drawn yet and leaves them standing; takes the bar off.
+  // Draws the residuals that have not been drawn yet and leaves the drawing standing; removes the
+  // bar.
   void Finish();
 
  private:
@@ -42,7 +43,7 @@ class SolveProgress {
   ProgressReporter::Mode mode_;
   FILE* stream_;
   bool color_;
-  bool finished_ = false;  // with the residuals of this attempt
+  bool finished_ = false;  // all residuals of this attempt are drawn
   std::chrono::steady_clock::time_point last_draw_ = {};
 };
 

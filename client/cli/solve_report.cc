@@ -218,7 +218,7 @@ ConvergencePlot SolvePlot(const SolveReport& s) {
                  (several ? " (circles)" : " (circle)") +
                  (r.timings.setup_ms() > 0 ? ", set-up " + FormatMs(r.timings.setup_ms()) : "") +
                  ", solve " + FormatMs(r.timings.solve_ms);
-  // Where |b| differs, an absolute tolerance asks each right-hand side for another one.
+  // With an absolute tolerance, right-hand sides of different |b| have different targets.
   if (!s.targets.empty()) plot.tolerance = *std::min_element(s.targets.begin(), s.targets.end());
   return plot;
 }

@@ -1,4 +1,4 @@
-// What `spaidctl solve` says at its end.
+// Writes the final report of `spaidctl solve`.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,22 +12,22 @@
 
 namespace spaid::cli {
 
-// Borrows what it reports on.
+// The contents of a report, borrowed.
 struct SolveReport {
   const SolveArgs& args;
-  const SolveResult& result;  // of at least one right-hand side
+  const SolveResult& result;  // with at least one right-hand side
   int64_t n = 0, nnz = 0;
-  std::optional<MatrixInfo> info;        // fetched where it is needed
-  std::optional<Error> diagnosis_error;  // why it could not be
-  std::vector<double> targets = {};      // the relative residual asked for of each right-hand side
+  std::optional<MatrixInfo> info;        // fetched if it is needed
+  std::optional<Error> diagnosis_error;  // why that failed
+  std::vector<double> targets = {};      // the relative residual asked for, per right-hand side
 };
 
-// The right-hand side that did worst: not converged before converged, then by residual.
+// Returns the right-hand side that did worst: not converged before converged, then by residual.
 const SolveResult::Rhs& WorstRhs(const SolveResult& result);
 
 nlohmann::json SolveJson(const SolveReport& report);
 std::string SolveText(const SolveReport& report, bool color);
-// Borrows the result's histories.
+// Makes the plot, which borrows the result's histories.
 ConvergencePlot SolvePlot(const SolveReport& report);
 
 }  // namespace spaid::cli

@@ -1,4 +1,4 @@
-// What a terminal can show, and lines on it that are drawn over and over again.
+// Tells what a terminal can show, and draws lines on it over and over again.
 #pragma once
 
 #include <cstdio>
@@ -13,26 +13,27 @@ struct TerminalSize {
 };
 TerminalSize SizeOf(FILE* stream);
 
-// By LC_ALL, LC_CTYPE and LANG, of which the first that is set counts. Not by what locales are
-// installed here: the terminal may be at the far end of an ssh.
+// Returns true if the first that is set of LC_ALL, LC_CTYPE and LANG says so. Installed locales do
+// not matter: the terminal may be at the far end of an ssh.
 bool LocaleIsUtf8();
-// TERM is not "dumb" and not empty.
+// Returns true if TERM is not "dumb" and not empty.
 bool TakesEscapes();
 
-// Characters that a line takes on the screen: neither escape sequences nor UTF-8's later bytes.
+// Returns the columns that a line takes on the screen, without escape sequences and UTF-8's later
+// bytes.
 int ScreenWidth(std::string_view line);
 
-// Draws lines over those drawn before. Between two drawings the cursor stands at the start of the
-// line below the last one, and it is never hidden, so that whatever ends the program leaves a
-// usable terminal. Each drawing is one write. On stderr, Ctrl-C (interrupt.h) is answered below the
-// lines, and nothing is drawn after it.
+// Draws lines over those drawn before. Between two drawings the cursor is at the start of the line
+// below the last one, and it is never hidden, so that whatever ends the program leaves a usable
+// terminal. Each drawing is one write. On stderr, Ctrl-C (interrupt.h) is answered below the lines,
+// and nothing is drawn after it.
 class LiveLines {
  public:
   explicit LiveLines(FILE* stream) : stream_(stream) {}
 
   void Draw(const std::vector<std::string>& lines);
   void Erase() { Draw({}); }
-  // What was drawn stays; the next drawing begins below.
+  // Leaves the drawing on the screen; the next one begins below.
   void Leave();
   bool drawn() const { return !widths_.empty(); }
 
@@ -41,7 +42,7 @@ class LiveLines {
   void Write(const std::string& text, std::string screen);
 
   FILE* stream_;
-  std::vector<int> widths_;  // of the lines that stand
+  std::vector<int> widths_;  // widths of the lines on the screen
 };
 
 }  // namespace spaid::cli

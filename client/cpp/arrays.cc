@@ -110,7 +110,7 @@ class RowOrder {
       before = p;
     }
   }
-  // Of all entries so far.
+  // Returns true if all entries so far are in range and sorted.
   bool holds() const { return outside_ >> 31 == 0 && steps_back_ == 0; }
 
  private:

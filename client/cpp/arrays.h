@@ -1,4 +1,4 @@
-// Arrays on the wire: putting received chunks together, digests. Little-endian hosts only, checked
+// Assembles arrays from received chunks, and computes digests. Little-endian hosts only, checked
 // when this is compiled.
 #pragma once
 
@@ -23,7 +23,8 @@ template <class T>
 class ArraySink {
  public:
   ArraySink(v1::ArrayKind kind, int64_t count) : kind_(kind), count_(count) {}
-  // Wrong order, wrong size, too much, wrong checksum: the error, and nothing is taken.
+  // Appends a chunk. Wrong order, wrong size, too much or a wrong checksum is an error, and nothing
+  // is taken.
   std::optional<Error> Take(const v1::ArrayChunk& chunk);
   bool Complete() const { return static_cast<int64_t>(values_.size()) == count_; }
   int64_t received() const { return static_cast<int64_t>(values_.size()); }
@@ -39,30 +40,31 @@ extern template class ArraySink<int64_t>;
 extern template class ArraySink<int32_t>;
 extern template class ArraySink<double>;
 
-// Sizes of the spans against n and each other (SIZE_MISMATCH, with the field); what the entries say
-// is the server's to check.
+// Checks the sizes of the spans against n and each other (SIZE_MISMATCH, with the field); the
+// server checks the entries.
 std::optional<Error> CheckSpans(const CscView& a);
 
-// A matrix without values. One without entries has none to leave out: it is not a pattern.
+// Returns true for a matrix that leaves out its values; a matrix without entries is not a pattern.
 bool IsPattern(const CscView& a);
 
-// XXH3 digests as the server will store the matrix. Nothing where the arrays are not a canonical
-// CSC (by rows, unsorted, duplicates, broken pointers): the server would store something else.
+// Returns the XXH3 digests of the matrix as the server will store it; none if the arrays are not a
+// canonical CSC (by rows, unsorted, duplicates, broken pointers): the server would store other
+// arrays.
 std::optional<v1::MatrixDigest> Digest(const CscView& a);
 
-// Adds SHA-256 of the same bytes to what Digest has made of `a`: some six times its time. False:
+// Adds SHA-256 of the same bytes to the result of Digest(a), in some six times its time. False:
 // stopped before the end, and nothing is added.
 bool AddSha256(const CscView& a, const std::stop_token& stop, v1::MatrixDigest& digest);
 
-// zlib's; `crc`: of what stands before `bytes`.
+// Returns zlib's CRC-32 of `bytes`, continued from `crc`, that of the bytes before them.
 uint32_t Crc32(std::span<const std::byte> bytes, uint32_t crc = 0);
 
-// The pieces of M as they arrive on a build's or a download's stream.
+// Assembles M from the chunks of a build's or a download's stream.
 class CscSink {
  public:
   static Expected<CscSink> Create(int64_t n, int64_t nnz, v1::ValueType type);
   std::optional<Error> Take(const v1::ArrayChunk& chunk);
-  // The whole, checked: pointers monotone, indices inside. Leaves the sink empty.
+  // Returns the whole matrix, checked: pointers monotone, indices inside. Leaves the sink empty.
   Expected<CscMatrix> Finish();
   int64_t received_bytes() const;
   int64_t total_bytes() const;

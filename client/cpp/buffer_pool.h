@@ -1,6 +1,6 @@
-// Memory of messages on their way. gRPC gives a buffer back when it has let go of it, which may be
-// after the call has ended (a cancelled one leaves what is being written to the socket); so a
-// buffer is never the user's own memory, and the pool may die before its buffers.
+// Provides memory for outgoing messages. gRPC may release a buffer after the call has ended (a
+// cancelled call leaves what is being written to the socket); so a buffer is never the user's own
+// memory, and the pool may die before its buffers.
 //
 //   grpc::Slice slice = pool.Copy(bytes, [](std::span<const std::byte> piece) { ... });
 #pragma once
@@ -18,7 +18,7 @@ class BufferPool {
  public:
   BufferPool();
 
-  // A copy of `bytes`. `look` sees it piece by piece, while each piece is in the cache.
+  // Returns a copy of `bytes`. `look` sees it piece by piece, while each piece is in the cache.
   grpc::Slice Copy(std::span<const std::byte> bytes,
                    const std::function<void(std::span<const std::byte>)>& look);
 

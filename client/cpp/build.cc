@@ -44,7 +44,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
         case v1::BuildPreconditionerResponse::kJob:
           return follower.Take(response.job());
         case v1::BuildPreconditionerResponse::kResult: {
-          // What came before another one is void: the build began anew.
+          // A second result voids what came before: the build began anew.
           auto created = CscSink::Create(response.result().n(), response.result().nnz(),
                                          response.result().value_type());
           if (!created.ok()) return created.error();

@@ -1,4 +1,4 @@
-// One call of the user: its deadline, its stop token, its listener; shared by all attempts and all
+// Holds the deadline, stop token and listener of one call of the user, shared by all attempts and
 // streams that serve it.
 #pragma once
 
@@ -19,14 +19,14 @@ class Call {
   const CallOptions& options() const { return *options_; }
   const std::stop_token& stop() const { return options_->stop; }
   std::optional<std::chrono::system_clock::time_point> deadline() const { return deadline_; }
-  bool WouldPass(std::chrono::milliseconds wait) const;  // the deadline, within `wait` from now
+  bool WouldPass(std::chrono::milliseconds wait) const;  // the deadline comes before now + `wait`
   Error Stopped() const;
   Error TimedOut() const;
 
   void Report(const Progress& progress) const;
   void ReportTransfer(Stage stage, int64_t done, int64_t total) const;
 
-  // max_queue and max_run; INVALID_ARGUMENT/BAD_OPTION where one is not positive.
+  // Returns max_queue and max_run; INVALID_ARGUMENT/BAD_OPTION if one is not positive.
   Expected<v1::JobLimits> Limits() const;
 
  private:

@@ -1,4 +1,4 @@
-// Arrays on their way out: borrowed spans, cut into messages.
+// Cuts borrowed arrays into messages to send.
 //
 //   ChunkSource source({Outgoing(v1::ARRAY_KIND_VALUES, values)}, 1 << 20, /*checksums=*/true);
 //   source.WantAll();
@@ -22,7 +22,7 @@
 
 namespace spaid::internal {
 
-// What an array to send looks like; the bytes stay the caller's.
+// Describes an array to send; the bytes remain the caller's.
 struct OutgoingArray {
   v1::ArrayKind kind;
   std::span<const std::byte> bytes;
@@ -38,7 +38,7 @@ OutgoingArray Outgoing(v1::ArrayKind kind, std::span<const T> values) {
 // Cuts ranges of arrays into chunks, in the order in which they were asked for. Used by one thread.
 class ChunkSource {
  public:
-  // Whether a thread of its own copies the next chunks while one is being sent: a few at most.
+  // Says when a separate thread copies the next chunks, a few at most, while one is being sent.
   enum class Ahead { kNever, kWhereItPays, kAlways };
 
   ChunkSource(std::vector<OutgoingArray> arrays, int64_t chunk_bytes, bool checksums,
@@ -48,15 +48,15 @@ class ChunkSource {
   ChunkSource& operator=(const ChunkSource&) = delete;
 
   void WantAll();
-  // False where the range is not inside an array of ours, or asks for more than is left of it;
-  // nothing is queued then.
+  // Queues a range. False: it is not inside one of the arrays, or asks for more than is left of it,
+  // and nothing is queued.
   bool Want(v1::ArrayKind kind, int64_t offset, int64_t count);
   bool Empty() const { return sent_bytes_ == total_bytes_; }
-  // The next piece, as a message that has an ArrayChunk in the field `field` (the same at each
-  // call) and nothing else. Precondition: !Empty().
+  // Returns the next chunk as a message that has an ArrayChunk in the field `field` (the same at
+  // each call) and nothing else. Precondition: !Empty().
   grpc::ByteBuffer Next(int field);
-  int64_t sent_bytes() const { return sent_bytes_; }    // of the pieces that Next gave out
-  int64_t total_bytes() const { return total_bytes_; }  // of the ranges wanted so far
+  int64_t sent_bytes() const { return sent_bytes_; }    // returned by Next
+  int64_t total_bytes() const { return total_bytes_; }  // in the ranges wanted so far
 
  private:
   struct Range {
@@ -67,12 +67,12 @@ class ChunkSource {
     grpc::ByteBuffer message;
     int64_t bytes = 0;
   };
-  Range TakeRange();  // of one chunk; mutex_ held, wanted_ not empty
+  Range TakeRange();  // for one chunk; mutex_ held, wanted_ not empty
   Made Make(const Range& range, int field);
   void MakeAhead(int field);
 
   const std::vector<OutgoingArray> arrays_;
-  std::vector<int64_t> asked_;  // elements, of each
+  std::vector<int64_t> asked_;  // elements, per array
   const int64_t chunk_bytes_;
   const bool checksums_;
   Ahead ahead_;

@@ -1,4 +1,4 @@
-// From gRPC's status to spaid::Error, and the errors that the client itself makes.
+// Converts gRPC's status to spaid::Error, and makes the client's own errors.
 #pragma once
 
 #include <string>
@@ -18,18 +18,18 @@ inline constexpr std::string_view kConnectionLost = "CONNECTION_LOST";  // it br
 inline constexpr std::string_view kStopRequested = "STOP_REQUESTED";    // CallOptions::stop
 inline constexpr std::string_view kTimeout = "TIMEOUT";                 // CallOptions::timeout
 inline constexpr std::string_view kProtocolViolation = "PROTOCOL_VIOLATION";  // the server's fault
-inline constexpr std::string_view kChecksumMismatch = "CHECKSUM_MISMATCH";    // of a received chunk
+inline constexpr std::string_view kChecksumMismatch = "CHECKSUM_MISMATCH";    // in a received chunk
 inline constexpr std::string_view kSizeMismatch = "SIZE_MISMATCH";      // spans that do not fit
 inline constexpr std::string_view kBadOption = "BAD_OPTION";            // ClientOptions
 inline constexpr std::string_view kUnreadableFile = "UNREADABLE_FILE";  // a PEM file
 
 Error MakeError(Code code, std::string_view reason, std::string message, std::string field = {});
 
-// A server that breaks its own contract.
+// Makes the error for a server that breaks its own contract.
 Error ProtocolViolation(std::string_view what);
 
-// Decodes a status that is not OK: reason, field, retry delay and metadata out of
-// `grpc-status-details-bin` where it is there; else a text of our own for the cases that a user
+// Decodes a status that is not OK: reason, field, retry delay and metadata from
+// `grpc-status-details-bin` if it is there; else with a text of our own for the cases that a user
 // meets (nobody listens at `address`, the connection broke, the deadline passed).
 Error FromStatus(const grpc::Status& status, std::string_view address);
 

@@ -1,4 +1,4 @@
-// Job events on their way to the user's progress callback.
+// Passes job events to the user's progress callback.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace spaid::internal {
 
-// Follows one job, on one stream or, where it breaks, on several.
+// Follows one job, on one stream or, if that breaks, on several.
 class JobFollower {
  public:
   // `last_event`: the events up to this one are known already.
   explicit JobFollower(const Call& call, std::string job = {}, int64_t last_event = 0)
       : call_(call), job_(std::move(job)), last_event_(last_event) {}
 
-  // Reports the event, unless it is known already, and keeps what later parts need. An event that
-  // no job has is an error, and is not reported.
+  // Reports the event, unless it is known already, and keeps what later calls need. An event that
+  // no job can have is an error, and is not reported.
   std::optional<Error> Take(const v1::JobEvent& event);
 
   const std::string& job() const { return job_; }  // empty until the queued event

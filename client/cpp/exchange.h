@@ -1,7 +1,7 @@
-// One bidirectional stream, driven by the calling thread alone through its own completion queue:
-// reads and writes are both in flight, so a refusal is seen while an upload is still going on,
-// callbacks run on the caller's thread, and no thread is made. Requests are handed over serialized,
-// so that arrays go into them without a protobuf between.
+// Drives one bidirectional stream on the calling thread alone, through a completion queue of its
+// own: reads and writes are both in flight, so a refusal is seen while an upload is still going on,
+// callbacks run on the caller's thread, and no thread is made. Requests are passed serialized, so
+// that arrays go into them without a protobuf between.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -19,7 +19,7 @@
 
 namespace spaid::internal {
 
-// What the feeding side of an exchange has to offer.
+// The answer of the sending side when it is asked for the next request.
 enum class Feed {
   kMessage,  // the request is filled in; more may follow
   kLast,     // the request is filled in; then no more
@@ -46,7 +46,7 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // Also the way out of an exception in a callback: nothing stays in flight.
+  // Leaves nothing in flight, also after an exception in a callback.
   ~Exchange() {
     if (in_flight_ > 0 || !finished_) context_.TryCancel();
     queue_.Shutdown();
@@ -56,10 +56,10 @@ class Exchange {
     }
   }
 
-  // Runs to the end. `next(request) -> Feed`, whose request is a grpc::ByteBuffer; `take(response)
-  // -> std::optional<Error>`, whose error cancels the stream and is returned; `written()` runs
-  // after each request has been handed to the transport. Returns nothing where the server ended
-  // with OK.
+  // Runs the stream to its end. `next(request) -> Feed`, whose request is a grpc::ByteBuffer;
+  // `take(response) -> std::optional<Error>`, whose error cancels the stream and is returned;
+  // `written()` runs after each request has been handed to the transport. Returns nothing if the
+  // server ended with OK.
   template <class Next, class Take, class Written>
   std::optional<Error> Run(const std::string& address, Next next, Take take, Written written) {
     std::optional<Error> own;  // the error that `take` found

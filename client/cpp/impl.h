@@ -1,4 +1,4 @@
-// The inside of Client: channel, stubs, and the frame that every call runs in.
+// The implementation of Client: channel, stubs, and the loop of attempts that every call runs in.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -31,7 +31,7 @@ struct Client::Impl {
   using Call = internal::Call;
   using Repeat = internal::Repeat;
 
-  // Each runs to its end, attempts included, within the call's deadline.
+  // Each runs to its end, with all attempts, within the call's deadline.
   Expected<MatrixInfo> Upload(const CscView& a, const std::string& label, const Call& call,
                               Timings& timings);
   Expected<BuildResult> Build(const std::string& matrix, const PreconditionerSpec& spec,
@@ -39,7 +39,7 @@ struct Client::Impl {
   Expected<SolveResult> Solve(const std::string& matrix, int64_t n, std::span<const double> b,
                               const SolveOptions& options, const Call& call);
   Expected<CscMatrix> Download(const std::string& preconditioner, const Call& call);
-  // Reports the events behind `last_event`, which moves on with each, also where a callback throws;
+  // Reports the events after `last_event`, which advances with each, also if a callback throws;
   // `ended` is set with the last one. See Job.
   Expected<JobInfo> Watch(const std::string& name, const Call& call, int64_t& last_event,
                           std::optional<JobInfo>& ended, Solution* solution);
@@ -47,7 +47,7 @@ struct Client::Impl {
   Expected<JobInfo> CancelJob(const std::string& name, const Call& call);
   Expected<MatrixInfo> GetMatrix(const std::string& name, const Call& call);
 
-  // n of a stored matrix: remembered (a handle is immutable), else asked for.
+  // Returns n of a stored matrix: remembered (a handle is immutable), else asked for.
   Expected<int64_t> Order(const std::string& matrix, const Call& call);
   void RememberOrder(const std::string& matrix, int64_t n);
 
@@ -56,7 +56,8 @@ struct Client::Impl {
   Expected<T> Attempt(const Call& call, Repeat repeat, Once once) {
     return Attempt<T>(call, repeat, once, [] { return false; });
   }
-  // `progressed()`: the attempt that just failed was worth it, and the count of them begins anew.
+  // If `progressed()` returns true, the attempt that just failed brought something, and the count
+  // of attempts begins anew.
   template <class T, class Once, class Progressed>
   Expected<T> Attempt(const Call& call, Repeat repeat, Once once, Progressed progressed) {
     if (broken) return *broken;
@@ -100,7 +101,7 @@ struct Client::Impl {
 
   const ClientOptions options;
   internal::RetryPolicy retry;
-  std::optional<Error> broken;  // options that cannot work: every call says so
+  std::optional<Error> broken;  // the error of every call if the options cannot work
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::MatrixService::Stub> matrices;
   std::unique_ptr<v1::PreconditionerService::Stub> preconditioners;

@@ -70,7 +70,8 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
         own = sink ? sink->Take(response.chunk())
                    : ProtocolViolation("a chunk before the solution's size");
       } else if (response.has_event()) {
-        // Of a solution that breaks off there is no end of beginnings; of events there is.
+        // Events count as progress, for they are finite; a truncated solution, which may begin
+        // again and again, does not.
         progressed = true;
         last_event = std::max(last_event, response.event().number());
         own = follower.Take(response.event());
@@ -81,7 +82,7 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
     if (own) context.TryCancel();
     const grpc::Status status = reader->Finish();
     if (own) return *std::move(own);
-    // Of a watch for the events alone, what follows the last of them does not matter.
+    // A watch for events only does not care what follows the last of them.
     if (ended && solution == nullptr) return *ended;
     if (!status.ok()) return FromStatus(status, options.address);
     if (!ended) {  // it had ended before the first event that was asked for

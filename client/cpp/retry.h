@@ -1,4 +1,4 @@
-// When to try a failed call again, and the wait before that.
+// Decides if a failed call is tried again, and after what wait.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace spaid::internal {
 
-// What doing a call twice would do.
+// Tells if a call may be done twice.
 enum class Repeat {
   kSafe,           // nothing: reads, uploads, builds, attached solves
   kFollow,         // nor can it end the server: following a job, which outlives broken connections
@@ -20,27 +20,27 @@ enum class Repeat {
 struct RetryPolicy {
   int max_attempts = 4;  // the first included; 1: never again
   std::chrono::milliseconds first_delay{100};
-  std::chrono::milliseconds max_delay{5000};  // of our own back-off
+  std::chrono::milliseconds max_delay{5000};  // for our own back-off
   std::chrono::milliseconds max_server_delay{
       30000};  // a server that asks for more is not waited for
 };
 
-// The connection went in the middle of the call: for all that one knows, the call ended the server.
+// Returns true if the connection broke in the middle of the call, which may have ended the server.
 bool LostInMidCall(const Error& error);
 
-// The wait before attempt `attempt` + 1 (attempts count from 1), or nothing: give up. UNAVAILABLE,
-// and RESOURCE_EXHAUSTED where the server says when to come back. Doubles from first_delay;
-// `jitter` in [0, 1) spreads it over 50 .. 100 % of that; never shorter than the server's retry
-// delay. `lost`: attempts, this one included, that ended LostInMidCall; after the second one no
-// server is to try it any more.
+// Returns the wait before attempt `attempt` + 1 (attempts count from 1), or nothing: give up.
+// Repeats UNAVAILABLE, and RESOURCE_EXHAUSTED if the server says when to come back. The wait
+// doubles from first_delay; `jitter` in [0, 1) spreads it over 50 .. 100 % of that; never shorter
+// than the server's retry delay. `lost`: attempts, including this one, that ended LostInMidCall;
+// after the second one no server is to try the call any more.
 std::optional<std::chrono::milliseconds> NextDelay(const RetryPolicy& policy, int attempt, int lost,
                                                    const Error& error, Repeat repeat,
                                                    double jitter);
 
-// A number in [0, 1), different in every process and thread.
+// Returns a number in [0, 1), different in every process and thread.
 double Jitter();
 
-// False where the stop came first.
+// Sleeps for `delay`; false if the stop came first.
 bool SleepUnlessStopped(std::chrono::milliseconds delay, const std::stop_token& stop);
 
 }  // namespace spaid::internal

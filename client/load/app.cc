@@ -72,29 +72,30 @@ std::string States() {
 void AddLoad(CLI::App& app, LoadOptions& o) {
   const std::string group = "Load";
   app.add_option("--concurrency", o.concurrency,
-                 "Closed loop: so many jobs at a time (8); with --rate: at most so many (256)")
+                 "Jobs at a time: as many in a closed loop (8), at most as many with --rate (256)")
       ->check(Whole(1, 4096))
       ->type_name("N")
       ->group(group);
-  app.add_option("--rate", o.rate, "Open loop: jobs that arrive a second, as a Poisson process")
+  app.add_option("--rate", o.rate, "Open loop: jobs that arrive per second, as a Poisson process")
       ->check(Positive())
       ->type_name("R")
       ->group(group);
   app.add_option("--duration", o.duration_s,
-                 "Jobs begin as long as this, behind the warm-up (10, unless --jobs is given)")
+                 "For how long jobs begin after the warm-up (10, unless --jobs is given)")
       ->check(Positive())
       ->type_name("SECONDS")
       ->group(group);
-  app.add_option("--jobs", o.jobs, "End after so many jobs")
+  app.add_option("--jobs", o.jobs, "End after this many jobs")
       ->check(Whole(1, int64_t{1} << 52))
       ->type_name("N")
       ->group(group);
-  app.add_option("--warmup", o.warmup_s, "What begins in this time at the start is not measured")
+  app.add_option("--warmup", o.warmup_s,
+                 "Jobs that begin within this time from the start are not measured")
       ->check(NotNegative())
       ->type_name("SECONDS")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--seed", o.seed, "Of arrivals, choices, values and right-hand sides")
+  app.add_option("--seed", o.seed, "Seed of arrivals, choices, values and right-hand sides")
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
@@ -137,18 +138,18 @@ void AddWork(CLI::App& app, LoadOptions& o) {
       ->capture_default_str()
       ->group(group);
   auto* builds = app.add_option("--build-share", o.build_share,
-                                "Part of the jobs that build and solve nothing")
+                                "Part of the jobs that build a preconditioner and solve nothing")
                      ->check(Fraction())
                      ->type_name("F")
                      ->capture_default_str()
                      ->group(group);
-  app.add_option("--time-steps", o.time_steps, "Simulations of so many steps; closed loop")
+  app.add_option("--time-steps", o.time_steps, "Simulations of this many steps; closed loop")
       ->check(Whole(1, int64_t{1} << 40))
       ->type_name("K")
       ->excludes("--rate")
       ->excludes(builds)
       ->group(group);
-  app.add_option("--rhs", o.rhs, "Right-hand sides of each solve")
+  app.add_option("--rhs", o.rhs, "Right-hand sides per solve")
       ->check(Whole(1, 1024))
       ->type_name("N")
       ->capture_default_str()
@@ -161,7 +162,7 @@ void AddWork(CLI::App& app, LoadOptions& o) {
       ->type_name("R")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--max-iterations", o.max_iterations, "Give up after so many iterations")
+  app.add_option("--max-iterations", o.max_iterations, "Give up after this many iterations")
       ->check(Whole(1, 2147483647))
       ->type_name("K")
       ->capture_default_str()
@@ -170,7 +171,8 @@ void AddWork(CLI::App& app, LoadOptions& o) {
 
 void AddLimits(CLI::App& app, LoadOptions& o) {
   const std::string group = "Limits and failures";
-  app.add_option("--deadline", o.deadline_s, "Of each job, from when it begins, retries included")
+  app.add_option("--deadline", o.deadline_s,
+                 "Deadline of each job, from its beginning, including retries")
       ->check(Positive())
       ->type_name("SECONDS")
       ->group(group);
@@ -204,7 +206,7 @@ void AddLimits(CLI::App& app, LoadOptions& o) {
       ->type_name("STATE,...")
       ->group(group);
   app.add_option("--cancel-after", o.cancel_after_s,
-                 "Cancel a job so long after it came into the state, or sooner, at random")
+                 "Cancel a job at random within this time after it came into the state")
       ->check(NotNegative())
       ->type_name("SECONDS")
       ->capture_default_str()

@@ -1,4 +1,4 @@
-// The command line of spaid-load.
+// Parses the command line of spaid-load.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace spaid::load {
 
-// Fills `options`; how to leave where there is nothing to run (--help, wrong usage).
+// Fills `options`; returns the exit code if there is nothing to run (--help, wrong usage).
 std::optional<cli::ExitCode> ParseCommandLine(int argc, const char* const* argv,
                                               LoadOptions& options);
 

@@ -1,4 +1,4 @@
-// When the jobs of an open loop arrive.
+// Generates the arrival times of an open loop's jobs.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace spaid::load {
 class PoissonArrivals {
  public:
   PoissonArrivals(double rate, uint64_t seed) : rate_(rate), uniform_(seed) {}
-  // Seconds from the start to the next arrival.
+  // Returns the seconds from the start to the next arrival.
   double Next() { return now_ -= std::log1p(-uniform_()) / rate_; }
 
  private:

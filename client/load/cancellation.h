@@ -1,4 +1,4 @@
-// Jobs that are cancelled on purpose, once they are in a given state.
+// Cancels a job on purpose, once it is in a given state.
 #pragma once
 
 #include <chrono>
@@ -11,12 +11,12 @@
 
 namespace spaid::load {
 
-// Where a job is when it is told to stop. While it uploads or downloads its call is cancelled, as
-// by a client that goes away; else CancelJob is sent.
+// The state in which a job is cancelled. While it uploads or downloads its call is cancelled, as by
+// a client that goes away; else CancelJob is sent.
 enum class CancelIn { kUpload, kQueue, kPlan, kBuild, kAssemble, kSolve, kDownload };
 std::string_view Name(CancelIn state);  // "upload"
 
-// Of one job. Thread-compatible; the calls that it watches run one after the other.
+// Cancels one job. Thread-compatible; the calls that it watches run one after the other.
 class Cancellation {
  public:
   using Clock = std::chrono::steady_clock;
@@ -25,11 +25,12 @@ class Cancellation {
   // whole run, which ends what is watched, too. The client outlives this.
   Cancellation(CancelIn state, Clock::duration after, std::stop_token run, Client& client);
 
-  // Call options of the job's next call. `call` must not outlive this.
+  // Sets the stop token and the progress callback of the options of the job's next call. `call`
+  // must not outlive this.
   void Watch(CallOptions& call);
   CancelIn state() const { return state_; }
-  // From when the cancellation was sent until now; nothing: it was not, the job did not come so
-  // far.
+  // Returns the time since the cancellation was sent; nothing: it was not, the job did not get
+  // there.
   std::optional<double> SinceMs() const;
 
  private:

@@ -1,5 +1,5 @@
-// Times in buckets whose width grows with the time: percentiles to under a percent in a fixed 40
-// KB, however many there are.
+// Counts times in buckets whose width grows with the time: percentiles to under a percent in a
+// fixed 40 KB, however many there are.
 #pragma once
 
 #include <array>
@@ -11,15 +11,16 @@ namespace spaid::load {
 // Thread-compatible.
 class Histogram {
  public:
-  // Milliseconds; below 0 is 0, and what is longer than the last bucket's two hours counts there
-  // (max_ms() has it as it is).
+  // Adds a time; below 0 counts as 0, and times beyond the last bucket's two hours count there
+  // (max_ms() is exact).
   void Add(double milliseconds);
 
   int64_t count() const { return count_; }
   double max_ms() const { return max_ms_; }
   double mean_ms() const { return count_ > 0 ? sum_ms_ / static_cast<double>(count_) : 0; }
-  // The time that a share `q` of (0, 1] did not exceed: the upper end of its bucket, so never less
-  // than the truth, and at most 1/128 and a nanosecond more. 0 where there is nothing.
+  // Returns the time that a share `q` of (0, 1] did not exceed: the upper end of its bucket, so
+  // never less than the truth, and at most 1/128 and a nanosecond more. 0 if the histogram is
+  // empty.
   double Percentile(double q) const;
 
  private:

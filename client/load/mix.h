@@ -1,4 +1,5 @@
-// Weighted choices: "poisson:16=3,p27:10=1" and "jacobi=4,static-spai".
+// Parses weighted choices such as "poisson:16=3,p27:10=1" and "jacobi=4,static-spai", and picks
+// from them.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +17,10 @@ namespace spaid::load {
 using Shares = std::vector<std::pair<std::string, double>>;
 using EngineShare = std::pair<Engine, double>;
 
-// NAME or NAME=WEIGHT, separated by commas; a name alone weighs 1. Error: INVALID_ARGUMENT/BAD_MIX.
+// Parses NAME or NAME=WEIGHT, separated by commas; a name alone weighs 1. Error:
+// INVALID_ARGUMENT/BAD_MIX.
 Expected<Shares> ParseShares(std::string_view text);
-// The same with engines for names; static_spai is static-spai.
+// Parses the same form with engines for names; static_spai is static-spai.
 Expected<std::vector<EngineShare>> ParseEngines(std::string_view text);
 std::string ToText(const Shares& shares);
 std::string ToText(const std::vector<EngineShare>& shares);
@@ -32,18 +34,18 @@ class Picker {
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + weight);
     }
   }
-  // `u` in [0, 1) -> an index of the shares.
+  // Maps `u` in [0, 1) to an index of the shares.
   size_t Pick(double u) const;
 
  private:
   std::vector<double> ends_;  // sums of the weights up to and with each
 };
 
-// The tokens of a file of lines TOKEN NAME, as the daemon's --tokens takes; '#' begins a comment
-// line. Errors: INVALID_ARGUMENT/BAD_TOKENS_FILE.
+// Reads the tokens from a file of lines TOKEN NAME, as the daemon's --tokens takes; '#' begins a
+// comment line. Errors: INVALID_ARGUMENT/BAD_TOKENS_FILE.
 Expected<std::vector<std::string>> ReadTokens(const std::string& file);
 
-// "4": load-0 .. load-3; "a,b": a and b. Error: INVALID_ARGUMENT/BAD_TENANTS.
+// Parses tenants: "4" is load-0 .. load-3; "a,b" is a and b. Error: INVALID_ARGUMENT/BAD_TENANTS.
 Expected<std::vector<std::string>> ParseTenants(std::string_view text);
 
 }  // namespace spaid::load

@@ -33,8 +33,8 @@ std::string Counts(const std::map<std::string, int64_t>& counts) {
 }
 
 struct Row {
-  const char* key;    // of the JSON
-  const char* title;  // of the table
+  const char* key;    // in the JSON
+  const char* title;  // in the table
   const Histogram& times;
 };
 
@@ -186,7 +186,7 @@ std::string ReportText(const Report& report, bool color) {
   if (!t.by_step.empty()) text += GroupsText("time steps", t.by_step, color);
   if (t.by_work.size() > 1) text += GroupsText("matrix and engine", t.by_work, color);
   if (t.by_tenant.size() > 1) text += GroupsText("tenant", t.by_tenant, color);
-  // What began late waited here, for one of the jobs at most in flight.
+  // A job that began late waited in this program, for one of the --concurrency jobs to end.
   if (o.open_loop() && t.lag.Percentile(0.99) > std::max(10.0, 0.1 * t.job.Percentile(0.99))) {
     text += "\n  jobs began up to " + FormatMs(t.lag.max_ms()) + " late, as " +
             FormatCount(o.concurrency) +

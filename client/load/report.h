@@ -1,4 +1,4 @@
-// What a run tells: a table for people, JSON for scripts, an exit code.
+// Reports on a run: a table for people, JSON for scripts, an exit code.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -18,13 +18,13 @@ struct Report {
 };
 
 std::string ReportText(const Report& report, bool color);
-// Key names are a promise to scripts: they are added to, not changed.
+// Returns the report as JSON. Its keys are a promise to scripts: they are added to, not changed.
 nlohmann::ordered_json ReportJson(const Report& report);
-// kError: a job failed for a reason that --expect does not name, or none was measured;
-// kNotConverged: a solve had such an outcome.
+// Returns kError if a job failed for a reason that --expect does not name, or none was measured;
+// kNotConverged if a solve had such an outcome.
 cli::ExitCode CodeOf(const Report& report);
 
-// One line while it runs.
+// Returns one line about the state of a run.
 std::string ProgressLine(const LoadOptions& options, const Tally& tally, double seconds);
 
 }  // namespace spaid::load

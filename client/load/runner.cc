@@ -15,8 +15,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kTick(250);
 constexpr milliseconds kFirstBackOff(10);
-constexpr milliseconds kGonePause(100);  // of a worker whose daemon is gone or going
-constexpr int64_t kMaxEvictions = 3;     // of one job's matrix
+constexpr milliseconds kGonePause(100);  // for a worker whose daemon is gone or going
+constexpr int64_t kMaxEvictions = 3;     // per job's matrix
 
 double MsBetween(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
@@ -274,7 +274,7 @@ std::optional<Error> Runner::Send(const Plan& plan, const CscView& a, Client& cl
     record.bytes_up += upload.bytes_up;
     if (!matrix.ok()) return matrix.error();
     if (previous != nullptr && *previous != matrix->name) {
-      // What takes its place on the device is the next matrix; gone already will do, too.
+      // The next matrix takes its place on the device. An error does not matter: it may be gone.
       if (!previous->empty()) (void)client.DeleteMatrix(*previous, call_options());
       *previous = matrix->name;
     }

@@ -1,4 +1,4 @@
-// Runs the jobs.
+// Runs the jobs of a load.
 #pragma once
 
 #include <atomic>
@@ -53,13 +53,13 @@ class Runner {
     bool measured;
   };
 
-  // The next job, waited for until it arrives; nothing: the run is over.
+  // Waits for the next job to arrive and returns it; nothing: the run is over.
   std::optional<Ticket> Next();
   void Work(size_t worker);
   void Independent(size_t worker);
   void Simulations(size_t worker);
-  // One job on the plan's matrix. `previous`: the matrix of the step before, which it deletes;
-  // takes the name of its own, where set.
+  // Runs one job on the plan's matrix. `previous`, if set: the matrix of the step before, which the
+  // job deletes, and which becomes its own.
   void RunJob(const Ticket& ticket, const Plan& plan, size_t worker, std::vector<double>& values,
               std::string* previous, const char* step);
   std::optional<Error> Send(const Plan& plan, const CscView& a, Client& client,

@@ -7,7 +7,7 @@
 
 namespace spaid::load {
 
-// False where the stop came first.
+// Sleeps until `until`; false if the stop came first.
 inline bool SleepUntil(std::chrono::steady_clock::time_point until, const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any never;

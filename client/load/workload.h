@@ -1,4 +1,4 @@
-// What the jobs are: matrices made before the clock starts, and the choices of each job.
+// Defines the jobs of a load: matrices made before the clock starts, and the choices of each job.
 #pragma once
 
 #include <cstddef>
@@ -18,23 +18,23 @@ struct Problem {
   std::vector<double> b;  // A x, x random in [-1, 1]; n times the right-hand sides
 };
 
-// One job. Which ones a run has depends on the seed and the job's number alone.
+// One job, determined by the seed and its number alone.
 struct Plan {
   size_t problem = 0, engine = 0;
   bool build = false;  // and no solve
-  double scale = 1;    // of the values
+  double scale = 1;    // factor on the values
 };
 
 // Thread-safe once made.
 class Workload {
  public:
-  // Errors: the gallery's, of a matrix of the mix.
+  // Makes the matrices of the mix. Errors: the gallery's.
   static Expected<Workload> Make(const LoadOptions& options);
 
   Plan PlanOf(int64_t job) const;
-  // New values on the pattern of `plan`: those of job `job`, which no other job has.
+  // Returns a factor on the values that no other job has.
   static double ScaleOf(uint64_t seed, int64_t job);
-  // Of [0, 1), another one for each job, and independent of its plan.
+  // Returns a number in [0, 1), another one for each job, independent of its plan.
   static double Random(uint64_t seed, int64_t job);
 
   const Problem& problem(size_t index) const { return problems_[index]; }

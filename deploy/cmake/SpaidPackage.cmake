@@ -72,6 +72,7 @@ foreach(kind tests bench)
   endif()
 endforeach()
 install(FILES LICENSE README.md DESTINATION share/doc/spaid COMPONENT runtime)
+install(DIRECTORY docs DESTINATION share/doc/spaid COMPONENT runtime FILES_MATCHING PATTERN "*.md")
 install(FILES deploy/systemd/spaid.service DESTINATION share/spaid/systemd COMPONENT runtime)
 
 if(TARGET spaid_cuda)

@@ -23,7 +23,7 @@ class Cidr {
 
  private:
   std::array<uint8_t, 16> address_{};
-  int bits_ = 128;  // of the mapped form
+  int bits_ = 128;  // prefix length in the mapped form
 };
 
 }  // namespace spaid::server

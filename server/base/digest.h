@@ -51,11 +51,11 @@ struct ArrayDigests {
 // the fp64 bits in that order. Little-endian hosts only (checked at compile time).
 Digest PatternDigest(int64_t n, std::span<const int64_t> col_ptr, std::span<const int32_t> row_idx);
 Digest ValueDigest(std::span<const double> values);
-// For col_ptr and row_idx in pieces, in that order.
+// Starts a pattern digest to which col_ptr and then row_idx are given in pieces.
 Digester PatternDigester(int64_t n, int64_t nnz);
 
-// 32 bytes. XXH3 finds content, and anybody can make other content of the same XXH3; of SHA-256
-// nobody can.
+// Proves that content is equal: XXH3 only finds candidates, for anybody can make two contents with
+// the same XXH3, and nobody can with the same SHA-256.
 struct Sha256 {
   std::array<uint8_t, 32> bytes{};
 
@@ -80,7 +80,7 @@ Fingerprint PatternFingerprint(int64_t n, std::span<const int64_t> col_ptr,
                                std::span<const int32_t> row_idx);
 Fingerprint ValueFingerprint(std::span<const double> values);
 
-// zlib's CRC-32; `crc`: of what stands before `data`.
+// Returns zlib's CRC-32 of `data`, continued from `crc`, that of the bytes before it.
 uint32_t Crc32(std::string_view data, uint32_t crc = 0);
 
 }  // namespace spaid::server

@@ -9,9 +9,9 @@
 
 namespace spaid::server {
 
-// What `work` returns, or what it throws as an error: RESOURCE_EXHAUSTED/OUT_OF_MEMORY for
-// bad_alloc, INTERNAL/INTERNAL for the rest. Throws nothing where there is no memory for the text.
-// `what` names the work in the text ("the job").
+// Runs `work` and returns its status; an exception becomes an error:
+// RESOURCE_EXHAUSTED/OUT_OF_MEMORY for bad_alloc, INTERNAL/INTERNAL for the rest. Throws nothing,
+// even without memory for the text. `what` names the work in the text ("the job").
 absl::Status Guarded(std::string_view what, const std::function<absl::Status()>& work);
 
 }  // namespace spaid::server

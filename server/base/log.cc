@@ -238,7 +238,7 @@ class Repeats {
   }
 
   std::mutex mutex_;
-  std::map<std::string, Kind> seen_;  // of this second
+  std::map<std::string, Kind> seen_;  // in this second
   bool ticking_ = false;
 };
 

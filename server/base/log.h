@@ -1,12 +1,11 @@
 // Structured log lines: an event name and key=value fields, one line each, on standard error.
 //
-//   Log(LogLevel::kInfo, "job_ended", {{"job", job.name()}, {"state", "succeeded"},
-//   {"run_ms", 12.5}});
-//   -> 2026-01-02T03:04:05.678Z info job_ended job=jobs/3f… state=succeeded run_ms=12.5
+//   Log(LogLevel::kInfo, "job_ended", {{"job", job.name()}, {"run_ms", 12.5}});
+//   // 2026-01-02T03:04:05.678Z info job_ended job=jobs/3f… run_ms=12.5
 //
-// A thread of its own writes: who logs never waits for who reads standard error. Where that one is
-// too slow the oldest lines are dropped, and a line in their place says how many; an event that
-// repeats with the same code and reason is summed up once a second.
+// A separate thread writes, so that logging never waits for the reader of standard error. If that
+// reader is too slow the oldest lines are dropped, and a line in their place says how many. Repeats
+// of an event with the same code and reason are summed up once a second.
 #pragma once
 
 #include <chrono>
@@ -49,20 +48,19 @@ struct LogLimits {
 };
 void SetLogLimits(const LogLimits& limits);
 
-// Since the start: lines that were pushed out by later ones or could not be written, and repeats
-// that were summed up. Thread-safe.
+// Counts since the start: lines dropped because later ones needed the room or because they could
+// not be written, and repeats that were summed up. Thread-safe.
 struct LogTotals {
   int64_t dropped = 0, suppressed = 0;
 };
 LogTotals LogCounts();
 
-// Until all lines, and the sums of repeats, are written, for `limit` at the most; false: they are
-// not. Also runs, for a second, when the process exits. Thread-safe.
+// Waits at most `limit` until all lines, and the sums of repeats, are written; false: they are not.
+// Also runs, for a second, when the process exits. Thread-safe.
 bool FlushLog(std::chrono::milliseconds limit);
-// From now on, what is not written yet is waited for, for a moment, when the process aborts or
-// crashes.
+// Makes an abort or a crash of the process wait a moment for the lines not yet written.
 void FlushLogAtCrash();
-// The last words of a program that fails: a line as it is, after all others, within a second.
+// Writes a line as it is, after all others, within a second: the last words of a failing program.
 void LogLastWords(std::string_view line);
 
 // Takes the lines (without time and level) in place of standard error; empty: back to standard

@@ -260,7 +260,7 @@ struct Metrics::Families {
       "spaid_ops_connections_cut_total",
       "Connections of the operator's port that were cut: crowded_out, timed_out, too_large.");
 
-  std::mutex mutex;  // of hooks; and Serialize runs one at a time
+  std::mutex mutex;  // guards the hooks, and lets one Serialize run at a time
   std::vector<std::function<void()>> hooks;
 };
 

@@ -26,28 +26,29 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // Jobs. `kind`: "build", "solve". `state`: "succeeded", "failed", "cancelled". `reason`: of an
-  // error.
+  // Count jobs. `kind`: "build", "solve". `state`: "succeeded", "failed", "cancelled". `reason`:
+  // that of the error, else empty.
   void JobSubmitted(std::string_view kind);
   void JobRefused(std::string_view kind, std::string_view reason);
   void JobEnded(std::string_view kind, std::string_view state, std::string_view reason,
                 double queue_seconds, double run_seconds);
   void JobShared();  // a build that attached to one in flight
-  // A job that was told to stop, has: `stage` it was in ("queued", "plan", "solve"), `cause`
-  // ("cancelled", "deadline"), the time that it took to.
+  // Counts a job that has stopped after it was told to: the `stage` it was in ("queued", "plan",
+  // "solve"), the `cause` ("cancelled", "deadline") and how long it took to stop.
   void JobStopped(std::string_view stage, std::string_view cause, double seconds);
   void SetQueue(int64_t queued, int64_t running, double eta_seconds);
-  void SetPaused(int64_t jobs);  // of those that run
-  // `priority`: "bulk". Of devices' time, as predicted.
+  void SetPaused(int64_t jobs);  // running jobs that are paused
+  // Sets the queue of one class (`priority`: "bulk") and its predicted device time.
   void SetQueueClass(std::string_view priority, int64_t queued, double device_seconds);
-  // Measured over predicted time. `work`: "build static-spai", "solve".
+  // Sets the ratio of measured to predicted time. `work`: "build static-spai", "solve".
   void SetEstimateRatio(std::string_view device, std::string_view work, double ratio);
 
-  // Numerics. `what`: "iterative", "not_converged", "rescued", "rank_deficient", "zero",
-  // "non_finite", "left_to_host"; of dynamic SPAI "dependent"; of rows of FSAI's G "not_converged",
-  // "not_spd".
+  // Counts columns of M by what became of them. `what`: "iterative", "not_converged", "rescued",
+  // "rank_deficient", "zero", "non_finite", "left_to_host"; for dynamic SPAI also "dependent"; for
+  // rows of FSAI's G "not_converged", "not_spd".
   void Columns(std::string_view what, int64_t count);
-  // "plan", "build", "assemble"; on a GPU "host_to_device", "device_to_host" too.
+  // Observes the time of one phase: "plan", "build", "assemble", on a GPU also "host_to_device",
+  // "device_to_host".
   void BuildPhase(std::string_view phase, double seconds);
   void Rebuild();  // a build whose plan was cached
   void Reused();   // a preconditioner that was there already
@@ -58,7 +59,7 @@ class Metrics {
   struct StoreFigures {
     int64_t entries = 0, bytes = 0, limit_bytes = 0, reserved_bytes = 0;
     int64_t hits = 0, misses = 0, evictions = 0;  // since the start
-    int64_t tenants = 0;                          // that share it, as far as they are told apart
+    int64_t tenants = 0;                          // sharing it, as far as they are told apart
   };
   void SetStore(std::string_view store, const StoreFigures& figures);
 
@@ -72,7 +73,7 @@ class Metrics {
   void SetOutgoingBytes(int64_t bytes);  // held for readers, all streams
   void SetStreams(int64_t open, int64_t limit);
   void SetCalls(int64_t open, int64_t limit);  // streams, plain calls, those without a request
-  // Calls that ended before their request had come. `reason`: "STALLED_SENDER".
+  // Counts calls that ended before their request arrived. `reason`: "STALLED_SENDER".
   void CallWithoutRequest(std::string_view reason);
   void SetConnections(int64_t open, int64_t limit);
   // `limit`: "total", "peer", "descriptors".
@@ -83,7 +84,7 @@ class Metrics {
   void SetPreparing(int64_t queued, int64_t limit);  // requests that wait for the executor
   void SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes);
 
-  // Devices that work is placed on. `device`: "cpu", "gpu:0". Bytes of GPUs alone (limit 0: none).
+  // Sets the state of a device. `device`: "cpu", "gpu:0". Bytes are for GPUs only (limit 0: none).
   void SetDevice(std::string_view device, bool healthy, int64_t used_bytes, int64_t limit_bytes);
 
   // Process.
@@ -92,31 +93,31 @@ class Metrics {
   void SetDraining(bool draining);
   void SetResidentBytes(int64_t bytes);
   void SetFreedArrayBytes(int64_t bytes);
-  // Lines since the start: pushed out unwritten; repeats that were summed up.
+  // Sets lines since the start: dropped unwritten; repeats that were summed up.
   void SetLog(int64_t dropped, int64_t suppressed);
 
-  // The operator's port; set at scrape time. Cut since the start: to make place for others, by the
-  // timeout, with a head too large.
+  // The operator's port; set at scrape time. Connections cut since the start: to make room for
+  // others, by the timeout, for a head that is too large.
   struct OpsFigures {
     int64_t open = 0, limit = 0;
     int64_t crowded_out = 0, timed_out = 0, too_large = 0;
   };
   void SetOps(const OpsFigures& figures);
 
-  // What was counted since the start, without the labels that are left out here: for people.
+  // Sums of the counters since the start, by fewer labels: for the status page.
   struct Totals {
-    std::map<std::string, int64_t> jobs_by_state, jobs_by_reason;  // ended; of errors
+    std::map<std::string, int64_t> jobs_by_state, jobs_by_reason;  // ended; reasons of errors
     std::map<std::string, int64_t> refused;                        // by reason
     std::map<std::string, int64_t> columns;                        // by what became of them
-    std::map<std::string, int64_t> outcomes;                       // of right-hand sides
+    std::map<std::string, int64_t> outcomes;                       // one per right-hand side
     int64_t shared = 0, rebuilds = 0, reused = 0;
     int64_t bytes_received = 0, bytes_sent = 0, stalled_readers = 0;
   };
   Totals totals() const;
 
-  // Runs before every Serialize, on its thread: the place to set gauges.
+  // Registers a hook that every Serialize runs first, on its thread: the place to set gauges.
   void OnScrape(std::function<void()> hook);
-  // Prometheus text format. Runs the hooks first.
+  // Runs the hooks and returns all metrics in Prometheus' text format.
   std::string Serialize() const;
 
  private:

@@ -43,7 +43,7 @@ Block Crypt(const Block& in, bool encrypt) {
       EVP_CIPHER_CTX_new(), &EVP_CIPHER_CTX_free);
   Block out;
   int size = 0;
-  // What can fail here is memory alone.
+  // Only lack of memory can fail here.
   if (context == nullptr ||
       EVP_CipherInit_ex(context.get(), EVP_aes_128_ecb(), nullptr, key->data(), nullptr,
                         encrypt ? 1 : 0) != 1 ||

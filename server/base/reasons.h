@@ -74,7 +74,7 @@ inline constexpr std::string_view kNoCredentials = "NO_CREDENTIALS";  // where t
 inline constexpr std::string_view kBadTenant = "BAD_TENANT";
 inline constexpr std::string_view kStalledSender = "STALLED_SENDER";
 inline constexpr std::string_view kInternal = "INTERNAL";
-// Of devices: UNAVAILABLE and RESOURCE_EXHAUSTED; the kernels make them too.
+// UNAVAILABLE and RESOURCE_EXHAUSTED of devices; the kernels make them too.
 inline constexpr std::string_view kDeviceLost = "DEVICE_LOST";
 inline constexpr std::string_view kDeviceOutOfMemory = "DEVICE_OUT_OF_MEMORY";
 

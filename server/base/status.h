@@ -64,18 +64,18 @@ inline ErrorBuilder MakeError(absl::StatusCode code, std::string_view reason, st
   return ErrorBuilder(code, reason, std::move(message));
 }
 
-// What MakeError put in; empty where the status has none.
+// Return what MakeError put in; empty if the status has none.
 std::string ReasonOf(const absl::Status& status);
 std::string FieldOf(const absl::Status& status);
 std::string MetaOf(const absl::Status& status, std::string_view key);
 std::optional<std::chrono::milliseconds> RetryDelayOf(const absl::Status& status);
 
-// The same error at another place of the request: prefixes the field with "prefix." (the payload
-// and nothing else changes). OK and statuses without a field come back unchanged.
+// Returns the same error for another place of the request: prefixes the field with "prefix." and
+// changes nothing else. OK and statuses without a field come back unchanged.
 absl::Status WithFieldPrefix(const absl::Status& status, std::string_view prefix);
 
-// The whole error as google.rpc.Status (code, message, details): what `grpc-status-details-bin`
-// carries.
+// Returns the whole error as google.rpc.Status (code, message, details), which
+// `grpc-status-details-bin` carries.
 google::rpc::Status ToRpcStatus(const absl::Status& status);
 
 namespace internal {

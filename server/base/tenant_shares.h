@@ -1,13 +1,13 @@
-// Who gives way where several tenants want more of one thing than there is: bytes of a store,
-// places in a queue, streams. One rule for all of them:
+// Shares a bounded resource (bytes of a store, places in a queue, streams) among tenants, and says
+// who gives way when several want more than there is. One rule for all of them:
 //
-// A tenant's share is the part of the limit that its weight is of those of all who are active: who
-// have something there and used it lately. While there is room anybody may take it, and who is
-// alone takes everything. Under pressure who is over its share gives way first:
-//   what can be taken back (stored things) is taken from the tenant most over its share, for one
-//     that is not; who is over its share itself takes of its own alone (Yields);
-//   of what cannot (places, bytes in flight) an eighth is kept for those who are not over their
-//     share (Admits).
+// A tenant's share is the limit times its weight over the weights of all active tenants, those who
+// have something there and used it lately. While there is room anybody may take it, and a tenant
+// that is alone may take everything. Under pressure whoever is over its share gives way first:
+//   - what can be taken back (stored things) is taken from the tenant most over its share, for one
+//     that is not; a tenant over its share takes back its own things only (Yields);
+//   - an eighth of what cannot be taken back (places, bytes in flight) is kept for tenants that are
+//     not over their share (Admits).
 //
 //   TenantShares shares({.limits = {100}});
 //   const TenantShares::Account account = shares.Join("alice");
@@ -15,12 +15,12 @@
 //   shares.Add(account, -10);
 //   shares.Leave(account);
 //
-// Names may be made up by those who want many shares. So only so many tenants are told apart; all
-// beyond them are one account, with one share. Who has a weight of its own always has an account,
-// and the last sixteenth of what cannot be taken back is for those alone, where there are any.
+// Names may be invented to get many shares. So only `max_tenants` tenants are told apart; all
+// others are one account with one share. A tenant with a weight of its own always has an account,
+// and if there are any, the last sixteenth of what cannot be taken back is for them alone.
 //
-// Shares by longest weighted queue: B. Suter et al., IEEE J. Sel. Areas Commun. 17 (1999) 1159;
-// room kept for newcomers: A. Choudhury, E. Hahne, IEEE/ACM Trans. Netw. 6 (1998) 130.
+// Shares by longest weighted queue: B. Suter et al., IEEE J. Sel. Areas Commun. 17 (1999) 1159; a
+// reserve for newcomers: A. Choudhury, E. Hahne, IEEE/ACM Trans. Netw. 6 (1998) 130.
 #pragma once
 
 #include <chrono>
@@ -38,27 +38,27 @@
 namespace spaid::server {
 
 struct ShareRules {
-  std::map<std::string, double> weights = {};  // over 0, by tenant; 1 where there is none
-  int64_t max_tenants = 256;                   // without a weight, that are told apart
+  std::map<std::string, double> weights = {};  // by tenant, over 0; a tenant without one has 1
+  int64_t max_tenants = 256;                   // tenants without a weight that are told apart
 };
 
-// Not thread-safe. Every call takes time by the number of accounts at the most. What throws (the
-// allocator) changes nothing.
+// Not thread-safe. Every call takes at most time proportional to the number of accounts. A call
+// that throws (in the allocator) changes nothing.
 class TenantShares {
   struct State;
 
  public:
-  // Stands for a tenant, or for all that are not told apart. Good until it was left as often as
-  // joined.
+  // Stands for one tenant, or for all that are not told apart. Valid until Leave was called as
+  // often as Join.
   using Account = State*;
 
-  // What `active_for` is of things that are kept for use: as long as ended jobs are.
+  // The `active_for` of stores: as long as ended jobs are kept.
   static constexpr std::chrono::hours kLately{1};
 
   struct Options {
-    std::vector<int64_t> limits;  // of what is counted; `of` below is an index
+    std::vector<int64_t> limits;  // one per resource; `of` below is an index into it
     ShareRules rules = {};
-    // Who has not touched what it has there for so long has no share.
+    // A tenant that has not used its things for this long has no share.
     std::chrono::nanoseconds active_for = std::chrono::nanoseconds::max();
     const Clock* clock = &RealClock();  // outlives this
   };
@@ -66,22 +66,23 @@ class TenantShares {
   explicit TenantShares(Options options);
   TenantShares(TenantShares&&) = default;  // accounts stay good
 
-  // One more thing of the tenant's will be there: it is active. Leave as often as Join.
+  // Announces one more thing of the tenant and makes it active. Leave as often as Join.
   Account Join(const std::string& tenant);
   void Leave(Account account);
-  // The account of what the tenant has there; null: nothing, or nobody is beyond those told apart.
+  // Returns the tenant's account, or that of all who are not told apart; null: neither has
+  // anything.
   Account Find(const std::string& tenant);
-  // The tenant's, or one name for all that are not told apart, which no tenant has.
+  // Returns the tenant's name, or one name, which no tenant has, for all that are not told apart.
   static const std::string& NameOf(Account account);
-  // `amount` more, or less, of what is shared; the account's sum stays at least 0.
+  // Adds `amount`, which may be negative, to what the account has; its sum stays at least 0.
   void Add(Account account, int64_t amount, size_t of = 0);
-  // What it has is used.
+  // Notes that the account's things are in use now.
   void Touch(Account account) { account->touched = Now(); }
 
   int64_t limit(size_t of = 0) const { return options_.limits.at(of); }
   int64_t used(size_t of = 0) const { return used_.at(of); }
   int64_t UsedBy(Account account, size_t of = 0) const { return account->used.at(of); }
-  // Accounts that something was joined for.
+  // Returns the number of accounts that have something.
   int64_t tenants() const {
     return static_cast<int64_t>(by_tenant_.size()) + (crowd_->joined > 0 ? 1 : 0);
   }
@@ -89,20 +90,20 @@ class TenantShares {
 
   double ShareOf(Account account, size_t of = 0) const;
   bool OverShare(Account account, int64_t more, size_t of = 0) const;
-  // Who gives up something for `more` of `account`'s, of those that have something to give; null:
-  // nobody need, `account` is refused.
+  // Returns the account that gives up something so that `account` gets `more`, among those for
+  // which `has_some` is true; null: none has to, and `account` is refused.
   Account Yields(Account account, int64_t more, absl::FunctionRef<bool(Account)> has_some,
                  size_t of = 0);
-  // Whether `account` may have `more` of what cannot be taken back. `alone`: it becomes part of the
-  // only thing that the tenant has there, which may be as large as everything where nobody else has
-  // any.
+  // Returns true if `account` may have `more` of what cannot be taken back. `alone`: it becomes
+  // part of the only thing that the tenant has there, which may take everything while nobody else
+  // has any.
   bool Admits(Account account, int64_t more, bool alone = false, size_t of = 0) const;
-  // Whether it may go on with `own` of the `sum` that cannot be taken back, by the same rule: of
-  // what is counted elsewhere.
+  // Applies the same rule to amounts that are counted elsewhere: returns true if `account` may hold
+  // `own` of the `sum` that cannot be taken back.
   bool MayHold(Account account, int64_t own, int64_t sum, bool alone, size_t of = 0) const {
     return sum <= CeilingFor(account, own, sum, alone, of);
   }
-  // What must be given back before it may; 0: nothing.
+  // Returns how much must be given back before Admits is true; 0: it is.
   int64_t MissingFor(Account account, int64_t more, bool alone = false, size_t of = 0) const;
 
  private:
@@ -121,7 +122,7 @@ class TenantShares {
     return state.joined > 0 && (!timed() || now - state.touched <= options_.active_for);
   }
   double ActiveWeights(TimePoint now) const;
-  // The most that all together may have where `account` then has `own` of their `sum`.
+  // Returns the most that all accounts together may have if `account` has `own` of their `sum`.
   int64_t CeilingFor(Account account, int64_t own, int64_t sum, bool alone, size_t of) const;
 
   const Options options_;

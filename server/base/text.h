@@ -1,5 +1,5 @@
-// Texts of others (labels, names) that are kept and shown: what a terminal or a log could take for
-// more than text is told, and escaped.
+// Checks and escapes texts of clients (labels, names) before they are kept or shown, so that a
+// terminal or a log takes them for text only.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace spaid::server {
 
-// Whether `text` is valid UTF-8 without control characters (C0, DEL, C1), line and paragraph
-// separators, and marks that turn the direction of writing.
+// Returns true if `text` is valid UTF-8 without control characters (C0, DEL, C1), line and
+// paragraph separators, and marks that turn the direction of writing.
 bool IsPlainText(std::string_view text);
 
-// `text` with all that is not plain, and backslashes, as \xHH, a byte each.
+// Returns `text` with each byte that is not plain, and each backslash, written as \xHH.
 std::string Printable(std::string_view text);
 
-// Whether an error may repeat `name`, as a client sent it: at most 64 bytes of plain text.
+// Returns true if an error may repeat `name` as a client sent it: at most 64 bytes of plain text.
 bool MayRepeat(std::string_view name);
-// How an error names it: "'name'"; where it may not repeat it, "of this name (20000 bytes)".
+// Returns how an error names it: "'name'", or "of this name (20000 bytes)" if it may not repeat it.
 std::string Repeated(std::string_view name);
 
 }  // namespace spaid::server

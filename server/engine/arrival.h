@@ -1,5 +1,5 @@
-// What is taken of a matrix while its arrays come, each piece while it is in the cache: digests,
-// and what validation and diagnosis ask of all entries.
+// Computes digests and the checks of validation and diagnosis that read every entry while the
+// arrays of a matrix arrive, each piece while it is in the cache.
 //
 //   ArrivalLook look(n, nnz);
 //   look.Look(pointers, indices, values);  // as far as they have come; again and again
@@ -15,7 +15,7 @@
 
 namespace spaid::server {
 
-// What is known of the arrays as they came.
+// Holds what is known about the arrays as they came.
 struct Arrived {
   ArrayDigests digests;
   kernels::KnownOfArrays known;
@@ -26,14 +26,14 @@ class ArrivalLook {
  public:
   ArrivalLook(int64_t n, int64_t nnz);
 
-  // The beginnings of the arrays that have come so far; looks at what is new. Indices wait for the
-  // last pointer. False where nothing was new.
+  // Looks at what is new in the beginnings of the arrays that have come so far. Indices wait for
+  // the last pointer. Returns false if nothing was new.
   bool Look(std::span<const int64_t> pointers, std::span<const int32_t> indices,
             std::span<const double> values);
-  // Whether it would look at anything.
+  // Returns true if Look would find something new.
   bool Behind(std::span<const int64_t> pointers, std::span<const int32_t> indices,
               std::span<const double> values) const;
-  // Of arrays that were looked at to their ends; what was not is not known.
+  // Returns the results for the arrays that were looked at to their ends; the others are unknown.
   Arrived Finish() const;
 
  private:

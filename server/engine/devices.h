@@ -1,8 +1,7 @@
-// Which devices the daemon computes on: --devices against what the machine has.
+// Matches --devices against the devices of the machine, and opens the engine on them.
 //
-//   ASSIGN_OR_RETURN(OpenedEngine opened,
-//                    OpenEngine("auto", /*device_memory=*/0, /*lanes=*/1,
-//                    kernels::ListCudaDevices()));
+//   ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine("auto", /*device_memory=*/0, /*lanes=*/1,
+//                                                    kernels::ListCudaDevices()));
 //   ... Backend backend(..., *opened.engine, ...) ...
 #pragma once
 
@@ -19,11 +18,11 @@ namespace spaid::server {
 
 inline constexpr std::string_view kCpuName = "cpu";
 
-// "cpu", "gpu:0": the names of devices in flags, messages, metrics and logs.
+// Returns the name of a device in flags, messages, metrics and logs: "cpu", "gpu:0".
 std::string DeviceName(const kernels::DeviceInfo& device);
 
-// INVALID_ARGUMENT/BAD_FLAG unless `flag` is "auto", or a list of "cpu", "gpu:N" and "GPU-UUID",
-// separated by commas. Says nothing of whether they are there.
+// Checks the form of `flag` only: INVALID_ARGUMENT/BAD_FLAG unless it is "auto", or a list of
+// "cpu", "gpu:N" and "GPU-UUID", separated by commas.
 absl::Status CheckDevicesFlag(const std::string& flag);
 
 struct DeviceChoice {
@@ -31,20 +30,21 @@ struct DeviceChoice {
   bool automatic = false;                 // "auto": GPUs that cannot be opened are left out
   std::vector<kernels::DeviceInfo> gpus;  // in the order of the flag
 };
-// auto: the CPU, and GPU 0 where there is one. Errors: CheckDevicesFlag's; BAD_FLAG with what was
-// found, where a device is not there or named twice.
+// Finds the devices that `flag` names; "auto": the CPU, and GPU 0 if there is one. Errors:
+// CheckDevicesFlag's; BAD_FLAG, with what was found, if a device is missing or named twice.
 absl::StatusOr<DeviceChoice> ChooseDevices(const std::string& flag,
                                            const kernels::CudaDevices& found);
 
 struct OpenedEngine {
   std::unique_ptr<kernels::Engine> engine;
   std::vector<kernels::DeviceInfo> idle;  // found, and not used
-  std::string cuda_status;  // what was found, and why what "auto" wanted of it is not used
+  std::string cuda_status;  // the GPUs found, and why one that "auto" wanted is not used
 };
-// `device_memory`: bytes of each GPU that the engine may take; 0: all. `lanes`, at least 1:
-// contexts of each GPU, whose computations run side by side; all but the first have a kLaneShare-th
-// of its memory each, and come behind all devices in Engine::Devices(). Errors besides:
-// UNAVAILABLE/DEVICE_UNAVAILABLE where a GPU that is named cannot be used.
+// Chooses the devices of `flag` and opens an engine on them. `device_memory`: bytes of each GPU
+// that the engine may take; 0: all. `lanes`, at least 1: contexts of each GPU, whose computations
+// run side by side; all but the first have a kLaneShare-th of its memory each, and come behind all
+// devices in Engine::Devices(). Errors: ChooseDevices'; UNAVAILABLE/DEVICE_UNAVAILABLE if a GPU
+// that is named cannot be used.
 inline constexpr int64_t kLaneShare = 32;
 absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_memory, int lanes,
                                         const kernels::CudaDevices& found);

@@ -1,5 +1,5 @@
-// What the stores hold: matrices and preconditioners, immutable, ready for use by any number of
-// jobs.
+// Defines the values of the stores: matrices and preconditioners, immutable, ready for use by any
+// number of jobs.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace spaid::server {
 template <class T>
 class Lazy {
  public:
-  // Others wait for who makes it.
+  // Returns the value; the first caller makes it, others wait for it meanwhile.
   template <class Make>
   const T& Get(const Make& make) const {
     std::call_once(once_, [&] {
@@ -31,7 +31,7 @@ class Lazy {
     });
     return *value_;
   }
-  // Null until then.
+  // Returns the value if it has been made, else null.
   const T* Known() const { return made_.load(std::memory_order_acquire) ? &*value_ : nullptr; }
 
  private:
@@ -54,11 +54,12 @@ struct Matrix {
     return csc.bytes() + static_cast<int64_t>(sizeof(Matrix) + label.size());
   }
 
-  // HandleStore's key within a tenant. Content that was forged has it, too: compare before sharing.
+  // Returns HandleStore's key within a tenant. Forged content may have the same one: compare before
+  // sharing.
   std::string ContentKey() const { return ContentKey(pattern_digest, value_digest); }
-  // The same of digests that a client sent.
+  // Returns that key for digests that a client sent.
   static std::string ContentKey(const Digest& pattern, const std::optional<Digest>& values);
-  // Byte for byte. O(nnz).
+  // Compares byte for byte. O(nnz).
   bool SameContent(const Matrix& other) const;
 
   // All below: O(nnz) time when they are first asked for, nothing afterwards.
@@ -70,8 +71,9 @@ struct Matrix {
   };
   const ContentSha256& sha256() const;
   const ContentSha256* known_sha256() const { return sha256_.Known(); }  // null: nobody has asked
-  // Keys of what is made of the pattern, or of all of it. Matrices of one content have one name,
-  // also where one was deleted before the other came; two contents have two.
+  // Return keys for what is made from the pattern, or from the values too. Equal content has equal
+  // keys, also if one matrix was deleted before the other came; different content has different
+  // ones.
   const Fingerprint& pattern_fingerprint() const;
   const Fingerprint& value_fingerprint() const;
 
@@ -100,7 +102,8 @@ struct Preconditioner {
 using MatrixStore = HandleStore<Matrix>;
 using PreconditionerStore = HandleStore<Preconditioner>;
 
-// As the wire shows them. `findings`: the sentences too (GetMatrix; lists leave them out).
+// Convert to the wire's messages. `findings`: with the sentences of the diagnosis (GetMatrix; lists
+// leave them out).
 v1::Matrix ToProto(const Stored<Matrix>& matrix, bool findings);
 v1::Preconditioner ToProto(const Stored<Preconditioner>& preconditioner);
 

@@ -1,6 +1,6 @@
-// M in CSC as streams send it: while it is being built, the columns that are finished; then all.
-// It points at the arrays in which the kernels build M, and which the preconditioner has in the
-// end: nothing is copied but into messages.
+// Shows M in CSC to streams while it is being built, as far as its columns are finished, and the
+// whole of it afterwards. It points at the arrays in which the kernels build M, and which the
+// preconditioner owns in the end: nothing is copied except into messages.
 //
 //   auto m = std::make_shared<PartialMatrix>([weak] { ... tell the job's watchers ... });
 //   context.result = m.get();  engine.Build(...);  m->Finish(result.preconditioner);
@@ -22,10 +22,10 @@ namespace spaid::server {
 // Thread-safe.
 class PartialMatrix final : public JobResult, public kernels::ResultSink {
  public:
-  // Of a build to come. `on_news` runs on computing threads when there is something to read; of
-  // further columns where a reader has been here since, and there are values for another chunk.
+  // For a build to come. `on_news` runs on computing threads when there is something to read; for
+  // further columns only if a reader came since, and there are values for another chunk.
   explicit PartialMatrix(std::function<void()> on_news) : on_news_(std::move(on_news)) {}
-  // Of a finished preconditioner.
+  // For a finished preconditioner.
   explicit PartialMatrix(std::shared_ptr<const kernels::Preconditioner> kernel);
 
   struct View {
@@ -34,8 +34,8 @@ class PartialMatrix final : public JobResult, public kernels::ResultSink {
     int64_t finished = 0;    // entries whose values are final, the first ones
     bool is_factor = false;  // m is G
   };
-  // read(view), in which alone the arrays may be read: it holds up a build that begins, fails or is
-  // done, none that goes on. Not called while there is nothing to read.
+  // Calls read(view), in which alone the arrays may be read; not if there is nothing to read yet.
+  // It holds up a build that begins, fails or ends, but not one that goes on.
   template <class Reader>
   void Read(const Reader& read) const {
     std::unique_lock lock(mutex_);
@@ -48,10 +48,10 @@ class PartialMatrix final : public JobResult, public kernels::ResultSink {
     if (owner != nullptr) lock.unlock();
     read(view);
   }
-  // Whose arrays these are; null while it is being built.
+  // Returns the owner of the arrays; null while M is being built.
   std::shared_ptr<const kernels::Preconditioner> owner() const;
 
-  // The build has succeeded.
+  // Notes that the build has succeeded.
   void Finish(std::shared_ptr<const kernels::Preconditioner> kernel);
 
   void OnPattern(std::span<const int64_t> col_ptr, std::span<const int32_t> row_idx,
@@ -66,7 +66,7 @@ class PartialMatrix final : public JobResult, public kernels::ResultSink {
   View view_;           // but for `finished`
   std::shared_ptr<const kernels::Preconditioner> owner_;
 
-  // What OnColumns touches, which waits for no reader.
+  // Used by OnColumns, which waits for no reader.
   std::span<const int64_t> col_ptr_;
   int64_t told_ = 0;  // entries, when on_news_ ran last
   std::atomic<int64_t> finished_{0};

@@ -1,4 +1,4 @@
-// Where the adapter has builds and solves run.
+// Decides on which devices the adapter runs builds and solves.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -10,12 +10,12 @@
 namespace spaid::server {
 namespace {
 
-// What builds of an engine have of their own on a GPU.
+// The properties of an engine's builds on a GPU.
 struct GpuBuilds {
-  double worth_ms;        // of the CPU, from which on a GPU pays
-  double waves_cost;      // so many times as long takes a build in waves
-  const char* waves;      // what those are, of a build that fits in them alone
-  const char* too_large;  // even so
+  double worth_ms;        // predicted time on the CPU from which a GPU pays
+  double waves_cost;      // factor on the time of a build in waves
+  const char* waves;      // describes the waves, for a build that fits in waves only
+  const char* too_large;  // text for a build that does not fit even in waves
   const char* cure;
 };
 constexpr GpuBuilds kSpaiThere = {
@@ -59,7 +59,7 @@ std::string TooLarge(const kernels::BuildEstimate& estimate, const GpuBuilds& bu
 // Devices that a build may go to.
 struct Fitting {
   DeviceMask devices = 0;
-  int64_t limit = 0;  // of the largest
+  int64_t limit = 0;  // the largest device's
   std::string names;
 
   void Add(size_t device, const std::string& name, int64_t bytes) {
@@ -217,7 +217,7 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
   };
   const std::string predicted = absl::StrFormat("%.3g ms", estimate.predicted_ms);
   const double worth = builds.worth_ms * (waves ? builds.waves_cost : 1);
-  // What AUTO chose for a solve there is built there, as it was predicted.
+  // An engine that AUTO chose for a solve on a GPU is built there, as it was predicted.
   if (estimate.predicted_ms <= worth && !build.auto_for_gpu) {
     return on_cpu(
         absl::StrFormat("predicted at %s there; a GPU pays from %g ms on", predicted, worth));

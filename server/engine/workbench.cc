@@ -137,7 +137,7 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
                                                                 const Prepared& prepared,
                                                                 bool must_store, Job& job,
                                                                 const Assignment& at) const {
-  // What another job has built since this one was asked for.
+  // Another job may have built it since this one was asked for.
   if (auto found = parts_.preconditioners->Find(tenant, prepared.build.content_key)) {
     job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
     job.SetPreconditioner(found->handle);

@@ -1,5 +1,5 @@
-// From a request to a job: finds what is there, shares what is being built, queues the rest. What
-// the reactors talk to.
+// Turns requests into jobs for the reactors: finds results that exist, shares builds in flight, and
+// queues the rest.
 //
 //   Workbench::BuildRequest request{.tenant = t, .matrix = stored, .spec = header.spec(), ...};
 //   ASSIGN_OR_RETURN(auto ticket, workbench.StartBuild(request));
@@ -26,17 +26,17 @@
 
 namespace spaid::server {
 
-// What a build's job leaves: Job::result(), to be cast statically where kind() is JOB_KIND_BUILD.
+// The result of a build's job: Job::result(), cast statically if kind() is JOB_KIND_BUILD.
 struct BuildOutcome : JobResult {
   Stored<Preconditioner> preconditioner;
 };
 
-// What a solve's job leaves.
+// The result of a solve's job.
 struct SolveOutcome : JobResult {
   kernels::Array<double> x;  // n x rhs_count, column-major
   // Complete but for the transport's timings (upload_ms, download_ms, total_ms, bytes).
   v1::SolveDone done;
-  BudgetShare share;  // of right-hand sides, guess and solution
+  BudgetShare share;  // bytes of right-hand sides, guess and solution
   int64_t bytes() const override { return share.bytes(); }
 };
 
@@ -53,11 +53,11 @@ class Workbench {
     Metrics* metrics = nullptr;  // may be null
   };
 
-  // What every job is asked for with.
+  // The terms on which a job is requested.
   struct Terms {
     JobLimits limits;                   // the request's own and the server's, the stricter of each
     bool own_limits = false;            // the request names some: its build is shared with nobody
-    std::optional<TimePoint> deadline;  // of the RPC
+    std::optional<TimePoint> deadline;  // the RPC's
     bool detach = false;
     Priority priority = Priority::kNormal;
   };
@@ -68,7 +68,7 @@ class Workbench {
     v1::PreconditionerSpec spec;
     std::string field = "header.spec";  // for errors
     Terms terms;
-    kernels::StopToken stop = {};  // of the preparation; the job is stopped by its waiters' leaving
+    kernels::StopToken stop = {};  // stops the preparation; the job stops when its waiters leave
   };
   struct BuildTicket {
     std::optional<Stored<Preconditioner>> ready;  // else:
@@ -88,7 +88,7 @@ class Workbench {
     kernels::Array<double> x0;  // the same, or empty
     BudgetShare share;          // what b, x0 and the solution count for; kept until the result dies
     Terms terms;
-    kernels::StopToken stop = {};  // of the preparation
+    kernels::StopToken stop = {};  // stops the preparation
   };
   struct SolveTicket {
     std::shared_ptr<Job> job;
@@ -102,13 +102,13 @@ class Workbench {
 
   explicit Workbench(Parts parts) : parts_(parts) {}
 
-  // Errors: ParseSpec's, Resolve's, BUILD_TOO_LARGE, NOTHING_TO_BUILD (ENGINE_KIND_NONE),
-  // VALUES_NEEDED, NOT_FOUND (the spec's pattern_matrix), QUEUE_FULL, DRAINING. The rest comes as
-  // the job's error.
+  // Finds, joins or queues a build. Errors: ParseSpec's, Resolve's, BUILD_TOO_LARGE,
+  // NOTHING_TO_BUILD (ENGINE_KIND_NONE), VALUES_NEEDED, NOT_FOUND (the spec's pattern_matrix),
+  // QUEUE_FULL, DRAINING. Other errors are the job's.
   absl::StatusOr<BuildTicket> StartBuild(BuildRequest request);
 
-  // Errors: as of StartBuild, and PRECONDITIONER_SIZE_MISMATCH, PRECONDITIONER_NOT_SPD,
-  // NOT_SYMMETRIC, RHS_LENGTH_MISMATCH.
+  // Queues a solve, with the build of its M if that does not exist. Errors: as for StartBuild, and
+  // PRECONDITIONER_SIZE_MISMATCH, PRECONDITIONER_NOT_SPD, NOT_SYMMETRIC, RHS_LENGTH_MISMATCH.
   absl::StatusOr<SolveTicket> StartSolve(SolveRequest request);
 
   absl::StatusOr<Estimate> EstimateBuild(const std::string& tenant, const Matrix& matrix,
@@ -131,7 +131,7 @@ class Workbench {
     std::string placement;                        // why it runs where it runs
     bool on_gpu = false;                          // it was meant to
   };
-  // `solve`: that the build is for; null: none is known.
+  // Resolves, estimates and places a build. `solve`: the one that it is for; null: none is known.
   absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
                                    const v1::PreconditionerSpec& spec, const std::string& field,
                                    bool for_estimate, const kernels::StopToken& stop,
@@ -143,7 +143,7 @@ class Workbench {
                                                        const Stored<Matrix>& a,
                                                        const Prepared& prepared, bool must_store,
                                                        Job& job, const Assignment& at) const;
-  // A build as the scheduler sees it.
+  // Describes a build to the scheduler.
   Work WorkOf(const std::string& tenant, const Matrix& a, const Prepared& prepared) const;
   absl::Status Submit(const std::shared_ptr<Job>& job, Work work, JobWork run) const;
 

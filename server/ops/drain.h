@@ -1,5 +1,5 @@
-// A shutdown that loses nothing that can be kept: not ready first, still serving for the grace time
-// (load balancers take that long to look), then no new work, running work finished up to the
+// Shuts down without losing what can be kept: not ready first, still serving for the grace time
+// (load balancers take that long to notice), then no new work, running work finished up to the
 // deadline, every stream ended.
 #pragma once
 
@@ -15,7 +15,7 @@ struct DrainOptions {
   std::chrono::milliseconds deadline{60'000};  // for running work; from the end of the grace time
 };
 
-// What a drain does, in this order. All set; called on the draining thread.
+// The steps of a drain, in this order. All set; called on the draining thread.
 struct DrainSteps {
   std::function<void()> not_ready;
   // Waits up to `grace`. True: somebody wants it quicker (a second signal).
@@ -29,7 +29,7 @@ struct DrainSteps {
   std::function<void()> shut_down;
 };
 
-// True: everything finished by itself. Logs each step.
+// Runs the steps and logs each. Returns true if everything finished by itself.
 bool Drain(const DrainOptions& options, const DrainSteps& steps);
 
 }  // namespace spaid::server

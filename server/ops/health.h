@@ -1,5 +1,5 @@
-// What the daemon says of its health over grpc.health.v1: each service by its full name, the whole
-// (""), `readiness` (may work be sent here?) and `liveness` (would a restart help?).
+// Reports the daemon's health over grpc.health.v1: each service by its full name, the whole (""),
+// `readiness` (may work be sent here?) and `liveness` (would a restart help?).
 #pragma once
 
 #include <string>
@@ -14,10 +14,11 @@ namespace spaid::server {
 // Thread-safe. `service` is borrowed and outlives the board.
 class HealthBoard {
  public:
-  // Everything NOT_SERVING, but `liveness`.
+  // Starts with everything NOT_SERVING except `liveness`.
   HealthBoard(grpc::HealthCheckServiceInterface* service, std::vector<std::string> services);
 
-  // Readiness, the whole and every service. Liveness stays up: a draining server needs no restart.
+  // Sets `readiness`, the whole and every service. `liveness` stays up: a draining server needs no
+  // restart.
   void SetReady(bool ready);
 
  private:

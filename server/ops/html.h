@@ -1,4 +1,4 @@
-// Words and figures of the status page: escaped, bounded, readable.
+// Formats words and figures for the status page: escaped, bounded, readable.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace spaid::server {
 
-// Cut to `max_bytes`, with an ellipsis, not amid a character of UTF-8.
+// Cuts `text` to `max_bytes`, with an ellipsis, between characters of UTF-8.
 std::string Shortened(std::string_view text, size_t max_bytes);
-// Text for between tags and in quoted attributes. Control characters become U+FFFD.
+// Escapes text for use between tags and in quoted attributes. Control characters become U+FFFD.
 std::string Escaped(std::string_view text);
-// The same of text that comes from clients: shortened, and kept from turning the writing direction
-// of what follows.
+// Escapes text that comes from clients: also shortens it, and keeps it from turning the writing
+// direction of the text behind it.
 std::string Foreign(std::string_view text, size_t max_bytes = 120);
 
 std::string CountText(int64_t count);       // "4,752"
@@ -28,9 +28,9 @@ std::string ResidualText(double residual);  // "9.9e-09"
 std::string UtcText(WallTime when);         // "19:55:12 UTC"
 std::string UtcDateText(WallTime when);     // "2026-11-22 19:55:12 UTC"
 
-// A curve of residuals over iterations, logarithmic, with a line at decades, as an SVG of its own
-// size that takes its colour from the text around. What cannot be drawn (zero, not finite) is left
-// out; empty where fewer than two points remain.
+// Draws residuals over iterations, logarithmic, with a line at decades, as an SVG of its own size
+// in the colour of the text around it. Points that cannot be drawn (zero, not finite) are left out;
+// returns "" if fewer than two remain.
 std::string Sparkline(const std::vector<ServerStatus::Residual>& curve);
 
 }  // namespace spaid::server

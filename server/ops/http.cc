@@ -48,7 +48,7 @@ HttpResponse Text(int status, std::string text) {
   return {.status = status, .type = kText, .body = std::move(text)};
 }
 
-// What probes ask for: answered without waiting for any page.
+// Answers probes, without waiting for any page.
 std::optional<HttpResponse> Probe(const OpsSources& sources, const HttpRequest& request) {
   if (request.path == "/healthz") {
     return sources.alive() ? Text(200, "ok\n") : Text(503, "deaf\n");

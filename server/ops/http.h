@@ -1,11 +1,12 @@
-// The operator's port: GET / (the status page; /?refresh=off stands still), /status.json (the same
-// for programs), /metrics (Prometheus text), /healthz (200 while the process lives), /readyz (200
-// while it takes work, else 503). Nothing is changed over it, and nobody is asked who they are.
+// Serves the operator's port: GET / (the status page; /?refresh=off stands still), /status.json
+// (the same for programs), /metrics (Prometheus text), /healthz (200 while the process lives),
+// /readyz (200 while it takes work, else 503). It changes nothing, and asks nobody for credentials.
 //
-// The status, which names tenants and matrices, is given only under a name that is this server's:
-// to a browser a page of a stranger's whose name was made to mean this address is that stranger's
-// own, to be read by its scripts (DNS rebinding). Addresses are nobody's names, so that probes and
-// port-forwards work, and what Prometheus and probes ask for names nobody: it has any name.
+// The status names tenants and matrices, and is given only under a name of this server. Otherwise a
+// stranger's page could have its own name resolve to this address and read the status by its
+// scripts in an operator's browser (DNS rebinding). Requests by address are answered, so that
+// probes and port-forwards work; /metrics and the probes name nobody and are answered under any
+// name.
 #pragma once
 
 #include <functional>
@@ -28,7 +29,7 @@ struct OpsSources {
   std::function<bool()> alive = [] { return true; };
   std::function<bool()> ready;
   std::function<ServerStatus()> status;
-  // Names under which the status is given, beside addresses, localhost and the one listened on.
+  // Names under which the status is given, beside addresses, localhost and the listening address.
   std::vector<std::string> host_names = {};
   HttpOptions http = {};
 };

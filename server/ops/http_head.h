@@ -1,4 +1,4 @@
-// The head of an HTTP/1.x request: what a page that is only read needs of it.
+// Parses the head of an HTTP/1.x request, as far as a read-only page needs it.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ struct HttpRequest {
   std::string path;    // "/status", as sent
   std::string query;   // what follows its '?'
   std::string host;    // the header; empty: none
-  // Whether the query has this name, with a value or without.
+  // Returns true if the query has this name, with a value or without.
   bool HasParameter(absl::string_view name) const;
 };
 
@@ -22,7 +22,8 @@ struct HttpHead {
   HttpRequest request;
 };
 
-// nullopt while the empty line that ends a head has not come. Every header but Host is passed over.
+// Parses a head; nullopt while the empty line that ends it has not come. Headers except Host are
+// ignored.
 std::optional<HttpHead> ParseHttpHead(absl::string_view bytes);
 
 }  // namespace spaid::server

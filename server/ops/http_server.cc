@@ -109,7 +109,7 @@ struct Connection {
   Phase phase = Phase::kReading;
   Clock::time_point until;
   int64_t id = 0;
-  std::string bytes;     // of the head; then what is left of the answer
+  std::string bytes;     // the head so far; then the rest of the answer
   size_t discarded = 0;  // bytes after the head
   bool head_only = false;
 };
@@ -282,7 +282,7 @@ class HttpServer::Loop {
       c.id = ++last_id_;
       connections_.push_back(std::move(c));
       open_.store(static_cast<int64_t>(connections_.size()));
-      // What has come with it is looked at now: under a flood it may have given way when polled.
+      // Serve it now if its request has come: in a flood it may have given way before it is polled.
       if (const auto last = std::prev(connections_.end()); !Serve(*last)) Close(last);
     }
   }

@@ -1,9 +1,8 @@
-// A small HTTP/1.1 server for pages that are only read: one request a connection, no bodies, no
-// ranges.
+// A small HTTP/1.1 server for read-only pages: one request per connection, no bodies, no ranges.
 //
-// One thread polls all connections, so that a slow client costs a place and no thread; a second one
-// makes the pages. Neither the number of connections nor the bytes and the time of a request are
-// without a bound: of too many connections the oldest is closed.
+// One thread polls all connections, so that a slow client costs a connection and no thread; a
+// second one makes the pages. The number of connections and the bytes and time of a request are
+// bounded: when there are too many connections the oldest is closed.
 #pragma once
 
 #include <chrono>
@@ -26,34 +25,34 @@ struct HttpResponse {
 
 struct HttpOptions {
   int64_t max_connections = 64;
-  // For a request to come in all, and again for its answer to be taken in all.
+  // Time for a whole request to arrive, and again for its whole answer to be taken.
   std::chrono::milliseconds timeout{5000};
   size_t max_head_bytes = 16 << 10;
 };
 
-// Counts of now (`open`), and since the start.
+// Counts connections: open now, and cut since the start.
 struct HttpFigures {
   int64_t open = 0, limit = 0;
-  // Cut off: to make place for others; by the timeout; with more than a head may have.
+  // Cut: to make room for others; by the timeout; for a head that is too large.
   int64_t crowded_out = 0, timed_out = 0, too_large = 0;
 };
 
 // Serves until it dies. Thread-safe.
 class HttpServer {
  public:
-  // GET and HEAD alone come to them. Both run on one thread at a time each.
+  // Answer GET and HEAD; other methods are refused before. Each runs on one thread at a time.
   struct Pages {
-    // On the polling thread, so that these are answered whatever the others do: must not block.
-    // nullopt: the request is for `make`.
+    // Runs on the polling thread, so that its pages are answered whatever the others do; must not
+    // block. Returns nullopt if the request is for `make`.
     std::function<std::optional<HttpResponse>(const HttpRequest&)> at_once;
     std::function<HttpResponse(const HttpRequest&)> make;
   };
 
-  // `host`: a name or an address, without brackets; port 0 picks one. UNAVAILABLE with a text for
-  // people where it cannot listen there.
+  // Starts serving. `host`: a name or an address, without brackets; port 0 picks one. UNAVAILABLE,
+  // with a text for people, if it cannot listen there.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port,
                                                            HttpOptions options, Pages pages);
-  // Connections are cut; waits for the page that is being made.
+  // Cuts the connections; waits for the page that is being made.
   ~HttpServer();
 
   int port() const;

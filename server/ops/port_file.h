@@ -1,4 +1,4 @@
-// HOST:PORT of this daemon in a file, for whoever starts it.
+// Writes HOST:PORT of this daemon into a file, for whoever starts it.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace spaid::server {
 // Thread-compatible. Movable.
 class PortFile {
  public:
-  // Written beside, under a name that nobody can guess, and renamed: a reader sees the whole
+  // Writes a temporary file under an unguessable name and renames it: a reader sees the whole
   // address or no file, and nothing is written through a link. Errors: INVALID_ARGUMENT/BAD_FLAG.
   static absl::StatusOr<PortFile> Write(const std::string& file, const std::string& address);
   ~PortFile();
   PortFile(PortFile&& other) noexcept;
   PortFile& operator=(PortFile&&) = delete;
 
-  // Takes the file away, unless another one, of a newer daemon, has taken its place.
+  // Removes the file, unless a newer daemon has replaced it.
   void Remove() const;
 
  private:

@@ -1,4 +1,4 @@
-// The daemon at a glance, as the status page shows it: numbers and names alone, no matrices.
+// Describes the state of the daemon for the status page: numbers and names only, no matrices.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace spaid::server {
 
-// What of it is not known is empty, 0, or left out. Times are milliseconds.
+// Unknown values are empty, 0, or left out. Times are in milliseconds.
 struct ServerStatus {
   struct Device {
     std::string name = {}, model = {};
     bool in_use = true;
     std::string lost = {};  // why it takes no more work; empty: it does
-    int threads = 0;        // of a CPU
+    int threads = 0;        // CPU only
     int64_t memory_bytes = 0;
-    int64_t used_bytes = 0, limit_bytes = 0;  // by the daemon; of a GPU
+    int64_t used_bytes = 0, limit_bytes = 0;  // by the daemon; GPU only
   };
 
-  struct Class {  // of priority
+  struct Class {  // a class of priority
     std::string name = {};
     int64_t queued = 0;
-    double predicted_ms = 0;  // of devices' time
-    double share = 0;         // of devices' time, beside the others'
+    double predicted_ms = 0;  // device time
+    double share = 0;         // weight in sharing device time
   };
   struct Ratio {  // measured over predicted time
     std::string device = {}, work = {};
@@ -54,12 +54,12 @@ struct ServerStatus {
     int64_t done = 0, total = 0;
 
     std::string outcome =
-        {};  // of a solve: the first right-hand side that did not converge, or the first
+        {};  // for a solve: the first right-hand side that did not converge, or the first
     int64_t iterations = 0;
     double true_relative_residual = 0;
     int64_t rhs_count = 0;
-    std::string reason = {}, message = {};  // of an error
-    std::vector<Residual> residuals = {};   // of the first right-hand side, thinned
+    std::string reason = {}, message = {};  // if it failed
+    std::vector<Residual> residuals = {};   // first right-hand side, thinned
   };
 
   struct Store {
@@ -93,7 +93,7 @@ struct ServerStatus {
   std::vector<Store> stores = {};
   int64_t resident_bytes = 0;
   int64_t jobs_ended = 0, jobs_refused = 0;
-  int64_t bytes_received = 0, bytes_sent = 0;  // of arrays
+  int64_t bytes_received = 0, bytes_sent = 0;  // arrays only
   std::vector<Counters> counters = {};
 };
 

@@ -30,7 +30,7 @@ void OnSignal(int signal) {
 
 // A signal's number; 0: none came.
 int Take(std::chrono::steady_clock::time_point until) {
-  const auto since_boot = until.time_since_epoch();  // of CLOCK_MONOTONIC
+  const auto since_boot = until.time_since_epoch();  // CLOCK_MONOTONIC
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_boot);
   const timespec spec{.tv_sec = seconds.count(),
                       .tv_nsec = std::chrono::nanoseconds(since_boot - seconds).count()};

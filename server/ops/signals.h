@@ -1,4 +1,4 @@
-// SIGTERM, SIGINT and SIGHUP as something to wait for, on a thread of one's choice.
+// Lets a thread of one's choice wait for SIGTERM, SIGINT and SIGHUP.
 //
 //   ShutdownSignals signals;
 //   signals.Wait(1s, [] { return true; }, [] { ReadFilesAgain(); });     // -> "SIGTERM"
@@ -12,16 +12,17 @@ namespace spaid::server {
 
 class ShutdownSignals {
  public:
-  // Handles them from now on, whatever threads are there (libraries start theirs before main) and
-  // whatever was blocked or ignored when the process began; ignores SIGPIPE. What comes before the
-  // first wait is kept. There is one handler: let one of these live at a time.
+  // Handles the signals from now on, whatever threads exist (libraries start theirs before main)
+  // and whatever was blocked or ignored when the process began; ignores SIGPIPE. Signals before the
+  // first wait are kept. There is one handler: only one object at a time.
   ShutdownSignals();
 
-  // Until SIGTERM or SIGINT comes; its name. Runs `meanwhile` each `every` till then, which ends
-  // the wait by false: "". Runs `hung_up` for each SIGHUP.
+  // Waits for SIGTERM or SIGINT and returns its name. Runs `meanwhile` once per `every`; if that
+  // returns false the wait ends with "". Runs `hung_up` for each SIGHUP.
   std::string Wait(std::chrono::milliseconds every, const std::function<bool()>& meanwhile,
                    const std::function<void()>& hung_up);
-  // At most `timeout`, for SIGTERM or SIGINT; false: none came. Runs `hung_up` for each SIGHUP.
+  // Waits at most `timeout` for SIGTERM or SIGINT; false: none came. Runs `hung_up` for each
+  // SIGHUP.
   bool WaitFor(std::chrono::milliseconds timeout, const std::function<void()>& hung_up);
 };
 

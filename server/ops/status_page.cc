@@ -20,7 +20,7 @@ using Job = ServerStatus::Job;
 
 constexpr double kLeastMs = 0.005;  // that is worth telling
 constexpr size_t kMostMessage = 300, kMostModel = 80, kMostLost = 300;
-constexpr size_t kMostRows = 64;  // of devices, predictions, counters
+constexpr size_t kMostRows = 64;  // for devices, predictions, counters
 
 std::string Words(const std::string& name) { return absl::StrReplaceAll(name, {{"_", " "}}); }
 
@@ -83,7 +83,7 @@ constexpr char kTableClose[] = "</tbody></table></div>\n";
 
 // --- What is told of a job ---
 
-// What it does, and so much of its name as tells it from others.
+// Formats the kind of a job, and as much of its name as tells it from others.
 std::string NameCell(const Job& job) {
   constexpr size_t kShort = 13;
   const std::string shown =

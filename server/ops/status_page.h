@@ -1,4 +1,4 @@
-// The status page: one HTML document that is whole by itself. No scripts, nothing from elsewhere.
+// Renders the status page: one self-contained HTML document without scripts or external resources.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace spaid::server {
 
-// Of these many jobs in each list a page tells, whatever it is given.
+// The page shows at most this many jobs of each list.
 inline constexpr size_t kMostJobsShown = 50;
 
 struct StatusPageOptions {
@@ -16,8 +16,8 @@ struct StatusPageOptions {
 
 std::string StatusPage(const ServerStatus& status, const StatusPageOptions& options = {});
 
-// The same for programs, JSON. Times in milliseconds, bytes in bytes, moments in seconds since
-// 1970.
+// Renders the status as JSON, for programs. Durations in milliseconds, points in time in seconds
+// since 1970.
 std::string StatusJson(const ServerStatus& status);
 
 }  // namespace spaid::server

@@ -1,9 +1,10 @@
-// How the status page looks: light or dark as the reader's system is, and from 340 pixels on.
+// The style of the status page: light or dark as the reader's system is, for widths from 340
+// pixels.
 #pragma once
 
 namespace spaid::server {
 
-// A sparse pattern: the page's icon, and its mark. Without colours that either theme swallows.
+// The page's mark and icon, a sparse pattern, in colours that are visible in both themes.
 inline constexpr char kStatusMark[] =
     "<svg class=\"mark\" viewBox=\"0 0 20 20\" width=\"22\" height=\"22\" aria-hidden=\"true\">"
     "<path d=\"M1 1h5v5H1zM7.5 7.5h5v5h-5zM14 14h5v5h-5z\"/>"

@@ -1,4 +1,4 @@
-// The last resort of a shutdown that hangs: the process ends with exit code 1 and says what hung.
+// Ends the process with exit code 1 when a shutdown hangs, and says what hung.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace spaid::server {
 
-// Bites `limit` after its construction, unless it dies before.
+// Ends the process `limit` after its construction, unless it is destroyed before.
 class Watchdog {
  public:
   Watchdog(std::chrono::seconds limit, std::string what);

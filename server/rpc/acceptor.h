@@ -1,4 +1,4 @@
-// The listening sockets of the gRPC port, and the thread that accepts. gRPC 1.51's own listener
+// Owns the listening sockets of the gRPC port and the thread that accepts. gRPC 1.51's own listener
 // ends for good when descriptors run out; this one waits until there are some again, and keeps to
 // the bounds of Connections.
 //
@@ -21,28 +21,29 @@
 
 namespace spaid::server {
 
-// As many descriptors as the system lets this process have; how many that are.
+// Raises the limit of descriptors to what the system allows this process, and returns it.
 int64_t RaiseDescriptorLimit();
-// Connections that so many descriptors are enough for: each takes two, and the rest of the daemon
-// (files, the ops port, jobs) some.
+// Returns how many connections `descriptors` suffice for: each takes two, and the rest of the
+// daemon (files, the ops port, jobs) needs some.
 int64_t ConnectionsFor(int64_t descriptors);
 
 class Acceptor {
  public:
-  // `address`: HOST:PORT (port 0 picks one), unix:PATH or unix-abstract:NAME. UNAVAILABLE/
-  // CANNOT_LISTEN where it is taken, not ours or malformed. `connections` outlives the acceptor.
+  // Opens the sockets of `address`: HOST:PORT (port 0 picks one), unix:PATH or unix-abstract:NAME.
+  // UNAVAILABLE/CANNOT_LISTEN if it is taken, not ours or malformed. `connections` outlives the
+  // acceptor.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const std::string& address,
                                                           Connections* connections);
   ~Acceptor();
 
-  // The address with the port that was picked.
+  // Returns the address with the port that was picked.
   const std::string& address() const { return address_; }
-  // The first of the sockets' own addresses.
+  // Returns the address of the first socket.
   sockaddr_storage listens_on() const;
 
-  // Accepts from now on, on a thread of its own. Once.
+  // Starts accepting, on a thread of its own. Call once.
   void Start(std::function<void(int listener, int fd)> handle);
-  // Nobody is accepted any more, and the port is free. Connections live on.
+  // Stops accepting and frees the port. Connections live on.
   void Stop();
 
  private:

@@ -372,7 +372,7 @@ absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view 
   }
   // 8 (n + 1) + 12 nnz without overflow: compare against the limit before multiplying.
   const int64_t per_entry = header.pattern_only() ? 4 : 12;
-  // What Matrix::bytes will say: the arrays and what is around them.
+  // As Matrix::bytes will count: the arrays and the object around them.
   const int64_t pointer_bytes = 8 * (header.n() + 1) + static_cast<int64_t>(sizeof(Matrix)) +
                                 static_cast<int64_t>(header.label().size());
   if (pointer_bytes > max_matrix_bytes ||

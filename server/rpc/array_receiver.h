@@ -1,6 +1,6 @@
-// Puts arrays together from chunks that nobody trusts. A chunk is copied once, from the message
-// into its place (fp32 values are widened on the way); but what comes of an array before it is
-// known to be more than a promise is moved once more.
+// Assembles arrays from untrusted chunks. A chunk is copied once, from the message into its place
+// (fp32 values are widened on the way); only the first mebibyte of an array, which comes while its
+// size is just a promise, is moved once more.
 //
 //   ArrayReceiver<int32_t> indices(v1::ARRAY_KIND_INDICES, nnz);
 //   RETURN_IF_ERROR(indices.Add(chunk, [&](int64_t bytes) { return share.Grow(bytes); }));
@@ -24,14 +24,14 @@
 
 namespace spaid::server {
 
-// Books memory that is about to be committed, before it is; an error refuses it. All that is booked
-// of an array is never more than the array.
+// Books memory before it is committed; an error refuses it. The bookings of an array never sum to
+// more than the array.
 using BookBytes = absl::FunctionRef<absl::Status(int64_t bytes)>;
 
-// One array of `size` elements of T, arriving in order. Not thread-safe. A promise costs nothing:
-// up to a mebibyte, memory for twice what has come is there at most; then that of the whole array,
-// untouched, of which huge pages are committed as bytes arrive, or all of it where it was kept of
-// something else (AllocateLarge).
+// Receives one array of `size` elements of T, in order. Not thread-safe. A promise costs nothing:
+// up to a mebibyte, at most twice what has arrived is allocated; then the whole array, untouched,
+// whose huge pages are committed as bytes arrive (or all at once if the memory is reused:
+// AllocateLarge).
 template <class T>
 class ArrayReceiver {
  public:
@@ -39,22 +39,22 @@ class ArrayReceiver {
   ArrayReceiver(v1::ArrayKind kind, int64_t size, bool from_float32 = false)
       : kind_(kind), size_(size), from_float32_(from_float32) {}
 
-  // Errors, all INVALID_ARGUMENT, with the array, the offset and the cure: CHUNK_NOT_WHOLE (empty,
-  // or not a whole number of elements), CHUNK_OUT_OF_ORDER, CHUNK_BEYOND_END, CHECKSUM_MISMATCH.
-  // RESOURCE_EXHAUSTED/OUT_OF_MEMORY; those of `book`.
-  // An error changes nothing of what was received.
+  // Appends a chunk. Errors, INVALID_ARGUMENT with the array, the offset and the cure:
+  // CHUNK_NOT_WHOLE (empty, or not a whole number of elements), CHUNK_OUT_OF_ORDER,
+  // CHUNK_BEYOND_END, CHECKSUM_MISMATCH; RESOURCE_EXHAUSTED/OUT_OF_MEMORY; those of `book`. An
+  // error leaves what was received unchanged.
   absl::Status Add(const ChunkView& chunk, BookBytes book);
   std::span<const T> so_far() const {
     return data_ ? std::span(*data_).first(static_cast<size_t>(received_)) : std::span<const T>();
   }
-  // Keeps what so_far() shows in its place, also when more comes.
+  // Keeps the memory that so_far() shows alive and in place, also when more comes.
   std::shared_ptr<const void> hold() const { return data_; }
-  // INVALID_ARGUMENT/ARRAY_INCOMPLETE where elements are missing.
+  // Returns INVALID_ARGUMENT/ARRAY_INCOMPLETE if elements are missing.
   absl::Status CheckComplete() const;
   bool complete() const { return received_ == size_; }
   int64_t size() const { return size_; }
   int64_t received() const { return received_; }
-  // The array, complete; leaves this empty.
+  // Returns the complete array and leaves this empty.
   kernels::Array<T> Take();
 
  private:
@@ -69,30 +69,31 @@ class ArrayReceiver {
   std::shared_ptr<kernels::Array<T>> data_;
 };
 
-// The arrays of one matrix. Thread-compatible but for LookAtNew.
+// Receives the arrays of one matrix. Thread-compatible, except LookAtNew.
 class MatrixReceiver {
  public:
   // `header` was checked by CheckMatrixHeader.
   explicit MatrixReceiver(const v1::MatrixHeader& header);
 
-  // True for the arrays that belong to a matrix.
+  // Returns true for the arrays that belong to a matrix.
   static bool Takes(v1::ArrayKind kind);
-  // As of ArrayReceiver; UNEXPECTED_MESSAGE for values of a pattern-only matrix.
+  // Appends a chunk. Errors: as for ArrayReceiver; UNEXPECTED_MESSAGE for values of a pattern-only
+  // matrix.
   absl::Status Add(const ChunkView& chunk, BookBytes book);
   absl::Status CheckComplete() const;
   bool complete() const;
-  // Array bytes received, as they were on the wire.
+  // Returns the array bytes received, as counted on the wire.
   int64_t bytes_up() const { return bytes_up_; }
-  // What is still to come.
+  // Returns the ranges that are still missing.
   v1::UploadNeed Need() const;
-  // Looks at what has come since the last look, the chunks still in the cache. Thread-safe, also
-  // beside Add.
+  // Digests and checks what has arrived since the last call, while it is in the cache. Thread-safe,
+  // also beside Add.
   void LookAtNew();
-  // Something has come since the last look began.
+  // Returns true if something has arrived since the last look began.
   bool HasNew();
-  // What is known of the arrays as they came, once they are complete.
+  // Returns what is known about the arrays, once they are complete.
   Arrived Look();
-  // The raw matrix: arrays as they came. Leaves this empty.
+  // Returns the raw matrix, its arrays as they came, and leaves this empty.
   kernels::CscMatrix Take();
 
  private:
@@ -102,7 +103,7 @@ class MatrixReceiver {
   ArrayReceiver<int32_t> indices_;
   ArrayReceiver<double> values_;
 
-  // So that a look needs no lock on what is being received.
+  // A snapshot, so that a look needs no lock on what is being received.
   struct Arrays {
     std::span<const int64_t> pointers;
     std::span<const int32_t> indices;
@@ -117,16 +118,16 @@ class MatrixReceiver {
   int64_t bytes_up_ = 0;
 };
 
-// Checks what a header says before a byte of it is believed. `field`: "header" or
-// "header.inline_matrix". Errors, INVALID_ARGUMENT: BAD_SIZE, NOT_SQUARE, UNKNOWN_ENUM, BAD_DIGEST,
-// BAD_LABEL; RESOURCE_EXHAUSTED/MATRIX_TOO_LARGE with metadata `limit` and `actual`.
+// Checks a header before anything in it is used. `field`: "header" or "header.inline_matrix".
+// Errors, INVALID_ARGUMENT: BAD_SIZE, NOT_SQUARE, UNKNOWN_ENUM, BAD_DIGEST, BAD_LABEL;
+// RESOURCE_EXHAUSTED/MATRIX_TOO_LARGE with metadata `limit` and `actual`.
 absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view field,
                                int64_t max_matrix_bytes);
-// Host bytes of the matrix that `header` (checked) promises.
+// Returns the host bytes of the matrix that `header` (checked) promises.
 int64_t PromisedBytes(const v1::MatrixHeader& header);
 
-// INVALID_ARGUMENT/UNKNOWN_ENUM or /UNEXPECTED_MESSAGE for a chunk of an array that has no place
-// here.
+// Returns INVALID_ARGUMENT/UNKNOWN_ENUM or /UNEXPECTED_MESSAGE for a chunk of an array that is not
+// expected here.
 absl::Status UnexpectedArray(const ChunkView& chunk, std::string_view expected);
 
 }  // namespace spaid::server

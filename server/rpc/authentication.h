@@ -1,6 +1,6 @@
-// Who calls. Everything a client owns belongs to its tenant: the name of its bearer token; else the
-// subject of its mTLS certificate; else (where the operator trusts it) the metadata x-spaid-tenant;
-// else, where anonymous callers are served, "default".
+// Identifies callers. Everything a client owns belongs to its tenant: the name of its bearer token;
+// else the subject of its mTLS certificate; else (if the operator trusts it) the metadata
+// x-spaid-tenant; else, if anonymous callers are served, "default".
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -22,29 +22,29 @@ struct Caller {
 };
 
 struct AuthenticationOptions {
-  // Without a token or a certificate: UNAUTHENTICATED/NO_CREDENTIALS.
+  // Refuse callers without a token or a certificate: UNAUTHENTICATED/NO_CREDENTIALS.
   bool credentials_wanted = false;
   bool trust_tenant_header = false;
-  std::vector<std::string> admin_subjects = {};  // of certificates, as gRPC writes them ("CN=ann")
+  std::vector<std::string> admin_subjects = {};  // certificates', as gRPC writes them ("CN=ann")
 };
 
 // Thread-safe. Movable before it is used.
 class Authenticator {
  public:
-  // Who has a token of `admins` is an administrator.
+  // Callers with a token in `admins` are administrators.
   explicit Authenticator(AuthenticationOptions options = {}, Tokens tokens = {},
                          Tokens admins = {});
 
-  // A token goes before a certificate: who sends both is whom the token names, and an
-  // administrator only if the token is one's. Errors: UNAUTHENTICATED/NO_CREDENTIALS;
-  // UNAUTHENTICATED/BAD_TOKEN for a bearer token that is in no file (also where there is none, and
-  // beside a good certificate: a client that believes it is somebody must not silently become
-  // somebody else), or two of them; UNAUTHENTICATED/BAD_TENANT for a certificate without a subject;
-  // INVALID_ARGUMENT/BAD_TENANT for an x-spaid-tenant that is empty, over-long, not plain text or
-  // sent twice.
+  // Returns the tenant of a call. A token goes before a certificate: a caller who sends both is
+  // whom the token names, and an administrator only by that token. Errors:
+  // UNAUTHENTICATED/NO_CREDENTIALS; UNAUTHENTICATED/BAD_TOKEN for a bearer token that is in no file
+  // (also if there is no file, and beside a good certificate: a client that believes it is somebody
+  // must not silently become somebody else), or two of them; UNAUTHENTICATED/BAD_TENANT for a
+  // certificate without a subject; INVALID_ARGUMENT/BAD_TENANT for an x-spaid-tenant that is empty,
+  // over-long, not plain text or sent twice.
   absl::StatusOr<Caller> Identify(const grpc::ServerContextBase& context) const;
 
-  // Calls that come from now on are held to these. Open ones go on.
+  // Replaces the tokens for calls from now on. Open calls go on.
   void SetTokens(Tokens tokens, Tokens admins);
 
  private:

@@ -61,10 +61,10 @@ Metrics::StoreFigures Figures(const HandleStoreStats& s) {
           .tenants = s.tenants};
 }
 
-// Of each lane of what runs off the reactors: an estimate may take longer than its job does then.
+// Returns the threads of each executor; several, since an estimate may take longer than its job.
 int ExecutorThreads() { return std::clamp(kernels::CpuDevice().threads / 4, 2, 8); }
 
-// Of one job.
+// Returns the threads of one job.
 int Threads(const BackendOptions& options, const EngineAdapter& adapter) {
   int threads = options.threads;
   if (threads > 0) return threads;

@@ -1,4 +1,4 @@
-// Everything the services share, and the limits they hold clients to.
+// Holds everything that the services share, and the limits for clients.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -34,7 +34,7 @@
 namespace spaid::server {
 
 struct BackendOptions {
-  int64_t max_matrix_bytes = int64_t{1} << 30;  // of one matrix, as stored
+  int64_t max_matrix_bytes = int64_t{1} << 30;  // per matrix, as stored
   int64_t matrix_store_bytes = int64_t{2} << 30;
   int64_t preconditioner_store_bytes = int64_t{2} << 30;
   int64_t plan_cache_bytes = int64_t{1} << 30;
@@ -43,29 +43,29 @@ struct BackendOptions {
   int64_t max_queued_jobs = 1024;
   std::optional<int64_t> max_queued_jobs_per_tenant = {};  // none: half of all; 0: all
   int64_t max_detached_jobs_per_tenant = 128;  // queued or running; 0: no limit of its own
-  int max_paused_jobs = 128;                   // of each device; 0: no solve is ever paused
+  int max_paused_jobs = 128;                   // per device; 0: no solve is ever paused
   int max_devices_per_job = 8;                 // GPUs that one build may be split over
-  int lanes = 0;  // of the CPU: jobs side by side, all but one small; 0: by its cores
+  int lanes = 0;  // slots of the CPU: jobs side by side, all but one small; 0: by its cores
   std::chrono::milliseconds small_job{20};            // predicted
-  std::map<std::string, double> tenant_weights = {};  // over 0; 1 where there is none
-  int64_t max_tenants = ShareRules().max_tenants;     // that shares tell apart
+  std::map<std::string, double> tenant_weights = {};  // over 0; a tenant without one has 1
+  int64_t max_tenants = ShareRules().max_tenants;     // told apart by shares
   int64_t ended_job_bytes = 64 << 20;                 // logs and outcomes of ended jobs
-  // For a job that names none; upper bound on any job's; 0: none.
+  // Limit for a job that names none; upper bound for any job; 0: none.
   std::chrono::milliseconds max_queue = std::chrono::hours(24), max_run = std::chrono::hours(1);
   std::chrono::milliseconds heartbeat{5'000};
   StreamLimits streams;
   ConnectionLimits connections;
-  int threads = 0;  // of one job; 0: all cores
+  int threads = 0;  // per job; 0: all cores
   std::string version = "0.0.0";
-  std::chrono::milliseconds probe_every{10'000};  // idle devices are looked at
-  bool exit_on_device_loss = false;               // else the server goes on with what is left
+  std::chrono::milliseconds probe_every{10'000};  // how often idle devices are checked
+  bool exit_on_device_loss = false;               // else the server goes on with the other devices
   double hang_limit = 20;  // times its prediction that a job may be silent; 0: for ever
-  std::chrono::milliseconds hang_floor{60'000};   // and no less
+  std::chrono::milliseconds hang_floor{60'000};   // and at least this
   std::string cuda_status;                        // for GetServerInfo
   std::vector<kernels::DeviceInfo> idle_devices;  // listed, not used
 };
 
-// Places in the queue that one tenant may take; 0: all of them.
+// Returns how many places in the queue one tenant may take; 0: all of them.
 int64_t MostQueuedOfTenant(const BackendOptions& options);
 
 // Built once; thread-safe; outlives the gRPC server.
@@ -93,47 +93,47 @@ class Backend {
   Metrics& metrics() { return *metrics_; }
   WallTime start_time() const { return start_time_; }
 
-  // What runs off the reactors' threads, in lanes, so that estimates, which may take long, do not
-  // hold up the uploads of others, nor the end of an upload the looks at arriving arrays, nor any
-  // of them what goes out beside a computation.
+  // Executors for work off the reactors' threads: separate ones, so that long estimates do not hold
+  // up uploads, the end of an upload does not hold up looks at arriving arrays, and none of them
+  // holds up results that are sent beside a computation.
   enum class Lane { kStore, kCount, kLook, kSend };
-  // Runs `task` so, when it is its tenant's turn; `failed` where it throws.
-  // RESOURCE_EXHAUSTED/QUEUE_FULL, with a retry delay, where too many wait.
+  // Runs `task` on that executor when it is its tenant's turn, and `failed` if it throws.
+  // RESOURCE_EXHAUSTED/QUEUE_FULL, with a retry delay, if too many wait.
   absl::Status Run(Lane lane, const std::string& tenant, std::function<void()> task,
                    std::function<void(const absl::Status&)> failed);
 
-  // Whether arriving arrays are looked at beside the thread that receives them: there are cores for
-  // it, or else it would cost more than it saves.
+  // Returns true if arriving arrays are looked at by another thread than the receiving one, which
+  // pays only if there are cores for it.
   bool look_aside() const { return look_aside_; }
 
-  // From now on calls that bring new work are refused; streams that have not said what they want
-  // end so at once.
+  // Refuses calls with new work from now on; streams that have not asked for anything yet end at
+  // once.
   void Refuse();
-  // While draining: UNAVAILABLE/DRAINING with a retry delay.
+  // Returns UNAVAILABLE/DRAINING, with a retry delay, while draining.
   absl::Status CheckServing() const;
-  // Whether the devices that are left are enough for the server to be of use: all of them where it
-  // is to end on the loss of one; else any, and the CPU where it is among them, since the host's
-  // work has no other place.
+  // Returns true if the remaining devices suffice: all of them if the server is to end on the loss
+  // of one; else any of them, including the CPU if it is among them, since the host's work runs
+  // nowhere else.
   bool usable() const;
-  // The devices that are lost, each with its reason; empty: none.
+  // Lists the lost devices, each with its reason; empty: none.
   std::string LostDevices() const;
   void SetDraining() { draining_ = true; }
   bool draining() const { return draining_; }
-  // Also: all devices have been measured.
+  // Returns true if the server takes work: not draining, all devices measured, and usable().
   bool ready() const { return !draining_ && scheduler_.prepared() && usable(); }
-  // Calls it at once, and whenever a device is lost or all have been measured: ready() may have
-  // changed. One call at a time; none after the call with an empty one has returned.
+  // Sets a callback that runs at once and whenever ready() may have changed (a device was lost, all
+  // have been measured). One call at a time; none after OnReadiness({}) has returned.
   void OnReadiness(std::function<void()> changed);
 
-  // What a header's limits, priority and detach (v1::BuildHeader, v1::SolveHeader), the server's
-  // limits and the call's deadline make together. Errors: BAD_LIMIT, UNKNOWN_ENUM.
+  // Combines a header's limits, priority and detach (v1::BuildHeader, v1::SolveHeader) with the
+  // server's limits and the call's deadline. Errors: BAD_LIMIT, UNKNOWN_ENUM.
   template <class Header>
   absl::StatusOr<Workbench::Terms> Terms(const Header& header,
                                          const grpc::CallbackServerContext& context) const {
     return Terms(header.limits(), header.priority(), header.detach(), context);
   }
 
-  // Brings the gauges of the metrics up to date: for every scrape.
+  // Updates the gauges of the metrics; called for every scrape.
   void SetGauges();
 
  private:
@@ -163,10 +163,10 @@ class Backend {
   Executor storing_, counting_, looking_, sending_;  // finish their tasks first of all
 };
 
-// Resident set size of this process.
+// Returns the resident set size of this process.
 int64_t ResidentBytes();
 
-// The error of a call that comes while the server drains.
+// Returns the error for calls that come while the server drains.
 absl::Status DrainingError();
 
 }  // namespace spaid::server

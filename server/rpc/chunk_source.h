@@ -1,4 +1,4 @@
-// Cuts arrays of ours into chunks, when the stream asks for the next one.
+// Cuts the server's arrays into chunks, one at a time, when the stream asks for the next.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,21 @@
 
 namespace spaid::server {
 
-// A sequence of arrays, borrowed: `owner` keeps them. Thread-compatible.
+// A sequence of borrowed arrays, kept alive by `owner`. Thread-compatible.
 class ChunkSource {
  public:
   ChunkSource() = default;
-  // M in CSC: pointers, indices, values (as float32 where `narrow`).
+  // Makes a source for M in CSC: pointers, indices, values (as float32 if `narrow`).
   static ChunkSource OfMatrix(std::shared_ptr<const void> owner, const kernels::CscView& m,
                               bool narrow);
   static ChunkSource OfSolution(std::shared_ptr<const void> owner, std::span<const double> x);
 
-  // Of the last array only so many elements are there yet: no chunk goes out before it is whole.
+  // Says that only `elements` of the last array exist yet: no chunk goes out before it is whole.
   void LimitLast(int64_t elements) { parts_.back().there = elements; }
 
-  // Fills the next chunk, of `most_bytes` of data (8 or more) at most, with its CRC; false: all is
-  // out, or it is not there yet. Error:
-  // FAILED_PRECONDITION/FLOAT32_OVERFLOW (index: of the value) where a value does not fit the
-  // narrow type.
+  // Fills the next chunk, with at most `most_bytes` (8 or more) of data, and its CRC; false: all is
+  // out, or the rest does not exist yet. Error: FAILED_PRECONDITION/FLOAT32_OVERFLOW (index: that
+  // of the value) if a value does not fit the narrow type.
   absl::StatusOr<bool> Next(v1::ArrayChunk* chunk, int64_t most_bytes);
   int64_t bytes_down() const { return bytes_down_; }
 

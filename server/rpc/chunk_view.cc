@@ -76,7 +76,7 @@ bool ReadChunk(grpc::ByteBuffer* message, int field, ChunkView* chunk) {
       static_cast<uint64_t>(in.CurrentPosition()) + length != message->Length()) {
     return false;
   }
-  uint32_t seen = 0;  // of the chunk's fields, a bit each
+  uint32_t seen = 0;  // a bit per field of the chunk
   while (const uint32_t tag = in.ReadTag()) {
     if (!ReadField(in, tag, chunk)) return false;
     const uint32_t bit = uint32_t{1} << WireFormatLite::GetTagFieldNumber(tag);

@@ -1,4 +1,4 @@
-// A chunk of an array as it lies in the message that brought it: gRPC's own buffers, not copied
+// Reads a chunk of an array in place, in the buffers of gRPC that brought it, without copying it
 // into a protobuf first. Large arrays pass through here, so each copy of them counts.
 //
 //   ChunkView chunk;
@@ -18,7 +18,7 @@
 
 namespace spaid::server {
 
-// v1::ArrayChunk, its data borrowed in pieces.
+// A v1::ArrayChunk whose data is borrowed in pieces.
 struct ChunkView {
   ChunkView() = default;
   ChunkView(const v1::ArrayChunk& chunk);  // NOLINT(google-explicit-constructor): a view of it
@@ -27,12 +27,12 @@ struct ChunkView {
   int64_t offset = 0;
   std::optional<uint32_t> crc32;
   std::vector<std::string_view> pieces;  // none is empty
-  int64_t bytes = 0;                     // of all pieces
+  int64_t bytes = 0;                     // sum over all pieces
 };
 
-// Reads a serialized message that is one ArrayChunk in the field `field` and nothing else, each
-// field of it once at most: what every client sends. False for any other message, be it of another
-// form or no message at all: that is protobuf's to parse. `message` is not changed.
+// Reads a serialized message that is one ArrayChunk in the field `field` and nothing else, each of
+// its fields at most once, as every client sends it. Returns false for any other bytes, which
+// protobuf then parses. `message` is not changed.
 bool ReadChunk(grpc::ByteBuffer* message, int field, ChunkView* chunk);
 
 }  // namespace spaid::server

@@ -1,9 +1,9 @@
-// The connections of the gRPC port: how many there may be, in all and of one peer, and what one of
-// them may cost. gRPC counts none of it: a call that is reset at once, the bytes of a message whose
-// end never comes, and a header block that trickles are seen by nobody behind it.
+// Bounds the connections of the gRPC port: their number, in all and per peer, and what each may
+// cost. gRPC counts none of this: calls that are reset at once, bytes of a message whose end never
+// comes, and a trickling header block are invisible to the code behind it.
 //
-// Each connection is watched through a second descriptor of its socket. By it the kernel tells when
-// gRPC has closed the connection and how many bytes came, and it can be cut.
+// Each connection is watched through a second descriptor of its socket, by which the kernel tells
+// when gRPC has closed the connection and how many bytes came, and by which it can be cut.
 //
 //   auto opened = connections.Open(fd, peer);        // the acceptor
 //   auto call = connections.Begin(context->peer());  // a call, from its headers to its end
@@ -36,23 +36,23 @@ struct ConnectionLimits {
   int64_t max_calls = 4096;                 // on all connections, those without a request too
   int64_t max_bytes = 256 << 20;            // received and taken by no call yet, on all connections
   std::chrono::milliseconds idle{600'000};  // a connection without a call is closed after this
-  // Those who have no limit of their own, beside loopback: others speak through them.
+  // Proxies, which like loopback have no limit per peer.
   std::vector<Cidr> trusted = {};
 };
 
-// What a call may hold of bytes that nobody took yet.
-inline constexpr int kLookaheadBytes = 4 << 20;  // of a stream that nobody reads, at most
+// The bytes that a stream may receive before somebody reads them.
+inline constexpr int kLookaheadBytes = 4 << 20;
 
 class Connection {
  public:
   static constexpr double kDroppable = 64 << 20;
 
-  // Bytes of a message that came to a call. Thread-safe.
+  // Counts the bytes of a message that a call has taken. Thread-safe.
   void Took(size_t bytes) {
     constexpr size_t kFraming = 32;  // and a 32nd: frames of HTTP/2 and records of TLS
     taken_.fetch_add(bytes + bytes / 32 + kFraming, std::memory_order_relaxed);
   }
-  // Bytes more, or fewer, of messages that wait to be read by the client. Thread-safe.
+  // Adds to the bytes of messages that wait to be read by the client. Thread-safe.
   void Waits(int64_t bytes) {
     unread_.fetch_add(bytes, std::memory_order_relaxed);
     // As it is read, the client sends updates of windows, which no call takes.
@@ -87,7 +87,7 @@ class Connection {
   Clock::time_point moved{};
   int slow_reads = 0;
   double untaken = 0;             // bytes
-  double droppable = kDroppable;  // of them, that calls may have held which have ended
+  double droppable = kDroppable;  // the part that calls may have held which have ended
 };
 
 // Thread-safe.
@@ -102,15 +102,15 @@ class Connections {
   Connections& operator=(const Connections&) = delete;
 
   const ConnectionLimits& limits() const { return limits_; }
-  // Not more than `most` connections from now on.
+  // Allows at most `most` connections from now on.
   void LimitTo(int64_t most);
   int64_t most() const;
 
   // --- The acceptor's part ---
-  // A connection was accepted: its second descriptor, to be watched for EPOLLHUP, or -1 where it
-  // is refused (and to be closed). `peer`: as accept gave it.
+  // Registers an accepted connection and returns its second descriptor, to be watched for EPOLLHUP;
+  // -1: it is refused and must be closed. `peer`: as accept gave it.
   int Open(int fd, const sockaddr* peer, Clock::time_point now);
-  // EPOLLHUP of a descriptor that Open gave; it is closed.
+  // Handles EPOLLHUP of a descriptor that Open returned, and closes it.
   void Closed(int watched);
   // Cuts what is over its bounds. Every kLookEvery.
   void Look(Clock::time_point now);
@@ -118,7 +118,8 @@ class Connections {
   // Calls of connections that were cut are not gone yet, and are many: nobody is to be let in.
   bool clogged() const;
 
-  // The next connection from this address of ours is the self-probe's: it has a place of its own.
+  // Announces the self-probe's connection, the next one from this address of ours, which has a
+  // place of its own.
   void ExpectOwn(const sockaddr* address);
 
   // --- The calls' part ---
@@ -126,7 +127,7 @@ class Connections {
     std::shared_ptr<Connection> connection;  // never null
     bool served = true;                      // false: there are too many; end it at once
   };
-  // A call's headers have come. `peer`: as grpc::ServerContext::peer() has it.
+  // Begins a call whose headers have come. `peer`: as grpc::ServerContext::peer() has it.
   Call Begin(const std::string& peer);
   // Its request has come, as far as it is needed to know what is wanted. `feeds`: arrays follow.
   void Asked(Connection& connection, bool feeds);
@@ -156,7 +157,7 @@ class Connections {
   Metrics* const metrics_;
   std::atomic<int64_t> untaken_bytes_{0};
   mutable std::mutex mu_;
-  std::string own_name_;  // of the self-probe's connection that is on its way
+  std::string own_name_;  // the self-probe's connection, announced and not here yet
   Clock::time_point searched_{};
   int64_t most_;
   std::unordered_map<std::string, std::shared_ptr<Connection>> by_name_;

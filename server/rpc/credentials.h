@@ -1,4 +1,5 @@
-// Listening with and without TLS. Files are watched: certificates change without a restart.
+// Makes credentials to listen with or without TLS. Files are watched: certificates change without a
+// restart.
 #pragma once
 
 #include <grpcpp/security/server_credentials.h>
@@ -18,13 +19,13 @@ struct TlsFiles {
   bool any() const { return !certificate.empty() || !key.empty() || !client_ca.empty(); }
 };
 
-// Credentials for `files`; plaintext where none is set. Reads the files once, so that a missing,
-// unreadable or broken one, or a key of another certificate, is told now: INVALID_ARGUMENT/
-// BAD_CERTIFICATE with the file and what OpenSSL says.
+// Makes credentials for `files`; plaintext if none is set. Reads the files once, so that a missing,
+// unreadable or broken one, or a key of another certificate, is reported now: INVALID_ARGUMENT/
+// BAD_CERTIFICATE with the file and OpenSSL's text.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files);
 
-// True for "localhost", 127.0.0.0/8, ::1 and unix: addresses, as they stand in HOST:PORT.
+// Returns true for "localhost", 127.0.0.0/8, ::1 and unix: addresses, as they stand in HOST:PORT.
 bool IsLoopback(const std::string& address);
 
 }  // namespace spaid::server

@@ -1,9 +1,9 @@
-// A few threads for what is too long for a reactor and too short for the job queue: validating,
-// diagnosing and hashing a matrix that has arrived, counting the cost of a build.
+// Runs tasks on a few threads that are too long for a reactor and too short for the job queue:
+// validating, diagnosing and hashing a matrix that has arrived, counting the cost of a build.
 //
 //   Executor executor(2, 256);
-//   if (!executor.TryRun(tenant, [=] { ... }, [=](const absl::Status& error) { ... })) return
-//   Busy();
+//   const bool taken = executor.TryRun(tenant, [=] { ... }, [=](const absl::Status& e) { ... });
+//   if (!taken) return Busy();
 #pragma once
 
 #include <condition_variable>
@@ -32,9 +32,9 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // False, and nothing is run, when `max_queued` tasks wait already, or the tenant has more than
-  // its share of them where they are nearly so many (TenantShares). `failed` runs, on the task's
-  // thread, where `task` throws (Guarded).
+  // Queues `task`. Returns false, and runs nothing, if `max_queued` tasks wait already, or nearly
+  // so many and the tenant has more than its share of them (TenantShares). `failed` runs on the
+  // task's thread if `task` throws (Guarded).
   [[nodiscard]] bool TryRun(const std::string& tenant, std::function<void()> task,
                             std::function<void(const absl::Status&)> failed);
   int64_t queued() const;

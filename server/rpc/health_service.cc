@@ -14,8 +14,8 @@ namespace {
 // Debian ships no generated code of these messages, which have a field each: read and written as
 // fields that a message without any does not know.
 using google::protobuf::Empty;
-constexpr int kService = 1;  // of HealthCheckRequest
-constexpr int kStatus = 1;   // of HealthCheckResponse
+constexpr int kService = 1;  // in HealthCheckRequest
+constexpr int kStatus = 1;   // in HealthCheckResponse
 enum : uint64_t { kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
 
 constexpr size_t kMaxWatches = 256;

@@ -1,5 +1,5 @@
-// grpc.health.v1.Health, by reactors of our own: gRPC's would answer calls that nobody counts. Open
-// to callers without credentials.
+// Serves grpc.health.v1.Health by reactors of our own, since gRPC's would answer calls that nobody
+// counts. Open to callers without credentials.
 #pragma once
 
 #include <grpcpp/health_check_service_interface.h>
@@ -23,12 +23,12 @@ class HealthService final : public grpc::HealthCheckServiceInterface {
   void AddTo(Methods* methods);
 
   void SetServingStatus(const std::string& service, bool serving) override;
-  // Sets every service's.
+  // Sets the status of every service.
   void SetServingStatus(bool serving) override;
-  // Nothing serves, from now on.
+  // Sets every service to not serving, for good.
   void Shutdown() override;
 
-  // nullopt: no such service.
+  // Returns the status of a service; nullopt: there is no such service.
   std::optional<bool> Serving(const std::string& service) const;
 
   RawBidiReactor* Check(grpc::CallbackServerContext* context);

@@ -1,4 +1,4 @@
-// A job's events as a stream reads them: one at a time, each once, a heartbeat where nothing
+// Reads a job's events for a stream: one at a time, each once, with a heartbeat when nothing
 // happens.
 #pragma once
 
@@ -20,7 +20,7 @@ class JobFeed {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // What keeps the job wanted and the stream told.
+  // Keeps the job wanted and the stream notified.
   struct Ties {
     JobWaiter waiter;
     JobSubscription subscription;
@@ -30,12 +30,12 @@ class JobFeed {
   void Follow(std::shared_ptr<Job> job, Ties ties, int64_t first_event);
   const std::shared_ptr<Job>& job() const { return job_; }
   bool following() const { return job_ != nullptr; }
-  // The finished event was given out, or had been before the first one asked for.
+  // Returns true if the finished event was given out, or came before the first one asked for.
   bool ended() const { return ended_; }
 
-  // The next event; false: there is none now.
+  // Reads the next event; false: there is none now.
   bool Next(const Scheduler& scheduler, v1::JobEvent* event);
-  // A heartbeat is due where the last event is older than `interval`. True: Next has one.
+  // Makes a heartbeat due if the last event is older than `interval`. True: Next has one.
   bool Tick(Clock::time_point now, std::chrono::milliseconds interval);
 
   Ties TakeTies() { return std::move(ties_); }

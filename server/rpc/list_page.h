@@ -1,4 +1,4 @@
-// Pages of lists within the bytes of a message.
+// Fills pages of lists within the bytes of a message.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@
 
 namespace spaid::server {
 
-// Bytes of a page at most: well under what a message may have.
+// The most bytes of a page: well under the limit of a message.
 inline constexpr size_t kMaxListBytes = kMaxMessageBytes / 2;
 
-// Fills `items` with to_proto(listed[i]), and `next_page_token`, until the page is full. One item
-// goes out in any case. `sequences`: of each of `listed`; `next_token`: of the page behind them
-// all.
+// Fills `items` with to_proto(listed[i]), at least one, until the page is full, and sets
+// `next_page_token`. `sequences`: one per element of `listed`; `next_token`: the token of the page
+// behind them all.
 template <class Listed, class Items, class ToProto>
 void FillPage(const PageRequest& page, const Listed& listed, const std::vector<uint64_t>& sequences,
               const std::string& next_token, ToProto to_proto, Items* items,
               std::string* next_page_token) {
-  constexpr size_t kOverhead = 8;  // of an item, at the most
+  constexpr size_t kOverhead = 8;  // upper bound per item
   *next_page_token = next_token;
   size_t bytes = 0;
   for (size_t i = 0; i < listed.size(); ++i) {

@@ -1,12 +1,12 @@
-// Every call that is open, in one place: so that a drain can finish each of them before the server
-// shuts down (gRPC's Shutdown never returns with a live reactor), and so that one clock ticks for
-// all of them (heartbeats, stalled peers). A call is known from its headers on; streams have one of
-// max_streams from their first message on.
+// Registers all open calls, so that a drain can finish each of them before the server shuts down
+// (gRPC's Shutdown never returns with a live reactor), and one clock ticks for all of them
+// (heartbeats, stalled peers). A call is registered from its headers on; a stream takes one of the
+// max_streams places from its first message on.
 //
-//   LiveStreams streams({.tick = 50ms, .stalled_reader = 60s, .stalled_sender = 60s},
-//   &connections); streams.Add(stream); RETURN_IF_ERROR(streams.Admit(stream.get(), tenant));
-//                                                 // the stream removes itself when it is done
-//   streams.CutAll(DrainingError(...));           // at the drain deadline
+//   LiveStreams streams({.tick = 50ms, .stalled_reader = 60s}, &connections);
+//   streams.Add(stream);                  // the stream removes itself when it is done
+//   RETURN_IF_ERROR(streams.Admit(stream.get(), tenant));
+//   streams.CutAll(DrainingError(...));   // at the drain deadline
 //   bool idle = streams.WaitEmpty(deadline);
 #pragma once
 
@@ -28,7 +28,7 @@
 
 namespace spaid::server {
 
-// What the registry asks of a stream. Both calls may come from any thread, also after the stream
+// The interface of a stream to the registry. Calls may come from any thread, also after the stream
 // has finished (then they do nothing).
 class LiveStream : public std::enable_shared_from_this<LiveStream> {
  public:
@@ -36,29 +36,30 @@ class LiveStream : public std::enable_shared_from_this<LiveStream> {
   virtual void Tick(std::chrono::steady_clock::time_point now) = 0;
   // Ends the call with `status`, whatever it is doing.
   virtual void Cut(const absl::Status& status) = 0;
-  // The same, where the client has asked for nothing yet.
+  // Ends the call likewise if the client has asked for nothing yet.
   virtual void CutIdle(const absl::Status& status) = 0;
 };
 
-// Bytes of a chunk's data; and from how many on, that wait for readers, it has how many.
+// Bytes of a chunk's data: kChunkBytes, or kChunkBytesBesideMuch while kMuchOutgoing bytes or more
+// wait for readers.
 inline constexpr int64_t kChunkBytes = int64_t{1} << 20;
 inline constexpr int64_t kMuchOutgoing = int64_t{64} << 20;
 inline constexpr int64_t kChunkBytesBesideMuch = int64_t{64} << 10;
 
-// Bytes of messages a second, below which a sender holds its place for nothing.
+// Bytes of messages per second that a sender must reach to keep its place.
 inline constexpr double kMinSenderRate = 1024;
 
-// How long a peer may leave its stream alone before it is cut.
+// Limits how long a peer may leave its stream alone before it is cut.
 struct StreamLimits {
-  std::chrono::milliseconds tick{250};               // how often the streams are looked at; > 0
-  std::chrono::milliseconds stalled_reader{60'000};  // a message does not get through
-  // Input that is due does not come; or over that much of waiting comes at less than
-  // kMinSenderRate.
+  std::chrono::milliseconds tick{250};               // how often the streams are checked; > 0
+  std::chrono::milliseconds stalled_reader{60'000};  // for a message to get through
+  // For input that is due to come; also for input that comes at less than kMinSenderRate over as
+  // much waiting time.
   std::chrono::milliseconds stalled_sender{60'000};
   int64_t max_streams = 1024;  // open at once
-  // A call's first message is there, whole, so long after its headers.
+  // For a call's first message to be complete, from its headers on.
   std::chrono::milliseconds first_message{15'000};
-  ShareRules shares = {};  // of them
+  ShareRules shares = {};  // how tenants share the places
 };
 
 // Thread-safe.
@@ -70,31 +71,31 @@ class LiveStreams {
   LiveStreams(const LiveStreams&) = delete;
   LiveStreams& operator=(const LiveStreams&) = delete;
 
-  // It is ticked and cut from now on.
+  // Registers a stream: it is ticked and cut from now on.
   void Add(std::shared_ptr<LiveStream> stream);
-  // Gives it one of the tenant's places, until Remove. RESOURCE_EXHAUSTED/TOO_MANY_STREAMS, with a
-  // retry delay, where max_streams have one, or nearly so many and the tenant has more than its
-  // share (TenantShares).
+  // Gives the stream a place, until Remove. RESOURCE_EXHAUSTED/TOO_MANY_STREAMS, with a retry
+  // delay, if max_streams have one, or nearly so many and the tenant has more than its share
+  // (TenantShares).
   absl::Status Admit(const LiveStream* stream, const std::string& tenant);
-  // WaitEmpty does not wait for it: it may live as long as the server.
+  // Lets the stream live as long as the server: WaitEmpty does not wait for it.
   void Background(const LiveStream* stream);
-  void Remove(const LiveStream* stream);  // one that was refused, too
-  int64_t size() const;                   // that have a place
+  void Remove(const LiveStream* stream);  // also one that was refused
+  int64_t size() const;                   // streams with a place
   const StreamLimits& limits() const { return limits_; }
   Connections& connections() const { return *connections_; }
 
-  // Bytes of the messages that wait for their readers, all streams.
+  // Count the bytes of messages of all streams that wait for their readers.
   void AddOutgoingBytes(int64_t bytes) { outgoing_bytes_ += bytes; }
   int64_t outgoing_bytes() const { return outgoing_bytes_; }
-  // Bytes of a chunk that goes out: fewer where much waits already, so that many slow readers hold
-  // little.
+  // Returns the size of the next chunk: smaller while much waits already, so that many slow readers
+  // hold little.
   int64_t ChunkBytes() const {
     return outgoing_bytes_ < kMuchOutgoing ? kChunkBytes : kChunkBytesBesideMuch;
   }
 
   void CutAll(const absl::Status& status);
   void CutIdle(const absl::Status& status);
-  // True once no call is open; false if some still are at `deadline`.
+  // Waits until no call is open; false if some still are at `deadline`.
   bool WaitEmpty(std::chrono::steady_clock::time_point deadline);
 
  private:

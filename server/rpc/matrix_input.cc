@@ -126,7 +126,7 @@ void MatrixInput::LookAside(std::shared_ptr<void> stream) {
     self.reset();  // with its room in the store, before the stream leaves the registry
     stream.reset();
   };
-  // Where that fails, or there is no room for it, Store looks at the rest.
+  // If that fails, or there is no room for it, Store looks at the rest.
   const bool runs =
       backend_->Run(Backend::Lane::kLook, tenant_, std::move(look), [](const absl::Status&) {})
           .ok();

@@ -1,5 +1,5 @@
-// A matrix on its way in: header, chunks, then (off the reactor's thread) validated, diagnosed,
-// hashed and stored. Used by UploadMatrix and by the inline matrices of builds and solves.
+// Receives a matrix: header, chunks, then (off the reactor's thread) validation, diagnosis, hashing
+// and storing. Used by UploadMatrix and by the inline matrices of builds and solves.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@ namespace spaid::server {
 
 class Backend;
 
-// Thread-compatible: its stream's mutex guards it until Store, which runs alone. Where there are
-// cores for it, arriving arrays are looked at beside the reactor's thread.
+// Thread-compatible: its stream's mutex guards it until Store, which runs alone. If there are cores
+// for it, arriving arrays are digested and checked on another thread than the reactor's.
 class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
  public:
-  // CheckMatrixHeader with the server's limit, and that there is room for the matrix while it is
-  // prepared. `field`: "header", "header.inline_matrix".
+  // Checks a header (CheckMatrixHeader with the server's limit), and that there is room for the
+  // matrix while it is prepared. `field`: "header", "header.inline_matrix".
   static absl::Status Check(const Backend& backend, const v1::MatrixHeader& header,
                             std::string_view field);
   // Checks `header` and reserves room in the store. Errors: Check's, the store's.
@@ -33,22 +33,22 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
                                                             const v1::MatrixHeader& header,
                                                             std::string_view field);
 
-  // `stream`: lives on while anything of this input is still looked at. Errors:
-  // MatrixReceiver::Add's; STORE_FULL.
+  // Appends a chunk. `stream` is kept alive while any of this input is still being looked at.
+  // Errors: MatrixReceiver::Add's; STORE_FULL.
   absl::Status Add(const ChunkView& chunk, std::shared_ptr<void> stream);
   absl::Status CheckComplete() const { return receiver_.CheckComplete(); }
   v1::UploadNeed Need() const { return receiver_.Need(); }
   int64_t bytes_up() const { return receiver_.bytes_up(); }
 
-  // Complete input into a stored matrix; leaves this empty. O(nnz) time; ends early at a stop.
-  // Errors: EngineAdapter::Prepare, INVALID_ARGUMENT/DIGEST_MISMATCH, the store's.
+  // Makes a stored matrix of the complete input and leaves this empty. O(nnz) time; ends early at a
+  // stop. Errors: EngineAdapter::Prepare's, INVALID_ARGUMENT/DIGEST_MISMATCH, the store's.
   absl::StatusOr<Stored<Matrix>> Store(kernels::StopToken stop);
 
  private:
   MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
               std::string_view field, Reservation reservation);
   void LookAside(std::shared_ptr<void> stream);
-  // Beside the arrays, while they are validated and diagnosed: 0 where it is not worth a booking.
+  // Returns the bytes needed beside the arrays for validation and diagnosis; 0: not worth booking.
   static int64_t WorkBytes(const v1::MatrixHeader& header);
 
   Backend* const backend_;
@@ -57,24 +57,25 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   const std::string field_;
   Reservation reservation_;
   MatrixReceiver receiver_;
-  std::atomic<bool> looking_{false};  // beside; or it is about to begin
+  std::atomic<bool> looking_{false};  // another thread looks at arrays, or is about to
 };
 
-// What a header's digests say of content that may be here already.
+// Compares a header's digests with content that may be stored already.
 class ContentClaim {
  public:
   ContentClaim() = default;
   // `header` was checked by CheckMatrixHeader.
   explicit ContentClaim(const v1::MatrixHeader& header);
 
-  // HandleStore's key of all that has these XXH3 digests; empty: they do not name all of it.
+  // Returns HandleStore's key for content with these XXH3 digests; empty: they do not name all of
+  // it.
   const std::string& key() const { return key_; }
-  // Whether SHA-256 names all of it, too: nothing less will do in place of the arrays.
+  // Returns true if SHA-256 names all of it, too: only that can replace the arrays.
   bool strong() const { return sha256_.has_value(); }
-  // Whether the strong digest names `stored`. kMaybe: nobody has asked for its SHA-256 yet.
+  // Tells if the SHA-256 names `stored`. kMaybe: the SHA-256 of `stored` has not been computed yet.
   enum class Match { kNo, kMaybe, kYes };
   Match Matches(const Matrix& stored) const;
-  // O(nnz) where nobody has asked.
+  // Computes the SHA-256 of `stored` if necessary, in O(nnz), and compares.
   bool Holds(const Matrix& stored) const { return stored.sha256() == *sha256_; }
 
  private:

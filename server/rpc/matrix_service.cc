@@ -130,7 +130,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     return absl::OkStatus();
   }
 
-  // What it waited for has ended, or does not come on.
+  // Looks again when the upload it waited for has ended, or is too slow.
   void LookAgain() {
     if (!std::exchange(waits_, false) || ended_locked()) return;
     if (absl::Status status = LookLocked(); !status.ok()) EndLocked(std::move(status));
@@ -261,10 +261,10 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
 
   Backend* const backend_;
   std::string tenant_;
-  ContentClaim claim_;  // of the header
+  ContentClaim claim_;  // the header's
   v1::MatrixHeader header_;
   std::shared_ptr<MatrixInput> input_;
-  kernels::StopSource stop_;  // of the validation
+  kernels::StopSource stop_;  // stops the validation
   UploadTable::Turn turn_;
   std::optional<Stored<Matrix>> have_;
   v1::Timings timings_;

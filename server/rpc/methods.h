@@ -1,5 +1,5 @@
-// Every method that the port serves, by its path. gRPC's own dispatch knows plain calls only when
-// their request is whole (stream.h says why that is too late).
+// Dispatches every method that the port serves by its path. gRPC's own dispatch shows plain calls
+// only when their request is complete (stream.h says why that is too late).
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -36,7 +36,7 @@ class Methods final : public grpc::CallbackGenericService {
   }
   std::vector<std::string> paths() const;
 
-  // An unknown method is UNIMPLEMENTED.
+  // Starts the call's handler; an unknown method is UNIMPLEMENTED.
   RawBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
  private:

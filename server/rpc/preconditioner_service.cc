@@ -132,7 +132,7 @@ class BuildStream final
       download_.emplace(std::move(m), type_);
     }
     auto more = NextOfDownload(message);
-    // What float32 cannot hold ends the stream when M is finished and stored, as it always has.
+    // A value that does not fit float32 ends the stream when M is finished and stored, not earlier.
     if (!more.ok()) partial_ = false;
     return more.ok() && *more;
   }

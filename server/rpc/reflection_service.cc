@@ -22,10 +22,10 @@ using google::protobuf::Empty;
 using google::protobuf::FileDescriptor;
 using google::protobuf::UnknownFieldSet;
 enum : int {
-  kFileByName = 3,  // of the request
+  kFileByName = 3,  // fields of the request
   kFileBySymbol = 4,
   kListServices = 7,
-  kOriginal = 2,  // of the response
+  kOriginal = 2,  // fields of the response
   kFiles = 4,
   kServices = 6,
   kError = 7,

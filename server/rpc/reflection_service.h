@@ -1,5 +1,5 @@
-// grpc.reflection.v1alpha.ServerReflection, for tools like grpcurl: files of the contract by name
-// and by symbol, and the list of services. There are no extensions.
+// Serves grpc.reflection.v1alpha.ServerReflection, for tools like grpcurl: files of the contract by
+// name and by symbol, and the list of services. There are no extensions.
 #pragma once
 
 #include "server/rpc/methods.h"

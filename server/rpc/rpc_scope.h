@@ -1,4 +1,4 @@
-// One call in the metrics and the log, from its start to its status.
+// Records one call in the metrics and the log, from its start to its status.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class RpcScope {
   RpcScope(const RpcScope&) = delete;
   RpcScope& operator=(const RpcScope&) = delete;
 
-  // At most once.
+  // Records the call's end. Call at most once.
   void Ended(const absl::Status& status);
 
  private:

@@ -173,7 +173,7 @@ SelfProbe::SelfProbe(const sockaddr_storage& address, bool tls, SelfProbeOptions
     v4->sin_family = AF_INET;
     v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   }
-  // What speaks over files is beyond the reach of strangers.
+  // Strangers do not reach a socket in the file system: it needs no probe.
   if (options_.every.count() > 0 && address_.ss_family != AF_UNIX) {
     thread_ = std::thread([this] { Run(); });
   }

@@ -1,5 +1,5 @@
-// Whether the daemon's own port still answers: a client of its own connects every few seconds and
-// asks for the health, as any other client could.
+// Checks that the daemon's own port still answers: a client inside the daemon connects every few
+// seconds and asks for the health, as any other client could.
 //
 //   SelfProbe probe(acceptor->listens_on(), tls, {}, &connections, &metrics);
 //   ... if (probe.deaf()) the process is of no use any more
@@ -21,7 +21,7 @@ namespace spaid::server {
 
 struct SelfProbeOptions {
   std::chrono::milliseconds every{10'000};    // 0: never
-  std::chrono::milliseconds timeout{10'000};  // of one connection
+  std::chrono::milliseconds timeout{10'000};  // per connection
   int failures = 3;                           // in a row, before the daemon counts as deaf
   // Those count in which connections were cut as floods for so many probes, too: who is flooded is
   // late, and starting anew would not help.
@@ -38,12 +38,12 @@ class SelfProbe {
   SelfProbe(const SelfProbe&) = delete;
   SelfProbe& operator=(const SelfProbe&) = delete;
 
-  // For ever, once it is true.
+  // Returns true once the port has failed too often; it stays true.
   bool deaf() const { return deaf_; }
 
  private:
   void Run();
-  // Why the port does not answer; "": it does, or cannot be asked for want of a port of our own.
+  // Asks once. Returns why the port does not answer; "": it does, or no local port was free to ask.
   std::string Ask();
 
   sockaddr_storage address_;

@@ -170,7 +170,8 @@ void RpcServer::Shutdown(std::chrono::milliseconds grace) {
   impl_->probe.reset();
   impl_->acceptor->Stop();
   impl_->backend->streams().CutAll(DrainingError());
-  // What opens or is stuck after this is cancelled by gRPC at the deadline, which ends its reactor.
+  // gRPC cancels calls that open or are stuck after this at the deadline, which ends their
+  // reactors.
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
   impl_->server->Wait();
   for (const auto& queue : impl_->queues) queue->Shutdown();

@@ -1,4 +1,4 @@
-// The gRPC server: one port, all services, health and, where asked for, reflection.
+// Runs the gRPC server: one port, all services, health and, if asked for, reflection.
 //
 //   Backend backend(...);
 //   ASSIGN_OR_RETURN(auto server, RpcServer::Start({.address = "127.0.0.1:0"}, &backend));
@@ -27,37 +27,37 @@ class Backend;
 struct RpcServerOptions {
   std::string address = "127.0.0.1:7433";  // HOST:PORT; port 0 picks one
   std::shared_ptr<grpc::ServerCredentials> credentials;
-  // An idle connection is asked for a sign of life after so long, and dropped where none comes in
-  // time: a vanished peer never acknowledges a write, and its stream would live for ever. Clients
-  // are told these (proto/spaid/v1/README.md).
+  // An idle connection is pinged after `keepalive_time`, and dropped without an answer within
+  // `keepalive_timeout`: a vanished peer never acknowledges a write, and its stream would live for
+  // ever. Clients are told these (proto/spaid/v1/README.md).
   std::chrono::milliseconds keepalive_time{30'000};
   std::chrono::milliseconds keepalive_timeout{20'000};
-  // TLS and the first frames of HTTP/2 are through by then.
+  // Time for TLS and the first frames of HTTP/2.
   std::chrono::milliseconds handshake_timeout{5'000};
   bool reflection = false;
-  bool tls = false;  // what `credentials` speak
+  bool tls = false;  // `credentials` are TLS
   SelfProbeOptions self_probe = {};
 };
 
 // Thread-safe.
 class RpcServer {
  public:
-  // Serves on return. `backend` outlives the server. UNAVAILABLE/CANNOT_LISTEN where the address is
-  // taken, not ours or malformed.
+  // Starts the server, which serves when this returns. `backend` outlives it.
+  // UNAVAILABLE/CANNOT_LISTEN if the address is taken, not ours or malformed.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
                                                           Backend* backend);
-  // Shutdown, if that has not been called.
+  // Calls Shutdown if that has not been done.
   ~RpcServer();
 
-  // HOST:PORT with the port that was picked.
+  // Returns HOST:PORT with the port that was picked.
   const std::string& address() const;
-  // Of grpc.health.v1.
+  // Returns the service of grpc.health.v1.
   grpc::HealthCheckServiceInterface* health();
-  // The own port has not answered for too long: a restart is the cure.
+  // Returns true if the server's own port has not answered for too long: a restart is the cure.
   bool deaf() const;
-  // Full names of the services of spaid.v1.
+  // Returns the full names of the services of spaid.v1.
   static std::vector<std::string> ServiceNames();
-  // Every method that is served.
+  // Returns the path of every method that is served.
   std::vector<std::string> Paths() const;
 
   // Cuts every stream that is still open with UNAVAILABLE/DRAINING, gives their peers `grace` to

@@ -7,7 +7,7 @@
 
 namespace spaid::server {
 
-// A message never needs more; gRPC refuses what is larger.
+// The largest message; no message of the contract needs more, and gRPC refuses larger ones.
 inline constexpr int kMaxMessageBytes = 4 << 20;
 
 class ServerService {

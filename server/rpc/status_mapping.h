@@ -1,4 +1,4 @@
-// absl::Status -> grpc::Status with the whole error in `grpc-status-details-bin`.
+// Converts absl::Status to grpc::Status, with the whole error in `grpc-status-details-bin`.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -7,9 +7,9 @@
 
 namespace spaid::server {
 
-// Codes are the same numbers. A very long message is shortened (trailers are limited to 8 KiB); an
-// error without a reason goes out as INTERNAL with one, and is logged: every error that leaves has
-// a reason.
+// Keeps the code. A very long message is shortened (trailers are limited to 8 KiB). An error
+// without a reason becomes INTERNAL with one, and is logged, so that every error that leaves has a
+// reason.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace spaid::server

@@ -1,12 +1,12 @@
-// What every reactor shares, once: self-ownership until OnDone, one write in flight, Finish exactly
-// once and never with a write in flight, the registry for drain, the cut of a stalled reader, the
-// clock and the counts of calls whose request has not come.
+// The base of every reactor: self-ownership until OnDone, one write in flight, Finish exactly once
+// and never with a write in flight, the registry for drain, the cut of a stalled reader, the clock
+// and the counts of calls whose request has not come.
 //
 // A stream is a state machine under one mutex. A derived class fills messages when it is asked to
 // (`Next`: a pull, so a slow reader holds back its own stream and nothing is queued for it), says
 // `EndLocked` when the last one is out, and is woken by `Pump` when there may be something new.
-// Every virtual below runs with the mutex held; calls named ...Locked want it held. What must not
-// be destroyed under the mutex (a JobWaiter runs other people's callbacks) is handed to
+// Every virtual below runs with the mutex held; calls named ...Locked want it held. Objects that
+// must not be destroyed under the mutex (a JobWaiter runs other people's callbacks) are handed to
 // `DropLocked`.
 //
 //   class Watch final : public RequestStream<WatchJobRequest, WatchJobResponse> {
@@ -16,13 +16,13 @@
 //   return Launch<Watch>(...);
 //
 // Every method is served as a stream of raw messages both ways: gRPC's own plain calls surface only
-// when their message is whole, and nobody would count or end those that never are.
+// when their message is complete, and nobody would count or end those that never are.
 //
 // gRPC keeps using a reactor until OnDone: the stream holds a reference to itself till then.
 // Callbacks from elsewhere (jobs, executor) hold a weak or shared reference, and find a finished
 // stream harmless.
 //
-// What a virtual throws, the allocator's above all, ends its stream and not the daemon.
+// An exception of a virtual, above all the allocator's, ends its stream and not the daemon.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -54,7 +54,7 @@
 
 namespace spaid::server {
 
-// Messages as they are in gRPC's buffers: arrays are taken out of them (ChunkView).
+// Exchanges messages as they are in gRPC's buffers: arrays are read from them in place (ChunkView).
 using RawBidiReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 template <class Response>

@@ -1,4 +1,4 @@
-// Plain calls that answer at once: the caller is known, the answer is in memory.
+// Serves plain calls that are answered at once, from memory, to a known caller.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace spaid::server {
 
-// What its body throws ends the call (RequestStream).
+// A plain call. An exception of its body ends the call (RequestStream).
 template <class Request, class Response, class Body>
 class UnaryCall final : public RequestStream<Request, Response> {
  public:

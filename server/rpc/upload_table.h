@@ -1,5 +1,5 @@
-// The same matrix from 64 ranks at once is one upload: the first one sends, the others wait, as
-// long as it sends at a good rate. Where it does not, one of those who wait sends, too.
+// Makes one upload of the same matrix from many clients at once: the first one sends and the others
+// wait while it sends at a good rate. If it does not, one of those who wait sends, too.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace spaid::server {
 
-// Bytes of arrays a second that a sender for others must bring, over each of these spans.
+// Bytes of arrays per second that a sender for others must bring, over each span of kLeaderSpan.
 inline constexpr double kLeaderRate = 8 << 20;
 inline constexpr std::chrono::seconds kLeaderSpan{2};
 
@@ -26,7 +26,7 @@ class UploadTable {
   class Waiter {
    public:
     virtual ~Waiter() = default;
-    // Time to ask again.
+    // Tells the waiter to ask again.
     virtual void Wake() = 0;
   };
 
@@ -39,9 +39,9 @@ class UploadTable {
     ~Turn() { End(); }
     Turn(Turn&& other) noexcept;
     Turn& operator=(Turn&& other) noexcept;
-    // So many bytes of arrays have come from it.
+    // Counts bytes of arrays that the sender has brought.
     void Came(int64_t bytes, TimePoint now);
-    // All has come: what there is still to wait for is not the sender.
+    // Notes that everything has come: others no longer wait for the sender.
     void CameWhole();
     // It is the sender after all, from now on.
     void Begins(TimePoint now);
@@ -57,25 +57,26 @@ class UploadTable {
     uint64_t number_ = 0;
   };
 
-  // The turn, where nobody is sending `key` within the tenant, or the leader is too slow, whose
-  // lead it takes; else nothing, and `waiter` is woken once (unless it is gone by then).
+  // Returns the turn if nobody is sending the content within the tenant, or if the leader is too
+  // slow, whose lead it takes; else nothing, and `waiter` is woken once (unless it is gone by
+  // then).
   Turn Enter(const std::string& tenant, const std::string& content_key,
              std::weak_ptr<Waiter> waiter, TimePoint now);
-  // Whether who waits should ask again.
+  // Returns true if a waiter should ask again.
   bool LeaderIsSlow(const std::string& tenant, const std::string& content_key, TimePoint now);
 
  private:
   struct Upload {
     uint64_t leader = 0;  // the number of its turn
     std::vector<std::weak_ptr<Waiter>> waiting;
-    // The leader's rate.
+    // Measures the leader's rate.
     TimePoint span_start{};
     int64_t span_bytes = 0;
     bool slow = false, whole = false;
   };
-  // Brings `slow` up to date.
+  // Updates `slow`.
   static void Look(TimePoint now, Upload* upload);
-  // The upload that this turn leads, or null.
+  // Returns the upload that this turn leads, or null.
   Upload* LedBy(const Turn& turn);
   void Leave(const std::string& key, uint64_t number);
 

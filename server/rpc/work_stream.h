@@ -1,5 +1,5 @@
-// What builds and solves share: a header that names or brings a matrix, its chunks, then a job
-// whose events go down, then a result.
+// The common part of build and solve streams: a header that names or brings a matrix, its chunks,
+// then a job whose events are sent, then a result.
 //
 //   header -> (chunks -> half-close -> matrix stored) -> Submit -> events, NextPartial ...
 //       -> NextResult ... -> end
@@ -24,7 +24,7 @@
 
 namespace spaid::server {
 
-// The error of a message that has no place where it came.
+// Returns the error for a message that came at the wrong place.
 absl::Status UnexpectedMessage(const std::string& what);
 
 template <class Request, class Response>
@@ -43,33 +43,33 @@ class WorkStream : public BidiStream<Request, Response> {
     JobWaiter waiter;
   };
 
-  // The derived class' part. Mutex held, but for Submit.
-  // Checks the header but for its source. `source` is set: matrix_ or input_.
+  // --- Implemented by derived classes; the mutex is held, except for Submit ---
+  // Checks the header except for its source. `source` is set: matrix_ or input_.
   virtual absl::Status TakeHeader(const Header& header) = 0;
-  // A chunk that is not the matrix's.
+  // Takes a chunk that does not belong to the matrix.
   virtual absl::Status TakeChunk(const ChunkView& chunk) = 0;
-  // True where more than the matrix must come before the work can start.
+  // Returns true if more than the matrix must come before the work can start.
   virtual bool wants_chunks() const = 0;
   virtual absl::Status CheckComplete() = 0;
-  // On the executor, without the mutex: nothing else runs on this object's input then.
+  // Submits the work; runs on the executor, without the mutex, while nothing else uses the input.
   virtual absl::StatusOr<Started> Submit() = 0;
-  // Whether the result goes out while the job still makes it. Where it does, the job's news are
-  // taken off its threads, which compute.
+  // Returns true if the result is sent while the job still makes it. Then notifications of the job
+  // are handled off its computing threads.
   virtual bool wants_partial() const { return false; }
-  // The job has no event now. Fills a message of what there is of its result; false: nothing.
+  // Fills a message with what exists of the result, while the job has no event; false: nothing.
   virtual bool NextPartial(Response*) { return false; }
-  // The job has ended well (or there was none). Fills the next message of the result; calls
+  // Fills the next message of the result after the job has succeeded (or there was none); calls
   // EndLocked when the last one is out.
   virtual bool NextResult(Response* message) = 0;
 
-  // Gives up handles that the work needed; nothing else uses them any more.
+  // Releases handles that the work needed; nothing else uses them any more.
   virtual void ReleaseHandles() { matrix_.reset(); }
 
   // --- The state that derived classes use ---
   const std::string& tenant() const { return tenant_; }
   int64_t n_locked() const { return n_; }
   double TotalMs() const { return ToMs(Clock::now() - opened_); }
-  // Timings of the transport: on top of what the job measured.
+  // Adds the timings of the transport to those that the job measured.
   void AddTransport(v1::Timings* timings) const {
     timings->set_upload_ms(upload_ms_);
     timings->set_bytes_up(bytes_up_);
@@ -278,7 +278,7 @@ class WorkStream : public BidiStream<Request, Response> {
   void LeaveJob() { this->DropLocked(feed_.TakeTies()); }
 
   std::string tenant_;
-  kernels::StopSource stop_;  // of what runs before there is a job
+  kernels::StopSource stop_;  // stops what runs before there is a job
   std::shared_ptr<MatrixInput> input_;
   int64_t n_ = 0, bytes_up_ = 0;
   double upload_ms_ = 0;

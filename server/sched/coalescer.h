@@ -1,6 +1,6 @@
-// Identical work in flight is one job: who asks for the same thing attaches to it, and it is as
-// urgent as the most urgent of them (Job::priority). It stays the first one's tenant's, who pays
-// for it; keys name the tenant, so that nobody pays for another.
+// Makes one job of identical work in flight: later requests attach to it, and it is as urgent as
+// the most urgent of them (Job::priority). The tenant of the first request pays for it; keys name
+// the tenant, so that nobody pays for another.
 #pragma once
 
 #include <functional>
@@ -23,16 +23,15 @@ class JobCoalescer {
     bool shared = false;  // attached to somebody else's job
   };
 
-  // In this order: attaches to the job in flight under `key`; else, where `existing` answers true
-  // (the result is there already), returns a ticket without a job; else calls `submit`, which
-  // makes, attaches to and submits a job. Requests of one key are served one at a time, so that no
-  // second job comes into being between the looking and the making. Both callbacks run under a
-  // lock: they must not come back here.
+  // Attaches to the job in flight under `key`; else, if `existing` returns true (the result is
+  // there already), returns a ticket without a job; else calls `submit`, which makes, attaches to
+  // and submits a job. Requests of one key are served one at a time, so that no second job is made
+  // between the look and the submission. Both callbacks run under a lock and must not call Join.
   absl::StatusOr<Ticket> Join(const std::string& key, const Job::AttachOptions& attach,
                               const std::function<bool()>& existing,
                               const std::function<absl::StatusOr<Ticket>()>& submit);
 
-  // Keys remembered: those in flight, and some of the past.
+  // Returns the number of keys remembered: those in flight, and some of the past.
   size_t size() const {
     std::lock_guard lock(mutex_);
     return in_flight_.size();

@@ -19,8 +19,8 @@ absl::Status Scheduler::Core::Look(size_t device, size_t lane) {
   return status;
 }
 
-// What a job ended with that may have met a dead device: an error that nobody expected has its
-// devices looked at before any of them takes the next job.
+// Returns the final status of a job. After an unexpected error, which a dead device may have
+// caused, its devices are probed before any of them takes the next job.
 absl::Status Scheduler::Core::LookAfter(const Taken& taken, absl::Status status) {
   if (status.code() != absl::StatusCode::kInternal || !options_.probe) return status;
   const auto hold = [&](bool held) {

@@ -15,19 +15,19 @@ namespace spaid::server {
 namespace {
 
 constexpr std::chrono::milliseconds kMinRetry{100}, kMaxRetry{60'000};
-// A deadline is refused only where so much of what is predicted would miss it.
+// A deadline is refused only if this part of the predicted time would miss it.
 constexpr double kSurelyTaken = 0.5;
-// A job that may be paused has outrun its prediction when it has taken so many times that.
+// A job that may be paused has outrun its prediction when it has taken this many times as long.
 constexpr double kOutrun = 2;
-constexpr double kMostSlices = 40;  // of a first turn
-constexpr double kTrusted = 5;      // times that a job may have been predicted too long
-// One tenant may have one part in so many of the paused jobs; in so many where another one is
-// small, and holds little.
+constexpr double kMostSlices = 40;  // in a first turn
+constexpr double kTrusted = 5;      // the factor by which predictions may have been too long
+// One tenant may have one in kPausedParts of the paused jobs, one in kPausedPartsOfSmall if the
+// next one is small and holds little.
 constexpr int kPausedParts = 16, kPausedPartsOfSmall = 4;
-// What they hold of the host's memory is as much again as what else runs, of one tenant a part in
-// so many; so little of it is not counted.
+// Paused jobs may hold as much host memory as running ones again, those of one tenant one part in
+// kPausedBytesParts of it; a job with less than one part in kUncountedParts is not counted.
 constexpr int64_t kPausedBytesParts = 4, kUncountedParts = 256;
-constexpr size_t kMostFound = 1024;  // places in a long queue that are kept for the like
+constexpr size_t kMostFound = 1024;  // places in a long queue that are kept for similar work
 // Ids of work that is in the queue only to see where it would stand.
 constexpr uint64_t kFirstProbe = std::numeric_limits<uint64_t>::max() - kMostFound;
 
@@ -61,8 +61,8 @@ bool Dispatcher::IsSmall(const Work& work, size_t device) const {
          (lane_bytes <= 0 || work.device_bytes <= lane_bytes);
 }
 
-// Where its data is, first of all, though it may have seemed small when that came there, and does
-// so no more, or the other way round: else a client's next rebuild would find no plan.
+// Prefers the lane that has its data, even if the job seemed small when the data came there and no
+// longer does, or the other way round: else a client's next rebuild would find no plan.
 size_t Dispatcher::LaneFor(const Work& work, size_t device) const {
   const auto& lanes = devices_[device].lanes;
   const int64_t lane_bytes = devices_[device].room.lane_bytes;
@@ -259,7 +259,7 @@ double Dispatcher::TurnMs(const Running& running) const {
                     kMostSlices * slice_ms);
 }
 
-// What has outrun its prediction is expected to take as long again as it has outrun it.
+// Expects a job that has outrun its prediction to take as long again as it has outrun it.
 double Dispatcher::RemainingMs(const Running& running, size_t device, TimePoint now,
                                bool surely) const {
   double expected =
@@ -308,7 +308,7 @@ void Dispatcher::NotePassedOver(const Work& work, size_t d, TimePoint now) {
 }
 
 std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
-  // What waits for a lane waits for its turn, and is not passed over.
+  // A job that waits for its own lane waits for its turn, and is not passed over.
   const auto may_start = [&](const Work& work) {
     if ((work.devices & DeviceBit(d)) == 0) return Pass::kNoneLikeIt;
     if (work.lane >= 0) {
@@ -435,7 +435,7 @@ void Dispatcher::Pause(uint64_t id, TimePoint now) {
   again.lane = static_cast<int>(running.lanes[0]);
   const size_t own = running.devices[0];
   Leave(running, now);
-  // What it was split over was split for its build.
+  // It was split over other devices for its build only.
   for (size_t i = 1; i < running.devices.size(); ++i) {
     devices_[running.devices[i]].used_bytes -= running.work.device_bytes;
   }

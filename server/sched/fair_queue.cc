@@ -9,8 +9,8 @@
 namespace spaid::server {
 namespace {
 
-// What a weight of 1 earns in a round. Work that costs less takes turns one by one; the rounds that
-// costly work has to wait are counted, not gone through.
+// The time that a weight of 1 earns in a round. Work that costs less takes turns one by one; the
+// rounds that costly work has to wait are computed, not played.
 constexpr double kQuantumMs = 5;
 // Jobs of one group that are looked at for one that passes.
 constexpr int kScan = 256;
@@ -60,8 +60,8 @@ FairQueue::Turn FairQueue::TenantOf(const std::string& name) {
   return it->second;
 }
 
-// Where all who have work owe something, they owe it to nobody who waits: somebody who comes now
-// has no claim to it.
+// Forgives debts if all tenants with work owe something: they owe it to nobody who waits, and a
+// tenant that comes now has no claim to it.
 void FairQueue::ForgiveAll() {
   double rounds = std::numeric_limits<double>::infinity();
   for (const Tenant& tenant : ring_) {
@@ -226,7 +226,7 @@ void FairQueue::Settle(const Work& taken, double more_ms) {
   const auto it = by_name_.find(taken.tenant);
   if (it == by_name_.end()) return;
   Tenant& tenant = *it->second;
-  // What is given back makes no savings: it was asked for, and not used.
+  // Time that is given back makes no savings: it was asked for, and not used.
   const double most = more_ms < 0 ? std::max(tenant.deficit_ms, kSavedMs) : tenant.deficit_ms;
   tenant.deficit_ms = std::min(tenant.deficit_ms - more_ms, most);
   Class& cls = tenant.classes[static_cast<size_t>(taken.priority)];

@@ -1,4 +1,4 @@
-// Which of the queued jobs comes next: a data structure without threads, clock or devices.
+// Chooses which queued job comes next: a data structure without threads, clock or devices.
 //
 //   FairQueue queue({{"alice", 2.0}});                       // weight 2, everybody else 1
 //   queue.Push({.id = 1, .tenant = "alice", .cost_ms = 40, .devices = DeviceBit(0)});
@@ -36,19 +36,20 @@
 
 namespace spaid::server {
 
-// Devices that a job may run on: bit i is device i.
+// The devices that a job may run on: bit i is device i.
 using DeviceMask = uint64_t;
 inline constexpr DeviceMask kAnyDevice = ~DeviceMask{0};
 inline constexpr size_t kMaxDevices = 64;
 constexpr DeviceMask DeviceBit(size_t device) { return DeviceMask{1} << device; }
 
-// Lanes of a device: bit i is lane i.
+// Some lanes of a device: bit i is lane i.
 using LaneMask = uint64_t;
 
-// Where data lies: on which devices and, where their lanes have memory of their own, in which.
+// Tells where data lies: on which devices and, if their lanes have memory of their own, in which
+// lanes.
 struct Residence {
   DeviceMask devices = 0;
-  std::vector<LaneMask> lanes = {};  // by device; of those beyond its end nothing is known
+  std::vector<LaneMask> lanes = {};  // by device; beyond its end nothing is known
 
   void Add(size_t device, size_t lane) {
     devices |= DeviceBit(device);
@@ -60,64 +61,65 @@ struct Residence {
   }
 };
 
-// What a queued job asks for.
+// Describes a job to the queue: what it needs and may cost.
 struct Work {
-  uint64_t id = 0;  // of one in a queue: unique
+  uint64_t id = 0;  // unique in a queue
   std::string tenant = {};
   Priority priority = Priority::kNormal;
-  std::string what = {};    // kind of work, of few: whose predictions err alike
-  double predicted_ms = 0;  // of one device
-  double cost_ms = 0;       // of devices' time, as shares are counted; at least 0
+  std::string what = {};    // kind of work, one of few: jobs whose predictions err alike
+  double predicted_ms = 0;  // on one device
+  double cost_ms = 0;       // device time charged to the tenant's share; at least 0
   DeviceMask devices = kAnyDevice;
-  DeviceMask fallback = 0;  // once all of `devices` are lost
-  Residence resident = {};  // what it reads; on other devices it takes `move_ms` more
+  DeviceMask fallback = 0;  // used once all of `devices` are lost
+  Residence resident = {};  // where its input lies; on other devices it takes `move_ms` more
   double move_ms = 0;
-  int64_t device_bytes = 0;  // of each device that it runs on
+  int64_t device_bytes = 0;  // on each device that it runs on
   int64_t host_bytes = 0;
-  int max_devices = 1;  // that it may be split over, where they are idle
-  bool small = false;   // takes another lane than the first, as was known when it was queued
-  // Solves only, else 0: the iterations that `predicted_ms` holds, each of so many milliseconds,
-  // and the most that there may be.
+  int max_devices = 1;  // it may be split over as many, if they are idle
+  bool small = false;   // takes another lane than the first, as known when it was queued
+  // Solves only, else 0: the iterations that `predicted_ms` assumes, the time of one, and the most
+  // iterations that there may be.
   double iterations = 0, iteration_ms = 0, max_iterations = 0;
   bool yields = false;  // it can be paused while it runs
-  int lane = -1;        // of a paused job: the one that it goes on in; -1: any
+  int lane = -1;        // the lane in which a paused job goes on; -1: any
 };
 
-// What a filter says of a job: also, that no other one of its tenant and class that is `small` as
-// it is, on the same devices, would do. Those are not looked at then.
+// A filter's answer for a job. kNoneLikeIt: no, and skip all other jobs with the same tenant,
+// class, devices and `small`.
 enum class Pass { kYes, kNo, kNoneLikeIt };
 
 // Not thread-safe.
 class FairQueue {
  public:
-  static constexpr double kSavedMs = 100, kOwedMs = 1000;  // of a weight of 1
+  static constexpr double kSavedMs = 100, kOwedMs = 1000;  // for a weight of 1
   using Filter = absl::FunctionRef<Pass(const Work&)>;
 
-  // `weights`: over 0, by tenant; 1 where there is none.
+  // `weights`: by tenant, over 0; a tenant without one has 1.
   explicit FairQueue(std::map<std::string, double> weights = {});
 
   void Push(Work work);
-  // Back behind the others of its tenant's class: of what was taken, and is not through.
+  // Queues a job again that was taken and is not done, behind the others of its tenant's class.
   void PushAgain(Work work);
-  // What would be taken; null: nothing passes. Valid until the queue changes.
+  // Returns the job that Take would take; null: none passes. Valid until the queue changes.
   const Work* Peek(Filter passes) const;
   std::optional<Work> Take(Filter passes);
   std::optional<Work> Remove(uint64_t id);
   // Moves a queued job to its fallback; it keeps its turn.
   void FallBack(uint64_t id);
-  // Moves a queued job to another class; among its tenant's there it goes by when it came.
+  // Moves a queued job to another class of its tenant, in which it is ordered by its arrival.
   void SetPriority(uint64_t id, Priority priority);
-  // A job that was taken has cost so much more than it said (or less: negative).
+  // Charges the difference of the real to the predicted cost of a job that was taken; it may be
+  // negative.
   void Settle(const Work& taken, double more_ms);
 
   const Work* Find(uint64_t id) const;
   size_t size() const { return places_.size(); }
   int64_t QueuedOf(const std::string& tenant) const;
-  // Whether it has jobs here, or owes or has saved something.
+  // Returns true if the tenant has jobs here, or owes or has saved time.
   bool Knows(const std::string& tenant) const { return by_name_.contains(tenant); }
-  // Calls `see` with each of them, in no order.
+  // Calls `see` with each queued job, in no order.
   void ForEach(absl::FunctionRef<void(const Work&)> see) const;
-  // All of them, in about the order in which they would be taken if everything passed.
+  // Returns all jobs, in about the order in which they would be taken if everything passed.
   std::vector<const Work*> Order() const;
 
  private:
@@ -125,16 +127,16 @@ class FairQueue {
     Work work;
     uint64_t sequence;
   };
-  // Devices, small, lane: what others are not scanned for.
+  // Devices, small, lane: jobs that kNoneLikeIt skips together.
   using Group = std::tuple<DeviceMask, bool, int>;
   static Group GroupOf(const Work& work) { return {work.devices, work.small, work.lane}; }
-  // One class of one tenant.
+  // A class of a tenant.
   struct Class {
     double deficit_ms = 0;  // saved up
     size_t jobs = 0;
     std::map<Group, std::list<Entry>> groups;
   };
-  // Without jobs until it has saved up what new ones begin with.
+  // A tenant without jobs stays until it has saved up the time that a new one begins with.
   struct Tenant {
     std::string name;
     double weight = 1;
@@ -148,14 +150,14 @@ class FairQueue {
     size_t priority;
     std::list<Entry>::iterator entry;
   };
-  // What a tenant would give, and after how many rounds of its classes.
+  // The job that a tenant would give, and the rounds of its classes until then.
   struct Choice {
     const Entry* entry = nullptr;
     double rounds = 0;
   };
   struct Chosen {
     Choice choice;
-    double rounds = 0;  // of tenants
+    double rounds = 0;  // rounds of all tenants
   };
 
   double WeightOf(const std::string& tenant) const;

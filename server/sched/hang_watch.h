@@ -1,12 +1,12 @@
-// Which of the scheduler's threads hang: without threads and locks, by the time that it is told.
+// Finds the scheduler's threads that hang: without threads and locks, by the time that it is told.
 //
 //   HangWatch watch({.factor = 20, .floor = 60s});
 //   watch.Begin(3, [job] { return job->TakeSignOfLife(); }, predicted_ms, now);
 //   for (const HangWatch::Hung& hung : watch.Tick(now)) ...        // each watch.tick()
 //   watch.End(3);
 //
-// What runs long but shows signs of life does not hang. Silence is counted in ticks: a process that
-// was stopped, or had no core, for a while has not been silent meanwhile.
+// A thread that runs long but shows signs of life does not hang. Silence is counted in ticks, so
+// that a process that was stopped, or had no core, for a while does not count as silent.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ namespace spaid::server {
 
 struct HangLimits {
   double factor = 0;  // times the predicted time; 0: nobody watches
-  std::chrono::nanoseconds floor = std::chrono::seconds(60);  // and no less; over 0
+  std::chrono::nanoseconds floor = std::chrono::seconds(60);  // and at least this; over 0
 };
 
 // Not thread-safe.
@@ -35,15 +35,15 @@ class HangWatch {
   explicit HangWatch(HangLimits limits);
 
   bool on() const { return limits_.factor > 0; }
-  // How often Tick is wanted while any thread is watched.
+  // Returns how often Tick is wanted while any thread is watched.
   std::chrono::nanoseconds tick() const { return tick_; }
   bool watching() const { return !threads_.empty(); }
 
-  // From now on; `thread` is whatever the caller calls it. `alive`: whether there was a sign of
-  // life since it was last asked; empty: there will be none.
+  // Watches `thread` (any number of the caller's) from now on. `alive` returns true if there was a
+  // sign of life since the last call; empty: there will be none.
   void Begin(size_t thread, std::function<bool()> alive, double predicted_ms, TimePoint now);
   void End(size_t thread);
-  // Those that have been silent for their limit; they are watched no more.
+  // Returns the threads that have been silent for their limit, and stops watching them.
   std::vector<Hung> Tick(TimePoint now);
 
  private:

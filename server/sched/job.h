@@ -1,10 +1,10 @@
-// A piece of work that somebody may wait for: its state, its numbered events, how to stop it.
+// Represents work that somebody may wait for: its state, its numbered events, how to stop it.
 //
-//   auto job = Job::Create({.tenant = t, .kind = v1::JOB_KIND_BUILD, .matrix = handle}, limits,
-//   clock); JobWaiter waiter = *job->Attach({.detach = false});      // while it lives, somebody
-//   wants the job scheduler.Submit(job, estimate, work); JobSubscription news = job->Subscribe(1,
-//   [weak] { ... schedule a Read on the stream ... }); JobEvents events = job->Read(next, 64); //
-//   whenever there are news; never blocks
+//   auto job = Job::Create({.tenant = t, .kind = v1::JOB_KIND_BUILD}, limits, clock);
+//   JobWaiter waiter = *job->Attach({.detach = false});  // while it lives, somebody wants the job
+//   scheduler.Submit(job, estimate, work);
+//   JobSubscription news = job->Subscribe(1, [weak] { ... schedule a Read on the stream ... });
+//   JobEvents events = job->Read(next, 64);              // whenever there is news; never blocks
 //
 // States: QUEUED -> RUNNING -> SUCCEEDED | FAILED | CANCELLED; QUEUED -> FAILED | CANCELLED.
 // Thread-safe. No callback runs while a lock of the job is held.
@@ -30,22 +30,22 @@ namespace spaid::server {
 
 class Job;
 
-// Why a job was told to stop; the first cause wins.
+// The cause for which a job was told to stop; the first one wins.
 enum class StopCause {
   kNone = 0,
   kCancelled,  // CancelJob
   kAbandoned,  // its last waiter left, and it was not detached
   kMaxQueue,
   kMaxRun,
-  kDeadline,  // of its most patient waiter
+  kDeadline,  // the latest of its waiters' deadlines
   kDrain,
   kHung,  // it shows no sign of life: its device is lost
 };
 
-// The error that a job stopped so ends with (OK for kNone).
+// Returns the error with which a job that was stopped for this cause ends (OK for kNone).
 absl::Status StopError(StopCause cause);
 
-// Names in logs and metrics: "queued", "build", "solve", "max_run".
+// Return names for logs and metrics: "queued", "build", "solve", "max_run".
 std::string_view StageName(v1::Stage stage);
 std::string_view StopCauseName(StopCause cause);
 std::string_view JobStateName(v1::JobState state);
@@ -60,25 +60,24 @@ struct JobDescription {
   std::string tenant;
   v1::JobKind kind = v1::JOB_KIND_UNSPECIFIED;
   std::string matrix;          // handle
-  std::string preconditioner;  // handle, of a solve that names one
+  std::string preconditioner;  // handle, if a solve names one
   Priority priority = Priority::kNormal;
-  // For people, who may see it when the matrix is gone.
+  // For people, also when the matrix is gone.
   std::string what = {};   // "static-spai", "cg + jacobi"
-  std::string label = {};  // of the matrix
-  int64_t n = 0, nnz = 0;  // of the matrix
+  std::string label = {};  // the matrix's
+  int64_t n = 0, nnz = 0;  // the matrix's
 };
 
-// What a job leaves behind for its waiters (a solution, a stored preconditioner). Derived by
-// whoever makes the work.
+// The base of results that jobs leave for their waiters (a solution, a stored preconditioner).
 class JobResult {
  public:
   virtual ~JobResult() = default;
-  virtual int64_t bytes() const { return 0; }  // of the budget of right-hand sides
+  virtual int64_t bytes() const { return 0; }  // held in the budget of right-hand sides
 };
 
-// Somebody wants the job, as urgently as the class says that they attached in. When the last of
-// these dies, an unfinished job that is not detached is stopped (kAbandoned), and the result of an
-// ended one is let go, but for a solve's that is kept for WatchJob (Job::Delivered). Movable; may
+// Represents somebody who wants the job, with the priority with which they attached. When the last
+// one dies, an unfinished job that is not detached is stopped (kAbandoned), and the result of an
+// ended one is released, except a solve's that is kept for WatchJob (Job::Delivered). Movable; may
 // outlive everything else.
 class JobWaiter {
  public:
@@ -98,8 +97,8 @@ class JobWaiter {
   Priority priority_ = Priority::kNormal;
 };
 
-// Ends a subscription when it dies. A callback that is running then finishes on its own thread:
-// what it captures must be owned (shared_ptr or weak_ptr).
+// Ends a subscription when it dies. A callback that is running then finishes on its own thread, so
+// it must own what it captures (shared_ptr or weak_ptr).
 class JobSubscription {
  public:
   JobSubscription() = default;
@@ -115,22 +114,22 @@ class JobSubscription {
   uint64_t id_ = 0;
 };
 
-// A piece of the log.
+// A range of the log.
 struct JobEvents {
   std::vector<v1::JobEvent> events;  // numbers from the one asked for, without gaps
-  int64_t next = 1;                  // ask for this one next
+  int64_t next = 1;                  // the number to ask for next
   bool end = false;  // the finished event is among them or before: nothing will follow
 };
 
 class Job : public std::enable_shared_from_this<Job> {
  public:
   struct AttachOptions {
-    bool detach = false;                // the job goes on when nobody waits any more
-    std::optional<TimePoint> deadline;  // of this waiter; the job's is the latest of its waiters'
-    std::optional<Priority> priority = {};  // of this waiter; none: as the description says
+    bool detach = false;                    // the job goes on when nobody waits any more
+    std::optional<TimePoint> deadline;      // this waiter's; the job's is the latest of them
+    std::optional<Priority> priority = {};  // this waiter's; none: the description's
   };
 
-  // State QUEUED, a fresh name ("jobs/…"). `clock` outlives the job.
+  // Makes a job in state QUEUED with a fresh name ("jobs/…"). `clock` outlives the job.
   static std::shared_ptr<Job> Create(JobDescription description, JobLimits limits,
                                      const Clock& clock);
 
@@ -143,61 +142,63 @@ class Job : public std::enable_shared_from_this<Job> {
   TimePoint created() const { return created_; }
 
   // --- Waiting ---
-  // Nothing where the job has ended or been told to stop: the caller needs another job.
+  // Adds a waiter; nullopt if the job has ended or been told to stop: the caller needs another job.
   std::optional<JobWaiter> Attach(const AttachOptions& options);
-  // `on_news` runs after every change from which events >= `first_event` can be read, on the thread
-  // that made the change, and once at once where there are some already. It must be quick and must
-  // not wait. Several calls for one event, and calls with nothing new, may happen.
+  // Calls `on_news` after every change that makes events >= `first_event` readable, on the thread
+  // that made the change, and at once if there are some already. It must be quick and must not
+  // wait. Several calls for one event, and calls with nothing new, may happen.
   JobSubscription Subscribe(int64_t first_event, std::function<void()> on_news);
-  // Events from number `from` (1 or less: the first) on, at most `max_events`.
+  // Reads events from number `from` (1 or less: the first) on, at most `max_events`.
   JobEvents Read(int64_t from, size_t max_events) const;
-  // An event without a number that says how things stand. `position` and `eta_ms` are the caller's
-  // (Scheduler::Where).
+  // Makes an event without a number that tells the current state. `position` and `eta_ms` are the
+  // caller's (Scheduler::Where).
   v1::JobEvent Heartbeat(int64_t position, double eta_ms) const;
-  // The job as GetJob shows it; `brief`: as ListJobs does, with one outcome of up to 1024.
+  // Returns the job as GetJob shows it; `brief`: as ListJobs does, with one outcome of up to 1024.
   v1::Job Snapshot(bool brief = false) const;
-  // JobLog::Curve of what it has reported.
+  // Returns JobLog::Curve of the residuals reported.
   std::vector<JobLog::CurvePoint> Curve(int32_t rhs, size_t max_points) const;
   v1::JobState state() const;
   bool ended() const;
-  // The highest of those who wait, or have detached it; the description's where nobody has yet.
-  // Stays what it was when the job ended.
+  // Returns the highest priority of those who wait, or have detached it; the description's while
+  // nobody has. Unchanged after the job's end.
   Priority priority() const;
   bool detached() const;
-  // The sum over the right-hand sides, where there are outcomes; else 0.
+  // Returns the iterations of all right-hand sides, once there are outcomes; else 0.
   int64_t iterations() const;
-  // Why it failed or was cancelled; OK while it has not ended, or when it succeeded.
+  // Returns the error with which it failed or was cancelled; OK if it has not ended or succeeded.
   absl::Status error() const;
   StopCause stop_cause() const;
-  // Of a job that has ended after it was told to stop: where it was then, and how long it took.
+  // How a job ended after it was told to stop: the stage it was in, and the time until its end.
   struct Stop {
     std::string stage;  // "queued", "started", "plan", "build", "assemble", "solve"
     std::string cause;  // "cancelled", "abandoned", "max_queue", ...
     std::chrono::nanoseconds took;
   };
   std::optional<Stop> stop() const;
-  std::string preconditioner() const;  // handle, of a build once it is there
+  std::string preconditioner() const;  // a build's handle, once it exists
   v1::Timings timings() const;
-  // What the work left; null before the end, on failure, and once it was let go.
+  // Returns the result; null before the end, on failure, and once it was released.
   std::shared_ptr<const JobResult> result() const;
-  // What can be read of the result while the work goes on; null: nothing, or the job has ended.
+  // Returns the part of the result that can be read while the work goes on; null: there is none, or
+  // the job has ended.
   std::shared_ptr<const JobResult> partial() const;
-  // The stream that asked for the job has given out its whole result. Until then a solve's is kept
-  // beyond the last waiter; of a detached job it is kept even so.
+  // Notes that the stream that asked for the job has sent its whole result. Until then a solve's
+  // result is kept beyond the last waiter; a detached job's is kept even afterwards.
   void Delivered();
-  // Lets go of a result that is kept for nobody in particular. Null where there is none, or where
-  // a waiter or a reader holds it.
+  // Releases and returns a result that is kept for nobody in particular; null: there is none, or a
+  // waiter or a reader holds it.
   std::shared_ptr<const JobResult> DropResult();
-  // Bytes that log and outcomes hold. For retention.
+  // Returns the bytes that log and outcomes hold, for retention.
   int64_t bytes() const;
 
   // --- Stopping ---
-  // Queued: ends at once. Running: the stop hook is told. False: it has ended, or was told before.
+  // Tells the job to stop: a queued one ends at once, a running one gets the stop hook called.
+  // False: it has ended, or was told before.
   bool RequestStop(StopCause cause);
 
   // --- For the work, on the worker's thread (or under it) ---
-  // Called with the cause when a stop is requested; at once if that has happened. Empty: none.
-  // After the call with an empty hook returns, the old hook may still be running on another thread.
+  // Sets a hook that is called with the cause when a stop is requested; at once if that has
+  // happened. Empty: none. The old hook may still be running on another thread when this returns.
   void SetStopHook(std::function<void(StopCause)> hook);
   void ReportProgress(v1::Stage stage, int64_t done, int64_t total);
   void ReportResidual(int32_t rhs, int32_t iteration, double relative_residual);
@@ -206,25 +207,26 @@ class Job : public std::enable_shared_from_this<Job> {
   void SetOutcomes(std::vector<v1::RhsOutcome> outcomes);
   void SetResult(std::shared_ptr<const JobResult> result);
   void SetPartial(std::shared_ptr<const JobResult> partial);
-  void TellPartial();  // there is more of it: calls all who are subscribed
+  void TellPartial();  // calls all subscribers: more of the partial result can be read
   void UpdateTimings(const std::function<void(v1::Timings&)>& update);
 
   // --- For the scheduler ---
-  // Whether progress or a residual was reported since the last call.
+  // Returns true if progress or a residual was reported since the last call.
   bool TakeSignOfLife();
-  // Told when a stop is requested, before the hook, and when the priority has changed. Set once.
+  // Sets a callback for stop requests, before the stop hook, and changes of the priority. Call
+  // once.
   void SetListener(std::function<void()> listener);
   void ReportQueued(int64_t position, double eta_ms);
-  // QUEUED -> RUNNING. False: it has been told to stop; it must be finished instead.
-  // `devices`: all that it is split over, the one that runs it first.
+  // Changes QUEUED to RUNNING. False: it has been told to stop and must be finished instead.
+  // `devices`: all that it is split over, first the one that runs it.
   bool Start(const std::vector<std::string>& devices);
-  // Ends it: SUCCEEDED where OK (but CANCELLED where an outcome says so); CANCELLED for
-  // code CANCELLED; else FAILED. False: it had ended before.
+  // Ends the job: SUCCEEDED if OK (but CANCELLED if an outcome says so); CANCELLED for code
+  // CANCELLED; else FAILED. False: it had ended before.
   bool Finish(const absl::Status& status);
-  // The latest deadline of its waiters, unless it is detached or one of them has none.
+  // Returns the latest deadline of its waiters; none if it is detached or a waiter has none.
   std::optional<TimePoint> deadline() const;
   std::optional<TimePoint> started() const;
-  std::chrono::nanoseconds QueueTime() const;  // until now, where it still waits
+  std::chrono::nanoseconds QueueTime() const;  // until now if it still waits
   std::chrono::nanoseconds RunTime() const;    // 0: never started
 
  private:
@@ -267,7 +269,7 @@ class Job : public std::enable_shared_from_this<Job> {
   mutable JobLog log_;  // reading may close a batch of residuals
 
   int64_t waiters_ = 0;
-  int64_t waiters_of_[kPriorities] = {};  // of them, by class
+  int64_t waiters_of_[kPriorities] = {};  // by class
   bool detached_as_[kPriorities] = {};
   Priority priority_;
   bool detached_ = false, delivered_ = false;

@@ -67,7 +67,7 @@ bool JobLog::Flush(TimePoint now, bool only_if_due) {
 
 void JobLog::Thin() {
   stride_ *= 2;
-  // Where each old index goes: the number of points kept before it.
+  // Maps each old index to its new one: the number of points kept before it.
   std::vector<size_t> kept_before(points_.size() + 1);
   size_t kept = 0;
   for (size_t i = 0; i < points_.size(); ++i) {

@@ -1,9 +1,9 @@
-// The numbered events of one job, in bounded memory whatever the job does.
+// Keeps the numbered events of one job, in bounded memory whatever the job does.
 //
 // Numbers have no gaps and an event never changes once it can be read, with one exception that says
 // so itself: residuals are kept in full up to `max_points`; beyond, every second one is dropped
 // (again and again), and JobResiduals.stride says that only every stride-th iteration is there.
-// Progress becomes an event where a percent more of its stage is done: at most 101 a stage.
+// Progress becomes an event when a percent more of its stage is done: at most 101 per stage.
 // Residuals are gathered into batches: the first one comes at once, the others as often as ten
 // times a second, and ever less often with the age of the job, so that their number grows with the
 // logarithm of its running time, however fast it iterates. A batch has everything since the one
@@ -22,7 +22,7 @@
 namespace spaid::server {
 
 struct JobLogOptions {
-  size_t max_points = 100'000;                 // residuals kept; about 2 MB, were they one event
+  size_t max_points = 100'000;                 // residuals kept; about 2 MB as one event
   std::chrono::milliseconds batch{100};        // shortest time between residual events
   std::chrono::milliseconds progress_gap{50};  // shortest time between progress events of a stage
 };
@@ -33,18 +33,17 @@ class JobLog {
   explicit JobLog(WallTime created_wall, TimePoint created, JobLogOptions options = {});
 
   void Add(TimePoint now, v1::JobEvent event);  // queued, started, quality, finished
-  // True where an event came of it.
+  // Record progress and a residual; true: that made an event.
   bool Progress(TimePoint now, v1::Stage stage, int64_t done, int64_t total);
   bool Residual(TimePoint now, int32_t rhs, int32_t iteration, double relative_residual);
-  // Makes an event of the residuals gathered; `only_if_due`: where their time has come. True: it
-  // did.
+  // Makes an event of the residuals gathered; `only_if_due`: only if they are due. True: it did.
   bool Flush(TimePoint now, bool only_if_due);
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
-  // Event `number`, 1 .. size().
+  // Returns event `number`, 1 .. size().
   v1::JobEvent Get(int64_t number) const;
-  // The residuals of one right-hand side so far: at most `max_points` (2 or more) of them, the
-  // first, the last and others evenly between.
+  // Returns the residuals of one right-hand side so far: at most `max_points` (2 or more) of them,
+  // the first, the last and others evenly between.
   struct CurvePoint {
     int32_t iteration;
     double relative_residual;
@@ -58,7 +57,7 @@ class JobLog {
     int32_t iteration;
     double relative_residual;
   };
-  struct Range {  // of points_
+  struct Range {  // in points_
     size_t begin, end;
   };
   struct ProgressEntry {

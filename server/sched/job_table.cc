@@ -11,7 +11,7 @@
 namespace spaid::server {
 namespace {
 
-// What tenants share of what is kept.
+// The resources of ended jobs that tenants share.
 enum Of : size_t { kJobs, kBytes };
 
 bool Passes(const JobFilter& filter, const Job& job) {

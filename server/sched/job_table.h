@@ -1,4 +1,4 @@
-// Jobs by name, per tenant: the live ones, and the ended ones for a while.
+// Finds jobs by name, per tenant: the live ones, and the ended ones for a while.
 //
 //   table.Add(job);                                  // before it is submitted
 //   SchedulerOptions{.on_ended = [&](auto& job) { table.Ended(job); }};
@@ -26,19 +26,18 @@ namespace spaid::server {
 
 class Job;
 
-// What a list is of; the defaults: everything.
+// Selects the jobs of a list; the defaults: all.
 struct JobFilter {
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
   v1::JobKind kind = v1::JOB_KIND_UNSPECIFIED;
   std::string matrix = {}, preconditioner = {};  // handles
 };
 
-// Ended jobs are kept, newest first, within all three bounds; number and bytes are shared by
-// tenants (TenantShares): who is over its share loses its oldest first. Live ones are bounded by
-// the scheduler.
+// Bounds the ended jobs that are kept, the newest first. Tenants share number and bytes
+// (TenantShares): whoever is over its share loses its oldest first. The scheduler bounds live ones.
 struct JobTableOptions {
   int64_t max_ended = 1000;
-  int64_t max_ended_bytes = 64 << 20;  // of event logs and outcomes
+  int64_t max_ended_bytes = 64 << 20;  // event logs and outcomes
   std::chrono::seconds max_age{3600};
   const Clock* clock = &RealClock();  // outlives the table
   ShareRules shares = {};
@@ -49,42 +48,42 @@ class JobTable {
  public:
   struct Page {
     std::vector<std::shared_ptr<Job>> jobs;  // newest first
-    std::vector<uint64_t> sequences;         // of each, for PageToken
+    std::vector<uint64_t> sequences;         // one per job, for PageToken
     std::string next_token;                  // empty: the end
   };
 
   explicit JobTable(JobTableOptions options);
 
   void Add(const std::shared_ptr<Job>& job);
-  // Forgets it: it was refused, and nobody has its name.
+  // Forgets a job that was refused, so that nobody has its name.
   void Remove(const Job& job);
   // Starts the retention of a job that has ended. Jobs that were never added are ignored.
   void Ended(const std::shared_ptr<Job>& job);
-  // `tenant` null: any tenant's. Errors: NOT_FOUND/HANDLE_UNKNOWN (also another tenant's, and
-  // ended too long ago).
+  // Finds a job; `tenant` null: any tenant's. Errors: NOT_FOUND/HANDLE_UNKNOWN (also for another
+  // tenant's job, and one that ended too long ago).
   absl::StatusOr<std::shared_ptr<Job>> Get(const std::string* tenant, const std::string& name);
   absl::StatusOr<std::shared_ptr<Job>> Get(const std::string& tenant, const std::string& name) {
     return Get(&tenant, name);
   }
-  // `tenant` null: every tenant's. Jobs that change meanwhile are seen as they were or as they
-  // are.
+  // Lists jobs; `tenant` null: every tenant's. Jobs that change meanwhile are seen as they were or
+  // as they are.
   Page List(const std::string* tenant, const JobFilter& filter, const PageRequest& page);
   Page List(const std::string& tenant, const JobFilter& filter, const PageRequest& page) {
     return List(&tenant, filter, page);
   }
-  // The tenant's jobs that have not ended: those that wait, by priority, and those that run.
+  // Counts jobs that have not ended: those that wait, by priority, and those that run.
   struct Live {
     int64_t queued[kPriorities] = {};
     int64_t running = 0;
   };
   Live CountLive(const std::string& tenant) const;
-  // Of all tenants: those that ended last, the last one first.
+  // Returns the jobs of all tenants that ended last, the last one first.
   std::vector<std::shared_ptr<Job>> LastEnded(size_t max_jobs);
-  // Lets go of kept results, of the jobs that ended first, until `bytes` of them are free or none
-  // is left; of tenants of whom of(tenant) is true.
+  // Releases kept results of tenants for whom of(tenant) is true, those of the jobs that ended
+  // first, until `bytes` are free or none is left.
   void DropResults(int64_t bytes, const std::function<bool(const std::string& tenant)>& of);
   int64_t size() const;
-  int64_t ended_bytes() const;  // of the ended jobs that are kept
+  int64_t ended_bytes() const;  // held by the ended jobs that are kept
 
  private:
   struct Entry {
@@ -100,7 +99,7 @@ class JobTable {
   using BySequence = std::map<uint64_t, std::shared_ptr<Job>>;
   using EndedJobs = std::map<uint64_t, EndedEntry>;  // in the order in which they ended
   void PruneLocked(std::vector<std::shared_ptr<Job>>* dropped);
-  // Forgets an ended one.
+  // Forgets an ended job.
   void DropLocked(EndedJobs::iterator it, std::vector<std::shared_ptr<Job>>* dropped);
   void EraseLocked(const std::string& name, std::vector<std::shared_ptr<Job>>* dropped);
 

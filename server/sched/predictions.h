@@ -1,17 +1,17 @@
-// What jobs took over what they were predicted to take: how wrong predictions are on this machine.
+// Learns the ratio of measured to predicted times of jobs, and corrects predictions by it.
 //
 //   Predictions predictions(/*devices=*/2);
 //   predictions.ExpectedMs(work, device);                  // corrected by what was learned
 //   predictions.Learn(work, device, took_ms, /*iterations=*/250);
 //
-// Learned tenant by tenant, so that nobody's jobs bend what is expected of another's; within a
-// tenant by device, kind of work and, where there were such, about the same size. For a
-// tenant whose jobs of a kind are not known yet, the median over the tenants is expected: each of
-// these has one voice, however many jobs it ran, and where they are fewer than three, the
-// prediction has the rest.
+// Ratios are learned per tenant, so that nobody's jobs distort what is expected of another's;
+// within a tenant by device, kind of work and, if there were such jobs, size. For a tenant whose
+// jobs of a kind are not known yet, the median over the tenants is used: each tenant counts once,
+// however many jobs it ran, and if there are fewer than three, the uncorrected prediction counts
+// for the rest.
 //
-// Two things are learned of a solve: what an iteration takes, and how many iterations there are. A
-// solve that was long only by its iterations says nothing of the machine.
+// Two ratios are learned from a solve: of the time per iteration, and of the number of iterations.
+// A solve that was long only because of its iterations says nothing about the machine.
 #pragma once
 
 #include <array>
@@ -29,33 +29,33 @@
 
 namespace spaid::server {
 
-// Under this, the measured ratio is overhead and noise.
+// Predictions below this teach nothing: their ratio is overhead and noise.
 inline constexpr double kMinPredictedMs = 0.1;
 
 // Not thread-safe.
 class Predictions {
  public:
-  // Tenants remembered: beyond, the one that learned longest ago is forgotten, of those without a
-  // weight of their own.
+  // The most tenants remembered. Beyond, the one without a weight of its own that learned longest
+  // ago is forgotten.
   static constexpr size_t kTenants = 256;
 
-  // Measured over predicted time of one kind of work on one device: the median over the tenants.
+  // The ratio of measured to predicted time of one kind of work on one device: the tenants' median.
   struct Ratio {
     size_t device = 0;
     std::string what;
     double value = 1;
-    int64_t jobs = 0;  // of all tenants
+    int64_t jobs = 0;  // sum over all tenants
   };
 
   explicit Predictions(size_t max_tenants = kTenants,
                        const std::map<std::string, double>& tenant_weights = {})
       : max_tenants_(max_tenants), tenant_weights_(tenant_weights) {}
 
-  // As the work says itself.
+  // Returns the work's own prediction.
   static double UnlearnedMs(const Work& work);
   double ExpectedMs(const Work& work, size_t device) const;
-  // `iterations`: that a solve made; of other work unread. One that made none teaches nothing: it
-  // had no time to be long or short.
+  // Learns from a job. `iterations`: made by a solve, ignored for other work. A solve that made
+  // none teaches nothing: it had no time to be long or short.
   void Learn(const Work& work, size_t device, double took_ms, double iterations);
 
   std::vector<Ratio> Ratios() const;
@@ -70,13 +70,13 @@ class Predictions {
   struct Cell {
     Learned time, iterations;
   };
-  // One kind of work's ratios, by size: the prediction of a short job is often wrong for another
-  // reason than that of a long one.
+  // The ratios of one kind of work, by size: the predictions of short and long jobs are often wrong
+  // for different reasons.
   static constexpr size_t kSizes = 16, kAll = kSizes;
   static size_t SizeOf(double predicted_ms);  // by factors of four
   using Kind = std::array<Cell, kSizes + 1>;
   using Key = std::pair<size_t, std::string>;  // device, kind of work
-  struct Less {                                // of keys, and of pairs that would be
+  struct Less {                                // compares keys, also in the form of KeyView
     using is_transparent = void;
     template <class A, class B>
     bool operator()(const A& a, const B& b) const {
@@ -90,8 +90,8 @@ class Predictions {
     std::map<Key, Kind, Less> kinds;
   };
   struct Median {
-    Cell cell;           // of a tenant that is not known
-    double ratio = 1;    // of the tenants' times
+    Cell cell;           // for a tenant that is not known
+    double ratio = 1;    // median of the tenants' ratios of time
     bool known = false;  // no tenant has learned since
   };
 

@@ -1,4 +1,4 @@
-// Classes of jobs, by how soon somebody wants them.
+// Defines the classes of jobs, by how soon somebody wants them.
 #pragma once
 
 #include <cstddef>
@@ -6,14 +6,14 @@
 
 namespace spaid::server {
 
-// Somebody waits at a screen; a program waits; nobody does.
+// The classes: somebody waits at a screen; a program waits; nobody waits.
 enum class Priority { kInteractive, kNormal, kBulk };
 inline constexpr size_t kPriorities = 3;
-// Shares of the tenant's time while each class has work; the others take the share of one that has
-// none.
+// The parts of the tenant's time that classes get while each has work; a class without work leaves
+// its part to the others.
 inline constexpr double kPriorityShares[kPriorities] = {16, 4, 1};
 
-// In logs and metrics: "interactive".
+// Returns the name for logs and metrics: "interactive".
 constexpr std::string_view PriorityName(Priority priority) {
   constexpr std::string_view kNames[kPriorities] = {"interactive", "normal", "bulk"};
   return kNames[static_cast<size_t>(priority)];

@@ -1,12 +1,12 @@
-// The queue and its workers: runs jobs where and when Dispatcher says. One worker thread a lane of
-// a device, and one for each job that is paused.
+// Runs jobs where and when Dispatcher says: the queue, one worker thread for each lane of a device,
+// and one for each job that is paused.
 //
 //   Scheduler scheduler({.dispatch = {.devices = {{.name = "cpu"}, {.name = "gpu:0"}}}});
 //   RETURN_IF_ERROR(scheduler.Submit(job, {.predicted_ms = 120, .devices = DeviceBit(1)},
 //                                    [=](Job& j, const Assignment& at) { ... at.device ... }));
 //
-// A device is lost when work on it, or a look at it while it is idle or after an error that nobody
-// expected, says so, or when any of them hangs: it takes no more work, and queued jobs that nothing
+// A device is lost when work on it, or a probe of it (while it is idle, or after an unexpected
+// error), says so, or when one of these hangs. It takes no more work, and queued jobs that nothing
 // else can run fail with the same error.
 //
 // Knows nothing of gRPC, CUDA or numerics.
@@ -30,52 +30,52 @@ namespace spaid::server {
 class Job;
 class Metrics;
 
-// A running job's turn in its lane. Its work looks at it where it can be interrupted.
+// The turn of a running job in its lane. The work checks it at points where it can be interrupted.
 class JobTurn {
  public:
   virtual ~JobTurn() = default;
-  // It has had its time, and somebody waits: it should Yield. Costs one relaxed load, and a clock
-  // read where somebody waits.
+  // Returns true if the job has had its time and somebody waits: it should Yield. Costs one relaxed
+  // load, and a clock read if somebody waits.
   virtual bool Over() const = 0;
-  // Leaves the lane to others; comes back with the next turn, or when the job was told to stop. On
-  // the thread that runs the work, which holds nothing then that others' work needs.
+  // Leaves the lane to others; returns with the next turn, or when the job was told to stop. Called
+  // on the thread that runs the work, which then holds nothing that others' work needs.
   virtual void Yield() = 0;
 };
 
-// Where a job runs: names of SchedulerOptions::dispatch.devices.
+// Tells where a job runs, by names of SchedulerOptions::dispatch.devices.
 struct Assignment {
   std::string device;
-  size_t lane = 0;                        // of the device: jobs of other lanes run beside
+  size_t lane = 0;                        // jobs in other lanes of the device run beside it
   std::vector<std::string> devices = {};  // all that it has, `device` first; several: split it
   JobTurn* turn = nullptr;                // borrowed; null: nobody interrupts it
 };
 
-// Runs on a worker's thread of the device it is given. Honours the job's stop hook. The job ends
-// with the status returned; a job that was told to stop ends with StopError(cause) unless this is
-// OK. UNAVAILABLE/DEVICE_LOST loses the device.
+// The work of a job. Runs on a worker thread of its device and honours the job's stop hook. The job
+// ends with the status returned; a job that was told to stop ends with StopError(cause) unless that
+// status is OK. UNAVAILABLE/DEVICE_LOST loses the device.
 using JobWork = std::function<absl::Status(Job& job, const Assignment& at)>;
 
 struct SchedulerOptions {
   DispatcherOptions dispatch;
   int64_t max_detached_per_tenant = 0;  // jobs, queued or running; 0: no limit of its own
   std::chrono::milliseconds stop_grace{
-      30'000};                        // Drain: for running work to notice that it must stop
+      30'000};                        // in Drain: for running work to notice that it must stop
   const Clock* clock = &RealClock();  // outlives the scheduler
   Metrics* metrics = nullptr;         // borrowed; may be null
   // Runs once for each device, at the start, on a worker's thread; no job starts before all have
-  // come back: for what would else be measured amid somebody's job. UNAVAILABLE/DEVICE_LOST loses
-  // the device, any other error is logged. Empty: there is nothing.
+  // returned. For measurements that would otherwise run beside somebody's job.
+  // UNAVAILABLE/DEVICE_LOST loses the device, any other error is logged. Empty: nothing to do.
   std::function<absl::Status(size_t device)> prepare;
-  std::function<void()> on_prepared;  // runs once they have come back; not where there is nothing
+  std::function<void()> on_prepared;  // runs once they have returned; not if `prepare` is empty
   // Runs after a job that was queued has ended, on whichever thread ended it; not for refused ones.
   std::function<void(const std::shared_ptr<Job>&)> on_ended;
-  // A look at a device, by way of one of its lanes, on a worker's thread: once it has been idle for
-  // `probe_every`, and where a job on it failed with INTERNAL, before it takes the next one.
-  // UNAVAILABLE/DEVICE_LOST loses the device. Empty: nobody looks.
+  // Checks a device, through one of its lanes, on a worker's thread: once it has been idle for
+  // `probe_every`, and after a job on it failed with INTERNAL, before it takes the next one.
+  // UNAVAILABLE/DEVICE_LOST loses the device. Empty: no checks.
   std::function<absl::Status(size_t device, size_t lane)> probe;
   std::chrono::milliseconds probe_every{10'000};
-  // Jobs, by their predictions, and prepare and probe, by the floor, may be silent for so long;
-  // then their devices are lost.
+  // How long jobs (by their predictions), prepare and probe (by the floor) may be silent before
+  // their devices are lost.
   HangLimits hang = {};
   // Runs once for each device that is lost, before the jobs that it costs end.
   std::function<void(size_t device, const absl::Status& why)> on_lost;
@@ -87,8 +87,8 @@ class Scheduler {
   using Place = Dispatcher::Place;
   struct Load {
     int64_t queued = 0, running = 0;
-    int64_t paused = 0;  // of those that run
-    double eta_ms = 0;   // until all that is there now has run, on the busiest device
+    int64_t paused = 0;  // the part of `running` that is paused
+    double eta_ms = 0;   // until the busiest device has run all present jobs
     bool draining = false;
     Dispatcher::ClassLoad classes[kPriorities];
     std::vector<Dispatcher::Ratio> ratios;
@@ -96,56 +96,57 @@ class Scheduler {
 
   struct RunningJob {
     std::shared_ptr<Job> job;
-    double predicted_ms = 0;  // of its whole run, as corrected by what others took
+    double predicted_ms = 0;  // its whole run, corrected by what others took
   };
   struct QueuedJob {
     std::shared_ptr<Job> job;
     double predicted_ms = 0;
-    Place place;  // of a long queue as it was up to PlacesLast() ago
+    Place place;  // in a long queue as it was up to PlacesLast() ago
   };
   struct Jobs {
     std::vector<RunningJob> running;  // paused ones, too
-    std::vector<QueuedJob> queued;    // those that start first
+    std::vector<QueuedJob> queued;    // the first to start
   };
 
   explicit Scheduler(SchedulerOptions options);
-  // Stops what is left (kDrain) and waits for the workers: for one that hangs (hangs()) without
-  // end.
+  // Stops what is left (kDrain) and waits for the workers, also endlessly for one that hangs
+  // (hangs()).
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Queues `job` (QUEUED, submitted once); of `work`, tenant and priority are the job's. Errors,
-  // after which the job has ended with them too: those of Dispatcher::Admit; UNAVAILABLE/DRAINING;
-  // those of AdmitDetached, where it is detached.
-  // A job that was told to stop before ends at once: OK.
+  // Queues `job` (QUEUED, submitted once); tenant and priority of `work` are set from the job.
+  // Errors, with which the job has then ended, too: those of Dispatcher::Admit;
+  // UNAVAILABLE/DRAINING; those of AdmitDetached if it is detached. A job that was told to stop
+  // before ends at once: OK.
   absl::Status Submit(std::shared_ptr<Job> job, Work work, JobWork run);
 
-  // RESOURCE_EXHAUSTED/TOO_MANY_DETACHED (limit) where the tenant has as many detached jobs queued
-  // or running as it may have.
+  // Returns RESOURCE_EXHAUSTED/TOO_MANY_DETACHED (limit) if the tenant has as many detached jobs
+  // queued or running as it may have.
   absl::Status AdmitDetached(const std::string& tenant) const;
 
-  // Nothing where the job is not queued. Of a long queue as it was up to Dispatcher::PlacesLast()
-  // ago.
+  // Returns the job's place; none if it is not queued. In a long queue the place is up to
+  // Dispatcher::PlacesLast() old.
   std::optional<Place> Where(const Job& job) const;
   Load load() const;
-  // The wait of a small job that this tenant would send now, on the device that takes it first.
+  // Returns the wait of a small job that this tenant would send now, on the device that takes it
+  // first.
   double WaitMs(const std::string& tenant) const;
   Jobs jobs(size_t max_queued) const;
-  // The devices that are not lost.
+  // Returns the devices that are not lost.
   DeviceMask healthy() const;
-  // OK, or what the device was lost by.
+  // Returns OK, or the error by which the device was lost.
   absl::Status DeviceStatus(size_t device) const;
-  // All devices are prepared.
+  // Returns true once all devices are prepared.
   bool prepared() const;
-  // A worker hangs, and has not come back since: its thread cannot be joined.
+  // Returns true if a worker hangs and has not come back since: its thread cannot be joined.
   bool hangs() const;
 
-  // From now on every Submit is refused (UNAVAILABLE/DRAINING). Queued jobs that cannot start
-  // before `deadline`, as far as one knows, fail so at once; the others run. Thread-safe; may be
-  // called again with another deadline.
+  // Refuses every Submit from now on (UNAVAILABLE/DRAINING). Queued jobs that are not predicted to
+  // start before `deadline` fail likewise at once; the others run. Thread-safe; may be called again
+  // with another deadline.
   void StartDrain(TimePoint deadline);
-  // StartDrain, then waits until nothing is queued or running; from `deadline` on stops what is
+  // Starts the drain and waits until nothing is queued or running; from `deadline` on stops what is
   // left (kDrain) and waits up to stop_grace for that. False: something is still running even so.
   bool Drain(TimePoint deadline);
 

@@ -1,4 +1,4 @@
-// What a Scheduler is made of; for scheduler.cc and device_loss.cc alone.
+// The implementation of Scheduler, for scheduler.cc and device_loss.cc only.
 #pragma once
 
 #include <algorithm>
@@ -109,18 +109,18 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
     void Yield() override { core.Yield(*this); }
 
     Core& core;
-    const size_t index, device, lane;  // where it works; there rather than elsewhere on the device
-    bool is_first = false;             // of its device; set before its thread begins
+    const size_t index, device, lane;  // where it works
+    bool is_first = false;  // the first worker of its device; set before its thread begins
     std::condition_variable wake;
-    std::optional<Taken> next;     // what it is to do
+    std::optional<Taken> next;     // its next job
     std::shared_ptr<Job> running;  // null: idle
     uint64_t running_id = 0;
     std::vector<size_t> running_on;
     bool preparing = false;
-    bool hung = false;     // and has not come back: what it ran has been ended without it
+    bool hung = false;     // it has not come back: its job has been ended without it
     bool paused = false;   // the running job
     bool no_lane = false;  // it has none: paused, or told to stop while it was
-    // Written before the work has the turn, by whoever gives it.
+    // Set by whoever gives the turn, before the work has it.
     TimePoint turn_ends = TimePoint::max();
   };
   // A device that has just been lost, and the queued jobs that nothing else may run.
@@ -134,7 +134,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
     std::vector<Loss> losses;
     std::vector<std::shared_ptr<Job>> jobs;
     absl::Status why;
-    bool last_prepared = false;  // the others need wait no longer
+    bool last_prepared = false;  // all devices are prepared now
   };
   struct News {  // a queue position worth telling
     std::shared_ptr<Job> job;
@@ -193,17 +193,17 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   std::condition_variable timer_cv_, idle_cv_;
   Dispatcher dispatcher_;
   HangWatch hang_watch_;
-  TimePoint next_tick_ = TimePoint::max();  // of hang_watch_; max(): nothing is watched
+  TimePoint next_tick_ = TimePoint::max();  // for hang_watch_; max(): nothing is watched
   uint64_t next_id_ = 1;
   std::unordered_map<uint64_t, Queued> queued_;
-  std::unordered_map<const Job*, uint64_t> ids_;  // of queued jobs
+  std::unordered_map<const Job*, uint64_t> ids_;  // queued jobs only
   std::vector<std::unique_ptr<Worker>> workers_;
   int64_t finishing_ = 0;  // jobs that left queued_ or a worker and are being ended
   size_t preparing_ = 0;   // devices that are not ready yet
   bool draining_ = false, stopping_ = false;
   TimePoint placed_{-std::chrono::hours(1)};  // when places were counted
   bool moved_ = false;                        // since then
-  std::vector<News> untold_;                  // the timekeeper's to tell
+  std::vector<News> untold_;                  // for the timekeeper to report
   std::vector<Alarm> alarms_;                 // a heap, the earliest on top
   size_t sweep_at_ = 1024;  // those of ended jobs are swept out when it has doubled
   std::atomic<bool> others_wait_{false};

@@ -1,4 +1,4 @@
-// A number of bytes that several owners share: right-hand sides in flight and kept solutions.
+// Shares a number of bytes among several owners: right-hand sides in flight and kept solutions.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class BudgetShare {
   BudgetShare(BudgetShare&& other) noexcept;
   BudgetShare& operator=(BudgetShare&& other) noexcept;
 
-  // `bytes` more from the same budget (of one that is not empty). Errors: as of ByteBudget::Take;
-  // the share stays as it was.
+  // Takes `bytes` more from the same budget; the share must not be empty. Errors: as for
+  // ByteBudget::Take; the share stays as it was.
   absl::Status Grow(int64_t bytes);
   int64_t bytes() const { return bytes_; }
   void Release();
@@ -41,22 +41,22 @@ class BudgetShare {
 // Thread-safe.
 class ByteBudget {
  public:
-  // Whether what a tenant keeps may go.
+  // Returns true if the things that a tenant keeps may go.
   using OfTenant = std::function<bool(const std::string& tenant)>;
-  // Frees that many bytes of such tenants, as far as they have something kept.
+  // Frees that many bytes of such tenants, as far as they keep something.
   using MakeRoom = std::function<void(int64_t missing, const OfTenant& of)>;
 
-  // `name` appears in errors ("right-hand sides in flight"). `make_room`, where set, is asked to
-  // free bytes (by letting go of shares) before a request is refused that others leave no room
-  // for: of those who yield by the rule of TenantShares; it runs on the asking thread, without a
-  // lock held, and not after the budget has died.
+  // `name` appears in errors ("right-hand sides in flight"). `make_room`, if set, is asked to free
+  // bytes (by releasing shares) of tenants that yield by the rule of TenantShares, before a request
+  // is refused for lack of room; it runs on the asking thread, without a lock held, and not after
+  // the budget has died.
   ByteBudget(std::string name, int64_t limit, MakeRoom make_room = {}, ShareRules shares = {});
   ~ByteBudget();
 
-  // Errors: RESOURCE_EXHAUSTED/BUFFER_FULL with limit and actual: without a retry delay where
-  // a share of `bytes` is over the limit, with one where others hold too much of it, or the tenant
-  // itself: an eighth is kept for those who are not over their share. 0 is always there: a share
-  // to grow.
+  // Takes a share of `bytes`; 0 always succeeds, for a share that will grow. Errors:
+  // RESOURCE_EXHAUSTED/BUFFER_FULL with limit and actual: without a retry delay if `bytes` is over
+  // the limit, with one if others, or the tenant itself, hold too much: an eighth is kept for those
+  // who are not over their share.
   absl::StatusOr<BudgetShare> Take(const std::string& tenant, int64_t bytes);
 
   int64_t used() const;

@@ -1,5 +1,5 @@
-// A byte-bounded least-recently-used cache of immutable values: plans, and what lies on devices.
-// Tenants share it by the rule of TenantShares.
+// A byte-bounded least-recently-used cache of immutable values: plans, and things that lie on
+// devices. Tenants share it by the rule of TenantShares.
 //
 //   ByteLru<kernels::Plan> plans(1 << 30, {0, 8 << 30});      // host bytes; those of two devices
 //   if (auto plan = plans.Get(key)) ...
@@ -22,9 +22,9 @@
 
 namespace spaid::server {
 
-// A value that is too large for the cache is not kept (Put says so). Besides, each value may take
-// bytes of pools, as many of each, which are bounded by themselves. Dropped values live on where
-// somebody holds them. Thread-safe.
+// A value that is too large for the cache is not kept (Put says so). A value may also take bytes
+// from pools, the same number from each, which have bounds of their own. Dropped values live on
+// while somebody holds them. Thread-safe.
 template <class T>
 class ByteLru {
  public:
@@ -33,13 +33,13 @@ class ByteLru {
     int64_t tenants = 0;
   };
 
-  // `pools`: the bytes of each.
+  // `pools`: the byte limit of each pool.
   explicit ByteLru(int64_t max_bytes, std::vector<int64_t> pools = {}, ShareRules shares = {})
       : shares_({.limits = Limits(max_bytes, pools),
                  .rules = std::move(shares),
                  .active_for = TenantShares::kLately}) {}
 
-  // Null where there is none; marks the entry as used.
+  // Returns the value, or null; marks the entry as used.
   std::shared_ptr<const T> Get(const std::string& key) {
     std::lock_guard lock(mutex_);
     auto it = index_.find(key);
@@ -57,14 +57,14 @@ class ByteLru {
     return entry->value;
   }
 
-  // A look, which is no use.
+  // Returns true if the key is present, without marking the entry as used.
   bool Holds(const std::string& key) const {
     std::lock_guard lock(mutex_);
     return index_.contains(key);
   }
 
-  // Replaces what the key had. False: larger than the whole cache or its pool, or than what its
-  // tenant may have of it beside others; not kept.
+  // Stores a value in place of the key's old one. False: it is larger than the whole cache or its
+  // pool, or than what its tenant may have of it beside others, and is not kept.
   bool Put(const std::string& tenant, const std::string& key, std::shared_ptr<const T> value,
            int64_t bytes, std::vector<size_t> pools = {}, int64_t pool_bytes = 0) {
     // Values die after the lock is gone: a plan may take long to free.
@@ -94,8 +94,8 @@ class ByteLru {
     return true;
   }
 
-  // Takes a value of which wanted(value) is true out, the most recently used one; null: there is
-  // none.
+  // Removes and returns the most recently used value for which wanted(value) is true; null: there
+  // is none.
   template <class Wanted>
   std::shared_ptr<const T> Take(const Wanted& wanted) {
     std::vector<std::shared_ptr<const T>> taken;
@@ -108,7 +108,8 @@ class ByteLru {
     return nullptr;
   }
 
-  // Drops the values of which gone(value) is true: no eviction, they are worth nothing any more.
+  // Drops the values for which gone(value) is true; not counted as evictions, for they are
+  // worthless.
   template <class Gone>
   void Prune(const Gone& gone) {
     std::vector<std::shared_ptr<const T>> dropped;
@@ -119,7 +120,7 @@ class ByteLru {
     }
   }
 
-  // Drops everything that takes bytes of `pool`; how many there were.
+  // Drops all values that take bytes of `pool`; returns how many.
   int64_t DropPool(size_t pool) {
     std::vector<std::shared_ptr<const T>> dropped;
     std::lock_guard lock(mutex_);
@@ -157,11 +158,11 @@ class ByteLru {
     std::vector<size_t> pools;  // empty where it takes no bytes of any
     int64_t pool_bytes;
     Account account;
-    uint64_t used;  // when, of all uses
+    uint64_t used;  // sequence number of its last use
   };
   using Iterator = typename std::list<Entry>::iterator;
 
-  // What tenants share: bytes, then those of each pool.
+  // Returns the limits for TenantShares: bytes, then those of each pool.
   static std::vector<int64_t> Limits(int64_t max_bytes, std::vector<int64_t> pools) {
     pools.insert(pools.begin(), max_bytes);
     return pools;
@@ -184,8 +185,8 @@ class ByteLru {
     order_.erase(it);
   }
 
-  // Drops what those keep who yield, the least recently used first, until `bytes` more fit. False:
-  // they do not.
+  // Drops values of the tenants that yield, the least recently used first, until `bytes` more fit.
+  // False: they do not.
   bool MakeRoom(Account account, int64_t bytes, size_t of,
                 std::vector<std::shared_ptr<const T>>* dropped) {
     // Nothing goes for what does not fit then either.

@@ -1,4 +1,4 @@
-// Immutable things under unguessable handles, per tenant, bounded in bytes.
+// Stores immutable things under unguessable handles, per tenant, bounded in bytes.
 //
 //   HandleStore<Matrix> store({.prefix = "matrices/", .what = "matrix",
 //                              .limit_flag = "--matrix-store-bytes", .max_bytes = 8 << 30,
@@ -6,12 +6,11 @@
 //   ASSIGN_OR_RETURN(Reservation room, store.Reserve(tenant, header_bytes));  // before they come
 //   RETURN_IF_ERROR(room.Arrive(chunk_bytes));                         // as they come
 //   ASSIGN_OR_RETURN(auto stored, store.Put(tenant, matrix, bytes, key, std::move(room)));
-//   ASSIGN_OR_RETURN(auto found, store.Get(tenant, stored.handle));    // found.value keeps it in
-//   use
+//   ASSIGN_OR_RETURN(auto found, store.Get(tenant, stored.handle));    // in use while found lives
 //
-// In use means: somebody outside the store holds a shared_ptr to the value. Only what is not in use
-// is evicted: of the tenant most over its share, for one that is not (TenantShares), what it used
-// least recently. A tenant over its share loses of its own, or is refused.
+// A value is in use while somebody outside the store holds a shared_ptr to it. Only values not in
+// use are evicted: the least recently used ones of the tenant most over its share, for one that is
+// not (TenantShares). A tenant over its share loses its own values, or is refused.
 #pragma once
 
 #include <functional>
@@ -35,7 +34,7 @@ struct Stored {
 template <class T>
 struct StoredPage {
   std::vector<Stored<T>> items;     // newest first
-  std::vector<uint64_t> sequences;  // of each, for PageToken
+  std::vector<uint64_t> sequences;  // one per item, for PageToken
   std::string next_token;           // empty: the end
 };
 
@@ -47,22 +46,22 @@ class HandleStore {
 
   explicit HandleStore(HandleStoreOptions options) : table_(std::move(options)) {}
 
-  // Says that `bytes` will come. They are taken, and others evicted for them, as they arrive
-  // (Reservation::Arrive): a promise alone costs nobody anything, so that promises in flight may
-  // sum to more than there is room for; who comes too late then gets STORE_FULL from Arrive.
-  // Errors: RESOURCE_EXHAUSTED/<too_large_reason> (limit and actual) where `bytes` is over the
-  // limit for one item, /STORE_FULL (with a retry delay) where what is in use, has arrived, or is
-  // others' who are not over their share leaves too little.
+  // Announces that `bytes` will come. They are taken, and others evicted for them, as they arrive
+  // (Reservation::Arrive). A promise alone costs nobody anything, so that promises in flight may
+  // sum to more than there is room for; whoever comes too late then gets STORE_FULL from Arrive.
+  // Errors: RESOURCE_EXHAUSTED/<too_large_reason> (limit and actual) if `bytes` is over the limit
+  // for one item, /STORE_FULL (with a retry delay) if values in use, bytes that have arrived, and
+  // values of tenants not over their share leave too little.
   absl::StatusOr<Reservation> Reserve(const std::string& tenant, int64_t bytes) {
     return table_.Reserve(tenant, bytes);
   }
 
   // Stores `value`, which holds `bytes`, and swaps the reservation (the tenant's; may be empty) for
   // the entry's own bytes. `key` names the content within the tenant; empty: no lookup by content.
-  // Where the tenant has an entry of this key of which same(stored) is true, that one is returned
+  // If the tenant has an entry with this key for which same(stored) is true, that one is returned
   // and `value` dropped; else it is stored beside those (beside 16 of them without a key: it is not
   // found by content). `same`, which may take long, runs without the lock, on each entry once;
-  // empty: equal keys are equal content. Errors: as of Reserve.
+  // empty: equal keys are equal content. Errors: as for Reserve.
   absl::StatusOr<Stored<T>> Put(const std::string& tenant, std::shared_ptr<const T> value,
                                 int64_t bytes, const std::string& key, Reservation reservation = {},
                                 const Same& same = {}) {
@@ -72,15 +71,16 @@ class HandleStore {
     return Typed(*std::move(item));
   }
 
-  // Errors: NOT_FOUND/HANDLE_EVICTED (it was this tenant's, and was dropped for room), else
-  // NOT_FOUND/HANDLE_UNKNOWN (never existed, deleted, or another tenant's: indistinguishable).
+  // Finds a value by its handle. Errors: NOT_FOUND/HANDLE_EVICTED (it was this tenant's, and was
+  // dropped for room), else NOT_FOUND/HANDLE_UNKNOWN (never existed, deleted, or another tenant's:
+  // indistinguishable).
   absl::StatusOr<Stored<T>> Get(const std::string& tenant, const std::string& handle) {
     auto item = table_.Get(tenant, handle);
     if (!item.ok()) return item.status();
     return Typed(*std::move(item));
   }
 
-  // An entry of this key of which same(stored), as of Put, is true.
+  // Finds an entry with this key for which same(stored), as for Put, is true.
   std::optional<Stored<T>> Find(const std::string& tenant, const std::string& key,
                                 const Same& same = {}) {
     auto item = table_.Find(tenant, key, Untyped(same));
@@ -88,14 +88,15 @@ class HandleStore {
     return Typed(*std::move(item));
   }
 
-  // The handle is gone at once; the bytes when the last holder lets go. Errors: as of Get.
+  // Deletes the handle at once; the bytes are free when the last holder releases the value. Errors:
+  // as for Get.
   absl::Status Delete(const std::string& tenant, const std::string& handle) {
     return table_.Delete(tenant, handle);
   }
 
-  // Whether the tenant may use this entry, which the caller holds, for long: what is in use cannot
-  // be evicted, and its last eighth is for tenants under their share (TenantShares). Errors:
-  // RESOURCE_EXHAUSTED/STORE_FULL (with a retry delay).
+  // Checks that the tenant may use this entry, which the caller holds, for long: values in use
+  // cannot be evicted, and the last eighth of the store is for tenants under their share
+  // (TenantShares). Errors: RESOURCE_EXHAUSTED/STORE_FULL (with a retry delay).
   absl::Status CheckUse(const std::string& tenant, const std::string& handle) {
     return table_.CheckUse(tenant, handle);
   }

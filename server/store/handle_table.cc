@@ -23,7 +23,7 @@ namespace {
 // Entries of one key: keys of equal digests, which somebody forges.
 constexpr size_t kMaxNamesakes = 16;
 
-// What tenants share.
+// The resources that tenants share.
 enum Of : size_t { kBytes, kEntries, kArriving };
 
 constexpr size_t kSweepAt = 64;
@@ -49,7 +49,7 @@ struct Reservation::Shared {
     int64_t bytes;
     Account account;
   };
-  // What nobody uses of an account's entries.
+  // The entries of an account that nobody uses.
   struct Idle {
     std::map<uint64_t, Iterator> order;  // least recently used first
     int64_t bytes = 0;
@@ -93,7 +93,7 @@ struct Reservation::Shared {
     it->used = next_use++;
     shares.Touch(it->account);
     held[it->sequence] = it;
-    // What came back meanwhile: those that are really in use are few.
+    // Sweep out values that were returned meanwhile: those really in use are few.
     if (held.size() >= sweep_at) Sweep();
   }
 
@@ -179,8 +179,8 @@ struct Reservation::Shared {
 
   bool Lacks(Of of, int64_t more) const { return shares.used(of) + more > shares.limit(of); }
 
-  // What goes so that `bytes` more fit beside what is really there, and `more_entries`, of
-  // `account`'s. False: what may go does not suffice.
+  // Finds entries to evict so that `bytes` more, and `more_entries`, of `account` fit beside what
+  // is really there. False: what may be evicted does not suffice.
   bool FindVictims(Account account, int64_t bytes, int64_t more_entries,
                    std::vector<Iterator>* victims) {
     const auto gone = [&](Iterator it, int64_t sign) {
@@ -190,7 +190,8 @@ struct Reservation::Shared {
     absl::Cleanup still_there = [&] {
       for (const Iterator it : *victims) gone(it, -1);
     };
-    std::unordered_map<Account, std::map<uint64_t, Iterator>::iterator> next;  // of its idle ones
+    std::unordered_map<Account, std::map<uint64_t, Iterator>::iterator>
+        next;  // its next idle entry
     const auto has_some = [&](Account other) {
       const auto own = idle.find(other);
       if (own == idle.end()) return false;

@@ -27,27 +27,27 @@ struct HandleStoreOptions {
   int64_t max_entries = 100'000;
   int64_t max_tombstones = 10'000;
   std::string_view too_large_reason;  // reason::kMatrixTooLarge
-  ShareRules shares = {};             // of bytes, entries and tombstones
-  // Who has used nothing of it for so long has no share.
+  ShareRules shares = {};             // for bytes, entries and tombstones
+  // A tenant that has used nothing of its own for this long has no share.
   std::chrono::nanoseconds active_for = TenantShares::kLately;
   const Clock* clock = &RealClock();  // outlives the table
 };
 
 struct HandleStoreStats {
   int64_t entries = 0;
-  int64_t bytes = 0;           // of entries
+  int64_t bytes = 0;           // held by entries
   int64_t reserved_bytes = 0;  // announced by uploads in flight
-  int64_t arrived_bytes = 0;   // of those, arrived
+  int64_t arrived_bytes = 0;   // the part of those that has arrived
   int64_t zombie_bytes = 0;    // deleted, but still held by somebody
   int64_t max_bytes = 0;
   int64_t hits = 0, misses = 0, evictions = 0;
-  int64_t tenants = 0;  // that have something there, as far as they are told apart
+  int64_t tenants = 0;  // with something stored, as far as they are told apart
 };
 
 class HandleTable;
 
-// Room in a store for an upload in flight. Given back when it dies. Movable; thread-compatible;
-// outlives the store safely.
+// Holds room in a store for an upload in flight and gives it back when it dies. Movable;
+// thread-compatible; may outlive the store.
 class Reservation {
  public:
   Reservation() = default;
@@ -55,12 +55,13 @@ class Reservation {
   Reservation(Reservation&& other) noexcept;
   Reservation& operator=(Reservation&& other) noexcept;
 
-  // `bytes` more have arrived (memory is really used now): evicts what nobody uses to make room, by
-  // the rule of TenantShares. Never more in all than was reserved (a broken invariant). Errors:
-  // RESOURCE_EXHAUSTED/STORE_FULL where what may be evicted does not suffice, or this tenant's
-  // uploads in flight would leave none to others; the reservation stays as it was.
+  // Takes `bytes` that have arrived (memory is really used now), and evicts values that nobody uses
+  // to make room, by the rule of TenantShares. In all never more than was reserved (a broken
+  // invariant). Errors: RESOURCE_EXHAUSTED/STORE_FULL if what may be evicted does not suffice, or
+  // this tenant's uploads in flight would leave none to others; the reservation stays as it was.
   absl::Status Arrive(int64_t bytes);
-  // `bytes` more than were reserved are used until the end of the reservation. Errors: as Arrive.
+  // Takes `bytes` beyond what was reserved, until the end of the reservation. Errors: as for
+  // Arrive.
   absl::Status Extend(int64_t bytes);
 
   int64_t bytes() const { return bytes_; }
@@ -86,11 +87,12 @@ class HandleTable {
   };
   struct Page {
     std::vector<Item> items;
-    std::vector<uint64_t> sequences;  // of each
+    std::vector<uint64_t> sequences;  // one per item
     std::string next_token;           // empty: the end
   };
 
-  // Whether a stored value of the right key is the one that is meant. Runs without the lock.
+  // Returns true if a stored value with the right key is the one that is meant. Runs without the
+  // lock.
   using Same = std::function<bool(const void* stored)>;
 
   explicit HandleTable(HandleStoreOptions options);

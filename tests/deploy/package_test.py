@@ -100,7 +100,7 @@ class PackageTest(unittest.TestCase):
 
     def test_components_hold_what_they_say(self):
         for name in ('bin/spaid', 'bin/spaidctl', 'bin/spaid-load', 'share/doc/spaid/LICENSE',
-                     'share/spaid/systemd/spaid.service'):
+                     'share/doc/spaid/docs/operating.md', 'share/spaid/systemd/spaid.service'):
             self.assertTrue((self.tree / name).is_file(), name)
         self.assertGreater(len(list((self.tree / 'libexec/spaid/tests').iterdir())), 5)
         self.assertFalse((self.tree / 'include').exists(), 'headers belong to dev')

@@ -1,4 +1,4 @@
-// spaid_client_bench: what a client gets out of a daemon. Each command prints one JSON object.
+// spaid_client_bench measures a daemon from a client's side. Each command prints one JSON object.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@ namespace spaid::bench {
 
 struct UploadBench {
   std::string address;
-  int64_t megabytes = 256;  // of the matrix's arrays
-  int rounds = 5;           // of bare stream and upload in turn; medians are reported
+  int64_t megabytes = 256;  // size of the matrix's arrays
+  int rounds = 5;           // bare stream and upload in turn; medians are reported
   bool checksums = true;
 };
 int RunUpload(const UploadBench& bench);
 
 struct BuildBench {
   std::string address;
-  int64_t nodes = 40, unknowns = 3;  // of a cube's edge, of a node
-  int rounds = 5;                    // of a build with partial_result and one without, in turn
+  int64_t nodes = 40, unknowns = 3;  // per edge of a cube, per node
+  int rounds = 5;                    // a build with partial_result and one without, in turn
 };
 int RunBuild(const BuildBench& bench);
 
@@ -25,7 +25,7 @@ int RunBuild(const BuildBench& bench);
 // and runs until stdin ends.
 int ServeBareStream();
 
-// A bare stream's server in a process of its own, as the daemon is.
+// Runs a bare stream's server in a process of its own, like the daemon.
 class BareServer {
  public:
   BareServer();  // address() is empty where it could not be started
@@ -40,8 +40,8 @@ class BareServer {
   std::string address_;
 };
 
-// Sends `bytes` in messages of 1 MiB over one stream; seconds until the server has answered, or a
-// negative number where the stream failed.
+// Sends `bytes` in messages of 1 MiB over one stream. Returns the seconds until the server has
+// answered, or a negative number if the stream failed.
 double SendBareStream(const std::string& address, int64_t bytes);
 
 }  // namespace spaid::bench

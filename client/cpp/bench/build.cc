@@ -74,9 +74,9 @@ void Fill(uint64_t seed, CscMatrix* a) {
 struct Times {
   double header = 0, first_byte = 0, first_value = 0, last_byte = 0, done = 0;
   double built = 0;  // the job's last event
-  // What the daemon says of its parts.
+  // The daemon's times of its phases.
   double plan = 0, to_device = 0, build = 0, from_device = 0, assemble = 0;
-  std::string name;  // of the preconditioner
+  std::string name;  // the preconditioner's handle
 };
 
 // `m`: where M goes.

@@ -50,7 +50,7 @@ enum class Code {
   kUnauthenticated = 16,
 };
 
-// Why a call failed.
+// Describes why a call failed.
 struct Error {
   Code code = Code::kUnknown;
   std::string reason;   // UPPER_SNAKE, stable: "INDEX_OUT_OF_RANGE"; empty if the server gave none
@@ -60,8 +60,8 @@ struct Error {
   std::vector<std::pair<std::string, std::string>> metadata;  // "index", "limit", "actual", …
 };
 
-// A value or an Error. Taking the value of one that is not ok(), or the error of one that is,
-// throws std::bad_variant_access.
+// Holds a value or an Error. Taking the value if it is not ok(), or the error if it is, throws
+// std::bad_variant_access.
 template <class T>
 class [[nodiscard]] Expected {
  public:
@@ -99,7 +99,7 @@ struct CscMatrix {
   std::vector<int64_t> col_ptr = {};
   std::vector<int32_t> row_idx = {};
   std::vector<double> values = {};
-  bool is_factor = false;  // of a preconditioner: it is G, lower triangular, and M = GᵀG
+  bool is_factor = false;  // a preconditioner's G, lower triangular, with M = GᵀG
   operator CscView() const {
     return {.n = n, .col_ptr = col_ptr, .row_idx = row_idx, .values = values};
   }
@@ -109,7 +109,7 @@ struct CscMatrix {
 // that grows; for CG. kDynamicSpai: as kStaticSpai, on a pattern that grows.
 enum class Engine { kAuto, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai };
 enum class LocalSolver { kAuto, kQr, kGram };
-// Of a GPU where local_solver is kQr: as many threads for all columns, or by each column's length.
+// Threads per column on a GPU with local_solver kQr: the same for all columns, or by column length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
 enum class Method { kAuto, kCg, kBicgstab, kGmres };
 // How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.
@@ -125,7 +125,7 @@ enum class Outcome {
   kTimeLimit,
   kCancelled,
 };
-// Classes of jobs; of the tenant's time they get 16, 4 and 1 part while each has work.
+// Classes of jobs, which get 16, 4 and 1 parts of the tenant's time while each has work.
 enum class Priority { kInteractive, kNormal, kBulk };
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
 enum class JobKind { kBuild, kSolve };
@@ -191,15 +191,15 @@ struct MatrixInfo {
   Diagnosis diagnosis;
 };
 
-// Milliseconds by the server's clock, and bytes of arrays. `rebuild`: an old plan served new
-// values; `reused`: the answer was there already.
+// Times in milliseconds by the server's clock, and bytes of arrays. `rebuild`: the plan was reused
+// for new values; `reused`: the result existed already.
 struct Timings {
   double upload_ms = 0, queue_ms = 0, plan_ms = 0, build_ms = 0, solve_ms = 0, download_ms = 0,
          total_ms = 0;
   int64_t bytes_up = 0, bytes_down = 0;
   bool rebuild = false, reused = false;
-  // Copies to a GPU and from it (of a solve also A and M laid out there, where they were not yet),
-  // and M made ready for products; beside plan_ms and build_ms.
+  // Copies to a GPU and back (for a solve also laying out A and M there, if they were not yet), and
+  // making M ready for products; not part of plan_ms and build_ms.
   double host_to_device_ms = 0, device_to_host_ms = 0, assemble_ms = 0;
   double setup_ms() const {
     return host_to_device_ms + plan_ms + build_ms + assemble_ms + device_to_host_ms;
@@ -215,17 +215,17 @@ struct Timings {
   }
 };
 
-// Of kFsai and kAfsai, beside pattern_matrix and post_filter. See FsaiSpec in
+// Options of kFsai and kAfsai, beside pattern_matrix and post_filter. See FsaiSpec in
 // proto/spaid/v1/preconditioner_spec.proto.
 struct FsaiSpec {
-  // kAfsai: at most so many steps of growth a row, of so many entries, until psi <= epsilon a_ii.
+  // kAfsai: at most k_max steps of growth per row, of step_size entries, until psi <= epsilon a_ii.
   int k_max = 30, step_size = 1;
   double epsilon = 1e-3;
   double min_gain = 0;  // kAfsai: a step that lowers psi by less than this share of it is the last
-  std::optional<std::chrono::nanoseconds> time_budget = {};  // of growth
-  bool regrow = false;  // on no pattern that an earlier build, of other values, grew
-  double drop_tol = 0;  // kFsai: of entries of A that count for the pattern
-  Precision precision = Precision::kFp64;  // of the set-up; kAuto: the server's, which is fp64
+  std::optional<std::chrono::nanoseconds> time_budget = {};  // for growth
+  bool regrow = false;  // do not use a pattern that an earlier build, with other values, grew
+  double drop_tol = 0;  // kFsai: smaller entries of A do not count for the pattern
+  Precision precision = Precision::kFp64;  // set-up arithmetic; kAuto: the server's, which is fp64
   double symmetry_tolerance = 1e-10;
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
@@ -236,12 +236,12 @@ struct FsaiSpec {
   }
 };
 
-// Of kDynamicSpai, beside pattern_matrix, post_filter and local_solver. See DynamicSpaiSpec in
-// proto/spaid/v1/preconditioner_spec.proto.
+// Options of kDynamicSpai, beside pattern_matrix, post_filter and local_solver. See DynamicSpaiSpec
+// in proto/spaid/v1/preconditioner_spec.proto.
 struct DynamicSpaiSpec {
-  double tol = 0.3;                   // a column ends where ‖A m_k − e_k‖₂ <= tol
-  int max_steps = 10, step_size = 5;  // of growth, and entries that each adds
-  int max_column_nnz = 0;             // that growth takes a column to; 0: what the steps add
+  double tol = 0.3;                   // a column ends when ‖A m_k − e_k‖₂ <= tol
+  int max_steps = 10, step_size = 5;  // steps of growth, and entries that each adds
+  int max_column_nnz = 0;             // limit of growth per column; 0: what the steps add
   Precision growth_precision = Precision::kFp64;  // values are fp64; kAuto: the server's, fp64
   bool regrow = false;  // on no pattern that an earlier build, of other values, grew
   template <class Self, class Visit>
@@ -254,15 +254,16 @@ struct DynamicSpaiSpec {
 
 struct PreconditionerSpec {
   Engine engine = Engine::kStaticSpai;
-  int pattern_power = 1;                // p of (E + |base|)^p; of kStaticSpai, kFsai
+  int pattern_power = 1;                // kStaticSpai, kFsai: p of (E + |base|)^p
   std::optional<double> keep_tau = {};  // threshold pattern
-  // Handle of an uploaded pattern: of M, of G (its lower triangle), or from which they grow.
+  // Handle of an uploaded pattern: that of M, that of G (its lower triangle), or where they grow
+  // from.
   std::string pattern_matrix = {};
   bool ensure_row = false, row_match = false;
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
-  int block_size = 1;  // of kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
+  int block_size = 1;  // kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
   FsaiSpec fsai = {};
   DynamicSpaiSpec dynamic_spai = {};
   // But for `engine`. Those of fsai and dynamic_spai by themselves.
@@ -281,7 +282,7 @@ struct FsaiQuality {
   double kaporin = 1;
   std::vector<double> kaporin_by_step;
   int64_t converged_rows = 0, nnz_row_max = 0, slow_rows = 0;
-  int64_t copied_rows = 0;  // bit for bit those of others
+  int64_t copied_rows = 0;  // equal to other rows bit for bit
   Occurrence not_spd_rows, not_converged_rows;
   int steps = 0;
   bool out_of_time = false, pattern_reused = false;
@@ -321,12 +322,12 @@ struct Quality {
   double density = 0;
   int64_t gram_columns = 0, qr_columns = 0;
   Occurrence iterative_columns;      // too large for a dense factor: solved by CGLS
-  Occurrence not_converged_columns;  // of these, stopped at the iteration limit
+  Occurrence not_converged_columns;  // the part of these stopped at the iteration limit
   Occurrence rescued_columns, rank_deficient_columns, zero_columns, non_finite_columns;
   double min_scaled_pivot = 0;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;  // kAuto: no GPU solved by QR
-  std::optional<FsaiQuality> fsai;                 // of M = GᵀG, which has no residuals measured
-  std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai: how its pattern grew
+  std::optional<FsaiQuality> fsai;                 // if M = GᵀG, which has no measured residuals
+  std::optional<DynamicSpaiQuality> dynamic_spai;  // kDynamicSpai: how its pattern grew
   std::vector<std::string> warnings;
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
@@ -346,11 +347,11 @@ struct Quality {
 struct PreconditionerInfo {
   std::string name, matrix;
   PreconditionerSpec spec;    // resolved
-  std::string choice_reason;  // why AUTO chose it; empty where it was named
-  std::string placement;      // why on this device; empty where there is one alone
+  std::string choice_reason;  // why AUTO chose it; empty if it was named
+  std::string placement;      // why on this device; empty if there is only one
   int64_t n = 0, nnz = 0, host_bytes = 0;
   bool is_factor = false;  // M = GᵀG; nnz is that of G
-  // Of its copy on `device`, where it waits for solves, and of the plan that it keeps; 0: none.
+  // Bytes of its copy on `device`, kept for solves, and of the plan that it keeps; 0: none.
   int64_t device_bytes = 0;
   Quality quality;
   Timings build_timings;
@@ -372,7 +373,7 @@ struct JobInfo {
   std::chrono::system_clock::time_point created;
   std::optional<std::chrono::system_clock::time_point> started, ended;
   std::string matrix, preconditioner, device;
-  std::vector<std::string> devices;  // that it is split over, where more than one
+  std::vector<std::string> devices;  // that it is split over, if more than one
   std::optional<Stage> stage;
   int64_t done = 0, total = 0;
   std::optional<Error> error;
@@ -382,13 +383,13 @@ struct JobInfo {
     double true_residual = 0, true_relative_residual = 0;
     std::string detail;
   };
-  std::vector<RhsOutcome> outcomes;  // of ListJobs: the first that did not converge, or the first
-  int64_t outcome_count = 0;         // of an ended solve: its right-hand sides
+  std::vector<RhsOutcome> outcomes;  // in ListJobs: the first that did not converge, or the first
+  int64_t outcome_count = 0;         // right-hand sides of an ended solve
   int64_t event_count = 0;
-  std::string tenant;  // whose it is: for administrators, of others' jobs and in lists of all
+  std::string tenant;  // its owner; set for administrators only: others' jobs, and lists of all
 };
 
-// What a running call reports. One of the parts is set, told by `kind`.
+// A report of a running call. `kind` says which of the parts is set.
 struct Progress {
   enum class Kind {
     kTransfer,
@@ -403,7 +404,7 @@ struct Progress {
   };
   Kind kind = Kind::kStage;
   std::string job;               // once known
-  int64_t event_number = 0;      // of job events
+  int64_t event_number = 0;      // job events only
   Stage stage = Stage::kUpload;  // kTransfer, kStage
   int64_t done = 0, total = 0;   // kTransfer: bytes; kStage: units of the stage
   int64_t queue_position = 0;    // kQueued, kHeartbeat
@@ -415,8 +416,8 @@ struct Progress {
   const JobInfo* job_info = nullptr;   // kFinished
 };
 
-// For any call. What does not apply to a call is ignored by it (`detach` by all but builds and
-// solves).
+// Options of any call. A call ignores options that do not apply to it (`detach`: only builds and
+// solves use it).
 struct CallOptions {
   std::optional<std::chrono::milliseconds> timeout = {};  // gRPC deadline: queue, run and transfer
   std::optional<std::chrono::milliseconds> max_queue = {}, max_run = {};
@@ -424,14 +425,13 @@ struct CallOptions {
   std::stop_token stop = {};  // cancels the call (and its job, unless detached)
   std::function<void(const Progress&)> on_progress = {};  // called on the calling thread
   bool detach = false;                                    // the job survives a dropped call
-  // Send ClientOptions::admin_token, where one is set, in place of `token`.
+  // Send ClientOptions::admin_token, if one is set, in place of `token`.
   bool as_administrator = false;
 };
 
 struct SolveOptions {
-  Engine engine =
-      Engine::kAuto;             // shorthand for spec.engine; ignored where `preconditioner` is set
-  PreconditionerSpec spec = {};  // its engine is replaced by `engine`
+  Engine engine = Engine::kAuto;    // shorthand for spec.engine; ignored if `preconditioner` is set
+  PreconditionerSpec spec = {};     // its engine is replaced by `engine`
   std::string preconditioner = {};  // handle: use this one instead
   Method method = Method::kAuto;
   double rtol = 1e-8, atol = 0;
@@ -452,7 +452,7 @@ struct SolveOptions {
 struct SolveFigures {
   double place_ms = 0, trial_ms = 0, host_to_device_ms = 0, iterate_ms = 0, check_ms = 0,
          device_to_host_ms = 0;
-  int64_t iterations = 0;  // of all right-hand sides
+  int64_t iterations = 0;  // sum over all right-hand sides
   double iterations_per_second = 0, bytes_per_second = 0;
   double copy_bytes_per_second = 0, copy_share = 0;  // of a copy on the device; 0: not measured
   template <class Self, class Visit>
@@ -477,7 +477,7 @@ struct SolveResult {
   std::string choice_reason;             // why this engine
   std::string placement, m_placement;    // why the solve ran on its device; M's build on its own
   std::optional<Precision> m_precision;  // kFp64 or kFp32; empty: no M, or a diagonal one
-  std::string precision_reason;          // why so, where that was kAuto's choice
+  std::string precision_reason;          // why, if that was kAuto's choice
   std::string matrix, preconditioner, device, job;
   double nnz_ratio = 0;
   SolveFigures figures;
@@ -485,7 +485,7 @@ struct SolveResult {
   Timings timings;
 };
 
-// What a solve left, as Client::Watch brings it.
+// The solution of a solve, as Client::Watch returns it.
 struct Solution {
   int64_t n = 0;
   int32_t rhs_count = 0;  // 0: the job failed and has none
@@ -495,12 +495,12 @@ struct Solution {
 struct BuildResult {
   PreconditionerInfo preconditioner;
   Timings timings;
-  std::optional<CscMatrix> m;  // where asked for; G where M = GᵀG (is_factor)
+  std::optional<CscMatrix> m;  // if asked for; G if M = GᵀG (is_factor)
 };
 
 struct BuildEstimate {
   int64_t host_bytes = 0, device_bytes = 0, nnz = 0, download_bytes = 0;
-  int64_t device_bytes_min = 0;  // with which a GPU is sure to do, with tables made in waves
+  int64_t device_bytes_min = 0;  // suffices for certain, with tables made in waves
   double predicted_ms = 0, flops = 0;
   int64_t n1_max = 0, n2_max = 0;
   Engine engine = Engine::kNone;
@@ -546,7 +546,7 @@ struct EstimateRatio {
 
 struct ServerInfo {
   std::string version, cuda_status, tenant;
-  bool administrator = false;  // else queued and running are the caller's own, and uuids not told
+  bool administrator = false;  // else queued and running are the caller's own, and uuids empty
   std::chrono::system_clock::time_point started;
   std::vector<DeviceInfo> devices;
   std::vector<Engine> engines;
@@ -564,13 +564,13 @@ struct ClientOptions {
   std::string ca_file = {}, certificate_file = {},
               key_file = {};     // PEM; any set: TLS; the last two: mTLS
   std::string token = {};        // bearer token
-  std::string admin_token = {};  // of calls with CallOptions::as_administrator
+  std::string admin_token = {};  // for calls with CallOptions::as_administrator
   std::string tenant = {};       // believed only by --trust-tenant-header
-  // For idempotent calls; two where the connection breaks in mid-call, which the call itself may
-  // have caused.
+  // For idempotent calls; two if the connection breaks in mid-call, which the call itself may have
+  // caused.
   int max_attempts = 4;
-  // Ask the server what it has before sending: by XXH3; by SHA-256, too, where that says that it
-  // may have it, and of small matrices.
+  // Ask the server if it has the arrays before sending them: by XXH3; also by SHA-256 if it may
+  // have them, and for small matrices.
   bool send_digests = true;
   bool send_checksums = true;
   int64_t chunk_bytes = 1 << 20;  // 8 .. 3 MiB
@@ -578,12 +578,13 @@ struct ClientOptions {
 
 class Job;
 
-// Jobs newest first, at most `page_size` (1 to 1000) of them; the server may give fewer.
+// Asks for a page of jobs, newest first, at most `page_size` (1 to 1000); the server may give
+// fewer.
 struct JobQuery {
-  std::optional<JobState> state = {};  // only those in it
+  std::optional<JobState> state = {};  // only jobs in this state
   bool all_tenants = false;            // for administrators; else NOT_ADMINISTRATOR
   int32_t page_size = 100;
-  std::string page_token = {};  // of the page before; empty: the first page
+  std::string page_token = {};  // the previous page's next_page_token; empty: the first page
 };
 struct JobPage {
   std::vector<JobInfo> jobs;
@@ -593,6 +594,7 @@ struct JobPage {
 // A connection to one daemon. Thread-safe; moving is not. Never throws on a failed call: every call
 // returns the Error that the server gave (its reasons: proto/spaid/v1/README.md), or one of the
 // client's own: UNREACHABLE, CONNECTION_LOST, TIMEOUT, STOP_REQUESTED, SIZE_MISMATCH, BAD_OPTION,
+// UNREADABLE_FILE, CHECKSUM_MISMATCH, PROTOCOL_VIOLATION.
 class Client {
  public:
   // Connects with the first call. Files that cannot be read are an Error of every call.
@@ -604,16 +606,17 @@ class Client {
   Expected<ServerInfo> GetServerInfo(const CallOptions& call = {});
 
   // Stores A, or finds it by its digests without sending it; the handle is `name`. `label`: at most
-  // 200 bytes of plain text, for people; that of a matrix that was there already stays. Reads the
-  // arrays twice (digests, chunks), copies none. Refused: what is not a square canonical matrix,
-  // with the first place (`error().metadata` has "index"); RESOURCE_EXHAUSTED over the server's
-  // limits.
+  // 200 bytes of plain text, for people; a matrix that was there already keeps its own. Reads the
+  // arrays twice (digests, chunks), copies none. A matrix that is not square and canonical is
+  // refused, with the first place (`error().metadata` has "index"); RESOURCE_EXHAUSTED over the
+  // server's limits.
   Expected<MatrixInfo> Upload(const CscView& a, const std::string& label = "",
                               const CallOptions& call = {}, Timings* timings = nullptr);
-  // NOT_FOUND: HANDLE_UNKNOWN or HANDLE_EVICTED, here and wherever a handle is named.
+  // Describes a matrix. NOT_FOUND: HANDLE_UNKNOWN or HANDLE_EVICTED, here and wherever a handle is
+  // named.
   Expected<MatrixInfo> GetMatrix(const std::string& name, const CallOptions& call = {});
   Expected<std::vector<MatrixInfo>> ListMatrices(const CallOptions& call = {});  // all pages
-  // Work that uses it keeps it until it is done.
+  // Deletes a matrix; jobs that use it keep it until they end.
   std::optional<Error> DeleteMatrix(const std::string& name, const CallOptions& call = {});
 
   // Builds M for the matrix, by handle, or by arrays (uploaded first, or found by digest; again
@@ -624,13 +627,13 @@ class Client {
                               bool fetch_result = false, const CallOptions& call = {});
   Expected<BuildResult> Build(const CscView& a, const PreconditionerSpec& spec,
                               bool fetch_result = false, const CallOptions& call = {});
-  // What that build would take, from the pattern alone; of dynamic SPAI the time also from values.
+  // Estimates that build, from the pattern alone; for dynamic SPAI the time uses values, too.
   Expected<BuildEstimate> Estimate(const std::string& matrix, const PreconditionerSpec& spec,
                                    const CallOptions& call = {});
   Expected<PreconditionerInfo> GetPreconditioner(const std::string& name, const CallOptions& = {});
   Expected<std::vector<PreconditionerInfo>> ListPreconditioners(const CallOptions& = {});
   std::optional<Error> DeletePreconditioner(const std::string& name, const CallOptions& = {});
-  // M in CSC, sorted; G where M = GᵀG (is_factor).
+  // Downloads M in CSC, sorted; G if M = GᵀG (is_factor).
   Expected<CscMatrix> Download(const std::string& preconditioner, const CallOptions& call = {});
 
   // Solves A X = B. b: n × rhs_count, column-major, rhs_count = b.size() / n. An outcome other than
@@ -646,15 +649,15 @@ class Client {
   Expected<JobPage> ListJobPage(const JobQuery& query, const CallOptions& call = {});
   // Reports every event from `first_event` on until the job has ended, none twice; reconnects by
   // itself as a Job does.
-  // `solution`, where set: takes what a detached solve left, or one whose call broke (errors:
-  // NOT_A_SOLVE; SOLUTION_GONE where the server did not keep it).
+  // `solution`, if set, receives the solution of a detached solve, or of one whose call broke
+  // (errors: NOT_A_SOLVE; SOLUTION_GONE if the server did not keep it).
   Expected<JobInfo> Watch(const std::string& name, const CallOptions& call, int64_t first_event = 1,
                           Solution* solution = nullptr);
   Expected<JobInfo> Cancel(const std::string& name, const CallOptions& call = {});
 
   // Start work that outlives this call, this client and this process, and return once it is queued;
-  // `call.detach` is implied. Errors: as Solve and Build. Where what is to be built is there
-  // already, no job is made: the Job has ended, its name is empty, and its Wait tells the handle.
+  // `call.detach` is implied. Errors: as for Solve and Build. If the preconditioner exists already,
+  // no job is made: the Job has ended, its name is empty, and its Wait returns the handle.
   Expected<Job> StartSolve(const std::string& matrix, std::span<const double> b,
                            const SolveOptions& options = {}, const CallOptions& call = {});
   Expected<Job> StartSolve(const CscView& a, std::span<const double> b,
@@ -663,8 +666,8 @@ class Client {
                            const CallOptions& call = {});
   Expected<Job> StartBuild(const CscView& a, const PreconditionerSpec& spec,
                            const CallOptions& call = {});
-  // A job by its name, to be watched from `first_event` on. Asks nobody: a name that the server
-  // does not know is NOT_FOUND of the first call.
+  // Returns a job by its name, to be watched from `first_event` on. Does not ask the server: an
+  // unknown name is NOT_FOUND in the first call of the Job.
   Job OpenJob(const std::string& name, int64_t first_event = 1);
 
  private:
@@ -676,16 +679,16 @@ class Client {
   std::shared_ptr<Impl> impl_;
 };
 
-// What a job left.
+// The end of a job.
 struct JobEnd {
   JobInfo info;                      // state, outcomes, error
-  std::optional<Solution> solution;  // of a solve that ended with an outcome
-  // Why there is no solution, of a job that did not fail: SOLUTION_GONE (the server did not keep
+  std::optional<Solution> solution;  // if a solve ended with an outcome
+  // Set if the job did not fail and there is no solution: SOLUTION_GONE (the server did not keep
   // it; solve again), NOT_A_SOLVE (a build; its result is info.preconditioner).
   std::optional<Error> solution_error;
 };
 
-// A handle of a job on the server, which stays behind its events:
+// A handle of a job on the server, which follows its events:
 //
 //   auto job = client.StartSolve(a, b);
 //   if (!job.ok()) return Fail(job.error());
@@ -693,27 +696,27 @@ struct JobEnd {
 //   auto end = job->Wait({.on_progress = Show});
 //   if (end.ok() && end->solution) Use(end->solution->x);
 //
-// Watch and Wait outlive broken connections: they connect again, with back-off, and go on behind
-// the last event, so that none is lost and none comes twice. They give up (UNREACHABLE,
-// CONNECTION_LOST) after ClientOptions::max_attempts in a row that brought nothing; a handle is as
-// good afterwards as before, and goes on where it was. A daemon that was started anew has forgotten
-// its jobs: NOT_FOUND. Holds the connection of the client that made it, and may outlive that
-// client. Copies follow on their own. Watch and Wait: one thread at a time; Cancel and Snapshot:
-// any thread.
+// Watch and Wait outlive broken connections: they reconnect, with back-off, and continue after the
+// last event, so that none is lost and none comes twice. They give up (UNREACHABLE,
+// CONNECTION_LOST) after ClientOptions::max_attempts in a row that brought nothing; the handle
+// remains usable and continues where it was. A daemon that was restarted has forgotten its jobs:
+// NOT_FOUND. A Job holds the connection of the client that made it, and may outlive that client.
+// Copies follow on their own. Watch and Wait: one thread at a time; Cancel and Snapshot: any
+// thread.
 class Job {
  public:
   const std::string& name() const { return name_; }      // "jobs/…"
-  const std::string& matrix() const { return matrix_; }  // its handle; empty of OpenJob
+  const std::string& matrix() const { return matrix_; }  // its handle; empty after OpenJob
   int64_t last_event() const { return last_event_; }     // the last one reported; 0: none
 
-  // Reports the events that come next to `call.on_progress`, until the job has ended; then, and at
-  // once where it had, how it ended. A stop or a timeout ends the watch, not the job.
+  // Reports the next events to `call.on_progress` until the job has ended, and returns how it
+  // ended; at once if it had. A stop or a timeout ends the watch, not the job.
   Expected<JobInfo> Watch(const CallOptions& call = {});
-  // The same, and brings the solution.
+  // Watches the job to its end and returns its solution, too.
   Expected<JobEnd> Wait(const CallOptions& call = {});
-  // Tells the job to stop; Wait tells when it has, and its best iterate.
+  // Tells the job to stop; Wait returns when it has, with its best iterate.
   Expected<JobInfo> Cancel(const CallOptions& call = {}) const;
-  // How it is at this moment.
+  // Returns the job's present state.
   Expected<JobInfo> Snapshot(const CallOptions& call = {}) const;
 
  private:

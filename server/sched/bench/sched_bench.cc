@@ -1,4 +1,4 @@
-// What the scheduler itself takes of a job: no gRPC, no numerics, jobs that do nothing.
+// Measures the scheduler's own time per job: no gRPC, no numerics, jobs that do nothing.
 //
 //   spaid_sched_bench [--benchmark_filter=EmptyJob] [--benchmark_out=FILE]
 //
@@ -202,7 +202,7 @@ BENCHMARK(SmallBesideLong)
     ->MinTime(0.3)
     ->Unit(benchmark::kMicrosecond);
 
-// What a scrape of the metrics asks of it while `queued` jobs wait: as long as nothing starts.
+// Measures what a scrape of the metrics asks for while `queued` jobs wait and nothing starts.
 void Load(State& state) {
   const int64_t depth = state.range(0);
   Bench bench(/*tenants=*/8, /*devices=*/1, /*lanes=*/1, depth + 1, true);
@@ -219,8 +219,8 @@ void Load(State& state) {
 }
 BENCHMARK(Load)->ArgName("queued")->Arg(10)->Arg(1000)->Arg(10000)->Unit(benchmark::kMicrosecond);
 
-// What a job's metrics take: a job of each kind asked for and ended, one call of each kind begun
-// and ended, and a solve, as one solve of the daemon records them.
+// Measures the metrics of a job: a job of each kind asked for and ended, one call of each kind
+// begun and ended, and a solve, as one solve of the daemon records them.
 void RecordJob(State& state) {
   Metrics metrics;
   for (auto _ : state) {

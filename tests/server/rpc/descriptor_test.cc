@@ -1,10 +1,10 @@
 // Holds v1 to what was published: the golden descriptors are a snapshot, and everything in it must
 // still be there, with its number, type, label and shape. Additions are compatible; they are added
 // to the snapshot by
-//   protoc -I proto --include_imports --descriptor_set_out=/dev/stdout proto/google/rpc/*.proto
-//       proto/spaid/v1/*.proto |
+//   protoc -I proto --include_imports --descriptor_set_out=/dev/stdout
+//       proto/google/rpc/*.proto proto/spaid/v1/*.proto |
 //     protoc -I /usr/include --decode=google.protobuf.FileDescriptorSet
-//     google/protobuf/descriptor.proto
+//       google/protobuf/descriptor.proto
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/text_format.h>
