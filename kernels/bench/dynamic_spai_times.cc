@@ -21,7 +21,9 @@
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/matrix_file.h"
 #include "kernels/bench/problems.h"
+#include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/spec.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -110,7 +112,7 @@ void Run(const Engine& engine, const std::string& name, double seconds,
     const auto build = [&] {
       const double start = clock();
       const auto plan = Must(engine.MakePlan(spec, a, nullptr, context));
-      const BuildResult built = Must(engine.Build(*plan, spec, a, context));
+      const BuildResult built = Must(plan->Build(spec, a, context));
       times.push_back(clock() - start);
       copied = built.quality.dynamic_spai->copied_columns;
       gram_nnz = built.quality.dynamic_spai->gram_nnz;

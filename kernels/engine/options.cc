@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/engine/fsai_engine.h"
+#include "kernels/engine/preconditioner_engine.h"
 #include "kernels/static_spai/static_spai_plan.h"
 
 namespace spaid::kernels {
@@ -17,6 +17,8 @@ Status Bad(const char* reason, const char* field, const std::string& value, cons
 }
 
 bool InUnitInterval(double v) { return std::isfinite(v) && v >= 0 && v <= 1; }
+
+}  // namespace
 
 Status CheckStaticSpai(const StaticSpaiOptions& options) {
   const PatternOptions& pattern = options.pattern;
@@ -54,27 +56,18 @@ Status CheckStaticSpai(const StaticSpaiOptions& options) {
              "AUTO, CONSTANT, VARIABLE or PAPER");
 }
 
-}  // namespace
-
 Status CheckSpec(const PreconditionerSpec& spec) {
   if (spec.block_size < 1 || spec.block_size > kMaxBlockSize) {
     return Bad("BAD_BLOCK_SIZE", "block_size", std::to_string(spec.block_size), "1 to 32");
   }
-  switch (spec.engine) {
-    case EngineKind::kNone:
-    case EngineKind::kJacobi:
-      return {};
-    case EngineKind::kAuto:
-    case EngineKind::kStaticSpai:
-      return CheckStaticSpai(spec.static_spai);
-    case EngineKind::kFsai:
-    case EngineKind::kAfsai:
-      return CheckFsaiSpec(spec.fsai);
-    case EngineKind::kDynamicSpai:
-      return CheckDynamicOptions(spec.dynamic_spai);
+  const PreconditionerEngine* engine = FindEngine(spec.engine);
+  if (engine != nullptr) return engine->Check(spec);
+  std::string names;
+  for (const EngineKind kind : EngineKinds()) {
+    const bool last = kind == EngineKinds().back();
+    names += (names.empty() ? "" : last ? " or " : ", ") + WireName(kind);
   }
-  return Bad("BAD_ENGINE", "engine", std::to_string(static_cast<int>(spec.engine)),
-             "AUTO, NONE, JACOBI, STATIC_SPAI, FSAI, AFSAI or DYNAMIC_SPAI");
+  return Bad("BAD_ENGINE", "engine", std::to_string(static_cast<int>(spec.engine)), names.c_str());
 }
 
 Status CheckResolved(const PreconditionerSpec& spec) {

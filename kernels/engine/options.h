@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/base/status.h"
-#include "kernels/engine/engine.h"
+#include "kernels/engine/spec.h"
 
 namespace spaid::kernels {
 
@@ -18,5 +18,8 @@ Status CheckSpec(const PreconditionerSpec& spec);
 // As above, for steps that want a spec as Resolve returns it: kAuto is INVALID_ARGUMENT/
 // ENGINE_NOT_RESOLVED.
 Status CheckResolved(const PreconditionerSpec& spec);
+
+// The part of it that is static SPAI's.
+Status CheckStaticSpai(const StaticSpaiOptions& options);
 
 }  // namespace spaid::kernels

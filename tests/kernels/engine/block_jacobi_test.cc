@@ -25,7 +25,7 @@ Status BuildStatus(const CscView& a, int size) {
   const auto engine = MakeCpuEngine();
   const auto plan = engine->MakePlan(Blocks(size), a, nullptr, {});
   EXPECT_TRUE(plan.ok());
-  return engine->Build(**plan, Blocks(size), a, {}).status();
+  return (*plan)->Build(Blocks(size), a, {}).status();
 }
 
 // The inverses of A's diagonal blocks; nothing where one is singular.
@@ -112,7 +112,7 @@ TEST(BlockJacobi, EqualsTheOraclesInversesOfTheBlocks) {
                      std::to_string(size));
         const auto plan = engine->MakePlan(Blocks(size), named.a, nullptr, {});
         ASSERT_TRUE(plan.ok());
-        const auto built = engine->Build(**plan, Blocks(size), named.a, {});
+        const auto built = (*plan)->Build(Blocks(size), named.a, {});
         const auto expected = BlockInverses(a, size);
         if (!built.ok()) {
           EXPECT_EQ(built.status().reason(), "SINGULAR_BLOCK");
@@ -181,7 +181,7 @@ TEST(BlockJacobi, OfASymmetricMatrixIsSymmetricToTheLastBitAndGoesWithCg) {
     for (int64_t j = 0; j < m.cols; ++j) {
       for (int64_t i = 0; i < j; ++i) EXPECT_EQ(m(i, j), m(j, i));
     }
-    const auto method = engine->ResolveMethod(Method::kAuto, EngineKind::kJacobi, Diagnose(a));
+    const auto method = ResolveMethod(Method::kAuto, EngineKind::kJacobi, Diagnose(a));
     ASSERT_TRUE(method.ok());
     EXPECT_EQ(*method, Method::kCg);
     EXPECT_LE(Iterations(a, Blocks(size), Method::kCg), point + 2);
@@ -302,11 +302,11 @@ TEST(BlockJacobi, APlanServesNewValuesAndItsOwnBlockSizeOnly) {
   const auto plan = engine->MakePlan(Blocks(4), a, nullptr, {});
   ASSERT_TRUE(plan.ok());
   EXPECT_TRUE((*plan)->serves_new_values());
-  const auto rebuilt = engine->Build(**plan, Blocks(4), b, {});
+  const auto rebuilt = (*plan)->Build(Blocks(4), b, {});
   ASSERT_TRUE(rebuilt.ok());
   EXPECT_EQ(rebuilt->preconditioner->matrix().values,
             MustBuild(*engine, Blocks(4), b).preconditioner->matrix().values);
-  const Status status = engine->Build(**plan, Blocks(3), a, {}).status();
+  const Status status = (*plan)->Build(Blocks(3), a, {}).status();
   EXPECT_EQ(status.reason(), "PLAN_MISMATCH");
   EXPECT_THAT(status.message(), HasSubstr("block_size 4 (not 3)"));
 }
@@ -319,7 +319,7 @@ TEST(BlockJacobi, StopsAreErrorsOfTheBuild) {
   cancel.Request(StopReason::kCancelled);
   Context context;
   context.stop = cancel.token();
-  EXPECT_EQ(engine->Build(**plan, Blocks(3), a, context).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ((*plan)->Build(Blocks(3), a, context).status().code(), StatusCode::kCancelled);
 }
 
 }  // namespace

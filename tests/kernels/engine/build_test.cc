@@ -55,14 +55,14 @@ TEST(Jacobi, ZeroMissingAndTinyDiagonalsAreCounted) {
   const auto spec = Spec(EngineKind::kJacobi);
   const auto plan = engine->MakePlan(spec, a, nullptr, {});
   ASSERT_TRUE(plan.ok());
-  const auto status = engine->Build(**plan, spec, a, {}).status();
+  const auto status = (*plan)->Build(spec, a, {}).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.reason(), "ZERO_DIAGONAL");
   EXPECT_EQ(status.index(), 1);
   EXPECT_THAT(status.message(), HasSubstr("2 of 4 diagonal entries"));
   EXPECT_THAT(status.message(), HasSubstr("use static SPAI with row_match or ensure_row"));
   a.values[0] = 0;  // now the first is stored and zero
-  EXPECT_EQ(engine->Build(**plan, spec, a, {}).status().index(), 0);
+  EXPECT_EQ((*plan)->Build(spec, a, {}).status().index(), 0);
 }
 
 TEST(Jacobi, IsScaledFromADiagonalPatternOfSpai) {
@@ -77,7 +77,7 @@ TEST(Jacobi, IsScaledFromADiagonalPatternOfSpai) {
   const BuildResult jacobi = MustBuild(*engine, Spec(EngineKind::kJacobi), a);
   const auto plan = engine->MakePlan(Spai(), a, &user, {});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  const auto spai = engine->Build(**plan, Spai(), a, {});
+  const auto spai = (*plan)->Build(Spai(), a, {});
   ASSERT_TRUE(spai.ok()) << spai.status().message();
   const CscMatrix& m = spai->preconditioner->matrix();
   ASSERT_EQ(m.nnz(), 40);
@@ -162,7 +162,7 @@ TEST(Build, APlanServesNewValuesOfItsPattern) {
     ASSERT_TRUE(plan.ok());
     EXPECT_TRUE((*plan)->serves_new_values());
     EXPECT_GT((*plan)->host_bytes(), 0);
-    const auto rebuilt = engine->Build(**plan, spec, b, {});
+    const auto rebuilt = (*plan)->Build(spec, b, {});
     ASSERT_TRUE(rebuilt.ok());
     const BuildResult fresh = MustBuild(*engine, spec, b);
     EXPECT_EQ(rebuilt->preconditioner->matrix().values, fresh.preconditioner->matrix().values);
@@ -198,12 +198,11 @@ TEST(Build, StopsAreErrorsOfTheBuild) {
     cancel.Request(StopReason::kCancelled);
     Context context;
     context.stop = cancel.token();
-    EXPECT_EQ(engine->Build(**plan, spec, a, context).status().code(), StatusCode::kCancelled);
+    EXPECT_EQ((*plan)->Build(spec, a, context).status().code(), StatusCode::kCancelled);
     StopSource late;
     late.SetTimeLimit(std::chrono::steady_clock::now() - std::chrono::seconds(1));
     context.stop = late.token();
-    EXPECT_EQ(engine->Build(**plan, spec, a, context).status().code(),
-              StatusCode::kDeadlineExceeded);
+    EXPECT_EQ((*plan)->Build(spec, a, context).status().code(), StatusCode::kDeadlineExceeded);
   }
 }
 

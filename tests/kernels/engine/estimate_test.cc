@@ -13,7 +13,7 @@ void ExpectBound(const Engine& engine, const PreconditionerSpec& estimated,
   ASSERT_TRUE(estimate.ok()) << estimate.status().message();
   const auto plan = engine.MakePlan(built_spec, named.a, nullptr, {});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  const auto built = engine.Build(**plan, built_spec, named.a, {});
+  const auto built = (*plan)->Build(built_spec, named.a, {});
   if (!built.ok()) {
     EXPECT_EQ(built.status().reason(),
               estimated.block_size > 1 ? "SINGULAR_BLOCK" : "ZERO_DIAGONAL");

@@ -111,12 +111,12 @@ TEST(Fsai, APlanOfAPrescribedPatternServesNewValues) {
   const auto plan = engine->MakePlan(Fsai(2), a, nullptr, {});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_TRUE((*plan)->serves_new_values());
-  const auto again = engine->Build(**plan, Fsai(2), a2, {});
+  const auto again = (*plan)->Build(Fsai(2), a2, {});
   ASSERT_TRUE(again.ok()) << again.status().message();
   EXPECT_EQ(again->grown, nullptr);
   const BuildResult anew = MustBuild(*engine, Fsai(2), a2);
   EXPECT_EQ(again->preconditioner->matrix().values, anew.preconditioner->matrix().values);
-  EXPECT_EQ(engine->Build(**plan, Fsai(1), a, {}).status().reason(), "PLAN_MISMATCH");
+  EXPECT_EQ((*plan)->Build(Fsai(1), a, {}).status().reason(), "PLAN_MISMATCH");
 
   PreconditionerSpec dropped = Fsai();
   dropped.fsai.drop_tol = 0.2;
@@ -133,7 +133,7 @@ TEST(Afsai, WhatGrewServesNewValues) {
   const auto plan = engine->MakePlan(Afsai(), a, nullptr, {});
   ASSERT_TRUE(plan.ok());
   EXPECT_FALSE((*plan)->serves_new_values()) << "there is nothing in it yet";
-  const auto first = engine->Build(**plan, Afsai(), a, {});
+  const auto first = (*plan)->Build(Afsai(), a, {});
   ASSERT_TRUE(first.ok());
   ASSERT_NE(first->grown, nullptr);
   EXPECT_TRUE(first->grown->serves_new_values());
@@ -142,7 +142,7 @@ TEST(Afsai, WhatGrewServesNewValues) {
   EXPECT_GT(first->quality.fsai->kaporin_by_step.size(), 1u);
 
   // The same values give the same G; others, other values on that pattern.
-  const auto same = engine->Build(*first->grown, Afsai(), a, {});
+  const auto same = first->grown->Build(Afsai(), a, {});
   ASSERT_TRUE(same.ok()) << same.status().message();
   EXPECT_TRUE(same->quality.pattern_reused);
   EXPECT_EQ(same->grown, nullptr);
@@ -150,7 +150,7 @@ TEST(Afsai, WhatGrewServesNewValues) {
   for (size_t p = 0; p < g.values.size(); ++p) {
     EXPECT_NEAR(same->preconditioner->matrix().values[p], g.values[p], 1e-10);
   }
-  const auto again = engine->Build(*first->grown, Afsai(), a2, {});
+  const auto again = first->grown->Build(Afsai(), a2, {});
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->preconditioner->matrix().row_idx, g.row_idx);
   for (const double d : ScaledDiagonal(a2, again->preconditioner->matrix())) {
@@ -160,7 +160,7 @@ TEST(Afsai, WhatGrewServesNewValues) {
   const BuildResult anew = MustBuild(*engine, Afsai(), a2);
   EXPECT_NE(anew.preconditioner->matrix().row_idx, g.row_idx);
   EXPECT_LE(anew.quality.fsai->kaporin, again->quality.fsai->kaporin * 1.01);
-  EXPECT_EQ(engine->Build(*first->grown, Fsai(), a, {}).status().reason(), "PLAN_MISMATCH");
+  EXPECT_EQ(first->grown->Build(Fsai(), a, {}).status().reason(), "PLAN_MISMATCH");
 }
 
 TEST(Afsai, GrowsFromAUsersPatternOfWhichTheLowerTriangleCounts) {
@@ -172,7 +172,7 @@ TEST(Afsai, GrowsFromAUsersPatternOfWhichTheLowerTriangleCounts) {
   for (const PreconditionerSpec& spec : {Fsai(), Afsai(2)}) {
     const auto plan = engine->MakePlan(spec, a, &user, {});
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    const auto built = engine->Build(**plan, spec, a, {});
+    const auto built = (*plan)->Build(spec, a, {});
     ASSERT_TRUE(built.ok()) << built.status().message();
     const CscMatrix& g = built->preconditioner->matrix();
     for (int64_t j = 0; j < 40; ++j) {
@@ -211,12 +211,12 @@ TEST(Fsai, WhatIsNotSymmetricOrNotPositiveIsRefused) {
   for (const PreconditionerSpec& spec : {Fsai(), Afsai()}) {
     const auto plan = engine->MakePlan(spec, nonsymmetric, nullptr, {});
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    const auto status = engine->Build(**plan, spec, nonsymmetric, {}).status();
+    const auto status = (*plan)->Build(spec, nonsymmetric, {}).status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_EQ(status.reason(), "NOT_SYMMETRIC");
     const auto other = engine->MakePlan(spec, negative, nullptr, {});
     ASSERT_TRUE(other.ok());
-    const auto refused = engine->Build(**other, spec, negative, {}).status();
+    const auto refused = (*other)->Build(spec, negative, {}).status();
     EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
     EXPECT_EQ(refused.reason(), "NOT_POSITIVE_DEFINITE");
     EXPECT_EQ(refused.index(), 1);
@@ -300,10 +300,9 @@ TEST(Fsai, MethodAutoIsCgWhereThatIsSound) {
   const Diagnosis symmetric = Diagnose(oracle::Laplacian2d(4, 4));
   const Diagnosis nonsymmetric = Diagnose(oracle::ConvectionDiffusion(4, 4, 1));
   for (const EngineKind kind : {EngineKind::kFsai, EngineKind::kAfsai}) {
-    EXPECT_EQ(*engine->ResolveMethod(Method::kAuto, kind, symmetric), Method::kCg);
-    EXPECT_EQ(*engine->ResolveMethod(Method::kAuto, kind, nonsymmetric), Method::kBicgstab);
-    EXPECT_EQ(engine->ResolveMethod(Method::kCg, kind, nonsymmetric).status().reason(),
-              "NOT_SYMMETRIC");
+    EXPECT_EQ(*ResolveMethod(Method::kAuto, kind, symmetric), Method::kCg);
+    EXPECT_EQ(*ResolveMethod(Method::kAuto, kind, nonsymmetric), Method::kBicgstab);
+    EXPECT_EQ(ResolveMethod(Method::kCg, kind, nonsymmetric).status().reason(), "NOT_SYMMETRIC");
   }
 }
 
@@ -355,7 +354,7 @@ TEST(Fsai, EstimatesBoundTheBuild) {
         ASSERT_TRUE(estimate.ok()) << estimate.status().message();
         const auto plan = engine->MakePlan(spec, a, nullptr, {});
         ASSERT_TRUE(plan.ok());
-        const auto built = engine->Build(**plan, spec, a, {});
+        const auto built = (*plan)->Build(spec, a, {});
         ASSERT_TRUE(built.ok()) << built.status().message();
         const Preconditioner& m = *built->preconditioner;
         EXPECT_GE(estimate->nnz_m, m.matrix().nnz());
@@ -416,7 +415,7 @@ TEST(Fsai, AStopIsAnErrorOfTheBuild) {
   for (const PreconditionerSpec& spec : {Fsai(), Afsai()}) {
     const auto plan = engine->MakePlan(spec, a, nullptr, {});
     ASSERT_TRUE(plan.ok());
-    EXPECT_EQ(engine->Build(**plan, spec, a, context).status().code(), StatusCode::kCancelled);
+    EXPECT_EQ((*plan)->Build(spec, a, context).status().code(), StatusCode::kCancelled);
   }
 }
 

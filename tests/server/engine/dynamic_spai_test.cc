@@ -220,7 +220,7 @@ TEST_F(DynamicSpaiAdapter, ProgressRisesThroughGrowthPlanAndNumbers) {
   const kernels::Context context{.progress = &sink, .threads = 1};
   auto plan = cpu_->MakePlan(Spec().spec, a, nullptr, context);
   ASSERT_TRUE(plan.ok());
-  ASSERT_TRUE(cpu_->Build(**plan, Spec().spec, a, context).ok());
+  ASSERT_TRUE((*plan)->Build(Spec().spec, a, context).ok());
   EXPECT_TRUE(std::is_sorted(sink.told.begin(), sink.told.end()));
   EXPECT_THAT(sink.told, testing::Contains(std::pair(kernels::Stage::kBuild, int64_t{3000})));
 }

@@ -175,7 +175,7 @@ TEST_F(MemoryBooks, OfSolves) {
     spec.engine = kind;
     auto plan = engine_->MakePlan(spec, of->csc, nullptr, {.threads = 2});
     EXPECT_TRUE(plan.ok());
-    auto made = engine_->Build(**plan, spec, of->csc, {.threads = 2});
+    auto made = (*plan)->Build(spec, of->csc, {.threads = 2});
     EXPECT_TRUE(made.ok());
     return made->preconditioner;
   };
