@@ -48,8 +48,7 @@ class PlacedOperator final : public DeviceOperator {
   const std::shared_ptr<const CudaOperator> op_;
 };
 
-Result<std::shared_ptr<const DeviceOperator>> Placed(
-    Result<std::shared_ptr<const CudaOperator>> op) {
+Engine::Placed AsPlaced(Result<std::shared_ptr<const CudaOperator>> op) {
   if (!op.ok()) return op.status();
   return std::shared_ptr<const DeviceOperator>(std::make_shared<PlacedOperator>(*std::move(op)));
 }
@@ -111,71 +110,69 @@ class DevicesEngine final : public Engine {
     return engine.MakePlan(spec, a, user_pattern, std::move(of), context);
   }
 
-  bool SolvesOnDevice(const Context& context) const override {
-    return Gpu(context.device) != nullptr;
-  }
-
   int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                            const SolveOptions& options) const override {
     return kernels::SolveDeviceBytes(n, nnz_a, nnz_m, n_rhs, options);
   }
 
-  Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,
-                                                      const Context& context) const override {
+  Result<SolveResult> Solve(const SolveCase& c, const Context& context) const override {
+    return c.there != nullptr ? SolveThere(c, *c.there, context) : SolveHere(c, context);
+  }
+
+  Placed Place(Operand operand, const Context& context) const override {
     const auto gpu = Gpu(context.device);
     if (gpu == nullptr) return NoGpu();
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
+    if (operand.a == nullptr) return PlacePreconditioner(*operand.m, operand.storage, gpu, context);
+    const CscView& a = *operand.a;
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
-    return Placed(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context));
+    if (operand.old == nullptr) {
+      return AsPlaced(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context));
+    }
+    const auto* placed = dynamic_cast<const PlacedOperator*>(operand.old.get());
+    if (placed == nullptr || placed->op().device() != gpu) return NotOurs();
+    return AsPlaced(CudaOperator::WithValues(placed->shared(), a, context));
   }
 
-  Result<std::shared_ptr<const DeviceOperator>> Replace(std::shared_ptr<const DeviceOperator> old,
-                                                        const CscView& a,
-                                                        const Context& context) const override {
-    if (Status status = CheckDevice(context.device); !status.ok()) return status;
-    if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
-    const auto* placed = dynamic_cast<const PlacedOperator*>(old.get());
-    if (placed == nullptr || placed->op().device() != Gpu(context.device)) return NotOurs();
-    return Placed(CudaOperator::WithValues(placed->shared(), a, context));
+  double CopyBytesPerSecond(const Context& context, bool on_host) const override {
+    const auto gpu = on_host ? nullptr : Gpu(context.device);
+    return gpu != nullptr ? gpu->CopyBytesPerSecond()
+                          : HostCopyBytesPerSecond(ResolveThreads(context.threads));
   }
 
-  Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m, Storage storage,
-                                                      const Context& context) const override {
-    const auto gpu = Gpu(context.device);
-    if (gpu == nullptr) return NoGpu();
-    if (Status status = CheckDevice(context.device); !status.ok()) return status;
+ private:
+  static Placed PlacePreconditioner(const Preconditioner& m, Storage storage,
+                                    const std::shared_ptr<CudaDevice>& gpu,
+                                    const Context& context) {
     const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
     if (mine == nullptr) return NotOurs();
     if (mine->is_diagonal()) {
-      return Placed(CudaOperator::OfDiagonal(gpu, mine->matrix().values));
+      return AsPlaced(CudaOperator::OfDiagonal(gpu, mine->matrix().values));
     }
     const bool fp32 = storage == Storage::kFp32;
     const int64_t n = mine->matrix().n_cols;
     const HostPreconditioner::DeviceCopy copy = mine->device_copy();
     if (copy.g != nullptr && DeviceOf(*copy.g) == gpu) {
-      return Placed(CudaOperator::OfG(gpu, Object(*copy.g), n, fp32));
+      return AsPlaced(CudaOperator::OfG(gpu, Object(*copy.g), n, fp32));
     }
     if (copy.m != nullptr && DeviceOf(*copy.m) == gpu) {
-      return Placed(CudaOperator::OfM(gpu, Object(*copy.m), n, fp32));
+      return AsPlaced(CudaOperator::OfM(gpu, Object(*copy.m), n, fp32));
     }
     if (mine->is_factor()) {
-      return Placed(
+      return AsPlaced(
           CudaOperator::OfFactors(gpu, mine->matrix(), mine->factor_rows(), fp32, context));
     }
-    return Placed(CudaOperator::OfMatrix(gpu, mine->matrix(), fp32, context));
+    return AsPlaced(CudaOperator::OfMatrix(gpu, mine->matrix(), fp32, context));
   }
 
-  Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
-                                    const Preconditioner* preconditioner, const PlaceM& place_m,
-                                    std::span<const double> b, std::span<const double> x0,
-                                    const SolveOptions& options,
-                                    const Context& context) const override {
+  Result<SolveResult> SolveThere(const SolveCase& c, const OnDevice& there,
+                                 const Context& context) const {
     const auto start = Clock::now();
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
-    const auto* placed_a = dynamic_cast<const PlacedOperator*>(&a_there);
+    const auto* placed_a = dynamic_cast<const PlacedOperator*>(&there.a);
     if (placed_a == nullptr) return NotOurs();
     const HostPreconditioner* m = nullptr;
-    if (Status status = CheckPreconditioner(preconditioner, options.method, &m); !status.ok()) {
+    if (Status status = CheckPreconditioner(c.preconditioner, c.options.method, &m); !status.ok()) {
       return status;
     }
     double placing_ms = 0;
@@ -185,7 +182,7 @@ class DevicesEngine final : public Engine {
       std::shared_ptr<const DeviceOperator> placed;
       if (m != nullptr) {
         const auto placing = Clock::now();
-        auto made = place_m(storage);
+        auto made = there.place_m(storage);
         placing_ms += MsSince(placing);
         if (!made.ok()) return made.status();
         placed = *std::move(made);
@@ -193,25 +190,18 @@ class DevicesEngine final : public Engine {
         if (placed_m == nullptr) return NotOurs();
         m_there = &placed_m->op();
       }
-      return SolveCuda(placed_a->op(), m_there, a, some_b, FirstOf(x0, some_b), own, with);
+      return SolveCuda(placed_a->op(), m_there, c.a, some_b, FirstOf(c.x0, some_b), own, with);
     };
-    auto solved = SolveStoredAs(a, m, b, options, context, solve);
+    auto solved = SolveStoredAs(c.a, m, c.b, c.options, context, solve);
     if (solved.ok()) solved->solve_ms = MsSince(start) - placing_ms;
     return solved;
   }
 
-  double CopyBytesPerSecond(const Context& context, bool on_host) const override {
-    const auto gpu = on_host ? nullptr : Gpu(context.device);
-    return gpu != nullptr ? gpu->CopyBytesPerSecond()
-                          : HostCopyBytesPerSecond(ResolveThreads(context.threads));
-  }
-
-  Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
-                            std::span<const double> b, std::span<const double> x0,
-                            const SolveOptions& options, const Context& context) const override {
+  static Result<SolveResult> SolveHere(const SolveCase& c, const Context& context) {
+    const CscView& a = c.a;
     const auto start = Clock::now();
     const HostPreconditioner* m = nullptr;
-    if (Status status = CheckPreconditioner(preconditioner, options.method, &m); !status.ok()) {
+    if (Status status = CheckPreconditioner(c.preconditioner, c.options.method, &m); !status.ok()) {
       return status;
     }
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
@@ -237,9 +227,9 @@ class DevicesEngine final : public Engine {
         place_ms += MsSince(placing);
         apply = in_fp32.get();
       }
-      return kernels::Solve(op, apply, some_b, FirstOf(x0, some_b), own, with);
+      return kernels::Solve(op, apply, some_b, FirstOf(c.x0, some_b), own, with);
     };
-    auto solved = SolveStoredAs(a, m, b, options, context, solve);
+    auto solved = SolveStoredAs(a, m, c.b, c.options, context, solve);
     if (solved.ok()) {
       solved->figures.place_ms = place_ms;
       solved->solve_ms = MsSince(start);  // that included
@@ -247,7 +237,6 @@ class DevicesEngine final : public Engine {
     return solved;
   }
 
- private:
   static std::span<const double> FirstOf(std::span<const double> x0, std::span<const double> b) {
     return x0.empty() ? x0 : x0.first(b.size());
   }

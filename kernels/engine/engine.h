@@ -33,6 +33,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/context.h"
@@ -195,45 +196,68 @@ class Engine {
                                                        const PatternView* user_pattern,
                                                        const Context& context) const = 0;
 
+  // Of a solve on a device: A there, as Place made it, and what places the preconditioner.
+  struct OnDevice {
+    const DeviceOperator& a;
+    const PlaceM& place_m;
+  };
   // `options.method` resolved. `preconditioner` may be null; M, or its factors, are stored as
   // options.m_storage says (m_storage.h); a diagonal in fp64. Shapes and errors as of
   // kernels/krylov; besides FAILED_PRECONDITION/FLOAT32_OVERFLOW, /FLOAT32_UNDERFLOW where kFp32 is
-  // asked for in vain.
-  virtual Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
+  // asked for in vain. `there`: the same on context.device, a CUDA device, with what Place has made
+  // of A there, and makes of the preconditioner as it is asked for it; placing M is no part of
+  // solve_ms then, and errors besides are RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY,
+  // UNAVAILABLE/DEVICE_LOST. Null: on the host.
+  struct SolveCase {
+    const CscView& a;
+    const Preconditioner* preconditioner = nullptr;
+    std::span<const double> b, x0;
+    const SolveOptions& options;
+    const OnDevice* there = nullptr;
+  };
+  virtual Result<SolveResult> Solve(const SolveCase& c, const Context& context) const = 0;
+  Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
+                            std::span<const double> b, std::span<const double> x0,
+                            const SolveOptions& options, const Context& context) const {
+    return Solve({a, preconditioner, b, x0, options, nullptr}, context);
+  }
+  Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
+                                    const Preconditioner* preconditioner, const PlaceM& place_m,
                                     std::span<const double> b, std::span<const double> x0,
-                                    const SolveOptions& options, const Context& context) const = 0;
+                                    const SolveOptions& options, const Context& context) const {
+    const OnDevice there{a_there, place_m};
+    return Solve({a, preconditioner, b, x0, options, &there}, context);
+  }
 
-  // Whether SolveOnDevice can run on context.device: a CUDA device.
-  virtual bool SolvesOnDevice(const Context& context) const = 0;
-  // Device bytes that such a solve takes at most, with what Place makes and takes for it: of n
-  // unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M, or of both factors. It needs no
+  // Device bytes that a solve on a device takes at most, with what Place makes and takes for it: of
+  // n unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M, or of both factors. It needs no
   // more than for one right-hand side; with more it solves several at once.
   virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                                    const SolveOptions& options) const = 0;
-  // `a` (with values), or the preconditioner, laid out on context.device, a CUDA device; `storage`
-  // is kFp64 or kFp32, and read of all but a diagonal M. Errors: those of CudaOperator
+
+  // What is to be laid out on a device: A, with values, or a preconditioner.
+  struct Operand {
+    const CscView* a = nullptr;
+    // With A: what Place made there of a matrix with A's pattern, and nobody else holds; A's values
+    // take the place of its own, and it is of no use any more.
+    std::shared_ptr<const DeviceOperator> old = nullptr;
+    const Preconditioner* m = nullptr;
+    Storage storage = Storage::kFp64;  // of M, but of a diagonal; not kAuto
+  };
+  using Placed = Result<std::shared_ptr<const DeviceOperator>>;
+  // Lays it out on context.device, a CUDA device. Errors: those of CudaOperator
   // (kernels/krylov/krylov_cuda.h); FAILED_PRECONDITION/VALUES_NEEDED;
-  // INVALID_ARGUMENT/PRECONDITIONER_MISMATCH.
-  virtual Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,
-                                                              const Context& context) const = 0;
-  // `old`, which Place made there of a matrix with the pattern of `a` and nobody else holds, with
-  // the values of `a` in place of its own: `old` is of no use any more. Errors: those of Place, and
-  // INVALID_ARGUMENT/PLAN_MISMATCH where its layout does not serve these values, or it is another
-  // matrix's; then `old` goes.
-  virtual Result<std::shared_ptr<const DeviceOperator>> Replace(
-      std::shared_ptr<const DeviceOperator> old, const CscView& a,
-      const Context& context) const = 0;
-  virtual Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m,
-                                                              Storage storage,
-                                                              const Context& context) const = 0;
-  // As Solve, on context.device, with what Place has made of A there, and makes of the
-  // preconditioner as `place_m` is asked for it. Placing M is no part of solve_ms. Errors besides:
-  // RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST.
-  virtual Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
-                                            const Preconditioner* preconditioner,
-                                            const PlaceM& place_m, std::span<const double> b,
-                                            std::span<const double> x0, const SolveOptions& options,
-                                            const Context& context) const = 0;
+  // INVALID_ARGUMENT/PRECONDITIONER_MISMATCH; INVALID_ARGUMENT/PLAN_MISMATCH where the layout of
+  // `old` does not serve these values, or it is another matrix's; then `old` goes.
+  virtual Placed Place(Operand operand, const Context& context) const = 0;
+  Placed Place(const CscView& a, const Context& context) const { return Place({.a = &a}, context); }
+  Placed Replace(std::shared_ptr<const DeviceOperator> old, const CscView& a,
+                 const Context& context) const {
+    return Place({.a = &a, .old = std::move(old)}, context);
+  }
+  Placed Place(const Preconditioner& m, Storage storage, const Context& context) const {
+    return Place({.m = &m, .storage = storage}, context);
+  }
   // What copying arrays reaches, bytes read and written counted: within context.device's memory, or
   // where `on_host`, by context.threads of the host. Measured with the first call of each device
   // (the host: and number of threads), for a fraction of a second; 0: it could not be.

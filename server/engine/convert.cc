@@ -1,12 +1,16 @@
 #include "server/engine/convert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/engine/build_result.h"
 #include "kernels/engine/options.h"
 #include "server/base/status.h"
+#include "server/engine/resolved_build.h"
 
 namespace spaid::server {
 namespace {
@@ -213,31 +217,12 @@ absl::Status ToAbsl(const kernels::Status& status, std::string_view field_prefix
 
 absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::string_view field) {
   ParsedSpec parsed;
-  switch (spec.engine()) {
-    case v1::ENGINE_KIND_AUTO:
-      parsed.spec.engine = kernels::EngineKind::kAuto;
-      break;
-    case v1::ENGINE_KIND_NONE:
-      parsed.spec.engine = kernels::EngineKind::kNone;
-      break;
-    case v1::ENGINE_KIND_JACOBI:
-      parsed.spec.engine = kernels::EngineKind::kJacobi;
-      break;
-    case v1::ENGINE_KIND_STATIC_SPAI:
-      parsed.spec.engine = kernels::EngineKind::kStaticSpai;
-      break;
-    case v1::ENGINE_KIND_FSAI:
-      parsed.spec.engine = kernels::EngineKind::kFsai;
-      break;
-    case v1::ENGINE_KIND_AFSAI:
-      parsed.spec.engine = kernels::EngineKind::kAfsai;
-      break;
-    case v1::ENGINE_KIND_DYNAMIC_SPAI:
-      parsed.spec.engine = kernels::EngineKind::kDynamicSpai;
-      break;
-    default:
-      return UnknownEnum(Path(field, "engine"), spec.engine(),
-                         "AUTO, NONE, JACOBI, STATIC_SPAI, FSAI, AFSAI, DYNAMIC_SPAI");
+  parsed.spec.engine = static_cast<kernels::EngineKind>(spec.engine());
+  const auto kinds = kernels::EngineKinds();
+  if (std::find(kinds.begin(), kinds.end(), parsed.spec.engine) == kinds.end()) {
+    const std::string names = absl::StrJoin(
+        kinds, ", ", [](std::string* out, auto kind) { out->append(kernels::WireName(kind)); });
+    return UnknownEnum(Path(field, "engine"), spec.engine(), names.c_str());
   }
   const auto reads_options_of = [&](kernels::EngineKind engine) {
     return parsed.spec.engine == engine || parsed.spec.engine == kernels::EngineKind::kAuto;
@@ -253,7 +238,7 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     }
     parsed.spec.block_size = block_size == 0 ? 1 : block_size;
   }
-  if (kernels::IsFactored(parsed.spec.engine)) {
+  if (kernels::TraitsOf(parsed.spec.engine).options_field == "fsai") {
     RETURN_IF_ERROR(ParseFsai(spec.fsai(), Path(field, "fsai"), &parsed));
   }
   if (parsed.spec.engine == kernels::EngineKind::kDynamicSpai) {
@@ -277,8 +262,9 @@ v1::LocalSolver ToProto(kernels::LocalSolver solver) {
 }
 
 void Set(const kernels::FsaiOptions& from, bool adaptive, const std::string& pattern_matrix,
-         v1::FsaiSpec* to) {
+         bool regrow, v1::FsaiSpec* to) {
   if (adaptive) {
+    to->set_regrow(regrow);
     to->set_k_max(from.k_max);
     to->set_step_size(from.s);
     to->set_epsilon(from.epsilon);
@@ -299,8 +285,9 @@ void Set(const kernels::FsaiOptions& from, bool adaptive, const std::string& pat
   to->set_pattern_matrix(pattern_matrix);
 }
 
-void Set(const kernels::DynamicSpaiOptions& from, const std::string& pattern_matrix,
+void Set(const kernels::DynamicSpaiOptions& from, const std::string& pattern_matrix, bool regrow,
          v1::DynamicSpaiSpec* to) {
+  to->set_regrow(regrow);
   to->set_tol(from.tol);
   to->set_max_steps(from.max_steps);
   to->set_step_size(from.per_step);
@@ -315,15 +302,15 @@ void Set(const kernels::DynamicSpaiOptions& from, const std::string& pattern_mat
 }  // namespace
 
 v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
-                               const std::string& pattern_matrix) {
+                               const std::string& pattern_matrix, bool regrow) {
   v1::PreconditionerSpec proto;
   proto.set_engine(ToProto(spec.engine));
-  if (kernels::IsFactored(spec.engine)) {
-    Set(spec.fsai, spec.engine == kernels::EngineKind::kAfsai, pattern_matrix,
+  if (kernels::TraitsOf(spec.engine).options_field == "fsai") {
+    Set(spec.fsai, spec.engine == kernels::EngineKind::kAfsai, pattern_matrix, regrow,
         proto.mutable_fsai());
   }
   if (spec.engine == kernels::EngineKind::kDynamicSpai) {
-    Set(spec.dynamic_spai, pattern_matrix, proto.mutable_dynamic_spai());
+    Set(spec.dynamic_spai, pattern_matrix, regrow, proto.mutable_dynamic_spai());
   }
   if (spec.block_size != 1) proto.mutable_jacobi()->set_block_size(spec.block_size);
   if (spec.engine != kernels::EngineKind::kStaticSpai &&
@@ -458,25 +445,7 @@ v1::ThreadStrategy ToProto(kernels::ThreadStrategy strategy) {
   return v1::THREAD_STRATEGY_UNSPECIFIED;
 }
 
-v1::EngineKind ToProto(kernels::EngineKind kind) {
-  switch (kind) {
-    case kernels::EngineKind::kAuto:
-      return v1::ENGINE_KIND_AUTO;
-    case kernels::EngineKind::kNone:
-      return v1::ENGINE_KIND_NONE;
-    case kernels::EngineKind::kJacobi:
-      return v1::ENGINE_KIND_JACOBI;
-    case kernels::EngineKind::kStaticSpai:
-      return v1::ENGINE_KIND_STATIC_SPAI;
-    case kernels::EngineKind::kFsai:
-      return v1::ENGINE_KIND_FSAI;
-    case kernels::EngineKind::kAfsai:
-      return v1::ENGINE_KIND_AFSAI;
-    case kernels::EngineKind::kDynamicSpai:
-      return v1::ENGINE_KIND_DYNAMIC_SPAI;
-  }
-  return v1::ENGINE_KIND_UNSPECIFIED;
-}
+v1::EngineKind ToProto(kernels::EngineKind kind) { return static_cast<v1::EngineKind>(kind); }
 
 v1::Precision ToProto(kernels::Storage storage) {
   switch (storage) {
@@ -652,25 +621,7 @@ v1::RhsOutcome ToProto(const kernels::RhsResult& from) {
   return to;
 }
 
-std::string_view Name(kernels::EngineKind kind) {
-  switch (kind) {
-    case kernels::EngineKind::kAuto:
-      return "auto";
-    case kernels::EngineKind::kNone:
-      return "none";
-    case kernels::EngineKind::kJacobi:
-      return "jacobi";
-    case kernels::EngineKind::kStaticSpai:
-      return "static-spai";
-    case kernels::EngineKind::kFsai:
-      return "fsai";
-    case kernels::EngineKind::kAfsai:
-      return "afsai";
-    case kernels::EngineKind::kDynamicSpai:
-      return "dynamic-spai";
-  }
-  return "unknown";
-}
+std::string_view Name(kernels::EngineKind kind) { return kernels::TraitsOf(kind).name; }
 
 std::string_view Name(kernels::Method method) {
   switch (method) {

@@ -14,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/engine/build_result.h"
 #include "server/engine/adapter.h"
+#include "server/engine/resolved_build.h"
 #include "server/sched/job.h"
 
 namespace {

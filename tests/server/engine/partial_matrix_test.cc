@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "kernels/base/result_sink.h"
+#include "kernels/engine/build_result.h"
+#include "server/engine/resolved_build.h"
 
 namespace spaid::server {
 namespace {
