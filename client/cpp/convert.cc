@@ -407,24 +407,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& in) {
   return out;
 }
 
-Engine FromProto(v1::EngineKind in) {
-  switch (in) {
-    case v1::ENGINE_KIND_AUTO:
-      return Engine::kAuto;
-    case v1::ENGINE_KIND_JACOBI:
-      return Engine::kJacobi;
-    case v1::ENGINE_KIND_STATIC_SPAI:
-      return Engine::kStaticSpai;
-    case v1::ENGINE_KIND_FSAI:
-      return Engine::kFsai;
-    case v1::ENGINE_KIND_AFSAI:
-      return Engine::kAfsai;
-    case v1::ENGINE_KIND_DYNAMIC_SPAI:
-      return Engine::kDynamicSpai;
-    default:
-      return Engine::kNone;
-  }
-}
+Engine FromProto(v1::EngineKind in) { return TraitsOf(static_cast<Engine>(in)).engine; }
 
 Method FromProto(v1::Method in) {
   switch (in) {
@@ -488,23 +471,8 @@ std::optional<Precision> FromProto(v1::Precision in) {
 
 // A forged enum value goes out as UNSPECIFIED, which the server refuses by name.
 v1::EngineKind ToProto(Engine in) {
-  switch (in) {
-    case Engine::kAuto:
-      return v1::ENGINE_KIND_AUTO;
-    case Engine::kNone:
-      return v1::ENGINE_KIND_NONE;
-    case Engine::kJacobi:
-      return v1::ENGINE_KIND_JACOBI;
-    case Engine::kStaticSpai:
-      return v1::ENGINE_KIND_STATIC_SPAI;
-    case Engine::kFsai:
-      return v1::ENGINE_KIND_FSAI;
-    case Engine::kAfsai:
-      return v1::ENGINE_KIND_AFSAI;
-    case Engine::kDynamicSpai:
-      return v1::ENGINE_KIND_DYNAMIC_SPAI;
-  }
-  return v1::ENGINE_KIND_UNSPECIFIED;
+  const bool known = TraitsOf(in).engine == in;
+  return known ? static_cast<v1::EngineKind>(in) : v1::ENGINE_KIND_UNSPECIFIED;
 }
 
 v1::LocalSolver ToProto(LocalSolver in) {
@@ -658,7 +626,7 @@ v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {
   out.set_engine(ToProto(in.engine));
   const bool may_be_jacobi = in.engine == Engine::kJacobi || in.engine == Engine::kAuto;
   if (may_be_jacobi && in.block_size != 1) out.mutable_jacobi()->set_block_size(in.block_size);
-  if (in.engine == Engine::kFsai || in.engine == Engine::kAfsai) Set(in, out.mutable_fsai());
+  if (TraitsOf(in.engine).factored) Set(in, out.mutable_fsai());
   if (in.engine == Engine::kDynamicSpai) Set(in, out.mutable_dynamic_spai());
   if (in.engine != Engine::kStaticSpai && in.engine != Engine::kAuto) return out;
   v1::StaticSpaiSpec& spai = *out.mutable_static_spai();

@@ -279,48 +279,5 @@ TEST(BlockJacobi, FiguresOfEntriesBeyondTheirSquares) {
   EXPECT_EQ(built.quality.residual_quantiles.front(), 0);
 }
 
-TEST(BlockJacobi, ThreadsDoNotChangeABit) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::ConvectionDiffusion(90, 80, 0.5);
-  std::vector<double> first;
-  for (const int threads : {1, 2, 4}) {
-    Context context;
-    context.threads = threads;
-    const BuildResult built = MustBuild(*engine, Blocks(6), a, context);
-    const auto& values = built.preconditioner->matrix().values;
-    if (threads == 1) first.assign(values.begin(), values.end());
-    ASSERT_EQ(first.size(), values.size());
-    EXPECT_EQ(std::memcmp(first.data(), values.data(), first.size() * sizeof(double)), 0);
-  }
-}
-
-TEST(BlockJacobi, APlanServesNewValuesAndItsOwnBlockSizeOnly) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::ConvectionDiffusion(9, 8, 0.5);
-  CscMatrix b = a;
-  for (double& v : b.values) v *= v > 0 ? 3.0 : 1.5;
-  const auto plan = engine->MakePlan(Blocks(4), a, nullptr, {});
-  ASSERT_TRUE(plan.ok());
-  EXPECT_TRUE((*plan)->serves_new_values());
-  const auto rebuilt = (*plan)->Build(Blocks(4), b, {});
-  ASSERT_TRUE(rebuilt.ok());
-  EXPECT_EQ(rebuilt->preconditioner->matrix().values,
-            MustBuild(*engine, Blocks(4), b).preconditioner->matrix().values);
-  const Status status = (*plan)->Build(Blocks(3), a, {}).status();
-  EXPECT_EQ(status.reason(), "PLAN_MISMATCH");
-  EXPECT_THAT(status.message(), HasSubstr("block_size 4 (not 3)"));
-}
-
-TEST(BlockJacobi, StopsAreErrorsOfTheBuild) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::ConvectionDiffusion(30, 30, 0.5);
-  const auto plan = engine->MakePlan(Blocks(3), a, nullptr, {});
-  StopSource cancel;
-  cancel.Request(StopReason::kCancelled);
-  Context context;
-  context.stop = cancel.token();
-  EXPECT_EQ((*plan)->Build(Blocks(3), a, context).status().code(), StatusCode::kCancelled);
-}
-
 }  // namespace
 }  // namespace spaid::kernels::engine_test

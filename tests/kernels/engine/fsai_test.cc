@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 
 #include "kernels/engine/engine_parts.h"
 #include "tests/kernels/engine/helpers.h"
@@ -14,8 +12,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 PreconditionerSpec Fsai(int power = 1) {
   PreconditionerSpec spec = Spec(EngineKind::kFsai);
@@ -236,39 +232,6 @@ TEST(Fsai, AnIndefiniteMatrixIsCountedAndWarnedOf) {
   }
 }
 
-TEST(Fsai, OptionsOutOfRangeNameTheFieldOfTheWire) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::Laplacian2d(4, 4);
-  const auto refused = [&](const std::function<void(FsaiOptions&)>& set, const char* field) {
-    for (const EngineKind kind : {EngineKind::kFsai, EngineKind::kAfsai}) {
-      PreconditionerSpec spec = Spec(kind);
-      set(spec.fsai);
-      const auto resolved = engine->Resolve(spec, a, Diagnose(a), nullptr, {});
-      EXPECT_EQ(resolved.status().code(), StatusCode::kInvalidArgument) << field;
-      EXPECT_EQ(resolved.status().reason(), "BAD_FSAI_OPTION") << field;
-      EXPECT_EQ(resolved.status().field(), field);
-      EXPECT_EQ(engine->Estimate(spec, a, nullptr, {}).status().field(), field);
-      EXPECT_EQ(engine->MakePlan(spec, a, nullptr, {}).status().field(), field);
-    }
-  };
-  refused([](FsaiOptions& o) { o.k_max = -1; }, "k_max");
-  refused([](FsaiOptions& o) { o.k_max = kMaxFsaiSteps + 1; }, "k_max");
-  refused([](FsaiOptions& o) { o.s = 0; }, "step_size");
-  refused([](FsaiOptions& o) { o.s = kMaxFsaiPerStep + 1; }, "step_size");
-  refused([](FsaiOptions& o) { o.power = 0; }, "pattern_power");
-  refused([](FsaiOptions& o) { o.power = 17; }, "pattern_power");
-  for (const double bad : {-0.1, 1.0, kNan}) {
-    refused([&](FsaiOptions& o) { o.epsilon = bad; }, "epsilon");
-    refused([&](FsaiOptions& o) { o.min_gain = bad; }, "min_gain");
-    refused([&](FsaiOptions& o) { o.drop_tol = bad; }, "drop_tol");
-    refused([&](FsaiOptions& o) { o.post_filter = bad; }, "post_filter");
-    refused([&](FsaiOptions& o) { o.symmetry_tolerance = bad; }, "symmetry_tolerance");
-  }
-  refused([](FsaiOptions& o) { o.time_budget_ms = -1; }, "time_budget");
-  refused([](FsaiOptions& o) { o.time_budget_ms = kNan; }, "time_budget");
-  refused([](FsaiOptions& o) { o.precision = static_cast<FsaiPrecision>(7); }, "precision");
-}
-
 TEST(Fsai, OptionsOfTheOtherKindAreDropped) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::Laplacian2d(4, 4);
@@ -293,17 +256,6 @@ TEST(Fsai, OptionsOfTheOtherKindAreDropped) {
   EXPECT_EQ(grown->spec.fsai.k_max, 3);
   EXPECT_EQ(grown->spec.fsai.power, 1);
   EXPECT_TRUE(grown->spec.fsai.adaptive);
-}
-
-TEST(Fsai, MethodAutoIsCgWhereThatIsSound) {
-  const auto engine = MakeCpuEngine();
-  const Diagnosis symmetric = Diagnose(oracle::Laplacian2d(4, 4));
-  const Diagnosis nonsymmetric = Diagnose(oracle::ConvectionDiffusion(4, 4, 1));
-  for (const EngineKind kind : {EngineKind::kFsai, EngineKind::kAfsai}) {
-    EXPECT_EQ(*ResolveMethod(Method::kAuto, kind, symmetric), Method::kCg);
-    EXPECT_EQ(*ResolveMethod(Method::kAuto, kind, nonsymmetric), Method::kBicgstab);
-    EXPECT_EQ(ResolveMethod(Method::kCg, kind, nonsymmetric).status().reason(), "NOT_SYMMETRIC");
-  }
 }
 
 TEST(Fsai, BothFactorsAreStoredAsTold) {
@@ -339,36 +291,6 @@ TEST(Fsai, FactorsBeyondFp32AreRefused) {
   EXPECT_EQ(solved.status().reason(), "FLOAT32_OVERFLOW");
 }
 
-TEST(Fsai, EstimatesBoundTheBuild) {
-  const auto engine = MakeCpuEngine();
-  PreconditionerSpec steps = Afsai(5), filtered = Fsai(2);
-  steps.fsai.s = 3;
-  filtered.fsai.drop_tol = 0.1;
-  filtered.fsai.post_filter = 0.1;
-  for (const int64_t n : {1, 2, 7, 33, 150}) {
-    for (const CscMatrix& a : {oracle::RandomSpd(n, 4, 11), oracle::Laplacian2d(n, 3)}) {
-      for (const PreconditionerSpec& spec : {Fsai(), Fsai(3), filtered, Afsai(), steps, Afsai(0)}) {
-        SCOPED_TRACE(std::to_string(a.n_cols) + " " +
-                     std::to_string(static_cast<int>(spec.engine)));
-        const auto estimate = engine->Estimate(spec, a, nullptr, {});
-        ASSERT_TRUE(estimate.ok()) << estimate.status().message();
-        const auto plan = engine->MakePlan(spec, a, nullptr, {});
-        ASSERT_TRUE(plan.ok());
-        const auto built = (*plan)->Build(spec, a, {});
-        ASSERT_TRUE(built.ok()) << built.status().message();
-        const Preconditioner& m = *built->preconditioner;
-        EXPECT_GE(estimate->nnz_m, m.matrix().nnz());
-        EXPECT_GE(estimate->download_bytes, m.matrix().bytes());
-        EXPECT_GE(estimate->host_bytes,
-                  (*plan)->host_bytes() + m.host_bytes() +
-                      (built->grown != nullptr ? built->grown->host_bytes() : 0));
-        EXPECT_EQ(estimate->device_bytes, 0);
-        EXPECT_GT(estimate->predicted_ms, 0);
-      }
-    }
-  }
-}
-
 TEST(Fsai, HoldsBothLayoutsOfG) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::Laplacian2d(20, 20);
@@ -379,44 +301,6 @@ TEST(Fsai, HoldsBothLayoutsOfG) {
   EXPECT_LE(before, 2 * csc + 400 * 8 + 4096);
   CgIterations(*engine, a, built.preconditioner.get());
   EXPECT_EQ(built.preconditioner->host_bytes(), before);
-}
-
-TEST(Fsai, ThreadsDoNotChangeABit) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::Laplacian2d(70, 70);
-  for (const PreconditionerSpec& spec : {Fsai(2), Afsai()}) {
-    Array<double> values, x;
-    for (const int threads : {1, 2, 4}) {
-      Context context;
-      context.threads = threads;
-      const BuildResult built = MustBuild(*engine, spec, a, context);
-      SolveOptions options{.method = Method::kCg, .rtol = 1e-14};
-      options.max_iterations = 15;
-      const auto solved =
-          engine->Solve(a, built.preconditioner.get(), RowSums(a), {}, options, context);
-      ASSERT_TRUE(solved.ok());
-      if (threads > 1) {
-        EXPECT_EQ(built.preconditioner->matrix().values, values) << threads;
-        EXPECT_EQ(solved->x, x) << threads;
-      }
-      values = built.preconditioner->matrix().values;
-      x = solved->x;
-    }
-  }
-}
-
-TEST(Fsai, AStopIsAnErrorOfTheBuild) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::Laplacian2d(50, 50);
-  StopSource source;
-  source.Request(StopReason::kCancelled);
-  Context context;
-  context.stop = source.token();
-  for (const PreconditionerSpec& spec : {Fsai(), Afsai()}) {
-    const auto plan = engine->MakePlan(spec, a, nullptr, {});
-    ASSERT_TRUE(plan.ok());
-    EXPECT_EQ((*plan)->Build(spec, a, context).status().code(), StatusCode::kCancelled);
-  }
 }
 
 }  // namespace

@@ -43,19 +43,5 @@ TEST(Shown, IsWithdrawnWhereTheLayoutIsStopped) {
   EXPECT_EQ(sink.withdrawals, 1);
 }
 
-// A column of G has entries of the last rows: it comes with all of it, which the caller has then.
-TEST(Shown, NothingOfFactorsAndDiagonals) {
-  const CscMatrix a = Chains(20, 10, 0);
-  const auto engine = MakeCpuEngine();
-  for (const EngineKind kind : {EngineKind::kJacobi, EngineKind::kFsai, EngineKind::kAfsai}) {
-    RecordingSink sink;
-    const Context context{.threads = 2, .result = &sink};
-    auto plan = engine->MakePlan(Spec(kind), a, nullptr, context);
-    ASSERT_TRUE(plan.ok());
-    ASSERT_TRUE((*plan)->Build(Spec(kind), a, context).ok());
-    EXPECT_EQ(sink.patterns, 0);
-  }
-}
-
 }  // namespace
 }  // namespace spaid::kernels::engine_test
