@@ -18,6 +18,10 @@
 namespace spaid::kernels {
 namespace {
 
+// Of what a build takes on one thread, what more threads do not shorten: 16 cores take 0.13 to
+// 0.27 of it (kernels/bench/results/gpu_dynamic_spai_h100.json, DynamicSpaiCrossover).
+constexpr double kDynamicSerialShare = 0.15;
+
 // Of the progress of a build that grows its pattern: where growth ends, and the plan on it.
 constexpr double kGrowthShare = 0.7, kPlanShare = 0.8;
 

@@ -103,11 +103,11 @@ class Plan {
   // it is not worth keeping for new values.
   virtual bool serves_new_values() const = 0;
 
-  // Errors: as of BuildStaticSpai, GrowDynamicSpai, BuildFsai and Jacobi;
+  // Errors: those of the engine's room, such as FAILED_PRECONDITION/NOT_SYMMETRIC;
   // INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for another kind, size or pattern, or for
   // other pattern options (max_nnz aside: the plan met its own), another block size, or other
-  // devices than the context's. Of a user pattern the plan's counts. kAfsai and kDynamicSpai grow
-  // where the plan has no grown pattern, and read the options of growth then alone.
+  // devices than the context's. Of a user pattern the plan's counts. An engine that grows patterns
+  // does so where the plan has no grown pattern, and reads the options of growth then alone.
   // FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone. On a CUDA device as Engine::MakePlan.
   virtual Result<BuildResult> Build(const PreconditionerSpec& spec, const CscView& a,
                                     const Context& context) const = 0;

@@ -11,8 +11,8 @@ inline constexpr int kMaxBlockSize = 32;
 
 // INVALID_ARGUMENT/BAD_ENGINE, /BAD_BLOCK_SIZE, and for kStaticSpai and kAuto /BAD_PATTERN_POWER,
 // /BAD_KEEP_TAU, /BAD_POST_FILTER, /BAD_LOCAL_SOLVER, /BAD_THREAD_STRATEGY, /BAD_GRAM_PIVOT_LIMIT,
-// /BAD_MAX_NNZ; for kFsai and kAfsai /BAD_FSAI_OPTION (field: that of the wire's FsaiSpec);
-// for kDynamicSpai /BAD_DYNAMIC_OPTION.
+// /BAD_MAX_NNZ; of other engines those of their Check
+// (PreconditionerEngine).
 Status CheckSpec(const PreconditionerSpec& spec);
 
 // As above, for steps that want a spec as Resolve returns it: kAuto is INVALID_ARGUMENT/
