@@ -501,7 +501,9 @@ TEST_P(Conformance, ItsMIsWhatTheTraitsSay) {
   for (int64_t j = 0; m.is_factor() && j < a.n_cols; ++j) {
     EXPECT_EQ(m.matrix().pattern().column(j).front(), j) << "nothing above the diagonal";
   }
-  if (traits().may_be_diagonal) EXPECT_EQ(m.matrix().nnz(), a.n_cols);
+  if (traits().may_be_diagonal) {
+    EXPECT_EQ(m.matrix().nnz(), a.n_cols);
+  }
   EXPECT_GE(m.host_bytes(), m.matrix().bytes());
   EXPECT_EQ(m.device_bytes(), 0);
 

@@ -30,7 +30,9 @@ TEST(Engines, ReadTheOptionsOfTheirFieldOnTheWire) {
   const auto* spec = v1::PreconditionerSpec::descriptor();
   for (const kernels::EngineKind kind : kernels::EngineKinds()) {
     const std::string field(kernels::TraitsOf(kind).options_field);
-    if (!field.empty()) EXPECT_NE(spec->FindFieldByName(field), nullptr) << field;
+    if (!field.empty()) {
+      EXPECT_NE(spec->FindFieldByName(field), nullptr) << field;
+    }
   }
 }
 
@@ -46,6 +48,8 @@ TEST(Engines, ResolvedSpecsComeBackFromTheWire) {
     asked.set_engine(ToProto(kind));
     asked.mutable_jacobi()->set_block_size(3);
     asked.mutable_static_spai()->set_keep_tau(0.25);
+    asked.mutable_static_spai()->set_local_solver(v1::LOCAL_SOLVER_QR);
+    asked.mutable_static_spai()->set_thread_strategy(v1::THREAD_STRATEGY_AUTO);
     asked.mutable_fsai()->set_post_filter(0.125);
     asked.mutable_dynamic_spai()->set_max_steps(3);
     const auto parsed = ParseSpec(asked, "spec");
