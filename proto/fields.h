@@ -48,7 +48,8 @@ struct EnumNames {
   static std::string_view Of(E value) { return Name(value); }
 };
 
-// The struct's enum begins at 0, without gaps. Empty: a number that one of the two does not know.
+// The struct's enum begins at 0 or 1, without gaps. Empty: a number that one of the two does not
+// know.
 template <class E>
 std::optional<E> EnumFrom(const EnumDescriptor& type, int number) {
   const auto* value = type.FindValueByNumber(number);
@@ -57,7 +58,7 @@ std::optional<E> EnumFrom(const EnumDescriptor& type, int number) {
   for (int i = 0;; ++i) {
     const std::string_view candidate = EnumNames<E>::Of(static_cast<E>(i));
     if (candidate == name) return static_cast<E>(i);
-    if (candidate == "unknown") return std::nullopt;
+    if (candidate == "unknown" && i > 0) return std::nullopt;
   }
 }
 // -1: a value without a name, which the other side refuses by its field. 0: one that the wire does

@@ -31,7 +31,13 @@ void AddMatrix(CLI::App* app, MatrixArgs& args) {
                 "Sum entries that the file gives twice, instead of refusing them");
 }
 
-void AddEngine(CLI::App* app, PreconditionerSpec& spec, std::initializer_list<Engine> engines) {
+// Adds --engine for those to build with, and `with_none` for solving without, and the engines'
+// options.
+void AddEngine(CLI::App* app, PreconditionerSpec& spec, bool with_none) {
+  std::vector<Engine> engines;
+  for (const EngineTraits& engine : kEngines) {
+    if (with_none || engine.engine != Engine::kNone) engines.push_back(engine.engine);
+  }
   AddChoice(app, "--engine", spec.engine, "Preconditioner", engines);
   AddEngineFlags(app, spec);
 }
@@ -93,9 +99,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
   sub->add_option("--out", s.out, "Write the solution here (also .gz)")->type_name("FILE");
   AddPlot(sub, s.plot);
   sub->add_flag("--history", s.history, "With --json: every residual, too");
-  AddEngine(sub, s.engine,
-            {Engine::kAuto, Engine::kNone, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai,
-             Engine::kAfsai, Engine::kDynamicSpai});
+  AddEngine(sub, s.engine, /*with_none=*/true);
   sub->add_option("--preconditioner", s.options.preconditioner,
                   "Use this one (handle preconditioners/...) instead of building")
       ->type_name("HANDLE")
@@ -115,9 +119,7 @@ void AddBuild(CLI::App& app, Arguments& args) {
       "  spaidctl build gallery:circuit --row-match --local-solver=qr --json");
   AddMatrix(sub, b.matrix);
   b.engine.engine = Engine::kStaticSpai;
-  AddEngine(sub, b.engine,
-            {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai,
-             Engine::kDynamicSpai});
+  AddEngine(sub, b.engine, /*with_none=*/false);
   sub->add_option("--precond-out", b.precond_out,
                   "Write M, or G of M = G'G, here as Matrix Market (also .gz)")
       ->type_name("FILE");
@@ -134,9 +136,7 @@ void AddEstimateAndUpload(CLI::App& app, Arguments& args) {
                  "  spaidctl estimate pattern.mtx --engine=static-spai   a pattern file will do");
   AddMatrix(estimate, args.estimate.matrix);
   args.estimate.engine.engine = Engine::kStaticSpai;
-  AddEngine(estimate, args.estimate.engine,
-            {Engine::kAuto, Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai,
-             Engine::kDynamicSpai});
+  AddEngine(estimate, args.estimate.engine, /*with_none=*/false);
 
   CLI::App* upload = AddCommand(
       app, args, Command::kUpload, "upload", "Store a matrix on the server and diagnose it",

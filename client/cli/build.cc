@@ -136,7 +136,7 @@ ExitCode RunEstimate(Session& session, const EstimateArgs& args) {
     }
   }
   facts.Add("memory", memory);
-  const bool factor = estimate->engine == Engine::kFsai || estimate->engine == Engine::kAfsai;
+  const bool factor = TraitsOf(estimate->engine).factored;
   facts.Add(factor ? "nnz(G)" : "nnz(M)", "at most " + FormatCount(estimate->nnz));
   facts.Add("download", FormatBytes(estimate->download_bytes));
   facts.Add("work", FormatFixed(estimate->flops / 1e9, 2) + " Gflop");

@@ -47,11 +47,16 @@ bool MayBePositiveDefinite(const Diagnosis& d) {
          d.negative_diagonal.count == 0;
 }
 
-bool IsFsai(Engine engine) { return engine == Engine::kFsai || engine == Engine::kAfsai; }
-bool IsSpai(Engine engine) {
-  return engine == Engine::kStaticSpai || engine == Engine::kDynamicSpai;
+// All but AUTO, those last that need a positive definite matrix.
+std::vector<EngineTraits> Compared() {
+  std::vector<EngineTraits> engines;
+  for (const bool factored : {false, true}) {
+    for (const EngineTraits& engine : kEngines) {
+      if (engine.factored == factored && engine.engine != Engine::kAuto) engines.push_back(engine);
+    }
+  }
+  return engines;
 }
-bool HasPower(Engine engine) { return engine == Engine::kStaticSpai || engine == Engine::kFsai; }
 
 class Comparison {
  public:
@@ -66,13 +71,13 @@ class Comparison {
   // Fills rows(); an error is one that ends all.
   std::optional<Error> Run(const PreconditionerSpec& base, const ServerInfo& server) {
     std::vector<PreconditionerSpec> specs;
-    for (const Engine engine : {Engine::kNone, Engine::kJacobi, Engine::kStaticSpai,
-                                Engine::kDynamicSpai, Engine::kFsai, Engine::kAfsai}) {
-      if (engine != Engine::kNone && !Contains(server.engines, engine)) continue;
-      if (IsFsai(engine) && !MayBePositiveDefinite(matrix_.diagnosis)) continue;
+    for (const EngineTraits& engine : Compared()) {
+      const bool builds = engine.engine != Engine::kNone;
+      if (builds && !Contains(server.engines, engine.engine)) continue;
+      if (engine.factored && !MayBePositiveDefinite(matrix_.diagnosis)) continue;
       PreconditionerSpec spec = base;
-      spec.engine = engine;
-      if (!HasPower(engine)) {
+      spec.engine = engine.engine;
+      if (!engine.has_power) {
         specs.push_back(spec);
         continue;
       }
@@ -104,7 +109,7 @@ class Comparison {
     Row row;
     row.spec = spec;
     std::string handle;
-    if (IsSpai(spec.engine) || IsFsai(spec.engine)) {
+    if (TraitsOf(spec.engine).approximate) {
       auto estimate = session_.client.Estimate(matrix_.name, spec, session_.Call());
       if (!estimate.ok()) return Refused(std::move(row), estimate.error());
       if (estimate->predicted_ms > args_.max_setup_s * 1000) {
@@ -130,7 +135,7 @@ class Comparison {
       if (!Contains(server.methods, method)) continue;
       // An explicit M of a symmetric matrix is not symmetric: CG does not take it.
       if (method == Method::kCg &&
-          (IsSpai(spec.engine) || !MayBePositiveDefinite(matrix_.diagnosis))) {
+          (!TraitsOf(spec.engine).for_cg || !MayBePositiveDefinite(matrix_.diagnosis))) {
         continue;
       }
       Row pair = row;
@@ -185,7 +190,8 @@ class Comparison {
 json RowJson(const Row& row) {
   json object = {
       {"engine", std::string(Name(row.spec.engine))},
-      {"pattern_power", HasPower(row.spec.engine) ? json(row.spec.pattern_power) : json(nullptr)},
+      {"pattern_power",
+       TraitsOf(row.spec.engine).has_power ? json(row.spec.pattern_power) : json(nullptr)},
       {"method", row.method ? json(std::string(Name(*row.method))) : json(nullptr)},
       {"setup_ms", row.setup_ms},
       {"nnz_ratio", row.nnz_ratio}};

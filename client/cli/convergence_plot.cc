@@ -305,24 +305,11 @@ std::string MethodTitle(Method method, int64_t restart) {
 }
 
 std::string EngineTitle(Engine engine, int pattern_power, int block_size) {
-  switch (engine) {
-    case Engine::kNone:
-      return "no preconditioner";
-    case Engine::kJacobi:
-      return block_size > 1 ? "Jacobi, blocks of " + std::to_string(block_size) : "Jacobi";
-    case Engine::kStaticSpai:
-      return pattern_power > 0 ? "static SPAI, p = " + std::to_string(pattern_power)
-                               : "static SPAI";
-    case Engine::kFsai:
-      return pattern_power > 0 ? "FSAI, p = " + std::to_string(pattern_power) : "FSAI";
-    case Engine::kAfsai:
-      return "adaptive FSAI";
-    case Engine::kDynamicSpai:
-      return "dynamic SPAI";
-    case Engine::kAuto:
-      break;
-  }
-  return std::string(Name(engine));
+  const EngineTraits traits = TraitsOf(engine);
+  std::string title(traits.title);
+  if (traits.has_blocks && block_size > 1) title += ", blocks of " + std::to_string(block_size);
+  if (traits.has_power && pattern_power > 0) title += ", p = " + std::to_string(pattern_power);
+  return title;
 }
 
 std::string OutcomeTitle(Outcome outcome) {

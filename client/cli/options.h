@@ -27,8 +27,9 @@ std::vector<Choice<E>> Choices(std::initializer_list<E> values) {
 
 template <class E>
 CLI::Option* AddChoice(CLI::App* app, const std::string& name, E& value, const std::string& help,
-                       std::initializer_list<E> values) {
-  const auto choices = Choices(values);
+                       const std::vector<E>& values) {
+  std::vector<Choice<E>> choices;
+  for (const E v : values) choices.emplace_back(std::string(Name(v)), v);
   std::vector<std::string> names;
   for (const auto& [text, unused] : choices) names.push_back(text);
   return app

@@ -144,7 +144,7 @@ Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
 
 std::string EngineText(const PreconditionerSpec& spec) {
   std::string text(Name(spec.engine));
-  if (spec.engine == Engine::kStaticSpai || spec.engine == Engine::kFsai) {
+  if (TraitsOf(spec.engine).has_power) {
     text += ", p = " + std::to_string(spec.pattern_power);
   }
   if (spec.engine == Engine::kAfsai) {
@@ -154,7 +154,7 @@ std::string EngineText(const PreconditionerSpec& spec) {
     text += ", " + std::to_string(spec.dynamic_spai.max_steps) + " x " +
             std::to_string(spec.dynamic_spai.step_size);
   }
-  if (spec.engine == Engine::kJacobi && spec.block_size > 1) {
+  if (TraitsOf(spec.engine).has_blocks && spec.block_size > 1) {
     text += ", blocks of " + std::to_string(spec.block_size);
   }
   return text;

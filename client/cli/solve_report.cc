@@ -130,7 +130,7 @@ std::string SolveText(const SolveReport& s, bool color) {
     text += table.Text(color) + "\n";
   }
   Facts facts;
-  const bool factor = r.engine == Engine::kFsai || r.engine == Engine::kAfsai;
+  const bool factor = TraitsOf(r.engine).factored;
   facts.Add("engine",
             std::string(Name(r.engine)) +
                 (r.nnz_ratio > 0 ? (factor ? ", nnz(G) / nnz(A) = " : ", nnz(M) / nnz(A) = ") +
@@ -190,7 +190,7 @@ ConvergencePlot SolvePlot(const SolveReport& s) {
   // The power and the blocks are known here only of an M that was asked for by its spec.
   const int power = s.args.options.preconditioner.empty() ? s.args.engine.pattern_power : 0;
   const bool blocks =
-      s.args.options.preconditioner.empty() && s.args.engine.engine == Engine::kJacobi;
+      s.args.options.preconditioner.empty() && TraitsOf(s.args.engine.engine).has_blocks;
   plot.subtitle = "n = " + FormatCount(s.n) + "  ·  nnz = " + FormatCount(s.nnz) + "  ·  " +
                   MethodTitle(r.method, s.args.options.restart) + ", " +
                   EngineTitle(r.engine, power, blocks ? s.args.engine.block_size : 1) + "  ·  " +

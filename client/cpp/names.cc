@@ -16,11 +16,7 @@ std::string_view Pick(const std::string_view (&names)[kCount], Enum value) {
 
 }  // namespace
 
-std::string_view Name(Engine value) {
-  static constexpr std::string_view kNames[] = {"auto", "none",  "jacobi",      "static-spai",
-                                                "fsai", "afsai", "dynamic-spai"};
-  return Pick(kNames, value);
-}
+std::string_view Name(Engine value) { return TraitsOf(value).name; }
 
 std::string_view Name(LocalSolver value) {
   static constexpr std::string_view kNames[] = {"auto", "qr", "gram"};

@@ -118,6 +118,8 @@ void AddWork(CLI::App& app, LoadOptions& o) {
       ->type_name("NAME:SIZE=W,...")
       ->default_str(ToText(o.mix))
       ->group(group);
+  std::string engines;
+  for (const EngineTraits& engine : kEngines) engines += ", " + std::string(engine.name);
   app.add_option_function<std::string>(
          "--engines",
          [&o](const std::string& text) {
@@ -125,7 +127,7 @@ void AddWork(CLI::App& app, LoadOptions& o) {
            if (!shares.ok()) throw CLI::ValidationError("--engines", shares.error().message);
            o.engines = *std::move(shares);
          },
-         "Engines and their weights: auto, none, jacobi, static-spai, fsai, afsai, dynamic-spai")
+         "Engines and their weights: " + engines.substr(2))
       ->type_name("ENGINE=W,...")
       ->default_str(ToText(o.engines))
       ->group(group);

@@ -68,21 +68,18 @@ Expected<std::vector<EngineShare>> ParseEngines(std::string_view text) {
   std::replace(dashes.begin(), dashes.end(), '_', '-');
   auto shares = ParseShares(dashes);
   if (!shares.ok()) return shares.error();
-  constexpr Engine kEngines[] = {Engine::kAuto,       Engine::kNone, Engine::kJacobi,
-                                 Engine::kStaticSpai, Engine::kFsai, Engine::kAfsai,
-                                 Engine::kDynamicSpai};
   std::vector<EngineShare> engines;
   for (const auto& [name, weight] : *shares) {
     const auto* found = std::find_if(std::begin(kEngines), std::end(kEngines),
-                                     [&](Engine e) { return Name(e) == name; });
+                                     [&](const EngineTraits& e) { return e.name == name; });
     if (found == std::end(kEngines)) {
       std::string all;
-      for (const Engine engine : kEngines) {
-        all += (all.empty() ? "" : ", ") + std::string(Name(engine));
+      for (const EngineTraits& engine : kEngines) {
+        all += (all.empty() ? "" : ", ") + std::string(engine.name);
       }
       return Wrong("BAD_MIX", "no engine is called " + name + "; there are " + all);
     }
-    engines.emplace_back(*found, weight);
+    engines.emplace_back(found->engine, weight);
   }
   return engines;
 }

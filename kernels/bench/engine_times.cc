@@ -28,7 +28,9 @@
 #include "kernels/base/cuda_device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/bench/matrix_file.h"
+#include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/spec.h"
 #include "kernels/krylov/operators.h"
 
 namespace spaid::kernels::bench {
@@ -150,14 +152,14 @@ void RunOnce(const Problem& of, Candidate* c) {
   const double resolve_ms = MsSince(start);
   if (!resolved.ok()) return Fail(resolved.status(), c);
   const PreconditionerSpec& spec = resolved->spec;
-  const auto method = of.engine.ResolveMethod(of.named, spec.engine, of.diagnosis);
+  const auto method = ResolveMethod(of.named, spec.engine, of.diagnosis);
   if (!method.ok()) return Fail(method.status(), c);
   std::shared_ptr<const Preconditioner> m;
   const auto setting_up = Clock::now();
   if (spec.engine != EngineKind::kNone) {
     auto plan = of.engine.MakePlan(spec, of.a, nullptr, context);
     if (!plan.ok()) return Fail(plan.status(), c);
-    auto built = of.engine.Build(**plan, spec, of.a, context);
+    auto built = (*plan)->Build(spec, of.a, context);
     if (!built.ok()) return Fail(built.status(), c);
     m = built->preconditioner;
     c->nnz_m = m->matrix().nnz();

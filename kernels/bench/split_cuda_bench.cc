@@ -20,7 +20,9 @@
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
+#include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/spec.h"
 #include "kernels/sparse/csc_cuda.h"
 
 namespace spaid::kernels::bench {
@@ -248,7 +250,7 @@ void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, 
     const auto start = Clock::now();
     const auto plan = engine->MakePlan(spec, a, nullptr, context);
     if (!plan.ok()) OrDie(plan.status());
-    const auto built = engine->Build(**plan, spec, a, context);
+    const auto built = (*plan)->Build(spec, a, context);
     if (!built.ok()) OrDie(built.status());
     const double ms = MsSince(start);
     up_ms += (*plan)->timings().host_to_device_ms + built->timings.host_to_device_ms;

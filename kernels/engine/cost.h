@@ -13,10 +13,6 @@ struct CpuRates {
 };
 inline constexpr CpuRates kCpuRates;
 
-// Of what dynamic SPAI takes on one thread, what more threads do not shorten: 16 cores take 0.13 to
-// 0.27 of it (docs/decisions/dynamic-spai.md).
-inline constexpr double kDynamicSerialShare = 0.15;
-
 // A build that the CPU is predicted to finish in less is not worth a GPU. From host to host the
 // smallest measured takes 0.6 ms on an H100 and 1.8 on the 16 cores beside it, predicted at 1.1
 // (docs/decisions/static-spai.md); smaller ones would wait there for large ones.

@@ -1,6 +1,7 @@
-#include "kernels/engine/dynamic_spai_engine.h"
-
+// Dynamic SPAI as an engine: plans, builds, estimates, warnings. Its options are checked and its
+// sizes counted by kernels/dynamic_spai.
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,11 +9,18 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/base/step_progress.h"
+#include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/dynamic_spai/dynamic_spai_cuda.h"
-#include "kernels/engine/engine_parts.h"
+#include "kernels/engine/cost.h"
+#include "kernels/engine/preconditioner_engine.h"
+#include "kernels/engine/static_spai_engine.h"
 
 namespace spaid::kernels {
 namespace {
+
+// Of what a build takes on one thread, what more threads do not shorten: 16 cores take 0.13 to
+// 0.27 of it (kernels/bench/results/gpu_dynamic_spai_h100.json, DynamicSpaiCrossover).
+constexpr double kDynamicSerialShare = 0.15;
 
 // Of the progress of a build that grows its pattern: where growth ends, and the plan on it.
 constexpr double kGrowthShare = 0.7, kPlanShare = 0.8;
@@ -44,77 +52,162 @@ void Add(const DynamicSpaiCudaTimings& from, DeviceTimings* to) {
   to->host_columns += from.host_columns;
 }
 
+class PlanOfDynamicSpai final : public EnginePlan {
+ public:
+  // `user_pattern`: where growth begins; may be null. Errors: those of GrowDynamicSpai's arguments.
+  static Result<std::shared_ptr<const Plan>> Make(const PreconditionerSpec& spec, const CscView& a,
+                                                  const PatternView* user_pattern, PlanFor of,
+                                                  const Context& context) {
+    if (Status status = CheckDynamicSpai(a, user_pattern, spec.dynamic_spai); !status.ok()) {
+      return status;
+    }
+    return GuardMemory("plan of dynamic SPAI", [&]() -> Result<std::shared_ptr<const Plan>> {
+      std::shared_ptr<PlanOfDynamicSpai> plan(new PlanOfDynamicSpai(std::move(of)));
+      if (user_pattern != nullptr) {
+        Pattern& initial = plan->initial_;
+        initial.n_rows = user_pattern->n_rows;
+        initial.n_cols = user_pattern->n_cols;
+        initial.col_ptr.resize(user_pattern->col_ptr.size());
+        initial.row_idx.resize(user_pattern->row_idx.size());
+        ParallelCopy(user_pattern->col_ptr, initial.col_ptr, context.threads);
+        ParallelCopy(user_pattern->row_idx, initial.row_idx, context.threads);
+      }
+      return std::shared_ptr<const Plan>(std::move(plan));
+    });
+  }
+
+  int64_t host_bytes() const override {
+    return static_cast<int64_t>(sizeof(PlanOfDynamicSpai) +
+                                initial_.col_ptr.size() * sizeof(int64_t) +
+                                initial_.row_idx.size() * sizeof(int32_t)) +
+           numbers_.host_bytes();
+  }
+  int64_t device_bytes() const override { return numbers_.device_bytes(); }
+  bool serves_new_values() const override { return static_cast<bool>(numbers_); }
+
+ private:
+  using EnginePlan::EnginePlan;
+
+  // Errors: those of GrowDynamicSpai, PlanSpai and BuildOnSpaiPlan.
+  Result<Made> MakeM(const PreconditionerSpec& spec, const CscView& a, const Context& with_progress,
+                     DeviceTimings* timings) const override {
+    const DynamicSpaiOptions& options = spec.dynamic_spai;
+    Context context = with_progress;
+    StepProgress progress(with_progress.progress, Stage::kBuild, a.n_cols);
+    if (with_progress.progress != nullptr) context.progress = &progress;
+    const StaticSpaiOptions of_numbers = NumbersOf(options);
+    Made made;
+    SpaiPlan on = numbers_;
+    DynamicSpaiQuality growth;
+    if (!on) {
+      progress.NextStep(kGrowthShare);
+      const PatternView initial = initial_;
+      const PatternView* const start = initial.n_cols == 0 ? nullptr : &initial;
+      DynamicSpaiCudaTimings own;
+      std::unique_ptr<SpaiOnDevice> there;
+      auto pattern = gpus().empty()
+                         ? GrowDynamicSpai(a, start, options, context)
+                         : GrowDynamicSpaiCuda(gpus(), a, start, options, context, &own, &there);
+      if (!pattern.ok()) return pattern.status();
+      Add(own, timings);
+      growth = std::move(pattern->quality);
+      progress.NextStep(kPlanShare);
+      const PatternView of_m = pattern->m;
+      auto planned = PlanSpai(of_numbers, a, &of_m, gpus(), context, timings, std::move(there));
+      if (!planned.ok()) return planned.status();
+      on = *std::move(planned);
+      std::shared_ptr<PlanOfDynamicSpai> grown(new PlanOfDynamicSpai(*this));
+      grown->initial_ = Pattern();
+      grown->numbers_ = on;
+      made.grown = std::move(grown);
+    }
+    progress.NextStep(1);
+    auto built = BuildOnSpaiPlan(on, of_numbers, /*grown=*/true, a, context, timings);
+    if (!built.ok()) return built.status();
+    made.m = std::move(built->m);
+    made.shown = std::move(built->shown);
+    made.on_device.m = std::move(built->kept);
+    made.quality = std::move(built->quality);
+    made.quality.pattern_reused = made.grown == nullptr;
+    if (made.grown != nullptr) AddWarnings(growth, options, a.n_cols, &made.quality.warnings);
+    made.quality.dynamic_spai = std::move(growth);
+    return Result<Made>(std::move(made));
+  }
+
+  Pattern initial_;   // from which it grows; no columns at all: the diagonal
+  SpaiPlan numbers_;  // of a grown pattern; none: a build grows one
+};
+
+constexpr GpuBuilds kOnGpu = {
+    .worth_ms = kGpuWorthMs,
+    .waves_cost = kWavesCost,
+    .waves =
+        "columns grow in waves, and so the gather tables of their values are made, where they find "
+        "no room, which takes about twice as long",
+    .too_large = ", even in waves",
+    .cure = "use fewer steps (max_steps), a smaller max_column_nnz or a sparser pattern",
+    .splits = true};
+
+class DynamicSpai final : public PreconditionerEngine {
+ public:
+  DynamicSpai()
+      : PreconditionerEngine({.kind = EngineKind::kDynamicSpai,
+                              .name = "dynamic-spai",
+                              .options_field = "dynamic_spai",
+                              .for_cg = false,
+                              .takes_pattern = true,
+                              .grows_pattern = true,
+                              .on_gpu = &kOnGpu}) {}
+
+  Status Check(const PreconditionerSpec& spec) const override {
+    return CheckDynamicOptions(spec.dynamic_spai);
+  }
+
+  PreconditionerSpec OwnOptions(const PreconditionerSpec& spec) const override {
+    PreconditionerSpec own = PreconditionerEngine::OwnOptions(spec);
+    own.dynamic_spai = spec.dynamic_spai;
+    return own;
+  }
+
+  Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
+                                 const PatternView* user_pattern,
+                                 const Context& context) const override {
+    const auto counts = EstimateDynamicSpai(a, user_pattern, spec.dynamic_spai, context);
+    if (!counts.ok()) return counts.status();
+    const int64_t n = a.n_cols, nnz = counts->nnz_m;
+    const int threads = ResolveThreads(context.threads);
+    BuildEstimate e;
+    e.nnz_m = nnz;
+    e.download_bytes = CscBytes(n, nnz);
+    // Beside the build: its plan, with a pattern to begin with, and the one that it leaves; the row
+    // layout of M and its list of row blocks.
+    e.host_bytes =
+        static_cast<int64_t>(2 * sizeof(PlanOfDynamicSpai) + sizeof(HostPreconditioner)) +
+        counts->host_bytes + e.download_bytes +
+        2 * (n + 2) * static_cast<int64_t>(sizeof(int64_t)) + RowScratchBytes(n, nnz) +
+        (user_pattern != nullptr ? CscBytes(n, user_pattern->nnz()) : 0);
+    e.flops = counts->flops;
+    e.device_bytes = counts->device_bytes;
+    e.device_bytes_min = counts->device_bytes_min;
+    e.predicted_device_ms = 1e-6 * counts->predicted_device_ns;
+    e.predicted_ms =
+        1e-6 * counts->predicted_ns * (kDynamicSerialShare + (1 - kDynamicSerialShare) / threads) +
+        StreamMs(4.0 * (12 * counts->expected_nnz + 8 * static_cast<double>(n)), threads);
+    return e;
+  }
+
+  Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,
+                                               const PatternView* user_pattern, PlanFor of,
+                                               const Context& context) const override {
+    return PlanOfDynamicSpai::Make(spec, a, user_pattern, std::move(of), context);
+  }
+};
+
 }  // namespace
 
-int64_t DynamicSpaiPlan::bytes() const {
-  return static_cast<int64_t>(sizeof(DynamicSpaiPlan) + initial.col_ptr.size() * sizeof(int64_t) +
-                              initial.row_idx.size() * sizeof(int32_t)) +
-         numbers.host_bytes();
-}
-
-Result<std::shared_ptr<const DynamicSpaiPlan>> PlanDynamicSpai(const DynamicSpaiOptions& options,
-                                                               const CscView& a,
-                                                               const PatternView* user_pattern,
-                                                               const Context& context) {
-  if (Status status = CheckDynamicSpai(a, user_pattern, options); !status.ok()) return status;
-  return GuardMemory("plan of dynamic SPAI",
-                     [&]() -> Result<std::shared_ptr<const DynamicSpaiPlan>> {
-                       auto plan = std::make_shared<DynamicSpaiPlan>();
-                       if (user_pattern != nullptr) {
-                         Pattern& initial = plan->initial;
-                         initial.n_rows = user_pattern->n_rows;
-                         initial.n_cols = user_pattern->n_cols;
-                         initial.col_ptr.resize(user_pattern->col_ptr.size());
-                         initial.row_idx.resize(user_pattern->row_idx.size());
-                         ParallelCopy(user_pattern->col_ptr, initial.col_ptr, context.threads);
-                         ParallelCopy(user_pattern->row_idx, initial.row_idx, context.threads);
-                       }
-                       return std::shared_ptr<const DynamicSpaiPlan>(std::move(plan));
-                     });
-}
-
-Result<DynamicSpaiBuild> BuildOnDynamicSpaiPlan(const DynamicSpaiPlan& plan,
-                                                const DynamicSpaiOptions& options,
-                                                std::span<const std::shared_ptr<CudaDevice>> gpus,
-                                                const CscView& a, const Context& with_progress,
-                                                DeviceTimings* timings) {
-  Context context = with_progress;
-  StepProgress progress(with_progress.progress, Stage::kBuild, a.n_cols);
-  if (with_progress.progress != nullptr) context.progress = &progress;
-  const StaticSpaiOptions numbers = NumbersOf(options);
-  DynamicSpaiBuild out;
-  SpaiPlan on = plan.numbers;
-  DynamicSpaiQuality growth;
-  if (!on) {
-    progress.NextStep(kGrowthShare);
-    const PatternView initial = plan.initial;
-    const PatternView* const start = initial.n_cols == 0 ? nullptr : &initial;
-    DynamicSpaiCudaTimings own;
-    std::unique_ptr<SpaiOnDevice> there;
-    auto pattern = gpus.empty()
-                       ? GrowDynamicSpai(a, start, options, context)
-                       : GrowDynamicSpaiCuda(gpus, a, start, options, context, &own, &there);
-    if (!pattern.ok()) return pattern.status();
-    Add(own, timings);
-    growth = std::move(pattern->quality);
-    progress.NextStep(kPlanShare);
-    const PatternView of_m = pattern->m;
-    auto made = PlanSpai(numbers, a, &of_m, gpus, context, timings, std::move(there));
-    if (!made.ok()) return made.status();
-    on = *std::move(made);
-    auto grown = std::make_shared<DynamicSpaiPlan>();
-    grown->numbers = on;
-    out.grown = std::move(grown);
-  }
-  progress.NextStep(1);
-  auto built = BuildOnSpaiPlan(on, numbers, /*grown=*/true, a, context, timings);
-  if (!built.ok()) return built.status();
-  out.numbers = *std::move(built);
-  Quality& quality = out.numbers.quality;
-  quality.pattern_reused = out.grown == nullptr;
-  if (out.grown != nullptr) AddWarnings(growth, options, a.n_cols, &quality.warnings);
-  quality.dynamic_spai = std::move(growth);
-  return Result<DynamicSpaiBuild>(std::move(out));
+const PreconditionerEngine& DynamicSpaiEngine() {
+  static const DynamicSpai engine;
+  return engine;
 }
 
 }  // namespace spaid::kernels

@@ -5,47 +5,13 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
-#include "kernels/base/reasons.h"
-#include "kernels/engine/engine_parts.h"
-#include "kernels/engine/jacobi.h"
 #include "kernels/engine/m_storage.h"
 #include "kernels/engine/options.h"
+#include "kernels/engine/preconditioner_engine.h"
 #include "kernels/krylov/krylov_cuda.h"
 
 namespace spaid::kernels {
 namespace {
-
-Status NoBuild() {
-  return Status(StatusCode::kInvalidArgument, "NOTHING_TO_BUILD",
-                "engine NONE has nothing to build; solve without a preconditioner")
-      .At("engine");
-}
-
-Status PlanMismatch(const std::string& what) {
-  return Status(StatusCode::kInvalidArgument, reason::kPlanMismatch,
-                what + "; make a plan for this matrix and spec")
-      .At("plan");
-}
-
-// What of the options decides which pattern a plan has: a limit that it met is of no matter.
-PatternOptions Shape(PatternOptions options) {
-  options.max_nnz = 0;
-  return options;
-}
-
-// "pattern_power 2 (not 1), keep_tau": what differs.
-std::string Differences(const PatternOptions& plan, const PatternOptions& spec) {
-  std::string out;
-  const auto add = [&out](bool differs, const std::string& what) {
-    if (differs) out += (out.empty() ? "" : ", ") + what;
-  };
-  add(plan.power != spec.power,
-      "pattern_power " + std::to_string(plan.power) + " (not " + std::to_string(spec.power) + ")");
-  add(plan.keep_tau != spec.keep_tau, "another keep_tau");
-  add(plan.ensure_row != spec.ensure_row, "another ensure_row");
-  add(plan.row_match != spec.row_match, "another row_match");
-  return out;
-}
 
 // "1, 2"
 std::string Names(const std::vector<int>& devices) {
@@ -82,8 +48,7 @@ class PlacedOperator final : public DeviceOperator {
   const std::shared_ptr<const CudaOperator> op_;
 };
 
-Result<std::shared_ptr<const DeviceOperator>> Placed(
-    Result<std::shared_ptr<const CudaOperator>> op) {
+Engine::Placed AsPlaced(Result<std::shared_ptr<const CudaOperator>> op) {
   if (!op.ok()) return op.status();
   return std::shared_ptr<const DeviceOperator>(std::make_shared<PlacedOperator>(*std::move(op)));
 }
@@ -115,14 +80,15 @@ class DevicesEngine final : public Engine {
   Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
                                const Diagnosis& diagnosis, const PatternView* user_pattern,
                                const Context& context) const override {
-    return ResolveSpec(spec, a, diagnosis, user_pattern, context);
+    if (Status s = CheckSpec(spec); !s.ok()) return s;
+    return FindEngine(spec.engine)->Resolve(spec, a, diagnosis, user_pattern, context);
   }
 
   Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
                                  const PatternView* user_pattern,
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
-    auto estimate = EstimateBuild(spec, a, user_pattern, context);
+    auto estimate = FindEngine(spec.engine)->Estimate(spec, a, user_pattern, context);
     if (estimate.ok() && gpus_.empty()) {
       estimate->device_bytes = estimate->device_bytes_min = 0;
       estimate->predicted_device_ms = 0;
@@ -134,160 +100,14 @@ class DevicesEngine final : public Engine {
                                                const PatternView* user_pattern,
                                                const Context& context) const override {
     if (Status s = CheckResolved(spec); !s.ok()) return s;
-    std::vector<std::shared_ptr<CudaDevice>> gpus;
-    if (Status s = FindGpus(spec, context, &gpus); !s.ok()) return s;
-    auto plan = std::make_shared<EnginePlan>();
-    plan->on_devices = DevicesOf(spec, context);
-    plan->kind = spec.engine;
-    plan->n = a.n_cols;
-    plan->nnz = a.nnz();
-    switch (spec.engine) {
-      case EngineKind::kAuto:
-      case EngineKind::kNone:
-        return NoBuild();
-      case EngineKind::kJacobi:
-        plan->block_size = spec.block_size;
-        break;
-      case EngineKind::kStaticSpai: {
-        auto made = PlanSpai(spec.static_spai, a, user_pattern, gpus, context, &plan->made_in);
-        if (!made.ok()) return made.status();
-        plan->static_spai = *std::move(made);
-        plan->pattern = Shape(spec.static_spai.pattern);
-        plan->reads_values = spec.static_spai.pattern.keep_tau.has_value();
-        break;
-      }
-      case EngineKind::kFsai:
-      case EngineKind::kAfsai: {
-        auto made = PlanFsai(spec, a, user_pattern, gpus, context, &plan->made_in);
-        if (!made.ok()) return made.status();
-        plan->fsai = *std::move(made);
-        plan->reads_values = spec.engine == EngineKind::kAfsai || spec.fsai.drop_tol > 0;
-        break;
-      }
-      case EngineKind::kDynamicSpai: {
-        auto made = PlanDynamicSpai(spec.dynamic_spai, a, user_pattern, context);
-        if (!made.ok()) return made.status();
-        plan->dynamic_spai = *std::move(made);
-        plan->reads_values = true;
-        break;
-      }
-    }
-    return std::shared_ptr<const Plan>(std::move(plan));
-  }
-
-  Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec, const CscView& a,
-                            const Context& context) const override {
-    const auto start = Clock::now();
-    if (Status s = CheckResolved(spec); !s.ok()) return s;
-    const auto* mine = dynamic_cast<const EnginePlan*>(&plan);
-    if (mine == nullptr) return PlanMismatch("the plan was made by another engine");
-    if (mine->kind != spec.engine) return PlanMismatch("the plan is for another kind of engine");
-    if (const std::vector<int> devices = DevicesOf(spec, context); mine->on_devices != devices) {
-      return PlanMismatch("the plan is for device " + Names(mine->on_devices) + ", not " +
-                          Names(devices));
-    }
-    std::vector<std::shared_ptr<CudaDevice>> gpus;
-    if (Status s = FindGpus(spec, context, &gpus); !s.ok()) return s;
-    if (mine->n != a.n_cols || mine->nnz != a.nnz()) {
-      return PlanMismatch("the plan is for n = " + std::to_string(mine->n) + " with " +
-                          std::to_string(mine->nnz) + " entries, the matrix has n = " +
-                          std::to_string(a.n_cols) + " with " + std::to_string(a.nnz()));
-    }
-    if (static_cast<int64_t>(a.values.size()) != a.nnz()) {
-      return Status(StatusCode::kFailedPrecondition, "VALUES_NEEDED",
-                    "the matrix holds a pattern only; a build needs its values")
-          .At("values");
-    }
-    if (const PatternOptions shape = Shape(spec.static_spai.pattern);
-        spec.engine == EngineKind::kStaticSpai && !(mine->pattern == shape)) {
-      return PlanMismatch("the plan is for " + Differences(mine->pattern, shape));
-    }
-    if (spec.engine == EngineKind::kJacobi && mine->block_size != spec.block_size) {
-      return PlanMismatch("the plan is for block_size " + std::to_string(mine->block_size) +
-                          " (not " + std::to_string(spec.block_size) + ")");
-    }
-    if (spec.engine == EngineKind::kFsai &&
-        (mine->fsai->power != spec.fsai.power || mine->fsai->drop_tol != spec.fsai.drop_tol)) {
-      return PlanMismatch("the plan is for another pattern_power or drop_tol");
-    }
-    BuildResult result;
-    CscMatrix m, g_columns;
-    ShownResult shown;
-    HostPreconditioner::DeviceCopy on_device;
-    switch (spec.engine) {
-      case EngineKind::kAuto:
-      case EngineKind::kNone:
-        return NoBuild();
-      case EngineKind::kJacobi: {
-        auto built = spec.block_size == 1 ? BuildJacobi(a, context)
-                                          : BuildBlockJacobi(a, spec.block_size, context);
-        if (!built.ok()) return built.status();
-        m = std::move(built->m);
-        result.quality = std::move(built->quality);
-        break;
-      }
-      case EngineKind::kStaticSpai: {
-        auto built = BuildOnSpaiPlan(mine->static_spai, spec.static_spai, /*grown=*/false, a,
-                                     context, &result.timings);
-        if (!built.ok()) return built.status();
-        m = std::move(built->m);
-        shown = std::move(built->shown);
-        on_device.m = std::move(built->kept);
-        result.quality = std::move(built->quality);
-        break;
-      }
-      case EngineKind::kFsai:
-      case EngineKind::kAfsai: {
-        auto built = BuildOnFsaiPlan(*mine->fsai, spec, gpus, a, context, &result.timings);
-        if (!built.ok()) return built.status();
-        m = std::move(built->g_rows);
-        g_columns = std::move(built->g_columns);
-        on_device.g = std::move(built->kept);
-        result.quality = std::move(built->quality);
-        if (built->grown != nullptr) {
-          auto grown = std::make_shared<EnginePlan>(*mine);
-          grown->fsai = std::move(built->grown);
-          grown->reads_values = false;
-          result.grown = std::move(grown);
-        }
-        break;
-      }
-      case EngineKind::kDynamicSpai: {
-        auto built = BuildOnDynamicSpaiPlan(*mine->dynamic_spai, spec.dynamic_spai, gpus, a,
-                                            context, &result.timings);
-        if (!built.ok()) return built.status();
-        m = std::move(built->numbers.m);
-        shown = std::move(built->numbers.shown);
-        on_device.m = std::move(built->numbers.kept);
-        result.quality = std::move(built->numbers.quality);
-        if (built->grown != nullptr) {
-          auto grown = std::make_shared<EnginePlan>(*mine);
-          grown->dynamic_spai = std::move(built->grown);
-          grown->reads_values = false;
-          result.grown = std::move(grown);
-        }
-        break;
-      }
-    }
-    const auto assembling = Clock::now();
-    auto made =
-        HostPreconditioner::Make(spec.engine, std::move(m), context, /*on_host=*/gpus.empty(),
-                                 std::move(g_columns), std::move(shown));
-    if (!made.ok()) return made.status();
-    result.timings.assemble_ms = MsSince(assembling);
-    (*made)->Keep(std::move(on_device));
-    result.preconditioner = *std::move(made);
-    result.build_ms = MsSince(start);
-    return result;
-  }
-
-  Result<Method> ResolveMethod(Method method, EngineKind kind,
-                               const Diagnosis& diagnosis) const override {
-    return ResolveSolveMethod(method, kind, diagnosis);
-  }
-
-  bool SolvesOnDevice(const Context& context) const override {
-    return Gpu(context.device) != nullptr;
+    const PreconditionerEngine& engine = *FindEngine(spec.engine);
+    PlanFor of{.kind = spec.engine,
+               .n = a.n_cols,
+               .nnz = a.nnz(),
+               .devices = DevicesFor(engine.traits(), context),
+               .gpus = {}};
+    if (Status s = FindGpus(of.devices, context, &of.gpus); !s.ok()) return s;
+    return engine.MakePlan(spec, a, user_pattern, std::move(of), context);
   }
 
   int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
@@ -295,85 +115,23 @@ class DevicesEngine final : public Engine {
     return kernels::SolveDeviceBytes(n, nnz_a, nnz_m, n_rhs, options);
   }
 
-  Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,
-                                                      const Context& context) const override {
+  Result<SolveResult> Solve(const SolveCase& c, const Context& context) const override {
+    return c.there != nullptr ? SolveThere(c, *c.there, context) : SolveHere(c, context);
+  }
+
+  Placed Place(Operand operand, const Context& context) const override {
     const auto gpu = Gpu(context.device);
     if (gpu == nullptr) return NoGpu();
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
+    if (operand.a == nullptr) return PlacePreconditioner(*operand.m, operand.storage, gpu, context);
+    const CscView& a = *operand.a;
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
-    return Placed(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context));
-  }
-
-  Result<std::shared_ptr<const DeviceOperator>> Replace(std::shared_ptr<const DeviceOperator> old,
-                                                        const CscView& a,
-                                                        const Context& context) const override {
-    if (Status status = CheckDevice(context.device); !status.ok()) return status;
-    if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
-    const auto* placed = dynamic_cast<const PlacedOperator*>(old.get());
-    if (placed == nullptr || placed->op().device() != Gpu(context.device)) return NotOurs();
-    return Placed(CudaOperator::WithValues(placed->shared(), a, context));
-  }
-
-  Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m, Storage storage,
-                                                      const Context& context) const override {
-    const auto gpu = Gpu(context.device);
-    if (gpu == nullptr) return NoGpu();
-    if (Status status = CheckDevice(context.device); !status.ok()) return status;
-    const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
-    if (mine == nullptr) return NotOurs();
-    if (mine->is_diagonal()) {
-      return Placed(CudaOperator::OfDiagonal(gpu, mine->matrix().values));
+    if (operand.old == nullptr) {
+      return AsPlaced(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context));
     }
-    const bool fp32 = storage == Storage::kFp32;
-    const int64_t n = mine->matrix().n_cols;
-    const HostPreconditioner::DeviceCopy copy = mine->device_copy();
-    if (copy.g != nullptr && DeviceOf(*copy.g) == gpu) {
-      return Placed(CudaOperator::OfG(gpu, Object(*copy.g), n, fp32));
-    }
-    if (copy.m != nullptr && DeviceOf(*copy.m) == gpu) {
-      return Placed(CudaOperator::OfM(gpu, Object(*copy.m), n, fp32));
-    }
-    if (mine->is_factor()) {
-      return Placed(
-          CudaOperator::OfFactors(gpu, mine->matrix(), mine->factor_rows(), fp32, context));
-    }
-    return Placed(CudaOperator::OfMatrix(gpu, mine->matrix(), fp32, context));
-  }
-
-  Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
-                                    const Preconditioner* preconditioner, const PlaceM& place_m,
-                                    std::span<const double> b, std::span<const double> x0,
-                                    const SolveOptions& options,
-                                    const Context& context) const override {
-    const auto start = Clock::now();
-    if (Status status = CheckDevice(context.device); !status.ok()) return status;
-    const auto* placed_a = dynamic_cast<const PlacedOperator*>(&a_there);
-    if (placed_a == nullptr) return NotOurs();
-    const HostPreconditioner* m = nullptr;
-    if (Status status = CheckPreconditioner(preconditioner, options.method, &m); !status.ok()) {
-      return status;
-    }
-    auto stored = StorageOf(a, m, options, context);
-    if (!stored.ok()) return stored.status();
-    double placing_ms = 0;
-    const CudaOperator* m_there = nullptr;
-    std::shared_ptr<const DeviceOperator> placed;
-    if (m != nullptr) {
-      const auto placing = Clock::now();
-      auto made = place_m(stored->storage);
-      placing_ms = MsSince(placing);
-      if (!made.ok()) return made.status();
-      placed = *std::move(made);
-      const auto* placed_m = dynamic_cast<const PlacedOperator*>(placed.get());
-      if (placed_m == nullptr) return NotOurs();
-      m_there = &placed_m->op();
-    }
-    auto solved = SolveCuda(placed_a->op(), m_there, a, b, x0, options, context);
-    if (solved.ok()) {
-      solved->solve_ms = MsSince(start) - placing_ms;
-      Tell(m, *std::move(stored), &*solved);
-    }
-    return solved;
+    const auto* placed = dynamic_cast<const PlacedOperator*>(operand.old.get());
+    if (placed == nullptr || placed->op().device() != gpu) return NotOurs();
+    return AsPlaced(CudaOperator::WithValues(placed->shared(), a, context));
   }
 
   double CopyBytesPerSecond(const Context& context, bool on_host) const override {
@@ -382,12 +140,69 @@ class DevicesEngine final : public Engine {
                           : HostCopyBytesPerSecond(ResolveThreads(context.threads));
   }
 
-  Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
-                            std::span<const double> b, std::span<const double> x0,
-                            const SolveOptions& options, const Context& context) const override {
+ private:
+  static Placed PlacePreconditioner(const Preconditioner& m, Storage storage,
+                                    const std::shared_ptr<CudaDevice>& gpu,
+                                    const Context& context) {
+    const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
+    if (mine == nullptr) return NotOurs();
+    if (mine->is_diagonal()) {
+      return AsPlaced(CudaOperator::OfDiagonal(gpu, mine->matrix().values));
+    }
+    const bool fp32 = storage == Storage::kFp32;
+    const int64_t n = mine->matrix().n_cols;
+    const HostPreconditioner::DeviceCopy copy = mine->device_copy();
+    if (copy.g != nullptr && DeviceOf(*copy.g) == gpu) {
+      return AsPlaced(CudaOperator::OfG(gpu, Object(*copy.g), n, fp32));
+    }
+    if (copy.m != nullptr && DeviceOf(*copy.m) == gpu) {
+      return AsPlaced(CudaOperator::OfM(gpu, Object(*copy.m), n, fp32));
+    }
+    if (mine->is_factor()) {
+      return AsPlaced(
+          CudaOperator::OfFactors(gpu, mine->matrix(), mine->factor_rows(), fp32, context));
+    }
+    return AsPlaced(CudaOperator::OfMatrix(gpu, mine->matrix(), fp32, context));
+  }
+
+  Result<SolveResult> SolveThere(const SolveCase& c, const OnDevice& there,
+                                 const Context& context) const {
+    const auto start = Clock::now();
+    if (Status status = CheckDevice(context.device); !status.ok()) return status;
+    const auto* placed_a = dynamic_cast<const PlacedOperator*>(&there.a);
+    if (placed_a == nullptr) return NotOurs();
+    const HostPreconditioner* m = nullptr;
+    if (Status status = CheckPreconditioner(c.preconditioner, c.options.method, &m); !status.ok()) {
+      return status;
+    }
+    auto stored = StorageOf(c.a, m, c.options, context);
+    if (!stored.ok()) return stored.status();
+    double placing_ms = 0;
+    const CudaOperator* m_there = nullptr;
+    std::shared_ptr<const DeviceOperator> placed;
+    if (m != nullptr) {
+      const auto placing = Clock::now();
+      auto made = there.place_m(stored->storage);
+      placing_ms = MsSince(placing);
+      if (!made.ok()) return made.status();
+      placed = *std::move(made);
+      const auto* placed_m = dynamic_cast<const PlacedOperator*>(placed.get());
+      if (placed_m == nullptr) return NotOurs();
+      m_there = &placed_m->op();
+    }
+    auto solved = SolveCuda(placed_a->op(), m_there, c.a, c.b, c.x0, c.options, context);
+    if (solved.ok()) {
+      solved->solve_ms = MsSince(start) - placing_ms;
+      Tell(m, *std::move(stored), &*solved);
+    }
+    return solved;
+  }
+
+  static Result<SolveResult> SolveHere(const SolveCase& c, const Context& context) {
+    const CscView& a = c.a;
     const auto start = Clock::now();
     const HostPreconditioner* m = nullptr;
-    if (Status status = CheckPreconditioner(preconditioner, options.method, &m); !status.ok()) {
+    if (Status status = CheckPreconditioner(c.preconditioner, c.options.method, &m); !status.ok()) {
       return status;
     }
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
@@ -403,7 +218,7 @@ class DevicesEngine final : public Engine {
       in_fp64 = made.ok() ? *made : &m_columns.emplace(m->matrix());  // for the same reason
     }
     double place_ms = MsSince(start);
-    auto stored = StorageOf(a, m, options, context);
+    auto stored = StorageOf(a, m, c.options, context);
     if (!stored.ok()) return stored.status();
     const LinearOperator* apply = in_fp64;
     std::unique_ptr<const LinearOperator> in_fp32;
@@ -413,7 +228,7 @@ class DevicesEngine final : public Engine {
       place_ms += MsSince(placing);
       apply = in_fp32.get();
     }
-    auto solved = kernels::Solve(op, apply, b, x0, options, context);
+    auto solved = kernels::Solve(op, apply, c.b, c.x0, c.options, context);
     if (solved.ok()) {
       solved->figures.place_ms = place_ms;
       solved->solve_ms = MsSince(start);  // that included
@@ -422,7 +237,6 @@ class DevicesEngine final : public Engine {
     return solved;
   }
 
- private:
   // `m`: the preconditioner as one of ours; null: there is none.
   static Status CheckPreconditioner(const Preconditioner* preconditioner, Method method,
                                     const HostPreconditioner** m) {
@@ -459,16 +273,9 @@ class DevicesEngine final : public Engine {
     solved->storage_reason = std::move(stored.reason);
   }
 
-  // Those that share a plan of this spec.
-  static std::vector<int> DevicesOf(const PreconditionerSpec& spec, const Context& context) {
-    if (context.devices.empty() || spec.engine == EngineKind::kJacobi) return {context.device};
-    return context.devices;
-  }
-
-  // The GPUs that compute; none: the CPU does.
-  Status FindGpus(const PreconditionerSpec& spec, const Context& context,
+  // The GPUs among those that share a plan; none: the CPU computes.
+  Status FindGpus(const std::vector<int>& devices, const Context& context,
                   std::vector<std::shared_ptr<CudaDevice>>* gpus) const {
-    const std::vector<int> devices = DevicesOf(spec, context);
     for (size_t i = 0; i < devices.size(); ++i) {
       if (Status status = CheckDevice(devices[i]); !status.ok()) return status;
       auto gpu = Gpu(devices[i]);
@@ -498,9 +305,7 @@ class DevicesEngine final : public Engine {
       return Status(StatusCode::kInternal, "NO_SUCH_DEVICE",
                     "device " + std::to_string(device) + " is none of this engine's");
     }
-    // Host work of a GPU's worker too: after the loss nobody shall think the device serves.
-    return gpu->lost() ? gpu->Failed(kSpaidCudaDeviceLost, "an earlier error was its last")
-                       : Status();
+    return CheckNotLost(*gpu);
   }
 
   const std::vector<std::shared_ptr<CudaDevice>> gpus_;
@@ -509,16 +314,14 @@ class DevicesEngine final : public Engine {
 
 }  // namespace
 
-int64_t EnginePlan::host_bytes() const {
-  const int64_t own = static_cast<int64_t>(sizeof(EnginePlan));
-  if (fsai) return own + fsai->bytes();
-  if (dynamic_spai) return own + dynamic_spai->bytes();
-  return own + static_spai.host_bytes();
+std::vector<int> DevicesFor(const EngineTraits& engine, const Context& context) {
+  if (context.devices.empty() || engine.on_gpu == nullptr) return {context.device};
+  return context.devices;
 }
 
-int64_t EnginePlan::device_bytes() const {
-  if (fsai && fsai->there) return DeviceBytes(*fsai->there);
-  return dynamic_spai ? dynamic_spai->numbers.device_bytes() : static_spai.device_bytes();
+// Host work of a GPU's worker too: after the loss nobody shall think the device serves.
+Status CheckNotLost(CudaDevice& gpu) {
+  return gpu.lost() ? gpu.Failed(kSpaidCudaDeviceLost, "an earlier error was its last") : Status();
 }
 
 std::unique_ptr<Engine> MakeCpuEngine() { return MakeEngine(true, {}); }

@@ -1,5 +1,6 @@
 // The one face of the numerics: Estimate -> Plan -> Build (or rebuild) -> Solve. The daemon sees
-// this header only; a fake behind the same face serves the daemon's tests.
+// this face only; a fake behind it serves the daemon's tests. What is asked for is in spec.h, what
+// a build leaves in build_result.h: this header knows no engine's options and figures.
 //
 // An engine computes on the devices that it was made with. SPAI and FSAI are planned and
 // built on the one that the context names; M, or G, always comes back to the host. SolveOnDevice
@@ -22,7 +23,7 @@
 //   std::unique_ptr<Engine> engine = MakeCpuEngine();
 //   auto choice = engine->Resolve(spec, a, diagnosis, nullptr, context);  // AUTO -> concrete, why
 //   auto plan = engine->MakePlan(choice->spec, a, nullptr, context);
-//   auto built = engine->Build(**plan, choice->spec, a, context);
+//   auto built = (*plan)->Build(choice->spec, a, context);
 //   auto solved = engine->Solve(a, built->preconditioner.get(), b, {}, options, context);
 #pragma once
 
@@ -32,56 +33,26 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/context.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status.h"
-#include "kernels/dynamic_spai/dynamic_spai.h"
-#include "kernels/fsai/fsai.h"
+#include "kernels/engine/engine_traits.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/sparse/scan.h"
 #include "kernels/sparse/validation.h"
-#include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
 
 class CudaDevice;
 
-enum class EngineKind { kAuto, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai };
-
-// M = GᵀG, of an SPD A; static and adaptive FSAI.
-constexpr bool IsFactored(EngineKind kind) {
-  return kind == EngineKind::kFsai || kind == EngineKind::kAfsai;
-}
-
-// M itself, neither symmetric nor definite even where A is both: not for CG.
-constexpr bool IsExplicitSpai(EngineKind kind) {
-  return kind == EngineKind::kStaticSpai || kind == EngineKind::kDynamicSpai;
-}
-
-struct PreconditionerSpec {
-  EngineKind engine = EngineKind::kAuto;
-  StaticSpaiOptions static_spai;  // read for kStaticSpai, and for kAuto where that chooses it
-  // Of kJacobi: M inverts the diagonal blocks of so many rows; 1: the diagonal. 1 .. kMaxBlockSize.
-  int block_size = 1;
-  // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
-  FsaiOptions fsai = {};
-  DynamicSpaiOptions dynamic_spai = {};  // read for kDynamicSpai
-  // Read for kAuto, and reset by Resolve: of the solve that M is for its method (kAuto: what
-  // ResolveMethod makes of it), its right-hand sides, >= 1, and where it runs, build and all.
-  Method method = Method::kAuto;
-  int64_t n_rhs = 1;
-  Backend backend = Backend::kCpu;
-};
-
-// A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
-struct ResolvedSpec {
-  PreconditionerSpec spec;
-  std::string reason;  // why AUTO chose so, in words and figures; empty where nothing was AUTO
-};
+struct BuildResult;         // build_result.h
+struct PreconditionerSpec;  // spec.h
+struct ResolvedSpec;
 
 struct BuildEstimate {
   int64_t host_bytes = 0;    // upper bound: plan + build + result
@@ -116,8 +87,9 @@ struct DeviceTimings {
   bool tables_in_waves = false;
 };
 
-// What depends on the pattern of A (and of a user pattern) and the spec alone, or, of kAfsai and
-// kDynamicSpai, also on the values that a build grew a pattern for (BuildResult::grown). Immutable.
+// What depends on the pattern of A (and of a user pattern) and the spec alone, or, where the
+// pattern grows, also on the values that a build grew it for (BuildResult::grown). Immutable;
+// thread-safe.
 class Plan {
  public:
   virtual ~Plan() = default;
@@ -130,14 +102,15 @@ class Plan {
   // False where the plan read values (keep_tau, drop_tol), or where a build is to grow the pattern:
   // it is not worth keeping for new values.
   virtual bool serves_new_values() const = 0;
-};
 
-// Quality figures common to all engines; those an engine cannot know keep their defaults.
-struct Quality : StaticSpaiQuality {
-  std::optional<FsaiQuality> fsai;  // of kFsai and kAfsai: that, and `density`, are all they know
-  std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai, besides that of its numbers
-  bool pattern_reused = false;  // kAfsai, kDynamicSpai: on a pattern that an earlier build grew
-  std::vector<std::string> warnings;  // for people; one sentence each, with counts and cures
+  // Errors: those of the engine's room, such as FAILED_PRECONDITION/NOT_SYMMETRIC;
+  // INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for another kind, size or pattern, or for
+  // other pattern options (max_nnz aside: the plan met its own), another block size, or other
+  // devices than the context's. Of a user pattern the plan's counts. An engine that grows patterns
+  // does so where the plan has no grown pattern, and reads the options of growth then alone.
+  // FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone. On a CUDA device as Engine::MakePlan.
+  virtual Result<BuildResult> Build(const PreconditionerSpec& spec, const CscView& a,
+                                    const Context& context) const = 0;
 };
 
 // A finished preconditioner, M explicit or of two factors. Immutable; thread-safe.
@@ -148,7 +121,7 @@ class Preconditioner {
   // M in CSC; for kJacobi a diagonal matrix, or one of full blocks on the diagonal; where
   // is_factor() G, lower triangular.
   virtual const CscMatrix& matrix() const = 0;
-  bool is_factor() const { return IsFactored(kind()); }  // M = GᵀG
+  bool is_factor() const { return TraitsOf(kind()).factored; }  // M = GᵀG
   virtual int64_t host_bytes() const = 0;  // everything it holds, apply layout included
 
   // A build on a GPU leaves a copy there, for solves to come: its bytes, with those of the plan
@@ -170,16 +143,6 @@ class DeviceOperator {
 // no preconditioner.
 using PlaceM = std::function<Result<std::shared_ptr<const DeviceOperator>>(Storage)>;
 
-struct BuildResult {
-  std::shared_ptr<const Preconditioner> preconditioner;
-  Quality quality;
-  // kAfsai and kDynamicSpai that grew a pattern, and were not cut short: a plan that builds on it,
-  // for new values; else null.
-  std::shared_ptr<const Plan> grown;
-  double build_ms = 0;  // all of it; `timings` says what it went into besides arithmetic
-  DeviceTimings timings;
-};
-
 // How a device is.
 struct DeviceState {
   bool lost = false;        // it answers nothing more in this process
@@ -199,13 +162,13 @@ class Engine {
   // Does a small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST, and other words of CUDA's.
   virtual Status Probe(int device) const = 0;
 
-  // kAuto becomes something concrete that can be built, by a documented rule (resolve.cc,
+  // kAuto becomes something concrete that can be built, by a documented rule (auto_engine.cc,
   // engine_choice.cc); kNone where nothing can (a column of A stores no entry, or no diagonal entry
-  // and the method is CG).
-  // Never FSAI where A is not symmetric with a positive diagonal, never static SPAI for CG, and
-  // never dynamic SPAI, of which nobody knows before it is grown what it will gain; the
-  // reason names what was second, with its predicted cost. Options of engines not chosen are reset,
-  // so that equal builds have equal resolved specs; where that drops what the caller of kAuto gave,
+  // and the method is CG). Never FSAI where A is not symmetric with a positive diagonal, never
+  // static SPAI for CG, and never dynamic SPAI, of which nobody knows before it is grown what it
+  // will gain; the reason names what was second, with its predicted cost. Options of engines not
+  // chosen are reset, so that equal builds have equal resolved specs; where that drops what the
+  // caller of kAuto gave,
   // `user_pattern` (may be null) included, the reason says so. Costs are predicted for
   // spec.backend, which need not be here, and of the CPU for context.threads. Errors:
   // INVALID_ARGUMENT for options out of range (field named); FAILED_PRECONDITION/VALUES_NEEDED for
@@ -234,66 +197,78 @@ class Engine {
                                                        const PatternView* user_pattern,
                                                        const Context& context) const = 0;
 
-  // Errors: as of BuildStaticSpai, GrowDynamicSpai, BuildFsai and Jacobi;
-  // INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for another kind, size or pattern, or for
-  // other pattern options (max_nnz aside: the plan met its own), another block size, or other
-  // devices than the context's. Of a user pattern the plan's counts. kAfsai and kDynamicSpai grow
-  // where the plan has no grown pattern, and read the options of growth then alone.
-  // FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone. On a CUDA device as MakePlan.
-  virtual Result<BuildResult> Build(const Plan& plan, const PreconditionerSpec& spec,
-                                    const CscView& a, const Context& context) const = 0;
-
-  // kAuto: CG where A is numerically symmetric with a positive diagonal and the preconditioner is
-  // none, Jacobi or FSAI; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG
-  // named with an explicit M), /NOT_SYMMETRIC (CG named, A not numerically symmetric; index: the
-  // column).
-  virtual Result<Method> ResolveMethod(Method method, EngineKind kind,
-                                       const Diagnosis& diagnosis) const = 0;
-
+  // Of a solve on a device: A there, as Place made it, and what places the preconditioner.
+  struct OnDevice {
+    const DeviceOperator& a;
+    const PlaceM& place_m;
+  };
   // `options.method` resolved. `preconditioner` may be null; M, or its factors, are stored as
   // options.m_storage says (m_storage.h); a diagonal in fp64. Shapes and errors as of
   // kernels/krylov; besides FAILED_PRECONDITION/FLOAT32_OVERFLOW, /FLOAT32_UNDERFLOW where kFp32 is
-  // asked for in vain.
-  virtual Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
+  // asked for in vain. `there`: the same on context.device, a CUDA device, with what Place has made
+  // of A there, and makes of the preconditioner as it is asked for it; placing M is no part of
+  // solve_ms then, and errors besides are RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY,
+  // UNAVAILABLE/DEVICE_LOST. Null: on the host.
+  struct SolveCase {
+    const CscView& a;
+    const Preconditioner* preconditioner = nullptr;
+    std::span<const double> b, x0;
+    const SolveOptions& options;
+    const OnDevice* there = nullptr;
+  };
+  virtual Result<SolveResult> Solve(const SolveCase& c, const Context& context) const = 0;
+  Result<SolveResult> Solve(const CscView& a, const Preconditioner* preconditioner,
+                            std::span<const double> b, std::span<const double> x0,
+                            const SolveOptions& options, const Context& context) const {
+    return Solve({a, preconditioner, b, x0, options, nullptr}, context);
+  }
+  Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
+                                    const Preconditioner* preconditioner, const PlaceM& place_m,
                                     std::span<const double> b, std::span<const double> x0,
-                                    const SolveOptions& options, const Context& context) const = 0;
+                                    const SolveOptions& options, const Context& context) const {
+    const OnDevice there{a_there, place_m};
+    return Solve({a, preconditioner, b, x0, options, &there}, context);
+  }
 
-  // Whether SolveOnDevice can run on context.device: a CUDA device.
-  virtual bool SolvesOnDevice(const Context& context) const = 0;
-  // Device bytes that such a solve takes at most, with what Place makes and takes for it: of n
-  // unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M, or of both factors. It needs no
+  // Device bytes that a solve on a device takes at most, with what Place makes and takes for it: of
+  // n unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M, or of both factors. It needs no
   // more than for one right-hand side; with more it solves several at once.
   virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                                    const SolveOptions& options) const = 0;
-  // `a` (with values), or the preconditioner, laid out on context.device, a CUDA device; `storage`
-  // is kFp64 or kFp32, and read of all but a diagonal M. Errors: those of CudaOperator
+
+  // What is to be laid out on a device: A, with values, or a preconditioner.
+  struct Operand {
+    const CscView* a = nullptr;
+    // With A: what Place made there of a matrix with A's pattern, and nobody else holds; A's values
+    // take the place of its own, and it is of no use any more.
+    std::shared_ptr<const DeviceOperator> old = nullptr;
+    const Preconditioner* m = nullptr;
+    Storage storage = Storage::kFp64;  // of M, but of a diagonal; not kAuto
+  };
+  using Placed = Result<std::shared_ptr<const DeviceOperator>>;
+  // Lays it out on context.device, a CUDA device. Errors: those of CudaOperator
   // (kernels/krylov/krylov_cuda.h); FAILED_PRECONDITION/VALUES_NEEDED;
-  // INVALID_ARGUMENT/PRECONDITIONER_MISMATCH.
-  virtual Result<std::shared_ptr<const DeviceOperator>> Place(const CscView& a,
-                                                              const Context& context) const = 0;
-  // `old`, which Place made there of a matrix with the pattern of `a` and nobody else holds, with
-  // the values of `a` in place of its own: `old` is of no use any more. Errors: those of Place, and
-  // INVALID_ARGUMENT/PLAN_MISMATCH where its layout does not serve these values, or it is another
-  // matrix's; then `old` goes.
-  virtual Result<std::shared_ptr<const DeviceOperator>> Replace(
-      std::shared_ptr<const DeviceOperator> old, const CscView& a,
-      const Context& context) const = 0;
-  virtual Result<std::shared_ptr<const DeviceOperator>> Place(const Preconditioner& m,
-                                                              Storage storage,
-                                                              const Context& context) const = 0;
-  // As Solve, on context.device, with what Place has made of A there, and makes of the
-  // preconditioner as `place_m` is asked for it. Placing M is no part of solve_ms. Errors besides:
-  // RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, UNAVAILABLE/DEVICE_LOST.
-  virtual Result<SolveResult> SolveOnDevice(const CscView& a, const DeviceOperator& a_there,
-                                            const Preconditioner* preconditioner,
-                                            const PlaceM& place_m, std::span<const double> b,
-                                            std::span<const double> x0, const SolveOptions& options,
-                                            const Context& context) const = 0;
+  // INVALID_ARGUMENT/PRECONDITIONER_MISMATCH; INVALID_ARGUMENT/PLAN_MISMATCH where the layout of
+  // `old` does not serve these values, or it is another matrix's; then `old` goes.
+  virtual Placed Place(Operand operand, const Context& context) const = 0;
+  Placed Place(const CscView& a, const Context& context) const { return Place({.a = &a}, context); }
+  Placed Replace(std::shared_ptr<const DeviceOperator> old, const CscView& a,
+                 const Context& context) const {
+    return Place({.a = &a, .old = std::move(old)}, context);
+  }
+  Placed Place(const Preconditioner& m, Storage storage, const Context& context) const {
+    return Place({.m = &m, .storage = storage}, context);
+  }
   // What copying arrays reaches, bytes read and written counted: within context.device's memory, or
   // where `on_host`, by context.threads of the host. Measured with the first call of each device
   // (the host: and number of threads), for a fraction of a second; 0: it could not be.
   virtual double CopyBytesPerSecond(const Context& context, bool on_host) const = 0;
 };
+
+// kAuto: CG where A is numerically symmetric with a positive diagonal and the preconditioner is one
+// for CG, or none; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG named, and
+// M is not for it), /NOT_SYMMETRIC (CG named, A not numerically symmetric; index: the column).
+Result<Method> ResolveMethod(Method method, EngineKind kind, const Diagnosis& diagnosis);
 
 std::unique_ptr<Engine> MakeCpuEngine();
 // The CPU (`cpu`), then `gpus`; at least one of all.

@@ -13,8 +13,8 @@
 #include "kernels/base/parallel.h"
 #include "kernels/engine/auto_tuning.h"
 #include "kernels/engine/engine_costs.h"
-#include "kernels/engine/engine_parts.h"
 #include "kernels/engine/local_sample.h"
+#include "kernels/engine/preconditioner_engine.h"
 #include "kernels/fsai/fsai_sample.h"
 
 namespace spaid::kernels {
@@ -141,7 +141,7 @@ Result<SpaiCandidate> StaticSpai(const EngineCosts& costs, const PreconditionerS
   BuildEstimate estimate;
   estimate.nnz_m = a.nnz();
   if (!IsPlain(spec.static_spai, user_pattern)) {
-    auto counted = EstimateBuild(spec, a, user_pattern, context);
+    auto counted = FindEngine(spec.engine)->Estimate(spec, a, user_pattern, context);
     if (!counted.ok()) return counted.status();
     estimate = *counted;
   }
@@ -166,7 +166,8 @@ Result<SpaiCandidate> StaticSpai(const EngineCosts& costs, const PreconditionerS
 Result<int64_t> HostBytes(const SpaiCandidate& spai, const CscView& a, const Context& context) {
   constexpr int64_t kFewEntries = 1'000'000;
   if (spai.host_bytes > 0 || a.nnz() <= kFewEntries) return spai.host_bytes;
-  const auto counted = EstimateBuild(spai.candidate.spec, a, nullptr, context);
+  const auto counted =
+      FindEngine(spai.candidate.spec.engine)->Estimate(spai.candidate.spec, a, nullptr, context);
   if (!counted.ok()) return counted.status();
   return counted->host_bytes;
 }

@@ -4,7 +4,7 @@
 
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
-#include "kernels/engine/engine.h"
+#include "kernels/engine/spec.h"
 #include "kernels/sparse/diagnosis.h"
 
 namespace spaid::kernels {

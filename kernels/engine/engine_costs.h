@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/base/device.h"
-#include "kernels/engine/engine.h"
+#include "kernels/engine/engine_traits.h"
 #include "kernels/engine/local_sample.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/sparse/matrix.h"

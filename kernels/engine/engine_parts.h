@@ -8,35 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/engine/dynamic_spai_engine.h"
+#include "kernels/base/cuda_device.h"
 #include "kernels/engine/engine.h"
-#include "kernels/engine/fsai_engine.h"
-#include "kernels/engine/static_spai_engine.h"
+#include "kernels/engine/engine_traits.h"
+#include "kernels/fsai/fsai_cuda.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels {
-
-struct EnginePlan final : Plan {
-  EngineKind kind = EngineKind::kNone;
-  int64_t n = 0;
-  int64_t nnz = 0;
-  bool reads_values = false;
-  int block_size = 1;                                   // kJacobi only
-  PatternOptions pattern;                               // kStaticSpai only; max_nnz is not kept
-  SpaiPlan static_spai;                                 // kStaticSpai only
-  std::shared_ptr<const FsaiPlan> fsai;                 // kFsai and kAfsai only
-  std::shared_ptr<const DynamicSpaiPlan> dynamic_spai;  // kDynamicSpai only
-  std::vector<int> on_devices;                          // at least one
-  DeviceTimings made_in;
-
-  int device() const override { return on_devices.front(); }
-  std::vector<int> devices() const override { return on_devices; }
-  int64_t host_bytes() const override;
-  int64_t device_bytes() const override;
-  DeviceTimings timings() const override { return made_in; }
-  bool serves_new_values() const override { return !reads_values; }
-};
 
 // M by columns as clients download it, and the layout that products want, made once.
 class HostPreconditioner final : public Preconditioner {
@@ -46,11 +25,11 @@ class HostPreconditioner final : public Preconditioner {
     std::shared_ptr<const StaticSpaiCudaM> m;
     std::shared_ptr<const FsaiCudaG> g;
   };
-  // `m`: M, or where IsFactored(kind) G by rows (FsaiResult::g_rows), and `g_columns` the same by
-  // columns, unless it has none. `on_host`: where products with M are wanted; if not, an explicit M
-  // is laid out by rows when the host asks for them all the same. `shown`: M, whose arrays stay
-  // where they are, to somebody. Errors: stop statuses (the layout of an explicit M takes about a
-  // tenth of its build).
+  // `m`: M, or where the kind is `factored` G by rows (FsaiResult::g_rows), and `g_columns` the
+  // same by columns, unless it has none. `on_host`: where products with M are wanted; if not, an
+  // explicit M is laid out by rows when the host asks for them all the same. `shown`: M, whose
+  // arrays stay where they are, to somebody. Errors: stop statuses (the layout of an explicit M
+  // takes about a tenth of its build).
   static Result<std::shared_ptr<const HostPreconditioner>> Make(EngineKind kind, CscMatrix m,
                                                                 const Context& context,
                                                                 bool on_host,
@@ -72,10 +51,10 @@ class HostPreconditioner final : public Preconditioner {
   int64_t bytes_per_apply() const;
   // M is a diagonal, whose elements are the values of matrix().
   bool is_diagonal() const {
-    return kind_ == EngineKind::kJacobi && matrix_.nnz() == matrix_.n_cols;
+    return TraitsOf(kind_).may_be_diagonal && matrix_.nnz() == matrix_.n_cols;
   }
   // M of an SPD matrix may be neither symmetric nor positive definite: not for CG.
-  bool may_be_indefinite() const { return IsExplicitSpai(kind_); }
+  bool may_be_indefinite() const { return !TraitsOf(kind_).for_cg; }
   // Numbers that a product with M reads of it; 0: those of a diagonal, which are kept in fp64.
   int64_t values_per_product() const {
     return is_diagonal() ? 0 : matrix_.nnz() * (factored_ ? 2 : 1);
@@ -95,7 +74,7 @@ class HostPreconditioner final : public Preconditioner {
   EngineKind kind_;
   CscMatrix matrix_;
   ShownResult shown_;                         // until the layouts are made: they may fail
-  std::optional<DiagonalOperator> diagonal_;  // of Jacobi; borrows matrix_.values
+  std::optional<DiagonalOperator> diagonal_;  // of a diagonal M; borrows matrix_.values
   // Of any other M, or of G. Null until made; does not change then.
   mutable std::shared_ptr<const CsrOperator> rows_;
   mutable std::mutex rows_mutex_;  // held while they are made
@@ -108,23 +87,18 @@ class HostPreconditioner final : public Preconditioner {
   mutable Status fits_fp32_;
 };
 
-// estimate.cc. `spec` may be kAuto: then the bound covers whatever AUTO can choose. device_bytes
-// are those of any CUDA device.
-Result<BuildEstimate> EstimateBuild(const PreconditionerSpec& spec, const CscView& a,
-                                    const PatternView* user_pattern, const Context& context);
+// The devices that share a plan of this engine.
+std::vector<int> DevicesFor(const EngineTraits& engine, const Context& context);
+// UNAVAILABLE/DEVICE_LOST.
+Status CheckNotLost(CudaDevice& gpu);
 
 // copy_speed.cc: by so many threads; measured once for each number of them. Thread-safe.
 double HostCopyBytesPerSecond(int threads);
 
 std::string Figure(double value);  // "1.23e-08", for texts
 
-// resolve.cc
-Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& a,
-                                 const Diagnosis& diagnosis, const PatternView* user_pattern,
-                                 const Context& context);
 // The first column that stores no entry; -1 where all do. O(n).
 int64_t FirstEmptyColumn(const PatternView& a);
-Result<Method> ResolveSolveMethod(Method method, EngineKind kind, const Diagnosis& diagnosis);
 // FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD.
 Status PreconditionerNotSpd();
 

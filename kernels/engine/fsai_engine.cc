@@ -1,10 +1,19 @@
-#include "kernels/engine/fsai_engine.h"
-
+// Static and adaptive FSAI as engines: options, plans, builds, estimates, warnings.
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "kernels/engine/engine_parts.h"
+#include "kernels/base/parallel.h"
+#include "kernels/engine/auto_tuning.h"
+#include "kernels/engine/cost.h"
+#include "kernels/engine/options.h"
+#include "kernels/engine/preconditioner_engine.h"
+#include "kernels/fsai/fsai.h"
+#include "kernels/fsai/fsai_cuda.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
@@ -61,13 +70,7 @@ std::vector<std::string> Warnings(const FsaiQuality& q, const FsaiOptions& optio
   return out;
 }
 
-}  // namespace
-
-int64_t FsaiPlan::bytes() const {
-  return static_cast<int64_t>(sizeof(FsaiPlan) + rows.col_ptr.size() * sizeof(int64_t) +
-                              rows.row_idx.size() * sizeof(int32_t));
-}
-
+// What of the options the kind reads, the others as they are by default; `adaptive` by the kind.
 FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec) {
   const FsaiOptions& given = spec.fsai;
   FsaiOptions out;
@@ -88,88 +91,223 @@ FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec) {
   return out;
 }
 
-Result<std::shared_ptr<const FsaiPlan>> PlanFsai(const PreconditionerSpec& spec, const CscView& a,
-                                                 const PatternView* user_pattern,
-                                                 std::span<const std::shared_ptr<CudaDevice>> gpus,
-                                                 const Context& context, DeviceTimings* timings) {
-  const FsaiOptions options = FsaiOptionsOf(spec);
-  auto plan = std::make_shared<FsaiPlan>();
-  plan->power = options.power;
-  plan->drop_tol = options.drop_tol;
-  const auto on_device = [&](const PatternView* rows) -> Status {
-    if (gpus.empty()) return {};
+class PlanOfFsai final : public EnginePlan {
+ public:
+  // `user_pattern`: by columns, of which the lower triangle counts; may be null. Errors: those of
+  // FsaiPattern and PlanFsaiCuda; PATTERN_SIZE_MISMATCH; stop statuses.
+  static Result<std::shared_ptr<const Plan>> Make(const PreconditionerSpec& spec, const CscView& a,
+                                                  const PatternView* user_pattern, PlanFor of,
+                                                  const Context& context) {
+    std::shared_ptr<PlanOfFsai> plan(new PlanOfFsai(std::move(of)));
+    const FsaiOptions options = FsaiOptionsOf(spec);
+    plan->power_ = options.power;
+    plan->drop_tol_ = options.drop_tol;
+    plan->reads_values_ = options.adaptive || options.drop_tol > 0;
+    if (options.adaptive && user_pattern == nullptr) {
+      if (Status status = plan->OnDevice(a, nullptr, context); !status.ok()) return status;
+      return std::shared_ptr<const Plan>(std::move(plan));
+    }
+    std::optional<Result<Pattern>> by_rows;
+    PatternView view;
+    if (user_pattern != nullptr) {
+      by_rows.emplace(Transpose(*user_pattern, context));
+      if (!by_rows->ok()) return by_rows->status();
+      view = **by_rows;
+    }
+    auto rows = FsaiPattern(a, user_pattern != nullptr ? &view : nullptr, options, context);
+    if (!rows.ok()) return rows.status();
+    plan->rows_ = *std::move(rows);
+    const PatternView of_g = plan->rows_;
+    if (Status status = plan->OnDevice(a, &of_g, context); !status.ok()) return status;
+    return std::shared_ptr<const Plan>(std::move(plan));
+  }
+
+  int64_t host_bytes() const override {
+    return static_cast<int64_t>(sizeof(PlanOfFsai) + rows_.col_ptr.size() * sizeof(int64_t) +
+                                rows_.row_idx.size() * sizeof(int32_t));
+  }
+  int64_t device_bytes() const override { return there_ ? DeviceBytes(*there_) : 0; }
+  bool serves_new_values() const override { return !reads_values_; }
+
+ private:
+  using EnginePlan::EnginePlan;
+
+  Status OnDevice(const CscView& a, const PatternView* rows, const Context& context) {
+    if (gpus().empty()) return {};
     FsaiCudaTimings own;
-    auto there = PlanFsaiCuda(gpus, a, rows, context, &own);
+    auto there = PlanFsaiCuda(gpus(), a, rows, context, &own);
     if (!there.ok()) return there.status();
-    Add(own, timings);
-    plan->there = *std::move(there);
+    Add(own, &made_in_);
+    there_ = *std::move(there);
     return {};
-  };
-  if (options.adaptive && user_pattern == nullptr) {
-    if (Status status = on_device(nullptr); !status.ok()) return status;
-    return std::shared_ptr<const FsaiPlan>(std::move(plan));
   }
-  std::optional<Result<Pattern>> by_rows;
-  PatternView view;
-  if (user_pattern != nullptr) {
-    by_rows.emplace(Transpose(*user_pattern, context));
-    if (!by_rows->ok()) return by_rows->status();
-    view = **by_rows;
+
+  std::string Differences(const PreconditionerSpec& spec) const override {
+    const FsaiOptions asked = FsaiOptionsOf(spec);
+    return power_ != asked.power || drop_tol_ != asked.drop_tol
+               ? "another pattern_power or drop_tol"
+               : "";
   }
-  auto rows = FsaiPattern(a, user_pattern != nullptr ? &view : nullptr, options, context);
-  if (!rows.ok()) return rows.status();
-  plan->rows = *std::move(rows);
-  const PatternView of_g = plan->rows;
-  if (Status status = on_device(&of_g); !status.ok()) return status;
-  return std::shared_ptr<const FsaiPlan>(std::move(plan));
+
+  Result<Made> MakeM(const PreconditionerSpec& spec, const CscView& a, const Context& context,
+                     DeviceTimings* timings) const override {
+    const FsaiOptions options = FsaiOptionsOf(spec);
+    const bool grows = options.adaptive && !grown_;
+    const PatternView rows = rows_;
+    const PatternView* const initial = rows_.col_ptr.empty() ? nullptr : &rows;
+    FsaiCudaTimings there;
+    FsaiCudaOutputs outputs;
+    const auto build = [&] {
+      if (there_ == nullptr) {
+        return grows ? BuildFsai(a, initial, options, context)
+                     : BuildFsaiOn(rows, a, options, context);
+      }
+      return grows ? GrowFsaiCuda(*there_, initial, a, options, context, &there, &outputs)
+                   : BuildFsaiOnCuda(*there_, rows, a, options, context, &there, &outputs);
+    };
+    auto built = build();
+    if (!built.ok()) return built.status();
+    Made made;
+    made.g_columns = std::move(outputs.g_columns);
+    made.on_device.g = std::move(outputs.g);
+    made.quality.density = built->quality.density;
+    made.quality.warnings = Warnings(built->quality, options, there.host_rows, a.n_cols);
+    made.quality.pattern_reused = grown_;
+    if (grows && !built->quality.out_of_time) {
+      std::shared_ptr<PlanOfFsai> grown(new PlanOfFsai(*this));
+      grown->grown_ = true;
+      grown->reads_values_ = false;
+      grown->rows_ = {.n_rows = built->g_rows.n_rows,
+                      .n_cols = built->g_rows.n_cols,
+                      .col_ptr = built->g_rows.col_ptr,
+                      .row_idx = built->g_rows.row_idx};
+      grown->there_ = std::move(outputs.plan);
+      if (there_ != nullptr && grown->there_ == nullptr) {
+        const PatternView of_g = grown->rows_;
+        auto again = PlanFsaiCuda(gpus(), a, &of_g, context, &there);
+        if (!again.ok()) return again.status();
+        grown->there_ = *std::move(again);
+      }
+      made.grown = std::move(grown);
+    }
+    Add(there, timings);
+    made.quality.fsai = std::move(built->quality);
+    made.m = std::move(built->g_rows);
+    return Result<Made>(std::move(made));
+  }
+
+  // By rows, as FsaiResult::g_rows. Of static FSAI: of G. Of adaptive FSAI: of G where grown_, else
+  // from which it grows (no columns at all: the diagonal).
+  Pattern rows_;
+  bool grown_ = false, reads_values_ = false;
+  int power_ = 1;  // of a static pattern, unless that is the user's
+  double drop_tol_ = 0;
+  std::shared_ptr<const FsaiCudaPlan> there_;  // the same on a CUDA device; null: it is the host's
+};
+
+constexpr GpuBuilds kOnGpu = {
+    .worth_ms = kGpuFsaiWorthMs,
+    .waves = "rows of G are made in waves, as memory allows, and G by columns is made by the host",
+    .too_large = ", even with its rows made in waves",
+    .cure =
+        "use fewer steps (k_max), a lower pattern power, a larger drop_tol or a sparser "
+        "pattern"};
+
+class Fsai final : public PreconditionerEngine {
+ public:
+  explicit Fsai(const EngineTraits& traits) : PreconditionerEngine(traits) {}
+
+  Status Check(const PreconditionerSpec& spec) const override {
+    return CheckFsaiOptions(spec.fsai);
+  }
+
+  PreconditionerSpec OwnOptions(const PreconditionerSpec& spec) const override {
+    PreconditionerSpec own = PreconditionerEngine::OwnOptions(spec);
+    own.fsai = FsaiOptionsOf(spec);
+    return own;
+  }
+
+  bool TimeDecides(const PreconditionerSpec& spec) const override {
+    return traits().grows_pattern && spec.fsai.time_budget_ms > 0;
+  }
+
+  Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
+                                 const PatternView* user_pattern,
+                                 const Context& context) const override {
+    const FsaiOptions options = FsaiOptionsOf(spec);
+    Result<Pattern> by_rows = Pattern();
+    PatternView view;
+    if (user_pattern != nullptr) {
+      by_rows = Transpose(*user_pattern, context);
+      if (!by_rows.ok()) return by_rows.status();
+      view = *by_rows;
+    }
+    const auto counts =
+        EstimateFsai(a, user_pattern != nullptr ? &view : nullptr, options, context);
+    if (!counts.ok()) return counts.status();
+    const int64_t n = a.n_cols, nnz = counts->nnz_g;
+    const auto pointers = static_cast<int64_t>((n + 2) * sizeof(int64_t));
+    const auto indices = static_cast<int64_t>(sizeof(int32_t));
+    const int threads = ResolveThreads(context.threads);
+    BuildEstimate e;
+    e.nnz_m = nnz;
+    e.download_bytes = CscBytes(n, nnz);
+    // Beside the build: its plan, and the one that it leaves; the user's pattern by rows; G by
+    // columns, with the lists of row blocks of both; a vector between them.
+    e.host_bytes = static_cast<int64_t>(2 * sizeof(PlanOfFsai) + sizeof(HostPreconditioner)) +
+                   counts->host_bytes + 2 * (pointers + indices * nnz) +
+                   (user_pattern != nullptr ? pointers + indices * view.nnz() : 0) +
+                   e.download_bytes + 3 * pointers + RowScratchBytes(n, nnz);
+    e.flops = counts->flops;
+    e.device_bytes = counts->device_bytes;
+    e.device_bytes_min = counts->device_bytes_min;
+    e.predicted_device_ms = 1e-6 * counts->predicted_device_ns;
+    e.predicted_ms = 1e-6 * counts->predicted_ns / threads +
+                     StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);
+    return e;
+  }
+
+  Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,
+                                               const PatternView* user_pattern, PlanFor of,
+                                               const Context& context) const override {
+    return PlanOfFsai::Make(spec, a, user_pattern, std::move(of), context);
+  }
+
+  std::vector<AutoCandidate> ForAuto(const PreconditionerSpec& asked) const override {
+    PreconditionerSpec spec;
+    spec.engine = traits().kind;
+    if (!traits().grows_pattern) return {{.spec = spec}};
+    PreconditionerSpec full = spec;
+    spec.fsai.k_max = auto_tuning::kAfsaiSteps;
+    spec.fsai.s = auto_tuning::kAfsaiPerStep;
+    full.fsai.k_max = auto_tuning::gpu::kAfsaiSteps;
+    full.fsai.s = auto_tuning::gpu::kAfsaiPerStep;
+    if (asked.backend != Backend::kCuda) return {{.spec = spec}};
+    return {{.spec = spec}, {.spec = full}};
+  }
+};
+
+}  // namespace
+
+const PreconditionerEngine& FsaiEngine() {
+  static const Fsai engine({.kind = EngineKind::kFsai,
+                            .name = "fsai",
+                            .options_field = "fsai",
+                            .factored = true,
+                            .takes_pattern = true,
+                            .on_gpu = &kOnGpu});
+  return engine;
 }
 
-Result<FsaiBuild> BuildOnFsaiPlan(const FsaiPlan& plan, const PreconditionerSpec& spec,
-                                  std::span<const std::shared_ptr<CudaDevice>> gpus,
-                                  const CscView& a, const Context& context,
-                                  DeviceTimings* timings) {
-  const FsaiOptions options = FsaiOptionsOf(spec);
-  const bool grows = options.adaptive && !plan.grown;
-  const PatternView rows = plan.rows;
-  const PatternView* const initial = plan.rows.col_ptr.empty() ? nullptr : &rows;
-  FsaiCudaTimings there;
-  FsaiCudaOutputs outputs;
-  const auto build = [&] {
-    if (plan.there == nullptr) {
-      return grows ? BuildFsai(a, initial, options, context)
-                   : BuildFsaiOn(rows, a, options, context);
-    }
-    return grows ? GrowFsaiCuda(*plan.there, initial, a, options, context, &there, &outputs)
-                 : BuildFsaiOnCuda(*plan.there, rows, a, options, context, &there, &outputs);
-  };
-  auto built = build();
-  if (!built.ok()) return built.status();
-  FsaiBuild out;
-  out.g_columns = std::move(outputs.g_columns);
-  out.kept = std::move(outputs.g);
-  out.quality.density = built->quality.density;
-  out.quality.warnings = Warnings(built->quality, options, there.host_rows, a.n_cols);
-  out.quality.pattern_reused = plan.grown;
-  if (grows && !built->quality.out_of_time) {
-    auto grown = std::make_shared<FsaiPlan>();
-    grown->grown = true;
-    grown->rows = {.n_rows = built->g_rows.n_rows,
-                   .n_cols = built->g_rows.n_cols,
-                   .col_ptr = built->g_rows.col_ptr,
-                   .row_idx = built->g_rows.row_idx};
-    grown->there = std::move(outputs.plan);
-    if (plan.there != nullptr && grown->there == nullptr) {
-      const PatternView of_g = grown->rows;
-      auto again = PlanFsaiCuda(gpus, a, &of_g, context, &there);
-      if (!again.ok()) return again.status();
-      grown->there = *std::move(again);
-    }
-    out.grown = std::move(grown);
-  }
-  Add(there, timings);
-  out.quality.fsai = std::move(built->quality);
-  out.g_rows = std::move(built->g_rows);
-  return Result<FsaiBuild>(std::move(out));
+const PreconditionerEngine& AfsaiEngine() {
+  static const Fsai engine({.kind = EngineKind::kAfsai,
+                            .name = "afsai",
+                            .options_field = "fsai",
+                            .factored = true,
+                            .takes_pattern = true,
+                            .grows_pattern = true,
+                            .on_gpu = &kOnGpu});
+  return engine;
 }
 
 }  // namespace spaid::kernels

@@ -11,7 +11,7 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(
     EngineKind kind, CscMatrix m, const Context& context, bool on_host, CscMatrix g_columns,
     ShownResult shown) {
   std::shared_ptr<const CsrOperator> g;
-  if (IsFactored(kind)) {
+  if (TraitsOf(kind).factored) {
     if (g_columns.n_cols == 0) {
       auto columns = Transpose(m, context);
       if (!columns.ok()) return columns.status();

@@ -4,7 +4,9 @@
 
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
-#include "kernels/engine/engine.h"
+#include "kernels/engine/build_result.h"
+#include "kernels/sparse/diagnosis.h"
+#include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels {
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/base/option_range.h"
+#include "kernels/engine/preconditioner_engine.h"
 
 namespace spaid::kernels {
 
@@ -11,22 +12,16 @@ Status CheckSpec(const PreconditionerSpec& spec) {
   if (!Contains(kBlockSize, spec.block_size)) {
     return OutOfRange("block_size", spec.block_size, kBlockSize, nullptr);
   }
-  switch (spec.engine) {
-    case EngineKind::kNone:
-    case EngineKind::kJacobi:
-      return {};
-    case EngineKind::kAuto:
-    case EngineKind::kStaticSpai:
-      return CheckRanges(spec.static_spai);
-    case EngineKind::kFsai:
-    case EngineKind::kAfsai:
-      return CheckFsaiOptions(spec.fsai);
-    case EngineKind::kDynamicSpai:
-      return CheckDynamicOptions(spec.dynamic_spai);
+  const PreconditionerEngine* engine = FindEngine(spec.engine);
+  if (engine != nullptr) return engine->Check(spec);
+  std::string names;
+  for (const EngineKind kind : EngineKinds()) {
+    const bool last = kind == EngineKinds().back();
+    names += (names.empty() ? "" : last ? " or " : ", ") + WireName(kind);
   }
   return Status(StatusCode::kInvalidArgument, "BAD_ENGINE",
-                "engine = " + std::to_string(static_cast<int>(spec.engine)) +
-                    " is none; give AUTO, NONE, JACOBI, STATIC_SPAI, FSAI, AFSAI or DYNAMIC_SPAI")
+                "engine = " + std::to_string(static_cast<int>(spec.engine)) + " is none; give " +
+                    names)
       .At("engine");
 }
 

@@ -2,15 +2,15 @@
 #pragma once
 
 #include "kernels/base/status.h"
-#include "kernels/engine/engine.h"
+#include "kernels/engine/spec.h"
 
 namespace spaid::kernels {
 
 inline constexpr int kMaxBlockSize = 32;
 
-// INVALID_ARGUMENT/BAD_ENGINE, /BAD_BLOCK_SIZE, and what the options of the engine named are
-// checked for: of kStaticSpai and kAuto BAD_ and the name of the field, of kFsai and kAfsai
-// /BAD_FSAI_OPTION, of kDynamicSpai /BAD_DYNAMIC_OPTION.
+// INVALID_ARGUMENT/BAD_ENGINE, /BAD_BLOCK_SIZE, and what the Check of the engine named refuses
+// (PreconditionerEngine): of kStaticSpai and kAuto BAD_ and the name of the field, of kFsai and
+// kAfsai /BAD_FSAI_OPTION, of kDynamicSpai /BAD_DYNAMIC_OPTION.
 Status CheckSpec(const PreconditionerSpec& spec);
 
 // As above, for steps that want a spec as Resolve returns it: kAuto is INVALID_ARGUMENT/

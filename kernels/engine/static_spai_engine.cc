@@ -5,7 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/engine/engine_parts.h"
+#include "kernels/base/option_range.h"
+#include "kernels/base/parallel.h"
+#include "kernels/engine/cost.h"
+#include "kernels/engine/options.h"
+#include "kernels/engine/preconditioner_engine.h"
 #include "kernels/static_spai/static_spai_plan.h"
 
 namespace spaid::kernels {
@@ -146,6 +150,152 @@ Result<SpaiBuild> BuildOnSpaiPlan(const SpaiPlan& plan, const StaticSpaiOptions&
   }
   if (own.tables_in_waves) out.quality.warnings.push_back(InWaves());
   return Result<SpaiBuild>(std::move(out));
+}
+
+namespace {
+
+// What of the options decides which pattern a plan has: a limit that it met is of no matter.
+PatternOptions Shape(PatternOptions options) {
+  options.max_nnz = 0;
+  return options;
+}
+
+class PlanOfSpai final : public EnginePlan {
+ public:
+  static Result<std::shared_ptr<const Plan>> Make(const PreconditionerSpec& spec, const CscView& a,
+                                                  const PatternView* user_pattern, PlanFor of,
+                                                  const Context& context) {
+    std::shared_ptr<PlanOfSpai> plan(new PlanOfSpai(std::move(of)));
+    StaticSpaiOptions options = spec.static_spai;
+    int64_t& most = options.pattern.max_nnz;
+    if (spec.max_nnz > 0) most = most > 0 ? std::min(most, spec.max_nnz) : spec.max_nnz;
+    auto made = PlanSpai(options, a, user_pattern, plan->gpus(), context, &plan->made_in_);
+    if (!made.ok()) return made.status();
+    plan->plan_ = *std::move(made);
+    plan->shape_ = Shape(options.pattern);
+    return std::shared_ptr<const Plan>(std::move(plan));
+  }
+  int64_t host_bytes() const override {
+    return static_cast<int64_t>(sizeof(PlanOfSpai)) + plan_.host_bytes();
+  }
+  int64_t device_bytes() const override { return plan_.device_bytes(); }
+  bool serves_new_values() const override { return !shape_.keep_tau.has_value(); }
+
+ private:
+  using EnginePlan::EnginePlan;
+
+  // "pattern_power 2 (not 1), another keep_tau"
+  std::string Differences(const PreconditionerSpec& spec) const override {
+    const PatternOptions& asked = spec.static_spai.pattern;
+    std::string out;
+    const auto add = [&out](bool differs, const std::string& what) {
+      if (differs) out += (out.empty() ? "" : ", ") + what;
+    };
+    add(shape_.power != asked.power, "pattern_power " + std::to_string(shape_.power) + " (not " +
+                                         std::to_string(asked.power) + ")");
+    add(shape_.keep_tau != asked.keep_tau, "another keep_tau");
+    add(shape_.ensure_row != asked.ensure_row, "another ensure_row");
+    add(shape_.row_match != asked.row_match, "another row_match");
+    return out;
+  }
+
+  Result<Made> MakeM(const PreconditionerSpec& spec, const CscView& a, const Context& context,
+                     DeviceTimings* timings) const override {
+    auto built = BuildOnSpaiPlan(plan_, spec.static_spai, /*grown=*/false, a, context, timings);
+    if (!built.ok()) return built.status();
+    Made made;
+    made.m = std::move(built->m);
+    made.shown = std::move(built->shown);
+    made.on_device.m = std::move(built->kept);
+    made.quality = std::move(built->quality);
+    return Result<Made>(std::move(made));
+  }
+
+  SpaiPlan plan_;
+  PatternOptions shape_;
+};
+
+class StaticSpai final : public PreconditionerEngine {
+ public:
+  StaticSpai()
+      : PreconditionerEngine({.kind = EngineKind::kStaticSpai,
+                              .name = "static-spai",
+                              .options_field = "static_spai",
+                              .for_cg = false,
+                              .takes_pattern = true,
+                              .on_gpu = &StaticSpaiOnGpu()}) {}
+
+  Status Check(const PreconditionerSpec& spec) const override {
+    return CheckRanges(spec.static_spai);
+  }
+
+  PreconditionerSpec OwnOptions(const PreconditionerSpec& spec) const override {
+    PreconditionerSpec own = PreconditionerEngine::OwnOptions(spec);
+    own.static_spai = spec.static_spai;
+    return own;
+  }
+
+  Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
+                                 const PatternView* user_pattern,
+                                 const Context& context) const override {
+    const StaticSpaiOptions& options = spec.static_spai;
+    const auto counts = EstimateStaticSpai(a, user_pattern, options, context);
+    if (!counts.ok()) return counts.status();
+    const int threads = ResolveThreads(context.threads);
+    BuildEstimate e;
+    e.nnz_m = counts->nnz_m;
+    e.n1_max = counts->n1_max;
+    e.n2_max = counts->n2_max;
+    e.download_bytes = CscBytes(a.n_cols, e.nnz_m);
+    // The row layout of M and its list of row blocks (at most one a row) come on top of the build.
+    e.host_bytes = static_cast<int64_t>(sizeof(PlanOfSpai) + sizeof(HostPreconditioner)) +
+                   counts->plan_bytes + counts->build_bytes + CscBytes(a.n_cols, e.nnz_m) +
+                   2 * (a.n_cols + 2) * static_cast<int64_t>(sizeof(int64_t)) +
+                   RowScratchBytes(a.n_cols, e.nnz_m);
+    e.device_bytes = counts->device_bytes;
+    e.device_bytes_min = counts->device_bytes_min;
+    e.flops = options.local_solver == LocalSolver::kQr ? counts->qr_flops
+              : options.local_solver == LocalSolver::kGram
+                  ? counts->gram_flops
+                  : std::min(counts->gram_flops, counts->qr_flops);
+    e.predicted_ms = 1e-6 * counts->predicted_ns / threads +
+                     StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);
+    return e;
+  }
+
+  Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,
+                                               const PatternView* user_pattern, PlanFor of,
+                                               const Context& context) const override {
+    return PlanOfSpai::Make(spec, a, user_pattern, std::move(of), context);
+  }
+
+  // With ensure_row where the diagonal has zeros.
+  std::vector<AutoCandidate> ForAuto(const PreconditionerSpec& spec) const override {
+    AutoCandidate as_asked{.spec = OwnOptions(spec), .on_user_pattern = true};
+    AutoCandidate ensure_row = as_asked;
+    ensure_row.spec.static_spai.pattern.ensure_row = true;
+    return {as_asked, ensure_row};
+  }
+};
+
+}  // namespace
+
+const GpuBuilds& StaticSpaiOnGpu() {
+  static constexpr GpuBuilds kOnGpu = {
+      .worth_ms = kGpuWorthMs,
+      .waves_cost = kWavesCost,
+      .waves =
+          "where the gather tables find no room, they are made in waves, which takes about twice "
+          "as long",
+      .too_large = ", even with its tables made in waves",
+      .cure = "use a lower pattern power, a threshold (keep_tau) or a sparser pattern",
+      .splits = true};
+  return kOnGpu;
+}
+
+const PreconditionerEngine& StaticSpaiEngine() {
+  static const StaticSpai engine;
+  return engine;
 }
 
 }  // namespace spaid::kernels

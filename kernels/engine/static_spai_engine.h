@@ -1,5 +1,5 @@
-// Static SPAI behind the engine's face, on the host or on devices: for its own builds, and for the
-// numbers on a pattern that dynamic SPAI grew.
+// Static SPAI's plans and numbers, on the host or on devices: for its own builds, and for those on
+// a pattern that dynamic SPAI grew.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
-#include "kernels/engine/engine.h"
+#include "kernels/engine/build_result.h"
+#include "kernels/engine/engine_traits.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/static_spai/static_spai.h"
 #include "kernels/static_spai/static_spai_cuda.h"
@@ -44,6 +45,9 @@ struct SpaiBuild {
 Result<SpaiBuild> BuildOnSpaiPlan(const SpaiPlan& plan, const StaticSpaiOptions& options,
                                   bool grown, const CscView& a, const Context& context,
                                   DeviceTimings* timings);
+
+// Also of AUTO, before it is known what it comes to.
+const GpuBuilds& StaticSpaiOnGpu();
 
 // "12 of 100 columns (first 3)"
 std::string Columns(int64_t count, int64_t n, int64_t first);

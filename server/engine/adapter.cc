@@ -3,19 +3,20 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/reasons.h"
+#include "kernels/engine/build_result.h"
 #include "kernels/sparse/preparation.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/engine/devices.h"
 #include "server/engine/partial_matrix.h"
+#include "server/engine/resolved_build.h"
 #include "server/sched/job.h"
 
 namespace spaid::server {
@@ -91,15 +92,6 @@ absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
   return ToAbsl(kernels::StopStatus(reason, what));
 }
 
-// Of each of the engine's devices, one part in `parts` of what it may take.
-std::vector<int64_t> ShareOfDevices(const kernels::Engine& engine, int64_t parts) {
-  std::vector<int64_t> bytes;
-  for (size_t d = 0; d < engine.Devices().size(); ++d) {
-    bytes.push_back(engine.State(static_cast<int>(d)).limit_bytes / parts);
-  }
-  return bytes;
-}
-
 // The engine's devices that compute it.
 std::vector<size_t> DevicesOf(const kernels::Context& context) {
   if (context.devices.empty()) return {static_cast<size_t>(context.device)};
@@ -119,12 +111,6 @@ void LogOutOfMemory(const std::string& device, const Job& job, int64_t dropped,
 std::string NeverTheSame() {
   static std::atomic<uint64_t> count{0};
   return absl::StrCat("|", ++count);
-}
-
-// Of PreconditionerSpec on the wire: what the engine reads.
-const char* SpecField(kernels::EngineKind kind) {
-  if (kernels::IsFactored(kind)) return "fsai";
-  return kind == kernels::EngineKind::kDynamicSpai ? "dynamic_spai" : "static_spai";
 }
 
 absl::Status OfSolve(const kernels::Status& status) {
@@ -151,24 +137,17 @@ absl::Status ValuesNeeded(const char* what) {
 
 }  // namespace
 
-std::string KeptOnDevice::KeyOf(const void* object, size_t device) {
-  return absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(object)), "|", device);
-}
-
-bool IsApproximateInverse(kernels::EngineKind kind) {
-  return kernels::IsExplicitSpai(kind) || kernels::IsFactored(kind);
-}
-
 int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz) {
-  if (kind == kernels::EngineKind::kJacobi && nnz == n) return 0;
-  return kernels::IsFactored(kind) ? 2 * nnz : nnz;
+  const kernels::EngineTraits& engine = kernels::TraitsOf(kind);
+  if (engine.may_be_diagonal && nnz == n) return 0;
+  return engine.factored ? 2 * nnz : nnz;
 }
 
 EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options)
     : engine_(engine),
       options_(options),
       plans_(options.plan_cache_bytes, ShareOfDevices(engine, 2), options.shares),
-      kept_(std::numeric_limits<int64_t>::max(), ShareOfDevices(engine, 4), options.shares) {
+      on_devices_(engine, options.shares, *options.clock) {
   const std::vector<kernels::DeviceInfo> all = engine.Devices();
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string name = DeviceName(all[i]);
@@ -226,20 +205,8 @@ int64_t EngineAdapter::DropKept(size_t device) const { return DropKeptIn(lanes_[
 
 int64_t EngineAdapter::DropKeptIn(const std::vector<size_t>& devices) const {
   int64_t dropped = 0;
-  for (const size_t d : devices) dropped += plans_.DropPool(d) + kept_.DropPool(d);
+  for (const size_t d : devices) dropped += plans_.DropPool(d) + on_devices_.Drop(d);
   return dropped;
-}
-
-void EngineAdapter::KeepDeviceCopy(
-    const std::string& tenant, size_t device,
-    const std::shared_ptr<const kernels::Preconditioner>& kernel) const {
-  const int64_t bytes = kernel->device_bytes();
-  if (bytes == 0) return;
-  kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
-  // What the pool does not take ends here.
-  kept_.Put(tenant, KeptOnDevice::KeyOf(kernel.get(), device),
-            std::make_shared<const KeptOnDevice>(kernel),
-            /*bytes=*/0, {device}, bytes);
 }
 
 absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
@@ -298,7 +265,8 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kPatternSizeMismatch,
                      absl::StrCat("pattern_matrix is of size ", pattern->n(), ", the matrix of ",
                                   a.n(), "; they must be equal"))
-        .Field(absl::StrCat(SpecField(spec.spec.engine), ".pattern_matrix"));
+        .Field(absl::StrCat(std::string(kernels::TraitsOf(spec.spec.engine).options_field),
+                            ".pattern_matrix"));
   }
   ResolvedBuild build;
   if (a.pattern_only && for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
@@ -318,24 +286,18 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
   build.auto_for_gpu = spec.spec.engine == kernels::EngineKind::kAuto &&
                        spec.spec.backend == kernels::Backend::kCuda;
   build.choice.set_engine(ToProto(build.spec.engine));
-  build.proto = ToProto(build.spec, spec.pattern_matrix);
+  const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
+  build.regrow = engine.grows_pattern && spec.regrow;
+  build.proto = ToProto(build.spec, spec.pattern_matrix, build.regrow);
   if (for_estimate || build.spec.engine == kernels::EngineKind::kNone) return build;
   // Matrices count by content, not by handle: an upload sent again has another handle.
   const std::string options = ToProto(build.spec, "").SerializeAsString();
-  const std::string base = pattern && IsApproximateInverse(build.spec.engine)
-                               ? pattern->pattern_fingerprint().ToBytes()
-                               : std::string("-");
+  const std::string base =
+      pattern && engine.takes_pattern ? pattern->pattern_fingerprint().ToBytes() : std::string("-");
   const std::string own = a.pattern_fingerprint().ToBytes();
   build.plan_key = absl::StrCat(own, base, "|", options);
   build.content_key = absl::StrCat(own, a.value_fingerprint().ToBytes(), base, "|", options);
-  if (build.spec.engine == kernels::EngineKind::kAfsai) {
-    build.regrow = spec.regrow;
-    build.proto.mutable_fsai()->set_regrow(spec.regrow);
-    if (build.spec.fsai.time_budget_ms > 0) build.content_key += NeverTheSame();
-  } else if (build.spec.engine == kernels::EngineKind::kDynamicSpai) {
-    build.regrow = spec.regrow;
-    build.proto.mutable_dynamic_spai()->set_regrow(spec.regrow);
-  }
+  if (kernels::TimeDecides(build.spec)) build.content_key += NeverTheSame();
   if (build.regrow) build.content_key += "|regrow";
   return build;
 }
@@ -449,7 +411,7 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     }
   }
   const TimePoint start = options_.clock->Now();
-  auto result = engine_.Build(**plan, spec, a.csc, context);
+  auto result = (*plan)->Build(spec, a.csc, context);
   if (!result.ok()) return ToAbsl(result.status());
   if (result->grown != nullptr) {
     plans_.Put(tenant, key, result->grown, result->grown->host_bytes(), DevicesOf(context),
@@ -492,8 +454,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   }
   kernels::PreconditionerSpec spec = build.spec;
   if (options_.max_build_bytes > 0) {
-    spec.static_spai.pattern.max_nnz =
-        std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
+    spec.max_nnz = std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
   }
   const std::string key = PlanKey(DevicesOf(context), tenant, build);
   std::shared_ptr<const kernels::Plan> plan;
@@ -508,8 +469,8 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   if (!result.ok()) return result.status();
   built.kernel = std::move(result->preconditioner);
   if (partial != nullptr) partial->Finish(built.kernel);
-  KeepDeviceCopy(tenant, index, built.kernel);
-  built.quality = std::move(result->quality);
+  on_devices_.KeepCopy(tenant, index, built.kernel);
+  built.quality = ToProto(result->quality);
   if (Metrics* metrics = options_.metrics) {
     if (built.rebuild) {
       metrics->Rebuild();
@@ -523,19 +484,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
       metrics->BuildPhase("device_to_host", built.device_to_host_ms / 1e3);
       metrics->Columns("left_to_host", result->timings.host_columns);
     }
-    metrics->Columns("iterative", built.quality.iterative_columns);
-    metrics->Columns("not_converged", built.quality.not_converged_columns);
-    metrics->Columns("rescued", built.quality.rescued_columns);
-    metrics->Columns("rank_deficient", built.quality.rank_deficient_columns);
-    metrics->Columns("zero", built.quality.zero_columns);
-    metrics->Columns("non_finite", built.quality.non_finite_columns);
-    if (const auto& grown = built.quality.dynamic_spai) {
-      metrics->Columns("dependent", grown->dependent_columns);
-    }
-    if (const auto& fsai = built.quality.fsai) {
-      metrics->Columns("not_converged", fsai->not_converged_rows);
-      metrics->Columns("not_spd", fsai->not_spd_rows);
-    }
+    for (const auto& [what, count] : result->quality.Counts()) metrics->Columns(what, count);
   }
   return built;
 }
@@ -544,67 +493,21 @@ absl::StatusOr<kernels::Method> EngineAdapter::ResolveMethod(kernels::Method met
                                                              kernels::EngineKind kind,
                                                              const Matrix& a) const {
   if (a.pattern_only) return ValuesNeeded("a solve");
-  auto resolved = engine_.ResolveMethod(method, kind, a.diagnosis);
+  auto resolved = kernels::ResolveMethod(method, kind, a.diagnosis);
   if (!resolved.ok()) return ToAbsl(resolved.status(), "header");
   return *resolved;
-}
-
-template <class Of, class MakePlaced>
-kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> EngineAdapter::LaidOut(
-    const std::string& tenant, const std::shared_ptr<const Of>& of, const std::string& key,
-    const std::string& layout, size_t device, const MakePlaced& place, double* ms) const {
-  if (const auto kept = kept_.Get(key); kept && !kept->gone() && kept->laid_out()) {
-    return kept->laid_out();
-  }
-  const TimePoint start = options_.clock->Now();
-  std::shared_ptr<const kernels::DeviceOperator> old;
-  if (!layout.empty()) {
-    const auto left = kept_.Take(
-        [&](const KeptOnDevice& kept) { return kept.gone() && kept.layout() == layout; });
-    if (left != nullptr) old = left->laid_out();
-  }
-  auto placed = place(std::move(old));
-  *ms += ToMs(options_.clock->Now() - start);
-  if (!placed.ok()) return placed;
-  kept_.Prune([](const KeptOnDevice& kept) { return kept.gone(); });
-  // In place of the copy that a build of it left, where M is laid out as it is.
-  kept_.Put(tenant, key, std::make_shared<const KeptOnDevice>(of, layout, *placed), /*bytes=*/0,
-            {device}, (*placed)->device_bytes());
-  return placed;
 }
 
 absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
     const std::shared_ptr<const Matrix>& a, const std::shared_ptr<const kernels::Preconditioner>& m,
     std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
     const kernels::Context& context, const std::string& tenant) const {
-  using Placed = std::shared_ptr<const kernels::DeviceOperator>;
-  const auto device = static_cast<size_t>(context.device);
   double place_ms = 0;
-  // A layout is a tenant's own, as plans are.
-  const std::string layout =
-      absl::StrCat(device, "|", tenant.size(), ":", tenant, a->pattern_fingerprint().ToBytes());
-  auto a_there = LaidOut(
-      tenant, a, KeptOnDevice::KeyOf(a.get(), device), layout, device,
-      [&](Placed old) -> kernels::Result<Placed> {
-        if (old != nullptr) {
-          auto replaced = engine_.Replace(std::move(old), a->csc, context);
-          if (replaced.ok() || replaced.status().reason() != kernels::reason::kPlanMismatch) {
-            return replaced;
-          }
-        }
-        return engine_.Place(a->csc, context);
-      },
-      &place_ms);
+  auto a_there = on_devices_.Place(tenant, a, context, &place_ms);
   if (!a_there.ok()) return ToAbsl(a_there.status());
-  kernels::PlaceM place_m;
-  if (m) {
-    place_m = [&](kernels::Storage storage) {
-      const char* const stored = storage == kernels::Storage::kFp32 ? "|fp32" : "";
-      return LaidOut(
-          tenant, m, KeptOnDevice::KeyOf(m.get(), device) + stored, "", device,
-          [&](const Placed&) { return engine_.Place(*m, storage, context); }, &place_ms);
-    };
-  }
+  const kernels::PlaceM place_m = [&](kernels::Storage storage) {
+    return on_devices_.Place(tenant, m, storage, context, &place_ms);
+  };
   auto result = engine_.SolveOnDevice(a->csc, **a_there, m.get(), place_m, b, x0, options, context);
   if (!result.ok()) return OfSolve(result.status());
   result->figures.place_ms = place_ms;
@@ -656,11 +559,9 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                                 const kernels::SolveOptions& options) const {
-  kernels::Context context;
-  context.device = static_cast<int>(device);
-  return engine_.SolvesOnDevice(context) &&
-         engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1, options) <=
-             engine_.State(context.device).limit_bytes;
+  // The CPU's limit is 0.
+  return engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1, options) <=
+         engine_.State(static_cast<int>(device)).limit_bytes;
 }
 
 absl::StatusOr<size_t> EngineAdapter::IndexOf(const Assignment& at) const {

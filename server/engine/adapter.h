@@ -21,6 +21,7 @@
 #include "server/base/clock.h"
 #include "server/engine/arrival.h"
 #include "server/engine/convert.h"
+#include "server/engine/device_cache.h"
 #include "server/engine/entities.h"
 #include "server/sched/scheduler.h"
 #include "server/store/byte_lru.h"
@@ -51,48 +52,6 @@ struct PrepareOptions {
   kernels::StopToken stop = {};  // looked at between the passes over the arrays
 };
 
-// A spec on a matrix in which AUTO is decided.
-struct ResolvedBuild {
-  kernels::PreconditionerSpec spec;
-  v1::PreconditionerSpec proto;  // the same, as the wire shows it
-  v1::EngineChoice choice;
-  // By fingerprints; empty of an estimate, and of kNone.
-  std::string plan_key;       // pattern, base pattern, spec: what a plan depends on
-  std::string content_key;    // matrix with values, base pattern, spec: what a result depends on
-  bool regrow = false;        // on no cached plan; the one that it leaves is cached
-  bool auto_for_gpu = false;  // AUTO chose it by the costs of a GPU
-};
-
-// What lies on a GPU for work to come, made from something that may go before it: the copy of M
-// that its build left there, which is dropped with this, or a matrix, or M, laid out for solves.
-class KeptOnDevice {
- public:
-  explicit KeptOnDevice(const std::shared_ptr<const kernels::Preconditioner>& copied)
-      : of_(copied), copied_(copied) {}
-  // `layout`: names what the layout depends on, of a tenant's matrix; empty: it serves `of` alone.
-  KeptOnDevice(std::weak_ptr<const void> of, std::string layout,
-               std::shared_ptr<const kernels::DeviceOperator> laid_out)
-      : of_(std::move(of)), layout_(std::move(layout)), laid_out_(std::move(laid_out)) {}
-  ~KeptOnDevice() {
-    if (const auto kernel = copied_.lock()) kernel->DropDeviceCopy();
-  }
-  KeptOnDevice(const KeptOnDevice&) = delete;
-  KeptOnDevice& operator=(const KeptOnDevice&) = delete;
-
-  // Of what an object is on a device; another one may have its address later (gone).
-  static std::string KeyOf(const void* object, size_t device);
-
-  bool gone() const { return of_.expired(); }  // what it was made from is
-  const std::string& layout() const { return layout_; }
-  const std::shared_ptr<const kernels::DeviceOperator>& laid_out() const { return laid_out_; }
-
- private:
-  std::weak_ptr<const void> of_;
-  std::string layout_;
-  std::weak_ptr<const kernels::Preconditioner> copied_;
-  std::shared_ptr<const kernels::DeviceOperator> laid_out_;
-};
-
 // Where a job may run, by the devices of the engine.
 struct Placement {
   DeviceMask devices = kAnyDevice;
@@ -102,12 +61,12 @@ struct Placement {
   std::string why;           // empty where there was nothing to choose from
 };
 
-// Static SPAI, dynamic SPAI and FSAI: what is built on GPUs, and can start from a given pattern.
-bool IsApproximateInverse(kernels::EngineKind kind);
+struct ParsedSpec;  // resolved_build.h
+struct ResolvedBuild;
 
 struct BuiltPreconditioner {
   std::shared_ptr<const kernels::Preconditioner> kernel;
-  kernels::Quality quality;
+  v1::BuildQuality quality;
   // Disjoint.
   double plan_ms = 0, build_ms = 0, assemble_ms = 0, host_to_device_ms = 0, device_to_host_ms = 0;
   bool rebuild = false;  // the plan came from the cache
@@ -181,8 +140,8 @@ class EngineAdapter {
   absl::StatusOr<kernels::BuildEstimate> Estimate(const ResolvedBuild& build, const Matrix& a,
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
-  // Where a build runs. An approximate inverse: on a GPU where the CPU would take long enough
-  // (kernels/engine/cost.h), and longer than there, or AUTO counted on it, and its memory suffices,
+  // Where a build runs. One that can be a GPU's: there where the CPU would take long enough
+  // (EngineTraits::on_gpu), and longer than there, or AUTO counted on it, and its memory suffices,
   // else on the CPU where that is among the devices. Memory suffices where it does with gather
   // tables, or rows of G, made in waves; GPUs with room for all come first. All else is work of the
   // host: the CPU's where that is among the devices, else done on the thread of any GPU's worker.
@@ -199,7 +158,8 @@ class EngineAdapter {
   // Where `a` is laid out for solves; where there is a plan of that build.
   Residence LaidOutOn(const Matrix& a) const;
   Residence PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
-  // Over how many GPUs a build may be split: 1 where that does not pay (kernels/engine/cost.h).
+  // Over how many GPUs a build may be split: 1 where that does not pay (GpuBuilds::splits, and
+  // kernels/engine/cost.h).
   int MaxDevices(const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;
@@ -222,7 +182,7 @@ class EngineAdapter {
                                             const Matrix& a, const Matrix* pattern,
                                             const Assignment& at, Job& job) const;
 
-  // Decides kAuto and refuses what cannot work. Errors: Engine::ResolveMethod.
+  // Decides kAuto and refuses what cannot work. Errors: kernels::ResolveMethod.
   absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
                                                 const Matrix& a) const;
 
@@ -259,16 +219,6 @@ class EngineAdapter {
       const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,
       std::span<const double> x0, const kernels::SolveOptions& options,
       const kernels::Context& context, const std::string& tenant) const;
-  // What is on a device of the tenant's `of`: kept there, or placed now, with its milliseconds
-  // added.
-  template <class Of, class MakePlaced>
-  kernels::Result<std::shared_ptr<const kernels::DeviceOperator>> LaidOut(
-      const std::string& tenant, const std::shared_ptr<const Of>& of, const std::string& key,
-      const std::string& layout, size_t device, const MakePlaced& place, double* ms) const;
-  // Bounds what preconditioners leave on `device`.
-  void KeepDeviceCopy(const std::string& tenant, size_t device,
-                      const std::shared_ptr<const kernels::Preconditioner>& kernel) const;
-
   const kernels::Engine& engine_;
   const EngineAdapterOptions options_;
   std::vector<kernels::DeviceInfo> devices_;
@@ -278,7 +228,7 @@ class EngineAdapter {
   double host_copy_ = 0;             // bytes a second; 0: not known
   std::vector<double> device_copy_;  // of each device
   mutable ByteLru<kernels::Plan> plans_;
-  mutable ByteLru<KeptOnDevice> kept_;
+  mutable DeviceCache on_devices_;
 };
 
 }  // namespace spaid::server

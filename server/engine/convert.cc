@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/engine/build_result.h"
 #include "kernels/engine/options.h"
 #include "proto/fields.h"
 #include "server/base/status.h"
+#include "server/engine/resolved_build.h"
 
 namespace spaid {
 
@@ -23,9 +25,7 @@ std::string_view Pick(const std::string_view (&names)[kCount], E value) {
 
 template <>
 struct EnumNames<kernels::EngineKind> {
-  static std::string_view Of(kernels::EngineKind value) {
-    return Pick({"auto", "none", "jacobi", "static-spai", "fsai", "afsai", "dynamic-spai"}, value);
-  }
+  static std::string_view Of(kernels::EngineKind value) { return kernels::TraitsOf(value).name; }
 };
 template <>
 struct EnumNames<kernels::LocalSolver> {
@@ -269,7 +269,7 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
 }
 
 v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
-                               const std::string& pattern_matrix) {
+                               const std::string& pattern_matrix, bool regrow) {
   v1::PreconditionerSpec proto;
   proto.set_engine(ToProto(spec.engine));
   const std::string_view engine = Name(spec.engine);
@@ -279,6 +279,8 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
     Message* to = proto.GetReflection()->MutableMessage(&proto, &message);
     SetOptions(options, engine, to);
     wire::Set(to, *wire::FindField(*to, "pattern_matrix"), pattern_matrix);
+    const FieldDescriptor* field = wire::FindField(*to, "regrow");
+    if (field != nullptr && wire::Reads(*field, engine)) wire::Set(to, *field, regrow);
   });
   if (spec.block_size != 1) proto.mutable_jacobi()->set_block_size(spec.block_size);
   return proto;
@@ -379,9 +381,7 @@ v1::RhsOutcome ToProto(const kernels::RhsResult& from) {
   return to;
 }
 
-std::string_view Name(kernels::EngineKind kind) {
-  return wire::EnumNames<kernels::EngineKind>::Of(kind);
-}
+std::string_view Name(kernels::EngineKind kind) { return kernels::TraitsOf(kind).name; }
 std::string_view Name(kernels::Method method) {
   return wire::EnumNames<kernels::Method>::Of(method);
 }

@@ -18,6 +18,11 @@
 #include "spaid/v1/solve_types.pb.h"
 #include "spaid/v1/solver.pb.h"
 
+namespace spaid::kernels {
+struct Quality;  // build_result.h
+enum class ThreadStrategy;
+}  // namespace spaid::kernels
+
 namespace spaid::server {
 
 inline constexpr int kMaxRhsCount = 1024;
@@ -26,12 +31,7 @@ inline constexpr int kMaxRhsCount = 1024;
 // index.
 absl::Status ToAbsl(const kernels::Status& status, std::string_view field_prefix = {});
 
-// A spec as it was asked for, checked.
-struct ParsedSpec {
-  kernels::PreconditionerSpec spec;
-  std::string pattern_matrix;  // handle of the base pattern; empty: the engine's own
-  bool regrow = false;         // of what grows: on no pattern that an earlier build grew
-};
+struct ParsedSpec;  // resolved_build.h
 
 // Errors: UNKNOWN_ENUM, MISSING_FIELD (no engine: the message is unset), BAD_PATTERN_POWER,
 // BAD_KEEP_TAU, BAD_POST_FILTER, BAD_BLOCK_SIZE, BAD_FSAI_OPTION, BAD_DYNAMIC_OPTION. An engine's
@@ -40,7 +40,7 @@ struct ParsedSpec {
 absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::string_view field);
 // The wire's form of a resolved spec; options appear where the engine reads them.
 v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
-                               const std::string& pattern_matrix);
+                               const std::string& pattern_matrix, bool regrow = false);
 
 // What a SolveHeader says of the solve itself.
 struct ParsedSolve {

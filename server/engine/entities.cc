@@ -75,7 +75,7 @@ v1::Preconditioner ToProto(const Stored<Preconditioner>& stored) {
   proto.set_n(from.m().n_cols);
   proto.set_nnz(from.m().nnz());
   proto.set_host_bytes(from.bytes());
-  *proto.mutable_quality() = ToProto(from.quality);
+  *proto.mutable_quality() = from.quality;
   *proto.mutable_build_timings() = from.timings;
   SetTime(from.created, proto.mutable_create_time());
   proto.set_device(from.device);

@@ -84,7 +84,7 @@ struct Matrix {
 
 struct Preconditioner {
   std::shared_ptr<const kernels::Preconditioner> kernel;
-  kernels::Quality quality;
+  v1::BuildQuality quality;
   std::string matrix;           // handle it was built from
   v1::PreconditionerSpec spec;  // resolved
   v1::EngineChoice choice;

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <span>
 
+#include "kernels/base/result_sink.h"
 #include "kernels/engine/engine.h"
 #include "server/sched/job.h"
 

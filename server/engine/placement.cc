@@ -6,50 +6,13 @@
 #include "kernels/engine/cost.h"
 #include "server/base/status.h"
 #include "server/engine/adapter.h"
+#include "server/engine/resolved_build.h"
 
 namespace spaid::server {
 namespace {
 
-// The properties of an engine's builds on a GPU.
-struct GpuBuilds {
-  double worth_ms;        // predicted time on the CPU from which a GPU pays
-  double waves_cost;      // factor on the time of a build in waves
-  const char* waves;      // describes the waves, for a build that fits in waves only
-  const char* too_large;  // text for a build that does not fit even in waves
-  const char* cure;
-};
-constexpr GpuBuilds kSpaiThere = {
-    .worth_ms = kernels::kGpuWorthMs,
-    .waves_cost = kernels::kWavesCost,
-    .waves =
-        "where the gather tables find no room, they are made in waves, which takes about twice "
-        "as long",
-    .too_large = ", even with its tables made in waves",
-    .cure = "use a lower pattern power, a threshold (keep_tau) or a sparser pattern"};
-constexpr GpuBuilds kFsaiThere = {
-    .worth_ms = kernels::kGpuFsaiWorthMs,
-    .waves_cost = 1,
-    .waves = "rows of G are made in waves, as memory allows, and G by columns is made by the host",
-    .too_large = ", even with its rows made in waves",
-    .cure =
-        "use fewer steps (k_max), a lower pattern power, a larger drop_tol or a sparser "
-        "pattern"};
-constexpr GpuBuilds kDynamicThere = {
-    .worth_ms = kernels::kGpuWorthMs,
-    .waves_cost = kernels::kWavesCost,
-    .waves =
-        "columns grow in waves, and so the gather tables of their values are made, where they find "
-        "no room, which takes about twice as long",
-    .too_large = ", even in waves",
-    .cure = "use fewer steps (max_steps), a smaller max_column_nnz or a sparser pattern"};
-
-const GpuBuilds& BuildsOf(kernels::EngineKind kind) {
-  if (kernels::IsFactored(kind)) return kFsaiThere;
-  return kind == kernels::EngineKind::kDynamicSpai ? kDynamicThere : kSpaiThere;
-}
-
 // "the build may take ... bytes of device memory, over the limit of ...": of what fits no GPU.
-std::string TooLarge(const kernels::BuildEstimate& estimate, const GpuBuilds& builds,
+std::string TooLarge(const kernels::BuildEstimate& estimate, const kernels::GpuBuilds& builds,
                      int64_t limit) {
   return absl::StrCat("the build may take ", estimate.device_bytes_min,
                       " bytes of device memory, over the limit of ", limit, " (--device-memory)",
@@ -95,7 +58,6 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
   // With more right-hand sides it takes more where there is more.
   const int64_t bytes = engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1, options);
   std::string lost;
-  bool solves = false;
   Fitting fitting;
   int64_t limit = 0;
   for (size_t d = has_cpu ? 1 : 0; d < devices_.size(); ++d) {
@@ -104,20 +66,16 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
       absl::StrAppend(&lost, lost.empty() ? "" : ", ", names_[d]);
       continue;
     }
-    kernels::Context context;
-    context.device = static_cast<int>(d);
-    if (!engine_.SolvesOnDevice(context)) continue;
-    solves = true;
     limit = std::max(limit, state.limit_bytes);
     if (bytes <= state.limit_bytes) fitting.Add(d, names_[d], state.limit_bytes);
   }
   if (fitting.devices == 0) {
-    if (solves) {
+    if (limit > 0) {
       return host(absl::StrCat("the solve may take ", bytes,
                                " bytes of device memory, over the limit of ", limit,
                                " (--device-memory)"));
     }
-    return host(lost.empty() ? "no GPU solves" : absl::StrCat(lost, " has failed"));
+    return host(absl::StrCat(lost, " has failed"));
   }
   return {.devices = fitting.devices,
           .fallback = has_cpu ? DeviceBit(0) : 0,
@@ -140,7 +98,7 @@ Residence EngineAdapter::ResidenceOf(absl::FunctionRef<bool(size_t index)> holds
 }
 
 Residence EngineAdapter::LaidOutOn(const Matrix& a) const {
-  return ResidenceOf([&](size_t index) { return kept_.Holds(KeptOnDevice::KeyOf(&a, index)); });
+  return ResidenceOf([&](size_t index) { return on_devices_.Holds(a, index); });
 }
 
 Residence EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuild& build) const {
@@ -149,8 +107,9 @@ Residence EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuil
 
 int EngineAdapter::MaxDevices(const ResolvedBuild& build,
                               const kernels::BuildEstimate& estimate) const {
+  const kernels::GpuBuilds* on_gpu = kernels::TraitsOf(build.spec.engine).on_gpu;
   const bool pays =
-      kernels::IsExplicitSpai(build.spec.engine) && estimate.predicted_ms >= kernels::kSplitWorthMs;
+      on_gpu != nullptr && on_gpu->splits && estimate.predicted_ms >= kernels::kSplitWorthMs;
   return pays ? options_.max_devices : 1;
 }
 
@@ -158,10 +117,9 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
                                                const kernels::BuildEstimate& estimate) const {
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
   const size_t first_gpu = has_cpu ? 1 : 0;
-  const kernels::EngineKind kind = build.spec.engine;
-  const bool built_there = IsApproximateInverse(kind) || kind == kernels::EngineKind::kAuto;
-  if (first_gpu == devices_.size() || !built_there) return PlaceHostWork();
-  const GpuBuilds& builds = BuildsOf(kind);
+  const kernels::GpuBuilds* on_gpu = kernels::TraitsOf(build.spec.engine).on_gpu;
+  if (first_gpu == devices_.size() || on_gpu == nullptr) return PlaceHostWork();
+  const kernels::GpuBuilds& builds = *on_gpu;
 
   std::string lost;
   int64_t limit = 0;

@@ -8,6 +8,7 @@
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/engine/devices.h"
+#include "server/engine/resolved_build.h"
 
 namespace spaid::server {
 namespace {
@@ -63,6 +64,23 @@ bool IsError(StopCause cause, const kernels::SolveResult& solved) {
 }
 
 }  // namespace
+
+// A spec on a matrix, ready to build.
+struct Workbench::Prepared {
+  ResolvedBuild build;
+  std::optional<Stored<Matrix>> pattern;
+  kernels::BuildEstimate estimate;
+  Placement placement;
+  absl::Status refused;  // no device takes it: an error of the build, not of an estimate
+};
+
+struct Workbench::SolveWork {
+  SolveRequest request;
+  std::optional<Prepared> prepared;             // where a spec was given
+  std::optional<Stored<Preconditioner>> found;  // that spec's, there already
+  std::string placement;                        // why it runs where it runs
+  bool on_gpu = false;                          // it was meant to
+};
 
 absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant, const Matrix& a,
                                                        const v1::PreconditionerSpec& spec,
@@ -141,7 +159,7 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
   if (auto found = parts_.preconditioners->Find(tenant, prepared.build.content_key)) {
     job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
     job.SetPreconditioner(found->handle);
-    job.ReportQuality(ToProto(found->value->quality));
+    job.ReportQuality(found->value->quality);
     if (parts_.metrics) parts_.metrics->Reused();
     return *std::move(found);
   }
@@ -173,16 +191,16 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
   auto stored = parts_.preconditioners->Put(tenant, entry, bytes, prepared.build.content_key);
   if (stored.ok()) {
     job.SetPreconditioner(stored->handle);
-    job.ReportQuality(ToProto(stored->value->quality));
+    job.ReportQuality(stored->value->quality);
     return stored;
   }
   if (must_store) {
-    job.ReportQuality(ToProto(entry->quality));
+    job.ReportQuality(entry->quality);
     return stored.status();
   }
-  entry->quality.warnings.push_back(absl::StrCat(
+  entry->quality.add_warnings(absl::StrCat(
       "the preconditioner serves this solve only, it was not kept: ", stored.status().message()));
-  job.ReportQuality(ToProto(entry->quality));
+  job.ReportQuality(entry->quality);
   return Stored<Preconditioner>{.handle = "", .value = std::move(entry), .existed = false};
 }
 
@@ -280,7 +298,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   Work estimate;
   estimate.devices = parts_.adapter->PlaceHostWork().devices;
   int64_t nnz_m = 0;
-  bool builds_on_cpu = false;  // an approximate inverse, better off there
+  bool builds_on_cpu = false;  // could be a GPU's, better off there
   if (request.preconditioner) {
     const Preconditioner& m = *request.preconditioner->value;
     if (m.m().n_cols != a.n()) {
@@ -303,7 +321,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
         RETURN_IF_ERROR(work->prepared->refused);
         RETURN_IF_ERROR(parts_.adapter->AdmitBuild(work->prepared->estimate));
         estimate = WorkOf(request.tenant, a, *work->prepared);
-        builds_on_cpu = IsApproximateInverse(kind);
+        builds_on_cpu = kernels::TraitsOf(kind).on_gpu != nullptr;
       }
     }
   } else {
@@ -389,7 +407,7 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const Assignment& at
       m = work.found;
       job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
       job.SetPreconditioner(m->handle);
-      job.ReportQuality(ToProto(m->value->quality));
+      job.ReportQuality(m->value->quality);
       if (parts_.metrics) parts_.metrics->Reused();
     } else if (work.prepared->build.spec.engine != kernels::EngineKind::kNone) {
       ASSIGN_OR_RETURN(m, BuildAndStore(request.tenant, request.matrix, *work.prepared,
@@ -419,7 +437,7 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const Assignment& at
     done.set_preconditioner(m->handle);
     done.set_nnz_ratio(static_cast<double>(used.m().nnz()) /
                        std::max(1.0, static_cast<double>(request.matrix.value->csc.nnz())));
-    *done.mutable_quality() = ToProto(used.quality);
+    *done.mutable_quality() = used.quality;
   }
   *done.mutable_timings() = job.timings();
   done.set_device(at.device);

@@ -116,21 +116,8 @@ class Workbench {
                                          kernels::StopToken stop = {});
 
  private:
-  // A spec on a matrix, ready to build.
-  struct Prepared {
-    ResolvedBuild build;
-    std::optional<Stored<Matrix>> pattern;
-    kernels::BuildEstimate estimate;
-    Placement placement;
-    absl::Status refused;  // no device takes it: an error of the build, not of an estimate
-  };
-  struct SolveWork {
-    SolveRequest request;
-    std::optional<Prepared> prepared;             // where a spec was given
-    std::optional<Stored<Preconditioner>> found;  // that spec's, there already
-    std::string placement;                        // why it runs where it runs
-    bool on_gpu = false;                          // it was meant to
-  };
+  struct Prepared;  // a spec on a matrix, ready to build
+  struct SolveWork;
   // Resolves, estimates and places a build. `solve`: the one that it is for; null: none is known.
   absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
                                    const v1::PreconditionerSpec& spec, const std::string& field,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/engine/partial_matrix.h"
+#include "server/engine/resolved_build.h"
 #include "server/rpc/chunk_source.h"
 #include "server/rpc/list_page.h"
 #include "server/rpc/unary.h"

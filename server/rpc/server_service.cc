@@ -4,16 +4,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/convert.h"
 #include "server/engine/devices.h"
 #include "server/rpc/unary.h"
 
 namespace spaid::server {
 namespace {
-
-constexpr v1::EngineKind kEngines[] = {v1::ENGINE_KIND_AUTO,        v1::ENGINE_KIND_NONE,
-                                       v1::ENGINE_KIND_JACOBI,      v1::ENGINE_KIND_STATIC_SPAI,
-                                       v1::ENGINE_KIND_FSAI,        v1::ENGINE_KIND_AFSAI,
-                                       v1::ENGINE_KIND_DYNAMIC_SPAI};
 
 void Set(google::protobuf::Duration* out, std::chrono::milliseconds value) {
   out->set_seconds(value.count() / 1000);
@@ -101,7 +97,7 @@ RawBidiReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* contex
           Add(response, device, /*in_use=*/false, 0);
         }
         response->set_cuda_status(options.cuda_status);
-        for (const auto kind : kEngines) response->add_engines(kind);
+        for (const auto kind : kernels::EngineKinds()) response->add_engines(ToProto(kind));
         for (const auto method :
              {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB, v1::METHOD_GMRES}) {
           response->add_methods(method);

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "server/engine/resolved_build.h"
 #include "server/rpc/array_receiver.h"
 #include "server/rpc/chunk_source.h"
 #include "server/rpc/work_stream.h"

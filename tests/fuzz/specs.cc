@@ -6,6 +6,7 @@
 
 #include "server/base/status.h"
 #include "server/engine/convert.h"
+#include "server/engine/resolved_build.h"
 #include "tests/fuzz/input.h"
 
 namespace spaid::server {

@@ -107,7 +107,54 @@ struct CscMatrix {
 
 // kFsai, kAfsai: M = GᵀG of a symmetric positive definite A, G on a prescribed pattern, or on one
 // that grows; for CG. kDynamicSpai: as kStaticSpai, on a pattern that grows.
-enum class Engine { kAuto, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai };
+// The value is the number of the same EngineKind on the wire.
+enum class Engine { kAuto = 1, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai };
+// What there is to know of an engine without its options: the table is all of the client that a new
+// one has to be entered in.
+struct EngineTraits {
+  Engine engine = Engine::kNone;
+  std::string_view name = "unknown";   // of flags and JSON
+  std::string_view title = "unknown";  // of sentences
+  bool approximate = false;  // an approximate inverse: its build takes long, and may be a GPU's
+  bool for_cg = true;        // M is symmetric positive definite where A is
+  bool factored = false;     // what is built is G of M = GᵀG, and A must be positive definite
+  bool has_power = false;    // reads pattern_power
+  bool has_blocks = false;   // reads block_size
+};
+inline constexpr EngineTraits kEngines[] = {
+    {.engine = Engine::kAuto, .name = "auto", .title = "auto"},
+    {.engine = Engine::kNone, .name = "none", .title = "no preconditioner"},
+    {.engine = Engine::kJacobi, .name = "jacobi", .title = "Jacobi", .has_blocks = true},
+    {.engine = Engine::kStaticSpai,
+     .name = "static-spai",
+     .title = "static SPAI",
+     .approximate = true,
+     .for_cg = false,
+     .has_power = true},
+    {.engine = Engine::kFsai,
+     .name = "fsai",
+     .title = "FSAI",
+     .approximate = true,
+     .factored = true,
+     .has_power = true},
+    {.engine = Engine::kAfsai,
+     .name = "afsai",
+     .title = "adaptive FSAI",
+     .approximate = true,
+     .factored = true},
+    {.engine = Engine::kDynamicSpai,
+     .name = "dynamic-spai",
+     .title = "dynamic SPAI",
+     .approximate = true,
+     .for_cg = false},
+};
+// Of a value that is forged out of range: those of the name "unknown".
+constexpr EngineTraits TraitsOf(Engine engine) {
+  for (const EngineTraits& traits : kEngines) {
+    if (traits.engine == engine) return traits;
+  }
+  return {};
+}
 enum class LocalSolver { kAuto, kQr, kGram };
 // Threads per column on a GPU with local_solver kQr: the same for all columns, or by column length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };

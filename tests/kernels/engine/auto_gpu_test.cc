@@ -99,7 +99,7 @@ TEST(AutoOnGpu, HoldsToTheRulesOfTheCpu) {
   for (const Method method : {Method::kAuto, Method::kCg, Method::kBicgstab, Method::kGmres}) {
     for (const CscMatrix& a : {negative, Chains(300, 30, 1e-3)}) {
       const ResolvedSpec r = MustResolve(AutoOn(Backend::kCuda, 8, method), a);
-      EXPECT_FALSE(IsFactored(r.spec.engine)) << r.reason;
+      EXPECT_FALSE(TraitsOf(r.spec.engine).factored) << r.reason;
       EXPECT_THAT(r.reason, Not(HasSubstr("FSAI")));
     }
   }

@@ -48,7 +48,7 @@ TEST(Auto, EasyAndSymmetricIsJacobi) {
 TEST(Auto, HardAndSymmetricIsFsai) {
   const CscMatrix a = Chains(300, 30, 0);
   const ResolvedSpec r = MustResolve(Spec(EngineKind::kAuto), a);
-  EXPECT_TRUE(IsFactored(r.spec.engine)) << r.reason;
+  EXPECT_TRUE(TraitsOf(r.spec.engine).factored) << r.reason;
   EXPECT_THAT(r.reason, AllOf(HasSubstr("FSAI"), HasSubstr("; second choice: ")));
   MustBuild(*MakeCpuEngine(), r.spec, a);
 }
@@ -68,7 +68,7 @@ TEST(Auto, WithoutSymmetryOrAPositiveDiagonalThereIsNoFsai) {
   for (const CscMatrix& a : {negative, Chains(300, 30, 1e-3), Chains(20, 20, 0.5)}) {
     for (const Method method : {Method::kAuto, Method::kCg, Method::kBicgstab, Method::kGmres}) {
       const ResolvedSpec r = MustResolve(AutoFor(method), a);
-      EXPECT_FALSE(IsFactored(r.spec.engine)) << r.reason;
+      EXPECT_FALSE(TraitsOf(r.spec.engine).factored) << r.reason;
       EXPECT_THAT(r.reason, Not(HasSubstr("FSAI")));
     }
   }

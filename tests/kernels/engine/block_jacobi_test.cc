@@ -25,7 +25,7 @@ Status BuildStatus(const CscView& a, int size) {
   const auto engine = MakeCpuEngine();
   const auto plan = engine->MakePlan(Blocks(size), a, nullptr, {});
   EXPECT_TRUE(plan.ok());
-  return engine->Build(**plan, Blocks(size), a, {}).status();
+  return (*plan)->Build(Blocks(size), a, {}).status();
 }
 
 // The inverses of A's diagonal blocks; nothing where one is singular.
@@ -112,7 +112,7 @@ TEST(BlockJacobi, EqualsTheOraclesInversesOfTheBlocks) {
                      std::to_string(size));
         const auto plan = engine->MakePlan(Blocks(size), named.a, nullptr, {});
         ASSERT_TRUE(plan.ok());
-        const auto built = engine->Build(**plan, Blocks(size), named.a, {});
+        const auto built = (*plan)->Build(Blocks(size), named.a, {});
         const auto expected = BlockInverses(a, size);
         if (!built.ok()) {
           EXPECT_EQ(built.status().reason(), "SINGULAR_BLOCK");
@@ -181,7 +181,7 @@ TEST(BlockJacobi, OfASymmetricMatrixIsSymmetricToTheLastBitAndGoesWithCg) {
     for (int64_t j = 0; j < m.cols; ++j) {
       for (int64_t i = 0; i < j; ++i) EXPECT_EQ(m(i, j), m(j, i));
     }
-    const auto method = engine->ResolveMethod(Method::kAuto, EngineKind::kJacobi, Diagnose(a));
+    const auto method = ResolveMethod(Method::kAuto, EngineKind::kJacobi, Diagnose(a));
     ASSERT_TRUE(method.ok());
     EXPECT_EQ(*method, Method::kCg);
     EXPECT_LE(Iterations(a, Blocks(size), Method::kCg), point + 2);
@@ -277,49 +277,6 @@ TEST(BlockJacobi, FiguresOfEntriesBeyondTheirSquares) {
   EXPECT_NEAR(built.quality.residual_quantiles.back(), 4e200, 1e186);
   EXPECT_EQ(built.quality.worst_column, 1);
   EXPECT_EQ(built.quality.residual_quantiles.front(), 0);
-}
-
-TEST(BlockJacobi, ThreadsDoNotChangeABit) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::ConvectionDiffusion(90, 80, 0.5);
-  std::vector<double> first;
-  for (const int threads : {1, 2, 4}) {
-    Context context;
-    context.threads = threads;
-    const BuildResult built = MustBuild(*engine, Blocks(6), a, context);
-    const auto& values = built.preconditioner->matrix().values;
-    if (threads == 1) first.assign(values.begin(), values.end());
-    ASSERT_EQ(first.size(), values.size());
-    EXPECT_EQ(std::memcmp(first.data(), values.data(), first.size() * sizeof(double)), 0);
-  }
-}
-
-TEST(BlockJacobi, APlanServesNewValuesAndItsOwnBlockSizeOnly) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::ConvectionDiffusion(9, 8, 0.5);
-  CscMatrix b = a;
-  for (double& v : b.values) v *= v > 0 ? 3.0 : 1.5;
-  const auto plan = engine->MakePlan(Blocks(4), a, nullptr, {});
-  ASSERT_TRUE(plan.ok());
-  EXPECT_TRUE((*plan)->serves_new_values());
-  const auto rebuilt = engine->Build(**plan, Blocks(4), b, {});
-  ASSERT_TRUE(rebuilt.ok());
-  EXPECT_EQ(rebuilt->preconditioner->matrix().values,
-            MustBuild(*engine, Blocks(4), b).preconditioner->matrix().values);
-  const Status status = engine->Build(**plan, Blocks(3), a, {}).status();
-  EXPECT_EQ(status.reason(), "PLAN_MISMATCH");
-  EXPECT_THAT(status.message(), HasSubstr("block_size 4 (not 3)"));
-}
-
-TEST(BlockJacobi, StopsAreErrorsOfTheBuild) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::ConvectionDiffusion(30, 30, 0.5);
-  const auto plan = engine->MakePlan(Blocks(3), a, nullptr, {});
-  StopSource cancel;
-  cancel.Request(StopReason::kCancelled);
-  Context context;
-  context.stop = cancel.token();
-  EXPECT_EQ(engine->Build(**plan, Blocks(3), a, context).status().code(), StatusCode::kCancelled);
 }
 
 }  // namespace

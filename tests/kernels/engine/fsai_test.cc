@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 
 #include "kernels/engine/engine_parts.h"
 #include "tests/kernels/engine/helpers.h"
@@ -14,8 +12,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 PreconditionerSpec Fsai(int power = 1) {
   PreconditionerSpec spec = Spec(EngineKind::kFsai);
@@ -111,12 +107,12 @@ TEST(Fsai, APlanOfAPrescribedPatternServesNewValues) {
   const auto plan = engine->MakePlan(Fsai(2), a, nullptr, {});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_TRUE((*plan)->serves_new_values());
-  const auto again = engine->Build(**plan, Fsai(2), a2, {});
+  const auto again = (*plan)->Build(Fsai(2), a2, {});
   ASSERT_TRUE(again.ok()) << again.status().message();
   EXPECT_EQ(again->grown, nullptr);
   const BuildResult anew = MustBuild(*engine, Fsai(2), a2);
   EXPECT_EQ(again->preconditioner->matrix().values, anew.preconditioner->matrix().values);
-  EXPECT_EQ(engine->Build(**plan, Fsai(1), a, {}).status().reason(), "PLAN_MISMATCH");
+  EXPECT_EQ((*plan)->Build(Fsai(1), a, {}).status().reason(), "PLAN_MISMATCH");
 
   PreconditionerSpec dropped = Fsai();
   dropped.fsai.drop_tol = 0.2;
@@ -133,7 +129,7 @@ TEST(Afsai, WhatGrewServesNewValues) {
   const auto plan = engine->MakePlan(Afsai(), a, nullptr, {});
   ASSERT_TRUE(plan.ok());
   EXPECT_FALSE((*plan)->serves_new_values()) << "there is nothing in it yet";
-  const auto first = engine->Build(**plan, Afsai(), a, {});
+  const auto first = (*plan)->Build(Afsai(), a, {});
   ASSERT_TRUE(first.ok());
   ASSERT_NE(first->grown, nullptr);
   EXPECT_TRUE(first->grown->serves_new_values());
@@ -142,7 +138,7 @@ TEST(Afsai, WhatGrewServesNewValues) {
   EXPECT_GT(first->quality.fsai->kaporin_by_step.size(), 1u);
 
   // The same values give the same G; others, other values on that pattern.
-  const auto same = engine->Build(*first->grown, Afsai(), a, {});
+  const auto same = first->grown->Build(Afsai(), a, {});
   ASSERT_TRUE(same.ok()) << same.status().message();
   EXPECT_TRUE(same->quality.pattern_reused);
   EXPECT_EQ(same->grown, nullptr);
@@ -150,7 +146,7 @@ TEST(Afsai, WhatGrewServesNewValues) {
   for (size_t p = 0; p < g.values.size(); ++p) {
     EXPECT_NEAR(same->preconditioner->matrix().values[p], g.values[p], 1e-10);
   }
-  const auto again = engine->Build(*first->grown, Afsai(), a2, {});
+  const auto again = first->grown->Build(Afsai(), a2, {});
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->preconditioner->matrix().row_idx, g.row_idx);
   for (const double d : ScaledDiagonal(a2, again->preconditioner->matrix())) {
@@ -160,7 +156,7 @@ TEST(Afsai, WhatGrewServesNewValues) {
   const BuildResult anew = MustBuild(*engine, Afsai(), a2);
   EXPECT_NE(anew.preconditioner->matrix().row_idx, g.row_idx);
   EXPECT_LE(anew.quality.fsai->kaporin, again->quality.fsai->kaporin * 1.01);
-  EXPECT_EQ(engine->Build(*first->grown, Fsai(), a, {}).status().reason(), "PLAN_MISMATCH");
+  EXPECT_EQ(first->grown->Build(Fsai(), a, {}).status().reason(), "PLAN_MISMATCH");
 }
 
 TEST(Afsai, GrowsFromAUsersPatternOfWhichTheLowerTriangleCounts) {
@@ -172,7 +168,7 @@ TEST(Afsai, GrowsFromAUsersPatternOfWhichTheLowerTriangleCounts) {
   for (const PreconditionerSpec& spec : {Fsai(), Afsai(2)}) {
     const auto plan = engine->MakePlan(spec, a, &user, {});
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    const auto built = engine->Build(**plan, spec, a, {});
+    const auto built = (*plan)->Build(spec, a, {});
     ASSERT_TRUE(built.ok()) << built.status().message();
     const CscMatrix& g = built->preconditioner->matrix();
     for (int64_t j = 0; j < 40; ++j) {
@@ -211,12 +207,12 @@ TEST(Fsai, WhatIsNotSymmetricOrNotPositiveIsRefused) {
   for (const PreconditionerSpec& spec : {Fsai(), Afsai()}) {
     const auto plan = engine->MakePlan(spec, nonsymmetric, nullptr, {});
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    const auto status = engine->Build(**plan, spec, nonsymmetric, {}).status();
+    const auto status = (*plan)->Build(spec, nonsymmetric, {}).status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_EQ(status.reason(), "NOT_SYMMETRIC");
     const auto other = engine->MakePlan(spec, negative, nullptr, {});
     ASSERT_TRUE(other.ok());
-    const auto refused = engine->Build(**other, spec, negative, {}).status();
+    const auto refused = (*other)->Build(spec, negative, {}).status();
     EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
     EXPECT_EQ(refused.reason(), "NOT_POSITIVE_DEFINITE");
     EXPECT_EQ(refused.index(), 1);
@@ -234,39 +230,6 @@ TEST(Fsai, AnIndefiniteMatrixIsCountedAndWarnedOf) {
     ASSERT_EQ(built.quality.warnings.size(), 1u);
     EXPECT_THAT(built.quality.warnings[0], HasSubstr("1 of 3 rows (first 1) of G met a pivot"));
   }
-}
-
-TEST(Fsai, OptionsOutOfRangeNameTheFieldOfTheWire) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::Laplacian2d(4, 4);
-  const auto refused = [&](const std::function<void(FsaiOptions&)>& set, const char* field) {
-    for (const EngineKind kind : {EngineKind::kFsai, EngineKind::kAfsai}) {
-      PreconditionerSpec spec = Spec(kind);
-      set(spec.fsai);
-      const auto resolved = engine->Resolve(spec, a, Diagnose(a), nullptr, {});
-      EXPECT_EQ(resolved.status().code(), StatusCode::kInvalidArgument) << field;
-      EXPECT_EQ(resolved.status().reason(), "BAD_FSAI_OPTION") << field;
-      EXPECT_EQ(resolved.status().field(), field);
-      EXPECT_EQ(engine->Estimate(spec, a, nullptr, {}).status().field(), field);
-      EXPECT_EQ(engine->MakePlan(spec, a, nullptr, {}).status().field(), field);
-    }
-  };
-  refused([](FsaiOptions& o) { o.k_max = -1; }, "k_max");
-  refused([](FsaiOptions& o) { o.k_max = kMaxFsaiSteps + 1; }, "k_max");
-  refused([](FsaiOptions& o) { o.s = 0; }, "step_size");
-  refused([](FsaiOptions& o) { o.s = kMaxFsaiPerStep + 1; }, "step_size");
-  refused([](FsaiOptions& o) { o.power = 0; }, "pattern_power");
-  refused([](FsaiOptions& o) { o.power = 17; }, "pattern_power");
-  for (const double bad : {-0.1, 1.0, kNan}) {
-    refused([&](FsaiOptions& o) { o.epsilon = bad; }, "epsilon");
-    refused([&](FsaiOptions& o) { o.min_gain = bad; }, "min_gain");
-    refused([&](FsaiOptions& o) { o.drop_tol = bad; }, "drop_tol");
-    refused([&](FsaiOptions& o) { o.post_filter = bad; }, "post_filter");
-    refused([&](FsaiOptions& o) { o.symmetry_tolerance = bad; }, "symmetry_tolerance");
-  }
-  refused([](FsaiOptions& o) { o.time_budget_ms = -1; }, "time_budget");
-  refused([](FsaiOptions& o) { o.time_budget_ms = kNan; }, "time_budget");
-  refused([](FsaiOptions& o) { o.precision = static_cast<Precision>(7); }, "precision");
 }
 
 TEST(Fsai, OptionsOfTheOtherKindAreDropped) {
@@ -293,18 +256,6 @@ TEST(Fsai, OptionsOfTheOtherKindAreDropped) {
   EXPECT_EQ(grown->spec.fsai.k_max, 3);
   EXPECT_EQ(grown->spec.fsai.power, 1);
   EXPECT_TRUE(grown->spec.fsai.adaptive);
-}
-
-TEST(Fsai, MethodAutoIsCgWhereThatIsSound) {
-  const auto engine = MakeCpuEngine();
-  const Diagnosis symmetric = Diagnose(oracle::Laplacian2d(4, 4));
-  const Diagnosis nonsymmetric = Diagnose(oracle::ConvectionDiffusion(4, 4, 1));
-  for (const EngineKind kind : {EngineKind::kFsai, EngineKind::kAfsai}) {
-    EXPECT_EQ(*engine->ResolveMethod(Method::kAuto, kind, symmetric), Method::kCg);
-    EXPECT_EQ(*engine->ResolveMethod(Method::kAuto, kind, nonsymmetric), Method::kBicgstab);
-    EXPECT_EQ(engine->ResolveMethod(Method::kCg, kind, nonsymmetric).status().reason(),
-              "NOT_SYMMETRIC");
-  }
 }
 
 TEST(Fsai, BothFactorsAreStoredAsTold) {
@@ -340,36 +291,6 @@ TEST(Fsai, FactorsBeyondFp32AreRefused) {
   EXPECT_EQ(solved.status().reason(), "FLOAT32_OVERFLOW");
 }
 
-TEST(Fsai, EstimatesBoundTheBuild) {
-  const auto engine = MakeCpuEngine();
-  PreconditionerSpec steps = Afsai(5), filtered = Fsai(2);
-  steps.fsai.s = 3;
-  filtered.fsai.drop_tol = 0.1;
-  filtered.fsai.post_filter = 0.1;
-  for (const int64_t n : {1, 2, 7, 33, 150}) {
-    for (const CscMatrix& a : {oracle::RandomSpd(n, 4, 11), oracle::Laplacian2d(n, 3)}) {
-      for (const PreconditionerSpec& spec : {Fsai(), Fsai(3), filtered, Afsai(), steps, Afsai(0)}) {
-        SCOPED_TRACE(std::to_string(a.n_cols) + " " +
-                     std::to_string(static_cast<int>(spec.engine)));
-        const auto estimate = engine->Estimate(spec, a, nullptr, {});
-        ASSERT_TRUE(estimate.ok()) << estimate.status().message();
-        const auto plan = engine->MakePlan(spec, a, nullptr, {});
-        ASSERT_TRUE(plan.ok());
-        const auto built = engine->Build(**plan, spec, a, {});
-        ASSERT_TRUE(built.ok()) << built.status().message();
-        const Preconditioner& m = *built->preconditioner;
-        EXPECT_GE(estimate->nnz_m, m.matrix().nnz());
-        EXPECT_GE(estimate->download_bytes, m.matrix().bytes());
-        EXPECT_GE(estimate->host_bytes,
-                  (*plan)->host_bytes() + m.host_bytes() +
-                      (built->grown != nullptr ? built->grown->host_bytes() : 0));
-        EXPECT_EQ(estimate->device_bytes, 0);
-        EXPECT_GT(estimate->predicted_ms, 0);
-      }
-    }
-  }
-}
-
 TEST(Fsai, HoldsBothLayoutsOfG) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::Laplacian2d(20, 20);
@@ -380,44 +301,6 @@ TEST(Fsai, HoldsBothLayoutsOfG) {
   EXPECT_LE(before, 2 * csc + 400 * 8 + 4096);
   CgIterations(*engine, a, built.preconditioner.get());
   EXPECT_EQ(built.preconditioner->host_bytes(), before);
-}
-
-TEST(Fsai, ThreadsDoNotChangeABit) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::Laplacian2d(70, 70);
-  for (const PreconditionerSpec& spec : {Fsai(2), Afsai()}) {
-    Array<double> values, x;
-    for (const int threads : {1, 2, 4}) {
-      Context context;
-      context.threads = threads;
-      const BuildResult built = MustBuild(*engine, spec, a, context);
-      SolveOptions options{.method = Method::kCg, .rtol = 1e-14};
-      options.max_iterations = 15;
-      const auto solved =
-          engine->Solve(a, built.preconditioner.get(), RowSums(a), {}, options, context);
-      ASSERT_TRUE(solved.ok());
-      if (threads > 1) {
-        EXPECT_EQ(built.preconditioner->matrix().values, values) << threads;
-        EXPECT_EQ(solved->x, x) << threads;
-      }
-      values = built.preconditioner->matrix().values;
-      x = solved->x;
-    }
-  }
-}
-
-TEST(Fsai, AStopIsAnErrorOfTheBuild) {
-  const auto engine = MakeCpuEngine();
-  const CscMatrix a = oracle::Laplacian2d(50, 50);
-  StopSource source;
-  source.Request(StopReason::kCancelled);
-  Context context;
-  context.stop = source.token();
-  for (const PreconditionerSpec& spec : {Fsai(), Afsai()}) {
-    const auto plan = engine->MakePlan(spec, a, nullptr, {});
-    ASSERT_TRUE(plan.ok());
-    EXPECT_EQ(engine->Build(**plan, spec, a, context).status().code(), StatusCode::kCancelled);
-  }
 }
 
 }  // namespace

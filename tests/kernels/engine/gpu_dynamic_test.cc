@@ -118,7 +118,7 @@ TEST_F(GpuEngine, DynamicSpaiStaysWithinTheBytesOfItsEstimate) {
       const auto engine = MakeEngine(true, {*exact});
       const auto plan = engine->MakePlan(c.spec, c.a, user, {.device = kGpu});
       ASSERT_TRUE(plan.ok()) << plan.status().message();
-      const auto built = engine->Build(**plan, c.spec, c.a, {.device = kGpu});
+      const auto built = (*plan)->Build(c.spec, c.a, {.device = kGpu});
       ASSERT_TRUE(built.ok()) << built.status().message();
       EXPECT_LE(built->timings.device_bytes, bytes);
       EXPECT_EQ(built->timings.host_columns, 0);
@@ -136,14 +136,13 @@ TEST_F(GpuEngine, DynamicSpaiServesNewValuesOnThePatternThatItGrew) {
   const auto plan = engine_->MakePlan(spec, a, nullptr, {.device = kGpu});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_FALSE((*plan)->serves_new_values());
-  const auto first = engine_->Build(**plan, spec, a, {.device = kGpu});
+  const auto first = (*plan)->Build(spec, a, {.device = kGpu});
   ASSERT_TRUE(first.ok()) << first.status().message();
   ASSERT_NE(first->grown, nullptr);
   EXPECT_TRUE(first->grown->serves_new_values());
   EXPECT_GT(first->grown->device_bytes(), 0);
-  EXPECT_EQ(engine_->Build(*first->grown, spec, next, {.device = kCpu}).status().reason(),
-            "PLAN_MISMATCH");
-  const auto again = engine_->Build(*first->grown, spec, next, {.device = kGpu});
+  EXPECT_EQ(first->grown->Build(spec, next, {.device = kCpu}).status().reason(), "PLAN_MISMATCH");
+  const auto again = first->grown->Build(spec, next, {.device = kGpu});
   ASSERT_TRUE(again.ok()) << again.status().message();
   EXPECT_TRUE(again->quality.pattern_reused);
   EXPECT_EQ(again->preconditioner->matrix().row_idx, first->preconditioner->matrix().row_idx);

@@ -141,7 +141,7 @@ TEST_F(GpuEngine, FsaiStaysWithinTheBytesOfItsEstimate) {
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       const int64_t planned = engine->State(kGpu).used_bytes;
       EXPECT_LE(std::abs(planned - (*plan)->device_bytes()), 64 * 256) << planned;
-      auto built = engine->Build(**plan, c.spec, c.a, {.device = kGpu});
+      auto built = (*plan)->Build(c.spec, c.a, {.device = kGpu});
       ASSERT_TRUE(built.ok()) << built.status().message();
       EXPECT_LE(built->timings.device_bytes, bytes);
       EXPECT_GE(built->timings.device_bytes, bytes / 8 - (8 << 20)) << "a bound of some use";
@@ -155,7 +155,7 @@ TEST_F(GpuEngine, FsaiStaysWithinTheBytesOfItsEstimate) {
       EXPECT_TRUE(kept->serves_new_values());
       EXPECT_EQ(kept->device(), kGpu);
       EXPECT_GT(kept->device_bytes(), 0);
-      const auto again = engine->Build(*kept, c.spec, next, {.device = kGpu});
+      const auto again = kept->Build(c.spec, next, {.device = kGpu});
       ASSERT_TRUE(again.ok()) << again.status().message();
       EXPECT_LE(again->timings.device_bytes, bytes);
       EXPECT_LE(again->preconditioner->matrix().nnz(), estimate->nnz_m);
@@ -172,23 +172,22 @@ TEST_F(GpuEngine, AFsaiPlanServesNewValuesOnItsOwnDeviceOnly) {
     const bool grows = spec.engine == EngineKind::kAfsai;
     EXPECT_EQ((*plan)->serves_new_values(), !grows);
     EXPECT_GT((*plan)->timings().host_to_device_ms, 0);
-    EXPECT_EQ(engine_->Build(**plan, spec, a, {.device = kCpu}).status().reason(), "PLAN_MISMATCH");
-    const auto first = engine_->Build(**plan, spec, a, {.device = kGpu});
+    EXPECT_EQ((*plan)->Build(spec, a, {.device = kCpu}).status().reason(), "PLAN_MISMATCH");
+    const auto first = (*plan)->Build(spec, a, {.device = kGpu});
     ASSERT_TRUE(first.ok()) << first.status().message();
     EXPECT_EQ(first->grown != nullptr, grows);
     const Plan& kept = grows ? *first->grown : **plan;
-    EXPECT_EQ(engine_->Build(kept, spec, next, {.device = kCpu}).status().reason(),
-              "PLAN_MISMATCH");
-    const auto again = engine_->Build(kept, spec, next, {.device = kGpu});
+    EXPECT_EQ(kept.Build(spec, next, {.device = kCpu}).status().reason(), "PLAN_MISMATCH");
+    const auto again = kept.Build(spec, next, {.device = kGpu});
     ASSERT_TRUE(again.ok()) << again.status().message();
     EXPECT_EQ(again->quality.pattern_reused, grows);
     EXPECT_EQ(again->preconditioner->matrix().row_idx, first->preconditioner->matrix().row_idx);
     // As the CPU does on that pattern.
     const auto on_cpu = engine_->MakePlan(spec, a, nullptr, {.device = kCpu});
     ASSERT_TRUE(on_cpu.ok());
-    const auto cpu = engine_->Build(**on_cpu, spec, a, {.device = kCpu});
+    const auto cpu = (*on_cpu)->Build(spec, a, {.device = kCpu});
     ASSERT_TRUE(cpu.ok());
-    const auto expected = engine_->Build(grows ? *cpu->grown : **on_cpu, spec, next, {});
+    const auto expected = (grows ? *cpu->grown : **on_cpu).Build(spec, next, {});
     ASSERT_TRUE(expected.ok()) << expected.status().message();
     ExpectSameM(again->preconditioner->matrix(), expected->preconditioner->matrix(), 1e-10);
   }
@@ -207,7 +206,7 @@ TEST_F(GpuEngine, FsaiRefusesAsTheCpuDoes) {
       for (const int device : {kCpu, kGpu}) {
         const auto plan = engine_->MakePlan(spec, a, nullptr, {.device = device});
         ASSERT_TRUE(plan.ok()) << plan.status().message();
-        refused[device] = engine_->Build(**plan, spec, a, {.device = device}).status();
+        refused[device] = (*plan)->Build(spec, a, {.device = device}).status();
       }
       ASSERT_FALSE(refused[kCpu].ok());
       EXPECT_EQ(refused[kGpu].code(), refused[kCpu].code());
@@ -334,9 +333,7 @@ TEST_F(GpuEngine, FsaiKeepsToATimeBudgetAndStops) {
   source.Request(StopReason::kCancelled);
   const auto plan = engine_->MakePlan(Afsai(5), a, nullptr, {.device = kGpu});
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(engine_->Build(**plan, Afsai(5), a, {.stop = source.token(), .device = kGpu})
-                .status()
-                .reason(),
+  EXPECT_EQ((*plan)->Build(Afsai(5), a, {.stop = source.token(), .device = kGpu}).status().reason(),
             "CANCELLED");
 }
 

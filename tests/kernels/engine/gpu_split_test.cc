@@ -55,7 +55,7 @@ class GpuSplit : public ::testing::Test {
 
   // What was shown as finished, whenever that was, is what there is in the end.
   static void ExpectShown(const RecordingSink& sink, const CscMatrix& m, EngineKind kind) {
-    EXPECT_EQ(sink.patterns, IsExplicitSpai(kind) ? 1 : 0);
+    EXPECT_EQ(sink.patterns, TraitsOf(kind).for_cg ? 0 : 1);
     if (sink.patterns == 0) return;
     EXPECT_EQ(sink.withdrawals, 0);
     EXPECT_EQ(sink.columns(), m.n_cols);
@@ -87,7 +87,7 @@ class GpuSplit : public ::testing::Test {
       auto plan = engine_->MakePlan(spec, a, user, context);
       EXPECT_TRUE(plan.ok()) << plan.status().reason() << ": " << plan.status().message();
       if (!plan.ok()) return BuildResult{};
-      auto built = engine_->Build(**plan, spec, a, context);
+      auto built = (*plan)->Build(spec, a, context);
       EXPECT_TRUE(built.ok()) << built.status().reason() << ": " << built.status().message();
       if (!built.ok()) return BuildResult{};
       ExpectShown(sink, built->preconditioner->matrix(), spec.engine);
@@ -255,13 +255,13 @@ TEST_F(GpuSplit, PlansServeNewValues) {
     const auto twice = [&](const Context& context) {
       auto plan = engine_->MakePlan(c.spec, c.a, nullptr, context);
       EXPECT_TRUE(plan.ok()) << plan.status().message();
-      auto first = engine_->Build(**plan, c.spec, c.a, context);
+      auto first = (*plan)->Build(c.spec, c.a, context);
       EXPECT_TRUE(first.ok()) << first.status().message();
       const Plan& then = first->grown != nullptr ? *first->grown : **plan;
       EXPECT_TRUE(then.serves_new_values());
       EXPECT_EQ(then.devices().size(), std::max<size_t>(1, context.devices.size()));
       EXPECT_GT(then.device_bytes(), 0);
-      auto second = engine_->Build(then, c.spec, c.again, context);
+      auto second = then.Build(c.spec, c.again, context);
       EXPECT_TRUE(second.ok()) << second.status().message();
       return second.ok() ? second->preconditioner->matrix() : CscMatrix{};
     };
@@ -334,7 +334,7 @@ TEST_F(GpuSplit, RefusesDevicesThatCannotShare) {
   EXPECT_EQ((*plan)->device(), 1);
   EXPECT_EQ((*plan)->devices(), (std::vector{1, 2}));
   for (const Context& other : {Context{.device = 1}, On({1, 3}), On({1, 2, 3})}) {
-    const auto built = engine_->Build(**plan, Spai(), a, other);
+    const auto built = (*plan)->Build(Spai(), a, other);
     ASSERT_FALSE(built.ok());
     EXPECT_EQ(built.status().reason(), "PLAN_MISMATCH");
   }
@@ -351,8 +351,7 @@ TEST_F(GpuSplit, SaysWhichDeviceIsTooSmallAndKeepsNothing) {
     PreconditionerSpec spec = Spec(kind);
     // Of FSAI the matrix has room there, or not: either way the build has none.
     const auto plan = engine->MakePlan(spec, a, nullptr, On({1, 2}));
-    const Status status =
-        plan.ok() ? engine->Build(**plan, spec, a, On({1, 2})).status() : plan.status();
+    const Status status = plan.ok() ? (*plan)->Build(spec, a, On({1, 2})).status() : plan.status();
     EXPECT_EQ(status.reason(), "DEVICE_OUT_OF_MEMORY");
   }
   EXPECT_EQ(engine->State(1).used_bytes, before);
@@ -387,7 +386,7 @@ TEST_F(GpuSplit, StopsAllDevices) {
   Context context = On({1, 2});
   context.stop = sink.source.token();
   context.progress = &sink;
-  const auto built = engine_->Build(**plan, spec, a, context);
+  const auto built = (*plan)->Build(spec, a, context);
   ASSERT_FALSE(built.ok());
   EXPECT_EQ(built.status().reason(), "CANCELLED");
   EXPECT_GT(sink.last_, 0);

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/spec.h"
 #include "kernels/sparse/diagnosis.h"
 #include "tests/oracle/generators.h"
 #include "tests/oracle/oracle.h"
@@ -71,7 +73,7 @@ inline BuildResult MustBuild(const Engine& engine, const PreconditionerSpec& spe
   auto plan = engine.MakePlan(spec, a, nullptr, context);
   EXPECT_TRUE(plan.ok()) << plan.status().reason() << ": " << plan.status().message();
   if (!plan.ok()) return {};
-  auto built = engine.Build(**plan, spec, a, context);
+  auto built = (*plan)->Build(spec, a, context);
   EXPECT_TRUE(built.ok()) << built.status().reason() << ": " << built.status().message();
   if (!built.ok()) return {};
   return *std::move(built);

@@ -69,7 +69,7 @@ TEST(RealMatrices, OutcomesAreHonestAndAutoCanBeBuilt) {
         ASSERT_TRUE(estimate.ok()) << estimate.status().message();
         const auto plan = engine->MakePlan(spec, a, nullptr, {});
         ASSERT_TRUE(plan.ok()) << plan.status().message();
-        const auto built = engine->Build(**plan, spec, a, {});
+        const auto built = (*plan)->Build(spec, a, {});
         if (!built.ok()) {
           EXPECT_EQ(built.status().reason(), "ZERO_DIAGONAL");
           EXPECT_EQ(spec.engine, EngineKind::kJacobi);
@@ -84,7 +84,7 @@ TEST(RealMatrices, OutcomesAreHonestAndAutoCanBeBuilt) {
         }
       }
       for (const Method method : {Method::kCg, Method::kBicgstab, Method::kGmres}) {
-        const auto resolved = engine->ResolveMethod(method, spec.engine, diagnosis);
+        const auto resolved = ResolveMethod(method, spec.engine, diagnosis);
         if (!resolved.ok()) {
           EXPECT_EQ(method, Method::kCg);
           continue;

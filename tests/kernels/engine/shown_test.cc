@@ -13,7 +13,7 @@ TEST(Shown, StaysWhereThePreconditionerHasIt) {
   auto plan = engine->MakePlan(Spai(), a, nullptr, context);
   ASSERT_TRUE(plan.ok());
   for (int round = 0; round < 2; ++round) {  // the second is a rebuild on the same plan
-    auto built = engine->Build(**plan, Spai(), a, context);
+    auto built = (*plan)->Build(Spai(), a, context);
     ASSERT_TRUE(built.ok()) << built.status().message();
     const CscMatrix& m = built->preconditioner->matrix();
     EXPECT_EQ(sink.patterns, round + 1);
@@ -36,25 +36,11 @@ TEST(Shown, IsWithdrawnWhereTheLayoutIsStopped) {
   const Context context{.stop = source.token(), .threads = 1, .result = &sink};
   auto plan = engine->MakePlan(Spai(), a, nullptr, context);
   ASSERT_TRUE(plan.ok());
-  auto built = engine->Build(**plan, Spai(), a, context);
+  auto built = (*plan)->Build(Spai(), a, context);
   ASSERT_FALSE(built.ok());
   EXPECT_EQ(built.status().reason(), "CANCELLED");
   EXPECT_EQ(sink.columns(), a.n_cols);
   EXPECT_EQ(sink.withdrawals, 1);
-}
-
-// A column of G has entries of the last rows: it comes with all of it, which the caller has then.
-TEST(Shown, NothingOfFactorsAndDiagonals) {
-  const CscMatrix a = Chains(20, 10, 0);
-  const auto engine = MakeCpuEngine();
-  for (const EngineKind kind : {EngineKind::kJacobi, EngineKind::kFsai, EngineKind::kAfsai}) {
-    RecordingSink sink;
-    const Context context{.threads = 2, .result = &sink};
-    auto plan = engine->MakePlan(Spec(kind), a, nullptr, context);
-    ASSERT_TRUE(plan.ok());
-    ASSERT_TRUE(engine->Build(**plan, Spec(kind), a, context).ok());
-    EXPECT_EQ(sink.patterns, 0);
-  }
 }
 
 }  // namespace

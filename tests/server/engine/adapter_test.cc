@@ -4,7 +4,9 @@
 
 #include <limits>
 
+#include "kernels/engine/build_result.h"
 #include "server/base/status.h"
+#include "server/engine/resolved_build.h"
 #include "server/sched/job.h"
 #include "tests/server/engine/matrices.h"
 #include "tests/server/fake_engine.h"
@@ -139,10 +141,10 @@ TEST_F(AdapterTest, SaysWhatAutoChose) {
 TEST_F(AdapterTest, AutoKnowsThePatternAndTheThreads) {
   auto a = Prepare(Upper()), pattern = Prepare(Diagonal(2));
   ASSERT_TRUE(adapter_.Resolve(Spec(kernels::EngineKind::kAuto), *a, pattern.get()).ok());
-  EXPECT_TRUE(engine_.resolve_had_pattern());
-  EXPECT_EQ(engine_.resolve_threads(), 1) << "those of one job, not all cores";
+  EXPECT_TRUE(engine_.resolved().had_pattern);
+  EXPECT_EQ(engine_.resolved().threads, 1) << "those of one job, not all cores";
   ASSERT_TRUE(adapter_.Resolve(Spec(kernels::EngineKind::kAuto), *a, nullptr).ok());
-  EXPECT_FALSE(engine_.resolve_had_pattern());
+  EXPECT_FALSE(engine_.resolved().had_pattern);
 }
 
 TEST_F(AdapterTest, APatternOfAnotherSizeIsRefused) {
@@ -181,8 +183,8 @@ TEST_F(AdapterTest, NewValuesAreARebuild) {
   auto second = Build("t", spec, *Prepare(Diagonal(3, 2)));
   EXPECT_TRUE(second->rebuild);
   EXPECT_EQ(second->plan_ms, 0);
-  EXPECT_EQ(engine_.plans(), 1);
-  EXPECT_EQ(engine_.builds(), 2);
+  EXPECT_EQ(engine_.plans, 1);
+  EXPECT_EQ(engine_.builds, 2);
   EXPECT_EQ(second->kernel->matrix().values[0], 0.5) << "of the new values";
   // Another tenant's plan is its own.
   EXPECT_FALSE(Build("u", spec, *Prepare(Diagonal(3)))->rebuild);
@@ -198,7 +200,7 @@ TEST_F(AdapterTest, AForgedPatternHasAPlanOfItsOwn) {
   forged->pattern_digest = honest->pattern_digest;
   ASSERT_TRUE(Build("t", spec, *honest).ok());
   EXPECT_FALSE(Build("t", spec, *forged)->rebuild);
-  EXPECT_EQ(engine_.plans(), 2);
+  EXPECT_EQ(engine_.plans, 2);
   // As a base pattern, too.
   const auto key = [&](const Matrix& pattern) {
     return *adapter_.Resolve(spec, *honest, &pattern);
@@ -228,7 +230,7 @@ TEST_F(AdapterTest, APlanThatReadValuesIsNotKept) {
   spec.spec.static_spai.pattern.keep_tau = 0.5;
   ASSERT_TRUE(Build("t", spec, *Prepare(Diagonal(3))).ok());
   EXPECT_FALSE(Build("t", spec, *Prepare(Diagonal(3, 2)))->rebuild);
-  EXPECT_EQ(engine_.plans(), 2);
+  EXPECT_EQ(engine_.plans, 2);
   EXPECT_EQ(adapter_.plan_cache().entries, 0);
 }
 
@@ -256,21 +258,21 @@ TEST_F(FsaiAdapterTest, WhatGrewServesTheNextValuesUntilItIsGrownAnew) {
   auto first = Build(Afsai(), *a);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_FALSE(first->rebuild);
-  EXPECT_FALSE(first->quality.pattern_reused);
+  EXPECT_FALSE(first->quality.fsai().pattern_reused());
   EXPECT_EQ(real_.plan_cache().entries, 1);
   EXPECT_GE(real_.plan_cache().bytes, 4 * first->kernel->matrix().nnz()) << "the pattern counts";
 
   auto again = Build(Afsai(), *next);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(again->rebuild);
-  EXPECT_TRUE(again->quality.pattern_reused);
+  EXPECT_TRUE(again->quality.fsai().pattern_reused());
   EXPECT_EQ(again->plan_ms, 0);
   EXPECT_EQ(again->kernel->matrix().row_idx, first->kernel->matrix().row_idx);
 
   auto anew = Build(Afsai(/*regrow=*/true), *next);
   ASSERT_TRUE(anew.ok());
   EXPECT_FALSE(anew->rebuild);
-  EXPECT_FALSE(anew->quality.pattern_reused);
+  EXPECT_FALSE(anew->quality.fsai().pattern_reused());
   EXPECT_NE(anew->kernel->matrix().row_idx, first->kernel->matrix().row_idx);
   // That pattern is the one that follows.
   auto last = Build(Afsai(), *a);

@@ -37,7 +37,7 @@ v1::SolveDone Solved(Bench& bench, const Stored<Matrix>& a, int rhs_count = 1) {
 // What AUTO was asked to count with for it.
 kernels::PreconditionerSpec AskedOf(Bench& bench, const Stored<Matrix>& a, int rhs_count = 1) {
   Solved(bench, a, rhs_count);
-  return bench.engine.resolve_spec();
+  return bench.engine.resolved().spec;
 }
 
 TEST(AutoPlacementTest, AutoCountsWithWhereTheSolveRuns) {
@@ -55,14 +55,14 @@ TEST(AutoPlacementTest, AutoCountsWithWhereTheSolveRuns) {
   }
   // Of a build alone nothing is known but A.
   ASSERT_TRUE(bench.workbench->EstimateBuild("t", *large.value, Auto(), "spec").ok());
-  EXPECT_EQ(bench.engine.resolve_spec().backend, kernels::Backend::kCuda);
-  EXPECT_EQ(bench.engine.resolve_spec().n_rhs, 1);
-  EXPECT_EQ(bench.engine.resolve_spec().method, kernels::Method::kAuto);
+  EXPECT_EQ(bench.engine.resolved().spec.backend, kernels::Backend::kCuda);
+  EXPECT_EQ(bench.engine.resolved().spec.n_rhs, 1);
+  EXPECT_EQ(bench.engine.resolved().spec.method, kernels::Method::kAuto);
   // What is named is built for nobody in particular.
   v1::PreconditionerSpec named;
   named.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
   ASSERT_TRUE(bench.workbench->EstimateBuild("t", *large.value, named, "spec").ok());
-  EXPECT_EQ(bench.engine.resolve_spec().backend, kernels::Backend::kCpu);
+  EXPECT_EQ(bench.engine.resolved().spec.backend, kernels::Backend::kCpu);
 
   bench.engine.BreakDevice(1);
   EXPECT_FALSE(bench.adapter.Probe(1, 0).ok());
@@ -77,8 +77,8 @@ TEST(AutoPlacementTest, AutoCountsWithWhereTheSolveRuns) {
 TEST(AutoPlacementTest, WhatAutoChoseForAGpuIsBuiltThere) {
   Bench bench(CpuAndGpu());
   bench.engine.SolveOnGpus();
-  bench.engine.SetAutoChoice(kernels::EngineKind::kStaticSpai);
-  bench.engine.SetPredictedMs(0.25);  // of the build, which alone would be the CPU's
+  bench.engine.auto_choice = kernels::EngineKind::kStaticSpai;
+  bench.engine.predicted_ms = 0.25;  // of the build, which alone would be the CPU's
   const Stored<Matrix> large = PutDiagonal(bench, 200'000);
   const auto placed = [&](const Stored<Matrix>& a, const v1::PreconditionerSpec& spec) {
     const auto estimate = bench.workbench->EstimateBuild("t", *a.value, spec, "spec");

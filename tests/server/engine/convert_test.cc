@@ -6,7 +6,9 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/engine/build_result.h"
 #include "server/base/status.h"
+#include "server/engine/resolved_build.h"
 
 namespace spaid::server {
 namespace {

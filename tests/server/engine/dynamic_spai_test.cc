@@ -7,8 +7,10 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/engine/build_result.h"
 #include "kernels/engine/cost.h"
 #include "server/engine/convert.h"
+#include "server/engine/resolved_build.h"
 #include "tests/server/engine/placement_bench.h"
 
 namespace spaid::server {
@@ -177,16 +179,16 @@ TEST_F(DynamicSpaiAdapter, WhatGrewServesTheNextValuesUntilItIsGrownAnew) {
   EXPECT_FALSE(first->rebuild);
   EXPECT_FALSE(first->kernel->is_factor());
   EXPECT_LE(first->kernel->matrix().nnz(), 2 * 50) << "the diagonal, and one each";
-  ASSERT_TRUE(first->quality.dynamic_spai);
-  EXPECT_EQ(first->quality.dynamic_spai->residual_by_step.size(), 2u);
-  EXPECT_GT(first->quality.residual_frobenius, 0);
+  ASSERT_TRUE(first->quality.has_dynamic_spai());
+  EXPECT_EQ(first->quality.dynamic_spai().residual_by_step_size(), 2);
+  EXPECT_GT(first->quality.residual_frobenius(), 0);
   EXPECT_EQ(adapter_.plan_cache().entries, 1);
   EXPECT_GE(adapter_.plan_cache().bytes, 4 * first->kernel->matrix().nnz()) << "the pattern counts";
 
   auto again = Build(Spec(), *next);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(again->rebuild);
-  EXPECT_TRUE(again->quality.pattern_reused);
+  EXPECT_TRUE(again->quality.dynamic_spai().pattern_reused());
   EXPECT_EQ(again->plan_ms, 0);
   EXPECT_EQ(again->kernel->matrix().row_idx, first->kernel->matrix().row_idx);
   EXPECT_NE(again->kernel->matrix().values, first->kernel->matrix().values);
@@ -194,9 +196,9 @@ TEST_F(DynamicSpaiAdapter, WhatGrewServesTheNextValuesUntilItIsGrownAnew) {
   auto anew = Build(Spec(/*regrow=*/true), *next);
   ASSERT_TRUE(anew.ok()) << anew.status();
   EXPECT_FALSE(anew->rebuild);
-  EXPECT_FALSE(anew->quality.pattern_reused);
+  EXPECT_FALSE(anew->quality.dynamic_spai().pattern_reused());
   EXPECT_NE(anew->kernel->matrix().row_idx, first->kernel->matrix().row_idx);
-  EXPECT_LE(anew->quality.residual_frobenius, again->quality.residual_frobenius);
+  EXPECT_LE(anew->quality.residual_frobenius(), again->quality.residual_frobenius());
   // That pattern is the one that follows.
   auto last = Build(Spec(), *a);
   ASSERT_TRUE(last.ok()) << last.status();
@@ -220,7 +222,7 @@ TEST_F(DynamicSpaiAdapter, ProgressRisesThroughGrowthPlanAndNumbers) {
   const kernels::Context context{.progress = &sink, .threads = 1};
   auto plan = cpu_->MakePlan(Spec().spec, a, nullptr, context);
   ASSERT_TRUE(plan.ok());
-  ASSERT_TRUE(cpu_->Build(**plan, Spec().spec, a, context).ok());
+  ASSERT_TRUE((*plan)->Build(Spec().spec, a, context).ok());
   EXPECT_TRUE(std::is_sorted(sink.told.begin(), sink.told.end()));
   EXPECT_THAT(sink.told, testing::Contains(std::pair(kernels::Stage::kBuild, int64_t{3000})));
 }
@@ -236,10 +238,10 @@ TEST_F(DynamicSpaiAdapter, DependentColumnsAreCounted) {
   spec.spec.dynamic_spai = {.tol = 0, .max_steps = 3, .per_step = 3};
   auto built = Build(spec, *Prepare(a));
   ASSERT_TRUE(built.ok()) << built.status();
-  ASSERT_TRUE(built->quality.dynamic_spai);
-  const int64_t dependent = built->quality.dynamic_spai->dependent_columns;
+  ASSERT_TRUE(built->quality.has_dynamic_spai());
+  const int64_t dependent = built->quality.dynamic_spai().dependent_columns().count();
   EXPECT_GT(dependent, 0);
-  EXPECT_EQ(built->quality.dynamic_spai->first_dependent, 0);
+  EXPECT_EQ(built->quality.dynamic_spai().dependent_columns().first(), 0);
   EXPECT_THAT(metrics_.Serialize(), HasSubstr("spaid_build_columns_total{what=\"dependent\"} " +
                                               std::to_string(dependent)));
 }
@@ -292,16 +294,16 @@ TEST_F(DynamicSpaiAdapter, WhatItCannotBuildOrServeIsRefused) {
 
 TEST(DynamicSpaiPlacement, LargeBuildsGoToTheGpuAndOverSeveral) {
   Bench bench({FakeCpu(), FakeGpu(0), FakeGpu(1)}, /*max_devices=*/2);
-  bench.engine.SetPredictedDeviceMs(0.1);
-  bench.engine.SetPredictedMs(0.9 * kernels::kGpuWorthMs);
+  bench.engine.predicted_device_ms = 0.1;
+  bench.engine.predicted_ms = 0.9 * kernels::kGpuWorthMs;
   const v1::Preconditioner small = bench.Built(bench.Put(3), v1::ENGINE_KIND_DYNAMIC_SPAI);
   EXPECT_EQ(small.device(), "cpu");
   EXPECT_THAT(small.choice().placement(), HasSubstr("a GPU pays from"));
-  bench.engine.SetPredictedMs(0.9 * kernels::kSplitWorthMs);
+  bench.engine.predicted_ms = 0.9 * kernels::kSplitWorthMs;
   EXPECT_EQ(bench.Built(bench.Put(4), v1::ENGINE_KIND_DYNAMIC_SPAI).device(), "gpu:0");
   EXPECT_THAT(bench.engine.plan_devices(), testing::IsEmpty());
   Bench both({FakeCpu(), FakeGpu(0), FakeGpu(1)}, /*max_devices=*/2);
-  both.engine.SetPredictedMs(kernels::kSplitWorthMs);
+  both.engine.predicted_ms = kernels::kSplitWorthMs;
   EXPECT_EQ(both.Built(both.Put(5), v1::ENGINE_KIND_DYNAMIC_SPAI).device(), "gpu:0, gpu:1");
   EXPECT_THAT(both.engine.plan_devices(), ElementsAre(1, 2));
   // A solve goes where its build does.
@@ -309,13 +311,13 @@ TEST(DynamicSpaiPlacement, LargeBuildsGoToTheGpuAndOverSeveral) {
   const v1::SolveDone done = bench.Solved(bench.Put(6), v1::ENGINE_KIND_DYNAMIC_SPAI);
   EXPECT_THAT(done.device(), HasSubstr("gpu:"));
   EXPECT_EQ(done.placement(), "where its M is built: " + done.choice().placement());
-  bench.engine.SetPredictedMs(0.9 * kernels::kGpuWorthMs);
+  bench.engine.predicted_ms = 0.9 * kernels::kGpuWorthMs;
   EXPECT_EQ(bench.Solved(bench.Put(7), v1::ENGINE_KIND_DYNAMIC_SPAI).device(), "cpu");
 }
 
 TEST(DynamicSpaiPlacement, WhatDoesNotFitTheDevice) {
   Bench bench(CpuAndGpu());
-  bench.engine.SetPredictedMs(90);
+  bench.engine.predicted_ms = 90;
   bench.engine.SetDeviceBytes(3000, 1000);
   const v1::Preconditioner waves = bench.Built(bench.Put(3), v1::ENGINE_KIND_DYNAMIC_SPAI);
   EXPECT_EQ(waves.device(), "gpu:0");
@@ -333,13 +335,13 @@ TEST(DynamicSpaiPlacement, WhatDoesNotFitTheDevice) {
 
 TEST(DynamicSpaiPlacement, PlansThatGrewAreTheDevices) {
   Bench bench(CpuAndGpu());
-  bench.engine.SetPredictedMs(90);
-  bench.engine.GrowPlans();
+  bench.engine.predicted_ms = 90;
+  bench.engine.grow_plans = true;
   EXPECT_FALSE(bench.Built(bench.Put(3), v1::ENGINE_KIND_DYNAMIC_SPAI).build_timings().rebuild());
   const v1::Preconditioner again = bench.Built(bench.Put(4), v1::ENGINE_KIND_DYNAMIC_SPAI);
   EXPECT_TRUE(again.build_timings().rebuild());
-  EXPECT_EQ(bench.engine.plans(), 1);
-  bench.engine.SetPredictedMs(0.1);
+  EXPECT_EQ(bench.engine.plans, 1);
+  bench.engine.predicted_ms = 0.1;
   const v1::Preconditioner small = bench.Built(bench.Put(5), v1::ENGINE_KIND_DYNAMIC_SPAI);
   EXPECT_EQ(small.device(), "cpu");
   EXPECT_FALSE(small.build_timings().rebuild()) << "not the CPU's";

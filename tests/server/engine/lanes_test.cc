@@ -32,7 +32,7 @@ TEST(LanesTest, SmallSolvesRunSideBySide) {
   auto first = bench.Solve(a, v1::ENGINE_KIND_NONE), second = bench.Solve(b, v1::ENGINE_KIND_NONE);
   ASSERT_TRUE(first.ok() && second.ok());
   bench.engine.WaitForSolves(2);
-  EXPECT_EQ(bench.engine.solves_on(0) + bench.engine.solves_on(1), bench.engine.solves());
+  EXPECT_EQ(bench.engine.solves_on(0) + bench.engine.solves_on(1), bench.engine.solves);
   EXPECT_EQ(first->job->Snapshot().device(), "gpu:0");
   EXPECT_EQ(second->job->Snapshot().device(), "gpu:0");
   bench.engine.Release();
@@ -46,7 +46,7 @@ TEST(LanesTest, SmallSolvesRunSideBySide) {
 
 TEST(LanesTest, LongBuildsAreSplitOverIdleGpus) {
   Bench bench({FakeCpu(), FakeGpu(0), FakeGpu(1), FakeGpu(2)}, /*max_devices=*/2);
-  bench.engine.SetPredictedMs(10'000);
+  bench.engine.predicted_ms = 10'000;
   auto ticket = bench.Build(bench.Put());
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   AwaitEnd(ticket->job);
@@ -57,19 +57,19 @@ TEST(LanesTest, LongBuildsAreSplitOverIdleGpus) {
   EXPECT_EQ(ToProto(result->preconditioner).device(), "gpu:0, gpu:1");
   // New values on the same pattern, on the same GPUs, go by the plan that they share.
   bench.Built(bench.Put(5));
-  EXPECT_EQ(bench.engine.plans(), 1);
+  EXPECT_EQ(bench.engine.plans, 1);
 }
 
 TEST(LanesTest, ShortBuildsAreNotSplit) {
   Bench bench({FakeCpu(), FakeGpu(0), FakeGpu(1)}, /*max_devices=*/8);
-  bench.engine.SetPredictedMs(50);
+  bench.engine.predicted_ms = 50;
   bench.Built(bench.Put());
   EXPECT_THAT(bench.engine.plan_devices(), IsEmpty());
 }
 
 TEST(LanesTest, WhatComesLaterWaitsForASplitBuild) {
   Bench bench({FakeCpu(), FakeGpu(0), FakeGpu(1)}, /*max_devices=*/8);
-  bench.engine.SetPredictedMs(10'000);
+  bench.engine.predicted_ms = 10'000;
   bench.engine.HoldBuilds();
   auto first = bench.Build(bench.Put(5));  // takes both
   ASSERT_TRUE(first.ok());

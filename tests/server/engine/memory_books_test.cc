@@ -14,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/engine/build_result.h"
 #include "server/engine/adapter.h"
+#include "server/engine/resolved_build.h"
 #include "server/sched/job.h"
 
 namespace {
@@ -175,7 +177,7 @@ TEST_F(MemoryBooks, OfSolves) {
     spec.engine = kind;
     auto plan = engine_->MakePlan(spec, of->csc, nullptr, {.threads = 2});
     EXPECT_TRUE(plan.ok());
-    auto made = engine_->Build(**plan, spec, of->csc, {.threads = 2});
+    auto made = (*plan)->Build(spec, of->csc, {.threads = 2});
     EXPECT_TRUE(made.ok());
     return made->preconditioner;
   };

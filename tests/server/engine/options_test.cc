@@ -12,6 +12,7 @@
 #include "client/cpp/convert.h"
 #include "proto/fields.h"
 #include "server/engine/convert.h"
+#include "server/engine/resolved_build.h"
 
 namespace spaid::server {
 namespace {
@@ -81,8 +82,8 @@ TEST(OptionsTest, EngineNamesAreThoseOfTheWire) {
 }
 
 TEST(OptionsTest, DefaultsOfTheClientAreThoseOfTheKernels) {
-  for (const Engine engine : {Engine::kAuto, Engine::kNone, Engine::kJacobi, Engine::kStaticSpai,
-                              Engine::kFsai, Engine::kAfsai, Engine::kDynamicSpai}) {
+  for (const EngineTraits& traits : kEngines) {
+    const Engine engine = traits.engine;
     PreconditionerSpec sent;
     sent.engine = engine;
     v1::PreconditionerSpec unset;

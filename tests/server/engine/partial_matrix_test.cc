@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "kernels/base/result_sink.h"
+#include "kernels/engine/build_result.h"
+#include "server/engine/resolved_build.h"
 
 namespace spaid::server {
 namespace {
@@ -121,7 +123,7 @@ class EngineReads : public ::testing::Test {
     auto plan = engine_->MakePlan(spec, a_, nullptr, context);
     EXPECT_TRUE(plan.ok());
     context.result = &m;
-    return engine_->Build(**plan, spec, a_, context);
+    return (*plan)->Build(spec, a_, context);
   }
   const std::unique_ptr<kernels::Engine> engine_ = kernels::MakeCpuEngine();
   const CscMatrix a_ = Tridiagonal(100'000);
@@ -194,7 +196,7 @@ TEST_F(EngineReads, TheFactorThatComesInTheEnd) {
   const kernels::Context context{.threads = 2, .result = &m};
   auto plan = engine_->MakePlan(spec, a_, nullptr, context);
   ASSERT_TRUE(plan.ok());
-  auto built = engine_->Build(**plan, spec, a_, context);
+  auto built = (*plan)->Build(spec, a_, context);
   ASSERT_TRUE(built.ok());
   Reader reader(m);
   EXPECT_FALSE(reader.Read());

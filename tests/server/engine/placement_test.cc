@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/engine/cost.h"
+#include "server/engine/resolved_build.h"
 #include "tests/server/engine/placement_bench.h"
 
 namespace spaid::server {
@@ -9,18 +10,18 @@ namespace {
 
 TEST(PlacementTest, LargeBuildsGoToTheGpuSmallOnesToTheCpu) {
   Bench bench(CpuAndGpu());
-  bench.engine.SetPredictedMs(1000);
+  bench.engine.predicted_ms = 1000;
   const v1::Preconditioner large = bench.Built(bench.Put(3));
   EXPECT_EQ(large.device(), "gpu:0");
   EXPECT_NE(large.choice().placement().find("gpu:0: predicted at 1e+03 ms on the CPU"),
             std::string::npos)
       << large.choice().placement();
-  bench.engine.SetPredictedMs(0.25);
+  bench.engine.predicted_ms = 0.25;
   const v1::Preconditioner small = bench.Built(bench.Put(4));
   EXPECT_EQ(small.device(), "cpu");
   EXPECT_NE(small.choice().placement().find("cpu: predicted at 0.25 ms"), std::string::npos)
       << small.choice().placement();
-  bench.engine.SetPredictedMs(1000);
+  bench.engine.predicted_ms = 1000;
   EXPECT_EQ(bench.Built(bench.Put(5), v1::ENGINE_KIND_JACOBI).device(), "cpu");
   EXPECT_EQ(bench.Built(bench.Put(6), v1::ENGINE_KIND_STATIC_SPAI, v1::LOCAL_SOLVER_QR).device(),
             "gpu:0");
@@ -45,9 +46,9 @@ TEST(PlacementTest, TimingsAreSplitAndSayRebuild) {
   EXPECT_TRUE(second.rebuild());
   EXPECT_EQ(second.plan_ms(), 0);
   EXPECT_EQ(second.host_to_device_ms(), 1);
-  EXPECT_EQ(bench.engine.plans(), 1);
+  EXPECT_EQ(bench.engine.plans, 1);
   // Plans are a device's.
-  bench.engine.SetPredictedMs(1);
+  bench.engine.predicted_ms = 1;
   const v1::Preconditioner on_cpu = bench.Built(bench.Put(5));
   EXPECT_EQ(on_cpu.device(), "cpu");
   EXPECT_FALSE(on_cpu.build_timings().rebuild());
@@ -61,7 +62,7 @@ TEST(PlacementTest, WithoutOtherDevicesThereIsNothingToChoose) {
   EXPECT_EQ(there.choice().placement(), "");
   // A GPU alone does the work of the host, too.
   Bench gpu({FakeGpu(0)});
-  gpu.engine.SetPredictedMs(0.25);
+  gpu.engine.predicted_ms = 0.25;
   EXPECT_EQ(gpu.Built(gpu.Put(3)).device(), "gpu:0");
   EXPECT_EQ(gpu.Built(gpu.Put(4), v1::ENGINE_KIND_JACOBI).device(), "gpu:0");
   EXPECT_EQ(gpu.Solved(gpu.Put(5), v1::ENGINE_KIND_NONE).device(), "gpu:0");
@@ -97,7 +98,7 @@ TEST(PlacementTest, ABuildThatDoesNotFitTheDevice) {
 
 TEST(PlacementTest, ABuildThatFitsTheDeviceInWaves) {
   Bench bench(CpuAndGpu());
-  bench.engine.SetPredictedMs(1000);
+  bench.engine.predicted_ms = 1000;
   bench.engine.SetDeviceBytes(3000, 1000);
   const v1::Preconditioner placed = bench.Built(bench.Put());
   EXPECT_EQ(placed.device(), "gpu:0");
@@ -116,7 +117,7 @@ TEST(PlacementTest, ABuildThatFitsTheDeviceInWaves) {
   // A solve that builds goes the same way.
   EXPECT_EQ(bench.Solved(bench.Put(5), v1::ENGINE_KIND_STATIC_SPAI).device(), "gpu:0");
   // Waves cost time: the GPU pays later.
-  bench.engine.SetPredictedMs(1.4 * kernels::kGpuWorthMs);
+  bench.engine.predicted_ms = 1.4 * kernels::kGpuWorthMs;
   EXPECT_EQ(bench.Built(bench.Put(6)).device(), "cpu");
   bench.engine.SetDeviceBytes(1000, 500);
   const v1::Preconditioner whole = bench.Built(bench.Put(7));
@@ -173,7 +174,7 @@ TEST(PlacementTest, EstimatesSayWhereAndHowMuch) {
   const auto large = bench.workbench->EstimateBuild("t", *a.value, spec, "spec");
   EXPECT_EQ(large->figures.device_bytes, 100);
   EXPECT_EQ(large->choice.placement().rfind("gpu:0", 0), 0u);
-  bench.engine.SetPredictedMs(1);
+  bench.engine.predicted_ms = 1;
   const auto small = bench.workbench->EstimateBuild("t", *a.value, spec, "spec");
   EXPECT_EQ(small->figures.device_bytes, 0);
   EXPECT_EQ(small->figures.device_bytes_min, 0);
@@ -184,12 +185,12 @@ TEST(PlacementTest, OutOfDeviceMemoryDropsPlansAndTriesOnceMore) {
   Bench bench(CpuAndGpu());
   bench.Built(bench.Put(3));
   EXPECT_EQ(bench.adapter.plan_cache().entries, 1);
-  bench.engine.RunOutOfDeviceMemory(1);
+  bench.engine.out_of_memory = 1;
   const v1::Preconditioner second = bench.Built(bench.Put(4));
   EXPECT_EQ(second.device(), "gpu:0");
   EXPECT_TRUE(second.build_timings().rebuild()) << "its own plan was in its hands";
   EXPECT_EQ(bench.adapter.plan_cache().entries, 0);
-  bench.engine.RunOutOfDeviceMemory(2);
+  bench.engine.out_of_memory = 2;
   EXPECT_EQ(bench.FailedBuild(bench.Put(5)), "DEVICE_OUT_OF_MEMORY");
   EXPECT_EQ(bench.scheduler->healthy(), DeviceMask{3}) << "a full device is not a lost one";
   EXPECT_EQ(bench.Built(bench.Put(6)).device(), "gpu:0");
@@ -227,7 +228,7 @@ TEST(PlacementTest, CopiesOnADeviceAreBoundedByItsMemory) {
   EXPECT_EQ(kept(1), 100);
   EXPECT_EQ(kept(3), 100);
   // All of them go when memory is wanted, or lost.
-  bench.engine.RunOutOfDeviceMemory(1);
+  bench.engine.out_of_memory = 1;
   names.push_back(bench.Built(bench.Put(7)).name());
   EXPECT_EQ(kept(1), 0);
   EXPECT_EQ(kept(3), 0);
@@ -239,12 +240,12 @@ TEST(PlacementTest, CopiesOnADeviceAreBoundedByItsMemory) {
 
 TEST(PlacementTest, WhatIsKeptSendsNoBuildIntoWaves) {
   Bench bench(CpuAndGpu());
-  bench.engine.PlanInWaves(1);
+  bench.engine.plans_in_waves = 1;
   bench.Built(bench.Put(3));
-  EXPECT_EQ(bench.engine.plans(), 1) << "nothing was in its way";
-  bench.engine.PlanInWaves(1);
+  EXPECT_EQ(bench.engine.plans, 1) << "nothing was in its way";
+  bench.engine.plans_in_waves = 1;
   bench.Built(bench.Put(3), v1::ENGINE_KIND_STATIC_SPAI, v1::LOCAL_SOLVER_QR);
-  EXPECT_EQ(bench.engine.plans(), 3) << "once more, in the room of the first plan and its M";
+  EXPECT_EQ(bench.engine.plans, 3) << "once more, in the room of the first plan and its M";
   EXPECT_EQ(bench.adapter.plan_cache().entries, 1);
 }
 
@@ -293,7 +294,7 @@ TEST(PlacementTest, WithoutTheCpuQueuedJobsFailWithTheDevice) {
   EXPECT_EQ(bench.scheduler->healthy(), DeviceMask{0});
   EXPECT_EQ(ReasonOf(bench.Build(bench.Put(6)).status()), "DEVICE_LOST");
   EXPECT_EQ(ReasonOf(bench.Solve(bench.Put(6), v1::ENGINE_KIND_NONE).status()), "DEVICE_LOST");
-  EXPECT_EQ(bench.engine.solves(), 0);
+  EXPECT_EQ(bench.engine.solves, 0);
 }
 
 TEST(PlacementTest, SeveralGpusShareTheWork) {
@@ -318,18 +319,18 @@ TEST(SolvePlacementTest, MatricesAndPreconditionersStayOnTheGpuForTheNextSolve) 
   const Stored<Matrix> a = bench.Put(3);
   for (const int solves : {1, 2, 3}) {
     EXPECT_EQ(bench.Solved(a, v1::ENGINE_KIND_NONE).device(), "gpu:0");
-    EXPECT_EQ(bench.engine.placements(), 1) << solves;
+    EXPECT_EQ(bench.engine.placements, 1) << solves;
     EXPECT_EQ(bench.engine.solves_on(0), solves);
   }
   EXPECT_EQ(bench.Solved(a, v1::ENGINE_KIND_JACOBI).device(), "gpu:0");
-  EXPECT_EQ(bench.engine.placements(), 2) << "M";
+  EXPECT_EQ(bench.engine.placements, 2) << "M";
   EXPECT_TRUE(bench.Solved(a, v1::ENGINE_KIND_JACOBI).timings().reused());
-  EXPECT_EQ(bench.engine.placements(), 2);
-  EXPECT_EQ(bench.engine.placed(), 2);
+  EXPECT_EQ(bench.engine.placements, 2);
+  EXPECT_EQ(bench.engine.placed, 2);
   // A quarter of the memory is theirs: a third one sends the least recently used away.
   bench.Solved(bench.Put(4), v1::ENGINE_KIND_NONE);
-  EXPECT_EQ(bench.engine.placements(), 3);
-  EXPECT_EQ(bench.engine.placed(), 2);
+  EXPECT_EQ(bench.engine.placements, 3);
+  EXPECT_EQ(bench.engine.placed, 2);
 }
 
 TEST(SolvePlacementTest, WhatADeletedMatrixLeftGoesWithTheNextOne) {
@@ -337,9 +338,9 @@ TEST(SolvePlacementTest, WhatADeletedMatrixLeftGoesWithTheNextOne) {
   bench.engine.SolveOnGpus();
   bench.SolveAndDelete(bench.Put(3));
   bench.Solved(PutDiagonal(bench, 2), v1::ENGINE_KIND_NONE);
-  EXPECT_EQ(bench.engine.placements(), 2);
-  EXPECT_EQ(bench.engine.replaced(), 0) << "its pattern is another one";
-  EXPECT_EQ(bench.engine.placed(), 1);
+  EXPECT_EQ(bench.engine.placements, 2);
+  EXPECT_EQ(bench.engine.replaced, 0) << "its pattern is another one";
+  EXPECT_EQ(bench.engine.placed, 1);
 }
 
 TEST(SolvePlacementTest, TheValuesOfTheNextStepTakeThePlaceOfTheLast) {
@@ -347,22 +348,22 @@ TEST(SolvePlacementTest, TheValuesOfTheNextStepTakeThePlaceOfTheLast) {
   bench.engine.SolveOnGpus();
   for (const int step : {0, 1, 2}) {
     bench.SolveAndDelete(bench.Put(3 + step));
-    EXPECT_EQ(bench.engine.placements(), 1);
-    EXPECT_EQ(bench.engine.replaced(), step);
-    EXPECT_EQ(bench.engine.placed(), 1);
+    EXPECT_EQ(bench.engine.placements, 1);
+    EXPECT_EQ(bench.engine.replaced, step);
+    EXPECT_EQ(bench.engine.placed, 1);
   }
   // A layout that does not serve them goes.
-  bench.engine.RefuseToReplace(1);
+  bench.engine.refuse_to_replace = 1;
   const Stored<Matrix> kept = bench.Put(9);
   bench.Solved(kept, v1::ENGINE_KIND_NONE);
-  EXPECT_EQ(bench.engine.placements(), 2);
-  EXPECT_EQ(bench.engine.placed(), 1);
+  EXPECT_EQ(bench.engine.placements, 2);
+  EXPECT_EQ(bench.engine.placed, 1);
   // A matrix that is there keeps its layout.
   bench.Solved(bench.Put(10), v1::ENGINE_KIND_NONE);
-  EXPECT_EQ(bench.engine.placements(), 3);
+  EXPECT_EQ(bench.engine.placements, 3);
   bench.Solved(kept, v1::ENGINE_KIND_NONE);
-  EXPECT_EQ(bench.engine.placements(), 3);
-  EXPECT_EQ(bench.engine.replaced(), 2);
+  EXPECT_EQ(bench.engine.placements, 3);
+  EXPECT_EQ(bench.engine.replaced, 2);
 }
 
 TEST(SolvePlacementTest, WhatAnotherTenantLeftServesNobody) {
@@ -370,8 +371,8 @@ TEST(SolvePlacementTest, WhatAnotherTenantLeftServesNobody) {
   bench.engine.SolveOnGpus();
   bench.SolveAndDelete(bench.Put(3));
   bench.Solved(bench.Put(4), v1::ENGINE_KIND_NONE, "u");
-  EXPECT_EQ(bench.engine.placements(), 2);
-  EXPECT_EQ(bench.engine.replaced(), 0);
+  EXPECT_EQ(bench.engine.placements, 2);
+  EXPECT_EQ(bench.engine.replaced, 0);
 }
 
 TEST(SolvePlacementTest, NewValuesAreSolvedWithTheOldM) {
@@ -395,17 +396,17 @@ TEST(SolvePlacementTest, NewValuesAreSolvedWithTheOldM) {
     EXPECT_TRUE(ticket->job->error().ok());
   };
   solve(a, kernels::Storage::kFp64);
-  EXPECT_EQ(bench.engine.placements(), 2) << "A and M";
+  EXPECT_EQ(bench.engine.placements, 2) << "A and M";
   const Stored<Matrix> next = bench.Put(4);
   solve(next, kernels::Storage::kFp64);
-  EXPECT_EQ(bench.engine.placements(), 3) << "the new A";
+  EXPECT_EQ(bench.engine.placements, 3) << "the new A";
   // M in fp32 is another one; it stays, too.
   ASSERT_TRUE(bench.matrices.Delete("t", a.handle).ok());
   solve(next, kernels::Storage::kFp32);
-  EXPECT_EQ(bench.engine.placements(), 4);
+  EXPECT_EQ(bench.engine.placements, 4);
   for (int i = 0; i < 2; ++i) solve(next, kernels::Storage::kFp32);
-  EXPECT_EQ(bench.engine.placements(), 4);
-  EXPECT_EQ(bench.engine.builds(), 1);
+  EXPECT_EQ(bench.engine.placements, 4);
+  EXPECT_EQ(bench.engine.builds, 1);
 }
 
 TEST(SolvePlacementTest, TheResponseSaysWhy) {
@@ -436,7 +437,7 @@ TEST(SolvePlacementTest, TheResponseSaysWhy) {
   Bench alone({FakeCpu()});
   EXPECT_EQ(alone.Solved(alone.Put(3), v1::ENGINE_KIND_STATIC_SPAI).placement(), "");
   Bench both(CpuAndGpu());
-  both.engine.SetPredictedMs(1000);
+  both.engine.predicted_ms = 1000;
   const auto built = both.Solved(both.Put(3), v1::ENGINE_KIND_STATIC_SPAI);
   EXPECT_EQ(built.placement(), "where its M is built: " + built.choice().placement());
   EXPECT_EQ(built.choice().placement().rfind("gpu:0: ", 0), 0u);
@@ -506,11 +507,11 @@ TEST(SolvePlacementTest, FullMemoryIsEmptiedOnce) {
   Bench bench({FakeGpu(0)});
   bench.engine.SolveOnGpus();
   bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE);
-  EXPECT_EQ(bench.engine.placed(), 1);
-  bench.engine.RunOutOfDeviceMemory(1);
+  EXPECT_EQ(bench.engine.placed, 1);
+  bench.engine.out_of_memory = 1;
   EXPECT_EQ(bench.Solved(bench.Put(4), v1::ENGINE_KIND_NONE).device(), "gpu:0");
-  EXPECT_EQ(bench.engine.placed(), 1) << "what was kept went";
-  bench.engine.RunOutOfDeviceMemory(2);
+  EXPECT_EQ(bench.engine.placed, 1) << "what was kept went";
+  bench.engine.out_of_memory = 2;
   auto ticket = bench.Solve(bench.Put(5), v1::ENGINE_KIND_NONE);
   ASSERT_TRUE(ticket.ok());
   AwaitEnd(ticket->job);
@@ -521,9 +522,9 @@ TEST(SolvePlacementTest, SolvesThatAGpuHasNoMemoryForAreTheHosts) {
   Bench bench({FakeGpu(0)});
   bench.engine.SolveOnGpus(2000);  // its limit is 1000
   bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE);
-  EXPECT_EQ(bench.engine.solves(), 1);
+  EXPECT_EQ(bench.engine.solves, 1);
   EXPECT_EQ(bench.engine.solves_on(0), 0);
-  EXPECT_EQ(bench.engine.placements(), 0);
+  EXPECT_EQ(bench.engine.placements, 0);
   EXPECT_EQ(bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE).figures().copy_bytes_per_second(), 4e9)
       << "the host's";
   bench.engine.SolveOnGpus();
@@ -539,7 +540,7 @@ TEST(SolvePlacementTest, NoCopyIsMeasuredAmidAJob) {
     const v1::SolveDone done = bench.Solved(bench.Put(d), v1::ENGINE_KIND_NONE);
     EXPECT_EQ(done.figures().copy_bytes_per_second(), done.device() == "cpu" ? 4e9 : 8e9);
   }
-  EXPECT_EQ(bench.engine.copies_measured(), 2);
+  EXPECT_EQ(bench.engine.copies_measured, 2);
 }
 
 TEST(SolvePlacementTest, TheBasisOfGmresCounts) {
@@ -563,7 +564,7 @@ TEST(SolvePlacementTest, TheBasisOfGmresCounts) {
   solve(11);
   solve(1000);  // 20, as n is
   EXPECT_EQ(bench.engine.solves_on(0), 1) << "no room there";
-  EXPECT_EQ(bench.engine.solves(), 3) << "done by the host";
+  EXPECT_EQ(bench.engine.solves, 3) << "done by the host";
 }
 
 TEST(SolvePlacementTest, TheEntriesOfBlocksCountForTheGpusMemory) {
@@ -574,34 +575,34 @@ TEST(SolvePlacementTest, TheEntriesOfBlocksCountForTheGpusMemory) {
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   AwaitEnd(ticket->job);
   EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
-  EXPECT_EQ(bench.engine.most_nnz_m(), 32 * a.value->n());
+  EXPECT_EQ(bench.engine.most_nnz_m, 32 * a.value->n());
 }
 
 TEST(PlacementTest, LargeFsaiGoesToTheGpuAndItsFactorsCountThere) {
   Bench both(CpuAndGpu());
-  both.engine.SetPredictedMs(900);
-  both.engine.SetPredictedDeviceMs(20);
+  both.engine.predicted_ms = 900;
+  both.engine.predicted_device_ms = 20;
   const v1::Preconditioner m = both.Built(both.Put(3), v1::ENGINE_KIND_AFSAI);
   EXPECT_EQ(m.device(), "gpu:0");
   EXPECT_EQ(m.choice().placement(), "gpu:0: predicted at 900 ms on the CPU, at 20 ms there");
   EXPECT_EQ(m.build_timings().host_to_device_ms(), 3) << "of the plan and of the build";
   EXPECT_GT(m.device_bytes(), 0) << "a copy stays there";
-  both.engine.SetPredictedMs(0.9 * kernels::kGpuFsaiWorthMs);
+  both.engine.predicted_ms = 0.9 * kernels::kGpuFsaiWorthMs;
   const v1::Preconditioner small = both.Built(both.Put(4), v1::ENGINE_KIND_FSAI);
   EXPECT_EQ(small.device(), "cpu");
   EXPECT_NE(small.choice().placement().find("a GPU pays from"), std::string::npos)
       << small.choice().placement();
   // Many steps take longer there than on the CPU.
-  both.engine.SetPredictedMs(900);
-  both.engine.SetPredictedDeviceMs(901);
+  both.engine.predicted_ms = 900;
+  both.engine.predicted_device_ms = 901;
   EXPECT_EQ(both.Built(both.Put(7), v1::ENGINE_KIND_AFSAI).choice().placement(),
             "cpu: predicted at 900 ms there, at 901 ms on a GPU");
-  both.engine.SetPredictedDeviceMs(20);
-  both.engine.SetPredictedMs(0.9 * kernels::kGpuFsaiWorthMs);
+  both.engine.predicted_device_ms = 20;
+  both.engine.predicted_ms = 0.9 * kernels::kGpuFsaiWorthMs;
   // A solve goes where its build does.
   both.engine.SolveOnGpus();
   EXPECT_EQ(both.Solved(both.Put(5), v1::ENGINE_KIND_AFSAI).device(), "cpu");
-  both.engine.SetPredictedMs(900);
+  both.engine.predicted_ms = 900;
   const v1::SolveDone done = both.Solved(both.Put(6), v1::ENGINE_KIND_AFSAI);
   EXPECT_EQ(done.device(), "gpu:0");
   EXPECT_EQ(done.placement(), "where its M is built: " + done.choice().placement());
@@ -611,12 +612,12 @@ TEST(PlacementTest, LargeFsaiGoesToTheGpuAndItsFactorsCountThere) {
   const auto a = gpu.Put(3);
   EXPECT_EQ(gpu.Built(a, v1::ENGINE_KIND_FSAI).device(), "gpu:0");
   EXPECT_EQ(gpu.Solved(a, v1::ENGINE_KIND_FSAI).device(), "gpu:0");
-  EXPECT_EQ(gpu.engine.most_nnz_m(), 2 * a.value->n()) << "the fake's M is diagonal";
+  EXPECT_EQ(gpu.engine.most_nnz_m, 2 * a.value->n()) << "the fake's M is diagonal";
 }
 
 TEST(PlacementTest, FsaiThatDoesNotFitTheDevice) {
   Bench bench(CpuAndGpu());
-  bench.engine.SetPredictedMs(900);
+  bench.engine.predicted_ms = 900;
   bench.engine.SetDeviceBytes(3000, 1000);
   EXPECT_EQ(bench.Built(bench.Put(3), v1::ENGINE_KIND_AFSAI).choice().placement(),
             "gpu:0: all at once may take 3000 bytes of device memory, over the limit of 1000 "
@@ -638,22 +639,22 @@ TEST(PlacementTest, FsaiThatDoesNotFitTheDevice) {
 
 TEST(PlacementTest, PlansThatGrewAreTheDevices) {
   Bench bench(CpuAndGpu());
-  bench.engine.SetPredictedMs(900);
-  bench.engine.GrowPlans();
+  bench.engine.predicted_ms = 900;
+  bench.engine.grow_plans = true;
   EXPECT_FALSE(bench.Built(bench.Put(3), v1::ENGINE_KIND_AFSAI).build_timings().rebuild());
   const v1::Preconditioner again = bench.Built(bench.Put(4), v1::ENGINE_KIND_AFSAI);
   EXPECT_TRUE(again.build_timings().rebuild());
-  EXPECT_EQ(bench.engine.plans(), 1);
+  EXPECT_EQ(bench.engine.plans, 1);
   // Not the CPU's.
-  bench.engine.SetPredictedMs(0.1);
+  bench.engine.predicted_ms = 0.1;
   const v1::Preconditioner small = bench.Built(bench.Put(5), v1::ENGINE_KIND_AFSAI);
   EXPECT_EQ(small.device(), "cpu");
   EXPECT_FALSE(small.build_timings().rebuild());
   EXPECT_EQ(bench.adapter.plan_cache().entries, 2);
   // And bounded by half of its memory.
   Bench full(CpuAndGpu());
-  full.engine.SetPredictedMs(900);
-  full.engine.GrowPlans();
+  full.engine.predicted_ms = 900;
+  full.engine.grow_plans = true;
   full.engine.SetDeviceBytes(501);
   full.Built(full.Put(3), v1::ENGINE_KIND_AFSAI);
   EXPECT_EQ(full.adapter.plan_cache().entries, 0);

@@ -127,7 +127,7 @@ TEST_F(WorkbenchTest, BuildsStoresAndFindsAgain) {
   ASSERT_TRUE(again->ready);
   EXPECT_EQ(again->ready->handle, proto.name());
   EXPECT_FALSE(again->job);
-  EXPECT_EQ(engine_.builds(), 1);
+  EXPECT_EQ(engine_.builds, 1);
   // Of another tenant, of other values, of another spec: another one.
   EXPECT_FALSE(StartBuild(Put(Diagonal(4), false, "u"), Spec(), {}, "u")->ready);
   EXPECT_FALSE(StartBuild(Put(Diagonal(4, 2)))->ready);
@@ -157,7 +157,7 @@ TEST_F(WorkbenchTest, IdenticalBuildsInFlightAreOne) {
   EXPECT_EQ(second->job->stop_cause(), StopCause::kNone);
   engine_.Release();
   EXPECT_TRUE(Built(*second));
-  EXPECT_EQ(engine_.builds(), 1);
+  EXPECT_EQ(engine_.builds, 1);
 }
 
 TEST_F(WorkbenchTest, AForgedMatrixSharesNothingOfTheTrueOnes) {
@@ -189,7 +189,7 @@ TEST_F(WorkbenchTest, AForgedMatrixSharesNothingOfTheTrueOnes) {
     EXPECT_EQ(solved->done.preconditioner(), built->preconditioner.handle);
     EXPECT_EQ(solved->x[at], 6 / matrix.value->csc.values[at]);
   }
-  EXPECT_EQ(engine_.builds(), 2);
+  EXPECT_EQ(engine_.builds, 2);
 }
 
 TEST_F(WorkbenchTest, AMatrixThatComesAgainFindsItsPreconditioner) {
@@ -228,7 +228,7 @@ TEST_F(WorkbenchTest, ABuildWithLimitsIsNotShared) {
   engine_.Release();
   auto one = Built(*first), two = Built(*second);
   EXPECT_EQ(one->preconditioner.handle, two->preconditioner.handle);
-  EXPECT_EQ(engine_.builds(), 1) << "the second found it when its turn came";
+  EXPECT_EQ(engine_.builds, 1) << "the second found it when its turn came";
   EXPECT_TRUE(second->job->timings().reused());
 }
 
@@ -237,11 +237,11 @@ TEST_F(WorkbenchTest, NewValuesOnTheSamePatternAreARebuild) {
   EXPECT_FALSE(Built(*first)->preconditioner.value->timings.rebuild());
   auto second = StartBuild(Put(Diagonal(4, 3)));
   EXPECT_TRUE(Built(*second)->preconditioner.value->timings.rebuild());
-  EXPECT_EQ(engine_.plans(), 1);
+  EXPECT_EQ(engine_.plans, 1);
 }
 
 TEST_F(WorkbenchTest, SaysWhyAutoFoundNothingToBuild) {
-  engine_.SetAutoChoice(kernels::EngineKind::kNone);
+  engine_.auto_choice = kernels::EngineKind::kNone;
   const absl::Status status = StartBuild(Put(Diagonal(4)), Spec(v1::ENGINE_KIND_AUTO)).status();
   EXPECT_EQ(ReasonOf(status), "NOTHING_TO_BUILD");
   EXPECT_NE(status.message().find("AUTO chose NONE"), std::string::npos) << status;
@@ -323,7 +323,7 @@ TEST_F(WorkbenchTest, ASolveBuildsWhatItsSpecSaysAndKeepsIt) {
   auto second = Solved(*bench_->StartSolve(std::move(request)));
   EXPECT_EQ(second->done.preconditioner(), outcome->done.preconditioner());
   EXPECT_TRUE(second->done.timings().reused());
-  EXPECT_EQ(engine_.builds(), 1);
+  EXPECT_EQ(engine_.builds, 1);
 }
 
 TEST_F(WorkbenchTest, AnOldPreconditionerServesNewValues) {
@@ -334,7 +334,7 @@ TEST_F(WorkbenchTest, AnOldPreconditionerServesNewValues) {
   request.preconditioner = built->preconditioner;
   auto outcome = Solved(*bench_->StartSolve(std::move(request)));
   EXPECT_EQ(outcome->done.preconditioner(), built->preconditioner.handle);
-  EXPECT_EQ(engine_.builds(), 1);
+  EXPECT_EQ(engine_.builds, 1);
 }
 
 TEST_F(WorkbenchTest, RefusesSolves) {
@@ -448,7 +448,7 @@ TEST_F(WorkbenchTest, TheSolutionsBytesAreCountedUntilItIsGone) {
 
 TEST_F(WorkbenchTest, EstimatesAPattern) {
   auto pattern = Put(Diagonal(6), true);
-  engine_.SetPredictedMs(42);
+  engine_.predicted_ms = 42;
   auto estimate = bench_->EstimateBuild("t", *pattern.value, Spec(v1::ENGINE_KIND_AUTO), "spec");
   ASSERT_TRUE(estimate.ok());
   EXPECT_EQ(estimate->figures.predicted_ms, 42);

@@ -19,10 +19,11 @@ int main(int argc, char** argv) {
   const int gpu = static_cast<int>(infos.size());
   const bool has_gpu = devices.find("gpu") != std::string::npos;
   if (has_gpu) infos.push_back(FakeGpu(0));
+  const int last = static_cast<int>(infos.size()) - 1;
   FakeEngine engine(std::move(infos));
   const char* fault = std::getenv("SPAID_FAKE_FAULT");
   if (fault != nullptr && std::string(fault) == "hangs") {
-    engine.HangDevice(static_cast<int>(engine.Devices().size()) - 1);
+    engine.HangDevice(last);
   } else if (has_gpu) {
     engine.BreakDevice(gpu);
   }

@@ -132,9 +132,9 @@ class WorkingServer : public Browser {
     BuildCall build = OpenBuild(*harness_, "alice");
     build.Head(BuildOf(harness_->Store(DiagonalMatrix(4, 1), "alice"), StaticSpai())).Done();
     EXPECT_FALSE(build.Finish().ok());
-    harness_->engine.SetResiduals(9);
+    harness_->engine.residuals = 9;
     EXPECT_TRUE(Ask(kEvil).Finish().ok());
-    harness_->engine.SetResidualsAfterHold(4);
+    harness_->engine.residuals_after_hold = 4;
     harness_->engine.HoldSolves();
     Ask("carol");
     harness_->engine.WaitForSolves(2);

@@ -81,7 +81,7 @@ TEST(DevicesOnTheWire, EstimatesSayWhere) {
   request.set_matrix(h.Store(DiagonalMatrix(4)));
   *request.mutable_spec() = StaticSpai();
   for (const auto& [ms, bytes, where] : {std::tuple{1000.0, 100, "gpu:0"}, {0.5, 0, "cpu"}}) {
-    h.engine.SetPredictedMs(ms);
+    h.engine.predicted_ms = ms;
     auto context = Context();
     v1::EstimateBuildResponse response;
     ASSERT_TRUE(h.preconditioners->EstimateBuild(context.get(), request, &response).ok());
@@ -131,7 +131,7 @@ TEST(DevicesOnTheWire, AnIdleDeviceThatDiesIsFound) {
 
 TEST(DevicesOnTheWire, TheServerIsReadyOnceItsDevicesAreMeasured) {
   FakeEngine engine({FakeCpu(), FakeGpu(0)});
-  engine.HoldCopies();
+  engine.hold_copies = true;
   Metrics metrics;
   Backend backend(Harness::SmallBackend(), engine, Authenticator(), &metrics);
   std::promise<void> told;

@@ -90,8 +90,8 @@ TEST(Build, TheSameAgainIsReusedAndNewValuesRebuild) {
   EXPECT_TRUE(done[1].timings().reused());
   EXPECT_EQ(done[1].preconditioner().name(), done[0].preconditioner().name());
   EXPECT_TRUE(done[2].timings().rebuild());
-  EXPECT_EQ(h.engine.builds(), 2);
-  EXPECT_EQ(h.engine.plans(), 1);
+  EXPECT_EQ(h.engine.builds, 2);
+  EXPECT_EQ(h.engine.plans, 1);
 }
 
 TEST(Build, IdenticalBuildsInFlightAreOneAndOutliveTheFirstCaller) {
@@ -111,7 +111,7 @@ TEST(Build, IdenticalBuildsInFlightAreOneAndOutliveTheFirstCaller) {
   const grpc::Status status = second.Finish(&events);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_TRUE(events.back().done().timings().reused());
-  EXPECT_EQ(h.engine.builds(), 1);
+  EXPECT_EQ(h.engine.builds, 1);
 }
 
 // It is as urgent as the most urgent of those who wait for it, from when they come to when they go.
@@ -177,7 +177,7 @@ TEST(Build, WhatCouldNotBeStoredIsRefusedBeforeItIsQueued) {
   build.Head(BuildOf(matrix, Jacobi())).Done();
   EXPECT_RPC_ERROR(build.Finish(), RESOURCE_EXHAUSTED, "BUILD_TOO_LARGE",
                    "--preconditioner-store-bytes");
-  EXPECT_EQ(h.engine.builds(), 0);
+  EXPECT_EQ(h.engine.builds, 0);
   EXPECT_EQ(h.backend->jobs().size(), 0);
   // A solve needs its M, not the store.
   SolveCall solve = OpenSolve(h);
@@ -271,7 +271,7 @@ TEST(Build, AFullQueueSaysWhenToComeBack) {
   Harness::Options options{.backend = Harness::SmallBackend()};
   options.backend.max_queued_jobs = 1;
   Harness h(options);
-  h.engine.SetPredictedMs(5'000);
+  h.engine.predicted_ms = 5'000;
   h.engine.HoldBuilds();
   BuildCall running = OpenBuild(h);
   running.Head(BuildOf(h.Store(DiagonalMatrix(3, 1)), Jacobi())).Done();
@@ -353,7 +353,7 @@ TEST(Solve, SpecBuildsOnceSeveralRightHandSides) {
     for (const auto& event : events) residuals += event.job().residuals().residuals_size();
     EXPECT_EQ(residuals, 6);
   }
-  EXPECT_EQ(h.engine.builds(), 1);
+  EXPECT_EQ(h.engine.builds, 1);
 }
 
 TEST(Solve, OmitSolutionSendsNone) {
@@ -591,7 +591,7 @@ class History {
 TEST(Solve, ResidualsComeAtABoundedRateAndInFull) {
   constexpr int kResiduals = 90'000;
   Harness h;
-  h.engine.SetResiduals(kResiduals);
+  h.engine.residuals = kResiduals;
   const auto start = std::chrono::steady_clock::now();
   SolveCall call = OpenSolve(h);
   call.Head(SolveOf(h.Store(DiagonalMatrix(2)), None())).Chunk(Rhs({2, 3})).Done();
@@ -607,8 +607,8 @@ TEST(Solve, ResidualsComeAtABoundedRateAndInFull) {
 
 TEST(WatchJob, ALateOneGetsTheHistoryThenGoesOn) {
   Harness h;
-  h.engine.SetResiduals(5000);
-  h.engine.SetResidualsAfterHold(2000);
+  h.engine.residuals = 5000;
+  h.engine.residuals_after_hold = 2000;
   h.engine.HoldSolves();
   SolveCall call = OpenSolve(h);
   call.Head(SolveOf(h.Store(DiagonalMatrix(2)), None())).Chunk(Rhs({2, 3})).Done();

@@ -236,12 +236,12 @@ TEST(PartialResult, ABuildThatBeginsAnewIsSentAnew) {
   call.Head(Partial(matrix)).Done();
   Received received;
   ReadValues(call, kValuesOfChunk, &received);
-  h.engine.RunOutOfDeviceMemory(1);
+  h.engine.out_of_memory = 1;
   h.engine.ReleaseShown();
   const grpc::Status status = ReadRest(call, &received);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(received.headers, 2);
-  EXPECT_EQ(h.engine.builds(), 2);
+  EXPECT_EQ(h.engine.builds, 2);
   ASSERT_EQ(received.values.size(), static_cast<size_t>(kN));
   EXPECT_EQ(received.values.back(), 1.0 / kN);
   EXPECT_GT(received.done.timings().bytes_down(), (kN + 1) * 8 + kN * 12);
@@ -262,7 +262,7 @@ TEST(PartialResult, TwoWaitersReadOneBuildEachAtItsOwnPace) {
   h.engine.ReleaseShown();
   ASSERT_TRUE(ReadRest(second, &two).ok());
   ASSERT_TRUE(ReadRest(first, &one).ok());
-  EXPECT_EQ(h.engine.builds(), 1);
+  EXPECT_EQ(h.engine.builds, 1);
   one.ExpectWhole();
   two.ExpectWhole();
   EXPECT_EQ(one.done.preconditioner().name(), two.done.preconditioner().name());
@@ -294,7 +294,7 @@ TEST(PartialResult, ASlowReaderPausesItsOwnStreamAlone) {
   EXPECT_LE(h.backend->streams().outgoing_bytes(), (1 << 20) + (16 << 10));
   const grpc::Status status = ReadRest(slow, &behind);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(h.engine.builds(), 1);
+  EXPECT_EQ(h.engine.builds, 1);
   behind.ExpectWhole();
 }
 
@@ -353,7 +353,7 @@ TEST(PartialResult, OfADetachedJobComesAgainFromTheBeginning) {
   h.engine.ReleaseShown();
   ASSERT_TRUE(ReadRest(again, &after).ok());
   after.ExpectWhole();
-  EXPECT_EQ(h.engine.builds(), 1);
+  EXPECT_EQ(h.engine.builds, 1);
   EXPECT_EQ(WaitEnded(h, before.job).state(), v1::JOB_STATE_SUCCEEDED);
 }
 

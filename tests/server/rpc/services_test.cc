@@ -133,7 +133,7 @@ TEST(EstimateBuild, RefusesWhatABuildWould) {
 TEST(Preparation, EstimatesHoldUpNoUploadAndStopWhenNobodyWaits) {
   Harness h;
   const std::string matrix = h.Store(DiagonalMatrix(3));
-  h.engine.HoldEstimates();
+  h.engine.hold_estimates = true;
   SolveCall solve = OpenSolve(h);
   solve.Head(SolveOf(matrix, Jacobi()))
       .Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{1, 2, 3}))

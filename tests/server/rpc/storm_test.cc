@@ -241,7 +241,7 @@ TEST_F(Storm, HundredsOfClientsAndReadersThatReadNothing) {
   EXPECT_GT(listed, kListers);
   let_go.set_value();
   clients.join();
-  EXPECT_LE(h.engine.builds(), 1 + 16 + 1);
+  EXPECT_LE(h.engine.builds, 1 + 16 + 1);
   ExpectQuiet(h);
 }
 
@@ -396,7 +396,7 @@ TEST_F(Storm, ReadersLeaveInTheMiddleOfTheirResults) {
   readers.join();
   EXPECT_GT(whole, 0);
   EXPECT_LT(whole, kReaders);
-  EXPECT_EQ(h.engine.builds(), 1) << "one build for all of them";
+  EXPECT_EQ(h.engine.builds, 1) << "one build for all of them";
   ExpectQuiet(h);
   auto peer = Peer(h);
   EXPECT_TRUE(peer.Build(header).Finish().ok()) << "it is still there";
@@ -614,7 +614,7 @@ void DrainUnderLoad(Harness& h, bool let_go) {
   ASSERT_TRUE(first.Build(large).Finish().ok());
   large.set_stream_result(true);
   const std::string matrix = h.Store(DiagonalMatrix(3, 2));
-  h.engine.SetPredictedMs(1);
+  h.engine.predicted_ms = 1;
   h.engine.HoldSolves();
   std::vector<std::string> detached;
   for (int i = 0; i < kDetached; ++i) {

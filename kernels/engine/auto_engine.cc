@@ -1,4 +1,4 @@
-// What AUTO chooses:
+// AUTO as an engine, and NONE. What AUTO chooses:
 //   1. a column that stores nothing: none. No pattern of M can avoid that column of A, so static
 //      SPAI has no plan, and Jacobi has no diagonal entry there.
 //   2. zero diagonal entries, or some too small to invert: Jacobi cannot be built. Static SPAI with
@@ -6,14 +6,18 @@
 //      structural rank is said, and changes nothing. For CG, which takes no such M: none.
 //   3. else what is predicted to take the least time with the method that it is for
 //      (engine_choice.h).
+#include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <string>
 
+#include "kernels/base/option_range.h"
 #include "kernels/engine/engine_choice.h"
-#include "kernels/engine/engine_parts.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/engine/options.h"
+#include "kernels/engine/preconditioner_engine.h"
+#include "kernels/engine/static_spai_engine.h"
 
 namespace spaid::kernels {
 namespace {
@@ -39,9 +43,9 @@ std::string Dropped(const PreconditionerSpec& spec, const PatternView* user_patt
   return "; not used, as it is for static SPAI alone: " + names;
 }
 
-ResolvedSpec None(const PreconditionerSpec& spec, const PatternView* user_pattern,
-                  int64_t empty_column) {
-  return {PreconditionerSpec{.engine = EngineKind::kNone, .static_spai = {}, .block_size = 1},
+ResolvedSpec ChooseNone(const PreconditionerSpec& spec, const PatternView* user_pattern,
+                        int64_t empty_column) {
+  return {PreconditionerSpec{.engine = EngineKind::kNone},
           "none: column " + std::to_string(empty_column) +
               " of A stores no entry, which neither Jacobi nor static SPAI can invert; A is "
               "singular, and a solve converges only if b allows it" +
@@ -78,53 +82,13 @@ ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Pattern
   return out;
 }
 
-}  // namespace
-
-std::string Figure(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
-
-int64_t FirstEmptyColumn(const PatternView& a) {
-  for (int64_t j = 0; j < a.n_cols; ++j) {
-    if (a.col_ptr[j] == a.col_ptr[j + 1]) return j;
-  }
-  return -1;
-}
-
-Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& a,
-                                 const Diagnosis& diagnosis, const PatternView* user_pattern,
-                                 const Context& context) {
-  if (Status s = CheckSpec(spec); !s.ok()) return s;
-  switch (spec.engine) {
-    // Options of another engine are dropped, so that equal builds have equal resolved specs.
-    case EngineKind::kNone:
-      return ResolvedSpec{{.engine = spec.engine, .static_spai = {}, .block_size = 1}, ""};
-    case EngineKind::kJacobi:
-      return ResolvedSpec{{.engine = spec.engine, .static_spai = {}, .block_size = spec.block_size},
-                          ""};
-    case EngineKind::kStaticSpai:
-      return ResolvedSpec{{.engine = spec.engine, .static_spai = spec.static_spai, .block_size = 1},
-                          ""};
-    case EngineKind::kFsai:
-    case EngineKind::kAfsai:
-      return ResolvedSpec{
-          {.engine = spec.engine, .static_spai = {}, .block_size = 1, .fsai = FsaiOptionsOf(spec)},
-          ""};
-    case EngineKind::kDynamicSpai: {
-      PreconditionerSpec own;
-      own.engine = spec.engine;
-      own.dynamic_spai = spec.dynamic_spai;
-      return ResolvedSpec{own, ""};
-    }
-    case EngineKind::kAuto:
-      break;
-  }
+Result<ResolvedSpec> Choose(const PreconditionerSpec& spec, const CscView& a,
+                            const Diagnosis& diagnosis, const PatternView* user_pattern,
+                            const Context& context) {
   if (spec.block_size != 1) {
     PreconditionerSpec without = spec;
     without.block_size = 1;
-    auto chosen = ResolveSpec(without, a, diagnosis, user_pattern, context);
+    auto chosen = Choose(without, a, diagnosis, user_pattern, context);
     if (chosen.ok()) chosen->reason += "; block_size is not used: name engine JACOBI for it";
     return chosen;
   }
@@ -137,7 +101,7 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
   // Of the columns without a nonzero value, are there any that store nothing?
   if (diagnosis.empty_columns.count > 0) {
     if (const int64_t empty = FirstEmptyColumn(a); empty >= 0) {
-      return None(spec, user_pattern, empty);
+      return ChooseNone(spec, user_pattern, empty);
     }
   }
   Occurrence uninvertible = diagnosis.zero_diagonal;
@@ -155,6 +119,96 @@ Result<ResolvedSpec> ResolveSpec(const PreconditionerSpec& spec, const CscView& 
   return chosen;
 }
 
+BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
+  BuildEstimate e;
+  e.host_bytes = std::max(x.host_bytes, y.host_bytes);
+  e.device_bytes = std::max(x.device_bytes, y.device_bytes);
+  e.device_bytes_min = std::max(x.device_bytes_min, y.device_bytes_min);
+  e.nnz_m = std::max(x.nnz_m, y.nnz_m);
+  e.download_bytes = std::max(x.download_bytes, y.download_bytes);
+  e.predicted_ms = std::max(x.predicted_ms, y.predicted_ms);
+  e.flops = std::max(x.flops, y.flops);
+  e.n1_max = std::max(x.n1_max, y.n1_max);
+  e.n2_max = std::max(x.n2_max, y.n2_max);
+  return e;
+}
+
+class Auto final : public PreconditionerEngine {
+ public:
+  Auto()
+      : PreconditionerEngine({.kind = EngineKind::kAuto,
+                              .name = "auto",
+                              .options_field = "static_spai",
+                              .takes_pattern = true,
+                              .on_gpu = &StaticSpaiOnGpu()}) {}
+
+  Status Check(const PreconditionerSpec& spec) const override {
+    return CheckRanges(spec.static_spai);
+  }
+
+  Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
+                               const Diagnosis& diagnosis, const PatternView* user_pattern,
+                               const Context& context) const override {
+    return Choose(spec, a, diagnosis, user_pattern, context);
+  }
+
+  // AUTO looks at values, of which an estimate knows nothing: the largest of what it can choose.
+  Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
+                                 const PatternView* user_pattern,
+                                 const Context& context) const override {
+    BuildEstimate bound;
+    if (FirstEmptyColumn(a) >= 0) return bound;  // AUTO is NONE there
+    for (const PreconditionerEngine* engine : Engines()) {
+      for (const AutoCandidate& candidate : engine->ForAuto(spec)) {
+        const auto estimate = engine->Estimate(
+            candidate.spec, a, candidate.on_user_pattern ? user_pattern : nullptr, context);
+        if (!estimate.ok()) return estimate.status();
+        bound = Larger(bound, *estimate);
+      }
+    }
+    return bound;
+  }
+
+  Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView&,
+                                               const PatternView*, PlanFor,
+                                               const Context&) const override {
+    return CheckResolved(spec);
+  }
+};
+
+class None final : public PreconditionerEngine {
+ public:
+  None() : PreconditionerEngine({.kind = EngineKind::kNone, .name = "none"}) {}
+
+  Result<BuildEstimate> Estimate(const PreconditionerSpec&, const CscView&, const PatternView*,
+                                 const Context&) const override {
+    return BuildEstimate{};
+  }
+
+  Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec&, const CscView&,
+                                               const PatternView*, PlanFor,
+                                               const Context&) const override {
+    return Status(StatusCode::kInvalidArgument, "NOTHING_TO_BUILD",
+                  "engine NONE has nothing to build; solve without a preconditioner")
+        .At("engine");
+  }
+};
+
+}  // namespace
+
+std::string Figure(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+int64_t FirstEmptyColumn(const PatternView& a) {
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    if (a.col_ptr[j] == a.col_ptr[j + 1]) return j;
+  }
+  return -1;
+}
+
 Status PreconditionerNotSpd() {
   return Status(StatusCode::kFailedPrecondition, "PRECONDITIONER_NOT_SPD",
                 "CG needs a symmetric positive definite preconditioner, and an explicit M from "
@@ -162,19 +216,19 @@ Status PreconditionerNotSpd() {
       .At("method");
 }
 
-Result<Method> ResolveSolveMethod(Method method, EngineKind kind, const Diagnosis& diagnosis) {
+Result<Method> ResolveMethod(Method method, EngineKind kind, const Diagnosis& diagnosis) {
   if (kind == EngineKind::kAuto) {
     return Status(StatusCode::kInvalidArgument, "ENGINE_NOT_RESOLVED",
                   "engine AUTO must be resolved before the method")
         .At("engine");
   }
-  const bool explicit_m = IsExplicitSpai(kind);
+  const bool for_cg = TraitsOf(kind).for_cg;
   switch (method) {
     case Method::kBicgstab:
     case Method::kGmres:
       return method;
     case Method::kCg:
-      if (explicit_m) return PreconditionerNotSpd();
+      if (!for_cg) return PreconditionerNotSpd();
       if (!diagnosis.numerically_symmetric) {
         return Status(StatusCode::kFailedPrecondition, "NOT_SYMMETRIC",
                       "CG needs a symmetric matrix; a(" + std::to_string(diagnosis.asymmetry_row) +
@@ -186,14 +240,24 @@ Result<Method> ResolveSolveMethod(Method method, EngineKind kind, const Diagnosi
     case Method::kAuto: {
       const bool positive =
           diagnosis.zero_diagonal.count == 0 && diagnosis.negative_diagonal.count == 0;
-      return diagnosis.numerically_symmetric && positive && !explicit_m ? Method::kCg
-                                                                        : Method::kBicgstab;
+      return diagnosis.numerically_symmetric && positive && for_cg ? Method::kCg
+                                                                   : Method::kBicgstab;
     }
   }
   return Status(StatusCode::kInvalidArgument, "BAD_METHOD",
                 "method = " + std::to_string(static_cast<int>(method)) +
                     " is unknown; give AUTO, CG, BICGSTAB or GMRES")
       .At("method");
+}
+
+const PreconditionerEngine& AutoEngine() {
+  static const Auto engine;
+  return engine;
+}
+
+const PreconditionerEngine& NoEngine() {
+  static const None engine;
+  return engine;
 }
 
 }  // namespace spaid::kernels

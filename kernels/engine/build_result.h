@@ -1,0 +1,40 @@
+// What a build leaves, and how good it is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/dynamic_spai/dynamic_spai.h"
+#include "kernels/engine/engine.h"
+#include "kernels/fsai/fsai.h"
+#include "kernels/static_spai/static_spai.h"
+
+namespace spaid::kernels {
+
+// Quality figures common to all engines; those an engine cannot know keep their defaults.
+struct Quality : StaticSpaiQuality {
+  std::optional<FsaiQuality> fsai;  // of kFsai and kAfsai: that, and `density`, are all they know
+  std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai, besides that of its numbers
+  bool pattern_reused = false;        // on a pattern that an earlier build grew (grows_pattern)
+  std::vector<std::string> warnings;  // for people; one sentence each, with counts and cures
+
+  // Columns of M, or rows of G, that something befell, by its name ("rescued"); zeros included, and
+  // a name may come twice.
+  std::vector<std::pair<const char*, int64_t>> Counts() const;
+};
+
+struct BuildResult {
+  std::shared_ptr<const Preconditioner> preconditioner;
+  Quality quality;
+  // Where a pattern grew, and was not cut short: a plan that builds on it, for new values; else
+  // null.
+  std::shared_ptr<const Plan> grown;
+  double build_ms = 0;  // all of it; `timings` says what it went into besides arithmetic
+  DeviceTimings timings;
+};
+
+}  // namespace spaid::kernels

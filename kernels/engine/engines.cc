@@ -1,0 +1,62 @@
+// The table of engines: here a new one is entered, in one line for itself and one for its kind.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include "kernels/engine/preconditioner_engine.h"
+
+namespace spaid::kernels {
+
+// Each in a file of its own.
+const PreconditionerEngine& AutoEngine();
+const PreconditionerEngine& NoEngine();
+const PreconditionerEngine& JacobiEngine();
+const PreconditionerEngine& StaticSpaiEngine();
+const PreconditionerEngine& FsaiEngine();
+const PreconditionerEngine& AfsaiEngine();
+const PreconditionerEngine& DynamicSpaiEngine();
+
+std::span<const PreconditionerEngine* const> Engines() {
+  static const std::array kEngines = {&AutoEngine(),       &NoEngine(),   &JacobiEngine(),
+                                      &StaticSpaiEngine(), &FsaiEngine(), &AfsaiEngine(),
+                                      &DynamicSpaiEngine()};
+  return kEngines;
+}
+
+const PreconditionerEngine* FindEngine(EngineKind kind) {
+  const auto all = Engines();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const PreconditionerEngine* engine) {
+    return engine->traits().kind == kind;
+  });
+  return found != all.end() ? *found : nullptr;
+}
+
+const EngineTraits& TraitsOf(EngineKind kind) {
+  static const EngineTraits kUnknown;
+  const PreconditionerEngine* engine = FindEngine(kind);
+  return engine != nullptr ? engine->traits() : kUnknown;
+}
+
+std::string WireName(EngineKind kind) {
+  std::string name(TraitsOf(kind).name);
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  return name;
+}
+
+std::span<const EngineKind> EngineKinds() {
+  static const auto kKinds = [] {
+    std::vector<EngineKind> kinds;
+    for (const PreconditionerEngine* engine : Engines()) kinds.push_back(engine->traits().kind);
+    return kinds;
+  }();
+  return kKinds;
+}
+
+bool TimeDecides(const PreconditionerSpec& spec) {
+  const PreconditionerEngine* engine = FindEngine(spec.engine);
+  return engine != nullptr && engine->TimeDecides(spec);
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,133 @@
+// What an engine is to the rest of the house. One object of each is in the table of engines.cc;
+// nobody else names one to check, estimate, plan or build.
+//
+//   const PreconditionerEngine* engine = FindEngine(spec.engine);
+//   Status ok = engine->Check(spec);
+//   auto plan = engine->MakePlan(spec, a, nullptr, for_what, context);
+//   auto built = (*plan)->Build(spec, a, context);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/base/cuda_device.h"
+#include "kernels/base/status.h"
+#include "kernels/engine/build_result.h"
+#include "kernels/engine/engine.h"
+#include "kernels/engine/engine_parts.h"
+#include "kernels/engine/engine_traits.h"
+#include "kernels/engine/spec.h"
+#include "kernels/sparse/diagnosis.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+// What every plan is for.
+struct PlanFor {
+  EngineKind kind = EngineKind::kNone;
+  int64_t n = 0, nnz = 0;
+  std::vector<int> devices;                       // Plan::devices()
+  std::vector<std::shared_ptr<CudaDevice>> gpus;  // the same where they are GPUs; none: the CPU
+};
+
+// A plan of any engine: looks after what all have in common. What is particular to one derives from
+// this.
+class EnginePlan : public Plan {
+ public:
+  int device() const final { return for_.devices.front(); }
+  std::vector<int> devices() const final { return for_.devices; }
+  DeviceTimings timings() const final { return made_in_; }
+  Result<BuildResult> Build(const PreconditionerSpec& spec, const CscView& a,
+                            const Context& context) const final;
+
+ protected:
+  explicit EnginePlan(PlanFor of) : for_(std::move(of)) {}
+  EnginePlan(const EnginePlan&) = default;
+
+  // M, or G, and whatever else the engine knows of it.
+  struct Made {
+    CscMatrix m;          // where the engine is `factored` G by rows
+    CscMatrix g_columns;  // of G; of no columns: not made yet
+    ShownResult shown;
+    HostPreconditioner::DeviceCopy on_device;
+    Quality quality;
+    std::shared_ptr<const Plan> grown;  // BuildResult::grown
+  };
+  // Of checked options and an `a` of the plan's size with values. Adds to `timings`.
+  virtual Result<Made> MakeM(const PreconditionerSpec& spec, const CscView& a,
+                             const Context& context, DeviceTimings* timings) const = 0;
+  // What differs where the options ask for another plan; empty: this one serves.
+  virtual std::string Differences(const PreconditionerSpec& /*spec*/) const { return ""; }
+
+  std::span<const std::shared_ptr<CudaDevice>> gpus() const { return for_.gpus; }
+
+  DeviceTimings made_in_;
+
+ private:
+  PlanFor for_;
+};
+
+// One that AUTO may come to.
+struct AutoCandidate {
+  PreconditionerSpec spec;
+  bool on_user_pattern = false;  // the pattern that came with the request is its own
+};
+
+// Immutable; thread-safe.
+class PreconditionerEngine {
+ public:
+  PreconditionerEngine(const PreconditionerEngine&) = delete;
+  PreconditionerEngine& operator=(const PreconditionerEngine&) = delete;
+  virtual ~PreconditionerEngine() = default;
+
+  const EngineTraits& traits() const { return traits_; }
+
+  // INVALID_ARGUMENT for options out of range, with the field as the wire names it.
+  virtual Status Check(const PreconditionerSpec& /*spec*/) const { return {}; }
+  // The options that it reads, all others as they are by default.
+  virtual PreconditionerSpec OwnOptions(const PreconditionerSpec& spec) const;
+  virtual bool TimeDecides(const PreconditionerSpec& /*spec*/) const { return false; }
+
+  // All below: `spec` has been checked, and is for this engine; `user_pattern` may be null.
+
+  // By default OwnOptions. Errors: those of Engine::Resolve.
+  virtual Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
+                                       const Diagnosis& diagnosis, const PatternView* user_pattern,
+                                       const Context& context) const;
+  // As Engine::Estimate; device_bytes are those of any CUDA device.
+  virtual Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
+                                         const PatternView* user_pattern,
+                                         const Context& context) const = 0;
+  // As Engine::MakePlan.
+  virtual Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec,
+                                                       const CscView& a,
+                                                       const PatternView* user_pattern, PlanFor of,
+                                                       const Context& context) const = 0;
+  // What AUTO, asked by `spec`, may come to of this engine: its estimate bounds them all.
+  virtual std::vector<AutoCandidate> ForAuto(const PreconditionerSpec& /*spec*/) const {
+    return {};
+  }
+
+ protected:
+  explicit PreconditionerEngine(const EngineTraits& traits) : traits_(traits) {}
+
+ private:
+  const EngineTraits traits_;
+};
+
+// Null: `kind` is none of the enum.
+const PreconditionerEngine* FindEngine(EngineKind kind);
+std::span<const PreconditionerEngine* const> Engines();
+
+// What estimates count with.
+
+int64_t CscBytes(int64_t n, int64_t nnz);
+// The counters of the transpose that makes the rows of M, at the most (transpose.h).
+int64_t RowScratchBytes(int64_t n, int64_t nnz);
+double StreamMs(double bytes, int threads);  // to move so many
+
+}  // namespace spaid::kernels

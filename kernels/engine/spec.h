@@ -1,0 +1,43 @@
+// What a caller asks for: an engine, and the options of each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/base/device.h"
+#include "kernels/dynamic_spai/dynamic_spai.h"
+#include "kernels/engine/engine_traits.h"
+#include "kernels/fsai/fsai.h"
+#include "kernels/krylov/krylov.h"
+#include "kernels/static_spai/static_spai.h"
+
+namespace spaid::kernels {
+
+struct PreconditionerSpec {
+  EngineKind engine = EngineKind::kAuto;
+  StaticSpaiOptions static_spai = {};  // read for kStaticSpai, and for kAuto where that chooses it
+  // Of kJacobi: M inverts the diagonal blocks of so many rows; 1: the diagonal. 1 .. kMaxBlockSize.
+  int block_size = 1;
+  // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
+  FsaiOptions fsai = {};
+  DynamicSpaiOptions dynamic_spai = {};  // read for kDynamicSpai
+  // Read for kAuto, and reset by Resolve: of the solve that M is for its method (kAuto: what
+  // ResolveMethod makes of it), its right-hand sides, >= 1, and where it runs, build and all.
+  Method method = Method::kAuto;
+  int64_t n_rhs = 1;
+  Backend backend = Backend::kCpu;
+  // Of M, where the pattern is prescribed: a plan that comes to more entries is refused
+  // (RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE). 0: no limit. Not part of what a spec resolves to.
+  int64_t max_nnz = 0;
+};
+
+// A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
+struct ResolvedSpec {
+  PreconditionerSpec spec;
+  std::string reason;  // why AUTO chose so, in words and figures; empty where nothing was AUTO
+};
+
+// Whether time decides what a build becomes: then no two are the same.
+bool TimeDecides(const PreconditionerSpec& spec);
+
+}  // namespace spaid::kernels
