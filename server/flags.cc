@@ -299,11 +299,11 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
          "Tenants without --tenant-weight that have a share each; all others have one share "
          "together")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000}));
-  app.add_option("--lanes", backend.lanes,
+  app.add_option("--lanes", backend.slots,
                  "Slots of the CPU: jobs that run side by side, all but one of them small; 0: a "
                  "quarter of its cores, 2 to 8")
       ->check(CLI::Range(0, 64));
-  app.add_option("--gpu-lanes", flags.gpu_lanes,
+  app.add_option("--gpu-lanes", flags.gpu_slots,
                  "Slots of a GPU: jobs that run side by side, all but one of them small; each slot "
                  "for small jobs has a 32nd of the GPU's memory")
       ->check(CLI::Range(1, 16));

@@ -38,7 +38,7 @@ struct Flags {
   std::chrono::milliseconds keep_freed{5000};
   std::string devices = "auto";  // as OpenEngine takes it
   std::string on_device_loss;    // "exit", "degrade"; empty: exit if `devices` names some
-  int gpu_lanes = 2;
+  int gpu_slots = 2;
   int64_t device_memory = 0;  // bytes per GPU; 0: all
   BackendOptions backend;
   DrainOptions drain;

@@ -14,7 +14,7 @@ namespace {
 
 absl::Status Run(Flags flags, ShutdownSignals& signals) {
   ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine(flags.devices, flags.device_memory,
-                                                   flags.gpu_lanes, kernels::ListCudaDevices()));
+                                                   flags.gpu_slots, kernels::ListCudaDevices()));
   flags.backend.cuda_status = opened.cuda_status;
   flags.backend.idle_devices = std::move(opened.idle);
   return Serve(std::move(flags), *opened.engine, signals);

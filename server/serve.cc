@@ -19,6 +19,7 @@
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
+#include "server/collect_status.h"
 #include "server/engine/adapter.h"
 #include "server/ops/drain.h"
 #include "server/ops/health.h"
@@ -29,7 +30,6 @@
 #include "server/rpc/backend.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/server.h"
-#include "server/status_of.h"
 
 namespace spaid::server {
 namespace {
@@ -150,7 +150,7 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
   std::unique_ptr<OpsServer> ops;  // dies before what its scrapes read
   if (!flags.ops_address.empty()) {
     const auto status = [&backend, address = server->address()] {
-      return StatusOf(backend, address);
+      return CollectStatus(backend, address);
     };
     ASSIGN_OR_RETURN(
         ops, OpsServer::Start(flags.ops_address, {.metrics = &metrics,

@@ -8,7 +8,7 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
 #include "client/cli/matrix_market.h"
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 
 namespace spaid::cli {
 
@@ -55,7 +55,7 @@ ExitCode RunBuild(Session& session, const BuildArgs& args) {
     if (fetch) object["precond_file"] = args.precond_out;
     session.out.PrintJson(object);
   } else {
-    session.out.Print(Shown(m.name) + "\n" + Describe(m, session.out.color()));
+    session.out.Print(Printable(m.name) + "\n" + Describe(m, session.out.color()));
     if (built->timings.reused) session.out.Print("  (it was there already: nothing was built)\n");
     if (fetch) session.out.Print("  " + MatrixOf(*built->m) + " is in " + args.precond_out + "\n");
   }
@@ -90,7 +90,7 @@ ExitCode RunUpload(Session& session, const UploadArgs& args) {
     object["reused"] = timings.reused;
     session.out.PrintJson(object);
   } else {
-    session.out.Print(Shown(info->name) + "\n" + Describe(*info, session.out.color()));
+    session.out.Print(Printable(info->name) + "\n" + Describe(*info, session.out.color()));
     session.out.Print("  " + FormatBytes(timings.bytes_up) + " sent in " +
                       FormatMs(timings.upload_ms) + "\n");
   }

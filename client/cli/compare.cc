@@ -8,7 +8,7 @@
 #include "client/cli/convergence_plot.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 
 namespace spaid::cli {
 namespace {
@@ -363,7 +363,7 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
     if (best < 0) {
       text += "\nNothing converged. What the matrix says:\n";
       for (const std::string& finding : matrix->diagnosis.findings)
-        text += "  - " + Shown(finding) + "\n";
+        text += "  - " + Printable(finding) + "\n";
       if (matrix->diagnosis.findings.empty()) text += "  nothing remarkable\n";
     }
     if (!args.plot.empty()) text += "\nplot: " + args.plot + "\n";

@@ -8,8 +8,8 @@
 
 #include "client/cli/byte_file.h"
 #include "client/cli/output.h"
+#include "client/cli/printable.h"
 #include "client/cli/residual_series.h"
-#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {

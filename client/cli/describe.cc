@@ -1,7 +1,7 @@
 #include "client/cli/describe.h"
 
+#include "client/cli/printable.h"
 #include "client/cli/session.h"
-#include "client/cli/shown.h"
 
 namespace spaid::cli {
 namespace {
@@ -94,7 +94,7 @@ std::string Describe(const MatrixInfo& info, bool color) {
     facts.Add("structural rank", FormatCount(d.structural_rank) + " (singular)", Style::kBad);
   }
   std::string text = facts.Text(color);
-  for (const std::string& finding : d.findings) text += "  - " + Shown(finding) + "\n";
+  for (const std::string& finding : d.findings) text += "  - " + Printable(finding) + "\n";
   return text;
 }
 
@@ -153,7 +153,7 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
   AddCounted(facts, "non-finite columns", q.non_finite_columns, Style::kBad);
   std::string text = facts.Text(color);
   for (const std::string& warning : q.warnings) {
-    text += "  " + Styled("warning: ", Style::kWarn, color) + Shown(warning) + "\n";
+    text += "  " + Styled("warning: ", Style::kWarn, color) + Printable(warning) + "\n";
   }
   return text;
 }

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 
 namespace spaid::cli {
 
@@ -10,7 +10,7 @@ ExitCode ReportDetached(const Session& session, const Job& job) {
   if (session.out.json()) {
     session.out.PrintJson({{"job", job.name()}, {"detached", true}, {"matrix", job.matrix()}});
   } else {
-    session.out.Print(Shown(job.name()) + "\n");
+    session.out.Print(Printable(job.name()) + "\n");
     session.out.Note("the job goes on; follow it with: spaidctl watch " + job.name());
   }
   return session.out.Finish(ExitCode::kOk);

@@ -56,7 +56,7 @@ bool ParseNumber(std::string_view text, double& value) {
   return error == std::errc();
 }
 
-std::string Shown(std::string_view text) {
+std::string Printable(std::string_view text) {
   std::string shown;
   for (const char c : text.substr(0, 40)) {
     shown += std::isprint(static_cast<unsigned char>(c)) ? c : '?';
@@ -140,12 +140,12 @@ std::optional<Error> MarketScanner::Banner(std::string_view line) {
     return FileError(path_, "NOT_MATRIX_MARKET",
                      "is not a Matrix Market file: its first line must begin with %%MatrixMarket, "
                      "not " +
-                         Shown(line));
+                         Printable(line));
   }
   if (count != 5 || Lower(raw[1]) != "matrix") {
     return At(
         "NOT_MATRIX_MARKET",
-        "the banner must read %%MatrixMarket matrix LAYOUT FIELD SYMMETRY, not " + Shown(line));
+        "the banner must read %%MatrixMarket matrix LAYOUT FIELD SYMMETRY, not " + Printable(line));
   }
   const std::string layout = Lower(raw[2]), field = Lower(raw[3]), symmetry = Lower(raw[4]);
   if (layout == "coordinate") {
@@ -154,7 +154,7 @@ std::optional<Error> MarketScanner::Banner(std::string_view line) {
     draft_.layout = MarketHeader::Layout::kArray;
   } else {
     return At("NOT_MATRIX_MARKET",
-              "unknown layout " + Shown(layout) + "; coordinate and array are known");
+              "unknown layout " + Printable(layout) + "; coordinate and array are known");
   }
   if (field == "real" || field == "double") {
     draft_.field = MarketHeader::Field::kReal;
@@ -166,7 +166,7 @@ std::optional<Error> MarketScanner::Banner(std::string_view line) {
     draft_.field = MarketHeader::Field::kPattern;
   } else {
     return At("NOT_MATRIX_MARKET",
-              "unknown field " + Shown(field) + " of a" +
+              "unknown field " + Printable(field) + " of a" +
                   (layout == "array" ? "n array" : " coordinate") +
                   " file; real, integer, complex and (coordinate only) pattern "
                   "are known");
@@ -181,7 +181,7 @@ std::optional<Error> MarketScanner::Banner(std::string_view line) {
     draft_.symmetry = MarketHeader::Symmetry::kHermitian;
   } else {
     return At("NOT_MATRIX_MARKET",
-              "unknown symmetry " + Shown(symmetry) +
+              "unknown symmetry " + Printable(symmetry) +
                   "; general, symmetric, skew-symmetric and hermitian are known");
   }
   have_banner_ = true;
@@ -198,14 +198,14 @@ std::optional<Error> MarketScanner::SizeLine(std::string_view line) {
   if (!good) {
     return At("BAD_SIZE_LINE", std::string("expected \"") +
                                    (coordinate ? "ROWS COLUMNS ENTRIES" : "ROWS COLUMNS") +
-                                   "\", found " + Shown(line));
+                                   "\", found " + Printable(line));
   }
   draft_.rows = sizes[0];
   draft_.columns = sizes[1];
   constexpr int64_t kMaxDimension = std::numeric_limits<int32_t>::max();
   if (draft_.rows > kMaxDimension || draft_.columns > kMaxDimension) {
     return At("BAD_SIZE_LINE", "at most " + std::to_string(kMaxDimension) +
-                                   " rows and columns are supported, found " + Shown(line));
+                                   " rows and columns are supported, found " + Printable(line));
   }
   if (coordinate) {
     draft_.entries = sizes[2];
@@ -238,7 +238,7 @@ std::optional<Error> MarketScanner::Entry(std::string_view line) {
   const MarketHeader& h = *header_;
   if (seen_entries_ == h.entries) {
     return At("TOO_MANY_ENTRIES", "the size line promises " + std::to_string(h.entries) +
-                                      " entries, but more follow: " + Shown(line) +
+                                      " entries, but more follow: " + Printable(line) +
                                       "; correct the size line or cut the file there");
   }
   const bool coordinate = h.layout == MarketHeader::Layout::kCoordinate;
@@ -249,13 +249,13 @@ std::optional<Error> MarketScanner::Entry(std::string_view line) {
   const size_t count = Fields(line, raw);
   if (count != wanted) {
     return At("BAD_ENTRY", "expected " + std::to_string(wanted) + " fields, found " +
-                               std::to_string(count) + ": " + Shown(line));
+                               std::to_string(count) + ": " + Printable(line));
   }
   size_t first_value = 0;
   int64_t i = 0, j = 0;
   if (coordinate) {
     if (!ParseCount(raw[0], i) || !ParseCount(raw[1], j)) {
-      return At("BAD_ENTRY", "row and column must be whole numbers, found " + Shown(line));
+      return At("BAD_ENTRY", "row and column must be whole numbers, found " + Printable(line));
     }
     if (i < 1 || i > h.rows || j < 1 || j > h.columns) {
       const bool zero = i == 0 || j == 0;
@@ -269,7 +269,7 @@ std::optional<Error> MarketScanner::Entry(std::string_view line) {
   std::array<double, 2> numbers = {};
   for (size_t k = first_value; k < wanted; ++k) {
     if (!ParseNumber(raw[k], numbers[k - first_value])) {
-      return At("BAD_ENTRY", Shown(raw[k]) + " is not a number");
+      return At("BAD_ENTRY", Printable(raw[k]) + " is not a number");
     }
   }
   MakeRoom();

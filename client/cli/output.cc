@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/cli/json.h"
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 
 namespace spaid::cli {
 namespace {
@@ -162,7 +162,7 @@ std::string Styled(std::string_view text, Style style, bool color) {
 }
 
 void Table::Add(std::vector<Cell> row) {
-  for (Cell& cell : row) cell.text = Shown(cell.text);
+  for (Cell& cell : row) cell.text = Printable(cell.text);
   rows_.push_back(std::move(row));
 }
 
@@ -204,7 +204,7 @@ std::string Table::Text(bool color) const {
 }
 
 void Facts::Add(std::string name, std::string value, Style style) {
-  lines_.push_back({std::move(name), Shown(value), style});
+  lines_.push_back({std::move(name), Printable(value), style});
 }
 
 std::string Facts::Text(bool color) const {
@@ -239,15 +239,15 @@ void Output::PrintJson(const nlohmann::json& object) const {
 }
 
 void Output::Note(std::string_view text) const {
-  if (!json_ && !quiet_) std::fprintf(stderr, "%s\n", Shown(text).c_str());
+  if (!json_ && !quiet_) std::fprintf(stderr, "%s\n", Printable(text).c_str());
 }
 
 ExitCode Output::Fail(const Error& error) const {
   if (json_) PrintJson({{"error", ToJson(error)}});
   std::string text =
-      program_ + ": " + Styled("error: ", Style::kBad, error_color_) + Shown(error.message);
+      program_ + ": " + Styled("error: ", Style::kBad, error_color_) + Printable(error.message);
   text += " [" + std::string(CodeName(error.code));
-  if (!error.reason.empty()) text += "/" + Shown(error.reason);
+  if (!error.reason.empty()) text += "/" + Printable(error.reason);
   text += "]";
   if (error.retry_after) {
     text += " (try again in " + FormatMs(static_cast<double>(error.retry_after->count())) + ")";

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "client/cli/output.h"
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 #include "client/cli/terminal.h"
 
 namespace spaid::cli {
@@ -100,7 +100,7 @@ void ProgressReporter::Report(const Progress& p) {
 }
 
 void ProgressReporter::Show(const std::string& key, const std::string& news, double fraction) {
-  const std::string line = Shown(news);
+  const std::string line = Printable(news);
   const auto now = std::chrono::steady_clock::now();
   const bool fresh = key != last_key_;
   last_key_ = key;

@@ -7,7 +7,7 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
 #include "client/cli/matrix_market.h"
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 
 namespace spaid::cli {
 namespace {
@@ -39,7 +39,7 @@ ExitCode ShowOne(const Session& session, const Expected<T>& item) {
   if (session.out.json()) {
     session.out.PrintJson(ToJson(*item));
   } else {
-    session.out.Print(Shown(item->name) + "\n" + Describe(*item, session.out.color()));
+    session.out.Print(Printable(item->name) + "\n" + Describe(*item, session.out.color()));
   }
   return session.out.Finish(ExitCode::kOk);
 }

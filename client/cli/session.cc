@@ -8,7 +8,7 @@
 #include "client/cli/gallery.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/matrix_market.h"
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 #include "kernels/gallery/gallery.h"
 
 namespace spaid::cli {
@@ -66,7 +66,7 @@ Error LocalError(std::string reason, std::string message) {
 
 Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern) {
   MatrixSource source;
-  source.label = Shown(args.matrix);
+  source.label = Printable(args.matrix);
   if (args.matrix.starts_with(kHandlePrefix) && !FileExists(args.matrix)) {
     source.handle = args.matrix;
     return source;

@@ -8,7 +8,7 @@
 #include "client/cli/describe.h"
 #include "client/cli/json.h"
 #include "client/cli/output.h"
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 
 namespace spaid::cli {
 namespace {
@@ -112,7 +112,7 @@ std::string SolveText(const SolveReport& s, bool color) {
           " after " + FormatCount(MostIterations(r)) +
           " iterations, |b - Ax| / |b| = " + FormatResidual(worst.true_relative_residual) +
           " (asked for " + FormatResidual(s.args.options.rtol) + ")\n";
-  if (!worst.detail.empty()) text += Shown(worst.detail) + "\n";
+  if (!worst.detail.empty()) text += Printable(worst.detail) + "\n";
   text += "\n";
   if (r.rhs.size() > 1) {
     Table table({{"rhs", Table::Align::kRight},
@@ -164,19 +164,19 @@ std::string SolveText(const SolveReport& s, bool color) {
   text += facts.Text(color);
   if (r.quality) {
     for (const std::string& warning : r.quality->warnings) {
-      text += "  " + Styled("warning: ", Style::kWarn, color) + Shown(warning) + "\n";
+      text += "  " + Styled("warning: ", Style::kWarn, color) + Printable(warning) + "\n";
     }
   }
   if (!converged) {
     text += "\nWhat the matrix says:\n";
     if (s.diagnosis_error) {
-      text += "  no diagnosis: " + Shown(s.diagnosis_error->message) + "\n";
+      text += "  no diagnosis: " + Printable(s.diagnosis_error->message) + "\n";
     } else if (s.info && s.info->diagnosis.findings.empty()) {
       text +=
           "  nothing remarkable; try --pattern-power=2, another --method, or `spaidctl compare`\n";
     } else if (s.info) {
       for (const std::string& finding : s.info->diagnosis.findings)
-        text += "  - " + Shown(finding) + "\n";
+        text += "  - " + Printable(finding) + "\n";
     }
   }
   return text;

@@ -7,7 +7,7 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
 #include "client/cli/matrix_market.h"
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 
 namespace spaid::cli {
 namespace {
@@ -24,7 +24,7 @@ ExitCode Show(const Session& session, const JobInfo& job, ExitCode code) {
   if (session.out.json()) {
     session.out.PrintJson(ToJson(job));
   } else {
-    session.out.Print(Shown(job.name) + "\n" + Describe(job, session.out.color()));
+    session.out.Print(Printable(job.name) + "\n" + Describe(job, session.out.color()));
   }
   return session.out.Finish(code);
 }

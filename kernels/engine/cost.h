@@ -21,7 +21,7 @@ inline constexpr double kGpuWorthMs = 1.5;
 // by much (docs/decisions/fsai.md: P7 16³ by 3 x 5 0.77 ms there for 1.52 on 16 cores,
 // predicted at 0.65).
 inline constexpr double kGpuFsaiWorthMs = 0.5;
-// The same of a solve, as the daemon predicts it (server/engine/workbench.cc), A's way there
+// The same of a solve, as the daemon predicts it (server/engine/job_factory.cc), A's way there
 // included.
 inline constexpr double kGpuSolveWorthMs = 10;
 // So many times as long, about, takes a build there whose tables are made in waves

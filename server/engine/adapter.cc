@@ -153,12 +153,12 @@ EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions
     const std::string name = DeviceName(all[i]);
     const auto known = std::find(names_.begin(), names_.end(), name);
     if (known != names_.end()) {
-      lanes_[static_cast<size_t>(known - names_.begin())].push_back(i);
+      slots_[static_cast<size_t>(known - names_.begin())].push_back(i);
       continue;
     }
     devices_.push_back(all[i]);
     names_.push_back(name);
-    lanes_.push_back({i});
+    slots_.push_back({i});
   }
   device_copy_.resize(devices_.size());
 }
@@ -181,8 +181,8 @@ absl::Status EngineAdapter::MeasureCopy(size_t device) {
 
 kernels::DeviceState EngineAdapter::DeviceState(size_t device) const {
   kernels::DeviceState state = engine_.State(static_cast<int>(device));
-  for (size_t lane = 1; lane < lanes_[device].size(); ++lane) {
-    const kernels::DeviceState more = engine_.State(static_cast<int>(lanes_[device][lane]));
+  for (size_t slot = 1; slot < slots_[device].size(); ++slot) {
+    const kernels::DeviceState more = engine_.State(static_cast<int>(slots_[device][slot]));
     state.lost = state.lost || more.lost;
     state.used_bytes += more.used_bytes;
     state.limit_bytes += more.limit_bytes;
@@ -190,18 +190,18 @@ kernels::DeviceState EngineAdapter::DeviceState(size_t device) const {
   return state;
 }
 
-EngineAdapter::Lanes EngineAdapter::lanes(size_t device) const {
-  if (lanes_[device].size() == 1) return {};
-  return {static_cast<int>(lanes_[device].size()),
-          engine_.State(static_cast<int>(lanes_[device][1])).limit_bytes};
+EngineAdapter::Slots EngineAdapter::slots(size_t device) const {
+  if (slots_[device].size() == 1) return {};
+  return {static_cast<int>(slots_[device].size()),
+          engine_.State(static_cast<int>(slots_[device][1])).limit_bytes};
 }
 
-absl::Status EngineAdapter::Probe(size_t device, size_t lane) const {
-  const std::vector<size_t>& lanes = lanes_[device];
-  return ToAbsl(engine_.Probe(static_cast<int>(lanes[std::min(lane, lanes.size() - 1)])));
+absl::Status EngineAdapter::Probe(size_t device, size_t slot) const {
+  const std::vector<size_t>& slots = slots_[device];
+  return ToAbsl(engine_.Probe(static_cast<int>(slots[std::min(slot, slots.size() - 1)])));
 }
 
-int64_t EngineAdapter::DropKept(size_t device) const { return DropKeptIn(lanes_[device]); }
+int64_t EngineAdapter::DropKept(size_t device) const { return DropKeptIn(slots_[device]); }
 
 int64_t EngineAdapter::DropKeptIn(const std::vector<size_t>& devices) const {
   int64_t dropped = 0;
@@ -567,8 +567,8 @@ bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
 absl::StatusOr<size_t> EngineAdapter::IndexOf(const Assignment& at) const {
   const auto named = std::find(names_.begin(), names_.end(), at.device);
   if (named != names_.end()) {
-    const std::vector<size_t>& lanes = lanes_[static_cast<size_t>(named - names_.begin())];
-    return lanes[std::min(at.lane, lanes.size() - 1)];
+    const std::vector<size_t>& slots = slots_[static_cast<size_t>(named - names_.begin())];
+    return slots[std::min(at.slot, slots.size() - 1)];
   }
   return MakeError(absl::StatusCode::kInternal, reason::kInternal,
                    absl::StrCat("work for '", at.device, "', which is no device here"));

@@ -19,10 +19,10 @@
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
 #include "server/base/clock.h"
-#include "server/engine/arrival.h"
 #include "server/engine/convert.h"
 #include "server/engine/device_cache.h"
-#include "server/engine/entities.h"
+#include "server/engine/stored_types.h"
+#include "server/engine/streaming_checks.h"
 #include "server/sched/scheduler.h"
 #include "server/store/byte_lru.h"
 
@@ -47,7 +47,7 @@ struct EngineAdapterOptions {
 struct PrepareOptions {
   bool sort_and_sum = false;
   bool pattern_only = false;
-  Arrived arrived = {};  // of `raw`: what is known is not looked for again
+  ArrayFacts arrived = {};  // of `raw`: what is known is not looked for again
   std::string label = {};
   kernels::StopToken stop = {};  // looked at between the passes over the arrays
 };
@@ -86,29 +86,29 @@ struct Solved {
 class EngineAdapter {
  public:
   // `engine` and what the options borrow outlive the adapter. Where the engine has a GPU several
-  // times, the first is the device and the others are further lanes of it (OpenEngine).
+  // times, the first is the device and the others are further slots of it (OpenEngine).
   EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions options);
 
   // Devices that work is placed on, the CPU first where it is among them; and their names.
   const std::vector<kernels::DeviceInfo>& devices() const { return devices_; }
   const std::vector<std::string>& device_names() const { return names_; }
-  // `device`: index in devices(). Its bytes are those of all its lanes.
+  // `device`: index in devices(). Its bytes are those of all its slots.
   kernels::DeviceState DeviceState(size_t device) const;
-  // Computations that run side by side on a GPU, each in memory of its own: of the first lane what
-  // is left, of the others `lane_bytes`. 1 and 0 of the CPU, which divides nothing.
-  struct Lanes {
+  // Computations that run side by side on a GPU, each in memory of its own: of the first slot what
+  // is left, of the others `slot_bytes`. 1 and 0 of the CPU, which divides nothing.
+  struct Slots {
     int count = 1;
-    int64_t lane_bytes = 0;
+    int64_t slot_bytes = 0;
   };
-  Lanes lanes(size_t device) const;
+  Slots slots(size_t device) const;
   // Finds out what copying reaches on it (Engine::CopyBytesPerSecond; with the first device on the
   // host, too), which solves there report beside their own speed from then on. A fraction of a
   // second of work; before the first solve, on whichever thread. Errors: Probe's, where a GPU gave
   // no figure.
   absl::Status MeasureCopy(size_t device);
-  // A small piece of work on it, in the lane that is said, where nothing else may run meanwhile.
+  // A small piece of work on it, in the slot that is said, where nothing else may run meanwhile.
   // Errors: UNAVAILABLE/DEVICE_LOST.
-  absl::Status Probe(size_t device, size_t lane) const;
+  absl::Status Probe(size_t device, size_t slot) const;
   // Drops what is kept on a device for speed alone: cached plans, matrices and preconditioners.
   // How many there were.
   int64_t DropKept(size_t device) const;
@@ -210,7 +210,7 @@ class EngineAdapter {
   int64_t DropKeptIn(const std::vector<size_t>& devices) const;  // the engine's
   // Of what each of the engine's devices has or not.
   Residence ResidenceOf(absl::FunctionRef<bool(size_t index)> holds) const;
-  // The engine's device; the CPU's lanes are all the same one.
+  // The engine's device; the CPU's slots are all the same one.
   absl::StatusOr<size_t> IndexOf(const Assignment& at) const;
   static std::string PlanKey(const std::vector<size_t>& devices, const std::string& tenant,
                              const ResolvedBuild& build);
@@ -224,7 +224,7 @@ class EngineAdapter {
   std::vector<kernels::DeviceInfo> devices_;
   std::vector<std::string> names_;
   std::vector<std::vector<size_t>>
-      lanes_;                        // of each device: indices in the engine's, its own first
+      slots_;                        // of each device: indices in the engine's, its own first
   double host_copy_ = 0;             // bytes a second; 0: not known
   std::vector<double> device_copy_;  // of each device
   mutable ByteLru<kernels::Plan> plans_;

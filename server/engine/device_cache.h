@@ -14,7 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "kernels/engine/engine.h"
 #include "server/base/clock.h"
-#include "server/engine/entities.h"
+#include "server/engine/stored_types.h"
 #include "server/store/byte_lru.h"
 
 namespace spaid::server {

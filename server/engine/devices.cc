@@ -97,30 +97,30 @@ absl::StatusOr<DeviceChoice> ChooseDevices(const std::string& flag,
   return choice;
 }
 
-absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_memory, int lanes,
+absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_memory, int slots,
                                         const kernels::CudaDevices& found) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ChooseDevices(flag, found));
   OpenedEngine opened;
   opened.cuda_status = found.status;
-  std::vector<std::shared_ptr<kernels::CudaDevice>> gpus, more_lanes;
+  std::vector<std::shared_ptr<kernels::CudaDevice>> gpus, more_slots;
   for (const kernels::DeviceInfo& gpu : choice.gpus) {
     const int64_t memory =
         device_memory > 0 ? std::min(device_memory, gpu.memory_bytes) : gpu.memory_bytes;
-    const int64_t lane_bytes = memory / kLaneShare;
+    const int64_t slot_bytes = memory / kSlotShare;
     auto device = kernels::CudaDevice::Open(
-        gpu, lanes > 1 ? memory - (lanes - 1) * lane_bytes : device_memory);
-    std::vector<std::shared_ptr<kernels::CudaDevice>> own_lanes;
-    for (int lane = 1; lane < lanes && device.ok(); ++lane) {
-      auto another = kernels::CudaDevice::Open(gpu, lane_bytes);
+        gpu, slots > 1 ? memory - (slots - 1) * slot_bytes : device_memory);
+    std::vector<std::shared_ptr<kernels::CudaDevice>> own_slots;
+    for (int slot = 1; slot < slots && device.ok(); ++slot) {
+      auto another = kernels::CudaDevice::Open(gpu, slot_bytes);
       if (another.ok()) {
-        own_lanes.push_back(*std::move(another));
+        own_slots.push_back(*std::move(another));
       } else {
         device = another.status();
       }
     }
     if (device.ok()) {
       gpus.push_back(*std::move(device));
-      more_lanes.insert(more_lanes.end(), own_lanes.begin(), own_lanes.end());
+      more_slots.insert(more_slots.end(), own_slots.begin(), own_slots.end());
       if (!kernels::IsMeasured(gpu)) {
         Log(LogLevel::kInfo, "device_without_tables",
             {{"device", DeviceName(gpu)},
@@ -144,7 +144,7 @@ absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_
     });
     if (!used) opened.idle.push_back(device);
   }
-  gpus.insert(gpus.end(), more_lanes.begin(), more_lanes.end());
+  gpus.insert(gpus.end(), more_slots.begin(), more_slots.end());
   opened.engine = kernels::MakeEngine(choice.cpu, std::move(gpus));
   return opened;
 }

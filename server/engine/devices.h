@@ -1,6 +1,6 @@
 // Matches --devices against the devices of the machine, and opens the engine on them.
 //
-//   ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine("auto", /*device_memory=*/0, /*lanes=*/1,
+//   ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine("auto", /*device_memory=*/0, /*slots=*/1,
 //                                                    kernels::ListCudaDevices()));
 //   ... Backend backend(..., *opened.engine, ...) ...
 #pragma once
@@ -41,12 +41,12 @@ struct OpenedEngine {
   std::string cuda_status;  // the GPUs found, and why one that "auto" wanted is not used
 };
 // Chooses the devices of `flag` and opens an engine on them. `device_memory`: bytes of each GPU
-// that the engine may take; 0: all. `lanes`, at least 1: contexts of each GPU, whose computations
-// run side by side; all but the first have a kLaneShare-th of its memory each, and come behind all
+// that the engine may take; 0: all. `slots`, at least 1: contexts of each GPU, whose computations
+// run side by side; all but the first have a kSlotShare-th of its memory each, and come behind all
 // devices in Engine::Devices(). Errors: ChooseDevices'; UNAVAILABLE/DEVICE_UNAVAILABLE if a GPU
 // that is named cannot be used.
-inline constexpr int64_t kLaneShare = 32;
-absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_memory, int lanes,
+inline constexpr int64_t kSlotShare = 32;
+absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_memory, int slots,
                                         const kernels::CudaDevices& found);
 
 }  // namespace spaid::server

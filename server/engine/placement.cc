@@ -90,8 +90,8 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
 Residence EngineAdapter::ResidenceOf(absl::FunctionRef<bool(size_t index)> holds) const {
   Residence residence;
   for (size_t d = 0; d < devices_.size(); ++d) {
-    for (size_t lane = 0; lane < lanes_[d].size(); ++lane) {
-      if (holds(lanes_[d][lane])) residence.Add(d, lane);
+    for (size_t slot = 0; slot < slots_[d].size(); ++slot) {
+      if (holds(slots_[d][slot])) residence.Add(d, slot);
     }
   }
   return residence;

@@ -268,7 +268,7 @@ bool MatrixReceiver::HasNew() {
   return look_.Behind(come.pointers, come.indices, come.values);
 }
 
-Arrived MatrixReceiver::Look() {
+ArrayFacts MatrixReceiver::Look() {
   LookAtNew();
   const std::lock_guard lock(look_mutex_);
   return look_.Finish();

@@ -16,8 +16,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "server/engine/arrival.h"
-#include "server/engine/entities.h"
+#include "server/engine/stored_types.h"
+#include "server/engine/streaming_checks.h"
 #include "server/rpc/chunk_view.h"
 #include "spaid/v1/arrays.pb.h"
 #include "spaid/v1/matrix.pb.h"
@@ -92,7 +92,7 @@ class MatrixReceiver {
   // Returns true if something has arrived since the last look began.
   bool HasNew();
   // Returns what is known about the arrays, once they are complete.
-  Arrived Look();
+  ArrayFacts Look();
   // Returns the raw matrix, its arrays as they came, and leaves this empty.
   kernels::CscMatrix Take();
 
@@ -112,7 +112,7 @@ class MatrixReceiver {
   };
   Arrays Come() const;
   std::mutex look_mutex_;
-  ArrivalLook look_;  // guarded by look_mutex_
+  StreamingChecks look_;  // guarded by look_mutex_
   mutable std::mutex come_mutex_;
   Arrays come_;  // whole elements that have come; guarded by come_mutex_
   int64_t bytes_up_ = 0;

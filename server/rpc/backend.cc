@@ -84,14 +84,14 @@ DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAda
                              .max_paused = options.max_paused_jobs,
                              .tenant_weights = options.tenant_weights,
                              .max_tenants = options.max_tenants};
-  const int lanes = options.lanes > 0 ? options.lanes : ExecutorThreads();
+  const int slots = options.slots > 0 ? options.slots : ExecutorThreads();
   for (size_t d = 0; d < adapter.devices().size(); ++d) {
     const bool cpu = adapter.devices()[d].backend == kernels::Backend::kCpu;
-    const EngineAdapter::Lanes of_gpu = adapter.lanes(d);
+    const EngineAdapter::Slots of_gpu = adapter.slots(d);
     dispatch.devices.push_back({.name = adapter.device_names()[d],
-                                .lanes = cpu ? lanes : of_gpu.count,
+                                .slots = cpu ? slots : of_gpu.count,
                                 .memory_bytes = adapter.DeviceState(d).limit_bytes,
-                                .lane_bytes = of_gpu.lane_bytes});
+                                .slot_bytes = of_gpu.slot_bytes});
   }
   return dispatch;
 }
@@ -147,7 +147,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
            .prepare = [this](size_t device) { return adapter_.MeasureCopy(device); },
            .on_prepared = [this] { TellReadiness(); },
            .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); },
-           .probe = [this](size_t device, size_t lane) { return adapter_.Probe(device, lane); },
+           .probe = [this](size_t device, size_t slot) { return adapter_.Probe(device, slot); },
            .probe_every = options_.probe_every,
            .hang = {.factor = options_.hang_limit, .floor = options_.hang_floor},
            .on_lost =
@@ -155,12 +155,12 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                  TellReadiness();
                  adapter_.DropKept(device);
                }}),
-      workbench_({.adapter = &adapter_,
-                  .matrices = &matrices_,
-                  .preconditioners = &preconditioners_,
-                  .scheduler = &scheduler_,
-                  .jobs = &jobs_,
-                  .metrics = metrics}),
+      job_factory_({.adapter = &adapter_,
+                    .matrices = &matrices_,
+                    .preconditioners = &preconditioners_,
+                    .scheduler = &scheduler_,
+                    .jobs = &jobs_,
+                    .metrics = metrics}),
       storing_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
       counting_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
       looking_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
@@ -168,11 +168,11 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
   metrics_->SetBuildInfo(options_.version);
 }
 
-absl::Status Backend::Run(Lane lane, const std::string& tenant, std::function<void()> task,
+absl::Status Backend::Run(Pool pool, const std::string& tenant, std::function<void()> task,
                           std::function<void(const absl::Status&)> failed) {
-  Executor& executor = lane == Lane::kStore   ? storing_
-                       : lane == Lane::kCount ? counting_
-                       : lane == Lane::kLook  ? looking_
+  Executor& executor = pool == Pool::kStore   ? storing_
+                       : pool == Pool::kCount ? counting_
+                       : pool == Pool::kLook  ? looking_
                                               : sending_;
   if (executor.TryRun(tenant, std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
@@ -223,9 +223,9 @@ absl::Status Backend::CheckServing() const {
   return refusing_ ? DrainingError() : absl::OkStatus();
 }
 
-absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits, v1::Priority priority,
-                                                bool detach,
-                                                const grpc::CallbackServerContext& context) const {
+absl::StatusOr<JobFactory::Terms> Backend::Terms(const v1::JobLimits& limits, v1::Priority priority,
+                                                 bool detach,
+                                                 const grpc::CallbackServerContext& context) const {
   ASSIGN_OR_RETURN(JobLimits parsed, ParseLimits(limits, "header.limits"));
   ASSIGN_OR_RETURN(const Priority own_class, ParsePriority(priority, "header.priority"));
   const bool own_limits = parsed.max_queue || parsed.max_run;
@@ -234,11 +234,11 @@ absl::StatusOr<Workbench::Terms> Backend::Terms(const v1::JobLimits& limits, v1:
     const std::chrono::nanoseconds cap = options_.max_run;
     parsed.max_run = parsed.max_run ? std::min(*parsed.max_run, cap) : cap;
   }
-  Workbench::Terms terms{.limits = parsed,
-                         .own_limits = own_limits,
-                         .deadline = std::nullopt,
-                         .detach = detach,
-                         .priority = own_class};
+  JobFactory::Terms terms{.limits = parsed,
+                          .own_limits = own_limits,
+                          .deadline = std::nullopt,
+                          .detach = detach,
+                          .priority = own_class};
   const auto deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     // Far deadlines of some clients overflow the arithmetic below; ten years are as good as none.

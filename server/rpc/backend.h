@@ -20,8 +20,8 @@
 #include "server/base/metrics.h"
 #include "server/base/tenant_shares.h"
 #include "server/engine/adapter.h"
-#include "server/engine/entities.h"
-#include "server/engine/workbench.h"
+#include "server/engine/job_factory.h"
+#include "server/engine/stored_types.h"
 #include "server/rpc/authentication.h"
 #include "server/rpc/connections.h"
 #include "server/rpc/executor.h"
@@ -45,7 +45,7 @@ struct BackendOptions {
   int64_t max_detached_jobs_per_tenant = 128;  // queued or running; 0: no limit of its own
   int max_paused_jobs = 128;                   // per device; 0: no solve is ever paused
   int max_devices_per_job = 8;                 // GPUs that one build may be split over
-  int lanes = 0;  // slots of the CPU: jobs side by side, all but one small; 0: by its cores
+  int slots = 0;  // slots of the CPU: jobs side by side, all but one small; 0: by its cores
   std::chrono::milliseconds small_job{20};            // predicted
   std::map<std::string, double> tenant_weights = {};  // over 0; a tenant without one has 1
   int64_t max_tenants = ShareRules().max_tenants;     // told apart by shares
@@ -86,7 +86,7 @@ class Backend {
   JobTable& jobs() { return jobs_; }
   Scheduler& scheduler() { return scheduler_; }
   const Scheduler& scheduler() const { return scheduler_; }
-  Workbench& workbench() { return workbench_; }
+  JobFactory& job_factory() { return job_factory_; }
   UploadTable& uploads() { return uploads_; }
   Connections& connections() { return connections_; }
   LiveStreams& streams() { return streams_; }
@@ -96,10 +96,10 @@ class Backend {
   // Executors for work off the reactors' threads: separate ones, so that long estimates do not hold
   // up uploads, the end of an upload does not hold up looks at arriving arrays, and none of them
   // holds up results that are sent beside a computation.
-  enum class Lane { kStore, kCount, kLook, kSend };
+  enum class Pool { kStore, kCount, kLook, kSend };
   // Runs `task` on that executor when it is its tenant's turn, and `failed` if it throws.
   // RESOURCE_EXHAUSTED/QUEUE_FULL, with a retry delay, if too many wait.
-  absl::Status Run(Lane lane, const std::string& tenant, std::function<void()> task,
+  absl::Status Run(Pool pool, const std::string& tenant, std::function<void()> task,
                    std::function<void(const absl::Status&)> failed);
 
   // Returns true if arriving arrays are looked at by another thread than the receiving one, which
@@ -128,8 +128,8 @@ class Backend {
   // Combines a header's limits, priority and detach (v1::BuildHeader, v1::SolveHeader) with the
   // server's limits and the call's deadline. Errors: BAD_LIMIT, UNKNOWN_ENUM.
   template <class Header>
-  absl::StatusOr<Workbench::Terms> Terms(const Header& header,
-                                         const grpc::CallbackServerContext& context) const {
+  absl::StatusOr<JobFactory::Terms> Terms(const Header& header,
+                                          const grpc::CallbackServerContext& context) const {
     return Terms(header.limits(), header.priority(), header.detach(), context);
   }
 
@@ -138,9 +138,9 @@ class Backend {
 
  private:
   void TellReadiness();
-  absl::StatusOr<Workbench::Terms> Terms(const v1::JobLimits& limits, v1::Priority priority,
-                                         bool detach,
-                                         const grpc::CallbackServerContext& context) const;
+  absl::StatusOr<JobFactory::Terms> Terms(const v1::JobLimits& limits, v1::Priority priority,
+                                          bool detach,
+                                          const grpc::CallbackServerContext& context) const;
 
   const BackendOptions options_;
   Authenticator authenticator_;
@@ -159,7 +159,7 @@ class Backend {
   Connections connections_;
   LiveStreams streams_;
   Scheduler scheduler_;  // stops its workers before what they use goes
-  Workbench workbench_;
+  JobFactory job_factory_;
   Executor storing_, counting_, looking_, sending_;  // finish their tasks first of all
 };
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/engine/entities.h"
+#include "server/engine/stored_types.h"
 #include "spaid/v1/arrays.pb.h"
 
 namespace spaid::server {

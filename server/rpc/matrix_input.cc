@@ -128,7 +128,7 @@ void MatrixInput::LookAside(std::shared_ptr<void> stream) {
   };
   // If that fails, or there is no room for it, Store looks at the rest.
   const bool runs =
-      backend_->Run(Backend::Lane::kLook, tenant_, std::move(look), [](const absl::Status&) {})
+      backend_->Run(Backend::Pool::kLook, tenant_, std::move(look), [](const absl::Status&) {})
           .ok();
   if (!runs) looking_ = false;
 }
@@ -138,7 +138,7 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   if (const int64_t work = WorkBytes(header_); work > 0) {
     RETURN_IF_ERROR(reservation_.Extend(work));
   }
-  Arrived arrived = receiver_.Look();
+  ArrayFacts arrived = receiver_.Look();
   ASSIGN_OR_RETURN(std::shared_ptr<const Matrix> matrix,
                    backend_->adapter().Prepare(receiver_.Take(), layout,
                                                {.sort_and_sum = header_.sort_and_sum(),

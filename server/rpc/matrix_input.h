@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/engine/entities.h"
+#include "server/engine/stored_types.h"
 #include "server/rpc/array_receiver.h"
 #include "spaid/v1/matrix.pb.h"
 

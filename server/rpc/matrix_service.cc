@@ -117,7 +117,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     if (!maybe) return NeedLocked();
     turn_.CameWhole();  // nobody sends while this hashes
     return backend_->Run(
-        Backend::Lane::kStore, tenant_, [self] { self->FindByHashing(); },
+        Backend::Pool::kStore, tenant_, [self] { self->FindByHashing(); },
         [self](const absl::Status& error) { self->StoreFailed(error); });
   }
 
@@ -181,7 +181,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       turn_.CameWhole();
       auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
       status = backend_->Run(
-          Backend::Lane::kStore, tenant_, [self] { self->Store(); },
+          Backend::Pool::kStore, tenant_, [self] { self->Store(); },
           [self](const absl::Status& error) { self->StoreFailed(error); });
       storing_ = status.ok();
     }

@@ -109,12 +109,12 @@ class BuildStream final
   absl::Status CheckComplete() override { return absl::OkStatus(); }
 
   absl::StatusOr<Started> Submit() override {
-    ASSIGN_OR_RETURN(auto ticket, backend_->workbench().StartBuild({.tenant = tenant(),
-                                                                    .matrix = *matrix_,
-                                                                    .spec = spec_,
-                                                                    .field = "header.spec",
-                                                                    .terms = terms_,
-                                                                    .stop = stop()}));
+    ASSIGN_OR_RETURN(auto ticket, backend_->job_factory().StartBuild({.tenant = tenant(),
+                                                                      .matrix = *matrix_,
+                                                                      .spec = spec_,
+                                                                      .field = "header.spec",
+                                                                      .terms = terms_,
+                                                                      .stop = stop()}));
     shared_ = ticket.shared || ticket.ready.has_value();
     if (ticket.ready) {
       result_ = std::move(ticket.ready);
@@ -179,7 +179,7 @@ class BuildStream final
 
   v1::PreconditionerSpec spec_;
   v1::ValueType type_ = v1::VALUE_TYPE_FLOAT64;
-  Workbench::Terms terms_;
+  JobFactory::Terms terms_;
   bool stream_result_ = false, partial_ = false, shared_ = false, done_ = false;
   std::optional<Stored<Preconditioner>> result_;
   std::optional<Download> download_;
@@ -253,7 +253,7 @@ class EstimateCall final
       RETURN_IF_ERROR(ParseSpec(request.spec(), "spec"));
       ASSIGN_OR_RETURN(auto matrix, backend_->matrices().Get(caller.tenant, request.matrix()));
       return backend_->Run(
-          Backend::Lane::kCount, caller.tenant,
+          Backend::Pool::kCount, caller.tenant,
           [call, tenant = caller.tenant, matrix, request] {
             v1::EstimateBuildResponse response;
             const absl::Status counted = Count(call->backend_, tenant, *matrix.value, request,
@@ -268,7 +268,7 @@ class EstimateCall final
   static absl::Status Count(Backend* backend, const std::string& tenant, const Matrix& matrix,
                             const v1::EstimateBuildRequest& request, kernels::StopToken stop,
                             v1::EstimateBuildResponse* response) {
-    ASSIGN_OR_RETURN(const auto estimate, backend->workbench().EstimateBuild(
+    ASSIGN_OR_RETURN(const auto estimate, backend->job_factory().EstimateBuild(
                                               tenant, matrix, request.spec(), "spec", stop));
     const kernels::BuildEstimate& f = estimate.figures;
     response->set_host_bytes(f.host_bytes);

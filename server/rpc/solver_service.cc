@@ -105,7 +105,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   }
 
   absl::StatusOr<Started> Submit() override {
-    ASSIGN_OR_RETURN(auto ticket, backend_->workbench().StartSolve(
+    ASSIGN_OR_RETURN(auto ticket, backend_->job_factory().StartSolve(
                                       {.tenant = tenant(),
                                        .matrix = *matrix_,
                                        .preconditioner = std::move(preconditioner_),
@@ -148,7 +148,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   }
 
   ParsedSolve solve_;
-  Workbench::Terms terms_;
+  JobFactory::Terms terms_;
   std::optional<Stored<Preconditioner>> preconditioner_;
   std::optional<v1::PreconditionerSpec> spec_;
   BudgetShare share_;

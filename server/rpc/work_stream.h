@@ -172,10 +172,10 @@ class WorkStream : public BidiStream<Request, Response> {
     const auto failed = [self](const absl::Status& error) { self->WorkFailed(error); };
     if (input_ == nullptr) {
       return backend_->Run(
-          Backend::Lane::kCount, tenant_, [self] { self->Work(); }, failed);
+          Backend::Pool::kCount, tenant_, [self] { self->Work(); }, failed);
     }
     return backend_->Run(
-        Backend::Lane::kStore, tenant_, [self] { self->Store(); }, failed);
+        Backend::Pool::kStore, tenant_, [self] { self->Store(); }, failed);
   }
 
   void Store() {
@@ -233,7 +233,7 @@ class WorkStream : public BidiStream<Request, Response> {
         pump();
       };
       const auto failed = [](const absl::Status&) {};
-      if (!self->backend_->Run(Backend::Lane::kSend, self->tenant_, task, failed).ok()) task();
+      if (!self->backend_->Run(Backend::Pool::kSend, self->tenant_, task, failed).ok()) task();
     };
   }
 

@@ -13,8 +13,8 @@
 namespace spaid::server {
 
 // Probes a device, which is lost where it says so.
-absl::Status Scheduler::Core::Look(size_t device, size_t lane) {
-  const absl::Status status = Guarded("the probe", [&] { return options_.probe(device, lane); });
+absl::Status Scheduler::Core::Look(size_t device, size_t slot) {
+  const absl::Status status = Guarded("the probe", [&] { return options_.probe(device, slot); });
   if (ReasonOf(status) == reason::kDeviceLost) Lose(device, status);
   return status;
 }
@@ -30,7 +30,7 @@ absl::Status Scheduler::Core::LookAfter(const Taken& taken, absl::Status status)
   };
   hold(true);
   for (const size_t d : taken.devices) {
-    const absl::Status found = Look(d, d == taken.devices[0] ? taken.at.lane : 0);
+    const absl::Status found = Look(d, d == taken.devices[0] ? taken.at.slot : 0);
     Log(LogLevel::kWarning, "device_probed",
         {{"device", rooms()[d].name},
          {"after", taken.job->name()},

@@ -49,30 +49,30 @@ Dispatcher::Dispatcher(DispatcherOptions options)
   for (const DeviceRoom& room : options_.devices) {
     Device& device = devices_.emplace_back();
     device.room = room;
-    device.lanes.resize(static_cast<size_t>(std::max(room.lanes, 1)));
+    device.slots.resize(static_cast<size_t>(std::max(room.slots, 1)));
   }
 }
 
 bool Dispatcher::IsSmall(const Work& work, size_t device) const {
-  const int64_t lane_bytes = devices_[device].room.lane_bytes;
+  const int64_t slot_bytes = devices_[device].room.slot_bytes;
   // A tenant that taught how short its jobs are may have a long one, which is not to be paused.
   const double least_ms = work.yields ? 0 : Predictions::UnlearnedMs(work) / kTrusted;
   return std::max(ExpectedMs(work, device), least_ms) <= options_.small_ms &&
-         (lane_bytes <= 0 || work.device_bytes <= lane_bytes);
+         (slot_bytes <= 0 || work.device_bytes <= slot_bytes);
 }
 
-// Prefers the lane that has its data, even if the job seemed small when the data came there and no
+// Prefers the slot that has its data, even if the job seemed small when the data came there and no
 // longer does, or the other way round: else a client's next rebuild would find no plan.
-size_t Dispatcher::LaneFor(const Work& work, size_t device) const {
-  const auto& lanes = devices_[device].lanes;
-  const int64_t lane_bytes = devices_[device].room.lane_bytes;
-  const bool fits = lane_bytes <= 0 || work.device_bytes <= lane_bytes;
+size_t Dispatcher::SlotFor(const Work& work, size_t device) const {
+  const auto& slots = devices_[device].slots;
+  const int64_t slot_bytes = devices_[device].room.slot_bytes;
+  const bool fits = slot_bytes <= 0 || work.device_bytes <= slot_bytes;
   const bool small = IsSmall(work, device);
-  size_t found = lanes.size();
-  for (size_t lane = 0; lane < lanes.size(); ++lane) {
-    if (lanes[lane] != 0 || (lane > 0 && !fits)) continue;
-    if (work.resident.In(device, lane)) return lane;
-    if (lane == 0 || small) found = lane;
+  size_t found = slots.size();
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    if (slots[slot] != 0 || (slot > 0 && !fits)) continue;
+    if (work.resident.In(device, slot)) return slot;
+    if (slot == 0 || small) found = slot;
   }
   return found;
 }
@@ -182,7 +182,7 @@ int64_t Dispatcher::QueuedOf(const std::string& tenant) const {
   int64_t queued = queue_.QueuedOf(tenant);
   if (paused_ == 0 || queued == 0) return queued;
   for (const auto& [id, running] : running_) {
-    if (running.lanes.empty() && running.work.tenant == tenant && IsPaused(id)) --queued;
+    if (running.slots.empty() && running.work.tenant == tenant && IsPaused(id)) --queued;
   }
   return queued;
 }
@@ -194,15 +194,15 @@ void Dispatcher::NoteVisit(const std::string& tenant, TimePoint now, Device* dev
   device->last = {tenant, now};
 }
 
-// Lanes that no long job holds are there for small ones. Work that is not small takes the first
-// lane when its turn comes: nothing is left for others there.
-bool Dispatcher::TakesOthersLane(const Work& work, size_t d, TimePoint now) const {
+// Slots that no long job holds are there for small ones. Work that is not small takes the first
+// slot when its turn comes: nothing is left for others there.
+bool Dispatcher::TakesOthersSlot(const Work& work, size_t d, TimePoint now) const {
   const Device& device = devices_[d];
   const std::optional<Visitor>& other =
       device.last && device.last->tenant != work.tenant ? device.last : device.other;
-  if (!other || now - other->at > options_.keeps_lane || !IsSmall(work, d)) return false;
+  if (!other || now - other->at > options_.keeps_slot || !IsSmall(work, d)) return false;
   size_t for_small = 0, own = 0;
-  for (const uint64_t id : device.lanes) {
+  for (const uint64_t id : device.slots) {
     const Running* const running = id == 0 ? nullptr : &running_.at(id);
     if (running != nullptr && !running->small) continue;
     ++for_small;
@@ -238,7 +238,7 @@ bool Dispatcher::LeavesReserved(const Work& work, size_t d) const {
   if (const Work* const kept = queue_.Find(device.reserved_for);
       kept != nullptr && MayComeFree(*kept, d)) {
     if (kept->id == work.id) return true;
-    if (LaneFor(work, d) == 0 && !IsSmall(*kept, d)) return false;
+    if (SlotFor(work, d) == 0 && !IsSmall(*kept, d)) return false;
     if (device.room.memory_bytes > 0 && work.device_bytes > 0 &&
         device.used_bytes + work.device_bytes + kept->device_bytes > device.room.memory_bytes) {
       return false;
@@ -274,13 +274,13 @@ double Dispatcher::RemainingMs(const Running& running, size_t device, TimePoint 
   return std::min(left_ms, std::max(0.0, TurnMs(running) - turn_ms));
 }
 
-// Until the device has a lane for it; 0: it has.
+// Until the device has a slot for it; 0: it has.
 double Dispatcher::FreeInMs(size_t d, const Work& work, TimePoint now) const {
-  const auto& lanes = devices_[d].lanes;
-  const size_t count = IsSmall(work, d) ? lanes.size() : 1;
+  const auto& slots = devices_[d].slots;
+  const size_t count = IsSmall(work, d) ? slots.size() : 1;
   double least = std::numeric_limits<double>::infinity();
-  for (size_t lane = 0; lane < count; ++lane) {
-    const uint64_t id = lanes[lane];
+  for (size_t slot = 0; slot < count; ++slot) {
+    const uint64_t id = slots[slot];
     least = std::min(least, id == 0 ? 0.0 : RemainingMs(running_.at(id), d, now));
   }
   return least;
@@ -308,34 +308,34 @@ void Dispatcher::NotePassedOver(const Work& work, size_t d, TimePoint now) {
 }
 
 std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
-  // A job that waits for its own lane waits for its turn, and is not passed over.
+  // A job that waits for its own slot waits for its turn, and is not passed over.
   const auto may_start = [&](const Work& work) {
     if ((work.devices & DeviceBit(d)) == 0) return Pass::kNoneLikeIt;
-    if (work.lane >= 0) {
-      return devices_[d].lanes[static_cast<size_t>(work.lane)] == 0 ? Pass::kYes
+    if (work.slot >= 0) {
+      return devices_[d].slots[static_cast<size_t>(work.slot)] == 0 ? Pass::kYes
                                                                     : Pass::kNoneLikeIt;
     }
-    if (LaneFor(work, d) == devices_[d].lanes.size()) return Pass::kNoneLikeIt;
-    if (TakesOthersLane(work, d, now)) return Pass::kNoneLikeIt;
+    if (SlotFor(work, d) == devices_[d].slots.size()) return Pass::kNoneLikeIt;
+    if (TakesOthersSlot(work, d, now)) return Pass::kNoneLikeIt;
     if (!MayPauseMore(work, d)) return Pass::kNo;
     return WantsHere(work, d, now) ? Pass::kYes : Pass::kNo;
   };
   const Work* const head = queue_.Peek(may_start);
   if (head == nullptr) return std::nullopt;
-  if (head->lane < 0 && !Fits(*head, d)) NotePassedOver(*head, d, now);
+  if (head->slot < 0 && !Fits(*head, d)) NotePassedOver(*head, d, now);
   std::optional<Work> work = queue_.Take([&](const Work& queued) {
     const Pass pass = may_start(queued);
-    if (pass != Pass::kYes || queued.lane >= 0) return pass;  // it has its memory
+    if (pass != Pass::kYes || queued.slot >= 0) return pass;  // it has its memory
     return Fits(queued, d) && LeavesReserved(queued, d) ? Pass::kYes : Pass::kNo;
   });
   if (!work) return std::nullopt;
   const uint64_t id = work->id;
-  if (work->lane >= 0) {
+  if (work->slot >= 0) {
     --paused_;
     Running& again = running_.at(id);
-    Begin(again, {static_cast<size_t>(work->lane)}, now);
+    Begin(again, {static_cast<size_t>(work->slot)}, now);
     again.charged_ms = work->cost_ms;
-    return Start{id, again.devices, again.lanes[0]};
+    return Start{id, again.devices, again.slots[0]};
   }
   Forget(id);
   Running running;
@@ -346,25 +346,25 @@ std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
   running.expected_ms = ExpectedMs(running.work, d) / static_cast<double>(running.devices.size());
   running.small = IsSmall(running.work, d);
   running.charged_ms = running.work.cost_ms;
-  std::vector<size_t> lanes;
+  std::vector<size_t> slots;
   for (const size_t e : running.devices) {
-    lanes.push_back(LaneFor(running.work, e));
+    slots.push_back(SlotFor(running.work, e));
     devices_[e].used_bytes += running.work.device_bytes;
   }
   host_used_ += running.work.host_bytes;
-  Begin(running, lanes, now);
-  Start start{id, running.devices, running.lanes[0]};
+  Begin(running, slots, now);
+  Start start{id, running.devices, running.slots[0]};
   running_.emplace(id, std::move(running));
   return start;
 }
 
-// In those lanes of its devices.
-void Dispatcher::Begin(Running& running, const std::vector<size_t>& lanes, TimePoint now) {
-  running.lanes = lanes;
+// In those slots of its devices.
+void Dispatcher::Begin(Running& running, const std::vector<size_t>& slots, TimePoint now) {
+  running.slots = slots;
   running.since = now;
-  for (size_t i = 0; i < lanes.size(); ++i) {
+  for (size_t i = 0; i < slots.size(); ++i) {
     Device& device = devices_[running.devices[i]];
-    device.lanes[lanes[i]] = running.work.id;
+    device.slots[slots[i]] = running.work.id;
     NoteVisit(running.work.tenant, now, &device);
   }
 }
@@ -401,7 +401,7 @@ void Dispatcher::ChargeTurn(Running& running, TimePoint now) {
 
 void Dispatcher::ChargeRunning(TimePoint now) {
   for (auto& [id, running] : running_) {
-    if (running.lanes.empty()) continue;
+    if (running.slots.empty()) continue;
     if (ToMs(now - running.since) * static_cast<double>(running.devices.size()) >
         running.charged_ms) {
       ChargeTurn(running, now);
@@ -409,17 +409,17 @@ void Dispatcher::ChargeRunning(TimePoint now) {
   }
 }
 
-// Gives its lanes back, if it has any.
+// Gives its slots back, if it has any.
 void Dispatcher::Leave(Running& running, TimePoint now) {
-  for (size_t i = 0; i < running.lanes.size(); ++i) {
+  for (size_t i = 0; i < running.slots.size(); ++i) {
     Device& device = devices_[running.devices[i]];
-    device.lanes[running.lanes[i]] = 0;
+    device.slots[running.slots[i]] = 0;
     NoteVisit(running.work.tenant, now, &device);
   }
-  if (running.lanes.empty()) return;
+  if (running.slots.empty()) return;
   running.ran_ms += ToMs(now - running.since);
   ChargeTurn(running, now);
-  running.lanes.clear();
+  running.slots.clear();
 }
 
 std::optional<TimePoint> Dispatcher::TurnEnds(uint64_t id) const {
@@ -432,7 +432,7 @@ std::optional<TimePoint> Dispatcher::TurnEnds(uint64_t id) const {
 void Dispatcher::Pause(uint64_t id, TimePoint now) {
   Running& running = running_.at(id);
   Work again = running.work;
-  again.lane = static_cast<int>(running.lanes[0]);
+  again.slot = static_cast<int>(running.slots[0]);
   const size_t own = running.devices[0];
   Leave(running, now);
   // It was split over other devices for its build only.
@@ -465,7 +465,7 @@ void Dispatcher::GoOn(uint64_t id) {
 
 bool Dispatcher::IsPaused(uint64_t id) const {
   const Work* const queued = queue_.Find(id);
-  return queued != nullptr && queued->lane >= 0;
+  return queued != nullptr && queued->slot >= 0;
 }
 
 // Those that are idle, and that nobody in the queue has a use for.
@@ -476,7 +476,7 @@ void Dispatcher::AddIdleDevices(Running* running) const {
     const DeviceMask bit = DeviceBit(e);
     if (e == running->devices[0] || (running->work.devices & healthy_ & bit) == 0) continue;
     const bool idle =
-        std::all_of(device.lanes.begin(), device.lanes.end(), [](uint64_t id) { return id == 0; });
+        std::all_of(device.slots.begin(), device.slots.end(), [](uint64_t id) { return id == 0; });
     if (!idle || device.held > 0 || device.reserved_for != 0) continue;
     const auto may_run = [bit](const Work& queued) {
       return (queued.devices & bit) != 0 ? Pass::kYes : Pass::kNoneLikeIt;
@@ -489,15 +489,15 @@ void Dispatcher::AddIdleDevices(Running* running) const {
 std::vector<Dispatcher::Start> Dispatcher::Dispatch(TimePoint now) {
   std::vector<Start> starts;
   if (queue_.size() > 0) ChargeRunning(now);
-  std::vector<std::pair<size_t, size_t>> order;  // busy lanes, device: the idlest first
+  std::vector<std::pair<size_t, size_t>> order;  // busy slots, device: the idlest first
   while (queue_.size() > 0) {
     order.clear();
     for (size_t d = 0; d < devices_.size(); ++d) {
       if (!IsHealthy(d) || devices_[d].held > 0) continue;
-      const auto& lanes = devices_[d].lanes;
+      const auto& slots = devices_[d].slots;
       const auto busy = static_cast<size_t>(
-          std::count_if(lanes.begin(), lanes.end(), [](uint64_t id) { return id != 0; }));
-      if (busy < lanes.size()) order.emplace_back(busy, d);
+          std::count_if(slots.begin(), slots.end(), [](uint64_t id) { return id != 0; }));
+      if (busy < slots.size()) order.emplace_back(busy, d);
     }
     std::sort(order.begin(), order.end());
     std::optional<Start> start;
@@ -567,7 +567,7 @@ Dispatcher::Timeline Dispatcher::RunningTimeline(TimePoint now, bool surely) con
   Timeline timeline;
   for (size_t d = 0; d < devices_.size(); ++d) {
     std::vector<double>& free_at = timeline.emplace_back();
-    for (const uint64_t id : devices_[d].lanes) {
+    for (const uint64_t id : devices_[d].slots) {
       free_at.push_back(id == 0 ? 0 : RemainingMs(running_.at(id), d, now, surely));
     }
   }
@@ -577,9 +577,9 @@ Dispatcher::Timeline Dispatcher::RunningTimeline(TimePoint now, bool surely) con
 // Puts a job where it will run first; the milliseconds until it starts.
 double Dispatcher::Put(const Work& work, bool surely, Timeline* timeline) const {
   const bool stays = work.id < kFirstProbe;
-  if (work.lane >= 0) {
+  if (work.slot >= 0) {
     const auto device = static_cast<size_t>(std::countr_zero(work.devices));
-    double& own = (*timeline)[device][static_cast<size_t>(work.lane)];
+    double& own = (*timeline)[device][static_cast<size_t>(work.slot)];
     return std::exchange(own, own + work.cost_ms);
   }
   double* best = nullptr;
@@ -678,7 +678,7 @@ double Dispatcher::BacklogMs(TimePoint now) const {
 Dispatcher::ClassLoad Dispatcher::LoadOf(Priority priority) const {
   ClassLoad load;
   queue_.ForEach([&](const Work& work) {
-    if (work.priority != priority || work.lane >= 0) return;
+    if (work.priority != priority || work.slot >= 0) return;
     ++load.queued;
     load.predicted_ms += work.cost_ms;
   });

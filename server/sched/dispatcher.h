@@ -1,13 +1,13 @@
 // Decides which job runs where, and when: the whole policy of the scheduler, without threads,
 // clocks or jobs. The caller tells the time, so that tests play thousands of jobs in virtual time.
 //
-//   Dispatcher dispatcher({.devices = {{.name = "cpu", .lanes = 2}, {.name = "gpu:0"}}});
+//   Dispatcher dispatcher({.devices = {{.name = "cpu", .slots = 2}, {.name = "gpu:0"}}});
 //   RETURN_IF_ERROR(dispatcher.Admit(work, /*left_ms=*/{}, now));
 //   dispatcher.Push(work, now);
 //   for (const Dispatcher::Start& start : dispatcher.Dispatch(now)) { ... begin start.id ... }
 //   dispatcher.Finish(id, {.learn = true}, now);                      // then Dispatch again
 //
-// A device runs jobs side by side in its slots (lanes): jobs that are not small in the first one,
+// A device runs jobs side by side in its slots: jobs that are not small in the first one,
 // small ones in the others and, if nothing else wants it, in the first. FairQueue chooses what
 // comes next. A job that finds no memory is passed over by jobs that do; once that has gone on for
 // `max_passed_over`, memory is kept for it.
@@ -45,9 +45,9 @@ namespace spaid::server {
 
 struct DeviceRoom {
   std::string name;
-  int lanes = 1;
+  int slots = 1;
   int64_t memory_bytes = 0;  // for all that runs on it at once; 0: not counted
-  int64_t lane_bytes = 0;    // the part for a job in a lane other than the first; 0: not counted
+  int64_t slot_bytes = 0;    // the part for a job in a slot other than the first; 0: not counted
 };
 
 struct DispatcherOptions {
@@ -55,9 +55,9 @@ struct DispatcherOptions {
   int64_t max_queued = 1024;
   int64_t max_queued_per_tenant = 0;  // 0: no limit of its own
   int64_t host_bytes = 0;             // for all that runs at once on all devices; 0: not counted
-  double small_ms = 20;  // a job predicted at most this on one device, within lane_bytes, is small
+  double small_ms = 20;  // a job predicted at most this on one device, within slot_bytes, is small
   std::chrono::milliseconds max_passed_over{5'000};
-  std::chrono::milliseconds keeps_lane{5'000};  // for other tenants, after their last job
+  std::chrono::milliseconds keeps_slot{5'000};  // for other tenants, after their last job
   // A job that can be paused may be once it has run for twice its prediction, and for this long;
   // then again after turns of this length.
   std::chrono::milliseconds slice{250};
@@ -74,8 +74,8 @@ class Dispatcher {
  public:
   struct Start {
     uint64_t id = 0;
-    std::vector<size_t> devices;  // the first one's lane runs it; several if it may be split
-    size_t lane = 0;              // on the first device
+    std::vector<size_t> devices;  // the first one's slot runs it; several if it may be split
+    size_t slot = 0;              // on the first device
   };
   struct Place {
     int64_t position = 0;  // jobs ahead that may run on its devices
@@ -121,10 +121,10 @@ class Dispatcher {
   // Returns when a running job's turn is over, after which it is paused if others wait; none:
   // never.
   std::optional<TimePoint> TurnEnds(uint64_t id) const;
-  // Takes back the lanes of a running job whose turn is over; Dispatch starts it again in its next
+  // Takes back the slots of a running job whose turn is over; Dispatch starts it again in its next
   // turn.
   void Pause(uint64_t id, TimePoint now);
-  // Lets a paused job that was told to stop go on without a lane, to its near end.
+  // Lets a paused job that was told to stop go on without a slot, to its near end.
   void GoOn(uint64_t id);
   bool IsPaused(uint64_t id) const;
 
@@ -169,7 +169,7 @@ class Dispatcher {
   struct Running {
     Work work;
     std::vector<size_t> devices;
-    std::vector<size_t> lanes;  // one on each device; none while it is paused
+    std::vector<size_t> slots;  // one on each device; none while it is paused
     double expected_ms = 0;
     bool small = false;     // as known when it started
     TimePoint since;        // start of this turn
@@ -186,7 +186,7 @@ class Dispatcher {
   struct Device {
     DeviceRoom room;
     absl::Status lost;
-    std::vector<uint64_t> lanes;  // the running job; 0: free
+    std::vector<uint64_t> slots;  // the running job; 0: free
     int64_t used_bytes = 0;
     int held = 0;
     uint64_t reserved_for = 0;  // a queued job that has been passed over for long
@@ -196,7 +196,7 @@ class Dispatcher {
     int64_t paused_bytes = 0;
     std::optional<Visitor> last, other;
   };
-  // The times, in milliseconds from now, at which each lane of each device has finished its jobs.
+  // The times, in milliseconds from now, at which each slot of each device has finished its jobs.
   using Timeline = std::vector<std::vector<double>>;
 
   bool IsHealthy(size_t device) const { return (healthy_ & DeviceBit(device)) != 0; }
@@ -208,10 +208,10 @@ class Dispatcher {
     return std::min(ExpectedMs(work, device), Predictions::UnlearnedMs(work));
   }
   bool IsSmall(const Work& work, size_t device) const;
-  // Returns a free lane that the work may take; if there is none, the number of lanes.
-  size_t LaneFor(const Work& work, size_t device) const;
-  // Returns true if the work would take the lane that its tenant must leave to others.
-  bool TakesOthersLane(const Work& work, size_t device, TimePoint now) const;
+  // Returns a free slot that the work may take; if there is none, the number of slots.
+  size_t SlotFor(const Work& work, size_t device) const;
+  // Returns true if the work would take the slot that its tenant must leave to others.
+  bool TakesOthersSlot(const Work& work, size_t device, TimePoint now) const;
   static void NoteVisit(const std::string& tenant, TimePoint now, Device* device);
   bool FitsDevice(const Work& work, size_t device) const;
   bool FitsHost(const Work& work) const;
@@ -221,13 +221,13 @@ class Dispatcher {
   bool LeavesReserved(const Work& work, size_t device) const;
   bool WantsHere(const Work& work, size_t device, TimePoint now) const;
   double FreeInMs(size_t device, const Work& work, TimePoint now) const;
-  // Returns the time until the lane of a running job is free. `surely`: see Place.
+  // Returns the time until the slot of a running job is free. `surely`: see Place.
   double RemainingMs(const Running& running, size_t device, TimePoint now,
                      bool surely = false) const;
   double TurnMs(const Running& running) const;
   bool MayComeFree(const Work& work, size_t device) const;
   bool MayPauseMore(const Work& work, size_t device) const;
-  void Begin(Running& running, const std::vector<size_t>& lanes, TimePoint now);
+  void Begin(Running& running, const std::vector<size_t>& slots, TimePoint now);
   void ChargeTurn(Running& running, TimePoint now);
   void ChargeRunning(TimePoint now);
   void Leave(Running& running, TimePoint now);

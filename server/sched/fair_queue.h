@@ -42,22 +42,22 @@ inline constexpr DeviceMask kAnyDevice = ~DeviceMask{0};
 inline constexpr size_t kMaxDevices = 64;
 constexpr DeviceMask DeviceBit(size_t device) { return DeviceMask{1} << device; }
 
-// Some lanes of a device: bit i is lane i.
-using LaneMask = uint64_t;
+// Some slots of a device: bit i is slot i.
+using SlotMask = uint64_t;
 
-// Tells where data lies: on which devices and, if their lanes have memory of their own, in which
-// lanes.
+// Tells where data lies: on which devices and, if their slots have memory of their own, in which
+// slots.
 struct Residence {
   DeviceMask devices = 0;
-  std::vector<LaneMask> lanes = {};  // by device; beyond its end nothing is known
+  std::vector<SlotMask> slots = {};  // by device; beyond its end nothing is known
 
-  void Add(size_t device, size_t lane) {
+  void Add(size_t device, size_t slot) {
     devices |= DeviceBit(device);
-    if (lanes.size() <= device) lanes.resize(device + 1);
-    lanes[device] |= LaneMask{1} << lane;
+    if (slots.size() <= device) slots.resize(device + 1);
+    slots[device] |= SlotMask{1} << slot;
   }
-  bool In(size_t device, size_t lane) const {
-    return device < lanes.size() && (lanes[device] >> lane & 1) != 0;
+  bool In(size_t device, size_t slot) const {
+    return device < slots.size() && (slots[device] >> slot & 1) != 0;
   }
 };
 
@@ -76,12 +76,12 @@ struct Work {
   int64_t device_bytes = 0;  // on each device that it runs on
   int64_t host_bytes = 0;
   int max_devices = 1;  // it may be split over as many, if they are idle
-  bool small = false;   // takes another lane than the first, as known when it was queued
+  bool small = false;   // takes another slot than the first, as known when it was queued
   // Solves only, else 0: the iterations that `predicted_ms` assumes, the time of one, and the most
   // iterations that there may be.
   double iterations = 0, iteration_ms = 0, max_iterations = 0;
   bool yields = false;  // it can be paused while it runs
-  int lane = -1;        // the lane in which a paused job goes on; -1: any
+  int slot = -1;        // the slot in which a paused job goes on; -1: any
 };
 
 // A filter's answer for a job. kNoneLikeIt: no, and skip all other jobs with the same tenant,
@@ -127,9 +127,9 @@ class FairQueue {
     Work work;
     uint64_t sequence;
   };
-  // Devices, small, lane: jobs that kNoneLikeIt skips together.
+  // Devices, small, slot: jobs that kNoneLikeIt skips together.
   using Group = std::tuple<DeviceMask, bool, int>;
-  static Group GroupOf(const Work& work) { return {work.devices, work.small, work.lane}; }
+  static Group GroupOf(const Work& work) { return {work.devices, work.small, work.slot}; }
   // A class of a tenant.
   struct Class {
     double deficit_ms = 0;  // saved up

@@ -153,7 +153,7 @@ void Scheduler::Core::BeginLocked(const Dispatcher::Start& start) {
     const auto own = std::find_if(workers_.begin(), workers_.end(), [&](const auto& worker) {
       return worker->paused && worker->running_id == start.id;
     });
-    (*own)->paused = (*own)->no_lane = false;
+    (*own)->paused = (*own)->no_slot = false;
     (*own)->turn_ends = turn_ends;
     (*own)->wake.notify_one();
     return;
@@ -162,21 +162,21 @@ void Scheduler::Core::BeginLocked(const Dispatcher::Start& start) {
   queued_.erase(it);
   ids_.erase(taken.job.get());
   taken.at.device = rooms()[start.devices[0]].name;
-  taken.at.lane = start.lane;
+  taken.at.slot = start.slot;
   for (const size_t d : start.devices) taken.at.devices.push_back(rooms()[d].name);
-  Worker* const worker = FreeWorkerLocked(start.devices[0], start.lane);
+  Worker* const worker = FreeWorkerLocked(start.devices[0], start.slot);
   if (turn_ends != TimePoint::max()) taken.at.turn = worker;
   worker->turn_ends = turn_ends;
   worker->next = std::move(taken);
   worker->wake.notify_one();
 }
 
-// The worker of the lane, else any of the device that is idle. There is one: Yield has seen to it.
-Scheduler::Core::Worker* Scheduler::Core::FreeWorkerLocked(size_t device, size_t lane) {
+// The worker of the slot, else any of the device that is idle. There is one: Yield has seen to it.
+Scheduler::Core::Worker* Scheduler::Core::FreeWorkerLocked(size_t device, size_t slot) {
   Worker* found = nullptr;
   for (const auto& worker : workers_) {
     if (worker->device != device || worker->next || worker->running) continue;
-    if (found == nullptr || worker->lane == lane) found = worker.get();
+    if (found == nullptr || worker->slot == slot) found = worker.get();
   }
   return found;
 }
@@ -190,7 +190,7 @@ bool Scheduler::Core::StartThreadLocked(Worker* worker) {
   }
 }
 
-// The job's thread waits with all that it holds; another one takes its place in the lane.
+// The job's thread waits with all that it holds; another one takes its place in the slot.
 void Scheduler::Core::Yield(Worker& worker) {
   std::vector<News> news;
   {
@@ -201,20 +201,20 @@ void Scheduler::Core::Yield(Worker& worker) {
         job.stop_cause() != StopCause::kNone) {
       return;
     }
-    int spare = -std::max(rooms()[worker.device].lanes, 1);
+    int spare = -std::max(rooms()[worker.device].slots, 1);
     for (const auto& other : workers_) {
-      if (other->device == worker.device && !other->no_lane) ++spare;
+      if (other->device == worker.device && !other->no_slot) ++spare;
     }
     if (spare < 1) {
       workers_.push_back(
-          std::make_unique<Worker>(*this, workers_.size(), worker.device, worker.lane));
+          std::make_unique<Worker>(*this, workers_.size(), worker.device, worker.slot));
       if (!StartThreadLocked(workers_.back().get())) {
         workers_.pop_back();
         worker.turn_ends = Now() + options_.dispatch.slice;
         return;
       }
     }
-    worker.paused = worker.no_lane = true;
+    worker.paused = worker.no_slot = true;
     dispatcher_.Pause(worker.running_id, Now());
     MovedLocked();
     DispatchLocked();
@@ -372,7 +372,7 @@ bool Scheduler::Core::DeviceIdleLocked(size_t device) const {
   });
 }
 
-// Waits for something to do; the worker of a device's first lane looks at the device now and then.
+// Waits for something to do; the worker of a device's first slot looks at the device now and then.
 // False: there will be nothing.
 bool Scheduler::Core::AwaitWorkLocked(Worker& worker, std::unique_lock<std::mutex>& lock) {
   TimePoint look = Now() + options_.probe_every;
@@ -384,7 +384,7 @@ bool Scheduler::Core::AwaitWorkLocked(Worker& worker, std::unique_lock<std::mute
       if (DeviceIdleLocked(worker.device)) {
         WatchLocked(worker, nullptr, 0);
         lock.unlock();
-        const absl::Status status = Look(worker.device, worker.lane);
+        const absl::Status status = Look(worker.device, worker.slot);
         lock.lock();
         hang_watch_.End(worker.index);
         worker.hung = false;
@@ -443,7 +443,7 @@ void Scheduler::Core::WorkLoop(Worker& worker) {
           taken.id, {.learn = whole, .iterations = static_cast<double>(job.iterations())}, Now());
       hung = std::exchange(worker.hung, false);
       worker.running = nullptr;
-      worker.no_lane = false;
+      worker.no_slot = false;
       if (!hung) ++finishing_;
       DispatchLocked();
     }

@@ -1,4 +1,4 @@
-// Runs jobs where and when Dispatcher says: the queue, one worker thread for each lane of a device,
+// Runs jobs where and when Dispatcher says: the queue, one worker thread for each slot of a device,
 // and one for each job that is paused.
 //
 //   Scheduler scheduler({.dispatch = {.devices = {{.name = "cpu"}, {.name = "gpu:0"}}}});
@@ -30,14 +30,14 @@ namespace spaid::server {
 class Job;
 class Metrics;
 
-// The turn of a running job in its lane. The work checks it at points where it can be interrupted.
+// The turn of a running job in its slot. The work checks it at points where it can be interrupted.
 class JobTurn {
  public:
   virtual ~JobTurn() = default;
   // Returns true if the job has had its time and somebody waits: it should Yield. Costs one relaxed
   // load, and a clock read if somebody waits.
   virtual bool Over() const = 0;
-  // Leaves the lane to others; returns with the next turn, or when the job was told to stop. Called
+  // Leaves the slot to others; returns with the next turn, or when the job was told to stop. Called
   // on the thread that runs the work, which then holds nothing that others' work needs.
   virtual void Yield() = 0;
 };
@@ -45,7 +45,7 @@ class JobTurn {
 // Tells where a job runs, by names of SchedulerOptions::dispatch.devices.
 struct Assignment {
   std::string device;
-  size_t lane = 0;                        // jobs in other lanes of the device run beside it
+  size_t slot = 0;                        // jobs in other slots of the device run beside it
   std::vector<std::string> devices = {};  // all that it has, `device` first; several: split it
   JobTurn* turn = nullptr;                // borrowed; null: nobody interrupts it
 };
@@ -69,10 +69,10 @@ struct SchedulerOptions {
   std::function<void()> on_prepared;  // runs once they have returned; not if `prepare` is empty
   // Runs after a job that was queued has ended, on whichever thread ended it; not for refused ones.
   std::function<void(const std::shared_ptr<Job>&)> on_ended;
-  // Checks a device, through one of its lanes, on a worker's thread: once it has been idle for
+  // Checks a device, through one of its slots, on a worker's thread: once it has been idle for
   // `probe_every`, and after a job on it failed with INTERNAL, before it takes the next one.
   // UNAVAILABLE/DEVICE_LOST loses the device. Empty: no checks.
-  std::function<absl::Status(size_t device, size_t lane)> probe;
+  std::function<absl::Status(size_t device, size_t slot)> probe;
   std::chrono::milliseconds probe_every{10'000};
   // How long jobs (by their predictions), prepare and probe (by the floor) may be silent before
   // their devices are lost.

@@ -27,10 +27,10 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   explicit Core(SchedulerOptions options)
       : options_(std::move(options)), dispatcher_(options_.dispatch), hang_watch_(options_.hang) {
     for (size_t d = 0; d < rooms().size(); ++d) {
-      for (int lane = 0; lane < std::max(rooms()[d].lanes, 1); ++lane) {
+      for (int slot = 0; slot < std::max(rooms()[d].slots, 1); ++slot) {
         workers_.push_back(
-            std::make_unique<Worker>(*this, workers_.size(), d, static_cast<size_t>(lane)));
-        workers_.back()->is_first = lane == 0;
+            std::make_unique<Worker>(*this, workers_.size(), d, static_cast<size_t>(slot)));
+        workers_.back()->is_first = slot == 0;
       }
     }
     if (options_.prepare) preparing_ = rooms().size();
@@ -101,15 +101,15 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   };
   // A thread that runs one job at a time, which may be paused.
   struct Worker : JobTurn {
-    Worker(Core& its_core, size_t its_index, size_t its_device, size_t its_lane)
-        : core(its_core), index(its_index), device(its_device), lane(its_lane) {}
+    Worker(Core& its_core, size_t its_index, size_t its_device, size_t its_slot)
+        : core(its_core), index(its_index), device(its_device), slot(its_slot) {}
     bool Over() const override {
       return core.others_wait_.load(std::memory_order_relaxed) && core.Now() >= turn_ends;
     }
     void Yield() override { core.Yield(*this); }
 
     Core& core;
-    const size_t index, device, lane;  // where it works
+    const size_t index, device, slot;  // where it works
     bool is_first = false;  // the first worker of its device; set before its thread begins
     std::condition_variable wake;
     std::optional<Taken> next;     // its next job
@@ -119,7 +119,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
     bool preparing = false;
     bool hung = false;     // it has not come back: its job has been ended without it
     bool paused = false;   // the running job
-    bool no_lane = false;  // it has none: paused, or told to stop while it was
+    bool no_slot = false;  // it has none: paused, or told to stop while it was
     // Set by whoever gives the turn, before the work has it.
     TimePoint turn_ends = TimePoint::max();
   };
@@ -157,7 +157,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   void Prepare(Worker& worker);
   void DispatchLocked();
   void BeginLocked(const Dispatcher::Start& start);
-  Worker* FreeWorkerLocked(size_t device, size_t lane);
+  Worker* FreeWorkerLocked(size_t device, size_t slot);
   bool StartThreadLocked(Worker* worker);
   void Yield(Worker& worker);
   Worker* PausedLocked(const Job* job) const;
@@ -174,7 +174,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   void SetAlarmLocked(const std::shared_ptr<Job>& job, std::optional<TimePoint> when);
   bool AwaitWorkLocked(Worker& worker, std::unique_lock<std::mutex>& lock);
   bool DeviceIdleLocked(size_t device) const;
-  absl::Status Look(size_t device, size_t lane);
+  absl::Status Look(size_t device, size_t slot);
   absl::Status LookAfter(const Taken& taken, absl::Status status);
   void WatchLocked(Worker& worker, std::function<bool()> alive, double predicted_ms);
   std::vector<Hang> FindHungLocked();

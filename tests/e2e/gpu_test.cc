@@ -393,7 +393,7 @@ TEST_F(Gpu, FsaiThatItHasNoMemoryForIsTheCpus) {
   }
   ASSERT_LT(estimate.device_bytes_min, estimate.device_bytes);
   const auto limit = [](int64_t bytes) { return "--device-memory=" + std::to_string(bytes); };
-  const std::string all = "--gpu-lanes=1";  // a lane has all there is
+  const std::string all = "--gpu-lanes=1";  // a slot has all there is
   Daemon waves({"--devices=gpu:0", all, limit(estimate.device_bytes_min)});
   Daemon less({"--devices=cpu,gpu:0", all, limit(estimate.device_bytes_min - 1)});
   Daemon alone({"--devices=gpu:0", all, limit(estimate.device_bytes_min - 1)});

@@ -121,7 +121,7 @@ void Receive(Input input) {
   }
   Require(receiver.CheckComplete().ok() == complete(), "the check for completeness");
   if (!complete()) return;
-  const Arrived arrived = receiver.Look();
+  const ArrayFacts arrived = receiver.Look();
   const kernels::CscMatrix raw = receiver.Take();
   RequireArray(std::span<const int64_t>(raw.col_ptr), model[0]);
   RequireArray(std::span<const int32_t>(raw.row_idx), model[1]);

@@ -23,11 +23,11 @@ namespace spaid::server {
 inline std::vector<double> SameXxh3(std::span<const double> values) {
   constexpr uint64_t kLow = 0xffffffff;
   if (values.size() < 129) std::abort();  // shorter input is hashed otherwise
-  for (size_t lane = 0; lane < 8; ++lane) {
+  for (size_t slot = 0; slot < 8; ++slot) {
     uint64_t word[4], key[4], sum = 0, products = 0;
     for (size_t s = 0; s < 4; ++s) {
-      word[s] = std::bit_cast<uint64_t>(values[8 * s + lane]);
-      std::memcpy(&key[s], XXH3_kSecret + 8 * (s + lane), 8);
+      word[s] = std::bit_cast<uint64_t>(values[8 * s + slot]);
+      std::memcpy(&key[s], XXH3_kSecret + 8 * (s + slot), 8);
       sum += word[s];
       products += ((word[s] ^ key[s]) & kLow) * ((word[s] ^ key[s]) >> 32);
     }
@@ -41,8 +41,8 @@ inline std::vector<double> SameXxh3(std::span<const double> values) {
     std::vector<double> forged(values.begin(), values.end());
     bool finite = true;
     for (size_t s = 0; s < 4; ++s) {
-      forged[8 * s + lane] = std::bit_cast<double>(word[s]);
-      finite = finite && std::isfinite(forged[8 * s + lane]);
+      forged[8 * s + slot] = std::bit_cast<double>(word[s]);
+      finite = finite && std::isfinite(forged[8 * s + slot]);
     }
     if (finite) return forged;
   }

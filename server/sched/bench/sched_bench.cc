@@ -73,13 +73,13 @@ class Door {
 // every class of priority among them.
 class Bench {
  public:
-  Bench(int tenants, int devices, int lanes, int64_t depth, bool metrics)
+  Bench(int tenants, int devices, int slots, int64_t depth, bool metrics)
       : table_({.max_ended = 1000}), tenants_(tenants), depth_(depth) {
     SetLogSink([](LogLevel, const std::string&) {});
     SchedulerOptions options;
     options.dispatch.devices.clear();
     for (int d = 0; d < devices; ++d) {
-      options.dispatch.devices.push_back({.name = "gpu:" + std::to_string(d), .lanes = lanes});
+      options.dispatch.devices.push_back({.name = "gpu:" + std::to_string(d), .slots = slots});
     }
     options.dispatch.max_queued = 2 * depth + 1024;
     if (metrics) options.metrics = &metrics_;
@@ -146,7 +146,7 @@ absl::Status Nothing(Job&, const Assignment&) { return absl::OkStatus(); }
 void EmptyJob(State& state) {
   const int devices = static_cast<int>(state.range(1));
   const int64_t depth = state.range(2);
-  Bench bench(static_cast<int>(state.range(0)), devices, /*lanes=*/1, depth, state.range(3) != 0);
+  Bench bench(static_cast<int>(state.range(0)), devices, /*slots=*/1, depth, state.range(3) != 0);
   Door door;
   for (int64_t k = 0; k < depth; ++k) {
     bench.Submit(1, [&door](Job&, const Assignment&) {
@@ -173,11 +173,11 @@ BENCHMARK(EmptyJob)
     ->MinTime(0.3)
     ->Unit(benchmark::kMicrosecond);
 
-// The same of small jobs in a lane of their own, while a long job holds the first lane and others
+// The same of small jobs in a slot of their own, while a long job holds the first slot and others
 // like it, `queued` in all, wait for that.
 void SmallBesideLong(State& state) {
   const int64_t depth = state.range(1);
-  Bench bench(static_cast<int>(state.range(0)), /*devices=*/1, /*lanes=*/2, depth + 4, true);
+  Bench bench(static_cast<int>(state.range(0)), /*devices=*/1, /*slots=*/2, depth + 4, true);
   Door door;
   for (int64_t k = 0; k <= depth; ++k) {
     bench.Submit(10'000, [&door](Job&, const Assignment&) {
@@ -205,7 +205,7 @@ BENCHMARK(SmallBesideLong)
 // Measures what a scrape of the metrics asks for while `queued` jobs wait and nothing starts.
 void Load(State& state) {
   const int64_t depth = state.range(0);
-  Bench bench(/*tenants=*/8, /*devices=*/1, /*lanes=*/1, depth + 1, true);
+  Bench bench(/*tenants=*/8, /*devices=*/1, /*slots=*/1, depth + 1, true);
   Door door;
   for (int64_t k = 0; k <= depth; ++k) {
     bench.Submit(1, [&door](Job&, const Assignment&) {

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "client/cli/json.h"
+#include "client/cli/printable.h"
 #include "client/cli/progress.h"
 #include "client/cli/session.h"
-#include "client/cli/shown.h"
 #include "client/cli/solve_report.h"
 
 namespace spaid::cli {
@@ -42,11 +42,11 @@ TEST(Format, MillisecondsReadWellAtEveryScale) {
 }
 
 TEST(Format, WhatAServerSaysIsTextOnly) {
-  EXPECT_EQ(Shown("ordinary: \xc3\xa4 \xe2\x82\xac"), "ordinary: \xc3\xa4 \xe2\x82\xac");
-  EXPECT_EQ(Shown("\x1b[2J\r\n\x7f"), "\\x1b[2J\\x0d\\x0a\\x7f");
-  EXPECT_EQ(Shown("\xc2\x9b"), "\\xc2\\x9b");           // U+009B, a CSI by itself
-  EXPECT_EQ(Shown("\xe2\x80\xae"), "\\xe2\\x80\\xae");  // U+202E: from right to left
-  EXPECT_EQ(Shown("\xff\xe2\x82"), "\\xff\\xe2\\x82");  // no UTF-8
+  EXPECT_EQ(Printable("ordinary: \xc3\xa4 \xe2\x82\xac"), "ordinary: \xc3\xa4 \xe2\x82\xac");
+  EXPECT_EQ(Printable("\x1b[2J\r\n\x7f"), "\\x1b[2J\\x0d\\x0a\\x7f");
+  EXPECT_EQ(Printable("\xc2\x9b"), "\\xc2\\x9b");           // U+009B, a CSI by itself
+  EXPECT_EQ(Printable("\xe2\x80\xae"), "\\xe2\\x80\\xae");  // U+202E: from right to left
+  EXPECT_EQ(Printable("\xff\xe2\x82"), "\\xff\\xe2\\x82");  // no UTF-8
   Facts facts;
   facts.Add("label", "a\x1b]0;b\x07");
   EXPECT_THAT(facts.Text(false), HasSubstr("a\\x1b]0;b\\x07"));
@@ -109,7 +109,7 @@ TEST(FactsText, AlignsNames) {
 class ProgressTest : public testing::Test {
  protected:
   ~ProgressTest() override { std::fclose(stream_); }
-  std::string Shown() {
+  std::string Printable() {
     std::fflush(stream_);
     std::rewind(stream_);
     std::string text(4096, '\0');
@@ -159,7 +159,7 @@ TEST_F(ProgressTest, SaysEachStepOnceInAPipe) {
     ProgressReporter reporter(ProgressReporter::Mode::kLines, stream_);
     ReportAll(reporter);
   }
-  EXPECT_EQ(Shown(),
+  EXPECT_EQ(Printable(),
             "upload of 2.00 MB\n"
             "queued, 2 ahead, starts in about 1.50 s\n"
             "running on cpu\n"
@@ -170,18 +170,19 @@ TEST_F(ProgressTest, DrawsABarAndTakesItAway) {
   ProgressReporter reporter(ProgressReporter::Mode::kBar, stream_, 1e-8);
   reporter.Report(Residuals());
   // Five of eight decades.
-  EXPECT_THAT(Shown(), HasSubstr("[###############.........] 62 %  solve  iteration 12, residual "
-                                 "1.0e-05"));
-  EXPECT_THAT(Shown(), Not(HasSubstr("\n")));
+  EXPECT_THAT(Printable(),
+              HasSubstr("[###############.........] 62 %  solve  iteration 12, residual "
+                        "1.0e-05"));
+  EXPECT_THAT(Printable(), Not(HasSubstr("\n")));
   reporter.Clear();
-  EXPECT_TRUE(Shown().ends_with("\r\033[K"));
+  EXPECT_TRUE(Printable().ends_with("\r\033[K"));
 }
 
 TEST_F(ProgressTest, IsSilentWhenToldTo) {
   EXPECT_EQ(ProgressReporter::ModeFor(true, stream_), ProgressReporter::Mode::kNone);
   ProgressReporter reporter(ProgressReporter::Mode::kNone, stream_);
   ReportAll(reporter);
-  EXPECT_EQ(Shown(), "");
+  EXPECT_EQ(Printable(), "");
 }
 
 // --- the solve's report ---

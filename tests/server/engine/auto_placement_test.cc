@@ -18,14 +18,14 @@ v1::PreconditionerSpec Auto() {
 
 // A solve of so many right-hand sides with AUTO, to its end.
 v1::SolveDone Solved(Bench& bench, const Stored<Matrix>& a, int rhs_count = 1) {
-  Workbench::SolveRequest request;
+  JobFactory::SolveRequest request;
   request.tenant = "t";
   request.matrix = a;
   request.spec = Auto();
   request.solve.rhs_count = rhs_count;
   request.solve.options.method = kernels::Method::kBicgstab;
   request.b.assign(static_cast<size_t>(a.value->n() * rhs_count), 1.0);
-  auto ticket = bench.workbench->StartSolve(std::move(request));
+  auto ticket = bench.job_factory->StartSolve(std::move(request));
   EXPECT_TRUE(ticket.ok()) << ticket.status();
   if (!ticket.ok()) return {};
   AwaitEnd(ticket->job);
@@ -54,14 +54,14 @@ TEST(AutoPlacementTest, AutoCountsWithWhereTheSolveRuns) {
     EXPECT_EQ(asked.method, kernels::Method::kBicgstab);
   }
   // Of a build alone nothing is known but A.
-  ASSERT_TRUE(bench.workbench->EstimateBuild("t", *large.value, Auto(), "spec").ok());
+  ASSERT_TRUE(bench.job_factory->EstimateBuild("t", *large.value, Auto(), "spec").ok());
   EXPECT_EQ(bench.engine.resolved().spec.backend, kernels::Backend::kCuda);
   EXPECT_EQ(bench.engine.resolved().spec.n_rhs, 1);
   EXPECT_EQ(bench.engine.resolved().spec.method, kernels::Method::kAuto);
   // What is named is built for nobody in particular.
   v1::PreconditionerSpec named;
   named.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
-  ASSERT_TRUE(bench.workbench->EstimateBuild("t", *large.value, named, "spec").ok());
+  ASSERT_TRUE(bench.job_factory->EstimateBuild("t", *large.value, named, "spec").ok());
   EXPECT_EQ(bench.engine.resolved().spec.backend, kernels::Backend::kCpu);
 
   bench.engine.BreakDevice(1);
@@ -81,7 +81,7 @@ TEST(AutoPlacementTest, WhatAutoChoseForAGpuIsBuiltThere) {
   bench.engine.predicted_ms = 0.25;  // of the build, which alone would be the CPU's
   const Stored<Matrix> large = PutDiagonal(bench, 200'000);
   const auto placed = [&](const Stored<Matrix>& a, const v1::PreconditionerSpec& spec) {
-    const auto estimate = bench.workbench->EstimateBuild("t", *a.value, spec, "spec");
+    const auto estimate = bench.job_factory->EstimateBuild("t", *a.value, spec, "spec");
     EXPECT_TRUE(estimate.ok()) << estimate.status();
     return estimate->choice.placement();
   };

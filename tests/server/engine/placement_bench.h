@@ -11,7 +11,7 @@
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
-#include "server/engine/workbench.h"
+#include "server/engine/job_factory.h"
 #include "tests/server/engine/matrices.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/sched/gate.h"
@@ -32,19 +32,20 @@ class Bench {
     options.dispatch.devices.clear();
     for (size_t d = 0; d < adapter.device_names().size(); ++d) {
       options.dispatch.devices.push_back(
-          {.name = adapter.device_names()[d], .lanes = adapter.lanes(d).count});
+          {.name = adapter.device_names()[d], .slots = adapter.slots(d).count});
     }
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs.Ended(job); };
     options.prepare = [this](size_t device) { return adapter.MeasureCopy(device); };
-    options.probe = [this](size_t device, size_t lane) { return adapter.Probe(device, lane); };
+    options.probe = [this](size_t device, size_t slot) { return adapter.Probe(device, slot); };
     options.on_lost = [this](size_t device, const absl::Status&) { adapter.DropKept(device); };
     scheduler = std::make_unique<Scheduler>(options);
-    workbench = std::make_unique<Workbench>(Workbench::Parts{.adapter = &adapter,
-                                                             .matrices = &matrices,
-                                                             .preconditioners = &preconditioners,
-                                                             .scheduler = scheduler.get(),
-                                                             .jobs = &jobs,
-                                                             .metrics = &metrics});
+    job_factory =
+        std::make_unique<JobFactory>(JobFactory::Parts{.adapter = &adapter,
+                                                       .matrices = &matrices,
+                                                       .preconditioners = &preconditioners,
+                                                       .scheduler = scheduler.get(),
+                                                       .jobs = &jobs,
+                                                       .metrics = &metrics});
   }
   ~Bench() {
     engine.Release();
@@ -61,13 +62,13 @@ class Bench {
     auto matrix = *adapter.Prepare(std::move(raw), kernels::Layout::kCsc, {});
     return *matrices.Put("t", matrix, matrix->bytes(), matrix->ContentKey());
   }
-  absl::StatusOr<Workbench::BuildTicket> Build(
+  absl::StatusOr<JobFactory::BuildTicket> Build(
       const Stored<Matrix>& a, v1::EngineKind kind = v1::ENGINE_KIND_STATIC_SPAI,
       v1::LocalSolver local_solver = v1::LOCAL_SOLVER_AUTO) {
     v1::PreconditionerSpec spec;
     spec.set_engine(kind);
     spec.mutable_static_spai()->set_local_solver(local_solver);
-    return workbench->StartBuild(
+    return job_factory->StartBuild(
         {.tenant = "t", .matrix = a, .spec = spec, .field = "spec", .terms = {}});
   }
   // Builds to the end.
@@ -88,10 +89,10 @@ class Bench {
     AwaitEnd(ticket->job);
     return ReasonOf(ticket->job->error());
   }
-  absl::StatusOr<Workbench::SolveTicket> Solve(const Stored<Matrix>& a, v1::EngineKind kind,
-                                               const std::string& tenant = "t",
-                                               int block_size = 0) {
-    Workbench::SolveRequest request;
+  absl::StatusOr<JobFactory::SolveTicket> Solve(const Stored<Matrix>& a, v1::EngineKind kind,
+                                                const std::string& tenant = "t",
+                                                int block_size = 0) {
+    JobFactory::SolveRequest request;
     request.tenant = tenant;
     request.matrix = a;
     request.spec.emplace().set_engine(kind);
@@ -101,7 +102,7 @@ class Bench {
       request.spec->mutable_static_spai()->set_local_solver(v1::LOCAL_SOLVER_AUTO);
     }
     request.b.assign(2, 6.0);
-    return workbench->StartSolve(std::move(request));
+    return job_factory->StartSolve(std::move(request));
   }
   v1::SolveDone Solved(const Stored<Matrix>& a, v1::EngineKind kind,
                        const std::string& tenant = "t") {
@@ -135,7 +136,7 @@ class Bench {
   JobTable jobs{JobTableOptions{}};
   EngineAdapter adapter;
   std::unique_ptr<Scheduler> scheduler;
-  std::unique_ptr<Workbench> workbench;
+  std::unique_ptr<JobFactory> job_factory;
 };
 
 inline Devices CpuAndGpu() { return {FakeCpu(), FakeGpu(0)}; }

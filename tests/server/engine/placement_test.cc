@@ -90,7 +90,7 @@ TEST(PlacementTest, ABuildThatDoesNotFitTheDevice) {
   // An estimate is not refused: it says so.
   v1::PreconditionerSpec spec;
   spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
-  const auto estimate = gpu.workbench->EstimateBuild("t", *gpu.Put().value, spec, "spec");
+  const auto estimate = gpu.job_factory->EstimateBuild("t", *gpu.Put().value, spec, "spec");
   ASSERT_TRUE(estimate.ok()) << estimate.status();
   EXPECT_EQ(estimate->figures.device_bytes, 1001);
   EXPECT_NE(estimate->choice.placement().find("1000"), std::string::npos);
@@ -109,7 +109,7 @@ TEST(PlacementTest, ABuildThatFitsTheDeviceInWaves) {
       "takes about twice as long; predicted at 1e+03 ms on the CPU");
   v1::PreconditionerSpec spec;
   spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
-  const auto estimate = bench.workbench->EstimateBuild("t", *bench.Put(4).value, spec, "spec");
+  const auto estimate = bench.job_factory->EstimateBuild("t", *bench.Put(4).value, spec, "spec");
   ASSERT_TRUE(estimate.ok()) << estimate.status();
   EXPECT_EQ(estimate->figures.device_bytes, 3000);
   EXPECT_EQ(estimate->figures.device_bytes_min, 1000);
@@ -171,11 +171,11 @@ TEST(PlacementTest, EstimatesSayWhereAndHowMuch) {
   v1::PreconditionerSpec spec;
   spec.set_engine(v1::ENGINE_KIND_STATIC_SPAI);
   const auto a = bench.Put();
-  const auto large = bench.workbench->EstimateBuild("t", *a.value, spec, "spec");
+  const auto large = bench.job_factory->EstimateBuild("t", *a.value, spec, "spec");
   EXPECT_EQ(large->figures.device_bytes, 100);
   EXPECT_EQ(large->choice.placement().rfind("gpu:0", 0), 0u);
   bench.engine.predicted_ms = 1;
-  const auto small = bench.workbench->EstimateBuild("t", *a.value, spec, "spec");
+  const auto small = bench.job_factory->EstimateBuild("t", *a.value, spec, "spec");
   EXPECT_EQ(small->figures.device_bytes, 0);
   EXPECT_EQ(small->figures.device_bytes_min, 0);
   EXPECT_EQ(small->choice.placement().rfind("cpu", 0), 0u);
@@ -384,13 +384,13 @@ TEST(SolvePlacementTest, NewValuesAreSolvedWithTheOldM) {
   AwaitEnd(built->job);
   const auto m = std::static_pointer_cast<const BuildOutcome>(built->job->result())->preconditioner;
   const auto solve = [&](const Stored<Matrix>& of, kernels::Storage storage) {
-    Workbench::SolveRequest request;
+    JobFactory::SolveRequest request;
     request.tenant = "t";
     request.matrix = of;
     request.preconditioner = m;
     request.solve.options.m_storage = storage;
     request.b.assign(2, 6.0);
-    auto ticket = bench.workbench->StartSolve(std::move(request));
+    auto ticket = bench.job_factory->StartSolve(std::move(request));
     ASSERT_TRUE(ticket.ok()) << ticket.status();
     AwaitEnd(ticket->job);
     EXPECT_TRUE(ticket->job->error().ok());
@@ -547,14 +547,14 @@ TEST(SolvePlacementTest, TheBasisOfGmresCounts) {
   Bench bench({FakeGpu(0)});
   bench.engine.SolveOnGpus(900);  // its limit is 1000; a column takes 10
   const auto solve = [&](int64_t restart) {
-    Workbench::SolveRequest request;
+    JobFactory::SolveRequest request;
     request.tenant = "t";
     request.matrix = PutDiagonal(bench, 20);
     request.spec.emplace().set_engine(v1::ENGINE_KIND_NONE);
     request.solve.options.method = kernels::Method::kGmres;
     request.solve.options.restart = restart;
     request.b.assign(20, 6.0);
-    auto ticket = bench.workbench->StartSolve(std::move(request));
+    auto ticket = bench.job_factory->StartSolve(std::move(request));
     ASSERT_TRUE(ticket.ok()) << ticket.status();
     AwaitEnd(ticket->job);
     EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
@@ -665,12 +665,12 @@ TEST(SolvePlacementTest, LongSolvesGoToTheGpuShortOnesToTheCpu) {
   bench.engine.SolveOnGpus();
   EXPECT_EQ(bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE).device(), "cpu");
   auto ticket = [&] {
-    Workbench::SolveRequest request;
+    JobFactory::SolveRequest request;
     request.tenant = "t";
     request.matrix = PutDiagonal(bench, 200'000);
     request.spec.emplace().set_engine(v1::ENGINE_KIND_NONE);
     request.b.assign(200'000, 6.0);
-    return bench.workbench->StartSolve(std::move(request));
+    return bench.job_factory->StartSolve(std::move(request));
   }();
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   AwaitEnd(ticket->job);

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "server/collect_status.h"
 #include "server/ops/http.h"
-#include "server/status_of.h"
 #include "tests/client/cli/temp_folder.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/problems.h"
@@ -99,14 +99,15 @@ class WorkingServer : public Browser {
 
   void Start() {
     BackendOptions backend = Harness::SmallBackend();
-    backend.lanes = 1;
+    backend.slots = 1;
     harness_ = std::make_unique<Harness>(Harness::Options{
         .backend = backend, .trust_tenant_header = true, .devices = {FakeCpu(), FakeGpu(0)}});
     auto ops = OpsServer::Start(
         "127.0.0.1:0",
         {.metrics = &harness_->metrics,
          .ready = [this] { return harness_->backend->ready(); },
-         .status = [this] { return StatusOf(*harness_->backend, harness_->server->address()); }});
+         .status =
+             [this] { return CollectStatus(*harness_->backend, harness_->server->address()); }});
     ASSERT_TRUE(ops.ok()) << ops.status();
     ops_ = *std::move(ops);
   }

@@ -152,7 +152,7 @@ TEST(MatrixReceiver, DigestsWhatComes) {
       receiver.LookAtNew();
       EXPECT_FALSE(receiver.HasNew());
     }
-    const Arrived arrived = receiver.Look();
+    const ArrayFacts arrived = receiver.Look();
     EXPECT_EQ(arrived.digests.values, ValueDigest(values));
     EXPECT_EQ(arrived.digests.pattern, PatternDigest(2, pointers, indices));
     EXPECT_TRUE(arrived.known.canonical_indices);

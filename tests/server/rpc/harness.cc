@@ -99,7 +99,7 @@ BackendOptions Harness::SmallBackend() {
   options.plan_cache_bytes = 1 << 20;
   options.rhs_bytes = 64 << 20;
   options.threads = 1;
-  options.lanes = 1;  // so that a job that is held holds up those behind it
+  options.slots = 1;  // so that a job that is held holds up those behind it
   options.streams.tick = std::chrono::milliseconds(5);
   return options;
 }

@@ -106,9 +106,9 @@ class Storm : public ::testing::Test {
   }
   void TearDown() override { SetLogSink(nullptr); }
 
-  static Harness::Options Large(int lanes) {
+  static Harness::Options Large(int slots) {
     Harness::Options options{.backend = Harness::SmallBackend(), .trust_tenant_header = true};
-    options.backend.lanes = lanes;
+    options.backend.slots = slots;
     options.backend.max_matrix_bytes = options.backend.matrix_store_bytes = 64 << 20;
     options.backend.preconditioner_store_bytes = 64 << 20;
     return options;
@@ -157,7 +157,7 @@ class Storm : public ::testing::Test {
 // readers that read nothing; and others who ask for lists all the while.
 TEST_F(Storm, HundredsOfClientsAndReadersThatReadNothing) {
   constexpr int kClients = 320, kListers = 4;
-  Harness h(Large(/*lanes=*/2));
+  Harness h(Large(/*slots=*/2));
   const std::string matrix = h.Store(DiagonalMatrix(3, 2));
   v1::BuildHeader large = BuildOf(h.Store(DiagonalMatrix(kLargeN)), Jacobi());
   Peer first(h);
@@ -311,7 +311,7 @@ void CancelThem(Harness& h, int client, const std::vector<std::string>& matrices
 
 TEST_F(Storm, CancelledInEveryStateFromEverywhere) {
   constexpr int kClients = 100, kCalm = 24, kBroken = 8, kOnEach = 6;
-  Harness h(Large(/*lanes=*/4));
+  Harness h(Large(/*slots=*/4));
   std::vector<std::string> matrices, calm_matrices;
   for (int i = 0; i < 12; ++i) matrices.push_back(h.Store(DiagonalMatrix(3, 2 + i), "stormy"));
   const std::string calm_matrix = h.Store(DiagonalMatrix(3, 2), "calm");
@@ -366,7 +366,7 @@ TEST_F(Storm, CancelledInEveryStateFromEverywhere) {
 // Results that are on their way down when their readers leave: each at another place.
 TEST_F(Storm, ReadersLeaveInTheMiddleOfTheirResults) {
   constexpr int kReaders = 120;
-  Harness h(Large(/*lanes=*/2));
+  Harness h(Large(/*slots=*/2));
   v1::BuildHeader header = BuildOf(h.Store(DiagonalMatrix(kLargeN)), Jacobi());
   header.set_stream_result(true);
   h.engine.HoldBuilds();
@@ -406,7 +406,7 @@ TEST_F(Storm, ReadersLeaveInTheMiddleOfTheirResults) {
 
 TEST_F(Storm, EveryDeadlineIsItsOwn) {
   constexpr int kClients = 100;
-  Harness h(Large(/*lanes=*/4));
+  Harness h(Large(/*slots=*/4));
   const std::string matrix = h.Store(DiagonalMatrix(3, 2));
   std::vector<std::string> matrices;
   for (int i = 0; i < 40; ++i) matrices.push_back(h.Store(DiagonalMatrix(3, 50 + i)));
@@ -500,7 +500,7 @@ TEST_F(Storm, EveryDeadlineIsItsOwn) {
 
 TEST_F(Storm, WhatAFullQueueTakesItDoes) {
   constexpr int kClients = 200, kQueued = 7;
-  Harness::Options options = Large(/*lanes=*/1);
+  Harness::Options options = Large(/*slots=*/1);
   options.backend.max_queued_jobs = kQueued + 1;  // an eighth is kept for other tenants
   options.backend.max_queued_jobs_per_tenant = kQueued;
   Harness h(options);
@@ -552,7 +552,7 @@ TEST_F(Storm, WhatAFullQueueTakesItDoes) {
 
 TEST_F(Storm, DevicesFailUnderIt) {
   constexpr int kClients = 60, kEach = 3;
-  Harness::Options options = Large(/*lanes=*/2);
+  Harness::Options options = Large(/*slots=*/2);
   options.devices = {FakeCpu(), FakeGpu(0), FakeGpu(1)};
   Harness h(options);
   const std::string matrix = h.Store(DiagonalMatrix(3, 2));
@@ -695,14 +695,14 @@ void DrainUnderLoad(Harness& h, bool let_go) {
 }
 
 TEST_F(Storm, ADrainFinishesAllThatItCan) {
-  Harness h(Large(/*lanes=*/2));
+  Harness h(Large(/*slots=*/2));
   DrainUnderLoad(h, /*let_go=*/true);
   ExpectQuiet(h);
   h.server->Shutdown(seconds(5));
 }
 
 TEST_F(Storm, ADrainTellsEverybodyWhomItCannotServe) {
-  Harness h(Large(/*lanes=*/2));
+  Harness h(Large(/*slots=*/2));
   DrainUnderLoad(h, /*let_go=*/false);
   ExpectQuiet(h);
   h.server->Shutdown(seconds(5));

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 TEST_F(DispatcherTest, SmallJobsRunBesideOneThatIsNot) {
-  Dispatcher d({.devices = {{.name = "cpu", .lanes = 3}}, .small_ms = 20});
+  Dispatcher d({.devices = {{.name = "cpu", .slots = 3}}, .small_ms = 20});
   const uint64_t large = Push(d, Of(1000)), second = Push(d, Of(1000));
   const uint64_t small = Push(d, Of(20)), smaller = Push(d, Of(1)), third = Push(d, Of(1));
   EXPECT_THAT(Start(d), testing::UnorderedElementsAre(large, small, smaller));
@@ -32,7 +32,7 @@ TEST_F(DispatcherTest, SmallJobsRunBesideOneThatIsNot) {
 
 // However many there are: those of its own tenant and class, too.
 TEST_F(DispatcherTest, SmallJobsWaitBehindNoLongOnes) {
-  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .max_queued = 10'000, .small_ms = 20});
+  Dispatcher d({.devices = {{.name = "cpu", .slots = 2}}, .max_queued = 10'000, .small_ms = 20});
   const uint64_t running = Push(d, Of(1000));
   for (int i = 0; i < 2000; ++i) Push(d, Of(1000));
   const uint64_t small = Push(d, Of(1));
@@ -52,7 +52,7 @@ TEST_F(DispatcherTest, PlacesOfALongQueueAreCountedTheLessOftenTheLongerItIs) {
 }
 
 TEST_F(DispatcherTest, MemoryOfADeviceIsNotPromisedTwice) {
-  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}}});
+  Dispatcher d({.devices = {{.name = "gpu:0", .slots = 4, .memory_bytes = 100}}});
   const auto of = [&](int64_t bytes) {
     Work work = Of(5);
     work.device_bytes = bytes;
@@ -86,7 +86,7 @@ TEST_F(DispatcherTest, HostMemoryIsSharedByAllDevices) {
 
 // What is passed over for want of room is so for a while only: then room is kept for it.
 TEST_F(DispatcherTest, RoomIsKeptForWhatWasPassedOverForLong) {
-  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}},
+  Dispatcher d({.devices = {{.name = "gpu:0", .slots = 4, .memory_bytes = 100}},
                 .max_passed_over = milliseconds(1000)});
   const auto of = [&](int64_t bytes) {
     Work work = Of(5);
@@ -114,7 +114,7 @@ TEST_F(DispatcherTest, RoomIsKeptForWhatWasPassedOverForLong) {
 }
 
 TEST_F(DispatcherTest, KeptRoomIsFreeAgainWhenTheJobIsGone) {
-  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}},
+  Dispatcher d({.devices = {{.name = "gpu:0", .slots = 4, .memory_bytes = 100}},
                 .max_passed_over = milliseconds(0)});
   Work half = Of(5), big = Of(5), other = Of(5);
   half.device_bytes = other.device_bytes = 50;
@@ -131,7 +131,7 @@ TEST_F(DispatcherTest, KeptRoomIsFreeAgainWhenTheJobIsGone) {
 
 // Memory of a device that is short keeps nobody from the host's, which nobody counts here.
 TEST_F(DispatcherTest, RoomKeptOnADeviceIsNoRoomOfTheHost) {
-  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}, {.name = "gpu:1"}},
+  Dispatcher d({.devices = {{.name = "gpu:0", .slots = 4, .memory_bytes = 100}, {.name = "gpu:1"}},
                 .max_passed_over = milliseconds(0)});
   Work half = Of(5, kFirst), big = Of(5, kFirst), other = Of(5, kSecond);
   half.device_bytes = 50;
@@ -147,7 +147,7 @@ TEST_F(DispatcherTest, RoomKeptOnADeviceIsNoRoomOfTheHost) {
 
 // What a smaller job may take beside what is kept.
 TEST_F(DispatcherTest, WhatFitsBesideKeptRoomGoesOn) {
-  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 100}},
+  Dispatcher d({.devices = {{.name = "gpu:0", .slots = 4, .memory_bytes = 100}},
                 .max_passed_over = milliseconds(0)});
   Work half = Of(5), big = Of(5), tiny = Of(5);
   half.device_bytes = 30;
@@ -186,8 +186,8 @@ TEST_F(DispatcherTest, WorkGoesWhereItsDataIs) {
   EXPECT_THAT(starts[0].devices, ElementsAre(1));
 }
 
-TEST_F(DispatcherTest, OfLanesWithMemoryOfTheirOwnTheOneThatHasTheDataComesFirst) {
-  Dispatcher d({.devices = {{.name = "gpu:0"}, {.name = "gpu:1", .lanes = 4, .lane_bytes = 100}},
+TEST_F(DispatcherTest, OfSlotsWithMemoryOfTheirOwnTheOneThatHasTheDataComesFirst) {
+  Dispatcher d({.devices = {{.name = "gpu:0"}, {.name = "gpu:1", .slots = 4, .slot_bytes = 100}},
                 .small_ms = 20});
   Work there = Of(5, kSecond), next = Of(5, kSecond), grown = Of(50, kSecond);
   Work larger = Of(5, kSecond), shrunk = Of(5, kSecond);
@@ -197,31 +197,31 @@ TEST_F(DispatcherTest, OfLanesWithMemoryOfTheirOwnTheOneThatHasTheDataComesFirst
   Push(d, there);
   auto starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
-  EXPECT_EQ(starts[0].lane, 2);
+  EXPECT_EQ(starts[0].slot, 2);
   Push(d, next);
   starts = d.Dispatch(now_);
-  ASSERT_EQ(starts.size(), 1) << "it does not wait for that lane while another one is free";
-  EXPECT_NE(starts[0].lane, 2);
-  EXPECT_NE(starts[0].lane, 0);
+  ASSERT_EQ(starts.size(), 1) << "it does not wait for that slot while another one is free";
+  EXPECT_NE(starts[0].slot, 2);
+  EXPECT_NE(starts[0].slot, 0);
   d.Finish(there.id, {}, now_);
   Push(d, grown);
   starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
-  EXPECT_EQ(starts[0].lane, 2) << "it is not small any more";
+  EXPECT_EQ(starts[0].slot, 2) << "it is not small any more";
   d.Finish(grown.id, {}, now_);
   Push(d, larger);
   starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
-  EXPECT_EQ(starts[0].lane, 0) << "a lane has no memory for it";
+  EXPECT_EQ(starts[0].slot, 0) << "a slot has no memory for it";
   d.Finish(larger.id, {}, now_);
   Push(d, shrunk);
   starts = d.Dispatch(now_);
   ASSERT_EQ(starts.size(), 1);
-  EXPECT_EQ(starts[0].lane, 0) << "where it was when it was not small yet";
+  EXPECT_EQ(starts[0].slot, 0) << "where it was when it was not small yet";
 }
 
 TEST_F(DispatcherTest, TheIdlestDeviceIsFirst) {
-  Dispatcher d({.devices = {{.name = "gpu:0", .lanes = 2}, {.name = "gpu:1", .lanes = 2}}});
+  Dispatcher d({.devices = {{.name = "gpu:0", .slots = 2}, {.name = "gpu:1", .slots = 2}}});
   Push(d, Of(5));
   Push(d, Of(5));
   const auto starts = d.Dispatch(now_);
@@ -284,7 +284,7 @@ TEST_F(DispatcherTest, PredictionsAreCorrectedKindByKind) {
 
 // A long solve that takes as long as predicted says nothing of short ones that take a fifth of it.
 TEST_F(DispatcherTest, PredictionsAreCorrectedBySize) {
-  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .small_ms = 20});
+  Dispatcher d({.devices = {{.name = "cpu", .slots = 2}}, .small_ms = 20});
   const auto run = [&](double predicted_ms, int took_ms) {
     Work work = Of(predicted_ms);
     const uint64_t id = Push(d, work);
@@ -303,7 +303,7 @@ TEST_F(DispatcherTest, PredictionsAreCorrectedBySize) {
 }
 
 TEST_F(DispatcherTest, NobodyTeachesThatALongBuildIsSmall) {
-  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .small_ms = 20});
+  Dispatcher d({.devices = {{.name = "cpu", .slots = 2}}, .small_ms = 20});
   for (int i = 0; i < 10; ++i) {
     const uint64_t id = Push(d, Of(300));
     ASSERT_THAT(Start(d), ElementsAre(id));
@@ -313,13 +313,13 @@ TEST_F(DispatcherTest, NobodyTeachesThatALongBuildIsSmall) {
   const uint64_t first = Push(d, Of(300));
   Push(d, Of(300));
   EXPECT_LT(d.PredictedMs(first), 20);
-  EXPECT_THAT(Start(d), ElementsAre(first)) << "the other lane is for what is small";
+  EXPECT_THAT(Start(d), ElementsAre(first)) << "the other slot is for what is small";
 }
 
-TEST_F(DispatcherTest, ATenantLeavesALaneToOthersThatWereThereLately) {
-  Dispatcher d({.devices = {{.name = "cpu", .lanes = 3}},
+TEST_F(DispatcherTest, ATenantLeavesASlotToOthersThatWereThereLately) {
+  Dispatcher d({.devices = {{.name = "cpu", .slots = 3}},
                 .small_ms = 20,
-                .keeps_lane = milliseconds(5'000)});
+                .keeps_slot = milliseconds(5'000)});
   const auto of = [&](const char* tenant, double predicted_ms) {
     Work work = Of(predicted_ms);
     work.tenant = tenant;
@@ -331,9 +331,9 @@ TEST_F(DispatcherTest, ATenantLeavesALaneToOthersThatWereThereLately) {
   };
   run(of("b", 1));
   const uint64_t a1 = of("a", 1), a2 = of("a", 1), a3 = of("a", 1);
-  EXPECT_THAT(Start(d), testing::UnorderedElementsAre(a1, a2)) << "a third lane is left";
+  EXPECT_THAT(Start(d), testing::UnorderedElementsAre(a1, a2)) << "a third slot is left";
   run(of("b", 1));
-  // A long job takes the first lane in its turn; of the two that remain for small ones a has both,
+  // A long job takes the first slot in its turn; of the two that remain for small ones a has both,
   // and leaves one as soon as it can.
   const uint64_t a_long = of("a", 1000);
   EXPECT_THAT(Start(d), ElementsAre(a_long));
@@ -348,9 +348,9 @@ TEST_F(DispatcherTest, ATenantLeavesALaneToOthersThatWereThereLately) {
   EXPECT_THAT(Start(d), testing::UnorderedElementsAre(a4, a5)) << "alone it has them all";
 }
 
-// Where a long job holds all lanes but one, that one is everybody's.
-TEST_F(DispatcherTest, TheOnlyLaneForSmallJobsIsLeftToNobody) {
-  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .small_ms = 20});
+// Where a long job holds all slots but one, that one is everybody's.
+TEST_F(DispatcherTest, TheOnlySlotForSmallJobsIsLeftToNobody) {
+  Dispatcher d({.devices = {{.name = "cpu", .slots = 2}}, .small_ms = 20});
   const uint64_t first = Push(d, Of(1000));
   Work other = Of(1);
   other.tenant = "other";

@@ -87,7 +87,7 @@ TEST(HangWatch, OffWatchesNobodyAndPredictionsHaveNoEnd) {
 
 // --- In the scheduler ---
 
-// "cpu" with two lanes and "gpu:0", on a fake clock; hung after 1.6 s.
+// "cpu" with two slots and "gpu:0", on a fake clock; hung after 1.6 s.
 class HangTest : public testing::Test {
  protected:
   static constexpr DeviceMask kCpu = DeviceBit(0), kGpu = DeviceBit(1);
@@ -95,7 +95,7 @@ class HangTest : public testing::Test {
 
   void SetUp() override {
     SetLogSink([](LogLevel, const std::string&) {});
-    options_.dispatch.devices = {{.name = "cpu", .lanes = 2}, {.name = "gpu:0"}};
+    options_.dispatch.devices = {{.name = "cpu", .slots = 2}, {.name = "gpu:0"}};
     options_.clock = &clock_;
     options_.metrics = &metrics_;
     options_.hang = {.factor = 10, .floor = milliseconds(1600)};
@@ -300,22 +300,22 @@ TEST_F(HangTest, AProbeThatHangsLosesTheDevice) {
 TEST_F(HangTest, AnUnknownErrorHasTheDeviceLookedAtBeforeTheNextJob) {
   std::promise<void> look;
   std::atomic<int> looks{0};
-  std::atomic<size_t> lane{99};
+  std::atomic<size_t> slot{99};
   options_.probe = [&, go = look.get_future().share()](size_t device, size_t at) -> absl::Status {
     EXPECT_EQ(device, 1U);
     ++looks;
-    lane = at;
+    slot = at;
     go.wait();
     return MakeError(absl::StatusCode::kUnavailable, reason::kDeviceLost, "dead; send it again");
   };
-  options_.dispatch.devices[1].lanes = 2;
+  options_.dispatch.devices[1].slots = 2;
   Make();
   auto fails = Submit(kGpu, [](Job&, const Assignment& at) -> absl::Status {
-    EXPECT_LT(at.lane, 2U);
+    EXPECT_LT(at.slot, 2U);
     return MakeError(absl::StatusCode::kInternal, "CUDA_ERROR", "cudaErrorUnknown");
   });
   while (looks == 0) std::this_thread::yield();
-  // The other lane is free, and yet takes nothing.
+  // The other slot is free, and yet takes nothing.
   auto next = Submit(kGpu, Nothing()), other = Submit(kCpu, Nothing());
   AwaitEnd(other);
   EXPECT_EQ(next->state(), v1::JOB_STATE_QUEUED);
@@ -325,7 +325,7 @@ TEST_F(HangTest, AnUnknownErrorHasTheDeviceLookedAtBeforeTheNextJob) {
   AwaitEnd(next);
   EXPECT_EQ(ReasonOf(next->error()), "DEVICE_LOST");
   EXPECT_EQ(looks, 1);
-  EXPECT_LT(lane, 2U);
+  EXPECT_LT(slot, 2U);
 }
 
 TEST_F(HangTest, ADeviceThatAnswersGoesOn) {

@@ -1,4 +1,4 @@
-// Jobs that give their lanes back while others wait.
+// Jobs that give their slots back while others wait.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ class PausesTest : public DispatcherTest {
 };
 
 TEST_F(PausesTest, ATurnIsTwiceThePredictionThenASlice) {
-  Dispatcher d({.devices = {{.name = "cpu", .lanes = 2}}, .slice = milliseconds(250)});
+  Dispatcher d({.devices = {{.name = "cpu", .slots = 2}}, .slice = milliseconds(250)});
   const uint64_t longer = Push(d, Solve(1000)), build = Push(d, Of(1000));
   EXPECT_THAT(Start(d), ElementsAre(longer));
   EXPECT_EQ(Turn(d, longer), 2000);
@@ -88,8 +88,8 @@ TEST_F(PausesTest, ATurnIsNoLongerForWhatWasLearned) {
   EXPECT_EQ(Turn(d, id), 20);
 }
 
-TEST_F(PausesTest, APausedJobKeepsItsMemoryAndItsLane) {
-  Dispatcher d({.devices = {{.name = "cpu"}, {.name = "gpu:0", .lanes = 2, .memory_bytes = 100}},
+TEST_F(PausesTest, APausedJobKeepsItsMemoryAndItsSlot) {
+  Dispatcher d({.devices = {{.name = "cpu"}, {.name = "gpu:0", .slots = 2, .memory_bytes = 100}},
                 .max_passed_over = milliseconds(0)});
   Work holds = Solve(1000);
   holds.devices = kSecond;
@@ -111,7 +111,7 @@ TEST_F(PausesTest, APausedJobKeepsItsMemoryAndItsLane) {
   ASSERT_EQ(starts.size(), 1);
   EXPECT_EQ(starts[0].id, holds.id);
   EXPECT_THAT(starts[0].devices, ElementsAre(1));
-  EXPECT_EQ(starts[0].lane, 0);
+  EXPECT_EQ(starts[0].slot, 0);
   d.Finish(holds.id, {}, now_);
   EXPECT_THAT(Start(d), ElementsAre(does_not.id));
 }
@@ -154,7 +154,7 @@ TEST_F(PausesTest, MemoryOfTheHostIsCountedApart) {
   EXPECT_THAT(begun, testing::Not(testing::Contains(too_much))) << "a quarter is a tenant's";
 }
 
-TEST_F(PausesTest, AStoppedJobGoesOnWithoutALane) {
+TEST_F(PausesTest, AStoppedJobGoesOnWithoutASlot) {
   Dispatcher d({.devices = {{.name = "cpu", .memory_bytes = 100}}});
   Work solve = Solve(100);
   solve.device_bytes = 60;

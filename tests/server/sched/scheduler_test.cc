@@ -49,7 +49,7 @@ TEST_F(SchedulerTest, RunsInOrder) {
 TEST_F(SchedulerTest, NothingStartsBeforeTheDevicesArePrepared) {
   std::promise<void> prepared;
   SchedulerOptions options;
-  options.dispatch.devices = {{.name = "cpu", .lanes = 2}, {.name = "gpu:0"}};
+  options.dispatch.devices = {{.name = "cpu", .slots = 2}, {.name = "gpu:0"}};
   options.clock = &clock_;
   options.prepare = [&, ready = prepared.get_future().share()](size_t device) -> absl::Status {
     if (device == 1) ready.wait();
@@ -437,7 +437,7 @@ class DevicesTest : public testing::Test {
     scheduler_.reset();
     SetLogSink(nullptr);
   }
-  void Make(std::function<absl::Status(size_t device, size_t lane)> probe = nullptr,
+  void Make(std::function<absl::Status(size_t device, size_t slot)> probe = nullptr,
             int64_t max_queued = 10) {
     SchedulerOptions options;
     options.dispatch.devices = {{.name = "cpu"}, {.name = "gpu:0"}};

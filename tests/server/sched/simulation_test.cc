@@ -61,13 +61,13 @@ TEST(SimulationTest, AFloodDoesNotStarveOthers) {
   for (const auto& [id, record] : both.records) EXPECT_GE(record.ended_ms, 0);
 }
 
-// In lanes of small jobs it hardly waits at all.
-TEST(SimulationTest, AFloodOfSmallJobsLeavesALane) {
-  Simulation simulation({.devices = {{.name = "cpu", .lanes = 2}}, .max_queued = 100'000});
+// In slots of small jobs it hardly waits at all.
+TEST(SimulationTest, AFloodOfSmallJobsLeavesASlot) {
+  Simulation simulation({.devices = {{.name = "cpu", .slots = 2}}, .max_queued = 100'000});
   AddStream(simulation, "quiet", 100, 10, 60'000, 1);
   for (int i = 0; i < 5000; ++i) simulation.Add({0, Of("flood", 10), 10, {}});
   simulation.Run(40'000);
-  Simulation alone({.devices = {{.name = "cpu", .lanes = 2}}, .max_queued = 100'000});
+  Simulation alone({.devices = {{.name = "cpu", .slots = 2}}, .max_queued = 100'000});
   AddStream(alone, "quiet", 100, 10, 60'000, 1);
   alone.Run(40'000);
   const auto latency = [](const Record& record) { return record.ended_ms - record.arrived_ms; };
@@ -165,10 +165,10 @@ TEST(SimulationTest, AJoinedJobWaitsAsTheMostUrgentDoes) {
   EXPECT_LT(last_bulk(joined), last_bulk(alone) + 1'000);
 }
 
-// Small jobs do not wait behind a build of a minute where a lane is left for them, and a job that
+// Small jobs do not wait behind a build of a minute where a slot is left for them, and a job that
 // needs all of a device's memory is not passed over for ever by those that do not.
 TEST(SimulationTest, NoHeadOfTheLine) {
-  Simulation simulation({.devices = {{.name = "gpu:0", .lanes = 4, .memory_bytes = 1000}},
+  Simulation simulation({.devices = {{.name = "gpu:0", .slots = 4, .memory_bytes = 1000}},
                          .max_queued = 100'000,
                          .small_ms = 20,
                          .max_passed_over = std::chrono::milliseconds(2000)});
@@ -328,7 +328,7 @@ TEST(SimulationTest, WorkSpreadsOverDevices) {
 // The same arrivals make the same schedule.
 TEST(SimulationTest, IsDeterministic) {
   const auto run = [] {
-    Simulation simulation({.devices = {{.name = "cpu", .lanes = 2}, {.name = "gpu:0"}}});
+    Simulation simulation({.devices = {{.name = "cpu", .slots = 2}, {.name = "gpu:0"}}});
     for (unsigned t = 0; t < 5; ++t) {
       AddStream(simulation, "t" + std::to_string(t), 40, 15, 10'000, t + 20,
                 static_cast<Priority>(t % 3));

@@ -217,7 +217,7 @@ TEST(SchedStressTest, DevicesAreLostWhileOthersSubmit) {
   SetLogSink(nullptr);
 }
 
-// Several devices and lanes, classes and tenants; the jobs of a storm are cancelled by name, left,
+// Several devices and slots, classes and tenants; the jobs of a storm are cancelled by name, left,
 // joined, given deadlines and limits, by all threads at once; one device fails in the middle, and
 // at the end a drain comes while others still submit.
 class SchedStormTest : public testing::Test {
@@ -229,8 +229,8 @@ class SchedStormTest : public testing::Test {
     SchedulerOptions options;
     options.dispatch.slice = std::chrono::milliseconds(0);  // each check may be a turn's end
     options.dispatch.max_paused = 64;
-    options.dispatch.devices = {{.name = "cpu", .lanes = 3},
-                                {.name = "gpu:0", .lanes = 2, .memory_bytes = 1000},
+    options.dispatch.devices = {{.name = "cpu", .slots = 3},
+                                {.name = "gpu:0", .slots = 2, .memory_bytes = 1000},
                                 {.name = "gpu:1", .memory_bytes = 1000}};
     options.dispatch.max_queued = 10'000;
     options.dispatch.small_ms = 1;
@@ -444,7 +444,7 @@ TEST_F(SchedStormTest, ADeviceFailsAndADrainComesInTheMiddle) {
   ExpectIdle();
   EXPECT_EQ(lost + drained + done, accepted_);
   EXPECT_FALSE(scheduler_->DeviceStatus(1).ok());
-  EXPECT_LE(lost, 2) << "what ran on its lanes: all else had somewhere to go";
+  EXPECT_LE(lost, 2) << "what ran on its slots: all else had somewhere to go";
   EXPECT_GE(lost, 1);
   EXPECT_GT(done, 200);
 }

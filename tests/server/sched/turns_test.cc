@@ -115,7 +115,7 @@ TEST_F(TurnsTest, TwoWithoutEndTakeTurns) {
   EXPECT_EQ(scheduler_->load().queued, 0);
 }
 
-// Whatever a paused job is told it heeds at once, though its lane is another one's.
+// Whatever a paused job is told it heeds at once, though its slot is another one's.
 TEST_F(TurnsTest, APausedJobIsStoppedAtOnce) {
   Make();
   const auto cancelled = Endless(),

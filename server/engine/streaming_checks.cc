@@ -1,4 +1,4 @@
-#include "server/engine/arrival.h"
+#include "server/engine/streaming_checks.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -16,20 +16,20 @@ size_t PieceEnd(std::span<const T> array, size_t begin) {
 
 }  // namespace
 
-ArrivalLook::ArrivalLook(int64_t n, int64_t nnz)
+StreamingChecks::StreamingChecks(int64_t n, int64_t nnz)
     : n_(static_cast<size_t>(n)),
       nnz_(static_cast<size_t>(nnz)),
       pattern_(PatternDigester(n, nnz)),
       scan_(n) {}
 
-bool ArrivalLook::Behind(std::span<const int64_t> pointers, std::span<const int32_t> indices,
-                         std::span<const double> values) const {
+bool StreamingChecks::Behind(std::span<const int64_t> pointers, std::span<const int32_t> indices,
+                             std::span<const double> values) const {
   return pointers.size() > pointers_ || values.size() > values_ ||
          (pointers.size() > n_ && indices.size() > indices_);
 }
 
-bool ArrivalLook::Look(std::span<const int64_t> pointers, std::span<const int32_t> indices,
-                       std::span<const double> values) {
+bool StreamingChecks::Look(std::span<const int64_t> pointers, std::span<const int32_t> indices,
+                           std::span<const double> values) {
   if (!Behind(pointers, indices, values)) return false;
   pattern_.Update(pointers.subspan(pointers_));
   pointers_ = pointers.size();
@@ -49,8 +49,8 @@ bool ArrivalLook::Look(std::span<const int64_t> pointers, std::span<const int32_
   return true;
 }
 
-Arrived ArrivalLook::Finish() const {
-  Arrived arrived;
+ArrayFacts StreamingChecks::Finish() const {
+  ArrayFacts arrived;
   arrived.known = scan_.Known(static_cast<int64_t>(nnz_));
   if (pointers_ > n_ && indices_ == nnz_) arrived.digests.pattern = pattern_.Finish();
   if (values_ == nnz_) arrived.digests.values = value_digester_.Finish();

@@ -1,4 +1,4 @@
-#include "server/status_of.h"
+#include "server/collect_status.h"
 
 #include <chrono>
 #include <cstdint>
@@ -180,7 +180,7 @@ void AddFigures(Backend& backend, ServerStatus* status) {
 
 }  // namespace
 
-ServerStatus StatusOf(Backend& backend, const std::string& address) {
+ServerStatus CollectStatus(Backend& backend, const std::string& address) {
   ServerStatus status{.version = backend.options().version,
                       .address = address,
                       .cuda = backend.options().cuda_status,

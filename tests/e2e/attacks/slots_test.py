@@ -85,7 +85,7 @@ def leave_endless(channel, tenant, matrix, n, started=False):
     return name
 
 
-class Lanes(attack.TestCase):
+class Slots(attack.TestCase):
     def test_a_solve_without_end_takes_turns(self):
         daemon = self.start(*FLAGS, '--lanes=1')
         with attack.channel(daemon) as ch:

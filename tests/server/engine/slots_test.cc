@@ -13,18 +13,18 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(LanesTest, AGpuThatIsThereTwiceHasTwoLanes) {
+TEST(SlotsTest, AGpuThatIsThereTwiceHasTwoSlots) {
   Bench bench({FakeCpu(), FakeGpu(0), FakeGpu(1), FakeGpu(0)});
   EXPECT_THAT(bench.adapter.device_names(), ElementsAre("cpu", "gpu:0", "gpu:1"));
-  EXPECT_EQ(bench.adapter.lanes(0).count, 1);
-  EXPECT_EQ(bench.adapter.lanes(1).count, 2);
-  EXPECT_EQ(bench.adapter.lanes(2).count, 1);
-  EXPECT_GT(bench.adapter.lanes(1).lane_bytes, 0);
+  EXPECT_EQ(bench.adapter.slots(0).count, 1);
+  EXPECT_EQ(bench.adapter.slots(1).count, 2);
+  EXPECT_EQ(bench.adapter.slots(2).count, 1);
+  EXPECT_GT(bench.adapter.slots(1).slot_bytes, 0);
   EXPECT_EQ(bench.adapter.DeviceState(1).limit_bytes, 2 * bench.adapter.DeviceState(2).limit_bytes);
 }
 
-// Both run at once, or the second would never begin: each in a lane with a layout of its own.
-TEST(LanesTest, SmallSolvesRunSideBySide) {
+// Both run at once, or the second would never begin: each in a slot with a layout of its own.
+TEST(SlotsTest, SmallSolvesRunSideBySide) {
   Bench bench({FakeGpu(0), FakeGpu(0)});
   bench.engine.SolveOnGpus();
   bench.engine.HoldSolves();
@@ -41,10 +41,10 @@ TEST(LanesTest, SmallSolvesRunSideBySide) {
   EXPECT_EQ(bench.engine.solves_on(0), 1);
   EXPECT_EQ(bench.engine.solves_on(1), 1);
   EXPECT_EQ(bench.adapter.LaidOutOn(*a.value).devices, DeviceBit(0));
-  EXPECT_EQ(bench.adapter.DropKept(0), 2) << "of both lanes";
+  EXPECT_EQ(bench.adapter.DropKept(0), 2) << "of both slots";
 }
 
-TEST(LanesTest, LongBuildsAreSplitOverIdleGpus) {
+TEST(SlotsTest, LongBuildsAreSplitOverIdleGpus) {
   Bench bench({FakeCpu(), FakeGpu(0), FakeGpu(1), FakeGpu(2)}, /*max_devices=*/2);
   bench.engine.predicted_ms = 10'000;
   auto ticket = bench.Build(bench.Put());
@@ -60,14 +60,14 @@ TEST(LanesTest, LongBuildsAreSplitOverIdleGpus) {
   EXPECT_EQ(bench.engine.plans, 1);
 }
 
-TEST(LanesTest, ShortBuildsAreNotSplit) {
+TEST(SlotsTest, ShortBuildsAreNotSplit) {
   Bench bench({FakeCpu(), FakeGpu(0), FakeGpu(1)}, /*max_devices=*/8);
   bench.engine.predicted_ms = 50;
   bench.Built(bench.Put());
   EXPECT_THAT(bench.engine.plan_devices(), IsEmpty());
 }
 
-TEST(LanesTest, WhatComesLaterWaitsForASplitBuild) {
+TEST(SlotsTest, WhatComesLaterWaitsForASplitBuild) {
   Bench bench({FakeCpu(), FakeGpu(0), FakeGpu(1)}, /*max_devices=*/8);
   bench.engine.predicted_ms = 10'000;
   bench.engine.HoldBuilds();

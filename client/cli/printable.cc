@@ -1,4 +1,4 @@
-#include "client/cli/shown.h"
+#include "client/cli/printable.h"
 
 #include <algorithm>
 #include <array>
@@ -49,7 +49,7 @@ size_t CharacterBytes(std::string_view text, size_t at) {
   return size;
 }
 
-std::string Shown(std::string_view text) {
+std::string Printable(std::string_view text) {
   std::string shown;
   for (size_t at = 0; at < text.size();) {
     const size_t size = CharacterBytes(text, at);

@@ -1,4 +1,4 @@
-#include "server/engine/workbench.h"
+#include "server/engine/job_factory.h"
 
 #include <algorithm>
 #include <utility>
@@ -66,7 +66,7 @@ bool IsError(StopCause cause, const kernels::SolveResult& solved) {
 }  // namespace
 
 // A spec on a matrix, ready to build.
-struct Workbench::Prepared {
+struct JobFactory::Prepared {
   ResolvedBuild build;
   std::optional<Stored<Matrix>> pattern;
   kernels::BuildEstimate estimate;
@@ -74,7 +74,7 @@ struct Workbench::Prepared {
   absl::Status refused;  // no device takes it: an error of the build, not of an estimate
 };
 
-struct Workbench::SolveWork {
+struct JobFactory::SolveWork {
   SolveRequest request;
   std::optional<Prepared> prepared;             // where a spec was given
   std::optional<Stored<Preconditioner>> found;  // that spec's, there already
@@ -82,11 +82,12 @@ struct Workbench::SolveWork {
   bool on_gpu = false;                          // it was meant to
 };
 
-absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant, const Matrix& a,
-                                                       const v1::PreconditionerSpec& spec,
-                                                       const std::string& field, bool for_estimate,
-                                                       const kernels::StopToken& stop,
-                                                       const ParsedSolve* solve) const {
+absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(const std::string& tenant, const Matrix& a,
+                                                         const v1::PreconditionerSpec& spec,
+                                                         const std::string& field,
+                                                         bool for_estimate,
+                                                         const kernels::StopToken& stop,
+                                                         const ParsedSolve* solve) const {
   ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(spec, field));
   if (parsed.spec.engine == kernels::EngineKind::kAuto) {
     // AUTO counts with where a solve with Jacobi would run, which A's size alone decides.
@@ -124,7 +125,8 @@ absl::StatusOr<Workbench::Prepared> Workbench::Prepare(const std::string& tenant
   return prepared;
 }
 
-Work Workbench::WorkOf(const std::string& tenant, const Matrix& a, const Prepared& prepared) const {
+Work JobFactory::WorkOf(const std::string& tenant, const Matrix& a,
+                        const Prepared& prepared) const {
   const kernels::BuildEstimate& estimate = prepared.estimate;
   const Placement& placement = prepared.placement;
   const bool there = placement.on_gpu && estimate.predicted_device_ms > 0;
@@ -143,18 +145,18 @@ Work Workbench::WorkOf(const std::string& tenant, const Matrix& a, const Prepare
   return work;
 }
 
-absl::Status Workbench::Submit(const std::shared_ptr<Job>& job, Work work, JobWork run) const {
+absl::Status JobFactory::Submit(const std::shared_ptr<Job>& job, Work work, JobWork run) const {
   parts_.jobs->Add(job);
   absl::Status status = parts_.scheduler->Submit(job, std::move(work), std::move(run));
   if (!status.ok()) parts_.jobs->Remove(*job);
   return status;
 }
 
-absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::string& tenant,
-                                                                const Stored<Matrix>& a,
-                                                                const Prepared& prepared,
-                                                                bool must_store, Job& job,
-                                                                const Assignment& at) const {
+absl::StatusOr<Stored<Preconditioner>> JobFactory::BuildAndStore(const std::string& tenant,
+                                                                 const Stored<Matrix>& a,
+                                                                 const Prepared& prepared,
+                                                                 bool must_store, Job& job,
+                                                                 const Assignment& at) const {
   // Another job may have built it since this one was asked for.
   if (auto found = parts_.preconditioners->Find(tenant, prepared.build.content_key)) {
     job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
@@ -204,7 +206,7 @@ absl::StatusOr<Stored<Preconditioner>> Workbench::BuildAndStore(const std::strin
   return Stored<Preconditioner>{.handle = "", .value = std::move(entry), .existed = false};
 }
 
-absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest request) {
+absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest request) {
   RETURN_IF_ERROR(parts_.matrices->CheckUse(request.tenant, request.matrix.handle));
   ASSIGN_OR_RETURN(Prepared made,
                    Prepare(request.tenant, *request.matrix.value, request.spec, request.field,
@@ -281,7 +283,7 @@ absl::StatusOr<Workbench::BuildTicket> Workbench::StartBuild(BuildRequest reques
   return result;
 }
 
-absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest request) {
+absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest request) {
   RETURN_IF_ERROR(parts_.matrices->CheckUse(request.tenant, request.matrix.handle));
   if (request.preconditioner) {
     RETURN_IF_ERROR(
@@ -394,7 +396,7 @@ absl::StatusOr<Workbench::SolveTicket> Workbench::StartSolve(SolveRequest reques
   return ticket;
 }
 
-absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const Assignment& at) const {
+absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& at) const {
   SolveRequest& request = work.request;
   auto outcome = std::make_shared<SolveOutcome>();
   v1::SolveDone& done = outcome->done;
@@ -455,11 +457,11 @@ absl::Status Workbench::RunSolve(SolveWork& work, Job& job, const Assignment& at
   return absl::OkStatus();
 }
 
-absl::StatusOr<Workbench::Estimate> Workbench::EstimateBuild(const std::string& tenant,
-                                                             const Matrix& matrix,
-                                                             const v1::PreconditionerSpec& spec,
-                                                             std::string field,
-                                                             kernels::StopToken stop) {
+absl::StatusOr<JobFactory::Estimate> JobFactory::EstimateBuild(const std::string& tenant,
+                                                               const Matrix& matrix,
+                                                               const v1::PreconditionerSpec& spec,
+                                                               std::string field,
+                                                               kernels::StopToken stop) {
   ASSIGN_OR_RETURN(Prepared prepared,
                    Prepare(tenant, matrix, spec, field, /*for_estimate=*/true, stop));
   return Estimate{prepared.estimate, prepared.build.choice};

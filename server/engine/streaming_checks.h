@@ -1,7 +1,7 @@
 // Computes digests and the checks of validation and diagnosis that read every entry while the
 // arrays of a matrix arrive, each piece while it is in the cache.
 //
-//   ArrivalLook look(n, nnz);
+//   StreamingChecks look(n, nnz);
 //   look.Look(pointers, indices, values);  // as far as they have come; again and again
 //   adapter.Prepare(raw, layout, {.arrived = look.Finish()});
 #pragma once
@@ -16,15 +16,15 @@
 namespace spaid::server {
 
 // Holds what is known about the arrays as they came.
-struct Arrived {
+struct ArrayFacts {
   ArrayDigests digests;
   kernels::KnownOfArrays known;
 };
 
 // Not thread-safe.
-class ArrivalLook {
+class StreamingChecks {
  public:
-  ArrivalLook(int64_t n, int64_t nnz);
+  StreamingChecks(int64_t n, int64_t nnz);
 
   // Looks at what is new in the beginnings of the arrays that have come so far. Indices wait for
   // the last pointer. Returns false if nothing was new.
@@ -34,7 +34,7 @@ class ArrivalLook {
   bool Behind(std::span<const int64_t> pointers, std::span<const int32_t> indices,
               std::span<const double> values) const;
   // Returns the results for the arrays that were looked at to their ends; the others are unknown.
-  Arrived Finish() const;
+  ArrayFacts Finish() const;
 
  private:
   const size_t n_, nnz_;

@@ -10,6 +10,6 @@ namespace spaid::server {
 
 // Returns the daemon's state. `address`: where gRPC is served. Thread-safe. Takes time proportional
 // to the jobs shown and their residuals.
-ServerStatus StatusOf(Backend& backend, const std::string& address);
+ServerStatus CollectStatus(Backend& backend, const std::string& address);
 
 }  // namespace spaid::server

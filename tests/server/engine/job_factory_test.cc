@@ -1,4 +1,4 @@
-#include "server/engine/workbench.h"
+#include "server/engine/job_factory.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace spaid::server {
 namespace {
 
-class WorkbenchTest : public testing::Test {
+class JobFactoryTest : public testing::Test {
  protected:
   void SetUp() override {
     SetLogSink([](LogLevel, const std::string&) {});
@@ -34,12 +34,12 @@ class WorkbenchTest : public testing::Test {
     options.dispatch.max_queued = max_queued;
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); };
     scheduler_ = std::make_unique<Scheduler>(options);
-    bench_ = std::make_unique<Workbench>(Workbench::Parts{.adapter = adapter_.get(),
-                                                          .matrices = &matrices_,
-                                                          .preconditioners = &preconditioners_,
-                                                          .scheduler = scheduler_.get(),
-                                                          .jobs = &jobs_,
-                                                          .metrics = &metrics_});
+    bench_ = std::make_unique<JobFactory>(JobFactory::Parts{.adapter = adapter_.get(),
+                                                            .matrices = &matrices_,
+                                                            .preconditioners = &preconditioners_,
+                                                            .scheduler = scheduler_.get(),
+                                                            .jobs = &jobs_,
+                                                            .metrics = &metrics_});
   }
   Stored<Matrix> Put(kernels::CscMatrix raw, bool pattern_only = false,
                      const std::string& tenant = "t") {
@@ -61,30 +61,30 @@ class WorkbenchTest : public testing::Test {
     spec.set_engine(kind);
     return spec;
   }
-  absl::StatusOr<Workbench::BuildTicket> StartBuild(const Stored<Matrix>& a,
-                                                    v1::PreconditionerSpec spec = Spec(),
-                                                    Workbench::Terms terms = {},
-                                                    const std::string& tenant = "t") {
+  absl::StatusOr<JobFactory::BuildTicket> StartBuild(const Stored<Matrix>& a,
+                                                     v1::PreconditionerSpec spec = Spec(),
+                                                     JobFactory::Terms terms = {},
+                                                     const std::string& tenant = "t") {
     return bench_->StartBuild({.tenant = tenant,
                                .matrix = a,
                                .spec = std::move(spec),
                                .field = "header.spec",
                                .terms = terms});
   }
-  Workbench::SolveRequest Solve(const Stored<Matrix>& a) {
-    Workbench::SolveRequest request;
+  JobFactory::SolveRequest Solve(const Stored<Matrix>& a) {
+    JobFactory::SolveRequest request;
     request.tenant = "t";
     request.matrix = a;
     request.spec = Spec(v1::ENGINE_KIND_NONE);
     request.b.assign(static_cast<size_t>(a.value->n()), 6.0);
     return request;
   }
-  static std::shared_ptr<const BuildOutcome> Built(const Workbench::BuildTicket& ticket) {
+  static std::shared_ptr<const BuildOutcome> Built(const JobFactory::BuildTicket& ticket) {
     AwaitEnd(ticket.job);
     EXPECT_TRUE(ticket.job->error().ok()) << ticket.job->error();
     return std::static_pointer_cast<const BuildOutcome>(ticket.job->result());
   }
-  static std::shared_ptr<const SolveOutcome> Solved(const Workbench::SolveTicket& ticket) {
+  static std::shared_ptr<const SolveOutcome> Solved(const JobFactory::SolveTicket& ticket) {
     AwaitEnd(ticket.job);
     EXPECT_TRUE(ticket.job->error().ok()) << ticket.job->error();
     return std::static_pointer_cast<const SolveOutcome>(ticket.job->result());
@@ -105,10 +105,10 @@ class WorkbenchTest : public testing::Test {
   JobTable jobs_{JobTableOptions{}};
   std::unique_ptr<EngineAdapter> adapter_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<Workbench> bench_;
+  std::unique_ptr<JobFactory> bench_;
 };
 
-TEST_F(WorkbenchTest, BuildsStoresAndFindsAgain) {
+TEST_F(JobFactoryTest, BuildsStoresAndFindsAgain) {
   auto a = Put(Diagonal(4));
   auto ticket = StartBuild(a);
   ASSERT_TRUE(ticket.ok()) << ticket.status();
@@ -134,18 +134,18 @@ TEST_F(WorkbenchTest, BuildsStoresAndFindsAgain) {
   EXPECT_FALSE(StartBuild(a, Spec(v1::ENGINE_KIND_JACOBI))->ready);
 }
 
-TEST_F(WorkbenchTest, JobsSayForPeopleWhatTheyAreOf) {
+TEST_F(JobFactoryTest, JobsSayForPeopleWhatTheyAreOf) {
   const auto a = Put(Diagonal(5));
   const auto build = *StartBuild(a);
   EXPECT_EQ(build.job->description().what, "static-spai");
   EXPECT_EQ(build.job->description().n, 5);
   EXPECT_EQ(build.job->description().nnz, 5);
-  Workbench::SolveRequest request = Solve(a);
+  JobFactory::SolveRequest request = Solve(a);
   request.solve.options.method = kernels::Method::kCg;
   EXPECT_EQ(bench_->StartSolve(std::move(request))->job->description().what, "cg");
 }
 
-TEST_F(WorkbenchTest, IdenticalBuildsInFlightAreOne) {
+TEST_F(JobFactoryTest, IdenticalBuildsInFlightAreOne) {
   auto a = Put(Diagonal(4));
   engine_.HoldBuilds();
   auto first = StartBuild(a), second = StartBuild(a);
@@ -160,7 +160,7 @@ TEST_F(WorkbenchTest, IdenticalBuildsInFlightAreOne) {
   EXPECT_EQ(engine_.builds, 1);
 }
 
-TEST_F(WorkbenchTest, AForgedMatrixSharesNothingOfTheTrueOnes) {
+TEST_F(JobFactoryTest, AForgedMatrixSharesNothingOfTheTrueOnes) {
   auto a = Put(Diagonal(160)), forged = Put(Forged(Diagonal(160)));
   ASSERT_EQ(a.value->ContentKey(), forged.value->ContentKey());
   ASSERT_NE(a.handle, forged.handle);
@@ -183,7 +183,7 @@ TEST_F(WorkbenchTest, AForgedMatrixSharesNothingOfTheTrueOnes) {
   EXPECT_EQ(StartBuild(forged)->ready->handle, one->preconditioner.handle);
   // By solves.
   for (const auto& [matrix, built] : {std::pair(a, two), std::pair(forged, one)}) {
-    Workbench::SolveRequest request = Solve(matrix);
+    JobFactory::SolveRequest request = Solve(matrix);
     request.spec = Spec();
     const auto solved = Solved(*bench_->StartSolve(std::move(request)));
     EXPECT_EQ(solved->done.preconditioner(), built->preconditioner.handle);
@@ -192,7 +192,7 @@ TEST_F(WorkbenchTest, AForgedMatrixSharesNothingOfTheTrueOnes) {
   EXPECT_EQ(engine_.builds, 2);
 }
 
-TEST_F(WorkbenchTest, AMatrixThatComesAgainFindsItsPreconditioner) {
+TEST_F(JobFactoryTest, AMatrixThatComesAgainFindsItsPreconditioner) {
   auto a = Put(Diagonal(160));
   const std::string built = Built(*StartBuild(a))->preconditioner.handle;
   ASSERT_TRUE(matrices_.Delete("t", a.handle).ok());
@@ -202,7 +202,7 @@ TEST_F(WorkbenchTest, AMatrixThatComesAgainFindsItsPreconditioner) {
   EXPECT_EQ(StartBuild(again)->ready->handle, built);
 }
 
-TEST_F(WorkbenchTest, TheLastWaiterLeavingCancelsTheBuild) {
+TEST_F(JobFactoryTest, TheLastWaiterLeavingCancelsTheBuild) {
   auto a = Put(Diagonal(4));
   engine_.HoldBuilds();
   auto first = StartBuild(a), second = StartBuild(a);
@@ -217,10 +217,10 @@ TEST_F(WorkbenchTest, TheLastWaiterLeavingCancelsTheBuild) {
   EXPECT_TRUE(Built(*StartBuild(a)));
 }
 
-TEST_F(WorkbenchTest, ABuildWithLimitsIsNotShared) {
+TEST_F(JobFactoryTest, ABuildWithLimitsIsNotShared) {
   auto a = Put(Diagonal(4));
   engine_.HoldBuilds();
-  Workbench::Terms limited;
+  JobFactory::Terms limited;
   limited.limits.max_run = std::chrono::hours(1);
   limited.own_limits = true;
   auto first = StartBuild(a), second = StartBuild(a, Spec(), limited);
@@ -232,7 +232,7 @@ TEST_F(WorkbenchTest, ABuildWithLimitsIsNotShared) {
   EXPECT_TRUE(second->job->timings().reused());
 }
 
-TEST_F(WorkbenchTest, NewValuesOnTheSamePatternAreARebuild) {
+TEST_F(JobFactoryTest, NewValuesOnTheSamePatternAreARebuild) {
   auto first = StartBuild(Put(Diagonal(4)));
   EXPECT_FALSE(Built(*first)->preconditioner.value->timings.rebuild());
   auto second = StartBuild(Put(Diagonal(4, 3)));
@@ -240,7 +240,7 @@ TEST_F(WorkbenchTest, NewValuesOnTheSamePatternAreARebuild) {
   EXPECT_EQ(engine_.plans, 1);
 }
 
-TEST_F(WorkbenchTest, SaysWhyAutoFoundNothingToBuild) {
+TEST_F(JobFactoryTest, SaysWhyAutoFoundNothingToBuild) {
   engine_.auto_choice = kernels::EngineKind::kNone;
   const absl::Status status = StartBuild(Put(Diagonal(4)), Spec(v1::ENGINE_KIND_AUTO)).status();
   EXPECT_EQ(ReasonOf(status), "NOTHING_TO_BUILD");
@@ -248,7 +248,7 @@ TEST_F(WorkbenchTest, SaysWhyAutoFoundNothingToBuild) {
   EXPECT_NE(status.message().find("the fake was told so"), std::string::npos) << status;
 }
 
-TEST_F(WorkbenchTest, RefusesBuilds) {
+TEST_F(JobFactoryTest, RefusesBuilds) {
   auto a = Put(Diagonal(4));
   EXPECT_EQ(ReasonOf(StartBuild(a, Spec(v1::ENGINE_KIND_NONE)).status()), "NOTHING_TO_BUILD");
   EXPECT_EQ(ReasonOf(StartBuild(a, Spec(v1::ENGINE_KIND_UNSPECIFIED)).status()), "UNKNOWN_ENUM");
@@ -266,7 +266,7 @@ TEST_F(WorkbenchTest, RefusesBuilds) {
   EXPECT_EQ(ReasonOf(StartBuild(a).status()), "BUILD_TOO_LARGE");
 }
 
-TEST_F(WorkbenchTest, AFullQueueLeavesNoTrace) {
+TEST_F(JobFactoryTest, AFullQueueLeavesNoTrace) {
   Make(/*max_queued=*/1);
   engine_.HoldBuilds();
   auto running = StartBuild(Put(Diagonal(3)));
@@ -280,7 +280,7 @@ TEST_F(WorkbenchTest, AFullQueueLeavesNoTrace) {
   EXPECT_TRUE(Built(*queued));
 }
 
-TEST_F(WorkbenchTest, AFailedBuildIsTheJobsErrorAndIsNotKept) {
+TEST_F(JobFactoryTest, AFailedBuildIsTheJobsErrorAndIsNotKept) {
   engine_.FailBuilds(kernels::Status(kernels::StatusCode::kFailedPrecondition, "ZERO_COLUMN",
                                      "column 2 is empty"));
   auto a = Put(Diagonal(4));
@@ -292,7 +292,7 @@ TEST_F(WorkbenchTest, AFailedBuildIsTheJobsErrorAndIsNotKept) {
   EXPECT_TRUE(Built(*StartBuild(a)));
 }
 
-TEST_F(WorkbenchTest, SolvesWithoutAPreconditioner) {
+TEST_F(JobFactoryTest, SolvesWithoutAPreconditioner) {
   auto ticket = bench_->StartSolve(Solve(Put(Diagonal(3))));
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   auto outcome = Solved(*ticket);
@@ -306,7 +306,7 @@ TEST_F(WorkbenchTest, SolvesWithoutAPreconditioner) {
   EXPECT_EQ(ticket->job->Snapshot().outcomes_size(), 1);
 }
 
-TEST_F(WorkbenchTest, ASolveBuildsWhatItsSpecSaysAndKeepsIt) {
+TEST_F(JobFactoryTest, ASolveBuildsWhatItsSpecSaysAndKeepsIt) {
   auto a = Put(Diagonal(3));
   auto request = Solve(a);
   request.spec = Spec();
@@ -326,7 +326,7 @@ TEST_F(WorkbenchTest, ASolveBuildsWhatItsSpecSaysAndKeepsIt) {
   EXPECT_EQ(engine_.builds, 1);
 }
 
-TEST_F(WorkbenchTest, AnOldPreconditionerServesNewValues) {
+TEST_F(JobFactoryTest, AnOldPreconditionerServesNewValues) {
   auto ticket = StartBuild(Put(Diagonal(3)));
   auto built = Built(*ticket);
   auto request = Solve(Put(Diagonal(3, 2)));
@@ -337,7 +337,7 @@ TEST_F(WorkbenchTest, AnOldPreconditionerServesNewValues) {
   EXPECT_EQ(engine_.builds, 1);
 }
 
-TEST_F(WorkbenchTest, RefusesSolves) {
+TEST_F(JobFactoryTest, RefusesSolves) {
   auto a = Put(Diagonal(3));
   auto request = Solve(a);
   request.b.resize(2);
@@ -366,7 +366,7 @@ TEST_F(WorkbenchTest, RefusesSolves) {
             "PRECONDITIONER_SIZE_MISMATCH");
 }
 
-TEST_F(WorkbenchTest, ACancelledSolveLeavesItsIterate) {
+TEST_F(JobFactoryTest, ACancelledSolveLeavesItsIterate) {
   engine_.HoldSolves();
   auto ticket = bench_->StartSolve(Solve(Put(Diagonal(3))));
   engine_.WaitForSolves(1);
@@ -377,7 +377,7 @@ TEST_F(WorkbenchTest, ACancelledSolveLeavesItsIterate) {
   EXPECT_EQ(ticket->job->state(), v1::JOB_STATE_CANCELLED);
 }
 
-TEST_F(WorkbenchTest, MaxRunIsAnOutcomeOfASolve) {
+TEST_F(JobFactoryTest, MaxRunIsAnOutcomeOfASolve) {
   engine_.HoldSolves();
   auto request = Solve(Put(Diagonal(3)));
   request.terms.limits.max_run = std::chrono::milliseconds(5);
@@ -388,16 +388,16 @@ TEST_F(WorkbenchTest, MaxRunIsAnOutcomeOfASolve) {
   EXPECT_EQ(ticket->job->state(), v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST_F(WorkbenchTest, MaxRunIsAnErrorOfABuild) {
+TEST_F(JobFactoryTest, MaxRunIsAnErrorOfABuild) {
   engine_.HoldBuilds();
-  Workbench::Terms terms;
+  JobFactory::Terms terms;
   terms.limits.max_run = std::chrono::milliseconds(5);
   auto ticket = StartBuild(Put(Diagonal(3)), Spec(), terms);
   AwaitEnd(ticket->job);
   EXPECT_EQ(ReasonOf(ticket->job->error()), "MAX_RUN");
 }
 
-TEST_F(WorkbenchTest, ADrainedSolveIsAnErrorToSendElsewhere) {
+TEST_F(JobFactoryTest, ADrainedSolveIsAnErrorToSendElsewhere) {
   engine_.HoldSolves();
   auto ticket = bench_->StartSolve(Solve(Put(Diagonal(3))));
   engine_.WaitForSolves(1);
@@ -406,7 +406,7 @@ TEST_F(WorkbenchTest, ADrainedSolveIsAnErrorToSendElsewhere) {
   EXPECT_EQ(ReasonOf(ticket->job->error()), "DRAINING");
 }
 
-TEST_F(WorkbenchTest, WhatAJobUsesIsNotEvicted) {
+TEST_F(JobFactoryTest, WhatAJobUsesIsNotEvicted) {
   engine_.HoldSolves();
   auto a = Put(Diagonal(3));
   const std::string handle = a.handle;
@@ -421,7 +421,7 @@ TEST_F(WorkbenchTest, WhatAJobUsesIsNotEvicted) {
   EXPECT_EQ(matrices_.stats().zombie_bytes, 0);
 }
 
-TEST_F(WorkbenchTest, TheSolutionsBytesAreCountedUntilItIsGone) {
+TEST_F(JobFactoryTest, TheSolutionsBytesAreCountedUntilItIsGone) {
   ByteBudget budget("right-hand sides in flight", 1000);
   auto request = Solve(Put(Diagonal(3)));
   request.share = *budget.Take("t", 48);
@@ -446,7 +446,7 @@ TEST_F(WorkbenchTest, TheSolutionsBytesAreCountedUntilItIsGone) {
   EXPECT_EQ(budget.used(), 0);
 }
 
-TEST_F(WorkbenchTest, EstimatesAPattern) {
+TEST_F(JobFactoryTest, EstimatesAPattern) {
   auto pattern = Put(Diagonal(6), true);
   engine_.predicted_ms = 42;
   auto estimate = bench_->EstimateBuild("t", *pattern.value, Spec(v1::ENGINE_KIND_AUTO), "spec");
@@ -458,17 +458,17 @@ TEST_F(WorkbenchTest, EstimatesAPattern) {
   EXPECT_EQ(jobs_.size(), 0);
 }
 
-TEST_F(WorkbenchTest, WorksOverTheRealEngine) {
+TEST_F(JobFactoryTest, WorksOverTheRealEngine) {
   auto real = kernels::MakeCpuEngine();
   scheduler_.reset();
   EngineAdapter adapter(*real, {.threads = 1});
   SchedulerOptions options;
   Scheduler scheduler(options);
-  Workbench bench({.adapter = &adapter,
-                   .matrices = &matrices_,
-                   .preconditioners = &preconditioners_,
-                   .scheduler = &scheduler,
-                   .jobs = &jobs_});
+  JobFactory bench({.adapter = &adapter,
+                    .matrices = &matrices_,
+                    .preconditioners = &preconditioners_,
+                    .scheduler = &scheduler,
+                    .jobs = &jobs_});
   auto request = Solve(Put(Upper()));
   request.spec = Spec();
   request.solve.options.method = kernels::Method::kGmres;
@@ -481,7 +481,7 @@ TEST_F(WorkbenchTest, WorksOverTheRealEngine) {
 }
 
 // Builds and solves of FSAI over the real engine.
-class FsaiWorkbenchTest : public WorkbenchTest {
+class FsaiWorkbenchTest : public JobFactoryTest {
  protected:
   static v1::PreconditionerSpec Afsai() {
     v1::PreconditionerSpec spec = Spec(v1::ENGINE_KIND_AFSAI);
@@ -496,18 +496,19 @@ class FsaiWorkbenchTest : public WorkbenchTest {
     return ToProto(ticket->ready ? *ticket->ready : Built(*ticket)->preconditioner);
   }
   void SetUp() override {
-    WorkbenchTest::SetUp();
-    fsai_bench_ = std::make_unique<Workbench>(Workbench::Parts{.adapter = &cpu_adapter_,
-                                                               .matrices = &matrices_,
-                                                               .preconditioners = &preconditioners_,
-                                                               .scheduler = &cpu_scheduler_,
-                                                               .jobs = &jobs_});
+    JobFactoryTest::SetUp();
+    fsai_bench_ =
+        std::make_unique<JobFactory>(JobFactory::Parts{.adapter = &cpu_adapter_,
+                                                       .matrices = &matrices_,
+                                                       .preconditioners = &preconditioners_,
+                                                       .scheduler = &cpu_scheduler_,
+                                                       .jobs = &jobs_});
   }
 
   std::unique_ptr<kernels::Engine> cpu_ = kernels::MakeCpuEngine();
   EngineAdapter cpu_adapter_{*cpu_, {.threads = 1}};
   Scheduler cpu_scheduler_{SchedulerOptions{}};
-  std::unique_ptr<Workbench> fsai_bench_;
+  std::unique_ptr<JobFactory> fsai_bench_;
 };
 
 TEST_F(FsaiWorkbenchTest, BuildsRebuildsAndGrowsAnew) {

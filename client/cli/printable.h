@@ -14,6 +14,6 @@ size_t CharacterBytes(std::string_view text, size_t at);
 // Returns the text with characters that a terminal would obey (escape sequences, line ends, changes
 // of the writing direction) and bytes that are no text written as \x1b. Texts of a server go
 // through here.
-std::string Shown(std::string_view text);
+std::string Printable(std::string_view text);
 
 }  // namespace spaid::cli

@@ -1,4 +1,4 @@
-#include "server/engine/entities.h"
+#include "server/engine/stored_types.h"
 
 #include <cstring>
 #include <span>

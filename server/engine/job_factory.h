@@ -1,8 +1,8 @@
 // Turns requests into jobs for the reactors: finds results that exist, shares builds in flight, and
 // queues the rest.
 //
-//   Workbench::BuildRequest request{.tenant = t, .matrix = stored, .spec = header.spec(), ...};
-//   ASSIGN_OR_RETURN(auto ticket, workbench.StartBuild(request));
+//   JobFactory::BuildRequest request{.tenant = t, .matrix = stored, .spec = header.spec(), ...};
+//   ASSIGN_OR_RETURN(auto ticket, job_factory.StartBuild(request));
 //   if (ticket.ready) Reply(*ticket.ready);                       // it existed: no job
 //   else Follow(ticket.job, std::move(ticket.waiter));            // result(): BuildOutcome
 //
@@ -41,9 +41,9 @@ struct SolveOutcome : JobResult {
 };
 
 // Thread-safe.
-class Workbench {
+class JobFactory {
  public:
-  struct Parts {  // borrowed; outlive the workbench and every job
+  struct Parts {  // borrowed; outlive the factory and every job
     const EngineAdapter* adapter = nullptr;
     MatrixStore* matrices = nullptr;
     PreconditionerStore* preconditioners = nullptr;
@@ -100,7 +100,7 @@ class Workbench {
     v1::EngineChoice choice;
   };
 
-  explicit Workbench(Parts parts) : parts_(parts) {}
+  explicit JobFactory(Parts parts) : parts_(parts) {}
 
   // Finds, joins or queues a build. Errors: ParseSpec's, Resolve's, BUILD_TOO_LARGE,
   // NOTHING_TO_BUILD (ENGINE_KIND_NONE), VALUES_NEEDED, NOT_FOUND (the spec's pattern_matrix),
