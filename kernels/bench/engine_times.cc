@@ -38,25 +38,7 @@ namespace {
 
 constexpr double kLongMs = 50;
 
-const char* NameOf(EngineKind kind) {
-  switch (kind) {
-    case EngineKind::kAuto:
-      return "auto";
-    case EngineKind::kNone:
-      return "none";
-    case EngineKind::kJacobi:
-      return "jacobi";
-    case EngineKind::kStaticSpai:
-      return "static-spai";
-    case EngineKind::kFsai:
-      return "fsai";
-    case EngineKind::kAfsai:
-      return "afsai";
-    case EngineKind::kDynamicSpai:
-      return "dynamic-spai";
-  }
-  return "?";
-}
+const char* NameOf(EngineKind kind) { return TraitsOf(kind).name.data(); }
 
 // As Candidates names it.
 const char* NameOf(const PreconditionerSpec& spec) {
