@@ -3,7 +3,7 @@
 //
 //   DeviceCache cache(engine, options.shares, RealClock());
 //   auto a_there = cache.Place(tenant, a, context, &place_ms);       // there already, or placed
-//   now auto m_there = cache.Place(tenant, m, Storage::kFp64, context, &place_ms);
+//   auto m_there = cache.Place(tenant, m, Storage::kFp64, context, &place_ms);
 #pragma once
 
 #include <cstdint>

@@ -172,7 +172,7 @@ TEST_F(GpuPattern, LargeColumns) {
 
 TEST_F(GpuPattern, APowerThatGrowsNoMore) {
   PatternOptions options;
-  options.power = 1000;
+  options.power = kMaxPatternPower;
   ExpectEqual(oracle::Laplacian2d(9, 7), nullptr, options, "grid");
   ExpectEqual(oracle::BlockTriangular(60, 7, 1), nullptr, options, "reducible");
   options.ensure_row = true;
