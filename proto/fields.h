@@ -75,7 +75,7 @@ int64_t GetInteger(const Message& message, const FieldDescriptor& field);
 double GetReal(const Message& message, const FieldDescriptor& field);
 void SetInteger(Message* message, const FieldDescriptor& field, int64_t value);
 void SetReal(Message* message, const FieldDescriptor& field, double value);
-// Of google.protobuf.Duration.
+// For google.protobuf.Duration.
 void SetNanoseconds(Message* message, const FieldDescriptor& field, int64_t ns);
 
 // {count, first}, of a message with fields of these names.
@@ -85,7 +85,7 @@ concept Counted = requires(T t) {
   { t.first } -> std::convertible_to<int64_t>;
 };
 
-// What is unset stays as it is, where the field is an option. False: an enum's unknown number.
+// Unset fields stay as they are, where the field is an option. False: an enum's unknown number.
 template <class T>
 bool Get(const Message& message, const FieldDescriptor& field, T* to) {
   const auto& reflection = *message.GetReflection();

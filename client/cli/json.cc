@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of any member, and of a struct by its Fields.
+// For any member, and for a struct by its Fields.
 template <class T>
 json Value(const T& value) {
   if constexpr (std::is_enum_v<T>) {

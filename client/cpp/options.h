@@ -34,7 +34,7 @@ const std::vector<std::string>& SpecMessages();
 // Null: the message has no such option, or `engine` (where one is given) does not read it.
 const OptionInfo* FindOption(const std::string& message, const char* name,
                              std::optional<Engine> engine);
-// Of SolveHeader.
+// Fields of SolveHeader.
 const OptionInfo* FindSolveOption(const char* name);
 
 // visit(info, member) for every option that `engine` reads; of nullopt for all options there are. A

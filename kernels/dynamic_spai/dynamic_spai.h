@@ -44,7 +44,7 @@ struct DynamicSpaiOptions {
   // Entries of a column at the most, an initial pattern's apart, which may have more; 0: what the
   // steps add.
   int max_column_nnz = 0;
-  // Of scores and factors of growth: with kFp32 another pattern where scores nearly tie; the
+  // Scores and factors of growth: with kFp32 another pattern where scores nearly tie; the
   // numbers on it are fp64 all the same.
   Precision growth_precision = Precision::kFp64;
   // Of the numbers, on the grown pattern: as of static SPAI.

@@ -1,4 +1,4 @@
-// What a build leaves, and how good it is.
+// The result of a build, and how good it is.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Quality : StaticSpaiQuality {
 struct BuildResult {
   std::shared_ptr<const Preconditioner> preconditioner;
   Quality quality;
-  // Where a pattern grew, and was not cut short: a plan that builds on it, for new values; else
+  // Set where a pattern grew, and was not cut short: a plan that builds on it, for new values; else
   // null.
   std::shared_ptr<const Plan> grown;
   double build_ms = 0;  // all of it; `timings` says what it went into besides arithmetic

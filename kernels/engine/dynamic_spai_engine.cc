@@ -18,7 +18,7 @@
 namespace spaid::kernels {
 namespace {
 
-// Of what a build takes on one thread, what more threads do not shorten: 16 cores take 0.13 to
+// Share of a build on one thread that more threads do not shorten: 16 cores take 0.13 to
 // 0.27 of it (kernels/bench/results/gpu_dynamic_spai_h100.json, DynamicSpaiCrossover).
 constexpr double kDynamicSerialShare = 0.15;
 

@@ -87,7 +87,7 @@ struct DeviceTimings {
   bool tables_in_waves = false;
 };
 
-// What depends on the pattern of A (and of a user pattern) and the spec alone, or, where the
+// All that depends on the pattern of A (and of a user pattern) and the spec alone, or, where the
 // pattern grows, also on the values that a build grew it for (BuildResult::grown). Immutable;
 // thread-safe.
 class Plan {
@@ -197,7 +197,7 @@ class Engine {
                                                        const PatternView* user_pattern,
                                                        const Context& context) const = 0;
 
-  // Of a solve on a device: A there, as Place made it, and what places the preconditioner.
+  // Parts of a solve on a device: A there, as Place made it, and what places the preconditioner.
   struct OnDevice {
     const DeviceOperator& a;
     const PlaceM& place_m;
@@ -236,7 +236,7 @@ class Engine {
   virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                                    const SolveOptions& options) const = 0;
 
-  // What is to be laid out on a device: A, with values, or a preconditioner.
+  // To be laid out on a device: A, with values, or a preconditioner.
   struct Operand {
     const CscView* a = nullptr;
     // With A: what Place made there of a matrix with A's pattern, and nobody else holds; A's values

@@ -25,7 +25,7 @@ struct GpuBuilds {
 
 struct EngineTraits {
   EngineKind kind = EngineKind::kNone;
-  // Of flags, logs and metrics: "static-spai". In upper snake case the name on the wire.
+  // Name in flags, logs and metrics: "static-spai". In upper snake case the name on the wire.
   std::string_view name = "unknown";
   // The field of its options in the wire's PreconditionerSpec.
   std::string_view options_field = "";
@@ -33,7 +33,7 @@ struct EngineTraits {
   bool factored = false;
   // M is symmetric positive definite where A is: CG takes it.
   bool for_cg = true;
-  // Where M has as many entries as rows it is a diagonal, and costs what a vector does.
+  // An M with as many entries as rows is a diagonal, and costs what a vector does.
   bool may_be_diagonal = false;
   // Its pattern is one that the caller gave, or grows from that.
   bool takes_pattern = false;
@@ -42,7 +42,7 @@ struct EngineTraits {
   const GpuBuilds* on_gpu = nullptr;  // null: builds are work of the host
 };
 
-// Of a value that is no engine's: those of the name "unknown". Thread-safe, as all here.
+// A value that is no engine's has those of the name "unknown". Thread-safe, as all here.
 const EngineTraits& TraitsOf(EngineKind kind);
 
 // "STATIC_SPAI": as messages name it.

@@ -70,7 +70,7 @@ std::vector<std::string> Warnings(const FsaiQuality& q, const FsaiOptions& optio
   return out;
 }
 
-// What of the options the kind reads, the others as they are by default; `adaptive` by the kind.
+// The options that the kind reads, the others as they are by default; `adaptive` by the kind.
 FsaiOptions FsaiOptionsOf(const PreconditionerSpec& spec) {
   const FsaiOptions& given = spec.fsai;
   FsaiOptions out;

@@ -1,4 +1,4 @@
-// What an engine is to the rest of the house. One object of each is in the table of engines.cc;
+// An engine as the rest of the house sees it. One object of each is in the table of engines.cc;
 // nobody else names one to check, estimate, plan or build.
 //
 //   const PreconditionerEngine* engine = FindEngine(spec.engine);
@@ -26,7 +26,7 @@
 
 namespace spaid::kernels {
 
-// What every plan is for.
+// Common to every plan: whom it is for.
 struct PlanFor {
   EngineKind kind = EngineKind::kNone;
   int64_t n = 0, nnz = 0;
@@ -57,10 +57,10 @@ class EnginePlan : public Plan {
     Quality quality;
     std::shared_ptr<const Plan> grown;  // BuildResult::grown
   };
-  // Of checked options and an `a` of the plan's size with values. Adds to `timings`.
+  // Takes checked options and an `a` of the plan's size with values. Adds to `timings`.
   virtual Result<Made> MakeM(const PreconditionerSpec& spec, const CscView& a,
                              const Context& context, DeviceTimings* timings) const = 0;
-  // What differs where the options ask for another plan; empty: this one serves.
+  // The difference where the options ask for another plan; empty: this one serves.
   virtual std::string Differences(const PreconditionerSpec& /*spec*/) const { return ""; }
 
   std::span<const std::shared_ptr<CudaDevice>> gpus() const { return for_.gpus; }
@@ -107,7 +107,7 @@ class PreconditionerEngine {
                                                        const CscView& a,
                                                        const PatternView* user_pattern, PlanFor of,
                                                        const Context& context) const = 0;
-  // What AUTO, asked by `spec`, may come to of this engine: its estimate bounds them all.
+  // All that AUTO, asked by `spec`, may come to of this engine: its estimate bounds them all.
   virtual std::vector<AutoCandidate> ForAuto(const PreconditionerSpec& /*spec*/) const {
     return {};
   }
@@ -123,7 +123,7 @@ class PreconditionerEngine {
 const PreconditionerEngine* FindEngine(EngineKind kind);
 std::span<const PreconditionerEngine* const> Engines();
 
-// What estimates count with.
+// Rates and sizes that estimates count with.
 
 int64_t CscBytes(int64_t n, int64_t nnz);
 // The counters of the transpose that makes the rows of M, at the most (transpose.h).

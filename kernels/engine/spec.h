@@ -1,4 +1,4 @@
-// What a caller asks for: an engine, and the options of each.
+// A caller's wish: an engine, and the options of each.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace spaid::kernels {
 struct PreconditionerSpec {
   EngineKind engine = EngineKind::kAuto;
   StaticSpaiOptions static_spai = {};  // read for kStaticSpai, and for kAuto where that chooses it
-  // Of kJacobi: M inverts the diagonal blocks of so many rows; 1: the diagonal. 1 .. kMaxBlockSize.
+  // kJacobi: M inverts the diagonal blocks of so many rows; 1: the diagonal. 1 .. kMaxBlockSize.
   int block_size = 1;
   // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
   FsaiOptions fsai = {};
@@ -26,7 +26,7 @@ struct PreconditionerSpec {
   Method method = Method::kAuto;
   int64_t n_rhs = 1;
   Backend backend = Backend::kCpu;
-  // Of M, where the pattern is prescribed: a plan that comes to more entries is refused
+  // Bounds M where the pattern is prescribed: a plan that comes to more entries is refused
   // (RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE). 0: no limit. Not part of what a spec resolves to.
   int64_t max_nnz = 0;
 };

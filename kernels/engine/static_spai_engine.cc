@@ -154,7 +154,7 @@ Result<SpaiBuild> BuildOnSpaiPlan(const SpaiPlan& plan, const StaticSpaiOptions&
 
 namespace {
 
-// What of the options decides which pattern a plan has: a limit that it met is of no matter.
+// The options that decide which pattern a plan has: a limit that it met is of no matter.
 PatternOptions Shape(PatternOptions options) {
   options.max_nnz = 0;
   return options;

@@ -1,4 +1,4 @@
-// What the makers of the gallery share: a matrix under construction, row by row.
+// Shared by the makers of the gallery: a matrix under construction, row by row.
 #pragma once
 
 #include <cmath>

@@ -140,7 +140,7 @@ class EngineAdapter {
   absl::StatusOr<kernels::BuildEstimate> Estimate(const ResolvedBuild& build, const Matrix& a,
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
-  // Where a build runs. One that can be a GPU's: there where the CPU would take long enough
+  // The place of a build. One that can be a GPU's: there where the CPU would take long enough
   // (EngineTraits::on_gpu), and longer than there, or AUTO counted on it, and its memory suffices,
   // else on the CPU where that is among the devices. Memory suffices where it does with gather
   // tables, or rows of G, made in waves; GPUs with room for all come first. All else is work of the

@@ -9,7 +9,7 @@
 namespace spaid::server {
 namespace {
 
-// Of what an object is on a device; another one may have its address later (Kept::gone).
+// The key of an object on a device; another one may have its address later (Kept::gone).
 std::string KeyOf(const void* object, size_t device) {
   return absl::StrCat(absl::Hex(reinterpret_cast<uintptr_t>(object)), "|", device);
 }
@@ -110,7 +110,7 @@ void DeviceCache::KeepCopy(const std::string& tenant, size_t device,
                            const std::shared_ptr<const kernels::Preconditioner>& m) {
   const int64_t bytes = m->device_bytes();
   if (bytes == 0) return;
-  // What the pool does not take ends here.
+  // The rest that the pool does not take ends here.
   Put(tenant, KeyOf(m.get(), device), std::make_shared<const Kept>(m), device, bytes);
 }
 

@@ -1,4 +1,4 @@
-// What lies on GPUs for work to come, within a quarter of what the daemon may take of each:
+// Keeps on GPUs what work to come will want, within a quarter of what the daemon may take of each:
 // matrices and preconditioners laid out for solves, and the copies of M that builds leave.
 //
 //   DeviceCache cache(engine, options.shares, RealClock());
@@ -19,7 +19,7 @@
 
 namespace spaid::server {
 
-// Of each of the engine's devices, one part in `parts` of what may be taken of it.
+// For each of the engine's devices, one part in `parts` of what may be taken of it.
 std::vector<int64_t> ShareOfDevices(const kernels::Engine& engine, int64_t parts);
 
 // Thread-safe. What is on a device is a tenant's own, and goes with what it was made from, but for

@@ -54,7 +54,7 @@ constexpr seconds kBrokenOffFor{5};  // then all is there that was on its way
 // since nothing that gRPC has read can be stopped; but one that is smaller than a segment, which on
 // loopback is of 64 KiB, makes a sender wait for a fifth of a second each time.
 constexpr int kStrangersWindow = 16 << 10, kKnownWindow = 64 << 10, kWideWindow = 4 << 20;
-// What a flood left in gRPC is worked off before the next ones may flood: so many calls that have
+// The rest of a flood in gRPC is worked off before the next ones may flood: so many calls that have
 // come up, and of those that have not a time by the bytes that no call took.
 constexpr int64_t kClogged = 512;
 constexpr milliseconds kCloggedByCut{20}, kMostCloggedByCut{200}, kMostClogged{1000};

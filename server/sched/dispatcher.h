@@ -160,7 +160,7 @@ class Dispatcher {
   // Returns the predicted time of a job, corrected for the device on which it runs, or would be
   // quickest if it is queued; 0 for any other id.
   double PredictedMs(uint64_t id) const;
-  // What a running job may take before anybody wonders: no less for what its tenant has taught.
+  // The time a running job may take before anybody wonders: no less for what its tenant has taught.
   double PatienceMs(uint64_t id) const;
   std::vector<Ratio> Ratios() const;
 

@@ -59,7 +59,7 @@ double Diagonal(const CscView& a, int64_t j) {
   return 0;
 }
 
-// Of A's diagonal; 1 for 0.
+// A's diagonal; 1 for 0.
 CscMatrix Inverse(const CscView& a) {
   CscMatrix m;
   m.n_rows = m.n_cols = a.n_cols;

@@ -31,7 +31,7 @@ namespace spaid::server {
 kernels::DeviceInfo FakeCpu();
 kernels::DeviceInfo FakeGpu(int index);
 
-// What a test tells the engine, and finds out of it. Thread-safe.
+// Knobs and findings of a test with the engine. Thread-safe.
 class FakeEngine {
  public:
   explicit FakeEngine(std::vector<kernels::DeviceInfo> devices = {FakeCpu()});
@@ -99,7 +99,7 @@ class FakeEngine {
   // Whether builds of engines that grow a pattern leave a plan that serves new values, with what
   // GPUs hold of it.
   std::atomic<bool> grow_plans{false};
-  // What Resolve makes of AUTO.
+  // Result of Resolve for AUTO.
   std::atomic<kernels::EngineKind> auto_choice{kernels::EngineKind::kJacobi};
   // Whether GPUs solve, with matrices and preconditioners that are placed there (100 bytes each),
   // and what solves say that they take, GMRES 10 more for each column of its basis.
@@ -115,7 +115,7 @@ class FakeEngine {
   // was held goes on.
   std::atomic<int> residuals{3}, residuals_after_hold{0};
 
-  // Of the last Resolve: its threads, its spec, whether it was given a pattern.
+  // From the last Resolve: its threads, its spec, whether it was given a pattern.
   struct Resolved {
     int threads = 0;
     kernels::PreconditionerSpec spec;

@@ -109,7 +109,7 @@ struct CscMatrix {
 // that grows; for CG. kDynamicSpai: as kStaticSpai, on a pattern that grows.
 // The value is the number of the same EngineKind on the wire.
 enum class Engine { kAuto = 1, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai };
-// What there is to know of an engine without its options: the table is all of the client that a new
+// All there is to know of an engine without its options: the table is all of the client that a new
 // one has to be entered in.
 struct EngineTraits {
   Engine engine = Engine::kNone;
@@ -148,7 +148,7 @@ inline constexpr EngineTraits kEngines[] = {
      .approximate = true,
      .for_cg = false},
 };
-// Of a value that is forged out of range: those of the name "unknown".
+// A value that is forged out of range has those of the name "unknown".
 constexpr EngineTraits TraitsOf(Engine engine) {
   for (const EngineTraits& traits : kEngines) {
     if (traits.engine == engine) return traits;

@@ -193,7 +193,7 @@ Csr<Value>::Csr(Context& context, const PatternRef& pattern, const double* value
   constexpr int64_t kSlicesABlock = kProductThreads / 32;
   const int64_t work = std::max(
       ((in_tiles() ? tiles_.tiles.size() : slices) + kSlicesABlock - 1) / kSlicesABlock, n_pieces);
-  // Where the work of blocks differs, more and smaller blocks even it out.
+  // More, where the work of blocks differs: more and smaller blocks even it out.
   const int64_t blocks = in_tiles()          ? kProductResident
                          : order_.size() > 0 ? tuning.ordered_blocks
                                              : tuning.blocks;

@@ -1,4 +1,4 @@
-// What every engine of the table promises alike: refusals, resolved specs, plans and rebuilds,
+// Promises of every engine of the table: refusals, resolved specs, plans and rebuilds,
 // stops, limits, estimates, what is shown and what solves take. An engine that is new is here
 // without a line; its ranges and variants are in OwnCases.
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What Resolve, MakePlan, Build, ResolveMethod and Solve refuse, with the field at fault, beside
+// Refusals of Resolve, MakePlan, Build, ResolveMethod and Solve, with the field at fault, beside
 // what all engines do (conformance_test.cc).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

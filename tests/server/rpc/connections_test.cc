@@ -177,7 +177,7 @@ TEST_F(Table, StrangersMayResetLess) {
   EXPECT_TRUE(HungUp(watched));
 }
 
-// What a flood left behind goes first.
+// Calls that a flood left behind go first.
 TEST_F(Table, NobodyIsLetInWhileCallsOfACutConnectionLinger) {
   Limit({});
   const int watched = Open("127.0.0.1");

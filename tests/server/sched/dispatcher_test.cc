@@ -348,7 +348,7 @@ TEST_F(DispatcherTest, ATenantLeavesASlotToOthersThatWereThereLately) {
   EXPECT_THAT(Start(d), testing::UnorderedElementsAre(a4, a5)) << "alone it has them all";
 }
 
-// Where a long job holds all slots but one, that one is everybody's.
+// The only slot that no long job holds is everybody's.
 TEST_F(DispatcherTest, TheOnlySlotForSmallJobsIsLeftToNobody) {
   Dispatcher d({.devices = {{.name = "cpu", .slots = 2}}, .small_ms = 20});
   const uint64_t first = Push(d, Of(1000));
