@@ -3,13 +3,16 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
-#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/build_id.h"
+#include "kernels/base/cuda_backend.h"
 
 namespace spaid::kernels {
 namespace {
@@ -26,52 +29,33 @@ CudaDevices Unavailable(std::string why) {
   return result;
 }
 
-CudaDevices Ask(const std::string& path, const SpaidCudaInterface& interface) {
-  // An empty machine, or 16 GPUs; the second call is for whatever has more.
-  std::vector<SpaidCudaDevice> found(16);
-  int32_t count = 0, driver = 0, runtime = 0;
-  char message[512] = "";
-  int32_t result = interface.list_devices(found.data(), static_cast<int32_t>(found.size()), &count,
-                                          &driver, &runtime, message, sizeof(message));
-  if (result == kSpaidCudaOk && count > static_cast<int32_t>(found.size())) {
-    found.resize(static_cast<size_t>(count));
-    result = interface.list_devices(found.data(), count, &count, &driver, &runtime, message,
-                                    sizeof(message));
-  }
-  const std::string text = message;
-  switch (result) {
-    case kSpaidCudaOk:
+CudaDevices Ask(const std::string& path, CudaBackend& backend) {
+  CudaListing found = backend.ListDevices();
+  const std::string& text = found.message;
+  const std::string driver = Version(found.driver_version);
+  switch (found.outcome) {
+    case CudaListing::Outcome::kDevices:
       break;
-    case kSpaidCudaNoDriver:
-      if (driver == 0) {
+    case CudaListing::Outcome::kNoDriver:
+      if (found.driver_version == 0) {
         return Unavailable("no NVIDIA driver answers (" + text +
                            "); install the driver, or give the container access to the GPU");
       }
-      return Unavailable("the NVIDIA driver is for CUDA " + Version(driver) + ", " + path +
-                         " needs CUDA " + Version(runtime) + " (" + text + "); update the driver");
-    case kSpaidCudaNoDevice:
-      return Unavailable("no CUDA device is visible (" + text + "; driver " + Version(driver) +
+      return Unavailable("the NVIDIA driver is for CUDA " + driver + ", " + path + " needs CUDA " +
+                         Version(found.runtime_version) + " (" + text + "); update the driver");
+    case CudaListing::Outcome::kNoDevice:
+      return Unavailable("no CUDA device is visible (" + text + "; driver " + driver +
                          "); check nvidia-smi and CUDA_VISIBLE_DEVICES");
-    default:
+    case CudaListing::Outcome::kError:
       return Unavailable("CUDA does not work here: " + text);
   }
   CudaDevices devices;
   devices.available = true;
-  devices.interface = &interface;
-  for (int32_t i = 0; i < count && i < static_cast<int32_t>(found.size()); ++i) {
-    const SpaidCudaDevice& d = found[static_cast<size_t>(i)];
-    DeviceInfo info;
-    info.backend = Backend::kCuda;
-    info.index = d.ordinal;
-    info.name = d.name;
-    info.uuid = d.uuid;
-    info.memory_bytes = d.memory_bytes;
-    info.compute_capability_major = d.compute_capability_major;
-    info.compute_capability_minor = d.compute_capability_minor;
-    devices.devices.push_back(std::move(info));
-  }
+  devices.backend = &backend;
+  devices.devices = std::move(found.devices);
+  const size_t count = devices.devices.size();
   devices.status = std::to_string(count) + (count == 1 ? " device" : " devices") + ", driver " +
-                   Version(driver) + ", runtime " + Version(runtime);
+                   driver + ", runtime " + Version(found.runtime_version);
   return devices;
 }
 
@@ -106,21 +90,18 @@ CudaDevices LoadCudaDevices(const std::vector<std::string>& candidates) {
       return Unavailable("cannot load " + path + ": " + why);
     }
     // Never closed after this: CUDA's own exit handlers live in it.
-    const auto entry =
-        reinterpret_cast<SpaidCudaEntryPoint>(dlsym(library, SPAID_CUDA_ENTRY_POINT));
+    const auto entry = reinterpret_cast<CudaEntryPoint>(dlsym(library, kCudaEntryPoint));
     if (entry == nullptr) {
       return Unavailable(path + " is no CUDA library of spaid: it has no symbol " +
-                         SPAID_CUDA_ENTRY_POINT + "; install it from the same build");
+                         kCudaEntryPoint + "; install it from the same build");
     }
-    const SpaidCudaInterface* interface = entry();
-    if (interface == nullptr || interface->abi_version != kSpaidCudaAbiVersion ||
-        interface->struct_size != sizeof(SpaidCudaInterface)) {
-      return Unavailable(path + " has interface version " +
-                         std::to_string(interface == nullptr ? 0 : interface->abi_version) +
-                         ", this program needs " + std::to_string(kSpaidCudaAbiVersion) +
-                         ": install both from the same build");
+    CudaBackend* backend = nullptr;
+    const char* const build_id = entry(kCudaBuildId, &backend);
+    if (backend == nullptr) {
+      return Unavailable(path + " has interface version " + build_id + ", this program needs " +
+                         kCudaBuildId + ": install both from the same build");
     }
-    return Ask(path, *interface);
+    return Ask(path, *backend);
   }
   return Unavailable(std::string(kLibrary) + " not found (looked in " + looked +
                      "); this installation serves the CPU only");

@@ -108,4 +108,8 @@ void SharedProgress::Report(size_t piece, int64_t done) {
   sink_->OnProgress(stage_, sum, total_);
 }
 
+void PieceProgress::OnProgress(Stage, int64_t done, int64_t total) {
+  if (total > 0) shared_.Report(piece_, std::min(units_ * done / total, at_most_));
+}
+
 }  // namespace spaid::kernels

@@ -51,4 +51,18 @@ class SharedProgress {
   std::vector<int64_t> done_;  // guarded by mutex_
 };
 
+// Tells what one piece does, which is `units` of all, `at_most` so many of them.
+class PieceProgress final : public ProgressSink {
+ public:
+  PieceProgress(SharedProgress& shared, size_t piece, int64_t units, int64_t at_most)
+      : shared_(shared), piece_(piece), units_(units), at_most_(at_most) {}
+  void OnProgress(Stage stage, int64_t done, int64_t total) override;
+  void OnResidual(const ResidualPoint&) override {}
+
+ private:
+  SharedProgress& shared_;
+  const size_t piece_;
+  const int64_t units_, at_most_;
+};
+
 }  // namespace spaid::kernels

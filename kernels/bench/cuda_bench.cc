@@ -4,15 +4,16 @@
 #include <cstdlib>
 
 #include "kernels/bench/support.h"
-#include "kernels/sparse/csc_cuda.h"
 
 namespace spaid::kernels::bench {
 
-void OrDie(int32_t result, const char* message) {
-  if (result == kSpaidCudaOk) return;
-  std::fprintf(stderr, "spaid_bench: %s\n", message);
+void OrDie(const std::string& failed) {
+  if (failed.empty()) return;
+  std::fprintf(stderr, "spaid_bench: %s\n", failed.c_str());
   std::exit(1);
 }
+
+void OrDie(const Status& status) { OrDie(status.message()); }
 
 const std::shared_ptr<CudaDevice>& Device() {
   static const std::shared_ptr<CudaDevice> device =
@@ -20,12 +21,8 @@ const std::shared_ptr<CudaDevice>& Device() {
   return device;
 }
 
-SpaidCudaMatrix* Upload(SpaidCudaContext* context, const CscView& a) {
-  char message[kCudaMessageBytes] = "";
-  const SpaidCudaCsc csc = CudaCsc(a);
-  SpaidCudaMatrix* matrix = nullptr;
-  OrDie(Device()->api().upload_matrix(context, &csc, &matrix, message, sizeof(message)), message);
-  return matrix;
+std::unique_ptr<CudaMatrix> Upload(CudaContext& context, const CscView& a) {
+  return Must(context.UploadMatrix(a, a.values));
 }
 
 }  // namespace spaid::kernels::bench

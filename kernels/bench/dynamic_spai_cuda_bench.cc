@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 #include <numbers>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
+#include "kernels/dynamic_spai/cuda_growth.h"
 #include "kernels/dynamic_spai/dynamic_spai_cuda.h"
 
 namespace spaid::kernels::bench {
@@ -42,37 +44,27 @@ constexpr Way kFew{"5x3", 5, 3, 0};
 
 // `copy` false: every column is grown.
 void Run(benchmark::State& state, const Problem& problem, const Way& way, bool fp32, bool copy) {
-  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix& a = Get(problem);
-  const SpaidCudaInterface& api = device->api();
-  char message[kCudaMessageBytes] = "";
-  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
-  std::vector<double> log_ratios(static_cast<size_t>(way.max_steps) + 1);
-  const SpaidCudaDynamicOptions options{way.tol,      way.max_steps, way.per_step,      0,
-                                        fp32 ? 1 : 0, copy ? 64 : 0, log_ratios.data(), nullptr,
-                                        nullptr};
-  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-  const SpaidCudaBuildOptions numbers{
-      StaticSpaiOptions().gram_pivot_limit, 0, 0, 0, nullptr, nullptr};
-  SpaidCudaDynamicInfo grown_info{};
-  SpaidCudaPlanInfo plan_info{};
-  SpaidCudaBuildInfo build_info{};
+  const auto matrix = Upload(Device()->context(), a);
+  DynamicSpaiOptions options;
+  options.tol = way.tol;
+  options.max_steps = way.max_steps;
+  options.per_step = way.per_step;
+  options.fp32_growth = fp32;
+  options.repeat_hash_bits = copy ? 64 : 0;
+  CudaGrowthFigures grown_info;
+  CudaPlanFigures plan_info;
+  CudaBuildFigures build_info;
   const auto build = [&] {
-    SpaidCudaPattern* grown = nullptr;
-    SpaidCudaPlan* plan = nullptr;
-    SpaidCudaM* m = nullptr;
-    OrDie(api.grow_dynamic_spai(matrix, nullptr, &options, nullptr, &grown, &grown_info, message,
-                                sizeof(message)),
-          message);
-    const SpaidCudaCsc base{a.n_cols, grown_info.nnz, nullptr, nullptr, nullptr};
-    OrDie(api.plan_static_spai(matrix, &base, grown, &pattern, 0, nullptr, &plan, &plan_info,
-                               message, sizeof(message)),
-          message);
-    api.free_pattern(grown);
-    OrDie(api.build_static_spai(plan, matrix, &numbers, &m, &build_info, message, sizeof(message)),
-          message);
-    api.free_m(m);
-    api.free_plan(plan);
+    CudaGrowth grown = Must(matrix->GrowDynamicSpai(nullptr, options, std::nullopt, {}));
+    CudaPatternRequest pattern;
+    pattern.base_there = grown.pattern.get();
+    const auto plan = Must(matrix->PlanStaticSpai(pattern, LocalSolver::kAuto, std::nullopt, {}));
+    grown.pattern.reset();
+    const auto m = Must(plan->Build(*matrix, {}, {}));
+    grown_info = std::move(grown.figures);
+    plan_info = plan->figures;
+    build_info = m->figures;
     return grown_info.ms + plan_info.ms + build_info.ms;
   };
   for (int warm = 0; warm < 2; ++warm) build();
@@ -101,21 +93,20 @@ void Run(benchmark::State& state, const Problem& problem, const Way& way, bool f
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz"] = nnz;
   state.counters["nnz_m"] = nnz_m;
-  state.counters["gram_nnz"] = static_cast<double>(grown_info.gram_nnz);
-  state.counters["residual"] = std::exp(log_ratios.back() / 2);
-  state.counters["converged_columns"] = static_cast<double>(grown_info.converged_columns);
-  state.counters["copied_columns"] = static_cast<double>(grown_info.copied_columns);
-  state.counters["slow_columns"] = static_cast<double>(grown_info.slow_columns);
-  state.counters["dependent_columns"] = static_cast<double>(grown_info.dependent_columns);
+  state.counters["gram_nnz"] = static_cast<double>(grown_info.quality.gram_nnz);
+  state.counters["residual"] = std::exp(grown_info.log_ratios.back() / 2);
+  state.counters["converged_columns"] = static_cast<double>(grown_info.quality.converged_columns);
+  state.counters["copied_columns"] = static_cast<double>(grown_info.quality.copied_columns);
+  state.counters["slow_columns"] = static_cast<double>(grown_info.quality.slow_columns);
+  state.counters["dependent_columns"] = static_cast<double>(grown_info.quality.dependent_columns);
   state.counters["host_columns"] = static_cast<double>(grown_info.host_columns);
   state.counters["host_groups"] = static_cast<double>(plan_info.host_groups);
   state.counters["structures"] = static_cast<double>(plan_info.structures);
-  state.counters["flops"] = grown_info.flops;
+  state.counters["flops"] = grown_info.quality.flops;
   // What must move at the least: A in, M out.
   state.counters["floor_bytes"] = 12 * (nnz + nnz_m);
   state.counters["device_peak_bytes"] = static_cast<double>(
       std::max({grown_info.peak_bytes, plan_info.peak_bytes, build_info.peak_bytes}));
-  api.free_matrix(matrix);
 }
 
 constexpr Problem kCrossover[] = {

@@ -17,7 +17,6 @@
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
 #include "kernels/fsai/fsai_cuda.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
 #ifdef SPAID_BENCH_BASELINE
 #include "kernels/bench/cuda/fsai_baseline.h"
@@ -52,24 +51,19 @@ Pattern LowerTriangle(const CscMatrix& a) {
 // k_max 30, s 1, epsilon 1e-3; or on the pattern of tril(A).
 // `copy` false: every row is made.
 void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, bool copy) {
-  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix& a = Get(problem);
   const Pattern lower = grow ? Pattern{} : LowerTriangle(a);
-  const SpaidCudaInterface& api = device->api();
-  char message[kCudaMessageBytes] = "";
-  const SpaidCudaCsc rows = CudaCsc(lower);
-  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
-  const SpaidCudaFsaiOptions options{
-      grow ? 1 : 0,  30,      1,       1e-3,   0, 0, 1e-10, fp32 ? 1 : 0,
-      copy ? 64 : 0, nullptr, nullptr, nullptr};
-  SpaidCudaFsaiInfo info{};
+  const PatternView rows = lower;
+  const auto matrix = Upload(Device()->context(), a);
+  CudaFsaiRequest request;
+  request.options.adaptive = grow;
+  request.options.precision = fp32 ? FsaiPrecision::kFp32 : FsaiPrecision::kFp64;
+  request.options.repeat_hash_bits = copy ? 64 : 0;
+  if (!grow) request.pattern = &rows;
+  CudaFsaiFigures figures;
   const auto build = [&] {
-    SpaidCudaG* g = nullptr;
-    OrDie(api.build_fsai(matrix, grow ? nullptr : &rows, nullptr, &options, /*rows=*/nullptr, &g,
-                         &info, message, sizeof(message)),
-          message);
-    api.free_g(g);
-    return info.ms;
+    figures = Must(matrix->BuildFsai(request, {})).figures;
+    return figures.ms;
   };
   for (int warm = 0; warm < 2; ++warm) build();
   std::vector<double> times;
@@ -79,18 +73,17 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, 
   }
   std::sort(times.begin(), times.end());
   state.counters["median_ms"] = times[times.size() / 2];
-  const auto nnz = static_cast<double>(a.nnz()), nnz_g = static_cast<double>(info.nnz);
+  const auto nnz = static_cast<double>(a.nnz()), nnz_g = static_cast<double>(figures.nnz);
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz"] = nnz;
   state.counters["nnz_g"] = nnz_g;
-  state.counters["kaporin"] = std::exp(info.log_ratio);
-  state.counters["copied_rows"] = static_cast<double>(info.copied_rows);
-  state.counters["slow_rows"] = static_cast<double>(info.slow_rows);
-  state.counters["flops"] = info.flops;
+  state.counters["kaporin"] = std::exp(figures.log_ratio);
+  state.counters["copied_rows"] = static_cast<double>(figures.quality.copied_rows);
+  state.counters["slow_rows"] = static_cast<double>(figures.quality.slow_rows);
+  state.counters["flops"] = figures.quality.flops;
   // What must move at the least: A in, G out.
   state.counters["floor_bytes"] = 12 * (nnz + nnz_g);
-  state.counters["device_peak_bytes"] = static_cast<double>(info.peak_bytes);
-  api.free_matrix(matrix);
+  state.counters["device_peak_bytes"] = static_cast<double>(figures.peak_bytes);
 }
 
 #ifdef SPAID_BENCH_BASELINE
@@ -106,7 +99,7 @@ void RunYardstick(benchmark::State& state, const Problem& problem, FsaiGradient 
   for (auto _ : state) {
     const std::string failed =
         RunFsaiBaseline(a.n_cols, a.col_ptr.data(), a.row_idx.data(), a.values.data(), options, &g);
-    OrDie(failed.empty() ? kSpaidCudaOk : kSpaidCudaError, failed.c_str());
+    OrDie(failed);
     state.SetIterationTime(g.times.total_ms * 1e-3);
   }
   // The last entry of row i of G is ψ_i to the power of −1/2.

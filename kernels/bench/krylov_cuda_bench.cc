@@ -106,7 +106,9 @@ std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, Kind kind, Made
   options.repeat_hash_bits = hash_bits;
   build(&in->build_ms);
   const auto begin = Clock::now();
-  auto made = Must(CudaOperator::OfG(Device(), Object(*outputs.g), a.n_cols, kind != Kind::kFsai));
+  auto made = Must(CudaOperator::Of(
+      Device(), a.n_cols, [&] { return Object(*outputs.g).LayOut(false, kind != Kind::kFsai); },
+      [&] { return Object(*outputs.g).LayOut(true, kind != Kind::kFsai); }));
   in->layout_ms = MsSince(begin);
   return made;
 }
@@ -127,7 +129,8 @@ std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, MadeIn*
   std::shared_ptr<const StaticSpaiCudaM> m;
   Must(BuildStaticSpaiCuda(*plan, a, {}, {}, nullptr, &m));
   const auto begin = Clock::now();
-  auto made = Must(CudaOperator::OfM(Device(), Object(*m), a.n_cols, kind == Kind::kStaticSpai32));
+  auto made = Must(CudaOperator::Of(
+      Device(), a.n_cols, [&] { return Object(*m).LayOut(kind == Kind::kStaticSpai32); }));
   in->layout_ms = MsSince(begin);
   return made;
 }

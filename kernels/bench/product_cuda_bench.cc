@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <numbers>
+#include <optional>
 #include <string>
 
 #include "kernels/base/cuda/variants_tuning.h"
@@ -15,7 +16,10 @@
 #ifdef SPAID_BENCH_BASELINE
 #include "kernels/bench/cuda/yardsticks.h"
 #endif
+#include "kernels/bench/support.h"
+#include "kernels/krylov/cuda_layout.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/static_spai/cuda_spai.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -81,47 +85,26 @@ void Report(benchmark::State& state, const CscMatrix& a, double ms, int64_t byte
 
 void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_rows) {
   const CscMatrix& a = Get(problem);
-  const SpaidCudaInterface& api = Device()->api();
-  char message[kCudaMessageBytes] = "";
-  SpaidCudaVariants variants = cuda::tuning::kVariants;
+  CudaVariants variants = cuda::tuning::kVariants;
   variants.rows_bytes = by_rows ? std::numeric_limits<int64_t>::max() : 0;
-  SpaidCudaContext* context = nullptr;
-  OrDie(api.open_context(ListCudaDevices().devices[0].index, 0, nullptr, &variants, &context,
-                         message, sizeof(message)),
-        message);
-  SpaidCudaMatrix* const matrix = Upload(context, a);
-  SpaidCudaOperator* op = nullptr;
-  const int32_t stored_fp32 = fp32 ? 1 : 0;
-  if (problem.of_m) {
-    const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-    const SpaidCudaBuildOptions options{1e-10, 0, 0, 0, nullptr, nullptr};
-    SpaidCudaPlan* plan = nullptr;
-    SpaidCudaPlanInfo plan_info{};
-    SpaidCudaM* m = nullptr;
-    SpaidCudaBuildInfo build_info{};
-    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern, 0,
-                               /*columns=*/nullptr, &plan, &plan_info, message, sizeof(message)),
-          message);
-    OrDie(api.build_static_spai(plan, matrix, &options, &m, &build_info, message, sizeof(message)),
-          message);
-    OrDie(api.operator_of_m(m, stored_fp32, &op, message, sizeof(message)), message);
-    api.free_m(m);
-    api.free_plan(plan);
-  } else {
+  const auto context = Must(
+      ListCudaDevices().backend->OpenContext(ListCudaDevices().devices[0], 0, nullptr, &variants));
+  const auto lay_out = [&] {
+    const auto matrix = Upload(*context, a);
+    if (problem.of_m) {
+      const auto plan = Must(matrix->PlanStaticSpai({}, LocalSolver::kAuto, std::nullopt, {}));
+      return Must(Must(plan->Build(*matrix, {}, {}))->LayOut(fp32));
+    }
     const auto symmetric = IsExactlySymmetric(a, {});
-    OrDie(api.operator_of_matrix(matrix, symmetric.ok() && *symmetric ? 1 : 0, stored_fp32, &op,
-                                 message, sizeof(message)),
-          message);
-  }
-  api.free_matrix(matrix);
+    return Must(matrix->LayOut(symmetric.ok() && *symmetric, fp32));
+  };
+  const auto layout = lay_out();
+  const int64_t bytes = layout->BytesPerProduct();
   double ms = 0;
-  int64_t bytes = 0;
   for (auto _ : state) {
-    OrDie(api.time_operator(op, kProducts, &ms, &bytes, message, sizeof(message)), message);
+    ms = Must(layout->TimeProducts(kProducts));
     state.SetIterationTime(ms * 1e-3);
   }
-  api.free_operator(op);
-  api.close_context(context);
   Report(state, a, ms, bytes);
 }
 

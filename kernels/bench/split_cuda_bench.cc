@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
 #include "kernels/engine/engine.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "kernels/fsai/cuda_fsai.h"
+#include "kernels/static_spai/cuda_spai.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -62,9 +64,7 @@ const std::vector<std::shared_ptr<CudaDevice>>& Devices() {
   static const auto devices = [] {
     std::vector<std::shared_ptr<CudaDevice>> opened;
     for (const DeviceInfo& info : ListCudaDevices().devices) {
-      auto device = CudaDevice::Open(info, 0);
-      if (!device.ok()) OrDie(kSpaidCudaError, device.status().message().c_str());
-      opened.push_back(*device);
+      opened.push_back(Must(CudaDevice::Open(info, 0)));
     }
     return opened;
   }();
@@ -74,25 +74,20 @@ const std::vector<std::shared_ptr<CudaDevice>>& Devices() {
 struct Piece {
   std::shared_ptr<CudaDevice> device;
   IndexRange range;
-  SpaidCudaMatrix* matrix = nullptr;
+  std::unique_ptr<CudaMatrix> matrix;
   double ms = 0;       // of plan and build, by the device's clock
   double plan_ms = 0;  // of that, the plan; of FSAI there is none
-  SpaidCudaG* g = nullptr;
-  SpaidCudaFsaiInfo info{};
-  char message[kCudaMessageBytes] = "";
+  CudaFsaiBuild fsai;
 };
 
 std::vector<Piece> Upload(const CscMatrix& a, size_t parts) {
   const double mean = static_cast<double>(a.nnz()) / static_cast<double>(a.n_cols);
-  const SpaidCudaCsc csc = CudaCsc(a);
   std::vector<Piece> pieces;
   for (const IndexRange& range : CutByColumns(parts, a.col_ptr.data(), a.n_cols, 1, mean, 0)) {
     Piece piece;
     piece.device = Devices()[pieces.size() % Devices().size()];
     piece.range = range;
-    OrDie(piece.device->api().upload_matrix(piece.device->context(), &csc, &piece.matrix,
-                                            piece.message, sizeof(piece.message)),
-          piece.message);
+    piece.matrix = bench::Upload(piece.device->context(), a);
     pieces.push_back(std::move(piece));
   }
   return pieces;
@@ -118,11 +113,11 @@ void Measure(benchmark::State& state, std::vector<Piece>& pieces, const Once& on
   state.counters["device_ms"] = longest / static_cast<double>(times.size());
   state.counters["device_ms_least"] = shortest / static_cast<double>(times.size());
   state.counters["plan_ms"] = plan / static_cast<double>(times.size());
-  for (Piece& piece : pieces) piece.device->api().free_matrix(piece.matrix);
 }
 
-void OrDie(const Status& status) {
-  if (!status.ok()) bench::OrDie(kSpaidCudaError, status.message().c_str());
+// Its columns or rows, unless it has all.
+std::optional<IndexRange> PartOf(const Piece& piece, size_t pieces) {
+  return pieces > 1 ? std::optional(piece.range) : std::nullopt;
 }
 
 void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
@@ -132,31 +127,18 @@ void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
   CscMatrix m = a;  // of M's size and pattern; its pages are there
   std::vector<double> norms(n), pivots(n);
   std::vector<uint8_t> flags(n);
-  const SpaidCudaBuildOptions options{1e-10, 0, 0, 0, nullptr, nullptr};
-  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
   Measure(state, pieces, [&] {
     const auto build = [&](Piece& piece) {
-      const SpaidCudaInterface& api = piece.device->api();
       const auto lock = piece.device->Lock();
-      const SpaidCudaRange range{piece.range.begin, piece.range.end};
-      SpaidCudaPlan* plan = nullptr;
-      SpaidCudaPlanInfo plan_info{};
-      SpaidCudaBuildInfo build_info{};
-      SpaidCudaM* built = nullptr;
-      const auto check = [&](int32_t result) { bench::OrDie(result, piece.message); };
-      check(api.plan_static_spai(piece.matrix, nullptr, /*base_there=*/nullptr, &pattern, 0,
-                                 pieces.size() > 1 ? &range : nullptr, &plan, &plan_info,
-                                 piece.message, sizeof(piece.message)));
-      check(api.build_static_spai(plan, piece.matrix, &options, &built, &build_info, piece.message,
-                                  sizeof(piece.message)));
-      if (plan_info.of_a == 0) bench::OrDie(kSpaidCudaError, "M has not the pattern of A");
-      check(api.download_m(built, m.values.data() + plan_info.first_entry,
-                           norms.data() + range.begin, pivots.data() + range.begin,
-                           flags.data() + range.begin, piece.message, sizeof(piece.message)));
-      api.free_m(built);
-      api.free_plan(plan);
-      piece.ms = plan_info.ms + build_info.ms;
-      piece.plan_ms = plan_info.ms;
+      const auto plan = Must(
+          piece.matrix->PlanStaticSpai({}, LocalSolver::kAuto, PartOf(piece, pieces.size()), {}));
+      const auto built = Must(plan->Build(*piece.matrix, {}, {}));
+      if (!plan->figures.of_a) OrDie(std::string("M has not the pattern of A"));
+      const int64_t first = piece.range.begin;
+      OrDie(built->Download(m.values.data() + plan->figures.first_entry, norms.data() + first,
+                            pivots.data() + first, flags.data() + first));
+      piece.ms = plan->figures.ms + built->figures.ms;
+      piece.plan_ms = plan->figures.ms;
       return Status();
     };
     const auto copy_pattern = [&](int64_t begin, int64_t end) {
@@ -193,39 +175,35 @@ void RunGrown(benchmark::State& state, const Problem& problem, size_t parts) {
   CscMatrix g;
   g.col_ptr.resize(n + 1);
   std::vector<double> psi(n);
-  const SpaidCudaFsaiOptions options{1, 30, 1, 1e-3, 0, 0, 1e-10, 1, 0, nullptr, nullptr, nullptr};
+  CudaFsaiRequest request;
+  request.options.precision = FsaiPrecision::kFp32;
+  request.options.repeat_hash_bits = 0;
   Measure(state, pieces, [&] {
     const auto start = Clock::now();
     OrDie(AtOnce(pieces.size(), [&](size_t i) {
       Piece& piece = pieces[i];
       const auto lock = piece.device->Lock();
-      const SpaidCudaRange range{piece.range.begin, piece.range.end};
-      bench::OrDie(
-          piece.device->api().build_fsai(piece.matrix, nullptr, nullptr, &options,
-                                         pieces.size() > 1 ? &range : nullptr, &piece.g,
-                                         &piece.info, piece.message, sizeof(piece.message)),
-          piece.message);
-      piece.ms = piece.info.ms;
+      CudaFsaiRequest own = request;
+      own.rows = PartOf(piece, pieces.size());
+      piece.fsai = Must(piece.matrix->BuildFsai(own, {}));
+      piece.ms = piece.fsai.figures.ms;
       return Status();
     }));
     std::vector<int64_t> first = {0};
-    for (const Piece& piece : pieces) first.push_back(first.back() + piece.info.nnz);
+    for (const Piece& piece : pieces) first.push_back(first.back() + piece.fsai.figures.nnz);
     // As large from the second run on.
     g.row_idx.resize(static_cast<size_t>(first.back()));
     g.values.resize(static_cast<size_t>(first.back()));
     OrDie(AtOnce(pieces.size(), [&](size_t i) {
       Piece& piece = pieces[i];
-      const SpaidCudaInterface& api = piece.device->api();
       const auto lock = piece.device->Lock();
       std::vector<int64_t> own(static_cast<size_t>(piece.range.size()) + 1);
-      bench::OrDie(api.download_g(piece.g, own.data(), g.row_idx.data() + first[i],
-                                  g.values.data() + first[i], psi.data() + piece.range.begin,
-                                  piece.message, sizeof(piece.message)),
-                   piece.message);
+      OrDie(piece.fsai.g->Download(own.data(), g.row_idx.data() + first[i],
+                                   g.values.data() + first[i], psi.data() + piece.range.begin));
       for (size_t row = 0; row + 1 < own.size(); ++row) {
         g.col_ptr[static_cast<size_t>(piece.range.begin) + row] = own[row] + first[i];
       }
-      api.free_g(piece.g);
+      piece.fsai.g.reset();
       return Status();
     }));
     return MsSince(start);

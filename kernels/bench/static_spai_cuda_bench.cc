@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <numbers>
+#include <optional>
 #include <string>
 
 #include "kernels/base/cuda_device.h"
@@ -100,31 +101,22 @@ void RunHost(benchmark::State& state, const Problem& problem) {
 }
 
 void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Phase phase) {
-  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix a = problem.make();
-  const SpaidCudaInterface& api = device->api();
-  char message[kCudaMessageBytes] = "";
-  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
-  const SpaidCudaBuildOptions options{1e-10, 0, static_cast<int32_t>(solver), 0, nullptr, nullptr};
-  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-  SpaidCudaPlan* plan = nullptr;
-  SpaidCudaPlanInfo plan_info{};
-  SpaidCudaBuildInfo build_info{};
+  const auto matrix = Upload(Device()->context(), a);
+  StaticSpaiOptions options;
+  options.local_solver = solver;
+  std::unique_ptr<CudaSpaiPlan> plan;
   int64_t peak = 0;
   const auto make_plan = [&] {
-    if (plan != nullptr) api.free_plan(plan);
-    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern,
-                               static_cast<int32_t>(solver),
-                               /*columns=*/nullptr, &plan, &plan_info, message, sizeof(message)),
-          message);
-    return plan_info.ms;
+    plan.reset();
+    plan = Must(matrix->PlanStaticSpai({}, solver, std::nullopt, {}));
+    peak = std::max(peak, plan->figures.peak_bytes);
+    return plan->figures.ms;
   };
   const auto build = [&] {
-    SpaidCudaM* m = nullptr;
-    OrDie(api.build_static_spai(plan, matrix, &options, &m, &build_info, message, sizeof(message)),
-          message);
-    api.free_m(m);
-    return build_info.ms;
+    const auto m = Must(plan->Build(*matrix, options, {}));
+    peak = std::max(peak, m->figures.peak_bytes);
+    return m->figures.ms;
   };
   for (int warm = 0; warm < 2; ++warm) {
     make_plan();
@@ -135,8 +127,8 @@ void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Ph
     if (phase != Phase::kRebuild) ms += make_plan();
     if (phase != Phase::kPlan) ms += build();
     state.SetIterationTime(ms * 1e-3);
-    peak = std::max({peak, plan_info.peak_bytes, build_info.peak_bytes});
   }
+  const CudaPlanFigures& plan_info = plan->figures;
   // What must move at the least: A in, M out.
   const double bytes = 12.0 * static_cast<double>(a.nnz() + plan_info.nnz_m);
   state.counters["n"] = static_cast<double>(a.n_cols);
@@ -146,8 +138,6 @@ void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Ph
   state.counters["host_groups"] = static_cast<double>(plan_info.host_groups);
   state.counters["device_peak_bytes"] = static_cast<double>(peak);
   state.counters["floor_bytes"] = bytes;
-  api.free_plan(plan);
-  api.free_matrix(matrix);
 }
 
 // Plan and build in `percent` of the memory that they take where there is plenty: where the plan's
@@ -177,19 +167,13 @@ void RunWaves(benchmark::State& state, const Problem& problem, int percent) {
 
 // (E + |A|)^power, A and the result resident on the device, by its clock.
 void RunPattern(benchmark::State& state, const Problem& problem, int power) {
-  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix a = problem.make();
-  const SpaidCudaInterface& api = device->api();
-  char message[kCudaMessageBytes] = "";
-  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
-  const SpaidCudaPatternOptions pattern{-1, power, 0, nullptr, 0, nullptr, nullptr};
-  SpaidCudaPlanInfo info{};
+  const auto matrix = Upload(Device()->context(), a);
+  CudaPatternRequest pattern;
+  pattern.options.power = power;
+  CudaPlanFigures info;
   const auto make_plan = [&] {
-    SpaidCudaPlan* plan = nullptr;
-    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern, 0,
-                               /*columns=*/nullptr, &plan, &info, message, sizeof(message)),
-          message);
-    api.free_plan(plan);
+    info = Must(matrix->PlanStaticSpai(pattern, LocalSolver::kAuto, std::nullopt, {}))->figures;
   };
   make_plan();
   double plan_ms = 0;
@@ -200,7 +184,6 @@ void RunPattern(benchmark::State& state, const Problem& problem, int power) {
   }
   state.counters["plan_ms"] = benchmark::Counter(plan_ms, benchmark::Counter::kAvgIterations);
   state.counters["nnz_m"] = static_cast<double>(info.nnz_m);
-  api.free_matrix(matrix);
 }
 
 // The same on all cores.
@@ -224,7 +207,7 @@ void RunYardstick(benchmark::State& state, const Problem& problem) {
     times = {};
     const std::string failed = RunBaseline(a.n_cols, a.col_ptr.data(), a.row_idx.data(),
                                            a.values.data(), int64_t{8} << 30, m.data(), &times);
-    OrDie(failed.empty() ? kSpaidCudaOk : kSpaidCudaError, failed.c_str());
+    OrDie(failed);
     state.SetIterationTime(times.total_ms() * 1e-3);
   }
   const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));

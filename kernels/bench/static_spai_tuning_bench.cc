@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -147,51 +148,34 @@ CscMatrix Wide(int32_t n, int count) {
 }
 
 void RunVariant(benchmark::State& state, const CscMatrix& a, int power, Part part,
-                const SpaidCudaVariants& variants) {
-  const SpaidCudaInterface& api = Device()->api();
-  char message[kCudaMessageBytes] = "";
-  SpaidCudaContext* context = nullptr;
-  OrDie(api.open_context(ListCudaDevices().devices[0].index, 0, nullptr, &variants, &context,
-                         message, sizeof(message)),
-        message);
-  SpaidCudaMatrix* const matrix = Upload(context, a);
-  const SpaidCudaBuildOptions options{1e-10, 0,       static_cast<int32_t>(LocalSolver::kGram),
-                                      0,     nullptr, nullptr};
-  const SpaidCudaPatternOptions pattern{-1, power, 0, nullptr, 0, nullptr, nullptr};
-  SpaidCudaPlanInfo info{};
+                const CudaVariants& variants) {
+  const auto context = Must(
+      ListCudaDevices().backend->OpenContext(ListCudaDevices().devices[0], 0, nullptr, &variants));
+  const auto matrix = Upload(*context, a);
+  StaticSpaiOptions options;
+  options.local_solver = LocalSolver::kGram;
+  CudaPatternRequest pattern;
+  pattern.options.power = power;
+  CudaPlanFigures info;
   const auto run = [&] {
-    SpaidCudaPlan* plan = nullptr;
-    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern,
-                               options.local_solver, /*columns=*/nullptr, &plan, &info, message,
-                               sizeof(message)),
-          message);
-    double ms = part == Part::kPattern ? info.pattern_ms : info.ms - info.pattern_ms;
-    if (part == Part::kBuild) {
-      SpaidCudaM* m = nullptr;
-      SpaidCudaBuildInfo build{};
-      OrDie(api.build_static_spai(plan, matrix, &options, &m, &build, message, sizeof(message)),
-            message);
-      api.free_m(m);
-      ms = build.ms;
-    }
-    api.free_plan(plan);
-    return ms;
+    const auto plan = Must(matrix->PlanStaticSpai(pattern, options.local_solver, std::nullopt, {}));
+    info = plan->figures;
+    if (part == Part::kBuild) return Must(plan->Build(*matrix, options, {}))->figures.ms;
+    return part == Part::kPattern ? info.pattern_ms : info.ms - info.pattern_ms;
   };
   run();
   for (auto _ : state) state.SetIterationTime(run() * 1e-3);
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz_m"] = static_cast<double>(info.nnz_m);
   state.counters["structures"] = static_cast<double>(info.structures);
-  api.free_matrix(matrix);
-  api.close_context(context);
 }
 
 void RegisterVariants() {
   constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
-  constexpr SpaidCudaVariants kFirst{kAll, 0, kAll, kAll, kAll, 0};  // of each component
+  constexpr CudaVariants kFirst{kAll, 0, kAll, kAll, kAll, 0};  // of each component
   using Make = std::function<CscMatrix()>;
   const auto add = [](const std::string& name, Make make, int power, Part part,
-                      SpaidCudaVariants variants) {
+                      CudaVariants variants) {
     benchmark::RegisterBenchmark(
         ("StaticSpaiVariants/" + name).c_str(),
         [make = std::move(make), power, part, variants](benchmark::State& state) {

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/clock.h"
 #include "kernels/base/split.h"
+#include "kernels/dynamic_spai/cuda_growth.h"
 #include "kernels/dynamic_spai/growth_parts.h"
-#include "kernels/sparse/csc_cuda.h"
 
 namespace spaid::kernels {
 namespace {
@@ -25,8 +25,7 @@ struct Piece {
   const IndexRange columns;
   const size_t index;
   int64_t first_entry = 0;
-  SpaidCudaDynamicInfo info{};
-  std::vector<double> log_ratios;
+  CudaGrowthFigures figures;
   double up_ms = 0, down_ms = 0;
 };
 
@@ -61,7 +60,7 @@ class Growth {
     int64_t nnz = 0;
     for (const auto& piece : pieces_) {
       piece->first_entry = nnz;
-      nnz += piece->info.nnz;
+      nnz += piece->figures.nnz;
     }
     m.col_ptr.resize(Z(a_.n_cols) + 1);
     m.row_idx.resize(Z(nnz));
@@ -89,74 +88,43 @@ class Growth {
  private:
   static constexpr double kMostNear = 100;
 
-  struct Caller {
-    Growth& growth;
-    const Piece& piece;
-  };
-  static int32_t Report(void* caller, int64_t done, int64_t total) {
-    const auto& own = *static_cast<const Caller*>(caller);
-    // The last column is told when the result is there.
-    own.growth.progress_->Report(own.piece.index, std::min(done, total - 1));
-    return own.growth.context_.stop.stop_requested() ? 1 : 0;
-  }
-
   Status Grow(Piece& piece) {
     CudaDevice& device = *piece.on->device;
-    const SpaidCudaInterface& api = device.api();
-    char message[kCudaMessageBytes] = "";
     const auto lock = device.Lock();
     const auto start = Clock::now();
-    const SpaidCudaCsc csc = CudaCsc(a_);
-    int32_t done = api.upload_matrix(device.context(), &csc, &piece.on->matrix.object, message,
-                                     sizeof(message));
+    Status status = piece.on->matrix.Take(device.context().UploadMatrix(a_, a_.values));
     piece.up_ms = MsSince(start);
-    if (done == kSpaidCudaOk) {
-      Caller caller{*this, piece};
-      piece.log_ratios.assign(Z(options_.max_steps) + 1, 0.0);
-      const SpaidCudaDynamicOptions wanted{options_.tol,
-                                           options_.max_steps,
-                                           options_.per_step,
-                                           options_.max_column_nnz,
-                                           options_.fp32_growth ? 1 : 0,
-                                           options_.repeat_hash_bits,
-                                           piece.log_ratios.data(),
-                                           &Growth::Report,
-                                           &caller};
-      const SpaidCudaCsc initial = CudaCsc(starts_);
-      const SpaidCudaRange range{piece.columns.begin, piece.columns.end};
-      done =
-          api.grow_dynamic_spai(piece.on->matrix.object, initial_ != nullptr ? &initial : nullptr,
-                                &wanted, pieces_.size() > 1 ? &range : nullptr,
-                                &piece.on->pattern.object, &piece.info, message, sizeof(message));
+    if (status.ok()) {
+      // The last column is told when the result is there.
+      PieceProgress progress(*progress_, piece.index, piece.columns.size(),
+                             piece.columns.size() - 1);
+      Context context = context_;
+      context.progress = &progress;
+      const PatternView initial = starts_;
+      auto growth = piece.on->matrix.object->GrowDynamicSpai(
+          initial_ != nullptr ? &initial : nullptr, options_,
+          pieces_.size() > 1 ? std::optional<IndexRange>(piece.columns) : std::nullopt, context);
+      if (growth.ok()) {
+        piece.on->pattern.object = std::move(growth->pattern);
+        piece.figures = std::move(growth->figures);
+        return {};
+      }
+      status = growth.status();
     }
-    if (done == kSpaidCudaOk) return {};
     piece.on->FreeLocked();
-    if (done == kSpaidCudaStopped) {
-      return StopStatus(context_.stop.Poll(), "growth of dynamic SPAI");
-    }
-    if (done == kSpaidCudaPatternTooLarge) {
-      return Status(StatusCode::kResourceExhausted, "GRAM_TOO_LARGE",
-                    std::string(message) +
-                        "; rows of A with very many entries make it large: give a device with more "
-                        "memory, or take static SPAI");
-    }
-    return device.Failed(done, message);
+    return status;
   }
 
   Status Fetch(Piece& piece, Pattern& m) {
-    CudaDevice& device = *piece.on->device;
-    char message[kCudaMessageBytes] = "";
-    const auto lock = device.Lock();
+    const auto lock = piece.on->device->Lock();
     const auto start = Clock::now();
     const bool whole = pieces_.size() == 1;
     Array<int64_t> own(whole ? 0 : Z(piece.columns.size()) + 1);
-    const int32_t done =
-        device.api().download_grown(piece.on->pattern.object, whole ? m.col_ptr.data() : own.data(),
-                                    m.row_idx.data() + piece.first_entry, message, sizeof(message));
+    const Status status = piece.on->pattern.object->Download(whole ? m.col_ptr.data() : own.data(),
+                                                             m.row_idx.data() + piece.first_entry);
     piece.down_ms = MsSince(start);
     if (!whole) piece.on->FreeLocked();
-    if (done != kSpaidCudaOk) return device.Failed(done, message);
-    if (whole) return {};
+    if (!status.ok() || whole) return status;
     for (int64_t k = 0; k < piece.columns.size(); ++k) {
       m.col_ptr[Z(piece.columns.begin + k)] = own[Z(k)] + piece.first_entry;
     }
@@ -166,23 +134,24 @@ class Growth {
   void Summarise(DynamicSpaiQuality& quality) {
     std::vector<double> log_ratios(Z(options_.max_steps) + 1, 0.0);
     for (const auto& piece : pieces_) {
-      const SpaidCudaDynamicInfo& info = piece->info;
+      const CudaGrowthFigures& figures = piece->figures;
       for (size_t step = 0; step < log_ratios.size(); ++step) {
-        log_ratios[step] += piece->log_ratios[step];
+        log_ratios[step] += figures.log_ratios[step];
       }
-      quality.nnz_column_max = std::max<int64_t>(quality.nnz_column_max, info.longest);
-      if (quality.dependent_columns == 0) quality.first_dependent = info.first_dependent;
-      quality.dependent_columns += info.dependent_columns;
-      quality.converged_columns += info.converged_columns;
-      quality.copied_columns += info.copied_columns;
-      quality.slow_columns += info.slow_columns;
-      quality.gram_nnz = info.gram_nnz;
-      quality.flops += info.flops;
-      timings_.device_ms = std::max(timings_.device_ms, info.ms);
-      timings_.gram_ms = std::max(timings_.gram_ms, info.gram_ms);
-      timings_.device_bytes = std::max(timings_.device_bytes, info.peak_bytes);
-      timings_.waves = std::max(timings_.waves, info.waves);
-      timings_.host_columns += info.host_columns;
+      const DynamicSpaiQuality& own = figures.quality;
+      quality.nnz_column_max = std::max(quality.nnz_column_max, own.nnz_column_max);
+      if (quality.dependent_columns == 0) quality.first_dependent = own.first_dependent;
+      quality.dependent_columns += own.dependent_columns;
+      quality.converged_columns += own.converged_columns;
+      quality.copied_columns += own.copied_columns;
+      quality.slow_columns += own.slow_columns;
+      quality.gram_nnz = own.gram_nnz;
+      quality.flops += own.flops;
+      timings_.device_ms = std::max(timings_.device_ms, figures.ms);
+      timings_.gram_ms = std::max(timings_.gram_ms, figures.gram_ms);
+      timings_.device_bytes = std::max(timings_.device_bytes, figures.peak_bytes);
+      timings_.waves = std::max(timings_.waves, figures.waves);
+      timings_.host_columns += figures.host_columns;
     }
     // ‖r‖, of whose squares these are.
     for (const double log_ratio : log_ratios) {

@@ -328,10 +328,12 @@ class DevicesEngine final : public Engine {
     const int64_t n = mine->matrix().n_cols;
     const HostPreconditioner::DeviceCopy copy = mine->device_copy();
     if (copy.g != nullptr && DeviceOf(*copy.g) == gpu) {
-      return Placed(CudaOperator::OfG(gpu, Object(*copy.g), n, fp32));
+      return Placed(CudaOperator::Of(
+          gpu, n, [&] { return Object(*copy.g).LayOut(/*transposed=*/false, fp32); },
+          [&] { return Object(*copy.g).LayOut(/*transposed=*/true, fp32); }));
     }
     if (copy.m != nullptr && DeviceOf(*copy.m) == gpu) {
-      return Placed(CudaOperator::OfM(gpu, Object(*copy.m), n, fp32));
+      return Placed(CudaOperator::Of(gpu, n, [&] { return Object(*copy.m).LayOut(fp32); }));
     }
     if (mine->is_factor()) {
       return Placed(
@@ -499,8 +501,9 @@ class DevicesEngine final : public Engine {
                     "device " + std::to_string(device) + " is none of this engine's");
     }
     // Host work of a GPU's worker too: after the loss nobody shall think the device serves.
-    return gpu->lost() ? gpu->Failed(kSpaidCudaDeviceLost, "an earlier error was its last")
-                       : Status();
+    return gpu->lost()
+               ? CudaFailure(CudaFault::kDeviceLost, gpu->info(), "an earlier error was its last")
+               : Status();
   }
 
   const std::vector<std::shared_ptr<CudaDevice>> gpus_;

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/reasons.h"
 #include "kernels/base/split.h"
 #include "kernels/fsai/fsai_checks.h"
 #include "kernels/fsai/left_rows.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/pattern.h"
 
 namespace spaid::kernels {
@@ -68,18 +68,16 @@ CscMatrix Mirrored(const CscView& a) {
 
 class FsaiCudaPlan {
  public:
-  using Matrix = CudaObject<SpaidCudaMatrix>;
+  using Matrix = CudaObject<CudaMatrix>;
   // Of one device.
   struct Piece {
     explicit Piece(const std::shared_ptr<CudaDevice>& on)
-        : device(on),
-          matrix(std::make_shared<Matrix>(on, &SpaidCudaInterface::free_matrix)),
-          rows(on, &SpaidCudaInterface::free_pattern) {}
+        : device(on), matrix(std::make_shared<Matrix>(on)), rows(on) {}
 
     const std::shared_ptr<CudaDevice> device;
-    std::shared_ptr<Matrix> matrix;     // of plans on one pattern of A
-    CudaObject<SpaidCudaPattern> rows;  // null: none
-    IndexRange range;                   // of the rows that it makes
+    std::shared_ptr<Matrix> matrix;  // of plans on one pattern of A
+    CudaObject<CudaPattern> rows;    // null: none
+    IndexRange range;                // of the rows that it makes
   };
 
   std::vector<std::unique_ptr<Piece>> pieces;  // ascending
@@ -99,10 +97,10 @@ class FsaiCudaPlan {
 class FsaiCudaG {
  public:
   FsaiCudaG(const std::shared_ptr<CudaDevice>& on, int64_t n_rows, int64_t entries)
-      : device(on), g(on, &SpaidCudaInterface::free_g), n(n_rows), nnz(entries) {}
+      : device(on), g(on), n(n_rows), nnz(entries) {}
 
   const std::shared_ptr<CudaDevice> device;
-  CudaObject<SpaidCudaG> g;
+  CudaObject<CudaG> g;
   const int64_t n, nnz;
 };
 
@@ -115,7 +113,7 @@ int64_t DeviceBytes(const FsaiCudaG& g) { return 12 * g.nnz + 8 * (g.n + 1); }
 
 const std::shared_ptr<CudaDevice>& DeviceOf(const FsaiCudaG& g) { return g.device; }
 
-const SpaidCudaG* Object(const FsaiCudaG& g) { return g.g.object; }
+const CudaG& Object(const FsaiCudaG& g) { return *g.g.object; }
 
 namespace {
 
@@ -126,25 +124,14 @@ void Add(const std::vector<double>& pieces, double& to) {
 
 Status PlanPiece(const PatternView& a, const PatternView* rows, FsaiCudaPlan::Piece& piece,
                  double& upload_ms) {
-  CudaDevice& device = *piece.device;
-  const SpaidCudaInterface& api = device.api();
-  char message[kCudaMessageBytes] = "";
-  const auto lock = device.Lock();
+  CudaContext& context = piece.device->context();
+  const auto lock = piece.device->Lock();
   const auto start = Clock::now();
-  const SpaidCudaCsc csc = CudaCsc(a);
-  int32_t done =
-      api.upload_matrix(device.context(), &csc, &piece.matrix->object, message, sizeof(message));
-  if (done == kSpaidCudaOk && rows != nullptr) {
-    const SpaidCudaCsc pattern = CudaCsc(*rows);
-    done = api.upload_pattern(device.context(), &pattern, &piece.rows.object, message,
-                              sizeof(message));
-  }
+  Status status = piece.matrix->Take(context.UploadMatrix(a, {}));
+  if (status.ok() && rows != nullptr) status = piece.rows.Take(context.UploadPattern(*rows));
   upload_ms += MsSince(start);
-  if (done == kSpaidCudaOk) return {};
-  // Here and now.
-  if (piece.matrix->object != nullptr)
-    api.free_matrix(std::exchange(piece.matrix->object, nullptr));
-  return device.Failed(done, message);
+  if (!status.ok()) piece.matrix->object.reset();  // here and now
+  return status;
 }
 
 Result<std::shared_ptr<const FsaiCudaPlan>> MakePlan(
@@ -194,7 +181,7 @@ class Build {
     }
     auto result = On(a, /*of_plan=*/true, begin);
     if (result.ok()) return Whole(a, *std::move(result));
-    if (fault_ == kSpaidCudaFsaiNoFault) return result;
+    if (fault_ == CudaFsaiFault::kNone) return result;
     // The host has the words for it.
     const auto checked = CheckSymmetric(a, options_, context_);
     if (!checked.ok()) return checked.status();
@@ -211,32 +198,19 @@ class Build {
   // What a build has of a piece, whose device is locked.
   struct Work {
     Work(Build& build, size_t i, const Piece& of)
-        : owner(build),
-          index(i),
-          piece(of),
-          matrix(of.device, &SpaidCudaInterface::free_matrix),
-          g(of.device, &SpaidCudaInterface::free_g) {
+        : owner(build), index(i), piece(of), matrix(of.device), g(of.device) {
       matrix.locked = g.locked = true;
     }
 
     Build& owner;
     const size_t index;
     const Piece& piece;
-    CudaObject<SpaidCudaMatrix> matrix;  // null: the plan's
-    CudaObject<SpaidCudaG> g;
-    SpaidCudaFsaiInfo info{};
-    std::vector<double> log_ratios;
+    CudaObject<CudaMatrix> matrix;  // null: the plan's
+    CudaObject<CudaG> g;
+    CudaFsaiFigures figures;
     double ms = 0;  // of the phase
-    char message[kCudaMessageBytes] = "";
   };
   using Works = std::vector<std::unique_ptr<Work>>;
-
-  static int32_t Report(void* caller, int64_t done, int64_t total) {
-    const auto& work = *static_cast<Work*>(caller);
-    // The last row is told when the result is there.
-    work.owner.progress_.Report(work.index, std::min(done, total - 1));
-    return work.owner.context_.stop.stop_requested() ? 1 : 0;
-  }
 
   // With the rows that were left to the host.
   Result<FsaiResult> Whole(const CscView& a, FsaiResult result) {
@@ -257,18 +231,15 @@ class Build {
         static_cast<double>(result.g_rows.nnz()) / static_cast<double>(std::max<int64_t>(nnz_a, 1));
   }
 
-  // Calls phase(work), which returns a result of the C interface, for all pieces at once; adds what
-  // the longest took to `ms`.
+  // Calls phase(work) for all pieces at once; adds what the longest took to `ms`.
   template <class Phase>
   Status ForAll(const Works& works, double& ms, const Phase& phase) {
-    const Status status = AtOnce(works.size(), [&](size_t i) -> Status {
+    Status status = AtOnce(works.size(), [&](size_t i) -> Status {
       Work& work = *works[i];
       const auto start = Clock::now();
-      const int32_t done = phase(work);
+      Status done = phase(work);
       work.ms = MsSince(start);
-      if (done == kSpaidCudaOk) return {};
-      if (done == kSpaidCudaStopped) return StopStatus(context_.stop.Poll(), "build of FSAI");
-      return work.piece.device->Failed(done, work.message);
+      return done;
     });
     double longest = 0;
     for (const auto& work : works) longest = std::max(longest, work->ms);
@@ -294,35 +265,30 @@ class Build {
       works.push_back(std::make_unique<Work>(*this, works.size(), *piece));
     }
     Status status = ForAll(works, timings_.host_to_device_ms, [&](Work& work) {
-      CudaDevice& device = *work.piece.device;
-      if (of_plan) {
-        return device.api().upload_values(work.piece.matrix->object, a.values.data(), work.message,
-                                          sizeof(work.message));
-      }
-      const SpaidCudaCsc csc = CudaCsc(a);
-      return device.api().upload_matrix(device.context(), &csc, &work.matrix.object, work.message,
-                                        sizeof(work.message));
+      if (of_plan) return work.piece.matrix->object->UploadValues(a.values);
+      return work.matrix.Take(work.piece.device->context().UploadMatrix(a, a.values));
     });
     if (!status.ok()) return status;
     FsaiResult result;
     FsaiQuality& quality = result.quality;
     double pass_ms = 0;  // of the last one, by the slowest device's clock
     const auto pass = [&](int k_max) {
-      fault_ = kSpaidCudaFsaiNoFault;
+      fault_ = CudaFsaiFault::kNone;
       double unused = 0;
       status = ForAll(works, unused, [&](Work& work) { return BuildPiece(work, k_max); });
       pass_ms = 0;
       std::vector<double> log_ratios(Z(k_max) + 1, 0.0);
       for (const auto& work : works) {
-        pass_ms = std::max(pass_ms, work->info.ms);
-        timings_.device_bytes = std::max(timings_.device_bytes, work->info.peak_bytes);
-        timings_.waves = std::max(timings_.waves, work->info.waves);
-        if (work->info.fault != kSpaidCudaFsaiNoFault && fault_ == kSpaidCudaFsaiNoFault) {
-          fault_ = work->info.fault;
-          fault_index_ = work->info.fault_index;
+        const CudaFsaiFigures& figures = work->figures;
+        pass_ms = std::max(pass_ms, figures.ms);
+        timings_.device_bytes = std::max(timings_.device_bytes, figures.peak_bytes);
+        timings_.waves = std::max(timings_.waves, figures.waves);
+        if (fault_ == CudaFsaiFault::kNone && figures.fault != CudaFsaiFault::kNone) {
+          fault_ = figures.fault;
+          fault_index_ = figures.fault_index;
         }
-        for (size_t step = 0; step < log_ratios.size(); ++step) {
-          log_ratios[step] += work->log_ratios[step];
+        for (size_t step = 0; step < figures.log_ratios.size(); ++step) {
+          log_ratios[step] += figures.log_ratios[step];
         }
       }
       timings_.device_ms += pass_ms;
@@ -331,7 +297,7 @@ class Build {
       for (const double log_ratio : log_ratios) {
         if (grow_) quality.kaporin_by_step.push_back(std::exp(log_ratio));
       }
-      return status.ok() && fault_ == kSpaidCudaFsaiNoFault;
+      return status.ok() && fault_ == CudaFsaiFault::kNone;
     };
     const int k_max = grow_ ? options_.k_max : 0;
     if (grow_ && options_.time_budget_ms > 0) {
@@ -340,7 +306,7 @@ class Build {
       pass(k_max);
     }
     if (!status.ok()) return status;
-    if (fault_ != kSpaidCudaFsaiNoFault) {
+    if (fault_ != CudaFsaiFault::kNone) {
       return Status(StatusCode::kFailedPrecondition, "NOT_SYMMETRIC", "A is not symmetric")
           .At("values", fault_index_);
     }
@@ -357,30 +323,25 @@ class Build {
     return Result<FsaiResult>(std::move(result));
   }
 
-  int32_t BuildPiece(Work& work, int k_max) {
-    const SpaidCudaInterface& api = work.piece.device->api();
-    work.log_ratios.assign(Z(k_max) + 1, 0.0);
-    const SpaidCudaFsaiOptions wanted{grow_ ? 1 : 0,
-                                      k_max,
-                                      options_.s,
-                                      options_.epsilon,
-                                      options_.min_gain,
-                                      options_.post_filter,
-                                      options_.symmetry_tolerance,
-                                      options_.precision == FsaiPrecision::kFp32 ? 1 : 0,
-                                      options_.repeat_hash_bits,
-                                      work.log_ratios.data(),
-                                      &Build::Report,
-                                      &work};
-    if (work.g.object != nullptr) api.free_g(std::exchange(work.g.object, nullptr));
-    work.info = {};
-    const SpaidCudaCsc rows = pattern_ != nullptr ? CudaCsc(*pattern_) : SpaidCudaCsc{};
-    const SpaidCudaRange range{work.piece.range.begin, work.piece.range.end};
-    const SpaidCudaMatrix* const matrix =
-        work.matrix.object != nullptr ? work.matrix.object : work.piece.matrix->object;
-    return api.build_fsai(matrix, pattern_ != nullptr ? &rows : nullptr, work.piece.rows.object,
-                          &wanted, plan_.pieces.size() > 1 ? &range : nullptr, &work.g.object,
-                          &work.info, work.message, sizeof(work.message));
+  Status BuildPiece(Work& work, int k_max) {
+    const IndexRange range = work.piece.range;
+    CudaFsaiRequest request{options_, pattern_, work.piece.rows.object.get()};
+    request.options.adaptive = grow_;
+    request.options.k_max = k_max;
+    if (plan_.pieces.size() > 1) request.rows = range;
+    // The last row is told when the result is there.
+    PieceProgress progress(progress_, work.index, range.size(), range.size() - 1);
+    Context context = context_;
+    context.progress = &progress;
+    work.g.object.reset();
+    work.figures = {};
+    const CudaMatrix& matrix =
+        work.matrix.object != nullptr ? *work.matrix.object : *work.piece.matrix->object;
+    auto build = matrix.BuildFsai(request, context);
+    if (!build.ok()) return build.status();
+    work.g.object = std::move(build->g);
+    work.figures = std::move(build->figures);
+    return {};
   }
 
   // Of all pieces; returns the entries of G.
@@ -388,16 +349,17 @@ class Build {
     int64_t nnz = 0;
     double log_ratio = 0;
     for (const auto& work : works) {
-      const SpaidCudaFsaiInfo& info = work->info;
-      nnz += info.nnz;
-      log_ratio += info.log_ratio;
-      quality.nnz_row_max = std::max<int64_t>(quality.nnz_row_max, info.longest);
-      if (quality.not_spd_rows == 0) quality.first_not_spd = info.first_not_spd;
-      quality.not_spd_rows += info.not_spd_rows;
-      quality.converged_rows += info.converged_rows;
-      quality.copied_rows += info.copied_rows;
-      quality.slow_rows += info.slow_rows;
-      quality.flops += info.flops;
+      const CudaFsaiFigures& figures = work->figures;
+      const FsaiQuality& own = figures.quality;
+      nnz += figures.nnz;
+      log_ratio += figures.log_ratio;
+      quality.nnz_row_max = std::max(quality.nnz_row_max, own.nnz_row_max);
+      if (quality.not_spd_rows == 0) quality.first_not_spd = own.first_not_spd;
+      quality.not_spd_rows += own.not_spd_rows;
+      quality.converged_rows += own.converged_rows;
+      quality.copied_rows += own.copied_rows;
+      quality.slow_rows += own.slow_rows;
+      quality.flops += own.flops;
     }
     quality.kaporin = std::exp(log_ratio);
     return nnz;
@@ -412,46 +374,43 @@ class Build {
     g.values.resize(Z(nnz));
     result.psi_ratio.resize(Z(plan_.n));
     std::vector<int64_t> first(works.size(), 0);
-    for (size_t i = 1; i < works.size(); ++i) first[i] = first[i - 1] + works[i - 1]->info.nnz;
+    for (size_t i = 1; i < works.size(); ++i) first[i] = first[i - 1] + works[i - 1]->figures.nnz;
     g.col_ptr.back() = nnz;
     double unused = 0;
     return ForAll(works, unused, [&](Work& work) {
       const IndexRange range = work.piece.range;
       const int64_t from = first[work.index];
       Array<int64_t> own(Z(range.size()) + 1);
-      const int32_t done = work.piece.device->api().download_g(
-          work.g.object, own.data(), g.row_idx.data() + from, g.values.data() + from,
-          result.psi_ratio.data() + range.begin, work.message, sizeof(work.message));
+      Status status =
+          work.g.object->Download(own.data(), g.row_idx.data() + from, g.values.data() + from,
+                                  result.psi_ratio.data() + range.begin);
       for (int64_t i = 0; i < range.size(); ++i) g.col_ptr[Z(range.begin + i)] = own[Z(i)] + from;
-      return done;
+      return status;
     });
   }
 
   Status Keep(int64_t nnz, Work& work) {
-    const std::shared_ptr<CudaDevice>& device = work.piece.device;
-    CudaObject<SpaidCudaG>& g = work.g;
-    const SpaidCudaInterface& api = device->api();
+    CudaG& g = *work.g.object;
     CscMatrix& columns = outputs_->g_columns;
     columns.n_rows = columns.n_cols = plan_.n;
     columns.col_ptr.resize(Z(plan_.n) + 1);
     columns.row_idx.resize(Z(nnz));
     columns.values.resize(Z(nnz));
-    api.trim_g(g.object);
-    const int32_t done =
-        api.download_g_columns(g.object, columns.col_ptr.data(), columns.row_idx.data(),
-                               columns.values.data(), work.message, sizeof(work.message));
-    if (done == kSpaidCudaOutOfMemory) {
+    g.Trim();
+    const Status status =
+        g.DownloadColumns(columns.col_ptr.data(), columns.row_idx.data(), columns.values.data());
+    if (status.reason() == reason::kDeviceOutOfMemory) {
       columns = {};
-    } else if (done != kSpaidCudaOk) {
-      return device->Failed(done, work.message);
+    } else if (!status.ok()) {
+      return status;
     }
     std::shared_ptr<FsaiCudaPlan> plan = SameMatrix();
     plan->nnz_rows = nnz;
     plan->pieces[0]->range = work.piece.range;
-    plan->pieces[0]->rows.object = api.pattern_of_g(g.object);
+    plan->pieces[0]->rows.object = g.Pattern();
     outputs_->plan = std::move(plan);
-    auto kept = std::make_shared<FsaiCudaG>(device, plan_.n, nnz);
-    std::swap(kept->g.object, g.object);
+    auto kept = std::make_shared<FsaiCudaG>(work.piece.device, plan_.n, nnz);
+    std::swap(kept->g.object, work.g.object);
     outputs_->g = std::move(kept);
     return {};
   }
@@ -507,7 +466,7 @@ class Build {
   FsaiCudaTimings& timings_;
   FsaiCudaOutputs* const outputs_;
   SharedProgress progress_;
-  int32_t fault_ = kSpaidCudaFsaiNoFault;
+  CudaFsaiFault fault_ = CudaFsaiFault::kNone;
   int64_t fault_index_ = -1;
 };
 

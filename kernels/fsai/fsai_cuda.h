@@ -20,6 +20,7 @@
 #include <span>
 
 #include "kernels/base/cuda_device.h"
+#include "kernels/fsai/cuda_fsai.h"
 #include "kernels/fsai/fsai.h"
 
 namespace spaid::kernels {
@@ -49,7 +50,7 @@ struct FsaiCudaTimings {
 class FsaiCudaPlan;
 
 // `rows`: as BuildFsaiOn's; may be null. Errors: INVALID_ARGUMENT/NOT_SQUARE,
-// /PATTERN_SIZE_MISMATCH, /PATTERN_NOT_LOWER; those of CudaDevice::Failed. On one device or at
+// /PATTERN_SIZE_MISMATCH, /PATTERN_NOT_LOWER; those of cuda_backend.h. On one device or at
 // least one, each but once; of several the first error, once all have come to their ends.
 Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(
     std::span<const std::shared_ptr<CudaDevice>> devices, const PatternView& a,
@@ -66,7 +67,7 @@ class FsaiCudaG;
 int64_t DeviceBytes(const FsaiCudaG& g);  // held
 // The device that it is on, and what that knows it by.
 const std::shared_ptr<CudaDevice>& DeviceOf(const FsaiCudaG& g);
-const SpaidCudaG* Object(const FsaiCudaG& g);
+const CudaG& Object(const FsaiCudaG& g);
 
 // What a build gives besides its result.
 struct FsaiCudaOutputs {
@@ -80,7 +81,7 @@ struct FsaiCudaOutputs {
 
 // As BuildFsaiOn, a prescribed pattern in the precision that options.precision says. `pattern`:
 // that of the plan, on the host. Thread-safe. Stops between launches of rows. Errors besides:
-// INVALID_ARGUMENT/PLAN_MISMATCH where A has not the plan's pattern; those of CudaDevice::Failed.
+// INVALID_ARGUMENT/PLAN_MISMATCH where A has not the plan's pattern; those of cuda_backend.h.
 // `outputs`: null: not wanted.
 Result<FsaiResult> BuildFsaiOnCuda(const FsaiCudaPlan& plan, const PatternView& pattern,
                                    const CscView& a, const FsaiOptions& options,

@@ -12,18 +12,18 @@ namespace spaid::kernels::krylov {
 
 // Columns without a right-hand side cost nearly as much as others: on an H100 a block of four takes
 // 90 ms by Jacobi-CG on P7 128³, one of two and one alone 79.
-int32_t ColumnsFor(Method method, int64_t n_rhs) {
+int ColumnsFor(Method method, int64_t n_rhs) {
   if (method == Method::kGmres) return 1;
-  return static_cast<int32_t>(
-      std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(n_rhs, kSpaidCudaMostColumns))));
+  return static_cast<int>(
+      std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(n_rhs, kMostCudaColumns))));
 }
 
 double CudaColumn::TrueResidual(bool of_best, bool adopt) {
   const auto start = Clock::now();
   double norm = std::numeric_limits<double>::quiet_NaN();
   if (run_.status_.ok()) {
-    run_.Ask(run_.api_.true_residual(run_.solve_.object, column_, of_best ? 1 : 0, adopt ? 1 : 0,
-                                     &norm, run_.message_, sizeof(run_.message_)));
+    const Result<double> found = run_.solve_.object->TrueResidual(column_, of_best, adopt);
+    if (run_.Ask(found.status())) norm = *found;
   }
   run_.timings_.check_ms += MsSince(start);
   return norm;
@@ -31,16 +31,13 @@ double CudaColumn::TrueResidual(bool of_best, bool adopt) {
 
 void CudaColumn::Restore(bool of_best) {
   if (!run_.status_.ok()) return;
-  run_.Ask(run_.api_.restore_solve(run_.solve_.object, column_, of_best ? 1 : 0, run_.message_,
-                                   sizeof(run_.message_)));
+  run_.Ask(run_.solve_.object->Restore(column_, of_best));
 }
 
 void CudaColumn::Begin(double norm) {
   if (!run_.status_.ok()) return;
   basis_columns_ = 0;
-  const SpaidCudaSolveStart start{target(), norm, best_norm_, initial_, round_};
-  run_.Ask(run_.api_.begin_solve(run_.solve_.object, column_, &start, run_.message_,
-                                 sizeof(run_.message_)));
+  run_.Ask(run_.solve_.object->Begin(column_, {target(), norm, best_norm_, initial_, round_}));
 }
 
 void CudaColumn::Begin() {
@@ -55,8 +52,8 @@ int32_t CudaColumn::Limit() {
   return static_cast<int32_t>(std::min(left, gmres ? restart_ - basis_columns_ : UntilVerify()));
 }
 
-void CudaColumn::OnNorms(const double* norms, int32_t count) {
-  for (int32_t i = 0; i < count && !ended(); ++i) RecordNorm(norms[i]);
+void CudaColumn::OnNorms(std::span<const double> norms) {
+  for (size_t i = 0; i < norms.size() && !ended(); ++i) RecordNorm(norms[i]);
 }
 
 void CudaColumn::Verify(double norm) {
@@ -81,69 +78,70 @@ void CudaColumn::NonFinite(const char* what) {
   End(Outcome::kNonFinite, NotFinite(what, iterations()));
 }
 
-void CudaColumn::ContinueCycle(const SpaidCudaSolveInfo& info) {
-  basis_columns_ += info.iterations;
-  if (info.status == kSpaidCudaSolvePaused && basis_columns_ < restart_) return;
+void CudaColumn::ContinueCycle(const CudaSegment& segment) {
+  basis_columns_ += segment.iterations;
+  if (segment.end == SegmentEnd::kPaused && basis_columns_ < restart_) return;
   const double truth = TrueResidual(false, true);
-  if (run_.status_.ok() && NextCycle(info.last_norm, truth, info.status == kSpaidCudaSolveExhausted,
-                                     run_.m_ != nullptr, restart_)) {
+  if (run_.status_.ok() &&
+      NextCycle(segment.last_norm, truth, segment.end == SegmentEnd::kExhausted, run_.m_ != nullptr,
+                restart_)) {
     Begin(truth);
   }
 }
 
-void CudaColumn::OnSegment(const SpaidCudaSolveInfo& info) {
-  best_norm_ = info.best_norm;
+void CudaColumn::OnSegment(const CudaSegment& segment) {
+  best_norm_ = segment.best_norm;
   if (ended()) return;
-  switch (info.status) {
-    case kSpaidCudaSolvePaused:
-    case kSpaidCudaSolveUnderTarget:
-      if (options().method == Method::kGmres) return ContinueCycle(info);
-      if (info.iterations > 0 && VerifyDue(info.last_norm)) Verify(info.last_norm);
+  switch (segment.end) {
+    case SegmentEnd::kPaused:
+    case SegmentEnd::kUnderTarget:
+      if (options().method == Method::kGmres) return ContinueCycle(segment);
+      if (segment.iterations > 0 && VerifyDue(segment.last_norm)) Verify(segment.last_norm);
       return;
-    case kSpaidCudaSolveExhausted:
-      return ContinueCycle(info);
-    case kSpaidCudaSolveIndefiniteM:
+    case SegmentEnd::kExhausted:
+      return ContinueCycle(segment);
+    case SegmentEnd::kIndefiniteM:
       End(Outcome::kIndefinite, NotDefinite("the preconditioner is not positive definite: rᵀMr",
-                                            info.value, iterations()));
+                                            segment.value, iterations()));
       return;
-    case kSpaidCudaSolveIndefiniteA:
+    case SegmentEnd::kIndefiniteA:
       End(Outcome::kIndefinite,
-          NotDefinite("A is not positive definite: pᵀAp", info.value, iterations()));
+          NotDefinite("A is not positive definite: pᵀAp", segment.value, iterations()));
       return;
-    case kSpaidCudaSolveNonFiniteM:
+    case SegmentEnd::kNonFiniteM:
       End(Outcome::kNonFinite, "rᵀMr is not finite: the preconditioner overflows");
       return;
-    case kSpaidCudaSolveNonFiniteA:
+    case SegmentEnd::kNonFiniteA:
       End(Outcome::kNonFinite,
           "pᵀAp is not finite at iteration " + std::to_string(iterations()) + "; rescale A");
       return;
-    case kSpaidCudaSolveHalfStep: {
+    case SegmentEnd::kHalfStep: {
       // Truth a little above the target, s a little under it: go on from the truth.
       const double truth = TrueResidual(false, true);
-      if (!run_.status_.ok() || Compare(info.last_norm, truth) == Verdict::kEnd) return;
+      if (!run_.status_.ok() || Compare(segment.last_norm, truth) == Verdict::kEnd) return;
       TrueResidual(false, true);
       return Begin(truth);
     }
-    case kSpaidCudaSolveOmegaVanished:
+    case SegmentEnd::kOmegaVanished:
       return Broken("omega vanished");
-    case kSpaidCudaSolveRhoVanished:
+    case SegmentEnd::kRhoVanished:
       return Broken("rho vanished");
-    case kSpaidCudaSolveAlphaVanished:
+    case SegmentEnd::kAlphaVanished:
       return Broken("the denominator of alpha vanished");
-    case kSpaidCudaSolvePOverflowed:
+    case SegmentEnd::kPOverflowed:
       return Broken("the direction p overflowed");
-    case kSpaidCudaSolveDiverged:
-      if (best_norm_ < info.last_norm) UseBest();
+    case SegmentEnd::kDiverged:
+      if (best_norm_ < segment.last_norm) UseBest();
       return Broken("the residual grew by 1/eps over the best");
-    case kSpaidCudaSolveNonFiniteAMr:
+    case SegmentEnd::kNonFiniteAMr:
       return NonFinite("A M r");
-    case kSpaidCudaSolveNonFiniteS:
+    case SegmentEnd::kNonFiniteS:
       return NonFinite("s");
-    case kSpaidCudaSolveNonFiniteAMs:
+    case SegmentEnd::kNonFiniteAMs:
       return NonFinite("A M s");
-    case kSpaidCudaSolveNonFiniteAMv:
+    case SegmentEnd::kNonFiniteAMv:
       return NonFinite("A M v");
-    case kSpaidCudaSolveNonFiniteBeta:
+    case SegmentEnd::kNonFiniteBeta:
       return NonFinite("beta");
     default:
       End(Outcome::kNonFinite,
@@ -153,21 +151,16 @@ void CudaColumn::OnSegment(const SpaidCudaSolveInfo& info) {
 
 CudaRun::CudaRun(const CudaOperator& a, const CudaOperator* m, std::span<const Task> tasks,
                  std::unique_lock<std::mutex>* lock, SolveCudaTimings* timings)
-    : a_(a),
-      m_(m),
-      api_(a.device()->api()),
-      lock_(*lock),
-      timings_(*timings),
-      solve_(a.device(), &SpaidCudaInterface::free_solve) {
+    : a_(a), m_(m), lock_(*lock), timings_(*timings), solve_(a.device()) {
   solve_.locked = true;
   for (size_t v = 0; v < tasks.size(); ++v) {
     columns_.push_back(std::make_unique<CudaColumn>(this, static_cast<int32_t>(v), tasks[v]));
   }
 }
 
-bool CudaRun::Ask(int32_t result) {
-  if (result == kSpaidCudaOk) return true;
-  status_ = a_.device()->Failed(result, message_);
+bool CudaRun::Ask(Status status) {
+  if (status.ok()) return true;
+  status_ = std::move(status);
   // Nobody reads it: the solve fails.
   for (const auto& column : columns_) column->End(Outcome::kNonFinite, "");
   return false;
@@ -175,40 +168,45 @@ bool CudaRun::Ask(int32_t result) {
 
 Status CudaRun::Open() {
   const auto start = Clock::now();
-  const auto method = static_cast<int32_t>(columns_[0]->options().method);
-  const double* b[kSpaidCudaMostColumns] = {};
-  const double* x0[kSpaidCudaMostColumns] = {};
+  const double* b[kMostCudaColumns] = {};
+  const double* x0[kMostCudaColumns] = {};
   for (size_t v = 0; v < columns_.size(); ++v) {
     const System& system = columns_[v]->system();
     b[v] = system.b.data();
     x0[v] = system.x0.empty() ? nullptr : system.x0.data();
   }
-  const int32_t result = api_.open_solve(
-      a_.object(), m_ != nullptr ? m_->object() : nullptr, m_ != nullptr ? m_->then() : nullptr,
-      method, static_cast<int32_t>(columns_[0]->restart()), static_cast<int32_t>(columns_.size()),
-      b, x0, &solve_.object, message_, sizeof(message_));
+  CudaSolveRequest request;
+  request.method = columns_[0]->options().method;
+  if (m_ != nullptr) {
+    request.m = &m_->layout();
+    request.then = m_->then();
+  }
+  request.restart = static_cast<int32_t>(columns_[0]->restart());
+  request.b = std::span(b, columns_.size());
+  request.x0 = std::span(x0, columns_.size());
+  const Status status = solve_.Take(a_.layout().OpenSolve(request));
   timings_.host_to_device_ms += MsSince(start);
-  return result == kSpaidCudaOk ? Status() : a_.device()->Failed(result, message_);
+  return status;
 }
 
 Status CudaRun::Conduct() {
   for (const auto& column : columns_) column->Begin();
   Iterate();
-  double* x[kSpaidCudaMostColumns] = {};
+  double* x[kMostCudaColumns] = {};
   for (size_t v = 0; v < columns_.size(); ++v) {
     columns_[v]->Conclude();
     x[v] = columns_[v]->system().x.data();
   }
   const auto start = Clock::now();
-  if (status_.ok()) Ask(api_.download_x(solve_.object, x, message_, sizeof(message_)));
+  if (status_.ok()) Ask(solve_.object->Download(x));
   timings_.device_to_host_ms += MsSince(start);
   return status_;
 }
 
-int32_t CudaRun::OnNorms(void* self, int32_t column, const double* norms, int32_t count) {
-  CudaColumn& own = *static_cast<CudaRun*>(self)->columns_[static_cast<size_t>(column)];
-  own.OnNorms(norms, count);
-  return own.stop_requested() ? 1 : 0;
+bool CudaRun::OnNorms(int32_t column, std::span<const double> norms) {
+  CudaColumn& own = *columns_[static_cast<size_t>(column)];
+  own.OnNorms(norms);
+  return own.stop_requested();
 }
 
 // Between segments nothing is in flight, and all that the solve has is in memory of its own.
@@ -223,21 +221,20 @@ void CudaRun::YieldIfOver() {
 void CudaRun::Iterate() {
   while (status_.ok()) {
     YieldIfOver();
-    int32_t limits[kSpaidCudaMostColumns] = {};
+    int32_t limits[kMostCudaColumns] = {};
     for (size_t v = 0; v < columns_.size(); ++v) limits[v] = columns_[v]->Limit();
     if (std::all_of(limits, limits + columns_.size(), [](int32_t limit) { return limit == 0; }))
       return;
-    SpaidCudaSolveInfo infos[kSpaidCudaMostColumns] = {};
-    const SpaidCudaSolveOptions with{&OnNorms, this};
-    double ms = 0;
-    if (!Ask(api_.advance_solve(solve_.object, limits, &with, infos, &ms, message_,
-                                sizeof(message_)))) {
-      return;
-    }
-    timings_.iterate_ms += ms;
-    for (const SpaidCudaSolveInfo& info : infos) timings_.bytes += info.bytes;
+    CudaSegment segments[kMostCudaColumns] = {};
+    const auto ms = solve_.object->Advance(
+        limits,
+        [this](int32_t column, std::span<const double> norms) { return OnNorms(column, norms); },
+        segments);
+    if (!Ask(ms.status())) return;
+    timings_.iterate_ms += *ms;
+    for (const CudaSegment& segment : segments) timings_.bytes += segment.bytes;
     for (size_t v = 0; v < columns_.size() && status_.ok(); ++v) {
-      if (limits[v] > 0) columns_[v]->OnSegment(infos[v]);
+      if (limits[v] > 0) columns_[v]->OnSegment(segments[v]);
     }
   }
 }

@@ -35,9 +35,9 @@ class CudaColumn final : public Judge {
   void Begin();
   // Iterations of the next segment, at most; 0: this column is over.
   int32_t Limit();
-  void OnNorms(const double* norms, int32_t count);
+  void OnNorms(std::span<const double> norms);
   // After a segment that ended so: starts afresh where it has to.
-  void OnSegment(const SpaidCudaSolveInfo& info);
+  void OnSegment(const CudaSegment& segment);
 
  private:
   double TrueResidualOfLast() override { return TrueResidual(false, false); }
@@ -50,7 +50,7 @@ class CudaColumn final : public Judge {
   void Begin(double norm);
   void Verify(double norm);
   // GMRES: after a segment of a cycle.
-  void ContinueCycle(const SpaidCudaSolveInfo& info);
+  void ContinueCycle(const CudaSegment& segment);
   void Broken(const char* what);
   void NonFinite(const char* what);
 
@@ -64,7 +64,7 @@ class CudaColumn final : public Judge {
 };
 
 // Right-hand sides of the next block, where so many are left, at least one.
-int32_t ColumnsFor(Method method, int64_t n_rhs);
+int ColumnsFor(Method method, int64_t n_rhs);
 
 class CudaRun {
  public:
@@ -72,7 +72,7 @@ class CudaRun {
   CudaRun(const CudaOperator& a, const CudaOperator* m, std::span<const Task> tasks,
           std::unique_lock<std::mutex>* lock, SolveCudaTimings* timings);
 
-  // Takes the device's memory. Errors: those of CudaDevice::Failed; nothing has happened then.
+  // Takes the device's memory. Errors: those of cuda_backend.h; nothing has happened then.
   Status Open();
   // All of it: x and the outcomes. Errors: the same.
   Status Conduct();
@@ -82,19 +82,17 @@ class CudaRun {
 
   // What the device did wrong is kept in status_: from then on it is asked for nothing more, and
   // norms are NaN.
-  bool Ask(int32_t result);
+  bool Ask(Status status);
   void Iterate();
   void YieldIfOver();
-  static int32_t OnNorms(void* self, int32_t column, const double* norms, int32_t count);
+  bool OnNorms(int32_t column, std::span<const double> norms);
 
   const CudaOperator& a_;
   const CudaOperator* const m_;
-  const SpaidCudaInterface& api_;
   std::unique_lock<std::mutex>& lock_;
   SolveCudaTimings& timings_;
   std::vector<std::unique_ptr<CudaColumn>> columns_;
-  CudaObject<SpaidCudaSolve> solve_;
-  char message_[kCudaMessageBytes] = "";
+  CudaObject<CudaSolve> solve_;
   Status status_;
 };
 

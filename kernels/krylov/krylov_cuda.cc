@@ -6,45 +6,51 @@
 #include "kernels/krylov/cuda_run.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/krylov/solve_each.h"
-#include "kernels/sparse/csc_cuda.h"
 
 namespace spaid::kernels {
 
-namespace {
-
-// Calls make(api), which makes an object there, and says what it takes. The lock is held.
-template <class Make>
-int32_t MakeThere(CudaDevice& device, int64_t* bytes, const Make& make) {
-  const int64_t before = device.api().used_bytes(device.context());
-  const int32_t result = make(device.api());
-  *bytes = device.api().used_bytes(device.context()) - before;
-  return result;
+Result<std::shared_ptr<CudaOperator>> CudaOperator::Make(const std::shared_ptr<CudaDevice>& device,
+                                                         int64_t n, const MakeLayout& make,
+                                                         const MakeLayout& then) {
+  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
+  const int64_t before = device->context().used_bytes();
+  Status status = made->op_->Take(make());
+  if (status.ok() && then != nullptr) {
+    made->then_ = std::make_shared<Object>(device);
+    status = made->then_->Take(then());
+  }
+  if (!status.ok()) {
+    made->op_->object.reset();
+    return status;
+  }
+  made->device_bytes_ = device->context().used_bytes() - before;
+  return made;
 }
 
-}  // namespace
+Result<std::shared_ptr<const CudaOperator>> CudaOperator::Of(
+    const std::shared_ptr<CudaDevice>& device, int64_t n, const MakeLayout& make,
+    const MakeLayout& then) {
+  const auto lock = device->Lock();
+  auto made = Make(device, n, make, then);
+  if (!made.ok()) return made.status();
+  return std::shared_ptr<const CudaOperator>(*std::move(made));
+}
 
 Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfMatrix(
     const std::shared_ptr<CudaDevice>& device, const CscView& a, bool fp32,
     const Context& context) {
   const Result<bool> symmetric = IsExactlySymmetric(a, context);
   if (!symmetric.ok()) return symmetric.status();
-  char message[kCudaMessageBytes] = "";
+  const auto lay_out = [&]() -> Result<std::unique_ptr<CudaLayout>> {
+    const auto matrix = device->context().UploadMatrix(a, a.values);
+    if (!matrix.ok()) return matrix.status();
+    return (*matrix)->LayOut(*symmetric, fp32);
+  };
   const auto lock = device->Lock();
-  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, a.n_cols));
-  made->symmetric_ = *symmetric;
-  const SpaidCudaCsc csc = CudaCsc(a);
-  const int32_t result =
-      MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
-        CudaObject<SpaidCudaMatrix> matrix(device, &SpaidCudaInterface::free_matrix);
-        matrix.locked = true;
-        const int32_t uploaded =
-            api.upload_matrix(device->context(), &csc, &matrix.object, message, sizeof(message));
-        if (uploaded != kSpaidCudaOk) return uploaded;
-        return api.operator_of_matrix(matrix.object, *symmetric ? 1 : 0, fp32 ? 1 : 0,
-                                      &made->op_->object, message, sizeof(message));
-      });
-  if (result != kSpaidCudaOk) return device->Failed(result, message);
-  return std::shared_ptr<const CudaOperator>(made);
+  auto made = Make(device, a.n_cols, lay_out, nullptr);
+  if (!made.ok()) return made.status();
+  (*made)->symmetric_ = *symmetric;
+  return std::shared_ptr<const CudaOperator>(*std::move(made));
 }
 
 Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfFactors(
@@ -68,73 +74,25 @@ Result<std::shared_ptr<const CudaOperator>> CudaOperator::WithValues(
     const Result<bool> symmetric = IsExactlySymmetric(a, context);
     if (!symmetric.ok()) return symmetric.status();
     if (!*symmetric) {
-      return device->Failed(kSpaidCudaPlanMismatch,
-                            "the operator's columns are its rows, those of the matrix are not");
+      return CudaFailure(CudaFault::kPlanMismatch, device->info(),
+                         "the operator's columns are its rows, those of the matrix are not");
     }
   }
-  char message[kCudaMessageBytes] = "";
   const auto lock = device->Lock();
   const std::shared_ptr<CudaOperator> made(new CudaOperator(device, a.n_cols));
   made->symmetric_ = old->symmetric_;
   made->device_bytes_ = old->device_bytes_;
   made->op_ = old->op_;
-  const SpaidCudaCsc csc = CudaCsc(a);
-  CudaObject<SpaidCudaMatrix> matrix(device, &SpaidCudaInterface::free_matrix);
-  matrix.locked = true;
-  const SpaidCudaInterface& api = device->api();
-  int32_t result =
-      api.upload_matrix(device->context(), &csc, &matrix.object, message, sizeof(message));
-  if (result == kSpaidCudaOk) {
-    result = api.update_operator(made->object(), matrix.object, message, sizeof(message));
-  }
-  if (result != kSpaidCudaOk) return device->Failed(result, message);
-  return std::shared_ptr<const CudaOperator>(made);
-}
-
-Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfM(
-    const std::shared_ptr<CudaDevice>& device, const SpaidCudaM* m, int64_t n, bool fp32) {
-  char message[kCudaMessageBytes] = "";
-  const auto lock = device->Lock();
-  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
-  const int32_t result =
-      MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
-        return api.operator_of_m(m, fp32 ? 1 : 0, &made->op_->object, message, sizeof(message));
-      });
-  if (result != kSpaidCudaOk) return device->Failed(result, message);
-  return std::shared_ptr<const CudaOperator>(made);
-}
-
-Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfG(
-    const std::shared_ptr<CudaDevice>& device, const SpaidCudaG* g, int64_t n, bool fp32) {
-  char message[kCudaMessageBytes] = "";
-  const auto lock = device->Lock();
-  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
-  made->then_ = std::make_shared<Object>(device, &SpaidCudaInterface::free_operator);
-  const int32_t result =
-      MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
-        const int32_t first = api.operator_of_g(g, /*transposed=*/0, fp32 ? 1 : 0,
-                                                &made->op_->object, message, sizeof(message));
-        if (first != kSpaidCudaOk) return first;
-        return api.operator_of_g(g, /*transposed=*/1, fp32 ? 1 : 0, &made->then_->object, message,
-                                 sizeof(message));
-      });
-  if (result != kSpaidCudaOk) return device->Failed(result, message);
+  const auto matrix = device->context().UploadMatrix(a, a.values);
+  if (!matrix.ok()) return matrix.status();
+  if (Status status = made->op_->object->Update(**matrix); !status.ok()) return status;
   return std::shared_ptr<const CudaOperator>(made);
 }
 
 Result<std::shared_ptr<const CudaOperator>> CudaOperator::OfDiagonal(
     const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal) {
-  char message[kCudaMessageBytes] = "";
-  const auto lock = device->Lock();
-  const auto n = static_cast<int64_t>(diagonal.size());
-  const std::shared_ptr<CudaOperator> made(new CudaOperator(device, n));
-  const int32_t result =
-      MakeThere(*device, &made->device_bytes_, [&](const SpaidCudaInterface& api) {
-        return api.operator_of_diagonal(device->context(), n, diagonal.data(), &made->op_->object,
-                                        message, sizeof(message));
-      });
-  if (result != kSpaidCudaOk) return device->Failed(result, message);
-  return std::shared_ptr<const CudaOperator>(made);
+  return Of(device, static_cast<int64_t>(diagonal.size()),
+            [&] { return device->context().LayOutDiagonal(diagonal); });
 }
 
 int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
@@ -170,15 +128,14 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
   krylov::Team team(a.n(), ResolveThreads(context.threads));
   const auto usable = static_cast<double>(a.device()->memory_limit());
   // As many as a solve takes and memory has been seen to have room for.
-  int32_t most = a.device()->api().most_columns(a.object(), m != nullptr ? m->object() : nullptr,
-                                                static_cast<int32_t>(options.method));
+  int most = a.layout().MostColumns(m != nullptr ? &m->layout() : nullptr, options.method);
   auto result = krylov::SolveEach(
       ColumnOperator(a_on_host), m != nullptr ? m->n() : a.n(), b, x0, options, context, &team,
-      kSpaidCudaMostColumns, [&](std::span<const krylov::Task> tasks) {
+      kMostCudaColumns, [&](std::span<const krylov::Task> tasks) {
         if (Status s = krylov::CheckBasis(a.n(), options, usable); !s.ok()) return s;
         while (!tasks.empty()) {
           const auto left = static_cast<int64_t>(tasks.size());
-          const int32_t columns = std::min(krylov::ColumnsFor(options.method, left), most);
+          const int columns = std::min(krylov::ColumnsFor(options.method, left), most);
           const auto block = tasks.first(static_cast<size_t>(columns));
           krylov::CudaRun run(a, m, block, &lock, timings);
           Status status = run.Open();

@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
 #include "kernels/base/cuda_device.h"
+#include "kernels/krylov/cuda_layout.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/sparse/matrix.h"
 
@@ -21,18 +23,17 @@ class CudaOperator {
  public:
   // `a`: square, canonical, with values. Uploads it and lays it out for products; `fp32`: values
   // are stored so (arithmetic is fp64 all the same). Errors: stop statuses; those of
-  // CudaDevice::Failed.
+  // cuda_backend.h.
   static Result<std::shared_ptr<const CudaOperator>> OfMatrix(
       const std::shared_ptr<CudaDevice>& device, const CscView& a, bool fp32,
       const Context& context);
-  // Of an M that is there already; takes the device's lock. Errors: those of CudaDevice::Failed.
-  static Result<std::shared_ptr<const CudaOperator>> OfM(const std::shared_ptr<CudaDevice>& device,
-                                                         const SpaidCudaM* m, int64_t n, bool fp32);
-  // M = GᵀG of a G that is there already; takes the device's lock. Errors: those of
-  // CudaDevice::Failed.
-  static Result<std::shared_ptr<const CudaOperator>> OfG(const std::shared_ptr<CudaDevice>& device,
-                                                         const SpaidCudaG* g, int64_t n, bool fp32);
-  // y_i = d_i x_i. Errors: those of CudaDevice::Failed.
+  // Of n unknowns: what make() lays out on the device, and, where `then` is not null, after it what
+  // then() does (M = GᵀG: G, then Gᵀ). Both are called with the device's lock. Errors: theirs.
+  using MakeLayout = std::function<Result<std::unique_ptr<CudaLayout>>()>;
+  static Result<std::shared_ptr<const CudaOperator>> Of(const std::shared_ptr<CudaDevice>& device,
+                                                        int64_t n, const MakeLayout& make,
+                                                        const MakeLayout& then = nullptr);
+  // y_i = d_i x_i. Errors: those of cuda_backend.h.
   static Result<std::shared_ptr<const CudaOperator>> OfDiagonal(
       const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal);
 
@@ -52,16 +53,18 @@ class CudaOperator {
   const std::shared_ptr<CudaDevice>& device() const { return device_; }
   int64_t n() const { return n_; }
   int64_t device_bytes() const { return device_bytes_; }  // held
-  SpaidCudaOperator* object() const { return op_->object; }
-  // What is applied after object(); null: nothing.
-  SpaidCudaOperator* then() const { return then_ ? then_->object : nullptr; }
+  const CudaLayout& layout() const { return *op_->object; }
+  // What is applied after layout(); null: nothing.
+  const CudaLayout* then() const { return then_ ? then_->object.get() : nullptr; }
 
  private:
-  using Object = CudaObject<SpaidCudaOperator>;
+  using Object = CudaObject<CudaLayout>;
   CudaOperator(const std::shared_ptr<CudaDevice>& device, int64_t n)
-      : device_(device),
-        n_(n),
-        op_(std::make_shared<Object>(device, &SpaidCudaInterface::free_operator)) {}
+      : device_(device), n_(n), op_(std::make_shared<Object>(device)) {}
+  // The device's lock is held.
+  static Result<std::shared_ptr<CudaOperator>> Make(const std::shared_ptr<CudaDevice>& device,
+                                                    int64_t n, const MakeLayout& make,
+                                                    const MakeLayout& then);
 
   const std::shared_ptr<CudaDevice> device_;
   const int64_t n_;
@@ -94,7 +97,7 @@ struct SolveCudaTimings {
 // solved beside; a stop, of all of a block, is seen every ten iterations, or twenty of a small
 // system, or after some milliseconds; residuals whose squares leave the range of fp64 count as 0 or
 // infinite; BASIS_TOO_LARGE is of the device's memory. `a_on_host`: for the rare product there.
-// Holds the device until it ends. Errors besides: those of CudaDevice::Failed.
+// Holds the device until it ends. Errors besides: those of cuda_backend.h.
 Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const CscView& a_on_host, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,

@@ -344,15 +344,6 @@ PatternLimit LimitPattern(const PatternView& base, const PatternOptions& options
   return {own ? options.max_nnz : fits, own};
 }
 
-Status PatternTooLarge(int64_t at_least, const PatternLimit& limit) {
-  return Status(StatusCode::kResourceExhausted, "PATTERN_TOO_LARGE",
-                "the pattern of the preconditioner would have at least " +
-                    std::to_string(at_least) + " entries, " +
-                    (limit.own ? "the limit is" : "the memory of this machine holds") + " " +
-                    std::to_string(limit.nnz) +
-                    "; use a lower power, a threshold (keep_tau), or raise the limit");
-}
-
 Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
                              const PatternOptions& options, const Context& context) {
   Status status = Check(a, user, options);

@@ -1,4 +1,4 @@
-// How local problems are solved. C++17, for the device library includes it.
+// How local problems are solved.
 #pragma once
 
 #include <cstdint>

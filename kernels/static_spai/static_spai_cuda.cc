@@ -4,6 +4,7 @@
 #include <functional>
 #include <latch>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,7 +13,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/split.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "kernels/static_spai/column_flags.h"
 #include "kernels/static_spai/host_columns.h"
 #include "kernels/static_spai/quality.h"
@@ -21,23 +21,16 @@
 namespace spaid::kernels {
 namespace {
 
-int32_t StopRequested(void* context) {
-  return static_cast<const Context*>(context)->stop.stop_requested() ? 1 : 0;
-}
-
 // A device's part in a plan.
 struct Piece {
   Piece(const std::shared_ptr<CudaDevice>& on, IndexRange range)
-      : device(on),
-        columns(range),
-        matrix(on, &SpaidCudaInterface::free_matrix),
-        plan(on, &SpaidCudaInterface::free_plan) {}
+      : device(on), columns(range), matrix(on), plan(on) {}
+  const CudaPlanFigures& figures() const { return plan.object->figures; }
 
   const std::shared_ptr<CudaDevice> device;
   const IndexRange columns;
-  CudaObject<SpaidCudaMatrix> matrix;
-  CudaObject<SpaidCudaPlan> plan;  // goes before the matrix
-  SpaidCudaPlanInfo info{};
+  CudaObject<CudaMatrix> matrix;
+  CudaObject<CudaSpaiPlan> plan;  // goes before the matrix
 };
 
 // Adds what pieces took that ran at the same time: of each time the longest.
@@ -68,9 +61,8 @@ void Add(const std::vector<StaticSpaiCudaTimings>& pieces, StaticSpaiCudaTimings
 }  // namespace
 
 void SpaiOnDevice::FreeLocked() {
-  const SpaidCudaInterface& api = device->api();
-  if (pattern.object != nullptr) api.free_pattern(std::exchange(pattern.object, nullptr));
-  if (matrix.object != nullptr) api.free_matrix(std::exchange(matrix.object, nullptr));
+  pattern.object.reset();
+  matrix.object.reset();
 }
 
 class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPlan> {
@@ -89,31 +81,30 @@ class StaticSpaiCudaPlan : public std::enable_shared_from_this<StaticSpaiCudaPla
 class StaticSpaiCudaM {
  public:
   explicit StaticSpaiCudaM(const StaticSpaiCudaPlan& of)
-      : plan(of.shared_from_this()),
-        device(of.pieces.front()->device),
-        m(device, &SpaidCudaInterface::free_m) {}
+      : plan(of.shared_from_this()), device(of.pieces.front()->device), m(device) {}
+  const CudaBuildFigures& figures() const { return m.object->figures; }
 
   const std::shared_ptr<const StaticSpaiCudaPlan> plan;
   const std::shared_ptr<CudaDevice> device;
-  CudaObject<SpaidCudaM> m;
-  bool compacted = false;  // has a pattern of its own; else the plan's
-  int64_t nnz = 0;
+  CudaObject<CudaSpaiM> m;
 };
 
 const std::shared_ptr<CudaDevice>& DeviceOf(const StaticSpaiCudaM& m) { return m.device; }
 
-const SpaidCudaM* Object(const StaticSpaiCudaM& m) { return m.m.object; }
+const CudaSpaiM& Object(const StaticSpaiCudaM& m) { return *m.m.object; }
 
 int64_t DeviceBytes(const StaticSpaiCudaM& m) {
-  return DeviceBytes(*m.plan) + 8 * m.nnz +
-         (m.compacted ? 4 * m.nnz + 8 * (m.plan->pattern.n_cols + 1) : 0);
+  const int64_t nnz = m.figures().nnz_m;
+  return DeviceBytes(*m.plan) + 8 * nnz +
+         (m.figures().compacted ? 4 * nnz + 8 * (m.plan->pattern.n_cols + 1) : 0);
 }
 
 int64_t DeviceBytes(const StaticSpaiCudaPlan& plan) {
   int64_t most = 0;
   for (const auto& piece : plan.pieces) {
     // Of QR two orders of the groups, from the first build on.
-    most = std::max(most, piece->info.device_bytes + (plan.by_qr ? 8 * piece->info.groups : 0));
+    const CudaPlanFigures& figures = piece->figures();
+    most = std::max(most, figures.device_bytes + (plan.by_qr ? 8 * figures.groups : 0));
   }
   return most + 12 * plan.nnz_a + 8 * (plan.pattern.n_cols + 1);  // and the matrix
 }
@@ -132,7 +123,7 @@ struct PlanRequest {
   const StaticSpaiOptions& options;
   const Context& context;
   PatternLimit limit;
-  const int32_t* match;
+  std::span<const int32_t> match;
   SpaiOnDevice* there;  // null, or on the only device
 };
 
@@ -157,71 +148,52 @@ Status PlanPiece(const PlanRequest& request, Piece& piece, StaticSpaiCudaPlan& p
   const CscView& a = request.a;
   const StaticSpaiOptions& options = request.options;
   CudaDevice& device = *piece.device;
-  const SpaidCudaInterface& api = device.api();
-  char message[kCudaMessageBytes] = "";
+  SpaiOnDevice* const there = request.there;
   const auto lock = device.Lock();
   auto start = Clock::now();
-  // Values come with the builds; only a threshold reads them before.
-  const bool reads_values =
-      options.pattern.keep_tau.has_value() && request.user_pattern == nullptr && !a.values.empty();
-  const SpaidCudaCsc csc = CudaCsc(a, reads_values ? a.values.data() : nullptr);
-  const bool there = request.there != nullptr;
-  int32_t result = kSpaidCudaOk;
-  if (there) {
-    std::swap(piece.matrix.object, request.there->matrix.object);
+  Status status;
+  if (there != nullptr) {
+    std::swap(piece.matrix.object, there->matrix.object);
   } else {
-    result =
-        api.upload_matrix(device.context(), &csc, &piece.matrix.object, message, sizeof(message));
+    // Values come with the builds; only a threshold reads them before.
+    const bool reads_values =
+        options.pattern.keep_tau.has_value() && request.user_pattern == nullptr;
+    status = piece.matrix.Take(
+        device.context().UploadMatrix(a, reads_values ? a.values : std::span<const double>()));
   }
   timings.host_to_device_ms += MsSince(start);
-  if (result == kSpaidCudaOk) {
-    const SpaidCudaCsc base =
-        request.user_pattern != nullptr ? CudaCsc(*request.user_pattern) : csc;
-    Context caller = request.context;
-    const SpaidCudaPatternOptions pattern{options.pattern.keep_tau.value_or(-1),
-                                          options.pattern.power,
-                                          options.pattern.ensure_row ? 1 : 0,
-                                          request.match,
-                                          request.limit.nnz,
-                                          &StopRequested,
-                                          &caller};
-    const SpaidCudaRange columns{piece.columns.begin, piece.columns.end};
-    result = api.plan_static_spai(
-        piece.matrix.object, request.user_pattern != nullptr ? &base : nullptr,
-        there ? request.there->pattern.object : nullptr, &pattern,
-        static_cast<int32_t>(options.local_solver), plan.pieces.size() > 1 ? &columns : nullptr,
-        &piece.plan.object, &piece.info, message, sizeof(message));
-    if (there) request.there->FreeLocked();
+  if (status.ok()) {
+    const CudaPatternRequest pattern{options.pattern, request.limit, request.match,
+                                     request.user_pattern,
+                                     there != nullptr ? there->pattern.object.get() : nullptr};
+    const auto columns =
+        plan.pieces.size() > 1 ? std::optional<IndexRange>(piece.columns) : std::nullopt;
+    status = piece.plan.Take(piece.matrix.object->PlanStaticSpai(pattern, options.local_solver,
+                                                                 columns, request.context));
+    if (there != nullptr) there->FreeLocked();
   }
-  if (result == kSpaidCudaOk && piece.info.of_a == 0) {
+  if (status.ok() && !piece.figures().of_a) {
     start = Clock::now();
     std::call_once(room, [&] {
       plan.pattern.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
-      plan.pattern.row_idx.resize(static_cast<size_t>(piece.info.nnz_m));
+      plan.pattern.row_idx.resize(static_cast<size_t>(piece.figures().nnz_m));
     });
-    result = api.download_pattern(
-        piece.plan.object, plan.pattern.col_ptr.data() + piece.columns.begin,
-        plan.pattern.row_idx.data() + piece.info.first_entry, message, sizeof(message));
+    status = piece.plan.object->DownloadPattern(
+        plan.pattern.col_ptr.data() + piece.columns.begin,
+        plan.pattern.row_idx.data() + piece.figures().first_entry);
     timings.device_to_host_ms += MsSince(start);
   }
-  if (result != kSpaidCudaOk) {
+  if (!status.ok()) {
     // The matrix after what was made of it; both here and now.
-    if (piece.plan.object != nullptr) api.free_plan(std::exchange(piece.plan.object, nullptr));
-    if (piece.matrix.object != nullptr) {
-      api.free_matrix(std::exchange(piece.matrix.object, nullptr));
-    }
-    if (result == kSpaidCudaStopped) {
-      return StopStatus(request.context.stop.Poll(), "the pattern of the preconditioner");
-    }
-    if (result == kSpaidCudaPatternTooLarge) {
-      return PatternTooLarge(piece.info.nnz_m, request.limit);
-    }
-    return device.Failed(result, message);
+    piece.plan.object.reset();
+    piece.matrix.object.reset();
+    return status;
   }
-  timings.device_plan_ms += piece.info.ms;
-  timings.tables_in_waves = piece.info.in_waves != 0;
-  timings.device_pattern_ms += piece.info.pattern_ms;
-  timings.device_bytes = std::max(timings.device_bytes, piece.info.peak_bytes);
+  const CudaPlanFigures& figures = piece.figures();
+  timings.device_plan_ms += figures.ms;
+  timings.tables_in_waves = figures.in_waves;
+  timings.device_pattern_ms += figures.pattern_ms;
+  timings.device_bytes = std::max(timings.device_bytes, figures.peak_bytes);
   return {};
 }
 
@@ -243,13 +215,8 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
     match = *std::move(permutation);
   }
   const PatternView base = user_pattern != nullptr ? *user_pattern : a;
-  const PlanRequest request{a,
-                            user_pattern,
-                            options,
-                            context,
-                            LimitPattern(base, options.pattern),
-                            options.pattern.row_match ? match.data() : nullptr,
-                            there};
+  const PlanRequest request{
+      a, user_pattern, options, context, LimitPattern(base, options.pattern), match, there};
   if (const StopReason reason = context.stop.Poll(); reason != StopReason::kNone) {
     return StopStatus(reason, "plan of static SPAI");
   }
@@ -271,27 +238,10 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> MakePlan(
       [&](size_t i) { return PlanPiece(request, *plan->pieces[i], *plan, room, own[i]); });
   if (!status.ok()) return status;
   Add(own, timings);
-  plan->of_a = plan->pieces.front()->info.of_a != 0;
-  plan->nnz_m = plan->pieces.front()->info.nnz_m;
+  plan->of_a = plan->pieces.front()->figures().of_a;
+  plan->nnz_m = plan->pieces.front()->figures().nnz_m;
   return std::shared_ptr<const StaticSpaiCudaPlan>(std::move(plan));
 }
-
-// What a device's waves tell, and are told.
-struct Progress {
-  const Context& context;
-  SharedProgress& shared;
-  const size_t piece;
-  const int64_t columns;
-
-  static int32_t Report(void* caller, int64_t done, int64_t total) {
-    const auto& own = *static_cast<const Progress*>(caller);
-    if (total > 0) {
-      const double share = static_cast<double>(done) / static_cast<double>(total);
-      own.shared.Report(own.piece, static_cast<int64_t>(share * static_cast<double>(own.columns)));
-    }
-    return own.context.stop.stop_requested() ? 1 : 0;
-  }
-};
 
 // What all pieces of a build read and fill: each the values, norms, pivots and flags of its
 // columns.
@@ -317,70 +267,53 @@ void ShowPiece(const IndexRange& columns, const Array<uint8_t>& flags, ShownResu
   }
 }
 
-// `m`: what is made; `compacted`, `nnz`: as SpaidCudaBuildInfo says. Where it is compacted, which a
-// plan of several pieces never is, the pattern of the result is filled, too.
-Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<SpaidCudaM>& m, bool& compacted,
-                  int64_t& nnz, StaticSpaiCudaTimings& timings) {
+// `m`: what is made. Where it is compacted, which a plan of several pieces never is, the pattern of
+// the result is filled, too.
+Status BuildPiece(const BuildRequest& request, size_t i, CudaObject<CudaSpaiM>& m,
+                  StaticSpaiCudaTimings& timings) {
   const Piece& piece = *request.plan.pieces[i];
-  const CscView& a = request.a;
-  const StaticSpaiOptions& options = request.options;
   StaticSpaiResult& result = request.result;
-  CudaDevice& device = *piece.device;
-  const SpaidCudaInterface& api = device.api();
-  char message[kCudaMessageBytes] = "";
-  Progress progress{request.context, request.progress, i, piece.columns.size()};
-  const SpaidCudaBuildOptions build_options{options.gram_pivot_limit,
-                                            options.post_filter,
-                                            static_cast<int32_t>(options.local_solver),
-                                            static_cast<int32_t>(options.thread_strategy),
-                                            &Progress::Report,
-                                            &progress};
-  SpaidCudaBuildInfo info{};
-  const auto lock = device.Lock();
+  const int64_t columns = piece.columns.size();
+  PieceProgress progress(request.progress, i, columns, columns);
+  Context context = request.context;
+  context.progress = &progress;
+  const auto lock = piece.device->Lock();
   auto start = Clock::now();
-  int32_t done = api.upload_values(piece.matrix.object, a.values.data(), message, sizeof(message));
+  Status status = piece.matrix.object->UploadValues(request.a.values);
   timings.host_to_device_ms += MsSince(start);
-  if (done == kSpaidCudaOk) {
-    done = api.build_static_spai(piece.plan.object, piece.matrix.object, &build_options, &m.object,
-                                 &info, message, sizeof(message));
-  }
-  if (done == kSpaidCudaStopped) {
-    return StopStatus(request.context.stop.Poll(), "build of static SPAI");
+  if (status.ok()) {
+    status = m.Take(piece.plan.object->Build(*piece.matrix.object, request.options, context));
   }
   request.pattern_there.wait();
-  if (done == kSpaidCudaOk) {
-    timings.device_build_ms += info.ms;
-    timings.tables_in_waves = piece.info.in_waves != 0;
-    timings.rescued_groups = info.rescued_groups;
-    timings.thread_strategy = static_cast<ThreadStrategy>(info.thread_strategy);
-    timings.qr_ms = info.qr_ms;
-    timings.predicted_qr_ms = info.predicted_qr_ms;
-    timings.device_bytes = std::max(timings.device_bytes, info.peak_bytes);
-    start = Clock::now();
-    compacted = info.compacted != 0;
-    nnz = info.nnz_m;
-    if (compacted) {
-      result.m.row_idx.resize(static_cast<size_t>(info.nnz_m));
-      result.m.values.resize(static_cast<size_t>(info.nnz_m));
-      done = api.download_m_pattern(m.object, result.m.col_ptr.data(), result.m.row_idx.data(),
-                                    message, sizeof(message));
-    }
+  if (!status.ok()) return status;
+  const CudaBuildFigures& figures = m.object->figures;
+  timings.device_build_ms += figures.ms;
+  timings.tables_in_waves = piece.figures().in_waves;
+  timings.rescued_groups = figures.rescued_groups;
+  timings.thread_strategy = figures.thread_strategy;
+  timings.qr_ms = figures.qr_ms;
+  timings.predicted_qr_ms = figures.predicted_qr_ms;
+  timings.device_bytes = std::max(timings.device_bytes, figures.peak_bytes);
+  start = Clock::now();
+  if (figures.compacted) {
+    result.m.row_idx.resize(static_cast<size_t>(figures.nnz_m));
+    result.m.values.resize(static_cast<size_t>(figures.nnz_m));
+    status = m.object->DownloadPattern(result.m.col_ptr.data(), result.m.row_idx.data());
   }
-  if (done == kSpaidCudaOk) {
+  if (status.ok()) {
     const int64_t first = piece.columns.begin;
-    done = api.download_m(m.object, result.m.values.data() + piece.info.first_entry,
-                          result.residual_norms.data() + first,
-                          result.min_scaled_pivots.data() + first, request.flags.data() + first,
-                          message, sizeof(message));
+    status = m.object->Download(
+        result.m.values.data() + piece.figures().first_entry, result.residual_norms.data() + first,
+        result.min_scaled_pivots.data() + first, request.flags.data() + first);
     timings.device_to_host_ms += MsSince(start);
   }
-  if (done == kSpaidCudaOk) {
-    api.trim_m(m.object);
-    ShowPiece(piece.columns, request.flags, result.shown);
-    return {};
+  if (!status.ok()) {
+    m.object.reset();
+    return status;
   }
-  if (m.object != nullptr) api.free_m(std::exchange(m.object, nullptr));
-  return device.Failed(done, message);
+  m.object->Trim();
+  ShowPiece(piece.columns, request.flags, result.shown);
+  return {};
 }
 
 Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a,
@@ -429,15 +362,13 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiCudaPlan& plan, const CscView& a
   // Of several devices no copy of M stays on any.
   const auto m = pieces == 1 ? std::make_shared<StaticSpaiCudaM>(plan) : nullptr;
   const Status status = BesideDevices(pieces, plan.nnz_a, context.threads, lay_out, [&](size_t i) {
-    if (m != nullptr) return BuildPiece(request, i, m->m, m->compacted, m->nnz, own[i]);
-    CudaObject<SpaidCudaM> part(plan.pieces[i]->device, &SpaidCudaInterface::free_m);
-    bool unused = false;
-    int64_t nnz = 0;
-    return BuildPiece(request, i, part, unused, nnz, own[i]);
+    if (m != nullptr) return BuildPiece(request, i, m->m, own[i]);
+    CudaObject<CudaSpaiM> part(plan.pieces[i]->device);
+    return BuildPiece(request, i, part, own[i]);
   });
   if (!status.ok()) return status;
   if (m != nullptr) {
-    compacted = m->compacted;
+    compacted = m->figures().compacted;
     const bool whole = std::find(flags.begin(), flags.end(), 0) == flags.end();
     if (kept != nullptr && whole && (options.post_filter == 0 || compacted)) *kept = m;
   }
@@ -499,29 +430,25 @@ Result<CscMatrix> Download(const StaticSpaiCudaM& m) {
     CscMatrix out;
     const Pattern& pattern = m.plan->pattern;
     out.n_rows = out.n_cols = pattern.n_cols;
-    out.values.resize(static_cast<size_t>(m.nnz));
-    const SpaidCudaPlan* const plan = m.plan->pieces.front()->plan.object;
-    const bool own_pattern = m.compacted || m.plan->of_a;
+    const auto nnz = static_cast<size_t>(m.figures().nnz_m);
+    out.values.resize(nnz);
+    const bool compacted = m.figures().compacted, own_pattern = compacted || m.plan->of_a;
     if (own_pattern) {
       out.col_ptr.resize(static_cast<size_t>(pattern.n_cols) + 1);
-      out.row_idx.resize(static_cast<size_t>(m.nnz));
+      out.row_idx.resize(nnz);
     } else {
       out.col_ptr = pattern.col_ptr;
       out.row_idx = pattern.row_idx;
     }
-    CudaDevice& device = *m.device;
-    char message[kCudaMessageBytes] = "";
-    const auto lock = device.Lock();
-    int32_t done = device.api().download_m(m.m.object, out.values.data(), nullptr, nullptr, nullptr,
-                                           message, sizeof(message));
-    if (done == kSpaidCudaOk && own_pattern) {
-      const SpaidCudaInterface& api = device.api();
-      done = m.compacted ? api.download_m_pattern(m.m.object, out.col_ptr.data(),
-                                                  out.row_idx.data(), message, sizeof(message))
-                         : api.download_pattern(plan, out.col_ptr.data(), out.row_idx.data(),
-                                                message, sizeof(message));
+    const auto lock = m.device->Lock();
+    const CudaSpaiM& there = *m.m.object;
+    Status status = there.Download(out.values.data(), nullptr, nullptr, nullptr);
+    if (status.ok() && own_pattern) {
+      status = compacted ? there.DownloadPattern(out.col_ptr.data(), out.row_idx.data())
+                         : m.plan->pieces.front()->plan.object->DownloadPattern(out.col_ptr.data(),
+                                                                                out.row_idx.data());
     }
-    if (done != kSpaidCudaOk) return device.Failed(done, message);
+    if (!status.ok()) return status;
     return out;
   });
 }

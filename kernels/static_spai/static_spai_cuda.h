@@ -13,6 +13,7 @@
 #include <span>
 
 #include "kernels/base/cuda_device.h"
+#include "kernels/static_spai/cuda_spai.h"
 #include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
@@ -53,20 +54,18 @@ class StaticSpaiCudaPlan;
 // What another computation left on a device for a plan there.
 struct SpaiOnDevice {
   explicit SpaiOnDevice(const std::shared_ptr<CudaDevice>& on)
-      : device(on),
-        matrix(on, &SpaidCudaInterface::free_matrix),
-        pattern(on, &SpaidCudaInterface::free_pattern) {}
+      : device(on), matrix(on), pattern(on) {}
   // Here and now; the caller has the device's lock.
   void FreeLocked();
 
   const std::shared_ptr<CudaDevice> device;
-  CudaObject<SpaidCudaMatrix> matrix;    // A
-  CudaObject<SpaidCudaPattern> pattern;  // what M's pattern is to be made from
+  CudaObject<CudaMatrix> matrix;    // A
+  CudaObject<CudaPattern> pattern;  // what M's pattern is to be made from
 };
 
 // As PlanStaticSpai, on one device or at least one, each but once. Of several the first error, once
 // all have come to their ends. `there`: null, or A and the user's pattern on the device, which is
-// the only one: what is there is not sent there. Errors besides: those of CudaDevice::Failed.
+// the only one: what is there is not sent there. Errors besides: those of cuda_backend.h.
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
     std::span<const std::shared_ptr<CudaDevice>> devices, const CscView& a,
     const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
@@ -86,7 +85,7 @@ class StaticSpaiCudaM;
 // As BuildStaticSpai; context.result sees each device's columns once they are on the host, but for
 // those behind one that is left to the host. `kept`: gets the M that stays on the device; null
 // where the host had a part in it, or there are several. Errors besides: those of
-// CudaDevice::Failed.
+// cuda_backend.h.
 Result<StaticSpaiResult> BuildStaticSpaiCuda(
     const StaticSpaiCudaPlan& plan, const CscView& a, const StaticSpaiOptions& options,
     const Context& context, StaticSpaiCudaTimings* timings = nullptr,
@@ -95,8 +94,8 @@ Result<StaticSpaiResult> BuildStaticSpaiCuda(
 int64_t DeviceBytes(const StaticSpaiCudaM& m);  // held, its plan's included
 // The device that it is on, and what that knows it by.
 const std::shared_ptr<CudaDevice>& DeviceOf(const StaticSpaiCudaM& m);
-const SpaidCudaM* Object(const StaticSpaiCudaM& m);
-// The same M as the build's result. Errors: those of CudaDevice::Failed.
+const CudaSpaiM& Object(const StaticSpaiCudaM& m);
+// The same M as the build's result. Errors: those of cuda_backend.h.
 Result<CscMatrix> Download(const StaticSpaiCudaM& m);
 
 }  // namespace spaid::kernels

@@ -1,6 +1,6 @@
 // Groups of threads for the QR path of static SPAI on a device (Chu, Wang, Chen, Gao 2023,
 // "GSPAI-Opt"): how many threads solve one local problem, and whether all problems get as many.
-// Internal to this room; C++17, for the device library includes it.
+// Internal to this room.
 #pragma once
 
 #include <cmath>

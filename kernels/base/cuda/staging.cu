@@ -67,12 +67,8 @@ class Staging::Transfer {
     }
     // For what the stream has to do before, one waits: others would keep their cores.
     Check(cudaEventSynchronize(idle(0)), "copies between host and device");
-    staging_.on_threads_(
-        static_cast<int64_t>(parts_.size()),
-        [](void* caller, int64_t part) {
-          static_cast<Transfer*>(caller)->CopyPart(static_cast<size_t>(part));
-        },
-        this);
+    staging_.on_threads_(static_cast<int64_t>(parts_.size()),
+                         [this](int64_t part) { CopyPart(static_cast<size_t>(part)); });
     if (failure_) throw Failure(*failure_);
   }
 

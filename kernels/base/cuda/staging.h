@@ -7,9 +7,10 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
-#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/cuda_backend.h"
 
 namespace spaid::cuda {
 
@@ -24,8 +25,8 @@ struct HostCopy {
 class Staging {
  public:
   // `on_threads`: null: the driver's own copies.
-  Staging(int ordinal, cudaStream_t stream, SpaidCudaOnThreads on_threads)
-      : ordinal_(ordinal), stream_(stream), on_threads_(on_threads) {}
+  Staging(int ordinal, cudaStream_t stream, kernels::CudaOnThreads on_threads)
+      : ordinal_(ordinal), stream_(stream), on_threads_(std::move(on_threads)) {}
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -56,7 +57,7 @@ class Staging {
 
   const int ordinal_;
   const cudaStream_t stream_;
-  const SpaidCudaOnThreads on_threads_;
+  const kernels::CudaOnThreads on_threads_;
   char* pinned_ = nullptr;           // kBuffers of kBytes
   cudaEvent_t idle_[kBuffers] = {};  // what was last copied from or to each has arrived
   bool refused_ = false;

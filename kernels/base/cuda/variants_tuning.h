@@ -3,7 +3,7 @@
 // are read from (kernels/bench/README.md).
 #pragma once
 
-#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/cuda_backend.h"
 
 namespace spaid::cuda::tuning {
 
@@ -11,7 +11,7 @@ namespace spaid::cuda::tuning {
 // of. Every device uses them, as the nearest there are.
 inline constexpr char kMeasuredOn[] = "NVIDIA H100";
 
-inline constexpr SpaidCudaVariants kVariants{
+inline constexpr kernels::CudaVariants kVariants{
     8192,        // union_warp_elements
     16,          // union_bitmap_words
     64,          // table_register_entries

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/base/cuda/caller.h"
 #include "kernels/base/cuda/context.h"
+#include "kernels/fsai/cuda_fsai.h"
 #include "kernels/sparse/cuda/matrix.h"
 
 namespace spaid::cuda {
@@ -23,15 +25,13 @@ struct FsaiPattern {
   Buffer<int32_t> col_idx;
 };
 // The host's arrays must stay until the stream has been waited for.
-FsaiPattern UploadPattern(Context& context, const SpaidCudaCsc& pattern);
+FsaiPattern UploadPattern(Context& context, const kernels::PatternView& pattern);
 
-// `pattern`: on the host, lower triangle by rows with the diagonal last; where options.grow is not
-// 0 growth begins there, or, null, at the diagonal; else it is G's, and not null. `there`: the same
-// on the device; null: it is uploaded. `info`, and options.log_ratios, get figures; where
-// info->fault is not kSpaidCudaFsaiNoFault there is no G. Rows get the same bits whatever [begin,
-// end) is: what is chosen for all of them is chosen by all of A.
-FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
-                const FsaiPattern* there, const SpaidCudaFsaiOptions& options, int64_t begin,
-                int64_t end, SpaidCudaFsaiInfo& info);
+// `request`: as of CudaMatrix::BuildFsai; `there`: its own. Of `figures` all but times, bytes and
+// nnz is filled; where there is a fault there is no G. Rows get the same bits whatever [begin, end)
+// is: what is chosen for all of them is chosen by all of A.
+FsaiG BuildFsai(Context& context, const Matrix& a, const kernels::CudaFsaiRequest& request,
+                const FsaiPattern* there, int64_t begin, int64_t end, const Caller& caller,
+                kernels::CudaFsaiFigures& figures);
 
 }  // namespace spaid::cuda

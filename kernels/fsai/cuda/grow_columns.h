@@ -4,8 +4,10 @@
 
 #include <cstdint>
 
+#include "kernels/base/cuda/caller.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/fsai/cuda/rows.h"
+#include "kernels/fsai/cuda_fsai.h"
 
 namespace spaid::cuda::fsai {
 
@@ -36,12 +38,14 @@ struct ColumnPatterns {
   Buffer<int32_t> row_idx;
 };
 
-// Columns [begin, end). `initial`: on the host, as of SpaidCudaInterface::grow_dynamic_spai; null:
-// the diagonal. Of `info` all but times, bytes and gram_nnz is filled. Columns get the same pattern
-// whatever the range is.
+// Columns [begin, end), as rows of G grow by these options; `most`: entries of one that growth ends
+// at. `initial`: on the host, as of CudaMatrix::GrowDynamicSpai; null: the diagonal. `left`:
+// columns that are left to the host. Of `figures` all but times and bytes is filled. Columns get
+// the same pattern whatever the range is.
 template <class Real>
-ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows, const SpaidCudaCsc* initial,
-                           const SpaidCudaDynamicOptions& options, int64_t begin, int64_t end,
-                           SpaidCudaDynamicInfo& info);
+ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows,
+                           const kernels::PatternView* initial, const kernels::FsaiOptions& options,
+                           int64_t most, int64_t begin, int64_t end, const Caller& caller,
+                           kernels::CudaFsaiFigures& figures, int64_t& left);
 
 }  // namespace spaid::cuda::fsai

@@ -20,12 +20,12 @@ __device__ inline void TakeAlpha(SolveState& s, double shadow_v, double v_v) {
   const bool fresh = s.fresh != 0;
   s.save_best = 0;
   if (fabs(s.rho) <= kVanished * s.shadow_norm * s.r_norm) {
-    s.status = kSpaidCudaSolveRhoVanished;
+    s.status = SegmentEnd::kRhoVanished;
   } else if (!isfinite(shadow_v) || !isfinite(v_v)) {
     // From p = r, a residual of ordinary size, it is A or M; later it is p that ran away.
-    s.status = fresh ? kSpaidCudaSolveNonFiniteAMr : kSpaidCudaSolvePOverflowed;
+    s.status = fresh ? SegmentEnd::kNonFiniteAMr : SegmentEnd::kPOverflowed;
   } else if (fabs(shadow_v) <= kVanished * s.shadow_norm * sqrt(v_v)) {
-    s.status = kSpaidCudaSolveAlphaVanished;
+    s.status = SegmentEnd::kAlphaVanished;
   } else {
     s.alpha = s.rho / shadow_v;
   }
@@ -36,18 +36,18 @@ __device__ inline void TakeAlpha(SolveState& s, double shadow_v, double v_v) {
 __device__ inline void TakeHalfStep(SolveState& state, double s_s) {
   state.s_norm = sqrt(s_s);
   if (!isfinite(s_s)) {
-    state.status = kSpaidCudaSolveNonFiniteS;
+    state.status = SegmentEnd::kNonFiniteS;
   } else if (state.s_norm <= state.target) {
-    state.status = kSpaidCudaSolveHalfStep;
+    state.status = SegmentEnd::kHalfStep;
   }
 }
 
 // Those of t = A M s with s and itself.
 __device__ inline void TakeOmega(SolveState& state, double t_s, double t_t) {
   if (!isfinite(t_s) || !isfinite(t_t)) {
-    state.status = kSpaidCudaSolveNonFiniteAMs;
+    state.status = SegmentEnd::kNonFiniteAMs;
   } else if (fabs(t_s) <= kVanished * sqrt(t_t) * state.s_norm) {
-    state.status = kSpaidCudaSolveOmegaVanished;
+    state.status = SegmentEnd::kOmegaVanished;
   } else {
     state.omega = t_s / t_t;
   }
@@ -59,16 +59,16 @@ __device__ inline void TakeResidual(SolveState& s, double r_r, double shadow_r) 
   s.beta = (shadow_r / s.rho) * (s.alpha / s.omega);
   s.rho = shadow_r;
   RecordNorm(s, s.r_norm);
-  if (s.status == kSpaidCudaSolveNonFinite) return;
+  if (s.status == SegmentEnd::kNonFinite) return;
   if (s.r_norm > s.diverged_at || s.r_norm > s.best_norm / DBL_EPSILON) {
-    s.status = kSpaidCudaSolveDiverged;
-  } else if (s.status == kSpaidCudaSolveRunning && !isfinite(s.beta)) {
-    s.status = kSpaidCudaSolveNonFiniteBeta;
+    s.status = SegmentEnd::kDiverged;
+  } else if (s.status == SegmentEnd::kRunning && !isfinite(s.beta)) {
+    s.status = SegmentEnd::kNonFiniteBeta;
   }
 }
 
-__device__ inline bool IsHalfStep(int32_t status) {
-  return status == kSpaidCudaSolveHalfStep || status == kSpaidCudaSolveOmegaVanished;
+__device__ inline bool IsHalfStep(SegmentEnd status) {
+  return status == SegmentEnd::kHalfStep || status == SegmentEnd::kOmegaVanished;
 }
 
 // By rows. `diagonal` of M, and p_hat = M p, which is written where a half step ends the launch;

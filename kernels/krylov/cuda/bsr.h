@@ -59,7 +59,7 @@ class NodeRows {
   // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
   // the rows of A, as they are of a symmetric one. None where blocks of 2 or 3 are not whole
   // (kernels/sparse/cuda/blocks.h), or where this layout takes more bytes than an index for each
-  // entry. Throws kSpaidCudaOutOfMemory. Waits for the device.
+  // entry. Throws CudaFault::kOutOfMemory. Waits for the device.
   static std::optional<NodeRows> Make(Context& context, const PatternRef& pattern,
                                       const double* values, bool by_rows,
                                       const DiaTuning& tuning = tuning::kDia);

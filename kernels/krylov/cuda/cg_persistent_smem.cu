@@ -11,7 +11,7 @@ template <int kRows>
 __global__ void __launch_bounds__(kChipThreads, 1)
     OnChipKernel(ChipRef a, ChipSpace space, int iterations, SolveState* there, Vectors vectors) {
   __shared__ SolveState state;
-  if (there->status != kSpaidCudaSolveRunning) return;
+  if (there->status != SegmentEnd::kRunning) return;
   if (threadIdx.x == 0) state = *there;
   Chip<kRows> chip(a, space);
   ChipOwn<kRows> x, r, p, q, d;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kChipThreads, 1)
     double of_q[1] = {};
     chip.ForOwn([&](int u, int32_t) { of_q[0] = fma(p[u], q[u], of_q[0]); });
     chip.Meet(of_q, [&](const double(&total)[1]) { TakeAlpha(state, total[0]); });
-    if (state.status != kSpaidCudaSolveRunning) break;
+    if (state.status != SegmentEnd::kRunning) break;
 
     const double alpha = state.alpha;
     double of_r[2] = {};
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kChipThreads, 1)
     });
     if (state.save_best != 0) chip.Store(x, vectors.best);
     chip.ForOwn([&](int u, int32_t) { x[u] = fma(alpha, p[u], x[u]); });
-    if (state.status != kSpaidCudaSolveRunning) break;
+    if (state.status != SegmentEnd::kRunning) break;
   }
   chip.Store(x, vectors.x);
   chip.Store(r, vectors.r);

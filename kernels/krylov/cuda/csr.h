@@ -72,8 +72,8 @@ class Rows {
 
   // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
   // the rows of A, as they are of a symmetric one; others are sorted by rows
-  // (kernels/sparse/cuda/transpose.h). Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits
-  // for the device.
+  // (kernels/sparse/cuda/transpose.h). Throws CudaFault::kOutOfMemory, and then holds nothing.
+  // Waits for the device.
   Rows(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
        const RowsTuning& tuning = tuning::kRows);
 

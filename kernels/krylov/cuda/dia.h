@@ -73,7 +73,7 @@ class Dia {
  public:
   // From a canonical CSC on the device, with values; neither is kept. `order`: what its columns
   // are. None where the matrix has more than kMaxDiagonals diagonals, or where this layout costs
-  // more than the bytes of that by rows (csr.h). Throws kSpaidCudaOutOfMemory. Waits for the
+  // more than the bytes of that by rows (csr.h). Throws CudaFault::kOutOfMemory. Waits for the
   // device.
   static std::optional<Dia> Make(Context& context, const PatternRef& pattern, const double* values,
                                  Order order, const DiaTuning& tuning = tuning::kDia);

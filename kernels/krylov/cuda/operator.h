@@ -23,13 +23,13 @@ using Operator = std::variant<Rows<double>, Rows<float>, Dia<double>, Dia<float>
 
 // Of a canonical CSC on the device, whose columns are what `order` says: by diagonals where that
 // moves fewer bytes (class Dia), by nodes where those have whole blocks (class NodeRows), unless it
-// is small (SpaidCudaVariants); else by rows (class Rows).
+// is small (CudaVariants); else by rows (class Rows).
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
                       Order order, bool fp32);
 // The values of `matrix`, by columns, which has the operator's pattern. Throws
-// kSpaidCudaPlanMismatch where its size or number of entries is another, and for a diagonal. Where
-// they are no longer symmetric and the operator held half of them, it is laid out anew beside;
-// where there is no room for that (kSpaidCudaOutOfMemory), its values are worth nothing.
+// CudaFault::kPlanMismatch where its size or number of entries is another, and for a diagonal.
+// Where they are no longer symmetric and the operator held half of them, it is laid out anew
+// beside; where there is no room for that (CudaFault::kOutOfMemory), its values are worth nothing.
 void UpdateOperator(Context& context, const Matrix& matrix, Operator& op);
 
 int64_t SizeOf(const Operator& op);           // n

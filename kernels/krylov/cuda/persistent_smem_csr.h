@@ -57,7 +57,7 @@ __host__ __device__ inline int64_t ChipBytes(const ChipShare& s) {
 class ChipRows {
  public:
   // None where the matrix does not fit: more rows than kChipMostRows a thread in some block, or
-  // more bytes than a block can have. Throws kSpaidCudaOutOfMemory. Waits for the device.
+  // more bytes than a block can have. Throws CudaFault::kOutOfMemory. Waits for the device.
   static std::optional<ChipRows> Make(Context& context, const CsrRef& a, const double* values,
                                       int64_t nnz);
 

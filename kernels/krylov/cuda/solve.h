@@ -53,7 +53,8 @@ auto WithColumns(int columns, const Use& use) {
     case 4:
       return use(std::integral_constant<int, 4>{});
     default:
-      throw Failure(kSpaidCudaError, "no kernels for so many columns: " + std::to_string(columns));
+      throw Failure(CudaFault::kError,
+                    "no kernels for so many columns: " + std::to_string(columns));
   }
 }
 
@@ -74,10 +75,10 @@ class Solve {
   // method goes on from it (Begin).
   double TrueResidual(int column, bool of_best, bool adopt);
   // Starts the recursion from the residual that was adopted last.
-  void Begin(int column, const SpaidCudaSolveStart& start);
+  void Begin(int column, const kernels::CudaSolveStart& start);
   // `limits[v]` iterations of column v, or fewer: its state says why. Returns milliseconds.
-  double Advance(const int32_t* limits, const SpaidCudaSolveOptions& options,
-                 SpaidCudaSolveInfo* infos);
+  double Advance(const int32_t* limits, const kernels::CudaOnNorms& on_norms,
+                 kernels::CudaSegment* segments);
   void UseBest(int column);
   void UseGuess(int column);
   void Download(double* const* x);
@@ -87,7 +88,7 @@ class Solve {
  protected:
   // Sets the recursion up from the column of r_, with what `start` says; the state has been filled
   // but for the method's own scalars.
-  virtual void Start(int column, const SpaidCudaSolveStart& start) = 0;
+  virtual void Start(int column, const kernels::CudaSolveStart& start) = 0;
   // Before a segment: scalars that a pause left unchecked.
   virtual void Resume() = 0;
   virtual void Iterate() = 0;  // one iteration, launched

@@ -15,13 +15,16 @@
 #include <cuda/atomic>
 
 #include "kernels/base/cuda/context.h"
+#include "kernels/krylov/cuda_solve.h"
 
 namespace spaid::cuda {
+
+using kernels::SegmentEnd;
 
 inline constexpr int kSumThreads = 256;
 inline constexpr int kMostSumBlocks = 2048;
 inline constexpr int kMostSums = 4;
-inline constexpr int kMostColumns = kSpaidCudaMostColumns;
+inline constexpr int kMostColumns = kernels::kMostCudaColumns;
 
 // Where blocks leave their sums; `arrived` is 0 between launches. One launch at a time uses it.
 struct SumSpace {

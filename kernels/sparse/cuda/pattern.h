@@ -10,8 +10,10 @@
 
 #include <cstdint>
 
+#include "kernels/base/cuda/caller.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/matrix.h"
+#include "kernels/sparse/cuda_matrix.h"
 
 namespace spaid::cuda {
 
@@ -27,22 +29,18 @@ struct DevicePattern {
 };
 
 // The pattern would have `nnz` entries at least, more than the options allow.
-class PatternTooLarge : public Failure {
- public:
-  explicit PatternTooLarge(int64_t at_least)
-      : Failure(kSpaidCudaPatternTooLarge,
-                "the pattern has " + std::to_string(at_least) + " entries or more"),
-        nnz(at_least) {}
-  const int64_t nnz;
+struct PatternTooLarge {
+  int64_t nnz;
 };
 
-// Where the pattern is A's, it refers to `a`, which must outlive it.
-// `base`: in place of A's pattern, on the host; may be null. `there`: the same on the device, which
-// is copied; null: it is uploaded. A threshold (options.keep_tau >= 0) needs the values of `a`.
+// `a` and `request` as of CudaMatrix::PlanStaticSpai. Where the pattern is A's, it refers to `a`,
+// which must outlive it. `there`: request.base_there, of which `there_nnz` are the entries, which
+// is copied; null: request.base is uploaded.
 // Beside its result it holds E + |base| and, of a power over 2, the power before; of the scratch,
 // 16 bytes a column and one bitmap at the least. Throws PatternTooLarge before the entries are
-// allocated; kSpaidCudaStopped; kSpaidCudaOutOfMemory.
-DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* base,
-                          const PatternRef* there, const SpaidCudaPatternOptions& options);
+// allocated; the Refusal of `caller`; CudaFault::kOutOfMemory.
+DevicePattern MakePattern(Context& context, const Matrix& a,
+                          const kernels::CudaPatternRequest& request, const PatternRef* there,
+                          int64_t there_nnz, const Caller& caller);
 
 }  // namespace spaid::cuda

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
+#include "kernels/base/cuda/caller.h"
 #include "kernels/static_spai/cuda/plan.h"
+#include "kernels/static_spai/cuda_spai.h"
 
 namespace spaid::cuda {
 
@@ -17,9 +19,10 @@ struct StaticSpaiResult {
   Buffer<int32_t> m_idx;
 };
 
-// `a` has the plan's pattern, and values. Waits for the device. Polls `options.progress` between
-// waves of groups: kSpaidCudaStopped. Fills all of `info` but ms and peak_bytes.
+// `a` has the plan's pattern, and values. Waits for the device. Reports to `caller` between waves
+// of groups. Fills what `figures` has of QR and rescues.
 StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
-                       const SpaidCudaBuildOptions& options, SpaidCudaBuildInfo& info);
+                       const kernels::StaticSpaiOptions& options, const Caller& caller,
+                       kernels::CudaBuildFigures& figures);
 
 }  // namespace spaid::cuda

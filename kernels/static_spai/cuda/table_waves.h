@@ -20,7 +20,7 @@ class TableWaves {
 
   // Makes the tables of groups [begin, begin + k), k from 1 to `count`, as many as there is room
   // for now, in place of those of the wave before; k. Waits for the device. Throws
-  // kSpaidCudaOutOfMemory where not even one has room.
+  // CudaFault::kOutOfMemory where not even one has room.
   int32_t Make(int32_t begin, int32_t count, GramArgs& args);
 
  private:

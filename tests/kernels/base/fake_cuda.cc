@@ -1,44 +1,55 @@
 // A stand-in for libspaid_cuda.so; FAKE_* say how it answers.
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
+#include <cstring>
+#include <string>
 
-#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/build_id.h"
+#include "kernels/base/cuda_backend.h"
 
-#ifndef FAKE_ABI_OFFSET
-#define FAKE_ABI_OFFSET 0
-#endif
-
+namespace spaid::kernels {
 namespace {
 
-int32_t List(SpaidCudaDevice* devices, int32_t capacity, int32_t* count, int32_t* driver,
-             int32_t* runtime, char* message, size_t size) {
-  const int32_t devices_here = FAKE_COUNT;
-  *count = devices_here;
-  *driver = FAKE_DRIVER;
-  *runtime = 13000;
-  for (int32_t i = 0; i < std::min(capacity, devices_here); ++i) {
-    devices[i] = SpaidCudaDevice{};
-    devices[i].ordinal = i;
-    devices[i].compute_capability_major = 9;
-    devices[i].compute_capability_minor = 1;
-    devices[i].memory_bytes = int64_t{80} << 30;
-    std::snprintf(devices[i].name, sizeof(devices[i].name), "Fake %d", static_cast<int>(i));
-    std::snprintf(devices[i].uuid, sizeof(devices[i].uuid), "GPU-%08d", static_cast<int>(i));
+// Lists devices, and can do nothing with them.
+class Fake final : public CudaBackend {
+ public:
+  CudaListing ListDevices() override {
+    CudaListing found;
+    found.outcome = CudaListing::Outcome::FAKE_OUTCOME;
+    found.driver_version = FAKE_DRIVER;
+    found.runtime_version = 13000;
+    if (found.outcome != CudaListing::Outcome::kDevices) {
+      found.message = "cudaSomething: fake words";
+    }
+    for (int i = 0; i < FAKE_COUNT; ++i) {
+      DeviceInfo device;
+      device.backend = Backend::kCuda;
+      device.index = i;
+      device.compute_capability_major = 9;
+      device.compute_capability_minor = 1;
+      device.memory_bytes = int64_t{80} << 30;
+      device.name = "Fake " + std::to_string(i);
+      device.uuid = "GPU-" + std::to_string(100000000 + i).substr(1);
+      found.devices.push_back(device);
+    }
+    return found;
   }
-  if (FAKE_RESULT != 0) std::snprintf(message, size, "cudaSomething: fake words");
-  return FAKE_RESULT;
-}
+  Result<std::unique_ptr<CudaContext>> OpenContext(const DeviceInfo&, int64_t, CudaOnThreads,
+                                                   const CudaVariants*) override {
+    return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE", "a fake");
+  }
+};
+
+#ifdef FAKE_BUILD_ID
+constexpr char kId[] = FAKE_BUILD_ID;
+#else
+constexpr const char* kId = kCudaBuildId;
+#endif
 
 }  // namespace
+}  // namespace spaid::kernels
 
-extern "C" __attribute__((visibility("default"))) const SpaidCudaInterface* spaid_cuda_interface() {
-  static const SpaidCudaInterface table = [] {
-    SpaidCudaInterface fake{};  // lists devices, and can do nothing with them
-    fake.abi_version = kSpaidCudaAbiVersion + FAKE_ABI_OFFSET;
-    fake.struct_size = sizeof(SpaidCudaInterface);
-    fake.list_devices = &List;
-    return fake;
-  }();
-  return &table;
+extern "C" __attribute__((visibility("default"))) const char* spaid_cuda_backend(
+    const char* build_id, spaid::kernels::CudaBackend** backend) {
+  static spaid::kernels::Fake fake;
+  if (std::strcmp(build_id, spaid::kernels::kId) == 0) *backend = &fake;
+  return spaid::kernels::kId;
 }

@@ -145,6 +145,18 @@ TEST(SharedProgress, SumsPiecesAndNeverFallsBack) {
   silent.Report(1, 1);
 }
 
+TEST(PieceProgress, ScalesToItsUnitsAndStopsShortOfThem) {
+  Recorder sink;
+  SharedProgress progress(&sink, Stage::kBuild, 100, 2);
+  PieceProgress whole(progress, 0, 40, 40), short_of(progress, 1, 60, 59);
+  whole.OnProgress(Stage::kBuild, 0, 0);
+  whole.OnProgress(Stage::kBuild, 1, 4);
+  short_of.OnProgress(Stage::kBuild, 60, 60);
+  whole.OnProgress(Stage::kBuild, 4, 4);
+  const std::vector<std::pair<int64_t, int64_t>> expected = {{10, 100}, {69, 100}, {99, 100}};
+  EXPECT_EQ(sink.told, expected);
+}
+
 // Pieces that write side by side into one array, each from where the ones before end: what builds
 // do with their columns.
 TEST(AtOnce, GathersPiecesInOrder) {

@@ -131,7 +131,7 @@ cudaError_t CUDARTAPI cudaGetLastError() { return cudaSuccess; }
 namespace spaid::cuda {
 
 void Check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) throw Failure(kSpaidCudaError, what);
+  if (error != cudaSuccess) throw Failure(CudaFault::kError, what);
 }
 
 namespace {
@@ -139,12 +139,12 @@ namespace {
 constexpr int kAllCopies = 1 << 30;
 
 template <int kThreads>
-void OnThreads(int64_t count, void (*work)(void* caller, int64_t i), void* caller) {
+void OnThreads(int64_t count, const std::function<void(int64_t i)>& work) {
   std::atomic<int64_t> next = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
-      for (int64_t i = 0; (i = next++) < count;) work(caller, i);
+      for (int64_t i = 0; (i = next++) < count;) work(i);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -187,7 +187,8 @@ class StagingTest : public ::testing::Test {
 };
 
 TEST_F(StagingTest, BringsBackWhatItBrought) {
-  for (const SpaidCudaOnThreads threads : {&OnThreads<1>, &OnThreads<2>, &OnThreads<11>}) {
+  for (void (*const threads)(int64_t, const std::function<void(int64_t)>&) :
+       {&OnThreads<1>, &OnThreads<2>, &OnThreads<11>}) {
     Staging staging(0, nullptr, threads);
     // Under what threads are woken for, of odd ends, and several times all buffers.
     for (const size_t bytes :
@@ -212,7 +213,8 @@ TEST_F(StagingTest, GoesByTheDriverWithoutThreadsOrMemoryToPin) {
 TEST_F(StagingTest, AFailureEndsItAndTheNextCopyWorks) {
   constexpr size_t kBytes = size_t{70} << 20;
   std::vector<char> host(kBytes), device(kBytes);
-  for (const SpaidCudaOnThreads threads : {&OnThreads<1>, &OnThreads<5>}) {
+  for (void (*const threads)(int64_t, const std::function<void(int64_t)>&) :
+       {&OnThreads<1>, &OnThreads<5>}) {
     Staging staging(0, nullptr, threads);
     for (const int before : {0, 3, 9, 16}) {
       copies_left = before;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/bench/problems.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "kernels/dynamic_spai/cuda_growth.h"
 #include "tests/kernels/dynamic_spai/gpu_helpers.h"
 #include "tests/oracle/generators.h"
 
@@ -296,47 +296,34 @@ TEST_F(DynamicSpaiGpu, SameEachTime) {
   }
 }
 
-// Columns of the C interface, whatever range they are asked for in.
+// Columns of one device, whatever range they are asked for in.
 TEST_F(DynamicSpaiGpu, RangesAreTheWhole) {
   const CscMatrix matrices[] = {Scattered(900, 9, 2), bench::ConvectionDiffusion(12, 20)};
-  const SpaidCudaInterface& api = device_->api();
-  char message[kCudaMessageBytes] = "";
   for (const CscMatrix& a : matrices) {
     for (const DynamicSpaiOptions& options : {GpuSteps(12), GpuSteps(4, 3, 0.2)}) {
       const DynamicSpaiPattern whole = Grow(a, options);
-      const SpaidCudaCsc csc = CudaCsc(a);
-      SpaidCudaMatrix* matrix = nullptr;
-      ASSERT_EQ(api.upload_matrix(device_->context(), &csc, &matrix, message, sizeof(message)),
-                kSpaidCudaOk);
+      const auto matrix = device_->context().UploadMatrix(a.pattern(), a.values);
+      ASSERT_TRUE(matrix.ok()) << matrix.status().message();
       int64_t nnz = 0, converged = 0;
       const int64_t cuts[] = {0, 1, a.n_cols / 3, a.n_cols};
       for (int part = 0; part < 3; ++part) {
-        const SpaidCudaRange range{cuts[part], cuts[part + 1]};
-        const SpaidCudaDynamicOptions wanted{
-            options.tol, options.max_steps, options.per_step, 0, 0, 64, nullptr, nullptr, nullptr};
-        SpaidCudaPattern* grown = nullptr;
-        SpaidCudaDynamicInfo info{};
-        ASSERT_EQ(api.grow_dynamic_spai(matrix, nullptr, &wanted, &range, &grown, &info, message,
-                                        sizeof(message)),
-                  kSpaidCudaOk)
-            << message;
-        std::vector<int64_t> col_ptr(Z(range.end - range.begin) + 1);
-        std::vector<int32_t> row_idx(Z(info.nnz));
-        ASSERT_EQ(
-            api.download_grown(grown, col_ptr.data(), row_idx.data(), message, sizeof(message)),
-            kSpaidCudaOk);
-        api.free_pattern(grown);
+        const IndexRange range{cuts[part], cuts[part + 1]};
+        const auto grown = (*matrix)->GrowDynamicSpai(nullptr, options, range, {});
+        ASSERT_TRUE(grown.ok()) << grown.status().message();
+        const CudaGrowthFigures& figures = grown->figures;
+        std::vector<int64_t> col_ptr(Z(range.size()) + 1);
+        std::vector<int32_t> row_idx(Z(figures.nnz));
+        ASSERT_TRUE(grown->pattern->Download(col_ptr.data(), row_idx.data()).ok());
         EXPECT_EQ(col_ptr[0], 0);
         for (int64_t k = range.begin; k < range.end; ++k) {
           ASSERT_EQ(col_ptr[Z(k - range.begin)] + nnz, whole.m.col_ptr[Z(k)]);
         }
         EXPECT_TRUE(std::equal(row_idx.begin(), row_idx.end(), whole.m.row_idx.begin() + nnz));
-        nnz += info.nnz;
-        converged += info.converged_columns;
+        nnz += figures.nnz;
+        converged += figures.quality.converged_columns;
       }
       EXPECT_EQ(nnz, whole.m.nnz());
       EXPECT_EQ(converged, whole.quality.converged_columns);
-      api.free_matrix(matrix);
     }
   }
 }

@@ -13,6 +13,8 @@
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/engine/engine_parts.h"
+#include "kernels/krylov/cuda_layout.h"
+#include "kernels/sparse/cuda_matrix.h"
 #include "tests/kernels/engine/helpers.h"
 
 namespace spaid::kernels::engine_test {
@@ -20,20 +22,45 @@ namespace spaid::kernels::engine_test {
 inline constexpr int kCpu = 0, kGpu = 1;
 inline constexpr int64_t kNever = INT64_MAX;  // iterations
 
-// Matrices that were sent to devices with this interface, which else is libspaid_cuda.so's.
+// Matrices that were sent to devices of this backend, which else is libspaid_cuda.so's.
 inline std::atomic<int> uploads{0};
-inline const SpaidCudaInterface& CountingInterface() {
-  static const SpaidCudaInterface counting = [] {
-    SpaidCudaInterface api = *ListCudaDevices().interface;
-    api.upload_matrix = [](SpaidCudaContext* context, const SpaidCudaCsc* csc,
-                           SpaidCudaMatrix** matrix, char* message, size_t size) {
-      ++uploads;
-      return ListCudaDevices().interface->upload_matrix(context, csc, matrix, message, size);
-    };
-    return api;
-  }();
-  return counting;
-}
+
+class CountingContext final : public CudaContext {
+ public:
+  explicit CountingContext(std::unique_ptr<CudaContext> of) : own_(std::move(of)) {}
+  int64_t used_bytes() const override { return own_->used_bytes(); }
+  bool lost() const override { return own_->lost(); }
+  Status Probe() override { return own_->Probe(); }
+  Result<double> TimeCopy(int64_t bytes) override { return own_->TimeCopy(bytes); }
+  Result<std::unique_ptr<CudaMatrix>> UploadMatrix(const PatternView& a,
+                                                   std::span<const double> values) override {
+    ++uploads;
+    return own_->UploadMatrix(a, values);
+  }
+  Result<std::unique_ptr<CudaPattern>> UploadPattern(const PatternView& rows) override {
+    return own_->UploadPattern(rows);
+  }
+  Result<std::unique_ptr<CudaLayout>> LayOutDiagonal(std::span<const double> diagonal) override {
+    return own_->LayOutDiagonal(diagonal);
+  }
+
+ private:
+  const std::unique_ptr<CudaContext> own_;
+};
+
+class CountingBackend final : public CudaBackend {
+ public:
+  CudaListing ListDevices() override { return ListCudaDevices().backend->ListDevices(); }
+  Result<std::unique_ptr<CudaContext>> OpenContext(const DeviceInfo& gpu, int64_t memory_limit,
+                                                   CudaOnThreads on_threads,
+                                                   const CudaVariants* variants) override {
+    auto own =
+        ListCudaDevices().backend->OpenContext(gpu, memory_limit, std::move(on_threads), variants);
+    if (!own.ok()) return own.status();
+    return std::unique_ptr<CudaContext>(std::make_unique<CountingContext>(*std::move(own)));
+  }
+};
+inline CountingBackend counting_backend;
 
 // The same pattern, and values within `tolerance` of the largest of `cpu`.
 inline void ExpectSameM(const CscMatrix& gpu, const CscMatrix& cpu, double tolerance) {
@@ -64,7 +91,7 @@ class GpuEngine : public ::testing::Test {
   void SetUp() override {
     const CudaDevices& cuda = ListCudaDevices();
     if (!cuda.available) GTEST_SKIP() << cuda.status;
-    auto device = CudaDevice::Open(cuda.devices[0], 0, CountingInterface());
+    auto device = CudaDevice::Open(cuda.devices[0], 0, counting_backend);
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = *device;
     engine_ = MakeEngine(true, {device_});

@@ -359,7 +359,7 @@ TEST(GpuBlock, AStopEndsAllOfABlockWithTheirBestIterates) {
 struct Peak {
   explicit Peak(CudaDevice& device) {
     sink.on_residual = [this, &device](const ResidualPoint&) {
-      bytes = std::max(bytes, device.api().used_bytes(device.context()));
+      bytes = std::max(bytes, device.context().used_bytes());
     };
   }
   RecordingSink sink;
@@ -399,7 +399,7 @@ TEST(GpuBlock, WhereMemoryIsShortBlocksAreSmallerAndResultsTheSame) {
   const int64_t vector = 8 * a.n_cols;
   for (const int64_t columns : {1, 2}) {
     const auto device =
-        CudaDevice::Open(ListCudaDevices().devices[0], 64 << 20, InterfaceHere()).value();
+        CudaDevice::Open(ListCudaDevices().devices[0], 64 << 20, BackendHere()).value();
     const There there(device, a, Jacobi(device, a));
     // Room for so many columns, of eleven vectors each, and a half.
     const int64_t room = 11 * vector * columns * 3 / 2 + (1 << 20);

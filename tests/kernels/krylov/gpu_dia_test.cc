@@ -201,11 +201,11 @@ TEST_F(GpuDia, NewValues) {
       const Vector x = RandomVector(a.n_cols, 3);
       const bool symmetric = *IsExactlySymmetric(a, {});
       const Matrix matrix = Upload(a);
-      const Operator op = MakeOf(matrix.get(), symmetric, fp32);
+      const Operator op = MakeOf(*matrix, symmetric, fp32);
       const int64_t bytes = Bytes(op);
       const auto update = [&] {
-        ExpectOk(api().upload_values(matrix.get(), a.values.data(), message_, sizeof(message_)));
-        ExpectOk(api().update_operator(op.get(), matrix.get(), message_, sizeof(message_)));
+        ExpectOk(matrix->UploadValues(a.values));
+        ExpectOk(op->Update(*matrix));
       };
       for (double& v : a.values) v = std::ldexp(v, 3) - 1;
       update();
@@ -220,9 +220,7 @@ TEST_F(GpuDia, NewValues) {
     }
   }
   const Operator op = Make(bench::Laplacian27(8));
-  EXPECT_EQ(api().update_operator(op.get(), Upload(bench::Laplacian27(9)).get(), message_,
-                                  sizeof(message_)),
-            kSpaidCudaPlanMismatch);
+  EXPECT_EQ(op->Update(*Upload(bench::Laplacian27(9))).reason(), "PLAN_MISMATCH");
 }
 
 TEST_F(GpuDia, OverflowAndWhatIsNotFinite) {

@@ -108,11 +108,11 @@ TEST_F(GpuNodeRows, NewValues) {
   for (const bool fp32 : {false, true}) {
     CscMatrix a = bench::PermuteNodes(bench::Elasticity(9), 3, 500);
     const Matrix matrix = Upload(a);
-    const Operator op = MakeOf(matrix.get(), false, fp32);
+    const Operator op = MakeOf(*matrix, false, fp32);
     const Vector values = RandomVector(a.nnz(), 4), x = RandomVector(a.n_cols, 5);
     a.values.assign(values.begin(), values.end());
-    ExpectOk(api().upload_values(matrix.get(), a.values.data(), message_, sizeof(message_)));
-    ExpectOk(api().update_operator(op.get(), matrix.get(), message_, sizeof(message_)));
+    ExpectOk(matrix->UploadValues(a.values));
+    ExpectOk(op->Update(*matrix));
     EXPECT_EQ(Apply(op, x), Apply(Make(a, false, fp32), x));
   }
 }

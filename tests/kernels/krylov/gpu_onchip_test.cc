@@ -21,8 +21,7 @@ std::shared_ptr<const CudaOperator> Place(const CscView& a) {
 }
 
 bool IsOnChip(const CudaOperator& a, const CudaOperator* m) {
-  return Device()->api().most_columns(a.object(), m != nullptr ? m->object() : nullptr,
-                                      static_cast<int32_t>(Method::kBicgstab)) == 1;
+  return a.layout().MostColumns(m != nullptr ? &m->layout() : nullptr, Method::kBicgstab) == 1;
 }
 
 // n by n, of (-1 4 -1) in each row but in those where `empty` says that there is nothing.
@@ -196,12 +195,12 @@ TEST(GpuOnChip, SeveralColumnsAreRefused) {
   const auto lock = Device()->Lock();
   const Vector b(100, 1.0);
   const double* both[] = {b.data(), b.data()};
-  SpaidCudaSolve* solve = nullptr;
-  char message[kCudaMessageBytes] = "";
-  EXPECT_EQ(Device()->api().open_solve(there->object(), nullptr, nullptr, 2, 1, 2, both, nullptr,
-                                       &solve, message, sizeof(message)),
-            kSpaidCudaError);
-  EXPECT_THAT(message, ::testing::HasSubstr("more columns"));
+  CudaSolveRequest request;
+  request.method = Method::kBicgstab;
+  request.b = both;
+  const Status status = there->layout().OpenSolve(request).status();
+  EXPECT_EQ(status.reason(), "CUDA_ERROR");
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("more columns"));
 }
 
 }  // namespace

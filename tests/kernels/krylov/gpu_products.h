@@ -11,8 +11,8 @@
 #include <string>
 
 #include "kernels/base/cuda_device.h"
+#include "kernels/krylov/cuda_layout.h"
 #include "kernels/krylov/operators.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/rows_bytes.h"
 
@@ -20,8 +20,8 @@ namespace spaid::kernels::krylov_test {
 
 class GpuProducts : public ::testing::Test {
  protected:
-  using Matrix = std::unique_ptr<SpaidCudaMatrix, void (*)(SpaidCudaMatrix*)>;
-  using Operator = std::unique_ptr<SpaidCudaOperator, void (*)(SpaidCudaOperator*)>;
+  using Matrix = std::unique_ptr<CudaMatrix>;
+  using Operator = std::unique_ptr<CudaLayout>;
 
   explicit GpuProducts(bool by_rows) : by_rows_(by_rows) {}
 
@@ -40,27 +40,25 @@ class GpuProducts : public ::testing::Test {
     return device.ok() ? *device : nullptr;
   }
 
-  const SpaidCudaInterface& api() const { return device_->api(); }
-  void ExpectOk(int32_t result) const { EXPECT_EQ(result, kSpaidCudaOk) << message_; }
-
-  Matrix Upload(const CscMatrix& a) {
-    SpaidCudaMatrix* matrix = nullptr;
-    const SpaidCudaCsc csc = CudaCsc(a);
-    ExpectOk(api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)));
-    return {matrix, api().free_matrix};
+  CudaContext& context() const { return device_->context(); }
+  static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
+  // Null after a failure.
+  template <class T>
+  static std::unique_ptr<T> Must(Result<std::unique_ptr<T>> made) {
+    ExpectOk(made.status());
+    return made.ok() ? *std::move(made) : nullptr;
   }
-  Operator MakeOf(const SpaidCudaMatrix* matrix, bool symmetric, bool fp32) {
-    SpaidCudaOperator* op = nullptr;
-    ExpectOk(api().operator_of_matrix(matrix, symmetric ? 1 : 0, fp32 ? 1 : 0, &op, message_,
-                                      sizeof(message_)));
-    return {op, api().free_operator};
+
+  Matrix Upload(const CscMatrix& a) { return Must(context().UploadMatrix(a.pattern(), a.values)); }
+  Operator MakeOf(const CudaMatrix& matrix, bool symmetric, bool fp32) {
+    return Must(matrix.LayOut(symmetric, fp32));
   }
   Operator Make(const CscMatrix& a, bool symmetric = false, bool fp32 = false) {
-    return MakeOf(Upload(a).get(), symmetric, fp32);
+    return MakeOf(*Upload(a), symmetric, fp32);
   }
   Vector Apply(const Operator& op, const Vector& x) {
     Vector y(x.size(), std::numeric_limits<double>::quiet_NaN());
-    ExpectOk(api().apply_operator(op.get(), x.data(), y.data(), message_, sizeof(message_)));
+    ExpectOk(op->Apply(x, y));
     return y;
   }
 
@@ -82,16 +80,16 @@ class GpuProducts : public ::testing::Test {
     Vector cpu(x.size());
     CsrOperator::FromColumns(a).Apply(x, cpu, 1);
     const Matrix matrix = Upload(a);
-    const Operator op = MakeOf(matrix.get(), false, false);
+    const Operator op = MakeOf(*matrix, false, false);
     const Vector y = Apply(op, x);
     ExpectNear(a, x, y, Product(a, x), 1e-14, what);
     // The CPU adds a row's products one after another.
     const double one_by_one = 1e-16 * std::sqrt(static_cast<double>(a.n_cols));
     ExpectNear(a, x, y, cpu, std::max(1e-14, one_by_one), what + ", CPU");
     for (int repeat = 0; repeat < 3; ++repeat) ASSERT_EQ(Apply(op, x), y) << what;
-    ASSERT_EQ(Apply(MakeOf(matrix.get(), false, false), x), y) << what;
+    ASSERT_EQ(Apply(MakeOf(*matrix, false, false), x), y) << what;
     if (*IsExactlySymmetric(a, {})) {
-      const Operator symmetric = MakeOf(matrix.get(), true, false);
+      const Operator symmetric = MakeOf(*matrix, true, false);
       const Vector y_symmetric = Apply(symmetric, x);
       ExpectNear(a, x, y_symmetric, y, 1e-14, what + ", symmetric");
       ASSERT_EQ(Apply(symmetric, x), y_symmetric) << what << ", symmetric";
@@ -101,7 +99,7 @@ class GpuProducts : public ::testing::Test {
       }
     }
     // The values are rounded to fp32, the sums are not.
-    const Vector y32 = Apply(MakeOf(matrix.get(), false, true), x);
+    const Vector y32 = Apply(MakeOf(*matrix, false, true), x);
     ExpectNear(a, x, y32, cpu, std::ldexp(1.0, -23), what + ", fp32");
     CscMatrix rounded = a;
     for (double& v : rounded.values) v = static_cast<float>(v);
@@ -109,12 +107,7 @@ class GpuProducts : public ::testing::Test {
   }
 
   // What a product must move: tells the layouts apart.
-  int64_t Bytes(const Operator& op) {
-    double ms = 0;
-    int64_t bytes = 0;
-    ExpectOk(api().time_operator(op.get(), 1, &ms, &bytes, message_, sizeof(message_)));
-    return bytes;
-  }
+  int64_t Bytes(const Operator& op) { return op->BytesPerProduct(); }
 
   // Of the operator, on the smallest device that has room for it, once smaller ones have refused it
   // and kept nothing.
@@ -124,26 +117,21 @@ class GpuProducts : public ::testing::Test {
     for (int64_t limit = 1 << 20; bytes == 0 && limit < (int64_t{1} << 30); limit += limit / 8) {
       device_ = Open(limit);
       if (device_ == nullptr) break;
-      const auto used = [&] { return api().used_bytes(device_->context()); };
-      const SpaidCudaCsc csc = CudaCsc(a);
-      SpaidCudaMatrix* matrix = nullptr;
-      if (api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)) !=
-          kSpaidCudaOk) {
-        continue;
-      }
+      const auto used = [&] { return context().used_bytes(); };
+      auto matrix = context().UploadMatrix(a.pattern(), a.values);
+      if (!matrix.ok()) continue;
       const int64_t before = used();
-      SpaidCudaOperator* op = nullptr;
-      const int32_t result =
-          api().operator_of_matrix(matrix, symmetric ? 1 : 0, 0, &op, message_, sizeof(message_));
-      if (result == kSpaidCudaOk) {
-        bytes = used() - before;
-        api().free_operator(op);
-      } else {
-        ++refused;
-        EXPECT_EQ(result, kSpaidCudaOutOfMemory) << message_;
+      {
+        const auto op = (*matrix)->LayOut(symmetric, false);
+        if (op.ok()) {
+          bytes = used() - before;
+        } else {
+          ++refused;
+          EXPECT_EQ(op.status().reason(), "DEVICE_OUT_OF_MEMORY") << op.status().message();
+        }
       }
       EXPECT_EQ(used(), before);
-      api().free_matrix(matrix);
+      matrix->reset();
       EXPECT_EQ(used(), 0);
       EXPECT_TRUE(device_->Probe().ok());
     }
@@ -154,7 +142,6 @@ class GpuProducts : public ::testing::Test {
 
   const bool by_rows_;
   std::shared_ptr<CudaDevice> device_;
-  char message_[kCudaMessageBytes] = "";
 };
 
 }  // namespace spaid::kernels::krylov_test

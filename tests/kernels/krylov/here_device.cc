@@ -27,7 +27,7 @@ const ::testing::Environment* const kOnDevice = ::testing::AddGlobalTestEnvironm
 
 const std::shared_ptr<CudaDevice>& Device() {
   static const std::shared_ptr<CudaDevice> device =
-      CudaDevice::Open(ListCudaDevices().devices[0], 0, InterfaceHere()).value();
+      CudaDevice::Open(ListCudaDevices().devices[0], 0, BackendHere()).value();
   return device;
 }
 

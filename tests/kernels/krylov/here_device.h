@@ -9,6 +9,6 @@ namespace spaid::kernels::krylov_test {
 
 const std::shared_ptr<CudaDevice>& Device();
 // That opens it: here_stays.cc, here_launches.cc.
-const SpaidCudaInterface& InterfaceHere();
+CudaBackend& BackendHere();
 
 }  // namespace spaid::kernels::krylov_test

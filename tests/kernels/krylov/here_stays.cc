@@ -5,7 +5,7 @@
 
 namespace spaid::kernels::krylov_test {
 
-const SpaidCudaInterface& InterfaceHere() { return *ListCudaDevices().interface; }
+CudaBackend& BackendHere() { return *ListCudaDevices().backend; }
 
 int64_t LateHere() { return 40; }  // two launches
 

@@ -3,7 +3,6 @@
 #include <numbers>
 
 #include "kernels/bench/problems.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
 
 namespace spaid::kernels {
@@ -85,25 +84,16 @@ class GpuDia : public GpuStaticSpai {
  protected:
   // Kinds of local problems that the plan sees: one by diagonals.
   int64_t Structures(const CscMatrix& a, const Pattern* pattern = nullptr) {
-    const SpaidCudaInterface& api = device_->api();
-    char message[kCudaMessageBytes] = "";
-    const SpaidCudaCsc csc = CudaCsc(a);
-    const SpaidCudaCsc user = pattern != nullptr ? CudaCsc(*pattern) : SpaidCudaCsc{};
     const auto lock = device_->Lock();
-    SpaidCudaMatrix* matrix = nullptr;
-    SpaidCudaPlan* plan = nullptr;
-    SpaidCudaPlanInfo info{};
-    EXPECT_EQ(api.upload_matrix(device_->context(), &csc, &matrix, message, sizeof(message)), 0)
-        << message;
-    const SpaidCudaPatternOptions power{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-    EXPECT_EQ(api.plan_static_spai(matrix, pattern != nullptr ? &user : nullptr,
-                                   /*base_there=*/nullptr, &power, 0,
-                                   /*columns=*/nullptr, &plan, &info, message, sizeof(message)),
-              0)
-        << message;
-    api.free_plan(plan);
-    api.free_matrix(matrix);
-    return info.structures;
+    const auto matrix = device_->context().UploadMatrix(a.pattern(), a.values);
+    EXPECT_TRUE(matrix.ok()) << matrix.status().message();
+    if (!matrix.ok()) return 0;
+    const PatternView user = pattern != nullptr ? PatternView(*pattern) : PatternView();
+    CudaPatternRequest request;
+    if (pattern != nullptr) request.base = &user;
+    const auto plan = (*matrix)->PlanStaticSpai(request, LocalSolver::kAuto, std::nullopt, {});
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan.ok() ? (*plan)->figures.structures : 0;
   }
 
   void ExpectDia(const CscMatrix& a, const Pattern* pattern, const std::string& what) {

@@ -1,9 +1,9 @@
 // Patterns of M and the post-filter on a CUDA device against the CPU's, and the limits of both.
 // Skipped, with the reason, where there is no device.
 #include <cstring>
+#include <optional>
 
 #include "kernels/bench/problems.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/pattern.h"
 #include "kernels/sparse/transpose.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
@@ -13,48 +13,31 @@ namespace {
 
 class GpuPattern : public GpuStaticSpai {
  protected:
-  // The pattern alone, by the C interface. `result`: of the plan.
+  // The pattern alone. `status`: of the plan.
   Pattern OnDevice(const CscView& a, const PatternView* user, const PatternOptions& options,
-                   int32_t& result, int32_t (*stopped)(void*) = nullptr) {
-    const SpaidCudaInterface& api = device_->api();
-    char message[kCudaMessageBytes] = "";
+                   Status& status, const Context& context = {}) {
     const auto lock = device_->Lock();
-    SpaidCudaMatrix* matrix = nullptr;
-    SpaidCudaPlan* plan = nullptr;
-    const SpaidCudaCsc csc = CudaCsc(a);
-    result = api.upload_matrix(device_->context(), &csc, &matrix, message, sizeof(message));
-    EXPECT_EQ(result, kSpaidCudaOk) << message;
-    if (result != kSpaidCudaOk) return {};
     Array<int32_t> match;
     if (options.row_match) match = *RowPermutation(a, {});
-    const SpaidCudaPatternOptions asked{options.keep_tau.value_or(-1),
-                                        options.power,
-                                        options.ensure_row ? 1 : 0,
-                                        options.row_match ? match.data() : nullptr,
-                                        options.max_nnz,
-                                        stopped,
-                                        nullptr};
-    const SpaidCudaCsc base = user != nullptr ? CudaCsc(*user) : SpaidCudaCsc{};
-    SpaidCudaPlanInfo info{};
-    result = api.plan_static_spai(matrix, user != nullptr ? &base : nullptr, /*base_there=*/nullptr,
-                                  &asked, 0,
-                                  /*columns=*/nullptr, &plan, &info, message, sizeof(message));
+    const CudaPatternRequest request{options, {options.max_nnz, true}, match, user};
     Pattern made;
-    if (result == kSpaidCudaOk) {
-      made.n_rows = made.n_cols = a.n_cols;
-      made.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
-      made.row_idx.resize(static_cast<size_t>(info.nnz_m));
-      EXPECT_EQ(api.download_pattern(plan, made.col_ptr.data(), made.row_idx.data(), message,
-                                     sizeof(message)),
-                kSpaidCudaOk)
-          << message;
-      api.free_plan(plan);
-    } else {
-      failed_nnz_ = info.nnz_m;
-      message_ = message;
+    {
+      const auto matrix = device_->context().UploadMatrix(a, a.values);
+      status = matrix.status();
+      EXPECT_TRUE(status.ok()) << status.message();
+      if (!status.ok()) return {};
+      const auto plan =
+          (*matrix)->PlanStaticSpai(request, LocalSolver::kAuto, std::nullopt, context);
+      status = plan.status();
+      if (status.ok()) {
+        made.n_rows = made.n_cols = a.n_cols;
+        made.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
+        made.row_idx.resize(static_cast<size_t>((*plan)->figures.nnz_m));
+        const Status fetched = (*plan)->DownloadPattern(made.col_ptr.data(), made.row_idx.data());
+        EXPECT_TRUE(fetched.ok()) << fetched.message();
+      }
     }
-    api.free_matrix(matrix);
-    EXPECT_EQ(api.used_bytes(device_->context()), 0);
+    EXPECT_EQ(device_->context().used_bytes(), 0);
     return made;
   }
 
@@ -62,9 +45,9 @@ class GpuPattern : public GpuStaticSpai {
                    const std::string& what) {
     const auto cpu = BuildPattern(a, user, options, {});
     ASSERT_TRUE(cpu.ok()) << what << ": " << cpu.status().message();
-    int32_t result = 0;
-    const Pattern gpu = OnDevice(a, user, options, result);
-    ASSERT_EQ(result, kSpaidCudaOk) << what << ": " << message_;
+    Status status;
+    const Pattern gpu = OnDevice(a, user, options, status);
+    ASSERT_TRUE(status.ok()) << what << ": " << status.message();
     ASSERT_TRUE(gpu.col_ptr == cpu->col_ptr) << what;
     ASSERT_TRUE(gpu.row_idx == cpu->row_idx) << what;
   }
@@ -90,9 +73,6 @@ class GpuPattern : public GpuStaticSpai {
       }
     }
   }
-
-  int64_t failed_nnz_ = 0;
-  std::string message_;
 };
 
 // Tridiagonal; column `dense` is full; `reached`: columns that have an entry in row `dense`
@@ -188,9 +168,9 @@ TEST_F(GpuPattern, MoreProductsThan32BitsCount) {
   ASSERT_GT(kSize * a.nnz(), int64_t{1} << 31);
   PatternOptions options;
   options.power = 2;
-  int32_t result = 0;
-  const Pattern gpu = OnDevice(a, nullptr, options, result);
-  ASSERT_EQ(result, kSpaidCudaOk) << message_;
+  Status status;
+  const Pattern gpu = OnDevice(a, nullptr, options, status);
+  ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(gpu.col_ptr == a.col_ptr);  // a projection: the pattern is its own square
   EXPECT_TRUE(gpu.row_idx == a.row_idx);
 }
@@ -207,16 +187,19 @@ TEST_F(GpuPattern, TheLimitOfEntriesIsHeld) {
     ASSERT_FALSE(plan.ok()) << power;
     EXPECT_EQ(plan.status().code(), StatusCode::kResourceExhausted);
     EXPECT_EQ(plan.status().reason(), "PATTERN_TOO_LARGE");
-    EXPECT_EQ(device_->api().used_bytes(device_->context()), 0);
+    EXPECT_EQ(device_->context().used_bytes(), 0);
   }
 }
 
 TEST_F(GpuPattern, AStopIsHonoured) {
   PatternOptions options;
   options.power = 2;
-  int32_t result = 0;
-  OnDevice(OneDenseColumn(9000, 4000, {}), nullptr, options, result, [](void*) { return 1; });
-  EXPECT_EQ(result, kSpaidCudaStopped);
+  StopSource source;
+  source.Request(StopReason::kCancelled);
+  Status status;
+  OnDevice(OneDenseColumn(9000, 4000, {}), nullptr, options, status, {.stop = source.token()});
+  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  EXPECT_NE(status.message().find("the pattern of the preconditioner"), std::string::npos);
 }
 
 TEST_F(GpuPattern, TheMemoryLimitIsHeld) {
@@ -227,7 +210,7 @@ TEST_F(GpuPattern, TheMemoryLimitIsHeld) {
     const auto plan = PlanStaticSpaiCuda(small, a, nullptr, With(LocalSolver::kGram, 4), {});
     ASSERT_FALSE(plan.ok()) << limit;
     EXPECT_EQ(plan.status().reason(), "DEVICE_OUT_OF_MEMORY");
-    EXPECT_EQ(small->api().used_bytes(small->context()), 0);
+    EXPECT_EQ(small->context().used_bytes(), 0);
     EXPECT_TRUE(small->Probe().ok());
   }
 }

@@ -175,7 +175,7 @@ TEST_F(GpuStaticSpai, TheMemoryLimitIsHeld) {
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().reason(), "DEVICE_OUT_OF_MEMORY");
   EXPECT_FALSE(small->lost());
-  EXPECT_EQ(small->api().used_bytes(small->context()), 0);
+  EXPECT_EQ(small->context().used_bytes(), 0);
   EXPECT_TRUE(small->Probe().ok());
 }
 
@@ -303,14 +303,14 @@ TEST_F(GpuStaticSpai, AStopBetweenWavesIsHonoured) {
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     // A first build adds to the plan what QR needs.
     ASSERT_TRUE(BuildStaticSpaiCuda(**plan, a, With(solver), {}).ok());
-    const int64_t held = device_->api().used_bytes(device_->context());
+    const int64_t held = device_->context().used_bytes();
     StopAtProgress observer;
     const Context context{.stop = observer.source.token(), .progress = &observer};
     auto built = BuildStaticSpaiCuda(**plan, a, With(solver), context);
     ASSERT_FALSE(built.ok());
     EXPECT_EQ(built.status().code(), StatusCode::kCancelled);
     EXPECT_EQ(observer.reports, 1);
-    EXPECT_EQ(device_->api().used_bytes(device_->context()), held);
+    EXPECT_EQ(device_->context().used_bytes(), held);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/bench/problems.h"
 #include "kernels/sparse/pattern.h"
+#include "tests/kernels/base/forced_variants.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
 
 namespace spaid::kernels {
@@ -14,7 +15,7 @@ constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
 
 struct Variants {
   const char* name;
-  SpaidCudaVariants sizes;
+  CudaVariants sizes;
 };
 
 constexpr Variants kVariants[] = {
@@ -24,23 +25,12 @@ constexpr Variants kVariants[] = {
     {"in the middle of each", {40, 1, 20, 300, 4, 0}},
 };
 
-SpaidCudaVariants g_sizes;
-
 class GpuVariants : public GpuStaticSpai {
  protected:
-  void Force(const SpaidCudaVariants& sizes) {
-    static const SpaidCudaInterface api = [] {
-      SpaidCudaInterface forced = *ListCudaDevices().interface;
-      forced.open_context = [](int32_t ordinal, int64_t memory_limit, SpaidCudaOnThreads on_threads,
-                               const SpaidCudaVariants*, SpaidCudaContext** context, char* message,
-                               size_t message_size) {
-        return ListCudaDevices().interface->open_context(ordinal, memory_limit, on_threads,
-                                                         &g_sizes, context, message, message_size);
-      };
-      return forced;
-    }();
-    g_sizes = sizes;
-    auto device = CudaDevice::Open(ListCudaDevices().devices[0], 0, api);
+  void Force(const CudaVariants& sizes) {
+    static ForcedVariants forced(sizes);
+    forced.variants = sizes;
+    auto device = CudaDevice::Open(ListCudaDevices().devices[0], 0, forced);
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = *device;
   }

@@ -4,32 +4,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/base/cuda_device.h"
+#include "kernels/dynamic_spai/cuda_growth.h"
+#include "kernels/fsai/cuda_fsai.h"
+#include "kernels/krylov/cuda_layout.h"
 #include "kernels/static_spai/column_flags.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 #include "tests/oracle/generators.h"
-
-struct SpaidCudaContext {
-  int ordinal;
-};
-struct SpaidCudaMatrix {
-  SpaidCudaContext* context;
-  std::vector<int64_t> col_ptr;
-  std::vector<int32_t> row_idx;
-  std::vector<double> values;
-};
-struct SpaidCudaPlan {
-  const SpaidCudaMatrix* matrix;
-  SpaidCudaRange columns;
-};
-struct SpaidCudaM {
-  const SpaidCudaPlan* plan;
-};
 
 namespace spaid::kernels {
 namespace {
@@ -38,95 +24,157 @@ constexpr int64_t kLeft = 37;                    // a column that the fakes leav
 std::atomic<int> objects, full_device, planned;  // -1: none is full
 std::atomic<int> of_a, patterns;  // whether plans say that M has A's pattern; those downloaded
 
-int32_t Full(char* message, size_t size) {
-  std::snprintf(message, size, "full");
-  return kSpaidCudaOutOfMemory;
+class FakeMatrix;
+
+class FakeM final : public CudaSpaiM {
+ public:
+  FakeM(const FakeMatrix& a, const IndexRange& columns) : a_(a), own_(columns) {
+    ++objects;
+    figures.rescued_groups = 1;
+  }
+  ~FakeM() override { --objects; }
+  Status Download(double* values, double* norms, double* pivots, uint8_t* flags) const override;
+  Status DownloadPattern(int64_t*, int32_t*) const override { return {}; }
+  void Trim() override {}
+  Result<std::unique_ptr<CudaLayout>> LayOut(bool) const override { return Nothing(); }
+
+ private:
+  static Status Nothing() { return Status(StatusCode::kInternal, "FAKE", ""); }
+
+  const FakeMatrix& a_;
+  const IndexRange own_;
+};
+
+class FakePlan final : public CudaSpaiPlan {
+ public:
+  FakePlan(const FakeMatrix& a, const IndexRange& columns, int ordinal);
+  ~FakePlan() override { --objects; }
+  Status DownloadPattern(int64_t* col_ptr, int32_t* row_idx) const override;
+  Result<std::unique_ptr<CudaSpaiM>> Build(const CudaMatrix&, const StaticSpaiOptions&,
+                                           const Context& context) override {
+    for (int wave = 1; wave <= 4; ++wave) {
+      context.progress->OnProgress(Stage::kBuild, wave * own_.size() / 4, own_.size());
+      if (context.stop.stop_requested()) {
+        return StopStatus(context.stop.Poll(), "build of static SPAI");
+      }
+    }
+    return std::unique_ptr<CudaSpaiM>(std::make_unique<FakeM>(a_, own_));
+  }
+
+ private:
+  const FakeMatrix& a_;
+  const IndexRange own_;
+};
+
+class FakeMatrix final : public CudaMatrix {
+ public:
+  FakeMatrix(const DeviceInfo& gpu, const PatternView& a)
+      : col_ptr(a.col_ptr.begin(), a.col_ptr.end()),
+        row_idx(a.row_idx.begin(), a.row_idx.end()),
+        gpu_(gpu) {
+    ++objects;
+  }
+  ~FakeMatrix() override { --objects; }
+
+  Status UploadValues(std::span<const double> of) override {
+    values.assign(of.begin(), of.end());
+    return {};
+  }
+  Result<std::unique_ptr<CudaSpaiPlan>> PlanStaticSpai(const CudaPatternRequest&, LocalSolver,
+                                                       std::optional<IndexRange> columns,
+                                                       const Context&) override {
+    ++planned;
+    if (gpu_.index == full_device) return CudaFailure(CudaFault::kOutOfMemory, gpu_, "full");
+    const IndexRange all{0, static_cast<int64_t>(col_ptr.size()) - 1};
+    return std::unique_ptr<CudaSpaiPlan>(
+        std::make_unique<FakePlan>(*this, columns.value_or(all), gpu_.index));
+  }
+  Result<CudaGrowth> GrowDynamicSpai(const PatternView*, const DynamicSpaiOptions&,
+                                     std::optional<IndexRange>, const Context&) const override {
+    return Nothing();
+  }
+  Result<CudaFsaiBuild> BuildFsai(const CudaFsaiRequest&, const Context&) const override {
+    return Nothing();
+  }
+  Result<std::unique_ptr<CudaLayout>> LayOut(bool, bool) const override { return Nothing(); }
+
+  const std::vector<int64_t> col_ptr;
+  const std::vector<int32_t> row_idx;
+  std::vector<double> values;
+
+ private:
+  static Status Nothing() { return Status(StatusCode::kInternal, "FAKE", ""); }
+
+  const DeviceInfo gpu_;
+};
+
+FakePlan::FakePlan(const FakeMatrix& a, const IndexRange& columns, int ordinal)
+    : a_(a), own_(columns) {
+  ++objects;
+  figures.nnz_m = a.col_ptr.back();
+  figures.first_entry = a.col_ptr[static_cast<size_t>(own_.begin)];
+  figures.entries = a.col_ptr[static_cast<size_t>(own_.end)] - figures.first_entry;
+  figures.ms = static_cast<double>(own_.size());
+  figures.device_bytes = 100 * (ordinal + 1);
+  figures.of_a = of_a != 0;
 }
 
-SpaidCudaInterface Fake() {
-  SpaidCudaInterface api{};
-  api.open_context = [](int32_t ordinal, int64_t, SpaidCudaOnThreads, const SpaidCudaVariants*,
-                        SpaidCudaContext** context, char*, size_t) -> int32_t {
-    *context = new SpaidCudaContext{ordinal};
-    return kSpaidCudaOk;
-  };
-  api.close_context = [](SpaidCudaContext* context) { delete context; };
-  api.upload_matrix = [](SpaidCudaContext* context, const SpaidCudaCsc* a, SpaidCudaMatrix** matrix,
-                         char*, size_t) -> int32_t {
-    ++objects;
-    *matrix = new SpaidCudaMatrix{
-        context, {a->col_ptr, a->col_ptr + a->n + 1}, {a->row_idx, a->row_idx + a->nnz}, {}};
-    return kSpaidCudaOk;
-  };
-  api.free_matrix = [](SpaidCudaMatrix* matrix) { --objects, delete matrix; };
-  api.upload_values = [](SpaidCudaMatrix* matrix, const double* values, char*, size_t) -> int32_t {
-    matrix->values.assign(values, values + matrix->row_idx.size());
-    return kSpaidCudaOk;
-  };
-  api.plan_static_spai = [](SpaidCudaMatrix* matrix, const SpaidCudaCsc*, const SpaidCudaPattern*,
-                            const SpaidCudaPatternOptions*, int32_t, const SpaidCudaRange* columns,
-                            SpaidCudaPlan** plan, SpaidCudaPlanInfo* info, char* message,
-                            size_t size) -> int32_t {
-    ++planned;
-    if (matrix->context->ordinal == full_device) return Full(message, size);
-    const SpaidCudaRange all{0, static_cast<int64_t>(matrix->col_ptr.size()) - 1};
-    const SpaidCudaRange own = columns != nullptr ? *columns : all;
-    ++objects;
-    *plan = new SpaidCudaPlan{matrix, own};
-    info->nnz_m = matrix->col_ptr.back();
-    info->first_entry = matrix->col_ptr[static_cast<size_t>(own.begin)];
-    info->entries = matrix->col_ptr[static_cast<size_t>(own.end)] - info->first_entry;
-    info->ms = static_cast<double>(own.end - own.begin);
-    info->device_bytes = 100 * (matrix->context->ordinal + 1);
-    info->of_a = of_a;
-    return kSpaidCudaOk;
-  };
-  api.free_plan = [](SpaidCudaPlan* plan) { --objects, delete plan; };
-  api.download_pattern = [](const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx, char*,
-                            size_t) -> int32_t {
-    ++patterns;
-    const std::vector<int64_t>& ptr = plan->matrix->col_ptr;
-    const auto begin = ptr.begin() + plan->columns.begin, end = ptr.begin() + plan->columns.end;
-    std::copy(begin, end + (end + 1 == ptr.end() ? 1 : 0), col_ptr);
-    std::copy(plan->matrix->row_idx.begin() + *begin, plan->matrix->row_idx.begin() + *end,
-              row_idx);
-    return kSpaidCudaOk;
-  };
-  api.build_static_spai = [](SpaidCudaPlan* plan, const SpaidCudaMatrix*,
-                             const SpaidCudaBuildOptions* options, SpaidCudaM** m,
-                             SpaidCudaBuildInfo* info, char*, size_t) -> int32_t {
-    const int64_t columns = plan->columns.end - plan->columns.begin;
-    for (int wave = 1; wave <= 4; ++wave) {
-      if (options->progress(options->caller, wave * columns / 4, columns) != 0) {
-        return kSpaidCudaStopped;
-      }
-    }
-    ++objects;
-    *m = new SpaidCudaM{plan};
-    *info = {};
-    info->rescued_groups = 1;
-    return kSpaidCudaOk;
-  };
-  api.free_m = [](SpaidCudaM* m) { --objects, delete m; };
-  api.download_m = [](const SpaidCudaM* m, double* values, double* norms, double* pivots,
-                      uint8_t* flags, char*, size_t) -> int32_t {
-    const SpaidCudaMatrix& a = *m->plan->matrix;
-    const SpaidCudaRange own = m->plan->columns;
-    const int64_t first = a.col_ptr[static_cast<size_t>(own.begin)];
-    for (int64_t k = own.begin; k < own.end; ++k) {
-      for (auto p = a.col_ptr[static_cast<size_t>(k)]; p < a.col_ptr[static_cast<size_t>(k) + 1];
-           ++p) {
-        values[p - first] = 3 * a.values[static_cast<size_t>(p)] + static_cast<double>(p);
-      }
-      norms[k - own.begin] = 1.0 / static_cast<double>(k + 2);
-      pivots[k - own.begin] = 0.5;
-      flags[k - own.begin] = k == kLeft ? 0 : kColumnGram;
-    }
-    return kSpaidCudaOk;
-  };
-  api.trim_m = [](SpaidCudaM*) {};
-  return api;
+Status FakePlan::DownloadPattern(int64_t* col_ptr, int32_t* row_idx) const {
+  ++patterns;
+  const std::vector<int64_t>& ptr = a_.col_ptr;
+  const auto begin = ptr.begin() + own_.begin, end = ptr.begin() + own_.end;
+  std::copy(begin, end + (end + 1 == ptr.end() ? 1 : 0), col_ptr);
+  std::copy(a_.row_idx.begin() + *begin, a_.row_idx.begin() + *end, row_idx);
+  return {};
 }
+
+Status FakeM::Download(double* values, double* norms, double* pivots, uint8_t* flags) const {
+  const int64_t first = a_.col_ptr[static_cast<size_t>(own_.begin)];
+  for (int64_t k = own_.begin; k < own_.end; ++k) {
+    for (auto p = a_.col_ptr[static_cast<size_t>(k)]; p < a_.col_ptr[static_cast<size_t>(k) + 1];
+         ++p) {
+      values[p - first] = 3 * a_.values[static_cast<size_t>(p)] + static_cast<double>(p);
+    }
+    norms[k - own_.begin] = 1.0 / static_cast<double>(k + 2);
+    pivots[k - own_.begin] = 0.5;
+    flags[k - own_.begin] = k == kLeft ? 0 : kColumnGram;
+  }
+  return {};
+}
+
+class FakeContext final : public CudaContext {
+ public:
+  explicit FakeContext(const DeviceInfo& gpu) : gpu_(gpu) {}
+
+  int64_t used_bytes() const override { return 0; }
+  bool lost() const override { return false; }
+  Status Probe() override { return {}; }
+  Result<double> TimeCopy(int64_t) override { return Nothing(); }
+  Result<std::unique_ptr<CudaMatrix>> UploadMatrix(const PatternView& a,
+                                                   std::span<const double>) override {
+    return std::unique_ptr<CudaMatrix>(std::make_unique<FakeMatrix>(gpu_, a));
+  }
+  Result<std::unique_ptr<CudaPattern>> UploadPattern(const PatternView&) override {
+    return Nothing();
+  }
+  Result<std::unique_ptr<CudaLayout>> LayOutDiagonal(std::span<const double>) override {
+    return Nothing();
+  }
+
+ private:
+  static Status Nothing() { return Status(StatusCode::kInternal, "FAKE", ""); }
+
+  const DeviceInfo gpu_;
+};
+
+class FakeBackend final : public CudaBackend {
+ public:
+  CudaListing ListDevices() override { return {}; }
+  Result<std::unique_ptr<CudaContext>> OpenContext(const DeviceInfo& gpu, int64_t, CudaOnThreads,
+                                                   const CudaVariants*) override {
+    return std::unique_ptr<CudaContext>(std::make_unique<FakeContext>(gpu));
+  }
+};
 
 class SplitStaticSpai : public ::testing::Test {
  protected:
@@ -137,7 +185,7 @@ class SplitStaticSpai : public ::testing::Test {
       DeviceInfo info;
       info.index = i;
       info.memory_bytes = int64_t{1} << 30;
-      auto device = CudaDevice::Open(info, 0, api_);
+      auto device = CudaDevice::Open(info, 0, backend_);
       ASSERT_TRUE(device.ok());
       devices_.push_back(*device);
     }
@@ -148,7 +196,7 @@ class SplitStaticSpai : public ::testing::Test {
     return std::span(devices_).first(count);
   }
 
-  const SpaidCudaInterface api_ = Fake();
+  FakeBackend backend_;
   std::vector<std::shared_ptr<CudaDevice>> devices_;
 };
 
