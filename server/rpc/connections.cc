@@ -29,25 +29,23 @@ int64_t MaxCalls(const ConnectionLimits& limits) { return 2 * limits.max_streams
 // Calls given up before they asked for anything: so many at once, and so many a second for ever.
 constexpr double kResetsAtOnce = 500, kResetsOfStrangerAtOnce = 200, kResetsPerSecond = 100;
 
-// Bytes of a connection that gRPC has read and no call has taken. Requests without arrays are
-// small, and so is all of them that may be under way; what a flood makes of a little more may be
-// two thousand calls of 45 KB each. gRPC 1.51 also looks at all of a header field that has not come
-// whole again with each frame.
-constexpr double kUntakenOfConnection = 128 << 10, kUntakenOfStranger = 32 << 10;
-constexpr double kUntakenOfWaiting = 16 << 10, kMostUntakenOfWaiting = 32 << 10;
-// A known one's message may be as large as any, where calls are few.
-constexpr double kUntakenOfFew = kLookaheadBytes + (512 << 10), kFewPerSecond = 16;
+// Bytes of a connection that gRPC has read and no call has taken. A call that has not come up yet
+// on a busy machine may have sent much of its arrays; but of a connection that gives calls up, one
+// after the other, a little more may be two thousand of them, of 45 KB each.
+constexpr double kUntakenOfConnection = 8 << 20, kUntakenWithoutCall = 256 << 10;
+constexpr double kUntakenOfWaiting = 128 << 10, kMostUntakenOfWaiting = 8 << 20;
+constexpr double kUntakenOfSuspect = 128 << 10, kUntakenOfSuspiciousStranger = 64 << 10;
+constexpr double kSuspiciousGivenUp = 20;  // lately
 constexpr double kUntakenOfFeeding = kLookaheadBytes + (1 << 20);
 constexpr double kWorthCutting = 4 << 20;
 // The counting errs a little: by what goes on beside calls, and by large headers, within bounds.
 constexpr double kForgivenPerSecond = 64 << 10, kForgivenOfStrangerPerSecond = 16 << 10;
 constexpr double kForgivenOfCall = 4 << 10, kMostForgivenPerSecond = 2 << 20;
 constexpr double kDroppablePerSecond = 16 << 20;
-// A busy server is late with taking, too; not by as much as this.
-constexpr milliseconds kOverFor{250};
-constexpr double kFarOver = 2;  // times the allowance: cut at once
+constexpr seconds kOverFor{2};  // a busy server is late with taking, too
+constexpr milliseconds kStrangerOverFor{500};
 // gRPC reads on and on, is behind with what came, and no call takes any of it.
-constexpr milliseconds kStuckFor{500};
+constexpr seconds kStuckFor{1};
 constexpr int kSlowReads = 8;
 constexpr seconds kBrokenOffFor{5};  // then all is there that was on its way
 // Windows of TCP, in bytes: of a stranger, of whom the daemon knows, and where arrays come. Small,
@@ -280,12 +278,15 @@ void Connections::CutLocked(Connection& connection, std::string_view why) {
 }
 
 double Connections::AllowanceLocked(const Connection& connection) const {
+  const double feeding =
+      static_cast<double>(connection.feeding + connection.broken_off) * kUntakenOfFeeding;
+  if (connection.given_up > kSuspiciousGivenUp) {
+    return (connection.known ? kUntakenOfSuspect : kUntakenOfSuspiciousStranger) + feeding;
+  }
   const double waiting =
       kUntakenOfWaiting * static_cast<double>(connection.calls - connection.asked);
-  const bool few = connection.known && waiting > 0 && connection.pace < kFewPerSecond;
-  return (connection.known ? kUntakenOfConnection : kUntakenOfStranger) +
-         (few ? kUntakenOfFew : std::min(waiting, kMostUntakenOfWaiting)) +
-         static_cast<double>(connection.feeding + connection.broken_off) * kUntakenOfFeeding;
+  return (connection.known && connection.calls > 0 ? kUntakenOfConnection : kUntakenWithoutCall) +
+         std::min(waiting, kMostUntakenOfWaiting) + feeding;
 }
 
 bool Connections::clogged() const {
@@ -330,7 +331,7 @@ void Connections::Look(Clock::time_point now) {
     }
     c.droppable = std::min(c.droppable + kDroppablePerSecond * span, Connection::kDroppable);
     const auto begun = static_cast<double>(std::exchange(c.begun, 0));
-    c.pace += begun - c.pace * span;
+    c.given_up = std::max(0.0, c.given_up - kResetsPerSecond * span);
     const double forgiven = c.known ? kForgivenPerSecond * span + begun * kForgivenOfCall
                                     : kForgivenOfStrangerPerSecond * span;
     c.untaken = std::max(0.0, c.untaken - std::min(forgiven, kMostForgivenPerSecond * span));
@@ -340,8 +341,8 @@ void Connections::Look(Clock::time_point now) {
     } else if (c.over_since == Clock::time_point{}) {
       c.over_since = now;
     }
-    if (c.untaken > allowance &&
-        (!c.known || c.untaken > kFarOver * allowance || now - c.over_since > kOverFor)) {
+    if (c.untaken > allowance && (c.given_up > kSuspiciousGivenUp ||
+                                  now - c.over_since > (c.known ? kOverFor : kStrangerOverFor))) {
       CutLocked(c, "bytes");
       continue;
     }
@@ -417,7 +418,7 @@ void Connections::SetWindowLocked(Connection& connection) {
   setsockopt(connection.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window);
 }
 
-void Connections::End(Connection& connection, bool asked) {
+void Connections::End(Connection& connection, bool asked, bool given_up) {
   const std::lock_guard lock(mu_);
   --calls_;
   if (connection.cut) --lingering_;
@@ -425,6 +426,7 @@ void Connections::End(Connection& connection, bool asked) {
     --busy_;
     connection.idle_since = Clock::now();
   }
+  if (given_up || !asked) ++connection.given_up;
   if (asked) {
     --connection.asked;
     return;

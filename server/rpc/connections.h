@@ -77,10 +77,10 @@ class Connection {
   int64_t feeding = 0;           // those that wait for more than their request: arrays
   int64_t broken_off = 0;        // those that did lately, and ended before all had come
   Clock::time_point broken_off_at{};
-  int64_t begun = 0;  // since the last look
-  double pace = 0;    // of those, a second, lately
-  int64_t ended = 0;  // since the last look, before all of their input had come
-  double resets = 0;  // calls given up before they asked, lately
+  int64_t begun = 0;    // since the last look
+  double given_up = 0;  // calls that the client gave up, lately
+  int64_t ended = 0;    // since the last look, before all of their input had come
+  double resets = 0;    // calls given up before they asked, lately
   Clock::time_point resets_at{};
   uint64_t received = 0, counted = 0;
   // Since a call last took something, or gRPC had read all there was: so many looks saw it read.
@@ -135,8 +135,8 @@ class Connections {
   void Fed(Connection& connection, bool whole);
   // A caller asked for something who may: whoever only keeps a connection open is a stranger.
   void Known(Connection& connection);
-  // It is over. `asked`: Asked was called.
-  void End(Connection& connection, bool asked);
+  // It is over. `asked`: Asked was called; `given_up`: by the client.
+  void End(Connection& connection, bool asked, bool given_up = false);
 
   int64_t size() const;
   int64_t calls() const;
