@@ -34,8 +34,11 @@ constexpr double kResetsAtOnce = 500, kResetsOfStrangerAtOnce = 200, kResetsPerS
 // after the other, a little more may be two thousand of them, of 45 KB each.
 constexpr double kUntakenOfConnection = 8 << 20, kUntakenWithoutCall = 256 << 10;
 constexpr double kUntakenOfWaiting = 128 << 10, kMostUntakenOfWaiting = 8 << 20;
+// A stranger's window is narrow from its first 64 KiB on.
+constexpr double kUntakenOfStranger = 96 << 10, kMostUntakenOfStranger = 192 << 10;
 constexpr double kUntakenOfSuspect = 128 << 10, kUntakenOfSuspiciousStranger = 64 << 10;
 constexpr double kSuspiciousGivenUp = 20;  // lately
+constexpr int64_t kSuspiciousWaiting = 128, kSuspiciousOfStranger = 32;
 constexpr double kUntakenOfFeeding = kLookaheadBytes + (1 << 20);
 constexpr double kWorthCutting = 4 << 20;
 // The counting errs a little: by what goes on beside calls, and by large headers, within bounds.
@@ -43,7 +46,7 @@ constexpr double kForgivenPerSecond = 64 << 10, kForgivenOfStrangerPerSecond = 1
 constexpr double kForgivenOfCall = 4 << 10, kMostForgivenPerSecond = 2 << 20;
 constexpr double kDroppablePerSecond = 16 << 20;
 constexpr seconds kOverFor{2};  // a busy server is late with taking, too
-constexpr milliseconds kStrangerOverFor{500};
+constexpr milliseconds kStrangerOverFor{100};
 // gRPC reads on and on, is behind with what came, and no call takes any of it.
 constexpr seconds kStuckFor{1};
 constexpr int kSlowReads = 8;
@@ -277,15 +280,23 @@ void Connections::CutLocked(Connection& connection, std::string_view why) {
        {"untaken_bytes", static_cast<int64_t>(connection.untaken)}});
 }
 
+// Calls given up one after the other, or more of them without a request than a client has.
+bool Connections::Suspicious(const Connection& connection) {
+  return connection.given_up > kSuspiciousGivenUp ||
+         connection.calls - connection.asked >
+             (connection.known ? kSuspiciousWaiting : kSuspiciousOfStranger);
+}
+
 double Connections::AllowanceLocked(const Connection& connection) const {
   const double feeding =
       static_cast<double>(connection.feeding + connection.broken_off) * kUntakenOfFeeding;
-  if (connection.given_up > kSuspiciousGivenUp) {
+  if (Suspicious(connection)) {
     return (connection.known ? kUntakenOfSuspect : kUntakenOfSuspiciousStranger) + feeding;
   }
+  if (!connection.known) return kUntakenOfStranger + feeding;
   const double waiting =
       kUntakenOfWaiting * static_cast<double>(connection.calls - connection.asked);
-  return (connection.known && connection.calls > 0 ? kUntakenOfConnection : kUntakenWithoutCall) +
+  return (connection.calls > 0 ? kUntakenOfConnection : kUntakenWithoutCall) +
          std::min(waiting, kMostUntakenOfWaiting) + feeding;
 }
 
@@ -341,8 +352,10 @@ void Connections::Look(Clock::time_point now) {
     } else if (c.over_since == Clock::time_point{}) {
       c.over_since = now;
     }
-    if (c.untaken > allowance && (c.given_up > kSuspiciousGivenUp ||
-                                  now - c.over_since > (c.known ? kOverFor : kStrangerOverFor))) {
+    if (c.untaken > allowance &&
+        (Suspicious(c) ||
+         (!c.known && c.untaken > kMostUntakenOfStranger + allowance - kUntakenOfStranger) ||
+         now - c.over_since > (c.known ? kOverFor : kStrangerOverFor))) {
       CutLocked(c, "bytes");
       continue;
     }

@@ -150,6 +150,7 @@ class Connections {
   void NotFreshLocked(Connection& connection);
   bool MakeRoomLocked(Clock::time_point now);
   Connection* LongestIdleLocked(Clock::time_point now) const;
+  static bool Suspicious(const Connection& connection);
   double AllowanceLocked(const Connection& connection) const;
   void SetWindowLocked(Connection& connection);
 

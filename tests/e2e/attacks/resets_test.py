@@ -110,7 +110,7 @@ class Flood(attack.TestCase):
         return first, lambda c: http2.frame(http2.CONTINUATION, 0, c.bits_of, b'a' * 10) * 500
 
     def test_of_resets_by_many(self):
-        self.attacked_by_threads(lambda _: b'', self.resets(100), threads=8)
+        self.attacked_by_threads(lambda _: b'', self.resets(100), threads=8, memory=400)
 
     def test_of_resets_by_known_ones(self):
         self.attacked_by_threads(self.known, self.resets(100), memory=400)
