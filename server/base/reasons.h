@@ -60,7 +60,7 @@ inline constexpr std::string_view kHandleEvicted = "HANDLE_EVICTED";
 inline constexpr std::string_view kSolutionGone = "SOLUTION_GONE";
 // PERMISSION_DENIED.
 inline constexpr std::string_view kNotAdministrator = "NOT_ADMINISTRATOR";
-// CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, UNAUTHENTICATED, INTERNAL.
+// CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, UNAUTHENTICATED, UNIMPLEMENTED, INTERNAL.
 inline constexpr std::string_view kCancelled = "CANCELLED";  // CancelJob
 inline constexpr std::string_view kAbandoned = "ABANDONED";  // the last waiting client left
 inline constexpr std::string_view kStalledReader = "STALLED_READER";
@@ -73,6 +73,7 @@ inline constexpr std::string_view kBadToken = "BAD_TOKEN";
 inline constexpr std::string_view kNoCredentials = "NO_CREDENTIALS";  // where they are wanted
 inline constexpr std::string_view kBadTenant = "BAD_TENANT";
 inline constexpr std::string_view kStalledSender = "STALLED_SENDER";
+inline constexpr std::string_view kUnknownMethod = "UNKNOWN_METHOD";
 inline constexpr std::string_view kInternal = "INTERNAL";
 // UNAVAILABLE and RESOURCE_EXHAUSTED of devices; the kernels make them too.
 inline constexpr std::string_view kDeviceLost = "DEVICE_LOST";

@@ -282,9 +282,15 @@ void Acceptor::Run() {
 // flood it is what ends it.
 void Acceptor::Watch() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -10);
-  pollfd stopped{.fd = stop_, .events = POLLIN, .revents = 0};
-  while (poll(&stopped, 1, static_cast<int>(Connections::kLookEvery.count())) == 0 ||
-         stopped.revents == 0) {
+  pollfd events[] = {{.fd = stop_, .events = POLLIN, .revents = 0},
+                     {.fd = connections_->alarm(), .events = POLLIN, .revents = 0}};
+  for (;;) {
+    const auto wait =
+        connections_->flooded() ? Connections::kLookAtFloodEvery : Connections::kLookEvery;
+    poll(events, std::size(events), static_cast<int>(wait.count()));
+    if (events[0].revents != 0) return;
+    uint64_t alarms = 0;
+    if (events[1].revents != 0) (void)!read(events[1].fd, &alarms, sizeof alarms);
     connections_->Look(Clock::now());
   }
 }

@@ -5,6 +5,7 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -30,15 +31,11 @@ int64_t MaxCalls(const ConnectionLimits& limits) { return 2 * limits.max_streams
 constexpr double kResetsAtOnce = 500, kResetsOfStrangerAtOnce = 200, kResetsPerSecond = 100;
 
 // Bytes of a connection that gRPC has read and no call has taken. A call that has not come up yet
-// on a busy machine may have sent much of its arrays; but of a connection that gives calls up, one
-// after the other, a little more may be two thousand of them, of 45 KB each.
+// on a busy machine may have sent much of its arrays.
 constexpr double kUntakenOfConnection = 8 << 20, kUntakenWithoutCall = 256 << 10;
 constexpr double kUntakenOfWaiting = 128 << 10, kMostUntakenOfWaiting = 8 << 20;
 // A stranger's window is narrow from its first 64 KiB on.
 constexpr double kUntakenOfStranger = 96 << 10, kMostUntakenOfStranger = 192 << 10;
-constexpr double kUntakenOfSuspect = 128 << 10, kUntakenOfSuspiciousStranger = 64 << 10;
-constexpr double kSuspiciousGivenUp = 20;  // lately
-constexpr int64_t kSuspiciousWaiting = 128, kSuspiciousOfStranger = 32;
 constexpr double kUntakenOfFeeding = kLookaheadBytes + (1 << 20);
 constexpr double kWorthCutting = 4 << 20;
 // The counting errs a little: by what goes on beside calls, and by large headers, within bounds.
@@ -60,6 +57,12 @@ constexpr int kStrangersWindow = 16 << 10, kKnownWindow = 64 << 10, kWideWindow 
 constexpr int64_t kClogged = 512;
 constexpr milliseconds kCloggedByCut{20}, kMostCloggedByCut{200}, kMostClogged{1000};
 constexpr double kCloggedMsByByte = 1e-3;
+
+// While gRPC makes more calls than begin: a call begins when the thread that reads its connection
+// is through with that, and with one that floods it never is. Each call takes 10 to 40 KB.
+constexpr double kUntakenAtFlood = 64 << 10, kUntakenOfStrangerAtFlood = 32 << 10;
+constexpr milliseconds kStuckAtFlood{50};
+constexpr uint64_t kTakenAtFlood = 64 << 10;  // arrays: who only begins calls takes less
 
 constexpr seconds kFreshFor{1};      // a new connection may be about to ask
 constexpr seconds kIdleLeeway{30};   // gRPC closes idle connections itself, politely
@@ -112,10 +115,14 @@ bool IsLoopback(const std::array<uint8_t, 16>& address) {
 }  // namespace
 
 Connections::Connections(ConnectionLimits limits, Metrics* metrics)
-    : limits_(std::move(limits)), metrics_(metrics), most_(limits_.max_connections) {}
+    : limits_(std::move(limits)),
+      metrics_(metrics),
+      alarm_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      most_(limits_.max_connections) {}
 
 Connections::~Connections() {
   for (const auto& [fd, connection] : by_fd_) close(fd);
+  close(alarm_);
 }
 
 void Connections::LimitTo(int64_t most) {
@@ -280,18 +287,11 @@ void Connections::CutLocked(Connection& connection, std::string_view why) {
        {"untaken_bytes", static_cast<int64_t>(connection.untaken)}});
 }
 
-// Calls given up one after the other, or more of them without a request than a client has.
-bool Connections::Suspicious(const Connection& connection) {
-  return connection.given_up > kSuspiciousGivenUp ||
-         connection.calls - connection.asked >
-             (connection.known ? kSuspiciousWaiting : kSuspiciousOfStranger);
-}
-
 double Connections::AllowanceLocked(const Connection& connection) const {
   const double feeding =
       static_cast<double>(connection.feeding + connection.broken_off) * kUntakenOfFeeding;
-  if (Suspicious(connection)) {
-    return (connection.known ? kUntakenOfSuspect : kUntakenOfSuspiciousStranger) + feeding;
+  if (flooded()) {
+    return (connection.known ? kUntakenAtFlood : kUntakenOfStrangerAtFlood) + feeding;
   }
   if (!connection.known) return kUntakenOfStranger + feeding;
   const double waiting =
@@ -302,12 +302,19 @@ double Connections::AllowanceLocked(const Connection& connection) const {
 
 bool Connections::clogged() const {
   const std::lock_guard lock(mu_);
-  return lingering_ > kClogged || Clock::now() < clogged_until_;
+  return lingering_ > kClogged || flooded() || Clock::now() < clogged_until_;
 }
 
 void Connections::Look(Clock::time_point now) {
-  const double span = std::chrono::duration<double>(kLookEvery).count();
   const std::lock_guard lock(mu_);
+  const double span =
+      std::min(0.1, std::chrono::duration<double>(now - std::exchange(looked_, now)).count());
+  const bool flood = flooded();
+  if (!flood) {
+    flooded_since_ = {};
+  } else if (flooded_since_ == Clock::time_point{}) {
+    flooded_since_ = now;
+  }
   double total = 0, all = 0, most_held = 0;  // all: with what waits to be read
   Connection* most = nullptr;
   for (const auto& [fd, owner] : by_fd_) {
@@ -324,10 +331,12 @@ void Connections::Look(Clock::time_point now) {
     (void)ioctl(fd, SIOCINQ, &queued);
     const uint64_t read = info.tcpi_bytes_received - static_cast<uint64_t>(std::max(queued, 0));
     const uint64_t taken = c.taken_.load(std::memory_order_relaxed);
-    if (queued == 0 || taken != c.counted) {
+    if (flood ? taken - c.counted >= kTakenAtFlood : queued == 0 || taken != c.counted) {
       c.moved = now;
       c.slow_reads = 0;
-    } else if (read != c.received && ++c.slow_reads >= kSlowReads && now - c.moved > kStuckFor) {
+    } else if (read != c.received && ++c.slow_reads >= kSlowReads &&
+               (now - c.moved > kStuckFor ||
+                (flood && now - std::max(c.moved, flooded_since_) > kStuckAtFlood))) {
       CutLocked(c, "stuck");
       continue;
     }
@@ -342,7 +351,6 @@ void Connections::Look(Clock::time_point now) {
     }
     c.droppable = std::min(c.droppable + kDroppablePerSecond * span, Connection::kDroppable);
     const auto begun = static_cast<double>(std::exchange(c.begun, 0));
-    c.given_up = std::max(0.0, c.given_up - kResetsPerSecond * span);
     const double forgiven = c.known ? kForgivenPerSecond * span + begun * kForgivenOfCall
                                     : kForgivenOfStrangerPerSecond * span;
     c.untaken = std::max(0.0, c.untaken - std::min(forgiven, kMostForgivenPerSecond * span));
@@ -353,7 +361,7 @@ void Connections::Look(Clock::time_point now) {
       c.over_since = now;
     }
     if (c.untaken > allowance &&
-        (Suspicious(c) ||
+        (flood ||
          (!c.known && c.untaken > kMostUntakenOfStranger + allowance - kUntakenOfStranger) ||
          now - c.over_since > (c.known ? kOverFor : kStrangerOverFor))) {
       CutLocked(c, "bytes");
@@ -374,7 +382,14 @@ void Connections::Look(Clock::time_point now) {
   untaken_bytes_ = static_cast<int64_t>(total);
 }
 
+void Connections::Made() {
+  if (++unbegun_ != kFlood + 1) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(alarm_, &one, sizeof one);
+}
+
 Connections::Call Connections::Begin(const std::string& peer) {
+  --unbegun_;
   const std::string name = NameOf(peer);
   const std::lock_guard lock(mu_);
   const auto it = name.empty() ? by_name_.end() : by_name_.find(name);
@@ -431,7 +446,7 @@ void Connections::SetWindowLocked(Connection& connection) {
   setsockopt(connection.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window);
 }
 
-void Connections::End(Connection& connection, bool asked, bool given_up) {
+void Connections::End(Connection& connection, bool asked) {
   const std::lock_guard lock(mu_);
   --calls_;
   if (connection.cut) --lingering_;
@@ -439,7 +454,6 @@ void Connections::End(Connection& connection, bool asked, bool given_up) {
     --busy_;
     connection.idle_since = Clock::now();
   }
-  if (given_up || !asked) ++connection.given_up;
   if (asked) {
     --connection.asked;
     return;

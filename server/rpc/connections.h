@@ -77,10 +77,9 @@ class Connection {
   int64_t feeding = 0;           // those that wait for more than their request: arrays
   int64_t broken_off = 0;        // those that did lately, and ended before all had come
   Clock::time_point broken_off_at{};
-  int64_t begun = 0;    // since the last look
-  double given_up = 0;  // calls that the client gave up, lately
-  int64_t ended = 0;    // since the last look, before all of their input had come
-  double resets = 0;    // calls given up before they asked, lately
+  int64_t begun = 0;  // since the last look
+  int64_t ended = 0;  // since the last look, before all of their input had come
+  double resets = 0;  // calls given up before they asked, lately
   Clock::time_point resets_at{};
   uint64_t received = 0, counted = 0;
   // Since a call last took something, or gRPC had read all there was: so many looks saw it read.
@@ -112,10 +111,16 @@ class Connections {
   int Open(int fd, const sockaddr* peer, Clock::time_point now);
   // Handles EPOLLHUP of a descriptor that Open returned, and closes it.
   void Closed(int watched);
-  // Cuts what is over its bounds. Every kLookEvery.
+  // Cuts what is over its bounds. Every kLookEvery; at once when alarm() is readable, and every
+  // kLookAtFloodEvery while flooded().
   void Look(Clock::time_point now);
-  static constexpr std::chrono::milliseconds kLookEvery{20};
-  // Calls of connections that were cut are not gone yet, and are many: nobody is to be let in.
+  static constexpr std::chrono::milliseconds kLookEvery{20}, kLookAtFloodEvery{1};
+  // An eventfd that a beginning flood makes readable.
+  int alarm() const { return alarm_; }
+  // gRPC makes calls faster than they begin.
+  bool flooded() const { return unbegun_ > kFlood; }
+  static constexpr int64_t kFlood = 512;
+  // A flood is not worked off yet: nobody is to be let in.
   bool clogged() const;
 
   // Announces the self-probe's connection, the next one from this address of ours, which has a
@@ -127,6 +132,8 @@ class Connections {
     std::shared_ptr<Connection> connection;  // never null
     bool served = true;                      // false: there are too many; end it at once
   };
+  // Counts a call that gRPC has made, and for which Begin is still to come.
+  void Made();
   // Begins a call whose headers have come. `peer`: as grpc::ServerContext::peer() has it.
   Call Begin(const std::string& peer);
   // Its request has come, as far as it is needed to know what is wanted. `feeds`: arrays follow.
@@ -135,8 +142,8 @@ class Connections {
   void Fed(Connection& connection, bool whole);
   // A caller asked for something who may: whoever only keeps a connection open is a stranger.
   void Known(Connection& connection);
-  // It is over. `asked`: Asked was called; `given_up`: by the client.
-  void End(Connection& connection, bool asked, bool given_up = false);
+  // It is over. `asked`: Asked was called.
+  void End(Connection& connection, bool asked);
 
   int64_t size() const;
   int64_t calls() const;
@@ -150,12 +157,12 @@ class Connections {
   void NotFreshLocked(Connection& connection);
   bool MakeRoomLocked(Clock::time_point now);
   Connection* LongestIdleLocked(Clock::time_point now) const;
-  static bool Suspicious(const Connection& connection);
   double AllowanceLocked(const Connection& connection) const;
   void SetWindowLocked(Connection& connection);
 
   const ConnectionLimits limits_;
   Metrics* const metrics_;
+  const int alarm_;  // an eventfd
   std::atomic<int64_t> untaken_bytes_{0};
   mutable std::mutex mu_;
   std::string own_name_;  // the self-probe's connection, announced and not here yet
@@ -170,6 +177,8 @@ class Connections {
   int64_t calls_ = 0, busy_ = 0;     // busy: connections with calls
   int64_t cut_ = 0, lingering_ = 0;  // connections that were cut; their calls
   Clock::time_point clogged_until_{};
+  std::atomic<int64_t> unbegun_{0};  // calls that gRPC has made and that have not begun
+  Clock::time_point looked_{}, flooded_since_{};
   int64_t own_open_ = 0;
 };
 

@@ -17,7 +17,7 @@ class UnknownCall final : public OutStream<google::protobuf::Empty> {
 
  private:
   void Start() override {
-    EndLocked(MakeError(absl::StatusCode::kUnimplemented, reason::kUnexpectedMessage,
+    EndLocked(MakeError(absl::StatusCode::kUnimplemented, reason::kUnknownMethod,
                         "no such method; GetServerInfo tells the server's version"));
   }
   bool Next(google::protobuf::Empty*) override { return false; }

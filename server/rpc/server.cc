@@ -39,6 +39,22 @@ constexpr int64_t kQuotaOverBytes = 2;
 // takes it long to parse then holds up few others until it is cut.
 constexpr int kMorePollers = 1;
 
+// Tells Connections of calls as gRPC makes them, on the thread that reads the connection: long
+// before they begin, under a flood.
+class Contexts final : public grpc::ContextAllocator {
+ public:
+  explicit Contexts(Connections* connections) : connections_(connections) {}
+  grpc::GenericCallbackServerContext* NewGenericCallbackServerContext() override {
+    connections_->Made();
+    return new grpc::GenericCallbackServerContext;
+  }
+  // gRPC releases contexts of generic calls as this, too.
+  void Release(grpc::CallbackServerContext* context) override { delete context; }
+
+ private:
+  Connections* const connections_;
+};
+
 int Ms(std::chrono::milliseconds time) {
   return static_cast<int>(std::min<int64_t>(time.count(), INT_MAX));
 }
@@ -99,6 +115,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
+  builder.SetContextAllocator(std::make_unique<Contexts>(&backend->connections()));
   grpc::ResourceQuota quota("spaid");
   quota.Resize(static_cast<size_t>(kQuotaOverBytes * limits.max_bytes));
   builder.SetResourceQuota(quota);

@@ -107,7 +107,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
       SetWritingLocked(false);
       GuardLocked([this] { Closed(); });
       FedLocked(false);
-      streams_->connections().End(*call_.connection, asked_, gone_);
+      streams_->connections().End(*call_.connection, asked_);
       self = std::move(self_);
     }
     // `self` goes last: nothing may touch the object once it is released.

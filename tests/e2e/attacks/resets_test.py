@@ -110,10 +110,13 @@ class Flood(attack.TestCase):
         return first, lambda c: http2.frame(http2.CONTINUATION, 0, c.bits_of, b'a' * 10) * 500
 
     def test_of_resets_by_many(self):
-        self.attacked_by_threads(lambda _: b'', self.resets(100), threads=8, memory=2000)
+        self.attacked_by_threads(lambda _: b'', self.resets(100), threads=8)
 
     def test_of_resets_by_known_ones(self):
-        self.attacked_by_threads(self.known, self.resets(100), memory=6000)  # what several known ones cost is not bounded well yet
+        self.attacked_by_threads(self.known, self.resets(100))
+
+    def test_of_resets_beside_uploads(self):
+        self.attacked_by_threads(self.feeds, self.resets(100), memory=400)
 
     def test_of_calls_that_are_reset_when_they_have_asked(self):
         block = http2.call_headers('/spaid.v1.ServerService/GetServerInfo')
@@ -126,7 +129,7 @@ class Flood(attack.TestCase):
                         http2.frame(http2.DATA, http2.END_STREAM, stream, http2.message(b'')) +
                         http2.frame(http2.RST_STREAM, 0, stream, http2.CANCEL))
             return out
-        self.attacked_by_threads(self.known, calls, memory=6000)  # as above
+        self.attacked_by_threads(self.known, calls)
 
     def test_of_bits_of_a_header_by_strangers(self):
         self.attacked_by_threads(*self.bits_of_a_header(lambda _: None), threads=8)

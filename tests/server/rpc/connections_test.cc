@@ -188,6 +188,24 @@ TEST_F(Table, NobodyIsLetInWhileCallsOfACutConnectionLinger) {
   while (connections_->clogged()) std::this_thread::yield();  // what has not come up yet, a moment
 }
 
+// They begin only when the thread that reads their connection is through with it.
+TEST_F(Table, CallsThatDoNotBeginAreAFlood) {
+  Limit({});
+  const int watched = Open("127.0.0.1");
+  pollfd alarm{.fd = connections_->alarm(), .events = POLLIN, .revents = 0};
+  for (int64_t i = 0; i < Connections::kFlood; ++i) connections_->Made();
+  EXPECT_FALSE(connections_->flooded());
+  EXPECT_EQ(poll(&alarm, 1, 0), 0);
+  connections_->Made();
+  EXPECT_TRUE(connections_->flooded());
+  EXPECT_TRUE(connections_->clogged());
+  EXPECT_EQ(poll(&alarm, 1, 0), 1);
+  connections_->End(*Begin("127.0.0.1").connection, false);
+  EXPECT_FALSE(connections_->flooded());
+  EXPECT_FALSE(connections_->clogged());
+  EXPECT_FALSE(HungUp(watched));
+}
+
 TEST_F(Table, MoreCallsThanStreamsAreNotWhatAClientHas) {
   Limit({.max_streams = 10});
   const int watched = Open("127.0.0.1");
