@@ -95,16 +95,10 @@ TEST(ExecutorTest, TheLastPlacesAreForThoseWithLessThanTheirShare) {
 TEST(ExecutorTest, IsBoundedAndTellsWhatThrows) {
   std::promise<void> opened;
   std::promise<absl::Status> failed;
+  const std::shared_future<void> gate = opened.get_future().share();
   Executor executor(1, 2);
-  std::promise<void> begun;
-  ASSERT_TRUE(executor.TryRun(
-      "a",
-      [&] {
-        begun.set_value();
-        opened.get_future().wait();
-      },
-      NeverFails));
-  begun.get_future().wait();
+  Hold(executor, "a", gate);
+  Hold(executor, "b", gate);
   ASSERT_TRUE(executor.TryRun(
       "a", [] { throw std::bad_alloc(); },
       [&](const absl::Status& error) { failed.set_value(error); }));
