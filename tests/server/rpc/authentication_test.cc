@@ -221,7 +221,8 @@ TEST(TenantHeader, IsBelievedWhereTrustedAndBounded) {
   // gRPC's client sends no control characters; others may.
   for (const char* bad : {"a\x1b[2J", "a\nb", "\xff", "\xe2\x80\xae"}) {
     grpc::ServerContext server;
-    grpc::testing::ServerContextTestSpouse(&server).AddClientMetadata("x-spaid-tenant", bad);
+    grpc::testing::ServerContextTestSpouse metadata(&server);
+    metadata.AddClientMetadata("x-spaid-tenant", bad);
     const auto caller = Authenticator({.trust_tenant_header = true}).Identify(server);
     ASSERT_FALSE(caller.ok());
     EXPECT_EQ(ReasonOf(caller.status()), "BAD_TENANT");
