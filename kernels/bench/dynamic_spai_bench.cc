@@ -12,6 +12,7 @@
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
 #include "kernels/dynamic_spai/dynamic_spai.h"
+#include "kernels/engine/cost.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/static_spai/static_spai.h"
@@ -78,7 +79,7 @@ void RunDynamic(benchmark::State& state, const Problem& problem, const DynamicSp
   state.counters["copied_columns"] = static_cast<double>(quality.copied_columns);
   state.counters["counted_flops"] = quality.flops;
   state.counters["predicted_ms"] =
-      1e-6 * Must(EstimateDynamicSpai(a, nullptr, options, context)).predicted_ns;
+      BuildMs(kDynamicSpaiRates, Must(EstimateDynamicSpai(a, nullptr, options, context)).work, 1);
 }
 
 void RunStatic(benchmark::State& state, const Problem& problem, int threads) {

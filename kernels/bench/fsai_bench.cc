@@ -8,6 +8,7 @@
 
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
+#include "kernels/engine/cost.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/krylov/operators.h"
@@ -76,7 +77,8 @@ void Run(benchmark::State& state, const Problem& problem, const FsaiOptions& opt
   state.counters["counted_flops"] = quality.flops;
   state.counters["flops_rate"] =
       benchmark::Counter(quality.flops, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["predicted_ms"] = 1e-6 * counts.predicted_ns;
+  state.counters["predicted_ms"] =
+      BuildMs(options.adaptive ? kAfsaiRates : kFsaiRates, counts.work, 1);
 }
 
 const bool kRegistered = [] {

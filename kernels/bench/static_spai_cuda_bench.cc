@@ -21,6 +21,7 @@
 #include "kernels/bench/cuda/baseline.h"
 #endif
 #include "kernels/bench/support.h"
+#include "kernels/engine/cost.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
@@ -90,13 +91,12 @@ void RunWhole(benchmark::State& state, const Problem& problem) {
 // The same on all cores.
 void RunHost(benchmark::State& state, const Problem& problem) {
   const CscMatrix a = problem.make();
-  double predicted_ns = 0;
   for (auto _ : state) {
     const auto plan = Must(PlanStaticSpai(a, nullptr, {}, {}));
     const auto m = Must(BuildStaticSpai(*plan, a, {}, {}));
-    predicted_ns = Counts(*plan).predicted_ns;
   }
-  state.counters["predicted_one_thread_ms"] = predicted_ns * 1e-6;
+  const auto counts = Must(EstimateStaticSpai(a.pattern(), nullptr, {}, {}));
+  state.counters["predicted_one_thread_ms"] = BuildMs(kStaticSpaiRates, counts.work, 1);
 }
 
 void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Phase phase) {

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/base/build_work.h"
 #include "kernels/base/context.h"
 #include "kernels/base/option_range.h"
 #include "kernels/base/precision.h"
@@ -124,21 +125,13 @@ struct DynamicSpaiCounts {
   // Of AᵀA, exact where it can be counted in a second, about; else an upper bound: Σ of squares of
   // the row lengths of A, but at most n in a column.
   int64_t gram_nnz = 0;
-  int64_t host_bytes = 0;   // upper bound: growth, plan, numbers and result
-  double expected_nnz = 0;  // of M
-  // One thread, by measured costs and what some columns took that were grown
-  // (kernels/dynamic_spai/growth_sample.h).
-  double predicted_ns = 0;
-  double flops = 0;
-  // On a CUDA device: bounds on all that is there at once, as of StaticSpaiCounts; from host to
-  // host.
+  int64_t host_bytes = 0;  // upper bound: growth, plan, numbers and result
+  BuildWork work;          // where every column grows as far as it may, and none repeats another
+  // On a CUDA device: bounds on all that is there at once, as of StaticSpaiCounts.
   int64_t device_bytes = 0, device_bytes_min = 0;
-  double predicted_device_ns = 0;
 };
-// In bounded time and memory; all but predictions from the pattern alone. `a` may have no values:
-// then these are of a diffusion problem on its pattern, with coefficients that vary from place to
-// place. The same for any number of threads. Errors: those of GrowDynamicSpai that the pattern
-// shows, but for GRAM_TOO_LARGE.
+// From the pattern alone, in bounded time and memory. The same for any number of threads. Errors:
+// those of GrowDynamicSpai that the pattern shows, but for GRAM_TOO_LARGE.
 Result<DynamicSpaiCounts> EstimateDynamicSpai(const CscView& a, const PatternView* initial,
                                               const DynamicSpaiOptions& options,
                                               const Context& context);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/dynamic_spai/dynamic_spai_tuning.h"
 #include "kernels/static_spai/static_spai_plan.h"
 
 namespace spaid::kernels {
@@ -94,8 +93,7 @@ Bytes GrowthBytes(double n, double nnz, bool has_initial, const DynamicSpaiBound
 }  // namespace
 
 void EstimateOnDevice(const PatternView& a, bool has_initial, const DynamicSpaiBounds& bounds,
-                      const GrowthSample& sample, const DynamicSpaiOptions& options,
-                      DynamicSpaiCounts& counts) {
+                      const DynamicSpaiOptions& options, DynamicSpaiCounts& counts) {
   const double n = ToDouble(a.n_cols), nnz = ToDouble(a.nnz()), nnz_m = ToDouble(bounds.nnz_m);
   const Bytes growth = GrowthBytes(n, nnz, has_initial, bounds, options);
 
@@ -121,24 +119,6 @@ void EstimateOnDevice(const PatternView& a, bool has_initial, const DynamicSpaiB
       std::max(ToCount(growth.whole + kSlack), ToCount(ToDouble(numbers.device_bytes) + pattern));
   counts.device_bytes_min = std::max(ToCount(growth.least + kSlack),
                                      ToCount(ToDouble(numbers.device_bytes_min) + pattern));
-
-  namespace tuning = dynamic_spai_tuning;
-  const double real = options.growth_precision == Precision::kFp32 ? 4 : 8;
-  const double share = options.growth_precision == Precision::kFp32 ? tuning::kDeviceFp32Share : 1;
-  double ns = tuning::kDeviceBuildNs + tuning::kDeviceColumnNs * n + tuning::kDeviceEntryNs * nnz +
-              tuning::kDeviceProductNs * bounds.products +
-              tuning::kDeviceGramNs * ToDouble(bounds.gram_nnz);
-  for (const GrownColumn& c : sample.columns) {
-    const double room = RoomBytes(c.candidates, c.entries, real, options);
-    double each = share * tuning::kDeviceWalkedNs * c.walked;
-    if (room > tuning::kDeviceLargeRoom) each += tuning::kDeviceLargeNs;
-    if (room > tuning::kDeviceMostRoom) {
-      each += share * tuning::kDeviceSearchedNs * c.candidates * c.entries;
-    }
-    ns += c.grown * each +
-          c.times * c.entries * (tuning::kDeviceSolvedNs + tuning::kDeviceSolvedEntryNs * c.local);
-  }
-  counts.predicted_device_ns = ns;
 }
 
 }  // namespace spaid::kernels

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "kernels/dynamic_spai/dynamic_spai.h"
-#include "kernels/dynamic_spai/growth_sample.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels {
@@ -17,9 +16,8 @@ struct DynamicSpaiBounds {
   int64_t initial = 0;  // entries that columns begin with
 };
 
-// Fills device_bytes, device_bytes_min and predicted_device_ns.
+// Fills device_bytes and device_bytes_min.
 void EstimateOnDevice(const PatternView& a, bool has_initial, const DynamicSpaiBounds& bounds,
-                      const GrowthSample& sample, const DynamicSpaiOptions& options,
-                      DynamicSpaiCounts& counts);
+                      const DynamicSpaiOptions& options, DynamicSpaiCounts& counts);
 
 }  // namespace spaid::kernels

@@ -1,4 +1,4 @@
-// Counts before there is anything: entries and bytes are bounds, time and flops are expectations.
+// Counts before there is anything: entries and bytes are bounds, work is an expectation.
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,6 @@
 #include "kernels/dynamic_spai/dynamic_spai_tuning.h"
 #include "kernels/dynamic_spai/gram.h"
 #include "kernels/dynamic_spai/growth_parts.h"
-#include "kernels/dynamic_spai/growth_sample.h"
 #include "kernels/fsai/fsai_tuning.h"
 #include "kernels/fsai/row_batches.h"
 #include "kernels/sparse/transpose.h"
@@ -128,41 +127,23 @@ double GrowthBytes(const PatternView& a, const Columns& m, const Gram& bound,
   return gram + std::max(making + threads * finder, columns + repeats + threads * grower);
 }
 
-// All columns alike, and full, where not even one could be grown.
-GrownColumn GuessColumn(const PatternView& a, const Columns& m, const Gram& gram,
-                        const DynamicSpaiOptions& options) {
-  const double n = ToDouble(a.n_cols);
-  GrownColumn column;
-  column.times = column.grown = n;
-  column.entries = ToDouble(m.entries) / n;
-  column.steps = (column.entries - ToDouble(m.initial) / n) / options.per_step;
-  column.walked = column.entries * ToDouble(gram.nnz) / n;
-  column.candidates = std::min(n, column.walked);
-  column.flops = column.walked * column.steps + std::pow(column.entries, 3) / 3;
-  column.local = column.entries * ToDouble(a.nnz()) / n;
-  LocalCounts local;
-  local.entries = ToCount(column.local);
-  local.n1 = local.rows = std::min(a.n_cols, local.entries);
-  local.gram_pairs = ToCount(column.local * column.entries / 2);
-  const int64_t n2 = ToCount(column.entries);
-  column.solve_ns = PredictNs(options.local_solver, local, n2, 1) + PredictPlanNs(local, n2, 1);
-  return column;
-}
-
-double PredictCpuNs(const PatternView& a, const Gram& gram, const GrowthSample& sample,
-                    const DynamicSpaiOptions& options) {
-  const double flop = GrowsByBlocks(DynamicRules(options)) ? tuning::kBlockFlopNs : tuning::kFlopNs;
-  const double gram_nnz = ToDouble(gram.nnz);
-  double ns = tuning::kBuildNs + tuning::kProductNs * gram.squares + tuning::kGramNs * gram_nnz +
-              tuning::kColumnNs * ToDouble(a.n_cols);
-  bool copies = false;
-  for (const GrownColumn& c : sample.columns) {
-    copies = copies || c.grown < c.times;
-    ns += c.grown * (tuning::kAddedNs * c.entries + tuning::kWalkedNs * c.walked +
-                     tuning::kSearchedNs * c.steps * c.candidates + flop * c.flops) +
-          c.times * (tuning::kSolvedNs * c.entries + tuning::kSolveShare * c.solve_ns);
-  }
-  return ns + (copies ? tuning::kRepeatNs * (gram_nnz + ToDouble(a.nnz())) : 0);
+// All columns alike. Those that have a residual to come to grow a third of what they may, about.
+BuildWork WorkOf(const PatternView& a, const Columns& m, const Gram& gram,
+                 const DynamicSpaiOptions& options) {
+  const double n = ToDouble(a.n_cols), nnz = ToDouble(a.nnz()), gram_nnz = ToDouble(gram.nnz);
+  const double initial = ToDouble(m.initial) / n, share = options.tol > 0 ? 1.0 / 3 : 1;
+  const double added = share * (ToDouble(m.entries) / n - initial), entries = initial + added;
+  const double steps = added / options.per_step;
+  // Entries of the columns of AᵀA that a column's entries bring, in whose rows each step chooses.
+  const double walked = entries * gram_nnz / n;
+  const double local = entries * nnz / n;      // entries of its local problem
+  constexpr double kOfGram = 5, kOfLocal = 8;  // that an entry of AᵀA, or of a local problem, takes
+  return {.rows = n,
+          .nnz_a = nnz,
+          .entries = n * entries,
+          .gathered = gram.squares + kOfGram * gram_nnz +
+                      n * (walked + 0.6 * steps * std::min(n, walked) + kOfLocal * local),
+          .flops = 2 * gram.squares + n * (walked * steps + 2 * std::pow(entries, 3) / 3)};
 }
 
 }  // namespace
@@ -198,11 +179,6 @@ Result<DynamicSpaiCounts> EstimateDynamicSpai(const CscView& a, const PatternVie
     counts.host_bytes =
         ToCount(std::max(GrowthBytes(a, m, *gram, options, threads), numbers) + (1 << 20));
 
-    GrowthSample sample = SampleGrowth(a, *rows, gram->products, initial, options, context);
-    if (const StopReason stopped = context.stop.Poll(); stopped != StopReason::kNone) {
-      return StopStatus(stopped, "estimate of dynamic SPAI");
-    }
-    if (sample.columns.empty()) sample.columns.push_back(GuessColumn(a, m, *gram, options));
     DynamicSpaiBounds bounds;
     bounds.gram_nnz = gram->nnz;
     bounds.gram_longest = gram->longest;
@@ -210,13 +186,8 @@ Result<DynamicSpaiCounts> EstimateDynamicSpai(const CscView& a, const PatternVie
     bounds.nnz_m = m.entries;
     bounds.longest = m.longest;
     bounds.initial = m.initial;
-    EstimateOnDevice(a, initial != nullptr, bounds, sample, options, counts);
-    counts.predicted_ns = PredictCpuNs(a, *gram, sample, options);
-    counts.flops = 2 * gram->squares;
-    for (const GrownColumn& column : sample.columns) {
-      counts.expected_nnz += column.times * column.entries;
-      counts.flops += column.times * column.flops;
-    }
+    EstimateOnDevice(a, initial != nullptr, bounds, options, counts);
+    counts.work = WorkOf(a, m, *gram, options);
     return counts;
   });
 }

@@ -1,33 +1,101 @@
-// Bandwidths of the CPU backend, from which the times of copies are predicted; those of local
-// problems are static SPAI's own (static_spai_tuning.h), those of iterations AUTO's
-// (auto_tuning.h). No program prints these: they are cautious guesses, not fits.
+// The one model of time: what is counted (BuildWork, SolveWork) by rates of the CPU and of a GPU.
+// Estimates, placement, splitting, admission and AUTO read it. No device is needed to ask, and no
+// clock is read: the same counts always give the same time.
+//
+// A first prediction is within a factor of 5, mostly of 2 (docs/decisions/cost.md); the scheduler
+// corrects it by what jobs of the kind took (server/sched/predictions.h).
 #pragma once
+
+#include <cstdint>
+
+#include "kernels/base/build_work.h"
+#include "kernels/base/device.h"
+#include "kernels/krylov/krylov.h"
 
 namespace spaid::kernels {
 
-struct CpuRates {
-  double bytes_per_s = 8e9;          // streaming, one thread
-  double shared_bytes_per_s = 14e9;  // streaming, all threads together at the most
-  // Small dense inverses, and A times them, one thread: 0.24e9 to 1.9e9 on a core of an AMD EPYC.
-  double block_flops_per_s = 1e9;
+// Nanoseconds of a build: once, of each thing that BuildWork counts, and of the first entries,
+// which the host of a GPU does not spread over its cores: so much more of each, up to a limit.
+struct WorkRates {
+  double fixed = 0, row = 0, entry = 0, gathered = 0, flop = 0;
+  double first_entry = 0, first_most = 0;
+  double nnz_a = 0;
+  double serial = 0;  // share that more threads do not shorten
 };
-inline constexpr CpuRates kCpuRates;
+// Of one thread of the CPU (an AMD EPYC), and of an H100 beside 16 cores of a Xeon, from A on the
+// host to M there.
+struct BuildRates {
+  WorkRates cpu, gpu;
+};
+
+inline constexpr BuildRates kJacobiRates = {
+    .cpu = {.fixed = 2e4, .row = 88, .flop = 1},
+    .gpu = {.row = 8.9, .flop = 0.06, .first_entry = 85, .first_most = 0.54e6, .nnz_a = 0.175}};
+inline constexpr BuildRates kStaticSpaiRates = {
+    .cpu = {.fixed = 1e5, .row = 610, .gathered = 8.3, .flop = 0.05},
+    .gpu = {.fixed = 1.18e6,
+            .row = 13,
+            .entry = 2.9,
+            .flop = 1e-4,
+            .first_entry = 27,
+            .first_most = 2.4e6}};
+inline constexpr BuildRates kFsaiRates = {
+    .cpu = {.fixed = 4e4, .row = 112, .entry = 82, .flop = 0.05},
+    .gpu = {.fixed = 1.7e6,
+            .row = 17.4,
+            .entry = 4.7,
+            .flop = 5e-4,
+            .first_entry = 17.6,
+            .first_most = 0.96e6}};
+inline constexpr BuildRates kAfsaiRates = {.cpu = {.fixed = 4e4, .row = 200, .gathered = 1.6},
+                                           .gpu = {.fixed = 1.39e6,
+                                                   .entry = 5.4,
+                                                   .gathered = 0.0075,
+                                                   .first_entry = 14,
+                                                   .first_most = 0.82e6,
+                                                   .nnz_a = 0.15}};
+inline constexpr BuildRates kDynamicSpaiRates = {
+    .cpu = {.fixed = 1.2e5, .row = 420, .entry = 90, .gathered = 1.7, .flop = 0.2, .serial = 0.15},
+    .gpu = {.fixed = 2e6, .row = 40, .entry = 5, .gathered = 0.05, .nnz_a = 0.4}};
+
+// Milliseconds of a build by so many threads of the CPU, the layout of M for products included.
+double BuildMs(const BuildRates& rates, const BuildWork& work, int threads);
+// The same on a GPU, from host to host, A's way there included.
+double DeviceBuildMs(const BuildRates& rates, const BuildWork& work);
+
+struct SolveWork {
+  Method method = Method::kBicgstab;  // kAuto counts as that
+  double n = 0, nnz_a = 0;
+  double nnz_m = 0;  // entries that a product with M reads, of both factors; 0: a diagonal
+  int64_t n_rhs = 1;
+};
+// An iteration of all right-hand sides. `threads`: of the CPU.
+double IterationMs(const SolveWork& work, Backend backend, int threads);
+// Iterations of a right-hand side, of whose matrix nothing is known but its size.
+double GuessedIterations(double n);
+
+// To bring `nnz` entries of a matrix to a GPU and lay them out there.
+double MoveMs(double nnz);
+// To bring b and x there and back.
+double MoveVectorsMs(double n, int64_t n_rhs);
+// To move so many bytes through the host's memory.
+double StreamMs(double bytes, int threads);
+
+// --- What is worth it ---
 
 // A build that the CPU is predicted to finish in less is not worth a GPU. From host to host the
-// smallest measured takes 0.6 ms on an H100 and 1.8 on the 16 cores beside it, predicted at 1.1
+// smallest measured takes 0.6 ms on an H100 and 1.8 on the 16 cores beside it
 // (docs/decisions/static-spai.md); smaller ones would wait there for large ones.
 inline constexpr double kGpuWorthMs = 1.5;
 // The same of FSAI, where a GPU is also predicted to be faster, which of static FSAI it seldom is
-// by much (docs/decisions/fsai.md: P7 16³ by 3 x 5 0.77 ms there for 1.52 on 16 cores,
-// predicted at 0.65).
+// by much (docs/decisions/fsai.md: P7 16³ by 3 x 5 0.77 ms there for 1.52 on 16 cores).
 inline constexpr double kGpuFsaiWorthMs = 0.5;
-// The same of a solve, as the daemon predicts it (server/engine/job_factory.cc), A's way there
-// included.
-inline constexpr double kGpuSolveWorthMs = 10;
+// The same of a solve, A's way there included (docs/decisions/krylov.md: the GPU is behind on P7
+// 12³, predicted at 1 ms, and ahead on P7 16³, at 2.6).
+inline constexpr double kGpuSolveWorthMs = 1.5;
 // So many times as long, about, takes a build there whose tables are made in waves
 // (docs/decisions/static-spai.md: 7.1 ms for 3.0).
 inline constexpr double kWavesCost = 2;
-
 // Static SPAI that the CPU is predicted to spend so much on (BuildEstimate::predicted_ms, 16
 // threads) is done sooner by two GPUs than by one, from host to host: 1.07 to 1.74 times in all
 // cases measured (docs/decisions/splitting.md); at 10 to 85 ms 0.95 to 1.08 times,

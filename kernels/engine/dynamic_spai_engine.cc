@@ -18,10 +18,6 @@
 namespace spaid::kernels {
 namespace {
 
-// Share of a build on one thread that more threads do not shorten: 16 cores take 0.13 to
-// 0.27 of it (kernels/bench/results/gpu_dynamic_spai_h100.json, DynamicSpaiCrossover).
-constexpr double kDynamicSerialShare = 0.15;
-
 // Of the progress of a build that grows its pattern: where growth ends, and the plan on it.
 constexpr double kGrowthShare = 0.7, kPlanShare = 0.8;
 
@@ -186,13 +182,9 @@ class DynamicSpai final : public PreconditionerEngine {
         counts->host_bytes + e.download_bytes +
         2 * (n + 2) * static_cast<int64_t>(sizeof(int64_t)) + RowScratchBytes(n, nnz) +
         (user_pattern != nullptr ? CscBytes(n, user_pattern->nnz()) : 0);
-    e.flops = counts->flops;
     e.device_bytes = counts->device_bytes;
     e.device_bytes_min = counts->device_bytes_min;
-    e.predicted_device_ms = 1e-6 * counts->predicted_device_ns;
-    e.predicted_ms =
-        1e-6 * counts->predicted_ns * (kDynamicSerialShare + (1 - kDynamicSerialShare) / threads) +
-        StreamMs(4.0 * (12 * counts->expected_nnz + 8 * static_cast<double>(n)), threads);
+    PredictBuild(kDynamicSpaiRates, counts->work, threads, &e);
     return e;
   }
 

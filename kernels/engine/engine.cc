@@ -89,7 +89,7 @@ class DevicesEngine final : public Engine {
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
     auto estimate = FindEngine(spec.engine)->Estimate(spec, a, user_pattern, context);
-    if (estimate.ok() && gpus_.empty()) {
+    if (estimate.ok() && (gpus_.empty() || TraitsOf(spec.engine).on_gpu == nullptr)) {
       estimate->device_bytes = estimate->device_bytes_min = 0;
       estimate->predicted_device_ms = 0;
     }

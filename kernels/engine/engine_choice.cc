@@ -12,7 +12,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/auto_tuning.h"
-#include "kernels/engine/engine_costs.h"
+#include "kernels/engine/cost.h"
 #include "kernels/engine/local_sample.h"
 #include "kernels/engine/preconditioner_engine.h"
 #include "kernels/fsai/fsai_sample.h"
@@ -39,16 +39,40 @@ struct Candidate {
   }
 };
 
-Candidate MakeCandidate(const EngineCosts& costs, const char* name, const EngineWork& work,
-                        double iterations) {
-  Candidate c;
-  c.spec.engine = work.kind;
-  c.name = name;
-  c.setup_ms = costs.SetupMs(work);
-  c.iterations = std::max(1.0, iterations);
-  c.iteration_ms = costs.IterationMs(work);
-  return c;
-}
+// The solve that the engine is for, and where.
+struct Costs {
+  SolveWork solve;
+  Backend backend = Backend::kCpu;
+  int threads = 1;
+  double longest_column = 0;
+
+  // What is built must be predicted to take no more than this of Jacobi's time.
+  double worth() const { return backend == Backend::kCuda ? tuning::gpu::kWorth : tuning::kWorth; }
+  // What a look at rows of FSAI takes (SampleFsai), where that is no small part of a solve.
+  double LookMs() const {
+    return backend == Backend::kCpu ? 0
+                                    : tuning::gpu::kLookMs + tuning::gpu::kLookRowMs * solve.n +
+                                          tuning::gpu::kLookEntryMs * solve.nnz_a;
+  }
+  // `of_m`: entries of M that a product reads; 0: a diagonal.
+  Candidate Of(EngineKind kind, const char* name, double build_ms, double of_m,
+               double iterations) const {
+    Candidate c;
+    c.spec.engine = kind;
+    c.name = name;
+    c.setup_ms = build_ms;
+    if (backend == Backend::kCuda) c.setup_ms += MoveVectorsMs(solve.n, solve.n_rhs);
+    c.iterations = std::max(1.0, iterations);
+    SolveWork with = solve;
+    with.nnz_m = of_m;
+    c.iteration_ms = IterationMs(with, backend, threads);
+    return c;
+  }
+  double BuildMs(const BuildRates& rates, const BuildWork& work) const {
+    return backend == Backend::kCuda ? DeviceBuildMs(rates, work)
+                                     : kernels::BuildMs(rates, work, threads);
+  }
+};
 
 double JacobiIterations(const CscView& a, const LocalSample& sample) {
   const double n = ToDouble(a.n_cols);
@@ -62,17 +86,17 @@ double JacobiIterations(const CscView& a, const LocalSample& sample) {
   return std::min(iterations, n);
 }
 
-Candidate Fsai(const EngineCosts& costs, const CscView& a, const LocalSample& sample,
-               double jacobi) {
+Candidate Fsai(const Costs& costs, const CscView& a, const LocalSample& sample, double jacobi) {
   const double n = ToDouble(a.n_cols);
   const double ratio =
       tuning::kFsai *
       std::min(1.0, std::exp(-tuning::kFsaiFall * (sample.gain - tuning::kFsaiGain)));
   // The sample counts a long row's last ones alone: what the CPU's costs were fitted with.
   const double entries =
-      costs.backend() == Backend::kCpu ? 2 * n * (sample.entries + 1) : ToDouble(a.nnz()) + n;
-  return MakeCandidate(costs, "FSAI", {.kind = EngineKind::kFsai, .entries = entries},
-                       ratio * jacobi);
+      costs.backend == Backend::kCpu ? n * (sample.entries + 1) : (ToDouble(a.nnz()) + n) / 2;
+  const BuildWork work{.rows = n, .nnz_a = ToDouble(a.nnz()), .entries = entries};
+  return costs.Of(EngineKind::kFsai, "FSAI", costs.BuildMs(kFsaiRates, work), 2 * entries,
+                  ratio * jacobi);
 }
 
 // One that AUTO may choose.
@@ -86,14 +110,21 @@ constexpr Growth kGrowths[] = {
 };
 
 // `gains`: of this adaptive FSAI over static FSAI.
-Candidate Afsai(const EngineCosts& costs, const CscView& a, const Growth& growth, double fsai,
+Candidate Afsai(const Costs& costs, const CscView& a, const Growth& growth, double fsai,
                 double jacobi, double gains, double row_entries) {
   const double ratio =
       std::exp(-tuning::kAfsaiFall * (std::min(gains, tuning::kMostGainRatio) - 1));
-  Candidate c =
-      MakeCandidate(costs, growth.name,
-                    {.kind = EngineKind::kAfsai, .entries = 2 * ToDouble(a.n_cols) * row_entries},
-                    std::min(ratio * fsai, tuning::kMostRatio * jacobi));
+  const double n = ToDouble(a.n_cols), nnz = ToDouble(a.nnz());
+  FsaiOptions options;
+  options.k_max = growth.steps;
+  options.s = growth.per_step;
+  const double added = n * (row_entries - 1);
+  const BuildWork work{.rows = n,
+                       .nnz_a = nnz,
+                       .entries = n * row_entries,
+                       .gathered = GatheredByGrowth(added, nnz / n, options)};
+  Candidate c = costs.Of(EngineKind::kAfsai, growth.name, costs.BuildMs(kAfsaiRates, work),
+                         2 * work.entries, std::min(ratio * fsai, tuning::kMostRatio * jacobi));
   c.spec.fsai.k_max = growth.steps;
   c.spec.fsai.s = growth.per_step;
   return c;
@@ -101,9 +132,8 @@ Candidate Afsai(const EngineCosts& costs, const CscView& a, const Growth& growth
 
 // Nothing where it would be too slow even if it were as good as it may be: then rows of it are not
 // looked at, which takes time itself.
-std::optional<Candidate> LookAtAfsai(const EngineCosts& costs, const CscView& a,
-                                     const Growth& growth, double fsai, const Candidate& jacobi,
-                                     int threads) {
+std::optional<Candidate> LookAtAfsai(const Costs& costs, const CscView& a, const Growth& growth,
+                                     double fsai, const Candidate& jacobi, int threads) {
   const Candidate at_best = Afsai(costs, a, growth, fsai, jacobi.iterations, tuning::kMostGainRatio,
                                   1 + growth.steps * growth.per_step);
   if (at_best.total_ms() + costs.LookMs() >= costs.worth() * jacobi.total_ms()) return {};
@@ -131,7 +161,7 @@ struct SpaiCandidate {
   int64_t host_bytes = 0;  // of the build; 0: not counted, A's own pattern is known without
 };
 
-Result<SpaiCandidate> StaticSpai(const EngineCosts& costs, const PreconditionerSpec& asked,
+Result<SpaiCandidate> StaticSpai(const Costs& costs, const PreconditionerSpec& asked,
                                  const CscView& a, const LocalSample& sample, double jacobi,
                                  const PatternView* user_pattern, const Context& context) {
   const double n = ToDouble(a.n_cols);
@@ -140,10 +170,19 @@ Result<SpaiCandidate> StaticSpai(const EngineCosts& costs, const PreconditionerS
   spec.static_spai = asked.static_spai;
   BuildEstimate estimate;
   estimate.nnz_m = a.nnz();
-  if (!IsPlain(spec.static_spai, user_pattern)) {
+  double build_ms = 0;
+  if (IsPlain(spec.static_spai, user_pattern)) {
+    build_ms = costs.BuildMs(kStaticSpaiRates, {.rows = n,
+                                                .nnz_a = ToDouble(a.nnz()),
+                                                .entries = ToDouble(a.nnz()),
+                                                .gathered = n * sample.local_entries,
+                                                .longest = costs.longest_column});
+  } else {
     auto counted = FindEngine(spec.engine)->Estimate(spec, a, user_pattern, context);
     if (!counted.ok()) return counted.status();
     estimate = *counted;
+    build_ms =
+        costs.backend == Backend::kCuda ? estimate.predicted_device_ms : estimate.predicted_ms;
   }
   double ratio =
       tuning::kSpai * std::exp(-tuning::kSpaiFall * std::max(sample.gain, tuning::kLeastGain));
@@ -152,12 +191,8 @@ Result<SpaiCandidate> StaticSpai(const EngineCosts& costs, const PreconditionerS
   const double own = std::max(1.0, ToDouble(a.nnz()) - n);
   const double share = (ToDouble(estimate.nnz_m) - n) / own;
   ratio = share < 1 ? 1 - std::max(0.0, share) * (1 - ratio) : ratio / std::sqrt(share);
-  Candidate c = MakeCandidate(costs, "static SPAI",
-                              {.kind = EngineKind::kStaticSpai,
-                               .entries = ToDouble(estimate.nnz_m),
-                               .counted_ms = estimate.predicted_ms,
-                               .counted_flops = estimate.flops},
-                              ratio * jacobi);
+  Candidate c =
+      costs.Of(spec.engine, "static SPAI", build_ms, ToDouble(estimate.nnz_m), ratio * jacobi);
   c.spec = spec;
   return SpaiCandidate{c, estimate.host_bytes};
 }
@@ -215,14 +250,15 @@ std::string NameOf(Method method) {
 }
 
 // "CG of 8 right-hand sides on a GPU": what the figures are of.
-std::string NameOf(const EngineCosts& costs, int64_t n_rhs) {
-  return NameOf(costs.method()) +
+std::string NameOf(const Costs& costs) {
+  const int64_t n_rhs = costs.solve.n_rhs;
+  return NameOf(costs.solve.method) +
          (n_rhs > 1 ? " of " + std::to_string(n_rhs) + " right-hand sides" : std::string()) +
-         (costs.backend() == Backend::kCuda ? " on a GPU" : " on the CPU");
+         (costs.backend == Backend::kCuda ? " on a GPU" : " on the CPU");
 }
 
 ResolvedSpec Chosen(const Candidate& c, const std::string& reason) {
-  return {c.spec, std::string(c.name) + ": " + reason};
+  return {c.spec, std::string(c.name) + ": " + reason, c.iterations};
 }
 
 }  // namespace
@@ -238,12 +274,17 @@ Result<ResolvedSpec> ChooseEngine(const PreconditionerSpec& spec, const CscView&
   const Method method = spec.method != Method::kAuto ? spec.method
                         : symmetric && !indefinite   ? Method::kCg
                                                      : Method::kBicgstab;
-  const EngineCosts costs(a, sample, d.max_column_entries, method, spec.n_rhs, spec.backend,
-                          threads);
+  const double n = ToDouble(a.n_cols), nnz = ToDouble(a.nnz());
+  const Costs costs{
+      .solve = {.method = method, .n = n, .nnz_a = nnz, .n_rhs = std::max<int64_t>(1, spec.n_rhs)},
+      .backend = spec.backend,
+      .threads = threads,
+      .longest_column = ToDouble(d.max_column_entries)};
   const double iterations = JacobiIterations(a, sample);
+  const BuildWork diagonal{.rows = n, .nnz_a = nnz, .entries = n};
   const Candidate jacobi =
-      MakeCandidate(costs, "Jacobi", {.kind = EngineKind::kJacobi}, iterations);
-  const std::string what = WhatAIs(d), with = NameOf(costs, spec.n_rhs);
+      costs.Of(EngineKind::kJacobi, "Jacobi", costs.BuildMs(kJacobiRates, diagonal), 0, iterations);
+  const std::string what = WhatAIs(d), with = NameOf(costs);
   std::string note;
 
   std::vector<Candidate> others;
@@ -251,7 +292,7 @@ Result<ResolvedSpec> ChooseEngine(const PreconditionerSpec& spec, const CscView&
   if (symmetric && !indefinite && user_pattern == nullptr) {
     const Candidate fsai = Fsai(costs, a, sample, iterations);
     // On the CPU growing so much was best on no matrix (docs/decisions/auto.md).
-    const auto growths = std::span(kGrowths).first(costs.backend() == Backend::kCuda ? 2 : 1);
+    const auto growths = std::span(kGrowths).first(costs.backend == Backend::kCuda ? 2 : 1);
     for (const Growth& growth : growths) {
       auto c = LookAtAfsai(costs, a, growth, fsai.iterations, jacobi, threads);
       if (c.has_value()) others.push_back(*std::move(c));

@@ -17,7 +17,7 @@ namespace spaid::kernels {
 //     `user_pattern`, which is static SPAI's, rules FSAI out.
 //   - Where A is not symmetric, or its diagonal not positive: Jacobi and static SPAI.
 // Iterations come from how much of a diagonal entry the entries before it explain, costs from
-// counts (engine_costs.h), of spec.n_rhs right-hand sides on spec.backend: no clock and no device,
+// counts (cost.h), of spec.n_rhs right-hand sides on spec.backend: no clock and no device,
 // the same choice for every call. Jacobi keeps its place unless another is clearly ahead. Takes the
 // time of one product with A or two at the most, of a count of the pattern where that of M is not
 // simply A's, or is large and may be chosen. Errors: those of Estimate. Thread-safe.

@@ -258,12 +258,9 @@ class Fsai final : public PreconditionerEngine {
                    counts->host_bytes + 2 * (pointers + indices * nnz) +
                    (user_pattern != nullptr ? pointers + indices * view.nnz() : 0) +
                    e.download_bytes + 3 * pointers + RowScratchBytes(n, nnz);
-    e.flops = counts->flops;
     e.device_bytes = counts->device_bytes;
     e.device_bytes_min = counts->device_bytes_min;
-    e.predicted_device_ms = 1e-6 * counts->predicted_device_ns;
-    e.predicted_ms = 1e-6 * counts->predicted_ns / threads +
-                     StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);
+    PredictBuild(traits().grows_pattern ? kAfsaiRates : kFsaiRates, counts->work, threads, &e);
     return e;
   }
 

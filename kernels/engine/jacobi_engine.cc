@@ -52,10 +52,12 @@ BuildEstimate EstimateBlocks(const PatternView& a, int block_size, int threads) 
                  RowScratchBytes(n, e.nnz_m) +
                  (2 * n + (n + b - 1) / b) * static_cast<int64_t>(sizeof(double));
   // Inverses, and A times them.
-  e.flops = 2.0 * static_cast<double>(b) *
-            (static_cast<double>(b) * static_cast<double>(n) + static_cast<double>(a.nnz()));
-  e.predicted_ms = StreamMs(static_cast<double>(CscBytes(n, a.nnz()) + e.host_bytes), threads) +
-                   1e3 * e.flops / (kCpuRates.block_flops_per_s * threads);
+  BuildWork work{.rows = static_cast<double>(n),
+                 .nnz_a = static_cast<double>(a.nnz()),
+                 .entries = static_cast<double>(e.nnz_m)};
+  work.flops = 2.0 * static_cast<double>(b) *
+               (static_cast<double>(b) * static_cast<double>(n) + static_cast<double>(a.nnz()));
+  PredictBuild(kJacobiRates, work, threads, &e);
   for (int64_t first = 0; first < n; first += b) {
     const int64_t entries = a.col_ptr[std::min(first + b, n)] - a.col_ptr[first];
     e.n1_max = std::max(e.n1_max, std::min(entries, n));
@@ -72,8 +74,12 @@ BuildEstimate EstimateDiagonal(const PatternView& a, int threads) {
   // M, and the residual norms twice: as they come and sorted.
   e.host_bytes = static_cast<int64_t>(sizeof(JacobiPlan) + sizeof(HostPreconditioner)) +
                  CscBytes(n, n) + 2 * n * static_cast<int64_t>(sizeof(double));
-  e.flops = 4.0 * static_cast<double>(a.nnz());
-  e.predicted_ms = StreamMs(static_cast<double>(CscBytes(n, a.nnz()) + e.host_bytes), threads);
+  PredictBuild(kJacobiRates,
+               {.rows = static_cast<double>(n),
+                .nnz_a = static_cast<double>(a.nnz()),
+                .entries = static_cast<double>(n),
+                .flops = 4.0 * static_cast<double>(a.nnz())},
+               threads, &e);
   e.n1_max = 0;
   for (int64_t j = 0; j < n; ++j) {
     e.n1_max = std::max(e.n1_max, a.col_ptr[j + 1] - a.col_ptr[j]);

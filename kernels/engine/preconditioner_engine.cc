@@ -93,9 +93,10 @@ int64_t RowScratchBytes(int64_t n, int64_t nnz) {
   return counter * std::max(n, nnz);
 }
 
-double StreamMs(double bytes, int threads) {
-  const double rate = std::min(kCpuRates.bytes_per_s * threads, kCpuRates.shared_bytes_per_s);
-  return 1e3 * bytes / rate;
+void PredictBuild(const BuildRates& rates, const BuildWork& work, int threads, BuildEstimate* e) {
+  e->flops = work.flops;
+  e->predicted_ms = BuildMs(rates, work, threads);
+  e->predicted_device_ms = DeviceBuildMs(rates, work);
 }
 
 }  // namespace spaid::kernels

@@ -17,6 +17,7 @@
 #include "kernels/base/cuda_device.h"
 #include "kernels/base/status.h"
 #include "kernels/engine/build_result.h"
+#include "kernels/engine/cost.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/engine_traits.h"
@@ -123,11 +124,12 @@ class PreconditionerEngine {
 const PreconditionerEngine* FindEngine(EngineKind kind);
 std::span<const PreconditionerEngine* const> Engines();
 
-// Rates and sizes that estimates count with.
+// What estimates share.
 
 int64_t CscBytes(int64_t n, int64_t nnz);
 // The counters of the transpose that makes the rows of M, at the most (transpose.h).
 int64_t RowScratchBytes(int64_t n, int64_t nnz);
-double StreamMs(double bytes, int threads);  // to move so many
+// Fills in flops and the predicted times (cost.h), which of work of the host alone is one.
+void PredictBuild(const BuildRates& rates, const BuildWork& work, int threads, BuildEstimate* e);
 
 }  // namespace spaid::kernels

@@ -34,7 +34,8 @@ struct PreconditionerSpec {
 // A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
 struct ResolvedSpec {
   PreconditionerSpec spec;
-  std::string reason;  // why AUTO chose so, in words and figures; empty where nothing was AUTO
+  std::string reason;     // why AUTO chose so, in words and figures; empty where nothing was AUTO
+  double iterations = 0;  // of a right-hand side, as AUTO predicts them; 0: it did not
 };
 
 // Whether time decides what a build becomes: then no two are the same.

@@ -254,12 +254,7 @@ class StaticSpai final : public PreconditionerEngine {
                    RowScratchBytes(a.n_cols, e.nnz_m);
     e.device_bytes = counts->device_bytes;
     e.device_bytes_min = counts->device_bytes_min;
-    e.flops = options.local_solver == LocalSolver::kQr ? counts->qr_flops
-              : options.local_solver == LocalSolver::kGram
-                  ? counts->gram_flops
-                  : std::min(counts->gram_flops, counts->qr_flops);
-    e.predicted_ms = 1e-6 * counts->predicted_ns / threads +
-                     StreamMs(4.0 * static_cast<double>(e.download_bytes), threads);
+    PredictBuild(kStaticSpaiRates, counts->work, threads, &e);
     return e;
   }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/base/build_work.h"
 #include "kernels/base/context.h"
 #include "kernels/base/option_range.h"
 #include "kernels/base/precision.h"
@@ -156,16 +157,16 @@ Result<FsaiResult> BuildFsai(const CscView& a, const PatternView* initial,
                              const FsaiOptions& options, const Context& context);
 
 struct FsaiCounts {
-  int64_t nnz_g = 0;        // upper bound
-  int64_t host_bytes = 0;   // upper bound: build and result
-  double predicted_ns = 0;  // one thread, by measured costs, where no row repeats another
-  double flops = 0;
+  int64_t nnz_g = 0;       // upper bound
+  int64_t host_bytes = 0;  // upper bound: build and result
+  BuildWork work;          // where no row repeats another, and grows as far as it may
   // On a CUDA device: bounds on all that is there at once, of a build and of those with new values,
   // and with which it is sure to succeed, with fewer rows at a time and G's columns made by the
-  // host; from host to host, by measured costs.
+  // host.
   int64_t device_bytes = 0, device_bytes_min = 0;
-  double predicted_device_ns = 0;
 };
+// BuildWork::gathered of growth by so many entries, where columns of A have `mean` entries.
+double GatheredByGrowth(double added, double mean, const FsaiOptions& options);
 // From the pattern alone, in bounded time and memory.
 Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial,
                                 const FsaiOptions& options, const Context& context);

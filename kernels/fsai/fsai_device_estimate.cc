@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/fsai/fsai_tuning.h"
-
 namespace spaid::kernels {
 namespace {
 
@@ -88,24 +86,6 @@ void EstimateOnDevice(int64_t n_rows, int64_t nnz_a, int64_t longest_column,
   }
   counts.device_bytes = ToCount(bytes.whole + kSlack);
   counts.device_bytes_min = ToCount(std::min(bytes.whole, bytes.least) + kSlack);
-
-  // As measured on an H100 (docs/decisions/fsai.md): growth by entries that join a row, by the
-  // candidates that they are chosen from, or by its arithmetic; then the copies, and the pattern,
-  // which the host makes.
-  namespace tuning = fsai_tuning;
-  double ns =
-      tuning::kDeviceBuildNs + tuning::kDeviceCopyNs * (12 * nnz + 4 * nnz_g * 6 + 4 * pointers);
-  if (options.adaptive) {
-    const double steps = std::min(ToDouble(int64_t{options.s} * options.k_max), most);
-    const double mean = nnz / n;
-    const double candidates = std::min(n, steps * std::min(0.6 * mean, 12.0));
-    const double added = nnz_g - n;
-    ns += (fp32 ? 0.65 : 1) * added * (0.35 + 0.0033 * mean * steps) + n + 0.5 * nnz;
-    ns += 2.5e-4 * n * candidates * steps * std::max(0.0, steps - 30);
-  } else {
-    ns += 0.65 * nnz_g + (fp32 ? 0.0005 : 0.0016) * rows.cubes + 1.5 * nnz;
-  }
-  counts.predicted_device_ns = ns;
 }
 
 }  // namespace spaid::kernels

@@ -16,7 +16,7 @@ struct FsaiRowCounts {
   int64_t initial_entries = 0, initial_longest = 0;
 };
 
-// Fills device_bytes, device_bytes_min and predicted_device_ns.
+// Fills device_bytes and device_bytes_min.
 void EstimateOnDevice(int64_t n, int64_t nnz_a, int64_t longest_column, const FsaiRowCounts& rows,
                       const FsaiOptions& options, FsaiCounts& counts);
 

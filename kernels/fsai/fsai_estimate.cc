@@ -1,4 +1,4 @@
-// Counts before there is anything: entries and bytes are bounds, time and flops are expectations.
+// Counts before there is anything: entries and bytes are bounds, work is an expectation.
 
 #include <algorithm>
 #include <cmath>
@@ -38,6 +38,12 @@ double ToDouble(int64_t x) { return static_cast<double>(x); }
 int64_t ToCount(double x) { return x < 9e18 ? static_cast<int64_t>(x) : INT64_MAX; }
 
 }  // namespace
+
+// An entry that joins brings those of its column, and candidates, which are looked at again in each
+// later step.
+double GatheredByGrowth(double added, double mean, const FsaiOptions& options) {
+  return added * (mean + 20) * (1 + 0.08 * ToDouble(int64_t{options.s} * options.k_max));
+}
 
 Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial,
                                 const FsaiOptions& options, const Context& context) {
@@ -123,23 +129,15 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
                        batches * (128 + 8 * (options.k_max + 1.0)) + threads * per_thread + repeats;
   counts.host_bytes = ToCount(bytes + (1 << 20));
 
-  // By measured costs (fsai_tuning.h): of a row, of one that joins, of an entry of its column, and
-  // of what it finds in the row, whose candidates are as many as entries times those of a column.
+  counts.work = {.rows = size, .nnz_a = ToDouble(a.nnz()), .entries = nnz_g};
   if (options.adaptive) {
-    const double steps = ToDouble(std::max(options.k_max, 1));
-    const double candidates = 0.6 * mean, added = nnz_g - size;
-    const double gradients = steps / 2 * 2 * candidates * added;
-    counts.flops = rows.cubes / 3 + gradients;
-    namespace tuning = fsai_tuning;
-    counts.predicted_ns =
-        added * (tuning::kAddedNs + tuning::kAddedColumnNs * mean +
-                 steps * options.s * (tuning::kAddedStepNs + tuning::kAddedStepColumnNs * mean)) +
-        tuning::kRowNs * size;
+    const double steps = ToDouble(std::max(options.k_max, 1)), added = nnz_g - size;
+    const double candidates = 0.6 * mean;  // of a row and step, for each of its entries
+    counts.work.flops = rows.cubes / 3 + steps * candidates * added;
+    counts.work.gathered = GatheredByGrowth(added, mean, options);
   } else {
-    counts.flops = rows.cubes / 3 + rows.squares;
-    namespace tuning = fsai_tuning;
-    counts.predicted_ns =
-        tuning::kRowNs * size + tuning::kEntryNs * nnz_g + tuning::kCubeNs * rows.cubes;
+    counts.work.flops = rows.cubes / 3 + rows.squares;
+    counts.work.longest = std::min(ToDouble(rows.longest), ToDouble(fsai_tuning::kDenseRow));
   }
   EstimateOnDevice(n, a.nnz(), longest_column, rows, options, counts);
   return counts;

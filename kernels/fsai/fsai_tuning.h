@@ -31,19 +31,6 @@ inline constexpr int64_t kDenseRow = 2000;
 inline constexpr int64_t kCgIterations = 1000;
 inline constexpr double kCgTolerance = 1e-14;
 
-// Nanoseconds of one thread, fitted on an EPYC (docs/decisions/fsai.md): of the builds in fp64 of
-// 900 rows and more, Chem97ZtZ and plat1919 aside, 40 of 45 take 0.6 to 1.5 times as long as
-// predicted, or the other way round. Adaptive, of an entry that joins a row: alone, for each entry
-// of its column, and both again for each step that the row may take (its candidates grow by as
-// much).
-inline constexpr double kAddedNs = 58, kAddedColumnNs = 2.5;
-inline constexpr double kAddedStepNs = 3.4, kAddedStepColumnNs = 0.245;
-// Static: of a row, of its entries, of their cube.
-inline constexpr double kRowNs = 290, kEntryNs = 33, kCubeNs = 0.0175;
-
-// On a CUDA device, from host to host: of any build, and of a byte copied there or back.
-inline constexpr double kDeviceBuildNs = 6e5, kDeviceCopyNs = 0.08;
-
 // Rows that repeat others are looked for where A has at most one kind of row in so many rows; as
 // many of those of G, at most, are kept to copy from. Rounds of the search.
 inline constexpr int64_t kRowsPerClass = 8;

@@ -17,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/base/build_work.h"
 #include "kernels/base/context.h"
 #include "kernels/base/result_sink.h"
 #include "kernels/base/status.h"
@@ -52,11 +53,9 @@ struct StaticSpaiCounts {
   int64_t n1_max = 0, n2_max = 0;
   int64_t sum_n1 = 0;
   // The factor is counted once per group of columns with equal J.
-  double qr_flops = 0;    // Σ 2 n1 n2² − (2/3) n2³ + 4 n1 n2
-  double gram_flops = 0;  // sparse accumulation + Σ n2³/3 + solves and corrected step
-  // Plan and build on one thread, by the measured costs of the local solver that the options
-  // choose. An estimate takes them from a sample of the columns.
-  double predicted_ns = 0;
+  double qr_flops = 0;      // Σ 2 n1 n2² − (2/3) n2³ + 4 n1 n2
+  double gram_flops = 0;    // sparse accumulation + Σ n2³/3 + solves and corrected step
+  BuildWork work;           // estimates only; by the local solver that the options choose
   int64_t plan_bytes = 0;   // host bytes the plan holds
   int64_t build_bytes = 0;  // upper bound on further host bytes of a build, M included
   // Estimates only: bytes of plan and build on a CUDA device; upper bound with all gather tables at
@@ -128,7 +127,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> PlanStaticSpai(const CscView& a,
 const StaticSpaiCounts& Counts(const StaticSpaiPlan& plan);
 
 // Counts without building the plan's index sets, in bounded memory and time; upper bounds all but
-// predicted_ns. Pattern alone: with keep_tau or row_match the bound is that of the full pattern.
+// the work. Pattern alone: with keep_tau or row_match the bound is that of the full pattern.
 Result<StaticSpaiCounts> EstimateStaticSpai(const PatternView& a, const PatternView* user_pattern,
                                             const StaticSpaiOptions& options,
                                             const Context& context);

@@ -2,7 +2,6 @@
 // in the graph of the pattern.
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -13,11 +12,9 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
-#include "kernels/sparse/hash.h"
 #include "kernels/sparse/pattern.h"
 #include "kernels/sparse/transpose.h"
 #include "kernels/static_spai/group_solver.h"
-#include "kernels/static_spai/lane_solver.h"
 #include "kernels/static_spai/static_spai.h"
 #include "kernels/static_spai/static_spai_plan.h"
 #include "kernels/static_spai/static_spai_tuning.h"
@@ -29,12 +26,8 @@ namespace {
 // bounds.
 constexpr double kStepBudget = 4e8;
 
-// Times are predicted from so many columns at most, and so many steps.
-constexpr int64_t kSampleColumns = 1024;
-constexpr int64_t kSampleSteps = 20'000'000;
-// Columns whose weight is over kHeavy times the mean are looked at one by one, the heaviest first.
-constexpr double kHeavy = 16;
-constexpr size_t kHeavyColumns = 64;
+// Columns that the work is counted of where all are too many.
+constexpr int64_t kSampleColumns = 256;
 
 // The rules by which BuildPattern makes J_k, with the full base pattern.
 struct Rules {
@@ -125,12 +118,21 @@ Bounds BoundsWithoutMatching(const Rules& rules) {
   return bounds;
 }
 
+// Of CGLS, as the cost of a local problem counts them.
+constexpr double kIterations = 100;
+
 struct Totals {
+  int64_t columns = 0;  // counted
   int64_t nnz_m = 0, n1_max = 0, n2_max = 0, sum_n1 = 0;
   double qr_flops = 0, gram_flops = 0;
+  // Of different local problems: as qr_flops and gram_flops but for those that are solved by CGLS;
+  // entries.
+  double qr_work = 0, gram_work = 0, gathered = 0;
   LocalCounts largest;
 
-  void Add(const LocalCounts& counts, int64_t n2) {
+  // `shares`: the column has the local problem of the one before it.
+  void Add(const LocalCounts& counts, int64_t n2, bool shares = false) {
+    ++columns;
     nnz_m += n2;
     n1_max = std::max(n1_max, counts.n1);
     n2_max = std::max(n2_max, n2);
@@ -140,30 +142,50 @@ struct Totals {
     largest.n1 = std::max(largest.n1, counts.n1);
     largest.rows = std::max(largest.rows, counts.rows);
     largest.entries = std::max(largest.entries, counts.entries);
+    const auto entries = static_cast<double>(counts.entries);
+    if (n2 > static_spai_tuning::kMaxDenseColumns) {
+      qr_work += kIterations * 4 * entries;
+      gram_work += kIterations * 4 * entries;
+      gathered += entries;
+      return;
+    }
+    // One that shares takes what a right-hand side takes.
+    qr_work += shares ? QrFlops(counts, n2, 2) - QrFlops(counts, n2, 1) : QrFlops(counts, n2, 1);
+    gram_work +=
+        shares ? GramFlops(counts, n2, 2) - GramFlops(counts, n2, 1) : GramFlops(counts, n2, 1);
+    if (!shares) gathered += entries;
   }
   void Add(const Totals& other) {
+    columns += other.columns;
     nnz_m += other.nnz_m;
     n1_max = std::max(n1_max, other.n1_max);
     n2_max = std::max(n2_max, other.n2_max);
     sum_n1 += other.sum_n1;
     qr_flops += other.qr_flops;
     gram_flops += other.gram_flops;
+    qr_work += other.qr_work;
+    gram_work += other.gram_work;
+    gathered += other.gathered;
     largest.n1 = std::max(largest.n1, other.largest.n1);
     largest.rows = std::max(largest.rows, other.largest.rows);
     largest.entries = std::max(largest.entries, other.largest.entries);
   }
 };
 
+// The unknowns of one node, say.
+bool SharesWithLast(const Rules& rules, int64_t k) {
+  return k % static_spai_tuning::kMaxGroup != 0 && !rules.transposed && !rules.column_of_row &&
+         rules.equal_columns[static_cast<size_t>(k)] != 0;
+}
+
 // Finds J_k by breadth-first search; one per thread.
 class Explorer {
  public:
-  explicit Explorer(int64_t n) : counter_(n), seen_(static_cast<size_t>(n), -1) {
-    hash_owner_.fill(-1);
-  }
+  explicit Explorer(int64_t n) : counter_(n), seen_(static_cast<size_t>(n), -1) {}
 
   void Count(const Rules& rules, int64_t k, Totals& totals) {
     const LocalCounts counts = Find(rules, k);
-    totals.Add(counts, n2());
+    totals.Add(counts, n2(), SharesWithLast(rules, k));
   }
 
   // |J_k| of the last column.
@@ -173,22 +195,6 @@ class Explorer {
     int64_t steps = n2();
     for (const int32_t j : columns_) steps += rules.a.col_ptr[j + 1] - rules.a.col_ptr[j];
     return steps;
-  }
-
-  // Hash of the last column's structure: equal for columns k whose local problems are shifted
-  // copies.
-  uint64_t StructureHash(const Rules& rules, int64_t k) {
-    // Another seed than the columns': J is often a column of A, and the two would cancel out.
-    uint64_t hash = HashArray(std::span<const int32_t>(columns_), 1, static_cast<int32_t>(k));
-    for (const int32_t j : columns_) {
-      uint64_t& own = column_hash_[static_cast<size_t>(j) % kHashes];  // the column in this place
-      if (hash_owner_[static_cast<size_t>(j) % kHashes] != j) {
-        hash_owner_[static_cast<size_t>(j) % kHashes] = j;
-        own = HashArray(rules.a.column(j), 0, j);
-      }
-      hash = HashMix(hash, own);
-    }
-    return hash;
   }
 
   LocalCounts Find(const Rules& rules, int64_t k) {
@@ -215,9 +221,6 @@ class Explorer {
   }
 
   LocalCounter counter_;
-  static constexpr size_t kHashes = 1024;  // neighbours share columns: most are met again soon
-  std::array<uint64_t, kHashes> column_hash_;
-  std::array<int32_t, kHashes> hash_owner_;
   std::vector<int32_t> seen_;  // the last k whose J_k holds the node
   std::vector<int32_t> columns_;
 };
@@ -235,113 +238,37 @@ void AddBounds(const Bounds& bounds, int64_t n, Totals& totals) {
   }
 }
 
-// Columns that share J_k, kMaxGroup at most: those in the base pattern's column k that are equal to
-// it have the same neighbourhoods of any depth.
-int64_t GroupSize(const Rules& rules, int64_t k) {
-  if (rules.transposed || rules.column_of_row) return 1;
-  const std::span<const int32_t> own = rules.base.column(k);
-  if (!std::binary_search(own.begin(), own.end(), static_cast<int32_t>(k))) return 1;
-  int64_t size = 0;
-  for (const int32_t l : own) {
-    if (size < static_spai_tuning::kMaxGroup && std::ranges::equal(rules.base.column(l), own)) {
-      ++size;
-    }
-  }
-  return size;
-}
-
-// From a sample, the same whenever it is taken.
-struct Prediction {
-  double ns = 0;                 // plan and build on one thread
-  double steps = 0;              // work of counting every column
-  std::optional<Totals> totals;  // set if the sample had every column
-};
-
-Prediction PredictTotals(const Rules& rules, const Bounds& bounds, LocalSolver solver,
-                         const StopToken& stop) {
+// Of columns that are evenly spread, as many as an estimate may look at.
+Totals CountSome(const Rules& rules, const StopToken& stop) {
   const int64_t n = rules.a.n_cols;
   Explorer explorer(n);
-  struct Sample {
-    uint64_t structure;
-    double alone_ns, shared_ns;
-  };
-  Totals totals;
-  const auto look_at = [&](int64_t k) {
-    const LocalCounts counts = explorer.Find(rules, k);
-    const int64_t columns = GroupSize(rules, k), n2 = explorer.n2();
-    totals.Add(counts, n2);
-    const double alone = PredictNs(solver, counts, n2, columns);
-    const double shared =
-        PrefersLanes(solver, counts, n2, columns) ? PredictLaneNs(counts, n2, columns) : alone;
-    const auto width = static_cast<double>(columns);
-    return Sample{explorer.StructureHash(rules, k),
-                  (alone + PredictPlanNs(counts, n2, columns)) / width,
-                  (shared + PredictSharedPlanNs(n2, columns)) / width};
-  };
-
-  // Grows with the costs of all solvers, no more.
-  const auto weight = [&](int64_t k) {
-    return bounds.columns[static_cast<size_t>(k)] * bounds.entries[static_cast<size_t>(k)];
-  };
-  double mean = 0;
-  for (int64_t k = 0; k < n; ++k) mean += weight(k) / static_cast<double>(n);
-  std::vector<int64_t> heavy;
-  for (int64_t k = 0; k < n; ++k) {
-    if (weight(k) > kHeavy * mean) heavy.push_back(k);
-  }
-  const size_t kept = std::min(heavy.size(), kHeavyColumns);
-  std::partial_sort(
-      heavy.begin(), heavy.begin() + static_cast<int64_t>(kept), heavy.end(),
-      [&](int64_t x, int64_t y) { return weight(x) != weight(y) ? weight(x) > weight(y) : x < y; });
-  heavy.resize(kept);
-  Prediction total;
-  int64_t steps = 0, looked_at = 0;
-  for (const int64_t k : heavy) {
-    if (steps > kSampleSteps || stop.stop_requested()) break;
-    total.ns += look_at(k).alone_ns;
-    steps += explorer.Steps(rules);
-    ++looked_at;
-  }
-  total.steps = static_cast<double>(steps);
-  heavy.resize(static_cast<size_t>(looked_at));  // the others belong to the sample
-  std::sort(heavy.begin(), heavy.end());
-
-  // The rest by a sequence of which each beginning covers all columns evenly (golden ratio).
-  const int64_t rest = n - looked_at;
-  if (rest == 0) {
-    total.totals = totals;
-    return total;
-  }
-  const int64_t wanted = std::min(n, kSampleColumns);
-  std::vector<Sample> samples;
-  steps = 0;
-  for (int64_t i = 0; i < wanted && steps <= kSampleSteps && !stop.stop_requested(); ++i) {
+  Totals some;
+  double steps = 0;
+  for (int64_t i = 0; i < kSampleColumns && steps < kStepBudget / 16 && !stop.stop_requested();
+       ++i) {
+    // By the golden ratio: in step with no grid.
     const double at = (static_cast<double>(i) + 0.5) * 0.6180339887498949;
-    const int64_t k =
-        n <= kSampleColumns
-            ? i
-            : std::min(n - 1, static_cast<int64_t>((at - std::floor(at)) * static_cast<double>(n)));
-    if (std::binary_search(heavy.begin(), heavy.end(), k)) continue;
-    samples.push_back(look_at(k));
-    steps += explorer.Steps(rules);
+    const auto k = static_cast<int64_t>((at - std::floor(at)) * static_cast<double>(n));
+    explorer.Count(rules, std::min(k, n - 1), some);
+    steps += static_cast<double>(explorer.Steps(rules));
   }
-  if (static_cast<int64_t>(samples.size()) == rest) total.totals = totals;
-  if (!samples.empty()) {
-    const double times = static_cast<double>(rest) / static_cast<double>(samples.size());
-    // So many samples of one structure stand for kMinShared columns; a single one shows nothing.
-    const double enough =
-        std::max(2.0, static_cast<double>(static_spai_tuning::kMinShared) / times);
-    std::ranges::stable_sort(samples, {}, &Sample::structure);
-    double sum = 0;
-    for (size_t i = 0, end = 0; i < samples.size(); i = end) {
-      while (end < samples.size() && samples[end].structure == samples[i].structure) ++end;
-      const bool shared = static_cast<double>(end - i) >= enough;
-      for (size_t s = i; s < end; ++s) sum += shared ? samples[s].shared_ns : samples[s].alone_ns;
-    }
-    total.ns += times * sum;
-    total.steps += times * static_cast<double>(steps);
-  }
-  return total;
+  return some;
+}
+
+BuildWork WorkOf(const StaticSpaiCounts& counts, const Totals& looked_at, LocalSolver solver) {
+  const double times =
+      static_cast<double>(counts.n) / static_cast<double>(std::max<int64_t>(1, looked_at.columns));
+  const double flops = solver == LocalSolver::kQr ? looked_at.qr_work
+                       : solver == LocalSolver::kGram
+                           ? looked_at.gram_work
+                           : std::min(looked_at.gram_work, looked_at.qr_work);
+  const bool dense = counts.n2_max <= static_spai_tuning::kMaxDenseColumns;
+  return {.rows = static_cast<double>(counts.n),
+          .nnz_a = static_cast<double>(counts.nnz_a),
+          .entries = static_cast<double>(counts.nnz_m),
+          .gathered = times * looked_at.gathered,
+          .flops = times * flops,
+          .longest = dense ? static_cast<double>(counts.n2_max) : 0};
 }
 
 // Every column; nullopt where that takes more than kStepBudget steps (which columns were looked at
@@ -519,9 +446,10 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   }
 
   const Bounds bounds = matched ? WalkBounds(rules) : BoundsWithoutMatching(rules);
-  const Prediction prediction = PredictTotals(rules, bounds, options.local_solver, context.stop);
-  std::optional<Totals> counted = matched ? prediction.totals : std::nullopt;
-  if (matched && !counted && prediction.steps <= 2 * kStepBudget) {
+  std::optional<Totals> counted;
+  double steps = 0;  // of counting all, at most
+  for (const double entries : bounds.entries) steps += entries;
+  if (matched && steps <= 8 * kStepBudget) {
     Result<std::optional<Totals>> result = CountAll(rules, context);
     if (!result.ok()) return result.status();
     counted = *result;
@@ -552,10 +480,11 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
   counts.sum_n1 = totals.sum_n1;
   counts.qr_flops = totals.qr_flops;
   counts.gram_flops = totals.gram_flops;
-  counts.predicted_ns = prediction.ns;
+  const Totals looked_at = counted ? *counted : CountSome(rules, context.stop);
   if (const StopReason reason = context.stop.Poll(); reason != StopReason::kNone) {
     return StopStatus(reason, "estimate of static SPAI");
   }
+  counts.work = WorkOf(counts, looked_at, options.local_solver);
   // With a threshold any smaller pattern may come, and compression depends on the pattern: a
   // problem that is compressed now may not be then.
   if (pattern.keep_tau) {

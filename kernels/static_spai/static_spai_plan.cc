@@ -261,7 +261,6 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
   counts.n1_max = plan->largest.n1;
   counts.n2_max = survey.totals().n2_max;
   counts.sum_n1 = survey.totals().sum_n1;
-  counts.predicted_ns = survey.totals().build_ns + survey.totals().plan_ns;
   counts.qr_flops = survey.totals().qr_flops;
   counts.gram_flops = survey.totals().gram_flops;
   const auto pairs = static_cast<int64_t>(plan->long_pairs.size());

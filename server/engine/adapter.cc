@@ -258,6 +258,8 @@ int64_t EngineAdapter::PrepareBytes(int64_t n, int64_t nnz, kernels::Layout layo
                   kernels::DiagnoseBytes(n, nnz) + ones);
 }
 
+int EngineAdapter::threads() const { return kernels::ResolveThreads(options_.threads); }
+
 absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, const Matrix& a,
                                                      const Matrix* pattern, bool for_estimate,
                                                      kernels::StopToken stop) const {
@@ -282,6 +284,7 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     if (!resolved.ok()) return ToAbsl(resolved.status());
     build.spec = resolved->spec;
     build.choice.set_reason(resolved->reason);
+    build.iterations = resolved->iterations;
   }
   build.auto_for_gpu = spec.spec.engine == kernels::EngineKind::kAuto &&
                        spec.spec.backend == kernels::Backend::kCuda;

@@ -158,6 +158,7 @@ class EngineAdapter {
   // Where `a` is laid out for solves; where there is a plan of that build.
   Residence LaidOutOn(const Matrix& a) const;
   Residence PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
+  int threads() const;  // that one job computes on
   // Over how many GPUs a build may be split: 1 where that does not pay (GpuBuilds::splits, and
   // kernels/engine/cost.h).
   int MaxDevices(const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const;

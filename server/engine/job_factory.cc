@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/engine/cost.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/engine/devices.h"
@@ -13,31 +14,24 @@
 namespace spaid::server {
 namespace {
 
-// Predicted time of a solve, before any is known of this machine (the scheduler corrects it by what
-// it measures): so many iterations, each moving the matrix and M once through memory.
-constexpr double kGuessedIterations = 100;
-constexpr double kGuessedBytesPerMs = 5e6;
-
-// For all right-hand sides together.
-double GuessedIterations(const ParsedSolve& solve) {
-  return solve.rhs_count *
-         std::min(kGuessedIterations, static_cast<double>(solve.options.max_iterations));
+// Iterations of all right-hand sides. `predicted`: of one, by AUTO; 0: by nobody.
+double PredictIterations(const Matrix& a, double predicted, const ParsedSolve& solve) {
+  const double each =
+      predicted > 0 ? predicted : kernels::GuessedIterations(static_cast<double>(a.n()));
+  return solve.rhs_count * std::min(each, static_cast<double>(solve.options.max_iterations));
 }
 
-double PredictIterationMs(const Matrix& a, int64_t nnz_m) {
-  const double bytes =
-      12.0 * static_cast<double>(a.csc.nnz() + nnz_m) + 80.0 * static_cast<double>(a.n());
-  return bytes / kGuessedBytesPerMs;
-}
-
-double PredictSolveMs(const Matrix& a, int64_t nnz_m, const ParsedSolve& solve) {
-  return GuessedIterations(solve) * PredictIterationMs(a, nnz_m);
+// An iteration of one right-hand side. `stored_m`: StoredEntries.
+kernels::SolveWork IterationOf(const Matrix& a, int64_t stored_m, kernels::Method method) {
+  return {.method = method,
+          .n = static_cast<double>(a.n()),
+          .nnz_a = static_cast<double>(a.csc.nnz()),
+          .nnz_m = static_cast<double>(stored_m)};
 }
 
 // To get A and M to a GPU that has them not, from the host's memory, and to lay them out there.
 double MoveMs(const Matrix& a, int64_t nnz_m) {
-  constexpr double kBytesPerMs = 1e7;
-  return 12.0 * static_cast<double>(a.csc.nnz() + nnz_m) / kBytesPerMs;
+  return kernels::MoveMs(static_cast<double>(a.csc.nnz() + nnz_m));
 }
 
 absl::Status CheckLength(size_t got, int64_t n, int rhs_count, const char* field) {
@@ -95,9 +89,11 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(const std::string& tena
     const ParsedSolve& for_solve = solve != nullptr ? *solve : one;
     parsed.spec.method = for_solve.options.method;
     parsed.spec.n_rhs = for_solve.rhs_count;
-    const Placement there =
-        parts_.adapter->PlaceSolve(a, /*nnz_m=*/0, for_solve.rhs_count, for_solve.options,
-                                   PredictSolveMs(a, /*nnz_m=*/a.n(), for_solve));
+    const double solve_ms = PredictIterations(a, 0, for_solve) *
+                            IterationMs(IterationOf(a, 0, parsed.spec.method),
+                                        kernels::Backend::kCpu, parts_.adapter->threads());
+    const Placement there = parts_.adapter->PlaceSolve(a, /*nnz_m=*/0, for_solve.rhs_count,
+                                                       for_solve.options, solve_ms);
     parsed.spec.backend = there.on_gpu ? kernels::Backend::kCuda : kernels::Backend::kCpu;
   }
   Prepared prepared;
@@ -342,12 +338,12 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   estimate.host_bytes =
       std::max(estimate.host_bytes,
                built + parts_.adapter->SolveHostBytes(a, stored_m, n_rhs, request.solve.options));
-  const double solve_ms = PredictSolveMs(a, std::max(nnz_m, stored_m), request.solve);
-  // The solve has one GPU alone: the others would wait for it.
-  if (estimate.predicted_ms < 4 * solve_ms) estimate.max_devices = 1;
-  estimate.predicted_ms += solve_ms;
-  estimate.iterations = GuessedIterations(request.solve);
-  estimate.iteration_ms = PredictIterationMs(a, std::max(nnz_m, stored_m));
+  const double iterations =
+      PredictIterations(a, work->prepared ? work->prepared->build.iterations : 0, request.solve);
+  const kernels::SolveWork iteration = IterationOf(a, stored_m, request.solve.options.method);
+  const int threads = parts_.adapter->threads();
+  estimate.iterations = iterations;
+  estimate.iteration_ms = IterationMs(iteration, kernels::Backend::kCpu, threads);
   estimate.max_iterations =
       static_cast<double>(request.solve.options.max_iterations) * request.solve.rhs_count;
   estimate.yields = true;
@@ -360,8 +356,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
           absl::StrCat("where its M is built: ", work->prepared->build.choice.placement());
     }
   } else {
-    const Placement placement =
-        parts_.adapter->PlaceSolve(a, stored_m, n_rhs, request.solve.options, solve_ms);
+    const Placement placement = parts_.adapter->PlaceSolve(
+        a, stored_m, n_rhs, request.solve.options, iterations * estimate.iteration_ms);
     work->placement = placement.why;
     work->on_gpu = placement.on_gpu;
     if (placement.on_gpu) {
@@ -372,6 +368,14 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
       estimate.move_ms = MoveMs(a, stored_m);
     }
   }
+  double solve_ms = iterations * estimate.iteration_ms;
+  if (work->on_gpu) {
+    estimate.iteration_ms = IterationMs(iteration, kernels::Backend::kCuda, threads);
+    solve_ms = iterations * estimate.iteration_ms + kernels::MoveVectorsMs(iteration.n, n_rhs);
+  }
+  // The solve has one GPU alone: the others would wait for it.
+  if (estimate.predicted_ms < 4 * solve_ms) estimate.max_devices = 1;
+  estimate.predicted_ms += solve_ms;
 
   std::string what(Name(request.solve.options.method));
   if (kind != kernels::EngineKind::kNone) what += " + " + std::string(Name(kind));

@@ -15,12 +15,12 @@ namespace spaid::server {
 namespace {
 
 constexpr std::chrono::milliseconds kMinRetry{100}, kMaxRetry{60'000};
-// A deadline is refused only if this part of the predicted time would miss it.
-constexpr double kSurelyTaken = 0.5;
+// The factor by which predictions may have been too long (kernels/engine/cost.h), and where jobs of
+// the kind have corrected them. A deadline is refused only if that part would miss it.
+constexpr double kTrusted = 5, kTrustedWhereLearned = 2;
 // A job that may be paused has outrun its prediction when it has taken this many times as long.
 constexpr double kOutrun = 2;
 constexpr double kMostSlices = 40;  // in a first turn
-constexpr double kTrusted = 5;      // the factor by which predictions may have been too long
 // One tenant may have one in kPausedParts of the paused jobs, one in kPausedPartsOfSmall if the
 // next one is small and holds little.
 constexpr int kPausedParts = 16, kPausedPartsOfSmall = 4;
@@ -125,7 +125,8 @@ absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePo
       run_ms = std::min(run_ms, SurelyTakenMs(*work, d));
     }
   }
-  if (kSurelyTaken * (wait_ms + run_ms) <= *left_ms) return absl::OkStatus();
+  const double surely = 1 / (predictions_.Learned(*work) ? kTrustedWhereLearned : kTrusted);
+  if (surely * (wait_ms + run_ms) <= *left_ms) return absl::OkStatus();
   ErrorBuilder error =
       MakeError(absl::StatusCode::kDeadlineExceeded, reason::kDeadlineInfeasible,
                 absl::StrFormat("the job is predicted to wait %.3g ms and to run %.3g ms, and the "
@@ -135,7 +136,7 @@ absl::Status Dispatcher::Admit(Work* work, std::optional<double> left_ms, TimePo
           .Meta("wait_ms", static_cast<int64_t>(wait_ms))
           .Meta("run_ms", static_cast<int64_t>(run_ms))
           .Meta("left_ms", static_cast<int64_t>(*left_ms));
-  if (kSurelyTaken * run_ms <= *left_ms) error = std::move(error).Retry(RetryAfter(wait_ms / 2));
+  if (surely * run_ms <= *left_ms) error = std::move(error).Retry(RetryAfter(surely * wait_ms));
   return error;
 }
 

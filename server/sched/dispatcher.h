@@ -96,9 +96,10 @@ class Dispatcher {
   // RESOURCE_EXHAUSTED/QUEUE_FULL (limit), with a retry delay computed from what is queued and
   // running, if the queue is full, or its last places are for tenants with less than their share of
   // them (TenantShares: whoever was admitted is not thrown out for another);
-  // DEADLINE_EXCEEDED/DEADLINE_INFEASIBLE if even half of the predicted wait and run would be too
-  // long (with a retry delay if the wait is what is too long). That uses the jobs' own predictions:
-  // nobody is refused because of what others' jobs taught.
+  // DEADLINE_EXCEEDED/DEADLINE_INFEASIBLE if even a fifth of the predicted wait and run would be
+  // too long, or half of it where jobs of the tenant and kind were measured (with a retry delay if
+  // the wait is what is too long). That uses the jobs' own predictions: nobody is refused because
+  // of what others' jobs taught.
   absl::Status Admit(Work* work, std::optional<double> left_ms, TimePoint now);
   // Returns the place that the work would have; in a long queue as found for similar work up to
   // PlacesLast() ago.

@@ -36,7 +36,7 @@ size_t Predictions::SizeOf(double predicted_ms) {
   return static_cast<size_t>(std::clamp(size, 0, static_cast<int>(kSizes) - 1));
 }
 
-void Predictions::Learned::Add(double measured) {
+void Predictions::Mean::Add(double measured) {
   ++jobs;
   // The mean while there are few jobs: the first one often has to wait for what is only done once.
   value *= std::pow(measured / value, std::max(kRatioWeight, 1 / static_cast<double>(jobs)));
@@ -92,6 +92,13 @@ const Predictions::Median& Predictions::MedianOf(const KeyView& key, size_t size
   median.cell.time.value = ExpectedRatio(times);
   median.cell.iterations.value = ExpectedRatio(iterations);
   return median;
+}
+
+bool Predictions::Learned(const Work& work) const {
+  const auto own = by_name_.find(work.tenant);
+  return own != by_name_.end() &&
+         std::any_of(own->second->kinds.begin(), own->second->kinds.end(),
+                     [&](const auto& kind) { return kind.first.second == work.what; });
 }
 
 void Predictions::DropOldest() {

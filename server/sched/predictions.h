@@ -58,17 +58,20 @@ class Predictions {
   // none teaches nothing: it had no time to be long or short.
   void Learn(const Work& work, size_t device, double took_ms, double iterations);
 
+  // Whether the tenant's jobs of this kind have taught something.
+  bool Learned(const Work& work) const;
+
   std::vector<Ratio> Ratios() const;
   size_t tenants() const { return by_name_.size(); }
 
  private:
-  struct Learned {
+  struct Mean {
     double value = 1;
     int64_t jobs = 0;
     void Add(double measured);
   };
   struct Cell {
-    Learned time, iterations;
+    Mean time, iterations;
   };
   // The ratios of one kind of work, by size: the predictions of short and long jobs are often wrong
   // for different reasons.

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/engine/engine_costs.h"
 #include "tests/kernels/engine/helpers.h"
 
 namespace spaid::kernels::engine_test {
@@ -61,7 +60,7 @@ TEST(AutoOnGpu, ThirtyStepsOfOneAreAChoiceThereAlone) {
 TEST(AutoOnGpu, SeveralRightHandSidesPayForASetUp) {
   for (const Backend backend : {Backend::kCpu, Backend::kCuda}) {
     for (const double skew : {0.0, 1e-3}) {
-      const CscMatrix a = Chains(60, 1, skew);
+      const CscMatrix a = Chains(200, 1, skew);
       EXPECT_EQ(MustResolve(AutoOn(backend, 1), a).spec.engine, EngineKind::kJacobi);
       const ResolvedSpec several = MustResolve(AutoOn(backend, 8), a);
       EXPECT_EQ(several.spec.engine, skew == 0 ? EngineKind::kAfsai : EngineKind::kStaticSpai);
@@ -126,67 +125,6 @@ TEST(AutoOnGpu, TheEstimateBoundsWhateverItChooses) {
     EXPECT_GE(bound->host_bytes, of_it->host_bytes);
     EXPECT_GE(bound->nnz_m, MustBuild(*engine, chosen.spec, a).preconditioner->matrix().nnz());
   }
-}
-
-// Costs of a matrix of which only the counts are looked at.
-class Counted {
- public:
-  Counted(int64_t n, int64_t row_entries) {
-    a_.n_rows = a_.n_cols = n;
-    a_.col_ptr.assign(static_cast<size_t>(n) + 1, 0);
-    a_.col_ptr.back() = n * row_entries;
-    a_.row_idx.resize(static_cast<size_t>(n * row_entries));
-    sample_.entries = 2;
-    sample_.local_entries = 25;
-  }
-  EngineCosts On(Backend backend, int64_t n_rhs, Method method = Method::kCg) const {
-    return {a_, sample_, 5, method, n_rhs, backend, 2};
-  }
-  EngineWork Factored() const {
-    return {.kind = EngineKind::kFsai, .entries = 6.0 * static_cast<double>(a_.n_cols)};
-  }
-
- private:
-  CscMatrix a_;
-  LocalSample sample_;
-};
-
-TEST(EngineCosts, OfSeveralRightHandSidesIterationsCountAndTheSetUpOnce) {
-  const Counted large(200'000, 27), small(1000, 5);
-  const EngineWork jacobi;
-  for (const Counted* of : {&large, &small}) {
-    for (const EngineWork& work : {jacobi, of->Factored()}) {
-      const EngineCosts one = of->On(Backend::kCpu, 1), eight = of->On(Backend::kCpu, 8);
-      EXPECT_DOUBLE_EQ(eight.IterationMs(work), 8 * one.IterationMs(work));
-      EXPECT_DOUBLE_EQ(eight.SetupMs(work), one.SetupMs(work));
-    }
-    // There b and x are copied, the build is not done again.
-    const double more = of->On(Backend::kCuda, 8).SetupMs(of->Factored()) -
-                        of->On(Backend::kCuda, 1).SetupMs(of->Factored());
-    EXPECT_NEAR(
-        more, of->On(Backend::kCuda, 8).SetupMs(jacobi) - of->On(Backend::kCuda, 1).SetupMs(jacobi),
-        1e-9);
-  }
-  // Blocks of four read A once; on the chip one comes after the other.
-  EXPECT_LT(large.On(Backend::kCuda, 4).IterationMs(jacobi),
-            3 * large.On(Backend::kCuda, 1).IterationMs(jacobi));
-  EXPECT_DOUBLE_EQ(large.On(Backend::kCuda, 7).IterationMs(jacobi),
-                   large.On(Backend::kCuda, 4).IterationMs(jacobi) +
-                       large.On(Backend::kCuda, 2).IterationMs(jacobi) +
-                       large.On(Backend::kCuda, 1).IterationMs(jacobi));
-  EXPECT_DOUBLE_EQ(small.On(Backend::kCuda, 4).IterationMs(jacobi),
-                   4 * small.On(Backend::kCuda, 1).IterationMs(jacobi));
-}
-
-TEST(EngineCosts, AGpuNeedsManyUnknownsToBeAhead) {
-  const Counted large(200'000, 27), small(100, 5);
-  const EngineWork jacobi;
-  EXPECT_LT(large.On(Backend::kCuda, 1).IterationMs(jacobi),
-            0.1 * large.On(Backend::kCpu, 1).IterationMs(jacobi));
-  EXPECT_GT(small.On(Backend::kCuda, 1).IterationMs(jacobi),
-            10 * small.On(Backend::kCpu, 1).IterationMs(jacobi));
-  EXPECT_GT(large.On(Backend::kCuda, 1).LookMs(), small.On(Backend::kCuda, 1).LookMs());
-  EXPECT_EQ(large.On(Backend::kCpu, 1).LookMs(), 0);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ kernels::PreconditionerSpec AskedOf(Bench& bench, const Stored<Matrix>& a, int r
 TEST(AutoPlacementTest, AutoCountsWithWhereTheSolveRuns) {
   Bench bench(CpuAndGpu());
   bench.engine.SolveOnGpus();
-  const Stored<Matrix> medium = PutDiagonal(bench, 2000), large = PutDiagonal(bench, 200'000);
+  const Stored<Matrix> medium = PutDiagonal(bench, 1000), large = PutDiagonal(bench, 200'000);
   for (const auto& [a, rhs_count, backend] : {std::tuple{bench.Put(3), 1, kernels::Backend::kCpu},
                                               {medium, 1, kernels::Backend::kCpu},
                                               {medium, 8, kernels::Backend::kCuda},

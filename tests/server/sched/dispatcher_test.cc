@@ -419,19 +419,21 @@ TEST_F(DispatcherTest, InfeasibleDeadlinesAreRefused) {
   Start(d);
   Work work = Of(100);
   EXPECT_TRUE(d.Admit(&work, 2000, now_).ok());
-  EXPECT_TRUE(d.Admit(&work, 600, now_).ok()) << "predictions err";
-  absl::Status refused = d.Admit(&work, 500, now_);
+  EXPECT_TRUE(d.Admit(&work, 230, now_).ok()) << "predictions err";
+  absl::Status refused = d.Admit(&work, 200, now_);
   EXPECT_EQ(refused.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ReasonOf(refused), "DEADLINE_INFEASIBLE");
   EXPECT_EQ(MetaOf(refused, "wait_ms"), "1000");
   EXPECT_EQ(MetaOf(refused, "run_ms"), "100");
-  EXPECT_EQ(MetaOf(refused, "left_ms"), "500");
-  EXPECT_EQ(RetryDelayOf(refused), milliseconds(500));
-  refused = d.Admit(&work, 40, now_);
+  EXPECT_EQ(MetaOf(refused, "left_ms"), "200");
+  EXPECT_EQ(RetryDelayOf(refused), milliseconds(200));
+  refused = d.Admit(&work, 15, now_);
   EXPECT_EQ(ReasonOf(refused), "DEADLINE_INFEASIBLE");
   EXPECT_EQ(RetryDelayOf(refused), std::nullopt) << "no wait makes its run shorter";
+  Wait(1000);
   d.Finish(running.id, {.learn = true}, now_);
   EXPECT_TRUE(d.Admit(&work, 60, now_).ok());
+  EXPECT_EQ(ReasonOf(d.Admit(&work, 40, now_)), "DEADLINE_INFEASIBLE") << "measured by now";
 }
 
 // Whatever was learned, a job of about the size that it says might take no longer than it says.

@@ -1,0 +1,95 @@
+// The model of time, by what must hold whatever the rates are.
+#include "kernels/engine/cost.h"
+
+#include <gtest/gtest.h>
+
+namespace spaid::kernels {
+namespace {
+
+constexpr SolveWork kLarge{.method = Method::kCg, .n = 200'000, .nnz_a = 5.4e6};
+constexpr SolveWork kSmall{.method = Method::kCg, .n = 1000, .nnz_a = 5000};
+
+SolveWork With(SolveWork work, int64_t n_rhs, double nnz_m = 0) {
+  work.n_rhs = n_rhs;
+  work.nnz_m = nnz_m;
+  return work;
+}
+
+double OnGpu(const SolveWork& work) { return IterationMs(work, Backend::kCuda, 2); }
+double OnCpu(const SolveWork& work, int threads = 2) {
+  return IterationMs(work, Backend::kCpu, threads);
+}
+
+TEST(Cost, AnIterationByHand) {
+  // 5000 entries and 8.2 passes over 1000, 0.88 ns each, on two threads.
+  EXPECT_NEAR(OnCpu(kSmall), 1e-6 * 0.88 / 2 * (5000 + 8200), 1e-12);
+  EXPECT_DOUBLE_EQ(OnCpu(kSmall, 4), OnCpu(kSmall, 64)) << "the others wait for memory";
+  SolveWork bicgstab = kSmall;
+  bicgstab.method = Method::kBicgstab;
+  EXPECT_DOUBLE_EQ(OnCpu(bicgstab), 2 * OnCpu(kSmall));
+  bicgstab.method = Method::kAuto;
+  EXPECT_DOUBLE_EQ(OnCpu(bicgstab), 2 * OnCpu(kSmall));
+  EXPECT_GT(OnCpu(With(kSmall, 1, 5000)), OnCpu(kSmall));
+}
+
+TEST(Cost, OfSeveralRightHandSidesIterationsCount) {
+  for (const SolveWork& of : {kLarge, kSmall}) {
+    for (const double nnz_m : {0.0, 6 * of.n}) {
+      EXPECT_DOUBLE_EQ(OnCpu(With(of, 8, nnz_m)), 8 * OnCpu(With(of, 1, nnz_m)));
+    }
+  }
+  // Blocks of four read A once; on the chip one comes after the other.
+  EXPECT_LT(OnGpu(With(kLarge, 4)), 3 * OnGpu(With(kLarge, 1)));
+  EXPECT_DOUBLE_EQ(OnGpu(With(kLarge, 7)),
+                   OnGpu(With(kLarge, 4)) + OnGpu(With(kLarge, 2)) + OnGpu(With(kLarge, 1)));
+  EXPECT_DOUBLE_EQ(OnGpu(With(kSmall, 4)), 4 * OnGpu(With(kSmall, 1)));
+}
+
+TEST(Cost, AGpuNeedsManyUnknownsToBeAhead) {
+  SolveWork tiny = kSmall;
+  tiny.n = 100;
+  tiny.nnz_a = 500;
+  EXPECT_LT(OnGpu(kLarge), 0.1 * OnCpu(kLarge));
+  EXPECT_GT(OnGpu(tiny), 10 * OnCpu(tiny));
+  const BuildWork few{.rows = 100, .nnz_a = 500, .entries = 500, .gathered = 2500};
+  BuildWork many = few;
+  for (double* count : {&many.rows, &many.nnz_a, &many.entries, &many.gathered}) *count *= 1e4;
+  for (const BuildRates& rates : {kStaticSpaiRates, kFsaiRates, kAfsaiRates, kDynamicSpaiRates}) {
+    EXPECT_GT(DeviceBuildMs(rates, few), BuildMs(rates, few, 16));
+    EXPECT_LT(DeviceBuildMs(rates, many), BuildMs(rates, many, 1));
+  }
+}
+
+TEST(Cost, MoreWorkTakesLongerAndMoreThreadsDoNot) {
+  const BuildWork base{.rows = 1e5, .nnz_a = 7e5, .entries = 7e5, .gathered = 5e6, .flops = 1e7};
+  for (const BuildRates& rates :
+       {kJacobiRates, kStaticSpaiRates, kFsaiRates, kAfsaiRates, kDynamicSpaiRates}) {
+    for (double BuildWork::*const count :
+         {&BuildWork::rows, &BuildWork::nnz_a, &BuildWork::entries, &BuildWork::gathered,
+          &BuildWork::flops, &BuildWork::longest}) {
+      BuildWork more = base;
+      more.*count = 2 * more.*count + 100;
+      EXPECT_GE(BuildMs(rates, more, 4), BuildMs(rates, base, 4));
+      EXPECT_GE(DeviceBuildMs(rates, more), DeviceBuildMs(rates, base));
+    }
+    double last = BuildMs(rates, base, 1);
+    for (const int threads : {2, 8, 64}) {
+      const double ms = BuildMs(rates, base, threads);
+      EXPECT_LT(ms, last);
+      last = ms;
+    }
+  }
+  // One local problem is one thread's, however many there are.
+  BuildWork arrow = base;
+  arrow.longest = 2000;
+  EXPECT_GT(BuildMs(kStaticSpaiRates, arrow, 64), 0.9e-7 * 8e9 / 3);
+}
+
+TEST(Cost, GuessesGrowWithSize) {
+  EXPECT_DOUBLE_EQ(GuessedIterations(0), GuessedIterations(1));
+  EXPECT_GT(GuessedIterations(1e6), 2 * GuessedIterations(1e4));
+  EXPECT_LT(GuessedIterations(1e6), 1000);
+}
+
+}  // namespace
+}  // namespace spaid::kernels
