@@ -137,7 +137,6 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
     counts.work.gathered = GatheredByGrowth(added, mean, options);
   } else {
     counts.work.flops = rows.cubes / 3 + rows.squares;
-    counts.work.longest = std::min(ToDouble(rows.longest), ToDouble(fsai_tuning::kDenseRow));
   }
   EstimateOnDevice(n, a.nnz(), longest_column, rows, options, counts);
   return counts;
