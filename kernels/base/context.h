@@ -106,7 +106,7 @@ struct Context {
   int device = 0;                    // of plans and builds: index in Engine::Devices()
   // CUDA devices that share a plan and its builds, `device` first, each but once; empty: it alone.
   std::vector<int> devices = {};
-  // Of builds: is shown M while it is being made (result_sink.h); borrowed; may be null.
+  // Is shown M while a build makes it (result_sink.h); borrowed; may be null.
   ResultSink* result = nullptr;
 };
 

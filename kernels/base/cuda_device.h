@@ -102,7 +102,7 @@ class CudaObject {
   void (*SpaidCudaInterface::*free_)(T*);
 };
 
-// Of the device that the kernels' tuning tables were measured on. All devices use them.
+// The device that the kernels' tuning tables were measured on. All devices use them.
 const char* MeasuredDevice();
 // Whether that is such a device.
 bool IsMeasured(const DeviceInfo& gpu);

@@ -28,7 +28,7 @@ struct CudaDevices {
   bool available = false;
   std::string status;  // "2 devices, driver 13.0", or why there is none
   std::vector<DeviceInfo> devices;
-  // Of the loaded library; null where it is not available. Lives as long as the process.
+  // The loaded library's; null where it is not available. Lives as long as the process.
   const SpaidCudaInterface* interface = nullptr;
 };
 

@@ -35,7 +35,7 @@ std::vector<IndexRange> CutByWork(int64_t n, int parts, int threads,
   std::vector<IndexRange> ranges;
   int64_t at = 0;
   for (int64_t part = 0; part < parts && at < batches; ++part) {
-    // Of what is left, so that one heavy column does not leave the parts behind it idle.
+    // A share of what is left, so that one heavy column does not leave the parts behind it idle.
     const int64_t parts_left = parts - part, most = std::max(at + 1, batches - (parts_left - 1));
     const double share = left / static_cast<double>(parts_left);
     const int64_t begin = at;

@@ -20,7 +20,8 @@ struct IndexRange {
 
 // [0, n) as at most `parts` ranges in ascending order, none of them empty where n > 0, of about
 // equal work; fewer where there are not so many columns. `work(k)`: of column k, over 0; called
-// from `threads` threads, once for each k. Of many columns cuts are between batches of up to 1024.
+// from `threads` threads, once for each k. With many columns cuts are between batches of up to
+// 1024.
 std::vector<IndexRange> CutByWork(int64_t n, int parts, int threads,
                                   const std::function<double(int64_t k)>& work);
 

@@ -38,13 +38,13 @@ constexpr Problem kGrown[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
     {"E80_60", [] { return Elasticity(60); }},
 };
-// Of which no row repeats another.
+// No row repeats another.
 constexpr Problem kVaried[] = {
     {"P7v_128", [] { return WithVaryingCoefficients(ConvectionDiffusion(128, 0)); }},
     {"P27v_100", [] { return WithVaryingCoefficients(Laplacian27(100)); }},
     {"P27v_50", [] { return WithVaryingCoefficients(Laplacian27(50)); }},
 };
-// Of much arithmetic for each entry of M.
+// Much arithmetic for each entry of M.
 constexpr Problem kSquared[] = {
     {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
     {"P27_50", [] { return Laplacian27(50); }},

@@ -48,7 +48,7 @@ struct DynamicSpaiOptions {
   // Scores and factors of growth: with kFp32 another pattern where scores nearly tie; the
   // numbers on it are fp64 all the same.
   Precision growth_precision = Precision::kFp64;
-  // Of the numbers, on the grown pattern: as of static SPAI.
+  // As of static SPAI, for the numbers on the grown pattern.
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
   // Columns that repeat another one, as A does, are copied from it: the same pattern, sooner. They
@@ -122,8 +122,8 @@ StaticSpaiOptions NumbersOf(const DynamicSpaiOptions& options);
 
 struct DynamicSpaiCounts {
   int64_t nnz_m = 0;  // upper bound: n (1 + per_step max_steps), or with the initial pattern
-  // Of AᵀA, exact where it can be counted in a second, about; else an upper bound: Σ of squares of
-  // the row lengths of A, but at most n in a column.
+  // Entries of AᵀA, exact where they can be counted in a second, about; else an upper bound: Σ of
+  // squares of the row lengths of A, but at most n in a column.
   int64_t gram_nnz = 0;
   int64_t host_bytes = 0;  // upper bound: growth, plan, numbers and result
   BuildWork work;          // where every column grows as far as it may, and none repeats another

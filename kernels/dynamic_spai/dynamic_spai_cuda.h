@@ -22,7 +22,7 @@
 
 namespace spaid::kernels {
 
-// Milliseconds by the host's clock unless said otherwise. Of several devices the longest each, and
+// Milliseconds by the host's clock unless said otherwise. For several devices the longest each, and
 // the most bytes of one.
 struct DynamicSpaiCudaTimings {
   double host_to_device_ms = 0;
@@ -40,7 +40,7 @@ struct DynamicSpaiCudaTimings {
 // The pattern is the same; copied_columns may be other, as each copies from its own columns alone.
 // `there`: null, or gets what a plan on this device finds there (PlanStaticSpaiCuda): of one device
 // alone, and null where the host had a part in the pattern. Thread-safe. Errors: as
-// GrowDynamicSpai, GRAM_TOO_LARGE by the device's memory; those of CudaDevice::Failed. Of several
+// GrowDynamicSpai, GRAM_TOO_LARGE by the device's memory; those of CudaDevice::Failed. From several
 // devices the first error, once all have come to their ends.
 Result<DynamicSpaiPattern> GrowDynamicSpaiCuda(std::span<const std::shared_ptr<CudaDevice>> devices,
                                                const CscView& a, const PatternView* initial,

@@ -13,7 +13,7 @@ namespace {
 
 // A column that needs more room is the host's.
 constexpr double kMostRoom = 64 << 20;
-// Of the device's memory: on any device at most. Others are made in shared memory.
+// Workspaces in the device's memory, on any device at most. Others are made in shared memory.
 constexpr double kRooms = 2 * 256, kSharedRoom = 160 << 10;
 // A union of more rows than that is collected in a bitmap, of as many at once.
 constexpr double kUnique = 6144;
@@ -35,7 +35,7 @@ double RoomBytes(double candidates, double pivots, double real, const DynamicSpa
                                  16 * (options.max_steps + 3.0) + 8 * options.per_step + 13 * 16);
 }
 
-// Of a search for groups of rows alike (fsai/cuda/repeats.cu).
+// A search for groups of rows alike (fsai/cuda/repeats.cu).
 double GroupBytes(double most, double rows) { return 96 * std::min(rows, most + (1 << 19)) + 1536; }
 
 struct Bytes {

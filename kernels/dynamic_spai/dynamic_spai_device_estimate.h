@@ -8,7 +8,7 @@
 
 namespace spaid::kernels {
 
-// Of AᵀA and M: as many entries as they can have.
+// As many entries as AᵀA and M can have.
 struct DynamicSpaiBounds {
   int64_t gram_nnz = 0, gram_longest = 0;
   double products = 0;  // of which the entries of AᵀA are sums

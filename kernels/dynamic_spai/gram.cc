@@ -32,8 +32,8 @@ struct Scale {
   double operator()(double v) const { return v * power * rest; }
 };
 
-// Of values of which one is not zero. Neither overflow nor underflow: they are brought near 1 by a
-// power of two.
+// Brings values, of which one is not zero, to norm 1. Neither overflow nor underflow: they are
+// brought near 1 by a power of two.
 Scale ScaleOf(std::span<const double> values, double largest) {
   const int exponent = std::ilogb(largest);
   double squares = 0;
@@ -51,7 +51,7 @@ double Largest(std::span<const double> values) {
   return largest;
 }
 
-// Of columns none of which is zero.
+// Takes columns none of which is zero.
 Array<Scale> FindScales(const CscView& a, int threads) {
   Array<Scale> scales(Z(a.n_cols));
   ParallelFor(a.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {

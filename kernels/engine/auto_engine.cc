@@ -98,7 +98,7 @@ Result<ResolvedSpec> Choose(const PreconditionerSpec& spec, const CscView& a,
                   "engine or send values")
         .At("engine");
   }
-  // Of the columns without a nonzero value, are there any that store nothing?
+  // Does any of the columns without a nonzero value store nothing?
   if (diagnosis.empty_columns.count > 0) {
     if (const int64_t empty = FirstEmptyColumn(a); empty >= 0) {
       return ChooseNone(spec, user_pattern, empty);

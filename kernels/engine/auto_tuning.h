@@ -6,7 +6,7 @@
 
 namespace spaid::kernels::auto_tuning {
 
-// Of adaptive FSAI AUTO chooses this one: from three more entries a step it takes a quarter of the
+// The adaptive FSAI that AUTO chooses: from three more entries a step it takes a quarter of the
 // set-up of ten by one, which no CPU gets back in a solve.
 inline constexpr int kAfsaiSteps = 3, kAfsaiPerStep = 3;
 
@@ -19,7 +19,7 @@ inline constexpr double kLarge = 1e5, kLargeSize = 0.12;
 inline constexpr double kDominant = 8.4, kFew = 3, kLeastDominance = -0.1;
 // Over this gain the local problems are as good as singular, and what holds for others does not.
 inline constexpr double kMostGain = 1.0;
-// Of these FSAI needs kFsai, and less, by exp(-kFsaiFall (gain - kFsaiGain)); the light adaptive
+// FSAI needs kFsai of these, and less, by exp(-kFsaiFall (gain - kFsaiGain)); the light adaptive
 // one exp(-kAfsaiFall (r - 1)) of that, r the ratio of their gains, at most kMostRatio of Jacobi's;
 // static SPAI kSpai exp(-kSpaiFall gain).
 inline constexpr double kFsai = 0.61, kFsaiFall = 1.0, kFsaiGain = 0.2;

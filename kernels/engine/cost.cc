@@ -23,13 +23,13 @@ double WorkNs(const WorkRates& rates, const BuildWork& work) {
 }
 
 // An iteration on the CPU: nanoseconds for an entry of a matrix in a product, and passes over
-// vectors. Of the threads that a solve may use more than kSolveThreads wait for memory. GMRES goes
+// vectors. Threads of a solve beyond kSolveThreads wait for memory. GMRES goes
 // through half of its basis twice.
 constexpr double kProductNs = 0.88, kPasses = 8.2, kGmresPasses = 50, kSolveThreads = 4;
 
 // On a GPU: microseconds for launches and sums, and bytes at kBytesPerUs: A's values, those of M
 // (kValueBytes of each: as they come by diagonals, in fp32 with an index), and so many passes over
-// vectors. Of a block of right-hand sides matrices count once, vectors for each; the launches take
+// vectors. For a block of right-hand sides matrices count once, vectors for each; the launches take
 // kBlockShare longer for each further one.
 struct DeviceIteration {
   double launches_us, passes;

@@ -22,7 +22,7 @@ struct WorkRates {
   double nnz_a = 0;
   double serial = 0;  // share that more threads do not shorten
 };
-// Of one thread of the CPU (an AMD EPYC), and of an H100 beside 16 cores of a Xeon, from A on the
+// One thread of the CPU (an AMD EPYC), and an H100 beside 16 cores of a Xeon, from A on the
 // host to M there.
 struct BuildRates {
   WorkRates cpu, gpu;

@@ -18,7 +18,7 @@
 namespace spaid::kernels {
 namespace {
 
-// Of the progress of a build that grows its pattern: where growth ends, and the plan on it.
+// Shares of the progress of a build that grows its pattern: where growth ends, and the plan on it.
 constexpr double kGrowthShare = 0.7, kPlanShare = 0.8;
 
 void AddWarnings(const DynamicSpaiQuality& q, const DynamicSpaiOptions& options, int64_t n,

@@ -62,8 +62,8 @@ struct BuildEstimate {
   // waves, each time, where they have no room; of FSAI, with fewer rows at a time; at most
   // device_bytes.
   int64_t device_bytes_min = 0;
-  // Of M, or of G where M = GᵀG: upper bound; of static SPAI exact without keep_tau, row_match and
-  // post-filter.
+  // Entries of M, or of G where M = GᵀG: upper bound; exact for static SPAI without keep_tau,
+  // row_match and post-filter.
   int64_t nnz_m = 0;
   int64_t download_bytes = 0;      // CSC of that in fp64
   double predicted_ms = 0;         // on the CPU
@@ -72,8 +72,8 @@ struct BuildEstimate {
   int64_t n1_max = 0, n2_max = 0;  // of the local problems; zeros where those grow, or M = GᵀG
 };
 
-// Of a plan or a build on a CUDA device; zeros on the CPU but for assemble_ms. Milliseconds of wall
-// clock, disjoint; of several devices the longest of each, and the most bytes of one.
+// Times of a plan or a build on a CUDA device; zeros on the CPU but for assemble_ms. Milliseconds
+// of wall clock, disjoint; of several devices the longest of each, and the most bytes of one.
 struct DeviceTimings {
   double host_to_device_ms = 0;
   double device_to_host_ms = 0;
@@ -106,7 +106,7 @@ class Plan {
   // Errors: those of the engine's room, such as FAILED_PRECONDITION/NOT_SYMMETRIC;
   // INVALID_ARGUMENT/PLAN_MISMATCH where the plan is for another kind, size or pattern, or for
   // other pattern options (max_nnz aside: the plan met its own), another block size, or other
-  // devices than the context's. Of a user pattern the plan's counts. An engine that grows patterns
+  // devices than the context's. The plan's user pattern counts. An engine that grows patterns
   // does so where the plan has no grown pattern, and reads the options of growth then alone.
   // FAILED_PRECONDITION/VALUES_NEEDED for a pattern alone. On a CUDA device as Engine::MakePlan.
   virtual Result<BuildResult> Build(const PreconditionerSpec& spec, const CscView& a,

@@ -197,7 +197,8 @@ Result<SpaiCandidate> StaticSpai(const Costs& costs, const PreconditionerSpec& a
   return SpaiCandidate{c, estimate.host_bytes};
 }
 
-// Of a build that may be chosen. Counting takes as long as a small solve: 0 where they are few.
+// Host bytes of a build that may be chosen. Counting takes as long as a small solve: 0 where they
+// are few.
 Result<int64_t> HostBytes(const SpaiCandidate& spai, const CscView& a, const Context& context) {
   constexpr int64_t kFewEntries = 1'000'000;
   if (spai.host_bytes > 0 || a.nnz() <= kFewEntries) return spai.host_bytes;
@@ -207,7 +208,8 @@ Result<int64_t> HostBytes(const SpaiCandidate& spai, const CscView& a, const Con
   return counted->host_bytes;
 }
 
-// Of all entries, by more than rounding: 1ᵀA1 < 0. Of a symmetric A with a positive diagonal.
+// The sum of all entries, 1ᵀA1, is negative by more than rounding. A is symmetric with a positive
+// diagonal.
 bool HasNegativeSum(const CscView& a, const Diagnosis& d, int threads) {
   if (d.not_dominant_rows.count == 0) return false;
   // By parts of one size, so that the sums are the same for any number of threads.

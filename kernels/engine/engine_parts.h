@@ -75,7 +75,7 @@ class HostPreconditioner final : public Preconditioner {
   CscMatrix matrix_;
   ShownResult shown_;                         // until the layouts are made: they may fail
   std::optional<DiagonalOperator> diagonal_;  // of a diagonal M; borrows matrix_.values
-  // Of any other M, or of G. Null until made; does not change then.
+  // Rows of any other M, or of G. Null until made; does not change then.
   mutable std::shared_ptr<const CsrOperator> rows_;
   mutable std::mutex rows_mutex_;  // held while they are made
   int64_t rows_bytes_ = 0;         // of those, at the most where they are made later

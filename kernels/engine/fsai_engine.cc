@@ -196,8 +196,8 @@ class PlanOfFsai final : public EnginePlan {
     return Result<Made>(std::move(made));
   }
 
-  // By rows, as FsaiResult::g_rows. Of static FSAI: of G. Of adaptive FSAI: of G where grown_, else
-  // from which it grows (no columns at all: the diagonal).
+  // By rows, as FsaiResult::g_rows. Static FSAI's, and adaptive FSAI's where grown_: G's; else that
+  // from which G grows (no columns at all: the diagonal).
   Pattern rows_;
   bool grown_ = false, reads_values_ = false;
   int power_ = 1;  // of a static pattern, unless that is the user's

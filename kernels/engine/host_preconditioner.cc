@@ -97,7 +97,7 @@ int64_t HostPreconditioner::device_bytes() const {
 }
 
 int64_t HostPreconditioner::host_bytes() const {
-  // Of the vectors between the factors one, from the start, so that this does not change.
+  // One of the vectors between the factors, from the start, so that this does not change.
   return static_cast<int64_t>(sizeof(HostPreconditioner)) + matrix_.bytes() + rows_bytes_ +
          (transposed_ ? transposed_->host_bytes() : 0) +
          (factored_ ? matrix_.n_cols * static_cast<int64_t>(sizeof(double)) : 0);

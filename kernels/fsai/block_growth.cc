@@ -57,7 +57,7 @@ class BlockGrowth final : public RowGrower {
   SPAID_INLINE static Vec Magnitude(Vec v) { return (Vec)((Mask)v & Wide<Real>::kMagnitude); }
 
   // -1 where x < z, else 0, for a difference within the range: so are the bits of what is not
-  // negative. Of comparisons that are combined g++ makes scalar code.
+  // negative. From combined comparisons g++ makes scalar code.
   SPAID_INLINE static Mask Less(Mask x, Mask z) { return (x - z) >> (8 * sizeof(Real) - 1); }
 
   void Reserve(int64_t chosen);

@@ -185,7 +185,7 @@ double DenseFrom(const Diagnosis& d) {
   return std::max({64.0, 10 * mean, 0.05 * static_cast<double>(d.n)});
 }
 
-// Of one row, scaled. Sums in the order of the columns.
+// One row, scaled. Sums in the order of the columns.
 struct RowSum {
   double all = 0;
   double off_diagonal = 0;  // of absolute values
@@ -360,7 +360,7 @@ struct Part {
   Diagnosis found;
 };
 
-// Of as many columns each: that bounds the scratch, which a part has for all columns behind its
+// As many columns each: that bounds the scratch, which a part has for all columns behind its
 // first.
 std::vector<Part> Divide(const CscView& a, const Diagnosis& d, int threads) {
   constexpr int64_t kMaxParts = 8, kMinEntries = 1 << 15;

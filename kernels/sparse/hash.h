@@ -13,8 +13,8 @@ inline uint64_t HashMix(uint64_t hash, uint64_t word) {
   return hash ^ (hash >> 29);
 }
 
-// Of values[i] - origin. Four independent chains: a multiplication need not wait for the one before
-// it.
+// Hashes values[i] - origin. Four independent chains: a multiplication need not wait for the one
+// before it.
 template <class T>
 uint64_t HashArray(std::span<const T> values, uint64_t seed, T origin = 0) {
   uint64_t chain[4] = {seed, seed + 1, seed + 2, seed + 3};

@@ -91,7 +91,7 @@ Result<CscMatrix> PostFilter(const CscView& m, double delta, const Context& cont
 // The same on the calling thread, without a stop.
 CscMatrix PostFilter(const CscView& m, double delta);
 
-// Of the structure of A; not cryptographic.
+// Hashes the structure of A; not cryptographic.
 uint64_t HashPattern(const PatternView& a, int threads);
 
 // INVALID_ARGUMENT/PLAN_MISMATCH unless `a` has the pattern that a plan was made for: that of size

@@ -64,7 +64,7 @@ class ArrivalScan {
   void AddIndices(std::span<const int64_t> pointers, std::span<const int32_t> indices,
                   int64_t from);
   void AddValues(std::span<const double> values);
-  // Of all `nnz` entries (fp64 values, or none); what was left out on the way is not known.
+  // Bytes of all `nnz` entries (fp64 values, or none); what was left out on the way is not known.
   KnownOfArrays Known(int64_t nnz) const;
 
  private:

@@ -42,7 +42,7 @@ class SymmetryWalk {
   // More than a few of the columns: they are not listed any more.
   bool many() const { return many_; }
 
-  // Of a column of the range, after the walk: the first entry on or below the diagonal.
+  // For each column of the range, after the walk: the first entry on or below the diagonal.
   int64_t FromDiagonal(int64_t j) const { return a_.col_ptr[Z(j)] + next_[Z(j - begin_)]; }
   int64_t begin() const { return begin_; }
   int64_t end() const { return end_; }

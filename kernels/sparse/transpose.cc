@@ -77,7 +77,7 @@ class Transposer {
   }
 
  private:
-  // Of ParallelFor, and of the walks that a stop cut short.
+  // Walks the parts. Returns why ParallelFor, or a walk, was cut short.
   template <class WalkPart>
   StopReason ForParts(const WalkPart& walk) {
     const auto parts = static_cast<int64_t>(next_.size());

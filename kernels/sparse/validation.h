@@ -18,7 +18,7 @@ struct ValidationOptions {
   // There are no values: `values` is empty and stays so.
   bool pattern_only = false;
   int threads = 1;  // as in Context; for the checks
-  // Of exactly these arrays; what is known to be well is not looked at again.
+  // What is known of exactly these arrays is not looked at again.
   KnownOfArrays known = {};
 };
 

@@ -118,15 +118,15 @@ Bounds BoundsWithoutMatching(const Rules& rules) {
   return bounds;
 }
 
-// Of CGLS, as the cost of a local problem counts them.
+// Iterations of CGLS, as the cost of a local problem counts them.
 constexpr double kIterations = 100;
 
 struct Totals {
   int64_t columns = 0;  // counted
   int64_t nnz_m = 0, n1_max = 0, n2_max = 0, sum_n1 = 0;
   double qr_flops = 0, gram_flops = 0;
-  // Of different local problems: as qr_flops and gram_flops but for those that are solved by CGLS;
-  // entries.
+  // The work of different local problems, by qr_flops and gram_flops where those are not solved by
+  // CGLS; their entries.
   double qr_work = 0, gram_work = 0, gathered = 0;
   LocalCounts largest;
 
@@ -238,7 +238,7 @@ void AddBounds(const Bounds& bounds, int64_t n, Totals& totals) {
   }
 }
 
-// Of columns that are evenly spread, as many as an estimate may look at.
+// Counts columns that are evenly spread, as many as an estimate may look at.
 Totals CountSome(const Rules& rules, const StopToken& stop) {
   const int64_t n = rules.a.n_cols;
   Explorer explorer(n);

@@ -73,7 +73,7 @@ class JobBridge : public kernels::ProgressSink, public kernels::Turn {
   kernels::StopSource source_;
 };
 
-// Of a pattern alone: as if every entry were 1, less what that says of values.
+// Findings of a pattern alone: as if every entry were 1, less what that says of values.
 kernels::Diagnosis DiagnosePattern(const kernels::CscMatrix& pattern, int threads) {
   kernels::Array<double> ones;
   ones.assign(pattern.row_idx.size(), 1.0);
@@ -107,7 +107,7 @@ void LogOutOfMemory(const std::string& device, const Job& job, int64_t dropped,
        {"error", std::string(status.message())}});
 }
 
-// Of builds with a time budget: time decides what they become, so none is another one's.
+// A build with a time budget is no other one's: time decides what it becomes.
 std::string NeverTheSame() {
   static std::atomic<uint64_t> count{0};
   return absl::StrCat("|", ++count);
@@ -225,7 +225,7 @@ absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
   matrix->csc = std::move(canonical).value();
   const kernels::CscMatrix& csc = matrix->csc;
   matrix->pattern_only = options.pattern_only;
-  // Of entries that were in order none has been added to another one since.
+  // Entries that were in order: none has been added to another one since.
   const kernels::KnownOfArrays& known = options.arrived.known;
   const bool range_known = known.canonical_indices && known.range;
   matrix->diagnosis =

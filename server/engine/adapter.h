@@ -209,7 +209,7 @@ class EngineAdapter {
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                    const kernels::SolveOptions& options) const;
   int64_t DropKeptIn(const std::vector<size_t>& devices) const;  // the engine's
-  // Of what each of the engine's devices has or not.
+  // What each of the engine's devices has or not.
   Residence ResidenceOf(absl::FunctionRef<bool(size_t index)> holds) const;
   // The engine's device; the CPU's slots are all the same one.
   absl::StatusOr<size_t> IndexOf(const Assignment& at) const;

@@ -89,7 +89,7 @@ struct Context {
   cudaEvent_t event = nullptr, begun = nullptr;  // class Branches
   Arena* arena = nullptr;                        // owned; after the stream
   Staging* staging = nullptr;                    // owned
-  // Of the host, for small things on their way to it; one computation at a time uses it.
+  // Host memory for small things on their way there; one computation at a time uses it.
   static constexpr int64_t kPinnedBytes = 16 << 10;
   void* pinned = nullptr;
 

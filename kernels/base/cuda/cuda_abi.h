@@ -52,9 +52,9 @@ typedef void (*SpaidCudaOnThreads)(int64_t count, void (*work)(void* caller, int
 // Up to which sizes one variant of a kernel takes what the next one could take, too. What is over
 // the first one's memory is the next one's, whatever these say. And which layouts are left out.
 struct SpaidCudaVariants {
-  // Find J: a column of a power by a warp, by the elements of its lists; else by a block. Of those
-  // the ones are filled in by a bitmap of n bits in shared memory that has at most so many words
-  // for each entry.
+  // Find J: a column of a power by a warp, by the elements of its lists; else by a block, and
+  // then by a bitmap of n bits in shared memory where that has at most so many words for each
+  // entry.
   int32_t union_warp_elements, union_bitmap_words;
   // Find I: the table of a local problem in the registers of a warp, in its shared memory, by the
   // entries of Â; else by a block.
@@ -167,7 +167,7 @@ struct SpaidCudaFsaiInfo {
   int32_t longest;  // row of G
   int32_t steps;
   int32_t waves;  // of rows, as memory allows
-  // Mean of ln(ψ_i / a_ii) in the end. Of a range, as log_ratios: the sum over its rows by the
+  // Mean of ln(ψ_i / a_ii) in the end. For a range, as log_ratios: the sum over its rows by the
   // number of all.
   double log_ratio;
   int64_t not_spd_rows, first_not_spd, converged_rows;
@@ -319,7 +319,7 @@ struct SpaidCudaInterface {
                               const struct SpaidCudaRange* columns, SpaidCudaPlan** plan,
                               struct SpaidCudaPlanInfo* info, char* message, size_t message_size);
   void (*free_plan)(SpaidCudaPlan* plan);
-  // Of the plan's columns in the pattern of M: their pointers, from first_entry on (behind those of
+  // The plan's columns in the pattern of M: their pointers, from first_entry on (behind those of
   // the last columns stands nnz_m), and the rows of their entries.
   int32_t (*download_pattern)(const SpaidCudaPlan* plan, int64_t* col_ptr, int32_t* row_idx,
                               char* message, size_t message_size);
@@ -424,7 +424,7 @@ struct SpaidCudaInterface {
   // x becomes the best iterate; `of_best` 0: the initial guess.
   int32_t (*restore_solve)(SpaidCudaSolve* solve, int32_t column, int32_t of_best, char* message,
                            size_t message_size);
-  // Of each column, where it goes; null: nowhere.
+  // Where each column goes; null: nowhere.
   int32_t (*download_x)(SpaidCudaSolve* solve, double* const* x, char* message,
                         size_t message_size);
 };

@@ -14,7 +14,7 @@ __host__ __device__ inline uint64_t Mix(uint64_t word) {
   return word ^ (word >> 31);
 }
 
-// Of `value` at `place` of a list.
+// Hashes `value` at `place` of a list.
 __host__ __device__ inline uint64_t HashAt(uint64_t place, uint64_t value) {
   return Mix(value + place * 0xd6e8feb86659fd93u);
 }

@@ -20,7 +20,7 @@ struct HostCopy {
   size_t bytes;
 };
 
-// Of one context, and of its stream. Not thread-safe.
+// Belongs to one context and its stream. Not thread-safe.
 class Staging {
  public:
   // `on_threads`: null: the driver's own copies.
@@ -44,7 +44,7 @@ class Staging {
   };
 
   static constexpr int kBuffers = 8;
-  // Of a piece, at most: the driver takes some ten microseconds for each, one after the other.
+  // The most of a piece: the driver takes some ten microseconds for each, one after the other.
   static constexpr size_t kBytes = size_t{4} << 20;
   // Less than this is on its way before threads have woken.
   static constexpr size_t kLarge = size_t{1} << 20;

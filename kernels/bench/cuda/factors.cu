@@ -88,7 +88,7 @@ void Gather(const Context& context, const Buffer<int32_t>& from, const Buffer<do
 // y = T⁻¹ x with a triangle T.
 class TriangularSolve {
  public:
-  // Of `a`, the triangle that `fill` and `diagonal` say; its values may still change.
+  // The triangle of `a` that `fill` and `diagonal` say; its values may still change.
   TriangularSolve(Context& context, cusparseHandle_t handle, const CsrThere& a, double* values,
                   cusparseFillMode_t fill, cusparseDiagType_t diagonal,
                   cusparseOperation_t operation, double* any)

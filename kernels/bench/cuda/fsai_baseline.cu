@@ -35,7 +35,7 @@ struct Rows {
   double* psi;
 };
 
-// Of a warp: n places (0: not a candidate yet, −1: in P̄, else one more than its place in the list)
+// A warp's: n places (0: not a candidate yet, −1: in P̄, else one more than its place in the list)
 // and a list.
 template <class Real>
 struct Indicators {

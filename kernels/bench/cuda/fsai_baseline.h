@@ -26,8 +26,8 @@ struct FsaiBaselineOptions {
   bool fp32 = false;  // without a scaling: A must be in range
   int k_max = 30;     // 0 .. kFsaiBaselineSteps
   double epsilon = 1e-3;
-  // Of the systems (a quarter at most) and the indicators; some are made however little it is.
-  // 0: nine tenths of what is free.
+  // Bytes of the systems (a quarter at most) and the indicators; some are made however little it
+  // is. 0: nine tenths of what is free.
   int64_t memory_bytes = 0;
   // Timed, after one that warms up; three at most where that takes over a second.
   int runs = 1;

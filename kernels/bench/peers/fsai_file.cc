@@ -67,7 +67,7 @@ double Median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// Of all threads: what a busy machine disturbs least.
+// CPU time of all threads: what a busy machine disturbs least.
 double ProcessorMs() {
   timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);

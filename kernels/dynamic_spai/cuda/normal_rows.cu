@@ -113,7 +113,7 @@ __global__ void OwnRowsKernel(int64_t n, const int64_t* row_ptr, const int32_t* 
   }
 }
 
-// Of AᵀA's columns, by length: how many are longer than what the warps take, and those.
+// The columns of AᵀA by length: how many are longer than what the warps take, and those.
 __global__ void LongColumnsKernel(int64_t n, const int64_t* ptr, int32_t most, int32_t* list,
                                   int32_t* count, int32_t* longest) {
   const int64_t j = Thread();
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(32 * tuning::kGramWarps)
         room.index[t] = i;
         room.sums[t] = 0;
       }
-      // Of those that want one empty place, the one whose slot is read back has it.
+      // Where several want one empty place, the one whose slot is read back has it.
       while (__any_sync(kAllLanes, open)) {
         const bool empty = open && room.table[place] == kNobody;
         __syncwarp();

@@ -22,7 +22,7 @@ struct Offsets {
 // to be so. None where they are more than `limit`. Waits for the device.
 Offsets FindOffsets(Context& context, const PatternRef& a, bool whole, int limit, int& node);
 
-// Of whole blocks, the diagonals that each node has, to what is not null (the low ones, to `low`).
+// The diagonals of whole blocks that each node has, to what is not null (the low ones, to `low`).
 // *wrong, on the device, becomes 1 where a column does not fit. Does not wait.
 void FillMasks(const Context& context, const PatternRef& a, int node, const Offsets& offsets,
                uint64_t* masks, uint32_t* low, int32_t* wrong);

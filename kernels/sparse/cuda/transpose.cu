@@ -89,7 +89,7 @@ struct Survey {
   int32_t alone;  // 32 rows that are not side by side
 };
 
-// Of a warp's rows of `own` entries; `waste`: room for each entry; `most`: of a row.
+// Takes a warp's rows of `own` entries; `waste`: room for each entry; `most`: of a row.
 __device__ bool AreAside(int32_t own, double waste, int32_t* most) {
   *most = __reduce_max_sync(~0u, own);
   const int32_t all = __reduce_add_sync(~0u, min(own, kMostSteps));
