@@ -14,8 +14,8 @@ namespace spaid::cli {
 // RESOURCE_EXHAUSTED/OUT_OF_MEMORY. Thread-safe.
 Expected<CscMatrix> Generate(std::string_view family, int64_t size);
 
-// What follows "gallery:": NAME or NAME:SIZE. Errors: as Generate, and GALLERY_SIZE for a size that
-// is not a number.
+// Parses what follows "gallery:": NAME or NAME:SIZE. Errors: as Generate, and GALLERY_SIZE for a
+// size that is not a number.
 Expected<CscMatrix> GenerateFromText(std::string_view text);
 
 }  // namespace spaid::cli

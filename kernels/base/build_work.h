@@ -1,5 +1,4 @@
-// What a build has to do, counted before there is anything. kernels/engine/cost.h makes times of
-// it.
+// The work of a build, counted before there is anything. kernels/engine/cost.h makes times of it.
 #pragma once
 
 namespace spaid::kernels {

@@ -1,4 +1,4 @@
-// What the control groups of Linux (v1, v2 and the mixed form) allow this process.
+// Limits that the control groups of Linux (v1, v2 and the mixed form) set this process.
 #pragma once
 
 #include <cstdint>

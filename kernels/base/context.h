@@ -1,4 +1,4 @@
-// What every long computation is handed: how to stop it, where to report progress, how many threads
+// Arguments of every long computation: how to stop it, where to report progress, how many threads
 // it may use. Deadlines and cancellation reach the innermost loop through it.
 //
 //   StopSource source;

@@ -54,7 +54,7 @@ class CudaDevice {
   // Bytes that everything on the device takes. While something is computed on it: what it was
   // before.
   int64_t used_bytes();
-  // What a copy within the device's memory reaches, bytes read and written counted; measured with
+  // Bandwidth of copies within the device's memory, bytes read and written counted; measured with
   // the first call that finds room for it; 0: there was none, or the device failed.
   double CopyBytesPerSecond();
 

@@ -11,8 +11,8 @@
 
 namespace spaid::kernels {
 
-// What one thread writes all the time stands this far from what another does (two cache lines: they
-// are fetched in pairs).
+// Distance in bytes between what one thread writes all the time and what another does (two cache
+// lines: they are fetched in pairs).
 inline constexpr size_t kApart = 128;
 
 // `threads` of a Context, resolved: at least 1, at most the usable cores where 0.

@@ -60,7 +60,7 @@ class AlignedBuffer {
     }
     return data();
   }
-  // What the last Ensure() returned.
+  // Returns the same as the last Ensure().
   double* data() const {
     const auto address = reinterpret_cast<uintptr_t>(storage_.get());
     return reinterpret_cast<double*>((address + 63) & ~uintptr_t{63});

@@ -1,4 +1,4 @@
-// What dynamic SPAI takes on a CUDA device. Internal to this room and its tests.
+// Bytes that dynamic SPAI takes on a CUDA device. Internal to this room and its tests.
 #pragma once
 
 #include <cstdint>

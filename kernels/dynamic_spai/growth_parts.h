@@ -1,4 +1,4 @@
-// What the growth of dynamic SPAI wants of all devices. Internal to this room and its tests.
+// Parts of the growth of dynamic SPAI that all devices share. Internal to this room and its tests.
 #pragma once
 
 #include <cstdint>

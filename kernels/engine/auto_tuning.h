@@ -27,7 +27,7 @@ inline constexpr double kAfsaiFall = 1.9, kMostGainRatio = 2, kMostRatio = 0.8;
 inline constexpr double kSpai = 0.56, kSpaiFall = 1.5;
 // From this growth on (LocalSample::growth) Jacobi breaks down.
 inline constexpr double kMostGrowth = 0.5;
-// What is built must be predicted to take no more than this of Jacobi's time.
+// Share of Jacobi's predicted time that another engine may take to be chosen.
 inline constexpr double kWorth = 0.75;
 
 inline constexpr int kSampledRows = 24;  // of SampleFsai

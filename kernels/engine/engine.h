@@ -58,7 +58,7 @@ struct BuildEstimate {
   int64_t host_bytes = 0;    // upper bound: plan + build + result
   int64_t device_bytes = 0;  // upper bound: plan + build on a CUDA device; 0 without one, or where
                              // nothing is computed on it
-  // What a CUDA device needs for that at the least, bounded from above: with gather tables made in
+  // The least bytes of a CUDA device that do, bounded from above: with gather tables made in
   // waves, each time, where they have no room; of FSAI, with fewer rows at a time; at most
   // device_bytes.
   int64_t device_bytes_min = 0;
@@ -155,7 +155,7 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // What this engine computes on, the CPU first where it is among them.
+  // Devices that this engine computes on, the CPU first where it is among them.
   virtual std::vector<DeviceInfo> Devices() const = 0;
   // `device`: index in Devices().
   virtual DeviceState State(int device) const = 0;
@@ -259,8 +259,8 @@ class Engine {
   Placed Place(const Preconditioner& m, Storage storage, const Context& context) const {
     return Place({.m = &m, .storage = storage}, context);
   }
-  // What copying arrays reaches, bytes read and written counted: within context.device's memory, or
-  // where `on_host`, by context.threads of the host. Measured with the first call of each device
+  // Bandwidth of copies of arrays, bytes read and written counted: within context.device's memory,
+  // or where `on_host`, by context.threads of the host. Measured with the first call of each device
   // (the host: and number of threads), for a fraction of a second; 0: it could not be.
   virtual double CopyBytesPerSecond(const Context& context, bool on_host) const = 0;
 };

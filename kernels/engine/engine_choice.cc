@@ -46,9 +46,9 @@ struct Costs {
   int threads = 1;
   double longest_column = 0;
 
-  // What is built must be predicted to take no more than this of Jacobi's time.
+  // Share of Jacobi's predicted time that another engine may take to be chosen.
   double worth() const { return backend == Backend::kCuda ? tuning::gpu::kWorth : tuning::kWorth; }
-  // What a look at rows of FSAI takes (SampleFsai), where that is no small part of a solve.
+  // Time of a look at rows of FSAI (SampleFsai), where that is no small part of a solve.
   double LookMs() const {
     return backend == Backend::kCpu ? 0
                                     : tuning::gpu::kLookMs + tuning::gpu::kLookRowMs * solve.n +

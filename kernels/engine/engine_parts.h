@@ -1,4 +1,4 @@
-// What the engine's parts share; nobody outside this room includes it.
+// Shared by the engine's parts; nobody outside this room includes it.
 #pragma once
 
 #include <memory>
@@ -44,7 +44,7 @@ class HostPreconditioner final : public Preconditioner {
   int64_t host_bytes() const override;
   int64_t device_bytes() const override;
   void DropDeviceCopy() const override { Keep({}); }
-  // What multiplies by M on the host; lives as long as this. Errors: stop statuses, where rows are
+  // Multiplies by M on the host; lives as long as this. Errors: stop statuses, where rows are
   // still to be made.
   Result<const LinearOperator*> Apply(const Context& context) const;
   // Bytes that a product with M reads and writes.

@@ -27,7 +27,7 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context);
 // stop statuses.
 Result<JacobiResult> BuildBlockJacobi(const CscView& a, int block_size, const Context& context);
 
-// What both measure: of `norms`, ‖A m_k − e_k‖₂ of each column, all finite or infinite.
+// Quality of both: of `norms`, ‖A m_k − e_k‖₂ of each column, all finite or infinite.
 Quality JacobiQuality(const CscView& a, const Array<double>& norms, int64_t nnz_m,
                       const Context& context);
 

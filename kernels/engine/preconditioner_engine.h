@@ -124,7 +124,7 @@ class PreconditionerEngine {
 const PreconditionerEngine* FindEngine(EngineKind kind);
 std::span<const PreconditionerEngine* const> Engines();
 
-// What estimates share.
+// Shared by estimates.
 
 int64_t CscBytes(int64_t n, int64_t nnz);
 // The counters of the transpose that makes the rows of M, at the most (transpose.h).

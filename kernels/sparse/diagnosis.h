@@ -1,4 +1,4 @@
-// What a numerical analyst would look at first in a matrix somebody sent.
+// Properties that a numerical analyst would look at first in a matrix somebody sent.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What it takes to bring an untrusted matrix into form and to diagnose it.
+// Brings an untrusted matrix into form and diagnoses it.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ struct ValueRange {
 
 ValueRange RangeOf(std::span<const double> values);
 
-// What is known of a matrix before it is validated.
+// Known properties of a matrix before it is validated.
 struct KnownOfArrays {
   bool canonical_indices = false;  // in range and strictly increasing in each column
   std::optional<ValueRange> range;

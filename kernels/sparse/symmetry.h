@@ -26,7 +26,7 @@ class SymmetryWalk {
   SymmetryWalk(const CscView& a, double max_abs_value, int64_t begin, int64_t end)
       : a_(a), max_abs_value_(max_abs_value), begin_(begin), end_(end) {}
 
-  // What sets a row apart from the column of the same number: an entry (row, column) without a
+  // A difference of a row from the column of the same number: an entry (row, column) without a
   // mirror, or, where `column` is -1, an entry whose mirror is missing or has another value.
   struct Odd {
     int32_t row, column;
@@ -49,7 +49,7 @@ class SymmetryWalk {
   // Gives back the scratch of columns behind the range.
   void Trim();
 
-  // What both have found.
+  // Findings of both.
   void Add(const SymmetryWalk& other);
   void Tell(Diagnosis& d) const;
   // The largest difference of a pair relative to the pair.
@@ -131,7 +131,7 @@ void SymmetryWalk::Run(LookAt look) {
       }
     }
   }
-  // What later columns have above the range's end, they have without a mirror.
+  // Entries of later columns above the range's end have no mirror.
   for (int64_t i = end_; i < a_.n_cols; ++i) SkipLonely(i, end_, next[i]);
 }
 

@@ -52,7 +52,7 @@ struct PrepareOptions {
   kernels::StopToken stop = {};  // looked at between the passes over the arrays
 };
 
-// Where a job may run, by the devices of the engine.
+// Devices of the engine on which a job may run.
 struct Placement {
   DeviceMask devices = kAnyDevice;
   DeviceMask fallback = 0;   // once those are lost
@@ -150,12 +150,12 @@ class EngineAdapter {
   absl::StatusOr<Placement> Place(const ResolvedBuild& build,
                                   const kernels::BuildEstimate& estimate) const;
   Placement PlaceHostWork() const;
-  // Where a solve runs that was predicted to take the CPU so long, with an M of `nnz_m`
+  // Decides where a solve runs that was predicted to take the CPU so long, with an M of `nnz_m`
   // StoredEntries, and why: on a GPU that has the memory, where the CPU would take long enough
   // (kernels/engine/cost.h) or is not among the devices; else as work of the host.
   Placement PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                        const kernels::SolveOptions& options, double predicted_ms) const;
-  // Where `a` is laid out for solves; where there is a plan of that build.
+  // Devices where `a` is laid out for solves; where there is a plan of that build.
   Residence LaidOutOn(const Matrix& a) const;
   Residence PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
   int threads() const;  // that one job computes on
@@ -209,7 +209,7 @@ class EngineAdapter {
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                    const kernels::SolveOptions& options) const;
   int64_t DropKeptIn(const std::vector<size_t>& devices) const;  // the engine's
-  // What each of the engine's devices has or not.
+  // Devices for which `holds` is true.
   Residence ResidenceOf(absl::FunctionRef<bool(size_t index)> holds) const;
   // The engine's device; the CPU's slots are all the same one.
   absl::StatusOr<size_t> IndexOf(const Assignment& at) const;

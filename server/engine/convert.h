@@ -42,7 +42,7 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
 v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
                                const std::string& pattern_matrix, bool regrow = false);
 
-// What a SolveHeader says of the solve itself.
+// The part of a SolveHeader that says how to solve.
 struct ParsedSolve {
   kernels::SolveOptions options;  // method may be kAuto
   int rhs_count = 1;

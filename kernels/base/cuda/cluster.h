@@ -19,7 +19,7 @@ struct Cluster {
   }
   // All threads of all blocks; what they have written, to global memory too, all see afterwards.
   static __device__ void Sync() { cooperative_groups::cluster_group::sync(); }
-  // What block `rank` has in place of `own`, which is shared memory.
+  // Returns what block `rank` has in place of `own`, which is shared memory.
   template <class T>
   static __device__ T* Of(T* own, int rank) {
     return cooperative_groups::cluster_group::map_shared_rank(own, rank);

@@ -1,4 +1,4 @@
-// What everything in libspaid_cuda.so works with: one device, its stream, and its memory under a
+// The context of all work in libspaid_cuda.so: one device, its stream, and its memory under a
 // limit.
 //
 // Errors travel inside the library as one exception, Failure, which the C interface (interface.cu)
@@ -97,7 +97,7 @@ struct Context {
   void Destroy() noexcept;
 };
 
-// Where a launch goes: a stream, and the event, or null, that then says that all its blocks have
+// The place of a launch: a stream, and the event, or null, that then says that all its blocks have
 // begun.
 struct Branch {
   cudaStream_t stream;

@@ -77,9 +77,9 @@ struct SpaidCudaCsc {
   const double* values;    // nnz; null: a pattern
 };
 
-// What one of several devices makes of a whole M or G: columns, or rows, [begin, end), at least
-// one. They get the bits that one device gives them, but where static_spai_cuda.h says otherwise. A
-// null pointer: all of them.
+// The part of a whole M or G that one of several devices makes: columns, or rows, [begin, end), at
+// least one. They get the bits that one device gives them, but where static_spai_cuda.h says
+// otherwise. A null pointer: all of them.
 struct SpaidCudaRange {
   int64_t begin, end;
 };

@@ -9,7 +9,7 @@ namespace spaid::cuda::tuning {
 // longer ones by a block each.
 inline constexpr int kGramFewSlots = 192, kGramManySlots = 768;
 inline constexpr int kGramWarps = 4;  // of a block
-// What is needed besides all that is counted.
+// Bytes besides all that are counted.
 inline constexpr int64_t kGramSlackBytes = 256 << 10;
 
 }  // namespace spaid::cuda::tuning

@@ -7,7 +7,7 @@
 
 namespace spaid::cuda {
 
-// What kernels read.
+// The view that kernels read.
 struct PatternRef {
   int64_t n = 0;
   const int64_t* col_ptr = nullptr;

@@ -8,7 +8,7 @@
 
 namespace spaid::cuda {
 
-// What the columns of a PatternRef are: A's, A's rows, or, where A = Aᵀ entry by entry, both.
+// Meaning of the columns of a PatternRef: A's, A's rows, or, where A = Aᵀ entry by entry, both.
 enum class Order { kColumns, kRows, kBoth };
 
 // a_ij; 0 where there is none.
