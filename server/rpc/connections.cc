@@ -34,7 +34,7 @@ constexpr double kResetsAtOnce = 500, kResetsOfStrangerAtOnce = 200, kResetsPerS
 // on a busy machine may have sent much of its arrays.
 constexpr double kUntakenOfConnection = 8 << 20, kUntakenWithoutCall = 256 << 10;
 constexpr double kUntakenOfWaiting = 128 << 10, kMostUntakenOfWaiting = 8 << 20;
-// A stranger's window is narrow from its first 64 KiB on.
+// A stranger's who has no call. Its window is narrow from its first 64 KiB on.
 constexpr double kUntakenOfStranger = 96 << 10, kMostUntakenOfStranger = 192 << 10;
 constexpr double kUntakenOfFeeding = kLookaheadBytes + (1 << 20);
 constexpr double kWorthCutting = 4 << 20;
@@ -43,7 +43,7 @@ constexpr double kForgivenPerSecond = 64 << 10, kForgivenOfStrangerPerSecond = 1
 constexpr double kForgivenOfCall = 4 << 10, kMostForgivenPerSecond = 2 << 20;
 constexpr double kDroppablePerSecond = 16 << 20;
 constexpr seconds kOverFor{2};  // a busy server is late with taking, too
-constexpr milliseconds kStrangerOverFor{100};
+constexpr milliseconds kStrangerOverFor{100}, kPerhapsOverFor{500};
 // gRPC reads on and on, is behind with what came, and no call takes any of it.
 constexpr seconds kStuckFor{1};
 constexpr int kSlowReads = 8;
@@ -287,16 +287,21 @@ void Connections::CutLocked(Connection& connection, std::string_view why) {
        {"untaken_bytes", static_cast<int64_t>(connection.untaken)}});
 }
 
+bool Connections::OnlySends(const Connection& connection) {
+  return !connection.known && connection.calls == 0;
+}
+
 double Connections::AllowanceLocked(const Connection& connection) const {
   const double feeding =
       static_cast<double>(connection.feeding + connection.broken_off) * kUntakenOfFeeding;
   if (flooded()) {
     return (connection.known ? kUntakenAtFlood : kUntakenOfStrangerAtFlood) + feeding;
   }
-  if (!connection.known) return kUntakenOfStranger + feeding;
+  if (OnlySends(connection)) return kUntakenOfStranger + feeding;
   const double waiting =
       kUntakenOfWaiting * static_cast<double>(connection.calls - connection.asked);
-  return (connection.calls > 0 ? kUntakenOfConnection : kUntakenWithoutCall) +
+  const bool may_have_call = connection.calls > 0 || unbegun_ > 0;
+  return (may_have_call ? kUntakenOfConnection : kUntakenWithoutCall) +
          std::min(waiting, kMostUntakenOfWaiting) + feeding;
 }
 
@@ -360,10 +365,14 @@ void Connections::Look(Clock::time_point now) {
     } else if (c.over_since == Clock::time_point{}) {
       c.over_since = now;
     }
+    // A call of its own may be about to begin, if anybody's is.
+    const bool only_sends = OnlySends(c), for_sure = only_sends && unbegun_ <= 0;
+    const double at_once = for_sure ? kMostUntakenOfStranger : kUntakenOfFeeding;
     if (c.untaken > allowance &&
-        (flood ||
-         (!c.known && c.untaken > kMostUntakenOfStranger + allowance - kUntakenOfStranger) ||
-         now - c.over_since > (c.known ? kOverFor : kStrangerOverFor))) {
+        (flood || (only_sends && c.untaken > allowance + at_once - kUntakenOfStranger) ||
+         now - c.over_since > (for_sure     ? kStrangerOverFor
+                               : only_sends ? kPerhapsOverFor
+                                            : kOverFor))) {
       CutLocked(c, "bytes");
       continue;
     }

@@ -157,6 +157,8 @@ class Connections {
   void NotFreshLocked(Connection& connection);
   bool MakeRoomLocked(Clock::time_point now);
   Connection* LongestIdleLocked(Clock::time_point now) const;
+  // Nobody known has asked there, and no call of it has begun.
+  static bool OnlySends(const Connection& connection);
   double AllowanceLocked(const Connection& connection) const;
   void SetWindowLocked(Connection& connection);
 
