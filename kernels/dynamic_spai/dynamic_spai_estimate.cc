@@ -113,7 +113,8 @@ double GrowthBytes(const PatternView& a, const Columns& m, const Gram& bound,
   const double finder = 12.2 * n + 8 * longest;
   const double capacity = 2 * std::max(32.0, entries + 8), reached = std::min(n, entries * longest);
   const double dense = std::max(ToDouble(fsai_tuning::kDenseElements), 16 * capacity);
-  const double grower = 4 * n + 16 * capacity * capacity + 8 * dense + 192 * capacity +
+  // The dense block is laid out anew where a column outgrows it.
+  const double grower = 4 * n + 16 * capacity * capacity + 16 * dense + 192 * capacity +
                         64 * reached + 32 * std::min(nnz, entries * longest) + 16 * longest;
   // Where columns begin; their batches, and together; what is found to repeat.
   const double batches = ToDouble((a.n_cols - 1) / BatchRows(a.n_cols) + 1);

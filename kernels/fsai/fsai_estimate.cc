@@ -106,7 +106,8 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
     const double capacity = 2 * std::max(32.0, longest);
     const double reached = std::min(size, (longest + 1) * ToDouble(longest_column));
     const double dense = std::max(ToDouble(fsai_tuning::kDenseElements), 16 * capacity);
-    per_thread += 16 * capacity * capacity + 8 * dense + 192 * capacity + 48 * reached +
+    // The dense block is laid out anew where a row outgrows it.
+    per_thread += 16 * capacity * capacity + 16 * dense + 192 * capacity + 48 * reached +
                   std::min(24 * nnz_g, 6.0 * (1 << 20)) +
                   32 * std::min(ToDouble(a.nnz()), longest * ToDouble(longest_column)) +
                   16 * ToDouble(longest_column);
