@@ -34,6 +34,8 @@ constexpr double kResetsAtOnce = 500, kResetsOfStrangerAtOnce = 200, kResetsPerS
 // on a busy machine may have sent much of its arrays.
 constexpr double kUntakenOfConnection = 8 << 20, kUntakenWithoutCall = 256 << 10;
 constexpr double kUntakenOfWaiting = 128 << 10, kMostUntakenOfWaiting = 8 << 20;
+// More than what is allowed for a while: a few first uploads at once. Known ones have the total.
+constexpr double kMostOverOfNewcomer = 16 << 20;
 // A stranger's who has no call. Its window is narrow from its first 64 KiB on.
 constexpr double kUntakenOfStranger = 96 << 10, kMostUntakenOfStranger = 192 << 10;
 constexpr double kUntakenOfFeeding = kLookaheadBytes + (1 << 20);
@@ -367,9 +369,11 @@ void Connections::Look(Clock::time_point now) {
     }
     // A call of its own may be about to begin, if anybody's is.
     const bool only_sends = OnlySends(c), for_sure = only_sends && unbegun_ <= 0;
-    const double at_once = for_sure ? kMostUntakenOfStranger : kUntakenOfFeeding;
+    const double most_over = for_sure     ? kMostUntakenOfStranger - kUntakenOfStranger
+                             : only_sends ? kUntakenOfFeeding - kUntakenOfStranger
+                                          : kMostOverOfNewcomer;
     if (c.untaken > allowance &&
-        (flood || (only_sends && c.untaken > allowance + at_once - kUntakenOfStranger) ||
+        (flood || (!c.known && c.untaken > allowance + most_over) ||
          now - c.over_since > (for_sure     ? kStrangerOverFor
                                : only_sends ? kPerhapsOverFor
                                             : kOverFor))) {
