@@ -372,11 +372,10 @@ void Connections::Look(Clock::time_point now) {
     const double most_over = for_sure     ? kMostUntakenOfStranger - kUntakenOfStranger
                              : only_sends ? kUntakenOfFeeding - kUntakenOfStranger
                                           : kMostOverOfNewcomer;
-    if (c.untaken > allowance &&
-        (flood || (!c.known && c.untaken > allowance + most_over) ||
-         now - c.over_since > (for_sure     ? kStrangerOverFor
-                               : only_sends ? kPerhapsOverFor
-                                            : kOverFor))) {
+    if (c.untaken > allowance && (flood || (!c.known && c.untaken > allowance + most_over) ||
+                                  now - c.over_since > (for_sure     ? kStrangerOverFor
+                                                        : only_sends ? kPerhapsOverFor
+                                                                     : kOverFor))) {
       CutLocked(c, "bytes");
       continue;
     }
