@@ -3,20 +3,21 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
-#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/build_id.h"
 
 namespace spaid::kernels {
 namespace {
 
 constexpr char kLibrary[] = "libspaid_cuda.so";
 
-std::string Version(int32_t version) {
+std::string Version(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
@@ -26,52 +27,32 @@ CudaDevices Unavailable(std::string why) {
   return result;
 }
 
-CudaDevices Ask(const std::string& path, const SpaidCudaInterface& interface) {
-  // An empty machine, or 16 GPUs; the second call is for whatever has more.
-  std::vector<SpaidCudaDevice> found(16);
-  int32_t count = 0, driver = 0, runtime = 0;
-  char message[512] = "";
-  int32_t result = interface.list_devices(found.data(), static_cast<int32_t>(found.size()), &count,
-                                          &driver, &runtime, message, sizeof(message));
-  if (result == kSpaidCudaOk && count > static_cast<int32_t>(found.size())) {
-    found.resize(static_cast<size_t>(count));
-    result = interface.list_devices(found.data(), count, &count, &driver, &runtime, message,
-                                    sizeof(message));
-  }
-  const std::string text = message;
-  switch (result) {
-    case kSpaidCudaOk:
+CudaDevices Ask(const std::string& path, const CudaEntry& entry) {
+  CudaListing found = entry.list_devices();
+  switch (found.outcome) {
+    case CudaListing::Outcome::kDevices:
       break;
-    case kSpaidCudaNoDriver:
-      if (driver == 0) {
-        return Unavailable("no NVIDIA driver answers (" + text +
+    case CudaListing::Outcome::kNoDriver:
+      if (found.driver == 0) {
+        return Unavailable("no NVIDIA driver answers (" + found.message +
                            "); install the driver, or give the container access to the GPU");
       }
-      return Unavailable("the NVIDIA driver is for CUDA " + Version(driver) + ", " + path +
-                         " needs CUDA " + Version(runtime) + " (" + text + "); update the driver");
-    case kSpaidCudaNoDevice:
-      return Unavailable("no CUDA device is visible (" + text + "; driver " + Version(driver) +
-                         "); check nvidia-smi and CUDA_VISIBLE_DEVICES");
+      return Unavailable("the NVIDIA driver is for CUDA " + Version(found.driver) + ", " + path +
+                         " needs CUDA " + Version(found.runtime) + " (" + found.message +
+                         "); update the driver");
+    case CudaListing::Outcome::kNoDevice:
+      return Unavailable("no CUDA device is visible (" + found.message + "; driver " +
+                         Version(found.driver) + "); check nvidia-smi and CUDA_VISIBLE_DEVICES");
     default:
-      return Unavailable("CUDA does not work here: " + text);
+      return Unavailable("CUDA does not work here: " + found.message);
   }
   CudaDevices devices;
   devices.available = true;
-  devices.interface = &interface;
-  for (int32_t i = 0; i < count && i < static_cast<int32_t>(found.size()); ++i) {
-    const SpaidCudaDevice& d = found[static_cast<size_t>(i)];
-    DeviceInfo info;
-    info.backend = Backend::kCuda;
-    info.index = d.ordinal;
-    info.name = d.name;
-    info.uuid = d.uuid;
-    info.memory_bytes = d.memory_bytes;
-    info.compute_capability_major = d.compute_capability_major;
-    info.compute_capability_minor = d.compute_capability_minor;
-    devices.devices.push_back(std::move(info));
-  }
+  devices.entry = &entry;
+  devices.devices = std::move(found.devices);
+  const size_t count = devices.devices.size();
   devices.status = std::to_string(count) + (count == 1 ? " device" : " devices") + ", driver " +
-                   Version(driver) + ", runtime " + Version(runtime);
+                   Version(found.driver) + ", runtime " + Version(found.runtime);
   return devices;
 }
 
@@ -106,21 +87,20 @@ CudaDevices LoadCudaDevices(const std::vector<std::string>& candidates) {
       return Unavailable("cannot load " + path + ": " + why);
     }
     // Never closed after this: CUDA's own exit handlers live in it.
-    const auto entry =
-        reinterpret_cast<SpaidCudaEntryPoint>(dlsym(library, SPAID_CUDA_ENTRY_POINT));
+    const auto* const entry = static_cast<const CudaEntry*>(dlsym(library, kCudaEntry));
     if (entry == nullptr) {
-      return Unavailable(path + " is no CUDA library of spaid: it has no symbol " +
-                         SPAID_CUDA_ENTRY_POINT + "; install it from the same build");
+      return Unavailable(path + " is no CUDA library of spaid: it has no symbol " + kCudaEntry +
+                         "; install it from the same build");
     }
-    const SpaidCudaInterface* interface = entry();
-    if (interface == nullptr || interface->abi_version != kSpaidCudaAbiVersion ||
-        interface->struct_size != sizeof(SpaidCudaInterface)) {
-      return Unavailable(path + " has interface version " +
-                         std::to_string(interface == nullptr ? 0 : interface->abi_version) +
-                         ", this program needs " + std::to_string(kSpaidCudaAbiVersion) +
-                         ": install both from the same build");
+    if (std::memcmp(entry->build_id, SPAID_CUDA_BUILD_ID, sizeof(SPAID_CUDA_BUILD_ID)) != 0) {
+      return Unavailable(
+          path + " is of build " +
+          std::string(entry->build_id, strnlen(entry->build_id, sizeof(entry->build_id))) +
+          ", this program is of build " + SPAID_CUDA_BUILD_ID +
+          ": install both from the same build");
     }
-    return Ask(path, *interface);
+    entry->adopt({});
+    return Ask(path, *entry);
   }
   return Unavailable(std::string(kLibrary) + " not found (looked in " + looked +
                      "); this installation serves the CPU only");

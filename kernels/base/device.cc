@@ -55,4 +55,10 @@ const CudaDevices& ListCudaDevices() {
   return devices;
 }
 
+Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const DeviceInfo& info, int64_t memory_limit) {
+  const CudaDevices& cuda = ListCudaDevices();
+  if (cuda.entry != nullptr) return cuda.entry->open_device(info, memory_limit);
+  return Status(StatusCode::kUnavailable, "DEVICE_UNAVAILABLE", cuda.status);
+}
+
 }  // namespace spaid::kernels

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-struct SpaidCudaInterface;
-
 namespace spaid::kernels {
+
+struct CudaEntry;  // cuda_loader.h
 
 enum class Backend { kCpu, kCuda };
 
@@ -29,7 +29,7 @@ struct CudaDevices {
   std::string status;  // "2 devices, driver 13.0", or why there is none
   std::vector<DeviceInfo> devices;
   // The loaded library's; null where it is not available. Lives as long as the process.
-  const SpaidCudaInterface* interface = nullptr;
+  const CudaEntry* entry = nullptr;
 };
 
 // Loads libspaid_cuda.so (from the folder of the running binary, ../lib of it, then the loader's

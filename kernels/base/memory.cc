@@ -31,9 +31,11 @@ size_t Capacity(size_t bytes) {
   return steps * step < bytes ? bytes : steps * step;  // as asked where that overflows
 }
 
+}  // namespace
+
 // The freed blocks, newest first. The list stands in the blocks themselves: to free takes no
 // memory.
-class Freed {
+class FreedBlocks {
  public:
   void Keep() {
     const std::lock_guard lock(mutex_);
@@ -108,18 +110,16 @@ class Freed {
 };
 
 // Never destroyed: arrays with static storage are freed late.
-Freed& TheFreed() {
-  static Freed& freed = *new Freed;
+FreedBlocks*& TheFreedBlocks() {
+  static FreedBlocks* freed = new FreedBlocks;
   return freed;
 }
 
-thread_local size_t reused_bytes = 0;
-
-}  // namespace
+static thread_local size_t reused_bytes = 0;
 
 void* AllocateLarge(size_t bytes) {
   const size_t capacity = Capacity(bytes);
-  void* memory = TheFreed().Take(capacity);
+  void* memory = TheFreedBlocks()->Take(capacity);
   if (memory == nullptr) {
     memory = ::operator new(capacity, std::align_val_t(kHugePage));
   } else {
@@ -132,17 +132,19 @@ void* AllocateLarge(size_t bytes) {
   return memory;
 }
 
-void FreeLarge(void* memory, size_t bytes) noexcept { TheFreed().Put(memory, Capacity(bytes)); }
+void FreeLarge(void* memory, size_t bytes) noexcept {
+  TheFreedBlocks()->Put(memory, Capacity(bytes));
+}
 
 void KeepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, kKeepHeapBytes);
   mallopt(M_MMAP_THRESHOLD, kMapFromBytes);
-  TheFreed().Keep();
+  TheFreedBlocks()->Keep();
 }
 
-void ReleaseFreedLarge(Clock::duration age) { TheFreed().ReleaseBefore(Clock::now() - age); }
+void ReleaseFreedLarge(Clock::duration age) { TheFreedBlocks()->ReleaseBefore(Clock::now() - age); }
 
-size_t FreedLargeBytes() { return TheFreed().bytes(); }
+size_t FreedLargeBytes() { return TheFreedBlocks()->bytes(); }
 
 size_t ReusedLargeBytes() { return reused_bytes; }
 

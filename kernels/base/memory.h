@@ -28,4 +28,8 @@ void KeepFreedMemory();
 void ReleaseFreedLarge(std::chrono::steady_clock::duration age);
 size_t FreedLargeBytes();
 
+// The freed blocks of the process. libspaid_cuda.so is given the program's (cuda_loader.h).
+class FreedBlocks;
+FreedBlocks*& TheFreedBlocks();
+
 }  // namespace spaid::kernels

@@ -126,16 +126,12 @@ struct Task {
   }
 };
 
+}  // namespace
+
 // Threads that help the callers. A caller never waits for a helper that has not begun, and a helper
 // that has begun only runs batches; so calls may be nested and may come from any number of threads.
 class Pool {
  public:
-  static Pool& Get() {
-    // Never destroyed: a thread may still be computing while the process runs its exit handlers.
-    static Pool* const pool = new Pool;
-    return *pool;
-  }
-
   void Run(Task& task) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -224,13 +220,21 @@ class Pool {
   std::atomic<int> waiters_{0};     // callers that sleep until their helpers have left
 };
 
+Pool*& ThePool() {
+  // Never destroyed: a thread may still be computing while the process runs its exit handlers.
+  static Pool* pool = new Pool;
+  return pool;
+}
+
+namespace {
+
 StopReason Execute(Task& task, int threads) {
   task.batches = (task.n - 1) / task.batch + 1;
   task.max_workers = static_cast<int>(std::min<int64_t>(ResolveThreads(threads), task.batches));
   if (task.max_workers <= 1) {
     task.Run(0);
   } else {
-    Pool::Get().Run(task);
+    ThePool()->Run(task);
   }
   if (task.error) std::rethrow_exception(task.error);
   return static_cast<StopReason>(task.stopped.load());

@@ -31,6 +31,10 @@ StopReason ParallelFor(int64_t n, int64_t batch, const Context& context, Stage s
 void ParallelFor(int64_t n, int64_t batch, int threads,
                  const std::function<void(int64_t begin, int64_t end, int worker)>& body);
 
+// The threads of the process. libspaid_cuda.so is given the program's (cuda_loader.h).
+class Pool;
+Pool*& ThePool();
+
 // least := min(least, to).
 inline void Lower(std::atomic<int64_t>& least, int64_t to) {
   int64_t seen = least.load();

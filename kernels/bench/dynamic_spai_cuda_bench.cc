@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/cuda_device.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
+#include "kernels/dynamic_spai/cuda/normal_rows.h"
 #include "kernels/dynamic_spai/dynamic_spai_cuda.h"
 
 namespace spaid::kernels::bench {
@@ -42,38 +42,46 @@ constexpr Way kFew{"5x3", 5, 3, 0};
 
 // `copy` false: every column is grown.
 void Run(benchmark::State& state, const Problem& problem, const Way& way, bool fp32, bool copy) {
-  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix& a = Get(problem);
-  const SpaidCudaInterface& api = device->api();
-  char message[kCudaMessageBytes] = "";
-  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
-  std::vector<double> log_ratios(static_cast<size_t>(way.max_steps) + 1);
-  const SpaidCudaDynamicOptions options{way.tol,      way.max_steps, way.per_step,      0,
-                                        fp32 ? 1 : 0, copy ? 64 : 0, log_ratios.data(), nullptr,
-                                        nullptr};
-  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-  const SpaidCudaBuildOptions numbers{
-      StaticSpaiOptions().gram_pivot_limit, 0, 0, 0, nullptr, nullptr};
-  SpaidCudaDynamicInfo grown_info{};
-  SpaidCudaPlanInfo plan_info{};
-  SpaidCudaBuildInfo build_info{};
+  cuda::Context& context = There(*Device());
+  const cuda::Matrix matrix = cuda::UploadMatrix(context, a, a.values.data());
+  FsaiOptions options;  // of growth
+  options.k_max = way.max_steps;
+  options.s = way.per_step;
+  options.epsilon = way.tol * way.tol;
+  options.repeat_hash_bits = copy ? 64 : 0;
+  double growth_ms = 0, gram_ms = 0;
+  int64_t growth_peak = 0, host_columns = 0, nnz_made = 0;
+  cuda::GramInfo gram;
+  cuda::FsaiFigures grown;
+  PlanThere plan;
+  BuildThere built;
+  const auto grow = [&](auto real) {
+    using Real = decltype(real);
+    cuda::Stopwatch watch(context);
+    auto rows = cuda::MakeNormalRows<Real>(context, matrix, Nobody(), gram);
+    watch.Mark();
+    auto columns = cuda::fsai::GrowColumns<Real>(context, std::move(rows), nullptr, options,
+                                                 a.n_cols, {0, a.n_cols}, Nobody(), grown);
+    growth_ms = watch.Stop();
+    gram_ms = watch.Marked();
+    return columns;
+  };
   const auto build = [&] {
-    SpaidCudaPattern* grown = nullptr;
-    SpaidCudaPlan* plan = nullptr;
-    SpaidCudaM* m = nullptr;
-    OrDie(api.grow_dynamic_spai(matrix, nullptr, &options, nullptr, &grown, &grown_info, message,
-                                sizeof(message)),
-          message);
-    const SpaidCudaCsc base{a.n_cols, grown_info.nnz, nullptr, nullptr, nullptr};
-    OrDie(api.plan_static_spai(matrix, &base, grown, &pattern, 0, nullptr, &plan, &plan_info,
-                               message, sizeof(message)),
-          message);
-    api.free_pattern(grown);
-    OrDie(api.build_static_spai(plan, matrix, &numbers, &m, &build_info, message, sizeof(message)),
-          message);
-    api.free_m(m);
-    api.free_plan(plan);
-    return grown_info.ms + plan_info.ms + build_info.ms;
+    plan = {};
+    built = {};
+    grown = {};
+    context.arena->ResetPeak();
+    auto columns = fp32 ? grow(float()) : grow(double());
+    growth_peak = context.arena->peak();
+    host_columns = columns.left;
+    const int64_t nnz = columns.row_idx.size();
+    cuda::DevicePattern m{
+        a.n_cols, nnz, std::move(columns.col_ptr), std::move(columns.row_idx), {}};
+    plan = PlanSpaiThere(context, matrix, {}, {0, a.n_cols}, &m);
+    built = BuildSpaiThere(context, plan.plan, matrix, {});
+    nnz_made = plan.plan.m.nnz;
+    return growth_ms + plan.ms + built.ms;
   };
   for (int warm = 0; warm < 2; ++warm) build();
   struct Times {
@@ -82,8 +90,7 @@ void Run(benchmark::State& state, const Problem& problem, const Way& way, bool f
   std::vector<Times> times;
   for (auto _ : state) {
     const double all = build();
-    times.push_back(
-        {all, grown_info.gram_ms, grown_info.ms - grown_info.gram_ms, plan_info.ms, build_info.ms});
+    times.push_back({all, gram_ms, growth_ms - gram_ms, plan.ms, built.ms});
     state.SetIterationTime(all * 1e-3);
   }
   const auto median = [&](double Times::*part) {
@@ -97,25 +104,25 @@ void Run(benchmark::State& state, const Problem& problem, const Way& way, bool f
   state.counters["growth_ms"] = median(&Times::growth);
   state.counters["plan_ms"] = median(&Times::plan);
   state.counters["numbers_ms"] = median(&Times::numbers);
-  const auto nnz = static_cast<double>(a.nnz()), nnz_m = static_cast<double>(plan_info.nnz_m);
+  const auto nnz = static_cast<double>(a.nnz()), nnz_m = static_cast<double>(nnz_made);
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz"] = nnz;
   state.counters["nnz_m"] = nnz_m;
-  state.counters["gram_nnz"] = static_cast<double>(grown_info.gram_nnz);
-  state.counters["residual"] = std::exp(log_ratios.back() / 2);
-  state.counters["converged_columns"] = static_cast<double>(grown_info.converged_columns);
-  state.counters["copied_columns"] = static_cast<double>(grown_info.copied_columns);
-  state.counters["slow_columns"] = static_cast<double>(grown_info.slow_columns);
-  state.counters["dependent_columns"] = static_cast<double>(grown_info.dependent_columns);
-  state.counters["host_columns"] = static_cast<double>(grown_info.host_columns);
-  state.counters["host_groups"] = static_cast<double>(plan_info.host_groups);
-  state.counters["structures"] = static_cast<double>(plan_info.structures);
-  state.counters["flops"] = grown_info.flops;
+  state.counters["gram_nnz"] = static_cast<double>(gram.nnz);
+  state.counters["residual"] = std::exp(grown.log_ratios.back() / 2);
+  state.counters["converged_columns"] = static_cast<double>(grown.quality.converged_rows);
+  state.counters["copied_columns"] = static_cast<double>(grown.quality.copied_rows);
+  state.counters["slow_columns"] = static_cast<double>(grown.quality.slow_rows);
+  state.counters["dependent_columns"] = static_cast<double>(grown.quality.not_spd_rows);
+  state.counters["host_columns"] = static_cast<double>(host_columns);
+  state.counters["host_groups"] =
+      plan.plan.class_begin[cuda::kOtherClass] - plan.plan.class_begin[cuda::kHostClass];
+  state.counters["structures"] = plan.plan.grouped ? plan.plan.n_structures : 1;
+  state.counters["flops"] = (grown.quality.flops + gram.flops);
   // What must move at the least: A in, M out.
   state.counters["floor_bytes"] = 12 * (nnz + nnz_m);
-  state.counters["device_peak_bytes"] = static_cast<double>(
-      std::max({grown_info.peak_bytes, plan_info.peak_bytes, build_info.peak_bytes}));
-  api.free_matrix(matrix);
+  state.counters["device_peak_bytes"] =
+      static_cast<double>(std::max({growth_peak, plan.peak_bytes, built.peak_bytes}));
 }
 
 constexpr Problem kCrossover[] = {
@@ -148,7 +155,7 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way, b
       benchmark::DoNotOptimize(Must(BuildStaticSpai(*plan, a, numbers, {})).m.values.data());
       return;
     }
-    std::unique_ptr<SpaiOnDevice> there;
+    std::shared_ptr<SpaiOnDevice> there;
     last = {};
     const std::span devices(&Device(), 1);
     const DynamicSpaiPattern grown =

@@ -16,7 +16,6 @@
 #include "kernels/bench/problems.h"
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels::bench {
@@ -102,8 +101,8 @@ void RunFactors(benchmark::State& state, const Problem& problem, FactorOptions o
   options.max_iterations = kMaxIterations;
   for (auto _ : state) {
     std::array<FactorRun, kRuns> runs;
-    const std::string why = SolveByFactors(CudaCsc(system.a), CudaCsc(system.rows), system.b.data(),
-                                           options, runs.data(), static_cast<int>(kRuns));
+    const std::string why = SolveByFactors(system.a, system.rows, system.b.data(), options,
+                                           runs.data(), static_cast<int>(kRuns));
     if (!why.empty()) {
       state.SkipWithError(why.c_str());
       return;
@@ -115,7 +114,7 @@ void RunFactors(benchmark::State& state, const Problem& problem, FactorOptions o
 void RunOurs(benchmark::State& state, const Problem& problem, Method method, bool jacobi) {
   const System& system = Get(problem);
   const auto must = [](auto result) {
-    if (!result.ok()) OrDie(kSpaidCudaError, result.status().message().c_str());
+    OrDie(result.ok(), result.status().message().c_str());
     return *std::move(result);
   };
   const auto a = must(CudaOperator::OfMatrix(Device(), system.a, false, Context()));

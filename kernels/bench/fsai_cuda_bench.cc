@@ -12,17 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/cuda_device.h"
+#include "kernels/bench/cuda/fsai_baseline.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
 #include "kernels/engine/cost.h"
+#include "kernels/fsai/cuda/fsai.h"
 #include "kernels/fsai/fsai_cuda.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
-#ifdef SPAID_BENCH_BASELINE
-#include "kernels/bench/cuda/fsai_baseline.h"
-#endif
 
 namespace spaid::kernels::bench {
 namespace {
@@ -53,24 +50,29 @@ Pattern LowerTriangle(const CscMatrix& a) {
 // k_max 30, s 1, epsilon 1e-3; or on the pattern of tril(A).
 // `copy` false: every row is made.
 void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, bool copy) {
-  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix& a = Get(problem);
   const Pattern lower = grow ? Pattern{} : LowerTriangle(a);
-  const SpaidCudaInterface& api = device->api();
-  char message[kCudaMessageBytes] = "";
-  const SpaidCudaCsc rows = CudaCsc(lower);
-  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
-  const SpaidCudaFsaiOptions options{
-      grow ? 1 : 0,  30,      1,       1e-3,   0, 0, 1e-10, fp32 ? 1 : 0,
-      copy ? 64 : 0, nullptr, nullptr, nullptr};
-  SpaidCudaFsaiInfo info{};
+  cuda::Context& context = There(*Device());
+  const PatternView rows = lower;
+  const cuda::Matrix matrix = cuda::UploadMatrix(context, a, a.values.data());
+  FsaiOptions options;
+  options.adaptive = grow;
+  options.k_max = 30;
+  options.epsilon = 1e-3;
+  options.precision = fp32 ? Precision::kFp32 : Precision::kFp64;
+  options.repeat_hash_bits = copy ? 64 : 0;
+  cuda::FsaiFigures figures;
+  int64_t nnz_made = 0, peak = 0;
   const auto build = [&] {
-    SpaidCudaG* g = nullptr;
-    OrDie(api.build_fsai(matrix, grow ? nullptr : &rows, nullptr, &options, /*rows=*/nullptr, &g,
-                         &info, message, sizeof(message)),
-          message);
-    api.free_g(g);
-    return info.ms;
+    figures = {};
+    context.arena->ResetPeak();
+    cuda::Stopwatch watch(context);
+    const cuda::FsaiG g = cuda::BuildFsai(context, matrix, grow ? nullptr : &rows, nullptr, options,
+                                          {0, a.n_cols}, Nobody(), figures);
+    const double ms = watch.Stop();
+    nnz_made = g.values.size();
+    peak = context.arena->peak();
+    return ms;
   };
   for (int warm = 0; warm < 2; ++warm) build();
   std::vector<double> times;
@@ -80,21 +82,19 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, 
   }
   std::sort(times.begin(), times.end());
   state.counters["median_ms"] = times[times.size() / 2];
-  const auto nnz = static_cast<double>(a.nnz()), nnz_g = static_cast<double>(info.nnz);
+  const auto nnz = static_cast<double>(a.nnz()), nnz_g = static_cast<double>(nnz_made);
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz"] = nnz;
   state.counters["nnz_g"] = nnz_g;
-  state.counters["kaporin"] = std::exp(info.log_ratio);
-  state.counters["copied_rows"] = static_cast<double>(info.copied_rows);
-  state.counters["slow_rows"] = static_cast<double>(info.slow_rows);
-  state.counters["flops"] = info.flops;
+  state.counters["kaporin"] = std::exp(figures.log_ratio);
+  state.counters["copied_rows"] = static_cast<double>(figures.quality.copied_rows);
+  state.counters["slow_rows"] = static_cast<double>(figures.quality.slow_rows);
+  state.counters["flops"] = figures.quality.flops;
   // What must move at the least: A in, G out.
   state.counters["floor_bytes"] = 12 * (nnz + nnz_g);
-  state.counters["device_peak_bytes"] = static_cast<double>(info.peak_bytes);
-  api.free_matrix(matrix);
+  state.counters["device_peak_bytes"] = static_cast<double>(peak);
 }
 
-#ifdef SPAID_BENCH_BASELINE
 // The structure of [aFSAI]; what it makes is told by the Kaporin number, which is to be ours.
 void RunYardstick(benchmark::State& state, const Problem& problem, FsaiGradient gradient,
                   bool fp32) {
@@ -107,7 +107,7 @@ void RunYardstick(benchmark::State& state, const Problem& problem, FsaiGradient 
   for (auto _ : state) {
     const std::string failed =
         RunFsaiBaseline(a.n_cols, a.col_ptr.data(), a.row_idx.data(), a.values.data(), options, &g);
-    OrDie(failed.empty() ? kSpaidCudaOk : kSpaidCudaError, failed.c_str());
+    OrDie(failed.empty(), failed.c_str());
     state.SetIterationTime(g.times.total_ms * 1e-3);
   }
   // The last entry of row i of G is ψ_i to the power of −1/2.
@@ -130,7 +130,6 @@ void RunYardstick(benchmark::State& state, const Problem& problem, FsaiGradient 
   state.counters["warps"] = static_cast<double>(g.warps);
   state.counters["system_rows"] = static_cast<double>(g.system_rows);
 }
-#endif
 
 constexpr Problem kCrossover[] = {
     {"P7_8", [] { return ConvectionDiffusion(8, 0); }},
@@ -177,7 +176,7 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
     FsaiCudaTimings timings;
     FsaiCudaOutputs outputs;
     const auto plan =
-        Must(PlanFsaiCuda(Device(), a, way.adaptive ? nullptr : &pattern, {}, &timings));
+        Must(PlanFsaiCuda({&Device(), 1}, a, way.adaptive ? nullptr : &pattern, {}, &timings));
     const FsaiResult g =
         Must(way.adaptive ? GrowFsaiCuda(*plan, nullptr, a, options, {}, &timings, &outputs)
                           : BuildFsaiOnCuda(*plan, pattern, a, options, {}, &timings, &outputs));
@@ -270,7 +269,6 @@ const bool kRegistered = [] {
       }
     }
   }
-#ifdef SPAID_BENCH_BASELINE
   for (const Problem& problem : kProblems) {
     for (const auto gradient : {FsaiGradient::kIndicator, FsaiGradient::kMerge}) {
       for (const bool fp32 : {true, false}) {
@@ -287,7 +285,6 @@ const bool kRegistered = [] {
       }
     }
   }
-#endif
   return true;
 }();
 

@@ -92,7 +92,8 @@ std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, Kind kind, Made
     Pattern rows;
     if (!options.adaptive) rows = Must(FsaiPattern(a, nullptr, options, Context()));
     const PatternView pattern = rows;
-    const auto plan = Must(PlanFsaiCuda(Device(), a, options.adaptive ? nullptr : &pattern, {}));
+    const auto plan =
+        Must(PlanFsaiCuda({&Device(), 1}, a, options.adaptive ? nullptr : &pattern, {}));
     const FsaiResult g =
         Must(options.adaptive
                  ? GrowFsaiCuda(*plan, nullptr, a, options, Context(), &timings, &outputs)
@@ -106,7 +107,7 @@ std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, Kind kind, Made
   options.repeat_hash_bits = hash_bits;
   build(&in->build_ms);
   const auto begin = Clock::now();
-  auto made = Must(CudaOperator::OfG(Device(), Object(*outputs.g), a.n_cols, kind != Kind::kFsai));
+  auto made = Must(CudaOperator::OfBuilt(*outputs.g, kind != Kind::kFsai));
   in->layout_ms = MsSince(begin);
   return made;
 }
@@ -123,11 +124,11 @@ std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, MadeIn*
     return Must(CudaOperator::OfMatrix(Device(), built.m, false, Context()));
   }
   if (IsFsai(kind)) return MakeFsai(a, kind, in);
-  const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));
-  std::shared_ptr<const StaticSpaiCudaM> m;
+  const auto plan = Must(PlanStaticSpaiCuda({&Device(), 1}, a, nullptr, {}, {}));
+  std::shared_ptr<const BuiltOnDevice> m;
   Must(BuildStaticSpaiCuda(*plan, a, {}, {}, nullptr, &m));
   const auto begin = Clock::now();
-  auto made = Must(CudaOperator::OfM(Device(), Object(*m), a.n_cols, kind == Kind::kStaticSpai32));
+  auto made = Must(CudaOperator::OfBuilt(*m, kind == Kind::kStaticSpai32));
   in->layout_ms = MsSince(begin);
   return made;
 }

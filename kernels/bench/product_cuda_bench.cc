@@ -10,11 +10,10 @@
 #include <string>
 
 #include "kernels/base/cuda/variants_tuning.h"
+#include "kernels/bench/cuda/yardsticks.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
-#ifdef SPAID_BENCH_BASELINE
-#include "kernels/bench/cuda/yardsticks.h"
-#endif
+#include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/operators.h"
 
 namespace spaid::kernels::bench {
@@ -59,12 +58,8 @@ const CscMatrix& Get(const Problem& problem) {
 }
 
 double CopyRate() {
-#ifdef SPAID_BENCH_BASELINE
   static const double rate = DeviceCopyBytesPerSecond();
   return rate;
-#else
-  return 0;
-#endif
 }
 
 void Report(benchmark::State& state, const CscMatrix& a, double ms, int64_t bytes) {
@@ -81,47 +76,29 @@ void Report(benchmark::State& state, const CscMatrix& a, double ms, int64_t byte
 
 void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_rows) {
   const CscMatrix& a = Get(problem);
-  const SpaidCudaInterface& api = Device()->api();
-  char message[kCudaMessageBytes] = "";
-  SpaidCudaVariants variants = cuda::tuning::kVariants;
+  cuda::Variants variants = cuda::tuning::kVariants;
   variants.rows_bytes = by_rows ? std::numeric_limits<int64_t>::max() : 0;
-  SpaidCudaContext* context = nullptr;
-  OrDie(api.open_context(ListCudaDevices().devices[0].index, 0, nullptr, &variants, &context,
-                         message, sizeof(message)),
-        message);
-  SpaidCudaMatrix* const matrix = Upload(context, a);
-  SpaidCudaOperator* op = nullptr;
-  const int32_t stored_fp32 = fp32 ? 1 : 0;
-  if (problem.of_m) {
-    const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-    const SpaidCudaBuildOptions options{1e-10, 0, 0, 0, nullptr, nullptr};
-    SpaidCudaPlan* plan = nullptr;
-    SpaidCudaPlanInfo plan_info{};
-    SpaidCudaM* m = nullptr;
-    SpaidCudaBuildInfo build_info{};
-    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern, 0,
-                               /*columns=*/nullptr, &plan, &plan_info, message, sizeof(message)),
-          message);
-    OrDie(api.build_static_spai(plan, matrix, &options, &m, &build_info, message, sizeof(message)),
-          message);
-    OrDie(api.operator_of_m(m, stored_fp32, &op, message, sizeof(message)), message);
-    api.free_m(m);
-    api.free_plan(plan);
-  } else {
-    const auto symmetric = IsExactlySymmetric(a, {});
-    OrDie(api.operator_of_matrix(matrix, symmetric.ok() && *symmetric ? 1 : 0, stored_fp32, &op,
-                                 message, sizeof(message)),
-          message);
-  }
-  api.free_matrix(matrix);
+  cuda::Context context(ListCudaDevices().devices[0].index, 0, variants);
+  const auto make = [&] {
+    const cuda::Matrix matrix = cuda::UploadMatrix(context, a, a.values.data());
+    if (!problem.of_m) {
+      const auto symmetric = IsExactlySymmetric(a, {});
+      return cuda::MakeOperator(
+          context, matrix.pattern(), matrix.values.get(),
+          symmetric.ok() && *symmetric ? cuda::Order::kBoth : cuda::Order::kColumns, fp32);
+    }
+    PlanThere plan = PlanSpaiThere(context, matrix, {}, {0, a.n_cols});
+    const BuildThere built = BuildSpaiThere(context, plan.plan, matrix, {});
+    return cuda::MakeOperator(context, plan.plan.pattern(), built.m.values.get(),
+                              cuda::Order::kColumns, fp32);
+  };
+  const cuda::Operator op = make();
   double ms = 0;
-  int64_t bytes = 0;
+  const int64_t bytes = cuda::BytesPerProduct(op);
   for (auto _ : state) {
-    OrDie(api.time_operator(op, kProducts, &ms, &bytes, message, sizeof(message)), message);
+    ms = cuda::TimeProducts(context, op, kProducts);
     state.SetIterationTime(ms * 1e-3);
   }
-  api.free_operator(op);
-  api.close_context(context);
   Report(state, a, ms, bytes);
 }
 

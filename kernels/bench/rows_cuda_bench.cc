@@ -21,7 +21,6 @@
 #include "kernels/bench/cuda/rows_on_device.h"
 #include "kernels/bench/cuda/yardsticks.h"
 #include "kernels/bench/problems.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels::bench {
@@ -126,7 +125,7 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
   const CscMatrix& a = placed.by_columns;
   RowsOptions options;
   options.fp32 = fp32;
-  RowsOnDevice rows(CudaCsc(a), options);
+  RowsOnDevice rows(a, options);
   const RowsLoop rule = rows.loop();
   double rule_ms = 0;
   for (auto _ : state) {
@@ -148,7 +147,7 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32) {
   // By the layouts that the rule chooses between.
   for (const RowsLayout layout : {RowsLayout::kSlices, RowsLayout::kTiles}) {
     options.layout = layout;
-    RowsOnDevice own(CudaCsc(a), options);
+    RowsOnDevice own(a, options);
     const bool tiles = layout == RowsLayout::kTiles;
     if (tiles && !own.in_tiles()) break;
     state.counters[tiles ? "tiles_ms" : "slices_ms"] = own.Time(kProducts, true);

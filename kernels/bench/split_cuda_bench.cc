@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "kernels/base/clock.h"
-#include "kernels/base/cuda_device.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/split.h"
 #include "kernels/bench/cuda_bench.h"
@@ -23,7 +22,7 @@
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/spec.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "kernels/fsai/cuda/fsai.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -60,41 +59,49 @@ constexpr Problem kSmall[] = {
     {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
 };
 
-const std::vector<std::shared_ptr<CudaDevice>>& Devices() {
-  static const auto devices = [] {
-    std::vector<std::shared_ptr<CudaDevice>> opened;
-    for (const DeviceInfo& info : ListCudaDevices().devices) {
-      auto device = CudaDevice::Open(info, 0);
-      if (!device.ok()) OrDie(kSpaidCudaError, device.status().message().c_str());
-      opened.push_back(*device);
-    }
-    return opened;
-  }();
+using Opened = std::vector<std::shared_ptr<CudaDevice>>;
+
+template <class Open>
+Opened OpenAll(const Open& open) {
+  Opened opened;
+  for (const DeviceInfo& info : ListCudaDevices().devices) {
+    auto device = open(info);
+    OrDie(device.ok(), device.status().message().c_str());
+    opened.push_back(*device);
+  }
+  return opened;
+}
+
+const Opened& Devices() {
+  static const Opened devices =
+      OpenAll([](const DeviceInfo& info) { return cuda::OpenDevice(info, 0); });
+  return devices;
+}
+
+// By libspaid_cuda.so, as engines have them.
+const Opened& DevicesOfEngine() {
+  static const Opened devices =
+      OpenAll([](const DeviceInfo& info) { return CudaDevice::Open(info, 0); });
   return devices;
 }
 
 struct Piece {
   std::shared_ptr<CudaDevice> device;
   IndexRange range;
-  SpaidCudaMatrix* matrix = nullptr;
+  cuda::Matrix matrix = {};
   double ms = 0;       // of plan and build, by the device's clock
   double plan_ms = 0;  // of that, the plan; of FSAI there is none
-  SpaidCudaG* g = nullptr;
-  SpaidCudaFsaiInfo info{};
-  char message[kCudaMessageBytes] = "";
+  cuda::FsaiG g = {};
 };
 
 std::vector<Piece> Upload(const CscMatrix& a, size_t parts) {
   const double mean = static_cast<double>(a.nnz()) / static_cast<double>(a.n_cols);
-  const SpaidCudaCsc csc = CudaCsc(a);
   std::vector<Piece> pieces;
   for (const IndexRange& range : CutByColumns(parts, a.col_ptr.data(), a.n_cols, 1, mean, 0)) {
     Piece piece;
     piece.device = Devices()[pieces.size() % Devices().size()];
     piece.range = range;
-    OrDie(piece.device->api().upload_matrix(piece.device->context(), &csc, &piece.matrix,
-                                            piece.message, sizeof(piece.message)),
-          piece.message);
+    piece.matrix = cuda::UploadMatrix(There(*piece.device), a, a.values.data());
     pieces.push_back(std::move(piece));
   }
   return pieces;
@@ -120,12 +127,9 @@ void Measure(benchmark::State& state, std::vector<Piece>& pieces, const Once& on
   state.counters["device_ms"] = longest / static_cast<double>(times.size());
   state.counters["device_ms_least"] = shortest / static_cast<double>(times.size());
   state.counters["plan_ms"] = plan / static_cast<double>(times.size());
-  for (Piece& piece : pieces) piece.device->api().free_matrix(piece.matrix);
 }
 
-void OrDie(const Status& status) {
-  if (!status.ok()) bench::OrDie(kSpaidCudaError, status.message().c_str());
-}
+void OrDie(const Status& status) { bench::OrDie(status.ok(), status.message().c_str()); }
 
 void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
   const CscMatrix& a = Get(problem);
@@ -134,31 +138,22 @@ void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
   CscMatrix m = a;  // of M's size and pattern; its pages are there
   std::vector<double> norms(n), pivots(n);
   std::vector<uint8_t> flags(n);
-  const SpaidCudaBuildOptions options{1e-10, 0, 0, 0, nullptr, nullptr};
-  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
   Measure(state, pieces, [&] {
     const auto build = [&](Piece& piece) {
-      const SpaidCudaInterface& api = piece.device->api();
       const auto lock = piece.device->Lock();
-      const SpaidCudaRange range{piece.range.begin, piece.range.end};
-      SpaidCudaPlan* plan = nullptr;
-      SpaidCudaPlanInfo plan_info{};
-      SpaidCudaBuildInfo build_info{};
-      SpaidCudaM* built = nullptr;
-      const auto check = [&](int32_t result) { bench::OrDie(result, piece.message); };
-      check(api.plan_static_spai(piece.matrix, nullptr, /*base_there=*/nullptr, &pattern, 0,
-                                 pieces.size() > 1 ? &range : nullptr, &plan, &plan_info,
-                                 piece.message, sizeof(piece.message)));
-      check(api.build_static_spai(plan, piece.matrix, &options, &built, &build_info, piece.message,
-                                  sizeof(piece.message)));
-      if (plan_info.of_a == 0) bench::OrDie(kSpaidCudaError, "M has not the pattern of A");
-      check(api.download_m(built, m.values.data() + plan_info.first_entry,
-                           norms.data() + range.begin, pivots.data() + range.begin,
-                           flags.data() + range.begin, piece.message, sizeof(piece.message)));
-      api.free_m(built);
-      api.free_plan(plan);
-      piece.ms = plan_info.ms + build_info.ms;
-      piece.plan_ms = plan_info.ms;
+      cuda::Context& context = There(*piece.device);
+      PlanThere made = PlanSpaiThere(context, piece.matrix, {}, piece.range);
+      const cuda::StaticSpaiPlan& plan = made.plan;
+      const BuildThere built = BuildSpaiThere(context, made.plan, piece.matrix, {});
+      bench::OrDie(plan.m.is_of_a(), "M has not the pattern of A");
+      const int64_t first = piece.range.begin, columns = piece.range.size();
+      context.Download(
+          {built.m.values.To(m.values.data() + plan.first_entry, plan.entries, plan.first_entry),
+           built.m.residual_norms.To(norms.data() + first, columns, first),
+           built.m.pivots.To(pivots.data() + first, columns, first),
+           built.m.flags.To(flags.data() + first, columns, first)});
+      piece.ms = made.ms + built.ms;
+      piece.plan_ms = made.ms;
       return Status();
     };
     const auto copy_pattern = [&](int64_t begin, int64_t end) {
@@ -195,39 +190,44 @@ void RunGrown(benchmark::State& state, const Problem& problem, size_t parts) {
   CscMatrix g;
   g.col_ptr.resize(n + 1);
   std::vector<double> psi(n);
-  const SpaidCudaFsaiOptions options{1, 30, 1, 1e-3, 0, 0, 1e-10, 1, 0, nullptr, nullptr, nullptr};
+  FsaiOptions options;
+  options.k_max = 30;
+  options.epsilon = 1e-3;
+  options.precision = Precision::kFp32;
+  options.repeat_hash_bits = 0;
   Measure(state, pieces, [&] {
     const auto start = Clock::now();
     OrDie(AtOnce(pieces.size(), [&](size_t i) {
       Piece& piece = pieces[i];
       const auto lock = piece.device->Lock();
-      const SpaidCudaRange range{piece.range.begin, piece.range.end};
-      bench::OrDie(
-          piece.device->api().build_fsai(piece.matrix, nullptr, nullptr, &options,
-                                         pieces.size() > 1 ? &range : nullptr, &piece.g,
-                                         &piece.info, piece.message, sizeof(piece.message)),
-          piece.message);
-      piece.ms = piece.info.ms;
+      cuda::Context& context = There(*piece.device);
+      cuda::FsaiFigures figures;
+      cuda::Stopwatch watch(context);
+      piece.g = cuda::BuildFsai(context, piece.matrix, nullptr, nullptr, options, piece.range,
+                                Nobody(), figures);
+      piece.ms = watch.Stop();
       return Status();
     }));
     std::vector<int64_t> first = {0};
-    for (const Piece& piece : pieces) first.push_back(first.back() + piece.info.nnz);
+    for (const Piece& piece : pieces) first.push_back(first.back() + piece.g.values.size());
     // As large from the second run on.
     g.row_idx.resize(static_cast<size_t>(first.back()));
     g.values.resize(static_cast<size_t>(first.back()));
     OrDie(AtOnce(pieces.size(), [&](size_t i) {
       Piece& piece = pieces[i];
-      const SpaidCudaInterface& api = piece.device->api();
       const auto lock = piece.device->Lock();
       std::vector<int64_t> own(static_cast<size_t>(piece.range.size()) + 1);
-      bench::OrDie(api.download_g(piece.g, own.data(), g.row_idx.data() + first[i],
-                                  g.values.data() + first[i], psi.data() + piece.range.begin,
-                                  piece.message, sizeof(piece.message)),
-                   piece.message);
+      const cuda::FsaiG& made = piece.g;
+      const int64_t rows = piece.range.size(), entries = made.values.size();
+      There(*piece.device)
+          .Download({made.row_ptr.To(own.data(), rows + 1),
+                     made.col_idx.To(g.row_idx.data() + first[i], entries),
+                     made.values.To(g.values.data() + first[i], entries),
+                     made.psi_ratio.To(psi.data() + piece.range.begin, rows)});
       for (size_t row = 0; row + 1 < own.size(); ++row) {
         g.col_ptr[static_cast<size_t>(piece.range.begin) + row] = own[row] + first[i];
       }
-      api.free_g(piece.g);
+      piece.g = {};
       return Status();
     }));
     return MsSince(start);
@@ -238,7 +238,7 @@ void RunGrown(benchmark::State& state, const Problem& problem, size_t parts) {
 void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, size_t parts,
               int power = 1) {
   const CscMatrix& a = Get(problem);
-  const auto engine = MakeEngine(true, Devices());
+  const auto engine = MakeEngine(true, DevicesOfEngine());
   PreconditionerSpec spec;
   spec.engine = kind;
   spec.static_spai.pattern.power = power;

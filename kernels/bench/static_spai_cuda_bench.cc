@@ -14,12 +14,9 @@
 #include <numbers>
 #include <string>
 
-#include "kernels/base/cuda_device.h"
+#include "kernels/bench/cuda/baseline.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
-#ifdef SPAID_BENCH_BASELINE
-#include "kernels/bench/cuda/baseline.h"
-#endif
 #include "kernels/bench/support.h"
 #include "kernels/engine/cost.h"
 #include "kernels/static_spai/static_spai_cuda.h"
@@ -66,7 +63,7 @@ void RunWhole(benchmark::State& state, const Problem& problem) {
   StaticSpaiCudaTimings timings, sums;
   const auto whole = [&] {
     timings = {};
-    const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}, &timings));
+    const auto plan = Must(PlanStaticSpaiCuda({&Device(), 1}, a, nullptr, {}, {}, &timings));
     const auto m = Must(BuildStaticSpaiCuda(*plan, a, {}, {}, &timings));
     sums.host_to_device_ms += timings.host_to_device_ms;
     sums.device_plan_ms += timings.device_plan_ms;
@@ -100,31 +97,22 @@ void RunHost(benchmark::State& state, const Problem& problem) {
 }
 
 void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Phase phase) {
-  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix a = problem.make();
-  const SpaidCudaInterface& api = device->api();
-  char message[kCudaMessageBytes] = "";
-  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
-  const SpaidCudaBuildOptions options{1e-10, 0, static_cast<int32_t>(solver), 0, nullptr, nullptr};
-  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-  SpaidCudaPlan* plan = nullptr;
-  SpaidCudaPlanInfo plan_info{};
-  SpaidCudaBuildInfo build_info{};
-  int64_t peak = 0;
+  cuda::Context& context = There(*Device());
+  const cuda::Matrix matrix = cuda::UploadMatrix(context, a, a.values.data());
+  StaticSpaiOptions options;
+  options.local_solver = solver;
+  PlanThere plan;
+  int64_t peak = 0, build_peak = 0;
   const auto make_plan = [&] {
-    if (plan != nullptr) api.free_plan(plan);
-    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern,
-                               static_cast<int32_t>(solver),
-                               /*columns=*/nullptr, &plan, &plan_info, message, sizeof(message)),
-          message);
-    return plan_info.ms;
+    plan = {};
+    plan = PlanSpaiThere(context, matrix, options, {0, a.n_cols});
+    return plan.ms;
   };
   const auto build = [&] {
-    SpaidCudaM* m = nullptr;
-    OrDie(api.build_static_spai(plan, matrix, &options, &m, &build_info, message, sizeof(message)),
-          message);
-    api.free_m(m);
-    return build_info.ms;
+    const BuildThere built = BuildSpaiThere(context, plan.plan, matrix, options);
+    build_peak = built.peak_bytes;
+    return built.ms;
   };
   for (int warm = 0; warm < 2; ++warm) {
     make_plan();
@@ -135,19 +123,19 @@ void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Ph
     if (phase != Phase::kRebuild) ms += make_plan();
     if (phase != Phase::kPlan) ms += build();
     state.SetIterationTime(ms * 1e-3);
-    peak = std::max({peak, plan_info.peak_bytes, build_info.peak_bytes});
+    peak = std::max({peak, plan.peak_bytes, build_peak});
   }
   // What must move at the least: A in, M out.
-  const double bytes = 12.0 * static_cast<double>(a.nnz() + plan_info.nnz_m);
+  const double bytes = 12.0 * static_cast<double>(a.nnz() + plan.plan.m.nnz);
+  const cuda::StaticSpaiPlan& own = plan.plan;
   state.counters["n"] = static_cast<double>(a.n_cols);
   state.counters["nnz"] = static_cast<double>(a.nnz());
-  state.counters["groups"] = static_cast<double>(plan_info.groups);
-  state.counters["structures"] = static_cast<double>(plan_info.structures);
-  state.counters["host_groups"] = static_cast<double>(plan_info.host_groups);
+  state.counters["groups"] = static_cast<double>(own.grouped ? own.n_groups : own.dia.nodes);
+  state.counters["structures"] = own.grouped ? own.n_structures : 1;
+  state.counters["host_groups"] =
+      own.class_begin[cuda::kOtherClass] - own.class_begin[cuda::kHostClass];
   state.counters["device_peak_bytes"] = static_cast<double>(peak);
   state.counters["floor_bytes"] = bytes;
-  api.free_plan(plan);
-  api.free_matrix(matrix);
 }
 
 // Plan and build in `percent` of the memory that they take where there is plenty: where the plan's
@@ -157,12 +145,12 @@ void RunWaves(benchmark::State& state, const Problem& problem, int percent) {
   StaticSpaiCudaTimings timings;
   const auto build = [&](const std::shared_ptr<CudaDevice>& device) {
     timings = {};
-    const auto plan = Must(PlanStaticSpaiCuda(device, a, nullptr, {}, {}, &timings));
+    const auto plan = Must(PlanStaticSpaiCuda({&device, 1}, a, nullptr, {}, {}, &timings));
     const auto m = Must(BuildStaticSpaiCuda(*plan, a, {}, {}, &timings));
   };
   build(Device());
   const auto opened =
-      Must(CudaDevice::Open(ListCudaDevices().devices[0], timings.device_bytes * percent / 100));
+      Must(cuda::OpenDevice(ListCudaDevices().devices[0], timings.device_bytes * percent / 100));
   build(opened);
   double plan_ms = 0;
   for (auto _ : state) {
@@ -177,30 +165,25 @@ void RunWaves(benchmark::State& state, const Problem& problem, int percent) {
 
 // (E + |A|)^power, A and the result resident on the device, by its clock.
 void RunPattern(benchmark::State& state, const Problem& problem, int power) {
-  const std::shared_ptr<CudaDevice>& device = Device();
   const CscMatrix a = problem.make();
-  const SpaidCudaInterface& api = device->api();
-  char message[kCudaMessageBytes] = "";
-  SpaidCudaMatrix* const matrix = Upload(device->context(), a);
-  const SpaidCudaPatternOptions pattern{-1, power, 0, nullptr, 0, nullptr, nullptr};
-  SpaidCudaPlanInfo info{};
+  cuda::Context& context = There(*Device());
+  const cuda::Matrix matrix = cuda::UploadMatrix(context, a, a.values.data());
+  StaticSpaiOptions options;
+  options.pattern.power = power;
+  PlanThere plan;
   const auto make_plan = [&] {
-    SpaidCudaPlan* plan = nullptr;
-    OrDie(api.plan_static_spai(matrix, nullptr, /*base_there=*/nullptr, &pattern, 0,
-                               /*columns=*/nullptr, &plan, &info, message, sizeof(message)),
-          message);
-    api.free_plan(plan);
+    plan = {};
+    plan = PlanSpaiThere(context, matrix, options, {0, a.n_cols});
   };
   make_plan();
   double plan_ms = 0;
   for (auto _ : state) {
     make_plan();
-    plan_ms += info.ms;
-    state.SetIterationTime(info.pattern_ms * 1e-3);
+    plan_ms += plan.ms;
+    state.SetIterationTime(plan.pattern_ms * 1e-3);
   }
   state.counters["plan_ms"] = benchmark::Counter(plan_ms, benchmark::Counter::kAvgIterations);
-  state.counters["nnz_m"] = static_cast<double>(info.nnz_m);
-  api.free_matrix(matrix);
+  state.counters["nnz_m"] = static_cast<double>(plan.plan.m.nnz);
 }
 
 // The same on all cores.
@@ -214,7 +197,6 @@ void RunHostPattern(benchmark::State& state, const Problem& problem, int power) 
   }
 }
 
-#ifdef SPAID_BENCH_BASELINE
 // The paper's kernels, plainly; their M against ours.
 void RunYardstick(benchmark::State& state, const Problem& problem) {
   const CscMatrix a = problem.make();
@@ -224,10 +206,10 @@ void RunYardstick(benchmark::State& state, const Problem& problem) {
     times = {};
     const std::string failed = RunBaseline(a.n_cols, a.col_ptr.data(), a.row_idx.data(),
                                            a.values.data(), int64_t{8} << 30, m.data(), &times);
-    OrDie(failed.empty() ? kSpaidCudaOk : kSpaidCudaError, failed.c_str());
+    OrDie(failed.empty(), failed.c_str());
     state.SetIterationTime(times.total_ms() * 1e-3);
   }
-  const auto plan = Must(PlanStaticSpaiCuda(Device(), a, nullptr, {}, {}));
+  const auto plan = Must(PlanStaticSpaiCuda({&Device(), 1}, a, nullptr, {}, {}));
   const auto ours = Must(BuildStaticSpaiCuda(*plan, a, {}, {}));
   double largest = 0, difference = 0;
   for (size_t p = 0; p < m.size(); ++p) {
@@ -240,7 +222,6 @@ void RunYardstick(benchmark::State& state, const Problem& problem) {
   state.counters["solve_ms"] = times.solve_ms;
   state.counters["difference"] = difference / largest;
 }
-#endif
 
 const bool kRegistered = [] {
   if (!ListCudaDevices().available) return false;
@@ -273,7 +254,6 @@ const bool kRegistered = [] {
         ->UseRealTime()
         ->Iterations(5);
   }
-#ifdef SPAID_BENCH_BASELINE
   for (const Problem& problem : kProblems) {
     benchmark::RegisterBenchmark(
         (std::string("StaticSpaiBaseline/") + problem.name).c_str(),
@@ -282,7 +262,6 @@ const bool kRegistered = [] {
         ->UseManualTime()
         ->Iterations(1);
   }
-#endif
   for (const Problem& problem : kCrossover) {
     const std::string name = std::string("StaticSpaiCrossover/") + problem.name;
     benchmark::RegisterBenchmark((name + "/cuda").c_str(),

@@ -3,7 +3,7 @@
 // device, and all steps of a column are one kernel's work. A column that outgrows a block's shared
 // memory is grown in the device's memory; DynamicSpaiQuality.slow_columns counts these. Where it
 // would take over 64 MiB the host grows the column; DynamicSpaiCudaTimings.host_columns counts
-// those among them.
+// those among them. This is libspaid_cuda.so's; programs call it by kernels/engine/cuda_library.h.
 //
 //   auto grown = GrowDynamicSpaiCuda(gpus, a, nullptr, options, context, nullptr, &there);
 //   const PatternView of_m = grown->m;
@@ -47,6 +47,6 @@ Result<DynamicSpaiPattern> GrowDynamicSpaiCuda(std::span<const std::shared_ptr<C
                                                const DynamicSpaiOptions& options,
                                                const Context& context,
                                                DynamicSpaiCudaTimings* timings = nullptr,
-                                               std::unique_ptr<SpaiOnDevice>* there = nullptr);
+                                               std::shared_ptr<SpaiOnDevice>* there = nullptr);
 
 }  // namespace spaid::kernels

@@ -10,8 +10,8 @@
 #include "kernels/base/parallel.h"
 #include "kernels/base/step_progress.h"
 #include "kernels/dynamic_spai/dynamic_spai.h"
-#include "kernels/dynamic_spai/dynamic_spai_cuda.h"
 #include "kernels/engine/cost.h"
+#include "kernels/engine/cuda_library.h"
 #include "kernels/engine/preconditioner_engine.h"
 #include "kernels/engine/static_spai_engine.h"
 
@@ -100,10 +100,10 @@ class PlanOfDynamicSpai final : public EnginePlan {
       const PatternView initial = initial_;
       const PatternView* const start = initial.n_cols == 0 ? nullptr : &initial;
       DynamicSpaiCudaTimings own;
-      std::unique_ptr<SpaiOnDevice> there;
-      auto pattern = gpus().empty()
-                         ? GrowDynamicSpai(a, start, options, context)
-                         : GrowDynamicSpaiCuda(gpus(), a, start, options, context, &own, &there);
+      std::shared_ptr<SpaiOnDevice> there;
+      auto pattern = gpus().empty() ? GrowDynamicSpai(a, start, options, context)
+                                    : Cuda().grow_dynamic_spai(gpus(), a, start, options, context,
+                                                               &own, &there);
       if (!pattern.ok()) return pattern.status();
       Add(own, timings);
       growth = std::move(pattern->quality);
@@ -122,7 +122,7 @@ class PlanOfDynamicSpai final : public EnginePlan {
     if (!built.ok()) return built.status();
     made.m = std::move(built->m);
     made.shown = std::move(built->shown);
-    made.on_device.m = std::move(built->kept);
+    made.on_device = std::move(built->kept);
     made.quality = std::move(built->quality);
     made.quality.pattern_reused = made.grown == nullptr;
     if (made.grown != nullptr) AddWarnings(growth, options, a.n_cols, &made.quality.warnings);

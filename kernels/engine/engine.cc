@@ -5,10 +5,11 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
+#include "kernels/engine/cuda_library.h"
 #include "kernels/engine/m_storage.h"
 #include "kernels/engine/options.h"
 #include "kernels/engine/preconditioner_engine.h"
-#include "kernels/krylov/krylov_cuda.h"
+#include "kernels/krylov/solve_device_estimate.h"
 
 namespace spaid::kernels {
 namespace {
@@ -127,11 +128,11 @@ class DevicesEngine final : public Engine {
     const CscView& a = *operand.a;
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
     if (operand.old == nullptr) {
-      return AsPlaced(CudaOperator::OfMatrix(gpu, a, /*fp32=*/false, context));
+      return AsPlaced(Cuda().operator_of_matrix(gpu, a, /*fp32=*/false, context));
     }
     const auto* placed = dynamic_cast<const PlacedOperator*>(operand.old.get());
     if (placed == nullptr || placed->op().device() != gpu) return NotOurs();
-    return AsPlaced(CudaOperator::WithValues(placed->shared(), a, context));
+    return AsPlaced(Cuda().operator_with_values(placed->shared(), a, context));
   }
 
   double CopyBytesPerSecond(const Context& context, bool on_host) const override {
@@ -147,22 +148,18 @@ class DevicesEngine final : public Engine {
     const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
     if (mine == nullptr) return NotOurs();
     if (mine->is_diagonal()) {
-      return AsPlaced(CudaOperator::OfDiagonal(gpu, mine->matrix().values));
+      return AsPlaced(Cuda().operator_of_diagonal(gpu, mine->matrix().values));
     }
     const bool fp32 = storage == Storage::kFp32;
-    const int64_t n = mine->matrix().n_cols;
-    const HostPreconditioner::DeviceCopy copy = mine->device_copy();
-    if (copy.g != nullptr && DeviceOf(*copy.g) == gpu) {
-      return AsPlaced(CudaOperator::OfG(gpu, Object(*copy.g), n, fp32));
-    }
-    if (copy.m != nullptr && DeviceOf(*copy.m) == gpu) {
-      return AsPlaced(CudaOperator::OfM(gpu, Object(*copy.m), n, fp32));
+    const std::shared_ptr<const BuiltOnDevice> copy = mine->device_copy();
+    if (copy != nullptr && copy->device == gpu) {
+      return AsPlaced(Cuda().operator_of_built(*copy, fp32));
     }
     if (mine->is_factor()) {
       return AsPlaced(
-          CudaOperator::OfFactors(gpu, mine->matrix(), mine->factor_rows(), fp32, context));
+          Cuda().operator_of_factors(gpu, mine->matrix(), mine->factor_rows(), fp32, context));
     }
-    return AsPlaced(CudaOperator::OfMatrix(gpu, mine->matrix(), fp32, context));
+    return AsPlaced(Cuda().operator_of_matrix(gpu, mine->matrix(), fp32, context));
   }
 
   Result<SolveResult> SolveThere(const SolveCase& c, const OnDevice& there,
@@ -190,7 +187,8 @@ class DevicesEngine final : public Engine {
       if (placed_m == nullptr) return NotOurs();
       m_there = &placed_m->op();
     }
-    auto solved = SolveCuda(placed_a->op(), m_there, c.a, c.b, c.x0, c.options, context);
+    auto solved =
+        Cuda().solve(placed_a->op(), m_there, c.a, c.b, c.x0, c.options, context, nullptr);
     if (solved.ok()) {
       solved->solve_ms = MsSince(start) - placing_ms;
       Tell(m, *std::move(stored), &*solved);
@@ -321,7 +319,8 @@ std::vector<int> DevicesFor(const EngineTraits& engine, const Context& context) 
 
 // Host work of a GPU's worker too: after the loss nobody shall think the device serves.
 Status CheckNotLost(CudaDevice& gpu) {
-  return gpu.lost() ? gpu.Failed(kSpaidCudaDeviceLost, "an earlier error was its last") : Status();
+  return gpu.lost() ? gpu.Failed(CudaFault::kDeviceLost, "an earlier error was its last")
+                    : Status();
 }
 
 std::unique_ptr<Engine> MakeCpuEngine() { return MakeEngine(true, {}); }

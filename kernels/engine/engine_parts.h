@@ -9,22 +9,17 @@
 #include <vector>
 
 #include "kernels/base/cuda_device.h"
+#include "kernels/base/result_sink.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/engine_traits.h"
-#include "kernels/fsai/fsai_cuda.h"
 #include "kernels/krylov/operators.h"
-#include "kernels/static_spai/static_spai_cuda.h"
+#include "kernels/sparse/built_on_device.h"
 
 namespace spaid::kernels {
 
 // M by columns as clients download it, and the layout that products want, made once.
 class HostPreconditioner final : public Preconditioner {
  public:
-  // M on a device, or G; nothing: nowhere.
-  struct DeviceCopy {
-    std::shared_ptr<const StaticSpaiCudaM> m;
-    std::shared_ptr<const FsaiCudaG> g;
-  };
   // `m`: M, or where the kind is `factored` G by rows (FsaiResult::g_rows), and `g_columns` the
   // same by columns, unless it has none. `on_host`: where products with M are wanted; if not, an
   // explicit M is laid out by rows when the host asks for them all the same. `shown`: M, whose
@@ -35,7 +30,7 @@ class HostPreconditioner final : public Preconditioner {
                                                                 bool on_host,
                                                                 CscMatrix g_columns = {},
                                                                 ShownResult shown = {});
-  void Keep(DeviceCopy copy) const;
+  void Keep(std::shared_ptr<const BuiltOnDevice> copy) const;
   HostPreconditioner(const HostPreconditioner&) = delete;
   HostPreconditioner& operator=(const HostPreconditioner&) = delete;
 
@@ -60,7 +55,7 @@ class HostPreconditioner final : public Preconditioner {
     return is_diagonal() ? 0 : matrix_.nnz() * (factored_ ? 2 : 1);
   }
   const CscView& factor_rows() const { return rows_->rows(); }  // of G
-  DeviceCopy device_copy() const;
+  std::shared_ptr<const BuiltOnDevice> device_copy() const;
   // CheckFitsFloat of matrix(), by columns and by rows; looked at once. Not of a diagonal.
   Status fits_fp32(int threads) const;
   // M with its values in fp32, on so many threads; borrows from this. Not of a diagonal, and after
@@ -82,7 +77,8 @@ class HostPreconditioner final : public Preconditioner {
   std::shared_ptr<const CsrOperator> transposed_;  // Gᵀ; borrows matrix_
   std::optional<FactoredOperator> factored_;       // of the two
   mutable std::mutex mutex_;
-  mutable DeviceCopy device_copy_;  // guarded by mutex_
+  // M or G on a device; null: nowhere. Guarded by mutex_.
+  mutable std::shared_ptr<const BuiltOnDevice> device_copy_;
   mutable std::once_flag fits_once_;
   mutable Status fits_fp32_;
 };

@@ -10,10 +10,10 @@
 #include "kernels/base/parallel.h"
 #include "kernels/engine/auto_tuning.h"
 #include "kernels/engine/cost.h"
+#include "kernels/engine/cuda_library.h"
 #include "kernels/engine/options.h"
 #include "kernels/engine/preconditioner_engine.h"
 #include "kernels/fsai/fsai.h"
-#include "kernels/fsai/fsai_cuda.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
@@ -126,7 +126,7 @@ class PlanOfFsai final : public EnginePlan {
     return static_cast<int64_t>(sizeof(PlanOfFsai) + rows_.col_ptr.size() * sizeof(int64_t) +
                                 rows_.row_idx.size() * sizeof(int32_t));
   }
-  int64_t device_bytes() const override { return there_ ? DeviceBytes(*there_) : 0; }
+  int64_t device_bytes() const override { return there_ ? there_->device_bytes : 0; }
   bool serves_new_values() const override { return !reads_values_; }
 
  private:
@@ -135,7 +135,7 @@ class PlanOfFsai final : public EnginePlan {
   Status OnDevice(const CscView& a, const PatternView* rows, const Context& context) {
     if (gpus().empty()) return {};
     FsaiCudaTimings own;
-    auto there = PlanFsaiCuda(gpus(), a, rows, context, &own);
+    auto there = Cuda().plan_fsai(gpus(), a, rows, context, &own);
     if (!there.ok()) return there.status();
     Add(own, &made_in_);
     there_ = *std::move(there);
@@ -162,14 +162,14 @@ class PlanOfFsai final : public EnginePlan {
         return grows ? BuildFsai(a, initial, options, context)
                      : BuildFsaiOn(rows, a, options, context);
       }
-      return grows ? GrowFsaiCuda(*there_, initial, a, options, context, &there, &outputs)
-                   : BuildFsaiOnCuda(*there_, rows, a, options, context, &there, &outputs);
+      return grows ? Cuda().grow_fsai(*there_, initial, a, options, context, &there, &outputs)
+                   : Cuda().build_fsai(*there_, rows, a, options, context, &there, &outputs);
     };
     auto built = build();
     if (!built.ok()) return built.status();
     Made made;
     made.g_columns = std::move(outputs.g_columns);
-    made.on_device.g = std::move(outputs.g);
+    made.on_device = std::move(outputs.g);
     made.quality.density = built->quality.density;
     made.quality.warnings = Warnings(built->quality, options, there.host_rows, a.n_cols);
     made.quality.pattern_reused = grown_;
@@ -184,7 +184,7 @@ class PlanOfFsai final : public EnginePlan {
       grown->there_ = std::move(outputs.plan);
       if (there_ != nullptr && grown->there_ == nullptr) {
         const PatternView of_g = grown->rows_;
-        auto again = PlanFsaiCuda(gpus(), a, &of_g, context, &there);
+        auto again = Cuda().plan_fsai(gpus(), a, &of_g, context, &there);
         if (!again.ok()) return again.status();
         grown->there_ = *std::move(again);
       }

@@ -68,12 +68,12 @@ std::unique_ptr<const LinearOperator> HostPreconditioner::InFp32(int threads) co
       std::make_shared<CsrFloatOperator>(*transposed_, threads));
 }
 
-void HostPreconditioner::Keep(DeviceCopy copy) const {
+void HostPreconditioner::Keep(std::shared_ptr<const BuiltOnDevice> copy) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::swap(device_copy_, copy);  // what was there ends after the lock
 }
 
-HostPreconditioner::DeviceCopy HostPreconditioner::device_copy() const {
+std::shared_ptr<const BuiltOnDevice> HostPreconditioner::device_copy() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return device_copy_;
 }
@@ -92,8 +92,7 @@ Status HostPreconditioner::fits_fp32(int threads) const {
 
 int64_t HostPreconditioner::device_bytes() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return (device_copy_.m ? DeviceBytes(*device_copy_.m) : 0) +
-         (device_copy_.g ? DeviceBytes(*device_copy_.g) : 0);
+  return device_copy_ ? device_copy_->device_bytes : 0;
 }
 
 int64_t HostPreconditioner::host_bytes() const {

@@ -54,7 +54,7 @@ class EnginePlan : public Plan {
     CscMatrix m;          // where the engine is `factored` G by rows
     CscMatrix g_columns;  // of G; of no columns: not made yet
     ShownResult shown;
-    HostPreconditioner::DeviceCopy on_device;
+    std::shared_ptr<const BuiltOnDevice> on_device;  // null: nowhere
     Quality quality;
     std::shared_ptr<const Plan> grown;  // BuildResult::grown
   };

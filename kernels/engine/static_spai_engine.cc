@@ -8,6 +8,7 @@
 #include "kernels/base/option_range.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
+#include "kernels/engine/cuda_library.h"
 #include "kernels/engine/options.h"
 #include "kernels/engine/preconditioner_engine.h"
 #include "kernels/static_spai/static_spai_plan.h"
@@ -106,16 +107,16 @@ std::string Columns(int64_t count, int64_t n, int64_t first) {
 }
 
 int64_t SpaiPlan::host_bytes() const {
-  if (there) return HostBytes(*there);
+  if (there) return there->host_bytes;
   return here ? Counts(*here).plan_bytes : 0;
 }
 
-int64_t SpaiPlan::device_bytes() const { return there ? DeviceBytes(*there) : 0; }
+int64_t SpaiPlan::device_bytes() const { return there ? there->device_bytes : 0; }
 
 Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
                           const PatternView* user_pattern,
                           std::span<const std::shared_ptr<CudaDevice>> gpus, const Context& context,
-                          DeviceTimings* timings, std::unique_ptr<SpaiOnDevice> there) {
+                          DeviceTimings* timings, std::shared_ptr<SpaiOnDevice> there) {
   SpaiPlan plan;
   if (gpus.empty()) {
     auto made = PlanStaticSpai(a, user_pattern, options, context);
@@ -124,8 +125,9 @@ Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
     return Result<SpaiPlan>(std::move(plan));
   }
   StaticSpaiCudaTimings own;
-  auto made = PlanStaticSpaiCuda(gpus, a, user_pattern, WithoutIdleLimit(options, a, user_pattern),
-                                 context, &own, std::move(there));
+  auto made =
+      Cuda().plan_static_spai(gpus, a, user_pattern, WithoutIdleLimit(options, a, user_pattern),
+                              context, &own, std::move(there));
   if (!made.ok()) return made.status();
   plan.there = *std::move(made);
   Add(own, timings);
@@ -137,8 +139,9 @@ Result<SpaiBuild> BuildOnSpaiPlan(const SpaiPlan& plan, const StaticSpaiOptions&
                                   DeviceTimings* timings) {
   StaticSpaiCudaTimings own;
   SpaiBuild out;
-  auto built = plan.there ? BuildStaticSpaiCuda(*plan.there, a, options, context, &own, &out.kept)
-                          : BuildStaticSpai(*plan.here, a, options, context);
+  auto built = plan.there
+                   ? Cuda().build_static_spai(*plan.there, a, options, context, &own, &out.kept)
+                   : BuildStaticSpai(*plan.here, a, options, context);
   if (!built.ok()) return built.status();
   Add(own, timings);
   out.m = std::move(built->m);
@@ -206,7 +209,7 @@ class PlanOfSpai final : public EnginePlan {
     Made made;
     made.m = std::move(built->m);
     made.shown = std::move(built->shown);
-    made.on_device.m = std::move(built->kept);
+    made.on_device = std::move(built->kept);
     made.quality = std::move(built->quality);
     return Result<Made>(std::move(made));
   }

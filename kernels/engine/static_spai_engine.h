@@ -32,13 +32,13 @@ struct SpaiPlan {
 Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
                           const PatternView* user_pattern,
                           std::span<const std::shared_ptr<CudaDevice>> gpus, const Context& context,
-                          DeviceTimings* timings, std::unique_ptr<SpaiOnDevice> there = nullptr);
+                          DeviceTimings* timings, std::shared_ptr<SpaiOnDevice> there = nullptr);
 
 struct SpaiBuild {
   CscMatrix m;
   ShownResult shown;
-  std::shared_ptr<const StaticSpaiCudaM> kept;  // on the device; null: none
-  Quality quality;                              // warnings included
+  std::shared_ptr<const BuiltOnDevice> kept;  // on the device; null: none
+  Quality quality;                            // warnings included
 };
 // `grown`: the pattern is one that has grown, so that warnings name other cures. Errors: those of
 // BuildStaticSpai and BuildStaticSpaiCuda.

@@ -6,9 +6,9 @@
 // the host; FsaiCudaTimings.host_rows counts those among them. Rows that repeat are looked for
 // where rows grow and there is no post-filter.
 //
-//   auto grown = BuildFsaiCuda(device, a, nullptr, options, context);
-//   // Or, keeping A and G on the device:
-//   auto plan = PlanFsaiCuda(device, a, nullptr, context);
+// All of this is libspaid_cuda.so's; programs call it by kernels/engine/cuda_library.h.
+//
+//   auto plan = PlanFsaiCuda({&device, 1}, a, nullptr, context);
 //   FsaiCudaOutputs outputs;
 //   auto first = GrowFsaiCuda(**plan, nullptr, a, options, context, nullptr, &outputs);
 //   // New values, the same pattern:
@@ -21,6 +21,7 @@
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/fsai/fsai.h"
+#include "kernels/sparse/built_on_device.h"
 
 namespace spaid::kernels {
 
@@ -46,7 +47,9 @@ struct FsaiCudaTimings {
 // the device that solves would move as many bytes over the same bus as a solve that finds no copy,
 // which not every build is followed by. G is the same, bit for bit; Kaporin numbers to rounding;
 // copied_rows may differ, as each device copies from its own rows only.
-class FsaiCudaPlan;
+struct FsaiCudaPlan {
+  int64_t device_bytes = 0;  // held on any one of its devices, at most
+};
 
 // `rows`: as BuildFsaiOn's; may be null. Errors: INVALID_ARGUMENT/NOT_SQUARE,
 // /PATTERN_SIZE_MISMATCH, /PATTERN_NOT_LOWER; those of CudaDevice::Failed. `devices`: at least one,
@@ -54,27 +57,13 @@ class FsaiCudaPlan;
 Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(
     std::span<const std::shared_ptr<CudaDevice>> devices, const PatternView& a,
     const PatternView* rows, const Context& context, FsaiCudaTimings* timings = nullptr);
-Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(const std::shared_ptr<CudaDevice>& device,
-                                                         const PatternView& a,
-                                                         const PatternView* rows,
-                                                         const Context& context,
-                                                         FsaiCudaTimings* timings = nullptr);
-int64_t DeviceBytes(const FsaiCudaPlan& plan);  // held on any one of its devices, at most
-
-// G on the device that built it, for work to come there. Immutable; thread-safe.
-class FsaiCudaG;
-int64_t DeviceBytes(const FsaiCudaG& g);  // held
-// Its device, and the object there.
-const std::shared_ptr<CudaDevice>& DeviceOf(const FsaiCudaG& g);
-const SpaidCudaG* Object(const FsaiCudaG& g);
-
 // Outputs of a build beside its result.
 struct FsaiCudaOutputs {
   // G by columns, made by the device; without columns where it has no memory for that.
   CscMatrix g_columns;
   // All null, and no columns, where the host made some rows of G. With several devices only the
   // plan.
-  std::shared_ptr<const FsaiCudaG> g;
+  std::shared_ptr<const BuiltOnDevice> g;
   std::shared_ptr<const FsaiCudaPlan> plan;  // with the pattern of G, for values to come
 };
 
@@ -92,15 +81,5 @@ Result<FsaiResult> GrowFsaiCuda(const FsaiCudaPlan& plan, const PatternView* ini
                                 const CscView& a, const FsaiOptions& options,
                                 const Context& context, FsaiCudaTimings* timings = nullptr,
                                 FsaiCudaOutputs* outputs = nullptr);
-
-// The same, keeping nothing on the device.
-Result<FsaiResult> BuildFsaiOnCuda(const std::shared_ptr<CudaDevice>& device,
-                                   const PatternView& pattern, const CscView& a,
-                                   const FsaiOptions& options, const Context& context,
-                                   FsaiCudaTimings* timings = nullptr);
-// As BuildFsai: `initial` may be any pattern.
-Result<FsaiResult> BuildFsaiCuda(const std::shared_ptr<CudaDevice>& device, const CscView& a,
-                                 const PatternView* initial, const FsaiOptions& options,
-                                 const Context& context, FsaiCudaTimings* timings = nullptr);
 
 }  // namespace spaid::kernels

@@ -1,6 +1,6 @@
 // The convergence test of one right-hand side, wherever its vectors are: history, progress, stops,
 // drift of the recursion's residual from the true one, breakdowns, the best iterate, the outcome.
-// Run (run.h) has the vectors on the host, CudaColumn (cuda_run.h) on a device.
+// Run (run.h) has the vectors on the host, CudaColumn (cuda/run.h) on a device.
 //
 // A method iterates while MayIterate() and tells each residual of its recursion to RecordNorm().
 // Only judgements of a residual that was formed as b − A x say CONVERGED.

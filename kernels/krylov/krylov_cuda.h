@@ -1,7 +1,8 @@
 // CG, BiCGSTAB and GMRES(m) on a CUDA device: the same outcomes as krylov.h, by the same judge;
-// vectors and scalars stay on the device while they iterate.
+// vectors and scalars stay on the device while they iterate. All of this is libspaid_cuda.so's;
+// programs call it by kernels/engine/cuda_library.h.
 //
-//   auto a_there = CudaOperator::OfMatrix(device, a, context);
+//   auto a_there = CudaOperator::OfMatrix(device, a, /*fp32=*/false, context);
 //   auto m_there = CudaOperator::OfDiagonal(device, d);
 //   auto result = SolveCuda(**a_there, m_there->get(), a, b, {}, options, context);
 #pragma once
@@ -12,6 +13,7 @@
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/krylov/krylov.h"
+#include "kernels/sparse/built_on_device.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels {
@@ -25,13 +27,9 @@ class CudaOperator {
   static Result<std::shared_ptr<const CudaOperator>> OfMatrix(
       const std::shared_ptr<CudaDevice>& device, const CscView& a, bool fp32,
       const Context& context);
-  // An M that is on the device already; takes its lock. Errors: those of CudaDevice::Failed.
-  static Result<std::shared_ptr<const CudaOperator>> OfM(const std::shared_ptr<CudaDevice>& device,
-                                                         const SpaidCudaM* m, int64_t n, bool fp32);
-  // M = GᵀG from a G that is on the device already; takes its lock. Errors: those of
+  // M, or GᵀG as two products, on the device where it was built; takes its lock. Errors: those of
   // CudaDevice::Failed.
-  static Result<std::shared_ptr<const CudaOperator>> OfG(const std::shared_ptr<CudaDevice>& device,
-                                                         const SpaidCudaG* g, int64_t n, bool fp32);
+  static Result<std::shared_ptr<const CudaOperator>> OfBuilt(const BuiltOnDevice& built, bool fp32);
   // y_i = d_i x_i. Errors: those of CudaDevice::Failed.
   static Result<std::shared_ptr<const CudaOperator>> OfDiagonal(
       const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal);
@@ -52,31 +50,15 @@ class CudaOperator {
   const std::shared_ptr<CudaDevice>& device() const { return device_; }
   int64_t n() const { return n_; }
   int64_t device_bytes() const { return device_bytes_; }  // held
-  SpaidCudaOperator* object() const { return op_->object; }
-  // The operator that is applied after object(); null: none.
-  SpaidCudaOperator* then() const { return then_ ? then_->object : nullptr; }
 
- private:
-  using Object = CudaObject<SpaidCudaOperator>;
-  CudaOperator(const std::shared_ptr<CudaDevice>& device, int64_t n)
-      : device_(device),
-        n_(n),
-        op_(std::make_shared<Object>(device, &SpaidCudaInterface::free_operator)) {}
+ protected:
+  CudaOperator(const std::shared_ptr<CudaDevice>& device, int64_t n) : device_(device), n_(n) {}
+  ~CudaOperator() = default;
 
-  const std::shared_ptr<CudaDevice> device_;
-  const int64_t n_;
+  std::shared_ptr<CudaDevice> device_;
+  int64_t n_;
   int64_t device_bytes_ = 0;
-  bool symmetric_ = false;      // laid out for A = Aᵀ
-  std::shared_ptr<Object> op_;  // shared only while WithValues runs
-  std::shared_ptr<Object> then_;
 };
-
-// Device bytes of a solve of `n_rhs` right-hand sides, at most: A and M, of `nnz_m` entries, in the
-// largest of their layouts, the one by rows, the scratch for laying one of them out, and the
-// vectors, with the basis of GMRES. The bytes for one right-hand side suffice for all, in smaller
-// blocks.
-int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
-                         const SolveOptions& options);
 
 // Milliseconds by the host's clock unless said otherwise.
 struct SolveCudaTimings {
@@ -86,6 +68,10 @@ struct SolveCudaTimings {
   double device_to_host_ms = 0;
   double bytes = 0;  // SolveFigures::bytes
 };
+
+// Right-hand sides that one solve takes, at most: 1 where it runs within shared memory, and with
+// GMRES. `m` may be null.
+int32_t MostColumns(const CudaOperator& a, const CudaOperator* m, Method method);
 
 // Solves as Solve of krylov.h, with these differences. CG and BiCGSTAB solve right-hand sides in
 // blocks of up to four, for which A and M are read once; smaller ones where memory is short. Sums

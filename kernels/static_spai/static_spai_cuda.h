@@ -4,7 +4,9 @@
 // kernels are solved on the host; StaticSpaiCudaTimings counts them. Where there are such columns M
 // is post-filtered on the host, else on the device.
 //
-//   auto plan = PlanStaticSpaiCuda(device, a, nullptr, options, context);
+// All of this is libspaid_cuda.so's; programs call it by kernels/engine/cuda_library.h.
+//
+//   auto plan = PlanStaticSpaiCuda({&device, 1}, a, nullptr, options, context);
 //   auto result = BuildStaticSpaiCuda(**plan, a, options, context);
 #pragma once
 
@@ -13,6 +15,7 @@
 #include <span>
 
 #include "kernels/base/cuda_device.h"
+#include "kernels/sparse/built_on_device.h"
 #include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
@@ -48,55 +51,31 @@ struct StaticSpaiCudaTimings {
 // alone. M is the same, bit for bit, unless one device makes its tables in waves and another does
 // not, or local_solver = QR with AUTO as thread strategy chooses another one for a range: then it
 // is the same to rounding.
-class StaticSpaiCudaPlan;
+struct StaticSpaiCudaPlan {
+  int64_t device_bytes = 0;  // held on any one of its devices, at most
+  int64_t host_bytes = 0;
+};
 
 // Data that another computation has left on a device for a plan there.
-struct SpaiOnDevice {
-  explicit SpaiOnDevice(const std::shared_ptr<CudaDevice>& on)
-      : device(on),
-        matrix(on, &SpaidCudaInterface::free_matrix),
-        pattern(on, &SpaidCudaInterface::free_pattern) {}
-  // Frees it now; the caller has the device's lock.
-  void FreeLocked();
-
-  const std::shared_ptr<CudaDevice> device;
-  CudaObject<SpaidCudaMatrix> matrix;    // A
-  CudaObject<SpaidCudaPattern> pattern;  // the user's pattern
-};
+struct SpaiOnDevice;
 
 // Plans as PlanStaticSpai. `devices`: at least one, each only once; with several the first error is
 // returned, once all have ended. `there`: null, or A and the user's pattern on the device, which
-// must be the only one: they are not uploaded then. Further errors: those of CudaDevice::Failed.
+// must be the only one: they are taken, not uploaded then. Further errors: those of
+// CudaDevice::Failed.
 Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
     std::span<const std::shared_ptr<CudaDevice>> devices, const CscView& a,
     const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
-    StaticSpaiCudaTimings* timings = nullptr, std::unique_ptr<SpaiOnDevice> there = nullptr);
-Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
-    const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
-    const StaticSpaiOptions& options, const Context& context,
-    StaticSpaiCudaTimings* timings = nullptr);
-
-int64_t DeviceBytes(const StaticSpaiCudaPlan& plan);  // held on any one of its devices, at most
-int64_t HostBytes(const StaticSpaiCudaPlan& plan);
-
-// M on the device that built it, for work to come there; keeps the plan, whose pattern it has.
-// Immutable; thread-safe.
-class StaticSpaiCudaM;
+    StaticSpaiCudaTimings* timings = nullptr, std::shared_ptr<SpaiOnDevice> there = nullptr);
 
 // Builds as BuildStaticSpai; context.result is shown each device's columns once they are on the
 // host, except for those after one that is left to the host. `kept`: gets the M that is kept on the
-// device; null where the host solved some columns, or with several devices. Further errors: those
-// of CudaDevice::Failed.
-Result<StaticSpaiResult> BuildStaticSpaiCuda(
-    const StaticSpaiCudaPlan& plan, const CscView& a, const StaticSpaiOptions& options,
-    const Context& context, StaticSpaiCudaTimings* timings = nullptr,
-    std::shared_ptr<const StaticSpaiCudaM>* kept = nullptr);
-
-int64_t DeviceBytes(const StaticSpaiCudaM& m);  // held, its plan's included
-// Its device, and the object there.
-const std::shared_ptr<CudaDevice>& DeviceOf(const StaticSpaiCudaM& m);
-const SpaidCudaM* Object(const StaticSpaiCudaM& m);
-// The same M as the build's result. Errors: those of CudaDevice::Failed.
-Result<CscMatrix> Download(const StaticSpaiCudaM& m);
+// device, and keeps the plan, whose pattern it may have; null where the host solved some columns,
+// or with several devices. Further errors: those of CudaDevice::Failed.
+Result<StaticSpaiResult> BuildStaticSpaiCuda(const StaticSpaiCudaPlan& plan, const CscView& a,
+                                             const StaticSpaiOptions& options,
+                                             const Context& context,
+                                             StaticSpaiCudaTimings* timings = nullptr,
+                                             std::shared_ptr<const BuiltOnDevice>* kept = nullptr);
 
 }  // namespace spaid::kernels

@@ -68,10 +68,10 @@ THIRD_PARTIES = {
     'gmock/': (),
 }
 
-# Numerics use the standard library (headers without a dot; C's own in a C interface), POSIX, malloc and CUDA;
+# Numerics use the standard library (headers without a dot), POSIX, malloc and CUDA;
 # nothing else. Benchmarks use Google Benchmark, and those of peers the peers.
 KERNEL_SYSTEM = re.compile(
-    r'^(?:[a-z_]+|stddef\.h|stdint\.h|dlfcn\.h|link\.h|pthread\.h|sched\.h|unistd\.h|malloc\.h|immintrin\.h|sys/\w+\.h'
+    r'^(?:[a-z_]+|dlfcn\.h|link\.h|pthread\.h|sched\.h|unistd\.h|malloc\.h|immintrin\.h|sys/\w+\.h'
     r'|cuda\w*\.h|cu(?:blas|sparse|solver)\w*\.h|(?:cub|thrust|cuda|cooperative_groups)(?:/.*|\.h))$')
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

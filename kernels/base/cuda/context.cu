@@ -33,11 +33,11 @@ bool Sticky(cudaError_t error) {
 void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // what is reported here shall not be found by the next check
-  const SpaidCudaResult result = Sticky(error)                        ? kSpaidCudaDeviceLost
-                                 : error == cudaErrorMemoryAllocation ? kSpaidCudaOutOfMemory
-                                                                      : kSpaidCudaError;
-  throw Failure(result, std::string(what) + ": " + cudaGetErrorString(error) + " (" +
-                            cudaGetErrorName(error) + ")");
+  const CudaFault fault = Sticky(error)                        ? CudaFault::kDeviceLost
+                          : error == cudaErrorMemoryAllocation ? CudaFault::kOutOfMemory
+                                                               : CudaFault::kError;
+  throw Failure(fault, std::string(what) + ": " + cudaGetErrorString(error) + " (" +
+                           cudaGetErrorName(error) + ")");
 }
 
 void CheckLaunch(const char* kernel) { Check(cudaGetLastError(), kernel); }
@@ -60,10 +60,10 @@ Arena::~Arena() {
 void* Arena::Allocate(int64_t bytes) {
   const int64_t rounded = Rounded(bytes);
   if (rounded > limit_ - used_) {
-    throw Failure(kSpaidCudaOutOfMemory, "device memory: " + std::to_string(rounded) +
-                                             " bytes more than the " + std::to_string(used_) +
-                                             " in use do not fit the limit of " +
-                                             std::to_string(limit_));
+    throw Failure(CudaFault::kOutOfMemory, "device memory: " + std::to_string(rounded) +
+                                               " bytes more than the " + std::to_string(used_) +
+                                               " in use do not fit the limit of " +
+                                               std::to_string(limit_));
   }
   void* memory = nullptr;
   Check(cudaMallocFromPoolAsync(&memory, static_cast<size_t>(rounded), pool_, stream_),
@@ -78,8 +78,7 @@ void Arena::Free(void* memory, int64_t bytes) noexcept {
   used_ -= Rounded(bytes);
 }
 
-Context::Context(int device, int64_t memory_limit, SpaidCudaOnThreads on_threads,
-                 const SpaidCudaVariants& chosen)
+Context::Context(int device, int64_t memory_limit, const Variants& chosen)
     : ordinal(device), variants(chosen) {
   Enter();
   Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
@@ -99,7 +98,7 @@ Context::Context(int device, int64_t memory_limit, SpaidCudaOnThreads on_threads
     }
     Check(cudaMallocHost(&pinned, kPinnedBytes), "cudaMallocHost");
     arena = new Arena(device, stream, memory_limit);
-    staging = new Staging(device, stream, on_threads);
+    staging = new Staging(device, stream);
   } catch (...) {
     Destroy();
     throw;

@@ -1,9 +1,9 @@
 // The context of all work in libspaid_cuda.so: one device, its stream, and its memory under a
 // limit.
 //
-// Errors travel inside the library as one exception, Failure, which the C interface (interface.cu)
-// alone catches: every CUDA call and every launch is checked, and a check that had to be passed on
-// by hand through each of them would hide the numerics.
+// Errors travel inside the library as exceptions, Failure and Refusal, which Guard (device.h) alone
+// catches: every CUDA call and every launch is checked, and a check that had to be passed on by
+// hand through each of them would hide the numerics.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,25 +15,33 @@
 #include <string>
 #include <utility>
 
-#include "kernels/base/cuda/cuda_abi.h"
 #include "kernels/base/cuda/staging.h"
+#include "kernels/base/cuda/variants_tuning.h"
+#include "kernels/base/cuda_device.h"
+#include "kernels/base/status.h"
 
 namespace spaid::cuda {
 
+using kernels::CudaFault;
+
 class Failure : public std::exception {
  public:
-  Failure(SpaidCudaResult result, std::string message)
-      : result_(result), message_(std::move(message)) {}
-  SpaidCudaResult result() const { return result_; }
+  Failure(CudaFault fault, std::string message) : fault_(fault), message_(std::move(message)) {}
+  CudaFault fault() const { return fault_; }
   const char* what() const noexcept override { return message_.c_str(); }
 
  private:
-  SpaidCudaResult result_;
+  CudaFault fault_;
   std::string message_;
 };
 
+// No fault of the device: what the caller asked for ends with this status.
+struct Refusal {
+  kernels::Status status;
+};
+
 // Throws Failure, with CUDA's words and `what`, unless `error` is cudaSuccess. Errors after which a
-// device answers nothing more become kSpaidCudaDeviceLost.
+// device answers nothing more become CudaFault::kDeviceLost.
 void Check(cudaError_t error, const char* what);
 // The same for the launch before.
 void CheckLaunch(const char* kernel);
@@ -49,7 +57,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Throws kSpaidCudaOutOfMemory where the limit or the device has no room for it.
+  // Throws CudaFault::kOutOfMemory where the limit or the device has no room for it.
   void* Allocate(int64_t bytes);
   void Free(void* memory, int64_t bytes) noexcept;
 
@@ -68,20 +76,20 @@ class Arena {
 };
 
 struct Context {
-  Context(int ordinal, int64_t memory_limit, SpaidCudaOnThreads on_threads,
-          const SpaidCudaVariants& variants);
+  // `memory_limit`: bytes at once, at most; 0: the whole device.
+  Context(int ordinal, int64_t memory_limit, const Variants& variants = tuning::kVariants);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // Makes the device current for the calling thread. Every entry of the C interface begins so.
+  // Makes the device current for the calling thread. Guard begins so.
   void Enter() const;
   void Synchronize() const;
   // Copies arrays to the host, and waits for them.
   void Download(std::initializer_list<HostCopy> copies) const;
 
   const int ordinal;
-  const SpaidCudaVariants variants;
+  const Variants variants;
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;
   static constexpr int kBranches = 4;

@@ -2,83 +2,83 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <string>
+#include <utility>
 
-#include "kernels/base/cuda/cuda_abi.h"
 #include "kernels/base/cuda/devices.h"
 
 namespace spaid::cuda {
 namespace {
 
-void Say(char* message, size_t size, const char* call, cudaError_t error) {
-  if (message == nullptr || size == 0) return;
-  std::snprintf(message, size, "%s: %s (%s)", call, cudaGetErrorString(error),
-                cudaGetErrorName(error));
-}
+using kernels::CudaListing;
+using kernels::DeviceInfo;
+using Outcome = CudaListing::Outcome;
 
-int32_t Classify(cudaError_t error) {
+Outcome Classify(cudaError_t error) {
   switch (error) {
     case cudaErrorInsufficientDriver:
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
-      return kSpaidCudaNoDriver;
+      return Outcome::kNoDriver;
     case cudaErrorNoDevice:
-      return kSpaidCudaNoDevice;
+      return Outcome::kNoDevice;
     default:
-      return kSpaidCudaError;
+      return Outcome::kError;
   }
 }
 
-void FormatUuid(const cudaUUID_t& uuid, char* out, size_t size) {
+std::string FormatUuid(const cudaUUID_t& uuid) {
   const auto* b = reinterpret_cast<const unsigned char*>(uuid.bytes);
-  std::snprintf(out, size,
+  char out[48];
+  std::snprintf(out, sizeof(out),
                 "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
                 b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
                 b[14], b[15]);
+  return out;
 }
 
 }  // namespace
 
-int32_t ListDevices(SpaidCudaDevice* devices, int32_t capacity, int32_t* count,
-                    int32_t* driver_version, int32_t* runtime_version, char* message,
-                    size_t message_size) {
-  *count = 0;
-  *driver_version = 0;
-  *runtime_version = 0;
+CudaListing ListDevices() {
+  CudaListing found;
   const auto fail = [&](const char* call, cudaError_t error) {
     cudaGetLastError();  // a failed query must not be found by the next call's check
-    Say(message, message_size, call, error);
-    return Classify(error);
+    found.outcome = Classify(error);
+    found.message =
+        std::string(call) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
+    found.devices.clear();
+    return found;
   };
   int version = 0;
   if (cudaError_t e = cudaRuntimeGetVersion(&version); e != cudaSuccess) {
     return fail("cudaRuntimeGetVersion", e);
   }
-  *runtime_version = version;
+  found.runtime = version;
   if (cudaError_t e = cudaDriverGetVersion(&version); e != cudaSuccess) {
     return fail("cudaDriverGetVersion", e);
   }
-  *driver_version = version;
-  int devices_found = 0;
-  if (cudaError_t e = cudaGetDeviceCount(&devices_found); e != cudaSuccess) {
+  found.driver = version;
+  int count = 0;
+  if (cudaError_t e = cudaGetDeviceCount(&count); e != cudaSuccess) {
     return fail("cudaGetDeviceCount", e);
   }
-  *count = devices_found;
-  if (devices_found == 0) return fail("cudaGetDeviceCount", cudaErrorNoDevice);
-  for (int i = 0; i < devices_found && i < capacity; ++i) {
+  if (count == 0) return fail("cudaGetDeviceCount", cudaErrorNoDevice);
+  for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
     if (cudaError_t e = cudaGetDeviceProperties(&properties, i); e != cudaSuccess) {
       return fail("cudaGetDeviceProperties", e);
     }
-    SpaidCudaDevice& device = devices[i];
-    device = SpaidCudaDevice{};
-    device.ordinal = i;
+    DeviceInfo device;
+    device.backend = kernels::Backend::kCuda;
+    device.index = i;
+    device.name = properties.name;
+    device.uuid = FormatUuid(properties.uuid);
+    device.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
     device.compute_capability_major = properties.major;
     device.compute_capability_minor = properties.minor;
-    device.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-    std::snprintf(device.name, sizeof(device.name), "%s", properties.name);
-    FormatUuid(properties.uuid, device.uuid, sizeof(device.uuid));
+    found.devices.push_back(std::move(device));
   }
-  return kSpaidCudaOk;
+  return found;
 }
 
 }  // namespace spaid::cuda

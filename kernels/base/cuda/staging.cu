@@ -13,12 +13,15 @@
 
 #include "kernels/base/cuda/context.h"
 #include "kernels/base/cuda/staging.h"
+#include "kernels/base/parallel.h"
 
 namespace spaid::cuda {
 namespace {
 
 // What a thread copies at a time: the last ones are waited for.
 constexpr size_t kPart = size_t{1} << 19;
+// They copy as much as a PCIe 5 bus carries; more would wait for it.
+constexpr int kMostThreads = 8;
 
 // memcpy that leaves `to` out of the caches, and so need not read it: what comes from a device is
 // more than they hold, and two devices bring more than memory carries three times.
@@ -67,12 +70,11 @@ class Staging::Transfer {
     }
     // For what the stream has to do before, one waits: others would keep their cores.
     Check(cudaEventSynchronize(idle(0)), "copies between host and device");
-    staging_.on_threads_(
-        static_cast<int64_t>(parts_.size()),
-        [](void* caller, int64_t part) {
-          static_cast<Transfer*>(caller)->CopyPart(static_cast<size_t>(part));
-        },
-        this);
+    kernels::ParallelFor(static_cast<int64_t>(parts_.size()), 1,
+                         std::min(kernels::ResolveThreads(staging_.threads_), kMostThreads),
+                         [this](int64_t begin, int64_t end, int) {
+                           for (int64_t i = begin; i < end; ++i) CopyPart(static_cast<size_t>(i));
+                         });
     if (failure_) throw Failure(*failure_);
   }
 
@@ -161,7 +163,7 @@ Staging::~Staging() {
 }
 
 bool Staging::Prepare() {
-  if (on_threads_ == nullptr || refused_) return false;
+  if (refused_) return false;
   if (pinned_ != nullptr) return true;
   for (cudaEvent_t& event : idle_) {
     if (event != nullptr) continue;

@@ -9,8 +9,6 @@
 #include <initializer_list>
 #include <vector>
 
-#include "kernels/base/cuda/cuda_abi.h"
-
 namespace spaid::cuda {
 
 // An array of the device, and where it goes on the host.
@@ -23,9 +21,9 @@ struct HostCopy {
 // Belongs to one context and its stream. Not thread-safe.
 class Staging {
  public:
-  // `on_threads`: null: the driver's own copies.
-  Staging(int ordinal, cudaStream_t stream, SpaidCudaOnThreads on_threads)
-      : ordinal_(ordinal), stream_(stream), on_threads_(on_threads) {}
+  // `threads`: of the host, at most, as a Context has them.
+  Staging(int ordinal, cudaStream_t stream, int threads = 0)
+      : ordinal_(ordinal), stream_(stream), threads_(threads) {}
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -56,7 +54,7 @@ class Staging {
 
   const int ordinal_;
   const cudaStream_t stream_;
-  const SpaidCudaOnThreads on_threads_;
+  const int threads_;
   char* pinned_ = nullptr;           // kBuffers of kBytes
   cudaEvent_t idle_[kBuffers] = {};  // what was last copied from or to each has arrived
   bool refused_ = false;

@@ -13,12 +13,12 @@ using cuda::Failure;
 const Cusparse& Library() {
   static const Cusparse library = [] {
     void* const opened = dlopen("libcusparse.so.12", RTLD_NOW | RTLD_LOCAL);
-    if (opened == nullptr) throw Failure(kSpaidCudaError, "no libcusparse.so.12");
+    if (opened == nullptr) throw Failure(CudaFault::kError, "no libcusparse.so.12");
     Cusparse made;
     const auto find = [opened](auto& function, const char* name) {
       function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(opened, name));
       if (function == nullptr) {
-        throw Failure(kSpaidCudaError, std::string("libcusparse.so.12 lacks ") + name);
+        throw Failure(CudaFault::kError, std::string("libcusparse.so.12 lacks ") + name);
       }
     };
     find(made.create, "cusparseCreate");
@@ -57,8 +57,8 @@ const Cusparse& Library() {
 
 void CheckStatus(cusparseStatus_t status, const char* what) {
   if (status == CUSPARSE_STATUS_SUCCESS) return;
-  throw Failure(kSpaidCudaError, std::string(what) + ": cuSPARSE status " +
-                                     std::to_string(static_cast<int>(status)));
+  throw Failure(CudaFault::kError, std::string(what) + ": cuSPARSE status " +
+                                       std::to_string(static_cast<int>(status)));
 }
 
 }  // namespace spaid::kernels::bench

@@ -13,6 +13,7 @@ namespace spaid::kernels::bench {
 namespace {
 
 using namespace spaid::cuda;
+using cuda::Context;
 
 struct Csr {
   std::vector<int32_t> ptr{0}, cols;
@@ -21,9 +22,9 @@ struct Csr {
 
 // The entries (i, j) of the factors' pattern that `keep` keeps.
 template <class Keep>
-Csr Part(const SpaidCudaCsc& by_rows, const Keep& keep) {
+Csr Part(const CscView& by_rows, const Keep& keep) {
   Csr part;
-  for (int64_t i = 0; i < by_rows.n; ++i) {
+  for (int64_t i = 0; i < by_rows.n_cols; ++i) {
     for (int64_t p = by_rows.col_ptr[i]; p < by_rows.col_ptr[i + 1]; ++p) {
       if (!keep(i, int64_t{by_rows.row_idx[p]})) continue;
       part.cols.push_back(by_rows.row_idx[p]);
@@ -202,12 +203,12 @@ double At(const Csr& a, const std::vector<double>& values, int64_t i, int64_t j)
   return at == end || *at != j ? 0 : values[static_cast<size_t>(at - a.cols.begin())];
 }
 
-double FactorError(const SpaidCudaCsc& by_rows, const Csr& pattern,
-                   const std::vector<double>& factors, bool ic) {
+double FactorError(const CscView& by_rows, const Csr& pattern, const std::vector<double>& factors,
+                   bool ic) {
   constexpr int64_t kSample = 200;
   double worst = 0;
   for (int64_t s = 0; s < kSample; ++s) {
-    const int64_t i = s * (by_rows.n - 1) / (kSample - 1);
+    const int64_t i = s * (by_rows.n_cols - 1) / (kSample - 1);
     const int64_t begin = by_rows.col_ptr[i], end = by_rows.col_ptr[i + 1];
     double largest = 0, apart = 0;
     for (int64_t p = begin; p < end; ++p) {
@@ -217,8 +218,9 @@ double FactorError(const SpaidCudaCsc& by_rows, const Csr& pattern,
       double product = 0;
       for (int64_t k = 0; k <= std::min(i, j); ++k) {
         // The entries of row i alone.
-        const auto at = std::lower_bound(by_rows.row_idx + begin, by_rows.row_idx + end, k);
-        if (at == by_rows.row_idx + end) break;
+        const auto at =
+            std::lower_bound(by_rows.row_idx.begin() + begin, by_rows.row_idx.begin() + end, k);
+        if (at == by_rows.row_idx.begin() + end) break;
         k = *at;
         if (k > std::min(i, j)) break;
         const double l = !ic && k == i ? 1 : At(pattern, factors, i, k);
@@ -233,7 +235,7 @@ double FactorError(const SpaidCudaCsc& by_rows, const Csr& pattern,
 
 // What all runs share: the patterns there, and A's values.
 struct Prepared {
-  Prepared(Context& context, const SpaidCudaCsc& by_rows, const FactorOptions& options)
+  Prepared(Context& context, const CscView& by_rows, const FactorOptions& options)
       : ic(options.kind == FactorKind::kIc0),
         pattern(
             Part(by_rows, [&](int64_t i, int64_t j) { return !ic || !options.apart || j <= i; })),
@@ -271,7 +273,7 @@ class Factors {
  public:
   // Not to be applied where `run` has a bad pivot then. `check`: fills factor_error, and looks for
   // pivots that are not finite.
-  Factors(Context& context, const SpaidCudaCsc& by_rows, const Prepared& prepared,
+  Factors(Context& context, const CscView& by_rows, const Prepared& prepared,
           const FactorOptions& options, bool check, FactorRun* run)
       : handle_(Library().destroy), values_(context, prepared.values.size()) {
     CheckStatus(Library().create(&handle_.handle), "cusparseCreate");
@@ -287,14 +289,14 @@ class Factors {
       std::vector<double> host(prepared.pattern.from.size());
       values_.CopyOut(host.data(), values_.size());
       context.Synchronize();
-      for (int64_t i = 0; i < by_rows.n; ++i) {
+      for (int64_t i = 0; i < by_rows.n_cols; ++i) {
         if (std::isfinite(At(prepared.pattern, host, i, i))) continue;
         run->bad_pivot = i;
         return;
       }
       run->factor_error = FactorError(by_rows, prepared.pattern, host, ic);
     }
-    middle_ = Buffer<double>(context, by_rows.n);
+    middle_ = Buffer<double>(context, by_rows.n_cols);
     const auto make = [&](std::unique_ptr<TriangularSolve>& solve, const CsrThere& a,
                           const Buffer<double>& values, cusparseFillMode_t fill,
                           cusparseDiagType_t diagonal, cusparseOperation_t operation) {
@@ -336,9 +338,9 @@ class Factors {
   std::unique_ptr<TriangularSolve> forward_, backward_;
 };
 
-std::vector<double> InverseDiagonal(const SpaidCudaCsc& a) {
-  std::vector<double> inverse(static_cast<size_t>(a.n));
-  for (int64_t j = 0; j < a.n; ++j) {
+std::vector<double> InverseDiagonal(const CscView& a) {
+  std::vector<double> inverse(static_cast<size_t>(a.n_cols));
+  for (int64_t j = 0; j < a.n_cols; ++j) {
     for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
       if (a.row_idx[p] == j) inverse[static_cast<size_t>(j)] = 1 / a.values[p];
     }
@@ -348,14 +350,13 @@ std::vector<double> InverseDiagonal(const SpaidCudaCsc& a) {
 
 }  // namespace
 
-std::string SolveByFactors(const SpaidCudaCsc& by_columns, const SpaidCudaCsc& by_rows,
-                           const double* b, const FactorOptions& options, FactorRun* runs,
-                           int count) {
+std::string SolveByFactors(const CscView& by_columns, const CscView& by_rows, const double* b,
+                           const FactorOptions& options, FactorRun* runs, int count) {
   try {
-    Context context(0, 0, nullptr, {});
-    const Matrix a = UploadMatrix(context, by_columns);
+    Context context(0, 0, {});
+    const Matrix a = UploadMatrix(context, by_columns, by_columns.values.data());
     const cuda::Csr<double> rows(context, a.pattern(), a.values.get(), options.cg);
-    const Buffer<double> b_there = Upload(context, std::vector<double>(b, b + by_columns.n));
+    const Buffer<double> b_there = Upload(context, std::vector<double>(b, b + by_columns.n_cols));
     const Buffer<double> diagonal = Upload(context, InverseDiagonal(by_columns));
     std::unique_ptr<Prepared> prepared;
     if (options.kind != FactorKind::kDiagonal) {
@@ -366,7 +367,7 @@ std::string SolveByFactors(const SpaidCudaCsc& by_columns, const SpaidCudaCsc& b
       FactorRun run;
       std::unique_ptr<Factors> factors;
       Precondition m = [&](const double* r, double* z) {
-        LaunchDiagonal(context, by_rows.n, diagonal.get(), r, z);
+        LaunchDiagonal(context, by_rows.n_cols, diagonal.get(), r, z);
       };
       if (prepared != nullptr) {
         factors = std::make_unique<Factors>(context, by_rows, *prepared, options, i < 0, &run);
@@ -399,7 +400,8 @@ std::string CusparseVersion() {
     for (const libraryPropertyType part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL}) {
       int value = 0;
       CheckStatus(Library().property(part, &value), "cusparseGetProperty");
-      version += (version.empty() ? "" : ".") + std::to_string(value);
+      if (!version.empty()) version += ".";
+      version += std::to_string(value);
     }
     return version;
   } catch (const Failure&) {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels::bench {
 
@@ -42,9 +42,8 @@ struct FactorRun {
 // A x = b, x0 = 0. `by_columns` and `by_rows`: the same canonical matrix of fewer than 2³¹ entries,
 // the second of its transpose. `count` runs, from the factorisation on, after one that warms up.
 // Returns why not, or nothing.
-std::string SolveByFactors(const SpaidCudaCsc& by_columns, const SpaidCudaCsc& by_rows,
-                           const double* b, const FactorOptions& options, FactorRun* runs,
-                           int count);
+std::string SolveByFactors(const CscView& by_columns, const CscView& by_rows, const double* b,
+                           const FactorOptions& options, FactorRun* runs, int count);
 
 // "12.6.3", of the cuSPARSE that is loaded; nothing: there is none.
 std::string CusparseVersion();

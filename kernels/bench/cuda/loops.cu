@@ -8,6 +8,7 @@ namespace spaid::kernels::bench {
 namespace {
 
 using namespace spaid::cuda;
+using cuda::Context;
 
 struct Scalars {
   double rho, alpha, beta, omega, norm;

@@ -14,6 +14,7 @@ namespace spaid::kernels::bench {
 namespace {
 
 using namespace spaid::cuda;
+using cuda::Context;
 
 // xᵀ y beside y = A x, of each column.
 template <int kColumns = 1>
@@ -53,11 +54,11 @@ AnyRows MakeRows(Context& context, const cuda::Matrix& a, const RowsOptions& opt
 }  // namespace
 
 struct RowsOnDevice::Body {
-  Body(const SpaidCudaCsc& csc, const RowsOptions& with)
-      : context(0, kMemory, nullptr, tuning::kVariants),
+  Body(const CscView& csc, const RowsOptions& with)
+      : context(0, kMemory),
         options(with),
-        n(csc.n),
-        a((context.Enter(), UploadMatrix(context, csc))),
+        n(csc.n_cols),
+        a((context.Enter(), UploadMatrix(context, csc, csc.values.data()))),
         rows(MakeRows(context, a, options)),
         dot(context, kMostColumns),
         partial(context, kMostSumBlocks * kMostColumns),
@@ -76,7 +77,7 @@ struct RowsOnDevice::Body {
   Buffer<unsigned> arrived;
 };
 
-RowsOnDevice::RowsOnDevice(const SpaidCudaCsc& a, const RowsOptions& options)
+RowsOnDevice::RowsOnDevice(const CscView& a, const RowsOptions& options)
     : body_(new Body(a, options)) {}
 RowsOnDevice::~RowsOnDevice() = default;
 
@@ -139,7 +140,7 @@ void RowsOnDevice::MultiplyColumns(int columns, const double* x, double* y, doub
       launch(std::integral_constant<int, 4>());
       break;
     default:
-      throw Failure(kSpaidCudaError, "1, 2 or 4 columns");
+      throw Failure(CudaFault::kError, "1, 2 or 4 columns");
   }
   to.CopyOut(y, elements);
   body.dot.CopyOut(dot, columns);
@@ -168,7 +169,7 @@ double RowsOnDevice::Time(int products, bool with_dot) {
             },
             body.rows);
       });
-  if (!call.failure().empty()) throw Failure(kSpaidCudaError, call.failure());
+  if (!call.failure().empty()) throw Failure(CudaFault::kError, call.failure());
   return ms;
 }
 

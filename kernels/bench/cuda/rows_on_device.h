@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels::bench {
 
@@ -27,7 +27,7 @@ struct RowsOptions {
 class RowsOnDevice {
  public:
   // A square canonical CSC with values.
-  RowsOnDevice(const SpaidCudaCsc& a, const RowsOptions& options);
+  RowsOnDevice(const CscView& a, const RowsOptions& options);
   ~RowsOnDevice();
   RowsOnDevice(const RowsOnDevice&) = delete;
   RowsOnDevice& operator=(const RowsOnDevice&) = delete;

@@ -310,8 +310,8 @@ __global__ void __launch_bounds__(kThreads)
 template <class Real>
 class Maker {
  public:
-  Maker(Context& context, const Matrix& a, const SpaidCudaDynamicOptions& options, GramInfo& info)
-      : context_(context), a_(a), options_(options), info_(info) {}
+  Maker(Context& context, const Matrix& a, const Caller& caller, GramInfo& info)
+      : context_(context), a_(a), caller_(caller), info_(info) {}
 
   fsai::NormalRows<Real> Make() {
     fsai::NormalRows<Real> rows;
@@ -330,23 +330,13 @@ class Maker {
     const Bounds bounds = Bound();
     info_.flops = 2 * static_cast<double>(bounds.products);
     rows.own.longest = bounds.longest_row + 2;
-    Stop();
+    context_.Synchronize();
+    caller_.Poll();
     MakeGram(MakePattern(bounds), rows.gram);
     return rows;
   }
 
  private:
-  void Stop() const {
-    if (options_.progress == nullptr) return;
-    context_.Synchronize();
-    if (Stopped(this) != 0) throw Failure(kSpaidCudaStopped, "stopped");
-  }
-  // Nothing is finished yet.
-  static int32_t Stopped(const void* maker) {
-    const SpaidCudaDynamicOptions& options = static_cast<const Maker*>(maker)->options_;
-    return options.progress != nullptr ? options.progress(options.caller, 0, 1) : 0;
-  }
-
   Bounds Bound() const {
     const Buffer<Bounds> there(context_, 1);
     there.Fill(0);
@@ -363,11 +353,13 @@ class Maker {
   static constexpr int64_t kEntryBytes = sizeof(int32_t) + sizeof(Entry<Real>);
 
   [[noreturn]] void TooLarge(int64_t at_least, int64_t room) const {
-    info_.nnz = at_least;
-    throw Failure(kSpaidCudaPatternTooLarge,
-                  "AᵀA has " + std::to_string(at_least) + " entries or more, which take " +
-                      std::to_string(at_least * kEntryBytes) + " bytes of the device's memory; " +
-                      std::to_string(room) + " are left");
+    throw Refusal{kernels::Status(
+        kernels::StatusCode::kResourceExhausted, "GRAM_TOO_LARGE",
+        "AᵀA has " + std::to_string(at_least) + " entries or more, which take " +
+            std::to_string(at_least * kEntryBytes) + " bytes of the device's memory; " +
+            std::to_string(room) +
+            " are left; rows of A with very many entries make it large: give a device with more "
+            "memory, or take static SPAI")};
   }
 
   DevicePattern MakePattern(const Bounds& bounds) const {
@@ -376,17 +368,11 @@ class Maker {
     const int64_t room = Room() - 16 * n, most = std::max<int64_t>(room, 0) / kEntryBytes;
     const auto least = static_cast<int64_t>(bounds.entries);
     if (least > most) TooLarge(least, room);
-    SpaidCudaPatternOptions pattern{};
-    pattern.keep_tau = -1;
-    pattern.power = 1;
-    pattern.max_nnz = most;
-    pattern.stopped = [](void* maker) { return Stopped(maker); };
-    pattern.caller = const_cast<Maker*>(this);
     try {
       return Unite(context_,
                    {n, a_.col_ptr.get(), a_.row_idx.get(), nullptr, by_rows_.row_ptr.get(),
                     by_rows_.cols.get(), nullptr, nullptr},
-                   pattern);
+                   most, caller_);
     } catch (const PatternTooLarge& too_large) {
       TooLarge(too_large.nnz, room);
     }
@@ -455,7 +441,7 @@ class Maker {
 
   Context& context_;
   const Matrix& a_;
-  const SpaidCudaDynamicOptions& options_;
+  const Caller& caller_;
   GramInfo& info_;
   Buffer<double> scaled_;
   ByRows<double> by_rows_;
@@ -464,14 +450,14 @@ class Maker {
 }  // namespace
 
 template <class Real>
-fsai::NormalRows<Real> MakeNormalRows(Context& context, const Matrix& a,
-                                      const SpaidCudaDynamicOptions& options, GramInfo& info) {
-  return Maker<Real>(context, a, options, info).Make();
+fsai::NormalRows<Real> MakeNormalRows(Context& context, const Matrix& a, const Caller& caller,
+                                      GramInfo& info) {
+  return Maker<Real>(context, a, caller, info).Make();
 }
 
-template fsai::NormalRows<float> MakeNormalRows<float>(Context&, const Matrix&,
-                                                       const SpaidCudaDynamicOptions&, GramInfo&);
-template fsai::NormalRows<double> MakeNormalRows<double>(Context&, const Matrix&,
-                                                         const SpaidCudaDynamicOptions&, GramInfo&);
+template fsai::NormalRows<float> MakeNormalRows<float>(Context&, const Matrix&, const Caller&,
+                                                       GramInfo&);
+template fsai::NormalRows<double> MakeNormalRows<double>(Context&, const Matrix&, const Caller&,
+                                                         GramInfo&);
 
 }  // namespace spaid::cuda

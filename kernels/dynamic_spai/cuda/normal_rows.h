@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/cuda/caller.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/fsai/cuda/grow_columns.h"
 #include "kernels/sparse/cuda/matrix.h"
@@ -17,10 +18,9 @@ struct GramInfo {
 // ÂᵀÂ and −Â of Â = A D^−1/2, D the squares of the lengths of A's columns, none of which is 0:
 // summed in fp64, rounded to Real. A sum is in the order of ascending rows, or, of columns with
 // thousands of entries, in one that depends on nothing but the pattern. Where ÂᵀÂ
-// has no room, info.nnz becomes how many entries it has at least, and kSpaidCudaPatternTooLarge is
-// thrown. `options`: its progress is asked for a stop. Waits.
+// has no room, the Refusal is RESOURCE_EXHAUSTED/GRAM_TOO_LARGE. Waits.
 template <class Real>
-fsai::NormalRows<Real> MakeNormalRows(Context& context, const Matrix& a,
-                                      const SpaidCudaDynamicOptions& options, GramInfo& info);
+fsai::NormalRows<Real> MakeNormalRows(Context& context, const Matrix& a, const Caller& caller,
+                                      GramInfo& info);
 
 }  // namespace spaid::cuda

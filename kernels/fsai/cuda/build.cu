@@ -76,25 +76,26 @@ class Builder {
   static constexpr bool kColumn = kForm == Form::kColumn;
 
  public:
-  Builder(Context& context, Source<Real> source, const SpaidCudaCsc* pattern,
-          const FsaiPattern* there, const SpaidCudaFsaiOptions& options, int64_t most,
-          int64_t begin, int64_t end, SpaidCudaFsaiInfo& info)
+  Builder(Context& context, Source<Real> source, const kernels::PatternView* pattern,
+          const FsaiPattern* there, const kernels::FsaiOptions& options, int64_t most,
+          kernels::IndexRange range, const Caller& caller, FsaiFigures& figures)
       : context_(context),
         source_(std::move(source)),
         n_(source_.n),
-        begin_(begin),
-        end_(end),
+        begin_(range.begin),
+        end_(range.end),
         options_(options),
         most_(most),
-        info_(info),
-        grow_(options.grow != 0),
+        caller_(caller),
+        figures_(figures),
+        grow_(options.adaptive),
         k_max_(grow_ ? options.k_max : 0) {
     if (pattern == nullptr) return;
     if (there == nullptr) uploaded_ = UploadPattern(context, *pattern);
     if (there == nullptr) there = &uploaded_;
     initial_ptr_ = there->row_ptr.get();
     initial_idx_ = there->col_idx.get();
-    host_ptr_ = pattern->col_ptr;
+    host_ptr_ = pattern->col_ptr.data();
   }
 
   int64_t left_rows() const { return left_rows_; }  // left to the host
@@ -110,7 +111,7 @@ class Builder {
     for (int64_t first = begin_; first < end_;) {
       const int64_t end = WaveEnd(first);
       chunks.push_back(Wave(first, end));
-      ++info_.waves;
+      ++figures_.waves;
       first = end;
       Report(end);
     }
@@ -137,9 +138,7 @@ class Builder {
   // `rows`: all rows before this one are finished.
   void Report(int64_t rows) {
     reported_ = std::max(reported_, rows - begin_);
-    if (options_.progress == nullptr) return;
-    if (options_.progress(options_.caller, reported_, end_ - begin_) == 0) return;
-    throw Failure(kSpaidCudaStopped, "stopped");
+    caller_.Report(reported_, end_ - begin_);
   }
 
   bool HasInitial() const { return host_ptr_ != nullptr; }
@@ -153,9 +152,9 @@ class Builder {
       CheckLaunch("FsaiLongestInitialKernel");
       longest_initial = Read(context_, longest, 0);
     }
-    workspace_.emplace(
-        context_, fsai::WorkspaceNeeds{n_, grow_, k_max_, options_.per_step, most_, source_.longest,
-                                       longest_initial, HasInitial()});
+    workspace_.emplace(context_,
+                       fsai::WorkspaceNeeds{n_, grow_, k_max_, options_.s, most_, source_.longest,
+                                            longest_initial, HasInitial()});
     counters_ = Buffer<Counters>(context_, 1);
     Counters zero{};
     zero.first_not_spd = static_cast<int32_t>(n_);
@@ -186,7 +185,7 @@ class Builder {
     work.shape = shape;
     work.queue = &counters->queue;
     work.k_max = k_max_;
-    work.per_step = options_.per_step;
+    work.per_step = options_.s;
     work.most = static_cast<int32_t>(std::min<int64_t>(most_, std::numeric_limits<int32_t>::max()));
     work.epsilon = options_.epsilon;
     work.min_gain = options_.min_gain;
@@ -275,7 +274,7 @@ class Builder {
     const int64_t made = kMadeBytes, kept = kKeptBytes;
     const int64_t left = context_.arena->limit() - context_.arena->used() - tuning::kFsaiSlackBytes;
     const int64_t workspace =
-        fsai::WorkspaceBytes<Real>(workspace_->Largest(), options_.per_step, Team::kGlobal);
+        fsai::WorkspaceBytes<Real>(workspace_->Largest(), options_.s, Team::kGlobal);
     const auto bytes = [&](int64_t end, int64_t at_once) {
       const int64_t entries = Entries(first, end), rows = end - first;
       return made * entries + 12 * rows + std::max(at_once, kept * entries + 9 * rows);
@@ -317,7 +316,7 @@ class Builder {
             few.record_of = record_of;
             Make(few, first);
           });
-      info_.copied_rows += repeats.copied;
+      figures_.quality.copied_rows += repeats.copied;
     }
     if (repeats.grown > 0) {
       work.rows = repeats.rest.get();
@@ -326,7 +325,7 @@ class Builder {
     Make(work, end - work.count);
     fsai::OutputChunk chunk = fsai::Compact<Real>(context_, work, rows, repeats.source.get(),
                                                   std::ldexp(1.0, -half_exponent_));
-    info_.longest = std::max(info_.longest, chunk.longest);
+    figures_.quality.nnz_row_max = std::max<int64_t>(figures_.quality.nnz_row_max, chunk.longest);
     return chunk;
   }
 
@@ -354,7 +353,7 @@ class Builder {
           fsai::LaunchPrescribedRows<Real>(context_, part, prescribed_);
         });
       } else if (team == Team::kGlobal) {
-        info_.slow_rows += count;
+        figures_.quality.slow_rows += count;
         RunGlobal(work, largest, count, finished + all - count);
       } else {
         LaunchTeams(work, team, count, 0, finished + all - count);
@@ -423,7 +422,7 @@ class Builder {
 
   void RunGlobal(fsai::Work<Real>& work, const Shape& largest, int64_t count, int64_t finished) {
     work.shape = largest;
-    const int64_t workspace = fsai::WorkspaceBytes<Real>(largest, options_.per_step, Team::kGlobal);
+    const int64_t workspace = fsai::WorkspaceBytes<Real>(largest, options_.s, Team::kGlobal);
     const int64_t left = context_.arena->limit() - context_.arena->used();
     const int64_t workspaces = std::max<int64_t>(
         1, std::min<int64_t>({count, 2 * context_.multiprocessors, left / 2 / workspace}));
@@ -441,24 +440,27 @@ class Builder {
     const auto mean = [&](int64_t sum) {
       return static_cast<double>(sum) / log_scale_ / static_cast<double>(n_);
     };
-    for (int step = 0; step <= k_max_ && options_.log_ratios != nullptr; ++step) {
-      options_.log_ratios[step] = mean(sums[static_cast<size_t>(step)]);
+    figures_.log_ratios.clear();
+    for (int step = 0; step <= k_max_; ++step) {
+      figures_.log_ratios.push_back(mean(sums[static_cast<size_t>(step)]));
     }
-    info_.log_ratio = mean(sums[static_cast<size_t>(k_max_) + 1]);
-    info_.not_spd_rows = counters.not_spd;
-    info_.first_not_spd = counters.not_spd > 0 ? counters.first_not_spd : -1;
-    info_.converged_rows = counters.converged;
-    info_.steps = k_max_;
-    info_.flops = 2.0 * fsai::kPassSlots * static_cast<double>(counters.products);
+    figures_.log_ratio = mean(sums[static_cast<size_t>(k_max_) + 1]);
+    kernels::FsaiQuality& quality = figures_.quality;
+    quality.not_spd_rows = counters.not_spd;
+    quality.first_not_spd = counters.not_spd > 0 ? counters.first_not_spd : -1;
+    quality.converged_rows = counters.converged;
+    quality.steps = k_max_;
+    quality.flops = 2.0 * fsai::kPassSlots * static_cast<double>(counters.products);
   }
 
   Context& context_;
   Source<Real> source_;
   const int64_t n_;
   const int64_t begin_, end_;  // the rows to make
-  const SpaidCudaFsaiOptions& options_;
+  const kernels::FsaiOptions& options_;
   const int64_t most_;
-  SpaidCudaFsaiInfo& info_;
+  const Caller& caller_;
+  FsaiFigures& figures_;
   const bool grow_;
   const int32_t k_max_;
 
@@ -480,27 +482,24 @@ class Builder {
 
 }  // namespace
 
-FsaiPattern UploadPattern(Context& context, const SpaidCudaCsc& pattern) {
-  FsaiPattern there{Buffer<int64_t>(context, pattern.n + 1), Buffer<int32_t>(context, pattern.nnz)};
-  there.row_ptr.CopyIn(pattern.col_ptr, pattern.n + 1);
-  there.col_idx.CopyIn(pattern.row_idx, pattern.nnz);
+FsaiPattern UploadPattern(Context& context, const kernels::PatternView& pattern) {
+  FsaiPattern there{Buffer<int64_t>(context, pattern.n_cols + 1),
+                    Buffer<int32_t>(context, pattern.nnz())};
+  there.row_ptr.CopyIn(pattern.col_ptr.data(), pattern.n_cols + 1);
+  there.col_idx.CopyIn(pattern.row_idx.data(), pattern.nnz());
   return there;
 }
 
 namespace {
 
 template <class Real>
-FsaiG BuildBy(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
-              const FsaiPattern* there, const SpaidCudaFsaiOptions& options, int64_t begin,
-              int64_t end, SpaidCudaFsaiInfo& info) {
+FsaiG BuildBy(Context& context, const Matrix& a, const kernels::PatternView* pattern,
+              const FsaiPattern* there, const kernels::FsaiOptions& options,
+              kernels::IndexRange rows, const Caller& caller, FsaiFigures& figures) {
   fsai::PackedRows<Real> packed = fsai::Pack<Real>(context, a, options.symmetry_tolerance);
-  const auto n = static_cast<int32_t>(a.n);
-  info.fault = packed.faults.not_positive < n    ? kSpaidCudaFsaiNotPositive
-               : packed.faults.not_symmetric < n ? kSpaidCudaFsaiNotSymmetric
-                                                 : kSpaidCudaFsaiNoFault;
-  if (info.fault != kSpaidCudaFsaiNoFault) {
-    info.fault_index = info.fault == kSpaidCudaFsaiNotPositive ? packed.faults.not_positive
-                                                               : packed.faults.not_symmetric;
+  const auto& faults = packed.faults;
+  if (faults.not_positive < a.n || faults.not_symmetric < a.n) {
+    figures.fault = faults.not_positive < a.n ? faults.not_positive : faults.not_symmetric;
     return {};
   }
   Source<Real> source;
@@ -509,38 +508,28 @@ FsaiG BuildBy(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
   source.entries = std::move(packed.entries);
   source.longest = packed.faults.longest;
   source.half_exponent = packed.half_exponent;
-  return Builder<Real, Form::kRow>(context, std::move(source), pattern, there, options, a.n, begin,
-                                   end, info)
+  return Builder<Real, Form::kRow>(context, std::move(source), pattern, there, options, a.n, rows,
+                                   caller, figures)
       .Build();
 }
 
 }  // namespace
 
-FsaiG BuildFsai(Context& context, const Matrix& a, const SpaidCudaCsc* pattern,
-                const FsaiPattern* there, const SpaidCudaFsaiOptions& options, int64_t begin,
-                int64_t end, SpaidCudaFsaiInfo& info) {
-  info = {};
-  if (options.fp32 != 0) {
-    return BuildBy<float>(context, a, pattern, there, options, begin, end, info);
-  }
-  return BuildBy<double>(context, a, pattern, there, options, begin, end, info);
+FsaiG BuildFsai(Context& context, const Matrix& a, const kernels::PatternView* pattern,
+                const FsaiPattern* there, const kernels::FsaiOptions& options,
+                kernels::IndexRange rows, const Caller& caller, FsaiFigures& figures) {
+  const auto build =
+      options.precision == kernels::Precision::kFp32 ? &BuildBy<float> : &BuildBy<double>;
+  return build(context, a, pattern, there, options, rows, caller, figures);
 }
 
 namespace fsai {
 
 template <class Real>
-ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows, const SpaidCudaCsc* initial,
-                           const SpaidCudaDynamicOptions& options, int64_t begin, int64_t end,
-                           SpaidCudaDynamicInfo& info) {
-  SpaidCudaFsaiOptions wanted{};
-  wanted.grow = 1;
-  wanted.k_max = options.max_steps;
-  wanted.per_step = options.per_step;
-  wanted.epsilon = options.tol * options.tol;
-  wanted.repeat_hash_bits = options.repeat_hash_bits;
-  wanted.log_ratios = options.log_ratios;
-  wanted.progress = options.progress;
-  wanted.caller = options.caller;
+ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows,
+                           const kernels::PatternView* initial, const kernels::FsaiOptions& options,
+                           int64_t most, kernels::IndexRange columns, const Caller& caller,
+                           FsaiFigures& figures) {
   Source<Real> source;
   source.n = rows.n;
   source.rows = rows.gram.rows();
@@ -550,30 +539,19 @@ ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows, const SpaidC
   source.ptr = std::move(rows.gram.ptr);
   source.own_entries = std::move(rows.own.entries);
   source.own_ptr = std::move(rows.own.ptr);
-  const int64_t most = options.max_column_nnz > 0 ? options.max_column_nnz : rows.n;
-  SpaidCudaFsaiInfo made{};
-  Builder<Real, Form::kColumn> builder(context, std::move(source), initial, nullptr, wanted, most,
-                                       begin, end, made);
+  Builder<Real, Form::kColumn> builder(context, std::move(source), initial, nullptr, options, most,
+                                       columns, caller, figures);
   FsaiG g = builder.Build();
-  info.nnz = g.col_idx.size();
-  info.longest = made.longest;
-  info.waves = made.waves;
-  info.converged_columns = made.converged_rows;
-  info.copied_columns = made.copied_rows;
-  info.slow_columns = made.slow_rows;
-  info.dependent_columns = made.not_spd_rows;
-  info.first_dependent = made.first_not_spd;
-  info.host_columns = builder.left_rows();
-  info.flops = made.flops;
-  return {std::move(g.row_ptr), std::move(g.col_idx)};
+  return {std::move(g.row_ptr), std::move(g.col_idx), builder.left_rows()};
 }
 
-template ColumnPatterns GrowColumns<float>(Context&, NormalRows<float>, const SpaidCudaCsc*,
-                                           const SpaidCudaDynamicOptions&, int64_t, int64_t,
-                                           SpaidCudaDynamicInfo&);
-template ColumnPatterns GrowColumns<double>(Context&, NormalRows<double>, const SpaidCudaCsc*,
-                                            const SpaidCudaDynamicOptions&, int64_t, int64_t,
-                                            SpaidCudaDynamicInfo&);
+template ColumnPatterns GrowColumns<float>(Context&, NormalRows<float>, const kernels::PatternView*,
+                                           const kernels::FsaiOptions&, int64_t,
+                                           kernels::IndexRange, const Caller&, FsaiFigures&);
+template ColumnPatterns GrowColumns<double>(Context&, NormalRows<double>,
+                                            const kernels::PatternView*,
+                                            const kernels::FsaiOptions&, int64_t,
+                                            kernels::IndexRange, const Caller&, FsaiFigures&);
 
 }  // namespace fsai
 }  // namespace spaid::cuda

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
+#include "kernels/base/cuda/caller.h"
 #include "kernels/base/cuda/context.h"
+#include "kernels/fsai/cuda/fsai.h"
 #include "kernels/fsai/cuda/rows.h"
 
 namespace spaid::cuda::fsai {
@@ -34,14 +36,16 @@ struct NormalRows {
 struct ColumnPatterns {
   Buffer<int64_t> col_ptr;
   Buffer<int32_t> row_idx;
+  int64_t left = 0;  // columns to the host
 };
 
-// Grows columns [begin, end). `initial`: on the host, as for SpaidCudaInterface::grow_dynamic_spai;
-// null: the diagonal. Fills `info` except for times, bytes and gram_nnz. Columns get the same
-// pattern whatever the range is.
+// Grows columns, as rows of G grow by these options, each to `most` entries. `initial`: on the
+// host, of each column itself, then what else it begins with, as that joins; null: itself. Columns
+// get the same pattern whatever the range is.
 template <class Real>
-ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows, const SpaidCudaCsc* initial,
-                           const SpaidCudaDynamicOptions& options, int64_t begin, int64_t end,
-                           SpaidCudaDynamicInfo& info);
+ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows,
+                           const kernels::PatternView* initial, const kernels::FsaiOptions& options,
+                           int64_t most, kernels::IndexRange columns, const Caller& caller,
+                           FsaiFigures& figures);
 
 }  // namespace spaid::cuda::fsai

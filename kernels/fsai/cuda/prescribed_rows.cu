@@ -331,7 +331,7 @@ void Launch(Context& context, const Work<Real>& work, const PrescribedRows& pres
     bytes = own;
     blocks = resident * context.multiprocessors;
   }
-  if (best == 0) throw Failure(kSpaidCudaError, "a row of FSAI has no room on this device");
+  if (best == 0) throw Failure(CudaFault::kError, "a row of FSAI has no room on this device");
   const int64_t rows_a_block = int64_t{threads} / kTeam * prescribed.node;
   blocks =
       static_cast<int>(std::min<int64_t>(blocks, (work.count + rows_a_block - 1) / rows_a_block));

@@ -60,7 +60,7 @@ void LaunchRowsBy(Context& context, const Work<Real>& work, Team team, int64_t w
       threads = 32 * warps;
       bytes = static_cast<int>(own);
     }
-    if (best == 0) throw Failure(kSpaidCudaError, "a row of FSAI has no room on this device");
+    if (best == 0) throw Failure(CudaFault::kError, "a row of FSAI has no room on this device");
     const int rows = warps_alone ? threads / 32 : 1;
     blocks = std::min(blocks, (work.count + rows - 1) / rows);
   }
@@ -82,7 +82,7 @@ void LaunchByPool(Context& context, const Work<Real>& work, Kernel kernel) {
     tiles = static_cast<int>((most - warps * workspace) / TilePool::kTileBytes);
     while (tiles > 0 && TilePool::Bytes(tiles) + warps * workspace > most) --tiles;
     if (tiles >= work.shape.tiles) break;
-    if (warps == 1) throw Failure(kSpaidCudaError, "a row of FSAI has no room on this device");
+    if (warps == 1) throw Failure(CudaFault::kError, "a row of FSAI has no room on this device");
   }
   const auto bytes = static_cast<size_t>(TilePool::Bytes(tiles) + warps * workspace);
   const auto blocks = static_cast<unsigned>(

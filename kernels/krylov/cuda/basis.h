@@ -15,7 +15,7 @@
 
 namespace spaid::cuda::basis {
 
-inline constexpr int kMostBlocks = 512;  // one a multiprocessor; krylov_cuda.cc counts their sums
+inline constexpr int kMostBlocks = 512;  // one a multiprocessor; SolveDeviceBytes counts their sums
 inline constexpr int kTogether = 8;      // basis vectors that a thread loads before it waits
 inline constexpr int kChunk = 128;       // sums that a warp has in shared memory at once
 inline constexpr int kTile = 32;         // elements of a vector that a warp keeps in shared memory
@@ -195,7 +195,7 @@ __device__ void FinishColumn(const Basis& basis, SolveState& state, double* shar
   if (exhausted && length <= 100 * DBL_EPSILON * fmax(cycle.largest, before)) {
     // A M has no inverse on the space. The column is not used: the residual does not change.
     CountIteration(state, fabs(residual));
-    state.status = kSpaidCudaSolveExhausted;
+    state.status = SegmentEnd::kExhausted;
     return;
   }
   const double c = last / length, s = exhausted ? 0 : after / length;
@@ -207,12 +207,12 @@ __device__ void FinishColumn(const Basis& basis, SolveState& state, double* shar
   basis.inverse[k + 1] = 1 / after;
   cycle.columns = k + 1;
   CountIteration(state, fabs(s * residual));
-  if (state.status == kSpaidCudaSolveNonFinite) {
+  if (state.status == SegmentEnd::kNonFinite) {
     cycle.columns = 0;  // x remains what it was when the cycle began
   } else if (exhausted) {
-    state.status = kSpaidCudaSolveExhausted;
-  } else if (state.status == kSpaidCudaSolveRunning && cycle.columns == basis.m) {
-    state.status = kSpaidCudaSolvePaused;
+    state.status = SegmentEnd::kExhausted;
+  } else if (state.status == SegmentEnd::kRunning && cycle.columns == basis.m) {
+    state.status = SegmentEnd::kPaused;
   }
 }
 
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreadsOf<kPass>, 1)
     BasisKernel(Basis basis, const double* y, const double* diagonal, double* in, int staged,
                 SolveState* state) {
   Cycle& cycle = *basis.cycle;
-  if (state->status != kSpaidCudaSolveRunning) return;
+  if (state->status != SegmentEnd::kRunning) return;
   const int again = cycle.again;
   if ((again > 0) != (kPass == Pass::kSecond)) return;
   constexpr bool kSubtracts = kPass != Pass::kProducts;
@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(kThreadsOf<kPass>, 1)
   __syncthreads();
   const double norm = kPass == Pass::kProducts ? total * scale : total;
   if (!isfinite(norm)) {
-    if (thread == 0) state->status = kSpaidCudaSolveNonFiniteAMv;
+    if (thread == 0) state->status = SegmentEnd::kNonFiniteAMv;
     return;
   }
   if (kPass == Pass::kProducts) {

@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kSumThreads)
 // Before the first iteration of a segment: checks beta, which the previous segment left.
 __global__ void ResumeKernel(SolveState* states) {
   SolveState& state = states[threadIdx.x];
-  if (state.status == kSpaidCudaSolveRunning && state.fresh == 0 && !isfinite(state.beta)) {
-    state.status = kSpaidCudaSolveNonFiniteBeta;
+  if (state.status == SegmentEnd::kRunning && state.fresh == 0 && !isfinite(state.beta)) {
+    state.status = SegmentEnd::kNonFiniteBeta;
   }
 }
 
@@ -203,7 +203,7 @@ struct Direction : Running<kColumns> {
 // At the end of a segment: counts a half step as an iteration; its status stays.
 __global__ void RecordHalfStepKernel(SolveState* states) {
   SolveState& state = states[threadIdx.x];
-  const int32_t status = state.status;
+  const SegmentEnd status = state.status;
   if (!IsHalfStep(status)) return;
   RecordNorm(state, state.s_norm);
   state.status = status;
@@ -247,7 +247,7 @@ class Bicgstab final : public Solve {
   }
 
  private:
-  void Start(int column, const SpaidCudaSolveStart& start) override {
+  void Start(int column, const SolveStart& start) override {
     const double amplitude = start.round == 0 ? 0 : start.norm / std::sqrt(static_cast<double>(n_));
     StartKernel<kColumns><<<blocks(), kSumThreads, 0, context_.stream>>>(
         n_, column, start.round, amplitude, r_.get(), diagonal_, shadow_.get(), p_.get(),

@@ -21,12 +21,12 @@ __device__ inline void TakeAlpha(SolveState& s, double shadow_v, double v_v) {
   const bool fresh = s.fresh != 0;
   s.save_best = 0;
   if (fabs(s.rho) <= kVanished * s.shadow_norm * s.r_norm) {
-    s.status = kSpaidCudaSolveRhoVanished;
+    s.status = SegmentEnd::kRhoVanished;
   } else if (!isfinite(shadow_v) || !isfinite(v_v)) {
     // With p = r, a residual of ordinary size, A or M is at fault; later p has overflowed.
-    s.status = fresh ? kSpaidCudaSolveNonFiniteAMr : kSpaidCudaSolvePOverflowed;
+    s.status = fresh ? SegmentEnd::kNonFiniteAMr : SegmentEnd::kPOverflowed;
   } else if (fabs(shadow_v) <= kVanished * s.shadow_norm * sqrt(v_v)) {
-    s.status = kSpaidCudaSolveAlphaVanished;
+    s.status = SegmentEnd::kAlphaVanished;
   } else {
     s.alpha = s.rho / shadow_v;
   }
@@ -37,18 +37,18 @@ __device__ inline void TakeAlpha(SolveState& s, double shadow_v, double v_v) {
 __device__ inline void TakeHalfStep(SolveState& state, double s_s) {
   state.s_norm = sqrt(s_s);
   if (!isfinite(s_s)) {
-    state.status = kSpaidCudaSolveNonFiniteS;
+    state.status = SegmentEnd::kNonFiniteS;
   } else if (state.s_norm <= state.target) {
-    state.status = kSpaidCudaSolveHalfStep;
+    state.status = SegmentEnd::kHalfStep;
   }
 }
 
 // omega from the products of t = A M s with s and with itself.
 __device__ inline void TakeOmega(SolveState& state, double t_s, double t_t) {
   if (!isfinite(t_s) || !isfinite(t_t)) {
-    state.status = kSpaidCudaSolveNonFiniteAMs;
+    state.status = SegmentEnd::kNonFiniteAMs;
   } else if (fabs(t_s) <= kVanished * sqrt(t_t) * state.s_norm) {
-    state.status = kSpaidCudaSolveOmegaVanished;
+    state.status = SegmentEnd::kOmegaVanished;
   } else {
     state.omega = t_s / t_t;
   }
@@ -60,16 +60,16 @@ __device__ inline void TakeResidual(SolveState& s, double r_r, double shadow_r) 
   s.beta = (shadow_r / s.rho) * (s.alpha / s.omega);
   s.rho = shadow_r;
   RecordNorm(s, s.r_norm);
-  if (s.status == kSpaidCudaSolveNonFinite) return;
+  if (s.status == SegmentEnd::kNonFinite) return;
   if (s.r_norm > s.diverged_at || s.r_norm > s.best_norm / DBL_EPSILON) {
-    s.status = kSpaidCudaSolveDiverged;
-  } else if (s.status == kSpaidCudaSolveRunning && !isfinite(s.beta)) {
-    s.status = kSpaidCudaSolveNonFiniteBeta;
+    s.status = SegmentEnd::kDiverged;
+  } else if (s.status == SegmentEnd::kRunning && !isfinite(s.beta)) {
+    s.status = SegmentEnd::kNonFiniteBeta;
   }
 }
 
-__device__ inline bool IsHalfStep(int32_t status) {
-  return status == kSpaidCudaSolveHalfStep || status == kSpaidCudaSolveOmegaVanished;
+__device__ inline bool IsHalfStep(SegmentEnd status) {
+  return status == SegmentEnd::kHalfStep || status == SegmentEnd::kOmegaVanished;
 }
 
 // Vectors in the order of A's rows. `diagonal`: M; p_hat = M p, which is written where a half step

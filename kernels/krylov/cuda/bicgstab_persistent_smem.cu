@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kSmemThreads, 1)
     PersistentSmemKernel(SmemCsrRef a, SmemExchange space, int iterations, SolveState* there,
                          Vectors vectors) {
   __shared__ SolveState state;
-  if (there->status != kSpaidCudaSolveRunning) return;
+  if (there->status != SegmentEnd::kRunning) return;
   if (threadIdx.x == 0) state = *there;
   PersistentBlock<kRows> block(a, space);
   OwnRows<kRows> x, r, p, v, t, shadow, d;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kSmemThreads, 1)
       of_v[1] = fma(v[u], v[u], of_v[1]);
     });
     block.SumGrid(of_v, [&](const double(&total)[2]) { TakeAlpha(state, total[0], total[1]); });
-    if (state.status != kSpaidCudaSolveRunning) break;
+    if (state.status != SegmentEnd::kRunning) break;
 
     const double alpha = state.alpha;
     block.ForHalo([&](int32_t h) {
@@ -75,9 +75,9 @@ __global__ void __launch_bounds__(kSmemThreads, 1)
     });
     block.SumGrid(of_t, [&](const double(&total)[3]) {
       TakeHalfStep(state, total[2]);
-      if (state.status == kSpaidCudaSolveRunning) TakeOmega(state, total[0], total[1]);
+      if (state.status == SegmentEnd::kRunning) TakeOmega(state, total[0], total[1]);
     });
-    if (state.status != kSpaidCudaSolveRunning) break;
+    if (state.status != SegmentEnd::kRunning) break;
 
     const double omega = state.omega;
     double of_r[2] = {};
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kSmemThreads, 1)
       x[u] = fma(omega, d[u] * r[u], fma(alpha, d[u] * p[u], x[u]));
       r[u] = fma(-omega, t[u], r[u]);
     });
-    if (state.status != kSpaidCudaSolveRunning) break;
+    if (state.status != SegmentEnd::kRunning) break;
   }
   block.Store(x, vectors.x);
   block.Store(r, vectors.r);

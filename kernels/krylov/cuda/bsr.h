@@ -59,7 +59,7 @@ class Bsr {
   // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
   // the rows of A, as for a symmetric A. Nothing where A has no full blocks of 2 or 3
   // (kernels/sparse/cuda/blocks.h), or where this layout takes more bytes than one index an entry.
-  // Throws kSpaidCudaOutOfMemory. Waits for the device.
+  // Throws CudaFault::kOutOfMemory. Waits for the device.
   static std::optional<Bsr> Make(Context& context, const PatternRef& pattern, const double* values,
                                  bool by_rows, const DiaTuning& tuning = tuning::kDia);
 

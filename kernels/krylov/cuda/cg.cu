@@ -158,7 +158,7 @@ class Cg final : public Solve {
   }
 
  private:
-  void Start(int column, const SpaidCudaSolveStart&) override {
+  void Start(int column, const SolveStart&) override {
     if (is_explicit_) return;  // the first product gives rho
     const auto kernel =
         diagonal_ != nullptr ? StartKernel<kColumns, true> : StartKernel<kColumns, false>;

@@ -10,11 +10,11 @@ namespace spaid::cuda::cg {
 // Scalars from the sums of an iteration. Each function is called by one thread.
 
 __device__ inline void CheckRho(SolveState& state) {
-  if (state.status != kSpaidCudaSolveRunning) return;  // checked when the next segment begins
+  if (state.status != SegmentEnd::kRunning) return;  // checked when the next segment begins
   if (!isfinite(state.rho)) {
-    state.status = kSpaidCudaSolveNonFiniteM;
+    state.status = SegmentEnd::kNonFiniteM;
   } else if (state.rho <= 0) {
-    state.status = kSpaidCudaSolveIndefiniteM;
+    state.status = SegmentEnd::kIndefiniteM;
   }
   state.value = state.rho;
 }
@@ -31,9 +31,9 @@ __device__ inline void TakeAlpha(SolveState& state, double pq) {
   state.fresh = state.save_best = 0;
   state.value = pq;
   if (!isfinite(pq)) {
-    state.status = kSpaidCudaSolveNonFiniteA;
+    state.status = SegmentEnd::kNonFiniteA;
   } else if (pq <= 0) {
-    state.status = kSpaidCudaSolveIndefiniteA;
+    state.status = SegmentEnd::kIndefiniteA;
   } else {
     state.alpha = state.rho / pq;
   }

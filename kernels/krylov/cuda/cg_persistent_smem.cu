@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kSmemThreads, 1)
     PersistentSmemKernel(SmemCsrRef a, SmemExchange space, int iterations, SolveState* there,
                          Vectors vectors) {
   __shared__ SolveState state;
-  if (there->status != kSpaidCudaSolveRunning) return;
+  if (there->status != SegmentEnd::kRunning) return;
   if (threadIdx.x == 0) state = *there;
   PersistentBlock<kRows> block(a, space);
   OwnRows<kRows> x, r, p, q, d;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kSmemThreads, 1)
     double of_q[1] = {};
     block.ForOwn([&](int u, int32_t) { of_q[0] = fma(p[u], q[u], of_q[0]); });
     block.SumGrid(of_q, [&](const double(&total)[1]) { TakeAlpha(state, total[0]); });
-    if (state.status != kSpaidCudaSolveRunning) break;
+    if (state.status != SegmentEnd::kRunning) break;
 
     const double alpha = state.alpha;
     double of_r[2] = {};
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kSmemThreads, 1)
     });
     if (state.save_best != 0) block.Store(x, vectors.best);
     block.ForOwn([&](int u, int32_t) { x[u] = fma(alpha, p[u], x[u]); });
-    if (state.status != kSpaidCudaSolveRunning) break;
+    if (state.status != SegmentEnd::kRunning) break;
   }
   block.Store(x, vectors.x);
   block.Store(r, vectors.r);

@@ -69,8 +69,8 @@ class Csr {
 
   // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
   // the rows of A, as for a symmetric A; otherwise entries are sorted by rows
-  // (kernels/sparse/cuda/transpose.h). Throws kSpaidCudaOutOfMemory, and then holds nothing. Waits
-  // for the device.
+  // (kernels/sparse/cuda/transpose.h). Throws CudaFault::kOutOfMemory, and then holds nothing.
+  // Waits for the device.
   Csr(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
       const CsrTuning& tuning = tuning::kCsr);
 

@@ -226,7 +226,7 @@ template <class Value>
 bool Dia<Value>::UpdateValues(Context& context, const PatternRef& pattern, const double* values) {
   const int32_t flags = Fill(context, pattern, values, Order::kColumns);
   if ((flags & kOffDiagonals) != 0) {
-    throw Failure(kSpaidCudaPlanMismatch, "the matrix has not the operator's pattern");
+    throw Failure(CudaFault::kPlanMismatch, "the matrix has not the operator's pattern");
   }
   return flags == 0;
 }

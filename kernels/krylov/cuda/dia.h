@@ -75,7 +75,7 @@ class Dia {
   // From a canonical CSC on the device, with values; neither is kept. `order`: whether its columns
   // are A's columns, rows or both. Nothing where the matrix has more than kMaxDiagonals diagonals,
   // or where this layout costs more than the bytes of that by rows (csr.h). Throws
-  // kSpaidCudaOutOfMemory. Waits for the device.
+  // CudaFault::kOutOfMemory. Waits for the device.
   static std::optional<Dia> Make(Context& context, const PatternRef& pattern, const double* values,
                                  Order order, const DiaTuning& tuning = tuning::kDia);
 

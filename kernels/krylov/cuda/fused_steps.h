@@ -20,6 +20,7 @@
 #include "kernels/krylov/cuda/node_product.h"
 #include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/cuda/product.h"
+#include "kernels/krylov/cuda/segment.h"
 #include "kernels/krylov/cuda/sums.h"
 
 namespace spaid::cuda {
@@ -28,7 +29,7 @@ namespace spaid::cuda {
 inline constexpr int kMostIterations = 128;
 
 struct SolveState {
-  int32_t status;     // SpaidCudaSolveStatus
+  SegmentEnd status;
   int32_t iteration;  // iterations done in this segment
   int32_t limit;      // iterations of this segment, at most
   int32_t fresh;      // the direction is to be set from the residual alone
@@ -49,11 +50,11 @@ __device__ inline void CountIteration(SolveState& state, double norm) {
   state.previous_norm = norm;
   state.norms[state.iteration++] = norm;
   if (!isfinite(norm)) {
-    state.status = kSpaidCudaSolveNonFinite;
+    state.status = SegmentEnd::kNonFinite;
   } else if (norm <= state.target) {
-    state.status = kSpaidCudaSolveUnderTarget;
+    state.status = SegmentEnd::kUnderTarget;
   } else if (state.iteration >= state.limit) {
-    state.status = kSpaidCudaSolvePaused;
+    state.status = SegmentEnd::kPaused;
   }
 }
 
@@ -75,7 +76,7 @@ struct Running {
   SumSpace space;
 
   __device__ SolveState& state() const { return states[Column<kColumns>()]; }
-  __device__ bool Skip() const { return state().status != kSpaidCudaSolveRunning; }
+  __device__ bool Skip() const { return state().status != SegmentEnd::kRunning; }
   __device__ Running& running() { return *this; }
 };
 
@@ -86,7 +87,7 @@ void Product(const Context& context, const Operator& op, const double* x, double
   std::visit(
       [&](const auto& own) {
         if constexpr (std::is_same_v<std::decay_t<decltype(own)>, Diagonal>) {
-          throw Failure(kSpaidCudaError, "a product with an epilogue by a diagonal");
+          throw Failure(CudaFault::kError, "a product with an epilogue by a diagonal");
         } else {
           LaunchProduct<kColumns>(Branch{context.stream}, own, x, y, epilogue);
         }

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kWeightsThreads)
   Cycle& cycle = *basis.cycle;
   const int columns = cycle.columns, thread = static_cast<int>(threadIdx.x);
   const bool goes_on =
-      state->status == kSpaidCudaSolveRunning || state->status == kSpaidCudaSolvePaused;
+      state->status == SegmentEnd::kRunning || state->status == SegmentEnd::kPaused;
   if (columns == 0 || (goes_on && columns < basis.m && !always)) return;
   constexpr int kShared = 2048;
   __shared__ double shared[kShared];
@@ -123,7 +123,7 @@ class Gmres final : public Solve {
   static constexpr int kTileBytes = kTile * 8;
   static constexpr int64_t kSmall = 8;  // vectors of m + 1
 
-  void Start(int, const SpaidCudaSolveStart& start) override {
+  void Start(int, const SolveStart& start) override {
     StartKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(
         basis(), start.norm, diagonal_, start.norm < start.best_norm, x_.get(), best_.get(),
         r_.get(), states());
@@ -236,7 +236,7 @@ class Gmres final : public Solve {
 
 std::unique_ptr<Solve> MakeGmres(Context& context, const Operator& a, const Factors& m,
                                  int32_t restart, const RightHandSides& rhs) {
-  if (rhs.columns != 1) throw Failure(kSpaidCudaError, "GMRES takes one right-hand side");
+  if (rhs.columns != 1) throw Failure(CudaFault::kError, "GMRES takes one right-hand side");
   return std::make_unique<Gmres>(context, a, m, restart, rhs);
 }
 

@@ -53,7 +53,7 @@ void UpdateOperator(Context& context, const Matrix& matrix, Operator& op) {
             }
           }
         }
-        throw Failure(kSpaidCudaPlanMismatch, "the matrix has not the operator's pattern");
+        throw Failure(CudaFault::kPlanMismatch, "the matrix has not the operator's pattern");
       },
       op);
   if (updated) return;

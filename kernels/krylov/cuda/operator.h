@@ -23,13 +23,13 @@ using Operator = std::variant<Csr<double>, Csr<float>, Dia<double>, Dia<float>, 
 
 // Lays out a canonical CSC on the device, whose columns are A's columns, rows or both (`order`): by
 // diagonals where that moves fewer bytes (class Dia), by blocks where nodes have full ones (class
-// Bsr), unless it is small (SpaidCudaVariants); else by rows (class Csr).
+// Bsr), unless it is small (Variants); else by rows (class Csr).
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
                       Order order, bool fp32);
 // Gives the operator the values of `matrix`, by columns, which has its pattern. Throws
-// kSpaidCudaPlanMismatch where the size or number of entries differs, and for a diagonal. Where the
-// operator held half of a symmetric matrix and the values no longer are symmetric, it is laid out
-// anew; where there is no memory for that (kSpaidCudaOutOfMemory), its values are invalid.
+// CudaFault::kPlanMismatch where the size or number of entries differs, and for a diagonal. Where
+// the operator held half of a symmetric matrix and the values no longer are symmetric, it is laid
+// out anew; where there is no memory for that (CudaFault::kOutOfMemory), its values are invalid.
 void UpdateOperator(Context& context, const Matrix& matrix, Operator& op);
 
 int64_t SizeOf(const Operator& op);           // n

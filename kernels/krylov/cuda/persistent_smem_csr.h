@@ -59,7 +59,7 @@ __host__ __device__ inline int64_t SmemBytes(const SmemShare& s) {
 class SmemCsr {
  public:
   // Nothing where the matrix does not fit: more rows than kSmemMostRows a thread in some block, or
-  // more bytes than a block can have. Throws kSpaidCudaOutOfMemory. Waits for the device.
+  // more bytes than a block can have. Throws CudaFault::kOutOfMemory. Waits for the device.
   static std::optional<SmemCsr> Make(Context& context, const CsrArrays& a, const double* values,
                                      int64_t nnz);
 

@@ -41,7 +41,7 @@ struct Residual {
   }
 };
 
-__global__ void BeginKernel(SolveState* state, SpaidCudaSolveStart start, double diverged_at) {
+__global__ void BeginKernel(SolveState* state, SolveStart start, double diverged_at) {
   *state = {};
   state->fresh = 1;
   state->target = start.target;
@@ -57,7 +57,7 @@ struct Limits {
 __global__ void SegmentKernel(SolveState* states, Limits limits) {
   SolveState& state = states[threadIdx.x];
   const int32_t limit = limits.of[threadIdx.x];
-  state.status = limit > 0 ? kSpaidCudaSolveRunning : kSpaidCudaSolvePaused;
+  state.status = limit > 0 ? SegmentEnd::kRunning : SegmentEnd::kPaused;
   state.iteration = 0;
   state.limit = limit;
 }
@@ -178,7 +178,7 @@ double Solve::TrueResidual(int column, bool of_best, bool adopt) {
   return norms_[column];
 }
 
-void Solve::Begin(int column, const SpaidCudaSolveStart& start) {
+void Solve::Begin(int column, const SolveStart& start) {
   const double diverged_at = start.initial_norm / std::numeric_limits<double>::epsilon();
   BeginKernel<<<1, 1, 0, context_.stream>>>(states() + column, start, diverged_at);
   CheckLaunch("BeginKernel");
@@ -225,8 +225,7 @@ void Solve::LaunchBatch() {
   Check(cudaGraphLaunch(graph_, context_.stream), "cudaGraphLaunch");
 }
 
-double Solve::Advance(const int32_t* limits, const SpaidCudaSolveOptions& options,
-                      SpaidCudaSolveInfo* infos) {
+double Solve::Advance(const int32_t* limits, const OnNorms& on_norms, Segment* segments) {
   Stopwatch watch(context_);
   Limits own{};
   for (int v = 0; v < columns_; ++v) {
@@ -244,12 +243,12 @@ double Solve::Advance(const int32_t* limits, const SpaidCudaSolveOptions& option
     for (int v = 0; v < columns_; ++v) {
       const SolveState& seen = seen_[slot * columns_ + v];
       const int32_t fresh = seen.iteration - reported[v];
-      if (fresh > 0 && options.progress != nullptr &&
-          options.progress(options.caller, v, seen.norms + reported[v], fresh) != 0) {
+      if (fresh > 0 && on_norms != nullptr &&
+          on_norms(v, {seen.norms + reported[v], static_cast<size_t>(fresh)})) {
         stop = true;
       }
       reported[v] = seen.iteration;
-      runs = runs || seen.status == kSpaidCudaSolveRunning;
+      runs = runs || seen.status == SegmentEnd::kRunning;
     }
     return stop || !runs;
   };
@@ -279,17 +278,17 @@ double Solve::Advance(const int32_t* limits, const SpaidCudaSolveOptions& option
   int longest = 0;
   for (int v = 0; v < columns_; ++v) {
     const SolveState& seen = seen_[batches % 2 * columns_ + v];
-    const bool paused = seen.status == kSpaidCudaSolveRunning;
-    infos[v] = {paused ? kSpaidCudaSolvePaused : seen.status,
-                seen.iteration,
-                seen.value,
-                seen.best_norm,
-                seen.previous_norm,
-                static_cast<double>(seen.iteration) * static_cast<double>(bytes.vectors)};
-    if (seen.iteration > infos[longest].iterations) longest = v;
+    const bool paused = seen.status == SegmentEnd::kRunning;
+    segments[v] = {paused ? SegmentEnd::kPaused : seen.status,
+                   seen.iteration,
+                   seen.value,
+                   seen.best_norm,
+                   seen.previous_norm,
+                   static_cast<double>(seen.iteration) * static_cast<double>(bytes.vectors)};
+    if (seen.iteration > segments[longest].iterations) longest = v;
   }
-  infos[longest].bytes +=
-      static_cast<double>(infos[longest].iterations) * static_cast<double>(bytes.matrices);
+  segments[longest].bytes +=
+      static_cast<double>(segments[longest].iterations) * static_cast<double>(bytes.matrices);
   return watch.Stop();
 }
 

@@ -52,7 +52,8 @@ auto WithColumns(int columns, const Use& use) {
     case 4:
       return use(std::integral_constant<int, 4>{});
     default:
-      throw Failure(kSpaidCudaError, "no kernels for so many columns: " + std::to_string(columns));
+      throw Failure(CudaFault::kError,
+                    "no kernels for so many columns: " + std::to_string(columns));
   }
 }
 
@@ -74,11 +75,12 @@ class Solve {
   // residual becomes r, from which Begin starts.
   double TrueResidual(int column, bool of_best, bool adopt);
   // Starts the recursion from the residual that was adopted last.
-  void Begin(int column, const SpaidCudaSolveStart& start);
-  // At most limits[v] iterations of column v; its info says how many, and why they ended. Returns
-  // milliseconds by the device's clock.
-  double Advance(const int32_t* limits, const SpaidCudaSolveOptions& options,
-                 SpaidCudaSolveInfo* infos);
+  void Begin(int column, const SolveStart& start);
+  // At most limits[v] iterations of column v, of kMostIterations at most; its segment says how
+  // many, and why they ended; x is that of the last one (GMRES: of the last cycle). 0: the column
+  // stands still, and its segment says nothing. One that is over waits for the others. Without a
+  // wait of the device for the host. Returns milliseconds by the device's clock.
+  double Advance(const int32_t* limits, const OnNorms& on_norms, Segment* segments);
   void UseBest(int column);
   void UseGuess(int column);
   void Download(double* const* x);
@@ -88,7 +90,7 @@ class Solve {
  protected:
   // Sets the recursion up from the column of r_; the state is filled except for the method's own
   // scalars.
-  virtual void Start(int column, const SpaidCudaSolveStart& start) = 0;
+  virtual void Start(int column, const SolveStart& start) = 0;
   // Before a segment: checks scalars that the end of the previous one left unchecked.
   virtual void Resume() = 0;
   virtual void Iterate() = 0;  // launches one iteration

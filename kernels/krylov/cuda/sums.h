@@ -16,13 +16,14 @@
 #include <cuda/atomic>
 
 #include "kernels/base/cuda/context.h"
+#include "kernels/krylov/solve_device_estimate.h"
 
 namespace spaid::cuda {
 
 inline constexpr int kSumThreads = 256;
 inline constexpr int kMostSumBlocks = 2048;
 inline constexpr int kMostSums = 4;
-inline constexpr int kMostColumns = kSpaidCudaMostColumns;
+inline constexpr int kMostColumns = kernels::kMostCudaColumns;
 
 // Memory for the blocks' partial sums; `arrived` is 0 between launches. One launch at a time uses
 // it.

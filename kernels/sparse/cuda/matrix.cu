@@ -19,24 +19,22 @@ __global__ void HashArrayKernel(const T* values, int64_t size, uint64_t seed, ui
 
 }  // namespace
 
-Matrix UploadMatrix(Context& context, const SpaidCudaCsc& csc) {
+Matrix UploadMatrix(Context& context, const kernels::PatternView& a, const double* values) {
   Matrix matrix;
-  matrix.n = csc.n;
-  matrix.nnz = csc.nnz;
-  matrix.col_ptr = Buffer<int64_t>(context, csc.n + 1);
-  matrix.row_idx = Buffer<int32_t>(context, csc.nnz);
-  matrix.col_ptr.CopyIn(csc.col_ptr, csc.n + 1);
-  matrix.row_idx.CopyIn(csc.row_idx, csc.nnz);
-  matrix.values = Buffer<double>(context, csc.nnz);
-  if (csc.values != nullptr) matrix.values.CopyIn(csc.values, csc.nnz);
+  const int64_t n = matrix.n = a.n_cols, nnz = matrix.nnz = a.nnz();
+  matrix.col_ptr = Buffer<int64_t>(context, n + 1);
+  matrix.row_idx = Buffer<int32_t>(context, nnz);
+  matrix.col_ptr.CopyIn(a.col_ptr.data(), n + 1);
+  matrix.row_idx.CopyIn(a.row_idx.data(), nnz);
+  matrix.values = Buffer<double>(context, nnz);
+  if (values != nullptr) matrix.values.CopyIn(values, nnz);
   const Buffer<uint64_t> hash(context, 1);
   hash.Fill(0);
   const int blocks = 4 * context.multiprocessors;
-  HashArrayKernel<<<blocks, 256, 0, context.stream>>>(matrix.col_ptr.get(), csc.n + 1, 1,
-                                                      hash.get());
+  HashArrayKernel<<<blocks, 256, 0, context.stream>>>(matrix.col_ptr.get(), n + 1, 1, hash.get());
   CheckLaunch("HashArrayKernel");
-  HashArrayKernel<<<blocks, 256, 0, context.stream>>>(matrix.row_idx.get(), csc.nnz,
-                                                      uint64_t{1} << 62, hash.get());
+  HashArrayKernel<<<blocks, 256, 0, context.stream>>>(matrix.row_idx.get(), nnz, uint64_t{1} << 62,
+                                                      hash.get());
   CheckLaunch("HashArrayKernel");
   hash.CopyOut(&matrix.pattern_hash, 1);
   context.Synchronize();

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/base/cuda/context.h"
+#include "kernels/sparse/matrix.h"
 
 namespace spaid::cuda {
 
@@ -24,8 +25,8 @@ struct Matrix {
   PatternRef pattern() const { return {n, col_ptr.get(), row_idx.get()}; }
 };
 
-// Copies a matrix from the host and waits for it. `csc.values` may be null: a pattern.
-Matrix UploadMatrix(Context& context, const SpaidCudaCsc& csc);
+// Copies a matrix from the host and waits for it. `values` may be null: a pattern.
+Matrix UploadMatrix(Context& context, const kernels::PatternView& a, const double* values);
 // New values for a matrix that is there.
 void UploadValues(Context& context, const double* values, Matrix& matrix);
 

@@ -145,11 +145,10 @@ DevicePattern RowsOf(Context& context, const Matrix& a) {
 
 class Maker {
  public:
-  Maker(Context& context, const SpaidCudaPatternOptions& options)
-      : context_(context), options_(options) {}
+  Maker(Context& context, int64_t max_nnz) : context_(context), max_nnz_(max_nnz) {}
 
   void CheckSize(int64_t nnz) const {
-    if (options_.max_nnz > 0 && nnz > options_.max_nnz) throw PatternTooLarge(nnz);
+    if (max_nnz_ > 0 && nnz > max_nnz_) throw PatternTooLarge{nnz};
   }
 
   bool HasDiagonal(const PatternRef& base) const {
@@ -168,7 +167,7 @@ class Maker {
     CountKeptKernel<<<Blocks(base.n * kTeam), kThreads, 0, context_.stream>>>(base, keep,
                                                                               out.col_ptr.get());
     CheckLaunch("CountKeptKernel");
-    AllocateCounted(context_, options_, out);
+    AllocateCounted(context_, max_nnz_, out);
     FillKeptKernel<<<Blocks(base.n * kTeam), kThreads, 0, context_.stream>>>(
         base, keep, out.col_ptr.get(), out.row_idx.get());
     CheckLaunch("FillKeptKernel");
@@ -177,48 +176,40 @@ class Maker {
 
  private:
   Context& context_;
-  const SpaidCudaPatternOptions& options_;
+  const int64_t max_nnz_;
 };
 
-// `there`: null, or the same on the device.
-DevicePattern Upload(Context& context, const SpaidCudaCsc& csc, const PatternRef* there) {
+DevicePattern Upload(Context& context, const kernels::PatternView& host) {
   DevicePattern out;
-  out.n = csc.n;
-  out.nnz = csc.nnz;
-  out.col_ptr = Buffer<int64_t>(context, csc.n + 1);
-  out.row_idx = Buffer<int32_t>(context, csc.nnz);
-  if (there == nullptr) {
-    out.col_ptr.CopyIn(csc.col_ptr, csc.n + 1);
-    out.row_idx.CopyIn(csc.row_idx, csc.nnz);
-    return out;
-  }
-  const auto copy = [&](void* to, const void* from, int64_t bytes) {
-    if (bytes == 0) return;
-    Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
-                          context.stream),
-          "cudaMemcpyAsync");
-  };
-  copy(out.col_ptr.get(), there->col_ptr, 8 * (csc.n + 1));
-  copy(out.row_idx.get(), there->row_idx, 4 * csc.nnz);
+  out.n = host.n_cols;
+  out.nnz = host.nnz();
+  out.col_ptr = Buffer<int64_t>(context, out.n + 1);
+  out.row_idx = Buffer<int32_t>(context, out.nnz);
+  out.col_ptr.CopyIn(host.col_ptr.data(), out.n + 1);
+  out.row_idx.CopyIn(host.row_idx.data(), out.nnz);
   return out;
 }
 
 }  // namespace
 
-DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* user,
-                          const PatternRef* there, const SpaidCudaPatternOptions& options) {
-  const Maker maker(context, options);
-  const bool trivial = options.power == 1 && options.match == nullptr && options.ensure_row == 0;
-  const Buffer<int32_t> match(context, options.match != nullptr ? a.n : 0);
-  match.CopyIn(options.match, match.size());
+DevicePattern MakePattern(Context& context, const Matrix& a, const kernels::PatternView* user,
+                          DevicePattern* there, const kernels::PatternOptions& options,
+                          std::span<const int32_t> matched_to, int64_t max_nnz,
+                          const Caller& caller) {
+  const Maker maker(context, max_nnz);
+  const bool matched = !matched_to.empty();
+  const bool trivial = options.power == 1 && !matched && !options.ensure_row;
+  const Buffer<int32_t> match(context, matched ? a.n : 0);
+  match.CopyIn(matched_to.data(), match.size());
   DevicePattern factor;  // E + |base|; empty: that is the pattern of A
   {
     DevicePattern base;
-    if (user != nullptr) base = Upload(context, *user, there);
+    if (user != nullptr) base = there != nullptr ? std::move(*there) : Upload(context, *user);
     const PatternRef from = user != nullptr ? base.ref() : a.pattern();
-    const bool threshold = user == nullptr && options.keep_tau >= 0;
-    const Keep keep{threshold ? a.values.get() : nullptr, options.keep_tau, match.get()};
-    const bool whole = !threshold && options.match == nullptr && maker.HasDiagonal(from);
+    const bool threshold = user == nullptr && options.keep_tau.has_value();
+    const Keep keep{threshold ? a.values.get() : nullptr, options.keep_tau.value_or(-1),
+                    match.get()};
+    const bool whole = !threshold && !matched && maker.HasDiagonal(from);
     if (!whole) {
       factor = maker.AddDiagonal(from, keep);
     } else if (user != nullptr) {
@@ -230,7 +221,7 @@ DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc*
       factor.a = a.pattern();
     }
     // What comes from the host must have arrived when the caller has it back.
-    if (user != nullptr || options.match != nullptr) context.Synchronize();
+    if (user != nullptr || matched) context.Synchronize();
   }
   const int64_t factor_nnz = factor.col_ptr.size() > 0 ? factor.nnz : a.nnz;
   const PatternRef by = factor.col_ptr.size() > 0 ? factor.ref() : a.pattern();
@@ -238,27 +229,27 @@ DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc*
   if (trivial) return factor;
 
   DevicePattern rows;
-  if (options.ensure_row != 0) rows = RowsOf(context, a);
+  if (options.ensure_row) rows = RowsOf(context, a);
   DevicePattern made;
   PatternRef left;  // the power so far
   int64_t left_nnz = -1;
   int32_t power = 0;
-  if (options.match == nullptr && options.power > 1) {
+  if (!matched && options.power > 1) {
     left = by;
     left_nnz = factor_nnz;
     power = 1;
   }
   while (power < options.power) {
     const bool last = power + 1 == options.power;
-    const bool with_rows = last && options.ensure_row != 0;
+    const bool with_rows = last && options.ensure_row;
     DevicePattern next =
         Unite(context,
               {a.n, left.col_ptr, left.row_idx, match.get(), by.col_ptr, by.row_idx,
                with_rows ? rows.col_ptr.get() : nullptr, with_rows ? rows.row_idx.get() : nullptr},
-              options);
+              max_nnz, caller);
     ++power;
     // Without growth every later power is the same.
-    if (next.nnz == left_nnz && !last) power = options.power - (options.ensure_row != 0 ? 1 : 0);
+    if (next.nnz == left_nnz && !last) power = options.power - (options.ensure_row ? 1 : 0);
     made = std::move(next);
     left = made.ref();
     left_nnz = made.nnz;

@@ -9,9 +9,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "kernels/base/cuda/caller.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/matrix.h"
+#include "kernels/sparse/pattern.h"
 
 namespace spaid::cuda {
 
@@ -27,22 +30,19 @@ struct DevicePattern {
 };
 
 // The pattern would have `nnz` entries at least, more than the options allow.
-class PatternTooLarge : public Failure {
- public:
-  explicit PatternTooLarge(int64_t at_least)
-      : Failure(kSpaidCudaPatternTooLarge,
-                "the pattern has " + std::to_string(at_least) + " entries or more"),
-        nnz(at_least) {}
-  const int64_t nnz;
+struct PatternTooLarge {
+  int64_t nnz;
 };
 
-// Where the pattern is A's, it refers to `a`, which must outlive it.
-// `base`: in place of A's pattern, on the host; may be null. `there`: the same on the device, which
-// is copied; null: it is uploaded. A threshold (options.keep_tau >= 0) needs the values of `a`.
+// As BuildPattern of kernels/sparse/pattern.h. Where the pattern is A's, it refers to `a`, which
+// must outlive it. A threshold needs the values of `a`. `base`: in place of A's pattern, on the
+// host; may be null. `there`: the same on the device, which is taken; null: it is uploaded.
+// `match`: n, the column matched to each row; empty: none is. `max_nnz`: 0: as many as there are.
 // Beside its result it holds E + |base| and, of a power over 2, the power before; of the scratch,
 // 16 bytes a column and one bitmap at the least. Throws PatternTooLarge before the entries are
-// allocated; kSpaidCudaStopped; kSpaidCudaOutOfMemory.
-DevicePattern MakePattern(Context& context, const Matrix& a, const SpaidCudaCsc* base,
-                          const PatternRef* there, const SpaidCudaPatternOptions& options);
+// allocated; the Refusal of `caller`; CudaFault::kOutOfMemory.
+DevicePattern MakePattern(Context& context, const Matrix& a, const kernels::PatternView* base,
+                          DevicePattern* there, const kernels::PatternOptions& options,
+                          std::span<const int32_t> match, int64_t max_nnz, const Caller& caller);
 
 }  // namespace spaid::cuda

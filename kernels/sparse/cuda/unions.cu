@@ -48,7 +48,7 @@ __device__ bool Insert(uint32_t* table, int bits, uint32_t key) {
 }
 
 // What a warp can take: so many different elements. A table takes 32 keys more before its being
-// full is seen. How many elements it shall take: SpaidCudaVariants.
+// full is seen. How many elements it shall take: Variants.
 constexpr int kWarps = 8;
 constexpr int kWarpBits = 9;
 constexpr int kWarpUnique = 384;
@@ -280,15 +280,14 @@ constexpr int32_t kBitmapWave = 1 << 10;
 
 }  // namespace
 
-void AllocateCounted(Context& context, const SpaidCudaPatternOptions& options, DevicePattern& out) {
+void AllocateCounted(Context& context, int64_t max_nnz, DevicePattern& out) {
   Scan(context, out.col_ptr, out.n + 1);
   out.nnz = Read(context, out.col_ptr, out.n);
-  if (options.max_nnz > 0 && out.nnz > options.max_nnz) throw PatternTooLarge(out.nnz);
+  if (max_nnz > 0 && out.nnz > max_nnz) throw PatternTooLarge{out.nnz};
   out.row_idx = Buffer<int32_t>(context, out.nnz);
 }
 
-DevicePattern Unite(Context& context, const Unions& unions,
-                    const SpaidCudaPatternOptions& options) {
+DevicePattern Unite(Context& context, const Unions& unions, int64_t max_nnz, const Caller& caller) {
   const int64_t words = (unions.n + 31) / 32;
   const int32_t per_entry = context.variants.union_bitmap_words;
   const bool in_shared = words <= kSharedWords;
@@ -306,9 +305,8 @@ DevicePattern Unite(Context& context, const Unions& unions,
   CheckLaunch("BoundKernel");
 
   const auto poll = [&] {
-    if (options.stopped == nullptr) return;
     context.Synchronize();
-    if (options.stopped(options.caller) != 0) throw Failure(kSpaidCudaStopped, "stopped");
+    caller.Poll();
   };
   const auto by_warps = [&](auto kernel) {
     for (int64_t begin = 0; begin < out.n; begin += kWarpWave) {
@@ -362,7 +360,7 @@ DevicePattern Unite(Context& context, const Unions& unions,
   by_blocks(BlockKernel<false>);
   found = Read(context, left, 0);
   by_bitmaps(BitmapKernel<false, false>, BitmapKernel<false, true>, found.large);
-  AllocateCounted(context, options, out);
+  AllocateCounted(context, max_nnz, out);
   by_warps(WarpKernel<true>);
   by_blocks(BlockKernel<true>);
   by_bitmaps(BitmapKernel<true, false>, BitmapKernel<true, true>, found.wide);

@@ -40,11 +40,12 @@ struct Unions {
   }
 };
 
-// The pattern whose columns are those unions, each ascending. Errors: as MakePattern.
-DevicePattern Unite(Context& context, const Unions& unions, const SpaidCudaPatternOptions& options);
+// The pattern whose columns are those unions, each ascending, of at most `max_nnz` entries (0: as
+// many as there are). Errors: as MakePattern.
+DevicePattern Unite(Context& context, const Unions& unions, int64_t max_nnz, const Caller& caller);
 
 // out.col_ptr: from counts, and a last 0, to pointers; then room for the entries, unless those are
-// more than the options allow (PatternTooLarge). Waits for the device.
-void AllocateCounted(Context& context, const SpaidCudaPatternOptions& options, DevicePattern& out);
+// more than `max_nnz` (PatternTooLarge). Waits for the device.
+void AllocateCounted(Context& context, int64_t max_nnz, DevicePattern& out);
 
 }  // namespace spaid::cuda

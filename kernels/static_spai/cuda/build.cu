@@ -51,22 +51,20 @@ __global__ void ScaleColumnsKernel(int64_t n, const int64_t* col_ptr, const doub
 // Reports progress, and asks whether to stop, between waves.
 class Waves {
  public:
-  Waves(const Context& context, const SpaidCudaBuildOptions& options, int64_t total)
-      : context_(context), options_(options), total_(total) {}
+  Waves(const Context& context, const Caller& caller, int64_t total)
+      : context_(context), caller_(caller), total_(total) {}
 
   // After `count` more groups; `full`: a wave of the full grain.
   void Done(int64_t count, bool full) {
     done_ += count;
-    if (!full || options_.progress == nullptr) return;
+    if (!full) return;
     context_.Synchronize();
-    if (options_.progress(options_.caller, std::min(done_, total_), total_) != 0) {
-      throw Failure(kSpaidCudaStopped, "stopped");
-    }
+    caller_.Report(std::min(done_, total_), total_);
   }
 
  private:
   const Context& context_;
-  const SpaidCudaBuildOptions& options_;
+  const Caller& caller_;
   const int64_t total_;
   int64_t done_ = 0;
 };
@@ -200,13 +198,13 @@ void LaunchThreadGroups(Context& context, const StaticSpaiPlan& plan, const Matr
 }
 
 void BuildQr(Context& context, StaticSpaiPlan& plan, const Matrix& a, kernels::ThreadStrategy asked,
-             GramArgs args, Waves& waves, SpaidCudaBuildInfo& info) {
+             GramArgs args, Waves& waves, kernels::StaticSpaiCudaTimings& timings) {
   std::shared_ptr<QrPlan> qr = plan.qr;
   if (qr == nullptr) qr = std::make_shared<QrPlan>(MakeQrPlan(context, plan, nullptr));
   if (plan.by_qr) plan.qr = qr;  // other plans have promised less memory
   const kernels::ThreadStrategy chosen = ChooseStrategy(*qr, asked);
-  info.thread_strategy = static_cast<int32_t>(chosen);
-  info.predicted_qr_ms = PredictMs(*qr, chosen);
+  timings.thread_strategy = chosen;
+  timings.predicted_qr_ms = PredictMs(*qr, chosen);
   const int32_t large = plan.class_begin[kLargeClass];
   Queues queues(context, WaveCount(plan.class_begin[kHostClass] - large, kLargeWave));
   Branches branches(context);
@@ -219,16 +217,16 @@ void BuildQr(Context& context, StaticSpaiPlan& plan, const Matrix& a, kernels::T
           });
   Stopwatch watch(context);
   LaunchThreadGroups(context, plan, a, *qr, chosen, 0, args, waves);
-  info.qr_ms = watch.Stop();
-  qr->trials.Add(chosen, info.qr_ms);
+  timings.qr_ms = watch.Stop();
+  qr->trials.Add(chosen, timings.qr_ms);
 }
 
 // Solves the groups that the Gram path gave up by QR.
 void Rescue(Context& context, const StaticSpaiPlan& plan, const Matrix& a, GramArgs args,
-            Waves& waves, SpaidCudaBuildInfo& info) {
+            Waves& waves, kernels::StaticSpaiCudaTimings& timings) {
   constexpr uint8_t kFlags = kernels::kColumnRescued;
   const LeftGroups left = FindLeft(context, plan, args.flags);
-  info.rescued_groups = left.with_table + left.large;
+  timings.rescued_groups = left.with_table + left.large;
   if (left.large > 0) {
     Queues queues(context, 1);
     args.groups = left.large_groups.get();
@@ -245,8 +243,8 @@ void Rescue(Context& context, const StaticSpaiPlan& plan, const Matrix& a, GramA
   }
 }
 
-bool IsQr(const SpaidCudaBuildOptions& options) {
-  return options.local_solver == static_cast<int32_t>(kernels::LocalSolver::kQr);
+bool IsQr(const kernels::StaticSpaiOptions& options) {
+  return options.local_solver == kernels::LocalSolver::kQr;
 }
 
 __global__ void CountLeftKernel(ColumnRange range, const uint8_t* flags, int32_t* count) {
@@ -272,15 +270,15 @@ void WhereThereIsRoom(const Work& work) {
   try {
     work();
   } catch (const Failure& failure) {
-    if (failure.result() != kSpaidCudaOutOfMemory) throw;
+    if (failure.fault() != CudaFault::kOutOfMemory) throw;
   }
 }
 
 // Builds by groups of columns: all of M by QR, or by the Gram path with its rescue; with `rescue`
 // only the columns that have no flag yet.
 void BuildGroups(Context& context, StaticSpaiPlan& plan, const Matrix& a,
-                 const SpaidCudaBuildOptions& options, bool rescue, const StaticSpaiResult& result,
-                 SpaidCudaBuildInfo& info) {
+                 const kernels::StaticSpaiOptions& options, const Caller& caller, bool rescue,
+                 const StaticSpaiResult& result, kernels::StaticSpaiCudaTimings& timings) {
   if (!plan.grouped) AddGroups(context, a, IsQr(options), plan);
   const Buffer<double> scale(context, plan.n), scaled(context, plan.nnz_a);
   ScaleColumnsKernel<<<static_cast<int>((plan.n * kTeam + 255) / 256), 256, 0, context.stream>>>(
@@ -298,28 +296,28 @@ void BuildGroups(Context& context, StaticSpaiPlan& plan, const Matrix& a,
   args.structure_of = plan.structure_of.get();
   args.structures = plan.structures.get();
   args.tables = plan.tables.get();
-  args.pivot_limit = options.pivot_limit;
+  args.pivot_limit = options.gram_pivot_limit;
   args.post_filter = options.post_filter;
   args.m_values = result.values.get();
   args.residual_norms = result.residual_norms.get();
   args.pivots = result.pivots.get();
   args.flags = result.flags.get();
-  Waves waves(context, options, plan.class_begin[kOtherClass]);
+  Waves waves(context, caller, plan.class_begin[kOtherClass]);
   if (IsQr(options)) {
-    BuildQr(context, plan, a, static_cast<kernels::ThreadStrategy>(options.thread_strategy), args,
-            waves, info);
+    BuildQr(context, plan, a, options.thread_strategy, args, waves, timings);
     return;
   }
   if (!rescue) BuildGram(context, plan, a, args, waves);
-  WhereThereIsRoom([&] { Rescue(context, plan, a, args, waves, info); });
+  WhereThereIsRoom([&] { Rescue(context, plan, a, args, waves, timings); });
 }
 
 }  // namespace
 
 StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
-                       const SpaidCudaBuildOptions& options, SpaidCudaBuildInfo& info) {
+                       const kernels::StaticSpaiOptions& options, const Caller& caller,
+                       kernels::StaticSpaiCudaTimings& timings) {
   if (a.pattern_hash != plan.pattern_hash || a.n != plan.n || a.nnz != plan.nnz_a) {
-    throw Failure(kSpaidCudaPlanMismatch, "the matrix does not have the plan's pattern");
+    throw Failure(CudaFault::kPlanMismatch, "the matrix does not have the plan's pattern");
   }
   StaticSpaiResult result;
   result.values = Buffer<double>(context, plan.m.nnz);
@@ -328,11 +326,12 @@ StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
   result.flags = Buffer<uint8_t>(context, plan.n);
   result.flags.Fill(0);
   if (plan.dia.node == 0 || IsQr(options)) {
-    BuildGroups(context, plan, a, options, false, result, info);
+    BuildGroups(context, plan, a, options, caller, false, result, timings);
   } else {
-    BuildDia(context, plan, a, options, result);
+    BuildDia(context, plan, a, options, caller, result);
     if (CountLeft(context, plan.own, result.flags) > 0) {
-      WhereThereIsRoom([&] { BuildGroups(context, plan, a, options, true, result, info); });
+      WhereThereIsRoom(
+          [&] { BuildGroups(context, plan, a, options, caller, true, result, timings); });
     }
   }
   context.Synchronize();

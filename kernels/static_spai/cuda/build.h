@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
+#include "kernels/base/cuda/caller.h"
 #include "kernels/static_spai/cuda/plan.h"
+#include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::cuda {
 
@@ -17,9 +19,10 @@ struct StaticSpaiResult {
   Buffer<int32_t> m_idx;
 };
 
-// `a` has the plan's pattern, and values. Waits for the device. Polls `options.progress` between
-// waves of groups: kSpaidCudaStopped. Fills `info` except for ms and peak_bytes.
+// `a` has the plan's pattern, and values. Waits for the device. Reports to `caller` between
+// waves of groups. Fills what `timings` has of QR and rescues.
 StaticSpaiResult Build(Context& context, StaticSpaiPlan& plan, const Matrix& a,
-                       const SpaidCudaBuildOptions& options, SpaidCudaBuildInfo& info);
+                       const kernels::StaticSpaiOptions& options, const Caller& caller,
+                       kernels::StaticSpaiCudaTimings& timings);
 
 }  // namespace spaid::cuda

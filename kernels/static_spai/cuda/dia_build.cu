@@ -468,7 +468,8 @@ void LaunchRange(const Context& context, const DiaPlan& plan, const DiaArgs& arg
 }  // namespace
 
 void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
-              const SpaidCudaBuildOptions& options, StaticSpaiResult& result) {
+              const kernels::StaticSpaiOptions& options, const Caller& caller,
+              StaticSpaiResult& result) {
   const DiaPlan& dia = plan.dia;
   const int64_t n = plan.n, node = dia.node, nodes = dia.nodes;
   // So many columns before and after A are read, by offsets of M from a node near either end, and
@@ -527,7 +528,7 @@ void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
   args.m_mask = dia.m_mask.get();
   args.scale = scale.get();
   args.m_ptr = plan.pattern().col_ptr;
-  args.pivot_limit = options.pivot_limit;
+  args.pivot_limit = options.gram_pivot_limit;
   args.post_filter = options.post_filter;
   args.m_values = result.values.get();
   args.residual_norms = result.residual_norms.get();
@@ -553,13 +554,12 @@ void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
         LaunchRange<3>(context, dia, args);
         break;
       default:
-        throw Failure(kSpaidCudaError, "no path by diagonals for nodes of " + std::to_string(node));
+        throw Failure(CudaFault::kError,
+                      "no path by diagonals for nodes of " + std::to_string(node));
     }
-    if (args.end == last_node || options.progress == nullptr) continue;
+    if (args.end == last_node) continue;
     context.Synchronize();
-    if (options.progress(options.caller, args.end - first_node, last_node - first_node) != 0) {
-      throw Failure(kSpaidCudaStopped, "stopped");
-    }
+    caller.Report(args.end - first_node, last_node - first_node);
   }
 }
 

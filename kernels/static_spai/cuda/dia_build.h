@@ -8,6 +8,7 @@ namespace spaid::cuda {
 
 // As Build (build.h), for a plan by diagonals; fills `result`, whose flags are 0.
 void BuildDia(Context& context, const StaticSpaiPlan& plan, const Matrix& a,
-              const SpaidCudaBuildOptions& options, StaticSpaiResult& result);
+              const kernels::StaticSpaiOptions& options, const Caller& caller,
+              StaticSpaiResult& result);
 
 }  // namespace spaid::cuda

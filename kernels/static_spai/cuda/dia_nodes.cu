@@ -262,7 +262,7 @@ void LaunchDiaNodes(const Context& context, const DiaArgs& args, int node, int o
     case 3:
       return Launch<3>(context, args, offsets, again);
     default:
-      throw Failure(kSpaidCudaError, "no node kernel for " + std::to_string(node) + " unknowns");
+      throw Failure(CudaFault::kError, "no node kernel for " + std::to_string(node) + " unknowns");
   }
 }
 

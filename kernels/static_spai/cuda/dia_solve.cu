@@ -471,7 +471,7 @@ void LaunchDiaThreads(const Context& context, const DiaArgs& args, int slots, bo
   if (slots <= 5) return LaunchSmall<5>(context, args, again);
   if (slots <= 7) return LaunchSmall<7>(context, args, again);
   if (slots <= kMaxThreadSlots) return LaunchSmall<kMaxThreadSlots>(context, args, again);
-  throw Failure(kSpaidCudaError, "no thread kernel for " + std::to_string(slots) + " slots");
+  throw Failure(CudaFault::kError, "no thread kernel for " + std::to_string(slots) + " slots");
 }
 
 void LaunchDiaTeams(const Context& context, const DiaArgs& args, int slots, bool again) {
@@ -479,7 +479,7 @@ void LaunchDiaTeams(const Context& context, const DiaArgs& args, int slots, bool
   if (slots <= 19) return LaunchTeam<19>(context, args, again);
   if (slots <= 27) return LaunchTeam<27>(context, args, again);
   if (slots <= kMaxTeamSlots) return LaunchTeam<kMaxTeamSlots>(context, args, again);
-  throw Failure(kSpaidCudaError, "no team kernel for " + std::to_string(slots) + " slots");
+  throw Failure(CudaFault::kError, "no team kernel for " + std::to_string(slots) + " slots");
 }
 
 }  // namespace spaid::cuda

@@ -459,7 +459,7 @@ void LaunchBlockGram(const Context& context, const Branch& branch, int tiles,
     case 16:
       return LaunchTiles<16>(context, branch, args);
     default:
-      throw Failure(kSpaidCudaError, "no block kernel for " + std::to_string(tiles) + " tiles");
+      throw Failure(CudaFault::kError, "no block kernel for " + std::to_string(tiles) + " tiles");
   }
 }
 

@@ -418,7 +418,7 @@ void LaunchLanes(const Context& context, int n2, const StaticSpaiPlan& plan, con
     case 10:
       return Launch<10>(context, args, work, entries);
     default:
-      throw Failure(kSpaidCudaError, "no lane kernel for " + std::to_string(n2) + " columns");
+      throw Failure(CudaFault::kError, "no lane kernel for " + std::to_string(n2) + " columns");
   }
 }
 

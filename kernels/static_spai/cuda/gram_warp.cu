@@ -447,7 +447,7 @@ void LaunchWarpGram(const Context& context, const Branch& branch, int tiles, boo
     case 9:
       return LaunchTiles<4, kMaxWidth>(context, branch, args);
     default:
-      throw Failure(kSpaidCudaError, "no warp kernel for " + std::to_string(tiles) + " tiles");
+      throw Failure(CudaFault::kError, "no warp kernel for " + std::to_string(tiles) + " tiles");
   }
 }
 

@@ -74,7 +74,7 @@ int32_t TableWaves::Fit(int32_t begin, int32_t count) const {
   const auto end = std::upper_bound(first + 1, first + count + 1, *first + room);
   const auto fits = static_cast<int32_t>(end - (first + 1));
   if (fits == 0) {
-    throw Failure(kSpaidCudaOutOfMemory,
+    throw Failure(CudaFault::kOutOfMemory,
                   "device memory: the gather table of one local problem takes " +
                       std::to_string(first[1] - first[0]) + " bytes, and " +
                       std::to_string(std::max<int64_t>(room, 0)) + " are left of the limit of " +

@@ -20,7 +20,7 @@ class TableWaves {
 
   // Makes the tables of groups [begin, begin + k), k from 1 to `count`, as many as memory suffices
   // for, in place of those of the wave before; returns k. Waits for the device. Throws
-  // kSpaidCudaOutOfMemory if not even one fits.
+  // CudaFault::kOutOfMemory if not even one fits.
   int32_t Make(int32_t begin, int32_t count, GramArgs& args);
 
  private:

@@ -1,10 +1,10 @@
-// CudaDevice by an interface without a device behind it: what it does with threads and objects.
+// CudaDevice without a device behind it: what it does with threads and objects.
 #include "kernels/base/cuda_device.h"
 
-#include <cstdio>
+#include <cstdint>
 #include <future>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -14,22 +14,28 @@ namespace {
 
 int g_open = 0;
 
-SpaidCudaInterface Api() {
-  SpaidCudaInterface api{};
-  api.open_context = [](int32_t ordinal, int64_t, SpaidCudaOnThreads, const SpaidCudaVariants*,
-                        SpaidCudaContext** context, char* message, size_t size) -> int32_t {
-    if (ordinal != 0) {
-      std::snprintf(message, size, "no such device");
-      return kSpaidCudaError;
-    }
-    ++g_open;
-    *context = reinterpret_cast<SpaidCudaContext*>(&g_open);
-    return kSpaidCudaOk;
-  };
-  api.close_context = [](SpaidCudaContext*) { --g_open; };
-  api.used_bytes = [](const SpaidCudaContext*) -> int64_t { return 7; };
-  return api;
-}
+class Fake final : public CudaDevice {
+ public:
+  Fake(const DeviceInfo& info, int64_t memory_limit) : CudaDevice(info, memory_limit) { ++g_open; }
+  ~Fake() override {
+    FreeWaiting();
+    --g_open;
+  }
+  Status Probe() override { return {}; }
+
+  // Milliseconds of copies to come; 0: it fails.
+  std::vector<double> copies;
+  int64_t bytes_copied = 0;
+
+ private:
+  int64_t UsedBytes() const override { return 7; }
+  double TimeCopy(int64_t bytes) override {
+    bytes_copied = bytes;
+    const double ms = copies.empty() ? -1 : copies.front();
+    copies.erase(copies.begin());
+    return ms;
+  }
+};
 
 DeviceInfo Gpu(int index) {
   DeviceInfo info;
@@ -41,23 +47,27 @@ DeviceInfo Gpu(int index) {
   return info;
 }
 
-TEST(CudaDeviceTest, OpensUnderTheSmallerLimitAndCloses) {
-  const SpaidCudaInterface api = Api();
+TEST(CudaDeviceTest, IsUnderTheSmallerLimit) {
   for (const auto& [asked, limit] : {std::pair{0, 1000}, {300, 300}, {5000, 1000}}) {
-    auto device = CudaDevice::Open(Gpu(0), asked, api);
-    ASSERT_TRUE(device.ok());
-    EXPECT_EQ((*device)->memory_limit(), limit);
-    EXPECT_EQ(g_open, 1);
+    EXPECT_EQ(Fake(Gpu(0), asked).memory_limit(), limit);
   }
   EXPECT_EQ(g_open, 0);
-  const auto missing = CudaDevice::Open(Gpu(1), 0, api);
-  EXPECT_EQ(missing.status().reason(), "DEVICE_UNAVAILABLE");
-  EXPECT_EQ(missing.status().message(), "Some GPU (gpu:1) cannot be used: no such device");
+}
+
+TEST(CudaDeviceTest, SaysWhichDeviceFailed) {
+  Fake device(Gpu(1), 0);
+  const Status full = device.Failed(CudaFault::kOutOfMemory, "full");
+  EXPECT_EQ(full.reason(), "DEVICE_OUT_OF_MEMORY");
+  EXPECT_EQ(full.message().rfind("Some GPU (gpu:1): full; ", 0), 0u) << full.message();
+  EXPECT_EQ(device.Failed(CudaFault::kPlanMismatch, "other").field(), "plan");
+  EXPECT_EQ(device.Failed(CudaFault::kError, "words").reason(), "CUDA_ERROR");
+  EXPECT_FALSE(device.lost());
+  EXPECT_EQ(device.Failed(CudaFault::kDeviceLost, "gone").reason(), "DEVICE_LOST");
+  EXPECT_TRUE(device.lost()) << "and it stays so";
 }
 
 TEST(CudaDeviceTest, WhatIsFreedWhileSomethingComputesWaitsForNobodyAndGoesBeforeTheNext) {
-  const SpaidCudaInterface api = Api();
-  auto device = *CudaDevice::Open(Gpu(0), 0, api);
+  std::shared_ptr<CudaDevice> device = std::make_shared<Fake>(Gpu(0), 0);
   std::vector<int> freed;
   device->Free([&] { freed.push_back(0); });
   EXPECT_EQ(freed, std::vector{0}) << "nothing computes";
@@ -87,29 +97,24 @@ TEST(CudaDeviceTest, WhatIsFreedWhileSomethingComputesWaitsForNobodyAndGoesBefor
 }
 
 TEST(CudaDeviceTest, ACopyIsTimedOnceAndWhereThereIsRoom) {
-  static int calls = 0;
-  SpaidCudaInterface api = Api();
-  api.time_copy = [](SpaidCudaContext*, int64_t bytes, double* ms, char*, size_t) -> int32_t {
-    EXPECT_EQ(bytes, int64_t{128} << 20);
-    *ms = 0.125;
-    return calls++ == 0 ? kSpaidCudaOutOfMemory : kSpaidCudaOk;
-  };
-  EXPECT_EQ((*CudaDevice::Open(Gpu(0), 0, api))->CopyBytesPerSecond(), 0) << "1000 bytes";
-  EXPECT_EQ(calls, 0);
+  Fake small(Gpu(0), 0);
+  EXPECT_EQ(small.CopyBytesPerSecond(), 0) << "1000 bytes";
+  EXPECT_EQ(small.bytes_copied, 0);
   DeviceInfo large = Gpu(0);
   large.memory_bytes = int64_t{1} << 30;
-  const auto device = *CudaDevice::Open(large, 0, api);
-  EXPECT_EQ(device->CopyBytesPerSecond(), 0) << "others had it all";
-  EXPECT_FALSE(device->lost());
+  Fake device(large, 0);
+  device.copies = {0, 0.125};
+  EXPECT_EQ(device.CopyBytesPerSecond(), 0) << "others had it all";
+  EXPECT_FALSE(device.lost());
+  EXPECT_EQ(device.bytes_copied, int64_t{128} << 20);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_DOUBLE_EQ(device->CopyBytesPerSecond(), 2 * 0x1p27 / 0.125e-3) << "read and written";
+    EXPECT_DOUBLE_EQ(device.CopyBytesPerSecond(), 2 * 0x1p27 / 0.125e-3) << "read and written";
   }
-  EXPECT_EQ(calls, 2);
+  EXPECT_TRUE(device.copies.empty());
 }
 
 TEST(CudaDeviceTest, FreesOfManyThreadsAllHappenOnce) {
-  const SpaidCudaInterface api = Api();
-  const auto device = *CudaDevice::Open(Gpu(0), 0, api);
+  const std::shared_ptr<CudaDevice> device = std::make_shared<Fake>(Gpu(0), 0);
   constexpr int kThreads = 8, kEach = 200;
   int freed = 0;  // under the device's lock, each
   {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "kernels/base/cuda/cuda_abi.h"
+#include "kernels/base/build_id.h"
 
 namespace spaid::kernels {
 namespace {
@@ -24,7 +24,7 @@ std::string FakeCuda(const std::string& name) {
   return std::filesystem::exists(beside) ? beside.string() : (here / "../lib" / file).string();
 }
 
-TEST(CudaLoaderTest, ListsMoreDevicesThanTheFirstGuess) {
+TEST(CudaLoaderTest, ListsDevices) {
   const CudaDevices cuda = LoadCudaDevices({"/nonexistent/libspaid_cuda.so", FakeCuda("devices")});
   ASSERT_TRUE(cuda.available) << cuda.status;
   EXPECT_EQ(cuda.status, "20 devices, driver 13.1, runtime 13.0");
@@ -57,9 +57,9 @@ TEST(CudaLoaderTest, SaysWhatAnswersWrong) {
       {FakeCuda("old_driver"), "the NVIDIA driver is for CUDA 11.4"},
       {FakeCuda("no_device"), "no CUDA device is visible"},
       {FakeCuda("broken"), "CUDA does not work here: cudaSomething: fake words"},
-      {FakeCuda("old_abi"), "has interface version " + std::to_string(kSpaidCudaAbiVersion + 1) +
-                                ", this program needs " + std::to_string(kSpaidCudaAbiVersion)},
-      {FakeCuda("not_ours"), "has no symbol spaid_cuda_interface"},
+      {FakeCuda("old_build"),
+       "is of build 0123456789abcdef, this program is of build " SPAID_CUDA_BUILD_ID},
+      {FakeCuda("not_ours"), "has no symbol spaid_cuda_entry"},
   };
   for (const auto& c : cases) {
     // A good library behind the bad one must not hide that the installation is broken.

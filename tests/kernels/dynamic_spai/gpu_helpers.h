@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/device.h"
 #include "kernels/dynamic_spai/dynamic_spai_cuda.h"
+#include "tests/kernels/base/gpu_context.h"
 #include "tests/kernels/dynamic_spai/greedy_check.h"
 
 namespace spaid::kernels {
@@ -22,7 +22,7 @@ class DynamicSpaiGpu : public testing::Test {
   void SetUp() override {
     const CudaDevices& devices = ListCudaDevices();
     if (!devices.available) GTEST_SKIP() << devices.status;
-    auto opened = CudaDevice::Open(devices.devices[0], 0);
+    auto opened = OpenGpu();
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     device_ = *std::move(opened);
   }
@@ -30,7 +30,7 @@ class DynamicSpaiGpu : public testing::Test {
   Result<DynamicSpaiPattern> TryGrow(const CscView& a, const DynamicSpaiOptions& options,
                                      const PatternView* initial = nullptr,
                                      const Context& context = {},
-                                     std::unique_ptr<SpaiOnDevice>* there = nullptr) {
+                                     std::shared_ptr<SpaiOnDevice>* there = nullptr) {
     return GrowDynamicSpaiCuda(std::span(&device_, 1), a, initial, options, context, &timings_,
                                there);
   }
@@ -45,7 +45,7 @@ class DynamicSpaiGpu : public testing::Test {
 
   // Under a limit, from now on.
   void Limit(int64_t bytes) {
-    auto opened = CudaDevice::Open(ListCudaDevices().devices[0], bytes);
+    auto opened = OpenGpu(bytes);
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     device_ = *std::move(opened);
   }

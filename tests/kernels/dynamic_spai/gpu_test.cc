@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/bench/problems.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "kernels/dynamic_spai/cuda/normal_rows.h"
 #include "tests/kernels/dynamic_spai/gpu_helpers.h"
 #include "tests/oracle/generators.h"
 
@@ -296,47 +296,44 @@ TEST_F(DynamicSpaiGpu, SameEachTime) {
   }
 }
 
-// Columns of the C interface, whatever range they are asked for in.
+// Columns are the same whatever range they are asked for in.
 TEST_F(DynamicSpaiGpu, RangesAreTheWhole) {
   const CscMatrix matrices[] = {Scattered(900, 9, 2), bench::ConvectionDiffusion(12, 20)};
-  const SpaidCudaInterface& api = device_->api();
-  char message[kCudaMessageBytes] = "";
+  const StopToken never;
+  const cuda::Caller caller(never, "the test");
   for (const CscMatrix& a : matrices) {
     for (const DynamicSpaiOptions& options : {GpuSteps(12), GpuSteps(4, 3, 0.2)}) {
       const DynamicSpaiPattern whole = Grow(a, options);
-      const SpaidCudaCsc csc = CudaCsc(a);
-      SpaidCudaMatrix* matrix = nullptr;
-      ASSERT_EQ(api.upload_matrix(device_->context(), &csc, &matrix, message, sizeof(message)),
-                kSpaidCudaOk);
+      FsaiOptions rows;  // as they grow
+      rows.k_max = options.max_steps;
+      rows.s = options.per_step;
+      rows.epsilon = options.tol * options.tol;
+      const auto lock = device_->Lock();
+      cuda::Context& context = ContextOf(*device_);
+      const cuda::Matrix matrix = cuda::UploadMatrix(context, a, a.values.data());
       int64_t nnz = 0, converged = 0;
       const int64_t cuts[] = {0, 1, a.n_cols / 3, a.n_cols};
       for (int part = 0; part < 3; ++part) {
-        const SpaidCudaRange range{cuts[part], cuts[part + 1]};
-        const SpaidCudaDynamicOptions wanted{
-            options.tol, options.max_steps, options.per_step, 0, 0, 64, nullptr, nullptr, nullptr};
-        SpaidCudaPattern* grown = nullptr;
-        SpaidCudaDynamicInfo info{};
-        ASSERT_EQ(api.grow_dynamic_spai(matrix, nullptr, &wanted, &range, &grown, &info, message,
-                                        sizeof(message)),
-                  kSpaidCudaOk)
-            << message;
-        std::vector<int64_t> col_ptr(Z(range.end - range.begin) + 1);
-        std::vector<int32_t> row_idx(Z(info.nnz));
-        ASSERT_EQ(
-            api.download_grown(grown, col_ptr.data(), row_idx.data(), message, sizeof(message)),
-            kSpaidCudaOk);
-        api.free_pattern(grown);
+        const IndexRange range{cuts[part], cuts[part + 1]};
+        cuda::GramInfo gram;
+        cuda::FsaiFigures figures;
+        const auto grown = cuda::fsai::GrowColumns<double>(
+            context, cuda::MakeNormalRows<double>(context, matrix, caller, gram), nullptr, rows,
+            a.n_cols, range, caller, figures);
+        std::vector<int64_t> col_ptr(Z(range.size()) + 1);
+        std::vector<int32_t> row_idx(Z(grown.row_idx.size()));
+        context.Download({grown.col_ptr.To(col_ptr.data(), range.size() + 1),
+                          grown.row_idx.To(row_idx.data(), grown.row_idx.size())});
         EXPECT_EQ(col_ptr[0], 0);
         for (int64_t k = range.begin; k < range.end; ++k) {
           ASSERT_EQ(col_ptr[Z(k - range.begin)] + nnz, whole.m.col_ptr[Z(k)]);
         }
         EXPECT_TRUE(std::equal(row_idx.begin(), row_idx.end(), whole.m.row_idx.begin() + nnz));
-        nnz += info.nnz;
-        converged += info.converged_columns;
+        nnz += grown.row_idx.size();
+        converged += figures.quality.converged_rows;
       }
       EXPECT_EQ(nnz, whole.m.nnz());
       EXPECT_EQ(converged, whole.quality.converged_columns);
-      api.free_matrix(matrix);
     }
   }
 }
@@ -345,7 +342,7 @@ TEST_F(DynamicSpaiGpu, RangesAreTheWhole) {
 TEST_F(DynamicSpaiGpu, SharedByDevices) {
   std::vector<std::shared_ptr<CudaDevice>> devices{device_};
   for (int more = 0; more < 2; ++more) {
-    auto opened = CudaDevice::Open(ListCudaDevices().devices[0], 0);
+    auto opened = OpenGpu();
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     devices.push_back(*std::move(opened));
   }
@@ -354,7 +351,7 @@ TEST_F(DynamicSpaiGpu, SharedByDevices) {
   for (const PatternView* initial : {static_cast<const PatternView*>(nullptr), &from_a}) {
     const DynamicSpaiOptions options = GpuSteps(6, 2, 0.1);
     const DynamicSpaiPattern whole = Grow(a, options, initial);
-    std::unique_ptr<SpaiOnDevice> there;
+    std::shared_ptr<SpaiOnDevice> there;
     const auto shared = GrowDynamicSpaiCuda(devices, a, initial, options, {}, nullptr, &there);
     ASSERT_TRUE(shared.ok()) << shared.status().message();
     EXPECT_EQ(there, nullptr);
@@ -454,12 +451,12 @@ TEST_F(DynamicSpaiGpu, NumbersOnThePatternThatIsThere) {
   for (const CscMatrix& a : matrices) {
     const DynamicSpaiOptions options = GpuSteps(8);
     const StaticSpaiOptions numbers = NumbersOf(options);
-    std::unique_ptr<SpaiOnDevice> there;
+    std::shared_ptr<SpaiOnDevice> there;
     const auto grown = TryGrow(a, options, nullptr, {}, &there);
     ASSERT_TRUE(grown.ok());
     ASSERT_NE(there, nullptr);
     const PatternView of_m = grown->m;
-    const auto sent = PlanStaticSpaiCuda(device_, a, &of_m, numbers, {});
+    const auto sent = PlanStaticSpaiCuda({&device_, 1}, a, &of_m, numbers, {});
     const auto found = PlanStaticSpaiCuda(std::span(&device_, 1), a, &of_m, numbers, {}, nullptr,
                                           std::move(there));
     ASSERT_TRUE(sent.ok());

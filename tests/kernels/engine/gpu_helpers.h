@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/base/cuda_device.h"
+#include "kernels/engine/cuda_library.h"
 #include "kernels/engine/engine_parts.h"
 #include "tests/kernels/engine/helpers.h"
 
@@ -20,19 +21,26 @@ namespace spaid::kernels::engine_test {
 inline constexpr int kCpu = 0, kGpu = 1;
 inline constexpr int64_t kNever = INT64_MAX;  // iterations
 
-// Matrices that were sent to devices with this interface, which else is libspaid_cuda.so's.
+// Matrices that were sent to devices for solves, from here on.
 inline std::atomic<int> uploads{0};
-inline const SpaidCudaInterface& CountingInterface() {
-  static const SpaidCudaInterface counting = [] {
-    SpaidCudaInterface api = *ListCudaDevices().interface;
-    api.upload_matrix = [](SpaidCudaContext* context, const SpaidCudaCsc* csc,
-                           SpaidCudaMatrix** matrix, char* message, size_t size) {
+inline void CountUploads() {
+  static const CudaLibrary own = Cuda();
+  static const CudaLibrary counting = [] {
+    CudaLibrary library = own;
+    library.operator_of_matrix = [](const std::shared_ptr<CudaDevice>& device, const CscView& a,
+                                    bool fp32, const Context& context) {
       ++uploads;
-      return ListCudaDevices().interface->upload_matrix(context, csc, matrix, message, size);
+      return own.operator_of_matrix(device, a, fp32, context);
     };
-    return api;
+    library.operator_of_factors = [](const std::shared_ptr<CudaDevice>& device, const CscView& g,
+                                     const CscView& g_transposed, bool fp32,
+                                     const Context& context) {
+      uploads += 2;
+      return own.operator_of_factors(device, g, g_transposed, fp32, context);
+    };
+    return library;
   }();
-  return counting;
+  TheCudaLibrary() = &counting;
 }
 
 // The same pattern, and values within `tolerance` of the largest of `cpu`.
@@ -64,7 +72,8 @@ class GpuEngine : public ::testing::Test {
   void SetUp() override {
     const CudaDevices& cuda = ListCudaDevices();
     if (!cuda.available) GTEST_SKIP() << cuda.status;
-    auto device = CudaDevice::Open(cuda.devices[0], 0, CountingInterface());
+    CountUploads();
+    auto device = CudaDevice::Open(cuda.devices[0], 0);
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = *device;
     engine_ = MakeEngine(true, {device_});

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/fsai/fsai_cuda.h"
+#include "tests/kernels/fsai/build_on_device.h"
 #include "tests/kernels/fsai/repeat_cases.h"
 
 namespace spaid::kernels {
@@ -15,7 +15,7 @@ class GpuFsaiRepeats : public ::testing::Test {
   void SetUp() override {
     const CudaDevices& cuda = ListCudaDevices();
     if (!cuda.available) GTEST_SKIP() << cuda.status;
-    static const auto device = CudaDevice::Open(cuda.devices[0], 0);
+    static const auto device = OpenGpu();
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = *device;
   }
@@ -115,8 +115,7 @@ TEST_F(GpuFsaiRepeats, InWaves) {
   ASSERT_TRUE(whole.ok()) << whole.status().message();
   int in_waves = 0;
   for (const int percent : {96, 92, 88}) {
-    const auto small =
-        CudaDevice::Open(ListCudaDevices().devices[0], timings.device_bytes * percent / 100);
+    const auto small = OpenGpu(timings.device_bytes * percent / 100);
     ASSERT_TRUE(small.ok()) << small.status().message();
     const auto g = BuildFsaiCuda(*small, a, nullptr, Grow(30), {});
     if (!g.ok()) {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "kernels/bench/problems.h"
-#include "kernels/fsai/fsai_cuda.h"
 #include "kernels/sparse/transpose.h"
+#include "tests/kernels/fsai/build_on_device.h"
 
 namespace spaid::kernels {
 namespace {
@@ -143,7 +143,7 @@ class GpuFsai : public ::testing::Test {
   }
 
   static std::shared_ptr<CudaDevice> Open(int64_t memory_limit) {
-    auto device = CudaDevice::Open(ListCudaDevices().devices[0], memory_limit);
+    auto device = OpenGpu(memory_limit);
     EXPECT_TRUE(device.ok()) << device.status().message();
     return device.ok() ? *device : nullptr;
   }
@@ -506,7 +506,7 @@ TEST_F(GpuFsai, APlanKeepsPatternsThere) {
   for (const double filter : {0.0, 0.02}) {
     FsaiOptions options = Grow(12);
     options.post_filter = filter;
-    const auto plan = PlanFsaiCuda(device_, a, nullptr, {});
+    const auto plan = PlanFsaiCuda({&device_, 1}, a, nullptr, {});
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     FsaiCudaOutputs first, second;
     const auto grown = GrowFsaiCuda(**plan, nullptr, a, options, {}, nullptr, &first);
@@ -517,7 +517,7 @@ TEST_F(GpuFsai, APlanKeepsPatternsThere) {
     EXPECT_EQ(first.g_columns.row_idx, columns.row_idx);
     EXPECT_EQ(first.g_columns.values, columns.values);
     ASSERT_TRUE(first.g && first.plan);
-    EXPECT_EQ(DeviceBytes(*first.g), 12 * columns.nnz() + 8 * (a.n_cols + 1));
+    EXPECT_EQ(first.g->device_bytes, 12 * columns.nnz() + 8 * (a.n_cols + 1));
     const PatternView rows = grown->g_rows.pattern();
     options.post_filter = 0;
     const auto again = BuildFsaiOnCuda(*first.plan, rows, next, options, {}, nullptr, &second);
@@ -551,7 +551,7 @@ TEST_F(GpuFsai, LeavesToTheHostWhatIsTooLarge) {
   FsaiCudaTimings timings;
   FsaiCudaOutputs outputs;
   const PatternView pattern = rows;
-  const auto with_rows = PlanFsaiCuda(device_, a, &pattern, {});
+  const auto with_rows = PlanFsaiCuda({&device_, 1}, a, &pattern, {});
   ASSERT_TRUE(with_rows.ok());
   const auto gpu = BuildFsaiOnCuda(**with_rows, pattern, a, options, {}, &timings, &outputs);
   ASSERT_TRUE(gpu.ok()) << gpu.status().message();

@@ -12,6 +12,8 @@
 #include "kernels/bench/problems.h"
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/krylov/solve_device_estimate.h"
+#include "tests/kernels/base/gpu_context.h"
 #include "tests/kernels/krylov/gpu_problems.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/solve_on_device.h"
@@ -359,7 +361,7 @@ TEST(GpuBlock, AStopEndsAllOfABlockWithTheirBestIterates) {
 struct Peak {
   explicit Peak(CudaDevice& device) {
     sink.on_residual = [this, &device](const ResidualPoint&) {
-      bytes = std::max(bytes, device.api().used_bytes(device.context()));
+      bytes = std::max(bytes, UsedNow(device));
     };
   }
   RecordingSink sink;
@@ -371,9 +373,7 @@ TEST(GpuBlock, ADeviceOfTheEstimatedSizeTakesWholeBlocks) {
     const CscMatrix& a = problem.a;
     const CscMatrix m = ExplicitM(a);
     for (const int64_t n_rhs : {2, 4, 7}) {
-      const auto device = CudaDevice::Open(ListCudaDevices().devices[0],
-                                           SolveDeviceBytes(a.n_cols, a.nnz(), m.nnz(), n_rhs, {}))
-                              .value();
+      const auto device = OpenGpu(SolveDeviceBytes(a.n_cols, a.nnz(), m.nnz(), n_rhs, {})).value();
       const There there(device, a, CudaOperator::OfMatrix(device, m, false, {}).value());
       const int64_t before = device->used_bytes();
       const Vector b = RandomVector(a.n_cols * n_rhs, 5), x0 = RandomVector(a.n_cols * n_rhs, 6);
@@ -398,8 +398,7 @@ TEST(GpuBlock, WhereMemoryIsShortBlocksAreSmallerAndResultsTheSame) {
   const SolveResult want = roomy.Solve(b, {}, options).value();
   const int64_t vector = 8 * a.n_cols;
   for (const int64_t columns : {1, 2}) {
-    const auto device =
-        CudaDevice::Open(ListCudaDevices().devices[0], 64 << 20, Interface()).value();
+    const auto device = OpenSo(64 << 20);
     const There there(device, a, Jacobi(device, a));
     // Room for so many columns, of eleven vectors each, and a half.
     const int64_t room = 11 * vector * columns * 3 / 2 + (1 << 20);

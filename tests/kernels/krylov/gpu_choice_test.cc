@@ -12,7 +12,6 @@
 #include "kernels/base/cuda_device.h"
 #include "kernels/bench/cuda/rows_on_device.h"
 #include "kernels/bench/problems.h"
-#include "kernels/sparse/csc_cuda.h"
 #include "kernels/sparse/transpose.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/oracle/generators.h"
@@ -170,7 +169,7 @@ TEST_F(GpuChoice, EveryLoopEqualsTheCpuAndTheOthersBits) {
   for (const auto& [name, a] : Matrices()) {
     for (const bool fp32 : {false, true}) {
       const Case own(a, fp32);
-      RowsOnDevice rows(CudaCsc(a), AsLarge(fp32));
+      RowsOnDevice rows(a, AsLarge(fp32));
       EXPECT_FALSE(rows.in_tiles()) << name;
       Result first;
       for (const RowsLoop loop : kLoops) {
@@ -191,7 +190,7 @@ TEST_F(GpuChoice, TilesEqualTheCpu) {
     const CscMatrix by_rows = Transpose(a);
     for (const bool fp32 : {false, true}) {
       const Case own(a, fp32);
-      RowsOnDevice rows(CudaCsc(a), AsLarge(fp32, RowsLayout::kTiles));
+      RowsOnDevice rows(a, AsLarge(fp32, RowsLayout::kTiles));
       EXPECT_EQ(rows.in_tiles(), a.nnz() > 0) << name;
       const Result first = Multiply(rows, own.x);
       own.Expect(first, name);
@@ -223,7 +222,7 @@ TEST_F(GpuChoice, ColumnsOfSeveralAreAsIfAlone) {
     const auto n = static_cast<size_t>(a.n_cols);
     for (const RowsLayout layout : {RowsLayout::kSlices, RowsLayout::kTiles}) {
       for (const bool fp32 : {false, true}) {
-        RowsOnDevice rows(CudaCsc(a), AsLarge(fp32, layout));
+        RowsOnDevice rows(a, AsLarge(fp32, layout));
         for (const size_t columns : {2, 4}) {
           const Vector x = RandomVector(static_cast<int64_t>(columns * n), 3);
           Vector y(x.size(), std::nan("")), dots(columns, std::nan(""));
@@ -249,7 +248,7 @@ TEST_F(GpuChoice, FewTilesHaveNoRaces) {
   const CscMatrix a = OfLengths(700, {1, 2, 70, 0, 3, 650, 33});
   for (const bool fp32 : {false, true}) {
     const Case own(a, fp32);
-    RowsOnDevice rows(CudaCsc(a), AsLarge(fp32, RowsLayout::kTiles));
+    RowsOnDevice rows(a, AsLarge(fp32, RowsLayout::kTiles));
     ASSERT_TRUE(rows.in_tiles());
     const Result first = Multiply(rows, own.x);
     own.Expect(first, "few tiles");
@@ -264,7 +263,7 @@ TEST_F(GpuChoice, NewValuesInTiles) {
     changed.values.assign(values.begin(), values.end());
     for (const bool fp32 : {false, true}) {
       const RowsOptions options = AsLarge(fp32, RowsLayout::kTiles);
-      RowsOnDevice rows(CudaCsc(a), options), anew(CudaCsc(changed), options);
+      RowsOnDevice rows(a, options), anew(changed, options);
       rows.Update(values.data());
       EXPECT_EQ(Multiply(rows, x), Multiply(anew, x)) << name;
     }
@@ -275,7 +274,7 @@ TEST_F(GpuChoice, TheRuleTellsTiles) {
   const auto in_tiles = [](const CscMatrix& a, bool as_large) {
     RowsOptions options;
     options.as_large = as_large;
-    return RowsOnDevice(CudaCsc(a), options).in_tiles();
+    return RowsOnDevice(a, options).in_tiles();
   };
   EXPECT_TRUE(in_tiles(OfLengths(40000, {1, 2, 9}), true));
   EXPECT_FALSE(in_tiles(OfLengths(40000, {1, 2, 9}), false));
@@ -292,7 +291,7 @@ TEST_F(GpuChoice, TheRuleTellsTiles) {
 TEST_F(GpuChoice, AMatrixThatStaysInCachesHasTheSameProducts) {
   for (const auto& [name, a] : Matrices()) {
     RowsOptions small;
-    RowsOnDevice as_small(CudaCsc(a), small), as_large(CudaCsc(a), AsLarge());
+    RowsOnDevice as_small(a, small), as_large(a, AsLarge());
     EXPECT_EQ(as_small.loop(), RowsLoop::kPlain) << name;
     EXPECT_NE(as_large.loop(), RowsLoop::kPlain) << name;
     // Where several threads sum a row there, they differ by rounding.
@@ -303,8 +302,8 @@ TEST_F(GpuChoice, AMatrixThatStaysInCachesHasTheSameProducts) {
 }
 
 TEST_F(GpuChoice, TheRuleGoesByTheLengthsOfRows) {
-  EXPECT_EQ(RowsOnDevice(CudaCsc(OfLengths(500, {31})), AsLarge()).loop(), RowsLoop::kShortChunks);
-  EXPECT_EQ(RowsOnDevice(CudaCsc(OfLengths(500, {32})), AsLarge()).loop(), RowsLoop::kLongChunks);
+  EXPECT_EQ(RowsOnDevice(OfLengths(500, {31}), AsLarge()).loop(), RowsLoop::kShortChunks);
+  EXPECT_EQ(RowsOnDevice(OfLengths(500, {32}), AsLarge()).loop(), RowsLoop::kLongChunks);
 }
 
 TEST_F(GpuChoice, NewValuesInSlicesByEveryLoop) {
@@ -312,7 +311,7 @@ TEST_F(GpuChoice, NewValuesInSlicesByEveryLoop) {
   const Vector x = RandomVector(a.n_cols, 5), values = RandomVector(a.nnz(), 4);
   CscMatrix changed = a;
   changed.values.assign(values.begin(), values.end());
-  RowsOnDevice rows(CudaCsc(a), AsLarge()), anew(CudaCsc(changed), AsLarge());
+  RowsOnDevice rows(a, AsLarge()), anew(changed, AsLarge());
   for (const RowsLoop loop : kLoops) {
     rows.set_loop(loop);
     rows.Update(values.data());

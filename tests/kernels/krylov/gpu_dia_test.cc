@@ -204,8 +204,8 @@ TEST_F(GpuDia, NewValues) {
       const Operator op = MakeOf(matrix.get(), symmetric, fp32);
       const int64_t bytes = Bytes(op);
       const auto update = [&] {
-        ExpectOk(api().upload_values(matrix.get(), a.values.data(), message_, sizeof(message_)));
-        ExpectOk(api().update_operator(op.get(), matrix.get(), message_, sizeof(message_)));
+        cuda::UploadValues(context(), a.values.data(), *matrix);
+        Update(*matrix, *op);
       };
       for (double& v : a.values) v = std::ldexp(v, 3) - 1;
       update();
@@ -220,9 +220,7 @@ TEST_F(GpuDia, NewValues) {
     }
   }
   const Operator op = Make(bench::Laplacian27(8));
-  EXPECT_EQ(api().update_operator(op.get(), Upload(bench::Laplacian27(9)).get(), message_,
-                                  sizeof(message_)),
-            kSpaidCudaPlanMismatch);
+  ExpectMismatch(bench::Laplacian27(9), *op);
 }
 
 TEST_F(GpuDia, OverflowAndWhatIsNotFinite) {

@@ -8,6 +8,8 @@
 #include "kernels/bench/problems.h"
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/krylov/solve_device_estimate.h"
+#include "tests/kernels/base/gpu_context.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/solve_on_device.h"
 #include "tests/oracle/generators.h"
@@ -151,7 +153,7 @@ TEST(GpuGmres, AStopInACycleLosesNoneOfItsIterations) {
 TEST(GpuGmres, ABasisWithoutRoomIsSaidAndLeavesNothing) {
   const CscMatrix a = bench::ConvectionDiffusion(20, 0);
   const Vector b = RandomVector(a.n_cols, 1);
-  const auto device = CudaDevice::Open(ListCudaDevices().devices[0], 16 << 20).value();
+  const auto device = OpenGpu(16 << 20).value();
   const auto a_there = CudaOperator::OfMatrix(device, a, false, Context()).value();
   const int64_t before = device->used_bytes();
   const auto solve = [&](int64_t restart) {
@@ -175,7 +177,7 @@ TEST(GpuGmres, ADeviceOfTheEstimatedSizeSuffices) {
   for (const int64_t restart : {1, 30, 1000}) {
     const SolveOptions options = Gmres(1e-6, restart);
     const int64_t bytes = SolveDeviceBytes(a.n_cols, a.nnz(), a.nnz(), 1, options);
-    const auto device = CudaDevice::Open(ListCudaDevices().devices[0], bytes).value();
+    const auto device = OpenGpu(bytes).value();
     const auto a_there = CudaOperator::OfMatrix(device, a, false, Context()).value();
     const auto m_there = CudaOperator::OfMatrix(device, a, false, Context()).value();
     const auto r = SolveCuda(*a_there, m_there.get(), a, b, ones, options, Context());

@@ -111,8 +111,8 @@ TEST_F(GpuNodeRows, NewValues) {
     const Operator op = MakeOf(matrix.get(), false, fp32);
     const Vector values = RandomVector(a.nnz(), 4), x = RandomVector(a.n_cols, 5);
     a.values.assign(values.begin(), values.end());
-    ExpectOk(api().upload_values(matrix.get(), a.values.data(), message_, sizeof(message_)));
-    ExpectOk(api().update_operator(op.get(), matrix.get(), message_, sizeof(message_)));
+    cuda::UploadValues(context(), a.values.data(), *matrix);
+    Update(*matrix, *op);
     EXPECT_EQ(Apply(op, x), Apply(Make(a, false, fp32), x));
   }
 }

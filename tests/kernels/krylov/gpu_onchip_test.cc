@@ -21,8 +21,7 @@ std::shared_ptr<const CudaOperator> Place(const CscView& a) {
 }
 
 bool IsOnChip(const CudaOperator& a, const CudaOperator* m) {
-  return Device()->api().most_columns(a.object(), m != nullptr ? m->object() : nullptr,
-                                      static_cast<int32_t>(Method::kBicgstab)) == 1;
+  return MostColumns(a, m, Method::kBicgstab) == 1;
 }
 
 // n by n, of (-1 4 -1) in each row but in those where `empty` says that there is nothing.
@@ -194,20 +193,6 @@ TEST_F(GpuOnChip, NewValuesAreAsIfTheyHadAlwaysBeenThere) {
   const SolveResult got = SolveCuda(*there, nullptr, a, b, {}, options, {}).value();
   const SolveResult want = SolveCuda(*Place(a), nullptr, a, b, {}, options, {}).value();
   EXPECT_EQ(std::memcmp(got.x.data(), want.x.data(), want.x.size() * sizeof(double)), 0);
-}
-
-TEST_F(GpuOnChip, SeveralColumnsAreRefused) {
-  const CscMatrix a = Tridiagonal(100);
-  const auto there = Place(a);
-  const auto lock = Device()->Lock();
-  const Vector b(100, 1.0);
-  const double* both[] = {b.data(), b.data()};
-  SpaidCudaSolve* solve = nullptr;
-  char message[kCudaMessageBytes] = "";
-  EXPECT_EQ(Device()->api().open_solve(there->object(), nullptr, nullptr, 2, 1, 2, both, nullptr,
-                                       &solve, message, sizeof(message)),
-            kSpaidCudaError);
-  EXPECT_THAT(message, ::testing::HasSubstr("more columns"));
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
-#include "kernels/base/cuda_device.h"
+#include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/operators.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "tests/kernels/base/gpu_context.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/rows_bytes.h"
 
@@ -20,8 +20,8 @@ namespace spaid::kernels::krylov_test {
 
 class GpuProducts : public ::testing::Test {
  protected:
-  using Matrix = std::unique_ptr<SpaidCudaMatrix, void (*)(SpaidCudaMatrix*)>;
-  using Operator = std::unique_ptr<SpaidCudaOperator, void (*)(SpaidCudaOperator*)>;
+  using Matrix = std::unique_ptr<cuda::Matrix>;
+  using Operator = std::unique_ptr<cuda::Operator>;
 
   explicit GpuProducts(bool by_rows) : by_rows_(by_rows) {}
 
@@ -31,34 +31,48 @@ class GpuProducts : public ::testing::Test {
   }
 
   std::shared_ptr<CudaDevice> Open(int64_t memory_limit) const {
-    auto device = CudaDevice::Open(
-        ListCudaDevices().devices[0], memory_limit,
-        by_rows_ ? WithRowsBytes<std::numeric_limits<int64_t>::max()>() : WithRowsBytes<0>());
+    auto device =
+        OpenGpu(memory_limit, WithRowsBytes(by_rows_ ? std::numeric_limits<int64_t>::max() : 0));
     EXPECT_TRUE(device.ok()) << device.status().message();
     return device.ok() ? *device : nullptr;
   }
 
-  const SpaidCudaInterface& api() const { return device_->api(); }
-  void ExpectOk(int32_t result) const { EXPECT_EQ(result, kSpaidCudaOk) << message_; }
+  cuda::Context& context() const { return ContextOf(*device_); }
 
   Matrix Upload(const CscMatrix& a) {
-    SpaidCudaMatrix* matrix = nullptr;
-    const SpaidCudaCsc csc = CudaCsc(a);
-    ExpectOk(api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)));
-    return {matrix, api().free_matrix};
+    return std::make_unique<cuda::Matrix>(cuda::UploadMatrix(context(), a, a.values.data()));
   }
-  Operator MakeOf(const SpaidCudaMatrix* matrix, bool symmetric, bool fp32) {
-    SpaidCudaOperator* op = nullptr;
-    ExpectOk(api().operator_of_matrix(matrix, symmetric ? 1 : 0, fp32 ? 1 : 0, &op, message_,
-                                      sizeof(message_)));
-    return {op, api().free_operator};
+  Operator MakeOf(const cuda::Matrix* matrix, bool symmetric, bool fp32) {
+    return std::make_unique<cuda::Operator>(
+        cuda::MakeOperator(context(), matrix->pattern(), matrix->values.get(),
+                           symmetric ? cuda::Order::kBoth : cuda::Order::kColumns, fp32));
   }
   Operator Make(const CscMatrix& a, bool symmetric = false, bool fp32 = false) {
     return MakeOf(Upload(a).get(), symmetric, fp32);
   }
+  Operator OfBuilt(const BuiltOnDevice& built, cuda::Order order, bool fp32) {
+    return std::make_unique<cuda::Operator>(cuda::MakeOperator(
+        context(), {built.n, built.col_ptr, built.row_idx}, built.values, order, fp32));
+  }
+  void Update(const cuda::Matrix& matrix, cuda::Operator& op) {
+    cuda::UpdateOperator(context(), matrix, op);
+    context().Synchronize();
+  }
+  // Matrices that have not the operator's pattern are refused.
+  void ExpectMismatch(const CscMatrix& a, cuda::Operator& op) {
+    const Matrix matrix = Upload(a);
+    const Status status = cuda::Guard(
+        *device_, [&](cuda::Context& there) { cuda::UpdateOperator(there, *matrix, op); });
+    EXPECT_EQ(status.reason(), "PLAN_MISMATCH");
+  }
   Vector Apply(const Operator& op, const Vector& x) {
+    const auto n = static_cast<int64_t>(x.size());
     Vector y(x.size(), std::numeric_limits<double>::quiet_NaN());
-    ExpectOk(api().apply_operator(op.get(), x.data(), y.data(), message_, sizeof(message_)));
+    const cuda::Buffer<double> from(context(), n), to(context(), n);
+    from.CopyIn(x.data(), n);
+    cuda::Apply(context(), *op, from.get(), to.get());
+    to.CopyOut(y.data(), n);
+    context().Synchronize();
     return y;
   }
 
@@ -107,12 +121,7 @@ class GpuProducts : public ::testing::Test {
   }
 
   // What a product must move: tells the layouts apart.
-  int64_t Bytes(const Operator& op) {
-    double ms = 0;
-    int64_t bytes = 0;
-    ExpectOk(api().time_operator(op.get(), 1, &ms, &bytes, message_, sizeof(message_)));
-    return bytes;
-  }
+  int64_t Bytes(const Operator& op) { return cuda::BytesPerProduct(*op); }
 
   // Of the operator, on the smallest device that has room for it, once smaller ones have refused it
   // and kept nothing.
@@ -122,26 +131,17 @@ class GpuProducts : public ::testing::Test {
     for (int64_t limit = 1 << 20; bytes == 0 && limit < (int64_t{1} << 30); limit += limit / 8) {
       device_ = Open(limit);
       if (device_ == nullptr) break;
-      const auto used = [&] { return api().used_bytes(device_->context()); };
-      const SpaidCudaCsc csc = CudaCsc(a);
-      SpaidCudaMatrix* matrix = nullptr;
-      if (api().upload_matrix(device_->context(), &csc, &matrix, message_, sizeof(message_)) !=
-          kSpaidCudaOk) {
-        continue;
-      }
-      const int64_t before = used();
-      SpaidCudaOperator* op = nullptr;
-      const int32_t result =
-          api().operator_of_matrix(matrix, symmetric ? 1 : 0, 0, &op, message_, sizeof(message_));
-      if (result == kSpaidCudaOk) {
+      const auto used = [&] { return UsedNow(*device_); };
+      const Status status = cuda::Guard(*device_, [&](cuda::Context&) {
+        const Matrix matrix = Upload(a);
+        const int64_t before = used();
+        const Operator op = MakeOf(matrix.get(), symmetric, false);
         bytes = used() - before;
-        api().free_operator(op);
-      } else {
+      });
+      if (!status.ok()) {
         ++refused;
-        EXPECT_EQ(result, kSpaidCudaOutOfMemory) << message_;
+        EXPECT_EQ(status.reason(), "DEVICE_OUT_OF_MEMORY");
       }
-      EXPECT_EQ(used(), before);
-      api().free_matrix(matrix);
       EXPECT_EQ(used(), 0);
       EXPECT_TRUE(device_->Probe().ok());
     }
@@ -152,7 +152,6 @@ class GpuProducts : public ::testing::Test {
 
   const bool by_rows_;
   std::shared_ptr<CudaDevice> device_;
-  char message_[kCudaMessageBytes] = "";
 };
 
 }  // namespace spaid::kernels::krylov_test

@@ -12,8 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/cuda_device.h"
 #include "kernels/bench/problems.h"
+#include "kernels/fsai/fsai_cuda.h"
+#include "kernels/static_spai/static_spai_cuda.h"
 #include "tests/kernels/krylov/gpu_products.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/oracle/generators.h"
@@ -248,78 +249,46 @@ TEST_F(GpuRows, NewValues) {
     const Operator op32 = MakeOf(matrix.get(), false, true);
     const Vector values = RandomVector(a.nnz(), 4);
     a.values.assign(values.begin(), values.end());
-    ExpectOk(api().upload_values(matrix.get(), values.data(), message_, sizeof(message_)));
-    for (const Operator* own : {&op, &op32}) {
-      ExpectOk(api().update_operator(own->get(), matrix.get(), message_, sizeof(message_)));
-    }
+    cuda::UploadValues(context(), values.data(), *matrix);
+    for (const Operator* own : {&op, &op32}) Update(*matrix, **own);
     EXPECT_EQ(Apply(op, x), Apply(Make(a), x)) << c.name;
     EXPECT_EQ(Apply(op32, x), Apply(Make(a, false, true), x)) << c.name;
   }
   const Operator op = Make(bench::Elasticity(5));
-  EXPECT_EQ(api().update_operator(op.get(), Upload(bench::Elasticity(6)).get(), message_,
-                                  sizeof(message_)),
-            kSpaidCudaPlanMismatch);
+  ExpectMismatch(bench::Elasticity(6), *op);
 }
 
 TEST_F(GpuRows, DiagonalsAndTimes) {
   const Vector d = RandomVector(1001, 1), x = RandomVector(1001, 2);
-  SpaidCudaOperator* made = nullptr;
-  ExpectOk(api().operator_of_diagonal(device_->context(), 1001, d.data(), &made, message_,
-                                      sizeof(message_)));
-  const Operator op(made, api().free_operator);
+  cuda::Buffer<double> there(context(), 1001);
+  there.CopyIn(d.data(), 1001);
+  const auto op = std::make_unique<cuda::Operator>(cuda::Diagonal{std::move(there)});
   const Vector y = Apply(op, x);
   for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], d[i] * x[i]);
-  double ms = 0;
-  int64_t bytes = 0;
-  ExpectOk(api().time_operator(op.get(), 5, &ms, &bytes, message_, sizeof(message_)));
-  EXPECT_GT(ms, 0);
-  EXPECT_EQ(bytes, 24 * 1001);
+  EXPECT_GT(cuda::TimeProducts(context(), *op, 5), 0);
+  EXPECT_EQ(Bytes(op), 24 * 1001);
   const CscMatrix a = bench::Laplacian27(10);
   const Operator rows = Make(a, true);
-  ExpectOk(api().time_operator(rows.get(), 120, &ms, &bytes, message_, sizeof(message_)));
-  EXPECT_GT(ms, 0);
-  EXPECT_GE(bytes, 12 * a.nnz() + 16 * a.n_cols);
+  EXPECT_GT(cuda::TimeProducts(context(), *rows, 120), 0);
+  EXPECT_GE(Bytes(rows), 12 * a.nnz() + 16 * a.n_cols);
 }
 
 TEST_F(GpuRows, OfM) {
   const CscMatrix a = bench::Circuit(4000, 6, 200);
-  const Matrix matrix = Upload(a);
-  const SpaidCudaPatternOptions pattern{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-  SpaidCudaPlan* plan = nullptr;
-  SpaidCudaPlanInfo plan_info{};
-  ExpectOk(api().plan_static_spai(matrix.get(), nullptr, /*base_there=*/nullptr, &pattern, 0,
-                                  /*columns=*/nullptr, &plan, &plan_info, message_,
-                                  sizeof(message_)));
+  const auto plan = PlanStaticSpaiCuda({&device_, 1}, a, nullptr, {}, {});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
   for (const double post_filter : {0.0, 0.05}) {
-    const SpaidCudaBuildOptions options{1e-10, post_filter, 0, 0, nullptr, nullptr};
-    SpaidCudaM* m = nullptr;
-    SpaidCudaBuildInfo info{};
-    ExpectOk(api().build_static_spai(plan, matrix.get(), &options, &m, &info, message_,
-                                     sizeof(message_)));
-    SpaidCudaOperator* made = nullptr;
-    ExpectOk(api().operator_of_m(m, 0, &made, message_, sizeof(message_)));
-    const Operator op(made, api().free_operator);
-    CscMatrix host;
-    host.n_rows = host.n_cols = a.n_cols;
-    host.col_ptr.resize(static_cast<size_t>(a.n_cols + 1));
-    host.row_idx.resize(static_cast<size_t>(info.nnz_m));
-    host.values.resize(static_cast<size_t>(info.nnz_m));
-    if (info.compacted != 0) {
-      ExpectOk(api().download_m_pattern(m, host.col_ptr.data(), host.row_idx.data(), message_,
-                                        sizeof(message_)));
-    } else {
-      ExpectOk(api().download_pattern(plan, host.col_ptr.data(), host.row_idx.data(), message_,
-                                      sizeof(message_)));
-    }
-    api().trim_m(m);
-    ExpectOk(api().download_m(m, host.values.data(), nullptr, nullptr, nullptr, message_,
-                              sizeof(message_)));
-    api().free_m(m);
+    StaticSpaiOptions options;
+    options.post_filter = post_filter;
+    std::shared_ptr<const BuiltOnDevice> m;
+    ASSERT_TRUE(BuildStaticSpaiCuda(**plan, a, options, {}, nullptr, &m).ok());
+    ASSERT_NE(m, nullptr);
+    const Operator op = OfBuilt(*m, cuda::Order::kColumns, false);
+    const CscMatrix host = Download(*m);
     const Vector x = RandomVector(a.n_cols, 3);
     ExpectNear(host, x, Apply(op, x), Product(host, x), 1e-14,
                "post-filter " + std::to_string(post_filter));
   }
-  api().free_plan(plan);
 }
 
 // G is there by rows, and Gᵀ by columns.
@@ -329,44 +298,30 @@ TEST_F(GpuRows, OfG) {
                         {"elasticity", bench::Elasticity(7)}};
   for (const Case& c : cases) {
     const int64_t n = c.a.n_cols;
-    const Matrix matrix = Upload(c.a);
-    SpaidCudaFsaiOptions options{};
-    options.grow = options.per_step = 1;
+    const auto plan = PlanFsaiCuda({&device_, 1}, c.a, nullptr, {});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    FsaiOptions options;
     options.k_max = 14;
     options.epsilon = 1e-3;
     options.symmetry_tolerance = 1e-8;
-    SpaidCudaG* g = nullptr;
-    SpaidCudaFsaiInfo info{};
-    ExpectOk(api().build_fsai(matrix.get(), nullptr, nullptr, &options, /*rows=*/nullptr, &g, &info,
-                              message_, sizeof(message_)));
-    ASSERT_EQ(info.fault, kSpaidCudaFsaiNoFault) << c.name;
-    CscMatrix columns, rows;  // of G
-    for (CscMatrix* own : {&columns, &rows}) {
-      own->n_rows = own->n_cols = n;
-      own->col_ptr.resize(static_cast<size_t>(n + 1));
-      own->row_idx.resize(static_cast<size_t>(info.nnz));
-      own->values.resize(static_cast<size_t>(info.nnz));
-    }
-    Vector psi(static_cast<size_t>(n));
-    ExpectOk(api().download_g(g, rows.col_ptr.data(), rows.row_idx.data(), rows.values.data(),
-                              psi.data(), message_, sizeof(message_)));
-    ExpectOk(api().download_g_columns(g, columns.col_ptr.data(), columns.row_idx.data(),
-                                      columns.values.data(), message_, sizeof(message_)));
+    FsaiCudaOutputs outputs;
+    const auto g = GrowFsaiCuda(**plan, nullptr, c.a, options, {}, nullptr, &outputs);
+    ASSERT_TRUE(g.ok()) << c.name << ": " << g.status().message();
+    ASSERT_NE(outputs.g, nullptr) << c.name;
+    const CscMatrix &columns = outputs.g_columns, &rows = g->g_rows;  // of G
     const Vector x = RandomVector(n, 3);
     for (const bool transposed : {false, true}) {
       const CscMatrix& host = transposed ? rows : columns;
       for (const bool fp32 : {false, true}) {
         const std::string what =
             c.name + (transposed ? ", transposed" : "") + (fp32 ? ", fp32" : "");
-        SpaidCudaOperator* made = nullptr;
-        ExpectOk(api().operator_of_g(g, transposed ? 1 : 0, fp32 ? 1 : 0, &made, message_,
-                                     sizeof(message_)));
-        const Operator op(made, api().free_operator);
+        // G by rows is Gᵀ by columns.
+        const Operator op =
+            OfBuilt(*outputs.g, transposed ? cuda::Order::kColumns : cuda::Order::kRows, fp32);
         ExpectSameLayout(op, Make(host, false, fp32), n, what);
         if (!fp32) ExpectNear(host, x, Apply(op, x), Product(host, x), 1e-14, what);
       }
     }
-    api().free_g(g);
   }
 }
 

@@ -13,7 +13,9 @@
 #include "kernels/bench/problems.h"
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/krylov/solve_device_estimate.h"
 #include "kernels/static_spai/static_spai.h"
+#include "tests/kernels/base/gpu_context.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/solve_on_device.h"
 
@@ -125,7 +127,7 @@ TEST(GpuSolve, ADiagonalInPlaceOfAIsRefused) {
 TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
   const CscMatrix a = bench::ConvectionDiffusion(20, 0);
   const Vector b = RandomVector(a.n_cols, 1), ones(b.size(), 1.0);
-  const auto device = CudaDevice::Open(ListCudaDevices().devices[0], 8 << 20).value();
+  const auto device = OpenGpu(8 << 20).value();
   const auto a_there = CudaOperator::OfMatrix(device, a, false, Context()).value();
   const auto m_there = CudaOperator::OfDiagonal(device, ones).value();
   EXPECT_EQ(device->used_bytes(), a_there->device_bytes() + m_there->device_bytes());
@@ -140,7 +142,7 @@ TEST(GpuSolve, TooLittleMemoryIsSaidAndLeavesNothing) {
   EXPECT_EQ(r.status().reason(), "DEVICE_OUT_OF_MEMORY");
   EXPECT_EQ(device->used_bytes(), before);
   // A takes 700 kB as it comes, and its layout 250.
-  const auto small = CudaDevice::Open(ListCudaDevices().devices[0], 800'000).value();
+  const auto small = OpenGpu(800'000).value();
   EXPECT_EQ(CudaOperator::OfMatrix(small, a, false, Context()).status().reason(),
             "DEVICE_OUT_OF_MEMORY");
   EXPECT_EQ(small->used_bytes(), 0);
@@ -159,7 +161,7 @@ TEST(GpuSolve, ADeviceOfTheEstimatedSizeSuffices) {
     const Vector b = RandomVector(a.n_cols, 15), ones(b.size(), 1.0);
     const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-6};
     const int64_t bytes = SolveDeviceBytes(a.n_cols, a.nnz(), m.nnz(), 1, options);
-    const auto device = CudaDevice::Open(ListCudaDevices().devices[0], bytes).value();
+    const auto device = OpenGpu(bytes).value();
     const auto a_there = CudaOperator::OfMatrix(device, a, false, Context());
     ASSERT_TRUE(a_there.ok()) << name << ": " << a_there.status().message();
     const auto m_there = CudaOperator::OfMatrix(device, m, false, Context());

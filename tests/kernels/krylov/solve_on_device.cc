@@ -8,6 +8,8 @@
 
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/krylov/solve_device_estimate.h"
+#include "tests/kernels/base/gpu_context.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/rows_bytes.h"
 
@@ -29,13 +31,12 @@ const ::testing::Environment* const kOnDevice = ::testing::AddGlobalTestEnvironm
 
 bool Launches() { return std::getenv("SPAID_TEST_LAUNCHES") != nullptr; }
 
-const SpaidCudaInterface& Interface() {
-  return Launches() ? WithRowsBytes<0>() : *ListCudaDevices().interface;
+std::shared_ptr<CudaDevice> OpenSo(int64_t memory_limit) {
+  return OpenGpu(memory_limit, Launches() ? WithRowsBytes(0) : cuda::tuning::kVariants).value();
 }
 
 const std::shared_ptr<CudaDevice>& Device() {
-  static const std::shared_ptr<CudaDevice> device =
-      CudaDevice::Open(ListCudaDevices().devices[0], 0, Interface()).value();
+  static const std::shared_ptr<CudaDevice> device = OpenSo(0);
   return device;
 }
 
@@ -57,6 +58,6 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
 
 int64_t IterationsAfterStop() { return Launches() ? 20 : 40; }  // two graphs, two kernels
 
-int64_t ColumnsAtOnce() { return Launches() ? kSpaidCudaMostColumns : 1; }
+int64_t ColumnsAtOnce() { return Launches() ? kMostCudaColumns : 1; }
 
 }  // namespace spaid::kernels::krylov_test

@@ -12,7 +12,8 @@ namespace spaid::kernels::krylov_test {
 // solved in one persistent kernel for many iterations, within shared memory or, with an explicit M,
 // outside of it.
 bool Launches();
-const SpaidCudaInterface& Interface();  // opens devices accordingly
+// Opened accordingly, under a limit of memory.
+std::shared_ptr<CudaDevice> OpenSo(int64_t memory_limit);
 const std::shared_ptr<CudaDevice>& Device();
 
 }  // namespace spaid::kernels::krylov_test

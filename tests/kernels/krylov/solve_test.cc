@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "kernels/krylov/krylov.h"
-#include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/krylov/run.h"
+#include "kernels/krylov/solve_device_estimate.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/oracle/generators.h"
 

@@ -3,7 +3,7 @@
 #include <numbers>
 
 #include "kernels/bench/problems.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "kernels/static_spai/cuda/plan.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
 
 namespace spaid::kernels {
@@ -85,25 +85,17 @@ class GpuDia : public GpuStaticSpai {
  protected:
   // Kinds of local problems that the plan sees: one by diagonals.
   int64_t Structures(const CscMatrix& a, const Pattern* pattern = nullptr) {
-    const SpaidCudaInterface& api = device_->api();
-    char message[kCudaMessageBytes] = "";
-    const SpaidCudaCsc csc = CudaCsc(a);
-    const SpaidCudaCsc user = pattern != nullptr ? CudaCsc(*pattern) : SpaidCudaCsc{};
     const auto lock = device_->Lock();
-    SpaidCudaMatrix* matrix = nullptr;
-    SpaidCudaPlan* plan = nullptr;
-    SpaidCudaPlanInfo info{};
-    EXPECT_EQ(api.upload_matrix(device_->context(), &csc, &matrix, message, sizeof(message)), 0)
-        << message;
-    const SpaidCudaPatternOptions power{-1, 1, 0, nullptr, 0, nullptr, nullptr};
-    EXPECT_EQ(api.plan_static_spai(matrix, pattern != nullptr ? &user : nullptr,
-                                   /*base_there=*/nullptr, &power, 0,
-                                   /*columns=*/nullptr, &plan, &info, message, sizeof(message)),
-              0)
-        << message;
-    api.free_plan(plan);
-    api.free_matrix(matrix);
-    return info.structures;
+    cuda::Context& context = ContextOf(*device_);
+    const cuda::Matrix matrix = cuda::UploadMatrix(context, a, nullptr);
+    const PatternView user = pattern != nullptr ? PatternView(*pattern) : PatternView();
+    const StopToken never;
+    const cuda::StaticSpaiPlan plan = cuda::MakePlan(
+        context, matrix,
+        cuda::MakePattern(context, matrix, pattern != nullptr ? &user : nullptr, /*there=*/nullptr,
+                          {}, {}, 0, cuda::Caller(never, "the test")),
+        /*by_qr=*/false, {0, a.n_cols});
+    return plan.grouped ? plan.n_structures : 1;
   }
 
   void ExpectDia(const CscMatrix& a, const Pattern* pattern, const std::string& what) {

@@ -8,13 +8,23 @@
 #include <vector>
 
 #include "kernels/static_spai/static_spai_cuda.h"
+#include "tests/kernels/base/gpu_context.h"
 #include "tests/kernels/static_spai/helpers.h"
 
 namespace spaid::kernels {
+
+// On one device.
+inline Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
+    const std::shared_ptr<CudaDevice>& device, const CscView& a, const PatternView* user_pattern,
+    const StaticSpaiOptions& options, const Context& context,
+    StaticSpaiCudaTimings* timings = nullptr) {
+  return PlanStaticSpaiCuda({&device, 1}, a, user_pattern, options, context, timings);
+}
+
 inline std::shared_ptr<CudaDevice> OpenDevice(int64_t memory_limit = 0) {
   const CudaDevices& cuda = ListCudaDevices();
   if (!cuda.available) return nullptr;
-  auto device = CudaDevice::Open(cuda.devices[0], memory_limit);
+  auto device = OpenGpu(memory_limit);
   EXPECT_TRUE(device.ok()) << device.status().message();
   return device.ok() ? *device : nullptr;
 }

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kernels/bench/problems.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "kernels/sparse/cuda/pattern.h"
 #include "kernels/sparse/pattern.h"
 #include "kernels/sparse/transpose.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
@@ -13,48 +13,27 @@ namespace {
 
 class GpuPattern : public GpuStaticSpai {
  protected:
-  // The pattern alone, by the C interface. `result`: of the plan.
-  Pattern OnDevice(const CscView& a, const PatternView* user, const PatternOptions& options,
-                   int32_t& result, int32_t (*stopped)(void*) = nullptr) {
-    const SpaidCudaInterface& api = device_->api();
-    char message[kCudaMessageBytes] = "";
-    const auto lock = device_->Lock();
-    SpaidCudaMatrix* matrix = nullptr;
-    SpaidCudaPlan* plan = nullptr;
-    const SpaidCudaCsc csc = CudaCsc(a);
-    result = api.upload_matrix(device_->context(), &csc, &matrix, message, sizeof(message));
-    EXPECT_EQ(result, kSpaidCudaOk) << message;
-    if (result != kSpaidCudaOk) return {};
-    Array<int32_t> match;
-    if (options.row_match) match = *RowPermutation(a, {});
-    const SpaidCudaPatternOptions asked{options.keep_tau.value_or(-1),
-                                        options.power,
-                                        options.ensure_row ? 1 : 0,
-                                        options.row_match ? match.data() : nullptr,
-                                        options.max_nnz,
-                                        stopped,
-                                        nullptr};
-    const SpaidCudaCsc base = user != nullptr ? CudaCsc(*user) : SpaidCudaCsc{};
-    SpaidCudaPlanInfo info{};
-    result = api.plan_static_spai(matrix, user != nullptr ? &base : nullptr, /*base_there=*/nullptr,
-                                  &asked, 0,
-                                  /*columns=*/nullptr, &plan, &info, message, sizeof(message));
+  // The pattern alone.
+  Result<Pattern> OnDevice(const CscView& a, const PatternView* user, const PatternOptions& options,
+                           const StopToken& stop = {}) {
     Pattern made;
-    if (result == kSpaidCudaOk) {
+    const auto lock = device_->Lock();
+    const Status status = cuda::Guard(*device_, [&](cuda::Context& context) {
+      const cuda::Matrix matrix = cuda::UploadMatrix(context, a, a.values.data());
+      Array<int32_t> match;
+      if (options.row_match) match = *RowPermutation(a, {});
+      const cuda::Caller caller(stop, "the test");
+      const cuda::DevicePattern there = cuda::MakePattern(context, matrix, user, /*there=*/nullptr,
+                                                          options, match, options.max_nnz, caller);
       made.n_rows = made.n_cols = a.n_cols;
       made.col_ptr.resize(static_cast<size_t>(a.n_cols) + 1);
-      made.row_idx.resize(static_cast<size_t>(info.nnz_m));
-      EXPECT_EQ(api.download_pattern(plan, made.col_ptr.data(), made.row_idx.data(), message,
-                                     sizeof(message)),
-                kSpaidCudaOk)
-          << message;
-      api.free_plan(plan);
-    } else {
-      failed_nnz_ = info.nnz_m;
-      message_ = message;
-    }
-    api.free_matrix(matrix);
-    EXPECT_EQ(api.used_bytes(device_->context()), 0);
+      made.row_idx.resize(static_cast<size_t>(there.nnz));
+      const cuda::PatternRef ref = there.ref();
+      context.Download({{made.col_ptr.data(), ref.col_ptr, made.col_ptr.size() * sizeof(int64_t)},
+                        {made.row_idx.data(), ref.row_idx, made.row_idx.size() * sizeof(int32_t)}});
+    });
+    EXPECT_EQ(UsedNow(*device_), 0);
+    if (!status.ok()) return status;
     return made;
   }
 
@@ -62,11 +41,10 @@ class GpuPattern : public GpuStaticSpai {
                    const std::string& what) {
     const auto cpu = BuildPattern(a, user, options, {});
     ASSERT_TRUE(cpu.ok()) << what << ": " << cpu.status().message();
-    int32_t result = 0;
-    const Pattern gpu = OnDevice(a, user, options, result);
-    ASSERT_EQ(result, kSpaidCudaOk) << what << ": " << message_;
-    ASSERT_TRUE(gpu.col_ptr == cpu->col_ptr) << what;
-    ASSERT_TRUE(gpu.row_idx == cpu->row_idx) << what;
+    const auto gpu = OnDevice(a, user, options);
+    ASSERT_TRUE(gpu.ok()) << what << ": " << gpu.status().message();
+    ASSERT_TRUE(gpu->col_ptr == cpu->col_ptr) << what;
+    ASSERT_TRUE(gpu->row_idx == cpu->row_idx) << what;
   }
 
   // Powers 1 to `power` with every other option.
@@ -90,9 +68,6 @@ class GpuPattern : public GpuStaticSpai {
       }
     }
   }
-
-  int64_t failed_nnz_ = 0;
-  std::string message_;
 };
 
 // Tridiagonal; column `dense` is full; `reached`: columns that have an entry in row `dense`
@@ -188,11 +163,10 @@ TEST_F(GpuPattern, MoreProductsThan32BitsCount) {
   ASSERT_GT(kSize * a.nnz(), int64_t{1} << 31);
   PatternOptions options;
   options.power = 2;
-  int32_t result = 0;
-  const Pattern gpu = OnDevice(a, nullptr, options, result);
-  ASSERT_EQ(result, kSpaidCudaOk) << message_;
-  EXPECT_TRUE(gpu.col_ptr == a.col_ptr);  // a projection: the pattern is its own square
-  EXPECT_TRUE(gpu.row_idx == a.row_idx);
+  const auto gpu = OnDevice(a, nullptr, options);
+  ASSERT_TRUE(gpu.ok()) << gpu.status().message();
+  EXPECT_TRUE(gpu->col_ptr == a.col_ptr);  // a projection: the pattern is its own square
+  EXPECT_TRUE(gpu->row_idx == a.row_idx);
 }
 
 TEST_F(GpuPattern, TheLimitOfEntriesIsHeld) {
@@ -207,16 +181,17 @@ TEST_F(GpuPattern, TheLimitOfEntriesIsHeld) {
     ASSERT_FALSE(plan.ok()) << power;
     EXPECT_EQ(plan.status().code(), StatusCode::kResourceExhausted);
     EXPECT_EQ(plan.status().reason(), "PATTERN_TOO_LARGE");
-    EXPECT_EQ(device_->api().used_bytes(device_->context()), 0);
+    EXPECT_EQ(device_->used_bytes(), 0);
   }
 }
 
 TEST_F(GpuPattern, AStopIsHonoured) {
   PatternOptions options;
   options.power = 2;
-  int32_t result = 0;
-  OnDevice(OneDenseColumn(9000, 4000, {}), nullptr, options, result, [](void*) { return 1; });
-  EXPECT_EQ(result, kSpaidCudaStopped);
+  StopSource source;
+  source.Request(StopReason::kCancelled);
+  const auto made = OnDevice(OneDenseColumn(9000, 4000, {}), nullptr, options, source.token());
+  EXPECT_EQ(made.status().code(), StatusCode::kCancelled);
 }
 
 TEST_F(GpuPattern, TheMemoryLimitIsHeld) {
@@ -227,7 +202,7 @@ TEST_F(GpuPattern, TheMemoryLimitIsHeld) {
     const auto plan = PlanStaticSpaiCuda(small, a, nullptr, With(LocalSolver::kGram, 4), {});
     ASSERT_FALSE(plan.ok()) << limit;
     EXPECT_EQ(plan.status().reason(), "DEVICE_OUT_OF_MEMORY");
-    EXPECT_EQ(small->api().used_bytes(small->context()), 0);
+    EXPECT_EQ(small->used_bytes(), 0);
     EXPECT_TRUE(small->Probe().ok());
   }
 }

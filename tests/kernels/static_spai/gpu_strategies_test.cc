@@ -8,7 +8,7 @@
 #include <numbers>
 
 #include "kernels/bench/problems.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "kernels/static_spai/cuda/build.h"
 #include "tests/kernels/static_spai/gpu_helpers.h"
 #include "tests/oracle/matrix_market.h"
 
@@ -24,22 +24,17 @@ class GpuStrategies : public GpuStaticSpai {
   };
 
   Measured Build(ThreadStrategy strategy) {
-    const SpaidCudaBuildOptions options{
-        1e-10,   0,      static_cast<int32_t>(LocalSolver::kQr), static_cast<int32_t>(strategy),
-        nullptr, nullptr};
-    const SpaidCudaInterface& api = device_->api();
-    SpaidCudaM* m = nullptr;
-    SpaidCudaBuildInfo info{};
-    char message[kCudaMessageBytes] = "";
-    EXPECT_EQ(api.build_static_spai(plan_, matrix_, &options, &m, &info, message, sizeof(message)),
-              kSpaidCudaOk)
-        << message;
-    api.free_m(m);
-    const auto chosen = static_cast<ThreadStrategy>(info.thread_strategy);
+    StaticSpaiOptions options = With(LocalSolver::kQr, 1);
+    options.thread_strategy = strategy;
+    StaticSpaiCudaTimings timings;
+    const StopToken never;
+    cuda::Build(ContextOf(*device_), plan_, matrix_, options, cuda::Caller(never, "the test"),
+                timings);
+    const ThreadStrategy chosen = timings.thread_strategy;
     char build[32];
     std::snprintf(build, sizeof(build), " %s %.3f",
-                  chosen == ThreadStrategy::kConstant ? "S1" : "S2", info.qr_ms);
-    return {info.qr_ms, info.predicted_qr_ms, chosen, build};
+                  chosen == ThreadStrategy::kConstant ? "S1" : "S2", timings.qr_ms);
+    return {timings.qr_ms, timings.predicted_qr_ms, chosen, build};
   }
 
   // The median of some builds by each, in turn: where the device slows down, both do.
@@ -64,30 +59,26 @@ class GpuStrategies : public GpuStaticSpai {
 
   void Judge(const std::string& name, const CscView& a, int power) {
     if (std::ranges::adjacent_find(a.col_ptr) != a.col_ptr.end()) return;  // an empty column
-    const SpaidCudaInterface& api = device_->api();
-    const SpaidCudaCsc csc = CudaCsc(a);
-    const SpaidCudaPatternOptions pattern{-1, power, 0, nullptr, 0, nullptr, nullptr};
-    SpaidCudaPlanInfo info{};
-    char message[kCudaMessageBytes] = "";
-    ASSERT_EQ(api.upload_matrix(device_->context(), &csc, &matrix_, message, sizeof(message)),
-              kSpaidCudaOk)
-        << message;
-    ASSERT_EQ(api.plan_static_spai(matrix_, nullptr, /*base_there=*/nullptr, &pattern,
-                                   static_cast<int32_t>(LocalSolver::kQr),
-                                   /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
-              kSpaidCudaOk)
-        << message;
+    const auto lock = device_->Lock();
+    cuda::Context& context = ContextOf(*device_);
+    matrix_ = cuda::UploadMatrix(context, a, a.values.data());
+    const auto plan = [&] {
+      PatternOptions pattern;
+      pattern.power = power;
+      const StopToken never;
+      plan_ = cuda::MakePlan(context, matrix_,
+                             cuda::MakePattern(context, matrix_, nullptr, /*there=*/nullptr,
+                                               pattern, {}, 0, cuda::Caller(never, "the test")),
+                             /*by_qr=*/true, {0, a.n_cols});
+    };
+    plan();
     const auto [s1, s2] = Compare();
     const auto time_of = [constant_ms = s1.ms, variable_ms = s2.ms](ThreadStrategy s) {
       return s == ThreadStrategy::kConstant ? constant_ms : variable_ms;
     };
     const Measured by_paper = Build(ThreadStrategy::kPaper);
-    api.free_plan(plan_);  // AUTO shall learn from builds of its own
-    ASSERT_EQ(api.plan_static_spai(matrix_, nullptr, /*base_there=*/nullptr, &pattern,
-                                   static_cast<int32_t>(LocalSolver::kQr),
-                                   /*columns=*/nullptr, &plan_, &info, message, sizeof(message)),
-              kSpaidCudaOk)
-        << message;
+    plan_ = {};  // AUTO shall learn from builds of its own
+    plan();
     const Measured by_model = Build(ThreadStrategy::kAuto);
     Measured settled;
     std::string builds = by_model.builds;
@@ -103,8 +94,8 @@ class GpuStrategies : public GpuStaticSpai {
                 power, s1.ms, s1.predicted_ms, s2.ms, s2.predicted_ms, label(by_paper),
                 label(by_model), label(settled));
     std::fflush(stdout);
-    api.free_plan(plan_);
-    api.free_matrix(matrix_);
+    plan_ = {};
+    matrix_ = {};
     ++judged_;
     paper_right_ += time_of(by_paper.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
     model_right_ += time_of(by_model.chosen) <= 1.05 * best + kGrainMs ? 1 : 0;
@@ -121,8 +112,8 @@ class GpuStrategies : public GpuStaticSpai {
   // Launches of the same work differ by as much.
   static constexpr double kGrainMs = 0.01;
 
-  SpaidCudaMatrix* matrix_ = nullptr;
-  SpaidCudaPlan* plan_ = nullptr;
+  cuda::Matrix matrix_;
+  cuda::StaticSpaiPlan plan_;
   int judged_ = 0, paper_right_ = 0, model_right_ = 0, settled_right_ = 0;
 };
 

@@ -175,7 +175,7 @@ TEST_F(GpuStaticSpai, TheMemoryLimitIsHeld) {
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().reason(), "DEVICE_OUT_OF_MEMORY");
   EXPECT_FALSE(small->lost());
-  EXPECT_EQ(small->api().used_bytes(small->context()), 0);
+  EXPECT_EQ(small->used_bytes(), 0);
   EXPECT_TRUE(small->Probe().ok());
 }
 
@@ -240,7 +240,7 @@ TEST_F(GpuStaticSpai, MStaysOnTheDevice) {
       SCOPED_TRACE(c.name);
       StaticSpaiOptions options = With(LocalSolver::kGram);
       options.post_filter = filter;
-      std::shared_ptr<const StaticSpaiCudaM> kept;
+      std::shared_ptr<const BuiltOnDevice> kept;
       StaticSpaiResult built;
       {
         auto plan = PlanStaticSpaiCuda(device_, c.a, nullptr, options, {});
@@ -250,12 +250,11 @@ TEST_F(GpuStaticSpai, MStaysOnTheDevice) {
         built = *std::move(result);
       }  // the M keeps its plan
       ASSERT_NE(kept, nullptr);
-      EXPECT_GE(DeviceBytes(*kept), 8 * built.m.nnz());
-      const auto again = Download(*kept);
-      ASSERT_TRUE(again.ok()) << again.status().message();
-      EXPECT_EQ(again->col_ptr, built.m.col_ptr);
-      EXPECT_EQ(again->row_idx, built.m.row_idx);
-      EXPECT_EQ(again->values, built.m.values);
+      EXPECT_GE(kept->device_bytes, 8 * built.m.nnz());
+      const CscMatrix again = Download(*kept);
+      EXPECT_EQ(again.col_ptr, built.m.col_ptr);
+      EXPECT_EQ(again.row_idx, built.m.row_idx);
+      EXPECT_EQ(again.values, built.m.values);
     }
   }
 }
@@ -303,14 +302,14 @@ TEST_F(GpuStaticSpai, AStopBetweenWavesIsHonoured) {
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     // A first build adds to the plan what QR needs.
     ASSERT_TRUE(BuildStaticSpaiCuda(**plan, a, With(solver), {}).ok());
-    const int64_t held = device_->api().used_bytes(device_->context());
+    const int64_t held = device_->used_bytes();
     StopAtProgress observer;
     const Context context{.stop = observer.source.token(), .progress = &observer};
     auto built = BuildStaticSpaiCuda(**plan, a, With(solver), context);
     ASSERT_FALSE(built.ok());
     EXPECT_EQ(built.status().code(), StatusCode::kCancelled);
     EXPECT_EQ(observer.reports, 1);
-    EXPECT_EQ(device_->api().used_bytes(device_->context()), held);
+    EXPECT_EQ(device_->used_bytes(), held);
   }
 }
 

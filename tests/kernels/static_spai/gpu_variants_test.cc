@@ -12,35 +12,22 @@ namespace {
 
 constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
 
-struct Variants {
+struct Forced {
   const char* name;
-  SpaidCudaVariants sizes;
+  cuda::Variants sizes;
 };
 
-constexpr Variants kVariants[] = {
+constexpr Forced kVariants[] = {
     {"the first of each that fits", {kAll, 0, kAll, kAll, kAll, 0}},
     {"unions by blocks, tables in shared memory of warps", {0, 0, 0, kAll, kAll, 0}},
     {"unions by blocks and bitmaps, tables by blocks, no threads", {0, kAll, 0, 0, 0, 0}},
     {"in the middle of each", {40, 1, 20, 300, 4, 0}},
 };
 
-SpaidCudaVariants g_sizes;
-
 class GpuVariants : public GpuStaticSpai {
  protected:
-  void Force(const SpaidCudaVariants& sizes) {
-    static const SpaidCudaInterface api = [] {
-      SpaidCudaInterface forced = *ListCudaDevices().interface;
-      forced.open_context = [](int32_t ordinal, int64_t memory_limit, SpaidCudaOnThreads on_threads,
-                               const SpaidCudaVariants*, SpaidCudaContext** context, char* message,
-                               size_t message_size) {
-        return ListCudaDevices().interface->open_context(ordinal, memory_limit, on_threads,
-                                                         &g_sizes, context, message, message_size);
-      };
-      return forced;
-    }();
-    g_sizes = sizes;
-    auto device = CudaDevice::Open(ListCudaDevices().devices[0], 0, api);
+  void Force(const cuda::Variants& sizes) {
+    auto device = OpenGpu(0, sizes);
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = *device;
   }
@@ -50,7 +37,7 @@ TEST_F(GpuVariants, AllGiveTheValuesOfTheCpu) {
   const CscMatrix circuit = bench::Circuit(1500, 4, 60);
   // Of the sizes that threads could take.
   const CscMatrix small = bench::Periodic(6000, 3), larger = bench::Periodic(6000, 7);
-  for (const Variants& variants : kVariants) {
+  for (const Forced& variants : kVariants) {
     Force(variants.sizes);
     if (HasFatalFailure()) return;
     const std::string what = variants.name;
@@ -63,7 +50,7 @@ TEST_F(GpuVariants, AllGiveTheValuesOfTheCpu) {
 
 // By variant and rows: the fewer are for compute-sanitizer, which is slow.
 class GpuVariantPatterns : public GpuVariants,
-                           public ::testing::WithParamInterface<std::tuple<Variants, int64_t>> {};
+                           public ::testing::WithParamInterface<std::tuple<Forced, int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(Each, GpuVariantPatterns,
                          ::testing::Combine(::testing::ValuesIn(kVariants),
                                             ::testing::Values(200, 1000)));

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/cuda_device.h"
+#include "kernels/krylov/cuda/solve.h"
 #include "kernels/krylov/judge.h"
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/solve_each.h"
@@ -35,9 +35,9 @@ class CudaColumn final : public Judge {
   void Begin();
   // Iterations of the next segment, at most; 0: this column is over.
   int32_t Limit();
-  void OnNorms(const double* norms, int32_t count);
+  void OnNorms(std::span<const double> norms);
   // Takes the result of a segment; starts the recursion afresh where it has to.
-  void OnSegment(const SpaidCudaSolveInfo& info);
+  void OnSegment(const cuda::Segment& segment);
 
  private:
   double TrueResidualOfLast() override { return TrueResidual(false, false); }
@@ -50,7 +50,7 @@ class CudaColumn final : public Judge {
   void Begin(double norm);
   void Verify(double norm);
   // GMRES: after a segment of a cycle.
-  void ContinueCycle(const SpaidCudaSolveInfo& info);
+  void ContinueCycle(const cuda::Segment& segment);
   void Broken(const char* what);
   void NonFinite(const char* what);
 
@@ -62,9 +62,6 @@ class CudaColumn final : public Judge {
   int32_t round_ = 0;          // breakdowns
   int64_t basis_columns_ = 0;  // GMRES: in the present cycle
 };
-
-// How many right-hand sides the next block takes, of `n_rhs` >= 1 that are left.
-int32_t ColumnsFor(Method method, int64_t n_rhs);
 
 class CudaRun {
  public:
@@ -80,21 +77,19 @@ class CudaRun {
  private:
   friend class CudaColumn;
 
-  // Keeps the first error of the device in status_: after it the device gets no more calls, and
-  // norms are NaN.
-  bool Ask(int32_t result);
+  // Calls work(), unless there has been an error of the device, whose first one status_ keeps:
+  // after it the device gets no more calls, and norms are NaN.
+  template <class Work>
+  bool Ask(const Work& work);
   void Iterate();
   void YieldIfOver();
-  static int32_t OnNorms(void* self, int32_t column, const double* norms, int32_t count);
 
   const CudaOperator& a_;
   const CudaOperator* const m_;
-  const SpaidCudaInterface& api_;
   std::unique_lock<std::mutex>& lock_;
   SolveCudaTimings& timings_;
   std::vector<std::unique_ptr<CudaColumn>> columns_;
-  CudaObject<SpaidCudaSolve> solve_;
-  char message_[kCudaMessageBytes] = "";
+  std::unique_ptr<cuda::Solve> solve_;
   Status status_;
 };
 

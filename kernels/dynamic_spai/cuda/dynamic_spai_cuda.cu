@@ -1,5 +1,3 @@
-#include "kernels/dynamic_spai/dynamic_spai_cuda.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -7,9 +5,14 @@
 #include <vector>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/cuda/caller.h"
+#include "kernels/base/cuda/device.h"
 #include "kernels/base/split.h"
+#include "kernels/dynamic_spai/cuda/normal_rows.h"
+#include "kernels/dynamic_spai/dynamic_spai_cuda.h"
 #include "kernels/dynamic_spai/growth_parts.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "kernels/fsai/cuda/grow_columns.h"
+#include "kernels/static_spai/cuda/spai_on_device.h"
 
 namespace spaid::kernels {
 namespace {
@@ -18,17 +21,36 @@ size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
 // A device's part.
 struct Piece {
-  Piece(const std::shared_ptr<CudaDevice>& device, IndexRange range, size_t of_all)
-      : on(std::make_unique<SpaiOnDevice>(device)), columns(range), index(of_all) {}
-
-  std::unique_ptr<SpaiOnDevice> on;
   const IndexRange columns;
   const size_t index;
-  int64_t first_entry = 0;
-  SpaidCudaDynamicInfo info{};
-  std::vector<double> log_ratios;
+  SpaiOnDevice on;
+  int64_t first_entry = 0, left = 0;
+  cuda::FsaiFigures figures = {};
+  cuda::GramInfo gram = {};
+  double ms = 0, gram_ms = 0;
+  int64_t peak_bytes = 0;
   double up_ms = 0, down_ms = 0;
 };
+
+template <class Real>
+cuda::fsai::ColumnPatterns GrowColumns(cuda::Context& context, const cuda::Matrix& a,
+                                       const PatternView* initial,
+                                       const DynamicSpaiOptions& options,
+                                       const cuda::Caller& caller, cuda::Stopwatch& watch,
+                                       Piece& piece) {
+  FsaiOptions rows;  // as they grow
+  rows.adaptive = true;
+  rows.k_max = options.max_steps;
+  rows.s = options.per_step;
+  rows.epsilon = options.tol * options.tol;
+  rows.min_gain = rows.post_filter = 0;
+  rows.repeat_hash_bits = options.repeat_hash_bits;
+  auto normal = cuda::MakeNormalRows<Real>(context, a, caller, piece.gram);
+  watch.Mark();
+  return cuda::fsai::GrowColumns<Real>(context, std::move(normal), initial, rows,
+                                       options.max_column_nnz > 0 ? options.max_column_nnz : a.n,
+                                       piece.columns, caller, piece.figures);
+}
 
 class Growth {
  public:
@@ -37,7 +59,7 @@ class Growth {
       : a_(a), initial_(initial), options_(options), context_(context), timings_(timings) {}
 
   Result<DynamicSpaiPattern> Run(std::span<const std::shared_ptr<CudaDevice>> devices,
-                                 std::unique_ptr<SpaiOnDevice>* there) {
+                                 std::shared_ptr<SpaiOnDevice>* there) {
     if (initial_ != nullptr) starts_ = DynamicStarts(initial_, a_.n_cols);
     // What a column meets grows like the square of what A has near it.
     const double mean =
@@ -48,7 +70,7 @@ class Growth {
           return 1 + std::min(near * near, kMostNear);
         });
     for (size_t i = 0; i < ranges.size(); ++i) {
-      pieces_.push_back(std::make_unique<Piece>(devices[i], ranges[i], i));
+      pieces_.push_back(std::make_unique<Piece>(Piece{ranges[i], i, {devices[i], {}, {}}}));
     }
     SharedProgress progress(context_.progress, Stage::kBuild, a_.n_cols, pieces_.size());
     progress_ = &progress;
@@ -61,7 +83,7 @@ class Growth {
     int64_t nnz = 0;
     for (const auto& piece : pieces_) {
       piece->first_entry = nnz;
-      nnz += piece->info.nnz;
+      nnz += piece->on.pattern->nnz;
     }
     m.col_ptr.resize(Z(a_.n_cols) + 1);
     m.row_idx.resize(Z(nnz));
@@ -78,7 +100,7 @@ class Growth {
       if (!left.ok()) return left.status();
       timings_.host_ms = MsSince(start);
     } else if (there != nullptr && pieces_.size() == 1) {
-      *there = std::move(pieces_[0]->on);
+      *there = std::make_shared<SpaiOnDevice>(std::move(pieces_[0]->on));
     }
     if (context_.progress != nullptr) {
       context_.progress->OnProgress(Stage::kBuild, a_.n_cols, a_.n_cols);
@@ -89,74 +111,54 @@ class Growth {
  private:
   static constexpr double kMostNear = 100;
 
-  struct Caller {
-    Growth& growth;
-    const Piece& piece;
-  };
-  static int32_t Report(void* caller, int64_t done, int64_t total) {
-    const auto& own = *static_cast<const Caller*>(caller);
-    // The last column is told when the result is there.
-    own.growth.progress_->Report(own.piece.index, std::min(done, total - 1));
-    return own.growth.context_.stop.stop_requested() ? 1 : 0;
-  }
-
   Status Grow(Piece& piece) {
-    CudaDevice& device = *piece.on->device;
-    const SpaidCudaInterface& api = device.api();
-    char message[kCudaMessageBytes] = "";
-    const auto lock = device.Lock();
-    const auto start = Clock::now();
-    const SpaidCudaCsc csc = CudaCsc(a_);
-    int32_t done = api.upload_matrix(device.context(), &csc, &piece.on->matrix.object, message,
-                                     sizeof(message));
-    piece.up_ms = MsSince(start);
-    if (done == kSpaidCudaOk) {
-      Caller caller{*this, piece};
-      piece.log_ratios.assign(Z(options_.max_steps) + 1, 0.0);
-      const SpaidCudaDynamicOptions wanted{options_.tol,
-                                           options_.max_steps,
-                                           options_.per_step,
-                                           options_.max_column_nnz,
-                                           options_.growth_precision == Precision::kFp32 ? 1 : 0,
-                                           options_.repeat_hash_bits,
-                                           piece.log_ratios.data(),
-                                           &Growth::Report,
-                                           &caller};
-      const SpaidCudaCsc initial = CudaCsc(starts_);
-      const SpaidCudaRange range{piece.columns.begin, piece.columns.end};
-      done =
-          api.grow_dynamic_spai(piece.on->matrix.object, initial_ != nullptr ? &initial : nullptr,
-                                &wanted, pieces_.size() > 1 ? &range : nullptr,
-                                &piece.on->pattern.object, &piece.info, message, sizeof(message));
-    }
-    if (done == kSpaidCudaOk) return {};
-    piece.on->FreeLocked();
-    if (done == kSpaidCudaStopped) {
-      return StopStatus(context_.stop.Poll(), "growth of dynamic SPAI");
-    }
-    if (done == kSpaidCudaPatternTooLarge) {
-      return Status(StatusCode::kResourceExhausted, "GRAM_TOO_LARGE",
-                    std::string(message) +
-                        "; rows of A with very many entries make it large: give a device with more "
-                        "memory, or take static SPAI");
-    }
-    return device.Failed(done, message);
+    const cuda::Caller caller(context_.stop, "growth of dynamic SPAI",
+                              [&](int64_t done, int64_t total) {
+                                // The last column is told when the result is there.
+                                progress_->Report(piece.index, std::min(done, total - 1));
+                              });
+    const auto lock = piece.on.device->Lock();
+    return cuda::Guard(*piece.on.device, [&](cuda::Context& context) {
+      const auto start = Clock::now();
+      cuda::Matrix matrix = cuda::UploadMatrix(context, a_, a_.values.data());
+      piece.up_ms = MsSince(start);
+      context.arena->ResetPeak();
+      cuda::Stopwatch watch(context);
+      const bool fp32 = options_.growth_precision == Precision::kFp32;
+      const PatternView starts = starts_;
+      auto grown =
+          (fp32 ? &GrowColumns<float>
+                : &GrowColumns<double>)(context, matrix, initial_ != nullptr ? &starts : nullptr,
+                                        options_, caller, watch, piece);
+      piece.ms = watch.Stop();
+      piece.gram_ms = watch.Marked();
+      piece.peak_bytes = context.arena->peak();
+      piece.left = grown.left;
+      piece.on.matrix = cuda::Keep(piece.on.device, std::move(matrix));
+      const int64_t nnz = grown.row_idx.size();
+      piece.on.pattern =
+          cuda::Keep(piece.on.device,
+                     cuda::DevicePattern{
+                         a_.n_cols, nnz, std::move(grown.col_ptr), std::move(grown.row_idx), {}});
+    });
   }
 
   Status Fetch(Piece& piece, Pattern& m) {
-    CudaDevice& device = *piece.on->device;
-    char message[kCudaMessageBytes] = "";
-    const auto lock = device.Lock();
-    const auto start = Clock::now();
     const bool whole = pieces_.size() == 1;
     Array<int64_t> own(whole ? 0 : Z(piece.columns.size()) + 1);
-    const int32_t done =
-        device.api().download_grown(piece.on->pattern.object, whole ? m.col_ptr.data() : own.data(),
-                                    m.row_idx.data() + piece.first_entry, message, sizeof(message));
-    piece.down_ms = MsSince(start);
-    if (!whole) piece.on->FreeLocked();
-    if (done != kSpaidCudaOk) return device.Failed(done, message);
-    if (whole) return {};
+    const Status status = [&] {
+      const auto lock = piece.on.device->Lock();
+      return cuda::Guard(*piece.on.device, [&](cuda::Context& context) {
+        const auto start = Clock::now();
+        const cuda::DevicePattern& grown = *piece.on.pattern;
+        context.Download(
+            {grown.col_ptr.To(whole ? m.col_ptr.data() : own.data(), grown.col_ptr.size()),
+             grown.row_idx.To(m.row_idx.data() + piece.first_entry, grown.nnz)});
+        piece.down_ms = MsSince(start);
+      });
+    }();
+    if (!whole) piece.on.matrix = nullptr, piece.on.pattern = nullptr;
+    if (!status.ok() || whole) return status;
     for (int64_t k = 0; k < piece.columns.size(); ++k) {
       m.col_ptr[Z(piece.columns.begin + k)] = own[Z(k)] + piece.first_entry;
     }
@@ -166,23 +168,23 @@ class Growth {
   void Summarise(DynamicSpaiQuality& quality) {
     std::vector<double> log_ratios(Z(options_.max_steps) + 1, 0.0);
     for (const auto& piece : pieces_) {
-      const SpaidCudaDynamicInfo& info = piece->info;
+      const FsaiQuality& own = piece->figures.quality;
       for (size_t step = 0; step < log_ratios.size(); ++step) {
-        log_ratios[step] += piece->log_ratios[step];
+        log_ratios[step] += piece->figures.log_ratios[step];
       }
-      quality.nnz_column_max = std::max<int64_t>(quality.nnz_column_max, info.longest);
-      if (quality.dependent_columns == 0) quality.first_dependent = info.first_dependent;
-      quality.dependent_columns += info.dependent_columns;
-      quality.converged_columns += info.converged_columns;
-      quality.copied_columns += info.copied_columns;
-      quality.slow_columns += info.slow_columns;
-      quality.gram_nnz = info.gram_nnz;
-      quality.flops += info.flops;
-      timings_.device_ms = std::max(timings_.device_ms, info.ms);
-      timings_.gram_ms = std::max(timings_.gram_ms, info.gram_ms);
-      timings_.device_bytes = std::max(timings_.device_bytes, info.peak_bytes);
-      timings_.waves = std::max(timings_.waves, info.waves);
-      timings_.host_columns += info.host_columns;
+      quality.nnz_column_max = std::max(quality.nnz_column_max, own.nnz_row_max);
+      if (quality.dependent_columns == 0) quality.first_dependent = own.first_not_spd;
+      quality.dependent_columns += own.not_spd_rows;
+      quality.converged_columns += own.converged_rows;
+      quality.copied_columns += own.copied_rows;
+      quality.slow_columns += own.slow_rows;
+      quality.gram_nnz = piece->gram.nnz;
+      quality.flops += own.flops + piece->gram.flops;
+      timings_.device_ms = std::max(timings_.device_ms, piece->ms);
+      timings_.gram_ms = std::max(timings_.gram_ms, piece->gram_ms);
+      timings_.device_bytes = std::max(timings_.device_bytes, piece->peak_bytes);
+      timings_.waves = std::max(timings_.waves, piece->figures.waves);
+      timings_.host_columns += piece->left;
     }
     // ‖r‖, of whose squares these are.
     for (const double log_ratio : log_ratios) {
@@ -207,7 +209,7 @@ Result<DynamicSpaiPattern> GrowDynamicSpaiCuda(std::span<const std::shared_ptr<C
                                                const DynamicSpaiOptions& options,
                                                const Context& context,
                                                DynamicSpaiCudaTimings* timings,
-                                               std::unique_ptr<SpaiOnDevice>* there) {
+                                               std::shared_ptr<SpaiOnDevice>* there) {
   DynamicSpaiCudaTimings own;
   return GuardMemory("growth of dynamic SPAI", [&]() -> Result<DynamicSpaiPattern> {
     if (Status status = CheckDynamicSpai(a, initial, options); !status.ok()) return status;

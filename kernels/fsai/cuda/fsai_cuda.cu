@@ -1,39 +1,28 @@
-#include "kernels/fsai/fsai_cuda.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/cuda/caller.h"
+#include "kernels/base/cuda/device.h"
+#include "kernels/base/reasons.h"
 #include "kernels/base/split.h"
+#include "kernels/fsai/cuda/fsai.h"
 #include "kernels/fsai/fsai_checks.h"
+#include "kernels/fsai/fsai_cuda.h"
 #include "kernels/fsai/left_rows.h"
-#include "kernels/sparse/csc_cuda.h"
+#include "kernels/sparse/cuda/transpose.h"
 #include "kernels/sparse/pattern.h"
 
 namespace spaid::kernels {
 namespace {
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
-
-// The lower triangle of `user`, by rows, with the diagonal last.
-Pattern LowerRows(const PatternView& user) {
-  Pattern lower;
-  lower.n_rows = lower.n_cols = user.n_cols;
-  lower.col_ptr.push_back(0);
-  for (int64_t i = 0; i < user.n_cols; ++i) {
-    for (const int32_t j : user.column(i)) {
-      if (j < i) lower.row_idx.push_back(j);
-    }
-    lower.row_idx.push_back(static_cast<int32_t>(i));
-    lower.col_ptr.push_back(lower.nnz());
-  }
-  return lower;
-}
 
 // The lower triangle of A on both sides.
 CscMatrix Mirrored(const CscView& a) {
@@ -64,26 +53,17 @@ CscMatrix Mirrored(const CscView& a) {
   return s;
 }
 
-}  // namespace
-
-class FsaiCudaPlan {
- public:
-  using Matrix = CudaObject<SpaidCudaMatrix>;
+struct Plan : FsaiCudaPlan {
   // The part of the plan on one device.
   struct Part {
-    explicit Part(const std::shared_ptr<CudaDevice>& on)
-        : device(on),
-          matrix(std::make_shared<Matrix>(on, &SpaidCudaInterface::free_matrix)),
-          rows(on, &SpaidCudaInterface::free_pattern) {}
-
     const std::shared_ptr<CudaDevice> device;
-    std::shared_ptr<Matrix> matrix;     // shared by plans on one pattern of A
-    CudaObject<SpaidCudaPattern> rows;  // null: none
-    IndexRange range;                   // rows that it makes
+    std::shared_ptr<cuda::Matrix> matrix = {};           // shared by plans on one pattern of A
+    std::shared_ptr<const cuda::FsaiPattern> rows = {};  // null: none
+    IndexRange range = {};                               // rows that it makes
   };
 
   std::vector<std::unique_ptr<Part>> parts;  // ascending
-  int64_t n = 0, nnz_a = 0, nnz_rows = 0;
+  int64_t n = 0, nnz_a = 0;
   uint64_t pattern_hash = 0;  // A's
 
   // Cuts the rows that the devices make, by their entries in `rows`, or, where that is null, in A.
@@ -94,56 +74,36 @@ class FsaiCudaPlan {
     parts.resize(ranges.size());
     for (size_t i = 0; i < ranges.size(); ++i) parts[i]->range = ranges[i];
   }
+
+  void CountBytes(bool has_rows, int64_t nnz_rows) {
+    device_bytes = 12 * nnz_a + 8 * (n + 1) + (has_rows ? 4 * nnz_rows + 8 * (n + 1) : 0);
+  }
 };
 
-class FsaiCudaG {
- public:
-  FsaiCudaG(const std::shared_ptr<CudaDevice>& on, int64_t n_rows, int64_t entries)
-      : device(on), g(on, &SpaidCudaInterface::free_g), n(n_rows), nnz(entries) {}
-
-  const std::shared_ptr<CudaDevice> device;
-  CudaObject<SpaidCudaG> g;
-  const int64_t n, nnz;
+// G on the device of a plan of one part.
+struct KeptG : BuiltOnDevice {
+  std::shared_ptr<const cuda::FsaiPattern> pattern;
+  std::shared_ptr<const cuda::Buffer<double>> g;
 };
-
-int64_t DeviceBytes(const FsaiCudaPlan& plan) {
-  const bool has_rows = plan.parts.front()->rows.object != nullptr;
-  return 12 * plan.nnz_a + 8 * (plan.n + 1) + (has_rows ? 4 * plan.nnz_rows + 8 * (plan.n + 1) : 0);
-}
-
-int64_t DeviceBytes(const FsaiCudaG& g) { return 12 * g.nnz + 8 * (g.n + 1); }
-
-const std::shared_ptr<CudaDevice>& DeviceOf(const FsaiCudaG& g) { return g.device; }
-
-const SpaidCudaG* Object(const FsaiCudaG& g) { return g.g.object; }
-
-namespace {
 
 // Adds the longest of the times that parts took at the same time.
 void Add(const std::vector<double>& parts, double& to) {
   to += *std::max_element(parts.begin(), parts.end());
 }
 
-Status PlanPart(const PatternView& a, const PatternView* rows, FsaiCudaPlan::Part& part,
+Status PlanPart(const PatternView& a, const PatternView* rows, Plan::Part& part,
                 double& upload_ms) {
-  CudaDevice& device = *part.device;
-  const SpaidCudaInterface& api = device.api();
-  char message[kCudaMessageBytes] = "";
-  const auto lock = device.Lock();
-  const auto start = Clock::now();
-  const SpaidCudaCsc csc = CudaCsc(a);
-  int32_t done =
-      api.upload_matrix(device.context(), &csc, &part.matrix->object, message, sizeof(message));
-  if (done == kSpaidCudaOk && rows != nullptr) {
-    const SpaidCudaCsc pattern = CudaCsc(*rows);
-    done =
-        api.upload_pattern(device.context(), &pattern, &part.rows.object, message, sizeof(message));
-  }
-  upload_ms += MsSince(start);
-  if (done == kSpaidCudaOk) return {};
-  // Here and now.
-  if (part.matrix->object != nullptr) api.free_matrix(std::exchange(part.matrix->object, nullptr));
-  return device.Failed(done, message);
+  const auto lock = part.device->Lock();
+  return cuda::Guard(*part.device, [&](cuda::Context& context) {
+    const auto start = Clock::now();
+    cuda::Matrix matrix = cuda::UploadMatrix(context, a, nullptr);
+    if (rows != nullptr) {
+      part.rows = cuda::Keep(part.device, cuda::UploadPattern(context, *rows));
+      context.Synchronize();
+    }
+    part.matrix = cuda::Keep(part.device, std::move(matrix));
+    upload_ms += MsSince(start);
+  });
 }
 
 Result<std::shared_ptr<const FsaiCudaPlan>> MakePlan(
@@ -153,13 +113,13 @@ Result<std::shared_ptr<const FsaiCudaPlan>> MakePlan(
   if (rows != nullptr) {
     if (Status status = CheckLowerPattern(*rows, a.n_cols); !status.ok()) return status;
   }
-  auto plan = std::make_shared<FsaiCudaPlan>();
+  auto plan = std::make_shared<Plan>();
   plan->n = a.n_cols;
   plan->nnz_a = a.nnz();
-  plan->nnz_rows = rows != nullptr ? rows->nnz() : 0;
+  plan->CountBytes(rows != nullptr, rows != nullptr ? rows->nnz() : 0);
   plan->pattern_hash = HashPattern(a, context.threads);
   for (const auto& device : devices) {
-    plan->parts.push_back(std::make_unique<FsaiCudaPlan::Part>(device));
+    plan->parts.push_back(std::make_unique<Plan::Part>(Plan::Part{device}));
   }
   plan->Cut(a, rows, context.threads);
   std::vector<double> upload_ms(plan->parts.size());
@@ -175,14 +135,14 @@ class Build {
  public:
   Build(const FsaiCudaPlan& plan, const PatternView* pattern, const FsaiOptions& options, bool grow,
         const Context& context, FsaiCudaTimings& timings, FsaiCudaOutputs* outputs)
-      : plan_(plan),
+      : plan_(static_cast<const Plan&>(plan)),
         pattern_(pattern),
         options_(options),
         grow_(grow),
         context_(context),
         timings_(timings),
         outputs_(outputs),
-        progress_(context.progress, Stage::kBuild, plan.n, plan.parts.size()) {}
+        progress_(context.progress, Stage::kBuild, plan_.n, plan_.parts.size()) {}
 
   Result<FsaiResult> Run(const CscView& a) {
     const auto begin = Clock::now();
@@ -193,7 +153,7 @@ class Build {
     }
     auto result = On(a, /*of_plan=*/true, begin);
     if (result.ok()) return Whole(a, *std::move(result));
-    if (fault_ == kSpaidCudaFsaiNoFault) return result;
+    if (fault_ < 0) return result;
     // The host has the words for it.
     const auto checked = CheckSymmetric(a, options_, context_);
     if (!checked.ok()) return checked.status();
@@ -205,37 +165,18 @@ class Build {
   }
 
  private:
-  using Part = FsaiCudaPlan::Part;
-
   // A build's state of one part, whose device is locked.
   struct Work {
-    Work(Build& build, size_t i, const Part& of)
-        : owner(build),
-          index(i),
-          part(of),
-          matrix(of.device, &SpaidCudaInterface::free_matrix),
-          g(of.device, &SpaidCudaInterface::free_g) {
-      matrix.locked = g.locked = true;
-    }
-
-    Build& owner;
     const size_t index;
-    const Part& part;
-    CudaObject<SpaidCudaMatrix> matrix;  // null: the plan's
-    CudaObject<SpaidCudaG> g;
-    SpaidCudaFsaiInfo info{};
-    std::vector<double> log_ratios;
+    const Plan::Part& part;
+    std::optional<cuda::Matrix> matrix = {};  // none: the plan's
+    cuda::FsaiG g = {};
+    cuda::FsaiFigures figures = {};
+    double pass_ms = 0;  // the last pass, by the device's clock
+    int64_t peak_bytes = 0;
     double ms = 0;  // the present phase's
-    char message[kCudaMessageBytes] = "";
   };
   using Works = std::vector<std::unique_ptr<Work>>;
-
-  static int32_t Report(void* caller, int64_t done, int64_t total) {
-    const auto& work = *static_cast<Work*>(caller);
-    // The last row is told when the result is there.
-    work.owner.progress_.Report(work.index, std::min(done, total - 1));
-    return work.owner.context_.stop.stop_requested() ? 1 : 0;
-  }
 
   // With the rows that were left to the host.
   Result<FsaiResult> Whole(const CscView& a, FsaiResult result) {
@@ -256,18 +197,16 @@ class Build {
         static_cast<double>(result.g_rows.nnz()) / static_cast<double>(std::max<int64_t>(nnz_a, 1));
   }
 
-  // Calls phase(work), which returns a result of the C interface, for all parts at once; adds what
-  // the longest took to `ms`.
+  // Calls phase(work, context) for all parts at once; adds what the longest took to `ms`.
   template <class Phase>
   Status ForAll(const Works& works, double& ms, const Phase& phase) {
-    const Status status = AtOnce(works.size(), [&](size_t i) -> Status {
+    const Status status = AtOnce(works.size(), [&](size_t i) {
       Work& work = *works[i];
       const auto start = Clock::now();
-      const int32_t done = phase(work);
+      const Status done =
+          cuda::Guard(*work.part.device, [&](cuda::Context& context) { phase(work, context); });
       work.ms = MsSince(start);
-      if (done == kSpaidCudaOk) return {};
-      if (done == kSpaidCudaStopped) return StopStatus(context_.stop.Poll(), "build of FSAI");
-      return work.part.device->Failed(done, work.message);
+      return done;
     });
     double longest = 0;
     for (const auto& work : works) longest = std::max(longest, work->ms);
@@ -290,38 +229,35 @@ class Build {
     const auto locks = LockDevices();
     Works works;
     for (const auto& part : plan_.parts) {
-      works.push_back(std::make_unique<Work>(*this, works.size(), *part));
+      works.push_back(std::make_unique<Work>(Work{works.size(), *part}));
     }
-    Status status = ForAll(works, timings_.host_to_device_ms, [&](Work& work) {
-      CudaDevice& device = *work.part.device;
-      if (of_plan) {
-        return device.api().upload_values(work.part.matrix->object, a.values.data(), work.message,
-                                          sizeof(work.message));
-      }
-      const SpaidCudaCsc csc = CudaCsc(a);
-      return device.api().upload_matrix(device.context(), &csc, &work.matrix.object, work.message,
-                                        sizeof(work.message));
-    });
+    Status status =
+        ForAll(works, timings_.host_to_device_ms, [&](Work& work, cuda::Context& context) {
+          if (of_plan) {
+            cuda::UploadValues(context, a.values.data(), *work.part.matrix);
+          } else {
+            work.matrix = cuda::UploadMatrix(context, a, a.values.data());
+          }
+        });
     if (!status.ok()) return status;
     FsaiResult result;
     FsaiQuality& quality = result.quality;
     double pass_ms = 0;  // the last pass, by the slowest device's clock
     const auto pass = [&](int k_max) {
-      fault_ = kSpaidCudaFsaiNoFault;
+      fault_ = -1;
       double unused = 0;
-      status = ForAll(works, unused, [&](Work& work) { return BuildPart(work, k_max); });
+      status = ForAll(works, unused,
+                      [&](Work& work, cuda::Context& context) { BuildPart(work, context, k_max); });
       pass_ms = 0;
       std::vector<double> log_ratios(Z(k_max) + 1, 0.0);
       for (const auto& work : works) {
-        pass_ms = std::max(pass_ms, work->info.ms);
-        timings_.device_bytes = std::max(timings_.device_bytes, work->info.peak_bytes);
-        timings_.waves = std::max(timings_.waves, work->info.waves);
-        if (work->info.fault != kSpaidCudaFsaiNoFault && fault_ == kSpaidCudaFsaiNoFault) {
-          fault_ = work->info.fault;
-          fault_index_ = work->info.fault_index;
-        }
-        for (size_t step = 0; step < log_ratios.size(); ++step) {
-          log_ratios[step] += work->log_ratios[step];
+        const cuda::FsaiFigures& figures = work->figures;
+        pass_ms = std::max(pass_ms, work->pass_ms);
+        timings_.device_bytes = std::max(timings_.device_bytes, work->peak_bytes);
+        timings_.waves = std::max(timings_.waves, figures.waves);
+        if (fault_ < 0) fault_ = figures.fault;
+        for (size_t step = 0; step < figures.log_ratios.size(); ++step) {
+          log_ratios[step] += figures.log_ratios[step];
         }
       }
       timings_.device_ms += pass_ms;
@@ -330,7 +266,7 @@ class Build {
       for (const double log_ratio : log_ratios) {
         if (grow_) quality.kaporin_by_step.push_back(std::exp(log_ratio));
       }
-      return status.ok() && fault_ == kSpaidCudaFsaiNoFault;
+      return status.ok() && fault_ < 0;
     };
     const int k_max = grow_ ? options_.k_max : 0;
     if (grow_ && options_.time_budget_ms > 0) {
@@ -339,9 +275,9 @@ class Build {
       pass(k_max);
     }
     if (!status.ok()) return status;
-    if (fault_ != kSpaidCudaFsaiNoFault) {
+    if (fault_ >= 0) {
       return Status(StatusCode::kFailedPrecondition, "NOT_SYMMETRIC", "A is not symmetric")
-          .At("values", fault_index_);
+          .At("values", fault_);
     }
     const int64_t nnz = Summarise(works, quality);
     const auto back = Clock::now();
@@ -349,37 +285,29 @@ class Build {
     const auto& ptr = result.g_rows.col_ptr;
     if (status.ok() && outputs_ != nullptr &&
         std::adjacent_find(ptr.begin(), ptr.end()) == ptr.end()) {
-      status = works.size() == 1 ? Keep(nnz, *works[0]) : KeepPlan(a, result.g_rows);
+      status = works.size() == 1 ? KeepG(nnz, *works[0]) : KeepPlan(a, result.g_rows);
     }
     timings_.device_to_host_ms += MsSince(back);
     if (!status.ok()) return status;
     return Result<FsaiResult>(std::move(result));
   }
 
-  int32_t BuildPart(Work& work, int k_max) {
-    const SpaidCudaInterface& api = work.part.device->api();
-    work.log_ratios.assign(Z(k_max) + 1, 0.0);
-    const SpaidCudaFsaiOptions wanted{grow_ ? 1 : 0,
-                                      k_max,
-                                      options_.s,
-                                      options_.epsilon,
-                                      options_.min_gain,
-                                      options_.post_filter,
-                                      options_.symmetry_tolerance,
-                                      options_.precision == Precision::kFp32 ? 1 : 0,
-                                      options_.repeat_hash_bits,
-                                      work.log_ratios.data(),
-                                      &Build::Report,
-                                      &work};
-    if (work.g.object != nullptr) api.free_g(std::exchange(work.g.object, nullptr));
-    work.info = {};
-    const SpaidCudaCsc rows = pattern_ != nullptr ? CudaCsc(*pattern_) : SpaidCudaCsc{};
-    const SpaidCudaRange range{work.part.range.begin, work.part.range.end};
-    const SpaidCudaMatrix* const matrix =
-        work.matrix.object != nullptr ? work.matrix.object : work.part.matrix->object;
-    return api.build_fsai(matrix, pattern_ != nullptr ? &rows : nullptr, work.part.rows.object,
-                          &wanted, plan_.parts.size() > 1 ? &range : nullptr, &work.g.object,
-                          &work.info, work.message, sizeof(work.message));
+  void BuildPart(Work& work, cuda::Context& context, int k_max) {
+    FsaiOptions wanted = options_;
+    wanted.adaptive = grow_;
+    wanted.k_max = k_max;
+    work.g = {};
+    work.figures = {};
+    context.arena->ResetPeak();
+    cuda::Stopwatch watch(context);
+    const cuda::Caller caller(context_.stop, "build of FSAI", [&](int64_t done, int64_t total) {
+      // The last row is told when the result is there.
+      progress_.Report(work.index, std::min(done, total - 1));
+    });
+    work.g = cuda::BuildFsai(context, work.matrix ? *work.matrix : *work.part.matrix, pattern_,
+                             work.part.rows.get(), wanted, work.part.range, caller, work.figures);
+    work.pass_ms = watch.Stop();
+    work.peak_bytes = context.arena->peak();
   }
 
   // Sums the figures of all parts; returns the entries of G.
@@ -387,16 +315,16 @@ class Build {
     int64_t nnz = 0;
     double log_ratio = 0;
     for (const auto& work : works) {
-      const SpaidCudaFsaiInfo& info = work->info;
-      nnz += info.nnz;
-      log_ratio += info.log_ratio;
-      quality.nnz_row_max = std::max<int64_t>(quality.nnz_row_max, info.longest);
-      if (quality.not_spd_rows == 0) quality.first_not_spd = info.first_not_spd;
-      quality.not_spd_rows += info.not_spd_rows;
-      quality.converged_rows += info.converged_rows;
-      quality.copied_rows += info.copied_rows;
-      quality.slow_rows += info.slow_rows;
-      quality.flops += info.flops;
+      const FsaiQuality& own = work->figures.quality;
+      nnz += work->g.values.size();
+      log_ratio += work->figures.log_ratio;
+      quality.nnz_row_max = std::max(quality.nnz_row_max, own.nnz_row_max);
+      if (quality.not_spd_rows == 0) quality.first_not_spd = own.first_not_spd;
+      quality.not_spd_rows += own.not_spd_rows;
+      quality.converged_rows += own.converged_rows;
+      quality.copied_rows += own.copied_rows;
+      quality.slow_rows += own.slow_rows;
+      quality.flops += own.flops;
     }
     quality.kaporin = std::exp(log_ratio);
     return nnz;
@@ -411,68 +339,85 @@ class Build {
     g.values.resize(Z(nnz));
     result.psi_ratio.resize(Z(plan_.n));
     std::vector<int64_t> first(works.size(), 0);
-    for (size_t i = 1; i < works.size(); ++i) first[i] = first[i - 1] + works[i - 1]->info.nnz;
+    for (size_t i = 1; i < works.size(); ++i)
+      first[i] = first[i - 1] + works[i - 1]->g.values.size();
     g.col_ptr.back() = nnz;
+    std::vector<Array<int64_t>> pointers(works.size());
+    for (const auto& work : works) pointers[work->index].resize(Z(work->part.range.size()) + 1);
     double unused = 0;
-    return ForAll(works, unused, [&](Work& work) {
+    return ForAll(works, unused, [&](Work& work, cuda::Context& context) {
       const IndexRange range = work.part.range;
-      const int64_t from = first[work.index];
-      Array<int64_t> own(Z(range.size()) + 1);
-      const int32_t done = work.part.device->api().download_g(
-          work.g.object, own.data(), g.row_idx.data() + from, g.values.data() + from,
-          result.psi_ratio.data() + range.begin, work.message, sizeof(work.message));
+      const int64_t from = first[work.index], entries = work.g.values.size();
+      Array<int64_t>& own = pointers[work.index];
+      context.Download({work.g.row_ptr.To(own.data(), range.size() + 1),
+                        work.g.col_idx.To(g.row_idx.data() + from, entries),
+                        work.g.values.To(g.values.data() + from, entries),
+                        work.g.psi_ratio.To(result.psi_ratio.data() + range.begin, range.size())});
       for (int64_t i = 0; i < range.size(); ++i) g.col_ptr[Z(range.begin + i)] = own[Z(i)] + from;
-      return done;
     });
   }
 
-  Status Keep(int64_t nnz, Work& work) {
+  // The G of a plan of one part, and its columns where the device has memory for making them.
+  Status KeepG(int64_t nnz, Work& work) {
     const std::shared_ptr<CudaDevice>& device = work.part.device;
-    CudaObject<SpaidCudaG>& g = work.g;
-    const SpaidCudaInterface& api = device->api();
+    work.g.psi_ratio = {};
     CscMatrix& columns = outputs_->g_columns;
     columns.n_rows = columns.n_cols = plan_.n;
     columns.col_ptr.resize(Z(plan_.n) + 1);
     columns.row_idx.resize(Z(nnz));
     columns.values.resize(Z(nnz));
-    api.trim_g(g.object);
-    const int32_t done =
-        api.download_g_columns(g.object, columns.col_ptr.data(), columns.row_idx.data(),
-                               columns.values.data(), work.message, sizeof(work.message));
-    if (done == kSpaidCudaOutOfMemory) {
+    // Row i of G is column i of Gᵀ.
+    const cuda::PatternRef transposed{plan_.n, work.g.row_ptr.get(), work.g.col_idx.get()};
+    const Status status = cuda::Guard(*device, [&](cuda::Context& context) {
+      const cuda::Matrix made = cuda::Transpose(context, transposed, nnz, work.g.values.get());
+      context.Download({made.col_ptr.To(columns.col_ptr.data(), plan_.n + 1),
+                        made.row_idx.To(columns.row_idx.data(), nnz),
+                        made.values.To(columns.values.data(), nnz)});
+    });
+    if (status.reason() == reason::kDeviceOutOfMemory) {
       columns = {};
-    } else if (done != kSpaidCudaOk) {
-      return device->Failed(done, work.message);
+    } else if (!status.ok()) {
+      return status;
     }
-    std::shared_ptr<FsaiCudaPlan> plan = SameMatrix();
-    plan->nnz_rows = nnz;
+    const double* const values = work.g.values.get();
+    auto kept = std::make_shared<KeptG>();
+    kept->pattern =
+        cuda::Keep(device, cuda::FsaiPattern{std::move(work.g.row_ptr), std::move(work.g.col_idx)});
+    kept->g = cuda::Keep(device, std::move(work.g.values));
+    std::shared_ptr<Plan> plan = SameMatrix();
+    plan->CountBytes(true, nnz);
     plan->parts[0]->range = work.part.range;
-    plan->parts[0]->rows.object = api.pattern_of_g(g.object);
+    plan->parts[0]->rows = kept->pattern;
     outputs_->plan = std::move(plan);
-    auto kept = std::make_shared<FsaiCudaG>(device, plan_.n, nnz);
-    std::swap(kept->g.object, g.object);
+    static_cast<BuiltOnDevice&>(*kept) = {.device = device,
+                                          .device_bytes = 12 * nnz + 8 * (plan_.n + 1),
+                                          .factor = true,
+                                          .n = plan_.n,
+                                          .nnz = nnz,
+                                          .col_ptr = transposed.col_ptr,
+                                          .row_idx = transposed.row_idx,
+                                          .values = values};
     outputs_->g = std::move(kept);
     return {};
   }
 
   // Parts of G serve no solve, nor the next build as its pattern, which goes there with each build.
   Status KeepPlan(const PatternView& a, const CscMatrix& g_rows) {
-    std::shared_ptr<FsaiCudaPlan> plan = SameMatrix();
-    plan->nnz_rows = g_rows.nnz();
+    std::shared_ptr<Plan> plan = SameMatrix();
+    plan->CountBytes(false, 0);
     const PatternView rows = g_rows.pattern();
     plan->Cut(a, &rows, context_.threads);
     outputs_->plan = std::move(plan);
     return {};
   }
 
-  std::shared_ptr<FsaiCudaPlan> SameMatrix() const {
-    auto plan = std::make_shared<FsaiCudaPlan>();
+  std::shared_ptr<Plan> SameMatrix() const {
+    auto plan = std::make_shared<Plan>();
     plan->n = plan_.n;
     plan->nnz_a = plan_.nnz_a;
     plan->pattern_hash = plan_.pattern_hash;
     for (const auto& part : plan_.parts) {
-      plan->parts.push_back(std::make_unique<Part>(part->device));
-      plan->parts.back()->matrix = part->matrix;
+      plan->parts.push_back(std::make_unique<Plan::Part>(Plan::Part{part->device, part->matrix}));
     }
     return plan;
   }
@@ -498,7 +443,7 @@ class Build {
     quality.out_of_time = quality.steps < k_max;
   }
 
-  const FsaiCudaPlan& plan_;
+  const Plan& plan_;
   const PatternView* const pattern_;
   const FsaiOptions& options_;
   const bool grow_;
@@ -506,8 +451,7 @@ class Build {
   FsaiCudaTimings& timings_;
   FsaiCudaOutputs* const outputs_;
   SharedProgress progress_;
-  int32_t fault_ = kSpaidCudaFsaiNoFault;
-  int64_t fault_index_ = -1;
+  int64_t fault_ = -1;  // the first part's that has one
 };
 
 }  // namespace
@@ -519,14 +463,6 @@ Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(
   return GuardMemory("plan of FSAI", [&] {
     return MakePlan(devices, a, rows, context, timings != nullptr ? *timings : own);
   });
-}
-
-Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(const std::shared_ptr<CudaDevice>& device,
-                                                         const PatternView& a,
-                                                         const PatternView* rows,
-                                                         const Context& context,
-                                                         FsaiCudaTimings* timings) {
-  return PlanFsaiCuda(std::span(&device, 1), a, rows, context, timings);
 }
 
 Result<FsaiResult> BuildFsaiOnCuda(const FsaiCudaPlan& plan, const PatternView& pattern,
@@ -552,43 +488,6 @@ Result<FsaiResult> GrowFsaiCuda(const FsaiCudaPlan& plan, const PatternView* ini
     return Build(plan, initial, options, /*grow=*/true, context,
                  timings != nullptr ? *timings : own, outputs)
         .Run(a);
-  });
-}
-
-Result<FsaiResult> BuildFsaiOnCuda(const std::shared_ptr<CudaDevice>& device,
-                                   const PatternView& pattern, const CscView& a,
-                                   const FsaiOptions& options, const Context& context,
-                                   FsaiCudaTimings* timings) {
-  if (Status status = CheckFsai(a, options); !status.ok()) return status;
-  const auto plan = PlanFsaiCuda(device, a, &pattern, context, timings);
-  if (!plan.ok()) return plan.status();
-  return BuildFsaiOnCuda(**plan, pattern, a, options, context, timings);
-}
-
-Result<FsaiResult> BuildFsaiCuda(const std::shared_ptr<CudaDevice>& device, const CscView& a,
-                                 const PatternView* initial, const FsaiOptions& options,
-                                 const Context& context, FsaiCudaTimings* timings) {
-  return GuardMemory("build of FSAI", [&]() -> Result<FsaiResult> {
-    if (Status status = CheckFsai(a, options); !status.ok()) return status;
-    if (!options.adaptive) {
-      auto pattern = FsaiPattern(a, initial, options, context);
-      if (!pattern.ok()) return pattern.status();
-      return BuildFsaiOnCuda(device, *pattern, a, options, context, timings);
-    }
-    Pattern start;
-    if (initial != nullptr) {
-      if (initial->n_rows != a.n_rows || initial->n_cols != a.n_cols) {
-        return Status(StatusCode::kInvalidArgument, "PATTERN_SIZE_MISMATCH",
-                      "the initial pattern and the matrix are of different sizes")
-            .At("pattern");
-      }
-      start = LowerRows(*initial);
-    }
-    const PatternView view = start;
-    const PatternView* const rows = initial != nullptr ? &view : nullptr;
-    const auto plan = PlanFsaiCuda(device, a, rows, context, timings);
-    if (!plan.ok()) return plan.status();
-    return GrowFsaiCuda(**plan, rows, a, options, context, timings);
   });
 }
 

@@ -1,0 +1,27 @@
+// An operator with what it is on its device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/krylov/cuda/operator.h"
+#include "kernels/krylov/krylov_cuda.h"
+
+namespace spaid::cuda {
+
+// The only kind of CudaOperator that there is.
+struct OperatorOnDevice : kernels::CudaOperator {
+  OperatorOnDevice(const std::shared_ptr<kernels::CudaDevice>& device, int64_t n)
+      : CudaOperator(device, n) {}
+  void SetBytes(int64_t bytes) { device_bytes_ = bytes; }
+
+  bool symmetric = false;                // laid out for A = Aᵀ
+  std::shared_ptr<Operator> op;          // shared only while WithValues runs
+  std::shared_ptr<const Operator> then;  // applied after `op`; null: none
+};
+
+inline const OperatorOnDevice& There(const kernels::CudaOperator& op) {
+  return static_cast<const OperatorOnDevice&>(op);
+}
+
+}  // namespace spaid::cuda
