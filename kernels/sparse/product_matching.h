@@ -20,7 +20,7 @@ struct ProductMatchingOptions {
   int64_t max_work = 0;
 };
 
-// Of entries that are neither zero nor infinite.
+// A matching of the entries that are neither zero nor infinite.
 struct ProductMatching {
   Array<int32_t> row_of_column;  // row matched to each column, -1: none
   // Q: column matched to each row. Rows and columns that are left over are paired in ascending
