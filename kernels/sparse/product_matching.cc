@@ -22,6 +22,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kStepsPerPoll = 8192;
 constexpr int64_t kWorkPerEntry = 200;
 constexpr int64_t kLeastWork = 10'000'000;
+// Rounds of the reduction before the searches, and the entries that it may look at for each of A.
+constexpr int kReductions = 2;
+constexpr int64_t kReductionPerEntry = 10;
+// Searches at once pay for so many columns, and as long as one in so many gets a row.
+constexpr int64_t kLeastRoots = 64;
+constexpr int64_t kWorthPhase = 8;
 constexpr int64_t kEntriesPerBatch = int64_t{1} << 15;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
@@ -42,6 +48,7 @@ struct Row {
   int32_t column = -1;          // matched
   int32_t from = -1;            // of a search: the column of `entry`
   int32_t place = kUnseen;
+  int32_t root = -1;  // of a search from many columns: the one that the path begins at
 };
 
 // Rows of a search by their distance, the nearest first.
@@ -119,7 +126,7 @@ class ProductMatcher {
     if (const StopReason stopped = Costs(); stopped != StopReason::kNone) {
       return StopStatus(stopped, "the maximum product matching");
     }
-    if (Start() && Grow()) {
+    if (Start() && Grow() && Reduce() && Phases()) {
       for (int64_t j = 0; j < a_.n_cols; ++j) {
         if (entry_of_column_[Z(j)] < 0 && !Search(static_cast<int32_t>(j))) break;
       }
@@ -287,6 +294,173 @@ class ProductMatcher {
     return true;
   }
 
+  // Augmenting row reduction (Jonker, Volgenant, Computing 38 (1987) 325): a column without a row
+  // takes its best one from whoever has it, and lowers that row's dual until its second best is as
+  // good; who lost it goes on. Rows that are matched stay so.
+  bool Reduce() {
+    std::vector<int32_t> free, later;
+    for (int64_t j = 0; j < a_.n_cols; ++j) {
+      if (entry_of_column_[Z(j)] < 0) free.push_back(static_cast<int32_t>(j));
+    }
+    const int64_t enough = work_ + kReductionPerEntry * a_.nnz();
+    for (int pass = 0; pass < kReductions && !free.empty(); ++pass) {
+      later.clear();
+      for (int32_t j : free) {
+        while (j >= 0) {
+          if (Stopped(1 + End(j) - Begin(j))) return false;
+          if (work_ > enough) return true;
+          int64_t best = -1, second = -1;
+          double least = kInfinity, next = kInfinity;
+          for (int64_t p = Begin(j); p < End(j); ++p) {
+            const double cost = Without(p);
+            if (!(cost < next)) continue;
+            if (cost < least) {
+              next = std::exchange(least, cost);
+              second = std::exchange(best, p);
+            } else {
+              next = cost;
+              second = p;
+            }
+          }
+          if (second < 0) break;  // without another choice there is no price to pay
+          const bool gains = least < next;
+          if (gains) {
+            rows_[Z(RowOf(best))].u -= next - least;
+          } else if (rows_[Z(RowOf(second))].column < 0) {
+            best = second;
+          }
+          v_[Z(j)] = next;
+          const int32_t loser = rows_[Z(RowOf(best))].column;
+          Match(j, best);
+          if (loser >= 0) entry_of_column_[Z(loser)] = -1;
+          if (loser >= 0 && !gains) later.push_back(loser);
+          j = gains ? loser : -1;
+        }
+      }
+      free.swap(later);
+    }
+    return true;
+  }
+
+  // Searches from all free columns at once, as long as they find rows for many: half of them each.
+  bool Phases() {
+    std::vector<int32_t> roots;
+    target_.assign(Z(a_.n_cols), -1);
+    for (;;) {
+      roots.clear();
+      for (int64_t j = 0; j < a_.n_cols; ++j) {
+        if (entry_of_column_[Z(j)] < 0) roots.push_back(static_cast<int32_t>(j));
+      }
+      if (std::ssize(roots) < kLeastRoots) return true;
+      int64_t found = 0;
+      if (!Phase(roots, found)) return false;
+      if (found * kWorthPhase < std::ssize(roots)) return true;
+    }
+  }
+
+  // A row gets its distance from the nearest root, and belongs to that root's tree; the first free
+  // row of a tree ends a path, and trees share no row. Up to the distance at which the search ends,
+  // distances are what duals change by, which makes all paths tight.
+  bool Phase(const std::vector<int32_t>& roots, int64_t& found) {
+    seen_.clear();
+    done_.clear();
+    ready_.clear();
+    heap_.Clear();
+    double level = 0;
+    for (const int32_t root : roots) {
+      if (!Reach(root, root, level)) return false;
+    }
+    while (2 * found < std::ssize(roots)) {
+      int32_t i;
+      if (!ready_.empty()) {
+        i = ready_.back();
+        ready_.pop_back();
+      } else if (!heap_.empty()) {
+        i = heap_.nearest();
+        heap_.Remove(i);
+        level = rows_[Z(i)].distance;
+      } else {
+        break;
+      }
+      Row& row = rows_[Z(i)];
+      row.place = kDone;
+      done_.push_back(i);
+      if (row.column >= 0) {
+        if (!Reach(row.column, row.root, level)) return false;
+      } else if (target_[Z(row.root)] < 0) {
+        target_[Z(row.root)] = i;
+        ++found;
+      }
+    }
+    changed_.clear();
+    for (const int32_t i : done_) {
+      Row& row = rows_[Z(i)];
+      if (row.column >= 0) changed_.push_back(row.column);
+      row.u += row.distance - level;
+    }
+    for (const int32_t root : roots) {
+      const int32_t target = std::exchange(target_[Z(root)], -1);
+      if (target >= 0) {
+        Flip(root, target);
+        changed_.push_back(root);
+      } else {
+        v_[Z(root)] += level;
+      }
+    }
+    Settle();
+    return true;
+  }
+
+  bool Reach(int32_t j, int32_t root, double level) {
+    if (Stopped(1 + End(j) - Begin(j))) return false;
+    const double v = v_[Z(j)];
+    for (int64_t p = Begin(j); p < End(j); ++p) {
+      const int32_t i = RowOf(p);
+      Row& row = rows_[Z(i)];
+      const double distance = level + std::max(0.0, cost_[Z(p)] - row.u - v);
+      if (!(distance < row.distance) || row.place <= kDone) continue;
+      See(i, distance, level, j, p);
+      row.root = root;
+    }
+    return true;
+  }
+
+  // A shorter path to row i.
+  void See(int32_t i, double distance, double level, int32_t from, int64_t entry) {
+    Row& row = rows_[Z(i)];
+    if (row.distance == kInfinity) seen_.push_back(i);
+    row.distance = distance;
+    row.from = from;
+    row.entry = entry;
+    if (distance > level) {
+      heap_.Lower(i);
+    } else if (row.place != kReady) {
+      if (row.place >= 0) heap_.Remove(i);
+      row.place = kReady;
+      ready_.push_back(i);
+    }
+  }
+
+  // Matches along the path to a free row.
+  void Flip(int32_t root, int32_t target) {
+    for (int32_t i = target;;) {
+      const int32_t j = rows_[Z(i)].from;
+      const int64_t before = entry_of_column_[Z(j)];
+      Match(j, rows_[Z(i)].entry);
+      if (j == root) break;
+      i = RowOf(before);
+    }
+  }
+
+  // After a search: the changed columns are tight where they are matched.
+  void Settle() {
+    for (const int32_t j : changed_) v_[Z(j)] = Without(entry_of_column_[Z(j)]);
+    for (const int32_t i : seen_) {
+      rows_[Z(i)].distance = kInfinity;
+      rows_[Z(i)].place = kUnseen;
+    }
+  }
+
   // The shortest augmenting path from column `root`; without one the column is left over. False
   // where the work ends.
   bool Search(int32_t root) {
@@ -307,19 +481,14 @@ class ProductMatcher {
         const double distance = level + std::max(0.0, cost_[Z(p)] - row.u - v);
         // The infinite cost of a zero ends here, too.
         if (!(distance < nearest) || !(distance < row.distance) || row.place <= kDone) continue;
-        if (row.distance == kInfinity) seen_.push_back(i);
-        row.distance = distance;
-        row.from = j;
-        row.entry = p;
-        if (row.column < 0) {
-          nearest = distance;
+        if (row.column >= 0) {
+          See(i, distance, level, j, p);
+        } else {
+          if (row.distance == kInfinity) seen_.push_back(i);
+          row.distance = nearest = distance;
+          row.from = j;
+          row.entry = p;
           target = i;
-        } else if (distance > level) {
-          heap_.Lower(i);
-        } else if (row.place != kReady) {
-          if (row.place >= 0) heap_.Remove(i);
-          row.place = kReady;
-          ready_.push_back(i);
         }
       }
       if (nearest <= level) break;
@@ -353,18 +522,8 @@ class ProductMatcher {
       changed_.push_back(row.column);
       row.u += row.distance - nearest;
     }
-    for (int32_t i = target;;) {
-      const int32_t j = rows_[Z(i)].from;
-      const int64_t before = entry_of_column_[Z(j)];
-      Match(j, rows_[Z(i)].entry);
-      if (j == root) break;
-      i = RowOf(before);
-    }
-    for (const int32_t j : changed_) v_[Z(j)] = Without(entry_of_column_[Z(j)]);
-    for (const int32_t i : seen_) {
-      rows_[Z(i)].distance = kInfinity;
-      rows_[Z(i)].place = kUnseen;
-    }
+    Flip(root, target);
+    Settle();
   }
 
   // All rows seen are matched, and to columns all of whose rows are seen, or dead: no path leads
@@ -437,6 +596,7 @@ class ProductMatcher {
   Array<int64_t> entry_of_column_;  // matched, −1: none
   Array<Row> rows_;
   Heap heap_;
+  Array<int32_t> target_;  // of each root of a phase: the free row that was found
   std::vector<int32_t> seen_, done_, ready_, changed_;
   std::vector<int32_t> dead_;           // columns that no search reaches any more, by generations
   std::vector<int64_t> begin_of_dead_;  // of each generation

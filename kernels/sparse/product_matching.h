@@ -15,12 +15,12 @@ namespace spaid::kernels {
 
 struct ProductMatchingOptions {
   // Entries that the searches may look at, in all; over it RESOURCE_EXHAUSTED/MATCHING_TOO_LONG. 0:
-  // 200 for each entry of A and 10^7 more: seconds for a million entries, where usual matrices take
-  // less than ten looks an entry.
+  // 200 for each entry of A and 10^7 more, which takes seconds for a million entries. Matrices from
+  // applications take less than ten looks an entry, random sparse ones up to a hundred.
   int64_t max_work = 0;
 };
 
-// Of entries that are neither zero nor infinite.
+// A matching of the entries that are neither zero nor infinite.
 struct ProductMatching {
   Array<int32_t> row_of_column;  // row matched to each column, -1: none
   // Q: column matched to each row. Rows and columns that are left over are paired in ascending
@@ -38,13 +38,14 @@ struct ProductMatching {
 };
 
 // `a`: square, canonical. Where the matching is perfect, its product Π |a_ij| is the largest of all
-// perfect ones, and does not change where rows and columns are scaled; where A is structurally
-// singular, the matching has the largest size, and its product is a good one only. Shortest
-// augmenting paths over reduced costs −log |a_ij| (Duff, Koster, SIAM J. Matrix Anal. Appl. 20
-// (1999) 889 and 22 (2001) 973; MC64, job 5), after a cheap start; rows that a failed search has
-// reached are left out of all later ones. O(nnz) time as a rule, O(n (nnz + n log n)) at worst;
-// scratch: 8 bytes an entry and 96 a row. The searches take one thread; the result is the same for
-// any number. Thread-safe. Errors: RESOURCE_EXHAUSTED/MATCHING_TOO_LONG; stop statuses.
+// perfect ones, and scaled rows and columns have the same one; where A is structurally singular,
+// the matching has the largest size, and its product is a good one only. Shortest augmenting paths
+// over reduced costs −log |a_ij| (Duff, Koster, SIAM J. Matrix Anal. Appl. 20 (1999) 889 and 22
+// (2001) 973; MC64, job 5), after a cheap start and an augmenting row reduction, and from all
+// columns at once while that finds many; rows that a failed search has reached are left out of all
+// later ones. O(nnz) time as a rule, O(n (nnz + n log n)) at worst; scratch: 8 bytes an entry and
+// 108 a row. The searches take one thread; the result is the same for any number. Reports no
+// progress. Thread-safe. Errors: RESOURCE_EXHAUSTED/MATCHING_TOO_LONG; stop statuses.
 Result<ProductMatching> MaximumProductMatching(const CscView& a,
                                                const ProductMatchingOptions& options,
                                                const Context& context);
