@@ -381,6 +381,19 @@ v1::RhsOutcome ToProto(const kernels::RhsResult& from) {
   return to;
 }
 
+v1::Rung ToProto(const kernels::Rung& from) {
+  v1::Rung to;
+  to.set_engine(ToProto(from.engine));
+  to.set_method(ToProto(from.method));
+  to.set_what(from.what);
+  to.set_left(from.left);
+  to.set_iterations(from.iterations);
+  to.set_relative_residual(from.relative_residual);
+  to.set_setup_ms(from.setup_ms);
+  to.set_solve_ms(from.solve_ms);
+  return to;
+}
+
 std::string_view Name(kernels::EngineKind kind) { return kernels::TraitsOf(kind).name; }
 std::string_view Name(kernels::Method method) {
   return wire::EnumNames<kernels::Method>::Of(method);

@@ -70,10 +70,11 @@ struct JobFactory::Prepared {
 
 struct JobFactory::SolveWork {
   SolveRequest request;
-  std::optional<Prepared> prepared;             // where a spec was given
-  std::optional<Stored<Preconditioner>> found;  // that spec's, there already
-  std::string placement;                        // why it runs where it runs
-  bool on_gpu = false;                          // it was meant to
+  std::optional<Prepared> prepared;                // where a spec was given
+  std::optional<Stored<Preconditioner>> found;     // that spec's, there already
+  std::string placement;                           // why it runs where it runs
+  bool on_gpu = false;                             // it was meant to
+  kernels::Method asked = kernels::Method::kAuto;  // by the caller; the request's is resolved
 };
 
 absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(const std::string& tenant, const Matrix& a,
@@ -328,6 +329,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
                      "engine NONE solves without a preconditioner)")
         .Field("header.preconditioning");
   }
+  work->asked = request.solve.options.method;
   ASSIGN_OR_RETURN(request.solve.options.method,
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
   const int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
@@ -420,9 +422,15 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
                                         /*must_store=*/false, job, at));
     }
   }
+  EngineAdapter::Ladder ladder{.asked = work.asked, .engine = kernels::EngineKind::kNone};
+  const bool by_auto = work.prepared && work.prepared->build.by_auto;
+  if (m) ladder.engine = m->value->kernel->kind();
+  const v1::Timings so_far = job.timings();
+  ladder.setup_ms = so_far.plan_ms() + so_far.build_ms() + so_far.assemble_ms();
   ASSIGN_OR_RETURN(Solved there,
                    parts_.adapter->Solve(request.matrix.value, m ? m->value->kernel : nullptr,
-                                         request.b, request.x0, request.solve.options, at, job));
+                                         request.b, request.x0, request.solve.options, at, job,
+                                         by_auto ? &ladder : nullptr));
   kernels::SolveResult& solved = there.result;
   if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
 
@@ -436,6 +444,11 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
   });
   done.mutable_outcomes()->Assign(outcomes.begin(), outcomes.end());
   done.set_method(ToProto(request.solve.options.method));
+  if (!there.rungs.empty()) {
+    for (const kernels::Rung& rung : there.rungs) *done.add_rungs() = ToProto(rung);
+    done.set_method(done.rungs().rbegin()->method());
+    done.mutable_choice()->set_engine(done.rungs().rbegin()->engine());
+  }
   done.set_matrix(request.matrix.handle);
   if (m) {
     const Preconditioner& used = *m->value;

@@ -436,6 +436,18 @@ struct JobInfo {
   std::string tenant;  // its owner; set for administrators only: others' jobs, and lists of all
 };
 
+// One of the preconditioners and methods that Engine::kAuto tried, as it ended. See Rung in
+// proto/spaid/v1/solve_types.proto; field for field.
+struct Rung {
+  Engine engine = Engine::kNone;
+  Method method = Method::kAuto;
+  std::string what;              // for people, with options
+  std::string left;              // why it was left; empty: it solved the system
+  int64_t iterations = 0;        // of all right-hand sides
+  double relative_residual = 0;  // |b - A x| / |b| of the worst right-hand side, when it was left
+  double setup_ms = 0, solve_ms = 0;
+};
+
 // A report of a running call. `kind` says which of the parts is set.
 struct Progress {
   enum class Kind {
@@ -446,6 +458,7 @@ struct Progress {
     kStage,
     kResiduals,
     kQuality,
+    kRung,
     kHeartbeat,
     kFinished
   };
@@ -460,6 +473,7 @@ struct Progress {
   std::vector<Residual> residuals;
   const MatrixInfo* matrix = nullptr;  // kMatrix
   const Quality* quality = nullptr;    // kQuality
+  const Rung* rung = nullptr;          // kRung: Engine::kAuto left it
   const JobInfo* job_info = nullptr;   // kFinished
 };
 
@@ -530,6 +544,9 @@ struct SolveResult {
   SolveFigures figures;
   std::optional<Quality> quality;
   Timings timings;
+  // What Engine::kAuto tried where its first choice did not do, the last of them `method`'s; empty:
+  // the first choice was the only one, whose M and quality these are in any case.
+  std::vector<Rung> rungs;
 };
 
 // The solution of a solve, as Client::Watch returns it.
