@@ -96,22 +96,25 @@ std::vector<Candidate> Candidates(const LadderCase& c, EngineKind first, bool in
 
 double ToDouble(int64_t x) { return static_cast<double>(x); }
 
-// 2 n³ operations at the rate of one core; by threads.
-double InverseMs(int64_t n, int threads) {
-  constexpr double kFlopsPerMs = 4e6;
+// 2 n³ operations (lu_inverse.h), on one core.
+double InverseMs(int64_t n) {
+  constexpr double kFlopsPerMs = 4e7;
   const double size = ToDouble(n);
-  return 2 * size * size * size / kFlopsPerMs / std::max(1, threads);
+  return 2 * size * size * size / kFlopsPerMs;
 }
 
-double SetupMs(const Engine& engine, const LadderCase& c, const Candidate& rung,
-               const Context& context, BuildEstimate* estimate) {
+// Of one thread, as are those of iterations: what is left and when shall not depend on threads.
+double SetupMs(const Engine& engine, const LadderCase& c, const Candidate& rung, Context context,
+               BuildEstimate* estimate) {
+  context.threads = 1;
+  context.progress = nullptr;
   const int64_t n = c.a.n_cols;
   if (rung.inverse) {
     const double entries = ToDouble(n) * ToDouble(n);
     // LU and its scratch, then M by columns and by rows.
     estimate->host_bytes = static_cast<int64_t>(entries * (8 + 8 + 12 + 12));
     estimate->nnz_m = n * n;
-    return InverseMs(n, context.threads);
+    return InverseMs(n);
   }
   const auto found = engine.Estimate(rung.spec, c.a, nullptr, context);
   if (!found.ok()) return 0;
@@ -119,13 +122,12 @@ double SetupMs(const Engine& engine, const LadderCase& c, const Candidate& rung,
   return estimate->predicted_ms;
 }
 
-int64_t LookAfter(double setup_ms, const LadderCase& c, Method method, int64_t nnz_m,
-                  const Context& context) {
+int64_t LookAfter(double setup_ms, const LadderCase& c, Method method, int64_t nnz_m) {
   const double iteration = IterationMs({.method = method,
                                         .n = ToDouble(c.a.n_cols),
                                         .nnz_a = ToDouble(c.a.nnz()),
                                         .nnz_m = ToDouble(nnz_m)},
-                                       Backend::kCpu, context.threads);
+                                       Backend::kCpu, /*threads=*/1);
   const double many = setup_ms / std::max(iteration, 1e-6);
   return std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)));
 }
@@ -348,8 +350,8 @@ class Ladder {
     int64_t look = 0;
     if (next != nullptr) {
       BuildEstimate of_next;
-      look = LookAfter(SetupMs(engine_, c_, *next, context_, &of_next), c_, rung.method, told.nnz_m,
-                       context_);
+      look =
+          LookAfter(SetupMs(engine_, c_, *next, context_, &of_next), c_, rung.method, told.nnz_m);
     }
     const double before = Worst();
     if (Status status = Solve(rung, **m, look, &told, indefinite); !status.ok()) return status;
@@ -638,8 +640,7 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
   const std::vector<Candidate> rungs = Candidates(c, first.engine, /*indefinite=*/false);
   if (rungs.empty()) return 0;
   BuildEstimate estimate;
-  return LookAfter(SetupMs(engine, c, rungs[0], context, &estimate), c, first.method, first.nnz_m,
-                   context);
+  return LookAfter(SetupMs(engine, c, rungs[0], context, &estimate), c, first.method, first.nnz_m);
 }
 
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,

@@ -572,7 +572,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     first.method = options.method;
     first.nnz_m = nnz_m;
     first.setup_ms = ladder->setup_ms;
-    first.what = absl::StrCat(Name(ladder->engine), ", ", Name(options.method));
+    first.what = std::string(Name(ladder->engine)) + ", " + std::string(Name(options.method));
     first.m = m;
   }
   const kernels::LadderCase of{a->csc, a->diagnosis, b, as_asked, {options_.max_inverse_n}};

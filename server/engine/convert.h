@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/ladder.h"
 #include "server/sched/job.h"
 #include "spaid/v1/arrays.pb.h"
 #include "spaid/v1/preconditioner.pb.h"

@@ -45,6 +45,12 @@ absl::Status CheckLength(size_t got, int64_t n, int rhs_count, const char* field
       .Meta("limit", want);
 }
 
+// nnz(M) / nnz(A), or of G.
+double RatioOf(const kernels::Rung& rung, const Matrix& a) {
+  const int64_t nnz = kernels::TraitsOf(rung.engine).factored ? rung.nnz_m / 2 : rung.nnz_m;
+  return static_cast<double>(nnz) / std::max(1.0, static_cast<double>(a.csc.nnz()));
+}
+
 // Whether a solve was cut short by something that makes its iterate nobody's answer: the caller
 // gets the error instead. A CancelJob and max_run have outcomes of their own.
 bool IsError(StopCause cause, const kernels::SolveResult& solved) {
@@ -444,11 +450,6 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
   });
   done.mutable_outcomes()->Assign(outcomes.begin(), outcomes.end());
   done.set_method(ToProto(request.solve.options.method));
-  if (!there.rungs.empty()) {
-    for (const kernels::Rung& rung : there.rungs) *done.add_rungs() = ToProto(rung);
-    done.set_method(done.rungs().rbegin()->method());
-    done.mutable_choice()->set_engine(done.rungs().rbegin()->engine());
-  }
   done.set_matrix(request.matrix.handle);
   if (m) {
     const Preconditioner& used = *m->value;
@@ -457,6 +458,12 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
     done.set_nnz_ratio(static_cast<double>(used.m().nnz()) /
                        std::max(1.0, static_cast<double>(request.matrix.value->csc.nnz())));
     *done.mutable_quality() = used.quality;
+  }
+  if (!there.rungs.empty()) {
+    for (const kernels::Rung& rung : there.rungs) *done.add_rungs() = ToProto(rung);
+    done.set_method(done.rungs().rbegin()->method());
+    done.mutable_choice()->set_engine(done.rungs().rbegin()->engine());
+    done.set_nnz_ratio(RatioOf(there.rungs.back(), *request.matrix.value));
   }
   *done.mutable_timings() = job.timings();
   done.set_device(at.device);
