@@ -298,6 +298,10 @@ std::string MethodTitle(Method method, int64_t restart) {
       return "BiCGSTAB";
     case Method::kGmres:
       return "GMRES(" + std::to_string(restart) + ")";
+    case Method::kMinres:
+      return "MINRES";
+    case Method::kIdr:
+      return "IDR(4)";
     case Method::kAuto:
       break;
   }

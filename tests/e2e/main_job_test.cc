@@ -38,7 +38,8 @@ TEST_F(MainJob, ServerInfoSaysWhatWorks) {
               ::testing::IsSupersetOf({Engine::kJacobi, Engine::kStaticSpai, Engine::kFsai,
                                        Engine::kAfsai, Engine::kDynamicSpai}));
   EXPECT_THAT(info->methods,
-              ::testing::IsSupersetOf({Method::kCg, Method::kBicgstab, Method::kGmres}));
+              ::testing::IsSupersetOf({Method::kCg, Method::kBicgstab, Method::kGmres,
+                                       Method::kMinres, Method::kIdr}));
   ASSERT_FALSE(info->devices.empty());
   EXPECT_EQ(info->tenant, "default");
   EXPECT_FALSE(info->draining);
@@ -90,7 +91,11 @@ INSTANTIATE_TEST_SUITE_P(EngineAndMethod, EveryPair,
                                            Pair{Engine::kFsai, Method::kCg, true},
                                            Pair{Engine::kFsai, Method::kBicgstab, true},
                                            Pair{Engine::kAfsai, Method::kCg, true},
-                                           Pair{Engine::kAfsai, Method::kGmres, true}),
+                                           Pair{Engine::kAfsai, Method::kGmres, true},
+                                           Pair{Engine::kNone, Method::kMinres, true},
+                                           Pair{Engine::kFsai, Method::kMinres, true},
+                                           Pair{Engine::kNone, Method::kIdr, false},
+                                           Pair{Engine::kStaticSpai, Method::kIdr, false}),
                          [](const auto& instance) {
                            std::string name =
                                std::string(Name(instance.param.engine)) + "_" +
