@@ -62,9 +62,8 @@ ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Pattern
     out.spec.engine = EngineKind::kNone;
     out.reason = "none: " + std::to_string(uninvertible.count) + " of " + std::to_string(d.n) +
                  " diagonal entries cannot be inverted (first: column " +
-                 std::to_string(uninvertible.first) +
-                 "), which Jacobi and FSAI need, and " + (cg ? "CG" : "MINRES") +
-                 " takes no static SPAI" +
+                 std::to_string(uninvertible.first) + "), which Jacobi and FSAI need, and " +
+                 (cg ? "CG" : "MINRES") + " takes no static SPAI" +
                  (cg ? "; A is not positive definite then, and CG may well find that" : "") +
                  Dropped(spec, user_pattern);
     return out;

@@ -380,7 +380,8 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n
                                 " numbers, as many as there are right-hand sides (", n_rhs,
                                 ") and the rows of the matrix, in all ", actual,
                                 " bytes, over the limit of ", options_.max_build_bytes,
-                                " (--max-build-bytes); use a shorter restart, fewer basis_bytes or BiCGSTAB, or send "
+                                " (--max-build-bytes); use a shorter restart, fewer basis_bytes or "
+                                "BiCGSTAB, or send "
                                 ""
                                 "fewer right-hand sides at a time"))
       .Meta("actual", actual)

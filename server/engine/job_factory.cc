@@ -350,7 +350,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   estimate.what = absl::StrCat(estimate.what.empty() ? "" : estimate.what + " and ", "solve");
   // A build on a GPU is followed by its solve there, one on the CPU by its solve there; but some
   // solves are the host's, wherever M was built.
-  const std::string_view host_alone = kernels::HostAlone(request.solve.options);
+  const std::string host_alone(kernels::HostAlone(request.solve.options));
   const bool builds_on_gpu = estimate.device_bytes > 0;
   work->on_gpu = builds_on_gpu && host_alone.empty();
   if (builds_on_gpu && !host_alone.empty()) {

@@ -32,21 +32,32 @@ int64_t Iterations(const Engine& engine, const CscMatrix& a, const Preconditione
 TEST(Pairs, EveryValidOneConvergesOnAnSpdProblem) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::Laplacian2d(24, 24);
-  for (const Pair pair :
-       {Pair{EngineKind::kNone, Method::kCg}, Pair{EngineKind::kNone, Method::kBicgstab},
-        Pair{EngineKind::kNone, Method::kGmres}, Pair{EngineKind::kJacobi, Method::kCg},
-        Pair{EngineKind::kJacobi, Method::kBicgstab}, Pair{EngineKind::kJacobi, Method::kGmres},
-        Pair{EngineKind::kStaticSpai, Method::kBicgstab},
-        Pair{EngineKind::kStaticSpai, Method::kGmres}, Pair{EngineKind::kStaticSpai, Method::kAuto},
-        Pair{EngineKind::kFsai, Method::kCg}, Pair{EngineKind::kFsai, Method::kBicgstab},
-        Pair{EngineKind::kFsai, Method::kGmres}, Pair{EngineKind::kAfsai, Method::kCg},
-        Pair{EngineKind::kAfsai, Method::kBicgstab}, Pair{EngineKind::kAfsai, Method::kGmres},
-        Pair{EngineKind::kAfsai, Method::kAuto}, Pair{EngineKind::kDynamicSpai, Method::kBicgstab},
-        Pair{EngineKind::kDynamicSpai, Method::kGmres},
-        Pair{EngineKind::kDynamicSpai, Method::kAuto}, Pair{EngineKind::kNone, Method::kMinres},
-        Pair{EngineKind::kJacobi, Method::kMinres}, Pair{EngineKind::kFsai, Method::kMinres},
-        Pair{EngineKind::kAfsai, Method::kMinres}, Pair{EngineKind::kNone, Method::kIdr},
-        Pair{EngineKind::kStaticSpai, Method::kIdr}, Pair{EngineKind::kAfsai, Method::kIdr}}) {
+  for (const Pair pair : {Pair{EngineKind::kNone, Method::kCg},
+                          Pair{EngineKind::kNone, Method::kBicgstab},
+                          Pair{EngineKind::kNone, Method::kGmres},
+                          Pair{EngineKind::kJacobi, Method::kCg},
+                          Pair{EngineKind::kJacobi, Method::kBicgstab},
+                          Pair{EngineKind::kJacobi, Method::kGmres},
+                          Pair{EngineKind::kStaticSpai, Method::kBicgstab},
+                          Pair{EngineKind::kStaticSpai, Method::kGmres},
+                          Pair{EngineKind::kStaticSpai, Method::kAuto},
+                          Pair{EngineKind::kFsai, Method::kCg},
+                          Pair{EngineKind::kFsai, Method::kBicgstab},
+                          Pair{EngineKind::kFsai, Method::kGmres},
+                          Pair{EngineKind::kAfsai, Method::kCg},
+                          Pair{EngineKind::kAfsai, Method::kBicgstab},
+                          Pair{EngineKind::kAfsai, Method::kGmres},
+                          Pair{EngineKind::kAfsai, Method::kAuto},
+                          Pair{EngineKind::kDynamicSpai, Method::kBicgstab},
+                          Pair{EngineKind::kDynamicSpai, Method::kGmres},
+                          Pair{EngineKind::kDynamicSpai, Method::kAuto},
+                          Pair{EngineKind::kNone, Method::kMinres},
+                          Pair{EngineKind::kJacobi, Method::kMinres},
+                          Pair{EngineKind::kFsai, Method::kMinres},
+                          Pair{EngineKind::kAfsai, Method::kMinres},
+                          Pair{EngineKind::kNone, Method::kIdr},
+                          Pair{EngineKind::kStaticSpai, Method::kIdr},
+                          Pair{EngineKind::kAfsai, Method::kIdr}}) {
     SCOPED_TRACE(static_cast<int>(pair.engine) * 10 + static_cast<int>(pair.method));
     Iterations(*engine, a, Spec(pair.engine), pair.method);
   }

@@ -27,8 +27,7 @@ class EveryMethod : public ::testing::TestWithParam<Method> {
  protected:
   SolveOptions Options(double rtol) const { return {.method = GetParam(), .rtol = rtol}; }
 };
-INSTANTIATE_TEST_SUITE_P(Krylov, EveryMethod,
-                         ::testing::ValuesIn(MethodsHere()),
+INSTANTIATE_TEST_SUITE_P(Krylov, EveryMethod, ::testing::ValuesIn(MethodsHere()),
                          [](const auto& method) { return Name(method.param); });
 
 TEST_P(EveryMethod, IsHonestOnTheWholeZoo) {

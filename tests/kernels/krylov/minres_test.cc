@@ -34,11 +34,8 @@ Vector IterateAfter(const CscView& a, const LinearOperator* m, const Vector& b, 
   Vector x(b.size(), 0.0);
   RhsResult out;
   const krylov::System system{.b = b, .x0 = {}, .x = x};
-  const krylov::Terms terms{.b_norm = Norm(b),
-                            .target = 1e-300,
-                            .rhs = 0,
-                            .options = &options,
-                            .context = &context};
+  const krylov::Terms terms{
+      .b_norm = Norm(b), .target = 1e-300, .rhs = 0, .options = &options, .context = &context};
   krylov::Run run(op, m, system, terms, &team, &out);
   krylov::RunMinres(run);
   return x;
@@ -86,7 +83,8 @@ TEST(Minres, ReachesTheMinimumOfTheKrylovSpaceInEveryStep) {
   for (const bool with_m : {false, true}) {
     Vector inverse(50, 1.0);
     if (with_m) {
-      for (size_t i = 0; i < inverse.size(); ++i) inverse[i] = 0.2 + 0.1 * static_cast<double>(i % 9);
+      for (size_t i = 0; i < inverse.size(); ++i)
+        inverse[i] = 0.2 + 0.1 * static_cast<double>(i % 9);
     }
     const DiagonalOperator m(inverse);
     oracle::Dense split = oracle::ToDense(a);
@@ -98,8 +96,8 @@ TEST(Minres, ReachesTheMinimumOfTheKrylovSpaceInEveryStep) {
     const Vector expected = oracle::GmresResiduals(split, split_b, nullptr, 20);
     double before = std::numeric_limits<double>::infinity();
     for (int64_t k = 1; k <= 20; ++k) {
-      Vector r = oracle::Residual(oracle::ToDense(a),
-                                  IterateAfter(a, with_m ? &m : nullptr, b, k), b);
+      Vector r =
+          oracle::Residual(oracle::ToDense(a), IterateAfter(a, with_m ? &m : nullptr, b, k), b);
       for (size_t i = 0; i < r.size(); ++i) r[i] *= std::sqrt(inverse[i]);
       const double norm = Norm(r) / Norm(split_b);
       EXPECT_NEAR(norm, expected[k], 1e-6 * expected[k] + 1e-12) << "step " << k << " " << with_m;

@@ -568,11 +568,10 @@ TEST(SolvePlacementTest, SolvesOfTheHostAloneAreNoGpus) {
           std::static_pointer_cast<const SolveOutcome>(ticket->job->result())->done;
       const bool built = kind != v1::ENGINE_KIND_NONE;
       EXPECT_EQ(done.device(), with_cpu && !built ? "cpu" : "gpu:0");
-      EXPECT_EQ(done.placement(),
-                std::string(built      ? "the host of the GPU where its M is built"
-                            : with_cpu ? "cpu"
-                                       : "the host of a GPU") +
-                    ": IDR is computed by the host alone");
+      EXPECT_EQ(done.placement(), std::string(built ? "the host of the GPU where its M is built"
+                                              : with_cpu ? "cpu"
+                                                         : "the host of a GPU") +
+                                      ": IDR is computed by the host alone");
     }
     for (size_t d = 0; d < devices.size(); ++d) {
       EXPECT_EQ(bench.engine.solves_on(static_cast<int>(d)), 0);
