@@ -11,9 +11,7 @@
 namespace spaid::kernels::krylov {
 namespace {
 
-// s of IDR(s): vectors of the shadow space. A cycle is s + 1 products. Measured beside others:
-// docs/decisions/krylov.md.
-constexpr int kShadows = 4;
+constexpr int kMost = kMostShadowVectors;
 // A denominator has vanished where the cosine of its two vectors is under the rounding of a dot
 // product.
 constexpr double kVanished = std::numeric_limits<double>::epsilon() / 2;
@@ -35,7 +33,7 @@ class Idr {
       : run_(run),
         team_(run.team()),
         n_(static_cast<size_t>(run.team().n())),
-        s_(static_cast<int>(std::min<int64_t>(kShadows, run.team().n()))),
+        s_(static_cast<int>(std::min(run.options().shadow_vectors, run.team().n()))),
         x_(run.system().x.data()),
         r_(n_),
         t_(n_),
@@ -73,14 +71,14 @@ class Idr {
 
  private:
   enum class Next { kGoOn, kLeave, kTruth, kBroken };
-  using Small = std::array<double, kShadows>;
+  using Small = std::array<double, kMost>;
 
   // Orthonormal vectors of noise.
   void DrawShadows() {
     for (int k = 0; k < s_; ++k) {
       double* p = shadow_[k].data();
       for (int draw = 0; draw < kDraws; ++draw) {
-        const int seed = (round_ * kShadows + k) * kDraws + draw;
+        const int seed = (round_ * kMost + k) * kDraws + draw;
         double pp = team_.Sum<1>([=](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) p[i] = Noise(i, seed);
           return std::array<double, 1>{BlockDot(p, p, begin, end)};
@@ -123,31 +121,31 @@ class Idr {
     const Pointers p = Of(shadow_);
     const int s = s_;
     const double* r = r_.data();
-    const auto sums = team_.Sum<kShadows + 1>(
-        [=](int64_t begin, int64_t end) { return Dots(p, s, r, begin, end); });
+    const auto sums = team_.Sum<kMost + 1>(
+        [=](int64_t begin, int64_t end) { return Dots(p, 0, s, r, begin, end); });
     TakeResidual(sums);
   }
 
-  using Vectors = std::array<Array<double>, kShadows>;
-  using Pointers = std::array<double*, kShadows>;
+  using Vectors = std::array<Array<double>, kMost>;
+  using Pointers = std::array<double*, kMost>;
   static Pointers Of(Vectors& vectors) {
     Pointers pointers{};
-    for (int k = 0; k < kShadows; ++k) pointers[k] = vectors[k].data();
+    for (int k = 0; k < kMost; ++k) pointers[k] = vectors[k].data();
     return pointers;
   }
 
-  // v·v, and of each shadow vector p·v.
-  static std::array<double, kShadows + 1> Dots(const Pointers& p, int s, const double* v,
-                                               int64_t begin, int64_t end) {
-    std::array<double, kShadows + 1> sums{};
-    for (int i = 0; i < s; ++i) sums[i] = BlockDot(p[i], v, begin, end);
-    sums[kShadows] = BlockDot(v, v, begin, end);
+  // Of shadow vectors [from, to) p·v, and v·v last.
+  static std::array<double, kMost + 1> Dots(const Pointers& p, int from, int to, const double* v,
+                                            int64_t begin, int64_t end) {
+    std::array<double, kMost + 1> sums{};
+    for (int i = from; i < to; ++i) sums[i] = BlockDot(p[i], v, begin, end);
+    sums[kMost] = BlockDot(v, v, begin, end);
     return sums;
   }
 
-  void TakeResidual(const std::array<double, kShadows + 1>& sums) {
+  void TakeResidual(const std::array<double, kMost + 1>& sums) {
     for (int i = 0; i < s_; ++i) f_[i] = sums[i];
-    r_norm_ = std::sqrt(sums[kShadows]);
+    r_norm_ = std::sqrt(sums[kMost]);
   }
 
   Next Broken(const char* what) {
@@ -228,8 +226,9 @@ class Idr {
     run_.ApplyA(u_[k], g_[k]);
     const Pointers p = Of(shadow_), u = Of(u_), g = Of(g_);
     const int s = s_;
-    auto sums = team_.Sum<kShadows + 1>(
-        [=](int64_t begin, int64_t end) { return Dots(p, s, g[k], begin, end); });
+    // First the shadow vectors before its own, to which it is made orthogonal; then the others.
+    auto sums = team_.Sum<kMost + 1>(
+        [=](int64_t begin, int64_t end) { return Dots(p, 0, k > 0 ? k : s, g[k], begin, end); });
     if (k > 0) {
       Small a{};
       for (int i = 0; i < k; ++i) {
@@ -237,7 +236,7 @@ class Idr {
         for (int j = 0; j < i; ++j) rest -= m_[i][j] * a[j];
         a[i] = rest / m_[i][i];
       }
-      sums = team_.Sum<kShadows + 1>([=](int64_t begin, int64_t end) {
+      sums = team_.Sum<kMost + 1>([=](int64_t begin, int64_t end) {
         for (int j = 0; j < k; ++j) {
           const double factor = a[j];
           const double *gj = g[j], *uj = u[j];
@@ -245,10 +244,10 @@ class Idr {
           for (int64_t i = begin; i < end; ++i) gk[i] -= factor * gj[i];
           for (int64_t i = begin; i < end; ++i) uk[i] -= factor * uj[i];
         }
-        return Dots(p, s, g[k], begin, end);
+        return Dots(p, k, s, g[k], begin, end);
       });
     }
-    const double g_norm = std::sqrt(sums[kShadows]);
+    const double g_norm = std::sqrt(sums[kMost]);
     if (!std::isfinite(g_norm)) return NotFiniteOr("a direction overflowed");
     fresh_ = false;
     if (std::abs(sums[k]) <= kVanished * g_norm) return Broken("the denominator of beta vanished");
@@ -299,11 +298,11 @@ class Idr {
     if (!std::isfinite(omega) || omega == 0) return Broken("omega overflowed or vanished");
     const Pointers p = Of(shadow_);
     const int s = s_;
-    const auto sums = team_.Sum<kShadows + 1>([=](int64_t begin, int64_t end) {
+    const auto sums = team_.Sum<kMost + 1>([=](int64_t begin, int64_t end) {
       // Without a preconditioner z is r itself: x first.
       for (int64_t i = begin; i < end; ++i) x[i] += omega * z[i];
       for (int64_t i = begin; i < end; ++i) r[i] -= omega * t[i];
-      return Dots(p, s, r, begin, end);
+      return Dots(p, 0, s, r, begin, end);
     });
     TakeResidual(sums);
     omega_ = omega;
@@ -326,9 +325,9 @@ class Idr {
   int s_;
   double* x_;
   Array<double> r_, t_, z_;
-  Vectors shadow_, u_, g_;           // g = A u
-  std::array<Small, kShadows> m_{};  // m_[i][k] = p_i·g_k for i >= k
-  Small f_{};                        // p_i·r
+  Vectors shadow_, u_, g_;        // g = A u
+  std::array<Small, kMost> m_{};  // m_[i][k] = p_i·g_k for i >= k
+  Small f_{};                     // p_i·r
   double omega_ = 1, r_norm_ = 0;
   int k_ = 0;      // products of this cycle so far
   int round_ = 0;  // breakdowns

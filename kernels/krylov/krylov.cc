@@ -316,12 +316,15 @@ double CountedBytes(int64_t n, int64_t a_bytes, int64_t m_bytes, const SolveOpti
     case Method::kMinres:
       elements = count * (2 + 4 + 10 + (m_bytes > 0 ? 4 : 0));  // q p; p, v v; w, x, r, p; p z, z
       break;
-    case Method::kIdr:
-      // A cycle of five products. Four times: u of r, t and what is left of G and U (3 + 2 (s −
-      // k)); dots with the shadows (5); but the first, g and u less the k before, and dots (8 + 2
-      // k); x, r (6). Then t r (2) and x, r, dots (10).
-      elements = count / 5 * (32 + 20 + 36 + 24 + 12 + (m_bytes > 0 ? 5 : 0));
+    case Method::kIdr: {
+      // A cycle of s + 1 products. For k < s: u of r, t and what is left of G and U (3 + 2 (s −
+      // k)); g and the dots (1 + s), but k > 0 has g and u less the k before (5 + 2 k) in between;
+      // x, r (6). Then t r (2), and x, r with the dots (6 + s). M has one vector more each time.
+      const auto s = static_cast<double>(std::min(options.shadow_vectors, n));
+      const double cycle = 3 * s + s * (s + 1) + s * (1 + s) + (s - 1) * (5 + s) + 6 * s + 8 + s;
+      elements = count * (cycle / (s + 1) + (m_bytes > 0 ? 1 : 0));
       break;
+    }
     case Method::kBicgstab:
       products = 2 * count;
       elements = count * (4 + 2 + 3 + 2 + 8);  // p; shadow v; s; t s, t t; x, r, r r, shadow r

@@ -1,4 +1,4 @@
-// CG, MINRES, BiCGSTAB, IDR(4) and GMRES(m), right-preconditioned (CG and MINRES symmetric), fp64.
+// CG, MINRES, BiCGSTAB, IDR(s) and GMRES(m), right-preconditioned (CG and MINRES symmetric), fp64.
 //
 //   SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-8};
 //   Result<SolveResult> r = Solve(a, &m, b, x0, options, context);
@@ -68,6 +68,8 @@ class Turn {
   virtual void Yield() = 0;
 };
 
+inline constexpr int kMostShadowVectors = 16;
+
 struct SolveOptions {
   Method method = Method::kBicgstab;  // kAuto is resolved by the engine
   double rtol = 1e-8;                 // > 0, or 0 with atol > 0; finite
@@ -78,6 +80,7 @@ struct SolveOptions {
   // A cycle of GMRES grows beyond `restart`, as long as its basis takes no more bytes; 0: it does
   // not. >= 0.
   int64_t basis_bytes = 0;
+  int64_t shadow_vectors = 4;          // s of IDR(s); 1 .. kMostShadowVectors
   bool keep_history = true;            // false: residuals go to the progress sink alone
   Storage m_storage = Storage::kAuto;  // read by the engine, which makes the operators
   Turn* turn = nullptr;  // borrowed; null: nobody interrupts the solve. Results are the same bits
@@ -90,12 +93,13 @@ struct SolveOptions {
     visit("max_iterations", self.max_iterations, OptionRange{1, INT32_MAX});
     visit("restart", self.restart, OptionRange{1});
     visit("basis_bytes", self.basis_bytes, OptionRange{0});
+    visit("shadow_vectors", self.shadow_vectors, OptionRange{1, kMostShadowVectors});
     visit("preconditioner_storage", self.m_storage, UpTo(Precision::kFp32));
   }
 };
 
-// INVALID_ARGUMENT/BAD_TOLERANCE, /BAD_MAX_ITERATIONS, /BAD_RESTART, /BAD_BASIS_BYTES, with the
-// field as clients know it.
+// INVALID_ARGUMENT/BAD_TOLERANCE, /BAD_MAX_ITERATIONS, /BAD_RESTART, /BAD_BASIS_BYTES,
+// /BAD_SHADOW_VECTORS, with the field as clients know it.
 Status CheckSolveOptions(const SolveOptions& options);
 
 // Columns of a cycle of GMRES, at most, for a matrix of n >= 1 rows: `restart`, or what basis_bytes
@@ -160,13 +164,12 @@ double CountedBytes(int64_t n, int64_t a_bytes, int64_t m_bytes, const SolveOpti
 
 // b: n x n_rhs column-major. x0: empty (zero) or n x n_rhs. `m` may be null (no preconditioner).
 // Right-hand sides are solved one after the other; b = 0 gives x = 0, kConverged. Beside the result
-// a solve takes some ten vectors of n, IDR 17, GMRES RestartLength() + 6, once for all right-hand
-// sides; those of GMRES's basis are taken as its cycles grow.
-// Results are the same bits for any number of threads.
-// Errors: INVALID_ARGUMENT/METHOD_NOT_RESOLVED, those of CheckSolveOptions,
-// /PRECONDITIONER_SIZE_MISMATCH, /RHS_LENGTH_MISMATCH, /NON_FINITE_VALUE (field rhs or
-// initial_guess, first index); RESOURCE_EXHAUSTED/BASIS_TOO_LARGE where the basis of GMRES would
-// take over half of the usable memory. A stop is not an error here: outcome kCancelled or
+// a solve takes some ten vectors of n, IDR 3 s + 5, GMRES RestartLength() + 6, once for all
+// right-hand sides; those of GMRES's basis are taken as its cycles grow. Results are the same bits
+// for any number of threads. Errors: INVALID_ARGUMENT/METHOD_NOT_RESOLVED, those of
+// CheckSolveOptions, /PRECONDITIONER_SIZE_MISMATCH, /RHS_LENGTH_MISMATCH, /NON_FINITE_VALUE (field
+// rhs or initial_guess, first index); RESOURCE_EXHAUSTED/BASIS_TOO_LARGE where the basis of GMRES
+// would take over half of the usable memory. A stop is not an error here: outcome kCancelled or
 // kTimeLimit.
 Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
                           std::span<const double> b, std::span<const double> x0,

@@ -123,7 +123,7 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
   int64_t own = 8;  // BiCGSTAB's, and the best iterate
   if (options.method == kernels::Method::kCg) own = 5;
   if (options.method == kernels::Method::kMinres) own = 9;
-  if (options.method == kernels::Method::kIdr) own = 16;
+  if (options.method == kernels::Method::kIdr) own = 3 * options.shadow_vectors + 4;
   if (options.method == kernels::Method::kGmres) own = kernels::RestartLength(options, a.n()) + 5;
   // Right-hand side and guess where they must be scaled, and a product between two factors of M.
   own += 2 + (nnz_m > 0 ? 1 : 0);

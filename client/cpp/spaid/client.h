@@ -483,7 +483,8 @@ struct SolveOptions {
   Method method = Method::kAuto;
   double rtol = 1e-8, atol = 0;
   int64_t max_iterations = 10000, restart = 50;
-  int64_t basis_bytes = 0;  // GMRES: cycles grow past `restart` within these; 0: they do not
+  int64_t basis_bytes = 0;     // GMRES: cycles grow past `restart` within these; 0: they do not
+  int64_t shadow_vectors = 4;  // s of IDR(s)
   std::span<const double> initial_guess = {};  // n * rhs_count, or empty
   bool omit_solution = false;
   Precision m_precision = Precision::kAuto;
@@ -492,7 +493,8 @@ struct SolveOptions {
   static void Fields(Self& self, Visit&& visit) {
     internal::Each(visit, "method", self.method, "rtol", self.rtol, "max_iterations",
                    self.max_iterations, "restart", self.restart, "preconditioner_storage",
-                   self.m_precision, "atol", self.atol, "basis_bytes", self.basis_bytes);
+                   self.m_precision, "atol", self.atol, "basis_bytes", self.basis_bytes,
+                   "shadow_vectors", self.shadow_vectors);
   }
 };
 

@@ -46,9 +46,9 @@ std::vector<Vector> Shadows(size_t n, int s) {
   return p;
 }
 
-// IDR(4) as in van Gijzen and Sonneveld 2011, figure 2: relative residuals of each product.
-Vector TextbookIdr(const oracle::Dense& a, const Vector& b, const oracle::Apply& m, size_t steps) {
-  constexpr int s = 4;
+// IDR(s) as in van Gijzen and Sonneveld 2011, figure 2: relative residuals of each product.
+Vector TextbookIdr(const oracle::Dense& a, const Vector& b, const oracle::Apply& m, int s,
+                   size_t steps) {
   const size_t n = b.size();
   const std::vector<Vector> p = Shadows(n, s);
   std::vector<Vector> u(s, Vector(n, 0.0)), g(s, Vector(n, 0.0));
@@ -106,7 +106,7 @@ TEST(Idr, AMultipleOfTheIdentityTakesOneStep) {
 }
 
 TEST(Idr, FollowsTheTextbookProductByProduct) {
-  for (const bool jacobi : {false, true}) {
+  for (const auto& [jacobi, s] : {std::pair{false, 4}, {true, 4}, {false, 1}, {true, 7}}) {
     const CscMatrix a = oracle::ConvectionDiffusion(9, 9, 1.0);
     const Vector b = RandomVector(a.n_cols, 4);
     Vector inverse = DiagonalOf(a);
@@ -118,25 +118,29 @@ TEST(Idr, FollowsTheTextbookProductByProduct) {
       return y;
     };
     const Vector expected =
-        TextbookIdr(oracle::ToDense(a), b, jacobi ? apply : oracle::Apply{}, 25);
-    const SolveResult r = MustSolve(a, jacobi ? &m : nullptr, b, Idr(1e-8));
+        TextbookIdr(oracle::ToDense(a), b, jacobi ? apply : oracle::Apply{}, s, 25);
+    SolveOptions options = Idr(1e-8);
+    options.shadow_vectors = s;
+    const SolveResult r = MustSolve(a, jacobi ? &m : nullptr, b, options);
     ASSERT_EQ(r.rhs[0].outcome, Outcome::kConverged) << r.rhs[0].detail;
     ASSERT_GT(r.rhs[0].history.size(), 20u);
     for (size_t k = 0; k <= 20; ++k) {
       EXPECT_NEAR(r.rhs[0].history[k].relative_residual, expected[k], 1e-6 * expected[k])
-          << k << ", jacobi " << jacobi;
+          << k << ", jacobi " << jacobi << ", s " << s;
     }
     ExpectHonest(a, b, Idr(1e-8), r, "convection-diffusion");
   }
 }
 
-TEST(Idr, EndsAfterNAndAQuarterOfNProducts) {
-  for (const int64_t n : {4, 8, 12}) {
+TEST(Idr, EndsAfterNAndAnSthOfNProducts) {
+  for (const auto& [n, s] : {std::pair{4, 4}, {8, 4}, {12, 4}, {6, 1}, {8, 2}, {12, 12}, {5, 16}}) {
     const CscMatrix a = oracle::RandomIrregular(n, 4, 3);
     const Vector b = RandomVector(n, 5);
-    const SolveResult r = MustSolve(a, nullptr, b, Idr(1e-9));
+    SolveOptions options = Idr(1e-8);
+    options.shadow_vectors = s;
+    const SolveResult r = MustSolve(a, nullptr, b, options);
     EXPECT_EQ(r.rhs[0].outcome, Outcome::kConverged) << r.rhs[0].detail;
-    EXPECT_LE(r.rhs[0].iterations, n + n / 4) << n;
+    EXPECT_LE(r.rhs[0].iterations, n + n / std::min(n, s)) << n << ", s " << s;
     ExpectHonest(a, b, Idr(1e-9), r, "small");
   }
 }

@@ -52,6 +52,9 @@ TEST(Solve, RefusesCountsOutOfRange) {
     ExpectRefused(Refusal({.max_iterations = k}), "BAD_MAX_ITERATIONS", "max_iterations");
   }
   for (const int64_t m : {0, -1}) ExpectRefused(Refusal({.restart = m}), "BAD_RESTART", "restart");
+  for (const int64_t s : {0, -1, 17}) {
+    ExpectRefused(Refusal({.shadow_vectors = s}), "BAD_SHADOW_VECTORS", "shadow_vectors");
+  }
   ExpectRefused(Refusal({.basis_bytes = -1}), "BAD_BASIS_BYTES", "basis_bytes");
   ExpectRefused(Refusal({.method = Method::kAuto}), "METHOD_NOT_RESOLVED", "method");
 }

@@ -344,6 +344,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "BAD_MAX_ITERATIONS", "header.max_iterations"},
         BadHeader{"NegativeRestart", [](H& h) { h.set_restart(-1); }, "BAD_RESTART",
                   "header.restart"},
+        BadHeader{"TooManyShadows", [](H& h) { h.set_shadow_vectors(17); }, "BAD_SHADOW_VECTORS",
+                  "header.shadow_vectors"},
         BadHeader{"NegativeBasis", [](H& h) { h.set_basis_bytes(-1); }, "BAD_BASIS_BYTES",
                   "header.basis_bytes"},
         BadHeader{"NegativeCount", [](H& h) { h.set_rhs_count(-1); }, "BAD_RHS_COUNT",
