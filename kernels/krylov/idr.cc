@@ -179,7 +179,8 @@ class Idr {
     return Next::kGoOn;
   }
 
-  // u_k = omega M (r − G c) + U c with M(k:s, k:s) c = f(k:s).
+  // u_k = omega M (r − G c) + U c, by those columns of G and U that this cycle has not renewed: c
+  // makes r − G c orthogonal to the shadow vectors from k on.
   void Direction(int k) {
     Small c{};
     for (int i = k; i < s_; ++i) {
@@ -326,7 +327,7 @@ class Idr {
   double* x_;
   Array<double> r_, t_, z_;
   Vectors shadow_, u_, g_;        // g = A u
-  std::array<Small, kMost> m_{};  // m_[i][k] = p_i·g_k for i >= k
+  std::array<Small, kMost> m_{};  // m_[i][k] = p_i·g_k for i >= k: the triangular system
   Small f_{};                     // p_i·r
   double omega_ = 1, r_norm_ = 0;
   int k_ = 0;      // products of this cycle so far
