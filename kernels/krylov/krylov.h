@@ -68,7 +68,7 @@ class Turn {
   virtual void Yield() = 0;
 };
 
-inline constexpr int kMostShadowVectors = 16;
+inline constexpr int kMostShadowVectors = 16;  // s of IDR(s), at most
 
 struct SolveOptions {
   Method method = Method::kBicgstab;  // kAuto is resolved by the engine
