@@ -196,7 +196,7 @@ ConvergencePlot SolvePlot(const SolveReport& s) {
   const bool blocks =
       s.args.options.preconditioner.empty() && TraitsOf(s.args.engine.engine).has_blocks;
   plot.subtitle = "n = " + FormatCount(s.n) + "  ·  nnz = " + FormatCount(s.nnz) + "  ·  " +
-                  MethodTitle(r.method, s.args.options.restart) + ", " +
+                  MethodTitle(r.method, s.args.options) + ", " +
                   EngineTitle(r.engine, power, blocks ? s.args.engine.block_size : 1) + "  ·  " +
                   OutcomeTitle(worst.outcome);
   int64_t fewest = MostIterations(r);

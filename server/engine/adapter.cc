@@ -147,6 +147,8 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                      const kernels::SolveOptions& options) {
   int64_t own = 8;  // BiCGSTAB's, and the best iterate
   if (options.method == kernels::Method::kCg) own = 5;
+  if (options.method == kernels::Method::kMinres) own = 9;
+  if (options.method == kernels::Method::kIdr) own = 3 * options.shadow_vectors + 4;
   if (options.method == kernels::Method::kGmres) own = kernels::RestartLength(options, a.n()) + 5;
   // Right-hand side and guess where they must be scaled, and a product between two factors of M.
   own += 2 + (nnz_m > 0 ? 1 : 0);
@@ -406,7 +408,9 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n
                                 " numbers, as many as there are right-hand sides (", n_rhs,
                                 ") and the rows of the matrix, in all ", actual,
                                 " bytes, over the limit of ", options_.max_build_bytes,
-                                " (--max-build-bytes); use a shorter restart or BiCGSTAB, or send "
+                                " (--max-build-bytes); use a shorter restart, fewer basis_bytes or "
+                                "BiCGSTAB, or send "
+                                ""
                                 "fewer right-hand sides at a time"))
       .Meta("actual", actual)
       .Meta("limit", options_.max_build_bytes);
@@ -622,6 +626,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                                 const kernels::SolveOptions& options) const {
+  if (!kernels::HostAlone(options).empty()) return false;
   // The CPU's limit is 0.
   return engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1, options) <=
          engine_.State(static_cast<int>(device)).limit_bytes;

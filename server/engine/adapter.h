@@ -159,7 +159,8 @@ class EngineAdapter {
   Placement PlaceHostWork() const;
   // Decides where a solve runs that was predicted to take the CPU so long, with an M of `nnz_m`
   // StoredEntries, and why: on a GPU that has the memory, where the CPU would take long enough
-  // (kernels/engine/cost.h) or is not among the devices; else as work of the host.
+  // (kernels/engine/cost.h) or is not among the devices; else as work of the host, as is all that
+  // kernels::HostAlone names.
   Placement PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                        const kernels::SolveOptions& options, double predicted_ms) const;
   // Devices where `a` is laid out for solves; where there is a plan of that build.

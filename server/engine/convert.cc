@@ -48,7 +48,7 @@ struct EnumNames<kernels::Precision> {
 template <>
 struct EnumNames<kernels::Method> {
   static std::string_view Of(kernels::Method value) {
-    return Pick({"auto", "cg", "bicgstab", "gmres"}, value);
+    return Pick({"auto", "cg", "bicgstab", "gmres", "minres", "idr"}, value);
   }
 };
 template <>

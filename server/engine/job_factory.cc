@@ -356,9 +356,14 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
       static_cast<double>(request.solve.options.max_iterations) * request.solve.rhs_count;
   estimate.yields = true;
   estimate.what = absl::StrCat(estimate.what.empty() ? "" : estimate.what + " and ", "solve");
-  // A build on a GPU is followed by its solve there, one on the CPU by its solve there.
-  work->on_gpu = estimate.device_bytes > 0;
-  if (work->on_gpu || builds_on_cpu) {
+  // A build on a GPU is followed by its solve there, one on the CPU by its solve there; but some
+  // solves are the host's, wherever M was built.
+  const std::string host_alone(kernels::HostAlone(request.solve.options));
+  const bool builds_on_gpu = estimate.device_bytes > 0;
+  work->on_gpu = builds_on_gpu && host_alone.empty();
+  if (builds_on_gpu && !host_alone.empty()) {
+    work->placement = absl::StrCat("the host of the GPU where its M is built: ", host_alone);
+  } else if (builds_on_gpu || builds_on_cpu) {
     if (parts_.adapter->devices().size() > 1) {
       work->placement =
           absl::StrCat("where its M is built: ", work->prepared->build.choice.placement());

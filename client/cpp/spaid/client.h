@@ -158,7 +158,7 @@ constexpr EngineTraits TraitsOf(Engine engine) {
 enum class LocalSolver { kAuto, kQr, kGram };
 // Threads per column on a GPU with local_solver kQr: the same for all columns, or by column length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
-enum class Method { kAuto, kCg, kBicgstab, kGmres };
+enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
 // How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.
 // kAuto: fp32 where that fits and spares a twentieth or more of the bytes an iteration moves.
 enum class Precision { kAuto, kFp64, kFp32 };
@@ -497,6 +497,8 @@ struct SolveOptions {
   Method method = Method::kAuto;
   double rtol = 1e-8, atol = 0;
   int64_t max_iterations = 10000, restart = 50;
+  int64_t basis_bytes = 0;     // GMRES: cycles grow past `restart` within these; 0: they do not
+  int64_t shadow_vectors = 4;  // s of IDR(s)
   std::span<const double> initial_guess = {};  // n * rhs_count, or empty
   bool omit_solution = false;
   Precision m_precision = Precision::kAuto;
@@ -505,7 +507,8 @@ struct SolveOptions {
   static void Fields(Self& self, Visit&& visit) {
     internal::Each(visit, "method", self.method, "rtol", self.rtol, "max_iterations",
                    self.max_iterations, "restart", self.restart, "preconditioner_storage",
-                   self.m_precision, "atol", self.atol);
+                   self.m_precision, "atol", self.atol, "basis_bytes", self.basis_bytes,
+                   "shadow_vectors", self.shadow_vectors);
   }
 };
 
