@@ -20,17 +20,21 @@ namespace {
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
-constexpr int kFirstRestart = 100, kSecondRestart = 200;
+constexpr int64_t kRestart = 200;
+constexpr int kShadowVectors = 8;  // of IDR: sturdier than fewer (docs/decisions/krylov.md)
+// At last cycles of GMRES grow to this, where none converges (SolveOptions::basis_bytes).
+constexpr int64_t kBasisBytes = int64_t{256} << 20;
 // Solves of one rung, each of the residual that the one before it left in the caller's system.
 constexpr int kRefinements = 8;
-constexpr double kHarder = 1e-2;  // of the target, where the one before it did not do
+constexpr double kLeastRefined = 0.1;  // each must leave no more of the scaled residual
+constexpr double kHarder = 1e-2;       // of the target, where the one before it did not do
 constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
 
 // What a rung is made of.
 struct Candidate {
   PreconditionerSpec spec;  // kNone: the inverse
   Method method = Method::kGmres;
-  int64_t restart = 50;
+  int64_t restart = 50, basis_bytes = 0;
   bool scaled = false, inverse = false;
   std::string name;
 };
@@ -44,10 +48,10 @@ bool SawIndefinite(const SolveResult& solved) {
                      [](const RhsResult& rhs) { return rhs.outcome == Outcome::kIndefinite; });
 }
 
-Candidate Fsai(EngineKind kind) {
+Candidate Fsai(EngineKind kind, Method method) {
   Candidate c;
   c.spec.engine = kind;
-  c.method = Method::kCg;
+  c.method = method;
   c.name = kind == EngineKind::kFsai ? "static FSAI" : "adaptive FSAI";
   return c;
 }
@@ -66,22 +70,23 @@ Candidate DynamicSpai(double tol, int steps, Method method, int64_t restart) {
 }
 
 // The rungs behind `first`, from the bottom up.
-std::vector<Candidate> Candidates(const LadderCase& c, EngineKind first, bool indefinite) {
+std::vector<Candidate> Candidates(const LadderCase& c, EngineKind first, Method first_method,
+                                  bool indefinite) {
   std::vector<Candidate> rungs;
   const Method asked = c.options.method;
-  if (MayBePositive(c.diagnosis) && !indefinite &&
-      (asked == Method::kAuto || asked == Method::kCg)) {
+  const Method symmetric = asked == Method::kAuto ? Method::kCg : asked;
+  if (MayBePositive(c.diagnosis) && !indefinite && ForSymmetric(first_method)) {
     if (first != EngineKind::kFsai && first != EngineKind::kAfsai) {
-      rungs.push_back(Fsai(EngineKind::kFsai));
+      rungs.push_back(Fsai(EngineKind::kFsai, symmetric));
     }
-    if (first != EngineKind::kAfsai) rungs.push_back(Fsai(EngineKind::kAfsai));
+    if (first != EngineKind::kAfsai) rungs.push_back(Fsai(EngineKind::kAfsai, symmetric));
   }
-  if (asked == Method::kCg) return rungs;
-  const Method method = asked == Method::kAuto ? Method::kGmres : asked;
-  rungs.push_back(
-      DynamicSpai(0.3, 10, method, std::max<int64_t>(c.options.restart, kFirstRestart)));
-  rungs.push_back(
-      DynamicSpai(0.1, 20, method, std::max<int64_t>(c.options.restart, kSecondRestart)));
+  if (ForSymmetric(asked)) return rungs;
+  const bool free = asked == Method::kAuto;
+  const int64_t restart = std::max(c.options.restart, kRestart);
+  rungs.push_back(DynamicSpai(0.3, 10, free ? Method::kIdr : asked, restart));
+  const Method method = free ? Method::kGmres : asked;
+  rungs.push_back(DynamicSpai(0.1, 20, method, restart));
   if (c.a.n_cols <= c.ladder.max_inverse_n) {
     Candidate inverse;
     inverse.spec.engine = EngineKind::kNone;
@@ -122,13 +127,18 @@ double SetupMs(const Engine& engine, const LadderCase& c, const Candidate& rung,
   return estimate->predicted_ms;
 }
 
-int64_t LookAfter(double setup_ms, const LadderCase& c, Method method, int64_t nnz_m) {
+// A rung gets so many times what the next one's set-up costs before it is judged: residuals of
+// short recurrences may stand still for long, and the next rung need not be better. The inverse is.
+constexpr double kWorthOfNext = 4;
+
+int64_t LookAfter(double setup_ms, bool of_inverse, const LadderCase& c, Method method,
+                  int64_t nnz_m) {
   const double iteration = IterationMs({.method = method,
                                         .n = ToDouble(c.a.n_cols),
                                         .nnz_a = ToDouble(c.a.nnz()),
                                         .nnz_m = ToDouble(nnz_m)},
                                        Backend::kCpu, /*threads=*/1);
-  const double many = setup_ms / std::max(iteration, 1e-6);
+  const double many = setup_ms * (of_inverse ? 1 : kWorthOfNext) / std::max(iteration, 1e-6);
   return std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)));
 }
 
@@ -143,7 +153,12 @@ std::string Told(const Candidate& rung, const Scaling* scaling) {
     case Method::kCg:
       return what + "CG";
     case Method::kGmres:
-      return what + "GMRES(" + std::to_string(rung.restart) + ")";
+      return what + "GMRES(" + std::to_string(rung.restart) +
+             (rung.basis_bytes > 0 ? " and up)" : ")");
+    case Method::kMinres:
+      return what + "MINRES";
+    case Method::kIdr:
+      return what + "IDR";
     default:
       return what + "BiCGSTAB";
   }
@@ -167,7 +182,8 @@ class Ladder {
     r_norm_ = Norms(residual_);
     first.relative_residual = Worst();
     if (first.left.empty()) first.left = WhyLeft(best_, /*stalled=*/true);
-    const std::vector<Candidate> rungs = Candidates(c_, first.engine, SawIndefinite(best_));
+    const std::vector<Candidate> rungs =
+        Candidates(c_, first.engine, first.method, SawIndefinite(best_));
     Tell(std::move(first));
     bool indefinite = false;
     for (size_t i = 0; i < rungs.size() && GoesOn(); ++i) {
@@ -254,6 +270,11 @@ class Ladder {
     }
     return norms;
   }
+  static double Largest(const std::vector<double>& norms, const std::vector<int64_t>& of) {
+    double largest = 0;
+    for (const int64_t v : of) largest = std::max(largest, norms[Z(v)]);
+    return largest;
+  }
   // In the norm of the system that is solved.
   std::vector<double> NormsThere(const Array<double>& residual, bool scaled) const {
     if (!scaled) return Norms(residual);
@@ -312,6 +333,16 @@ class Ladder {
     return built->preconditioner;
   }
 
+  // Of a solve, and of A as it is scaled.
+  int64_t SolveBytes(const Candidate& rung) const {
+    const int64_t vector = 8 * n_;
+    const int64_t basis =
+        rung.method == Method::kGmres
+            ? std::min(n_ * vector, std::max(rung.restart * vector, rung.basis_bytes))
+            : 0;
+    return basis + 40 * vector + scaled_.bytes();
+  }
+
   // `next`: null where nothing is behind it but what came closest.
   Status Enter(const Candidate& rung, const Candidate* next, bool* indefinite) {
     const auto start = Clock::now();
@@ -336,9 +367,7 @@ class Ladder {
     told.what = Told(rung, rung.scaled ? &*scaling_ : nullptr);
     BuildEstimate estimate;
     SetupMs(engine_, c_, rung, context_, &estimate);
-    const int64_t basis =
-        rung.method == Method::kGmres ? (std::min(rung.restart, n_) + 6) * n_ * 8 : 10 * n_ * 8;
-    if (Status status = sink_.Enter(told.what, estimate.host_bytes + basis + scaled_.bytes());
+    if (Status status = sink_.Enter(told.what, estimate.host_bytes + SolveBytes(rung));
         !status.ok()) {
       return leave(status);
     }
@@ -347,11 +376,12 @@ class Ladder {
     told.setup_ms = MsSince(start);
     told.m = *m;
     told.nnz_m = (*m)->matrix().nnz() * ((*m)->is_factor() ? 2 : 1);
-    int64_t look = 0;
+    // Behind the last one comes what came closest, by longer cycles, and takes what is left.
+    int64_t look = rung.inverse ? 0 : 2 * kRestart;
     if (next != nullptr) {
       BuildEstimate of_next;
-      look =
-          LookAfter(SetupMs(engine_, c_, *next, context_, &of_next), c_, rung.method, told.nnz_m);
+      look = LookAfter(SetupMs(engine_, c_, *next, context_, &of_next), next->inverse, c_,
+                       rung.method, told.nnz_m);
     }
     const double before = Worst();
     if (Status status = Solve(rung, **m, look, &told, indefinite); !status.ok()) return status;
@@ -365,14 +395,27 @@ class Ladder {
   }
 
   Status Again(const Closest& closest) {
+    Candidate rung = closest.rung;
+    if (c_.options.method == Method::kAuto && !ForSymmetric(rung.method)) {
+      rung.method = Method::kGmres;
+    }
+    if (rung.method == Method::kGmres) {
+      rung.basis_bytes = std::max(kBasisBytes, c_.options.basis_bytes);
+    }
     Rung told;
-    told.engine = closest.rung.spec.engine;
-    told.method = closest.rung.method;
-    told.scaled = closest.rung.scaled;
-    told.what = Told(closest.rung, closest.rung.scaled ? &*scaling_ : nullptr) + ", once more";
+    told.engine = rung.spec.engine;
+    told.method = rung.method;
+    told.scaled = rung.scaled;
+    told.what = Told(rung, rung.scaled ? &*scaling_ : nullptr) + ", once more";
     told.nnz_m = closest.nnz_m;
+    if (Status status = sink_.Enter(told.what, SolveBytes(rung)); !status.ok()) {
+      told.left = status.message();
+      told.relative_residual = Worst();
+      Tell(std::move(told));
+      return {};
+    }
     bool indefinite = false;
-    Status status = Solve(closest.rung, *closest.m, /*look=*/0, &told, &indefinite);
+    Status status = Solve(rung, *closest.m, /*look=*/0, &told, &indefinite);
     if (status.ok()) Tell(std::move(told));
     return status;
   }
@@ -421,6 +464,8 @@ class Ladder {
       options.rtol = rtol;
       options.atol = 0;
       options.restart = rung.restart;
+      options.basis_bytes = rung.basis_bytes;
+      if (c_.options.method == Method::kAuto) options.shadow_vectors = kShadowVectors;
       options.max_iterations = budget;
       options.keep_history = false;
       StallWatch watch(rtol, look > 0 ? [look] { return look; } : std::function<int64_t()>(),
@@ -433,6 +478,7 @@ class Ladder {
         told->left = solved.status().message();
         break;
       }
+      const double before = Largest(from_norm_, open);
       budget -= Add(*solved, open, scaled, told);
       *indefinite = *indefinite || SawIndefinite(*solved);
       told->left = WhyLeft(*solved, watch.stalled());
@@ -440,7 +486,9 @@ class Ladder {
         return rhs.outcome == Outcome::kConverged;
       });
       stopped_ = context_.stop.stop_requested();
-      if (!through || !scaled || rtol <= kLeastRtol) break;
+      if (!through || !scaled) break;
+      const double now = Largest(from_norm_, open);
+      if (rtol <= kLeastRtol && now > kLeastRefined * before) break;
       share *= kHarder;
     }
     told->solve_ms += MsSince(start);
@@ -637,10 +685,12 @@ bool MayClimb(const SolveResult& solved) {
 
 int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
                   const Context& context) {
-  const std::vector<Candidate> rungs = Candidates(c, first.engine, /*indefinite=*/false);
+  const std::vector<Candidate> rungs =
+      Candidates(c, first.engine, first.method, /*indefinite=*/false);
   if (rungs.empty()) return 0;
   BuildEstimate estimate;
-  return LookAfter(SetupMs(engine, c, rungs[0], context, &estimate), c, first.method, first.nnz_m);
+  return LookAfter(SetupMs(engine, c, rungs[0], context, &estimate), rungs[0].inverse, c,
+                   first.method, first.nnz_m);
 }
 
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,

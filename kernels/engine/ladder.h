@@ -50,9 +50,9 @@ class LadderSink {
 };
 
 // Watches the residuals of a solve, passes them on, and stops the solve where the next rung is
-// expected to end sooner: once iterations have cost what that rung's set-up costs, and whenever
-// they have doubled since, the end must be in sight, by what the last half of them brought, within
-// kPatience times as many more.
+// expected to end sooner: once iterations have cost some times that rung's set-up, and whenever
+// they have doubled since, the end must be in sight, by what the last half of them brought: within
+// kPatience times as many more, and within its budget.
 class StallWatch final : public ProgressSink {
  public:
   static constexpr int64_t kLeastLook = 50;
@@ -118,20 +118,21 @@ struct LadderResult {
 // stop by others than its watch.
 bool MayClimb(const SolveResult& solved);
 
-// Iterations of the first rung, with an M of `nnz_m` stored entries, that cost what the next rung's
-// set-up is predicted to cost (cost.h); 0: no rung is behind it.
+// When the first rung, with an M of `nnz_m` stored entries, is to be judged (StallWatch):
+// iterations that cost four times what the next rung's set-up is predicted to cost (cost.h); 0: no
+// rung is behind it.
 int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
                   const Context& context);
 
 // Goes on from `solved`, with which the rung `first` ended, until every right-hand side has
 // converged, all rungs were tried, or a right-hand side has had options.max_iterations. Rungs are,
 // where the caller's method allows:
-//   - A symmetric with a positive diagonal, and nothing has shown it to be indefinite: static FSAI,
-//     then FSAI on a pattern that grows, with CG;
-//   - dynamic SPAI of A equilibrated, or matched and scaled (kernels/sparse/scaling.h), with GMRES
-//     of longer bases, in two sizes;
+//   - behind CG, unless A has shown itself indefinite: static FSAI, then FSAI on a pattern that
+//     grows, with CG;
+//   - dynamic SPAI of A equilibrated, or matched and scaled (kernels/sparse/scaling.h), a small one
+//     with IDR(8) and a large one with GMRES;
 //   - the inverse by LU, which GMRES refines;
-//   - at last what came closest once more, without a watch.
+//   - at last what came closest once more, without a watch, by GMRES whose cycles grow.
 // Builds run on context.device, solves on the host. A rung whose build fails, or for which there is
 // no memory, is left with that error. A stop is an outcome, as of Engine::Solve, and ends the
 // ladder. Errors: those of Engine::Solve. Thread-safe.

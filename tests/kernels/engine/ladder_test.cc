@@ -73,7 +73,7 @@ struct Case {
     if (!start.empty()) solved.x.assign(start.begin(), start.end());
     Rung rung;
     rung.engine = first;
-    rung.method = Method::kBicgstab;
+    rung.method = ResolveMethod(options.method, first, diagnosis).value();
     rung.what = "the first";
     const Context context{.stop = sink.stop.token(), .progress = nullptr, .threads = threads};
     auto climbed = kernels::Climb(*MakeCpuEngine(), {a, diagnosis, b, options, ladder},
@@ -146,7 +146,7 @@ TEST(Ladder, AZeroDiagonalIsMatchedAway) {
   const LadderResult climbed = c.Climb();
   ASSERT_THAT(climbed.rungs, SizeIs(2));
   EXPECT_THAT(climbed.rungs[1].what,
-              StartsWith("dynamic SPAI (tol 0.3, 10 x 5) of A matched and scaled, GMRES(100)"));
+              StartsWith("dynamic SPAI (tol 0.3, 10 x 5) of A matched and scaled, IDR"));
   EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kConverged);
 }
 
@@ -172,6 +172,7 @@ TEST(Ladder, WhatScalingMendsConverges) {
 
 TEST(Ladder, TheInverseIsTheLastRung) {
   Case c(Random(300));
+  c.options.method = Method::kGmres;
   const LadderResult climbed = c.Climb();
   ASSERT_FALSE(climbed.rungs.empty());
   EXPECT_THAT(climbed.rungs.back().what, StartsWith("the inverse by LU"));
