@@ -31,7 +31,7 @@ ServerStatus::Job OfJob(const Job& job) {
   ServerStatus::Job out{.name = seen.name(),
                         .tenant = description.tenant,
                         .kind = std::string(JobKindName(seen.kind())),
-                        .what = description.what,
+                        .what = job.what(),
                         .priority = std::string(PriorityName(job.priority())),
                         .state = std::string(JobStateName(seen.state())),
                         .matrix = description.matrix,

@@ -177,7 +177,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   Flags& flags = parsed.flags;
   BackendOptions& backend = flags.backend;
   backend.version = SPAID_VERSION;
-  // 0.9 in all: what is left is for the second copy that an upload by rows or out of order needs.
+  // 0.9 in all: what is left is for the second copy that an upload by rows or out of order needs,
+  // and for rungs of AUTO.
   backend.matrix_store_bytes = usable_memory / 4;
   backend.preconditioner_store_bytes = usable_memory / 5;
   backend.max_matrix_bytes = usable_memory / 10;
@@ -272,6 +273,11 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
            "Bytes of right-hand sides, guesses and solutions in flight");
   AddBytes(app, "--max-build-bytes", &backend.max_build_bytes,
            "Bytes that one build may be estimated to take");
+  app.add_option(
+         "--auto-inverse-unknowns", backend.max_inverse_unknowns,
+         "Unknowns up to which engine AUTO takes the inverse of A where nothing else solves "
+         "a system; 0: never")
+      ->check(CLI::Range(int64_t{0}, int64_t{20'000}));
   app.add_option("--max-queued-jobs", backend.max_queued_jobs,
                  "Jobs that may wait; the last eighth for tenants under their share of them")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));

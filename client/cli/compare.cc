@@ -274,7 +274,7 @@ ConvergencePlot PlotOf(const Comparison& comparison, const CompareArgs& args,
   });
   const auto title = [&](const Row& row) {
     return EngineTitle(row.spec.engine, row.spec.pattern_power, row.spec.block_size) + ", " +
-           MethodTitle(*row.method, args.options.restart);
+           MethodTitle(*row.method, args.options);
   };
   ConvergencePlot plot;
   plot.title = args.matrix.matrix;

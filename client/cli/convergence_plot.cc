@@ -290,14 +290,18 @@ int32_t PlotIteration(int64_t iterations) {
       std::clamp<int64_t>(iterations, 0, std::numeric_limits<int32_t>::max()));
 }
 
-std::string MethodTitle(Method method, int64_t restart) {
+std::string MethodTitle(Method method, const SolveOptions& options) {
   switch (method) {
     case Method::kCg:
       return "CG";
     case Method::kBicgstab:
       return "BiCGSTAB";
     case Method::kGmres:
-      return "GMRES(" + std::to_string(restart) + ")";
+      return "GMRES(" + std::to_string(options.restart) + (options.basis_bytes > 0 ? "+)" : ")");
+    case Method::kMinres:
+      return "MINRES";
+    case Method::kIdr:
+      return "IDR(" + std::to_string(options.shadow_vectors) + ")";
     case Method::kAuto:
       break;
   }

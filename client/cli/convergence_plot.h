@@ -38,8 +38,9 @@ std::optional<Error> WritePlot(const std::string& path, const ConvergencePlot& p
 // Converts an outcome's count of iterations to the place of a curve's end.
 int32_t PlotIteration(int64_t iterations);
 
-// Return names for reports: "BiCGSTAB", "GMRES(50)"; "static SPAI, p = 2" (0: without p), "Jacobi".
-std::string MethodTitle(Method method, int64_t restart);
+// Return names for reports: "BiCGSTAB", "GMRES(50)", "GMRES(50+)" where cycles grow; "static SPAI,
+// p = 2" (0: without p), "Jacobi".
+std::string MethodTitle(Method method, const SolveOptions& options);
 std::string EngineTitle(Engine engine, int pattern_power, int block_size);
 // Returns "converged" or, for example, "not converged (STAGNATED)".
 std::string OutcomeTitle(Outcome outcome);

@@ -102,6 +102,12 @@ std::string MatrixOf(const CscMatrix& preconditioner) {
   return preconditioner.is_factor ? "G (lower triangular, M = G'G)" : "M";
 }
 
+std::string Told(const Rung& rung) {
+  return rung.what + ": " + FormatResidual(rung.relative_residual) + " after " +
+         FormatCount(rung.iterations) + " iterations, set-up " + FormatMs(rung.setup_ms) +
+         ", solve " + FormatMs(rung.solve_ms) + (rung.left.empty() ? "" : "; " + rung.left);
+}
+
 std::string SetupPhases(const Timings& t) {
   std::string text = t.rebuild ? "(by an old plan: " : "(plan " + FormatMs(t.plan_ms) + ", ";
   text += "build " + FormatMs(t.build_ms) + ", assemble " + FormatMs(t.assemble_ms);

@@ -19,4 +19,7 @@ std::string MatrixOf(const CscMatrix& preconditioner);
 // Returns the time of a preconditioner by phases: "(plan 3 ms, build 5 ms, …)".
 std::string SetupPhases(const Timings& timings);
 
+// Returns what a rung of engine AUTO came to, in a line.
+std::string Told(const Rung& rung);
+
 }  // namespace spaid::cli

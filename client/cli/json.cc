@@ -117,6 +117,17 @@ json ToJson(const JobInfo::RhsOutcome& o) {
           {"detail", o.detail}};
 }
 
+json ToJson(const Rung& r) {
+  return {{"engine", std::string(Name(r.engine))},
+          {"method", std::string(Name(r.method))},
+          {"what", r.what},
+          {"left", r.left},
+          {"iterations", r.iterations},
+          {"relative_residual", r.relative_residual},
+          {"setup_ms", r.setup_ms},
+          {"solve_ms", r.solve_ms}};
+}
+
 json ToJson(const JobInfo& job) {
   json outcomes = json::array();
   for (const auto& outcome : job.outcomes) outcomes.push_back(ToJson(outcome));

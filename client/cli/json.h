@@ -14,6 +14,7 @@ nlohmann::json ToJson(const PreconditionerSpec& spec);
 nlohmann::json ToJson(const PreconditionerInfo& info);
 nlohmann::json ToJson(const JobInfo& job);
 nlohmann::json ToJson(const JobInfo::RhsOutcome& outcome);
+nlohmann::json ToJson(const Rung& rung);
 nlohmann::json ToJson(const BuildEstimate& estimate);
 nlohmann::json ToJson(const ServerInfo& info);
 nlohmann::json ToJson(const SolveFigures& figures);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "client/cli/describe.h"
 #include "client/cli/output.h"
 #include "client/cli/printable.h"
 #include "client/cli/terminal.h"
@@ -93,6 +94,9 @@ void ProgressReporter::Report(const Progress& p) {
            way);
       break;
     }
+    case Progress::Kind::kRung:
+      if (!p.rung->left.empty()) Show("rung " + p.rung->what, "left   " + Told(*p.rung), -1);
+      break;
     case Progress::Kind::kQuality:
     case Progress::Kind::kFinished:
       break;

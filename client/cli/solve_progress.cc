@@ -44,6 +44,7 @@ void SolveProgress::Report(const Progress& p) {
       if (p.stage == Stage::kSolve && p.done > 0) return;
       LeaveStanding();
       break;
+    case Progress::Kind::kRung:
     case Progress::Kind::kFinished:
       LeaveStanding();
       break;

@@ -94,6 +94,9 @@ nlohmann::json SolveJson(const SolveReport& s) {
     all.push_back(std::move(one));
   }
   object["rhs"] = std::move(all);
+  json rungs = json::array();
+  for (const Rung& rung : r.rungs) rungs.push_back(ToJson(rung));
+  object["rungs"] = std::move(rungs);
   object["quality"] = r.quality ? ToJson(*r.quality) : json(nullptr);
   if (s.info) object["findings"] = s.info->diagnosis.findings;
   if (s.diagnosis_error) object["findings_error"] = ToJson(*s.diagnosis_error);
@@ -137,6 +140,7 @@ std::string SolveText(const SolveReport& s, bool color) {
                                        FormatFixed(r.nnz_ratio, 2)
                                  : ""));
   if (!r.choice_reason.empty()) facts.Add("chosen", r.choice_reason);
+  for (const Rung& rung : r.rungs) facts.Add(rung.left.empty() ? "solved by" : "tried", Told(rung));
   facts.Add("method", std::string(Name(r.method)));
   if (r.m_precision) {
     facts.Add(factor ? "G stored" : "M stored", r.precision_reason.empty()
@@ -192,7 +196,7 @@ ConvergencePlot SolvePlot(const SolveReport& s) {
   const bool blocks =
       s.args.options.preconditioner.empty() && TraitsOf(s.args.engine.engine).has_blocks;
   plot.subtitle = "n = " + FormatCount(s.n) + "  ·  nnz = " + FormatCount(s.nnz) + "  ·  " +
-                  MethodTitle(r.method, s.args.options.restart) + ", " +
+                  MethodTitle(r.method, s.args.options) + ", " +
                   EngineTitle(r.engine, power, blocks ? s.args.engine.block_size : 1) + "  ·  " +
                   OutcomeTitle(worst.outcome);
   int64_t fewest = MostIterations(r);

@@ -162,6 +162,17 @@ JobInfo::RhsOutcome FromProto(const v1::RhsOutcome& in) {
   return out;
 }
 
+Rung FromProto(const v1::Rung& in) {
+  return {.engine = FromProto(in.engine()),
+          .method = FromProto(in.method()),
+          .what = in.what(),
+          .left = in.left(),
+          .iterations = in.iterations(),
+          .relative_residual = in.relative_residual(),
+          .setup_ms = in.setup_ms(),
+          .solve_ms = in.solve_ms()};
+}
+
 Residual FromProto(const v1::Residual& in) {
   return {in.rhs(), in.iteration(), in.relative_residual()};
 }

@@ -28,6 +28,7 @@ PreconditionerSpec FromProto(const v1::PreconditionerSpec& in);
 PreconditionerInfo FromProto(const v1::Preconditioner& in);
 JobInfo FromProto(const v1::Job& in);
 JobInfo::RhsOutcome FromProto(const v1::RhsOutcome& in);
+Rung FromProto(const v1::Rung& in);
 Residual FromProto(const v1::Residual& in);
 SolveFigures FromProto(const v1::SolveFigures& in);
 BuildEstimate FromProto(const v1::EstimateBuildResponse& in);

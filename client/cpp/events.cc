@@ -12,6 +12,7 @@ std::optional<Error> JobFollower::Take(const v1::JobEvent& event) {
   using Kind = Progress::Kind;
   Progress progress;
   Quality quality;
+  Rung rung;
   if (event.number() > 0) {  // a heartbeat has none
     if (event.number() <= last_event_) return std::nullopt;
     last_event_ = event.number();
@@ -55,6 +56,11 @@ std::optional<Error> JobFollower::Take(const v1::JobEvent& event) {
       quality = FromProto(event.quality());
       progress.kind = Kind::kQuality;
       progress.quality = &quality;
+      break;
+    case v1::JobEvent::kRung:
+      rung = FromProto(event.rung());
+      progress.kind = Kind::kRung;
+      progress.rung = &rung;
       break;
     case v1::JobEvent::kFinished:
       finished_ = FromProto(event.finished().job());

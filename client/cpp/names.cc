@@ -29,7 +29,7 @@ std::string_view Name(ThreadStrategy value) {
 }
 
 std::string_view Name(Method value) {
-  static constexpr std::string_view kNames[] = {"auto", "cg", "bicgstab", "gmres"};
+  static constexpr std::string_view kNames[] = {"auto", "cg", "bicgstab", "gmres", "minres", "idr"};
   return Pick(kNames, value);
 }
 

@@ -91,6 +91,7 @@ Expected<SolveResult> Assemble(const v1::SolveDone& done, int32_t rhs_count,
   result.nnz_ratio = done.nnz_ratio();
   if (done.has_quality()) result.quality = FromProto(done.quality());
   result.timings = FromProto(done.timings());
+  for (const v1::Rung& rung : done.rungs()) result.rungs.push_back(FromProto(rung));
   return result;
 }
 

@@ -157,7 +157,8 @@ void AddWork(CLI::App& app, LoadOptions& o) {
       ->capture_default_str()
       ->group(group);
   cli::AddChoice(&app, "--method", o.method, "Krylov method",
-                 {Method::kAuto, Method::kCg, Method::kBicgstab, Method::kGmres})
+                 {Method::kAuto, Method::kCg, Method::kBicgstab, Method::kGmres, Method::kMinres,
+                  Method::kIdr})
       ->group(group);
   app.add_option("--rtol", o.rtol, "Converged when |b - Ax| <= rtol |b|")
       ->check(Positive())

@@ -37,6 +37,7 @@ class StopToken {
   struct State {
     std::atomic<int> reason{0};
     std::atomic<int64_t> deadline_ns{0};  // steady clock; 0: none
+    std::shared_ptr<const State> outer;   // its stop is this one's, too; may be null
   };
   explicit StopToken(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;
@@ -46,6 +47,8 @@ class StopToken {
 class StopSource {
  public:
   StopSource() : state_(std::make_shared<StopToken::State>()) {}
+  // Stops what `outer` stops, too.
+  explicit StopSource(const StopToken& outer) : StopSource() { state_->outer = outer.state_; }
   void Request(StopReason reason);
   // From `when` on, tokens answer kTimeLimit.
   void SetTimeLimit(std::chrono::steady_clock::time_point when);
@@ -56,12 +59,13 @@ class StopSource {
 };
 
 inline StopReason StopToken::Poll() const {
-  if (!state_) return StopReason::kNone;
-  if (int r = state_->reason.load(std::memory_order_relaxed)) return static_cast<StopReason>(r);
-  const int64_t deadline = state_->deadline_ns.load(std::memory_order_relaxed);
-  if (deadline != 0 &&
-      std::chrono::steady_clock::now().time_since_epoch() >= std::chrono::nanoseconds(deadline)) {
-    return StopReason::kTimeLimit;
+  for (const State* state = state_.get(); state != nullptr; state = state->outer.get()) {
+    if (int r = state->reason.load(std::memory_order_relaxed)) return static_cast<StopReason>(r);
+    const int64_t deadline = state->deadline_ns.load(std::memory_order_relaxed);
+    if (deadline != 0 &&
+        std::chrono::steady_clock::now().time_since_epoch() >= std::chrono::nanoseconds(deadline)) {
+      return StopReason::kTimeLimit;
+    }
   }
   return StopReason::kNone;
 }

@@ -7,20 +7,12 @@
 
 #include "kernels/dense/cholesky.h"
 #include "kernels/dense/simd.h"
+#include "kernels/dense/symmetric.h"
 
 namespace spaid::kernels {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-bool IsSymmetric(int64_t n, const double* a) {
-  for (int64_t j = 0; j < n; ++j) {
-    for (int64_t i = 0; i < j; ++i) {
-      if (a[i + j * n] != a[j + i * n]) return false;
-    }
-  }
-  return true;
-}
 
 double Norm1(int64_t n, const double* a) {
   double norm = 0;
@@ -141,13 +133,7 @@ double InvertInPlace(int64_t n, double* a) {
   const double kappa = InvertByLu(n, a);
   // (R A C)⁻¹ = C⁻¹ A⁻¹ R⁻¹.
   Scale(n, column, row, a);
-  if (symmetric) {
-    for (int64_t j = 0; j < n; ++j) {
-      for (int64_t i = 0; i < j; ++i) {
-        a[i + j * n] = a[j + i * n] = 0.5 * a[i + j * n] + 0.5 * a[j + i * n];
-      }
-    }
-  }
+  if (symmetric) Symmetrize(n, 0, n, a);
   return kappa;
 }
 

@@ -3,8 +3,9 @@
 //      SPAI has no plan, and Jacobi has no diagonal entry there.
 //   2. zero diagonal entries, or some too small to invert: Jacobi cannot be built. Static SPAI with
 //      ensure_row, so that no column of M is zero for want of a pattern. Whether A has full
-//      structural rank is said, and changes nothing. For CG, which takes no such M: none.
-//   3. else what is predicted to take the least time with the method that it is for
+//      structural rank is said, and changes nothing. For CG and MINRES, which take no such M: none.
+//   3. negative diagonal entries, and MINRES: none.
+//   4. else what is predicted to take the least time with the method that it is for
 //      (engine_choice.h).
 #include <algorithm>
 #include <cstdio>
@@ -56,13 +57,14 @@ ResolvedSpec ChooseNone(const PreconditionerSpec& spec, const PatternView* user_
 ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const PatternView* user_pattern,
                                    const Diagnosis& d, const Occurrence& uninvertible) {
   ResolvedSpec out{PreconditionerSpec{}, ""};
-  if (spec.method == Method::kCg) {
+  if (ForSymmetric(spec.method)) {
+    const bool cg = spec.method == Method::kCg;
     out.spec.engine = EngineKind::kNone;
     out.reason = "none: " + std::to_string(uninvertible.count) + " of " + std::to_string(d.n) +
                  " diagonal entries cannot be inverted (first: column " +
-                 std::to_string(uninvertible.first) +
-                 "), which Jacobi and FSAI need, and CG takes no static SPAI; A is not positive "
-                 "definite then, and CG may well find that" +
+                 std::to_string(uninvertible.first) + "), which Jacobi and FSAI need, and " +
+                 (cg ? "CG" : "MINRES") + " takes no static SPAI" +
+                 (cg ? "; A is not positive definite then, and CG may well find that" : "") +
                  Dropped(spec, user_pattern);
     return out;
   }
@@ -80,6 +82,17 @@ ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const Pattern
                   ": it is singular, and a solve converges only if b allows it";
   }
   return out;
+}
+
+// MINRES wants an M that is positive definite, which a diagonal with negative entries is not.
+ResolvedSpec ChooseForNegativeDiagonal(const PreconditionerSpec& spec,
+                                       const PatternView* user_pattern, const Diagnosis& d) {
+  return {PreconditionerSpec{.engine = EngineKind::kNone},
+          "none: " + std::to_string(d.negative_diagonal.count) + " of " + std::to_string(d.n) +
+              " diagonal entries are negative (first: column " +
+              std::to_string(d.negative_diagonal.first) +
+              "), so that neither Jacobi nor FSAI is positive definite, as MINRES needs" +
+              Dropped(spec, user_pattern)};
 }
 
 Result<ResolvedSpec> Choose(const PreconditionerSpec& spec, const CscView& a,
@@ -111,6 +124,9 @@ Result<ResolvedSpec> Choose(const PreconditionerSpec& spec, const CscView& a,
   }
   if (uninvertible.count > 0) {
     return ChooseForZeroDiagonal(spec, user_pattern, diagnosis, uninvertible);
+  }
+  if (spec.method == Method::kMinres && diagnosis.negative_diagonal.count > 0) {
+    return ChooseForNegativeDiagonal(spec, user_pattern, diagnosis);
   }
   auto chosen = ChooseEngine(spec, a, diagnosis, user_pattern, context);
   if (chosen.ok() && chosen->spec.engine != EngineKind::kStaticSpai) {
@@ -209,10 +225,13 @@ int64_t FirstEmptyColumn(const PatternView& a) {
   return -1;
 }
 
-Status PreconditionerNotSpd() {
+Status PreconditionerNotSpd(Method method) {
+  const std::string name = method == Method::kMinres ? "MINRES" : "CG";
   return Status(StatusCode::kFailedPrecondition, "PRECONDITIONER_NOT_SPD",
-                "CG needs a symmetric positive definite preconditioner, and an explicit M from "
-                "SPAI is neither; use BiCGSTAB or GMRES, or Jacobi or FSAI with CG")
+                name +
+                    " needs a symmetric positive definite preconditioner, and an explicit M from "
+                    "SPAI is neither; use BiCGSTAB, IDR or GMRES, or Jacobi or FSAI with " +
+                    name)
       .At("method");
 }
 
@@ -226,14 +245,18 @@ Result<Method> ResolveMethod(Method method, EngineKind kind, const Diagnosis& di
   switch (method) {
     case Method::kBicgstab:
     case Method::kGmres:
+    case Method::kIdr:
       return method;
     case Method::kCg:
-      if (!for_cg) return PreconditionerNotSpd();
+    case Method::kMinres:
+      if (!for_cg) return PreconditionerNotSpd(method);
       if (!diagnosis.numerically_symmetric) {
         return Status(StatusCode::kFailedPrecondition, "NOT_SYMMETRIC",
-                      "CG needs a symmetric matrix; a(" + std::to_string(diagnosis.asymmetry_row) +
-                          ", " + std::to_string(diagnosis.asymmetry_column) +
-                          ") differs from its mirror image; use BiCGSTAB or GMRES")
+                      std::string(method == Method::kMinres ? "MINRES" : "CG") +
+                          " needs a symmetric matrix; a(" +
+                          std::to_string(diagnosis.asymmetry_row) + ", " +
+                          std::to_string(diagnosis.asymmetry_column) +
+                          ") differs from its mirror image; use BiCGSTAB, IDR or GMRES")
             .At("method", diagnosis.asymmetry_column);
       }
       return method;
@@ -246,7 +269,7 @@ Result<Method> ResolveMethod(Method method, EngineKind kind, const Diagnosis& di
   }
   return Status(StatusCode::kInvalidArgument, "BAD_METHOD",
                 "method = " + std::to_string(static_cast<int>(method)) +
-                    " is unknown; give AUTO, CG, BICGSTAB or GMRES")
+                    " is unknown; give AUTO, CG, BICGSTAB, GMRES, MINRES or IDR")
       .At("method");
 }
 

@@ -56,7 +56,8 @@ DeviceIteration DeviceIterationOf(Method method, bool diagonal) {
   }
 }
 
-bool IsBicgstab(Method method) { return method != Method::kCg && method != Method::kGmres; }
+// Whether what is guessed as one iteration is two products: of IDR it is two of its own.
+bool IsBicgstab(Method method) { return !ForSymmetric(method) && method != Method::kGmres; }
 
 double DeviceIterationMs(const SolveWork& work) {
   const bool diagonal = work.nnz_m == 0, bicgstab = IsBicgstab(work.method);

@@ -64,7 +64,8 @@ double BuildMs(const BuildRates& rates, const BuildWork& work, int threads);
 double DeviceBuildMs(const BuildRates& rates, const BuildWork& work);
 
 struct SolveWork {
-  Method method = Method::kBicgstab;  // kAuto counts as that
+  // kAuto counts as that, kMinres as CG, and two iterations of kIdr as one of BiCGSTAB's.
+  Method method = Method::kBicgstab;
   double n = 0, nnz_a = 0;
   double nnz_m = 0;  // entries that a product with M reads, of both factors; 0: a diagonal
   int64_t n_rhs = 1;

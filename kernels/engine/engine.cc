@@ -240,8 +240,8 @@ class DevicesEngine final : public Engine {
                                     const HostPreconditioner** m) {
     *m = dynamic_cast<const HostPreconditioner*>(preconditioner);
     if (preconditioner != nullptr && *m == nullptr) return NotOurs();
-    if (*m != nullptr && (*m)->may_be_indefinite() && method == Method::kCg) {
-      return PreconditionerNotSpd();
+    if (*m != nullptr && (*m)->may_be_indefinite() && ForSymmetric(method)) {
+      return PreconditionerNotSpd(method);
     }
     return {};
   }

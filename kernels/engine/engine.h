@@ -164,15 +164,14 @@ class Engine {
 
   // kAuto becomes something concrete that can be built, by a documented rule (auto_engine.cc,
   // engine_choice.cc); kNone where nothing can (a column of A stores no entry, or no diagonal entry
-  // and the method is CG). Never FSAI where A is not symmetric with a positive diagonal, never
-  // static SPAI for CG, and never dynamic SPAI, of which nobody knows before it is grown what it
-  // will gain; the reason names what was second, with its predicted cost. Options of engines not
-  // chosen are reset, so that equal builds have equal resolved specs; where that drops what the
-  // caller of kAuto gave,
-  // `user_pattern` (may be null) included, the reason says so. Costs are predicted for
-  // spec.backend, which need not be here, and of the CPU for context.threads. Errors:
-  // INVALID_ARGUMENT for options out of range (field named); FAILED_PRECONDITION/VALUES_NEEDED for
-  // kAuto on a pattern; kAuto also those of Estimate.
+  // and the method is CG or MINRES). Never FSAI where A is not symmetric with a positive diagonal,
+  // never static SPAI for CG or MINRES, and never dynamic SPAI, of which nobody knows before it is
+  // grown what it will gain; the reason names what was second, with its predicted cost. Options of
+  // engines not chosen are reset, so that equal builds have equal resolved specs; where that drops
+  // what the caller of kAuto gave, `user_pattern` (may be null) included, the reason says so. Costs
+  // are predicted for spec.backend, which need not be here, and of the CPU for context.threads.
+  // Errors: INVALID_ARGUMENT for options out of range (field named);
+  // FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern; kAuto also those of Estimate.
   virtual Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
                                        const Diagnosis& diagnosis, const PatternView* user_pattern,
                                        const Context& context) const = 0;
@@ -266,8 +265,9 @@ class Engine {
 };
 
 // kAuto: CG where A is numerically symmetric with a positive diagonal and the preconditioner is one
-// for CG, or none; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG named, and
-// M is not for it), /NOT_SYMMETRIC (CG named, A not numerically symmetric; index: the column).
+// for CG, or none; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG or MINRES
+// named, and M is not for them), /NOT_SYMMETRIC (the same, A not numerically symmetric; index: the
+// column).
 Result<Method> ResolveMethod(Method method, EngineKind kind, const Diagnosis& diagnosis);
 
 std::unique_ptr<Engine> MakeCpuEngine();

@@ -248,7 +248,20 @@ std::string WhatAIs(const Diagnosis& d) {
 }
 
 std::string NameOf(Method method) {
-  return method == Method::kCg ? "CG" : method == Method::kGmres ? "GMRES" : "BiCGSTAB";
+  switch (method) {
+    case Method::kCg:
+      return "CG";
+    case Method::kGmres:
+      return "GMRES";
+    case Method::kMinres:
+      return "MINRES";
+    case Method::kIdr:
+      return "IDR";
+    case Method::kAuto:
+    case Method::kBicgstab:
+      break;
+  }
+  return "BiCGSTAB";
 }
 
 // "CG of 8 right-hand sides on a GPU": what the figures are of.
@@ -301,7 +314,7 @@ Result<ResolvedSpec> ChooseEngine(const PreconditionerSpec& spec, const CscView&
     }
     others.push_back(fsai);
   }
-  if (method != Method::kCg) {
+  if (!ForSymmetric(method)) {
     auto spai = StaticSpai(costs, spec, a, sample, iterations, user_pattern, context);
     if (!spai.ok()) return spai.status();
     const Candidate& c = spai->candidate;

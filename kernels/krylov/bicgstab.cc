@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/krylov/noise.h"
 #include "kernels/krylov/run.h"
 
 namespace spaid::kernels::krylov {
@@ -11,15 +12,6 @@ namespace {
 // A denominator has vanished where the cosine of its two vectors is under the rounding of a dot
 // product.
 constexpr double kVanished = std::numeric_limits<double>::epsilon() / 2;
-
-// A number in [-1, 1), a function of (i, round) alone (splitmix64's finaliser).
-double Noise(int64_t i, int round) {
-  uint64_t h = static_cast<uint64_t>(i) + 0x9e3779b97f4a7c15ULL * static_cast<uint64_t>(round + 1);
-  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  h = (h ^ (h >> 27)) * 0x94d049bb133111ebULL;
-  h ^= h >> 31;
-  return static_cast<double>(h >> 11) * 0x1.0p-52 - 1.0;
-}
 
 class Bicgstab {
  public:

@@ -74,6 +74,10 @@ void RunMethod(Method method, Run& run) {
       return krylov::RunBicgstab(run);
     case Method::kGmres:
       return krylov::RunGmres(run);
+    case Method::kMinres:
+      return krylov::RunMinres(run);
+    case Method::kIdr:
+      return krylov::RunIdr(run);
     case Method::kAuto:
       break;  // refused by CheckInput
   }
@@ -210,18 +214,57 @@ Status CheckSolveOptions(const SolveOptions& options) {
   return CheckRanges(options);
 }
 
+int64_t RestartLength(const SolveOptions& options, int64_t n) {
+  int64_t columns = options.restart;
+  if (options.basis_bytes > 0) {
+    // The largest m with BasisBytes(m, n) <= basis_bytes: 4 m² + 8 n m + 8 n <= basis_bytes.
+    const double size = static_cast<double>(n);
+    const double rest = (static_cast<double>(options.basis_bytes) - 8 * size) / 4;
+    if (rest > 0) {
+      const double most = rest / (size + std::sqrt(size * size + rest));
+      // Fewer than n count: the cast must stay in range.
+      columns = std::max(columns, static_cast<int64_t>(std::min(most, size)));
+    }
+  }
+  return std::min({columns, options.max_iterations, n});
+}
+
+std::string_view HostAlone(const SolveOptions& options) {
+  switch (options.method) {
+    case Method::kMinres:
+      return "MINRES is computed by the host alone";
+    case Method::kIdr:
+      return "IDR is computed by the host alone";
+    case Method::kGmres:
+      return options.basis_bytes > 0 ? "a basis of GMRES that grows is the host's alone" : "";
+    case Method::kAuto:
+    case Method::kCg:
+    case Method::kBicgstab:
+      break;
+  }
+  return "";
+}
+
 namespace krylov {
+namespace {
+
+// Bytes of a basis of m + 1 vectors of n, and of the triangle R.
+double BasisBytes(double m, double n) {
+  return (m + 1) * n * sizeof(double) + m * m / 2 * sizeof(double);
+}
+
+}  // namespace
 
 Status CheckBasis(int64_t n, const SolveOptions& options, double usable) {
-  const double m = static_cast<double>(RestartLength(options, n));
-  const double bytes =
-      (m + 1) * static_cast<double>(n) * sizeof(double) + m * m / 2 * sizeof(double);
-  if (options.method != Method::kGmres || bytes <= usable) return {};
+  if (options.method != Method::kGmres) return {};
+  const int64_t m = RestartLength(options, n);
+  const double bytes = BasisBytes(static_cast<double>(m), static_cast<double>(n));
+  if (bytes <= usable) return {};
+  const char* const field = m > options.restart ? "basis_bytes" : "restart";
   return Status(StatusCode::kResourceExhausted, "BASIS_TOO_LARGE",
-                "GMRES with restart = " + std::to_string(options.restart) + " needs " +
-                    Figure(bytes) + " bytes for its basis, allowed are " + Figure(usable) +
-                    "; lower restart")
-      .At("restart");
+                "GMRES with cycles of " + std::to_string(m) + " columns needs " + Figure(bytes) +
+                    " bytes for its basis, allowed are " + Figure(usable) + "; lower " + field)
+      .At(field);
 }
 
 Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<const double> b,
@@ -270,6 +313,18 @@ double CountedBytes(int64_t n, int64_t a_bytes, int64_t m_bytes, const SolveOpti
     case Method::kCg:
       elements = count * ((m_bytes > 0 ? 2 : 0) + 3 + 2 + 6);  // r z; p; p q; x, r, r r
       break;
+    case Method::kMinres:
+      elements = count * (2 + 4 + 10 + (m_bytes > 0 ? 4 : 0));  // q p; p, v v; w, x, r, p; p z, z
+      break;
+    case Method::kIdr: {
+      // A cycle of s + 1 products. For k < s: u of r, t and what is left of G and U (3 + 2 (s −
+      // k)); g and the dots (1 + s), but k > 0 has g and u less the k before (5 + 2 k) in between;
+      // x, r (6). Then t r (2), and x, r with the dots (6 + s). M has one vector more each time.
+      const auto s = static_cast<double>(std::min(options.shadow_vectors, n));
+      const double cycle = 3 * s + s * (s + 1) + s * (1 + s) + (s - 1) * (5 + s) + 6 * s + 8 + s;
+      elements = count * (cycle / (s + 1) + (m_bytes > 0 ? 1 : 0));
+      break;
+    }
     case Method::kBicgstab:
       products = 2 * count;
       elements = count * (4 + 2 + 3 + 2 + 8);  // p; shadow v; s; t s, t t; x, r, r r, shadow r
@@ -277,7 +332,7 @@ double CountedBytes(int64_t n, int64_t a_bytes, int64_t m_bytes, const SolveOpti
     case Method::kGmres: {
       // In iteration k of a cycle: ‖w‖, the first dot product, the scaling; a pass of four for each
       // of k basis vectors.
-      const int64_t restart = std::min({options.restart, options.max_iterations, n});
+      const int64_t restart = RestartLength(options, n);
       const auto sum = [](double k) { return 5 * k + 2 * k * (k + 1); };
       elements = static_cast<double>(iterations / restart) * sum(static_cast<double>(restart)) +
                  sum(static_cast<double>(iterations % restart));

@@ -1,4 +1,4 @@
-// CG, BiCGSTAB and GMRES(m), right-preconditioned (CG symmetric), fp64.
+// CG, MINRES, BiCGSTAB, IDR(s) and GMRES(m), right-preconditioned (CG and MINRES symmetric), fp64.
 //
 //   SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-8};
 //   Result<SolveResult> r = Solve(a, &m, b, x0, options, context);
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/context.h"
@@ -22,14 +23,19 @@
 
 namespace spaid::kernels {
 
-enum class Method { kAuto, kCg, kBicgstab, kGmres };
+enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
+
+// True where the method is for symmetric A, with an M that is symmetric positive definite.
+constexpr bool ForSymmetric(Method method) {
+  return method == Method::kCg || method == Method::kMinres;
+}
 
 enum class Outcome {
   kConverged,  // ‖b − A x‖ ≤ max(rtol ‖b‖, atol), recomputed in fp64
   kMaxIterations,
   kStagnated,   // the true residual stopped falling although the recursion went on
   kBreakdown,   // a denominator of the method vanished
-  kIndefinite,  // CG met pᵀAp ≤ 0 or rᵀMr ≤ 0
+  kIndefinite,  // CG met pᵀAp ≤ 0 or rᵀMr ≤ 0, MINRES the latter
   kNonFinite,
   kTimeLimit,
   kCancelled,
@@ -62,36 +68,47 @@ class Turn {
   virtual void Yield() = 0;
 };
 
+inline constexpr int kMostShadowVectors = 16;  // s of IDR(s), at most
+
 struct SolveOptions {
   Method method = Method::kBicgstab;  // kAuto is resolved by the engine
   double rtol = 1e-8;                 // > 0, or 0 with atol > 0; finite
   double atol = 0;                    // >= 0
   int64_t max_iterations =
-      10000;                 // 1 .. 2^31 - 1; a BiCGSTAB iteration is two products, counted once
-  int64_t restart = 50;      // m of GMRES(m); >= 1
-  bool keep_history = true;  // false: residuals go to the progress sink alone
+      10000;             // 1 .. 2^31 - 1; a BiCGSTAB iteration is two products, counted once
+  int64_t restart = 50;  // m of GMRES(m); >= 1
+  // A cycle of GMRES grows beyond `restart`, as long as its basis takes no more bytes; 0: it does
+  // not. >= 0.
+  int64_t basis_bytes = 0;
+  int64_t shadow_vectors = 4;          // s of IDR(s); 1 .. kMostShadowVectors
+  bool keep_history = true;            // false: residuals go to the progress sink alone
   Storage m_storage = Storage::kAuto;  // read by the engine, which makes the operators
   Turn* turn = nullptr;  // borrowed; null: nobody interrupts the solve. Results are the same bits
 
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
-    visit("method", self.method, UpTo(Method::kGmres));
+    visit("method", self.method, UpTo(Method::kIdr));
     visit("rtol", self.rtol, OptionRange{.reason = "BAD_TOLERANCE"});
     visit("atol", self.atol, OptionRange{.reason = "BAD_TOLERANCE"});
     visit("max_iterations", self.max_iterations, OptionRange{1, INT32_MAX});
     visit("restart", self.restart, OptionRange{1});
+    visit("basis_bytes", self.basis_bytes, OptionRange{0});
+    visit("shadow_vectors", self.shadow_vectors, OptionRange{1, kMostShadowVectors});
     visit("preconditioner_storage", self.m_storage, UpTo(Precision::kFp32));
   }
 };
 
-// INVALID_ARGUMENT/BAD_TOLERANCE, /BAD_MAX_ITERATIONS, /BAD_RESTART, with the field as clients know
-// it.
+// INVALID_ARGUMENT/BAD_TOLERANCE, /BAD_MAX_ITERATIONS, /BAD_RESTART, /BAD_BASIS_BYTES,
+// /BAD_SHADOW_VECTORS, with the field as clients know it.
 Status CheckSolveOptions(const SolveOptions& options);
 
-// Columns of a cycle of GMRES, at most, for a matrix of n rows.
-inline int64_t RestartLength(const SolveOptions& options, int64_t n) {
-  return std::min({options.restart, options.max_iterations, n});
-}
+// Columns of a cycle of GMRES, at most, for a matrix of n >= 1 rows: `restart`, or what basis_bytes
+// have room for, if that is more; no more than n, or than there may be iterations.
+int64_t RestartLength(const SolveOptions& options, int64_t n);
+
+// Says, for people, why the host alone has what these options ask for; empty: CUDA devices have it,
+// too. `options.method` resolved, or kAuto, which never is such a method.
+std::string_view HostAlone(const SolveOptions& options);
 
 struct RhsResult {
   Outcome outcome = Outcome::kMaxIterations;
@@ -147,12 +164,12 @@ double CountedBytes(int64_t n, int64_t a_bytes, int64_t m_bytes, const SolveOpti
 
 // b: n x n_rhs column-major. x0: empty (zero) or n x n_rhs. `m` may be null (no preconditioner).
 // Right-hand sides are solved one after the other; b = 0 gives x = 0, kConverged. Beside the result
-// a solve takes some ten vectors of n, GMRES restart + 6, once for all right-hand sides.
-// Results are the same bits for any number of threads.
-// Errors: INVALID_ARGUMENT/BAD_TOLERANCE, /BAD_MAX_ITERATIONS, /BAD_RESTART, /METHOD_NOT_RESOLVED,
-// /PRECONDITIONER_SIZE_MISMATCH, /RHS_LENGTH_MISMATCH, /NON_FINITE_VALUE (field rhs or
-// initial_guess, first index); RESOURCE_EXHAUSTED/BASIS_TOO_LARGE where the basis of GMRES would
-// take over half of the usable memory. A stop is not an error here: outcome kCancelled or
+// a solve takes some ten vectors of n, IDR 3 s + 5, GMRES RestartLength() + 6, once for all
+// right-hand sides; those of GMRES's basis are taken as its cycles grow. Results are the same bits
+// for any number of threads. Errors: INVALID_ARGUMENT/METHOD_NOT_RESOLVED, those of
+// CheckSolveOptions, /PRECONDITIONER_SIZE_MISMATCH, /RHS_LENGTH_MISMATCH, /NON_FINITE_VALUE (field
+// rhs or initial_guess, first index); RESOURCE_EXHAUSTED/BASIS_TOO_LARGE where the basis of GMRES
+// would take over half of the usable memory. A stop is not an error here: outcome kCancelled or
 // kTimeLimit.
 Result<SolveResult> Solve(const LinearOperator& a, const LinearOperator* m,
                           std::span<const double> b, std::span<const double> x0,

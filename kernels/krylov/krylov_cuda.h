@@ -80,8 +80,8 @@ int32_t MostColumns(const CudaOperator& a, const CudaOperator* m, Method method)
 // sides are solved together. A stop ends a whole block, and is noticed every ten iterations (twenty
 // of a small system) or after some milliseconds. Residuals whose squares leave the range of fp64
 // count as 0 or infinite. BASIS_TOO_LARGE refers to the device's memory. `a_on_host`: for the rare
-// product there. Holds the device's lock until it ends. Further errors: those of
-// CudaDevice::Failed.
+// product there. Holds the device's lock until it ends. Further errors:
+// INVALID_ARGUMENT/HOST_ALONE for what HostAlone() names; those of CudaDevice::Failed.
 Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const CscView& a_on_host, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,

@@ -92,6 +92,8 @@ class Run final : public Judge {
 // The methods (krylov.h says which); each leaves with run.ended().
 void RunCg(Run& run);        // Hestenes, Stiefel 1952; preconditioned as Saad 2003, algorithm 9.1
 void RunBicgstab(Run& run);  // van der Vorst 1992, right-preconditioned
+void RunMinres(Run& run);    // Paige, Saunders 1975; M as Greenbaum 1997, algorithm 4
+void RunIdr(Run& run);       // van Gijzen, Sonneveld 2011 (ACM TOMS algorithm 913)
 void RunGmres(Run& run);     // Saad, Schultz 1986; right-preconditioned, Saad 2003, algorithm 9.5
 
 }  // namespace spaid::kernels::krylov

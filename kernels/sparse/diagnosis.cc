@@ -128,7 +128,7 @@ void Explain(double pair_asymmetry, Diagnosis& d) {
     say(Count(d.negative_diagonal, "diagonal entry", "is", "are") + " negative" +
         First(d.negative_diagonal) +
         (d.numerically_symmetric ? ": the matrix is not positive definite, CG may break down; use "
-                                   "GMRES or BiCGSTAB."
+                                   "MINRES, GMRES or BiCGSTAB."
                                  : ": check the sign of those equations; multiplying a row by -1 "
                                    "changes no solution."));
   } else if (d.negative_diagonal.count == d.n) {

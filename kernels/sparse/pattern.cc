@@ -370,23 +370,27 @@ Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,
   return CountColumns(prepared.recipe, options.max_nnz, nullptr, context, sets);
 }
 
-Result<Array<int32_t>> RowPermutation(const PatternView& a, const Context& context) {
-  const Result<Array<int32_t>> matched = MaximumMatching(a, context);
-  if (!matched.ok()) return matched.status();
-  const Array<int32_t>& row_of_column = *matched;
+Array<int32_t> ColumnsOfRows(const Array<int32_t>& row_of_column) {
+  const auto n = std::ssize(row_of_column);
   Array<int32_t> column_of_row;
-  column_of_row.assign(Z(a.n_rows), -1);
-  for (int64_t j = 0; j < a.n_cols; ++j) {
+  column_of_row.assign(Z(n), -1);
+  for (int64_t j = 0; j < n; ++j) {
     const int32_t i = row_of_column[Z(j)];
     if (i >= 0) column_of_row[Z(i)] = static_cast<int32_t>(j);
   }
   int64_t free_column = 0;
-  for (int64_t i = 0; i < a.n_rows; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     if (column_of_row[Z(i)] >= 0) continue;
     while (row_of_column[Z(free_column)] >= 0) ++free_column;
     column_of_row[Z(i)] = static_cast<int32_t>(free_column++);
   }
   return column_of_row;
+}
+
+Result<Array<int32_t>> RowPermutation(const PatternView& a, const Context& context) {
+  const Result<Array<int32_t>> matched = MaximumMatching(a, context);
+  if (!matched.ok()) return matched.status();
+  return ColumnsOfRows(*matched);
 }
 
 Result<CscMatrix> PostFilter(const CscView& m, double delta, const Context& context) {

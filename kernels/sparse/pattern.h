@@ -80,8 +80,11 @@ Result<Array<int32_t>> MaximumMatching(const PatternView& a, const Context& cont
 // The same without a stop.
 Array<int32_t> MaximumMatching(const PatternView& a);
 
-// Column matched to each row by a maximum matching; the rows and columns that it leaves over are
-// paired in ascending order: PatternOptions.row_match. Errors: stop statuses.
+// Column matched to each row of a square matrix by a matching (row_of_column[j], -1 where
+// unmatched); the rows and columns that it leaves over are paired in ascending order.
+Array<int32_t> ColumnsOfRows(const Array<int32_t>& row_of_column);
+
+// The same for a maximum matching: PatternOptions.row_match. Errors: stop statuses.
 Result<Array<int32_t>> RowPermutation(const PatternView& a, const Context& context);
 
 // Drops m_ij with |m_ij| < δ max_i |m_ij| of its column; the diagonal stays. 0 <= δ <= 1; no

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -73,6 +74,30 @@ class JobBridge : public kernels::ProgressSink, public kernels::Turn {
   kernels::StopSource source_;
 };
 
+// Takes the bytes of one rung at a time, and tells the job of those that are left.
+class JobRungs final : public kernels::LadderSink {
+ public:
+  JobRungs(Job& job, ByteBudget& budget) : job_(job), budget_(budget) {}
+
+  kernels::Status Enter(const std::string& what, int64_t host_bytes) override {
+    share_.Release();
+    auto share = budget_.Take(job_.tenant(), host_bytes);
+    if (!share.ok()) {
+      return kernels::Status(kernels::StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
+                             "no memory for it: " + std::string(share.status().message()));
+    }
+    share_ = *std::move(share);
+    job_.SetWhat(what);
+    return {};
+  }
+  void OnRung(const kernels::Rung& rung) override { job_.ReportRung(ToProto(rung)); }
+
+ private:
+  Job& job_;
+  ByteBudget& budget_;
+  BudgetShare share_;
+};
+
 // Findings of a pattern alone: as if every entry were 1, less what that says of values.
 kernels::Diagnosis DiagnosePattern(const kernels::CscMatrix& pattern, int threads) {
   kernels::Array<double> ones;
@@ -122,6 +147,8 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                      const kernels::SolveOptions& options) {
   int64_t own = 8;  // BiCGSTAB's, and the best iterate
   if (options.method == kernels::Method::kCg) own = 5;
+  if (options.method == kernels::Method::kMinres) own = 9;
+  if (options.method == kernels::Method::kIdr) own = 3 * options.shadow_vectors + 4;
   if (options.method == kernels::Method::kGmres) own = kernels::RestartLength(options, a.n()) + 5;
   // Right-hand side and guess where they must be scaled, and a product between two factors of M.
   own += 2 + (nnz_m > 0 ? 1 : 0);
@@ -147,7 +174,9 @@ EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions
     : engine_(engine),
       options_(options),
       plans_(options.plan_cache_bytes, ShareOfDevices(engine, 2), options.shares),
-      on_devices_(engine, options.shares, *options.clock) {
+      on_devices_(engine, options.shares, *options.clock),
+      ladder_bytes_("rungs of engine AUTO (half of --max-build-bytes)", options.ladder_bytes, {},
+                    options.shares) {
   const std::vector<kernels::DeviceInfo> all = engine.Devices();
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string name = DeviceName(all[i]);
@@ -286,6 +315,7 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     build.choice.set_reason(resolved->reason);
     build.iterations = resolved->iterations;
   }
+  build.by_auto = spec.spec.engine == kernels::EngineKind::kAuto;
   build.auto_for_gpu = spec.spec.engine == kernels::EngineKind::kAuto &&
                        spec.spec.backend == kernels::Backend::kCuda;
   build.choice.set_engine(ToProto(build.spec.engine));
@@ -378,7 +408,9 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n
                                 " numbers, as many as there are right-hand sides (", n_rhs,
                                 ") and the rows of the matrix, in all ", actual,
                                 " bytes, over the limit of ", options_.max_build_bytes,
-                                " (--max-build-bytes); use a shorter restart or BiCGSTAB, or send "
+                                " (--max-build-bytes); use a shorter restart, fewer basis_bytes or "
+                                "BiCGSTAB, or send "
+                                ""
                                 "fewer right-hand sides at a time"))
       .Meta("actual", actual)
       .Meta("limit", options_.max_build_bytes);
@@ -521,10 +553,11 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
                                             const std::shared_ptr<const kernels::Preconditioner>& m,
                                             std::span<const double> b, std::span<const double> x0,
                                             const kernels::SolveOptions& options,
-                                            const Assignment& at, Job& job) const {
+                                            const Assignment& at, Job& job,
+                                            const Ladder* ladder) const {
   ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
   JobBridge bridge(job, options_.threads, at.turn);
-  const kernels::Context context = bridge.context(static_cast<int>(index));
+  kernels::Context context = bridge.context(static_cast<int>(index));
   // Residuals reach the job as they come; kept a second time they would take memory that no budget
   // counts.
   kernels::SolveOptions without_history = options;
@@ -534,6 +567,27 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   Solved solved;
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;
   const bool there = SolvesThere(index, *a, nnz_m, options);
+  kernels::SolveOptions as_asked = without_history;
+  kernels::Rung first;
+  std::optional<kernels::StallWatch> watch;
+  if (ladder != nullptr) {
+    as_asked.method = ladder->asked;
+    first.engine = ladder->engine;
+    first.method = options.method;
+    first.nnz_m = nnz_m;
+    first.setup_ms = ladder->setup_ms;
+    first.what = std::string(Name(ladder->engine)) + ", " + std::string(Name(options.method));
+    first.m = m;
+  }
+  const kernels::LadderCase of{a->csc, a->diagnosis, b, as_asked, {options_.max_inverse_n}};
+  if (ladder != nullptr) {
+    const kernels::Context outer = context;
+    watch.emplace(
+        options.rtol, [&, outer] { return kernels::FirstLook(engine_, of, first, outer); },
+        (options.max_iterations + 1) / 2, context.progress, context.stop);
+    context.progress = &*watch;
+    context.stop = watch->token();
+  }
   if (there) {
     auto result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
     if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
@@ -546,6 +600,16 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     auto result = engine_.Solve(a->csc, m.get(), b, x0, without_history, context);
     if (!result.ok()) return OfSolve(result.status());
     solved.result = *std::move(result);
+  }
+  if (ladder != nullptr && kernels::MayClimb(solved.result)) {
+    JobRungs rungs(job, ladder_bytes_);
+    first.solve_ms = solved.result.solve_ms;
+    for (const kernels::RhsResult& rhs : solved.result.rhs) first.iterations += rhs.iterations;
+    auto climbed = kernels::Climb(engine_, of, std::move(solved.result), std::move(first), rungs,
+                                  bridge.context(static_cast<int>(index)));
+    if (!climbed.ok()) return OfSolve(climbed.status());
+    solved.result = std::move(climbed->solved);
+    if (climbed->rungs.size() > 1) solved.rungs = std::move(climbed->rungs);
   }
   bridge.EndSolve();
   const auto named = std::find(names_.begin(), names_.end(), at.device);
@@ -562,6 +626,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                                 const kernels::SolveOptions& options) const {
+  if (!kernels::HostAlone(options).empty()) return false;
   // The CPU's limit is 0.
   return engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1, options) <=
          engine_.State(static_cast<int>(device)).limit_bytes;

@@ -18,12 +18,14 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/ladder.h"
 #include "server/base/clock.h"
 #include "server/engine/convert.h"
 #include "server/engine/device_cache.h"
 #include "server/engine/stored_types.h"
 #include "server/engine/streaming_checks.h"
 #include "server/sched/scheduler.h"
+#include "server/store/byte_budget.h"
 #include "server/store/byte_lru.h"
 
 namespace spaid::server {
@@ -40,6 +42,10 @@ struct EngineAdapterOptions {
   int64_t max_build_bytes = 0;   // upper bound on the estimated host bytes of a build; 0: none
   int max_devices = 1;           // GPUs that one build may be split over
   int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
+  // What all rungs of AUTO behind its first choices may take at once, and unknowns up to which the
+  // last one is the inverse.
+  int64_t ladder_bytes = int64_t{1} << 30;
+  int64_t max_inverse_n = 4000;
   const Clock* clock = &RealClock();
   Metrics* metrics = nullptr;  // borrowed; may be null
 };
@@ -78,6 +84,7 @@ int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz);
 
 struct Solved {
   kernels::SolveResult result;
+  std::vector<kernels::Rung> rungs;  // empty: AUTO did not climb, or was not asked
   double copy_bytes_per_second = 0;  // of where it was computed, as MeasureCopy found it
 };
 
@@ -152,7 +159,8 @@ class EngineAdapter {
   Placement PlaceHostWork() const;
   // Decides where a solve runs that was predicted to take the CPU so long, with an M of `nnz_m`
   // StoredEntries, and why: on a GPU that has the memory, where the CPU would take long enough
-  // (kernels/engine/cost.h) or is not among the devices; else as work of the host.
+  // (kernels/engine/cost.h) or is not among the devices; else as work of the host, as is all that
+  // kernels::HostAlone names.
   Placement PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                        const kernels::SolveOptions& options, double predicted_ms) const;
   // Devices where `a` is laid out for solves; where there is a plan of that build.
@@ -187,16 +195,23 @@ class EngineAdapter {
   absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
                                                 const Matrix& a) const;
 
+  // The terms on which a solve with AUTO's choice climbs on where that does not do.
+  struct Ladder {
+    kernels::Method asked = kernels::Method::kAuto;  // by the caller
+    kernels::EngineKind engine = kernels::EngineKind::kNone;
+    double setup_ms = 0;
+  };
   // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty. `at` names one
   // of device_names(): where that is a GPU with memory for it, A and M are laid out there, and
   // stay for the next solve; where a matrix of the job's tenant with A's pattern was, and is no
   // more, A's values take its place. Where the GPU is out of memory, what is kept there goes, and
-  // it is tried once more. Errors: the kernels'.
+  // it is tried once more. `ladder`: null, or AUTO made `m`: rungs that are left are reported to
+  // the job, and all but the first are the host's work. Errors: the kernels'.
   absl::StatusOr<Solved> Solve(const std::shared_ptr<const Matrix>& a,
                                const std::shared_ptr<const kernels::Preconditioner>& m,
                                std::span<const double> b, std::span<const double> x0,
-                               const kernels::SolveOptions& options, const Assignment& at,
-                               Job& job) const;
+                               const kernels::SolveOptions& options, const Assignment& at, Job& job,
+                               const Ladder* ladder = nullptr) const;
 
   ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
 
@@ -230,6 +245,7 @@ class EngineAdapter {
   std::vector<double> device_copy_;  // of each device
   mutable ByteLru<kernels::Plan> plans_;
   mutable DeviceCache on_devices_;
+  mutable ByteBudget ladder_bytes_;
 };
 
 }  // namespace spaid::server

@@ -48,7 +48,7 @@ struct EnumNames<kernels::Precision> {
 template <>
 struct EnumNames<kernels::Method> {
   static std::string_view Of(kernels::Method value) {
-    return Pick({"auto", "cg", "bicgstab", "gmres"}, value);
+    return Pick({"auto", "cg", "bicgstab", "gmres", "minres", "idr"}, value);
   }
 };
 template <>
@@ -378,6 +378,19 @@ v1::RhsOutcome ToProto(const kernels::RhsResult& from) {
   to.set_true_residual(from.true_residual);
   to.set_true_relative_residual(from.true_relative_residual);
   to.set_detail(from.detail);
+  return to;
+}
+
+v1::Rung ToProto(const kernels::Rung& from) {
+  v1::Rung to;
+  to.set_engine(ToProto(from.engine));
+  to.set_method(ToProto(from.method));
+  to.set_what(from.what);
+  to.set_left(from.left);
+  to.set_iterations(from.iterations);
+  to.set_relative_residual(from.relative_residual);
+  to.set_setup_ms(from.setup_ms);
+  to.set_solve_ms(from.solve_ms);
   return to;
 }
 

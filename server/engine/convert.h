@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/ladder.h"
 #include "server/sched/job.h"
 #include "spaid/v1/arrays.pb.h"
 #include "spaid/v1/preconditioner.pb.h"
@@ -64,6 +65,7 @@ v1::Stage ToProto(kernels::Stage stage);
 v1::Diagnosis ToProto(const kernels::Diagnosis& diagnosis, bool findings);
 v1::BuildQuality ToProto(const kernels::Quality& quality);
 v1::RhsOutcome ToProto(const kernels::RhsResult& result);
+v1::Rung ToProto(const kernels::Rung& rung);
 // `copy_bytes_per_second`: of the device; 0: not known.
 v1::SolveFigures ToProto(const kernels::SolveFigures& figures, double copy_bytes_per_second);
 

@@ -45,6 +45,12 @@ absl::Status CheckLength(size_t got, int64_t n, int rhs_count, const char* field
       .Meta("limit", want);
 }
 
+// nnz(M) / nnz(A), or of G.
+double RatioOf(const kernels::Rung& rung, const Matrix& a) {
+  const int64_t nnz = kernels::TraitsOf(rung.engine).factored ? rung.nnz_m / 2 : rung.nnz_m;
+  return static_cast<double>(nnz) / std::max(1.0, static_cast<double>(a.csc.nnz()));
+}
+
 // Whether a solve was cut short by something that makes its iterate nobody's answer: the caller
 // gets the error instead. A CancelJob and max_run have outcomes of their own.
 bool IsError(StopCause cause, const kernels::SolveResult& solved) {
@@ -70,10 +76,11 @@ struct JobFactory::Prepared {
 
 struct JobFactory::SolveWork {
   SolveRequest request;
-  std::optional<Prepared> prepared;             // where a spec was given
-  std::optional<Stored<Preconditioner>> found;  // that spec's, there already
-  std::string placement;                        // why it runs where it runs
-  bool on_gpu = false;                          // it was meant to
+  std::optional<Prepared> prepared;                // where a spec was given
+  std::optional<Stored<Preconditioner>> found;     // that spec's, there already
+  std::string placement;                           // why it runs where it runs
+  bool on_gpu = false;                             // it was meant to
+  kernels::Method asked = kernels::Method::kAuto;  // by the caller; the request's is resolved
 };
 
 absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(const std::string& tenant, const Matrix& a,
@@ -328,6 +335,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
                      "engine NONE solves without a preconditioner)")
         .Field("header.preconditioning");
   }
+  work->asked = request.solve.options.method;
   ASSIGN_OR_RETURN(request.solve.options.method,
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
   const int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
@@ -348,9 +356,14 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
       static_cast<double>(request.solve.options.max_iterations) * request.solve.rhs_count;
   estimate.yields = true;
   estimate.what = absl::StrCat(estimate.what.empty() ? "" : estimate.what + " and ", "solve");
-  // A build on a GPU is followed by its solve there, one on the CPU by its solve there.
-  work->on_gpu = estimate.device_bytes > 0;
-  if (work->on_gpu || builds_on_cpu) {
+  // A build on a GPU is followed by its solve there, one on the CPU by its solve there; but some
+  // solves are the host's, wherever M was built.
+  const std::string host_alone(kernels::HostAlone(request.solve.options));
+  const bool builds_on_gpu = estimate.device_bytes > 0;
+  work->on_gpu = builds_on_gpu && host_alone.empty();
+  if (builds_on_gpu && !host_alone.empty()) {
+    work->placement = absl::StrCat("the host of the GPU where its M is built: ", host_alone);
+  } else if (builds_on_gpu || builds_on_cpu) {
     if (parts_.adapter->devices().size() > 1) {
       work->placement =
           absl::StrCat("where its M is built: ", work->prepared->build.choice.placement());
@@ -420,9 +433,15 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
                                         /*must_store=*/false, job, at));
     }
   }
+  EngineAdapter::Ladder ladder{.asked = work.asked, .engine = kernels::EngineKind::kNone};
+  const bool by_auto = work.prepared && work.prepared->build.by_auto;
+  if (m) ladder.engine = m->value->kernel->kind();
+  const v1::Timings so_far = job.timings();
+  ladder.setup_ms = so_far.plan_ms() + so_far.build_ms() + so_far.assemble_ms();
   ASSIGN_OR_RETURN(Solved there,
                    parts_.adapter->Solve(request.matrix.value, m ? m->value->kernel : nullptr,
-                                         request.b, request.x0, request.solve.options, at, job));
+                                         request.b, request.x0, request.solve.options, at, job,
+                                         by_auto ? &ladder : nullptr));
   kernels::SolveResult& solved = there.result;
   if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
 
@@ -444,6 +463,12 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
     done.set_nnz_ratio(static_cast<double>(used.m().nnz()) /
                        std::max(1.0, static_cast<double>(request.matrix.value->csc.nnz())));
     *done.mutable_quality() = used.quality;
+  }
+  if (!there.rungs.empty()) {
+    for (const kernels::Rung& rung : there.rungs) *done.add_rungs() = ToProto(rung);
+    done.set_method(done.rungs().rbegin()->method());
+    done.mutable_choice()->set_engine(done.rungs().rbegin()->engine());
+    done.set_nnz_ratio(RatioOf(there.rungs.back(), *request.matrix.value));
   }
   *done.mutable_timings() = job.timings();
   done.set_device(at.device);

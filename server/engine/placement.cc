@@ -51,6 +51,9 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
     placement.why = absl::StrCat(has_cpu ? "cpu: " : "the host of a GPU: ", why);
     return placement;
   };
+  if (const std::string_view why = kernels::HostAlone(options); !why.empty()) {
+    return host(std::string(why));
+  }
   if (has_cpu && devices_.size() > 1 && predicted_ms <= kernels::kGpuSolveWorthMs) {
     return host(
         absl::StrFormat("%s; a GPU pays from %g ms on", predicted, kernels::kGpuSolveWorthMs));

@@ -26,7 +26,8 @@ struct ResolvedBuild {
   std::string content_key;    // matrix with values, base pattern, spec: what a result depends on
   bool regrow = false;        // on no cached plan; the one that it leaves is cached
   bool auto_for_gpu = false;  // AUTO chose it by the costs of a GPU
-  double iterations = 0;      // of a right-hand side, as AUTO predicts them; 0: it did not
+  bool by_auto = false;   // AUTO chose it: a solve may climb on from it (kernels/engine/ladder.h)
+  double iterations = 0;  // of a right-hand side, as AUTO predicts them; 0: it did not
 };
 
 }  // namespace spaid::server

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,11 @@ StreamLimits Limits(const BackendOptions& options) {
   StreamLimits limits = options.streams;
   limits.shares = Rules(options);
   return limits;
+}
+
+int64_t LadderBytes(const BackendOptions& options) {
+  return options.max_build_bytes > 0 ? options.max_build_bytes / 2
+                                     : std::numeric_limits<int64_t>::max();
 }
 
 HandleStoreOptions MatrixStoreOptions(const BackendOptions& options) {
@@ -127,6 +133,8 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                         .max_build_bytes = options_.max_build_bytes,
                         .max_devices = options_.max_devices_per_job,
                         .max_result_bytes = options_.preconditioner_store_bytes,
+                        .ladder_bytes = LadderBytes(options_),
+                        .max_inverse_n = options_.max_inverse_unknowns,
                         .metrics = metrics}),
       look_aside_(Threads(options_, adapter_) >= kCoresForALookAside),
       matrices_(MatrixStoreOptions(options_)),

@@ -98,8 +98,8 @@ RawBidiReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* contex
         }
         response->set_cuda_status(options.cuda_status);
         for (const auto kind : kernels::EngineKinds()) response->add_engines(ToProto(kind));
-        for (const auto method :
-             {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB, v1::METHOD_GMRES}) {
+        for (const auto method : {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB,
+                                  v1::METHOD_GMRES, v1::METHOD_MINRES, v1::METHOD_IDR}) {
           response->add_methods(method);
         }
         v1::Limits* limits = response->mutable_limits();

@@ -544,6 +544,29 @@ void Job::ReportQuality(v1::BuildQuality quality) {
   Tell(news);
 }
 
+void Job::ReportRung(v1::Rung rung) {
+  Callbacks news;
+  {
+    std::lock_guard lock(mutex_);
+    if (state_ != v1::JOB_STATE_RUNNING) return;
+    v1::JobEvent event;
+    *event.mutable_rung() = std::move(rung);
+    log_.Add(clock_.Now(), std::move(event));
+    news = NewsLocked();
+  }
+  Tell(news);
+}
+
+void Job::SetWhat(std::string what) {
+  std::lock_guard lock(mutex_);
+  what_ = std::move(what);
+}
+
+std::string Job::what() const {
+  std::lock_guard lock(mutex_);
+  return what_.empty() ? description_.what : what_;
+}
+
 void Job::SetPreconditioner(std::string handle) {
   std::lock_guard lock(mutex_);
   preconditioner_ = std::move(handle);

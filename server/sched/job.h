@@ -203,6 +203,10 @@ class Job : public std::enable_shared_from_this<Job> {
   void ReportProgress(v1::Stage stage, int64_t done, int64_t total);
   void ReportResidual(int32_t rhs, int32_t iteration, double relative_residual);
   void ReportQuality(v1::BuildQuality quality);
+  void ReportRung(v1::Rung rung);
+  // Says what it is at, in place of description().what.
+  void SetWhat(std::string what);
+  std::string what() const;
   void SetPreconditioner(std::string handle);
   void SetOutcomes(std::vector<v1::RhsOutcome> outcomes);
   void SetResult(std::shared_ptr<const JobResult> result);
@@ -246,6 +250,7 @@ class Job : public std::enable_shared_from_this<Job> {
 
   const std::string name_;
   const JobDescription description_;
+  std::string what_;  // empty: as described
   const JobLimits limits_;
   const Clock& clock_;
   const TimePoint created_;

@@ -32,7 +32,7 @@ class JobLog {
  public:
   explicit JobLog(WallTime created_wall, TimePoint created, JobLogOptions options = {});
 
-  void Add(TimePoint now, v1::JobEvent event);  // queued, started, quality, finished
+  void Add(TimePoint now, v1::JobEvent event);  // queued, started, quality, rung, finished
   // Record progress and a residual; true: that made an event.
   bool Progress(TimePoint now, v1::Stage stage, int64_t done, int64_t total);
   bool Residual(TimePoint now, int32_t rhs, int32_t iteration, double relative_residual);

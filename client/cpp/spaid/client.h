@@ -158,7 +158,7 @@ constexpr EngineTraits TraitsOf(Engine engine) {
 enum class LocalSolver { kAuto, kQr, kGram };
 // Threads per column on a GPU with local_solver kQr: the same for all columns, or by column length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
-enum class Method { kAuto, kCg, kBicgstab, kGmres };
+enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
 // How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.
 // kAuto: fp32 where that fits and spares a twentieth or more of the bytes an iteration moves.
 enum class Precision { kAuto, kFp64, kFp32 };
@@ -436,6 +436,18 @@ struct JobInfo {
   std::string tenant;  // its owner; set for administrators only: others' jobs, and lists of all
 };
 
+// One of the preconditioners and methods that Engine::kAuto tried, as it ended. See Rung in
+// proto/spaid/v1/solve_types.proto; field for field.
+struct Rung {
+  Engine engine = Engine::kNone;
+  Method method = Method::kAuto;
+  std::string what;              // for people, with options
+  std::string left;              // why it was left; empty: it solved the system
+  int64_t iterations = 0;        // of all right-hand sides
+  double relative_residual = 0;  // |b - A x| / |b| of the worst right-hand side, when it was left
+  double setup_ms = 0, solve_ms = 0;
+};
+
 // A report of a running call. `kind` says which of the parts is set.
 struct Progress {
   enum class Kind {
@@ -446,6 +458,7 @@ struct Progress {
     kStage,
     kResiduals,
     kQuality,
+    kRung,
     kHeartbeat,
     kFinished
   };
@@ -460,6 +473,7 @@ struct Progress {
   std::vector<Residual> residuals;
   const MatrixInfo* matrix = nullptr;  // kMatrix
   const Quality* quality = nullptr;    // kQuality
+  const Rung* rung = nullptr;          // kRung: Engine::kAuto left it
   const JobInfo* job_info = nullptr;   // kFinished
 };
 
@@ -483,6 +497,8 @@ struct SolveOptions {
   Method method = Method::kAuto;
   double rtol = 1e-8, atol = 0;
   int64_t max_iterations = 10000, restart = 50;
+  int64_t basis_bytes = 0;     // GMRES: cycles grow past `restart` within these; 0: they do not
+  int64_t shadow_vectors = 4;  // s of IDR(s)
   std::span<const double> initial_guess = {};  // n * rhs_count, or empty
   bool omit_solution = false;
   Precision m_precision = Precision::kAuto;
@@ -491,7 +507,8 @@ struct SolveOptions {
   static void Fields(Self& self, Visit&& visit) {
     internal::Each(visit, "method", self.method, "rtol", self.rtol, "max_iterations",
                    self.max_iterations, "restart", self.restart, "preconditioner_storage",
-                   self.m_precision, "atol", self.atol);
+                   self.m_precision, "atol", self.atol, "basis_bytes", self.basis_bytes,
+                   "shadow_vectors", self.shadow_vectors);
   }
 };
 
@@ -530,6 +547,9 @@ struct SolveResult {
   SolveFigures figures;
   std::optional<Quality> quality;
   Timings timings;
+  // What Engine::kAuto tried where its first choice did not do, the last of them `method`'s; empty:
+  // the first choice was the only one, whose M and quality these are in any case.
+  std::vector<Rung> rungs;
 };
 
 // The solution of a solve, as Client::Watch returns it.

@@ -124,6 +124,11 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const CscView& a_on_host, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,
                               const Context& context, SolveCudaTimings* timings) {
+  if (const std::string_view why = HostAlone(options); !why.empty()) {
+    return Status(StatusCode::kInvalidArgument, "HOST_ALONE",
+                  std::string(why) + ", and not by a CUDA device")
+        .At("method");
+  }
   SolveCudaTimings own;
   if (timings == nullptr) timings = &own;
   auto lock = a.device()->Lock();

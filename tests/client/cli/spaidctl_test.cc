@@ -279,7 +279,8 @@ TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(Offers({"spaidctl", "so"}), "solve\n");
   EXPECT_EQ(Offers({"spaidctl", "pre"}), "preconditioners\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--met"}), "--method\n");
-  EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--method", "="}), "auto cg bicgstab gmres\n");
+  EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--method", "="}),
+            "auto cg bicgstab gmres minres idr\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--method", "=", "g"}), "gmres\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--method", "b"}), "bicgstab\n");
   EXPECT_EQ(Offers({"spaidctl", "build", "A.mtx", "--engine", "=", ""}),

@@ -88,6 +88,30 @@ TEST(Auto, SymmetricButNotDefiniteIsNotForFsai) {
   EXPECT_EQ(MustResolve(AutoFor(Method::kCg), a).spec.engine, EngineKind::kJacobi);
 }
 
+TEST(Auto, MinresGetsNoPreconditionerThatIsIndefinite) {
+  const CscMatrix negative = Rows({{2, 1, 0}, {1, -3, 1}, {0, 1, 4}});
+  const ResolvedSpec none = MustResolve(AutoFor(Method::kMinres), negative);
+  EXPECT_EQ(none.spec.engine, EngineKind::kNone);
+  EXPECT_THAT(none.reason, HasSubstr("1 of 3 diagonal entries are negative (first: column 1)"));
+  const CscMatrix zero = Rows({{2, 1, 0}, {1, 0, 1}, {0, 1, 4}});
+  const ResolvedSpec also = MustResolve(AutoFor(Method::kMinres), zero);
+  EXPECT_EQ(also.spec.engine, EngineKind::kNone);
+  EXPECT_THAT(also.reason, AllOf(HasSubstr("MINRES takes no static SPAI"), Not(HasSubstr("CG"))));
+  const CscMatrix positive = Rows({{1, 2}, {2, 1}});
+  EXPECT_EQ(MustResolve(AutoFor(Method::kMinres), positive).spec.engine, EngineKind::kJacobi);
+  for (const CscMatrix& a : {negative, zero, positive}) {
+    const Vector b = SmoothRhs(a);
+    const auto engine = MakeCpuEngine();
+    const ResolvedSpec r = MustResolve(AutoFor(Method::kMinres), a);
+    std::shared_ptr<const Preconditioner> m;
+    if (r.spec.engine != EngineKind::kNone) m = MustBuild(*engine, r.spec, a).preconditioner;
+    const auto solved =
+        engine->Solve(a, m.get(), b, {}, {.method = Method::kMinres, .rtol = 1e-10}, {});
+    ASSERT_TRUE(solved.ok()) << solved.status().message();
+    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+  }
+}
+
 TEST(Auto, SemidefiniteButForRoundingIsNotIndefinite) {
   // A complete graph: rows sum to zero but for rounding, and the last local pivot vanishes.
   CscMatrix a;

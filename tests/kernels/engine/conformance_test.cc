@@ -516,10 +516,13 @@ TEST_P(Conformance, ItsMIsWhatTheTraitsSay) {
   const Status named = ResolveMethod(Method::kCg, GetParam(), nonsymmetric).status();
   EXPECT_EQ(named.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(named.reason(), traits().for_cg ? "NOT_SYMMETRIC" : "PRECONDITIONER_NOT_SPD");
-  for (const Method method : {Method::kCg, Method::kBicgstab, Method::kGmres}) {
+  EXPECT_EQ(ResolveMethod(Method::kMinres, GetParam(), nonsymmetric).status().reason(),
+            named.reason());
+  for (const Method method :
+       {Method::kCg, Method::kBicgstab, Method::kGmres, Method::kMinres, Method::kIdr}) {
     const auto solved = engine_->Solve(a, &m, b, {}, {.method = method, .rtol = 1e-9}, {});
     const auto resolved = ResolveMethod(method, GetParam(), spd);
-    if (method == Method::kCg && !traits().for_cg) {
+    if (ForSymmetric(method) && !traits().for_cg) {
       EXPECT_EQ(resolved.status().reason(), "PRECONDITIONER_NOT_SPD");
       EXPECT_EQ(resolved.status().field(), "method");
       EXPECT_EQ(solved.status().reason(), "PRECONDITIONER_NOT_SPD");

@@ -32,18 +32,32 @@ int64_t Iterations(const Engine& engine, const CscMatrix& a, const Preconditione
 TEST(Pairs, EveryValidOneConvergesOnAnSpdProblem) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::Laplacian2d(24, 24);
-  for (const Pair pair :
-       {Pair{EngineKind::kNone, Method::kCg}, Pair{EngineKind::kNone, Method::kBicgstab},
-        Pair{EngineKind::kNone, Method::kGmres}, Pair{EngineKind::kJacobi, Method::kCg},
-        Pair{EngineKind::kJacobi, Method::kBicgstab}, Pair{EngineKind::kJacobi, Method::kGmres},
-        Pair{EngineKind::kStaticSpai, Method::kBicgstab},
-        Pair{EngineKind::kStaticSpai, Method::kGmres}, Pair{EngineKind::kStaticSpai, Method::kAuto},
-        Pair{EngineKind::kFsai, Method::kCg}, Pair{EngineKind::kFsai, Method::kBicgstab},
-        Pair{EngineKind::kFsai, Method::kGmres}, Pair{EngineKind::kAfsai, Method::kCg},
-        Pair{EngineKind::kAfsai, Method::kBicgstab}, Pair{EngineKind::kAfsai, Method::kGmres},
-        Pair{EngineKind::kAfsai, Method::kAuto}, Pair{EngineKind::kDynamicSpai, Method::kBicgstab},
-        Pair{EngineKind::kDynamicSpai, Method::kGmres},
-        Pair{EngineKind::kDynamicSpai, Method::kAuto}}) {
+  for (const Pair pair : {Pair{EngineKind::kNone, Method::kCg},
+                          Pair{EngineKind::kNone, Method::kBicgstab},
+                          Pair{EngineKind::kNone, Method::kGmres},
+                          Pair{EngineKind::kJacobi, Method::kCg},
+                          Pair{EngineKind::kJacobi, Method::kBicgstab},
+                          Pair{EngineKind::kJacobi, Method::kGmres},
+                          Pair{EngineKind::kStaticSpai, Method::kBicgstab},
+                          Pair{EngineKind::kStaticSpai, Method::kGmres},
+                          Pair{EngineKind::kStaticSpai, Method::kAuto},
+                          Pair{EngineKind::kFsai, Method::kCg},
+                          Pair{EngineKind::kFsai, Method::kBicgstab},
+                          Pair{EngineKind::kFsai, Method::kGmres},
+                          Pair{EngineKind::kAfsai, Method::kCg},
+                          Pair{EngineKind::kAfsai, Method::kBicgstab},
+                          Pair{EngineKind::kAfsai, Method::kGmres},
+                          Pair{EngineKind::kAfsai, Method::kAuto},
+                          Pair{EngineKind::kDynamicSpai, Method::kBicgstab},
+                          Pair{EngineKind::kDynamicSpai, Method::kGmres},
+                          Pair{EngineKind::kDynamicSpai, Method::kAuto},
+                          Pair{EngineKind::kNone, Method::kMinres},
+                          Pair{EngineKind::kJacobi, Method::kMinres},
+                          Pair{EngineKind::kFsai, Method::kMinres},
+                          Pair{EngineKind::kAfsai, Method::kMinres},
+                          Pair{EngineKind::kNone, Method::kIdr},
+                          Pair{EngineKind::kStaticSpai, Method::kIdr},
+                          Pair{EngineKind::kAfsai, Method::kIdr}}) {
     SCOPED_TRACE(static_cast<int>(pair.engine) * 10 + static_cast<int>(pair.method));
     Iterations(*engine, a, Spec(pair.engine), pair.method);
   }
@@ -54,7 +68,7 @@ TEST(Pairs, EveryValidOneConvergesOnANonsymmetricProblem) {
   const CscMatrix a = oracle::ConvectionDiffusion(24, 24, 1.5);
   for (const EngineKind kind : {EngineKind::kNone, EngineKind::kJacobi, EngineKind::kStaticSpai,
                                 EngineKind::kDynamicSpai}) {
-    for (const Method method : {Method::kBicgstab, Method::kGmres, Method::kAuto}) {
+    for (const Method method : {Method::kBicgstab, Method::kGmres, Method::kIdr, Method::kAuto}) {
       SCOPED_TRACE(static_cast<int>(kind) * 10 + static_cast<int>(method));
       Iterations(*engine, a, Spec(kind), method);
     }
@@ -64,7 +78,7 @@ TEST(Pairs, EveryValidOneConvergesOnANonsymmetricProblem) {
 TEST(Pairs, ALargerPatternTakesFewerIterations) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::ConvectionDiffusion(40, 40, 0.5);
-  for (const Method method : {Method::kBicgstab, Method::kGmres}) {
+  for (const Method method : {Method::kBicgstab, Method::kGmres, Method::kIdr}) {
     const int64_t none = Iterations(*engine, a, Spec(EngineKind::kNone), method);
     const int64_t one = Iterations(*engine, a, Spai(1), method);
     const int64_t two = Iterations(*engine, a, Spai(2), method);

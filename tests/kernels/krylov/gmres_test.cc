@@ -49,6 +49,31 @@ TEST(Gmres, CyclesWithoutGainStagnate) {
   ExpectHonest(a, b, Gmres(1e-10, 5), r, "shift");
 }
 
+TEST(Gmres, ACycleThatMayGrowNeedsNoRestart) {
+  if (!OnHost()) GTEST_SKIP() << "the host's alone";
+  const CscMatrix a = CyclicShift(6);
+  const Vector b{1, 0, 0, 0, 0, 0};
+  SolveOptions options = Gmres(1e-10, 5);
+  options.basis_bytes = 8 * 7 * 6 + 4 * 36;
+  const SolveResult r = MustSolve(a, nullptr, b, options);
+  EXPECT_EQ(r.rhs[0].outcome, Outcome::kConverged) << r.rhs[0].detail;
+  EXPECT_EQ(r.rhs[0].iterations, 6);
+  --options.basis_bytes;
+  EXPECT_EQ(MustSolve(a, nullptr, b, options).rhs[0].outcome, Outcome::kStagnated);
+}
+
+TEST(Gmres, AGrownCycleHasTheBitsOfALongOne) {
+  if (!OnHost()) GTEST_SKIP() << "the host's alone";
+  const CscMatrix a = oracle::ConvectionDiffusion(16, 16, 2.0);
+  const Vector b = RandomVector(a.n_cols, 5);
+  SolveOptions grown = Gmres(1e-9, 7);
+  grown.basis_bytes = int64_t{1} << 30;
+  const SolveResult r = MustSolve(a, nullptr, b, grown);
+  const SolveResult full = MustSolve(a, nullptr, b, Gmres(1e-9, a.n_cols));
+  EXPECT_EQ(r.x, full.x);
+  EXPECT_LT(r.rhs[0].iterations, MustSolve(a, nullptr, b, Gmres(1e-9, 7)).rhs[0].iterations);
+}
+
 TEST(Gmres, ReachesTheMinimumOfTheKrylovSpaceInEveryStep) {
   const CscMatrix a = oracle::RandomIrregular(50, 5, 21);
   const Vector b = RandomVector(50, 22);

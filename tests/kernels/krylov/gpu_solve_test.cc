@@ -58,6 +58,20 @@ TEST(GpuSolve, CgTakesAnExplicitDefiniteM) {
   ExpectHonest(a, b, options, gpu, "explicit M");
 }
 
+TEST(GpuSolve, WhatTheHostAloneHasIsRefused) {
+  const CscMatrix a = bench::ConvectionDiffusion(4, 0);
+  const Vector b = RandomVector(a.n_cols, 1);
+  const auto a_there = CudaOperator::OfMatrix(Device(), a, false, Context()).value();
+  for (const SolveOptions& options :
+       {SolveOptions{.method = Method::kMinres}, SolveOptions{.method = Method::kIdr},
+        SolveOptions{.method = Method::kGmres, .basis_bytes = 1}}) {
+    const Status status = SolveCuda(*a_there, nullptr, a, b, {}, options, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.reason(), "HOST_ALONE");
+    EXPECT_EQ(status.field(), "method");
+  }
+}
+
 TEST(GpuSolve, LongRunsAreVerifiedOnTheWayAndEndAlike) {
   // Over a hundred iterations a segment, several of them.
   const CscMatrix a = bench::Anisotropic(250, 1e-3, std::acos(-1.0) / 8);

@@ -134,6 +134,12 @@ void ExpectHonest(const CscView& a, std::span<const double> b, const SolveOption
   }
 }
 
+std::vector<Method> MethodsHere() {
+  std::vector<Method> methods = {Method::kCg, Method::kBicgstab, Method::kGmres};
+  if (OnHost()) methods.insert(methods.end(), {Method::kMinres, Method::kIdr});
+  return methods;
+}
+
 std::string Name(Method method) {
   switch (method) {
     case Method::kAuto:
@@ -144,6 +150,10 @@ std::string Name(Method method) {
       return "BICGSTAB";
     case Method::kGmres:
       return "GMRES";
+    case Method::kMinres:
+      return "MINRES";
+    case Method::kIdr:
+      return "IDR";
   }
   return "?";
 }

@@ -38,6 +38,9 @@ Vector DiagonalOf(const CscView& a);
 Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,
                               const Context& context);
+bool OnHost();  // SolveHere solves on the CPU
+// The methods that SolveHere has.
+std::vector<Method> MethodsHere();
 // Iterations that may follow on a stop.
 int64_t IterationsAfterStop();
 // Right-hand sides that are solved together, at most, without an explicit M.

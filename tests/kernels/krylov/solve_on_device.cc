@@ -56,6 +56,8 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
   return SolveCuda(**a_there, m_there.get(), a, b, x0, options, context);
 }
 
+bool OnHost() { return false; }
+
 int64_t IterationsAfterStop() { return Launches() ? 20 : 40; }  // two graphs, two kernels
 
 int64_t ColumnsAtOnce() { return Launches() ? kMostCudaColumns : 1; }

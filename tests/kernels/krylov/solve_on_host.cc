@@ -9,6 +9,8 @@ Result<SolveResult> SolveHere(const CscView& a, const LinearOperator* m, std::sp
   return Solve(CsrOperator::FromColumns(a), m, b, x0, options, context);
 }
 
+bool OnHost() { return true; }
+
 int64_t IterationsAfterStop() { return 0; }
 
 int64_t ColumnsAtOnce() { return 1; }

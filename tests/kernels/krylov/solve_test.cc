@@ -52,6 +52,10 @@ TEST(Solve, RefusesCountsOutOfRange) {
     ExpectRefused(Refusal({.max_iterations = k}), "BAD_MAX_ITERATIONS", "max_iterations");
   }
   for (const int64_t m : {0, -1}) ExpectRefused(Refusal({.restart = m}), "BAD_RESTART", "restart");
+  for (const int64_t s : {0, -1, 17}) {
+    ExpectRefused(Refusal({.shadow_vectors = s}), "BAD_SHADOW_VECTORS", "shadow_vectors");
+  }
+  ExpectRefused(Refusal({.basis_bytes = -1}), "BAD_BASIS_BYTES", "basis_bytes");
   ExpectRefused(Refusal({.method = Method::kAuto}), "METHOD_NOT_RESOLVED", "method");
 }
 
@@ -124,6 +128,45 @@ TEST(Solve, ABasisBeyondMemoryIsRefused) {
   EXPECT_EQ(r.status().field(), "restart");
   options.restart = 2;
   EXPECT_TRUE(Solve(a, nullptr, ones, {}, options, {}).ok());
+  options.basis_bytes = int64_t{1} << 60;
+  const auto grown = Solve(a, nullptr, ones, {}, options, {});
+  ASSERT_FALSE(grown.ok());
+  EXPECT_EQ(grown.status().reason(), "BASIS_TOO_LARGE");
+  EXPECT_EQ(grown.status().field(), "basis_bytes");
+}
+
+// Bytes of a basis of m + 1 vectors of n, and of the triangle R.
+int64_t BasisBytes(int64_t m, int64_t n) { return 8 * (m + 1) * n + 4 * m * m; }
+
+TEST(RestartLength, GrowsWithTheBytesThatItMayTake) {
+  const auto length = [](int64_t bytes, int64_t n, int64_t restart = 50, int64_t most = 10000) {
+    return RestartLength({.max_iterations = most, .restart = restart, .basis_bytes = bytes}, n);
+  };
+  EXPECT_EQ(length(0, 1000), 50);
+  EXPECT_EQ(length(0, 20), 20) << "no more than n";
+  EXPECT_EQ(length(1, 1000), 50) << "never under restart";
+  EXPECT_EQ(length(BasisBytes(50, 1000), 1000), 50);
+  for (const int64_t n : {100, 1000, 54321}) {
+    for (const int64_t m : {51, 77, 100}) {
+      EXPECT_EQ(length(BasisBytes(m, n), n), m) << n;
+      EXPECT_EQ(length(BasisBytes(m, n) - 1, n, 1), m - 1) << n;
+    }
+  }
+  EXPECT_EQ(length(int64_t{1} << 40, 1000), 1000);
+  EXPECT_EQ(length(int64_t{1} << 40, 1000, 50, 70), 70) << "no more than there may be iterations";
+  EXPECT_EQ(length(INT64_MAX, INT32_MAX, INT32_MAX, INT32_MAX), INT32_MAX);
+  EXPECT_EQ(length(1000, 1'000'000, 1), 1) << "not even the first vector has room";
+}
+
+TEST(HostAlone, NamesWhatNoDeviceHas) {
+  for (const Method method : {Method::kAuto, Method::kCg, Method::kBicgstab, Method::kGmres}) {
+    EXPECT_EQ(HostAlone({.method = method}), "");
+  }
+  EXPECT_EQ(HostAlone({.method = Method::kBicgstab, .basis_bytes = 1}), "") << "not read";
+  EXPECT_THAT(HostAlone({.method = Method::kMinres}), ::testing::HasSubstr("MINRES"));
+  EXPECT_THAT(HostAlone({.method = Method::kIdr}), ::testing::HasSubstr("IDR"));
+  EXPECT_THAT(HostAlone({.method = Method::kGmres, .basis_bytes = 1}),
+              ::testing::HasSubstr("GMRES that grows"));
 }
 
 TEST(Solve, RightHandSidesOfGmresShareOneBasis) {

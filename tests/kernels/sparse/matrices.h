@@ -3,11 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/sparse/matrix.h"
+#include "tests/oracle/generators.h"
 
 namespace spaid::kernels {
 
@@ -35,6 +41,49 @@ inline void ExpectCanonical(const PatternView& p) {
       ASSERT_LT(i, p.n_rows) << "column " << j;
       previous = i;
     }
+  }
+}
+
+// About `mean` entries a column in random rows, each ±2^e, e uniform in [-range, range); columns
+// may be empty. A diagonal where asked for, of the same kind.
+inline CscMatrix RandomSparse(int64_t n, double mean, double range, bool diagonal, uint64_t seed) {
+  oracle::Random random(seed);
+  CscMatrix a;
+  a.n_rows = a.n_cols = n;
+  a.col_ptr.push_back(0);
+  std::vector<int32_t> rows;
+  for (int64_t j = 0; j < n; ++j) {
+    rows.clear();
+    if (diagonal) rows.push_back(static_cast<int32_t>(j));
+    const int64_t count = random.Below(static_cast<int64_t>(2 * mean) + 1);
+    for (int64_t k = 0; k < count; ++k) rows.push_back(static_cast<int32_t>(random.Below(n)));
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    for (const int32_t i : rows) {
+      a.row_idx.push_back(i);
+      const double size = std::exp2(random.Uniform(-range, range));
+      a.values.push_back(random.Uniform() < 0.5 ? size : -size);
+    }
+    a.col_ptr.push_back(a.nnz());
+  }
+  return a;
+}
+
+inline std::vector<int32_t> RandomPermutation(int64_t n, uint64_t seed) {
+  oracle::Random random(seed);
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  for (int64_t k = n - 1; k > 0; --k) {
+    std::swap(order[static_cast<size_t>(k)], order[static_cast<size_t>(random.Below(k + 1))]);
+  }
+  return order;
+}
+
+// use(i, j, v) for each entry.
+template <class Use>
+void ForEntries(const CscView& a, const Use& use) {
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (size_t p = 0; p < a.column(j).size(); ++p) use(a.column(j)[p], j, a.column_values(j)[p]);
   }
 }
 

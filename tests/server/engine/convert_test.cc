@@ -344,6 +344,10 @@ INSTANTIATE_TEST_SUITE_P(
                   "BAD_MAX_ITERATIONS", "header.max_iterations"},
         BadHeader{"NegativeRestart", [](H& h) { h.set_restart(-1); }, "BAD_RESTART",
                   "header.restart"},
+        BadHeader{"TooManyShadows", [](H& h) { h.set_shadow_vectors(17); }, "BAD_SHADOW_VECTORS",
+                  "header.shadow_vectors"},
+        BadHeader{"NegativeBasis", [](H& h) { h.set_basis_bytes(-1); }, "BAD_BASIS_BYTES",
+                  "header.basis_bytes"},
         BadHeader{"NegativeCount", [](H& h) { h.set_rhs_count(-1); }, "BAD_RHS_COUNT",
                   "header.rhs_count"},
         BadHeader{"HugeCount", [](H& h) { h.set_rhs_count(1025); }, "BAD_RHS_COUNT",
@@ -402,7 +406,7 @@ TEST(ToProtoTest, EveryEnumHasItsNumber) {
     EXPECT_EQ(v1::Outcome_Name(ToProto(o)), name);
   }
   for (const auto m : {kernels::Method::kAuto, kernels::Method::kCg, kernels::Method::kBicgstab,
-                       kernels::Method::kGmres}) {
+                       kernels::Method::kGmres, kernels::Method::kMinres, kernels::Method::kIdr}) {
     EXPECT_NE(ToProto(m), v1::METHOD_UNSPECIFIED);
   }
   EXPECT_EQ(ToProto(kernels::Stage::kAssemble), v1::STAGE_ASSEMBLE);

@@ -568,7 +568,9 @@ TEST_F(FsaiWorkbenchTest, AutoChoosesForTheMethodOfTheSolve) {
   for (const auto& [method, name] : {std::pair{kernels::Method::kAuto, "CG"},
                                      {kernels::Method::kCg, "CG"},
                                      {kernels::Method::kBicgstab, "BiCGSTAB"},
-                                     {kernels::Method::kGmres, "GMRES"}}) {
+                                     {kernels::Method::kGmres, "GMRES"},
+                                     {kernels::Method::kMinres, "MINRES"},
+                                     {kernels::Method::kIdr, "IDR"}}) {
     auto request = Solve(Put(Banded(40)));
     request.spec = Spec(v1::ENGINE_KIND_AUTO);
     request.solve.options.method = method;

@@ -196,6 +196,10 @@ TEST_F(MemoryBooks, OfSolves) {
                                          {"bicgstab", Method::kBicgstab, a, nullptr},
                                          {"bicgstab scaled", Method::kBicgstab, a, spai, 1e150},
                                          {"bicgstab with m", Method::kBicgstab, a, spai},
+                                         {"minres", Method::kMinres, spd, nullptr},
+                                         {"minres with factors", Method::kMinres, spd, fsai},
+                                         {"idr", Method::kIdr, a, nullptr},
+                                         {"idr scaled", Method::kIdr, a, spai, 1e150},
                                          {"gmres", Method::kGmres, a, nullptr},
                                          {"gmres scaled", Method::kGmres, a, spai, 1e150}}) {
     for (const int64_t n_rhs : {1, 5}) {

@@ -104,6 +104,8 @@ TEST(OptionsTest, DefaultsOfTheClientAreThoseOfTheKernels) {
   EXPECT_EQ(parsed->options.atol, defaults.atol);
   EXPECT_EQ(parsed->options.max_iterations, defaults.max_iterations);
   EXPECT_EQ(parsed->options.restart, defaults.restart);
+  EXPECT_EQ(parsed->options.basis_bytes, defaults.basis_bytes);
+  EXPECT_EQ(parsed->options.shadow_vectors, defaults.shadow_vectors);
   EXPECT_EQ(parsed->options.m_storage, defaults.m_storage);
 }
 

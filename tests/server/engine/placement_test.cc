@@ -422,6 +422,8 @@ TEST(SolvePlacementTest, TheResponseSaysWhy) {
         .why;
   };
   EXPECT_EQ(why(kernels::Method::kCg), "gpu:0: predicted at 500 ms on the CPU");
+  EXPECT_EQ(why(kernels::Method::kMinres), "cpu: MINRES is computed by the host alone");
+  EXPECT_EQ(why(kernels::Method::kIdr), "cpu: IDR is computed by the host alone");
   EXPECT_EQ(why(kernels::Method::kGmres),
             "cpu: the solve may take 5100 bytes of device memory, over the limit of 1000 "
             "(--device-memory)");
@@ -541,6 +543,41 @@ TEST(SolvePlacementTest, NoCopyIsMeasuredAmidAJob) {
     EXPECT_EQ(done.figures().copy_bytes_per_second(), done.device() == "cpu" ? 4e9 : 8e9);
   }
   EXPECT_EQ(bench.engine.copies_measured, 2);
+}
+
+TEST(SolvePlacementTest, SolvesOfTheHostAloneAreNoGpus) {
+  for (const bool with_cpu : {true, false}) {
+    std::vector<kernels::DeviceInfo> devices = {FakeGpu(0)};
+    if (with_cpu) devices = CpuAndGpu();
+    Bench bench(devices);
+    bench.engine.SolveOnGpus();
+    bench.engine.predicted_ms = 1000;  // of a build: a GPU's
+    for (const auto kind : {v1::ENGINE_KIND_NONE, v1::ENGINE_KIND_STATIC_SPAI}) {
+      JobFactory::SolveRequest request;
+      request.tenant = "t";
+      request.matrix = bench.Put(3);
+      const auto n = static_cast<size_t>(request.matrix.value->n());
+      request.spec.emplace().set_engine(kind);
+      request.solve.options.method = kernels::Method::kIdr;
+      request.b.assign(n, 6.0);
+      auto ticket = bench.job_factory->StartSolve(std::move(request));
+      ASSERT_TRUE(ticket.ok()) << ticket.status();
+      AwaitEnd(ticket->job);
+      ASSERT_TRUE(ticket->job->error().ok()) << ticket->job->error();
+      const v1::SolveDone done =
+          std::static_pointer_cast<const SolveOutcome>(ticket->job->result())->done;
+      const bool built = kind != v1::ENGINE_KIND_NONE;
+      EXPECT_EQ(done.device(), with_cpu && !built ? "cpu" : "gpu:0");
+      EXPECT_EQ(done.placement(), std::string(built ? "the host of the GPU where its M is built"
+                                              : with_cpu ? "cpu"
+                                                         : "the host of a GPU") +
+                                      ": IDR is computed by the host alone");
+    }
+    for (size_t d = 0; d < devices.size(); ++d) {
+      EXPECT_EQ(bench.engine.solves_on(static_cast<int>(d)), 0);
+    }
+    EXPECT_EQ(bench.engine.solves, 2);
+  }
 }
 
 TEST(SolvePlacementTest, TheBasisOfGmresCounts) {

@@ -1,0 +1,701 @@
+#include "kernels/engine/ladder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "kernels/base/clock.h"
+#include "kernels/dense/lu_inverse.h"
+#include "kernels/engine/build_result.h"
+#include "kernels/engine/cost.h"
+#include "kernels/engine/engine_parts.h"
+#include "kernels/engine/spec.h"
+#include "kernels/sparse/scaling.h"
+
+namespace spaid::kernels {
+namespace {
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+constexpr int64_t kRestart = 200;
+constexpr int kShadowVectors = 8;  // of IDR: sturdier than fewer (docs/decisions/krylov.md)
+// At last cycles of GMRES grow to this, where none converges (SolveOptions::basis_bytes).
+constexpr int64_t kBasisBytes = int64_t{256} << 20;
+// Solves of one rung, each of the residual that the one before it left in the caller's system.
+constexpr int kRefinements = 8;
+constexpr double kLeastRefined = 0.1;  // each must leave no more of the scaled residual
+constexpr double kHarder = 1e-2;       // of the target, where the one before it did not do
+constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
+
+// What a rung is made of.
+struct Candidate {
+  PreconditionerSpec spec;  // kNone: the inverse
+  Method method = Method::kGmres;
+  int64_t restart = 50, basis_bytes = 0;
+  bool scaled = false, inverse = false;
+  std::string name;
+};
+
+bool MayBePositive(const Diagnosis& d) {
+  return d.numerically_symmetric && d.zero_diagonal.count == 0 && d.negative_diagonal.count == 0;
+}
+
+bool SawIndefinite(const SolveResult& solved) {
+  return std::any_of(solved.rhs.begin(), solved.rhs.end(),
+                     [](const RhsResult& rhs) { return rhs.outcome == Outcome::kIndefinite; });
+}
+
+Candidate Fsai(EngineKind kind, Method method) {
+  Candidate c;
+  c.spec.engine = kind;
+  c.method = method;
+  c.name = kind == EngineKind::kFsai ? "static FSAI" : "adaptive FSAI";
+  return c;
+}
+
+Candidate DynamicSpai(double tol, int steps, Method method, int64_t restart) {
+  Candidate c;
+  c.spec.engine = EngineKind::kDynamicSpai;
+  c.spec.dynamic_spai.tol = tol;
+  c.spec.dynamic_spai.max_steps = steps;
+  c.method = method;
+  c.restart = restart;
+  c.scaled = true;
+  c.name = "dynamic SPAI (tol " + Figure(tol) + ", " + std::to_string(steps) + " x " +
+           std::to_string(c.spec.dynamic_spai.per_step) + ")";
+  return c;
+}
+
+// The rungs behind `first`, from the bottom up.
+std::vector<Candidate> Candidates(const LadderCase& c, EngineKind first, Method first_method,
+                                  bool indefinite) {
+  std::vector<Candidate> rungs;
+  const Method asked = c.options.method;
+  const Method symmetric = asked == Method::kAuto ? Method::kCg : asked;
+  if (MayBePositive(c.diagnosis) && !indefinite && ForSymmetric(first_method)) {
+    if (first != EngineKind::kFsai && first != EngineKind::kAfsai) {
+      rungs.push_back(Fsai(EngineKind::kFsai, symmetric));
+    }
+    if (first != EngineKind::kAfsai) rungs.push_back(Fsai(EngineKind::kAfsai, symmetric));
+  }
+  if (ForSymmetric(asked)) return rungs;
+  const bool free = asked == Method::kAuto;
+  const int64_t restart = std::max(c.options.restart, kRestart);
+  rungs.push_back(DynamicSpai(0.3, 10, free ? Method::kIdr : asked, restart));
+  const Method method = free ? Method::kGmres : asked;
+  rungs.push_back(DynamicSpai(0.1, 20, method, restart));
+  if (c.a.n_cols <= c.ladder.max_inverse_n) {
+    Candidate inverse;
+    inverse.spec.engine = EngineKind::kNone;
+    inverse.method = method;
+    inverse.restart = c.options.restart;
+    inverse.scaled = inverse.inverse = true;
+    inverse.name = "the inverse by LU";
+    rungs.push_back(std::move(inverse));
+  }
+  return rungs;
+}
+
+double ToDouble(int64_t x) { return static_cast<double>(x); }
+
+// 2 n³ operations (lu_inverse.h), on one core.
+double InverseMs(int64_t n) {
+  constexpr double kFlopsPerMs = 4e7;
+  const double size = ToDouble(n);
+  return 2 * size * size * size / kFlopsPerMs;
+}
+
+// Of one thread, as are those of iterations: what is left and when shall not depend on threads.
+double SetupMs(const Engine& engine, const LadderCase& c, const Candidate& rung, Context context,
+               BuildEstimate* estimate) {
+  context.threads = 1;
+  context.progress = nullptr;
+  const int64_t n = c.a.n_cols;
+  if (rung.inverse) {
+    const double entries = ToDouble(n) * ToDouble(n);
+    // LU and its scratch, then M by columns and by rows.
+    estimate->host_bytes = static_cast<int64_t>(entries * (8 + 8 + 12 + 12));
+    estimate->nnz_m = n * n;
+    return InverseMs(n);
+  }
+  const auto found = engine.Estimate(rung.spec, c.a, nullptr, context);
+  if (!found.ok()) return 0;
+  *estimate = *found;
+  return estimate->predicted_ms;
+}
+
+// A rung gets so many times what the next one's set-up costs before it is judged: residuals of
+// short recurrences may stand still for long, and the next rung need not be better. The inverse is.
+constexpr double kWorthOfNext = 4;
+
+int64_t LookAfter(double setup_ms, bool of_inverse, const LadderCase& c, Method method,
+                  int64_t nnz_m) {
+  const double iteration = IterationMs({.method = method,
+                                        .n = ToDouble(c.a.n_cols),
+                                        .nnz_a = ToDouble(c.a.nnz()),
+                                        .nnz_m = ToDouble(nnz_m)},
+                                       Backend::kCpu, /*threads=*/1);
+  const double many = setup_ms * (of_inverse ? 1 : kWorthOfNext) / std::max(iteration, 1e-6);
+  return std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)));
+}
+
+std::string Told(const Candidate& rung, const Scaling* scaling) {
+  std::string what = rung.name;
+  if (scaling != nullptr && !scaling->identity()) {
+    what +=
+        scaling->kind == ScalingMode::kMatching ? " of A matched and scaled" : " of A equilibrated";
+  }
+  what += ", ";
+  switch (rung.method) {
+    case Method::kCg:
+      return what + "CG";
+    case Method::kGmres:
+      return what + "GMRES(" + std::to_string(rung.restart) +
+             (rung.basis_bytes > 0 ? " and up)" : ")");
+    case Method::kMinres:
+      return what + "MINRES";
+    case Method::kIdr:
+      return what + "IDR";
+    default:
+      return what + "BiCGSTAB";
+  }
+}
+
+class Ladder {
+ public:
+  Ladder(const Engine& engine, const LadderCase& c, LadderSink& sink, const Context& context)
+      : engine_(engine), c_(c), sink_(sink), context_(context), n_(c.a.n_cols) {}
+
+  Result<LadderResult> Run(SolveResult solved, Rung first) {
+    x_.assign(solved.x.begin(), solved.x.end());
+    best_ = std::move(solved);
+    const int64_t n_rhs = static_cast<int64_t>(best_.rhs.size());
+    from_ = x_;
+    for (int64_t v = 0; v < n_rhs; ++v) {
+      b_norm_.push_back(Norm(c_.b.subspan(Z(v * n_), Z(n_))));
+      spent_.push_back(best_.rhs[Z(v)].iterations);
+    }
+    residual_ = Residuals(x_);
+    r_norm_ = Norms(residual_);
+    first.relative_residual = Worst();
+    if (first.left.empty()) first.left = WhyLeft(best_, /*stalled=*/true);
+    const std::vector<Candidate> rungs =
+        Candidates(c_, first.engine, first.method, SawIndefinite(best_));
+    Tell(std::move(first));
+    bool indefinite = false;
+    for (size_t i = 0; i < rungs.size() && GoesOn(); ++i) {
+      if (indefinite && rungs[i].method == Method::kCg) continue;
+      Status status = Enter(rungs[i], i + 1 < rungs.size() ? &rungs[i + 1] : nullptr, &indefinite);
+      if (!status.ok()) return status;
+    }
+    if (GoesOn() && closest_) {
+      Status status = Again(*closest_);
+      if (!status.ok()) return status;
+    }
+    return Finish();
+  }
+
+ private:
+  // A rung's M and matrix, kept for another try.
+  struct Closest {
+    Candidate rung;
+    std::shared_ptr<const Preconditioner> m;
+    int64_t nnz_m = 0;
+    double relative_residual = 0;
+  };
+
+  static double Norm(std::span<const double> v) {
+    double largest = 0;
+    for (const double x : v) largest = std::max(largest, std::abs(x));
+    if (largest == 0 || !std::isfinite(largest)) return largest;
+    double sum = 0;
+    for (const double x : v) sum += (x / largest) * (x / largest);
+    return largest * std::sqrt(sum);
+  }
+
+  double Target(int64_t v) const {
+    return std::max(c_.options.rtol * b_norm_[Z(v)], c_.options.atol);
+  }
+  bool Converged(int64_t v) const { return r_norm_[Z(v)] <= Target(v); }
+  double Relative(int64_t v) const {
+    return b_norm_[Z(v)] > 0 ? r_norm_[Z(v)] / b_norm_[Z(v)] : r_norm_[Z(v)];
+  }
+  double Worst() const {
+    double worst = 0;
+    for (int64_t v = 0; v < Count(); ++v) worst = std::max(worst, Relative(v));
+    return worst;
+  }
+  int64_t Count() const { return static_cast<int64_t>(spent_.size()); }
+  int64_t Left() const {
+    int64_t left = c_.options.max_iterations;
+    for (int64_t v = 0; v < Count(); ++v) {
+      if (!Converged(v)) left = std::min(left, c_.options.max_iterations - spent_[Z(v)]);
+    }
+    return left;
+  }
+  bool AllConverged() const {
+    for (int64_t v = 0; v < Count(); ++v) {
+      if (!Converged(v)) return false;
+    }
+    return true;
+  }
+  bool GoesOn() const {
+    return !AllConverged() && Left() > 0 && !stopped_ && !context_.stop.stop_requested();
+  }
+
+  // b − A x of every right-hand side, by columns.
+  Array<double> Residuals(const Array<double>& x) const {
+    Array<double> residual;
+    residual.assign(c_.b.begin(), c_.b.end());
+    for (int64_t v = 0; v < Count(); ++v) {
+      double* const r = residual.data() + v * n_;
+      for (int64_t j = 0; j < n_; ++j) {
+        const double x_j = x[Z(v * n_ + j)];
+        if (x_j == 0) continue;
+        for (int64_t p = c_.a.col_ptr[Z(j)]; p < c_.a.col_ptr[Z(j) + 1]; ++p) {
+          r[c_.a.row_idx[Z(p)]] -= c_.a.values[Z(p)] * x_j;
+        }
+      }
+    }
+    return residual;
+  }
+  std::vector<double> Norms(const Array<double>& vectors) const {
+    std::vector<double> norms;
+    for (int64_t v = 0; v < Count(); ++v) {
+      const double norm = Norm({vectors.data() + v * n_, Z(n_)});
+      norms.push_back(std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity());
+    }
+    return norms;
+  }
+  static double Largest(const std::vector<double>& norms, const std::vector<int64_t>& of) {
+    double largest = 0;
+    for (const int64_t v : of) largest = std::max(largest, norms[Z(v)]);
+    return largest;
+  }
+  // In the norm of the system that is solved.
+  std::vector<double> NormsThere(const Array<double>& residual, bool scaled) const {
+    if (!scaled) return Norms(residual);
+    Array<double> there;
+    there.resize(residual.size());
+    for (int64_t v = 0; v < Count(); ++v) {
+      ScaleRhs(*scaling_, {residual.data() + v * n_, Z(n_)}, {there.data() + v * n_, Z(n_)});
+    }
+    return Norms(there);
+  }
+
+  Status MakeScaled() {
+    if (scaling_) return {};
+    auto scaling = ChooseScaling(c_.a, c_.diagnosis, ScalingMode::kAuto, context_);
+    if (!scaling.ok()) return scaling.status();
+    if (!scaling->identity()) {
+      auto matrix = ScaledMatrix(c_.a, *scaling, context_);
+      if (!matrix.ok()) return matrix.status();
+      scaled_ = *std::move(matrix);
+    }
+    scaling_ = *std::move(scaling);
+    return {};
+  }
+
+  CscView MatrixOf(const Candidate& rung) const {
+    return rung.scaled && !scaling_->identity() ? CscView(scaled_) : c_.a;
+  }
+
+  Result<std::shared_ptr<const Preconditioner>> Build(const Candidate& rung) const {
+    using Made = std::shared_ptr<const Preconditioner>;
+    const CscView a = MatrixOf(rung);
+    if (rung.inverse) {
+      CscMatrix m;
+      m.n_rows = m.n_cols = n_;
+      m.col_ptr.resize(Z(n_) + 1);
+      m.row_idx.resize(Z(n_ * n_));
+      m.values.assign(Z(n_ * n_), 0.0);
+      for (int64_t j = 0; j <= n_; ++j) m.col_ptr[Z(j)] = j * n_;
+      for (int64_t j = 0; j < n_; ++j) {
+        for (int64_t i = 0; i < n_; ++i) m.row_idx[Z(j * n_ + i)] = static_cast<int32_t>(i);
+        for (int64_t p = a.col_ptr[Z(j)]; p < a.col_ptr[Z(j) + 1]; ++p) {
+          m.values[Z(j * n_ + a.row_idx[Z(p)])] = a.values[Z(p)];
+        }
+      }
+      auto inverted = InvertByLu(n_, m.values.data(), context_);
+      if (!inverted.ok()) return inverted.status();
+      auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(m), context_,
+                                           /*on_host=*/true);
+      if (!made.ok()) return made.status();
+      return Made(*std::move(made));
+    }
+    auto plan = engine_.MakePlan(rung.spec, a, nullptr, context_);
+    if (!plan.ok()) return plan.status();
+    auto built = (*plan)->Build(rung.spec, a, context_);
+    if (!built.ok()) return built.status();
+    return built->preconditioner;
+  }
+
+  // Of a solve, and of A as it is scaled.
+  int64_t SolveBytes(const Candidate& rung) const {
+    const int64_t vector = 8 * n_;
+    const int64_t basis =
+        rung.method == Method::kGmres
+            ? std::min(n_ * vector, std::max(rung.restart * vector, rung.basis_bytes))
+            : 0;
+    return basis + 40 * vector + scaled_.bytes();
+  }
+
+  // `next`: null where nothing is behind it but what came closest.
+  Status Enter(const Candidate& rung, const Candidate* next, bool* indefinite) {
+    const auto start = Clock::now();
+    Rung told;
+    told.engine = rung.spec.engine;
+    told.method = rung.method;
+    told.scaled = rung.scaled;
+    const auto leave = [&](const Status& status) -> Status {
+      told.left = status.message();
+      told.relative_residual = Worst();
+      told.setup_ms = MsSince(start);
+      stopped_ = context_.stop.stop_requested();
+      if (!stopped_) Tell(std::move(told));
+      return {};
+    };
+    if (rung.scaled) {
+      if (Status status = MakeScaled(); !status.ok()) {
+        told.what = Told(rung, nullptr);
+        return leave(status);
+      }
+    }
+    told.what = Told(rung, rung.scaled ? &*scaling_ : nullptr);
+    BuildEstimate estimate;
+    SetupMs(engine_, c_, rung, context_, &estimate);
+    if (Status status = sink_.Enter(told.what, estimate.host_bytes + SolveBytes(rung));
+        !status.ok()) {
+      return leave(status);
+    }
+    auto m = Build(rung);
+    if (!m.ok()) return leave(m.status());
+    told.setup_ms = MsSince(start);
+    told.m = *m;
+    told.nnz_m = (*m)->matrix().nnz() * ((*m)->is_factor() ? 2 : 1);
+    // Behind the last one comes what came closest, by longer cycles, and takes what is left.
+    int64_t look = rung.inverse ? 0 : 2 * kRestart;
+    if (next != nullptr) {
+      BuildEstimate of_next;
+      look = LookAfter(SetupMs(engine_, c_, *next, context_, &of_next), next->inverse, c_,
+                       rung.method, told.nnz_m);
+    }
+    const double before = Worst();
+    if (Status status = Solve(rung, **m, look, &told, indefinite); !status.ok()) return status;
+    if (told.relative_residual < before &&
+        (!closest_ || told.relative_residual < closest_->relative_residual)) {
+      closest_ = Closest{rung, *m, told.nnz_m, told.relative_residual};
+    }
+    told.m = nullptr;
+    Tell(std::move(told));
+    return {};
+  }
+
+  Status Again(const Closest& closest) {
+    Candidate rung = closest.rung;
+    if (c_.options.method == Method::kAuto && !ForSymmetric(rung.method)) {
+      rung.method = Method::kGmres;
+    }
+    if (rung.method == Method::kGmres) {
+      rung.basis_bytes = std::max(kBasisBytes, c_.options.basis_bytes);
+    }
+    Rung told;
+    told.engine = rung.spec.engine;
+    told.method = rung.method;
+    told.scaled = rung.scaled;
+    told.what = Told(rung, rung.scaled ? &*scaling_ : nullptr) + ", once more";
+    told.nnz_m = closest.nnz_m;
+    if (Status status = sink_.Enter(told.what, SolveBytes(rung)); !status.ok()) {
+      told.left = status.message();
+      told.relative_residual = Worst();
+      Tell(std::move(told));
+      return {};
+    }
+    bool indefinite = false;
+    Status status = Solve(rung, *closest.m, /*look=*/0, &told, &indefinite);
+    if (status.ok()) Tell(std::move(told));
+    return status;
+  }
+
+  // Reduces the residuals of all right-hand sides that have not converged, by solves of them.
+  Status Solve(const Candidate& rung, const Preconditioner& m, int64_t look, Rung* told,
+               bool* indefinite) {
+    const auto start = Clock::now();
+    const bool scaled = rung.scaled && !scaling_->identity();
+    if (!scaled) {
+      from_ = x_;
+      residual_ = Residuals(x_);
+    }
+    from_norm_ = NormsThere(residual_, scaled);
+    // Half of what is left is the next rungs'.
+    int64_t budget = look > 0 ? (Left() + 1) / 2 : Left();
+    // Of the caller's target: what is small in the scaled system need not be so in the caller's.
+    double share = 0.9;
+    for (int round = 0; round < kRefinements && GoesOn() && budget > 0; ++round) {
+      std::vector<int64_t> open;
+      StallWatch::Numbering numbering;
+      const std::vector<double> norms = Norms(residual_);
+      double rtol = kMostRtol;
+      for (int64_t v = 0; v < Count(); ++v) {
+        if (Converged(v)) continue;
+        open.push_back(v);
+        numbering.rhs.push_back(static_cast<int32_t>(v));
+        numbering.before.push_back(spent_[Z(v)]);
+        numbering.unit.push_back(Relative(v));
+        rtol = std::min(rtol, share * Target(v) / norms[Z(v)]);
+      }
+      rtol = std::max(rtol, kLeastRtol);
+      Array<double> right;
+      right.resize(open.size() * Z(n_));
+      for (size_t k = 0; k < open.size(); ++k) {
+        const std::span<const double> r(residual_.data() + open[k] * n_, Z(n_));
+        const std::span<double> to(right.data() + k * Z(n_), Z(n_));
+        if (scaled) {
+          ScaleRhs(*scaling_, r, to);
+        } else {
+          std::copy(r.begin(), r.end(), to.begin());
+        }
+      }
+      SolveOptions options = c_.options;
+      options.method = rung.method;
+      options.rtol = rtol;
+      options.atol = 0;
+      options.restart = rung.restart;
+      options.basis_bytes = rung.basis_bytes;
+      if (c_.options.method == Method::kAuto) options.shadow_vectors = kShadowVectors;
+      options.max_iterations = budget;
+      options.keep_history = false;
+      StallWatch watch(rtol, look > 0 ? [look] { return look; } : std::function<int64_t()>(),
+                       budget, context_.progress, context_.stop, std::move(numbering));
+      Context context = context_;
+      context.progress = &watch;
+      context.stop = watch.token();
+      auto solved = engine_.Solve(MatrixOf(rung), &m, right, {}, options, context);
+      if (!solved.ok()) {
+        told->left = solved.status().message();
+        break;
+      }
+      const double before = Largest(from_norm_, open);
+      budget -= Add(*solved, open, scaled, told);
+      *indefinite = *indefinite || SawIndefinite(*solved);
+      told->left = WhyLeft(*solved, watch.stalled());
+      const bool through = std::all_of(solved->rhs.begin(), solved->rhs.end(), [](const auto& rhs) {
+        return rhs.outcome == Outcome::kConverged;
+      });
+      stopped_ = context_.stop.stop_requested();
+      if (!through || !scaled) break;
+      const double now = Largest(from_norm_, open);
+      if (rtol <= kLeastRtol && now > kLeastRefined * before) break;
+      share *= kHarder;
+    }
+    told->solve_ms += MsSince(start);
+    told->relative_residual = Worst();
+    if (AllConverged()) {
+      told->left.clear();
+    } else if (told->left.empty()) {
+      told->left = "rounding keeps the residual at " + Figure(told->relative_residual);
+    }
+    return {};
+  }
+
+  // Adds corrections that lessen the residual. Returns the most iterations of a right-hand side.
+  int64_t Add(const SolveResult& solved, const std::vector<int64_t>& open, bool scaled,
+              Rung* told) {
+    Array<double> x = from_, step;
+    step.resize(Z(n_));
+    int64_t most = 0;
+    for (size_t k = 0; k < open.size(); ++k) {
+      const std::span<const double> y(solved.x.data() + k * Z(n_), Z(n_));
+      if (scaled) {
+        UnscaleSolution(*scaling_, y, step);
+      } else {
+        std::copy(y.begin(), y.end(), step.begin());
+      }
+      for (int64_t i = 0; i < n_; ++i) x[Z(open[k] * n_ + i)] += step[Z(i)];
+      spent_[Z(open[k])] += solved.rhs[k].iterations;
+      told->iterations += solved.rhs[k].iterations;
+      most = std::max(most, solved.rhs[k].iterations);
+    }
+    const Array<double> residual = Residuals(x);
+    const std::vector<double> norms = Norms(residual), there = NormsThere(residual, scaled);
+    const auto take = [&](int64_t v, const Array<double>& from, Array<double>* to) {
+      std::copy_n(from.begin() + v * n_, n_, to->begin() + v * n_);
+    };
+    for (size_t k = 0; k < open.size(); ++k) {
+      const int64_t v = open[k];
+      if (norms[Z(v)] < r_norm_[Z(v)]) {
+        take(v, x, &x_);
+        r_norm_[Z(v)] = norms[Z(v)];
+        last_[v] = solved.rhs[k];
+      }
+      if (there[Z(v)] < from_norm_[Z(v)]) {
+        take(v, x, &from_);
+        take(v, residual, &residual_);
+        from_norm_[Z(v)] = there[Z(v)];
+      }
+    }
+    SolveFigures& f = best_.figures;
+    f.place_ms += solved.figures.place_ms;
+    f.iterate_ms += solved.figures.iterate_ms;
+    f.check_ms += solved.figures.check_ms;
+    f.iterations += solved.figures.iterations;
+    f.bytes += solved.figures.bytes;
+    best_.solve_ms += solved.solve_ms;
+    best_.m_storage = solved.m_storage;
+    best_.storage_reason = solved.storage_reason;
+    return most;
+  }
+
+  static std::string WhyLeft(const SolveResult& solved, bool stalled) {
+    for (const RhsResult& rhs : solved.rhs) {
+      switch (rhs.outcome) {
+        case Outcome::kConverged:
+          continue;
+        case Outcome::kCancelled:
+          return stalled ? "the end was not in sight" : "cancelled";
+        case Outcome::kTimeLimit:
+          return "no time is left";
+        case Outcome::kMaxIterations:
+          return "max_iterations are spent";
+        default:
+          return rhs.detail;
+      }
+    }
+    return "";
+  }
+
+  void Tell(Rung rung) {
+    sink_.OnRung(rung);
+    rung.m = nullptr;
+    rungs_.push_back(std::move(rung));
+  }
+
+  Result<LadderResult> Finish() {
+    LadderResult out;
+    const StopReason stop = context_.stop.Poll();
+    for (int64_t v = 0; v < Count(); ++v) {
+      RhsResult& rhs = best_.rhs[Z(v)];
+      if (const auto last = last_.find(v); last != last_.end()) rhs = last->second;
+      rhs.iterations = spent_[Z(v)];
+      rhs.true_residual = r_norm_[Z(v)];
+      rhs.true_relative_residual = Relative(v);
+      if (Converged(v)) {
+        rhs.outcome = Outcome::kConverged;
+        rhs.detail.clear();
+        continue;
+      }
+      if (stop != StopReason::kNone) {
+        rhs.outcome = stop == StopReason::kTimeLimit ? Outcome::kTimeLimit : Outcome::kCancelled;
+      } else if (Left() <= 0) {
+        rhs.outcome = Outcome::kMaxIterations;
+      } else if (rhs.outcome == Outcome::kCancelled || rhs.outcome == Outcome::kConverged) {
+        rhs.outcome = Outcome::kStagnated;
+      }
+      rhs.detail = "AUTO tried " + std::to_string(rungs_.size()) +
+                   " preconditioners and methods, and none solves it (the rungs say why); A may be "
+                   "singular or as good as singular: look at what `diagnose` says of it, scale it, "
+                   "or ask for a larger rtol";
+    }
+    best_.x = std::move(x_);
+    out.solved = std::move(best_);
+    out.rungs = std::move(rungs_);
+    return out;
+  }
+
+  const Engine& engine_;
+  const LadderCase& c_;
+  LadderSink& sink_;
+  const Context& context_;
+  const int64_t n_;
+  SolveResult best_;  // figures of all rungs; its x is x_ until the end
+  // Of least residuals in the caller's norm.
+  Array<double> x_;
+  std::vector<double> b_norm_, r_norm_;
+  // Where the next solve goes on, and its residuals: of least ones in the norm of the system that
+  // the rung solves, which may be the scaled one.
+  Array<double> from_, residual_;
+  std::vector<double> from_norm_;
+  std::vector<int64_t> spent_;         // iterations of each right-hand side
+  std::map<int64_t, RhsResult> last_;  // of those that a rung after the first one brought on
+  std::optional<Scaling> scaling_;
+  CscMatrix scaled_;
+  std::optional<Closest> closest_;
+  bool stopped_ = false;
+  std::vector<Rung> rungs_;
+};
+
+}  // namespace
+
+StallWatch::StallWatch(double rtol, std::function<int64_t()> first_look, int64_t budget,
+                       ProgressSink* next, const StopToken& stop, Numbering numbering)
+    : rtol_(rtol),
+      ask_first_look_(std::move(first_look)),
+      budget_(static_cast<double>(budget)),
+      next_(next),
+      numbering_(std::move(numbering)),
+      own_(stop) {}
+
+void StallWatch::OnProgress(Stage stage, int64_t done, int64_t total) {
+  if (next_ != nullptr) next_->OnProgress(stage, done, total);
+}
+
+void StallWatch::OnResidual(const ResidualPoint& point) {
+  if (next_ != nullptr) {
+    ResidualPoint told = point;
+    const auto k = static_cast<size_t>(point.rhs);
+    if (k < numbering_.rhs.size()) {
+      told.rhs = numbering_.rhs[k];
+      told.iteration += static_cast<int32_t>(numbering_.before[k]);
+      told.relative_residual *= numbering_.unit[k];
+    }
+    next_->OnResidual(told);
+  }
+  if (ask_first_look_ != nullptr && point.iteration >= kLeastLook) {
+    first_look_ = look_ = std::exchange(ask_first_look_, nullptr)();
+  }
+  if (point.rhs != rhs_) {
+    rhs_ = point.rhs;
+    look_ = first_look_;
+    best_ = best_at_half_ = 1;
+  }
+  if (point.relative_residual < best_) best_ = point.relative_residual;
+  const bool asked = ask_first_look_ == nullptr;
+  if (point.iteration <= (asked ? look_ : kLeastLook) / 2) best_at_half_ = best_;
+  if (!asked || look_ == 0 || point.iteration < look_) return;
+  const double rate = std::log(best_at_half_ / best_) / (static_cast<double>(look_) / 2);
+  const double needed = std::log(best_ / rtol_);
+  const auto done = static_cast<double>(point.iteration);
+  if (needed > rate * std::min(kPatience * done, budget_ - done)) {
+    stalled_ = true;
+    own_.Request(StopReason::kCancelled);
+  }
+  best_at_half_ = best_;
+  look_ *= 2;
+}
+
+bool MayClimb(const SolveResult& solved) {
+  return std::any_of(solved.rhs.begin(), solved.rhs.end(), [](const RhsResult& rhs) {
+    return rhs.outcome != Outcome::kConverged && rhs.outcome != Outcome::kTimeLimit &&
+           rhs.outcome != Outcome::kMaxIterations;
+  });
+}
+
+int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
+                  const Context& context) {
+  const std::vector<Candidate> rungs =
+      Candidates(c, first.engine, first.method, /*indefinite=*/false);
+  if (rungs.empty()) return 0;
+  BuildEstimate estimate;
+  return LookAfter(SetupMs(engine, c, rungs[0], context, &estimate), rungs[0].inverse, c,
+                   first.method, first.nnz_m);
+}
+
+Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,
+                           Rung first, LadderSink& sink, const Context& context) {
+  return Ladder(engine, c, sink, context).Run(std::move(solved), std::move(first));
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,374 @@
+// What AUTO does where its first choice does not solve a system: each rung provoked, left, and
+// told.
+#include "kernels/engine/ladder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/kernels/engine/helpers.h"
+
+namespace spaid::kernels::engine_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+class Sink : public LadderSink {
+ public:
+  Status Enter(const std::string& what, int64_t host_bytes) override {
+    EXPECT_GT(host_bytes, 0) << what;
+    entered.push_back(what);
+    return what.starts_with(refused)
+               ? Status(StatusCode::kResourceExhausted, "OUT_OF_MEMORY", "nothing is left for it")
+               : Status();
+  }
+  void OnRung(const Rung& rung) override {
+    left.push_back(rung.what);
+    if (rung.what.starts_with(stop_after)) stop.Request(StopReason::kCancelled);
+  }
+
+  std::string refused = "-", stop_after = "-";
+  std::vector<std::string> entered, left;
+  StopSource stop;
+};
+
+// A system whose first rung brought nothing.
+struct Case {
+  explicit Case(CscMatrix matrix, int64_t n_rhs = 1)
+      : a(std::move(matrix)), n(a.n_cols), diagnosis(Diagnose(a)) {
+    std::mt19937_64 random(7);
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    std::vector<double> x(static_cast<size_t>(n * n_rhs));
+    for (double& x_i : x) x_i = uniform(random);
+    b = Times(x);
+    options.method = Method::kAuto;
+  }
+
+  std::vector<double> Times(const std::vector<double>& x) const {
+    std::vector<double> y(x.size(), 0.0);
+    for (size_t v = 0; v < x.size(); v += static_cast<size_t>(n)) {
+      for (int64_t j = 0; j < n; ++j) {
+        for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+          y[v + static_cast<size_t>(a.row_idx[p])] += a.values[p] * x[v + static_cast<size_t>(j)];
+        }
+      }
+    }
+    return y;
+  }
+
+  LadderResult Climb(EngineKind first = EngineKind::kJacobi, int threads = 2) {
+    const int64_t n_rhs = static_cast<int64_t>(b.size()) / n;
+    SolveResult solved;
+    solved.x.assign(b.size(), 0.0);
+    for (int64_t v = 0; v < n_rhs; ++v) {
+      RhsResult& rhs = solved.rhs.emplace_back();
+      rhs.outcome = Outcome::kBreakdown;
+      rhs.detail = "told to";
+    }
+    if (!start.empty()) solved.x.assign(start.begin(), start.end());
+    Rung rung;
+    rung.engine = first;
+    rung.method = ResolveMethod(options.method, first, diagnosis).value();
+    rung.what = "the first";
+    const Context context{.stop = sink.stop.token(), .progress = nullptr, .threads = threads};
+    auto climbed = kernels::Climb(*MakeCpuEngine(), {a, diagnosis, b, options, ladder},
+                                  std::move(solved), rung, sink, context);
+    EXPECT_TRUE(climbed.ok()) << climbed.status().message();
+    if (!climbed.ok()) return {};
+    EXPECT_THAT(sink.left, SizeIs(climbed->rungs.size()));
+    CheckResiduals(climbed->solved);
+    return *std::move(climbed);
+  }
+
+  // What is said of residuals is true of x.
+  void CheckResiduals(const SolveResult& solved) const {
+    const std::vector<double> ax = Times({solved.x.begin(), solved.x.end()});
+    for (size_t v = 0; v < solved.rhs.size(); ++v) {
+      double r2 = 0, b2 = 0;
+      for (size_t i = v * static_cast<size_t>(n); i < (v + 1) * static_cast<size_t>(n); ++i) {
+        r2 += (b[i] - ax[i]) * (b[i] - ax[i]);
+        b2 += b[i] * b[i];
+      }
+      const RhsResult& rhs = solved.rhs[v];
+      EXPECT_NEAR(rhs.true_residual, std::sqrt(r2), 1e-6 * std::sqrt(r2) + 1e-12 * std::sqrt(b2));
+      EXPECT_EQ(rhs.outcome == Outcome::kConverged, std::sqrt(r2) <= options.rtol * std::sqrt(b2));
+    }
+  }
+
+  CscMatrix a;
+  const int64_t n;
+  Diagnosis diagnosis;
+  std::vector<double> b, start;
+  SolveOptions options;
+  LadderOptions ladder;
+  Sink sink;
+};
+
+// Dense and random: sparse inverses are poor, and short bases bring nothing.
+CscMatrix Random(int64_t n) {
+  std::mt19937_64 random(11);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  oracle::Dense a = oracle::Identity(n);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < n; ++j) a(i, j) = uniform(random);
+  }
+  return oracle::FromDense(a);
+}
+
+TEST(Ladder, SymmetricPositiveIsFsaisWithCg) {
+  Case c(oracle::Laplacian2d(30, 30));
+  const LadderResult climbed = c.Climb();
+  ASSERT_THAT(climbed.rungs, SizeIs(2));
+  EXPECT_EQ(climbed.rungs[0].left, "told to");
+  EXPECT_EQ(climbed.rungs[1].what, "static FSAI, CG");
+  EXPECT_EQ(climbed.rungs[1].engine, EngineKind::kFsai);
+  EXPECT_EQ(climbed.rungs[1].method, Method::kCg);
+  EXPECT_THAT(climbed.rungs[1].left, IsEmpty());
+  EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kConverged);
+  EXPECT_THAT(climbed.solved.rhs[0].detail, IsEmpty());
+  EXPECT_EQ(climbed.solved.rhs[0].iterations, climbed.rungs[1].iterations);
+}
+
+TEST(Ladder, WhatWasTriedIsNotTriedAgain) {
+  Case c(oracle::Laplacian2d(30, 30));
+  const LadderResult climbed = c.Climb(EngineKind::kFsai);
+  ASSERT_THAT(climbed.rungs, SizeIs(2));
+  EXPECT_EQ(climbed.rungs[1].what, "adaptive FSAI, CG");
+}
+
+TEST(Ladder, AZeroDiagonalIsMatchedAway) {
+  Case c(oracle::RowPermuted(400, 3));
+  const LadderResult climbed = c.Climb();
+  ASSERT_THAT(climbed.rungs, SizeIs(2));
+  EXPECT_THAT(climbed.rungs[1].what,
+              StartsWith("dynamic SPAI (tol 0.3, 10 x 5) of A matched and scaled, IDR"));
+  EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kConverged);
+}
+
+TEST(Ladder, WhatScalingMendsConverges) {
+  // Rows and columns by powers of two up to 2^±40, rows permuted: as before.
+  Case plain(oracle::RowPermuted(300, 5));
+  CscMatrix scaled = plain.a;
+  std::mt19937_64 random(3);
+  std::uniform_int_distribution<int> power(-40, 40);
+  std::vector<int> row(300), column(300);
+  for (int& p : row) p = power(random);
+  for (int& p : column) p = power(random);
+  for (int64_t j = 0; j < 300; ++j) {
+    for (int64_t p = scaled.col_ptr[j]; p < scaled.col_ptr[j + 1]; ++p) {
+      const auto i = static_cast<size_t>(scaled.row_idx[p]);
+      scaled.values[p] = std::ldexp(scaled.values[p], row[i] + column[static_cast<size_t>(j)]);
+    }
+  }
+  Case harder(std::move(scaled));
+  EXPECT_EQ(plain.Climb().solved.rhs[0].outcome, Outcome::kConverged);
+  EXPECT_EQ(harder.Climb().solved.rhs[0].outcome, Outcome::kConverged);
+}
+
+TEST(Ladder, TheInverseIsTheLastRung) {
+  Case c(Random(300));
+  c.options.method = Method::kGmres;
+  const LadderResult climbed = c.Climb();
+  ASSERT_FALSE(climbed.rungs.empty());
+  EXPECT_THAT(climbed.rungs.back().what, StartsWith("the inverse by LU"));
+  EXPECT_THAT(climbed.rungs.back().left, IsEmpty());
+  EXPECT_EQ(climbed.rungs.back().nnz_m, 300 * 300);
+  EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kConverged);
+}
+
+TEST(Ladder, WithoutTheInverseTheClosestIsTriedOnceMore) {
+  Case c(Random(300));
+  c.ladder.max_inverse_n = 0;
+  c.options.max_iterations = 250;
+  const LadderResult climbed = c.Climb();
+  ASSERT_GE(climbed.rungs.size(), 3u);
+  for (const Rung& rung : climbed.rungs) EXPECT_THAT(rung.left, Not(IsEmpty())) << rung.what;
+  EXPECT_NE(climbed.solved.rhs[0].outcome, Outcome::kConverged);
+  EXPECT_THAT(climbed.solved.rhs[0].detail, StartsWith("AUTO tried "));
+  EXPECT_LE(climbed.solved.rhs[0].iterations, 250);
+  EXPECT_LT(climbed.solved.rhs[0].true_relative_residual, 1) << "the best iterate comes back";
+}
+
+TEST(Ladder, ANamedMethodIsKept) {
+  Case cg(oracle::Laplacian2d(20, 20));
+  cg.options.method = Method::kCg;
+  const LadderResult by_cg = cg.Climb();
+  for (const Rung& rung : by_cg.rungs) {
+    EXPECT_TRUE(rung.method == Method::kCg || rung.what == "the first") << rung.what;
+  }
+  Case bicgstab(oracle::RowPermuted(200, 9));
+  bicgstab.options.method = Method::kBicgstab;
+  const LadderResult named = bicgstab.Climb();
+  for (const Rung& rung : named.rungs) {
+    EXPECT_EQ(rung.method, Method::kBicgstab) << rung.what;
+  }
+}
+
+TEST(Ladder, CgGoesNoFurtherThanItsRungs) {
+  CscMatrix indefinite = oracle::Laplacian2d(12, 12);
+  for (int64_t j = 0; j < indefinite.n_cols; ++j) {
+    for (int64_t p = indefinite.col_ptr[j]; p < indefinite.col_ptr[j + 1]; ++p) {
+      if (indefinite.row_idx[p] == j) indefinite.values[p] -= 3.5;
+    }
+  }
+  Case named(indefinite);
+  named.options.method = Method::kCg;
+  const LadderResult left = named.Climb();
+  EXPECT_NE(left.solved.rhs[0].outcome, Outcome::kConverged);
+  Case free(indefinite);
+  const LadderResult solved = free.Climb();
+  EXPECT_EQ(solved.solved.rhs[0].outcome, Outcome::kConverged);
+  EXPECT_NE(solved.rungs.back().method, Method::kCg);
+}
+
+TEST(Ladder, ARungWithoutMemoryIsLeftOut) {
+  Case c(oracle::RowPermuted(300, 4));
+  c.sink.refused = "dynamic SPAI (tol 0.3";
+  const LadderResult climbed = c.Climb();
+  ASSERT_GE(climbed.rungs.size(), 3u);
+  EXPECT_EQ(climbed.rungs[1].left, "nothing is left for it");
+  EXPECT_EQ(climbed.rungs[1].iterations, 0);
+  EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kConverged);
+}
+
+TEST(Ladder, ABuildThatFailsIsToldAndTheNextIsTried) {
+  // Column 2 holds nothing but zeros: no engine builds, and the inverse does not exist.
+  CscMatrix a = oracle::Laplacian2d(5, 5);
+  for (int64_t p = a.col_ptr[2]; p < a.col_ptr[3]; ++p) a.values[p] = 0;
+  Case c(std::move(a));
+  const LadderResult climbed = c.Climb();
+  ASSERT_THAT(climbed.rungs, SizeIs(4));
+  EXPECT_THAT(climbed.rungs[1].left, HasSubstr("column 2"));
+  EXPECT_THAT(climbed.rungs[3].left, HasSubstr("singular"));
+  EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kBreakdown) << "as the first rung ended";
+  EXPECT_THAT(climbed.solved.rhs[0].detail, HasSubstr("singular"));
+}
+
+TEST(Ladder, RightHandSidesThatConvergedStay) {
+  Case c(oracle::RowPermuted(200, 6), 3);
+  // The second one is solved already: b = A x of the start.
+  c.start.assign(c.b.size(), 0.0);
+  for (size_t i = 200; i < 400; ++i) c.start[i] = 0.01 * static_cast<double>(i);
+  const std::vector<double> ax = c.Times(c.start);
+  std::copy(ax.begin() + 200, ax.begin() + 400, c.b.begin() + 200);
+  const LadderResult climbed = c.Climb();
+  for (const RhsResult& rhs : climbed.solved.rhs) EXPECT_EQ(rhs.outcome, Outcome::kConverged);
+  EXPECT_EQ(climbed.solved.rhs[1].iterations, 0);
+  for (size_t i = 200; i < 400; ++i) EXPECT_EQ(climbed.solved.x[i], c.start[i]);
+}
+
+TEST(Ladder, TheSameRequestEndsTheSame) {
+  Case once(Random(250)), again(Random(250)), alone(Random(250));
+  const LadderResult a = once.Climb(), b = again.Climb(), c = alone.Climb(EngineKind::kJacobi, 1);
+  for (const LadderResult* other : {&b, &c}) {
+    ASSERT_EQ(a.rungs.size(), other->rungs.size());
+    for (size_t i = 0; i < a.rungs.size(); ++i) {
+      EXPECT_EQ(a.rungs[i].what, other->rungs[i].what);
+      EXPECT_EQ(a.rungs[i].iterations, other->rungs[i].iterations);
+    }
+    EXPECT_EQ(a.solved.x, other->solved.x);
+  }
+}
+
+TEST(Ladder, AStopEndsIt) {
+  Case c(Random(250));
+  c.sink.stop_after = "the first";
+  const LadderResult climbed = c.Climb();
+  EXPECT_THAT(climbed.rungs, SizeIs(1));
+  EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kCancelled);
+}
+
+// --- The watch ---
+
+struct Told : ProgressSink {
+  void OnProgress(Stage, int64_t, int64_t) override {}
+  void OnResidual(const ResidualPoint& point) override { points.push_back(point); }
+  std::vector<ResidualPoint> points;
+};
+
+TEST(StallWatch, StopsWhereTheEndIsNotInSight) {
+  // One decimal in 100 iterations: eight take 800, which is not within three times 100 more.
+  StallWatch watch(1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  for (int i = 0; i <= 99; ++i) watch.OnResidual({0, i, std::pow(10.0, -i / 100.0)});
+  EXPECT_FALSE(watch.token().stop_requested());
+  watch.OnResidual({0, 100, 0.1});
+  EXPECT_TRUE(watch.token().stop_requested());
+  EXPECT_TRUE(watch.stalled());
+}
+
+TEST(StallWatch, LetsASteadySolveEnd) {
+  StallWatch watch(1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  for (int i = 0; i <= 400; ++i) watch.OnResidual({0, i, std::pow(10.0, -i / 50.0)});
+  EXPECT_FALSE(watch.stalled());
+}
+
+TEST(StallWatch, ABudgetThatDoesNotSufficeIsNotSpent) {
+  StallWatch watch(1e-8, [] { return int64_t{100}; }, 350, nullptr, {});
+  for (int i = 0; i <= 100; ++i) watch.OnResidual({0, i, std::pow(10.0, -i / 50.0)});
+  EXPECT_TRUE(watch.stalled());
+}
+
+TEST(StallWatch, EachRightHandSideHasItsOwnTime) {
+  StallWatch watch(1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  for (int rhs = 0; rhs < 5; ++rhs) {
+    for (int i = 0; i <= 60; ++i) watch.OnResidual({rhs, i, std::pow(10.0, -i / 7.0)});
+  }
+  EXPECT_FALSE(watch.stalled());
+}
+
+TEST(StallWatch, WithoutANextRungNothingIsStopped) {
+  StallWatch never(1e-8, nullptr, 10000, nullptr, {});
+  StallWatch none(1e-8, [] { return int64_t{0}; }, 10000, nullptr, {});
+  for (int i = 0; i <= 9000; ++i) {
+    never.OnResidual({0, i, 1});
+    none.OnResidual({0, i, 1});
+  }
+  EXPECT_FALSE(never.stalled());
+  EXPECT_FALSE(none.stalled());
+}
+
+TEST(StallWatch, NumbersAsTheCallerDoes) {
+  Told told;
+  StallWatch watch(1e-8, nullptr, 10000, &told, {},
+                   {.rhs = {2, 5}, .before = {10, 20}, .unit = {0.5, 0.25}});
+  watch.OnResidual({0, 3, 1.0});
+  watch.OnResidual({1, 4, 0.1});
+  ASSERT_THAT(told.points, SizeIs(2));
+  EXPECT_EQ(told.points[0].rhs, 2);
+  EXPECT_EQ(told.points[0].iteration, 13);
+  EXPECT_EQ(told.points[0].relative_residual, 0.5);
+  EXPECT_EQ(told.points[1].rhs, 5);
+  EXPECT_EQ(told.points[1].iteration, 24);
+  EXPECT_EQ(told.points[1].relative_residual, 0.025);
+}
+
+TEST(StallWatch, StopsWithWhatItStandsBehind) {
+  StopSource outer;
+  StallWatch watch(1e-8, nullptr, 10000, nullptr, outer.token());
+  EXPECT_EQ(watch.token().Poll(), StopReason::kNone);
+  outer.Request(StopReason::kTimeLimit);
+  EXPECT_EQ(watch.token().Poll(), StopReason::kTimeLimit);
+  EXPECT_FALSE(watch.stalled());
+}
+
+TEST(Ladder, ClimbsFromWhatOthersMayMend) {
+  SolveResult solved;
+  solved.rhs.resize(2);
+  solved.rhs[0].outcome = Outcome::kConverged;
+  for (const auto& [outcome, climbs] :
+       {std::pair{Outcome::kConverged, false}, std::pair{Outcome::kMaxIterations, false},
+        std::pair{Outcome::kTimeLimit, false}, std::pair{Outcome::kStagnated, true},
+        std::pair{Outcome::kBreakdown, true}, std::pair{Outcome::kIndefinite, true},
+        std::pair{Outcome::kNonFinite, true}, std::pair{Outcome::kCancelled, true}}) {
+    solved.rhs[1].outcome = outcome;
+    EXPECT_EQ(MayClimb(solved), climbs) << static_cast<int>(outcome);
+  }
+}
+
+}  // namespace
+}  // namespace spaid::kernels::engine_test
