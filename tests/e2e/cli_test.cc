@@ -112,6 +112,28 @@ TEST_F(Cli, SolveSpeaksToPeople) {
   EXPECT_THAT(Run({"-q", "solve", "gallery:poisson:10"}).err, IsEmpty());
 }
 
+TEST_F(Cli, AutoClimbsAndTellsEachRung) {
+  // 10,000 unknowns, indefinite: BiCGSTAB with static SPAI comes to no end in sight.
+  const json solved = RunJson({"solve", "gallery:helmholtz:100"});
+  EXPECT_EQ(solved.at("outcome"), "CONVERGED");
+  const json& rungs = solved.at("rungs");
+  ASSERT_GE(rungs.size(), 2u);
+  EXPECT_NE(rungs.front().at("left"), "");
+  EXPECT_EQ(rungs.back().at("left"), "");
+  EXPECT_EQ(solved.at("method"), rungs.back().at("method"));
+  EXPECT_EQ(solved.at("engine"), rungs.back().at("engine"));
+  EXPECT_LE(rungs.back().at("relative_residual").get<double>(), 1e-8);
+  int64_t iterations = 0;
+  for (const json& rung : rungs) iterations += rung.at("iterations").get<int64_t>();
+  EXPECT_EQ(solved.at("iterations"), iterations);
+  EXPECT_EQ(RunJson({"solve", "gallery:helmholtz:100"}).at("iterations"), iterations)
+      << "the same request ends the same";
+  const Finished told = Run({"solve", "gallery:helmholtz:100"});
+  EXPECT_THAT(told.out, ::testing::ContainsRegex("tried +static-spai, bicgstab: "));
+  EXPECT_THAT(told.out, ::testing::ContainsRegex("solved by +dynamic SPAI"));
+  EXPECT_THAT(told.err, HasSubstr("left   static-spai, bicgstab: "));
+}
+
 TEST_F(Cli, SolveStoresMAsToldAndShowsItsSpeed) {
   const json solved =
       RunJson({"solve", "gallery:convdiff:20", "--engine=static-spai", "--m-precision=fp32"});

@@ -108,6 +108,7 @@ TEST(PromisesTest, EveryJsonKeyIsThere) {
   args.out = args.plot = "file";
   result.m_precision = Precision::kFp32;
   result.quality = WholeQuality();
+  result.rungs.emplace_back();
   AddKeys("solve", report(matrix, {}), &lines);
   AddKeys("solve", report({}, error), &lines);
   EXPECT_EQ(Lines(lines), kGoldenKeys);
