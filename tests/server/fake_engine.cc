@@ -168,6 +168,7 @@ class FakeEngine::Face final : public kernels::Engine {
     ++told_.solves;
     const Status held = WaitWhile(told_.hold_solves, context.stop, "the fake solve");
     report(residuals - late, residuals);
+    const bool breaks = TakeOne(told_.break_solves);
     SolveResult result;
     result.x.resize(c.b.size());
     for (int64_t r = 0; r < count; ++r) {
@@ -185,6 +186,11 @@ class FakeEngine::Face final : public kernels::Engine {
       rhs.iterations = held.ok() ? residuals : 0;
       rhs.true_residual = held.ok() ? 0 : std::sqrt(norm2);
       rhs.true_relative_residual = held.ok() ? 0 : 1;
+      if (breaks) {
+        std::fill_n(result.x.begin() + r * n, n, 0.0);
+        rhs.outcome = Outcome::kBreakdown;
+        rhs.detail = "the fake breaks down";
+      }
       result.rhs.push_back(std::move(rhs));
     }
     result.solve_ms = c.options.max_iterations > 0 ? 1 : 0;

@@ -47,6 +47,7 @@ class FakeEngine {
   }
   // Builds on it that begin from now on never end, nor hear of stops; nor does the engine's life.
   void HangDevice(int device) { of(device).hangs = true; }
+  std::atomic<int> break_solves{0};    // so many solves to come end in a breakdown, at x = 0
   std::atomic<int> out_of_memory{0};   // so many builds to come fail with DEVICE_OUT_OF_MEMORY
   std::atomic<int> plans_in_waves{0};  // so many plans to come find no room for their tables
   // What estimates say, and what plans on a GPU hold of its memory of 1000 bytes. `least`: that

@@ -26,10 +26,13 @@ class JobFactoryTest : public testing::Test {
     scheduler_.reset();
     SetLogSink(nullptr);
   }
-  void Make(int64_t max_queued = 10, int64_t max_build_bytes = 0) {
+  void Make(int64_t max_queued = 10, int64_t max_build_bytes = 0,
+            int64_t ladder_bytes = int64_t{1} << 30) {
     scheduler_.reset();
     adapter_ = std::make_unique<EngineAdapter>(
-        engine_, EngineAdapterOptions{.threads = 1, .max_build_bytes = max_build_bytes});
+        engine_,
+        EngineAdapterOptions{
+            .threads = 1, .max_build_bytes = max_build_bytes, .ladder_bytes = ladder_bytes});
     SchedulerOptions options;
     options.dispatch.max_queued = max_queued;
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); };
@@ -324,6 +327,60 @@ TEST_F(JobFactoryTest, ASolveBuildsWhatItsSpecSaysAndKeepsIt) {
   EXPECT_EQ(second->done.preconditioner(), outcome->done.preconditioner());
   EXPECT_TRUE(second->done.timings().reused());
   EXPECT_EQ(engine_.builds, 1);
+}
+
+TEST_F(JobFactoryTest, ASolveThatAutosChoiceDoesNotSolveClimbs) {
+  const auto a = Put(Diagonal(3));
+  JobFactory::SolveRequest request = Solve(a);
+  request.spec = Spec(v1::ENGINE_KIND_AUTO);
+  engine_.break_solves = 1;
+  const auto ticket = bench_->StartSolve(std::move(request));
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  const auto solved = Solved(*ticket);
+  EXPECT_EQ(solved->done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  EXPECT_EQ(solved->x[1], 3);
+  ASSERT_EQ(solved->done.rungs_size(), 2);
+  EXPECT_EQ(solved->done.rungs(0).engine(), v1::ENGINE_KIND_JACOBI);
+  EXPECT_EQ(solved->done.rungs(0).left(), "the fake breaks down");
+  EXPECT_EQ(solved->done.rungs(0).relative_residual(), 1);
+  EXPECT_EQ(solved->done.rungs(1).left(), "");
+  EXPECT_EQ(solved->done.choice().engine(), solved->done.rungs(1).engine());
+  EXPECT_EQ(solved->done.method(), solved->done.rungs(1).method());
+  EXPECT_EQ(ticket->job->what(), solved->done.rungs(1).what()) << "the status page shows it";
+  std::vector<std::string> told;
+  for (const v1::JobEvent& event : ticket->job->Read(0, 100).events) {
+    if (event.has_rung()) told.push_back(event.rung().what());
+  }
+  EXPECT_EQ(told,
+            (std::vector<std::string>{solved->done.rungs(0).what(), solved->done.rungs(1).what()}));
+}
+
+TEST_F(JobFactoryTest, ARungThatHasNoMemorySaysSo) {
+  Make(10, 0, /*ladder_bytes=*/1);
+  const auto a = Put(Diagonal(3));
+  JobFactory::SolveRequest request = Solve(a);
+  request.spec = Spec(v1::ENGINE_KIND_AUTO);
+  engine_.break_solves = 1;
+  const auto ticket = bench_->StartSolve(std::move(request));
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  const auto solved = Solved(*ticket);
+  EXPECT_EQ(solved->done.outcomes(0).outcome(), v1::OUTCOME_BREAKDOWN);
+  ASSERT_GE(solved->done.rungs_size(), 3);
+  for (int k = 1; k < solved->done.rungs_size(); ++k) {
+    EXPECT_NE(solved->done.rungs(k).left().find("no memory for it: "), std::string::npos);
+  }
+}
+
+TEST_F(JobFactoryTest, ANamedEngineDoesNotClimb) {
+  const auto a = Put(Diagonal(3));
+  JobFactory::SolveRequest request = Solve(a);
+  request.spec = Spec(v1::ENGINE_KIND_JACOBI);
+  engine_.break_solves = 1;
+  const auto ticket = bench_->StartSolve(std::move(request));
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  const auto solved = Solved(*ticket);
+  EXPECT_EQ(solved->done.outcomes(0).outcome(), v1::OUTCOME_BREAKDOWN);
+  EXPECT_EQ(solved->done.rungs_size(), 0);
 }
 
 TEST_F(JobFactoryTest, AnOldPreconditionerServesNewValues) {
