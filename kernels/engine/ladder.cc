@@ -383,10 +383,9 @@ class Ladder {
       look = LookAfter(SetupMs(engine_, c_, *next, context_, &of_next), next->inverse, c_,
                        rung.method, told.nnz_m);
     }
-    const double before = Worst();
     if (Status status = Solve(rung, **m, look, &told, indefinite); !status.ok()) return status;
-    if (told.relative_residual < before &&
-        (!closest_ || told.relative_residual < closest_->relative_residual)) {
+    // Where two come to the same it is the later one, which is stronger.
+    if (!rung.inverse && (!closest_ || told.relative_residual <= closest_->relative_residual)) {
       closest_ = Closest{rung, *m, told.nnz_m, told.relative_residual};
     }
     told.m = nullptr;

@@ -189,6 +189,7 @@ TEST(Ladder, WithoutTheInverseTheClosestIsTriedOnceMore) {
   ASSERT_GE(climbed.rungs.size(), 3u);
   for (const Rung& rung : climbed.rungs) EXPECT_THAT(rung.left, Not(IsEmpty())) << rung.what;
   EXPECT_NE(climbed.solved.rhs[0].outcome, Outcome::kConverged);
+  EXPECT_THAT(climbed.rungs.back().what, HasSubstr("and up), once more"));
   EXPECT_THAT(climbed.solved.rhs[0].detail, StartsWith("AUTO tried "));
   EXPECT_LE(climbed.solved.rhs[0].iterations, 250);
   EXPECT_LT(climbed.solved.rhs[0].true_relative_residual, 1) << "the best iterate comes back";
