@@ -333,14 +333,14 @@ class Ladder {
     return built->preconditioner;
   }
 
-  // Of a solve, and of A as it is scaled.
+  // Bytes of a solve, of A as it is scaled, and of the M that is kept for the end.
   int64_t SolveBytes(const Candidate& rung) const {
     const int64_t vector = 8 * n_;
     const int64_t basis =
         rung.method == Method::kGmres
             ? std::min(n_ * vector, std::max(rung.restart * vector, rung.basis_bytes))
             : 0;
-    return basis + 40 * vector + scaled_.bytes();
+    return basis + 40 * vector + scaled_.bytes() + (closest_ ? closest_->m->host_bytes() : 0);
   }
 
   // `next`: null where nothing is behind it but what came closest.
@@ -359,7 +359,7 @@ class Ladder {
       return {};
     };
     if (rung.scaled) {
-      if (Status status = MakeScaled(); !status.ok()) {
+      if (Status status = GuardMemory("scaling", [&] { return MakeScaled(); }); !status.ok()) {
         told.what = Told(rung, nullptr);
         return leave(status);
       }
@@ -371,7 +371,7 @@ class Ladder {
         !status.ok()) {
       return leave(status);
     }
-    auto m = Build(rung);
+    auto m = GuardMemory("the rung", [&] { return Build(rung); });
     if (!m.ok()) return leave(m.status());
     told.setup_ms = MsSince(start);
     told.m = *m;
@@ -694,7 +694,9 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,
                            Rung first, LadderSink& sink, const Context& context) {
-  return Ladder(engine, c, sink, context).Run(std::move(solved), std::move(first));
+  return GuardMemory("AUTO's rungs", [&] {
+    return Ladder(engine, c, sink, context).Run(std::move(solved), std::move(first));
+  });
 }
 
 }  // namespace spaid::kernels

@@ -605,8 +605,10 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     JobRungs rungs(job, ladder_bytes_);
     first.solve_ms = solved.result.solve_ms;
     for (const kernels::RhsResult& rhs : solved.result.rhs) first.iterations += rhs.iterations;
+    // Rungs are the host's work: on the CPU where that is among the devices.
+    const bool on_cpu = devices_[0].backend == kernels::Backend::kCpu;
     auto climbed = kernels::Climb(engine_, of, std::move(solved.result), std::move(first), rungs,
-                                  bridge.context(static_cast<int>(index)));
+                                  bridge.context(on_cpu ? 0 : static_cast<int>(index)));
     if (!climbed.ok()) return OfSolve(climbed.status());
     solved.result = std::move(climbed->solved);
     if (climbed->rungs.size() > 1) solved.rungs = std::move(climbed->rungs);
