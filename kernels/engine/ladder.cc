@@ -30,7 +30,7 @@ constexpr double kLeastRefined = 0.1;  // each must leave no more of the scaled 
 constexpr double kHarder = 1e-2;       // of the target, where the one before it did not do
 constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
 
-// What a rung is made of.
+// The makings of a rung.
 struct Candidate {
   PreconditionerSpec spec;  // kNone: the inverse
   Method method = Method::kGmres;
@@ -108,7 +108,7 @@ double InverseMs(int64_t n) {
   return 2 * size * size * size / kFlopsPerMs;
 }
 
-// Of one thread, as are those of iterations: what is left and when shall not depend on threads.
+// Predicts for one thread, as iterations are: what is left and when shall not depend on threads.
 double SetupMs(const Engine& engine, const LadderCase& c, const Candidate& rung, Context context,
                BuildEstimate* estimate) {
   context.threads = 1;
@@ -384,7 +384,7 @@ class Ladder {
                        rung.method, told.nnz_m);
     }
     if (Status status = Solve(rung, **m, look, &told, indefinite); !status.ok()) return status;
-    // Where two come to the same it is the later one, which is stronger.
+    // The later one of two that come to the same: it is stronger.
     if (!rung.inverse && (!closest_ || told.relative_residual <= closest_->relative_residual)) {
       closest_ = Closest{rung, *m, told.nnz_m, told.relative_residual};
     }
@@ -431,7 +431,7 @@ class Ladder {
     from_norm_ = NormsThere(residual_, scaled);
     // Half of what is left is the next rungs'.
     int64_t budget = look > 0 ? (Left() + 1) / 2 : Left();
-    // Of the caller's target: what is small in the scaled system need not be so in the caller's.
+    // A share of the caller's target: small in the scaled system need not be small in the caller's.
     double share = 0.9;
     for (int round = 0; round < kRefinements && GoesOn() && budget > 0; ++round) {
       std::vector<int64_t> open;
@@ -610,11 +610,11 @@ class Ladder {
   const Context& context_;
   const int64_t n_;
   SolveResult best_;  // figures of all rungs; its x is x_ until the end
-  // Of least residuals in the caller's norm.
+  // The iterates of least residuals in the caller's norm.
   Array<double> x_;
   std::vector<double> b_norm_, r_norm_;
-  // Where the next solve goes on, and its residuals: of least ones in the norm of the system that
-  // the rung solves, which may be the scaled one.
+  // The iterates that the next solve goes on from, and their residuals: the least ones in the norm
+  // of the system that the rung solves, which may be the scaled one.
   Array<double> from_, residual_;
   std::vector<double> from_norm_;
   std::vector<int64_t> spent_;         // iterations of each right-hand side
@@ -627,53 +627,6 @@ class Ladder {
 };
 
 }  // namespace
-
-StallWatch::StallWatch(double rtol, std::function<int64_t()> first_look, int64_t budget,
-                       ProgressSink* next, const StopToken& stop, Numbering numbering)
-    : rtol_(rtol),
-      ask_first_look_(std::move(first_look)),
-      budget_(static_cast<double>(budget)),
-      next_(next),
-      numbering_(std::move(numbering)),
-      own_(stop) {}
-
-void StallWatch::OnProgress(Stage stage, int64_t done, int64_t total) {
-  if (next_ != nullptr) next_->OnProgress(stage, done, total);
-}
-
-void StallWatch::OnResidual(const ResidualPoint& point) {
-  if (next_ != nullptr) {
-    ResidualPoint told = point;
-    const auto k = static_cast<size_t>(point.rhs);
-    if (k < numbering_.rhs.size()) {
-      told.rhs = numbering_.rhs[k];
-      told.iteration += static_cast<int32_t>(numbering_.before[k]);
-      told.relative_residual *= numbering_.unit[k];
-    }
-    next_->OnResidual(told);
-  }
-  if (ask_first_look_ != nullptr && point.iteration >= kLeastLook) {
-    first_look_ = look_ = std::exchange(ask_first_look_, nullptr)();
-  }
-  if (point.rhs != rhs_) {
-    rhs_ = point.rhs;
-    look_ = first_look_;
-    best_ = best_at_half_ = 1;
-  }
-  if (point.relative_residual < best_) best_ = point.relative_residual;
-  const bool asked = ask_first_look_ == nullptr;
-  if (point.iteration <= (asked ? look_ : kLeastLook) / 2) best_at_half_ = best_;
-  if (!asked || look_ == 0 || point.iteration < look_) return;
-  const double rate = std::log(best_at_half_ / best_) / (static_cast<double>(look_) / 2);
-  const double needed = std::log(best_ / rtol_);
-  const auto done = static_cast<double>(point.iteration);
-  if (needed > rate * std::min(kPatience * done, budget_ - done)) {
-    stalled_ = true;
-    own_.Request(StopReason::kCancelled);
-  }
-  best_at_half_ = best_;
-  look_ *= 2;
-}
 
 bool MayClimb(const SolveResult& solved) {
   return std::any_of(solved.rhs.begin(), solved.rhs.end(), [](const RhsResult& rhs) {

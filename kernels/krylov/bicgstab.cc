@@ -51,8 +51,6 @@ class Bicgstab {
   }
 
  private:
-  enum class Next { kGoOn, kLeave, kTruth, kBroken };
-
   // Shadow residual and direction from r. After a breakdown the shadow also gets a noise of the
   // size of r: with the same shadow the same breakdown would come back.
   void Begin() {
@@ -87,17 +85,7 @@ class Bicgstab {
     return Next::kLeave;
   }
 
-  Next Verify(double norm) {
-    switch (run_.Verify(norm, t_, r_)) {
-      case Verdict::kEnd:
-        return Next::kLeave;
-      case Verdict::kRestart:
-        return Next::kTruth;
-      case Verdict::kContinue:
-        break;
-    }
-    return Next::kGoOn;
-  }
+  Next Verify(double norm) { return After(run_.Verify(norm, t_, r_)); }
 
   Next Step() {
     if (std::abs(rho_) <= kVanished * shadow_norm_ * r_norm_) return Broken("rho vanished");

@@ -70,7 +70,6 @@ class Idr {
   }
 
  private:
-  enum class Next { kGoOn, kLeave, kTruth, kBroken };
   using Small = std::array<double, kMost>;
 
   // Orthonormal vectors of noise.
@@ -134,7 +133,7 @@ class Idr {
     return pointers;
   }
 
-  // Of shadow vectors [from, to) p·v, and v·v last.
+  // Gives p·v for shadow vectors [from, to), and v·v last.
   static std::array<double, kMost + 1> Dots(const Pointers& p, int from, int to, const double* v,
                                             int64_t begin, int64_t end) {
     std::array<double, kMost + 1> sums{};
@@ -168,15 +167,7 @@ class Idr {
       return Broken("the residual grew by 1/eps over the best");
     }
     if (!run_.VerifyDue(r_norm_)) return Next::kGoOn;
-    switch (run_.Verify(r_norm_, t_, r_)) {
-      case Verdict::kEnd:
-        return Next::kLeave;
-      case Verdict::kRestart:
-        return Next::kTruth;
-      case Verdict::kContinue:
-        break;
-    }
-    return Next::kGoOn;
+    return After(run_.Verify(r_norm_, t_, r_));
   }
 
   // u_k = omega M (r − G c) + U c, by those columns of G and U that this cycle has not renewed: c

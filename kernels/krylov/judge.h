@@ -37,6 +37,26 @@ enum class Verdict {
   kRestart,   // they are apart: start again from b − A x
 };
 
+// The way on behind a step of a short recurrence.
+enum class Next {
+  kGoOn,
+  kLeave,   // the outcome is set
+  kTruth,   // start again from b − A x
+  kBroken,  // a denominator vanished
+};
+
+inline Next After(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kEnd:
+      return Next::kLeave;
+    case Verdict::kRestart:
+      return Next::kTruth;
+    case Verdict::kContinue:
+      break;
+  }
+  return Next::kGoOn;
+}
+
 class Judge {
  public:
   Judge(const Terms& terms, RhsResult* out) : terms_(terms), out_(*out) {}

@@ -58,8 +58,6 @@ class Minres {
   }
 
  private:
-  enum class Next { kGoOn, kLeave, kTruth, kBroken };
-
   // False where the preconditioner is seen not to be positive definite by `square` = vᵀMv, v not
   // zero: ended.
   bool Definite(double square, const char* what) {
@@ -197,15 +195,8 @@ class Minres {
     }
     // An exhausted space has no further vector: what is left is decided by the truth.
     if (beta > 0 && !run_.VerifyDue(norm)) return Next::kGoOn;
-    switch (run_.Verify(norm, p_, r_)) {
-      case Verdict::kEnd:
-        return Next::kLeave;
-      case Verdict::kRestart:
-        return Next::kTruth;
-      case Verdict::kContinue:
-        break;
-    }
-    return beta > 0 ? Next::kGoOn : Next::kTruth;
+    const Next next = After(run_.Verify(norm, p_, r_));
+    return next == Next::kGoOn && !(beta > 0) ? Next::kTruth : next;
   }
 
   Run& run_;

@@ -32,7 +32,7 @@ constexpr int64_t kEntriesPerBatch = int64_t{1} << 15;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
-// Where a row stands in a search; else its place in the heap.
+// The state of a row in a search; else its place in the heap.
 enum Place : int32_t {
   kUnseen = -1,
   kReady = -2,  // as near as the nearest one that is left

@@ -35,7 +35,7 @@ struct Sums {
   double distance = 0;
 };
 
-// Of columns [begin, end), each beside the one before.
+// Looks at columns [begin, end), each beside the one before.
 Sums LookAtColumns(const PatternView& a, int64_t begin, int64_t end) {
   Sums sums;
   for (int64_t j = std::max<int64_t>(begin, 1); j < end; ++j) {
@@ -151,7 +151,7 @@ class CuthillMcKee {
   Array<uint8_t> seen_;
 };
 
-// Of two canonical patterns of one size.
+// The union of two canonical patterns of one size.
 Pattern Union(const PatternView& a, const PatternView& b, int threads) {
   Pattern sum;
   sum.n_rows = a.n_rows;

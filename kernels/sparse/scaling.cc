@@ -208,7 +208,7 @@ Result<CscMatrix> ScaledMatrix(const CscView& a, const Scaling& s, const Context
 
 Status ScaledValues(const CscView& a, const Scaling& s, std::span<double> values,
                     const Context& context) {
-  // Where columns move, those of B begin elsewhere.
+  // Columns of B begin elsewhere if they move.
   Array<int64_t> begin_at;
   if (!s.column_of_row.empty()) {
     begin_at.resize(Z(a.n_cols));

@@ -42,8 +42,8 @@ struct EngineAdapterOptions {
   int64_t max_build_bytes = 0;   // upper bound on the estimated host bytes of a build; 0: none
   int max_devices = 1;           // GPUs that one build may be split over
   int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
-  // What all rungs of AUTO behind its first choices may take at once, and unknowns up to which the
-  // last one is the inverse.
+  // Bytes that all rungs of AUTO behind its first choices may take at once, and unknowns up to
+  // which the last one is the inverse.
   int64_t ladder_bytes = int64_t{1} << 30;
   int64_t max_inverse_n = 4000;
   const Clock* clock = &RealClock();

@@ -532,25 +532,22 @@ void Job::ReportResidual(int32_t rhs, int32_t iteration, double relative_residua
 }
 
 void Job::ReportQuality(v1::BuildQuality quality) {
-  Callbacks news;
-  {
-    std::lock_guard lock(mutex_);
-    if (state_ != v1::JOB_STATE_RUNNING) return;
-    v1::JobEvent event;
-    *event.mutable_quality() = std::move(quality);
-    log_.Add(clock_.Now(), std::move(event));
-    news = NewsLocked();
-  }
-  Tell(news);
+  v1::JobEvent event;
+  *event.mutable_quality() = std::move(quality);
+  Report(std::move(event));
 }
 
 void Job::ReportRung(v1::Rung rung) {
+  v1::JobEvent event;
+  *event.mutable_rung() = std::move(rung);
+  Report(std::move(event));
+}
+
+void Job::Report(v1::JobEvent event) {
   Callbacks news;
   {
     std::lock_guard lock(mutex_);
     if (state_ != v1::JOB_STATE_RUNNING) return;
-    v1::JobEvent event;
-    *event.mutable_rung() = std::move(rung);
     log_.Add(clock_.Now(), std::move(event));
     news = NewsLocked();
   }

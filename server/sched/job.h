@@ -239,6 +239,7 @@ class Job : public std::enable_shared_from_this<Job> {
   using Callbacks = std::vector<std::shared_ptr<const std::function<void()>>>;
 
   Job(JobDescription description, JobLimits limits, const Clock& clock);
+  void Report(v1::JobEvent event);  // while it runs
   void LeaveOne(Priority priority);
   void Unsubscribe(uint64_t id);
   Callbacks NewsLocked() const;

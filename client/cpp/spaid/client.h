@@ -547,8 +547,8 @@ struct SolveResult {
   SolveFigures figures;
   std::optional<Quality> quality;
   Timings timings;
-  // What Engine::kAuto tried where its first choice did not do, the last of them `method`'s; empty:
-  // the first choice was the only one, whose M and quality these are in any case.
+  // The rungs of Engine::kAuto, if its first choice did not do; `method` is the last one's,
+  // `preconditioner` and `quality` are the first one's.
   std::vector<Rung> rungs;
 };
 

@@ -1,4 +1,4 @@
-// What AUTO does where its first choice does not solve a system: each rung provoked, left, and
+// AUTO's ladder, where its first choice does not solve a system: each rung provoked, left, and
 // told.
 #include "kernels/engine/ladder.h"
 
@@ -85,7 +85,7 @@ struct Case {
     return *std::move(climbed);
   }
 
-  // What is said of residuals is true of x.
+  // Residuals that are told are those of x.
   void CheckResiduals(const SolveResult& solved) const {
     const std::vector<double> ax = Times({solved.x.begin(), solved.x.end()});
     for (size_t v = 0; v < solved.rhs.size(); ++v) {

@@ -114,7 +114,7 @@ TEST(EquilibrateTest, AnyFiniteValueOfAnySize) {
     SCOPED_TRACE(seed);
     const CscMatrix moderate = RandomSparse(50, 4, 300, seed % 2 == 0, seed);
     ExpectEquilibrated(moderate, Even(moderate));
-    // What would take factors out of range is said, and the factors stay in it.
+    // Factors stay in range, and it is said where they would not.
     const CscMatrix a = RandomSparse(50, 2, 1000, seed % 2 == 0, seed);
     const Equilibration e = Even(a);
     if (e.converged) {

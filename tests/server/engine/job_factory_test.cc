@@ -82,6 +82,13 @@ class JobFactoryTest : public testing::Test {
     request.b.assign(static_cast<size_t>(a.value->n()), 6.0);
     return request;
   }
+  // A solve whose first computation breaks down.
+  absl::StatusOr<JobFactory::SolveTicket> StartSolveThatBreaks(v1::EngineKind kind) {
+    JobFactory::SolveRequest request = Solve(Put(Diagonal(3)));
+    request.spec = Spec(kind);
+    engine_.break_solves = 1;
+    return bench_->StartSolve(std::move(request));
+  }
   static std::shared_ptr<const BuildOutcome> Built(const JobFactory::BuildTicket& ticket) {
     AwaitEnd(ticket.job);
     EXPECT_TRUE(ticket.job->error().ok()) << ticket.job->error();
@@ -330,11 +337,7 @@ TEST_F(JobFactoryTest, ASolveBuildsWhatItsSpecSaysAndKeepsIt) {
 }
 
 TEST_F(JobFactoryTest, ASolveThatAutosChoiceDoesNotSolveClimbs) {
-  const auto a = Put(Diagonal(3));
-  JobFactory::SolveRequest request = Solve(a);
-  request.spec = Spec(v1::ENGINE_KIND_AUTO);
-  engine_.break_solves = 1;
-  const auto ticket = bench_->StartSolve(std::move(request));
+  const auto ticket = StartSolveThatBreaks(v1::ENGINE_KIND_AUTO);
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   const auto solved = Solved(*ticket);
   EXPECT_EQ(solved->done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
@@ -357,11 +360,7 @@ TEST_F(JobFactoryTest, ASolveThatAutosChoiceDoesNotSolveClimbs) {
 
 TEST_F(JobFactoryTest, ARungThatHasNoMemorySaysSo) {
   Make(10, 0, /*ladder_bytes=*/1);
-  const auto a = Put(Diagonal(3));
-  JobFactory::SolveRequest request = Solve(a);
-  request.spec = Spec(v1::ENGINE_KIND_AUTO);
-  engine_.break_solves = 1;
-  const auto ticket = bench_->StartSolve(std::move(request));
+  const auto ticket = StartSolveThatBreaks(v1::ENGINE_KIND_AUTO);
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   const auto solved = Solved(*ticket);
   EXPECT_EQ(solved->done.outcomes(0).outcome(), v1::OUTCOME_BREAKDOWN);
@@ -372,11 +371,7 @@ TEST_F(JobFactoryTest, ARungThatHasNoMemorySaysSo) {
 }
 
 TEST_F(JobFactoryTest, ANamedEngineDoesNotClimb) {
-  const auto a = Put(Diagonal(3));
-  JobFactory::SolveRequest request = Solve(a);
-  request.spec = Spec(v1::ENGINE_KIND_JACOBI);
-  engine_.break_solves = 1;
-  const auto ticket = bench_->StartSolve(std::move(request));
+  const auto ticket = StartSolveThatBreaks(v1::ENGINE_KIND_JACOBI);
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   const auto solved = Solved(*ticket);
   EXPECT_EQ(solved->done.outcomes(0).outcome(), v1::OUTCOME_BREAKDOWN);

@@ -1,0 +1,56 @@
+// When a solve is worth going on with, where a stronger preconditioner stands behind it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "kernels/base/context.h"
+
+namespace spaid::kernels {
+
+// Watches the residuals of a solve, passes them on, and stops the solve where the next rung is
+// expected to end sooner: once iterations have cost some times that rung's set-up, and whenever
+// they have doubled since, the end must be in sight, by what the last half of them brought: within
+// kPatience times as many more, and within its budget.
+class StallWatch final : public ProgressSink {
+ public:
+  static constexpr int64_t kLeastLook = 50;
+  static constexpr double kPatience = 3;
+
+  // The right-hand sides of the watched solve, each as the caller numbers it, with the iterations
+  // that it has behind it and the share of ‖b‖ that its residuals are relative to. Empty: the
+  // caller's own, from the start.
+  struct Numbering {
+    std::vector<int32_t> rhs;
+    std::vector<int64_t> before;
+    std::vector<double> unit;
+  };
+
+  // `rtol`: of the watched solve. `first_look`: iterations, asked for after
+  // kLeastLook of them, by the solving thread; null, or 0: the solve is never stopped. `budget`:
+  // iterations that it may take. `next`: borrowed; may be null. `stop`: of the whole ladder.
+  StallWatch(double rtol, std::function<int64_t()> first_look, int64_t budget, ProgressSink* next,
+             const StopToken& stop, Numbering numbering = {});
+
+  StopToken token() const { return own_.token(); }
+  bool stalled() const { return stalled_; }
+
+  void OnProgress(Stage stage, int64_t done, int64_t total) override;
+  void OnResidual(const ResidualPoint& point) override;
+
+ private:
+  const double rtol_;
+  std::function<int64_t()> ask_first_look_;  // null once it was asked
+  int64_t first_look_ = 0;
+  const double budget_;
+  ProgressSink* const next_;
+  const Numbering numbering_;
+  StopSource own_;
+  bool stalled_ = false;
+  int32_t rhs_ = -1;
+  int64_t look_ = 0;
+  double best_ = 0, best_at_half_ = 0;
+};
+
+}  // namespace spaid::kernels
