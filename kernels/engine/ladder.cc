@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -349,7 +350,6 @@ class Ladder {
     Rung told;
     told.engine = rung.spec.engine;
     told.method = rung.method;
-    told.scaled = rung.scaled;
     const auto leave = [&](const Status& status) -> Status {
       told.left = status.message();
       told.relative_residual = Worst();
@@ -374,7 +374,6 @@ class Ladder {
     auto m = GuardMemory("the rung", [&] { return Build(rung); });
     if (!m.ok()) return leave(m.status());
     told.setup_ms = MsSince(start);
-    told.m = *m;
     told.nnz_m = (*m)->matrix().nnz() * ((*m)->is_factor() ? 2 : 1);
     // Behind the last one comes what came closest, by longer cycles, and takes what is left.
     int64_t look = rung.inverse ? 0 : 2 * kRestart;
@@ -388,7 +387,6 @@ class Ladder {
     if (!rung.inverse && (!closest_ || told.relative_residual <= closest_->relative_residual)) {
       closest_ = Closest{rung, *m, told.nnz_m, told.relative_residual};
     }
-    told.m = nullptr;
     Tell(std::move(told));
     return {};
   }
@@ -404,7 +402,6 @@ class Ladder {
     Rung told;
     told.engine = rung.spec.engine;
     told.method = rung.method;
-    told.scaled = rung.scaled;
     told.what = Told(rung, rung.scaled ? &*scaling_ : nullptr) + ", once more";
     told.nnz_m = closest.nnz_m;
     if (Status status = sink_.Enter(told.what, SolveBytes(rung)); !status.ok()) {
@@ -568,7 +565,6 @@ class Ladder {
 
   void Tell(Rung rung) {
     sink_.OnRung(rung);
-    rung.m = nullptr;
     rungs_.push_back(std::move(rung));
   }
 

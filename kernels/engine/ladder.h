@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,8 +34,6 @@ struct Rung {
   double relative_residual = 0;  // ‖b − A x‖ / ‖b‖ of the worst right-hand side
   int64_t nnz_m = 0;             // StoredEntries of M: what a product reads
   double setup_ms = 0, solve_ms = 0;
-  std::shared_ptr<const Preconditioner> m;  // null: none
-  bool scaled = false;                      // of A as it is scaled
 };
 
 // Is asked and told about rungs, on the thread that climbs.

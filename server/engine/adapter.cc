@@ -577,7 +577,6 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     first.nnz_m = nnz_m;
     first.setup_ms = ladder->setup_ms;
     first.what = std::string(Name(ladder->engine)) + ", " + std::string(Name(options.method));
-    first.m = m;
   }
   const kernels::LadderCase of{a->csc, a->diagnosis, b, as_asked, {options_.max_inverse_n}};
   if (ladder != nullptr) {
