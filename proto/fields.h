@@ -1,5 +1,5 @@
 // Reads and writes the fields of a message by their names, for structs that list their members (see
-// Fields in client/cpp/spaid/client.h), and tells what spaid/v1/options.proto says of a field.
+// Fields in client/cpp/spaid/types.h), and tells what spaid/v1/options.proto says of a field.
 // Pure; thread-safe.
 //
 // Enums of the message and of the struct are matched by name: MAX_ITERATIONS and "max-iterations".

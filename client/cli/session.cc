@@ -3,12 +3,15 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <concepts>
+#include <type_traits>
 #include <utility>
 
 #include "client/cli/gallery.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/matrix_market.h"
 #include "client/cli/printable.h"
+#include "client/cpp/options.h"
 #include "kernels/gallery/gallery.h"
 
 namespace spaid::cli {
@@ -147,13 +150,14 @@ std::string EngineText(const PreconditionerSpec& spec) {
   if (TraitsOf(spec.engine).has_power) {
     text += ", p = " + std::to_string(spec.pattern_power);
   }
-  if (spec.engine == Engine::kAfsai) {
-    text += ", " + std::to_string(spec.fsai.k_max) + " x " + std::to_string(spec.fsai.step_size);
-  }
-  if (spec.engine == Engine::kDynamicSpai) {
-    text += ", " + std::to_string(spec.dynamic_spai.max_steps) + " x " +
-            std::to_string(spec.dynamic_spai.step_size);
-  }
+  std::string steps, per_step;  // of growth
+  internal::VisitOptions(spec, spec.engine, [&](const auto& option, const auto& value) {
+    if constexpr (std::same_as<std::decay_t<decltype(value)>, int>) {
+      if (option.name == "k_max" || option.name == "max_steps") steps = std::to_string(value);
+      if (option.name == "step_size") per_step = std::to_string(value);
+    }
+  });
+  if (!steps.empty()) text += ", " + steps + " x " + per_step;
   if (TraitsOf(spec.engine).has_blocks && spec.block_size > 1) {
     text += ", blocks of " + std::to_string(spec.block_size);
   }

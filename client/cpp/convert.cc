@@ -118,17 +118,16 @@ PreconditionerSpec FromProto(const v1::PreconditionerSpec& in) {
   PreconditionerSpec out;
   out.engine = FromProto(in.engine());
   // A message has fields of its engine's struct, and of those that engines share.
-  const auto read = [&out](const wire::Message& message, auto* own) {
+  for (const std::string& name : SpecMessages()) {
+    const auto* field = wire::FindField(in, name.c_str());
+    if (wire::IsUnset(in, *field)) continue;
+    const wire::Message& message = in.GetReflection()->GetMessage(in, field);
     Read(message, &out);
-    Read(message, own);
-  };
-  if (in.has_fsai()) {
-    read(in.fsai(), &out.fsai);
-  } else if (in.has_dynamic_spai()) {
-    read(in.dynamic_spai(), &out.dynamic_spai);
-  } else {
-    Read(in.static_spai(), &out);
-    Read(in.jacobi(), &out);
+    PreconditionerSpec::Fields(out, [&](const char* member_name, auto& member) {
+      if constexpr (HasFields<std::decay_t<decltype(member)>>) {
+        if (name == member_name) Read(message, &member);
+      }
+    });
   }
   return out;
 }

@@ -1,4 +1,4 @@
-// Between the wire's messages and the structs of client.h. Pure; nothing here can fail: an enum
+// Between the wire's messages and the structs of types.h. Pure; nothing here can fail: an enum
 // value that this client does not know becomes the closest one named below, as newer servers may
 // send it.
 #pragma once

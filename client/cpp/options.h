@@ -1,4 +1,4 @@
-// The options of the contract (proto/spaid/v1/options.proto), with the members of client.h's
+// The options of the contract (proto/spaid/v1/options.proto), with the members of types.h's
 // structs that hold them: for the wire, the command lines and JSON. Nothing of protobuf is needed
 // to use it.
 #pragma once

@@ -13,6 +13,7 @@
 #include "kernels/bench/support.h"
 #include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/engine/cost.h"
+#include "kernels/engine/engine_traits.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/static_spai/static_spai.h"
@@ -79,7 +80,8 @@ void RunDynamic(benchmark::State& state, const Problem& problem, const DynamicSp
   state.counters["copied_columns"] = static_cast<double>(quality.copied_columns);
   state.counters["counted_flops"] = quality.flops;
   state.counters["predicted_ms"] =
-      BuildMs(kDynamicSpaiRates, Must(EstimateDynamicSpai(a, nullptr, options, context)).work, 1);
+      BuildMs(TraitsOf(EngineKind::kDynamicSpai).rates,
+              Must(EstimateDynamicSpai(a, nullptr, options, context)).work, 1);
 }
 
 void RunStatic(benchmark::State& state, const Problem& problem, int threads) {

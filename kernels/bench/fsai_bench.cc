@@ -9,6 +9,7 @@
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
 #include "kernels/engine/cost.h"
+#include "kernels/engine/engine_traits.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/krylov/operators.h"
@@ -77,8 +78,8 @@ void Run(benchmark::State& state, const Problem& problem, const FsaiOptions& opt
   state.counters["counted_flops"] = quality.flops;
   state.counters["flops_rate"] =
       benchmark::Counter(quality.flops, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["predicted_ms"] =
-      BuildMs(options.adaptive ? kAfsaiRates : kFsaiRates, counts.work, 1);
+  state.counters["predicted_ms"] = BuildMs(
+      TraitsOf(options.adaptive ? EngineKind::kAfsai : EngineKind::kFsai).rates, counts.work, 1);
 }
 
 const bool kRegistered = [] {

@@ -17,6 +17,7 @@
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
 #include "kernels/engine/cost.h"
+#include "kernels/engine/engine_traits.h"
 #include "kernels/fsai/cuda/fsai.h"
 #include "kernels/fsai/fsai_cuda.h"
 #include "kernels/sparse/transpose.h"
@@ -198,8 +199,8 @@ void RunWhole(benchmark::State& state, const Problem& problem, const Way& way) {
   state.counters["device_to_host_ms"] = mean(sums.device_to_host_ms);
   state.counters["slow_rows"] = mean(slow_rows);
   const FsaiCounts counts = Must(EstimateFsai(a.pattern(), nullptr, options, {}));
-  state.counters["predicted_device_ms"] =
-      DeviceBuildMs(options.adaptive ? kAfsaiRates : kFsaiRates, counts.work);
+  state.counters["predicted_device_ms"] = DeviceBuildMs(
+      TraitsOf(options.adaptive ? EngineKind::kAfsai : EngineKind::kFsai).rates, counts.work);
 }
 
 // The same on all cores.
@@ -212,8 +213,8 @@ void RunHost(benchmark::State& state, const Problem& problem, const Way& way) {
     benchmark::DoNotOptimize(columns.values.data());
   }
   const FsaiCounts counts = Must(EstimateFsai(a.pattern(), nullptr, options, {}));
-  state.counters["predicted_one_thread_ms"] =
-      BuildMs(options.adaptive ? kAfsaiRates : kFsaiRates, counts.work, 1);
+  state.counters["predicted_one_thread_ms"] = BuildMs(
+      TraitsOf(options.adaptive ? EngineKind::kAfsai : EngineKind::kFsai).rates, counts.work, 1);
 }
 
 const bool kRegistered = [] {

@@ -19,6 +19,7 @@
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
 #include "kernels/engine/cost.h"
+#include "kernels/engine/engine_traits.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
@@ -93,7 +94,8 @@ void RunHost(benchmark::State& state, const Problem& problem) {
     const auto m = Must(BuildStaticSpai(*plan, a, {}, {}));
   }
   const auto counts = Must(EstimateStaticSpai(a.pattern(), nullptr, {}, {}));
-  state.counters["predicted_one_thread_ms"] = BuildMs(kStaticSpaiRates, counts.work, 1);
+  state.counters["predicted_one_thread_ms"] =
+      BuildMs(TraitsOf(EngineKind::kStaticSpai).rates, counts.work, 1);
 }
 
 void Run(benchmark::State& state, const Problem& problem, LocalSolver solver, Phase phase) {

@@ -22,9 +22,16 @@ struct Quality : StaticSpaiQuality {
   bool pattern_reused = false;        // on a pattern that an earlier build grew (grows_pattern)
   std::vector<std::string> warnings;  // for people; one sentence each, with counts and cures
 
+  // visit(field of the wire's BuildQuality, optional figures) for each engine's own.
+  template <class Visit>
+  void EachEngine(Visit&& visit) const {
+    visit("fsai", fsai);
+    visit("dynamic_spai", dynamic_spai);
+  }
+
   // Columns of M, or rows of G, that something befell, by its name ("rescued"); zeros included, and
   // a name may come twice.
-  std::vector<std::pair<const char*, int64_t>> Counts() const;
+  std::vector<std::pair<std::string, int64_t>> Counts() const;
 };
 
 struct BuildResult {

@@ -14,50 +14,6 @@
 
 namespace spaid::kernels {
 
-// Nanoseconds of a build: once, of each thing that BuildWork counts, and of the first entries,
-// which the host of a GPU does not spread over its cores: so much more of each, up to a limit.
-struct WorkRates {
-  double fixed = 0, row = 0, entry = 0, gathered = 0, flop = 0;
-  double first_entry = 0, first_most = 0;
-  double nnz_a = 0;
-  double serial = 0;  // share that more threads do not shorten
-};
-// One thread of the CPU (an AMD EPYC), and an H100 beside 16 cores of a Xeon, from A on the
-// host to M there.
-struct BuildRates {
-  WorkRates cpu, gpu;
-};
-
-inline constexpr BuildRates kJacobiRates = {
-    .cpu = {.fixed = 2e4, .row = 88, .flop = 1},
-    .gpu = {.row = 8.9, .flop = 0.06, .first_entry = 85, .first_most = 0.54e6, .nnz_a = 0.175}};
-inline constexpr BuildRates kStaticSpaiRates = {
-    .cpu = {.fixed = 1e5, .row = 610, .gathered = 8.3, .flop = 0.05},
-    .gpu = {.fixed = 1.18e6,
-            .row = 13,
-            .entry = 2.9,
-            .flop = 1e-4,
-            .first_entry = 27,
-            .first_most = 2.4e6}};
-inline constexpr BuildRates kFsaiRates = {
-    .cpu = {.fixed = 4e4, .row = 112, .entry = 82, .flop = 0.05},
-    .gpu = {.fixed = 1.7e6,
-            .row = 17.4,
-            .entry = 4.7,
-            .flop = 5e-4,
-            .first_entry = 17.6,
-            .first_most = 0.96e6}};
-inline constexpr BuildRates kAfsaiRates = {.cpu = {.fixed = 4e4, .row = 200, .gathered = 1.6},
-                                           .gpu = {.fixed = 1.39e6,
-                                                   .entry = 5.4,
-                                                   .gathered = 0.0075,
-                                                   .first_entry = 14,
-                                                   .first_most = 0.82e6,
-                                                   .nnz_a = 0.15}};
-inline constexpr BuildRates kDynamicSpaiRates = {
-    .cpu = {.fixed = 1.2e5, .row = 420, .entry = 90, .gathered = 1.7, .flop = 0.2, .serial = 0.15},
-    .gpu = {.fixed = 2e6, .row = 40, .entry = 5, .gathered = 0.05, .nnz_a = 0.4}};
-
 // Milliseconds of a build by so many threads of the CPU, the layout of M for products included.
 double BuildMs(const BuildRates& rates, const BuildWork& work, int threads);
 // The same on a GPU, from host to host, A's way there included.

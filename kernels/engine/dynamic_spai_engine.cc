@@ -147,13 +147,22 @@ constexpr GpuBuilds kOnGpu = {
 class DynamicSpai final : public PreconditionerEngine {
  public:
   DynamicSpai()
-      : PreconditionerEngine({.kind = EngineKind::kDynamicSpai,
-                              .name = "dynamic-spai",
-                              .options_field = "dynamic_spai",
-                              .for_cg = false,
-                              .takes_pattern = true,
-                              .grows_pattern = true,
-                              .on_gpu = &kOnGpu}) {}
+      : PreconditionerEngine(
+            {.kind = EngineKind::kDynamicSpai,
+             .name = "dynamic-spai",
+             .options_field = "dynamic_spai",
+             .for_cg = false,
+             .takes_pattern = true,
+             .grows_pattern = true,
+             .on_gpu = &kOnGpu,
+             .rates = {
+                 .cpu = {.fixed = 1.2e5,
+                         .row = 420,
+                         .entry = 90,
+                         .gathered = 1.7,
+                         .flop = 0.2,
+                         .serial = 0.15},
+                 .gpu = {.fixed = 2e6, .row = 40, .entry = 5, .gathered = 0.05, .nnz_a = 0.4}}}) {}
 
   Status Check(const PreconditionerSpec& spec) const override {
     return CheckDynamicOptions(spec.dynamic_spai);
@@ -184,7 +193,7 @@ class DynamicSpai final : public PreconditionerEngine {
         (user_pattern != nullptr ? CscBytes(n, user_pattern->nnz()) : 0);
     e.device_bytes = counts->device_bytes;
     e.device_bytes_min = counts->device_bytes_min;
-    PredictBuild(kDynamicSpaiRates, counts->work, threads, &e);
+    PredictBuild(traits().rates, counts->work, threads, &e);
     return e;
   }
 

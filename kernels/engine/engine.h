@@ -177,8 +177,8 @@ class Engine {
                                        const Context& context) const = 0;
 
   // In bounded time and memory; `predicted_ms` is for context.threads. From the pattern alone, and
-  // `a` may have no values: only the predictions of kDynamicSpai, which grows some columns, are
-  // better with them. kAuto: a bound on whatever it may choose (zeros where that is nothing).
+  // `a` may have no values: only predictions of an engine that grows some columns are better with
+  // them. kAuto: a bound on whatever it may choose (zeros where that is nothing).
   // Options are checked as by Resolve. Errors besides: those of EstimateStaticSpai; stop statuses.
   virtual Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
                                          const PatternView* user_pattern,

@@ -68,7 +68,8 @@ struct Costs {
     c.iteration_ms = IterationMs(with, backend, threads);
     return c;
   }
-  double BuildMs(const BuildRates& rates, const BuildWork& work) const {
+  double BuildMs(EngineKind engine, const BuildWork& work) const {
+    const BuildRates& rates = TraitsOf(engine).rates;
     return backend == Backend::kCuda ? DeviceBuildMs(rates, work)
                                      : kernels::BuildMs(rates, work, threads);
   }
@@ -95,7 +96,7 @@ Candidate Fsai(const Costs& costs, const CscView& a, const LocalSample& sample, 
   const double entries =
       costs.backend == Backend::kCpu ? n * (sample.entries + 1) : (ToDouble(a.nnz()) + n) / 2;
   const BuildWork work{.rows = n, .nnz_a = ToDouble(a.nnz()), .entries = entries};
-  return costs.Of(EngineKind::kFsai, "FSAI", costs.BuildMs(kFsaiRates, work), 2 * entries,
+  return costs.Of(EngineKind::kFsai, "FSAI", costs.BuildMs(EngineKind::kFsai, work), 2 * entries,
                   ratio * jacobi);
 }
 
@@ -123,7 +124,7 @@ Candidate Afsai(const Costs& costs, const CscView& a, const Growth& growth, doub
                        .nnz_a = nnz,
                        .entries = n * row_entries,
                        .gathered = GatheredByGrowth(added, nnz / n, options)};
-  Candidate c = costs.Of(EngineKind::kAfsai, growth.name, costs.BuildMs(kAfsaiRates, work),
+  Candidate c = costs.Of(EngineKind::kAfsai, growth.name, costs.BuildMs(EngineKind::kAfsai, work),
                          2 * work.entries, std::min(ratio * fsai, tuning::kMostRatio * jacobi));
   c.spec.fsai.k_max = growth.steps;
   c.spec.fsai.s = growth.per_step;
@@ -172,11 +173,11 @@ Result<SpaiCandidate> StaticSpai(const Costs& costs, const PreconditionerSpec& a
   estimate.nnz_m = a.nnz();
   double build_ms = 0;
   if (IsPlain(spec.static_spai, user_pattern)) {
-    build_ms = costs.BuildMs(kStaticSpaiRates, {.rows = n,
-                                                .nnz_a = ToDouble(a.nnz()),
-                                                .entries = ToDouble(a.nnz()),
-                                                .gathered = n * sample.local_entries,
-                                                .longest = costs.longest_column});
+    build_ms = costs.BuildMs(EngineKind::kStaticSpai, {.rows = n,
+                                                       .nnz_a = ToDouble(a.nnz()),
+                                                       .entries = ToDouble(a.nnz()),
+                                                       .gathered = n * sample.local_entries,
+                                                       .longest = costs.longest_column});
   } else {
     auto counted = FindEngine(spec.engine)->Estimate(spec, a, user_pattern, context);
     if (!counted.ok()) return counted.status();
@@ -297,8 +298,8 @@ Result<ResolvedSpec> ChooseEngine(const PreconditionerSpec& spec, const CscView&
       .longest_column = ToDouble(d.max_column_entries)};
   const double iterations = JacobiIterations(a, sample);
   const BuildWork diagonal{.rows = n, .nnz_a = nnz, .entries = n};
-  const Candidate jacobi =
-      costs.Of(EngineKind::kJacobi, "Jacobi", costs.BuildMs(kJacobiRates, diagonal), 0, iterations);
+  const Candidate jacobi = costs.Of(EngineKind::kJacobi, "Jacobi",
+                                    costs.BuildMs(EngineKind::kJacobi, diagonal), 0, iterations);
   const std::string what = WhatAIs(d), with = NameOf(costs);
   std::string note;
 

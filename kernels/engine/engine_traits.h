@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/base/build_work.h"
+
 namespace spaid::kernels {
 
 // The value is the number of the same EngineKind on the wire. kAuto and kNone are in the table,
@@ -40,6 +42,7 @@ struct EngineTraits {
   // The values of A decide its pattern while it is built (BuildResult::grown).
   bool grows_pattern = false;
   const GpuBuilds* on_gpu = nullptr;  // null: builds are work of the host
+  BuildRates rates = {};              // of its builds, plan and all
 };
 
 // A value that is no engine's has those of the name "unknown". Thread-safe, as all here.

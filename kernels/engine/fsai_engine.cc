@@ -260,7 +260,7 @@ class Fsai final : public PreconditionerEngine {
                    e.download_bytes + 3 * pointers + RowScratchBytes(n, nnz);
     e.device_bytes = counts->device_bytes;
     e.device_bytes_min = counts->device_bytes_min;
-    PredictBuild(traits().grows_pattern ? kAfsaiRates : kFsaiRates, counts->work, threads, &e);
+    PredictBuild(traits().rates, counts->work, threads, &e);
     return e;
   }
 
@@ -292,7 +292,14 @@ const PreconditionerEngine& FsaiEngine() {
                             .options_field = "fsai",
                             .factored = true,
                             .takes_pattern = true,
-                            .on_gpu = &kOnGpu});
+                            .on_gpu = &kOnGpu,
+                            .rates = {.cpu = {.fixed = 4e4, .row = 112, .entry = 82, .flop = 0.05},
+                                      .gpu = {.fixed = 1.7e6,
+                                              .row = 17.4,
+                                              .entry = 4.7,
+                                              .flop = 5e-4,
+                                              .first_entry = 17.6,
+                                              .first_most = 0.96e6}}});
   return engine;
 }
 
@@ -303,7 +310,14 @@ const PreconditionerEngine& AfsaiEngine() {
                             .factored = true,
                             .takes_pattern = true,
                             .grows_pattern = true,
-                            .on_gpu = &kOnGpu});
+                            .on_gpu = &kOnGpu,
+                            .rates = {.cpu = {.fixed = 4e4, .row = 200, .gathered = 1.6},
+                                      .gpu = {.fixed = 1.39e6,
+                                              .entry = 5.4,
+                                              .gathered = 0.0075,
+                                              .first_entry = 14,
+                                              .first_most = 0.82e6,
+                                              .nnz_a = 0.15}}});
   return engine;
 }
 

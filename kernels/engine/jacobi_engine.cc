@@ -57,7 +57,7 @@ BuildEstimate EstimateBlocks(const PatternView& a, int block_size, int threads) 
                  .entries = static_cast<double>(e.nnz_m)};
   work.flops = 2.0 * static_cast<double>(b) *
                (static_cast<double>(b) * static_cast<double>(n) + static_cast<double>(a.nnz()));
-  PredictBuild(kJacobiRates, work, threads, &e);
+  PredictBuild(TraitsOf(EngineKind::kJacobi).rates, work, threads, &e);
   for (int64_t first = 0; first < n; first += b) {
     const int64_t entries = a.col_ptr[std::min(first + b, n)] - a.col_ptr[first];
     e.n1_max = std::max(e.n1_max, std::min(entries, n));
@@ -74,7 +74,7 @@ BuildEstimate EstimateDiagonal(const PatternView& a, int threads) {
   // M, and the residual norms twice: as they come and sorted.
   e.host_bytes = static_cast<int64_t>(sizeof(JacobiPlan) + sizeof(HostPreconditioner)) +
                  CscBytes(n, n) + 2 * n * static_cast<int64_t>(sizeof(double));
-  PredictBuild(kJacobiRates,
+  PredictBuild(TraitsOf(EngineKind::kJacobi).rates,
                {.rows = static_cast<double>(n),
                 .nnz_a = static_cast<double>(a.nnz()),
                 .entries = static_cast<double>(n),
@@ -94,7 +94,13 @@ class Jacobi final : public PreconditionerEngine {
       : PreconditionerEngine({.kind = EngineKind::kJacobi,
                               .name = "jacobi",
                               .options_field = "jacobi",
-                              .may_be_diagonal = true}) {}
+                              .may_be_diagonal = true,
+                              .rates = {.cpu = {.fixed = 2e4, .row = 88, .flop = 1},
+                                        .gpu = {.row = 8.9,
+                                                .flop = 0.06,
+                                                .first_entry = 85,
+                                                .first_most = 0.54e6,
+                                                .nnz_a = 0.175}}}) {}
 
   PreconditionerSpec OwnOptions(const PreconditionerSpec& spec) const override {
     PreconditionerSpec own = PreconditionerEngine::OwnOptions(spec);

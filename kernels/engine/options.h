@@ -10,7 +10,7 @@ inline constexpr int kMaxBlockSize = 32;
 
 // INVALID_ARGUMENT/BAD_ENGINE, /BAD_BLOCK_SIZE, and what the Check of the engine named refuses
 // (PreconditionerEngine): of kStaticSpai and kAuto BAD_ and the name of the field, of kFsai and
-// kAfsai /BAD_FSAI_OPTION, of kDynamicSpai /BAD_DYNAMIC_OPTION.
+// kAfsai /BAD_FSAI_OPTION, of dynamic SPAI /BAD_DYNAMIC_OPTION.
 Status CheckSpec(const PreconditionerSpec& spec);
 
 // As above, for steps that want a spec as Resolve returns it: kAuto is INVALID_ARGUMENT/

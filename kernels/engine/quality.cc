@@ -1,4 +1,6 @@
 #include <cstdint>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -6,16 +8,17 @@
 
 namespace spaid::kernels {
 
-std::vector<std::pair<const char*, int64_t>> Quality::Counts() const {
-  std::vector<std::pair<const char*, int64_t>> counts = {
-      {"iterative", iterative_columns}, {"not_converged", not_converged_columns},
-      {"rescued", rescued_columns},     {"rank_deficient", rank_deficient_columns},
-      {"zero", zero_columns},           {"non_finite", non_finite_columns}};
-  if (dynamic_spai) counts.emplace_back("dependent", dynamic_spai->dependent_columns);
-  if (fsai) {
-    counts.emplace_back("not_converged", fsai->not_converged_rows);
-    counts.emplace_back("not_spd", fsai->not_spd_rows);
-  }
+std::vector<std::pair<std::string, int64_t>> Quality::Counts() const {
+  std::vector<std::pair<std::string, int64_t>> counts;
+  const auto add = [&counts](std::string name, const auto& figure) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(figure)>, Occurrence>) {
+      counts.emplace_back(name.substr(0, name.rfind('_')), figure.count);
+    }
+  };
+  Figures(add);
+  EachEngine([&add](const char*, const auto& own) {
+    if (own) own->Figures(add);
+  });
   return counts;
 }
 

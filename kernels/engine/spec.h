@@ -29,6 +29,14 @@ struct PreconditionerSpec {
   // Bounds M where the pattern is prescribed: a plan that comes to more entries is refused
   // (RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE). 0: no limit. Not part of what a spec resolves to.
   int64_t max_nnz = 0;
+
+  // visit(field of the wire's PreconditionerSpec, options) for each struct of options.
+  template <class Self, class Visit>
+  static void EachOptions(Self& self, Visit&& visit) {
+    visit("static_spai", self.static_spai);
+    visit("fsai", self.fsai);
+    visit("dynamic_spai", self.dynamic_spai);
+  }
 };
 
 // A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).

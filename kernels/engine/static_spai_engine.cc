@@ -221,12 +221,20 @@ class PlanOfSpai final : public EnginePlan {
 class StaticSpai final : public PreconditionerEngine {
  public:
   StaticSpai()
-      : PreconditionerEngine({.kind = EngineKind::kStaticSpai,
-                              .name = "static-spai",
-                              .options_field = "static_spai",
-                              .for_cg = false,
-                              .takes_pattern = true,
-                              .on_gpu = &StaticSpaiOnGpu()}) {}
+      : PreconditionerEngine(
+            {.kind = EngineKind::kStaticSpai,
+             .name = "static-spai",
+             .options_field = "static_spai",
+             .for_cg = false,
+             .takes_pattern = true,
+             .on_gpu = &StaticSpaiOnGpu(),
+             .rates = {.cpu = {.fixed = 1e5, .row = 610, .gathered = 8.3, .flop = 0.05},
+                       .gpu = {.fixed = 1.18e6,
+                               .row = 13,
+                               .entry = 2.9,
+                               .flop = 1e-4,
+                               .first_entry = 27,
+                               .first_most = 2.4e6}}}) {}
 
   Status Check(const PreconditionerSpec& spec) const override {
     return CheckRanges(spec.static_spai);
@@ -257,7 +265,7 @@ class StaticSpai final : public PreconditionerEngine {
                    RowScratchBytes(a.n_cols, e.nnz_m);
     e.device_bytes = counts->device_bytes;
     e.device_bytes_min = counts->device_bytes_min;
-    PredictBuild(kStaticSpaiRates, counts->work, threads, &e);
+    PredictBuild(traits().rates, counts->work, threads, &e);
     return e;
   }
 

@@ -190,14 +190,6 @@ void SetFigures(const Figures& from, Message* to) {
   });
 }
 
-// visit(name, options) for each message of v1::PreconditionerSpec that has a struct of the kernels.
-template <class Spec, class Visit>
-void VisitMessages(Spec& spec, Visit&& visit) {
-  visit("static_spai", spec.static_spai);
-  visit("fsai", spec.fsai);
-  visit("dynamic_spai", spec.dynamic_spai);
-}
-
 // Refuses options that say something of A's own pattern beside one that replaces it.
 absl::Status CheckUserPattern(const ParsedSpec& parsed, std::string_view field) {
   if (parsed.pattern_matrix.empty()) return absl::OkStatus();
@@ -240,7 +232,7 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     return wire::Reads(message, engine) && !wire::IsUnset(spec, message);
   };
   absl::Status status;
-  VisitMessages(parsed.spec, [&](const char* name, auto& options) {
+  kernels::PreconditionerSpec::EachOptions(parsed.spec, [&](const char* name, auto& options) {
     const FieldDescriptor& message = *wire::FindField(spec, name);
     if (!status.ok() || !read(message)) return;
     const Message& from = spec.GetReflection()->GetMessage(spec, &message);
@@ -257,7 +249,7 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
   }
   if (const kernels::Status bad = kernels::CheckSpec(parsed.spec); !bad.ok()) {
     std::string message = "jacobi";
-    VisitMessages(parsed.spec, [&](const char* name, const auto&) {
+    kernels::PreconditionerSpec::EachOptions(parsed.spec, [&](const char* name, const auto&) {
       const FieldDescriptor& one = *wire::FindField(spec, name);
       const bool has = one.message_type()->FindFieldByName(bad.field()) != nullptr;
       if (has && wire::Reads(one, engine)) message = name;
@@ -273,7 +265,7 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
   v1::PreconditionerSpec proto;
   proto.set_engine(ToProto(spec.engine));
   const std::string_view engine = Name(spec.engine);
-  VisitMessages(spec, [&](const char* name, const auto& options) {
+  kernels::PreconditionerSpec::EachOptions(spec, [&](const char* name, const auto& options) {
     const FieldDescriptor& message = *wire::FindField(proto, name);
     if (!wire::Reads(message, engine)) return;
     Message* to = proto.GetReflection()->MutableMessage(&proto, &message);
@@ -341,18 +333,18 @@ v1::Diagnosis ToProto(const kernels::Diagnosis& from, bool findings) {
 
 v1::BuildQuality ToProto(const kernels::Quality& from) {
   v1::BuildQuality to;
-  if (from.fsai) {
-    SetFigures(*from.fsai, to.mutable_fsai());
-    to.mutable_fsai()->set_pattern_reused(from.pattern_reused);
+  if (from.fsai) {  // knows no residuals of M
     to.set_worst_column(-1);
     to.set_density(from.density);
   } else {
     SetFigures(from, &to);
   }
-  if (from.dynamic_spai) {
-    SetFigures(*from.dynamic_spai, to.mutable_dynamic_spai());
-    to.mutable_dynamic_spai()->set_pattern_reused(from.pattern_reused);
-  }
+  from.EachEngine([&](const char* name, const auto& own) {
+    if (!own) return;
+    Message* message = to.GetReflection()->MutableMessage(&to, wire::FindField(to, name));
+    SetFigures(*own, message);
+    wire::Set(message, *wire::FindField(*message, "pattern_reused"), from.pattern_reused);
+  });
   to.mutable_warnings()->Assign(from.warnings.begin(), from.warnings.end());
   return to;
 }
